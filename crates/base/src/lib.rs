@@ -1,0 +1,16 @@
+//! The ground of faultless: units, locks, system calls and zeroing engines.
+//!
+//! This is the only crate, besides those that speak a foreign ABI, that may hold unsafe code. What lies above
+//! (`faultless-mm`) sees memory as [`Span`]s of addresses and acts on it through the [`sys::Sys`] trait.
+#![no_std]
+
+#[cfg(any(test, feature = "fake"))]
+extern crate std;
+
+pub mod sync;
+pub mod sys;
+pub mod table;
+pub mod units;
+pub mod zero;
+
+pub use units::{PAGE, SLOT, SLOT_PAGES, Span, UNIT};

@@ -1,0 +1,141 @@
+//! A mutual exclusion lock: a short spin, then a futex wait.
+//!
+//! Word: 0 free, 1 held, 2 held and somebody may wait. It can be taken before `main`, in any thread and across
+//! fork: who forks takes it with [`Lock::hold`], and both sides free it with [`Lock::force_unlock`].
+
+use core::cell::UnsafeCell;
+use core::ops::{Deref, DerefMut};
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use crate::sys::raw;
+
+const FREE: u32 = 0;
+const HELD: u32 = 1;
+const WAITED: u32 = 2;
+const SPINS: u32 = 200;
+
+/// A value that one thread at a time may use.
+pub struct Lock<T> {
+    word: AtomicU32,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the lock hands out the value to one thread at a time.
+unsafe impl<T: Send> Sync for Lock<T> {}
+// SAFETY: it owns the value.
+unsafe impl<T: Send> Send for Lock<T> {}
+
+impl<T> Lock<T> {
+    /// A free lock around `value`.
+    pub const fn new(value: T) -> Self {
+        Self { word: AtomicU32::new(FREE), value: UnsafeCell::new(value) }
+    }
+
+    /// Waits for the lock and takes it.
+    pub fn lock(&self) -> Guard<'_, T> {
+        if self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            self.wait();
+        }
+        Guard { lock: self }
+    }
+
+    /// Takes the lock if nobody has it.
+    pub fn try_lock(&self) -> Option<Guard<'_, T>> {
+        self.word
+            .compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed)
+            .is_ok()
+            .then_some(Guard { lock: self })
+    }
+
+    #[cold]
+    fn wait(&self) {
+        for _ in 0..SPINS {
+            if self.word.load(Ordering::Relaxed) == FREE
+                && self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
+            {
+                return;
+            }
+            core::hint::spin_loop();
+        }
+        // Taking it as WAITED costs one needless wake-up at most, and never loses one.
+        while self.word.swap(WAITED, Ordering::Acquire) != FREE {
+            raw::futex_wait(&self.word, WAITED, None);
+        }
+    }
+
+    fn unlock(&self) {
+        if self.word.swap(FREE, Ordering::Release) == WAITED {
+            raw::futex_wake(&self.word, 1);
+        }
+    }
+
+    /// Takes the lock and keeps it; [`Lock::force_unlock`] ends that. For fork, where the holder is another
+    /// process afterwards.
+    pub fn hold(&self) {
+        core::mem::forget(self.lock());
+    }
+
+    /// Frees a lock that [`Lock::hold`] took.
+    pub fn force_unlock(&self) {
+        self.unlock();
+    }
+}
+
+/// The right to use a lock's value; dropping it frees the lock.
+pub struct Guard<'a, T> {
+    lock: &'a Lock<T>,
+}
+
+impl<T> Deref for Guard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        // SAFETY: a guard exists only while its thread holds the lock.
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+impl<T> DerefMut for Guard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as in `deref`, and the guard is borrowed mutably.
+        unsafe { &mut *self.lock.value.get() }
+    }
+}
+
+impl<T> Drop for Guard<'_, T> {
+    fn drop(&mut self) {
+        self.lock.unlock();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    #[test]
+    fn adds_of_many_threads_are_not_lost() {
+        static SUM: Lock<u64> = Lock::new(0);
+        thread::scope(|s| {
+            for _ in 0..4 {
+                s.spawn(|| {
+                    for _ in 0..20_000 {
+                        *SUM.lock() += 1;
+                    }
+                });
+            }
+        });
+        assert_eq!(*SUM.lock(), 80_000);
+    }
+
+    #[test]
+    fn try_lock_refuses_a_held_lock() {
+        let l = Lock::new(1);
+        let g = l.try_lock().unwrap();
+        assert!(l.try_lock().is_none());
+        drop(g);
+        l.hold();
+        assert!(l.try_lock().is_none());
+        l.force_unlock();
+        assert!(l.try_lock().is_some());
+    }
+}

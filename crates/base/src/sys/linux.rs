@@ -1,0 +1,197 @@
+//! The address space of this process, by Linux system calls.
+
+use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+
+use super::raw::{self, Access, syscall};
+use super::{AtFork, Huge, Sys};
+use crate::units::{PAGE, SLOT, Span};
+use crate::zero;
+
+/// Linux, as found. It has no state but the address of the place where closed memory is zeroed.
+pub struct Linux;
+
+/// Where [`Sys::zero_closed`] brings memory that must stay out of reach at its own address; 0 before first use.
+static STAGE: AtomicUsize = AtomicUsize::new(0);
+/// The largest span that [`Sys::zero_closed`] takes.
+pub const STAGE_BYTES: usize = 8 * SLOT;
+
+fn madvise(span: Span, advice: i32) -> bool {
+    // SAFETY: only called with advice that keeps bytes or is meant to drop them, on the engine's own spans.
+    unsafe { syscall(libc::SYS_madvise, [span.start, span.bytes(), advice as usize, 0, 0, 0]) }.is_ok()
+}
+
+fn mprotect(span: Span, prot: i32) -> bool {
+    // SAFETY: the engine's own spans: no Rust reference points into them.
+    unsafe { syscall(libc::SYS_mprotect, [span.start, span.bytes(), prot as usize, 0, 0, 0]) }.is_ok()
+}
+
+fn reserve_at(span: Span, place: i32) -> bool {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | place;
+    let args = [span.start, span.bytes(), libc::PROT_NONE as usize, flags as usize, usize::MAX, 0];
+    // SAFETY: replaces the engine's own spans, or (NOREPLACE) nothing at all.
+    let answer = unsafe { syscall(libc::SYS_mmap, args) };
+    answer == Ok(span.start)
+}
+
+fn stage() -> Option<usize> {
+    let known = STAGE.load(Ordering::Acquire);
+    if known != 0 {
+        return Some(known);
+    }
+    let at = raw::map_private(STAGE_BYTES + SLOT, Access::Reserve)?;
+    let at = at.next_multiple_of(SLOT);
+    STAGE.store(at, Ordering::Release);
+    Some(at)
+}
+
+impl Sys for Linux {
+    fn reserve(&self, bytes: usize, align: usize) -> Option<Span> {
+        let whole = bytes.checked_add(align)?;
+        let at = raw::map_private(whole, Access::Reserve)?;
+        let start = at.next_multiple_of(align);
+        let kept = Span::new(start, bytes);
+        for cut in [Span { start: at, end: start }, Span { start: kept.end, end: at + whole }] {
+            if !cut.is_empty() {
+                // SAFETY: the ends of the mapping just made.
+                let _ = unsafe { syscall(libc::SYS_munmap, [cut.start, cut.bytes(), 0, 0, 0, 0]) };
+            }
+        }
+        // A reservation has nothing to show in a core dump; what is used of it is opened to dumps again.
+        madvise(kept, libc::MADV_DONTDUMP);
+        Some(kept)
+    }
+
+    fn open_first(&self, span: Span) -> bool {
+        madvise(span, libc::MADV_DODUMP);
+        self.open(span)
+    }
+
+    fn open(&self, span: Span) -> bool {
+        mprotect(span, libc::PROT_READ | libc::PROT_WRITE)
+    }
+
+    fn close(&self, span: Span) -> bool {
+        mprotect(span, libc::PROT_NONE)
+    }
+
+    fn reset(&self, span: Span) -> bool {
+        reserve_at(span, libc::MAP_FIXED)
+    }
+
+    fn reclaim(&self, span: Span) -> bool {
+        reserve_at(span, libc::MAP_FIXED_NOREPLACE)
+    }
+
+    fn discard(&self, span: Span) {
+        madvise(span, libc::MADV_DONTNEED);
+    }
+
+    fn huge(&self, span: Span, huge: Huge) {
+        let advice = match huge {
+            Huge::Advised => libc::MADV_HUGEPAGE,
+            Huge::Refused => libc::MADV_NOHUGEPAGE,
+        };
+        madvise(span, advice);
+    }
+
+    fn at_fork(&self, span: Span, what: AtFork) -> bool {
+        let advice = match what {
+            AtFork::Copied => libc::MADV_KEEPONFORK,
+            AtFork::Wiped => libc::MADV_WIPEONFORK,
+        };
+        madvise(span, advice)
+    }
+
+    fn zero_hot(&self, span: Span) {
+        // SAFETY: an open span of the engine's own.
+        unsafe { zero::string_store(span.start as *mut u8, span.bytes()) }
+    }
+
+    fn zero_cold(&self, span: Span) {
+        // SAFETY: an open span of the engine's own.
+        unsafe { zero::stream(span.start as *mut u8, span.bytes()) }
+    }
+
+    fn zero_closed(&self, span: Span) -> bool {
+        let Some(stage) = stage() else { return false };
+        let mut part = Span::new(span.start, span.bytes().min(STAGE_BYTES));
+        while !part.is_empty() {
+            let staged = Span::new(stage, part.bytes());
+            if !self.migrate(part, stage) {
+                return false;
+            }
+            let opened = self.open(staged);
+            if opened {
+                self.zero_cold(staged);
+            }
+            let back = opened && self.close(staged) && self.migrate(staged, part.start);
+            if !back {
+                // The content stays behind: the place in the arena is empty now, and so must the stage be.
+                self.reset(staged);
+                return false;
+            }
+            part = Span::new(part.end, (span.end - part.end).min(STAGE_BYTES));
+        }
+        true
+    }
+
+    fn migrate(&self, from: Span, to: usize) -> bool {
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
+        let args = [from.start, from.bytes(), from.bytes(), flags as usize, to, 0];
+        // SAFETY: both spans are the engine's own.
+        let answer = unsafe { syscall(libc::SYS_mremap, args) };
+        answer == Ok(to)
+    }
+
+    fn touch(&self, addr: usize) {
+        // SAFETY: an atomic OR of zero changes nothing; the caller keeps the page mapped meanwhile.
+        unsafe { AtomicU8::from_ptr(addr as *mut u8) }.fetch_or(0, Ordering::Relaxed);
+    }
+
+    fn poison(&self, span: Span) {
+        // SAFETY: an open span of the engine's own that nobody holds.
+        unsafe { core::ptr::write_bytes(span.start as *mut u8, 0xA5, span.bytes()) }
+    }
+
+    fn first_nonzero(&self, span: Span) -> Option<usize> {
+        // SAFETY: an open span, aligned for u64.
+        let words = unsafe { core::slice::from_raw_parts(span.start as *const u64, span.bytes() / 8) };
+        words.iter().position(|&w| w != 0).map(|i| span.start + i * 8)
+    }
+
+    fn nonzero_pages(&self, span: Span, samples: usize) -> usize {
+        let pages = span.bytes() / PAGE;
+        let step = (pages / samples.max(1)).max(1);
+        (0..pages)
+            .step_by(step)
+            .filter(|i| {
+                [0, PAGE / 2, PAGE - 64].iter().any(|offset| {
+                    let at = (span.start + i * PAGE + offset) as *const u64;
+                    // SAFETY: inside an open span; the program may write meanwhile, hence volatile.
+                    (0..8).any(|w| unsafe { at.add(w).read_volatile() } != 0)
+                })
+            })
+            .count()
+    }
+
+    fn present(&self, addr: usize) -> bool {
+        let mut vec = 0u8;
+        // SAFETY: one page, one byte for the answer.
+        let answer =
+            unsafe { syscall(libc::SYS_mincore, [addr & !(PAGE - 1), PAGE, &raw mut vec as usize, 0, 0, 0]) };
+        answer.is_ok() && vec & 1 == 1
+    }
+
+    fn now_ns(&self) -> u64 {
+        raw::now_ns()
+    }
+
+    fn relax(&self, turn: u32) {
+        // The other thread may be of idle priority and wait for this very processor: spin briefly, then sleep.
+        if turn < 200 {
+            core::hint::spin_loop();
+        } else {
+            raw::sleep_ns(50_000);
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! What the engine asks of an operating system.
+//!
+//! [`linux::Linux`] is the real thing; [`fake::Fake`] a whole address space in ordinary memory, which checks
+//! every rule that the kernel would enforce and some that it would not, so that tests see a mistake at once.
+
+use crate::Span;
+
+#[cfg(any(test, feature = "fake"))]
+pub mod fake;
+pub mod linux;
+pub mod raw;
+
+/// Whether the kernel should back a range with huge pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Huge {
+    /// As soon as it is touched (`MADV_HUGEPAGE`).
+    Advised,
+    /// Never (`MADV_NOHUGEPAGE`).
+    Refused,
+}
+
+/// What a forked child finds in a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtFork {
+    /// The parent's bytes, copied on write.
+    Copied,
+    /// Untouched zero memory (`MADV_WIPEONFORK`).
+    Wiped,
+}
+
+/// Operations on the address space of this process. All spans are page-aligned and lie in memory that came
+/// from [`Sys::reserve`], which makes them safe to call: nobody else holds references into it.
+pub trait Sys {
+    /// Reserves `bytes` of address space at a multiple of `align`, without access; `None` when refused.
+    fn reserve(&self, bytes: usize, align: usize) -> Option<Span>;
+    /// Allows reading and writing of a part of the reservation for the first time; whether it worked.
+    fn open_first(&self, span: Span) -> bool;
+    /// Allows reading and writing; whether it worked.
+    fn open(&self, span: Span) -> bool;
+    /// Forbids every access and keeps the bytes; whether it worked.
+    fn close(&self, span: Span) -> bool;
+    /// Replaces whatever is mapped there by a fresh reservation; whether it worked.
+    fn reset(&self, span: Span) -> bool;
+    /// Reserves a range that the kernel emptied, unless somebody else was put there in the meantime.
+    fn reclaim(&self, span: Span) -> bool;
+    /// Gives the memory back to the kernel; the next read finds zeroes.
+    fn discard(&self, span: Span);
+    /// Advises about huge pages.
+    fn huge(&self, span: Span, huge: Huge);
+    /// Says what a forked child is to find; whether it worked.
+    fn at_fork(&self, span: Span, what: AtFork) -> bool;
+    /// Fills an open span with zeroes that are wanted at once (through the caches).
+    fn zero_hot(&self, span: Span);
+    /// Fills an open span with zeroes that are wanted later (past the caches).
+    fn zero_cold(&self, span: Span);
+    /// Fills a closed span with zeroes without ever opening it at its address; false leaves it closed and
+    /// its content unknown.
+    fn zero_closed(&self, span: Span) -> bool;
+    /// Moves the pages of `from` to the equally large span at `to`, replacing what is there, by page tables.
+    /// `from` stays mapped and reads as zero. Whether it worked; if not, nothing moved.
+    fn migrate(&self, from: Span, to: usize) -> bool;
+    /// Makes the page at `addr` present by an atomic OR of zero, which changes no byte.
+    fn touch(&self, addr: usize);
+    /// Fills an open span with a byte pattern that is not zero (debugging aid).
+    fn poison(&self, span: Span);
+    /// The first address of an open span that does not hold zero.
+    fn first_nonzero(&self, span: Span) -> Option<usize>;
+    /// Of the pages of an open span, looks at `samples` evenly spread ones, and counts those that hold a byte
+    /// other than zero in the first, a middle or the last 64 bytes.
+    fn nonzero_pages(&self, span: Span, samples: usize) -> usize;
+    /// Whether the page at `addr` is present in memory.
+    fn present(&self, addr: usize) -> bool;
+    /// Nanoseconds of a clock that never goes back.
+    fn now_ns(&self) -> u64;
+    /// Spends a moment waiting for another thread, the longer the higher `turn`.
+    fn relax(&self, turn: u32);
+}

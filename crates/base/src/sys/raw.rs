@@ -1,0 +1,108 @@
+//! System calls, made directly: the C library's wrappers may be interposed by this very project.
+
+use core::arch::asm;
+use core::sync::atomic::AtomicU32;
+
+/// What the kernel answered: a value, or the error number.
+pub type Answer = Result<usize, i32>;
+
+/// Makes system call `nr`.
+///
+/// # Safety
+/// As the system call: pointers among `args` must fit what it does with them, and memory that it unmaps or
+/// changes must not be in use.
+#[inline]
+pub unsafe fn syscall(nr: i64, args: [usize; 6]) -> Answer {
+    let ret: isize;
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the kernel's calling convention: it keeps all registers but rax, rcx and r11.
+    unsafe {
+        asm!("syscall", inlateout("rax") nr as isize => ret,
+            in("rdi") args[0], in("rsi") args[1], in("rdx") args[2],
+            in("r10") args[3], in("r8") args[4], in("r9") args[5],
+            lateout("rcx") _, lateout("r11") _, options(nostack));
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: the kernel's calling convention: it keeps all registers but x0.
+    unsafe {
+        asm!("svc 0", in("x8") nr, inlateout("x0") args[0] as isize => ret,
+            in("x1") args[1], in("x2") args[2], in("x3") args[3],
+            in("x4") args[4], in("x5") args[5], options(nostack));
+    }
+    if (-4095..0).contains(&ret) { Err(-ret as i32) } else { Ok(ret as usize) }
+}
+
+/// What a new private mapping may be used for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Nothing: address space alone.
+    Reserve,
+    /// Reading and writing.
+    Write,
+}
+
+/// Maps `bytes` of fresh private anonymous memory that is not accounted for; the address, or `None`.
+pub fn map_private(bytes: usize, access: Access) -> Option<usize> {
+    let prot = match access {
+        Access::Reserve => libc::PROT_NONE,
+        Access::Write => libc::PROT_READ | libc::PROT_WRITE,
+    };
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a new mapping at a place of the kernel's choice takes nothing from anybody.
+    unsafe { syscall(libc::SYS_mmap, [0, bytes, prot as usize, flags as usize, usize::MAX, 0]) }.ok()
+}
+
+/// Sleeps while `word` is `expected`, until a wake-up, a signal or, if given, the end of `timeout_ns`.
+pub fn futex_wait(word: &AtomicU32, expected: u32, timeout_ns: Option<u64>) {
+    let time = timeout_ns.map(|ns| libc::timespec {
+        tv_sec: (ns / 1_000_000_000) as libc::time_t,
+        tv_nsec: (ns % 1_000_000_000) as libc::c_long,
+    });
+    let time_at = time.as_ref().map_or(0, |t| t as *const _ as usize);
+    let op = (libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG) as usize;
+    // SAFETY: both addresses are those of live values; every outcome means "look again".
+    let _ = unsafe { syscall(libc::SYS_futex, [word.as_ptr() as usize, op, expected as usize, time_at, 0, 0]) };
+}
+
+/// Wakes up to `n` sleepers of `word`.
+pub fn futex_wake(word: &AtomicU32, n: u32) {
+    let op = (libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG) as usize;
+    // SAFETY: the address is only a name here.
+    let _ = unsafe { syscall(libc::SYS_futex, [word.as_ptr() as usize, op, n as usize, 0, 0, 0]) };
+}
+
+/// Nanoseconds of the monotonic clock.
+pub fn now_ns() -> u64 {
+    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `t` is writable; the C library answers from the vDSO.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut t) };
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+/// Sleeps for `ns` nanoseconds, or until a signal.
+pub fn sleep_ns(ns: u64) {
+    let word = AtomicU32::new(0);
+    futex_wait(&word, 0, Some(ns));
+}
+
+/// What a file of /proc or /sys says, as far as it fits `buffer`; empty when it cannot be read.
+pub fn read_file<'a>(path: &core::ffi::CStr, buffer: &'a mut [u8]) -> &'a [u8] {
+    let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
+    let at = libc::AT_FDCWD as usize;
+    // SAFETY: the path ends with a zero byte.
+    let Ok(fd) = (unsafe { syscall(libc::SYS_openat, [at, path.as_ptr() as usize, flags, 0, 0, 0]) }) else {
+        return &[];
+    };
+    let mut n = 0;
+    while n < buffer.len() {
+        let rest = &mut buffer[n..];
+        // SAFETY: the rest of the buffer is writable.
+        match unsafe { syscall(libc::SYS_read, [fd, rest.as_mut_ptr() as usize, rest.len(), 0, 0, 0]) } {
+            Ok(0) | Err(_) => break,
+            Ok(got) => n += got,
+        }
+    }
+    // SAFETY: the descriptor opened above.
+    let _ = unsafe { syscall(libc::SYS_close, [fd, 0, 0, 0, 0, 0]) };
+    &buffer[..n]
+}

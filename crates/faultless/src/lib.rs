@@ -1,0 +1,123 @@
+//! Memory that does not fault when it is used.
+//!
+//! An [`Arena`] hands out large blocks from memory that was used before, or that its background steps made ready,
+//! so that the first touch of a block costs no page fault.
+//!
+//! ```
+//! let arena = faultless::Arena::new(1 << 30)?;
+//! let mut block = arena.zeroed(64 << 20)?;
+//! block[12345] = 1;
+//! drop(block); // its memory stays ready for the next block
+//! arena.work();
+//! # Ok::<(), faultless::Error>(())
+//! ```
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+
+use faultless_base::sys::linux::Linux;
+use faultless_mm::scrub::Progress;
+use faultless_mm::stats::{BLOCKS, Block as Counters};
+use faultless_mm::{Knobs, Need, Space};
+
+/// Why a block could not be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Error {
+    /// The kernel refused the address space: lower the size, or raise `ulimit -v`.
+    NoAddressSpace,
+    /// The arena has no room for a block of this size: make it larger, or drop other blocks.
+    ArenaFull,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoAddressSpace => "the kernel refused the address space (see ulimit -v)",
+            Self::ArenaFull => "the arena has no room for a block of this size",
+        })
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// A source of large blocks of memory.
+pub struct Arena {
+    space: Space<Linux>,
+}
+
+impl Arena {
+    /// An arena for up to `bytes` bytes of blocks. It takes address space, not memory. It stays reserved until the
+    /// process ends.
+    pub fn new(bytes: usize) -> Result<Self, Error> {
+        let counters: &'static [Counters] = Vec::leak((0..BLOCKS).map(|_| Counters::new()).collect());
+        Space::new(Linux, bytes.max(64 << 20), 1, counters, Knobs::default())
+            .map(|space| Self { space })
+            .ok_or(Error::NoAddressSpace)
+    }
+
+    /// A block of `bytes` zero bytes.
+    pub fn zeroed(&self, bytes: usize) -> Result<Block<'_>, Error> {
+        let got = self.space.allocate(0, bytes.max(1), 1, Need::Zero).ok_or(Error::ArenaFull)?;
+        let mut block = Block { arena: self, addr: got.addr, bytes };
+        if !got.zero {
+            block.fill(0);
+        }
+        Ok(block)
+    }
+
+    /// Does all pending background work: zeroes what was dropped, gives back what is too much. Call it from a
+    /// thread of your own, or when the program is idle.
+    pub fn work(&self) {
+        while self.space.step() == Progress::Worked {}
+    }
+}
+
+/// A block of memory; dropping it gives it back to its arena.
+pub struct Block<'a> {
+    arena: &'a Arena,
+    addr: usize,
+    bytes: usize,
+}
+
+impl Deref for Block<'_> {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the block is this value's own until it is dropped, readable and initialised.
+        unsafe { std::slice::from_raw_parts(self.addr as *const u8, self.bytes) }
+    }
+}
+
+impl DerefMut for Block<'_> {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`, and writable.
+        unsafe { std::slice::from_raw_parts_mut(self.addr as *mut u8, self.bytes) }
+    }
+}
+
+impl Drop for Block<'_> {
+    fn drop(&mut self) {
+        self.arena.space.free(self.addr);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zeroed_blocks_are_zero_again_and_again() {
+        let arena = Arena::new(256 << 20).unwrap();
+        for bytes in [1, 100_000, 3 << 20, 16 << 20] {
+            for round in 0..3 {
+                let mut block = arena.zeroed(bytes).unwrap();
+                assert_eq!(block.len(), bytes);
+                assert!(block.iter().all(|b| *b == 0), "{bytes} bytes, round {round}");
+                block.fill(7);
+                drop(block);
+                arena.work();
+            }
+        }
+        assert_eq!(arena.zeroed(1 << 40).err(), Some(Error::ArenaFull));
+    }
+}

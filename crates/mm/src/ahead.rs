@@ -1,0 +1,273 @@
+//! Background steps on memory that the process never had: touching it before the program gets there.
+//!
+//! Two cases. **Growth** is a large extent that was handed out without memory: the thread follows the program
+//! through it and touches every other slot of a window ahead of it, so that both zero different slots at the same
+//! time; the slots left out show how far the program is. The window doubles while the program follows (the
+//! anticipatory prefaulting of 2004, in slots instead of pages) and the extent is forgotten when it does not.
+//! **Stock** is memory not handed out yet: while small extents are asked for, a few zeroed slots are kept ready.
+//!
+//! Huge-page advice for growth is charged to the budget until the program is seen to use the memory; that is
+//! looked at here, and gives room for the next advice.
+
+use core::sync::atomic::Ordering;
+
+use faultless_base::sys::Sys;
+use faultless_base::{PAGE, SLOT};
+
+use crate::arena::Extent;
+use crate::buddy::Kind;
+use crate::scrub::{Progress, sooner};
+use crate::slot::flag;
+use crate::space::{Shard, Space};
+use crate::stats::Counter;
+
+/// Extents up to this many slots are demand for the stock; larger ones are followed as growth.
+pub const SMALL_DEMAND: usize = 8;
+/// Growing extents followed at a time.
+const FOLLOWED: usize = 8;
+/// Slots touched ahead at first, and at most (128 MiB).
+const WINDOW_START: usize = 4;
+const WINDOW_MAX: usize = 64;
+/// Looks without progress of the program after which an extent is forgotten.
+const PATIENCE: u32 = 60;
+/// Time between looks.
+const LOOK_US: u64 = 300;
+/// Most slots kept in stock (64 MiB).
+const STOCK_MAX: usize = 32;
+/// Time without demand after which the stock is not filled up any more.
+const STOCK_QUIET_LOOKS: u32 = 40;
+/// Pages looked at in a slot to tell whether the program uses it densely.
+const SAMPLED_PAGES: usize = 8;
+
+/// A large extent that was handed out without memory.
+#[derive(Clone, Copy)]
+struct Growth {
+    shard: usize,
+    first: usize,
+    n: usize,
+    /// Slots that have got huge-page advice: those before this one.
+    advised: usize,
+    /// Slots that the program has passed.
+    reached: usize,
+    /// Slots that were looked at after the program had passed them.
+    confirmed: usize,
+    /// Slots looked at for touching.
+    touched: usize,
+    window: usize,
+    quiet: u32,
+}
+
+/// The extents that are being followed, and the stock.
+pub struct Growths {
+    followed: [Option<Growth>; FOLLOWED],
+    next: usize,
+    stock: usize,
+    stock_quiet: u32,
+}
+
+impl Growths {
+    /// Nothing to follow.
+    pub const fn new() -> Self {
+        Self { followed: [None; FOLLOWED], next: 0, stock: 0, stock_quiet: STOCK_QUIET_LOOKS }
+    }
+
+    /// After a fork, in the child.
+    pub(crate) fn forget(&mut self) {
+        *self = Self::new();
+    }
+}
+
+impl Default for Growths {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<S: Sys> Space<S> {
+    /// Notes an extent just handed out; it is followed if much of it has no memory.
+    pub(crate) fn note_growth(&self, shard: &Shard, e: Extent) {
+        let slots = shard.slots;
+        let fresh = |i: usize| slots.has(i, flag::FRESH);
+        if !self.knobs.ahead || e.n < 2 || !fresh(e.first + e.n - 1) {
+            if e.n <= SMALL_DEMAND && self.knobs.ahead {
+                self.want_worker();
+            }
+            return;
+        }
+        let advised = (e.first..e.first + e.n).take_while(|&i| slots.has(i, flag::ADVISED)).count();
+        let shard_index = (shard.base - self.span().start) / (slots.len() * SLOT);
+        let growth = Growth {
+            shard: shard_index,
+            first: e.first,
+            n: e.n,
+            advised,
+            reached: 0,
+            confirmed: 0,
+            touched: 0,
+            window: WINDOW_START,
+            quiet: 0,
+        };
+        let mut growths = self.growths.lock();
+        let place = growths.followed.iter().position(Option::is_none).unwrap_or(growths.next % FOLLOWED);
+        growths.followed[place] = Some(growth);
+        growths.next = place + 1;
+        drop(growths);
+        self.want_worker_now();
+    }
+
+    /// Follows the growing extents and fills the stock.
+    pub(crate) fn ahead_step(&self) -> Progress {
+        if !self.knobs.ahead {
+            return Progress::Idle;
+        }
+        let mut result = Progress::Idle;
+        for place in 0..FOLLOWED {
+            let Some(mut growth) = self.growths.lock().followed[place] else { continue };
+            let before = (growth.shard, growth.first);
+            let progress = self.follow(&mut growth);
+            result = sooner(result, progress);
+            let mut growths = self.growths.lock();
+            // The program may have put another extent there meanwhile.
+            if growths.followed[place].is_some_and(|g| (g.shard, g.first) == before) {
+                growths.followed[place] = (progress != Progress::Idle).then_some(growth);
+            }
+        }
+        if result == Progress::Worked { result } else { sooner(result, self.stock_step()) }
+    }
+
+    fn follow(&self, g: &mut Growth) -> Progress {
+        let Some(shard) = self.shards[g.shard].as_ref() else { return Progress::Idle };
+        let old = g.reached;
+        g.reached = self.reached(shard, g);
+        if g.reached > old {
+            g.quiet = 0;
+            if g.reached >= old + g.window / 4 {
+                g.window = (g.window * 2).min(WINDOW_MAX);
+            }
+            self.confirm(shard, g);
+            self.advise_more(shard, g);
+        } else {
+            g.quiet += 1;
+        }
+        if g.reached >= g.n || g.quiet > PATIENCE {
+            return Progress::Idle;
+        }
+        // The slot that the program is in, and the next one, are its own.
+        g.touched = g.touched.max(g.reached + 1);
+        let end = (g.reached + 1 + g.window).min(g.advised);
+        // Nothing is touched before the program has come to the extent at all.
+        while g.touched < end && g.reached > 0 {
+            let i = g.touched;
+            g.touched += 1;
+            if i % 2 == 1 && self.touch_lent(shard, g.first + i) {
+                return Progress::Worked;
+            }
+        }
+        Progress::Wait(LOOK_US)
+    }
+
+    /// How far the program has come: one past the last slot that has memory though nobody but it touched it.
+    fn reached(&self, shard: &Shard, g: &Growth) -> usize {
+        let present = |i: usize| {
+            let at = shard.span(Extent { first: g.first + i, n: 1 }).start;
+            self.sys.present(at) || self.sys.present(at + SLOT - PAGE)
+        };
+        let theirs = |i: &usize| i % 2 == 0 || *i >= g.touched;
+        let mut reached = g.reached;
+        let mut end = (g.reached + g.window).min(g.n);
+        while let Some(i) = (reached..end).rev().filter(theirs).find(|&i| present(i)) {
+            reached = i + 1;
+            end = (reached + g.window).min(g.n);
+        }
+        reached
+    }
+
+    fn touch_lent(&self, shard: &Shard, i: usize) -> bool {
+        let start = self.sys.now_ns();
+        let touched = self.enter(shard, i, |span| {
+            let missing = !self.sys.present(span.start);
+            if missing {
+                self.sys.touch(span.start);
+            }
+            missing
+        });
+        if touched == Some(true) {
+            shard.count(Counter::BytesTouchedLent, SLOT);
+            shard.count(Counter::TouchNs, (self.sys.now_ns() - start) as usize);
+        }
+        touched == Some(true)
+    }
+
+    /// Looks at the slots that the program has passed: those that it uses densely are no longer charged.
+    fn confirm(&self, shard: &Shard, g: &mut Growth) {
+        while g.confirmed < g.reached {
+            let i = g.first + g.confirmed;
+            g.confirmed += 1;
+            self.enter(shard, i, |span| {
+                let dense = self.sys.present(span.start)
+                    && self.sys.nonzero_pages(span, SAMPLED_PAGES) * 2 >= SAMPLED_PAGES;
+                if dense && shard.slots.clear(i, flag::CHARGED) {
+                    shard.slots.clear(i, flag::FRESH);
+                    self.budget.discharge(1);
+                    self.budget.use_slots(1);
+                }
+            });
+        }
+    }
+
+    /// Advises huge pages further ahead, as far as the budget has room again.
+    fn advise_more(&self, shard: &Shard, g: &mut Growth) {
+        while g.advised < g.n && self.budget.room() > 0 {
+            let i = g.first + g.advised;
+            g.advised += 1;
+            self.enter(shard, i, |_| self.advise(shard, Extent { first: i, n: 1 }));
+        }
+    }
+
+    /// Keeps a few zeroed slots ready while small extents are asked for.
+    fn stock_step(&self) -> Progress {
+        let demand = self.demand.swap(0, Ordering::Relaxed);
+        let mut growths = self.growths.lock();
+        if demand > 0 {
+            growths.stock = (growths.stock * 2).clamp(demand.min(STOCK_MAX), STOCK_MAX);
+            growths.stock_quiet = 0;
+        } else {
+            growths.stock_quiet += 1;
+        }
+        let (want, quiet) = (growths.stock, growths.stock_quiet);
+        if quiet > STOCK_QUIET_LOOKS {
+            growths.stock = 0;
+            return Progress::Idle;
+        }
+        drop(growths);
+        let zeroed = self.all_shards().map(|s| s.lock().free().slots(Kind::Zeroed)).sum::<usize>();
+        let idle = self.budget.idle();
+        if zeroed >= want || idle >= want || self.budget.room() == 0 || !self.stock_up() {
+            return Progress::Wait(LOOK_US * 4);
+        }
+        Progress::Worked
+    }
+
+    /// Touches one hole and makes it zeroed memory.
+    fn stock_up(&self) -> bool {
+        let shard = self.shard(0);
+        let Some(e) = shard.lock().take_holes(1, 1, &self.sys) else { return false };
+        let span = shard.span(e);
+        let slots = shard.slots;
+        if !slots.has(e.first, flag::OPEN) && !self.sys.open(span) {
+            shard.lock().give(e, Kind::Hole, 0);
+            return false;
+        }
+        slots.mark(e.first, flag::OPEN);
+        if slots.mark(e.first, flag::ADVISED) & flag::ADVISED == 0 {
+            self.sys.huge(span, faultless_base::sys::Huge::Advised);
+        }
+        let start = self.sys.now_ns();
+        self.sys.touch(span.start);
+        shard.count(Counter::TouchNs, (self.sys.now_ns() - start) as usize);
+        shard.count(Counter::BytesTouchedAhead, SLOT);
+        self.budget.keep(1);
+        shard.lock().give(e, Kind::Zeroed, self.now_ms());
+        true
+    }
+}

@@ -1,0 +1,265 @@
+//! One shard of the arena: its slots, its free lists and its carved slots. Every function here is called with
+//! the shard's lock held, and only [`Arena::reach`] makes a system call.
+
+use faultless_base::sys::Sys;
+use faultless_base::{SLOT, SLOT_PAGES, Span};
+
+use crate::buddy::{Buddy, Kind, Link};
+use crate::runs::Carved;
+use crate::slot::{Slots, State, flag};
+
+/// Whether memory has to be zero when it is handed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// It has to be.
+    Zero,
+    /// Whoever asked will overwrite it.
+    Any,
+}
+
+/// A run of slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Its first slot.
+    pub first: usize,
+    /// Its slots.
+    pub n: usize,
+}
+
+/// One bit for each page of a slot.
+pub type Live = [u64; SLOT_PAGES / 64];
+
+/// How many slots growth takes from the reservation at a time, at least (32 MiB).
+const GROWTH: usize = 16;
+/// Carved slots with room that are looked at for a run.
+const ROOMS: usize = 8;
+
+/// A shard.
+pub struct Arena {
+    base: usize,
+    slots: Slots,
+    buddy: Buddy,
+    carved: &'static mut [Carved],
+    live: &'static mut [Live],
+    rooms: [u32; ROOMS],
+}
+
+impl Arena {
+    /// A shard over the reservation at `base`, and its tables, each with an entry for every slot.
+    pub fn new(
+        base: usize,
+        slots: Slots,
+        links: &'static mut [Link],
+        carved: &'static mut [Carved],
+        live: &'static mut [Live],
+    ) -> Self {
+        Self { base, slots, buddy: Buddy::new(links), carved, live, rooms: [u32::MAX; ROOMS] }
+    }
+
+    /// The addresses of an extent.
+    pub fn span(&self, e: Extent) -> Span {
+        Span::new(self.base + e.first * SLOT, e.n * SLOT)
+    }
+
+    /// The free lists, to look at.
+    pub fn free(&self) -> &Buddy {
+        &self.buddy
+    }
+
+    /// The number kept with a slot that is in no free list.
+    pub fn value(&self, slot: usize) -> u32 {
+        self.buddy.value(slot)
+    }
+
+    /// Keeps a number with such a slot.
+    pub fn set_value(&mut self, slot: usize, value: u32) {
+        self.buddy.set_value(slot, value);
+    }
+
+    /// The page bits of a partly lent slot.
+    pub fn live(&mut self, slot: usize) -> &mut Live {
+        &mut self.live[slot]
+    }
+
+    /// Takes `n` slots with memory behind them, the first one a multiple of `align`: of the wanted kind if
+    /// there are, of the other one or mixed if not.
+    pub fn take_resident(&mut self, n: usize, align: usize, need: Need) -> Option<Extent> {
+        let kinds = match need {
+            Need::Zero => [Kind::Zeroed, Kind::Dirty],
+            Need::Any => [Kind::Dirty, Kind::Zeroed],
+        };
+        kinds.into_iter().find_map(|k| self.pop(n, align, k)).or_else(|| self.scan(n, align))
+    }
+
+    /// Takes `n` slots without memory.
+    pub fn take_holes(&mut self, n: usize, align: usize, sys: &impl Sys) -> Option<Extent> {
+        self.pop(n, align, Kind::Hole).or_else(|| self.grow(n, align, sys))
+    }
+
+    /// Takes exactly these slots, if all of them are free.
+    pub fn take_at(&mut self, e: Extent) -> bool {
+        let inside = e.first + e.n <= self.slots.tail();
+        let free = inside && (e.first..e.first + e.n).all(|i| self.slots.state(i).is_free());
+        if free {
+            self.carve(e);
+        }
+        free
+    }
+
+    fn pop(&mut self, n: usize, align: usize, kind: Kind) -> Option<Extent> {
+        let order = n.max(align).next_power_of_two().trailing_zeros() as usize;
+        let (first, order) = self.buddy.pop(kind, order)?;
+        let rest = (1 << order) - n;
+        if rest > 0 {
+            self.put(Extent { first: first + n, n: rest }, kind, 0);
+        }
+        Some(self.pass(Extent { first, n }))
+    }
+
+    /// First fit over all slots, whatever blocks and kinds the memory lies in.
+    fn scan(&mut self, n: usize, align: usize) -> Option<Extent> {
+        if self.buddy.slots(Kind::Dirty) + self.buddy.slots(Kind::Zeroed) < n {
+            return None;
+        }
+        let mut start = 0;
+        while start + n <= self.slots.tail() {
+            match (start..start + n).rev().find(|&i| !self.is_resident_free(i)) {
+                Some(i) => start = (i + 1).next_multiple_of(align),
+                None => {
+                    let e = Extent { first: start, n };
+                    self.carve(e);
+                    return Some(e);
+                }
+            }
+        }
+        None
+    }
+
+    fn is_resident_free(&self, i: usize) -> bool {
+        matches!(self.slots.state(i), State::Dirty | State::Zeroed)
+    }
+
+    /// Takes free slots out of the lists, kind by kind.
+    fn carve(&mut self, e: Extent) {
+        let (mut i, end) = (e.first, e.first + e.n);
+        while i < end {
+            let state = self.slots.state(i);
+            let n = (i..end).take_while(|&j| self.slots.state(j) == state).count();
+            if let Some(kind) = Kind::of(state) {
+                self.buddy.carve(i, n, kind);
+            }
+            i += n;
+        }
+        self.pass(e);
+    }
+
+    fn grow(&mut self, n: usize, align: usize, sys: &impl Sys) -> Option<Extent> {
+        let first = self.slots.tail().next_multiple_of(align);
+        self.reach(first.checked_add(n)?, sys).then_some(())?;
+        let e = Extent { first, n };
+        self.carve(e);
+        Some(e)
+    }
+
+    /// Opens the reservation up to slot `end` at least; what is new are holes.
+    pub fn reach(&mut self, end: usize, sys: &impl Sys) -> bool {
+        if end <= self.slots.tail() {
+            return true;
+        }
+        if end > self.slots.len() {
+            return false;
+        }
+        let new_tail = end.max(self.slots.tail() + GROWTH).min(self.slots.len());
+        let grown = Extent { first: self.slots.tail(), n: new_tail - self.slots.tail() };
+        if !sys.open_first(self.span(grown)) {
+            return false;
+        }
+        for i in grown.first..new_tail {
+            self.slots.mark(i, flag::OPEN);
+        }
+        self.slots.set_tail(new_tail);
+        self.put(grown, Kind::Hole, 0);
+        true
+    }
+
+    fn pass(&self, e: Extent) -> Extent {
+        for i in e.first..e.first + e.n {
+            self.slots.set(i, State::Passage);
+        }
+        e
+    }
+
+    /// Puts slots in passage into the free lists.
+    pub fn give(&mut self, e: Extent, kind: Kind, stamp_ms: u32) {
+        debug_assert!((e.first..e.first + e.n).all(|i| self.slots.state(i) == State::Passage));
+        for i in e.first..e.first + e.n {
+            self.slots.set(i, kind.state());
+        }
+        self.put(e, kind, stamp_ms);
+    }
+
+    fn put(&mut self, e: Extent, kind: Kind, stamp_ms: u32) {
+        let slots = self.slots;
+        let tail = self.slots.tail();
+        let same = |i: usize| i < tail && slots.state(i) == kind.state();
+        self.buddy.insert(e.first, e.n, kind, stamp_ms, same);
+    }
+
+    /// Takes a run of `units` units from a carved slot that has room: slot, first unit, whether it is zero.
+    pub fn take_run(&mut self, units: usize) -> Option<(usize, usize, bool)> {
+        for place in 0..ROOMS {
+            let slot = self.rooms[place];
+            if slot == u32::MAX {
+                continue;
+            }
+            let carved = &mut self.carved[slot as usize];
+            if let Some((unit, zero)) = carved.take(units) {
+                if carved.is_full() {
+                    self.rooms[place] = u32::MAX;
+                }
+                return Some((slot as usize, unit, zero));
+            }
+        }
+        None
+    }
+
+    /// Starts carving a slot in passage.
+    pub fn carve_slot(&mut self, slot: usize, zero: bool) {
+        self.carved[slot] = Carved::start(zero);
+        self.slots.set(slot, State::Runs);
+        self.has_room(slot);
+    }
+
+    /// The map of a carved slot.
+    pub fn carved(&mut self, slot: usize) -> &mut Carved {
+        &mut self.carved[slot]
+    }
+
+    /// Gives a run back: its units, and whether its slot is empty now (then it is in passage).
+    pub fn give_run(&mut self, slot: usize, unit: usize) -> Option<(usize, bool)> {
+        let units = self.carved[slot].give(unit)?;
+        let empty = self.carved[slot].is_empty();
+        if empty {
+            self.rooms.iter_mut().filter(|r| **r == slot as u32).for_each(|r| *r = u32::MAX);
+            self.slots.set(slot, State::Passage);
+        } else {
+            self.has_room(slot);
+        }
+        Some((units, empty))
+    }
+
+    fn has_room(&mut self, slot: usize) {
+        let slot = slot as u32;
+        if self.rooms.contains(&slot) {
+            return;
+        }
+        match self.rooms.iter().position(|&r| r == u32::MAX) {
+            Some(i) => self.rooms[i] = slot,
+            // The slot at the end is forgotten until one of its runs comes back.
+            None => {
+                self.rooms.rotate_right(1);
+                self.rooms[0] = slot;
+            }
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! The peak rule: resident memory never exceeds what the program would have had at its own peak, plus a budget.
+//!
+//! Two things make a process larger than it would be: memory kept while it is free (`idle`), and memory that a
+//! huge page brought in without the program having asked for it (`charged`, until the program is seen to use
+//! it). Both together may use the budget, and what the program itself once had and gave back.
+
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// The account of a process, in slots.
+#[derive(Debug)]
+pub struct Budget {
+    limit: AtomicUsize,
+    idle: AtomicUsize,
+    charged: AtomicUsize,
+    used: AtomicUsize,
+    peak: AtomicUsize,
+}
+
+impl Budget {
+    /// An account that may overdraw by `limit` slots.
+    pub const fn new(limit: usize) -> Self {
+        Self {
+            limit: AtomicUsize::new(limit),
+            idle: AtomicUsize::new(0),
+            charged: AtomicUsize::new(0),
+            used: AtomicUsize::new(0),
+            peak: AtomicUsize::new(0),
+        }
+    }
+
+    /// The budget itself.
+    pub fn limit(&self) -> usize {
+        self.limit.load(Relaxed)
+    }
+
+    /// Sets the budget.
+    pub fn set_limit(&self, slots: usize) {
+        self.limit.store(slots, Relaxed);
+    }
+
+    /// Free slots that hold memory.
+    pub fn idle(&self) -> usize {
+        self.idle.load(Relaxed)
+    }
+
+    /// What may still be kept or charged.
+    pub fn room(&self) -> usize {
+        let allowed = self.limit() + self.peak.load(Relaxed).saturating_sub(self.used.load(Relaxed));
+        allowed.saturating_sub(self.idle() + self.charged.load(Relaxed))
+    }
+
+    /// How many idle slots exceed the budget by itself; they may stay only for a moment.
+    pub fn above_limit(&self) -> usize {
+        (self.idle() + self.charged.load(Relaxed)).saturating_sub(self.limit()).min(self.idle())
+    }
+
+    /// Memory of the program's was seen to be resident.
+    pub fn use_slots(&self, n: usize) {
+        let used = self.used.fetch_add(n, Relaxed) + n;
+        self.peak.fetch_max(used, Relaxed);
+    }
+
+    /// The program gave such memory back.
+    pub fn unuse(&self, n: usize) {
+        sub(&self.used, n);
+    }
+
+    /// Free memory is kept.
+    pub fn keep(&self, n: usize) {
+        self.idle.fetch_add(n, Relaxed);
+    }
+
+    /// Kept memory is handed out or returned.
+    pub fn unkeep(&self, n: usize) {
+        sub(&self.idle, n);
+    }
+
+    /// Takes up to `n` slots of the room for advice that is not confirmed yet.
+    pub fn charge_up_to(&self, n: usize) -> usize {
+        let got = n.min(self.room());
+        self.charged.fetch_add(got, Relaxed);
+        got
+    }
+
+    /// Ends the charge of `n` slots.
+    pub fn discharge(&self, n: usize) {
+        sub(&self.charged, n);
+    }
+
+    /// After a fork, in the child: nothing idle is left.
+    pub fn forget_idle(&self) {
+        self.idle.store(0, Relaxed);
+    }
+}
+
+fn sub(value: &AtomicUsize, n: usize) {
+    let _ = value.fetch_update(Relaxed, Relaxed, |v| {
+        debug_assert!(v >= n, "account overdrawn: {v} - {n}");
+        Some(v.saturating_sub(n))
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_program_gave_back_may_be_kept() {
+        let b = Budget::new(4);
+        assert_eq!(b.charge_up_to(10), 4);
+        assert_eq!(b.room(), 0);
+        b.discharge(4);
+        b.use_slots(64);
+        b.unuse(64);
+        assert_eq!(b.room(), 68);
+        b.keep(60);
+        assert_eq!((b.room(), b.above_limit()), (8, 56));
+    }
+}

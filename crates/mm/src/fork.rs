@@ -1,0 +1,84 @@
+//! Fork: free memory is not copied, and memory in use is not recycled while two processes may share it.
+//!
+//! For the moment of the fork all free memory is marked to be wiped in the child, which then finds holes where the
+//! parent has frames. Every lock of the engine is held across the fork, so that the child starts from a state
+//! that no thread was changing.
+
+use faultless_base::sys::{AtFork, Sys};
+
+use crate::arena::Extent;
+use crate::buddy::Kind;
+use crate::slot::{State, flag};
+use crate::space::{Shard, Space};
+use crate::stats::Counter;
+
+impl<S: Sys> Space<S> {
+    /// Before a fork: stops everything. [`Space::fork_parent`] and [`Space::fork_child`] let it go on.
+    pub fn fork_prepare(&self) {
+        self.working.hold();
+        self.all_shards().for_each(Shard::hold);
+        self.growths.hold();
+        self.shard(0).count(Counter::Forks, 1);
+        self.each_free(|shard, e| {
+            self.sys.at_fork(shard.span(e), AtFork::Wiped);
+        });
+    }
+
+    /// After a fork, in the parent (also when it failed).
+    pub fn fork_parent(&self) {
+        self.each_free(|shard, e| {
+            self.sys.at_fork(shard.span(e), AtFork::Copied);
+        });
+        self.mark_shared();
+        self.release();
+    }
+
+    /// After a fork, in the child.
+    pub fn fork_child(&self) {
+        self.each_free(|shard, e| {
+            self.sys.at_fork(shard.span(e), AtFork::Copied);
+        });
+        self.mark_shared();
+        self.release();
+        self.growths.lock().forget();
+        self.budget.forget_idle();
+        for shard in self.all_shards() {
+            let mut arena = shard.lock();
+            let all = Extent { first: 0, n: shard.slots.tail() };
+            let resident = |i: usize| matches!(shard.slots.state(i), State::Dirty | State::Zeroed);
+            shard.groups(all, resident, |e, free| {
+                if free && arena.take_at(e) {
+                    arena.give(e, Kind::Hole, 0);
+                }
+            });
+        }
+    }
+
+    fn release(&self) {
+        self.growths.force_unlock();
+        self.all_shards().for_each(Shard::force_unlock);
+        self.working.force_unlock();
+    }
+
+    fn each_free(&self, f: impl Fn(&Shard, Extent)) {
+        for shard in self.all_shards() {
+            let all = Extent { first: 0, n: shard.slots.tail() };
+            let resident = |i: usize| matches!(shard.slots.state(i), State::Dirty | State::Zeroed);
+            shard.groups(all, resident, |e, free| {
+                if free {
+                    f(shard, e);
+                }
+            });
+        }
+    }
+
+    fn mark_shared(&self) {
+        for shard in self.all_shards() {
+            for i in 0..shard.slots.tail() {
+                if !shard.slots.state(i).is_free() {
+                    shard.slots.mark(i, flag::FORKED);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Background steps on free memory: zeroing it, and giving it back.
+
+use core::sync::atomic::Ordering;
+
+use faultless_base::sys::Sys;
+use faultless_base::{SLOT, Span};
+
+use crate::arena::Extent;
+use crate::buddy::Kind;
+use crate::slot::flag;
+use crate::space::{Shard, Space};
+use crate::stats::Counter;
+
+/// What a background step did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Something; call again.
+    Worked,
+    /// Nothing now; call again after so many microseconds.
+    Wait(u64),
+    /// Nothing, and nothing will come up unless the program does something.
+    Idle,
+}
+
+/// Memory wanted again sooner than this is cheaper to zero hot, at its hand-out.
+const SCRUB_DELAY_MS: u32 = 5;
+/// Slots zeroed in one step.
+const SCRUB_SLOTS: usize = 4;
+/// Memory beyond the budget stays for so long after it was freed.
+const KEEP_ABOVE_MS: u32 = 500;
+/// Memory within the budget stays for so long.
+const KEEP_MS: u32 = 10_000;
+/// Slots given back in one step.
+const DECAY_SLOTS: usize = 32;
+/// How often ages are looked at while nothing else is to be done.
+const LOOK_US: u64 = 50_000;
+
+impl<S: Sys> Space<S> {
+    /// One background step. It takes a fraction of a millisecond.
+    pub fn step(&self) -> Progress {
+        let _working = self.working.lock();
+        let ahead = self.ahead_step();
+        if ahead == Progress::Worked {
+            return ahead;
+        }
+        let scrub = if self.knobs.scrub { self.scrub_step() } else { Progress::Idle };
+        if scrub == Progress::Worked {
+            return scrub;
+        }
+        sooner(sooner(ahead, scrub), self.decay_step())
+    }
+
+    /// Zeroes a few of the oldest dirty slots.
+    fn scrub_step(&self) -> Progress {
+        let now = self.now_ms();
+        let mut result = Progress::Idle;
+        for shard in self.all_shards() {
+            let mut arena = shard.lock();
+            let Some((first, order, stamp)) = arena.free().oldest(Kind::Dirty) else { continue };
+            if now.wrapping_sub(stamp) < SCRUB_DELAY_MS {
+                result = sooner(result, Progress::Wait(SCRUB_DELAY_MS as u64 * 1000));
+                continue;
+            }
+            let e = Extent { first, n: (1usize << order).min(SCRUB_SLOTS) };
+            arena.take_at(e);
+            self.away.fetch_add(e.n, Ordering::SeqCst);
+            drop(arena);
+            self.scrub(shard, e, stamp);
+            self.away.fetch_sub(e.n, Ordering::SeqCst);
+            return Progress::Worked;
+        }
+        result
+    }
+
+    fn scrub(&self, shard: &Shard, e: Extent, stamp: u32) {
+        let start = self.sys.now_ns();
+        shard.groups(
+            e,
+            |i| shard.slots.has(i, flag::OPEN),
+            |g, open| {
+                let span = shard.span(g);
+                let done = if open {
+                    self.sys.zero_cold(span);
+                    true
+                } else {
+                    self.sys.zero_closed(span)
+                };
+                if done {
+                    shard.count(Counter::BytesScrubbed, span.bytes());
+                    shard.lock().give(g, Kind::Zeroed, stamp);
+                } else {
+                    self.return_to_kernel(shard, g, stamp);
+                }
+            },
+        );
+        shard.count(Counter::ScrubNs, (self.sys.now_ns() - start) as usize);
+    }
+
+    /// Discards an extent in passage that was idle.
+    fn return_to_kernel(&self, shard: &Shard, e: Extent, stamp: u32) {
+        let span: Span = shard.span(e);
+        self.sys.discard(span);
+        self.budget.unkeep(e.n);
+        shard.lock().give(e, Kind::Hole, stamp);
+    }
+
+    /// Gives back what has been idle for too long.
+    fn decay_step(&self) -> Progress {
+        if self.budget.idle() == 0 {
+            return Progress::Idle;
+        }
+        let above = self.budget.above_limit();
+        let now = self.now_ms();
+        for shard in self.all_shards() {
+            let mut arena = shard.lock();
+            for kind in [Kind::Dirty, Kind::Zeroed] {
+                let Some((first, order, stamp)) = arena.free().stalest(kind, now) else { continue };
+                let age = now.wrapping_sub(stamp);
+                let n = match (above, age) {
+                    (_, KEEP_MS..) => 1 << order,
+                    (1.., KEEP_ABOVE_MS..) => above.min(1 << order),
+                    _ => continue,
+                };
+                let e = Extent { first, n: n.min(DECAY_SLOTS) };
+                arena.take_at(e);
+                drop(arena);
+                self.return_to_kernel(shard, e, stamp);
+                shard.count(Counter::BytesDecayed, e.n * SLOT);
+                return Progress::Worked;
+            }
+        }
+        Progress::Wait(LOOK_US)
+    }
+
+    /// Memory is short: gives all idle memory back at once. The bytes given back.
+    pub fn press(&self) -> usize {
+        let _working = self.working.lock();
+        let mut bytes = 0;
+        for shard in self.all_shards() {
+            for kind in [Kind::Dirty, Kind::Zeroed] {
+                loop {
+                    let mut arena = shard.lock();
+                    let Some((first, order, stamp)) = arena.free().oldest(kind) else { break };
+                    let e = Extent { first, n: 1 << order };
+                    arena.take_at(e);
+                    drop(arena);
+                    self.return_to_kernel(shard, e, stamp);
+                    shard.count(Counter::BytesPressed, e.n * SLOT);
+                    bytes += e.n * SLOT;
+                }
+            }
+        }
+        bytes
+    }
+}
+
+/// Of two outcomes the one that asks for the earlier call.
+pub(crate) fn sooner(a: Progress, b: Progress) -> Progress {
+    match (a, b) {
+        (Progress::Worked, _) | (_, Progress::Worked) => Progress::Worked,
+        (Progress::Wait(a), Progress::Wait(b)) => Progress::Wait(a.min(b)),
+        (Progress::Idle, other) | (other, Progress::Idle) => other,
+    }
+}

@@ -1,0 +1,193 @@
+//! Slots: aligned 2 MiB pieces of the arena, and what is known of each.
+//!
+//! ```text
+//!          ┌──────────── discard ◄──────────┬────────────┐
+//!          ▼                                │            │
+//!  ┌──► Hole ──────────► Passage ◄────── Dirty ◄───── Zeroed
+//!  │                     │  ▲ │             ▲            ▲
+//!  │      hand out       │  │ └─ free ──────┘── scrub ───┘
+//!  │   (program thread)  ▼  │  (program thread)  (scrubber, toucher)
+//!  └─ unmap ── Lent · Partial · Block · Runs
+//! ```
+//!
+//! Whoever holds the arena's lock moves a slot into or out of a free list (Hole, Dirty, Zeroed). A slot in
+//! `Passage` belongs to one thread, which moves it on without the lock: to the program's side when it hands it
+//! out, to a free list when it takes it back. Taint alone is set by any thread at any time.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+/// Where a slot is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum State {
+    /// Free, without memory: the kernel fills it with zeroes at its first touch.
+    Hole = 0,
+    /// Free, its frame full of old bytes.
+    Dirty = 1,
+    /// Free, its frame all zero.
+    Zeroed = 2,
+    /// On its way: one thread owns it.
+    Passage = 3,
+    /// Wholly part of a mapping of the program.
+    Lent = 4,
+    /// Part of a mapping of the program in some of its pages.
+    Partial = 5,
+    /// Part of a large block of `malloc`.
+    Block = 6,
+    /// Carved into runs for `malloc`.
+    Runs = 7,
+}
+
+impl State {
+    fn of(word: u32) -> Self {
+        match word & 0xF {
+            0 => Self::Hole,
+            1 => Self::Dirty,
+            2 => Self::Zeroed,
+            3 => Self::Passage,
+            4 => Self::Lent,
+            5 => Self::Partial,
+            6 => Self::Block,
+            _ => Self::Runs,
+        }
+    }
+
+    /// Whether it is in a free list.
+    pub fn is_free(self) -> bool {
+        matches!(self, Self::Hole | Self::Dirty | Self::Zeroed)
+    }
+
+    /// Whether the program may have a mapping in it.
+    pub fn is_mapped(self) -> bool {
+        matches!(self, Self::Lent | Self::Partial)
+    }
+
+    fn may_become(self, next: Self) -> bool {
+        self == next
+            || self == Self::Passage
+            || next == Self::Passage
+            || (self, next) == (Self::Lent, Self::Partial)
+    }
+}
+
+/// What else is known of a slot: bits that may be combined.
+pub mod flag {
+    /// It may be read and written.
+    pub const OPEN: u32 = 1 << 8;
+    /// Huge pages are advised for it.
+    pub const ADVISED: u32 = 1 << 9;
+    /// It was handed out without memory, so how much it has is not known.
+    pub const FRESH: u32 = 1 << 10;
+    /// Its advice is charged to the budget until the program is seen to use it densely.
+    pub const CHARGED: u32 = 1 << 11;
+    /// The program changed attributes of it: it goes back to the kernel, not to a free list.
+    pub const TAINTED: u32 = 1 << 12;
+    /// Shared with a forked process, copied on write: also goes back to the kernel.
+    pub const FORKED: u32 = 1 << 13;
+    /// On its way back, and found to have no memory worth keeping.
+    pub const EMPTY: u32 = 1 << 14;
+}
+
+/// The words of all slots of an arena.
+#[derive(Clone, Copy)]
+pub struct Slots {
+    words: &'static [AtomicU32],
+    tail: &'static AtomicU32,
+}
+
+impl Slots {
+    /// A table over `words`, one for each slot and one more; zero is a hole that was never opened.
+    pub fn new(words: &'static [AtomicU32]) -> Self {
+        let (tail, words) = words.split_last().expect("one word at least");
+        Self { words, tail }
+    }
+
+    /// The slots that were ever used are those before this one.
+    pub fn tail(&self) -> usize {
+        self.tail.load(Ordering::Acquire) as usize
+    }
+
+    /// Moves the end of what was ever used; under the arena's lock.
+    pub fn set_tail(&self, tail: usize) {
+        self.tail.store(tail as u32, Ordering::Release);
+    }
+
+    /// Whether there is no slot at all.
+    pub fn is_empty(&self) -> bool {
+        self.words.is_empty()
+    }
+
+    /// How many slots there are.
+    pub fn len(&self) -> usize {
+        self.words.len()
+    }
+
+    /// The state of slot `i`.
+    pub fn state(&self, i: usize) -> State {
+        State::of(self.words[i].load(Ordering::SeqCst))
+    }
+
+    /// The state that slot `i` had before the present one.
+    pub fn was(&self, i: usize) -> State {
+        State::of(self.words[i].load(Ordering::Relaxed) >> 4)
+    }
+
+    /// Whether slot `i` has any of `flags`.
+    pub fn has(&self, i: usize, flags: u32) -> bool {
+        self.words[i].load(Ordering::SeqCst) & flags != 0
+    }
+
+    /// Moves slot `i` to `next`, keeping its flags.
+    pub fn set(&self, i: usize, next: State) {
+        let update = |word: u32| {
+            let now = State::of(word);
+            debug_assert!(now.may_become(next), "slot {i}: {now:?} may not become {next:?}");
+            Some((word & !0xFF) | next as u32 | ((now as u32) << 4))
+        };
+        let _ = self.words[i].fetch_update(Ordering::SeqCst, Ordering::SeqCst, update);
+    }
+
+    /// Adds `flags` to slot `i`; the ones it had before.
+    pub fn mark(&self, i: usize, flags: u32) -> u32 {
+        self.words[i].fetch_or(flags, Ordering::SeqCst)
+    }
+
+    /// Removes `flags` from slot `i`; whether it had all of them.
+    pub fn clear(&self, i: usize, flags: u32) -> bool {
+        self.words[i].fetch_and(!flags, Ordering::SeqCst) & flags == flags
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::boxed::Box;
+
+    fn slots(n: usize) -> Slots {
+        Slots::new(Box::leak((0..n + 1).map(|_| AtomicU32::new(0)).collect()))
+    }
+
+    #[test]
+    fn a_slot_remembers_where_it_came_from_and_keeps_its_flags() {
+        let s = slots(2);
+        assert_eq!(s.state(0), State::Hole);
+        s.mark(0, flag::OPEN | flag::ADVISED);
+        s.set(0, State::Passage);
+        assert_eq!(s.was(0), State::Hole);
+        s.set(0, State::Lent);
+        assert!(s.has(0, flag::OPEN) && s.has(0, flag::ADVISED) && !s.has(0, flag::TAINTED));
+        assert!(!s.clear(0, flag::TAINTED));
+        assert!(s.clear(0, flag::ADVISED));
+        assert_eq!(s.state(1), State::Hole);
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "may not become")]
+    fn a_lent_slot_does_not_jump_into_a_free_list() {
+        let s = slots(1);
+        s.set(0, State::Passage);
+        s.set(0, State::Lent);
+        s.set(0, State::Zeroed);
+    }
+}

@@ -1,0 +1,150 @@
+//! Calls that change attributes of memory. The kernel does them; the engine only notes that memory with changed
+//! attributes must not be recycled, and keeps its background thread away.
+
+use core::ffi::{c_long, c_ulong, c_void};
+
+use faultless_base::sys::raw::syscall;
+use faultless_mm::mapping::Change;
+
+use crate::engine;
+use crate::mappings::{pages, status};
+
+fn note(addr: *const c_void, bytes: usize, change: Change) {
+    let span = pages(addr as usize, bytes);
+    if engine::touches(span)
+        && let Some(engine) = engine::running()
+    {
+        engine.space.change(span, change);
+    }
+}
+
+/// Notes a change of attributes and makes the call.
+unsafe fn changed(nr: c_long, args: [usize; 6]) -> i32 {
+    note(args[0] as *const c_void, args[1], Change::Attributes);
+    // SAFETY: the caller's promise.
+    status(unsafe { syscall(nr, args) })
+}
+
+/// As mprotect(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mprotect(addr: *mut c_void, bytes: usize, prot: i32) -> i32 {
+    // SAFETY: the caller's promise.
+    unsafe { changed(libc::SYS_mprotect, [addr as usize, bytes, prot as usize, 0, 0, 0]) }
+}
+
+/// As pkey_mprotect(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pkey_mprotect(addr: *mut c_void, bytes: usize, prot: i32, key: i32) -> i32 {
+    if key == -1 {
+        // SAFETY: the caller's promise.
+        return unsafe { mprotect(addr, bytes, prot) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { changed(libc::SYS_pkey_mprotect, [addr as usize, bytes, prot as usize, key as usize, 0, 0]) }
+}
+
+/// As mlock(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mlock(addr: *const c_void, bytes: usize) -> i32 {
+    // SAFETY: the caller's promise.
+    unsafe { changed(libc::SYS_mlock, [addr as usize, bytes, 0, 0, 0, 0]) }
+}
+
+/// As mlock2(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mlock2(addr: *const c_void, bytes: usize, flags: u32) -> i32 {
+    // SAFETY: the caller's promise.
+    unsafe { changed(libc::SYS_mlock2, [addr as usize, bytes, flags as usize, 0, 0, 0]) }
+}
+
+/// As munlock(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn munlock(addr: *const c_void, bytes: usize) -> i32 {
+    // SAFETY: the caller's promise.
+    unsafe { changed(libc::SYS_munlock, [addr as usize, bytes, 0, 0, 0, 0]) }
+}
+
+/// As mlockall(2). From then on nothing is served or kept: locked memory is the program's own business.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mlockall(flags: i32) -> i32 {
+    engine::retire();
+    // SAFETY: no pointers.
+    status(unsafe { syscall(libc::SYS_mlockall, [flags as usize, 0, 0, 0, 0, 0]) })
+}
+
+/// As mbind(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mbind(
+    addr: *mut c_void,
+    bytes: c_ulong,
+    mode: i32,
+    mask: *const c_ulong,
+    max: c_ulong,
+    flags: u32,
+) -> c_long {
+    let args = [addr as usize, bytes as usize, mode as usize, mask as usize, max as usize, flags as usize];
+    // SAFETY: the caller's promise.
+    unsafe { changed(libc::SYS_mbind, args) }.into()
+}
+
+/// What an advice does to pages, as far as recycling goes; `None`: nothing that lasts.
+fn effect(advice: i32) -> Option<Change> {
+    match advice {
+        libc::MADV_DONTNEED | libc::MADV_FREE | libc::MADV_DONTNEED_LOCKED | libc::MADV_PAGEOUT => {
+            Some(Change::Dropped)
+        }
+        libc::MADV_NORMAL
+        | libc::MADV_WILLNEED
+        | libc::MADV_COLD
+        | libc::MADV_POPULATE_READ
+        | libc::MADV_POPULATE_WRITE
+        | libc::MADV_COLLAPSE => None,
+        libc::MADV_HUGEPAGE => Some(Change::HugeAdvised),
+        _ => Some(Change::Attributes),
+    }
+}
+
+/// As madvise(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn madvise(addr: *mut c_void, bytes: usize, advice: i32) -> i32 {
+    if let Some(change) = effect(advice) {
+        note(addr, bytes, change);
+    }
+    // SAFETY: the caller's promise.
+    status(unsafe { syscall(libc::SYS_madvise, [addr as usize, bytes, advice as usize, 0, 0, 0]) })
+}
+
+/// As posix_madvise(3): the error is the result, and `POSIX_MADV_DONTNEED` does nothing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_madvise(addr: *mut c_void, bytes: usize, advice: i32) -> i32 {
+    if advice == libc::POSIX_MADV_DONTNEED {
+        return 0;
+    }
+    if let Some(change) = effect(advice) {
+        note(addr, bytes, change);
+    }
+    // SAFETY: the caller's promise.
+    let answer = unsafe { syscall(libc::SYS_madvise, [addr as usize, bytes, advice as usize, 0, 0, 0]) };
+    answer.map_or_else(|error| error, |_| 0)
+}
+
+/// As vmsplice(2): the pipe holds the pages themselves, so they must not be recycled under it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vmsplice(fd: i32, pieces: *const libc::iovec, n: usize, flags: u32) -> isize {
+    if engine::running().is_some() && !pieces.is_null() {
+        for i in 0..n.min(1024) {
+            // SAFETY: the caller's promise: an array of n pieces.
+            let piece = unsafe { &*pieces.add(i) };
+            note(piece.iov_base, piece.iov_len, Change::Attributes);
+        }
+    }
+    // SAFETY: the caller's promise.
+    let answer = unsafe { syscall(libc::SYS_vmsplice, [fd as usize, pieces as usize, n, flags as usize, 0, 0]) };
+    answer.map_or_else(
+        |error| {
+            engine::set_errno(error);
+            -1
+        },
+        |n| n as isize,
+    )
+}

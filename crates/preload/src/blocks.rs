@@ -1,0 +1,211 @@
+//! malloc and its family.
+
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use faultless_base::{PAGE, SLOT};
+use faultless_mm::Need;
+
+use crate::engine::{self, SMALLEST, set_errno};
+use crate::next;
+
+/// Requests below this go to the C library. It is the lowest possible value until the engine knows better.
+static THRESHOLD: AtomicUsize = AtomicUsize::new(SMALLEST);
+
+/// The alignment that malloc guarantees.
+const MALLOC_ALIGN: usize = 16;
+
+/// A large block from the engine, or null. `clear` asks for zeroes.
+#[cold]
+#[inline(never)]
+fn large(bytes: usize, align: usize, need: Need) -> *mut c_void {
+    let Some(engine) = engine::enter() else { return core::ptr::null_mut() };
+    THRESHOLD.store(engine.settings.malloc_threshold, Ordering::Relaxed);
+    if bytes < engine.settings.malloc_threshold || bytes > engine.settings.memory || engine.is_retired() {
+        return core::ptr::null_mut();
+    }
+    let Some(got) = engine.space.allocate(engine::cpu(), bytes, align, need) else {
+        return core::ptr::null_mut();
+    };
+    let at = got.addr as *mut c_void;
+    if need == Need::Zero && !got.zero {
+        // SAFETY: a block of at least `bytes` bytes that nobody else knows of.
+        unsafe { core::ptr::write_bytes(at.cast::<u8>(), 0, bytes) };
+    }
+    at
+}
+
+#[inline]
+fn is_small(bytes: usize) -> bool {
+    bytes < THRESHOLD.load(Ordering::Relaxed)
+}
+
+/// As malloc(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn malloc(bytes: usize) -> *mut c_void {
+    if !is_small(bytes) {
+        let at = large(bytes, MALLOC_ALIGN, Need::Any);
+        if !at.is_null() {
+            return at;
+        }
+    }
+    // SAFETY: the caller's promise.
+    unsafe { next::malloc(bytes) }
+}
+
+/// As calloc(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn calloc(n: usize, size: usize) -> *mut c_void {
+    if let Some(bytes) = n.checked_mul(size)
+        && !is_small(bytes)
+    {
+        let at = large(bytes, MALLOC_ALIGN, Need::Zero);
+        if !at.is_null() {
+            return at;
+        }
+    }
+    // SAFETY: the caller's promise.
+    unsafe { next::calloc(n, size) }
+}
+
+/// As free(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn free(block: *mut c_void) {
+    if engine::owns(block as usize) {
+        release(block as usize);
+    } else {
+        // SAFETY: the caller's promise.
+        unsafe { next::free(block) }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn release(at: usize) {
+    // A signal handler that frees what it interrupted the engine about: the block stays, unused.
+    let Some(engine) = engine::enter() else { return };
+    assert!(engine.space.free(at), "free(): {at:#x} is not the start of a block");
+}
+
+/// As realloc(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn realloc(block: *mut c_void, bytes: usize) -> *mut c_void {
+    if !engine::owns(block as usize) {
+        if block.is_null() || is_small(bytes) {
+            // SAFETY: the caller's promise; a null block makes it a malloc.
+            return unsafe { if block.is_null() { malloc(bytes) } else { next::realloc(block, bytes) } };
+        }
+        // SAFETY: the caller's promise.
+        return unsafe { move_to(block, next::usable(block), bytes) };
+    }
+    if bytes == 0 {
+        release(block as usize);
+        return core::ptr::null_mut();
+    }
+    let at = block as usize;
+    let Some(old) = engine::running().map(|e| e.space.usable(at)) else { return core::ptr::null_mut() };
+    if !is_small(bytes)
+        && let Some(engine) = engine::enter()
+        && bytes <= engine.settings.memory
+        && let Some(moved) = engine.space.resize(engine::cpu(), at, bytes)
+    {
+        return moved as *mut c_void;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { move_to(block, old, bytes) }
+}
+
+/// A new block with the bytes of `block`, which is freed; null when there is no memory, and nothing changed.
+unsafe fn move_to(block: *mut c_void, old: usize, bytes: usize) -> *mut c_void {
+    // SAFETY: two different blocks of at least the copied size.
+    unsafe {
+        let new = malloc(bytes);
+        if !new.is_null() {
+            core::ptr::copy_nonoverlapping(block.cast::<u8>(), new.cast::<u8>(), old.min(bytes));
+            free(block);
+        }
+        new
+    }
+}
+
+/// As reallocarray(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn reallocarray(block: *mut c_void, n: usize, size: usize) -> *mut c_void {
+    match n.checked_mul(size) {
+        // SAFETY: the caller's promise.
+        Some(bytes) => unsafe { realloc(block, bytes) },
+        None => {
+            set_errno(libc::ENOMEM);
+            core::ptr::null_mut()
+        }
+    }
+}
+
+/// As memalign(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn memalign(align: usize, bytes: usize) -> *mut c_void {
+    if !is_small(bytes) && align.is_power_of_two() && align <= 64 * SLOT {
+        let at = large(bytes, align, Need::Any);
+        if !at.is_null() {
+            return at;
+        }
+    }
+    // SAFETY: the caller's promise.
+    unsafe { next::memalign(align, bytes) }
+}
+
+/// As aligned_alloc(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aligned_alloc(align: usize, bytes: usize) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    unsafe { memalign(align, bytes) }
+}
+
+/// As posix_memalign(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_memalign(out: *mut *mut c_void, align: usize, bytes: usize) -> i32 {
+    if !align.is_power_of_two() || align % size_of::<usize>() != 0 {
+        return libc::EINVAL;
+    }
+    // SAFETY: `errno` is kept as it was; `out` is writable by the caller's promise.
+    unsafe {
+        let before = *libc::__errno_location();
+        let at = memalign(align, bytes);
+        set_errno(before);
+        if at.is_null() {
+            return libc::ENOMEM;
+        }
+        *out = at;
+    }
+    0
+}
+
+/// As valloc(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn valloc(bytes: usize) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    unsafe { memalign(PAGE, bytes) }
+}
+
+/// As pvalloc(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pvalloc(bytes: usize) -> *mut c_void {
+    match faultless_base::units::round_up(bytes.max(1), PAGE) {
+        // SAFETY: the caller's promise.
+        Some(bytes) => unsafe { memalign(PAGE, bytes) },
+        None => {
+            set_errno(libc::ENOMEM);
+            core::ptr::null_mut()
+        }
+    }
+}
+
+/// As malloc_usable_size(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn malloc_usable_size(block: *mut c_void) -> usize {
+    match engine::running() {
+        Some(engine) if engine::owns(block as usize) => engine.space.usable(block as usize),
+        // SAFETY: the caller's promise.
+        _ => unsafe { next::usable(block) },
+    }
+}

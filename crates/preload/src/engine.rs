@@ -1,0 +1,161 @@
+//! The one engine of this process: started by the first large request, never stopped.
+
+use core::cell::UnsafeCell;
+use core::mem::MaybeUninit;
+use core::ops::Deref;
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+
+use faultless_base::Span;
+use faultless_base::sync::Lock;
+use faultless_base::sys::linux::Linux;
+use faultless_mm::Space;
+use faultless_mm::stats::{Counter, Page};
+
+use crate::inside::Inside;
+use crate::settings::{self, Settings};
+use crate::{fork, page, worker};
+
+struct Cell(UnsafeCell<MaybeUninit<Engine>>);
+// SAFETY: written once, under START, before STATE says so.
+unsafe impl Sync for Cell {}
+
+static ENGINE: Cell = Cell(UnsafeCell::new(MaybeUninit::uninit()));
+static START: Lock<()> = Lock::new(());
+static STATE: AtomicU8 = AtomicU8::new(NEW);
+static ARENA_START: AtomicUsize = AtomicUsize::new(0);
+static ARENA_BYTES: AtomicUsize = AtomicUsize::new(0);
+
+static RETIRED: AtomicBool = AtomicBool::new(false);
+
+const NEW: u8 = 0;
+const ON: u8 = 1;
+const OFF: u8 = 2;
+
+/// No request below this can be a large one; checked before anything else.
+pub const SMALLEST: usize = faultless_base::UNIT;
+/// Shards of the arena at most; each processor uses one.
+const SHARDS: usize = 8;
+
+/// The engine with its settings.
+pub struct Engine {
+    pub space: Space<Linux>,
+    pub settings: Settings,
+    pub page: &'static Page,
+}
+
+/// The right to call the engine; this thread is inside while it exists.
+pub struct Entered {
+    engine: &'static Engine,
+    _inside: Inside,
+}
+
+impl Deref for Entered {
+    type Target = Engine;
+    fn deref(&self) -> &Engine {
+        self.engine
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        if self.engine.space.worker_wanted() {
+            worker::wake(self.engine);
+        }
+    }
+}
+
+impl Engine {
+    /// Whether new requests go to the kernel; see [`retire`].
+    pub fn is_retired(&self) -> bool {
+        RETIRED.load(Ordering::Relaxed)
+    }
+
+    /// Counts a request that is left to the kernel.
+    pub fn count(&self, reason: Counter) {
+        self.page.block[0].add(reason, 1);
+    }
+}
+
+/// The processor that this thread runs on.
+pub fn cpu() -> usize {
+    // SAFETY: no arguments.
+    unsafe { libc::sched_getcpu() }.max(0) as usize
+}
+
+/// The engine if it runs already.
+#[inline]
+pub fn running() -> Option<&'static Engine> {
+    // SAFETY: ON is stored after the engine is complete.
+    (STATE.load(Ordering::Acquire) == ON).then(|| unsafe { (*ENGINE.0.get()).assume_init_ref() })
+}
+
+/// Enters the engine for a large request, starting it if need be. `None`: this process runs plain, or this thread
+/// is inside already.
+pub fn enter() -> Option<Entered> {
+    if STATE.load(Ordering::Acquire) == OFF {
+        return None;
+    }
+    let Some(inside) = Inside::enter() else {
+        running()?.count(Counter::KernelNested);
+        return None;
+    };
+    let engine = running().or_else(start)?;
+    page::after_fork(engine.page);
+    Some(Entered { engine, _inside: inside })
+}
+
+#[cold]
+fn start() -> Option<&'static Engine> {
+    let _start = START.lock();
+    if STATE.load(Ordering::Acquire) == NEW {
+        let on = build().is_some();
+        STATE.store(if on { ON } else { OFF }, Ordering::Release);
+    }
+    running()
+}
+
+fn build() -> Option<()> {
+    let settings = settings::read()?;
+    let page = page::open();
+    // SAFETY: no pointers.
+    let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }.max(1) as usize;
+    let bytes = settings.memory.next_power_of_two().saturating_mul(4);
+    let space = Space::new(Linux, bytes, cpus.min(SHARDS), &page.block, settings.knobs)?;
+    let span = space.span();
+    // SAFETY: under START, before ON.
+    unsafe { (*ENGINE.0.get()).write(Engine { space, settings, page }) };
+    ARENA_START.store(span.start, Ordering::Relaxed);
+    ARENA_BYTES.store(span.bytes(), Ordering::Release);
+    fork::watch();
+    Some(())
+}
+
+/// Serves no new request from now on, and gives all idle memory back.
+pub fn retire() {
+    RETIRED.store(true, Ordering::Relaxed);
+    if running().is_some()
+        && let Some(engine) = enter()
+    {
+        engine.count(Counter::KernelLimited);
+        engine.space.press();
+    }
+}
+
+/// Whether `addr` lies in the arena.
+#[inline]
+pub fn owns(addr: usize) -> bool {
+    addr.wrapping_sub(ARENA_START.load(Ordering::Relaxed)) < ARENA_BYTES.load(Ordering::Relaxed)
+}
+
+/// Whether a byte of `span` lies in the arena.
+#[inline]
+pub fn touches(span: Span) -> bool {
+    let start = ARENA_START.load(Ordering::Relaxed);
+    span.start < start + ARENA_BYTES.load(Ordering::Relaxed) && span.end > start
+}
+
+/// Sets the calling thread's error number.
+pub fn set_errno(error: i32) {
+    // SAFETY: the C library's per-thread variable.
+    unsafe { *libc::__errno_location() = error }
+}

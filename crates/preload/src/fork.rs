@@ -1,0 +1,53 @@
+//! Fork, by the C library's own hooks: they run for fork, forkpty and daemon, but not for vfork and posix_spawn,
+//! which share memory and need nothing.
+
+use core::ffi::c_void;
+
+use crate::engine::{self, Engine};
+use crate::inside::Inside;
+use crate::{page, worker};
+
+unsafe extern "C" {
+    fn __register_atfork(
+        prepare: Option<unsafe extern "C" fn()>,
+        parent: Option<unsafe extern "C" fn()>,
+        child: Option<unsafe extern "C" fn()>,
+        library: *mut c_void,
+    ) -> i32;
+}
+
+/// Has the hooks called from now on.
+pub fn watch() {
+    // SAFETY: the hooks live as long as the process: a preloaded library is never unloaded.
+    unsafe { __register_atfork(Some(prepare), Some(parent), Some(child), core::ptr::null_mut()) };
+}
+
+/// Runs `f` with the engine, if `prepare` held it.
+fn held(f: impl Fn(&'static Engine)) {
+    if let Some(engine) = engine::running() {
+        f(engine);
+        Inside::leave();
+    }
+}
+
+unsafe extern "C" fn prepare() {
+    if let Some(engine) = engine::running() {
+        // Until the fork is over this thread's large requests go to the kernel: the engine's locks are taken.
+        if let Some(inside) = Inside::enter() {
+            inside.stay();
+        }
+        engine.space.fork_prepare();
+    }
+}
+
+unsafe extern "C" fn parent() {
+    held(|engine| engine.space.fork_parent());
+}
+
+unsafe extern "C" fn child() {
+    held(|engine| {
+        engine.space.fork_child();
+        worker::forget();
+        page::detach(engine.page);
+    });
+}

@@ -1,0 +1,39 @@
+//! The library that `faultless run` loads into a program.
+//!
+//! It puts itself before the C library's allocation and mapping calls. Small requests pass on at the cost of a
+//! comparison; the first large one starts the engine ([`engine`]), later ones are served from its arena. Whatever
+//! is not understood is handed to the kernel unchanged.
+//!
+//! Without Rust's std and without allocation: everything it needs is the C library and memory of its own.
+#![no_std]
+
+mod attributes;
+mod blocks;
+mod engine;
+mod fork;
+mod inside;
+mod mappings;
+mod next;
+mod page;
+mod settings;
+mod worker;
+
+use core::fmt::Write;
+
+struct Stderr;
+
+impl Write for Stderr {
+    fn write_str(&mut self, s: &str) -> core::fmt::Result {
+        // SAFETY: a valid buffer; what cannot be written is lost.
+        unsafe { libc::write(2, s.as_ptr().cast(), s.len()) };
+        Ok(())
+    }
+}
+
+/// An inconsistency in the engine ends the program: better than a wrong result.
+#[panic_handler]
+fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
+    let _ = writeln!(Stderr, "faultless: internal error, please report: {info}");
+    // SAFETY: ends the process.
+    unsafe { libc::abort() }
+}

@@ -1,0 +1,256 @@
+//! mmap, munmap and mremap.
+
+use core::ffi::c_void;
+
+use faultless_base::sys::raw::{Answer, syscall};
+use faultless_base::{PAGE, SLOT, Span};
+use faultless_mm::mapping::Change;
+use faultless_mm::stats::Counter;
+
+use crate::engine::{self, Engine, set_errno, touches};
+
+/// What the C library would return for a kernel's answer.
+pub fn answer(result: Answer) -> *mut c_void {
+    match result {
+        Ok(value) => value as *mut c_void,
+        Err(error) => {
+            set_errno(error);
+            libc::MAP_FAILED
+        }
+    }
+}
+
+/// The same for calls that return 0 or -1.
+pub fn status(result: Answer) -> i32 {
+    result.map_or_else(
+        |error| {
+            set_errno(error);
+            -1
+        },
+        |value| value as i32,
+    )
+}
+
+const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
+const FIXED: i32 = libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE;
+/// The flags of a mapping that the arena can serve.
+const SERVED: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+/// The largest alignment that is taken from a hint, in slots (1 GiB).
+const HINT_SLOTS: usize = 512;
+
+/// As mmap(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mmap(
+    addr: *mut c_void,
+    bytes: usize,
+    prot: i32,
+    flags: i32,
+    fd: i32,
+    offset: i64,
+) -> *mut c_void {
+    let kernel = |flags: i32| {
+        let args = [addr as usize, bytes, prot as usize, flags as usize, fd as usize, offset as usize];
+        // SAFETY: the caller's promise.
+        unsafe { syscall(libc::SYS_mmap, args) }
+    };
+    if flags & FIXED != 0 {
+        return answer(fixed(Span::new(addr as usize, bytes), flags, kernel));
+    }
+    if bytes >= SLOT
+        && let Some(at) = serve(addr as usize, bytes, prot, flags)
+    {
+        return at as *mut c_void;
+    }
+    answer(kernel(flags))
+}
+
+/// As mmap64(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mmap64(
+    addr: *mut c_void,
+    bytes: usize,
+    prot: i32,
+    flags: i32,
+    fd: i32,
+    offset: i64,
+) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    unsafe { mmap(addr, bytes, prot, flags, fd, offset) }
+}
+
+fn serve(hint: usize, bytes: usize, prot: i32, flags: i32) -> Option<usize> {
+    if flags & libc::MAP_ANONYMOUS == 0 {
+        return None;
+    }
+    let reason = if flags & !SERVED != 0 || flags & libc::MAP_PRIVATE == 0 {
+        Some(Counter::KernelFlags)
+    } else if prot != READ_WRITE {
+        Some(Counter::KernelProt)
+    } else {
+        None
+    };
+    if let Some(reason) = reason {
+        if let Some(engine) = engine::running() {
+            engine.count(reason);
+        }
+        return None;
+    }
+    let engine = engine::enter().filter(|e| !e.is_retired())?;
+    let bytes = faultless_base::units::round_up(bytes, PAGE)?;
+    if bytes < engine.settings.mmap_threshold {
+        engine.count(Counter::KernelSmall);
+        return None;
+    }
+    if bytes > engine.settings.memory {
+        engine.count(Counter::KernelNoSpace);
+        return None;
+    }
+    // Who gives a hint often wants its alignment more than its place.
+    let align = if hint == 0 { 1 } else { (1 << hint.trailing_zeros()) / SLOT };
+    engine.space.map(engine::cpu(), bytes, align.clamp(1, HINT_SLOTS))
+}
+
+/// A mapping at an address that the program insists on.
+fn fixed(span: Span, flags: i32, kernel: impl Fn(i32) -> Answer) -> Answer {
+    let Some(engine) = arena_call(span) else { return kernel(flags) };
+    if flags & libc::MAP_FIXED_NOREPLACE == libc::MAP_FIXED_NOREPLACE && flags & libc::MAP_FIXED == 0 {
+        if !engine.space.is_unmapped(span) {
+            return Err(libc::EEXIST);
+        }
+        // What stands there is the arena's own reservation, which has to be replaced.
+        engine.space.claim(span);
+        return kernel(flags & !libc::MAP_FIXED_NOREPLACE | libc::MAP_FIXED);
+    }
+    engine.space.claim(span);
+    kernel(flags)
+}
+
+/// The engine, for a call about memory of the arena with a sound range; nobody else's calls come this far.
+pub fn arena_call(span: Span) -> Option<engine::Entered> {
+    if span.is_empty() || span.start % PAGE != 0 || !touches(span) {
+        return None;
+    }
+    engine::enter()
+}
+
+/// As munmap(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn munmap(addr: *mut c_void, bytes: usize) -> i32 {
+    let span = pages(addr as usize, bytes);
+    // SAFETY: the caller's promise.
+    let kernel = |s: Span| unsafe { syscall(libc::SYS_munmap, [s.start, s.bytes(), 0, 0, 0, 0]) };
+    if !touches(span) || span.start % PAGE != 0 || span.is_empty() {
+        // SAFETY: the caller's promise; the kernel checks what is unsound.
+        return status(unsafe { syscall(libc::SYS_munmap, [addr as usize, bytes, 0, 0, 0, 0]) });
+    }
+    status(unmap(span, kernel))
+}
+
+fn unmap(span: Span, kernel: impl Fn(Span) -> Answer) -> Answer {
+    let Some(engine) = engine::enter() else {
+        // In a signal handler that interrupted the engine: the pages must go now, the slots are lost.
+        return nested_unmap(span);
+    };
+    let arena = engine.space.span();
+    engine.space.unmap(span);
+    for outside in
+        [span.clip(Span { start: 0, end: arena.start }), span.clip(Span { start: arena.end, end: usize::MAX })]
+    {
+        if !outside.is_empty() {
+            kernel(outside)?;
+        }
+    }
+    Ok(0)
+}
+
+fn nested_unmap(span: Span) -> Answer {
+    let Some(engine) = engine::running() else { return Err(libc::EINVAL) };
+    engine.space.change(span, Change::Attributes);
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+    let args = [span.start, span.bytes(), libc::PROT_NONE as usize, flags as usize, usize::MAX, 0];
+    // SAFETY: the program unmaps this range.
+    unsafe { syscall(libc::SYS_mmap, args) }.map(|_| 0)
+}
+
+/// The pages of a range, as the kernel rounds them.
+pub fn pages(addr: usize, bytes: usize) -> Span {
+    let end = addr.saturating_add(bytes);
+    Span { start: addr, end: end.checked_next_multiple_of(PAGE).unwrap_or(end) }
+}
+
+/// As mremap(2). The fifth argument counts with `MREMAP_FIXED` or `MREMAP_DONTUNMAP` only.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mremap(
+    old: *mut c_void,
+    old_bytes: usize,
+    new_bytes: usize,
+    flags: i32,
+    new: *mut c_void,
+) -> *mut c_void {
+    let kernel = || {
+        let args = [old as usize, old_bytes, new_bytes, flags as usize, new as usize, 0];
+        // SAFETY: the caller's promise.
+        unsafe { syscall(libc::SYS_mremap, args) }
+    };
+    let from = pages(old as usize, old_bytes);
+    let placed = flags & (libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP) != 0;
+    if !touches(from) && !(placed && touches(pages(new as usize, new_bytes))) {
+        return answer(kernel());
+    }
+    answer(remap(from, new_bytes, flags, new as usize, kernel))
+}
+
+fn remap(from: Span, new_bytes: usize, flags: i32, new: usize, kernel: impl Fn() -> Answer) -> Answer {
+    let Some(engine) = engine::enter() else { return kernel() };
+    let new_bytes = faultless_base::units::round_up(new_bytes, PAGE).ok_or(libc::EINVAL)?;
+    let known = flags & !(libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP) == 0;
+    if !known || from.start % PAGE != 0 || from.is_empty() || new_bytes == 0 {
+        return kernel();
+    }
+    if flags & (libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP) != 0 {
+        return remap_fixed(&engine, from, Span::new(new, new_bytes), flags, kernel);
+    }
+    if new_bytes == from.bytes() {
+        return kernel();
+    }
+    if new_bytes < from.bytes() {
+        // Whether all of it is mapped the kernel says, by a call that changes nothing.
+        // SAFETY: old and new size are the same.
+        unsafe { syscall(libc::SYS_mremap, [from.start, from.bytes(), from.bytes(), 0, 0, 0]) }?;
+        engine.space.unmap(Span { start: from.start + new_bytes, end: from.end });
+        return Ok(from.start);
+    }
+    if engine.space.extend(from, new_bytes) {
+        return Ok(from.start);
+    }
+    if flags & libc::MREMAP_MAYMOVE == 0 {
+        // The arena lies behind the mapping, so the kernel could not extend it either.
+        // SAFETY: old and new size are the same.
+        unsafe { syscall(libc::SYS_mremap, [from.start, from.bytes(), from.bytes(), 0, 0, 0]) }?;
+        return Err(libc::ENOMEM);
+    }
+    if new_bytes <= engine.settings.memory
+        && let Some(to) = engine.space.move_mapping(engine::cpu(), from, new_bytes)
+    {
+        return Ok(to);
+    }
+    engine.space.change(from, Change::Attributes);
+    let to = kernel()?;
+    engine.space.vacated(from);
+    Ok(to)
+}
+
+fn remap_fixed(engine: &Engine, from: Span, to: Span, flags: i32, kernel: impl Fn() -> Answer) -> Answer {
+    let overlap = to.start % PAGE != 0 || !from.clip(to).is_empty();
+    engine.space.change(from, Change::Attributes);
+    if flags & libc::MREMAP_FIXED != 0 && !overlap && touches(to) {
+        // SAFETY: old and new size are the same: tells whether the source is mapped.
+        unsafe { syscall(libc::SYS_mremap, [from.start, from.bytes(), from.bytes(), 0, 0, 0]) }?;
+        engine.space.claim(to);
+    }
+    let at = kernel()?;
+    if flags & libc::MREMAP_DONTUNMAP == 0 {
+        engine.space.vacated(from);
+    }
+    Ok(at)
+}

@@ -1,0 +1,112 @@
+//! What the environment says.
+//!
+//! | variable | meaning | default |
+//! |---|---|---|
+//! | `FAULTLESS_DISABLE` | 1: do nothing | 0 |
+//! | `FAULTLESS_SKIP` | names of programs to leave alone, separated by commas | none |
+//! | `FAULTLESS_BUDGET` | bytes beyond the program's own peak (K, M, G); 0: all plain | the larger of 64M and 5 % of memory |
+//! | `FAULTLESS_MALLOC_THRESHOLD` | smallest block served (64K … ) | 256K |
+//! | `FAULTLESS_MMAP_THRESHOLD` | smallest mapping served (2M … ) | 2M |
+//! | `FAULTLESS_UNMAP` | `strict`: an access after munmap faults; `relaxed`: it may not | strict |
+//! | `FAULTLESS_SCRUB` | 0: no zeroing in the background | 1 |
+//! | `FAULTLESS_AHEAD` | 0: no touching in the background | 1 |
+//! | `FAULTLESS_CHECK` | 1: verify that memory handed out as zero is zero; fill the other with a pattern | 0 |
+//! | `FAULTLESS_STATS` | directory for the counters page | none |
+
+use core::ffi::CStr;
+
+use faultless_base::{SLOT, UNIT};
+use faultless_mm::{Knobs, Unmap};
+
+/// The settings of this process.
+pub struct Settings {
+    pub knobs: Knobs,
+    pub malloc_threshold: usize,
+    pub mmap_threshold: usize,
+    pub memory: usize,
+}
+
+fn var(name: &CStr) -> Option<&'static [u8]> {
+    // SAFETY: a constant name; the environment is read before the program's first large request changes it.
+    let value = unsafe { libc::getenv(name.as_ptr()) };
+    // SAFETY: a string of the environment.
+    (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) }.to_bytes())
+}
+
+/// The directory for the counters page.
+pub fn stats_dir() -> Option<&'static [u8]> {
+    var(c"FAULTLESS_STATS").filter(|dir| !dir.is_empty())
+}
+
+/// A number of bytes with an optional suffix K, M or G. What is not one is as if it were not there.
+fn bytes(name: &CStr) -> Option<usize> {
+    let text = var(name)?;
+    let digits = text.iter().take_while(|b| b.is_ascii_digit()).count();
+    let shift = match &text[digits..] {
+        b"" => 0,
+        b"K" | b"k" => 10,
+        b"M" | b"m" => 20,
+        b"G" | b"g" => 30,
+        _ => return None,
+    };
+    let number =
+        text[..digits].iter().try_fold(0usize, |n, d| n.checked_mul(10)?.checked_add((d - b'0') as usize))?;
+    (digits > 0).then(|| number.saturating_mul(1 << shift))
+}
+
+fn on(name: &CStr, default: bool) -> bool {
+    var(name).map_or(default, |v| v != b"0")
+}
+
+/// Whether this program is to be left alone.
+fn is_off() -> bool {
+    unsafe extern "C" {
+        static program_invocation_short_name: *const libc::c_char;
+    }
+    // SAFETY: the C library's constant string.
+    let name = unsafe { CStr::from_ptr(program_invocation_short_name) }.to_bytes();
+    let skipped = var(c"FAULTLESS_SKIP").is_some_and(|list| list.split(|b| *b == b',').any(|n| n == name));
+    skipped || on(c"FAULTLESS_DISABLE", false)
+}
+
+/// Whether something in this process rules an arena out: a limit on address space, or a sanitizer with a memory
+/// map of its own.
+fn is_ruled_out() -> bool {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the structure is writable, the names are constant.
+    unsafe {
+        let unlimited = libc::getrlimit(libc::RLIMIT_AS, &mut limit) == 0 && limit.rlim_cur == libc::RLIM_INFINITY;
+        let sanitizer = [c"__asan_init", c"__tsan_init", c"__msan_init", c"__hwasan_init"]
+            .iter()
+            .any(|name| !libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()).is_null());
+        !unlimited || sanitizer
+    }
+}
+
+fn memory() -> usize {
+    // SAFETY: no pointers.
+    let (pages, size) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
+    (pages.max(0) as usize).saturating_mul(size.max(0) as usize)
+}
+
+/// The settings; `None` when this process is to run plain.
+pub fn read() -> Option<Settings> {
+    if is_off() || is_ruled_out() {
+        return None;
+    }
+    let memory = memory();
+    let budget = bytes(c"FAULTLESS_BUDGET").unwrap_or((memory / 20).max(64 << 20));
+    let knobs = Knobs {
+        budget,
+        unmap: if var(c"FAULTLESS_UNMAP") == Some(b"relaxed") { Unmap::Relaxed } else { Unmap::Strict },
+        scrub: on(c"FAULTLESS_SCRUB", true),
+        ahead: on(c"FAULTLESS_AHEAD", true),
+        check: on(c"FAULTLESS_CHECK", false),
+    };
+    (budget >= SLOT).then(|| Settings {
+        knobs,
+        malloc_threshold: bytes(c"FAULTLESS_MALLOC_THRESHOLD").unwrap_or(256 << 10).max(UNIT),
+        mmap_threshold: bytes(c"FAULTLESS_MMAP_THRESHOLD").unwrap_or(SLOT).max(SLOT),
+        memory,
+    })
+}

@@ -1,0 +1,1 @@
+//! Operations, oracles and helpers shared by the tests of faultless.
