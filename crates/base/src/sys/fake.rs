@@ -1,0 +1,262 @@
+//! An address space in ordinary memory, for tests.
+//!
+//! It knows, page by page, whether it may be accessed, whether it is present and what it holds (one byte stands
+//! for all 4096), and panics where a real program would be killed or its data spoilt: a write to closed memory, a
+//! touch of what is not mapped. Failures of single operations can be asked for.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use super::{AtFork, Huge, Sys};
+use crate::units::{PAGE, SLOT, Span};
+
+/// One page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Page {
+    /// Readable and writable.
+    pub open: bool,
+    /// Has memory behind it.
+    pub present: bool,
+    /// Every byte of it.
+    pub byte: u8,
+    /// Huge pages advised.
+    pub huge: bool,
+    /// Wiped in a forked child.
+    pub wiped: bool,
+}
+
+/// An operation that can be made to fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failing {
+    /// [`Sys::open`] and [`Sys::open_first`].
+    Open,
+    /// [`Sys::close`].
+    Close,
+    /// [`Sys::migrate`].
+    Migrate,
+    /// [`Sys::zero_closed`].
+    ZeroClosed,
+    /// [`Sys::reserve`].
+    Reserve,
+}
+
+#[derive(Clone, Default)]
+struct State {
+    pages: BTreeMap<usize, Page>,
+    next: usize,
+    now_ns: u64,
+    failing: std::vec::Vec<Failing>,
+}
+
+/// The address space. Pages that were never spoken of are closed and absent.
+#[derive(Default)]
+pub struct Fake {
+    state: Mutex<State>,
+}
+
+impl Clone for Fake {
+    /// A copy, as fork makes it, wiped ranges excepted: see [`Fake::fork`].
+    fn clone(&self) -> Self {
+        Self { state: Mutex::new(self.state.lock().unwrap().clone()) }
+    }
+}
+
+impl Fake {
+    /// What is known of the page at `addr`.
+    pub fn page(&self, addr: usize) -> Page {
+        self.state.lock().unwrap().pages.get(&(addr / PAGE)).copied().unwrap_or_default()
+    }
+
+    /// The program writes `byte` all over a span.
+    pub fn write(&self, span: Span, byte: u8) {
+        self.each(span, |addr, page| {
+            assert!(page.open, "write to closed memory at {addr:#x}");
+            page.present = true;
+            page.byte = byte;
+        });
+    }
+
+    /// The program reads the page at `addr`; `None` is a SIGSEGV.
+    pub fn read(&self, addr: usize) -> Option<u8> {
+        let page = self.page(addr);
+        page.open.then_some(page.byte)
+    }
+
+    /// Makes an operation fail until [`Fake::heal`].
+    pub fn fail(&self, what: Failing) {
+        self.state.lock().unwrap().failing.push(what);
+    }
+
+    /// Nothing fails any more.
+    pub fn heal(&self) {
+        self.state.lock().unwrap().failing.clear();
+    }
+
+    /// Lets time pass.
+    pub fn advance_ms(&self, ms: u64) {
+        self.state.lock().unwrap().now_ns += ms * 1_000_000;
+    }
+
+    /// Pages that have memory.
+    pub fn resident(&self) -> usize {
+        self.state.lock().unwrap().pages.values().filter(|p| p.present).count()
+    }
+
+    /// What a forked child has in its place: a copy in which the wiped ranges are empty.
+    pub fn become_child(&self) {
+        for page in self.state.lock().unwrap().pages.values_mut().filter(|p| p.wiped) {
+            page.present = false;
+            page.byte = 0;
+        }
+    }
+
+    fn each(&self, span: Span, mut f: impl FnMut(usize, &mut Page)) {
+        assert!(span.start % PAGE == 0 && span.end % PAGE == 0, "{span:x?} is not page-aligned");
+        let mut state = self.state.lock().unwrap();
+        for number in span.start / PAGE..span.end / PAGE {
+            f(number * PAGE, state.pages.entry(number).or_default());
+        }
+    }
+
+    fn fails(&self, what: Failing) -> bool {
+        self.state.lock().unwrap().failing.contains(&what)
+    }
+}
+
+impl Sys for Fake {
+    fn reserve(&self, bytes: usize, align: usize) -> Option<Span> {
+        if self.fails(Failing::Reserve) {
+            return None;
+        }
+        let mut state = self.state.lock().unwrap();
+        let start = (state.next.max(1 << 40)).next_multiple_of(align.max(SLOT));
+        state.next = start + bytes;
+        Some(Span::new(start, bytes))
+    }
+
+    fn open_first(&self, span: Span) -> bool {
+        self.open(span)
+    }
+
+    fn open(&self, span: Span) -> bool {
+        let works = !self.fails(Failing::Open);
+        if works {
+            self.each(span, |_, page| page.open = true);
+        }
+        works
+    }
+
+    fn close(&self, span: Span) -> bool {
+        let works = !self.fails(Failing::Close);
+        if works {
+            self.each(span, |_, page| page.open = false);
+        }
+        works
+    }
+
+    fn reset(&self, span: Span) -> bool {
+        self.each(span, |_, page| *page = Page::default());
+        true
+    }
+
+    fn reclaim(&self, span: Span) -> bool {
+        self.reset(span)
+    }
+
+    fn discard(&self, span: Span) {
+        self.each(span, |_, page| {
+            page.present = false;
+            page.byte = 0;
+        });
+    }
+
+    fn huge(&self, span: Span, huge: Huge) {
+        self.each(span, |_, page| page.huge = huge == Huge::Advised);
+    }
+
+    fn at_fork(&self, span: Span, what: AtFork) -> bool {
+        self.each(span, |_, page| page.wiped = what == AtFork::Wiped);
+        true
+    }
+
+    fn zero_hot(&self, span: Span) {
+        self.write(span, 0);
+    }
+
+    fn zero_cold(&self, span: Span) {
+        self.write(span, 0);
+    }
+
+    fn zero_closed(&self, span: Span) -> bool {
+        if self.fails(Failing::ZeroClosed) {
+            // The worst outcome: the content is lost half-way.
+            self.discard(Span::new(span.start, PAGE));
+            return false;
+        }
+        self.each(span, |addr, page| {
+            assert!(!page.open, "open memory at {addr:#x} is zeroed as if it were closed");
+            page.byte = 0;
+            page.present = true;
+        });
+        true
+    }
+
+    fn migrate(&self, from: Span, to: usize) -> bool {
+        if self.fails(Failing::Migrate) {
+            return false;
+        }
+        let mut moved = std::vec::Vec::new();
+        self.each(from, |_, page| {
+            moved.push(*page);
+            page.present = false;
+            page.byte = 0;
+        });
+        let mut pages = moved.into_iter();
+        self.each(Span::new(to, from.bytes()), |_, page| *page = pages.next().unwrap());
+        true
+    }
+
+    fn touch(&self, addr: usize) {
+        // A huge page where it is advised, else one small page.
+        let whole = self.page(addr).huge;
+        let (unit, start) = if whole { (SLOT, addr & !(SLOT - 1)) } else { (PAGE, addr & !(PAGE - 1)) };
+        self.each(Span::new(start, unit), |at, page| {
+            assert!(page.open, "touch of closed memory at {at:#x}");
+            page.present = true;
+        });
+    }
+
+    fn poison(&self, span: Span) {
+        self.write(span, 0xA5);
+    }
+
+    fn first_nonzero(&self, span: Span) -> Option<usize> {
+        let mut found = None;
+        self.each(span, |addr, page| {
+            assert!(page.open, "read of closed memory at {addr:#x}");
+            if page.byte != 0 {
+                found = found.or(Some(addr));
+            }
+        });
+        found
+    }
+
+    fn nonzero_pages(&self, span: Span, samples: usize) -> usize {
+        let pages = span.bytes() / PAGE;
+        let step = (pages / samples.max(1)).max(1);
+        (0..pages).step_by(step).filter(|i| self.page(span.start + i * PAGE).byte != 0).count()
+    }
+
+    fn present(&self, addr: usize) -> bool {
+        self.page(addr).present
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.state.lock().unwrap().now_ns
+    }
+
+    fn relax(&self, _turn: u32) {
+        std::thread::yield_now();
+        self.state.lock().unwrap().now_ns += 1000;
+    }
+}
