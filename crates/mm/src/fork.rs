@@ -18,6 +18,7 @@ impl<S: Sys> Space<S> {
         self.working.hold();
         self.all_shards().for_each(Shard::hold);
         self.growths.hold();
+        self.advices.hold();
         self.shard(0).count(Counter::Forks, 1);
         self.each_free(|shard, e| {
             self.sys.at_fork(shard.span(e), AtFork::Wiped);
@@ -55,6 +56,7 @@ impl<S: Sys> Space<S> {
     }
 
     fn release(&self) {
+        self.advices.force_unlock();
         self.growths.force_unlock();
         self.all_shards().for_each(Shard::force_unlock);
         self.working.force_unlock();

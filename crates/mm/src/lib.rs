@@ -13,6 +13,7 @@
 //! | [`space`] | all shards; preparing memory for its user and taking it back |
 //! | [`mapping`], [`blocks`] | what mmap and malloc ask for |
 //! | [`scrub`], [`ahead`] | background steps: zeroing, giving back; touching and advising ahead |
+//! | [`advice`] | huge-page advice for mappings that stay with the kernel |
 //! | [`fork`] | what happens to free memory when the process is copied |
 //! | [`budget`] | the peak rule |
 //! | [`stats`] | counters |
@@ -22,6 +23,7 @@
 #[cfg(test)]
 extern crate std;
 
+pub mod advice;
 pub mod ahead;
 pub mod arena;
 pub mod blocks;

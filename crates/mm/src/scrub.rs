@@ -47,7 +47,7 @@ impl<S: Sys> Space<S> {
         if scrub == Progress::Worked {
             return scrub;
         }
-        sooner(sooner(ahead, scrub), self.decay_step())
+        sooner(sooner(ahead, scrub), sooner(self.advice_step(), self.decay_step()))
     }
 
     /// Zeroes a few of the oldest dirty slots.

@@ -10,6 +10,7 @@ use faultless_base::sync::{Guard, Lock};
 use faultless_base::sys::{Huge, Sys};
 use faultless_base::{SLOT, Span, table};
 
+use crate::advice::Advices;
 use crate::ahead::{Growths, SMALL_DEMAND};
 use crate::arena::{Arena, Extent, Need};
 use crate::buddy::Kind;
@@ -103,6 +104,7 @@ pub struct Space<S> {
     pub(crate) budget: Budget,
     pub(crate) knobs: Knobs,
     pub(crate) growths: Lock<Growths>,
+    pub(crate) advices: Lock<Advices>,
     pub(crate) shards: [Option<Shard>; MAX_SHARDS],
     count: usize,
     span: Span,
@@ -160,6 +162,7 @@ impl<S: Sys> Space<S> {
             budget: Budget::new(knobs.budget / SLOT),
             knobs,
             growths: Lock::new(Growths::new()),
+            advices: Lock::new(Advices::new()),
             shards,
             count,
             span,

@@ -54,7 +54,13 @@ pub unsafe extern "C" fn mmap(
         unsafe { syscall(libc::SYS_mmap, args) }
     };
     if flags & FIXED != 0 {
-        return answer(fixed(Span::new(addr as usize, bytes), flags, kernel));
+        let result = fixed(Span::new(addr as usize, bytes), flags, kernel);
+        if let Ok(at) = result
+            && bytes >= SLOT
+        {
+            replaced(Span::new(at, bytes), prot, flags);
+        }
+        return answer(result);
     }
     if bytes >= SLOT
         && let Some(at) = serve(addr as usize, bytes, prot, flags)
@@ -125,6 +131,31 @@ fn fixed(span: Span, flags: i32, kernel: impl Fn(i32) -> Answer) -> Answer {
     kernel(flags)
 }
 
+/// The program has put a large mapping where it wanted it. If that is memory committed inside a reservation, it may
+/// deserve huge pages.
+fn replaced(span: Span, prot: i32, flags: i32) {
+    let plain = flags & !(SERVED | FIXED) == 0 && flags & libc::MAP_ANONYMOUS != 0;
+    if plain && prot == READ_WRITE {
+        if !touches(span)
+            && let Some(engine) = engine::enter().filter(|e| !e.is_retired())
+        {
+            engine.space.uncommitted(span);
+            engine.space.committed(span);
+        }
+    } else {
+        gone(span);
+    }
+}
+
+/// A large range outside the arena is no longer what it was.
+fn gone(span: Span) {
+    if engine::running().is_some()
+        && let Some(engine) = engine::enter()
+    {
+        engine.space.uncommitted(span);
+    }
+}
+
 /// The engine, for a call about memory of the arena with a sound range; nobody else's calls come this far.
 pub fn arena_call(span: Span) -> Option<engine::Entered> {
     if span.is_empty() || span.start % PAGE != 0 || !touches(span) {
@@ -140,6 +171,9 @@ pub unsafe extern "C" fn munmap(addr: *mut c_void, bytes: usize) -> i32 {
     // SAFETY: the caller's promise.
     let kernel = |s: Span| unsafe { syscall(libc::SYS_munmap, [s.start, s.bytes(), 0, 0, 0, 0]) };
     if !touches(span) || span.start % PAGE != 0 || span.is_empty() {
+        if bytes >= SLOT {
+            gone(span);
+        }
         // SAFETY: the caller's promise; the kernel checks what is unsound.
         return status(unsafe { syscall(libc::SYS_munmap, [addr as usize, bytes, 0, 0, 0, 0]) });
     }

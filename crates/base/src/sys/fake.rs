@@ -247,8 +247,16 @@ impl Sys for Fake {
         (0..pages).step_by(step).filter(|i| self.page(span.start + i * PAGE).byte != 0).count()
     }
 
+    fn peek_nonzero_pages(&self, span: Span, samples: usize) -> usize {
+        self.nonzero_pages(span, samples)
+    }
+
     fn present(&self, addr: usize) -> bool {
         self.page(addr).present
+    }
+
+    fn present_pages(&self, slot: Span) -> usize {
+        (slot.start..slot.end).step_by(PAGE).filter(|&at| self.page(at).present).count()
     }
 
     fn now_ns(&self) -> u64 {

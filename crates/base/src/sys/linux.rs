@@ -1,10 +1,10 @@
 //! The address space of this process, by Linux system calls.
 
-use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use super::raw::{self, Access, syscall};
 use super::{AtFork, Huge, Sys};
-use crate::units::{PAGE, SLOT, Span};
+use crate::units::{PAGE, SLOT, SLOT_PAGES, Span};
 use crate::zero;
 
 /// Linux, as found. It has no state but the address of the place where closed memory is zeroed.
@@ -31,6 +31,22 @@ fn reserve_at(span: Span, place: i32) -> bool {
     // SAFETY: replaces the engine's own spans, or (NOREPLACE) nothing at all.
     let answer = unsafe { syscall(libc::SYS_mmap, args) };
     answer == Ok(span.start)
+}
+
+/// Whether the first 64 bytes of a page, or 64 bytes in its middle, hold something else than zero; by a system
+/// call, which fails where an access would fault.
+fn peek_nonzero(page: usize) -> bool {
+    let mut bytes = [0u8; 128];
+    let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+    let piece = |at: usize| libc::iovec { iov_base: at as *mut libc::c_void, iov_len: 64 };
+    let remote = [piece(page), piece(page + PAGE / 2)];
+    // SAFETY: the call writes to `bytes` alone, and reads memory of this process by the kernel's hand.
+    let read = unsafe {
+        let pid = libc::getpid() as usize;
+        let args = [pid, &raw const local as usize, 1, remote.as_ptr() as usize, remote.len(), 0];
+        syscall(libc::SYS_process_vm_readv, args)
+    };
+    read.is_ok() && bytes.iter().any(|b| *b != 0)
 }
 
 fn stage() -> Option<usize> {
@@ -144,8 +160,18 @@ impl Sys for Linux {
     }
 
     fn touch(&self, addr: usize) {
+        // Not `fetch_or`: the compiler knows that it changes nothing, and makes it a read.
         // SAFETY: an atomic OR of zero changes nothing; the caller keeps the page mapped meanwhile.
-        unsafe { AtomicU8::from_ptr(addr as *mut u8) }.fetch_or(0, Ordering::Relaxed);
+        #[cfg(target_arch = "x86_64")]
+        unsafe {
+            core::arch::asm!("lock or byte ptr [{}], 0", in(reg) addr, options(nostack));
+        }
+        // SAFETY: as above; an exclusive store of what was just loaded.
+        #[cfg(target_arch = "aarch64")]
+        unsafe {
+            core::arch::asm!("2: ldxrb {v:w}, [{a}]", "stxrb {s:w}, {v:w}, [{a}]", "cbnz {s:w}, 2b",
+                a = in(reg) addr, v = out(reg) _, s = out(reg) _, options(nostack));
+        }
     }
 
     fn poison(&self, span: Span) {
@@ -174,12 +200,26 @@ impl Sys for Linux {
             .count()
     }
 
+    fn peek_nonzero_pages(&self, span: Span, samples: usize) -> usize {
+        let step = (span.bytes() / PAGE / samples.max(1)).max(1) * PAGE;
+        (span.start..span.end).step_by(step).filter(|&page| peek_nonzero(page)).count()
+    }
+
     fn present(&self, addr: usize) -> bool {
         let mut vec = 0u8;
         // SAFETY: one page, one byte for the answer.
         let answer =
             unsafe { syscall(libc::SYS_mincore, [addr & !(PAGE - 1), PAGE, &raw mut vec as usize, 0, 0, 0]) };
         answer.is_ok() && vec & 1 == 1
+    }
+
+    fn present_pages(&self, slot: Span) -> usize {
+        let mut vec = [0u8; SLOT_PAGES];
+        let bytes = slot.bytes().min(SLOT);
+        // SAFETY: one byte for each page of a slot.
+        let answer =
+            unsafe { syscall(libc::SYS_mincore, [slot.start, bytes, vec.as_mut_ptr() as usize, 0, 0, 0]) };
+        if answer.is_ok() { vec.iter().filter(|b| **b & 1 == 1).count() } else { 0 }
     }
 
     fn now_ns(&self) -> u64 {

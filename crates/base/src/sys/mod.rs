@@ -68,8 +68,12 @@ pub trait Sys {
     /// Of the pages of an open span, looks at `samples` evenly spread ones, and counts those that hold a byte
     /// other than zero in the first, a middle or the last 64 bytes.
     fn nonzero_pages(&self, span: Span, samples: usize) -> usize;
+    /// The same for memory that somebody else may unmap meanwhile: what cannot be read counts as zero.
+    fn peek_nonzero_pages(&self, span: Span, samples: usize) -> usize;
     /// Whether the page at `addr` is present in memory.
     fn present(&self, addr: usize) -> bool;
+    /// How many pages of a slot are present in memory.
+    fn present_pages(&self, slot: Span) -> usize;
     /// Nanoseconds of a clock that never goes back.
     fn now_ns(&self) -> u64;
     /// Spends a moment waiting for another thread, the longer the higher `turn`.

@@ -1,0 +1,217 @@
+//! Mappings that stay with the kernel, at the program's own addresses: memory committed inside a reservation.
+//!
+//! Large ones get huge-page advice, as far as the budget goes, with one slot in 32 left out. How densely the program
+//! uses a mapping is looked at from time to time: in the slots left out, page by page; in the others by their
+//! content, which shows nothing where the program writes zeroes. A mapping that is used densely is advised
+//! throughout and no longer charged; one that is used sparsely gets no more advice.
+//!
+//! The program may unmap such memory at any time by ways that are not seen here, so it is only ever read by means
+//! that cannot fault, and never written.
+
+use faultless_base::sys::{Huge, Sys};
+use faultless_base::{SLOT, SLOT_PAGES, Span};
+
+use crate::scrub::Progress;
+use crate::space::Space;
+use crate::stats::Counter;
+
+/// Mappings known at a time.
+const KNOWN: usize = 16;
+/// Slots from which a mapping is worth it.
+const LEAST_SLOTS: usize = 2;
+/// One slot in so many is left without advice.
+const LEFT_OUT: usize = 32;
+/// Slots of either kind that are enough to tell.
+const ENOUGH: usize = 2;
+/// Slots looked at by their content in one look.
+const SAMPLES: usize = 24;
+/// Pages looked at in each.
+const SAMPLED_PAGES: usize = 8;
+/// Time between looks.
+const LOOK_US: u64 = 5_000;
+/// Looks without a change after which they end until the program maps something again.
+const PATIENCE: u32 = 100;
+
+/// A mapping of the program.
+#[derive(Clone, Copy)]
+struct Known {
+    /// Its whole slots.
+    span: Span,
+    /// End of what has been advised.
+    advised: usize,
+    /// Slots charged for it.
+    charged: usize,
+    use_: Use,
+}
+
+/// How the program uses a mapping.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Use {
+    /// It has not shown yet.
+    Unknown,
+    /// Most pages of what it touches.
+    Dense,
+    /// A page here and there.
+    Sparse,
+}
+
+/// The mappings that were advised.
+pub struct Advices {
+    known: [Option<Known>; KNOWN],
+    next: usize,
+    quiet: u32,
+}
+
+impl Advices {
+    /// None.
+    pub const fn new() -> Self {
+        Self { known: [None; KNOWN], next: 0, quiet: PATIENCE }
+    }
+}
+
+impl Default for Advices {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<S: Sys> Space<S> {
+    /// The program has mapped readable, writable private anonymous memory at an address of its own.
+    pub fn committed(&self, span: Span) {
+        let inner = span.aligned_inside(SLOT);
+        if inner.bytes() / SLOT < LEAST_SLOTS || !self.knobs.ahead {
+            return;
+        }
+        let mut known = Known { span: inner, advised: inner.start, charged: 0, use_: Use::Unknown };
+        let mut advices = self.advices.lock();
+        // The background thread may not have had a processor for a while: what it would see gives room now.
+        self.look_at_all(&mut advices);
+        self.advise_known(&mut known);
+        let place = advices.known.iter().position(Option::is_none).unwrap_or(advices.next % KNOWN);
+        if let Some(old) = advices.known[place].replace(known) {
+            self.budget.discharge(old.charged);
+        }
+        advices.next = place + 1;
+        advices.quiet = 0;
+        drop(advices);
+        self.want_worker();
+    }
+
+    /// The program has unmapped, replaced or emptied `span`, outside the arena.
+    pub fn uncommitted(&self, span: Span) {
+        if span.bytes() < SLOT {
+            return;
+        }
+        let mut advices = self.advices.lock();
+        for known in &mut advices.known {
+            if let Some(k) = known
+                && !k.span.clip(span).is_empty()
+            {
+                self.budget.discharge(k.charged);
+                *known = None;
+            }
+        }
+    }
+
+    /// Advises as much more of a mapping as the budget allows.
+    fn advise_known(&self, known: &mut Known) {
+        let wanted = (known.span.end - known.advised) / SLOT;
+        let granted = match known.use_ {
+            Use::Dense => wanted,
+            Use::Sparse => 0,
+            Use::Unknown if wanted > 0 => self.budget.charge_up_to(wanted),
+            Use::Unknown => 0,
+        };
+        if granted == 0 {
+            return;
+        }
+        let part = Span::new(known.advised, granted * SLOT);
+        known.advised = part.end;
+        if known.use_ == Use::Dense {
+            self.sys.huge(part, Huge::Advised);
+        } else {
+            known.charged += granted;
+            let mut from = part.start;
+            for sample in known.left_out().filter(|s| part.contains(s.start)) {
+                if from < sample.start {
+                    self.sys.huge(Span { start: from, end: sample.start }, Huge::Advised);
+                }
+                from = sample.end;
+            }
+            if from < part.end {
+                self.sys.huge(Span { start: from, end: part.end }, Huge::Advised);
+            }
+        }
+        self.shard(0).count(Counter::BytesAdvised, part.bytes());
+    }
+
+    /// Looks at how the advised mappings are used.
+    pub(crate) fn advice_step(&self) -> Progress {
+        let mut advices = self.advices.lock();
+        if advices.quiet >= PATIENCE {
+            return Progress::Idle;
+        }
+        advices.quiet += 1;
+        if self.look_at_all(&mut advices) {
+            advices.quiet = 0;
+        }
+        Progress::Wait(LOOK_US)
+    }
+
+    /// Looks at every known mapping; whether anything came of it.
+    fn look_at_all(&self, advices: &mut Advices) -> bool {
+        let mut changed = false;
+        for known in advices.known.iter_mut().flatten() {
+            if known.use_ == Use::Unknown {
+                known.use_ = self.look(known);
+                if known.use_ == Use::Dense {
+                    self.budget.discharge(core::mem::take(&mut known.charged));
+                    self.sys.huge(Span { start: known.span.start, end: known.advised }, Huge::Advised);
+                    changed = true;
+                }
+            }
+            let before = known.advised;
+            self.advise_known(known);
+            changed |= before != known.advised;
+        }
+        changed
+    }
+
+    /// How the program uses what has been advised, as far as it can be told by now.
+    fn look(&self, known: &Known) -> Use {
+        let advised = Span { start: known.span.start, end: known.advised };
+        let (mut dense, mut sparse) = (0, 0);
+        for slot in known.left_out().filter(|s| advised.contains(s.start)) {
+            match self.sys.present_pages(slot) {
+                0 => {}
+                n if n >= SLOT_PAGES * 3 / 4 => dense += 1,
+                n if n <= SLOT_PAGES / 4 => sparse += 1,
+                _ => {}
+            }
+        }
+        let slots = advised.bytes() / SLOT;
+        let (mut filled, mut present) = (0, 0);
+        for i in (1..slots).step_by((slots / SAMPLES).max(1)) {
+            let slot = Span::new(advised.start + i * SLOT, SLOT);
+            if self.sys.present(slot.start) {
+                present += 1;
+                filled += (self.sys.peek_nonzero_pages(slot, SAMPLED_PAGES) * 2 >= SAMPLED_PAGES) as usize;
+            }
+        }
+        if dense > 4 * sparse && dense >= ENOUGH || filled * 4 > present * 3 && filled >= ENOUGH * 2 {
+            Use::Dense
+        } else if sparse > dense && sparse >= ENOUGH * 2 {
+            Use::Sparse
+        } else {
+            Use::Unknown
+        }
+    }
+}
+
+impl Known {
+    /// The slots that stay without advice until the mapping is seen to be used densely.
+    fn left_out(&self) -> impl Iterator<Item = Span> + use<> {
+        let span = self.span;
+        (span.start + LEFT_OUT / 2 * SLOT..span.end).step_by(LEFT_OUT * SLOT).map(|at| Span::new(at, SLOT))
+    }
+}
