@@ -19,12 +19,16 @@ use crate::stats::Counter;
 const KNOWN: usize = 16;
 /// Slots from which a mapping is worth it.
 const LEAST_SLOTS: usize = 2;
+/// Where a mapping continues one that is used densely, one slot is charged for so many.
+const TRUSTED_SHARE: usize = 4;
 /// One slot in so many is left without advice.
 const LEFT_OUT: usize = 32;
 /// Slots of either kind that are enough to tell.
 const ENOUGH: usize = 2;
 /// Slots looked at by their content in one look.
-const SAMPLES: usize = 24;
+const SAMPLES: usize = 256;
+/// Slots with memory whose content is looked at in one look.
+const PEEKS: usize = 16;
 /// Pages looked at in each.
 const SAMPLED_PAGES: usize = 8;
 /// Time between looks.
@@ -39,8 +43,9 @@ struct Known {
     span: Span,
     /// End of what has been advised.
     advised: usize,
-    /// Slots charged for it.
+    /// Slots charged for it: one for so many that were advised.
     charged: usize,
+    share: usize,
     use_: Use,
 }
 
@@ -82,10 +87,14 @@ impl<S: Sys> Space<S> {
         if inner.bytes() / SLOT < LEAST_SLOTS || !self.knobs.ahead {
             return;
         }
-        let mut known = Known { span: inner, advised: inner.start, charged: 0, use_: Use::Unknown };
         let mut advices = self.advices.lock();
         // The background thread may not have had a processor for a while: what it would see gives room now.
         self.look_at_all(&mut advices);
+        let trusted = |k: &Known| k.use_ == Use::Dense || k.use_ == Use::Unknown && k.share > 1;
+        let beside = |k: &Known| k.span.end == inner.start || inner.end == k.span.start;
+        let share =
+            if advices.known.iter().flatten().any(|k| beside(k) && trusted(k)) { TRUSTED_SHARE } else { 1 };
+        let mut known = Known { span: inner, advised: inner.start, charged: 0, share, use_: Use::Unknown };
         self.advise_known(&mut known);
         let place = advices.known.iter().position(Option::is_none).unwrap_or(advices.next % KNOWN);
         if let Some(old) = advices.known[place].replace(known) {
@@ -119,8 +128,11 @@ impl<S: Sys> Space<S> {
         let granted = match known.use_ {
             Use::Dense => wanted,
             Use::Sparse => 0,
-            Use::Unknown if wanted > 0 => self.budget.charge_up_to(wanted),
-            Use::Unknown => 0,
+            Use::Unknown => {
+                let charged = self.budget.charge_up_to(wanted.div_ceil(known.share));
+                known.charged += charged;
+                wanted.min(charged * known.share)
+            }
         };
         if granted == 0 {
             return;
@@ -130,7 +142,6 @@ impl<S: Sys> Space<S> {
         if known.use_ == Use::Dense {
             self.sys.huge(part, Huge::Advised);
         } else {
-            known.charged += granted;
             let mut from = part.start;
             for sample in known.left_out().filter(|s| part.contains(s.start)) {
                 if from < sample.start {
@@ -168,6 +179,9 @@ impl<S: Sys> Space<S> {
                     self.budget.discharge(core::mem::take(&mut known.charged));
                     self.sys.huge(Span { start: known.span.start, end: known.advised }, Huge::Advised);
                     changed = true;
+                } else if known.use_ == Use::Sparse {
+                    // What is not touched yet shall stay small.
+                    self.sys.huge(Span { start: known.span.start, end: known.advised }, Huge::Refused);
                 }
             }
             let before = known.advised;
@@ -193,7 +207,7 @@ impl<S: Sys> Space<S> {
         let (mut filled, mut present) = (0, 0);
         for i in (1..slots).step_by((slots / SAMPLES).max(1)) {
             let slot = Span::new(advised.start + i * SLOT, SLOT);
-            if self.sys.present(slot.start) {
+            if present < PEEKS && self.sys.present(slot.start) {
                 present += 1;
                 filled += (self.sys.peek_nonzero_pages(slot, SAMPLED_PAGES) * 2 >= SAMPLED_PAGES) as usize;
             }

@@ -12,12 +12,12 @@
 use core::sync::atomic::Ordering;
 
 use faultless_base::sys::Sys;
-use faultless_base::{PAGE, SLOT};
+use faultless_base::{PAGE, SLOT, Span};
 
 use crate::arena::Extent;
 use crate::buddy::Kind;
 use crate::scrub::{Progress, sooner};
-use crate::slot::flag;
+use crate::slot::{State, flag};
 use crate::space::{Shard, Space};
 use crate::stats::Counter;
 
@@ -38,6 +38,9 @@ const STOCK_MAX: usize = 32;
 const STOCK_QUIET_LOOKS: u32 = 40;
 /// Pages looked at in a slot to tell whether the program uses it densely.
 const SAMPLED_PAGES: usize = 8;
+/// The same in a program's thread, and the slots that it looks at in one call.
+const PEEKED_PAGES: usize = 4;
+const LOOKS_IN_CALL: usize = 128;
 
 /// A large extent that was handed out without memory.
 #[derive(Clone, Copy)]
@@ -203,15 +206,42 @@ impl<S: Sys> Space<S> {
         while g.confirmed < g.reached {
             let i = g.first + g.confirmed;
             g.confirmed += 1;
-            self.enter(shard, i, |span| {
-                let dense = self.sys.present(span.start)
-                    && self.sys.nonzero_pages(span, SAMPLED_PAGES) * 2 >= SAMPLED_PAGES;
-                if dense && shard.slots.clear(i, flag::CHARGED) {
-                    shard.slots.clear(i, flag::FRESH);
-                    self.budget.discharge(1);
-                    self.budget.use_slots(1);
-                }
-            });
+            let is_dense = |span| self.sys.nonzero_pages(span, SAMPLED_PAGES) * 2 >= SAMPLED_PAGES;
+            self.enter(shard, i, |_| self.confirm_slot(shard, i, is_dense));
+        }
+    }
+
+    /// In a program's thread that finds the budget used up: looks at some of the slots that are charged, since the
+    /// background thread may not have had a processor for a while.
+    pub(crate) fn confirm_some(&self) {
+        let Some(mut at) = self.confirming.try_lock() else { return };
+        let (mut looks, mut steps) = (0, 0);
+        let shards = self.all_shards().count();
+        let all: usize = self.all_shards().map(|s| s.slots.tail()).sum();
+        while looks < LOOKS_IN_CALL && steps < all + shards {
+            steps += 1;
+            let shard = self.shard(at.0);
+            if at.1 >= shard.slots.tail() {
+                *at = ((at.0 + 1) % shards, 0);
+                continue;
+            }
+            let i = at.1;
+            at.1 += 1;
+            if shard.slots.has(i, flag::CHARGED) && matches!(shard.slots.state(i), State::Lent | State::Block) {
+                looks += 1;
+                self.confirm_slot(shard, i, |span| {
+                    self.sys.peek_nonzero_pages(span, PEEKED_PAGES) * 2 >= PEEKED_PAGES
+                });
+            }
+        }
+    }
+
+    fn confirm_slot(&self, shard: &Shard, i: usize, is_dense: impl Fn(Span) -> bool) {
+        let span = shard.span(Extent { first: i, n: 1 });
+        if self.sys.present(span.start) && is_dense(span) && shard.slots.clear(i, flag::CHARGED) {
+            shard.slots.clear(i, flag::FRESH);
+            self.budget.discharge(1);
+            self.budget.use_slots(1);
         }
     }
 

@@ -117,6 +117,8 @@ pub struct Space<S> {
     pub(crate) working: Lock<()>,
     /// Slots handed out since the background thread last looked, for [`crate::ahead`].
     pub(crate) demand: AtomicUsize,
+    /// Where [`Space::confirm_some`] goes on.
+    pub(crate) confirming: Lock<(usize, usize)>,
     /// Bytes that rounding up costs in blocks of whole slots.
     pub(crate) waste: AtomicUsize,
     /// Set when there is new work for the background thread.
@@ -171,6 +173,7 @@ impl<S: Sys> Space<S> {
             away: AtomicUsize::new(0),
             working: Lock::new(()),
             demand: AtomicUsize::new(0),
+            confirming: Lock::new((0, 0)),
             waste: AtomicUsize::new(0),
             wanted: AtomicBool::new(false),
             urgent: AtomicBool::new(false),
@@ -338,6 +341,9 @@ impl<S: Sys> Space<S> {
 
     /// Memory that the kernel will fill at the first touch: with huge pages as far as the budget goes.
     fn hand_out_hole(&self, shard: &Shard, e: Extent) {
+        if self.budget.room() < e.n {
+            self.confirm_some();
+        }
         let advised = self.advise(shard, e);
         let rest = Extent { first: e.first + advised, n: e.n - advised };
         if (rest.first..rest.first + rest.n).any(|i| shard.slots.has(i, flag::ADVISED)) {

@@ -33,17 +33,15 @@ fn reserve_at(span: Span, place: i32) -> bool {
     answer == Ok(span.start)
 }
 
-/// Whether the first 64 bytes of a page, or 64 bytes in its middle, hold something else than zero; by a system
-/// call, which fails where an access would fault.
+/// Whether a page holds something else than zero; by a system call, which fails where an access would fault.
 fn peek_nonzero(page: usize) -> bool {
-    let mut bytes = [0u8; 128];
-    let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
-    let piece = |at: usize| libc::iovec { iov_base: at as *mut libc::c_void, iov_len: 64 };
-    let remote = [piece(page), piece(page + PAGE / 2)];
+    let mut bytes = [0u8; PAGE];
+    let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: PAGE };
+    let remote = libc::iovec { iov_base: page as *mut libc::c_void, iov_len: PAGE };
     // SAFETY: the call writes to `bytes` alone, and reads memory of this process by the kernel's hand.
     let read = unsafe {
         let pid = libc::getpid() as usize;
-        let args = [pid, &raw const local as usize, 1, remote.as_ptr() as usize, remote.len(), 0];
+        let args = [pid, &raw const local as usize, 1, &raw const remote as usize, 1, 0];
         syscall(libc::SYS_process_vm_readv, args)
     };
     read.is_ok() && bytes.iter().any(|b| *b != 0)
@@ -191,11 +189,9 @@ impl Sys for Linux {
         (0..pages)
             .step_by(step)
             .filter(|i| {
-                [0, PAGE / 2, PAGE - 64].iter().any(|offset| {
-                    let at = (span.start + i * PAGE + offset) as *const u64;
-                    // SAFETY: inside an open span; the program may write meanwhile, hence volatile.
-                    (0..8).any(|w| unsafe { at.add(w).read_volatile() } != 0)
-                })
+                let page = (span.start + i * PAGE) as *const u64;
+                // SAFETY: inside an open span; the program may write meanwhile, hence volatile.
+                (0..PAGE / 8).any(|w| unsafe { page.add(w).read_volatile() } != 0)
             })
             .count()
     }

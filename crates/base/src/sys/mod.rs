@@ -66,7 +66,7 @@ pub trait Sys {
     /// The first address of an open span that does not hold zero.
     fn first_nonzero(&self, span: Span) -> Option<usize>;
     /// Of the pages of an open span, looks at `samples` evenly spread ones, and counts those that hold a byte
-    /// other than zero in the first, a middle or the last 64 bytes.
+    /// other than zero.
     fn nonzero_pages(&self, span: Span, samples: usize) -> usize;
     /// The same for memory that somebody else may unmap meanwhile: what cannot be read counts as zero.
     fn peek_nonzero_pages(&self, span: Span, samples: usize) -> usize;
