@@ -55,6 +55,25 @@ impl<S: Sys> Space<S> {
         }
     }
 
+    /// In a child made by a bare system call, which called none of the above: makes the best of it. False when a
+    /// thread of the parent was in the middle of something; then the engine must not be used here.
+    pub fn fork_orphan(&self) -> bool {
+        let free = self.working.try_lock().is_some()
+            && self.growths.try_lock().is_some()
+            && self.advices.try_lock().is_some()
+            && self.all_shards().all(|shard| shard.is_unlocked());
+        if !free {
+            // Whoever held a lock is not in this process.
+            self.release();
+            return false;
+        }
+        // Nothing was marked to be wiped, so the old bytes are here too.
+        self.each_free(|shard, e| self.sys.discard(shard.span(e)));
+        self.fork_prepare();
+        self.fork_child();
+        true
+    }
+
     fn release(&self) {
         self.advices.force_unlock();
         self.growths.force_unlock();

@@ -32,6 +32,8 @@ const KEEP_ABOVE_MS: u32 = 500;
 const KEEP_MS: u32 = 10_000;
 /// Slots given back in one step.
 const DECAY_SLOTS: usize = 32;
+/// How often pressure is looked for.
+const PRESSURE_MS: u32 = 50;
 /// How often ages are looked at while nothing else is to be done.
 const LOOK_US: u64 = 50_000;
 
@@ -109,8 +111,15 @@ impl<S: Sys> Space<S> {
         if self.budget.idle() == 0 {
             return Progress::Idle;
         }
-        let above = self.budget.above_limit();
         let now = self.now_ms();
+        let last = self.pressure_look.load(Ordering::Relaxed);
+        if now.wrapping_sub(last) >= PRESSURE_MS {
+            self.pressure_look.store(now, Ordering::Relaxed);
+            if self.sys.is_short_of_memory() && self.give_all_back() > 0 {
+                return Progress::Worked;
+            }
+        }
+        let above = self.budget.above_limit();
         for shard in self.all_shards() {
             let mut arena = shard.lock();
             for kind in [Kind::Dirty, Kind::Zeroed] {
@@ -135,6 +144,10 @@ impl<S: Sys> Space<S> {
     /// Memory is short: gives all idle memory back at once. The bytes given back.
     pub fn press(&self) -> usize {
         let _working = self.working.lock();
+        self.give_all_back()
+    }
+
+    fn give_all_back(&self) -> usize {
         let mut bytes = 0;
         for shard in self.all_shards() {
             for kind in [Kind::Dirty, Kind::Zeroed] {

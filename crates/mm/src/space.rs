@@ -70,6 +70,10 @@ impl Shard {
         self.arena.lock()
     }
 
+    pub(crate) fn is_unlocked(&self) -> bool {
+        self.arena.try_lock().is_some()
+    }
+
     pub(crate) fn hold(&self) {
         self.arena.hold();
     }
@@ -117,6 +121,8 @@ pub struct Space<S> {
     pub(crate) working: Lock<()>,
     /// Slots handed out since the background thread last looked, for [`crate::ahead`].
     pub(crate) demand: AtomicUsize,
+    /// When memory pressure was last looked for, in ms.
+    pub(crate) pressure_look: AtomicU32,
     /// Where [`Space::confirm_some`] goes on.
     pub(crate) confirming: Lock<(usize, usize)>,
     /// Bytes that rounding up costs in blocks of whole slots.
@@ -173,6 +179,7 @@ impl<S: Sys> Space<S> {
             away: AtomicUsize::new(0),
             working: Lock::new(()),
             demand: AtomicUsize::new(0),
+            pressure_look: AtomicU32::new(0),
             confirming: Lock::new((0, 0)),
             waste: AtomicUsize::new(0),
             wanted: AtomicBool::new(false),

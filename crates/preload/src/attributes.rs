@@ -9,7 +9,8 @@ use faultless_mm::mapping::Change;
 use crate::engine;
 use crate::mappings::{pages, status};
 
-fn note(addr: *const c_void, bytes: usize, change: Change) {
+/// Tells the engine, if memory of the arena is concerned.
+pub fn note(addr: *const c_void, bytes: usize, change: Change) {
     let span = pages(addr as usize, bytes);
     if engine::touches(span)
         && let Some(engine) = engine::running()
@@ -126,25 +127,4 @@ pub unsafe extern "C" fn posix_madvise(addr: *mut c_void, bytes: usize, advice: 
     // SAFETY: the caller's promise.
     let answer = unsafe { syscall(libc::SYS_madvise, [addr as usize, bytes, advice as usize, 0, 0, 0]) };
     answer.map_or_else(|error| error, |_| 0)
-}
-
-/// As vmsplice(2): the pipe holds the pages themselves, so they must not be recycled under it.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn vmsplice(fd: i32, pieces: *const libc::iovec, n: usize, flags: u32) -> isize {
-    if engine::running().is_some() && !pieces.is_null() {
-        for i in 0..n.min(1024) {
-            // SAFETY: the caller's promise: an array of n pieces.
-            let piece = unsafe { &*pieces.add(i) };
-            note(piece.iov_base, piece.iov_len, Change::Attributes);
-        }
-    }
-    // SAFETY: the caller's promise.
-    let answer = unsafe { syscall(libc::SYS_vmsplice, [fd as usize, pieces as usize, n, flags as usize, 0, 0]) };
-    answer.map_or_else(
-        |error| {
-            engine::set_errno(error);
-            -1
-        },
-        |n| n as isize,
-    )
 }

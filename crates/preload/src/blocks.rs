@@ -12,6 +12,11 @@ use crate::next;
 /// Requests below this go to the C library. It is the lowest possible value until the engine knows better.
 static THRESHOLD: AtomicUsize = AtomicUsize::new(SMALLEST);
 
+/// No block is served from now on.
+pub fn stop_serving() {
+    THRESHOLD.store(usize::MAX, Ordering::Relaxed);
+}
+
 /// The alignment that malloc guarantees.
 const MALLOC_ALIGN: usize = 16;
 
@@ -20,7 +25,13 @@ const MALLOC_ALIGN: usize = 16;
 #[inline(never)]
 fn large(bytes: usize, align: usize, need: Need) -> *mut c_void {
     let Some(engine) = engine::enter() else { return core::ptr::null_mut() };
-    THRESHOLD.store(engine.settings.malloc_threshold, Ordering::Relaxed);
+    // Once: `stop_serving` may have raised it since.
+    let _ = THRESHOLD.compare_exchange(
+        SMALLEST,
+        engine.settings.malloc_threshold,
+        Ordering::Relaxed,
+        Ordering::Relaxed,
+    );
     if bytes < engine.settings.malloc_threshold || bytes > engine.settings.memory || engine.is_retired() {
         return core::ptr::null_mut();
     }

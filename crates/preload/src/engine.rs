@@ -3,11 +3,12 @@
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use core::ops::Deref;
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 
 use faultless_base::Span;
 use faultless_base::sync::Lock;
 use faultless_base::sys::linux::Linux;
+use faultless_base::sys::raw;
 use faultless_mm::Space;
 use faultless_mm::stats::{Counter, Page};
 
@@ -26,6 +27,8 @@ static ARENA_START: AtomicUsize = AtomicUsize::new(0);
 static ARENA_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 static RETIRED: AtomicBool = AtomicBool::new(false);
+/// Set where the engine can be looked at, but no longer used; see [`adopt`].
+static FROZEN: AtomicBool = AtomicBool::new(false);
 
 const NEW: u8 = 0;
 const ON: u8 = 1;
@@ -41,6 +44,8 @@ pub struct Engine {
     pub space: Space<Linux>,
     pub settings: Settings,
     pub page: &'static Page,
+    /// 1 here, 0 in a child that was forked without our hooks.
+    same_process: &'static AtomicU32,
 }
 
 /// The right to call the engine; this thread is inside while it exists.
@@ -92,7 +97,7 @@ pub fn running() -> Option<&'static Engine> {
 /// Enters the engine for a large request, starting it if need be. `None`: this process runs plain, or this thread
 /// is inside already.
 pub fn enter() -> Option<Entered> {
-    if STATE.load(Ordering::Acquire) == OFF {
+    if STATE.load(Ordering::Acquire) == OFF || FROZEN.load(Ordering::Relaxed) {
         return None;
     }
     let Some(inside) = Inside::enter() else {
@@ -100,8 +105,33 @@ pub fn enter() -> Option<Entered> {
         return None;
     };
     let engine = running().or_else(start)?;
+    if engine.same_process.load(Ordering::Relaxed) == 0 && !adopt(engine) {
+        return None;
+    }
     page::after_fork(engine.page);
     Some(Entered { engine, _inside: inside })
+}
+
+/// This process was forked by a bare system call. Takes the engine over, or, if that cannot be done, runs plain.
+#[cold]
+fn adopt(engine: &'static Engine) -> bool {
+    let _start = START.lock();
+    if engine.same_process.load(Ordering::Acquire) == 0 {
+        engine.same_process.store(1, Ordering::Release);
+        if engine.space.fork_orphan() {
+            fork::become_child(engine);
+        } else {
+            FROZEN.store(true, Ordering::Release);
+        }
+    }
+    !FROZEN.load(Ordering::Acquire)
+}
+
+impl Engine {
+    /// In a forked child whose hooks ran: this is the process now.
+    pub fn settle_in(&self) {
+        self.same_process.store(1, Ordering::Release);
+    }
 }
 
 #[cold]
@@ -117,13 +147,14 @@ fn start() -> Option<&'static Engine> {
 fn build() -> Option<()> {
     let settings = settings::read()?;
     let page = page::open();
+    let same_process = raw::word_wiped_on_fork()?;
     // SAFETY: no pointers.
     let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }.max(1) as usize;
     let bytes = settings.memory.next_power_of_two().saturating_mul(4);
     let space = Space::new(Linux, bytes, cpus.min(SHARDS), &page.block, settings.knobs)?;
     let span = space.span();
     // SAFETY: under START, before ON.
-    unsafe { (*ENGINE.0.get()).write(Engine { space, settings, page }) };
+    unsafe { (*ENGINE.0.get()).write(Engine { space, settings, page, same_process }) };
     ARENA_START.store(span.start, Ordering::Relaxed);
     ARENA_BYTES.store(span.bytes(), Ordering::Release);
     fork::watch();

@@ -46,8 +46,14 @@ unsafe extern "C" fn parent() {
 
 unsafe extern "C" fn child() {
     held(|engine| {
+        engine.settle_in();
         engine.space.fork_child();
-        worker::forget();
-        page::detach(engine.page);
+        become_child(engine);
     });
+}
+
+/// What a child needs besides its memory.
+pub fn become_child(engine: &'static Engine) {
+    worker::forget();
+    page::detach(engine.page);
 }

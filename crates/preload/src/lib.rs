@@ -15,6 +15,7 @@ mod inside;
 mod mappings;
 mod next;
 mod page;
+mod pinned;
 mod settings;
 mod worker;
 

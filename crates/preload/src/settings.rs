@@ -11,10 +11,12 @@
 //! | `FAULTLESS_SCRUB` | 0: no zeroing in the background | 1 |
 //! | `FAULTLESS_AHEAD` | 0: no touching in the background | 1 |
 //! | `FAULTLESS_CHECK` | 1: verify that memory handed out as zero is zero; fill the other with a pattern | 0 |
+//! | `FAULTLESS_NO_CHILDREN` | 1: programs started by this one run plain | 0 |
 //! | `FAULTLESS_STATS` | directory for the counters page | none |
 
 use core::ffi::CStr;
 
+use faultless_base::sys::pressure;
 use faultless_base::{SLOT, UNIT};
 use faultless_mm::{Knobs, Unmap};
 
@@ -69,6 +71,19 @@ fn is_off() -> bool {
     skipped || on(c"FAULTLESS_DISABLE", false)
 }
 
+/// Runs before `main`: with `FAULTLESS_NO_CHILDREN`, takes this library out of what children inherit.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEFORE_MAIN: extern "C" fn() = {
+    extern "C" fn before_main() {
+        if on(c"FAULTLESS_NO_CHILDREN", false) {
+            // SAFETY: before `main`, when no other thread reads the environment.
+            unsafe { libc::unsetenv(c"LD_PRELOAD".as_ptr()) };
+        }
+    }
+    before_main
+};
+
 /// Whether something in this process rules an arena out: a limit on address space, or a sanitizer with a memory
 /// map of its own.
 fn is_ruled_out() -> bool {
@@ -83,10 +98,12 @@ fn is_ruled_out() -> bool {
     }
 }
 
+/// The memory that this process may use: the machine's, or less if its control group says so.
 fn memory() -> usize {
     // SAFETY: no pointers.
     let (pages, size) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
-    (pages.max(0) as usize).saturating_mul(size.max(0) as usize)
+    let machine = (pages.max(0) as usize).saturating_mul(size.max(0) as usize);
+    pressure::group_limit().map_or(machine, |limit| machine.min(limit as usize))
 }
 
 /// The settings; `None` when this process is to run plain.

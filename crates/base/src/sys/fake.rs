@@ -38,6 +38,8 @@ pub enum Failing {
     ZeroClosed,
     /// [`Sys::reserve`].
     Reserve,
+    /// Memory is short.
+    Memory,
 }
 
 #[derive(Clone, Default)]
@@ -257,6 +259,10 @@ impl Sys for Fake {
 
     fn present_pages(&self, slot: Span) -> usize {
         (slot.start..slot.end).step_by(PAGE).filter(|&at| self.page(at).present).count()
+    }
+
+    fn is_short_of_memory(&self) -> bool {
+        self.fails(Failing::Memory)
     }
 
     fn now_ns(&self) -> u64 {

@@ -218,6 +218,10 @@ impl Sys for Linux {
         if answer.is_ok() { vec.iter().filter(|b| **b & 1 == 1).count() } else { 0 }
     }
 
+    fn is_short_of_memory(&self) -> bool {
+        super::pressure::is_short()
+    }
+
     fn now_ns(&self) -> u64 {
         raw::now_ns()
     }

@@ -8,6 +8,7 @@ use crate::Span;
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;
 pub mod linux;
+pub mod pressure;
 pub mod raw;
 
 /// Whether the kernel should back a range with huge pages.
@@ -74,6 +75,8 @@ pub trait Sys {
     fn present(&self, addr: usize) -> bool;
     /// How many pages of a slot are present in memory.
     fn present_pages(&self, slot: Span) -> usize;
+    /// Whether the machine, or what this process may use of it, is short of memory.
+    fn is_short_of_memory(&self) -> bool;
     /// Nanoseconds of a clock that never goes back.
     fn now_ns(&self) -> u64;
     /// Spends a moment waiting for another thread, the longer the higher `turn`.

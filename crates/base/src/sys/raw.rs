@@ -1,7 +1,7 @@
 //! System calls, made directly: the C library's wrappers may be interposed by this very project.
 
 use core::arch::asm;
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 /// What the kernel answered: a value, or the error number.
 pub type Answer = Result<usize, i32>;
@@ -50,6 +50,19 @@ pub fn map_private(bytes: usize, access: Access) -> Option<usize> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: a new mapping at a place of the kernel's choice takes nothing from anybody.
     unsafe { syscall(libc::SYS_mmap, [0, bytes, prot as usize, flags as usize, usize::MAX, 0]) }.ok()
+}
+
+/// A word that is 1 in this process and reads 0 in a forked child, however it was forked (`MADV_WIPEONFORK`).
+/// `None` when the kernel refuses.
+pub fn word_wiped_on_fork() -> Option<&'static AtomicU32> {
+    let at = map_private(crate::PAGE, Access::Write)?;
+    // SAFETY: a fresh page of this function's own, never unmapped.
+    let word = unsafe {
+        syscall(libc::SYS_madvise, [at, crate::PAGE, libc::MADV_WIPEONFORK as usize, 0, 0, 0]).ok()?;
+        &*(at as *const AtomicU32)
+    };
+    word.store(1, Ordering::Release);
+    Some(word)
 }
 
 /// Sleeps while `word` is `expected`, until a wake-up, a signal or, if given, the end of `timeout_ns`.

@@ -1,0 +1,165 @@
+//! Calls after which the kernel may use pages of the program's without a mapping: their memory must go back to the
+//! kernel when the program is done with it, since recycled it would still be written to, or sent.
+
+use core::arch::naked_asm;
+use core::ffi::{c_int, c_ulong, c_void};
+
+use faultless_base::sys::raw;
+use faultless_mm::mapping::Change;
+
+use crate::attributes::note;
+use crate::engine;
+use crate::mappings::status;
+
+/// `_IOWR(0xAA, 0x00, struct uffdio_register)`.
+const UFFDIO_REGISTER: c_ulong = 0xC020_AA00;
+/// Operations of io_uring_register(2) that take an array of buffers.
+const REGISTER_BUFFERS: usize = 0;
+const REGISTER_BUFFERS2: usize = 15;
+const REGISTER_BUFFERS_UPDATE: usize = 16;
+
+/// `struct uffdio_range`, the first field of `struct uffdio_register`.
+#[repr(C)]
+struct UffdRange {
+    start: u64,
+    bytes: u64,
+}
+
+/// `struct io_uring_rsrc_register` and, with other names, `struct io_uring_rsrc_update2`: the address of the
+/// buffers is their third word, their number the first or the last half-word.
+#[repr(C)]
+struct Resources {
+    n: u32,
+    _flags: u32,
+    _reserved: u64,
+    data: u64,
+    _tags: u64,
+}
+
+fn note_pieces(pieces: *const libc::iovec, n: usize) {
+    if engine::running().is_none() || pieces.is_null() {
+        return;
+    }
+    for i in 0..n.min(1 << 16) {
+        // SAFETY: an array of n pieces, by the caller's promise to the kernel.
+        let piece = unsafe { &*pieces.add(i) };
+        note(piece.iov_base, piece.iov_len, Change::Attributes);
+    }
+}
+
+/// As vmsplice(2): the pipe holds the pages themselves.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vmsplice(fd: c_int, pieces: *const libc::iovec, n: usize, flags: u32) -> isize {
+    note_pieces(pieces, n);
+    // SAFETY: the caller's promise.
+    let answer =
+        unsafe { raw::syscall(libc::SYS_vmsplice, [fd as usize, pieces as usize, n, flags as usize, 0, 0]) };
+    answer.map_or_else(
+        |error| {
+            engine::set_errno(error);
+            -1
+        },
+        |n| n as isize,
+    )
+}
+
+/// As ioctl(2). Memory that the program watches by userfaultfd must not be touched behind its back.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+    if request == UFFDIO_REGISTER && !argument.is_null() {
+        // SAFETY: the structure of this request, by the caller's promise to the kernel.
+        let range = unsafe { &*argument.cast::<UffdRange>() };
+        note(range.start as *const c_void, range.bytes as usize, Change::Attributes);
+    }
+    // SAFETY: the caller's promise.
+    status(unsafe { raw::syscall(libc::SYS_ioctl, [fd as usize, request as usize, argument as usize, 0, 0, 0]) })
+}
+
+/// As setsockopt(2). With `SO_ZEROCOPY` the network sends from the pages of buffers that may be unmapped by then.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn setsockopt(
+    socket: c_int,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    bytes: u32,
+) -> c_int {
+    if level == libc::SOL_SOCKET && name == libc::SO_ZEROCOPY {
+        engine::retire();
+    }
+    let args = [socket as usize, level as usize, name as usize, value as usize, bytes as usize, 0];
+    // SAFETY: the caller's promise.
+    status(unsafe { raw::syscall(libc::SYS_setsockopt, args) })
+}
+
+/// Called by our `syscall` for `SYS_io_uring_register`, before the kernel is.
+unsafe extern "C" fn io_uring_register(_fd: usize, operation: usize, argument: usize, n: usize) {
+    match operation {
+        REGISTER_BUFFERS => note_pieces(argument as *const libc::iovec, n),
+        REGISTER_BUFFERS2 | REGISTER_BUFFERS_UPDATE if argument != 0 => {
+            // SAFETY: the structure of these operations, by the caller's promise to the kernel.
+            let resources = unsafe { &*(argument as *const Resources) };
+            let n = if operation == REGISTER_BUFFERS2 { resources.n as usize } else { n };
+            note_pieces(resources.data as *const libc::iovec, n);
+        }
+        _ => {}
+    }
+}
+
+/// Called by our `syscall` when the kernel reports an error.
+unsafe extern "C" fn fail(error: c_int) -> isize {
+    engine::set_errno(error);
+    -1
+}
+
+/// Called by our `dlopen`: where the real one is. A library with `RTLD_DEEPBIND` uses the C library's allocator
+/// whatever is preloaded, and may free what the program allocated: from then on no block is served.
+unsafe extern "C" fn before_dlopen(flags: c_int) -> *mut c_void {
+    if flags & libc::RTLD_DEEPBIND != 0 {
+        crate::blocks::stop_serving();
+    }
+    // SAFETY: a constant name.
+    unsafe { libc::dlsym(libc::RTLD_NEXT, c"dlopen".as_ptr()) }
+}
+
+/// As syscall(2). Every call passes on with registers and stack as they were, since some calls return twice.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syscall() {
+    naked_asm!(
+        "cmp rdi, {register}",
+        "jne 2f",
+        "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "sub rsp, 8",
+        "mov rdi, rsi", "mov rsi, rdx", "mov rdx, rcx", "mov rcx, r8",
+        "call {note}",
+        "add rsp, 8", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
+        "2:",
+        "mov rax, rdi", "mov rdi, rsi", "mov rsi, rdx", "mov rdx, rcx", "mov r10, r8", "mov r8, r9",
+        "mov r9, qword ptr [rsp + 8]",
+        "syscall",
+        "cmp rax, -4095",
+        "jae 3f",
+        "ret",
+        "3:",
+        "neg eax", "mov edi, eax", "jmp {errno}",
+        register = const libc::SYS_io_uring_register,
+        note = sym io_uring_register,
+        errno = sym fail,
+    )
+}
+
+/// As dlopen(3). It jumps to the real one, which looks at its caller's address.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dlopen() {
+    naked_asm!(
+        "push rdi", "push rsi", "sub rsp, 8",
+        "mov edi, esi",
+        "call {before}",
+        "add rsp, 8", "pop rsi", "pop rdi",
+        "jmp rax",
+        before = sym before_dlopen,
+    )
+}
