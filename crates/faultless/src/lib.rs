@@ -16,7 +16,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 
 use faultless_base::sys::linux::Linux;
-use faultless_mm::scrub::Progress;
+use faultless_mm::Progress;
 use faultless_mm::stats::{BLOCKS, Block as Counters};
 use faultless_mm::{Knobs, Need, Space};
 

@@ -11,12 +11,11 @@
 use faultless_base::sys::{Huge, Sys};
 use faultless_base::{SLOT, SLOT_PAGES, Span};
 
-use crate::scrub::Progress;
+use crate::progress::Progress;
 use crate::space::Space;
 use crate::stats::Counter;
+use crate::watched::{ADVICE_PATIENCE, Advices, KNOWN, Known, Use};
 
-/// Mappings known at a time.
-const KNOWN: usize = 16;
 /// Slots from which a mapping is worth it.
 const LEAST_SLOTS: usize = 2;
 /// Where a mapping continues one that is used densely, one slot is charged for so many.
@@ -33,53 +32,6 @@ const PEEKS: usize = 16;
 const SAMPLED_PAGES: usize = 8;
 /// Time between looks.
 const LOOK_US: u64 = 5_000;
-/// Looks without a change after which they end until the program maps something again.
-const PATIENCE: u32 = 100;
-
-/// A mapping of the program.
-#[derive(Clone, Copy)]
-struct Known {
-    /// Its whole slots.
-    span: Span,
-    /// End of what has been advised.
-    advised: usize,
-    /// Slots charged for it: one for so many that were advised.
-    charged: usize,
-    share: usize,
-    use_: Use,
-}
-
-/// How the program uses a mapping.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Use {
-    /// It has not shown yet.
-    Unknown,
-    /// Most pages of what it touches.
-    Dense,
-    /// A page here and there.
-    Sparse,
-}
-
-/// The mappings that were advised.
-pub struct Advices {
-    known: [Option<Known>; KNOWN],
-    next: usize,
-    quiet: u32,
-}
-
-impl Advices {
-    /// None.
-    pub const fn new() -> Self {
-        Self { known: [None; KNOWN], next: 0, quiet: PATIENCE }
-    }
-}
-
-impl Default for Advices {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl<S: Sys> Space<S> {
     /// The program has mapped readable, writable private anonymous memory at an address of its own.
     pub fn committed(&self, span: Span) {
@@ -159,7 +111,7 @@ impl<S: Sys> Space<S> {
     /// Looks at how the advised mappings are used.
     pub(crate) fn advice_step(&self) -> Progress {
         let mut advices = self.advices.lock();
-        if advices.quiet >= PATIENCE {
+        if advices.quiet >= ADVICE_PATIENCE {
             return Progress::Idle;
         }
         advices.quiet += 1;

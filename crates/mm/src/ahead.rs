@@ -16,15 +16,13 @@ use faultless_base::{PAGE, SLOT, Span};
 
 use crate::arena::Extent;
 use crate::buddy::Kind;
-use crate::scrub::{Progress, sooner};
+
+use crate::progress::{Progress, sooner};
 use crate::slot::{State, flag};
 use crate::space::{Shard, Space};
 use crate::stats::Counter;
+use crate::watched::{FOLLOWED, Growth, SMALL_DEMAND, STOCK_QUIET_LOOKS};
 
-/// Extents up to this many slots are demand for the stock; larger ones are followed as growth.
-pub const SMALL_DEMAND: usize = 8;
-/// Growing extents followed at a time.
-const FOLLOWED: usize = 8;
 /// Slots touched ahead at first, and at most (128 MiB).
 const WINDOW_START: usize = 4;
 const WINDOW_MAX: usize = 64;
@@ -34,57 +32,11 @@ const PATIENCE: u32 = 60;
 const LOOK_US: u64 = 300;
 /// Most slots kept in stock (64 MiB).
 const STOCK_MAX: usize = 32;
-/// Time without demand after which the stock is not filled up any more.
-const STOCK_QUIET_LOOKS: u32 = 40;
 /// Pages looked at in a slot to tell whether the program uses it densely.
 const SAMPLED_PAGES: usize = 8;
 /// The same in a program's thread, and the slots that it looks at in one call.
 const PEEKED_PAGES: usize = 4;
 const LOOKS_IN_CALL: usize = 128;
-
-/// A large extent that was handed out without memory.
-#[derive(Clone, Copy)]
-struct Growth {
-    shard: usize,
-    first: usize,
-    n: usize,
-    /// Slots that have got huge-page advice: those before this one.
-    advised: usize,
-    /// Slots that the program has passed.
-    reached: usize,
-    /// Slots that were looked at after the program had passed them.
-    confirmed: usize,
-    /// Slots looked at for touching.
-    touched: usize,
-    window: usize,
-    quiet: u32,
-}
-
-/// The extents that are being followed, and the stock.
-pub struct Growths {
-    followed: [Option<Growth>; FOLLOWED],
-    next: usize,
-    stock: usize,
-    stock_quiet: u32,
-}
-
-impl Growths {
-    /// Nothing to follow.
-    pub const fn new() -> Self {
-        Self { followed: [None; FOLLOWED], next: 0, stock: 0, stock_quiet: STOCK_QUIET_LOOKS }
-    }
-
-    /// After a fork, in the child.
-    pub(crate) fn forget(&mut self) {
-        *self = Self::new();
-    }
-}
-
-impl Default for Growths {
-    fn default() -> Self {
-        Self::new()
-    }
-}
 
 impl<S: Sys> Space<S> {
     /// Notes an extent just handed out; it is followed if much of it has no memory.

@@ -42,6 +42,8 @@ pub struct Arena {
     carved: &'static mut [Carved],
     live: &'static mut [Live],
     rooms: [u32; ROOMS],
+    /// A carved slot with nothing handed out, kept for the next run; `u32::MAX` for none.
+    spare: u32,
 }
 
 impl Arena {
@@ -53,7 +55,7 @@ impl Arena {
         carved: &'static mut [Carved],
         live: &'static mut [Live],
     ) -> Self {
-        Self { base, slots, buddy: Buddy::new(links), carved, live, rooms: [u32::MAX; ROOMS] }
+        Self { base, slots, buddy: Buddy::new(links), carved, live, rooms: [u32::MAX; ROOMS], spare: u32::MAX }
     }
 
     /// The addresses of an extent.
@@ -217,6 +219,9 @@ impl Arena {
                 if carved.is_full() {
                     self.rooms[place] = u32::MAX;
                 }
+                if self.spare == slot {
+                    self.spare = u32::MAX;
+                }
                 return Some((slot as usize, unit, zero));
             }
         }
@@ -235,17 +240,22 @@ impl Arena {
         &mut self.carved[slot]
     }
 
-    /// Gives a run back: its units, and whether its slot is empty now (then it is in passage).
-    pub fn give_run(&mut self, slot: usize, unit: usize) -> Option<(usize, bool)> {
-        let units = self.carved[slot].give(unit)?;
-        let empty = self.carved[slot].is_empty();
+    /// Gives a run back: whether its slot is no longer needed (then it is in passage). `None` when no run starts
+    /// there.
+    pub fn give_run(&mut self, slot: usize, unit: usize) -> Option<bool> {
+        self.carved[slot].give(unit)?;
+        let changed = self.slots.has(slot, flag::TAINTED | flag::FORKED);
+        let empty = self.carved[slot].is_empty() && (changed || self.spare != u32::MAX);
         if empty {
             self.rooms.iter_mut().filter(|r| **r == slot as u32).for_each(|r| *r = u32::MAX);
             self.slots.set(slot, State::Passage);
         } else {
+            if self.carved[slot].is_empty() {
+                self.spare = slot as u32;
+            }
             self.has_room(slot);
         }
-        Some((units, empty))
+        Some(empty)
     }
 
     fn has_room(&mut self, slot: usize) {
@@ -258,7 +268,8 @@ impl Arena {
             // The slot at the end is forgotten until one of its runs comes back.
             None => {
                 self.rooms.rotate_right(1);
-                self.rooms[0] = slot;
+                let place = (self.rooms[0] == self.spare) as usize;
+                self.rooms[place] = slot;
             }
         }
     }

@@ -101,7 +101,7 @@ impl<S: Sys> Space<S> {
         match shard.slots.state(slot) {
             State::Runs if addr % UNIT == 0 => {
                 let given = shard.lock().give_run(slot, addr % SLOT / UNIT);
-                if let Some((_, true)) = given {
+                if given == Some(true) {
                     self.take_back(shard, Extent { first: slot, n: 1 }, Unmap::Relaxed);
                 }
                 given.is_some()

@@ -12,9 +12,11 @@
 //! | [`arena`] | one shard: slots, free lists, growth |
 //! | [`space`] | all shards; preparing memory for its user and taking it back |
 //! | [`mapping`], [`blocks`] | what mmap and malloc ask for |
-//! | [`scrub`], [`ahead`] | background steps: zeroing, giving back; touching and advising ahead |
+//! | [`step`] | the background work as a whole |
+//! | [`scrub`], [`ahead`] | zeroing and giving back; touching and advising ahead |
 //! | [`advice`] | huge-page advice for mappings that stay with the kernel |
 //! | [`fork`] | what happens to free memory when the process is copied |
+//! | [`watched`] | what the background steps keep an eye on |
 //! | [`budget`] | the peak rule |
 //! | [`stats`] | counters |
 #![no_std]
@@ -31,11 +33,15 @@ pub mod buddy;
 pub mod budget;
 pub mod fork;
 pub mod mapping;
+pub mod progress;
 pub mod runs;
 pub mod scrub;
 pub mod slot;
 pub mod space;
 pub mod stats;
+pub mod step;
+pub mod watched;
 
 pub use arena::Need;
+pub use progress::Progress;
 pub use space::{Knobs, Space, Unmap};

@@ -7,20 +7,10 @@ use faultless_base::{SLOT, Span};
 
 use crate::arena::Extent;
 use crate::buddy::Kind;
+use crate::progress::{Progress, sooner};
 use crate::slot::flag;
 use crate::space::{Shard, Space};
 use crate::stats::Counter;
-
-/// What a background step did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
-    /// Something; call again.
-    Worked,
-    /// Nothing now; call again after so many microseconds.
-    Wait(u64),
-    /// Nothing, and nothing will come up unless the program does something.
-    Idle,
-}
 
 /// Memory wanted again sooner than this is cheaper to zero hot, at its hand-out.
 const SCRUB_DELAY_MS: u32 = 5;
@@ -38,22 +28,8 @@ const PRESSURE_MS: u32 = 50;
 const LOOK_US: u64 = 50_000;
 
 impl<S: Sys> Space<S> {
-    /// One background step. It takes a fraction of a millisecond.
-    pub fn step(&self) -> Progress {
-        let _working = self.working.lock();
-        let ahead = self.ahead_step();
-        if ahead == Progress::Worked {
-            return ahead;
-        }
-        let scrub = if self.knobs.scrub { self.scrub_step() } else { Progress::Idle };
-        if scrub == Progress::Worked {
-            return scrub;
-        }
-        sooner(sooner(ahead, scrub), sooner(self.advice_step(), self.decay_step()))
-    }
-
     /// Zeroes a few of the oldest dirty slots.
-    fn scrub_step(&self) -> Progress {
+    pub(crate) fn scrub_step(&self) -> Progress {
         let now = self.now_ms();
         let mut result = Progress::Idle;
         for shard in self.all_shards() {
@@ -107,7 +83,7 @@ impl<S: Sys> Space<S> {
     }
 
     /// Gives back what has been idle for too long.
-    fn decay_step(&self) -> Progress {
+    pub(crate) fn decay_step(&self) -> Progress {
         if self.budget.idle() == 0 {
             return Progress::Idle;
         }
@@ -164,14 +140,5 @@ impl<S: Sys> Space<S> {
             }
         }
         bytes
-    }
-}
-
-/// Of two outcomes the one that asks for the earlier call.
-pub(crate) fn sooner(a: Progress, b: Progress) -> Progress {
-    match (a, b) {
-        (Progress::Worked, _) | (_, Progress::Worked) => Progress::Worked,
-        (Progress::Wait(a), Progress::Wait(b)) => Progress::Wait(a.min(b)),
-        (Progress::Idle, other) | (other, Progress::Idle) => other,
     }
 }

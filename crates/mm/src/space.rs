@@ -10,16 +10,15 @@ use faultless_base::sync::{Guard, Lock};
 use faultless_base::sys::{Huge, Sys};
 use faultless_base::{SLOT, Span, table};
 
-use crate::advice::Advices;
-use crate::ahead::{Growths, SMALL_DEMAND};
 use crate::arena::{Arena, Extent, Need};
 use crate::buddy::Kind;
 use crate::budget::Budget;
 use crate::slot::{Slots, State, flag};
-use crate::stats::{Block, Counter};
+use crate::stats::{self, Block, Counter};
+use crate::watched::{Advices, Growths, SMALL_DEMAND};
 
 /// Shards at most.
-pub const MAX_SHARDS: usize = 8;
+pub const MAX_SHARDS: usize = stats::BLOCKS;
 /// Slots whose contents are looked at when memory comes back whose use is not known.
 const SAMPLES: usize = 16;
 /// How long a request waits for memory that the scrubber has just now.

@@ -139,8 +139,8 @@ impl Default for Block {
 pub const MAGIC: u64 = u64::from_le_bytes(*b"fltless1");
 /// Version of the layout of [`Page`] and of the list [`COUNTERS`].
 pub const VERSION: u32 = 1;
-/// Blocks of counters on a page.
-pub const BLOCKS: usize = crate::space::MAX_SHARDS;
+/// Blocks of counters on a page: one for each shard that an arena can have.
+pub const BLOCKS: usize = 8;
 
 /// The page that a process shares with those who watch it: a header of 64 bytes, then [`BLOCKS`] blocks of
 /// [`COUNT`] counters, each on a multiple of 64 bytes.

@@ -7,7 +7,7 @@ use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use faultless_base::sys::raw::{futex_wait, futex_wake, syscall};
-use faultless_mm::scrub::Progress;
+use faultless_mm::Progress;
 use faultless_mm::stats::Counter;
 
 use crate::engine::{self, Engine};
