@@ -4,7 +4,7 @@
 //! (`faultless-mm`) sees memory as [`Span`]s of addresses and acts on it through the [`sys::Sys`] trait.
 #![no_std]
 
-#[cfg(any(test, feature = "fake"))]
+#[cfg(test)]
 extern crate std;
 
 pub mod sync;

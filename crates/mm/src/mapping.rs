@@ -197,9 +197,8 @@ impl<S: Sys> Space<S> {
                         shard.slots.mark(i, flag::TAINTED);
                     }
                     (Change::Dropped, State::Lent | State::Block) => {
-                        if shard.slots.mark(i, flag::FRESH) & flag::FRESH == 0 {
-                            self.budget.unuse(1);
-                        }
+                        let known = shard.slots.mark(i, flag::FRESH) & flag::FRESH == 0;
+                        self.budget.unuse(known as usize);
                     }
                     (Change::HugeAdvised, State::Lent | State::Block) => {
                         let slot = shard.span(Extent { first: i, n: 1 });

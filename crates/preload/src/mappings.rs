@@ -228,7 +228,7 @@ pub unsafe extern "C" fn mremap(
     };
     let from = pages(old as usize, old_bytes);
     let placed = flags & (libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP) != 0;
-    if !touches(from) && !(placed && touches(pages(new as usize, new_bytes))) {
+    if !(touches(from) || placed && touches(pages(new as usize, new_bytes))) {
         return answer(kernel());
     }
     answer(remap(from, new_bytes, flags, new as usize, kernel))

@@ -1,12 +1,11 @@
 //! What the engine asks of an operating system.
 //!
-//! [`linux::Linux`] is the real thing; [`fake::Fake`] a whole address space in ordinary memory, which checks
-//! every rule that the kernel would enforce and some that it would not, so that tests see a mistake at once.
+//! [`linux::Linux`] is the real thing; the crate `faultless-fake` has a whole address space in ordinary
+//! memory, which checks every rule that the kernel would enforce and some that it would not, so that tests see a
+//! mistake at once.
 
 use crate::Span;
 
-#[cfg(any(test, feature = "fake"))]
-pub mod fake;
 pub mod linux;
 pub mod pressure;
 pub mod raw;

@@ -46,7 +46,7 @@ fn little_is_left(text: &[u8]) -> bool {
 
 fn group_is_full(buffer: &mut [u8]) -> bool {
     group_files(buffer, |used, limit| Some((used?, limit?)))
-        .is_some_and(|(used, limit)| used * 100 > limit * FULL_PERCENT)
+        .is_some_and(|(used, limit)| used > limit / 100 * FULL_PERCENT)
 }
 
 /// Calls `f` with what the control group of this process uses and may use, of version 2 or 1 of the interface.

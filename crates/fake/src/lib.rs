@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use super::{AtFork, Huge, Sys};
-use crate::units::{PAGE, SLOT, Span};
+use faultless_base::sys::{AtFork, Huge, Sys};
+use faultless_base::{PAGE, SLOT, Span};
 
 /// One page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,7 +47,7 @@ struct State {
     pages: BTreeMap<usize, Page>,
     next: usize,
     now_ns: u64,
-    failing: std::vec::Vec<Failing>,
+    failing: Vec<Failing>,
 }
 
 /// The address space. Pages that were never spoken of are closed and absent.
@@ -207,7 +207,7 @@ impl Sys for Fake {
         if self.fails(Failing::Migrate) {
             return false;
         }
-        let mut moved = std::vec::Vec::new();
+        let mut moved = Vec::new();
         self.each(from, |_, page| {
             moved.push(*page);
             page.present = false;
