@@ -110,14 +110,14 @@ impl<S: Sys> Space<S> {
                 let pages = shard.lock().value(slot) as usize;
                 let e = Extent { first: slot, n: (pages * PAGE).div_ceil(SLOT) };
                 self.waste.fetch_sub(e.n * SLOT - pages * PAGE, Relaxed);
-                self.retire(shard, e);
+                self.take_slots_back(shard, e);
                 true
             }
             _ => false,
         }
     }
 
-    fn retire(&self, shard: &Shard, e: Extent) {
+    fn take_slots_back(&self, shard: &Shard, e: Extent) {
         (e.first..e.first + e.n).for_each(|i| shard.slots.set(i, State::Passage));
         self.take_back(shard, e, Unmap::Relaxed);
     }
@@ -141,7 +141,7 @@ impl<S: Sys> Space<S> {
         }
         let mut new = (shard, Extent { first: slot, n });
         if n < old {
-            self.retire(shard, Extent { first: slot + n, n: old - n });
+            self.take_slots_back(shard, Extent { first: slot + n, n: old - n });
         } else if n > old {
             let more = Extent { first: slot + old, n: n - old };
             if shard.lock().take_at(more) {

@@ -462,6 +462,9 @@ impl<S: Sys> Space<S> {
 
     /// Whether a slot that was handed out as a hole has a huge page now, as far as three looks tell.
     fn is_backed(&self, shard: &Shard, i: usize) -> bool {
+        if self.budget.limit() == 0 {
+            return false;
+        }
         let span = shard.span(Extent { first: i, n: 1 });
         shard.slots.has(i, flag::ADVISED)
             && [0, SLOT / 2, SLOT - 1].iter().all(|offset| self.sys.present(span.start + offset))

@@ -36,6 +36,8 @@ const OFF: u8 = 2;
 
 /// No request below this can be a large one; checked before anything else.
 pub const SMALLEST: usize = faultless_base::UNIT;
+/// How long retiring waits for the background thread to end.
+const RETIRE_US: u64 = 100_000;
 /// Shards of the arena at most; each processor uses one.
 const SHARDS: usize = 8;
 
@@ -137,7 +139,7 @@ impl Engine {
 #[cold]
 fn start() -> Option<&'static Engine> {
     let _start = START.lock();
-    if STATE.load(Ordering::Acquire) == NEW {
+    if STATE.load(Ordering::Acquire) == NEW && !RETIRED.load(Ordering::SeqCst) {
         let on = build().is_some();
         STATE.store(if on { ON } else { OFF }, Ordering::Release);
     }
@@ -161,14 +163,16 @@ fn build() -> Option<()> {
     Some(())
 }
 
-/// Serves no new request from now on, and gives all idle memory back.
+/// Serves no new request from now on, gives all idle memory back and ends the background thread. An engine that has
+/// not started never will.
 pub fn retire() {
-    RETIRED.store(true, Ordering::Relaxed);
-    if running().is_some()
-        && let Some(engine) = enter()
-    {
+    RETIRED.store(true, Ordering::SeqCst);
+    if STATE.load(Ordering::Acquire) != ON {
+        STATE.store(OFF, Ordering::Release);
+    } else if let Some(engine) = enter() {
         engine.count(Counter::KernelLimited);
-        engine.space.press();
+        worker::stop(RETIRE_US);
+        engine.space.retire();
     }
 }
 

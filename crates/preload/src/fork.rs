@@ -16,6 +16,9 @@ unsafe extern "C" {
     ) -> i32;
 }
 
+/// How long a fork waits for the background thread to end.
+const STOP_US: u64 = 5_000;
+
 /// Has the hooks called from now on.
 pub fn watch() {
     // SAFETY: the hooks live as long as the process: a preloaded library is never unloaded.
@@ -36,6 +39,8 @@ unsafe extern "C" fn prepare() {
         if let Some(inside) = Inside::enter() {
             inside.stay();
         }
+        // Python and others look for a second thread when they fork.
+        worker::stop(STOP_US);
         engine.space.fork_prepare();
     }
 }

@@ -9,6 +9,7 @@
 
 mod attributes;
 mod blocks;
+mod confined;
 mod engine;
 mod fork;
 mod inside;

@@ -2,7 +2,7 @@
 //! kernel when the program is done with it, since recycled it would still be written to, or sent.
 
 use core::arch::naked_asm;
-use core::ffi::{c_int, c_ulong, c_void};
+use core::ffi::{c_int, c_long, c_ulong, c_void};
 
 use faultless_base::sys::raw;
 use faultless_mm::mapping::Change;
@@ -92,8 +92,12 @@ pub unsafe extern "C" fn setsockopt(
     status(unsafe { raw::syscall(libc::SYS_setsockopt, args) })
 }
 
-/// Called by our `syscall` for `SYS_io_uring_register`, before the kernel is.
-unsafe extern "C" fn io_uring_register(_fd: usize, operation: usize, argument: usize, n: usize) {
+/// Called by our `syscall` before the kernel is, for the two calls that matter here.
+unsafe extern "C" fn note_call(nr: c_long, _first: usize, operation: usize, argument: usize, n: usize) {
+    if nr == libc::SYS_seccomp {
+        engine::retire();
+        return;
+    }
     match operation {
         REGISTER_BUFFERS => note_pieces(argument as *const libc::iovec, n),
         REGISTER_BUFFERS2 | REGISTER_BUFFERS_UPDATE if argument != 0 => {
@@ -129,9 +133,11 @@ unsafe extern "C" fn before_dlopen(flags: c_int) -> *mut c_void {
 pub unsafe extern "C" fn syscall() {
     naked_asm!(
         "cmp rdi, {register}",
+        "je 4f",
+        "cmp rdi, {seccomp}",
         "jne 2f",
+        "4:",
         "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "sub rsp, 8",
-        "mov rdi, rsi", "mov rsi, rdx", "mov rdx, rcx", "mov rcx, r8",
         "call {note}",
         "add rsp, 8", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
         "2:",
@@ -144,7 +150,8 @@ pub unsafe extern "C" fn syscall() {
         "3:",
         "neg eax", "mov edi, eax", "jmp {errno}",
         register = const libc::SYS_io_uring_register,
-        note = sym io_uring_register,
+        seccomp = const libc::SYS_seccomp,
+        note = sym note_call,
         errno = sym fail,
     )
 }
