@@ -17,10 +17,10 @@ use comfy_table::{Table, presets};
 use serde::Serialize;
 
 use super::child::{End, Outcome, Running};
-use super::counters::Dir;
+use super::counters::{Counters, Dir};
 use super::options::{self, Args};
 use super::paired::{ENOUGH, Ratio, Spread, Verdict};
-use super::summary::{seconds, size};
+use super::summary::{seconds, size, wrap};
 use super::sys::Inherited;
 use super::{NotStarted, complain};
 
@@ -76,6 +76,11 @@ struct Comparison {
     rows: BTreeMap<&'static str, Row>,
 }
 
+/// A ratio for people.
+fn figure(ratio: f64) -> String {
+    if ratio < 0.1 { format!("{ratio:.5}") } else { format!("{ratio:.3}") }
+}
+
 /// Runs the pairs and prints the comparison. The end is the program's, or status 1 if the two ways ended differently.
 pub fn main(args: &Args, pairs: u32) -> Result<End> {
     let library = options::library()?;
@@ -127,15 +132,15 @@ impl Comparison {
                 outcomes.iter().map(|(plain, faultless)| ((metric.value)(plain), (metric.value)(faultless)));
             (metric.name, Row::new(runs.collect()))
         });
-        let is_covered = dir
-            .and_then(|dir| dir.read().ok())
-            .is_none_or(|(pages, unreadable)| !pages.is_empty() || !unreadable.is_empty());
+        let read = dir.and_then(|dir| dir.read().ok());
+        let not_covered = read.filter(|(pages, wrong)| wrong.is_empty() && !pages.iter().any(Counters::is_served));
+        let left = |pages: &[Counters]| pages.iter().flat_map(Counters::left).map(|(_, n)| n).sum();
         Self {
             version: 1,
             command: args.program.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
             pairs: outcomes.len(),
             statuses_differ: outcomes.iter().filter(|(plain, faultless)| plain.end != faultless.end).count(),
-            not_covered: (!is_covered).then(|| super::why_not(args)),
+            not_covered: not_covered.map(|(pages, _)| super::why_not(args, left(&pages))),
             rows: rows.collect(),
         }
     }
@@ -150,8 +155,8 @@ impl Comparison {
                 format!("{}\n{} .. {}", (metric.text)(s.median), (metric.text)(s.min), (metric.text)(s.max))
             };
             let ratio = row.ratio.map(|r| match (r.low, r.high) {
-                (Some(low), Some(high)) => format!("{:.3}\n{low:.3} .. {high:.3}", r.ratio),
-                _ => format!("{:.3}", r.ratio),
+                (Some(low), Some(high)) => format!("{}\n{} .. {}", figure(r.ratio), figure(low), figure(high)),
+                _ => figure(r.ratio),
             });
             let verdict = match row.ratio.map(|r| r.verdict) {
                 Some(Verdict::Less) => "less",
@@ -162,17 +167,17 @@ impl Comparison {
             let cells = [spread(row.plain), spread(row.faultless), ratio.unwrap_or("-".into()), verdict.into()];
             table.add_row([metric.label.to_owned()].into_iter().chain(cells));
         }
-        let mut text = format!("{table}\n");
-        let pairs = self.pairs;
-        let plural = if pairs == 1 { "" } else { "s" };
-        text += &format!("{pairs} pair{plural} of runs, by turns; median, below it min .. max; ");
-        text += if pairs < ENOUGH {
-            "not enough runs to tell\nwhether the two differ: that takes 5.\n"
+        let mut text: String = table.lines().map(|line| line.trim_end().to_owned() + "\n").collect();
+        let (pairs, plural) = (self.pairs, if self.pairs == 1 { "" } else { "s" });
+        let meaning = if pairs < ENOUGH {
+            "not enough runs to tell whether the two differ: that takes 5 pairs."
         } else {
-            "ratio of the pairs\n(geometric mean), below it its 95 % interval; \"less\" and \"more\": 1 is outside.\n"
+            "ratio of the pairs (geometric mean), below it its 95 % interval; \"less\" and \"more\": 1 is outside."
         };
+        let legend = format!("{pairs} pair{plural} of runs, by turns; median, below it min .. max; {meaning}");
+        text += &(wrap(&legend, "") + "\n");
         if let Some(reason) = &self.not_covered {
-            text += &format!("Nothing was covered: {reason}.\n");
+            text += &(wrap(&format!("Nothing was covered: {reason}."), "") + "\n");
         }
         let _ = std::io::Write::write_all(&mut std::io::stdout(), text.as_bytes());
     }

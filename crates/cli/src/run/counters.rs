@@ -7,7 +7,7 @@ use std::mem::{offset_of, size_of};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use faultless_mm::stats::{BLOCKS, Block, COUNT, Counter, MAGIC, Page, VERSION};
+use faultless_mm::stats::{BLOCKS, Block, COUNT, COUNTERS, Counter, Declared, MAGIC, Page, VERSION};
 
 /// A directory for counters pages, removed when dropped.
 pub struct Dir(PathBuf);
@@ -94,6 +94,9 @@ impl Counters {
         if layout != (COUNT as u32, BLOCKS as u32) {
             return Err(PageError::Layout { counters: layout.0, blocks: layout.1 });
         }
+        if bytes.len() < size_of::<Page>() {
+            return Err(truncated());
+        }
         let mut sum = Self { pid: field(offset_of!(Page, pid))?, values: [0; COUNT] };
         for block in 0..BLOCKS {
             let start = offset_of!(Page, block) + block * size_of::<Block>();
@@ -126,6 +129,17 @@ impl Counters {
     /// One of them.
     pub fn get(&self, counter: Counter) -> u64 {
         self.values[counter as usize]
+    }
+
+    /// Whether anything was done for the process: a request served, or huge pages advised.
+    pub fn is_served(&self) -> bool {
+        [Counter::MmapServed, Counter::MallocServed, Counter::BytesAdvised].iter().any(|c| self.get(*c) > 0)
+    }
+
+    /// How many requests were left to the kernel or the C library, by reason.
+    pub fn left(&self) -> Vec<(&'static str, u64)> {
+        let reason = |(declared, n): (&Declared, &u64)| Some((declared.name.strip_prefix("kernel_")?, *n));
+        COUNTERS.iter().zip(&self.values).filter_map(reason).filter(|(_, n)| *n > 0).collect()
     }
 
     /// All of them, in the order of [`faultless_mm::stats::COUNTERS`].

@@ -107,13 +107,14 @@ fn run(args: &Args) -> Result<End> {
     Ok(outcome.end)
 }
 
-/// Why the program in process `pid` was not covered, in words that follow its name or "nothing".
-fn why_not(args: &Args) -> String {
+/// Why the program was not covered, as far as can be told: its settings, its kind, or what it did, which is how
+/// many requests it made that were `left` to the kernel.
+fn why_not(args: &Args, left: u64) -> String {
     args.ruled_out().unwrap_or_else(|| {
         match program::inspect(&args.program[0], std::env::var_os("PATH").as_deref()) {
             Some(program) if program.kind != program::Kind::Dynamic => program.to_string(),
-            _ => "it asked for no large piece of memory (malloc from 256K, mmap from 2M, unless set otherwise)"
-                .into(),
+            _ if left > 0 => "all its requests were left to the kernel".into(),
+            _ => "it made no large request (malloc from 256K, mmap from 2M, unless set otherwise)".into(),
         }
     })
 }

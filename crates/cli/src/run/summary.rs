@@ -204,10 +204,10 @@ impl fmt::Display for Summary {
         writeln!(f, "faultless: {served}; {} wall, {} user, {} system", times[0], times[1], times[2])?;
         if let Some(reason) = &self.not_covered {
             let what = if self.processes.is_empty() { "Nothing" } else { "Of the program itself, nothing" };
-            writeln!(f, "  {what} was covered: {reason}.")?;
+            writeln!(f, "{}", wrap(&format!("{what} was covered: {reason}."), "  "))?;
         }
         for wrong in &self.unreadable {
-            writeln!(f, "  counters of a process are missing: {wrong}")?;
+            writeln!(f, "{}", wrap(&format!("Counters of a process are missing: {wrong}."), "  "))?;
         }
         if !self.processes.is_empty() {
             self.served(f)?;
@@ -217,16 +217,16 @@ impl fmt::Display for Summary {
         if let Some(estimate) = &self.estimate {
             let time = format!("and {}, an estimate:", seconds(estimate.seconds_avoided));
             row(f, "page faults avoided, at most", &estimate.faults_avoided.to_string(), &time)?;
-            writeln!(
-                f,
-                "    what was ready x the cost of a first touch measured now: {} takes\n    {} faults, {} (with huge \
-                 pages {}, {})",
+            let how = format!(
+                "(memory that was ready x the cost of a first touch, measured now: {} of ordinary memory cost {} \
+                 faults and {}, with huge pages {} and {}; less the time of zeroing on demand)",
                 size(estimate.measured_bytes as u64),
                 estimate.ordinary_faults,
                 seconds(estimate.ordinary_s),
                 estimate.huge_faults,
                 seconds(estimate.huge_s),
-            )?;
+            );
+            writeln!(f, "{}", wrap(&how, "    "))?;
             self.left(f)?;
         }
         row(f, "peak resident memory", &size(self.max_rss_bytes), "of the largest process")
@@ -235,6 +235,26 @@ impl fmt::Display for Summary {
 
 fn row(f: &mut fmt::Formatter<'_>, label: &str, value: &str, more: &str) -> fmt::Result {
     writeln!(f, "{}", format!("  {label:<34}{value:>12}  {more}").trim_end())
+}
+
+/// `text` in lines of 80 columns at most, each after `indent`.
+pub fn wrap(text: &str, indent: &str) -> String {
+    let mut lines = indent.to_owned();
+    let mut column = 0;
+    for word in text.split(' ') {
+        let width = word.chars().count();
+        if column > 0 && indent.len() + column + 1 + width > 80 {
+            lines.push('\n');
+            lines.push_str(indent);
+            column = 0;
+        } else if column > 0 {
+            lines.push(' ');
+            column += 1;
+        }
+        lines.push_str(word);
+        column += width;
+    }
+    lines
 }
 
 /// A number of bytes for people.
@@ -283,6 +303,15 @@ mod tests {
         {
             assert_eq!(seconds(s), text);
         }
+    }
+
+    #[test]
+    fn lines_end_at_80_columns() {
+        let text = wrap(&"word ".repeat(40), "  ");
+        assert!(text.lines().all(|line| line.len() <= 80 && line.starts_with("  word")), "{text}");
+        assert_eq!(text.split_whitespace().count(), 40);
+        assert_eq!(text.lines().next().unwrap().len(), 76);
+        assert_eq!(wrap(&"x".repeat(100), "").len(), 100);
     }
 
     #[test]
