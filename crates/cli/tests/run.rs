@@ -87,7 +87,7 @@ fn started(command: &mut Command) -> (Child, String) {
 
 #[test]
 fn output_and_status_are_the_programs() {
-    let out = output(["--", "sh", "-c", "cat; echo out; exit 7"]);
+    let out = output(["--", "sh", "-c", "cat </dev/null; echo out; exit 7"]);
     assert_eq!(out.status.code(), Some(7));
     assert_eq!(text(&out.stdout), "out\n");
     assert!(text(&out.stderr).starts_with("faultless: nothing covered;"), "{}", text(&out.stderr));
@@ -282,7 +282,8 @@ fn a_static_program_runs_plain_and_is_told() {
     }
     let out = output([OsStr::new("--"), program.as_ref()]);
     assert_eq!(out.status.code(), Some(4));
-    assert!(text(&out.stderr).contains("statically linked"), "{}", text(&out.stderr));
+    let said = text(&out.stderr);
+    assert!(said.split_whitespace().any(|word| word == "statically"), "{said}");
 }
 
 #[test]

@@ -148,23 +148,30 @@ impl Comparison {
     fn print(&self) {
         let mut table = Table::new();
         table.load_preset(presets::NOTHING);
-        table.set_header(["", "plain", "faultless", "ratio", ""]);
+        table.set_header(["", "plain", "faultless", "ratio"]);
         for metric in &METRICS {
             let row = &self.rows[metric.name];
             let spread = |s: Spread| {
                 format!("{}\n{} .. {}", (metric.text)(s.median), (metric.text)(s.min), (metric.text)(s.max))
             };
-            let ratio = row.ratio.map(|r| match (r.low, r.high) {
-                (Some(low), Some(high)) => format!("{}\n{} .. {}", figure(r.ratio), figure(low), figure(high)),
+            let ratio = row.ratio.map(|r| {
+                (
+                    r,
+                    match r.verdict {
+                        Verdict::Less => " (less)",
+                        Verdict::More => " (more)",
+                        Verdict::NotResolved => " (not resolved)",
+                        Verdict::TooFewRuns => "",
+                    },
+                )
+            });
+            let ratio = ratio.map(|(r, verdict)| match (r.low, r.high) {
+                (Some(low), Some(high)) => {
+                    format!("{}{verdict}\n{} .. {}", figure(r.ratio), figure(low), figure(high))
+                }
                 _ => figure(r.ratio),
             });
-            let verdict = match row.ratio.map(|r| r.verdict) {
-                Some(Verdict::Less) => "less",
-                Some(Verdict::More) => "more",
-                Some(Verdict::NotResolved) => "not resolved",
-                Some(Verdict::TooFewRuns) | None => "",
-            };
-            let cells = [spread(row.plain), spread(row.faultless), ratio.unwrap_or("-".into()), verdict.into()];
+            let cells = [spread(row.plain), spread(row.faultless), ratio.unwrap_or("-".into())];
             table.add_row([metric.label.to_owned()].into_iter().chain(cells));
         }
         let mut text: String = table.lines().map(|line| line.trim_end().to_owned() + "\n").collect();
@@ -172,7 +179,7 @@ impl Comparison {
         let meaning = if pairs < ENOUGH {
             "not enough runs to tell whether the two differ: that takes 5 pairs."
         } else {
-            "ratio of the pairs (geometric mean), below it its 95 % interval; \"less\" and \"more\": 1 is outside."
+            "ratio of the pairs (geometric mean), below it its 95 % interval; less and more: 1 is outside of it."
         };
         let legend = format!("{pairs} pair{plural} of runs, by turns; median, below it min .. max; {meaning}");
         text += &(wrap(&legend, "") + "\n");

@@ -18,7 +18,7 @@
 //! | `.measured_bytes` | memory touched to measure, in each of two ways: |
 //! | `.ordinary_faults`, `.ordinary_s` | cost of its first touch, as the system gives it |
 //! | `.huge_faults`, `.huge_s` | cost of its first touch, with huge pages |
-//! | `processes` | each process that was served: `pid` and `counters` |
+//! | `processes` | each process that has counters, served or not: `pid` and `counters` |
 //! | `totals` | the counters, summed |
 //!
 //! Counters are objects from name to number; names and meanings are those of `faultless_mm::stats::COUNTERS`. A
@@ -59,6 +59,8 @@ pub struct Summary {
     totals: BTreeMap<&'static str, u64>,
     #[serde(skip)]
     sum: Counters,
+    #[serde(skip)]
+    served: usize,
 }
 
 #[derive(Serialize)]
@@ -126,7 +128,10 @@ impl Summary {
             Ok(read) => read,
             Err(error) => (Vec::new(), vec![format!("no place for counters: {error}")]),
         };
-        let is_covered = pages.iter().any(|page| page.pid == pid as u32) || !unreadable.is_empty();
+        let own = pages.iter().find(|page| page.pid == pid as u32);
+        let is_covered = own.map_or(!unreadable.is_empty(), Counters::is_served);
+        let left = own.map_or(0, |page| page.left().iter().map(|(_, n)| n).sum());
+        let served = pages.iter().filter(|page| page.is_served()).count();
         let sum = Counters::sum(&pages);
         let Outcome { end, wall, usage, .. } = outcome;
         Self {
@@ -140,16 +145,17 @@ impl Summary {
             max_rss_bytes: usage.max_rss,
             minor_faults: usage.minor_faults,
             major_faults: usage.major_faults,
-            not_covered: (!is_covered).then(|| super::why_not(args)),
+            not_covered: (!is_covered).then(|| super::why_not(args, left)),
             unreadable,
-            estimate: if pages.is_empty() { None } else { Estimate::new(&sum) },
+            estimate: if served == 0 { None } else { Estimate::new(&sum) },
             processes: pages.iter().map(|page| Process { pid: page.pid, counters: named(page) }).collect(),
             totals: named(&sum),
             sum,
+            served,
         }
     }
 
-    fn served(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn sources(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let get = |counter| self.sum.get(counter);
         let sources = [
             ("zero already", Counter::BytesZeroed),
@@ -180,14 +186,12 @@ impl Summary {
     }
 
     fn left(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let reason =
-            |(name, count): (&&str, &u64)| Some((name.strip_prefix("kernel_")?.replace('_', " "), *count));
-        let mut reasons: Vec<_> = self.totals.iter().filter_map(reason).filter(|(_, count)| *count > 0).collect();
+        let mut reasons = self.sum.left();
         reasons.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
         let calls: u64 = reasons.iter().map(|(_, count)| count).sum();
         row(f, "requests left to the kernel", &calls.to_string(), "")?;
         for (name, count) in reasons {
-            row(f, &format!("  {name}"), &count.to_string(), "")?;
+            row(f, &format!("  {}", name.replace('_', " ")), &count.to_string(), "")?;
         }
         Ok(())
     }
@@ -195,7 +199,7 @@ impl Summary {
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let served = match self.processes.len() {
+        let served = match self.served {
             0 => "nothing covered".to_owned(),
             1 => "1 process covered".to_owned(),
             n => format!("{n} processes covered"),
@@ -203,14 +207,14 @@ impl fmt::Display for Summary {
         let times = [self.wall_s, self.user_s, self.system_s].map(seconds);
         writeln!(f, "faultless: {served}; {} wall, {} user, {} system", times[0], times[1], times[2])?;
         if let Some(reason) = &self.not_covered {
-            let what = if self.processes.is_empty() { "Nothing" } else { "Of the program itself, nothing" };
+            let what = if self.served == 0 { "Nothing" } else { "Of the program itself, nothing" };
             writeln!(f, "{}", wrap(&format!("{what} was covered: {reason}."), "  "))?;
         }
         for wrong in &self.unreadable {
             writeln!(f, "{}", wrap(&format!("Counters of a process are missing: {wrong}."), "  "))?;
         }
-        if !self.processes.is_empty() {
-            self.served(f)?;
+        if self.served > 0 {
+            self.sources(f)?;
         }
         let major = format!("and {} that waited for input", self.major_faults);
         row(f, "page faults taken", &self.minor_faults.to_string(), &major)?;
@@ -227,6 +231,8 @@ impl fmt::Display for Summary {
                 seconds(estimate.huge_s),
             );
             writeln!(f, "{}", wrap(&how, "    "))?;
+        }
+        if !self.processes.is_empty() {
             self.left(f)?;
         }
         row(f, "peak resident memory", &size(self.max_rss_bytes), "of the largest process")
