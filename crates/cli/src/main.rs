@@ -5,6 +5,7 @@ mod run;
 
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
 /// Takes page faults off a program's critical path.
@@ -18,14 +19,34 @@ struct Args {
 #[derive(Subcommand)]
 enum Command {
     /// Runs a program without page faults in its way.
-    Run(run::Args),
+    Run(Box<run::Args>),
     /// Measures faultless beside the kernel and other tools.
     Bench(bench::Args),
 }
 
 fn main() -> ExitCode {
-    match Args::parse().command {
-        Command::Run(args) => run::main(args),
-        Command::Bench(args) => bench::main(args),
+    match Args::try_parse() {
+        Ok(Args { command: Command::Run(args) }) => run::main(*args),
+        Ok(Args { command: Command::Bench(args) }) => bench::main(args),
+        Err(error) => refuse(&error),
     }
+}
+
+/// Help is printed; what is wrong with the arguments is said in one line.
+fn refuse(error: &clap::Error) -> ExitCode {
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            let _ = error.print();
+            return ExitCode::SUCCESS;
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            let _ = error.print();
+        }
+        _ => {
+            let text = error.to_string();
+            let words: Vec<_> = text.lines().take_while(|line| !line.is_empty()).map(str::trim).collect();
+            run::complain(&format!("{} (see --help)", words.join(" ").trim_start_matches("error: ")));
+        }
+    }
+    ExitCode::from(run::FAILED)
 }

@@ -1,21 +1,120 @@
-//! `faultless run`.
+//! `faultless run`: a program with the preload library in it, started as if directly.
 
-use std::ffi::OsString;
+mod child;
+mod compare;
+mod counters;
+mod options;
+mod paired;
+mod program;
+mod summary;
+mod sys;
+
+use std::fs::File;
+use std::io::Write;
 use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitCode};
+use std::path::Path;
+use std::process::ExitCode;
 
-/// Options of `faultless run`.
-#[derive(clap::Args)]
-pub struct Args {
-    /// The program and its arguments.
-    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
-    program: Vec<OsString>,
+use anyhow::{Context, Result};
+
+pub use options::Args;
+
+use child::{End, Running, not_started};
+use counters::Dir;
+use summary::Summary;
+use sys::Inherited;
+
+/// Status when nothing was run, as of `env`.
+pub const FAILED: u8 = 125;
+
+/// Runs the program, and ends this process as the program ended; returns only when that was not possible.
+pub fn main(args: Args) -> ExitCode {
+    let done = match args.compare {
+        Some(pairs) => compare::main(&args, pairs),
+        None => run(&args),
+    };
+    match done {
+        Ok(end) => end.copy(),
+        Err(error) => {
+            complain(&format!("{error:#}"));
+            ExitCode::from(error.downcast_ref::<NotStarted>().map_or(FAILED, |not| not.status))
+        }
+    }
 }
 
-/// Runs the program.
-pub fn main(args: Args) -> ExitCode {
-    let library = std::env::current_exe().unwrap_or_default().with_file_name("libfaultless_preload.so");
-    let error = Command::new(&args.program[0]).args(&args.program[1..]).env("LD_PRELOAD", library).exec();
-    eprintln!("faultless: {}: {error}", args.program[0].display());
-    ExitCode::from(if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 })
+/// A program that could not be started.
+#[derive(Debug)]
+struct NotStarted {
+    message: String,
+    status: u8,
+}
+
+impl std::fmt::Display for NotStarted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for NotStarted {}
+
+impl NotStarted {
+    fn new(args: &Args, error: &std::io::Error) -> Self {
+        let (message, status) = not_started(&args.program[0], error);
+        Self { message, status }
+    }
+}
+
+/// Says something on stderr; unlike `eprintln!`, does not mind that nobody can hear it.
+pub fn complain(text: &str) {
+    let _ = writeln!(std::io::stderr(), "faultless: {text}");
+}
+
+/// The file for `--json`, opened before anything runs.
+fn json_file(path: Option<&Path>) -> Result<Option<File>> {
+    path.map(|path| File::create(path).with_context(|| format!("cannot write {}", path.display()))).transpose()
+}
+
+/// Writes `value` to it.
+fn write_json(file: Option<File>, value: &impl serde::Serialize) {
+    if let Some(mut file) = file
+        && let Err(error) =
+            serde_json::to_writer_pretty(&file, value).map_err(Into::into).and_then(|()| file.write_all(b"\n"))
+    {
+        complain(&format!("cannot write JSON: {error}"));
+    }
+}
+
+fn run(args: &Args) -> Result<End> {
+    let library = options::library()?;
+    let inherited = Inherited::read();
+    if args.quiet && args.json.is_none() {
+        // Nothing to do at the end, so nobody needs to wait for it.
+        let mut command = args.covered(&library, None);
+        inherited.give_to(&mut command);
+        return Err(NotStarted::new(args, &command.exec()).into());
+    }
+    let json = json_file(args.json.as_deref())?;
+    let dir = Dir::create();
+    let mut command = args.covered(&library, dir.as_ref().ok().map(Dir::path));
+    let running = Running::start(&mut command, inherited).map_err(|error| NotStarted::new(args, &error))?;
+    let pid = running.pid();
+    let outcome = running.wait().context("lost sight of the program")?;
+    let summary = Summary::new(args, pid, outcome, dir);
+    if !args.quiet {
+        let _ = std::io::stderr().write_all(summary.to_string().as_bytes());
+    }
+    write_json(json, &summary);
+    Ok(outcome.end)
+}
+
+/// Why the program was not covered, as far as can be told: its settings, its kind, or what it did, which is how
+/// many requests it made that were `left` to the kernel.
+fn why_not(args: &Args, left: u64) -> String {
+    args.ruled_out().unwrap_or_else(|| {
+        match program::inspect(&args.program[0], std::env::var_os("PATH").as_deref()) {
+            Some(program) if program.kind != program::Kind::Dynamic => program.to_string(),
+            _ if left > 0 => "all its requests were left to the kernel".into(),
+            _ => "it made no large request (malloc from 256K, mmap from 2M, unless set otherwise)".into(),
+        }
+    })
 }

@@ -1,0 +1,131 @@
+//! Starting the program and standing in for it: its terminal, its signals, its stops and its end.
+//!
+//! The program runs in this process's group, so that keys of the terminal reach it by themselves. All signals are
+//! blocked here and taken one by one:
+//!
+//! | signal | what is done |
+//! |---|---|
+//! | from the kernel (terminal keys, hang-up, window size) | nothing: the program got it too |
+//! | from another process | sent on to the program |
+//! | from the program itself (a signal to its whole group) | nothing: the program got it too |
+//! | SIGCHLD | the program's state is read: a stop is copied, an end is the end |
+//!
+//! One sent to the whole group by another process can reach the program twice: who else was meant is not known.
+
+use std::io;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use super::sys::{self, Event, Inherited, Usage};
+
+/// How a program ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// With this status.
+    Status(i32),
+    /// By this signal.
+    Signal(i32),
+}
+
+impl End {
+    /// As a shell gives it: the status, or 128 and the signal.
+    pub fn shell(self) -> i32 {
+        match self {
+            Self::Status(status) => status,
+            Self::Signal(signal) => 128 + signal,
+        }
+    }
+
+    /// Ends this process in the same way.
+    pub fn copy(self) -> ! {
+        if let Self::Signal(signal) = self {
+            sys::no_core();
+            sys::suffer(signal);
+        }
+        std::process::exit(self.shell())
+    }
+}
+
+impl std::fmt::Display for End {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Status(status) => write!(f, "status {status}"),
+            Self::Signal(signal) => write!(f, "signal {signal}"),
+        }
+    }
+}
+
+/// A program that has ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Outcome {
+    /// How.
+    pub end: End,
+    /// From just before its start to its end.
+    pub wall: Duration,
+    /// What it used up.
+    pub usage: Usage,
+    /// Whether this process was asked to end meanwhile.
+    pub interrupted: bool,
+}
+
+/// A program that runs.
+pub struct Running {
+    child: Child,
+    start: Instant,
+}
+
+impl Running {
+    /// Starts the program; from now on this process handles all signals by [`Running::wait`].
+    pub fn start(command: &mut Command, inherited: Inherited) -> io::Result<Self> {
+        inherited.give_to(command);
+        sys::take_signals();
+        let start = Instant::now();
+        Ok(Self { child: command.spawn()?, start })
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> i32 {
+        self.child.id() as i32
+    }
+
+    /// Stands in for the program until it ends.
+    pub fn wait(self) -> io::Result<Outcome> {
+        let pid = self.pid();
+        let (mut stopped, mut interrupted) = (false, false);
+        loop {
+            let received = sys::next_signal();
+            interrupted |= matches!(received.signal, libc::SIGINT | libc::SIGQUIT | libc::SIGTERM | libc::SIGHUP);
+            match received.signal {
+                libc::SIGCHLD => {}
+                // One who continues this process continues the program, and has done so already if it was the group.
+                libc::SIGCONT if !stopped => {}
+                _ if received.sender.is_some_and(|sender| sender != pid) => sys::forward(&received, pid),
+                _ => {}
+            }
+            while let Some(event) = sys::event(pid)? {
+                let (end, usage) = match event {
+                    Event::Exited(status, usage) => (End::Status(status), usage),
+                    Event::Killed(signal, usage) => (End::Signal(signal), usage),
+                    Event::Continued => {
+                        stopped = false;
+                        continue;
+                    }
+                    Event::Stopped(signal) => {
+                        stopped = true;
+                        sys::suffer(signal);
+                        continue;
+                    }
+                };
+                return Ok(Outcome { end, wall: self.start.elapsed(), usage, interrupted });
+            }
+        }
+    }
+}
+
+/// What to say about a program that could not be started, and the status to end with, as `env` would.
+pub fn not_started(program: &std::ffi::OsStr, error: &io::Error) -> (String, u8) {
+    let text = error.to_string();
+    let reason = text.split(" (os error").next().unwrap_or_default();
+    let status = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
+    (format!("cannot run {}: {reason}", program.display()), status)
+}

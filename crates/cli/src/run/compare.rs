@@ -1,0 +1,191 @@
+//! `--compare N`: the program plain and under faultless, N times each, in pairs.
+//!
+//! The first of a pair is plain and faultless by turns, so that what the first leaves behind (warm caches, a warm
+//! processor) helps both alike. Every run reads /dev/null and writes its output there; what it says on stderr is
+//! shown. Nothing is run beforehand: a file's first reading falls to the first pair.
+//!
+//! `--json FILE` gets an object: `version` 1, `command`, `pairs`, `statuses_differ` (in how many pairs),
+//! `not_covered` (why, or null), and under `wall_s`, `user_s`, `system_s`, `minor_faults` and `max_rss_bytes` each
+//! `plain` and `faultless` (median, min, max), `runs` (both figures of each pair) and `ratio` (null if a run took
+//! none; else ratio, low, high, verdict).
+
+use std::collections::BTreeMap;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result};
+use comfy_table::{Table, presets};
+use serde::Serialize;
+
+use super::child::{End, Outcome, Running};
+use super::counters::{Counters, Dir};
+use super::options::{self, Args};
+use super::paired::{ENOUGH, Ratio, Spread, Verdict};
+use super::summary::{seconds, size, wrap};
+use super::sys::Inherited;
+use super::{NotStarted, complain};
+
+/// Something measured of each run.
+struct Metric {
+    name: &'static str,
+    label: &'static str,
+    value: fn(&Outcome) -> f64,
+    text: fn(f64) -> String,
+}
+
+const METRICS: [Metric; 5] = [
+    Metric { name: "wall_s", label: "wall", value: |o| o.wall.as_secs_f64(), text: seconds },
+    Metric { name: "user_s", label: "user", value: |o| o.usage.user.as_secs_f64(), text: seconds },
+    Metric { name: "system_s", label: "system", value: |o| o.usage.system.as_secs_f64(), text: seconds },
+    Metric {
+        name: "minor_faults",
+        label: "faults",
+        value: |o| o.usage.minor_faults as f64,
+        text: |n| format!("{n:.0}"),
+    },
+    Metric {
+        name: "max_rss_bytes",
+        label: "resident",
+        value: |o| o.usage.max_rss as f64,
+        text: |n| size(n as u64),
+    },
+];
+
+#[derive(Serialize)]
+struct Row {
+    plain: Spread,
+    faultless: Spread,
+    ratio: Option<Ratio>,
+    runs: Vec<(f64, f64)>,
+}
+
+impl Row {
+    fn new(runs: Vec<(f64, f64)>) -> Self {
+        let (plain, faultless): (Vec<_>, Vec<_>) = runs.iter().copied().unzip();
+        Self { plain: Spread::of(&plain), faultless: Spread::of(&faultless), ratio: Ratio::of(&runs), runs }
+    }
+}
+
+#[derive(Serialize)]
+struct Comparison {
+    version: u32,
+    command: Vec<String>,
+    pairs: usize,
+    statuses_differ: usize,
+    not_covered: Option<String>,
+    #[serde(flatten)]
+    rows: BTreeMap<&'static str, Row>,
+}
+
+/// A ratio for people.
+fn figure(ratio: f64) -> String {
+    if ratio < 0.1 { format!("{ratio:.5}") } else { format!("{ratio:.3}") }
+}
+
+/// Runs the pairs and prints the comparison. The end is the program's, or status 1 if the two ways ended differently.
+pub fn main(args: &Args, pairs: u32) -> Result<End> {
+    let library = options::library()?;
+    let json = super::json_file(args.json.as_deref())?;
+    let inherited = Inherited::read();
+    let dir = Dir::create().ok();
+    let run = |mut command: Command| -> Result<Outcome> {
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        let running = Running::start(&mut command, inherited).map_err(|error| NotStarted::new(args, &error))?;
+        running.wait().context("lost sight of the program")
+    };
+    let plain = || run(args.command());
+    let faultless = || run(args.covered(&library, dir.as_ref().map(Dir::path)));
+    let mut outcomes = Vec::new();
+    for pair in 0..pairs {
+        let first = if pair % 2 == 0 { plain()? } else { faultless()? };
+        let second = if first.interrupted {
+            first
+        } else if pair % 2 == 0 {
+            faultless()?
+        } else {
+            plain()?
+        };
+        if second.interrupted {
+            complain(&format!("interrupted in pair {} of {pairs}", pair + 1));
+            return Ok(second.end);
+        }
+        outcomes.push(if pair % 2 == 0 { (first, second) } else { (second, first) });
+    }
+    let comparison = Comparison::new(args, &outcomes, dir);
+    if !args.quiet {
+        comparison.print();
+    }
+    super::write_json(json, &comparison);
+    let Some((plain, faultless)) = outcomes.iter().find(|(plain, faultless)| plain.end != faultless.end) else {
+        return Ok(outcomes[0].1.end);
+    };
+    let (differ, plain, faultless) = (comparison.statuses_differ, plain.end, faultless.end);
+    complain(&format!(
+        "ended differently in {differ} of {pairs} pairs: plain by {plain}, faultless by {faultless}"
+    ));
+    Ok(End::Status(1))
+}
+
+impl Comparison {
+    fn new(args: &Args, outcomes: &[(Outcome, Outcome)], dir: Option<Dir>) -> Self {
+        let rows = METRICS.iter().map(|metric| {
+            let runs =
+                outcomes.iter().map(|(plain, faultless)| ((metric.value)(plain), (metric.value)(faultless)));
+            (metric.name, Row::new(runs.collect()))
+        });
+        let read = dir.and_then(|dir| dir.read().ok());
+        let not_covered = read.filter(|(pages, wrong)| wrong.is_empty() && !pages.iter().any(Counters::is_served));
+        let left = |pages: &[Counters]| pages.iter().flat_map(Counters::left).map(|(_, n)| n).sum();
+        Self {
+            version: 1,
+            command: args.program.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+            pairs: outcomes.len(),
+            statuses_differ: outcomes.iter().filter(|(plain, faultless)| plain.end != faultless.end).count(),
+            not_covered: not_covered.map(|(pages, _)| super::why_not(args, left(&pages))),
+            rows: rows.collect(),
+        }
+    }
+
+    fn print(&self) {
+        let mut table = Table::new();
+        table.load_preset(presets::NOTHING);
+        table.set_header(["", "plain", "faultless", "ratio"]);
+        for metric in &METRICS {
+            let row = &self.rows[metric.name];
+            let spread = |s: Spread| {
+                format!("{}\n{} .. {}", (metric.text)(s.median), (metric.text)(s.min), (metric.text)(s.max))
+            };
+            let ratio = row.ratio.map(|r| {
+                (
+                    r,
+                    match r.verdict {
+                        Verdict::Less => " (less)",
+                        Verdict::More => " (more)",
+                        Verdict::NotResolved => " (not resolved)",
+                        Verdict::TooFewRuns => "",
+                    },
+                )
+            });
+            let ratio = ratio.map(|(r, verdict)| match (r.low, r.high) {
+                (Some(low), Some(high)) => {
+                    format!("{}{verdict}\n{} .. {}", figure(r.ratio), figure(low), figure(high))
+                }
+                _ => figure(r.ratio),
+            });
+            let cells = [spread(row.plain), spread(row.faultless), ratio.unwrap_or("-".into())];
+            table.add_row([metric.label.to_owned()].into_iter().chain(cells));
+        }
+        let mut text: String = table.lines().map(|line| line.trim_end().to_owned() + "\n").collect();
+        let (pairs, plural) = (self.pairs, if self.pairs == 1 { "" } else { "s" });
+        let meaning = if pairs < ENOUGH {
+            "not enough runs to tell whether the two differ: that takes 5 pairs."
+        } else {
+            "ratio of the pairs (geometric mean), below it its 95 % interval; less and more: 1 is outside of it."
+        };
+        let legend = format!("{pairs} pair{plural} of runs, by turns; median, below it min .. max; {meaning}");
+        text += &(wrap(&legend, "") + "\n");
+        if let Some(reason) = &self.not_covered {
+            text += &(wrap(&format!("Nothing was covered: {reason}."), "") + "\n");
+        }
+        let _ = std::io::Write::write_all(&mut std::io::stdout(), text.as_bytes());
+    }
+}

@@ -1,0 +1,259 @@
+//! System calls that std has no safe form of; the only unsafe code of this crate.
+
+use std::io;
+use std::mem::zeroed;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+
+/// What this process inherited, before Rust's runtime changed it: it ignores SIGPIPE and opens /dev/null in place
+/// of missing standard files.
+static PIPE_IGNORED: AtomicBool = AtomicBool::new(false);
+static CLOSED: AtomicU8 = AtomicU8::new(0);
+
+// SAFETY: a function without arguments, which is what the loader calls before main.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static RECORD: extern "C" fn() = record;
+
+extern "C" fn record() {
+    // SAFETY: queries only; `action` is writable.
+    unsafe {
+        let mut action: libc::sigaction = zeroed();
+        libc::sigaction(libc::SIGPIPE, null(), &mut action);
+        PIPE_IGNORED.store(action.sa_sigaction == libc::SIG_IGN, Ordering::Relaxed);
+        let closed = (0..3).filter(|fd| libc::fcntl(*fd, libc::F_GETFD) < 0).fold(0, |set, fd| set | 1 << fd);
+        CLOSED.store(closed, Ordering::Relaxed);
+    }
+}
+
+/// The signal state that this process was started with, for the program to start with.
+#[derive(Clone, Copy)]
+pub struct Inherited {
+    mask: libc::sigset_t,
+    child_ignored: bool,
+}
+
+impl Inherited {
+    /// Reads the state, changing nothing.
+    pub fn read() -> Self {
+        // SAFETY: queries only; the structures are writable, and zero bytes are values of both.
+        unsafe {
+            let (mut mask, mut action): (libc::sigset_t, libc::sigaction) = (zeroed(), zeroed());
+            libc::pthread_sigmask(libc::SIG_BLOCK, null(), &mut mask);
+            libc::sigaction(libc::SIGCHLD, null(), &mut action);
+            Self { mask, child_ignored: action.sa_sigaction == libc::SIG_IGN }
+        }
+    }
+
+    /// Has `command` start with this state, whatever std and [`take_signals`] did meanwhile.
+    pub fn give_to(self, command: &mut Command) {
+        let restore = move || {
+            // SAFETY: only calls that are allowed between fork and exec, on valid arguments.
+            unsafe {
+                for fd in (0..3).filter(|fd| CLOSED.load(Ordering::Relaxed) & (1 << fd) != 0) {
+                    libc::close(fd);
+                }
+                let or_default = |ignored| if ignored { libc::SIG_IGN } else { libc::SIG_DFL };
+                libc::signal(libc::SIGPIPE, or_default(PIPE_IGNORED.load(Ordering::Relaxed)));
+                libc::signal(libc::SIGCHLD, or_default(self.child_ignored));
+                libc::sigprocmask(libc::SIG_SETMASK, &self.mask, null_mut());
+            }
+            Ok(())
+        };
+        // SAFETY: the closure neither allocates nor takes locks.
+        unsafe { command.pre_exec(restore) };
+    }
+}
+
+/// Blocks every signal, for [`next_signal`] to take them one by one, and has ended children wait to be reaped.
+pub fn take_signals() {
+    // SAFETY: a full set is valid, and so is the default action.
+    unsafe {
+        let mut all: libc::sigset_t = zeroed();
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, null_mut());
+        libc::signal(libc::SIGCHLD, libc::SIG_DFL);
+    }
+}
+
+/// A signal that this process was sent.
+#[derive(Clone, Copy, Debug)]
+pub struct Received {
+    /// Its number.
+    pub signal: i32,
+    /// The process that sent it; `None`: the kernel, as for a key of the terminal.
+    pub sender: Option<i32>,
+    value: Option<libc::sigval>,
+}
+
+/// Waits for the next signal.
+pub fn next_signal() -> Received {
+    // SAFETY: the set and the structure are valid; zero bytes are a value of both. The fields that are read are
+    // those that the kernel fills in for such a code.
+    unsafe {
+        let (mut all, mut info): (libc::sigset_t, libc::siginfo_t) = (zeroed(), zeroed());
+        libc::sigfillset(&mut all);
+        loop {
+            let signal = libc::sigwaitinfo(&all, &mut info);
+            if signal > 0 {
+                let by_process = matches!(info.si_code, libc::SI_USER | libc::SI_QUEUE | libc::SI_TKILL);
+                let value = (info.si_code == libc::SI_QUEUE).then(|| info.si_value());
+                return Received { signal, sender: by_process.then(|| info.si_pid()), value };
+            }
+        }
+    }
+}
+
+/// Sends `pid` a signal like the one received, with its value if it had one.
+pub fn forward(received: &Received, pid: i32) {
+    // SAFETY: no memory is involved; the value is passed on as it came.
+    unsafe {
+        match received.value {
+            Some(value) => libc::sigqueue(pid, received.signal, value),
+            None => libc::kill(pid, received.signal),
+        };
+    }
+}
+
+/// Does to this process what `signal` does by default: for a stop signal, returns once continued.
+pub fn suffer(signal: i32) {
+    // SAFETY: a default action and a set of one signal, on structures of our own.
+    unsafe {
+        libc::signal(signal, libc::SIG_DFL);
+        libc::kill(libc::getpid(), signal);
+        let (mut set, mut old): (libc::sigset_t, libc::sigset_t) = (zeroed(), zeroed());
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, signal);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, &mut old);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &old, null_mut());
+    }
+}
+
+/// Has no core file written if this process is killed: the program has written its own.
+pub fn no_core() {
+    let limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: reads a valid structure.
+    unsafe { libc::setrlimit(libc::RLIMIT_CORE, &limit) };
+}
+
+/// What a child has used up, with its own children that it has waited for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Usage {
+    /// Time in its own code.
+    pub user: Duration,
+    /// Time in the kernel.
+    pub system: Duration,
+    /// Most memory resident at once, in the largest of these processes.
+    pub max_rss: u64,
+    /// Page faults without input.
+    pub minor_faults: u64,
+    /// Page faults that waited for input.
+    pub major_faults: u64,
+}
+
+impl From<libc::rusage> for Usage {
+    fn from(r: libc::rusage) -> Self {
+        let time = |t: libc::timeval| Duration::new(t.tv_sec as u64, t.tv_usec as u32 * 1000);
+        Self {
+            user: time(r.ru_utime),
+            system: time(r.ru_stime),
+            max_rss: r.ru_maxrss as u64 * 1024,
+            minor_faults: r.ru_minflt as u64,
+            major_faults: r.ru_majflt as u64,
+        }
+    }
+}
+
+/// What happened to a child.
+#[derive(Clone, Copy, Debug)]
+pub enum Event {
+    /// It ended with this status.
+    Exited(i32, Usage),
+    /// This signal ended it.
+    Killed(i32, Usage),
+    /// This signal stopped it.
+    Stopped(i32),
+    /// It was continued.
+    Continued,
+}
+
+/// The next thing that happened to child `pid`, if there is one.
+pub fn event(pid: i32) -> io::Result<Option<Event>> {
+    let flags = libc::WNOHANG | libc::WUNTRACED | libc::WCONTINUED;
+    // SAFETY: zero bytes are a value of the structure; both outputs are writable.
+    let (found, status, usage) = unsafe {
+        let (mut status, mut usage): (i32, libc::rusage) = (0, zeroed());
+        (libc::wait4(pid, &mut status, flags, &mut usage), status, usage)
+    };
+    match found {
+        -1 => Err(io::Error::last_os_error()),
+        0 => Ok(None),
+        _ if libc::WIFSTOPPED(status) => Ok(Some(Event::Stopped(libc::WSTOPSIG(status)))),
+        _ if libc::WIFCONTINUED(status) => Ok(Some(Event::Continued)),
+        _ if libc::WIFSIGNALED(status) => Ok(Some(Event::Killed(libc::WTERMSIG(status), usage.into()))),
+        _ => Ok(Some(Event::Exited(libc::WEXITSTATUS(status), usage.into()))),
+    }
+}
+
+/// The real user and group of this process.
+pub fn ids() -> (u32, u32) {
+    // SAFETY: no arguments.
+    unsafe { (libc::getuid(), libc::getgid()) }
+}
+
+/// Whether this process may use only so much address space.
+pub fn limits_address_space() -> bool {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the structure is writable.
+    unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut limit) == 0 && limit.rlim_cur != libc::RLIM_INFINITY }
+}
+
+/// Whether a file has the attribute `name`.
+pub fn has_attribute(path: &std::path::Path, name: &std::ffi::CStr) -> bool {
+    use std::os::unix::ffi::OsStrExt;
+    std::ffi::CString::new(path.as_os_str().as_bytes())
+        // SAFETY: two strings that end with zero; no buffer, only the size is asked for.
+        .is_ok_and(|path| unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), null_mut(), 0) } > 0)
+}
+
+/// What memory has huge pages in [`touch`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pages {
+    /// As the system gives them without being asked.
+    Ordinary,
+    /// Huge pages asked for.
+    Huge,
+}
+
+/// Time and page faults of the first touch of `bytes` bytes of new memory.
+pub fn touch(bytes: usize, pages: Pages) -> Option<(Duration, u64)> {
+    const HUGE: usize = faultless_base::SLOT;
+    let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // By `syscall`, as this process may itself run under faultless. SAFETY: a new mapping, used and removed only
+    // here; a write to each page stays inside it.
+    unsafe {
+        let map = libc::syscall(libc::SYS_mmap, 0, bytes + HUGE, prot, flags, -1, 0);
+        if map == -1 {
+            return None;
+        }
+        let start = (map as usize).next_multiple_of(HUGE) as *mut u8;
+        if pages == Pages::Huge {
+            libc::syscall(libc::SYS_madvise, start, bytes, libc::MADV_HUGEPAGE);
+        }
+        let faults = || {
+            let mut usage: libc::rusage = zeroed();
+            libc::getrusage(libc::RUSAGE_SELF, &mut usage);
+            usage.ru_minflt as u64
+        };
+        let (before, clock) = (faults(), Instant::now());
+        for page in (0..bytes).step_by(faultless_base::PAGE) {
+            start.add(page).write_volatile(1);
+        }
+        let taken = (clock.elapsed(), faults() - before);
+        libc::syscall(libc::SYS_munmap, map, bytes + HUGE);
+        Some(taken)
+    }
+}

@@ -1,0 +1,313 @@
+//! `faultless run` from outside: status, signals, stops, and what it prints.
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader};
+use std::mem::zeroed;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
+
+/// The preload library as it is released, built if need be.
+fn library() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let target = Path::new(env!("CARGO_BIN_EXE_faultless")).ancestors().nth(2).unwrap();
+        let status = Command::new(env!("CARGO"))
+            .args(["build", "--quiet", "--release", "-p", "faultless-preload", "--target-dir"])
+            .arg(target)
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .status();
+        assert!(status.expect("cargo").success(), "the preload library does not build");
+        target.join("release/libfaultless_preload.so")
+    })
+}
+
+/// A directory for one test, removed at its end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let dir = std::env::temp_dir().join(format!("faultless-test-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        Self(dir)
+    }
+
+    fn entries(&self) -> usize {
+        std::fs::read_dir(&self.0).unwrap().count()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// `faultless run` with `args`, without settings of the caller's.
+fn run<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_faultless"));
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"FAULTLESS_")) {
+        command.env_remove(name);
+    }
+    command.env_remove("LD_PRELOAD").env("FAULTLESS_LIBRARY", library()).arg("run").args(args);
+    command
+}
+
+fn output<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Output {
+    run(args).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+fn send(pid: u32, signal: i32) {
+    // SAFETY: no memory is involved.
+    assert_eq!(unsafe { libc::kill(pid as i32, signal) }, 0);
+}
+
+/// Waits until `child` stops, and gives the signal that stopped it.
+fn stopped_by(child: &Child) -> i32 {
+    let mut status = 0;
+    // SAFETY: the status is writable.
+    let pid = unsafe { libc::waitpid(child.id() as i32, &mut status, libc::WUNTRACED) };
+    assert_eq!(pid, child.id() as i32);
+    assert!(libc::WIFSTOPPED(status), "status {status:x}");
+    libc::WSTOPSIG(status)
+}
+
+/// Starts it in a process group of its own and reads the first line of its output.
+fn started(command: &mut Command) -> (Child, String) {
+    let mut child = command.process_group(0).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    (child, line.trim().to_owned())
+}
+
+#[test]
+fn output_and_status_are_the_programs() {
+    let out = output(["--", "sh", "-c", "cat </dev/null; echo out; exit 7"]);
+    assert_eq!(out.status.code(), Some(7));
+    assert_eq!(text(&out.stdout), "out\n");
+    assert!(text(&out.stderr).starts_with("faultless: nothing covered;"), "{}", text(&out.stderr));
+    assert!(text(&out.stderr).contains("no large request"), "{}", text(&out.stderr));
+    let quiet = output(["--quiet", "--", "sh", "-c", "echo out; exit 7"]);
+    assert_eq!((quiet.status.code(), text(&quiet.stdout), text(&quiet.stderr)), (Some(7), "out\n", ""));
+}
+
+#[test]
+fn death_by_a_signal_is_copied() {
+    for signal in [libc::SIGKILL, libc::SIGTERM, libc::SIGSEGV, libc::SIGINT, libc::SIGRTMIN()] {
+        let out = output(["--", "sh", "-c", &format!("kill -{signal} $$")]);
+        assert_eq!(out.status.signal(), Some(signal));
+        assert!(!out.status.core_dumped());
+    }
+}
+
+#[test]
+fn a_stop_is_copied_and_undone() {
+    // By the program alone, and by a key of the terminal, which reaches the whole group.
+    for (script, signal) in [("kill -STOP $$; exit 5", libc::SIGSTOP), ("kill -TSTP 0; exit 5", libc::SIGTSTP)] {
+        for whole_group in [false, true] {
+            let mut child = run(["--", "sh", "-c", script]).process_group(0).spawn().unwrap();
+            assert_eq!(stopped_by(&child), signal, "{script}");
+            let pid = child.id() as i32;
+            // SAFETY: no memory is involved.
+            unsafe { libc::kill(if whole_group { -pid } else { pid }, libc::SIGCONT) };
+            assert_eq!(child.wait().unwrap().code(), Some(5), "{script}");
+        }
+    }
+}
+
+#[test]
+fn a_program_that_stops_twice_stops_twice() {
+    let mut child =
+        run(["--", "sh", "-c", "kill -STOP $$; kill -STOP $$; exit 6"]).process_group(0).spawn().unwrap();
+    for _ in 0..2 {
+        assert_eq!(stopped_by(&child), libc::SIGSTOP);
+        send(child.id(), libc::SIGCONT);
+    }
+    assert_eq!(child.wait().unwrap().code(), Some(6));
+}
+
+#[test]
+fn signals_reach_the_program() {
+    for signal in [libc::SIGTERM, libc::SIGHUP, libc::SIGINT, libc::SIGUSR1, libc::SIGUSR2, libc::SIGWINCH] {
+        let script = format!("trap 'exit 9' {signal}; echo ready; while :; do sleep 0.02; done");
+        let (mut child, line) = started(&mut run(["--", "sh", "-c", &script]));
+        assert_eq!(line, "ready");
+        send(child.id(), signal);
+        assert_eq!(child.wait().unwrap().code(), Some(9), "signal {signal}");
+    }
+}
+
+#[test]
+fn killed_it_leaves_the_program_running() {
+    let scratch = Scratch::new("killed");
+    let mut command = run(["--", "sh", "-c", "echo $$; exec sleep 60"]);
+    let (mut child, line) = started(command.env("XDG_RUNTIME_DIR", &scratch.0));
+    let program: u32 = line.parse().unwrap();
+    child.kill().unwrap();
+    assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
+    let stat = std::fs::read_to_string(format!("/proc/{program}/stat")).unwrap();
+    let state = stat.rsplit(") ").next().unwrap().chars().next().unwrap();
+    assert!(matches!(state, 'S' | 'R' | 'D'), "{stat}");
+    send(program, libc::SIGKILL);
+}
+
+#[test]
+fn what_cannot_run_is_said_in_one_line() {
+    let no_file = Scratch::new("missing").0.join("program");
+    let table: [(&[&OsStr], i32, &str); 7] = [
+        (&["--".as_ref(), no_file.as_ref()], 127, "No such file"),
+        (&["--".as_ref(), "faultless-no-such-command".as_ref()], 127, "No such file"),
+        (&["--".as_ref(), concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml").as_ref()], 126, "Permission denied"),
+        (&["--no-such-option".as_ref(), "--".as_ref(), "true".as_ref()], 125, "--no-such-option"),
+        (&["--budget".as_ref(), "much".as_ref(), "true".as_ref()], 125, "not a size"),
+        (&["--json".as_ref(), "/nonexistent/file".as_ref(), "true".as_ref()], 125, "cannot write"),
+        (&[], 125, "<PROGRAM>"),
+    ];
+    for (args, status, reason) in table {
+        let out = output(args);
+        let said = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(status), "{said}");
+        assert!(said.starts_with("faultless: ") && said.contains(reason) && said.lines().count() == 1, "{said}");
+    }
+    let quiet = output(["--quiet", "--", "faultless-no-such-command"]);
+    assert_eq!(quiet.status.code(), Some(127));
+}
+
+#[test]
+fn without_the_library_nothing_runs() {
+    let scratch = Scratch::new("library");
+    let named = run(["--", "echo", "ran"]).env("FAULTLESS_LIBRARY", scratch.0.join("none.so")).output().unwrap();
+    let alone = scratch.0.join("faultless");
+    std::fs::copy(env!("CARGO_BIN_EXE_faultless"), &alone).unwrap();
+    let beside =
+        Command::new(&alone).args(["run", "echo", "ran"]).env_remove("FAULTLESS_LIBRARY").output().unwrap();
+    for out in [named, beside] {
+        let said = text(&out.stderr);
+        assert_eq!((out.status.code(), text(&out.stdout)), (Some(125), ""), "{said}");
+        assert!(said.contains("FAULTLESS_LIBRARY") && said.lines().count() == 1, "{said}");
+    }
+}
+
+#[test]
+fn the_program_inherits_what_this_process_did() {
+    let status = ["grep", "-E", "^(Sig(Blk|Ign|Pnd)|ShdPnd)", "/proc/self/status"];
+    let with_state = |command: &mut Command| {
+        let unusual = || {
+            // SAFETY: calls allowed between fork and exec, on a set of our own.
+            unsafe {
+                libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+                libc::signal(libc::SIGCHLD, libc::SIG_IGN);
+                libc::signal(libc::SIGHUP, libc::SIG_IGN);
+                let mut set: libc::sigset_t = zeroed();
+                libc::sigaddset(&mut set, libc::SIGUSR2);
+                libc::sigprocmask(libc::SIG_SETMASK, &set, std::ptr::null_mut());
+            }
+            Ok(())
+        };
+        // SAFETY: as above.
+        unsafe { command.pre_exec(unusual) };
+        let out = command.output().unwrap();
+        assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+        text(&out.stdout).to_owned()
+    };
+    let plain = with_state(Command::new(status[0]).args(&status[1..]));
+    assert!(plain.contains("SigBlk:\t0000000000000800"), "{plain}");
+    assert_eq!(with_state(&mut run(status)), plain);
+    assert_eq!(with_state(run(["--quiet", "--"]).args(status)), plain);
+}
+
+#[test]
+fn missing_standard_files_stay_missing() {
+    let list = "ls -l /proc/self/fd | grep -c ' 0 -> '";
+    let faultless = env!("CARGO_BIN_EXE_faultless");
+    for options in ["", "--quiet"] {
+        let script = format!("{faultless} run {options} -- sh -c \"{list}\" <&-");
+        let out = Command::new("sh").args(["-c", &script]).env("FAULTLESS_LIBRARY", library()).output().unwrap();
+        let plain = Command::new("sh").args(["-c", &format!("sh -c \"{list}\" <&-")]).output().unwrap();
+        assert_eq!(text(&out.stdout), text(&plain.stdout), "{options}");
+    }
+}
+
+#[test]
+fn the_environment_carries_the_settings() {
+    let print = "echo $LD_PRELOAD; echo $FAULTLESS_BUDGET $FAULTLESS_NO_CHILDREN $FAULTLESS_SKIP $FAULTLESS_UNMAP";
+    let args = ["--budget", "96M", "--no-children", "--skip", "a,b", "--unmap", "relaxed", "sh", "-c", print];
+    let out = run(args).env("LD_PRELOAD", "libc.so.6").output().unwrap();
+    assert_eq!(text(&out.stdout), format!("{}:libc.so.6\n100663296 1 a,b relaxed\n", library().display()));
+}
+
+#[test]
+fn the_json_file_holds_counters_of_each_process() {
+    let scratch = Scratch::new("json");
+    let file = scratch.0.join("out.json");
+    // dd asks for one buffer of its block size.
+    let dd = "dd if=/dev/zero of=/dev/null bs=8M count=2 2>/dev/null";
+    let args = ["--json", file.to_str().unwrap(), "--", "sh", "-c", &format!("{dd}; {dd}; exit 3")];
+    let runtime = Scratch::new("runtime");
+    let out = run(args).env("XDG_RUNTIME_DIR", &runtime.0).output().unwrap();
+    assert_eq!(out.status.code(), Some(3));
+    assert_eq!(runtime.entries(), 0, "the directory of counters is left behind");
+    let json: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    assert_eq!((&json["version"], &json["exit_status"], &json["signal"]), (&1.into(), &3.into(), &().into()));
+    assert_eq!(json["unreadable"], serde_json::json!([]));
+    let processes = json["processes"].as_array().unwrap();
+    assert_eq!(processes.len(), 2);
+    for counter in ["malloc_served", "malloc_bytes"] {
+        let each = processes.iter().map(|process| process["counters"][counter].as_u64().unwrap());
+        let each: Vec<u64> = each.inspect(|n| assert!(*n > 0)).collect();
+        assert_eq!(json["totals"][counter], each.iter().sum::<u64>());
+    }
+    assert!(json["totals"]["malloc_bytes"].as_u64().unwrap() >= 16 << 20);
+    assert!(json["minor_faults"].as_u64().unwrap() > 0 && json["max_rss_bytes"].as_u64().unwrap() > 0);
+    let said = text(&out.stderr);
+    assert!(said.starts_with("faultless: 2 processes covered;"), "{said}");
+    assert!(said.contains("Of the program itself, nothing was covered"), "{said}");
+    assert!(said.lines().all(|line| line.chars().count() <= 80), "{said}");
+}
+
+#[test]
+fn a_static_program_runs_plain_and_is_told() {
+    let scratch = Scratch::new("static");
+    let (source, program) = (scratch.0.join("main.c"), scratch.0.join("main"));
+    std::fs::write(&source, "int main(void) { return 4; }\n").unwrap();
+    let built = Command::new("cc").arg("-static").arg(&source).arg("-o").arg(&program).output();
+    if !built.is_ok_and(|out| out.status.success()) {
+        eprintln!("no C compiler or no static C library: not tested");
+        return;
+    }
+    let out = output([OsStr::new("--"), program.as_ref()]);
+    assert_eq!(out.status.code(), Some(4));
+    let said = text(&out.stderr);
+    assert!(said.split_whitespace().any(|word| word == "statically"), "{said}");
+}
+
+#[test]
+fn comparing_runs_both_ways_and_tells() {
+    let scratch = Scratch::new("compare");
+    let (log, file) = (scratch.0.join("log"), scratch.0.join("out.json"));
+    let script = format!("echo \"${{LD_PRELOAD:+f}}\" >>{}; echo lost; exit 4", log.display());
+    let out = output(["--compare", "3", "--json", file.to_str().unwrap(), "--", "sh", "-c", &script]);
+    let said = text(&out.stdout);
+    assert_eq!(out.status.code(), Some(4), "{said}");
+    assert!(said.contains("not enough runs to tell") && !said.contains("lost"), "{said}");
+    assert!(said.lines().all(|line| line.chars().count() <= 80), "{said}");
+    // Plain first, then faultless first, and so on.
+    assert_eq!(std::fs::read_to_string(log).unwrap(), "\nf\nf\n\n\nf\n");
+    let json: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    assert_eq!((&json["pairs"], &json["statuses_differ"]), (&3.into(), &0.into()));
+    assert_eq!(json["wall_s"]["runs"].as_array().unwrap().len(), 3);
+    assert_eq!(json["minor_faults"]["ratio"]["verdict"], "too_few_runs");
+}
+
+#[test]
+fn comparing_fails_when_the_ends_differ() {
+    let out = output(["--compare", "2", "--", "sh", "-c", "test -z \"$LD_PRELOAD\" || exit 5"]);
+    assert_eq!(out.status.code(), Some(1));
+    let said = text(&out.stderr);
+    assert!(said.contains("2 of 2 pairs: plain by status 0, faultless by status 5"), "{said}");
+}
