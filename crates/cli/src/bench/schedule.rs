@@ -51,8 +51,9 @@ pub struct Results {
     pub runs: BTreeMap<Contender, Vec<Run>>,
     /// Why a contender has no figure.
     pub failures: BTreeMap<Contender, String>,
+    /// Of what the first run computed.
     #[serde(skip)]
-    checksum: Option<u64>,
+    pub checksum: Option<u64>,
 }
 
 impl Results {
