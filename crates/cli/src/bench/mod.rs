@@ -1,13 +1,43 @@
-//! `faultless bench`.
+//! `faultless bench`: what faultless does, measured beside the kernel and other tools, one subcommand a subject.
+
+mod contenders;
+mod huge;
+mod loops;
+mod machine;
+mod measure;
+mod plan;
+mod process;
+mod programs;
+mod run;
+mod schedule;
+mod stats;
+mod table;
+mod verdict;
 
 use std::process::ExitCode;
 
+use clap::Subcommand;
+
 /// Options of `faultless bench`.
 #[derive(clap::Args)]
-pub struct Args {}
+pub struct Args {
+    #[command(subcommand)]
+    bench: Bench,
+}
 
-/// Runs the benchmark.
-pub fn main(_args: Args) -> ExitCode {
-    eprintln!("faultless: no benchmark yet");
-    ExitCode::FAILURE
+#[derive(Subcommand)]
+enum Bench {
+    /// Loops and real programs: plain, with huge pages always, under faultless and under other allocators.
+    Run(run::Args),
+    /// One of the loops by itself; it prints its cost and a checksum.
+    #[command(hide = true, subcommand)]
+    Loop(loops::Loop),
+}
+
+/// Runs a benchmark.
+pub fn main(args: Args) -> ExitCode {
+    match args.bench {
+        Bench::Run(args) => run::main(args),
+        Bench::Loop(which) => loops::main(which),
+    }
 }

@@ -1,0 +1,141 @@
+//! Memory as a C program gets it: through the C library's mmap and malloc, which a preload library can replace.
+
+use std::hint::black_box;
+use std::io;
+use std::slice;
+
+/// The step of a touch.
+pub const PAGE: usize = 4096;
+
+/// A private anonymous mapping.
+pub struct Mapping {
+    base: *mut u8,
+    len: usize,
+}
+
+impl Mapping {
+    /// Maps `len` bytes.
+    pub fn new(len: usize) -> io::Result<Mapping> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a new mapping wherever there is room.
+        let base =
+            unsafe { libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Mapping { base: base.cast(), len })
+    }
+
+    /// Asks for huge pages.
+    pub fn advise_huge(&self) {
+        // SAFETY: the range is ours; the advice changes no contents.
+        unsafe { libc::madvise(self.base.cast(), self.len, libc::MADV_HUGEPAGE) };
+    }
+
+    /// Writes one byte each `step` bytes.
+    pub fn touch(&mut self, step: usize) -> u64 {
+        // SAFETY: the mapping is readable and writable over its whole length and nobody else knows it.
+        unsafe { touch(self.base, self.len, step) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range is ours and nothing borrows from it any more.
+        unsafe { libc::munmap(self.base.cast(), self.len) };
+    }
+}
+
+/// A block from malloc or calloc.
+pub struct Block {
+    base: *mut u8,
+    len: usize,
+}
+
+// SAFETY: a block has one owner, and malloc's blocks may be freed by any thread.
+unsafe impl Send for Block {}
+
+impl Block {
+    /// A block with no promised contents.
+    pub fn new(len: usize) -> io::Result<Block> {
+        // SAFETY: malloc may be called with any size.
+        Block::checked(unsafe { libc::malloc(len) }, len)
+    }
+
+    /// A block of zeroes.
+    pub fn zeroed(len: usize) -> io::Result<Block> {
+        // SAFETY: calloc may be called with any size.
+        Block::checked(unsafe { libc::calloc(len, 1) }, len)
+    }
+
+    fn checked(base: *mut libc::c_void, len: usize) -> io::Result<Block> {
+        // Without the black box the compiler drops pairs of malloc and free.
+        match black_box(base.cast::<u8>()) {
+            base if base.is_null() => Err(io::Error::from_raw_os_error(libc::ENOMEM)),
+            base => Ok(Block { base, len }),
+        }
+    }
+
+    /// Writes one byte each `step` bytes of a zeroed block.
+    pub fn touch(&mut self, step: usize) -> u64 {
+        // SAFETY: the block is ours, and zeroed ones are initialised.
+        unsafe { touch(self.base, self.len, step) }
+    }
+
+    /// Writes all of it.
+    pub fn fill(&mut self, value: u8) -> &mut [u64] {
+        // SAFETY: the block is ours; after the write it is initialised; malloc aligns to 16 bytes.
+        unsafe {
+            self.base.write_bytes(value, self.len);
+            slice::from_raw_parts_mut(self.base.cast(), self.len / 8)
+        }
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // SAFETY: it came from malloc or calloc and is freed once.
+        unsafe { libc::free(black_box(self.base).cast()) };
+    }
+}
+
+/// Writes a byte each `step` bytes and adds up what was written and the byte eight places further, which nobody
+/// wrote: a sum that differs shows memory that was not zero. The write comes first, so that the kernel sees one
+/// fault and not a read fault before it.
+///
+/// # Safety
+/// `len` bytes from `base` are readable, writable and nobody else's, and `step` divides into pieces over 8 bytes.
+unsafe fn touch(base: *mut u8, len: usize, step: usize) -> u64 {
+    let mut sum = 0u64;
+    for offset in (0..len).step_by(step) {
+        let value = (offset / step) as u8 | 1;
+        // SAFETY: the offset is below `len`, and the last piece has more than 8 bytes.
+        unsafe {
+            base.add(offset).write_volatile(value);
+            sum += value as u64 + base.add(offset + 8).read_volatile() as u64;
+        }
+    }
+    sum
+}
+
+/// Makes the C library map each block of at least `bytes` on its own, as `ebizzy -m` does.
+pub fn map_blocks_from(bytes: usize) {
+    // SAFETY: no pointers.
+    unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, bytes as libc::c_int) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn touching_twice_adds_up_the_same_and_finds_what_is_not_zero() {
+        let mut mapping = Mapping::new(16 * PAGE).unwrap();
+        let sum = mapping.touch(PAGE);
+        assert_eq!(mapping.touch(PAGE), sum);
+        let mut block = Block::zeroed(16 * PAGE).unwrap();
+        assert_eq!(block.touch(PAGE), sum);
+        block.fill(3);
+        assert_eq!(block.touch(PAGE), sum + 16 * 3);
+    }
+}

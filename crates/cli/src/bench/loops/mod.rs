@@ -1,0 +1,262 @@
+//! The loops: small programs of our own, each run as a process (`faultless bench loop NAME`) under each contender.
+//! A loop prints its cost and a checksum of what it computed, as one line of JSON.
+
+mod blocks;
+mod memory;
+mod rows;
+mod storms;
+mod touch;
+
+use std::io;
+use std::process::ExitCode;
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Subcommand;
+
+pub use rows::rows;
+
+/// The loops.
+#[derive(Subcommand)]
+pub enum Loop {
+    /// Maps, touches one byte a page, unmaps.
+    Touch {
+        /// Bytes of the mapping.
+        #[arg(long)]
+        size: usize,
+        #[command(flatten)]
+        pace: Pace,
+    },
+    /// Maps and unmaps.
+    Untouched {
+        /// Bytes of the mapping.
+        #[arg(long)]
+        size: usize,
+        #[command(flatten)]
+        pace: Pace,
+    },
+    /// A zeroed block, one byte a page touched.
+    Zeroed {
+        /// Bytes of the block.
+        #[arg(long)]
+        size: usize,
+        #[command(flatten)]
+        pace: Pace,
+    },
+    /// A block, written through.
+    Temporaries {
+        /// Bytes of the block.
+        #[arg(long)]
+        size: usize,
+        /// Report what is resident a second after the last free instead of the time.
+        #[arg(long)]
+        resident: bool,
+        #[command(flatten)]
+        pace: Pace,
+    },
+    /// Blocks written, summed and freed in random order by many threads.
+    Blocks {
+        /// Bytes of a block.
+        #[arg(long)]
+        size: usize,
+        /// Blocks that each thread holds.
+        #[arg(long)]
+        held: usize,
+        #[command(flatten)]
+        pace: Pace,
+    },
+    /// Touches one mapping for the first time.
+    First {
+        /// Bytes of the mapping.
+        #[arg(long)]
+        size: usize,
+        /// Processes that keep CPUs busy meanwhile.
+        #[arg(long, default_value_t = 0)]
+        busy: usize,
+    },
+    /// Touches one byte of each piece of a large mapping.
+    Sparse {
+        /// Bytes of the mapping.
+        #[arg(long)]
+        size: usize,
+        /// Bytes of a piece.
+        #[arg(long)]
+        step: usize,
+    },
+    /// Touches memory by huge pages, so that it is warm.
+    Warm {
+        /// How many bytes.
+        #[arg(long)]
+        size: usize,
+    },
+    /// A small block allocated and freed.
+    Pairs {
+        /// Bytes of the block.
+        #[arg(long)]
+        size: usize,
+        /// How often.
+        #[arg(long)]
+        count: u64,
+    },
+    /// Forks children that end at once.
+    Forks {
+        /// Bytes that the parent has touched.
+        #[arg(long)]
+        size: usize,
+        /// How many.
+        #[arg(long)]
+        count: u64,
+    },
+    /// Starts a program again and again.
+    Spawns {
+        /// How often.
+        #[arg(long)]
+        count: u64,
+        /// The program.
+        program: String,
+    },
+    /// Reads a file into fresh memory.
+    Read {
+        /// The file.
+        file: String,
+    },
+    /// Keeps a CPU busy until the standard input ends.
+    Spin,
+}
+
+/// How long and by how many a loop is run.
+#[derive(clap::Args, Clone, Copy)]
+pub struct Pace {
+    /// Seconds that each thread measures.
+    #[arg(long, default_value_t = 0.3)]
+    seconds: f64,
+    /// Threads.
+    #[arg(long, default_value_t = 1)]
+    threads: usize,
+    /// Milliseconds between rounds, not measured.
+    #[arg(long, default_value_t = 0)]
+    pause: u64,
+    /// Rounds at most.
+    #[arg(long, default_value_t = u64::MAX)]
+    most: u64,
+}
+
+/// What a loop prints.
+#[derive(Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Outcome {
+    /// Seconds a round, or bytes.
+    pub cost: f64,
+    /// Of what was computed.
+    pub checksum: u64,
+}
+
+/// Runs a loop.
+pub fn main(which: Loop) -> ExitCode {
+    let outcome = match which {
+        Loop::Touch { size, pace } => touch::rounds(size, pace),
+        Loop::Untouched { size, pace } => touch::untouched(size, pace),
+        Loop::Zeroed { size, pace } => blocks::zeroed(size, pace),
+        Loop::Temporaries { size, resident, pace } if resident => blocks::left(size, pace),
+        Loop::Temporaries { size, pace, .. } => blocks::temporaries(size, pace),
+        Loop::Blocks { size, held, pace } => blocks::many(size, held, pace),
+        Loop::First { size, busy } => touch::first(size, busy),
+        Loop::Sparse { size, step } => touch::sparse(size, step),
+        Loop::Warm { size } => touch::warm(size),
+        Loop::Pairs { size, count } => blocks::pairs(size, count),
+        Loop::Forks { size, count } => storms::forks(size, count),
+        Loop::Spawns { count, program } => storms::spawns(&program, count),
+        Loop::Read { file } => blocks::read(&file),
+        Loop::Spin => storms::spin(),
+    };
+    match outcome.map(|outcome| serde_json::to_string(&outcome)) {
+        Ok(Ok(line)) => {
+            println!("{line}");
+            ExitCode::SUCCESS
+        }
+        Ok(Err(error)) => fail(&error.to_string()),
+        Err(error) => fail(&error.to_string()),
+    }
+}
+
+fn fail(error: &str) -> ExitCode {
+    eprintln!("faultless: {error}");
+    ExitCode::FAILURE
+}
+
+/// Runs `round` in each thread until it has measured its time, and at least twice. The cost is that of one round
+/// at the rate of all threads together; each round must give the same checksum.
+fn repeat(pace: Pace, batch: u32, round: impl Fn(usize) -> io::Result<u64> + Sync) -> io::Result<Outcome> {
+    let barrier = Barrier::new(pace.threads);
+    let one = |index: usize| -> io::Result<(f64, u64)> {
+        let expected = round(index);
+        barrier.wait();
+        let expected = expected?;
+        let (mut measured, mut rounds) = (Duration::ZERO, 0u64);
+        while (measured.as_secs_f64() < pace.seconds && rounds < pace.most) || rounds < 2 {
+            thread::sleep(Duration::from_millis(pace.pause));
+            let start = Instant::now();
+            for _ in 0..batch {
+                if round(index)? != expected {
+                    return Err(io::Error::other("a round computed something else than the first"));
+                }
+            }
+            measured += start.elapsed();
+            rounds += u64::from(batch);
+        }
+        Ok((rounds as f64 / measured.as_secs_f64(), expected))
+    };
+    let results: Vec<_> = thread::scope(|scope| {
+        let one = &one;
+        let threads: Vec<_> = (1..pace.threads).map(|index| scope.spawn(move || one(index))).collect();
+        let own = one(0);
+        let others = threads.into_iter().map(|t| t.join().expect("panics abort"));
+        std::iter::once(own).chain(others).collect()
+    });
+    let mut rate = 0.0;
+    let mut checksum = 0u64;
+    for result in results {
+        let (own, sum) = result?;
+        rate += own;
+        checksum = checksum.wrapping_mul(31).wrapping_add(sum);
+    }
+    Ok(Outcome { cost: 1.0 / rate, checksum })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PACE: Pace = Pace { seconds: 0.0, threads: 2, pause: 0, most: 9 };
+
+    #[test]
+    fn rounds_that_differ_are_an_error() {
+        use std::sync::atomic::{AtomicU64, Ordering};
+        let count = AtomicU64::new(0);
+        let one = Pace { threads: 1, ..PACE };
+        assert!(repeat(one, 1, |_| Ok(count.fetch_add(1, Ordering::Relaxed))).is_err());
+        assert!(repeat(PACE, 1, |_| Err(io::Error::other("no memory"))).is_err());
+    }
+
+    #[test]
+    fn the_checksum_depends_on_what_each_thread_computed_and_not_on_time() {
+        let run = |add| repeat(PACE, 3, |index| Ok(index as u64 + add)).unwrap().checksum;
+        assert_eq!(run(1), run(1));
+        assert_ne!(run(1), run(2));
+    }
+
+    #[test]
+    fn each_loop_gives_the_same_checksum_twice() {
+        let pace = Pace { seconds: 0.001, threads: 2, pause: 0, most: 9 };
+        let size = 1 << 20;
+        let all: [fn(usize, Pace) -> io::Result<Outcome>; 5] =
+            [touch::rounds, touch::untouched, blocks::zeroed, blocks::temporaries, |size, pace| {
+                blocks::many(size, 3, pace)
+            }];
+        for (index, run) in all.iter().enumerate() {
+            let (first, second) = (run(size, pace).unwrap(), run(size, pace).unwrap());
+            assert_eq!(first.checksum, second.checksum, "loop {index}");
+            assert!(first.cost > 0.0);
+        }
+    }
+}

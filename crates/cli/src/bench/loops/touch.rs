@@ -1,0 +1,44 @@
+//! Loops over mappings.
+
+use std::io;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::memory::{Mapping, PAGE};
+use super::{Outcome, Pace, repeat, storms};
+
+/// Map, touch each page, unmap.
+pub fn rounds(size: usize, pace: Pace) -> io::Result<Outcome> {
+    repeat(pace, 1, |_| Ok(Mapping::new(size)?.touch(PAGE)))
+}
+
+/// Map and unmap. A round is short: it is measured by the hundred.
+pub fn untouched(size: usize, pace: Pace) -> io::Result<Outcome> {
+    repeat(pace, 100, |_| Mapping::new(size).map(|_| size as u64))
+}
+
+/// The first touch of one mapping, once.
+pub fn first(size: usize, busy: usize) -> io::Result<Outcome> {
+    let _neighbours = storms::Neighbours::start(busy)?;
+    let start = Instant::now();
+    let mut mapping = Mapping::new(size)?;
+    let checksum = mapping.touch(PAGE);
+    Ok(Outcome { cost: start.elapsed().as_secs_f64(), checksum })
+}
+
+/// One byte of each piece, held for half a second so that the memory in use can be seen.
+pub fn sparse(size: usize, step: usize) -> io::Result<Outcome> {
+    let mut mapping = Mapping::new(size)?;
+    let start = Instant::now();
+    let checksum = mapping.touch(step);
+    let cost = start.elapsed().as_secs_f64();
+    thread::sleep(Duration::from_millis(500));
+    Ok(Outcome { cost, checksum })
+}
+
+/// Makes the hypervisor below give the machine its memory back, if it took it.
+pub fn warm(size: usize) -> io::Result<Outcome> {
+    let mut mapping = Mapping::new(size)?;
+    mapping.advise_huge();
+    Ok(Outcome { cost: 0.0, checksum: mapping.touch(PAGE) })
+}
