@@ -6,14 +6,16 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::counters::Counters;
 use crate::library::library;
-use crate::tools::scratch;
+use crate::tools::{compile, scratch};
+use tempfile::TempDir;
 
 /// A program that runs this long hangs.
-const PATIENCE: Duration = Duration::from_secs(300);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A program, its arguments and its surroundings.
 #[derive(Clone)]
@@ -25,6 +27,8 @@ pub struct Case {
     yields: Vec<String>,
     user: Option<(u32, u32)>,
     succeeds: bool,
+    /// The program's own directory, if it was compiled for this case.
+    _compiled: Option<Arc<TempDir>>,
 }
 
 /// What came of a run.
@@ -46,8 +50,28 @@ impl Case {
     /// A program without arguments, run in a directory of its own, that ends with success.
     pub fn new(program: impl Into<PathBuf>) -> Self {
         let env = vec![("PYTHONHASHSEED".into(), "0".into()), ("LC_ALL".into(), "C.UTF-8".into())];
-        let program = program.into();
-        Self { program, args: Vec::new(), env, dir: None, yields: Vec::new(), user: None, succeeds: true }
+        Self {
+            program: program.into(),
+            args: Vec::new(),
+            env,
+            dir: None,
+            yields: Vec::new(),
+            user: None,
+            succeeds: true,
+            _compiled: None,
+        }
+    }
+
+    /// One of the C programs of this crate; `None` without a compiler.
+    pub fn compiled(source: &str, flags: &[&str]) -> Option<Self> {
+        let dir = scratch();
+        let program = compile(dir.path(), source, flags)?;
+        Some(Self { _compiled: Some(Arc::new(dir)), ..Self::new(program) })
+    }
+
+    /// The program's path.
+    pub fn program(&self) -> &Path {
+        &self.program
     }
 
     /// Adds arguments.
