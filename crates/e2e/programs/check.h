@@ -1,0 +1,58 @@
+/* What every program here needs: a check that names its line, and memory with a known content. */
+#pragma once
+#define _GNU_SOURCE
+#include <errno.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MIB ((size_t)1 << 20)
+
+#define CHECK(what)                                                                  \
+    do {                                                                             \
+        if (!(what)) {                                                               \
+            dprintf(2, "%s:%d: %s fails, errno %d\n", __FILE__, __LINE__, #what, errno); \
+            _exit(9);                                                                \
+        }                                                                            \
+    } while (0)
+
+/* Writes a word to each 512 bytes that only `seed` gives. */
+static inline void fill(void *block, size_t bytes, uint64_t seed)
+{
+    for (size_t i = 0; i < bytes / 512; i++)
+        *(uint64_t *)((char *)block + i * 512) = seed * 0x9e3779b97f4a7c15u + i;
+}
+
+static inline int is_filled(const void *block, size_t bytes, uint64_t seed)
+{
+    for (size_t i = 0; i < bytes / 512; i++)
+        if (*(const uint64_t *)((const char *)block + i * 512) != seed * 0x9e3779b97f4a7c15u + i)
+            return 0;
+    return 1;
+}
+
+static inline int is_zero(const void *block, size_t bytes)
+{
+    const char *b = block;
+    return bytes == 0 || (b[0] == 0 && memcmp(b, b + 1, bytes - 1) == 0);
+}
+
+static inline void *map(size_t bytes)
+{
+    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(at != MAP_FAILED);
+    return at;
+}
+
+/* The exit status of a child, or 256 + the signal that killed it. */
+static inline int ended(pid_t pid)
+{
+    int status;
+    CHECK(waitpid(pid, &status, 0) == pid);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 256 + WTERMSIG(status);
+}

@@ -1,0 +1,16 @@
+//! Real, unmodified programs run plain and under the preload library: same output, same exit status, same files.
+//!
+//! A test describes a program as a [`Case`] and calls [`Case::same`]. Three runs follow: plain, with the library, and
+//! with the library in its checking mode (`FAULTLESS_CHECK=1`), in which it verifies that all memory it hands out
+//! as zero is zero and fills the other with a pattern. What the library did is read from the counters page of each
+//! process of the run ([`Counters`]).
+
+mod case;
+mod counters;
+mod library;
+mod tools;
+
+pub use case::{Case, Run};
+pub use counters::Counters;
+pub use library::library;
+pub use tools::{compile, find, need, python, scratch, script, skip};

@@ -1,0 +1,78 @@
+//! What the tests need from the machine.
+
+use std::fmt::Display;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::library::{root, target};
+
+/// Programs that a machine may lack even where everything that `cargo xtask setup` installs has to be there.
+const OPTIONAL: &[&str] = &["clang", "ffmpeg", "gdb"];
+
+/// Says why a test does nothing. It goes around the capture of output, so that it is seen.
+pub fn skip(why: impl Display) {
+    let test = std::thread::current().name().unwrap_or("test").to_owned();
+    let _ = writeln!(std::io::stderr(), "skipped: {test}: {why}");
+}
+
+/// A program of the machine by its name, if there is one.
+pub fn find(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).map(|dir| dir.join(name)).find(|program| program.is_file())
+}
+
+/// A program that a test is about. Without it the test is skipped, and fails where `CI=true`.
+pub fn need(name: &str) -> Option<PathBuf> {
+    let found = find(name);
+    if found.is_none() {
+        missing(name, OPTIONAL.contains(&name));
+    }
+    found
+}
+
+fn missing(what: &str, optional: bool) {
+    let ci = std::env::var_os("CI").is_some_and(|ci| ci == "true");
+    assert!(!ci || optional, "{what} is missing; `cargo xtask setup` installs it");
+    skip(format_args!("{what} is not installed"));
+}
+
+/// Python with the packages of tests/requirements.txt.
+pub fn python() -> Option<PathBuf> {
+    let python = target().join("venv/bin/python");
+    if !python.exists() {
+        missing("Python with the packages in tests/requirements.txt", false);
+        return None;
+    }
+    Some(python)
+}
+
+/// A script of this crate.
+pub fn script(name: &str) -> PathBuf {
+    root().join("crates/e2e/scripts").join(name)
+}
+
+/// A directory of its own, removed when it is dropped; other users may look into it.
+pub fn scratch() -> TempDir {
+    let open = std::fs::Permissions::from_mode(0o755);
+    tempfile::Builder::new().prefix("faultless-").permissions(open).tempdir().expect("a temporary directory")
+}
+
+/// Compiles a program of this crate into `dir`.
+pub fn compile(dir: &Path, source: &str, flags: &[&str]) -> Option<PathBuf> {
+    let cc = need("cc")?;
+    let program = dir.join(Path::new(source).with_extension(if flags.contains(&"-shared") { "so" } else { "" }));
+    let folder = root().join("crates/e2e/programs");
+    let result = Command::new(cc)
+        .args(["-O1", "-g", "-Wall", "-Werror", "-pthread", "-o"])
+        .arg(&program)
+        .arg(folder.join(source))
+        .args(flags)
+        .output()
+        .expect("the compiler runs");
+    assert!(result.status.success(), "{source}: {}", String::from_utf8_lossy(&result.stderr));
+    Some(program)
+}

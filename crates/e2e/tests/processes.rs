@@ -1,0 +1,149 @@
+//! Small C programs for what real programs do seldom: signals, forks of all kinds, crashes, limits.
+
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+
+use faultless_e2e::{Case, Run, compile, find, need, scratch, skip};
+
+/// What the library may use beyond the program's own peak in the tests that measure it.
+const BUDGET: u64 = 64 << 20;
+
+fn passes(source: &str, args: &[&str]) {
+    if let Some(case) = Case::compiled(source, &[]) {
+        case.args(args).same_and_served();
+    }
+}
+
+#[test]
+fn mmap_in_a_signal_handler() {
+    passes("signals.c", &["mmap"]);
+}
+
+#[test]
+fn malloc_in_a_signal_handler() {
+    passes("signals.c", &["malloc"]);
+}
+
+#[test]
+fn two_thousand_threads() {
+    passes("threads.c", &[]);
+}
+
+#[test]
+fn forks_of_all_kinds() {
+    passes("forks.c", &[]);
+}
+
+#[test]
+fn forks_while_threads_allocate() {
+    passes("forks.c", &["threads"]);
+}
+
+#[test]
+fn memory_before_and_after_main() {
+    passes("early.c", &[]);
+}
+
+#[test]
+fn areas_run_out() {
+    let Some(case) = Case::compiled("areas.c", &[]) else { return };
+    let numbers = |run: &Run| -> Vec<f64> {
+        let text = String::from_utf8_lossy(&run.stdout).into_owned();
+        text.split_whitespace().map(|number| number.parse().expect("a number")).collect()
+    };
+    let plain = numbers(&case.plain());
+    assert!(plain.len() == 4 && plain.iter().all(|n| *n > 1000.0), "{plain:?}");
+    for knobs in [&[][..], &[("FAULTLESS_CHECK", "1")]] {
+        let run = case.under(knobs);
+        assert!(run.status.success(), "{}: {}", run.status, String::from_utf8_lossy(&run.stderr));
+        let under = numbers(&run);
+        for (a, b) in plain.iter().zip(&under) {
+            assert!((a - b).abs() <= a * 0.01, "areas before ENOMEM: {under:?} instead of {plain:?}");
+        }
+    }
+}
+
+#[test]
+fn a_library_bound_to_the_c_library() {
+    let dir = scratch();
+    let Some(bound) = compile(dir.path(), "bound.c", &["-shared", "-fPIC"]) else { return };
+    let Some(case) = Case::compiled("deepbind.c", &["-ldl"]) else { return };
+    case.args([bound]).same_and_served();
+}
+
+#[test]
+fn address_sanitizer() {
+    // Linked into the program, so that the library is the first one to load either way.
+    let Some(case) = Case::compiled("address.c", &["-fsanitize=address", "-static-libasan"]) else { return };
+    let run = case.same();
+    assert_eq!(run.counters.served(), 0, "the library keeps away from a sanitizer");
+    let run = case.args(["broken"]).fails().same();
+    let report = String::from_utf8_lossy(&run.stderr);
+    assert!(report.contains("heap-use-after-free"), "{report}");
+}
+
+#[test]
+fn address_sanitizer_as_a_library() {
+    let Some(case) = Case::compiled("address.c", &["-fsanitize=address"]) else { return };
+    // The sanitizer insists on being loaded first; whoever preloads anything has to tell it not to.
+    let run = case.env("ASAN_OPTIONS", "verify_asan_link_order=0").same();
+    assert_eq!(run.counters.served(), 0, "the library keeps away from a sanitizer");
+}
+
+#[test]
+fn a_limit_on_address_space() {
+    let (Some(sh), Some(case)) = (need("sh"), Case::compiled("early.c", &[])) else { return };
+    let limited = Case::new(sh).args(["-c", "ulimit -v 200000 && exec \"$0\""]).args([case.program()]);
+    assert_eq!(limited.same().counters.served(), 0);
+    // Too little for the program: it fails, as it does plain.
+    Case::new(need("sh").expect("found before"))
+        .args(["-c", "ulimit -v 16000 && exec \"$0\""])
+        .args([case.program()])
+        .fails()
+        .same();
+}
+
+fn cores(dir: &Path) -> Vec<PathBuf> {
+    let files = std::fs::read_dir(dir).expect("a directory of our own").flatten().map(|entry| entry.path());
+    files.filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("core"))).collect()
+}
+
+#[test]
+fn a_core_dump_has_the_memory_and_the_size_of_a_plain_one() {
+    let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap_or_default();
+    if pattern.starts_with('|') || pattern.contains('/') {
+        return skip(format_args!("core dumps go elsewhere ({})", pattern.trim()));
+    }
+    let (Some(sh), Some(crash)) = (need("sh"), Case::compiled("crash.c", &[])) else { return };
+    let core_of = |dir: &Path, knobs: Option<&[(&str, &str)]>| {
+        let case = Case::new(&sh).args(["-c", "ulimit -c unlimited && exec \"$0\""]);
+        let case = case.args([crash.program()]).dir(dir).fails();
+        let run = knobs.map_or_else(|| case.plain(), |knobs| case.under(knobs));
+        assert!(run.status.core_dumped(), "{}", run.status);
+        let cores = cores(dir);
+        assert_eq!(cores.len(), 1, "{cores:?}");
+        cores[0].clone()
+    };
+    let budget = format!("{BUDGET}");
+    let (plain_dir, under_dir) = (scratch(), scratch());
+    let plain = core_of(plain_dir.path(), None);
+    let under = core_of(under_dir.path(), Some(&[("FAULTLESS_BUDGET", &budget)]));
+    let size = |core: &Path| core.metadata().expect("a core dump");
+    let (stored_plain, stored) = (size(&plain).blocks() * 512, size(&under).blocks() * 512);
+    assert!(stored <= stored_plain + BUDGET, "{stored} bytes stored instead of {stored_plain}");
+    let (long_plain, long) = (size(&plain).len(), size(&under).len());
+    assert!(
+        long <= long_plain + BUDGET && long + BUDGET >= long_plain,
+        "{long} bytes long instead of {long_plain}"
+    );
+    let word = b"a word to be found in the core";
+    for core in [&plain, &under] {
+        let bytes = std::fs::read(core).expect("a core dump");
+        assert!(bytes.windows(word.len()).any(|window| window == word), "{} lacks memory", core.display());
+    }
+    let Some(gdb) = find("gdb") else { return skip("no gdb, so nobody reads the core dump") };
+    let run = Case::new(gdb).args(["-batch", "-nx", "-ex", "bt"]).args([crash.program(), &under]).plain();
+    let trace = String::from_utf8_lossy(&run.stdout);
+    assert!(trace.contains("main ()"), "{trace}");
+}

@@ -1,0 +1,39 @@
+//! What has to pass before a change is taken.
+
+use anyhow::Result;
+
+use crate::shell::{cargo, command, run, target};
+use crate::{setup, structure};
+
+/// Everything.
+pub fn test() -> Result<()> {
+    setup::run()?;
+    lint()?;
+    release()?;
+    run(&mut cargo("test --workspace --no-fail-fast"))?;
+    docs()
+}
+
+/// Formatting, clippy, structure.
+pub fn lint() -> Result<()> {
+    run(&mut cargo("fmt --all --check"))?;
+    structure::run()?;
+    run(&mut cargo("clippy --workspace --all-targets -- -D warnings"))
+}
+
+/// The command and the library, as they are used.
+pub fn release() -> Result<()> {
+    run(&mut cargo("build --release --workspace"))
+}
+
+/// The API documentation, without a warning.
+pub fn docs() -> Result<()> {
+    run(cargo("doc --workspace --no-deps").env("RUSTDOCFLAGS", "-D warnings"))
+}
+
+/// The benchmark.
+pub fn bench(args: &[String]) -> Result<()> {
+    setup::run()?;
+    release()?;
+    run(command(target().join("release/faultless")).args(["bench", "run"]).args(args))
+}

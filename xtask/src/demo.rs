@@ -1,0 +1,18 @@
+//! One real program, plain and under faultless.
+
+use anyhow::{Result, ensure};
+
+use crate::shell::{self, command, target};
+use crate::{check, setup};
+
+const SCRIPT: &str = "examples/polars_join.py";
+
+/// Sets up, builds, runs and compares.
+pub fn run() -> Result<()> {
+    setup::run()?;
+    check::release()?;
+    let python = setup::python_path();
+    ensure!(python.exists(), "the demo needs Python with the packages in tests/requirements.txt");
+    let faultless = target().join("release/faultless");
+    shell::run(command(faultless).args(["run", "--compare", "3", "--"]).arg(python).arg(SCRIPT))
+}
