@@ -10,7 +10,8 @@
 //! | [`buddy`] | free lists: holes, dirty and zeroed memory apart |
 //! | [`runs`] | pieces of 64 KiB and more inside a slot |
 //! | [`arena`] | one shard: slots, free lists, growth |
-//! | [`space`] | all shards; preparing memory for its user and taking it back |
+//! | [`space`] | all shards, and what they share |
+//! | [`handout`], [`takeback`] | the way of memory to its user and back |
 //! | [`mapping`], [`blocks`] | what mmap and malloc ask for |
 //! | [`step`] | the background work as a whole |
 //! | [`scrub`], [`ahead`] | zeroing and giving back; touching and advising ahead |
@@ -32,6 +33,7 @@ pub mod blocks;
 pub mod buddy;
 pub mod budget;
 pub mod fork;
+pub mod handout;
 pub mod mapping;
 pub mod progress;
 pub mod runs;
@@ -40,6 +42,7 @@ pub mod slot;
 pub mod space;
 pub mod stats;
 pub mod step;
+pub mod takeback;
 pub mod watched;
 
 pub use arena::Need;

@@ -1,0 +1,153 @@
+//! The way of memory to its user: finding slots and making them ready.
+//!
+//! Slots are found under a shard's lock and are then in passage. Opening, zeroing and advising them happens without
+//! any lock.
+
+use core::sync::atomic::Ordering;
+
+use faultless_base::SLOT;
+use faultless_base::sys::{Huge, Sys};
+
+use crate::arena::{Extent, Need};
+use crate::buddy::Kind;
+use crate::slot::{State, flag};
+use crate::space::{Shard, Space};
+use crate::stats::Counter;
+use crate::watched::SMALL_DEMAND;
+
+/// How long a request waits for memory that the scrubber has just now.
+const SCRUBBER_WAIT_NS: u64 = 500_000;
+
+impl<S: Sys> Space<S> {
+    /// Slots in passage: with memory behind them if there are, else holes.
+    pub(crate) fn take(&self, shard: &Shard, n: usize, align: usize, need: Need) -> Option<Extent> {
+        if n <= SMALL_DEMAND {
+            self.demand.fetch_add(n, Ordering::Relaxed);
+        }
+        let resident = shard.lock().take_resident(n, align, need);
+        let e = resident.or_else(|| {
+            self.wait_for_scrubber(n);
+            let mut arena = shard.lock();
+            arena.take_resident(n, align, need).or_else(|| arena.take_holes(n, align, &self.sys))
+        });
+        if e.is_none() {
+            shard.count(Counter::KernelNoSpace, 1);
+        }
+        e
+    }
+
+    /// When enough memory is idle for `n` slots but some of it is with the scrubber, which has it for a
+    /// fraction of a millisecond, waits that long.
+    fn wait_for_scrubber(&self, n: usize) {
+        if self.away.load(Ordering::SeqCst) == 0 || self.budget.idle() < n {
+            return;
+        }
+        let end = self.sys.now_ns() + SCRUBBER_WAIT_NS;
+        while self.away.load(Ordering::SeqCst) > 0 && self.sys.now_ns() < end {
+            self.sys.relax(0);
+        }
+    }
+
+    /// Makes an extent in passage ready for its user and hands it out as `state`. False when the kernel
+    /// refuses; then the extent is free again.
+    pub(crate) fn prepare(&self, shard: &Shard, e: Extent, need: Need, state: State) -> bool {
+        let slots = shard.slots;
+        let closed = (e.first..e.first + e.n).any(|i| !slots.has(i, flag::OPEN));
+        if closed {
+            if !self.sys.open(shard.span(e)) {
+                shard.groups(
+                    e,
+                    |i| slots.was(i),
+                    |g, was| {
+                        shard.lock().give(g, Kind::of(was).unwrap_or(Kind::Hole), 0);
+                    },
+                );
+                shard.count(Counter::KernelRefused, 1);
+                return false;
+            }
+            (e.first..e.first + e.n).for_each(|i| {
+                slots.mark(i, flag::OPEN);
+            });
+        }
+        shard.groups(
+            e,
+            |i| slots.was(i),
+            |g, was| match was {
+                State::Dirty => self.hand_out_dirty(shard, g, need),
+                State::Zeroed => self.hand_out_zeroed(shard, g, need),
+                _ => self.hand_out_hole(shard, g),
+            },
+        );
+        (e.first..e.first + e.n).for_each(|i| slots.set(i, state));
+        true
+    }
+
+    fn hand_out_dirty(&self, shard: &Shard, e: Extent, need: Need) {
+        let span = shard.span(e);
+        self.budget.unkeep(e.n);
+        self.budget.use_slots(e.n);
+        match need {
+            Need::Zero => {
+                let start = self.sys.now_ns();
+                self.sys.zero_hot(span);
+                shard.count(Counter::HotZeroNs, (self.sys.now_ns() - start) as usize);
+                shard.count(Counter::BytesHotZeroed, span.bytes());
+                self.verify(shard, e);
+            }
+            Need::Any => {
+                shard.count(Counter::BytesUnzeroed, span.bytes());
+                if self.knobs.check {
+                    self.sys.poison(span);
+                }
+            }
+        }
+    }
+
+    fn hand_out_zeroed(&self, shard: &Shard, e: Extent, need: Need) {
+        self.budget.unkeep(e.n);
+        self.budget.use_slots(e.n);
+        shard.count(Counter::BytesZeroed, e.n * SLOT);
+        self.verify(shard, e);
+        if need == Need::Any && self.knobs.check {
+            self.sys.poison(shard.span(e));
+        }
+    }
+
+    /// Memory that the kernel will fill at the first touch: with huge pages as far as the budget goes.
+    fn hand_out_hole(&self, shard: &Shard, e: Extent) {
+        if self.budget.room() < e.n {
+            self.confirm_some();
+        }
+        let advised = self.advise(shard, e);
+        let rest = Extent { first: e.first + advised, n: e.n - advised };
+        if (rest.first..rest.first + rest.n).any(|i| shard.slots.has(i, flag::ADVISED)) {
+            self.sys.huge(shard.span(rest), Huge::Refused);
+        }
+        for i in rest.first..rest.first + rest.n {
+            shard.slots.clear(i, flag::ADVISED);
+            shard.slots.mark(i, flag::FRESH);
+        }
+        shard.count(Counter::BytesFreshHuge, advised * SLOT);
+        shard.count(Counter::BytesFreshSmall, rest.n * SLOT);
+    }
+
+    /// Advises huge pages for the first slots of `e`, as many as the budget allows, and charges them.
+    pub(crate) fn advise(&self, shard: &Shard, e: Extent) -> usize {
+        let granted = Extent { first: e.first, n: self.budget.charge_up_to(e.n) };
+        let range = granted.first..granted.first + granted.n;
+        if range.clone().any(|i| !shard.slots.has(i, flag::ADVISED)) {
+            self.sys.huge(shard.span(granted), Huge::Advised);
+        }
+        range.for_each(|i| {
+            shard.slots.mark(i, flag::ADVISED | flag::FRESH | flag::CHARGED);
+        });
+        granted.n
+    }
+
+    fn verify(&self, shard: &Shard, e: Extent) {
+        if self.knobs.check {
+            let bad = self.sys.first_nonzero(shard.span(e));
+            assert!(bad.is_none(), "memory promised as zero is not, at {bad:x?}");
+        }
+    }
+}

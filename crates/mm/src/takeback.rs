@@ -1,0 +1,137 @@
+//! The way of memory back from its user: what is worth keeping, and what the peak rule allows to keep.
+
+use faultless_base::SLOT;
+use faultless_base::sys::Sys;
+
+use crate::arena::Extent;
+use crate::buddy::Kind;
+use crate::slot::{Slots, flag};
+use crate::space::{Shard, Space, Unmap};
+use crate::stats::Counter;
+
+/// Slots whose contents are looked at when memory comes back whose use is not known.
+const SAMPLES: usize = 16;
+/// Pages looked at in each of them.
+const SAMPLED_PAGES: usize = 8;
+
+/// What became of memory that came back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fate {
+    /// Its attributes were changed: replace the mapping.
+    Reset,
+    /// It has no memory worth keeping.
+    Discard,
+    /// It is kept.
+    Keep,
+}
+
+impl<S: Sys> Space<S> {
+    /// Takes an extent in passage back from its user: closes it if asked to, and keeps or returns its memory.
+    pub(crate) fn take_back(&self, shard: &Shard, e: Extent, unmap: Unmap) {
+        let slots = shard.slots;
+        self.wait_while_busy(shard.span(e));
+        let mut keep = self.settle(shard, e);
+        let close = unmap == Unmap::Strict && self.sys.close(shard.span(e));
+        if close {
+            (e.first..e.first + e.n).for_each(|i| {
+                slots.clear(i, flag::OPEN);
+            });
+        }
+        let stamp = self.now_ms();
+        shard.groups(
+            e,
+            |i| self.fate(slots, i),
+            |g, fate| {
+                let span = shard.span(g);
+                let mut kept = 0;
+                match fate {
+                    Fate::Reset => self.reset(shard, g),
+                    Fate::Discard => self.sys.discard(span),
+                    Fate::Keep => {
+                        kept = g.n.min(keep);
+                        keep -= kept;
+                        if kept < g.n {
+                            let over = Extent { first: g.first + kept, n: g.n - kept };
+                            self.sys.discard(shard.span(over));
+                            shard.count(Counter::BytesOverBudget, over.n * SLOT);
+                        }
+                        shard.count(Counter::BytesKept, kept * SLOT);
+                        self.want_worker();
+                    }
+                }
+                (g.first..g.first + g.n).for_each(|i| {
+                    slots.clear(i, flag::FRESH | flag::TAINTED | flag::FORKED | flag::EMPTY);
+                });
+                self.budget.keep(kept);
+                let mut arena = shard.lock();
+                if kept > 0 {
+                    arena.give(Extent { first: g.first, n: kept }, Kind::Dirty, stamp);
+                }
+                if kept < g.n {
+                    arena.give(Extent { first: g.first + kept, n: g.n - kept }, Kind::Hole, stamp);
+                }
+            },
+        );
+    }
+
+    /// Squares the account for slots that come back: how many of them may be kept.
+    fn settle(&self, shard: &Shard, e: Extent) -> usize {
+        let slots = shard.slots;
+        let (mut known, mut charged, mut fresh, mut sampled, mut dense) = (0, 0, 0, 0, 0);
+        let fresh_slots = (e.first..e.first + e.n).filter(|&i| slots.has(i, flag::FRESH)).count();
+        let every = (fresh_slots / SAMPLES).max(1);
+        for i in e.first..e.first + e.n {
+            charged += slots.clear(i, flag::CHARGED) as usize;
+            let lost = slots.has(i, flag::TAINTED | flag::FORKED);
+            if !slots.has(i, flag::FRESH) {
+                known += 1;
+            } else if !lost && self.is_backed(shard, i) {
+                if fresh % every == 0 {
+                    sampled += 1;
+                    let page_span = shard.span(Extent { first: i, n: 1 });
+                    dense += (self.sys.nonzero_pages(page_span, SAMPLED_PAGES) * 2 >= SAMPLED_PAGES) as usize;
+                }
+                fresh += 1;
+            } else {
+                slots.mark(i, flag::EMPTY);
+            }
+        }
+        let used = (fresh * dense).checked_div(sampled).unwrap_or(0);
+        self.budget.discharge(charged);
+        self.budget.use_slots(used);
+        self.budget.unuse(used + known);
+        if self.budget.limit() == 0 { 0 } else { self.budget.room() }
+    }
+
+    /// Whether a slot that was handed out as a hole has a huge page now, as far as three looks tell.
+    fn is_backed(&self, shard: &Shard, i: usize) -> bool {
+        if self.budget.limit() == 0 {
+            return false;
+        }
+        let span = shard.span(Extent { first: i, n: 1 });
+        shard.slots.has(i, flag::ADVISED)
+            && [0, SLOT / 2, SLOT - 1].iter().all(|offset| self.sys.present(span.start + offset))
+    }
+
+    fn fate(&self, slots: Slots, i: usize) -> Fate {
+        if slots.has(i, flag::TAINTED | flag::FORKED) {
+            Fate::Reset
+        } else if slots.has(i, flag::EMPTY) {
+            Fate::Discard
+        } else {
+            Fate::Keep
+        }
+    }
+
+    /// Replaces the mapping under an extent in passage: no memory, no attributes.
+    pub(crate) fn reset(&self, shard: &Shard, e: Extent) {
+        let slots = shard.slots;
+        let forked = slots.has(e.first, flag::FORKED);
+        shard.count(if forked { Counter::BytesForked } else { Counter::BytesTainted }, e.n * SLOT);
+        self.sys.reset(shard.span(e));
+        (e.first..e.first + e.n).for_each(|i| {
+            slots.clear(i, flag::OPEN);
+            slots.clear(i, flag::ADVISED);
+        });
+    }
+}
