@@ -79,7 +79,7 @@ fn stopped_by(child: &Child) -> i32 {
 
 /// Starts it in a process group of its own and reads the first line of its output.
 fn started(command: &mut Command) -> (Child, String) {
-    let mut child = command.process_group(0).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     (child, line.trim().to_owned())
@@ -110,7 +110,8 @@ fn a_stop_is_copied_and_undone() {
     // By the program alone, and by a key of the terminal, which reaches the whole group.
     for (script, signal) in [("kill -STOP $$; exit 5", libc::SIGSTOP), ("kill -TSTP 0; exit 5", libc::SIGTSTP)] {
         for whole_group in [false, true] {
-            let mut child = run(["--", "sh", "-c", script]).process_group(0).spawn().unwrap();
+            let mut child =
+                run(["--", "sh", "-c", script]).process_group(0).stderr(Stdio::null()).spawn().unwrap();
             assert_eq!(stopped_by(&child), signal, "{script}");
             let pid = child.id() as i32;
             // SAFETY: no memory is involved.
@@ -122,8 +123,11 @@ fn a_stop_is_copied_and_undone() {
 
 #[test]
 fn a_program_that_stops_twice_stops_twice() {
-    let mut child =
-        run(["--", "sh", "-c", "kill -STOP $$; kill -STOP $$; exit 6"]).process_group(0).spawn().unwrap();
+    let mut child = run(["--", "sh", "-c", "kill -STOP $$; kill -STOP $$; exit 6"])
+        .process_group(0)
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
     for _ in 0..2 {
         assert_eq!(stopped_by(&child), libc::SIGSTOP);
         send(child.id(), libc::SIGCONT);
