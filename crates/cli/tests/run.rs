@@ -2,11 +2,12 @@
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
-use std::mem::zeroed;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
+
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, kill_process_group, waitpid};
 
 /// The preload library as it is released, built if need be.
 fn library() -> &'static Path {
@@ -62,24 +63,19 @@ fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
 
-fn send(pid: u32, signal: i32) {
-    // SAFETY: no memory is involved.
-    assert_eq!(unsafe { libc::kill(pid as i32, signal) }, 0);
+fn pid(child: &Child) -> Pid {
+    Pid::from_raw(child.id() as i32).unwrap()
 }
 
 /// Waits until `child` stops, and gives the signal that stopped it.
 fn stopped_by(child: &Child) -> i32 {
-    let mut status = 0;
-    // SAFETY: the status is writable.
-    let pid = unsafe { libc::waitpid(child.id() as i32, &mut status, libc::WUNTRACED) };
-    assert_eq!(pid, child.id() as i32);
-    assert!(libc::WIFSTOPPED(status), "status {status:x}");
-    libc::WSTOPSIG(status)
+    let (_, status) = waitpid(Some(pid(child)), WaitOptions::UNTRACED).unwrap().unwrap();
+    status.stopping_signal().unwrap_or_else(|| panic!("did not stop: {status:?}"))
 }
 
 /// Starts it in a process group of its own and reads the first line of its output.
 fn started(command: &mut Command) -> (Child, String) {
-    let mut child = command.process_group(0).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     (child, line.trim().to_owned())
@@ -110,11 +106,11 @@ fn a_stop_is_copied_and_undone() {
     // By the program alone, and by a key of the terminal, which reaches the whole group.
     for (script, signal) in [("kill -STOP $$; exit 5", libc::SIGSTOP), ("kill -TSTP 0; exit 5", libc::SIGTSTP)] {
         for whole_group in [false, true] {
-            let mut child = run(["--", "sh", "-c", script]).process_group(0).spawn().unwrap();
+            let mut child =
+                run(["--", "sh", "-c", script]).process_group(0).stderr(Stdio::null()).spawn().unwrap();
             assert_eq!(stopped_by(&child), signal, "{script}");
-            let pid = child.id() as i32;
-            // SAFETY: no memory is involved.
-            unsafe { libc::kill(if whole_group { -pid } else { pid }, libc::SIGCONT) };
+            let to = if whole_group { kill_process_group } else { kill_process };
+            to(pid(&child), Signal::CONT).unwrap();
             assert_eq!(child.wait().unwrap().code(), Some(5), "{script}");
         }
     }
@@ -122,23 +118,26 @@ fn a_stop_is_copied_and_undone() {
 
 #[test]
 fn a_program_that_stops_twice_stops_twice() {
-    let mut child =
-        run(["--", "sh", "-c", "kill -STOP $$; kill -STOP $$; exit 6"]).process_group(0).spawn().unwrap();
+    let mut child = run(["--", "sh", "-c", "kill -STOP $$; kill -STOP $$; exit 6"])
+        .process_group(0)
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
     for _ in 0..2 {
         assert_eq!(stopped_by(&child), libc::SIGSTOP);
-        send(child.id(), libc::SIGCONT);
+        kill_process(pid(&child), Signal::CONT).unwrap();
     }
     assert_eq!(child.wait().unwrap().code(), Some(6));
 }
 
 #[test]
 fn signals_reach_the_program() {
-    for signal in [libc::SIGTERM, libc::SIGHUP, libc::SIGINT, libc::SIGUSR1, libc::SIGUSR2, libc::SIGWINCH] {
-        let script = format!("trap 'exit 9' {signal}; echo ready; while :; do sleep 0.02; done");
+    for signal in [Signal::TERM, Signal::HUP, Signal::INT, Signal::USR1, Signal::USR2, Signal::WINCH] {
+        let script = format!("trap 'exit 9' {}; echo ready; while :; do sleep 0.02; done", signal.as_raw());
         let (mut child, line) = started(&mut run(["--", "sh", "-c", &script]));
         assert_eq!(line, "ready");
-        send(child.id(), signal);
-        assert_eq!(child.wait().unwrap().code(), Some(9), "signal {signal}");
+        kill_process(pid(&child), signal).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(9), "{signal:?}");
     }
 }
 
@@ -147,13 +146,13 @@ fn killed_it_leaves_the_program_running() {
     let scratch = Scratch::new("killed");
     let mut command = run(["--", "sh", "-c", "echo $$; exec sleep 60"]);
     let (mut child, line) = started(command.env("XDG_RUNTIME_DIR", &scratch.0));
-    let program: u32 = line.parse().unwrap();
+    let program: i32 = line.parse().unwrap();
     child.kill().unwrap();
     assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
     let stat = std::fs::read_to_string(format!("/proc/{program}/stat")).unwrap();
     let state = stat.rsplit(") ").next().unwrap().chars().next().unwrap();
     assert!(matches!(state, 'S' | 'R' | 'D'), "{stat}");
-    send(program, libc::SIGKILL);
+    kill_process(Pid::from_raw(program).unwrap(), Signal::KILL).unwrap();
 }
 
 #[test]
@@ -196,29 +195,18 @@ fn without_the_library_nothing_runs() {
 #[test]
 fn the_program_inherits_what_this_process_did() {
     let status = ["grep", "-E", "^(Sig(Blk|Ign|Pnd)|ShdPnd)", "/proc/self/status"];
-    let with_state = |command: &mut Command| {
-        let unusual = || {
-            // SAFETY: calls allowed between fork and exec, on a set of our own.
-            unsafe {
-                libc::signal(libc::SIGPIPE, libc::SIG_IGN);
-                libc::signal(libc::SIGCHLD, libc::SIG_IGN);
-                libc::signal(libc::SIGHUP, libc::SIG_IGN);
-                let mut set: libc::sigset_t = zeroed();
-                libc::sigaddset(&mut set, libc::SIGUSR2);
-                libc::sigprocmask(libc::SIG_SETMASK, &set, std::ptr::null_mut());
-            }
-            Ok(())
-        };
-        // SAFETY: as above.
-        unsafe { command.pre_exec(unusual) };
-        let out = command.output().unwrap();
+    let with_state = |command: &[&str]| {
+        let mut env = Command::new("env");
+        env.args(["--ignore-signal=PIPE,CHLD,HUP", "--block-signal=USR2"]).env("FAULTLESS_LIBRARY", library());
+        let out = env.args(command).args(status).output().unwrap();
         assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
         text(&out.stdout).to_owned()
     };
-    let plain = with_state(Command::new(status[0]).args(&status[1..]));
+    let plain = with_state(&[]);
     assert!(plain.contains("SigBlk:\t0000000000000800"), "{plain}");
-    assert_eq!(with_state(&mut run(status)), plain);
-    assert_eq!(with_state(run(["--quiet", "--"]).args(status)), plain);
+    let faultless = env!("CARGO_BIN_EXE_faultless");
+    assert_eq!(with_state(&[faultless, "run", "--"]), plain);
+    assert_eq!(with_state(&[faultless, "run", "--quiet", "--"]), plain);
 }
 
 #[test]
@@ -235,10 +223,21 @@ fn missing_standard_files_stay_missing() {
 
 #[test]
 fn the_environment_carries_the_settings() {
-    let print = "echo $LD_PRELOAD; echo $FAULTLESS_BUDGET $FAULTLESS_NO_CHILDREN $FAULTLESS_SKIP $FAULTLESS_UNMAP";
-    let args = ["--budget", "96M", "--no-children", "--skip", "a,b", "--unmap", "relaxed", "sh", "-c", print];
+    let print = "echo $LD_PRELOAD; echo $FAULTLESS_BUDGET $FAULTLESS_SKIP $FAULTLESS_UNMAP";
+    let args = ["--budget", "96M", "--skip", "a,b", "--unmap", "relaxed", "sh", "-c", print];
     let out = run(args).env("LD_PRELOAD", "libc.so.6").output().unwrap();
-    assert_eq!(text(&out.stdout), format!("{}:libc.so.6\n100663296 1 a,b relaxed\n", library().display()));
+    assert_eq!(text(&out.stdout), format!("{}:libc.so.6\n100663296 a,b relaxed\n", library().display()));
+}
+
+#[test]
+fn children_can_be_left_alone() {
+    let dd = "dd if=/dev/zero of=/dev/null bs=8M count=2 2>/dev/null";
+    let covered = |options: &[&str]| {
+        let out = output(options.iter().copied().chain(["sh", "-c", &format!("{dd}; true")]));
+        text(&out.stderr).lines().next().unwrap().to_owned()
+    };
+    assert!(covered(&[]).starts_with("faultless: 1 process covered;"));
+    assert!(covered(&["--no-children"]).starts_with("faultless: nothing covered;"));
 }
 
 #[test]
