@@ -7,7 +7,7 @@ use faultless_base::{PAGE, SLOT};
 use faultless_mm::Need;
 
 use crate::engine::{self, SMALLEST, set_errno};
-use crate::next;
+use crate::{next, settings};
 
 /// Requests below this go to the C library. It is the lowest possible value until the engine knows better.
 static THRESHOLD: AtomicUsize = AtomicUsize::new(SMALLEST);
@@ -24,15 +24,16 @@ const MALLOC_ALIGN: usize = 16;
 #[cold]
 #[inline(never)]
 fn large(bytes: usize, align: usize, need: Need) -> *mut c_void {
+    if THRESHOLD.load(Ordering::Relaxed) == SMALLEST {
+        // Once: `stop_serving` may have raised it since.
+        let wanted = settings::malloc_threshold();
+        let _ = THRESHOLD.compare_exchange(SMALLEST, wanted, Ordering::Relaxed, Ordering::Relaxed);
+    }
+    if is_small(bytes) {
+        return core::ptr::null_mut();
+    }
     let Some(engine) = engine::enter() else { return core::ptr::null_mut() };
-    // Once: `stop_serving` may have raised it since.
-    let _ = THRESHOLD.compare_exchange(
-        SMALLEST,
-        engine.settings.malloc_threshold,
-        Ordering::Relaxed,
-        Ordering::Relaxed,
-    );
-    if bytes < engine.settings.malloc_threshold || bytes > engine.settings.memory || engine.is_retired() {
+    if bytes > engine.settings.memory || engine.is_retired() {
         return core::ptr::null_mut();
     }
     let Some(got) = engine.space.allocate(engine::cpu(), bytes, align, need) else {

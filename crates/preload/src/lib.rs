@@ -39,3 +39,13 @@ fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
     // SAFETY: ends the process.
     unsafe { libc::abort() }
 }
+
+// Without optimisation the core library refers to the unwinder's hook, which nothing here can reach. Hidden, so that
+// it does not stand before a Rust program's own.
+#[cfg(debug_assertions)]
+core::arch::global_asm!(
+    ".globl rust_eh_personality",
+    ".hidden rust_eh_personality",
+    "rust_eh_personality:",
+    "ud2"
+);

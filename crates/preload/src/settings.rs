@@ -23,7 +23,6 @@ use faultless_mm::{Knobs, Unmap};
 /// The settings of this process.
 pub struct Settings {
     pub knobs: Knobs,
-    pub malloc_threshold: usize,
     pub mmap_threshold: usize,
     pub memory: usize,
 }
@@ -71,18 +70,46 @@ fn is_off() -> bool {
     skipped || on(c"FAULTLESS_DISABLE", false)
 }
 
+/// The name of this library's file.
+const LIBRARY: &[u8] = b"libfaultless_preload.so";
+
 /// Runs before `main`: with `FAULTLESS_NO_CHILDREN`, takes this library out of what children inherit.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static BEFORE_MAIN: extern "C" fn() = {
     extern "C" fn before_main() {
         if on(c"FAULTLESS_NO_CHILDREN", false) {
-            // SAFETY: before `main`, when no other thread reads the environment.
-            unsafe { libc::unsetenv(c"LD_PRELOAD".as_ptr()) };
+            leave_to_children();
         }
     }
     before_main
 };
+
+/// `LD_PRELOAD` without this library. Runs before `main`, when no other thread reads the environment.
+fn leave_to_children() {
+    let mut kept = [0u8; 4096];
+    let mut end = 0;
+    let all = var(c"LD_PRELOAD").unwrap_or(b"");
+    for path in all.split(|b| matches!(b, b':' | b' ')) {
+        if path.is_empty() || path.ends_with(LIBRARY) || end + path.len() + 2 > kept.len() {
+            continue;
+        }
+        if end > 0 {
+            kept[end] = b':';
+            end += 1;
+        }
+        kept[end..end + path.len()].copy_from_slice(path);
+        end += path.len();
+    }
+    // SAFETY: the buffer ends with zero; setenv copies it.
+    unsafe {
+        if end == 0 {
+            libc::unsetenv(c"LD_PRELOAD".as_ptr());
+        } else {
+            libc::setenv(c"LD_PRELOAD".as_ptr(), kept.as_ptr().cast(), 1);
+        }
+    }
+}
 
 /// Whether something in this process rules an arena out: a limit on address space, or a sanitizer with a memory
 /// map of its own.
@@ -106,6 +133,12 @@ fn memory() -> usize {
     pressure::group_limit().map_or(machine, |limit| machine.min(limit as usize))
 }
 
+/// The smallest block of malloc that is served.
+pub fn malloc_threshold() -> usize {
+    // One byte more than the value that stands for "not read yet" makes no difference to anybody.
+    bytes(c"FAULTLESS_MALLOC_THRESHOLD").unwrap_or(256 << 10).max(UNIT + 1)
+}
+
 /// The settings; `None` when this process is to run plain.
 pub fn read() -> Option<Settings> {
     if is_off() || is_ruled_out() {
@@ -122,7 +155,6 @@ pub fn read() -> Option<Settings> {
     };
     (budget >= SLOT).then(|| Settings {
         knobs,
-        malloc_threshold: bytes(c"FAULTLESS_MALLOC_THRESHOLD").unwrap_or(256 << 10).max(UNIT),
         mmap_threshold: bytes(c"FAULTLESS_MMAP_THRESHOLD").unwrap_or(SLOT).max(SLOT),
         memory,
     })
