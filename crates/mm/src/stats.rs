@@ -174,6 +174,11 @@ impl Page {
         }
     }
 
+    /// A counter, over all blocks.
+    pub fn sum(&self, counter: Counter) -> u64 {
+        self.block.iter().map(|block| block.get(counter as usize)).sum()
+    }
+
     /// Fills in the header for process `pid`.
     pub fn start(&self, pid: u32) {
         self.version.store(VERSION, Ordering::Relaxed);

@@ -40,26 +40,22 @@ fn other(symbol: Symbol) -> Option<usize> {
     }
 }
 
+/// Finds out whose allocator is behind ours, and all of it at once: dlsym may itself allocate and free, which goes to
+/// the C library until this is done.
 #[cold]
 fn look_up(symbol: Symbol) -> Option<usize> {
     if WHOSE.load(Ordering::Acquire) == UNKNOWN {
-        // What dlsym itself allocates comes from the C library.
         WHOSE.store(LIBC, Ordering::Relaxed);
-        // SAFETY: a constant name.
-        let next = unsafe { libc::dlsym(libc::RTLD_NEXT, NAMES[0].as_ptr()) } as usize;
-        let whose = if next == 0 || next == __libc_malloc as *const () as usize { LIBC } else { OTHER };
-        WHOSE.store(whose, Ordering::Release);
-        if whose == LIBC {
-            return None;
+        for (place, name) in FOUND.iter().zip(NAMES) {
+            // SAFETY: a constant name.
+            place.store(unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) } as usize, Ordering::Relaxed);
         }
+        let malloc = FOUND[Symbol::Malloc as usize].load(Ordering::Relaxed);
+        let is_libc = malloc == 0 || malloc == __libc_malloc as *const () as usize;
+        WHOSE.store(if is_libc { LIBC } else { OTHER }, Ordering::Release);
     }
-    let place = &FOUND[symbol as usize];
-    if place.load(Ordering::Acquire) == 0 {
-        // SAFETY: a constant name.
-        let next = unsafe { libc::dlsym(libc::RTLD_NEXT, NAMES[symbol as usize].as_ptr()) } as usize;
-        place.store(next, Ordering::Release);
-    }
-    Some(place.load(Ordering::Acquire)).filter(|&at| at != 0)
+    let at = FOUND[symbol as usize].load(Ordering::Acquire);
+    (WHOSE.load(Ordering::Acquire) == OTHER && at != 0).then_some(at)
 }
 
 /// As malloc(3).
@@ -126,15 +122,10 @@ pub unsafe fn memalign(align: usize, bytes: usize) -> *mut c_void {
     }
 }
 
-/// As malloc_usable_size(3). The C library has no second name for it, so it is always looked up.
+/// As malloc_usable_size(3). The C library has no second name for it.
 pub unsafe fn usable(block: *mut c_void) -> usize {
-    let place = &FOUND[Symbol::Usable as usize];
-    if place.load(Ordering::Acquire) == 0 {
-        // SAFETY: a constant name.
-        let next = unsafe { libc::dlsym(libc::RTLD_NEXT, NAMES[Symbol::Usable as usize].as_ptr()) };
-        place.store(next as usize, Ordering::Release);
-    }
-    match place.load(Ordering::Acquire) {
+    let _ = other(Symbol::Usable);
+    match FOUND[Symbol::Usable as usize].load(Ordering::Acquire) {
         0 => 0,
         // SAFETY: the function of that name, and the caller's promise.
         at => unsafe { core::mem::transmute::<usize, unsafe extern "C" fn(*mut c_void) -> usize>(at)(block) },

@@ -6,6 +6,7 @@ use core::ffi::{c_int, c_long, c_ulong, c_void};
 
 use faultless_base::sys::raw;
 use faultless_mm::mapping::Change;
+use faultless_mm::stats::Counter;
 
 use crate::attributes::note;
 use crate::engine;
@@ -116,14 +117,28 @@ unsafe extern "C" fn fail(error: c_int) -> isize {
     -1
 }
 
-/// Called by our `dlopen`: where the real one is. A library with `RTLD_DEEPBIND` uses the C library's allocator
-/// whatever is preloaded, and may free what the program allocated: from then on no block is served.
-unsafe extern "C" fn before_dlopen(flags: c_int) -> *mut c_void {
+/// What our `dlopen` passes on to, and with which flags.
+#[repr(C)]
+struct Passed {
+    to: *mut c_void,
+    flags: usize,
+}
+
+/// Called by our `dlopen`. A library with `RTLD_DEEPBIND` uses the C library's allocator whatever is preloaded, and
+/// may free what the program allocated. If we have not served a block yet we never will; if we have, the library
+/// must find our functions, so the flag goes.
+unsafe extern "C" fn before_dlopen(flags: c_int) -> Passed {
+    let mut flags = flags;
     if flags & libc::RTLD_DEEPBIND != 0 {
-        crate::blocks::stop_serving();
+        if engine::running().is_some_and(|engine| engine.page.sum(Counter::MallocServed) > 0) {
+            flags &= !libc::RTLD_DEEPBIND;
+        } else {
+            crate::blocks::stop_serving();
+        }
     }
     // SAFETY: a constant name.
-    unsafe { libc::dlsym(libc::RTLD_NEXT, c"dlopen".as_ptr()) }
+    let to = unsafe { libc::dlsym(libc::RTLD_NEXT, c"dlopen".as_ptr()) };
+    Passed { to, flags: flags as usize }
 }
 
 /// As syscall(2). Every call passes on with registers and stack as they were, since some calls return twice.
@@ -166,6 +181,7 @@ pub unsafe extern "C" fn dlopen() {
         "mov edi, esi",
         "call {before}",
         "add rsp, 8", "pop rsi", "pop rdi",
+        "mov esi, edx",
         "jmp rax",
         before = sym before_dlopen,
     )

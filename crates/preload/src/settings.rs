@@ -17,7 +17,8 @@
 use core::ffi::CStr;
 
 use faultless_base::sys::pressure;
-use faultless_base::{SLOT, UNIT};
+use faultless_base::sys::raw::syscall;
+use faultless_base::{PAGE, SLOT, UNIT};
 use faultless_mm::{Knobs, Unmap};
 
 /// The settings of this process.
@@ -111,6 +112,16 @@ fn leave_to_children() {
     }
 }
 
+/// Where AddressSanitizer keeps its shadow memory on x86-64, also when it is linked statically and shows no symbol.
+const ASAN_SHADOW: usize = 0x7fff_8000;
+
+fn is_mapped(page: usize) -> bool {
+    let mut present = 0u8;
+    // SAFETY: one page, one byte for the answer.
+    let answer = unsafe { syscall(libc::SYS_mincore, [page, PAGE, &raw mut present as usize, 0, 0, 0]) };
+    answer.is_ok()
+}
+
 /// Whether something in this process rules an arena out: a limit on address space, or a sanitizer with a memory
 /// map of its own.
 fn is_ruled_out() -> bool {
@@ -121,7 +132,7 @@ fn is_ruled_out() -> bool {
         let sanitizer = [c"__asan_init", c"__tsan_init", c"__msan_init", c"__hwasan_init"]
             .iter()
             .any(|name| !libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()).is_null());
-        !unlimited || sanitizer
+        !unlimited || sanitizer || is_mapped(ASAN_SHADOW)
     }
 }
 

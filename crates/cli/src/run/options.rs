@@ -119,6 +119,16 @@ pub fn library() -> Result<PathBuf> {
     Ok(path)
 }
 
+/// The options of AddressSanitizer, with the one that lets it start behind a preloaded library.
+fn asan_options(given: Option<OsString>) -> OsString {
+    let mut options = OsString::from("verify_asan_link_order=0");
+    if let Some(given) = given.filter(|g| !g.is_empty()) {
+        options.push(":");
+        options.push(given);
+    }
+    options
+}
+
 /// LD_PRELOAD with `library` before what it held.
 fn preload(library: &Path, before: Option<OsString>) -> OsString {
     let mut list = library.as_os_str().to_owned();
@@ -145,6 +155,8 @@ impl Args {
     pub fn covered(&self, library: &Path, stats: Option<&Path>) -> Command {
         let mut command = self.command();
         command.env("LD_PRELOAD", preload(library, std::env::var_os("LD_PRELOAD")));
+        // AddressSanitizer as a shared library refuses to start behind any other; ours then stays away.
+        command.env("ASAN_OPTIONS", asan_options(std::env::var_os("ASAN_OPTIONS")));
         for (name, value) in self.environment() {
             command.env(name, value);
         }
