@@ -43,7 +43,7 @@ impl<S: Sys> Space<S> {
     pub(crate) fn note_growth(&self, shard: &Shard, e: Extent) {
         let slots = shard.slots;
         let fresh = |i: usize| slots.has(i, flag::FRESH);
-        if !self.knobs.ahead || e.n < 2 || !fresh(e.first + e.n - 1) {
+        if !self.knobs.ahead || e.n < 2 || !fresh(e.first + e.n - 1) || shard.expects_untouched() {
             if e.n <= SMALL_DEMAND && self.knobs.ahead {
                 self.want_worker();
             }
@@ -190,8 +190,10 @@ impl<S: Sys> Space<S> {
 
     fn confirm_slot(&self, shard: &Shard, i: usize, is_dense: impl Fn(Span) -> bool) {
         let span = shard.span(Extent { first: i, n: 1 });
-        if self.sys.present(span.start) && is_dense(span) && shard.slots.clear(i, flag::CHARGED) {
-            shard.slots.clear(i, flag::FRESH);
+        if self.sys.present(span.start)
+            && is_dense(span)
+            && shard.slots.clear_in_use(i, flag::CHARGED | flag::FRESH)
+        {
             self.budget.discharge(1);
             self.budget.use_slots(1);
         }

@@ -104,12 +104,11 @@ impl<S: Sys> Space<S> {
     /// is in passage.
     fn detach(&self, shard: &Shard, i: usize, part: Span) -> bool {
         let slot = shard.span(Extent { first: i, n: 1 });
+        if part == slot && shard.slots.detach(i, State::Lent) {
+            return true;
+        }
         let mut arena = shard.lock();
         match shard.slots.state(i) {
-            State::Lent if part == slot => {
-                shard.slots.set(i, State::Passage);
-                return true;
-            }
             State::Lent => {
                 *arena.live(i) = [u64::MAX; SLOT_PAGES / 64];
                 self.make_partial(shard, i);

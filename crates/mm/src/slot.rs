@@ -139,22 +139,53 @@ impl Slots {
 
     /// Moves slot `i` to `next`, keeping its flags.
     pub fn set(&self, i: usize, next: State) {
-        let update = |word: u32| {
+        self.update(i, |word| {
             let now = State::of(word);
             debug_assert!(now.may_become(next), "slot {i}: {now:?} may not become {next:?}");
-            Some((word & !0xFF) | next as u32 | ((now as u32) << 4))
+            (word & !0xFF) | next as u32 | ((now as u32) << 4)
+        });
+    }
+
+    /// Moves slot `i` from `from` to passage; false when it is in another state, so that of two threads that try
+    /// one succeeds.
+    pub fn detach(&self, i: usize, from: State) -> bool {
+        let passage = |word: u32| {
+            (State::of(word) == from).then_some((word & !0xFF) | State::Passage as u32 | ((from as u32) << 4))
         };
-        let _ = self.words[i].fetch_update(Ordering::SeqCst, Ordering::SeqCst, update);
+        self.words[i].fetch_update(Ordering::SeqCst, Ordering::SeqCst, passage).is_ok()
     }
 
     /// Adds `flags` to slot `i`; the ones it had before.
     pub fn mark(&self, i: usize, flags: u32) -> u32 {
-        self.words[i].fetch_or(flags, Ordering::SeqCst)
+        self.update(i, |word| word | flags)
     }
 
     /// Removes `flags` from slot `i`; whether it had all of them.
     pub fn clear(&self, i: usize, flags: u32) -> bool {
-        self.words[i].fetch_and(!flags, Ordering::SeqCst) & flags == flags
+        self.update(i, |word| word & !flags) & flags == flags
+    }
+
+    /// Removes `flags` from slot `i` if the program has it and it has all of them; whether that was so.
+    pub fn clear_in_use(&self, i: usize, flags: u32) -> bool {
+        let without = |word: u32| {
+            let in_use = matches!(State::of(word), State::Lent | State::Block);
+            (in_use && word & flags == flags).then_some(word & !flags)
+        };
+        self.words[i].fetch_update(Ordering::SeqCst, Ordering::SeqCst, without).is_ok()
+    }
+
+    /// Changes a word. Slots that are free or in passage have one thread that may, so a store does; what the
+    /// program has may be tainted at any time.
+    fn update(&self, i: usize, change: impl Fn(u32) -> u32) -> u32 {
+        let word = &self.words[i];
+        let before = word.load(Ordering::Relaxed);
+        let state = State::of(before);
+        if state.is_free() || state == State::Passage {
+            word.store(change(before), Ordering::Release);
+            return before;
+        }
+        let changed = word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |word| Some(change(word)));
+        changed.unwrap_or_else(|word| word)
     }
 }
 

@@ -48,12 +48,17 @@ impl Default for Knobs {
     }
 }
 
+/// After so many extents in a row that came back untouched, the next ones are expected to, too.
+const UNTOUCHED_STREAK: u32 = 4;
+
 /// A shard: an arena behind its lock, and what may be used without it.
 pub(crate) struct Shard {
     arena: Lock<Arena>,
     pub(crate) slots: Slots,
     pub(crate) base: usize,
     pub(crate) counters: &'static Block,
+    /// Extents in a row that came back untouched.
+    pub(crate) untouched: AtomicU32,
 }
 
 impl Shard {
@@ -71,6 +76,11 @@ impl Shard {
 
     pub(crate) fn force_unlock(&self) {
         self.arena.force_unlock();
+    }
+
+    /// Whether the program seems to map memory here without using it.
+    pub(crate) fn expects_untouched(&self) -> bool {
+        self.untouched.load(Ordering::Relaxed) >= UNTOUCHED_STREAK
     }
 
     pub(crate) fn count(&self, counter: Counter, n: usize) {
@@ -143,7 +153,13 @@ impl<S: Sys> Space<S> {
                 table::lasting(shard_slots)?,
                 table::lasting(shard_slots)?,
             );
-            *shard = Some(Shard { arena: Lock::new(arena), slots, base, counters: &counters[i] });
+            *shard = Some(Shard {
+                arena: Lock::new(arena),
+                slots,
+                base,
+                counters: &counters[i],
+                untouched: AtomicU32::new(0),
+            });
         }
         Some(Self {
             sys,

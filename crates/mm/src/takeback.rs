@@ -1,5 +1,7 @@
 //! The way of memory back from its user: what is worth keeping, and what the peak rule allows to keep.
 
+use core::sync::atomic::Ordering::Relaxed;
+
 use faultless_base::SLOT;
 use faultless_base::sys::Sys;
 
@@ -11,6 +13,8 @@ use crate::stats::Counter;
 
 /// Slots whose contents are looked at when memory comes back whose use is not known.
 const SAMPLES: usize = 16;
+/// See [`Space::is_untouched`].
+const LOOK_AT_ONE_IN: u32 = 8;
 /// Pages looked at in each of them.
 const SAMPLED_PAGES: usize = 8;
 
@@ -77,6 +81,7 @@ impl<S: Sys> Space<S> {
     /// Squares the account for slots that come back: how many of them may be kept.
     fn settle(&self, shard: &Shard, e: Extent) -> usize {
         let slots = shard.slots;
+        let untouched = self.is_untouched(shard, e);
         let (mut known, mut charged, mut fresh, mut sampled, mut dense) = (0, 0, 0, 0, 0);
         let fresh_slots = (e.first..e.first + e.n).filter(|&i| slots.has(i, flag::FRESH)).count();
         let every = (fresh_slots / SAMPLES).max(1);
@@ -85,7 +90,7 @@ impl<S: Sys> Space<S> {
             let lost = slots.has(i, flag::TAINTED | flag::FORKED);
             if !slots.has(i, flag::FRESH) {
                 known += 1;
-            } else if !lost && self.is_backed(shard, i) {
+            } else if !lost && !untouched && self.is_backed(shard, i) {
                 if fresh % every == 0 {
                     sampled += 1;
                     let page_span = shard.span(Extent { first: i, n: 1 });
@@ -101,6 +106,26 @@ impl<S: Sys> Space<S> {
         self.budget.use_slots(used);
         self.budget.unuse(used + known);
         if self.budget.limit() == 0 { 0 } else { self.budget.room() }
+    }
+
+    /// Whether a large fresh extent comes back as it was handed out, as far as a look at its ends and its middle
+    /// tells. It is discarded then, which loses time, not data, if it was not so. While one extent after the other
+    /// comes back untouched, only one in eight is looked at.
+    fn is_untouched(&self, shard: &Shard, e: Extent) -> bool {
+        let last = e.first + e.n - 1;
+        if e.n < 4 || [e.first, last].iter().any(|&i| !shard.slots.has(i, flag::FRESH)) {
+            return false;
+        }
+        let streak = shard.untouched.load(Relaxed);
+        if shard.expects_untouched() && streak % LOOK_AT_ONE_IN != 0 {
+            shard.untouched.store(streak.saturating_add(1), Relaxed);
+            return true;
+        }
+        let span = shard.span(e);
+        let untouched =
+            [span.start, span.start + span.bytes() / 2, span.end - 1].iter().all(|&at| !self.sys.present(at));
+        shard.untouched.store(if untouched { streak.saturating_add(1) } else { 0 }, Relaxed);
+        untouched
     }
 
     /// Whether a slot that was handed out as a hole has a huge page now, as far as three looks tell.
