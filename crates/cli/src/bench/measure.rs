@@ -26,8 +26,10 @@ pub struct Sample {
     pub faults: u64,
     /// Largest resident set, in bytes.
     pub resident: u64,
-    /// How far the machine's available memory fell, in bytes.
-    pub peak: u64,
+    /// The machine's available memory before the start, in bytes.
+    pub available: u64,
+    /// The lowest value of it seen meanwhile.
+    pub lowest: u64,
     /// What it printed.
     #[serde(skip)]
     pub output: String,
@@ -68,7 +70,8 @@ pub fn measure(command: &mut Command, limit: Duration) -> Result<Sample, String>
         system: usage.system,
         faults: usage.faults,
         resident: usage.resident,
-        peak: before.saturating_sub(lowest),
+        available: before,
+        lowest,
         output: contents(&mut output).map_err(text)?,
     })
 }

@@ -158,12 +158,13 @@ fn cold_twin(row: Row) -> Option<Row> {
 }
 
 fn select(args: &Args, rows: Vec<Row>) -> Vec<Row> {
-    let is_program = |row: &Row| matches!(row.section, Section::Programs | Section::Quiet);
     let is_named =
         |row: &Row| args.only.is_empty() || args.only.iter().any(|name| row.id.starts_with(name.as_str()));
-    rows.into_iter()
-        .filter(|row| is_named(row) && !(args.loops && is_program(row)) && !(args.programs && !is_program(row)))
-        .collect()
+    let is_kind = |row: &Row| match row.section {
+        Section::Programs | Section::Quiet => !args.loops,
+        Section::Loops | Section::Costs | Section::Memory => !args.programs,
+    };
+    rows.into_iter().filter(|row| is_named(row) && is_kind(row)).collect()
 }
 
 /// The inputs are large: they go even when the bench is interrupted.

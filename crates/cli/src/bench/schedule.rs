@@ -23,6 +23,8 @@ pub struct Run {
     pub round: usize,
     /// What a loop measured itself.
     pub cost: Option<f64>,
+    /// How far the machine's available memory fell, in bytes.
+    pub peak: u64,
     /// What it used.
     #[serde(flatten)]
     pub sample: Sample,
@@ -35,7 +37,7 @@ impl Run {
             Metric::Cost | Metric::Bytes => self.cost,
             Metric::Wall => Some(self.sample.wall),
             Metric::System => Some(self.sample.system),
-            Metric::Peak => Some(self.sample.peak as f64),
+            Metric::Peak => Some(self.peak as f64),
         }
     }
 }
@@ -148,6 +150,19 @@ impl Group<'_> {
                 }
             }
         }
+        self.measure_peaks(results);
+    }
+
+    /// What is available with nothing running differs by some ten MiB from moment to moment: pages on their way to
+    /// the free lists, or just being reported to a hypervisor. The most that was seen in the group counts for all.
+    fn measure_peaks(&self, results: &mut [Results]) {
+        let runs = |r: &Results| r.runs.values().flatten().map(|run| run.sample.available).max();
+        let idle = self.members.iter().filter_map(|index| runs(&results[*index])).max().unwrap_or(0);
+        for index in self.members {
+            for run in results[*index].runs.values_mut().flatten() {
+                run.peak = idle.saturating_sub(run.sample.lowest);
+            }
+        }
     }
 
     fn prepare(&self, results: &mut [Results]) -> Vec<(usize, Launch)> {
@@ -199,7 +214,7 @@ fn read(row: &Row, launch: &Launch, round: usize, sample: Sample) -> Result<(Run
         // A contender that writes nothing must not be judged by what the one before it wrote.
         fs::remove_file(path).map_err(|error| format!("{}: {error}", path.display()))?;
     }
-    Ok((Run { round, cost, sample }, hasher.finish()))
+    Ok((Run { round, cost, peak: 0, sample }, hasher.finish()))
 }
 
 /// The line on the standard error.
@@ -233,7 +248,7 @@ mod tests {
     use crate::bench::plan::Section;
 
     fn run_of(round: usize, cost: f64) -> Run {
-        Run { round, cost: Some(cost), sample: Sample::default() }
+        Run { round, cost: Some(cost), peak: 0, sample: Sample::default() }
     }
 
     #[test]

@@ -38,6 +38,9 @@ pub fn ratio(value: f64) -> String {
 
 /// A ratio with its interval.
 pub fn interval(ratio: &Ratio) -> String {
+    if ratio.pairs == 1 {
+        return three_digits(ratio.value);
+    }
     format!("{} ({}..{})", three_digits(ratio.value), three_digits(ratio.low), three_digits(ratio.high))
 }
 
@@ -167,7 +170,7 @@ pub fn memory(board: &Board) -> Option<String> {
         let (Some(plain), Some(own)) = (runs.get(&Contender::Plain), runs.get(&Contender::Faultless)) else {
             continue;
         };
-        let most = |runs: &[super::schedule::Run]| runs.iter().map(|run| run.sample.peak).max().unwrap_or(0);
+        let most = |runs: &[super::schedule::Run]| runs.iter().map(|run| run.peak).max().unwrap_or(0);
         let faults = |runs: &[super::schedule::Run]| {
             let all: Vec<f64> = runs.iter().map(|run| run.sample.faults as f64).collect();
             Spread::of(&all).map_or(NOTHING.into(), |spread| format!("{:.0}", spread.median))

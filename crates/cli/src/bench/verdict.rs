@@ -29,6 +29,9 @@ pub struct Judgement {
     pub verdict: Verdict,
 }
 
+/// Pairs without which no interval of 95 % can be had.
+const RESOLVING: usize = 6;
+
 /// All rows with their results.
 pub struct Board<'a> {
     /// The rows.
@@ -91,7 +94,7 @@ impl Board<'_> {
             Bound::Budget => (table::bytes(more), more <= self.budget as f64),
         };
         let verdict = match target.bound {
-            Bound::NoLoss(_, wanted) if met && ratio.pairs < wanted => {
+            Bound::NoLoss(_, wanted) if ratio.pairs < wanted.min(if met { wanted } else { RESOLVING }) => {
                 Verdict::Open(format!("{} of {wanted} pairs", ratio.pairs))
             }
             _ if met => Verdict::Met,
@@ -122,7 +125,12 @@ mod tests {
     fn results(figures: &[(Contender, &[f64])]) -> Results {
         let mut results = Results::default();
         for (contender, costs) in figures {
-            let run = |(round, cost): (usize, &f64)| Run { round, cost: Some(*cost), sample: Sample::default() };
+            let run = |(round, cost): (usize, &f64)| Run {
+                round,
+                cost: Some(*cost),
+                peak: 0,
+                sample: Sample::default(),
+            };
             results.runs.insert(*contender, costs.iter().enumerate().map(run).collect());
         }
         results
@@ -168,6 +176,8 @@ mod tests {
         assert_eq!(against(&slow), Verdict::Missed);
         assert_eq!(against(&noisy), Verdict::Met);
         assert_eq!(against(&noisy[..8]), Verdict::Open("8 of 20 pairs".into()));
+        assert_eq!(against(&slow[..8]), Verdict::Missed);
+        assert_eq!(against(&slow[..5]), Verdict::Open("5 of 20 pairs".into()));
     }
 
     #[test]

@@ -9,7 +9,7 @@ mod touch;
 
 use std::io;
 use std::process::ExitCode;
-use std::sync::Barrier;
+use std::sync::{Barrier, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -184,43 +184,68 @@ fn fail(error: &str) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Runs `round` in each thread until it has measured its time, and at least twice. The cost is that of one round
-/// at the rate of all threads together; each round must give the same checksum.
+/// What one thread did.
+struct Share {
+    begin: Instant,
+    end: Instant,
+    /// Time within rounds.
+    measured: Duration,
+    rounds: u64,
+    checksum: u64,
+}
+
+/// Runs `round` in each thread for the time of the pace, and at least twice. The cost is that of one round at the
+/// rate of all threads together; each round must give the same checksum.
 fn repeat(pace: Pace, batch: u32, round: impl Fn(usize) -> io::Result<u64> + Sync) -> io::Result<Outcome> {
     let barrier = Barrier::new(pace.threads);
-    let one = |index: usize| -> io::Result<(f64, u64)> {
-        let expected = round(index);
+    let started = OnceLock::new();
+    let one = |index: usize| -> io::Result<Share> {
+        let warmed = round(index);
         barrier.wait();
-        let expected = expected?;
-        let (mut measured, mut rounds) = (Duration::ZERO, 0u64);
-        while (measured.as_secs_f64() < pace.seconds && rounds < pace.most) || rounds < 2 {
-            thread::sleep(Duration::from_millis(pace.pause));
+        let checksum = warmed?;
+        let begin = Instant::now();
+        let common = *started.get_or_init(|| begin);
+        let (mut measured, mut rounds) = (Duration::ZERO, 0);
+        // Threads that run through end together, however many share a CPU; those that pause count rounds only.
+        let is_running = |measured: Duration, rounds: u64| {
+            let spent = if pace.pause == 0 { common.elapsed() } else { measured };
+            rounds < 2 || (spent.as_secs_f64() < pace.seconds && rounds < pace.most)
+        };
+        while is_running(measured, rounds) {
+            if pace.pause > 0 {
+                thread::sleep(Duration::from_millis(pace.pause));
+            }
             let start = Instant::now();
             for _ in 0..batch {
-                if round(index)? != expected {
+                if round(index)? != checksum {
                     return Err(io::Error::other("a round computed something else than the first"));
                 }
             }
             measured += start.elapsed();
             rounds += u64::from(batch);
         }
-        Ok((rounds as f64 / measured.as_secs_f64(), expected))
+        Ok(Share { begin, end: Instant::now(), measured, rounds, checksum })
     };
-    let results: Vec<_> = thread::scope(|scope| {
+    let shares: io::Result<Vec<Share>> = thread::scope(|scope| {
         let one = &one;
         let threads: Vec<_> = (1..pace.threads).map(|index| scope.spawn(move || one(index))).collect();
         let own = one(0);
-        let others = threads.into_iter().map(|t| t.join().expect("panics abort"));
+        let others = threads.into_iter().map(|thread| thread.join().expect("panics abort"));
         std::iter::once(own).chain(others).collect()
     });
-    let mut rate = 0.0;
-    let mut checksum = 0u64;
-    for result in results {
-        let (own, sum) = result?;
-        rate += own;
-        checksum = checksum.wrapping_mul(31).wrapping_add(sum);
+    let shares = shares?;
+    let checksum = shares.iter().fold(0u64, |all, share| all.wrapping_mul(31).wrapping_add(share.checksum));
+    Ok(Outcome { cost: 1.0 / rate(&shares, pace), checksum })
+}
+
+/// Rounds a second of all threads together.
+fn rate(shares: &[Share], pace: Pace) -> f64 {
+    if pace.pause > 0 {
+        return shares.iter().map(|share| share.rounds as f64 / share.measured.as_secs_f64()).sum();
     }
-    Ok(Outcome { cost: 1.0 / rate, checksum })
+    let begin = shares.iter().map(|share| share.begin).min().expect("there is a thread");
+    let end = shares.iter().map(|share| share.end).max().expect("there is a thread");
+    shares.iter().map(|share| share.rounds).sum::<u64>() as f64 / (end - begin).as_secs_f64()
 }
 
 #[cfg(test)]
@@ -236,6 +261,21 @@ mod tests {
         let one = Pace { threads: 1, ..PACE };
         assert!(repeat(one, 1, |_| Ok(count.fetch_add(1, Ordering::Relaxed))).is_err());
         assert!(repeat(PACE, 1, |_| Err(io::Error::other("no memory"))).is_err());
+    }
+
+    #[test]
+    fn threads_that_share_a_cpu_do_not_count_its_time_twice() {
+        let begin = Instant::now();
+        let share = |from: u64, to: u64| Share {
+            begin: begin + Duration::from_secs(from),
+            end: begin + Duration::from_secs(to),
+            measured: Duration::from_secs(1),
+            rounds: 10,
+            checksum: 0,
+        };
+        let shares = [share(0, 2), share(2, 4)];
+        assert_eq!(rate(&shares, PACE), 5.0);
+        assert_eq!(rate(&shares, Pace { pause: 1, ..PACE }), 20.0);
     }
 
     #[test]

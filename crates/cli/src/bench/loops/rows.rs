@@ -27,7 +27,7 @@ fn touch(id: &'static str, group: &'static str, size: u64, threads: u32, title: 
         .warm(GIB)
         .looping(move |c| {
             let size = if size > 4 * MIB { c.size(size) } else { size };
-            format!("touch --size {size} --threads {threads} --seconds {} {extra}", c.seconds(0.3))
+            format!("touch --size {size} --threads {threads} --seconds {} {extra}", c.seconds(0.2))
         })
 }
 
@@ -108,7 +108,7 @@ fn blocks() -> Vec<Row> {
             .rounds(5, 14.0)
             .warm(GIB)
             .looping(|c| {
-                let (threads, seconds) = (8 * c.cpus, c.seconds(0.05));
+                let (threads, seconds) = (8 * c.cpus, c.seconds(0.4));
                 format!("blocks --size 524288 --held 8 --threads {threads} --seconds {seconds}")
             })
             .line(Metric::Cost, &[(Bound::Speed(5.0), Against::PLAIN), (Bound::Speed(1.3), Against::BestKernel)]),
@@ -129,9 +129,9 @@ fn first_touch(context: &Context) -> Vec<Row> {
             .rounds(3, 12.0)
             .line(Metric::Cost, &[(Bound::Speed(15.0), Against::PLAIN), (Bound::Speed(1.6), Against::HUGE)]),
         row("first-touch-busy", "no CPU idle", others)
-            .rounds(3, 14.0)
-            .line(Metric::Cost, &[(Bound::NoLoss(1.01, 3), Against::HUGE)]),
-        row("first-touch-cold", "a CPU idle, cold", 0).cold().warm(0).rounds(2, 100.0).line(Metric::Cost, &[]),
+            .rounds(6, 24.0)
+            .line(Metric::Cost, &[(Bound::NoLoss(1.01, 6), Against::HUGE)]),
+        row("first-touch-cold", "a CPU idle, cold", 0).cold().warm(0).rounds(2, 60.0).line(Metric::Cost, &[]),
     ]
 }
 
