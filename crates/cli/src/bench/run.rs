@@ -124,7 +124,9 @@ fn all_rows(context: &Context) -> Vec<Row> {
     let every = || loops::rows(context).into_iter().chain(programs::rows(context)).chain([start_of_run()]);
     let mut rows: Vec<Row> = every().collect();
     if context.full {
-        rows.extend(every().filter_map(cold_twin));
+        let mut twins: Vec<Row> = every().filter_map(cold_twin).collect();
+        twins.retain(|twin| rows.iter().all(|row| row.id != twin.id));
+        rows.append(&mut twins);
     }
     if context.quick {
         rows.iter_mut().for_each(|row| row.rounds = 1);
@@ -145,7 +147,7 @@ fn start_of_run() -> Row {
 /// The same work on memory that lay idle; the targets are for warm memory.
 fn cold_twin(row: Row) -> Option<Row> {
     let is_wanted = matches!(row.section, Section::Loops | Section::Programs);
-    (is_wanted && !row.is_cold && row.field != Field::Own && !row.id.starts_with("polars")).then(|| Row {
+    (is_wanted && !row.is_cold && row.field != Field::Own).then(|| Row {
         id: format!("{}-cold", row.id),
         group: format!("{}-cold", row.group),
         title: format!("{}, cold", row.title),
@@ -210,4 +212,39 @@ fn json(machine: &Machine, board: &Board, judgements: &[Vec<Judgement>]) -> Resu
     };
     let rows = board.rows.iter().zip(board.results).zip(judgements.iter().map(Vec::as_slice)).map(entry).collect();
     Ok(serde_json::to_string_pretty(&File { machine, rows })? + "\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::plan::Against;
+
+    fn context(full: bool) -> Context {
+        let (exe, dir) = (PathBuf::from("faultless"), PathBuf::from("."));
+        Context { exe, dir, cpus: 2, memory: 24 << 30, python: "python3".into(), full, quick: false }
+    }
+
+    /// A row that a target names must exist and take turns with the row whose target it is, or there are no pairs.
+    #[test]
+    fn targets_name_rows_of_their_own_group_and_names_are_unique() {
+        for full in [false, true] {
+            let rows = all_rows(&context(full));
+            for (index, row) in rows.iter().enumerate() {
+                assert!(rows[..index].iter().all(|other| other.id != row.id), "{} twice", row.id);
+                for target in row.lines.iter().flat_map(|line| &line.targets) {
+                    if let Against::Row(id, _) = target.against {
+                        assert!(rows.iter().any(|r| r.id == id && r.group == row.group), "{}: {id}", row.id);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_full_run_has_each_program_warm_and_cold() {
+        let rows = all_rows(&context(true));
+        for row in rows.iter().filter(|row| row.section == Section::Programs && !row.is_cold) {
+            assert!(rows.iter().any(|twin| twin.is_cold && twin.id == format!("{}-cold", row.id)), "{}", row.id);
+        }
+    }
 }

@@ -122,7 +122,6 @@ struct Group<'a> {
 impl Group<'_> {
     fn run(&self, results: &mut [Results], share: Option<Duration>, show: impl Fn(usize)) {
         let start = Instant::now();
-        show(0);
         let launches = self.prepare(results);
         let jobs: Vec<(usize, &Launch, Contender)> = launches
             .iter()

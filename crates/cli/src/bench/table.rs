@@ -139,7 +139,7 @@ fn cells(board: &Board, index: usize, line: &Line, title: &str) -> Vec<String> {
         to(Against::PLAIN),
         to(Against::HUGE),
         best.map_or(NOTHING.into(), |best| to(Against::One(best))),
-        board.results[index].values(Contender::Faultless, metric).len().to_string(),
+        results.runs.values().map(Vec::len).max().unwrap_or(0).to_string(),
         if targets.is_empty() { NOTHING.into() } else { targets.join("; ") },
     ]
 }

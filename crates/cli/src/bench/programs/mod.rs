@@ -28,7 +28,7 @@ fn program(id: &'static str, title: &str, rounds: usize, seconds: f64) -> Row {
 fn polars(id: &'static str) -> Row {
     let row = |title, rounds, seconds| {
         program(id, title, rounds, seconds).program(|c| {
-            let script = include_str!("scripts/polars.py");
+            let script = include_str!("scripts/join.py");
             python(c, "polars", script, &[c.size(POLARS_ROWS).to_string()])
         })
     };
@@ -42,7 +42,7 @@ fn polars(id: &'static str) -> Row {
 }
 
 /// Rows of the larger table: 1.6 GiB resident at the peak.
-const POLARS_ROWS: u64 = 16_000_000;
+const POLARS_ROWS: u64 = 24_000_000;
 
 fn numpy() -> Row {
     program("numpy", "NumPy, FFT, sort and temporaries", 5, 24.0)
@@ -69,9 +69,13 @@ fn java(full: bool) -> Vec<Row> {
                 let javac = on_path("javac", "Debian's default-jdk")?;
                 let source = write(c, "Allocate.java", include_str!("scripts/Allocate.java"))?;
                 find::done(std::process::Command::new(javac).arg("-d").arg(&c.dir).arg(source))?;
-                let count = c.size(48_000_000).to_string();
-                let heap = ["-cp".into(), c.dir.clone().into_os_string(), "Allocate".into(), count.into()];
-                Ok(Launch::new(java, collector.map(Into::into).into_iter().chain(heap)))
+                // The heap is committed at once; the program comes to touch a quarter of it.
+                let heap = c.size(3 << 30).min(c.memory / 4);
+                let mut launch = Launch::new(java, [format!("-Xms{heap}"), format!("-Xmx{heap}")]);
+                launch.args.extend(collector.map(Into::into));
+                launch.args.extend(["-cp".into(), c.dir.clone().into_os_string()]);
+                launch.args.extend(["Allocate".into(), c.size(22_000_000).to_string().into()]);
+                Ok(launch)
             })
             .line(Metric::Wall, &[(Bound::Share(0.9), Against::PLAIN)])
     };
@@ -94,7 +98,7 @@ fn gcc() -> Row {
                     (found, format!("SQLite {version}"))
                 }
                 None => {
-                    let functions = c.count(16_000);
+                    let functions = c.count(2_500);
                     let made = write(c, "large.c", &generate::c_source(functions))?;
                     (made, format!("no sqlite3.c here: {functions} generated functions"))
                 }

@@ -49,9 +49,9 @@ fn zstd() -> Row {
 }
 
 fn sort() -> Row {
-    row("sort", "sort, 24 MiB of lines", 16.0).program(|c| {
+    row("sort", "sort, 16 MiB of lines", 16.0).program(|c| {
         let sort = on_path("sort", "Debian's coreutils")?;
-        let input = write(c, "unsorted.txt", &generate::lines(c.size(24 << 20)))?;
+        let input = write(c, "unsorted.txt", &generate::lines(c.size(16 << 20)))?;
         let output = c.dir.join("sorted.txt");
         let args = [input.into_os_string(), "-o".into(), output.clone().into_os_string()];
         Ok(Launch { outputs: vec![output], ..Launch::new(sort, args) })
