@@ -1,12 +1,14 @@
 //! Calls by which a program confines itself. Afterwards our own system calls might be refused, or end the program:
-//! the engine retires before. Changes of namespace also want a process with one thread.
+//! the engine retires before. Changes of namespace also want a process with one thread. Changes of identity are made
+//! thread by thread in the C library, which does not know of ours: it ends before, and the next one is started with
+//! the new identity.
 
-use core::ffi::{c_int, c_ulong};
+use core::ffi::{CStr, c_int, c_ulong, c_void};
 
 use faultless_base::sys::raw::syscall;
 
-use crate::engine;
 use crate::mappings::status;
+use crate::{engine, worker};
 
 /// As prctl(2).
 #[unsafe(no_mangle)]
@@ -35,4 +37,42 @@ pub unsafe extern "C" fn setns(fd: c_int, kind: c_int) -> c_int {
     engine::retire();
     // SAFETY: no pointers.
     status(unsafe { syscall(libc::SYS_setns, [fd as usize, kind as usize, 0, 0, 0, 0]) })
+}
+
+/// How long a change of identity waits for the background thread to end.
+const STOP_US: u64 = 100_000;
+
+/// The C library's own function of that name.
+unsafe fn real(name: &CStr) -> *mut c_void {
+    // SAFETY: a constant name, which the C library has.
+    unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
+}
+
+macro_rules! identity {
+    ($($name:ident($($arg:ident: $type:ty),*);)+) => { $(
+        #[doc = concat!("As ", stringify!($name), "(2).")]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($arg: $type),*) -> c_int {
+            worker::stop(STOP_US);
+            let name = concat!(stringify!($name), "\0");
+            // SAFETY: the function of that name and type, and the caller's promise.
+            unsafe {
+                let name = CStr::from_bytes_with_nul_unchecked(name.as_bytes());
+                core::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> c_int>(real(name))($($arg),*)
+            }
+        }
+    )+ };
+}
+
+identity! {
+    setuid(user: libc::uid_t);
+    setgid(group: libc::gid_t);
+    seteuid(user: libc::uid_t);
+    setegid(group: libc::gid_t);
+    setreuid(real_user: libc::uid_t, user: libc::uid_t);
+    setregid(real_group: libc::gid_t, group: libc::gid_t);
+    setresuid(real_user: libc::uid_t, user: libc::uid_t, saved: libc::uid_t);
+    setresgid(real_group: libc::gid_t, group: libc::gid_t, saved: libc::gid_t);
+    setgroups(n: usize, groups: *const libc::gid_t);
+    initgroups(user: *const libc::c_char, group: libc::gid_t);
 }

@@ -122,18 +122,35 @@ fn is_mapped(page: usize) -> bool {
     answer.is_ok()
 }
 
+/// Whether a sanitizer's run-time is loaded. Weak references tell, which the loader has resolved; dlsym would allocate
+/// when it finds nothing, and the program's allocator may be what called us.
+fn is_sanitized() -> bool {
+    let (asan, tsan, msan, hwasan): (usize, usize, usize, usize);
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: loads four words of this library's own table of addresses.
+    unsafe {
+        core::arch::asm!(
+            ".weak __asan_init", "mov {0}, qword ptr [rip + __asan_init@GOTPCREL]",
+            ".weak __tsan_init", "mov {1}, qword ptr [rip + __tsan_init@GOTPCREL]",
+            ".weak __msan_init", "mov {2}, qword ptr [rip + __msan_init@GOTPCREL]",
+            ".weak __hwasan_init", "mov {3}, qword ptr [rip + __hwasan_init@GOTPCREL]",
+            out(reg) asan, out(reg) tsan, out(reg) msan, out(reg) hwasan,
+            options(pure, readonly, nostack, preserves_flags));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        (asan, tsan, msan, hwasan) = (0, 0, 0, 0);
+    }
+    asan | tsan | msan | hwasan != 0 || is_mapped(ASAN_SHADOW)
+}
+
 /// Whether something in this process rules an arena out: a limit on address space, or a sanitizer with a memory
 /// map of its own.
 fn is_ruled_out() -> bool {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the structure is writable, the names are constant.
-    unsafe {
-        let unlimited = libc::getrlimit(libc::RLIMIT_AS, &mut limit) == 0 && limit.rlim_cur == libc::RLIM_INFINITY;
-        let sanitizer = [c"__asan_init", c"__tsan_init", c"__msan_init", c"__hwasan_init"]
-            .iter()
-            .any(|name| !libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()).is_null());
-        !unlimited || sanitizer || is_mapped(ASAN_SHADOW)
-    }
+    // SAFETY: the structure is writable.
+    let known = unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut limit) } == 0;
+    !known || limit.rlim_cur != libc::RLIM_INFINITY || is_sanitized()
 }
 
 /// The memory that this process may use: the machine's, or less if its control group says so.

@@ -9,6 +9,7 @@ use crate::Span;
 pub mod linux;
 pub mod pressure;
 pub mod raw;
+pub mod thread;
 
 /// Whether the kernel should back a range with huge pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,126 @@
+//! A thread without the C library's help, which would allocate: whoever starts it may be in the middle of the
+//! program's own allocator.
+//!
+//! The thread has a stack and a thread-local area of its own, blocks every signal, and may call nothing that needs
+//! more of the C library than memory and clock functions. There is one at a time.
+
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use super::raw::{self, Access, sleep_ns, syscall};
+
+const STACK_BYTES: usize = 128 << 10;
+/// Room on both sides of the thread pointer; zero bytes are what fresh thread-local variables of ours hold.
+const LOCAL_BYTES: usize = 16 << 10;
+
+/// The thread's number while it lives; the kernel clears it when it is gone.
+static THREAD: AtomicU32 = AtomicU32::new(0);
+static MEMORY: AtomicUsize = AtomicUsize::new(0);
+
+/// Starts the thread with `entry`; false when there is one already or none can be had. One caller at a time.
+pub fn spawn(entry: extern "C" fn() -> !) -> bool {
+    if THREAD.load(Ordering::Acquire) != 0 {
+        return false;
+    }
+    let mut memory = MEMORY.load(Ordering::Acquire);
+    if memory == 0 {
+        let Some(fresh) = raw::map_private(STACK_BYTES + 2 * LOCAL_BYTES, Access::Write) else { return false };
+        memory = fresh;
+        MEMORY.store(memory, Ordering::Release);
+    }
+    let pointer = memory + STACK_BYTES + LOCAL_BYTES;
+    // SAFETY: inside the memory above; the first word of the thread's control block is its own address.
+    unsafe { (pointer as *mut usize).write(pointer) };
+    let everything = u64::MAX;
+    let mut before = 0u64;
+    let set = |new: &u64, old: *mut u64| {
+        let args = [libc::SIG_SETMASK as usize, core::ptr::from_ref(new) as usize, old as usize, 8, 0, 0];
+        // SAFETY: two words for the masks; the mask is put back below.
+        let _ = unsafe { syscall(libc::SYS_rt_sigprocmask, args) };
+    };
+    set(&everything, &raw mut before);
+    // SAFETY: a stack and a thread pointer that nobody else uses while THREAD is not 0.
+    let started = unsafe { clone(memory + STACK_BYTES, pointer, entry) };
+    set(&before, core::ptr::null_mut());
+    started
+}
+
+/// # Safety
+/// `stack` must be the upper end of unused memory, `pointer` a thread control block that nobody else uses.
+#[cfg(target_arch = "x86_64")]
+unsafe fn clone(stack: usize, pointer: usize, entry: extern "C" fn() -> !) -> bool {
+    let flags = libc::CLONE_VM
+        | libc::CLONE_FS
+        | libc::CLONE_FILES
+        | libc::CLONE_SIGHAND
+        | libc::CLONE_THREAD
+        | libc::CLONE_SYSVSEM
+        | libc::CLONE_SETTLS
+        | libc::CLONE_PARENT_SETTID
+        | libc::CLONE_CHILD_CLEARTID;
+    let answer: isize;
+    // SAFETY: the new thread continues behind the system call on its own stack, and never returns from `entry`.
+    unsafe {
+        core::arch::asm!(
+            "syscall",
+            "test rax, rax",
+            "jnz 2f",
+            "xor ebp, ebp",
+            "call r9",
+            "ud2",
+            "2:",
+            in("r9") entry,
+            inlateout("rax") libc::SYS_clone as isize => answer,
+            in("rdi") flags as usize, in("rsi") stack & !15, in("rdx") THREAD.as_ptr(), in("r10") THREAD.as_ptr(),
+            in("r8") pointer,
+            lateout("rcx") _, lateout("r11") _,
+        );
+    }
+    answer > 0
+}
+
+/// # Safety
+/// None needed: it does nothing.
+#[cfg(not(target_arch = "x86_64"))]
+unsafe fn clone(_stack: usize, _pointer: usize, _entry: extern "C" fn() -> !) -> bool {
+    false
+}
+
+/// Ends the thread; called by itself.
+pub fn exit() -> ! {
+    loop {
+        // SAFETY: ends this thread alone; its memory stays.
+        let _ = unsafe { syscall(libc::SYS_exit, [0; 6]) };
+    }
+}
+
+/// Whether the kernel still counts the thread.
+pub fn is_alive() -> bool {
+    THREAD.load(Ordering::Acquire) != 0
+}
+
+/// Waits until it is gone, `wait_us` microseconds at most.
+pub fn wait_gone(wait_us: u64) {
+    const PAUSE_US: u64 = 20;
+    for _ in 0..wait_us / PAUSE_US {
+        if !is_alive() {
+            return;
+        }
+        sleep_ns(PAUSE_US * 1000);
+    }
+}
+
+/// In a forked child: the thread stayed with the parent.
+pub fn forget() {
+    THREAD.store(0, Ordering::Release);
+}
+
+/// Gives this thread the lowest priority, and a name.
+pub fn be_idle(name: &core::ffi::CStr) {
+    let idle = libc::sched_param { sched_priority: 0 };
+    let at = &raw const idle as usize;
+    // SAFETY: this thread's own scheduling and name; failures only cost speed.
+    unsafe {
+        let _ = syscall(libc::SYS_sched_setscheduler, [0, libc::SCHED_IDLE as usize, at, 0, 0, 0]);
+        let _ = syscall(libc::SYS_prctl, [libc::PR_SET_NAME as usize, name.as_ptr() as usize, 0, 0, 0, 0]);
+    }
+}
