@@ -4,9 +4,9 @@
 
 mod oracle;
 
-use faultless_base::sys::fake::Failing;
+use faultless_fake::Failing;
 use faultless_mm::mapping::Change;
-use faultless_mm::scrub::Progress;
+use faultless_mm::progress::Progress;
 use faultless_mm::{Knobs, Need, Unmap};
 use oracle::{Oracle, SLOT_SIZES};
 use proptest::prelude::*;
