@@ -330,7 +330,7 @@ impl<S: Sys> Space<S> {
         if !self.sys.migrate(shard.span(old), to.span(e).start) {
             shard.count(Counter::KernelRefused, 1);
             (old.first..old.first + old.n).for_each(|i| shard.slots.set(i, state));
-            self.take_back(to, e, Unmap::Relaxed);
+            self.take_back(to, e, self.knobs.unmap);
             return None;
         }
         for k in 0..old.n {
