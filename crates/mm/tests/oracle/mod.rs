@@ -86,8 +86,8 @@ impl Oracle {
         if block {
             // Memory of malloc is open beyond its end, and stays open when it is freed.
             let end = (at + n * PAGE).next_multiple_of(SLOT);
-            let slots: Vec<_> = self.closed.range(at & !(SLOT - 1)..end).copied().collect();
-            slots.iter().for_each(|page| drop(self.closed.remove(page)));
+            let slots = at & !(SLOT - 1)..end;
+            self.closed.retain(|page| !slots.contains(page));
         }
         self.things.push(thing);
         thing
