@@ -253,7 +253,7 @@ pub unsafe extern "C" fn mremap(
 
 /// After the kernel said `EFAULT`: perhaps only because the engine's advice has split the mapping.
 fn in_pieces(engine: &Engine, from: Span, new_bytes: usize, flags: i32, to: usize) -> Answer {
-    if flags & libc::MREMAP_MAYMOVE == 0 || from.is_empty() || engine.space.first_gap(from).is_some() {
+    if from.is_empty() || engine.space.first_gap(from).is_some() {
         return Err(libc::EFAULT);
     }
     let new_bytes = faultless_base::units::round_up(new_bytes, PAGE).ok_or(libc::EINVAL)?;

@@ -37,11 +37,17 @@ fn reserve(bytes: usize, like: usize) -> Answer {
     Ok(at)
 }
 
-/// As mremap(2) with `MREMAP_MAYMOVE`, after the kernel has refused it with `EFAULT`. With `MREMAP_FIXED` the
-/// target is `to`, which is page-aligned and apart from `from`.
+/// As mremap(2), after the kernel has refused it with `EFAULT`. With `MREMAP_FIXED` the target is `to`, which is
+/// page-aligned and apart from `from`.
 pub fn remap(from: Span, bytes: usize, flags: i32, to: usize) -> Answer {
     if !is_mapped(from) {
         return Err(libc::EFAULT);
+    }
+    if flags & libc::MREMAP_MAYMOVE == 0 {
+        // It grows where it stands if its last page does.
+        let args = [from.end - PAGE, PAGE, PAGE + bytes.saturating_sub(from.bytes()), 0, 0, 0];
+        // SAFETY: the program asked for its own memory to grow.
+        return unsafe { syscall(libc::SYS_mremap, args) }.map(|_| from.start);
     }
     let fixed = flags & libc::MREMAP_FIXED != 0;
     let at = if fixed {
