@@ -5,7 +5,7 @@
 //! touch of what is not mapped. Failures of single operations can be asked for.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use faultless_base::sys::{AtFork, Huge, Sys};
 use faultless_base::{PAGE, SLOT, Span};
@@ -42,7 +42,7 @@ pub enum Failing {
     Memory,
 }
 
-#[derive(Clone, Default)]
+#[derive(Default)]
 struct State {
     pages: BTreeMap<usize, Page>,
     next: usize,
@@ -50,17 +50,11 @@ struct State {
     failing: Vec<Failing>,
 }
 
-/// The address space. Pages that were never spoken of are closed and absent.
-#[derive(Default)]
+/// The address space; a clone is another handle of the same one. Pages that were never spoken of are closed and
+/// absent.
+#[derive(Clone, Default)]
 pub struct Fake {
-    state: Mutex<State>,
-}
-
-impl Clone for Fake {
-    /// A copy, as fork makes it, wiped ranges excepted: see [`Fake::fork`].
-    fn clone(&self) -> Self {
-        Self { state: Mutex::new(self.state.lock().unwrap().clone()) }
-    }
+    state: Arc<Mutex<State>>,
 }
 
 impl Fake {
@@ -71,6 +65,7 @@ impl Fake {
 
     /// The program writes `byte` all over a span.
     pub fn write(&self, span: Span, byte: u8) {
+        (span.start..span.end).step_by(PAGE).for_each(|addr| self.fault(addr));
         self.each(span, |addr, page| {
             assert!(page.open, "write to closed memory at {addr:#x}");
             page.present = true;
@@ -110,6 +105,22 @@ impl Fake {
             page.present = false;
             page.byte = 0;
         }
+    }
+
+    /// Makes a page present: with all of its slot, if that is empty and huge pages are advised throughout.
+    fn fault(&self, addr: usize) {
+        let slot = Span::new(addr & !(SLOT - 1), SLOT);
+        let page = self.page(addr);
+        if page.present {
+            return;
+        }
+        let whole = page.huge && {
+            let mut all = true;
+            self.each(slot, |_, p| all &= p.huge && p.open && !p.present);
+            all
+        };
+        let unit = if whole { slot } else { Span::new(addr & !(PAGE - 1), PAGE) };
+        self.each(unit, |_, p| p.present = true);
     }
 
     fn each(&self, span: Span, mut f: impl FnMut(usize, &mut Page)) {
@@ -219,13 +230,8 @@ impl Sys for Fake {
     }
 
     fn touch(&self, addr: usize) {
-        // A huge page where it is advised, else one small page.
-        let whole = self.page(addr).huge;
-        let (unit, start) = if whole { (SLOT, addr & !(SLOT - 1)) } else { (PAGE, addr & !(PAGE - 1)) };
-        self.each(Span::new(start, unit), |at, page| {
-            assert!(page.open, "touch of closed memory at {at:#x}");
-            page.present = true;
-        });
+        assert!(self.page(addr).open, "touch of closed memory at {addr:#x}");
+        self.fault(addr);
     }
 
     fn poison(&self, span: Span) {

@@ -204,7 +204,13 @@ impl<S: Sys> Space<S> {
         while g.advised < g.n && self.budget.room() > 0 {
             let i = g.first + g.advised;
             g.advised += 1;
-            self.enter(shard, i, |_| self.advise(shard, Extent { first: i, n: 1 }));
+            // The slot may have come back and been handed out again since.
+            let slots = shard.slots;
+            self.enter(shard, i, |_| {
+                if slots.has(i, flag::FRESH) && !slots.has(i, flag::ADVISED) {
+                    self.advise(shard, Extent { first: i, n: 1 });
+                }
+            });
         }
     }
 
@@ -238,16 +244,18 @@ impl<S: Sys> Space<S> {
         let Some(e) = shard.lock().take_holes(1, 1, &self.sys) else { return false };
         let span = shard.span(e);
         let slots = shard.slots;
-        if !slots.has(e.first, flag::OPEN) && !self.sys.open(span) {
-            shard.lock().give(e, Kind::Hole, 0);
-            return false;
-        }
-        slots.mark(e.first, flag::OPEN);
         if slots.mark(e.first, flag::ADVISED) & flag::ADVISED == 0 {
             self.sys.huge(span, faultless_base::sys::Huge::Advised);
         }
         let start = self.sys.now_ns();
-        self.sys.touch(span.start);
+        if slots.has(e.first, flag::OPEN) {
+            self.sys.touch(span.start);
+        } else if !self.sys.zero_closed(span) {
+            // The program unmapped it, so it stays out of reach here too.
+            self.sys.discard(span);
+            shard.lock().give(e, Kind::Hole, 0);
+            return false;
+        }
         shard.count(Counter::TouchNs, (self.sys.now_ns() - start) as usize);
         shard.count(Counter::BytesTouchedAhead, SLOT);
         self.budget.keep(1);

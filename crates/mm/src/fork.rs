@@ -52,7 +52,26 @@ impl<S: Sys> Space<S> {
                     arena.give(e, Kind::Hole, 0);
                 }
             });
+            drop(arena);
+            self.take_over_passage(shard, all);
         }
+    }
+
+    /// In a child: what was on its way belonged to a thread that stayed with the parent.
+    fn take_over_passage(&self, shard: &Shard, all: Extent) {
+        let passing = |i: usize| shard.slots.state(i) == State::Passage;
+        shard.groups(all, passing, |e, passing| {
+            if passing {
+                self.reset(shard, e);
+                for i in e.first..e.first + e.n {
+                    if shard.slots.clear(i, flag::CHARGED) {
+                        self.budget.discharge(1);
+                    }
+                    shard.slots.clear(i, flag::FRESH | flag::TAINTED | flag::FORKED | flag::EMPTY);
+                }
+                shard.lock().give(e, Kind::Hole, 0);
+            }
+        });
     }
 
     /// In a child made by a bare system call, which called none of the above: makes the best of it. False when a

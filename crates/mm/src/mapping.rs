@@ -1,9 +1,10 @@
 //! What mmap, munmap, mremap, mprotect and madvise mean for memory of the arena.
 
+use faultless_base::sync::Guard;
 use faultless_base::sys::Sys;
 use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span};
 
-use crate::arena::{Extent, Live, Need};
+use crate::arena::{Arena, Extent, Live, Need};
 use crate::buddy::Kind;
 use crate::slot::{State, flag};
 use crate::space::{Shard, Space, Unmap};
@@ -71,7 +72,7 @@ impl<S: Sys> Space<S> {
         let mut arena = shard.lock();
         *arena.live(last) = Live::default();
         set_live(arena.live(last), Span::new(0, rest), true);
-        shard.slots.mark(last, flag::TAINTED);
+        shard.slots.mark(last, flag::TAINTED | flag::FRESH);
         shard.slots.set(last, State::Partial);
         drop(arena);
         shard.count(Counter::BytesFreshSmall, rest);
@@ -116,16 +117,23 @@ impl<S: Sys> Space<S> {
             State::Partial => {}
             _ => return false,
         }
-        let live = arena.live(i);
-        set_live(live, Span { start: part.start - slot.start, end: part.end - slot.start }, false);
-        if *live == Live::default() {
-            shard.slots.set(i, State::Passage);
-            return true;
+        // The pages stay noted as live until they are gone: whoever else gives the last ones back must not hand on
+        // a slot in which this thread is still at work.
+        let pages = Span { start: part.start - slot.start, end: part.end - slot.start };
+        let mut left = *arena.live(i);
+        set_live(&mut left, pages, false);
+        if left != Live::default() {
+            drop(arena);
+            self.wait_while_busy(slot);
+            self.sys.reset(part);
+            arena = shard.lock();
         }
-        drop(arena);
-        self.wait_while_busy(slot);
-        self.sys.reset(part);
-        false
+        set_live(arena.live(i), pages, false);
+        let empty = *arena.live(i) == Live::default();
+        if empty {
+            shard.slots.set(i, State::Passage);
+        }
+        empty
     }
 
     /// A wholly lent slot is about to be lent in part. Such slots go back to the kernel when they are free.
@@ -149,7 +157,7 @@ impl<S: Sys> Space<S> {
                 let slot = shard.span(one);
                 let pages = slot.clip(part);
                 let inner = Span { start: pages.start - slot.start, end: pages.end - slot.start };
-                let mut arena = shard.lock();
+                let mut arena = self.lock_settled(shard, i);
                 arena.reach(i + 1, &self.sys);
                 if arena.take_at(one) {
                     let kept = shard.slots.was(i) != State::Hole;
@@ -168,6 +176,21 @@ impl<S: Sys> Space<S> {
         });
     }
 
+    /// The shard's lock at a moment when slot `i` is not on its way: some thread may be about to zero it, or to
+    /// give its memory back, and would do so to what is put there now.
+    fn lock_settled<'a>(&self, shard: &'a Shard, i: usize) -> Guard<'a, Arena> {
+        let mut turn = 0;
+        loop {
+            let arena = shard.lock();
+            if shard.slots.state(i) != State::Passage {
+                return arena;
+            }
+            drop(arena);
+            self.sys.relax(turn);
+            turn += 1;
+        }
+    }
+
     /// Whether no page of `span` inside the arena belongs to the program.
     pub fn is_unmapped(&self, span: Span) -> bool {
         let mut free = true;
@@ -176,13 +199,41 @@ impl<S: Sys> Space<S> {
                 let slot = shard.span(Extent { first: i, n: 1 });
                 let pages = slot.clip(part);
                 let inner = Span { start: pages.start - slot.start, end: pages.end - slot.start };
+                let mut arena = self.lock_settled(shard, i);
                 free &= match shard.slots.state(i) {
-                    State::Partial => !any_live(shard.lock().live(i), inner),
+                    State::Partial => !any_live(arena.live(i), inner),
                     state => state.is_free(),
                 };
             }
         });
         free
+    }
+
+    /// The first pages of `span` inside the arena, as far as the end of a slot, that belong to nobody.
+    pub fn first_gap(&self, span: Span) -> Option<Span> {
+        let mut found = None;
+        self.each_part(span, |shard, part, e| {
+            for i in e.first..e.first + e.n {
+                if found.is_some() {
+                    return;
+                }
+                let slot = shard.span(Extent { first: i, n: 1 });
+                let pages = slot.clip(part);
+                found = match shard.slots.state(i) {
+                    State::Lent | State::Block | State::Runs => None,
+                    State::Partial => {
+                        let mut arena = shard.lock();
+                        let live = arena.live(i);
+                        let is_live = |at: &usize| any_live(live, Span::new(at - slot.start, PAGE));
+                        let mut pages = (pages.start..pages.end).step_by(PAGE).skip_while(is_live).peekable();
+                        let start = pages.peek().copied();
+                        start.map(|start| Span::new(start, pages.take_while(|at| !is_live(at)).count() * PAGE))
+                    }
+                    _ => Some(pages),
+                };
+            }
+        });
+        found
     }
 
     /// A call of the program changes the pages of `span`. The background thread is out of them when this
@@ -279,7 +330,7 @@ impl<S: Sys> Space<S> {
         if !self.sys.migrate(shard.span(old), to.span(e).start) {
             shard.count(Counter::KernelRefused, 1);
             (old.first..old.first + old.n).for_each(|i| shard.slots.set(i, state));
-            self.take_back(to, e, Unmap::Relaxed);
+            self.take_back(to, e, self.knobs.unmap);
             return None;
         }
         for k in 0..old.n {

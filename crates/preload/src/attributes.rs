@@ -3,11 +3,11 @@
 
 use core::ffi::{c_long, c_ulong, c_void};
 
-use faultless_base::sys::raw::syscall;
+use faultless_base::sys::raw::{Answer, syscall};
 use faultless_mm::mapping::Change;
 
-use crate::engine;
 use crate::mappings::{pages, status};
+use crate::{engine, gaps};
 
 /// Tells the engine, if memory of the arena is concerned.
 pub fn note(addr: *const c_void, bytes: usize, change: Change) {
@@ -23,7 +23,14 @@ pub fn note(addr: *const c_void, bytes: usize, change: Change) {
 unsafe fn changed(nr: c_long, args: [usize; 6]) -> i32 {
     note(args[0] as *const c_void, args[1], Change::Attributes);
     // SAFETY: the caller's promise.
-    status(unsafe { syscall(nr, args) })
+    status(unsafe { gaps::up_to_gap(nr, args) })
+}
+
+/// The same for the calls that lock.
+unsafe fn locked(nr: c_long, addr: *const c_void, bytes: usize, flags: u32) -> i32 {
+    note(addr, bytes, Change::Attributes);
+    // SAFETY: the caller's promise.
+    status(unsafe { gaps::lock(nr, addr as usize, bytes, flags as usize) })
 }
 
 /// As mprotect(2).
@@ -48,21 +55,21 @@ pub unsafe extern "C" fn pkey_mprotect(addr: *mut c_void, bytes: usize, prot: i3
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mlock(addr: *const c_void, bytes: usize) -> i32 {
     // SAFETY: the caller's promise.
-    unsafe { changed(libc::SYS_mlock, [addr as usize, bytes, 0, 0, 0, 0]) }
+    unsafe { locked(libc::SYS_mlock, addr, bytes, 0) }
 }
 
 /// As mlock2(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mlock2(addr: *const c_void, bytes: usize, flags: u32) -> i32 {
     // SAFETY: the caller's promise.
-    unsafe { changed(libc::SYS_mlock2, [addr as usize, bytes, flags as usize, 0, 0, 0]) }
+    unsafe { locked(libc::SYS_mlock2, addr, bytes, flags) }
 }
 
 /// As munlock(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn munlock(addr: *const c_void, bytes: usize) -> i32 {
     // SAFETY: the caller's promise.
-    unsafe { changed(libc::SYS_munlock, [addr as usize, bytes, 0, 0, 0, 0]) }
+    unsafe { locked(libc::SYS_munlock, addr, bytes, 0) }
 }
 
 /// As mlockall(2). From then on nothing is served or kept: locked memory is the program's own business.
@@ -105,6 +112,17 @@ fn effect(advice: i32) -> Option<Change> {
     }
 }
 
+unsafe fn advised(addr: usize, bytes: usize, advice: i32) -> Answer {
+    let args = [addr, bytes, advice as usize, 0, 0, 0];
+    // SAFETY: the caller's promise.
+    unsafe {
+        match advice {
+            libc::MADV_POPULATE_READ | libc::MADV_POPULATE_WRITE => gaps::up_to_gap(libc::SYS_madvise, args),
+            _ => gaps::around_gaps(libc::SYS_madvise, args),
+        }
+    }
+}
+
 /// As madvise(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn madvise(addr: *mut c_void, bytes: usize, advice: i32) -> i32 {
@@ -112,7 +130,7 @@ pub unsafe extern "C" fn madvise(addr: *mut c_void, bytes: usize, advice: i32) -
         note(addr, bytes, change);
     }
     // SAFETY: the caller's promise.
-    status(unsafe { syscall(libc::SYS_madvise, [addr as usize, bytes, advice as usize, 0, 0, 0]) })
+    status(unsafe { advised(addr as usize, bytes, advice) })
 }
 
 /// As posix_madvise(3): the error is the result, and `POSIX_MADV_DONTNEED` does nothing.
@@ -125,6 +143,6 @@ pub unsafe extern "C" fn posix_madvise(addr: *mut c_void, bytes: usize, advice: 
         note(addr, bytes, change);
     }
     // SAFETY: the caller's promise.
-    let answer = unsafe { syscall(libc::SYS_madvise, [addr as usize, bytes, advice as usize, 0, 0, 0]) };
+    let answer = unsafe { advised(addr as usize, bytes, advice) };
     answer.map_or_else(|error| error, |_| 0)
 }

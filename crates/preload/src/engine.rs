@@ -3,10 +3,9 @@
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use core::ops::Deref;
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 
 use faultless_base::Span;
-use faultless_base::sync::Lock;
 use faultless_base::sys::linux::Linux;
 use faultless_base::sys::raw;
 use faultless_mm::Space;
@@ -17,11 +16,12 @@ use crate::settings::{self, Settings};
 use crate::{fork, page, worker};
 
 struct Cell(UnsafeCell<MaybeUninit<Engine>>);
-// SAFETY: written once, under START, before STATE says so.
+// SAFETY: written once, by the thread that became the starter, before STATE says so.
 unsafe impl Sync for Cell {}
 
 static ENGINE: Cell = Cell(UnsafeCell::new(MaybeUninit::uninit()));
-static START: Lock<()> = Lock::new(());
+/// The process that started the engine; 0: none has.
+static STARTER: AtomicI32 = AtomicI32::new(0);
 static STATE: AtomicU8 = AtomicU8::new(NEW);
 static ARENA_START: AtomicUsize = AtomicUsize::new(0);
 static ARENA_BYTES: AtomicUsize = AtomicUsize::new(0);
@@ -33,6 +33,12 @@ static FROZEN: AtomicBool = AtomicBool::new(false);
 const NEW: u8 = 0;
 const ON: u8 = 1;
 const OFF: u8 = 2;
+
+/// Values of [`Engine::same_process`] besides 0.
+const SETTLED: u32 = 1;
+const ADOPTING: u32 = 2;
+/// Between looks at what another thread is about to finish.
+const MOMENT_NS: u64 = 50_000;
 
 /// No request below this can be a large one; checked before anything else.
 pub const SMALLEST: usize = faultless_base::UNIT;
@@ -46,7 +52,7 @@ pub struct Engine {
     pub space: Space<Linux>,
     pub settings: Settings,
     pub page: &'static Page,
-    /// 1 here, 0 in a child that was forked without our hooks.
+    /// [`SETTLED`] here, 0 in a child that was forked without our hooks, until it is [`adopt`]ed.
     same_process: &'static AtomicU32,
 }
 
@@ -107,7 +113,7 @@ pub fn enter() -> Option<Entered> {
         return None;
     };
     let engine = running().or_else(start)?;
-    if engine.same_process.load(Ordering::Relaxed) == 0 && !adopt(engine) {
+    if engine.same_process.load(Ordering::Acquire) != SETTLED && !adopt(engine) {
         return None;
     }
     page::after_fork(engine.page);
@@ -117,14 +123,17 @@ pub fn enter() -> Option<Entered> {
 /// This process was forked by a bare system call. Takes the engine over, or, if that cannot be done, runs plain.
 #[cold]
 fn adopt(engine: &'static Engine) -> bool {
-    let _start = START.lock();
-    if engine.same_process.load(Ordering::Acquire) == 0 {
-        engine.same_process.store(1, Ordering::Release);
+    let word = engine.same_process;
+    if word.compare_exchange(0, ADOPTING, Ordering::AcqRel, Ordering::Acquire).is_ok() {
         if engine.space.fork_orphan() {
             fork::become_child(engine);
         } else {
             FROZEN.store(true, Ordering::Release);
         }
+        word.store(SETTLED, Ordering::Release);
+    }
+    while word.load(Ordering::Acquire) == ADOPTING {
+        raw::sleep_ns(MOMENT_NS);
     }
     !FROZEN.load(Ordering::Acquire)
 }
@@ -132,16 +141,27 @@ fn adopt(engine: &'static Engine) -> bool {
 impl Engine {
     /// In a forked child whose hooks ran: this is the process now.
     pub fn settle_in(&self) {
-        self.same_process.store(1, Ordering::Release);
+        self.same_process.store(SETTLED, Ordering::Release);
     }
 }
 
+/// Starts the engine, or waits until another thread has done so. That thread may have been left behind by a fork in
+/// the middle of it; then the child runs plain.
 #[cold]
 fn start() -> Option<&'static Engine> {
-    let _start = START.lock();
-    if STATE.load(Ordering::Acquire) == NEW && !RETIRED.load(Ordering::SeqCst) {
-        let on = build().is_some();
-        STATE.store(if on { ON } else { OFF }, Ordering::Release);
+    // SAFETY: no arguments.
+    let pid = unsafe { libc::getpid() };
+    match STARTER.compare_exchange(0, pid, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => {
+            let on = !RETIRED.load(Ordering::SeqCst) && build().is_some();
+            let _ = STATE.compare_exchange(NEW, if on { ON } else { OFF }, Ordering::AcqRel, Ordering::Relaxed);
+        }
+        Err(starter) => {
+            while starter == pid && STATE.load(Ordering::Acquire) == NEW {
+                raw::sleep_ns(MOMENT_NS);
+            }
+            let _ = STATE.compare_exchange(NEW, OFF, Ordering::AcqRel, Ordering::Relaxed);
+        }
     }
     running()
 }
@@ -155,7 +175,7 @@ fn build() -> Option<()> {
     let bytes = settings.memory.next_power_of_two().saturating_mul(4);
     let space = Space::new(Linux, bytes, cpus.min(SHARDS), &page.block, settings.knobs)?;
     let span = space.span();
-    // SAFETY: under START, before ON.
+    // SAFETY: by the one thread that is the starter, before ON.
     unsafe { (*ENGINE.0.get()).write(Engine { space, settings, page, same_process }) };
     ARENA_START.store(span.start, Ordering::Relaxed);
     ARENA_BYTES.store(span.bytes(), Ordering::Release);

@@ -25,9 +25,9 @@ pub fn watch() {
     unsafe { __register_atfork(Some(prepare), Some(parent), Some(child), core::ptr::null_mut()) };
 }
 
-/// Runs `f` with the engine, if `prepare` held it.
+/// Runs `f` with the engine, if `prepare` held it: it may have started only since.
 fn held(f: impl Fn(&'static Engine)) {
-    if let Some(engine) = engine::running() {
+    if let Some(engine) = engine::running().filter(|_| Inside::is_inside()) {
         f(engine);
         Inside::leave();
     }

@@ -52,6 +52,12 @@ impl Inside {
         Some(Self(()))
     }
 
+    /// Whether this thread is inside.
+    pub fn is_inside() -> bool {
+        // SAFETY: as in `enter`.
+        unsafe { flag().read_volatile() != 0 }
+    }
+
     /// Stays inside until [`Inside::leave`].
     pub fn stay(self) {
         core::mem::forget(self);

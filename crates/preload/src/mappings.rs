@@ -8,6 +8,7 @@ use faultless_mm::mapping::Change;
 use faultless_mm::stats::Counter;
 
 use crate::engine::{self, Engine, set_errno, touches};
+use crate::pieces;
 
 /// What the C library would return for a kernel's answer.
 pub fn answer(result: Answer) -> *mut c_void {
@@ -119,16 +120,26 @@ fn serve(hint: usize, bytes: usize, prot: i32, flags: i32) -> Option<usize> {
 /// A mapping at an address that the program insists on.
 fn fixed(span: Span, flags: i32, kernel: impl Fn(i32) -> Answer) -> Answer {
     let Some(engine) = arena_call(span) else { return kernel(flags) };
-    if flags & libc::MAP_FIXED_NOREPLACE == libc::MAP_FIXED_NOREPLACE && flags & libc::MAP_FIXED == 0 {
-        if !engine.space.is_unmapped(span) {
+    if flags & libc::MAP_FIXED_NOREPLACE != 0 {
+        // Of what lies beside the arena nothing is known, so it counts as taken.
+        if span.clip(engine.space.span()) != span || !engine.space.is_unmapped(span) {
             return Err(libc::EEXIST);
         }
         // What stands there is the arena's own reservation, which has to be replaced.
-        engine.space.claim(span);
-        return kernel(flags & !libc::MAP_FIXED_NOREPLACE | libc::MAP_FIXED);
+        return claimed(&engine, span, || kernel(flags & !libc::MAP_FIXED_NOREPLACE | libc::MAP_FIXED));
     }
+    claimed(&engine, span, || kernel(flags))
+}
+
+/// A call that puts a mapping over `span`; when it fails, what was unmapped stays unmapped.
+fn claimed(engine: &Engine, span: Span, kernel: impl Fn() -> Answer) -> Answer {
+    let vacant = engine.space.is_unmapped(span);
     engine.space.claim(span);
-    kernel(flags)
+    let result = kernel();
+    if result.is_err() && vacant {
+        engine.space.unmap(span);
+    }
+    result
 }
 
 /// The program has put a large mapping where it wanted it. If that is memory committed inside a reservation, it may
@@ -170,7 +181,7 @@ pub unsafe extern "C" fn munmap(addr: *mut c_void, bytes: usize) -> i32 {
     let span = pages(addr as usize, bytes);
     // SAFETY: the caller's promise.
     let kernel = |s: Span| unsafe { syscall(libc::SYS_munmap, [s.start, s.bytes(), 0, 0, 0, 0]) };
-    if !touches(span) || span.start % PAGE != 0 || span.is_empty() {
+    if !touches(span) || span.start % PAGE != 0 || span.is_empty() || span.end % PAGE != 0 {
         if bytes >= SLOT {
             gone(span);
         }
@@ -186,14 +197,15 @@ fn unmap(span: Span, kernel: impl Fn(Span) -> Answer) -> Answer {
         return nested_unmap(span);
     };
     let arena = engine.space.span();
-    engine.space.unmap(span);
+    // The upper end first: the kernel refuses a range beyond the address space, and then nothing may happen.
     for outside in
-        [span.clip(Span { start: 0, end: arena.start }), span.clip(Span { start: arena.end, end: usize::MAX })]
+        [span.clip(Span { start: arena.end, end: usize::MAX }), span.clip(Span { start: 0, end: arena.start })]
     {
         if !outside.is_empty() {
             kernel(outside)?;
         }
     }
+    engine.space.unmap(span);
     Ok(0)
 }
 
@@ -229,22 +241,43 @@ pub unsafe extern "C" fn mremap(
     let from = pages(old as usize, old_bytes);
     let placed = flags & (libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP) != 0;
     if !(touches(from) || placed && touches(pages(new as usize, new_bytes))) {
-        return answer(kernel());
+        return answer(match kernel() {
+            Err(libc::EFAULT) if engine::running().is_some() => {
+                engine::enter().map_or(Err(libc::EFAULT), |e| in_pieces(&e, from, new_bytes, flags, new as usize))
+            }
+            result => result,
+        });
     }
     answer(remap(from, new_bytes, flags, new as usize, kernel))
 }
 
+/// After the kernel said `EFAULT`: perhaps only because the engine's advice has split the mapping.
+fn in_pieces(engine: &Engine, from: Span, new_bytes: usize, flags: i32, to: usize) -> Answer {
+    if from.is_empty() || engine.space.first_gap(from).is_some() {
+        return Err(libc::EFAULT);
+    }
+    let new_bytes = faultless_base::units::round_up(new_bytes, PAGE).ok_or(libc::EINVAL)?;
+    pieces::remap(from, new_bytes, flags, to)
+}
+
 fn remap(from: Span, new_bytes: usize, flags: i32, new: usize, kernel: impl Fn() -> Answer) -> Answer {
     let Some(engine) = engine::enter() else { return kernel() };
+    let kernel = || match kernel() {
+        Err(libc::EFAULT) => in_pieces(&engine, from, new_bytes, flags, new),
+        result => result,
+    };
     let new_bytes = faultless_base::units::round_up(new_bytes, PAGE).ok_or(libc::EINVAL)?;
     let known = flags & !(libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP) == 0;
-    if !known || from.start % PAGE != 0 || from.is_empty() || new_bytes == 0 {
+    if !known || from.start % PAGE != 0 || new_bytes == 0 {
         return kernel();
+    }
+    if engine.space.first_gap(Span::new(from.start, PAGE)).is_some() {
+        return Err(libc::EFAULT);
     }
     if flags & (libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP) != 0 {
         return remap_fixed(&engine, from, Span::new(new, new_bytes), flags, kernel);
     }
-    if new_bytes == from.bytes() {
+    if new_bytes == from.bytes() || from.is_empty() {
         return kernel();
     }
     if new_bytes < from.bytes() {
@@ -277,12 +310,11 @@ fn remap(from: Span, new_bytes: usize, flags: i32, new: usize, kernel: impl Fn()
 fn remap_fixed(engine: &Engine, from: Span, to: Span, flags: i32, kernel: impl Fn() -> Answer) -> Answer {
     let overlap = to.start % PAGE != 0 || !from.clip(to).is_empty();
     engine.space.change(from, Change::Attributes);
-    if flags & libc::MREMAP_FIXED != 0 && !overlap && touches(to) {
-        // SAFETY: old and new size are the same: tells whether the source is mapped.
-        unsafe { syscall(libc::SYS_mremap, [from.start, from.bytes(), from.bytes(), 0, 0, 0]) }?;
-        engine.space.claim(to);
-    }
-    let at = kernel()?;
+    let at = if flags & libc::MREMAP_FIXED != 0 && !overlap && touches(to) {
+        claimed(engine, to, kernel)?
+    } else {
+        kernel()?
+    };
     if flags & libc::MREMAP_DONTUNMAP == 0 {
         engine.space.vacated(from);
     }

@@ -1,1 +1,23 @@
 //! Operations, oracles and helpers shared by the tests of faultless.
+//!
+//! The program `ops` makes random calls about memory and keeps its own account of what they must have done
+//! ([`world`]); it runs plain and with the preload library, and must print the same both times.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`rng`] | random numbers that depend on a seed alone |
+//! | [`call`] | the C library's calls, with their error numbers |
+//! | [`probe`] | loads and stores that survive a fault |
+//! | [`world`] | the oracle: what each page holds and allows |
+//! | [`mappings`], [`remaps`], [`holes`], [`mistakes`] | steps on mappings |
+//! | [`blocks`] | steps on malloc and its family |
+
+pub mod blocks;
+pub mod call;
+pub mod holes;
+pub mod mappings;
+pub mod mistakes;
+pub mod probe;
+pub mod remaps;
+pub mod rng;
+pub mod world;

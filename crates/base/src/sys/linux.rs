@@ -72,6 +72,8 @@ impl Sys for Linux {
         }
         // A reservation has nothing to show in a core dump; what is used of it is opened to dumps again.
         madvise(kept, libc::MADV_DONTDUMP);
+        // Now, and not when the background thread first needs it: it would land in what the program unmaps meanwhile.
+        stage();
         Some(kept)
     }
 

@@ -1,0 +1,368 @@
+//! What the program must see, page by page.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use faultless_base::sys::Sys;
+use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span};
+use faultless_fake::{Failing, Fake};
+use faultless_mm::mapping::Change;
+use faultless_mm::stats::Block as Counters;
+use faultless_mm::{Knobs, Need, Space, Unmap};
+
+/// Sizes of mappings, in pages.
+pub const SLOT_SIZES: [usize; 8] = [512, 512, 1024, 1536, 513, 700, 2048 + 511, 8192];
+const SLOTS: usize = 64;
+
+/// A page of the program's.
+#[derive(Clone, Copy, Debug)]
+struct Mine {
+    owner: u32,
+    byte: u8,
+    /// It can be read and written.
+    open: bool,
+}
+
+/// Something that one call gave to the program; its pages may be gone in part.
+#[derive(Clone, Copy, Debug)]
+struct Thing {
+    id: u32,
+    at: usize,
+    pages: usize,
+    block: bool,
+}
+
+/// The engine, the memory it works on, and what must hold of it.
+pub struct Oracle {
+    pub space: Space<Fake>,
+    pub fake: Fake,
+    knobs: Knobs,
+    things: Vec<Thing>,
+    mine: BTreeMap<usize, Mine>,
+    /// Unmapped pages that must be out of reach.
+    closed: BTreeSet<usize>,
+    failing: Vec<Failing>,
+    next: u32,
+    /// Each shard may keep one carved slot of which nothing is handed out.
+    spare: usize,
+}
+
+fn pages(at: usize, n: usize) -> impl Iterator<Item = usize> + Clone {
+    (at..at + n * PAGE).step_by(PAGE)
+}
+
+impl Oracle {
+    /// An engine over an empty arena.
+    pub fn new(knobs: Knobs, shards: usize) -> Self {
+        let fake = Fake::default();
+        let counters: &'static [Counters] = Box::leak((0..shards).map(|_| Counters::new()).collect());
+        let space = Space::new(fake.clone(), SLOTS * SLOT, shards, counters, knobs).unwrap();
+        let (things, mine, closed) = (Vec::new(), BTreeMap::new(), BTreeSet::new());
+        Self { space, fake, knobs, things, mine, closed, failing: Vec::new(), next: 0, spare: shards }
+    }
+
+    fn pick(&self, n: usize, want: impl Fn(&Thing) -> bool) -> Option<Thing> {
+        let fitting: Vec<_> = self.things.iter().copied().filter(want).collect();
+        (!fitting.is_empty()).then(|| fitting[n % fitting.len()])
+    }
+
+    fn part(thing: Thing, b: usize, c: usize) -> (usize, usize) {
+        let from = if b % 3 == 0 { 0 } else { b / 3 % thing.pages };
+        let n = if c % 3 == 0 { thing.pages - from } else { c / 3 % (thing.pages - from) + 1 };
+        (thing.at + from * PAGE, n)
+    }
+
+    /// New pages of the program: nobody else has them, and they hold zeroes if that was promised.
+    fn own(&mut self, at: usize, n: usize, block: bool, zero: bool) -> Thing {
+        self.next += 1;
+        let thing = Thing { id: self.next, at, pages: n, block };
+        for page in pages(at, n) {
+            let found = self.fake.read(page);
+            assert!(found.is_some(), "page {page:#x} of {thing:x?} is closed");
+            assert!(!zero || found == Some(0), "page {page:#x} of {thing:x?} is not zero but {found:?}");
+            let before = self.mine.insert(page, Mine { owner: self.next, byte: found.unwrap(), open: true });
+            assert!(before.is_none(), "page {page:#x} of {thing:x?} belongs to {before:?}");
+            self.closed.remove(&page);
+        }
+        if block {
+            // Memory of malloc is open beyond its end, and stays open when it is freed.
+            let end = (at + n * PAGE).next_multiple_of(SLOT);
+            let slots = at & !(SLOT - 1)..end;
+            self.closed.retain(|page| !slots.contains(page));
+        }
+        self.things.push(thing);
+        thing
+    }
+
+    /// Pages that the program has no longer.
+    fn lose(&mut self, at: usize, n: usize, closed: bool) {
+        let strict = closed && self.knobs.unmap == Unmap::Strict && !self.failing.contains(&Failing::Close);
+        for page in pages(at, n) {
+            if self.mine.remove(&page).is_some() && strict {
+                self.closed.insert(page);
+            }
+        }
+    }
+
+    fn fill(&self, at: usize, n: usize, byte: u8) {
+        self.fake.write(Span::new(at, n * PAGE), byte);
+    }
+
+    fn byte(&mut self) -> u8 {
+        self.next += 1;
+        (self.next % 255) as u8 + 1
+    }
+
+    pub fn write(&mut self, a: usize, b: usize, c: usize) {
+        let Some(thing) = self.pick(a, |_| true) else { return };
+        let (at, n) = Self::part(thing, b, c);
+        let byte = self.byte();
+        for page in pages(at, n) {
+            if let Some(mine) = self.mine.get_mut(&page)
+                && mine.owner == thing.id
+                && mine.open
+            {
+                mine.byte = byte;
+                self.fill(page, 1, byte);
+            }
+        }
+    }
+
+    pub fn map(&mut self, cpu: usize, n: usize, align: usize) {
+        let Some(at) = self.space.map(cpu, n * PAGE, align) else { return };
+        assert_eq!(at % SLOT, 0);
+        self.own(at, n, false, true);
+        let rest = pages(at + n * PAGE, n.next_multiple_of(SLOT_PAGES) - n);
+        for page in rest.filter(|page| !self.mine.contains_key(page)) {
+            assert_eq!(self.fake.read(page), None, "page {page:#x} behind a mapping is open");
+        }
+    }
+
+    pub fn unmap(&mut self, a: usize, b: usize, c: usize) {
+        let Some(thing) = self.pick(a, |t| !t.block) else { return };
+        let (at, mut n) = Self::part(thing, b, c);
+        // Beyond its end too, if nothing but mappings is there.
+        let beyond = b % 700;
+        if c % 5 == 0 && pages(at, n + beyond).all(|p| !self.is_in_block(p)) {
+            n += beyond;
+        }
+        // In what was unmapped a block may lie by now.
+        if pages(at, n).any(|p| self.is_in_block(p)) {
+            return;
+        }
+        self.space.unmap(Span::new(at, n * PAGE));
+        self.lose(at, n, true);
+    }
+
+    fn is_in_block(&self, page: usize) -> bool {
+        self.mine.get(&page).is_some_and(|m| self.things.iter().any(|t| t.id == m.owner && t.block))
+    }
+
+    pub fn allocate(&mut self, cpu: usize, b: usize, c: usize, need: Need) {
+        let bytes = match b % 4 {
+            0 => b / 4 % SLOT + 1,
+            1 => (b / 4 % 5 + 1) * SLOT,
+            2 => b / 4 % (9 * SLOT) + 1,
+            _ => (64 << 10) * (b / 4 % 40 + 1),
+        };
+        let align = [16, 16, 4096, 1 << 16, SLOT, 2 * SLOT][c / 2 % 6];
+        let Some(got) = self.space.allocate(cpu, bytes, align, need) else { return };
+        let usable = self.space.usable(got.addr);
+        assert!(usable >= bytes && got.addr % align == 0, "{usable} of {bytes} bytes at {got:x?}");
+        let thing = self.own(got.addr, usable / PAGE, true, got.zero);
+        self.note_block(thing);
+    }
+
+    /// Writes to some of a new block, so that its content is known.
+    fn note_block(&mut self, thing: Thing) {
+        let byte = self.byte();
+        self.fill(thing.at, thing.pages, byte);
+        pages(thing.at, thing.pages).for_each(|p| self.mine.get_mut(&p).unwrap().byte = byte);
+    }
+
+    fn remove(&mut self, thing: Thing) {
+        self.things.retain(|t| t.id != thing.id);
+    }
+
+    pub fn free(&mut self, a: usize) {
+        let Some(thing) = self.pick(a, |t| t.block) else { return };
+        assert_eq!(self.space.usable(thing.at), thing.pages * PAGE);
+        assert!(self.space.free(thing.at), "{thing:x?}");
+        self.lose(thing.at, thing.pages, false);
+        self.remove(thing);
+    }
+
+    pub fn resize(&mut self, a: usize, b: usize, c: usize) {
+        let Some(thing) = self.pick(a, |t| t.block) else { return };
+        let bytes = match b % 3 {
+            0 => c % (thing.pages * PAGE) + 1,
+            1 => thing.pages * PAGE + c % (4 * SLOT),
+            _ => c % (8 * SLOT) + 1,
+        };
+        let Some(at) = self.space.resize(a, thing.at, bytes) else { return };
+        let usable = self.space.usable(at) / PAGE;
+        assert!(usable * PAGE >= bytes);
+        let old: Vec<_> = pages(thing.at, thing.pages).map(|p| self.mine[&p].byte).collect();
+        self.lose(thing.at, thing.pages, false);
+        self.remove(thing);
+        let new = self.own(at, usable, true, false);
+        for (page, byte) in pages(at, usable).zip(old) {
+            assert_eq!(self.fake.read(page), Some(byte), "page {page:#x} of {new:x?} was {thing:x?}");
+        }
+    }
+
+    /// A mapping that is all there and as it was made.
+    fn whole(&self, a: usize) -> Option<Thing> {
+        let intact = |t: &Thing| pages(t.at, t.pages).all(|p| self.mine.get(&p).is_some_and(|m| m.owner == t.id));
+        self.pick(a, |t| !t.block && t.pages % SLOT_PAGES == 0).filter(intact)
+    }
+
+    pub fn extend(&mut self, a: usize, b: usize) {
+        let Some(thing) = self.whole(a) else { return };
+        let more = (b % 3 + 1) * SLOT_PAGES;
+        if self.space.extend(Span::new(thing.at, thing.pages * PAGE), (thing.pages + more) * PAGE) {
+            self.own(thing.at + thing.pages * PAGE, more, false, true);
+        }
+    }
+
+    pub fn move_mapping(&mut self, a: usize, b: usize, cpu: usize) {
+        let Some(thing) = self.whole(a) else { return };
+        let (from, n) = (Span::new(thing.at, thing.pages * PAGE), thing.pages + (b % 3) * SLOT_PAGES);
+        let old: Vec<_> = pages(thing.at, thing.pages).map(|p| self.mine[&p]).collect();
+        let Some(at) = self.space.move_mapping(cpu, from, n * PAGE) else { return };
+        assert!(old.iter().all(|m| m.open), "a mapping with other attributes moved");
+        self.lose(thing.at, thing.pages, true);
+        self.remove(thing);
+        for (page, mine) in pages(at, thing.pages).zip(&old) {
+            assert_eq!(self.fake.read(page), Some(mine.byte), "page {page:#x} moved from {thing:x?}");
+        }
+        for page in pages(at, n).skip(thing.pages) {
+            assert_eq!(self.fake.read(page), Some(0), "page {page:#x} is new");
+        }
+        self.own(at, n, false, false);
+    }
+
+    /// The program changes pages by a call to the kernel, of which the engine is told before.
+    pub fn change(&mut self, a: usize, b: usize, c: usize, change: Change) {
+        let Some(thing) = self.pick(a, |t| !t.block) else { return };
+        let (at, n) = Self::part(thing, b, c);
+        if !pages(at, n).all(|p| self.mine.get(&p).is_some_and(|m| m.owner == thing.id)) {
+            return;
+        }
+        let span = Span::new(at, n * PAGE);
+        self.space.change(span, change);
+        match change {
+            Change::Attributes if !self.failing.is_empty() => {}
+            Change::Attributes => {
+                let open = c % 2 == 0;
+                assert!(if open { self.fake.open(span) } else { self.fake.close(span) });
+                pages(at, n).for_each(|p| self.mine.get_mut(&p).unwrap().open = open);
+            }
+            Change::Dropped => {
+                self.fake.discard(span);
+                pages(at, n).for_each(|p| self.mine.get_mut(&p).unwrap().byte = 0);
+            }
+            Change::HugeAdvised => self.fake.huge(span, faultless_base::sys::Huge::Advised),
+        }
+    }
+
+    /// The program puts a mapping of its own somewhere: over its own pages, or where nothing is.
+    pub fn claim(&mut self, a: usize, b: usize, c: usize) {
+        let arena = self.space.span();
+        let (at, n) = match self.pick(a, |t| !t.block).filter(|_| b % 4 != 0) {
+            Some(thing) => Self::part(thing, b, c),
+            None => (arena.start + a % (SLOTS / 2 * SLOT_PAGES) * PAGE, c % 1200 + 1),
+        };
+        let span = Span::new(at, n * PAGE);
+        let vacant = pages(at, n).all(|p| !self.mine.contains_key(&p));
+        let own = pages(at, n).all(|p| self.mine.contains_key(&p) && !self.is_in_block(p));
+        if span.clip(arena) != span || !(vacant && self.space.is_unmapped(span) || own) || !self.failing.is_empty()
+        {
+            return;
+        }
+        assert!(!own || !self.space.is_unmapped(span), "{span:x?} counts as unmapped");
+        assert_eq!(self.space.first_gap(span).is_some(), vacant, "gaps of {span:x?}");
+        self.space.claim(span);
+        self.lose(at, n, false);
+        assert!(self.fake.reset(span) && self.fake.open(span));
+        self.own(at, n, false, true);
+    }
+
+    /// The kernel moves pages of a mapping out of the arena.
+    pub fn vacate(&mut self, a: usize, b: usize, c: usize) {
+        let Some(thing) = self.pick(a, |t| !t.block) else { return };
+        let (at, n) = Self::part(thing, b, c);
+        if !pages(at, n).all(|p| self.mine.contains_key(&p) && !self.is_in_block(p)) {
+            return;
+        }
+        let span = Span::new(at, n * PAGE);
+        self.space.change(span, Change::Attributes);
+        self.fake.reset(span);
+        self.space.vacated(span);
+        self.lose(at, n, true);
+    }
+
+    pub fn fail(&mut self, what: Failing) {
+        self.fake.fail(what);
+        self.failing.push(what);
+    }
+
+    pub fn heal(&mut self) {
+        self.fake.heal();
+        self.failing.clear();
+    }
+
+    /// What must hold after every call, as far as it is quick to see.
+    pub fn check(&mut self) {
+        self.things.retain(|t| pages(t.at, t.pages).any(|p| self.mine.get(&p).is_some_and(|m| m.owner == t.id)));
+        for (page, mine) in self.mine.iter().step_by(7) {
+            let expected = mine.open.then_some(mine.byte);
+            assert_eq!(self.fake.read(*page), expected, "page {page:#x}, {mine:?}");
+        }
+        for page in self.closed.iter().step_by(7) {
+            assert_eq!(self.fake.read(*page), None, "page {page:#x} is unmapped, but open");
+        }
+    }
+
+    /// What must hold, page by page; and free memory is no more than the account says.
+    pub fn check_all(&mut self) {
+        for (page, mine) in &self.mine {
+            assert_eq!(self.fake.read(*page), mine.open.then_some(mine.byte), "page {page:#x}, {mine:?}");
+        }
+        for page in &self.closed {
+            assert_eq!(self.fake.read(*page), None, "page {page:#x} is unmapped, but open");
+        }
+        let arena = self.space.span();
+        let slots = (arena.start..arena.end).step_by(SLOT);
+        let free = slots.filter(|slot| self.mine.range(*slot..slot + SLOT).next().is_none());
+        let resident = free.filter(|slot| pages(*slot, SLOT_PAGES).any(|p| self.fake.page(p).present)).count();
+        let idle = self.space.budget().idle();
+        assert!(resident <= idle + self.spare, "{resident} free slots have memory, {idle} are accounted for");
+    }
+
+    /// The program gives everything back, and the engine too: nothing is left, and the account is even.
+    pub fn end(&mut self) {
+        self.heal();
+        for thing in std::mem::take(&mut self.things) {
+            if thing.block {
+                assert!(self.space.free(thing.at));
+                self.lose(thing.at, thing.pages, false);
+            }
+        }
+        let arena = self.space.span();
+        self.space.unmap(arena);
+        self.mine.clear();
+        self.check_all();
+        self.space.press();
+        assert_eq!(self.space.budget().idle(), 0);
+        assert!(self.fake.resident() <= self.spare * SLOT_PAGES, "{} pages are left", self.fake.resident());
+        let (charged, used) = (self.account("charged"), self.account("used"));
+        assert!(charged + used <= self.spare, "{charged} slots are charged, {used} counted as used");
+    }
+
+    /// An entry of the engine's account.
+    fn account(&self, name: &str) -> usize {
+        let account = format!("{:?}", self.space.budget());
+        let (_, rest) = account.split_once(&format!(" {name}: ")).expect("an entry of that name");
+        rest.split([',', ' ']).next().and_then(|n| n.parse().ok()).expect("a number")
+    }
+}

@@ -1,0 +1,98 @@
+//! The engine over a memory-management unit in ordinary memory, against an oracle of what the program must see:
+//! zeroes where zeroes were promised, its own bytes everywhere else, nothing of anybody else's, and no access to
+//! what it unmapped. The unit itself panics when the engine touches what is closed.
+
+mod oracle;
+
+use faultless_fake::Failing;
+use faultless_mm::mapping::Change;
+use faultless_mm::progress::Progress;
+use faultless_mm::{Knobs, Need, Unmap};
+use oracle::{Oracle, SLOT_SIZES};
+use proptest::prelude::*;
+
+/// One call, with numbers for its arguments.
+type Op = (u8, u32, u32, u32);
+
+fn knobs() -> impl Strategy<Value = Knobs> {
+    let budget = prop::sample::select(vec![0usize, 1, 3, 8, 32, 1000]);
+    (budget, any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>()).prop_map(
+        |(slots, strict, scrub, ahead, check)| Knobs {
+            budget: slots << 21,
+            unmap: if strict { Unmap::Strict } else { Unmap::Relaxed },
+            scrub,
+            ahead,
+            check,
+        },
+    )
+}
+
+fn apply(o: &mut Oracle, (op, a, b, c): Op) {
+    let (a, b, c) = (a as usize, b as usize, c as usize);
+    match op {
+        0..=13 => o.map(a, SLOT_SIZES[b % SLOT_SIZES.len()], 1 << (c % 3)),
+        14..=25 => o.unmap(a, b, c),
+        26..=37 => o.allocate(a, b, c, if c % 2 == 0 { Need::Zero } else { Need::Any }),
+        38..=47 => o.free(a),
+        48..=53 => o.resize(a, b, c),
+        54..=57 => o.extend(a, b),
+        58..=61 => o.move_mapping(a, b, c),
+        62..=65 => o.change(a, b, c, Change::Attributes),
+        66..=67 => o.change(a, b, c, Change::Dropped),
+        68 => o.change(a, b, c, Change::HugeAdvised),
+        69..=71 => o.claim(a, b, c),
+        72 => o.vacate(a, b, c),
+        73..=84 => o.write(a, b, c),
+        85..=92 => {
+            for _ in 0..a % 60 {
+                if o.space.step() == Progress::Idle {
+                    break;
+                }
+            }
+        }
+        93..=95 => o.fake.advance_ms([1, 7, 600, 11_000][a % 4]),
+        96 => {
+            o.space.fork_prepare();
+            o.space.fork_parent();
+        }
+        97 => {
+            o.space.fork_prepare();
+            o.fake.become_child();
+            o.space.fork_child();
+        }
+        98 => {
+            o.space.press();
+        }
+        _ => {
+            let what = [Failing::Open, Failing::Close, Failing::Migrate, Failing::ZeroClosed, Failing::Memory];
+            match a % 8 {
+                i if i < what.len() => o.fail(what[i]),
+                _ => o.heal(),
+            }
+        }
+    }
+}
+
+/// `PROPTEST_CASES` asks for more.
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(48)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases()) })]
+
+    #[test]
+    fn the_program_sees_what_it_must(
+        knobs in knobs(),
+        shards in 1usize..3,
+        ops in prop::collection::vec((0u8..100, any::<u32>(), any::<u32>(), any::<u32>()), 1..160),
+    ) {
+        let mut o = Oracle::new(knobs, shards);
+        for op in ops {
+            apply(&mut o, op);
+            o.check();
+        }
+        o.check_all();
+        o.end();
+    }
+}

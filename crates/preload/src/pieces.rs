@@ -1,0 +1,89 @@
+//! Moving a mapping that the kernel knows as several.
+//!
+//! Huge-page advice for a part of a mapping splits it in the kernel's books, and mremap then refuses the whole with
+//! `EFAULT`. Here such a mapping moves piece by piece to a place reserved for it.
+
+use faultless_base::sys::raw::{self, Access, Answer, syscall};
+use faultless_base::{PAGE, SLOT, Span};
+
+/// Moves `old` bytes at `from` to `to` by page tables, where they become `new` bytes.
+fn shift(from: usize, old: usize, new: usize, to: usize, flags: i32) -> Answer {
+    let flags = flags | libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    // SAFETY: the program asked for this move of its own memory; the target is reserved for it.
+    unsafe { syscall(libc::SYS_mremap, [from, old, new, flags as usize, to, 0]) }
+}
+
+fn unmap(span: Span) {
+    if !span.is_empty() {
+        // SAFETY: a reservation of this module's own.
+        let _ = unsafe { syscall(libc::SYS_munmap, [span.start, span.bytes(), 0, 0, 0, 0]) };
+    }
+}
+
+/// Whether every page of a range is mapped.
+fn is_mapped(span: Span) -> bool {
+    let args = [span.start, span.bytes(), libc::MS_ASYNC as usize, 0, 0, 0];
+    // SAFETY: changes nothing.
+    unsafe { syscall(libc::SYS_msync, args) }.is_ok()
+}
+
+/// A place of `bytes` bytes, as far from a multiple of the slot size as `like` is.
+fn reserve(bytes: usize, like: usize) -> Answer {
+    let whole = bytes.checked_add(SLOT).ok_or(libc::ENOMEM)?;
+    let start = raw::map_private(whole, Access::Reserve).ok_or(libc::ENOMEM)?;
+    let at = start + (like.wrapping_sub(start) & (SLOT - 1));
+    unmap(Span { start, end: at });
+    unmap(Span { start: at + bytes, end: start + whole });
+    Ok(at)
+}
+
+/// As mremap(2), after the kernel has refused it with `EFAULT`. With `MREMAP_FIXED` the target is `to`, which is
+/// page-aligned and apart from `from`.
+pub fn remap(from: Span, bytes: usize, flags: i32, to: usize) -> Answer {
+    if !is_mapped(from) {
+        return Err(libc::EFAULT);
+    }
+    if flags & libc::MREMAP_MAYMOVE == 0 {
+        // It grows where it stands if its last page does.
+        let args = [from.end - PAGE, PAGE, PAGE + bytes.saturating_sub(from.bytes()), 0, 0, 0];
+        // SAFETY: the program asked for its own memory to grow.
+        return unsafe { syscall(libc::SYS_mremap, args) }.map(|_| from.start);
+    }
+    let fixed = flags & libc::MREMAP_FIXED != 0;
+    let at = if fixed {
+        let map = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+        let args = [to, bytes, libc::PROT_NONE as usize, map as usize, usize::MAX, 0];
+        // SAFETY: the program replaces what is there.
+        unsafe { syscall(libc::SYS_mmap, args) }?
+    } else {
+        reserve(bytes, from.start)?
+    };
+    let kept = Span::new(from.start, from.bytes().min(bytes));
+    let flags = flags & libc::MREMAP_DONTUNMAP;
+    if let Err((moved, error)) = move_all(kept, bytes, at, flags) {
+        move_all(Span::new(at, moved), moved, from.start, 0).ok();
+        unmap(Span::new(at, bytes));
+        return Err(error);
+    }
+    unmap(Span { start: kept.end, end: from.end });
+    Ok(at)
+}
+
+/// Moves all of `from`; its last page grows with it. The error says how many bytes have moved.
+fn move_all(from: Span, bytes: usize, to: usize, flags: i32) -> Result<(), (usize, i32)> {
+    let mut done = 0;
+    let mut piece = from.bytes();
+    while done < from.bytes() {
+        let last = done + piece == from.bytes();
+        let new = if last { bytes - done } else { piece };
+        match shift(from.start + done, piece, new, to + done, flags) {
+            Ok(_) => {
+                done += piece;
+                piece = from.bytes() - done;
+            }
+            Err(libc::EFAULT) if piece > PAGE => piece = (piece / 2).next_multiple_of(PAGE),
+            Err(error) => return Err((done, error)),
+        }
+    }
+    Ok(())
+}

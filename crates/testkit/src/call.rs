@@ -1,0 +1,102 @@
+//! The C library's calls, looked up as any program does, so that a preloaded library comes first.
+
+use std::ffi::c_void;
+
+/// Bytes of a page.
+pub const PAGE: usize = 4096;
+/// What a call answered: a value, or the error number.
+pub type Answer = Result<usize, i32>;
+/// Reading and writing.
+pub const RW: i32 = libc::PROT_READ | libc::PROT_WRITE;
+/// Private anonymous memory.
+pub const ANON: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+/// Advice the libc crate may not name: installs guard pages.
+pub const GUARD_INSTALL: i32 = 102;
+/// Removes guard pages.
+pub const GUARD_REMOVE: i32 = 103;
+
+/// The error number of this thread.
+pub fn errno() -> i32 {
+    std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
+}
+
+fn status(result: i32) -> Answer {
+    if result == 0 { Ok(0) } else { Err(errno()) }
+}
+
+fn place(result: *mut c_void) -> Answer {
+    if result == libc::MAP_FAILED { Err(errno()) } else { Ok(result as usize) }
+}
+
+/// mmap(2).
+pub fn mmap(at: usize, bytes: usize, prot: i32, flags: i32, fd: i32, offset: usize) -> Answer {
+    // SAFETY: fixed places are only asked for in memory of the caller's model.
+    place(unsafe { libc::mmap(at as *mut c_void, bytes, prot, flags, fd, offset as i64) })
+}
+
+/// munmap(2).
+pub fn munmap(at: usize, bytes: usize) -> Answer {
+    // SAFETY: memory of the caller's model, to which no reference exists.
+    status(unsafe { libc::munmap(at as *mut c_void, bytes) })
+}
+
+/// mprotect(2).
+pub fn mprotect(at: usize, bytes: usize, prot: i32) -> Answer {
+    // SAFETY: as in `munmap`.
+    status(unsafe { libc::mprotect(at as *mut c_void, bytes, prot) })
+}
+
+/// madvise(2).
+pub fn madvise(at: usize, bytes: usize, advice: i32) -> Answer {
+    // SAFETY: as in `munmap`.
+    status(unsafe { libc::madvise(at as *mut c_void, bytes, advice) })
+}
+
+/// mremap(2) with all its arguments.
+pub fn mremap(at: usize, old: usize, new: usize, flags: i32, to: usize) -> Answer {
+    // SAFETY: as in `munmap`; a fixed target is memory of the caller's model too.
+    place(unsafe { libc::mremap(at as *mut c_void, old, new, flags, to as *mut c_void) })
+}
+
+/// mlock(2).
+pub fn mlock(at: usize, bytes: usize) -> Answer {
+    // SAFETY: locking changes no byte.
+    status(unsafe { libc::mlock(at as *const c_void, bytes) })
+}
+
+/// munlock(2).
+pub fn munlock(at: usize, bytes: usize) -> Answer {
+    // SAFETY: unlocking changes no byte.
+    status(unsafe { libc::munlock(at as *const c_void, bytes) })
+}
+
+/// msync(2) with `MS_ASYNC`, which does nothing but look whether the range is mapped.
+pub fn msync(at: usize, bytes: usize) -> Answer {
+    // SAFETY: changes nothing.
+    status(unsafe { libc::msync(at as *mut c_void, bytes, libc::MS_ASYNC) })
+}
+
+/// mincore(2); which pages are present is not told.
+pub fn mincore(at: usize, bytes: usize) -> Answer {
+    let mut pages = vec![0u8; bytes.div_ceil(PAGE).min(1 << 16)];
+    // SAFETY: the vector has a byte for each page; longer ranges are asked about only if unsound.
+    status(unsafe { libc::mincore(at as *mut c_void, bytes, pages.as_mut_ptr()) })
+}
+
+/// A file in memory of `pages` pages, page `p` full of the word `content(p)`.
+pub fn file(pages: usize, content: impl Fn(usize) -> u64) -> i32 {
+    use std::io::Write;
+    use std::os::fd::{FromRawFd, IntoRawFd};
+    // SAFETY: a constant name, and the new descriptor is nobody else's.
+    let mut file = unsafe { std::fs::File::from_raw_fd(libc::memfd_create(c"ops".as_ptr(), libc::MFD_CLOEXEC)) };
+    for p in 0..pages {
+        let page: Vec<u8> = (0..PAGE / 8).flat_map(|_| content(p).to_ne_bytes()).collect();
+        file.write_all(&page).expect("a file in memory can be written");
+    }
+    file.into_raw_fd()
+}
+
+/// Lets `ms` milliseconds pass.
+pub fn sleep_ms(ms: usize) {
+    std::thread::sleep(std::time::Duration::from_millis(ms as u64));
+}
