@@ -13,7 +13,7 @@ static volatile int over;
 
 static void churn(int seed)
 {
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 4; i++) {
         size_t bytes = (1 + (seed + i) % 7) * MIB;
         char *a = calloc(1, bytes), *b = malloc(bytes), *c = map(bytes + 2 * MIB);
         CHECK(a && b && is_zero(a, bytes) && is_zero(c, bytes + 2 * MIB));
@@ -83,7 +83,7 @@ int main(int argc, char **argv)
     fill(inherited, BYTES, 77);
     for (int i = 0; threaded && i < 3; i++)
         CHECK(pthread_create(&threads[i], NULL, busy, NULL) == 0);
-    for (int i = 0; i < 25; i++) {
+    for (int i = 0; i < 12; i++) {
         by_fork(i, 0);
         if (!threaded) {
             by_fork(i, 1);

@@ -174,7 +174,7 @@ impl Case {
         }
         let mut command = Command::new(&self.program);
         command.args(&self.args).current_dir(dir);
-        command.stdin(Stdio::null()).stdout(file("stdout")).stderr(file("stderr"));
+        command.process_group(0).stdin(Stdio::null()).stdout(file("stdout")).stderr(file("stderr"));
         // Nothing of cargo's own, which some programs listen to, and no library but ours.
         for (name, _) in std::env::vars_os().filter(|(name, _)| is_ours_to_set(name)) {
             command.env_remove(name);
@@ -209,7 +209,8 @@ fn wait(child: &mut Child, program: &Path) -> ExitStatus {
             return status;
         }
         if start.elapsed() > PATIENCE {
-            let _ = child.kill();
+            // The whole group, because a shell leaves its servers behind.
+            let _ = Command::new("kill").args(["-KILL", "--"]).arg(format!("-{}", child.id())).status();
             let _ = child.wait();
             panic!("{}: still running after {PATIENCE:?}", program.display());
         }

@@ -4,14 +4,13 @@ use super::{Source, code};
 
 /// The modules of the engine, lowest level first.
 const LEVELS: &[&[&str]] = &[
-    &["stats"],
+    &["stats", "progress", "watched"],
     &["slot", "runs", "budget"],
     &["buddy"],
     &["arena"],
-    &["growth"],
     &["space"],
-    &["mapping", "blocks", "scrub", "fork"],
-    &["ahead"],
+    &["handout", "takeback", "mapping", "blocks", "fork", "scrub", "ahead", "advice"],
+    &["step"],
 ];
 
 const FOLDER: &str = "crates/mm/src/";
