@@ -1,11 +1,15 @@
-/* Loads the library given with RTLD_DEEPBIND; each side frees and resizes what the other allocated. */
+/* Loads the library given with RTLD_DEEPBIND; each side frees and resizes what the other allocated, with "used" also
+ * what was allocated before. */
 #include "check.h"
 #include <dlfcn.h>
 
 int main(int argc, char **argv)
 {
+    char *early = argc > 2 ? malloc(8 * MIB) : NULL;
+    if (early)
+        fill(early, 8 * MIB, 4);
     void *library = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
-    CHECK(argc == 2 && library);
+    CHECK(library);
     void *(*bound_malloc)(size_t) = dlsym(library, "bound_malloc");
     void *(*bound_calloc)(size_t) = dlsym(library, "bound_calloc");
     void *(*bound_realloc)(void *, size_t) = dlsym(library, "bound_realloc");
@@ -24,6 +28,11 @@ int main(int argc, char **argv)
         theirs = bound_malloc(bytes);
         fill(theirs, bytes, 3);
         free(theirs);
+    }
+    if (early) {
+        early = bound_realloc(early, 12 * MIB);
+        CHECK(early && is_filled(early, 8 * MIB, 4));
+        bound_free(early);
     }
     puts("done");
 }

@@ -52,24 +52,24 @@ fn compile(compiler: &str, file: &str, source: &str, args: &[&str]) -> Option<Ru
 
 #[test]
 fn gcc() {
-    let run = compile("gcc", "big.c", &c_source(4000), &["-c", "-O1"]);
+    let run = compile("gcc", "big.c", &c_source(700), &["-c", "-O1"]);
     assert!(run.is_none_or(|run| run.counters.served() > 0), "cc1 maps its memory directly");
 }
 
 #[test]
 fn gcc_through_the_assembler_and_the_linker() {
-    compile("gcc", "big.c", &c_source(1500), &["-O0", "-g"]);
+    compile("gcc", "big.c", &c_source(800), &["-O0", "-g"]);
 }
 
 #[test]
 fn gxx() {
-    let run = compile("g++", "big.cc", &cpp_source(60), &["-c", "-O1", "-std=c++17"]);
+    let run = compile("g++", "big.cc", &cpp_source(25), &["-c", "-O1", "-std=c++17"]);
     assert!(run.is_none_or(|run| run.counters.served() > 0), "cc1plus maps its memory directly");
 }
 
 #[test]
 fn clang() {
-    compile("clang", "big.c", &c_source(3000), &["-c", "-O1"]);
+    compile("clang", "big.c", &c_source(600), &["-c", "-O1"]);
 }
 
 #[test]
