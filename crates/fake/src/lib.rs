@@ -275,6 +275,10 @@ impl Sys for Fake {
         self.state.lock().unwrap().now_ns
     }
 
+    fn thread_ns(&self) -> u64 {
+        self.now_ns()
+    }
+
     fn relax(&self, _turn: u32) {
         std::thread::yield_now();
         self.state.lock().unwrap().now_ns += 1000;

@@ -26,10 +26,12 @@ use crate::watched::{FOLLOWED, Growth, SMALL_DEMAND, STOCK_QUIET_LOOKS};
 /// Slots touched ahead at first, and at most (128 MiB).
 const WINDOW_START: usize = 4;
 const WINDOW_MAX: usize = 64;
+/// Slots without memory over which a program is still found.
+const GAP: usize = 6;
 /// Looks without progress of the program after which an extent is forgotten.
-const PATIENCE: u32 = 60;
+const PATIENCE: u32 = 200;
 /// Time between looks.
-const LOOK_US: u64 = 300;
+const LOOK_US: u64 = 100;
 /// Most slots kept in stock (64 MiB).
 const STOCK_MAX: usize = 32;
 /// Pages looked at in a slot to tell whether the program uses it densely.
@@ -118,10 +120,12 @@ impl<S: Sys> Space<S> {
                 return Progress::Worked;
             }
         }
-        Progress::Wait(LOOK_US)
+        // A program that moves is looked after at once.
+        if g.reached > old { Progress::Worked } else { Progress::Wait(LOOK_US) }
     }
 
-    /// How far the program has come: one past the last slot that has memory though nobody but it touched it.
+    /// How far the program has come: one past the last slot that has memory though nobody but it touched it. Looks on
+    /// from where it was seen last, over a short gap.
     fn reached(&self, shard: &Shard, g: &Growth) -> usize {
         let present = |i: usize| {
             let at = shard.span(Extent { first: g.first + i, n: 1 }).start;
@@ -129,10 +133,8 @@ impl<S: Sys> Space<S> {
         };
         let theirs = |i: &usize| i % 2 == 0 || *i >= g.touched;
         let mut reached = g.reached;
-        let mut end = (g.reached + g.window).min(g.n);
-        while let Some(i) = (reached..end).rev().filter(theirs).find(|&i| present(i)) {
+        while let Some(i) = (reached..(reached + GAP).min(g.n)).filter(theirs).find(|&i| present(i)) {
             reached = i + 1;
-            end = (reached + g.window).min(g.n);
         }
         reached
     }

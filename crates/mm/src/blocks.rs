@@ -85,6 +85,13 @@ impl<S: Sys> Space<S> {
         self.span().contains(addr)
     }
 
+    /// Whether `addr`, an address of the arena, lies in memory for blocks. If not it is the program's own mapping, as
+    /// of an allocator that gets its memory here.
+    pub fn holds_block(&self, addr: usize) -> bool {
+        let (shard, slot) = self.locate(addr);
+        !shard.slots.state(slot).is_mapped()
+    }
+
     /// Bytes that the block at `addr` may use; 0 when no block starts there.
     pub fn usable(&self, addr: usize) -> usize {
         let (shard, slot) = self.locate(addr);

@@ -16,11 +16,6 @@ use crate::stats::Counter;
 const SCRUB_DELAY_MS: u32 = 5;
 /// Slots zeroed in one step.
 const SCRUB_SLOTS: usize = 4;
-/// Zeroing a slot that takes longer than this was interrupted (it takes 20–60 µs).
-const SLOW_SLOT_NS: u64 = 300_000;
-/// How long the scrubber rests then, at first and at most.
-const REST_MS: u32 = 20;
-const REST_MAX_MS: u32 = 1_000;
 /// Memory beyond the budget stays for so long after it was freed.
 const KEEP_ABOVE_MS: u32 = 500;
 /// Memory within the budget stays for so long.
@@ -37,11 +32,6 @@ impl<S: Sys> Space<S> {
     pub(crate) fn scrub_step(&self) -> Progress {
         let now = self.now_ms();
         let mut result = Progress::Idle;
-        let pause = self.scrub_pause.load(Ordering::Relaxed);
-        let rested = now.wrapping_sub(self.scrub_last.load(Ordering::Relaxed));
-        if rested < pause {
-            return Progress::Wait((pause - rested) as u64 * 1000);
-        }
         for shard in self.all_shards() {
             let mut arena = shard.lock();
             let Some((first, order, stamp)) = arena.free().oldest(Kind::Dirty) else { continue };
@@ -53,27 +43,14 @@ impl<S: Sys> Space<S> {
             arena.take_at(e);
             self.away.fetch_add(e.n, Ordering::SeqCst);
             drop(arena);
-            let ns = self.scrub(shard, e, stamp);
-            self.rest_if_slow(ns / e.n as u64);
+            self.scrub(shard, e, stamp);
             self.away.fetch_sub(e.n, Ordering::SeqCst);
             return Progress::Worked;
         }
         result
     }
 
-    /// Zeroing that takes long was preempted: the processors are busy, and memory that is away is missing. Then the
-    /// scrubber rests, the longer the more often it happens.
-    fn rest_if_slow(&self, ns_per_slot: u64) {
-        let pause = match self.scrub_pause.load(Ordering::Relaxed) {
-            _ if ns_per_slot < SLOW_SLOT_NS => 0,
-            0 => REST_MS,
-            pause => (pause * 2).min(REST_MAX_MS),
-        };
-        self.scrub_pause.store(pause, Ordering::Relaxed);
-        self.scrub_last.store(self.now_ms(), Ordering::Relaxed);
-    }
-
-    fn scrub(&self, shard: &Shard, e: Extent, stamp: u32) -> u64 {
+    fn scrub(&self, shard: &Shard, e: Extent, stamp: u32) {
         let start = self.sys.now_ns();
         shard.groups(
             e,
@@ -94,9 +71,7 @@ impl<S: Sys> Space<S> {
                 }
             },
         );
-        let ns = self.sys.now_ns() - start;
-        shard.count(Counter::ScrubNs, ns as usize);
-        ns
+        shard.count(Counter::ScrubNs, (self.sys.now_ns() - start) as usize);
     }
 
     /// Discards an extent in passage that was idle.

@@ -122,9 +122,9 @@ pub struct Space<S> {
     pub(crate) working: Lock<()>,
     /// Slots handed out since the background thread last looked, for [`crate::ahead`].
     pub(crate) demand: AtomicUsize,
-    /// How long the scrubber rests, in ms, and since when.
-    pub(crate) scrub_pause: AtomicU32,
-    pub(crate) scrub_last: AtomicU32,
+    /// How long the background work rests, in ms, and since when; see [`crate::step`].
+    pub(crate) rest: AtomicU32,
+    pub(crate) rest_since: AtomicU32,
     /// When memory pressure was last looked for, in ms.
     pub(crate) pressure_look: AtomicU32,
     /// Where [`Space::confirm_some`] goes on.
@@ -178,8 +178,8 @@ impl<S: Sys> Space<S> {
             away: AtomicUsize::new(0),
             working: Lock::new(()),
             demand: AtomicUsize::new(0),
-            scrub_pause: AtomicU32::new(0),
-            scrub_last: AtomicU32::new(0),
+            rest: AtomicU32::new(0),
+            rest_since: AtomicU32::new(0),
             pressure_look: AtomicU32::new(0),
             confirming: Lock::new((0, 0)),
             waste: AtomicUsize::new(0),

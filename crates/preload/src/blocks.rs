@@ -47,6 +47,17 @@ fn large(bytes: usize, align: usize, need: Need) -> *mut c_void {
     at
 }
 
+/// Whether a block is the engine's.
+#[inline]
+fn is_ours(block: *mut c_void) -> bool {
+    engine::owns(block as usize) && is_in_arena_block(block as usize)
+}
+
+#[cold]
+fn is_in_arena_block(at: usize) -> bool {
+    engine::running().is_some_and(|engine| engine.space.holds_block(at))
+}
+
 #[inline]
 fn is_small(bytes: usize) -> bool {
     bytes < THRESHOLD.load(Ordering::Relaxed)
@@ -83,7 +94,7 @@ pub unsafe extern "C" fn calloc(n: usize, size: usize) -> *mut c_void {
 /// As free(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn free(block: *mut c_void) {
-    if engine::owns(block as usize) {
+    if is_ours(block) {
         release(block as usize);
     } else {
         // SAFETY: the caller's promise.
@@ -102,7 +113,7 @@ fn release(at: usize) {
 /// As realloc(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn realloc(block: *mut c_void, bytes: usize) -> *mut c_void {
-    if !engine::owns(block as usize) {
+    if !is_ours(block) {
         if block.is_null() || is_small(bytes) {
             // SAFETY: the caller's promise; a null block makes it a malloc.
             return unsafe { if block.is_null() { malloc(bytes) } else { next::realloc(block, bytes) } };
@@ -216,7 +227,7 @@ pub unsafe extern "C" fn pvalloc(bytes: usize) -> *mut c_void {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn malloc_usable_size(block: *mut c_void) -> usize {
     match engine::running() {
-        Some(engine) if engine::owns(block as usize) => engine.space.usable(block as usize),
+        Some(engine) if is_ours(block) => engine.space.usable(block as usize),
         // SAFETY: the caller's promise.
         _ => unsafe { next::usable(block) },
     }

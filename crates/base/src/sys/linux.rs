@@ -228,6 +228,10 @@ impl Sys for Linux {
         raw::now_ns()
     }
 
+    fn thread_ns(&self) -> u64 {
+        raw::thread_ns()
+    }
+
     fn relax(&self, turn: u32) {
         // The other thread may be of idle priority and wait for this very processor: spin briefly, then sleep.
         if turn < 200 {

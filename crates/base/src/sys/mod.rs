@@ -79,6 +79,8 @@ pub trait Sys {
     fn is_short_of_memory(&self) -> bool;
     /// Nanoseconds of a clock that never goes back.
     fn now_ns(&self) -> u64;
+    /// Nanoseconds for which this thread had a processor.
+    fn thread_ns(&self) -> u64;
     /// Spends a moment waiting for another thread, the longer the higher `turn`.
     fn relax(&self, turn: u32);
 }
