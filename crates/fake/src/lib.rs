@@ -279,6 +279,8 @@ impl Sys for Fake {
         self.now_ns()
     }
 
+    fn avoid_cpu(&self, _cpu: Option<usize>) {}
+
     fn relax(&self, _turn: u32) {
         std::thread::yield_now();
         self.state.lock().unwrap().now_ns += 1000;

@@ -30,6 +30,8 @@ const WINDOW_MAX: usize = 64;
 const GAP: usize = 6;
 /// Looks without progress of the program after which an extent is forgotten.
 const PATIENCE: u32 = 200;
+/// Slots that get advice at a time, at least (128 MiB).
+const ADVISED_AT_ONCE: usize = 64;
 /// Time between looks.
 const LOOK_US: u64 = 100;
 /// Most slots kept in stock (64 MiB).
@@ -141,7 +143,7 @@ impl<S: Sys> Space<S> {
 
     fn touch_lent(&self, shard: &Shard, i: usize) -> bool {
         let start = self.sys.now_ns();
-        let touched = self.enter(shard, i, |span| {
+        let touched = self.enter(shard, Extent { first: i, n: 1 }, |span| {
             let missing = !self.sys.present(span.start);
             if missing {
                 self.sys.touch(span.start);
@@ -161,7 +163,7 @@ impl<S: Sys> Space<S> {
             let i = g.first + g.confirmed;
             g.confirmed += 1;
             let is_dense = |span| self.sys.nonzero_pages(span, SAMPLED_PAGES) * 2 >= SAMPLED_PAGES;
-            self.enter(shard, i, |_| self.confirm_slot(shard, i, is_dense));
+            self.enter(shard, Extent { first: i, n: 1 }, |_| self.confirm_slot(shard, i, is_dense));
         }
     }
 
@@ -203,17 +205,23 @@ impl<S: Sys> Space<S> {
 
     /// Advises huge pages further ahead, as far as the budget has room again.
     fn advise_more(&self, shard: &Shard, g: &mut Growth) {
-        while g.advised < g.n && self.budget.room() > 0 {
-            let i = g.first + g.advised;
-            g.advised += 1;
-            // The slot may have come back and been handed out again since.
-            let slots = shard.slots;
-            self.enter(shard, i, |_| {
-                if slots.has(i, flag::FRESH) && !slots.has(i, flag::ADVISED) {
-                    self.advise(shard, Extent { first: i, n: 1 });
-                }
-            });
+        let missing = g.n - g.advised;
+        let room = self.budget.room();
+        // In few and large pieces, and not before they are near: the program's faults wait for each.
+        let near = g.reached + 4 * WINDOW_MAX >= g.advised;
+        if missing == 0 || !near || room < missing.min(ADVISED_AT_ONCE) {
+            return;
         }
+        let e = Extent { first: g.first + g.advised, n: missing.min(room) };
+        g.advised += e.n;
+        // The slots may have come back and been handed out again since.
+        let slots = shard.slots;
+        let waiting = |i: usize| slots.has(i, flag::FRESH) && !slots.has(i, flag::ADVISED);
+        self.enter(shard, e, |_| {
+            if (e.first..e.first + e.n).all(waiting) {
+                self.advise(shard, e);
+            }
+        });
     }
 
     /// Keeps a few zeroed slots ready while small extents are asked for.

@@ -31,6 +31,7 @@ impl<S: Sys> Space<S> {
         let got = if bytes <= SLOT && align <= UNIT {
             self.allocate_run(shard, bytes.div_ceil(UNIT).max(1))
         } else {
+            self.program_cpu.store(cpu + 1, Relaxed);
             self.allocate_slots(shard, bytes, align.div_ceil(SLOT), need)
         };
         if got.is_some() {

@@ -1,5 +1,7 @@
 //! What mmap, munmap, mremap, mprotect and madvise mean for memory of the arena.
 
+use core::sync::atomic::Ordering::Relaxed;
+
 use faultless_base::sync::Guard;
 use faultless_base::sys::Sys;
 use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span};
@@ -26,6 +28,7 @@ impl<S: Sys> Space<S> {
     /// slots, as a fresh private anonymous mapping would give it. `None`: ask the kernel.
     pub fn map(&self, cpu: usize, bytes: usize, align: usize) -> Option<usize> {
         let shard = self.shard(cpu);
+        self.program_cpu.store(cpu + 1, Relaxed);
         let n = bytes.div_ceil(SLOT);
         let rest = bytes % SLOT;
         let e = self.take(shard, n, align, Need::Zero)?;

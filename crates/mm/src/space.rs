@@ -114,8 +114,10 @@ pub struct Space<S> {
     count: usize,
     span: Span,
     shard_bytes: usize,
-    /// The slot that the background thread touches or reads right now, by address; 0 for none.
+    /// The slots that the background thread touches, reads or advises right now: the first address, 0 for none, and
+    /// the end.
     busy: AtomicUsize,
+    busy_end: AtomicUsize,
     /// Slots that the background thread has taken out of the free lists for a moment.
     pub(crate) away: AtomicUsize,
     /// Held during each background step; whoever forks holds it too.
@@ -131,6 +133,10 @@ pub struct Space<S> {
     pub(crate) confirming: Lock<(usize, usize)>,
     /// Bytes that rounding up costs in blocks of whole slots.
     pub(crate) waste: AtomicUsize,
+    /// The processor that the program last asked for memory on, plus one; and where the background thread keeps away
+    /// from, likewise.
+    pub(crate) program_cpu: AtomicUsize,
+    pub(crate) avoided_cpu: AtomicUsize,
     /// Set when there is new work for the background thread.
     wanted: AtomicBool,
     /// Set when that work cannot wait for its next look.
@@ -175,6 +181,7 @@ impl<S: Sys> Space<S> {
             span,
             shard_bytes,
             busy: AtomicUsize::new(0),
+            busy_end: AtomicUsize::new(0),
             away: AtomicUsize::new(0),
             working: Lock::new(()),
             demand: AtomicUsize::new(0),
@@ -183,6 +190,8 @@ impl<S: Sys> Space<S> {
             pressure_look: AtomicU32::new(0),
             confirming: Lock::new((0, 0)),
             waste: AtomicUsize::new(0),
+            program_cpu: AtomicUsize::new(0),
+            avoided_cpu: AtomicUsize::new(0),
             wanted: AtomicBool::new(false),
             urgent: AtomicBool::new(false),
         })
@@ -257,20 +266,29 @@ impl<S: Sys> Space<S> {
     /// not entered any more.
     pub(crate) fn wait_while_busy(&self, span: Span) {
         let mut turn = 0;
-        while span.contains(self.busy.load(Ordering::SeqCst)) {
+        while self.is_busy_in(span) {
             self.sys.relax(turn);
             turn += 1;
         }
     }
 
-    /// Background thread: enters a slot of the program's, if it is still wholly lent and untainted, and calls
-    /// `f` with its addresses.
-    pub(crate) fn enter<R>(&self, shard: &Shard, i: usize, f: impl FnOnce(Span) -> R) -> Option<R> {
-        let span = shard.span(Extent { first: i, n: 1 });
-        // Pairs with `set` and `mark` of whoever takes the slot back or taints it: one of the two sees the other.
+    fn is_busy_in(&self, span: Span) -> bool {
+        let start = self.busy.load(Ordering::SeqCst);
+        start != 0 && !span.clip(Span { start, end: self.busy_end.load(Ordering::SeqCst) }).is_empty()
+    }
+
+    /// Background thread: enters slots of the program's, if they are still wholly lent and untainted, and calls `f`
+    /// with their addresses.
+    pub(crate) fn enter<R>(&self, shard: &Shard, e: Extent, f: impl FnOnce(Span) -> R) -> Option<R> {
+        let span = shard.span(e);
+        // Pairs with `detach`, `set` and `mark` of whoever takes a slot back or taints it: one of the two sees the
+        // other.
+        self.busy_end.store(span.end, Ordering::SeqCst);
         self.busy.store(span.start, Ordering::SeqCst);
-        let lent = matches!(shard.slots.state(i), State::Lent | State::Block)
-            && !shard.slots.has(i, flag::TAINTED | flag::FORKED);
+        let lent = (e.first..e.first + e.n).all(|i| {
+            matches!(shard.slots.state(i), State::Lent | State::Block)
+                && !shard.slots.has(i, flag::TAINTED | flag::FORKED)
+        });
         let result = lent.then(|| f(span));
         self.busy.store(0, Ordering::SeqCst);
         result

@@ -83,6 +83,8 @@ counters! {
     Forks, "forks", "calls";
     /// Times the background thread was started.
     WorkerStarts, "worker_starts", "calls";
+    /// Times the background work rested because it had been preempted.
+    WorkerRests, "worker_rests", "calls";
     /// Requests left to the kernel or the C library: smaller than the threshold of mmap.
     KernelSmall, "kernel_small", "calls";
     /// The same: file, shared, stack, locked, fixed or other mappings that the arena does not serve.

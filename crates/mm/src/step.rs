@@ -10,11 +10,12 @@ use faultless_base::sys::Sys;
 
 use crate::progress::{Progress, sooner};
 use crate::space::Space;
+use crate::stats::Counter;
 
 /// A step was preempted when it took longer than the time it had a processor for by this much.
 const PREEMPTED_NS: u64 = 500_000;
 /// How long the rest is, at first and at most.
-const REST_MS: u32 = 10;
+const REST_MS: u32 = 1;
 const REST_MAX_MS: u32 = 160;
 
 impl<S: Sys> Space<S> {
@@ -27,15 +28,36 @@ impl<S: Sys> Space<S> {
             let later = Progress::Wait((rest - rested) as u64 * 1000);
             return sooner(later, self.decay_step());
         }
+        self.keep_away();
         let (wall, cpu) = (self.sys.now_ns(), self.sys.thread_ns());
         let progress = self.useful_step();
         if progress == Progress::Worked {
             let waited = (self.sys.now_ns() - wall).saturating_sub(self.sys.thread_ns() - cpu);
             let rest = if waited < PREEMPTED_NS { 0 } else { (rest * 2).clamp(REST_MS, REST_MAX_MS) };
+            if rest > REST_MS {
+                // Where we are is no better: let the scheduler choose.
+                self.avoided_cpu.store(0, Relaxed);
+                self.sys.avoid_cpu(None);
+            }
+            self.shard(0).count(Counter::WorkerRests, (rest > 0) as usize);
             self.rest.store(rest, Relaxed);
             self.rest_since.store(self.now_ms(), Relaxed);
         }
         progress
+    }
+
+    /// Runs on another processor than the program: left to itself the kernel often wakes the thread where the program
+    /// is, although another processor is idle.
+    fn keep_away(&self) {
+        let cpu = self.program_cpu.swap(0, Relaxed);
+        if cpu != 0 && cpu != self.avoided_cpu.swap(cpu, Relaxed) {
+            self.sys.avoid_cpu(Some(cpu - 1));
+        }
+    }
+
+    /// A new background thread has no such habits yet.
+    pub fn new_worker(&self) {
+        self.avoided_cpu.store(0, Relaxed);
     }
 
     fn useful_step(&self) -> Progress {

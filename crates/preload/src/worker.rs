@@ -67,6 +67,7 @@ extern "C" fn work() -> ! {
         inside.stay();
     }
     if let Some(engine) = engine::running() {
+        engine.space.new_worker();
         loop {
             run(engine);
             STATE.store(ABSENT, Ordering::SeqCst);

@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use super::raw::{self, Access, syscall};
-use super::{AtFork, Huge, Sys};
+use super::{AtFork, Huge, Sys, thread};
 use crate::units::{PAGE, SLOT, SLOT_PAGES, Span};
 use crate::zero;
 
@@ -230,6 +230,10 @@ impl Sys for Linux {
 
     fn thread_ns(&self) -> u64 {
         raw::thread_ns()
+    }
+
+    fn avoid_cpu(&self, cpu: Option<usize>) {
+        thread::avoid_cpu(cpu);
     }
 
     fn relax(&self, turn: u32) {

@@ -81,6 +81,8 @@ pub trait Sys {
     fn now_ns(&self) -> u64;
     /// Nanoseconds for which this thread had a processor.
     fn thread_ns(&self) -> u64;
+    /// Keeps this thread off a processor, or lets it run on all that the process may use. Best effort.
+    fn avoid_cpu(&self, cpu: Option<usize>);
     /// Spends a moment waiting for another thread, the longer the higher `turn`.
     fn relax(&self, turn: u32);
 }

@@ -124,3 +124,22 @@ pub fn be_idle(name: &core::ffi::CStr) {
         let _ = syscall(libc::SYS_prctl, [libc::PR_SET_NAME as usize, name.as_ptr() as usize, 0, 0, 0, 0]);
     }
 }
+
+/// Keeps this thread off processor `cpu`, if the process may use another one, or lets it run on all of them.
+pub fn avoid_cpu(cpu: Option<usize>) {
+    let mut mask = [0u64; 16];
+    let at = mask.as_mut_ptr() as usize;
+    let bytes = size_of_val(&mask);
+    // SAFETY: the mask is writable; the process's number names its first thread.
+    let known = unsafe {
+        let process = libc::getpid() as usize;
+        syscall(libc::SYS_sched_getaffinity, [process, bytes, at, 0, 0, 0])
+    };
+    if let Some(cpu) = cpu.filter(|cpu| cpu / 64 < mask.len()) {
+        mask[cpu / 64] &= !(1 << (cpu % 64));
+    }
+    if known.is_ok() && mask.iter().any(|word| *word != 0) {
+        // SAFETY: only this thread's own placement.
+        let _ = unsafe { syscall(libc::SYS_sched_setaffinity, [0, bytes, mask.as_ptr() as usize, 0, 0, 0]) };
+    }
+}
