@@ -113,29 +113,54 @@ fn release(at: usize) {
 /// As realloc(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn realloc(block: *mut c_void, bytes: usize) -> *mut c_void {
+    if block.is_null() {
+        // SAFETY: a null block makes it a malloc.
+        return unsafe { malloc(bytes) };
+    }
     if !is_ours(block) {
-        if block.is_null() || is_small(bytes) {
-            // SAFETY: the caller's promise; a null block makes it a malloc.
-            return unsafe { if block.is_null() { malloc(bytes) } else { next::realloc(block, bytes) } };
-        }
         // SAFETY: the caller's promise.
-        return unsafe { move_to(block, next::usable(block), bytes) };
+        return unsafe { adopt(block, bytes) };
     }
     if bytes == 0 {
         release(block as usize);
         return core::ptr::null_mut();
     }
     let at = block as usize;
-    let Some(old) = engine::running().map(|e| e.space.usable(at)) else { return core::ptr::null_mut() };
-    if !is_small(bytes)
-        && let Some(engine) = engine::enter()
-        && bytes <= engine.settings.memory
-        && let Some(moved) = engine.space.resize(engine::cpu(), at, bytes)
-    {
+    let Some(engine) = engine::enter_anyway() else {
+        // A signal handler that interrupted the engine: there is no memory to be had for it.
+        set_errno(libc::ENOMEM);
+        return core::ptr::null_mut();
+    };
+    let old = engine.space.usable(at);
+    let fits = !is_small(bytes) && bytes <= engine.settings.memory && !engine.is_frozen();
+    if fits && let Some(moved) = engine.space.resize(engine::cpu(), at, bytes) {
         return moved as *mut c_void;
     }
+    drop(engine);
     // SAFETY: the caller's promise.
     unsafe { move_to(block, old, bytes) }
+}
+
+/// The largest block of the C library's that is copied when it grows beyond the threshold; larger ones it moves by
+/// page tables itself.
+const LARGEST_COPY: usize = 1 << 20;
+
+/// Resizes a block of the C library's, which may become one of ours.
+unsafe fn adopt(block: *mut c_void, bytes: usize) -> *mut c_void {
+    // SAFETY: the caller's promise; two different blocks of at least the copied size.
+    unsafe {
+        if !is_small(bytes) {
+            let old = next::usable(block);
+            let new =
+                if old <= LARGEST_COPY { large(bytes, MALLOC_ALIGN, Need::Any) } else { core::ptr::null_mut() };
+            if !new.is_null() {
+                core::ptr::copy_nonoverlapping(block.cast::<u8>(), new.cast::<u8>(), old.min(bytes));
+                next::free(block);
+                return new;
+            }
+        }
+        next::realloc(block, bytes)
+    }
 }
 
 /// A new block with the bytes of `block`, which is freed; null when there is no memory, and nothing changed.
@@ -226,9 +251,10 @@ pub unsafe extern "C" fn pvalloc(bytes: usize) -> *mut c_void {
 /// As malloc_usable_size(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn malloc_usable_size(block: *mut c_void) -> usize {
-    match engine::running() {
-        Some(engine) if is_ours(block) => engine.space.usable(block as usize),
+    if is_ours(block) {
+        engine::enter_anyway().map_or(0, |engine| engine.space.usable(block as usize))
+    } else {
         // SAFETY: the caller's promise.
-        _ => unsafe { next::usable(block) },
+        unsafe { next::usable(block) }
     }
 }

@@ -78,6 +78,11 @@ impl Drop for Entered {
 }
 
 impl Engine {
+    /// Whether the engine may only be looked at; see [`adopt`].
+    pub fn is_frozen(&self) -> bool {
+        FROZEN.load(Ordering::Relaxed)
+    }
+
     /// Whether new requests go to the kernel; see [`retire`].
     pub fn is_retired(&self) -> bool {
         RETIRED.load(Ordering::Relaxed)
@@ -118,6 +123,12 @@ pub fn enter() -> Option<Entered> {
     }
     page::after_fork(engine.page);
     Some(Entered { engine, _inside: inside })
+}
+
+/// Enters a running engine to look at it, even where it must not be used any more; `None`: this thread is inside.
+pub fn enter_anyway() -> Option<Entered> {
+    let engine = running()?;
+    Some(Entered { engine, _inside: Inside::enter()? })
 }
 
 /// This process was forked by a bare system call. Takes the engine over, or, if that cannot be done, runs plain.

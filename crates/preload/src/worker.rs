@@ -23,7 +23,7 @@ static STOPPING: AtomicBool = AtomicBool::new(false);
 
 /// There is work: starts the thread, or wakes it if the work is urgent.
 pub fn wake(engine: &'static Engine) {
-    if engine.is_retired() || STOPPING.load(Ordering::Acquire) {
+    if engine.is_retired() || engine.is_frozen() || STOPPING.load(Ordering::Acquire) {
         return;
     }
     let urgent = engine.space.worker_wanted_now();
