@@ -35,5 +35,9 @@ pub fn docs() -> Result<()> {
 pub fn bench(args: &[String]) -> Result<()> {
     setup::run()?;
     release()?;
-    run(command(target().join("release/faultless")).args(["bench", "run"]).args(args))
+    let python = target().join("venv/bin/python");
+    run(command(target().join("release/faultless"))
+        .args(["bench", "run"])
+        .env("FAULTLESS_PYTHON", python)
+        .args(args))
 }
