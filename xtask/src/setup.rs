@@ -20,7 +20,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("redis-server", "redis-server"),
     ("redis-cli", "redis-tools"),
     ("sqlite3", "sqlite3"),
-    ("convert", "imagemagick"),
+    ("identify", "imagemagick"),
     ("zstd", "zstd"),
     ("stress-ng", "stress-ng"),
     ("pg_ctlcluster", "postgresql"),

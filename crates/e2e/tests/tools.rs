@@ -33,7 +33,7 @@ fn zstd() {
 
 #[test]
 fn imagemagick() {
-    if need("convert").is_none() {
+    if need("identify").is_none() {
         return;
     }
     // Its full name first: other programs are called convert, too.

@@ -268,6 +268,8 @@ impl<S: Sys> Space<S> {
         }
         shard.count(Counter::TouchNs, (self.sys.now_ns() - start) as usize);
         shard.count(Counter::BytesTouchedAhead, SLOT);
+        // Whether the program will use it densely is as unknown as for any other memory it never had.
+        slots.mark(e.first, flag::FRESH);
         self.budget.keep(1);
         shard.lock().give(e, Kind::Zeroed, self.now_ms());
         true

@@ -42,15 +42,15 @@ impl<S: Sys> Space<S> {
     }
 
     fn allocate_run(&self, shard: &Shard, units: usize) -> Option<Allocated> {
-        let at = |slot: usize, unit: usize| shard.base + slot * SLOT + unit * UNIT;
+        let at = |shard: &Shard, slot: usize, unit: usize| shard.base + slot * SLOT + unit * UNIT;
         if let Some((slot, unit, zero)) = shard.lock().take_run(units) {
-            return Some(Allocated { addr: at(slot, unit), zero });
+            return Some(Allocated { addr: at(shard, slot, unit), zero });
         }
         if self.budget.room() == 0 {
             shard.count(Counter::KernelWaste, 1);
             return None;
         }
-        let e = self.take(shard, 1, 1, Need::Any)?;
+        let (shard, e) = self.take(shard, 1, 1, Need::Any)?;
         let zero = shard.slots.was(e.first) != State::Dirty && !self.knobs.check;
         if !self.prepare(shard, e, Need::Any, State::Passage) {
             return None;
@@ -58,7 +58,7 @@ impl<S: Sys> Space<S> {
         let mut arena = shard.lock();
         arena.carve_slot(e.first, zero);
         let (unit, zero) = arena.carved(e.first).take(units)?;
-        Some(Allocated { addr: at(e.first, unit), zero })
+        Some(Allocated { addr: at(shard, e.first, unit), zero })
     }
 
     fn allocate_slots(&self, shard: &Shard, bytes: usize, align: usize, need: Need) -> Option<Allocated> {
@@ -70,7 +70,7 @@ impl<S: Sys> Space<S> {
             return None;
         }
         let pages = u32::try_from(pages).ok()?;
-        let e = self.take(shard, n, align, need)?;
+        let (shard, e) = self.take(shard, n, align, need)?;
         shard.lock().set_value(e.first, pages);
         if !self.prepare(shard, e, need, State::Block) {
             return None;

@@ -45,8 +45,15 @@ impl Budget {
 
     /// What may still be kept or charged.
     pub fn room(&self) -> usize {
-        let allowed = self.limit() + self.peak.load(Relaxed).saturating_sub(self.used.load(Relaxed));
-        allowed.saturating_sub(self.idle() + self.charged.load(Relaxed))
+        self.allowed().saturating_sub(self.idle() + self.charged.load(Relaxed))
+    }
+
+    /// A budget of nothing allows nothing.
+    fn allowed(&self) -> usize {
+        match self.limit() {
+            0 => 0,
+            limit => limit + self.peak.load(Relaxed).saturating_sub(self.used.load(Relaxed)),
+        }
     }
 
     /// How many idle slots exceed the budget by itself; they may stay only for a moment.
@@ -77,9 +84,17 @@ impl Budget {
 
     /// Takes up to `n` slots of the room for advice that is not confirmed yet.
     pub fn charge_up_to(&self, n: usize) -> usize {
-        let got = n.min(self.room());
-        self.charged.fetch_add(got, Relaxed);
-        got
+        let room = self.room();
+        let before = self.charged.fetch_add(n.min(room), Relaxed);
+        // Others may have taken from the same room meanwhile.
+        let over = (before + n.min(room) + self.idle()).saturating_sub(self.allowed()).min(n.min(room));
+        sub(&self.charged, over);
+        n.min(room) - over
+    }
+
+    /// Charges `n` slots, come what may.
+    pub fn charge(&self, n: usize) {
+        self.charged.fetch_add(n, Relaxed);
     }
 
     /// Ends the charge of `n` slots.

@@ -21,7 +21,10 @@ impl<S: Sys> Space<S> {
         self.advices.hold();
         self.shard(0).count(Counter::Forks, 1);
         self.each_free(|shard, e| {
-            self.sys.at_fork(shard.span(e), AtFork::Wiped);
+            if !self.sys.at_fork(shard.span(e), AtFork::Wiped) {
+                // No area left for it: the child shall not find old bytes in what it takes for holes.
+                self.sys.discard(shard.span(e));
+            }
         });
     }
 
@@ -32,6 +35,13 @@ impl<S: Sys> Space<S> {
         });
         self.mark_shared();
         self.release();
+        // The background thread has ended for the fork; what it would have to give back soon goes now.
+        if self.budget.above_limit() > 0 {
+            self.press();
+        }
+        if self.budget.idle() > 0 {
+            self.want_worker();
+        }
     }
 
     /// After a fork, in the child.
@@ -81,6 +91,7 @@ impl<S: Sys> Space<S> {
             && self.growths.try_lock().is_some()
             && self.advices.try_lock().is_some()
             && self.all_shards().all(|shard| shard.is_unlocked());
+        self.leave_slots();
         if !free {
             // Whoever held a lock is not in this process.
             self.release();
@@ -116,7 +127,7 @@ impl<S: Sys> Space<S> {
         for shard in self.all_shards() {
             for i in 0..shard.slots.tail() {
                 if !shard.slots.state(i).is_free() {
-                    shard.slots.mark(i, flag::FORKED);
+                    shard.slots.share(i, flag::FORKED);
                 }
             }
         }

@@ -20,20 +20,33 @@ const SCRUBBER_WAIT_NS: u64 = 500_000;
 
 impl<S: Sys> Space<S> {
     /// Slots in passage: with memory behind them if there are, else holes.
-    pub(crate) fn take(&self, shard: &Shard, n: usize, align: usize, need: Need) -> Option<Extent> {
+    /// Memory of another shard is better than none.
+    pub(crate) fn take<'a>(
+        &'a self,
+        shard: &'a Shard,
+        n: usize,
+        align: usize,
+        need: Need,
+    ) -> Option<(&'a Shard, Extent)> {
         if n <= SMALL_DEMAND {
             self.demand.fetch_add(n, Ordering::Relaxed);
         }
         let resident = shard.lock().take_resident(n, align, need);
-        let e = resident.or_else(|| {
-            self.wait_for_scrubber(n);
-            let mut arena = shard.lock();
-            arena.take_resident(n, align, need).or_else(|| arena.take_holes(n, align, &self.sys))
-        });
-        if e.is_none() {
+        if let Some(e) = resident {
+            return Some((shard, e));
+        }
+        self.wait_for_scrubber(n);
+        if self.budget.idle() >= n {
+            let found = |s: &'a Shard| Some((s, s.lock().take_resident(n, align, need)?));
+            if let Some(found) = self.all_shards().find_map(found) {
+                return Some(found);
+            }
+        }
+        let holes = shard.lock().take_holes(n, align, &self.sys);
+        if holes.is_none() {
             shard.count(Counter::KernelNoSpace, 1);
         }
-        e
+        Some((shard, holes?))
     }
 
     /// When enough memory is idle for `n` slots but some of it is with the scrubber, which has it for a
@@ -105,7 +118,14 @@ impl<S: Sys> Space<S> {
 
     fn hand_out_zeroed(&self, shard: &Shard, e: Extent, need: Need) {
         self.budget.unkeep(e.n);
-        self.budget.use_slots(e.n);
+        for i in e.first..e.first + e.n {
+            if shard.slots.has(i, flag::FRESH) {
+                shard.slots.mark(i, flag::CHARGED);
+                self.budget.charge(1);
+            } else {
+                self.budget.use_slots(1);
+            }
+        }
         shard.count(Counter::BytesZeroed, e.n * SLOT);
         self.verify(shard, e);
         if need == Need::Any && self.knobs.check {

@@ -31,7 +31,7 @@ impl<S: Sys> Space<S> {
         self.program_cpu.store(cpu + 1, Relaxed);
         let n = bytes.div_ceil(SLOT);
         let rest = bytes % SLOT;
-        let e = self.take(shard, n, align, Need::Zero)?;
+        let (shard, e) = self.take(shard, n, align, Need::Zero)?;
         if rest != 0 && !self.shorten(shard, e, rest) {
             return None;
         }
@@ -128,7 +128,9 @@ impl<S: Sys> Space<S> {
         if left != Live::default() {
             drop(arena);
             self.wait_while_busy(slot);
-            self.sys.reset(part);
+            if !self.sys.reset(part) {
+                self.sys.discard(part);
+            }
             arena = shard.lock();
         }
         set_live(arena.live(i), pages, false);
@@ -250,8 +252,15 @@ impl<S: Sys> Space<S> {
                         shard.slots.mark(i, flag::TAINTED);
                     }
                     (Change::Dropped, State::Lent | State::Block) => {
-                        let known = shard.slots.mark(i, flag::FRESH) & flag::FRESH == 0;
-                        self.budget.unuse(known as usize);
+                        // How much is left of it is not known: it is no longer use, but a charge.
+                        let before = shard.slots.mark(i, flag::FRESH);
+                        if before & flag::FRESH == 0 {
+                            self.budget.unuse(1);
+                            if before & flag::ADVISED != 0 {
+                                shard.slots.mark(i, flag::CHARGED);
+                                self.budget.charge(1);
+                            }
+                        }
                     }
                     (Change::HugeAdvised, State::Lent | State::Block) => {
                         let slot = shard.span(Extent { first: i, n: 1 });

@@ -160,6 +160,11 @@ impl Slots {
         self.update(i, |word| word | flags)
     }
 
+    /// Adds `flags` to slot `i`, whoever has it: the owner of a slot in passage may overwrite them.
+    pub fn share(&self, i: usize, flags: u32) {
+        self.words[i].fetch_or(flags, Ordering::SeqCst);
+    }
+
     /// Removes `flags` from slot `i`; whether it had all of them.
     pub fn clear(&self, i: usize, flags: u32) -> bool {
         self.update(i, |word| word & !flags) & flags == flags

@@ -236,7 +236,7 @@ impl<S: Sys> Space<S> {
     }
 
     /// Says that there is work for the background thread.
-    pub(crate) fn want_worker(&self) {
+    pub fn want_worker(&self) {
         if !self.wanted.load(Ordering::Relaxed) {
             self.wanted.store(true, Ordering::Release);
         }
@@ -270,6 +270,11 @@ impl<S: Sys> Space<S> {
             self.sys.relax(turn);
             turn += 1;
         }
+    }
+
+    /// In a child of a bare fork: the thread that was in some slots is not here.
+    pub(crate) fn leave_slots(&self) {
+        self.busy.store(0, Ordering::SeqCst);
     }
 
     fn is_busy_in(&self, span: Span) -> bool {

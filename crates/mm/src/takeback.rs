@@ -5,9 +5,9 @@ use core::sync::atomic::Ordering::Relaxed;
 use faultless_base::SLOT;
 use faultless_base::sys::Sys;
 
-use crate::arena::Extent;
+use crate::arena::{Extent, Live};
 use crate::buddy::Kind;
-use crate::slot::{Slots, flag};
+use crate::slot::{Slots, State, flag};
 use crate::space::{Shard, Space, Unmap};
 use crate::stats::Counter;
 
@@ -49,7 +49,8 @@ impl<S: Sys> Space<S> {
                 let span = shard.span(g);
                 let mut kept = 0;
                 match fate {
-                    Fate::Reset => self.reset(shard, g),
+                    Fate::Reset if !self.reset(shard, g) => return self.abandon(shard, g),
+                    Fate::Reset => {}
                     Fate::Discard => self.sys.discard(span),
                     Fate::Keep => {
                         kept = g.n.min(keep);
@@ -113,7 +114,8 @@ impl<S: Sys> Space<S> {
     /// comes back untouched, only one in eight is looked at.
     fn is_untouched(&self, shard: &Shard, e: Extent) -> bool {
         let last = e.first + e.n - 1;
-        if e.n < 4 || [e.first, last].iter().any(|&i| !shard.slots.has(i, flag::FRESH)) {
+        if e.n < 4 || self.budget.limit() == 0 || [e.first, last].iter().any(|&i| !shard.slots.has(i, flag::FRESH))
+        {
             return false;
         }
         let streak = shard.untouched.load(Relaxed);
@@ -149,14 +151,29 @@ impl<S: Sys> Space<S> {
     }
 
     /// Replaces the mapping under an extent in passage: no memory, no attributes.
-    pub(crate) fn reset(&self, shard: &Shard, e: Extent) {
+    /// Whether that worked: at the limit of areas it may not.
+    pub(crate) fn reset(&self, shard: &Shard, e: Extent) -> bool {
         let slots = shard.slots;
         let forked = slots.has(e.first, flag::FORKED);
         shard.count(if forked { Counter::BytesForked } else { Counter::BytesTainted }, e.n * SLOT);
-        self.sys.reset(shard.span(e));
+        if !self.sys.reset(shard.span(e)) {
+            return false;
+        }
         (e.first..e.first + e.n).for_each(|i| {
             slots.clear(i, flag::OPEN);
             slots.clear(i, flag::ADVISED);
         });
+        true
+    }
+
+    /// Takes an extent in passage whose mapping cannot be replaced out of use for good, without its memory.
+    fn abandon(&self, shard: &Shard, e: Extent) {
+        self.sys.discard(shard.span(e));
+        let mut arena = shard.lock();
+        for i in e.first..e.first + e.n {
+            *arena.live(i) = Live::default();
+            shard.slots.mark(i, flag::TAINTED | flag::FRESH);
+            shard.slots.set(i, State::Partial);
+        }
     }
 }

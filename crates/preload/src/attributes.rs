@@ -13,7 +13,7 @@ use crate::{engine, gaps};
 pub fn note(addr: *const c_void, bytes: usize, change: Change) {
     let span = pages(addr as usize, bytes);
     if engine::touches(span)
-        && let Some(engine) = engine::running()
+        && let Some(engine) = engine::settled()
     {
         engine.space.change(span, change);
     }

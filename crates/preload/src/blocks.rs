@@ -132,7 +132,8 @@ pub unsafe extern "C" fn realloc(block: *mut c_void, bytes: usize) -> *mut c_voi
         return core::ptr::null_mut();
     };
     let old = engine.space.usable(at);
-    let fits = !is_small(bytes) && bytes <= engine.settings.memory && !engine.is_frozen();
+    let usable = !engine.is_frozen() && !engine.is_retired();
+    let fits = usable && !is_small(bytes) && bytes <= engine.settings.memory;
     if fits && let Some(moved) = engine.space.resize(engine::cpu(), at, bytes) {
         return moved as *mut c_void;
     }

@@ -54,6 +54,9 @@ macro_rules! identity {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($arg: $type),*) -> c_int {
             worker::stop(STOP_US);
+            if let Some(engine) = engine::running() {
+                engine.space.want_worker();
+            }
             let name = concat!(stringify!($name), "\0");
             // SAFETY: the function of that name and type, and the caller's promise.
             unsafe {

@@ -125,9 +125,16 @@ pub fn enter() -> Option<Entered> {
     Some(Entered { engine, _inside: inside })
 }
 
+/// The engine if it runs and may be used in this process, which may be the child of a bare fork.
+#[inline]
+pub fn settled() -> Option<&'static Engine> {
+    running().filter(|engine| engine.same_process.load(Ordering::Acquire) == SETTLED || adopt(engine))
+}
+
 /// Enters a running engine to look at it, even where it must not be used any more; `None`: this thread is inside.
 pub fn enter_anyway() -> Option<Entered> {
     let engine = running()?;
+    let _ = settled();
     Some(Entered { engine, _inside: Inside::enter()? })
 }
 

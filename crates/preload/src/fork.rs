@@ -2,6 +2,7 @@
 //! which share memory and need nothing.
 
 use core::ffi::c_void;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::engine::{self, Engine};
 use crate::inside::Inside;
@@ -25,23 +26,29 @@ pub fn watch() {
     unsafe { __register_atfork(Some(prepare), Some(parent), Some(child), core::ptr::null_mut()) };
 }
 
-/// Runs `f` with the engine, if `prepare` held it: it may have started only since.
+/// Which thread has the engine held, by the address of its flag, which is the same in a forked child; 0: none.
+static HELD: AtomicUsize = AtomicUsize::new(0);
+
+/// Runs `f` with the engine, if `prepare` held it for this thread.
 fn held(f: impl Fn(&'static Engine)) {
-    if let Some(engine) = engine::running().filter(|_| Inside::is_inside()) {
+    let mine = HELD.load(Ordering::Acquire) == Inside::thread();
+    if let Some(engine) = engine::running().filter(|_| mine) {
+        HELD.store(0, Ordering::Release);
         f(engine);
         Inside::leave();
     }
 }
 
 unsafe extern "C" fn prepare() {
-    if let Some(engine) = engine::running() {
-        // Until the fork is over this thread's large requests go to the kernel: the engine's locks are taken.
-        if let Some(inside) = Inside::enter() {
-            inside.stay();
-        }
+    let Some(engine) = engine::settled() else { return };
+    // Until the fork is over this thread's large requests go to the kernel: the engine's locks are taken. A handler
+    // that interrupted the engine forks without us, and its child is as one of a bare fork.
+    if let Some(inside) = Inside::enter() {
+        inside.stay();
         // Python and others look for a second thread when they fork.
         worker::stop(STOP_US);
         engine.space.fork_prepare();
+        HELD.store(Inside::thread(), Ordering::Release);
     }
 }
 

@@ -52,10 +52,9 @@ impl Inside {
         Some(Self(()))
     }
 
-    /// Whether this thread is inside.
-    pub fn is_inside() -> bool {
-        // SAFETY: as in `enter`.
-        unsafe { flag().read_volatile() != 0 }
+    /// A name of this thread, which a forked child keeps.
+    pub fn thread() -> usize {
+        flag() as usize
     }
 
     /// Stays inside until [`Inside::leave`].

@@ -119,7 +119,12 @@ fn serve(hint: usize, bytes: usize, prot: i32, flags: i32) -> Option<usize> {
 
 /// A mapping at an address that the program insists on.
 fn fixed(span: Span, flags: i32, kernel: impl Fn(i32) -> Answer) -> Answer {
-    let Some(engine) = arena_call(span) else { return kernel(flags) };
+    let Some(engine) = arena_call(span) else {
+        if let Some(engine) = engine::running().filter(|_| touches(span)) {
+            engine.space.change(span, Change::Attributes);
+        }
+        return kernel(flags);
+    };
     if flags & libc::MAP_FIXED_NOREPLACE != 0 {
         // Of what lies beside the arena nothing is known, so it counts as taken.
         if span.clip(engine.space.span()) != span || !engine.space.is_unmapped(span) {
@@ -287,7 +292,7 @@ fn remap(from: Span, new_bytes: usize, flags: i32, new: usize, kernel: impl Fn()
         engine.space.unmap(Span { start: from.start + new_bytes, end: from.end });
         return Ok(from.start);
     }
-    if engine.space.extend(from, new_bytes) {
+    if !engine.is_retired() && engine.space.extend(from, new_bytes) {
         return Ok(from.start);
     }
     if flags & libc::MREMAP_MAYMOVE == 0 {

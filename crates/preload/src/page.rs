@@ -46,7 +46,8 @@ fn shared(dir: &[u8], pid: u32, at: usize) -> Option<&'static Page> {
     unsafe {
         let fd = syscall(libc::SYS_openat, args).ok()?;
         let place = (libc::MAP_SHARED | if at == 0 { 0 } else { libc::MAP_FIXED }) as usize;
-        let sized = syscall(libc::SYS_ftruncate, [fd, bytes, 0, 0, 0, 0]);
+        // Not only sized: a full file system shows here, not at the first store.
+        let sized = syscall(libc::SYS_fallocate, [fd, 0, 0, bytes, 0, 0]);
         let prot = (libc::PROT_READ | libc::PROT_WRITE) as usize;
         let map = sized.and_then(|_| syscall(libc::SYS_mmap, [at, bytes, prot, place, fd, 0]));
         let _ = syscall(libc::SYS_close, [fd, 0, 0, 0, 0, 0]);

@@ -17,7 +17,7 @@
 use core::ffi::CStr;
 
 use faultless_base::sys::pressure;
-use faultless_base::sys::raw::syscall;
+use faultless_base::sys::raw::{read_file, syscall};
 use faultless_base::{PAGE, SLOT, UNIT};
 use faultless_mm::{Knobs, Unmap};
 
@@ -144,13 +144,18 @@ fn is_sanitized() -> bool {
     asan | tsan | msan | hwasan != 0 || is_mapped(ASAN_SHADOW)
 }
 
-/// Whether something in this process rules an arena out: a limit on address space, or a sanitizer with a memory
+/// Whether something in this process rules an arena out: a limit on address space or data, strict accounting, or a sanitizer with a memory
 /// map of its own.
 fn is_ruled_out() -> bool {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the structure is writable.
-    let known = unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut limit) } == 0;
-    !known || limit.rlim_cur != libc::RLIM_INFINITY || is_sanitized()
+    let limited = |kind| {
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: the structure is writable.
+        unsafe { libc::getrlimit(kind, &mut limit) != 0 || limit.rlim_cur != libc::RLIM_INFINITY }
+    };
+    let mut mode = [0u8; 4];
+    // Without overcommit all that was ever opened stays accounted for.
+    let counted = read_file(c"/proc/sys/vm/overcommit_memory", &mut mode).first() == Some(&b'2');
+    counted || limited(libc::RLIMIT_AS) || limited(libc::RLIMIT_DATA) || is_sanitized()
 }
 
 /// The memory that this process may use: the machine's, or less if its control group says so.

@@ -12,7 +12,6 @@ use faultless_mm::Progress;
 use faultless_mm::stats::Counter;
 
 use crate::engine::{self, Engine};
-use crate::inside::Inside;
 
 const ABSENT: u32 = 0;
 const AWAKE: u32 = 1;
@@ -23,8 +22,14 @@ static STOPPING: AtomicBool = AtomicBool::new(false);
 
 /// There is work: starts the thread, or wakes it if the work is urgent.
 pub fn wake(engine: &'static Engine) {
-    if engine.is_retired() || engine.is_frozen() || STOPPING.load(Ordering::Acquire) {
+    // SAFETY: no arguments.
+    let here = unsafe { libc::getpid() } as u32 == engine.page.pid.load(Ordering::Relaxed);
+    if !here || engine.is_retired() || engine.is_frozen() {
+        // In a child of vfork, for one, a thread would end with the child.
         return;
+    }
+    if STOPPING.load(Ordering::Acquire) {
+        return engine.space.want_worker();
     }
     let urgent = engine.space.worker_wanted_now();
     match STATE.load(Ordering::Acquire) {
@@ -34,6 +39,7 @@ pub fn wake(engine: &'static Engine) {
             } else {
                 // No thread to be had now: memory is zeroed at its hand-out, and nothing is touched ahead.
                 STATE.store(ABSENT, Ordering::Release);
+                engine.space.want_worker();
             }
         }
         ASLEEP if urgent && STATE.swap(AWAKE, Ordering::AcqRel) == ASLEEP => futex_wake(&STATE, 1),
@@ -63,9 +69,6 @@ pub fn forget() {
 
 extern "C" fn work() -> ! {
     thread::be_idle(c"faultless");
-    if let Some(inside) = Inside::enter() {
-        inside.stay();
-    }
     if let Some(engine) = engine::running() {
         engine.space.new_worker();
         loop {
@@ -78,8 +81,6 @@ extern "C" fn work() -> ! {
             }
         }
     }
-    // Its local variables serve the next thread.
-    Inside::leave();
     thread::exit()
 }
 

@@ -99,7 +99,10 @@ impl Sys for Linux {
     }
 
     fn discard(&self, span: Span) {
-        madvise(span, libc::MADV_DONTNEED);
+        // Locked memory cannot be dropped, but replaced.
+        if !madvise(span, libc::MADV_DONTNEED) {
+            self.reset(span);
+        }
     }
 
     fn huge(&self, span: Span, huge: Huge) {
