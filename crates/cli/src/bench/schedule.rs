@@ -130,7 +130,6 @@ impl Group<'_> {
                 field.into_iter().filter(|c| self.contenders.has(*c)).map(move |c| (*index, launch, c))
             })
             .collect();
-        self.warm();
         let rounds = self.members.iter().map(|index| self.rows[*index].rounds).max().unwrap_or(0);
         for round in 0..rounds {
             let spent = start.elapsed();
@@ -144,6 +143,7 @@ impl Group<'_> {
                     if row.is_cold && !self.context.quick {
                         thread::sleep(IDLE);
                     }
+                    self.warm(row);
                     let run = self.contenders.run(row, launch, *contender);
                     results[*index].add(*contender, run.and_then(|sample| read(row, launch, round, sample)));
                 }
@@ -178,9 +178,9 @@ impl Group<'_> {
         launches
     }
 
-    /// Touches as much memory as the group will need. That it failed would show in the figures, not in results.
-    fn warm(&self) {
-        let most = self.members.iter().map(|index| self.rows[*index].warm).max().unwrap_or(0);
+    /// Touches as much memory as the row will need. That it failed would show in the figures, not in results.
+    fn warm(&self, row: &Row) {
+        let most = row.warm;
         if most > 0 && !self.context.quick {
             let row = Row::new("warm", super::plan::Section::Loops, "");
             let launch = Launch::new(&self.context.exe, ["bench", "loop", "warm", "--size", &most.to_string()]);
