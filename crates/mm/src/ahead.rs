@@ -53,7 +53,7 @@ impl<S: Sys> Space<S> {
             }
             return;
         }
-        let advised = (e.first..e.first + e.n).take_while(|&i| slots.has(i, flag::ADVISED)).count();
+        let advised = e.slots().take_while(|&i| slots.has(i, flag::ADVISED)).count();
         let shard_index = (shard.base - self.span().start) / (slots.len() * SLOT);
         let growth = Growth {
             shard: shard_index,
@@ -218,7 +218,7 @@ impl<S: Sys> Space<S> {
         let slots = shard.slots;
         let waiting = |i: usize| slots.has(i, flag::FRESH) && !slots.has(i, flag::ADVISED);
         self.enter(shard, e, |_| {
-            if (e.first..e.first + e.n).all(waiting) {
+            if e.slots().all(waiting) {
                 self.advise(shard, e);
             }
         });

@@ -26,6 +26,13 @@ pub struct Extent {
     pub n: usize,
 }
 
+impl Extent {
+    /// The numbers of its slots.
+    pub fn slots(self) -> core::ops::Range<usize> {
+        self.first..self.first + self.n
+    }
+}
+
 /// One bit for each page of a slot.
 pub type Live = [u64; SLOT_PAGES / 64];
 
@@ -101,7 +108,7 @@ impl Arena {
     /// Takes exactly these slots, if all of them are free.
     pub fn take_at(&mut self, e: Extent) -> bool {
         let inside = e.first + e.n <= self.slots.tail();
-        let free = inside && (e.first..e.first + e.n).all(|i| self.slots.state(i).is_free());
+        let free = inside && e.slots().all(|i| self.slots.state(i).is_free());
         if free {
             self.carve(e);
         }
@@ -185,7 +192,7 @@ impl Arena {
     }
 
     fn pass(&self, e: Extent) -> Extent {
-        for i in e.first..e.first + e.n {
+        for i in e.slots() {
             self.slots.set(i, State::Passage);
         }
         e
@@ -193,8 +200,8 @@ impl Arena {
 
     /// Puts slots in passage into the free lists.
     pub fn give(&mut self, e: Extent, kind: Kind, stamp_ms: u32) {
-        debug_assert!((e.first..e.first + e.n).all(|i| self.slots.state(i) == State::Passage));
-        for i in e.first..e.first + e.n {
+        debug_assert!(e.slots().all(|i| self.slots.state(i) == State::Passage));
+        for i in e.slots() {
             self.slots.set(i, kind.state());
         }
         self.put(e, kind, stamp_ms);

@@ -126,7 +126,7 @@ impl<S: Sys> Space<S> {
     }
 
     fn take_slots_back(&self, shard: &Shard, e: Extent) {
-        (e.first..e.first + e.n).for_each(|i| shard.slots.set(i, State::Passage));
+        e.slots().for_each(|i| shard.slots.set(i, State::Passage));
         self.take_back(shard, e, Unmap::Relaxed);
     }
 

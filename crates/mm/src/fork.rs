@@ -73,7 +73,7 @@ impl<S: Sys> Space<S> {
         shard.groups(all, passing, |e, passing| {
             if passing {
                 self.reset(shard, e);
-                for i in e.first..e.first + e.n {
+                for i in e.slots() {
                     if shard.slots.clear(i, flag::CHARGED) {
                         self.budget.discharge(1);
                     }

@@ -65,7 +65,7 @@ impl<S: Sys> Space<S> {
     /// refuses; then the extent is free again.
     pub(crate) fn prepare(&self, shard: &Shard, e: Extent, need: Need, state: State) -> bool {
         let slots = shard.slots;
-        let closed = (e.first..e.first + e.n).any(|i| !slots.has(i, flag::OPEN));
+        let closed = e.slots().any(|i| !slots.has(i, flag::OPEN));
         if closed {
             if !self.sys.open(shard.span(e)) {
                 shard.groups(
@@ -78,7 +78,7 @@ impl<S: Sys> Space<S> {
                 shard.count(Counter::KernelRefused, 1);
                 return false;
             }
-            (e.first..e.first + e.n).for_each(|i| {
+            e.slots().for_each(|i| {
                 slots.mark(i, flag::OPEN);
             });
         }
@@ -91,7 +91,7 @@ impl<S: Sys> Space<S> {
                 _ => self.hand_out_hole(shard, g),
             },
         );
-        (e.first..e.first + e.n).for_each(|i| slots.set(i, state));
+        e.slots().for_each(|i| slots.set(i, state));
         true
     }
 
@@ -118,7 +118,7 @@ impl<S: Sys> Space<S> {
 
     fn hand_out_zeroed(&self, shard: &Shard, e: Extent, need: Need) {
         self.budget.unkeep(e.n);
-        for i in e.first..e.first + e.n {
+        for i in e.slots() {
             if shard.slots.has(i, flag::FRESH) {
                 shard.slots.mark(i, flag::CHARGED);
                 self.budget.charge(1);
@@ -140,10 +140,10 @@ impl<S: Sys> Space<S> {
         }
         let advised = self.advise(shard, e);
         let rest = Extent { first: e.first + advised, n: e.n - advised };
-        if (rest.first..rest.first + rest.n).any(|i| shard.slots.has(i, flag::ADVISED)) {
+        if rest.slots().any(|i| shard.slots.has(i, flag::ADVISED)) {
             self.sys.huge(shard.span(rest), Huge::Refused);
         }
-        for i in rest.first..rest.first + rest.n {
+        for i in rest.slots() {
             shard.slots.clear(i, flag::ADVISED);
             shard.slots.mark(i, flag::FRESH);
         }
@@ -154,7 +154,7 @@ impl<S: Sys> Space<S> {
     /// Advises huge pages for the first slots of `e`, as many as the budget allows, and charges them.
     pub(crate) fn advise(&self, shard: &Shard, e: Extent) -> usize {
         let granted = Extent { first: e.first, n: self.budget.charge_up_to(e.n) };
-        let range = granted.first..granted.first + granted.n;
+        let range = granted.slots();
         if range.clone().any(|i| !shard.slots.has(i, flag::ADVISED)) {
             self.sys.huge(shard.span(granted), Huge::Advised);
         }

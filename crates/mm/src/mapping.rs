@@ -86,7 +86,7 @@ impl<S: Sys> Space<S> {
     pub fn unmap(&self, span: Span) {
         self.each_part(span, |shard, part, e| {
             let mut whole = Extent { first: e.first, n: 0 };
-            for i in e.first..e.first + e.n {
+            for i in e.slots() {
                 let slot = shard.span(Extent { first: i, n: 1 });
                 if self.detach(shard, i, slot.clip(part)) {
                     if whole.n == 0 {
@@ -157,7 +157,7 @@ impl<S: Sys> Space<S> {
     /// them; all are marked so that they go back to the kernel in the end.
     pub fn claim(&self, span: Span) {
         self.each_part(span, |shard, part, e| {
-            for i in e.first..e.first + e.n {
+            for i in e.slots() {
                 let one = Extent { first: i, n: 1 };
                 let slot = shard.span(one);
                 let pages = slot.clip(part);
@@ -200,7 +200,7 @@ impl<S: Sys> Space<S> {
     pub fn is_unmapped(&self, span: Span) -> bool {
         let mut free = true;
         self.each_part(span, |shard, part, e| {
-            for i in e.first..e.first + e.n {
+            for i in e.slots() {
                 let slot = shard.span(Extent { first: i, n: 1 });
                 let pages = slot.clip(part);
                 let inner = Span { start: pages.start - slot.start, end: pages.end - slot.start };
@@ -218,7 +218,7 @@ impl<S: Sys> Space<S> {
     pub fn first_gap(&self, span: Span) -> Option<Span> {
         let mut found = None;
         self.each_part(span, |shard, part, e| {
-            for i in e.first..e.first + e.n {
+            for i in e.slots() {
                 if found.is_some() {
                     return;
                 }
@@ -245,7 +245,7 @@ impl<S: Sys> Space<S> {
     /// returns, and attributes make the memory go back to the kernel in the end. Takes no lock.
     pub fn change(&self, span: Span, change: Change) {
         self.each_part(span, |shard, part, e| {
-            for i in e.first..e.first + e.n {
+            for i in e.slots() {
                 match (change, shard.slots.state(i)) {
                     (_, State::Hole | State::Dirty | State::Zeroed | State::Passage) => {}
                     (Change::Attributes, _) => {
@@ -316,8 +316,7 @@ impl<S: Sys> Space<S> {
 
     /// Whether all slots of `e` are in `state` and have the attributes of a fresh mapping.
     pub(crate) fn is_plain(&self, shard: &Shard, e: Extent, state: State) -> bool {
-        (e.first..e.first + e.n)
-            .all(|i| shard.slots.state(i) == state && !shard.slots.has(i, flag::TAINTED | flag::FORKED))
+        e.slots().all(|i| shard.slots.state(i) == state && !shard.slots.has(i, flag::TAINTED | flag::FORKED))
     }
 
     /// Moves the pages of `old` by page tables into the first of `n` fresh slots, handed out as `state`, and
@@ -335,13 +334,13 @@ impl<S: Sys> Space<S> {
         if !self.prepare(to, e, Need::Zero, State::Passage) {
             return None;
         }
-        for i in old.first..old.first + old.n {
+        for i in old.slots() {
             shard.slots.set(i, State::Passage);
         }
         self.wait_while_busy(shard.span(old));
         if !self.sys.migrate(shard.span(old), to.span(e).start) {
             shard.count(Counter::KernelRefused, 1);
-            (old.first..old.first + old.n).for_each(|i| shard.slots.set(i, state));
+            old.slots().for_each(|i| shard.slots.set(i, state));
             self.take_back(to, e, self.knobs.unmap);
             return None;
         }
@@ -353,7 +352,7 @@ impl<S: Sys> Space<S> {
         }
         // The old place is mapped, open and empty now.
         if unmap == Unmap::Strict && self.sys.close(shard.span(old)) {
-            for i in old.first..old.first + old.n {
+            for i in old.slots() {
                 shard.slots.clear(i, flag::OPEN);
             }
         }
@@ -382,7 +381,7 @@ impl<S: Sys> Space<S> {
     /// takes the slots out of use. Where somebody else was put there in the meantime, the place is theirs now.
     pub fn vacated(&self, from: Span) {
         self.each_part(from, |shard, _, e| {
-            for i in e.first..e.first + e.n {
+            for i in e.slots() {
                 let slot = shard.span(Extent { first: i, n: 1 }).clip(from);
                 self.change(slot, Change::Attributes);
                 if self.sys.reclaim(slot) {

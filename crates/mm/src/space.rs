@@ -290,7 +290,7 @@ impl<S: Sys> Space<S> {
         // other.
         self.busy_end.store(span.end, Ordering::SeqCst);
         self.busy.store(span.start, Ordering::SeqCst);
-        let lent = (e.first..e.first + e.n).all(|i| {
+        let lent = e.slots().all(|i| {
             matches!(shard.slots.state(i), State::Lent | State::Block)
                 && !shard.slots.has(i, flag::TAINTED | flag::FORKED)
         });

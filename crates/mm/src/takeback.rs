@@ -37,7 +37,7 @@ impl<S: Sys> Space<S> {
         let mut keep = self.settle(shard, e);
         let close = unmap == Unmap::Strict && self.sys.close(shard.span(e));
         if close {
-            (e.first..e.first + e.n).for_each(|i| {
+            e.slots().for_each(|i| {
                 slots.clear(i, flag::OPEN);
             });
         }
@@ -64,7 +64,7 @@ impl<S: Sys> Space<S> {
                         self.want_worker();
                     }
                 }
-                (g.first..g.first + g.n).for_each(|i| {
+                g.slots().for_each(|i| {
                     slots.clear(i, flag::FRESH | flag::TAINTED | flag::FORKED | flag::EMPTY);
                 });
                 self.budget.keep(kept);
@@ -84,9 +84,9 @@ impl<S: Sys> Space<S> {
         let slots = shard.slots;
         let untouched = self.is_untouched(shard, e);
         let (mut known, mut charged, mut fresh, mut sampled, mut dense) = (0, 0, 0, 0, 0);
-        let fresh_slots = (e.first..e.first + e.n).filter(|&i| slots.has(i, flag::FRESH)).count();
+        let fresh_slots = e.slots().filter(|&i| slots.has(i, flag::FRESH)).count();
         let every = (fresh_slots / SAMPLES).max(1);
-        for i in e.first..e.first + e.n {
+        for i in e.slots() {
             charged += slots.clear(i, flag::CHARGED) as usize;
             let lost = slots.has(i, flag::TAINTED | flag::FORKED);
             if !slots.has(i, flag::FRESH) {
@@ -159,7 +159,7 @@ impl<S: Sys> Space<S> {
         if !self.sys.reset(shard.span(e)) {
             return false;
         }
-        (e.first..e.first + e.n).for_each(|i| {
+        e.slots().for_each(|i| {
             slots.clear(i, flag::OPEN);
             slots.clear(i, flag::ADVISED);
         });
@@ -170,7 +170,7 @@ impl<S: Sys> Space<S> {
     fn abandon(&self, shard: &Shard, e: Extent) {
         self.sys.discard(shard.span(e));
         let mut arena = shard.lock();
-        for i in e.first..e.first + e.n {
+        for i in e.slots() {
             *arena.live(i) = Live::default();
             shard.slots.mark(i, flag::TAINTED | flag::FRESH);
             shard.slots.set(i, State::Partial);
