@@ -1,27 +1,22 @@
-//! Background steps on memory that the process never had: touching it before the program gets there.
+//! Background steps on growth: touching memory that the process never had before the program gets there.
 //!
-//! Two cases. **Growth** is a large extent that was handed out without memory: the thread follows the program
+//! Growth is a large extent that was handed out without memory: the thread follows the program
 //! through it and touches every other slot of a window ahead of it, so that both zero different slots at the same
 //! time; the slots left out show how far the program is. The window doubles while the program follows (the
 //! anticipatory prefaulting of 2004, in slots instead of pages) and the extent is forgotten when it does not.
-//! **Stock** is memory not handed out yet: while small extents are asked for, a few zeroed slots are kept ready.
 //!
 //! Huge-page advice for growth is charged to the budget until the program is seen to use the memory; that is
 //! looked at here, and gives room for the next advice.
-
-use core::sync::atomic::Ordering;
 
 use faultless_base::sys::Sys;
 use faultless_base::{PAGE, SLOT, Span};
 
 use crate::arena::Extent;
-use crate::buddy::Kind;
-
 use crate::progress::{Progress, sooner};
 use crate::slot::{State, flag};
 use crate::space::{Shard, Space};
 use crate::stats::Counter;
-use crate::watched::{FOLLOWED, Growth, SMALL_DEMAND, STOCK_QUIET_LOOKS};
+use crate::watched::{FOLLOWED, Growth, SMALL_DEMAND};
 
 /// Slots touched ahead at first, and at most (128 MiB).
 const WINDOW_START: usize = 4;
@@ -34,8 +29,6 @@ const PATIENCE: u32 = 200;
 const ADVISED_AT_ONCE: usize = 64;
 /// Time between looks.
 const LOOK_US: u64 = 100;
-/// Most slots kept in stock (64 MiB).
-const STOCK_MAX: usize = 32;
 /// Pages looked at in a slot to tell whether the program uses it densely.
 const SAMPLED_PAGES: usize = 8;
 /// The same in a program's thread, and the slots that it looks at in one call.
@@ -222,56 +215,5 @@ impl<S: Sys> Space<S> {
                 self.advise(shard, e);
             }
         });
-    }
-
-    /// Keeps a few zeroed slots ready while small extents are asked for.
-    fn stock_step(&self) -> Progress {
-        let demand = self.demand.swap(0, Ordering::Relaxed);
-        let mut growths = self.growths.lock();
-        if demand > 0 {
-            growths.stock = (growths.stock * 2).clamp(demand.min(STOCK_MAX), STOCK_MAX);
-            growths.stock_quiet = 0;
-        } else {
-            growths.stock_quiet += 1;
-        }
-        let (want, quiet) = (growths.stock, growths.stock_quiet);
-        if quiet > STOCK_QUIET_LOOKS {
-            growths.stock = 0;
-            return Progress::Idle;
-        }
-        drop(growths);
-        let zeroed = self.all_shards().map(|s| s.lock().free().slots(Kind::Zeroed)).sum::<usize>();
-        let idle = self.budget.idle();
-        if zeroed >= want || idle >= want || self.budget.room() == 0 || !self.stock_up() {
-            return Progress::Wait(LOOK_US * 4);
-        }
-        Progress::Worked
-    }
-
-    /// Touches one hole and makes it zeroed memory.
-    fn stock_up(&self) -> bool {
-        let shard = self.shard(0);
-        let Some(e) = shard.lock().take_holes(1, 1, &self.sys) else { return false };
-        let span = shard.span(e);
-        let slots = shard.slots;
-        if slots.mark(e.first, flag::ADVISED) & flag::ADVISED == 0 {
-            self.sys.huge(span, faultless_base::sys::Huge::Advised);
-        }
-        let start = self.sys.now_ns();
-        if slots.has(e.first, flag::OPEN) {
-            self.sys.touch(span.start);
-        } else if !self.sys.zero_closed(span) {
-            // The program unmapped it, so it stays out of reach here too.
-            self.sys.discard(span);
-            shard.lock().give(e, Kind::Hole, 0);
-            return false;
-        }
-        shard.count(Counter::TouchNs, (self.sys.now_ns() - start) as usize);
-        shard.count(Counter::BytesTouchedAhead, SLOT);
-        // Whether the program will use it densely is as unknown as for any other memory it never had.
-        slots.mark(e.first, flag::FRESH);
-        self.budget.keep(1);
-        shard.lock().give(e, Kind::Zeroed, self.now_ms());
-        true
     }
 }

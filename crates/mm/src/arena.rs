@@ -117,10 +117,10 @@ impl Arena {
 
     fn pop(&mut self, n: usize, align: usize, kind: Kind) -> Option<Extent> {
         let order = n.max(align).next_power_of_two().trailing_zeros() as usize;
-        let (first, order) = self.buddy.pop(kind, order)?;
+        let (first, order, stamp) = self.buddy.pop(kind, order)?;
         let rest = (1 << order) - n;
         if rest > 0 {
-            self.put(Extent { first: first + n, n: rest }, kind, 0);
+            self.put(Extent { first: first + n, n: rest }, kind, stamp);
         }
         Some(self.pass(Extent { first, n }))
     }

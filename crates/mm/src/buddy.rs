@@ -146,13 +146,14 @@ impl Buddy {
         self.push(i, order, kind, stamp);
     }
 
-    /// The newest block of `kind` with at least 2^`order` slots, smallest first, taken out: its first slot and
-    /// its order.
-    pub fn pop(&mut self, kind: Kind, order: usize) -> Option<(usize, usize)> {
+    /// The newest block of `kind` with at least 2^`order` slots, smallest first, taken out: its first slot, its
+    /// order and its stamp.
+    pub fn pop(&mut self, kind: Kind, order: usize) -> Option<(usize, usize, u32)> {
         let o = (order..ORDERS).find(|&o| self.front[kind as usize][o] != NONE)?;
         let i = self.front[kind as usize][o] as usize;
+        let stamp = self.links[i].value;
         self.unlink(i, o, kind);
-        Some((i, o))
+        Some((i, o, stamp))
     }
 
     /// The oldest block of `kind`, largest order first, without taking it: first slot, order, stamp.
@@ -216,7 +217,7 @@ mod tests {
         b.insert(6, 2, Kind::Dirty, 2, |i| i == 4);
         assert_eq!(b.oldest(Kind::Dirty), Some((4, 2, 2)));
         assert_eq!(b.pop(Kind::Zeroed, 0), None);
-        assert_eq!(b.pop(Kind::Dirty, 1), Some((4, 2)));
+        assert_eq!(b.pop(Kind::Dirty, 1), Some((4, 2, 2)));
         assert_eq!(b.slots(Kind::Dirty), 0);
     }
 
@@ -246,7 +247,7 @@ mod tests {
                     }
                     _ => {
                         let order = n.ilog2() as usize;
-                        if let Some((i, o)) = b.pop(kind, order) {
+                        if let Some((i, o, _)) = b.pop(kind, order) {
                             prop_assert!(o >= order && i % (1 << o) == 0);
                             prop_assert!(model[i..i + (1 << o)].iter().all(|k| *k == Some(kind)));
                             model[i..i + (1 << o)].fill(None);

@@ -42,6 +42,7 @@ pub mod slot;
 pub mod space;
 pub mod stats;
 pub mod step;
+pub mod stock;
 pub mod takeback;
 pub mod watched;
 

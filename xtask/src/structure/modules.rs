@@ -9,7 +9,7 @@ const LEVELS: &[&[&str]] = &[
     &["buddy"],
     &["arena"],
     &["space"],
-    &["handout", "takeback", "mapping", "blocks", "fork", "scrub", "ahead", "advice"],
+    &["handout", "takeback", "mapping", "blocks", "fork", "scrub", "ahead", "stock", "advice"],
     &["step"],
 ];
 

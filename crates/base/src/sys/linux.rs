@@ -122,8 +122,14 @@ impl Sys for Linux {
     }
 
     fn zero_hot(&self, span: Span) {
+        let at = span.start as *mut u8;
         // SAFETY: an open span of the engine's own.
-        unsafe { zero::string_store(span.start as *mut u8, span.bytes()) }
+        unsafe {
+            match span.bytes() {
+                ..zero::BEYOND_CACHES => zero::string_store(at, span.bytes()),
+                bytes => zero::stream(at, bytes),
+            }
+        }
     }
 
     fn zero_cold(&self, span: Span) {

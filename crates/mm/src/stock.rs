@@ -1,0 +1,75 @@
+//! Background steps on memory that is not handed out yet: while small extents are asked for, a few zeroed slots are
+//! kept ready for the next ones.
+
+use core::sync::atomic::Ordering;
+
+use faultless_base::SLOT;
+use faultless_base::sys::{Huge, Sys};
+
+use crate::arena::Extent;
+use crate::buddy::Kind;
+use crate::progress::Progress;
+use crate::slot::flag;
+use crate::space::{Shard, Space};
+use crate::stats::Counter;
+use crate::watched::STOCK_QUIET_LOOKS;
+
+/// Most slots kept in stock (64 MiB).
+const STOCK_MAX: usize = 32;
+/// Time between looks at the demand.
+const LOOK_US: u64 = 400;
+
+impl<S: Sys> Space<S> {
+    /// Keeps a few zeroed slots ready while small extents are asked for.
+    pub(crate) fn stock_step(&self) -> Progress {
+        let demand = self.demand.swap(0, Ordering::Relaxed);
+        let mut growths = self.growths.lock();
+        if demand > 0 {
+            growths.stock = (growths.stock * 2).clamp(demand.min(STOCK_MAX), STOCK_MAX);
+            growths.stock_quiet = 0;
+        } else {
+            growths.stock_quiet += 1;
+        }
+        let (want, quiet) = (growths.stock, growths.stock_quiet);
+        if quiet > STOCK_QUIET_LOOKS {
+            growths.stock = 0;
+            return Progress::Idle;
+        }
+        drop(growths);
+        let zeroed = self.all_shards().map(|s| s.lock().free().slots(Kind::Zeroed)).sum::<usize>();
+        if zeroed >= want || self.budget.idle() >= want || self.budget.room() == 0 {
+            return Progress::Wait(LOOK_US);
+        }
+        let shard = self.shard(0);
+        let hole = shard.lock().take_holes(1, 1, &self.sys);
+        match hole {
+            Some(e) if self.fill(shard, e) => Progress::Worked,
+            _ => Progress::Wait(LOOK_US),
+        }
+    }
+
+    /// Makes a hole in passage zeroed memory.
+    fn fill(&self, shard: &Shard, e: Extent) -> bool {
+        let span = shard.span(e);
+        let slots = shard.slots;
+        if slots.mark(e.first, flag::ADVISED) & flag::ADVISED == 0 {
+            self.sys.huge(span, Huge::Advised);
+        }
+        let start = self.sys.now_ns();
+        if slots.has(e.first, flag::OPEN) {
+            self.sys.touch(span.start);
+        } else if !self.sys.zero_closed(span) {
+            // The program unmapped it, so it stays out of reach here too.
+            self.sys.discard(span);
+            shard.lock().give(e, Kind::Hole, 0);
+            return false;
+        }
+        shard.count(Counter::TouchNs, (self.sys.now_ns() - start) as usize);
+        shard.count(Counter::BytesTouchedAhead, SLOT);
+        // Whether the program will use it densely is as unknown as for any other memory it never had.
+        slots.mark(e.first, flag::FRESH);
+        self.budget.keep(1);
+        shard.lock().give(e, Kind::Zeroed, self.now_ms());
+        true
+    }
+}
