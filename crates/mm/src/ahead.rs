@@ -187,12 +187,13 @@ impl<S: Sys> Space<S> {
 
     fn confirm_slot(&self, shard: &Shard, i: usize, is_dense: impl Fn(Span) -> bool) {
         let span = shard.span(Extent { first: i, n: 1 });
-        if self.sys.present(span.start)
-            && is_dense(span)
-            && shard.slots.clear_in_use(i, flag::CHARGED | flag::FRESH)
-        {
-            self.budget.discharge(1);
+        if self.sys.present(span.start) && is_dense(span) {
+            // Before the flags say so: whoever sees them may end this use at once.
             self.budget.use_slots(1);
+            match shard.slots.confirm(i) {
+                true => self.budget.discharge(1),
+                false => self.budget.unuse(1),
+            }
         }
     }
 

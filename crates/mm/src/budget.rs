@@ -1,8 +1,10 @@
-//! The peak rule: resident memory never exceeds what the program would have had at its own peak, plus a budget.
+//! The peak rule: what is added to the program's own memory never exceeds the budget and what the program once had
+//! and gave back.
 //!
-//! Two things make a process larger than it would be: memory kept while it is free (`idle`), and memory that a
-//! huge page brought in without the program having asked for it (`charged`, until the program is seen to use
-//! it). Both together may use the budget, and what the program itself once had and gave back.
+//! Two things make a process larger than it would be: memory kept while it is free (`idle`), and huge pages that the
+//! program got but is not yet seen to use (`charged`): growth with advice, and recycled memory full of zeroes. Both
+//! together may use the budget, and what the program itself once had (`peak`) beyond what it has now (`used`). Of idle
+//! memory, what exceeds the budget alone is given back within half a second.
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 

@@ -98,9 +98,9 @@ impl<S: Sys> Space<S> {
     fn hand_out_dirty(&self, shard: &Shard, e: Extent, need: Need) {
         let span = shard.span(e);
         self.budget.unkeep(e.n);
-        self.budget.use_slots(e.n);
         match need {
             Need::Zero => {
+                self.charge(shard, e);
                 let start = self.sys.now_ns();
                 self.sys.zero_hot(span);
                 shard.count(Counter::HotZeroNs, (self.sys.now_ns() - start) as usize);
@@ -108,6 +108,8 @@ impl<S: Sys> Space<S> {
                 self.verify(shard, e);
             }
             Need::Any => {
+                // Its old bytes hide how much of it will be used.
+                self.budget.use_slots(e.n);
                 shard.count(Counter::BytesUnzeroed, span.bytes());
                 if self.knobs.check {
                     self.sys.poison(span);
@@ -116,16 +118,17 @@ impl<S: Sys> Space<S> {
         }
     }
 
+    /// Memory full of zeroes goes to the program, which may use little of it.
+    fn charge(&self, shard: &Shard, e: Extent) {
+        self.budget.charge(e.n);
+        e.slots().for_each(|i| {
+            shard.slots.mark(i, flag::CHARGED);
+        });
+    }
+
     fn hand_out_zeroed(&self, shard: &Shard, e: Extent, need: Need) {
         self.budget.unkeep(e.n);
-        for i in e.slots() {
-            if shard.slots.has(i, flag::FRESH) {
-                shard.slots.mark(i, flag::CHARGED);
-                self.budget.charge(1);
-            } else {
-                self.budget.use_slots(1);
-            }
-        }
+        self.charge(shard, e);
         shard.count(Counter::BytesZeroed, e.n * SLOT);
         self.verify(shard, e);
         if need == Need::Any && self.knobs.check {

@@ -144,7 +144,7 @@ impl<S: Sys> Space<S> {
     /// A wholly lent slot is about to be lent in part. Such slots go back to the kernel when they are free.
     fn make_partial(&self, shard: &Shard, i: usize) {
         let before = shard.slots.mark(i, flag::TAINTED | flag::FRESH);
-        if before & flag::FRESH == 0 {
+        if before & (flag::FRESH | flag::CHARGED) == 0 {
             self.budget.unuse(1);
         }
         if shard.slots.clear(i, flag::CHARGED) {
@@ -254,19 +254,20 @@ impl<S: Sys> Space<S> {
                     (Change::Dropped, State::Lent | State::Block) => {
                         // How much is left of it is not known: it is no longer use, but a charge.
                         let before = shard.slots.mark(i, flag::FRESH);
-                        if before & flag::FRESH == 0 {
+                        if before & (flag::FRESH | flag::CHARGED) == 0 {
                             self.budget.unuse(1);
                             if before & flag::ADVISED != 0 {
-                                shard.slots.mark(i, flag::CHARGED);
                                 self.budget.charge(1);
+                                shard.slots.mark(i, flag::CHARGED);
                             }
                         }
                     }
                     (Change::HugeAdvised, State::Lent | State::Block) => {
                         let slot = shard.span(Extent { first: i, n: 1 });
                         if slot.clip(part) == slot {
-                            shard.slots.mark(i, flag::ADVISED);
-                            self.budget.discharge(shard.slots.clear(i, flag::CHARGED) as usize);
+                            // What it never had it now has asked for itself.
+                            let fresh = shard.slots.mark(i, flag::ADVISED) & flag::FRESH != 0;
+                            self.budget.discharge((fresh && shard.slots.clear(i, flag::CHARGED)) as usize);
                         }
                     }
                     _ => {}

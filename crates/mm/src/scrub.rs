@@ -95,6 +95,10 @@ impl<S: Sys> Space<S> {
                 return Progress::Worked;
             }
         }
+        if self.budget.above_limit() > 0 {
+            // Much of what is charged may be in use by now.
+            self.confirm_some();
+        }
         let above = self.budget.above_limit();
         for shard in self.all_shards() {
             let mut arena = shard.lock();

@@ -78,7 +78,8 @@ pub mod flag {
     pub const ADVISED: u32 = 1 << 9;
     /// It was handed out without memory, so how much it has is not known.
     pub const FRESH: u32 = 1 << 10;
-    /// Its advice is charged to the budget until the program is seen to use it densely.
+    /// Its huge page is charged to the budget until the program is seen to use it densely. A slot in use that is
+    /// neither this nor `FRESH` counts as used.
     pub const CHARGED: u32 = 1 << 11;
     /// The program changed attributes of it: it goes back to the kernel, not to a free list.
     pub const TAINTED: u32 = 1 << 12;
@@ -170,11 +171,11 @@ impl Slots {
         self.update(i, |word| word & !flags) & flags == flags
     }
 
-    /// Removes `flags` from slot `i` if the program has it and it has all of them; whether that was so.
-    pub fn clear_in_use(&self, i: usize, flags: u32) -> bool {
+    /// Makes slot `i` count as used if the program has it and it is charged; whether that was so.
+    pub fn confirm(&self, i: usize) -> bool {
         let without = |word: u32| {
             let in_use = matches!(State::of(word), State::Lent | State::Block);
-            (in_use && word & flags == flags).then_some(word & !flags)
+            (in_use && word & flag::CHARGED != 0).then_some(word & !(flag::CHARGED | flag::FRESH))
         };
         self.words[i].fetch_update(Ordering::SeqCst, Ordering::SeqCst, without).is_ok()
     }

@@ -83,26 +83,33 @@ impl<S: Sys> Space<S> {
     fn settle(&self, shard: &Shard, e: Extent) -> usize {
         let slots = shard.slots;
         let untouched = self.is_untouched(shard, e);
-        let (mut known, mut charged, mut fresh, mut sampled, mut dense) = (0, 0, 0, 0, 0);
-        let fresh_slots = e.slots().filter(|&i| slots.has(i, flag::FRESH)).count();
-        let every = (fresh_slots / SAMPLES).max(1);
+        let unknown = |i: usize| slots.has(i, flag::FRESH | flag::CHARGED);
+        let every = (e.slots().filter(|&i| unknown(i)).count() / SAMPLES).max(1);
+        let (mut known, mut charged, mut backed, mut sampled, mut dense) = (0, 0, 0, 0, 0);
         for i in e.slots() {
+            let is_unknown = unknown(i);
             charged += slots.clear(i, flag::CHARGED) as usize;
             let lost = slots.has(i, flag::TAINTED | flag::FORKED);
-            if !slots.has(i, flag::FRESH) {
+            if !is_unknown {
                 known += 1;
-            } else if !lost && !untouched && self.is_backed(shard, i) {
-                if fresh % every == 0 {
+                continue;
+            }
+            let has_memory = match slots.has(i, flag::FRESH) {
+                true => !lost && !untouched && self.is_backed(shard, i),
+                false => true,
+            };
+            if !has_memory {
+                slots.mark(i, flag::EMPTY);
+            } else if !lost {
+                if backed % every == 0 {
                     sampled += 1;
                     let page_span = shard.span(Extent { first: i, n: 1 });
                     dense += (self.sys.nonzero_pages(page_span, SAMPLED_PAGES) * 2 >= SAMPLED_PAGES) as usize;
                 }
-                fresh += 1;
-            } else {
-                slots.mark(i, flag::EMPTY);
+                backed += 1;
             }
         }
-        let used = (fresh * dense).checked_div(sampled).unwrap_or(0);
+        let used = (backed * dense).checked_div(sampled).unwrap_or(0);
         self.budget.discharge(charged);
         self.budget.use_slots(used);
         self.budget.unuse(used + known);

@@ -1,0 +1,141 @@
+//! The peak rule: whatever a program maps, touches densely or sparsely, and gives back, in whatever order, what is added
+//! to its own memory never exceeds the budget and what it once had and gave back.
+
+use std::collections::BTreeMap;
+
+use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span};
+use faultless_fake::Fake;
+use faultless_mm::progress::Progress;
+use faultless_mm::stats::Block as Counters;
+use faultless_mm::{Knobs, Need, Space};
+use proptest::prelude::*;
+
+/// How much a program touches of what it has.
+#[derive(Clone, Copy, Debug)]
+enum Touch {
+    Nothing,
+    /// A page of each slot.
+    Sparse,
+    Dense,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Op {
+    Map(usize, Touch),
+    /// Zeroed memory from malloc.
+    Zeroed(usize, Touch),
+    /// Memory from malloc that is not zeroed: written through, since its old bytes hide what is used of it.
+    Block(usize),
+    Free(usize),
+    Steps(usize),
+    Wait(u64),
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let touch = || prop::sample::select(vec![Touch::Nothing, Touch::Sparse, Touch::Dense]);
+    let slots = || prop::sample::select(vec![2usize, 3, 5, 8, 13]);
+    let op = prop_oneof![
+        4 => (slots(), touch()).prop_map(|(n, t)| Op::Map(n, t)),
+        2 => (slots(), touch()).prop_map(|(n, t)| Op::Zeroed(n, t)),
+        1 => slots().prop_map(Op::Block),
+        5 => any::<u8>().prop_map(|i| Op::Free(i as usize)),
+        2 => (1usize..40).prop_map(Op::Steps),
+        1 => prop::sample::select(vec![1u64, 6, 600, 11_000]).prop_map(Op::Wait),
+    ];
+    prop::collection::vec(op, 1..120)
+}
+
+struct Program {
+    space: Space<Fake>,
+    fake: Fake,
+    /// Address: slots, pages touched, whether it is a block.
+    has: BTreeMap<usize, (usize, usize, bool)>,
+    peak: usize,
+    limit: usize,
+}
+
+impl Program {
+    fn new(budget_slots: usize) -> Self {
+        let fake = Fake::default();
+        let counters: &'static [Counters] = Box::leak(Box::new([Counters::new()]));
+        let knobs = Knobs { budget: budget_slots * SLOT, ..Knobs::default() };
+        let space = Space::new(fake.clone(), 512 * SLOT, 1, counters, knobs).unwrap();
+        Self { space, fake, has: BTreeMap::new(), peak: 0, limit: budget_slots * SLOT_PAGES }
+    }
+
+    fn allocate(&self, n: usize, need: Need) -> Option<usize> {
+        self.space.allocate(0, n * SLOT, PAGE, need).map(|got| got.addr)
+    }
+
+    fn got(&mut self, at: Option<usize>, n: usize, touch: Touch, block: bool) {
+        let Some(at) = at else { return };
+        let touched = match touch {
+            Touch::Nothing => 0,
+            Touch::Sparse => {
+                (0..n).for_each(|i| self.fake.write(Span::new(at + i * SLOT + 7 * PAGE, PAGE), 1));
+                n
+            }
+            Touch::Dense => {
+                self.fake.write(Span::new(at, n * SLOT), 1);
+                n * SLOT_PAGES
+            }
+        };
+        self.has.insert(at, (n, touched, block));
+        self.peak = self.peak.max(self.now());
+    }
+
+    /// Pages that it would have by itself.
+    fn now(&self) -> usize {
+        self.has.values().map(|(_, touched, _)| touched).sum()
+    }
+
+    fn free(&mut self, i: usize) {
+        let Some((&at, &(n, _, block))) = self.has.iter().nth(i % self.has.len().max(1)) else { return };
+        self.has.remove(&at);
+        match block {
+            true => assert!(self.space.free(at)),
+            false => self.space.unmap(Span::new(at, n * SLOT)),
+        }
+    }
+
+    fn apply(&mut self, op: Op) {
+        match op {
+            Op::Map(n, touch) => self.got(self.space.map(0, n * SLOT, 1), n, touch, false),
+            Op::Zeroed(n, touch) => {
+                self.got(self.allocate(n, Need::Zero), n, touch, true);
+            }
+            Op::Block(n) => self.got(self.allocate(n, Need::Any), n, Touch::Dense, true),
+            Op::Free(i) => self.free(i),
+            Op::Steps(n) => {
+                for _ in 0..n {
+                    if self.space.step() == Progress::Idle {
+                        break;
+                    }
+                }
+            }
+            Op::Wait(ms) => self.fake.advance_ms(ms),
+        }
+        let (resident, now) = (self.fake.resident(), self.now());
+        assert!(
+            resident <= now + self.peak + self.limit,
+            "{resident} pages after {op:?}: {now} of the program's own, {} at its peak, {} of budget",
+            self.peak,
+            self.limit
+        );
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(32) })]
+
+    #[test]
+    fn memory_stays_within_the_peak_and_the_budget(
+        budget in prop::sample::select(vec![0usize, 1, 4, 16]),
+        ops in ops(),
+    ) {
+        let mut program = Program::new(budget);
+        for op in ops {
+            program.apply(op);
+        }
+    }
+}
