@@ -175,7 +175,7 @@ impl Uffd {
     }
 
     fn ioctl(&self, request: usize, words: &mut [u64]) -> Result<(), i32> {
-        debug_assert_eq!(words.len() * size_of::<u64>(), request >> 16 & 0x3FFF);
+        debug_assert_eq!(size_of_val(words), request >> 16 & 0x3FFF);
         // SAFETY: the words are as many as the request says; what it does to memory is up to the callers here.
         unsafe { syscall(libc::SYS_ioctl, [self.0, request, words.as_mut_ptr() as usize, 0, 0, 0]) }.map(drop)
     }

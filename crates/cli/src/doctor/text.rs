@@ -10,7 +10,7 @@ use crate::run::size;
 /// Room for the level before a finding.
 const LEVEL: usize = 9;
 /// The narrowest that is tried.
-const NARROW: usize = 30;
+const NARROW: usize = 36;
 /// Beyond this, lines are hard to read.
 const WIDE: usize = 100;
 
@@ -136,7 +136,6 @@ fn write_bars(f: &mut impl Write, costs: &[&Cost], scale: Scale, columns: usize)
         let label = name(cost);
         let figure = match (cost.ns, &cost.missing) {
             (Some(ns), _) => format!("{:>FIGURE$} {}", time(ns), "█".repeat(bar)),
-            (None, Some(_)) if label.is_empty() => String::new(),
             (None, why) => format!("{:>FIGURE$} {}", "–", why.as_deref().unwrap_or_default()),
         };
         let figure = figure.trim_end();

@@ -1,8 +1,8 @@
 //! What this machine's memory costs, measured.
 //!
 //! All measurements take turns, round after round, on one CPU, so that a disturbance or a change of the processor's
-//! clock meets them alike; a cost is the lower quartile of its samples, which are
-//! short ones.
+//! clock meets them alike. Samples are short; of a cost's samples, a tenth is below the figure that is given: the
+//! fastest are luck, and the slow ones are disturbances.
 
 mod area;
 mod costs;
