@@ -177,7 +177,7 @@ fn write_verdict(f: &mut impl Write, report: &Report, columns: usize) -> fmt::Re
     let text = match report.verdict {
         Verdict::Good => format!("Good: {whom} can be covered in full."),
         Verdict::Limited => format!("Limited: {whom} can be covered, with what is marked above."),
-        Verdict::Cannot => format!("Cannot: {whom} would run plain, for the reason marked above."),
+        Verdict::Cannot => format!("Cannot: {whom} cannot be covered, for the reason marked above."),
     };
     writeln!(f, "{}", wrap(&text, 0, columns))
 }
