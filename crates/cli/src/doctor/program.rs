@@ -1,6 +1,7 @@
 //! What of a program can be covered, as far as can be told before it runs.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::fs::PermissionsExt;
 
 use super::finding::{Finding, Level};
 use super::libraries::{Allocator, allocators};
@@ -22,11 +23,12 @@ pub fn check(command: &[OsString]) -> Vec<Finding> {
         findings.push(Finding::new(
             "program",
             Level::Cannot,
-            format!("{} is not there", name.display()),
-            "No file of that name, or its interpreter is missing.",
+            format!("{} is no file that can be run", name.display()),
+            "There is none of that name, or the interpreter in its first line is missing.",
         ));
         return findings;
     };
+    findings.extend(not_executable(name));
     findings.push(kind(&program));
     if program.kind == Kind::Dynamic {
         let (found, lost) = allocators(&program.path);
@@ -35,6 +37,22 @@ pub fn check(command: &[OsString]) -> Vec<Finding> {
         findings.push(later(&program));
     }
     findings
+}
+
+/// A file that was named by its path, and that nobody may run.
+fn not_executable(name: &OsStr) -> Option<Finding> {
+    let path = program::find(name, None)?;
+    let mode = path.metadata().ok()?.permissions().mode();
+    let finding = || {
+        Finding::new(
+            "program_mode",
+            Level::Cannot,
+            format!("{} is not executable", path.display()),
+            "The kernel refuses to run it.",
+        )
+        .change(format!("chmod +x {}", path.display()))
+    };
+    (mode & 0o111 == 0).then(finding)
 }
 
 fn kind(program: &Program) -> Finding {
@@ -141,6 +159,12 @@ mod tests {
         let findings = check(&["/nonexistent/x".into()]);
         let last = findings.last().unwrap();
         assert_eq!((last.id, last.level), ("program", Level::Cannot));
-        assert_eq!(last.found, "/nonexistent/x is not there");
+        assert_eq!(last.found, "/nonexistent/x is no file that can be run");
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "#!/bin/sh\n").unwrap();
+        let level = |id| check(&[file.path().into()]).iter().find(|finding| finding.id == id).map(|f| f.level);
+        assert_eq!(level("program_mode"), Some(Level::Cannot));
+        file.as_file().set_permissions(std::fs::Permissions::from_mode(0o755)).unwrap();
+        assert_eq!((level("program_mode"), level("program")), (None, Some(Level::Good)));
     }
 }

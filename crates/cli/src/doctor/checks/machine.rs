@@ -19,7 +19,7 @@ fn processors(root: Root, allowed: &[usize]) -> Finding {
     let list = root.field("proc/self/status", "Cpus_allowed_list");
     let list = list.filter(|_| !allowed.is_empty()).map_or(String::new(), |list| format!(" (number {list})"));
     let online = root.text("sys/devices/system/cpu/online").unwrap_or("unknown".into());
-    let found = |n: usize| format!("{model}, {n} CPUs usable{list}, online: {online}");
+    let found = |n: usize| format!("{model}, usable CPUs: {n}{list}, online: {online}");
     match allowed.len() {
         0 => Finding::new(
             id,
@@ -163,7 +163,7 @@ mod tests {
             ("proc/cpuinfo", "model name\t: A\nflags\t: fpu hypervisor\n"),
         ]);
         let one = processors(fake.root(), &[2]);
-        assert_eq!((one.level, one.found.as_str()), (Level::Limited, "A, 1 CPUs usable (number 2), online: 0-3"));
+        assert_eq!((one.level, one.found.as_str()), (Level::Limited, "A, usable CPUs: 1 (number 2), online: 0-3"));
         assert_eq!(one.change.unwrap(), "taskset -pc 0-3 $$");
         assert_eq!(processors(fake.root(), &[0, 2]).level, Level::Good);
         assert_eq!(processors(Fake::new(&[]).root(), &[]).level, Level::Note);

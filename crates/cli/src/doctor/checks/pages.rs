@@ -16,6 +16,14 @@ pub fn check(root: Root) -> Vec<Finding> {
 
 fn enabled(root: Root) -> Finding {
     let (id, path) = ("thp", format!("{THP}/enabled"));
+    if root.field("proc/self/status", "THP_enabled").as_deref() == Some("0") {
+        return Finding::new(
+            id,
+            Level::Limited,
+            "huge pages are switched off for this process and those that it starts (PR_SET_THP_DISABLE)",
+            "Whoever started the shell or service did that; first touches of large memory gain nothing here.",
+        );
+    }
     // The size of 2 MiB has a switch of its own, which normally says to do as this one does.
     let own = root.choice(&format!("{THP}/hugepages-2048kB/enabled")).filter(|mode| mode != "inherit");
     let (mode, path) = match own {
@@ -196,6 +204,14 @@ mod tests {
         };
         assert_eq!(level("always [inherit] madvise never"), (Level::Good, false));
         assert_eq!(level("always inherit madvise [never]"), (Level::Limited, true));
+    }
+
+    #[test]
+    fn a_process_may_be_without_huge_pages() {
+        let mode = (&*format!("{THP}/enabled"), "[always] madvise never");
+        let level = |status| enabled(Fake::new(&[mode, ("proc/self/status", status)]).root()).level;
+        assert_eq!(level("Name:\tx\nTHP_enabled:\t1\n"), Level::Good);
+        assert_eq!(level("Name:\tx\nTHP_enabled:\t0\n"), Level::Limited);
     }
 
     #[test]

@@ -22,9 +22,11 @@ use serde::Serialize;
 pub use costs::{COSTS, Cost, Group};
 pub use cpus::allowed as allowed_cpus;
 
-/// How long rounds go on, and how many there are at least and at most.
-const TIME: Duration = Duration::from_millis(1700);
+/// When the last round begins, and how many there are at least and at most.
+const TIME: Duration = Duration::from_millis(2200);
 const ROUNDS: std::ops::Range<usize> = 3..40;
+/// How long the first touch of memory may take.
+const PATIENCE: Duration = Duration::from_millis(300);
 /// A first touch that takes this much longer than the second met memory that was not warm.
 const COLD: f64 = 1.5;
 
@@ -79,8 +81,8 @@ pub fn measure(memory: u64) -> Measured {
 fn rounds(memory: u64) -> Measured {
     let share = |most: u64| (memory.min(most) as usize / SLOT).max(1) * SLOT;
     let cpu = cpus::pin();
-    let touched = share(256 << 20);
-    let twice = touch::twice(touched).ok();
+    let start = Instant::now();
+    let twice = touch::twice(share(256 << 20), PATIENCE).ok();
     let (small, large) = (share(memory / 4).min(64 << 20), share(memory / 4).min(64 << 20));
     let makers: [(&[&'static str], Result<Probe, String>); 7] = [
         (&["small_fault", "touch", "discard_small"], touch::small(small)),
@@ -100,7 +102,6 @@ fn rounds(memory: u64) -> Measured {
             Err(why) => missing.extend(ids.iter().map(|id| (*id, why.clone()))),
         }
     }
-    let start = Instant::now();
     let mut done = 0;
     while done < ROUNDS.end && (done < ROUNDS.start || start.elapsed() < TIME) {
         probes.retain_mut(|(ids, probe)| match probe(&mut samples) {
@@ -115,10 +116,10 @@ fn rounds(memory: u64) -> Measured {
     Measured {
         cpu,
         rounds: done,
-        warm: twice.map(|(first, second)| first < COLD * second),
-        first_touch_ns: twice.map(|(first, _)| first),
-        second_touch_ns: twice.map(|(_, second)| second),
-        touched,
+        warm: twice.as_ref().map(|twice| twice.first < COLD * twice.second),
+        first_touch_ns: twice.as_ref().map(|twice| twice.first),
+        second_touch_ns: twice.as_ref().map(|twice| twice.second),
+        touched: twice.map_or(0, |twice| twice.bytes),
         costs: COSTS.iter().map(|kind| Cost::new(kind, &samples.0, &missing)).collect(),
     }
 }

@@ -1,8 +1,10 @@
 //! What touching memory costs, and giving it back.
 
+use std::time::{Duration, Instant};
+
 use faultless_base::sys::linux::Linux;
 use faultless_base::sys::{Huge, Sys};
-use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span};
+use faultless_base::{SLOT, SLOT_PAGES, Span};
 
 use super::area::{Area, time};
 use super::{Probe, Samples};
@@ -53,12 +55,39 @@ pub fn huge(bytes: usize) -> Result<Probe, String> {
     }))
 }
 
-/// What the first touch of `bytes` costs, and the second, in nanoseconds for each 4 KiB: memory that a hypervisor has
-/// taken back is brought by the first.
-pub fn twice(bytes: usize) -> Result<(f64, f64), String> {
+/// The first touch of memory, and the second.
+pub struct Twice {
+    /// Bytes that were touched.
+    pub bytes: usize,
+    /// Nanoseconds for each 4 KiB of the first touch.
+    pub first: f64,
+    /// The same after the memory was given back.
+    pub second: f64,
+}
+
+/// Touches memory twice, up to `bytes` or as much as is brought within `patience`: what a hypervisor has taken back is
+/// brought by the first touch.
+pub fn twice(bytes: usize, patience: Duration) -> Result<Twice, String> {
     let area = Area::new(bytes, Huge::Advised)?;
-    let pages = (bytes / PAGE) as f64;
-    let first = time(|| area.touch(area.span())) / pages;
-    Linux.discard(area.span());
-    Ok((first, time(|| area.touch(area.span())) / pages))
+    let (start, mut slots, mut first) = (Instant::now(), 0, 0.0);
+    while slots < bytes / SLOT && (slots == 0 || start.elapsed() < patience) {
+        first += time(|| area.touch(area.piece(slots, SLOT)));
+        slots += 1;
+    }
+    let touched = Span::new(area.span().start, slots * SLOT);
+    Linux.discard(touched);
+    let second = time(|| area.touch(touched));
+    let pages = (slots * SLOT_PAGES) as f64;
+    Ok(Twice { bytes: touched.bytes(), first: first / pages, second: second / pages })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_first_touch_that_takes_long_is_cut_short() {
+        assert_eq!(twice(8 * SLOT, Duration::ZERO).unwrap().bytes, SLOT);
+        assert_eq!(twice(8 * SLOT, Duration::MAX).unwrap().bytes, 8 * SLOT);
+    }
 }
