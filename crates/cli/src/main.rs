@@ -1,6 +1,7 @@
 //! The `faultless` command.
 
 mod bench;
+mod doctor;
 mod run;
 
 use std::process::ExitCode;
@@ -22,12 +23,15 @@ enum Command {
     Run(Box<run::Args>),
     /// Measures faultless beside the kernel and other tools.
     Bench(bench::Args),
+    /// Says what this machine allows and what its memory costs.
+    Doctor(doctor::Args),
 }
 
 fn main() -> ExitCode {
     match Args::try_parse() {
         Ok(Args { command: Command::Run(args) }) => run::main(*args),
         Ok(Args { command: Command::Bench(args) }) => bench::main(args),
+        Ok(Args { command: Command::Doctor(args) }) => doctor::main(args),
         Err(error) => refuse(&error),
     }
 }

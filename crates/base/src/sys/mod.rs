@@ -10,6 +10,7 @@ pub mod linux;
 pub mod pressure;
 pub mod raw;
 pub mod thread;
+pub mod uffd;
 
 /// Whether the kernel should back a range with huge pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

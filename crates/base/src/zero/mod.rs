@@ -1,7 +1,14 @@
 //! Ways to fill memory with zeroes.
 //!
 //! `string_store` goes through the caches and suits memory that is about to be used; `stream` goes past them and
-//! suits memory that is wanted later.
+//! suits memory that is wanted later. [`Engine`] has these and those that only some processors can run.
+
+mod cpu;
+mod engine;
+mod wide;
+
+pub use cpu::Features;
+pub use engine::Engine;
 
 /// From this size on nothing of a span stays in the caches, whichever way it is zeroed. Alone both ways are equally
 /// fast then; beside another processor that writes to memory too, the string store gets half as far (measured: 22

@@ -5,7 +5,7 @@ mod compare;
 mod counters;
 mod options;
 mod paired;
-mod program;
+pub mod program;
 mod summary;
 mod sys;
 
@@ -17,7 +17,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 
-pub use options::Args;
+pub use options::{Args, library};
+pub use summary::size;
 
 use child::{End, Running, not_started};
 use counters::Dir;

@@ -1,0 +1,300 @@
+//! userfaultfd: missing pages of a range become messages or signals, and are filled by calls.
+//!
+//! A thin layer over the kernel's interface (`linux/userfaultfd.h`, whose names the constants have). One descriptor
+//! goes through: [`Uffd::open`], [`Uffd::enable`] once, [`Uffd::register`] for each range; then faults arrive at
+//! [`Uffd::next_event`], or as SIGBUS with [`feature::SIGBUS`], and are answered by [`Uffd::zero_pages`],
+//! [`Uffd::copy`] or [`Uffd::move_pages`]. Closing the descriptor lets whoever still waits go on, with zeroes.
+
+use core::mem::size_of;
+
+use super::raw::syscall;
+use crate::Span;
+
+/// Ways to a descriptor, the most capable first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// The device, for whoever may open it: sees faults of the kernel, too.
+    Device,
+    /// The system call: the same, for `CAP_SYS_PTRACE` or where `vm.unprivileged_userfaultfd` is 1.
+    Syscall,
+    /// The system call with `UFFD_USER_MODE_ONLY`, for everybody: a system call on a missing page fails with EFAULT.
+    UserModeOnly,
+}
+
+impl Way {
+    /// All of them, in the order in which to try.
+    pub const ALL: [Self; 3] = [Self::Device, Self::Syscall, Self::UserModeOnly];
+
+    /// Whether faults that the kernel meets on behalf of a program (in `read`, say) are delivered.
+    pub const fn sees_kernel_faults(self) -> bool {
+        !matches!(self, Self::UserModeOnly)
+    }
+}
+
+/// Features to ask for, and that the kernel says it has.
+#[allow(missing_docs)]
+pub mod feature {
+    pub const WP: u64 = 1;
+    pub const EVENT_FORK: u64 = 1 << 1;
+    pub const EVENT_REMAP: u64 = 1 << 2;
+    pub const EVENT_REMOVE: u64 = 1 << 3;
+    pub const MISSING_HUGETLBFS: u64 = 1 << 4;
+    pub const MISSING_SHMEM: u64 = 1 << 5;
+    pub const EVENT_UNMAP: u64 = 1 << 6;
+    pub const SIGBUS: u64 = 1 << 7;
+    pub const THREAD_ID: u64 = 1 << 8;
+    pub const MINOR_HUGETLBFS: u64 = 1 << 9;
+    pub const MINOR_SHMEM: u64 = 1 << 10;
+    pub const EXACT_ADDRESS: u64 = 1 << 11;
+    pub const WP_HUGETLBFS_SHMEM: u64 = 1 << 12;
+    pub const WP_UNPOPULATED: u64 = 1 << 13;
+    pub const POISON: u64 = 1 << 14;
+    pub const WP_ASYNC: u64 = 1 << 15;
+    pub const MOVE: u64 = 1 << 16;
+}
+
+/// What a range is registered for: missing pages.
+pub const REGISTER_MISSING: u64 = 1;
+/// What a range is registered for: writes to protected pages.
+pub const REGISTER_WP: u64 = 1 << 1;
+
+/// Whether those who wait for a page are to go on now, or at the next [`Uffd::wake`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wake {
+    /// Now.
+    Now,
+    /// Later.
+    Later,
+}
+
+/// A call that stopped before its end: it did `done` bytes, and then met error number `error`.
+///
+/// EEXIST (a page is there already), ENOENT (nothing to move, or unmapped meanwhile), EBUSY (a page is shared or
+/// pinned) and EAGAIN (the address space is changing) belong to normal operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stopped {
+    /// Bytes done before.
+    pub done: usize,
+    /// The error number.
+    pub error: i32,
+}
+
+/// A message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A thread waits for the page at `address`.
+    Fault {
+        /// The page, or the exact address with [`feature::EXACT_ADDRESS`].
+        address: usize,
+        /// `UFFD_PAGEFAULT_FLAG_*`: 1 for a write, 2 for a protected page.
+        flags: u64,
+        /// The thread, with [`feature::THREAD_ID`]; else 0.
+        thread: u32,
+    },
+    /// The process forked: a descriptor for the child.
+    Fork(u32),
+    /// A range was moved.
+    Remap(Span, usize),
+    /// Pages were dropped.
+    Remove(Span),
+    /// A range was unmapped.
+    Unmap(Span),
+    /// One that this code does not know.
+    Other(u8),
+}
+
+const API: u64 = 0xAA;
+/// Numbers of the calls on a descriptor, with what they take: a range and this many words more.
+const fn call(number: usize, words: usize) -> usize {
+    let reads_and_writes = 3;
+    reads_and_writes << 30 | (words * size_of::<u64>()) << 16 | (API as usize) << 8 | number
+}
+const UFFDIO_API: usize = call(0x3F, 3);
+const UFFDIO_REGISTER: usize = call(0, 4);
+const UFFDIO_COPY: usize = call(3, 5);
+const UFFDIO_ZEROPAGE: usize = call(4, 4);
+const UFFDIO_MOVE: usize = call(5, 5);
+const UFFDIO_WRITEPROTECT: usize = call(6, 3);
+/// These two are declared as if they only answered.
+const ONLY_READS: usize = 1 << 30;
+const UFFDIO_UNREGISTER: usize = call(1, 2) & !ONLY_READS;
+const UFFDIO_WAKE: usize = call(2, 2) & !ONLY_READS;
+/// On the device: a new descriptor.
+const USERFAULTFD_IOC_NEW: usize = (API as usize) << 8;
+const UFFD_USER_MODE_ONLY: usize = 1;
+
+/// A descriptor, closed at the end.
+#[derive(Debug)]
+pub struct Uffd(usize);
+
+impl Drop for Uffd {
+    fn drop(&mut self) {
+        close(self.0);
+    }
+}
+
+fn close(fd: usize) {
+    // SAFETY: a descriptor of this module's own.
+    let _ = unsafe { syscall(libc::SYS_close, [fd, 0, 0, 0, 0, 0]) };
+}
+
+impl Uffd {
+    /// A new descriptor, or the error number: EPERM where it is not allowed, ENOENT without the device, ENOSYS
+    /// without the system call.
+    pub fn open(way: Way) -> Result<Self, i32> {
+        // The kernel lets only those be polled that do not block.
+        let flags = (libc::O_CLOEXEC | libc::O_NONBLOCK) as usize;
+        // SAFETY: no memory is touched but a constant path.
+        unsafe {
+            let user_only = match way {
+                Way::Device => {
+                    let mode = (libc::O_RDWR | libc::O_CLOEXEC) as usize;
+                    let path = c"/dev/userfaultfd".as_ptr() as usize;
+                    let device = syscall(libc::SYS_openat, [libc::AT_FDCWD as usize, path, mode, 0, 0, 0])?;
+                    let fd = syscall(libc::SYS_ioctl, [device, USERFAULTFD_IOC_NEW, flags, 0, 0, 0]);
+                    close(device);
+                    return fd.map(Self);
+                }
+                Way::Syscall => 0,
+                Way::UserModeOnly => UFFD_USER_MODE_ONLY,
+            };
+            syscall(libc::SYS_userfaultfd, [flags | user_only, 0, 0, 0, 0, 0]).map(Self)
+        }
+    }
+
+    /// A descriptor by the most capable way that works, or the error of the last.
+    pub fn open_best() -> Result<(Self, Way), i32> {
+        let mut last = libc::ENOSYS;
+        for way in Way::ALL {
+            match Self::open(way) {
+                Ok(uffd) => return Ok((uffd, way)),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    fn ioctl(&self, request: usize, words: &mut [u64]) -> Result<(), i32> {
+        debug_assert_eq!(size_of_val(words), request >> 16 & 0x3FFF);
+        // SAFETY: the words are as many as the request says; what it does to memory is up to the callers here.
+        unsafe { syscall(libc::SYS_ioctl, [self.0, request, words.as_mut_ptr() as usize, 0, 0, 0]) }.map(drop)
+    }
+
+    /// Enables `features`, and gives all those that this kernel has. Once for each descriptor; EINVAL where one is
+    /// not there.
+    pub fn enable(&self, features: u64) -> Result<u64, i32> {
+        let mut words = [API, features, 0];
+        self.ioctl(UFFDIO_API, &mut words)?;
+        Ok(words[1])
+    }
+
+    /// Has faults of `span` delivered, and gives the calls that work on it (a bit for each number).
+    ///
+    /// # Safety
+    /// Nobody accesses the span without reckoning with it: an access waits, or is a SIGBUS.
+    pub unsafe fn register(&self, span: Span, modes: u64) -> Result<u64, i32> {
+        let mut words = [span.start as u64, span.bytes() as u64, modes, 0];
+        self.ioctl(UFFDIO_REGISTER, &mut words)?;
+        Ok(words[3])
+    }
+
+    /// Ends that; who waits goes on as without it.
+    pub fn unregister(&self, span: Span) -> Result<(), i32> {
+        self.ioctl(UFFDIO_UNREGISTER, &mut [span.start as u64, span.bytes() as u64])
+    }
+
+    /// Has those who wait for pages of `span` look again.
+    pub fn wake(&self, span: Span) -> Result<(), i32> {
+        self.ioctl(UFFDIO_WAKE, &mut [span.start as u64, span.bytes() as u64])
+    }
+
+    /// Fills missing pages of `to` with the bytes at `from`.
+    ///
+    /// # Safety
+    /// As many bytes at `from` are readable and nobody changes them; the span is registered here.
+    pub unsafe fn copy(&self, from: usize, to: Span, wake: Wake) -> Result<(), Stopped> {
+        let mut words = [to.start as u64, from as u64, to.bytes() as u64, (wake == Wake::Later) as u64, 0];
+        let answer = self.ioctl(UFFDIO_COPY, &mut words);
+        outcome(answer, words[4])
+    }
+
+    /// Maps the kernel's page of zeroes where pages of `span` are missing.
+    ///
+    /// # Safety
+    /// The span is registered here.
+    pub unsafe fn zero_pages(&self, span: Span, wake: Wake) -> Result<(), Stopped> {
+        let mut words = [span.start as u64, span.bytes() as u64, (wake == Wake::Later) as u64, 0];
+        let answer = self.ioctl(UFFDIO_ZEROPAGE, &mut words);
+        outcome(answer, words[3])
+    }
+
+    /// Moves the pages at `from` to where those of `to` are missing, whole huge pages where both sides are aligned.
+    /// Their old place is empty afterwards.
+    ///
+    /// # Safety
+    /// The memory at `from` is private, anonymous and the caller's; the span is registered here.
+    pub unsafe fn move_pages(&self, from: usize, to: Span, wake: Wake) -> Result<(), Stopped> {
+        let mut words = [to.start as u64, from as u64, to.bytes() as u64, (wake == Wake::Later) as u64, 0];
+        let answer = self.ioctl(UFFDIO_MOVE, &mut words);
+        outcome(answer, words[4])
+    }
+
+    /// Protects the present pages of `span` against writing, or lifts that.
+    ///
+    /// # Safety
+    /// The span is registered here for [`REGISTER_WP`]; a write waits, or is a SIGBUS.
+    pub unsafe fn write_protect(&self, span: Span, protected: bool) -> Result<(), i32> {
+        self.ioctl(UFFDIO_WRITEPROTECT, &mut [span.start as u64, span.bytes() as u64, protected as u64])
+    }
+
+    /// Waits up to `timeout_ms` for the next message; `None` when there was none.
+    pub fn next_event(&self, timeout_ms: u32) -> Result<Option<Event>, i32> {
+        let mut words = [0u64; 4];
+        let mut poll = libc::pollfd { fd: self.0 as i32, events: libc::POLLIN, revents: 0 };
+        let timeout = libc::timespec {
+            tv_sec: (timeout_ms / 1000) as libc::time_t,
+            tv_nsec: (timeout_ms % 1000 * 1_000_000) as libc::c_long,
+        };
+        let poll_args = [&raw mut poll as usize, 1, &raw const timeout as usize, 0, 0, 0];
+        let read_args = [self.0, words.as_mut_ptr() as usize, size_of_val(&words), 0, 0, 0];
+        // SAFETY: one structure to poll, a timeout, no signal mask; a buffer for one message.
+        let read = unsafe {
+            if syscall(libc::SYS_ppoll, poll_args)? == 0 {
+                return Ok(None);
+            }
+            syscall(libc::SYS_read, read_args)
+        };
+        match read {
+            Ok(bytes) if bytes == size_of_val(&words) => Ok(Some(decode(words))),
+            Ok(_) => Err(libc::EIO),
+            // Another thread has taken it, or the one that waited was woken.
+            Err(libc::EAGAIN) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// What a call of partial results says: its own error, or the count (or negated error) in its last word.
+fn outcome(answer: Result<(), i32>, count: u64) -> Result<(), Stopped> {
+    match (answer, count as i64) {
+        (Ok(()), 0..) => Ok(()),
+        (Ok(()), error) => Err(Stopped { done: 0, error: -error as i32 }),
+        (Err(error), done) => Err(Stopped { done: done.max(0) as usize, error }),
+    }
+}
+
+fn decode(words: [u64; 4]) -> Event {
+    let [kind, a, b, c] = words;
+    let range = || Span { start: a as usize, end: b as usize };
+    match kind as u8 {
+        0x12 => Event::Fault { flags: a, address: b as usize, thread: c as u32 },
+        0x13 => Event::Fork(a as u32),
+        0x14 => Event::Remap(Span::new(a as usize, c as usize), b as usize),
+        0x15 => Event::Remove(range()),
+        0x16 => Event::Unmap(range()),
+        other => Event::Other(other),
+    }
+}
+
+#[cfg(test)]
+mod tests;

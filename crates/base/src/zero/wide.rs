@@ -1,0 +1,91 @@
+//! Engines for which the processor must be asked first.
+//!
+//! In assembly, because the compiler may use these instructions only in functions that are compiled for them, and
+//! clears the upper halves of the registers as it likes. `clobber_abi` says that all of them are lost, as for a call.
+
+#[cfg(target_arch = "x86_64")]
+mod arch {
+    use core::arch::asm;
+
+    /// Zeroes with 32-byte stores past the caches.
+    ///
+    /// # Safety
+    /// The memory must be writable, nobody else's, aligned to 64 bytes, as its length; the processor has AVX2.
+    pub unsafe fn stream32(at: *mut u8, bytes: usize) {
+        if bytes == 0 {
+            return;
+        }
+        // SAFETY: the caller's promise.
+        unsafe {
+            asm!("vpxor xmm0, xmm0, xmm0",
+                "2:",
+                "vmovntdq [rdi], ymm0",
+                "vmovntdq [rdi + 32], ymm0",
+                "add rdi, 64",
+                "cmp rdi, rsi",
+                "jb 2b",
+                "vzeroupper",
+                "sfence",
+                inout("rdi") at => _, in("rsi") at as usize + bytes, clobber_abi("sysv64"), options(nostack));
+        }
+    }
+
+    /// Zeroes with 64-byte stores past the caches.
+    ///
+    /// # Safety
+    /// The memory must be writable, nobody else's, aligned to 64 bytes, as its length; the processor has AVX-512F.
+    pub unsafe fn stream64(at: *mut u8, bytes: usize) {
+        if bytes == 0 {
+            return;
+        }
+        // SAFETY: the caller's promise.
+        unsafe {
+            asm!("vpxor xmm0, xmm0, xmm0",
+                "2:",
+                "vmovntdq [rdi], zmm0",
+                "add rdi, 64",
+                "cmp rdi, rsi",
+                "jb 2b",
+                "vzeroupper",
+                "sfence",
+                inout("rdi") at => _, in("rsi") at as usize + bytes, clobber_abi("sysv64"), options(nostack));
+        }
+    }
+
+    /// Zeroes line by line with `clzero`.
+    ///
+    /// # Safety
+    /// The memory must be writable, nobody else's, aligned to 64 bytes, as its length; the processor has `clzero`.
+    pub unsafe fn line_zero(at: *mut u8, bytes: usize) {
+        if bytes == 0 {
+            return;
+        }
+        // SAFETY: the caller's promise; such a line is 64 bytes on every processor that has the instruction.
+        unsafe {
+            asm!("2:",
+                "clzero",
+                "add rax, 64",
+                "cmp rax, {end}",
+                "jb 2b",
+                "sfence",
+                inout("rax") at => _, end = in(reg) at as usize + bytes, options(nostack));
+        }
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+mod arch {
+    /// Never available here.
+    ///
+    /// # Safety
+    /// None: nothing is done.
+    pub unsafe fn none(_: *mut u8, _: usize) {
+        unreachable!("an engine of another processor");
+    }
+
+    pub use none as line_zero;
+    pub use none as stream32;
+    pub use none as stream64;
+}
+
+pub use arch::*;

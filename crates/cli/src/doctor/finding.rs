@@ -1,0 +1,103 @@
+//! What the doctor finds: one thing, what it means, and what would change it.
+
+use serde::Serialize;
+
+/// How far something lets faultless do its work, best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Level {
+    /// As it should be.
+    Good,
+    /// Worth knowing.
+    Note,
+    /// Something is not available, or slower.
+    Limited,
+    /// Programs run plain.
+    Cannot,
+}
+
+impl Level {
+    /// A word for people.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Good => "good",
+            Self::Note => "note",
+            Self::Limited => "limited",
+            Self::Cannot => "cannot",
+        }
+    }
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// Its name in JSON.
+    pub id: &'static str,
+    /// How it is.
+    pub level: Level,
+    /// What was found.
+    pub found: String,
+    /// What that means for the user.
+    pub means: String,
+    /// The command that would change it.
+    pub change: Option<String>,
+}
+
+impl Finding {
+    /// Without a command.
+    pub fn new(id: &'static str, level: Level, found: impl Into<String>, means: impl Into<String>) -> Self {
+        Self { id, level, found: found.into(), means: means.into(), change: None }
+    }
+
+    /// With the command that would change it.
+    pub fn change(mut self, command: impl Into<String>) -> Self {
+        self.change = Some(command.into());
+        self
+    }
+}
+
+/// The verdict on all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// Everything is as it should be.
+    Good,
+    /// Something is limited.
+    Limited,
+    /// Programs, or the one that was named, run plain.
+    Cannot,
+}
+
+impl Verdict {
+    /// Of these findings.
+    pub fn of<'a>(findings: impl IntoIterator<Item = &'a Finding>) -> Self {
+        match findings.into_iter().map(|finding| finding.level).max() {
+            None | Some(Level::Good | Level::Note) => Self::Good,
+            Some(Level::Limited) => Self::Limited,
+            Some(Level::Cannot) => Self::Cannot,
+        }
+    }
+
+    /// The exit status that says so.
+    pub const fn status(self) -> u8 {
+        self as u8
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worst_finding_decides() {
+        let findings = |levels: &[Level]| -> Vec<_> {
+            levels.iter().map(|level| Finding::new("kernel", *level, "", "")).collect()
+        };
+        let verdict = |levels| Verdict::of(&findings(levels));
+        assert_eq!(verdict(&[]), Verdict::Good);
+        assert_eq!(verdict(&[Level::Good, Level::Note]), Verdict::Good);
+        assert_eq!(verdict(&[Level::Limited, Level::Note]), Verdict::Limited);
+        assert_eq!(verdict(&[Level::Cannot, Level::Limited]), Verdict::Cannot);
+        assert_eq!([Verdict::Good, Verdict::Limited, Verdict::Cannot].map(Verdict::status), [0, 1, 2]);
+    }
+}

@@ -1,0 +1,130 @@
+//! `faultless doctor`: what this machine allows, what its memory costs, and what of a program can be covered.
+
+mod checks;
+mod finding;
+mod libraries;
+mod measure;
+mod program;
+mod root;
+mod text;
+mod tried;
+
+use std::ffi::OsString;
+use std::io::{self, ErrorKind, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use faultless_base::zero::Features;
+use serde::Serialize;
+
+use crate::run;
+use checks::Topic;
+use finding::{Finding, Level, Verdict};
+use measure::Measured;
+use root::Root;
+use tried::Tried;
+
+/// Options of `faultless doctor`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Print JSON (docs/doctor.md says what is in it).
+    #[arg(long)]
+    json: bool,
+    /// Look only; measure nothing.
+    #[arg(long)]
+    no_measure: bool,
+    /// A program, to say what of it can be covered.
+    #[arg(trailing_var_arg = true, value_name = "PROGRAM")]
+    program: Vec<OsString>,
+}
+
+/// Version of the JSON: a higher one may lack what a lower one had.
+const VERSION: u32 = 1;
+
+/// All that was found.
+pub struct Report {
+    topics: Vec<Topic>,
+    costs: Option<Measured>,
+    program: Vec<String>,
+    verdict: Verdict,
+}
+
+/// What is printed as JSON.
+#[derive(Serialize)]
+struct Json<'a> {
+    version: u32,
+    verdict: Verdict,
+    program: &'a [String],
+    findings: Vec<&'a Finding>,
+    costs: Option<&'a Measured>,
+}
+
+impl Report {
+    fn new(topics: Vec<Topic>, costs: Option<Measured>, program: Vec<String>) -> Self {
+        let verdict = Verdict::of(topics.iter().flat_map(|(_, findings)| findings));
+        Self { topics, costs, program, verdict }
+    }
+
+    fn json(&self) -> Json<'_> {
+        let findings = self.topics.iter().flat_map(|(_, findings)| findings).collect();
+        let Self { costs, program, verdict, .. } = self;
+        Json { version: VERSION, verdict: *verdict, program, findings, costs: costs.as_ref() }
+    }
+}
+
+/// Looks, measures and prints; the status says how it stands.
+pub fn main(args: Args) -> ExitCode {
+    let report = examine(&args);
+    let text = match args.json {
+        true => serde_json::to_string_pretty(&report.json()).unwrap_or_default() + "\n",
+        false => text::Text { report: &report, columns: columns() }.to_string(),
+    };
+    match io::stdout().write_all(text.as_bytes()) {
+        // Who reads no further has seen enough.
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            run::complain(&format!("cannot write the report: {error}"));
+            ExitCode::from(run::FAILED)
+        }
+        _ => ExitCode::from(report.verdict.status()),
+    }
+}
+
+fn examine(args: &Args) -> Report {
+    let root = Root(Path::new("/"));
+    // Before anything starts a thread: a child is forked for a part of it.
+    let tried = Tried::new();
+    let mut topics = checks::all(root, &tried, Features::detect(), &measure::allowed_cpus());
+    topics[0].1.push(library());
+    if !args.program.is_empty() {
+        topics.push(("Program", program::check(&args.program)));
+    }
+    let costs = (!args.no_measure).then(|| measure::measure(checks::spare(root, &tried)));
+    let program = args.program.iter().map(|word| word.display().to_string()).collect();
+    Report::new(topics, costs, program)
+}
+
+/// Whether `faultless run` has what it loads into programs.
+fn library() -> Finding {
+    match run::library() {
+        Ok(path) => Finding::new(
+            "library",
+            Level::Good,
+            format!("the preload library is {}", path.display()),
+            "`faultless run` loads it into programs.",
+        ),
+        Err(error) => Finding::new(
+            "library",
+            Level::Cannot,
+            "the preload library is not there",
+            format!("`faultless run` does not work: {error:#}."),
+        )
+        .change("cargo build --release --workspace"),
+    }
+}
+
+/// The width to print for.
+fn columns() -> usize {
+    let given = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
+    let terminal = || terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
+    given.or_else(terminal).unwrap_or(80)
+}

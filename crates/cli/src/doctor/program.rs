@@ -1,0 +1,170 @@
+//! What of a program can be covered, as far as can be told before it runs.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::fs::PermissionsExt;
+
+use super::finding::{Finding, Level};
+use super::libraries::{Allocator, allocators};
+use crate::run::program::{self, Kind, Program};
+use crate::run::{self, size};
+
+/// All about it; the first word is the program, the others are its arguments.
+pub fn check(command: &[OsString]) -> Vec<Finding> {
+    let Some(name) = command.first() else { return Vec::new() };
+    let mut findings = Vec::new();
+    let args = run::Args { program: command.to_vec(), ..run::Args::default() };
+    if let Some(why) = args.ruled_out() {
+        let means = "As set now, the program runs plain.";
+        findings.push(Finding::new("program_settings", Level::Cannot, why, means));
+    }
+    let found =
+        program::inspect(name, std::env::var_os("PATH").as_deref()).filter(|program| program.path.is_file());
+    let Some(program) = found else {
+        findings.push(Finding::new(
+            "program",
+            Level::Cannot,
+            format!("{} is no file that can be run", name.display()),
+            "There is none of that name, or the interpreter in its first line is missing.",
+        ));
+        return findings;
+    };
+    findings.extend(not_executable(name));
+    findings.push(kind(&program));
+    if program.kind == Kind::Dynamic {
+        let (found, lost) = allocators(&program.path);
+        findings.push(served(&found));
+        findings.extend((!lost.is_empty()).then(|| missing(&lost)));
+        findings.push(later(&program));
+    }
+    findings
+}
+
+/// A file that was named by its path, and that nobody may run.
+fn not_executable(name: &OsStr) -> Option<Finding> {
+    let path = program::find(name, None)?;
+    let mode = path.metadata().ok()?.permissions().mode();
+    let finding = || {
+        Finding::new(
+            "program_mode",
+            Level::Cannot,
+            format!("{} is not executable", path.display()),
+            "The kernel refuses to run it.",
+        )
+        .change(format!("chmod +x {}", path.display()))
+    };
+    (mode & 0o111 == 0).then(finding)
+}
+
+fn kind(program: &Program) -> Finding {
+    let (level, means) = match &program.kind {
+        Kind::Dynamic => (Level::Good, "The preload library is loaded with it."),
+        Kind::Static => (Level::Cannot, "It runs plain. Linked dynamically it would be covered."),
+        Kind::Go => (Level::Cannot, "It runs plain, but programs in C that it starts are covered."),
+        Kind::OtherMachine => {
+            (Level::Cannot, "It runs plain: the library is built for 64 bits of this processor.")
+        }
+        Kind::OtherLoader(_) => (Level::Cannot, "It runs plain: the library needs the GNU C library."),
+        Kind::Sanitizer => (Level::Cannot, "It runs plain. Built without the sanitizer it would be covered."),
+        Kind::Privileged => {
+            (Level::Cannot, "It runs plain, unless started by the user whose rights it has, without gaining any.")
+        }
+        Kind::Unknown => (Level::Cannot, "Nothing can be said about it beforehand."),
+    };
+    let finding = Finding::new("program", level, program.to_string(), means);
+    match program.kind {
+        Kind::Privileged => finding.change(format!("sudo faultless run -- {}", program.path.display())),
+        _ => finding,
+    }
+}
+
+/// Who answers its malloc.
+fn served(found: &[Allocator]) -> Finding {
+    let id = "program_allocator";
+    let blocks = size(256 << 10);
+    let mappings = size(2 << 20);
+    if found.is_empty() {
+        return Finding::new(
+            id,
+            Level::Good,
+            "the C library's malloc",
+            format!("Blocks from {blocks} and mappings from {mappings} are served."),
+        );
+    }
+    let names: Vec<_> = found
+        .iter()
+        .map(|allocator| {
+            let file = allocator.file.file_name().unwrap_or_default().display().to_string();
+            match allocator.name {
+                Some(name) => format!("{name} in {file}"),
+                None => format!("an allocator in {file}"),
+            }
+        })
+        .collect();
+    let means = match found.iter().all(|allocator| allocator.exports_malloc && !allocator.in_program) {
+        true => format!("Blocks from {blocks} are served before it is asked; smaller ones are its own."),
+        false => format!(
+            "Its blocks are its own; what it maps for them, from {mappings} at a time, is served or advised."
+        ),
+    };
+    Finding::new(id, Level::Note, names.join(", "), means)
+}
+
+fn missing(lost: &[String]) -> Finding {
+    Finding::new(
+        "program_libraries",
+        Level::Note,
+        format!("libraries not found: {}", lost.join(", ")),
+        "What they bring along cannot be told; the program may not start.",
+    )
+}
+
+/// What the file alone does not show.
+fn later(program: &Program) -> Finding {
+    let what = if program.is_script { "The script's" } else { "The program's" };
+    Finding::new(
+        "program_later",
+        Level::Note,
+        "only the file and the libraries it is linked with were looked at",
+        format!(
+            "{what} modules and plug-ins may bring allocators of their own, and whether it confines itself or locks \
+             its memory shows when it runs: `faultless run` says so at the end."
+        ),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    fn allocator(name: Option<&'static str>, exports_malloc: bool, in_program: bool) -> Allocator {
+        Allocator { name, file: PathBuf::from("/x/libx.so"), exports_malloc, in_program }
+    }
+
+    #[test]
+    fn who_answers_malloc_is_told_apart() {
+        let means = |list: &[Allocator]| served(list).means;
+        assert!(means(&[]).starts_with("Blocks from 256 KiB and mappings from 2 MiB"));
+        assert!(means(&[allocator(Some("tcmalloc"), true, false)]).contains("before it is asked"));
+        for own in [allocator(Some("jemalloc"), true, true), allocator(Some("jemalloc"), false, false)] {
+            assert!(means(&[own]).starts_with("Its blocks are its own"));
+        }
+        let both = [allocator(Some("jemalloc"), true, false), allocator(None, true, false)];
+        assert_eq!(served(&both).found, "jemalloc in libx.so, an allocator in libx.so");
+    }
+
+    #[test]
+    fn what_is_not_there_is_said() {
+        let findings = check(&["/nonexistent/x".into()]);
+        let last = findings.last().unwrap();
+        assert_eq!((last.id, last.level), ("program", Level::Cannot));
+        assert_eq!(last.found, "/nonexistent/x is no file that can be run");
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "#!/bin/sh\n").unwrap();
+        let level = |id| check(&[file.path().into()]).iter().find(|finding| finding.id == id).map(|f| f.level);
+        assert_eq!(level("program_mode"), Some(Level::Cannot));
+        file.as_file().set_permissions(std::fs::Permissions::from_mode(0o755)).unwrap();
+        assert_eq!((level("program_mode"), level("program")), (None, Some(Level::Good)));
+    }
+}

@@ -1,0 +1,211 @@
+//! `faultless doctor` from outside: status, JSON against its documentation, narrow terminals, missing rights.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// `faultless doctor` with `args`, and any file in place of the library, which is not loaded here.
+fn doctor<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_faultless"));
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"FAULTLESS_")) {
+        command.env_remove(name);
+    }
+    command.env_remove("COLUMNS").env("FAULTLESS_LIBRARY", "/proc/self/exe").arg("doctor").args(args);
+    command
+}
+
+fn json(command: &mut Command) -> (Value, Option<i32>) {
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&stderr), "");
+    (serde_json::from_slice(&stdout).expect("JSON"), status.code())
+}
+
+fn looked_at(args: &[&str]) -> (Value, Option<i32>) {
+    json(doctor(["--json", "--no-measure"]).args(args))
+}
+
+fn finding<'a>(report: &'a Value, id: &str) -> &'a Value {
+    let list = report["findings"].as_array().unwrap();
+    list.iter().find(|finding| finding["id"] == id).unwrap_or_else(|| panic!("no {id} in {report:#}"))
+}
+
+/// The documentation: the type of each path, and all the names in its lists.
+struct Documented {
+    types: BTreeMap<String, String>,
+    names: BTreeSet<String>,
+}
+
+fn documented() -> Documented {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/doctor.md");
+    let text = std::fs::read_to_string(file).unwrap();
+    let (mut types, mut names) = (BTreeMap::new(), BTreeSet::new());
+    for row in text.lines().filter(|line| line.starts_with("| `")) {
+        let cells: Vec<_> = row.trim_matches('|').split(" | ").map(str::trim).collect();
+        let quoted = cells[0].split('`').skip(1).step_by(2).map(str::to_owned);
+        match cells.len() {
+            3 => types.extend(quoted.map(|path| (path, cells[1].to_owned()))),
+            _ => names.extend(quoted),
+        }
+    }
+    Documented { types, names }
+}
+
+/// Each path of a value that is no container, or an empty one, with its type.
+fn paths(value: &Value, at: &str, found: &mut Vec<(String, &'static str)>) {
+    match value {
+        Value::Object(map) => map.iter().for_each(|(key, value)| {
+            paths(value, &if at.is_empty() { key.clone() } else { format!("{at}.{key}") }, found);
+        }),
+        Value::Array(list) => list.iter().for_each(|value| paths(value, &format!("{at}[]"), found)),
+        Value::Null => found.push((at.to_owned(), "null")),
+        Value::Bool(_) => found.push((at.to_owned(), "boolean")),
+        Value::Number(_) => found.push((at.to_owned(), "number")),
+        Value::String(_) => found.push((at.to_owned(), "string")),
+    }
+}
+
+#[test]
+fn the_json_is_what_the_documentation_says() {
+    let (report, status) = json(&mut doctor(["--json", "--", "sh", "-c", "true"]));
+    let documented = documented();
+    let mut found = Vec::new();
+    paths(&report, "", &mut found);
+    for (path, kind) in &found {
+        let expected = documented.types.get(path).unwrap_or_else(|| panic!("{path} is not documented"));
+        let fits = expected.trim_end_matches('?') == *kind || *kind == "null" && expected.ends_with('?');
+        assert!(fits, "{path} is a {kind}, documented as {expected}");
+    }
+    for path in documented.types.keys().filter(|path| *path != "costs") {
+        assert!(found.iter().any(|(there, _)| there == path), "{path} is documented but not there");
+    }
+    let ids: Vec<_> = [&report["findings"], &report["costs"]["costs"]]
+        .into_iter()
+        .flat_map(|list| list.as_array().unwrap())
+        .map(|entry| entry["id"].as_str().unwrap())
+        .collect();
+    for id in &ids {
+        assert!(documented.names.contains(*id), "{id} is not documented");
+    }
+    let only_sometimes = ["program_mode", "program_settings", "program_libraries"];
+    for name in documented.names.iter().filter(|name| !only_sometimes.contains(&name.as_str())) {
+        assert!(ids.contains(&name.as_str()), "{name} is documented but not there");
+    }
+    let verdicts = ["good", "limited", "cannot"];
+    assert_eq!(status, verdicts.iter().position(|verdict| report["verdict"] == *verdict).map(|i| i as i32));
+}
+
+#[test]
+fn a_cost_has_figures_or_a_reason() {
+    let (report, _) = json(&mut doctor(["--json"]));
+    let costs = report["costs"]["costs"].as_array().unwrap();
+    for cost in costs {
+        let (ns, fastest, slowest) = (&cost["ns"], &cost["fastest_ns"], &cost["slowest_ns"]);
+        let figures = [fastest, ns, slowest].map(Value::as_f64);
+        assert!(figures.is_sorted(), "{cost}");
+        assert_eq!(ns.is_null(), cost["missing"].is_string(), "{cost}");
+    }
+    let has_figure =
+        |id| costs.iter().any(|cost| cost["id"] == id && cost["ns"].as_f64().is_some_and(|ns| ns > 0.0));
+    assert!(["touch", "small_fault", "zero_string_beyond"].into_iter().all(has_figure), "these work everywhere");
+}
+
+#[test]
+fn the_worst_finding_decides_the_status() {
+    let (report, status) = looked_at(&[]);
+    let levels: BTreeSet<_> =
+        report["findings"].as_array().unwrap().iter().map(|finding| finding["level"].as_str().unwrap()).collect();
+    let expected = if levels.contains("cannot") { 2 } else { i32::from(levels.contains("limited")) };
+    assert_eq!(status, Some(expected));
+    assert!(report["costs"].is_null());
+}
+
+#[test]
+fn a_limit_on_address_space_rules_programs_out() {
+    let shell = |limit: &str| {
+        let mut command = Command::new("sh");
+        let script = format!("ulimit -S {limit}; exec \"$0\" doctor --no-measure --json");
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_faultless")]).env("FAULTLESS_LIBRARY", "/proc/self/exe");
+        json(&mut command)
+    };
+    for (limit, id) in [("-v 4000000", "limit_as"), ("-d 4000000", "limit_data")] {
+        let (report, status) = shell(limit);
+        assert_eq!((finding(&report, id)["level"].as_str(), status), (Some("cannot"), Some(2)), "{limit}");
+    }
+}
+
+#[test]
+fn programs_that_run_plain_are_told_beforehand() {
+    let (report, status) = looked_at(&["--", "/nonexistent/program"]);
+    assert_eq!((finding(&report, "program")["level"].as_str(), status), (Some("cannot"), Some(2)));
+    let (report, _) = looked_at(&["--", "sh"]);
+    assert_eq!(finding(&report, "program")["level"], "good");
+    assert_eq!(finding(&report, "program_allocator")["level"], "good");
+    let (report, status) = json(doctor(["--json", "--no-measure", "--", "sh"]).env("FAULTLESS_DISABLE", "1"));
+    assert_eq!((finding(&report, "program_settings")["level"].as_str(), status), (Some("cannot"), Some(2)));
+}
+
+#[test]
+fn a_library_that_is_missing_is_told() {
+    let (report, status) = json(doctor(["--json", "--no-measure"]).env("FAULTLESS_LIBRARY", "/nonexistent.so"));
+    assert_eq!((finding(&report, "library")["level"].as_str(), status), (Some("cannot"), Some(2)));
+}
+
+#[test]
+fn a_terminal_of_40_columns() {
+    let output = doctor(["--", "sh"]).env("COLUMNS", "40").output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    for line in text.lines().filter(|line| !line.trim_start().starts_with("$ ")) {
+        let is_word = line.trim().split(' ').count() == 1;
+        assert!(line.chars().count() <= 40 || is_word, "{line:?}");
+    }
+    assert!(text.contains("fault, small page"), "{text}");
+}
+
+#[test]
+fn a_pipe_that_closes() {
+    let mut child = doctor(["--no-measure"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.code().is_some_and(|status| status < 3), "{:?}", output.status);
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+}
+
+#[test]
+fn an_output_that_is_full_is_an_error() {
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let output = doctor(["--no-measure"]).stdout(full).stderr(Stdio::piped()).output().unwrap();
+    assert_eq!(output.status.code(), Some(125));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("cannot write the report"));
+}
+
+/// A user without rights, whom the kernel refuses more.
+#[test]
+fn a_user_without_rights() {
+    // A copy, as the build's directory may be closed to others.
+    let dir = tempfile::tempdir().unwrap();
+    let copy = dir.path().join("faultless");
+    std::fs::copy(env!("CARGO_BIN_EXE_faultless"), &copy).unwrap();
+    std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let nobody = 65534;
+    let mut command = Command::new(&copy);
+    command.args(["doctor", "--json"]).env("FAULTLESS_LIBRARY", "/proc/self/exe").current_dir("/");
+    command.uid(nobody).gid(nobody);
+    let output = match command.output() {
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            println!("skipped: this user cannot become another");
+            return;
+        }
+        output => output.unwrap(),
+    };
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    let level = &finding(&report, "uffd")["level"];
+    // Full rights for everybody may have been set up; then the sysctl or the device says so.
+    let everybody = ["uffd_sysctl", "uffd_device"].iter().any(|id| finding(&report, id)["level"] == "good");
+    assert_eq!(*level == "good", everybody, "{report:#}");
+    assert_ne!(finding(&report, "uffd_ptrace")["level"], "good");
+}
