@@ -14,7 +14,7 @@ use faultless_base::{SLOT, SLOT_PAGES, Span};
 use crate::progress::Progress;
 use crate::space::Space;
 use crate::stats::Counter;
-use crate::watched::{ADVICE_PATIENCE, Advices, KNOWN, Known, Use};
+use crate::watched::{ADVICE_PATIENCE, KNOWN, Known, Use};
 
 /// Slots from which a mapping is worth it.
 const LEAST_SLOTS: usize = 2;
@@ -32,6 +32,7 @@ const PEEKS: usize = 16;
 const SAMPLED_PAGES: usize = 8;
 /// Time between looks.
 const LOOK_US: u64 = 5_000;
+
 impl<S: Sys> Space<S> {
     /// The program has mapped readable, writable private anonymous memory at an address of its own.
     pub fn committed(&self, span: Span) {
@@ -39,9 +40,9 @@ impl<S: Sys> Space<S> {
         if inner.bytes() / SLOT < LEAST_SLOTS || !self.knobs.ahead {
             return;
         }
-        let mut advices = self.advices.lock();
         // The background thread may not have had a processor for a while: what it would see gives room now.
-        self.look_at_all(&mut advices);
+        self.look_at_all();
+        let mut advices = self.advices.lock();
         let trusted = |k: &Known| k.use_ == Use::Dense || k.use_ == Use::Unknown && k.share > 1;
         let beside = |k: &Known| k.span.end == inner.start || inner.end == k.span.start;
         let share =
@@ -115,32 +116,46 @@ impl<S: Sys> Space<S> {
             return Progress::Idle;
         }
         advices.quiet += 1;
-        if self.look_at_all(&mut advices) {
-            advices.quiet = 0;
+        drop(advices);
+        if self.look_at_all() {
+            self.advices.lock().quiet = 0;
         }
         Progress::Wait(LOOK_US)
     }
 
-    /// Looks at every known mapping; whether anything came of it.
-    fn look_at_all(&self, advices: &mut Advices) -> bool {
+    /// Looks at every known mapping; whether anything came of it. The looks themselves take long and no lock.
+    fn look_at_all(&self) -> bool {
         let mut changed = false;
-        for known in advices.known.iter_mut().flatten() {
-            if known.use_ == Use::Unknown {
-                known.use_ = self.look(known);
-                if known.use_ == Use::Dense {
-                    self.budget.discharge(core::mem::take(&mut known.charged));
-                    self.sys.huge(Span { start: known.span.start, end: known.advised }, Huge::Advised);
-                    changed = true;
-                } else if known.use_ == Use::Sparse {
-                    // What is not touched yet shall stay small.
-                    self.sys.huge(Span { start: known.span.start, end: known.advised }, Huge::Refused);
-                }
+        for place in 0..KNOWN {
+            let Some(seen) = self.advices.lock().known[place] else { continue };
+            let use_ = if seen.use_ == Use::Unknown { self.look(&seen) } else { seen.use_ };
+            let mut advices = self.advices.lock();
+            // The program may have unmapped it meanwhile, or somebody else may have looked.
+            let same = |k: &&mut Known| k.span == seen.span && k.use_ == seen.use_;
+            if let Some(known) = advices.known[place].as_mut().filter(same) {
+                changed |= self.learn(known, use_);
             }
-            let before = known.advised;
-            self.advise_known(known);
-            changed |= before != known.advised;
         }
         changed
+    }
+
+    /// What follows from the use that was seen; whether anything does.
+    fn learn(&self, known: &mut Known, use_: Use) -> bool {
+        let news = known.use_ != use_;
+        known.use_ = use_;
+        let advised = Span { start: known.span.start, end: known.advised };
+        match use_ {
+            Use::Dense if news => {
+                self.budget.discharge(core::mem::take(&mut known.charged));
+                self.sys.huge(advised, Huge::Advised);
+            }
+            // What is not touched yet shall stay small.
+            Use::Sparse if news => self.sys.huge(advised, Huge::Refused),
+            _ => {}
+        }
+        let before = known.advised;
+        self.advise_known(known);
+        news || before != known.advised
     }
 
     /// How the program uses what has been advised, as far as it can be told by now.

@@ -1,6 +1,6 @@
 //! The address space of this process, by Linux system calls.
 
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::raw::{self, Access, syscall};
 use super::{AtFork, Huge, Sys, thread};
@@ -14,6 +14,27 @@ pub struct Linux;
 static STAGE: AtomicUsize = AtomicUsize::new(0);
 /// The largest span that [`Sys::zero_closed`] takes.
 pub const STAGE_BYTES: usize = 8 * SLOT;
+
+/// Whether some thread is in [`Sys::discard`].
+static DISCARDING: AtomicBool = AtomicBool::new(false);
+
+/// Waits a moment for whoever else is discarding: two at a time make the kernel flush the translations of all
+/// processors, even when nothing was mapped. False when that takes longer than the flush would.
+fn take_turn() -> bool {
+    const SPINS: u32 = 100;
+    let taken = (0..SPINS).any(|_| {
+        let taken = !DISCARDING.load(Ordering::Relaxed) && !DISCARDING.swap(true, Ordering::Acquire);
+        if !taken {
+            core::hint::spin_loop();
+        }
+        taken
+    });
+    if !taken {
+        // Whoever has it may have stayed with the parent of this process.
+        DISCARDING.store(false, Ordering::Release);
+    }
+    taken
+}
 
 fn madvise(span: Span, advice: i32) -> bool {
     // SAFETY: only called with advice that keeps bytes or is meant to drop them, on the engine's own spans.
@@ -99,8 +120,13 @@ impl Sys for Linux {
     }
 
     fn discard(&self, span: Span) {
+        let alone = take_turn();
+        let dropped = madvise(span, libc::MADV_DONTNEED);
+        if alone {
+            DISCARDING.store(false, Ordering::Release);
+        }
         // Locked memory cannot be dropped, but replaced.
-        if !madvise(span, libc::MADV_DONTNEED) {
+        if !dropped {
             self.reset(span);
         }
     }
