@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use faultless_base::sys::{AtFork, Huge, Sys};
+use faultless_base::sys::{AtFork, Huge, SIGNATURES, Sys};
 use faultless_base::{PAGE, SLOT, Span};
 
 /// One page.
@@ -40,6 +40,12 @@ pub enum Failing {
     Reserve,
     /// Memory is short.
     Memory,
+}
+
+/// A page has one byte here, so a signature is one byte too.
+fn signatures(slot: Span) -> impl Iterator<Item = (usize, u8)> {
+    const APART: usize = SLOT / SIGNATURES;
+    (0..SIGNATURES).map(move |i| (slot.start + APART / 2 + i * APART, (slot.start / SLOT) as u8 | 0x80))
 }
 
 #[derive(Default)]
@@ -257,6 +263,18 @@ impl Sys for Fake {
 
     fn peek_nonzero_pages(&self, span: Span, samples: usize) -> usize {
         self.nonzero_pages(span, samples)
+    }
+
+    fn sign(&self, slot: Span) {
+        signatures(slot).for_each(|(at, byte)| self.write(Span::new(at, PAGE), byte));
+    }
+
+    fn overwritten(&self, slot: Span) -> usize {
+        signatures(slot).filter(|&(at, byte)| self.page(at).byte != byte).count()
+    }
+
+    fn peek_overwritten(&self, slot: Span) -> usize {
+        self.overwritten(slot)
     }
 
     fn present(&self, addr: usize) -> bool {

@@ -8,8 +8,8 @@
 //! Huge-page advice for growth is charged to the budget until the program is seen to use the memory; that is
 //! looked at here, and gives room for the next advice.
 
-use faultless_base::sys::Sys;
-use faultless_base::{PAGE, SLOT, Span};
+use faultless_base::sys::{SIGNATURES, Sys};
+use faultless_base::{PAGE, SLOT};
 
 use crate::arena::Extent;
 use crate::progress::{Progress, sooner};
@@ -29,11 +29,11 @@ const PATIENCE: u32 = 200;
 const ADVISED_AT_ONCE: usize = 64;
 /// Time between looks.
 const LOOK_US: u64 = 100;
-/// Pages looked at in a slot to tell whether the program uses it densely.
-const SAMPLED_PAGES: usize = 8;
-/// The same in a program's thread, and the slots that it looks at in one call.
+/// Pages looked at in a slot in a program's thread, and the slots that it looks at in one call.
 const PEEKED_PAGES: usize = 4;
 const LOOKS_IN_CALL: usize = 128;
+/// How long such looks rest at most when they find nothing.
+const LOOK_REST_MS: u32 = 64;
 
 impl<S: Sys> Space<S> {
     /// Notes an extent just handed out; it is followed if much of it has no memory.
@@ -155,8 +155,9 @@ impl<S: Sys> Space<S> {
         while g.confirmed < g.reached {
             let i = g.first + g.confirmed;
             g.confirmed += 1;
-            let is_dense = |span| self.sys.nonzero_pages(span, SAMPLED_PAGES) * 2 >= SAMPLED_PAGES;
-            self.enter(shard, Extent { first: i, n: 1 }, |_| self.confirm_slot(shard, i, is_dense));
+            self.enter(shard, Extent { first: i, n: 1 }, |_| {
+                self.confirm_slot(shard, i, || self.is_dense(shard, i));
+            });
         }
     }
 
@@ -164,37 +165,56 @@ impl<S: Sys> Space<S> {
     /// background thread may not have had a processor for a while.
     pub(crate) fn confirm_some(&self) {
         let Some(mut at) = self.confirming.try_lock() else { return };
-        let (mut looks, mut steps) = (0, 0);
+        let now = self.now_ms();
+        if now.wrapping_sub(at.since) < at.rest {
+            return;
+        }
+        let (mut looks, mut found, mut steps) = (0, 0, 0);
         let shards = self.all_shards().count();
         let all: usize = self.all_shards().map(|s| s.slots.tail()).sum();
         while looks < LOOKS_IN_CALL && steps < all + shards {
             steps += 1;
-            let shard = self.shard(at.0);
-            if at.1 >= shard.slots.tail() {
-                *at = ((at.0 + 1) % shards, 0);
+            let shard = self.shard(at.shard);
+            if at.slot >= shard.slots.tail() {
+                (at.shard, at.slot) = ((at.shard + 1) % shards, 0);
                 continue;
             }
-            let i = at.1;
-            at.1 += 1;
-            if shard.slots.has(i, flag::CHARGED) && matches!(shard.slots.state(i), State::Lent | State::Block) {
+            let i = at.slot;
+            at.slot += 1;
+            if shard.slots.has(i, flag::CHARGED)
+                && matches!(shard.slots.state(i), State::Lent | State::Block | State::Runs)
+            {
                 looks += 1;
-                self.confirm_slot(shard, i, |span| {
-                    self.sys.peek_nonzero_pages(span, PEEKED_PAGES) * 2 >= PEEKED_PAGES
-                });
+                found += self.confirm_slot(shard, i, || self.peek_dense(shard, i)) as usize;
             }
+        }
+        // A program that uses little of what it has is not looked at again and again.
+        at.rest = if found > 0 { 0 } else { (at.rest * 2).clamp(1, LOOK_REST_MS) };
+        at.since = now;
+    }
+
+    /// Whether most of slot `i`, which the program may unmap meanwhile, was written to.
+    fn peek_dense(&self, shard: &Shard, i: usize) -> bool {
+        let slot = shard.span(Extent { first: i, n: 1 });
+        match shard.slots.has(i, flag::SIGNED) {
+            true => self.sys.peek_overwritten(slot) * 2 >= SIGNATURES,
+            false => self.sys.peek_nonzero_pages(slot, PEEKED_PAGES) * 2 >= PEEKED_PAGES,
         }
     }
 
-    fn confirm_slot(&self, shard: &Shard, i: usize, is_dense: impl Fn(Span) -> bool) {
+    fn confirm_slot(&self, shard: &Shard, i: usize, is_dense: impl Fn() -> bool) -> bool {
         let span = shard.span(Extent { first: i, n: 1 });
-        if self.sys.present(span.start) && is_dense(span) {
-            // Before the flags say so: whoever sees them may end this use at once.
-            self.budget.use_slots(1);
-            match shard.slots.confirm(i) {
-                true => self.budget.discharge(1),
-                false => self.budget.unuse(1),
-            }
+        if !self.sys.present(span.start) || !is_dense() {
+            return false;
         }
+        // Before the flags say so: whoever sees them may end this use at once.
+        self.budget.use_slots(1);
+        let confirmed = shard.slots.confirm(i);
+        match confirmed {
+            true => self.budget.discharge(1),
+            false => self.budget.unuse(1),
+        }
+        confirmed
     }
 
     /// Advises huge pages further ahead, as far as the budget has room again.

@@ -77,7 +77,7 @@ impl<S: Sys> Space<S> {
                     if shard.slots.clear(i, flag::CHARGED) {
                         self.budget.discharge(1);
                     }
-                    shard.slots.clear(i, flag::FRESH | flag::TAINTED | flag::FORKED | flag::EMPTY);
+                    shard.slots.clear(i, flag::IN_USE);
                 }
                 shard.lock().give(e, Kind::Hole, 0);
             }

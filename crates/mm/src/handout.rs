@@ -31,12 +31,15 @@ impl<S: Sys> Space<S> {
         if n <= SMALL_DEMAND {
             self.demand.fetch_add(n, Ordering::Relaxed);
         }
-        let resident = shard.lock().take_resident(n, align, need);
+        let sparse = need == Need::Zero && shard.expects_sparse();
+        let resident = if sparse { None } else { shard.lock().take_resident(n, align, need) };
         if let Some(e) = resident {
             return Some((shard, e));
         }
-        self.wait_for_scrubber(n);
-        if self.budget.idle() >= n {
+        if !sparse {
+            self.wait_for_scrubber(n);
+        }
+        if !sparse && self.budget.idle() >= n {
             let found = |s: &'a Shard| Some((s, s.lock().take_resident(n, align, need)?));
             if let Some(found) = self.all_shards().find_map(found) {
                 return Some(found);
@@ -108,17 +111,20 @@ impl<S: Sys> Space<S> {
                 self.verify(shard, e);
             }
             Need::Any => {
-                // Its old bytes hide how much of it will be used.
-                self.budget.use_slots(e.n);
                 shard.count(Counter::BytesUnzeroed, span.bytes());
                 if self.knobs.check {
                     self.sys.poison(span);
+                }
+                self.charge(shard, e);
+                for i in e.slots() {
+                    self.sys.sign(shard.span(Extent { first: i, n: 1 }));
+                    shard.slots.mark(i, flag::SIGNED);
                 }
             }
         }
     }
 
-    /// Memory full of zeroes goes to the program, which may use little of it.
+    /// Memory goes to the program, which may use little of it.
     fn charge(&self, shard: &Shard, e: Extent) {
         self.budget.charge(e.n);
         e.slots().for_each(|i| {
@@ -141,7 +147,7 @@ impl<S: Sys> Space<S> {
         if self.budget.room() < e.n {
             self.confirm_some();
         }
-        let advised = self.advise(shard, e);
+        let advised = if shard.skips_advice() { 0 } else { self.advise(shard, e) };
         let rest = Extent { first: e.first + advised, n: e.n - advised };
         if rest.slots().any(|i| shard.slots.has(i, flag::ADVISED)) {
             self.sys.huge(shard.span(rest), Huge::Refused);

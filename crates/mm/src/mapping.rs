@@ -374,8 +374,7 @@ impl<S: Sys> Space<S> {
                 to.slots.clear(j, known);
             }
         }
-        shard.slots.clear(i, flag::FRESH);
-        shard.slots.clear(i, flag::CHARGED);
+        shard.slots.clear(i, flag::FRESH | flag::CHARGED | flag::SIGNED);
     }
 
     /// The kernel moved or replaced the pages of `from` and left nothing there: reserves the addresses again, and

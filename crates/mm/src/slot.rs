@@ -87,6 +87,10 @@ pub mod flag {
     pub const FORKED: u32 = 1 << 13;
     /// On its way back, and found to have no memory worth keeping.
     pub const EMPTY: u32 = 1 << 14;
+    /// It was handed out with old bytes and signatures among them; see [`faultless_base::sys::Sys::sign`].
+    pub const SIGNED: u32 = 1 << 15;
+    /// What is known of a slot only while it is in use.
+    pub const IN_USE: u32 = FRESH | TAINTED | FORKED | EMPTY | SIGNED;
 }
 
 /// The words of all slots of an arena.
@@ -174,7 +178,7 @@ impl Slots {
     /// Makes slot `i` count as used if the program has it and it is charged; whether that was so.
     pub fn confirm(&self, i: usize) -> bool {
         let without = |word: u32| {
-            let in_use = matches!(State::of(word), State::Lent | State::Block);
+            let in_use = matches!(State::of(word), State::Lent | State::Block | State::Runs);
             (in_use && word & flag::CHARGED != 0).then_some(word & !(flag::CHARGED | flag::FRESH))
         };
         self.words[i].fetch_update(Ordering::SeqCst, Ordering::SeqCst, without).is_ok()

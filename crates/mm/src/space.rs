@@ -50,6 +50,8 @@ impl Default for Knobs {
 
 /// After so many extents in a row that came back untouched, the next ones are expected to, too.
 const UNTOUCHED_STREAK: u32 = 4;
+/// After so many extents in a row that were used sparsely, the next ones are expected to be, too.
+const SPARSE_STREAK: u32 = 8;
 
 /// A shard: an arena behind its lock, and what may be used without it.
 pub(crate) struct Shard {
@@ -59,6 +61,8 @@ pub(crate) struct Shard {
     pub(crate) counters: &'static Block,
     /// Extents in a row that came back untouched.
     pub(crate) untouched: AtomicU32,
+    /// Extents in a row that came back sparsely used, and those that were handed out accordingly since.
+    sparse: AtomicU32,
 }
 
 impl Shard {
@@ -83,6 +87,28 @@ impl Shard {
         self.untouched.load(Ordering::Relaxed) >= UNTOUCHED_STREAK
     }
 
+    /// An extent came back whose use could be told.
+    pub(crate) fn note_use(&self, dense: bool) {
+        let streak = self.sparse.load(Ordering::Relaxed);
+        self.sparse.store(if dense { 0 } else { streak.saturating_add(1) }, Ordering::Relaxed);
+    }
+
+    /// Whether the program seems to use a page here and there of what it gets: then neither huge pages nor zeroing
+    /// all of it pay. One extent in so many is handed out as usual, to see whether that still holds.
+    pub(crate) fn expects_sparse(&self) -> bool {
+        let streak = self.sparse.load(Ordering::Relaxed);
+        streak >= SPARSE_STREAK && streak % SPARSE_STREAK != 0
+    }
+
+    /// The same for an extent that is handed out without memory now.
+    pub(crate) fn skips_advice(&self) -> bool {
+        let skips = self.expects_sparse();
+        if self.sparse.load(Ordering::Relaxed) >= SPARSE_STREAK {
+            self.sparse.fetch_add(1, Ordering::Relaxed);
+        }
+        skips
+    }
+
     pub(crate) fn count(&self, counter: Counter, n: usize) {
         self.counters.add(counter, n as u64);
     }
@@ -101,6 +127,14 @@ impl Shard {
             i += n;
         }
     }
+}
+
+/// Where looks at charged slots go on, and how long they rest, in ms, and since when.
+pub(crate) struct Cursor {
+    pub(crate) shard: usize,
+    pub(crate) slot: usize,
+    pub(crate) rest: u32,
+    pub(crate) since: u32,
 }
 
 /// The engine of one process.
@@ -130,7 +164,7 @@ pub struct Space<S> {
     /// When memory pressure was last looked for, in ms.
     pub(crate) pressure_look: AtomicU32,
     /// Where [`Space::confirm_some`] goes on.
-    pub(crate) confirming: Lock<(usize, usize)>,
+    pub(crate) confirming: Lock<Cursor>,
     /// Bytes that rounding up costs in blocks of whole slots.
     pub(crate) waste: AtomicUsize,
     /// The processor that the program last asked for memory on, plus one; and where the background thread keeps away
@@ -168,6 +202,7 @@ impl<S: Sys> Space<S> {
                 base,
                 counters: &counters[i],
                 untouched: AtomicU32::new(0),
+                sparse: AtomicU32::new(0),
             });
         }
         Some(Self {
@@ -188,7 +223,7 @@ impl<S: Sys> Space<S> {
             rest: AtomicU32::new(0),
             rest_since: AtomicU32::new(0),
             pressure_look: AtomicU32::new(0),
-            confirming: Lock::new((0, 0)),
+            confirming: Lock::new(Cursor { shard: 0, slot: 0, rest: 0, since: 0 }),
             waste: AtomicUsize::new(0),
             program_cpu: AtomicUsize::new(0),
             avoided_cpu: AtomicUsize::new(0),

@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use faultless_base::SLOT;
-use faultless_base::sys::Sys;
+use faultless_base::sys::{SIGNATURES, Sys};
 
 use crate::arena::{Extent, Live};
 use crate::buddy::Kind;
@@ -65,7 +65,7 @@ impl<S: Sys> Space<S> {
                     }
                 }
                 g.slots().for_each(|i| {
-                    slots.clear(i, flag::FRESH | flag::TAINTED | flag::FORKED | flag::EMPTY);
+                    slots.clear(i, flag::IN_USE);
                 });
                 self.budget.keep(kept);
                 let mut arena = shard.lock();
@@ -103,11 +103,13 @@ impl<S: Sys> Space<S> {
             } else if !lost {
                 if backed % every == 0 {
                     sampled += 1;
-                    let page_span = shard.span(Extent { first: i, n: 1 });
-                    dense += (self.sys.nonzero_pages(page_span, SAMPLED_PAGES) * 2 >= SAMPLED_PAGES) as usize;
+                    dense += self.is_dense(shard, i) as usize;
                 }
                 backed += 1;
             }
+        }
+        if sampled > 0 {
+            shard.note_use(dense > 0);
         }
         let used = (backed * dense).checked_div(sampled).unwrap_or(0);
         self.budget.discharge(charged);
@@ -145,6 +147,15 @@ impl<S: Sys> Space<S> {
         let span = shard.span(Extent { first: i, n: 1 });
         shard.slots.has(i, flag::ADVISED)
             && [0, SLOT / 2, SLOT - 1].iter().all(|offset| self.sys.present(span.start + offset))
+    }
+
+    /// Whether most of slot `i`, which can be read, was written to.
+    pub(crate) fn is_dense(&self, shard: &Shard, i: usize) -> bool {
+        let slot = shard.span(Extent { first: i, n: 1 });
+        match shard.slots.has(i, flag::SIGNED) {
+            true => self.sys.overwritten(slot) * 2 >= SIGNATURES,
+            false => self.sys.nonzero_pages(slot, SAMPLED_PAGES) * 2 >= SAMPLED_PAGES,
+        }
     }
 
     fn fate(&self, slots: Slots, i: usize) -> Fate {

@@ -24,8 +24,8 @@ enum Op {
     Map(usize, Touch),
     /// Zeroed memory from malloc.
     Zeroed(usize, Touch),
-    /// Memory from malloc that is not zeroed: written through, since its old bytes hide what is used of it.
-    Block(usize),
+    /// Memory from malloc that is not zeroed.
+    Block(usize, Touch),
     Free(usize),
     Steps(usize),
     Wait(u64),
@@ -37,7 +37,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     let op = prop_oneof![
         4 => (slots(), touch()).prop_map(|(n, t)| Op::Map(n, t)),
         2 => (slots(), touch()).prop_map(|(n, t)| Op::Zeroed(n, t)),
-        1 => slots().prop_map(Op::Block),
+        2 => (slots(), touch()).prop_map(|(n, t)| Op::Block(n, t)),
         5 => any::<u8>().prop_map(|i| Op::Free(i as usize)),
         2 => (1usize..40).prop_map(Op::Steps),
         1 => prop::sample::select(vec![1u64, 6, 600, 11_000]).prop_map(Op::Wait),
@@ -104,7 +104,7 @@ impl Program {
             Op::Zeroed(n, touch) => {
                 self.got(self.allocate(n, Need::Zero), n, touch, true);
             }
-            Op::Block(n) => self.got(self.allocate(n, Need::Any), n, Touch::Dense, true),
+            Op::Block(n, touch) => self.got(self.allocate(n, Need::Any), n, touch, true),
             Op::Free(i) => self.free(i),
             Op::Steps(n) => {
                 for _ in 0..n {

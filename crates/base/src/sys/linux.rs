@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::raw::{self, Access, syscall};
-use super::{AtFork, Huge, Sys, thread};
+use super::{AtFork, Huge, SIGNATURES, Sys, thread};
 use crate::units::{PAGE, SLOT, SLOT_PAGES, Span};
 use crate::zero;
 
@@ -54,18 +54,32 @@ fn reserve_at(span: Span, place: i32) -> bool {
     answer == Ok(span.start)
 }
 
-/// Whether a page holds something else than zero; by a system call, which fails where an access would fault.
-fn peek_nonzero(page: usize) -> bool {
-    let mut bytes = [0u8; PAGE];
-    let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: PAGE };
-    let remote = libc::iovec { iov_base: page as *mut libc::c_void, iov_len: PAGE };
+/// Bytes at `addr`; by a system call, which fails where an access would fault.
+fn peek<const N: usize>(addr: usize) -> Option<[u8; N]> {
+    let mut bytes = [0u8; N];
+    let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: N };
+    let remote = libc::iovec { iov_base: addr as *mut libc::c_void, iov_len: N };
     // SAFETY: the call writes to `bytes` alone, and reads memory of this process by the kernel's hand.
     let read = unsafe {
         let pid = libc::getpid() as usize;
         let args = [pid, &raw const local as usize, 1, &raw const remote as usize, 1, 0];
         syscall(libc::SYS_process_vm_readv, args)
     };
-    read.is_ok() && bytes.iter().any(|b| *b != 0)
+    (read == Ok(N)).then_some(bytes)
+}
+
+/// Whether a page holds something else than zero.
+fn peek_nonzero(page: usize) -> bool {
+    peek::<PAGE>(page).is_some_and(|bytes| bytes.iter().any(|b| *b != 0))
+}
+
+/// Where the signatures of a slot are, and what they are: evenly spread, not at the start of a page.
+fn signatures(slot: Span) -> impl Iterator<Item = (usize, u64)> {
+    const APART: usize = SLOT / SIGNATURES;
+    (0..SIGNATURES).map(move |i| {
+        let at = slot.start + APART / 2 + i * APART + PAGE / 2;
+        (at, (at as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    })
 }
 
 fn stage() -> Option<usize> {
@@ -236,6 +250,22 @@ impl Sys for Linux {
     fn peek_nonzero_pages(&self, span: Span, samples: usize) -> usize {
         let step = (span.bytes() / PAGE / samples.max(1)).max(1) * PAGE;
         (span.start..span.end).step_by(step).filter(|&page| peek_nonzero(page)).count()
+    }
+
+    fn sign(&self, slot: Span) {
+        for (at, word) in signatures(slot) {
+            // SAFETY: inside an open span of the engine's own, aligned.
+            unsafe { (at as *mut u64).write(word) };
+        }
+    }
+
+    fn overwritten(&self, slot: Span) -> usize {
+        // SAFETY: inside an open span; the program may write meanwhile, hence volatile.
+        signatures(slot).filter(|&(at, word)| unsafe { (at as *const u64).read_volatile() } != word).count()
+    }
+
+    fn peek_overwritten(&self, slot: Span) -> usize {
+        signatures(slot).filter(|&(at, word)| peek(at) != Some(word.to_ne_bytes())).count()
     }
 
     fn present(&self, addr: usize) -> bool {

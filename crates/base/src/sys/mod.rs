@@ -21,6 +21,9 @@ pub enum Huge {
     Refused,
 }
 
+/// Signatures in a slot; see [`Sys::sign`].
+pub const SIGNATURES: usize = 4;
+
 /// What a forked child finds in a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtFork {
@@ -72,6 +75,13 @@ pub trait Sys {
     fn nonzero_pages(&self, span: Span, samples: usize) -> usize;
     /// The same for memory that somebody else may unmap meanwhile: what cannot be read counts as zero.
     fn peek_nonzero_pages(&self, span: Span, samples: usize) -> usize;
+    /// Writes signatures into a few pages of an open span whose content means nothing: words that depend on their
+    /// address, so that it can be told later how much of the span was written to.
+    fn sign(&self, slot: Span);
+    /// Of [`SIGNATURES`] in a slot that was signed, how many were overwritten.
+    fn overwritten(&self, slot: Span) -> usize;
+    /// The same for memory that somebody else may unmap meanwhile: what cannot be read counts as overwritten.
+    fn peek_overwritten(&self, slot: Span) -> usize;
     /// Whether the page at `addr` is present in memory.
     fn present(&self, addr: usize) -> bool;
     /// How many pages of a slot are present in memory.
