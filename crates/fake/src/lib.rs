@@ -250,13 +250,14 @@ impl Sys for Fake {
     }
 
     fn nonzero_pages(&self, span: Span, samples: usize) -> usize {
-        let pages = span.bytes() / PAGE;
-        let step = (pages / samples.max(1)).max(1);
-        (0..pages).step_by(step).filter(|i| self.page(span.start + i * PAGE).byte != 0).count()
+        assert!(self.page(span.start).open, "read of closed memory at {:#x}", span.start);
+        self.peek_nonzero_pages(span, samples)
     }
 
     fn peek_nonzero_pages(&self, span: Span, samples: usize) -> usize {
-        self.nonzero_pages(span, samples)
+        let pages = span.bytes() / PAGE;
+        let step = (pages / samples.max(1)).max(1);
+        (0..pages).step_by(step).filter(|i| self.page(span.start + i * PAGE).byte != 0).count()
     }
 
     fn present(&self, addr: usize) -> bool {
