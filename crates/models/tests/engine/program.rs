@@ -135,10 +135,8 @@ fn move_mapping(w: &World) {
     let Some(mut thing) = w.take(is_whole) else { return };
     let pages = thing.pages + chance(2) * SLOT_PAGES;
     if let Some(at) = w.space.move_mapping(chance(2), thing.span(), pages * PAGE) {
-        thing.at = at;
-        w.check(thing);
-        thing.pages = pages;
-        thing = w.fill(thing);
+        w.check_moved(thing, at, thing.pages);
+        thing = w.fill(Thing { at, pages, ..thing });
     }
     w.put(thing);
 }
@@ -147,7 +145,7 @@ fn resize(w: &World) {
     let Some(mut thing) = w.take(|t| t.block && t.at % SLOT == 0 && t.pages > SLOT_PAGES) else { return };
     if let Some(at) = w.space.resize(chance(2), thing.at, (2 + chance(4)) * SLOT) {
         let pages = w.space.usable(at) / PAGE;
-        w.check(Thing { at, pages: pages.min(thing.pages), ..thing });
+        w.check_moved(thing, at, pages);
         thing = w.fill(Thing { at, pages, ..thing });
     }
     w.put(thing);

@@ -91,9 +91,14 @@ impl World {
 
     /// A page that somebody else writes to, zeroes, closes or drops is no longer what it was.
     pub fn check(&self, thing: Thing) {
+        self.check_moved(thing, thing.at, thing.pages);
+    }
+
+    /// The same where the first pages of it are at another place now.
+    pub fn check_moved(&self, thing: Thing, at: usize, pages: usize) {
         let fake = self.sys.step();
-        for page in thing.marks() {
-            assert_eq!(fake.read(page), Some(thing.byte), "page {page:#x} of {thing:x?}");
+        for page in thing.marks().map(|page| page - thing.at).filter(|offset| *offset < pages * PAGE) {
+            assert_eq!(fake.read(at + page), Some(thing.byte), "{page:#x} in {thing:x?}, at {at:#x} now");
         }
     }
 
