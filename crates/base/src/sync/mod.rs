@@ -20,9 +20,11 @@ mod lock;
 mod model;
 #[cfg(not(feature = "model"))]
 mod real;
+mod starter;
 
 pub use lock::{Guard, Lock};
 #[cfg(feature = "model")]
 pub use model::{Futex, atomic, words};
 #[cfg(not(feature = "model"))]
 pub use real::{Futex, atomic, words};
+pub use starter::Starter;
