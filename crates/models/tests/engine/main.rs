@@ -9,18 +9,23 @@ mod world;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
+use faultless_mm::stats::Counter;
 use faultless_models::LeftBehind;
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::thread::{self, JoinHandle};
 use shuttle::{Config, Runner};
-use world::World;
+use world::{COUNTERS, World};
 
 /// Calls of each thread of the program, and steps of the background thread.
 const CALLS: usize = 6;
 const STEPS: usize = 14;
 /// Preemptions that a bug may need, for the scheduler that looks for those few.
 const PREEMPTIONS: usize = 3;
+
+/// Slots that may be kept or charged.
+const BUDGETS: [usize; 4] = [0, 1, 4, PLENTY];
+const PLENTY: usize = 1000;
 
 /// Runs `model` under both schedulers.
 fn check(model: fn()) {
@@ -35,32 +40,52 @@ fn check(model: fn()) {
     run(PctScheduler::new(PREEMPTIONS, runs), model);
 }
 
-/// Two threads of the program and the background thread.
-fn start(world: &Arc<World>) -> Vec<JoinHandle<()>> {
-    fn program(world: &World) {
-        (0..CALLS).take_while(|_| !world.sys.is_leaving()).for_each(|_| world.call());
-    }
-    fn background(world: &World) {
-        (0..STEPS).take_while(|_| !world.sys.is_leaving()).for_each(|_| world.background_step());
-    }
-    let spawn = |f: fn(&World)| {
+/// Threads of the program that make such calls, and the background thread.
+fn start(world: &Arc<World>, programs: usize, calls: usize, call: fn(&World)) -> Vec<JoinHandle<()>> {
+    let spawn = |turns: usize, f: fn(&World)| {
         let world = world.clone();
+        let turns = move || (0..turns).take_while(|_| !world.sys.is_leaving()).for_each(|_| f(&world));
         thread::spawn(move || {
-            if let Err(end) = catch_unwind(AssertUnwindSafe(|| f(&world)))
+            if let Err(end) = catch_unwind(AssertUnwindSafe(turns))
                 && !end.is::<LeftBehind>()
             {
                 resume_unwind(end);
             }
         })
     };
-    [program, program, background].into_iter().map(spawn).collect()
+    let background = spawn(STEPS, World::background_step);
+    (0..programs).map(|_| spawn(calls, call)).chain([background]).collect()
 }
 
 #[test]
 fn threads_share_the_engine() {
     check(|| {
-        let world = Arc::new(World::new());
-        start(&world).into_iter().for_each(|thread| thread.join().unwrap());
+        let world = Arc::new(World::new(&BUDGETS));
+        start(&world, 2, CALLS, World::call).into_iter().for_each(|thread| thread.join().unwrap());
+        world.end();
+        world.check_account();
+    });
+}
+
+/// What is unmapped, protected, replaced or moved is not touched ahead of the program any more.
+#[test]
+fn the_background_thread_keeps_out_of_what_the_program_has_no_longer() {
+    check(|| {
+        let world = Arc::new(World::new(&[PLENTY]));
+        start(&world, 1, 3, program::grow).into_iter().for_each(|thread| thread.join().unwrap());
+        world.end();
+        world.check_account();
+    });
+    let touched = COUNTERS.iter().map(|block| block.get(Counter::BytesTouchedLent as usize)).sum::<u64>();
+    assert!(touched > 0, "nothing was touched ahead in any run");
+}
+
+/// A slot goes back when its last part does, not while another thread is still at work in it.
+#[test]
+fn parts_of_one_slot_come_back_from_two_threads() {
+    check(|| {
+        let world = Arc::new(World::new(&BUDGETS));
+        start(&world, 2, 3, program::give_back_parts).into_iter().for_each(|thread| thread.join().unwrap());
         world.end();
         world.check_account();
     });
@@ -71,8 +96,8 @@ fn threads_share_the_engine() {
 #[test]
 fn a_child_goes_on_without_the_other_threads() {
     check(|| {
-        let world = Arc::new(World::new());
-        let threads = start(&world);
+        let world = Arc::new(World::new(&BUDGETS));
+        let threads = start(&world, 2, CALLS, World::call);
         for _ in 0..thread_rng().gen_range(0..40) {
             world.sys.step();
         }

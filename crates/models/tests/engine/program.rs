@@ -168,6 +168,32 @@ fn press(w: &World) {
     w.space.press();
 }
 
+/// Maps a slot and gives back parts of slots, whoever mapped them.
+pub fn give_back_parts(w: &World) {
+    if let Some(at) = w.space.map(0, SLOT, 1) {
+        w.own(at, SLOT_PAGES, false, true);
+    }
+    [split, give_back, give_back].map(|call| call(w));
+}
+
+/// Walks into a large mapping, in which the background thread goes ahead, and ends that in one way or another.
+pub fn grow(w: &World) {
+    let Some(at) = w.space.map(0, GROWTH * SLOT, 1) else { return };
+    let thing = Thing { at, pages: GROWTH * SLOT_PAGES, byte: 0, block: false };
+    for slot in 0..=chance(2) {
+        let first = Span::new(at + slot * SLOT, PAGE);
+        w.sys.step().write(first, 0);
+    }
+    w.put(thing);
+    match chance(4) {
+        0 => drop(w.take(is_mapping).map(|thing| w.space.unmap(thing.span()))),
+        1 => protect(w),
+        2 => claim(w),
+        _ => move_mapping(w),
+    }
+}
+const GROWTH: usize = 6;
+
 fn wait(w: &World) {
     w.sys.step().advance_ms([6, 600, 11_000][chance(3)]);
 }

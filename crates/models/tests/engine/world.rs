@@ -15,7 +15,8 @@ const SLOTS: usize = 16;
 /// Pages between two that are looked at.
 const EVERY: usize = 64;
 
-static COUNTERS: [Counters; 2] = [const { Counters::new() }; 2];
+/// What was counted in all runs.
+pub static COUNTERS: [Counters; 2] = [const { Counters::new() }; 2];
 
 /// Something that one call gave to the program. Every page that is looked at holds `byte`.
 #[derive(Clone, Copy, Debug)]
@@ -49,12 +50,13 @@ pub struct World {
 }
 
 impl World {
-    pub fn new() -> Self {
+    /// With a budget of one of these numbers of slots.
+    pub fn new(budgets: &[usize]) -> Self {
         let mut rng = thread_rng();
         let sys = Stepped::default();
         let shards = rng.gen_range(1..=2);
         let knobs = Knobs {
-            budget: [0, 1, 4, 1000][rng.gen_range(0..4)] * SLOT,
+            budget: budgets[rng.gen_range(0..budgets.len())] * SLOT,
             unmap: if rng.gen_bool(0.7) { Unmap::Strict } else { Unmap::Relaxed },
             check: rng.gen_bool(0.5),
             ..Knobs::default()
