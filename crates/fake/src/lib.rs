@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use faultless_base::sys::{AtFork, Huge, Sys};
-use faultless_base::{PAGE, SLOT, Span};
+use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span};
 
 /// One page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,7 +44,8 @@ pub enum Failing {
 
 #[derive(Default)]
 struct State {
-    pages: BTreeMap<usize, Page>,
+    /// By the number of their slot.
+    slots: BTreeMap<usize, Box<[Page; SLOT_PAGES]>>,
     next: usize,
     now_ns: u64,
     failing: Vec<Failing>,
@@ -60,7 +61,8 @@ pub struct Fake {
 impl Fake {
     /// What is known of the page at `addr`.
     pub fn page(&self, addr: usize) -> Page {
-        self.state.lock().unwrap().pages.get(&(addr / PAGE)).copied().unwrap_or_default()
+        let state = self.state.lock().unwrap();
+        state.slots.get(&(addr / SLOT)).map_or(Page::default(), |pages| pages[addr / PAGE % SLOT_PAGES])
     }
 
     /// The program writes `byte` all over a span.
@@ -96,12 +98,13 @@ impl Fake {
 
     /// Pages that have memory.
     pub fn resident(&self) -> usize {
-        self.state.lock().unwrap().pages.values().filter(|p| p.present).count()
+        self.state.lock().unwrap().slots.values().flat_map(|pages| pages.iter()).filter(|p| p.present).count()
     }
 
     /// What a forked child has in its place: a copy in which the wiped ranges are empty.
     pub fn become_child(&self) {
-        for page in self.state.lock().unwrap().pages.values_mut().filter(|p| p.wiped) {
+        let mut state = self.state.lock().unwrap();
+        for page in state.slots.values_mut().flat_map(|pages| pages.iter_mut()).filter(|p| p.wiped) {
             page.present = false;
             page.byte = 0;
         }
@@ -126,8 +129,12 @@ impl Fake {
     fn each(&self, span: Span, mut f: impl FnMut(usize, &mut Page)) {
         assert!(span.start % PAGE == 0 && span.end % PAGE == 0, "{span:x?} is not page-aligned");
         let mut state = self.state.lock().unwrap();
-        for number in span.start / PAGE..span.end / PAGE {
-            f(number * PAGE, state.pages.entry(number).or_default());
+        for slot in span.start / SLOT..span.end.div_ceil(SLOT) {
+            let pages = state.slots.entry(slot).or_insert_with(|| Box::new([Page::default(); SLOT_PAGES]));
+            let part = Span::new(slot * SLOT, SLOT).clip(span);
+            for addr in (part.start..part.end).step_by(PAGE) {
+                f(addr, &mut pages[addr / PAGE % SLOT_PAGES]);
+            }
         }
     }
 

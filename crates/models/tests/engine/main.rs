@@ -35,7 +35,7 @@ fn check(model: fn()) {
         config.silence_warnings = true;
         Runner::new(scheduler, config).run(model);
     }
-    let runs = std::env::var("MODEL_RUNS").ok().and_then(|n| n.parse().ok()).unwrap_or(1000);
+    let runs = std::env::var("MODEL_RUNS").ok().and_then(|n| n.parse().ok()).unwrap_or(3000);
     run(RandomScheduler::new(runs), model);
     run(PctScheduler::new(PREEMPTIONS, runs), model);
 }
