@@ -12,8 +12,8 @@ use crate::slot::{Slots, State, flag};
 
 /// What is announced: the first address, 0 for none, and the end.
 ///
-/// The end is written first and read last. So whoever reads an end that does not belong to the start reads a later
-/// one, by which time the background thread has left what the start named.
+/// Whoever reads two words that do not belong together has read one that was written when the background thread had
+/// left what the other one names.
 pub struct Busy {
     start: AtomicUsize,
     end: AtomicUsize,

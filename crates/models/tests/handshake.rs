@@ -30,7 +30,7 @@ impl World {
             slots.set(i, State::Passage);
             slots.set(i, state);
         }
-        let no = || [const { () }; N].map(|()| AtomicBool::new(false));
+        let no = || [false; N].map(AtomicBool::new);
         Arc::new(Self { busy: Busy::new(), slots, inside: no(), gone: no() })
     }
 

@@ -8,8 +8,10 @@ use shuttle::rand::{Rng, thread_rng};
 
 use crate::world::{Thing, World};
 
+type Call = fn(&World);
+
 /// Calls, and how often each is made.
-const CALLS: &[(fn(&World), u32)] = &[
+const CALLS: &[(Call, u32)] = &[
     (map, 5),
     (allocate, 5),
     (give_back, 6),
@@ -173,7 +175,9 @@ pub fn give_back_parts(w: &World) {
     if let Some(at) = w.space.map(0, SLOT, 1) {
         w.own(at, SLOT_PAGES, false, true);
     }
-    [split, give_back, give_back].map(|call| call(w));
+    split(w);
+    give_back(w);
+    give_back(w);
 }
 
 /// Walks into a large mapping, in which the background thread goes ahead, and ends that in one way or another.

@@ -35,7 +35,9 @@ impl Thing {
     /// The pages that are written and looked at: more than the engine looks at, and the ends.
     fn marks(&self) -> impl Iterator<Item = usize> {
         let (first, last) = (self.at / PAGE, self.at / PAGE + self.pages - 1);
-        (first..=last).filter(move |page| page % EVERY == 0 || *page == first || *page == last).map(|page| page * PAGE)
+        (first..=last)
+            .filter(move |page| page % EVERY == 0 || *page == first || *page == last)
+            .map(|page| page * PAGE)
     }
 }
 
