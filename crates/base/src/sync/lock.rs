@@ -47,7 +47,8 @@ impl<T> Lock<T> {
         self.word
             .compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed)
             .is_ok()
-            .then_some(Guard { lock: self })
+            // Not `then_some`: a guard that is made and dropped frees the lock.
+            .then(|| Guard { lock: self })
     }
 
     #[cold]
@@ -135,6 +136,7 @@ mod tests {
         let l = Lock::new(1);
         let g = l.try_lock().unwrap();
         assert!(l.try_lock().is_none());
+        assert!(l.try_lock().is_none(), "a refused try leaves the lock alone");
         drop(g);
         l.hold();
         assert!(l.try_lock().is_none());
