@@ -42,7 +42,7 @@ impl Sum {
 #[test]
 fn three_threads_exclude_and_wake_each_other() {
     let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(3);
+    model.preemption_bound = Some(2);
     model.check(|| {
         let sum = Sum::new();
         let others = [sum.thread(Sum::add_locked), sum.thread(Sum::add_locked)];

@@ -57,6 +57,12 @@ fn start(world: &Arc<World>, programs: usize, calls: usize, call: fn(&World)) ->
     (0..programs).map(|_| spawn(calls, call)).chain([background]).collect()
 }
 
+/// The runs reached what they are about.
+fn assert_counted(counter: Counter) {
+    let sum: u64 = COUNTERS.iter().map(|block| block.get(counter as usize)).sum();
+    assert!(sum > 0, "{counter:?}: in no run");
+}
+
 #[test]
 fn threads_share_the_engine() {
     check(|| {
@@ -76,8 +82,19 @@ fn the_background_thread_keeps_out_of_what_the_program_has_no_longer() {
         world.end();
         world.check_account();
     });
-    let touched = COUNTERS.iter().map(|block| block.get(Counter::BytesTouchedLent as usize)).sum::<u64>();
-    assert!(touched > 0, "nothing was touched ahead in any run");
+    assert_counted(Counter::BytesTouchedLent);
+}
+
+/// What is zeroed in the background is in nobody's hands meanwhile.
+#[test]
+fn the_background_thread_zeroes_what_comes_back() {
+    check(|| {
+        let world = Arc::new(World::new(&[PLENTY]));
+        start(&world, 2, 3, program::recycle).into_iter().for_each(|thread| thread.join().unwrap());
+        world.end();
+        world.check_account();
+    });
+    assert_counted(Counter::BytesScrubbed);
 }
 
 /// A slot goes back when its last part does, not while another thread is still at work in it.
@@ -96,7 +113,7 @@ fn parts_of_one_slot_come_back_from_two_threads() {
 #[test]
 fn a_child_goes_on_without_the_other_threads() {
     check(|| {
-        let world = Arc::new(World::new(&BUDGETS));
+        let world = Arc::new(World::new(&BUDGETS).with_threads_left_behind());
         let threads = start(&world, 2, CALLS, World::call);
         for _ in 0..thread_rng().gen_range(0..40) {
             world.sys.step();

@@ -144,6 +144,10 @@ fn move_mapping(w: &World) {
 }
 
 fn resize(w: &World) {
+    if w.leaves {
+        // A block whose thread is gone belongs to nobody, and is lost as it would be without faultless.
+        return;
+    }
     let Some(mut thing) = w.take(|t| t.block && t.at % SLOT == 0 && t.pages > SLOT_PAGES) else { return };
     if let Some(at) = w.space.resize(chance(2), thing.at, (2 + chance(4)) * SLOT) {
         let pages = w.space.usable(at) / PAGE;
@@ -168,6 +172,13 @@ fn fork(w: &World) {
 
 fn press(w: &World) {
     w.space.press();
+}
+
+/// Maps memory and gives it back; it is dirty for long enough then.
+pub fn recycle(w: &World) {
+    map(w);
+    give_back(w);
+    w.sys.step().advance_ms(6);
 }
 
 /// Maps a slot and gives back parts of slots, whoever mapped them.

@@ -49,6 +49,8 @@ pub struct World {
     things: Mutex<Vec<Thing>>,
     bytes: AtomicUsize,
     shards: usize,
+    /// Whether threads may be left behind.
+    pub leaves: bool,
 }
 
 impl World {
@@ -64,7 +66,12 @@ impl World {
             ..Knobs::default()
         };
         let space = Space::new(sys.clone(), SLOTS * SLOT, shards, &COUNTERS, knobs).unwrap();
-        Self { space, sys, things: Mutex::default(), bytes: AtomicUsize::new(0), shards }
+        Self { space, sys, things: Mutex::default(), bytes: AtomicUsize::new(0), shards, leaves: false }
+    }
+
+    pub fn with_threads_left_behind(mut self) -> Self {
+        self.leaves = true;
+        self
     }
 
     pub fn background_step(&self) {
