@@ -11,7 +11,18 @@ pub fn test() -> Result<()> {
     lint()?;
     release()?;
     run(&mut cargo("test --workspace --no-fail-fast"))?;
+    models()?;
     docs()
+}
+
+/// The models of what runs at the same time, each under the checker that it is for.
+pub fn models() -> Result<()> {
+    for checker in ["loom", "shuttle"] {
+        let models = format!("--package faultless-models --features {checker}");
+        run(&mut cargo(&format!("clippy {models} --all-targets -- -D warnings")))?;
+        run(&mut cargo(&format!("test {models} --no-fail-fast")))?;
+    }
+    Ok(())
 }
 
 /// Formatting, clippy, structure.

@@ -21,11 +21,12 @@ const TASKS: &[Task] = &[
     Task { name: "demo", about: "run a program plain and under faultless, and compare", run: |_| demo::run() },
     Task {
         name: "test",
-        about: "everything that has to pass: setup, lint, build, tests, docs",
+        about: "everything that has to pass: setup, lint, build, tests, models, docs",
         run: |_| check::test(),
     },
     Task { name: "lint", about: "formatting, clippy, structure", run: |_| check::lint() },
     Task { name: "structure", about: "layers, unsafe code, file sizes", run: |_| structure::run() },
+    Task { name: "models", about: "model checks of what runs at the same time", run: |_| check::models() },
     Task { name: "docs", about: "build the API documentation", run: |_| check::docs() },
     Task { name: "bench", about: "faultless bench run, with the arguments given", run: check::bench },
 ];

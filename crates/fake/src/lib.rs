@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use faultless_base::sys::{AtFork, Huge, SIGNATURES, Sys};
-use faultless_base::{PAGE, SLOT, Span};
+use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span};
 
 /// One page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,7 +50,8 @@ fn signatures(slot: Span) -> impl Iterator<Item = (usize, u8)> {
 
 #[derive(Default)]
 struct State {
-    pages: BTreeMap<usize, Page>,
+    /// By the number of their slot.
+    slots: BTreeMap<usize, Box<[Page; SLOT_PAGES]>>,
     next: usize,
     now_ns: u64,
     failing: Vec<Failing>,
@@ -66,7 +67,8 @@ pub struct Fake {
 impl Fake {
     /// What is known of the page at `addr`.
     pub fn page(&self, addr: usize) -> Page {
-        self.state.lock().unwrap().pages.get(&(addr / PAGE)).copied().unwrap_or_default()
+        let state = self.state.lock().unwrap();
+        state.slots.get(&(addr / SLOT)).map_or(Page::default(), |pages| pages[addr / PAGE % SLOT_PAGES])
     }
 
     /// The program writes `byte` all over a span.
@@ -102,12 +104,13 @@ impl Fake {
 
     /// Pages that have memory.
     pub fn resident(&self) -> usize {
-        self.state.lock().unwrap().pages.values().filter(|p| p.present).count()
+        self.state.lock().unwrap().slots.values().flat_map(|pages| pages.iter()).filter(|p| p.present).count()
     }
 
     /// What a forked child has in its place: a copy in which the wiped ranges are empty.
     pub fn become_child(&self) {
-        for page in self.state.lock().unwrap().pages.values_mut().filter(|p| p.wiped) {
+        let mut state = self.state.lock().unwrap();
+        for page in state.slots.values_mut().flat_map(|pages| pages.iter_mut()).filter(|p| p.wiped) {
             page.present = false;
             page.byte = 0;
         }
@@ -132,8 +135,12 @@ impl Fake {
     fn each(&self, span: Span, mut f: impl FnMut(usize, &mut Page)) {
         assert!(span.start % PAGE == 0 && span.end % PAGE == 0, "{span:x?} is not page-aligned");
         let mut state = self.state.lock().unwrap();
-        for number in span.start / PAGE..span.end / PAGE {
-            f(number * PAGE, state.pages.entry(number).or_default());
+        for slot in span.start / SLOT..span.end.div_ceil(SLOT) {
+            let pages = state.slots.entry(slot).or_insert_with(|| Box::new([Page::default(); SLOT_PAGES]));
+            let part = Span::new(slot * SLOT, SLOT).clip(span);
+            for addr in (part.start..part.end).step_by(PAGE) {
+                f(addr, &mut pages[addr / PAGE % SLOT_PAGES]);
+            }
         }
     }
 
@@ -256,13 +263,14 @@ impl Sys for Fake {
     }
 
     fn nonzero_pages(&self, span: Span, samples: usize) -> usize {
-        let pages = span.bytes() / PAGE;
-        let step = (pages / samples.max(1)).max(1);
-        (0..pages).step_by(step).filter(|i| self.page(span.start + i * PAGE).byte != 0).count()
+        assert!(self.page(span.start).open, "read of closed memory at {:#x}", span.start);
+        self.peek_nonzero_pages(span, samples)
     }
 
     fn peek_nonzero_pages(&self, span: Span, samples: usize) -> usize {
-        self.nonzero_pages(span, samples)
+        let pages = span.bytes() / PAGE;
+        let step = (pages / samples.max(1)).max(1);
+        (0..pages).step_by(step).filter(|i| self.page(span.start + i * PAGE).byte != 0).count()
     }
 
     fn sign(&self, slot: Span) {
@@ -270,11 +278,12 @@ impl Sys for Fake {
     }
 
     fn overwritten(&self, slot: Span) -> usize {
-        signatures(slot).filter(|&(at, byte)| self.page(at).byte != byte).count()
+        assert!(self.page(slot.start).open, "read of closed memory at {:#x}", slot.start);
+        self.peek_overwritten(slot)
     }
 
     fn peek_overwritten(&self, slot: Span) -> usize {
-        self.overwritten(slot)
+        signatures(slot).filter(|&(at, byte)| self.page(at).byte != byte).count()
     }
 
     fn present(&self, addr: usize) -> bool {

@@ -6,7 +6,7 @@
 //! together may use the budget, and what the program itself once had (`peak`) beyond what it has now (`used`). Of idle
 //! memory, what exceeds the budget alone is given back within half a second.
 
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use faultless_base::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// The account of a process, in slots.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub struct Budget {
 
 impl Budget {
     /// An account that may overdraw by `limit` slots.
-    pub const fn new(limit: usize) -> Self {
+    pub fn new(limit: usize) -> Self {
         Self {
             limit: AtomicUsize::new(limit),
             idle: AtomicUsize::new(0),
@@ -45,22 +45,32 @@ impl Budget {
         self.idle.load(Relaxed)
     }
 
+    /// Slots that the program is known to use.
+    pub fn used(&self) -> usize {
+        self.used.load(Relaxed)
+    }
+
+    /// Slots with advice that is not confirmed yet.
+    pub fn charged(&self) -> usize {
+        self.charged.load(Relaxed)
+    }
+
     /// What may still be kept or charged.
     pub fn room(&self) -> usize {
-        self.allowed().saturating_sub(self.idle() + self.charged.load(Relaxed))
+        self.allowed().saturating_sub(self.idle() + self.charged())
     }
 
     /// A budget of nothing allows nothing.
     fn allowed(&self) -> usize {
         match self.limit() {
             0 => 0,
-            limit => limit + self.peak.load(Relaxed).saturating_sub(self.used.load(Relaxed)),
+            limit => limit + self.peak.load(Relaxed).saturating_sub(self.used()),
         }
     }
 
     /// How many idle slots exceed the budget by itself; they may stay only for a moment.
     pub fn above_limit(&self) -> usize {
-        (self.idle() + self.charged.load(Relaxed)).saturating_sub(self.limit()).min(self.idle())
+        (self.idle() + self.charged()).saturating_sub(self.limit()).min(self.idle())
     }
 
     /// Memory of the program's was seen to be resident.

@@ -10,6 +10,7 @@
 //! | [`buddy`] | free lists: holes, dirty and zeroed memory apart |
 //! | [`runs`] | pieces of 64 KiB and more inside a slot |
 //! | [`arena`] | one shard: slots, free lists, growth |
+//! | [`busy`] | the slots that the background thread is in |
 //! | [`space`] | all shards, and what they share |
 //! | [`handout`], [`takeback`] | the way of memory to its user and back |
 //! | [`mapping`], [`blocks`] | what mmap and malloc ask for |
@@ -32,6 +33,7 @@ pub mod arena;
 pub mod blocks;
 pub mod buddy;
 pub mod budget;
+pub mod busy;
 pub mod fork;
 pub mod handout;
 pub mod mapping;

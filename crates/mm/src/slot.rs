@@ -14,7 +14,7 @@
 //! `Passage` belongs to one thread, which moves it on without the lock: to the program's side when it hands it
 //! out, to a free list when it takes it back. Taint alone is set by any thread at any time.
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use faultless_base::sync::atomic::{AtomicU32, Ordering};
 
 /// Where a slot is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

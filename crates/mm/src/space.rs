@@ -4,15 +4,15 @@
 //! shard's lock but the one that opens a new part of the reservation. A slot in passage belongs to the thread
 //! that put it there, so that zeroing, opening and closing happen without any lock.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-
-use faultless_base::sync::{Guard, Lock};
+use faultless_base::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use faultless_base::sync::{self, Guard, Lock};
 use faultless_base::sys::Sys;
 use faultless_base::{SLOT, Span, table};
 
 use crate::arena::{Arena, Extent};
 use crate::budget::Budget;
-use crate::slot::{Slots, State, flag};
+use crate::busy::Busy;
+use crate::slot::Slots;
 use crate::stats::{self, Block, Counter};
 use crate::watched::{Advices, Growths};
 
@@ -148,10 +148,8 @@ pub struct Space<S> {
     count: usize,
     span: Span,
     shard_bytes: usize,
-    /// The slots that the background thread touches, reads or advises right now: the first address, 0 for none, and
-    /// the end.
-    busy: AtomicUsize,
-    busy_end: AtomicUsize,
+    /// The slots that the background thread touches, reads or advises right now.
+    busy: Busy,
     /// Slots that the background thread has taken out of the free lists for a moment.
     pub(crate) away: AtomicUsize,
     /// Held during each background step; whoever forks holds it too.
@@ -188,7 +186,7 @@ impl<S: Sys> Space<S> {
         let mut shards = [const { None }; MAX_SHARDS];
         for (i, shard) in shards.iter_mut().take(count).enumerate() {
             let base = span.start + i * shard_bytes;
-            let slots = Slots::new(table::lasting::<AtomicU32>(shard_slots + 1)?);
+            let slots = Slots::new(sync::words(shard_slots + 1)?);
             let arena = Arena::new(
                 base,
                 slots,
@@ -215,8 +213,7 @@ impl<S: Sys> Space<S> {
             count,
             span,
             shard_bytes,
-            busy: AtomicUsize::new(0),
-            busy_end: AtomicUsize::new(0),
+            busy: Busy::new(),
             away: AtomicUsize::new(0),
             working: Lock::new(()),
             demand: AtomicUsize::new(0),
@@ -300,37 +297,17 @@ impl<S: Sys> Space<S> {
     /// Waits until the background thread is not inside `span`. Slots that are in passage or tainted by now are
     /// not entered any more.
     pub(crate) fn wait_while_busy(&self, span: Span) {
-        let mut turn = 0;
-        while self.is_busy_in(span) {
-            self.sys.relax(turn);
-            turn += 1;
-        }
+        self.busy.wait(span, |turn| self.sys.relax(turn));
     }
 
     /// In a child of a bare fork: the thread that was in some slots is not here.
     pub(crate) fn leave_slots(&self) {
-        self.busy.store(0, Ordering::SeqCst);
-    }
-
-    fn is_busy_in(&self, span: Span) -> bool {
-        let start = self.busy.load(Ordering::SeqCst);
-        start != 0 && !span.clip(Span { start, end: self.busy_end.load(Ordering::SeqCst) }).is_empty()
+        self.busy.leave();
     }
 
     /// Background thread: enters slots of the program's, if they are still wholly lent and untainted, and calls `f`
     /// with their addresses.
     pub(crate) fn enter<R>(&self, shard: &Shard, e: Extent, f: impl FnOnce(Span) -> R) -> Option<R> {
-        let span = shard.span(e);
-        // Pairs with `detach`, `set` and `mark` of whoever takes a slot back or taints it: one of the two sees the
-        // other.
-        self.busy_end.store(span.end, Ordering::SeqCst);
-        self.busy.store(span.start, Ordering::SeqCst);
-        let lent = e.slots().all(|i| {
-            matches!(shard.slots.state(i), State::Lent | State::Block)
-                && !shard.slots.has(i, flag::TAINTED | flag::FORKED)
-        });
-        let result = lent.then(|| f(span));
-        self.busy.store(0, Ordering::SeqCst);
-        result
+        self.busy.enter(shard.span(e), shard.slots, e, f)
     }
 }

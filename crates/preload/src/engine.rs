@@ -3,9 +3,10 @@
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use core::ops::Deref;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use faultless_base::Span;
+use faultless_base::sync::Starter;
 use faultless_base::sys::linux::Linux;
 use faultless_base::sys::raw;
 use faultless_mm::Space;
@@ -16,23 +17,17 @@ use crate::settings::{self, Settings};
 use crate::{fork, page, worker};
 
 struct Cell(UnsafeCell<MaybeUninit<Engine>>);
-// SAFETY: written once, by the thread that became the starter, before STATE says so.
+// SAFETY: written once, by the thread that became the starter, before STARTER says so.
 unsafe impl Sync for Cell {}
 
 static ENGINE: Cell = Cell(UnsafeCell::new(MaybeUninit::uninit()));
-/// The process that started the engine; 0: none has.
-static STARTER: AtomicI32 = AtomicI32::new(0);
-static STATE: AtomicU8 = AtomicU8::new(NEW);
+static STARTER: Starter = Starter::new();
 static ARENA_START: AtomicUsize = AtomicUsize::new(0);
 static ARENA_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 static RETIRED: AtomicBool = AtomicBool::new(false);
 /// Set where the engine can be looked at, but no longer used; see [`adopt`].
 static FROZEN: AtomicBool = AtomicBool::new(false);
-
-const NEW: u8 = 0;
-const ON: u8 = 1;
-const OFF: u8 = 2;
 
 /// Values of [`Engine::same_process`] besides 0.
 const SETTLED: u32 = 1;
@@ -103,14 +98,14 @@ pub fn cpu() -> usize {
 /// The engine if it runs already.
 #[inline]
 pub fn running() -> Option<&'static Engine> {
-    // SAFETY: ON is stored after the engine is complete.
-    (STATE.load(Ordering::Acquire) == ON).then(|| unsafe { (*ENGINE.0.get()).assume_init_ref() })
+    // SAFETY: it is on after the engine is complete.
+    STARTER.is_on().then(|| unsafe { (*ENGINE.0.get()).assume_init_ref() })
 }
 
 /// Enters the engine for a large request, starting it if need be. `None`: this process runs plain, or this thread
 /// is inside already.
 pub fn enter() -> Option<Entered> {
-    if STATE.load(Ordering::Acquire) == OFF || FROZEN.load(Ordering::Relaxed) {
+    if STARTER.is_off() || FROZEN.load(Ordering::Relaxed) {
         return None;
     }
     let Some(inside) = Inside::enter() else {
@@ -163,24 +158,12 @@ impl Engine {
     }
 }
 
-/// Starts the engine, or waits until another thread has done so. That thread may have been left behind by a fork in
-/// the middle of it; then the child runs plain.
+/// Starts the engine, or waits until another thread has done so.
 #[cold]
 fn start() -> Option<&'static Engine> {
     // SAFETY: no arguments.
     let pid = unsafe { libc::getpid() };
-    match STARTER.compare_exchange(0, pid, Ordering::AcqRel, Ordering::Acquire) {
-        Ok(_) => {
-            let on = !RETIRED.load(Ordering::SeqCst) && build().is_some();
-            let _ = STATE.compare_exchange(NEW, if on { ON } else { OFF }, Ordering::AcqRel, Ordering::Relaxed);
-        }
-        Err(starter) => {
-            while starter == pid && STATE.load(Ordering::Acquire) == NEW {
-                raw::sleep_ns(MOMENT_NS);
-            }
-            let _ = STATE.compare_exchange(NEW, OFF, Ordering::AcqRel, Ordering::Relaxed);
-        }
-    }
+    STARTER.start(pid, || build().is_some(), || raw::sleep_ns(MOMENT_NS));
     running()
 }
 
@@ -193,7 +176,7 @@ fn build() -> Option<()> {
     let bytes = settings.memory.next_power_of_two().saturating_mul(4);
     let space = Space::new(Linux, bytes, cpus.min(SHARDS), &page.block, settings.knobs)?;
     let span = space.span();
-    // SAFETY: by the one thread that is the starter, before ON.
+    // SAFETY: by the one thread that is the starter, before it is on.
     unsafe { (*ENGINE.0.get()).write(Engine { space, settings, page, same_process }) };
     ARENA_START.store(span.start, Ordering::Relaxed);
     ARENA_BYTES.store(span.bytes(), Ordering::Release);
@@ -205,9 +188,9 @@ fn build() -> Option<()> {
 /// not started never will.
 pub fn retire() {
     RETIRED.store(true, Ordering::SeqCst);
-    if STATE.load(Ordering::Acquire) != ON {
-        STATE.store(OFF, Ordering::Release);
-    } else if let Some(engine) = enter() {
+    if !STARTER.call_off()
+        && let Some(engine) = enter()
+    {
         engine.count(Counter::KernelLimited);
         worker::stop(RETIRE_US);
         engine.space.retire();

@@ -7,6 +7,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("faultless-base", &[]),
     ("faultless-fake", &["faultless-base"]),
     ("faultless-mm", &["faultless-base"]),
+    ("faultless-models", &["faultless-base", "faultless-fake", "faultless-mm"]),
     ("faultless", &["faultless-base", "faultless-mm"]),
     ("faultless-preload", &["faultless-base", "faultless-mm"]),
     ("faultless-cli", &["faultless-base", "faultless-mm", "faultless"]),

@@ -8,6 +8,7 @@ const LEVELS: &[&[&str]] = &[
     &["slot", "runs", "budget"],
     &["buddy"],
     &["arena"],
+    &["busy"],
     &["space"],
     &["handout", "takeback", "mapping", "blocks", "fork", "scrub", "ahead", "stock", "advice"],
     &["step"],

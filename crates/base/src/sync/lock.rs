@@ -5,18 +5,19 @@
 
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
-use core::sync::atomic::{AtomicU32, Ordering};
 
-use crate::sys::raw;
+use super::Futex;
+use super::atomic::Ordering;
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
 const WAITED: u32 = 2;
-const SPINS: u32 = 200;
+/// A checker looks at every turn, and one shows as much as many.
+const SPINS: u32 = if cfg!(feature = "model") { 1 } else { 200 };
 
 /// A value that one thread at a time may use.
 pub struct Lock<T> {
-    word: AtomicU32,
+    word: Futex,
     value: UnsafeCell<T>,
 }
 
@@ -26,9 +27,11 @@ unsafe impl<T: Send> Sync for Lock<T> {}
 unsafe impl<T: Send> Send for Lock<T> {}
 
 impl<T> Lock<T> {
-    /// A free lock around `value`.
-    pub const fn new(value: T) -> Self {
-        Self { word: AtomicU32::new(FREE), value: UnsafeCell::new(value) }
+    const_unless_loom! {
+        /// A free lock around `value`.
+        pub fn new(value: T) -> Self {
+            Self { word: Futex::new(FREE), value: UnsafeCell::new(value) }
+        }
     }
 
     /// Waits for the lock and takes it.
@@ -44,7 +47,8 @@ impl<T> Lock<T> {
         self.word
             .compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed)
             .is_ok()
-            .then_some(Guard { lock: self })
+            // Not `then_some`: a guard that is made and dropped frees the lock.
+            .then(|| Guard { lock: self })
     }
 
     #[cold]
@@ -59,13 +63,13 @@ impl<T> Lock<T> {
         }
         // Taking it as WAITED costs one needless wake-up at most, and never loses one.
         while self.word.swap(WAITED, Ordering::Acquire) != FREE {
-            raw::futex_wait(&self.word, WAITED, None);
+            self.word.wait(WAITED);
         }
     }
 
     fn unlock(&self) {
         if self.word.swap(FREE, Ordering::Release) == WAITED {
-            raw::futex_wake(&self.word, 1);
+            self.word.wake_one();
         }
     }
 
@@ -107,7 +111,7 @@ impl<T> Drop for Guard<'_, T> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "model")))]
 mod tests {
     use super::*;
     use std::thread;
@@ -132,6 +136,7 @@ mod tests {
         let l = Lock::new(1);
         let g = l.try_lock().unwrap();
         assert!(l.try_lock().is_none());
+        assert!(l.try_lock().is_none(), "a refused try leaves the lock alone");
         drop(g);
         l.hold();
         assert!(l.try_lock().is_none());

@@ -1,3 +1,30 @@
-//! Locks that need neither an allocation nor a destructor.
+//! Locks that need neither an allocation nor a destructor, and the atomic types that the engine uses.
+//!
+//! With the feature `loom` or `shuttle` all of them are that checker's, so that the crate `faultless-models` checks
+//! the very code that is shipped.
+
+/// A constructor that is `const`, except with loom, whose atomic types have none that is.
+macro_rules! const_unless_loom {
+    ($(#[$meta:meta])* pub fn $name:ident $($rest:tt)*) => {
+        #[cfg(not(feature = "loom"))]
+        $(#[$meta])*
+        pub const fn $name $($rest)*
+        #[cfg(feature = "loom")]
+        $(#[$meta])*
+        pub fn $name $($rest)*
+    };
+}
+
 mod lock;
+#[cfg(feature = "model")]
+mod model;
+#[cfg(not(feature = "model"))]
+mod real;
+mod starter;
+
 pub use lock::{Guard, Lock};
+#[cfg(feature = "model")]
+pub use model::{Futex, atomic, words};
+#[cfg(not(feature = "model"))]
+pub use real::{Futex, atomic, words};
+pub use starter::Starter;

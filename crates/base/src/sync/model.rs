@@ -1,0 +1,58 @@
+//! Atomic types and futexes of a model checker. Not part of any program.
+
+extern crate std;
+
+use core::ops::Deref;
+use std::boxed::Box;
+
+#[cfg(feature = "loom")]
+use loom::sync as checker;
+#[cfg(all(feature = "shuttle", not(feature = "loom")))]
+use shuttle::sync as checker;
+
+pub use checker::atomic;
+use checker::atomic::{AtomicU32, Ordering};
+use checker::{Condvar, Mutex};
+
+/// A word that threads sleep on. As in the kernel, the look at the word and the falling asleep are one step for
+/// whoever wakes: both hold the queue.
+pub struct Futex {
+    word: AtomicU32,
+    queue: Mutex<()>,
+    woken: Condvar,
+}
+
+impl Futex {
+    const_unless_loom! {
+        /// A word of that value.
+        pub fn new(value: u32) -> Self {
+            Self { word: AtomicU32::new(value), queue: Mutex::new(()), woken: Condvar::new() }
+        }
+    }
+
+    /// Sleeps while the word is `expected`, until a wake-up.
+    pub fn wait(&self, expected: u32) {
+        let queue = self.queue.lock().unwrap();
+        if self.word.load(Ordering::Relaxed) == expected {
+            drop(self.woken.wait(queue));
+        }
+    }
+
+    /// Wakes one sleeper.
+    pub fn wake_one(&self) {
+        let _queue = self.queue.lock().unwrap();
+        self.woken.notify_one();
+    }
+}
+
+impl Deref for Futex {
+    type Target = AtomicU32;
+    fn deref(&self) -> &AtomicU32 {
+        &self.word
+    }
+}
+
+/// `n` words of zero, never freed.
+pub fn words(n: usize) -> Option<&'static [AtomicU32]> {
+    Some(Box::leak((0..n).map(|_| AtomicU32::new(0)).collect()))
+}

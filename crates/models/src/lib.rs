@@ -1,0 +1,9 @@
+//! The concurrency of faultless under model checkers; the models are in `tests`.
+//!
+//! They run the code that is shipped: with the feature `loom` or `shuttle`, `faultless_base::sync` takes its atomic
+//! types from that checker. Which model covers what: `docs/locking.md`.
+
+#[cfg(feature = "shuttle")]
+mod stepped;
+#[cfg(feature = "shuttle")]
+pub use stepped::{LeftBehind, Stepped};

@@ -1,0 +1,129 @@
+//! The engine as a whole, over a simulated address space: two threads of a program and the background thread, each
+//! of them doing what chance says, in an order that chance says.
+//!
+//! A failure prints its schedule; `SHUTTLE_RANDOM_SEED` repeats a run, `MODEL_RUNS` asks for more.
+
+mod program;
+mod world;
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+
+use faultless_mm::stats::Counter;
+use faultless_models::LeftBehind;
+use shuttle::rand::{Rng, thread_rng};
+use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
+use shuttle::thread::{self, JoinHandle};
+use shuttle::{Config, Runner};
+use world::{COUNTERS, World};
+
+/// Calls of each thread of the program, and steps of the background thread.
+const CALLS: usize = 6;
+const STEPS: usize = 14;
+/// Preemptions that a bug may need, for the scheduler that looks for those few.
+const PREEMPTIONS: usize = 3;
+
+/// Slots that may be kept or charged.
+const BUDGETS: [usize; 4] = [0, 1, 4, PLENTY];
+const PLENTY: usize = 1000;
+
+/// Runs `model` under both schedulers.
+fn check(model: fn()) {
+    fn run(scheduler: impl Scheduler + 'static, model: fn()) {
+        let mut config = Config::new();
+        config.stack_size = 1 << 20;
+        config.silence_warnings = true;
+        Runner::new(scheduler, config).run(model);
+    }
+    let runs = std::env::var("MODEL_RUNS").ok().and_then(|n| n.parse().ok()).unwrap_or(3000);
+    run(RandomScheduler::new(runs), model);
+    run(PctScheduler::new(PREEMPTIONS, runs), model);
+}
+
+/// Threads of the program that make such calls, and the background thread.
+fn start(world: &Arc<World>, programs: usize, calls: usize, call: fn(&World)) -> Vec<JoinHandle<()>> {
+    let spawn = |turns: usize, f: fn(&World)| {
+        let world = world.clone();
+        let turns = move || (0..turns).take_while(|_| !world.sys.is_leaving()).for_each(|_| f(&world));
+        thread::spawn(move || {
+            if let Err(end) = catch_unwind(AssertUnwindSafe(turns))
+                && !end.is::<LeftBehind>()
+            {
+                resume_unwind(end);
+            }
+        })
+    };
+    let background = spawn(STEPS, World::background_step);
+    (0..programs).map(|_| spawn(calls, call)).chain([background]).collect()
+}
+
+/// The runs reached what they are about.
+fn assert_counted(counter: Counter) {
+    let sum: u64 = COUNTERS.iter().map(|block| block.get(counter as usize)).sum();
+    assert!(sum > 0, "{counter:?}: in no run");
+}
+
+#[test]
+fn threads_share_the_engine() {
+    check(|| {
+        let world = Arc::new(World::new(&BUDGETS));
+        start(&world, 2, CALLS, World::call).into_iter().for_each(|thread| thread.join().unwrap());
+        world.end();
+        world.check_account();
+    });
+}
+
+/// What is unmapped, protected, replaced or moved is not touched ahead of the program any more.
+#[test]
+fn the_background_thread_keeps_out_of_what_the_program_has_no_longer() {
+    check(|| {
+        let world = Arc::new(World::new(&[PLENTY]));
+        start(&world, 1, 3, program::grow).into_iter().for_each(|thread| thread.join().unwrap());
+        world.end();
+        world.check_account();
+    });
+    assert_counted(Counter::BytesTouchedLent);
+}
+
+/// What is zeroed in the background is in nobody's hands meanwhile.
+#[test]
+fn the_background_thread_zeroes_what_comes_back() {
+    check(|| {
+        let world = Arc::new(World::new(&[PLENTY]));
+        start(&world, 2, 3, program::recycle).into_iter().for_each(|thread| thread.join().unwrap());
+        world.end();
+        world.check_account();
+    });
+    assert_counted(Counter::BytesScrubbed);
+}
+
+/// A slot goes back when its last part does, not while another thread is still at work in it.
+#[test]
+fn parts_of_one_slot_come_back_from_two_threads() {
+    check(|| {
+        let world = Arc::new(World::new(&BUDGETS));
+        start(&world, 2, 3, program::give_back_parts).into_iter().for_each(|thread| thread.join().unwrap());
+        world.end();
+        world.check_account();
+    });
+}
+
+/// Threads that a fork left behind had slots on their way, anywhere; nobody holds a lock. What the account says of
+/// such slots is lost, the slots are not.
+#[test]
+fn a_child_goes_on_without_the_other_threads() {
+    check(|| {
+        let world = Arc::new(World::new(&BUDGETS).with_threads_left_behind());
+        let threads = start(&world, 2, CALLS, World::call);
+        for _ in 0..thread_rng().gen_range(0..40) {
+            world.sys.step();
+        }
+        world.sys.leave_behind();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        world.sys.go_on();
+        world.space.fork_prepare();
+        world.sys.step().become_child();
+        world.space.fork_child();
+        world.end();
+    });
+}

@@ -1,0 +1,164 @@
+//! The engine, the memory it works on, what the program has of it, and what must hold.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use faultless_base::sys::Sys;
+use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span};
+use faultless_mm::stats::Block as Counters;
+use faultless_mm::{Knobs, Progress, Space, Unmap};
+use faultless_models::Stepped;
+use shuttle::rand::{Rng, thread_rng};
+
+/// Few enough that they run out.
+const SLOTS: usize = 16;
+/// Pages between two that are looked at.
+const EVERY: usize = 64;
+
+/// What was counted in all runs.
+pub static COUNTERS: [Counters; 2] = [const { Counters::new() }; 2];
+
+/// Something that one call gave to the program. Every page that is looked at holds `byte`.
+#[derive(Clone, Copy, Debug)]
+pub struct Thing {
+    pub at: usize,
+    pub pages: usize,
+    pub byte: u8,
+    pub block: bool,
+}
+
+impl Thing {
+    pub fn span(&self) -> Span {
+        Span::new(self.at, self.pages * PAGE)
+    }
+
+    /// The pages that are written and looked at: more than the engine looks at, and the ends.
+    fn marks(&self) -> impl Iterator<Item = usize> {
+        let (first, last) = (self.at / PAGE, self.at / PAGE + self.pages - 1);
+        (first..=last)
+            .filter(move |page| page % EVERY == 0 || *page == first || *page == last)
+            .map(|page| page * PAGE)
+    }
+}
+
+pub struct World {
+    pub space: Space<Stepped>,
+    pub sys: Stepped,
+    /// What the program has and no call is about. A thread that makes a call takes the thing out meanwhile. It is no
+    /// lock of the model: nothing happens while it is held.
+    things: Mutex<Vec<Thing>>,
+    bytes: AtomicUsize,
+    shards: usize,
+    /// Whether threads may be left behind.
+    pub leaves: bool,
+}
+
+impl World {
+    /// With a budget of one of these numbers of slots.
+    pub fn new(budgets: &[usize]) -> Self {
+        let mut rng = thread_rng();
+        let sys = Stepped::default();
+        let shards = rng.gen_range(1..=2);
+        let knobs = Knobs {
+            budget: budgets[rng.gen_range(0..budgets.len())] * SLOT,
+            unmap: if rng.gen_bool(0.7) { Unmap::Strict } else { Unmap::Relaxed },
+            check: rng.gen_bool(0.5),
+            ..Knobs::default()
+        };
+        let space = Space::new(sys.clone(), SLOTS * SLOT, shards, &COUNTERS, knobs).unwrap();
+        Self { space, sys, things: Mutex::default(), bytes: AtomicUsize::new(0), shards, leaves: false }
+    }
+
+    pub fn with_threads_left_behind(mut self) -> Self {
+        self.leaves = true;
+        self
+    }
+
+    pub fn background_step(&self) {
+        match self.space.step() {
+            Progress::Worked => {}
+            Progress::Wait(us) => self.sys.step().advance_ms(us / 1000 + 1),
+            Progress::Idle => self.sys.relax(0),
+        }
+    }
+
+    pub fn take(&self, want: impl Fn(&Thing) -> bool) -> Option<Thing> {
+        let mut things = self.things.lock().unwrap();
+        let fitting: Vec<_> = (0..things.len()).filter(|&i| want(&things[i])).collect();
+        (!fitting.is_empty()).then(|| things.swap_remove(fitting[thread_rng().gen_range(0..fitting.len())]))
+    }
+
+    pub fn put(&self, thing: Thing) {
+        self.things.lock().unwrap().push(thing);
+    }
+
+    /// The program fills what it has with a byte that is nobody else's.
+    pub fn fill(&self, mut thing: Thing) -> Thing {
+        thing.byte = (self.bytes.fetch_add(1, Ordering::Relaxed) % 255) as u8 + 1;
+        let fake = self.sys.step();
+        thing.marks().for_each(|page| fake.write(Span::new(page, PAGE), thing.byte));
+        thing
+    }
+
+    /// A page that somebody else writes to, zeroes, closes or drops is no longer what it was.
+    pub fn check(&self, thing: Thing) {
+        self.check_moved(thing, thing.at, thing.pages);
+    }
+
+    /// The same where the first pages of it are at another place now.
+    pub fn check_moved(&self, thing: Thing, at: usize, pages: usize) {
+        let fake = self.sys.step();
+        for page in thing.marks().map(|page| page - thing.at).filter(|offset| *offset < pages * PAGE) {
+            assert_eq!(fake.read(at + page), Some(thing.byte), "{page:#x} in {thing:x?}, at {at:#x} now");
+        }
+    }
+
+    /// New memory, which is open, and zero if that was promised.
+    pub fn own(&self, at: usize, pages: usize, block: bool, zero: bool) {
+        let thing = Thing { at, pages, byte: 0, block };
+        if zero {
+            assert_eq!(self.sys.first_nonzero(thing.span()), None, "{thing:x?} is not zero");
+        }
+        self.put(self.fill(thing));
+    }
+
+    pub fn give_back(&self, thing: Thing) {
+        self.check(thing);
+        if thing.block {
+            assert_eq!(self.space.usable(thing.at), thing.pages * PAGE, "{thing:x?}");
+            assert!(self.space.free(thing.at), "{thing:x?}");
+        } else {
+            self.space.unmap(thing.span());
+        }
+    }
+
+    /// The program gives everything back: then every slot is free, but one carved slot for each shard, and can be
+    /// handed out.
+    pub fn end(&self) {
+        while let Some(thing) = self.take(|_| true) {
+            self.give_back(thing);
+        }
+        self.space.unmap(self.space.span());
+        self.space.press();
+        assert_eq!(self.space.budget().idle(), 0, "idle");
+        let resident = self.sys.step().resident();
+        assert!(resident <= self.shards * SLOT_PAGES, "{resident} pages are left");
+        let map = |shard| std::iter::from_fn(move || self.space.map(shard, SLOT, 1)).collect::<Vec<_>>();
+        let mut all: Vec<_> = (0..self.shards).flat_map(map).collect();
+        all.sort_unstable();
+        all.dedup();
+        assert!(all.len() + self.shards >= SLOTS, "{} of {SLOTS} slots are left", all.len());
+        for at in all {
+            assert_eq!(self.sys.first_nonzero(Span::new(at, SLOT)), None, "{at:#x} is not zero");
+            self.space.unmap(Span::new(at, SLOT));
+        }
+        self.space.press();
+    }
+
+    /// The account is even, but for the carved slots.
+    pub fn check_account(&self) {
+        let account = self.space.budget();
+        assert_eq!(account.idle(), 0, "{account:?}");
+        assert!(account.charged() + account.used() <= self.shards, "{account:?}");
+    }
+}

@@ -1,0 +1,148 @@
+//! The slots that the background thread is in, against threads that take them back or taint them: in every
+//! interleaving, and with every value that the orderings let a load see.
+
+use std::sync::Arc;
+
+use faultless_base::{SLOT, Span};
+use faultless_mm::arena::Extent;
+use faultless_mm::busy::Busy;
+use faultless_mm::slot::{Slots, State, flag};
+use loom::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use loom::thread;
+
+const BASE: usize = 1 << 40;
+const N: usize = 2;
+
+/// Slots, and for each whether the background thread is in it and whether the program counts on its absence. All
+/// relaxed: only the handshake orders anything.
+struct World {
+    busy: Busy,
+    slots: Slots,
+    inside: [AtomicBool; N],
+    gone: [AtomicBool; N],
+}
+
+impl World {
+    /// All slots are the program's, in that state.
+    fn new(state: State) -> Arc<Self> {
+        let slots = Slots::new(faultless_base::sync::words(N + 1).unwrap());
+        for i in 0..N {
+            slots.set(i, State::Passage);
+            slots.set(i, state);
+        }
+        let no = || [false; N].map(AtomicBool::new);
+        Arc::new(Self { busy: Busy::new(), slots, inside: no(), gone: no() })
+    }
+
+    fn span(i: usize) -> Span {
+        Span::new(BASE + i * SLOT, SLOT)
+    }
+
+    /// The background thread comes to slot `i`.
+    fn touch(&self, i: usize) {
+        self.busy.enter(Self::span(i), self.slots, Extent { first: i, n: 1 }, |_| {
+            self.inside[i].store(true, Relaxed);
+            assert!(!self.gone[i].load(Relaxed), "slot {i} is touched after it was taken back");
+            self.inside[i].store(false, Relaxed);
+        });
+    }
+
+    /// The program has changed the state of slot `i`, and waits until that counts.
+    fn leave_alone(&self, i: usize) {
+        self.busy.wait(Self::span(i), |_| thread::yield_now());
+        self.gone[i].store(true, Relaxed);
+        assert!(!self.inside[i].load(Relaxed), "slot {i} is still being touched");
+    }
+}
+
+/// The background thread goes through `order`, while the program does something to slot 0.
+fn check(state: State, order: &'static [usize], take: fn(&World)) {
+    loom::model(move || {
+        let world = World::new(state);
+        let background = {
+            let world = world.clone();
+            thread::spawn(move || order.iter().for_each(|&i| world.touch(i)))
+        };
+        take(&world);
+        world.leave_alone(0);
+        background.join().unwrap();
+    });
+}
+
+#[test]
+fn a_slot_that_is_unmapped_is_not_touched() {
+    check(State::Lent, &[0], |w| assert!(w.slots.detach(0, State::Lent)));
+}
+
+#[test]
+fn a_block_that_is_freed_is_not_touched() {
+    check(State::Block, &[0], |w| w.slots.set(0, State::Passage));
+}
+
+#[test]
+fn a_slot_whose_attributes_change_is_not_touched() {
+    check(State::Lent, &[0], |w| {
+        w.slots.mark(0, flag::TAINTED);
+    });
+}
+
+#[test]
+fn a_slot_that_a_fork_shares_is_not_touched() {
+    check(State::Lent, &[0], |w| w.slots.share(0, flag::FORKED));
+}
+
+/// What is announced changes under whoever reads it, to higher and to lower addresses.
+#[test]
+fn one_slot_after_the_other_is_told_apart() {
+    let detach = |w: &World| assert!(w.slots.detach(0, State::Lent));
+    check(State::Lent, &[0, 1], detach);
+    check(State::Lent, &[1, 0], detach);
+    let detach_upper = |w: &World| {
+        assert!(w.slots.detach(1, State::Lent));
+        w.leave_alone(1);
+        assert!(w.slots.detach(0, State::Lent));
+    };
+    check(State::Lent, &[1, 0], detach_upper);
+}
+
+/// Two threads take different slots back at the same time. All interleavings would take minutes.
+#[test]
+fn two_threads_wait_for_one() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(2);
+    model.check(|| {
+        let world = World::new(State::Lent);
+        let take = |i: usize| {
+            let world = world.clone();
+            move || {
+                assert!(world.slots.detach(i, State::Lent));
+                world.leave_alone(i);
+            }
+        };
+        let other = thread::spawn(take(1));
+        let background = {
+            let world = world.clone();
+            thread::spawn(move || [1, 0].iter().for_each(|&i| world.touch(i)))
+        };
+        take(0)();
+        other.join().unwrap();
+        background.join().unwrap();
+    });
+}
+
+/// A slot that comes back and is handed out again may be entered again.
+#[test]
+fn a_slot_that_is_handed_out_again_is_the_programs_again() {
+    loom::model(|| {
+        let world = World::new(State::Lent);
+        let background = {
+            let world = world.clone();
+            thread::spawn(move || [0, 0].map(|i| world.touch(i)))
+        };
+        assert!(world.slots.detach(0, State::Lent));
+        world.leave_alone(0);
+        world.gone[0].store(false, Relaxed);
+        world.slots.set(0, State::Lent);
+        background.join().unwrap();
+    });
+}

@@ -1,0 +1,94 @@
+//! The lock, in every interleaving, and with every value that the orderings let a load see. A sleeper that nobody
+//! wakes is a deadlock, which the checker reports.
+
+use std::sync::Arc;
+
+use faultless_base::sync::Lock;
+use loom::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use loom::thread::{self, JoinHandle};
+
+/// A sum behind a lock. It is no atomic sum: whoever does not see what the last holder wrote loses it.
+struct Sum {
+    lock: Lock<()>,
+    sum: AtomicU32,
+}
+
+impl Sum {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { lock: Lock::new(()), sum: AtomicU32::new(0) })
+    }
+
+    /// With the lock held.
+    fn add(&self) {
+        self.sum.store(self.sum.load(Relaxed) + 1, Relaxed);
+    }
+
+    fn add_locked(&self) {
+        let _guard = self.lock.lock();
+        self.add();
+    }
+
+    fn thread(self: &Arc<Self>, f: impl Fn(&Self) + 'static) -> JoinHandle<()> {
+        let sum = self.clone();
+        thread::spawn(move || f(&sum))
+    }
+
+    fn check(&self, expected: u32) {
+        let _guard = self.lock.lock();
+        assert_eq!(self.sum.load(Relaxed), expected);
+    }
+}
+
+#[test]
+fn three_threads_exclude_and_wake_each_other() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(2);
+    model.check(|| {
+        let sum = Sum::new();
+        let others = [sum.thread(Sum::add_locked), sum.thread(Sum::add_locked)];
+        sum.add_locked();
+        others.into_iter().for_each(|other| other.join().unwrap());
+        sum.check(3);
+    });
+}
+
+#[test]
+fn two_threads_take_it_again_and_again() {
+    loom::model(|| {
+        let sum = Sum::new();
+        let twice = |sum: &Sum| (0..2).for_each(|_| sum.add_locked());
+        let other = sum.thread(twice);
+        twice(&sum);
+        other.join().unwrap();
+        sum.check(4);
+    });
+}
+
+/// Whoever is refused leaves the lock alone: the one who has it is still the only one.
+#[test]
+fn a_lock_that_is_tried_excludes_too() {
+    loom::model(|| {
+        let sum = Sum::new();
+        let other = sum.thread(Sum::add_locked);
+        let got = sum.lock.try_lock().map(|_guard| sum.add()).is_some();
+        if !got {
+            sum.add_locked();
+        }
+        other.join().unwrap();
+        sum.check(2);
+    });
+}
+
+/// As at a fork: held without a guard, and freed by whoever is there afterwards.
+#[test]
+fn a_held_lock_keeps_others_out_until_it_is_freed() {
+    loom::model(|| {
+        let sum = Sum::new();
+        let other = sum.thread(Sum::add_locked);
+        sum.lock.hold();
+        sum.add();
+        sum.lock.force_unlock();
+        other.join().unwrap();
+        sum.check(2);
+    });
+}

@@ -1,0 +1,98 @@
+//! The start of the engine by several threads at once, in every interleaving.
+
+use std::sync::Arc;
+
+use faultless_base::sync::Starter;
+use loom::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use loom::thread;
+
+const PROCESS: i32 = 7;
+
+/// What is started: a word, of which only the starter says when it is there, and how often it was built.
+struct World {
+    starter: Starter,
+    word: AtomicU32,
+    builds: AtomicU32,
+}
+
+impl World {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { starter: Starter::new(), word: AtomicU32::new(0), builds: AtomicU32::new(0) })
+    }
+
+    /// Whether it was started; then it is complete.
+    fn start(&self, works: bool) -> bool {
+        let build = || {
+            self.builds.fetch_add(1, Relaxed);
+            self.word.store(1, Relaxed);
+            works
+        };
+        let on = self.starter.start(PROCESS, build, thread::yield_now);
+        self.look(on);
+        on
+    }
+
+    fn look(&self, on: bool) {
+        assert!(!on || self.word.load(Relaxed) == 1, "it is on, but not complete");
+    }
+}
+
+/// Two threads start it, and one looks whether it is there.
+fn three_threads(works: bool) {
+    loom::model(move || {
+        let world = World::new();
+        let spawn = |f: fn(&World, bool) -> bool| {
+            let world = world.clone();
+            thread::spawn(move || f(&world, works))
+        };
+        let start = spawn(World::start);
+        let look = spawn(|world, _| {
+            let on = world.starter.is_on();
+            world.look(on);
+            on
+        });
+        assert_eq!(world.start(works), works);
+        assert_eq!(start.join().unwrap(), works);
+        let seen = look.join().unwrap();
+        assert!(works || !seen);
+        assert_eq!(world.builds.load(Relaxed), 1);
+    });
+}
+
+#[test]
+fn one_thread_builds_and_all_have_it() {
+    three_threads(true);
+}
+
+#[test]
+fn nobody_waits_for_what_could_not_be_built() {
+    three_threads(false);
+}
+
+/// Whoever has seen it on finds it on for ever: its memory is in use.
+#[test]
+fn what_is_called_off_was_never_on() {
+    loom::model(|| {
+        let world = World::new();
+        let other = {
+            let world = world.clone();
+            thread::spawn(move || world.start(true))
+        };
+        let off = world.starter.call_off();
+        let on = world.start(true);
+        assert_eq!(on, !off);
+        assert_eq!(other.join().unwrap(), on);
+        assert_eq!((world.starter.is_on(), world.starter.is_off()), (on, off));
+    });
+}
+
+/// The thread that starts it stays behind in the parent.
+#[test]
+fn a_child_does_not_wait_for_a_thread_of_its_parent() {
+    loom::model(|| {
+        let starter = Starter::new();
+        let child = || starter.start(PROCESS + 1, || unreachable!(), || unreachable!());
+        assert!(!starter.start(PROCESS, || !child(), || unreachable!()));
+        assert!(starter.is_off());
+    });
+}
