@@ -23,6 +23,8 @@ pub struct Page {
     pub huge: bool,
     /// Wiped in a forked child.
     pub wiped: bool,
+    /// Given back, address and all: whatever is there is not the engine's.
+    pub released: bool,
 }
 
 /// An operation that can be made to fail.
@@ -127,7 +129,9 @@ impl Fake {
         assert!(span.start % PAGE == 0 && span.end % PAGE == 0, "{span:x?} is not page-aligned");
         let mut state = self.state.lock().unwrap();
         for number in span.start / PAGE..span.end / PAGE {
-            f(number * PAGE, state.pages.entry(number).or_default());
+            let page = state.pages.entry(number).or_default();
+            assert!(!page.released, "{:#x} was given back", number * PAGE);
+            f(number * PAGE, page);
         }
     }
 
@@ -175,6 +179,13 @@ impl Sys for Fake {
     fn reclaim(&self, span: Span) -> bool {
         self.reset(span)
     }
+
+    fn release(&self, span: Span) -> bool {
+        self.each(span, |_, page| *page = Page { released: true, ..Page::default() });
+        true
+    }
+
+    fn retire(&self) {}
 
     fn discard(&self, span: Span) {
         self.each(span, |_, page| {

@@ -137,6 +137,8 @@ pub struct Space<S> {
     /// from, likewise.
     pub(crate) program_cpu: AtomicUsize,
     pub(crate) avoided_cpu: AtomicUsize,
+    /// See [`crate::retire`].
+    pub(crate) retired: AtomicBool,
     /// Set when there is new work for the background thread.
     wanted: AtomicBool,
     /// Set when that work cannot wait for its next look.
@@ -192,6 +194,7 @@ impl<S: Sys> Space<S> {
             waste: AtomicUsize::new(0),
             program_cpu: AtomicUsize::new(0),
             avoided_cpu: AtomicUsize::new(0),
+            retired: AtomicBool::new(false),
             wanted: AtomicBool::new(false),
             urgent: AtomicBool::new(false),
         })

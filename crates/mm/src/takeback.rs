@@ -35,6 +35,9 @@ impl<S: Sys> Space<S> {
         let slots = shard.slots;
         self.wait_while_busy(shard.span(e));
         let mut keep = self.settle(shard, e);
+        if self.is_retired() {
+            return self.let_go(shard, e);
+        }
         let close = unmap == Unmap::Strict && self.sys.close(shard.span(e));
         if close {
             e.slots().for_each(|i| {

@@ -95,4 +95,17 @@ proptest! {
         o.check_all();
         o.end();
     }
+
+    #[test]
+    fn a_retired_engine_keeps_no_addresses(
+        knobs in knobs(),
+        shards in 1usize..3,
+        ops in prop::collection::vec((0u8..100, any::<u32>(), any::<u32>(), any::<u32>()), 1..80),
+    ) {
+        let mut o = Oracle::new(knobs, shards);
+        for op in ops {
+            apply(&mut o, op);
+        }
+        o.retire();
+    }
 }

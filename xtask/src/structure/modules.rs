@@ -9,7 +9,7 @@ const LEVELS: &[&[&str]] = &[
     &["buddy"],
     &["arena"],
     &["space"],
-    &["handout", "takeback", "mapping", "blocks", "fork", "scrub", "ahead", "stock", "advice"],
+    &["handout", "takeback", "retire", "mapping", "blocks", "fork", "scrub", "ahead", "stock", "advice"],
     &["step"],
 ];
 
