@@ -38,10 +38,12 @@ impl<S: Sys> Space<S> {
         if self.is_retired() {
             return self.let_go(shard, e);
         }
-        let close = unmap == Unmap::Strict && self.sys.close(shard.span(e));
-        if close {
-            e.slots().for_each(|i| {
-                slots.clear(i, flag::OPEN);
+        if unmap == Unmap::Strict {
+            // It fails at the limit of areas, and where the program has unmapped memory by itself before.
+            let closed = self.sys.close(shard.span(e));
+            e.slots().for_each(|i| match closed {
+                true => _ = slots.clear(i, flag::OPEN),
+                false => _ = slots.mark(i, flag::TAINTED),
             });
         }
         let stamp = self.now_ms();
