@@ -7,6 +7,7 @@ use faultless_base::{PAGE, SLOT, Span};
 use faultless_mm::mapping::Change;
 use faultless_mm::stats::Counter;
 
+use crate::areas::is_one_mapping;
 use crate::attributes::note;
 use crate::engine::{self, Engine, set_errno, touches};
 use crate::pieces;
@@ -302,6 +303,9 @@ fn remap(from: Span, new_bytes: usize, flags: i32, new: usize, kernel: impl Fn()
         engine.space.unmap(Span { start: from.start + new_bytes, end: from.end });
         return Ok(from.start);
     }
+    if engine.space.first_gap(from).is_some() {
+        return Err(libc::EFAULT);
+    }
     if !engine.is_retired() && engine.space.extend(from, new_bytes) {
         return Ok(from.start);
     }
@@ -323,8 +327,7 @@ fn remap(from: Span, new_bytes: usize, flags: i32, new: usize, kernel: impl Fn()
 fn remap_fixed(engine: &Engine, from: Span, to: Span, flags: i32, kernel: impl Fn() -> Answer) -> Answer {
     let overlap = to.start % PAGE != 0 || !from.clip(to).is_empty();
     if !overlap && flags & libc::MREMAP_MAYMOVE != 0 && engine.space.first_gap(from).is_some() {
-        // The kernel would find the arena's reservation in the gap, and move that too.
-        return Err(libc::EFAULT);
+        return remap_with_gap(engine, from, to, flags);
     }
     engine.space.change(from, Change::Attributes);
     let at = if flags & libc::MREMAP_FIXED != 0 && !overlap && touches(to) {
@@ -336,4 +339,17 @@ fn remap_fixed(engine: &Engine, from: Span, to: Span, flags: i32, kernel: impl F
         engine.space.vacated(from);
     }
     Ok(at)
+}
+
+/// The kernel would find the arena's reservation in the gap, and move or unmap that too.
+fn remap_with_gap(engine: &Engine, from: Span, to: Span, flags: i32) -> Answer {
+    let moved = Span::new(from.start, from.bytes().min(to.bytes()));
+    let whole = engine.space.first_gap(moved).is_none() && is_one_mapping(moved);
+    if flags & libc::MREMAP_DONTUNMAP != 0 || !whole {
+        return Err(libc::EFAULT);
+    }
+    engine.space.unmap(Span { start: moved.end, end: from.end });
+    let args = [moved.start, moved.bytes(), to.bytes(), flags as usize, to.start, 0];
+    // SAFETY: the program asked for this move.
+    remap_fixed(engine, moved, to, flags, || unsafe { syscall(libc::SYS_mremap, args) })
 }

@@ -96,7 +96,8 @@ impl Sys for Linux {
     }
 
     fn reset(&self, span: Span) -> bool {
-        reserve_at(span, libc::MAP_FIXED)
+        // At the limit of areas no mapping is to be had, but closing makes one area of many, and then there may be.
+        reserve_at(span, libc::MAP_FIXED) || self.close(span) && reserve_at(span, libc::MAP_FIXED)
     }
 
     fn reclaim(&self, span: Span) -> bool {
