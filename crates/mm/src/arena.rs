@@ -238,6 +238,11 @@ impl Arena {
             if slot == u32::MAX {
                 continue;
             }
+            if self.slots.has(slot as usize, flag::TAINTED) {
+                // What the program changed of it may be free by now, and still be changed.
+                self.rooms[place] = u32::MAX;
+                continue;
+            }
             let carved = &mut self.carved[slot as usize];
             if let Some((unit, zero)) = carved.take(units) {
                 if carved.is_full() {

@@ -4,6 +4,7 @@
 
 mod oracle;
 
+use faultless_base::{PAGE, SLOT, Span};
 use faultless_fake::Failing;
 use faultless_mm::mapping::Change;
 use faultless_mm::progress::Progress;
@@ -108,4 +109,15 @@ proptest! {
         }
         o.retire();
     }
+}
+
+#[test]
+fn a_carved_slot_with_changed_attributes_hands_out_no_more() {
+    let mut o = Oracle::new(Knobs::default(), 1);
+    let run = |o: &mut Oracle| o.space.allocate(0, 300 << 10, 16, Need::Any).expect("an empty arena").addr;
+    let (kept, changed) = (run(&mut o), run(&mut o));
+    assert_eq!(kept / SLOT, changed / SLOT);
+    o.space.change(Span::new(changed, PAGE), Change::Attributes);
+    assert!(o.space.free(changed));
+    assert_ne!(run(&mut o) / SLOT, kept / SLOT, "pages whose attributes are not those of fresh memory");
 }
