@@ -4,16 +4,18 @@
 #include <sched.h>
 #include <sys/prctl.h>
 
+#define BUSY 2
+
 int main(void)
 {
-    pid_t busy[8];
-    for (int i = 0; i < 8; i++)
+    pid_t busy[BUSY];
+    for (int i = 0; i < BUSY; i++)
         if ((busy[i] = fork()) == 0) {
             prctl(PR_SET_PDEATHSIG, SIGKILL);
             for (;;)
                 ;
         }
-    for (int round = 0; round < 24; round++) {
+    for (int round = 0; round < 12; round++) {
         pid_t child = fork();
         CHECK(child >= 0);
         if (child == 0) {
@@ -41,7 +43,7 @@ int main(void)
         }
         printf("%d\n", ended(child));
     }
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < BUSY; i++) {
         kill(busy[i], SIGKILL);
         ended(busy[i]);
     }

@@ -1,7 +1,7 @@
 //! All of the arena: its shards, and the way of memory to its user and back.
 //!
 //! Lock order: a shard's lock, then the growth table's ([`crate::ahead`]). No system call is made under a
-//! shard's lock but the one that opens a new part of the reservation. A slot in passage belongs to the thread
+//! shard's lock but those that open a new part of the reservation or give it up. A slot in passage belongs to the thread
 //! that put it there, so that zeroing, opening and closing happen without any lock.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};

@@ -8,11 +8,11 @@ use faultless_base::sys::raw::{Answer, syscall as kernel};
 
 use crate::attributes::{madvise, mbind, mlock, mlock2, mprotect, munlock, pkey_mprotect};
 use crate::confined::{prctl, setns, unshare};
+use crate::engine;
 use crate::gaps::{mincore, msync};
 use crate::limits::{mlockall, prlimit, setrlimit};
 use crate::mappings::{mmap, mremap, munmap};
 use crate::pinned::{self, ioctl, setsockopt, vmsplice};
-use crate::engine;
 
 const NUMBERS: usize = 512;
 
@@ -63,15 +63,7 @@ fn answer(result: Answer) -> c_long {
 }
 
 /// Makes the call `nr` with what its function does beside.
-unsafe extern "C" fn route(
-    nr: c_long,
-    a: usize,
-    b: usize,
-    c: usize,
-    d: usize,
-    e: usize,
-    f: usize,
-) -> c_long {
+unsafe extern "C" fn route(nr: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long {
     let at = a as *mut c_void;
     let status = |status: c_int| c_long::from(status);
     // SAFETY: the caller's promise, the same as to the kernel.

@@ -75,6 +75,7 @@ pub fn stop() -> Stopped {
 pub fn stop_within(wait_us: u64) -> Stopped {
     STOPPING.fetch_add(1, Ordering::SeqCst);
     let stopped = Stopped(());
+    thread::hurry();
     let is_there = || {
         if STATE.compare_exchange(ASLEEP, AWAKE, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             futex_wake(&STATE, 1);

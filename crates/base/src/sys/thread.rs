@@ -100,13 +100,24 @@ pub fn is_alive() -> bool {
     THREAD.load(Ordering::Acquire) != 0
 }
 
+/// Gives the thread an ordinary priority, if this process may: somebody waits for it.
+pub fn hurry() {
+    let last = LAST.load(Ordering::Acquire) as usize;
+    let other = libc::sched_param { sched_priority: 0 };
+    let args = [last, libc::SCHED_OTHER as usize, &raw const other as usize, 0, 0, 0];
+    if last != 0 && is_alive() {
+        // SAFETY: reads the parameter alone.
+        let _ = unsafe { syscall(libc::SYS_sched_setscheduler, args) };
+    }
+}
+
 /// Whether the kernel still counts the thread, which is no longer alive. In the end it may be another one with its
 /// number.
 pub fn is_counted() -> bool {
     let last = LAST.load(Ordering::Acquire) as usize;
     // SAFETY: signal 0 is only a question.
-    let counted = last != 0
-        && unsafe { syscall(libc::SYS_tgkill, [libc::getpid() as usize, last, 0, 0, 0, 0]) }.is_ok();
+    let counted =
+        last != 0 && unsafe { syscall(libc::SYS_tgkill, [libc::getpid() as usize, last, 0, 0, 0, 0]) }.is_ok();
     if !counted {
         let _ = LAST.compare_exchange(last as u32, 0, Ordering::AcqRel, Ordering::Relaxed);
     }
