@@ -106,7 +106,8 @@ impl<S: Sys> Space<S> {
             if !has_memory {
                 slots.mark(i, flag::EMPTY);
             } else if !lost {
-                if backed % every == 0 {
+                // The program may have unmapped it by itself.
+                if backed % every == 0 && self.is_present(shard, i) {
                     sampled += 1;
                     let page_span = shard.span(Extent { first: i, n: 1 });
                     dense += (self.sys.nonzero_pages(page_span, SAMPLED_PAGES) * 2 >= SAMPLED_PAGES) as usize;
@@ -147,9 +148,13 @@ impl<S: Sys> Space<S> {
         if self.budget.limit() == 0 {
             return false;
         }
-        let span = shard.span(Extent { first: i, n: 1 });
-        shard.slots.has(i, flag::ADVISED)
-            && [0, SLOT / 2, SLOT - 1].iter().all(|offset| self.sys.present(span.start + offset))
+        shard.slots.has(i, flag::ADVISED) && self.is_present(shard, i)
+    }
+
+    /// Whether a slot has memory throughout, as far as three looks tell.
+    fn is_present(&self, shard: &Shard, i: usize) -> bool {
+        let start = shard.span(Extent { first: i, n: 1 }).start;
+        [0, SLOT / 2, SLOT - 1].iter().all(|offset| self.sys.present(start + offset))
     }
 
     fn fate(&self, slots: Slots, i: usize) -> Fate {
