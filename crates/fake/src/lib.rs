@@ -23,6 +23,8 @@ pub struct Page {
     pub huge: bool,
     /// Wiped in a forked child.
     pub wiped: bool,
+    /// Given back, address and all: whatever is there is not the engine's.
+    pub released: bool,
 }
 
 /// An operation that can be made to fail.
@@ -139,7 +141,9 @@ impl Fake {
             let pages = state.slots.entry(slot).or_insert_with(|| Box::new([Page::default(); SLOT_PAGES]));
             let part = Span::new(slot * SLOT, SLOT).clip(span);
             for addr in (part.start..part.end).step_by(PAGE) {
-                f(addr, &mut pages[addr / PAGE % SLOT_PAGES]);
+                let page = &mut pages[addr / PAGE % SLOT_PAGES];
+                assert!(!page.released, "{addr:#x} was given back");
+                f(addr, page);
             }
         }
     }
@@ -188,6 +192,13 @@ impl Sys for Fake {
     fn reclaim(&self, span: Span) -> bool {
         self.reset(span)
     }
+
+    fn release(&self, span: Span) -> bool {
+        self.each(span, |_, page| *page = Page { released: true, ..Page::default() });
+        true
+    }
+
+    fn retire(&self) {}
 
     fn discard(&self, span: Span) {
         self.each(span, |_, page| {

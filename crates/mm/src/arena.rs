@@ -2,7 +2,7 @@
 //! the shard's lock held, and only [`Arena::reach`] makes a system call.
 
 use faultless_base::sys::Sys;
-use faultless_base::{SLOT, SLOT_PAGES, Span};
+use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span};
 
 use crate::buddy::{Buddy, Kind, Link};
 use crate::runs::Carved;
@@ -35,6 +35,23 @@ impl Extent {
 
 /// One bit for each page of a slot.
 pub type Live = [u64; SLOT_PAGES / 64];
+
+/// Sets the bits of the pages at `bytes`, counted from the start of the slot.
+pub(crate) fn set_live(live: &mut Live, bytes: Span, to: bool) {
+    for page in bytes.start / PAGE..bytes.end.div_ceil(PAGE) {
+        let bit = 1u64 << (page % 64);
+        if to {
+            live[page / 64] |= bit;
+        } else {
+            live[page / 64] &= !bit;
+        }
+    }
+}
+
+/// Whether any of them is set.
+pub(crate) fn any_live(live: &Live, bytes: Span) -> bool {
+    (bytes.start / PAGE..bytes.end.div_ceil(PAGE)).any(|p| live[p / 64] & (1 << (p % 64)) != 0)
+}
 
 /// How many slots growth takes from the reservation at a time, at least (32 MiB).
 const GROWTH: usize = 16;
@@ -219,6 +236,11 @@ impl Arena {
         for place in 0..ROOMS {
             let slot = self.rooms[place];
             if slot == u32::MAX {
+                continue;
+            }
+            if self.slots.has(slot as usize, flag::TAINTED) {
+                // What the program changed of it may be free by now, and still be changed.
+                self.rooms[place] = u32::MAX;
                 continue;
             }
             let carved = &mut self.carved[slot as usize];

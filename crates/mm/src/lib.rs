@@ -16,6 +16,7 @@
 //! | [`mapping`], [`blocks`] | what mmap and malloc ask for |
 //! | [`step`] | the background work as a whole |
 //! | [`scrub`], [`ahead`] | zeroing and giving back; touching and advising ahead |
+//! | [`retire`] | the end of service: free addresses go back |
 //! | [`advice`] | huge-page advice for mappings that stay with the kernel |
 //! | [`fork`] | what happens to free memory when the process is copied |
 //! | [`watched`] | what the background steps keep an eye on |
@@ -38,7 +39,8 @@ pub mod fork;
 pub mod handout;
 pub mod mapping;
 pub mod progress;
-pub mod runs;
+pub mod retire;
+mod runs;
 pub mod scrub;
 pub mod slot;
 pub mod space;

@@ -6,7 +6,7 @@ use faultless_base::sync::Guard;
 use faultless_base::sys::Sys;
 use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span};
 
-use crate::arena::{Arena, Extent, Live, Need};
+use crate::arena::{Arena, Extent, Live, Need, any_live, set_live};
 use crate::buddy::Kind;
 use crate::slot::{State, flag};
 use crate::space::{Shard, Space, Unmap};
@@ -128,7 +128,8 @@ impl<S: Sys> Space<S> {
         if left != Live::default() {
             drop(arena);
             self.wait_while_busy(slot);
-            if !self.sys.reset(part) {
+            let gone = if self.is_retired() { self.sys.release(part) } else { self.sys.reset(part) };
+            if !gone {
                 self.sys.discard(part);
             }
             arena = shard.lock();
@@ -390,19 +391,4 @@ impl<S: Sys> Space<S> {
             }
         });
     }
-}
-
-fn set_live(live: &mut Live, bytes: Span, to: bool) {
-    for page in bytes.start / PAGE..bytes.end.div_ceil(PAGE) {
-        let bit = 1u64 << (page % 64);
-        if to {
-            live[page / 64] |= bit;
-        } else {
-            live[page / 64] &= !bit;
-        }
-    }
-}
-
-fn any_live(live: &Live, bytes: Span) -> bool {
-    (bytes.start / PAGE..bytes.end.div_ceil(PAGE)).any(|p| live[p / 64] & (1 << (p % 64)) != 0)
 }

@@ -127,14 +127,7 @@ impl<S: Sys> Space<S> {
         self.give_all_back()
     }
 
-    /// Nothing is kept or looked at any more: from now on memory that comes back is discarded, by the simplest
-    /// means.
-    pub fn retire(&self) {
-        self.budget.set_limit(0);
-        self.press();
-    }
-
-    fn give_all_back(&self) -> usize {
+    pub(crate) fn give_all_back(&self) -> usize {
         let mut bytes = 0;
         for shard in self.all_shards() {
             for kind in [Kind::Dirty, Kind::Zeroed] {

@@ -1,7 +1,7 @@
 //! All of the arena: its shards, and the way of memory to its user and back.
 //!
 //! Lock order: a shard's lock, then the growth table's ([`crate::ahead`]). No system call is made under a
-//! shard's lock but the one that opens a new part of the reservation. A slot in passage belongs to the thread
+//! shard's lock but those that open a new part of the reservation or give it up. A slot in passage belongs to the thread
 //! that put it there, so that zeroing, opening and closing happen without any lock.
 
 use faultless_base::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -169,6 +169,8 @@ pub struct Space<S> {
     /// from, likewise.
     pub(crate) program_cpu: AtomicUsize,
     pub(crate) avoided_cpu: AtomicUsize,
+    /// See [`crate::retire`].
+    pub(crate) retired: AtomicBool,
     /// Set when there is new work for the background thread.
     wanted: AtomicBool,
     /// Set when that work cannot wait for its next look.
@@ -224,6 +226,7 @@ impl<S: Sys> Space<S> {
             waste: AtomicUsize::new(0),
             program_cpu: AtomicUsize::new(0),
             avoided_cpu: AtomicUsize::new(0),
+            retired: AtomicBool::new(false),
             wanted: AtomicBool::new(false),
             urgent: AtomicBool::new(false),
         })

@@ -35,10 +35,15 @@ impl<S: Sys> Space<S> {
         let slots = shard.slots;
         self.wait_while_busy(shard.span(e));
         let mut keep = self.settle(shard, e);
-        let close = unmap == Unmap::Strict && self.sys.close(shard.span(e));
-        if close {
-            e.slots().for_each(|i| {
-                slots.clear(i, flag::OPEN);
+        if self.is_retired() {
+            return self.let_go(shard, e);
+        }
+        if unmap == Unmap::Strict {
+            // It fails at the limit of areas, and where the program has unmapped memory by itself before.
+            let closed = self.sys.close(shard.span(e));
+            e.slots().for_each(|i| match closed {
+                true => _ = slots.clear(i, flag::OPEN),
+                false => _ = slots.mark(i, flag::TAINTED),
             });
         }
         let stamp = self.now_ms();
@@ -101,7 +106,8 @@ impl<S: Sys> Space<S> {
             if !has_memory {
                 slots.mark(i, flag::EMPTY);
             } else if !lost {
-                if backed % every == 0 {
+                // The program may have unmapped it by itself.
+                if backed % every == 0 && self.is_present(shard, i) {
                     sampled += 1;
                     dense += self.is_dense(shard, i) as usize;
                 }
@@ -144,9 +150,13 @@ impl<S: Sys> Space<S> {
         if self.budget.limit() == 0 {
             return false;
         }
-        let span = shard.span(Extent { first: i, n: 1 });
-        shard.slots.has(i, flag::ADVISED)
-            && [0, SLOT / 2, SLOT - 1].iter().all(|offset| self.sys.present(span.start + offset))
+        shard.slots.has(i, flag::ADVISED) && self.is_present(shard, i)
+    }
+
+    /// Whether a slot has memory throughout, as far as three looks tell.
+    fn is_present(&self, shard: &Shard, i: usize) -> bool {
+        let start = shard.span(Extent { first: i, n: 1 }).start;
+        [0, SLOT / 2, SLOT - 1].iter().all(|offset| self.sys.present(start + offset))
     }
 
     /// Whether most of slot `i`, which can be read, was written to.

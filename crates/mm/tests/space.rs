@@ -4,6 +4,7 @@
 
 mod oracle;
 
+use faultless_base::{PAGE, SLOT, Span};
 use faultless_fake::Failing;
 use faultless_mm::mapping::Change;
 use faultless_mm::progress::Progress;
@@ -95,4 +96,28 @@ proptest! {
         o.check_all();
         o.end();
     }
+
+    #[test]
+    fn a_retired_engine_keeps_no_addresses(
+        knobs in knobs(),
+        shards in 1usize..3,
+        ops in prop::collection::vec((0u8..100, any::<u32>(), any::<u32>(), any::<u32>()), 1..80),
+    ) {
+        let mut o = Oracle::new(knobs, shards);
+        for op in ops {
+            apply(&mut o, op);
+        }
+        o.retire();
+    }
+}
+
+#[test]
+fn a_carved_slot_with_changed_attributes_hands_out_no_more() {
+    let mut o = Oracle::new(Knobs::default(), 1);
+    let run = |o: &mut Oracle| o.space.allocate(0, 300 << 10, 16, Need::Any).expect("an empty arena").addr;
+    let (kept, changed) = (run(&mut o), run(&mut o));
+    assert_eq!(kept / SLOT, changed / SLOT);
+    o.space.change(Span::new(changed, PAGE), Change::Attributes);
+    assert!(o.space.free(changed));
+    assert_ne!(run(&mut o) / SLOT, kept / SLOT, "pages whose attributes are not those of fresh memory");
 }

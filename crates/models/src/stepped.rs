@@ -67,6 +67,7 @@ impl Sys for Stepped {
         last_step: close(span: Span) -> bool;
         step: reset(span: Span) -> bool;
         step: reclaim(span: Span) -> bool;
+        step: release(span: Span) -> bool;
         step: discard(span: Span);
         step: huge(span: Span, huge: Huge);
         step: at_fork(span: Span, what: AtFork) -> bool;

@@ -3,7 +3,7 @@
 
 use core::ffi::{c_long, c_ulong, c_void};
 
-use faultless_base::sys::raw::{Answer, syscall};
+use faultless_base::sys::raw::Answer;
 use faultless_mm::mapping::Change;
 
 use crate::mappings::{pages, status};
@@ -70,14 +70,6 @@ pub unsafe extern "C" fn mlock2(addr: *const c_void, bytes: usize, flags: u32) -
 pub unsafe extern "C" fn munlock(addr: *const c_void, bytes: usize) -> i32 {
     // SAFETY: the caller's promise.
     unsafe { locked(libc::SYS_munlock, addr, bytes, 0) }
-}
-
-/// As mlockall(2). From then on nothing is served or kept: locked memory is the program's own business.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn mlockall(flags: i32) -> i32 {
-    engine::retire();
-    // SAFETY: no pointers.
-    status(unsafe { syscall(libc::SYS_mlockall, [flags as usize, 0, 0, 0, 0, 0]) })
 }
 
 /// As mbind(2).

@@ -206,8 +206,14 @@ pub unsafe extern "C" fn memalign(align: usize, bytes: usize) -> *mut c_void {
 /// As aligned_alloc(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aligned_alloc(align: usize, bytes: usize) -> *mut c_void {
+    // What an alignment means that is no power of two depends on the C library's version.
     // SAFETY: the caller's promise.
-    unsafe { memalign(align, bytes) }
+    unsafe {
+        match align.is_power_of_two() {
+            true => memalign(align, bytes),
+            false => next::aligned_alloc(align, bytes),
+        }
+    }
 }
 
 /// As posix_memalign(3).
@@ -216,11 +222,9 @@ pub unsafe extern "C" fn posix_memalign(out: *mut *mut c_void, align: usize, byt
     if !align.is_power_of_two() || align % size_of::<usize>() != 0 {
         return libc::EINVAL;
     }
-    // SAFETY: `errno` is kept as it was; `out` is writable by the caller's promise.
+    // SAFETY: `out` is writable by the caller's promise.
     unsafe {
-        let before = *libc::__errno_location();
         let at = memalign(align, bytes);
-        set_errno(before);
         if at.is_null() {
             return libc::ENOMEM;
         }
@@ -239,7 +243,7 @@ pub unsafe extern "C" fn valloc(bytes: usize) -> *mut c_void {
 /// As pvalloc(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pvalloc(bytes: usize) -> *mut c_void {
-    match faultless_base::units::round_up(bytes.max(1), PAGE) {
+    match faultless_base::units::round_up(bytes, PAGE) {
         // SAFETY: the caller's promise.
         Some(bytes) => unsafe { memalign(PAGE, bytes) },
         None => {

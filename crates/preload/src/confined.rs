@@ -7,8 +7,10 @@ use core::ffi::{CStr, c_int, c_ulong, c_void};
 
 use faultless_base::sys::raw::syscall;
 
+use crate::engine;
+use crate::inside::Inside;
 use crate::mappings::status;
-use crate::{engine, worker};
+use crate::worker::{self, Stopped};
 
 /// As prctl(2).
 #[unsafe(no_mangle)]
@@ -39,8 +41,17 @@ pub unsafe extern "C" fn setns(fd: c_int, kind: c_int) -> c_int {
     status(unsafe { syscall(libc::SYS_setns, [fd as usize, kind as usize, 0, 0, 0, 0]) })
 }
 
-/// How long a change of identity waits for the background thread to end.
-const STOP_US: u64 = 100_000;
+/// Ends the background thread for a change of identity.
+fn without_worker() -> Stopped {
+    // A signal handler that interrupted the engine: the thread may be waiting for what is held here.
+    const NESTED_US: u64 = 100_000;
+    // A child of a bare fork finds out first that the thread is not here.
+    let _ = engine::settled();
+    match Inside::enter() {
+        Some(_inside) => worker::stop(),
+        None => worker::stop_within(NESTED_US),
+    }
+}
 
 /// The C library's own function of that name.
 unsafe fn real(name: &CStr) -> *mut c_void {
@@ -53,7 +64,7 @@ macro_rules! identity {
         #[doc = concat!("As ", stringify!($name), "(2).")]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($arg: $type),*) -> c_int {
-            worker::stop(STOP_US);
+            let _stopped = without_worker();
             if let Some(engine) = engine::running() {
                 engine.space.want_worker();
             }

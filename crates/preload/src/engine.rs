@@ -24,6 +24,8 @@ static ENGINE: Cell = Cell(UnsafeCell::new(MaybeUninit::uninit()));
 static STARTER: Starter = Starter::new();
 static ARENA_START: AtomicUsize = AtomicUsize::new(0);
 static ARENA_BYTES: AtomicUsize = AtomicUsize::new(0);
+/// The bytes of the arena in which mappings are the engine's business: all of them, or none once it has retired.
+static MANAGED_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 static RETIRED: AtomicBool = AtomicBool::new(false);
 /// Set where the engine can be looked at, but no longer used; see [`adopt`].
@@ -37,8 +39,6 @@ const MOMENT_NS: u64 = 50_000;
 
 /// No request below this can be a large one; checked before anything else.
 pub const SMALLEST: usize = faultless_base::UNIT;
-/// How long retiring waits for the background thread to end.
-const RETIRE_US: u64 = 100_000;
 /// Shards of the arena at most; each processor uses one.
 const SHARDS: usize = 8;
 
@@ -95,6 +95,12 @@ pub fn cpu() -> usize {
     unsafe { libc::sched_getcpu() }.max(0) as usize
 }
 
+/// This process.
+pub fn pid() -> i32 {
+    // SAFETY: no arguments.
+    unsafe { libc::getpid() }
+}
+
 /// The engine if it runs already.
 #[inline]
 pub fn running() -> Option<&'static Engine> {
@@ -142,6 +148,7 @@ fn adopt(engine: &'static Engine) -> bool {
             fork::become_child(engine);
         } else {
             FROZEN.store(true, Ordering::Release);
+            worker::forget();
         }
         word.store(SETTLED, Ordering::Release);
     }
@@ -161,9 +168,7 @@ impl Engine {
 /// Starts the engine, or waits until another thread has done so.
 #[cold]
 fn start() -> Option<&'static Engine> {
-    // SAFETY: no arguments.
-    let pid = unsafe { libc::getpid() };
-    STARTER.start(pid, || build().is_some(), || raw::sleep_ns(MOMENT_NS));
+    STARTER.start(pid(), || !RETIRED.load(Ordering::SeqCst) && build().is_some(), || raw::sleep_ns(MOMENT_NS));
     running()
 }
 
@@ -179,21 +184,30 @@ fn build() -> Option<()> {
     // SAFETY: by the one thread that is the starter, before it is on.
     unsafe { (*ENGINE.0.get()).write(Engine { space, settings, page, same_process }) };
     ARENA_START.store(span.start, Ordering::Relaxed);
+    MANAGED_BYTES.store(span.bytes(), Ordering::Relaxed);
     ARENA_BYTES.store(span.bytes(), Ordering::Release);
     fork::watch();
     Some(())
 }
 
-/// Serves no new request from now on, gives all idle memory back and ends the background thread. An engine that has
-/// not started never will.
+/// Serves no new request from now on, gives all that is free back, addresses included, and ends the background
+/// thread. What the program has in the arena are ordinary mappings from then on. An engine that has not started never
+/// will.
 pub fn retire() {
+    if STARTER.call_off() {
+        return RETIRED.store(true, Ordering::SeqCst);
+    }
+    let entered = enter();
+    // A child of vfork has limits of its own, but its memory is the parent's.
+    if entered.as_ref().is_some_and(|engine| engine.page.pid.load(Ordering::Relaxed) != pid() as u32) {
+        return;
+    }
     RETIRED.store(true, Ordering::SeqCst);
-    if !STARTER.call_off()
-        && let Some(engine) = enter()
-    {
+    if let Some(engine) = entered {
         engine.count(Counter::KernelLimited);
-        worker::stop(RETIRE_US);
+        let _stopped = worker::stop();
         engine.space.retire();
+        MANAGED_BYTES.store(0, Ordering::Release);
     }
 }
 
@@ -203,11 +217,12 @@ pub fn owns(addr: usize) -> bool {
     addr.wrapping_sub(ARENA_START.load(Ordering::Relaxed)) < ARENA_BYTES.load(Ordering::Relaxed)
 }
 
-/// Whether a byte of `span` lies in the arena.
+/// Whether a byte of `span` lies where mappings are the engine's business.
 #[inline]
 pub fn touches(span: Span) -> bool {
     let start = ARENA_START.load(Ordering::Relaxed);
-    span.start < start + ARENA_BYTES.load(Ordering::Relaxed) && span.end > start
+    let bytes = MANAGED_BYTES.load(Ordering::Relaxed);
+    bytes != 0 && span.start < start + bytes && span.end > start
 }
 
 /// Sets the calling thread's error number.

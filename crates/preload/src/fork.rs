@@ -46,7 +46,7 @@ unsafe extern "C" fn prepare() {
     if let Some(inside) = Inside::enter() {
         inside.stay();
         // Python and others look for a second thread when they fork.
-        worker::stop(STOP_US);
+        let _stopped = worker::stop_within(STOP_US);
         engine.space.fork_prepare();
         HELD.store(Inside::thread(), Ordering::Release);
     }

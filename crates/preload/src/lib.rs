@@ -7,13 +7,16 @@
 //! Without Rust's std and without allocation: everything it needs is the C library and memory of its own.
 #![no_std]
 
+mod areas;
 mod attributes;
 mod blocks;
 mod confined;
+mod direct;
 mod engine;
 mod fork;
 mod gaps;
 mod inside;
+mod limits;
 mod mappings;
 mod next;
 mod page;

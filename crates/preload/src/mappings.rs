@@ -7,6 +7,8 @@ use faultless_base::{PAGE, SLOT, Span};
 use faultless_mm::mapping::Change;
 use faultless_mm::stats::Counter;
 
+use crate::areas::is_one_mapping;
+use crate::attributes::note;
 use crate::engine::{self, Engine, set_errno, touches};
 use crate::pieces;
 
@@ -68,7 +70,16 @@ pub unsafe extern "C" fn mmap(
     {
         return at as *mut c_void;
     }
-    answer(kernel(flags))
+    answer(strange(kernel(flags), bytes))
+}
+
+/// The kernel has put a mapping of `bytes` bytes where it liked. In the arena it finds room only where the program
+/// has unmapped memory by a system call of its own; what is there now must not be recycled.
+fn strange(result: Answer, bytes: usize) -> Answer {
+    if let Ok(at) = result {
+        note(at as *const c_void, bytes, Change::Attributes);
+    }
+    result
 }
 
 /// As mmap64(3).
@@ -250,7 +261,7 @@ pub unsafe extern "C" fn mremap(
             Err(libc::EFAULT) if engine::running().is_some() => {
                 engine::enter().map_or(Err(libc::EFAULT), |e| in_pieces(&e, from, new_bytes, flags, new as usize))
             }
-            result => result,
+            result => strange(result, new_bytes),
         });
     }
     answer(remap(from, new_bytes, flags, new as usize, kernel))
@@ -292,14 +303,15 @@ fn remap(from: Span, new_bytes: usize, flags: i32, new: usize, kernel: impl Fn()
         engine.space.unmap(Span { start: from.start + new_bytes, end: from.end });
         return Ok(from.start);
     }
+    if engine.space.first_gap(from).is_some() {
+        return Err(libc::EFAULT);
+    }
     if !engine.is_retired() && engine.space.extend(from, new_bytes) {
         return Ok(from.start);
     }
     if flags & libc::MREMAP_MAYMOVE == 0 {
-        // The arena lies behind the mapping, so the kernel could not extend it either.
-        // SAFETY: old and new size are the same.
-        unsafe { syscall(libc::SYS_mremap, [from.start, from.bytes(), from.bytes(), 0, 0, 0]) }?;
-        return Err(libc::ENOMEM);
+        // The arena lies behind the mapping, so the kernel cannot extend it either, and says what is wrong.
+        return kernel();
     }
     if new_bytes <= engine.settings.memory
         && let Some(to) = engine.space.move_mapping(engine::cpu(), from, new_bytes)
@@ -307,13 +319,16 @@ fn remap(from: Span, new_bytes: usize, flags: i32, new: usize, kernel: impl Fn()
         return Ok(to);
     }
     engine.space.change(from, Change::Attributes);
-    let to = kernel()?;
+    let to = strange(kernel(), new_bytes)?;
     engine.space.vacated(from);
     Ok(to)
 }
 
 fn remap_fixed(engine: &Engine, from: Span, to: Span, flags: i32, kernel: impl Fn() -> Answer) -> Answer {
     let overlap = to.start % PAGE != 0 || !from.clip(to).is_empty();
+    if !overlap && flags & libc::MREMAP_MAYMOVE != 0 && engine.space.first_gap(from).is_some() {
+        return remap_with_gap(engine, from, to, flags);
+    }
     engine.space.change(from, Change::Attributes);
     let at = if flags & libc::MREMAP_FIXED != 0 && !overlap && touches(to) {
         claimed(engine, to, kernel)?
@@ -324,4 +339,17 @@ fn remap_fixed(engine: &Engine, from: Span, to: Span, flags: i32, kernel: impl F
         engine.space.vacated(from);
     }
     Ok(at)
+}
+
+/// The kernel would find the arena's reservation in the gap, and move or unmap that too.
+fn remap_with_gap(engine: &Engine, from: Span, to: Span, flags: i32) -> Answer {
+    let moved = Span::new(from.start, from.bytes().min(to.bytes()));
+    let whole = engine.space.first_gap(moved).is_none() && is_one_mapping(moved);
+    if flags & libc::MREMAP_DONTUNMAP != 0 || !whole {
+        return Err(libc::EFAULT);
+    }
+    engine.space.unmap(Span { start: moved.end, end: from.end });
+    let args = [moved.start, moved.bytes(), to.bytes(), flags as usize, to.start, 0];
+    // SAFETY: the program asked for this move.
+    remap_fixed(engine, moved, to, flags, || unsafe { syscall(libc::SYS_mremap, args) })
 }

@@ -12,9 +12,11 @@ enum Symbol {
     Free,
     Memalign,
     Usable,
+    AlignedAlloc,
 }
 
-const NAMES: [&CStr; 6] = [c"malloc", c"calloc", c"realloc", c"free", c"memalign", c"malloc_usable_size"];
+const NAMES: [&CStr; 7] =
+    [c"malloc", c"calloc", c"realloc", c"free", c"memalign", c"malloc_usable_size", c"aligned_alloc"];
 
 unsafe extern "C" {
     fn __libc_malloc(bytes: usize) -> *mut c_void;
@@ -29,7 +31,7 @@ const LIBC: usize = 1;
 const OTHER: usize = 2;
 
 static WHOSE: AtomicUsize = AtomicUsize::new(UNKNOWN);
-static FOUND: [AtomicUsize; 6] = [const { AtomicUsize::new(0) }; 6];
+static FOUND: [AtomicUsize; NAMES.len()] = [const { AtomicUsize::new(0) }; NAMES.len()];
 
 /// The address of another allocator's function; `None`: the C library's own.
 #[inline]
@@ -129,5 +131,18 @@ pub unsafe fn usable(block: *mut c_void) -> usize {
         0 => 0,
         // SAFETY: the function of that name, and the caller's promise.
         at => unsafe { core::mem::transmute::<usize, unsafe extern "C" fn(*mut c_void) -> usize>(at)(block) },
+    }
+}
+
+/// As aligned_alloc(3). The C library has no second name for it either.
+pub unsafe fn aligned_alloc(align: usize, bytes: usize) -> *mut c_void {
+    let _ = other(Symbol::AlignedAlloc);
+    match FOUND[Symbol::AlignedAlloc as usize].load(Ordering::Acquire) {
+        // SAFETY: the caller's promise.
+        0 => unsafe { memalign(align, bytes) },
+        // SAFETY: the function of that name, and the caller's promise.
+        at => unsafe {
+            core::mem::transmute::<usize, unsafe extern "C" fn(usize, usize) -> *mut c_void>(at)(align, bytes)
+        },
     }
 }

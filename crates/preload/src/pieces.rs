@@ -6,6 +6,8 @@
 use faultless_base::sys::raw::{self, Access, Answer, syscall};
 use faultless_base::{PAGE, SLOT, Span};
 
+use crate::areas::is_one_mapping;
+
 /// Moves `old` bytes at `from` to `to` by page tables, where they become `new` bytes.
 fn shift(from: usize, old: usize, new: usize, to: usize, flags: i32) -> Answer {
     let flags = flags | libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
@@ -20,13 +22,6 @@ fn unmap(span: Span) {
     }
 }
 
-/// Whether every page of a range is mapped.
-fn is_mapped(span: Span) -> bool {
-    let args = [span.start, span.bytes(), libc::MS_ASYNC as usize, 0, 0, 0];
-    // SAFETY: changes nothing.
-    unsafe { syscall(libc::SYS_msync, args) }.is_ok()
-}
-
 /// A place of `bytes` bytes, as far from a multiple of the slot size as `like` is.
 fn reserve(bytes: usize, like: usize) -> Answer {
     let whole = bytes.checked_add(SLOT).ok_or(libc::ENOMEM)?;
@@ -37,10 +32,11 @@ fn reserve(bytes: usize, like: usize) -> Answer {
     Ok(at)
 }
 
-/// As mremap(2), after the kernel has refused it with `EFAULT`. With `MREMAP_FIXED` the target is `to`, which is
+/// As mremap(2), after the kernel has refused it with `EFAULT`, which stands if the range is more than one mapping to
+/// the program too. With `MREMAP_FIXED` the target is `to`, which is
 /// page-aligned and apart from `from`.
 pub fn remap(from: Span, bytes: usize, flags: i32, to: usize) -> Answer {
-    if !is_mapped(from) {
+    if !is_one_mapping(from) {
         return Err(libc::EFAULT);
     }
     if flags & libc::MREMAP_MAYMOVE == 0 {

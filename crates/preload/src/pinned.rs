@@ -2,9 +2,9 @@
 //! kernel when the program is done with it, since recycled it would still be written to, or sent.
 
 use core::arch::naked_asm;
-use core::ffi::{c_int, c_long, c_ulong, c_void};
+use core::ffi::{c_int, c_ulong, c_void};
 
-use faultless_base::sys::raw;
+use faultless_base::sys::raw::{self, Answer};
 use faultless_mm::mapping::Change;
 use faultless_mm::stats::Counter;
 
@@ -93,12 +93,9 @@ pub unsafe extern "C" fn setsockopt(
     status(unsafe { raw::syscall(libc::SYS_setsockopt, args) })
 }
 
-/// Called by our `syscall` before the kernel is, for the two calls that matter here.
-unsafe extern "C" fn note_call(nr: c_long, _first: usize, operation: usize, argument: usize, n: usize) {
-    if nr == libc::SYS_seccomp {
-        engine::retire();
-        return;
-    }
+/// As io_uring_register(2), which the C library has no function for.
+pub unsafe fn io_uring_register(args: [usize; 6]) -> Answer {
+    let [_, operation, argument, n, ..] = args;
     match operation {
         REGISTER_BUFFERS => note_pieces(argument as *const libc::iovec, n),
         REGISTER_BUFFERS2 | REGISTER_BUFFERS_UPDATE if argument != 0 => {
@@ -109,12 +106,8 @@ unsafe extern "C" fn note_call(nr: c_long, _first: usize, operation: usize, argu
         }
         _ => {}
     }
-}
-
-/// Called by our `syscall` when the kernel reports an error.
-unsafe extern "C" fn fail(error: c_int) -> isize {
-    engine::set_errno(error);
-    -1
+    // SAFETY: the caller's promise.
+    unsafe { raw::syscall(libc::SYS_io_uring_register, args) }
 }
 
 /// What our `dlopen` passes on to, and with which flags.
@@ -139,36 +132,6 @@ unsafe extern "C" fn before_dlopen(flags: c_int) -> Passed {
     // SAFETY: a constant name.
     let to = unsafe { libc::dlsym(libc::RTLD_NEXT, c"dlopen".as_ptr()) };
     Passed { to, flags: flags as usize }
-}
-
-/// As syscall(2). Every call passes on with registers and stack as they were, since some calls return twice.
-#[cfg(target_arch = "x86_64")]
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn syscall() {
-    naked_asm!(
-        "cmp rdi, {register}",
-        "je 4f",
-        "cmp rdi, {seccomp}",
-        "jne 2f",
-        "4:",
-        "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "sub rsp, 8",
-        "call {note}",
-        "add rsp, 8", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
-        "2:",
-        "mov rax, rdi", "mov rdi, rsi", "mov rsi, rdx", "mov rdx, rcx", "mov r10, r8", "mov r8, r9",
-        "mov r9, qword ptr [rsp + 8]",
-        "syscall",
-        "cmp rax, -4095",
-        "jae 3f",
-        "ret",
-        "3:",
-        "neg eax", "mov edi, eax", "jmp {errno}",
-        register = const libc::SYS_io_uring_register,
-        seccomp = const libc::SYS_seccomp,
-        note = sym note_call,
-        errno = sym fail,
-    )
 }
 
 /// As dlopen(3). It jumps to the real one, which looks at its caller's address.

@@ -4,9 +4,9 @@
 //! asleep. `wake` makes it from absent; only the thread itself makes it absent again, when there is nothing to do or
 //! when `stop` asks for it.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 
-use faultless_base::sys::raw::{futex_wait, futex_wake};
+use faultless_base::sys::raw::{self, futex_wait, futex_wake};
 use faultless_base::sys::thread;
 use faultless_mm::Progress;
 use faultless_mm::stats::Counter;
@@ -18,23 +18,24 @@ const AWAKE: u32 = 1;
 const ASLEEP: u32 = 2;
 
 static STATE: AtomicU32 = AtomicU32::new(ABSENT);
-static STOPPING: AtomicBool = AtomicBool::new(false);
+/// How many want it stopped; see [`stop`].
+static STOPPING: AtomicU32 = AtomicU32::new(0);
 
 /// There is work: starts the thread, or wakes it if the work is urgent.
 pub fn wake(engine: &'static Engine) {
-    // SAFETY: no arguments.
-    let here = unsafe { libc::getpid() } as u32 == engine.page.pid.load(Ordering::Relaxed);
+    let here = engine::pid() as u32 == engine.page.pid.load(Ordering::Relaxed);
     if !here || engine.is_retired() || engine.is_frozen() {
         // In a child of vfork, for one, a thread would end with the child.
         return;
     }
-    if STOPPING.load(Ordering::Acquire) {
+    if is_stopping() {
         return engine.space.want_worker();
     }
     let urgent = engine.space.worker_wanted_now();
     match STATE.load(Ordering::Acquire) {
-        ABSENT if STATE.compare_exchange(ABSENT, AWAKE, Ordering::AcqRel, Ordering::Relaxed).is_ok() => {
-            if thread::spawn(work) {
+        ABSENT if STATE.compare_exchange(ABSENT, AWAKE, Ordering::SeqCst, Ordering::Relaxed).is_ok() => {
+            // Asked again, because `stop` may have found the thread absent just before.
+            if !is_stopping() && thread::spawn(work) {
                 engine.count(Counter::WorkerStarts);
             } else {
                 // No thread to be had now: memory is zeroed at its hand-out, and nothing is touched ahead.
@@ -47,22 +48,56 @@ pub fn wake(engine: &'static Engine) {
     }
 }
 
-/// Ends the thread and waits until the kernel no longer counts it, for `wait_us` microseconds at most: it runs at
-/// idle priority and may have to wait for a processor.
-pub fn stop(wait_us: u64) {
-    if !thread::is_alive() {
-        return;
+/// While this exists there is no thread, and none is started.
+pub struct Stopped(());
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        STOPPING.fetch_sub(1, Ordering::SeqCst);
     }
-    STOPPING.store(true, Ordering::Release);
-    if STATE.compare_exchange(ASLEEP, AWAKE, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-        futex_wake(&STATE, 1);
+}
+
+fn is_stopping() -> bool {
+    STOPPING.load(Ordering::SeqCst) != 0
+}
+
+/// Ends the thread and waits until the kernel no longer counts it. It runs at idle priority, so that may take a
+/// while; it gets there, because nothing that it waits for waits for this.
+pub fn stop() -> Stopped {
+    /// The thread's number may be somebody else's by now.
+    const COUNTED_US: u64 = 1_000_000;
+    let stopped = stop_within(u64::MAX);
+    wait_while(thread::is_counted, COUNTED_US);
+    stopped
+}
+
+/// Ends the thread and waits for that, `wait_us` microseconds at most.
+pub fn stop_within(wait_us: u64) -> Stopped {
+    STOPPING.fetch_add(1, Ordering::SeqCst);
+    let stopped = Stopped(());
+    thread::hurry();
+    let is_there = || {
+        if STATE.compare_exchange(ASLEEP, AWAKE, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            futex_wake(&STATE, 1);
+        }
+        STATE.load(Ordering::SeqCst) != ABSENT || thread::is_alive()
+    };
+    wait_while(is_there, wait_us);
+    stopped
+}
+
+fn wait_while(what: impl Fn() -> bool, wait_us: u64) {
+    const LOOK_US: u64 = 20;
+    let mut waited = 0;
+    while what() && waited < wait_us {
+        raw::sleep_ns(LOOK_US * 1000);
+        waited += LOOK_US;
     }
-    thread::wait_gone(wait_us);
-    STOPPING.store(false, Ordering::Release);
 }
 
 /// In a forked child: the thread stayed with the parent.
 pub fn forget() {
+    STOPPING.store(0, Ordering::Release);
     STATE.store(ABSENT, Ordering::Release);
     thread::forget();
 }
@@ -75,7 +110,7 @@ extern "C" fn work() -> ! {
             run(engine);
             STATE.store(ABSENT, Ordering::SeqCst);
             // What came up since is this thread's work still, unless another one is being started for it.
-            let more = !STOPPING.load(Ordering::Acquire) && engine.space.worker_wanted();
+            let more = !is_stopping() && engine.space.worker_wanted();
             if !more || STATE.compare_exchange(ABSENT, AWAKE, Ordering::AcqRel, Ordering::Relaxed).is_err() {
                 break;
             }
@@ -86,7 +121,7 @@ extern "C" fn work() -> ! {
 
 /// Works until there is nothing to do.
 fn run(engine: &'static Engine) {
-    while !STOPPING.load(Ordering::Acquire) && !engine.is_retired() {
+    while !is_stopping() && !engine.is_retired() {
         match engine.space.step() {
             Progress::Worked => {}
             Progress::Wait(us) => sleep(us),

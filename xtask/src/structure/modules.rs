@@ -10,7 +10,7 @@ const LEVELS: &[&[&str]] = &[
     &["arena"],
     &["busy"],
     &["space"],
-    &["handout", "takeback", "mapping", "blocks", "fork", "scrub", "ahead", "stock", "advice"],
+    &["handout", "takeback", "retire", "mapping", "blocks", "fork", "scrub", "ahead", "stock", "advice"],
     &["step"],
 ];
 

@@ -87,24 +87,29 @@ fn stage() -> Option<usize> {
     if known != 0 {
         return Some(known);
     }
-    let at = raw::map_private(STAGE_BYTES + SLOT, Access::Reserve)?;
-    let at = at.next_multiple_of(SLOT);
+    let at = reserve(STAGE_BYTES, SLOT)?.start;
     STAGE.store(at, Ordering::Release);
     Some(at)
 }
 
+/// A reservation at a multiple of `align`.
+fn reserve(bytes: usize, align: usize) -> Option<Span> {
+    let whole = bytes.checked_add(align)?;
+    let at = raw::map_private(whole, Access::Reserve)?;
+    let start = at.next_multiple_of(align);
+    let kept = Span::new(start, bytes);
+    for cut in [Span { start: at, end: start }, Span { start: kept.end, end: at + whole }] {
+        if !cut.is_empty() {
+            // SAFETY: the ends of the mapping just made.
+            let _ = unsafe { syscall(libc::SYS_munmap, [cut.start, cut.bytes(), 0, 0, 0, 0]) };
+        }
+    }
+    Some(kept)
+}
+
 impl Sys for Linux {
     fn reserve(&self, bytes: usize, align: usize) -> Option<Span> {
-        let whole = bytes.checked_add(align)?;
-        let at = raw::map_private(whole, Access::Reserve)?;
-        let start = at.next_multiple_of(align);
-        let kept = Span::new(start, bytes);
-        for cut in [Span { start: at, end: start }, Span { start: kept.end, end: at + whole }] {
-            if !cut.is_empty() {
-                // SAFETY: the ends of the mapping just made.
-                let _ = unsafe { syscall(libc::SYS_munmap, [cut.start, cut.bytes(), 0, 0, 0, 0]) };
-            }
-        }
+        let kept = reserve(bytes, align)?;
         // A reservation has nothing to show in a core dump; what is used of it is opened to dumps again.
         madvise(kept, libc::MADV_DONTDUMP);
         // Now, and not when the background thread first needs it: it would land in what the program unmaps meanwhile.
@@ -126,11 +131,24 @@ impl Sys for Linux {
     }
 
     fn reset(&self, span: Span) -> bool {
-        reserve_at(span, libc::MAP_FIXED)
+        // At the limit of areas no mapping is to be had, but closing makes one area of many, and then there may be.
+        reserve_at(span, libc::MAP_FIXED) || self.close(span) && reserve_at(span, libc::MAP_FIXED)
     }
 
     fn reclaim(&self, span: Span) -> bool {
         reserve_at(span, libc::MAP_FIXED_NOREPLACE)
+    }
+
+    fn release(&self, span: Span) -> bool {
+        // SAFETY: the engine's own spans, which it will not use again.
+        unsafe { syscall(libc::SYS_munmap, [span.start, span.bytes(), 0, 0, 0, 0]) }.is_ok()
+    }
+
+    fn retire(&self) {
+        let stage = STAGE.swap(0, Ordering::AcqRel);
+        if stage != 0 {
+            self.release(Span::new(stage, STAGE_BYTES));
+        }
     }
 
     fn discard(&self, span: Span) {

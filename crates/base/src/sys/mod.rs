@@ -48,6 +48,10 @@ pub trait Sys {
     fn reset(&self, span: Span) -> bool;
     /// Reserves a range that the kernel emptied, unless somebody else was put there in the meantime.
     fn reclaim(&self, span: Span) -> bool;
+    /// Ends the reservation of a part, with all that is mapped there; whether it worked.
+    fn release(&self, span: Span) -> bool;
+    /// Gives back what these operations use beside the reservation. Closed memory is not zeroed any more.
+    fn retire(&self);
     /// Gives the memory back to the kernel; the next read finds zeroes.
     fn discard(&self, span: Span);
     /// Advises about huge pages.

@@ -6,7 +6,7 @@
 
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-use super::raw::{self, Access, sleep_ns, syscall};
+use super::raw::{self, Access, syscall};
 
 const STACK_BYTES: usize = 128 << 10;
 /// Room on both sides of the thread pointer; zero bytes are what fresh thread-local variables of ours hold.
@@ -14,6 +14,8 @@ const LOCAL_BYTES: usize = 16 << 10;
 
 /// The thread's number while it lives; the kernel clears it when it is gone.
 static THREAD: AtomicU32 = AtomicU32::new(0);
+/// The number of the last one. The kernel clears `THREAD` a moment before it stops counting the thread.
+static LAST: AtomicU32 = AtomicU32::new(0);
 static MEMORY: AtomicUsize = AtomicUsize::new(0);
 
 /// Starts the thread with `entry`; false when there is one already or none can be had. One caller at a time.
@@ -93,33 +95,49 @@ pub fn exit() -> ! {
     }
 }
 
-/// Whether the kernel still counts the thread.
+/// Whether the thread still uses memory.
 pub fn is_alive() -> bool {
     THREAD.load(Ordering::Acquire) != 0
 }
 
-/// Waits until it is gone, `wait_us` microseconds at most.
-pub fn wait_gone(wait_us: u64) {
-    const PAUSE_US: u64 = 20;
-    for _ in 0..wait_us / PAUSE_US {
-        if !is_alive() {
-            return;
-        }
-        sleep_ns(PAUSE_US * 1000);
+/// Gives the thread an ordinary priority, if this process may: somebody waits for it.
+pub fn hurry() {
+    let last = LAST.load(Ordering::Acquire) as usize;
+    let other = libc::sched_param { sched_priority: 0 };
+    let args = [last, libc::SCHED_OTHER as usize, &raw const other as usize, 0, 0, 0];
+    if last != 0 && is_alive() {
+        // SAFETY: reads the parameter alone.
+        let _ = unsafe { syscall(libc::SYS_sched_setscheduler, args) };
     }
+}
+
+/// Whether the kernel still counts the thread, which is no longer alive. In the end it may be another one with its
+/// number.
+pub fn is_counted() -> bool {
+    let last = LAST.load(Ordering::Acquire) as usize;
+    // SAFETY: signal 0 is only a question.
+    let counted =
+        last != 0 && unsafe { syscall(libc::SYS_tgkill, [libc::getpid() as usize, last, 0, 0, 0, 0]) }.is_ok();
+    if !counted {
+        let _ = LAST.compare_exchange(last as u32, 0, Ordering::AcqRel, Ordering::Relaxed);
+    }
+    counted
 }
 
 /// In a forked child: the thread stayed with the parent.
 pub fn forget() {
     THREAD.store(0, Ordering::Release);
+    LAST.store(0, Ordering::Release);
 }
 
 /// Gives this thread the lowest priority, a name, and descriptors of its own.
 pub fn be_idle(name: &core::ffi::CStr) {
     let idle = libc::sched_param { sched_priority: 0 };
     let at = &raw const idle as usize;
-    // SAFETY: this thread's own descriptors, scheduling and name; failures only cost speed.
+    // SAFETY: this thread's own number, descriptors, scheduling and name; failures only cost speed.
     unsafe {
+        let number = syscall(libc::SYS_gettid, [0; 6]).unwrap_or(0);
+        LAST.store(number as u32, Ordering::Release);
         // A table of descriptors of its own, empty: what it opens must not take the program's numbers.
         let _ =
             syscall(libc::SYS_close_range, [0, u32::MAX as usize, libc::CLOSE_RANGE_UNSHARE as usize, 0, 0, 0]);

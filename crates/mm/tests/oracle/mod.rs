@@ -359,6 +359,36 @@ impl Oracle {
         assert!(charged + used <= self.spare, "{charged} slots are charged, {used} counted as used");
     }
 
+    /// The engine gives its free addresses back; the program keeps what it has, and may give it back in turn.
+    pub fn retire(&mut self) {
+        self.heal();
+        self.space.retire();
+        for (page, mine) in &self.mine {
+            assert_eq!(self.fake.read(*page), mine.open.then_some(mine.byte), "page {page:#x}, {mine:?}");
+        }
+        self.check_released();
+        for thing in std::mem::take(&mut self.things).into_iter().filter(|thing| thing.block) {
+            assert!(self.space.free(thing.at));
+            self.lose(thing.at, thing.pages, false);
+        }
+        self.check_released();
+        let arena = self.space.span();
+        let block = (arena.start..arena.end).step_by(SLOT).filter(|slot| self.space.holds_block(*slot));
+        assert!(block.count() <= self.spare, "addresses given back pass for a block");
+    }
+
+    /// Nothing is reserved that the program does not have.
+    fn check_released(&self) {
+        let arena = self.space.span();
+        let kept = (arena.start..arena.end).step_by(SLOT).filter(|slot| {
+            let in_block = pages(*slot, SLOT_PAGES).any(|p| self.is_in_block(p));
+            let reserved = |p: &usize| !self.fake.page(*p).released && !self.mine.contains_key(p);
+            !in_block && pages(*slot, SLOT_PAGES).any(|p| reserved(&p))
+        });
+        let kept = kept.count();
+        assert!(kept <= self.spare, "{kept} slots that the program does not have are still reserved");
+    }
+
     /// An entry of the engine's account.
     fn account(&self, name: &str) -> usize {
         let account = format!("{:?}", self.space.budget());

@@ -1,0 +1,100 @@
+//! Small C programs about memory calls that few programs make: limits, spans of several mappings, calls past the C
+//! library, pinned pages, areas used up.
+
+use faultless_e2e::Case;
+
+/// Runs a program with each of these lists of arguments.
+fn passes(source: &str, all: &[&[&str]]) {
+    let Some(case) = Case::compiled(source, &["-Wno-alloc-size-larger-than"]) else { return };
+    for args in all {
+        case.clone().args(*args).same_and_served();
+    }
+}
+
+/// The same where an access after munmap may succeed.
+fn passes_relaxed(source: &str) {
+    let Some(case) = Case::compiled(source, &[]) else { return };
+    case.env("FAULTLESS_UNMAP", "relaxed").same_and_served();
+}
+
+#[test]
+fn a_limit_on_address_space_set_later() {
+    passes("limits.c", &[&["as", "setrlimit"], &["as", "prlimit"], &["as", "direct"]]);
+}
+
+#[test]
+fn a_limit_on_data_set_later() {
+    passes("limits.c", &[&["data", "prlimit64"]]);
+}
+
+#[test]
+fn a_limit_set_while_threads_allocate() {
+    passes("limits.c", &[&["as", "setrlimit", "busy"]]);
+}
+
+#[test]
+fn all_memory_locked() {
+    passes("limits.c", &[&["lock", "now"], &["lock", "future"]]);
+}
+
+#[test]
+fn ranges_of_several_mappings() {
+    passes("spans.c", &[&[]]);
+    passes_relaxed("spans.c");
+}
+
+#[test]
+fn system_calls_past_the_functions() {
+    passes("direct.c", &[&[], &["inline"]]);
+}
+
+#[test]
+fn sizes_and_alignments_at_their_limits() {
+    passes("allocs.c", &[&[]]);
+}
+
+#[test]
+fn nearly_as_many_areas_as_there_may_be() {
+    passes("crowded.c", &[&[]]);
+    passes_relaxed("crowded.c");
+}
+
+#[test]
+fn a_program_with_one_thread_confines_itself() {
+    passes("confined.c", &[&[]]);
+}
+
+#[test]
+fn memory_not_inherited() {
+    passes("pins.c", &[&["inheritance"]]);
+}
+
+#[test]
+fn pages_in_a_pipe() {
+    passes("pins.c", &[&["pipe"]]);
+}
+
+#[test]
+fn memory_of_another_process() {
+    passes("pins.c", &[&["process"]]);
+}
+
+#[test]
+fn shared_futexes() {
+    passes("pins.c", &[&["futex"]]);
+}
+
+#[test]
+fn input_and_output_past_the_cache() {
+    passes("pins.c", &[&["direct"]]);
+}
+
+#[test]
+fn buffers_registered_with_io_uring() {
+    passes("pins.c", &[&["io_uring"]]);
+}
+
+#[test]
+fn faults_that_the_program_handles() {
+    passes("pins.c", &[&["userfaultfd"]]);
+}

@@ -1,0 +1,99 @@
+//! The end of service: what is free of the arena goes back to the kernel, addresses and all.
+//!
+//! A program that limits its address space, locks all its memory or confines itself must find its address space as it
+//! would be without an arena. What it has stays where it is and is an ordinary mapping from then on; addresses that
+//! are given back count as the program's too, since the kernel may put anything there. A block that comes back is
+//! unmapped.
+
+use core::sync::atomic::Ordering;
+
+use faultless_base::sys::Sys;
+use faultless_base::{PAGE, SLOT_PAGES, Span};
+
+use crate::arena::{Extent, Live, set_live};
+use crate::slot::{State, flag};
+use crate::space::{Shard, Space};
+
+impl<S: Sys> Space<S> {
+    /// Whether the arena's free addresses have been given back.
+    pub fn is_retired(&self) -> bool {
+        self.retired.load(Ordering::SeqCst)
+    }
+
+    /// Gives everything back that the program does not have. Nothing may be asked for any more; what is out already
+    /// may come back.
+    pub fn retire(&self) {
+        let _working = self.working.lock();
+        if self.retired.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        self.budget.set_limit(0);
+        self.give_all_back();
+        for shard in self.all_shards() {
+            // Whoever has slots on their way may not have seen the flag, and will put them into the free lists.
+            let mut turn = 0;
+            while self.let_go_of_free(shard) {
+                self.sys.relax(turn);
+                turn += 1;
+            }
+        }
+        self.sys.retire();
+    }
+
+    /// Gives back what is in no use; whether slots are on their way.
+    fn let_go_of_free(&self, shard: &Shard) -> bool {
+        let slots = shard.slots;
+        let mut passing = false;
+        let mut arena = shard.lock();
+        shard.groups(
+            Extent { first: 0, n: slots.tail() },
+            |i| slots.state(i),
+            |e, state| match state {
+                State::Hole | State::Dirty | State::Zeroed => {
+                    arena.take_at(e);
+                    self.let_go(shard, e);
+                }
+                State::Passage => passing = true,
+                State::Partial => e.slots().for_each(|i| self.let_go_of_rest(shard, i, arena.live(i))),
+                State::Lent | State::Block | State::Runs => {}
+            },
+        );
+        // What was never used too, and the arena grows no more.
+        let unused = Extent { first: slots.tail(), n: slots.len() - slots.tail() };
+        if unused.n > 0 {
+            slots.set_tail(slots.len());
+            unused.slots().for_each(|i| slots.set(i, State::Passage));
+            self.let_go(shard, unused);
+        }
+        passing
+    }
+
+    /// Gives an extent in passage back, addresses and all.
+    pub(crate) fn let_go(&self, shard: &Shard, e: Extent) {
+        // First, because whoever the kernel gives these addresses to must find that they are no block.
+        for i in e.slots() {
+            shard.slots.mark(i, flag::TAINTED | flag::FRESH);
+            shard.slots.set(i, State::Lent);
+        }
+        // At the limit of areas it may be refused.
+        if !self.sys.release(shard.span(e)) {
+            self.sys.discard(shard.span(e));
+        }
+    }
+
+    /// Gives the pages of slot `i` back that the program does not have.
+    fn let_go_of_rest(&self, shard: &Shard, i: usize, live: &mut Live) {
+        let start = shard.span(Extent { first: i, n: 1 }).start;
+        let is_live = |live: &Live, page: usize| live[page / 64] & (1 << (page % 64)) != 0;
+        let mut page = 0;
+        while page < SLOT_PAGES {
+            let free = !is_live(live, page);
+            let n = (page..SLOT_PAGES).take_while(|&p| is_live(live, p) != free).count();
+            if free {
+                set_live(live, Span::new(page * PAGE, n * PAGE), true);
+                self.sys.release(Span::new(start + page * PAGE, n * PAGE));
+            }
+            page += n;
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! What the kernel's areas have in common: a range in which they differ in nothing but huge-page advice is one mapping
+//! to the program, which the engine's advice may have split.
+
+use core::ffi::CStr;
+
+use faultless_base::sys::raw::syscall;
+use faultless_base::{PAGE, Span};
+
+const SMAPS: &CStr = c"/proc/self/smaps";
+/// The longest line that matters; what is longer (a path) is cut.
+const LINE: usize = 256;
+
+/// The lines of a file, by system calls, in memory of its own.
+struct Lines {
+    fd: usize,
+    buffer: [u8; PAGE],
+    at: usize,
+    end: usize,
+}
+
+impl Lines {
+    fn open(path: &CStr) -> Option<Self> {
+        let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
+        // SAFETY: the path ends with a zero byte.
+        let fd = unsafe {
+            syscall(libc::SYS_openat, [libc::AT_FDCWD as usize, path.as_ptr() as usize, flags, 0, 0, 0])
+        };
+        Some(Self { fd: fd.ok()?, buffer: [0; PAGE], at: 0, end: 0 })
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        if self.at == self.end {
+            let buffer = self.buffer.as_mut_ptr() as usize;
+            // SAFETY: the buffer is writable.
+            self.end = unsafe { syscall(libc::SYS_read, [self.fd, buffer, PAGE, 0, 0, 0]) }.ok()?;
+            self.at = 0;
+        }
+        let byte = *self.buffer[..self.end].get(self.at)?;
+        self.at += 1;
+        Some(byte)
+    }
+
+    /// The next line, as far as it fits.
+    fn next<'a>(&mut self, line: &'a mut [u8; LINE]) -> Option<&'a [u8]> {
+        let mut n = 0;
+        loop {
+            match self.byte()? {
+                b'\n' => return Some(&line[..n]),
+                byte if n < LINE => {
+                    line[n] = byte;
+                    n += 1;
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Drop for Lines {
+    fn drop(&mut self) {
+        // SAFETY: the descriptor opened above.
+        let _ = unsafe { syscall(libc::SYS_close, [self.fd, 0, 0, 0, 0, 0]) };
+    }
+}
+
+fn hex(digits: &[u8]) -> Option<usize> {
+    usize::from_str_radix(core::str::from_utf8(digits).ok()?, 16).ok()
+}
+
+/// The addresses of an area and whether a file is behind it, from the first line about it; no other line has that form.
+fn head(line: &[u8]) -> Option<(Span, bool)> {
+    let mut words = line.split(|byte| *byte == b' ');
+    let addresses = words.next()?;
+    let dash = addresses.iter().position(|byte| *byte == b'-')?;
+    let span = Span { start: hex(&addresses[..dash])?, end: hex(&addresses[dash + 1..])? };
+    // After protection, offset and device comes the number of the file.
+    Some((span, words.nth(3)? != b"0"))
+}
+
+/// A number for what the flags of an area say apart from huge-page advice.
+fn flags(line: &[u8]) -> Option<u64> {
+    let words = line.strip_prefix(b"VmFlags:")?.split(|byte| *byte == b' ');
+    let kept = words.filter(|word| !matches!(*word, b"" | b"hg" | b"nh" | b"sd"));
+    Some(kept.flatten().fold(0, |sum: u64, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte))))
+}
+
+/// Whether all of `span` is mapped, by areas without a file that differ in huge-page advice alone. Where the kernel does
+/// not tell, the range passes for one mapping.
+pub fn is_one_mapping(span: Span) -> bool {
+    let Some(mut lines) = Lines::open(SMAPS) else { return true };
+    let mut line = [0; LINE];
+    let (mut area, mut file) = (Span { start: 0, end: 0 }, false);
+    let mut seen = span.start;
+    let mut common = None;
+    while let Some(line) = lines.next(&mut line) {
+        if let Some(next) = head(line) {
+            (area, file) = next;
+        } else if let Some(flags) = flags(line).filter(|_| area.end > span.start) {
+            if area.start > seen || file || common.is_some_and(|common| common != flags) {
+                return false;
+            }
+            (common, seen) = (Some(flags), area.end);
+            if seen >= span.end {
+                return true;
+            }
+        }
+    }
+    false
+}
