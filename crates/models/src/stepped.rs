@@ -86,6 +86,7 @@ impl Sys for Stepped {
         step: present(addr: usize) -> bool;
         step: present_pages(slot: Span) -> usize;
         step: is_short_of_memory() -> bool;
+        step: retire();
         step: avoid_cpu(cpu: Option<usize>);
     }
 
