@@ -1,18 +1,25 @@
 //! What has to pass before a change is taken.
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
 use crate::shell::{cargo, command, run, target};
 use crate::{setup, structure};
 
-/// Everything.
+/// Everything, to the end even if something fails; what failed is said last.
 pub fn test() -> Result<()> {
     setup::run()?;
-    lint()?;
-    release()?;
-    run(&mut cargo("test --workspace --no-fail-fast"))?;
-    models()?;
-    docs()
+    let tests = || run(&mut cargo("test --workspace --no-fail-fast"));
+    let steps: [(&str, &dyn Fn() -> Result<()>); 5] =
+        [("lint", &lint), ("release build", &release), ("tests", &tests), ("models", &models), ("docs", &docs)];
+    let ends = steps.map(|(name, step)| (name, step()));
+    for (name, end) in &ends {
+        match end {
+            Ok(()) => eprintln!("{name}: ok"),
+            Err(error) => eprintln!("{name}: failed: {error:#}"),
+        }
+    }
+    ensure!(ends.iter().all(|(_, end)| end.is_ok()), "something failed, see above");
+    Ok(())
 }
 
 /// The models of what runs at the same time, each under the checker that it is for.

@@ -27,7 +27,7 @@ const PROGRAMS: &[(&str, &str)] = &[
 ];
 
 /// Names of a Python that the pinned packages have wheels for, best first.
-const PYTHONS: &[&str] = &["python3.11", "python3.12", "python3.13", "python3"];
+const PYTHONS: &[&str] = &["python3.11", "python3.12", "python3.13", "python3", "/usr/bin/python3"];
 
 /// Installs everything; quick when it is there already.
 pub fn run() -> Result<()> {
@@ -37,6 +37,16 @@ pub fn run() -> Result<()> {
         eprintln!("setup: no Python packages, tests that need them are skipped: {error:#}");
     }
     Ok(())
+}
+
+/// apt-get, patient with another one that is at work, and with the network.
+fn apt(args: &[&str]) -> Result<()> {
+    let patience = ["-q", "-o", "DPkg::Lock::Timeout=600", "-o", "Acquire::Retries=3"];
+    shell::run(command("apt-get").args(patience).args(args).env("DEBIAN_FRONTEND", "noninteractive"))
+}
+
+fn install(package: &str) -> Result<()> {
+    apt(&["install", "-y", "--no-install-recommends", package])
 }
 
 fn packages() {
@@ -50,13 +60,12 @@ fn packages() {
         eprintln!("setup: not installed, and only root with apt-get could: {}", wanted.join(" "));
         return;
     }
-    let apt = |args: &[&str]| shell::run(command("apt-get").args(args).env("DEBIAN_FRONTEND", "noninteractive"));
-    if let Err(error) = apt(&["update", "-q"]) {
+    if let Err(error) = apt(&["update"]) {
         eprintln!("setup: {error:#}");
     }
     // One at a time: one that cannot be had does not keep the others away.
     for package in wanted {
-        if let Err(error) = apt(&["install", "-y", "-q", "--no-install-recommends", package]) {
+        if let Err(error) = install(package) {
             eprintln!("setup: {error:#}");
         }
     }
@@ -100,14 +109,16 @@ fn python() -> Result<()> {
 }
 
 fn make_venv(venv: &Path) -> Result<()> {
-    let create = || -> Result<()> {
-        let python = PYTHONS.iter().find(|name| is_installed(name)).context("python3 is not installed")?;
-        shell::run(command(python).args(["-m", "venv", "--clear"]).arg(venv))
+    // A name in the search path may be a mere placeholder, and Debian's python3 comes without what this takes.
+    let create = || {
+        PYTHONS
+            .iter()
+            .filter(|name| is_installed(name))
+            .any(|python| shell::run(command(python).args(["-m", "venv", "--clear"]).arg(venv)).is_ok())
     };
-    if create().is_err() && is_root() && is_installed("apt-get") {
-        // Debian's python3 comes without what makes virtual environments.
-        shell::run(command("apt-get").args(["install", "-y", "-q", "--no-install-recommends", "python3-venv"]))?;
-        create()?;
+    if !create() && is_root() && is_installed("apt-get") {
+        install("python3-venv")?;
+        create();
     }
     ensure!(python_path().exists(), "no virtual environment could be made");
     Ok(())

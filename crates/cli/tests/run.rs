@@ -5,9 +5,13 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Once, OnceLock};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, kill_process_group, waitpid};
+
+/// All tests together take a few seconds.
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// The preload library as it is released, built if need be.
 fn library() -> &'static Path {
@@ -45,9 +49,24 @@ impl Drop for Scratch {
     }
 }
 
-/// `faultless run` with `args`, without settings of the caller's.
+/// Ends tests that hang.
+fn be_impatient() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        std::thread::spawn(|| {
+            std::thread::sleep(PATIENCE);
+            eprintln!("still running after {PATIENCE:?}");
+            std::process::exit(1);
+        });
+    });
+}
+
+/// `faultless run` with `args`, without settings of the caller's, and with no signal ignored, as signals are where nobody
+/// is at a terminal (`nohup`, a job in the background).
 fn run<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_faultless"));
+    be_impatient();
+    let mut command = Command::new("env");
+    command.args(["--default-signal", env!("CARGO_BIN_EXE_faultless")]);
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"FAULTLESS_")) {
         command.env_remove(name);
     }

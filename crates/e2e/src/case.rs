@@ -15,7 +15,7 @@ use crate::tools::{compile, scratch};
 use tempfile::TempDir;
 
 /// A program that runs this long hangs.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A program, its arguments and its surroundings.
 #[derive(Clone)]

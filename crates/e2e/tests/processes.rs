@@ -3,6 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use faultless_e2e::{Case, Run, compile, find, need, scratch, skip};
 
@@ -43,6 +44,20 @@ fn forks_while_threads_allocate() {
 #[test]
 fn memory_before_and_after_main() {
     passes("early.c", &[]);
+}
+
+#[test]
+fn a_program_that_leaves_its_surroundings() {
+    passes("departs.c", &[]);
+}
+
+#[test]
+fn a_program_that_allows_itself_few_system_calls() {
+    for way in ["prctl", "syscall"] {
+        for children in [&[][..], &["fork"], &["bare"]] {
+            passes("filtered.c", &[&[way], children].concat());
+        }
+    }
 }
 
 #[test]
@@ -119,6 +134,10 @@ fn a_core_dump_has_the_memory_and_the_size_of_a_plain_one() {
         return skip(format_args!("core dumps go elsewhere ({})", pattern.trim()));
     }
     let (Some(sh), Some(crash)) = (need("sh"), Case::compiled("crash.c", &[])) else { return };
+    let may = Command::new(&sh).args(["-c", "ulimit -c unlimited 2>/dev/null"]).status();
+    if !may.is_ok_and(|status| status.success()) {
+        return skip("core dumps are forbidden by a limit");
+    }
     let core_of = |dir: &Path, knobs: Option<&[(&str, &str)]>| {
         let case = Case::new(&sh).args(["-c", "ulimit -c unlimited && exec \"$0\""]);
         let case = case.args([crash.program()]).dir(dir).fails();

@@ -1,6 +1,6 @@
 //! Python and the libraries that move much memory.
 
-use faultless_e2e::{Case, Run, python, script};
+use faultless_e2e::{Case, Run, python, script, skip};
 
 fn run(name: &str) -> Option<Run> {
     Some(Case::new(python()?).args([script(name)]).same_and_served())
@@ -36,18 +36,23 @@ fn scikit_learn() {
     run("sklearn_models.py");
 }
 
-#[test]
-fn multiprocessing_fork() {
+fn multiprocessing(how: &str) {
     let Some(python) = python() else { return };
-    let run = Case::new(python).args([script("processes.py")]).args(["fork"]).same_and_served();
+    if let Err(error) = tempfile::tempfile_in("/dev/shm") {
+        return skip(format_args!("Python's locks need /dev/shm: {error}"));
+    }
+    let run = Case::new(python).args([script("processes.py")]).args([how]).same_and_served();
     assert!(run.counters.processes > 1, "the children's counters are missing");
 }
 
 #[test]
+fn multiprocessing_fork() {
+    multiprocessing("fork");
+}
+
+#[test]
 fn multiprocessing_spawn() {
-    let Some(python) = python() else { return };
-    let run = Case::new(python).args([script("processes.py")]).args(["spawn"]).same_and_served();
-    assert!(run.counters.processes > 1, "the children's counters are missing");
+    multiprocessing("spawn");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Databases: each test starts its own server, reachable by a socket in a directory of its own.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use faultless_e2e::{Case, find, need, scratch, script, skip};
@@ -42,7 +43,10 @@ fn postgresql() {
     };
     let dir = scratch();
     let mut case = Case::new(sh).dir(dir.path()).args([script("postgres.sh")]).args([&bin]);
-    if std::os::unix::fs::MetadataExt::uid(&dir.path().metadata().expect("our own directory")) == 0 {
+    if dir.path().metadata().expect("our own directory").uid() == 0 {
+        if dir.path().ancestors().any(|dir| dir.metadata().is_ok_and(|data| data.mode() & 1 == 0)) {
+            return skip("PostgreSQL refuses root, and no other user can get at the temporary directory");
+        }
         let Some((uid, gid)) = unprivileged() else {
             return skip("PostgreSQL refuses root, and has no user here");
         };

@@ -122,7 +122,10 @@ pub fn enter() -> Option<Entered> {
     if engine.same_process.load(Ordering::Acquire) != SETTLED && !adopt(engine) {
         return None;
     }
-    page::after_fork(engine.page);
+    // A program that has confined itself may not be allowed to open a file.
+    if !engine.is_retired() {
+        page::after_fork(engine.page);
+    }
     Some(Entered { engine, _inside: inside })
 }
 
