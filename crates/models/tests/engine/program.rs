@@ -97,11 +97,14 @@ fn split(w: &World) {
 }
 const EDGE: usize = SLOT_PAGES / 2;
 
-/// Closes memory for a moment, in which nobody else may touch it.
+/// Closes memory for a while, in which nobody else may touch it.
 fn protect(w: &World) {
     let Some(thing) = w.take(is_mapping) else { return };
     w.space.change(thing.span(), Change::Attributes);
     assert!(w.sys.step().close(thing.span()));
+    for _ in 0..8 {
+        w.sys.step();
+    }
     assert!(w.sys.step().open(thing.span()));
     w.check(thing);
     w.put(thing);
