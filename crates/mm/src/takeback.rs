@@ -90,6 +90,8 @@ impl<S: Sys> Space<S> {
         let untouched = self.is_untouched(shard, e);
         let unknown = |i: usize| slots.has(i, flag::FRESH | flag::CHARGED);
         let every = (e.slots().filter(|&i| unknown(i)).count() / SAMPLES).max(1);
+        // With nothing to be kept nothing needs to be known: a program that is confined may forbid to ask.
+        let looks = self.budget.limit() > 0;
         let (mut known, mut charged, mut backed, mut sampled, mut dense) = (0, 0, 0, 0, 0);
         for i in e.slots() {
             let is_unknown = unknown(i);
@@ -107,7 +109,7 @@ impl<S: Sys> Space<S> {
                 slots.mark(i, flag::EMPTY);
             } else if !lost {
                 // The program may have unmapped it by itself.
-                if backed % every == 0 && self.is_present(shard, i) {
+                if looks && backed % every == 0 && self.is_present(shard, i) {
                     sampled += 1;
                     dense += self.is_dense(shard, i) as usize;
                 }
