@@ -8,7 +8,7 @@
 //! Huge-page advice for growth is charged to the budget until the program is seen to use the memory; that is
 //! looked at here, and gives room for the next advice.
 
-use faultless_base::sys::{SIGNATURES, Sys};
+use faultless_base::sys::{Huge, SIGNATURES, Sys};
 use faultless_base::{PAGE, SLOT};
 
 use crate::arena::Extent;
@@ -104,6 +104,10 @@ impl<S: Sys> Space<S> {
         if g.reached >= g.n || g.quiet > PATIENCE {
             return Progress::Idle;
         }
+        if self.warmth.is_too_cold(g.n, || self.now_ms()) {
+            self.refuse_rest(shard, g);
+            return Progress::Idle;
+        }
         // The slot that the program is in, and the next one, are its own.
         g.touched = g.touched.max(g.reached + 1);
         let end = (g.reached + 1 + g.window).min(g.advised);
@@ -135,7 +139,7 @@ impl<S: Sys> Space<S> {
     }
 
     fn touch_lent(&self, shard: &Shard, i: usize) -> bool {
-        let start = self.sys.now_ns();
+        let (start, cpu) = (self.sys.now_ns(), self.sys.thread_ns());
         let touched = self.enter(shard, Extent { first: i, n: 1 }, |span| {
             let missing = !self.sys.present(span.start);
             if missing {
@@ -146,8 +150,29 @@ impl<S: Sys> Space<S> {
         if touched == Some(true) {
             shard.count(Counter::BytesTouchedLent, SLOT);
             shard.count(Counter::TouchNs, (self.sys.now_ns() - start) as usize);
+            self.warmth.note_touch(self.sys.thread_ns() - cpu, self.now_ms());
         }
         touched == Some(true)
+    }
+
+    /// Takes the advice back where the program has not been yet.
+    fn refuse_rest(&self, shard: &Shard, g: &Growth) {
+        let first = (g.reached + 1).max(g.touched) + 1;
+        let e = Extent { first: g.first + first, n: g.advised.saturating_sub(first) };
+        if e.n == 0 {
+            return;
+        }
+        let slots = shard.slots;
+        let waiting = |i: usize| [flag::FRESH, flag::ADVISED, flag::CHARGED].iter().all(|&f| slots.has(i, f));
+        self.enter(shard, e, |span| {
+            if e.slots().all(waiting) {
+                self.sys.huge(span, Huge::Refused);
+                for i in e.slots() {
+                    slots.clear(i, flag::ADVISED);
+                    self.budget.discharge(slots.clear(i, flag::CHARGED) as usize);
+                }
+            }
+        });
     }
 
     /// Looks at the slots that the program has passed: those that it uses densely are no longer charged.

@@ -147,7 +147,9 @@ impl<S: Sys> Space<S> {
         if self.budget.room() < e.n {
             self.confirm_some();
         }
-        let advised = if shard.skips_advice() { 0 } else { self.advise(shard, e) };
+        self.warmth.note_growth(e.n);
+        let small = shard.skips_advice() || self.warmth.is_too_cold(e.n, || self.now_ms());
+        let advised = if small { 0 } else { self.advise(shard, e) };
         let rest = Extent { first: e.first + advised, n: e.n - advised };
         if rest.slots().any(|i| shard.slots.has(i, flag::ADVISED)) {
             self.sys.huge(shard.span(rest), Huge::Refused);

@@ -48,6 +48,7 @@ pub mod stats;
 pub mod step;
 pub mod stock;
 pub mod takeback;
+mod warmth;
 pub mod watched;
 
 pub use arena::Need;

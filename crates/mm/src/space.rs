@@ -14,6 +14,7 @@ use crate::budget::Budget;
 use crate::busy::Busy;
 use crate::slot::Slots;
 use crate::stats::{self, Block, Counter};
+use crate::warmth::Warmth;
 use crate::watched::{Advices, Growths};
 
 /// Shards at most.
@@ -161,6 +162,7 @@ pub struct Space<S> {
     pub(crate) rest_since: AtomicU32,
     /// When memory pressure was last looked for, in ms.
     pub(crate) pressure_look: AtomicU32,
+    pub(crate) warmth: Warmth,
     /// Where [`Space::confirm_some`] goes on.
     pub(crate) confirming: Lock<Cursor>,
     /// Bytes that rounding up costs in blocks of whole slots.
@@ -222,6 +224,7 @@ impl<S: Sys> Space<S> {
             rest: AtomicU32::new(0),
             rest_since: AtomicU32::new(0),
             pressure_look: AtomicU32::new(0),
+            warmth: Warmth::new(),
             confirming: Lock::new(Cursor { shard: 0, slot: 0, rest: 0, since: 0 }),
             waste: AtomicUsize::new(0),
             program_cpu: AtomicUsize::new(0),

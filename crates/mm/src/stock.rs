@@ -64,7 +64,9 @@ impl<S: Sys> Space<S> {
             shard.lock().give(e, Kind::Hole, 0);
             return false;
         }
-        shard.count(Counter::TouchNs, (self.sys.now_ns() - start) as usize);
+        let took = self.sys.now_ns() - start;
+        shard.count(Counter::TouchNs, took as usize);
+        self.warmth.note_touch(took, self.now_ms());
         shard.count(Counter::BytesTouchedAhead, SLOT);
         // Whether the program will use it densely is as unknown as for any other memory it never had.
         slots.mark(e.first, flag::FRESH);

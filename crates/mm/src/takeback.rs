@@ -34,6 +34,7 @@ impl<S: Sys> Space<S> {
     pub(crate) fn take_back(&self, shard: &Shard, e: Extent, unmap: Unmap) {
         let slots = shard.slots;
         self.wait_while_busy(shard.span(e));
+        self.warmth.note_return(e.n);
         let mut keep = self.settle(shard, e);
         if self.is_retired() {
             return self.let_go(shard, e);

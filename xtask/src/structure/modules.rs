@@ -4,7 +4,7 @@ use super::{Source, code};
 
 /// The modules of the engine, lowest level first.
 const LEVELS: &[&[&str]] = &[
-    &["stats", "progress", "watched"],
+    &["stats", "progress", "warmth", "watched"],
     &["slot", "runs", "budget"],
     &["buddy"],
     &["arena"],

@@ -1,0 +1,103 @@
+//! Whether huge pages are cold.
+//!
+//! A hypervisor that takes idle memory back (free page reporting) takes whole huge pages: the kernel reports only free
+//! blocks of that size. To touch such a block again costs milliseconds, because the host has to find memory for it,
+//! while small pages still come from blocks that were never taken. Measured: 1.5 GiB after 8 s of idleness took 0.8 s in
+//! small pages and 4 s in huge ones. So while huge pages are seen to be cold, large extents of a program that does not
+//! give memory back, where the cost would not be earned again, get small ones.
+
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
+
+/// The first touch of a huge page takes 0.1 to 0.2 ms where it is warm, 2 to 4 ms where it is cold.
+const COLD_NS: u64 = 1_000_000;
+/// After so many in a row they count as cold …
+const STREAK: u32 = 3;
+/// … for so long; then it is tried again.
+const LASTS_MS: u32 = 2_000;
+/// Smaller extents are worth the cost (32 MiB).
+const LARGE: usize = 16;
+
+/// What the last touches cost, and whether memory comes back.
+#[derive(Debug, Default)]
+pub(crate) struct Warmth {
+    streak: AtomicU32,
+    /// When huge pages were last seen to be cold, in ms; odd, 0 for never.
+    since: AtomicU32,
+    /// Slots handed out without memory, and slots that came back.
+    grown: AtomicUsize,
+    returned: AtomicUsize,
+}
+
+impl Warmth {
+    pub(crate) const fn new() -> Self {
+        Self {
+            streak: AtomicU32::new(0),
+            since: AtomicU32::new(0),
+            grown: AtomicUsize::new(0),
+            returned: AtomicUsize::new(0),
+        }
+    }
+
+    /// A huge page was touched for the first time, in so much processor time.
+    pub(crate) fn note_touch(&self, ns: u64, now_ms: u32) {
+        if ns < COLD_NS {
+            self.streak.store(0, Relaxed);
+            self.since.store(0, Relaxed);
+        } else if self.streak.fetch_add(1, Relaxed) + 1 >= STREAK {
+            self.since.store(now_ms | 1, Relaxed);
+        }
+    }
+
+    /// Slots were handed out without memory.
+    pub(crate) fn note_growth(&self, n: usize) {
+        self.grown.fetch_add(n, Relaxed);
+    }
+
+    /// Slots came back.
+    pub(crate) fn note_return(&self, n: usize) {
+        self.returned.fetch_add(n, Relaxed);
+    }
+
+    /// Whether an extent of `n` slots without memory is better off with small pages.
+    pub(crate) fn is_too_cold(&self, n: usize, now_ms: impl FnOnce() -> u32) -> bool {
+        let since = self.since.load(Relaxed);
+        n >= LARGE
+            && since != 0
+            && now_ms().wrapping_sub(since).wrapping_add(1) <= LASTS_MS
+            && self.returned.load(Relaxed) * 2 < self.grown.load(Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cold(w: &Warmth, n: usize, now: u32) -> bool {
+        w.is_too_cold(n, || now)
+    }
+
+    #[test]
+    fn a_streak_of_slow_touches_is_cold_and_one_fast_touch_ends_it() {
+        let w = Warmth::new();
+        w.note_growth(100);
+        for _ in 0..STREAK {
+            assert!(!cold(&w, LARGE, 5));
+            w.note_touch(COLD_NS, 5);
+        }
+        assert!(cold(&w, LARGE, 6));
+        assert!(!cold(&w, LARGE - 1, 6));
+        assert!(!cold(&w, LARGE, 6 + 2 * LASTS_MS));
+        w.note_touch(COLD_NS / 10, 7);
+        assert!(!cold(&w, LARGE, 7));
+    }
+
+    #[test]
+    fn memory_that_comes_back_is_worth_the_cost() {
+        let w = Warmth::new();
+        (0..STREAK).for_each(|_| w.note_touch(COLD_NS, 1));
+        w.note_growth(100);
+        assert!(cold(&w, LARGE, 1));
+        w.note_return(50);
+        assert!(!cold(&w, LARGE, 1));
+    }
+}
