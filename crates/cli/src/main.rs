@@ -2,6 +2,7 @@
 
 mod bench;
 mod doctor;
+mod pages;
 mod run;
 
 use std::process::ExitCode;

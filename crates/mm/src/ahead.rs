@@ -12,6 +12,7 @@ use faultless_base::sys::{SIGNATURES, Sys};
 use faultless_base::{PAGE, SLOT};
 
 use crate::arena::Extent;
+use crate::knobs::Knob;
 use crate::progress::{Progress, sooner};
 use crate::slot::{State, flag};
 use crate::space::{Shard, Space};
@@ -40,8 +41,8 @@ impl<S: Sys> Space<S> {
     pub(crate) fn note_growth(&self, shard: &Shard, e: Extent) {
         let slots = shard.slots;
         let fresh = |i: usize| slots.has(i, flag::FRESH);
-        if !self.knobs.ahead || e.n < 2 || !fresh(e.first + e.n - 1) || shard.expects_untouched() {
-            if e.n <= SMALL_DEMAND && self.knobs.ahead {
+        if !self.knobs.is_on(Knob::Ahead) || e.n < 2 || !fresh(e.first + e.n - 1) || shard.expects_untouched() {
+            if e.n <= SMALL_DEMAND && self.knobs.is_on(Knob::Ahead) {
                 self.want_worker();
             }
             return;
@@ -69,7 +70,7 @@ impl<S: Sys> Space<S> {
 
     /// Follows the growing extents and fills the stock.
     pub(crate) fn ahead_step(&self) -> Progress {
-        if !self.knobs.ahead {
+        if !self.knobs.is_on(Knob::Ahead) {
             return Progress::Idle;
         }
         let mut result = Progress::Idle;

@@ -7,7 +7,8 @@ use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span};
 use faultless_fake::Fake;
 use faultless_mm::progress::Progress;
 use faultless_mm::stats::Block as Counters;
-use faultless_mm::{Knobs, Need, Space};
+use faultless_mm::knobs::{Knob, Values};
+use faultless_mm::{Need, Space};
 use proptest::prelude::*;
 
 /// How much a program touches of what it has.
@@ -58,7 +59,8 @@ impl Program {
     fn new(budget_slots: usize) -> Self {
         let fake = Fake::default();
         let counters: &'static [Counters] = Box::leak(Box::new([Counters::new()]));
-        let knobs = Knobs { budget: budget_slots * SLOT, ..Knobs::default() };
+        let knobs: &'static Values = Box::leak(Box::default());
+        knobs.set(Knob::Budget, (budget_slots * SLOT) as u64);
         let space = Space::new(fake.clone(), 512 * SLOT, 1, counters, knobs).unwrap();
         Self { space, fake, has: BTreeMap::new(), peak: 0, limit: budget_slots * SLOT_PAGES }
     }

@@ -17,7 +17,7 @@ use comfy_table::{Table, presets};
 use serde::Serialize;
 
 use super::child::{End, Outcome, Running};
-use super::counters::{Counters, Dir};
+use crate::pages::{Counters, Dir};
 use super::options::{self, Args};
 use super::paired::{ENOUGH, Ratio, Spread, Verdict};
 use super::summary::{seconds, size, wrap};

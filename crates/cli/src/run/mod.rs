@@ -2,7 +2,6 @@
 
 mod child;
 mod compare;
-mod counters;
 mod options;
 mod paired;
 pub mod program;
@@ -21,7 +20,7 @@ pub use options::{Args, library};
 pub use summary::size;
 
 use child::{End, Running, not_started};
-use counters::Dir;
+use crate::pages::Dir;
 use summary::Summary;
 use sys::Inherited;
 

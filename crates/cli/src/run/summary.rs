@@ -32,7 +32,7 @@ use faultless_mm::stats::{COUNTERS, Counter};
 use serde::Serialize;
 
 use super::child::{End, Outcome};
-use super::counters::{Counters, Dir};
+use crate::pages::{Counters, Dir};
 use super::options::Args;
 use super::sys::{self, Pages};
 
@@ -322,9 +322,9 @@ mod tests {
 
     #[test]
     fn an_estimate_counts_what_was_ready() {
-        use faultless_mm::stats::Page;
+        use faultless_mm::page::Page;
         let page = Page::new();
-        page.start(7);
+        page.start(7, 0);
         // 16 MiB ready; 10 MiB fresh with huge pages, 2 MiB of which were touched in the background; 1 ms of zeroing.
         page.block[0].add(Counter::BytesZeroed, 8 << 20);
         page.block[1].add(Counter::BytesUnzeroed, 6 << 20);
