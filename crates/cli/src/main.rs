@@ -2,8 +2,12 @@
 
 mod bench;
 mod doctor;
+mod output;
 mod pages;
 mod run;
+mod settings;
+mod stat;
+mod sysctl;
 
 use std::process::ExitCode;
 
@@ -22,6 +26,10 @@ struct Args {
 enum Command {
     /// Runs a program without page faults in its way.
     Run(Box<run::Args>),
+    /// Shows what is counted in programs, while they run.
+    Stat(Box<stat::Args>),
+    /// Reads and changes what is set.
+    Sysctl(sysctl::Args),
     /// Measures faultless beside the kernel and other tools.
     Bench(bench::Args),
     /// Says what this machine allows and what its memory costs.
@@ -31,6 +39,8 @@ enum Command {
 fn main() -> ExitCode {
     match Args::try_parse() {
         Ok(Args { command: Command::Run(args) }) => run::main(*args),
+        Ok(Args { command: Command::Stat(args) }) => stat::main(*args),
+        Ok(Args { command: Command::Sysctl(args) }) => sysctl::main(&args),
         Ok(Args { command: Command::Bench(args) }) => bench::main(args),
         Ok(Args { command: Command::Doctor(args) }) => doctor::main(args),
         Err(error) => refuse(&error),

@@ -17,8 +17,8 @@ use std::ops::{Deref, DerefMut};
 
 use faultless_base::sys::linux::Linux;
 use faultless_mm::Progress;
-use faultless_mm::stats::{BLOCKS, Block as Counters};
 use faultless_mm::knobs::Values;
+use faultless_mm::stats::{BLOCKS, Block as Counters};
 use faultless_mm::{Need, Space};
 
 /// Why a block could not be had.

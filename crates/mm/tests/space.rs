@@ -6,10 +6,10 @@ mod oracle;
 
 use faultless_base::{PAGE, SLOT, Span};
 use faultless_fake::Failing;
-use faultless_mm::mapping::Change;
-use faultless_mm::progress::Progress;
 use faultless_mm::Need;
 use faultless_mm::knobs::Knob;
+use faultless_mm::mapping::Change;
+use faultless_mm::progress::Progress;
 use oracle::{BUDGETS, Oracle, SLOT_SIZES};
 use proptest::prelude::*;
 
@@ -19,8 +19,7 @@ type Op = (u8, u32, u32, u32);
 fn settings() -> impl Strategy<Value = Vec<(Knob, u64)>> {
     let budget = prop::sample::select(BUDGETS.to_vec()).prop_map(|slots| slots << 21);
     (budget, 0..2u64, 0..2u64, 0..2u64, 0..2u64).prop_map(|(budget, unmap, scrub, ahead, check)| {
-        let switches =
-            [(Knob::Unmap, unmap), (Knob::Scrub, scrub), (Knob::Ahead, ahead), (Knob::Check, check)];
+        let switches = [(Knob::Unmap, unmap), (Knob::Scrub, scrub), (Knob::Ahead, ahead), (Knob::Check, check)];
         [(Knob::Budget, budget)].into_iter().chain(switches).collect()
     })
 }

@@ -10,6 +10,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use faultless_base::sys::raw::boot_ns;
+use faultless_mm::knobs::Knob;
 
 use super::{Counters, PageError, Source, dir, is_alive, segment};
 
@@ -47,9 +48,9 @@ impl Covered {
         &self.last
     }
 
-    /// Where its page is.
-    pub fn source(&self) -> &Source {
-        &self.source
+    /// Turns a knob.
+    pub fn set(&self, knob: Knob, value: u64) -> io::Result<()> {
+        self.source.set(knob, value)
     }
 
     /// For how long it has been counting, in seconds.
@@ -77,7 +78,7 @@ impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Process => f.write_str("there is no such process"),
-            Self::Foreign => f.write_str("it belongs to another user"),
+            Self::Foreign => f.write_str("it belongs to another user, or has other rights"),
             Self::NotCovered => f.write_str("it was not started under faultless"),
             Self::Idle => f.write_str("it made no large request so far, or runs plain"),
             Self::Page(error) => write!(f, "its page {error}"),
@@ -144,6 +145,19 @@ pub fn process(pid: u32) -> Result<Covered, Missing> {
     }
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
     Err(if maps.contains("libfaultless_preload.so") { Missing::Idle } else { Missing::NotCovered })
+}
+
+/// The page of the program that took the place of the one that `known` is the page of, in the same process. A file in a
+/// directory of `run`'s is the same for both.
+pub fn successor(known: &Covered) -> Option<Covered> {
+    let Source::Segment(held) = &known.source else { return None };
+    let is_new = |listed: &segment::Listed| listed.pid == known.pid && listed.id != held.id;
+    segment::all()
+        .iter()
+        .any(is_new)
+        .then(|| in_segment(known.pid)?.ok())
+        .flatten()
+        .filter(|found| found.last.start_ns > known.last.start_ns)
 }
 
 /// All processes that the `faultless` command `pid` started, also those that have ended; `None` if it is no such one.

@@ -32,14 +32,26 @@ fn listed(line: &str) -> Option<Listed> {
     // key shmid perms size cpid lpid nattch uid …
     let [key, id, mode, bytes, pid, _, attached, user, ..] = field[..] else { return None };
     let bytes = bytes.parse().ok()?;
-    let ours = key == "0" && mode == MODE && attached != "0" && (1..=1 << 20).contains(&bytes) && bytes % 4096 == 0;
+    let ours =
+        key == "0" && mode == MODE && attached != "0" && (1..=1 << 20).contains(&bytes) && bytes % 4096 == 0;
     let listed = Listed { id: id.parse().ok()?, pid: pid.parse().ok()?, user: user.parse().ok()?, bytes };
     ours.then_some(listed)
+}
+
+/// What the kernel says of a segment.
+fn state(id: i32) -> Option<libc::shmid_ds> {
+    // SAFETY: zero bytes are a value of the structure, which is writable.
+    unsafe {
+        let mut state: libc::shmid_ds = std::mem::zeroed();
+        (libc::shmctl(id, libc::IPC_STAT, &mut state) == 0).then_some(state)
+    }
 }
 
 /// A segment that is attached here, so that it stays when its process ends.
 #[derive(Debug)]
 pub struct Segment {
+    /// Its number.
+    pub id: i32,
     words: &'static [AtomicU64],
 }
 
@@ -53,12 +65,11 @@ impl Segment {
             if at.addr() == usize::MAX {
                 return Err(io::Error::last_os_error());
             }
-            let mut state: libc::shmid_ds = std::mem::zeroed();
-            if libc::shmctl(listed.id, libc::IPC_STAT, &mut state) != 0 || state.shm_segsz != listed.bytes {
+            if state(listed.id).is_none_or(|state| state.shm_segsz != listed.bytes) {
                 libc::shmdt(at);
                 return Err(io::ErrorKind::NotFound.into());
             }
-            Ok(Self { words: slice::from_raw_parts(at.cast(), listed.bytes / size_of::<u64>()) })
+            Ok(Self { id: listed.id, words: slice::from_raw_parts(at.cast(), listed.bytes / size_of::<u64>()) })
         }
     }
 
@@ -87,7 +98,9 @@ mod tests {
     #[test]
     fn lines_of_the_kernel_are_read() {
         let line = |mode: &str, bytes: u32, attached: u32| {
-            format!("         0      32769  {mode}  {bytes}  4711  4711  {attached}  1000  1000  1000  1000  0 0 0")
+            format!(
+                "         0      32769  {mode}  {bytes}  4711  4711  {attached}  1000  1000  1000  1000  0 0 0"
+            )
         };
         let ours = Listed { id: 32769, pid: 4711, user: 1000, bytes: 4096 };
         assert_eq!(listed(&line("1600", 4096, 1)), Some(ours));

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use faultless_base::sys::Sys;
 use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span};
 use faultless_fake::{Failing, Fake};
+use faultless_mm::knobs::{Knob, Values};
 use faultless_mm::mapping::Change;
 use faultless_mm::stats::Block as Counters;
-use faultless_mm::knobs::{Knob, Values};
 use faultless_mm::{Need, Space};
 
 /// Sizes of mappings, in pages.
