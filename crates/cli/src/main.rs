@@ -2,6 +2,7 @@
 
 mod bench;
 mod doctor;
+mod generate;
 mod output;
 mod pages;
 mod run;
@@ -12,7 +13,7 @@ mod sysctl;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// Takes page faults off a program's critical path.
 #[derive(Parser)]
@@ -34,6 +35,9 @@ enum Command {
     Bench(bench::Args),
     /// Says what this machine allows and what its memory costs.
     Doctor(doctor::Args),
+    /// Writes manual pages, completions for shells and the reference.
+    #[command(hide = true)]
+    Generate(generate::Args),
 }
 
 fn main() -> ExitCode {
@@ -43,6 +47,7 @@ fn main() -> ExitCode {
         Ok(Args { command: Command::Sysctl(args) }) => sysctl::main(&args),
         Ok(Args { command: Command::Bench(args) }) => bench::main(args),
         Ok(Args { command: Command::Doctor(args) }) => doctor::main(args),
+        Ok(Args { command: Command::Generate(args) }) => generate::main(&args, &Args::command()),
         Err(error) => refuse(&error),
     }
 }

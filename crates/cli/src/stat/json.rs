@@ -1,21 +1,4 @@
-//! Counters as JSON: one object a line, `version` 1.
-//!
-//! | field | meaning |
-//! |---|---|
-//! | `version` | of this table; a field that changes its meaning makes it grow |
-//! | `kind` | `interval`: counted in one interval; `total`: counted while it was watched; `list`: counted so far |
-//! | `time_s` | since it is watched; 0 in a list |
-//! | `over_s` | for how long was counted; 0 in a list |
-//! | `processes` | each process: |
-//! | `.pid`, `.command` | which; the command's name as the kernel has it |
-//! | `.running` | whether it runs still |
-//! | `.since_s` | how long ago its page was made |
-//! | `.counters` | its counters |
-//! | `.knobs` | what its knobs are set to: sizes in bytes, switches 0 or 1, words as text |
-//! | `totals` | the counters, summed |
-//! | `unreadable` | what is wrong with pages that could not be read |
-//!
-//! Counters are objects from name to number, and hold those that were chosen.
+//! Counters as JSON: one object a line, `version` 1. docs/reference.md has the schema (`generate/reference.rs`).
 
 use std::collections::BTreeMap;
 

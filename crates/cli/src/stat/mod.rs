@@ -99,7 +99,7 @@ fn fail(error: &anyhow::Error, status: u8) -> ExitCode {
 fn process(pid: u32, args: &Args, style: Style, out: Out) -> Result<()> {
     let target = Target::process(pid)?;
     if args.once {
-        return Watch::new(target, style, out).from_start().finish();
+        return Watch::new(target, style, out).from_start().so_far();
     }
     signals::hold();
     let mut watch = Watch::new(target, style, out);

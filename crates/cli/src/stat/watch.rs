@@ -11,6 +11,7 @@ use super::show::{self, Intervals};
 use super::target::Target;
 use crate::output::Out;
 use crate::pages::Counters;
+use crate::pages::find::Covered;
 
 /// How often is looked for processes that come up and end.
 pub const LOOK: Duration = Duration::from_millis(50);
@@ -116,6 +117,13 @@ impl Watch {
         self.target.is_over()
     }
 
+    /// Reports everything since the start of the oldest process.
+    pub fn so_far(mut self) -> Result<()> {
+        let now = self.target.read();
+        let over = self.target.processes.iter().map(Covered::age).fold(0.0, f64::max);
+        self.total(&now, over)
+    }
+
     /// Reports the totals.
     pub fn finish(mut self) -> Result<()> {
         let now = self.target.read();
@@ -125,8 +133,12 @@ impl Watch {
             // What the last, shorter interval counted: the lines add up to the totals.
             self.report(&now)?;
         }
-        let counted = since(&now, &self.base);
         let over = self.start.elapsed().as_secs_f64();
+        self.total(&now, over)
+    }
+
+    fn total(&mut self, now: &[Counters], over: f64) -> Result<()> {
+        let counted = since(now, &self.base);
         let text = if self.style.json {
             let processes = (&*self.target.processes, &*counted);
             Report::new("total", (over, over), &self.style.selection, processes, Vec::new()).line()
