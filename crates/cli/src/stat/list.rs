@@ -48,13 +48,13 @@ fn text(processes: &[Covered], counters: &[Counters], style: &Style, columns: us
         };
         return both.map(one).collect();
     }
-    let mut text = format!("{:>7} {:>8} {:>7} {:>7}  COMMAND\n", "PID", "REQUESTS", "SERVED", "LEFT");
+    let mut text = format!("{:>7} {:>8} {:>7} {:>7} COMMAND\n", "PID", "REQUESTS", "SERVED", "LEFT");
     for (covered, counters) in both {
         let get = |counter| counters.get(counter);
         let requests = short(get(Counter::MmapServed) + get(Counter::MallocServed), Unit::Calls);
         let bytes = short(get(Counter::MmapBytes) + get(Counter::MallocBytes), Unit::Bytes);
         let left = short(counters.left().iter().map(|(_, calls)| calls).sum(), Unit::Calls);
-        text += &format!("{:>7} {requests:>8} {bytes:>7} {left:>7}  {}\n", covered.pid, covered.name);
+        text += &format!("{:>7} {requests:>8} {bytes:>7} {left:>7} {}\n", covered.pid, covered.name);
     }
     text
 }

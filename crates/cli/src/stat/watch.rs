@@ -12,6 +12,7 @@ use super::target::Target;
 use crate::output::Out;
 use crate::pages::Counters;
 use crate::pages::find::Covered;
+use crate::run::wrap_at;
 
 /// How often is looked for processes that come up and end.
 pub const LOOK: Duration = Duration::from_millis(50);
@@ -143,8 +144,10 @@ impl Watch {
             let processes = (&*self.target.processes, &*counted);
             Report::new("total", (over, over), &self.style.selection, processes, Vec::new()).line()
         } else {
-            let title = format!("faultless: {}, {:.2} s\n", self.target.title(), over);
-            title + &show::lines(&self.style.selection, &Counters::sum(&counted), over, self.out.columns())
+            let title = format!("faultless: {}, {:.2} s", self.target.title(), over);
+            wrap_at(&title, "", self.out.columns())
+                + "\n"
+                + &show::lines(&self.style.selection, &Counters::sum(&counted), over, self.out.columns())
         };
         Ok(self.out.write(&text)?)
     }
