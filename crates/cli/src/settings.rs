@@ -9,7 +9,7 @@
 //! ```
 
 use std::ffi::{OsStr, OsString};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
@@ -93,7 +93,7 @@ pub fn file() -> Result<Vec<Setting>> {
     let Some(path) = path() else { return Ok(Vec::new()) };
     match std::fs::read_to_string(&path) {
         Ok(text) => parse(&text, &path),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(Vec::new()),
         Err(error) => Err(error).with_context(|| path.display().to_string()),
     }
 }

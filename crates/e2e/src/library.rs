@@ -38,6 +38,6 @@ pub fn command<'a>(args: impl IntoIterator<Item = &'a str>) -> Command {
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"FAULTLESS_")) {
         command.env_remove(name);
     }
-    command.env_remove("LD_PRELOAD").env("XDG_CONFIG_HOME", "/nonexistent").args(args);
+    command.env_remove("LD_PRELOAD").env("XDG_CONFIG_HOME", "/dev/null").args(args);
     command
 }

@@ -99,7 +99,7 @@ fn fail(error: &anyhow::Error, status: u8) -> ExitCode {
 fn process(pid: u32, args: &Args, style: Style, out: Out) -> Result<()> {
     let target = Target::process(pid)?;
     if args.once {
-        return Watch::new(target, style, out).from_start().so_far();
+        return Watch::new(target, style, out).all_of_it().so_far();
     }
     signals::hold();
     let mut watch = Watch::new(target, style, out);
@@ -117,7 +117,7 @@ fn command(args: Args, style: Style, out: Out) -> Result<End> {
     let dir = Dir::create().context("no place for counters")?;
     let args = run::Args { set: args.set, program: args.program, file: settings::file()?, ..Default::default() };
     let running = run::start(&args, dir.path())?;
-    let mut watch = Watch::new(Target::dir(dir.path().to_owned()), style, out).from_start();
+    let mut watch = Watch::new(Target::dir(dir.path().to_owned()), style, out).all_of_it();
     let (ended, end) = channel::<()>();
     let reporter = std::thread::spawn(move || -> Result<()> {
         while end.recv_timeout(watch.pause()) == Err(RecvTimeoutError::Timeout) {

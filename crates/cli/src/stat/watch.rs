@@ -68,7 +68,7 @@ impl Watch {
     }
 
     /// Counts from the start of each process, not from now.
-    pub fn from_start(mut self) -> Self {
+    pub fn all_of_it(mut self) -> Self {
         self.base.clear();
         self.reported.clear();
         self

@@ -76,7 +76,7 @@ pub fn faultless<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command 
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"FAULTLESS_")) {
         command.env_remove(name);
     }
-    command.env_remove("LD_PRELOAD").env("XDG_CONFIG_HOME", "/nonexistent");
+    command.env_remove("LD_PRELOAD").env("XDG_CONFIG_HOME", "/dev/null");
     command.env("FAULTLESS_LIBRARY", library()).args(args);
     command
 }
