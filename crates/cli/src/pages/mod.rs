@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(one.get(Counter::MmapBytes), expected(Counter::MmapBytes as usize));
         let two = Counters::sum(&[one.clone(), one]);
         assert!((0..COUNT).all(|i| two.values()[i] == 2 * expected(i)));
-        assert_eq!(two.since(&Counters::sum(&[two.clone()])).values(), &[0; COUNT]);
+        assert_eq!(two.since(&Counters::sum(std::slice::from_ref(&two))).values(), &[0; COUNT]);
     }
 
     #[test]
