@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span};
 use faultless_fake::Fake;
+use faultless_mm::knobs::{Knob, Values};
 use faultless_mm::progress::Progress;
 use faultless_mm::stats::Block as Counters;
-use faultless_mm::knobs::{Knob, Values};
 use faultless_mm::{Need, Space};
 use proptest::prelude::*;
 
