@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use faultless_base::sys::Sys;
 use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span};
-use faultless_mm::stats::Block as Counters;
 use faultless_mm::knobs::{Knob, Values};
+use faultless_mm::stats::Block as Counters;
 use faultless_mm::{Progress, Space};
 use faultless_models::Stepped;
 use shuttle::rand::{Rng, thread_rng};
