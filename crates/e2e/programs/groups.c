@@ -102,6 +102,21 @@ static void large(void)
     rest(1200);
 }
 
+/* More memory at once than the budget, given back: what exceeds the budget does not stay for long. */
+static void much(void)
+{
+    enum { PARTS = 6 };
+    char *at[PARTS];
+    for (int i = 0; i < PARTS; i++) {
+        at[i] = map(32 * MIB);
+        fill(at[i], 32 * MIB, i);
+        rest(50);
+    }
+    for (int i = 0; i < PARTS; i++)
+        CHECK(munmap(at[i], 32 * MIB) == 0);
+    rest(1500);
+}
+
 static void attributes(void)
 {
     char *at = map(8 * MIB);
@@ -218,7 +233,7 @@ static const struct {
     void (*run)(void);
 } groups[] = {
     { "blocks", blocks },     { "mappings", mappings },       { "scrubbed", scrubbed }, { "ahead", ahead },
-    { "large", large },       { "reservation", reservation }, { "forked", forked },     { "attributes", attributes },
+    { "large", large }, { "much", much },       { "reservation", reservation }, { "forked", forked },     { "attributes", attributes },
     { "confined", confined }, { "left", left },               { "waste", waste },       { "areas", areas },
     { "busy", busy },         { "stale", stale },             { "child", child },       { "content", content },
 };
