@@ -26,7 +26,7 @@ const GROUPS: &[Group] = {
         ("groups.c", "reservation", &[("FAULTLESS_BUDGET", "1G")], &[BytesAdvised]),
         ("groups.c", "attributes", &[BUDGET], &[BytesTainted]),
         ("groups.c", "forked", &[BUDGET], &[BytesForked, Forks]),
-        ("groups.c", "confined", &[BUDGET], &[BytesOverBudget, BytesPressed, KernelLimited]),
+        ("groups.c", "confined", &[BUDGET], &[BytesPressed, KernelLimited]),
         ("groups.c", "left", &[BUDGET, ("FAULTLESS_MMAP_THRESHOLD", "4M")], &[KernelSmall, KernelFlags, KernelProt, KernelNoSpace]),
         ("groups.c", "waste", &[BUDGET], &[KernelWaste]),
         ("groups.c", "areas", &[BUDGET], &[KernelRefused]),
@@ -35,10 +35,14 @@ const GROUPS: &[Group] = {
     ]
 };
 
+/// What counts only when a knob is turned while a program runs; knobs.rs sees to it.
+const TURNED: &[Counter] = &[Counter::BytesOverBudget];
+
 #[test]
 fn every_counter_counts() {
     for (i, declared) in COUNTERS.iter().enumerate() {
-        let is_tried = GROUPS.iter().any(|(.., counters)| counters.iter().any(|counter| *counter as usize == i));
+        let mut tried = GROUPS.iter().flat_map(|(.., counters)| *counters).chain(TURNED);
+        let is_tried = tried.any(|counter| *counter as usize == i);
         assert!(is_tried, "no program makes {} count: add one to GROUPS", declared.name);
     }
     for (source, argument, knobs, counters) in GROUPS {

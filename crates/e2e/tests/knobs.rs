@@ -135,6 +135,10 @@ fn every_live_knob_is_turned_while_a_program_runs() {
                 continue;
             }
             assert!(status.stopped(), "{}: {status:?}", declared.name);
+            if *knob == Knob::Budget {
+                let over = program.counter(Counter::BytesOverBudget);
+                assert_eq!(over > 0, turned, "{over} bytes over the budget, turned: {turned}");
+            }
             let more = program.counter(counter) - before;
             assert_eq!(more == 0, turned, "{}: {more} more, turned: {turned}", declared.name);
         }
