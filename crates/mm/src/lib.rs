@@ -8,7 +8,7 @@
 //! |---|---|
 //! | [`slot`] | 2 MiB pieces of the arena and their states |
 //! | [`buddy`] | free lists: holes, dirty and zeroed memory apart |
-//! | [`runs`] | pieces of 64 KiB and more inside a slot |
+//! | `runs` | pieces of 64 KiB and more inside a slot |
 //! | [`arena`] | one shard: slots, free lists, growth |
 //! | [`busy`] | the slots that the background thread is in |
 //! | [`space`] | all shards, and what they share |
