@@ -2,6 +2,7 @@
 
 mod check;
 mod demo;
+mod generate;
 mod setup;
 mod shell;
 mod structure;
@@ -28,6 +29,11 @@ const TASKS: &[Task] = &[
     Task { name: "structure", about: "layers, unsafe code, file sizes", run: |_| structure::run() },
     Task { name: "models", about: "model checks of what runs at the same time", run: |_| check::models() },
     Task { name: "docs", about: "build the API documentation", run: |_| check::docs() },
+    Task {
+        name: "generate",
+        about: "docs/reference.md, manual pages and completions, from the tables in the code",
+        run: |_| generate::generate(),
+    },
     Task { name: "bench", about: "faultless bench run, with the arguments given", run: check::bench },
 ];
 

@@ -2,12 +2,18 @@
 
 mod bench;
 mod doctor;
+mod generate;
+mod output;
+mod pages;
 mod run;
+mod settings;
+mod stat;
+mod sysctl;
 
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// Takes page faults off a program's critical path.
 #[derive(Parser)]
@@ -21,17 +27,27 @@ struct Args {
 enum Command {
     /// Runs a program without page faults in its way.
     Run(Box<run::Args>),
+    /// Shows what is counted in programs, while they run.
+    Stat(Box<stat::Args>),
+    /// Reads and changes what is set.
+    Sysctl(sysctl::Args),
     /// Measures faultless beside the kernel and other tools.
     Bench(bench::Args),
     /// Says what this machine allows and what its memory costs.
     Doctor(doctor::Args),
+    /// Writes manual pages, completions for shells and the reference.
+    #[command(hide = true)]
+    Generate(generate::Args),
 }
 
 fn main() -> ExitCode {
     match Args::try_parse() {
         Ok(Args { command: Command::Run(args) }) => run::main(*args),
+        Ok(Args { command: Command::Stat(args) }) => stat::main(*args),
+        Ok(Args { command: Command::Sysctl(args) }) => sysctl::main(&args),
         Ok(Args { command: Command::Bench(args) }) => bench::main(args),
         Ok(Args { command: Command::Doctor(args) }) => doctor::main(args),
+        Ok(Args { command: Command::Generate(args) }) => generate::main(&args, &Args::command()),
         Err(error) => refuse(&error),
     }
 }

@@ -1,85 +1,18 @@
 //! `faultless run` from outside: status, signals, stops, and what it prints.
 
+mod common;
+
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::{Once, OnceLock};
-use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, kill_process_group, waitpid};
 
-/// All tests together take a few seconds.
-const PATIENCE: Duration = Duration::from_secs(600);
-
-/// The preload library as it is released, built if need be.
-fn library() -> &'static Path {
-    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| {
-        let target = Path::new(env!("CARGO_BIN_EXE_faultless")).ancestors().nth(2).unwrap();
-        let status = Command::new(env!("CARGO"))
-            .args(["build", "--quiet", "--release", "-p", "faultless-preload", "--target-dir"])
-            .arg(target)
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .status();
-        assert!(status.expect("cargo").success(), "the preload library does not build");
-        target.join("release/libfaultless_preload.so")
-    })
-}
-
-/// A directory for one test, removed at its end.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Self {
-        let dir = std::env::temp_dir().join(format!("faultless-test-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
-        Self(dir)
-    }
-
-    fn entries(&self) -> usize {
-        std::fs::read_dir(&self.0).unwrap().count()
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-/// Ends tests that hang.
-fn be_impatient() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        std::thread::spawn(|| {
-            std::thread::sleep(PATIENCE);
-            eprintln!("still running after {PATIENCE:?}");
-            std::process::exit(1);
-        });
-    });
-}
-
-/// `faultless run` with `args`, without settings of the caller's, and with no signal ignored, as signals are where nobody
-/// is at a terminal (`nohup`, a job in the background).
-fn run<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
-    be_impatient();
-    let mut command = Command::new("env");
-    command.args(["--default-signal", env!("CARGO_BIN_EXE_faultless")]);
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"FAULTLESS_")) {
-        command.env_remove(name);
-    }
-    command.env_remove("LD_PRELOAD").env("FAULTLESS_LIBRARY", library()).arg("run").args(args);
-    command
-}
+use common::{Scratch, library, run, text};
 
 fn output<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Output {
     run(args).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).unwrap()
 }
 
 fn pid(child: &Child) -> Pid {
@@ -245,7 +178,7 @@ fn the_environment_carries_the_settings() {
     let print = "echo $LD_PRELOAD; echo $FAULTLESS_BUDGET $FAULTLESS_SKIP $FAULTLESS_UNMAP";
     let args = ["--budget", "96M", "--skip", "a,b", "--unmap", "relaxed", "sh", "-c", print];
     let out = run(args).env("LD_PRELOAD", "libc.so.6").output().unwrap();
-    assert_eq!(text(&out.stdout), format!("{}:libc.so.6\n100663296 a,b relaxed\n", library().display()));
+    assert_eq!(text(&out.stdout), format!("{}:libc.so.6\n96M a,b relaxed\n", library().display()));
 }
 
 #[test]

@@ -1,8 +1,10 @@
 //! What the library did in the processes of a run.
 
+use std::mem::offset_of;
 use std::path::Path;
 
-use faultless_mm::stats::{BLOCKS, Block, COUNTERS, Counter, MAGIC, Page, VERSION};
+use faultless_mm::page::{MAGIC, Page, VERSION};
+use faultless_mm::stats::{BLOCKS, Block, COUNTERS, Counter};
 
 /// The counters of all processes that used the engine, added up.
 #[derive(Clone, Debug, Default)]
@@ -32,7 +34,7 @@ impl Counters {
         assert_eq!(number(0), MAGIC);
         assert_eq!(number(8) as u32, VERSION);
         self.processes += 1;
-        let header = page.len() - BLOCKS * size_of::<Block>();
+        let header = offset_of!(Page, block);
         for block in 0..BLOCKS {
             for (counter, sum) in self.sums.iter_mut().enumerate() {
                 *sum += number(header + block * size_of::<Block>() + 8 * counter);

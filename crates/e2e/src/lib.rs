@@ -12,5 +12,5 @@ mod tools;
 
 pub use case::{Case, Run};
 pub use counters::Counters;
-pub use library::library;
+pub use library::{command, library};
 pub use tools::{compile, find, need, python, scratch, script, skip};

@@ -31,3 +31,13 @@ pub fn library() -> &'static Path {
         library
     })
 }
+
+/// The `faultless` command beside it, without settings of the caller's.
+pub fn command<'a>(args: impl IntoIterator<Item = &'a str>) -> Command {
+    let mut command = Command::new(library().with_file_name("faultless"));
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"FAULTLESS_")) {
+        command.env_remove(name);
+    }
+    command.env_remove("LD_PRELOAD").env("XDG_CONFIG_HOME", "/dev/null").args(args);
+    command
+}

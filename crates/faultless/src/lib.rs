@@ -17,8 +17,9 @@ use std::ops::{Deref, DerefMut};
 
 use faultless_base::sys::linux::Linux;
 use faultless_mm::Progress;
+use faultless_mm::knobs::Values;
 use faultless_mm::stats::{BLOCKS, Block as Counters};
-use faultless_mm::{Knobs, Need, Space};
+use faultless_mm::{Need, Space};
 
 /// Why a block could not be had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +52,8 @@ impl Arena {
     /// process ends.
     pub fn new(bytes: usize) -> Result<Self, Error> {
         let counters: &'static [Counters] = Vec::leak((0..BLOCKS).map(|_| Counters::new()).collect());
-        Space::new(Linux, bytes.max(64 << 20), 1, counters, Knobs::default())
+        let knobs = Box::leak(Box::<Values>::default());
+        Space::new(Linux, bytes.max(64 << 20), 1, counters, knobs)
             .map(|space| Self { space })
             .ok_or(Error::NoAddressSpace)
     }

@@ -11,6 +11,7 @@
 use faultless_base::sys::{Huge, Sys};
 use faultless_base::{SLOT, SLOT_PAGES, Span};
 
+use crate::knobs::Knob;
 use crate::progress::Progress;
 use crate::space::Space;
 use crate::stats::Counter;
@@ -37,7 +38,7 @@ impl<S: Sys> Space<S> {
     /// The program has mapped readable, writable private anonymous memory at an address of its own.
     pub fn committed(&self, span: Span) {
         let inner = span.aligned_inside(SLOT);
-        if inner.bytes() / SLOT < LEAST_SLOTS || !self.knobs.ahead {
+        if inner.bytes() / SLOT < LEAST_SLOTS || !self.knobs.is_on(Knob::Ahead) {
             return;
         }
         // The background thread may not have had a processor for a while: what it would see gives room now.

@@ -12,6 +12,7 @@ use faultless_base::sys::{Huge, SIGNATURES, Sys};
 use faultless_base::{PAGE, SLOT};
 
 use crate::arena::Extent;
+use crate::knobs::Knob;
 use crate::progress::{Progress, sooner};
 use crate::slot::{State, flag};
 use crate::space::{Shard, Space};
@@ -40,8 +41,8 @@ impl<S: Sys> Space<S> {
     pub(crate) fn note_growth(&self, shard: &Shard, e: Extent) {
         let slots = shard.slots;
         let fresh = |i: usize| slots.has(i, flag::FRESH);
-        if !self.knobs.ahead || e.n < 2 || !fresh(e.first + e.n - 1) || shard.expects_untouched() {
-            if e.n <= SMALL_DEMAND && self.knobs.ahead {
+        if !self.knobs.is_on(Knob::Ahead) || e.n < 2 || !fresh(e.first + e.n - 1) || shard.expects_untouched() {
+            if e.n <= SMALL_DEMAND && self.knobs.is_on(Knob::Ahead) {
                 self.want_worker();
             }
             return;
@@ -69,7 +70,7 @@ impl<S: Sys> Space<S> {
 
     /// Follows the growing extents and fills the stock.
     pub(crate) fn ahead_step(&self) -> Progress {
-        if !self.knobs.ahead {
+        if !self.knobs.is_on(Knob::Ahead) {
             return Progress::Idle;
         }
         let mut result = Progress::Idle;
@@ -229,7 +230,8 @@ impl<S: Sys> Space<S> {
 
     fn confirm_slot(&self, shard: &Shard, i: usize, is_dense: impl Fn() -> bool) -> bool {
         let span = shard.span(Extent { first: i, n: 1 });
-        if !self.sys.present(span.start) || !is_dense() {
+        // What is used already must not be counted twice, not even for a moment: the peak would stay.
+        if !shard.slots.has(i, flag::CHARGED) || !self.sys.present(span.start) || !is_dense() {
             return false;
         }
         // Before the flags say so: whoever sees them may end this use at once.

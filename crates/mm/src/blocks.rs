@@ -51,7 +51,7 @@ impl<S: Sys> Space<S> {
             return None;
         }
         let (shard, e) = self.take(shard, 1, 1, Need::Any)?;
-        let zero = shard.slots.was(e.first) != State::Dirty && !self.knobs.check;
+        let zero = shard.slots.was(e.first) != State::Dirty && !self.check;
         if !self.prepare(shard, e, Need::Any, State::Passage) {
             return None;
         }

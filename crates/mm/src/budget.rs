@@ -6,12 +6,16 @@
 //! together may use the budget, and what the program itself once had (`peak`) beyond what it has now (`used`). Of idle
 //! memory, what exceeds the budget alone is given back within half a second.
 
-use faultless_base::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use faultless_base::SLOT;
+use faultless_base::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+
+use crate::knobs::{Knob, Values};
 
 /// The account of a process, in slots.
 #[derive(Debug)]
 pub struct Budget {
-    limit: AtomicUsize,
+    knobs: &'static Values,
+    closed: AtomicBool,
     idle: AtomicUsize,
     charged: AtomicUsize,
     used: AtomicUsize,
@@ -19,10 +23,11 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// An account that may overdraw by `limit` slots.
-    pub fn new(limit: usize) -> Self {
+    /// An account that may overdraw by as much as [`Knob::Budget`] says.
+    pub fn new(knobs: &'static Values) -> Self {
         Self {
-            limit: AtomicUsize::new(limit),
+            knobs,
+            closed: AtomicBool::new(false),
             idle: AtomicUsize::new(0),
             charged: AtomicUsize::new(0),
             used: AtomicUsize::new(0),
@@ -30,14 +35,14 @@ impl Budget {
         }
     }
 
-    /// The budget itself.
+    /// The budget itself, in slots.
     pub fn limit(&self) -> usize {
-        self.limit.load(Relaxed)
+        if self.closed.load(Relaxed) { 0 } else { self.knobs.get(Knob::Budget) as usize / SLOT }
     }
 
-    /// Sets the budget.
-    pub fn set_limit(&self, slots: usize) {
-        self.limit.store(slots, Relaxed);
+    /// From now on nothing may be kept, whatever the knob says.
+    pub fn close(&self) {
+        self.closed.store(true, Relaxed);
     }
 
     /// Free slots that hold memory.
@@ -133,7 +138,9 @@ mod tests {
 
     #[test]
     fn what_the_program_gave_back_may_be_kept() {
-        let b = Budget::new(4);
+        let knobs: &'static Values = std::boxed::Box::leak(std::boxed::Box::default());
+        knobs.set(Knob::Budget, 4 * SLOT as u64);
+        let b = Budget::new(knobs);
         assert_eq!(b.charge_up_to(10), 4);
         assert_eq!(b.room(), 0);
         b.discharge(4);
@@ -142,5 +149,9 @@ mod tests {
         assert_eq!(b.room(), 68);
         b.keep(60);
         assert_eq!((b.room(), b.above_limit()), (8, 56));
+        knobs.set(Knob::Budget, 10 * SLOT as u64 + 1);
+        assert_eq!((b.room(), b.above_limit()), (14, 50));
+        b.close();
+        assert_eq!((b.room(), b.above_limit()), (0, 60));
     }
 }

@@ -112,7 +112,7 @@ impl<S: Sys> Space<S> {
             }
             Need::Any => {
                 shard.count(Counter::BytesUnzeroed, span.bytes());
-                if self.knobs.check {
+                if self.check {
                     self.sys.poison(span);
                 }
                 self.charge(shard, e);
@@ -137,7 +137,7 @@ impl<S: Sys> Space<S> {
         self.charge(shard, e);
         shard.count(Counter::BytesZeroed, e.n * SLOT);
         self.verify(shard, e);
-        if need == Need::Any && self.knobs.check {
+        if need == Need::Any && self.check {
             self.sys.poison(shard.span(e));
         }
     }
@@ -176,7 +176,7 @@ impl<S: Sys> Space<S> {
     }
 
     fn verify(&self, shard: &Shard, e: Extent) {
-        if self.knobs.check {
+        if self.check {
             let bad = self.sys.first_nonzero(shard.span(e));
             assert!(bad.is_none(), "memory promised as zero is not, at {bad:x?}");
         }

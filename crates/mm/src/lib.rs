@@ -8,7 +8,7 @@
 //! |---|---|
 //! | [`slot`] | 2 MiB pieces of the arena and their states |
 //! | [`buddy`] | free lists: holes, dirty and zeroed memory apart |
-//! | [`runs`] | pieces of 64 KiB and more inside a slot |
+//! | `runs` | pieces of 64 KiB and more inside a slot |
 //! | [`arena`] | one shard: slots, free lists, growth |
 //! | [`busy`] | the slots that the background thread is in |
 //! | [`space`] | all shards, and what they share |
@@ -21,7 +21,8 @@
 //! | [`fork`] | what happens to free memory when the process is copied |
 //! | [`watched`] | what the background steps keep an eye on |
 //! | [`budget`] | the peak rule |
-//! | [`stats`] | counters |
+//! | [`stats`], [`knobs`] | counters; what can be set |
+//! | [`page`] | both, as a process shares them with those who watch it |
 #![no_std]
 #![deny(unsafe_code)]
 
@@ -37,7 +38,9 @@ pub mod budget;
 pub mod busy;
 pub mod fork;
 pub mod handout;
+pub mod knobs;
 pub mod mapping;
+pub mod page;
 pub mod progress;
 pub mod retire;
 mod runs;
@@ -53,4 +56,4 @@ pub mod watched;
 
 pub use arena::Need;
 pub use progress::Progress;
-pub use space::{Knobs, Space, Unmap};
+pub use space::{Space, Unmap};

@@ -94,12 +94,12 @@ impl<S: Sys> Space<S> {
                     }
                     whole.n += 1;
                 } else if whole.n > 0 {
-                    self.take_back(shard, whole, self.knobs.unmap);
+                    self.take_back(shard, whole, self.unmap_mode());
                     whole.n = 0;
                 }
             }
             if whole.n > 0 {
-                self.take_back(shard, whole, self.knobs.unmap);
+                self.take_back(shard, whole, self.unmap_mode());
             }
         });
     }
@@ -294,7 +294,7 @@ impl<S: Sys> Space<S> {
             return None;
         }
         let to = self.shard(cpu);
-        let e = self.relocate(shard, old, to, n, State::Lent, self.knobs.unmap)?;
+        let e = self.relocate(shard, old, to, n, State::Lent, self.unmap_mode())?;
         Some(to.span(e).start)
     }
 
@@ -343,7 +343,7 @@ impl<S: Sys> Space<S> {
         if !self.sys.migrate(shard.span(old), to.span(e).start) {
             shard.count(Counter::KernelRefused, 1);
             old.slots().for_each(|i| shard.slots.set(i, state));
-            self.take_back(to, e, self.knobs.unmap);
+            self.take_back(to, e, self.unmap_mode());
             return None;
         }
         for k in 0..old.n {

@@ -27,7 +27,7 @@ impl<S: Sys> Space<S> {
         if self.retired.swap(true, Ordering::SeqCst) {
             return;
         }
-        self.budget.set_limit(0);
+        self.budget.close();
         self.give_all_back();
         for shard in self.all_shards() {
             // Whoever has slots on their way may not have seen the flag, and will put them into the free lists.

@@ -12,6 +12,7 @@ use faultless_base::{SLOT, Span, table};
 use crate::arena::{Arena, Extent};
 use crate::budget::Budget;
 use crate::busy::Busy;
+use crate::knobs::{Knob, Values};
 use crate::slot::Slots;
 use crate::stats::{self, Block, Counter};
 use crate::warmth::Warmth;
@@ -26,27 +27,6 @@ pub enum Unmap {
     Strict,
     /// The memory stays accessible: cheaper, but a stale pointer goes unnoticed.
     Relaxed,
-}
-
-/// What can be set from outside.
-#[derive(Clone, Copy, Debug)]
-pub struct Knobs {
-    /// Bytes by which resident memory may exceed the program's own peak.
-    pub budget: usize,
-    /// What munmap does.
-    pub unmap: Unmap,
-    /// Whether memory is zeroed in the background.
-    pub scrub: bool,
-    /// Whether memory is touched in the background before the program gets there.
-    pub ahead: bool,
-    /// Whether each hand-out is verified.
-    pub check: bool,
-}
-
-impl Default for Knobs {
-    fn default() -> Self {
-        Self { budget: 64 << 20, unmap: Unmap::Strict, scrub: true, ahead: true, check: false }
-    }
 }
 
 /// After so many extents in a row that came back untouched, the next ones are expected to, too.
@@ -142,7 +122,9 @@ pub(crate) struct Cursor {
 pub struct Space<S> {
     pub(crate) sys: S,
     pub(crate) budget: Budget,
-    pub(crate) knobs: Knobs,
+    pub(crate) knobs: &'static Values,
+    /// Whether each hand-out is verified; as it was at the start, for a block must not be half verified.
+    pub(crate) check: bool,
     pub(crate) growths: Lock<Growths>,
     pub(crate) advices: Lock<Advices>,
     pub(crate) shards: [Option<Shard>; MAX_SHARDS],
@@ -181,8 +163,14 @@ pub struct Space<S> {
 
 impl<S: Sys> Space<S> {
     /// Reserves `bytes` of address space, split into `shards` shards (rounded up to a power of two), each with
-    /// its block of `counters`. `None` when the kernel refuses.
-    pub fn new(sys: S, bytes: usize, shards: usize, counters: &'static [Block], knobs: Knobs) -> Option<Self> {
+    /// its block of `counters`. The `knobs` may change at any time. `None` when the kernel refuses.
+    pub fn new(
+        sys: S,
+        bytes: usize,
+        shards: usize,
+        counters: &'static [Block],
+        knobs: &'static Values,
+    ) -> Option<Self> {
         let count = shards.next_power_of_two().clamp(1, MAX_SHARDS.min(counters.len()));
         let shard_slots = (bytes / SLOT / count).next_power_of_two();
         let shard_bytes = shard_slots * SLOT;
@@ -209,8 +197,9 @@ impl<S: Sys> Space<S> {
         }
         Some(Self {
             sys,
-            budget: Budget::new(knobs.budget / SLOT),
+            budget: Budget::new(knobs),
             knobs,
+            check: knobs.is_on(Knob::Check),
             growths: Lock::new(Growths::new()),
             advices: Lock::new(Advices::new()),
             shards,
@@ -238,6 +227,11 @@ impl<S: Sys> Space<S> {
     /// The arena's addresses.
     pub fn span(&self) -> Span {
         self.span
+    }
+
+    /// What munmap does now.
+    pub(crate) fn unmap_mode(&self) -> Unmap {
+        if self.knobs.is_on(Knob::Unmap) { Unmap::Relaxed } else { Unmap::Strict }
     }
 
     /// The account of the peak rule.

@@ -1,12 +1,15 @@
 //! Counters: declared once, here, with unit and meaning.
 //!
+//! A line names the counter, its name in the style of /proc/vmstat and its unit; then, if they apply, where Linux counts
+//! the like, in brackets, and `detail`, for what is shown only when asked for.
+//!
 //! A [`Block`] of counters lies on the process's shared page; each shard of the arena has its own, so that an
 //! increment is a relaxed add to a line that few threads share. Readers add the blocks up.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counters {
-    ($($(#[doc = $doc:literal])+ $variant:ident, $name:literal, $unit:literal;)+) => {
+    ($($(#[doc = $doc:literal])+ $variant:ident, $name:literal, $unit:ident $(($linux:literal))? $(, $part:ident)?;)+) => {
         /// What is counted.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(usize)]
@@ -14,9 +17,39 @@ macro_rules! counters {
 
         /// Every counter: its name, its unit and its meaning, in the order of [`Counter`].
         pub const COUNTERS: &[Declared] = &[
-            $(Declared { name: $name, unit: $unit, meaning: concat!($($doc),+) },)+
+            $(Declared {
+                name: $name,
+                unit: Unit::$unit,
+                meaning: concat!($($doc),+),
+                linux: concat!($($linux)?),
+                is_detail: counters!(@detail $($part)?),
+            },)+
         ];
     };
+    (@detail) => { false };
+    (@detail detail) => { true };
+}
+
+/// What a counter's number is a number of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Calls, or other events.
+    Calls,
+    /// Bytes.
+    Bytes,
+    /// Nanoseconds.
+    Ns,
+}
+
+impl Unit {
+    /// As it is written.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Calls => "calls",
+            Self::Bytes => "bytes",
+            Self::Ns => "ns",
+        }
+    }
 }
 
 /// How a counter shows itself.
@@ -24,83 +57,87 @@ macro_rules! counters {
 pub struct Declared {
     /// Its name, in the style of /proc/vmstat.
     pub name: &'static str,
-    /// Its unit: `calls`, `bytes`, `ns`.
-    pub unit: &'static str,
+    /// Its unit.
+    pub unit: Unit,
     /// What it counts.
     pub meaning: &'static str,
+    /// Where Linux counts the like; empty if it does not.
+    pub linux: &'static str,
+    /// Whether it is shown only to those who ask for it by name.
+    pub is_detail: bool,
 }
 
 counters! {
     /// Mappings of the program that got memory of the arena.
-    MmapServed, "mmap_served", "calls";
+    MmapServed, "mmap_served", Calls;
     /// Bytes of those mappings.
-    MmapBytes, "mmap_bytes", "bytes";
+    MmapBytes, "mmap_bytes", Bytes;
     /// Large blocks of malloc and its family that got memory of the arena.
-    MallocServed, "malloc_served", "calls";
+    MallocServed, "malloc_served", Calls;
     /// Bytes of those blocks.
-    MallocBytes, "malloc_bytes", "bytes";
+    MallocBytes, "malloc_bytes", Bytes;
     /// Blocks resized where they stood.
-    ReallocInPlace, "realloc_in_place", "calls";
+    ReallocInPlace, "realloc_in_place", Calls;
     /// Blocks and mappings resized by moving page tables.
-    ReallocMoved, "realloc_moved", "calls";
+    ReallocMoved, "realloc_moved", Calls;
     /// Handed out from memory that was zero already.
-    BytesZeroed, "bytes_zeroed", "bytes";
+    BytesZeroed, "bytes_zeroed", Bytes;
     /// Handed out as it was, because nobody asked for zeroes.
-    BytesUnzeroed, "bytes_unzeroed", "bytes";
+    BytesUnzeroed, "bytes_unzeroed", Bytes;
     /// Handed out after zeroing it in the program's own thread.
-    BytesHotZeroed, "bytes_hot_zeroed", "bytes";
+    BytesHotZeroed, "bytes_hot_zeroed", Bytes;
     /// Handed out without memory behind, for the kernel to fill at the first touch, with huge pages advised.
-    BytesFreshHuge, "bytes_fresh_huge", "bytes";
+    BytesFreshHuge, "bytes_fresh_huge", Bytes ("thp_fault_alloc");
     /// Handed out without memory behind and without advice.
-    BytesFreshSmall, "bytes_fresh_small", "bytes";
+    BytesFreshSmall, "bytes_fresh_small", Bytes ("pgfault");
     /// First touched in the background, ahead of the program, in memory it already had.
-    BytesTouchedLent, "bytes_touched_lent", "bytes";
+    BytesTouchedLent, "bytes_touched_lent", Bytes;
     /// First touched in the background, in memory kept ready for the program.
-    BytesTouchedAhead, "bytes_touched_ahead", "bytes";
+    BytesTouchedAhead, "bytes_touched_ahead", Bytes;
     /// Zeroed in the background.
-    BytesScrubbed, "bytes_scrubbed", "bytes";
+    BytesScrubbed, "bytes_scrubbed", Bytes;
     /// Time of that zeroing.
-    ScrubNs, "scrub_ns", "ns";
+    ScrubNs, "scrub_ns", Ns;
     /// Time of zeroing in the program's threads.
-    HotZeroNs, "hot_zero_ns", "ns";
+    HotZeroNs, "hot_zero_ns", Ns;
     /// Time of touching in the background.
-    TouchNs, "touch_ns", "ns";
+    TouchNs, "touch_ns", Ns;
     /// Free memory kept for the program when it gave it back.
-    BytesKept, "bytes_kept", "bytes";
+    BytesKept, "bytes_kept", Bytes;
     /// Memory returned to the kernel because keeping it would exceed the peak rule.
-    BytesOverBudget, "bytes_over_budget", "bytes";
+    BytesOverBudget, "bytes_over_budget", Bytes;
     /// Memory returned to the kernel because it was not wanted for a while.
-    BytesDecayed, "bytes_decayed", "bytes";
+    BytesDecayed, "bytes_decayed", Bytes;
     /// Memory returned to the kernel under memory pressure.
-    BytesPressed, "bytes_pressed", "bytes";
+    BytesPressed, "bytes_pressed", Bytes;
     /// Memory returned to the kernel because the program had changed its attributes.
-    BytesTainted, "bytes_tainted", "bytes";
+    BytesTainted, "bytes_tainted", Bytes;
     /// Memory returned to the kernel because a fork had shared it.
-    BytesForked, "bytes_forked", "bytes";
+    BytesForked, "bytes_forked", Bytes;
     /// Huge pages advised in mappings that stay with the kernel.
-    BytesAdvised, "bytes_advised", "bytes";
+    BytesAdvised, "bytes_advised", Bytes;
     /// Forks seen.
-    Forks, "forks", "calls";
+    Forks, "forks", Calls ("processes (/proc/stat)");
     /// Times the background thread was started.
-    WorkerStarts, "worker_starts", "calls";
+    WorkerStarts, "worker_starts", Calls, detail;
     /// Times the background work rested because it had been preempted.
-    WorkerRests, "worker_rests", "calls";
+    WorkerRests, "worker_rests", Calls ("nonvoluntary_ctxt_switches (/proc/PID/status)"), detail;
     /// Requests left to the kernel or the C library: smaller than the threshold of mmap.
-    KernelSmall, "kernel_small", "calls";
+    KernelSmall, "kernel_small", Calls;
     /// The same: file, shared, stack, locked, fixed or other mappings that the arena does not serve.
-    KernelFlags, "kernel_flags", "calls";
+    KernelFlags, "kernel_flags", Calls;
     /// The same: not readable and writable.
-    KernelProt, "kernel_prot", "calls";
+    KernelProt, "kernel_prot", Calls;
     /// The same: no room in the arena.
-    KernelNoSpace, "kernel_no_space", "calls";
+    KernelNoSpace, "kernel_no_space", Calls;
     /// The same: the process limits its address space, or locks all memory.
-    KernelLimited, "kernel_limited", "calls";
+    KernelLimited, "kernel_limited", Calls;
     /// The same: rounding up would waste more than the budget allows.
-    KernelWaste, "kernel_waste", "calls";
+    KernelWaste, "kernel_waste", Calls;
     /// The same: called while already inside the engine, as from a signal handler.
-    KernelNested, "kernel_nested", "calls";
+    KernelNested, "kernel_nested", Calls;
     /// The same: the kernel refused to open or to move the memory.
-    KernelRefused, "kernel_refused", "calls";
+    KernelRefused, "kernel_refused", Calls;
 }
 
 /// How many counters there are.
@@ -122,7 +159,9 @@ impl Block {
     /// Adds `n` to a counter.
     #[inline]
     pub fn add(&self, counter: Counter, n: u64) {
-        self.values[counter as usize].fetch_add(n, Ordering::Relaxed);
+        if !cfg!(feature = "no-counters") {
+            self.values[counter as usize].fetch_add(n, Ordering::Relaxed);
+        }
     }
 
     /// A counter's value.
@@ -137,62 +176,5 @@ impl Default for Block {
     }
 }
 
-/// First bytes of a counters page.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"fltless1");
-/// Version of the layout of [`Page`] and of the list [`COUNTERS`].
-pub const VERSION: u32 = 1;
 /// Blocks of counters on a page: one for each shard that an arena can have.
 pub const BLOCKS: usize = 8;
-
-/// The page that a process shares with those who watch it: a header of 64 bytes, then [`BLOCKS`] blocks of
-/// [`COUNT`] counters, each on a multiple of 64 bytes.
-#[repr(C, align(64))]
-#[derive(Debug)]
-pub struct Page {
-    /// [`MAGIC`] once everything else is filled in.
-    pub magic: AtomicU64,
-    /// [`VERSION`].
-    pub version: AtomicU32,
-    /// The process.
-    pub pid: AtomicU32,
-    /// [`COUNT`].
-    pub counters: AtomicU32,
-    /// [`BLOCKS`].
-    pub blocks: AtomicU32,
-    /// The counters.
-    pub block: [Block; BLOCKS],
-}
-
-impl Page {
-    /// A page of zeroes without a process.
-    pub const fn new() -> Self {
-        Self {
-            magic: AtomicU64::new(0),
-            version: AtomicU32::new(VERSION),
-            pid: AtomicU32::new(0),
-            counters: AtomicU32::new(COUNT as u32),
-            blocks: AtomicU32::new(BLOCKS as u32),
-            block: [const { Block::new() }; BLOCKS],
-        }
-    }
-
-    /// A counter, over all blocks.
-    pub fn sum(&self, counter: Counter) -> u64 {
-        self.block.iter().map(|block| block.get(counter as usize)).sum()
-    }
-
-    /// Fills in the header for process `pid`.
-    pub fn start(&self, pid: u32) {
-        self.version.store(VERSION, Ordering::Relaxed);
-        self.pid.store(pid, Ordering::Relaxed);
-        self.counters.store(COUNT as u32, Ordering::Relaxed);
-        self.blocks.store(BLOCKS as u32, Ordering::Relaxed);
-        self.magic.store(MAGIC, Ordering::Release);
-    }
-}
-
-impl Default for Page {
-    fn default() -> Self {
-        Self::new()
-    }
-}

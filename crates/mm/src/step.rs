@@ -8,6 +8,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use faultless_base::sys::Sys;
 
+use crate::knobs::Knob;
 use crate::progress::{Progress, sooner};
 use crate::space::Space;
 use crate::stats::Counter;
@@ -65,7 +66,7 @@ impl<S: Sys> Space<S> {
         if ahead == Progress::Worked {
             return ahead;
         }
-        let scrub = if self.knobs.scrub { self.scrub_step() } else { Progress::Idle };
+        let scrub = if self.knobs.is_on(Knob::Scrub) { self.scrub_step() } else { Progress::Idle };
         if scrub == Progress::Worked {
             return scrub;
         }

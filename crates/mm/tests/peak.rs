@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 
 use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span};
 use faultless_fake::Fake;
+use faultless_mm::knobs::{Knob, Values};
 use faultless_mm::progress::Progress;
 use faultless_mm::stats::Block as Counters;
-use faultless_mm::{Knobs, Need, Space};
+use faultless_mm::{Need, Space};
 use proptest::prelude::*;
 
 /// How much a program touches of what it has.
@@ -58,7 +59,8 @@ impl Program {
     fn new(budget_slots: usize) -> Self {
         let fake = Fake::default();
         let counters: &'static [Counters] = Box::leak(Box::new([Counters::new()]));
-        let knobs = Knobs { budget: budget_slots * SLOT, ..Knobs::default() };
+        let knobs: &'static Values = Box::leak(Box::default());
+        knobs.set(Knob::Budget, (budget_slots * SLOT) as u64);
         let space = Space::new(fake.clone(), 512 * SLOT, 1, counters, knobs).unwrap();
         Self { space, fake, has: BTreeMap::new(), peak: 0, limit: budget_slots * SLOT_PAGES }
     }
@@ -126,7 +128,7 @@ impl Program {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(32) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) })]
 
     #[test]
     fn memory_stays_within_the_peak_and_the_budget(

@@ -6,26 +6,22 @@ mod oracle;
 
 use faultless_base::{PAGE, SLOT, Span};
 use faultless_fake::Failing;
+use faultless_mm::Need;
+use faultless_mm::knobs::Knob;
 use faultless_mm::mapping::Change;
 use faultless_mm::progress::Progress;
-use faultless_mm::{Knobs, Need, Unmap};
-use oracle::{Oracle, SLOT_SIZES};
+use oracle::{BUDGETS, Oracle, SLOT_SIZES};
 use proptest::prelude::*;
 
 /// One call, with numbers for its arguments.
 type Op = (u8, u32, u32, u32);
 
-fn knobs() -> impl Strategy<Value = Knobs> {
-    let budget = prop::sample::select(vec![0usize, 1, 3, 8, 32, 1000]);
-    (budget, any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>()).prop_map(
-        |(slots, strict, scrub, ahead, check)| Knobs {
-            budget: slots << 21,
-            unmap: if strict { Unmap::Strict } else { Unmap::Relaxed },
-            scrub,
-            ahead,
-            check,
-        },
-    )
+fn settings() -> impl Strategy<Value = Vec<(Knob, u64)>> {
+    let budget = prop::sample::select(BUDGETS.to_vec()).prop_map(|slots| slots << 21);
+    (budget, 0..2u64, 0..2u64, 0..2u64, 0..2u64).prop_map(|(budget, unmap, scrub, ahead, check)| {
+        let switches = [(Knob::Unmap, unmap), (Knob::Scrub, scrub), (Knob::Ahead, ahead), (Knob::Check, check)];
+        [(Knob::Budget, budget)].into_iter().chain(switches).collect()
+    })
 }
 
 fn apply(o: &mut Oracle, (op, a, b, c): Op) {
@@ -64,6 +60,7 @@ fn apply(o: &mut Oracle, (op, a, b, c): Op) {
         98 => {
             o.space.press();
         }
+        99..=101 => o.turn(a, b),
         _ => {
             let what = [Failing::Open, Failing::Close, Failing::Migrate, Failing::ZeroClosed, Failing::Memory];
             match a % 8 {
@@ -84,11 +81,11 @@ proptest! {
 
     #[test]
     fn the_program_sees_what_it_must(
-        knobs in knobs(),
+        settings in settings(),
         shards in 1usize..3,
-        ops in prop::collection::vec((0u8..100, any::<u32>(), any::<u32>(), any::<u32>()), 1..160),
+        ops in prop::collection::vec((0u8..103, any::<u32>(), any::<u32>(), any::<u32>()), 1..160),
     ) {
-        let mut o = Oracle::new(knobs, shards);
+        let mut o = Oracle::new(&settings, shards);
         for op in ops {
             apply(&mut o, op);
             o.check();
@@ -99,11 +96,11 @@ proptest! {
 
     #[test]
     fn a_retired_engine_keeps_no_addresses(
-        knobs in knobs(),
+        settings in settings(),
         shards in 1usize..3,
-        ops in prop::collection::vec((0u8..100, any::<u32>(), any::<u32>(), any::<u32>()), 1..80),
+        ops in prop::collection::vec((0u8..103, any::<u32>(), any::<u32>(), any::<u32>()), 1..80),
     ) {
-        let mut o = Oracle::new(knobs, shards);
+        let mut o = Oracle::new(&settings, shards);
         for op in ops {
             apply(&mut o, op);
         }
@@ -113,7 +110,7 @@ proptest! {
 
 #[test]
 fn a_carved_slot_with_changed_attributes_hands_out_no_more() {
-    let mut o = Oracle::new(Knobs::default(), 1);
+    let mut o = Oracle::new(&[], 1);
     let run = |o: &mut Oracle| o.space.allocate(0, 300 << 10, 16, Need::Any).expect("an empty arena").addr;
     let (kept, changed) = (run(&mut o), run(&mut o));
     assert_eq!(kept / SLOT, changed / SLOT);

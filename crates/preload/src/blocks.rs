@@ -7,9 +7,9 @@ use faultless_base::{PAGE, SLOT};
 use faultless_mm::Need;
 
 use crate::engine::{self, SMALLEST, set_errno};
-use crate::{next, settings};
+use crate::{next, page, settings};
 
-/// Requests below this go to the C library. It is the lowest possible value until the engine knows better.
+/// Requests below this go to the C library, and so do those below the knob on the page.
 static THRESHOLD: AtomicUsize = AtomicUsize::new(SMALLEST);
 
 /// No block is served from now on.
@@ -24,10 +24,8 @@ const MALLOC_ALIGN: usize = 16;
 #[cold]
 #[inline(never)]
 fn large(bytes: usize, align: usize, need: Need) -> *mut c_void {
-    if THRESHOLD.load(Ordering::Relaxed) == SMALLEST {
-        // Once: `stop_serving` may have raised it since.
-        let wanted = settings::malloc_threshold();
-        let _ = THRESHOLD.compare_exchange(SMALLEST, wanted, Ordering::Relaxed, Ordering::Relaxed);
+    if page::malloc_threshold() == 0 {
+        page::know_malloc_threshold(settings::malloc_threshold());
     }
     if is_small(bytes) {
         return core::ptr::null_mut();
@@ -60,7 +58,7 @@ fn is_in_arena_block(at: usize) -> bool {
 
 #[inline]
 fn is_small(bytes: usize) -> bool {
-    bytes < THRESHOLD.load(Ordering::Relaxed)
+    bytes < THRESHOLD.load(Ordering::Relaxed) || bytes < page::malloc_threshold()
 }
 
 /// As malloc(3).

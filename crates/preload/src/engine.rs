@@ -10,7 +10,8 @@ use faultless_base::sync::Starter;
 use faultless_base::sys::linux::Linux;
 use faultless_base::sys::raw;
 use faultless_mm::Space;
-use faultless_mm::stats::{Counter, Page};
+use faultless_mm::page::Page;
+use faultless_mm::stats::Counter;
 
 use crate::inside::Inside;
 use crate::settings::{self, Settings};
@@ -124,7 +125,7 @@ pub fn enter() -> Option<Entered> {
     }
     // A program that has confined itself may not be allowed to open a file.
     if !engine.is_retired() {
-        page::after_fork(engine.page);
+        page::after_fork();
     }
     Some(Entered { engine, _inside: inside })
 }
@@ -148,7 +149,7 @@ fn adopt(engine: &'static Engine) -> bool {
     let word = engine.same_process;
     if word.compare_exchange(0, ADOPTING, Ordering::AcqRel, Ordering::Acquire).is_ok() {
         if engine.space.fork_orphan() {
-            fork::become_child(engine);
+            fork::become_child();
         } else {
             FROZEN.store(true, Ordering::Release);
             worker::forget();
@@ -177,12 +178,12 @@ fn start() -> Option<&'static Engine> {
 
 fn build() -> Option<()> {
     let settings = settings::read()?;
-    let page = page::open();
+    let page = page::open(&settings.knobs);
     let same_process = raw::word_wiped_on_fork()?;
     // SAFETY: no pointers.
     let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }.max(1) as usize;
     let bytes = settings.memory.next_power_of_two().saturating_mul(4);
-    let space = Space::new(Linux, bytes, cpus.min(SHARDS), &page.block, settings.knobs)?;
+    let space = Space::new(Linux, bytes, cpus.min(SHARDS), &page.block, &page.knobs)?;
     let span = space.span();
     // SAFETY: by the one thread that is the starter, before it is on.
     unsafe { (*ENGINE.0.get()).write(Engine { space, settings, page, same_process }) };
@@ -202,7 +203,7 @@ pub fn retire() {
     }
     let entered = enter();
     // A child of vfork has limits of its own, but its memory is the parent's.
-    if entered.as_ref().is_some_and(|engine| engine.page.pid.load(Ordering::Relaxed) != pid() as u32) {
+    if entered.as_ref().is_some_and(|engine| engine.page.header.pid.load(Ordering::Relaxed) != pid() as u32) {
         return;
     }
     RETIRED.store(true, Ordering::SeqCst);

@@ -60,12 +60,12 @@ unsafe extern "C" fn child() {
     held(|engine| {
         engine.settle_in();
         engine.space.fork_child();
-        become_child(engine);
+        become_child();
     });
 }
 
 /// What a child needs besides its memory.
-pub fn become_child(engine: &'static Engine) {
+pub fn become_child() {
     worker::forget();
-    page::detach(engine.page);
+    page::detach();
 }

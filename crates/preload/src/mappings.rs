@@ -4,6 +4,7 @@ use core::ffi::c_void;
 
 use faultless_base::sys::raw::{Answer, syscall};
 use faultless_base::{PAGE, SLOT, Span};
+use faultless_mm::knobs::Knob;
 use faultless_mm::mapping::Change;
 use faultless_mm::stats::Counter;
 
@@ -115,7 +116,7 @@ fn serve(hint: usize, bytes: usize, prot: i32, flags: i32) -> Option<usize> {
     }
     let engine = engine::enter().filter(|e| !e.is_retired())?;
     let bytes = faultless_base::units::round_up(bytes, PAGE)?;
-    if bytes < engine.settings.mmap_threshold {
+    if bytes < engine.page.knobs.get(Knob::MmapThreshold) as usize {
         engine.count(Counter::KernelSmall);
         return None;
     }

@@ -1,30 +1,70 @@
-//! The counters page: a file in the directory that `faultless run` made, or memory that nobody else sees.
+//! The page of counters and knobs, where others can reach it.
+//!
+//! It lies in this library's own memory, so that reading a knob takes no pointer. When the engine starts, shared memory
+//! is mapped over it: a file in the directory that `faultless run` made, which outlives the process; else a segment
+//! of System V shared memory that is marked for removal at once. Such a segment has no name, can be attached by its
+//! owner as long as a process has it mapped, and is gone with the last one, however that ends. Neither takes a
+//! descriptor. Where there is neither, the page stays this process's own.
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use faultless_base::sys::raw::syscall;
-use faultless_mm::stats::Page;
+use faultless_base::sys::raw::{Answer, boot_ns, syscall};
+use faultless_mm::knobs::{Knob, Values};
+use faultless_mm::page::Page;
 
 use crate::settings;
 
-static PRIVATE: Page = Page::new();
+/// The page. All zero, so that it takes no room in the file of this library.
+pub static PAGE: Page = Page::new();
 
-/// The page of this process.
-pub fn open() -> &'static Page {
-    // SAFETY: no arguments.
-    let pid = unsafe { libc::getpid() } as u32;
-    let page = settings::stats_dir().and_then(|dir| shared(dir, pid, 0)).unwrap_or(&PRIVATE);
-    page.start(pid);
-    page
+const BYTES: usize = size_of::<Page>();
+
+fn address() -> usize {
+    (&raw const PAGE) as usize
 }
 
-/// Maps the file DIR/PID, made anew, at address `at` (0: anywhere).
-fn shared(dir: &[u8], pid: u32, at: usize) -> Option<&'static Page> {
+/// Shares the page, with these knobs.
+pub fn open(knobs: &Values) -> &'static Page {
+    share();
+    // Since `share`, nobody has written any of it but the threshold of malloc, with the value that it has here.
+    PAGE.knobs.copy(knobs);
+    start();
+    &PAGE
+}
+
+fn start() {
+    // SAFETY: no arguments.
+    PAGE.start(unsafe { libc::getpid() } as u32, boot_ns());
+}
+
+fn share() {
+    let in_file = settings::stats_dir().and_then(map_file);
+    if in_file.is_none() {
+        let _ = attach_segment();
+    }
+}
+
+/// Maps a new segment over the page.
+fn attach_segment() -> Answer {
+    const REMAP: usize = libc::SHM_REMAP as usize;
+    let flags = (libc::IPC_CREAT | 0o600) as usize;
+    // SAFETY: the page is replaced by one of zeroes, which is a page; all of it is atomics.
+    unsafe {
+        let id = syscall(libc::SYS_shmget, [libc::IPC_PRIVATE as usize, BYTES, flags, 0, 0, 0])?;
+        let attached = syscall(libc::SYS_shmat, [id, address(), REMAP, 0, 0, 0]);
+        let _ = syscall(libc::SYS_shmctl, [id, libc::IPC_RMID as usize, 0, 0, 0, 0]);
+        attached
+    }
+}
+
+/// Maps the file DIR/PID over the page, made if need be.
+fn map_file(dir: &[u8]) -> Option<()> {
     let mut path = [0u8; 512];
     let mut digits = [0u8; 10];
     let mut first = digits.len();
-    let mut rest = pid;
+    // SAFETY: no arguments.
+    let mut rest = unsafe { libc::getpid() } as u32;
     loop {
         first -= 1;
         digits[first] = b'0' + (rest % 10) as u8;
@@ -41,44 +81,54 @@ fn shared(dir: &[u8], pid: u32, at: usize) -> Option<&'static Page> {
     let path = CStr::from_bytes_until_nul(path.get(..=end)?).ok()?;
     let flags = libc::O_RDWR | libc::O_CREAT | libc::O_CLOEXEC | libc::O_NOFOLLOW;
     let args = [libc::AT_FDCWD as usize, path.as_ptr() as usize, flags as usize, 0o600, 0, 0];
-    let bytes = size_of::<Page>();
-    // SAFETY: a path that ends with zero; the new mapping has the size of the file, and zero bytes are a page.
+    // SAFETY: a path that ends with zero; the page is replaced by the file, which has its size, and zeroes are a page.
     unsafe {
         let fd = syscall(libc::SYS_openat, args).ok()?;
-        let place = (libc::MAP_SHARED | if at == 0 { 0 } else { libc::MAP_FIXED }) as usize;
         // Not only sized: a full file system shows here, not at the first store.
-        let sized = syscall(libc::SYS_fallocate, [fd, 0, 0, bytes, 0, 0]);
+        let sized = syscall(libc::SYS_fallocate, [fd, 0, 0, BYTES, 0, 0]);
         let prot = (libc::PROT_READ | libc::PROT_WRITE) as usize;
-        let map = sized.and_then(|_| syscall(libc::SYS_mmap, [at, bytes, prot, place, fd, 0]));
+        let flags = (libc::MAP_SHARED | libc::MAP_FIXED) as usize;
+        let map = sized.and_then(|_| syscall(libc::SYS_mmap, [address(), BYTES, prot, flags, fd, 0]));
         let _ = syscall(libc::SYS_close, [fd, 0, 0, 0, 0, 0]);
-        Some(&*(map.ok()? as *const Page))
+        map.ok().map(|_| ())
     }
 }
 
 static PENDING: AtomicBool = AtomicBool::new(false);
 
-/// In a forked child: its counters start from zero, in memory of its own, until [`after_fork`].
-pub fn detach(page: &'static Page) {
-    let at = core::ptr::from_ref(page) as usize;
+/// In a forked child: its counters start from zero, in memory of its own, until [`after_fork`]. Its knobs stay as the
+/// parent had them.
+pub fn detach() {
+    let knobs = Values::new();
+    knobs.copy(&PAGE.knobs);
     let prot = (libc::PROT_READ | libc::PROT_WRITE) as usize;
     let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED) as usize;
-    if core::ptr::eq(page, &PRIVATE) {
-        return;
-    }
-    // SAFETY: replaces the shared page by a private one of zeroes at the same place; all its fields are atomics.
-    let _ = unsafe { syscall(libc::SYS_mmap, [at, size_of::<Page>(), prot, flags, usize::MAX, 0]) };
+    // SAFETY: replaces the page by one of zeroes at the same place; all of it is atomics.
+    let _ = unsafe { syscall(libc::SYS_mmap, [address(), BYTES, prot, flags, usize::MAX, 0]) };
+    PAGE.knobs.copy(&knobs);
     PENDING.store(true, Ordering::Release);
 }
 
-/// The first large request of a forked child: shares its counters.
+/// The first large request of a forked child: shares its page.
 #[inline]
-pub fn after_fork(page: &'static Page) {
+pub fn after_fork() {
     if PENDING.load(Ordering::Relaxed) && PENDING.swap(false, Ordering::AcqRel) {
-        // SAFETY: no arguments.
-        let pid = unsafe { libc::getpid() } as u32;
-        if let Some(dir) = settings::stats_dir() {
-            shared(dir, pid, core::ptr::from_ref(page) as usize);
-        }
-        page.start(pid);
+        let knobs = Values::new();
+        knobs.copy(&PAGE.knobs);
+        share();
+        PAGE.knobs.copy(&knobs);
+        start();
     }
+}
+
+/// The smallest block of malloc that is served; 0: not known yet.
+#[inline]
+pub fn malloc_threshold() -> usize {
+    PAGE.knobs.raw(Knob::MallocThreshold).load(Ordering::Relaxed) as usize
+}
+
+/// Makes that threshold known, if it is not.
+pub fn know_malloc_threshold(bytes: usize) {
+    let threshold = PAGE.knobs.raw(Knob::MallocThreshold);
+    let _ = threshold.compare_exchange(0, bytes as u64, Ordering::Relaxed, Ordering::Relaxed);
 }

@@ -1,35 +1,22 @@
-//! What the environment says.
-//!
-//! | variable | meaning | default |
-//! |---|---|---|
-//! | `FAULTLESS_DISABLE` | 1: do nothing | 0 |
-//! | `FAULTLESS_SKIP` | names of programs to leave alone, separated by commas | none |
-//! | `FAULTLESS_BUDGET` | bytes beyond the program's own peak (K, M, G); 0: all plain | the larger of 64M and 5 % of memory |
-//! | `FAULTLESS_MALLOC_THRESHOLD` | smallest block served (64K … ) | 256K |
-//! | `FAULTLESS_MMAP_THRESHOLD` | smallest mapping served (2M … ) | 2M |
-//! | `FAULTLESS_UNMAP` | `strict`: an access after munmap faults; `relaxed`: it may not | strict |
-//! | `FAULTLESS_SCRUB` | 0: no zeroing in the background | 1 |
-//! | `FAULTLESS_AHEAD` | 0: no touching in the background | 1 |
-//! | `FAULTLESS_CHECK` | 1: verify that memory handed out as zero is zero; fill the other with a pattern | 0 |
-//! | `FAULTLESS_NO_CHILDREN` | 1: programs started by this one run plain | 0 |
-//! | `FAULTLESS_STATS` | directory for the counters page | none |
+//! What the environment says: the knobs (`faultless_mm::knobs`), and `FAULTLESS_STATS`, a directory for the page.
 
 use core::ffi::CStr;
 
 use faultless_base::sys::pressure;
 use faultless_base::sys::raw::{read_file, syscall};
-use faultless_base::{PAGE, SLOT, UNIT};
-use faultless_mm::{Knobs, Unmap};
+use faultless_base::{PAGE, SLOT};
+use faultless_mm::knobs::{Kind, Knob, Values};
 
 /// The settings of this process.
 pub struct Settings {
-    pub knobs: Knobs,
-    pub mmap_threshold: usize,
+    /// The knobs as they were set at the start.
+    pub knobs: Values,
+    /// The memory that this process may use.
     pub memory: usize,
 }
 
 fn var(name: &CStr) -> Option<&'static [u8]> {
-    // SAFETY: a constant name; the environment is read before the program's first large request changes it.
+    // SAFETY: a string; the environment is read before the program's first large request changes it.
     let value = unsafe { libc::getenv(name.as_ptr()) };
     // SAFETY: a string of the environment.
     (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) }.to_bytes())
@@ -40,24 +27,21 @@ pub fn stats_dir() -> Option<&'static [u8]> {
     var(c"FAULTLESS_STATS").filter(|dir| !dir.is_empty())
 }
 
-/// A number of bytes with an optional suffix K, M or G. What is not one is as if it were not there.
-fn bytes(name: &CStr) -> Option<usize> {
-    let text = var(name)?;
-    let digits = text.iter().take_while(|b| b.is_ascii_digit()).count();
-    let shift = match &text[digits..] {
-        b"" => 0,
-        b"K" | b"k" => 10,
-        b"M" | b"m" => 20,
-        b"G" | b"g" => 30,
-        _ => return None,
-    };
-    let number =
-        text[..digits].iter().try_fold(0usize, |n, d| n.checked_mul(10)?.checked_add((d - b'0') as usize))?;
-    (digits > 0).then(|| number.saturating_mul(1 << shift))
+/// What a knob's variable says.
+fn text(knob: Knob) -> Option<&'static [u8]> {
+    let mut name = [0u8; 64];
+    let variable = knob.declared().variable.as_bytes();
+    name[..variable.len()].copy_from_slice(variable);
+    var(CStr::from_bytes_until_nul(&name).ok()?).filter(|text| !text.is_empty())
 }
 
-fn on(name: &CStr, default: bool) -> bool {
-    var(name).map_or(default, |v| v != b"0")
+/// The value of a knob; `None`: it is not set, and its default depends on the machine.
+fn value(knob: Knob) -> Option<u64> {
+    text(knob).and_then(|text| knob.declared().nearest(text)).or_else(|| knob.default())
+}
+
+fn is_on(knob: Knob) -> bool {
+    value(knob) == Some(1)
 }
 
 /// Whether this program is to be left alone.
@@ -67,8 +51,8 @@ fn is_off() -> bool {
     }
     // SAFETY: the C library's constant string.
     let name = unsafe { CStr::from_ptr(program_invocation_short_name) }.to_bytes();
-    let skipped = var(c"FAULTLESS_SKIP").is_some_and(|list| list.split(|b| *b == b',').any(|n| n == name));
-    skipped || on(c"FAULTLESS_DISABLE", false)
+    let skipped = text(Knob::Skip).is_some_and(|list| list.split(|b| *b == b',').any(|n| n == name));
+    skipped || is_on(Knob::Disable)
 }
 
 /// The name of this library's file.
@@ -79,7 +63,7 @@ const LIBRARY: &[u8] = b"libfaultless_preload.so";
 #[unsafe(link_section = ".init_array")]
 static BEFORE_MAIN: extern "C" fn() = {
     extern "C" fn before_main() {
-        if on(c"FAULTLESS_NO_CHILDREN", false) {
+        if is_on(Knob::NoChildren) {
             leave_to_children();
         }
     }
@@ -168,8 +152,7 @@ fn memory() -> usize {
 
 /// The smallest block of malloc that is served.
 pub fn malloc_threshold() -> usize {
-    // One byte more than the value that stands for "not read yet" makes no difference to anybody.
-    bytes(c"FAULTLESS_MALLOC_THRESHOLD").unwrap_or(256 << 10).max(UNIT + 1)
+    value(Knob::MallocThreshold).unwrap_or(0) as usize
 }
 
 /// The settings; `None` when this process is to run plain.
@@ -178,17 +161,9 @@ pub fn read() -> Option<Settings> {
         return None;
     }
     let memory = memory();
-    let budget = bytes(c"FAULTLESS_BUDGET").unwrap_or((memory / 20).max(64 << 20));
-    let knobs = Knobs {
-        budget,
-        unmap: if var(c"FAULTLESS_UNMAP") == Some(b"relaxed") { Unmap::Relaxed } else { Unmap::Strict },
-        scrub: on(c"FAULTLESS_SCRUB", true),
-        ahead: on(c"FAULTLESS_AHEAD", true),
-        check: on(c"FAULTLESS_CHECK", false),
-    };
-    (budget >= SLOT).then(|| Settings {
-        knobs,
-        mmap_threshold: bytes(c"FAULTLESS_MMAP_THRESHOLD").unwrap_or(SLOT).max(SLOT),
-        memory,
-    })
+    let knobs = Values::new();
+    for knob in Knob::ALL.iter().filter(|knob| knob.declared().kind != Kind::Text) {
+        knobs.set(*knob, value(*knob).unwrap_or((memory / 20).max(64 << 20) as u64));
+    }
+    (knobs.get(Knob::Budget) >= SLOT as u64).then_some(Settings { knobs, memory })
 }

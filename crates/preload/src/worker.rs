@@ -23,7 +23,7 @@ static STOPPING: AtomicU32 = AtomicU32::new(0);
 
 /// There is work: starts the thread, or wakes it if the work is urgent.
 pub fn wake(engine: &'static Engine) {
-    let here = engine::pid() as u32 == engine.page.pid.load(Ordering::Relaxed);
+    let here = engine::pid() as u32 == engine.page.header.pid.load(Ordering::Relaxed);
     if !here || engine.is_retired() || engine.is_frozen() {
         // In a child of vfork, for one, a thread would end with the child.
         return;

@@ -4,8 +4,8 @@ use super::{Source, code};
 
 /// The modules of the engine, lowest level first.
 const LEVELS: &[&[&str]] = &[
-    &["stats", "progress", "warmth", "watched"],
-    &["slot", "runs", "budget"],
+    &["stats", "knobs", "progress", "warmth", "watched"],
+    &["slot", "runs", "budget", "page"],
     &["buddy"],
     &["arena"],
     &["busy"],

@@ -17,12 +17,12 @@ use comfy_table::{Table, presets};
 use serde::Serialize;
 
 use super::child::{End, Outcome, Running};
-use super::counters::{Counters, Dir};
 use super::options::{self, Args};
 use super::paired::{ENOUGH, Ratio, Spread, Verdict};
 use super::summary::{seconds, size, wrap};
 use super::sys::Inherited;
 use super::{NotStarted, complain};
+use crate::pages::{Counters, Dir};
 
 /// Something measured of each run.
 struct Metric {
@@ -111,7 +111,7 @@ pub fn main(args: &Args, pairs: u32) -> Result<End> {
         outcomes.push(if pair % 2 == 0 { (first, second) } else { (second, first) });
     }
     let comparison = Comparison::new(args, &outcomes, dir);
-    if !args.quiet {
+    if !args.is_on(faultless_mm::knobs::Knob::Quiet) {
         comparison.print();
     }
     super::write_json(json, &comparison);

@@ -2,7 +2,6 @@
 
 mod child;
 mod compare;
-mod counters;
 mod options;
 mod paired;
 pub mod program;
@@ -16,12 +15,15 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use faultless_mm::knobs::Knob;
 
+pub use child::{End, Running};
 pub use options::{Args, library};
-pub use summary::size;
+pub use summary::{seconds, size, wrap_at};
 
-use child::{End, Running, not_started};
-use counters::Dir;
+use crate::pages::Dir;
+use crate::settings;
+use child::not_started;
 use summary::Summary;
 use sys::Inherited;
 
@@ -29,18 +31,32 @@ use sys::Inherited;
 pub const FAILED: u8 = 125;
 
 /// Runs the program, and ends this process as the program ended; returns only when that was not possible.
-pub fn main(args: Args) -> ExitCode {
-    let done = match args.compare {
-        Some(pairs) => compare::main(&args, pairs),
-        None => run(&args),
-    };
+pub fn main(mut args: Args) -> ExitCode {
+    let done = settings::file().and_then(|file| {
+        args.file = file;
+        match args.compare {
+            Some(pairs) => compare::main(&args, pairs),
+            None => run(&args),
+        }
+    });
     match done {
         Ok(end) => end.copy(),
         Err(error) => {
             complain(&format!("{error:#}"));
-            ExitCode::from(error.downcast_ref::<NotStarted>().map_or(FAILED, |not| not.status))
+            ExitCode::from(status_of(&error))
         }
     }
+}
+
+/// The status to end with when a program could not be run.
+pub fn status_of(error: &anyhow::Error) -> u8 {
+    error.downcast_ref::<NotStarted>().map_or(FAILED, |not| not.status)
+}
+
+/// Starts the program with its counters pages in `dir`.
+pub fn start(args: &Args, dir: &Path) -> Result<Running> {
+    let mut command = args.covered(&options::library()?, Some(dir));
+    Ok(Running::start(&mut command, Inherited::read()).map_err(|error| NotStarted::new(args, &error))?)
 }
 
 /// A program that could not be started.
@@ -88,7 +104,8 @@ fn write_json(file: Option<File>, value: &impl serde::Serialize) {
 fn run(args: &Args) -> Result<End> {
     let library = options::library()?;
     let inherited = Inherited::read();
-    if args.quiet && args.json.is_none() {
+    let quiet = args.is_on(Knob::Quiet);
+    if quiet && args.json.is_none() {
         // Nothing to do at the end, so nobody needs to wait for it.
         let mut command = args.covered(&library, None);
         inherited.give_to(&mut command);
@@ -101,7 +118,7 @@ fn run(args: &Args) -> Result<End> {
     let pid = running.pid();
     let outcome = running.wait().context("lost sight of the program")?;
     let summary = Summary::new(args, pid, outcome, dir);
-    if !args.quiet {
+    if !quiet {
         let _ = std::io::stderr().write_all(summary.to_string().as_bytes());
     }
     write_json(json, &summary);

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
-use clap::ValueEnum;
-use faultless_base::{SLOT, UNIT};
+use faultless_base::SLOT;
+use faultless_mm::knobs::Knob;
 
 use super::sys;
+use crate::settings::{self, Origin, Setting};
 
 /// The preload library's file.
 const LIBRARY: &str = "libfaultless_preload.so";
@@ -18,12 +19,16 @@ const LIBRARY: &str = "libfaultless_preload.so";
 /// Sizes are in bytes, or with K, M or G in powers of 1024.
 #[derive(clap::Args, Default)]
 pub struct Args {
+    /// Sets a knob; `faultless sysctl --list` explains them. The last of several counts, and the flags below count
+    /// before it.
+    #[arg(short = 's', long = "set", value_name = "NAME=VALUE", value_parser = settings::assignment)]
+    pub set: Vec<Setting>,
     /// Free memory kept beyond the program's own peak; below 2M everything runs plain.
-    #[arg(long, value_name = "SIZE", value_parser = size)]
-    pub budget: Option<u64>,
+    #[arg(long, value_name = "SIZE", value_parser = value_of(Knob::Budget))]
+    pub budget: Option<Setting>,
     /// Whether an access after munmap faults (strict, the default) or may not (relaxed, faster).
-    #[arg(long, value_name = "MODE")]
-    pub unmap: Option<Unmap>,
+    #[arg(long, value_name = "MODE", value_parser = value_of(Knob::Unmap))]
+    pub unmap: Option<Setting>,
     /// Zero nothing in the background.
     #[arg(long)]
     pub no_scrub: bool,
@@ -34,14 +39,14 @@ pub struct Args {
     #[arg(long)]
     pub check: bool,
     /// Smallest block of malloc that is served, from 64K.
-    #[arg(long, value_name = "SIZE", value_parser = |text: &str| at_least(text, UNIT as u64))]
-    pub malloc_threshold: Option<u64>,
+    #[arg(long, value_name = "SIZE", value_parser = value_of(Knob::MallocThreshold))]
+    pub malloc_threshold: Option<Setting>,
     /// Smallest mapping that is served, from 2M.
-    #[arg(long, value_name = "SIZE", value_parser = |text: &str| at_least(text, SLOT as u64))]
-    pub mmap_threshold: Option<u64>,
+    #[arg(long, value_name = "SIZE", value_parser = value_of(Knob::MmapThreshold))]
+    pub mmap_threshold: Option<Setting>,
     /// Programs of the tree to leave alone: names, separated by commas.
-    #[arg(long, value_name = "NAMES")]
-    pub skip: Option<OsString>,
+    #[arg(long, value_name = "NAMES", value_parser = value_of(Knob::Skip))]
+    pub skip: Option<Setting>,
     /// Run the programs that the program starts plain.
     #[arg(long)]
     pub no_children: bool,
@@ -57,37 +62,14 @@ pub struct Args {
     /// The program and its arguments.
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     pub program: Vec<OsString>,
+    /// What the user's file says.
+    #[arg(skip)]
+    pub file: Vec<Setting>,
 }
 
-/// What munmap leaves behind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Unmap {
-    /// Nothing: an access faults.
-    Strict,
-    /// Perhaps memory.
-    Relaxed,
-}
-
-/// A number of bytes with an optional suffix K, M or G.
-pub fn size(text: &str) -> Result<u64, String> {
-    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-    let shift = match &text[digits.len()..] {
-        "" => 0,
-        "K" | "k" => 10,
-        "M" | "m" => 20,
-        "G" | "g" => 30,
-        _ => return Err("not a size: a whole number, alone or with K, M or G".into()),
-    };
-    if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
-        return Err("not a size: a whole number, alone or with K, M or G".into());
-    }
-    let number: Option<u64> = digits.parse().ok();
-    number.and_then(|n| n.checked_mul(1 << shift)).ok_or_else(|| "more than 64 bits can hold".into())
-}
-
-fn at_least(text: &str, least: u64) -> Result<u64, String> {
-    let bytes = size(text)?;
-    if bytes >= least { Ok(bytes) } else { Err(format!("less than {}", super::summary::size(least))) }
+/// Reads the value of a flag that sets `knob`.
+fn value_of(knob: Knob) -> impl Fn(&str) -> Result<Setting, String> + Clone + Send + Sync + 'static {
+    move |value| settings::setting(knob, value)
 }
 
 /// The preload library: what FAULTLESS_LIBRARY names, or the file beside this program or in ../lib/faultless.
@@ -167,41 +149,53 @@ impl Args {
         command
     }
 
-    fn environment(&self) -> Vec<(&'static str, OsString)> {
-        let number = |n: u64| OsString::from(n.to_string());
-        let flag = |is_set: bool, value: &str| is_set.then(|| OsString::from(value));
-        let unmap = self.unmap.map(|mode| match mode {
-            Unmap::Strict => "strict".into(),
-            Unmap::Relaxed => "relaxed".into(),
-        });
-        let all = [
-            ("FAULTLESS_BUDGET", self.budget.map(number)),
-            ("FAULTLESS_UNMAP", unmap),
-            ("FAULTLESS_SCRUB", flag(self.no_scrub, "0")),
-            ("FAULTLESS_AHEAD", flag(self.no_ahead, "0")),
-            ("FAULTLESS_CHECK", flag(self.check, "1")),
-            ("FAULTLESS_MALLOC_THRESHOLD", self.malloc_threshold.map(number)),
-            ("FAULTLESS_MMAP_THRESHOLD", self.mmap_threshold.map(number)),
-            ("FAULTLESS_SKIP", self.skip.clone()),
-            ("FAULTLESS_NO_CHILDREN", flag(self.no_children, "1")),
+    /// What the command line sets, the last of the same knob counting.
+    pub fn flags(&self) -> Vec<Setting> {
+        let switch = |is_given: bool, knob, value: &str| is_given.then(|| Setting { knob, value: value.into() });
+        let named = [&self.budget, &self.unmap, &self.malloc_threshold, &self.mmap_threshold, &self.skip];
+        let switches = [
+            switch(self.no_scrub, Knob::Scrub, "0"),
+            switch(self.no_ahead, Knob::Ahead, "0"),
+            switch(self.check, Knob::Check, "1"),
+            switch(self.no_children, Knob::NoChildren, "1"),
+            switch(self.quiet, Knob::Quiet, "1"),
         ];
-        all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+        self.set.iter().chain(named.into_iter().flatten()).cloned().chain(switches.into_iter().flatten()).collect()
+    }
+
+    /// What `knob` is set to.
+    pub fn value(&self, knob: Knob) -> OsString {
+        settings::resolve(knob, &self.flags(), &self.file).0
+    }
+
+    /// Whether a switch is on.
+    pub fn is_on(&self, knob: Knob) -> bool {
+        settings::is_on(knob, &self.value(knob))
+    }
+
+    /// The variables that tell the library what the flags and the user's file say.
+    fn environment(&self) -> Vec<(&'static str, OsString)> {
+        let flags = self.flags();
+        let all =
+            Knob::ALL.iter().map(|knob| (knob.declared().variable, settings::resolve(*knob, &flags, &self.file)));
+        all.filter(|(_, (_, origin))| matches!(origin, Origin::Flag | Origin::File))
+            .map(|(name, (value, _))| (name, value))
+            .collect()
     }
 
     /// What the settings themselves say against covering the program.
     pub fn ruled_out(&self) -> Option<String> {
-        let var = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-        if var("FAULTLESS_DISABLE").is_some_and(|value| value != "0") {
+        if self.is_on(Knob::Disable) {
             return Some("FAULTLESS_DISABLE is set".into());
         }
-        let from_environment = || size(var("FAULTLESS_BUDGET")?.to_str()?).ok();
-        if let Some(budget) = self.budget.or_else(from_environment).filter(|budget| *budget < SLOT as u64) {
+        let budget = Knob::Budget.declared().nearest(self.value(Knob::Budget).as_encoded_bytes());
+        if let Some(budget) = budget.filter(|budget| *budget < SLOT as u64) {
             return Some(format!("the budget of {} is less than 2 MiB", super::summary::size(budget)));
         }
         if sys::limits_address_space() {
             return Some("address space is limited (ulimit -v)".into());
         }
-        let skip = self.skip.clone().or_else(|| var("FAULTLESS_SKIP")).unwrap_or_default();
+        let skip = self.value(Knob::Skip);
         let name = Path::new(&self.program[0]).file_name().unwrap_or(OsStr::new(""));
         let is_skipped = skip.as_encoded_bytes().split(|b| *b == b',').any(|n| n == name.as_encoded_bytes());
         is_skipped.then(|| format!("{} is to be skipped", name.display()))
@@ -211,23 +205,6 @@ impl Args {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes_are_read_and_refused() {
-        let good = [("0", 0), ("123", 123), ("1K", 1 << 10), ("3k", 3 << 10), ("64M", 64 << 20), ("2G", 2 << 30)];
-        for (text, bytes) in good {
-            assert_eq!(size(text), Ok(bytes), "{text}");
-        }
-        for text in
-            ["", "K", "-1", "+1", "1.5G", "1T", "1KB", "1 K", " 1", "0x10", "1é", "M1", "99999999999999999999"]
-        {
-            assert!(size(text).is_err(), "{text}");
-        }
-        assert!(size("18446744073709551615").is_ok());
-        assert!(size("18014398509481984K").is_err());
-        assert_eq!(at_least("64K", 64 << 10), Ok(64 << 10));
-        assert_eq!(at_least("63K", 64 << 10), Err("less than 64 KiB".into()));
-    }
 
     #[test]
     fn the_library_comes_before_other_preloads() {
@@ -242,20 +219,21 @@ mod tests {
     #[test]
     fn options_become_settings_of_the_library() {
         assert!(Args::default().environment().is_empty());
+        let set = |text| settings::assignment(text).unwrap();
         let args = Args {
-            budget: Some(3 << 20),
-            unmap: Some(Unmap::Relaxed),
+            set: vec![set("budget=1G"), set("unmap=relaxed"), set("scrub=1")],
+            budget: Some(set("budget=3M")),
             no_scrub: true,
-            no_ahead: true,
             check: true,
             no_children: true,
+            file: vec![set("unmap=strict"), set("mmap_threshold=4M")],
             ..Args::default()
         };
         let expected = [
-            ("FAULTLESS_BUDGET", "3145728"),
+            ("FAULTLESS_BUDGET", "3M"),
             ("FAULTLESS_UNMAP", "relaxed"),
+            ("FAULTLESS_MMAP_THRESHOLD", "4M"),
             ("FAULTLESS_SCRUB", "0"),
-            ("FAULTLESS_AHEAD", "0"),
             ("FAULTLESS_CHECK", "1"),
             ("FAULTLESS_NO_CHILDREN", "1"),
         ];

@@ -32,9 +32,9 @@ use faultless_mm::stats::{COUNTERS, Counter};
 use serde::Serialize;
 
 use super::child::{End, Outcome};
-use super::counters::{Counters, Dir};
 use super::options::Args;
 use super::sys::{self, Pages};
+use crate::pages::{Counters, Dir};
 
 /// Memory touched to learn what a first touch costs.
 const MEASURED: usize = 8 << 20;
@@ -245,11 +245,16 @@ fn row(f: &mut fmt::Formatter<'_>, label: &str, value: &str, more: &str) -> fmt:
 
 /// `text` in lines of 80 columns at most, each after `indent`.
 pub fn wrap(text: &str, indent: &str) -> String {
+    wrap_at(text, indent, 80)
+}
+
+/// `text` in lines of `columns` columns at most, each after `indent`.
+pub fn wrap_at(text: &str, indent: &str, columns: usize) -> String {
     let mut lines = indent.to_owned();
     let mut column = 0;
     for word in text.split(' ') {
         let width = word.chars().count();
-        if column > 0 && indent.len() + column + 1 + width > 80 {
+        if column > 0 && indent.len() + column + 1 + width > columns {
             lines.push('\n');
             lines.push_str(indent);
             column = 0;
@@ -322,9 +327,9 @@ mod tests {
 
     #[test]
     fn an_estimate_counts_what_was_ready() {
-        use faultless_mm::stats::Page;
+        use faultless_mm::page::Page;
         let page = Page::new();
-        page.start(7);
+        page.start(7, 0);
         // 16 MiB ready; 10 MiB fresh with huge pages, 2 MiB of which were touched in the background; 1 ms of zeroing.
         page.block[0].add(Counter::BytesZeroed, 8 << 20);
         page.block[1].add(Counter::BytesUnzeroed, 6 << 20);

@@ -5,11 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use faultless_base::sys::Sys;
 use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span};
 use faultless_fake::{Failing, Fake};
+use faultless_mm::knobs::{Knob, Values};
 use faultless_mm::mapping::Change;
 use faultless_mm::stats::Block as Counters;
-use faultless_mm::{Knobs, Need, Space, Unmap};
+use faultless_mm::{Need, Space};
 
 /// Sizes of mappings, in pages.
+/// Budgets, in slots.
+pub const BUDGETS: [u64; 6] = [0, 1, 3, 8, 32, 1000];
 pub const SLOT_SIZES: [usize; 8] = [512, 512, 1024, 1536, 513, 700, 2048 + 511, 8192];
 const SLOTS: usize = 64;
 
@@ -35,7 +38,7 @@ struct Thing {
 pub struct Oracle {
     pub space: Space<Fake>,
     pub fake: Fake,
-    knobs: Knobs,
+    knobs: &'static Values,
     things: Vec<Thing>,
     mine: BTreeMap<usize, Mine>,
     /// Unmapped pages that must be out of reach.
@@ -52,12 +55,20 @@ fn pages(at: usize, n: usize) -> impl Iterator<Item = usize> + Clone {
 
 impl Oracle {
     /// An engine over an empty arena.
-    pub fn new(knobs: Knobs, shards: usize) -> Self {
+    pub fn new(settings: &[(Knob, u64)], shards: usize) -> Self {
+        let knobs: &'static Values = Box::leak(Box::default());
+        settings.iter().for_each(|(knob, value)| knobs.set(*knob, *value));
         let fake = Fake::default();
         let counters: &'static [Counters] = Box::leak((0..shards).map(|_| Counters::new()).collect());
         let space = Space::new(fake.clone(), SLOTS * SLOT, shards, counters, knobs).unwrap();
         let (things, mine, closed) = (Vec::new(), BTreeMap::new(), BTreeSet::new());
         Self { space, fake, knobs, things, mine, closed, failing: Vec::new(), next: 0, spare: shards }
+    }
+
+    /// Turns a knob while everything goes on.
+    pub fn turn(&mut self, a: usize, b: usize) {
+        let knob = [Knob::Budget, Knob::Unmap, Knob::Scrub, Knob::Ahead][a % 4];
+        self.knobs.set(knob, if knob == Knob::Budget { BUDGETS[b % BUDGETS.len()] << 21 } else { b as u64 % 2 });
     }
 
     fn pick(&self, n: usize, want: impl Fn(&Thing) -> bool) -> Option<Thing> {
@@ -95,7 +106,7 @@ impl Oracle {
 
     /// Pages that the program has no longer.
     fn lose(&mut self, at: usize, n: usize, closed: bool) {
-        let strict = closed && self.knobs.unmap == Unmap::Strict && !self.failing.contains(&Failing::Close);
+        let strict = closed && !self.knobs.is_on(Knob::Unmap) && !self.failing.contains(&Failing::Close);
         for page in pages(at, n) {
             if self.mine.remove(&page).is_some() && strict {
                 self.closed.insert(page);

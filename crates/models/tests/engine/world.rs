@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use faultless_base::sys::Sys;
 use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span};
+use faultless_mm::knobs::{Knob, Values};
 use faultless_mm::stats::Block as Counters;
-use faultless_mm::{Knobs, Progress, Space, Unmap};
+use faultless_mm::{Progress, Space};
 use faultless_models::Stepped;
 use shuttle::rand::{Rng, thread_rng};
 
@@ -59,12 +60,10 @@ impl World {
         let mut rng = thread_rng();
         let sys = Stepped::default();
         let shards = rng.gen_range(1..=2);
-        let knobs = Knobs {
-            budget: budgets[rng.gen_range(0..budgets.len())] * SLOT,
-            unmap: if rng.gen_bool(0.7) { Unmap::Strict } else { Unmap::Relaxed },
-            check: rng.gen_bool(0.5),
-            ..Knobs::default()
-        };
+        let knobs: &'static Values = Box::leak(Box::default());
+        knobs.set(Knob::Budget, (budgets[rng.gen_range(0..budgets.len())] * SLOT) as u64);
+        knobs.set(Knob::Unmap, rng.gen_bool(0.3) as u64);
+        knobs.set(Knob::Check, rng.gen_bool(0.5) as u64);
         let space = Space::new(sys.clone(), SLOTS * SLOT, shards, &COUNTERS, knobs).unwrap();
         Self { space, sys, things: Mutex::default(), bytes: AtomicUsize::new(0), shards, leaves: false }
     }

@@ -1,0 +1,141 @@
+//! docs/reference.md.
+
+use std::mem::{offset_of, size_of};
+
+use faultless_mm::knobs::KNOBS;
+use faultless_mm::page::{MAGIC, Page, VERSION};
+use faultless_mm::stats::{Block, COUNTERS};
+
+use super::{RUN_STATUSES, STATUSES};
+use crate::sysctl::{range, unit, when};
+
+const START: &str = "# Reference
+
+Made by `cargo xtask generate` from the tables in `crates/mm/src/stats.rs` and `crates/mm/src/knobs.rs`; change those.
+The manual pages and the completions for shells come from the same tables.
+";
+
+const SETTINGS: &str = "
+## Knobs
+
+`faultless sysctl --list` explains them, `faultless run -s NAME=VALUE` sets them. The first of these that sets a knob wins:
+
+1. a flag (`-s`, or one of its own),
+2. the variable in the environment,
+3. the user's file, `$XDG_CONFIG_HOME/faultless/settings` (or `~/.config/faultless/settings`): lines `name = value`, and
+   comments after `#` at the start of a line; `faultless sysctl NAME=VALUE` changes it,
+4. the default.
+
+`faultless sysctl -p PID NAME=VALUE` changes a running program, as far as a knob counts at any time. Processes that it
+forks go on with the new value, programs that it starts have what the environment says. What is out of range is refused
+by the command, and brought into range by the library.
+";
+
+const VARIABLES: &str = "
+Besides, `FAULTLESS_LIBRARY` names the preload library for `faultless run`, and `FAULTLESS_STATS` is the directory in which
+`run` has the library leave its pages.
+";
+
+const COUNTERS_START: &str = "
+## Counters
+
+Counted per process since its first large request. `faultless stat` shows all but details; `-e` shows those it names.
+";
+
+const JSON: &str = "
+## JSON of `faultless stat`
+
+One object a line, `version` 1. A field that changes its meaning makes the version grow; new ones do not.
+
+| field | meaning |
+|---|---|
+| `kind` | `interval`: counted in one interval; `total`: counted while it was watched; `list`: counted so far |
+| `time_s` | since it is watched; 0 in a list |
+| `over_s` | for how long was counted; 0 in a list |
+| `processes` | each process: |
+| `.pid`, `.command` | which; the command's name as the kernel has it |
+| `.running` | whether it runs still |
+| `.since_s` | how long ago its page was made |
+| `.counters` | its counters: from name to number |
+| `.knobs` | what its knobs are set to: sizes in bytes, switches 0 or 1, words as text |
+| `totals` | the counters, summed |
+| `unreadable` | what is wrong with pages that could not be read |
+
+That of `faultless run --json` is described in `crates/cli/src/run/summary.rs`; it has the same counters.
+";
+
+const PAGE: &str = "
+The page is made at a process's first large request. It is a segment of System V shared memory without a key, that
+its owner alone may attach and that the kernel removes with the last process that has it mapped, however that ends;
+`/proc/sysvipc/shm` lists it with the process that made it. (A process that is killed within the few microseconds
+between making the segment and marking it for removal leaves it behind.) Under `faultless run` and `faultless stat -- PROGRAM`
+it is the file DIR/PID instead, in a directory `faultless-PID-N` of the command's, with mode 0700, below `$XDG_RUNTIME_DIR`,
+`/dev/shm` or the directory for temporary files: so it can be read when the process has ended. The command removes the
+directory at its end; where it was killed, the next one does, once nobody of that tree is left. Where there is neither,
+a process counts for itself alone.
+
+Neither takes a descriptor. A process in another IPC namespace (a container) has to be watched from in there.
+Everything but the knobs is for the process to write. A command that finds another version or other tables says so and
+reads nothing.
+";
+
+fn cell(text: &str) -> String {
+    text.trim().replace('|', "\\|")
+}
+
+fn statuses(text: &mut String, title: &str, statuses: &[(&str, &str)]) {
+    *text += &format!("\n{title}:\n\n| status | meaning |\n|---|---|\n");
+    statuses.iter().for_each(|(status, meaning)| *text += &format!("| {status} | {meaning} |\n"));
+}
+
+/// All of it.
+pub fn text() -> String {
+    let mut text = START.to_owned() + SETTINGS;
+    text += "\n| name | variable | unit | range | default | counts | meaning |\n|---|---|---|---|---|---|---|\n";
+    for knob in KNOBS {
+        let default = if knob.default.is_empty() { "none" } else { knob.default };
+        let (range, unit, when) = (range(knob.kind), unit(knob.kind), when(knob.when));
+        let (name, variable, meaning) = (knob.name, knob.variable, cell(knob.meaning));
+        text += &format!("| `{name}` | `{variable}` | {unit} | {range} | {default} | {when} | {meaning} |\n");
+    }
+    text += VARIABLES;
+    text += COUNTERS_START;
+    text += "\n| name | unit | Linux | meaning |\n|---|---|---|---|\n";
+    for counter in COUNTERS {
+        let detail = if counter.is_detail { " (detail)" } else { "" };
+        let linux = if counter.linux.is_empty() { String::new() } else { format!("`{}`", counter.linux) };
+        let (name, unit, meaning) = (counter.name, counter.unit.name(), cell(counter.meaning));
+        text += &format!("| `{name}` | {unit} | {linux} | {meaning}{detail} |\n");
+    }
+    text += JSON;
+    text += "\n## Exit status\n";
+    statuses(&mut text, "`faultless run`, and `faultless stat` with a program", RUN_STATUSES);
+    statuses(&mut text, "`faultless stat` and `faultless sysctl`", STATUSES);
+    text += "\nWhoever stops reading the output of `stat` or `sysctl` ends it by SIGPIPE.\n";
+    text += &page();
+    text
+}
+
+/// The layout of the page.
+fn page() -> String {
+    let magic = String::from_utf8_lossy(&MAGIC.to_le_bytes()).into_owned();
+    let (knobs, blocks) = (offset_of!(Page, knobs), offset_of!(Page, block));
+    let (block, bytes) = (size_of::<Block>(), size_of::<Page>());
+    let rows = [
+        ("0".to_owned(), "8", format!("`{magic}`, once everything else is filled in")),
+        ("8".into(), "4", format!("version of this layout: {VERSION}")),
+        ("12".into(), "4", "the process, as it sees itself".into()),
+        ("16".into(), "4", format!("size of the whole: {bytes}")),
+        ("20".into(), "4", "counters in a block".into()),
+        ("24".into(), "4", "blocks; the sum of all is what counts".into()),
+        ("28".into(), "4", "knobs".into()),
+        ("32".into(), "8", "FNV-1a of the names of all counters and knobs, each with a newline".into()),
+        ("40".into(), "8", "since when it counts, in ns since the machine was started".into()),
+        (knobs.to_string(), "8 each", "the knobs, in the order above".into()),
+        (blocks.to_string(), "8 each", format!("the counters, in the order above; a block each {block} bytes")),
+    ];
+    let mut text = format!("\n## The page of a process, layout version {VERSION}\n{PAGE}");
+    text += "\n| at | bytes | what |\n|---|---|---|\n";
+    rows.iter().for_each(|(at, bytes, what)| text += &format!("| {at} | {bytes} | {what} |\n"));
+    text
+}

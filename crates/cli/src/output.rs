@@ -1,0 +1,54 @@
+//! Printing what others may read only a part of.
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Write};
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use crate::run::End;
+
+/// Where reports go.
+pub enum Out {
+    /// To whoever reads this command; when nobody does any more, it ends as by SIGPIPE.
+    Stdout,
+    /// Beside a program's own output; it goes on when nobody reads that any more.
+    Stderr,
+    /// To a file.
+    File(File),
+}
+
+impl Out {
+    /// A file, or what stands for it.
+    pub fn new(path: Option<&Path>, otherwise: Self) -> Result<Self> {
+        let create = |path: &Path| File::create(path).with_context(|| format!("cannot write {}", path.display()));
+        path.map_or(Ok(otherwise), |path| create(path).map(Self::File))
+    }
+
+    /// Writes all of it at once.
+    pub fn write(&mut self, text: &str) -> io::Result<()> {
+        match self {
+            Self::Stdout => match io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()) {
+                Err(error) if error.kind() == ErrorKind::BrokenPipe => End::Signal(libc::SIGPIPE).copy(),
+                result => result,
+            },
+            Self::Stderr => {
+                let _ = io::stderr().write_all(text.as_bytes());
+                Ok(())
+            }
+            Self::File(file) => file.write_all(text.as_bytes()),
+        }
+    }
+
+    /// Columns of the terminal that it goes to; $COLUMNS counts before it, and 80 where there is none.
+    pub fn columns(&self) -> usize {
+        let told = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+        let terminal = match self {
+            Self::Stdout => terminal_size::terminal_size_of(io::stdout()),
+            Self::Stderr => terminal_size::terminal_size_of(io::stderr()),
+            Self::File(_) => None,
+        };
+        let columns = told.or_else(|| terminal.map(|(width, _)| width.0 as usize));
+        columns.filter(|columns| *columns > 0).unwrap_or(80)
+    }
+}

@@ -1,0 +1,206 @@
+//! Finding the pages of processes that run.
+//!
+//! A process is covered when it has a page: a segment of shared memory that it made itself, or the file DIR/PID in
+//! the directory that its environment names.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use faultless_base::sys::raw::boot_ns;
+use faultless_mm::knobs::Knob;
+
+use super::{Counters, PageError, Source, dir, is_alive, segment};
+
+/// A covered process.
+#[derive(Debug)]
+pub struct Covered {
+    /// Its number.
+    pub pid: u32,
+    /// Its name.
+    pub name: String,
+    /// When it was started; tells it from a later one of the same number.
+    started: Option<u64>,
+    source: Source,
+    last: Counters,
+}
+
+impl Covered {
+    fn new(pid: u32, source: Source) -> Result<Self, PageError> {
+        let last = source.read()?;
+        let stat = Stat::read(pid);
+        let (name, started) = stat.map_or_else(|| ("?".into(), None), |stat| (stat.name, Some(stat.started)));
+        Ok(Self { pid, name, started, source, last })
+    }
+
+    /// Whether the process still runs.
+    pub fn runs(&self) -> bool {
+        self.started.is_some() && Stat::read(self.pid).map(|stat| stat.started) == self.started
+    }
+
+    /// What it has counted by now. Where the page cannot be read any more, what it had when it could.
+    pub fn counters(&mut self) -> &Counters {
+        if let Ok(now) = self.source.read() {
+            self.last = now;
+        }
+        &self.last
+    }
+
+    /// Turns a knob.
+    pub fn set(&self, knob: Knob, value: u64) -> io::Result<()> {
+        self.source.set(knob, value)
+    }
+
+    /// For how long it has been counting, in seconds.
+    pub fn age(&self) -> f64 {
+        boot_ns().saturating_sub(self.last.start_ns) as f64 / 1e9
+    }
+}
+
+/// Why a process has no page to be found.
+#[derive(Debug)]
+pub enum Missing {
+    /// There is no such process.
+    Process,
+    /// It belongs to somebody else.
+    Foreign,
+    /// It was started without the library.
+    NotCovered,
+    /// It has the library, but made no large request, or runs plain.
+    Idle,
+    /// It has a page that cannot be used.
+    Page(PageError),
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Process => f.write_str("there is no such process"),
+            Self::Foreign => f.write_str("it belongs to another user, or has other rights"),
+            Self::NotCovered => f.write_str("it was not started under faultless"),
+            Self::Idle => f.write_str("it made no large request so far, or runs plain"),
+            Self::Page(error) => write!(f, "its page {error}"),
+        }
+    }
+}
+
+/// The fields of /proc/PID/stat that matter here.
+struct Stat {
+    name: String,
+    started: u64,
+}
+
+impl Stat {
+    fn read(pid: u32) -> Option<Self> {
+        let text = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+        let text = String::from_utf8_lossy(&text);
+        // The name can hold anything, also a bracket.
+        let (start, rest) = text.rsplit_once(") ")?;
+        let mut fields = rest.split(' ');
+        let state = fields.next()?;
+        let started = fields.nth(18)?.parse().ok()?;
+        let name = start.split_once('(')?.1.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+        (!matches!(state, "Z" | "X")).then_some(Self { name, started })
+    }
+}
+
+/// A variable of the environment that a process was started with.
+fn variable(pid: u32, name: &str) -> io::Result<Option<OsString>> {
+    let all = std::fs::read(format!("/proc/{pid}/environ"))?;
+    let value = all.split(|b| *b == 0).find_map(|entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"="));
+    Ok(value.map(|value| OsString::from_vec(value.to_vec())))
+}
+
+/// The segment of a process, if it has one: the newest, as a program before it may have left one to its children.
+fn in_segment(pid: u32) -> Option<Result<Covered, PageError>> {
+    let listed = segment::all().into_iter().filter(|listed| listed.pid == pid);
+    let found = listed.map(|listed| Source::segment(&listed).and_then(|source| Covered::new(pid, source)));
+    // A segment of somebody else's is no page of this process.
+    let pages = found.filter(|page| !matches!(page, Err(PageError::Foreign | PageError::Unfinished)));
+    pages.max_by_key(|page| page.as_ref().map_or(0, |covered| covered.last.start_ns))
+}
+
+/// The process `pid`.
+pub fn process(pid: u32) -> Result<Covered, Missing> {
+    if Stat::read(pid).is_none() {
+        return Err(Missing::Process);
+    }
+    if let Some(found) = in_segment(pid) {
+        return found.map_err(|error| match error {
+            PageError::Read(error) if error.kind() == io::ErrorKind::PermissionDenied => Missing::Foreign,
+            error => Missing::Page(error),
+        });
+    }
+    let not_readable = |_| if is_alive(pid) { Missing::Foreign } else { Missing::Process };
+    if let Some(dir) = variable(pid, "FAULTLESS_STATS").map_err(not_readable)? {
+        // As the process sees it.
+        let dir = Path::new(&dir).strip_prefix("/").map(PathBuf::from).unwrap_or_default();
+        let path = Path::new(&format!("/proc/{pid}/root")).join(dir).join(pid.to_string());
+        match Source::file(&path).and_then(|source| Covered::new(pid, source)) {
+            Err(PageError::Read(_) | PageError::Unfinished) => {}
+            found => return found.map_err(Missing::Page),
+        }
+    }
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    Err(if maps.contains("libfaultless_preload.so") { Missing::Idle } else { Missing::NotCovered })
+}
+
+/// The page of the program that took the place of the one that `known` is the page of, in the same process. A file in a
+/// directory of `run`'s is the same for both.
+pub fn successor(known: &Covered) -> Option<Covered> {
+    let Source::Segment(held) = &known.source else { return None };
+    let is_new = |listed: &segment::Listed| listed.pid == known.pid && listed.id != held.id;
+    segment::all()
+        .iter()
+        .any(is_new)
+        .then(|| in_segment(known.pid)?.ok())
+        .flatten()
+        .filter(|found| found.last.start_ns > known.last.start_ns)
+}
+
+/// All processes that the `faultless` command `pid` started, also those that have ended; `None` if it is no such one.
+pub fn tree(pid: u32) -> Option<PathBuf> {
+    dir::all().into_iter().find(|(maker, _)| *maker == pid).map(|(_, path)| path)
+}
+
+/// The pages in such a directory beyond those that are `known`.
+pub fn in_tree(dir: &Path, known: &[Covered]) -> Vec<Covered> {
+    let pages = dir::pages(dir).unwrap_or_default();
+    let new = pages.into_iter().filter(|(pid, _)| known.iter().all(|covered| covered.pid != *pid));
+    new.filter_map(|(pid, path)| Covered::new(pid, Source::file(&path).ok()?).ok()).collect()
+}
+
+/// All covered processes whose pages may be read, in order of their numbers, and what is wrong with other pages.
+pub fn all() -> (Vec<Covered>, Vec<String>) {
+    let segments = segment::all().into_iter().map(|listed| (listed.pid, Source::segment(&listed)));
+    let files = dir::all().into_iter().flat_map(|(_, dir)| dir::pages(&dir).unwrap_or_default());
+    let files = files.map(|(pid, path)| (pid, Source::file(&path)));
+    let (mut found, mut wrong) = (Vec::new(), Vec::new());
+    for (pid, source) in segments.chain(files).filter(|(pid, _)| Stat::read(*pid).is_some()) {
+        match source.and_then(|source| Covered::new(pid, source)) {
+            Ok(covered) => found.push(covered),
+            // Somebody else's, or not finished.
+            Err(PageError::Read(_) | PageError::Foreign | PageError::Unfinished) => {}
+            Err(error) => wrong.push(format!("process {pid}: its page {error}")),
+        }
+    }
+    found.sort_by_key(|covered| (covered.pid, std::cmp::Reverse(covered.last.start_ns)));
+    found.dedup_by_key(|covered| covered.pid);
+    (found, wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_is_not_covered_is_told() {
+        let own = std::process::id();
+        assert!(matches!(process(own), Err(Missing::NotCovered)));
+        // No process has the largest number.
+        assert!(matches!(process(u32::MAX), Err(Missing::Process)));
+        assert!(Stat::read(own).is_some_and(|stat| stat.started > 0 && !stat.name.is_empty()));
+    }
+}

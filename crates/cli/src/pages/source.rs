@@ -1,0 +1,79 @@
+//! A page as it is held here while it is watched: a file, or a segment.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::mem::size_of;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+use faultless_mm::knobs::Knob;
+use faultless_mm::page::Page;
+
+use super::segment::{Listed, Segment};
+use super::{Counters, PageError, knob_at};
+
+/// Where a page is read, also after its process has ended.
+#[derive(Debug)]
+pub enum Source {
+    /// In a directory of `run`'s.
+    File(File),
+    /// In shared memory.
+    Segment(Segment),
+}
+
+impl Source {
+    /// A file that holds a page.
+    pub fn file(path: &Path) -> Result<Self, PageError> {
+        // What it names may be anything: no link is followed, and no pipe waited for.
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        let open = |write| OpenOptions::new().read(true).write(write).custom_flags(flags).open(path);
+        // Who may only read it can still watch.
+        let file = open(true).or_else(|_| open(false)).map_err(PageError::Read)?;
+        match file.metadata() {
+            Ok(about) if about.is_file() => Ok(Self::File(file)),
+            Ok(_) => Err(PageError::Foreign),
+            Err(error) => Err(PageError::Read(error)),
+        }
+    }
+
+    /// A segment that holds a page.
+    pub fn segment(listed: &Listed) -> Result<Self, PageError> {
+        Segment::attach(listed).map(Self::Segment).map_err(PageError::Read)
+    }
+
+    /// What is on the page now.
+    pub fn read(&self) -> Result<Counters, PageError> {
+        let bytes = match self {
+            Self::File(file) => {
+                let mut bytes = vec![0u8; size_of::<Page>()];
+                let n = read_at(file, &mut bytes).map_err(PageError::Read)?;
+                bytes.truncate(n);
+                bytes
+            }
+            Self::Segment(segment) => segment.bytes(),
+        };
+        Counters::parse(&bytes)
+    }
+
+    /// Turns a knob. The page must have been [`read`](Self::read) before, which tells that it is one.
+    pub fn set(&self, knob: Knob, value: u64) -> io::Result<()> {
+        match self {
+            Self::File(file) => file.write_all_at(&value.to_ne_bytes(), knob_at(knob) as u64),
+            Self::Segment(segment) => segment.set(knob_at(knob), value).ok_or(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+}
+
+/// As many bytes from the start of a file as there are and fit; also of one that is shortened meanwhile.
+fn read_at(file: &File, bytes: &mut [u8]) -> io::Result<usize> {
+    let mut n = 0;
+    while n < bytes.len() {
+        match file.read_at(&mut bytes[n..], n as u64) {
+            Ok(0) => break,
+            Ok(got) => n += got,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(n)
+}

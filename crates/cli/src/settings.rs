@@ -1,0 +1,194 @@
+//! What a program that is started will be set to, and who says so.
+//!
+//! The first of these that sets a knob wins: a flag, the environment, the user's file, the default. The file is
+//! `faultless/settings` in the user's configuration directory, a line for each knob, as the one of sysctl:
+//!
+//! ```text
+//! # what a hash begins is a comment
+//! budget = 256M
+//! ```
+
+use std::ffi::{OsStr, OsString};
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow};
+use faultless_mm::knobs::{Kind, Knob};
+
+/// A knob and what it is to be set to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// Which.
+    pub knob: Knob,
+    /// To what, as it was written; sound.
+    pub value: String,
+}
+
+/// Who says what a knob is set to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The command line.
+    Flag,
+    /// The environment.
+    Environment,
+    /// The user's file.
+    File,
+    /// Nobody.
+    Default,
+}
+
+impl Origin {
+    /// In a word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Flag => "flag",
+            Self::Environment => "environment",
+            Self::File => "file",
+            Self::Default => "default",
+        }
+    }
+}
+
+/// The name most like `name` among `names`, if one is.
+pub fn suggestion<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> String {
+    let likeness = |other: &str| strsim::jaro_winkler(name, other);
+    let best = names.into_iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
+    best.filter(|best| likeness(best) > 0.7).map_or_else(String::new, |best| format!("; did you mean {best}?"))
+}
+
+/// The knob of that name.
+pub fn knob(name: &str) -> Result<Knob, String> {
+    let found = Knob::ALL.iter().find(|knob| knob.declared().name == name);
+    let names = || Knob::ALL.iter().map(|knob| knob.declared().name);
+    found.copied().ok_or_else(|| format!("there is no knob {name:?}{}", suggestion(name, names())))
+}
+
+/// A sound setting of `knob`.
+pub fn setting(knob: Knob, value: &str) -> Result<Setting, String> {
+    let declared = knob.declared();
+    if value.chars().any(char::is_control) {
+        return Err(format!("{}: a value holds no control characters", declared.name));
+    }
+    match declared.parse(value.as_bytes()) {
+        Ok(_) => Ok(Setting { knob, value: value.to_owned() }),
+        Err(bad) => Err(format!("{}: {value:?} is {bad}", declared.name)),
+    }
+}
+
+/// `NAME=VALUE`.
+pub fn assignment(text: &str) -> Result<Setting, String> {
+    let (name, value) = text.split_once('=').ok_or_else(|| format!("{text:?} is not NAME=VALUE"))?;
+    setting(knob(name.trim())?, value.trim())
+}
+
+/// Where the user's file is: below $XDG_CONFIG_HOME, or ~/.config.
+pub fn path() -> Option<PathBuf> {
+    let dir = |name| std::env::var_os(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
+    let config = dir("XDG_CONFIG_HOME").or_else(|| Some(dir("HOME")?.join(".config")))?;
+    Some(config.join("faultless/settings"))
+}
+
+/// The settings in the user's file; none if there is no file.
+pub fn file() -> Result<Vec<Setting>> {
+    let Some(path) = path() else { return Ok(Vec::new()) };
+    match std::fs::read_to_string(&path) {
+        Ok(text) => parse(&text, &path),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(Vec::new()),
+        Err(error) => Err(error).with_context(|| path.display().to_string()),
+    }
+}
+
+fn parse(text: &str, path: &Path) -> Result<Vec<Setting>> {
+    let lines = text.lines().map(str::trim).enumerate();
+    let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+    let at = |number: usize, error| anyhow!("{}:{}: {error}", path.display(), number + 1);
+    lines.map(|(number, line)| assignment(line).map_err(|error| at(number, error))).collect()
+}
+
+/// `text` with these settings: lines of the same knobs are replaced, everything else stays.
+fn change(text: &str, settings: &[Setting]) -> String {
+    let is_of = |line: &str, setting: &Setting| {
+        line.split_once('=').is_some_and(|(name, _)| name.trim() == setting.knob.declared().name)
+    };
+    let kept = text.lines().filter(|line| !settings.iter().any(|setting| is_of(line, setting)));
+    let new = settings.iter().map(|setting| format!("{} = {}", setting.knob.declared().name, setting.value));
+    kept.map(str::to_owned).chain(new).map(|line| line + "\n").collect()
+}
+
+/// Puts these settings into the user's file, which is replaced as a whole or not at all.
+pub fn save(settings: &[Setting]) -> Result<PathBuf> {
+    let path = path().context("neither XDG_CONFIG_HOME nor HOME says where settings are")?;
+    let write = || -> Result<()> {
+        file()?;
+        let dir = path.parent().context("no directory")?;
+        std::fs::create_dir_all(dir)?;
+        let text = if path.exists() { std::fs::read_to_string(&path)? } else { String::new() };
+        let mut new = tempfile::NamedTempFile::new_in(dir)?;
+        new.write_all(change(&text, settings).as_bytes())?;
+        new.persist(&path)?;
+        Ok(())
+    };
+    write().with_context(|| format!("cannot change {}", path.display()))?;
+    Ok(path)
+}
+
+/// What `knob` is set to for a program started now with `flags`, and who says so; the default may depend on the
+/// machine and is in words then.
+pub fn resolve(knob: Knob, flags: &[Setting], file: &[Setting]) -> (OsString, Origin) {
+    let of = |settings: &[Setting]| settings.iter().rev().find(|s| s.knob == knob).map(|s| s.value.clone().into());
+    let declared = knob.declared();
+    let environment = || std::env::var_os(declared.variable).filter(|value| !value.is_empty());
+    of(flags)
+        .map(|value| (value, Origin::Flag))
+        .or_else(|| Some((environment()?, Origin::Environment)))
+        .or_else(|| Some((of(file)?, Origin::File)))
+        .unwrap_or_else(|| (declared.default.into(), Origin::Default))
+}
+
+/// Whether a switch is on, as the library would read it.
+pub fn is_on(knob: Knob, value: &OsStr) -> bool {
+    debug_assert_eq!(knob.declared().kind, Kind::Switch);
+    knob.declared().nearest(value.as_encoded_bytes()) == Some(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Vec<Setting>> {
+        parse(text, Path::new("/a/settings"))
+    }
+
+    #[test]
+    fn a_file_is_read_and_its_mistakes_have_a_place() {
+        let settings = read("# comment\n\n budget=1G\nunmap = relaxed\nskip = a,b=c\n").unwrap();
+        let set = |knob, value: &str| Setting { knob, value: value.into() };
+        assert_eq!(settings, [set(Knob::Budget, "1G"), set(Knob::Unmap, "relaxed"), set(Knob::Skip, "a,b=c")]);
+        let table = [
+            ("scrub\n", "/a/settings:1: \"scrub\" is not NAME=VALUE"),
+            ("\nbugdet = 1\n", "/a/settings:2: there is no knob \"bugdet\"; did you mean budget?"),
+            ("zzz = 1", "/a/settings:1: there is no knob \"zzz\""),
+            ("mmap_threshold = 1M", "/a/settings:1: mmap_threshold: \"1M\" is less than 2M"),
+            ("unmap = lax", "/a/settings:1: unmap: \"lax\" is not one of strict relaxed"),
+        ];
+        for (text, error) in table {
+            assert_eq!(read(text).unwrap_err().to_string(), error);
+        }
+    }
+
+    #[test]
+    fn changing_a_file_keeps_what_else_is_in_it() {
+        let before = "# mine\nbudget = 1G\nscrub=0\nbudget=2G";
+        let new = [assignment("budget=3G").unwrap(), assignment("ahead=0").unwrap()];
+        assert_eq!(change(before, &new), "# mine\nscrub=0\nbudget = 3G\nahead = 0\n");
+    }
+
+    #[test]
+    fn a_flag_comes_before_the_file() {
+        let (flag, file) = (assignment("check=1").unwrap(), assignment("check=0").unwrap());
+        let flags = [assignment("check=0").unwrap(), flag];
+        assert_eq!(resolve(Knob::Check, &flags, std::slice::from_ref(&file)), ("1".into(), Origin::Flag));
+        assert_eq!(resolve(Knob::Check, &[], &[file]), ("0".into(), Origin::File));
+        assert_eq!(resolve(Knob::Check, &[], &[]), ("0".into(), Origin::Default));
+    }
+}

@@ -1,0 +1,60 @@
+//! All covered processes with their main figures.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use faultless_mm::stats::{Counter, Unit};
+
+use super::json::Report;
+use super::show::{lines, short};
+use super::watch::Style;
+use super::{Args, signals};
+use crate::output::Out;
+use crate::pages::Counters;
+use crate::pages::find::{self, Covered};
+use crate::run::complain;
+
+/// Lists them, once or at each interval.
+pub fn main(args: &Args, style: Style, mut out: Out) -> Result<()> {
+    signals::hold();
+    let start = Instant::now();
+    for turn in 1.. {
+        let (mut processes, wrong) = find::all();
+        let counters: Vec<_> = processes.iter_mut().map(|covered| covered.counters().clone()).collect();
+        if style.json {
+            let report = Report::new("list", (0.0, 0.0), &style.selection, (&processes, &counters), wrong);
+            out.write(&report.line())?;
+        } else {
+            wrong.iter().for_each(|wrong| complain(wrong));
+            out.write(&text(&processes, &counters, &style, out.columns()))?;
+        }
+        let (Some(interval), false) = (style.interval, args.count == Some(turn)) else { break };
+        if signals::wait((interval * turn as u32).saturating_sub(start.elapsed()).max(Duration::from_millis(1))) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn text(processes: &[Covered], counters: &[Counters], style: &Style, columns: usize) -> String {
+    if processes.is_empty() {
+        return "No process is covered that you may watch.\n".into();
+    }
+    let both = processes.iter().zip(counters);
+    if style.selection.is_named {
+        let one = |(covered, counters): (&Covered, &Counters)| {
+            let title = format!("{} {}\n", covered.pid, covered.name);
+            title + &lines(&style.selection, counters, covered.age(), columns)
+        };
+        return both.map(one).collect();
+    }
+    let mut text = format!("{:>7} {:>8} {:>7} {:>7} COMMAND\n", "PID", "REQUESTS", "SERVED", "LEFT");
+    for (covered, counters) in both {
+        let get = |counter| counters.get(counter);
+        let requests = short(get(Counter::MmapServed) + get(Counter::MallocServed), Unit::Calls);
+        let bytes = short(get(Counter::MmapBytes) + get(Counter::MallocBytes), Unit::Bytes);
+        let left = short(counters.left().iter().map(|(_, calls)| calls).sum(), Unit::Calls);
+        text += &format!("{:>7} {requests:>8} {bytes:>7} {left:>7} {}\n", covered.pid, covered.name);
+    }
+    text
+}

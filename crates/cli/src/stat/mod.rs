@@ -1,0 +1,134 @@
+//! `faultless stat`: what is counted in programs, while they run.
+//!
+//! Exit status: that of CMD if there is one, as of `run`; else 0, 1 if the process cannot be watched, 125 if the
+//! arguments are wrong.
+
+mod json;
+mod list;
+mod select;
+mod show;
+mod signals;
+mod target;
+mod watch;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use crate::output::Out;
+use crate::pages::Dir;
+use crate::run::{self, End, FAILED, complain};
+use crate::settings::{self, Setting};
+use select::Selection;
+pub use target::Target;
+use watch::{Style, Watch};
+
+/// Status when the process cannot be watched.
+pub const UNREACHED: u8 = 1;
+
+/// Options of `faultless stat`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Watch this process until it ends, or until Ctrl-C; with the number of `faultless run`, all that it runs.
+    #[arg(short, long, value_name = "PID", conflicts_with = "program")]
+    pub pid: Option<u32>,
+    /// A line for what was counted in each of these intervals.
+    #[arg(short, long, value_name = "SECONDS", value_parser = interval)]
+    pub interval: Option<Duration>,
+    /// End after so many intervals.
+    #[arg(short = 'n', long, value_name = "N", requires = "interval", conflicts_with = "program")]
+    pub count: Option<u64>,
+    /// Counters to show, as a list with commas; * and ? stand for other letters, and '*' for all counters.
+    #[arg(short = 'e', long, value_name = "NAMES")]
+    pub event: Vec<String>,
+    /// Everything that the process has counted so far, at once.
+    #[arg(long, requires = "pid", conflicts_with = "interval")]
+    pub once: bool,
+    /// One JSON object a line.
+    #[arg(long)]
+    pub json: bool,
+    /// Write to a file. Otherwise it is stdout, and with a program stderr.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Sets a knob of the program, as of `faultless run`.
+    #[arg(short = 's', long = "set", value_name = "NAME=VALUE", value_parser = settings::assignment)]
+    pub set: Vec<Setting>,
+    /// The program to run, and its arguments.
+    #[arg(trailing_var_arg = true, value_name = "PROGRAM")]
+    pub program: Vec<OsString>,
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|s| (0.01..=1e6).contains(s));
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| "not a number of seconds from 0.01 to 1000000".into())
+}
+
+/// Watches, and ends as the program did if there is one.
+pub fn main(args: Args) -> ExitCode {
+    let prepared = Selection::new(&args.event).and_then(|selection| {
+        let usual = if args.program.is_empty() { Out::Stdout } else { Out::Stderr };
+        Ok((selection, Out::new(args.output.as_deref(), usual)?))
+    });
+    let (selection, out) = match prepared {
+        Ok(prepared) => prepared,
+        Err(error) => return fail(&error, FAILED),
+    };
+    let style = Style { selection, json: args.json, interval: args.interval };
+    if !args.program.is_empty() {
+        return match command(args, style, out) {
+            Ok(end) => end.copy(),
+            Err(error) => fail(&error, run::status_of(&error)),
+        };
+    }
+    let done = match args.pid {
+        Some(pid) => process(pid, &args, style, out),
+        None => list::main(&args, style, out),
+    };
+    done.map_or_else(|error| fail(&error, UNREACHED), |()| ExitCode::SUCCESS)
+}
+
+fn fail(error: &anyhow::Error, status: u8) -> ExitCode {
+    complain(&format!("{error:#}"));
+    ExitCode::from(status)
+}
+
+fn process(pid: u32, args: &Args, style: Style, out: Out) -> Result<()> {
+    let target = Target::process(pid)?;
+    if args.once {
+        return Watch::new(target, style, out).all_of_it().so_far();
+    }
+    signals::hold();
+    let mut watch = Watch::new(target, style, out);
+    while !watch.is_over() && args.count.is_none_or(|count| watch.reports() < count) {
+        if signals::wait(watch.pause()) {
+            break;
+        }
+        watch.look()?;
+    }
+    watch.finish()
+}
+
+/// Runs the program as `run` does; a thread reports while this one stands in for it.
+fn command(args: Args, style: Style, out: Out) -> Result<End> {
+    let dir = Dir::create().context("no place for counters")?;
+    let args = run::Args { set: args.set, program: args.program, file: settings::file()?, ..Default::default() };
+    let running = run::start(&args, dir.path())?;
+    let mut watch = Watch::new(Target::dir(dir.path().to_owned()), style, out).all_of_it();
+    let (ended, end) = channel::<()>();
+    let reporter = std::thread::spawn(move || -> Result<()> {
+        while end.recv_timeout(watch.pause()) == Err(RecvTimeoutError::Timeout) {
+            watch.look()?;
+        }
+        watch.finish()
+    });
+    let outcome = running.wait().context("lost sight of the program")?;
+    drop(ended);
+    if let Ok(Err(error)) = reporter.join() {
+        complain(&format!("{error:#}"));
+    }
+    Ok(outcome.end)
+}

@@ -1,0 +1,33 @@
+//! Waiting for a moment, or for somebody who wants this command to end.
+
+use std::mem::zeroed;
+use std::ptr::null_mut;
+use std::time::Duration;
+
+/// What ends a watch: the keys of the terminal, and who is asked to end.
+const ENDS: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+
+fn ends() -> libc::sigset_t {
+    // SAFETY: zero bytes are a value of the set, which is writable.
+    unsafe {
+        let mut set: libc::sigset_t = zeroed();
+        libc::sigemptyset(&mut set);
+        ENDS.iter().for_each(|signal| {
+            libc::sigaddset(&mut set, *signal);
+        });
+        set
+    }
+}
+
+/// From now on these signals wait until [`wait`] takes them.
+pub fn hold() {
+    // SAFETY: a valid set.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &ends(), null_mut()) };
+}
+
+/// Waits for so long, or until one of the signals comes: whether one did.
+pub fn wait(time: Duration) -> bool {
+    let time = libc::timespec { tv_sec: time.as_secs() as _, tv_nsec: time.subsec_nanos() as _ };
+    // SAFETY: a valid set and a valid time; nothing is to be told about the signal.
+    unsafe { libc::sigtimedwait(&ends(), null_mut(), &time) > 0 }
+}

@@ -1,0 +1,85 @@
+//! What is watched: one process, or all of a `faultless` command.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+
+use crate::pages::find::{self, Covered};
+use crate::pages::{Counters, is_alive};
+
+/// Processes that are watched together.
+pub struct Target {
+    /// Those found so far, in the order of their numbers.
+    pub processes: Vec<Covered>,
+    /// Where new ones show up.
+    dir: Option<PathBuf>,
+    /// The command that they belong to; `None`: they are on their own.
+    command: Option<u32>,
+}
+
+impl Target {
+    /// Process `pid`, or all that it runs if it is `faultless run` or `faultless stat`.
+    pub fn process(pid: u32) -> Result<Self> {
+        if let Some(dir) = find::tree(pid).filter(|_| is_alive(pid)) {
+            let mut target = Self { processes: Vec::new(), dir: Some(dir), command: Some(pid) };
+            target.look();
+            return Ok(target);
+        }
+        match find::process(pid) {
+            Ok(covered) => Ok(Self { processes: vec![covered], dir: None, command: None }),
+            Err(missing) => bail!("process {pid}: {missing}"),
+        }
+    }
+
+    /// All processes that leave their pages in `dir`.
+    pub fn dir(dir: PathBuf) -> Self {
+        Self { processes: Vec::new(), dir: Some(dir), command: Some(std::process::id()) }
+    }
+
+    /// Looks for processes that came up.
+    fn look(&mut self) {
+        if let Some(dir) = &self.dir {
+            let new = find::in_tree(dir, &self.processes);
+            self.processes.extend(new);
+            self.processes.sort_by_key(|covered| covered.pid);
+        }
+    }
+
+    /// What each has counted by now. A program that took the place of another in its process starts from zero; what
+    /// the other had counted is not lost.
+    pub fn read(&mut self) -> Vec<Counters> {
+        self.look();
+        if self.dir.is_none() {
+            self.follow();
+        }
+        self.processes.iter_mut().map(|covered| covered.counters().clone()).collect()
+    }
+
+    /// Takes up the page of the next program in the same process.
+    fn follow(&mut self) {
+        let next = self.processes.last().filter(|last| last.runs()).and_then(find::successor);
+        self.processes.extend(next);
+    }
+
+    /// Whether these are all processes of one command.
+    pub fn is_tree(&self) -> bool {
+        self.command.is_some()
+    }
+
+    /// Whether there is nothing left to be watched.
+    pub fn is_over(&self) -> bool {
+        match self.command {
+            Some(pid) => !is_alive(pid),
+            None => !self.processes.iter().any(Covered::runs),
+        }
+    }
+
+    /// For people.
+    pub fn title(&self) -> String {
+        match (self.command, self.processes.first()) {
+            (None, Some(covered)) => format!("process {} ({})", covered.pid, covered.name),
+            (Some(_), _) if self.processes.len() == 1 => "1 process".into(),
+            _ => format!("{} processes", self.processes.len()),
+        }
+    }
+}

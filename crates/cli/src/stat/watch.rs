@@ -1,0 +1,154 @@
+//! Watching: what is counted from one look to the next, and when to look.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use faultless_mm::stats::Counter;
+
+use super::json::Report;
+use super::select::Selection;
+use super::show::{self, Intervals};
+use super::target::Target;
+use crate::output::Out;
+use crate::pages::Counters;
+use crate::pages::find::Covered;
+use crate::run::wrap_at;
+
+/// How often is looked for processes that come up and end.
+pub const LOOK: Duration = Duration::from_millis(50);
+
+/// What intervals show unless they are asked for something else: what fits 80 columns.
+const MAIN: &[Counter] =
+    &[Counter::MmapServed, Counter::MallocServed, Counter::MmapBytes, Counter::MallocBytes, Counter::BytesZeroed];
+
+/// How it is shown.
+pub struct Style {
+    /// Which counters.
+    pub selection: Selection,
+    /// As JSON.
+    pub json: bool,
+    /// A report after each of these.
+    pub interval: Option<Duration>,
+}
+
+/// A target that is watched.
+pub struct Watch {
+    target: Target,
+    style: Style,
+    out: Out,
+    intervals: Intervals,
+    start: Instant,
+    /// The last report of an interval, and how many there were.
+    last: Duration,
+    reports: u64,
+    /// What each process had counted when it was first seen, and at the last report.
+    base: Vec<(u32, u64, Counters)>,
+    reported: Vec<(u32, u64, Counters)>,
+}
+
+/// What was counted since `before`; all of it by a process that is not in there.
+fn since(now: &[Counters], before: &[(u32, u64, Counters)]) -> Vec<Counters> {
+    let old = |page: &Counters| before.iter().find(|(pid, start, _)| (*pid, *start) == (page.pid, page.start_ns));
+    now.iter().map(|page| old(page).map_or_else(|| page.clone(), |(_, _, old)| page.since(old))).collect()
+}
+
+fn remember(now: &[Counters]) -> Vec<(u32, u64, Counters)> {
+    now.iter().map(|page| (page.pid, page.start_ns, page.clone())).collect()
+}
+
+impl Watch {
+    /// Watches `target` from now on.
+    pub fn new(mut target: Target, style: Style, out: Out) -> Self {
+        let base = remember(&target.read());
+        let shown = if style.selection.is_named { style.selection.clone() } else { Selection::of(MAIN) };
+        let intervals = Intervals::new(shown, out.columns());
+        let reported = base.clone();
+        let (start, last) = (Instant::now(), Duration::ZERO);
+        Self { target, style, out, intervals, start, last, reports: 0, base, reported }
+    }
+
+    /// Counts from the start of each process, not from now.
+    pub fn all_of_it(mut self) -> Self {
+        self.base.clear();
+        self.reported.clear();
+        self
+    }
+
+    /// Looks, and reports if an interval is over.
+    pub fn look(&mut self) -> Result<()> {
+        let now = self.target.read();
+        if self.style.interval.is_some_and(|interval| self.start.elapsed() >= self.last + interval) {
+            self.report(&now)?;
+        }
+        Ok(())
+    }
+
+    /// How long until the next look.
+    pub fn pause(&self) -> Duration {
+        let next = self.style.interval.map(|interval| (self.last + interval).saturating_sub(self.start.elapsed()));
+        next.map_or(LOOK, |next| next.min(LOOK))
+    }
+
+    fn report(&mut self, now: &[Counters]) -> Result<()> {
+        let time = self.start.elapsed();
+        let seconds = (time.as_secs_f64(), (time - self.last).as_secs_f64());
+        let counted = since(now, &self.reported);
+        let text = if self.style.json {
+            let processes = (&*self.target.processes, &*counted);
+            Report::new("interval", seconds, &self.style.selection, processes, Vec::new()).line()
+        } else {
+            self.intervals.line(&Counters::sum(&counted), seconds.0, seconds.1)
+        };
+        self.reported = remember(now);
+        // On the beat, also when a look came late.
+        let interval = self.style.interval.unwrap_or(LOOK);
+        let beats = (time - self.last).as_nanos() / interval.as_nanos().max(1);
+        self.last += interval * beats.max(1).min(u32::MAX as u128) as u32;
+        self.reports += 1;
+        Ok(self.out.write(&text)?)
+    }
+
+    /// How many intervals were reported.
+    pub fn reports(&self) -> u64 {
+        self.reports
+    }
+
+    /// Whether there is nothing left to be watched.
+    pub fn is_over(&self) -> bool {
+        self.target.is_over()
+    }
+
+    /// Reports everything since the start of the oldest process.
+    pub fn so_far(mut self) -> Result<()> {
+        let now = self.target.read();
+        let over = self.target.processes.iter().map(Covered::age).fold(0.0, f64::max);
+        self.total(&now, over)
+    }
+
+    /// Reports the totals.
+    pub fn finish(mut self) -> Result<()> {
+        let now = self.target.read();
+        if self.style.interval.is_some()
+            && since(&now, &self.reported).iter().any(|page| page.values().iter().any(|n| *n > 0))
+        {
+            // What the last, shorter interval counted: the lines add up to the totals.
+            self.report(&now)?;
+        }
+        let over = self.start.elapsed().as_secs_f64();
+        self.total(&now, over)
+    }
+
+    fn total(&mut self, now: &[Counters], over: f64) -> Result<()> {
+        let counted = since(now, &self.base);
+        let text = if self.style.json {
+            let processes = (&*self.target.processes, &*counted);
+            Report::new("total", (over, over), &self.style.selection, processes, Vec::new()).line()
+        } else {
+            let title = format!("faultless: {}, {:.2} s", self.target.title(), over);
+            wrap_at(&title, "", self.out.columns())
+                + "\n"
+                + &show::lines(&self.style.selection, &Counters::sum(&counted), over, self.out.columns())
+        };
+        Ok(self.out.write(&text)?)
+    }
+}

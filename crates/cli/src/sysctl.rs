@@ -1,0 +1,220 @@
+//! `faultless sysctl`: what is set, in programs that run and for those to come.
+//!
+//! With `-p` it reads and turns knobs on the pages of running processes; without, it reads what a program that `run`
+//! starts now would be set to, and changes the user's file. Everything is checked before anything is changed.
+//!
+//! Exit status: 0; 1 if the process cannot be reached or the file not be changed; 125 if names or values are wrong.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use faultless_mm::knobs::{Kind, Knob, Size, When};
+
+use crate::output::Out;
+use crate::pages::find::Covered;
+use crate::run::{FAILED, complain, wrap_at};
+use crate::settings::{self, Setting};
+use crate::stat::{Target, UNREACHED};
+
+/// Options of `faultless sysctl`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// This running process; with the number of `faultless run`, all that it runs.
+    #[arg(short, long, value_name = "PID")]
+    pid: Option<u32>,
+    /// Explain each knob: unit, range, default and variable.
+    #[arg(short, long)]
+    list: bool,
+    /// What to read, or what to change; nothing reads everything.
+    #[arg(value_name = "NAME[=VALUE]")]
+    knobs: Vec<String>,
+}
+
+/// One argument.
+enum Request {
+    Read(Knob),
+    Change(Setting),
+}
+
+impl Request {
+    fn new(text: &str) -> Result<Self, String> {
+        if text.contains('=') {
+            settings::assignment(text).map(Self::Change)
+        } else {
+            settings::knob(text.trim()).map(Self::Read)
+        }
+    }
+
+    fn knob(&self) -> Knob {
+        match self {
+            Self::Read(knob) | Self::Change(Setting { knob, .. }) => *knob,
+        }
+    }
+}
+
+/// Reads and changes.
+pub fn main(args: &Args) -> ExitCode {
+    let mut requests = Vec::new();
+    for text in &args.knobs {
+        let request = Request::new(text).and_then(|request| match (&request, args.pid) {
+            (Request::Change(setting), Some(_)) => may_change(setting.knob).map(|()| request),
+            _ => Ok(request),
+        });
+        match request {
+            Ok(request) => requests.push(request),
+            Err(error) => {
+                complain(&error);
+                return ExitCode::from(FAILED);
+            }
+        }
+    }
+    if requests.is_empty() {
+        requests = Knob::ALL.iter().map(|knob| Request::Read(*knob)).collect();
+    }
+    let mut out = Out::Stdout;
+    let text = match args.pid {
+        _ if args.list => Ok(list(&requests, out.columns())),
+        Some(pid) => running(pid, &requests, !args.knobs.is_empty()),
+        None => to_come(&requests),
+    };
+    match text.and_then(|text| Ok(out.write(&text)?)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            complain(&format!("{error:#}"));
+            ExitCode::from(UNREACHED)
+        }
+    }
+}
+
+/// Whether a knob can be turned while a program runs.
+fn may_change(knob: Knob) -> Result<(), String> {
+    let declared = knob.declared();
+    match declared.when {
+        When::Live => Ok(()),
+        When::Start | When::Run => Err(format!(
+            "{} counts at the start of a program only: set {} before, or use `faultless run -s`",
+            declared.name, declared.variable
+        )),
+    }
+}
+
+/// What a knob can be set to, for people.
+pub fn range(kind: Kind) -> String {
+    match kind {
+        Kind::Bytes(least, most) => format!("{} to {}", Size(least), Size(most)),
+        Kind::Switch => "0, 1".into(),
+        Kind::Choice(words) => words.join(", "),
+        Kind::Text => "any text".into(),
+    }
+}
+
+/// The unit of a knob.
+pub fn unit(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Bytes(..) => "bytes (K, M, G)",
+        Kind::Switch => "switch",
+        Kind::Choice(_) => "word",
+        Kind::Text => "text",
+    }
+}
+
+/// When a knob counts, for people.
+pub fn when(when: When) -> &'static str {
+    match when {
+        When::Live => "at any time",
+        When::Start => "at the start of a program",
+        When::Run => "in the command that starts a program",
+    }
+}
+
+fn list(requests: &[Request], columns: usize) -> String {
+    let mut text = String::new();
+    for declared in requests.iter().map(|request| request.knob().declared()) {
+        let default = if declared.default.is_empty() { "none" } else { declared.default };
+        text += &format!("{}\n{}\n", declared.name, wrap_at(declared.meaning.trim(), "    ", columns));
+        let rows = [
+            ("unit", unit(declared.kind)),
+            ("range", &range(declared.kind)),
+            ("default", default),
+            ("variable", declared.variable),
+            ("counts", when(declared.when)),
+        ];
+        rows.iter().for_each(|(name, value)| text += &format!("    {name:<9} {value}\n"));
+    }
+    text
+}
+
+/// A line for a knob of a running process.
+fn line(covered: &mut Covered, knob: Knob, with_pid: bool) -> String {
+    let value = knob.declared().show(covered.counters().knob(knob));
+    let line = format!("{} = {value}\n", knob.declared().name);
+    if with_pid { format!("{} {line}", covered.pid) } else { line }
+}
+
+fn running(pid: u32, requests: &[Request], is_named: bool) -> Result<String> {
+    let mut target = Target::process(pid)?;
+    let with_pid = target.is_tree();
+    target.processes.retain(Covered::runs);
+    if target.processes.is_empty() {
+        bail!("process {pid}: nothing that it runs is covered now");
+    }
+    let mut text = String::new();
+    for covered in &mut target.processes {
+        for request in requests {
+            let knob = request.knob();
+            if let Request::Change(Setting { value, .. }) = request {
+                let number = knob.declared().parse(value.as_bytes()).map_err(anyhow::Error::msg)?;
+                let pid = covered.pid;
+                covered.set(knob, number).with_context(|| format!("process {pid}: cannot write to its page"))?;
+            }
+            let on_page = knob.declared().kind != Kind::Text && knob.declared().when != When::Run;
+            if on_page {
+                text += &line(covered, knob, with_pid);
+            } else if is_named {
+                bail!("{} is not known of a running program", knob.declared().name);
+            }
+        }
+    }
+    Ok(text)
+}
+
+fn to_come(requests: &[Request]) -> Result<String> {
+    let changes = requests.iter().filter_map(|request| match request {
+        Request::Change(setting) => Some(setting.clone()),
+        Request::Read(_) => None,
+    });
+    let changes: Vec<_> = changes.collect();
+    if !changes.is_empty() {
+        settings::save(&changes)?;
+    }
+    let file = settings::file()?;
+    let line = |request: &Request| {
+        let (value, origin) = settings::resolve(request.knob(), &[], &file);
+        let setting = format!("{} = {}", request.knob().declared().name, value.display());
+        format!("{setting:<39} # {}\n", origin.name())
+    };
+    Ok(requests.iter().map(line).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_explains_every_knob_in_any_width() {
+        let all: Vec<_> = Knob::ALL.iter().map(|knob| Request::Read(*knob)).collect();
+        let text = list(&all, 60);
+        for declared in faultless_mm::knobs::KNOBS {
+            let count = |part: &str| text.matches(part).count();
+            assert!(count(&format!("{}\n", declared.name)) >= 1, "{}", declared.name);
+            assert!(count(declared.variable) == 1 && count(&range(declared.kind)) >= 1, "{}", declared.name);
+        }
+        assert!(text.lines().all(|line| line.len() <= 60), "{text}");
+    }
+
+    #[test]
+    fn only_live_knobs_are_turned() {
+        assert!(may_change(Knob::Budget).is_ok());
+        assert!(may_change(Knob::Check).unwrap_err().contains("FAULTLESS_CHECK"));
+    }
+}

@@ -1,0 +1,87 @@
+//! What the tests of the command share.
+#![allow(dead_code, reason = "no test uses all of it")]
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Once, OnceLock};
+use std::time::Duration;
+
+/// The preload library as it is released, built if need be.
+pub fn library() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let target = Path::new(env!("CARGO_BIN_EXE_faultless")).ancestors().nth(2).unwrap();
+        let status = Command::new(env!("CARGO"))
+            .args(["build", "--quiet", "--release", "-p", "faultless-preload", "--target-dir"])
+            .arg(target)
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .status();
+        assert!(status.expect("cargo").success(), "the preload library does not build");
+        target.join("release/libfaultless_preload.so")
+    })
+}
+
+/// A directory for one test, removed at its end.
+pub struct Scratch(pub PathBuf);
+
+impl Scratch {
+    /// An empty one.
+    pub fn new(name: &str) -> Self {
+        let dir = std::env::temp_dir().join(format!("faultless-test-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        Self(dir)
+    }
+
+    /// How many files are in it.
+    pub fn entries(&self) -> usize {
+        std::fs::read_dir(&self.0).unwrap().count()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// `faultless run` with `args`, without settings of the caller's.
+pub fn run<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
+    let mut command = faultless(["run"]);
+    command.args(args);
+    command
+}
+
+/// All tests together take a few seconds.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// Ends tests that hang.
+fn be_impatient() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        std::thread::spawn(|| {
+            std::thread::sleep(PATIENCE);
+            eprintln!("still running after {PATIENCE:?}");
+            std::process::exit(1);
+        });
+    });
+}
+
+/// `faultless` with `args`, without settings of the caller's, and with no signal ignored, as signals are where nobody is
+/// at a terminal (`nohup`, a job in the background).
+pub fn faultless<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
+    be_impatient();
+    let mut command = Command::new("env");
+    command.args(["--default-signal", env!("CARGO_BIN_EXE_faultless")]);
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"FAULTLESS_")) {
+        command.env_remove(name);
+    }
+    command.env_remove("LD_PRELOAD").env("XDG_CONFIG_HOME", "/dev/null");
+    command.env("FAULTLESS_LIBRARY", library()).args(args);
+    command
+}
+
+/// As text.
+pub fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}

@@ -1,0 +1,146 @@
+//! Every knob changes something: from the environment, and those that can be turned while a program runs, then.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use faultless_e2e::{Case, Run, command, library};
+use faultless_mm::knobs::{KNOBS, Knob, When};
+use faultless_mm::stats::{COUNTERS, Counter};
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, waitpid};
+
+const BUDGET: (&str, &str) = ("FAULTLESS_BUDGET", "64M");
+
+/// What a group of programs/groups.c does as things are, and with `knob` set to `value`.
+fn both(group: &str, knob: Knob, value: &str) -> Option<[Run; 2]> {
+    let case = Case::compiled("groups.c", &[])?.args([group]);
+    Some([case.under(&[BUDGET]), case.under(&[BUDGET, (knob.declared().variable, value)])])
+}
+
+/// A counter without and with the knob.
+fn counted(group: &str, knob: Knob, value: &str, counter: Counter) -> Option<[u64; 2]> {
+    both(group, knob, value).map(|runs| runs.map(|run| run.counters.get(counter)))
+}
+
+/// How many processes use the library, without and with the knob.
+fn processes(group: &str, knob: Knob, value: &str) -> Option<[usize; 2]> {
+    both(group, knob, value).map(|runs| runs.map(|run| run.counters.processes))
+}
+
+#[test]
+fn every_knob_changes_something() {
+    for knob in Knob::ALL {
+        // None: there is no compiler.
+        let changes = match knob {
+            Knob::Budget => processes("mappings", *knob, "0").map(|n| n == [1, 0]),
+            Knob::Unmap => both("stale", *knob, "relaxed")
+                .map(|runs| runs.map(|run| run.status.success()))
+                .map(|ends| ends == [false, true]),
+            Knob::MallocThreshold => counted("blocks", *knob, "1G", Counter::MallocServed).map(|n| n == [4, 0]),
+            Knob::MmapThreshold => counted("mappings", *knob, "1G", Counter::KernelSmall).map(|n| n == [0, 2]),
+            Knob::Scrub => counted("scrubbed", *knob, "0", Counter::BytesScrubbed).map(|n| n[0] > 0 && n[1] == 0),
+            Knob::Ahead => {
+                counted("reservation", *knob, "0", Counter::BytesAdvised).map(|n| n[0] > 0 && n[1] == 0)
+            }
+            Knob::Check => {
+                both("content", *knob, "1").map(|runs| runs.map(|run| run.stdout) == [b"old\n", b"new\n"])
+            }
+            Knob::Disable => processes("mappings", *knob, "1").map(|n| n == [1, 0]),
+            Knob::NoChildren => processes("child", *knob, "1").map(|n| n == [2, 1]),
+            Knob::Skip => processes("mappings", *knob, "other,groups").map(|n| n == [1, 0]),
+            Knob::Quiet => {
+                let said = |quiet| {
+                    let mut run = command(["run", "--", "true"]);
+                    run.env(knob.declared().variable, quiet).output().expect("faultless").stderr.len()
+                };
+                Some(said("0") > 0 && said("1") == 0)
+            }
+        };
+        assert_ne!(changes, Some(false), "{} changes nothing", knob.declared().name);
+    }
+}
+
+/// A program under the library that has stopped itself.
+struct Stopped(Child);
+
+impl Stopped {
+    fn start(program: &Path, group: &str) -> Self {
+        let mut command = Command::new(program);
+        command.args(["stop", group]).env("LD_PRELOAD", library()).env(BUDGET.0, BUDGET.1).stdout(Stdio::null());
+        let child = Self(command.spawn().expect("the program starts"));
+        assert!(child.wait().is_some_and(|status| status.stopped()), "{group} does not stop");
+        child
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_raw(self.0.id() as i32).expect("a process")
+    }
+
+    /// Waits until it stops or ends.
+    fn wait(&self) -> Option<WaitStatus> {
+        waitpid(Some(self.pid()), WaitOptions::UNTRACED).ok().flatten().map(|(_, status)| status)
+    }
+
+    fn go_on(&self) -> Option<WaitStatus> {
+        kill_process(self.pid(), Signal::CONT).expect("a signal");
+        self.wait()
+    }
+
+    fn faultless(&self, args: &[&str]) -> String {
+        let pid = self.0.id().to_string();
+        let out = command([args[0], "-p", &pid]).args(&args[1..]).output().expect("faultless runs");
+        assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8(out.stdout).expect("text")
+    }
+
+    fn counter(&self, counter: Counter) -> u64 {
+        let name = COUNTERS[counter as usize].name;
+        let text = self.faultless(&["stat", "--once", "--json", "-e", name]);
+        let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        json["totals"][name].as_u64().expect("a number")
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn every_live_knob_is_turned_while_a_program_runs() {
+    let Some(case) = Case::compiled("groups.c", &[]) else { return };
+    for (knob, declared) in Knob::ALL.iter().zip(KNOBS).filter(|(_, declared)| declared.when == When::Live) {
+        // How often the counter may count then, and at least does when nobody turns anything.
+        let (value, group, counter) = match knob {
+            Knob::Budget => ("0", "mappings", Counter::BytesKept),
+            Knob::MallocThreshold => ("1G", "blocks", Counter::MallocServed),
+            Knob::MmapThreshold => ("1G", "mappings", Counter::MmapServed),
+            Knob::Scrub => ("0", "scrubbed", Counter::BytesScrubbed),
+            Knob::Ahead => ("0", "reservation", Counter::BytesAdvised),
+            Knob::Unmap => ("relaxed", "stale", Counter::MmapServed),
+            _ => panic!("no test turns {} while a program runs", declared.name),
+        };
+        for turned in [false, true] {
+            let program = Stopped::start(case.program(), group);
+            if turned {
+                let setting = format!("{}={value}", declared.name);
+                let shown = program.faultless(&["sysctl", &setting]);
+                assert_eq!(shown.trim(), format!("{} = {value}", declared.name));
+            }
+            let before = program.counter(counter);
+            let status = program.go_on().expect("a status");
+            if *knob == Knob::Unmap {
+                assert_eq!(status.signaled(), !turned, "{status:?}");
+                continue;
+            }
+            assert!(status.stopped(), "{}: {status:?}", declared.name);
+            if *knob == Knob::Budget {
+                let over = program.counter(Counter::BytesOverBudget);
+                assert_eq!(over > 0, turned, "{over} bytes over the budget, turned: {turned}");
+            }
+            let more = program.counter(counter) - before;
+            assert_eq!(more == 0, turned, "{}: {more} more, turned: {turned}", declared.name);
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! The page that a process shares with those who watch and steer it: a header, the knobs, the counters.
+//!
+//! | at | bytes | |
+//! |---|---|---|
+//! | 0 | 8 | [`MAGIC`], once everything else is filled in |
+//! | 8 | 4 | [`VERSION`] of this layout |
+//! | 12 | 4 | the process |
+//! | 16 | 4 | size of the whole |
+//! | 20 | 4 | counters in a block |
+//! | 24 | 4 | blocks |
+//! | 28 | 4 | knobs |
+//! | 32 | 8 | [`TABLES`], which tells the lists of counters and knobs apart |
+//! | 40 | 8 | since when it counts, in ns since the machine was started |
+//! | 64 | 8 each | the knobs |
+//! | next multiple of 64 | 8 each | the counters of the first block; each block starts at a multiple of 64 |
+//!
+//! Numbers are in the byte order of the machine. All but the knobs is for the process alone to write.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::knobs::{self, KNOBS, Values};
+use crate::stats::{self, BLOCKS, Block, COUNTERS, Counter};
+
+/// First bytes of a page.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"fltless1");
+/// Version of the layout of [`Page`].
+pub const VERSION: u32 = 2;
+
+/// A number made from the names of all counters and knobs in their order (FNV-1a). Command and library belong together
+/// when it is the same in both.
+pub const TABLES: u64 = {
+    let mut sum = 0xcbf2_9ce4_8422_2325;
+    let mut i = 0;
+    while i < COUNTERS.len() + KNOBS.len() {
+        let name = if i < COUNTERS.len() { COUNTERS[i].name } else { KNOBS[i - COUNTERS.len()].name };
+        let mut at = 0;
+        while at <= name.len() {
+            let byte = if at < name.len() { name.as_bytes()[at] } else { b'\n' };
+            sum = (sum ^ byte as u64).wrapping_mul(0x100_0000_01b3);
+            at += 1;
+        }
+        i += 1;
+    }
+    sum
+};
+
+/// What the first 64 bytes say.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Header {
+    /// [`MAGIC`] once everything else is filled in.
+    pub magic: AtomicU64,
+    /// [`VERSION`].
+    pub version: AtomicU32,
+    /// The process.
+    pub pid: AtomicU32,
+    /// Size of [`Page`].
+    pub bytes: AtomicU32,
+    /// [`stats::COUNT`].
+    pub counters: AtomicU32,
+    /// [`BLOCKS`].
+    pub blocks: AtomicU32,
+    /// [`knobs::COUNT`].
+    pub knobs: AtomicU32,
+    /// [`TABLES`].
+    pub tables: AtomicU64,
+    /// Since when it counts, in ns since the machine was started.
+    pub start_ns: AtomicU64,
+}
+
+/// The page; whole pages of the kernel's, so that it can be mapped.
+#[repr(C, align(4096))]
+#[derive(Debug)]
+pub struct Page {
+    /// What it is.
+    pub header: Header,
+    /// What is set.
+    pub knobs: Values,
+    /// What is counted.
+    pub block: [Block; BLOCKS],
+}
+
+impl Page {
+    /// A page of zeroes: nobody's.
+    pub const fn new() -> Self {
+        let header = Header {
+            magic: AtomicU64::new(0),
+            version: AtomicU32::new(0),
+            pid: AtomicU32::new(0),
+            bytes: AtomicU32::new(0),
+            counters: AtomicU32::new(0),
+            blocks: AtomicU32::new(0),
+            knobs: AtomicU32::new(0),
+            tables: AtomicU64::new(0),
+            start_ns: AtomicU64::new(0),
+        };
+        Self { header, knobs: Values::new(), block: [const { Block::new() }; BLOCKS] }
+    }
+
+    /// A counter, over all blocks.
+    pub fn sum(&self, counter: Counter) -> u64 {
+        self.block.iter().map(|block| block.get(counter as usize)).sum()
+    }
+
+    /// Fills in the header for process `pid`, `now_ns` after the machine was started.
+    pub fn start(&self, pid: u32, now_ns: u64) {
+        let numbers = [
+            (&self.header.version, VERSION),
+            (&self.header.pid, pid),
+            (&self.header.bytes, size_of::<Self>() as u32),
+            (&self.header.counters, stats::COUNT as u32),
+            (&self.header.blocks, BLOCKS as u32),
+            (&self.header.knobs, knobs::COUNT as u32),
+        ];
+        numbers.iter().for_each(|(field, number)| field.store(*number, Ordering::Relaxed));
+        self.header.tables.store(TABLES, Ordering::Relaxed);
+        self.header.start_ns.store(now_ns, Ordering::Relaxed);
+        self.header.magic.store(MAGIC, Ordering::Release);
+    }
+}
+
+impl Default for Page {
+    fn default() -> Self {
+        Self::new()
+    }
+}
