@@ -250,16 +250,16 @@ impl<S: Sys> Space<S> {
                 match (change, shard.slots.state(i)) {
                     (_, State::Hole | State::Dirty | State::Zeroed | State::Passage) => {}
                     (Change::Attributes, _) => {
-                        shard.slots.mark(i, flag::TAINTED);
+                        shard.slots.share(i, flag::TAINTED);
                     }
                     (Change::Dropped, State::Lent | State::Block) => {
                         // How much is left of it is not known: it is no longer use, but a charge.
-                        let before = shard.slots.mark(i, flag::FRESH);
+                        let before = shard.slots.share(i, flag::FRESH);
                         if before & (flag::FRESH | flag::CHARGED) == 0 {
                             self.budget.unuse(1);
                             if before & flag::ADVISED != 0 {
                                 self.budget.charge(1);
-                                shard.slots.mark(i, flag::CHARGED);
+                                shard.slots.share(i, flag::CHARGED);
                             }
                         }
                     }
@@ -267,7 +267,7 @@ impl<S: Sys> Space<S> {
                         let slot = shard.span(Extent { first: i, n: 1 });
                         if slot.clip(part) == slot {
                             // What it never had it now has asked for itself.
-                            let fresh = shard.slots.mark(i, flag::ADVISED) & flag::FRESH != 0;
+                            let fresh = shard.slots.share(i, flag::ADVISED) & flag::FRESH != 0;
                             self.budget.discharge((fresh && shard.slots.clear(i, flag::CHARGED)) as usize);
                         }
                     }

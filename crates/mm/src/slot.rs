@@ -166,8 +166,9 @@ impl Slots {
     }
 
     /// Adds `flags` to slot `i`, whoever has it: the owner of a slot in passage may overwrite them.
-    pub fn share(&self, i: usize, flags: u32) {
-        self.words[i].fetch_or(flags, Ordering::SeqCst);
+    /// The flags that it had before.
+    pub fn share(&self, i: usize, flags: u32) -> u32 {
+        self.words[i].fetch_or(flags, Ordering::SeqCst)
     }
 
     /// Removes `flags` from slot `i`; whether it had all of them.

@@ -3,7 +3,7 @@
 
 use core::ffi::CStr;
 
-use faultless_base::sys::raw::syscall;
+use faultless_base::sys::raw::{self, syscall};
 use faultless_base::{PAGE, Span};
 
 const SMAPS: &CStr = c"/proc/self/smaps";
@@ -85,8 +85,16 @@ fn flags(line: &[u8]) -> Option<u64> {
 }
 
 /// Whether all of `span` is mapped, by areas without a file that differ in huge-page advice alone. Where the kernel does
-/// not tell, the range passes for one mapping.
+/// not tell, the range passes for one mapping. Areas may change while they are read, so only the same answer twice is a no.
 pub fn is_one_mapping(span: Span) -> bool {
+    const MOMENT_NS: u64 = 50_000;
+    looks_like_one(span) || {
+        raw::sleep_ns(MOMENT_NS);
+        looks_like_one(span)
+    }
+}
+
+fn looks_like_one(span: Span) -> bool {
     let Some(mut lines) = Lines::open(SMAPS) else { return true };
     let mut line = [0; LINE];
     let (mut area, mut file) = (Span { start: 0, end: 0 }, false);
