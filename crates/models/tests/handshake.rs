@@ -88,7 +88,9 @@ fn a_slot_whose_attributes_change_is_not_touched() {
 
 #[test]
 fn a_slot_that_a_fork_shares_is_not_touched() {
-    check(State::Lent, &[0], |w| w.slots.share(0, flag::FORKED));
+    check(State::Lent, &[0], |w| {
+        w.slots.share(0, flag::FORKED);
+    });
 }
 
 /// What is announced changes under whoever reads it, to higher and to lower addresses.
