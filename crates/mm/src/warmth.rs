@@ -14,8 +14,8 @@ const COLD_NS: u64 = 1_000_000;
 const STREAK: u32 = 3;
 /// … for so long; then it is tried again.
 const LASTS_MS: u32 = 2_000;
-/// Smaller extents are worth the cost (32 MiB).
-const LARGE: usize = 16;
+/// Smaller extents are worth the cost (8 MiB).
+const LARGE: usize = 4;
 
 /// What the last touches cost, and whether memory comes back.
 #[derive(Debug, Default)]
