@@ -49,6 +49,24 @@ static inline void *map(size_t bytes)
     return at;
 }
 
+/* Blocks and mappings of 1 to `sizes` MiB and a little more, taken, used and given back, `rounds` times. */
+static inline void take_and_give(int seed, int rounds, int sizes)
+{
+    for (int i = 0; i < rounds; i++) {
+        size_t bytes = (1 + (seed + i) % sizes) * MIB;
+        char *a = calloc(1, bytes), *b = malloc(bytes), *c = map(bytes + 2 * MIB);
+        CHECK(a && b && is_zero(a, bytes) && is_zero(c, bytes + 2 * MIB));
+        fill(a, bytes, seed);
+        fill(b, bytes, seed + 1);
+        fill(c, bytes, seed + 2);
+        CHECK(is_filled(a, bytes, seed) && is_filled(b, bytes, seed + 1));
+        free(a);
+        CHECK(munmap(c, bytes + 2 * MIB) == 0);
+        CHECK(is_filled(b, bytes, seed + 1));
+        free(b);
+    }
+}
+
 /* The exit status of a child, or 256 + the signal that killed it. */
 static inline int ended(pid_t pid)
 {

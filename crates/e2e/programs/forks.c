@@ -13,19 +13,7 @@ static volatile int over;
 
 static void churn(int seed)
 {
-    for (int i = 0; i < 4; i++) {
-        size_t bytes = (1 + (seed + i) % 7) * MIB;
-        char *a = calloc(1, bytes), *b = malloc(bytes), *c = map(bytes + 2 * MIB);
-        CHECK(a && b && is_zero(a, bytes) && is_zero(c, bytes + 2 * MIB));
-        fill(a, bytes, seed);
-        fill(b, bytes, seed + 1);
-        fill(c, bytes, seed + 2);
-        CHECK(is_filled(a, bytes, seed) && is_filled(b, bytes, seed + 1));
-        free(a);
-        CHECK(munmap(c, bytes + 2 * MIB) == 0);
-        CHECK(is_filled(b, bytes, seed + 1));
-        free(b);
-    }
+    take_and_give(seed, 4, 7);
 }
 
 static void child(int seed)

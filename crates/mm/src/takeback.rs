@@ -102,15 +102,13 @@ impl<S: Sys> Space<S> {
                 known += 1;
                 continue;
             }
-            let has_memory = match slots.has(i, flag::FRESH) {
-                true => !lost && !untouched && self.is_backed(shard, i),
-                false => true,
-            };
+            let fresh = slots.has(i, flag::FRESH);
+            let has_memory = !fresh || looks && !lost && !untouched && self.is_backed(shard, i);
             if !has_memory {
                 slots.mark(i, flag::EMPTY);
             } else if !lost {
                 // The program may have unmapped it by itself.
-                if looks && backed % every == 0 && self.is_present(shard, i) {
+                if looks && backed % every == 0 && (fresh || self.is_present(shard, i)) {
                     sampled += 1;
                     dense += self.is_dense(shard, i) as usize;
                 }
@@ -150,9 +148,6 @@ impl<S: Sys> Space<S> {
 
     /// Whether a slot that was handed out as a hole has a huge page now, as far as three looks tell.
     fn is_backed(&self, shard: &Shard, i: usize) -> bool {
-        if self.budget.limit() == 0 {
-            return false;
-        }
         shard.slots.has(i, flag::ADVISED) && self.is_present(shard, i)
     }
 

@@ -7,49 +7,44 @@
 mod arch {
     use core::arch::asm;
 
-    /// Zeroes with 32-byte stores past the caches.
-    ///
-    /// # Safety
-    /// The memory must be writable, nobody else's, aligned to 64 bytes, as its length; the processor has AVX2.
-    pub unsafe fn stream32(at: *mut u8, bytes: usize) {
-        if bytes == 0 {
-            return;
-        }
-        // SAFETY: the caller's promise.
-        unsafe {
-            asm!("vpxor xmm0, xmm0, xmm0",
-                "2:",
-                "vmovntdq [rdi], ymm0",
-                "vmovntdq [rdi + 32], ymm0",
-                "add rdi, 64",
-                "cmp rdi, rsi",
-                "jb 2b",
-                "vzeroupper",
-                "sfence",
-                inout("rdi") at => _, in("rsi") at as usize + bytes, clobber_abi("sysv64"), options(nostack));
-        }
+    /// An engine that stores zeroes past the caches: what stores one line of 64 bytes at `rdi`.
+    macro_rules! stream {
+        ($(#[$meta:meta])+ $name:ident: $($store:literal),+) => {
+            $(#[$meta])+
+            pub unsafe fn $name(at: *mut u8, bytes: usize) {
+                if bytes == 0 {
+                    return;
+                }
+                // SAFETY: the caller's promise.
+                unsafe {
+                    asm!("vpxor xmm0, xmm0, xmm0",
+                        "2:",
+                        $($store,)+
+                        "add rdi, 64",
+                        "cmp rdi, rsi",
+                        "jb 2b",
+                        "vzeroupper",
+                        "sfence",
+                        inout("rdi") at => _, in("rsi") at as usize + bytes, clobber_abi("sysv64"), options(nostack));
+                }
+            }
+        };
     }
 
-    /// Zeroes with 64-byte stores past the caches.
-    ///
-    /// # Safety
-    /// The memory must be writable, nobody else's, aligned to 64 bytes, as its length; the processor has AVX-512F.
-    pub unsafe fn stream64(at: *mut u8, bytes: usize) {
-        if bytes == 0 {
-            return;
-        }
-        // SAFETY: the caller's promise.
-        unsafe {
-            asm!("vpxor xmm0, xmm0, xmm0",
-                "2:",
-                "vmovntdq [rdi], zmm0",
-                "add rdi, 64",
-                "cmp rdi, rsi",
-                "jb 2b",
-                "vzeroupper",
-                "sfence",
-                inout("rdi") at => _, in("rsi") at as usize + bytes, clobber_abi("sysv64"), options(nostack));
-        }
+    stream! {
+        /// Zeroes with 32-byte stores past the caches.
+        ///
+        /// # Safety
+        /// The memory must be writable, nobody else's, aligned to 64 bytes, as its length; the processor has AVX2.
+        stream32: "vmovntdq [rdi], ymm0", "vmovntdq [rdi + 32], ymm0"
+    }
+
+    stream! {
+        /// Zeroes with 64-byte stores past the caches.
+        ///
+        /// # Safety
+        /// The memory must be writable, nobody else's, aligned to 64 bytes, as its length; the processor has AVX-512F.
+        stream64: "vmovntdq [rdi], zmm0"
     }
 
     /// Zeroes line by line with `clzero`.

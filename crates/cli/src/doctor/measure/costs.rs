@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use faultless_base::zero::Engine;
 use serde::Serialize;
 
 /// Where a cost stands.
@@ -32,12 +33,8 @@ const fn pages(id: &'static str, name: &'static str, per: &'static str) -> Kind 
     Kind { id, name, per, group: Group::Pages }
 }
 
-const fn inside(id: &'static str, name: &'static str) -> Kind {
-    Kind { id, name, per: "4 KiB", group: Group::ZeroInside }
-}
-
-const fn beyond(id: &'static str, name: &'static str) -> Kind {
-    Kind { id, name, per: "4 KiB", group: Group::ZeroBeyond }
+const fn zeroing(id: &'static str, engine: Engine, group: Group) -> Kind {
+    Kind { id, name: engine.name(), per: "4 KiB", group }
 }
 
 /// All of them, in the order of the table.
@@ -54,18 +51,18 @@ pub const COSTS: &[Kind] = &[
     pages("open", "mprotect back, huge page", "2 MiB"),
     pages("discard_small", "MADV_DONTNEED, small page", "4 KiB"),
     pages("discard_huge", "MADV_DONTNEED, huge page", "2 MiB"),
-    inside("zero_string_inside", "rep stosb"),
-    inside("zero_memset_inside", "memset"),
-    inside("zero_sse2_inside", "SSE2 non-temporal"),
-    inside("zero_avx2_inside", "AVX2 non-temporal"),
-    inside("zero_avx512_inside", "AVX-512 non-temporal"),
-    inside("zero_clzero_inside", "clzero"),
-    beyond("zero_string_beyond", "rep stosb"),
-    beyond("zero_memset_beyond", "memset"),
-    beyond("zero_sse2_beyond", "SSE2 non-temporal"),
-    beyond("zero_avx2_beyond", "AVX2 non-temporal"),
-    beyond("zero_avx512_beyond", "AVX-512 non-temporal"),
-    beyond("zero_clzero_beyond", "clzero"),
+    zeroing("zero_string_inside", Engine::StringStore, Group::ZeroInside),
+    zeroing("zero_memset_inside", Engine::Memset, Group::ZeroInside),
+    zeroing("zero_sse2_inside", Engine::Stream16, Group::ZeroInside),
+    zeroing("zero_avx2_inside", Engine::Stream32, Group::ZeroInside),
+    zeroing("zero_avx512_inside", Engine::Stream64, Group::ZeroInside),
+    zeroing("zero_clzero_inside", Engine::LineZero, Group::ZeroInside),
+    zeroing("zero_string_beyond", Engine::StringStore, Group::ZeroBeyond),
+    zeroing("zero_memset_beyond", Engine::Memset, Group::ZeroBeyond),
+    zeroing("zero_sse2_beyond", Engine::Stream16, Group::ZeroBeyond),
+    zeroing("zero_avx2_beyond", Engine::Stream32, Group::ZeroBeyond),
+    zeroing("zero_avx512_beyond", Engine::Stream64, Group::ZeroBeyond),
+    zeroing("zero_clzero_beyond", Engine::LineZero, Group::ZeroBeyond),
 ];
 
 /// What was measured of one.
@@ -115,7 +112,6 @@ impl Cost {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use faultless_base::zero::Engine;
 
     #[test]
     fn a_tenth_of_the_samples_is_below_the_cost() {
