@@ -301,6 +301,10 @@ impl Sys for Fake {
         self.page(addr).present
     }
 
+    fn missing(&self, addr: usize) -> bool {
+        !self.page(addr).present
+    }
+
     fn present_pages(&self, slot: Span) -> usize {
         (slot.start..slot.end).step_by(PAGE).filter(|&at| self.page(at).present).count()
     }

@@ -142,7 +142,8 @@ impl<S: Sys> Space<S> {
     fn touch_lent(&self, shard: &Shard, i: usize) -> bool {
         let (start, cpu) = (self.sys.now_ns(), self.sys.thread_ns());
         let touched = self.enter(shard, Extent { first: i, n: 1 }, |span| {
-            let missing = !self.sys.present(span.start);
+            // The program may have unmapped it by a system call that nobody saw: then it is not touched.
+            let missing = self.sys.missing(span.start);
             if missing {
                 self.sys.touch(span.start);
             }

@@ -28,24 +28,22 @@ impl<S: Sys> Space<S> {
     /// library. With [`Need::Any`], or inside a slot, the memory may hold old bytes: see [`Allocated::zero`].
     pub fn allocate(&self, cpu: usize, bytes: usize, align: usize, need: Need) -> Option<Allocated> {
         let shard = self.shard(cpu);
-        let got = if bytes <= SLOT && align <= UNIT {
-            self.allocate_run(shard, bytes.div_ceil(UNIT).max(1))
-        } else {
-            self.program_cpu.store(cpu + 1, Relaxed);
-            self.allocate_slots(shard, bytes, align.div_ceil(SLOT), need)
-        };
-        if got.is_some() {
-            shard.count(Counter::MallocServed, 1);
-            shard.count(Counter::MallocBytes, bytes);
+        if bytes <= SLOT && align <= UNIT {
+            return self.allocate_run(shard, bytes);
         }
-        got
+        self.program_cpu.store(cpu + 1, Relaxed);
+        self.allocate_slots(shard, bytes, align.div_ceil(SLOT), need)
     }
 
-    fn allocate_run(&self, shard: &Shard, units: usize) -> Option<Allocated> {
+    fn allocate_run(&self, shard: &Shard, bytes: usize) -> Option<Allocated> {
+        let units = bytes.div_ceil(UNIT).max(1);
         let at = |shard: &Shard, slot: usize, unit: usize| shard.base + slot * SLOT + unit * UNIT;
-        if let Some((slot, unit, zero)) = shard.lock().take_run(units) {
+        let mut arena = shard.lock();
+        if let Some((slot, unit, zero)) = arena.take_run(units) {
+            shard.count_block(&arena, bytes);
             return Some(Allocated { addr: at(shard, slot, unit), zero });
         }
+        drop(arena);
         if self.budget.room() == 0 {
             shard.count(Counter::KernelWaste, 1);
             return None;
@@ -58,6 +56,7 @@ impl<S: Sys> Space<S> {
         let mut arena = shard.lock();
         arena.carve_slot(e.first, zero);
         let (unit, zero) = arena.carved(e.first).take(units)?;
+        shard.count_block(&arena, bytes);
         Some(Allocated { addr: at(shard, e.first, unit), zero })
     }
 
@@ -75,6 +74,7 @@ impl<S: Sys> Space<S> {
         if !self.prepare(shard, e, need, State::Block) {
             return None;
         }
+        shard.count_block(&shard.lock(), bytes);
         self.waste.fetch_add(waste, Relaxed);
         self.note_growth(shard, e);
         Some(Allocated { addr: shard.span(e).start, zero: need == Need::Zero })

@@ -4,7 +4,8 @@
 //! the like, in brackets, and `detail`, for what is shown only when asked for.
 //!
 //! A [`Block`] of counters lies on the process's shared page; each shard of the arena has its own, so that an
-//! increment is a relaxed add to a line that few threads share. Readers add the blocks up.
+//! increment is a relaxed add to a line that few threads share, or no more than a store where the shard is locked
+//! anyway. Readers add the blocks up.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -161,6 +162,15 @@ impl Block {
     pub fn add(&self, counter: Counter, n: u64) {
         if !cfg!(feature = "no-counters") {
             self.values[counter as usize].fetch_add(n, Ordering::Relaxed);
+        }
+    }
+
+    /// The same for a counter that nobody else adds to meanwhile.
+    #[inline]
+    pub fn add_alone(&self, counter: Counter, n: u64) {
+        if !cfg!(feature = "no-counters") {
+            let value = &self.values[counter as usize];
+            value.store(value.load(Ordering::Relaxed) + n, Ordering::Relaxed);
         }
     }
 

@@ -84,6 +84,7 @@ impl Sys for Stepped {
         step: overwritten(slot: Span) -> usize;
         step: peek_overwritten(slot: Span) -> usize;
         step: present(addr: usize) -> bool;
+        step: missing(addr: usize) -> bool;
         step: present_pages(slot: Span) -> usize;
         step: is_short_of_memory() -> bool;
         step: retire();

@@ -68,6 +68,14 @@ fn peek<const N: usize>(addr: usize) -> Option<[u8; N]> {
     (read == Ok(N)).then_some(bytes)
 }
 
+/// Whether the page at `addr` is present; `None` where nothing is mapped.
+fn in_core(addr: usize) -> Option<bool> {
+    let mut vec = 0u8;
+    // SAFETY: one page, one byte for the answer.
+    let answer = unsafe { syscall(libc::SYS_mincore, [addr & !(PAGE - 1), PAGE, &raw mut vec as usize, 0, 0, 0]) };
+    answer.is_ok().then_some(vec & 1 == 1)
+}
+
 /// Whether a page holds something else than zero.
 fn peek_nonzero(page: usize) -> bool {
     peek::<PAGE>(page).is_some_and(|bytes| bytes.iter().any(|b| *b != 0))
@@ -287,11 +295,11 @@ impl Sys for Linux {
     }
 
     fn present(&self, addr: usize) -> bool {
-        let mut vec = 0u8;
-        // SAFETY: one page, one byte for the answer.
-        let answer =
-            unsafe { syscall(libc::SYS_mincore, [addr & !(PAGE - 1), PAGE, &raw mut vec as usize, 0, 0, 0]) };
-        answer.is_ok() && vec & 1 == 1
+        in_core(addr) == Some(true)
+    }
+
+    fn missing(&self, addr: usize) -> bool {
+        in_core(addr) == Some(false)
     }
 
     fn present_pages(&self, slot: Span) -> usize {

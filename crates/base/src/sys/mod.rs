@@ -88,6 +88,8 @@ pub trait Sys {
     fn peek_overwritten(&self, slot: Span) -> usize;
     /// Whether the page at `addr` is present in memory.
     fn present(&self, addr: usize) -> bool;
+    /// Whether the page at `addr` is mapped, but not present in memory.
+    fn missing(&self, addr: usize) -> bool;
     /// How many pages of a slot are present in memory.
     fn present_pages(&self, slot: Span) -> usize;
     /// Whether the machine, or what this process may use of it, is short of memory.
