@@ -117,6 +117,21 @@ static void much(void)
     rest(1500);
 }
 
+/* Uses memory and drops its content, again and again, and what lies beside it never. */
+static void dropped(void)
+{
+    char *at = map(8 * MIB), *inner = at + MIB, *behind = at + 7 * MIB + 4096;
+    fill(at, MIB, 1);
+    fill(behind, MIB - 4096, 2);
+    for (int i = 0; i < 8; i++) {
+        CHECK(is_zero(inner, behind - inner));
+        fill(inner, behind - inner, 3);
+        CHECK(madvise(inner, behind - inner, MADV_DONTNEED) == 0);
+        CHECK(is_filled(at, MIB, 1) && is_filled(behind, MIB - 4096, 2));
+    }
+    CHECK(munmap(at, 8 * MIB) == 0);
+}
+
 static void attributes(void)
 {
     char *at = map(8 * MIB);
@@ -179,13 +194,18 @@ static void areas(void)
 /* More programs than processors: the background thread, at idle priority, has to wait in the middle of its work. */
 static void busy(void)
 {
-    long children = 3 * sysconf(_SC_NPROCESSORS_ONLN);
+    long children = 2 * sysconf(_SC_NPROCESSORS_ONLN);
     pid_t group = 0;
     for (long i = 0; i < children; i++) {
         pid_t child = fork();
         if (child == 0)
-            for (;;)
-                sink++;
+            for (;;) {
+                /* On and off, so that the background thread gets to work, and loses its processor in the middle. */
+                clock_t end = clock() + CLOCKS_PER_SEC / 200;
+                while (clock() < end)
+                    sink++;
+                rest(2 + (int)i);
+            }
         CHECK(child > 0 && setpgid(child, group) == 0);
         group = group ? group : child;
     }
@@ -232,7 +252,8 @@ static const struct {
     const char *name;
     void (*run)(void);
 } groups[] = {
-    { "blocks", blocks },     { "mappings", mappings },       { "scrubbed", scrubbed }, { "ahead", ahead },
+    { "blocks", blocks },         { "dropped", dropped },
+        { "mappings", mappings },       { "scrubbed", scrubbed }, { "ahead", ahead },
     { "large", large }, { "much", much },       { "reservation", reservation }, { "forked", forked },     { "attributes", attributes },
     { "confined", confined }, { "left", left },               { "waste", waste },       { "areas", areas },
     { "busy", busy },         { "stale", stale },             { "child", child },       { "content", content },

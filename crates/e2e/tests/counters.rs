@@ -9,7 +9,7 @@ use faultless_mm::stats::{COUNTERS, Counter};
 type Group = (&'static str, &'static str, &'static [(&'static str, &'static str)], &'static [Counter]);
 
 /// How often a program is run until it has made everything count.
-const ATTEMPTS: usize = 5;
+const ATTEMPTS: usize = 20;
 
 /// Enough for what the programs do, whatever the machine has.
 const BUDGET: (&str, &str) = ("FAULTLESS_BUDGET", "64M");
@@ -24,6 +24,7 @@ const GROUPS: &[Group] = {
         ("groups.c", "ahead", &[BUDGET], &[BytesTouchedLent, BytesTouchedAhead, TouchNs, BytesFreshSmall]),
         ("groups.c", "much", &[BUDGET], &[BytesDecayed]),
         ("groups.c", "reservation", &[("FAULTLESS_BUDGET", "1G")], &[BytesAdvised]),
+        ("groups.c", "dropped", &[BUDGET], &[BytesRecycled]),
         ("groups.c", "attributes", &[BUDGET], &[BytesTainted]),
         ("groups.c", "forked", &[BUDGET], &[BytesForked, Forks]),
         ("groups.c", "confined", &[BUDGET], &[BytesPressed, KernelLimited]),

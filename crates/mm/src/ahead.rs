@@ -258,7 +258,7 @@ impl<S: Sys> Space<S> {
         g.advised += e.n;
         // The slots may have come back and been handed out again since.
         let slots = shard.slots;
-        let waiting = |i: usize| slots.has(i, flag::FRESH) && !slots.has(i, flag::ADVISED);
+        let waiting = |i: usize| slots.has(i, flag::FRESH) && !slots.has(i, flag::ADVISED | flag::CHARGED);
         self.enter(shard, e, |_| {
             if e.slots().all(waiting) {
                 self.advise(shard, e);

@@ -1,6 +1,6 @@
-//! The slots of the program's that the background thread is in, and the handshake with whoever takes them back.
+//! The slots of the program's that one of our threads is in, and the handshake with whoever takes them back.
 //!
-//! Such memory must not be touched after it was unmapped or protected. The background thread announces the slots, then
+//! Such memory must not be touched after it was unmapped or protected. The thread announces the slots, then
 //! looks at their state, then touches. Whoever takes slots back or taints them changes their state, then looks at what
 //! is announced, and waits while it names them. A fence on both sides lets one of the two see the other.
 
@@ -12,8 +12,8 @@ use crate::slot::{Slots, State, flag};
 
 /// What is announced: the first address, 0 for none, and the end.
 ///
-/// Whoever reads two words that do not belong together has read one that was written when the background thread had
-/// left what the other one names.
+/// Whoever reads two words that do not belong together has read one that was written when the thread had left what the
+/// other one names.
 pub struct Busy {
     start: AtomicUsize,
     end: AtomicUsize,
@@ -26,7 +26,7 @@ impl Busy {
         Self { start: AtomicUsize::new(0), end: AtomicUsize::new(0) }
     }
 
-    /// The background thread, of which there is one: enters the slots `e` at `span`, if they are still wholly lent and
+    /// The one thread that may: enters the slots `e` at `span`, if they are still wholly lent and
     /// untainted, and calls `f`.
     pub fn enter<R>(&self, span: Span, slots: Slots, e: Extent, f: impl FnOnce(Span) -> R) -> Option<R> {
         self.end.store(span.end, Ordering::Release);
@@ -41,12 +41,12 @@ impl Busy {
         result
     }
 
-    /// The background thread is in no slot.
+    /// The thread is in no slot.
     pub fn leave(&self) {
         self.start.store(0, Ordering::Release);
     }
 
-    /// Waits until the background thread is not in `span`, calling `relax` with the number of the turn in between.
+    /// Waits until the thread is not in `span`, calling `relax` with the number of the turn in between.
     /// The caller has changed the state of the slots, so that they are not entered any more.
     pub fn wait(&self, span: Span, mut relax: impl FnMut(u32)) {
         fence(Ordering::SeqCst);

@@ -19,6 +19,7 @@ impl<S: Sys> Space<S> {
         self.all_shards().for_each(Shard::hold);
         self.growths.hold();
         self.advices.hold();
+        self.dropping.hold();
         self.shard(0).count(Counter::Forks, 1);
         self.each_free(|shard, e| {
             if !self.sys.at_fork(shard.span(e), AtFork::Wiped) {
@@ -90,6 +91,7 @@ impl<S: Sys> Space<S> {
         let free = self.working.try_lock().is_some()
             && self.growths.try_lock().is_some()
             && self.advices.try_lock().is_some()
+            && self.dropping.try_lock().is_some()
             && self.all_shards().all(|shard| shard.is_unlocked());
         self.leave_slots();
         if !free {
@@ -105,6 +107,7 @@ impl<S: Sys> Space<S> {
     }
 
     fn release(&self) {
+        self.dropping.force_unlock();
         self.advices.force_unlock();
         self.growths.force_unlock();
         self.all_shards().for_each(Shard::force_unlock);

@@ -14,6 +14,7 @@
 //! | [`space`] | all shards, and what they share |
 //! | [`handout`], [`takeback`] | the way of memory to its user and back |
 //! | [`mapping`], [`blocks`] | what mmap and malloc ask for |
+//! | [`recycle`] | what the program drops and uses again |
 //! | [`step`] | the background work as a whole |
 //! | [`scrub`], [`ahead`] | zeroing and giving back; touching and advising ahead |
 //! | [`retire`] | the end of service: free addresses go back |
@@ -42,6 +43,7 @@ pub mod knobs;
 pub mod mapping;
 pub mod page;
 pub mod progress;
+pub mod recycle;
 pub mod retire;
 mod runs;
 pub mod scrub;

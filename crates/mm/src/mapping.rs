@@ -253,6 +253,10 @@ impl<S: Sys> Space<S> {
                         shard.slots.share(i, flag::TAINTED);
                     }
                     (Change::Dropped, State::Lent | State::Block) => {
+                        let slot = shard.span(Extent { first: i, n: 1 });
+                        if slot.clip(part) == slot {
+                            shard.slots.clear(i, flag::SIGNED);
+                        }
                         // How much is left of it is not known: it is no longer use, but a charge.
                         let before = shard.slots.share(i, flag::FRESH);
                         if before & (flag::FRESH | flag::CHARGED) == 0 {

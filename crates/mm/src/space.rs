@@ -44,6 +44,8 @@ pub(crate) struct Shard {
     pub(crate) untouched: AtomicU32,
     /// Extents in a row that came back sparsely used, and those that were handed out accordingly since.
     sparse: AtomicU32,
+    /// Drops in a row of memory that was in use; see [`crate::recycle`].
+    pub(crate) dropped: AtomicU32,
 }
 
 impl Shard {
@@ -140,6 +142,9 @@ pub struct Space<S> {
     shard_bytes: usize,
     /// The slots that the background thread touches, reads or advises right now.
     busy: Busy,
+    /// The same for the program's thread that holds `dropping`; see [`crate::recycle`].
+    pub(crate) dropped_now: Busy,
+    pub(crate) dropping: Lock<()>,
     /// Slots that the background thread has taken out of the free lists for a moment.
     pub(crate) away: AtomicUsize,
     /// Held during each background step; whoever forks holds it too.
@@ -200,6 +205,7 @@ impl<S: Sys> Space<S> {
                 counters: &counters[i],
                 untouched: AtomicU32::new(0),
                 sparse: AtomicU32::new(0),
+                dropped: AtomicU32::new(0),
             });
         }
         Some(Self {
@@ -214,6 +220,8 @@ impl<S: Sys> Space<S> {
             span,
             shard_bytes,
             busy: Busy::new(),
+            dropped_now: Busy::new(),
+            dropping: Lock::new(()),
             away: AtomicUsize::new(0),
             working: Lock::new(()),
             demand: AtomicUsize::new(0),
@@ -301,15 +309,17 @@ impl<S: Sys> Space<S> {
         (self.sys.now_ns() / 1_000_000) as u32
     }
 
-    /// Waits until the background thread is not inside `span`. Slots that are in passage or tainted by now are
+    /// Waits until nobody of ours is inside `span`. Slots that are in passage or tainted by now are
     /// not entered any more.
     pub(crate) fn wait_while_busy(&self, span: Span) {
         self.busy.wait(span, |turn| self.sys.relax(turn));
+        self.dropped_now.wait(span, |turn| self.sys.relax(turn));
     }
 
     /// In a child of a bare fork: the thread that was in some slots is not here.
     pub(crate) fn leave_slots(&self) {
         self.busy.leave();
+        self.dropped_now.leave();
     }
 
     /// Background thread: enters slots of the program's, if they are still wholly lent and untainted, and calls `f`

@@ -115,6 +115,8 @@ counters! {
     BytesTainted, "bytes_tainted", Bytes;
     /// Memory returned to the kernel because a fork had shared it.
     BytesForked, "bytes_forked", Bytes;
+    /// Dropped by the program (MADV_DONTNEED) and zeroed where it stood, because it is soon used again.
+    BytesRecycled, "bytes_recycled", Bytes;
     /// Huge pages advised in mappings that stay with the kernel.
     BytesAdvised, "bytes_advised", Bytes;
     /// Forks seen.

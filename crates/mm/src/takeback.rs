@@ -152,7 +152,7 @@ impl<S: Sys> Space<S> {
     }
 
     /// Whether a slot has memory throughout, as far as three looks tell.
-    fn is_present(&self, shard: &Shard, i: usize) -> bool {
+    pub(crate) fn is_present(&self, shard: &Shard, i: usize) -> bool {
         let start = shard.span(Extent { first: i, n: 1 }).start;
         [0, SLOT / 2, SLOT - 1].iter().all(|offset| self.sys.present(start + offset))
     }

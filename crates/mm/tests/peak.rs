@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use faultless_base::sys::Sys;
 use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span};
 use faultless_fake::Fake;
 use faultless_mm::knobs::{Knob, Values};
@@ -28,6 +29,8 @@ enum Op {
     /// Memory from malloc that is not zeroed.
     Block(usize, Touch),
     Free(usize),
+    /// Drops the content of something it has, and uses it again.
+    Drop(usize, Touch),
     Steps(usize),
     Wait(u64),
 }
@@ -40,6 +43,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         2 => (slots(), touch()).prop_map(|(n, t)| Op::Zeroed(n, t)),
         2 => (slots(), touch()).prop_map(|(n, t)| Op::Block(n, t)),
         5 => any::<u8>().prop_map(|i| Op::Free(i as usize)),
+        4 => (any::<u8>(), touch()).prop_map(|(i, t)| Op::Drop(i as usize, t)),
         2 => (1usize..40).prop_map(Op::Steps),
         1 => prop::sample::select(vec![1u64, 6, 600, 11_000]).prop_map(Op::Wait),
     ];
@@ -108,6 +112,13 @@ impl Program {
             }
             Op::Block(n, touch) => self.got(self.allocate(n, Need::Any), n, touch, true),
             Op::Free(i) => self.free(i),
+            Op::Drop(i, touch) => {
+                let Some((&at, &(n, _, block))) = self.has.iter().nth(i % self.has.len().max(1)) else { return };
+                let span = Span::new(at, n * SLOT);
+                self.space.recycle(span, |part| self.fake.discard(part));
+                assert!((span.start..span.end).step_by(PAGE).all(|page| self.fake.read(page) == Some(0)));
+                self.got(Some(at), n, touch, block);
+            }
             Op::Steps(n) => {
                 for _ in 0..n {
                     if self.space.step() == Progress::Idle {

@@ -61,6 +61,7 @@ fn apply(o: &mut Oracle, (op, a, b, c): Op) {
             o.space.press();
         }
         99..=101 => o.turn(a, b),
+        102..=104 => o.drop_again(a, b, c),
         _ => {
             let what = [Failing::Open, Failing::Close, Failing::Migrate, Failing::ZeroClosed, Failing::Memory];
             match a % 8 {
@@ -83,7 +84,7 @@ proptest! {
     fn the_program_sees_what_it_must(
         settings in settings(),
         shards in 1usize..3,
-        ops in prop::collection::vec((0u8..103, any::<u32>(), any::<u32>(), any::<u32>()), 1..160),
+        ops in prop::collection::vec((0u8..106, any::<u32>(), any::<u32>(), any::<u32>()), 1..160),
     ) {
         let mut o = Oracle::new(&settings, shards);
         for op in ops {
@@ -98,7 +99,7 @@ proptest! {
     fn a_retired_engine_keeps_no_addresses(
         settings in settings(),
         shards in 1usize..3,
-        ops in prop::collection::vec((0u8..103, any::<u32>(), any::<u32>(), any::<u32>()), 1..80),
+        ops in prop::collection::vec((0u8..106, any::<u32>(), any::<u32>(), any::<u32>()), 1..80),
     ) {
         let mut o = Oracle::new(&settings, shards);
         for op in ops {
@@ -117,4 +118,32 @@ fn a_carved_slot_with_changed_attributes_hands_out_no_more() {
     o.space.change(Span::new(changed, PAGE), Change::Attributes);
     assert!(o.space.free(changed));
     assert_ne!(run(&mut o) / SLOT, kept / SLOT, "pages whose attributes are not those of fresh memory");
+}
+
+#[test]
+fn what_is_dropped_and_used_again_stays() {
+    let mut o = Oracle::new(&[(Knob::Budget, 8 * SLOT as u64)], 1);
+    let span = Span::new(o.space.map(0, 4 * SLOT, 1).expect("an empty arena"), 4 * SLOT);
+    let drop = |o: &mut Oracle| {
+        let mut given = 0;
+        o.space.recycle(span, |part| given += part.bytes());
+        o.fake.write(span, 0);
+        given
+    };
+    let mut given = Vec::new();
+    for _ in 0..6 {
+        o.fake.write(span, 1);
+        given.push(drop(&mut o));
+    }
+    assert_eq!(given, [span.bytes(), span.bytes(), span.bytes(), 0, 0, 0]);
+    // Not used since: it goes.
+    assert_eq!(drop(&mut o), span.bytes());
+    // Attributes are the kernel's business.
+    (0..4).for_each(|_| {
+        o.fake.write(span, 1);
+        drop(&mut o);
+    });
+    o.space.change(span, Change::Attributes);
+    o.fake.write(span, 1);
+    assert_eq!(drop(&mut o), span.bytes());
 }

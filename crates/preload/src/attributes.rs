@@ -3,9 +3,11 @@
 
 use core::ffi::{c_long, c_ulong, c_void};
 
-use faultless_base::sys::raw::Answer;
+use faultless_base::Span;
+use faultless_base::sys::raw::{self, Answer};
 use faultless_mm::mapping::Change;
 
+use crate::engine::Engine;
 use crate::mappings::{pages, status};
 use crate::{engine, gaps};
 
@@ -118,11 +120,31 @@ unsafe fn advised(addr: usize, bytes: usize, advice: i32) -> Answer {
 /// As madvise(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn madvise(addr: *mut c_void, bytes: usize, advice: i32) -> i32 {
+    if advice == libc::MADV_DONTNEED
+        && let Some(span) = gaps::sound(addr as usize, bytes)
+        && engine::touches(span)
+        && let Some(engine) = engine::settled()
+    {
+        return status(drop_content(engine, span));
+    }
     if let Some(change) = effect(advice) {
         note(addr, bytes, change);
     }
     // SAFETY: the caller's promise.
     status(unsafe { advised(addr as usize, bytes, advice) })
+}
+
+/// `MADV_DONTNEED`: the engine zeroes what it expects to be used again soon, the kernel drops the rest.
+fn drop_content(engine: &Engine, span: Span) -> Answer {
+    let mut answer = Ok(0);
+    raw::without_signals(|| {
+        engine.space.recycle(span, |part| {
+            // SAFETY: the program's own call for a part of its range.
+            let dropped = unsafe { advised(part.start, part.bytes(), libc::MADV_DONTNEED) };
+            answer = answer.and(dropped);
+        });
+    });
+    answer
 }
 
 /// As posix_madvise(3): the error is the result, and `POSIX_MADV_DONTNEED` does nothing.

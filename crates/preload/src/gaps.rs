@@ -21,7 +21,7 @@ fn first_gap(span: Span) -> Option<Span> {
 }
 
 /// The range of a call as the kernel takes it; `None` when it will refuse it, or do nothing.
-fn sound(addr: usize, bytes: usize) -> Option<Span> {
+pub fn sound(addr: usize, bytes: usize) -> Option<Span> {
     let end = addr.checked_add(bytes)?.checked_next_multiple_of(PAGE)?;
     (addr % PAGE == 0 && bytes != 0).then_some(Span { start: addr, end })
 }

@@ -11,7 +11,7 @@ const LEVELS: &[&[&str]] = &[
     &["busy"],
     &["space"],
     &["handout", "takeback", "retire", "mapping", "blocks", "fork", "scrub", "ahead", "stock", "advice"],
-    &["step"],
+    &["step", "recycle"],
 ];
 
 const FOLDER: &str = "crates/mm/src/";

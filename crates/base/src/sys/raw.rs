@@ -106,6 +106,20 @@ fn clock_ns(clock: libc::clockid_t) -> u64 {
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
+/// Calls `f` while this thread takes no signals.
+pub fn without_signals<R>(f: impl FnOnce() -> R) -> R {
+    let set = |new: &u64, old: *mut u64| {
+        let args = [libc::SIG_SETMASK as usize, core::ptr::from_ref(new) as usize, old as usize, 8, 0, 0];
+        // SAFETY: two words for the masks; the mask is put back below.
+        let _ = unsafe { syscall(libc::SYS_rt_sigprocmask, args) };
+    };
+    let mut before = 0u64;
+    set(&u64::MAX, &raw mut before);
+    let result = f();
+    set(&before, core::ptr::null_mut());
+    result
+}
+
 /// Sleeps for `ns` nanoseconds, or until a signal.
 pub fn sleep_ns(ns: u64) {
     let word = AtomicU32::new(0);

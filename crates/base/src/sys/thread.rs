@@ -32,18 +32,8 @@ pub fn spawn(entry: extern "C" fn() -> !) -> bool {
     let pointer = memory + STACK_BYTES + LOCAL_BYTES;
     // SAFETY: inside the memory above; the first word of the thread's control block is its own address.
     unsafe { (pointer as *mut usize).write(pointer) };
-    let everything = u64::MAX;
-    let mut before = 0u64;
-    let set = |new: &u64, old: *mut u64| {
-        let args = [libc::SIG_SETMASK as usize, core::ptr::from_ref(new) as usize, old as usize, 8, 0, 0];
-        // SAFETY: two words for the masks; the mask is put back below.
-        let _ = unsafe { syscall(libc::SYS_rt_sigprocmask, args) };
-    };
-    set(&everything, &raw mut before);
     // SAFETY: a stack and a thread pointer that nobody else uses while THREAD is not 0.
-    let started = unsafe { clone(memory + STACK_BYTES, pointer, entry) };
-    set(&before, core::ptr::null_mut());
-    started
+    raw::without_signals(|| unsafe { clone(memory + STACK_BYTES, pointer, entry) })
 }
 
 /// # Safety

@@ -69,6 +69,10 @@ impl Oracle {
     pub fn turn(&mut self, a: usize, b: usize) {
         let knob = [Knob::Budget, Knob::Unmap, Knob::Scrub, Knob::Ahead][a % 4];
         self.knobs.set(knob, if knob == Knob::Budget { BUDGETS[b % BUDGETS.len()] << 21 } else { b as u64 % 2 });
+        if self.knobs.is_on(Knob::Unmap) {
+            // What is taken from the free memory and comes back stays open now.
+            self.closed.clear();
+        }
     }
 
     fn pick(&self, n: usize, want: impl Fn(&Thing) -> bool) -> Option<Thing> {
@@ -260,7 +264,9 @@ impl Oracle {
             return;
         }
         let span = Span::new(at, n * PAGE);
-        self.space.change(span, change);
+        if change != Change::Dropped {
+            self.space.change(span, change);
+        }
         match change {
             Change::Attributes if !self.failing.is_empty() => {}
             Change::Attributes => {
@@ -269,10 +275,18 @@ impl Oracle {
                 pages(at, n).for_each(|p| self.mine.get_mut(&p).unwrap().open = open);
             }
             Change::Dropped => {
-                self.fake.discard(span);
+                self.space.recycle(span, |part| self.fake.discard(part));
                 pages(at, n).for_each(|p| self.mine.get_mut(&p).unwrap().byte = 0);
             }
             Change::HugeAdvised => self.fake.huge(span, faultless_base::sys::Huge::Advised),
+        }
+    }
+
+    /// The program uses all of something it has and drops it, again and again, as a rule whole.
+    pub fn drop_again(&mut self, a: usize, b: usize, c: usize) {
+        for _ in 0..6 {
+            self.write(a, 0, 0);
+            self.change(a, if c % 4 == 0 { b } else { 0 }, 0, Change::Dropped);
         }
     }
 

@@ -112,8 +112,7 @@ fn protect(w: &World) {
 
 fn drop_content(w: &World) {
     let Some(thing) = w.take(is_mapping) else { return };
-    w.space.change(thing.span(), Change::Dropped);
-    w.sys.step().discard(thing.span());
+    w.space.recycle(thing.span(), |part| w.sys.step().discard(part));
     w.put(Thing { byte: 0, ..thing });
 }
 
