@@ -19,6 +19,8 @@ use crate::watched::{ADVICE_PATIENCE, KNOWN, Known, Use};
 
 /// Slots from which a mapping is worth it.
 const LEAST_SLOTS: usize = 2;
+/// Mappings from this size get no advice while huge pages are cold.
+const LARGE: usize = 8 << 20;
 /// Where a mapping continues one that is used densely, one slot is charged for so many.
 const TRUSTED_SHARE: usize = 4;
 /// One slot in so many is left without advice.
@@ -43,13 +45,16 @@ impl<S: Sys> Space<S> {
         }
         // The background thread may not have had a processor for a while: what it would see gives room now.
         self.look_at_all();
+        let cold = inner.bytes() >= LARGE && self.finds_cold();
         let mut advices = self.advices.lock();
         let trusted = |k: &Known| k.use_ == Use::Dense || k.use_ == Use::Unknown && k.share > 1;
         let beside = |k: &Known| k.span.end == inner.start || inner.end == k.span.start;
         let share =
             if advices.known.iter().flatten().any(|k| beside(k) && trusted(k)) { TRUSTED_SHARE } else { 1 };
         let mut known = Known { span: inner, advised: inner.start, charged: 0, share, use_: Use::Unknown };
-        self.advise_known(&mut known);
+        if !cold {
+            self.advise_known(&mut known);
+        }
         let place = advices.known.iter().position(Option::is_none).unwrap_or(advices.next % KNOWN);
         if let Some(old) = advices.known[place].replace(known) {
             self.budget.discharge(old.charged);
@@ -130,18 +135,19 @@ impl<S: Sys> Space<S> {
         for place in 0..KNOWN {
             let Some(seen) = self.advices.lock().known[place] else { continue };
             let use_ = if seen.use_ == Use::Unknown { self.look(&seen) } else { seen.use_ };
+            let cold = use_ != Use::Sparse && seen.span.bytes() >= LARGE && self.finds_cold();
             let mut advices = self.advices.lock();
             // The program may have unmapped it meanwhile, or somebody else may have looked.
             let same = |k: &&mut Known| k.span == seen.span && k.use_ == seen.use_;
             if let Some(known) = advices.known[place].as_mut().filter(same) {
-                changed |= self.learn(known, use_);
+                changed |= self.learn(known, use_, cold);
             }
         }
         changed
     }
 
-    /// What follows from the use that was seen; whether anything does.
-    fn learn(&self, known: &mut Known, use_: Use) -> bool {
+    /// What follows from the use that was seen, and from whether huge pages are cold; whether anything does.
+    fn learn(&self, known: &mut Known, use_: Use, cold: bool) -> bool {
         let news = known.use_ != use_;
         known.use_ = use_;
         let advised = Span { start: known.span.start, end: known.advised };
@@ -155,7 +161,16 @@ impl<S: Sys> Space<S> {
             _ => {}
         }
         let before = known.advised;
-        self.advise_known(known);
+        match cold {
+            false => self.advise_known(known),
+            // The program gets small pages where it has none yet, and advice once huge ones are warm again.
+            true if before > known.span.start => {
+                self.sys.huge(Span { start: known.span.start, end: before }, Huge::Refused);
+                self.budget.discharge(core::mem::take(&mut known.charged));
+                known.advised = known.span.start;
+            }
+            true => {}
+        }
         news || before != known.advised
     }
 

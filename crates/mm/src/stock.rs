@@ -12,6 +12,7 @@ use crate::progress::Progress;
 use crate::slot::flag;
 use crate::space::{Shard, Space};
 use crate::stats::Counter;
+use crate::warmth::STREAK;
 use crate::watched::STOCK_QUIET_LOOKS;
 
 /// Most slots kept in stock (64 MiB).
@@ -48,6 +49,26 @@ impl<S: Sys> Space<S> {
         }
     }
 
+    /// Whether huge pages are cold; if that is not known, touches up to three and keeps them in stock. In any thread.
+    pub(crate) fn finds_cold(&self) -> bool {
+        for _ in 0..STREAK {
+            if let Some(cold) = self.warmth.is_cold(self.now_ms()) {
+                return cold;
+            }
+            let shard = self.shard(0);
+            let full = self.budget.room() == 0 || self.budget.idle() >= STOCK_MAX;
+            let hole = if full { None } else { shard.lock().take_holes(1, 1, &self.sys) };
+            let Some(e) = hole else { return false };
+            if !shard.slots.has(e.first, flag::OPEN) {
+                // To zero what is closed is for the background thread.
+                shard.lock().give(e, Kind::Hole, 0);
+                return false;
+            }
+            self.fill(shard, e);
+        }
+        self.warmth.is_cold(self.now_ms()) == Some(true)
+    }
+
     /// Makes a hole in passage zeroed memory.
     fn fill(&self, shard: &Shard, e: Extent) -> bool {
         let span = shard.span(e);
@@ -55,7 +76,7 @@ impl<S: Sys> Space<S> {
         if slots.mark(e.first, flag::ADVISED) & flag::ADVISED == 0 {
             self.sys.huge(span, Huge::Advised);
         }
-        let start = self.sys.now_ns();
+        let (start, cpu) = (self.sys.now_ns(), self.sys.thread_ns());
         if slots.has(e.first, flag::OPEN) {
             self.sys.touch(span.start);
         } else if !self.sys.zero_closed(span) {
@@ -64,9 +85,8 @@ impl<S: Sys> Space<S> {
             shard.lock().give(e, Kind::Hole, 0);
             return false;
         }
-        let took = self.sys.now_ns() - start;
-        shard.count(Counter::TouchNs, took as usize);
-        self.warmth.note_touch(took, self.now_ms());
+        shard.count(Counter::TouchNs, (self.sys.now_ns() - start) as usize);
+        self.warmth.note_touch(self.sys.thread_ns() - cpu, self.now_ms());
         shard.count(Counter::BytesTouchedAhead, SLOT);
         // Whether the program will use it densely is as unknown as for any other memory it never had.
         slots.mark(e.first, flag::FRESH);

@@ -11,9 +11,11 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 /// The first touch of a huge page takes 0.1 to 0.2 ms where it is warm, 2 to 4 ms where it is cold.
 const COLD_NS: u64 = 1_000_000;
 /// After so many in a row they count as cold …
-const STREAK: u32 = 3;
+pub(crate) const STREAK: u32 = 3;
 /// … for so long; then it is tried again.
 const LASTS_MS: u32 = 2_000;
+/// A quick touch tells how it is for so long.
+const HOLDS_MS: u32 = 20;
 /// Smaller extents are worth the cost (8 MiB).
 const LARGE: usize = 4;
 
@@ -23,6 +25,8 @@ pub(crate) struct Warmth {
     streak: AtomicU32,
     /// When huge pages were last seen to be cold, in ms; odd, 0 for never.
     since: AtomicU32,
+    /// When a touch was last noted, in ms; odd, 0 for never.
+    noted: AtomicU32,
     /// Slots handed out without memory, and slots that came back.
     grown: AtomicUsize,
     returned: AtomicUsize,
@@ -33,6 +37,7 @@ impl Warmth {
         Self {
             streak: AtomicU32::new(0),
             since: AtomicU32::new(0),
+            noted: AtomicU32::new(0),
             grown: AtomicUsize::new(0),
             returned: AtomicUsize::new(0),
         }
@@ -40,6 +45,7 @@ impl Warmth {
 
     /// A huge page was touched for the first time, in so much processor time.
     pub(crate) fn note_touch(&self, ns: u64, now_ms: u32) {
+        self.noted.store(now_ms | 1, Relaxed);
         if ns < COLD_NS {
             self.streak.store(0, Relaxed);
             self.since.store(0, Relaxed);
@@ -58,12 +64,20 @@ impl Warmth {
         self.returned.fetch_add(n, Relaxed);
     }
 
+    /// Whether huge pages are cold; `None` when the last touches do not tell.
+    pub(crate) fn is_cold(&self, now_ms: u32) -> Option<bool> {
+        let within = |then: u32, ms: u32| then != 0 && now_ms.wrapping_sub(then).wrapping_add(1) <= ms;
+        if within(self.since.load(Relaxed), LASTS_MS) {
+            return Some(true);
+        }
+        (within(self.noted.load(Relaxed), HOLDS_MS) && self.streak.load(Relaxed) == 0).then_some(false)
+    }
+
     /// Whether an extent of `n` slots without memory is better off with small pages.
     pub(crate) fn is_too_cold(&self, n: usize, now_ms: impl FnOnce() -> u32) -> bool {
-        let since = self.since.load(Relaxed);
         n >= LARGE
-            && since != 0
-            && now_ms().wrapping_sub(since).wrapping_add(1) <= LASTS_MS
+            && self.since.load(Relaxed) != 0
+            && self.is_cold(now_ms()) == Some(true)
             && self.returned.load(Relaxed) * 2 < self.grown.load(Relaxed)
     }
 }
@@ -89,6 +103,21 @@ mod tests {
         assert!(!cold(&w, LARGE, 6 + 2 * LASTS_MS));
         w.note_touch(COLD_NS / 10, 7);
         assert!(!cold(&w, LARGE, 7));
+    }
+
+    #[test]
+    fn only_recent_touches_tell() {
+        let w = Warmth::new();
+        assert_eq!(w.is_cold(9), None);
+        w.note_touch(COLD_NS / 10, 9);
+        assert_eq!((w.is_cold(9), w.is_cold(9 + 2 * HOLDS_MS)), (Some(false), None));
+        w.note_touch(COLD_NS, 50);
+        assert_eq!(w.is_cold(50), None);
+        (1..STREAK).for_each(|_| w.note_touch(COLD_NS, 60));
+        assert_eq!(
+            (w.is_cold(60), w.is_cold(60 + LASTS_MS), w.is_cold(62 + LASTS_MS)),
+            (Some(true), Some(true), None)
+        );
     }
 
     #[test]
