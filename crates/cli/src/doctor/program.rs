@@ -3,6 +3,8 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::PermissionsExt;
 
+use faultless_mm::knobs::Knob;
+
 use super::finding::{Finding, Level};
 use super::libraries::{Allocator, allocators};
 use crate::run::program::{self, Kind, Program};
@@ -12,11 +14,15 @@ use crate::run::{self, size};
 pub fn check(command: &[OsString]) -> Vec<Finding> {
     let Some(name) = command.first() else { return Vec::new() };
     let mut findings = Vec::new();
-    let args = run::Args { program: command.to_vec(), ..run::Args::default() };
-    if let Some(why) = args.ruled_out() {
-        let means = "As set now, the program runs plain.";
-        findings.push(Finding::new("program_settings", Level::Cannot, why, means));
-    }
+    let of = |args: run::Args| run::Args { program: command.to_vec(), ..args };
+    let (args, wrong) = match of(run::Args::default()).with_file() {
+        Ok(args) => {
+            let why = args.ruled_out();
+            (args, why.map(|why| (why, "As set now, the program runs plain.")))
+        }
+        Err(error) => (of(run::Args::default()), Some((format!("{error:#}"), "`faultless run` refuses to start."))),
+    };
+    findings.extend(wrong.map(|(why, means)| Finding::new("program_settings", Level::Cannot, why, means)));
     let found =
         program::inspect(name, std::env::var_os("PATH").as_deref()).filter(|program| program.path.is_file());
     let Some(program) = found else {
@@ -32,7 +38,7 @@ pub fn check(command: &[OsString]) -> Vec<Finding> {
     findings.push(kind(&program));
     if program.kind == Kind::Dynamic {
         let (found, lost) = allocators(&program.path);
-        findings.push(served(&found));
+        findings.push(served(&found, [Knob::MallocThreshold, Knob::MmapThreshold].map(|knob| threshold(&args, knob))));
         findings.extend((!lost.is_empty()).then(|| missing(&lost)));
         findings.push(later(&program));
     }
@@ -77,11 +83,15 @@ fn kind(program: &Program) -> Finding {
     }
 }
 
-/// Who answers its malloc.
-fn served(found: &[Allocator]) -> Finding {
+/// From what size on something is served, as set now.
+fn threshold(args: &run::Args, knob: Knob) -> u64 {
+    knob.declared().nearest(args.value(knob).as_encoded_bytes()).or(knob.default()).unwrap_or(0)
+}
+
+/// Who answers its malloc; `from` these sizes on, blocks and mappings are served.
+fn served(found: &[Allocator], from: [u64; 2]) -> Finding {
     let id = "program_allocator";
-    let blocks = size(256 << 10);
-    let mappings = size(2 << 20);
+    let [blocks, mappings] = from.map(size);
     if found.is_empty() {
         return Finding::new(
             id,
@@ -144,6 +154,7 @@ mod tests {
 
     #[test]
     fn who_answers_malloc_is_told_apart() {
+        let served = |list: &[Allocator]| served(list, [256 << 10, 2 << 20]);
         let means = |list: &[Allocator]| served(list).means;
         assert!(means(&[]).starts_with("Blocks from 256 KiB and mappings from 2 MiB"));
         assert!(means(&[allocator(Some("tcmalloc"), true, false)]).contains("before it is asked"));

@@ -43,7 +43,7 @@ fn text(processes: &[Covered], counters: &[Counters], style: &Style, columns: us
     let both = processes.iter().zip(counters);
     if style.selection.is_named {
         let one = |(covered, counters): (&Covered, &Counters)| {
-            let title = format!("{} {}\n", covered.pid, covered.name);
+            let title = format!("{} {}\n", covered.pid, covered.command());
             title + &lines(&style.selection, counters, covered.age(), columns)
         };
         return both.map(one).collect();
@@ -54,7 +54,7 @@ fn text(processes: &[Covered], counters: &[Counters], style: &Style, columns: us
         let requests = short(get(Counter::MmapServed) + get(Counter::MallocServed), Unit::Calls);
         let bytes = short(get(Counter::MmapBytes) + get(Counter::MallocBytes), Unit::Bytes);
         let left = short(counters.left().iter().map(|(_, calls)| calls).sum(), Unit::Calls);
-        text += &format!("{:>7} {requests:>8} {bytes:>7} {left:>7} {}\n", covered.pid, covered.name);
+        text += &format!("{:>7} {requests:>8} {bytes:>7} {left:>7} {}\n", covered.pid, covered.command());
     }
     text
 }
