@@ -127,3 +127,17 @@ impl Default for Page {
         Self::new()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_that_counted_before_goes_on() {
+        let page = Page::new();
+        page.start(7, 100);
+        page.block[0].add(Counter::Forks, 3);
+        page.start(7, 200);
+        assert_eq!((page.header.start_ns.load(Ordering::Relaxed), page.sum(Counter::Forks)), (100, 3));
+    }
+}
