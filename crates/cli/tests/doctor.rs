@@ -14,7 +14,12 @@ fn doctor<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"FAULTLESS_")) {
         command.env_remove(name);
     }
-    command.env_remove("COLUMNS").env("XDG_CONFIG_HOME", "/dev/null").env("FAULTLESS_LIBRARY", "/proc/self/exe").arg("doctor").args(args);
+    command
+        .env_remove("COLUMNS")
+        .env("XDG_CONFIG_HOME", "/dev/null")
+        .env("FAULTLESS_LIBRARY", "/proc/self/exe")
+        .arg("doctor")
+        .args(args);
     command
 }
 

@@ -376,7 +376,12 @@ fn a_flag_comes_before_the_environment_and_that_before_the_file() {
     let words: Vec<_> = text(&shown.stdout).split_whitespace().collect();
     assert_eq!(words.join(" "), "unmap = strict # environment budget = 80M # file ahead = 1 # default");
     // What the environment says has to be something, too.
-    for args in [&["sysctl", "budget"][..], &["sysctl", "budget=1G"], &["run", "--", "echo", "ran"], &["stat", "--", "echo"]] {
+    for args in [
+        &["sysctl", "budget"][..],
+        &["sysctl", "budget=1G"],
+        &["run", "--", "echo", "ran"],
+        &["stat", "--", "echo"],
+    ] {
         let out = faultless(args).env("FAULTLESS_UNMAP", "lax").output().unwrap();
         assert!(!out.status.success() && text(&out.stdout).is_empty(), "{args:?}");
         assert!(text(&out.stderr).contains("FAULTLESS_UNMAP: \"lax\" is not one of"), "{}", text(&out.stderr));

@@ -20,7 +20,9 @@ pub fn check(command: &[OsString]) -> Vec<Finding> {
             let why = args.ruled_out();
             (args, why.map(|why| (why, "As set now, the program runs plain.")))
         }
-        Err(error) => (of(run::Args::default()), Some((format!("{error:#}"), "`faultless run` refuses to start."))),
+        Err(error) => {
+            (of(run::Args::default()), Some((format!("{error:#}"), "`faultless run` refuses to start.")))
+        }
     };
     findings.extend(wrong.map(|(why, means)| Finding::new("program_settings", Level::Cannot, why, means)));
     let found =
@@ -38,7 +40,8 @@ pub fn check(command: &[OsString]) -> Vec<Finding> {
     findings.push(kind(&program));
     if program.kind == Kind::Dynamic {
         let (found, lost) = allocators(&program.path);
-        findings.push(served(&found, [Knob::MallocThreshold, Knob::MmapThreshold].map(|knob| threshold(&args, knob))));
+        findings
+            .push(served(&found, [Knob::MallocThreshold, Knob::MmapThreshold].map(|knob| threshold(&args, knob))));
         findings.extend((!lost.is_empty()).then(|| missing(&lost)));
         findings.push(later(&program));
     }

@@ -201,7 +201,8 @@ impl Comparison {
                     Verdict::NotResolved => " (not resolved)",
                     Verdict::TooFewRuns => "",
                 };
-                let interval = r.low.zip(r.high).map(|(low, high)| format!("\n{} .. {}", figure(low), figure(high)));
+                let interval =
+                    r.low.zip(r.high).map(|(low, high)| format!("\n{} .. {}", figure(low), figure(high)));
                 figure(r.ratio) + verdict + &interval.unwrap_or_default()
             };
             let cells = [row.plain.map(spread), row.faultless.map(spread), row.ratio.map(ratio)];
@@ -212,9 +213,11 @@ impl Comparison {
         let (pairs, plural) = (self.pairs, if self.pairs == 1 { "" } else { "s" });
         let meaning = match pairs < RESOLVING {
             true => format!("not enough runs to tell whether the two differ: that takes {RESOLVING} pairs."),
-            false => "ratio of the pairs (Hodges-Lehmann), below it its 95 % interval (Wilcoxon's signed ranks); less \
+            false => {
+                "ratio of the pairs (Hodges-Lehmann), below it its 95 % interval (Wilcoxon's signed ranks); less \
                       and more: 1 is outside of it."
-                .into(),
+                    .into()
+            }
         };
         let legend = format!("{pairs} pair{plural} of runs, by turns; median, below it min .. max; {meaning}");
         text += &(wrap(&legend, "") + "\n");

@@ -26,8 +26,7 @@ impl Switch {
     fn finding(&self, mode: &str, path: &str) -> Finding {
         let named = self.modes.iter().find(|(modes, ..)| modes.contains(&mode));
         let (_, level, means, other) = named.unwrap_or(&self.modes[self.modes.len() - 1]);
-        Finding::new(self.id, *level, format!("{}: {mode}", self.name), *means)
-            .change(set(path, other))
+        Finding::new(self.id, *level, format!("{}: {mode}", self.name), *means).change(set(path, other))
     }
 }
 
