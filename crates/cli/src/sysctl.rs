@@ -88,7 +88,7 @@ pub fn main(args: &Args) -> ExitCode {
     let text = match args.pid {
         _ if args.list => Ok(list(&requests, out.columns())),
         Some(pid) => running(pid, &requests),
-        None => to_come(&requests),
+        None => to_come(&requests, out.columns()),
     };
     match text.and_then(|text| Ok(out.write(&text)?)) {
         Ok(()) => ExitCode::SUCCESS,
@@ -157,7 +157,11 @@ fn list(requests: &[Request], columns: usize) -> String {
             ("variable", declared.variable),
             ("counts", when(declared.when)),
         ];
-        rows.iter().for_each(|(name, value)| text += &format!("    {name:<9} {value}\n"));
+        for (name, value) in rows {
+            // What follows the first line of a value stands below it.
+            let lines = wrap_at(value, &" ".repeat(14), columns);
+            text += &format!("    {name:<9} {}\n", lines.trim_start());
+        }
     }
     text
 }
@@ -191,7 +195,10 @@ fn running(pid: u32, requests: &[Request]) -> Result<String> {
     Ok(text)
 }
 
-fn to_come(requests: &[Request]) -> Result<String> {
+/// Columns from which who says so stands beside what is set.
+const WIDE: usize = 60;
+
+fn to_come(requests: &[Request], columns: usize) -> Result<String> {
     let changes = requests.iter().filter_map(|request| match request {
         Request::Change(setting) => Some(setting.clone()),
         Request::Read(_) => None,
@@ -206,7 +213,10 @@ fn to_come(requests: &[Request]) -> Result<String> {
     let line = |request: &Request| {
         let (value, origin) = settings::resolve(request.knob(), &[], &file);
         let setting = format!("{} = {}", request.knob().declared().name, value.display());
-        format!("{setting:<39} # {}\n", origin.name())
+        match columns {
+            WIDE.. => format!("{setting:<39} # {}\n", origin.name()),
+            _ => format!("{}\n    # {}\n", wrap_at(&setting, "", columns), origin.name()),
+        }
     };
     Ok(requests.iter().map(line).collect())
 }
@@ -218,13 +228,13 @@ mod tests {
     #[test]
     fn the_list_explains_every_knob_in_any_width() {
         let all: Vec<_> = Knob::ALL.iter().map(|knob| Request::Read(*knob)).collect();
-        let text = list(&all, 60);
+        let text = list(&all, 40);
         for declared in faultless_mm::knobs::KNOBS {
             let count = |part: &str| text.matches(part).count();
             assert!(count(&format!("{}\n", declared.name)) >= 1, "{}", declared.name);
             assert!(count(declared.variable) == 1 && count(&range(declared.kind)) >= 1, "{}", declared.name);
         }
-        assert!(text.lines().all(|line| line.len() <= 60), "{text}");
+        assert!(text.lines().all(|line| line.len() <= 40), "{text}");
     }
 
     #[test]

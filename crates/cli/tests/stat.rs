@@ -4,6 +4,7 @@ mod common;
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
@@ -16,7 +17,12 @@ struct Covered(Child);
 
 impl Covered {
     fn start() -> Self {
-        let mut command = Command::new("dd");
+        Self::of("dd".as_ref())
+    }
+
+    /// With `dd` of another name.
+    fn of(dd: &Path) -> Self {
+        let mut command = Command::new(dd);
         command.args(["if=/dev/zero", "bs=8M", "count=2"]).env("LD_PRELOAD", library());
         command.env("FAULTLESS_BUDGET", "64M").env_remove("FAULTLESS_STATS");
         let mut child = Self(command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap());
@@ -73,6 +79,10 @@ fn what_a_process_counted_is_shown() {
         (&process["counters"]["malloc_served"], &report["totals"]["malloc_served"]),
         (&1.into(), &1.into())
     );
+    let reference = include_str!("../../../docs/reference.md");
+    let is_told = |field: &str| reference.contains(&format!("`{field}`"));
+    assert!(report.as_object().unwrap().keys().all(|field| is_told(field)), "{report}");
+    assert!(process.as_object().unwrap().keys().all(|field| is_told(&format!(".{field}"))), "{report}");
     let list = json(&["stat", "--json"]);
     let pids = list["processes"].as_array().unwrap().iter().map(|process| process["pid"].to_string());
     assert!(pids.into_iter().any(|pid| pid == program.pid()), "{list}");
@@ -340,12 +350,23 @@ fn thousands_of_processes_are_added_up() {
 
 #[test]
 fn a_narrow_terminal_loses_nothing() {
-    let program = Covered::start();
-    for args in [&["stat", "-p", &program.pid(), "--once", "-e", "*"][..], &["stat"]] {
+    // A name as long as the kernel keeps.
+    let scratch = Scratch::new("narrow");
+    let name = "fifteen_letters";
+    std::fs::copy("/bin/dd", scratch.0.join(name)).unwrap();
+    let program = Covered::of(&scratch.0.join(name));
+    let pid = program.pid();
+    let table: [(&[&str], &[&str]); 4] = [
+        (&["stat", "-p", &pid, "--once", "-e", "*"], &[&pid, name, "malloc_served"]),
+        (&["stat"], &[&pid, name, "1 requests", "8192K served", "0 left"]),
+        (&["sysctl"], &["budget = the larger of", "# default"]),
+        (&["sysctl", "--list"], &["FAULTLESS_MALLOC_THRESHOLD", "the larger of"]),
+    ];
+    for (args, parts) in table {
         let out = faultless(args).env("COLUMNS", "40").output().unwrap();
         let shown = text(&out.stdout);
         assert!(shown.lines().all(|line| line.chars().count() <= 40), "{shown}");
-        assert!(shown.contains(&program.pid()) && shown.contains("dd"), "{shown}");
+        assert!(parts.iter().all(|part| shown.contains(part)), "{shown}");
     }
     let args = ["stat", "-p", &program.pid(), "-i", "0.05", "-n", "1"];
     let out = faultless(args).env("COLUMNS", "40").output().unwrap();

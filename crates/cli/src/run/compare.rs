@@ -2,7 +2,7 @@
 //!
 //! The first of a pair is plain and faultless by turns, so that what the first leaves behind (warm caches, a warm
 //! processor) helps both alike. Every run reads /dev/null and writes its output there; what it says on stderr is
-//! shown. Nothing is run beforehand: a file's first reading falls to the first pair.
+//! shown. Nothing is run beforehand: a file's first reading falls to the first pair. How ratios are made: [`crate::paired`].
 //!
 //! `--json FILE` gets an object: `version` 1, `command`, `pairs`, `statuses_differ` (in how many pairs),
 //! `not_covered` (why, or null), and under `wall_s`, `user_s`, `system_s`, `minor_faults` and `max_rss_bytes` each
