@@ -450,7 +450,7 @@ fn settings_where_the_user_may_not_look_are_none() {
     assert_eq!(sysctl(0o700), (Some(0), "scrub = 1 # default".into()));
     assert_eq!(sysctl(0o755), (Some(0), "scrub = 0 # file".into()));
     // But a file that is there to be read has to be readable.
-    std::fs::set_permissions(home.0.join("faultless/settings"), std::fs::Permissions::from_mode(0)).unwrap();
+    std::fs::set_permissions(home.0.join("faultless/settings"), std::fs::Permissions::from_mode(0o000)).unwrap();
     assert_eq!(sysctl(0o755), (Some(1), String::new()));
 }
 

@@ -125,7 +125,7 @@ counters! {
     WorkerStarts, "worker_starts", Calls, detail;
     /// Times the background work rested because it had been preempted.
     WorkerRests, "worker_rests", Calls ("nonvoluntary_ctxt_switches (/proc/PID/status)"), detail;
-    /// Requests left to the kernel or the C library, from 2M on: smaller than the threshold of mmap.
+    /// Large requests left to the kernel or the C library: mappings from 2M on, but below the threshold of mmap.
     KernelSmall, "kernel_small", Calls;
     /// The same: shared, stack, locked or other anonymous mappings that the arena does not serve.
     KernelFlags, "kernel_flags", Calls;
