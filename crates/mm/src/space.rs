@@ -34,6 +34,8 @@ pub enum Unmap {
 const UNTOUCHED_STREAK: u32 = 4;
 /// After so many extents in a row that were used sparsely, the next ones are expected to be, too.
 const SPARSE_STREAK: u32 = 8;
+/// After so many drops in a row of memory that was in use, it is expected to be used again.
+const DROPPED_STREAK: u32 = 3;
 
 /// A shard: an arena behind its lock, and what may be used without it.
 pub(crate) struct Shard {
@@ -47,7 +49,7 @@ pub(crate) struct Shard {
     /// neither huge pages nor zeroing all of it pay.
     pub(crate) sparse: Streak,
     /// Drops in a row of memory that was in use; see [`crate::recycle`].
-    pub(crate) dropped: AtomicU32,
+    pub(crate) dropped: Streak,
 }
 
 impl Shard {
@@ -189,7 +191,7 @@ impl<S: Sys> Space<S> {
                 counters: &counters[i],
                 untouched: Streak::new(UNTOUCHED_STREAK),
                 sparse: Streak::new(SPARSE_STREAK),
-                dropped: AtomicU32::new(0),
+                dropped: Streak::new(DROPPED_STREAK),
             });
         }
         Some(Self {
