@@ -14,5 +14,5 @@ pub fn run() -> Result<()> {
     let python = setup::python_path();
     ensure!(python.exists(), "the demo needs Python with the packages in tests/requirements.txt");
     let faultless = target().join("release/faultless");
-    shell::run(command(faultless).args(["run", "--compare", "5", "--"]).arg(python).arg(SCRIPT))
+    shell::run(command(faultless).args(["run", "--compare", "6", "--"]).arg(python).arg(SCRIPT))
 }

@@ -5,6 +5,7 @@ mod doctor;
 mod generate;
 mod output;
 mod pages;
+mod paired;
 mod run;
 mod settings;
 mod stat;

@@ -9,7 +9,7 @@
 //! ```
 
 use std::ffi::{OsStr, OsString};
-use std::io::{ErrorKind, Write};
+use std::io::{Error, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
@@ -91,10 +91,14 @@ pub fn path() -> Option<PathBuf> {
 /// The settings in the user's file; none if there is no file.
 pub fn file() -> Result<Vec<Setting>> {
     let Some(path) = path() else { return Ok(Vec::new()) };
-    match std::fs::read_to_string(&path) {
-        Ok(text) => parse(&text, &path),
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(Vec::new()),
-        Err(error) => Err(error).with_context(|| path.display().to_string()),
+    // Also where this user may not look: HOME is somebody else's then, as after a change of user.
+    let is_none = |error: &Error| {
+        matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::PermissionDenied)
+    };
+    match path.metadata().map(|_| std::fs::read_to_string(&path)) {
+        Err(error) if is_none(&error) => Ok(Vec::new()),
+        Err(error) | Ok(Err(error)) => Err(error).with_context(|| path.display().to_string()),
+        Ok(Ok(text)) => parse(&text, &path),
     }
 }
 
@@ -120,16 +124,27 @@ pub fn save(settings: &[Setting]) -> Result<PathBuf> {
     let path = path().context("neither XDG_CONFIG_HOME nor HOME says where settings are")?;
     let write = || -> Result<()> {
         file()?;
-        let dir = path.parent().context("no directory")?;
-        std::fs::create_dir_all(dir)?;
-        let text = if path.exists() { std::fs::read_to_string(&path)? } else { String::new() };
-        let mut new = tempfile::NamedTempFile::new_in(dir)?;
+        std::fs::create_dir_all(path.parent().context("no directory")?)?;
+        // A link stays one: people keep such files elsewhere.
+        let place = path.canonicalize().unwrap_or_else(|_| path.clone());
+        let text = if place.exists() { std::fs::read_to_string(&place)? } else { String::new() };
+        let mut new = tempfile::NamedTempFile::new_in(place.parent().context("no directory")?)?;
         new.write_all(change(&text, settings).as_bytes())?;
-        new.persist(&path)?;
+        new.persist(&place)?;
         Ok(())
     };
     write().with_context(|| format!("cannot change {}", path.display()))?;
     Ok(path)
+}
+
+/// Whether what the environment says can be understood. The library, which has nobody to complain to, takes what is
+/// nearest.
+pub fn check_environment() -> Result<(), String> {
+    Knob::ALL.iter().map(|knob| (*knob, knob.declared().variable)).try_for_each(|(knob, variable)| {
+        let Some(value) = std::env::var_os(variable).filter(|value| !value.is_empty()) else { return Ok(()) };
+        let understood = knob.declared().parse(value.as_encoded_bytes());
+        understood.map(|_| ()).map_err(|bad| format!("{variable}: {value:?} is {bad}"))
+    })
 }
 
 /// What `knob` is set to for a program started now with `flags`, and who says so; the default may depend on the

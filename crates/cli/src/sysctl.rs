@@ -23,11 +23,27 @@ pub struct Args {
     #[arg(short, long, value_name = "PID")]
     pid: Option<u32>,
     /// Explain each knob: unit, range, default and variable.
-    #[arg(short, long)]
+    #[arg(short, long, conflicts_with = "pid")]
     list: bool,
     /// What to read, or what to change; nothing reads everything.
     #[arg(value_name = "NAME[=VALUE]")]
     knobs: Vec<String>,
+}
+
+impl Args {
+    /// Whether that can be done here.
+    fn may(&self, request: &Request) -> Result<(), String> {
+        match (request, self.pid) {
+            (Request::Change(Setting { knob, .. }), _) if self.list => {
+                Err(format!("--list only explains; to change {}, leave it out", knob.declared().name))
+            }
+            (Request::Change(Setting { knob, .. }), Some(_)) => may_change(*knob),
+            (Request::Read(knob), Some(_)) if !is_on_page(*knob) => {
+                Err(format!("{} is not known of a running program", knob.declared().name))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// One argument.
@@ -56,11 +72,7 @@ impl Request {
 pub fn main(args: &Args) -> ExitCode {
     let mut requests = Vec::new();
     for text in &args.knobs {
-        let request = Request::new(text).and_then(|request| match (&request, args.pid) {
-            (Request::Change(setting), Some(_)) => may_change(setting.knob).map(|()| request),
-            _ => Ok(request),
-        });
-        match request {
+        match Request::new(text).and_then(|request| args.may(&request).map(|()| request)) {
             Ok(request) => requests.push(request),
             Err(error) => {
                 complain(&error);
@@ -69,13 +81,14 @@ pub fn main(args: &Args) -> ExitCode {
         }
     }
     if requests.is_empty() {
-        requests = Knob::ALL.iter().map(|knob| Request::Read(*knob)).collect();
+        let all = Knob::ALL.iter().filter(|knob| args.pid.is_none() || is_on_page(**knob));
+        requests = all.map(|knob| Request::Read(*knob)).collect();
     }
     let mut out = Out::Stdout;
     let text = match args.pid {
         _ if args.list => Ok(list(&requests, out.columns())),
-        Some(pid) => running(pid, &requests, !args.knobs.is_empty()),
-        None => to_come(&requests),
+        Some(pid) => running(pid, &requests),
+        None => to_come(&requests, out.columns()),
     };
     match text.and_then(|text| Ok(out.write(&text)?)) {
         Ok(()) => ExitCode::SUCCESS,
@@ -96,6 +109,11 @@ fn may_change(knob: Knob) -> Result<(), String> {
             declared.name, declared.variable
         )),
     }
+}
+
+/// Whether a running program's page says what a knob is set to.
+fn is_on_page(knob: Knob) -> bool {
+    knob.declared().kind != Kind::Text && knob.declared().when != When::Run
 }
 
 /// What a knob can be set to, for people.
@@ -139,7 +157,11 @@ fn list(requests: &[Request], columns: usize) -> String {
             ("variable", declared.variable),
             ("counts", when(declared.when)),
         ];
-        rows.iter().for_each(|(name, value)| text += &format!("    {name:<9} {value}\n"));
+        for (name, value) in rows {
+            // What follows the first line of a value stands below it.
+            let lines = wrap_at(value, &" ".repeat(14), columns);
+            text += &format!("    {name:<9} {}\n", lines.trim_start());
+        }
     }
     text
 }
@@ -151,7 +173,7 @@ fn line(covered: &mut Covered, knob: Knob, with_pid: bool) -> String {
     if with_pid { format!("{} {line}", covered.pid) } else { line }
 }
 
-fn running(pid: u32, requests: &[Request], is_named: bool) -> Result<String> {
+fn running(pid: u32, requests: &[Request]) -> Result<String> {
     let mut target = Target::process(pid)?;
     let with_pid = target.is_tree();
     target.processes.retain(Covered::runs);
@@ -167,23 +189,23 @@ fn running(pid: u32, requests: &[Request], is_named: bool) -> Result<String> {
                 let pid = covered.pid;
                 covered.set(knob, number).with_context(|| format!("process {pid}: cannot write to its page"))?;
             }
-            let on_page = knob.declared().kind != Kind::Text && knob.declared().when != When::Run;
-            if on_page {
-                text += &line(covered, knob, with_pid);
-            } else if is_named {
-                bail!("{} is not known of a running program", knob.declared().name);
-            }
+            text += &line(covered, knob, with_pid);
         }
     }
     Ok(text)
 }
 
-fn to_come(requests: &[Request]) -> Result<String> {
+/// Columns from which who says so stands beside what is set.
+const WIDE: usize = 60;
+
+fn to_come(requests: &[Request], columns: usize) -> Result<String> {
     let changes = requests.iter().filter_map(|request| match request {
         Request::Change(setting) => Some(setting.clone()),
         Request::Read(_) => None,
     });
     let changes: Vec<_> = changes.collect();
+    // What a program would start with can only be told of what is understood.
+    settings::check_environment().map_err(anyhow::Error::msg)?;
     if !changes.is_empty() {
         settings::save(&changes)?;
     }
@@ -191,7 +213,10 @@ fn to_come(requests: &[Request]) -> Result<String> {
     let line = |request: &Request| {
         let (value, origin) = settings::resolve(request.knob(), &[], &file);
         let setting = format!("{} = {}", request.knob().declared().name, value.display());
-        format!("{setting:<39} # {}\n", origin.name())
+        match columns {
+            WIDE.. => format!("{setting:<39} # {}\n", origin.name()),
+            _ => format!("{}\n    # {}\n", wrap_at(&setting, "", columns), origin.name()),
+        }
     };
     Ok(requests.iter().map(line).collect())
 }
@@ -203,13 +228,13 @@ mod tests {
     #[test]
     fn the_list_explains_every_knob_in_any_width() {
         let all: Vec<_> = Knob::ALL.iter().map(|knob| Request::Read(*knob)).collect();
-        let text = list(&all, 60);
+        let text = list(&all, 40);
         for declared in faultless_mm::knobs::KNOBS {
             let count = |part: &str| text.matches(part).count();
             assert!(count(&format!("{}\n", declared.name)) >= 1, "{}", declared.name);
             assert!(count(declared.variable) == 1 && count(&range(declared.kind)) >= 1, "{}", declared.name);
         }
-        assert!(text.lines().all(|line| line.len() <= 60), "{text}");
+        assert!(text.lines().all(|line| line.len() <= 40), "{text}");
     }
 
     #[test]

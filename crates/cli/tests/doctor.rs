@@ -14,7 +14,12 @@ fn doctor<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"FAULTLESS_")) {
         command.env_remove(name);
     }
-    command.env_remove("COLUMNS").env("FAULTLESS_LIBRARY", "/proc/self/exe").arg("doctor").args(args);
+    command
+        .env_remove("COLUMNS")
+        .env("XDG_CONFIG_HOME", "/dev/null")
+        .env("FAULTLESS_LIBRARY", "/proc/self/exe")
+        .arg("doctor")
+        .args(args);
     command
 }
 
@@ -146,6 +151,29 @@ fn programs_that_run_plain_are_told_beforehand() {
     assert_eq!(finding(&report, "program_allocator")["level"], "good");
     let (report, status) = json(doctor(["--json", "--no-measure", "--", "sh"]).env("FAULTLESS_DISABLE", "1"));
     assert_eq!((finding(&report, "program_settings")["level"].as_str(), status), (Some("cannot"), Some(2)));
+}
+
+/// As for `run`, the user's file counts, and is not to have mistakes.
+#[test]
+fn settings_that_a_program_would_have_are_looked_at() {
+    let config = tempfile::tempdir().unwrap();
+    let dir = config.path().join("faultless");
+    std::fs::create_dir(&dir).unwrap();
+    let with = |settings: &str| {
+        std::fs::write(dir.join("settings"), settings).unwrap();
+        json(doctor(["--json", "--no-measure", "--", "sh"]).env("XDG_CONFIG_HOME", config.path()))
+    };
+    for (settings, why) in
+        [("disable = 1", "switched off"), ("skip = x,sh", "sh is to be skipped"), ("bugdet = 1", "settings:1: ")]
+    {
+        let (report, status) = with(settings);
+        let finding = finding(&report, "program_settings");
+        assert_eq!((finding["level"].as_str(), status), (Some("cannot"), Some(2)), "{settings}");
+        assert!(finding["found"].as_str().unwrap().contains(why), "{finding}");
+    }
+    let (report, _) = with("malloc_threshold = 3M\nmmap_threshold = 5M\n");
+    let means = &finding(&report, "program_allocator")["means"];
+    assert_eq!(means, "Blocks from 3 MiB and mappings from 5 MiB are served.");
 }
 
 #[test]

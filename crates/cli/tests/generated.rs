@@ -29,6 +29,9 @@ fn the_reference_is_up_to_date_and_everything_has_all_names() {
     assert!(
         ["", "-run", "-bench"].iter().all(|name| read(&format!("man/man1/faultless{name}.1")).contains(".TH"))
     );
+    let page = |name: &str| read(&format!("man/man1/faultless-{name}.1"));
+    assert!(["run", "stat", "sysctl", "doctor"].iter().all(|name| page(name).contains("EXIT STATUS")));
+    assert!(["run", "sysctl"].iter().all(|name| page(name).contains("faultless/settings")));
     let bash = Command::new("bash").arg("-n").arg(scratch.0.join("completions/faultless.bash")).status();
     assert!(bash.is_ok_and(|status| status.success()), "the shell cannot read its completions");
 }

@@ -262,3 +262,18 @@ fn comparing_fails_when_the_ends_differ() {
     let said = text(&out.stderr);
     assert!(said.contains("2 of 2 pairs: plain by status 0, faultless by status 5"), "{said}");
 }
+
+/// What the library finds to rule it out is what is said, not that there was nothing to serve.
+#[test]
+fn limits_that_rule_a_program_out_are_named() {
+    for (limit, why) in [("-v 4000000", "ulimit -v"), ("-d 4000000", "ulimit -d")] {
+        let script = format!("ulimit -S {limit}; exec \"$@\"");
+        let inner = run(["--", "dd", "if=/dev/zero", "of=/dev/null", "bs=8M", "count=1"]);
+        let mut command = Command::new("sh");
+        command.args(["-c", &script, "sh"]).arg(inner.get_program()).args(inner.get_args());
+        command.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let out = command.output().unwrap();
+        let said = text(&out.stderr);
+        assert!(out.status.success() && said.contains("nothing covered") && said.contains(why), "{said}");
+    }
+}

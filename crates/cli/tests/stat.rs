@@ -4,6 +4,7 @@ mod common;
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
@@ -16,7 +17,12 @@ struct Covered(Child);
 
 impl Covered {
     fn start() -> Self {
-        let mut command = Command::new("dd");
+        Self::of("dd".as_ref())
+    }
+
+    /// With `dd` of another name.
+    fn of(dd: &Path) -> Self {
+        let mut command = Command::new(dd);
         command.args(["if=/dev/zero", "bs=8M", "count=2"]).env("LD_PRELOAD", library());
         command.env("FAULTLESS_BUDGET", "64M").env_remove("FAULTLESS_STATS");
         let mut child = Self(command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap());
@@ -73,6 +79,10 @@ fn what_a_process_counted_is_shown() {
         (&process["counters"]["malloc_served"], &report["totals"]["malloc_served"]),
         (&1.into(), &1.into())
     );
+    let reference = include_str!("../../../docs/reference.md");
+    let is_told = |field: &str| reference.contains(&format!("`{field}`"));
+    assert!(report.as_object().unwrap().keys().all(|field| is_told(field)), "{report}");
+    assert!(process.as_object().unwrap().keys().all(|field| is_told(&format!(".{field}"))), "{report}");
     let list = json(&["stat", "--json"]);
     let pids = list["processes"].as_array().unwrap().iter().map(|process| process["pid"].to_string());
     assert!(pids.into_iter().any(|pid| pid == program.pid()), "{list}");
@@ -125,6 +135,50 @@ fn intervals_add_up_to_the_totals() {
     }
 }
 
+/// Under `run`, the next program of a process counts on the page of the one before it.
+#[test]
+fn a_program_that_takes_anothers_place_is_counted_once() {
+    let scratch = Scratch::new("exec");
+    let file = scratch.0.join("out.json");
+    let args = ["stat", "-i", "0.05", "--json", "-e", "malloc_served,malloc_bytes", "-o", file.to_str().unwrap()];
+    let script = r#"$x = "x" x 8000000; sleep 1; exec "dd", "if=/dev/zero", "of=/dev/null", "bs=8M", "count=1""#;
+    let out = faultless(args).args(["--", "perl", "-e", script]).output().unwrap();
+    if out.status.code() == Some(127) {
+        eprintln!("there is no perl: not tested");
+        return;
+    }
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+    let lines = std::fs::read_to_string(&file).unwrap();
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let (total, intervals) = lines.split_last().unwrap();
+    let process = &intervals[0]["processes"][0];
+    assert_eq!(process["command"], "perl");
+    for name in ["malloc_served", "malloc_bytes"] {
+        let parts: Vec<_> = intervals.iter().map(|line| line["totals"][name].as_u64().unwrap()).collect();
+        assert!(parts.iter().filter(|n| **n > 0).count() >= 2, "both programs count: {parts:?}");
+        assert_eq!(parts.iter().sum::<u64>(), total["totals"][name].as_u64().unwrap(), "{name}: {parts:?}");
+    }
+}
+
+/// A command finds the pages of another that has a place of its own for them.
+#[test]
+fn pages_are_found_wherever_they_are() {
+    let runtime = Scratch::new("runtime");
+    let mut tree = run(["--", "dd", "if=/dev/zero", "bs=8M", "count=2"]);
+    tree.env("XDG_RUNTIME_DIR", &runtime.0).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut tree = tree.spawn().unwrap();
+    tree.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    assert_eq!(runtime.entries(), 1);
+    let of_tree = json(&["stat", "-p", &tree.id().to_string(), "--once", "--json"]);
+    assert_eq!(of_tree["totals"]["malloc_served"], 1);
+    let member = &of_tree["processes"][0]["pid"];
+    let list = json(&["stat", "--json"]);
+    let times = list["processes"].as_array().unwrap().iter().filter(|process| process["pid"] == *member).count();
+    assert_eq!(times, 1, "{list}");
+    drop(tree.stdout.take());
+    tree.wait().unwrap();
+}
+
 #[test]
 fn a_tree_is_watched_by_the_number_of_its_command() {
     let mut tree = run(["--", "sh", "-c", "dd if=/dev/zero bs=8M count=2 2>/dev/null"]);
@@ -174,7 +228,9 @@ fn what_is_wrong_is_said_in_one_line_and_changes_nothing() {
     let (pid, own) = (program.pid(), std::process::id().to_string());
     let table: &[(&[&str], i32, &str)] = &[
         (&["stat", "-e", "maloc_served"], 125, "did you mean malloc_served?"),
+        (&["stat", "-e", ","], 125, "no counter is named"),
         (&["stat", "-i", "0"], 125, "from 0.01"),
+        (&["stat", "-i", "1", "-n", "0"], 125, "0"),
         (&["stat", "-p", "x"], 125, "x"),
         (&["stat", "-p", &own], 1, "not started under faultless"),
         (&["stat", "-p", "4294967295"], 1, "no such process"),
@@ -186,6 +242,9 @@ fn what_is_wrong_is_said_in_one_line_and_changes_nothing() {
         (&["sysctl", "-p", &pid, "scrub=0", "budget=999999999999G"], 125, "more than"),
         (&["sysctl", "-p", &pid, "scrub=0", "unmap=lax"], 125, "not one of strict relaxed"),
         (&["sysctl", "-p", &pid, "scrub=0", "check=1"], 125, "FAULTLESS_CHECK"),
+        (&["sysctl", "-p", &pid, "scrub=0", "skip"], 125, "not known of a running program"),
+        (&["sysctl", "-p", &pid, "--list", "scrub=0"], 125, "cannot be used with"),
+        (&["sysctl", "--list", "scrub=0"], 125, "only explains"),
         (&["sysctl", "scrub=0"], 1, "cannot change"),
         (&["run", "-s", "scrub", "--", "true"], 125, "NAME=VALUE"),
     ];
@@ -291,12 +350,23 @@ fn thousands_of_processes_are_added_up() {
 
 #[test]
 fn a_narrow_terminal_loses_nothing() {
-    let program = Covered::start();
-    for args in [&["stat", "-p", &program.pid(), "--once", "-e", "*"][..], &["stat"]] {
+    // A name as long as the kernel keeps.
+    let scratch = Scratch::new("narrow");
+    let name = "fifteen_letters";
+    std::fs::copy("/bin/dd", scratch.0.join(name)).unwrap();
+    let program = Covered::of(&scratch.0.join(name));
+    let pid = program.pid();
+    let table: [(&[&str], &[&str]); 4] = [
+        (&["stat", "-p", &pid, "--once", "-e", "*"], &[&pid, name, "malloc_served"]),
+        (&["stat"], &[&pid, name, "1 requests", "8192K served", "0 left"]),
+        (&["sysctl"], &["budget = the larger of", "# default"]),
+        (&["sysctl", "--list"], &["FAULTLESS_MALLOC_THRESHOLD", "the larger of"]),
+    ];
+    for (args, parts) in table {
         let out = faultless(args).env("COLUMNS", "40").output().unwrap();
         let shown = text(&out.stdout);
         assert!(shown.lines().all(|line| line.chars().count() <= 40), "{shown}");
-        assert!(shown.contains(&program.pid()) && shown.contains("dd"), "{shown}");
+        assert!(parts.iter().all(|part| shown.contains(part)), "{shown}");
     }
     let args = ["stat", "-p", &program.pid(), "-i", "0.05", "-n", "1"];
     let out = faultless(args).env("COLUMNS", "40").output().unwrap();
@@ -326,11 +396,62 @@ fn a_flag_comes_before_the_environment_and_that_before_the_file() {
         faultless(&["sysctl", "unmap", "budget", "ahead"]).env("FAULTLESS_UNMAP", "strict").output().unwrap();
     let words: Vec<_> = text(&shown.stdout).split_whitespace().collect();
     assert_eq!(words.join(" "), "unmap = strict # environment budget = 80M # file ahead = 1 # default");
+    // What the environment says has to be something, too.
+    for args in [
+        &["sysctl", "budget"][..],
+        &["sysctl", "budget=1G"],
+        &["run", "--", "echo", "ran"],
+        &["stat", "--", "echo"],
+    ] {
+        let out = faultless(args).env("FAULTLESS_UNMAP", "lax").output().unwrap();
+        assert!(!out.status.success() && text(&out.stdout).is_empty(), "{args:?}");
+        assert!(text(&out.stderr).contains("FAULTLESS_UNMAP: \"lax\" is not one of"), "{}", text(&out.stderr));
+    }
     // What is wrong with the file is told with its place, and nothing runs.
     std::fs::write(config.0.join("faultless/settings"), "budget = 80M\nscrb = 0\n").unwrap();
     let out = faultless(&["run", "--", "echo", "ran"]).output().unwrap();
     assert_eq!((out.status.code(), text(&out.stdout)), (Some(125), ""));
     assert!(text(&out.stderr).contains("settings:2: there is no knob \"scrb\"; did you mean scrub?"));
+}
+
+#[test]
+fn a_settings_file_that_is_a_link_stays_one() {
+    let config = Scratch::new("link");
+    let (dir, kept) = (config.0.join("faultless"), config.0.join("kept"));
+    std::fs::create_dir(&dir).unwrap();
+    std::fs::write(&kept, "# mine\n").unwrap();
+    std::os::unix::fs::symlink(&kept, dir.join("settings")).unwrap();
+    let out = faultless(["sysctl", "scrub=0"]).env("XDG_CONFIG_HOME", &config.0).output().unwrap();
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+    assert_eq!(std::fs::read_to_string(&kept).unwrap(), "# mine\nscrub = 0\n");
+    assert!(dir.join("settings").is_symlink());
+}
+
+/// HOME may be somebody else's: after a change of user, or for a service.
+#[test]
+fn settings_where_the_user_may_not_look_are_none() {
+    if !rustix::process::getuid().is_root() {
+        eprintln!("only root can be another user: not tested");
+        return;
+    }
+    use std::os::unix::fs::PermissionsExt;
+    let home = Scratch::new("home");
+    std::fs::create_dir_all(home.0.join("faultless")).unwrap();
+    std::fs::write(home.0.join("faultless/settings"), "scrub = 0\n").unwrap();
+    let copy = Scratch::new("foreign-sysctl");
+    std::fs::copy(env!("CARGO_BIN_EXE_faultless"), copy.0.join("faultless")).unwrap();
+    let sysctl = |mode| {
+        std::fs::set_permissions(&home.0, std::fs::Permissions::from_mode(mode)).unwrap();
+        let mut command = Command::new(copy.0.join("faultless"));
+        command.args(["sysctl", "scrub"]).env("XDG_CONFIG_HOME", &home.0).uid(65534).gid(65534).current_dir("/");
+        let out = command.output().unwrap();
+        (out.status.code(), text(&out.stdout).split_whitespace().collect::<Vec<_>>().join(" "))
+    };
+    assert_eq!(sysctl(0o700), (Some(0), "scrub = 1 # default".into()));
+    assert_eq!(sysctl(0o755), (Some(0), "scrub = 0 # file".into()));
+    // But a file that is there to be read has to be readable.
+    std::fs::set_permissions(home.0.join("faultless/settings"), std::fs::Permissions::from_mode(0o000)).unwrap();
+    assert_eq!(sysctl(0o755), (Some(1), String::new()));
 }
 
 #[test]

@@ -1,8 +1,6 @@
-//! Every counter counts, and counts right.
+//! Every counter counts. That it counts right is in traced.rs.
 
-use std::process::Command;
-
-use faultless_e2e::{Case, Counters, need};
+use faultless_e2e::{Case, Counters};
 use faultless_mm::stats::{COUNTERS, Counter};
 
 /// A program, its argument, what is set, and what it makes count at least.
@@ -60,45 +58,6 @@ fn every_counter_counts() {
             }
         }
         assert!(missing.is_empty(), "{source} {argument}: never counted: {missing:?}");
-    }
-}
-
-/// The large private anonymous mappings that a program asks for, and what it unmaps of them, as strace sees it.
-fn traced(case: &Case, argument: &str) -> Option<(Vec<u64>, Vec<u64>)> {
-    let out = Command::new(need("strace")?)
-        .args(["-e", "trace=mmap,munmap"])
-        .arg(case.program())
-        .arg(argument)
-        .output()
-        .expect("strace runs");
-    let text = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert!(out.status.success(), "{text}");
-    let number =
-        |line: &str| line.split(", ").nth(1)?.trim_end_matches(|c: char| !c.is_ascii_digit()).parse().ok();
-    let large = |start: &str, what: &str| -> Vec<u64> {
-        let of_kind = text.lines().filter(|line| line.starts_with(start) && line.contains(what));
-        of_kind.filter_map(|line| number(line.split(')').next()?)).filter(|bytes| *bytes >= 2 << 20).collect()
-    };
-    Some((large("mmap(NULL", "PROT_READ|PROT_WRITE, MAP_PRIVATE|MAP_ANONYMOUS, "), large("munmap(", "")))
-}
-
-#[test]
-fn bytes_are_those_that_strace_sees() {
-    let Some(case) = Case::compiled("groups.c", &[]) else { return };
-    let Some((mapped, unmapped)) = traced(&case, "scrubbed") else { return };
-    assert_eq!((mapped.len(), unmapped.len()), (2, 2), "{mapped:?} {unmapped:?}");
-    for scrub in ["0", "1"] {
-        let run = case.clone().args(["scrubbed"]).under(&[BUDGET, ("FAULTLESS_SCRUB", scrub)]);
-        let get = |counter| run.counters.get(counter);
-        assert_eq!(get(Counter::MmapServed), mapped.len() as u64);
-        assert_eq!(get(Counter::MmapBytes), mapped.iter().sum::<u64>());
-        assert_eq!(get(Counter::BytesKept), unmapped.iter().sum::<u64>());
-        // The first mapping never had memory; the second has that of the first, as its size is the same.
-        assert_eq!(get(Counter::BytesFreshHuge) + get(Counter::BytesFreshSmall), mapped[0]);
-        assert_eq!(get(Counter::BytesZeroed) + get(Counter::BytesHotZeroed), mapped[1]);
-        if scrub == "0" {
-            assert_eq!((get(Counter::BytesHotZeroed), get(Counter::BytesScrubbed)), (mapped[1], 0));
-        }
     }
 }
 

@@ -41,7 +41,7 @@ impl<S: Sys> Space<S> {
     pub(crate) fn note_growth(&self, shard: &Shard, e: Extent) {
         let slots = shard.slots;
         let fresh = |i: usize| slots.has(i, flag::FRESH);
-        if !self.knobs.is_on(Knob::Ahead) || e.n < 2 || !fresh(e.first + e.n - 1) || shard.expects_untouched() {
+        if !self.knobs.is_on(Knob::Ahead) || e.n < 2 || !fresh(e.first + e.n - 1) || shard.untouched.is_long() {
             if e.n <= SMALL_DEMAND && self.knobs.is_on(Knob::Ahead) {
                 self.want_worker();
             }

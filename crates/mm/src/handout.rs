@@ -31,7 +31,7 @@ impl<S: Sys> Space<S> {
         if n <= SMALL_DEMAND {
             self.demand.fetch_add(n, Ordering::Relaxed);
         }
-        let sparse = need == Need::Zero && shard.expects_sparse();
+        let sparse = need == Need::Zero && shard.sparse.is_granted();
         let resident = if sparse { None } else { shard.lock().take_resident(n, align, need) };
         if let Some(e) = resident {
             return Some((shard, e));

@@ -52,6 +52,7 @@ pub mod space;
 pub mod stats;
 pub mod step;
 pub mod stock;
+mod streak;
 pub mod takeback;
 mod warmth;
 pub mod watched;

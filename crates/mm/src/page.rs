@@ -102,7 +102,8 @@ impl Page {
         self.block.iter().map(|block| block.get(counter as usize)).sum()
     }
 
-    /// Fills in the header for process `pid`, `now_ns` after the machine was started.
+    /// Fills in the header for process `pid`, `now_ns` after the machine was started. A page that has counted already,
+    /// for the program that this one takes the place of, goes on counting, and since then: who watches knows it again.
     pub fn start(&self, pid: u32, now_ns: u64) {
         let numbers = [
             (&self.header.version, VERSION),
@@ -114,7 +115,9 @@ impl Page {
         ];
         numbers.iter().for_each(|(field, number)| field.store(*number, Ordering::Relaxed));
         self.header.tables.store(TABLES, Ordering::Relaxed);
-        self.header.start_ns.store(now_ns, Ordering::Relaxed);
+        if self.header.start_ns.load(Ordering::Relaxed) == 0 {
+            self.header.start_ns.store(now_ns, Ordering::Relaxed);
+        }
         self.header.magic.store(MAGIC, Ordering::Release);
     }
 }
@@ -122,5 +125,19 @@ impl Page {
 impl Default for Page {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_that_counted_before_goes_on() {
+        let page = Page::new();
+        page.start(7, 100);
+        page.block[0].add(Counter::Forks, 3);
+        page.start(7, 200);
+        assert_eq!((page.header.start_ns.load(Ordering::Relaxed), page.sum(Counter::Forks)), (100, 3));
     }
 }

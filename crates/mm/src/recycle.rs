@@ -5,8 +5,6 @@
 //! that its host has to find first. Zeroing the one that is there costs only that. It stays charged until it is used,
 //! so a program that does not come back gives up the budget's worth of memory at most, and with its next drop all.
 
-use core::sync::atomic::Ordering::Relaxed;
-
 use faultless_base::sys::Sys;
 use faultless_base::{SLOT, Span};
 
@@ -16,8 +14,6 @@ use crate::slot::flag;
 use crate::space::{Shard, Space};
 use crate::stats::Counter;
 
-/// Drops in a row of memory that was in use, after which it is expected to be used again.
-const STREAK: u32 = 3;
 /// Slots zeroed at once (64 MiB): what an unmap or a fork of another thread may have to wait for.
 const AT_ONCE: usize = 32;
 
@@ -63,9 +59,9 @@ impl<S: Sys> Space<S> {
             self.dropped_now.enter(shard.span(one), shard.slots, one, |_| self.is_used(shard, i)) == Some(true)
         };
         let in_use = in_use(e.first) && in_use(e.first + e.n - 1);
-        let streak = shard.dropped.load(Relaxed);
-        shard.dropped.store(if in_use { streak.saturating_add(1) } else { 0 }, Relaxed);
-        (in_use && streak >= STREAK).then_some((shard, e))
+        let expected = shard.dropped.is_long();
+        shard.dropped.note(in_use);
+        (in_use && expected).then_some((shard, e))
     }
 
     /// Zeroes those of `e` that are in use, as far as the budget goes.

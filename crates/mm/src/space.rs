@@ -15,6 +15,7 @@ use crate::busy::Busy;
 use crate::knobs::{Knob, Values};
 use crate::slot::Slots;
 use crate::stats::{self, Block, Counter};
+use crate::streak::Streak;
 use crate::warmth::Warmth;
 use crate::watched::{Advices, Growths};
 
@@ -33,6 +34,8 @@ pub enum Unmap {
 const UNTOUCHED_STREAK: u32 = 4;
 /// After so many extents in a row that were used sparsely, the next ones are expected to be, too.
 const SPARSE_STREAK: u32 = 8;
+/// After so many drops in a row of memory that was in use, it is expected to be used again.
+const DROPPED_STREAK: u32 = 3;
 
 /// A shard: an arena behind its lock, and what may be used without it.
 pub(crate) struct Shard {
@@ -40,12 +43,13 @@ pub(crate) struct Shard {
     pub(crate) slots: Slots,
     pub(crate) base: usize,
     pub(crate) counters: &'static Block,
-    /// Extents in a row that came back untouched.
-    pub(crate) untouched: AtomicU32,
-    /// Extents in a row that came back sparsely used, and those that were handed out accordingly since.
-    sparse: AtomicU32,
+    /// Extents in a row that came back untouched: the program seems to map memory here without using it.
+    pub(crate) untouched: Streak,
+    /// Extents in a row that came back with a page used here and there, and those that were handed out accordingly since:
+    /// neither huge pages nor zeroing all of it pay.
+    pub(crate) sparse: Streak,
     /// Drops in a row of memory that was in use; see [`crate::recycle`].
-    pub(crate) dropped: AtomicU32,
+    pub(crate) dropped: Streak,
 }
 
 impl Shard {
@@ -65,29 +69,11 @@ impl Shard {
         self.arena.force_unlock();
     }
 
-    /// Whether the program seems to map memory here without using it.
-    pub(crate) fn expects_untouched(&self) -> bool {
-        self.untouched.load(Ordering::Relaxed) >= UNTOUCHED_STREAK
-    }
-
-    /// An extent came back whose use could be told.
-    pub(crate) fn note_use(&self, dense: bool) {
-        let streak = self.sparse.load(Ordering::Relaxed);
-        self.sparse.store(if dense { 0 } else { streak.saturating_add(1) }, Ordering::Relaxed);
-    }
-
-    /// Whether the program seems to use a page here and there of what it gets: then neither huge pages nor zeroing
-    /// all of it pay. One extent in so many is handed out as usual, to see whether that still holds.
-    pub(crate) fn expects_sparse(&self) -> bool {
-        let streak = self.sparse.load(Ordering::Relaxed);
-        streak >= SPARSE_STREAK && streak % SPARSE_STREAK != 0
-    }
-
-    /// The same for an extent that is handed out without memory now.
+    /// Whether an extent that is handed out without memory now is expected to be used sparsely.
     pub(crate) fn skips_advice(&self) -> bool {
-        let skips = self.expects_sparse();
-        if self.sparse.load(Ordering::Relaxed) >= SPARSE_STREAK {
-            self.sparse.fetch_add(1, Ordering::Relaxed);
+        let skips = self.sparse.is_granted();
+        if self.sparse.is_long() {
+            self.sparse.note(true);
         }
         skips
     }
@@ -203,9 +189,9 @@ impl<S: Sys> Space<S> {
                 slots,
                 base,
                 counters: &counters[i],
-                untouched: AtomicU32::new(0),
-                sparse: AtomicU32::new(0),
-                dropped: AtomicU32::new(0),
+                untouched: Streak::new(UNTOUCHED_STREAK),
+                sparse: Streak::new(SPARSE_STREAK),
+                dropped: Streak::new(DROPPED_STREAK),
             });
         }
         Some(Self {

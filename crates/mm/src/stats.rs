@@ -125,9 +125,9 @@ counters! {
     WorkerStarts, "worker_starts", Calls, detail;
     /// Times the background work rested because it had been preempted.
     WorkerRests, "worker_rests", Calls ("nonvoluntary_ctxt_switches (/proc/PID/status)"), detail;
-    /// Requests left to the kernel or the C library: smaller than the threshold of mmap.
+    /// Large requests left to the kernel or the C library: mappings from 2M on, but below the threshold of mmap.
     KernelSmall, "kernel_small", Calls;
-    /// The same: file, shared, stack, locked, fixed or other mappings that the arena does not serve.
+    /// The same: shared, stack, locked or other anonymous mappings that the arena does not serve.
     KernelFlags, "kernel_flags", Calls;
     /// The same: not readable and writable.
     KernelProt, "kernel_prot", Calls;

@@ -1,7 +1,5 @@
 //! The way of memory back from its user: what is worth keeping, and what the peak rule allows to keep.
 
-use core::sync::atomic::Ordering::Relaxed;
-
 use faultless_base::SLOT;
 use faultless_base::sys::{SIGNATURES, Sys};
 
@@ -13,8 +11,6 @@ use crate::stats::Counter;
 
 /// Slots whose contents are looked at when memory comes back whose use is not known.
 const SAMPLES: usize = 16;
-/// See [`Space::is_untouched`].
-const LOOK_AT_ONE_IN: u32 = 8;
 /// Pages looked at in each of them.
 const SAMPLED_PAGES: usize = 8;
 
@@ -116,7 +112,7 @@ impl<S: Sys> Space<S> {
             }
         }
         if sampled > 0 {
-            shard.note_use(dense > 0);
+            shard.sparse.note(dense == 0);
         }
         let used = (backed * dense).checked_div(sampled).unwrap_or(0);
         self.budget.discharge(charged);
@@ -134,15 +130,14 @@ impl<S: Sys> Space<S> {
         {
             return false;
         }
-        let streak = shard.untouched.load(Relaxed);
-        if shard.expects_untouched() && streak % LOOK_AT_ONE_IN != 0 {
-            shard.untouched.store(streak.saturating_add(1), Relaxed);
+        if shard.untouched.is_granted() {
+            shard.untouched.note(true);
             return true;
         }
         let span = shard.span(e);
         let untouched =
             [span.start, span.start + span.bytes() / 2, span.end - 1].iter().all(|&at| !self.sys.present(at));
-        shard.untouched.store(if untouched { streak.saturating_add(1) } else { 0 }, Relaxed);
+        shard.untouched.note(untouched);
         untouched
     }
 

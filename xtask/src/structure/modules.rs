@@ -4,7 +4,7 @@ use super::{Source, code};
 
 /// The modules of the engine, lowest level first.
 const LEVELS: &[&[&str]] = &[
-    &["stats", "knobs", "progress", "warmth", "watched"],
+    &["stats", "knobs", "progress", "streak", "warmth", "watched"],
     &["slot", "runs", "budget", "page"],
     &["buddy"],
     &["arena"],

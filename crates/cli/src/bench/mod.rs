@@ -10,7 +10,6 @@ mod process;
 mod programs;
 mod run;
 mod schedule;
-mod stats;
 mod table;
 mod verdict;
 

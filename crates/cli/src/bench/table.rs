@@ -4,8 +4,8 @@ use comfy_table::{Table, presets};
 
 use super::contenders::Contender;
 use super::plan::{Against, Line, Metric, Section};
-use super::stats::{Ratio, Spread};
 use super::verdict::{Board, Judgement, Verdict};
+use crate::paired::{Ratio, Spread};
 
 /// What stands in a cell that has nothing to say.
 const NOTHING: &str = "–";

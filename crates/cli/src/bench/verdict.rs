@@ -3,8 +3,8 @@
 use super::contenders::Contender;
 use super::plan::{Against, Bound, Metric, Row, Target};
 use super::schedule::Results;
-use super::stats::{Ratio, Spread, median};
 use super::table;
+use crate::paired::{RESOLVING, Ratio, Spread, median};
 
 /// What came out of a target.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
@@ -28,9 +28,6 @@ pub struct Judgement {
     /// Whether that is enough.
     pub verdict: Verdict,
 }
-
-/// Pairs without which no interval of 95 % can be had.
-const RESOLVING: usize = 6;
 
 /// All rows with their results.
 pub struct Board<'a> {

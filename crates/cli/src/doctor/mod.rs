@@ -17,6 +17,7 @@ use std::process::ExitCode;
 use faultless_base::zero::Features;
 use serde::Serialize;
 
+use crate::output::Out;
 use crate::run;
 use checks::Topic;
 use finding::{Finding, Level, Verdict};
@@ -77,7 +78,7 @@ pub fn main(args: Args) -> ExitCode {
     let report = examine(&args);
     let text = match args.json {
         true => serde_json::to_string_pretty(&report.json()).unwrap_or_default() + "\n",
-        false => text::Text { report: &report, columns: columns() }.to_string(),
+        false => text::Text { report: &report, columns: Out::Stdout.columns() }.to_string(),
     };
     match io::stdout().write_all(text.as_bytes()) {
         // Who reads no further has seen enough.
@@ -120,11 +121,4 @@ fn library() -> Finding {
         )
         .change("cargo build --release --workspace"),
     }
-}
-
-/// The width to print for.
-fn columns() -> usize {
-    let given = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
-    let terminal = || terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
-    given.or_else(terminal).unwrap_or(80)
 }

@@ -1,7 +1,10 @@
 //! What of a program can be covered, as far as can be told before it runs.
 
 use std::ffi::{OsStr, OsString};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+
+use faultless_mm::knobs::Knob;
 
 use super::finding::{Finding, Level};
 use super::libraries::{Allocator, allocators};
@@ -12,11 +15,17 @@ use crate::run::{self, size};
 pub fn check(command: &[OsString]) -> Vec<Finding> {
     let Some(name) = command.first() else { return Vec::new() };
     let mut findings = Vec::new();
-    let args = run::Args { program: command.to_vec(), ..run::Args::default() };
-    if let Some(why) = args.ruled_out() {
-        let means = "As set now, the program runs plain.";
-        findings.push(Finding::new("program_settings", Level::Cannot, why, means));
-    }
+    let of = |args: run::Args| run::Args { program: command.to_vec(), ..args };
+    let (args, wrong) = match of(run::Args::default()).with_file() {
+        Ok(args) => {
+            let why = args.ruled_out();
+            (args, why.map(|why| (why, "As set now, the program runs plain.")))
+        }
+        Err(error) => {
+            (of(run::Args::default()), Some((format!("{error:#}"), "`faultless run` refuses to start.")))
+        }
+    };
+    findings.extend(wrong.map(|(why, means)| Finding::new("program_settings", Level::Cannot, why, means)));
     let found =
         program::inspect(name, std::env::var_os("PATH").as_deref()).filter(|program| program.path.is_file());
     let Some(program) = found else {
@@ -32,7 +41,8 @@ pub fn check(command: &[OsString]) -> Vec<Finding> {
     findings.push(kind(&program));
     if program.kind == Kind::Dynamic {
         let (found, lost) = allocators(&program.path);
-        findings.push(served(&found));
+        findings
+            .push(served(&found, [Knob::MallocThreshold, Knob::MmapThreshold].map(|knob| threshold(&args, knob))));
         findings.extend((!lost.is_empty()).then(|| missing(&lost)));
         findings.push(later(&program));
     }
@@ -72,16 +82,28 @@ fn kind(program: &Program) -> Finding {
     };
     let finding = Finding::new("program", level, program.to_string(), means);
     match program.kind {
-        Kind::Privileged => finding.change(format!("sudo faultless run -- {}", program.path.display())),
+        Kind::Privileged => finding.change(as_its_owner(&program.path)),
         _ => finding,
     }
 }
 
-/// Who answers its malloc.
-fn served(found: &[Allocator]) -> Finding {
+/// The command that runs a set-uid or set-gid program, or one with capabilities, without it gaining rights.
+fn as_its_owner(path: &Path) -> String {
+    let (mode, user, group) = path.metadata().map_or((0, 0, 0), |about| (about.mode(), about.uid(), about.gid()));
+    let user = if mode & libc::S_ISUID != 0 { format!(" -u '#{user}'") } else { String::new() };
+    let group = if mode & libc::S_ISGID != 0 { format!(" -g '#{group}'") } else { String::new() };
+    format!("sudo{user}{group} faultless run -- {}", path.display())
+}
+
+/// From what size on something is served, as set now.
+fn threshold(args: &run::Args, knob: Knob) -> u64 {
+    knob.declared().nearest(args.value(knob).as_encoded_bytes()).or(knob.default()).unwrap_or(0)
+}
+
+/// Who answers its malloc; `from` these sizes on, blocks and mappings are served.
+fn served(found: &[Allocator], from: [u64; 2]) -> Finding {
     let id = "program_allocator";
-    let blocks = size(256 << 10);
-    let mappings = size(2 << 20);
+    let [blocks, mappings] = from.map(size);
     if found.is_empty() {
         return Finding::new(
             id,
@@ -100,13 +122,18 @@ fn served(found: &[Allocator]) -> Finding {
             }
         })
         .collect();
-    let means = match found.iter().all(|allocator| allocator.exports_malloc && !allocator.in_program) {
-        true => format!("Blocks from {blocks} are served before it is asked; smaller ones are its own."),
-        false => format!(
-            "Its blocks are its own; what it maps for them, from {mappings} at a time, is served or advised."
+    let (level, means) = match found.iter().all(|allocator| allocator.exports_malloc && !allocator.in_program) {
+        true => {
+            (Level::Note, format!("Blocks from {blocks} are served before it is asked; smaller ones are its own."))
+        }
+        false => (
+            Level::Limited,
+            format!(
+                "Its blocks are its own; what it maps for them, from {mappings} at a time, is served or advised."
+            ),
         ),
     };
-    Finding::new(id, Level::Note, names.join(", "), means)
+    Finding::new(id, level, names.join(", "), means)
 }
 
 fn missing(lost: &[String]) -> Finding {
@@ -144,14 +171,28 @@ mod tests {
 
     #[test]
     fn who_answers_malloc_is_told_apart() {
+        let served = |list: &[Allocator]| served(list, [256 << 10, 2 << 20]);
         let means = |list: &[Allocator]| served(list).means;
         assert!(means(&[]).starts_with("Blocks from 256 KiB and mappings from 2 MiB"));
         assert!(means(&[allocator(Some("tcmalloc"), true, false)]).contains("before it is asked"));
         for own in [allocator(Some("jemalloc"), true, true), allocator(Some("jemalloc"), false, false)] {
-            assert!(means(&[own]).starts_with("Its blocks are its own"));
+            assert!(means(std::slice::from_ref(&own)).starts_with("Its blocks are its own"));
+            assert_eq!(served(&[own]).level, Level::Limited);
         }
         let both = [allocator(Some("jemalloc"), true, false), allocator(None, true, false)];
         assert_eq!(served(&both).found, "jemalloc in libx.so, an allocator in libx.so");
+    }
+
+    #[test]
+    fn who_has_its_rights_can_run_it() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let (path, user) = (file.path(), file.as_file().metadata().unwrap().uid());
+        let command = |mode| {
+            file.as_file().set_permissions(std::fs::Permissions::from_mode(mode)).unwrap();
+            as_its_owner(path)
+        };
+        assert_eq!(command(0o755), format!("sudo faultless run -- {}", path.display()));
+        assert_eq!(command(0o4755), format!("sudo -u '#{user}' faultless run -- {}", path.display()));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use clap_mangen::roff::{Roff, bold, italic, roman};
 use faultless_mm::knobs::KNOBS;
 use faultless_mm::stats::COUNTERS;
 
-use super::{RUN_STATUSES, STATUSES};
+use super::{DOCTOR_STATUSES, RUN_STATUSES, STATUSES};
 use crate::sysctl::{range, when};
 
 /// Writes them into `dir`.
@@ -34,13 +34,14 @@ fn page(command: &Command, title: &str, dir: &Path) -> Result<()> {
         }
         "faultless-stat" => {
             statuses(&mut more, STATUSES);
-            more.text([roman("With a program, its status as of faultless-run(1).")]);
+            more.control("PP", []).text([roman("With a program, its status as of faultless-run(1).")]);
             counters(&mut more);
         }
         "faultless-sysctl" => {
             statuses(&mut more, STATUSES);
             knobs(&mut more);
         }
+        "faultless-doctor" => statuses(&mut more, DOCTOR_STATUSES),
         _ => {}
     }
     more.to_writer(&mut bytes)?;
@@ -68,6 +69,10 @@ fn counters(roff: &mut Roff) {
 }
 
 fn knobs(roff: &mut Roff) {
+    let file = "What flags and environment do not say, the user's file does: lines of NAME = VALUE.";
+    roff.control("SH", ["FILES"]).control("TP", []);
+    roff.text([bold("$XDG_CONFIG_HOME/faultless/settings"), roman(", or "), bold("~/.config/faultless/settings")]);
+    roff.text([roman(file)]);
     roff.control("SH", ["KNOBS"]);
     for knob in KNOBS {
         roff.control("TP", []).text([bold(knob.name), roman(", "), italic(knob.variable)]);

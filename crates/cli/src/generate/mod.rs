@@ -38,6 +38,14 @@ const RUN_STATUSES: &[(&str, &str)] = &[
     ("otherwise", "that of the program; killed by a signal it ends by the same signal"),
 ];
 
+/// The same for `doctor`.
+const DOCTOR_STATUSES: &[(&str, &str)] = &[
+    ("0", "good: programs, or the one named, can be covered in full"),
+    ("1", "limited: they can be covered; something is slower or not available"),
+    ("2", "cannot: they would run plain"),
+    ("125", "the command line is wrong, or the report could not be written"),
+];
+
 /// Writes everything.
 pub fn main(args: &Args, command: &Command) -> ExitCode {
     match write(&args.dir, command) {

@@ -2,21 +2,27 @@
 //!
 //! Each is named after the process that made it, in the first of [`places`] that takes it.
 
+use std::ffi::OsString;
 use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use super::{Counters, Source, is_alive};
+use super::{Counters, Source, is_alive, variable};
 
 /// A directory for counters pages, removed when dropped.
 pub struct Dir(PathBuf);
 
-/// Where there may be one: in memory if there is such a place, the user's own or everybody's; else among temporary
-/// files.
-fn places() -> impl Iterator<Item = PathBuf> {
-    let user = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute());
-    user.into_iter().chain(["/dev/shm".into(), std::env::temp_dir()])
+/// Where a command with these variables makes one: in memory if there is such a place, the user's own or everybody's;
+/// else among temporary files.
+fn places(variable: impl Fn(&str) -> Option<OsString>) -> impl Iterator<Item = PathBuf> {
+    let named = |name| variable(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
+    let temporary = named("TMPDIR").unwrap_or("/tmp".into());
+    named("XDG_RUNTIME_DIR").into_iter().chain(["/dev/shm".into(), temporary])
+}
+
+fn own(name: &str) -> Option<OsString> {
+    std::env::var_os(name)
 }
 
 /// Who made a directory of this name.
@@ -27,9 +33,18 @@ fn maker(name: &str) -> Option<u32> {
 
 /// The directories that can be found, with their makers.
 pub fn all() -> Vec<(u32, PathBuf)> {
-    let mut places: Vec<PathBuf> = places().collect();
     // Others than the caller may have another place of their own.
-    places.extend(std::fs::read_dir("/run/user").into_iter().flatten().flatten().map(|entry| entry.path()));
+    let others = std::fs::read_dir("/run/user").into_iter().flatten().flatten().map(|entry| entry.path());
+    made_in(places(own).chain(others).collect())
+}
+
+/// That of the command `maker`, wherever its own environment has it make one.
+pub fn of(maker: u32) -> Option<PathBuf> {
+    let theirs = places(|name| variable(maker, name).ok()?).collect();
+    all().into_iter().chain(made_in(theirs)).find(|(pid, _)| *pid == maker).map(|(_, dir)| dir)
+}
+
+fn made_in(mut places: Vec<PathBuf>) -> Vec<(u32, PathBuf)> {
     places.sort();
     places.dedup();
     let entries = places.iter().filter_map(|place| std::fs::read_dir(place).ok()).flatten().flatten();
@@ -58,7 +73,7 @@ impl Dir {
     pub fn create() -> io::Result<Self> {
         sweep();
         let mut last = io::Error::from(io::ErrorKind::NotFound);
-        for place in places() {
+        for place in places(own) {
             match Self::create_in(&place) {
                 Ok(dir) => return Ok(dir),
                 Err(error) => last = error,

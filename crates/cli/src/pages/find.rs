@@ -3,24 +3,22 @@
 //! A process is covered when it has a page: a segment of shared memory that it made itself, or the file DIR/PID in
 //! the directory that its environment names.
 
-use std::ffi::OsString;
 use std::fmt;
 use std::io;
-use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use faultless_base::sys::raw::boot_ns;
 use faultless_mm::knobs::Knob;
 
-use super::{Counters, PageError, Source, dir, is_alive, segment};
+use super::{Counters, PageError, Source, dir, is_alive, segment, variable};
 
 /// A covered process.
 #[derive(Debug)]
 pub struct Covered {
     /// Its number.
     pub pid: u32,
-    /// Its name.
-    pub name: String,
+    /// Its name when it was found.
+    name: String,
     /// When it was started; tells it from a later one of the same number.
     started: Option<u64>,
     source: Source,
@@ -35,9 +33,19 @@ impl Covered {
         Ok(Self { pid, name, started, source, last })
     }
 
+    /// The process, if it still runs.
+    fn stat(&self) -> Option<Stat> {
+        Stat::read(self.pid).filter(|stat| Some(stat.started) == self.started)
+    }
+
     /// Whether the process still runs.
     pub fn runs(&self) -> bool {
-        self.started.is_some() && Stat::read(self.pid).map(|stat| stat.started) == self.started
+        self.stat().is_some()
+    }
+
+    /// The name of what it runs, or ran when it was found.
+    pub fn command(&self) -> String {
+        self.stat().map_or_else(|| self.name.clone(), |stat| stat.name)
     }
 
     /// What it has counted by now. Where the page cannot be read any more, what it had when it could.
@@ -70,6 +78,8 @@ pub enum Missing {
     NotCovered,
     /// It has the library, but made no large request, or runs plain.
     Idle,
+    /// It has the library, and its page, if it has one, is in a namespace that is not ours.
+    Elsewhere,
     /// It has a page that cannot be used.
     Page(PageError),
 }
@@ -81,6 +91,7 @@ impl fmt::Display for Missing {
             Self::Foreign => f.write_str("it belongs to another user, or has other rights"),
             Self::NotCovered => f.write_str("it was not started under faultless"),
             Self::Idle => f.write_str("it made no large request so far, or runs plain"),
+            Self::Elsewhere => f.write_str("it is in another IPC namespace (a container): watch it from in there"),
             Self::Page(error) => write!(f, "its page {error}"),
         }
     }
@@ -106,11 +117,12 @@ impl Stat {
     }
 }
 
-/// A variable of the environment that a process was started with.
-fn variable(pid: u32, name: &str) -> io::Result<Option<OsString>> {
-    let all = std::fs::read(format!("/proc/{pid}/environ"))?;
-    let value = all.split(|b| *b == 0).find_map(|entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"="));
-    Ok(value.map(|value| OsString::from_vec(value.to_vec())))
+/// The file that the environment of a process says its page is.
+fn named(pid: u32) -> io::Result<Option<PathBuf>> {
+    let Some(dir) = variable(pid, "FAULTLESS_STATS")? else { return Ok(None) };
+    // As the process sees it.
+    let dir = Path::new(&dir).strip_prefix("/").map(PathBuf::from).unwrap_or_default();
+    Ok(Some(Path::new(&format!("/proc/{pid}/root")).join(dir).join(pid.to_string())))
 }
 
 /// The segment of a process, if it has one: the newest, as a program before it may have left one to its children.
@@ -134,17 +146,19 @@ pub fn process(pid: u32) -> Result<Covered, Missing> {
         });
     }
     let not_readable = |_| if is_alive(pid) { Missing::Foreign } else { Missing::Process };
-    if let Some(dir) = variable(pid, "FAULTLESS_STATS").map_err(not_readable)? {
-        // As the process sees it.
-        let dir = Path::new(&dir).strip_prefix("/").map(PathBuf::from).unwrap_or_default();
-        let path = Path::new(&format!("/proc/{pid}/root")).join(dir).join(pid.to_string());
+    if let Some(path) = named(pid).map_err(not_readable)? {
         match Source::file(&path).and_then(|source| Covered::new(pid, source)) {
             Err(PageError::Read(_) | PageError::Unfinished) => {}
             found => return found.map_err(Missing::Page),
         }
     }
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
-    Err(if maps.contains("libfaultless_preload.so") { Missing::Idle } else { Missing::NotCovered })
+    let ipc = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/ipc")).ok();
+    Err(match maps.contains("libfaultless_preload.so") {
+        true if ipc(&pid.to_string()) != ipc("self") => Missing::Elsewhere,
+        true => Missing::Idle,
+        false => Missing::NotCovered,
+    })
 }
 
 /// The page of the program that took the place of the one that `known` is the page of, in the same process. A file in a
@@ -162,7 +176,7 @@ pub fn successor(known: &Covered) -> Option<Covered> {
 
 /// All processes that the `faultless` command `pid` started, also those that have ended; `None` if it is no such one.
 pub fn tree(pid: u32) -> Option<PathBuf> {
-    dir::all().into_iter().find(|(maker, _)| *maker == pid).map(|(_, path)| path)
+    dir::of(pid)
 }
 
 /// The pages in such a directory beyond those that are `known`.
@@ -172,11 +186,19 @@ pub fn in_tree(dir: &Path, known: &[Covered]) -> Vec<Covered> {
     new.filter_map(|(pid, path)| Covered::new(pid, Source::file(&path).ok()?).ok()).collect()
 }
 
+/// The numbers of all processes.
+fn processes() -> impl Iterator<Item = u32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
 /// All covered processes whose pages may be read, in order of their numbers, and what is wrong with other pages.
 pub fn all() -> (Vec<Covered>, Vec<String>) {
     let segments = segment::all().into_iter().map(|listed| (listed.pid, Source::segment(&listed)));
     let files = dir::all().into_iter().flat_map(|(_, dir)| dir::pages(&dir).unwrap_or_default());
-    let files = files.map(|(pid, path)| (pid, Source::file(&path)));
+    // In directories that only those know who leave their pages there.
+    let others = processes().filter_map(|pid| Some((pid, named(pid).ok()??)));
+    let files = files.chain(others).map(|(pid, path)| (pid, Source::file(&path)));
     let (mut found, mut wrong) = (Vec::new(), Vec::new());
     for (pid, source) in segments.chain(files).filter(|(pid, _)| Stat::read(*pid).is_some()) {
         match source.and_then(|source| Covered::new(pid, source)) {
@@ -188,6 +210,8 @@ pub fn all() -> (Vec<Covered>, Vec<String>) {
     }
     found.sort_by_key(|covered| (covered.pid, std::cmp::Reverse(covered.last.start_ns)));
     found.dedup_by_key(|covered| covered.pid);
+    wrong.sort();
+    wrong.dedup();
     (found, wrong)
 }
 

@@ -5,9 +5,11 @@ pub mod find;
 mod segment;
 mod source;
 
+use std::ffi::OsString;
 use std::fmt;
 use std::io;
 use std::mem::{offset_of, size_of};
+use std::os::unix::ffi::OsStringExt;
 
 use faultless_mm::knobs::{self, Knob};
 use faultless_mm::page::{Header, MAGIC, Page, TABLES, VERSION};
@@ -19,6 +21,13 @@ pub use source::Source;
 /// Whether there is such a process.
 pub fn is_alive(pid: u32) -> bool {
     std::fs::exists(format!("/proc/{pid}")).unwrap_or(false)
+}
+
+/// A variable of the environment that a process was started with.
+fn variable(pid: u32, name: &str) -> io::Result<Option<OsString>> {
+    let all = std::fs::read(format!("/proc/{pid}/environ"))?;
+    let value = all.split(|b| *b == 0).find_map(|entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"="));
+    Ok(value.map(|value| OsString::from_vec(value.to_vec())))
 }
 
 /// The counters of one process, or of several added up.

@@ -2,7 +2,7 @@
 //!
 //! The first of a pair is plain and faultless by turns, so that what the first leaves behind (warm caches, a warm
 //! processor) helps both alike. Every run reads /dev/null and writes its output there; what it says on stderr is
-//! shown. Nothing is run beforehand: a file's first reading falls to the first pair.
+//! shown. Nothing is run beforehand: a file's first reading falls to the first pair. How ratios are made: [`crate::paired`].
 //!
 //! `--json FILE` gets an object: `version` 1, `command`, `pairs`, `statuses_differ` (in how many pairs),
 //! `not_covered` (why, or null), and under `wall_s`, `user_s`, `system_s`, `minor_faults` and `max_rss_bytes` each
@@ -18,11 +18,11 @@ use serde::Serialize;
 
 use super::child::{End, Outcome, Running};
 use super::options::{self, Args};
-use super::paired::{ENOUGH, Ratio, Spread, Verdict};
 use super::summary::{seconds, size, wrap};
 use super::sys::Inherited;
 use super::{NotStarted, complain};
 use crate::pages::{Counters, Dir};
+use crate::paired::{RESOLVING, Ratio, Spread};
 
 /// Something measured of each run.
 struct Metric {
@@ -50,18 +50,58 @@ const METRICS: [Metric; 5] = [
     },
 ];
 
+/// What the pairs say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Verdict {
+    /// Faultless takes less.
+    Less,
+    /// Faultless takes more.
+    More,
+    /// The interval holds 1.
+    NotResolved,
+    /// Fewer than [`RESOLVING`] pairs.
+    TooFewRuns,
+}
+
+/// The ratio faultless / plain; its interval where there are pairs enough.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Difference {
+    ratio: f64,
+    low: Option<f64>,
+    high: Option<f64>,
+    verdict: Verdict,
+}
+
+impl Difference {
+    /// Of pairs (plain, faultless); `None` if a run took none.
+    fn of(runs: &[(f64, f64)]) -> Option<Self> {
+        let pairs: Vec<_> = runs.iter().map(|(plain, faultless)| (*faultless, *plain)).collect();
+        let Ratio { value: ratio, low, high, pairs } = Ratio::of(&pairs).filter(|r| r.pairs == runs.len())?;
+        if pairs < RESOLVING {
+            return Some(Self { ratio, low: None, high: None, verdict: Verdict::TooFewRuns });
+        }
+        let verdict = match () {
+            () if high < 1.0 => Verdict::Less,
+            () if low > 1.0 => Verdict::More,
+            () => Verdict::NotResolved,
+        };
+        Some(Self { ratio, low: Some(low), high: Some(high), verdict })
+    }
+}
+
 #[derive(Serialize)]
 struct Row {
-    plain: Spread,
-    faultless: Spread,
-    ratio: Option<Ratio>,
+    plain: Option<Spread>,
+    faultless: Option<Spread>,
+    ratio: Option<Difference>,
     runs: Vec<(f64, f64)>,
 }
 
 impl Row {
     fn new(runs: Vec<(f64, f64)>) -> Self {
         let (plain, faultless): (Vec<_>, Vec<_>) = runs.iter().copied().unzip();
-        Self { plain: Spread::of(&plain), faultless: Spread::of(&faultless), ratio: Ratio::of(&runs), runs }
+        Self { plain: Spread::of(&plain), faultless: Spread::of(&faultless), ratio: Difference::of(&runs), runs }
     }
 }
 
@@ -154,32 +194,30 @@ impl Comparison {
             let spread = |s: Spread| {
                 format!("{}\n{} .. {}", (metric.text)(s.median), (metric.text)(s.min), (metric.text)(s.max))
             };
-            let ratio = row.ratio.map(|r| {
-                (
-                    r,
-                    match r.verdict {
-                        Verdict::Less => " (less)",
-                        Verdict::More => " (more)",
-                        Verdict::NotResolved => " (not resolved)",
-                        Verdict::TooFewRuns => "",
-                    },
-                )
-            });
-            let ratio = ratio.map(|(r, verdict)| match (r.low, r.high) {
-                (Some(low), Some(high)) => {
-                    format!("{}{verdict}\n{} .. {}", figure(r.ratio), figure(low), figure(high))
-                }
-                _ => figure(r.ratio),
-            });
-            let cells = [spread(row.plain), spread(row.faultless), ratio.unwrap_or("-".into())];
+            let ratio = |r: Difference| {
+                let verdict = match r.verdict {
+                    Verdict::Less => " (less)",
+                    Verdict::More => " (more)",
+                    Verdict::NotResolved => " (not resolved)",
+                    Verdict::TooFewRuns => "",
+                };
+                let interval =
+                    r.low.zip(r.high).map(|(low, high)| format!("\n{} .. {}", figure(low), figure(high)));
+                figure(r.ratio) + verdict + &interval.unwrap_or_default()
+            };
+            let cells = [row.plain.map(spread), row.faultless.map(spread), row.ratio.map(ratio)];
+            let cells = cells.into_iter().map(|cell| cell.unwrap_or("-".into()));
             table.add_row([metric.label.to_owned()].into_iter().chain(cells));
         }
         let mut text: String = table.lines().map(|line| line.trim_end().to_owned() + "\n").collect();
         let (pairs, plural) = (self.pairs, if self.pairs == 1 { "" } else { "s" });
-        let meaning = if pairs < ENOUGH {
-            "not enough runs to tell whether the two differ: that takes 5 pairs."
-        } else {
-            "ratio of the pairs (geometric mean), below it its 95 % interval; less and more: 1 is outside of it."
+        let meaning = match pairs < RESOLVING {
+            true => format!("not enough runs to tell whether the two differ: that takes {RESOLVING} pairs."),
+            false => {
+                "ratio of the pairs (Hodges-Lehmann), below it its 95 % interval (Wilcoxon's signed ranks); less \
+                      and more: 1 is outside of it."
+                    .into()
+            }
         };
         let legend = format!("{pairs} pair{plural} of runs, by turns; median, below it min .. max; {meaning}");
         text += &(wrap(&legend, "") + "\n");
@@ -187,5 +225,32 @@ impl Comparison {
             text += &(wrap(&format!("Nothing was covered: {reason}."), "") + "\n");
         }
         let _ = std::io::Write::write_all(&mut std::io::stdout(), text.as_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences_are_resolved_only_when_they_are() {
+        let of = |ratios: &[f64]| Difference::of(&ratios.iter().map(|r| (2.0, 2.0 * r)).collect::<Vec<_>>());
+        let verdict = |ratios: &[f64]| of(ratios).unwrap().verdict;
+        assert_eq!(verdict(&[0.5, 0.52, 0.48, 0.51, 0.5, 0.5]), Verdict::Less);
+        assert_eq!(verdict(&[2.0, 2.1, 1.9, 2.0, 2.05, 2.0]), Verdict::More);
+        assert_eq!(verdict(&[0.5, 2.0, 0.9, 1.2, 1.0, 1.1]), Verdict::NotResolved);
+        assert_eq!(verdict(&[1.0; 9]), Verdict::NotResolved);
+        let few = of(&[0.5; 5]).unwrap();
+        assert_eq!((few.verdict, few.low, few.high), (Verdict::TooFewRuns, None, None));
+        assert!((few.ratio - 0.5).abs() < 1e-9);
+        // A run of fifteen that somebody else disturbed does not hide what the others say.
+        let mut disturbed = [0.5; 15];
+        disturbed[3] = 20.0;
+        assert_eq!(verdict(&disturbed), Verdict::Less);
+    }
+
+    #[test]
+    fn a_run_that_took_none_has_no_ratio() {
+        assert!(Difference::of(&[(1.0, 1.0), (0.0, 1.0)]).is_none() && Difference::of(&[]).is_none());
     }
 }

@@ -3,7 +3,6 @@
 mod child;
 mod compare;
 mod options;
-mod paired;
 pub mod program;
 mod summary;
 mod sys;
@@ -22,7 +21,6 @@ pub use options::{Args, library};
 pub use summary::{seconds, size, wrap_at};
 
 use crate::pages::Dir;
-use crate::settings;
 use child::not_started;
 use summary::Summary;
 use sys::Inherited;
@@ -31,13 +29,10 @@ use sys::Inherited;
 pub const FAILED: u8 = 125;
 
 /// Runs the program, and ends this process as the program ended; returns only when that was not possible.
-pub fn main(mut args: Args) -> ExitCode {
-    let done = settings::file().and_then(|file| {
-        args.file = file;
-        match args.compare {
-            Some(pairs) => compare::main(&args, pairs),
-            None => run(&args),
-        }
+pub fn main(args: Args) -> ExitCode {
+    let done = args.with_file().and_then(|args| match args.compare {
+        Some(pairs) => compare::main(&args, pairs),
+        None => run(&args),
     });
     match done {
         Ok(end) => end.copy(),

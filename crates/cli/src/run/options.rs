@@ -125,6 +125,12 @@ fn preload(library: &Path, before: Option<OsString>) -> OsString {
 }
 
 impl Args {
+    /// The same with what the user's file says. What is wrong with that, or with the environment, is an error.
+    pub fn with_file(self) -> Result<Self> {
+        settings::check_environment().map_err(anyhow::Error::msg)?;
+        Ok(Self { file: settings::file()?, ..self })
+    }
+
     /// The program with its arguments, as it is.
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.program[0]);
@@ -186,18 +192,25 @@ impl Args {
     /// What the settings themselves say against covering the program.
     pub fn ruled_out(&self) -> Option<String> {
         if self.is_on(Knob::Disable) {
-            return Some("FAULTLESS_DISABLE is set".into());
+            return Some("it is switched off (FAULTLESS_DISABLE, or disable in the user's file)".into());
         }
         let budget = Knob::Budget.declared().nearest(self.value(Knob::Budget).as_encoded_bytes());
         if let Some(budget) = budget.filter(|budget| *budget < SLOT as u64) {
             return Some(format!("the budget of {} is less than 2 MiB", super::summary::size(budget)));
         }
-        if sys::limits_address_space() {
+        if sys::is_limited(libc::RLIMIT_AS) {
             return Some("address space is limited (ulimit -v)".into());
+        }
+        if sys::is_limited(libc::RLIMIT_DATA) {
+            return Some("data is limited (ulimit -d)".into());
+        }
+        if std::fs::read("/proc/sys/vm/overcommit_memory").is_ok_and(|mode| mode.first() == Some(&b'2')) {
+            return Some("the kernel does not overcommit (vm.overcommit_memory is 2)".into());
         }
         let skip = self.value(Knob::Skip);
         let name = Path::new(&self.program[0]).file_name().unwrap_or(OsStr::new(""));
         let is_skipped = skip.as_encoded_bytes().split(|b| *b == b',').any(|n| n == name.as_encoded_bytes());
+        let is_skipped = is_skipped && !name.is_empty();
         is_skipped.then(|| format!("{} is to be skipped", name.display()))
     }
 }

@@ -200,6 +200,7 @@ impl Summary {
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let served = match self.served {
+            0 if !self.unreadable.is_empty() => "what was covered is not known".to_owned(),
             0 => "nothing covered".to_owned(),
             1 => "1 process covered".to_owned(),
             n => format!("{n} processes covered"),

@@ -204,11 +204,11 @@ pub fn ids() -> (u32, u32) {
     unsafe { (libc::getuid(), libc::getgid()) }
 }
 
-/// Whether this process may use only so much address space.
-pub fn limits_address_space() -> bool {
+/// Whether this process may use only so much of something: `RLIMIT_AS`, `RLIMIT_DATA`.
+pub fn is_limited(kind: libc::__rlimit_resource_t) -> bool {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the structure is writable.
-    unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut limit) == 0 && limit.rlim_cur != libc::RLIM_INFINITY }
+    unsafe { libc::getrlimit(kind, &mut limit) == 0 && limit.rlim_cur != libc::RLIM_INFINITY }
 }
 
 /// Whether a file has the attribute `name`.

@@ -59,7 +59,7 @@ impl Report {
         let totals = named(selection, &Counters::sum(counters));
         let processes = processes.iter().zip(counters).map(|(covered, counters)| Process {
             pid: covered.pid,
-            command: covered.name.clone(),
+            command: covered.command(),
             running: covered.runs(),
             since_s: covered.age(),
             counters: named(selection, counters),

@@ -36,6 +36,9 @@ pub fn main(args: &Args, style: Style, mut out: Out) -> Result<()> {
     Ok(())
 }
 
+/// Columns that the table needs: four figures, and the longest name that the kernel keeps.
+const TABLE: usize = 48;
+
 fn text(processes: &[Covered], counters: &[Counters], style: &Style, columns: usize) -> String {
     if processes.is_empty() {
         return "No process is covered that you may watch.\n".into();
@@ -43,18 +46,28 @@ fn text(processes: &[Covered], counters: &[Counters], style: &Style, columns: us
     let both = processes.iter().zip(counters);
     if style.selection.is_named {
         let one = |(covered, counters): (&Covered, &Counters)| {
-            let title = format!("{} {}\n", covered.pid, covered.name);
+            let title = format!("{} {}\n", covered.pid, covered.command());
             title + &lines(&style.selection, counters, covered.age(), columns)
         };
         return both.map(one).collect();
     }
-    let mut text = format!("{:>7} {:>8} {:>7} {:>7} COMMAND\n", "PID", "REQUESTS", "SERVED", "LEFT");
+    let wide = columns >= TABLE;
+    let mut text = String::new();
+    if wide {
+        text += &format!("{:>7} {:>8} {:>7} {:>7} COMMAND\n", "PID", "REQUESTS", "SERVED", "LEFT");
+    }
     for (covered, counters) in both {
         let get = |counter| counters.get(counter);
         let requests = short(get(Counter::MmapServed) + get(Counter::MallocServed), Unit::Calls);
         let bytes = short(get(Counter::MmapBytes) + get(Counter::MallocBytes), Unit::Bytes);
         let left = short(counters.left().iter().map(|(_, calls)| calls).sum(), Unit::Calls);
-        text += &format!("{:>7} {requests:>8} {bytes:>7} {left:>7} {}\n", covered.pid, covered.name);
+        let (pid, command) = (covered.pid, covered.command());
+        text += &match wide {
+            true => format!("{pid:>7} {requests:>8} {bytes:>7} {left:>7} {command}\n"),
+            false => {
+                format!("{pid} {command}\n  {requests} requests, {bytes} served\n  {left} left to the kernel\n")
+            }
+        };
     }
     text
 }

@@ -40,7 +40,8 @@ pub struct Args {
     #[arg(short, long, value_name = "SECONDS", value_parser = interval)]
     pub interval: Option<Duration>,
     /// End after so many intervals.
-    #[arg(short = 'n', long, value_name = "N", requires = "interval", conflicts_with = "program")]
+    #[arg(short = 'n', long, value_name = "N", requires = "interval", conflicts_with = "program",
+          value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
     /// Counters to show, as a list with commas; * and ? stand for other letters, and '*' for all counters.
     #[arg(short = 'e', long, value_name = "NAMES")]
@@ -114,8 +115,8 @@ fn process(pid: u32, args: &Args, style: Style, out: Out) -> Result<()> {
 
 /// Runs the program as `run` does; a thread reports while this one stands in for it.
 fn command(args: Args, style: Style, out: Out) -> Result<End> {
+    let args = run::Args { set: args.set, program: args.program, ..Default::default() }.with_file()?;
     let dir = Dir::create().context("no place for counters")?;
-    let args = run::Args { set: args.set, program: args.program, file: settings::file()?, ..Default::default() };
     let running = run::start(&args, dir.path())?;
     let mut watch = Watch::new(Target::dir(dir.path().to_owned()), style, out).all_of_it();
     let (ended, end) = channel::<()>();

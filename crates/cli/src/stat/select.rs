@@ -31,6 +31,9 @@ impl Selection {
                 bail!("there is no counter {text:?}{}", suggestion(text, names));
             }
         }
+        if !chosen.contains(&true) {
+            bail!("no counter is named");
+        }
         let is_named = chosen.contains(&false);
         let wanted = |i: &usize| chosen[*i] && (is_named || !COUNTERS[*i].is_detail || !patterns.is_empty());
         Ok(Self { places: (0..COUNTERS.len()).filter(wanted).collect(), is_named: !patterns.is_empty() })
@@ -76,5 +79,6 @@ mod tests {
         assert_eq!(error("maloc_served"), "there is no counter \"maloc_served\"; did you mean malloc_served?");
         assert_eq!(error("q*"), "there is no counter \"q*\"");
         assert_eq!(error("[a"), "\"[a\" is no pattern");
+        assert_eq!(error(","), "no counter is named");
     }
 }

@@ -77,7 +77,7 @@ impl Target {
     /// For people.
     pub fn title(&self) -> String {
         match (self.command, self.processes.first()) {
-            (None, Some(covered)) => format!("process {} ({})", covered.pid, covered.name),
+            (None, Some(covered)) => format!("process {} ({})", covered.pid, covered.command()),
             (Some(_), _) if self.processes.len() == 1 => "1 process".into(),
             _ => format!("{} processes", self.processes.len()),
         }

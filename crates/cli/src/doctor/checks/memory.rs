@@ -23,7 +23,7 @@ pub fn check(root: Root, tried: &Tried) -> Vec<Finding> {
 /// What may be used for measuring: a quarter of what is left to this process.
 pub fn spare(root: Root, tried: &Tried) -> u64 {
     let left = root.meminfo("MemAvailable").unwrap_or(1 << 30);
-    let group = lowest(root, Resource::Memory).map(|limit| limit.bytes);
+    let group = memory_limit(root).map(|limit| limit.value);
     let limits = &tried.limits;
     let rest = [group, limits.address_space, limits.data].into_iter().flatten();
     rest.fold(left, u64::min) / 4
@@ -112,10 +112,10 @@ enum Resource {
     Cpu,
 }
 
-/// The lowest limit of a group and those above it.
-struct Limit {
-    bytes: u64,
-    file: String,
+/// The lowest limit of a group and those above it, in bytes or CPUs, and the command that lifts it.
+struct Limit<T> {
+    value: T,
+    lift: String,
 }
 
 /// The files of this process's group and of those above it, for `resource`: those of version 2, or of version 1.
@@ -141,33 +141,36 @@ fn folders(root: Root, resource: Resource) -> Vec<(String, bool)> {
     found
 }
 
-fn lowest(root: Root, resource: Resource) -> Option<Limit> {
-    let limits = folders(root, resource).into_iter().flat_map(|(folder, unified)| {
+fn memory_limit(root: Root) -> Option<Limit<u64>> {
+    let limits = folders(root, Resource::Memory).into_iter().flat_map(|(folder, unified)| {
         let names: &[&str] = if unified { &["memory.max", "memory.high"] } else { &["memory.limit_in_bytes"] };
         names.iter().map(move |name| format!("{folder}/{name}")).collect::<Vec<_>>()
     });
     // Version 1 says "no limit" by a number that no machine has.
     let read = |file: String| {
         let bytes = root.number(&file).and_then(|n| u64::try_from(n).ok()).filter(|n| *n < 1 << 60)?;
-        Some(Limit { bytes, file })
+        let none = if file.ends_with("in_bytes") { "-1" } else { "max" };
+        Some(Limit { value: bytes, lift: format!("echo {none} | sudo tee /{file}") })
     };
-    limits.filter_map(read).min_by_key(|limit| limit.bytes)
+    limits.filter_map(read).min_by_key(|limit| limit.value)
 }
 
 /// CPUs' worth of time that a group may use.
-fn cpu_share(root: Root) -> Option<f64> {
-    let shares = folders(root, Resource::Cpu).into_iter().filter_map(|(folder, unified)| {
-        let (quota, period) = if unified {
-            let text = root.text(&format!("{folder}/cpu.max"))?;
+fn cpu_limit(root: Root) -> Option<Limit<f64>> {
+    let limits = folders(root, Resource::Cpu).into_iter().filter_map(|(folder, unified)| {
+        let (quota, period, lift) = if unified {
+            let file = format!("{folder}/cpu.max");
+            let text = root.text(&file)?;
             let (quota, period) = text.split_once(' ')?;
-            (quota.parse().ok()?, period.parse().ok()?)
+            (quota.parse().ok()?, period.parse().ok()?, format!("echo max | sudo tee /{file}"))
         } else {
             let number = |name| root.number(&format!("{folder}/{name}")).map(|n| n as f64);
-            (number("cpu.cfs_quota_us")?, number("cpu.cfs_period_us")?)
+            let lift = format!("echo -1 | sudo tee /{folder}/cpu.cfs_quota_us");
+            (number("cpu.cfs_quota_us")?, number("cpu.cfs_period_us")?, lift)
         };
-        (quota > 0.0 && period > 0.0).then_some(quota / period)
+        (quota > 0.0 && period > 0.0).then(|| Limit { value: quota / period, lift })
     });
-    shares.min_by(f64::total_cmp)
+    limits.min_by(|a, b| a.value.total_cmp(&b.value))
 }
 
 fn group(root: Root) -> Finding {
@@ -177,18 +180,18 @@ fn group(root: Root) -> Finding {
         false if root.has("sys/fs/cgroup") => "version 1",
         false => "none",
     };
-    let (memory, cpu) = (lowest(root, Resource::Memory), cpu_share(root));
+    let (memory, cpu) = (memory_limit(root), cpu_limit(root));
     let limits = [
-        memory.as_ref().map(|limit| format!("memory up to {}", size(limit.bytes))),
-        cpu.map(|cpus| format!("{cpus:.1} CPUs")),
+        memory.as_ref().map(|limit| format!("memory up to {}", size(limit.value))),
+        cpu.as_ref().map(|limit| format!("{:.1} CPUs", limit.value)),
     ];
     let limits: Vec<_> = limits.into_iter().flatten().collect();
     let found = match limits.is_empty() {
         true => format!("control group ({version}): no limit"),
         false => format!("control group ({version}): {}", limits.join(", ")),
     };
-    let busy = cpu.is_some_and(|cpus| cpus < 1.5);
-    let little = memory.as_ref().is_some_and(|limit| limit.bytes < LITTLE);
+    let busy = cpu.as_ref().is_some_and(|limit| limit.value < 1.5);
+    let little = memory.as_ref().is_some_and(|limit| limit.value < LITTLE);
     let level = match (limits.is_empty(), busy || little) {
         (true, _) => Level::Good,
         (_, true) => Level::Limited,
@@ -202,13 +205,10 @@ fn group(root: Root) -> Finding {
         _ => "faultless counts this as the machine's memory, and gives memory back when 92 % of it are in use.",
     };
     let finding = Finding::new(id, level, found, means);
-    match memory {
-        Some(limit) => {
-            let none = if limit.file.ends_with("in_bytes") { "-1" } else { "max" };
-            finding.change(format!("echo {none} | sudo tee /{}", limit.file))
-        }
-        None => finding,
-    }
+    // That of what is said above.
+    let (memory, cpu) = (memory.map(|limit| limit.lift), cpu.map(|limit| limit.lift));
+    let lift = if busy { cpu } else { memory.or(cpu) };
+    lift.into_iter().fold(finding, Finding::change)
 }
 
 fn pressure(root: Root) -> Finding {
@@ -280,6 +280,31 @@ mod tests {
             ("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
         ];
         assert_eq!(group(Fake::new(&unlimited).root()).level, Level::Good);
+    }
+
+    #[test]
+    fn a_share_of_one_cpu_limits_and_is_what_the_command_lifts() {
+        let fake = |cpu| {
+            group(
+                Fake::new(&[
+                    ("proc/self/cgroup", "0::/a\n"),
+                    ("sys/fs/cgroup/a/cpu.max", cpu),
+                    ("sys/fs/cgroup/a/memory.max", "1073741824\n"),
+                ])
+                .root(),
+            )
+        };
+        let (busy, idle) = (fake("100000 100000\n"), fake("400000 100000\n"));
+        assert_eq!((busy.level, idle.level), (Level::Limited, Level::Note));
+        assert_eq!(busy.change.unwrap(), "echo max | sudo tee /sys/fs/cgroup/a/cpu.max");
+        assert_eq!(idle.change.unwrap(), "echo max | sudo tee /sys/fs/cgroup/a/memory.max");
+        let alone = Fake::new(&[
+            ("proc/self/cgroup", "1:cpu,cpuacct:/\n"),
+            ("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "200000\n"),
+            ("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n"),
+        ]);
+        let change = group(alone.root()).change.unwrap();
+        assert_eq!(change, "echo -1 | sudo tee /sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us");
     }
 
     #[test]

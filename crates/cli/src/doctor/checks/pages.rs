@@ -14,82 +14,110 @@ pub fn check(root: Root) -> Vec<Finding> {
     vec![enabled(root), defrag(root), sizes(root), khugepaged(root), shmem(root)]
 }
 
+/// A switch with modes: how good each is, what it means, and what to set it to instead. The last one is for those that
+/// are not named.
+struct Switch {
+    id: &'static str,
+    name: &'static str,
+    modes: &'static [(&'static [&'static str], Level, &'static str, &'static str)],
+}
+
+impl Switch {
+    fn finding(&self, mode: &str, path: &str) -> Finding {
+        let named = self.modes.iter().find(|(modes, ..)| modes.contains(&mode));
+        let (_, level, means, other) = named.unwrap_or(&self.modes[self.modes.len() - 1]);
+        Finding::new(self.id, *level, format!("{}: {mode}", self.name), *means).change(set(path, other))
+    }
+}
+
+const ENABLED: Switch = Switch {
+    id: "thp",
+    name: "huge pages of anonymous memory",
+    modes: &[
+        (
+            &["always"],
+            Level::Good,
+            "Large memory gets huge pages, asked for or not; sparse use of it takes more memory than it writes.",
+            "madvise",
+        ),
+        (
+            &["madvise"],
+            Level::Good,
+            "Memory gets huge pages where a program, or faultless for it, asks for them.",
+            "always",
+        ),
+        (
+            &[],
+            Level::Limited,
+            "First touches of large memory stay as dear as without faultless; only recycled memory gains.",
+            "madvise",
+        ),
+    ],
+};
+
+const DEFRAG: Switch = Switch {
+    id: "thp_defrag",
+    name: "a fault's effort for a huge page (defrag)",
+    modes: &[
+        (
+            &["always", "madvise", "defer+madvise"],
+            Level::Good,
+            "A fault in memory for which huge pages were asked makes room for one if there is none.",
+            "defer",
+        ),
+        (
+            &[],
+            Level::Note,
+            "When memory is fragmented, faults take small pages even where huge ones were asked for.",
+            "madvise",
+        ),
+    ],
+};
+
+const SHMEM: Switch = Switch {
+    id: "thp_shmem",
+    name: "huge pages of shared memory",
+    modes: &[
+        (
+            &["never", "deny"],
+            Level::Note,
+            "Shared anonymous memory and memfds get small pages. Programs under `faultless run` do not depend on it.",
+            "advise",
+        ),
+        (&[], Level::Good, "Shared anonymous memory and memfds can have huge pages.", "never"),
+    ],
+};
+
 fn enabled(root: Root) -> Finding {
-    let (id, path) = ("thp", format!("{THP}/enabled"));
     if root.field("proc/self/status", "THP_enabled").as_deref() == Some("0") {
         return Finding::new(
-            id,
+            ENABLED.id,
             Level::Limited,
             "huge pages are switched off for this process and those that it starts (PR_SET_THP_DISABLE)",
             "Whoever started the shell or service did that; first touches of large memory gain nothing here.",
         );
     }
-    // The size of 2 MiB has a switch of its own, which normally says to do as this one does.
-    let own = root.choice(&format!("{THP}/hugepages-2048kB/enabled")).filter(|mode| mode != "inherit");
-    let (mode, path) = match own {
-        Some(own) => (Some(own), format!("{THP}/hugepages-2048kB/enabled")),
-        None => (root.choice(&path), path),
-    };
-    let Some(mode) = mode else {
-        return Finding::new(
-            id,
+    // The size of 2 MiB has a switch of its own, which normally says to do as the one for all sizes does.
+    let (all, own) = (format!("{THP}/enabled"), format!("{THP}/hugepages-2048kB/enabled"));
+    let own = root.choice(&own).filter(|mode| mode != "inherit").map(|mode| (mode, own));
+    match own.or_else(|| Some((root.choice(&all)?, all))) {
+        Some((mode, path)) => ENABLED.finding(&mode, &path),
+        None => Finding::new(
+            ENABLED.id,
             Level::Limited,
             "no transparent huge pages",
             "The kernel is built without them, or /sys is hidden here. Each fault then brings 4 KiB, and what \
              faultless touches ahead of a program costs as much as it saves.",
-        );
-    };
-    let found = format!("huge pages of anonymous memory: {mode}");
-    match mode.as_str() {
-        "always" => Finding::new(
-            id,
-            Level::Good,
-            found,
-            "Large memory gets huge pages, asked for or not; sparse use of it takes more memory than it writes.",
-        )
-        .change(set(&path, "madvise")),
-        "madvise" => Finding::new(
-            id,
-            Level::Good,
-            found,
-            "Memory gets huge pages where a program, or faultless for it, asks for them.",
-        )
-        .change(set(&path, "always")),
-        _ => Finding::new(
-            id,
-            Level::Limited,
-            found,
-            "First touches of large memory stay as dear as without faultless; only recycled memory gains.",
-        )
-        .change(set(&path, "madvise")),
+        ),
     }
 }
 
 fn defrag(root: Root) -> Finding {
-    let (id, path) = ("thp_defrag", format!("{THP}/defrag"));
-    let Some(mode) = root.choice(&path) else {
-        return Finding::new(
-            id,
-            Level::Note,
-            "defrag mode unknown",
-            "It says how hard a fault tries for a huge page.",
-        );
-    };
-    let found = format!("a fault's effort for a huge page (defrag): {mode}");
-    match mode.as_str() {
-        "always" | "madvise" | "defer+madvise" => Finding::new(
-            id,
-            Level::Good,
-            found,
-            "A fault in memory for which huge pages were asked makes room for one if there is none.",
-        ),
-        _ => Finding::new(
-            id,
-            Level::Note,
-            found,
-            "When memory is fragmented, faults take small pages even where huge ones were asked for.",
-        )
-        .change(set(&path, "madvise")),
+    let path = format!("{THP}/defrag");
+    let unknown = "It says how hard a fault tries for a huge page.";
+    match root.choice(&path) {
+        Some(mode) => DEFRAG.finding(&mode, &path),
+        None => Finding::new(DEFRAG.id, Level::Note, "defrag mode unknown", unknown),
     }
 }
 
@@ -137,35 +165,26 @@ fn khugepaged(root: Root) -> Finding {
             "It makes huge pages out of small ones, later.",
         );
     };
+    let makes = if number("defrag") == Some(0) { "makes no" } else { "makes" };
     Finding::new(
         id,
         Level::Note,
-        format!("khugepaged looks at {pages} pages, then sleeps for {pause} ms"),
+        format!("khugepaged looks at {pages} pages, then sleeps for {pause} ms; it {makes} room for huge pages (defrag)"),
         "It makes huge pages out of small ones, later: too late for programs of some seconds.",
     )
     .change(set(&format!("{folder}/scan_sleep_millisecs"), "1000"))
 }
 
 fn shmem(root: Root) -> Finding {
-    let (id, path) = ("thp_shmem", format!("{THP}/shmem_enabled"));
-    let Some(mode) = root.choice(&path) else {
-        return Finding::new(
-            id,
+    let path = format!("{THP}/shmem_enabled");
+    match root.choice(&path) {
+        Some(mode) => SHMEM.finding(&mode, &path),
+        None => Finding::new(
+            SHMEM.id,
             Level::Note,
             "huge pages of shared memory unknown",
             "They concern tmpfs and memfd.",
-        );
-    };
-    let found = format!("huge pages of shared memory: {mode}");
-    match mode.as_str() {
-        "never" | "deny" => Finding::new(
-            id,
-            Level::Note,
-            found,
-            "Shared anonymous memory and memfds get small pages. Programs under `faultless run` do not depend on it.",
-        )
-        .change(set(&path, "advise")),
-        _ => Finding::new(id, Level::Good, found, "Shared anonymous memory and memfds can have huge pages."),
+        ),
     }
 }
 
@@ -212,6 +231,22 @@ mod tests {
         let level = |status| enabled(Fake::new(&[mode, ("proc/self/status", status)]).root()).level;
         assert_eq!(level("Name:\tx\nTHP_enabled:\t1\n"), Level::Good);
         assert_eq!(level("Name:\tx\nTHP_enabled:\t0\n"), Level::Limited);
+    }
+
+    #[test]
+    fn a_switch_names_what_to_set_it_to_instead() {
+        let fake = with(&[
+            ("defrag", "always defer defer+madvise madvise [never]"),
+            ("shmem_enabled", "always within_size [advise] never deny force"),
+        ]);
+        let change = |finding: Finding| (finding.level, finding.change.unwrap_or_default());
+        let set = |mode: &str, file: &str| format!("echo {mode} | sudo tee /{THP}/{file}");
+        assert_eq!(change(defrag(fake.root())), (Level::Note, set("madvise", "defrag")));
+        assert_eq!(change(shmem(fake.root())), (Level::Good, set("never", "shmem_enabled")));
+        for switch in [ENABLED, DEFRAG, SHMEM] {
+            let last = switch.modes.last().unwrap();
+            assert!(last.0.is_empty() && switch.modes.iter().all(|(modes, _, _, other)| !modes.contains(other)));
+        }
     }
 
     #[test]

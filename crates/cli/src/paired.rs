@@ -1,4 +1,5 @@
-//! Medians, spreads and paired ratios.
+//! Whether two ways of running differ: medians, spreads, and the ratio over pairs of runs. What `run --compare` and `bench`
+//! say rests on it.
 
 /// The middle value.
 pub fn median(values: &[f64]) -> Option<f64> {
@@ -11,6 +12,9 @@ pub fn median(values: &[f64]) -> Option<f64> {
         _ => Some((sorted[middle - 1] + sorted[middle]) / 2.0),
     }
 }
+
+/// Pairs without which no interval of 95 % can be had.
+pub const RESOLVING: usize = 6;
 
 /// Median and extremes of one contender's rounds.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
@@ -35,8 +39,9 @@ impl Spread {
 ///
 /// The estimate is Hodges and Lehmann's (the median of all pairwise means of the logarithms of the ratios), the
 /// interval the one that Wilcoxon's signed-rank test gives: a round disturbed from outside moves neither much,
-/// and no distribution is assumed but symmetry. Fewer than six pairs cannot give 95 %; the interval is the whole
-/// range then.
+/// and no distribution is assumed but symmetry. (Student's t would give a narrower one, if times were normally
+/// distributed: they have a tail to one side.) Fewer pairs than [`RESOLVING`] cannot give 95 %; the interval is the
+/// whole range then.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub struct Ratio {
     /// The estimate.
@@ -105,6 +110,8 @@ mod tests {
     /// The critical values that statistical tables print for a two-sided test at 5 %.
     #[test]
     fn signed_rank_critical_values() {
+        // With fewer than six pairs, even the most extreme outcome is more likely than that.
+        assert!(0.5f64.powi(RESOLVING as i32) <= 0.025 && 0.5f64.powi(RESOLVING as i32 - 1) > 0.025);
         for (pairs, critical) in [(5, 0), (6, 0), (7, 2), (8, 3), (10, 8), (15, 25), (20, 52), (25, 89)] {
             assert_eq!(signed_rank_cut(pairs), critical, "{pairs} pairs");
         }

@@ -1,0 +1,66 @@
+//! What the next one will be like, judged by those before it.
+
+use faultless_base::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+/// One in so many is looked at although its outcome is expected.
+const LOOK_AT_ONE_IN: u32 = 8;
+
+/// How many in a row were so; after some, the next ones are expected to be so, too. Threads may lose each other's
+/// steps: it is a guess in any case.
+pub(crate) struct Streak {
+    long: u32,
+    n: AtomicU32,
+}
+
+impl Streak {
+    /// One that is `long` after so many in a row.
+    pub(crate) fn new(long: u32) -> Self {
+        Self { long, n: AtomicU32::new(0) }
+    }
+
+    /// What the next one was like; what was taken for granted counts.
+    pub(crate) fn note(&self, is_so: bool) {
+        let next = self.n.load(Relaxed).checked_add(1).unwrap_or(self.long);
+        self.n.store(if is_so { next } else { 0 }, Relaxed);
+    }
+
+    /// Whether the next one is expected to be so.
+    pub(crate) fn is_long(&self) -> bool {
+        self.n.load(Relaxed) >= self.long
+    }
+
+    /// Whether that can be taken for granted: one in so many is looked at, to see whether it still holds.
+    pub(crate) fn is_granted(&self) -> bool {
+        self.is_long() && self.n.load(Relaxed) % LOOK_AT_ONE_IN != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_in_eight_is_looked_at() {
+        let streak = Streak::new(4);
+        let mut granted = 0;
+        for n in 0..80 {
+            assert_eq!(streak.is_long(), n >= 4);
+            granted += u32::from(streak.is_granted());
+            streak.note(true);
+        }
+        assert_eq!(granted, 76 - 9);
+        streak.note(false);
+        assert!(!streak.is_long() && !streak.is_granted());
+    }
+
+    #[test]
+    fn a_streak_without_end_is_looked_at_still() {
+        let streak = Streak::new(4);
+        streak.n.store(u32::MAX - 1, Relaxed);
+        let granted = (0..20).filter(|_| {
+            streak.note(true);
+            streak.is_granted()
+        });
+        assert!(granted.count() < 20 && streak.is_long());
+    }
+}
