@@ -3,7 +3,7 @@
 
 use core::ffi::CStr;
 
-use faultless_base::sys::raw::{self, syscall};
+use faultless_base::sys::raw::syscall;
 use faultless_base::{PAGE, Span};
 
 const SMAPS: &CStr = c"/proc/self/smaps";
@@ -77,24 +77,17 @@ fn head(line: &[u8]) -> Option<(Span, bool)> {
     Some((span, words.nth(3)? != b"0"))
 }
 
-/// A number for what the flags of an area say apart from huge-page advice.
+/// A number for what the flags of an area say apart from huge-page advice, and from what the kernel does not keep
+/// areas apart for: soft-dirty bits, and whether there may be guard pages, which one page of it decides for all.
 fn flags(line: &[u8]) -> Option<u64> {
     let words = line.strip_prefix(b"VmFlags:")?.split(|byte| *byte == b' ');
-    let kept = words.filter(|word| !matches!(*word, b"" | b"hg" | b"nh" | b"sd"));
+    let kept = words.filter(|word| !matches!(*word, b"" | b"hg" | b"nh" | b"sd" | b"gu"));
     Some(kept.flatten().fold(0, |sum: u64, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte))))
 }
 
 /// Whether all of `span` is mapped, by areas without a file that differ in huge-page advice alone. Where the kernel does
-/// not tell, the range passes for one mapping. Areas may change while they are read, so only the same answer twice is a no.
+/// not tell, the range passes for one mapping.
 pub fn is_one_mapping(span: Span) -> bool {
-    const MOMENT_NS: u64 = 50_000;
-    looks_like_one(span) || {
-        raw::sleep_ns(MOMENT_NS);
-        looks_like_one(span)
-    }
-}
-
-fn looks_like_one(span: Span) -> bool {
     let Some(mut lines) = Lines::open(SMAPS) else { return true };
     let mut line = [0; LINE];
     let (mut area, mut file) = (Span { start: 0, end: 0 }, false);
