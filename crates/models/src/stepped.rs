@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use faultless_base::Span;
 use faultless_base::sync::atomic::{AtomicBool, Ordering};
-use faultless_base::sys::{AtFork, Huge, Sys};
+use faultless_base::sys::{AtFork, Door, Huge, Job, Sys};
+use faultless_base::zero::Engine;
+use faultless_base::zero::driver::Poll;
 use faultless_fake::Fake;
 
 /// What a thread ends with that a fork left behind; see [`Stepped::leave_behind`].
@@ -72,8 +74,12 @@ impl Sys for Stepped {
         step: huge(span: Span, huge: Huge);
         step: at_fork(span: Span, what: AtFork) -> bool;
         last_step: zero_hot(span: Span);
-        step: zero_cold(span: Span);
-        step: zero_closed(span: Span) -> bool;
+        step: scrub_largest() -> usize;
+        step: scrub_start(span: Span, door: Door) -> Option<Job>;
+        step: scrub_poll(job: &mut Job) -> Poll;
+        step: scrub_end(job: Job) -> bool;
+        step: drop_engine(engine: Engine);
+        step: load() -> u64;
         last_step: migrate(from: Span, to: usize) -> bool;
         step: touch(addr: usize);
         step: poison(span: Span);

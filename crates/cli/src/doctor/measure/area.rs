@@ -76,8 +76,8 @@ impl Area {
     /// Zeroes a part of it, of whole lines.
     pub fn zero(&self, engine: Engine, part: Span) {
         assert!(self.span.clip(part) == part && engine.is_available());
-        assert!(part.start % 64 == 0 && part.bytes() % 64 == 0, "not whole lines");
-        // SAFETY: the memory is this area's, and whole lines of it; the engine is there.
+        assert!((part.start | part.bytes()) % engine.grain() == 0, "not whole lines");
+        // SAFETY: the memory is this area's, private, anonymous, and a multiple of the grain; the engine is there.
         unsafe { engine.zero(part.start as *mut u8, part.bytes()) };
         black_box(part.start as *const u8);
     }
