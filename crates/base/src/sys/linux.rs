@@ -171,10 +171,7 @@ impl Sys for Linux {
     }
 
     fn zero_hot(&self, span: Span) {
-        let engine = match span.bytes() {
-            ..zero::BEYOND_CACHES => zero::HOT.fastest(),
-            _ => zero::COLD.fastest(),
-        };
+        let engine = zero::hot_engine(span.bytes());
         // SAFETY: an open span of the engine's own, of whole pages.
         let done = unsafe { engine.zero(span.start as *mut u8, span.bytes()) };
         if !done {

@@ -21,6 +21,14 @@ pub static HOT: Choice = Choice::new(&[Engine::StringStore, Engine::Memset]);
 /// For memory that is wanted later, and for more than the caches hold: past them.
 pub static COLD: Choice = Choice::new(&[Engine::Stream64, Engine::Stream32, Engine::Stream16, Engine::LineZero]);
 
+/// The engine for a span of so many bytes that is wanted at once.
+pub fn hot_engine(bytes: usize) -> Engine {
+    match bytes {
+        ..BEYOND_CACHES => HOT.fastest(),
+        _ => COLD.fastest(),
+    }
+}
+
 /// From this size on nothing of a span stays in the caches, whichever way it is zeroed. Alone both ways are equally
 /// fast then; beside another processor that writes to memory too, the string store gets half as far (measured: 22
 /// GB/s each of two against 43).
