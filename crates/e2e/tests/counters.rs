@@ -44,6 +44,9 @@ const TURNED: &[Counter] = &[Counter::BytesOverBudget];
 /// What never counts as long as everything works.
 const NEVER: &[Counter] = &[Counter::ZeroedForCopy, Counter::EnginesDropped];
 
+/// What counts only when threads meet at the right moment; the models see to it.
+const SELDOM: &[Counter] = &[Counter::ScrubRecalls];
+
 /// What each zeroing engine did: which of them are used depends on the processor.
 fn engines() -> impl Iterator<Item = Counter> {
     Engine::ALL.into_iter().map(Counter::scrubbed_by)

@@ -113,7 +113,7 @@ impl<S: Sys> Space<S> {
     }
 
     fn scrub(&self, shard: &Shard, e: Extent, stamp: u32) {
-        let start = self.sys.now_ns();
+        let start = self.sys.thread_ns();
         shard.groups(
             e,
             |i| shard.slots.has(i, flag::OPEN),
@@ -133,7 +133,7 @@ impl<S: Sys> Space<S> {
                 }
             },
         );
-        shard.count(Counter::ScrubNs, (self.sys.now_ns() - start) as usize);
+        shard.count(Counter::ScrubNs, (self.sys.thread_ns() - start) as usize);
     }
 
     /// Zeroes an extent in passage whose slots are all open or all closed, unless it is called back meanwhile.
@@ -147,7 +147,10 @@ impl<S: Sys> Space<S> {
             match self.sys.scrub_poll(&mut job) {
                 Poll::Done => break true,
                 Poll::Failed => break false,
-                Poll::Working if is_recalled() => break true,
+                Poll::Working if is_recalled() => {
+                    shard.count(Counter::ScrubRecalls, 1);
+                    break true;
+                }
                 Poll::Working if self.sys.now_ns() - start > STALLED_NS => break false,
                 Poll::Working => self.sys.relax(0),
             }

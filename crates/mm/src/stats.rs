@@ -99,12 +99,14 @@ counters! {
     BytesTouchedAhead, "bytes_touched_ahead", Bytes;
     /// Zeroed in the background.
     BytesScrubbed, "bytes_scrubbed", Bytes;
-    /// Time of that zeroing.
+    /// Processor time of that zeroing.
     ScrubNs, "scrub_ns", Ns;
     /// Times the scrubber began to zero.
     ScrubWakeups, "scrub_wakeups", Calls;
     /// Blocks zeroed in the background, each by one order.
     ScrubBlocks, "scrub_blocks", Calls;
+    /// Blocks of which not all was zeroed, because they were wanted meanwhile.
+    ScrubRecalls, "scrub_recalls", Calls, detail;
     /// Zeroed in the background and then handed to nobody who needed zeroes.
     BytesZeroedUnused, "bytes_zeroed_unused", Bytes;
     /// Requests for zeroes that were served from memory that was zero already.

@@ -18,6 +18,7 @@ pub struct LeftBehind;
 pub struct Stepped {
     fake: Fake,
     left_behind: Arc<AtomicBool>,
+    stalled: Arc<AtomicBool>,
 }
 
 impl Stepped {
@@ -36,6 +37,11 @@ impl Stepped {
     /// That is over: the threads are gone.
     pub fn go_on(&self) {
         self.left_behind.store(false, Ordering::SeqCst);
+    }
+
+    /// From now on a zeroing engine does not get on, until it is let go.
+    pub fn stall(&self, stalled: bool) {
+        self.stalled.store(stalled, Ordering::SeqCst);
     }
 
     /// Whether threads are being left behind.
@@ -76,7 +82,6 @@ impl Sys for Stepped {
         last_step: zero_hot(span: Span);
         step: scrub_largest() -> usize;
         step: scrub_start(span: Span, door: Door) -> Option<Job>;
-        step: scrub_poll(job: &mut Job) -> Poll;
         step: scrub_end(job: Job) -> bool;
         step: drop_engine(engine: Engine);
         step: load() -> u64;
@@ -95,6 +100,13 @@ impl Sys for Stepped {
         step: is_short_of_memory() -> bool;
         step: retire();
         step: avoid_cpu(cpu: Option<usize>);
+    }
+
+    fn scrub_poll(&self, job: &mut Job) -> Poll {
+        while self.stalled.load(Ordering::SeqCst) {
+            shuttle::thread::yield_now();
+        }
+        self.step().scrub_poll(job)
     }
 
     fn now_ns(&self) -> u64 {
