@@ -60,6 +60,7 @@ fn every_counter_counts() {
             .flat_map(|(.., counters)| *counters)
             .chain(TURNED)
             .chain(NEVER)
+            .chain(SELDOM)
             .copied()
             .chain(engines());
         let is_tried = tried.any(|counter| counter as usize == i);

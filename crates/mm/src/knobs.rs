@@ -83,7 +83,7 @@ const MOST: u64 = 1 << 46;
 
 /// Orders of blocks of memory, as the kernel counts them: 2^order pages. The least is a slot's, the most an arena's.
 const LEAST_ORDER: u64 = SLOT_PAGES.ilog2() as u64;
-/// See [`LEAST_ORDER`].
+/// The largest order that a block can have, in pages.
 pub const MOST_ORDER: u64 = LEAST_ORDER + ORDERS - 1;
 /// Orders that blocks of slots have.
 pub const ORDERS: u64 = 19;

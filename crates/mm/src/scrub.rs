@@ -1,7 +1,7 @@
 //! The scrubber: free memory is zeroed in the background, before zeroes are asked for.
 //!
 //! It sleeps until the largest dirty block reaches `scrub_start`, then zeroes the largest blocks first, until none of
-//! `scrub_stop` is left or enough is zero ([`crate::pace`]). A block is zeroed as a whole, by one job of an engine. Memory
+//! `scrub_stop` is left or enough is zero (`pace.rs`). A block is zeroed as a whole, by one job of an engine. Memory
 //! that was freed a moment ago is left alone: if it is wanted again, its lines are still in the cache, and it is zeroed hot.
 //!
 //! A request that finds its memory with the scrubber calls it back; then the job ends after the piece in progress, and
