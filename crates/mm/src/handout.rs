@@ -136,7 +136,7 @@ impl<S: Sys> Space<S> {
         if purpose.need() == Need::Any {
             return self.note_unused(shard, zeroed);
         }
-        self.pace.note_asked(e.n, self.now_ms());
+        self.pace.note_asked(e.n, || self.now_ms());
         let (at, bytes) = (shard.span(e).start, e.n * SLOT);
         if ready + hot < e.n {
             shard.count(Counter::ZeroMisses, 1);

@@ -34,10 +34,12 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Slots were handed out that had to be zero.
-    pub(crate) fn note_asked(&self, n: usize, now_ms: u32) {
-        self.turn(now_ms);
-        self.recent[0].fetch_add(n, Relaxed);
+    /// Slots were handed out that had to be zero. When is asked only if it matters: this is a path that counts.
+    pub(crate) fn note_asked(&self, n: usize, now_ms: impl FnOnce() -> u32) {
+        if self.is_wasteful() {
+            self.turn(now_ms());
+            self.recent[0].fetch_add(n, Relaxed);
+        }
         if self.asked.fetch_add(n, Relaxed) + n > MEMORY {
             for count in [&self.asked, &self.wasted] {
                 count.store(count.load(Relaxed) / 2, Relaxed);
@@ -52,12 +54,16 @@ impl Pace {
 
     /// How many slots are to be zero and free.
     pub(crate) fn target(&self, now_ms: u32) -> usize {
-        self.turn(now_ms);
-        let asked = self.asked.load(Relaxed);
-        if self.wasted.load(Relaxed) * 2 <= asked {
-            return asked;
+        if !self.is_wasteful() {
+            return self.asked.load(Relaxed);
         }
+        self.turn(now_ms);
         self.recent.iter().map(|n| n.load(Relaxed)).max().unwrap_or(0)
+    }
+
+    /// Whether more than half of the zeroing is for nobody.
+    fn is_wasteful(&self) -> bool {
+        self.wasted.load(Relaxed) * 2 > self.asked.load(Relaxed)
     }
 
     /// Begins a new period if it is time.
@@ -115,25 +121,25 @@ mod tests {
     #[test]
     fn as_much_is_zeroed_as_was_asked_for_while_half_of_it_is_used() {
         let pace = Pace::default();
-        pace.note_asked(100, 0);
+        pace.note_asked(100, || 0);
         pace.note_wasted(50);
         assert_eq!(pace.target(60_000), 100);
         pace.note_wasted(1);
         assert_eq!(pace.target(60_000), 0, "nothing was asked for lately");
-        pace.note_asked(1, 60_001);
+        pace.note_asked(1, || 60_001);
         assert_eq!(pace.target(60_002), 1);
         assert_eq!(pace.target(60_002 + PERIOD_MS), 1);
         assert_eq!(pace.target(60_002 + 2 * PERIOD_MS), 0);
-        pace.note_asked(1, 70_000);
+        pace.note_asked(1, || 70_000);
         assert_eq!(pace.target(70_000), 102, "half of it is used again");
     }
 
     #[test]
     fn what_was_long_ago_counts_less() {
         let pace = Pace::default();
-        pace.note_asked(100, 0);
+        pace.note_asked(100, || 0);
         pace.note_wasted(MEMORY);
-        (0..8).for_each(|_| pace.note_asked(MEMORY / 2, 0));
+        (0..8).for_each(|_| pace.note_asked(MEMORY / 2, || 0));
         assert!(pace.wasted.load(Relaxed) <= MEMORY / 4 && pace.asked.load(Relaxed) >= MEMORY / 2);
     }
 

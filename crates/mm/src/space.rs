@@ -157,6 +157,8 @@ pub struct Space<S> {
     /// from, likewise.
     pub(crate) program_cpu: AtomicUsize,
     pub(crate) avoided_cpu: AtomicUsize,
+    /// When the processors beside the program's were last seen to be busy, in ms; odd, 0 for never.
+    pub(crate) crowded: AtomicU32,
     /// See [`crate::retire`].
     pub(crate) retired: AtomicBool,
     /// Set when there is new work for the background thread.
@@ -228,6 +230,7 @@ impl<S: Sys> Space<S> {
             waste: AtomicUsize::new(0),
             program_cpu: AtomicUsize::new(0),
             avoided_cpu: AtomicUsize::new(0),
+            crowded: AtomicU32::new(0),
             retired: AtomicBool::new(false),
             wanted: AtomicBool::new(false),
             urgent: AtomicBool::new(false),
