@@ -7,8 +7,8 @@ use faultless_mm::stats::Counter;
 use super::runs::{Runs, Way};
 use super::tables::Aims;
 use crate::bench::loops::Outcome;
-use crate::bench::stats::{Ratio, median};
 use crate::bench::table;
+use crate::paired::{Ratio, median};
 
 /// Pairs of runs, by default.
 const PAIRS: usize = 20;

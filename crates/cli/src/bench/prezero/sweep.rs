@@ -12,9 +12,9 @@ use faultless_base::zero::simulated::Simulated;
 use faultless_base::zero::{self, Engine};
 
 use super::tables::Aims;
-use crate::bench::stats::median;
 use crate::bench::table;
 use crate::doctor::measure::{Area, pin, time};
+use crate::paired::median;
 
 /// Sizes, four times larger each.
 const SIZES: [usize; 8] = [64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20, 1 << 30];

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use super::runs::{Runs, Way};
 use crate::bench::loops::Taken;
 use crate::bench::programs::find;
-use crate::bench::stats::{Ratio, median};
 use crate::bench::table;
+use crate::paired::{Ratio, median};
 
 /// Bytes of a mapping, as in the patches' tables.
 const SIZE: u64 = 256 << 20;
