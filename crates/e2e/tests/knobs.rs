@@ -41,7 +41,7 @@ fn every_knob_changes_something() {
             Knob::ScrubStart => {
                 counted("scrubbed", *knob, "28", Counter::ScrubWakeups).map(|n| n[0] > 0 && n[1] == 0)
             }
-            // The scrubber wakes, and finds nothing that is large enough.
+            // No block is so large.
             Knob::ScrubStop => {
                 counted("scrubbed", *knob, "27", Counter::BytesScrubbed).map(|n| n[0] > 0 && n[1] == 0)
             }

@@ -20,13 +20,14 @@ use crate::arena::Extent;
 use crate::buddy::{Kind, Ready};
 use crate::knobs::{Knob, MOST_ORDER, slot_order};
 use crate::progress::{Progress, sooner};
-use crate::slot::flag;
+use crate::slot::{State, flag};
 use crate::space::{Shard, Space};
 use crate::stats::Counter;
 
 /// Memory wanted again sooner than this is cheaper to zero hot, at its hand-out.
 const DELAY_MS: u32 = 5;
-/// A job that takes so long has an engine that hangs: the slowest takes a few milliseconds.
+/// A job that takes so much of this thread's time, working or asking, has an engine that hangs: the slowest takes a few
+/// milliseconds. On the clock it may take long: others go first.
 const STALLED_NS: u64 = 50_000_000;
 /// While the machine is loaded: how often it is looked at again.
 const LOADED_US: u64 = 100_000;
@@ -63,10 +64,16 @@ impl<S: Sys> Space<S> {
 
     /// Whether a dirty block is as large as one has to be to wake the scrubber, and zeroes are in demand.
     fn is_worth_waking(&self) -> bool {
-        let start = self.knobs.get(Knob::ScrubStart);
-        start <= MOST_ORDER
-            && self.pace.target(self.now_ms()) > self.zeroed()
-            && self.all_shards().any(|shard| shard.lock().free().largest(Kind::Dirty) >= Some(slot_order(start)))
+        let Some(order) = self.waking_order() else { return false };
+        self.pace.target(self.now_ms()) > self.zeroed()
+            && self.all_shards().any(|shard| shard.lock().free().largest(Kind::Dirty) >= Some(order))
+    }
+
+    /// The order of a block, in slots, from which on it wakes the scrubber; `None`: none does. A block that it would
+    /// not zero wakes nobody.
+    fn waking_order(&self) -> Option<usize> {
+        let (start, stop) = (self.knobs.get(Knob::ScrubStart), self.knobs.get(Knob::ScrubStop));
+        (start <= MOST_ORDER).then(|| slot_order(start.max(stop)))
     }
 
     fn is_loaded(&self) -> bool {
@@ -140,8 +147,9 @@ impl<S: Sys> Space<S> {
     pub(crate) fn zero(&self, shard: &Shard, e: Extent, is_recalled: impl Fn() -> bool) -> Zeroing {
         let door = if shard.slots.has(e.first, flag::OPEN) { Door::Open } else { Door::Closed };
         let span = shard.span(e);
-        let start = self.sys.now_ns();
+        let (start, cpu) = (self.sys.now_ns(), self.sys.thread_ns());
         let Some(mut job) = self.sys.scrub_start(span, door) else { return Zeroing::Lost };
+        job.is_hole = shard.slots.was(e.first) == State::Hole;
         let engine = job.engine();
         let works = loop {
             match self.sys.scrub_poll(&mut job) {
@@ -151,7 +159,7 @@ impl<S: Sys> Space<S> {
                     shard.count(Counter::ScrubRecalls, 1);
                     break true;
                 }
-                Poll::Working if self.sys.now_ns() - start > STALLED_NS => break false,
+                Poll::Working if self.sys.thread_ns() - cpu > STALLED_NS => break false,
                 Poll::Working => self.sys.relax(0),
             }
         };
@@ -172,10 +180,8 @@ impl<S: Sys> Space<S> {
 
     /// Memory came back, and the largest dirty block is of this order, in slots: whether the scrubber is to be woken for it.
     pub(crate) fn is_due(&self, largest: Option<usize>, now_ms: u32) -> bool {
-        let start = self.knobs.get(Knob::ScrubStart);
         self.knobs.is_on(Knob::Scrub)
-            && start <= MOST_ORDER
-            && largest >= Some(slot_order(start))
+            && self.waking_order().is_some_and(|order| largest >= Some(order))
             && self.pace.wants_call(now_ms)
             && self.pace.target(now_ms) > 0
     }

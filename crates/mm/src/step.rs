@@ -20,7 +20,7 @@ const REST_MS: u32 = 1;
 const REST_MAX_MS: u32 = 160;
 
 /// Other processors that were busy are taken to be so for this long.
-const CROWDED_MS: u32 = 1_000;
+const CROWDED_MS: u32 = 8_000;
 
 impl<S: Sys> Space<S> {
     /// One background step. It takes a fraction of a millisecond of processor time.

@@ -40,6 +40,8 @@ pub struct Job {
     pub span: Span,
     /// Whether it can be accessed there.
     pub door: Door,
+    /// Whether it has no memory yet: what it takes says nothing about the engine then.
+    pub is_hole: bool,
     /// Bytes from its start that are zero by now.
     pub done: usize,
     /// Whether its engine is not used any more, because it was slower than promised.
@@ -53,7 +55,7 @@ impl Job {
     /// Zeroing that somebody else sees to, piece by piece.
     pub fn by_hand(span: Span, door: Door) -> Self {
         let driver = Processor::new(Engine::StringStore, Cost::default());
-        Self { span, door, done: 0, dropped: false, place: span, driver }
+        Self { span, door, is_hole: false, done: 0, dropped: false, place: span, driver }
     }
 
     /// What zeroes it.

@@ -60,7 +60,7 @@ pub fn start(span: Span, door: Door) -> Option<Job> {
     let mut driver = Processor::new(engine, COLD.promised(engine));
     // SAFETY: whole pages of the engine's own, which nobody else reaches until the job has ended.
     let taken = unsafe { driver.submit(place) };
-    let job = Job { span, door, done: 0, dropped: false, place, driver };
+    let job = Job { span, door, is_hole: false, done: 0, dropped: false, place, driver };
     if taken {
         Some(job)
     } else {
@@ -79,7 +79,8 @@ pub fn poll(job: &mut Job) -> Poll {
         Poll::Failed => {}
         Poll::Done | Poll::Working => {
             job.done += bytes;
-            job.dropped |= COLD.took(job.engine(), bytes, raw::thread_ns() - start).is_some();
+            let ns = raw::thread_ns() - start;
+            job.dropped |= !job.is_hole && COLD.took(job.engine(), bytes, ns).is_some();
         }
     }
     poll
