@@ -23,6 +23,9 @@ pub fn table(runs: &mut Runs, aims: &mut Aims) {
     let mut steps: Vec<(f64, f64)> = Vec::new();
     let (mut zeroed, mut ns) = (0, 0);
     for pair in 0..pairs {
+        if pair > 0 && runs.is_late() {
+            break;
+        }
         let mut with_without = [0.0; 2];
         for turn in 0..2 {
             let scrubs = (turn + pair) % 2 == 0;
@@ -39,7 +42,7 @@ pub fn table(runs: &mut Runs, aims: &mut Aims) {
         }
         steps.push((with_without[0], with_without[1]));
     }
-    let ratio = Ratio::of(&steps);
+    let (pairs, ratio) = (steps.len(), Ratio::of(&steps));
     let middle = |figures: Vec<f64>| median(&figures).unwrap_or(0.0);
     println!("**Neighbour** (a step of a program that computes on another CPU; {pairs} pairs of {seconds} s)\n");
     println!("| | step | zeroed in the background | processor time of that |");

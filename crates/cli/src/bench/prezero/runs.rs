@@ -1,5 +1,7 @@
 //! Who runs the programs of the tables, and what was counted meanwhile.
 
+use std::time::{Duration, Instant};
+
 use anyhow::Result;
 use faultless_mm::stats::Counter;
 
@@ -57,8 +59,12 @@ struct Record {
     taken: Taken,
 }
 
+/// From then on every part makes one round only, so that the whole stays below eight minutes.
+const TIME: Duration = Duration::from_secs(400);
+
 /// Runs programs, and remembers.
 pub struct Runs {
+    start: Instant,
     /// What they are made for.
     pub context: Context,
     contenders: Contenders,
@@ -74,12 +80,24 @@ impl Runs {
     pub fn new(context: Context) -> Result<Self> {
         let wanted = [Contender::Plain, Contender::Huge, Contender::Faultless];
         let contenders = Contenders::find(&context.exe, &context.dir, &wanted).map_err(anyhow::Error::msg)?;
-        Ok(Self { context, contenders, pages: Dir::create()?, records: Vec::new(), scrubbing: Vec::new() })
+        Ok(Self {
+            start: Instant::now(),
+            context,
+            contenders,
+            pages: Dir::create()?,
+            records: Vec::new(),
+            scrubbing: Vec::new(),
+        })
     }
 
     /// Who cannot take part, and why.
     pub fn missing(&self) -> &[(Contender, String)] {
         &self.contenders.missing
+    }
+
+    /// Whether the time is over for all but what is needed.
+    pub fn is_late(&self) -> bool {
+        !self.context.full && self.start.elapsed() > TIME
     }
 
     /// Whether it can take part.
