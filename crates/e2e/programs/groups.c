@@ -61,6 +61,19 @@ static void scrubbed(void)
     use(32 * MIB);
 }
 
+/* Zeroed memory for a block that needs none, and some for one that does. */
+static void zeroes(void)
+{
+    use(32 * MIB);
+    rest(300);
+    use_block(32 * MIB);
+    char *zeroed = calloc(8 * MIB, 1);
+    CHECK(zeroed);
+    for (size_t i = 0; i < 8 * MIB; i++)
+        CHECK(zeroed[i] == 0);
+    free(zeroed);
+}
+
 /* Slowly from one end to the other, for the background thread to run ahead; then one small extent after the other. */
 static void ahead(void)
 {
@@ -253,7 +266,7 @@ static const struct {
     void (*run)(void);
 } groups[] = {
     { "blocks", blocks },         { "dropped", dropped },
-        { "mappings", mappings },       { "scrubbed", scrubbed }, { "ahead", ahead },
+        { "mappings", mappings },       { "scrubbed", scrubbed }, { "ahead", ahead }, { "zeroes", zeroes },
     { "large", large }, { "much", much },       { "reservation", reservation }, { "forked", forked },     { "attributes", attributes },
     { "confined", confined }, { "left", left },               { "waste", waste },       { "areas", areas },
     { "busy", busy },         { "stale", stale },             { "child", child },       { "content", content },

@@ -1,6 +1,9 @@
 //! Every counter counts. That it counts right is in traced.rs.
 
-use faultless_e2e::{Case, Counters};
+use std::process::Command;
+
+use faultless_base::zero::Engine;
+use faultless_e2e::{Case, Counters, need};
 use faultless_mm::stats::{COUNTERS, Counter};
 
 /// A program, its argument, what is set, and what it makes count at least.
@@ -17,8 +20,9 @@ const GROUPS: &[Group] = {
     use Counter::*;
     &[
         ("groups.c", "blocks", &[BUDGET], &[MallocServed, MallocBytes, ReallocInPlace, ReallocMoved, BytesUnzeroed]),
-        ("groups.c", "scrubbed", &[BUDGET], &[MmapServed, MmapBytes, BytesFreshHuge, BytesZeroed, BytesScrubbed, ScrubNs, WorkerStarts]),
-        ("groups.c", "mappings", &[BUDGET, ("FAULTLESS_SCRUB", "0")], &[BytesHotZeroed, HotZeroNs, BytesKept]),
+        ("groups.c", "scrubbed", &[BUDGET], &[MmapServed, MmapBytes, BytesFreshHuge, BytesZeroed, BytesScrubbed, ScrubNs, WorkerStarts, ScrubWakeups, ScrubBlocks, ZeroHits, ZeroMisses, ZeroedForMap]),
+        ("groups.c", "zeroes", &[BUDGET], &[BytesZeroedUnused, ZeroedForMalloc, ZeroedForCalloc]),
+        ("groups.c", "mappings", &[BUDGET, ("FAULTLESS_SCRUB", "0")], &[BytesHotZeroed, HotZeroNs, BytesKept, ZeroHot]),
         ("groups.c", "ahead", &[BUDGET], &[BytesTouchedLent, BytesTouchedAhead, TouchNs, BytesFreshSmall]),
         ("groups.c", "much", &[BUDGET], &[BytesDecayed]),
         ("groups.c", "reservation", &[("FAULTLESS_BUDGET", "1G")], &[BytesAdvised]),
@@ -37,11 +41,29 @@ const GROUPS: &[Group] = {
 /// What counts only when a knob is turned while a program runs; knobs.rs sees to it.
 const TURNED: &[Counter] = &[Counter::BytesOverBudget];
 
+/// What never counts as long as everything works.
+const NEVER: &[Counter] = &[Counter::ZeroedForCopy, Counter::EnginesDropped];
+
+/// What counts only when threads meet at the right moment; the models see to it.
+const SELDOM: &[Counter] = &[Counter::ScrubRecalls];
+
+/// What each zeroing engine did: which of them are used depends on the processor.
+fn engines() -> impl Iterator<Item = Counter> {
+    Engine::ALL.into_iter().map(Counter::scrubbed_by)
+}
+
 #[test]
 fn every_counter_counts() {
     for (i, declared) in COUNTERS.iter().enumerate() {
-        let mut tried = GROUPS.iter().flat_map(|(.., counters)| *counters).chain(TURNED);
-        let is_tried = tried.any(|counter| *counter as usize == i);
+        let mut tried = GROUPS
+            .iter()
+            .flat_map(|(.., counters)| *counters)
+            .chain(TURNED)
+            .chain(NEVER)
+            .chain(SELDOM)
+            .copied()
+            .chain(engines());
+        let is_tried = tried.any(|counter| counter as usize == i);
         assert!(is_tried, "no program makes {} count: add one to GROUPS", declared.name);
     }
     for (source, argument, knobs, counters) in GROUPS {
@@ -53,6 +75,9 @@ fn every_counter_counts() {
             let run = case.under(knobs);
             assert!(run.status.success(), "{argument}: {}: {}", run.status, String::from_utf8_lossy(&run.stderr));
             missing.retain(|counter| run.counters.get(*counter) == 0);
+            NEVER.iter().for_each(|counter| assert_eq!(run.counters.get(*counter), 0, "{argument}: {counter:?}"));
+            let by_engines: u64 = engines().map(|counter| run.counters.get(counter)).sum();
+            assert_eq!(by_engines, run.counters.get(Counter::BytesScrubbed), "{argument}");
             if missing.is_empty() {
                 break;
             }
@@ -69,4 +94,41 @@ fn blocks_are_counted_as_they_were_asked_for() {
     assert_eq!(counters.get(Counter::MallocServed), 4);
     assert_eq!(counters.get(Counter::MallocBytes), (20 << 20) + 300_000);
     assert_eq!((counters.get(Counter::ReallocInPlace), counters.get(Counter::ReallocMoved)), (1, 1));
+}
+
+/// Zeroing is for those who ask for zeroes.
+#[test]
+fn blocks_that_need_no_zeroes_cause_none() {
+    let Some(case) = Case::compiled("groups.c", &[]) else { return };
+    let counters: Counters = case.args(["blocks"]).under(&[BUDGET]).counters;
+    use Counter::*;
+    for counter in [BytesScrubbed, BytesHotZeroed, ZeroedForMalloc, ZeroedForCopy, ZeroHits, ZeroHot, ZeroMisses] {
+        assert_eq!(counters.get(counter), 0, "{counter:?}");
+    }
+    assert!(counters.get(BytesUnzeroed) > 0);
+}
+
+/// The background thread does not even exist in a program that gives nothing back.
+#[test]
+fn a_program_without_large_requests_has_no_background_thread() {
+    let run = Case::new("/bin/true").under(&[BUDGET]);
+    assert_eq!((run.counters.processes, run.counters.get(Counter::WorkerStarts)), (0, 0));
+    let Some(case) = Case::compiled("groups.c", &[]) else { return };
+    let run = case.args(["zeroes"]).under(&[
+        BUDGET,
+        ("FAULTLESS_MMAP_THRESHOLD", "1G"),
+        ("FAULTLESS_MALLOC_THRESHOLD", "1G"),
+    ]);
+    assert_eq!((run.counters.get(Counter::WorkerStarts), run.counters.get(Counter::ScrubNs)), (0, 0));
+}
+
+/// What bpftrace and perf look for in the library's file.
+#[test]
+fn probes_are_noted_in_the_library() {
+    let Some(readelf) = need("readelf") else { return };
+    let out = Command::new(readelf).arg("-n").arg(faultless_e2e::library()).output().expect("readelf runs");
+    let text = String::from_utf8_lossy(&out.stdout);
+    for probe in ["scrub_wakeup", "scrub", "zero_hit", "zero_hot", "zero_miss", "engine_dropped"] {
+        assert!(text.contains(&format!("Provider: faultless\n    Name: {probe}\n")), "{probe} in {text}");
+    }
 }

@@ -38,6 +38,16 @@ fn every_knob_changes_something() {
             Knob::MallocThreshold => counted("blocks", *knob, "1G", Counter::MallocServed).map(|n| n == [4, 0]),
             Knob::MmapThreshold => counted("mappings", *knob, "1G", Counter::KernelSmall).map(|n| n == [0, 2]),
             Knob::Scrub => counted("scrubbed", *knob, "0", Counter::BytesScrubbed).map(|n| n[0] > 0 && n[1] == 0),
+            Knob::ScrubStart => {
+                counted("scrubbed", *knob, "28", Counter::ScrubWakeups).map(|n| n[0] > 0 && n[1] == 0)
+            }
+            // No block is so large.
+            Knob::ScrubStop => {
+                counted("scrubbed", *knob, "27", Counter::BytesScrubbed).map(|n| n[0] > 0 && n[1] == 0)
+            }
+            Knob::ScrubLoad => {
+                counted("scrubbed", *knob, "0", Counter::ScrubWakeups).map(|n| n[0] > 0 && n[1] == 0)
+            }
             Knob::Ahead => {
                 counted("reservation", *knob, "0", Counter::BytesAdvised).map(|n| n[0] > 0 && n[1] == 0)
             }
@@ -117,6 +127,9 @@ fn every_live_knob_is_turned_while_a_program_runs() {
             Knob::MallocThreshold => ("1G", "blocks", Counter::MallocServed),
             Knob::MmapThreshold => ("1G", "mappings", Counter::MmapServed),
             Knob::Scrub => ("0", "scrubbed", Counter::BytesScrubbed),
+            Knob::ScrubStart => ("28", "scrubbed", Counter::BytesScrubbed),
+            Knob::ScrubStop => ("27", "scrubbed", Counter::BytesScrubbed),
+            Knob::ScrubLoad => ("0", "scrubbed", Counter::BytesScrubbed),
             Knob::Ahead => ("0", "reservation", Counter::BytesAdvised),
             Knob::Unmap => ("relaxed", "stale", Counter::MmapServed),
             _ => panic!("no test turns {} while a program runs", declared.name),

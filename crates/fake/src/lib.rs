@@ -7,7 +7,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use faultless_base::sys::{AtFork, Huge, SIGNATURES, Sys};
+use faultless_base::sys::{AtFork, Door, Huge, Job, SIGNATURES, Sys};
+use faultless_base::zero::Engine;
+use faultless_base::zero::driver::Poll;
 use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span};
 
 /// One page.
@@ -36,8 +38,14 @@ pub enum Failing {
     Close,
     /// [`Sys::migrate`].
     Migrate,
-    /// [`Sys::zero_closed`].
-    ZeroClosed,
+    /// [`Sys::scrub_start`] of closed memory.
+    Stage,
+    /// [`Sys::scrub_poll`]: the engine says so.
+    Engine,
+    /// The same: the engine says nothing, ever.
+    Stall,
+    /// [`Sys::scrub_end`] of closed memory.
+    Unstage,
     /// [`Sys::reserve`].
     Reserve,
     /// Memory is short.
@@ -56,6 +64,7 @@ struct State {
     slots: BTreeMap<usize, Box<[Page; SLOT_PAGES]>>,
     next: usize,
     now_ns: u64,
+    load: u64,
     failing: Vec<Failing>,
 }
 
@@ -102,6 +111,11 @@ impl Fake {
     /// Lets time pass.
     pub fn advance_ms(&self, ms: u64) {
         self.state.lock().unwrap().now_ns += ms * 1_000_000;
+    }
+
+    /// Others keep so many processors busy.
+    pub fn set_load(&self, load: u64) {
+        self.state.lock().unwrap().load = load;
     }
 
     /// Pages that have memory.
@@ -220,23 +234,50 @@ impl Sys for Fake {
         self.write(span, 0);
     }
 
-    fn zero_cold(&self, span: Span) {
-        self.write(span, 0);
+    fn scrub_largest(&self) -> usize {
+        8 * SLOT
     }
 
-    fn zero_closed(&self, span: Span) -> bool {
-        if self.fails(Failing::ZeroClosed) {
+    fn scrub_start(&self, span: Span, door: Door) -> Option<Job> {
+        if door == Door::Closed && self.fails(Failing::Stage) {
             // The worst outcome: the content is lost half-way.
             self.discard(Span::new(span.start, PAGE));
-            return false;
+            return None;
         }
-        self.each(span, |addr, page| {
-            assert!(!page.open, "open memory at {addr:#x} is zeroed as if it were closed");
+        Some(Job::by_hand(span, door))
+    }
+
+    /// A slot at a time.
+    fn scrub_poll(&self, job: &mut Job) -> Poll {
+        if self.fails(Failing::Stall) {
+            return Poll::Working;
+        }
+        let rest = Span { start: job.span.start + job.done, end: job.span.end };
+        let piece = Span::new(rest.start, rest.bytes().min(SLOT));
+        let failed = self.fails(Failing::Engine);
+        // One that fails has done half of it.
+        let part = if failed { Span::new(piece.start, piece.bytes() / 2) } else { piece };
+        self.each(part, |addr, page| {
+            assert_eq!(page.open, job.door == Door::Open, "at {addr:#x}");
             page.byte = 0;
             page.present = true;
         });
-        true
+        if failed {
+            return Poll::Failed;
+        }
+        job.done += piece.bytes();
+        if job.done == job.span.bytes() { Poll::Done } else { Poll::Working }
     }
+
+    fn scrub_end(&self, job: Job) -> bool {
+        let lost = job.door == Door::Closed && self.fails(Failing::Unstage);
+        if lost {
+            self.discard(job.span);
+        }
+        !lost
+    }
+
+    fn drop_engine(&self, _engine: Engine) {}
 
     fn migrate(&self, from: Span, to: usize) -> bool {
         if self.fails(Failing::Migrate) {
@@ -319,6 +360,10 @@ impl Sys for Fake {
 
     fn thread_ns(&self) -> u64 {
         self.now_ns()
+    }
+
+    fn load(&self) -> u64 {
+        self.state.lock().unwrap().load
     }
 
     fn avoid_cpu(&self, _cpu: Option<usize>) {}

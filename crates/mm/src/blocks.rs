@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use faultless_base::sys::Sys;
 use faultless_base::{PAGE, SLOT, UNIT};
 
-use crate::arena::{Extent, Need};
+use crate::arena::{Extent, Need, Purpose};
 use crate::runs::UNITS;
 use crate::slot::State;
 use crate::space::{Shard, Space, Unmap};
@@ -48,9 +48,9 @@ impl<S: Sys> Space<S> {
             shard.count(Counter::KernelWaste, 1);
             return None;
         }
-        let (shard, e) = self.take(shard, 1, 1, Need::Any)?;
+        let (shard, e) = self.take(shard, 1, 1, Purpose::Malloc)?;
         let zero = shard.slots.was(e.first) != State::Dirty && !self.check;
-        if !self.prepare(shard, e, Need::Any, State::Passage) {
+        if !self.prepare(shard, e, Purpose::Malloc, State::Passage) {
             return None;
         }
         let mut arena = shard.lock();
@@ -69,9 +69,9 @@ impl<S: Sys> Space<S> {
             return None;
         }
         let pages = u32::try_from(pages).ok()?;
-        let (shard, e) = self.take(shard, n, align, need)?;
+        let (shard, e) = self.take(shard, n, align, Purpose::of_block(need))?;
         shard.lock().set_value(e.first, pages);
-        if !self.prepare(shard, e, need, State::Block) {
+        if !self.prepare(shard, e, Purpose::of_block(need), State::Block) {
             return None;
         }
         shard.count_block(&shard.lock(), bytes);
@@ -153,7 +153,7 @@ impl<S: Sys> Space<S> {
         } else if n > old {
             let more = Extent { first: slot + old, n: n - old };
             if shard.lock().take_at(more) {
-                if !self.prepare(shard, more, Need::Any, State::Block) {
+                if !self.prepare(shard, more, Purpose::Malloc, State::Block) {
                     return None;
                 }
                 self.note_growth(shard, more);

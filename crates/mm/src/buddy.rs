@@ -4,10 +4,11 @@
 //! and not zeroed); blocks coalesce with their buddy of the same kind only. Newly freed blocks go to the front,
 //! since their lines may still be cached; the back of a list is the oldest.
 
+use crate::knobs;
 use crate::slot::State;
 
 /// Orders of blocks in slots: 2^0 … 2^18 (512 GiB).
-pub const ORDERS: usize = 19;
+pub const ORDERS: usize = knobs::ORDERS as usize;
 const NONE: u32 = u32::MAX;
 
 /// What a free block is made of.
@@ -40,6 +41,24 @@ impl Kind {
             _ => None,
         }
     }
+}
+
+/// Whether there is a block that has been free for long enough; see [`Buddy::ready`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ready {
+    /// There is none, and there will be none by itself.
+    None,
+    /// There is none for so many ms.
+    Later(u32),
+    /// This one.
+    Now {
+        /// Its first slot.
+        first: usize,
+        /// Its order.
+        order: usize,
+        /// When it was freed, in ms.
+        stamp: u32,
+    },
 }
 
 /// The entry of a slot: links while it heads a free block, free for its owner's use otherwise.
@@ -164,6 +183,32 @@ impl Buddy {
         })
     }
 
+    /// The order of the largest block of `kind`.
+    pub fn largest(&self, kind: Kind) -> Option<usize> {
+        if self.slots(kind) == 0 {
+            return None;
+        }
+        (0..ORDERS).rev().find(|&o| self.back[kind as usize][o] != NONE)
+    }
+
+    /// The largest block of `kind` of at least that order which has been free for `delay` ms at `now`, the oldest of its
+    /// size, without taking it.
+    pub fn ready(&self, kind: Kind, order: usize, now: u32, delay: u32) -> Ready {
+        let mut result = Ready::None;
+        for o in (order..ORDERS).rev().filter(|&o| self.back[kind as usize][o] != NONE) {
+            let first = self.back[kind as usize][o] as usize;
+            let stamp = self.links[first].value;
+            let age = now.wrapping_sub(stamp);
+            if age >= delay {
+                return Ready::Now { first, order: o, stamp };
+            }
+            if let Ready::None = result {
+                result = Ready::Later(delay - age);
+            }
+        }
+        result
+    }
+
     /// The block of `kind` that has been free for the longest time, as seen at `now`, of those at the backs of
     /// their lists, without taking it: first slot, order, stamp.
     pub fn stalest(&self, kind: Kind, now: u32) -> Option<(usize, usize, u32)> {
@@ -219,6 +264,20 @@ mod tests {
         assert_eq!(b.pop(Kind::Zeroed, 0), None);
         assert_eq!(b.pop(Kind::Dirty, 1), Some((4, 2, 2)));
         assert_eq!(b.slots(Kind::Dirty), 0);
+    }
+
+    #[test]
+    fn the_largest_block_that_is_old_enough_is_ready() {
+        let mut b = buddy(64);
+        assert_eq!((b.largest(Kind::Dirty), b.ready(Kind::Dirty, 0, 9, 5)), (None, Ready::None));
+        b.insert(0, 8, Kind::Dirty, 100, |_| false);
+        b.insert(16, 4, Kind::Dirty, 90, |_| false);
+        b.insert(32, 4, Kind::Dirty, 95, |_| false);
+        assert_eq!(b.largest(Kind::Dirty), Some(3));
+        assert_eq!(b.ready(Kind::Dirty, 0, 105, 5), Ready::Now { first: 0, order: 3, stamp: 100 });
+        assert_eq!(b.ready(Kind::Dirty, 0, 102, 5), Ready::Now { first: 16, order: 2, stamp: 90 });
+        assert_eq!(b.ready(Kind::Dirty, 3, 102, 5), Ready::Later(3));
+        assert_eq!(b.ready(Kind::Dirty, 4, 105, 5), Ready::None);
     }
 
     proptest! {

@@ -4,6 +4,8 @@
 //! parent has frames. Every lock of the engine is held across the fork, so that the child starts from a state
 //! that no thread was changing.
 
+use core::sync::atomic::Ordering;
+
 use faultless_base::sys::{AtFork, Sys};
 
 use crate::arena::Extent;
@@ -15,6 +17,7 @@ use crate::stats::Counter;
 impl<S: Sys> Space<S> {
     /// Before a fork: stops everything. [`Space::fork_parent`] and [`Space::fork_child`] let it go on.
     pub fn fork_prepare(&self) {
+        self.recalled.store(true, Ordering::Relaxed);
         self.working.hold();
         self.all_shards().for_each(Shard::hold);
         self.growths.hold();

@@ -5,10 +5,10 @@
 
 use core::sync::atomic::Ordering;
 
-use faultless_base::SLOT;
 use faultless_base::sys::{Huge, Sys};
+use faultless_base::{SLOT, probe};
 
-use crate::arena::{Extent, Need};
+use crate::arena::{Extent, Need, Purpose};
 use crate::buddy::Kind;
 use crate::slot::{State, flag};
 use crate::space::{Shard, Space};
@@ -26,8 +26,9 @@ impl<S: Sys> Space<S> {
         shard: &'a Shard,
         n: usize,
         align: usize,
-        need: Need,
+        purpose: Purpose,
     ) -> Option<(&'a Shard, Extent)> {
+        let need = purpose.need();
         if n <= SMALL_DEMAND {
             self.demand.fetch_add(n, Ordering::Relaxed);
         }
@@ -52,12 +53,13 @@ impl<S: Sys> Space<S> {
         Some((shard, holes?))
     }
 
-    /// When enough memory is idle for `n` slots but some of it is with the scrubber, which has it for a
-    /// fraction of a millisecond, waits that long.
+    /// When enough memory is idle for `n` slots but some of it is with the scrubber, calls it back and waits a fraction of
+    /// a millisecond.
     fn wait_for_scrubber(&self, n: usize) {
         if self.away.load(Ordering::SeqCst) == 0 || self.budget.idle() < n {
             return;
         }
+        self.recalled.store(true, Ordering::Relaxed);
         let end = self.sys.now_ns() + SCRUBBER_WAIT_NS;
         while self.away.load(Ordering::SeqCst) > 0 && self.sys.now_ns() < end {
             self.sys.relax(0);
@@ -66,7 +68,7 @@ impl<S: Sys> Space<S> {
 
     /// Makes an extent in passage ready for its user and hands it out as `state`. False when the kernel
     /// refuses; then the extent is free again.
-    pub(crate) fn prepare(&self, shard: &Shard, e: Extent, need: Need, state: State) -> bool {
+    pub(crate) fn prepare(&self, shard: &Shard, e: Extent, purpose: Purpose, state: State) -> bool {
         let slots = shard.slots;
         let closed = e.slots().any(|i| !slots.has(i, flag::OPEN));
         if closed {
@@ -85,17 +87,67 @@ impl<S: Sys> Space<S> {
                 slots.mark(i, flag::OPEN);
             });
         }
+        let (mut ready, mut zeroed, mut dirty) = (0, 0, 0);
         shard.groups(
             e,
             |i| slots.was(i),
             |g, was| match was {
-                State::Dirty => self.hand_out_dirty(shard, g, need),
-                State::Zeroed => self.hand_out_zeroed(shard, g, need),
+                State::Dirty => {
+                    self.hand_out_dirty(shard, g, purpose.need());
+                    dirty += g.n;
+                }
+                State::Zeroed => {
+                    self.hand_out_zeroed(shard, g, purpose.need());
+                    ready += g.n;
+                    zeroed += self.zeroed_ahead(shard, g);
+                }
                 _ => self.hand_out_hole(shard, g),
             },
         );
         e.slots().for_each(|i| slots.set(i, state));
+        self.count_zeroes(shard, e, purpose, (ready, zeroed, dirty));
         true
+    }
+
+    /// Slots in passage that were zeroed ahead. Those of the stock are zero because the kernel had to fill them.
+    pub(crate) fn zeroed_ahead(&self, shard: &Shard, e: Extent) -> usize {
+        let slots = shard.slots;
+        e.slots().filter(|&i| slots.was(i) == State::Zeroed && !slots.has(i, flag::FRESH)).count()
+    }
+
+    /// Memory was handed out: so many slots of it were zero, so many of these zeroed ahead, and so many dirty.
+    fn count_zeroes(
+        &self,
+        shard: &Shard,
+        e: Extent,
+        purpose: Purpose,
+        (ready, zeroed, dirty): (usize, usize, usize),
+    ) {
+        let hot = if purpose.need() == Need::Zero { dirty } else { 0 };
+        if zeroed + hot > 0 {
+            let counter = match purpose {
+                Purpose::Map => Counter::ZeroedForMap,
+                Purpose::Calloc => Counter::ZeroedForCalloc,
+                Purpose::Malloc => Counter::ZeroedForMalloc,
+                Purpose::Copy => Counter::ZeroedForCopy,
+            };
+            shard.count(counter, (zeroed + hot) * SLOT);
+        }
+        if purpose.need() == Need::Any {
+            return self.note_unused(shard, zeroed);
+        }
+        self.pace.note_asked(e.n, || self.now_ms());
+        let (at, bytes) = (shard.span(e).start, e.n * SLOT);
+        if ready + hot < e.n {
+            shard.count(Counter::ZeroMisses, 1);
+            probe::zero_miss(at, bytes);
+        } else if hot > 0 {
+            shard.count(Counter::ZeroHot, 1);
+            probe::zero_hot(at, bytes);
+        } else if ready > 0 {
+            shard.count(Counter::ZeroHits, 1);
+            probe::zero_hit(at, bytes);
+        }
     }
 
     fn hand_out_dirty(&self, shard: &Shard, e: Extent, need: Need) {

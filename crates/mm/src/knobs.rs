@@ -7,13 +7,15 @@
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use faultless_base::{SLOT, UNIT};
+use faultless_base::{SLOT, SLOT_PAGES, UNIT};
 
 /// What a knob can be set to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A number of bytes, also with K, M or G, from the first to the second.
     Bytes(u64, u64),
+    /// A number, from the first to the second.
+    Number(u64, u64),
     /// 0 or 1; also off and on, no and yes, false and true.
     Switch,
     /// One of these words; its value is the place in the list.
@@ -79,6 +81,20 @@ macro_rules! knobs {
 /// More than any machine has.
 const MOST: u64 = 1 << 46;
 
+/// Orders of blocks of memory, as the kernel counts them: 2^order pages. The least is a slot's, the most an arena's.
+const LEAST_ORDER: u64 = SLOT_PAGES.ilog2() as u64;
+/// The largest order that a block can have, in pages.
+pub const MOST_ORDER: u64 = LEAST_ORDER + ORDERS - 1;
+/// Orders that blocks of slots have.
+pub const ORDERS: u64 = 19;
+/// The load average that stops nothing.
+const ANY_LOAD: u64 = 999;
+
+/// The same in slots.
+pub const fn slot_order(order: u64) -> usize {
+    (order - LEAST_ORDER) as usize
+}
+
 knobs! {
     /// Free memory kept beyond the program's own peak. Below 2M at its start a program runs plain; while it runs,
     /// nothing more is kept below 2M.
@@ -92,6 +108,13 @@ knobs! {
     MmapThreshold, "mmap_threshold", "FAULTLESS_MMAP_THRESHOLD", Kind::Bytes(SLOT as u64, MOST), "2M", Live;
     /// Zeroes free memory in the background.
     Scrub, "scrub", "FAULTLESS_SCRUB", Kind::Switch, "1", Live;
+    /// Order of a free block, in pages, from which on it wakes the scrubber, 9 being a huge page. 28 is larger than any
+    /// block: nothing is zeroed in the background.
+    ScrubStart, "scrub_start", "FAULTLESS_SCRUB_START", Kind::Number(LEAST_ORDER, MOST_ORDER + 1), "9", Live;
+    /// Order of the smallest free blocks that the scrubber zeroes once it is awake.
+    ScrubStop, "scrub_stop", "FAULTLESS_SCRUB_STOP", Kind::Number(LEAST_ORDER, MOST_ORDER), "9", Live;
+    /// Load average of the last minute from which on the scrubber does not begin. 0: it never does. 999: it always does.
+    ScrubLoad, "scrub_load", "FAULTLESS_SCRUB_LOAD", Kind::Number(0, ANY_LOAD), "999", Live;
     /// Touches memory in the background before the program gets there, and advises huge pages for mappings that stay
     /// with the kernel.
     Ahead, "ahead", "FAULTLESS_AHEAD", Kind::Switch, "1", Live;
@@ -115,6 +138,12 @@ pub const COUNT: usize = KNOBS.len();
 pub enum Bad {
     /// It is no number of bytes.
     NotSize,
+    /// It is no number.
+    NotNumber,
+    /// It is less than the knob takes, which is this number.
+    Below(u64),
+    /// It is more than the knob takes, which is this number.
+    Above(u64),
     /// It is less than the knob takes, which is this.
     Less(u64),
     /// It is more than the knob takes, which is this.
@@ -129,6 +158,9 @@ impl fmt::Display for Bad {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotSize => f.write_str("not a size: a whole number, alone or with K, M or G"),
+            Self::NotNumber => f.write_str("not a whole number"),
+            Self::Below(least) => write!(f, "less than {least}"),
+            Self::Above(most) => write!(f, "more than {most}"),
             Self::Less(least) => write!(f, "less than {}", Size(*least)),
             Self::More(most) => write!(f, "more than {}", Size(*most)),
             Self::NotSwitch => f.write_str("neither 0 nor 1"),
@@ -165,9 +197,15 @@ fn size(text: &[u8]) -> Result<u64, Bad> {
         b"G" | b"g" => 30,
         _ => return Err(Bad::NotSize),
     };
+    let number = number(&text[..digits]).ok_or(Bad::NotSize)?;
+    Ok(number.saturating_mul(1 << shift))
+}
+
+/// A number in decimal digits; what 64 bits cannot hold is their largest number.
+fn number(text: &[u8]) -> Option<u64> {
     let add = |n: u64, digit: &u8| n.saturating_mul(10).saturating_add((digit - b'0') as u64);
-    let number = text[..digits].iter().fold(0, add);
-    if digits == 0 { Err(Bad::NotSize) } else { Ok(number.saturating_mul(1 << shift)) }
+    let is_number = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
+    is_number.then(|| text.iter().fold(0, add))
 }
 
 impl Declared {
@@ -176,6 +214,7 @@ impl Declared {
         let is = |words: &[&str]| words.iter().any(|word| text.eq_ignore_ascii_case(word.as_bytes()));
         match self.kind {
             Kind::Bytes(..) => size(text),
+            Kind::Number(..) => number(text).ok_or(Bad::NotNumber),
             Kind::Switch if is(&["0", "off", "no", "false"]) => Ok(0),
             Kind::Switch if is(&["1", "on", "yes", "true"]) => Ok(1),
             Kind::Switch => Err(Bad::NotSwitch),
@@ -190,7 +229,7 @@ impl Declared {
     /// The least and the largest value.
     pub fn range(&self) -> (u64, u64) {
         match self.kind {
-            Kind::Bytes(least, most) => (least, most),
+            Kind::Bytes(least, most) | Kind::Number(least, most) => (least, most),
             Kind::Switch => (0, 1),
             Kind::Choice(words) => (0, words.len() as u64 - 1),
             Kind::Text => (0, 0),
@@ -200,7 +239,9 @@ impl Declared {
     /// The value that a text stands for.
     pub fn parse(&self, text: &[u8]) -> Result<u64, Bad> {
         let (value, (least, most)) = (self.read(text)?, self.range());
-        match value {
+        match self.kind {
+            Kind::Number(..) if value < least => Err(Bad::Below(least)),
+            Kind::Number(..) if value > most => Err(Bad::Above(most)),
             _ if value < least => Err(Bad::Less(least)),
             _ if value > most => Err(Bad::More(most)),
             _ => Ok(value),
@@ -231,7 +272,7 @@ impl fmt::Display for Shown {
         match self.0 {
             Kind::Bytes(..) => Size(self.1).fmt(f),
             Kind::Choice(words) => f.write_str(words.get(self.1 as usize).unwrap_or(&"?")),
-            Kind::Switch => self.1.fmt(f),
+            Kind::Switch | Kind::Number(..) => self.1.fmt(f),
             Kind::Text => Ok(()),
         }
     }
@@ -329,6 +370,20 @@ mod tests {
         assert_eq!(Bad::Less(64 << 10).to_string(), "less than 64K");
         assert_eq!(threshold.nearest(b"63K"), Some(64 << 10));
         assert_eq!(threshold.nearest(b"99999999999999999999"), Some(MOST));
+    }
+
+    #[test]
+    fn numbers_are_read_and_refused() {
+        let (start, load) = (Knob::ScrubStart.declared(), Knob::ScrubLoad.declared());
+        assert_eq!((start.parse(b"9"), start.parse(b"28"), load.parse(b"0")), (Ok(9), Ok(28), Ok(0)));
+        assert_eq!((start.parse(b"8"), start.parse(b"29")), (Err(Bad::Below(9)), Err(Bad::Above(28))));
+        assert_eq!((load.parse(b"1.5"), load.parse(b"")), (Err(Bad::NotNumber), Err(Bad::NotNumber)));
+        assert_eq!((start.nearest(b"1"), load.nearest(b"5000"), load.nearest(b"x")), (Some(9), Some(999), None));
+        assert_eq!(
+            (load.show(999).to_string(), Bad::Above(28).to_string()),
+            ("999".into(), "more than 28".into())
+        );
+        assert_eq!((slot_order(9), slot_order(MOST_ORDER)), (0, ORDERS as usize - 1));
     }
 
     #[test]

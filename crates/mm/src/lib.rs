@@ -16,7 +16,9 @@
 //! | [`mapping`], [`blocks`] | what mmap and malloc ask for |
 //! | [`recycle`] | what the program drops and uses again |
 //! | [`step`] | the background work as a whole |
-//! | [`scrub`], [`ahead`] | zeroing and giving back; touching and advising ahead |
+//! | [`scrub`], `pace` | zeroing in the background, and how far ahead |
+//! | [`decay`] | giving back |
+//! | [`ahead`], [`stock`] | touching and advising ahead |
 //! | [`retire`] | the end of service: free addresses go back |
 //! | [`advice`] | huge-page advice for mappings that stay with the kernel |
 //! | [`fork`] | what happens to free memory when the process is copied |
@@ -37,10 +39,12 @@ pub mod blocks;
 pub mod buddy;
 pub mod budget;
 pub mod busy;
+pub mod decay;
 pub mod fork;
 pub mod handout;
 pub mod knobs;
 pub mod mapping;
+mod pace;
 pub mod page;
 pub mod progress;
 pub mod recycle;

@@ -6,7 +6,7 @@ use faultless_base::sync::Guard;
 use faultless_base::sys::Sys;
 use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span};
 
-use crate::arena::{Arena, Extent, Live, Need, any_live, set_live};
+use crate::arena::{Arena, Extent, Live, Purpose, any_live, set_live};
 use crate::buddy::Kind;
 use crate::slot::{State, flag};
 use crate::space::{Shard, Space, Unmap};
@@ -31,12 +31,12 @@ impl<S: Sys> Space<S> {
         self.program_cpu.store(cpu + 1, Relaxed);
         let n = bytes.div_ceil(SLOT);
         let rest = bytes % SLOT;
-        let (shard, e) = self.take(shard, n, align, Need::Zero)?;
+        let (shard, e) = self.take(shard, n, align, Purpose::Map)?;
         if rest != 0 && !self.shorten(shard, e, rest) {
             return None;
         }
         let whole = Extent { first: e.first, n: bytes / SLOT };
-        if !self.prepare(shard, whole, Need::Zero, State::Lent) {
+        if !self.prepare(shard, whole, Purpose::Map, State::Lent) {
             self.unmap(Span { start: shard.span(whole).end, end: shard.span(e).end });
             return None;
         }
@@ -312,7 +312,7 @@ impl<S: Sys> Space<S> {
         let old = Extent { first, n: from.bytes() / SLOT };
         let more = Extent { first: first + old.n, n: bytes / SLOT - old.n };
         let whole = more.first + more.n <= shard.slots.len() && self.is_plain(shard, old, State::Lent);
-        if !whole || !shard.lock().take_at(more) || !self.prepare(shard, more, Need::Zero, State::Lent) {
+        if !whole || !shard.lock().take_at(more) || !self.prepare(shard, more, Purpose::Map, State::Lent) {
             return false;
         }
         self.note_growth(shard, more);
@@ -337,7 +337,7 @@ impl<S: Sys> Space<S> {
         unmap: Unmap,
     ) -> Option<Extent> {
         let e = to.lock().take_holes(n, 1, &self.sys)?;
-        if !self.prepare(to, e, Need::Zero, State::Passage) {
+        if !self.prepare(to, e, Purpose::Copy, State::Passage) {
             return None;
         }
         for i in old.slots() {

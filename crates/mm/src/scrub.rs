@@ -1,148 +1,188 @@
-//! Background steps on free memory: zeroing it, and giving it back.
+//! The scrubber: free memory is zeroed in the background, before zeroes are asked for.
+//!
+//! It sleeps until the largest dirty block reaches `scrub_start`, then zeroes the largest blocks first, until none of
+//! `scrub_stop` is left or enough is zero (`pace.rs`). A block is zeroed as a whole, by one job of an engine. Memory
+//! that was freed a moment ago is left alone: if it is wanted again, its lines are still in the cache, and it is zeroed hot.
+//!
+//! A request that finds its memory with the scrubber calls it back; then the job ends after the piece in progress, and
+//! what is not zero by then is dirty again. An engine that fails, or does not get on, is dropped. Whatever happens to a job,
+//! slots are handed on as zeroed only as far as the job says that they are.
 
 use core::sync::atomic::Ordering;
 
-use faultless_base::sys::Sys;
-use faultless_base::{SLOT, Span};
+use faultless_base::SLOT;
+use faultless_base::probe;
+use faultless_base::sys::{Door, Sys};
+use faultless_base::zero::Engine;
+use faultless_base::zero::driver::Poll;
 
 use crate::arena::Extent;
-use crate::buddy::Kind;
+use crate::buddy::{Kind, Ready};
+use crate::knobs::{Knob, MOST_ORDER, slot_order};
 use crate::progress::{Progress, sooner};
-use crate::slot::flag;
+use crate::slot::{State, flag};
 use crate::space::{Shard, Space};
 use crate::stats::Counter;
 
 /// Memory wanted again sooner than this is cheaper to zero hot, at its hand-out.
-const SCRUB_DELAY_MS: u32 = 5;
-/// Slots zeroed in one step.
-const SCRUB_SLOTS: usize = 4;
-/// Memory beyond the budget stays for so long after it was freed.
-const KEEP_ABOVE_MS: u32 = 500;
-/// Memory within the budget stays for so long.
-const KEEP_MS: u32 = 10_000;
-/// Slots given back in one step.
-const DECAY_SLOTS: usize = 32;
-/// How often pressure is looked for.
-const PRESSURE_MS: u32 = 50;
-/// How often ages are looked at while nothing else is to be done.
-const LOOK_US: u64 = 50_000;
+const DELAY_MS: u32 = 5;
+/// A job that takes so much of this thread's time, working or asking, has an engine that hangs: the slowest takes a few
+/// milliseconds. On the clock it may take long: others go first.
+const STALLED_NS: u64 = 50_000_000;
+/// While the machine is loaded: how often it is looked at again.
+const LOADED_US: u64 = 100_000;
+
+/// What became of an extent that was to be zeroed.
+pub(crate) enum Zeroing {
+    /// So many slots from its start are zero by this engine, and the others are not.
+    Done(usize, Engine),
+    /// Its content is lost.
+    Lost,
+}
 
 impl<S: Sys> Space<S> {
-    /// Zeroes a few of the oldest dirty slots.
+    /// Zeroes a block, if there is one.
     pub(crate) fn scrub_step(&self) -> Progress {
         let now = self.now_ms();
+        if !self.pace.is_awake() {
+            if !self.is_worth_waking() {
+                return Progress::Idle;
+            }
+            if self.is_loaded() {
+                return Progress::Wait(LOADED_US);
+            }
+            self.pace.wake();
+            self.shard(0).count(Counter::ScrubWakeups, 1);
+            probe::scrub_wakeup();
+        }
+        let progress = self.scrub_next(now);
+        if progress == Progress::Idle {
+            self.pace.sleep(now, self.scrubbed.swap(false, Ordering::Relaxed));
+        }
+        progress
+    }
+
+    /// Whether a dirty block is as large as one has to be to wake the scrubber, and zeroes are in demand.
+    fn is_worth_waking(&self) -> bool {
+        let Some(order) = self.waking_order() else { return false };
+        self.pace.target(self.now_ms()) > self.zeroed()
+            && self.all_shards().any(|shard| shard.lock().free().largest(Kind::Dirty) >= Some(order))
+    }
+
+    /// The order of a block, in slots, from which on it wakes the scrubber; `None`: none does. A block that it would
+    /// not zero wakes nobody.
+    fn waking_order(&self) -> Option<usize> {
+        let (start, stop) = (self.knobs.get(Knob::ScrubStart), self.knobs.get(Knob::ScrubStop));
+        (start <= MOST_ORDER).then(|| slot_order(start.max(stop)))
+    }
+
+    fn is_loaded(&self) -> bool {
+        match self.knobs.get(Knob::ScrubLoad) {
+            // Never: not worth asking.
+            load if load == Knob::ScrubLoad.declared().range().1 => false,
+            load => self.sys.load() >= load,
+        }
+    }
+
+    /// Slots that are zero and free.
+    fn zeroed(&self) -> usize {
+        self.all_shards().map(|shard| shard.lock().free().slots(Kind::Zeroed)).sum()
+    }
+
+    fn scrub_next(&self, now: u32) -> Progress {
+        let missing = self.pace.target(now).saturating_sub(self.zeroed());
+        if missing == 0 {
+            return Progress::Idle;
+        }
+        let most = (self.sys.scrub_largest() / SLOT).min(missing);
+        let stop = slot_order(self.knobs.get(Knob::ScrubStop));
         let mut result = Progress::Idle;
         for shard in self.all_shards() {
             let mut arena = shard.lock();
-            let Some((first, order, stamp)) = arena.free().oldest(Kind::Dirty) else { continue };
-            if now.wrapping_sub(stamp) < SCRUB_DELAY_MS {
-                result = sooner(result, Progress::Wait(SCRUB_DELAY_MS as u64 * 1000));
-                continue;
+            match arena.free().ready(Kind::Dirty, stop, now, DELAY_MS) {
+                Ready::None => {}
+                Ready::Later(ms) => result = sooner(result, Progress::Wait(ms as u64 * 1000)),
+                Ready::Now { first, order, stamp } => {
+                    let e = Extent { first, n: (1usize << order).min(most) };
+                    self.recalled.store(false, Ordering::Relaxed);
+                    arena.take_at(e);
+                    self.away.fetch_add(e.n, Ordering::SeqCst);
+                    drop(arena);
+                    self.scrub(shard, e, stamp);
+                    self.away.fetch_sub(e.n, Ordering::SeqCst);
+                    self.scrubbed.store(true, Ordering::Relaxed);
+                    self.pace.note_zeroed();
+                    return Progress::Worked;
+                }
             }
-            let e = Extent { first, n: (1usize << order).min(SCRUB_SLOTS) };
-            arena.take_at(e);
-            self.away.fetch_add(e.n, Ordering::SeqCst);
-            drop(arena);
-            self.scrub(shard, e, stamp);
-            self.away.fetch_sub(e.n, Ordering::SeqCst);
-            return Progress::Worked;
         }
         result
     }
 
     fn scrub(&self, shard: &Shard, e: Extent, stamp: u32) {
-        let start = self.sys.now_ns();
+        let start = self.sys.thread_ns();
         shard.groups(
             e,
             |i| shard.slots.has(i, flag::OPEN),
-            |g, open| {
-                let span = shard.span(g);
-                let done = if open {
-                    self.sys.zero_cold(span);
-                    true
-                } else {
-                    self.sys.zero_closed(span)
-                };
-                if done {
-                    shard.count(Counter::BytesScrubbed, span.bytes());
-                    shard.lock().give(g, Kind::Zeroed, stamp);
-                } else {
-                    self.return_to_kernel(shard, g, stamp);
+            |g, _| match self.zero(shard, g, || self.recalled.load(Ordering::Relaxed)) {
+                Zeroing::Lost => self.return_to_kernel(shard, g, stamp),
+                Zeroing::Done(n, engine) => {
+                    let (zero, rest) = (Extent { n, ..g }, Extent { first: g.first + n, n: g.n - n });
+                    shard.count(Counter::BytesScrubbed, n * SLOT);
+                    shard.count(Counter::scrubbed_by(engine), n * SLOT);
+                    shard.count(Counter::ScrubBlocks, 1);
+                    let mut arena = shard.lock();
+                    for (part, kind) in [(zero, Kind::Zeroed), (rest, Kind::Dirty)] {
+                        if part.n > 0 {
+                            arena.give(part, kind, stamp);
+                        }
+                    }
                 }
             },
         );
-        shard.count(Counter::ScrubNs, (self.sys.now_ns() - start) as usize);
+        shard.count(Counter::ScrubNs, (self.sys.thread_ns() - start) as usize);
     }
 
-    /// Discards an extent in passage that was idle.
-    fn return_to_kernel(&self, shard: &Shard, e: Extent, stamp: u32) {
-        let span: Span = shard.span(e);
-        self.sys.discard(span);
-        self.budget.unkeep(e.n);
-        shard.lock().give(e, Kind::Hole, stamp);
-    }
-
-    /// Gives back what has been idle for too long.
-    pub(crate) fn decay_step(&self) -> Progress {
-        if self.budget.idle() == 0 {
-            return Progress::Idle;
-        }
-        let now = self.now_ms();
-        let last = self.pressure_look.load(Ordering::Relaxed);
-        if now.wrapping_sub(last) >= PRESSURE_MS {
-            self.pressure_look.store(now, Ordering::Relaxed);
-            if self.sys.is_short_of_memory() && self.give_all_back() > 0 {
-                return Progress::Worked;
-            }
-        }
-        if self.budget.above_limit() > 0 {
-            // Much of what is charged may be in use by now.
-            self.confirm_some();
-        }
-        let above = self.budget.above_limit();
-        for shard in self.all_shards() {
-            let mut arena = shard.lock();
-            for kind in [Kind::Dirty, Kind::Zeroed] {
-                let Some((first, order, stamp)) = arena.free().stalest(kind, now) else { continue };
-                let age = now.wrapping_sub(stamp);
-                let n = match (above, age) {
-                    (_, KEEP_MS..) => 1 << order,
-                    (1.., KEEP_ABOVE_MS..) => above.min(1 << order),
-                    _ => continue,
-                };
-                let e = Extent { first, n: n.min(DECAY_SLOTS) };
-                arena.take_at(e);
-                drop(arena);
-                self.return_to_kernel(shard, e, stamp);
-                shard.count(Counter::BytesDecayed, e.n * SLOT);
-                return Progress::Worked;
-            }
-        }
-        Progress::Wait(LOOK_US)
-    }
-
-    /// Memory is short: gives all idle memory back at once. The bytes given back.
-    pub fn press(&self) -> usize {
-        let _working = self.working.lock();
-        self.give_all_back()
-    }
-
-    pub(crate) fn give_all_back(&self) -> usize {
-        let mut bytes = 0;
-        for shard in self.all_shards() {
-            for kind in [Kind::Dirty, Kind::Zeroed] {
-                loop {
-                    let mut arena = shard.lock();
-                    let Some((first, order, stamp)) = arena.free().oldest(kind) else { break };
-                    let e = Extent { first, n: 1 << order };
-                    arena.take_at(e);
-                    drop(arena);
-                    self.return_to_kernel(shard, e, stamp);
-                    shard.count(Counter::BytesPressed, e.n * SLOT);
-                    bytes += e.n * SLOT;
+    /// Zeroes an extent in passage whose slots are all open or all closed, unless it is called back meanwhile.
+    pub(crate) fn zero(&self, shard: &Shard, e: Extent, is_recalled: impl Fn() -> bool) -> Zeroing {
+        let door = if shard.slots.has(e.first, flag::OPEN) { Door::Open } else { Door::Closed };
+        let span = shard.span(e);
+        let (start, cpu) = (self.sys.now_ns(), self.sys.thread_ns());
+        let Some(mut job) = self.sys.scrub_start(span, door) else { return Zeroing::Lost };
+        job.is_hole = shard.slots.was(e.first) == State::Hole;
+        let engine = job.engine();
+        let works = loop {
+            match self.sys.scrub_poll(&mut job) {
+                Poll::Done => break true,
+                Poll::Failed => break false,
+                Poll::Working if is_recalled() => {
+                    shard.count(Counter::ScrubRecalls, 1);
+                    break true;
                 }
+                Poll::Working if self.sys.thread_ns() - cpu > STALLED_NS => break false,
+                Poll::Working => self.sys.relax(0),
             }
+        };
+        if !works {
+            self.sys.drop_engine(engine);
         }
-        bytes
+        if !works || job.dropped {
+            shard.count(Counter::EnginesDropped, 1);
+            probe::engine_dropped(engine);
+        }
+        let n = job.done / SLOT;
+        if !self.sys.scrub_end(job) {
+            return Zeroing::Lost;
+        }
+        probe::scrub(span.start, n * SLOT, self.sys.now_ns() - start, engine);
+        Zeroing::Done(n, engine)
+    }
+
+    /// Memory came back, and the largest dirty block is of this order, in slots: whether the scrubber is to be woken for it.
+    pub(crate) fn is_due(&self, largest: Option<usize>, now_ms: u32) -> bool {
+        self.knobs.is_on(Knob::Scrub)
+            && self.waking_order().is_some_and(|order| largest >= Some(order))
+            && self.pace.wants_call(now_ms)
+            && self.pace.target(now_ms) > 0
     }
 }

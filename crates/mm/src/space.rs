@@ -13,6 +13,7 @@ use crate::arena::{Arena, Extent};
 use crate::budget::Budget;
 use crate::busy::Busy;
 use crate::knobs::{Knob, Values};
+use crate::pace::Pace;
 use crate::slot::Slots;
 use crate::stats::{self, Block, Counter};
 use crate::streak::Streak;
@@ -143,6 +144,11 @@ pub struct Space<S> {
     /// When memory pressure was last looked for, in ms.
     pub(crate) pressure_look: AtomicU32,
     pub(crate) warmth: Warmth,
+    pub(crate) pace: Pace,
+    /// Whether the scrubber has zeroed something since it woke.
+    pub(crate) scrubbed: AtomicBool,
+    /// Set when a request wants the memory that the scrubber has.
+    pub(crate) recalled: AtomicBool,
     /// Where [`Space::confirm_some`] goes on.
     pub(crate) confirming: Lock<Cursor>,
     /// Bytes that rounding up costs in blocks of whole slots.
@@ -151,6 +157,8 @@ pub struct Space<S> {
     /// from, likewise.
     pub(crate) program_cpu: AtomicUsize,
     pub(crate) avoided_cpu: AtomicUsize,
+    /// When the processors beside the program's were last seen to be busy, in ms; odd, 0 for never.
+    pub(crate) crowded: AtomicU32,
     /// See [`crate::retire`].
     pub(crate) retired: AtomicBool,
     /// Set when there is new work for the background thread.
@@ -215,10 +223,14 @@ impl<S: Sys> Space<S> {
             rest_since: AtomicU32::new(0),
             pressure_look: AtomicU32::new(0),
             warmth: Warmth::new(),
+            pace: Pace::default(),
+            scrubbed: AtomicBool::new(false),
+            recalled: AtomicBool::new(false),
             confirming: Lock::new(Cursor { shard: 0, slot: 0, rest: 0, since: 0 }),
             waste: AtomicUsize::new(0),
             program_cpu: AtomicUsize::new(0),
             avoided_cpu: AtomicUsize::new(0),
+            crowded: AtomicU32::new(0),
             retired: AtomicBool::new(false),
             wanted: AtomicBool::new(false),
             urgent: AtomicBool::new(false),

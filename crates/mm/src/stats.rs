@@ -9,6 +9,8 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use faultless_base::zero::Engine;
+
 macro_rules! counters {
     ($($(#[doc = $doc:literal])+ $variant:ident, $name:literal, $unit:ident $(($linux:literal))? $(, $part:ident)?;)+) => {
         /// What is counted.
@@ -97,8 +99,46 @@ counters! {
     BytesTouchedAhead, "bytes_touched_ahead", Bytes;
     /// Zeroed in the background.
     BytesScrubbed, "bytes_scrubbed", Bytes;
-    /// Time of that zeroing.
+    /// Processor time of that zeroing.
     ScrubNs, "scrub_ns", Ns;
+    /// Times the scrubber began to zero.
+    ScrubWakeups, "scrub_wakeups", Calls;
+    /// Blocks zeroed in the background, each by one order.
+    ScrubBlocks, "scrub_blocks", Calls;
+    /// Blocks of which not all was zeroed, because they were wanted meanwhile.
+    ScrubRecalls, "scrub_recalls", Calls, detail;
+    /// Zeroed in the background and then handed to nobody who needed zeroes.
+    BytesZeroedUnused, "bytes_zeroed_unused", Bytes;
+    /// Requests for zeroes that were served from memory that was zero already.
+    ZeroHits, "zero_hits", Calls;
+    /// Requests for zeroes for which some memory was zeroed first.
+    ZeroHot, "zero_hot", Calls;
+    /// Requests for zeroes that got some memory that the kernel zeroes at its first touch.
+    ZeroMisses, "zero_misses", Calls;
+    /// Zeroed, beforehand or at the hand-out, for mappings.
+    ZeroedForMap, "zeroed_for_map", Bytes;
+    /// The same for blocks of calloc.
+    ZeroedForCalloc, "zeroed_for_calloc", Bytes;
+    /// The same for blocks that need no zeroes, where nothing else was free.
+    ZeroedForMalloc, "zeroed_for_malloc", Bytes;
+    /// The same for the targets of moves and copies: never.
+    ZeroedForCopy, "zeroed_for_copy", Bytes, detail;
+    /// Zeroed in the background by the string store.
+    ScrubbedString, "scrubbed_string", Bytes, detail;
+    /// The same by memset.
+    ScrubbedMemset, "scrubbed_memset", Bytes, detail;
+    /// The same by stores of 16 bytes past the caches.
+    ScrubbedSse2, "scrubbed_sse2", Bytes, detail;
+    /// The same by stores of 32 bytes.
+    ScrubbedAvx2, "scrubbed_avx2", Bytes, detail;
+    /// The same by stores of 64 bytes.
+    ScrubbedAvx512, "scrubbed_avx512", Bytes, detail;
+    /// The same by clzero.
+    ScrubbedClzero, "scrubbed_clzero", Bytes, detail;
+    /// The same by the kernel.
+    ScrubbedKernel, "scrubbed_kernel", Bytes, detail;
+    /// Zeroing engines that are not used any more, because they failed or were slower than promised.
+    EnginesDropped, "engines_dropped", Calls, detail;
     /// Time of zeroing in the program's threads.
     HotZeroNs, "hot_zero_ns", Ns;
     /// Time of touching in the background.
@@ -141,6 +181,21 @@ counters! {
     KernelNested, "kernel_nested", Calls;
     /// The same: the kernel refused to open or to move the memory.
     KernelRefused, "kernel_refused", Calls;
+}
+
+impl Counter {
+    /// What counts the bytes that an engine zeroes in the background.
+    pub const fn scrubbed_by(engine: Engine) -> Self {
+        match engine {
+            Engine::StringStore => Self::ScrubbedString,
+            Engine::Memset => Self::ScrubbedMemset,
+            Engine::Stream16 => Self::ScrubbedSse2,
+            Engine::Stream32 => Self::ScrubbedAvx2,
+            Engine::Stream64 => Self::ScrubbedAvx512,
+            Engine::LineZero => Self::ScrubbedClzero,
+            Engine::Kernel => Self::ScrubbedKernel,
+        }
+    }
 }
 
 /// How many counters there are.

@@ -19,6 +19,9 @@ const PREEMPTED_NS: u64 = 500_000;
 const REST_MS: u32 = 1;
 const REST_MAX_MS: u32 = 160;
 
+/// Other processors that were busy are taken to be so for this long.
+const CROWDED_MS: u32 = 8_000;
+
 impl<S: Sys> Space<S> {
     /// One background step. It takes a fraction of a millisecond of processor time.
     pub fn step(&self) -> Progress {
@@ -36,8 +39,9 @@ impl<S: Sys> Space<S> {
             let waited = (self.sys.now_ns() - wall).saturating_sub(self.sys.thread_ns() - cpu);
             let rest = if waited < PREEMPTED_NS { 0 } else { (rest * 2).clamp(REST_MS, REST_MAX_MS) };
             if rest > REST_MS {
-                // Where we are is no better: let the scheduler choose.
+                // Where we are is no better: let the scheduler choose, for a while.
                 self.avoided_cpu.store(0, Relaxed);
+                self.crowded.store(self.now_ms() | 1, Relaxed);
                 self.sys.avoid_cpu(None);
             }
             self.shard(0).count(Counter::WorkerRests, (rest > 0) as usize);
@@ -48,9 +52,14 @@ impl<S: Sys> Space<S> {
     }
 
     /// Runs on another processor than the program: left to itself the kernel often wakes the thread where the program
-    /// is, although another processor is idle.
+    /// is, although another processor is idle. Where the others were seen to be busy it may run anywhere: the program's
+    /// is free whenever the program rests.
     fn keep_away(&self) {
         let cpu = self.program_cpu.swap(0, Relaxed);
+        let crowded = self.crowded.load(Relaxed);
+        if crowded != 0 && self.now_ms().wrapping_sub(crowded).wrapping_add(1) <= CROWDED_MS {
+            return;
+        }
         if cpu != 0 && cpu != self.avoided_cpu.swap(cpu, Relaxed) {
             self.sys.avoid_cpu(Some(cpu - 1));
         }

@@ -9,6 +9,7 @@ use faultless_base::sys::{Huge, Sys};
 use crate::arena::Extent;
 use crate::buddy::Kind;
 use crate::progress::Progress;
+use crate::scrub::Zeroing;
 use crate::slot::flag;
 use crate::space::{Shard, Space};
 use crate::stats::Counter;
@@ -79,7 +80,7 @@ impl<S: Sys> Space<S> {
         let (start, cpu) = (self.sys.now_ns(), self.sys.thread_ns());
         if slots.has(e.first, flag::OPEN) {
             self.sys.touch(span.start);
-        } else if !self.sys.zero_closed(span) {
+        } else if !matches!(self.zero(shard, e, || false), Zeroing::Done(1, _)) {
             // The program unmapped it, so it stays out of reach here too.
             self.sys.discard(span);
             shard.lock().give(e, Kind::Hole, 0);

@@ -63,7 +63,6 @@ impl<S: Sys> Space<S> {
                             shard.count(Counter::BytesOverBudget, over.n * SLOT);
                         }
                         shard.count(Counter::BytesKept, kept * SLOT);
-                        self.want_worker();
                     }
                 }
                 g.slots().for_each(|i| {
@@ -76,6 +75,13 @@ impl<S: Sys> Space<S> {
                 }
                 if kept < g.n {
                     arena.give(Extent { first: g.first + kept, n: g.n - kept }, Kind::Hole, stamp);
+                }
+                let largest = arena.free().largest(Kind::Dirty);
+                drop(arena);
+                match kept {
+                    0 => {}
+                    _ if self.is_due(largest, stamp) => self.want_worker_now(),
+                    _ => self.want_worker(),
                 }
             },
         );

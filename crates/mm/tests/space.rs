@@ -63,8 +63,17 @@ fn apply(o: &mut Oracle, (op, a, b, c): Op) {
         99..=101 => o.turn(a, b),
         102..=104 => o.drop_again(a, b, c),
         _ => {
-            let what = [Failing::Open, Failing::Close, Failing::Migrate, Failing::ZeroClosed, Failing::Memory];
-            match a % 8 {
+            let what = [
+                Failing::Open,
+                Failing::Close,
+                Failing::Migrate,
+                Failing::Stage,
+                Failing::Unstage,
+                Failing::Engine,
+                Failing::Stall,
+                Failing::Memory,
+            ];
+            match a % 12 {
                 i if i < what.len() => o.fail(what[i]),
                 _ => o.heal(),
             }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use faultless_base::Span;
 use faultless_base::sync::atomic::{AtomicBool, Ordering};
-use faultless_base::sys::{AtFork, Huge, Sys};
+use faultless_base::sys::{AtFork, Door, Huge, Job, Sys};
+use faultless_base::zero::Engine;
+use faultless_base::zero::driver::Poll;
 use faultless_fake::Fake;
 
 /// What a thread ends with that a fork left behind; see [`Stepped::leave_behind`].
@@ -16,6 +18,7 @@ pub struct LeftBehind;
 pub struct Stepped {
     fake: Fake,
     left_behind: Arc<AtomicBool>,
+    stalled: Arc<AtomicBool>,
 }
 
 impl Stepped {
@@ -34,6 +37,11 @@ impl Stepped {
     /// That is over: the threads are gone.
     pub fn go_on(&self) {
         self.left_behind.store(false, Ordering::SeqCst);
+    }
+
+    /// From now on a zeroing engine does not get on, until it is let go.
+    pub fn stall(&self, stalled: bool) {
+        self.stalled.store(stalled, Ordering::SeqCst);
     }
 
     /// Whether threads are being left behind.
@@ -72,8 +80,11 @@ impl Sys for Stepped {
         step: huge(span: Span, huge: Huge);
         step: at_fork(span: Span, what: AtFork) -> bool;
         last_step: zero_hot(span: Span);
-        step: zero_cold(span: Span);
-        step: zero_closed(span: Span) -> bool;
+        step: scrub_largest() -> usize;
+        step: scrub_start(span: Span, door: Door) -> Option<Job>;
+        step: scrub_end(job: Job) -> bool;
+        step: drop_engine(engine: Engine);
+        step: load() -> u64;
         last_step: migrate(from: Span, to: usize) -> bool;
         step: touch(addr: usize);
         step: poison(span: Span);
@@ -89,6 +100,13 @@ impl Sys for Stepped {
         step: is_short_of_memory() -> bool;
         step: retire();
         step: avoid_cpu(cpu: Option<usize>);
+    }
+
+    fn scrub_poll(&self, job: &mut Job) -> Poll {
+        while self.stalled.load(Ordering::SeqCst) {
+            shuttle::thread::yield_now();
+        }
+        self.step().scrub_poll(job)
     }
 
     fn now_ns(&self) -> u64 {

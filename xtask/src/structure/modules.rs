@@ -4,13 +4,14 @@ use super::{Source, code};
 
 /// The modules of the engine, lowest level first.
 const LEVELS: &[&[&str]] = &[
-    &["stats", "knobs", "progress", "streak", "warmth", "watched"],
+    &["stats", "knobs", "progress", "streak", "warmth", "watched", "pace"],
     &["slot", "runs", "budget", "page"],
     &["buddy"],
     &["arena"],
     &["busy"],
     &["space"],
-    &["handout", "takeback", "retire", "mapping", "blocks", "fork", "scrub", "ahead", "stock", "advice"],
+    &["handout", "takeback", "retire", "mapping", "blocks", "fork", "decay", "scrub", "ahead", "advice"],
+    &["stock"],
     &["step", "recycle"],
 ];
 

@@ -1,19 +1,15 @@
 //! The address space of this process, by Linux system calls.
 
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use super::raw::{self, Access, syscall};
-use super::{AtFork, Huge, SIGNATURES, Sys, thread};
+use super::{AtFork, Door, Huge, Job, SIGNATURES, Sys, stage, thread};
 use crate::units::{PAGE, SLOT, SLOT_PAGES, Span};
-use crate::zero;
+use crate::zero::driver::Poll;
+use crate::zero::{self, Engine};
 
-/// Linux, as found. It has no state but the address of the place where closed memory is zeroed.
+/// Linux, as found. What state it has is the address of the stage (`stage.rs`), and which engines zero best.
 pub struct Linux;
-
-/// Where [`Sys::zero_closed`] brings memory that must stay out of reach at its own address; 0 before first use.
-static STAGE: AtomicUsize = AtomicUsize::new(0);
-/// The largest span that [`Sys::zero_closed`] takes.
-pub const STAGE_BYTES: usize = 8 * SLOT;
 
 /// Whether some thread is in [`Sys::discard`].
 static DISCARDING: AtomicBool = AtomicBool::new(false);
@@ -90,18 +86,8 @@ fn signatures(slot: Span) -> impl Iterator<Item = (usize, u64)> {
     })
 }
 
-fn stage() -> Option<usize> {
-    let known = STAGE.load(Ordering::Acquire);
-    if known != 0 {
-        return Some(known);
-    }
-    let at = reserve(STAGE_BYTES, SLOT)?.start;
-    STAGE.store(at, Ordering::Release);
-    Some(at)
-}
-
 /// A reservation at a multiple of `align`.
-fn reserve(bytes: usize, align: usize) -> Option<Span> {
+pub(super) fn reserve(bytes: usize, align: usize) -> Option<Span> {
     let whole = bytes.checked_add(align)?;
     let at = raw::map_private(whole, Access::Reserve)?;
     let start = at.next_multiple_of(align);
@@ -121,7 +107,7 @@ impl Sys for Linux {
         // A reservation has nothing to show in a core dump; what is used of it is opened to dumps again.
         madvise(kept, libc::MADV_DONTDUMP);
         // Now, and not when the background thread first needs it: it would land in what the program unmaps meanwhile.
-        stage();
+        stage::reserve();
         Some(kept)
     }
 
@@ -153,10 +139,7 @@ impl Sys for Linux {
     }
 
     fn retire(&self) {
-        let stage = STAGE.swap(0, Ordering::AcqRel);
-        if stage != 0 {
-            self.release(Span::new(stage, STAGE_BYTES));
-        }
+        stage::retire();
     }
 
     fn discard(&self, span: Span) {
@@ -188,42 +171,33 @@ impl Sys for Linux {
     }
 
     fn zero_hot(&self, span: Span) {
-        let at = span.start as *mut u8;
-        // SAFETY: an open span of the engine's own.
-        unsafe {
-            match span.bytes() {
-                ..zero::BEYOND_CACHES => zero::string_store(at, span.bytes()),
-                bytes => zero::stream(at, bytes),
-            }
+        let engine = zero::hot_engine(span.bytes());
+        // SAFETY: an open span of the engine's own, of whole pages.
+        let done = unsafe { engine.zero(span.start as *mut u8, span.bytes()) };
+        if !done {
+            // SAFETY: as above.
+            unsafe { zero::string_store(span.start as *mut u8, span.bytes()) }
         }
     }
 
-    fn zero_cold(&self, span: Span) {
-        // SAFETY: an open span of the engine's own.
-        unsafe { zero::stream(span.start as *mut u8, span.bytes()) }
+    fn scrub_largest(&self) -> usize {
+        stage::BYTES
     }
 
-    fn zero_closed(&self, span: Span) -> bool {
-        let Some(stage) = stage() else { return false };
-        let mut part = Span::new(span.start, span.bytes().min(STAGE_BYTES));
-        while !part.is_empty() {
-            let staged = Span::new(stage, part.bytes());
-            if !self.migrate(part, stage) {
-                return false;
-            }
-            let opened = self.open(staged);
-            if opened {
-                self.zero_cold(staged);
-            }
-            let back = opened && self.close(staged) && self.migrate(staged, part.start);
-            if !back {
-                // The content stays behind: the place in the arena is empty now, and so must the stage be.
-                self.reset(staged);
-                return false;
-            }
-            part = Span::new(part.end, (span.end - part.end).min(STAGE_BYTES));
-        }
-        true
+    fn scrub_start(&self, span: Span, door: Door) -> Option<Job> {
+        stage::start(span, door)
+    }
+
+    fn scrub_poll(&self, job: &mut Job) -> Poll {
+        stage::poll(job)
+    }
+
+    fn scrub_end(&self, job: Job) -> bool {
+        stage::end(job)
+    }
+
+    fn drop_engine(&self, engine: Engine) {
+        zero::COLD.failed(engine);
     }
 
     fn migrate(&self, from: Span, to: usize) -> bool {
@@ -321,6 +295,10 @@ impl Sys for Linux {
 
     fn thread_ns(&self) -> u64 {
         raw::thread_ns()
+    }
+
+    fn load(&self) -> u64 {
+        raw::load()
     }
 
     fn avoid_cpu(&self, cpu: Option<usize>) {

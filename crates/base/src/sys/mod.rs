@@ -5,10 +5,13 @@
 //! mistake at once.
 
 use crate::Span;
+use crate::zero::Engine;
+use crate::zero::driver::{Cost, Poll, Processor};
 
 pub mod linux;
 pub mod pressure;
 pub mod raw;
+mod stage;
 pub mod thread;
 pub mod uffd;
 
@@ -19,6 +22,46 @@ pub enum Huge {
     Advised,
     /// Never (`MADV_NOHUGEPAGE`).
     Refused,
+}
+
+/// Whether memory can be accessed at its address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Door {
+    /// It can.
+    Open,
+    /// It must not be.
+    Closed,
+}
+
+/// Zeroing in the background, from [`Sys::scrub_start`] to [`Sys::scrub_end`].
+#[derive(Debug)]
+pub struct Job {
+    /// What is zeroed.
+    pub span: Span,
+    /// Whether it can be accessed there.
+    pub door: Door,
+    /// Whether it has no memory yet: what it takes says nothing about the engine then.
+    pub is_hole: bool,
+    /// Bytes from its start that are zero by now.
+    pub done: usize,
+    /// Whether its engine is not used any more, because it was slower than promised.
+    pub dropped: bool,
+    /// Where it is meanwhile.
+    place: Span,
+    driver: Processor,
+}
+
+impl Job {
+    /// Zeroing that somebody else sees to, piece by piece.
+    pub fn by_hand(span: Span, door: Door) -> Self {
+        let driver = Processor::new(Engine::StringStore, Cost::default());
+        Self { span, door, is_hole: false, done: 0, dropped: false, place: span, driver }
+    }
+
+    /// What zeroes it.
+    pub fn engine(&self) -> Engine {
+        self.driver.engine()
+    }
 }
 
 /// Signatures in a slot; see [`Sys::sign`].
@@ -60,11 +103,18 @@ pub trait Sys {
     fn at_fork(&self, span: Span, what: AtFork) -> bool;
     /// Fills an open span with zeroes that are wanted at once (through the caches).
     fn zero_hot(&self, span: Span);
-    /// Fills an open span with zeroes that are wanted later (past the caches).
-    fn zero_cold(&self, span: Span);
-    /// Fills a closed span with zeroes without ever opening it at its address; false leaves it closed and
-    /// its content unknown.
-    fn zero_closed(&self, span: Span) -> bool;
+    /// The most bytes that one job of zeroing in the background takes.
+    fn scrub_largest(&self) -> usize;
+    /// Starts filling a span with zeroes that are wanted later, without ever opening it at its address if it is
+    /// closed. One job at a time. `None`: not started; the content is unknown, and a closed span is still closed.
+    fn scrub_start(&self, span: Span, door: Door) -> Option<Job>;
+    /// Lets it go on.
+    fn scrub_poll(&self, job: &mut Job) -> Poll;
+    /// Ends it, finished or not: what [`Job::done`] says is zero, the rest is unknown. False: the content of all of
+    /// it is unknown.
+    fn scrub_end(&self, job: Job) -> bool;
+    /// An engine does not work: others are used from now on.
+    fn drop_engine(&self, engine: Engine);
     /// Moves the pages of `from` to the equally large span at `to`, replacing what is there, by page tables.
     /// `from` stays mapped and reads as zero. Whether it worked; if not, nothing moved.
     fn migrate(&self, from: Span, to: usize) -> bool;
@@ -98,6 +148,8 @@ pub trait Sys {
     fn now_ns(&self) -> u64;
     /// Nanoseconds for which this thread had a processor.
     fn thread_ns(&self) -> u64;
+    /// The load average of the last minute, rounded down.
+    fn load(&self) -> u64;
     /// Keeps this thread off a processor, or lets it run on all that the process may use. Best effort.
     fn avoid_cpu(&self, cpu: Option<usize>);
     /// Spends a moment waiting for another thread, the longer the higher `turn`.

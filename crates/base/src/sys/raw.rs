@@ -120,6 +120,15 @@ pub fn without_signals<R>(f: impl FnOnce() -> R) -> R {
     result
 }
 
+/// The load average of the last minute, rounded down; 0 where the kernel does not say.
+pub fn load() -> u64 {
+    // SAFETY: numbers, for which zeroes are values.
+    let mut info: libc::sysinfo = unsafe { core::mem::zeroed() };
+    // SAFETY: the structure is writable.
+    let _ = unsafe { syscall(libc::SYS_sysinfo, [&raw mut info as usize, 0, 0, 0, 0, 0]) };
+    info.loads[0] >> libc::SI_LOAD_SHIFT
+}
+
 /// Sleeps for `ns` nanoseconds, or until a signal.
 pub fn sleep_ns(ns: u64) {
     let word = AtomicU32::new(0);

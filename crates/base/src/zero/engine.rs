@@ -1,7 +1,8 @@
 //! The zeroing engines under one roof, to be measured against each other and chosen from.
 
 use super::cpu::Features;
-use super::{stream, string_store, wide};
+use super::{kernel, stream, string_store, wide};
+use crate::PAGE;
 
 /// A way to fill memory with zeroes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,12 +19,21 @@ pub enum Engine {
     Stream64,
     /// `clzero`: whole lines that are not read first (AMD).
     LineZero,
+    /// The kernel: pages are dropped, and brought back full of zeroes.
+    Kernel,
 }
 
 impl Engine {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::StringStore, Self::Memset, Self::Stream16, Self::Stream32, Self::Stream64, Self::LineZero];
+    pub const ALL: [Self; 7] = [
+        Self::StringStore,
+        Self::Memset,
+        Self::Stream16,
+        Self::Stream32,
+        Self::Stream64,
+        Self::LineZero,
+        Self::Kernel,
+    ];
 
     /// Its name in tables.
     pub const fn name(self) -> &'static str {
@@ -34,18 +44,27 @@ impl Engine {
             Self::Stream32 => "AVX2 non-temporal",
             Self::Stream64 => "AVX-512 non-temporal",
             Self::LineZero => "clzero",
+            Self::Kernel => "drop and populate",
+        }
+    }
+
+    /// What the address and the length of an extent must be multiples of.
+    pub const fn grain(self) -> usize {
+        match self {
+            Self::Kernel => PAGE,
+            _ => 64,
         }
     }
 
     /// Whether what it has zeroed is left in the caches, where the next access finds it.
     pub const fn fills_caches(self) -> bool {
-        matches!(self, Self::StringStore | Self::Memset)
+        matches!(self, Self::StringStore | Self::Memset | Self::Kernel)
     }
 
     /// Whether this processor can run it.
     pub fn is_available(self) -> bool {
         let needs = match self {
-            Self::StringStore | Self::Memset => return true,
+            Self::StringStore | Self::Memset | Self::Kernel => return true,
             Self::Stream16 => return cfg!(target_arch = "x86_64"),
             Self::Stream32 => Features::AVX2,
             Self::Stream64 => Features::AVX512F,
@@ -54,14 +73,14 @@ impl Engine {
         Features::detect().has(needs)
     }
 
-    /// Zeroes `bytes` at `at`.
+    /// Zeroes `bytes` at `at`; whether it could. The content is unknown if not.
     ///
     /// # Safety
-    /// The memory must be writable, nobody else's, and aligned to 64 bytes, as its length; the engine must be
-    /// [available](Self::is_available).
+    /// The memory must be writable, nobody else's, and aligned to the [grain](Self::grain), as its length; private and
+    /// anonymous for [`Engine::Kernel`]. The engine must be [available](Self::is_available).
     #[inline]
-    pub unsafe fn zero(self, at: *mut u8, bytes: usize) {
-        debug_assert!(at as usize % 64 == 0 && bytes % 64 == 0 && self.is_available());
+    pub unsafe fn zero(self, at: *mut u8, bytes: usize) -> bool {
+        debug_assert!(at as usize % self.grain() == 0 && bytes % self.grain() == 0 && self.is_available());
         // SAFETY: the caller's promise.
         unsafe {
             match self {
@@ -71,8 +90,10 @@ impl Engine {
                 Self::Stream32 => wide::stream32(at, bytes),
                 Self::Stream64 => wide::stream64(at, bytes),
                 Self::LineZero => wide::line_zero(at, bytes),
+                Self::Kernel => return kernel::repopulate(at, bytes),
             }
         }
+        true
     }
 }
 
@@ -80,16 +101,17 @@ impl Engine {
 mod tests {
     use std::vec;
 
-    use super::Engine;
+    use super::{Engine, PAGE};
 
     #[test]
     fn each_zeroes_exactly_what_it_is_given() {
         for engine in Engine::ALL.into_iter().filter(|engine| engine.is_available()) {
-            for bytes in [0, 64, 128, 192, 4096, 4096 + 64] {
-                let mut memory = vec![7u8; 8192];
-                let skip = memory.as_ptr().align_offset(64) + 64;
-                // SAFETY: inside the vector, aligned, available.
-                unsafe { engine.zero(memory.as_mut_ptr().add(skip), bytes) };
+            let grain = engine.grain();
+            for bytes in [0, 1, 2, 3, 64, 65].map(|n| n * grain).into_iter().filter(|bytes| *bytes <= 3 * PAGE) {
+                let mut memory = vec![7u8; 8 * PAGE];
+                let skip = memory.as_ptr().align_offset(grain) + grain;
+                // SAFETY: inside the vector, aligned, available; a vector's memory is private and anonymous.
+                assert!(unsafe { engine.zero(memory.as_mut_ptr().add(skip), bytes) });
                 for (i, b) in memory.iter().enumerate() {
                     let expected = if (skip..skip + bytes).contains(&i) { 0 } else { 7 };
                     assert_eq!(*b, expected, "{}, {bytes} bytes, byte {i}", engine.name());

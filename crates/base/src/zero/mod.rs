@@ -1,14 +1,33 @@
 //! Ways to fill memory with zeroes.
 //!
 //! `string_store` goes through the caches and suits memory that is about to be used; `stream` goes past them and
-//! suits memory that is wanted later. [`Engine`] has these and those that only some processors can run.
+//! suits memory that is wanted later. [`Engine`] has these and those that only some processors can run, [`Choice`]
+//! finds the best of them for a use, and [`driver::Driver`] is the interface that a device beside the processor has too.
 
+mod choice;
 mod cpu;
+pub mod driver;
 mod engine;
+mod kernel;
+pub mod simulated;
 mod wide;
 
+pub use choice::{Choice, Dropped};
 pub use cpu::Features;
 pub use engine::Engine;
+
+/// For memory that is wanted at once: through the caches.
+pub static HOT: Choice = Choice::new(&[Engine::StringStore, Engine::Memset]);
+/// For memory that is wanted later, and for more than the caches hold: past them.
+pub static COLD: Choice = Choice::new(&[Engine::Stream64, Engine::Stream32, Engine::Stream16, Engine::LineZero]);
+
+/// The engine for a span of so many bytes that is wanted at once.
+pub fn hot_engine(bytes: usize) -> Engine {
+    match bytes {
+        ..BEYOND_CACHES => HOT.fastest(),
+        _ => COLD.fastest(),
+    }
+}
 
 /// From this size on nothing of a span stays in the caches, whichever way it is zeroed. Alone both ways are equally
 /// fast then; beside another processor that writes to memory too, the string store gets half as far (measured: 22

@@ -6,6 +6,7 @@ mod loops;
 mod machine;
 mod measure;
 mod plan;
+mod prezero;
 mod process;
 mod programs;
 mod run;
@@ -28,6 +29,8 @@ pub struct Args {
 enum Bench {
     /// Loops and real programs: plain, with huge pages always, under faultless and under other allocators.
     Run(run::Args),
+    /// What zeroing ahead is worth: first touches of pages with and without it, and what it costs others.
+    Prezero(prezero::Args),
     /// One of the loops by itself; it prints its cost and a checksum.
     #[command(hide = true, subcommand)]
     Loop(loops::Loop),
@@ -37,6 +40,7 @@ enum Bench {
 pub fn main(args: Args) -> ExitCode {
     match args.bench {
         Bench::Run(args) => run::main(args),
+        Bench::Prezero(args) => prezero::main(args),
         Bench::Loop(which) => loops::main(which),
     }
 }

@@ -42,7 +42,6 @@ pub fn wait(pid: u32) -> io::Result<Usage> {
             return Err(error);
         }
     }
-    let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
     Ok(Usage {
         status: ExitStatus::from_raw(status),
         user: seconds(usage.ru_utime),
@@ -50,6 +49,29 @@ pub fn wait(pid: u32) -> io::Result<Usage> {
         faults: (usage.ru_minflt + usage.ru_majflt) as u64,
         resident: usage.ru_maxrss as u64 * 1024,
     })
+}
+
+/// Processor time of this process and all its threads, in seconds.
+pub struct Times {
+    /// In user mode.
+    pub user: f64,
+    /// In the kernel.
+    pub system: f64,
+}
+
+/// What this process has used so far.
+pub fn own_times() -> io::Result<Times> {
+    // SAFETY: all zero is a valid rusage.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the place is writable.
+    if unsafe { libc::getrusage(libc::RUSAGE_SELF, &mut usage) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(Times { user: seconds(usage.ru_utime), system: seconds(usage.ru_stime) })
+}
+
+fn seconds(time: libc::timeval) -> f64 {
+    time.tv_sec as f64 + time.tv_usec as f64 / 1e6
 }
 
 /// Kills what is left of a child's group. The group may be gone already.

@@ -3,7 +3,7 @@
 mod checks;
 mod finding;
 mod libraries;
-mod measure;
+pub mod measure;
 mod program;
 mod root;
 mod text;

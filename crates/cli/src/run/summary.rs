@@ -182,7 +182,10 @@ impl Summary {
         for (label, bytes, ns) in zeroing.iter().filter(|(_, bytes, _)| *bytes > 0) {
             row(f, label, &size(*bytes), &format!("in {}", seconds(*ns as f64 / 1e9)))?;
         }
-        Ok(())
+        match get(Counter::EnginesDropped) {
+            0 => Ok(()),
+            n => row(f, "zeroing engines given up", &n.to_string(), "they failed, or were slower than promised"),
+        }
     }
 
     fn left(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -97,6 +97,39 @@ fn the_background_thread_zeroes_what_comes_back() {
     assert_counted(Counter::BytesScrubbed);
 }
 
+/// Memory that is being zeroed is called back by who wants it; what is zero by then is handed out as such, the rest is
+/// not. Engines fail meanwhile.
+#[test]
+fn what_is_being_zeroed_is_called_back() {
+    check(|| {
+        let world = Arc::new(World::new(&[PLENTY]));
+        let threads = start(&world, 2, 3, program::recycle_under_failures);
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        world.sys.step().heal();
+        world.end();
+        world.check_account();
+    });
+    assert_counted(Counter::ScrubRecalls);
+    assert_counted(Counter::EnginesDropped);
+}
+
+/// A background thread that stands still in the middle of zeroing holds nobody up, and nothing is handed out twice.
+#[test]
+fn nobody_waits_for_a_background_thread_that_stands_still() {
+    check(|| {
+        let world = Arc::new(World::new(&[PLENTY]));
+        program::recycle(&world);
+        world.sys.stall(true);
+        let mut threads = start(&world, 2, 3, program::recycle);
+        let background = threads.pop().expect("the last one");
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        world.sys.stall(false);
+        background.join().unwrap();
+        world.end();
+        world.check_account();
+    });
+}
+
 /// A slot goes back when its last part does, not while another thread is still at work in it.
 #[test]
 fn parts_of_one_slot_come_back_from_two_threads() {

@@ -2,6 +2,7 @@
 
 use faultless_base::sys::Sys;
 use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span, UNIT};
+use faultless_fake::Failing;
 use faultless_mm::Need;
 use faultless_mm::mapping::Change;
 use shuttle::rand::{Rng, thread_rng};
@@ -181,6 +182,21 @@ pub fn recycle(w: &World) {
     map(w);
     give_back(w);
     w.sys.step().advance_ms(6);
+}
+
+/// The same, and engines that fail from time to time; some of the memory is wanted while it is being zeroed.
+pub fn recycle_under_failures(w: &World) {
+    match chance(6) {
+        0 => w.sys.step().fail([Failing::Engine, Failing::Stage, Failing::Unstage][chance(3)]),
+        1 => w.sys.step().heal(),
+        _ => {}
+    }
+    recycle(w);
+    for _ in 0..chance(4) {
+        w.sys.step();
+    }
+    allocate(w);
+    give_back(w);
 }
 
 /// Maps a slot and gives back parts of slots, whoever mapped them.

@@ -39,6 +39,49 @@ impl Mapping {
     }
 }
 
+/// Part of a mapping, for the thread that is to touch it while the mapping exists.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    base: usize,
+    len: usize,
+}
+
+/// Bytes of a line.
+pub const LINE: usize = 64;
+
+impl Mapping {
+    /// All of it.
+    pub fn place(&self) -> Place {
+        Place { base: self.base as usize, len: self.len }
+    }
+}
+
+impl Place {
+    /// The `index`th of `parts` parts of whole pages.
+    pub fn part(self, index: usize, parts: usize) -> Place {
+        let at = |i: usize| self.len / PAGE * i / parts * PAGE;
+        Place { base: self.base + at(index), len: at(index + 1) - at(index) }
+    }
+
+    /// Writes a byte in each of the first `lines` lines of each page, and adds up these and others that nobody wrote, as
+    /// [`touch`] does.
+    pub fn touch_lines(self, lines: usize) -> u64 {
+        let mut sum = 0u64;
+        for page in (self.base..self.base + self.len).step_by(PAGE) {
+            for line in 0..lines.min(PAGE / LINE) {
+                let at = (page + line * LINE) as *mut u8;
+                // SAFETY: whoever made the place waits with unmapping until all threads are done, and parts do not
+                // overlap.
+                unsafe {
+                    at.write_volatile(line as u8 | 1);
+                    sum += (line as u8 | 1) as u64 + at.add(8).read_volatile() as u64;
+                }
+            }
+        }
+        sum
+    }
+}
+
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: the range is ours and nothing borrows from it any more.

@@ -2,7 +2,9 @@
 //! A loop prints its cost and a checksum of what it computed, as one line of JSON.
 
 mod blocks;
+mod faults;
 mod memory;
+mod neighbour;
 mod rows;
 mod storms;
 mod touch;
@@ -15,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use clap::Subcommand;
 
+pub use faults::Taken;
 pub use rows::rows;
 
 /// The loops.
@@ -123,6 +126,26 @@ pub enum Loop {
     },
     /// Keeps a CPU busy until the standard input ends.
     Spin,
+    /// Maps, touches lines of each page, unmaps, and says what processor time that took.
+    Faults(faults::Faults),
+    /// Uses and gives back memory with rests between, for some seconds.
+    Releases {
+        /// Bytes that it uses each time.
+        #[arg(long)]
+        size: usize,
+        /// Milliseconds of rest.
+        #[arg(long)]
+        rest: u64,
+        /// For how long.
+        #[arg(long)]
+        seconds: f64,
+    },
+    /// Computes in the caches of one CPU for some seconds.
+    Neighbour {
+        /// For how long.
+        #[arg(long)]
+        seconds: f64,
+    },
 }
 
 /// How long and by how many a loop is run.
@@ -154,6 +177,9 @@ pub struct Outcome {
 /// Runs a loop.
 pub fn main(which: Loop) -> ExitCode {
     let outcome = match which {
+        Loop::Faults(what) => return print(faults::run(what)),
+        Loop::Releases { size, rest, seconds } => neighbour::releases(size, rest, seconds),
+        Loop::Neighbour { seconds } => neighbour::compute(seconds),
         Loop::Touch { size, pace } => touch::rounds(size, pace),
         Loop::Untouched { size, pace } => touch::untouched(size, pace),
         Loop::Zeroed { size, pace } => blocks::zeroed(size, pace),
@@ -169,6 +195,10 @@ pub fn main(which: Loop) -> ExitCode {
         Loop::Read { file } => blocks::read(&file),
         Loop::Spin => storms::spin(),
     };
+    print(outcome)
+}
+
+fn print(outcome: io::Result<impl serde::Serialize>) -> ExitCode {
     match outcome.map(|outcome| serde_json::to_string(&outcome)) {
         Ok(Ok(line)) => {
             println!("{line}");

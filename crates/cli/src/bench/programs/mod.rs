@@ -1,6 +1,6 @@
 //! The rows that real programs fill, as found on the machine.
 
-mod find;
+pub mod find;
 mod generate;
 mod quiet;
 

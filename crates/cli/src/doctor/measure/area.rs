@@ -10,6 +10,7 @@ use faultless_base::sys::raw::{Access, map_private, syscall};
 use faultless_base::sys::uffd::{REGISTER_MISSING, Stopped, Uffd, Wake};
 use faultless_base::sys::{Huge, Sys};
 use faultless_base::zero::Engine;
+use faultless_base::zero::driver::Driver;
 use faultless_base::{PAGE, SLOT, Span};
 
 /// Nanoseconds that `work` takes.
@@ -76,10 +77,17 @@ impl Area {
     /// Zeroes a part of it, of whole lines.
     pub fn zero(&self, engine: Engine, part: Span) {
         assert!(self.span.clip(part) == part && engine.is_available());
-        assert!(part.start % 64 == 0 && part.bytes() % 64 == 0, "not whole lines");
-        // SAFETY: the memory is this area's, and whole lines of it; the engine is there.
+        assert!((part.start | part.bytes()) % engine.grain() == 0, "not whole lines");
+        // SAFETY: the memory is this area's, private, anonymous, and a multiple of the grain; the engine is there.
         unsafe { engine.zero(part.start as *mut u8, part.bytes()) };
         black_box(part.start as *const u8);
+    }
+
+    /// Has a driver zero a part of it; whether it took it. The area outlives what the driver does.
+    pub fn submit(&self, driver: &mut impl Driver, part: Span) -> bool {
+        assert!(self.span.clip(part) == part && (part.start | part.bytes()) % 64 == 0);
+        // SAFETY: the memory is this area's, and whole lines of it.
+        unsafe { driver.submit(part) }
     }
 
     /// Has faults of it delivered to `uffd`. The area outlives it, or is unmapped with it: nobody else touches it.

@@ -57,12 +57,14 @@ pub const COSTS: &[Kind] = &[
     zeroing("zero_avx2_inside", Engine::Stream32, Group::ZeroInside),
     zeroing("zero_avx512_inside", Engine::Stream64, Group::ZeroInside),
     zeroing("zero_clzero_inside", Engine::LineZero, Group::ZeroInside),
+    zeroing("zero_kernel_inside", Engine::Kernel, Group::ZeroInside),
     zeroing("zero_string_beyond", Engine::StringStore, Group::ZeroBeyond),
     zeroing("zero_memset_beyond", Engine::Memset, Group::ZeroBeyond),
     zeroing("zero_sse2_beyond", Engine::Stream16, Group::ZeroBeyond),
     zeroing("zero_avx2_beyond", Engine::Stream32, Group::ZeroBeyond),
     zeroing("zero_avx512_beyond", Engine::Stream64, Group::ZeroBeyond),
     zeroing("zero_clzero_beyond", Engine::LineZero, Group::ZeroBeyond),
+    zeroing("zero_kernel_beyond", Engine::Kernel, Group::ZeroBeyond),
 ];
 
 /// What was measured of one.

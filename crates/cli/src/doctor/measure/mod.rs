@@ -19,8 +19,9 @@ use std::time::{Duration, Instant};
 use faultless_base::SLOT;
 use serde::Serialize;
 
+pub use area::{Area, time};
 pub use costs::{COSTS, Cost, Group};
-pub use cpus::allowed as allowed_cpus;
+pub use cpus::{allowed as allowed_cpus, pin};
 
 /// When the last round begins, and how many there are at least and at most.
 const TIME: Duration = Duration::from_millis(2200);

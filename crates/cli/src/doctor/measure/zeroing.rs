@@ -21,6 +21,7 @@ pub fn ids(engine: Engine) -> [&'static str; 2] {
         Engine::Stream32 => ["zero_avx2_inside", "zero_avx2_beyond"],
         Engine::Stream64 => ["zero_avx512_inside", "zero_avx512_beyond"],
         Engine::LineZero => ["zero_clzero_inside", "zero_clzero_beyond"],
+        Engine::Kernel => ["zero_kernel_inside", "zero_kernel_beyond"],
     }
 }
 

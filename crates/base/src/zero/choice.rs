@@ -1,0 +1,174 @@
+//! Which engine zeroes: the one that was seen to be fastest on this machine, among those that suit the use.
+//!
+//! Nothing is measured beforehand. The first extents that have to be zeroed anyway are zeroed by one candidate after the
+//! other; then the fastest is taken for all that follow. What it took at its best is its promise. An engine that fails,
+//! or that is seen to be slower than promised again and again, is dropped, and the next best takes its place.
+
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use super::Engine;
+use super::driver::Cost;
+
+/// How often each candidate is tried before one is chosen.
+const TRIES: u32 = 4;
+/// An engine is slow when it takes this many times what it promised …
+const SLOW: u32 = 4;
+/// … for so many extents in a row. Two processors that write to memory at once get half each, and so may a virtual one.
+const SLOW_STREAK: u32 = 64;
+/// Smaller extents say little.
+pub const LEAST: usize = 64 << 10;
+/// What an engine is taken to cost before it was tried.
+const UNKNOWN: u32 = u32::MAX;
+
+const ENGINES: usize = Engine::ALL.len();
+
+/// Why an engine is not used any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dropped {
+    /// It said that it failed.
+    Failed,
+    /// It is slower than promised.
+    Slow,
+}
+
+/// The candidates for one use, and what is known of them. All words may be read and written by several threads: what
+/// is lost between them is a measurement.
+#[derive(Debug)]
+pub struct Choice {
+    candidates: &'static [Engine],
+    tries: [AtomicU32; ENGINES],
+    /// Picoseconds a byte at its best.
+    best: [AtomicU32; ENGINES],
+    slow: [AtomicU32; ENGINES],
+    /// Bits of [`Engine::ALL`].
+    dropped: AtomicU32,
+}
+
+impl Choice {
+    /// Among these; one at least is available everywhere, or [`Engine::StringStore`] takes its place.
+    pub const fn new(candidates: &'static [Engine]) -> Self {
+        Self {
+            candidates,
+            tries: [const { AtomicU32::new(0) }; ENGINES],
+            best: [const { AtomicU32::new(UNKNOWN) }; ENGINES],
+            slow: [const { AtomicU32::new(0) }; ENGINES],
+            dropped: AtomicU32::new(0),
+        }
+    }
+
+    fn left(&self) -> impl Iterator<Item = Engine> + '_ {
+        let dropped = self.dropped.load(Relaxed);
+        self.candidates.iter().copied().filter(move |e| dropped & 1 << *e as u32 == 0 && e.is_available())
+    }
+
+    /// The engine for the next extent.
+    pub fn pick(&self) -> Engine {
+        let untried = self.left().find(|e| self.tries[*e as usize].load(Relaxed) < TRIES);
+        untried.unwrap_or_else(|| self.fastest())
+    }
+
+    /// The fastest as far as it is known: without trying any.
+    pub fn fastest(&self) -> Engine {
+        self.left().min_by_key(|e| self.best[*e as usize].load(Relaxed)).unwrap_or(Engine::StringStore)
+    }
+
+    /// Whether each candidate was tried.
+    pub fn is_settled(&self) -> bool {
+        self.left().all(|e| self.tries[e as usize].load(Relaxed) >= TRIES)
+    }
+
+    /// What an engine promises: what it took at its best; nothing before it was tried.
+    pub fn promised(&self, engine: Engine) -> Cost {
+        match self.best[engine as usize].load(Relaxed) {
+            UNKNOWN => Cost::default(),
+            byte_ps => Cost { setup_ns: 0, byte_ps },
+        }
+    }
+
+    /// An engine has zeroed an extent. Whether that was the end of it.
+    pub fn took(&self, engine: Engine, bytes: usize, ns: u64) -> Option<Dropped> {
+        if bytes < LEAST {
+            return None;
+        }
+        let i = engine as usize;
+        let ps = (ns.saturating_mul(1000) / bytes as u64).clamp(1, UNKNOWN as u64 - 1) as u32;
+        let best = self.best[i].fetch_min(ps, Relaxed).min(ps);
+        if self.tries[i].load(Relaxed) < TRIES {
+            self.tries[i].fetch_add(1, Relaxed);
+        }
+        if ps / SLOW < best {
+            self.slow[i].store(0, Relaxed);
+            return None;
+        }
+        let streak = self.slow[i].fetch_add(1, Relaxed) + 1;
+        (streak >= SLOW_STREAK && self.left().count() > 1).then(|| self.drop(engine, Dropped::Slow))
+    }
+
+    /// An engine has failed.
+    pub fn failed(&self, engine: Engine) -> Dropped {
+        self.drop(engine, Dropped::Failed)
+    }
+
+    fn drop(&self, engine: Engine, why: Dropped) -> Dropped {
+        self.dropped.fetch_or(1 << engine as u32, Relaxed);
+        why
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Engine::{Memset, StringStore};
+
+    const MIB: usize = 1 << 20;
+
+    /// Tries both, as many ns a MiB.
+    fn settled(string: u64, memset: u64) -> Choice {
+        let choice = Choice::new(&[StringStore, Memset]);
+        while !choice.is_settled() {
+            let engine = choice.pick();
+            choice.took(engine, MIB, if engine == Memset { memset } else { string });
+        }
+        choice
+    }
+
+    #[test]
+    fn each_is_tried_and_the_fastest_is_taken() {
+        let choice = Choice::new(&[StringStore, Memset]);
+        assert!(!choice.is_settled());
+        assert_eq!(choice.promised(StringStore), Cost::default());
+        assert_eq!(settled(20_000, 10_000).pick(), Memset);
+        let choice = settled(10_000, 20_000);
+        assert_eq!(choice.pick(), StringStore);
+        assert_eq!(choice.promised(StringStore), Cost { setup_ns: 0, byte_ps: 9 });
+    }
+
+    #[test]
+    fn one_that_fails_is_dropped_at_once_and_the_last_resort_stays() {
+        let choice = settled(10_000, 20_000);
+        assert_eq!(choice.failed(StringStore), Dropped::Failed);
+        assert_eq!(choice.pick(), Memset);
+        choice.failed(Memset);
+        assert_eq!(choice.pick(), StringStore, "what every processor has");
+    }
+
+    #[test]
+    fn one_that_stays_slower_than_promised_is_dropped_but_not_the_last() {
+        let choice = settled(10_000, 20_000);
+        for _ in 1..SLOW_STREAK {
+            assert_eq!(choice.took(StringStore, MIB, 60_000), None);
+        }
+        assert_eq!(choice.took(StringStore, MIB, 10_000), None, "it has recovered");
+        let ends = (0..SLOW_STREAK).filter_map(|_| choice.took(StringStore, MIB, 60_000)).count();
+        assert_eq!((ends, choice.pick()), (1, Memset));
+        assert!((0..2 * SLOW_STREAK).all(|_| choice.took(Memset, MIB, 900_000).is_none()));
+        assert_eq!(choice.pick(), Memset);
+    }
+
+    #[test]
+    fn small_extents_say_nothing() {
+        let choice = Choice::new(&[Memset]);
+        assert_eq!(choice.took(Memset, LEAST - 1, 1), None);
+        assert!(!choice.is_settled());
+    }
+}

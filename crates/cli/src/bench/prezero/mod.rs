@@ -1,0 +1,107 @@
+//! `faultless bench prezero`: the tables of the prezeroing patches of 2004 and 2005, on this machine, with the kernel's
+//! settings and faultless in the same run; and what those tables could not show.
+
+mod neighbour;
+mod runs;
+mod sweep;
+mod tables;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result};
+use clap::ValueEnum;
+
+use super::machine::Machine;
+use super::plan::Context;
+use runs::Runs;
+use tables::Aims;
+
+/// Options of `faultless bench prezero`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// More rounds, and every number of lines.
+    #[arg(long)]
+    full: bool,
+    /// Only these parts.
+    #[arg(long, value_delimiter = ',', value_name = "PARTS")]
+    only: Vec<Part>,
+    /// Writes all figures to this file.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// The Python that has NumPy.
+    #[arg(long, env = "FAULTLESS_PYTHON", default_value = "python3", value_name = "PROGRAM")]
+    python: String,
+    /// Tiny sizes and one round, to try the bench itself.
+    #[arg(long, hide = true)]
+    quick: bool,
+}
+
+/// What can be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// Memory that was zeroed while the program rested.
+    Burst,
+    /// Ten mappings in rapid succession.
+    Sustained,
+    /// More and more lines of each page.
+    Lines,
+    /// A real program.
+    Program,
+    /// A busy program on another CPU.
+    Neighbour,
+    /// The engines by themselves.
+    Engines,
+}
+
+/// Runs the parts and prints the tables.
+pub fn main(args: Args) -> ExitCode {
+    match bench(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("faultless: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn bench(args: &Args) -> Result<()> {
+    let start = Instant::now();
+    let dir = tempfile::tempdir().context("a folder for the inputs")?;
+    let machine = Machine::read();
+    let context = Context {
+        exe: std::env::current_exe()?,
+        dir: dir.path().to_owned(),
+        cpus: machine.cpus,
+        memory: machine.memory,
+        python: args.python.clone(),
+        full: args.full,
+        quick: args.quick,
+    };
+    let is_wanted = |part: &Part| args.only.is_empty() || args.only.contains(part);
+    let mut runs = Runs::new(context)?;
+    let mut aims = Aims::default();
+    println!("{}\n", machine.line());
+    for (contender, reason) in runs.missing() {
+        println!("No {}: {reason}.\n", contender.name());
+    }
+    for part in Part::value_variants().iter().filter(|part| is_wanted(part)) {
+        eprintln!("[{:4.0} s] {part:?}", start.elapsed().as_secs_f64());
+        match part {
+            Part::Burst => tables::burst(&mut runs, &mut aims),
+            Part::Sustained => tables::sustained(&mut runs, &mut aims),
+            Part::Lines => tables::lines(&mut runs, &mut aims),
+            Part::Program => tables::program(&mut runs),
+            Part::Neighbour => neighbour::table(&mut runs, &mut aims),
+            Part::Engines => sweep::table(runs.context.quick, machine.memory, &mut aims),
+        }
+    }
+    runs.print_scrubbing();
+    aims.print();
+    println!("{:.0} s elapsed.", start.elapsed().as_secs_f64());
+    if let Some(path) = &args.json {
+        std::fs::write(path, runs.json(&machine)?).with_context(|| path.display().to_string())?;
+    }
+    Ok(())
+}

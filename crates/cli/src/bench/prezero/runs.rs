@@ -1,0 +1,184 @@
+//! Who runs the programs of the tables, and what was counted meanwhile.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use faultless_mm::stats::Counter;
+
+use crate::bench::contenders::{Contender, Contenders};
+use crate::bench::loops::Taken;
+use crate::bench::machine::Machine;
+use crate::bench::measure::Sample;
+use crate::bench::plan::{Context, Launch, Row, Section};
+use crate::bench::table;
+use crate::pages::{Counters, Dir};
+
+/// A way of running the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Way {
+    /// The kernel as found.
+    Plain,
+    /// The kernel with huge pages always.
+    Huge,
+    /// faultless.
+    Faultless,
+    /// The same without a scrubber: memory is zeroed when it is handed out.
+    Hot,
+}
+
+impl Way {
+    /// Those that every table has.
+    pub const KERNEL: [Way; 3] = [Way::Plain, Way::Huge, Way::Faultless];
+    /// And the one that prezeroing is to be compared with.
+    pub const ALL: [Way; 4] = [Way::Plain, Way::Huge, Way::Faultless, Way::Hot];
+
+    /// As it stands in the tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Way::Hot => "faultless, scrub=0",
+            other => other.contender().name(),
+        }
+    }
+
+    fn contender(self) -> Contender {
+        match self {
+            Way::Plain => Contender::Plain,
+            Way::Huge => Contender::Huge,
+            Way::Faultless | Way::Hot => Contender::Faultless,
+        }
+    }
+}
+
+/// One run, for the file of figures.
+#[derive(serde::Serialize)]
+struct Record {
+    table: String,
+    way: Way,
+    #[serde(flatten)]
+    taken: Taken,
+}
+
+/// From then on every part makes one round only, so that the whole stays below eight minutes.
+const TIME: Duration = Duration::from_secs(400);
+
+/// Runs programs, and remembers.
+pub struct Runs {
+    start: Instant,
+    /// What they are made for.
+    pub context: Context,
+    contenders: Contenders,
+    /// Where the library leaves its counters.
+    pages: Dir,
+    records: Vec<Record>,
+    /// What was counted in the runs of each part in which there was a scrubber.
+    scrubbing: Vec<(String, Counters)>,
+}
+
+impl Runs {
+    /// Makes everything ready.
+    pub fn new(context: Context) -> Result<Self> {
+        let wanted = [Contender::Plain, Contender::Huge, Contender::Faultless];
+        let contenders = Contenders::find(&context.exe, &context.dir, &wanted).map_err(anyhow::Error::msg)?;
+        Ok(Self {
+            start: Instant::now(),
+            context,
+            contenders,
+            pages: Dir::create()?,
+            records: Vec::new(),
+            scrubbing: Vec::new(),
+        })
+    }
+
+    /// Who cannot take part, and why.
+    pub fn missing(&self) -> &[(Contender, String)] {
+        &self.contenders.missing
+    }
+
+    /// Whether the time is over for all but what is needed.
+    pub fn is_late(&self) -> bool {
+        !self.context.full && self.start.elapsed() > TIME
+    }
+
+    /// Whether it can take part.
+    pub fn has(&self, way: Way) -> bool {
+        self.contenders.has(way.contender())
+    }
+
+    /// One of our loops, as words.
+    pub fn looping(&self, words: &str) -> Launch {
+        Launch::new(&self.context.exe, format!("bench loop {words}").split_whitespace())
+    }
+
+    /// Runs a program, with settings for faultless besides those of the way.
+    pub fn sample(&self, launch: &Launch, way: Way) -> Result<(Sample, Counters), String> {
+        // The command lives as long as the run, and rows are made for rows that are known beforehand.
+        let pages: &'static str = self.pages.path().display().to_string().leak();
+        let mut env = vec![("FAULTLESS_STATS", pages)];
+        if way == Way::Hot {
+            env.push(("FAULTLESS_SCRUB", "0"));
+        }
+        let row = Row::new("prezero", Section::Loops, "").env(env.leak());
+        let sample = self.contenders.run(&row, launch, way.contender())?;
+        let (counted, _) = self.pages.read().map_err(|error| error.to_string())?;
+        for (_, path) in crate::pages::dir::pages(self.pages.path()).unwrap_or_default() {
+            let _ = std::fs::remove_file(path);
+        }
+        Ok((sample, Counters::sum(&counted)))
+    }
+
+    /// Runs a program that prints what it took.
+    pub fn taken(&mut self, table: &str, launch: &Launch, way: Way) -> Result<Taken, String> {
+        let (sample, counters) = self.sample(launch, way)?;
+        let taken: Taken = serde_json::from_str(sample.output.trim()).map_err(|error| error.to_string())?;
+        self.records.push(Record { table: table.to_owned(), way, taken });
+        if way == Way::Faultless {
+            self.note_scrubbing(table, counters);
+        }
+        Ok(taken)
+    }
+
+    /// What the library counted in a run of a table.
+    pub fn note_scrubbing(&mut self, table: &str, counters: Counters) {
+        match self.scrubbing.iter_mut().find(|(name, _)| name == table) {
+            Some((_, all)) => *all = Counters::sum(&[all.clone(), counters]),
+            None => self.scrubbing.push((table.to_owned(), counters)),
+        }
+    }
+
+    /// What the scrubber did in all runs of a table together.
+    pub fn print_scrubbing(&self) {
+        if self.scrubbing.is_empty() {
+            return;
+        }
+        println!("**The scrubber in these runs**, measured or not\n");
+        println!("| table | wake-ups | blocks | zeroed | time | never used | hits | hot | misses |");
+        println!("|---|---|---|---|---|---|---|---|---|");
+        for (name, counters) in &self.scrubbing {
+            let count = |counter| counters.get(counter);
+            let bytes = |counter| table::bytes(count(counter) as f64);
+            println!(
+                "| {name} | {} | {} | {} | {} | {} | {} | {} | {} |",
+                count(Counter::ScrubWakeups),
+                count(Counter::ScrubBlocks),
+                bytes(Counter::BytesScrubbed),
+                table::seconds(count(Counter::ScrubNs) as f64 / 1e9),
+                bytes(Counter::BytesZeroedUnused),
+                count(Counter::ZeroHits),
+                count(Counter::ZeroHot),
+                count(Counter::ZeroMisses),
+            );
+        }
+        println!();
+    }
+
+    /// All figures.
+    pub fn json(&self, machine: &Machine) -> Result<String> {
+        #[derive(serde::Serialize)]
+        struct File<'a> {
+            machine: &'a Machine,
+            runs: &'a [Record],
+        }
+        Ok(serde_json::to_string_pretty(&File { machine, runs: &self.records })? + "\n")
+    }
+}

@@ -1,0 +1,106 @@
+//! Background steps that give free memory back: what has been idle for too long, and all of it when memory is short.
+
+use core::sync::atomic::Ordering;
+
+use faultless_base::sys::Sys;
+use faultless_base::{SLOT, Span};
+
+use crate::arena::Extent;
+use crate::buddy::Kind;
+use crate::progress::Progress;
+use crate::space::{Shard, Space};
+use crate::stats::Counter;
+
+/// Memory beyond the budget stays for so long after it was freed.
+const KEEP_ABOVE_MS: u32 = 500;
+/// Memory within the budget stays for so long.
+const KEEP_MS: u32 = 10_000;
+/// Slots given back in one step.
+const DECAY_SLOTS: usize = 32;
+/// How often pressure is looked for.
+const PRESSURE_MS: u32 = 50;
+/// How often ages are looked at while nothing else is to be done.
+const LOOK_US: u64 = 50_000;
+
+impl<S: Sys> Space<S> {
+    /// Discards an extent in passage that was idle.
+    pub(crate) fn return_to_kernel(&self, shard: &Shard, e: Extent, stamp: u32) {
+        let span: Span = shard.span(e);
+        self.sys.discard(span);
+        self.budget.unkeep(e.n);
+        self.note_unused(shard, self.zeroed_ahead(shard, e));
+        shard.lock().give(e, Kind::Hole, stamp);
+    }
+
+    /// Slots that were zeroed ahead went to nobody who needed it.
+    pub(crate) fn note_unused(&self, shard: &Shard, n: usize) {
+        if n > 0 {
+            self.pace.note_wasted(n);
+            shard.count(Counter::BytesZeroedUnused, n * SLOT);
+        }
+    }
+
+    /// Gives back what has been idle for too long.
+    pub(crate) fn decay_step(&self) -> Progress {
+        if self.budget.idle() == 0 {
+            return Progress::Idle;
+        }
+        let now = self.now_ms();
+        let last = self.pressure_look.load(Ordering::Relaxed);
+        if now.wrapping_sub(last) >= PRESSURE_MS {
+            self.pressure_look.store(now, Ordering::Relaxed);
+            if self.sys.is_short_of_memory() && self.give_all_back() > 0 {
+                return Progress::Worked;
+            }
+        }
+        if self.budget.above_limit() > 0 {
+            // Much of what is charged may be in use by now.
+            self.confirm_some();
+        }
+        let above = self.budget.above_limit();
+        for shard in self.all_shards() {
+            let mut arena = shard.lock();
+            for kind in [Kind::Dirty, Kind::Zeroed] {
+                let Some((first, order, stamp)) = arena.free().stalest(kind, now) else { continue };
+                let age = now.wrapping_sub(stamp);
+                let n = match (above, age) {
+                    (_, KEEP_MS..) => 1 << order,
+                    (1.., KEEP_ABOVE_MS..) => above.min(1 << order),
+                    _ => continue,
+                };
+                let e = Extent { first, n: n.min(DECAY_SLOTS) };
+                arena.take_at(e);
+                drop(arena);
+                self.return_to_kernel(shard, e, stamp);
+                shard.count(Counter::BytesDecayed, e.n * SLOT);
+                return Progress::Worked;
+            }
+        }
+        Progress::Wait(LOOK_US)
+    }
+
+    /// Memory is short: gives all idle memory back at once. The bytes given back.
+    pub fn press(&self) -> usize {
+        let _working = self.working.lock();
+        self.give_all_back()
+    }
+
+    pub(crate) fn give_all_back(&self) -> usize {
+        let mut bytes = 0;
+        for shard in self.all_shards() {
+            for kind in [Kind::Dirty, Kind::Zeroed] {
+                loop {
+                    let mut arena = shard.lock();
+                    let Some((first, order, stamp)) = arena.free().oldest(kind) else { break };
+                    let e = Extent { first, n: 1 << order };
+                    arena.take_at(e);
+                    drop(arena);
+                    self.return_to_kernel(shard, e, stamp);
+                    shard.count(Counter::BytesPressed, e.n * SLOT);
+                    bytes += e.n * SLOT;
+                }
+            }
+        }
+        bytes
+    }
+}
