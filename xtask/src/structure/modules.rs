@@ -12,6 +12,11 @@ const LEVELS: &[&[&str]] = &[
     &["space"],
     &["handout", "takeback", "retire", "mapping", "blocks", "fork", "scrub", "ahead", "stock", "advice"],
     &["step", "recycle"],
+    // Regions use the tables of counters and knobs alone.
+    &["area", "entry", "window", "frames"],
+    &["region"],
+    &["fault"],
+    &["change"],
 ];
 
 const FOLDER: &str = "crates/mm/src/";

@@ -7,10 +7,12 @@
 use crate::Span;
 
 pub mod linux;
+pub mod mmu;
 pub mod pressure;
 pub mod raw;
 pub mod thread;
 pub mod uffd;
+pub mod user_mmu;
 
 /// Whether the kernel should back a range with huge pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
