@@ -54,7 +54,10 @@ pub struct Attributes {
 
 impl Attributes {
     fn pack(self) -> usize {
-        self.rights as usize | (self.backed as usize) << 2 | (self.huge as usize) << 3 | (self.random as usize) << 4
+        self.rights as usize
+            | (self.backed as usize) << 2
+            | (self.huge as usize) << 3
+            | (self.random as usize) << 4
     }
 
     fn unpack(word: usize) -> Self {

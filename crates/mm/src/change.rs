@@ -8,6 +8,7 @@ use faultless_base::sys::mmu::{Mmu, Rights, Source};
 use faultless_base::{PAGE, SLOT, Span};
 
 use crate::area::{Attributes, Full, View};
+use crate::fault::MadeTable;
 use crate::region::Region;
 use crate::stats::Counter;
 
@@ -200,7 +201,7 @@ impl<M: Mmu> Region<M> {
             }
         };
         let entry = self.entries.lock(piece.start, |turn| self.mmu.relax(turn));
-        let installed = self.install(entry, source, view, piece).map_err(Refused::Kernel);
+        let installed = self.install(entry, source, view, piece, MadeTable::No).map_err(Refused::Kernel);
         self.mmu.wake(piece);
         installed
     }

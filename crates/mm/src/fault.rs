@@ -80,6 +80,19 @@ enum Policy {
     Classic,
 }
 
+/// Whether an access has made the kernel put a page table there: then a huge page would have to be split to go there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MadeTable {
+    Yes,
+    No,
+}
+
+impl MadeTable {
+    const fn by_access(here: bool) -> Self {
+        if here { Self::Yes } else { Self::No }
+    }
+}
+
 /// How often the kernel may ask to try again before it counts as an error.
 const MOST_AGAIN: u32 = 1000;
 
@@ -158,23 +171,25 @@ impl<M: Mmu> Region<M> {
             let abort = match entry {
                 None => Abort::PmdChanged,
                 Some(_) if area.sequence() != sequence => Abort::VmaChanged,
-                Some(entry) => match self.install(entry, source, &view, piece) {
-                    Ok(pages) => {
-                        installed += pages;
-                        at = piece.end;
-                        if at < window.end {
-                            seen = self.entries.read(at);
+                Some(entry) => {
+                    match self.install(entry, source, &view, piece, MadeTable::by_access(at == window.start)) {
+                        Ok(pages) => {
+                            installed += pages;
+                            at = piece.end;
+                            if at < window.end {
+                                seen = self.entries.read(at);
+                            }
+                            continue;
                         }
-                        continue;
+                        // Somebody changes the address space without asking; the second try waits for the end of that.
+                        Err(libc_error::EAGAIN | libc_error::ENOENT) if policy == Policy::Speculative => {
+                            Abort::VmaChanged
+                        }
+                        Err(libc_error::ENOENT) => return Ok(Outcome::Forbidden),
+                        Err(error) if at == window.start => return Ok(Outcome::Failed(error)),
+                        Err(_) => break,
                     }
-                    // Somebody changes the address space without asking; the second try waits for the end of that.
-                    Err(libc_error::EAGAIN | libc_error::ENOENT) if policy == Policy::Speculative => {
-                        Abort::VmaChanged
-                    }
-                    Err(libc_error::ENOENT) => return Ok(Outcome::Forbidden),
-                    Err(error) if at == window.start => return Ok(Outcome::Failed(error)),
-                    Err(_) => break,
-                },
+                }
             };
             if at > window.start {
                 break;
@@ -218,9 +233,10 @@ impl<M: Mmu> Region<M> {
         source: Source,
         view: &View,
         piece: Span,
+        made: MadeTable,
     ) -> Result<usize, i32> {
         let whole = piece.bytes() == SLOT && source == Source::Zeroes && view.attributes.huge;
-        if whole && entry.kind() == Kind::Empty {
+        if whole && made == MadeTable::No && entry.kind() == Kind::Empty {
             let put = |frame| self.mmu.move_huge(frame, piece.start);
             if self.frames.with_huge(&self.mmu, put) == Some(true) {
                 entry.set(Kind::Huge);

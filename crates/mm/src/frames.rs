@@ -49,9 +49,8 @@ impl<const N: usize> Places<N> {
     }
 
     fn take(&self, from: usize) -> Option<usize> {
-        let take = |state: &AtomicUsize| {
-            state.compare_exchange(from, BUSY, Ordering::Acquire, Ordering::Relaxed).is_ok()
-        };
+        let take =
+            |state: &AtomicUsize| state.compare_exchange(from, BUSY, Ordering::Acquire, Ordering::Relaxed).is_ok();
         self.state.iter().position(take)
     }
 
@@ -67,6 +66,8 @@ impl<const N: usize> Places<N> {
 pub struct Frames {
     buffers: Places<BUFFERS>,
     huge: Places<HUGE>,
+    /// Huge pages that were taken since some were last made beforehand.
+    demand: AtomicUsize,
 }
 
 /// What a fault has taken. It keeps it from its first try to its second.
@@ -105,7 +106,7 @@ impl Frames {
     /// Nothing yet.
     #[expect(clippy::new_without_default, reason = "as its owner")]
     pub fn new() -> Self {
-        Self { buffers: Places::new(), huge: Places::new() }
+        Self { buffers: Places::new(), huge: Places::new(), demand: AtomicUsize::new(0) }
     }
 
     /// Takes a buffer, unless the fault has one already.
@@ -126,6 +127,11 @@ impl Frames {
         Ok(())
     }
 
+    /// Whether huge pages were taken since some were last made beforehand.
+    pub fn wants_huge(&self) -> bool {
+        self.demand.load(Ordering::Relaxed) > 0
+    }
+
     /// Gives a region's huge page of zeroes to `put`, which says whether it has gone. `None`: there is none to be had.
     pub fn with_huge(&self, mmu: &impl Mmu, put: impl FnOnce(usize) -> bool) -> Option<bool> {
         if !self.huge.reserve(mmu) {
@@ -136,6 +142,9 @@ impl Frames {
         let at = self.huge.span(i).start;
         let made = ready.is_some() || mmu.make_huge(at);
         let gone = made && put(at);
+        if gone {
+            self.demand.fetch_add(1, Ordering::Relaxed);
+        }
         self.huge.state[i].store(if made && !gone { READY } else { HOLE }, Ordering::Release);
         made.then_some(gone)
     }
@@ -143,7 +152,18 @@ impl Frames {
     /// Makes a huge page of zeroes beforehand, unless `most` are there; whether it did.
     pub fn prepare_huge(&self, mmu: &impl Mmu, most: usize) -> bool {
         let ready = self.huge.state.iter().filter(|state| state.load(Ordering::Relaxed) == READY).count();
-        ready < most.min(HUGE) && self.with_huge(mmu, |_| false).is_some()
+        let made = ready < most.min(HUGE) && self.make_one(mmu);
+        if !made {
+            self.demand.store(0, Ordering::Relaxed);
+        }
+        made
+    }
+
+    fn make_one(&self, mmu: &impl Mmu) -> bool {
+        let Some(i) = self.huge.take(HOLE) else { return false };
+        let made = self.huge.reserve(mmu) && mmu.make_huge(self.huge.span(i).start);
+        self.huge.state[i].store(if made { READY } else { HOLE }, Ordering::Release);
+        made
     }
 
     /// Gives all memory back. Nobody has any of it.
@@ -159,7 +179,9 @@ impl Taken<'_> {
         let Some(buffer) = &mut self.buffer else { return Err(0) };
         let at = buffer.places.span(buffer.i);
         match buffer.filled {
-            Some((from, length)) if from <= offset && offset + bytes <= from + length => Ok(at.start + offset - from),
+            Some((from, length)) if from <= offset && offset + bytes <= from + length => {
+                Ok(at.start + offset - from)
+            }
             _ => {
                 buffer.filled = None;
                 mmu.fill(offset as u64, Span::new(at.start, bytes))?;

@@ -45,13 +45,7 @@ pub struct Region<M: Mmu> {
 impl<M: Mmu> Region<M> {
     /// A region of `span`, which begins at a multiple of 2 MiB and of which nothing is mapped. `None` when there is no
     /// memory for its tables.
-    pub fn new(
-        mmu: M,
-        span: Span,
-        plan: Plan,
-        counters: &'static Block,
-        knobs: &'static Values,
-    ) -> Option<Self> {
+    pub fn new(mmu: M, span: Span, plan: Plan, counters: &'static Block, knobs: &'static Values) -> Option<Self> {
         debug_assert_eq!(span.start % SLOT, 0);
         Some(Self {
             mmu,
@@ -79,6 +73,11 @@ impl<M: Mmu> Region<M> {
     /// Makes a huge page of zeroes beforehand, unless `most` are there; whether it did.
     pub fn prepare_huge(&self, most: usize) -> bool {
         self.frames.prepare_huge(&self.mmu, most)
+    }
+
+    /// Whether it is worth making some.
+    pub fn wants_huge(&self) -> bool {
+        self.frames.wants_huge()
     }
 
     /// What was counted, by all that share the counters.

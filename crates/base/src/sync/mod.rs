@@ -19,9 +19,9 @@ mod epoch;
 mod lock;
 #[cfg(feature = "model")]
 mod model;
+mod range;
 #[cfg(not(feature = "model"))]
 mod real;
-mod range;
 mod starter;
 
 pub use epoch::{Epoch, Pinned};

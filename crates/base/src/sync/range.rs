@@ -59,7 +59,11 @@ impl RangeLock {
     /// Nothing is held.
     #[expect(clippy::new_without_default, reason = "as the other locks")]
     pub fn new() -> Self {
-        Self { table: Lock::new(Table { held: [None; PLACES], next: 0 }), released: Futex::new(0), sleepers: AtomicU32::new(0) }
+        Self {
+            table: Lock::new(Table { held: [None; PLACES], next: 0 }),
+            released: Futex::new(0),
+            sleepers: AtomicU32::new(0),
+        }
     }
 
     /// Waits for a range and takes it.

@@ -298,12 +298,7 @@ pub enum Waited {
 
 impl Uffd {
     /// Waits up to `timeout_ms` for messages, as many as are there, or until the descriptor `other` can be read.
-    pub fn next_events(
-        &self,
-        other: i32,
-        timeout_ms: u32,
-        events: &mut [Event; BATCH],
-    ) -> Result<Waited, i32> {
+    pub fn next_events(&self, other: i32, timeout_ms: u32, events: &mut [Event; BATCH]) -> Result<Waited, i32> {
         let mut words = [[0u64; 4]; BATCH];
         let poll = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         let mut polls = [poll(self.0 as i32), poll(other)];

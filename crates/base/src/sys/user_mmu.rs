@@ -48,18 +48,21 @@ impl<B: Backing> UserMmu<B> {
         let stripe = (bytes / SLOT).div_ceil(count) * SLOT;
         let mut mmu = Self { span, uffds: ManuallyDrop::new(uffds), stripe, zeroes: 0, backing };
         mmu.zeroes = zeroes().ok_or(libc::ENOMEM)?;
-        for (i, uffd) in mmu.uffds.iter().enumerate() {
-            let part = Span::new(span.start + i * stripe, stripe).clip(span);
-            if let Some(uffd) = uffd
-                && !part.is_empty()
-            {
-                // A huge page would be made for each fault, before it is delivered.
-                Linux.huge(part, Huge::Refused);
-                // SAFETY: a reservation of this value's own.
-                unsafe { uffd.register(part, REGISTER_MISSING) }?;
-            }
+        if mmu.uffds().next().is_some() {
+            // A huge page would be made for each fault, before it is delivered.
+            Linux.huge(span, Huge::Refused);
         }
+        mmu.register(span)?;
         Ok(mmu)
+    }
+
+    /// Has faults of a part delivered.
+    fn register(&self, span: Span) -> Result<(), i32> {
+        for (uffd, part) in self.parts(span) {
+            // SAFETY: a part of the reservation.
+            unsafe { uffd.register(part, REGISTER_MISSING) }?;
+        }
+        Ok(())
     }
 
     /// The addresses.
@@ -70,6 +73,18 @@ impl<B: Backing> UserMmu<B> {
     /// The descriptors.
     pub fn uffds(&self) -> impl Iterator<Item = &Uffd> {
         self.uffds.iter().flatten()
+    }
+
+    /// Its backing.
+    pub fn backing(&self) -> &B {
+        &self.backing
+    }
+
+    /// Leaves the reservation out of forked children, whose missing pages nobody would fill from the backing.
+    pub fn keep_from_children(&self) -> Result<(), i32> {
+        let args = [self.span.start, self.span.bytes(), libc::MADV_DONTFORK as usize, 0, 0, 0];
+        // SAFETY: the reservation.
+        unsafe { syscall(libc::SYS_madvise, args) }.map(drop)
     }
 
     fn uffd(&self, addr: usize) -> Option<&Uffd> {
@@ -106,6 +121,26 @@ impl<B> Drop for UserMmu<B> {
             }
         }
     }
+}
+
+/// Moves pages by page tables, from where they leave an empty mapping behind. An error, after so many bytes.
+fn move_all(from: Span, to: usize) -> Result<(), (usize, i32)> {
+    let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP) as usize;
+    let (mut done, mut bytes) = (0, from.bytes());
+    while done < from.bytes() {
+        let args = [from.start + done, bytes, bytes, flags, to + done, 0];
+        // SAFETY: both are parts of the reservation that nobody may access.
+        match unsafe { syscall(libc::SYS_mremap, args) } {
+            Ok(_) => {
+                done += bytes;
+                bytes = from.bytes() - done;
+            }
+            // A call takes no more than one of the kernel's areas, and where they end is not known here.
+            Err(libc::EFAULT) if bytes > PAGE => bytes = (bytes / PAGE).div_ceil(2) * PAGE,
+            Err(error) => return Err((done, error)),
+        }
+    }
+    Ok(())
 }
 
 /// 2 MiB of which every page is the kernel's page of zeroes.
@@ -180,15 +215,17 @@ impl<B: Backing> Mmu for UserMmu<B> {
     }
 
     fn relocate(&self, from: Span, to: usize) -> Result<(), i32> {
-        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
-        let args = [from.start, from.bytes(), from.bytes(), flags as usize, to, 0];
-        // SAFETY: both are parts of the reservation that nobody may access.
-        unsafe { syscall(libc::SYS_mremap, args) }?;
-        for (uffd, part) in self.parts(Span::new(to, from.bytes())) {
-            // SAFETY: a part of the reservation. The kernel has forgotten this at the move.
-            unsafe { uffd.register(part, REGISTER_MISSING) }?;
+        let moved = move_all(from, to);
+        if let Err((done, error)) = moved {
+            // What cannot be moved back is lost, and must not be read as zero.
+            if move_all(Span::new(to, done), from.start).is_err() {
+                self.shut();
+            }
+            self.register(Span::new(from.start, done))?;
+            return Err(error);
         }
-        Ok(())
+        // The kernel has forgotten this at the move.
+        self.register(Span::new(to, from.bytes()))
     }
 
     fn fills_at_any_time(&self) -> bool {
