@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::{fs::File, os::fd::AsRawFd};
 
-use faultless::region::{Delivery, Error, Region, Rights};
+use faultless::region::{Advice, Delivery, Error, Region, Rights};
 
 const PAGE: usize = 4096;
 const MIB: usize = 1 << 20;
@@ -32,7 +32,7 @@ extern "C" fn touch(_: i32) {
     let page = NEXT.load(Ordering::SeqCst);
     if !page.is_null() {
         // SAFETY: the tests give memory that is mapped for writing.
-        unsafe { page.write_volatile(page.read_volatile() + 1) };
+        unsafe { page.write_volatile(page.read_volatile().wrapping_add(1)) };
         NEXT.store(page.wrapping_add(PAGE), Ordering::SeqCst);
         TOUCHED.fetch_add(1, Ordering::SeqCst);
     }
@@ -95,6 +95,7 @@ fn a_handler_that_interrupts_a_change_is_served() {
         });
         while !sender.is_finished() {
             NEXT.store(region.as_ptr(), Ordering::SeqCst);
+            region.advise(0..MIB, Advice::DontNeed).unwrap();
             region.unmap(6 * MIB..8 * MIB).unwrap();
             region.map(6 * MIB..8 * MIB, Rights::Write).unwrap();
             region.populate(6 * MIB..6 * MIB + 64 * PAGE).unwrap();
