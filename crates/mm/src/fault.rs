@@ -134,7 +134,9 @@ impl<M: Mmu> Region<M> {
                 None => return Ok(self.forbid(fault.addr, Rights::None)),
             },
         };
-        let (view, sequence) = area.read().ok_or(Abort::VmaChanged)?;
+        // It may have lost this part since it was found.
+        let around = |(view, _): &(View, usize)| view.span.contains(fault.addr);
+        let (view, sequence) = area.read().filter(around).ok_or(Abort::VmaChanged)?;
         if policy == Policy::Speculative && view.attributes.backed && !self.mmu.fills_at_any_time() {
             return Err(Abort::VmaNotsup);
         }

@@ -20,21 +20,29 @@ struct World {
     /// Whether pages may be there: as the kernel has it.
     open: AtomicUsize,
     installed: AtomicUsize,
+    /// Where the part begins that is unmapped.
+    cut: usize,
 }
 
 impl World {
-    fn new() -> Arc<Self> {
+    fn new(cut: usize) -> Arc<Self> {
         let areas = Areas::new(3).unwrap();
         areas.insert(View { span: REGION, offset: 0, attributes: ATTRIBUTES }).unwrap();
         let entries = Entries::new(REGION).unwrap();
-        Arc::new(Self { areas, entries, open: AtomicUsize::new(1), installed: AtomicUsize::new(0) })
+        Arc::new(Self { areas, entries, open: AtomicUsize::new(1), installed: AtomicUsize::new(0), cut })
     }
 
     /// The steps of a speculative fault.
     fn fault(&self, addr: usize) {
         let Some(area) = self.areas.find(addr, 0) else { return };
         let Some((view, sequence)) = area.read() else { return };
-        assert!(view.span.contains(addr) && view.attributes == ATTRIBUTES, "torn: {view:x?}");
+        let borders = [REGION.start, self.cut, self.cut + PAGE, REGION.end];
+        let whole = borders.contains(&view.span.start) && borders.contains(&view.span.end);
+        let offset = view.span.start - REGION.start;
+        assert!(whole && view.attributes == ATTRIBUTES && view.offset == offset, "torn: {view:x?}");
+        if !view.span.contains(addr) {
+            return;
+        }
         let seen = self.entries.read(addr);
         let Some(_entry) = self.entries.try_lock(addr, seen, thread::yield_now) else { return };
         if area.sequence() == sequence {
@@ -57,7 +65,7 @@ fn check(span: Span) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(2);
     model.check(move || {
-        let world = World::new();
+        let world = World::new(span.start);
         let other = {
             let world = world.clone();
             thread::spawn(move || world.fault(span.start))

@@ -49,7 +49,9 @@ type Memory = Region<FakeMmu>;
 
 fn region(areas: usize, mmu: FakeMmu) -> Arc<Memory> {
     let knobs = Box::leak(Box::<Values>::default());
-    let orders = Orders { first: 0, most: [0, 2, 11][chance(3)] };
+    // Into the parts of others, too.
+    let orders = [(0, 0), (0, 2), (3, 4), (3, 3), (0, 11)][chance(5)];
+    let orders = Orders { first: orders.0, most: orders.1 };
     let span = Span::new(BASE, SLOTS * SLOT);
     Arc::new(Region::new(mmu, span, Plan { areas, orders }, &COUNTERS, knobs).unwrap())
 }
@@ -182,6 +184,32 @@ fn faults_go_on_beside_changes() {
     assert_counted(Counter::SpeculativePgfault);
     assert_counted(Counter::SpfVmaChanged);
     assert_counted(Counter::SpfPmdChanged);
+}
+
+/// The window of a fault reaches into what another thread changes, once: every place to switch threads has its turn.
+#[test]
+fn one_fault_beside_one_change() {
+    check(|| {
+        let region = region(10, memory());
+        let backed = chance(2) == 1;
+        region.map(page(0, 64), Attributes { backed, ..ATTRIBUTES }, 0).unwrap();
+        if backed {
+            region.populate(page(63, 1)).unwrap();
+        }
+        let fault = {
+            let region = region.clone();
+            let at = chance(3);
+            thread::spawn(move || region.fault(Fault { addr: page(at, 1).start, wants: Rights::Read, hint: 1 }))
+        };
+        let part = page(chance(3), 1 + chance(3));
+        match chance(3) {
+            0 => region.unmap(part).unwrap(),
+            1 => region.protect(part, Rights::None).unwrap(),
+            _ => region.remap(part, page(100, 1).start).unwrap(),
+        }
+        assert!(!matches!(fault.join().unwrap(), Outcome::Failed(_)));
+        region.areas().check();
+    });
 }
 
 /// So few places that each is used again and again.
