@@ -7,6 +7,8 @@ const ALLOWED: &[(&str, &str)] = &[
     ("crates/base/", "system calls, raw memory"),
     ("crates/preload/", "the C library's functions, replaced"),
     ("crates/faultless/", "blocks and regions become slices, signal handlers"),
+    ("crates/capi/src/", "the C API"),
+    ("python/src/", "the buffer protocol"),
     ("crates/cli/src/", "calls of the C library"),
     ("crates/testkit/", "the calls under test, made directly"),
 ];

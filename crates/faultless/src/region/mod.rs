@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use faultless_base::Span;
 use faultless_mm::area::Attributes;
-use faultless_mm::stats::Counter;
+use faultless_mm::stats::{COUNTERS, Counter};
 
 pub use builder::Builder;
 pub use delivery::Delivery;
@@ -187,6 +187,12 @@ impl Region {
     /// What was counted for all regions of the process.
     pub fn counted(counter: Counter) -> u64 {
         builder::counters().get(counter as usize)
+    }
+
+    /// The same for the counter of a name.
+    pub fn counted_as(name: &[u8]) -> Option<u64> {
+        let at = COUNTERS.iter().position(|counter| counter.name.as_bytes() == name)?;
+        Some(builder::counters().get(at))
     }
 }
 
