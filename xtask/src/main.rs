@@ -1,5 +1,6 @@
 //! The tasks of this repository: `cargo xtask TASK`.
 
+mod capi;
 mod check;
 mod demo;
 mod generate;
@@ -33,6 +34,11 @@ const TASKS: &[Task] = &[
         name: "generate",
         about: "docs/reference.md, manual pages and completions, from the tables in the code",
         run: |_| generate::generate(),
+    },
+    Task {
+        name: "capi",
+        about: "install the C library, header and pkg-config file below a prefix",
+        run: capi::install,
     },
     Task { name: "bench", about: "faultless bench run, with the arguments given", run: check::bench },
 ];

@@ -216,6 +216,10 @@ impl Mmu for FakeMmu {
         Ok(())
     }
 
+    fn raises_faults(&self) -> bool {
+        true
+    }
+
     fn touch(&self, span: Span) {
         let mut state = self.quietly();
         pages(span).for_each(|page| {

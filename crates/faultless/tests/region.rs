@@ -68,6 +68,7 @@ fn parts_are_mapped_moved_and_protected() {
             (0..512).step_by(3).for_each(|page| write(&region, page * PAGE, page as u8));
             region.remap(MIB..2 * MIB, 5 * MIB).unwrap();
             region.protect(5 * MIB..6 * MIB, Rights::Read).unwrap();
+            region.populate(5 * MIB..6 * MIB).unwrap();
             for page in 256..512 {
                 let expected = if page % 3 == 0 { page as u8 } else { 0 };
                 assert_eq!(read(&region, 4 * MIB + page * PAGE), expected, "page {page}");
@@ -81,7 +82,7 @@ fn parts_are_mapped_moved_and_protected() {
     );
 }
 
-/// A write of the kernel into memory that was not touched: works, or gives the documented error.
+/// The kernel's accesses to memory that was not touched: they work, or give the documented error.
 #[test]
 fn system_calls_meet_untouched_memory() {
     each(
@@ -95,6 +96,17 @@ fn system_calls_meet_untouched_memory() {
                 (File::from_raw_fd(pipe[0]), File::from_raw_fd(pipe[1]))
             };
             to.write_all(&[7; 100]).unwrap();
+            let error = |got: i64| {
+                if got >= 0 { None } else { std::io::Error::last_os_error().raw_os_error() }
+            };
+            let expected = if region.serves_system_calls() { None } else { Some(libc::EFAULT) };
+            // SAFETY: parts of the region, mapped for reading and writing.
+            unsafe {
+                let (at, fd) = (region.as_ptr().add(MIB), pipe[1]);
+                assert_eq!(error(libc::syscall(libc::SYS_write, fd, at, 5)), expected, "{region:?}");
+                assert_eq!(error(libc::syscall(libc::SYS_ioctl, fd, libc::FIONREAD, at.add(MIB))), expected);
+                assert_eq!(error(libc::syscall(libc::SYS_getrandom, at.add(PAGE), 5, 0)), expected);
+            }
             // SAFETY: 100 bytes of the region, mapped for writing.
             let got = unsafe {
                 let buffer = region.as_ptr().add(3 * MIB);

@@ -166,7 +166,7 @@ impl<M: Mmu> Region<M> {
         })
     }
 
-    /// Brings the missing pages of a part, all of which is mapped; how many those were.
+    /// Brings the missing pages of a part, all of which is mapped for some access; how many those were.
     pub fn populate(&self, span: Span) -> Result<usize, Refused> {
         self.check(span)?;
         let _range = self.ranges.lock(span, Access::Shared);
@@ -190,6 +190,14 @@ impl<M: Mmu> Region<M> {
     }
 
     fn populate_piece(&self, view: &View, piece: Span) -> Result<usize, Refused> {
+        match view.attributes.rights {
+            Rights::None => return Err(Refused::NotMapped),
+            Rights::Write if !self.mmu.raises_faults() => self.mmu.touch(piece),
+            _ => {}
+        }
+        if !self.mmu.raises_faults() {
+            return Ok(piece.bytes() / PAGE);
+        }
         let mut taken = Default::default();
         let source = match view.attributes.backed {
             false => Source::Zeroes,

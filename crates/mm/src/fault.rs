@@ -12,6 +12,7 @@
 //!
 //! A fault tries the first and then, once, the second, with the frames of the first.
 
+use faultless_base::pagefault::{self, Spf};
 use faultless_base::sync::Access;
 use faultless_base::sys::mmu::{Mmu, Rights, Source};
 use faultless_base::sys::uffd::Stopped;
@@ -46,31 +47,23 @@ pub enum Outcome {
     Failed(i32),
 }
 
-/// Why a speculative fault was given up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Abort {
-    /// The area is being changed, was changed, or is not there.
-    VmaChanged,
-    /// What the area's pages come from is not ready.
-    VmaNoanon,
-    /// The area is of a kind that is not supported.
-    VmaNotsup,
-    /// The area's rights do not suffice.
-    VmaAccess,
-    /// The upper entry changed.
-    PmdChanged,
-}
-
-impl Abort {
-    /// What counts it.
-    pub const fn counter(self) -> Counter {
-        match self {
-            Self::VmaChanged => Counter::SpfVmaChanged,
-            Self::VmaNoanon => Counter::SpfVmaNoanon,
-            Self::VmaNotsup => Counter::SpfVmaNotsup,
-            Self::VmaAccess => Counter::SpfVmaAccess,
-            Self::PmdChanged => Counter::SpfPmdChanged,
-        }
+/// How a speculative try ended: why it was given up, unless it is [`Spf::Success`].
+///
+/// | | |
+/// |---|---|
+/// | `VmaChanged` | the area is being changed, was changed, or is not there |
+/// | `VmaNoanon` | what the area's pages come from is not ready |
+/// | `VmaNotsup` | the area is of a kind that is not supported |
+/// | `VmaAccess` | the area's rights do not suffice |
+/// | `PmdChanged` | the upper entry changed |
+pub const fn counter(end: Spf) -> Counter {
+    match end {
+        Spf::Success => Counter::SpeculativePgfault,
+        Spf::VmaChanged => Counter::SpfVmaChanged,
+        Spf::VmaNoanon => Counter::SpfVmaNoanon,
+        Spf::VmaNotsup => Counter::SpfVmaNotsup,
+        Spf::VmaAccess => Counter::SpfVmaAccess,
+        Spf::PmdChanged => Counter::SpfPmdChanged,
     }
 }
 
@@ -104,10 +97,10 @@ impl<M: Mmu> Region<M> {
         if self.knobs.is_on(Knob::SpeculativePageFault) {
             match self.handle(fault, Policy::Speculative, &mut taken) {
                 Ok(outcome) => {
-                    self.trace(Counter::SpeculativePgfault, fault.addr);
+                    self.trace(Spf::Success, fault.addr);
                     return outcome;
                 }
-                Err(abort) => self.trace(abort.counter(), fault.addr),
+                Err(abort) => self.trace(abort, fault.addr),
             }
         }
         let _all = self.ranges.lock(self.span, Access::Shared);
@@ -122,13 +115,14 @@ impl<M: Mmu> Region<M> {
     }
 
     /// What is seen of a fault from outside.
-    fn trace(&self, event: Counter, _addr: usize) {
-        self.count(event, 1);
+    fn trace(&self, end: Spf, addr: usize) {
+        self.count(counter(end), 1);
+        pagefault::spf(end, addr);
     }
 
-    fn handle<'a>(&'a self, fault: Fault, policy: Policy, taken: &mut Taken<'a>) -> Result<Outcome, Abort> {
+    fn handle<'a>(&'a self, fault: Fault, policy: Policy, taken: &mut Taken<'a>) -> Result<Outcome, Spf> {
         let area = match policy {
-            Policy::Speculative => self.areas.find(fault.addr, fault.hint).ok_or(Abort::VmaChanged)?,
+            Policy::Speculative => self.areas.find(fault.addr, fault.hint).ok_or(Spf::VmaChanged)?,
             Policy::Classic => match self.areas.find_locked(fault.addr) {
                 Some(area) => area,
                 None => return Ok(self.forbid(fault.addr, Rights::None)),
@@ -136,13 +130,13 @@ impl<M: Mmu> Region<M> {
         };
         // It may have lost this part since it was found.
         let around = |(view, _): &(View, usize)| view.span.contains(fault.addr);
-        let (view, sequence) = area.read().filter(around).ok_or(Abort::VmaChanged)?;
+        let (view, sequence) = area.read().filter(around).ok_or(Spf::VmaChanged)?;
         if policy == Policy::Speculative && view.attributes.backed && !self.mmu.fills_at_any_time() {
-            return Err(Abort::VmaNotsup);
+            return Err(Spf::VmaNotsup);
         }
         if view.attributes.rights < fault.wants {
             return match policy {
-                Policy::Speculative => Err(Abort::VmaAccess),
+                Policy::Speculative => Err(Spf::VmaAccess),
                 Policy::Classic => Ok(self.forbid(fault.addr, view.attributes.rights)),
             };
         }
@@ -171,8 +165,8 @@ impl<M: Mmu> Region<M> {
                 Policy::Classic => Some(self.entries.lock(at, |turn| self.mmu.relax(turn))),
             };
             let abort = match entry {
-                None => Abort::PmdChanged,
-                Some(_) if area.sequence() != sequence => Abort::VmaChanged,
+                None => Spf::PmdChanged,
+                Some(_) if area.sequence() != sequence => Spf::VmaChanged,
                 Some(entry) => {
                     match self.install(entry, source, &view, piece, MadeTable::by_access(at == window.start)) {
                         Ok(pages) => {
@@ -185,7 +179,7 @@ impl<M: Mmu> Region<M> {
                         }
                         // Somebody changes the address space without asking; the second try waits for the end of that.
                         Err(libc_error::EAGAIN | libc_error::ENOENT) if policy == Policy::Speculative => {
-                            Abort::VmaChanged
+                            Spf::VmaChanged
                         }
                         Err(libc_error::ENOENT) => return Ok(Outcome::Forbidden),
                         Err(error) if at == window.start => return Ok(Outcome::Failed(error)),
@@ -216,11 +210,11 @@ impl<M: Mmu> Region<M> {
         window: Span,
         policy: Policy,
         taken: &mut Taken<'a>,
-    ) -> Result<Result<Source, i32>, Abort> {
+    ) -> Result<Result<Source, i32>, Spf> {
         let wait = if policy == Policy::Classic { Wait::Yes } else { Wait::No };
         if self.frames.take(taken, wait, &self.mmu).is_err() {
             return match policy {
-                Policy::Speculative => Err(Abort::VmaNoanon),
+                Policy::Speculative => Err(Spf::VmaNoanon),
                 Policy::Classic => Ok(Err(libc_error::ENOMEM)),
             };
         }

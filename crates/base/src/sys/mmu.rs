@@ -45,7 +45,9 @@ pub trait Mmu {
     /// Reads what belongs at `offset` of the region's backing into a buffer, to its end; zeroes behind the backing's
     /// end.
     fn fill(&self, offset: u64, buffer: Span) -> Result<(), i32>;
-    /// Makes missing pages of a span present, as an access would.
+    /// Whether missing pages raise faults; otherwise the kernel brings them, and nothing is ever installed.
+    fn raises_faults(&self) -> bool;
+    /// Makes missing pages of a span that may be written present, as an access would.
     fn touch(&self, span: Span);
     /// Memory for buffers and frames, which no forked child has; at a multiple of 2 MiB.
     fn reserve(&self, bytes: usize) -> Option<usize>;

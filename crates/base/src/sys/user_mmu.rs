@@ -80,6 +80,11 @@ impl<B: Backing> UserMmu<B> {
         &self.backing
     }
 
+    /// Has the kernel bring huge pages, for when it serves all faults.
+    pub fn advise_huge(&self) {
+        Linux.huge(self.span, Huge::Advised);
+    }
+
     /// Leaves the reservation out of forked children, whose missing pages nobody would fill from the backing.
     pub fn keep_from_children(&self) -> Result<(), i32> {
         let args = [self.span.start, self.span.bytes(), libc::MADV_DONTFORK as usize, 0, 0, 0];
@@ -163,10 +168,7 @@ fn zeroes() -> Option<usize> {
 
 impl<B: Backing> Mmu for UserMmu<B> {
     fn install(&self, from: Source, to: Span) -> Result<(), Stopped> {
-        let Some(uffd) = self.uffd(to.start) else {
-            self.touch(to);
-            return Ok(());
-        };
+        let Some(uffd) = self.uffd(to.start) else { return Err(Stopped { done: 0, error: libc::ENOENT }) };
         let at = match from {
             Source::Zeroes => self.zeroes,
             Source::Buffer(at) => at,
@@ -236,6 +238,10 @@ impl<B: Backing> Mmu for UserMmu<B> {
         // SAFETY: memory of [`Mmu::reserve`], which is the caller's alone, and readable and writable.
         let bytes = unsafe { core::slice::from_raw_parts_mut(buffer.start as *mut u8, buffer.bytes()) };
         self.backing.read(offset, bytes)
+    }
+
+    fn raises_faults(&self) -> bool {
+        self.uffds().next().is_some()
     }
 
     fn touch(&self, span: Span) {

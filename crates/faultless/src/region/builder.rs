@@ -157,6 +157,9 @@ impl Builder {
         if has_backing {
             mmu.keep_from_children().map_err(Error::Kernel)?;
         }
+        if delivery == Delivery::Direct && self.huge {
+            mmu.advise_huge();
+        }
         let plan = Plan { areas: self.areas.max(3), orders };
         let memory = Engine::new(mmu, span, plan, counters(), knobs()).ok_or(Error::NoAddressSpace)?;
         let shared = Arc::new(Shared::new(memory));
