@@ -29,6 +29,11 @@ const TASKS: &[Task] = &[
     Task { name: "lint", about: "formatting, clippy, structure", run: |_| check::lint() },
     Task { name: "structure", about: "layers, unsafe code, file sizes", run: |_| structure::run() },
     Task { name: "models", about: "model checks of what runs at the same time", run: |_| check::models() },
+    Task {
+        name: "python",
+        about: "install the Python package where its tests are run, and run them",
+        run: |_| setup::run().and_then(|()| check::python()),
+    },
     Task { name: "docs", about: "build the API documentation", run: |_| check::docs() },
     Task {
         name: "generate",

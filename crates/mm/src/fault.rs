@@ -97,7 +97,9 @@ impl<M: Mmu> Region<M> {
         if self.knobs.is_on(Knob::SpeculativePageFault) {
             match self.handle(fault, Policy::Speculative, &mut taken) {
                 Ok(outcome) => {
-                    self.trace(Spf::Success, fault.addr);
+                    if matches!(outcome, Outcome::Installed(_)) {
+                        self.trace(Spf::Success, fault.addr);
+                    }
                     return outcome;
                 }
                 Err(abort) => self.trace(abort, fault.addr),

@@ -13,7 +13,8 @@ pub const STRIPES: usize = 16;
 
 /// Where the bytes of a region come from that are not zero.
 pub trait Backing: Send + Sync {
-    /// Reads what is at `offset` into all of `buffer`, zeroes behind the end; or gives an error number.
+    /// Reads what is at `offset` into all of `buffer`, zeroes behind the end; or gives an error number. It is called by any
+    /// thread, in a signal handler if that is how faults are delivered, and must not use the region itself.
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), i32>;
 
     /// Whether it may be read while parts of the region are unmapped or moved. If not, faults wait for that.

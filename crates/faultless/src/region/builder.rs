@@ -1,6 +1,6 @@
 //! The choices that a region is made with.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use faultless_base::sys::uffd::Way;
@@ -8,13 +8,12 @@ use faultless_base::sys::user_mmu::{Backing, STRIPES, UserMmu};
 use faultless_base::units::round_up;
 use faultless_base::{PAGE, SLOT};
 use faultless_mm::area::Attributes;
-use faultless_mm::knobs::{Knob, Values};
 use faultless_mm::region::{Plan, Region as Engine};
-use faultless_mm::stats::Block;
 use faultless_mm::window::Orders;
 
 use super::delivery::{self, Delivery};
 use super::error::Error;
+use super::page::page;
 use super::shared::{Shared, Source};
 use super::watchdog::Watched;
 use super::{Region, Rights, signal};
@@ -25,28 +24,6 @@ const AREAS: usize = 4096;
 const MOST_BY_THREAD: u32 = 11;
 /// Window of a signal handler.
 const MOST_BY_SIGNAL: u32 = 9;
-
-static KNOBS: LazyLock<Values> = LazyLock::new(|| {
-    let values = Values::default();
-    let declared = Knob::SpeculativePageFault.declared();
-    if let Some(text) = std::env::var_os(declared.variable)
-        && let Some(value) = declared.nearest(text.as_encoded_bytes())
-    {
-        values.set(Knob::SpeculativePageFault, value);
-    }
-    values
-});
-static COUNTERS: Block = Block::new();
-
-/// What is set for all regions of the process.
-pub(super) fn knobs() -> &'static Values {
-    &KNOBS
-}
-
-/// What is counted for all regions of the process.
-pub(super) fn counters() -> &'static Block {
-    &COUNTERS
-}
 
 /// Makes a [`Region`].
 pub struct Builder {
@@ -161,7 +138,7 @@ impl Builder {
             mmu.advise_huge();
         }
         let plan = Plan { areas: self.areas.max(3), orders };
-        let memory = Engine::new(mmu, span, plan, counters(), knobs()).ok_or(Error::NoAddressSpace)?;
+        let memory = Engine::new(mmu, span, plan, &page().block[0], &page().knobs).ok_or(Error::NoAddressSpace)?;
         let shared = Arc::new(Shared::new(memory));
         let watched = match delivery {
             Delivery::Thread => Some(Watched::start(&shared, self.budget / SLOT, self.patience)?),

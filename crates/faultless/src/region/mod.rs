@@ -6,6 +6,7 @@ mod error;
 mod file;
 mod masked;
 mod message;
+mod page;
 mod shared;
 mod signal;
 mod thread;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 
 use faultless_base::Span;
 use faultless_mm::area::Attributes;
+use faultless_mm::knobs::Knob;
 use faultless_mm::stats::{COUNTERS, Counter};
 
 pub use builder::Builder;
@@ -186,13 +188,13 @@ impl Region {
 
     /// What was counted for all regions of the process.
     pub fn counted(counter: Counter) -> u64 {
-        builder::counters().get(counter as usize)
+        page::page().sum(counter)
     }
 
     /// The same for the counter of a name.
     pub fn counted_as(name: &[u8]) -> Option<u64> {
         let at = COUNTERS.iter().position(|counter| counter.name.as_bytes() == name)?;
-        Some(builder::counters().get(at))
+        Some(page::page().block.iter().map(|block| block.get(at)).sum())
     }
 }
 
@@ -221,5 +223,5 @@ impl std::fmt::Debug for Region {
 
 /// Turns speculative faults on or off for all regions of the process.
 pub fn set_speculative(on: bool) {
-    builder::knobs().set(faultless_mm::knobs::Knob::SpeculativePageFault, on as u64);
+    page::page().knobs.set(Knob::SpeculativePageFault, on as u64);
 }

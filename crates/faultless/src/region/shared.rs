@@ -13,6 +13,9 @@ use faultless_mm::region::Region as Engine;
 use super::error::Error;
 use super::message;
 
+/// How often a fault that met a lack of memory is tried again, a millisecond later each time.
+const PATIENCE: u32 = 200;
+
 /// The engine of a region in this process.
 pub type Memory = Engine<UserMmu<Source>>;
 
@@ -81,7 +84,15 @@ impl Shared {
 
     /// Resolves a fault. What cannot be had is never read as zero: the access itself fails.
     pub fn resolve(&self, fault: Fault) -> Outcome {
-        let outcome = self.memory.fault(fault);
+        let mut outcome = self.memory.fault(fault);
+        for _ in 0..PATIENCE {
+            if outcome != Outcome::Failed(libc::ENOMEM) {
+                break;
+            }
+            // Reclaim may be under way; a page that is given up is lost for good.
+            raw::sleep_ns(1_000_000);
+            outcome = self.memory.fault(fault);
+        }
         if let Outcome::Failed(error) = outcome {
             message::page_cannot_be_had(fault.addr, error);
             let page = Span::new(fault.addr & !(PAGE - 1), PAGE);
