@@ -22,8 +22,18 @@ const ABORTS: [Counter; 5] = [
     Counter::SpfPmdChanged,
 ];
 
+/// What another thread does meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mapping {
+    None,
+    /// Maps and unmaps.
+    Empty,
+    /// Maps, uses all of it, and unmaps.
+    Used,
+}
+
 /// Faults a second of all threads together.
-fn rate(region: &Region, threads: usize, mapping: bool, time: Duration) -> f64 {
+fn rate(region: &Region, threads: usize, mapping: Mapping, time: Duration) -> f64 {
     let (done, faults) = (AtomicBool::new(false), AtomicU64::new(0));
     let start = Instant::now();
     thread::scope(|scope| {
@@ -44,12 +54,17 @@ fn rate(region: &Region, threads: usize, mapping: bool, time: Duration) -> f64 {
                 }
             });
         }
-        if mapping {
-            scope.spawn(|| {
+        if mapping != Mapping::None {
+            let uses = mapping == Mapping::Used;
+            let done = &done;
+            scope.spawn(move || {
                 let part = 8 * PART..9 * PART;
                 while !done.load(Ordering::Relaxed) {
-                    region.unmap(part.clone()).expect("unmap");
                     region.map(part.clone(), Rights::Write).expect("map");
+                    if uses {
+                        region.populate(part.clone()).expect("populate");
+                    }
+                    region.unmap(part.clone()).expect("unmap");
                 }
             });
         }
@@ -63,8 +78,13 @@ fn main() -> Result<(), Error> {
     let seconds = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(0.5);
     let time = Duration::from_secs_f64(seconds);
     for delivery in [Delivery::Signal, Delivery::Thread] {
-        let region = Region::builder(10 * PART).delivery(delivery).windows(PAGE, PAGE).handlers(2).build()?;
-        for (threads, mapping) in [(1, false), (2, false), (1, true), (2, true)] {
+        let builder = Region::builder(10 * PART).delivery(delivery).windows(PAGE, PAGE).handlers(2);
+        let region = builder.mapped(false).build()?;
+        // Apart from what is mapped and unmapped: the kernel's areas, too, are others then.
+        region.map(0..2 * PART, Rights::Write)?;
+        let both = [1, 2].into_iter();
+        let cases = both.flat_map(|n| [Mapping::None, Mapping::Empty, Mapping::Used].map(|m| (n, m)));
+        for (threads, mapping) in cases {
             let mut rates = [Vec::new(), Vec::new()];
             let before = ABORTS.map(Region::counted);
             let all = Region::counted(Counter::RegionPgfault);
@@ -79,9 +99,8 @@ fn main() -> Result<(), Error> {
             let aborts: Vec<_> = ABORTS.iter().zip(before).map(|(c, b)| Region::counted(*c) - b).collect();
             let all = Region::counted(Counter::RegionPgfault) - all;
             println!(
-                "{delivery:?}, {threads} faulting{}: classic {:.0} a ms, speculative {:.0}: {:.2} x; \
+                "{delivery:?}, {threads} faulting, mapping {mapping:?}: classic {:.0} a ms, speculative {:.0}: {:.2} x; \
                  {all} faults, aborts {aborts:?}",
-                if mapping { ", 1 mapping" } else { "" },
                 classic / 1e3,
                 speculative / 1e3,
                 speculative / classic,
