@@ -9,8 +9,14 @@ use crate::{setup, structure};
 pub fn test() -> Result<()> {
     setup::run()?;
     let tests = || run(&mut cargo("test --workspace --no-fail-fast"));
-    let steps: [(&str, &dyn Fn() -> Result<()>); 5] =
-        [("lint", &lint), ("release build", &release), ("tests", &tests), ("models", &models), ("docs", &docs)];
+    let steps: [(&str, &dyn Fn() -> Result<()>); 6] = [
+        ("lint", &lint),
+        ("release build", &release),
+        ("tests", &tests),
+        ("python", &python),
+        ("models", &models),
+        ("docs", &docs),
+    ];
     let ends = steps.map(|(name, step)| (name, step()));
     for (name, end) in &ends {
         match end {
@@ -30,6 +36,14 @@ pub fn models() -> Result<()> {
         run(&mut cargo(&format!("test {models} --no-fail-fast")))?;
     }
     Ok(())
+}
+
+/// The Python package as a user installs it, and its tests.
+pub fn python() -> Result<()> {
+    let python = setup::python_path();
+    let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "./python[test]"];
+    run(command(&python).args(pip))?;
+    run(command(&python).args(["-m", "pytest", "--quiet", "-p", "no:cacheprovider", "python/tests"]))
 }
 
 /// Formatting, clippy, structure.

@@ -1,5 +1,6 @@
 //! The tasks of this repository: `cargo xtask TASK`.
 
+mod capi;
 mod check;
 mod demo;
 mod generate;
@@ -28,11 +29,21 @@ const TASKS: &[Task] = &[
     Task { name: "lint", about: "formatting, clippy, structure", run: |_| check::lint() },
     Task { name: "structure", about: "layers, unsafe code, file sizes", run: |_| structure::run() },
     Task { name: "models", about: "model checks of what runs at the same time", run: |_| check::models() },
+    Task {
+        name: "python",
+        about: "install the Python package where its tests are run, and run them",
+        run: |_| setup::run().and_then(|()| check::python()),
+    },
     Task { name: "docs", about: "build the API documentation", run: |_| check::docs() },
     Task {
         name: "generate",
         about: "docs/reference.md, manual pages and completions, from the tables in the code",
         run: |_| generate::generate(),
+    },
+    Task {
+        name: "capi",
+        about: "install the C library, header and pkg-config file below a prefix",
+        run: capi::install,
     },
     Task { name: "bench", about: "faultless bench run, with the arguments given", run: check::bench },
 ];

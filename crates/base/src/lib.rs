@@ -7,6 +7,7 @@
 #[cfg(test)]
 extern crate std;
 
+pub mod pagefault;
 pub mod probe;
 pub mod sync;
 pub mod sys;

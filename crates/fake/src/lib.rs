@@ -4,6 +4,8 @@
 //! for all 4096), and panics where a real program would be killed or its data spoilt: a write to closed memory, a
 //! touch of what is not mapped. Failures of single operations can be asked for.
 
+pub mod mmu;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 

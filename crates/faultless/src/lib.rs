@@ -12,6 +12,12 @@
 //! # Ok::<(), faultless::Error>(())
 //! ```
 
+//!
+//! A [`Region`](region::Region) is memory of which each page is brought when it is first used, in windows that grow, from
+//! zeroes or from a backing.
+
+pub mod region;
+
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 

@@ -118,6 +118,8 @@ knobs! {
     /// Touches memory in the background before the program gets there, and advises huge pages for mappings that stay
     /// with the kernel.
     Ahead, "ahead", "FAULTLESS_AHEAD", Kind::Switch, "1", Live;
+    /// Resolves faults of mapped regions without waiting for those who change the region.
+    SpeculativePageFault, "speculative_page_fault", "FAULTLESS_SPECULATIVE_PAGE_FAULT", Kind::Switch, "1", Live;
     /// Verifies that memory handed out as zero is zero, and fills the other with a pattern.
     Check, "check", "FAULTLESS_CHECK", Kind::Switch, "0", Start;
     /// Does nothing at all.

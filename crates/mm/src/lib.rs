@@ -25,6 +25,9 @@
 //! | [`watched`] | what the background steps keep an eye on |
 //! | [`budget`] | the peak rule |
 //! | [`stats`], [`knobs`] | counters; what can be set |
+//! | [`region`] | mapped memory: a range of addresses whose faults are resolved here |
+//! | [`area`], [`entry`], [`window`], [`frames`] | its parts: the index of areas, the upper table, sizes, sources |
+//! | [`fault`], [`change`] | what a fault does; map, unmap, protect, remap, advise, populate |
 //! | [`page`] | both, as a process shares them with those who watch it |
 #![no_std]
 #![deny(unsafe_code)]
@@ -34,13 +37,18 @@ extern crate std;
 
 pub mod advice;
 pub mod ahead;
+pub mod area;
 pub mod arena;
 pub mod blocks;
 pub mod buddy;
 pub mod budget;
 pub mod busy;
+pub mod change;
 pub mod decay;
+pub mod entry;
+pub mod fault;
 pub mod fork;
+pub mod frames;
 pub mod handout;
 pub mod knobs;
 pub mod mapping;
@@ -48,6 +56,7 @@ mod pace;
 pub mod page;
 pub mod progress;
 pub mod recycle;
+pub mod region;
 pub mod retire;
 mod runs;
 pub mod scrub;
@@ -60,6 +69,7 @@ mod streak;
 pub mod takeback;
 mod warmth;
 pub mod watched;
+pub mod window;
 
 pub use arena::Need;
 pub use progress::Progress;

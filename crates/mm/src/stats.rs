@@ -181,6 +181,22 @@ counters! {
     KernelNested, "kernel_nested", Calls;
     /// The same: the kernel refused to open or to move the memory.
     KernelRefused, "kernel_refused", Calls;
+    /// Faults of mapped regions.
+    RegionPgfault, "region_pgfault", Calls ("pgfault");
+    /// Pages that those brought, and that were populated, windows included.
+    RegionPages, "region_pages", Calls;
+    /// Faults of mapped regions that were resolved speculatively.
+    SpeculativePgfault, "speculative_pgfault", Calls ("speculative_pgfault");
+    /// Speculative faults given up: the area was being changed, or had changed.
+    SpfVmaChanged, "spf_vma_changed", Calls ("pagefault:spf_vma_changed");
+    /// The same: no buffer to fill from the backing was ready.
+    SpfVmaNoanon, "spf_vma_noanon", Calls ("pagefault:spf_vma_noanon");
+    /// The same: the area's backing may not be read while the region changes.
+    SpfVmaNotsup, "spf_vma_notsup", Calls ("pagefault:spf_vma_notsup");
+    /// The same: the area's rights do not suffice.
+    SpfVmaAccess, "spf_vma_access", Calls ("pagefault:spf_vma_access");
+    /// The same: the entry of the 2 MiB around changed, or somebody kept it.
+    SpfPmdChanged, "spf_pmd_changed", Calls ("pagefault:spf_pmd_changed");
 }
 
 impl Counter {

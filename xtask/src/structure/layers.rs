@@ -9,6 +9,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("faultless-mm", &["faultless-base"]),
     ("faultless-models", &["faultless-base", "faultless-fake", "faultless-mm"]),
     ("faultless", &["faultless-base", "faultless-mm"]),
+    ("faultless-capi", &["faultless"]),
+    ("faultless-python", &["faultless"]),
     ("faultless-preload", &["faultless-base", "faultless-mm"]),
     ("faultless-cli", &["faultless-base", "faultless-mm", "faultless"]),
     ("faultless-testkit", &["faultless-base", "faultless-mm", "faultless", "faultless-preload"]),

@@ -13,6 +13,11 @@ const LEVELS: &[&[&str]] = &[
     &["handout", "takeback", "retire", "mapping", "blocks", "fork", "decay", "scrub", "ahead", "advice"],
     &["stock"],
     &["step", "recycle"],
+    // Regions use the tables of counters and knobs alone.
+    &["area", "entry", "window", "frames"],
+    &["region"],
+    &["fault"],
+    &["change"],
 ];
 
 const FOLDER: &str = "crates/mm/src/";

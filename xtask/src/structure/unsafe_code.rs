@@ -6,7 +6,9 @@ use super::{Source, code, words};
 const ALLOWED: &[(&str, &str)] = &[
     ("crates/base/", "system calls, raw memory"),
     ("crates/preload/", "the C library's functions, replaced"),
-    ("crates/faultless/src/", "a block becomes a slice"),
+    ("crates/faultless/", "blocks and regions become slices, signal handlers"),
+    ("crates/capi/src/", "the C API"),
+    ("python/src/", "the buffer protocol"),
     ("crates/cli/src/", "calls of the C library"),
     ("crates/testkit/", "the calls under test, made directly"),
 ];

@@ -15,16 +15,20 @@ macro_rules! const_unless_loom {
     };
 }
 
+mod epoch;
 mod lock;
 #[cfg(feature = "model")]
 mod model;
+mod range;
 #[cfg(not(feature = "model"))]
 mod real;
 mod starter;
 
+pub use epoch::{Epoch, Pinned};
 pub use lock::{Guard, Lock};
 #[cfg(feature = "model")]
-pub use model::{Futex, atomic, words};
+pub use model::{Futex, Words, atomic, pause, words};
+pub use range::{Access, RangeGuard, RangeLock};
 #[cfg(not(feature = "model"))]
-pub use real::{Futex, atomic, words};
+pub use real::{Futex, Words, atomic, pause, words};
 pub use starter::Starter;

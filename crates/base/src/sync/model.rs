@@ -11,7 +11,7 @@ use loom::sync as checker;
 use shuttle::sync as checker;
 
 pub use checker::atomic;
-use checker::atomic::{AtomicU32, Ordering};
+use checker::atomic::{AtomicU32, AtomicUsize, Ordering};
 use checker::{Condvar, Mutex};
 
 /// A word that threads sleep on. As in the kernel, the look at the word and the falling asleep are one step for
@@ -43,6 +43,12 @@ impl Futex {
         let _queue = self.queue.lock().unwrap();
         self.woken.notify_one();
     }
+
+    /// Wakes all sleepers.
+    pub fn wake_all(&self) {
+        let _queue = self.queue.lock().unwrap();
+        self.woken.notify_all();
+    }
 }
 
 impl Deref for Futex {
@@ -52,7 +58,32 @@ impl Deref for Futex {
     }
 }
 
+/// A table of words, zero at first.
+pub struct Words(Box<[AtomicUsize]>);
+
+impl Words {
+    /// `n` of them.
+    pub fn new(n: usize) -> Option<Self> {
+        Some(Self((0..n).map(|_| AtomicUsize::new(0)).collect()))
+    }
+}
+
+impl Deref for Words {
+    type Target = [AtomicUsize];
+    fn deref(&self) -> &[AtomicUsize] {
+        &self.0
+    }
+}
+
 /// `n` words of zero, never freed.
 pub fn words(n: usize) -> Option<&'static [AtomicU32]> {
     Some(Box::leak((0..n).map(|_| AtomicU32::new(0)).collect()))
+}
+
+/// Lets another thread act.
+pub fn pause() {
+    #[cfg(feature = "loom")]
+    loom::thread::yield_now();
+    #[cfg(all(feature = "shuttle", not(feature = "loom")))]
+    shuttle::thread::yield_now();
 }

@@ -3,7 +3,7 @@
 use core::ops::Deref;
 
 pub use core::sync::atomic;
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicU32, AtomicUsize};
 
 use crate::sys::raw;
 use crate::table;
@@ -28,6 +28,11 @@ impl Futex {
     pub fn wake_one(&self) {
         raw::futex_wake(&self.word, 1);
     }
+
+    /// Wakes all sleepers.
+    pub fn wake_all(&self) {
+        raw::futex_wake(&self.word, i32::MAX as u32);
+    }
 }
 
 impl Deref for Futex {
@@ -37,7 +42,38 @@ impl Deref for Futex {
     }
 }
 
+/// A table of words, zero at first, which costs memory only where it is used.
+pub struct Words {
+    table: &'static [AtomicUsize],
+}
+
+impl Words {
+    /// `n` of them. `None` when the kernel refuses the address space.
+    pub fn new(n: usize) -> Option<Self> {
+        Some(Self { table: table::lasting(n)? })
+    }
+}
+
+impl Deref for Words {
+    type Target = [AtomicUsize];
+    fn deref(&self) -> &[AtomicUsize] {
+        self.table
+    }
+}
+
+impl Drop for Words {
+    fn drop(&mut self) {
+        // SAFETY: the table is this value's own, made by `new`, and nobody else kept a reference to it.
+        unsafe { raw::unmap(self.table.as_ptr() as usize, size_of_val(self.table)) };
+    }
+}
+
 /// `n` words of zero that live as long as the process. `None` when the kernel refuses the address space.
 pub fn words(n: usize) -> Option<&'static [AtomicU32]> {
     Some(table::lasting(n)?)
+}
+
+/// A turn of a loop that waits for another thread.
+pub fn pause() {
+    core::hint::spin_loop();
 }

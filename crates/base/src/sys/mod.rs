@@ -9,11 +9,13 @@ use crate::zero::Engine;
 use crate::zero::driver::{Cost, Poll, Processor};
 
 pub mod linux;
+pub mod mmu;
 pub mod pressure;
 pub mod raw;
 mod stage;
 pub mod thread;
 pub mod uffd;
+pub mod user_mmu;
 
 /// Whether the kernel should back a range with huge pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -52,6 +52,15 @@ pub fn map_private(bytes: usize, access: Access) -> Option<usize> {
     unsafe { syscall(libc::SYS_mmap, [0, bytes, prot as usize, flags as usize, usize::MAX, 0]) }.ok()
 }
 
+/// Unmaps what [`map_private`] mapped; the kernel rounds up to whole pages.
+///
+/// # Safety
+/// Nobody uses the memory any more.
+pub unsafe fn unmap(at: usize, bytes: usize) {
+    // SAFETY: by contract.
+    let _ = unsafe { syscall(libc::SYS_munmap, [at, bytes, 0, 0, 0, 0]) };
+}
+
 /// A word that is 1 in this process and reads 0 in a forked child, however it was forked (`MADV_WIPEONFORK`).
 /// `None` when the kernel refuses.
 pub fn word_wiped_on_fork() -> Option<&'static AtomicU32> {

@@ -115,6 +115,7 @@ const UFFDIO_COPY: usize = call(3, 5);
 const UFFDIO_ZEROPAGE: usize = call(4, 4);
 const UFFDIO_MOVE: usize = call(5, 5);
 const UFFDIO_WRITEPROTECT: usize = call(6, 3);
+const UFFDIO_POISON: usize = call(8, 4);
 /// These two are declared as if they only answered.
 const ONLY_READS: usize = 1 << 30;
 const UFFDIO_UNREGISTER: usize = call(1, 2) & !ONLY_READS;
@@ -247,6 +248,13 @@ impl Uffd {
         self.ioctl(UFFDIO_WRITEPROTECT, &mut [span.start as u64, span.bytes() as u64, protected as u64])
     }
 
+    /// Has accesses to missing pages of `span` fail with SIGBUS, and wakes those who wait.
+    pub fn poison(&self, span: Span) -> Result<(), Stopped> {
+        let mut words = [span.start as u64, span.bytes() as u64, 0, 0];
+        let answer = self.ioctl(UFFDIO_POISON, &mut words);
+        outcome(answer, words[3])
+    }
+
     /// Waits up to `timeout_ms` for the next message; `None` when there was none.
     pub fn next_event(&self, timeout_ms: u32) -> Result<Option<Event>, i32> {
         let mut words = [0u64; 4];
@@ -271,6 +279,62 @@ impl Uffd {
             Err(libc::EAGAIN) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+}
+
+/// Messages that are read at a time.
+pub const BATCH: usize = 32;
+
+/// What a wait for messages brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waited {
+    /// So many messages.
+    Events(usize),
+    /// Nothing in the time given.
+    Nothing,
+    /// The other descriptor can be read.
+    Other,
+}
+
+impl Uffd {
+    /// Waits up to `timeout_ms` for messages, as many as are there, or until the descriptor `other` can be read.
+    pub fn next_events(&self, other: i32, timeout_ms: u32, events: &mut [Event; BATCH]) -> Result<Waited, i32> {
+        let mut words = [[0u64; 4]; BATCH];
+        let poll = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        let mut polls = [poll(self.0 as i32), poll(other)];
+        let timeout = libc::timespec {
+            tv_sec: (timeout_ms / 1000) as libc::time_t,
+            tv_nsec: (timeout_ms % 1000 * 1_000_000) as libc::c_long,
+        };
+        let poll_args = [polls.as_mut_ptr() as usize, 2, &raw const timeout as usize, 0, 0, 0];
+        // SAFETY: two structures to poll, a timeout, no signal mask.
+        if unsafe { syscall(libc::SYS_ppoll, poll_args)? } == 0 {
+            return Ok(Waited::Nothing);
+        }
+        if polls[1].revents != 0 {
+            return Ok(Waited::Other);
+        }
+        let read_args = [self.0, words.as_mut_ptr() as usize, size_of_val(&words), 0, 0, 0];
+        // SAFETY: a buffer for as many messages as it says.
+        match unsafe { syscall(libc::SYS_read, read_args) } {
+            Ok(bytes) => {
+                let n = bytes / size_of_val(&words[0]);
+                events.iter_mut().zip(words).take(n).for_each(|(event, words)| *event = decode(words));
+                Ok(Waited::Events(n))
+            }
+            // Whoever waited was woken by somebody else.
+            Err(libc::EAGAIN) => Ok(Waited::Nothing),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether a message waits to be read.
+    pub fn is_waiting(&self) -> bool {
+        let mut poll = libc::pollfd { fd: self.0 as i32, events: libc::POLLIN, revents: 0 };
+        let timeout = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        let args = [&raw mut poll as usize, 1, &raw const timeout as usize, 0, 0, 0];
+        // SAFETY: one structure to poll, a timeout, no signal mask.
+        unsafe { syscall(libc::SYS_ppoll, args) }.is_ok() && poll.revents & libc::POLLIN != 0
     }
 }
 

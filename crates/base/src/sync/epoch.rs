@@ -1,0 +1,94 @@
+//! Grace periods: what was unlinked may be used again once nobody walks who may still see it.
+//!
+//! A reader announces itself in one of a fixed number of places, with neither an allocation nor anything kept for its
+//! thread, so that a signal handler may do it, also one that interrupts another reader. When all places are taken a
+//! reader is refused, and goes another way.
+
+use super::atomic::{AtomicUsize, Ordering, fence};
+
+/// Readers at a time. A checker looks at every place.
+const PLACES: usize = if cfg!(feature = "model") { 2 } else { 64 };
+const FREE: usize = 0;
+
+#[repr(align(64))]
+struct Place(AtomicUsize);
+
+/// The epochs of one structure.
+pub struct Epoch {
+    now: AtomicUsize,
+    places: [Place; PLACES],
+}
+
+/// A reader, until it is dropped.
+pub struct Pinned<'a>(&'a AtomicUsize);
+
+impl Epoch {
+    /// The first epoch, without readers.
+    #[expect(clippy::new_without_default, reason = "as the other locks")]
+    pub fn new() -> Self {
+        Self { now: AtomicUsize::new(1), places: core::array::from_fn(|_| Place(AtomicUsize::new(FREE))) }
+    }
+
+    /// Announces a reader; `hint` tells threads apart, so that they do not meet. `None` when there are too many.
+    pub fn enter(&self, hint: usize) -> Option<Pinned<'_>> {
+        let now = self.now.load(Ordering::Acquire);
+        let free = |at: usize| {
+            let place = &self.places[at % PLACES].0;
+            let taken = place.load(Ordering::Relaxed) == FREE
+                && place.compare_exchange(FREE, now, Ordering::Acquire, Ordering::Relaxed).is_ok();
+            taken.then_some(place)
+        };
+        let place = (0..PLACES).find_map(|i| free(hint.wrapping_add(i)))?;
+        // Pairs with the one in `oldest`: either the announcement is seen there, or what was unlinked before is seen
+        // as unlinked here.
+        fence(Ordering::SeqCst);
+        Some(Pinned(place))
+    }
+
+    /// Ends the epoch in which something was unlinked, and names it.
+    pub fn retire(&self) -> usize {
+        self.now.fetch_add(1, Ordering::AcqRel)
+    }
+
+    /// What was retired in an epoch before this one is seen by nobody any more.
+    pub fn oldest(&self) -> usize {
+        let now = self.now.load(Ordering::Acquire);
+        fence(Ordering::SeqCst);
+        let readers = self.places.iter().map(|place| place.0.load(Ordering::Acquire));
+        readers.filter(|epoch| *epoch != FREE).fold(now, usize::min)
+    }
+}
+
+impl Drop for Pinned<'_> {
+    fn drop(&mut self) {
+        // What the reader did comes before what follows the grace period.
+        self.0.store(FREE, Ordering::Release);
+    }
+}
+
+#[cfg(all(test, not(feature = "model")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grace_period_ends_with_its_last_reader() {
+        let epoch = Epoch::new();
+        let early = epoch.enter(0).unwrap();
+        let retired = epoch.retire();
+        let late = epoch.enter(0).unwrap();
+        assert!(epoch.oldest() <= retired, "a reader may see it");
+        drop(early);
+        assert!(epoch.oldest() > retired, "only one that came later is left");
+        drop(late);
+        assert!(epoch.oldest() > retired);
+    }
+
+    #[test]
+    fn too_many_readers_are_refused() {
+        let epoch = Epoch::new();
+        let all: std::vec::Vec<_> = (0..PLACES).map(|i| epoch.enter(i).unwrap()).collect();
+        assert!(epoch.enter(0).is_none());
+        drop(all);
+        assert!(epoch.enter(7).is_some());
+    }
+}

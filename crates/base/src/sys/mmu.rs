@@ -1,0 +1,60 @@
+//! What the fault path asks of the memory management unit.
+//!
+//! [`super::user_mmu::UserMmu`] is the kernel's, through userfaultfd; `faultless-fake` has one in ordinary memory, which
+//! checks every rule that the kernel would enforce and some that it would not.
+
+use super::uffd::Stopped;
+use crate::Span;
+
+/// What an area may be used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rights {
+    /// Nothing: an access is a SIGSEGV.
+    None,
+    /// Reading.
+    Read,
+    /// Reading and writing.
+    Write,
+}
+
+/// Where the bytes of missing pages come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// They are zero.
+    Zeroes,
+    /// They are in a buffer at this address.
+    Buffer(usize),
+}
+
+/// Operations on the memory of one region. All spans are whole pages inside it, which makes them safe to call.
+pub trait Mmu {
+    /// Fills the missing pages of `to`, up to the first that is there (EEXIST). Whoever waits for them still waits.
+    fn install(&self, from: Source, to: Span) -> Result<(), Stopped>;
+    /// Moves a huge page of zeroes, made by [`Mmu::make_huge`], to where nothing is. False leaves it where it is.
+    fn move_huge(&self, frame: usize, to: usize) -> bool;
+    /// Lets whoever waits for pages of a span look again.
+    fn wake(&self, span: Span);
+    /// Changes what a span may be used for, or gives the error number.
+    fn protect(&self, span: Span, rights: Rights) -> Result<(), i32>;
+    /// Drops the pages of a span: they are missing again.
+    fn discard(&self, span: Span) -> Result<(), i32>;
+    /// Moves the pages of a span that nobody may use to another such place, where pages are missing.
+    fn relocate(&self, from: Span, to: usize) -> Result<(), i32>;
+    /// Whether [`Mmu::fill`] may be called while the region changes.
+    fn fills_at_any_time(&self) -> bool;
+    /// Reads what belongs at `offset` of the region's backing into a buffer, to its end; zeroes behind the backing's
+    /// end.
+    fn fill(&self, offset: u64, buffer: Span) -> Result<(), i32>;
+    /// Whether missing pages raise faults; otherwise the kernel brings them, and nothing is ever installed.
+    fn raises_faults(&self) -> bool;
+    /// Makes missing pages of a span that may be written present, as an access would.
+    fn touch(&self, span: Span);
+    /// Memory for buffers and frames, which no forked child has; at a multiple of 2 MiB.
+    fn reserve(&self, bytes: usize) -> Option<usize>;
+    /// Gives that back.
+    fn release(&self, span: Span);
+    /// Makes a huge page of zeroes of a slot of such memory; whether it is one.
+    fn make_huge(&self, frame: usize) -> bool;
+    /// Spends a moment waiting for another thread, the longer the higher `turn`.
+    fn relax(&self, turn: u32);
+}

@@ -1,0 +1,286 @@
+//! The memory management unit of a region in this process: userfaultfd and ordinary system calls.
+
+use core::mem::ManuallyDrop;
+
+use super::mmu::{Mmu, Rights, Source};
+use super::raw::{self, Access, syscall};
+use super::uffd::{REGISTER_MISSING, Stopped, Uffd, Wake};
+use super::{Huge, Sys, linux::Linux};
+use crate::{PAGE, SLOT, SLOT_PAGES, Span};
+
+/// Descriptors of a region at most.
+pub const STRIPES: usize = 16;
+
+/// Where the bytes of a region come from that are not zero.
+pub trait Backing: Send + Sync {
+    /// Reads what is at `offset` into all of `buffer`, zeroes behind the end; or gives an error number. It is called by any
+    /// thread, in a signal handler if that is how faults are delivered, and must not use the region itself.
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), i32>;
+
+    /// Whether it may be read while parts of the region are unmapped or moved. If not, faults wait for that.
+    fn is_read_at_any_time(&self) -> bool {
+        true
+    }
+}
+
+impl Backing for () {
+    fn read(&self, _offset: u64, buffer: &mut [u8]) -> Result<(), i32> {
+        buffer.fill(0);
+        Ok(())
+    }
+}
+
+/// A reservation of addresses, its descriptors and its backing. The reservation ends with it.
+pub struct UserMmu<B> {
+    span: Span,
+    /// Each has an equal part of the span; none: the kernel serves all faults.
+    uffds: ManuallyDrop<[Option<Uffd>; STRIPES]>,
+    stripe: usize,
+    /// 2 MiB that read as zero and take no memory: what [`Source::Zeroes`] is copied from.
+    zeroes: usize,
+    backing: B,
+}
+
+impl<B: Backing> UserMmu<B> {
+    /// Reserves `bytes`, whole slots, without access. Each descriptor is enabled and serves an equal part of them.
+    pub fn new(bytes: usize, uffds: [Option<Uffd>; STRIPES], backing: B) -> Result<Self, i32> {
+        let count = uffds.iter().flatten().count().max(1);
+        let span = Linux.reserve(bytes, SLOT).ok_or(libc::ENOMEM)?;
+        let stripe = (bytes / SLOT).div_ceil(count) * SLOT;
+        let mut mmu = Self { span, uffds: ManuallyDrop::new(uffds), stripe, zeroes: 0, backing };
+        mmu.zeroes = zeroes().ok_or(libc::ENOMEM)?;
+        if mmu.uffds().next().is_some() {
+            // A huge page would be made for each fault, before it is delivered.
+            Linux.huge(span, Huge::Refused);
+        }
+        mmu.register(span)?;
+        Ok(mmu)
+    }
+
+    /// Has faults of a part delivered.
+    fn register(&self, span: Span) -> Result<(), i32> {
+        for (uffd, part) in self.parts(span) {
+            // SAFETY: a part of the reservation.
+            unsafe { uffd.register(part, REGISTER_MISSING) }?;
+        }
+        Ok(())
+    }
+
+    /// The addresses.
+    pub fn span(&self) -> Span {
+        self.span
+    }
+
+    /// The descriptors.
+    pub fn uffds(&self) -> impl Iterator<Item = &Uffd> {
+        self.uffds.iter().flatten()
+    }
+
+    /// Its backing.
+    pub fn backing(&self) -> &B {
+        &self.backing
+    }
+
+    /// Has the kernel bring huge pages, for when it serves all faults.
+    pub fn advise_huge(&self) {
+        Linux.huge(self.span, Huge::Advised);
+    }
+
+    /// Leaves the reservation out of forked children, whose missing pages nobody would fill from the backing.
+    pub fn keep_from_children(&self) -> Result<(), i32> {
+        let args = [self.span.start, self.span.bytes(), libc::MADV_DONTFORK as usize, 0, 0, 0];
+        // SAFETY: the reservation.
+        unsafe { syscall(libc::SYS_madvise, args) }.map(drop)
+    }
+
+    fn uffd(&self, addr: usize) -> Option<&Uffd> {
+        self.uffds[(addr - self.span.start) / self.stripe].as_ref()
+    }
+
+    fn parts(&self, span: Span) -> impl Iterator<Item = (&Uffd, Span)> {
+        let part = move |i| Span::new(self.span.start + i * self.stripe, self.stripe).clip(span);
+        let parts = self.uffds.iter().enumerate().filter_map(move |(i, uffd)| Some((uffd.as_ref()?, part(i))));
+        parts.filter(|(_, part)| !part.is_empty())
+    }
+
+    /// Closes all of it for good, whatever is mapped: an access is a SIGSEGV. For when faults cannot be served any more.
+    pub fn shut(&self) {
+        let _ = self.protect(self.span, Rights::None);
+        self.wake(self.span);
+    }
+
+    /// Makes a page that cannot be had an error: an access is a SIGBUS. False where the kernel cannot do that.
+    pub fn poison(&self, page: Span) -> bool {
+        self.uffd(page.start).is_some_and(|uffd| uffd.poison(page).is_ok())
+    }
+}
+
+impl<B> Drop for UserMmu<B> {
+    fn drop(&mut self) {
+        // First the memory: while a descriptor is open nobody reads zeroes that are none.
+        // SAFETY: this value's own, and nobody has it any more.
+        unsafe {
+            raw::unmap(self.span.start, self.span.bytes());
+            ManuallyDrop::drop(&mut self.uffds);
+            if self.zeroes != 0 {
+                raw::unmap(self.zeroes, SLOT);
+            }
+        }
+    }
+}
+
+/// Moves pages by page tables, from where they leave an empty mapping behind. An error, after so many bytes.
+fn move_all(from: Span, to: usize) -> Result<(), (usize, i32)> {
+    let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP) as usize;
+    let (mut done, mut bytes) = (0, from.bytes());
+    while done < from.bytes() {
+        let args = [from.start + done, bytes, bytes, flags, to + done, 0];
+        // SAFETY: both are parts of the reservation that nobody may access.
+        match unsafe { syscall(libc::SYS_mremap, args) } {
+            Ok(_) => {
+                done += bytes;
+                bytes = from.bytes() - done;
+            }
+            // A call takes no more than one of the kernel's areas, and where they end is not known here.
+            Err(libc::EFAULT) if bytes > PAGE => bytes = (bytes / PAGE).div_ceil(2) * PAGE,
+            Err(error) => return Err((done, error)),
+        }
+    }
+    Ok(())
+}
+
+/// 2 MiB of which every page is the kernel's page of zeroes.
+fn zeroes() -> Option<usize> {
+    let at = raw::map_private(SLOT, Access::Write)?;
+    let span = Span::new(at, SLOT);
+    Linux.huge(span, Huge::Refused);
+    for page in 0..SLOT_PAGES {
+        // SAFETY: fresh memory. It is read so that it is there: what is copied from must be.
+        unsafe { ((at + page * PAGE) as *const u8).read_volatile() };
+    }
+    // SAFETY: as above; nobody shall ever write to it.
+    let sealed = unsafe { syscall(libc::SYS_mprotect, [at, SLOT, libc::PROT_READ as usize, 0, 0, 0]) };
+    if sealed.is_err() {
+        // SAFETY: as above.
+        unsafe { raw::unmap(at, SLOT) };
+    }
+    sealed.ok().map(|_| at)
+}
+
+impl<B: Backing> Mmu for UserMmu<B> {
+    fn install(&self, from: Source, to: Span) -> Result<(), Stopped> {
+        let Some(uffd) = self.uffd(to.start) else { return Err(Stopped { done: 0, error: libc::ENOENT }) };
+        let at = match from {
+            Source::Zeroes => self.zeroes,
+            Source::Buffer(at) => at,
+        };
+        // SAFETY: both are at most 2 MiB of this value's own memory, and the buffer is the caller's alone.
+        unsafe { uffd.copy(at, to, Wake::Later) }
+    }
+
+    fn move_huge(&self, frame: usize, to: usize) -> bool {
+        let moved = |uffd: &Uffd| {
+            // SAFETY: private anonymous memory of the caller's; the target is registered.
+            unsafe { uffd.move_pages(frame, Span::new(to, SLOT), Wake::Later) }
+        };
+        match self.uffd(to).map(moved) {
+            Some(Ok(())) => true,
+            // Pages of it may have moved. What is left is not whole any more.
+            Some(Err(stopped)) if stopped.done > 0 => {
+                Linux.discard(Span::new(frame, SLOT));
+                false
+            }
+            _ => false,
+        }
+    }
+
+    fn wake(&self, span: Span) {
+        for (uffd, part) in self.parts(span) {
+            let _ = uffd.wake(part);
+        }
+    }
+
+    fn protect(&self, span: Span, rights: Rights) -> Result<(), i32> {
+        let prot = match rights {
+            Rights::None => libc::PROT_NONE,
+            Rights::Read => libc::PROT_READ,
+            Rights::Write => libc::PROT_READ | libc::PROT_WRITE,
+        };
+        let args = [span.start, span.bytes(), prot as usize, 0, 0, 0];
+        // SAFETY: a part of the reservation.
+        unsafe { syscall(libc::SYS_mprotect, args) }.map(drop)
+    }
+
+    fn discard(&self, span: Span) -> Result<(), i32> {
+        let args = [span.start, span.bytes(), libc::MADV_DONTNEED as usize, 0, 0, 0];
+        // SAFETY: a part of the reservation whose content is not wanted any more.
+        unsafe { syscall(libc::SYS_madvise, args) }.map(drop)
+    }
+
+    fn relocate(&self, from: Span, to: usize) -> Result<(), i32> {
+        let moved = move_all(from, to);
+        if let Err((done, error)) = moved {
+            // What cannot be moved back is lost, and must not be read as zero.
+            if move_all(Span::new(to, done), from.start).is_err() {
+                self.shut();
+            }
+            self.register(Span::new(from.start, done))?;
+            return Err(error);
+        }
+        // The kernel has forgotten this at the move.
+        self.register(Span::new(to, from.bytes()))
+    }
+
+    fn fills_at_any_time(&self) -> bool {
+        self.backing.is_read_at_any_time()
+    }
+
+    fn fill(&self, offset: u64, buffer: Span) -> Result<(), i32> {
+        // SAFETY: memory of [`Mmu::reserve`], which is the caller's alone, and readable and writable.
+        let bytes = unsafe { core::slice::from_raw_parts_mut(buffer.start as *mut u8, buffer.bytes()) };
+        self.backing.read(offset, bytes)
+    }
+
+    fn raises_faults(&self) -> bool {
+        self.uffds().next().is_some()
+    }
+
+    fn touch(&self, span: Span) {
+        (span.start..span.end).step_by(PAGE).for_each(|page| Linux.touch(page));
+    }
+
+    fn reserve(&self, bytes: usize) -> Option<usize> {
+        let whole = raw::map_private(bytes + SLOT, Access::Write)?;
+        let at = whole.next_multiple_of(SLOT);
+        for (start, end) in [(whole, at), (at + bytes, whole + bytes + SLOT)] {
+            if start < end {
+                // SAFETY: the ends of the mapping just made.
+                unsafe { raw::unmap(start, end - start) };
+            }
+        }
+        // A page that a fork shares cannot be moved.
+        let args = [at, bytes, libc::MADV_DONTFORK as usize, 0, 0, 0];
+        // SAFETY: the mapping just made.
+        unsafe { syscall(libc::SYS_madvise, args) }.ok().map(|_| at)
+    }
+
+    fn release(&self, span: Span) {
+        // SAFETY: memory of `reserve`.
+        unsafe { raw::unmap(span.start, span.bytes()) };
+    }
+
+    fn make_huge(&self, frame: usize) -> bool {
+        let span = Span::new(frame, SLOT);
+        Linux.huge(span, Huge::Advised);
+        Linux.touch(frame);
+        let whole = Linux.present_pages(span) == SLOT_PAGES;
+        if !whole {
+            Linux.discard(span);
+        }
+        whole
+    }
+
+    fn relax(&self, turn: u32) {
+        Linux.relax(turn);
+    }
+}

@@ -1,0 +1,208 @@
+//! The C API: `include/faultless.h` says what each function does.
+
+mod error;
+mod options;
+
+use std::ffi::{CStr, c_char, c_int};
+use std::ops::Range;
+use std::ptr::null_mut;
+
+use faultless::region::{Advice, Delivery, Error, Region, Rights, set_speculative};
+
+pub use error::faultless_strerror;
+use error::{ARGUMENT, answer, number};
+pub use options::Options;
+
+fn rights(number: c_int) -> Option<Rights> {
+    [Rights::None, Rights::Read, Rights::Write].get(usize::try_from(number).ok()?).copied()
+}
+
+fn advice(number: c_int) -> Option<Advice> {
+    let all = [Advice::Normal, Advice::Random, Advice::Huge, Advice::NoHuge, Advice::DontNeed];
+    all.get(usize::try_from(number).ok()?).copied()
+}
+
+fn range(offset: usize, length: usize) -> Range<usize> {
+    offset..offset.saturating_add(length)
+}
+
+/// Calls `f` with a region.
+///
+/// # Safety
+/// Null, or a region that was made here and not freed.
+unsafe fn with(region: *const Region, f: impl FnOnce(&Region) -> Result<(), Error>) -> c_int {
+    // SAFETY: by contract.
+    unsafe { region.as_ref() }.map_or(ARGUMENT, |region| answer(f(region)))
+}
+
+/// Makes a region.
+///
+/// # Safety
+/// `options` is null or readable, `region` null or writable; what `options` names lives as long as the region.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn faultless_region_new(
+    length: usize,
+    options: *const Options,
+    region: *mut *mut Region,
+) -> c_int {
+    if region.is_null() {
+        return ARGUMENT;
+    }
+    // SAFETY: by contract.
+    let options = unsafe { options.as_ref() };
+    let builder = Region::builder(length);
+    let Some(builder) = options.map_or(Some(builder), |options| options.apply(Region::builder(length))) else {
+        return ARGUMENT;
+    };
+    let (made, answer) = match builder.build() {
+        Ok(made) => (Box::into_raw(Box::new(made)), 0),
+        Err(error) => (null_mut(), number(error)),
+    };
+    // SAFETY: by contract.
+    unsafe { region.write(made) };
+    answer
+}
+
+/// Ends a region.
+///
+/// # Safety
+/// Null, or a region that was made here, not freed, and not used any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn faultless_region_free(region: *mut Region) {
+    if !region.is_null() {
+        // SAFETY: by contract.
+        drop(unsafe { Box::from_raw(region) });
+    }
+}
+
+/// Functions of a region that answer with a value; null gives 0.
+macro_rules! values {
+    ($($(#[$doc:meta])* $name:ident: $type:ty, $null:expr, $f:expr;)+) => {
+        $($(#[$doc])*
+        ///
+        /// # Safety
+        /// Null, or a region that was made here and not freed.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(region: *const Region) -> $type {
+            let value: fn(&Region) -> $type = $f;
+            // SAFETY: by contract.
+            unsafe { region.as_ref() }.map_or($null, value)
+        })+
+    };
+}
+
+values! {
+    /// Its first byte.
+    faultless_region_data: *mut u8, null_mut(), |region| region.as_ptr();
+    /// Its length.
+    faultless_region_length: usize, 0, |region| region.len();
+    /// How its faults are delivered.
+    faultless_region_delivery: c_int, 0, |region| match region.delivery() {
+        Delivery::Best => 0,
+        Delivery::Direct => 1,
+        Delivery::Thread => 2,
+        Delivery::Signal => 3,
+    };
+    /// Whether system calls may be given untouched memory.
+    faultless_region_serves_system_calls: c_int, 0, |region| region.serves_system_calls() as c_int;
+    /// Whether this thread may use it.
+    faultless_region_check_thread: c_int, ARGUMENT, |region| answer(region.check_thread());
+}
+
+/// Functions that change a part of a region.
+macro_rules! changes {
+    ($($(#[$doc:meta])* $name:ident($($arg:ident: $type:ty),*), |$region:ident, $range:ident| $call:expr;)+) => {
+        $($(#[$doc])*
+        ///
+        /// # Safety
+        /// Null, or a region that was made here and not freed.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(
+            region: *const Region,
+            offset: usize,
+            length: usize,
+            $($arg: $type),*
+        ) -> c_int {
+            let $range = range(offset, length);
+            // SAFETY: by contract.
+            unsafe { with(region, |$region| $call) }
+        })+
+    };
+}
+
+changes! {
+    /// Unmaps a part.
+    faultless_unmap(), |region, range| region.unmap(range);
+    /// Moves a part.
+    faultless_remap(to: usize), |region, range| region.remap(range, to);
+    /// Brings all pages of a part.
+    faultless_populate(), |region, range| region.populate(range);
+}
+
+/// Maps a part.
+///
+/// # Safety
+/// Null, or a region that was made here and not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn faultless_map(
+    region: *const Region,
+    offset: usize,
+    length: usize,
+    number: c_int,
+) -> c_int {
+    let Some(rights) = rights(number) else { return ARGUMENT };
+    // SAFETY: by contract.
+    unsafe { with(region, |region| region.map(range(offset, length), rights)) }
+}
+
+/// Changes what a part may be used for.
+///
+/// # Safety
+/// Null, or a region that was made here and not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn faultless_protect(
+    region: *const Region,
+    offset: usize,
+    length: usize,
+    number: c_int,
+) -> c_int {
+    let Some(rights) = rights(number) else { return ARGUMENT };
+    // SAFETY: by contract.
+    unsafe { with(region, |region| region.protect(range(offset, length), rights)) }
+}
+
+/// Takes advice about a part.
+///
+/// # Safety
+/// Null, or a region that was made here and not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn faultless_advise(
+    region: *const Region,
+    offset: usize,
+    length: usize,
+    number: c_int,
+) -> c_int {
+    let Some(advice) = advice(number) else { return ARGUMENT };
+    // SAFETY: by contract.
+    unsafe { with(region, |region| region.advise(range(offset, length), advice)) }
+}
+
+/// A counter by its name.
+///
+/// # Safety
+/// Null, or text that ends with a zero byte.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn faultless_counter(name: *const c_char) -> u64 {
+    if name.is_null() {
+        return 0;
+    }
+    // SAFETY: by contract.
+    let name = unsafe { CStr::from_ptr(name) }.to_bytes();
+    Region::counted_as(name).unwrap_or(0)
+}
+
+/// Turns speculative faults on or off.
+#[unsafe(no_mangle)]
+pub extern "C" fn faultless_set_speculative(on: c_int) {
+    set_speculative(on != 0);
+}

@@ -1,0 +1,72 @@
+//! How a region is made, as C says it.
+
+use std::ffi::{c_int, c_void};
+
+use faultless::region::{Backing, Builder, Delivery};
+
+/// Fills a buffer from a backing.
+type Read = unsafe extern "C" fn(context: *mut c_void, offset: u64, buffer: *mut c_void, length: usize) -> c_int;
+
+/// `faultless_options`: zero bytes stand for the defaults.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Options {
+    delivery: u32,
+    handlers: u32,
+    window_first: usize,
+    window_most: usize,
+    areas: usize,
+    budget: usize,
+    huge_pages: u32,
+    unmapped: u32,
+    read: Option<Read>,
+    context: *mut c_void,
+}
+
+/// A function of the program's.
+struct Function {
+    read: Read,
+    context: *mut c_void,
+}
+
+// SAFETY: whoever gives the function promises that any thread may call it.
+unsafe impl Send for Function {}
+// SAFETY: as above.
+unsafe impl Sync for Function {}
+
+impl Backing for Function {
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), i32> {
+        // SAFETY: the buffer is writable; the rest is the program's promise.
+        match unsafe { (self.read)(self.context, offset, buffer.as_mut_ptr().cast(), buffer.len()) } {
+            0 => Ok(()),
+            errno => Err(errno),
+        }
+    }
+}
+
+impl Options {
+    /// A builder with these choices; `None` when a number stands for nothing.
+    pub(crate) fn apply(&self, mut builder: Builder) -> Option<Builder> {
+        let modes = [Delivery::Best, Delivery::Direct, Delivery::Thread, Delivery::Signal];
+        builder = builder
+            .delivery(*modes.get(self.delivery as usize)?)
+            .huge_pages(self.huge_pages != 0)
+            .mapped(self.unmapped == 0);
+        if self.handlers > 0 {
+            builder = builder.handlers(self.handlers as usize);
+        }
+        if self.window_most > 0 {
+            builder = builder.windows(self.window_first, self.window_most);
+        }
+        if self.areas > 0 {
+            builder = builder.areas(self.areas);
+        }
+        if self.budget > 0 {
+            builder = builder.budget(self.budget);
+        }
+        if let Some(read) = self.read {
+            builder = builder.backing(Function { read, context: self.context });
+        }
+        Some(builder)
+    }
+}

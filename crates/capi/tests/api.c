@@ -1,0 +1,77 @@
+/* A program that uses each function of the API. It ends with 0, or with the line that found something wrong. */
+#include <faultless.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define CHECK(x)                                             \
+    do {                                                     \
+        if (!(x)) {                                          \
+            fprintf(stderr, "line %d: %s\n", __LINE__, #x);  \
+            return 1;                                        \
+        }                                                    \
+    } while (0)
+
+enum { PAGE = 4096, MIB = 1 << 20 };
+
+static int read_sevens(void *context, uint64_t offset, void *buffer, size_t length) {
+    ++*(int *)context;
+    memset(buffer, 7, length);
+    return offset >= MIB ? 5 : 0;
+}
+
+static int use(int delivery) {
+    faultless_options options = {.delivery = delivery, .huge_pages = 1, .window_first = PAGE, .window_most = 64 * PAGE};
+    faultless_region *region = NULL;
+    int made = faultless_region_new(8 * MIB + 5, &options, &region);
+    if (made == FAULTLESS_E_NO_USERFAULTFD) {
+        fprintf(stderr, "skipped: %s\n", faultless_strerror(made));
+        return 0;
+    }
+    CHECK(made == 0 && region != NULL);
+    CHECK(faultless_region_length(region) == 8 * MIB + 5);
+    CHECK(faultless_region_delivery(region) == delivery);
+    CHECK(faultless_region_check_thread(region) == 0);
+    CHECK(delivery != FAULTLESS_SIGNAL || !faultless_region_serves_system_calls(region));
+    unsigned char *data = faultless_region_data(region);
+    for (size_t at = 0; at < 8 * MIB; at += PAGE) {
+        CHECK(data[at] == 0);
+        data[at] = 1;
+    }
+    CHECK(faultless_protect(region, 0, MIB, FAULTLESS_READ) == 0);
+    CHECK(data[5 * PAGE] == 1);
+    CHECK(faultless_remap(region, 0, MIB, 4 * MIB) == FAULTLESS_E_MAPPED);
+    CHECK(faultless_unmap(region, 4 * MIB, 2 * MIB) == 0);
+    CHECK(faultless_remap(region, 0, MIB, 4 * MIB) == 0);
+    CHECK(data[4 * MIB] == 1);
+    CHECK(faultless_map(region, 0, MIB, FAULTLESS_WRITE) == 0);
+    CHECK(faultless_populate(region, 0, MIB) == 0 && data[0] == 0);
+    CHECK(faultless_advise(region, 7 * MIB, MIB, FAULTLESS_DONTNEED) == 0 && data[7 * MIB] == 0);
+    CHECK(faultless_advise(region, 0, MIB, 99) == FAULTLESS_E_ARGUMENT);
+    CHECK(faultless_map(region, 1, PAGE, FAULTLESS_WRITE) == FAULTLESS_E_OUTSIDE);
+    CHECK(delivery == FAULTLESS_DIRECT || faultless_counter("region_pgfault") > 0);
+    faultless_region_free(region);
+    return 0;
+}
+
+int main(void) {
+    for (int delivery = FAULTLESS_DIRECT; delivery <= FAULTLESS_SIGNAL; delivery++) {
+        if (use(delivery)) return 1;
+    }
+    faultless_region *region = NULL;
+    CHECK(faultless_region_new(0, NULL, &region) == FAULTLESS_E_LENGTH && region == NULL);
+    CHECK(strstr(faultless_strerror(FAULTLESS_E_LENGTH), "length"));
+    CHECK(strlen(faultless_strerror(-12)) > 0 && faultless_strerror(1000) != NULL);
+    CHECK(faultless_unmap(NULL, 0, PAGE) == FAULTLESS_E_ARGUMENT);
+    faultless_set_speculative(0);
+    faultless_set_speculative(1);
+
+    int reads = 0;
+    faultless_options options = {.delivery = FAULTLESS_THREAD, .read = read_sevens, .context = &reads};
+    if (faultless_region_new(MIB, &options, &region) == 0) {
+        CHECK(((unsigned char *)faultless_region_data(region))[PAGE] == 7 && reads > 0);
+        faultless_region_free(region);
+    }
+    faultless_region_free(NULL);
+    return 0;
+}

@@ -1,0 +1,259 @@
+//! The memory of one region, for tests.
+//!
+//! One byte stands for all of a page. It panics where a region breaks a rule: pages installed where nobody may access
+//! them, moved to where some are, or taken from a buffer that is not there. Failures can be asked for, and a hook is called
+//! before each operation, so that a checker switches threads there.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Mutex;
+
+use faultless_base::sys::mmu::{Mmu, Rights, Source};
+use faultless_base::sys::uffd::Stopped;
+use faultless_base::{PAGE, SLOT, Span};
+
+/// Error numbers as the kernel gives them.
+pub mod errno {
+    #![allow(missing_docs)]
+    pub const ENOENT: i32 = 2;
+    pub const EIO: i32 = 5;
+    pub const EAGAIN: i32 = 11;
+    pub const ENOMEM: i32 = 12;
+    pub const EEXIST: i32 = 17;
+}
+
+/// What an access finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// This byte.
+    Byte(u8),
+    /// No page: a fault.
+    Missing,
+    /// No right: a SIGSEGV.
+    Forbidden,
+}
+
+#[derive(Default)]
+struct State {
+    /// By their number; pages that are not here are missing, or may not be accessed.
+    pages: BTreeMap<usize, u8>,
+    rights: BTreeMap<usize, Rights>,
+    /// Reserved memory, slot by slot: what is in it.
+    reserved: BTreeMap<usize, Option<Vec<u8>>>,
+    next: usize,
+    failures: VecDeque<i32>,
+    fills: usize,
+    no_huge: bool,
+}
+
+/// The memory of one region.
+pub struct FakeMmu {
+    state: Mutex<State>,
+    step: fn(),
+    at_any_time: bool,
+}
+
+/// The byte that the backing has at an offset.
+pub fn backing_byte(offset: usize) -> u8 {
+    (offset / PAGE % 251) as u8 + 1
+}
+
+impl FakeMmu {
+    /// Nothing is there; `step` is called before each operation.
+    pub fn new(step: fn()) -> Self {
+        Self { state: Mutex::default(), step, at_any_time: true }
+    }
+
+    /// With a backing that may not be read while the region changes.
+    pub fn with_slow_backing(self) -> Self {
+        Self { at_any_time: false, ..self }
+    }
+
+    /// The next operations fail with these error numbers, one each; 0: that one works.
+    pub fn fail(&self, errors: &[i32]) {
+        self.state.lock().unwrap().failures.extend(errors);
+    }
+
+    /// No huge pages are to be had.
+    pub fn refuse_huge(&self) {
+        self.state.lock().unwrap().no_huge = true;
+    }
+
+    /// How often the backing was read.
+    pub fn fills(&self) -> usize {
+        self.state.lock().unwrap().fills
+    }
+
+    /// How many pages are there.
+    pub fn resident(&self) -> usize {
+        self.state.lock().unwrap().pages.len()
+    }
+
+    /// The program reads.
+    pub fn read(&self, addr: usize) -> Found {
+        self.access(addr, Rights::Read, None)
+    }
+
+    /// The program writes; what was there before.
+    pub fn write(&self, addr: usize, byte: u8) -> Found {
+        self.access(addr, Rights::Write, Some(byte))
+    }
+
+    fn access(&self, addr: usize, wants: Rights, byte: Option<u8>) -> Found {
+        (self.step)();
+        let mut state = self.state.lock().unwrap();
+        let page = addr / PAGE;
+        if state.rights.get(&page).is_none_or(|rights| *rights < wants) {
+            return Found::Forbidden;
+        }
+        let Some(held) = state.pages.get_mut(&page) else { return Found::Missing };
+        let before = *held;
+        *held = byte.unwrap_or(before);
+        Found::Byte(before)
+    }
+
+    fn begin(&self) -> Result<std::sync::MutexGuard<'_, State>, i32> {
+        (self.step)();
+        let mut state = self.state.lock().unwrap();
+        match state.failures.pop_front() {
+            None | Some(0) => Ok(state),
+            Some(error) => Err(error),
+        }
+    }
+
+    /// Without a place for failures or other threads.
+    fn quietly(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+}
+
+fn pages(span: Span) -> std::ops::Range<usize> {
+    assert!(span.start % PAGE == 0 && span.end % PAGE == 0, "{span:x?} is not whole pages");
+    span.start / PAGE..span.end / PAGE
+}
+
+impl Mmu for FakeMmu {
+    fn install(&self, from: Source, to: Span) -> Result<(), Stopped> {
+        let mut state = self.begin().map_err(|error| Stopped { done: 0, error })?;
+        for (i, page) in pages(to).enumerate() {
+            let rights = state.rights.get(&page);
+            assert!(rights.is_some_and(|rights| *rights > Rights::None), "a page for nobody at {page:#x}");
+            if state.pages.contains_key(&page) {
+                return Err(Stopped { done: i * PAGE, error: errno::EEXIST });
+            }
+            let byte = match from {
+                Source::Zeroes => 0,
+                Source::Buffer(at) => {
+                    let at = at + i * PAGE;
+                    let buffer = state.reserved.get(&(at / SLOT)).expect("a buffer that is not there");
+                    buffer.as_ref().expect("a buffer that was not filled")[at % SLOT / PAGE]
+                }
+            };
+            state.pages.insert(page, byte);
+        }
+        Ok(())
+    }
+
+    fn move_huge(&self, frame: usize, to: usize) -> bool {
+        let Ok(mut state) = self.begin() else { return false };
+        let span = Span::new(to, SLOT);
+        for page in pages(span) {
+            let rights = state.rights.get(&page);
+            assert!(rights.is_some_and(|rights| *rights > Rights::None), "a page for nobody at {page:#x}");
+        }
+        if pages(span).any(|page| state.pages.contains_key(&page)) {
+            return false;
+        }
+        let bytes = state.reserved.get_mut(&(frame / SLOT)).expect("a frame that is not there").take();
+        let bytes = bytes.expect("a frame that was moved already");
+        state.pages.extend(pages(span).zip(bytes));
+        true
+    }
+
+    fn wake(&self, _span: Span) {
+        (self.step)();
+    }
+
+    fn protect(&self, span: Span, rights: Rights) -> Result<(), i32> {
+        let mut state = self.begin()?;
+        state.rights.extend(pages(span).map(|page| (page, rights)));
+        Ok(())
+    }
+
+    fn discard(&self, span: Span) -> Result<(), i32> {
+        let mut state = self.begin()?;
+        pages(span).for_each(|page| {
+            state.pages.remove(&page);
+        });
+        Ok(())
+    }
+
+    fn relocate(&self, from: Span, to: usize) -> Result<(), i32> {
+        let mut state = self.begin()?;
+        for (i, page) in pages(from).enumerate() {
+            let target = to / PAGE + i;
+            assert_eq!(state.rights.get(&page), Some(&Rights::None), "moved while it may be accessed");
+            assert!(!state.pages.contains_key(&target), "moved over a page");
+            if let Some(byte) = state.pages.remove(&page) {
+                state.pages.insert(target, byte);
+            }
+        }
+        Ok(())
+    }
+
+    fn fills_at_any_time(&self) -> bool {
+        self.at_any_time
+    }
+
+    fn fill(&self, offset: u64, buffer: Span) -> Result<(), i32> {
+        let mut state = self.begin()?;
+        state.fills += 1;
+        let bytes = state.reserved.get_mut(&(buffer.start / SLOT)).expect("a buffer that is not there");
+        let bytes = bytes.get_or_insert_with(|| vec![0xA5; SLOT / PAGE]);
+        let first = buffer.start % SLOT / PAGE;
+        for (i, byte) in bytes[first..first + buffer.bytes() / PAGE].iter_mut().enumerate() {
+            *byte = backing_byte(offset as usize + i * PAGE);
+        }
+        Ok(())
+    }
+
+    fn raises_faults(&self) -> bool {
+        true
+    }
+
+    fn touch(&self, span: Span) {
+        let mut state = self.quietly();
+        pages(span).for_each(|page| {
+            state.pages.entry(page).or_insert(0);
+        });
+    }
+
+    fn reserve(&self, bytes: usize) -> Option<usize> {
+        let mut state = self.begin().ok()?;
+        let at = state.next.max(1 << 44);
+        state.next = at + bytes;
+        state.reserved.extend((at / SLOT..(at + bytes) / SLOT).map(|slot| (slot, None)));
+        Some(at)
+    }
+
+    fn release(&self, span: Span) {
+        let mut state = self.quietly();
+        for slot in span.start / SLOT..span.end / SLOT {
+            assert!(state.reserved.remove(&slot).is_some(), "released twice");
+        }
+    }
+
+    fn make_huge(&self, frame: usize) -> bool {
+        let Ok(mut state) = self.begin() else { return false };
+        if state.no_huge {
+            return false;
+        }
+        let old = state.reserved.insert(frame / SLOT, Some(vec![0; SLOT / PAGE]));
+        old.expect("a frame that is not there");
+        true
+    }
+
+    fn relax(&self, _turn: u32) {
+        (self.step)();
+        std::thread::yield_now();
+    }
+}

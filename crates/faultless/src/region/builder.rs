@@ -1,0 +1,162 @@
+//! The choices that a region is made with.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use faultless_base::sys::uffd::Way;
+use faultless_base::sys::user_mmu::{Backing, STRIPES, UserMmu};
+use faultless_base::units::round_up;
+use faultless_base::{PAGE, SLOT};
+use faultless_mm::area::Attributes;
+use faultless_mm::region::{Plan, Region as Engine};
+use faultless_mm::window::Orders;
+
+use super::delivery::{self, Delivery};
+use super::error::Error;
+use super::page::page;
+use super::shared::{Shared, Source};
+use super::watchdog::Watched;
+use super::{Region, Rights, signal};
+
+/// Areas that a region has at a time, unless it is said otherwise.
+const AREAS: usize = 4096;
+/// Window of a handler thread: a message costs as much as hundreds of pages.
+const MOST_BY_THREAD: u32 = 11;
+/// Window of a signal handler.
+const MOST_BY_SIGNAL: u32 = 9;
+
+/// Makes a [`Region`].
+pub struct Builder {
+    length: usize,
+    delivery: Delivery,
+    windows: Option<(usize, usize)>,
+    huge: bool,
+    budget: usize,
+    handlers: usize,
+    areas: usize,
+    mapped: bool,
+    patience: Duration,
+    backing: Option<Box<dyn Backing>>,
+}
+
+impl Builder {
+    pub(super) fn new(length: usize) -> Self {
+        Self {
+            length,
+            delivery: Delivery::Best,
+            windows: None,
+            huge: false,
+            budget: 8 << 20,
+            handlers: 1,
+            areas: AREAS,
+            mapped: true,
+            patience: Duration::from_secs(5),
+            backing: None,
+        }
+    }
+
+    /// How faults are delivered.
+    pub fn delivery(self, delivery: Delivery) -> Self {
+        Self { delivery, ..self }
+    }
+
+    /// How many bytes one fault brings: `first` at first, and twice as much each time while faults follow each other, up to
+    /// `most`. Both are rounded down to a power of two of pages, at least one.
+    pub fn windows(self, first: usize, most: usize) -> Self {
+        Self { windows: Some((first, most)), ..self }
+    }
+
+    /// Whether large windows are made of huge pages.
+    pub fn huge_pages(self, huge: bool) -> Self {
+        Self { huge, ..self }
+    }
+
+    /// How much memory is made ready before it is needed.
+    pub fn budget(self, bytes: usize) -> Self {
+        Self { budget: bytes, ..self }
+    }
+
+    /// How many threads serve faults with [`Delivery::Thread`], up to 16; each has an equal part of the region.
+    pub fn handlers(self, handlers: usize) -> Self {
+        Self { handlers, ..self }
+    }
+
+    /// How many areas with different attributes there may be at a time.
+    pub fn areas(self, areas: usize) -> Self {
+        Self { areas, ..self }
+    }
+
+    /// Whether all of it is mapped at first; otherwise nothing is.
+    pub fn mapped(self, mapped: bool) -> Self {
+        Self { mapped, ..self }
+    }
+
+    /// After what time a fault that is not served is reported on stderr.
+    pub fn patience(self, patience: Duration) -> Self {
+        Self { patience, ..self }
+    }
+
+    /// Where the bytes come from that were not written yet.
+    pub fn backing(self, backing: impl Backing + 'static) -> Self {
+        Self { backing: Some(Box::new(backing)), ..self }
+    }
+
+    fn orders(&self, delivery: Delivery) -> Orders {
+        let order = |bytes: usize| (bytes / PAGE).max(1).ilog2().min(14);
+        let most = if delivery == Delivery::Signal { MOST_BY_SIGNAL } else { MOST_BY_THREAD };
+        match self.windows {
+            Some((first, most)) => Orders { first: order(first).min(order(most)), most: order(most) },
+            None => Orders { first: 0, most },
+        }
+    }
+
+    /// Makes the region.
+    pub fn build(self) -> Result<Region, Error> {
+        let bytes =
+            round_up(self.length, SLOT).filter(|bytes| *bytes > 0 && *bytes < 1 << 46).ok_or(Error::Length)?;
+        let stripes = match self.delivery {
+            Delivery::Signal => 1,
+            _ => self.handlers.clamp(1, STRIPES.min(bytes / SLOT)),
+        };
+        let (delivery, opened) = delivery::open(self.delivery, stripes)?;
+        let orders = self.orders(delivery);
+        if delivery == Delivery::Direct && self.backing.is_some() {
+            return Err(Error::DirectBacking);
+        }
+        let mut uffds = opened.uffds.into_iter();
+        let uffds = std::array::from_fn(|_| uffds.next());
+        let has_backing = self.backing.is_some();
+        let mmu = UserMmu::new(bytes, uffds, Source::new(self.backing)).map_err(|error| match error {
+            libc::ENOMEM => Error::NoAddressSpace,
+            error => Error::Kernel(error),
+        })?;
+        let span = mmu.span();
+        if has_backing {
+            mmu.keep_from_children().map_err(Error::Kernel)?;
+        }
+        if delivery == Delivery::Direct && self.huge {
+            mmu.advise_huge();
+        }
+        let plan = Plan { areas: self.areas.max(3), orders };
+        let memory = Engine::new(mmu, span, plan, &page().block[0], &page().knobs).ok_or(Error::NoAddressSpace)?;
+        let shared = Arc::new(Shared::new(memory));
+        let watched = match delivery {
+            Delivery::Thread => Some(Watched::start(&shared, self.budget / SLOT, self.patience)?),
+            Delivery::Signal => {
+                signal::serve(&shared)?;
+                None
+            }
+            Delivery::Direct | Delivery::Best => None,
+        };
+        let attributes = Attributes { rights: Rights::None, backed: has_backing, huge: self.huge, random: false };
+        let serves_system_calls = match delivery {
+            Delivery::Signal => false,
+            _ => opened.way.is_none_or(Way::sees_kernel_faults),
+        };
+        let region = Region { watched, shared, delivery, serves_system_calls, attributes, length: self.length };
+        if self.mapped {
+            region.map(0..bytes, Rights::Write)?;
+        }
+        Ok(region)
+    }
+}

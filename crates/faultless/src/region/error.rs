@@ -1,0 +1,112 @@
+//! What can go wrong with a region, and what to do about it.
+
+use std::fmt;
+use std::io;
+
+use faultless_mm::change::Refused;
+
+/// Why a region cannot be made or changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Error {
+    /// The length is 0, or too large to be rounded up to 2 MiB.
+    Length,
+    /// The kernel refused the address space.
+    NoAddressSpace,
+    /// No userfaultfd is to be had: the error number of the last try.
+    NoUserfaultfd(i32),
+    /// This kernel's userfaultfd lacks what the delivery mode needs.
+    NoFeature,
+    /// The delivery mode and the source of the bytes do not go together.
+    DirectBacking,
+    /// No thread could be started.
+    NoThread,
+    /// There are too many regions with signal delivery.
+    TooManyRegions,
+    /// This thread blocks SIGBUS, which would kill it at a fault of a region with signal delivery.
+    SigbusBlocked,
+    /// Somebody replaced the handler for SIGBUS.
+    SigbusTaken,
+    /// The range is empty, not whole pages of 4096 bytes, or not inside the region.
+    Outside,
+    /// Something is mapped in the range already.
+    Mapped,
+    /// A part of the range is not mapped, or not with one set of attributes.
+    NotMapped,
+    /// The range is not readable, or not writable, all over.
+    Rights,
+    /// There are too many areas with different attributes.
+    TooManyAreas,
+    /// This process was forked from the one that made the region.
+    Forked,
+    /// The region was closed because its faults could not be served any more.
+    Closed,
+    /// The kernel refused, with this error number.
+    Kernel(i32),
+}
+
+impl From<Refused> for Error {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Outside => Self::Outside,
+            Refused::Mapped => Self::Mapped,
+            Refused::NotMapped => Self::NotMapped,
+            Refused::Full => Self::TooManyAreas,
+            Refused::Kernel(error) => Self::Kernel(error),
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let os = |error: &i32| io::Error::from_raw_os_error(*error);
+        f.write_str(match self {
+            Self::Length => "a region cannot have this length: give at least 1 byte, and less than the address space",
+            Self::NoAddressSpace => "the kernel refused the address space: ask for less, or raise `ulimit -v`",
+            Self::NoUserfaultfd(error) => {
+                return write!(
+                    f,
+                    "no userfaultfd can be had ({}): allow it (`faultless doctor` says how), or use direct delivery",
+                    os(error)
+                );
+            }
+            Self::NoFeature => "the kernel's userfaultfd lacks a feature for this delivery mode: use another mode",
+            Self::DirectBacking => "with direct delivery no fault can be filled from a backing: use thread or signal",
+            Self::NoThread => "no handler thread can be started: raise `ulimit -u`, or use signal delivery",
+            Self::TooManyRegions => "too many regions with signal delivery: drop some, or use thread delivery",
+            Self::SigbusBlocked => {
+                "this thread blocks SIGBUS and would be killed at a fault: unblock it, or use thread delivery"
+            }
+            Self::SigbusTaken => {
+                "another handler for SIGBUS was installed: install it before the first region with signal delivery"
+            }
+            Self::Outside => "the range is empty, outside the region, or not whole pages: use multiples of 4096",
+            Self::Mapped => "something is mapped in the range already: unmap it first",
+            Self::NotMapped => {
+                "a part of the range is not mapped, or has other attributes than the rest: map it, or use a part"
+            }
+            Self::Rights => "the range cannot be used like that all over: change its rights by protect",
+            Self::TooManyAreas => {
+                "too many areas with different attributes: unmap or protect larger parts, or raise the number of areas"
+            }
+            Self::Forked => "the region belongs to the parent of this process: make one after the fork",
+            Self::Closed => "the region was closed because its faults could not be served: see the message on stderr",
+            Self::Kernel(error) => return write!(f, "the kernel refused: {}", os(error)),
+        })
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        let kind = match error {
+            Error::NoAddressSpace | Error::TooManyAreas => io::ErrorKind::OutOfMemory,
+            Error::NoUserfaultfd(_) => io::ErrorKind::PermissionDenied,
+            Error::NoFeature => io::ErrorKind::Unsupported,
+            Error::Kernel(error) => io::Error::from_raw_os_error(error).kind(),
+            _ => io::ErrorKind::InvalidInput,
+        };
+        Self::new(kind, error)
+    }
+}

@@ -1,0 +1,46 @@
+//! Messages on stderr about what no return value can tell. Without an allocation, for signal handlers.
+
+use std::fmt::{self, Write};
+use std::time::Duration;
+
+use faultless_base::Span;
+
+/// A line of limited length.
+struct Line {
+    bytes: [u8; 240],
+    length: usize,
+}
+
+impl Write for Line {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let room = self.bytes.len() - self.length;
+        let part = &text.as_bytes()[..text.len().min(room)];
+        self.bytes[self.length..self.length + part.len()].copy_from_slice(part);
+        self.length += part.len();
+        Ok(())
+    }
+}
+
+fn say(text: fmt::Arguments<'_>) {
+    let mut line = Line { bytes: [0; 240], length: 0 };
+    let _ = line.write_fmt(format_args!("faultless: {text}\n"));
+    // SAFETY: the part of the line that was written.
+    unsafe { libc::write(2, line.bytes.as_ptr().cast(), line.length) };
+}
+
+/// A page is lost.
+pub fn page_cannot_be_had(addr: usize, error: i32) {
+    say(format_args!("the page at {addr:#x} cannot be had (error {error}): whoever needs it gets SIGBUS"));
+}
+
+/// A region is closed.
+pub fn closed(span: Span, why: &str) {
+    let (start, end) = (span.start, span.end);
+    say(format_args!("{why}: the region {start:#x}-{end:#x} is closed, an access to it is an error"));
+}
+
+/// A fault has waited for long.
+pub fn stalled(addr: usize, time: Duration, waits_for: &str) {
+    let s = time.as_secs_f32();
+    say(format_args!("a fault at {addr:#x} has not been served for {s:.1} s: the handler waits for {waits_for}"));
+}

@@ -1,0 +1,227 @@
+//! Regions: ranges of addresses whose page faults this library resolves.
+
+mod builder;
+mod delivery;
+mod error;
+mod file;
+mod masked;
+mod message;
+mod page;
+mod shared;
+mod signal;
+mod thread;
+mod watchdog;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use faultless_base::Span;
+use faultless_mm::area::Attributes;
+use faultless_mm::knobs::Knob;
+use faultless_mm::stats::{COUNTERS, Counter};
+
+pub use builder::Builder;
+pub use delivery::Delivery;
+pub use error::Error;
+pub use faultless_base::sys::mmu::Rights;
+pub use faultless_base::sys::user_mmu::Backing;
+pub use faultless_mm::change::Advice;
+pub use file::FileBacking;
+
+use masked::{Masked, blocks_sigbus};
+use shared::Shared;
+use watchdog::Watched;
+
+/// A region of memory.
+///
+/// Its parts can be mapped, unmapped, protected, moved, advised about and populated, by any thread at any time; faults go on
+/// meanwhile, and changes of different parts do not wait for each other. All ranges are in bytes from the region's start, in whole
+/// pages of 4096 bytes. An access to what is not mapped is a SIGSEGV, as elsewhere.
+///
+/// ```
+/// use faultless::region::{Region, Rights};
+///
+/// let mut region = Region::anonymous(64 << 20)?;
+/// region.as_mut_slice()?[12345] = 1;
+/// region.protect(0..1 << 20, Rights::Read)?;
+/// region.unmap(32 << 20..64 << 20)?;
+/// # Ok::<(), faultless::region::Error>(())
+/// ```
+///
+/// A forked child has the bytes of an anonymous region that were there, and zeroes for the others, but cannot change the region;
+/// of a region with a backing it has nothing.
+pub struct Region {
+    // The order matters: those who serve end before the memory does.
+    watched: Option<Watched>,
+    shared: Arc<Shared>,
+    delivery: Delivery,
+    serves_system_calls: bool,
+    attributes: Attributes,
+    length: usize,
+}
+
+impl Region {
+    /// A region of `length` bytes of zeroes, all of it mapped for reading and writing.
+    pub fn anonymous(length: usize) -> Result<Self, Error> {
+        Self::builder(length).build()
+    }
+
+    /// The choices that [`Region::anonymous`] does not leave.
+    pub fn builder(length: usize) -> Builder {
+        Builder::new(length)
+    }
+
+    /// Its first byte. What may be done with it is what is mapped at the time.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.shared.memory.span().start as *mut u8
+    }
+
+    /// Its length, as it was asked for; ranges may go to the end of its last page.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether it has no byte, which no region has not.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// How its faults are delivered.
+    pub fn delivery(&self) -> Delivery {
+        self.delivery
+    }
+
+    /// Whether a system call may be given memory of the region that was not touched yet: otherwise it fails with EFAULT.
+    pub fn serves_system_calls(&self) -> bool {
+        self.serves_system_calls
+    }
+
+    /// Whether this thread may use the region: none may that blocks SIGBUS if that is how faults are delivered.
+    pub fn check_thread(&self) -> Result<(), Error> {
+        self.shared.check()?;
+        if self.delivery != Delivery::Signal {
+            return Ok(());
+        }
+        match blocks_sigbus() {
+            true => Err(Error::SigbusBlocked),
+            false => signal::check_handler(),
+        }
+    }
+
+    fn check_slice(&self, rights: Rights) -> Result<(), Error> {
+        self.check_thread()?;
+        let all = Span::new(self.shared.memory.span().start, self.length);
+        if !self.shared.memory.areas().covers(all) {
+            return Err(Error::NotMapped);
+        }
+        let mut suffices = true;
+        self.shared.memory.areas().each(all, |area| suffices &= area.attributes.rights >= rights);
+        if suffices { Ok(()) } else { Err(Error::Rights) }
+    }
+
+    /// All of its bytes, if all are mapped for reading.
+    ///
+    /// # Safety
+    /// While the slice lives nobody writes to the region, and no part of it is unmapped, moved, dropped or protected.
+    pub unsafe fn as_slice(&self) -> Result<&[u8], Error> {
+        self.check_slice(Rights::Read)?;
+        // SAFETY: readable now, and by contract for as long as the slice lives.
+        Ok(unsafe { std::slice::from_raw_parts(self.as_ptr(), self.length) })
+    }
+
+    /// All of its bytes, if all are mapped for writing.
+    pub fn as_mut_slice(&mut self) -> Result<&mut [u8], Error> {
+        self.check_slice(Rights::Write)?;
+        // SAFETY: writable now, and nobody else can change the region or write to it: it is borrowed mutably.
+        Ok(unsafe { std::slice::from_raw_parts_mut(self.as_ptr(), self.length) })
+    }
+
+    /// The span of a range, with signals held back and in the right process.
+    fn enter(&self, range: Range<usize>) -> Result<(Span, Masked), Error> {
+        self.shared.check()?;
+        let all = self.shared.memory.span();
+        let at = |offset: usize| all.start.checked_add(offset).filter(|at| *at <= all.end).ok_or(Error::Outside);
+        Ok((Span { start: at(range.start)?, end: at(range.end)? }, Masked::new()))
+    }
+
+    /// Maps a part where nothing is mapped, as the region was built: zeroes, or what the backing has at the same offset.
+    pub fn map(&self, range: Range<usize>, rights: Rights) -> Result<(), Error> {
+        let (span, _masked) = self.enter(range.clone())?;
+        self.shared.memory.map(span, Attributes { rights, ..self.attributes }, range.start)?;
+        if self.delivery == Delivery::Direct && rights == Rights::Write {
+            self.shared.memory.populate(span)?;
+        }
+        Ok(())
+    }
+
+    /// Unmaps what is mapped in a part; its memory is gone.
+    pub fn unmap(&self, range: Range<usize>) -> Result<(), Error> {
+        let (span, _masked) = self.enter(range)?;
+        Ok(self.shared.memory.unmap(span)?)
+    }
+
+    /// Changes what a part may be used for.
+    pub fn protect(&self, range: Range<usize>, rights: Rights) -> Result<(), Error> {
+        let (span, _masked) = self.enter(range)?;
+        Ok(self.shared.memory.protect(span, rights)?)
+    }
+
+    /// Moves a part to `to`, where nothing is mapped; where it was nothing is mapped then.
+    pub fn remap(&self, range: Range<usize>, to: usize) -> Result<(), Error> {
+        let (span, _masked) = self.enter(range)?;
+        let to = self.shared.memory.span().start.checked_add(to).ok_or(Error::Outside)?;
+        Ok(self.shared.memory.remap(span, to)?)
+    }
+
+    /// Takes advice about a part.
+    pub fn advise(&self, range: Range<usize>, advice: Advice) -> Result<(), Error> {
+        let (span, _masked) = self.enter(range)?;
+        Ok(self.shared.memory.advise(span, advice)?)
+    }
+
+    /// Brings all pages of a part at once, so that system calls find them in every delivery mode.
+    pub fn populate(&self, range: Range<usize>) -> Result<(), Error> {
+        let (span, _masked) = self.enter(range)?;
+        self.shared.memory.populate(span)?;
+        Ok(())
+    }
+
+    /// What was counted for all regions of the process.
+    pub fn counted(counter: Counter) -> u64 {
+        page::page().sum(counter)
+    }
+
+    /// The same for the counter of a name.
+    pub fn counted_as(name: &[u8]) -> Option<u64> {
+        let at = COUNTERS.iter().position(|counter| counter.name.as_bytes() == name)?;
+        Some(page::page().block.iter().map(|block| block.get(at)).sum())
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        if self.delivery == Delivery::Signal {
+            signal::forget(&self.shared);
+        }
+        if std::process::id() != self.shared.pid {
+            // The threads are the parent's, and so are the descriptors: what is asked of them is done to the parent.
+            std::mem::forget(self.watched.take());
+            let span = self.shared.memory.span();
+            // SAFETY: the child's own copy of the region, which it will not use again.
+            unsafe { faultless_base::sys::raw::unmap(span.start, span.bytes()) };
+            std::mem::forget(self.shared.clone());
+        }
+    }
+}
+
+impl std::fmt::Debug for Region {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let span = self.shared.memory.span();
+        write!(f, "Region({:#x}-{:#x}, {:?})", span.start, span.end, self.delivery)
+    }
+}
+
+/// Turns speculative faults on or off for all regions of the process.
+pub fn set_speculative(on: bool) {
+    page::page().knobs.set(Knob::SpeculativePageFault, on as u64);
+}

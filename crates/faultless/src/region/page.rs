@@ -1,0 +1,69 @@
+//! The page of counters and knobs, where `faultless stat` and `faultless sysctl` find it.
+//!
+//! Under `faultless run` it is the file that the library of that command uses in this process too; else a segment of System V
+//! shared memory, marked for removal at once, so that it is gone with the last process that has it. Where there is
+//! neither, it is this process's own. A forked child goes on counting on the page of its parent.
+
+use std::ffi::c_void;
+use std::fs::OpenOptions;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::ptr::null_mut;
+use std::sync::LazyLock;
+use std::sync::atomic::Ordering;
+
+use faultless_base::sys::raw::boot_ns;
+use faultless_mm::knobs::Knob;
+use faultless_mm::page::{MAGIC, Page};
+
+const BYTES: usize = size_of::<Page>();
+
+static PAGE: LazyLock<&'static Page> = LazyLock::new(|| {
+    let page = in_file().or_else(in_segment).unwrap_or_else(|| Box::leak(Box::new(Page::new())));
+    // Unless the other library has: then what is set, is set.
+    if page.header.magic.load(Ordering::Acquire) != MAGIC {
+        for knob in Knob::ALL {
+            let declared = knob.declared();
+            let set = std::env::var_os(declared.variable);
+            let value = set.and_then(|text| declared.nearest(text.as_encoded_bytes())).or(knob.default());
+            page.knobs.set(*knob, value.unwrap_or(0));
+        }
+        page.start(std::process::id(), boot_ns());
+    }
+    page
+});
+
+/// The page of this process.
+pub fn page() -> &'static Page {
+    &PAGE
+}
+
+/// The file in the directory that the environment names.
+fn in_file() -> Option<&'static Page> {
+    let dir = std::env::var_os("FAULTLESS_STATS")?;
+    let path = Path::new(&dir).join(std::process::id().to_string());
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).ok()?;
+    // SAFETY: the file gets the size of a page, of which zeroes are one, and all of it is atomics; it is never unmapped.
+    unsafe {
+        // Not only sized: a full file system shows here, not at the first store.
+        if libc::fallocate(file.as_raw_fd(), 0, 0, BYTES as libc::off_t) != 0 {
+            return None;
+        }
+        let prot = libc::PROT_READ | libc::PROT_WRITE;
+        let at = libc::mmap(null_mut(), BYTES, prot, libc::MAP_SHARED, file.as_raw_fd(), 0);
+        (at != libc::MAP_FAILED).then(|| &*at.cast())
+    }
+}
+
+fn in_segment() -> Option<&'static Page> {
+    // SAFETY: a new segment of zeroes, which are a page; all of it is atomics; it is never detached.
+    unsafe {
+        let id = libc::shmget(libc::IPC_PRIVATE, BYTES, libc::IPC_CREAT | 0o600);
+        if id < 0 {
+            return None;
+        }
+        let at: *mut c_void = libc::shmat(id, null_mut(), 0);
+        libc::shmctl(id, libc::IPC_RMID, null_mut());
+        (at as isize != -1).then(|| &*at.cast())
+    }
+}

@@ -1,0 +1,117 @@
+//! What the owner of a region, its handlers and the watchdog share.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use faultless_base::sys::raw;
+use faultless_base::sys::uffd::Uffd;
+use faultless_base::sys::user_mmu::{Backing, UserMmu};
+use faultless_base::{PAGE, Span};
+use faultless_mm::fault::{Fault, Outcome};
+use faultless_mm::region::Region as Engine;
+
+use super::error::Error;
+use super::message;
+
+/// How often a fault that met a lack of memory is tried again, a millisecond later each time.
+const PATIENCE: u32 = 200;
+
+/// The engine of a region in this process.
+pub type Memory = Engine<UserMmu<Source>>;
+
+/// The backing of a region, which notes what it is doing.
+pub struct Source {
+    backing: Option<Box<dyn Backing>>,
+    /// Since when something is read, in ns; 0: nothing is.
+    reading_since: AtomicU64,
+}
+
+impl Source {
+    pub fn new(backing: Option<Box<dyn Backing>>) -> Self {
+        Self { backing, reading_since: AtomicU64::new(0) }
+    }
+
+    /// For how long the backing has been read, if it is.
+    pub fn reads_for(&self) -> Option<Duration> {
+        since(&self.reading_since)
+    }
+}
+
+/// How long ago the moment was that a word names; `None` for 0.
+pub fn since(moment: &AtomicU64) -> Option<Duration> {
+    let start = moment.load(Ordering::Relaxed);
+    (start != 0).then(|| Duration::from_nanos(raw::now_ns().saturating_sub(start)))
+}
+
+impl Backing for Source {
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), i32> {
+        let Some(backing) = &self.backing else { return Err(libc::EIO) };
+        self.reading_since.store(raw::now_ns(), Ordering::Relaxed);
+        let read = backing.read(offset, buffer);
+        self.reading_since.store(0, Ordering::Relaxed);
+        read
+    }
+
+    fn is_read_at_any_time(&self) -> bool {
+        self.backing.as_ref().is_none_or(|backing| backing.is_read_at_any_time())
+    }
+}
+
+/// A region as all sides see it.
+pub struct Shared {
+    pub memory: Memory,
+    /// The process that made it.
+    pub pid: u32,
+    closed: AtomicBool,
+}
+
+impl Shared {
+    pub fn new(memory: Memory) -> Self {
+        Self { memory, pid: std::process::id(), closed: AtomicBool::new(false) }
+    }
+
+    /// Whether changes are possible.
+    pub fn check(&self) -> Result<(), Error> {
+        if std::process::id() != self.pid {
+            return Err(Error::Forked);
+        }
+        if self.closed.load(Ordering::Acquire) { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Resolves a fault. What cannot be had is never read as zero: the access itself fails.
+    pub fn resolve(&self, fault: Fault) -> Outcome {
+        let mut outcome = self.memory.fault(fault);
+        for _ in 0..PATIENCE {
+            if outcome != Outcome::Failed(libc::ENOMEM) {
+                break;
+            }
+            // Reclaim may be under way; a page that is given up is lost for good.
+            raw::sleep_ns(1_000_000);
+            outcome = self.memory.fault(fault);
+        }
+        if let Outcome::Failed(error) = outcome {
+            message::page_cannot_be_had(fault.addr, error);
+            let page = Span::new(fault.addr & !(PAGE - 1), PAGE);
+            if !self.memory.poison(page) {
+                self.close("a page cannot be marked as lost");
+            }
+        }
+        outcome
+    }
+
+    /// Ends service for good, and says why: every access is a SIGSEGV from now on.
+    pub fn close(&self, why: &str) {
+        if !self.closed.swap(true, Ordering::AcqRel) {
+            message::closed(self.memory.span(), why);
+            self.memory.shut();
+        }
+    }
+
+    pub fn uffds(&self) -> impl Iterator<Item = &Uffd> {
+        self.memory.uffds()
+    }
+}

@@ -1,0 +1,156 @@
+//! Delivery by SIGBUS: the thread that faults resolves the fault itself, in the signal handler.
+//!
+//! The process has one handler, installed with its first region of this kind. What is not a region's goes to the handler
+//! that was there before. A region is found in a table of fixed size without a lock; it stays until nobody reads the table
+//! who may have seen it.
+
+use std::mem::zeroed;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
+
+use faultless_base::Span;
+use faultless_base::sync::Epoch;
+use faultless_base::sys::mmu::Rights;
+use faultless_mm::fault::{Fault, Outcome};
+
+use super::error::Error;
+use super::shared::Shared;
+
+/// Regions of this kind at a time.
+const MOST: usize = 256;
+
+struct Place {
+    start: AtomicUsize,
+    end: AtomicUsize,
+    region: AtomicPtr<Shared>,
+}
+
+static PLACES: [Place; MOST] =
+    [const { Place { start: AtomicUsize::new(0), end: AtomicUsize::new(0), region: AtomicPtr::new(null_mut()) } };
+        MOST];
+/// Held by whoever changes the table.
+static CHANGING: Mutex<()> = Mutex::new(());
+static EPOCH: LazyLock<Epoch> = LazyLock::new(Epoch::new);
+/// What SIGBUS did before.
+static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
+
+/// Has faults of a region resolved by the signal handler.
+pub fn serve(shared: &Arc<Shared>) -> Result<(), Error> {
+    let _changing = CHANGING.lock().unwrap_or_else(PoisonError::into_inner);
+    LazyLock::force(&EPOCH);
+    install_handler();
+    check_handler()?;
+    let free = |place: &&Place| place.region.load(Ordering::Relaxed).is_null();
+    let place = PLACES.iter().find(free).ok_or(Error::TooManyRegions)?;
+    let span = shared.memory.span();
+    place.end.store(span.end, Ordering::Relaxed);
+    place.start.store(span.start, Ordering::Relaxed);
+    place.region.store(Arc::as_ptr(shared).cast_mut(), Ordering::Release);
+    Ok(())
+}
+
+/// Ends that; when it returns no handler uses the region.
+pub fn forget(shared: &Arc<Shared>) {
+    let _changing = CHANGING.lock().unwrap_or_else(PoisonError::into_inner);
+    let own = |place: &&Place| std::ptr::eq(place.region.load(Ordering::Relaxed), Arc::as_ptr(shared));
+    let Some(place) = PLACES.iter().find(own) else { return };
+    place.region.store(null_mut(), Ordering::Release);
+    if std::process::id() == shared.pid {
+        let retired = EPOCH.retire();
+        while EPOCH.oldest() <= retired {
+            std::thread::yield_now();
+        }
+    }
+}
+
+fn install_handler() {
+    BEFORE.get_or_init(|| {
+        // SAFETY: zero bytes are values of the structures; a handler of the right kind, which calls nothing that a signal
+        // handler may not. Until the previous action is known to it, it has no region to serve.
+        unsafe {
+            let (mut action, mut before): (libc::sigaction, libc::sigaction) = (zeroed(), zeroed());
+            action.sa_sigaction = handle as extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) as usize;
+            action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+            // Another handler that faulted in the middle of this would wait for locks of its own thread.
+            action.sa_mask = super::masked::others();
+            libc::sigaction(libc::SIGBUS, &action, &mut before);
+            before
+        }
+    });
+}
+
+/// Whether SIGBUS still comes here.
+pub fn check_handler() -> Result<(), Error> {
+    // SAFETY: zero bytes are a value; the call only reads the action.
+    let now = unsafe {
+        let mut now: libc::sigaction = zeroed();
+        libc::sigaction(libc::SIGBUS, std::ptr::null(), &mut now);
+        now.sa_sigaction
+    };
+    let ours = handle as extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) as usize;
+    if now == ours { Ok(()) } else { Err(Error::SigbusTaken) }
+}
+
+extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the kernel hands over a valid structure. It names an address where the kernel itself sent the signal.
+    let (addr, from_kernel) = unsafe { ((*info).si_addr() as usize, (*info).si_code > 0) };
+    if from_kernel && resolve(addr) {
+        return;
+    }
+    pass_on(signal, info, context);
+}
+
+/// Whether the access may be made again.
+fn resolve(addr: usize) -> bool {
+    // The stack tells threads apart.
+    let hint = (&raw const addr as usize) >> 12;
+    let pinned = loop {
+        // Only so many handlers at a time; they end soon.
+        if let Some(pinned) = EPOCH.enter(hint) {
+            break pinned;
+        }
+        std::thread::yield_now();
+    };
+    let around = |place: &&Place| {
+        let span = Span { start: place.start.load(Ordering::Acquire), end: place.end.load(Ordering::Acquire) };
+        span.contains(addr) && !place.region.load(Ordering::Acquire).is_null()
+    };
+    let Some(place) = PLACES.iter().find(around) else { return false };
+    // SAFETY: a region in the table outlives whoever has pinned the epoch before it was taken out.
+    let Some(shared) = (unsafe { place.region.load(Ordering::Acquire).as_ref() }) else { return false };
+    if !shared.memory.span().contains(addr) || std::process::id() != shared.pid {
+        return false;
+    }
+    let outcome = shared.resolve(Fault { addr, wants: Rights::Read, hint });
+    drop(pinned);
+    // What is forbidden is a SIGSEGV at the next try.
+    !matches!(outcome, Outcome::Failed(_))
+}
+
+/// Does what would have been done without regions.
+fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    let Some(before) = BEFORE.get() else { return };
+    match before.sa_sigaction {
+        libc::SIG_DFL | libc::SIG_IGN => {
+            // SAFETY: the default action, which ends the process when the access is made again, or the signal sent.
+            unsafe {
+                libc::signal(signal, libc::SIG_DFL);
+                if (*info).si_code <= 0 {
+                    libc::raise(signal);
+                }
+            }
+        }
+        // SAFETY: a handler that the program had installed for this signal, called as its flags say.
+        handler => unsafe {
+            if before.sa_flags & libc::SA_SIGINFO != 0 {
+                let handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) =
+                    std::mem::transmute(handler);
+                handler(signal, info, context);
+            } else {
+                let handler: extern "C" fn(i32) = std::mem::transmute(handler);
+                handler(signal);
+            }
+        },
+    }
+}

@@ -1,0 +1,131 @@
+//! Delivery by threads: each reads one descriptor, which has an equal part of the region.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+
+use faultless_base::sys::mmu::{Mmu, Rights};
+use faultless_base::sys::raw;
+use faultless_base::sys::uffd::{BATCH, Event, Uffd, Waited};
+use faultless_base::{PAGE, Span};
+use faultless_mm::fault::{Fault, Outcome};
+
+use super::error::Error;
+use super::masked::Masked;
+use super::shared::Shared;
+
+/// A message says that the access was a write.
+const WRITE: u64 = 1;
+/// How often a handler looks up without being asked.
+const LOOK_MS: u32 = 1000;
+
+/// What others see of a handler.
+#[derive(Default)]
+pub struct Beat {
+    /// Since when it serves a fault, in ns; 0: it waits for one.
+    pub since: AtomicU64,
+    /// Where that is.
+    pub addr: AtomicUsize,
+}
+
+/// The handler threads of a region; they end with it.
+pub struct Handlers {
+    threads: Vec<JoinHandle<()>>,
+    /// Readable from the end of service on.
+    end: Arc<File>,
+    /// One for each thread.
+    pub beats: Arc<Vec<Beat>>,
+}
+
+/// An eventfd.
+fn event_file() -> Result<File, Error> {
+    // SAFETY: a new descriptor of our own.
+    unsafe {
+        let fd = libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK);
+        if fd < 0 { Err(Error::NoThread) } else { Ok(File::from_raw_fd(fd)) }
+    }
+}
+
+impl Handlers {
+    /// Starts one thread for each descriptor. `ready` huge pages of zeroes are made beforehand while there is nothing else
+    /// to do.
+    pub fn start(shared: &Arc<Shared>, ready: usize) -> Result<Self, Error> {
+        let count = shared.uffds().count();
+        let beats = Arc::new((0..count).map(|_| Beat::default()).collect::<Vec<_>>());
+        let mut handlers = Self { threads: Vec::new(), end: Arc::new(event_file()?), beats };
+        for i in 0..count {
+            let (shared, end, beats) = (shared.clone(), handlers.end.clone(), handlers.beats.clone());
+            let work = move || {
+                let _masked = Masked::new();
+                let serving = AssertUnwindSafe(|| serve(&shared, i, &end, &beats[i], ready));
+                if catch_unwind(serving).is_err() {
+                    shared.close("a handler thread has died");
+                }
+            };
+            let thread = std::thread::Builder::new().name(format!("faultless-{i}")).spawn(work);
+            handlers.threads.push(thread.map_err(|_| Error::NoThread)?);
+        }
+        Ok(handlers)
+    }
+
+    /// Whether a thread has ended that should not have.
+    pub fn has_lost_one(&self) -> bool {
+        self.threads.iter().any(JoinHandle::is_finished)
+    }
+}
+
+impl Drop for Handlers {
+    fn drop(&mut self) {
+        let _ = (&*self.end).write_all(&1u64.to_ne_bytes());
+        self.threads.drain(..).for_each(|thread| drop(thread.join()));
+    }
+}
+
+/// Serves descriptor `i` until the end of service.
+fn serve(shared: &Shared, i: usize, end: &File, beat: &Beat, ready: usize) {
+    let Some(uffd) = shared.uffds().nth(i) else { return };
+    let mut events = [Event::Other(0); BATCH];
+    loop {
+        // While there is something to prepare, only a look.
+        let prepares = ready > 0 && shared.memory.wants_huge();
+        match uffd.next_events(end.as_raw_fd(), if prepares { 0 } else { LOOK_MS }, &mut events) {
+            Ok(Waited::Other) => return,
+            Ok(Waited::Nothing) if prepares => drop(shared.memory.prepare_huge(ready)),
+            Ok(Waited::Nothing) | Err(libc::EINTR) => {}
+            Ok(Waited::Events(n)) => batch(shared, uffd, beat, &mut events[..n]),
+            Err(_) => return shared.close("the descriptor of a region cannot be read"),
+        }
+    }
+}
+
+/// Serves messages that came together: each page once, in order of addresses, so that windows are seen as such.
+fn batch(shared: &Shared, uffd: &Uffd, beat: &Beat, events: &mut [Event]) {
+    let page_of = |event: &Event| match event {
+        Event::Fault { address, .. } => address & !(PAGE - 1),
+        _ => usize::MAX,
+    };
+    events.sort_unstable_by_key(page_of);
+    let mut done = Span::new(0, 0);
+    for event in events {
+        let Event::Fault { address, flags, thread } = *event else { continue };
+        let page = Span::new(address & !(PAGE - 1), PAGE);
+        let wants = if flags & WRITE != 0 { Rights::Write } else { Rights::Read };
+        if !done.contains(address) || wants == Rights::Write {
+            beat.addr.store(address, Ordering::Relaxed);
+            beat.since.store(raw::now_ns(), Ordering::Relaxed);
+            let outcome = shared.resolve(Fault { addr: address, wants, hint: thread as usize });
+            beat.since.store(0, Ordering::Relaxed);
+            done = match outcome {
+                Outcome::Installed(window) => window,
+                Outcome::Forbidden | Outcome::Failed(_) => page,
+            };
+            shared.memory.wake(done.clip(shared.memory.span()));
+        } else {
+            let _ = uffd.wake(page);
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! Service that ends: an access fails and a message says why; nothing hangs and nothing reads zeroes that are none.
+//!
+//! Each scenario runs in a process of its own: this test program again, with its name in the environment.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use faultless::region::{Backing, Delivery, Error, Region, Rights};
+
+const PAGE: usize = 4096;
+const MIB: usize = 1 << 20;
+const SCENARIO: &str = "FAULTLESS_TEST_SCENARIO";
+const NO_UFFD: i32 = 77;
+
+/// How a scenario ended: the signal that killed it, if one did, and what it said.
+struct End {
+    signal: Option<i32>,
+    code: Option<i32>,
+    said: String,
+}
+
+/// Runs a scenario; `None` where regions of that mode are not to be had.
+fn run(scenario: &str) -> Option<End> {
+    let out = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "scenario", "--nocapture"])
+        .env(SCENARIO, scenario)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    if out.status.code() == Some(NO_UFFD) {
+        println!("skipped: no userfaultfd");
+        return None;
+    }
+    println!("{scenario}: {:?}\n{said}", out.status);
+    Some(End { signal: out.status.signal(), code: out.status.code(), said })
+}
+
+/// What a backing does that is asked for bytes.
+enum Answer {
+    Error,
+    Panic,
+    Wait(Duration),
+}
+
+impl Backing for Answer {
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), i32> {
+        match self {
+            Self::Error if offset >= MIB as u64 => return Err(libc::EIO),
+            Self::Panic if offset >= MIB as u64 => panic!("the backing is broken"),
+            Self::Wait(time) if offset >= MIB as u64 => std::thread::sleep(*time),
+            _ => {}
+        }
+        buffer.fill(3);
+        Ok(())
+    }
+}
+
+fn region(delivery: Delivery, backing: Option<Answer>) -> Region {
+    let mut builder =
+        Region::builder(4 * MIB).delivery(delivery).windows(PAGE, PAGE).patience(Duration::from_millis(200));
+    if let Some(backing) = backing {
+        builder = builder.backing(backing);
+    }
+    builder.build().unwrap_or_else(|error| {
+        assert!(matches!(error, Error::NoUserfaultfd(_)), "{error}");
+        std::process::exit(NO_UFFD)
+    })
+}
+
+fn read(region: &Region, at: usize) -> u8 {
+    // SAFETY: memory of the region; that it may be an error is what is tested.
+    unsafe { region.as_ptr().add(at).read_volatile() }
+}
+
+static REGION: Mutex<Option<Region>> = Mutex::new(None);
+static HANDLED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn own_handler(_: i32) {
+    HANDLED.store(true, Ordering::SeqCst);
+    std::process::exit(42);
+}
+
+fn set_handler(signal: i32, handler: extern "C" fn(i32)) {
+    // SAFETY: a handler of this program.
+    unsafe { libc::signal(signal, handler as *const () as usize) };
+}
+
+/// The scenarios; does nothing when it runs as one of the tests.
+#[test]
+fn scenario() {
+    let Ok(name) = std::env::var(SCENARIO) else { return };
+    match name.as_str() {
+        "error-thread" => _ = read(&region(Delivery::Thread, Some(Answer::Error)), 2 * MIB),
+        "error-signal" => _ = read(&region(Delivery::Signal, Some(Answer::Error)), 2 * MIB),
+        "error-handled" => {
+            set_handler(libc::SIGBUS, own_handler);
+            read(&region(Delivery::Signal, Some(Answer::Error)), 2 * MIB);
+        }
+        "panic" => _ = read(&region(Delivery::Thread, Some(Answer::Panic)), 2 * MIB),
+        "stall" => {
+            let region = region(Delivery::Thread, Some(Answer::Wait(Duration::from_millis(900))));
+            assert_eq!(read(&region, 2 * MIB), 3);
+        }
+        "unmapped-thread" | "unmapped-signal" => {
+            let delivery = if name.ends_with("thread") { Delivery::Thread } else { Delivery::Signal };
+            let region = region(delivery, None);
+            region.unmap(MIB..2 * MIB).unwrap();
+            assert_eq!(read(&region, 2 * MIB), 0);
+            read(&region, MIB);
+        }
+        "read-only" => {
+            let region = region(Delivery::Thread, None);
+            region.protect(0..MIB, Rights::Read).unwrap();
+            assert_eq!(read(&region, 0), 0);
+            // SAFETY: this is what is tested.
+            unsafe { region.as_ptr().write_volatile(1) };
+        }
+        "descriptor" => {
+            let region = region(Delivery::Thread, None);
+            assert_eq!(read(&region, 0), 0);
+            for entry in std::fs::read_dir("/proc/self/fd").unwrap().flatten() {
+                let link = std::fs::read_link(entry.path()).unwrap_or_default();
+                if link.to_string_lossy().contains("userfaultfd") {
+                    // SAFETY: this is what is tested.
+                    unsafe { libc::close(entry.file_name().to_string_lossy().parse().unwrap()) };
+                }
+            }
+            let start = Instant::now();
+            while start.elapsed() < Duration::from_secs(20) && region.check_thread().is_ok() {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            assert_eq!(region.unmap(0..MIB), Err(Error::Closed));
+            read(&region, 0);
+        }
+        "child" => {
+            *REGION.lock().unwrap() = Some(region(Delivery::Thread, None));
+            // SAFETY: the child only ends what it has of the region.
+            unsafe {
+                let child = libc::fork();
+                if child == 0 {
+                    drop(REGION.lock().unwrap().take());
+                    libc::_exit(0);
+                }
+                let mut status = 0;
+                libc::waitpid(child, &mut status, 0);
+                assert_eq!(status, 0);
+            }
+            let region = REGION.lock().unwrap().take().unwrap();
+            assert_eq!(read(&region, MIB), 0, "what a child drops is there for its parent");
+        }
+        "child-backing" => {
+            let region = region(Delivery::Thread, Some(Answer::Error));
+            assert_eq!(read(&region, 0), 3);
+            // SAFETY: the child reads, which is what is tested.
+            unsafe {
+                let child = libc::fork();
+                if child == 0 {
+                    read(&region, PAGE);
+                    libc::_exit(0);
+                }
+                let mut status = 0;
+                libc::waitpid(child, &mut status, 0);
+                assert_eq!(libc::WTERMSIG(status), libc::SIGSEGV);
+            }
+        }
+        other => panic!("no scenario {other}"),
+    }
+}
+
+#[test]
+fn a_page_that_cannot_be_read_is_a_sigbus() {
+    for name in ["error-thread", "error-signal"] {
+        let Some(end) = run(name) else { continue };
+        assert_eq!(end.signal, Some(libc::SIGBUS), "{name}");
+        assert!(end.said.contains("cannot be had (error 5)"), "{name}");
+    }
+    let Some(end) = run("error-handled") else { return };
+    assert_eq!(end.code, Some(42), "the program's own handler gets it");
+}
+
+#[test]
+fn a_handler_that_dies_closes_its_region() {
+    let Some(end) = run("panic") else { return };
+    assert_eq!(end.signal, Some(libc::SIGSEGV));
+    assert!(end.said.contains("a handler thread has died"));
+    let Some(end) = run("descriptor") else { return };
+    assert_eq!(end.signal, Some(libc::SIGSEGV));
+    assert!(end.said.contains("cannot be read"));
+}
+
+#[test]
+fn a_stall_is_reported_and_survived() {
+    let Some(end) = run("stall") else { return };
+    assert_eq!(end.code, Some(0));
+    assert!(end.said.contains("has not been served") && end.said.contains("the backing"));
+    assert_eq!(end.said.matches("has not been served").count(), 1, "once");
+}
+
+#[test]
+fn an_access_without_right_is_a_sigsegv() {
+    for name in ["unmapped-thread", "unmapped-signal", "read-only"] {
+        let Some(end) = run(name) else { continue };
+        assert_eq!(end.signal, Some(libc::SIGSEGV), "{name}");
+    }
+}
+
+#[test]
+fn children_do_not_harm_their_parent() {
+    for name in ["child", "child-backing"] {
+        let Some(end) = run(name) else { continue };
+        assert_eq!(end.code, Some(0), "{name}");
+    }
+}

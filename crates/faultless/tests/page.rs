@@ -1,0 +1,45 @@
+//! The page of counters and knobs, as others see it: through shared memory that only /proc names.
+
+use std::ptr::null;
+
+use faultless::region::{Delivery, Error, Region};
+use faultless_mm::knobs::Knob;
+use faultless_mm::page::{MAGIC, Page};
+use faultless_mm::stats::Counter;
+
+const PAGE: usize = 4096;
+
+/// The segment of this process, attached a second time.
+fn attach() -> Option<&'static Page> {
+    let list = std::fs::read_to_string("/proc/sysvipc/shm").ok()?;
+    let own = std::process::id().to_string();
+    let fields = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let line = list.lines().map(fields).find(|fields| fields.get(4) == Some(&own))?;
+    let id = line[1].parse().ok()?;
+    // SAFETY: a segment of this process's own library, which is a page of atomics.
+    unsafe {
+        let at = libc::shmat(id, null(), 0);
+        (at as isize != -1).then(|| &*at.cast())
+    }
+}
+
+#[test]
+fn counters_are_seen_and_knobs_turned_from_outside() {
+    let region = match Region::builder(1 << 20).delivery(Delivery::Signal).windows(PAGE, PAGE).build() {
+        Ok(region) => region,
+        Err(Error::NoUserfaultfd(error)) => return println!("skipped: no userfaultfd, error {error}"),
+        Err(error) => panic!("{error}"),
+    };
+    let Some(page) = attach() else { return println!("skipped: no shared memory here") };
+    assert_eq!(page.header.magic.load(std::sync::atomic::Ordering::Acquire), MAGIC);
+    let touch = |i: usize| {
+        // SAFETY: mapped for writing.
+        unsafe { region.as_ptr().add(i * PAGE).write_volatile(1) };
+        [Counter::RegionPgfault, Counter::SpeculativePgfault].map(|counter| page.sum(counter))
+    };
+    assert_eq!(touch(0), [1, 1]);
+    page.knobs.set(Knob::SpeculativePageFault, 0);
+    assert_eq!(touch(1), [2, 1]);
+    page.knobs.set(Knob::SpeculativePageFault, 1);
+    assert_eq!(touch(2), [3, 2]);
+}

@@ -1,0 +1,228 @@
+//! Regions on the kernel, in each delivery mode. Where there is no userfaultfd the tests say so and pass.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::FromRawFd;
+
+use faultless::region::{Advice, Backing, Builder, Delivery, Error, FileBacking, Region, Rights};
+use faultless_mm::stats::Counter;
+
+const PAGE: usize = 4096;
+const MIB: usize = 1 << 20;
+
+/// A region of each mode that is to be had.
+fn each(length: usize, choose: impl Fn(Builder) -> Builder, test: impl Fn(Region)) {
+    for delivery in [Delivery::Direct, Delivery::Thread, Delivery::Signal] {
+        match choose(Region::builder(length).delivery(delivery)).build() {
+            Ok(region) => test(region),
+            Err(Error::NoUserfaultfd(error)) => println!("skipped: {delivery:?}, error {error}"),
+            Err(Error::DirectBacking) if delivery == Delivery::Direct => {}
+            Err(error) => panic!("{delivery:?}: {error}"),
+        }
+    }
+}
+
+fn read(region: &Region, at: usize) -> u8 {
+    region.check_thread().unwrap();
+    // SAFETY: the tests read what is mapped.
+    unsafe { region.as_ptr().add(at).read_volatile() }
+}
+
+fn write(region: &Region, at: usize, byte: u8) {
+    // SAFETY: the tests write to what is mapped.
+    unsafe { region.as_ptr().add(at).write_volatile(byte) }
+}
+
+#[test]
+fn fresh_memory_is_zero_and_keeps_what_is_written() {
+    each(
+        9 * MIB,
+        |builder| builder.huge_pages(true).windows(PAGE, 8 * MIB),
+        |mut region| {
+            assert_eq!(region.len(), 9 * MIB);
+            let slice = region.as_mut_slice().unwrap();
+            for (i, page) in slice.chunks_mut(PAGE).enumerate() {
+                assert!(page.iter().all(|byte| *byte == 0), "page {i} is not zero");
+                page.fill(i as u8);
+            }
+            assert!(slice.chunks(PAGE).enumerate().all(|(i, page)| page.iter().all(|byte| *byte == i as u8)));
+            region.advise(0..4 * MIB, Advice::DontNeed).unwrap();
+            assert_eq!(read(&region, MIB + 5), 0, "dropped memory is zero again");
+            assert_eq!(read(&region, 5 * MIB), (5 * MIB / PAGE) as u8);
+        },
+    );
+}
+
+#[test]
+fn parts_are_mapped_moved_and_protected() {
+    each(
+        8 * MIB,
+        |builder| builder.mapped(false),
+        |region| {
+            assert_eq!(region.check_thread(), Ok(()));
+            region.map(0..2 * MIB, Rights::Write).unwrap();
+            assert_eq!(region.map(MIB..3 * MIB, Rights::Write), Err(Error::Mapped));
+            assert_eq!(region.protect(0..3 * MIB, Rights::Read), Err(Error::NotMapped));
+            assert_eq!(region.map(1..PAGE, Rights::Read), Err(Error::Outside));
+            assert_eq!(region.map(8 * MIB..9 * MIB, Rights::Read), Err(Error::Outside));
+            (0..512).step_by(3).for_each(|page| write(&region, page * PAGE, page as u8));
+            region.remap(MIB..2 * MIB, 5 * MIB).unwrap();
+            region.protect(5 * MIB..6 * MIB, Rights::Read).unwrap();
+            region.populate(5 * MIB..6 * MIB).unwrap();
+            for page in 256..512 {
+                let expected = if page % 3 == 0 { page as u8 } else { 0 };
+                assert_eq!(read(&region, 4 * MIB + page * PAGE), expected, "page {page}");
+            }
+            region.map(MIB..2 * MIB, Rights::Write).unwrap();
+            assert_eq!(read(&region, 2 * MIB - PAGE), 0, "what was moved away left nothing behind");
+            region.unmap(0..8 * MIB).unwrap();
+            region.map(0..8 * MIB, Rights::Write).unwrap();
+            assert!((0..8 * MIB).step_by(PAGE).all(|at| read(&region, at) == 0));
+        },
+    );
+}
+
+/// The kernel's accesses to memory that was not touched: they work, or give the documented error.
+#[test]
+fn system_calls_meet_untouched_memory() {
+    each(
+        4 * MIB,
+        |builder| builder,
+        |region| {
+            let mut pipe = [0; 2];
+            // SAFETY: two descriptors of the test's own, for which files answer from then on.
+            let (mut from, mut to) = unsafe {
+                assert_eq!(libc::pipe(pipe.as_mut_ptr()), 0);
+                (File::from_raw_fd(pipe[0]), File::from_raw_fd(pipe[1]))
+            };
+            to.write_all(&[7; 100]).unwrap();
+            let error = |got: i64| {
+                if got >= 0 { None } else { std::io::Error::last_os_error().raw_os_error() }
+            };
+            let expected = if region.serves_system_calls() { None } else { Some(libc::EFAULT) };
+            // SAFETY: parts of the region, mapped for reading and writing.
+            unsafe {
+                let (at, fd) = (region.as_ptr().add(MIB), pipe[1]);
+                assert_eq!(error(libc::syscall(libc::SYS_write, fd, at, 5)), expected, "{region:?}");
+                assert_eq!(error(libc::syscall(libc::SYS_ioctl, fd, libc::FIONREAD, at.add(MIB))), expected);
+                assert_eq!(error(libc::syscall(libc::SYS_getrandom, at.add(PAGE), 5, 0)), expected);
+            }
+            // SAFETY: 100 bytes of the region, mapped for writing.
+            let got = unsafe {
+                let buffer = region.as_ptr().add(3 * MIB);
+                libc::syscall(libc::SYS_read, pipe[0], buffer, 100)
+            };
+            if region.serves_system_calls() {
+                assert_eq!(got, 100, "{region:?}: {}", std::io::Error::last_os_error());
+                assert_eq!(read(&region, 3 * MIB + 99), 7);
+            } else {
+                assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EFAULT));
+                region.populate(0..4 * MIB).unwrap();
+                // SAFETY: as above.
+                let buffer = unsafe { std::slice::from_raw_parts_mut(region.as_ptr().add(3 * MIB), 100) };
+                from.read_exact(buffer).unwrap();
+                assert_eq!(buffer, [7; 100]);
+            }
+        },
+    );
+}
+
+#[test]
+fn a_backing_is_read_when_it_is_needed() {
+    let mut file = tempfile::tempfile().unwrap();
+    let bytes: Vec<u8> = (0..3 * MIB + 100).map(|i| (i / PAGE) as u8 ^ (i % 251) as u8).collect();
+    file.write_all(&bytes).unwrap();
+    each(
+        4 * MIB,
+        |builder| builder.backing(FileBacking::new(file.try_clone().unwrap())),
+        |mut region| {
+            region.unmap(MIB..2 * MIB).unwrap();
+            region.map(MIB..2 * MIB, Rights::Write).unwrap();
+            let slice = region.as_mut_slice().unwrap();
+            assert!(slice[..bytes.len()] == bytes, "not what the file has");
+            assert!(slice[bytes.len()..].iter().all(|byte| *byte == 0), "not zero behind the end");
+            slice[5] = 77;
+            assert_eq!(read(&region, 5), 77);
+        },
+    );
+    let mut first = [0; 6];
+    std::os::unix::fs::FileExt::read_exact_at(&file, &mut first, 0).unwrap();
+    assert_eq!(first[5], bytes[5], "what is written stays in the region");
+}
+
+#[test]
+fn several_handlers_share_a_region() {
+    let Ok(mut region) = Region::builder(33 * MIB).delivery(Delivery::Thread).handlers(4).build() else {
+        return println!("skipped: no thread delivery");
+    };
+    let mut parts: Vec<_> = region.as_mut_slice().unwrap().chunks_mut(5 * MIB).collect();
+    std::thread::scope(|scope| {
+        for (i, part) in parts.iter_mut().enumerate() {
+            scope.spawn(move || {
+                for page in part.chunks_mut(PAGE) {
+                    assert!(page.iter().all(|byte| *byte == 0));
+                    page.fill(i as u8 + 1);
+                }
+            });
+        }
+    });
+    for (i, part) in parts.iter().enumerate() {
+        assert!(part.iter().all(|byte| *byte == i as u8 + 1));
+    }
+    drop(parts);
+    region.remap(0..17 * MIB, 17 * MIB).unwrap_err();
+    region.unmap(17 * MIB..33 * MIB).unwrap();
+    region.remap(MIB..16 * MIB, 18 * MIB).unwrap();
+    assert_eq!(read(&region, 18 * MIB), 1);
+    assert_eq!(read(&region, 33 * MIB - 1), 4, "over the border of two handlers");
+}
+
+#[test]
+fn slices_are_refused_where_something_is_missing() {
+    let mut region = Region::builder(4 * MIB).delivery(Delivery::Direct).build().unwrap();
+    region.protect(MIB..2 * MIB, Rights::Read).unwrap();
+    assert_eq!(region.as_mut_slice().err(), Some(Error::Rights));
+    // SAFETY: nobody changes the region.
+    assert_eq!(unsafe { region.as_slice() }.unwrap().len(), 4 * MIB);
+    region.unmap(2 * MIB..3 * MIB).unwrap();
+    assert_eq!(region.as_mut_slice().err(), Some(Error::NotMapped));
+    assert_eq!(Region::anonymous(0).err(), Some(Error::Length));
+    assert_eq!(Region::anonymous(usize::MAX).err(), Some(Error::Length));
+    struct Nothing;
+    impl Backing for Nothing {
+        fn read(&self, _: u64, _: &mut [u8]) -> Result<(), i32> {
+            Ok(())
+        }
+    }
+    let direct = Region::builder(MIB).delivery(Delivery::Direct).backing(Nothing);
+    assert_eq!(direct.build().err(), Some(Error::DirectBacking));
+}
+
+#[test]
+fn the_knob_turns_speculation_off() {
+    let Ok(region) = Region::builder(4 * MIB).delivery(Delivery::Signal).windows(PAGE, PAGE).build() else {
+        return println!("skipped: no signal delivery");
+    };
+    let counted = || Region::counted(Counter::SpeculativePgfault);
+    let before = counted();
+    write(&region, 0, 1);
+    assert!(counted() > before, "off from the start");
+    // Other tests of this process may fault meanwhile, but not so often in so few steps each time.
+    let classic = (0..100).any(|i| {
+        faultless::region::set_speculative(false);
+        let before = counted();
+        write(&region, (i + 1) * PAGE, 1);
+        counted() == before
+    });
+    faultless::region::set_speculative(true);
+    assert!(classic, "still speculative");
+}
+
+/// A region whose backing cannot be read: the access fails, it does not read zeroes. The errors name the way out.
+#[test]
+fn errors_say_what_to_do() {
+    for error in [Error::Mapped, Error::NotMapped, Error::NoUserfaultfd(1), Error::SigbusBlocked, Error::Forked] {
+        let text = error.to_string();
+        assert!(text.contains(": ") && text.len() > 40, "{text}");
+    }
+}

@@ -1,0 +1,218 @@
+//! Changes of a region: map, unmap, protect, remap, advise, populate.
+//!
+//! Each takes the range lock on what it changes, marks the areas there as changing, waits until nobody installs pages there
+//! any more, and only then asks the kernel. Changes of different parts go on at the same time.
+
+use faultless_base::sync::Access;
+use faultless_base::sys::mmu::{Mmu, Rights, Source};
+use faultless_base::{PAGE, SLOT, Span};
+
+use crate::area::{Attributes, Full, View};
+use crate::fault::MadeTable;
+use crate::region::Region;
+use crate::stats::Counter;
+
+/// Why a change was refused. Nothing has changed then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// The span is empty, not whole pages, or not inside the region.
+    Outside,
+    /// Something is mapped there already.
+    Mapped,
+    /// Nothing is mapped in a part of it.
+    NotMapped,
+    /// There are too many areas.
+    Full,
+    /// The kernel refused, with this error number.
+    Kernel(i32),
+}
+
+impl From<Full> for Refused {
+    fn from(_: Full) -> Self {
+        Self::Full
+    }
+}
+
+/// What the program says about a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advice {
+    /// It is used from the front to the back.
+    Normal,
+    /// It is used in no order.
+    Random,
+    /// Huge pages are welcome.
+    Huge,
+    /// They are not.
+    NoHuge,
+    /// What is there is not wanted any more: it is as it was when it was mapped.
+    DontNeed,
+}
+
+impl<M: Mmu> Region<M> {
+    fn check(&self, span: Span) -> Result<(), Refused> {
+        let inside = !span.is_empty() && self.span.clip(span) == span;
+        if inside && span.start % PAGE == 0 && span.end % PAGE == 0 { Ok(()) } else { Err(Refused::Outside) }
+    }
+
+    /// Has areas of `span` changed as `new` says, with `kernel` in between.
+    fn change(
+        &self,
+        span: Span,
+        kernel: impl FnOnce() -> Result<(), i32>,
+        new: impl FnMut(View) -> Option<Attributes>,
+    ) -> Result<(), Refused> {
+        self.areas.begin(span)?;
+        self.entries.settle(span, |turn| self.mmu.relax(turn));
+        match kernel() {
+            Ok(()) => {
+                self.areas.end(span, new);
+                Ok(())
+            }
+            Err(error) => {
+                self.areas.end(span, |view| Some(view.attributes));
+                Err(Refused::Kernel(error))
+            }
+        }
+    }
+
+    /// Maps a part of the region where nothing is mapped. `offset` is what belongs there of the backing.
+    pub fn map(&self, span: Span, attributes: Attributes, offset: usize) -> Result<(), Refused> {
+        self.check(span)?;
+        let _range = self.ranges.lock(span, Access::Exclusive);
+        let mut free = true;
+        self.areas.each(span, |_| free = false);
+        if !free {
+            return Err(Refused::Mapped);
+        }
+        // First, because it can be taken back.
+        self.mmu.protect(span, attributes.rights).map_err(Refused::Kernel)?;
+        let inserted = self.areas.insert(View { span, offset, attributes });
+        if inserted.is_err() {
+            let _ = self.mmu.protect(span, Rights::None);
+        }
+        Ok(inserted?)
+    }
+
+    /// Unmaps what is mapped in a part of the region. Its memory is gone, an access is an error.
+    pub fn unmap(&self, span: Span) -> Result<(), Refused> {
+        self.check(span)?;
+        let _range = self.ranges.lock(span, Access::Exclusive);
+        let kernel = || {
+            self.mmu.protect(span, Rights::None)?;
+            self.mmu.discard(span)
+        };
+        self.change(span, kernel, |_| None)
+    }
+
+    /// Changes what a part may be used for; all of it is mapped.
+    pub fn protect(&self, span: Span, rights: Rights) -> Result<(), Refused> {
+        self.check(span)?;
+        let _range = self.ranges.lock(span, Access::Exclusive);
+        if !self.areas.covers(span) {
+            return Err(Refused::NotMapped);
+        }
+        let kernel = || self.mmu.protect(span, rights);
+        self.change(span, kernel, |view| Some(Attributes { rights, ..view.attributes }))
+    }
+
+    /// Moves a part, all of which is mapped with one set of attributes, to where nothing is mapped.
+    pub fn remap(&self, from: Span, to: usize) -> Result<(), Refused> {
+        let target = Span::new(to, from.bytes());
+        self.check(from)?;
+        self.check(target)?;
+        let hull = Span { start: from.start.min(to), end: from.end.max(target.end) };
+        // One lock around both: of two that are taken one after the other, each might be waited for by the other.
+        let _range = self.ranges.lock(hull, Access::Exclusive);
+        let (mut first, mut pieces, mut free) = (None, 0, true);
+        self.areas.each(target, |_| free = false);
+        self.areas.each(from, |view| {
+            first = first.or(Some(view));
+            pieces += 1;
+        });
+        let (Some(view), true) = (first, self.areas.covers(from)) else { return Err(Refused::NotMapped) };
+        if !free || pieces != 1 {
+            return Err(if free { Refused::NotMapped } else { Refused::Mapped });
+        }
+        let offset = view.offset + (from.start - view.span.start);
+        let rights = view.attributes.rights;
+        let kernel = || {
+            self.mmu.protect(from, Rights::None)?;
+            self.mmu.relocate(from, to).inspect_err(|_| {
+                let _ = self.mmu.protect(from, rights);
+            })?;
+            self.mmu.protect(target, rights)
+        };
+        // The new place is found by nobody before the old one is gone.
+        self.change(from, kernel, |_| None)?;
+        Ok(self.areas.insert(View { span: target, offset, attributes: view.attributes })?)
+    }
+
+    /// Takes advice about a part, all of which is mapped.
+    pub fn advise(&self, span: Span, advice: Advice) -> Result<(), Refused> {
+        self.check(span)?;
+        let _range = self.ranges.lock(span, Access::Exclusive);
+        if !self.areas.covers(span) {
+            return Err(Refused::NotMapped);
+        }
+        let kernel = || if advice == Advice::DontNeed { self.mmu.discard(span) } else { Ok(()) };
+        self.change(span, kernel, |View { attributes, .. }| {
+            Some(match advice {
+                Advice::Normal => Attributes { random: false, ..attributes },
+                Advice::Random => Attributes { random: true, ..attributes },
+                Advice::Huge => Attributes { huge: true, ..attributes },
+                Advice::NoHuge => Attributes { huge: false, ..attributes },
+                Advice::DontNeed => attributes,
+            })
+        })
+    }
+
+    /// Brings the missing pages of a part, all of which is mapped for some access; how many those were.
+    pub fn populate(&self, span: Span) -> Result<usize, Refused> {
+        self.check(span)?;
+        let _range = self.ranges.lock(span, Access::Shared);
+        if !self.areas.covers(span) {
+            return Err(Refused::NotMapped);
+        }
+        let (mut at, mut installed) = (span.start, 0);
+        while at < span.end {
+            let Some(area) = self.areas.find_locked(at) else { return Err(Refused::NotMapped) };
+            // Nobody changes it: that would take the range alone.
+            let Some((view, _)) = area.read() else {
+                self.mmu.relax(0);
+                continue;
+            };
+            let end = view.span.end.min(span.end).min((at & !(SLOT - 1)) + SLOT);
+            installed += self.populate_piece(&view, Span { start: at, end })?;
+            at = end;
+        }
+        self.count(Counter::RegionPages, installed);
+        Ok(installed)
+    }
+
+    fn populate_piece(&self, view: &View, piece: Span) -> Result<usize, Refused> {
+        match view.attributes.rights {
+            Rights::None => return Err(Refused::NotMapped),
+            Rights::Write if !self.mmu.raises_faults() => self.mmu.touch(piece),
+            _ => {}
+        }
+        if !self.mmu.raises_faults() {
+            return Ok(piece.bytes() / PAGE);
+        }
+        let mut taken = Default::default();
+        let source = match view.attributes.backed {
+            false => Source::Zeroes,
+            true => {
+                let wait = crate::frames::Wait::Yes;
+                self.frames.take(&mut taken, wait, &self.mmu).map_err(|_| Refused::Kernel(ENOMEM))?;
+                let offset = view.offset + (piece.start - view.span.start);
+                taken.fill(offset, piece.bytes(), &self.mmu).map(Source::Buffer).map_err(Refused::Kernel)?
+            }
+        };
+        let entry = self.entries.lock(piece.start, |turn| self.mmu.relax(turn));
+        let installed = self.install(entry, source, view, piece, MadeTable::No).map_err(Refused::Kernel);
+        self.mmu.wake(piece);
+        installed
+    }
+}
+
+const ENOMEM: i32 = 12;

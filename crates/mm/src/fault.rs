@@ -1,0 +1,283 @@
+//! The fault: one function, two lock policies.
+//!
+//! | step | speculative | classic |
+//! |---|---|---|
+//! | before | nothing | shares the region's range lock: nobody changes anything |
+//! | the area | by a walk without locks | by a walk with the index's lock |
+//! | it changes | abort | cannot be |
+//! | rights | abort if they do not suffice | the access is an error |
+//! | frames | filled without a lock; abort if there are none | the same, waiting for them |
+//! | entry | tried; abort if it changed | waited for |
+//! | sequence count | looked at again with the entry's lock; abort if it changed | the same, never changed |
+//!
+//! A fault tries the first and then, once, the second, with the frames of the first.
+
+use faultless_base::pagefault::{self, Spf};
+use faultless_base::sync::Access;
+use faultless_base::sys::mmu::{Mmu, Rights, Source};
+use faultless_base::sys::uffd::Stopped;
+use faultless_base::{PAGE, SLOT, Span};
+
+use crate::area::View;
+use crate::entry::{Entry, Kind};
+use crate::frames::{Taken, Wait};
+use crate::knobs::Knob;
+use crate::region::Region;
+use crate::stats::Counter;
+
+/// A fault.
+#[derive(Clone, Copy, Debug)]
+pub struct Fault {
+    /// The address that was accessed.
+    pub addr: usize,
+    /// What for: [`Rights::Read`] if that is not known.
+    pub wants: Rights,
+    /// A number that tells threads apart.
+    pub hint: usize,
+}
+
+/// How a fault ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The page is there, as are all of these, unless somebody dropped them since.
+    Installed(Span),
+    /// Nothing may be installed: the access itself is an error, and will be one when it is made again.
+    Forbidden,
+    /// The page cannot be had, for the reason of this error number.
+    Failed(i32),
+}
+
+/// How a speculative try ended: why it was given up, unless it is [`Spf::Success`].
+///
+/// | | |
+/// |---|---|
+/// | `VmaChanged` | the area is being changed, was changed, or is not there |
+/// | `VmaNoanon` | what the area's pages come from is not ready |
+/// | `VmaNotsup` | the area is of a kind that is not supported |
+/// | `VmaAccess` | the area's rights do not suffice |
+/// | `PmdChanged` | the upper entry changed |
+pub const fn counter(end: Spf) -> Counter {
+    match end {
+        Spf::Success => Counter::SpeculativePgfault,
+        Spf::VmaChanged => Counter::SpfVmaChanged,
+        Spf::VmaNoanon => Counter::SpfVmaNoanon,
+        Spf::VmaNotsup => Counter::SpfVmaNotsup,
+        Spf::VmaAccess => Counter::SpfVmaAccess,
+        Spf::PmdChanged => Counter::SpfPmdChanged,
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Policy {
+    Speculative,
+    Classic,
+}
+
+/// Whether an access has made the kernel put a page table there: then a huge page would have to be split to go there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MadeTable {
+    Yes,
+    No,
+}
+
+impl MadeTable {
+    const fn by_access(here: bool) -> Self {
+        if here { Self::Yes } else { Self::No }
+    }
+}
+
+/// How often the kernel may ask to try again before it counts as an error.
+const MOST_AGAIN: u32 = 1000;
+
+impl<M: Mmu> Region<M> {
+    /// Brings the page of a fault, and a window after it. Whoever waits for them is not woken.
+    pub fn fault(&self, fault: Fault) -> Outcome {
+        let mut taken = Taken::default();
+        self.count(Counter::RegionPgfault, 1);
+        if self.knobs.is_on(Knob::SpeculativePageFault) {
+            match self.handle(fault, Policy::Speculative, &mut taken) {
+                Ok(outcome) => {
+                    if matches!(outcome, Outcome::Installed(_)) {
+                        self.trace(Spf::Success, fault.addr);
+                    }
+                    return outcome;
+                }
+                Err(abort) => self.trace(abort, fault.addr),
+            }
+        }
+        let _all = self.ranges.lock(self.span, Access::Shared);
+        let mut turn = 0;
+        loop {
+            match self.handle(fault, Policy::Classic, &mut taken) {
+                Ok(outcome) => return outcome,
+                Err(_) => self.mmu.relax(turn),
+            }
+            turn += 1;
+        }
+    }
+
+    /// What is seen of a fault from outside.
+    fn trace(&self, end: Spf, addr: usize) {
+        self.count(counter(end), 1);
+        pagefault::spf(end, addr);
+    }
+
+    fn handle<'a>(&'a self, fault: Fault, policy: Policy, taken: &mut Taken<'a>) -> Result<Outcome, Spf> {
+        let area = match policy {
+            Policy::Speculative => self.areas.find(fault.addr, fault.hint).ok_or(Spf::VmaChanged)?,
+            Policy::Classic => match self.areas.find_locked(fault.addr) {
+                Some(area) => area,
+                None => return Ok(self.forbid(fault.addr, Rights::None)),
+            },
+        };
+        // It may have lost this part since it was found.
+        let around = |(view, _): &(View, usize)| view.span.contains(fault.addr);
+        let (view, sequence) = area.read().filter(around).ok_or(Spf::VmaChanged)?;
+        if policy == Policy::Speculative && view.attributes.backed && !self.mmu.fills_at_any_time() {
+            return Err(Spf::VmaNotsup);
+        }
+        if view.attributes.rights < fault.wants {
+            return match policy {
+                Policy::Speculative => Err(Spf::VmaAccess),
+                Policy::Classic => Ok(self.forbid(fault.addr, view.attributes.rights)),
+            };
+        }
+        let page = fault.addr & !(PAGE - 1);
+        let mut window = match view.attributes.random {
+            true => Span::new(page, PAGE),
+            false => self.windows.of(fault.addr, view.span, area.id(), fault.hint),
+        };
+        let mut seen = self.entries.read(page);
+        let source = if view.attributes.backed {
+            window = window.clip(Span::new(page & !(SLOT - 1), SLOT));
+            match self.read(&view, window, policy, taken)? {
+                Ok(source) => source,
+                Err(error) => return Ok(Outcome::Failed(error)),
+            }
+        } else {
+            Source::Zeroes
+        };
+
+        let mut installed = 0;
+        let mut at = window.start;
+        while at < window.end {
+            let piece = Span { start: at, end: window.end.min((at & !(SLOT - 1)) + SLOT) };
+            let entry = match policy {
+                Policy::Speculative => self.entries.try_lock(at, seen, || self.mmu.relax(0)),
+                Policy::Classic => Some(self.entries.lock(at, |turn| self.mmu.relax(turn))),
+            };
+            let abort = match entry {
+                None => Spf::PmdChanged,
+                Some(_) if area.sequence() != sequence => Spf::VmaChanged,
+                Some(entry) => {
+                    match self.install(entry, source, &view, piece, MadeTable::by_access(at == window.start)) {
+                        Ok(pages) => {
+                            installed += pages;
+                            at = piece.end;
+                            if at < window.end {
+                                seen = self.entries.read(at);
+                            }
+                            continue;
+                        }
+                        // Somebody changes the address space without asking; the second try waits for the end of that.
+                        Err(libc_error::EAGAIN | libc_error::ENOENT) if policy == Policy::Speculative => {
+                            Spf::VmaChanged
+                        }
+                        Err(libc_error::ENOENT) => return Ok(Outcome::Forbidden),
+                        Err(error) if at == window.start => return Ok(Outcome::Failed(error)),
+                        Err(_) => break,
+                    }
+                }
+            };
+            if at > window.start {
+                break;
+            }
+            return Err(abort);
+        }
+        self.count(Counter::RegionPages, installed);
+        Ok(Outcome::Installed(Span { end: at.max(page + PAGE), ..window }))
+    }
+
+    /// Sees to it that an access that is an error does not come back as a fault, whatever was done to the memory without
+    /// the region's knowledge. With the range lock shared, so that nobody changes it.
+    fn forbid(&self, addr: usize, rights: Rights) -> Outcome {
+        let _ = self.mmu.protect(Span::new(addr & !(PAGE - 1), PAGE), rights);
+        Outcome::Forbidden
+    }
+
+    /// The bytes of a window from the backing.
+    fn read<'a>(
+        &'a self,
+        view: &View,
+        window: Span,
+        policy: Policy,
+        taken: &mut Taken<'a>,
+    ) -> Result<Result<Source, i32>, Spf> {
+        let wait = if policy == Policy::Classic { Wait::Yes } else { Wait::No };
+        if self.frames.take(taken, wait, &self.mmu).is_err() {
+            return match policy {
+                Policy::Speculative => Err(Spf::VmaNoanon),
+                Policy::Classic => Ok(Err(libc_error::ENOMEM)),
+            };
+        }
+        let offset = view.offset + (window.start - view.span.start);
+        Ok(taken.fill(offset, window.bytes(), &self.mmu).map(Source::Buffer))
+    }
+
+    /// Installs the missing ones of the pages of one entry; how many those were.
+    pub(crate) fn install(
+        &self,
+        mut entry: Entry<'_>,
+        source: Source,
+        view: &View,
+        piece: Span,
+        made: MadeTable,
+    ) -> Result<usize, i32> {
+        let whole = piece.bytes() == SLOT && source == Source::Zeroes && view.attributes.huge;
+        if whole && made == MadeTable::No && entry.kind() == Kind::Empty {
+            let put = |frame| self.mmu.move_huge(frame, piece.start);
+            if self.frames.with_huge(&self.mmu, put) == Some(true) {
+                entry.set(Kind::Huge);
+                return Ok(SLOT / PAGE);
+            }
+        }
+        entry.set(if entry.kind() == Kind::Huge { Kind::Huge } else { Kind::Pages });
+        let (mut installed, mut at, mut again, mut most) = (0, piece.start, 0, piece.bytes());
+        while at < piece.end {
+            let from = match source {
+                Source::Zeroes => Source::Zeroes,
+                Source::Buffer(buffer) => Source::Buffer(buffer + (at - piece.start)),
+            };
+            let rest = Span::new(at, most).clip(piece);
+            let Err(Stopped { done, error }) = self.mmu.install(from, rest) else {
+                installed += rest.bytes() / PAGE;
+                at = rest.end;
+                continue;
+            };
+            installed += done / PAGE;
+            at += done;
+            match error {
+                // Somebody was here first: what is there stays.
+                libc_error::EEXIST => at += PAGE,
+                libc_error::EAGAIN if again < MOST_AGAIN => {
+                    again += 1;
+                    self.mmu.relax(again);
+                }
+                // The kernel has several areas here, after a move; a call stays inside one.
+                libc_error::ENOENT if most > PAGE => most = PAGE,
+                // The page of the fault is there.
+                _ if at > piece.start => return Ok(installed),
+                _ => return Err(error),
+            }
+        }
+        Ok(installed)
+    }
+}
+
+/// Error numbers that the kernel gives here.
+pub(crate) mod libc_error {
+    pub const ENOENT: i32 = 2;
+    pub const EAGAIN: i32 = 11;
+    pub const ENOMEM: i32 = 12;
+    pub const EEXIST: i32 = 17;
+}

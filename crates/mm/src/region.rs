@@ -1,0 +1,109 @@
+//! A region: a range of addresses of which missing pages are brought by its own faults, as areas say.
+//!
+//! Locks, in the order in which they are taken: a range of the region ([`RangeLock`]: changes take what they change, a
+//! classic fault shares all of it), an entry ([`crate::entry`]), the areas' shape ([`crate::area`]). System calls are made
+//! under the first two.
+//!
+//! The thread that changes a region or brings pages outside a fault must not be interrupted by a signal handler that uses
+//! the same region: whoever calls sees to that.
+
+use core::ops::Deref;
+
+use faultless_base::sync::RangeLock;
+use faultless_base::sys::mmu::Mmu;
+use faultless_base::{SLOT, Span};
+
+use crate::area::Areas;
+use crate::entry::Entries;
+use crate::frames::Frames;
+use crate::knobs::{Knob, Values};
+use crate::stats::{Block, Counter};
+use crate::window::{Orders, Windows};
+
+/// How a region is made.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// Areas at a time.
+    pub areas: usize,
+    /// Sizes of windows.
+    pub orders: Orders,
+}
+
+/// A region of memory behind an [`Mmu`].
+pub struct Region<M: Mmu> {
+    pub(crate) mmu: M,
+    pub(crate) span: Span,
+    pub(crate) areas: Areas,
+    pub(crate) entries: Entries,
+    pub(crate) ranges: RangeLock,
+    pub(crate) windows: Windows,
+    pub(crate) frames: Frames,
+    pub(crate) counters: &'static Block,
+    pub(crate) knobs: &'static Values,
+}
+
+impl<M: Mmu> Region<M> {
+    /// A region of `span`, which begins at a multiple of 2 MiB and of which nothing is mapped. `None` when there is no
+    /// memory for its tables.
+    pub fn new(mmu: M, span: Span, plan: Plan, counters: &'static Block, knobs: &'static Values) -> Option<Self> {
+        debug_assert_eq!(span.start % SLOT, 0);
+        Some(Self {
+            mmu,
+            span,
+            areas: Areas::new(plan.areas)?,
+            entries: Entries::new(span)?,
+            ranges: RangeLock::new(),
+            windows: Windows::new(plan.orders),
+            frames: Frames::new(),
+            counters,
+            knobs,
+        })
+    }
+
+    /// Its addresses.
+    pub fn span(&self) -> Span {
+        self.span
+    }
+
+    /// Its areas.
+    pub fn areas(&self) -> &Areas {
+        &self.areas
+    }
+
+    /// Makes a huge page of zeroes beforehand, unless `most` are there; whether it did.
+    pub fn prepare_huge(&self, most: usize) -> bool {
+        self.frames.prepare_huge(&self.mmu, most)
+    }
+
+    /// Whether it is worth making some.
+    pub fn wants_huge(&self) -> bool {
+        self.frames.wants_huge()
+    }
+
+    /// What was counted, by all that share the counters.
+    pub fn counted(&self, counter: Counter) -> u64 {
+        self.counters.get(counter as usize)
+    }
+
+    /// Sets a knob, for all that share it.
+    pub fn set(&self, knob: Knob, value: u64) {
+        self.knobs.set(knob, value);
+    }
+
+    pub(crate) fn count(&self, counter: Counter, n: usize) {
+        self.counters.add(counter, n as u64);
+    }
+}
+
+impl<M: Mmu> Deref for Region<M> {
+    type Target = M;
+    fn deref(&self) -> &M {
+        &self.mmu
+    }
+}
+
+impl<M: Mmu> Drop for Region<M> {
+    fn drop(&mut self) {
+        self.frames.release(&self.mmu);
+    }
+}

@@ -1,0 +1,307 @@
+//! Regions over a simulated memory: random operations against a naive oracle, and each way a fault can end.
+
+use faultless_base::sys::mmu::Rights;
+use faultless_base::{PAGE, SLOT, Span};
+use faultless_fake::mmu::{FakeMmu, Found, backing_byte, errno};
+use faultless_mm::area::Attributes;
+use faultless_mm::change::{Advice, Refused};
+use faultless_mm::fault::{Fault, Outcome};
+use faultless_mm::knobs::{Knob, Values};
+use faultless_mm::region::{Plan, Region};
+use faultless_mm::stats::{Block, Counter};
+use faultless_mm::window::Orders;
+use proptest::prelude::*;
+
+const BASE: usize = 1 << 40;
+const SLOTS: usize = 4;
+const PAGES: usize = SLOTS * SLOT / PAGE;
+
+const ANONYMOUS: Attributes = Attributes { rights: Rights::Write, backed: false, huge: false, random: false };
+const BACKED: Attributes = Attributes { backed: true, ..ANONYMOUS };
+
+fn region_of(mmu: FakeMmu, areas: usize, orders: Orders) -> Region<FakeMmu> {
+    let counters = Box::leak(Box::<Block>::default());
+    let knobs = Box::leak(Box::<Values>::default());
+    Region::new(mmu, Span::new(BASE, SLOTS * SLOT), Plan { areas, orders }, counters, knobs).unwrap()
+}
+
+fn region() -> Region<FakeMmu> {
+    region_of(FakeMmu::new(|| {}), 100, Orders { first: 0, most: 11 })
+}
+
+fn span(first: usize, pages: usize) -> Span {
+    Span::new(BASE + first * PAGE, pages * PAGE)
+}
+
+/// The program accesses a page, faulting as often as it takes.
+fn access(region: &Region<FakeMmu>, addr: usize, write: Option<u8>) -> Result<u8, Outcome> {
+    let wants = if write.is_some() { Rights::Write } else { Rights::Read };
+    for _ in 0..3 {
+        match write.map_or_else(|| region.read(addr), |byte| region.write(addr, byte)) {
+            Found::Byte(byte) => return Ok(byte),
+            Found::Forbidden => return Err(Outcome::Forbidden),
+            Found::Missing => match region.fault(Fault { addr, wants, hint: 1 }) {
+                Outcome::Installed(_) => {}
+                other => return Err(other),
+            },
+        }
+    }
+    panic!("a page that does not come");
+}
+
+/// What a page is, as a program without regions would have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Expected {
+    rights: Rights,
+    byte: u8,
+    /// What it is when it is dropped.
+    fresh: u8,
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Map(usize, usize, Option<usize>),
+    Unmap(usize, usize),
+    Protect(usize, usize, Rights),
+    Remap(usize, usize, usize),
+    Advise(usize, usize, Advice),
+    Populate(usize, usize),
+    Read(usize),
+    Write(usize, u8),
+}
+
+fn ops() -> impl Strategy<Value = Op> {
+    let part = (0..PAGES, prop_oneof![1..20usize, 400..1200usize]);
+    let rights = prop_oneof![Just(Rights::None), Just(Rights::Read), Just(Rights::Write)];
+    let advice = prop_oneof![
+        Just(Advice::DontNeed),
+        Just(Advice::Random),
+        Just(Advice::Normal),
+        Just(Advice::Huge),
+        Just(Advice::NoHuge)
+    ];
+    prop_oneof![
+        4 => (part.clone(), prop::option::of(0..100usize)).prop_map(|((a, n), o)| Op::Map(a, n, o)),
+        2 => part.clone().prop_map(|(a, n)| Op::Unmap(a, n)),
+        2 => (part.clone(), rights).prop_map(|((a, n), r)| Op::Protect(a, n, r)),
+        2 => (part.clone(), 0..PAGES).prop_map(|((a, n), to)| Op::Remap(a, n, to)),
+        2 => (part.clone(), advice).prop_map(|((a, n), x)| Op::Advise(a, n, x)),
+        1 => part.prop_map(|(a, n)| Op::Populate(a, n)),
+        6 => (0..PAGES).prop_map(Op::Read),
+        6 => (0..PAGES, 1..=255u8).prop_map(|(a, b)| Op::Write(a, b)),
+    ]
+}
+
+struct Oracle(Vec<Option<Expected>>);
+
+impl Oracle {
+    fn part(&mut self, at: usize, n: usize) -> Option<&mut [Option<Expected>]> {
+        self.0.get_mut(at..at + n)
+    }
+
+    fn is_mapped(&mut self, at: usize, n: usize) -> bool {
+        self.part(at, n).is_some_and(|part| part.iter().all(Option::is_some))
+    }
+
+    fn is_free(&mut self, at: usize, n: usize) -> bool {
+        self.part(at, n).is_some_and(|part| part.iter().all(Option::is_none))
+    }
+}
+
+/// Does it to both.
+fn step(region: &Region<FakeMmu>, oracle: &mut Oracle, op: Op) {
+    let fresh = |backed: Option<usize>, i: usize| backed.map_or(0, |offset| backing_byte((offset + i) * PAGE));
+    match op {
+        Op::Map(at, n, backed) => {
+            let attributes = if backed.is_some() { BACKED } else { ANONYMOUS };
+            let done = region.map(span(at, n), attributes, backed.unwrap_or(0) * PAGE);
+            assert_eq!(done.is_ok(), oracle.is_free(at, n), "{done:?}");
+            if done.is_ok() {
+                for (i, page) in oracle.part(at, n).unwrap().iter_mut().enumerate() {
+                    let fresh = fresh(backed, i);
+                    *page = Some(Expected { rights: Rights::Write, byte: fresh, fresh });
+                }
+            }
+        }
+        Op::Unmap(at, n) => {
+            assert_eq!(region.unmap(span(at, n)).is_ok(), oracle.part(at, n).is_some());
+            oracle.part(at, n).into_iter().flatten().for_each(|page| *page = None);
+        }
+        Op::Protect(at, n, rights) => {
+            let done = region.protect(span(at, n), rights).is_ok();
+            assert_eq!(done, oracle.is_mapped(at, n));
+            if done {
+                oracle.part(at, n).unwrap().iter_mut().flatten().for_each(|page| page.rights = rights);
+            }
+        }
+        Op::Remap(at, n, to) => {
+            if region.remap(span(at, n), span(to, n).start).is_ok() {
+                assert!(oracle.is_mapped(at, n) && oracle.is_free(to, n));
+                let old: Vec<_> = oracle.part(at, n).unwrap().iter_mut().map(Option::take).collect();
+                oracle.part(to, n).unwrap().copy_from_slice(&old);
+            }
+        }
+        Op::Advise(at, n, advice) => {
+            let done = region.advise(span(at, n), advice).is_ok();
+            assert_eq!(done, oracle.is_mapped(at, n));
+            if done && advice == Advice::DontNeed {
+                oracle.part(at, n).unwrap().iter_mut().flatten().for_each(|page| page.byte = page.fresh);
+            }
+        }
+        Op::Populate(at, n) => {
+            let part = oracle.part(at, n).map(|part| part.to_vec());
+            let usable = part.is_some_and(|p| p.iter().all(|p| p.is_some_and(|p| p.rights > Rights::None)));
+            if usable {
+                region.populate(span(at, n)).unwrap();
+                assert!((at..at + n).all(|page| matches!(region.read(span(page, 1).start), Found::Byte(_))));
+            }
+        }
+        Op::Read(at) => {
+            let expected = oracle.0[at].filter(|page| page.rights >= Rights::Read).map(|page| page.byte);
+            assert_eq!(access(region, span(at, 1).start, None).ok(), expected, "page {at}");
+        }
+        Op::Write(at, byte) => {
+            let page = oracle.0[at].as_mut().filter(|page| page.rights == Rights::Write);
+            let found = access(region, span(at, 1).start, Some(byte)).ok();
+            assert_eq!(found, page.as_ref().map(|page| page.byte), "page {at}");
+            if let Some(page) = page {
+                page.byte = byte;
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// Whatever is done, each page holds what it would hold without regions, and may be accessed as then.
+    #[test]
+    fn regions_are_as_the_oracle_says(
+        ops in prop::collection::vec(ops(), 1..60), speculative in any::<bool>(), most in 0..12u32,
+    ) {
+        let region = region_of(FakeMmu::new(|| {}), 200, Orders { first: 0, most });
+        let mut oracle = Oracle(vec![None; PAGES]);
+        if !speculative {
+            region.set(Knob::SpeculativePageFault, 0);
+        }
+        for op in ops {
+            step(&region, &mut oracle, op);
+            region.areas().check();
+        }
+        for at in (0..PAGES).step_by(7) {
+            step(&region, &mut oracle, Op::Read(at));
+        }
+    }
+}
+
+#[test]
+fn faults_in_a_row_bring_windows_and_whole_huge_pages() {
+    let region = region();
+    region.map(region.span(), Attributes { huge: true, ..ANONYMOUS }, 0).unwrap();
+    let mut faults = 0;
+    for page in 0..PAGES {
+        if region.read(span(page, 1).start) == Found::Missing {
+            faults += 1;
+            access(&region, span(page, 1).start, Some(1)).unwrap();
+        }
+    }
+    assert_eq!(region.resident(), PAGES);
+    assert!(faults <= 13, "{faults} faults for {PAGES} pages");
+    assert_eq!(region.counted(Counter::SpeculativePgfault), faults);
+    assert_eq!(region.counted(Counter::RegionPages), PAGES as u64);
+    // The same without huge pages.
+    region.refuse_huge();
+    region.unmap(region.span()).unwrap();
+    region.map(region.span(), Attributes { huge: true, ..ANONYMOUS }, 0).unwrap();
+    (0..PAGES).for_each(|page| assert_eq!(access(&region, span(page, 1).start, None), Ok(0)));
+}
+
+#[test]
+fn changes_are_refused_with_their_reason() {
+    let region = region_of(FakeMmu::new(|| {}), 3, Orders { first: 0, most: 0 });
+    assert_eq!(region.map(Span::new(BASE - PAGE, PAGE), ANONYMOUS, 0), Err(Refused::Outside));
+    assert_eq!(region.map(span(0, 0), ANONYMOUS, 0), Err(Refused::Outside));
+    assert_eq!(region.map(Span::new(BASE, 5), ANONYMOUS, 0), Err(Refused::Outside));
+    region.map(span(0, 100), ANONYMOUS, 0).unwrap();
+    assert_eq!(region.map(span(99, 2), ANONYMOUS, 0), Err(Refused::Mapped));
+    assert_eq!(region.protect(span(90, 20), Rights::Read), Err(Refused::NotMapped));
+    assert_eq!(region.remap(span(0, 10), span(5, 1).start), Err(Refused::Mapped));
+    // Three places: a hole in the middle takes them for a moment, one more is too many, and nothing has changed.
+    region.unmap(span(50, 1)).unwrap();
+    access(&region, span(20, 1).start, Some(9)).unwrap();
+    assert_eq!(region.unmap(span(20, 1)), Err(Refused::Full));
+    assert_eq!(access(&region, span(20, 1).start, None), Ok(9));
+    region.fail(&[errno::ENOMEM]);
+    assert_eq!(region.protect(span(0, 50), Rights::Read), Err(Refused::Kernel(errno::ENOMEM)));
+    assert_eq!(access(&region, span(20, 1).start, Some(8)), Ok(9));
+    region.areas().check();
+}
+
+#[test]
+fn failures_of_the_kernel_are_met() {
+    use errno::*;
+    // What a fault on the second page of four meets, and how it ends.
+    let cases: [(&[i32], Result<u8, Outcome>); 6] = [
+        (&[], Ok(0)),
+        (&[EAGAIN], Ok(0)),
+        (&[EAGAIN, EAGAIN, EAGAIN, EAGAIN], Ok(0)),
+        (&[EEXIST], Ok(0)),
+        (&[ENOMEM], Err(Outcome::Failed(ENOMEM))),
+        // A part of the kernel's areas is gone: once for the window, once for the page, twice over.
+        (&[ENOENT, ENOENT], Err(Outcome::Forbidden)),
+    ];
+    for (errors, end) in cases {
+        let region = region_of(FakeMmu::new(|| {}), 10, Orders { first: 2, most: 2 });
+        region.map(span(0, 8), ANONYMOUS, 0).unwrap();
+        let errors = if end == Err(Outcome::Forbidden) { [errors, errors].concat() } else { errors.to_vec() };
+        region.fail(&errors);
+        assert_eq!(access(&region, span(1, 1).start, None), end, "{errors:?}");
+        region.fail(&[]);
+    }
+}
+
+#[test]
+fn an_unreadable_backing_is_an_error_and_not_zeroes() {
+    let region = region();
+    region.map(span(0, 8), BACKED, 0).unwrap();
+    // Buffers are made by the first fault that is not speculative.
+    assert_eq!(access(&region, span(0, 1).start, None), Ok(backing_byte(0)));
+    assert_eq!(region.counted(Counter::SpfVmaNoanon), 1);
+    region.fail(&[errno::EIO]);
+    assert_eq!(access(&region, span(4, 1).start, None), Err(Outcome::Failed(errno::EIO)));
+    assert_eq!(access(&region, span(4, 1).start, None), Ok(backing_byte(4 * PAGE)));
+}
+
+/// What the first try has read, the second installs.
+#[test]
+fn filled_frames_are_kept_for_the_second_try() {
+    let region = region_of(FakeMmu::new(|| {}), 10, Orders { first: 0, most: 0 });
+    region.map(span(0, 8), BACKED, 0).unwrap();
+    access(&region, span(0, 1).start, None).unwrap();
+    assert_eq!(region.fills(), 1);
+    // The fill works, the installing that follows is interrupted.
+    region.fail(&[0, errno::EAGAIN]);
+    let before = region.counted(Counter::SpfVmaChanged);
+    // More often than the speculative fault asks again.
+    region.fail(&[errno::EAGAIN; 1100]);
+    assert_eq!(access(&region, span(5, 1).start, None), Ok(backing_byte(5 * PAGE)));
+    assert_eq!(region.counted(Counter::SpfVmaChanged), before + 1);
+    assert_eq!(region.fills(), 2, "read once for both tries");
+}
+
+#[test]
+fn each_other_reason_to_give_up() {
+    let region = region_of(FakeMmu::new(|| {}).with_slow_backing(), 10, Orders { first: 0, most: 0 });
+    region.map(span(0, 8), BACKED, 0).unwrap();
+    assert_eq!(access(&region, span(0, 1).start, None), Ok(backing_byte(0)));
+    assert_eq!(region.counted(Counter::SpfVmaNotsup), 1);
+    region.protect(span(0, 8), Rights::Read).unwrap();
+    let write = Fault { addr: span(1, 1).start, wants: Rights::Write, hint: 0 };
+    assert_eq!(region.fault(write), Outcome::Forbidden);
+    assert_eq!(region.counted(Counter::SpfVmaNotsup), 2);
+    region.map(span(100, 8), Attributes { rights: Rights::Read, ..ANONYMOUS }, 0).unwrap();
+    assert_eq!(region.fault(Fault { addr: span(100, 1).start, ..write }), Outcome::Forbidden);
+    assert_eq!(region.counted(Counter::SpfVmaAccess), 1);
+    assert_eq!(region.fault(Fault { addr: span(500, 1).start, ..write }), Outcome::Forbidden);
+    assert_eq!(region.counted(Counter::SpfVmaChanged), 1);
+}

@@ -1,0 +1,46 @@
+"""NumPy arrays and buffers whose page faults are resolved in user space.
+
+    >>> import faultless
+    >>> a = faultless.zeros((1000, 1000))
+    >>> a[3, 4] = 1.0
+
+Each array owns its region: its memory goes with the last view of it. A large array that is filled from the front to the back is
+brought in windows that grow up to 8 MiB, made of huge pages, instead of a page at a time.
+"""
+
+from __future__ import annotations
+
+from ._faultless import Region, RegionError, counter, set_speculative
+
+__all__ = ["Region", "RegionError", "counter", "empty", "full", "set_speculative", "zeros"]
+
+
+def empty(shape, dtype=float, order="C", **options):
+    """An array of any content, as numpy.empty; in fact of zeroes. The options are those of Region."""
+    return zeros(shape, dtype, order, **options)
+
+
+def zeros(shape, dtype=float, order="C", **options):
+    """An array of zeroes, as numpy.zeros. The options are those of Region."""
+    import numpy
+
+    dtype = numpy.dtype(dtype)
+    if dtype.hasobject:
+        raise TypeError("arrays of Python objects cannot be in a region")
+    shape = (shape,) if not hasattr(shape, "__len__") else tuple(shape)
+    length = dtype.itemsize
+    for n in shape:
+        length *= int(n)
+    if length < 0:
+        raise ValueError("negative dimensions are not allowed")
+    # A region has at least one byte.
+    return numpy.ndarray(shape, dtype, buffer=Region(max(length, 1), **options), order=order)
+
+
+def full(shape, fill_value, dtype=None, order="C", **options):
+    """An array of one value, as numpy.full. The options are those of Region."""
+    import numpy
+
+    array = zeros(shape, numpy.asarray(fill_value).dtype if dtype is None else dtype, order, **options)
+    array[...] = fill_value
+    return array

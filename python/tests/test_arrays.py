@@ -1,0 +1,86 @@
+"""Arrays in regions behave as NumPy's own."""
+
+import gc
+import io
+import os
+
+import numpy as np
+import pytest
+
+import faultless
+
+DELIVERIES = ["direct", "thread", "signal"]
+
+
+@pytest.fixture(params=DELIVERIES)
+def delivery(request):
+    try:
+        faultless.Region(1, delivery=request.param)
+    except faultless.RegionError as error:
+        pytest.skip(str(error))
+    return request.param
+
+
+def test_arrays_are_what_numpy_gives(delivery):
+    a = faultless.zeros((300, 1000), np.int32, delivery=delivery)
+    assert a.shape == (300, 1000) and a.dtype == np.int32 and not a.any()
+    a[...] = np.arange(300_000).reshape(300, 1000)
+    assert (a == np.arange(300_000).reshape(300, 1000)).all()
+    assert (a.T @ a == a.T.copy() @ a.copy()).all()
+    b = faultless.full((7, 3), 2.5, order="F", delivery=delivery)
+    assert b.flags.f_contiguous and (b == 2.5).all() and b.dtype == float
+    assert faultless.empty(0).size == 0
+    assert faultless.empty(5, np.uint8).shape == (5,)
+
+
+def test_views_keep_the_region(delivery):
+    a = faultless.zeros(1 << 20, np.uint8, delivery=delivery)
+    a[12345] = 9
+    view = a[12340:12350].reshape(2, 5)
+    del a
+    gc.collect()
+    assert view[1, 0] == 9 and view.sum() == 9
+
+
+def test_memory_goes_with_the_last_view():
+    def mapped():
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[0]) * 4096
+
+    before = mapped()
+    for _ in range(20):
+        faultless.zeros(64 << 20, np.uint8, delivery="direct" if os.geteuid() else "best")[::4096] = 1
+    assert mapped() < before + (200 << 20)
+
+
+def test_regions_are_buffers(delivery):
+    region = faultless.Region(100_000, delivery=delivery)
+    view = memoryview(region)
+    assert len(view) == len(region) == 100_000 and not view.readonly
+    view[5] = 7
+    assert bytes(view[:7]) == b"\0\0\0\0\0\7\0"
+    if region.serves_system_calls:
+        io.BytesIO(b"x" * 50_000).readinto(view[50_000:])
+        assert view[50_001] == ord("x")
+    region.advise(0, 4096, "dontneed")
+    assert view[5] == 0
+
+
+def test_errors_say_what_to_do():
+    with pytest.raises(ValueError, match="one of"):
+        faultless.Region(1, delivery="pigeon")
+    with pytest.raises(faultless.RegionError, match="multiples of 4096"):
+        faultless.Region(8192).advise(1, 4096, "dontneed")
+    with pytest.raises(TypeError):
+        faultless.zeros(3, object)
+    with pytest.raises(OSError):
+        faultless.zeros(1 << 60, np.uint8)
+    with pytest.raises(ValueError):
+        faultless.counter("nonsense")
+
+
+def test_faults_are_counted(delivery):
+    before = faultless.counter("region_pgfault")
+    faultless.zeros(8 << 20, np.uint8, delivery=delivery)[::4096] = 1
+    counted = faultless.counter("region_pgfault") - before
+    assert counted == 0 if delivery == "direct" else 0 < counted < 2048
