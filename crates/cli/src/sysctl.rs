@@ -160,9 +160,14 @@ fn list(requests: &[Request], columns: usize) -> String {
             ("counts", when(declared.when)),
         ];
         for (name, value) in rows {
-            // What follows the first line of a value stands below it.
-            let lines = wrap_at(value, &" ".repeat(14), columns);
-            text += &format!("    {name:<9} {}\n", lines.trim_start());
+            let longest = value.split(' ').map(str::len).max().unwrap_or(0);
+            let room = columns.saturating_sub(longest);
+            // What follows the first line of a value stands below it; a long word begins there.
+            let lines = wrap_at(value, &" ".repeat(room.min(14)), columns);
+            text += &match room >= 14 {
+                true => format!("    {name:<9} {}\n", lines.trim_start()),
+                false => format!("    {name}\n{lines}\n"),
+            };
         }
     }
     text
