@@ -176,8 +176,8 @@ impl<M: Mmu> Region<M> {
         let (mut at, mut installed) = (span.start, 0);
         while at < span.end {
             let Some(area) = self.areas.find_locked(at) else { return Err(Refused::NotMapped) };
-            // Nobody changes it: that would take the range alone.
-            let Some((view, _)) = area.read() else {
+            // Nobody changes what is here, but a neighbour may cut its own part off the area before it is read.
+            let Some((view, _)) = area.read().filter(|(view, _)| view.span.contains(at)) else {
                 self.mmu.relax(0);
                 continue;
             };
