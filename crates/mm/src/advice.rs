@@ -15,12 +15,11 @@ use crate::knobs::Knob;
 use crate::progress::Progress;
 use crate::space::Space;
 use crate::stats::Counter;
+use crate::warmth::LARGE;
 use crate::watched::{ADVICE_PATIENCE, KNOWN, Known, Use};
 
 /// Slots from which a mapping is worth it.
 const LEAST_SLOTS: usize = 2;
-/// Mappings from this size get no advice while huge pages are cold.
-const LARGE: usize = 8 << 20;
 /// Where a mapping continues one that is used densely, one slot is charged for so many.
 const TRUSTED_SHARE: usize = 4;
 /// One slot in so many is left without advice.
@@ -45,7 +44,7 @@ impl<S: Sys> Space<S> {
         }
         // The background thread may not have had a processor for a while: what it would see gives room now.
         self.look_at_all();
-        let cold = inner.bytes() >= LARGE && self.finds_cold();
+        let cold = inner.bytes() >= LARGE * SLOT && self.finds_cold();
         let mut advices = self.advices.lock();
         let trusted = |k: &Known| k.use_ == Use::Dense || k.use_ == Use::Unknown && k.share > 1;
         let beside = |k: &Known| k.span.end == inner.start || inner.end == k.span.start;
@@ -135,7 +134,7 @@ impl<S: Sys> Space<S> {
         for place in 0..KNOWN {
             let Some(seen) = self.advices.lock().known[place] else { continue };
             let use_ = if seen.use_ == Use::Unknown { self.look(&seen) } else { seen.use_ };
-            let cold = use_ != Use::Sparse && seen.span.bytes() >= LARGE && self.finds_cold();
+            let cold = use_ != Use::Sparse && seen.span.bytes() >= LARGE * SLOT && self.finds_cold();
             let mut advices = self.advices.lock();
             // The program may have unmapped it meanwhile, or somebody else may have looked.
             let same = |k: &&mut Known| k.span == seen.span && k.use_ == seen.use_;

@@ -45,8 +45,8 @@ impl<S: Sys> Space<S> {
 
     /// The whole slots in `span`, if they are in use, and were so at the last drops too.
     fn comes_back(&self, span: Span) -> Option<(&Shard, Extent)> {
-        let inner = Span { start: span.start.next_multiple_of(SLOT), end: span.end & !(SLOT - 1) };
-        if inner.start >= inner.end || inner.clip(self.span()) != inner || self.budget.limit() == 0 {
+        let inner = span.aligned_inside(SLOT);
+        if inner.is_empty() || inner.clip(self.span()) != inner || self.budget.limit() == 0 {
             return None;
         }
         let (shard, first) = self.locate(inner.start);

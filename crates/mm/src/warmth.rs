@@ -16,8 +16,8 @@ pub(crate) const STREAK: u32 = 3;
 const LASTS_MS: u32 = 2_000;
 /// A quick touch tells how it is for so long.
 const HOLDS_MS: u32 = 20;
-/// Smaller extents are worth the cost (8 MiB).
-const LARGE: usize = 4;
+/// Smaller extents, in slots, are worth the cost (8 MiB).
+pub(crate) const LARGE: usize = 4;
 
 /// What the last touches cost, and whether memory comes back.
 #[derive(Debug, Default)]

@@ -3,8 +3,8 @@
 
 use core::ffi::{c_long, c_ulong, c_void};
 
-use faultless_base::Span;
 use faultless_base::sys::raw::{self, Answer};
+use faultless_base::{SLOT, Span};
 use faultless_mm::mapping::Change;
 
 use crate::engine::Engine;
@@ -122,6 +122,8 @@ unsafe fn advised(addr: usize, bytes: usize, advice: i32) -> Answer {
 pub unsafe extern "C" fn madvise(addr: *mut c_void, bytes: usize, advice: i32) -> i32 {
     if advice == libc::MADV_DONTNEED
         && let Some(span) = gaps::sound(addr as usize, bytes)
+        // Less than a slot is never kept.
+        && !span.aligned_inside(SLOT).is_empty()
         && engine::touches(span)
         && let Some(engine) = engine::settled()
     {

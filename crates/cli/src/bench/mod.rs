@@ -39,8 +39,18 @@ enum Bench {
 /// Runs a benchmark.
 pub fn main(args: Args) -> ExitCode {
     match args.bench {
-        Bench::Run(args) => run::main(args),
-        Bench::Prezero(args) => prezero::main(args),
+        Bench::Run(args) => exit_code(run::main(&args)),
+        Bench::Prezero(args) => exit_code(prezero::main(&args)),
         Bench::Loop(which) => loops::main(which),
+    }
+}
+
+fn exit_code(end: anyhow::Result<()>) -> ExitCode {
+    match end {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("faultless: {error:#}");
+            ExitCode::FAILURE
+        }
     }
 }

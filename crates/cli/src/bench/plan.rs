@@ -2,10 +2,12 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::contenders::Contender;
+use super::machine::Machine;
 
 /// What the rows are made for.
 pub struct Context {
@@ -26,6 +28,19 @@ pub struct Context {
 }
 
 impl Context {
+    /// On this machine, with inputs in `dir`: at the default size, with the usual Python.
+    pub fn new(machine: &Machine, dir: &Path) -> io::Result<Self> {
+        Ok(Self {
+            exe: std::env::current_exe()?,
+            dir: dir.to_owned(),
+            cpus: machine.cpus,
+            memory: machine.memory,
+            python: "python3".into(),
+            full: false,
+            quick: false,
+        })
+    }
+
     /// A size, scaled.
     pub fn size(&self, bytes: u64) -> u64 {
         if self.quick { bytes / 16 } else { bytes }

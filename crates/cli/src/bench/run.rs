@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -54,28 +53,15 @@ pub struct Args {
 }
 
 /// Runs the rows and prints the tables.
-pub fn main(args: Args) -> ExitCode {
-    match bench(&args) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("faultless: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn bench(args: &Args) -> Result<()> {
+pub fn main(args: &Args) -> Result<()> {
     let start = Instant::now();
     let dir = tempfile::tempdir().context("a folder for the inputs")?;
     let machine = Machine::read();
     let context = Context {
-        exe: std::env::current_exe()?,
-        dir: dir.path().to_owned(),
-        cpus: machine.cpus,
-        memory: machine.memory,
         python: args.python.clone(),
         full: args.full,
         quick: args.quick,
+        ..Context::new(&machine, dir.path())?
     };
     let rows = select(args, all_rows(&context));
     if rows.is_empty() {

@@ -10,34 +10,21 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use faultless_mm::stats::Counter;
-use faultless_models::LeftBehind;
+use faultless_models::{LeftBehind, check_runs};
 use shuttle::rand::{Rng, thread_rng};
-use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::thread::{self, JoinHandle};
-use shuttle::{Config, Runner};
 use world::{COUNTERS, World};
 
 /// Calls of each thread of the program, and steps of the background thread.
 const CALLS: usize = 6;
 const STEPS: usize = 14;
-/// Preemptions that a bug may need, for the scheduler that looks for those few.
-const PREEMPTIONS: usize = 3;
 
 /// Slots that may be kept or charged.
 const BUDGETS: [usize; 4] = [0, 1, 4, PLENTY];
 const PLENTY: usize = 1000;
 
-/// Runs `model` under both schedulers.
 fn check(model: fn()) {
-    fn run(scheduler: impl Scheduler + 'static, model: fn()) {
-        let mut config = Config::new();
-        config.stack_size = 1 << 20;
-        config.silence_warnings = true;
-        Runner::new(scheduler, config).run(model);
-    }
-    let runs = std::env::var("MODEL_RUNS").ok().and_then(|n| n.parse().ok()).unwrap_or(3000);
-    run(RandomScheduler::new(runs), model);
-    run(PctScheduler::new(PREEMPTIONS, runs), model);
+    check_runs(model, 3000);
 }
 
 /// Threads of the program that make such calls, and the background thread.

@@ -16,9 +16,9 @@ use faultless_mm::knobs::Values;
 use faultless_mm::region::{Plan, Region};
 use faultless_mm::stats::{Block, Counter};
 use faultless_mm::window::Orders;
+use faultless_models::check_runs;
 use shuttle::rand::{Rng, thread_rng};
-use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
-use shuttle::{Config, Runner, thread};
+use shuttle::thread;
 
 const BASE: usize = 1 << 40;
 const SLOTS: usize = 2;
@@ -30,15 +30,7 @@ const ATTRIBUTES: Attributes = Attributes { rights: Rights::Write, backed: false
 static COUNTERS: Block = Block::new();
 
 fn check(model: fn()) {
-    fn run(scheduler: impl Scheduler + 'static, model: fn()) {
-        let mut config = Config::new();
-        config.stack_size = 1 << 20;
-        config.silence_warnings = true;
-        Runner::new(scheduler, config).run(model);
-    }
-    let runs = std::env::var("MODEL_RUNS").ok().and_then(|n| n.parse().ok()).unwrap_or(2000);
-    run(RandomScheduler::new(runs), model);
-    run(PctScheduler::new(3, runs), model);
+    check_runs(model, 2000);
 }
 
 fn chance(n: usize) -> usize {

@@ -7,7 +7,6 @@ mod sweep;
 mod tables;
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
@@ -56,28 +55,15 @@ enum Part {
 }
 
 /// Runs the parts and prints the tables.
-pub fn main(args: Args) -> ExitCode {
-    match bench(&args) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("faultless: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn bench(args: &Args) -> Result<()> {
+pub fn main(args: &Args) -> Result<()> {
     let start = Instant::now();
     let dir = tempfile::tempdir().context("a folder for the inputs")?;
     let machine = Machine::read();
     let context = Context {
-        exe: std::env::current_exe()?,
-        dir: dir.path().to_owned(),
-        cpus: machine.cpus,
-        memory: machine.memory,
         python: args.python.clone(),
         full: args.full,
         quick: args.quick,
+        ..Context::new(&machine, dir.path())?
     };
     let is_wanted = |part: &Part| args.only.is_empty() || args.only.contains(part);
     let mut runs = Runs::new(context)?;

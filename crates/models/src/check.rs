@@ -1,0 +1,21 @@
+//! A model under shuttle's schedulers.
+
+use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
+use shuttle::{Config, Runner};
+
+/// Preemptions that a bug may need, for the scheduler that looks for those few.
+const PREEMPTIONS: usize = 3;
+
+/// Runs `model` so often under each scheduler, or as often as `MODEL_RUNS` says.
+pub fn check_runs(model: fn(), runs: usize) {
+    let runs = std::env::var("MODEL_RUNS").ok().and_then(|n| n.parse().ok()).unwrap_or(runs);
+    run(RandomScheduler::new(runs), model);
+    run(PctScheduler::new(PREEMPTIONS, runs), model);
+}
+
+fn run(scheduler: impl Scheduler + 'static, model: fn()) {
+    let mut config = Config::new();
+    config.stack_size = 1 << 20;
+    config.silence_warnings = true;
+    Runner::new(scheduler, config).run(model);
+}
