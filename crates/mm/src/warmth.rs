@@ -3,7 +3,7 @@
 //! A hypervisor that takes idle memory back (free page reporting) takes whole huge pages: the kernel reports only free
 //! blocks of that size. To touch such a block again costs milliseconds, because the host has to find memory for it,
 //! while small pages still come from blocks that were never taken. Measured: 1.5 GiB after 8 s of idleness took 0.8 s in
-//! small pages and 4 s in huge ones. So while huge pages are seen to be cold, large extents of a program that does not
+//! small pages and 4 s in huge ones. So while huge pages are seen to be cold, extents of a program that does not
 //! give memory back, where the cost would not be earned again, get small ones.
 
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
@@ -19,7 +19,7 @@ const LASTS_MS: u32 = 2_000;
 const HOLDS_MS: u32 = 4;
 /// Touches that may be needed to know.
 pub(crate) const PROBES: u32 = 3;
-/// Smaller extents, in slots, are worth the cost (8 MiB).
+/// From so many slots on it is worth looking (8 MiB).
 pub(crate) const LARGE: usize = 4;
 
 /// What the last touches cost, and whether memory comes back.
@@ -78,10 +78,9 @@ impl Warmth {
         (within(self.noted.load(Relaxed), HOLDS_MS) && self.slow.load(Relaxed) & 1 == 0).then_some(false)
     }
 
-    /// Whether an extent of `n` slots without memory is better off with small pages.
-    pub(crate) fn is_too_cold(&self, n: usize, now_ms: impl FnOnce() -> u32) -> bool {
-        n >= LARGE
-            && self.since.load(Relaxed) != 0
+    /// Whether an extent without memory is better off with small pages.
+    pub(crate) fn is_too_cold(&self, now_ms: impl FnOnce() -> u32) -> bool {
+        self.since.load(Relaxed) != 0
             && self.is_cold(now_ms()) == Some(true)
             && self.returned.load(Relaxed) * 2 < self.grown.load(Relaxed)
     }
@@ -91,8 +90,8 @@ impl Warmth {
 mod tests {
     use super::*;
 
-    fn cold(w: &Warmth, n: usize, now: u32) -> bool {
-        w.is_too_cold(n, || now)
+    fn cold(w: &Warmth, now: u32) -> bool {
+        w.is_too_cold(|| now)
     }
 
     #[test]
@@ -100,16 +99,15 @@ mod tests {
         let w = Warmth::new();
         w.note_growth(100);
         w.note_touch(COLD_NS, 5);
-        assert!(!cold(&w, LARGE, 5));
+        assert!(!cold(&w, 5));
         w.note_touch(COLD_NS / 10, 5);
         w.note_touch(COLD_NS, 5);
-        assert!(cold(&w, LARGE, 6));
-        assert!(!cold(&w, LARGE - 1, 6));
-        assert!(!cold(&w, LARGE, 6 + 2 * LASTS_MS));
+        assert!(cold(&w, 6));
+        assert!(!cold(&w, 6 + 2 * LASTS_MS));
         w.note_touch(COLD_NS / 10, 7);
-        assert!(cold(&w, LARGE, 7));
+        assert!(cold(&w, 7));
         w.note_touch(COLD_NS / 10, 7);
-        assert!(!cold(&w, LARGE, 7));
+        assert!(!cold(&w, 7));
     }
 
     #[test]
@@ -132,8 +130,8 @@ mod tests {
         let w = Warmth::new();
         (0..COLD_TOUCHES).for_each(|_| w.note_touch(COLD_NS, 1));
         w.note_growth(100);
-        assert!(cold(&w, LARGE, 1));
+        assert!(cold(&w, 1));
         w.note_return(50);
-        assert!(!cold(&w, LARGE, 1));
+        assert!(!cold(&w, 1));
     }
 }
