@@ -152,34 +152,3 @@ pub fn run(what: Spf) -> io::Result<Reached> {
     };
     Ok(Reached { rate, ends: ENDS.map(Region::counted), latency })
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn of(way: Way, work: Work, beside: Beside) -> Spf {
-        Spf { way, work, beside, by: By::Signal, threads: 2, seconds: 0.02, window: 1, timed: true }
-    }
-
-    /// Each loop checks what it reads, and takes its faults where it says.
-    #[test]
-    fn every_work_runs_every_way() {
-        for way in Way::ALL {
-            for work in Work::value_variants() {
-                let reached = match run(of(way, *work, Beside::Unmaps)) {
-                    Err(error) if error.kind() == io::ErrorKind::PermissionDenied => continue,
-                    reached => reached.unwrap(),
-                };
-                assert!(reached.rate > 0.0, "{way:?} {work:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn the_bare_program_faults() {
-        match run(of(Way::Bare, Work::Touch, Beside::Nobody)) {
-            Err(error) => assert_eq!(error.kind(), io::ErrorKind::PermissionDenied),
-            Ok(reached) => assert!(reached.rate > 0.0),
-        }
-    }
-}
