@@ -18,6 +18,8 @@ pub mod errno {
     pub const EIO: i32 = 5;
     pub const EAGAIN: i32 = 11;
     pub const ENOMEM: i32 = 12;
+    pub const EFAULT: i32 = 14;
+    pub const EBUSY: i32 = 16;
     pub const EEXIST: i32 = 17;
 }
 
