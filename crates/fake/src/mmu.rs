@@ -18,6 +18,8 @@ pub mod errno {
     pub const EIO: i32 = 5;
     pub const EAGAIN: i32 = 11;
     pub const ENOMEM: i32 = 12;
+    pub const EFAULT: i32 = 14;
+    pub const EBUSY: i32 = 16;
     pub const EEXIST: i32 = 17;
 }
 
@@ -42,6 +44,8 @@ struct State {
     next: usize,
     failures: VecDeque<i32>,
     fills: usize,
+    /// Where the backing ends, if it does.
+    end: Option<usize>,
     no_huge: bool,
 }
 
@@ -71,6 +75,11 @@ impl FakeMmu {
     /// The next operations fail with these error numbers, one each; 0: that one works.
     pub fn fail(&self, errors: &[i32]) {
         self.state.lock().unwrap().failures.extend(errors);
+    }
+
+    /// The backing ends here from now on; zeroes are behind.
+    pub fn truncate(&self, end: usize) {
+        self.state.lock().unwrap().end = Some(end);
     }
 
     /// No huge pages are to be had.
@@ -207,11 +216,13 @@ impl Mmu for FakeMmu {
     fn fill(&self, offset: u64, buffer: Span) -> Result<(), i32> {
         let mut state = self.begin()?;
         state.fills += 1;
+        let end = state.end.unwrap_or(usize::MAX);
         let bytes = state.reserved.get_mut(&(buffer.start / SLOT)).expect("a buffer that is not there");
         let bytes = bytes.get_or_insert_with(|| vec![0xA5; SLOT / PAGE]);
         let first = buffer.start % SLOT / PAGE;
         for (i, byte) in bytes[first..first + buffer.bytes() / PAGE].iter_mut().enumerate() {
-            *byte = backing_byte(offset as usize + i * PAGE);
+            let offset = offset as usize + i * PAGE;
+            *byte = if offset < end { backing_byte(offset) } else { 0 };
         }
         Ok(())
     }

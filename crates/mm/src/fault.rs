@@ -10,7 +10,7 @@
 //! | entry | tried; abort if it changed | waited for |
 //! | sequence count | looked at again with the entry's lock; abort if it changed | the same, never changed |
 //!
-//! A fault tries the first and then, once, the second, with the frames of the first.
+//! A fault tries the first and then, once, the second, with the frames of the first if the area did not change meanwhile.
 
 use faultless_base::pagefault::{self, Spf};
 use faultless_base::sync::Access;
@@ -20,7 +20,7 @@ use faultless_base::{PAGE, SLOT, Span};
 
 use crate::area::View;
 use crate::entry::{Entry, Kind};
-use crate::frames::{Taken, Wait};
+use crate::frames::{Taken, Version, Wait};
 use crate::knobs::Knob;
 use crate::region::Region;
 use crate::stats::Counter;
@@ -150,7 +150,7 @@ impl<M: Mmu> Region<M> {
         let mut seen = self.entries.read(page);
         let source = if view.attributes.backed {
             window = window.clip(Span::new(page & !(SLOT - 1), SLOT));
-            match self.read(&view, window, policy, taken)? {
+            match self.read(&view, Version { area: area.id(), sequence }, window, policy, taken)? {
                 Ok(source) => source,
                 Err(error) => return Ok(Outcome::Failed(error)),
             }
@@ -209,6 +209,7 @@ impl<M: Mmu> Region<M> {
     fn read<'a>(
         &'a self,
         view: &View,
+        version: Version,
         window: Span,
         policy: Policy,
         taken: &mut Taken<'a>,
@@ -221,7 +222,7 @@ impl<M: Mmu> Region<M> {
             };
         }
         let offset = view.offset + (window.start - view.span.start);
-        Ok(taken.fill(offset, window.bytes(), &self.mmu).map(Source::Buffer))
+        Ok(taken.fill(offset, window.bytes(), version, &self.mmu).map(Source::Buffer))
     }
 
     /// Installs the missing ones of the pages of one entry; how many those were.

@@ -79,8 +79,26 @@ pub struct Taken<'a> {
 struct Buffer<'a> {
     places: &'a Places<BUFFERS>,
     i: usize,
-    /// Offset and bytes of what is in it.
-    filled: Option<(usize, usize)>,
+    /// What is in it.
+    filled: Option<Filled>,
+}
+
+/// Bytes of the backing in a buffer.
+#[derive(Clone, Copy)]
+struct Filled {
+    offset: usize,
+    bytes: usize,
+    version: Version,
+}
+
+/// An area and its sequence count, when something was read for it. After a change of the area, which may have dropped its pages
+/// because the backing has others now, that is not to be installed any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Version {
+    /// Which area.
+    pub area: usize,
+    /// Its sequence count.
+    pub sequence: usize,
 }
 
 impl Drop for Buffer<'_> {
@@ -174,18 +192,19 @@ impl Frames {
 }
 
 impl Taken<'_> {
-    /// The bytes of the backing from `offset` on: read now, or at the first try. There is a buffer.
-    pub fn fill(&mut self, offset: usize, bytes: usize, mmu: &impl Mmu) -> Result<usize, i32> {
+    /// The bytes of the backing from `offset` on: read now, or at the first try if the area is as it was then. There is a
+    /// buffer.
+    pub fn fill(&mut self, offset: usize, bytes: usize, version: Version, mmu: &impl Mmu) -> Result<usize, i32> {
         let Some(buffer) = &mut self.buffer else { return Err(0) };
         let at = buffer.places.span(buffer.i);
-        match buffer.filled {
-            Some((from, length)) if from <= offset && offset + bytes <= from + length => {
-                Ok(at.start + offset - from)
-            }
-            _ => {
+        let holds =
+            |f: &Filled| f.version == version && f.offset <= offset && offset + bytes <= f.offset + f.bytes;
+        match buffer.filled.filter(holds) {
+            Some(filled) => Ok(at.start + offset - filled.offset),
+            None => {
                 buffer.filled = None;
                 mmu.fill(offset as u64, Span::new(at.start, bytes))?;
-                buffer.filled = Some((offset, bytes));
+                buffer.filled = Some(Filled { offset, bytes, version });
                 Ok(at.start)
             }
         }

@@ -200,6 +200,11 @@ counters! {
 }
 
 impl Counter {
+    /// How it shows itself.
+    pub const fn declared(self) -> &'static Declared {
+        &COUNTERS[self as usize]
+    }
+
     /// What counts the bytes that an engine zeroes in the background.
     pub const fn scrubbed_by(engine: Engine) -> Self {
         match engine {

@@ -20,6 +20,8 @@ use super::{Region, Rights, signal};
 
 /// Areas that a region has at a time, unless it is said otherwise.
 const AREAS: usize = 4096;
+/// Bytes of huge pages that are made beforehand, unless it is said otherwise.
+const BUDGET: usize = 8 << 20;
 /// Window of a handler thread: a message costs as much as hundreds of pages.
 const MOST_BY_THREAD: u32 = 11;
 /// Window of a signal handler.
@@ -31,7 +33,7 @@ pub struct Builder {
     delivery: Delivery,
     windows: Option<(usize, usize)>,
     huge: bool,
-    budget: usize,
+    budget: Option<usize>,
     handlers: usize,
     areas: usize,
     mapped: bool,
@@ -46,7 +48,7 @@ impl Builder {
             delivery: Delivery::Best,
             windows: None,
             huge: false,
-            budget: 8 << 20,
+            budget: None,
             handlers: 1,
             areas: AREAS,
             mapped: true,
@@ -71,9 +73,13 @@ impl Builder {
         Self { huge, ..self }
     }
 
-    /// How much memory is made ready before it is needed.
+    /// How much memory the region may have beyond what was asked for: what is made ready before it is needed (huge pages of
+    /// zeroes, with [`Delivery::Thread`] and [`Builder::huge_pages`]; up to 8 MiB unless it is said otherwise), and likewise what
+    /// one fault brings. Without it only the windows limit that. [`Delivery::Direct`] has what is mapped, and no more.
+    ///
+    /// Not counted are buffers for a backing, up to 32 MiB, of which each has what was last read into it.
     pub fn budget(self, bytes: usize) -> Self {
-        Self { budget: bytes, ..self }
+        Self { budget: Some(bytes), ..self }
     }
 
     /// How many threads serve faults with [`Delivery::Thread`], up to 16; each has an equal part of the region.
@@ -104,10 +110,9 @@ impl Builder {
     fn orders(&self, delivery: Delivery) -> Orders {
         let order = |bytes: usize| (bytes / PAGE).max(1).ilog2().min(14);
         let most = if delivery == Delivery::Signal { MOST_BY_SIGNAL } else { MOST_BY_THREAD };
-        match self.windows {
-            Some((first, most)) => Orders { first: order(first).min(order(most)), most: order(most) },
-            None => Orders { first: 0, most },
-        }
+        let (first, most) = self.windows.map_or((0, most), |(first, most)| (order(first), order(most)));
+        let most = most.min(self.budget.map_or(u32::MAX, order));
+        Orders { first: first.min(most), most }
     }
 
     /// Makes the region.
@@ -141,7 +146,9 @@ impl Builder {
         let memory = Engine::new(mmu, span, plan, &page().block[0], &page().knobs).ok_or(Error::NoAddressSpace)?;
         let shared = Arc::new(Shared::new(memory));
         let watched = match delivery {
-            Delivery::Thread => Some(Watched::start(&shared, self.budget / SLOT, self.patience)?),
+            Delivery::Thread => {
+                Some(Watched::start(&shared, self.budget.unwrap_or(BUDGET) / SLOT, self.patience)?)
+            }
             Delivery::Signal => {
                 signal::serve(&shared)?;
                 None

@@ -100,6 +100,11 @@ impl Runs {
         !self.context.full && self.start.elapsed() > TIME
     }
 
+    /// When that is.
+    pub fn deadline(&self) -> Option<Instant> {
+        (!self.context.full).then_some(self.start + TIME)
+    }
+
     /// Whether it can take part.
     pub fn has(&self, way: Way) -> bool {
         self.contenders.has(way.contender())
