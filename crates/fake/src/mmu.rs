@@ -42,6 +42,9 @@ struct State {
     next: usize,
     failures: VecDeque<i32>,
     fills: usize,
+    /// Buffers that held zeroes when they were filled, and frames that were zeroed.
+    zeroed_fills: usize,
+    zeroed_frames: usize,
     no_huge: bool,
 }
 
@@ -81,6 +84,12 @@ impl FakeMmu {
     /// How often the backing was read.
     pub fn fills(&self) -> usize {
         self.state.lock().unwrap().fills
+    }
+
+    /// How often it was read over pages that somebody had zeroed, and how many frames were zeroed.
+    pub fn zeroed(&self) -> (usize, usize) {
+        let state = self.state.lock().unwrap();
+        (state.zeroed_fills, state.zeroed_frames)
     }
 
     /// How many pages are there.
@@ -210,9 +219,11 @@ impl Mmu for FakeMmu {
         let bytes = state.reserved.get_mut(&(buffer.start / SLOT)).expect("a buffer that is not there");
         let bytes = bytes.get_or_insert_with(|| vec![0xA5; SLOT / PAGE]);
         let first = buffer.start % SLOT / PAGE;
+        let zeroed = bytes[first..first + buffer.bytes() / PAGE].contains(&0);
         for (i, byte) in bytes[first..first + buffer.bytes() / PAGE].iter_mut().enumerate() {
             *byte = backing_byte(offset as usize + i * PAGE);
         }
+        state.zeroed_fills += zeroed as usize;
         Ok(())
     }
 
@@ -249,6 +260,7 @@ impl Mmu for FakeMmu {
         }
         let old = state.reserved.insert(frame / SLOT, Some(vec![0; SLOT / PAGE]));
         old.expect("a frame that is not there");
+        state.zeroed_frames += 1;
         true
     }
 

@@ -205,7 +205,7 @@ impl<M: Mmu> Region<M> {
                 let wait = crate::frames::Wait::Yes;
                 self.frames.take(&mut taken, wait, &self.mmu).map_err(|_| Refused::Kernel(ENOMEM))?;
                 let offset = view.offset + (piece.start - view.span.start);
-                taken.fill(offset, piece.bytes(), &self.mmu).map(Source::Buffer).map_err(Refused::Kernel)?
+                self.fill(&mut taken, offset, piece.bytes()).map(Source::Buffer).map_err(Refused::Kernel)?
             }
         };
         let entry = self.entries.lock(piece.start, |turn| self.mmu.relax(turn));

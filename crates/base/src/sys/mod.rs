@@ -6,7 +6,7 @@
 
 use crate::Span;
 use crate::zero::Engine;
-use crate::zero::driver::{Cost, Poll, Processor};
+use crate::zero::driver::{Cost, Picked, Poll, Processor};
 
 pub mod linux;
 pub mod mmu;
@@ -50,14 +50,16 @@ pub struct Job {
     pub dropped: bool,
     /// Where it is meanwhile.
     place: Span,
-    driver: Processor,
+    driver: Picked,
+    /// When its engine last got on, by the clock that counts for it.
+    since_ns: u64,
 }
 
 impl Job {
     /// Zeroing that somebody else sees to, piece by piece.
     pub fn by_hand(span: Span, door: Door) -> Self {
-        let driver = Processor::new(Engine::StringStore, Cost::default());
-        Self { span, door, is_hole: false, done: 0, dropped: false, place: span, driver }
+        let driver = Picked::Processor(Processor::new(Engine::StringStore, Cost::default()));
+        Self { span, door, is_hole: false, done: 0, dropped: false, place: span, driver, since_ns: 0 }
     }
 
     /// What zeroes it.
