@@ -52,6 +52,7 @@ impl<S: Sys> Space<S> {
                 return Progress::Wait(LOADED_US);
             }
             self.pace.wake();
+            self.choose_cpu();
             self.shard(0).count(Counter::ScrubWakeups, 1);
             probe::scrub_wakeup();
         }
@@ -172,6 +173,7 @@ impl<S: Sys> Space<S> {
             }
             probe::engine_dropped(engine);
         }
+        self.slept.fetch_add(job.slept_ns, Ordering::Relaxed);
         let n = job.done / SLOT;
         if !self.sys.scrub_end(job) {
             return Zeroing::Lost;

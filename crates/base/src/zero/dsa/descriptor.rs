@@ -63,6 +63,11 @@ impl Descriptor {
             reserved: [0; 3],
         }
     }
+
+    /// What it fills.
+    pub fn span(&self) -> Span {
+        Span::new(self.destination as usize, self.bytes as usize)
+    }
 }
 
 /// What became of a request.
@@ -95,6 +100,11 @@ impl Record {
     /// Before a request: the device never writes a status of 0 (8.2.1).
     pub fn clear(&self) {
         self.words[0].store(0, Ordering::Release);
+    }
+
+    /// As a device writes it: a status, and how many bytes are zero where that says so. For devices made of software.
+    pub fn complete(&self, status: u8, bytes: u32) {
+        self.words[0].store((bytes as u64) << 32 | status as u64, Ordering::Release);
     }
 
     /// What stands there. Acquire: what the device wrote before is seen, too.

@@ -210,33 +210,26 @@ pub(super) struct Found {
 
 impl Found {
     pub(super) fn name(&self) -> &[u8] {
-        &self.name[..self.length]
+        self.name.get(..self.length).unwrap_or_default()
     }
 }
 
 /// Calls `f` for each queue of the bus in `folder` that is enabled for user space, until it has something.
 pub(super) fn find<T>(folder: &[u8], mut f: impl FnMut(&Found) -> Option<T>) -> Option<T> {
     each_name(folder, |name| {
-        let attribute = |attribute: &[u8], buffer: &mut [u8; 32]| {
-            let length = read(&[folder, b"/", name, b"/", attribute], buffer);
-            buffer[..length].trim_ascii_end().len()
-        };
-        let is = |file: &[u8], value: &[u8]| {
-            let mut buffer = [0; 32];
-            let length = attribute(file, &mut buffer);
-            &buffer[..length] == value
+        let mut buffer = [0; 32];
+        let mut is = |attribute: &[u8], value: &[u8]| {
+            read(&[folder, b"/", name, b"/", attribute], &mut buffer).trim_ascii_end() == value
         };
         if !name.starts_with(b"wq") || !is(b"type", b"user") || !is(b"state", b"enabled") {
             return None;
         }
-        let shared = match (is(b"mode", b"shared"), is(b"mode", b"dedicated")) {
-            (true, _) => true,
-            (_, true) => false,
-            _ => return None,
-        };
-        let mut digits = [0; 32];
-        let length = attribute(b"max_transfer_size", &mut digits);
-        let largest = core::str::from_utf8(&digits[..length]).ok()?.parse::<usize>().ok()?;
+        let shared = is(b"mode", b"shared");
+        if !shared && !is(b"mode", b"dedicated") {
+            return None;
+        }
+        let largest = read(&[folder, b"/", name, b"/max_transfer_size"], &mut buffer).trim_ascii_end();
+        let largest = raw::leading_number(largest)? as usize;
         // A request has 32 bits for its size.
         let largest = largest.min(1 << 31) & !(PAGE - 1);
         let mut found = Found { name: [0; 24], length: name.len(), shared, largest };
@@ -262,12 +255,11 @@ fn each_name<T>(folder: &[u8], mut f: impl FnMut(&[u8]) -> Option<T>) -> Option<
         let Ok(mut rest @ 1..) = (unsafe { syscall(libc::SYS_getdents64, args) }) else { break };
         let mut at = 0;
         while rest > NAME && found.is_none() {
-            let entry = &entries.0[at..at + rest];
-            let length = u16::from_ne_bytes([entry[LENGTH], entry[LENGTH + 1]]) as usize;
-            if length <= NAME || length > rest {
-                break;
-            }
-            found = CStr::from_bytes_until_nul(&entry[NAME..length]).ok().and_then(|name| f(name.to_bytes()));
+            let Some(entry) = entries.0.get(at..at + rest) else { break };
+            let Some(&[low, high]) = entry.get(LENGTH..LENGTH + 2) else { break };
+            let length = u16::from_ne_bytes([low, high]) as usize;
+            let Some(name) = entry.get(NAME..length) else { break };
+            found = CStr::from_bytes_until_nul(name).ok().and_then(|name| f(name.to_bytes()));
             (at, rest) = (at + length, rest - length);
         }
     }
@@ -283,7 +275,7 @@ fn path<'a>(parts: &[&[u8]], buffer: &'a mut [u8; 256]) -> Option<&'a CStr> {
         buffer.get_mut(end..end + part.len())?.copy_from_slice(part);
         end += part.len();
     }
-    CStr::from_bytes_until_nul(&buffer[..end]).ok()
+    CStr::from_bytes_until_nul(buffer.get(..end)?).ok()
 }
 
 fn open_file(parts: &[&[u8]], flags: i32) -> Option<usize> {
@@ -294,8 +286,8 @@ fn open_file(parts: &[&[u8]], flags: i32) -> Option<usize> {
     unsafe { syscall(libc::SYS_openat, args) }.ok()
 }
 
-/// How many bytes of a file fit the buffer.
-fn read(parts: &[&[u8]], buffer: &mut [u8]) -> usize {
+/// What a file says, as far as it fits the buffer.
+fn read<'a>(parts: &[&[u8]], buffer: &'a mut [u8]) -> &'a [u8] {
     let mut name = [0; 256];
-    path(parts, &mut name).map_or(0, |path| raw::read_file(path, buffer).len())
+    path(parts, &mut name).map_or(&[], |path| raw::read_file(path, buffer))
 }
