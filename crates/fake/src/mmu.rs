@@ -46,6 +46,9 @@ struct State {
     fills: usize,
     /// Where the backing ends, if it does.
     end: Option<usize>,
+    /// Buffers that held zeroes when they were filled, and frames that were zeroed.
+    zeroed_fills: usize,
+    zeroed_frames: usize,
     no_huge: bool,
 }
 
@@ -90,6 +93,12 @@ impl FakeMmu {
     /// How often the backing was read.
     pub fn fills(&self) -> usize {
         self.state.lock().unwrap().fills
+    }
+
+    /// How often it was read over pages that somebody had zeroed, and how many frames were zeroed.
+    pub fn zeroed(&self) -> (usize, usize) {
+        let state = self.state.lock().unwrap();
+        (state.zeroed_fills, state.zeroed_frames)
     }
 
     /// How many pages are there.
@@ -220,10 +229,12 @@ impl Mmu for FakeMmu {
         let bytes = state.reserved.get_mut(&(buffer.start / SLOT)).expect("a buffer that is not there");
         let bytes = bytes.get_or_insert_with(|| vec![0xA5; SLOT / PAGE]);
         let first = buffer.start % SLOT / PAGE;
+        let zeroed = bytes[first..first + buffer.bytes() / PAGE].contains(&0);
         for (i, byte) in bytes[first..first + buffer.bytes() / PAGE].iter_mut().enumerate() {
             let offset = offset as usize + i * PAGE;
             *byte = if offset < end { backing_byte(offset) } else { 0 };
         }
+        state.zeroed_fills += zeroed as usize;
         Ok(())
     }
 
@@ -260,6 +271,7 @@ impl Mmu for FakeMmu {
         }
         let old = state.reserved.insert(frame / SLOT, Some(vec![0; SLOT / PAGE]));
         old.expect("a frame that is not there");
+        state.zeroed_frames += 1;
         true
     }
 

@@ -206,8 +206,7 @@ impl<M: Mmu> Region<M> {
             true => {
                 self.frames.take(&mut taken, Wait::Yes, &self.mmu).map_err(|_| Refused::Kernel(ENOMEM))?;
                 let offset = view.offset + (piece.start - view.span.start);
-                taken
-                    .fill(offset, piece.bytes(), version, &self.mmu)
+                self.fill(&mut taken, offset, piece.bytes(), version)
                     .map(Source::Buffer)
                     .map_err(Refused::Kernel)?
             }

@@ -222,7 +222,7 @@ impl<M: Mmu> Region<M> {
             };
         }
         let offset = view.offset + (window.start - view.span.start);
-        Ok(taken.fill(offset, window.bytes(), version, &self.mmu).map(Source::Buffer))
+        Ok(self.fill(taken, offset, window.bytes(), version).map(Source::Buffer))
     }
 
     /// Installs the missing ones of the pages of one entry; how many those were.

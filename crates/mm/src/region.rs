@@ -15,7 +15,7 @@ use faultless_base::{SLOT, Span};
 
 use crate::area::Areas;
 use crate::entry::Entries;
-use crate::frames::Frames;
+use crate::frames::{Frames, Taken, Version};
 use crate::knobs::{Knob, Values};
 use crate::stats::{Block, Counter};
 use crate::window::{Orders, Windows};
@@ -78,6 +78,19 @@ impl<M: Mmu> Region<M> {
     /// Whether it is worth making some.
     pub fn wants_huge(&self) -> bool {
         self.frames.wants_huge()
+    }
+
+    /// The bytes of the backing from `offset` on, in the buffer that was taken.
+    pub(crate) fn fill(
+        &self,
+        taken: &mut Taken<'_>,
+        offset: usize,
+        bytes: usize,
+        version: Version,
+    ) -> Result<usize, i32> {
+        let (at, read) = taken.fill(offset, bytes, version, &self.mmu)?;
+        self.count(Counter::RegionFilled, read);
+        Ok(at)
     }
 
     /// What was counted, by all that share the counters.
