@@ -32,6 +32,7 @@ impl<S: Sys> Space<S> {
         if n <= SMALL_DEMAND {
             self.demand.fetch_add(n, Ordering::Relaxed);
         }
+        self.note_demand(n, purpose);
         let sparse = need == Need::Zero && shard.sparse.is_granted();
         let resident = if sparse { None } else { shard.lock().take_resident(n, align, need) };
         if let Some(e) = resident {
@@ -227,7 +228,7 @@ impl<S: Sys> Space<S> {
         granted.n
     }
 
-    fn verify(&self, shard: &Shard, e: Extent) {
+    pub(crate) fn verify(&self, shard: &Shard, e: Extent) {
         if self.check {
             let bad = self.sys.first_nonzero(shard.span(e));
             assert!(bad.is_none(), "memory promised as zero is not, at {bad:x?}");
