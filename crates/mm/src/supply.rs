@@ -60,7 +60,7 @@ impl<S: Sys> Space<S> {
     /// from the first on, less than `n` if there are no more frames or a page is present.
     pub(crate) fn move_frames(&self, to: usize, n: usize) -> usize {
         let mut moved = 0;
-        while moved < n {
+        while moved < n && self.moves() {
             let take = |shard| Some((shard, Shard::lock(shard).take_zeroed(n - moved)?));
             let Some((shard, e)) = self.all_shards().find_map(take) else { break };
             let sent = self.send(shard, e, to + moved * SLOT);
