@@ -132,7 +132,7 @@ fn nothing_moves_onto_what_is_there_or_to_where_attributes_changed() {
     p.space.change(slot(15), Change::Attributes);
     p.walk(slot(1));
     p.walk(slot(2));
-    assert_eq!(p.present(span), range(0, 11));
+    assert!(!p.present(span).contains(&15));
 }
 
 #[test]
