@@ -26,6 +26,7 @@ const GROUPS: &[Group] = {
         ("groups.c", "ahead", &[BUDGET], &[BytesTouchedLent, BytesTouchedAhead, TouchNs, BytesFreshSmall]),
         ("groups.c", "much", &[BUDGET], &[BytesDecayed]),
         ("groups.c", "reservation", &[("FAULTLESS_BUDGET", "1G")], &[BytesAdvised]),
+        ("groups.c", "supplied", &[("FAULTLESS_BUDGET", "256M"), ("FAULTLESS_MAPPED", "1")], &[BytesMoved, BytesMovedUnused, MoveWindows, MoveMisses]),
         ("groups.c", "dropped", &[BUDGET], &[BytesRecycled]),
         ("groups.c", "attributes", &[BUDGET], &[BytesTainted]),
         ("groups.c", "forked", &[BUDGET], &[BytesForked, Forks]),
@@ -42,7 +43,7 @@ const GROUPS: &[Group] = {
 const TURNED: &[Counter] = &[Counter::BytesOverBudget];
 
 /// What never counts as long as everything works.
-const NEVER: &[Counter] = &[Counter::ZeroedForCopy, Counter::EnginesDropped];
+const NEVER: &[Counter] = &[Counter::ZeroedForCopy, Counter::EnginesDropped, Counter::MovesRefused];
 
 /// What counts only when threads meet at the right moment; the models see to it.
 const SELDOM: &[Counter] = &[Counter::ScrubRecalls];

@@ -115,7 +115,7 @@ impl<S: Sys> Space<S> {
             self.refuse_rest(shard, g);
             return Progress::Idle;
         }
-        if self.moves() && (g.reached > 0 || self.is_trusted()) && self.next_window(shard, g) {
+        if self.moves() && (g.reached > 0 || self.is_trusted()) && self.next_window(shard, g, old) {
             return if g.reached > old { Progress::Worked } else { Progress::Wait(LOOK_US) };
         }
         // The slot that the program is in, and the next one, are its own.
@@ -200,9 +200,12 @@ impl<S: Sys> Space<S> {
         while g.confirmed < g.reached {
             let i = g.first + g.confirmed;
             g.confirmed += 1;
-            self.enter(shard, Extent { first: i, n: 1 }, |_| {
-                self.confirm_slot(shard, i, || self.is_dense(shard, i));
+            let confirmed = self.enter(shard, Extent { first: i, n: 1 }, |_| {
+                self.confirm_slot(shard, i, || self.is_dense(shard, i))
             });
+            if confirmed == Some(true) {
+                self.note_demand(1);
+            }
         }
     }
 

@@ -32,7 +32,6 @@ impl<S: Sys> Space<S> {
         if n <= SMALL_DEMAND {
             self.demand.fetch_add(n, Ordering::Relaxed);
         }
-        self.note_demand(n, purpose);
         let sparse = need == Need::Zero && shard.sparse.is_granted();
         let resident = if sparse { None } else { shard.lock().take_resident(n, align, need) };
         if let Some(e) = resident {
@@ -188,6 +187,8 @@ impl<S: Sys> Space<S> {
     fn hand_out_zeroed(&self, shard: &Shard, e: Extent, need: Need) {
         self.budget.unkeep(e.n);
         self.charge(shard, e);
+        // Of the supply, or of the stock.
+        self.note_demand(e.slots().filter(|&i| shard.slots.has(i, flag::FRESH)).count());
         shard.count(Counter::BytesZeroed, e.n * SLOT);
         self.verify(shard, e);
         if need == Need::Any && self.check {
@@ -201,6 +202,9 @@ impl<S: Sys> Space<S> {
             self.confirm_some();
         }
         self.warmth.note_growth(e.n);
+        if e.n <= SMALL_DEMAND {
+            self.note_demand(e.n);
+        }
         let small = shard.skips_advice() || self.warmth.is_too_cold(e.n, || self.now_ms());
         let advised = if small { 0 } else { self.advise(shard, e) };
         let rest = Extent { first: e.first + advised, n: e.n - advised };

@@ -34,7 +34,8 @@ impl<S: Sys> Space<S> {
     }
 
     /// Begins the next window, if the program has come to the last one and there are frames. Whether there is one now.
-    pub(crate) fn next_window(&self, shard: &Shard, g: &mut Growth) -> bool {
+    /// The program was at `old` before.
+    pub(crate) fn next_window(&self, shard: &Shard, g: &mut Growth, old: usize) -> bool {
         if let Some(window) = g.moved {
             if g.reached <= window.marker {
                 return true;
@@ -46,9 +47,13 @@ impl<S: Sys> Space<S> {
         if marker + 1 >= end {
             return false;
         }
+        if self.frames() == 0 {
+            shard.count(Counter::MoveMisses, (old < g.reached) as usize);
+            return false;
+        }
         let e = Extent { first: g.first + marker + 1, n: end - marker - 1 };
         let moved = self.enter(shard, e, |span| self.move_window(span.start, e.n)).unwrap_or(0);
-        shard.count(if moved > 0 { Counter::MoveWindows } else { Counter::MoveMisses }, 1);
+        shard.count(Counter::MoveWindows, (moved > 0) as usize);
         if moved > 0 {
             g.touched = marker + 1 + moved;
             g.moved = Some(Window { marker, end: g.touched });
@@ -68,7 +73,7 @@ impl<S: Sys> Space<S> {
             let moved = self.move_frames(start + at * SLOT, run);
             any |= moved > 0;
             at += moved;
-            if moved < run && !self.has_frames() {
+            if moved < run && self.frames() == 0 {
                 break;
             }
             // A page of the program's.

@@ -1,7 +1,7 @@
 //! The supply: huge pages zeroed while a processor is idle, before anybody knows where they will be needed.
 //!
-//! A program that has asked for much will ask for more. So for each slot that it asks for one is zeroed in the
-//! background, up to half of the budget; memory that comes back or is not wanted for long decays as any other idle memory.
+//! A program that has used much will use more. So for each slot that is seen to be used for the first time one is zeroed in
+//! the background, up to a quarter of the budget; what is not wanted for long decays as any other idle memory.
 //! Requests are served from it directly where it has room in one piece; elsewhere its frames move to where
 //! the program is about to be (`movein.rs`).
 
@@ -10,7 +10,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use faultless_base::SLOT;
 use faultless_base::sys::Sys;
 
-use crate::arena::{Extent, Purpose};
+use crate::arena::Extent;
 use crate::buddy::Kind;
 use crate::knobs::Knob;
 use crate::progress::Progress;
@@ -18,16 +18,19 @@ use crate::slot::flag;
 use crate::space::{Shard, Space};
 use crate::stats::Counter;
 
+/// One slot in so many of the budget may be of the supply.
+const SHARE: usize = 4;
+
 impl<S: Sys> Space<S> {
     /// Whether frames move to where the program is.
     pub(crate) fn moves(&self) -> bool {
         self.knobs.is_on(Knob::Mapped) && !self.supply.refused.load(Relaxed)
     }
 
-    /// Slots were asked for.
-    pub(crate) fn note_demand(&self, n: usize, purpose: Purpose) {
-        if self.moves() && purpose != Purpose::Copy {
-            let most = self.budget.limit() / 2;
+    /// The program uses so many slots that it never had before.
+    pub(crate) fn note_demand(&self, n: usize) {
+        if n > 0 && self.moves() {
+            let most = self.budget.limit() / SHARE;
             let _ = self.supply.due.fetch_update(Relaxed, Relaxed, |due| Some((due + n).min(most)));
         }
     }
@@ -37,7 +40,7 @@ impl<S: Sys> Space<S> {
         if !self.moves() || self.supply.due.load(Relaxed) == 0 {
             return Progress::Idle;
         }
-        let full = self.budget.idle() >= self.budget.limit() / 2 || self.budget.room() == 0;
+        let full = self.budget.idle() >= self.budget.limit() / SHARE || self.budget.room() == 0;
         if full || self.warmth.is_cold(self.now_ms()) == Some(true) {
             self.supply.due.store(0, Relaxed);
             return Progress::Idle;
@@ -51,9 +54,9 @@ impl<S: Sys> Space<S> {
         }
     }
 
-    /// Whether there is a zeroed frame.
-    pub(crate) fn has_frames(&self) -> bool {
-        self.all_shards().any(|shard| shard.lock().free().slots(Kind::Zeroed) > 0)
+    /// Zeroed frames.
+    pub(crate) fn frames(&self) -> usize {
+        self.all_shards().map(|shard| shard.lock().free().slots(Kind::Zeroed)).sum()
     }
 
     /// Moves zeroed frames to `n` slots of the program's at `to`, which nobody of ours enters meanwhile: how many slots
