@@ -18,6 +18,8 @@ use crate::slot::flag;
 use crate::space::{Shard, Space};
 use crate::stats::Counter;
 
+/// Looks without progress after which a program does something else (1 ms).
+const STILL_LOOKS: u32 = 10;
 /// One slot in so many of the budget may be of the supply.
 const SHARE: usize = 4;
 
@@ -35,9 +37,14 @@ impl<S: Sys> Space<S> {
         }
     }
 
+    /// Whether the program is going through a growing extent right now: what is ahead of it there comes first.
+    fn is_followed(&self) -> bool {
+        self.growths.lock().followed.iter().flatten().any(|g| g.quiet < STILL_LOOKS)
+    }
+
     /// Zeroes one more slot, if one is due.
     pub(crate) fn supply_step(&self) -> Progress {
-        if !self.moves() || self.supply.due.load(Relaxed) == 0 {
+        if !self.moves() || self.supply.due.load(Relaxed) == 0 || self.is_followed() {
             return Progress::Idle;
         }
         let full = self.budget.idle() >= self.budget.limit() / SHARE || self.budget.room() == 0;

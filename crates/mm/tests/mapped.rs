@@ -14,6 +14,7 @@ struct Program {
     fake: Fake,
     space: Space<Fake>,
     counters: &'static [Block],
+    knobs: &'static Values,
 }
 
 impl Program {
@@ -24,7 +25,7 @@ impl Program {
         knobs.set(Knob::Check, 1);
         let (fake, counters): (_, &'static [Block]) = (Fake::default(), Box::leak(Box::new([Block::new()])));
         let space = Space::new(fake.clone(), 1024 * SLOT, 1, counters, knobs).unwrap();
-        Self { fake, space, counters }
+        Self { fake, space, counters, knobs }
     }
 
     fn count(&self, counter: Counter) -> usize {
@@ -133,6 +134,21 @@ fn nothing_moves_onto_what_is_there_or_to_where_attributes_changed() {
     p.walk(slot(1));
     p.walk(slot(2));
     assert!(!p.present(span).contains(&15));
+}
+
+#[test]
+fn turned_off_while_the_program_runs_nothing_is_zeroed_or_moved_any_more() {
+    let p = Program::new();
+    p.prepare(30);
+    let span = p.map(40);
+    p.walk(Span::new(span.start, SLOT));
+    let (moved, idle) = (p.count(Counter::BytesMoved), p.space.budget().idle());
+    assert!(moved > 0 && idle > 0);
+    p.knobs.set(Knob::Mapped, 0);
+    p.walk(Span { start: span.start + SLOT, end: span.end });
+    p.prepare(30);
+    assert_eq!(p.count(Counter::BytesMoved), moved);
+    assert!(p.space.budget().idle() <= idle);
 }
 
 #[test]
