@@ -100,7 +100,8 @@ impl<S: Sys> Space<S> {
         g.reached = self.reached(shard, g);
         if g.reached > old {
             g.quiet = 0;
-            if g.reached >= old + g.window / 4 {
+            let came_to_window = g.moved.is_some_and(|window| old <= window.marker);
+            if came_to_window || g.reached >= old + g.window / 4 {
                 g.window = (g.window * 2).min(WINDOW_MAX);
             }
             self.confirm(shard, g);

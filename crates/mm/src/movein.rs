@@ -19,8 +19,10 @@ use crate::watched::{Growth, Window};
 
 /// Windows after which a program is known to follow.
 const TRUSTED: usize = 10;
-/// The first window of an extent of such a program, in slots.
-const TRUSTED_WINDOW: usize = 32;
+/// The first window of an extent, in slots, and that of a program that is known to follow. A program crosses a small one
+/// before the thread looks again.
+const FIRST_WINDOW: usize = 16;
+const TRUSTED_WINDOW: usize = 64;
 
 impl<S: Sys> Space<S> {
     /// Whether the program has followed so often that windows begin before it comes.
@@ -30,7 +32,11 @@ impl<S: Sys> Space<S> {
 
     /// The size of the first window of an extent.
     pub(crate) fn first_window(&self, usual: usize) -> usize {
-        if self.moves() && self.is_trusted() { TRUSTED_WINDOW } else { usual }
+        match self.moves() {
+            true if self.is_trusted() => TRUSTED_WINDOW,
+            true => FIRST_WINDOW,
+            false => usual,
+        }
     }
 
     /// Begins the next window, if the program has come to the last one and there are frames. Whether there is one now.

@@ -8,7 +8,7 @@ use faultless_mm::stats::{Block, Counter};
 use faultless_mm::{Progress, Space};
 
 /// The budget, in slots.
-const LIMIT: usize = 128;
+const LIMIT: usize = 256;
 
 struct Program {
     fake: Fake,
@@ -87,23 +87,23 @@ fn as_much_as_was_used_is_zeroed_up_to_a_quarter_of_the_budget() {
 #[test]
 fn windows_double_behind_markers_while_the_program_follows() {
     let p = Program::new();
-    p.prepare(30);
-    assert_eq!(p.space.budget().idle(), 30);
-    let span = p.map(40);
+    p.prepare(60);
+    assert_eq!(p.space.budget().idle(), 60);
+    let span = p.map(80);
     p.rest();
     assert_eq!(p.present(span), [], "before the program has come");
     let slots = |from: usize, to: usize| Span::new(span.start + from * SLOT, (to - from) * SLOT);
     p.walk(slots(0, 1));
-    // The program's slot and the next one; then a marker, and a window of eight.
-    assert_eq!(p.present(span), [&[0], &range(3, 11)[..]].concat());
+    // The program's slot and the next one; then a marker, and a window of sixteen.
+    assert_eq!(p.present(span), [&[0], &range(3, 19)[..]].concat());
     p.walk(slots(1, 2));
     assert_eq!(p.count(Counter::MoveWindows), 1);
     p.walk(slots(2, 3));
-    assert_eq!(p.present(span), [range(0, 11), range(12, 28)].concat());
+    assert_eq!(p.present(span), [range(0, 19), range(20, 52)].concat());
     assert_eq!(p.count(Counter::MoveWindows), 2);
     p.walk(Span { start: span.start + 3 * SLOT, end: span.end });
     assert_eq!(p.count(Counter::BytesMovedUnused), 0);
-    assert!(p.count(Counter::BytesMoved) >= 20 * SLOT, "{}", p.count(Counter::BytesMoved) / SLOT);
+    assert!(p.count(Counter::BytesMoved) >= 48 * SLOT, "{}", p.count(Counter::BytesMoved) / SLOT);
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn what_the_program_does_not_come_to_is_counted() {
     p.space.unmap(span);
     p.rest();
     (0..300).for_each(|_| _ = p.space.step());
-    assert_eq!(p.count(Counter::BytesMovedUnused), 8 * SLOT);
+    assert_eq!(p.count(Counter::BytesMovedUnused), 16 * SLOT);
 }
 
 #[test]
@@ -127,13 +127,13 @@ fn nothing_moves_onto_what_is_there_or_to_where_attributes_changed() {
     let slot = |i: usize| Span::new(span.start + i * SLOT, SLOT);
     p.fake.write(slot(9), 5);
     p.walk(slot(0));
-    assert_eq!(p.present(span), [&[0], &range(3, 11)[..]].concat());
+    assert_eq!(p.present(span), [&[0], &range(3, 19)[..]].concat());
     assert_eq!(p.fake.read(slot(9).start), Some(5));
-    assert_eq!(p.count(Counter::BytesMoved), 7 * SLOT);
-    p.space.change(slot(15), Change::Attributes);
+    assert_eq!(p.count(Counter::BytesMoved), 15 * SLOT);
+    p.space.change(slot(25), Change::Attributes);
     p.walk(slot(1));
     p.walk(slot(2));
-    assert!(!p.present(span).contains(&15));
+    assert!(!p.present(span).contains(&25));
 }
 
 #[test]
