@@ -86,6 +86,7 @@ impl Sys for Stepped {
         step: drop_engine(engine: Engine);
         step: load() -> u64;
         last_step: migrate(from: Span, to: usize) -> bool;
+        last_step: move_in(from: Span, to: usize) -> Option<usize>;
         step: touch(addr: usize);
         step: poison(span: Span);
         step: first_nonzero(span: Span) -> Option<usize>;
