@@ -5,7 +5,7 @@ use crate::bench::aims::Aims;
 use crate::bench::loops::{Reached, SpfWay as Way};
 use crate::bench::table;
 use crate::bench::turns::Rounds;
-use crate::paired::{Ratio, Spread};
+use crate::paired::{Ratio, Spread, median};
 
 /// The kernel and both paths, a page a fault.
 const PATHS: [Way; 3] = [Way::Kernel, Way::Classic, Way::Speculative];
@@ -22,6 +22,7 @@ fn print(title: &str, what: &str, unit: &str, rounds: &Rounds<Case, Reached>) {
         unit,
         "to classic",
         "to the kernel",
+        "changes a second",
         "faults",
         "spf",
         "vma_changed",
@@ -43,10 +44,11 @@ fn print(title: &str, what: &str, unit: &str, rounds: &Rounds<Case, Reached>) {
             format!("{:.0} ({:.0}..{:.0})", spread.median, spread.min, spread.max),
             to(Way::Classic),
             to(Way::Kernel),
+            changes(all),
         ];
         let ends = ends(all);
         if ends[0] == 0 {
-            cells.resize(12, NOTHING.into());
+            cells.resize(13, NOTHING.into());
         } else {
             cells.extend(ends.iter().map(u64::to_string));
             cells.push(if case.0 == Way::Classic { NOTHING.into() } else { format!("{:.2} %", aborted(&ends)) });
@@ -54,6 +56,14 @@ fn print(title: &str, what: &str, unit: &str, rounds: &Rounds<Case, Reached>) {
         table.add_row(cells);
     }
     println!("{table}\n");
+}
+
+/// What the thread beside got done.
+fn changes(all: &[Reached]) -> String {
+    match median(&all.iter().map(|reached| reached.changes).collect::<Vec<_>>()) {
+        Some(changes) if changes > 0.0 => format!("{changes:.0}"),
+        _ => NOTHING.into(),
+    }
 }
 
 /// Both deliveries, or by signal alone.
