@@ -15,7 +15,7 @@ use crate::bench::turns::{Rounds, ratio};
 use crate::paired::{Ratio, deviation, mean};
 
 /// Files that are compiled, and functions in each.
-const FILES: u64 = 24;
+const FILES: u64 = 12;
 const FUNCTIONS: u64 = 60;
 
 /// Who runs the job.
