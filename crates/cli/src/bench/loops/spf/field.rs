@@ -8,7 +8,7 @@ use std::ptr::null_mut;
 
 use faultless::region::{Advice, FileBacking, Region, Rights};
 
-use super::{Spf, Way, Work};
+use super::{By, Spf, Way, Work};
 use crate::bench::loops::memory::PAGE;
 
 /// Bytes of a part.
@@ -42,7 +42,9 @@ impl Field {
         if what.way == Way::Kernel {
             return Ok(Self { region: None, file, sharing });
         }
-        let mut builder = Region::builder(length).delivery(what.delivery()).handlers(2).mapped(false);
+        // By signal each part has a descriptor; threads are as many as CPUs could use.
+        let handlers = if what.by == By::Signal { parts } else { 2 };
+        let mut builder = Region::builder(length).delivery(what.delivery()).handlers(handlers).mapped(false);
         if what.way != Way::Windows {
             builder = builder.windows(what.window * PAGE, what.window * PAGE);
         }
