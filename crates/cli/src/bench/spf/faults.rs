@@ -97,10 +97,10 @@ pub fn beside(runs: &mut Runs, aims: &mut Aims) {
             let what = format!("the same, by {by}, while one more thread {does} without a pause");
             print("Beside changes", &what, "faults a second", &rounds);
             for threads in [1, 2].into_iter().filter(|_| *by == "signal" && other == "maps") {
-                let title = format!("faults of {threads} beside one that maps and unmaps");
                 let case = (Way::Speculative, threads);
+                let title = format!("{}, beside one that maps and unmaps", name(case));
                 let ratio = speed(&rounds, case, (Way::Classic, threads));
-                aims.at_least(&format!("{title}, speculative beside classic"), 1.5, ratio);
+                aims.at_least(&format!("{title}: beside classic"), 1.5, ratio);
                 if let Some(all) = rounds.get(&case) {
                     let given_up = aborted(&ends(all));
                     aims.add(format!("{title}: {given_up:.2} % aborts, aimed at less than 10"), given_up < 10.0);
@@ -132,8 +132,9 @@ pub fn files(runs: &mut Runs, aims: &mut Aims) {
         let rounds = runs.rounds(title, &cases, ROUNDS / 2, &format!("--work {work}"));
         print(title, &format!("16 MiB mapped, each page written, unmapped; {what}"), "pages a second", &rounds);
         for threads in runs.threads() {
-            let slower = speed(&rounds, (Way::Speculative, threads), (Way::Classic, threads)).map(Ratio::inverse);
-            aims.no_loss(&format!("{title}, {threads} threads, speculative beside classic"), 1.02, slower);
+            let case = (Way::Speculative, threads);
+            let slower = speed(&rounds, case, (Way::Classic, threads)).map(Ratio::inverse);
+            aims.no_loss(&format!("{title}, {} beside classic", name(case)), 1.02, slower);
         }
     }
 }
@@ -144,13 +145,13 @@ pub fn cost(runs: &mut Runs, aims: &mut Aims) {
         let cases = [1, 2].map(|threads| [Way::Speculative, Way::Bare].map(|way| (way, threads))).concat();
         let rounds = runs.rounds("cost", &cases, ROUNDS, &format!("--work touch --window {window}"));
         let what = format!(
-            "as alone, {window} pages a fault; the other program makes the same system calls and nothing else"
+            "as alone, {window} page(s) a fault; the other program makes the same system calls and nothing else"
         );
         print("Cost", &what, "pages a second", &rounds);
         let slower = speed(&rounds, (Way::Speculative, 1), (Way::Bare, 1)).map(Ratio::inverse);
         if let Some(ratio) = slower {
             let line = format!(
-                "a fault of {window} pages: {} times as long as its system calls alone, aimed at 1.1",
+                "faults of {window} page(s): {} times as long as its system calls alone, aimed at 1.1",
                 table::interval(&ratio)
             );
             aims.add(line, ratio.value <= 1.1);
