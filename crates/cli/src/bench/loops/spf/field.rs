@@ -40,6 +40,9 @@ impl Field {
         };
         let file = if has_file { Some(make_file(length)?) } else { None };
         if what.way == Way::Kernel {
+            // A fault is one page, whatever the system's setting.
+            // SAFETY: takes no pointer; it is this process's own affair.
+            unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
             return Ok(Self { region: None, file, sharing });
         }
         // By signal each part has a descriptor; threads are as many as CPUs could use.
