@@ -10,7 +10,7 @@ use crate::paired::{Ratio, Spread, median};
 /// The kernel and both paths, a page a fault.
 const PATHS: [Way; 3] = [Way::Kernel, Way::Classic, Way::Speculative];
 /// Rounds by default: as many as tell more than noise.
-const ROUNDS: usize = 8;
+const ROUNDS: usize = 7;
 
 /// What stands in a cell that has nothing to say.
 const NOTHING: &str = "–";
@@ -89,7 +89,12 @@ pub fn alone(runs: &mut Runs, aims: &mut Aims) {
 
 /// One more thread changes the address space, somewhere else.
 pub fn beside(runs: &mut Runs, aims: &mut Aims) {
-    for (other, does) in [("maps", "maps and unmaps 16 MiB"), ("unmaps", "maps, populates and unmaps 16 MiB")] {
+    let others = [
+        ("maps", "maps and unmaps 16 MiB"),
+        ("near", "maps and unmaps 16 MiB that adjoin those of the last"),
+        ("unmaps", "maps, populates and unmaps 16 MiB"),
+    ];
+    for (other, does) in others {
         for by in deliveries(runs) {
             let cases = runs.cases(&PATHS);
             let words = format!("--work touch --beside {other} --by {by}");

@@ -73,6 +73,8 @@ pub enum Beside {
     Nobody,
     /// It maps and unmaps without a pause.
     Maps,
+    /// The same where the others' memory ends: what it maps becomes one area with theirs, and is cut off again.
+    Near,
     /// It maps, populates and unmaps without a pause.
     Unmaps,
 }
