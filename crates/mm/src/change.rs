@@ -187,7 +187,7 @@ impl<M: Mmu> Region<M> {
             installed += self.populate_piece(&view, version, Span { start: at, end })?;
             at = end;
         }
-        self.count(Counter::RegionPages, installed);
+        self.count(Counter::RegionPages, installed, 0);
         Ok(installed)
     }
 

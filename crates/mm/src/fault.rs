@@ -93,16 +93,16 @@ impl<M: Mmu> Region<M> {
     /// Brings the page of a fault, and a window after it. Whoever waits for them is not woken.
     pub fn fault(&self, fault: Fault) -> Outcome {
         let mut taken = Taken::default();
-        self.count(Counter::RegionPgfault, 1);
+        self.count(Counter::RegionPgfault, 1, fault.hint);
         if self.knobs.is_on(Knob::SpeculativePageFault) {
             match self.handle(fault, Policy::Speculative, &mut taken) {
                 Ok(outcome) => {
                     if matches!(outcome, Outcome::Installed(_)) {
-                        self.trace(Spf::Success, fault.addr);
+                        self.trace(Spf::Success, fault);
                     }
                     return outcome;
                 }
-                Err(abort) => self.trace(abort, fault.addr),
+                Err(abort) => self.trace(abort, fault),
             }
         }
         let _all = self.ranges.lock(self.span, Access::Shared);
@@ -117,9 +117,9 @@ impl<M: Mmu> Region<M> {
     }
 
     /// What is seen of a fault from outside.
-    fn trace(&self, end: Spf, addr: usize) {
-        self.count(counter(end), 1);
-        pagefault::spf(end, addr);
+    fn trace(&self, end: Spf, fault: Fault) {
+        self.count(counter(end), 1, fault.hint);
+        pagefault::spf(end, fault.addr);
     }
 
     fn handle<'a>(&'a self, fault: Fault, policy: Policy, taken: &mut Taken<'a>) -> Result<Outcome, Spf> {
@@ -194,7 +194,7 @@ impl<M: Mmu> Region<M> {
             }
             return Err(abort);
         }
-        self.count(Counter::RegionPages, installed);
+        self.count(Counter::RegionPages, installed, fault.hint);
         Ok(Outcome::Installed(Span { end: at.max(page + PAGE), ..window }))
     }
 

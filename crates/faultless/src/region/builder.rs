@@ -82,7 +82,8 @@ impl Builder {
         Self { budget: Some(bytes), ..self }
     }
 
-    /// How many threads serve faults with [`Delivery::Thread`], up to 16; each has an equal part of the region.
+    /// How many threads serve faults with [`Delivery::Thread`], up to 16; each has an equal part of the region, and a descriptor of
+    /// its own. With [`Delivery::Signal`] only the descriptors: threads that fault in different parts have less in common then.
     pub fn handlers(self, handlers: usize) -> Self {
         Self { handlers, ..self }
     }
@@ -119,10 +120,7 @@ impl Builder {
     pub fn build(self) -> Result<Region, Error> {
         let bytes =
             round_up(self.length, SLOT).filter(|bytes| *bytes > 0 && *bytes < 1 << 46).ok_or(Error::Length)?;
-        let stripes = match self.delivery {
-            Delivery::Signal => 1,
-            _ => self.handlers.clamp(1, STRIPES.min(bytes / SLOT)),
-        };
+        let stripes = self.handlers.clamp(1, STRIPES.min(bytes / SLOT));
         let (delivery, opened) = delivery::open(self.delivery, stripes)?;
         let orders = self.orders(delivery);
         if delivery == Delivery::Direct && self.backing.is_some() {
@@ -143,7 +141,7 @@ impl Builder {
             mmu.advise_huge();
         }
         let plan = Plan { areas: self.areas.max(3), orders };
-        let memory = Engine::new(mmu, span, plan, &page().block[0], &page().knobs).ok_or(Error::NoAddressSpace)?;
+        let memory = Engine::new(mmu, span, plan, &page().block, &page().knobs).ok_or(Error::NoAddressSpace)?;
         let shared = Arc::new(Shared::new(memory));
         let watched = match delivery {
             Delivery::Thread => {

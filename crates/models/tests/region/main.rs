@@ -45,7 +45,7 @@ fn region(areas: usize, mmu: FakeMmu) -> Arc<Memory> {
     let orders = [(0, 0), (0, 2), (3, 4), (3, 3), (0, 11)][chance(5)];
     let orders = Orders { first: orders.0, most: orders.1 };
     let span = Span::new(BASE, SLOTS * SLOT);
-    Arc::new(Region::new(mmu, span, Plan { areas, orders }, &COUNTERS, knobs).unwrap())
+    Arc::new(Region::new(mmu, span, Plan { areas, orders }, std::slice::from_ref(&COUNTERS), knobs).unwrap())
 }
 
 fn memory() -> FakeMmu {
