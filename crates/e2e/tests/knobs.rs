@@ -63,14 +63,9 @@ fn every_knob_changes_something() {
             Knob::Mapped => shown("supplied", *knob, "1", Counter::BytesMoved),
             // Of mapped regions, which programs make themselves; the tests of the crate faultless turn it.
             Knob::SpeculativePageFault => None,
-            Knob::Check => both("content", *knob, "1").map(|runs| {
-                runs.map(|run| run.stdout)
-                    == [
-                        b"old
-", b"new
-",
-                    ]
-            }),
+            Knob::Check => {
+                both("content", *knob, "1").map(|runs| runs.map(|run| run.stdout) == [b"old\n", b"new\n"])
+            }
             Knob::Disable => processes("mappings", *knob, "1").map(|n| n == [1, 0]),
             Knob::NoChildren => processes("child", *knob, "1").map(|n| n == [2, 1]),
             Knob::Skip => processes("mappings", *knob, "other,groups").map(|n| n == [1, 0]),
