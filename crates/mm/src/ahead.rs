@@ -36,6 +36,15 @@ const LOOKS_IN_CALL: usize = 128;
 /// How long such looks rest at most when they find nothing.
 const LOOK_REST_MS: u32 = 64;
 
+/// What may be done ahead of a program.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Effort {
+    /// Everything.
+    Full,
+    /// Moving what is zeroed already: while the background work rests.
+    Moves,
+}
+
 impl<S: Sys> Space<S> {
     /// Notes an extent just handed out; it is followed if much of it has no memory.
     pub(crate) fn note_growth(&self, shard: &Shard, e: Extent) {
@@ -70,7 +79,7 @@ impl<S: Sys> Space<S> {
     }
 
     /// Follows the growing extents and fills the stock.
-    pub(crate) fn ahead_step(&self) -> Progress {
+    pub(crate) fn ahead_step(&self, effort: Effort) -> Progress {
         if !self.knobs.is_on(Knob::Ahead) {
             return Progress::Idle;
         }
@@ -78,7 +87,7 @@ impl<S: Sys> Space<S> {
         for place in 0..FOLLOWED {
             let Some(mut growth) = self.growths.lock().followed[place] else { continue };
             let before = (growth.shard, growth.first);
-            let progress = self.follow(&mut growth);
+            let progress = self.follow(&mut growth, effort);
             result = sooner(result, progress);
             let mut growths = self.growths.lock();
             if progress == Progress::Idle
@@ -91,10 +100,11 @@ impl<S: Sys> Space<S> {
                 growths.followed[place] = (progress != Progress::Idle).then_some(growth);
             }
         }
-        if result == Progress::Worked { result } else { sooner(result, self.stock_step()) }
+        let done = result == Progress::Worked || effort == Effort::Moves;
+        if done { result } else { sooner(result, self.stock_step()) }
     }
 
-    fn follow(&self, g: &mut Growth) -> Progress {
+    fn follow(&self, g: &mut Growth, effort: Effort) -> Progress {
         let Some(shard) = self.shards[g.shard].as_ref() else { return Progress::Idle };
         let old = g.reached;
         g.reached = self.reached(shard, g);
@@ -118,6 +128,9 @@ impl<S: Sys> Space<S> {
         }
         if self.moves() && (g.reached > 0 || self.is_trusted()) && self.next_window(shard, g, old) {
             return if g.reached > old { Progress::Worked } else { Progress::Wait(LOOK_US) };
+        }
+        if effort == Effort::Moves {
+            return Progress::Wait(LOOK_US);
         }
         // The slot that the program is in, and the next one, are its own.
         g.touched = g.touched.max(g.reached + 1);

@@ -2,12 +2,14 @@
 //!
 //! The thread has the lowest priority. When it is preempted in the middle of a step the processors are busy: then
 //! memory that it has taken out of the lists is missing, and what it touches it touches at the program's expense. So
-//! it rests after such a step, the longer the more often it happens, and only gives back what is due.
+//! it rests after such a step, the longer the more often it happens, and only gives back what is due, and moves what is
+//! zeroed already to where the program needs it.
 
 use core::sync::atomic::Ordering::Relaxed;
 
 use faultless_base::sys::Sys;
 
+use crate::ahead::Effort;
 use crate::knobs::Knob;
 use crate::progress::{Progress, sooner};
 use crate::space::Space;
@@ -30,7 +32,8 @@ impl<S: Sys> Space<S> {
         let rest = self.rest.load(Relaxed);
         if rested < rest {
             let later = Progress::Wait((rest - rested) as u64 * 1000);
-            return sooner(later, self.decay_step());
+            let moves = if self.moves() { self.ahead_step(Effort::Moves) } else { Progress::Idle };
+            return sooner(sooner(later, moves), self.decay_step());
         }
         self.keep_away();
         self.slept.store(0, Relaxed);
@@ -81,7 +84,7 @@ impl<S: Sys> Space<S> {
     }
 
     fn useful_step(&self) -> Progress {
-        let ahead = self.ahead_step();
+        let ahead = self.ahead_step(Effort::Full);
         if ahead == Progress::Worked {
             return ahead;
         }

@@ -70,6 +70,7 @@ fn the_background_thread_keeps_out_of_what_the_program_has_no_longer() {
         world.check_account();
     });
     assert_counted(Counter::BytesTouchedLent);
+    assert_counted(Counter::BytesMoved);
 }
 
 /// What is zeroed in the background is in nobody's hands meanwhile.

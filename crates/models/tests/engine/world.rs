@@ -64,6 +64,7 @@ impl World {
         knobs.set(Knob::Budget, (budgets[rng.gen_range(0..budgets.len())] * SLOT) as u64);
         knobs.set(Knob::Unmap, rng.gen_bool(0.3) as u64);
         knobs.set(Knob::Check, rng.gen_bool(0.5) as u64);
+        knobs.set(Knob::Mapped, rng.gen_bool(0.5) as u64);
         let space = Space::new(sys.clone(), SLOTS * SLOT, shards, &COUNTERS, knobs).unwrap();
         Self { space, sys, things: Mutex::default(), bytes: AtomicUsize::new(0), shards, leaves: false }
     }
