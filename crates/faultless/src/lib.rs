@@ -14,9 +14,13 @@
 
 //!
 //! A [`Region`](region::Region) is memory of which each page is brought when it is first used, in windows that grow, from
-//! zeroes or from a backing.
+//! zeroes or from a backing. [`reserve`] has memory ready before regions need it.
 
+mod ahead;
 pub mod region;
+mod reserve;
+
+pub use reserve::{Reservation, release_reserved, reserve, reserved};
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};

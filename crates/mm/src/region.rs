@@ -17,6 +17,7 @@ use crate::area::{Areas, Attributes, Full, View};
 use crate::entry::Entries;
 use crate::frames::Frames;
 use crate::knobs::{Knob, Values};
+use crate::pool::Pool;
 use crate::stats::{Block, Counter};
 use crate::streams::Streams;
 use crate::window::Orders;
@@ -63,6 +64,8 @@ pub struct Region<M: Mmu> {
     pub(crate) ranges: RangeLock,
     pub(crate) streams: Streams,
     pub(crate) frames: Frames,
+    /// Huge pages that are asked for ahead of a stream, at most.
+    pub(crate) ahead: usize,
     pub(crate) counters: &'static Block,
     pub(crate) knobs: &'static Values,
 }
@@ -72,6 +75,7 @@ impl<M: Mmu> Region<M> {
     /// memory for its tables.
     pub fn new(mmu: M, span: Span, plan: Plan, counters: &'static Block, knobs: &'static Values) -> Option<Self> {
         debug_assert_eq!(span.start % SLOT, 0);
+        let frames = Frames::new(&mmu);
         Some(Self {
             mmu,
             span,
@@ -79,7 +83,8 @@ impl<M: Mmu> Region<M> {
             entries: Entries::new(span)?,
             ranges: RangeLock::new(),
             streams: Streams::new(plan.orders, PATIENCE),
-            frames: Frames::new(),
+            frames,
+            ahead: 0,
             counters,
             knobs,
         })
@@ -88,6 +93,13 @@ impl<M: Mmu> Region<M> {
     /// Says how many faults may follow nothing before the area is left to the kernel: fewer where a fault costs more.
     pub fn with_patience(mut self, faults: usize) -> Self {
         self.streams.set_patience(faults);
+        self
+    }
+
+    /// Has it take huge pages of zeroes from a pool, and ask for `ahead` of them at most before a stream needs them.
+    pub fn with_pool(mut self, pool: &'static Pool, ahead: usize) -> Self {
+        self.frames.share(pool, &self.mmu);
+        self.ahead = ahead;
         self
     }
 
@@ -103,12 +115,7 @@ impl<M: Mmu> Region<M> {
 
     /// Makes a huge page of zeroes beforehand, unless `most` are there; whether it did.
     pub fn prepare_huge(&self, most: usize) -> bool {
-        self.frames.prepare_huge(&self.mmu, most)
-    }
-
-    /// Whether it is worth making some.
-    pub fn wants_huge(&self) -> bool {
-        self.frames.wants_huge()
+        self.frames.pool().is_some_and(|pool| pool.ready() < most && pool.make(|frame| self.mmu.make_huge(frame)))
     }
 
     /// What was counted, by all that share the counters.

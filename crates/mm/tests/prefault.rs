@@ -201,6 +201,19 @@ fn reads_bring_the_page_of_zeroes_and_nobody_writes_to_it() {
     }
 }
 
+/// A program that reads each page and then writes to it gets pages of its own, and few faults.
+#[test]
+fn reads_before_writes_bring_memory() {
+    let region = region();
+    let mut faults = 0;
+    for page in 0..PAGES {
+        faults += access(&region, page, None) + access(&region, page, Some(1));
+    }
+    assert!(faults <= 15, "{faults} faults");
+    assert_eq!(region.resident(), PAGES);
+    assert!(region.copied() < 10, "{} pages of zeroes were copied", region.copied());
+}
+
 /// Faults that follow nothing are the kernel's in the end, and ours again when the area begins anew.
 #[test]
 fn an_area_without_a_pattern_is_left_to_the_kernel() {

@@ -5,7 +5,7 @@ use core::mem::ManuallyDrop;
 use super::mmu::{Mmu, Rights, Source};
 use super::raw::{self, Access, syscall};
 use super::uffd::{REGISTER_MISSING, Stopped, Uffd, Wake};
-use super::{Huge, Sys, linux::Linux, pagemap, tables};
+use super::{Huge, Sys, frames, linux::Linux, pagemap, tables};
 use crate::{PAGE, SLOT, SLOT_PAGES, Span};
 
 /// Descriptors of a region at most.
@@ -191,7 +191,7 @@ impl<B: Backing> Mmu for UserMmu<B> {
             Some(Ok(())) => true,
             // Pages of it may have moved. What is left is not whole any more.
             Some(Err(stopped)) if stopped.done > 0 => {
-                Linux.discard(Span::new(frame, SLOT));
+                frames::drop_pages(frame);
                 false
             }
             _ => false,
@@ -218,6 +218,10 @@ impl<B: Backing> Mmu for UserMmu<B> {
         let by_slot = |slot: usize| Linux.present_pages(Span::new(slot, SLOT).clip(span));
         let by_core = || (span.start..span.end).step_by(SLOT).map(by_slot).sum();
         pagemap::count(span, pagemap::PRESENT, 0).unwrap_or_else(by_core)
+    }
+
+    fn is_own(&self, page: usize) -> bool {
+        pagemap::first(Span::new(page, PAGE), pagemap::PRESENT, pagemap::ZERO).is_some_and(|run| !run.is_empty())
     }
 
     fn wake(&self, span: Span) {
@@ -276,18 +280,7 @@ impl<B: Backing> Mmu for UserMmu<B> {
     }
 
     fn reserve(&self, bytes: usize) -> Option<usize> {
-        let whole = raw::map_private(bytes + SLOT, Access::Write)?;
-        let at = whole.next_multiple_of(SLOT);
-        for (start, end) in [(whole, at), (at + bytes, whole + bytes + SLOT)] {
-            if start < end {
-                // SAFETY: the ends of the mapping just made.
-                unsafe { raw::unmap(start, end - start) };
-            }
-        }
-        // A page that a fork shares cannot be moved.
-        let args = [at, bytes, libc::MADV_DONTFORK as usize, 0, 0, 0];
-        // SAFETY: the mapping just made.
-        unsafe { syscall(libc::SYS_madvise, args) }.ok().map(|_| at)
+        frames::reserve(bytes)
     }
 
     fn release(&self, span: Span) {
@@ -296,14 +289,15 @@ impl<B: Backing> Mmu for UserMmu<B> {
     }
 
     fn make_huge(&self, frame: usize) -> bool {
-        let span = Span::new(frame, SLOT);
-        Linux.huge(span, Huge::Advised);
-        Linux.touch(frame);
-        let whole = Linux.present_pages(span) == SLOT_PAGES;
-        if !whole {
-            Linux.discard(span);
+        // Advice takes a lock that others wait for: once for each place is enough.
+        frames::fill(frame) || {
+            Linux.huge(Span::new(frame, SLOT), Huge::Advised);
+            frames::fill(frame)
         }
-        whole
+    }
+
+    fn has_huge(&self, frame: usize) -> bool {
+        frames::is_whole(frame)
     }
 
     fn relax(&self, turn: u32) {

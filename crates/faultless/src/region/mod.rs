@@ -28,7 +28,8 @@ pub use faultless_base::sys::user_mmu::Backing;
 pub use faultless_mm::change::Advice;
 pub use file::FileBacking;
 
-use masked::{Masked, blocks_sigbus};
+pub(crate) use masked::Masked;
+use masked::blocks_sigbus;
 use shared::Shared;
 use watchdog::Watched;
 
