@@ -63,7 +63,7 @@ fn kernel(bytes: usize, advice: i32) -> f64 {
 fn region(bytes: usize, delivery: Delivery, reserved: bool) -> Result<(f64, u64), Error> {
     let region = Region::builder(bytes).delivery(delivery).build()?;
     if reserved {
-        let ready = faultless::reserve(bytes)?.wait();
+        let ready = faultless::reserve(bytes)?.wait()?;
         assert_eq!(ready, bytes, "not all of it was to be had in huge pages");
     }
     let faults = Region::counted(Counter::RegionPgfault);

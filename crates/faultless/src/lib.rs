@@ -17,10 +17,12 @@
 //! zeroes or from a backing. [`reserve`] has memory ready before regions need it.
 
 mod ahead;
+mod background;
 pub mod region;
 mod reserve;
 
-pub use reserve::{Reservation, release_reserved, reserve, reserved};
+pub use background::Background;
+pub use reserve::{release_reserved, reserve, reserved};
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};

@@ -1,14 +1,13 @@
 //! Memory that is made ready in the background: huge pages of zeroes, which faults of regions move to where they are needed.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::LazyLock;
 
 use faultless_base::SLOT;
-use faultless_base::sys::{frames, thread};
+use faultless_base::sys::frames;
 use faultless_mm::pool::Pool;
 
-use crate::region::{Error, Masked};
+use crate::background::{Background, Priority};
+use crate::region::Error;
 
 /// The pool and the process that has it.
 static POOL: LazyLock<Option<(Pool, u32)>> = LazyLock::new(|| {
@@ -24,110 +23,19 @@ pub(crate) fn pool() -> Option<&'static Pool> {
     POOL.as_ref().filter(|(_, pid)| *pid == std::process::id()).map(|(pool, _)| pool)
 }
 
-/// What several fill together.
-struct Job {
-    frames: usize,
-    begun: AtomicUsize,
-    ready: AtomicUsize,
-    ended: AtomicBool,
-}
-
-impl Job {
-    /// Makes frames until there are enough, or somebody says that it is enough.
-    fn work(&self, pool: &Pool) {
-        while !self.ended.load(Ordering::Relaxed) && self.begun.fetch_add(1, Ordering::Relaxed) < self.frames {
-            if !pool.make(frames::fill) {
-                self.ended.store(true, Ordering::Relaxed);
-                return;
-            }
-            pool.keep_one();
-            self.ready.fetch_add(1, Ordering::Release);
-        }
-    }
-}
-
-/// Memory that is being made ready, or is. When it is dropped, that goes on.
-pub struct Reservation {
-    job: Arc<Job>,
-    thread: Mutex<Option<JoinHandle<()>>>,
-    pool: &'static Pool,
-    pid: u32,
-}
-
 /// Makes `bytes` of memory ready in the background, at idle priority: faults of regions need not wait for zeroes then, and take
-/// huge pages. Rounded up to 2 MiB, and in addition to what is ready already.
+/// huge pages. Rounded up to 2 MiB, and in addition to what is ready already. It ends early where no huge page is to be had
+/// any more.
 ///
 /// ```
-/// let reservation = faultless::reserve(8 << 20)?;
-/// let ready = reservation.wait();
-/// assert!(ready <= 8 << 20 && ready == reservation.ready());
+/// let reserved = faultless::reserve(8 << 20)?;
+/// let ready = reserved.wait()?;
+/// assert!(ready <= 8 << 20 && ready == reserved.ready());
 /// # Ok::<(), faultless::region::Error>(())
 /// ```
-pub fn reserve(bytes: usize) -> Result<Reservation, Error> {
+pub fn reserve(bytes: usize) -> Result<Background, Error> {
     let pool = pool().ok_or(Error::NoAddressSpace)?;
-    let job = Arc::new(Job {
-        frames: bytes.div_ceil(SLOT),
-        begun: AtomicUsize::new(0),
-        ready: AtomicUsize::new(0),
-        ended: AtomicBool::new(false),
-    });
-    let work = {
-        let job = job.clone();
-        move || {
-            let _masked = Masked::new();
-            thread::set_idle(true);
-            job.work(pool);
-        }
-    };
-    let thread = std::thread::Builder::new().name("faultless-fill".into()).spawn(work);
-    let thread = Mutex::new(Some(thread.map_err(|_| Error::NoThread)?));
-    Ok(Reservation { job, thread, pool, pid: std::process::id() })
-}
-
-impl Reservation {
-    /// How many bytes it is to be in the end.
-    pub fn bytes(&self) -> usize {
-        self.job.frames * SLOT
-    }
-
-    /// How many bytes were made ready so far; regions may have taken some of them since.
-    pub fn ready(&self) -> usize {
-        self.job.ready.load(Ordering::Acquire) * SLOT
-    }
-
-    /// Whether no more will be.
-    pub fn is_done(&self) -> bool {
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
-        self.pid != std::process::id() || thread.as_ref().is_none_or(JoinHandle::is_finished)
-    }
-
-    /// Helps until all is ready, or no huge page is to be had any more; how many bytes are ready then.
-    pub fn wait(&self) -> usize {
-        if self.pid == std::process::id() {
-            self.job.work(self.pool);
-            self.join();
-        }
-        self.ready()
-    }
-
-    /// Ends it: what is ready stays so.
-    pub fn cancel(&self) {
-        self.job.ended.store(true, Ordering::Relaxed);
-        if self.pid == std::process::id() {
-            self.join();
-        }
-    }
-
-    fn join(&self) {
-        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
-        drop(thread.take().map(JoinHandle::join));
-    }
-}
-
-impl std::fmt::Debug for Reservation {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Reservation({} of {} bytes)", self.ready(), self.bytes())
-    }
+    Background::start(Priority::Idle, bytes.div_ceil(SLOT), SLOT, |_| Ok(pool.make_kept(frames::fill)))
 }
 
 /// How many bytes are ready for regions to take.

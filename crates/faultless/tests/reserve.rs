@@ -26,7 +26,7 @@ fn region(bytes: usize, delivery: Delivery) -> Option<Region> {
 /// All huge pages that were asked for, or nothing where there are none.
 fn reserve(bytes: usize) -> Option<()> {
     let reservation = faultless::reserve(bytes).unwrap();
-    let ready = reservation.wait();
+    let ready = reservation.wait().unwrap();
     assert!(reservation.is_done() && reservation.bytes() == bytes && ready == reservation.ready());
     if ready < bytes {
         println!("skipped: {ready} bytes of huge pages for {bytes}");
@@ -107,4 +107,31 @@ fn a_fork_leaves_the_pool_to_the_parent() {
     // SAFETY: the child above.
     unsafe { libc::waitpid(child, &mut status, 0) };
     assert_eq!(status, 0);
+}
+
+#[test]
+fn populating_in_the_background_can_be_waited_for_and_ended() {
+    let _alone = POOL.lock().unwrap_or_else(PoisonError::into_inner);
+    for delivery in [Delivery::Direct, Delivery::Thread, Delivery::Signal] {
+        let Some(region) = region(48 * MIB, delivery) else { continue };
+        let populating = region.populate_in_background(PAGE..33 * MIB).unwrap();
+        assert_eq!(populating.bytes(), 34 * MIB);
+        let faults = Region::counted(Counter::RegionPgfault);
+        assert_eq!(populating.wait(), Ok(34 * MIB));
+        assert!(populating.is_done() && populating.ready() == populating.bytes());
+        // SAFETY: mapped for writing.
+        (PAGE..33 * MIB).step_by(PAGE).for_each(|at| unsafe { region.as_ptr().add(at).write_volatile(1) });
+        assert_eq!(Region::counted(Counter::RegionPgfault), faults);
+
+        region.unmap(40 * MIB..41 * MIB).unwrap();
+        assert_eq!(region.populate_in_background(38 * MIB..44 * MIB).unwrap().wait(), Err(Error::NotMapped));
+        region.advise(0..40 * MIB, Advice::DontNeed).unwrap();
+        let populating = region.populate_in_background(0..40 * MIB).unwrap();
+        populating.cancel();
+        assert!(populating.is_done());
+        // The region may go while somebody populates it.
+        let populating = region.populate_in_background(0..40 * MIB).unwrap();
+        drop(region);
+        assert_eq!(populating.wait(), Ok(40 * MIB));
+    }
 }

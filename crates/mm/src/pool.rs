@@ -87,8 +87,7 @@ impl Pool {
                 let place = at * BITS + word.trailing_zeros() as usize;
                 if Self::turn(&self.ready, place, false) {
                     self.count.fetch_sub(1, Ordering::Relaxed);
-                    let less = |owed: usize| owed.checked_sub(1);
-                    let _ = self.owed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+                    self.owe_less();
                     return Some(self.frame(place));
                 }
             }
@@ -128,9 +127,20 @@ impl Pool {
         made
     }
 
-    /// One more is to be kept until it is taken.
-    pub fn keep_one(&self) {
+    /// The same, and it is to be kept until it is taken.
+    pub fn make_kept(&self, make: impl FnOnce(usize) -> bool) -> bool {
+        // First, so that nobody takes it for one that need not be kept.
         self.owed.fetch_add(1, Ordering::Relaxed);
+        let made = self.make(make);
+        if !made {
+            self.owe_less();
+        }
+        made
+    }
+
+    fn owe_less(&self) {
+        let less = |owed: usize| owed.checked_sub(1);
+        let _ = self.owed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 
     /// Whether more wait than are to be kept.
@@ -143,7 +153,7 @@ impl Pool {
         let owed = self.owed.load(Ordering::Relaxed);
         let frame = if self.has_unkept() { self.take() } else { None };
         if frame.is_some() && owed > 0 {
-            self.keep_one();
+            self.owed.fetch_add(1, Ordering::Relaxed);
         }
         frame
     }
@@ -177,6 +187,31 @@ mod tests {
     use std::collections::BTreeSet;
 
     const SPAN: Span = Span { start: 7 * SLOT, end: 107 * SLOT };
+
+    #[test]
+    fn what_is_kept_goes_to_those_who_take_it() {
+        let pool = Pool::new(SPAN).unwrap();
+        (0..3).for_each(|_| assert!(pool.make_kept(|_| true)));
+        assert!(pool.make(|_| true) && !pool.make_kept(|_| false));
+        assert!(pool.has_unkept() && pool.take_unkept().is_some());
+        assert_eq!((pool.take_unkept(), pool.ready()), (None, 3));
+        assert!(pool.take().is_some());
+        assert_eq!((pool.take_unkept(), pool.ready()), (None, 2));
+    }
+
+    #[test]
+    fn what_is_asked_for_is_missing_until_it_is_ready() {
+        let pool = Pool::new(SPAN).unwrap();
+        pool.ask(2);
+        assert_eq!((pool.missing(), pool.asked().load(Ordering::Relaxed)), (2, 2));
+        assert!(pool.make(|_| true) && pool.missing() == 1 && pool.make(|_| true));
+        assert_eq!(pool.missing(), 0);
+        pool.answer();
+        pool.ask(2);
+        assert_eq!(pool.asked().load(Ordering::Relaxed), 0, "they are there");
+        pool.take();
+        assert_eq!(pool.missing(), 0, "nobody asks for more");
+    }
 
     #[test]
     fn each_frame_is_in_one_place() {
