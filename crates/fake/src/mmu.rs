@@ -272,6 +272,12 @@ impl Mmu for FakeMmu {
         matches!(self.quietly().pages.get(&(page / PAGE)), Some(Page::Own(_)))
     }
 
+    fn unused(&self, span: Span) -> usize {
+        let state = self.quietly();
+        let is_unused = |page: &usize| !matches!(state.pages.get(page), Some(Page::Own(1..)));
+        pages(span).filter(is_unused).count()
+    }
+
     fn wake(&self, _span: Span) {
         (self.step)();
     }

@@ -104,6 +104,10 @@ impl<M: Mmu> Region<M> {
         self.count(Counter::RegionPgfault, 1);
         let mut taken = Taken::default();
         let outcome = self.resolve(fault, &mut taken);
+        // Not before: a signal handler has little stack.
+        if let Some(left) = taken.left {
+            self.judge(left);
+        }
         if taken.hopeless {
             self.give_up(fault.addr);
         }
@@ -170,7 +174,7 @@ impl<M: Mmu> Region<M> {
             };
         }
         let page = fault.addr & !(PAGE - 1);
-        let mut window = self.window(page, &view, area.id(), fault.hint);
+        let mut window = self.window(page, &view, area.id(), fault.hint, taken);
         taken.hopeless = !view.attributes.backed && self.streams.is_hopeless(area.id());
         let mut seen = self.entries.read(page);
         let source = if view.attributes.backed {
@@ -241,6 +245,7 @@ impl<M: Mmu> Region<M> {
             break;
         }
         self.count(Counter::RegionPages, installed);
+        self.count(Counter::RegionPrefaulted, installed.saturating_sub(1));
         Ok(Outcome::Installed(there))
     }
 
@@ -261,13 +266,23 @@ impl<M: Mmu> Region<M> {
     }
 
     /// What a fault on `page` brings.
-    fn window(&self, page: usize, view: &View, id: usize, hint: usize) -> Window {
+    fn window(&self, page: usize, view: &View, id: usize, hint: usize, taken: &mut Taken<'_>) -> Window {
         if view.attributes.random {
             return Window::page(page);
         }
         let by = if self.knobs.get(Knob::PrefaultBy) == 0 { By::ThreadAndArea } else { By::Thread };
         let most = self.knobs.get(Knob::PrefaultMaxOrder) as u32;
-        self.streams.window(Seen { page, area: view.span, id, hint }, by, most)
+        let prediction = self.streams.predict(Seen { page, area: view.span, id, hint }, by, most);
+        self.count(if prediction.follows { Counter::RegionWindowHits } else { Counter::RegionWindowMisses }, 1);
+        taken.left = prediction.left.or(taken.left);
+        prediction.window
+    }
+
+    /// Sees how much of a window was used that a stream has left behind.
+    fn judge(&self, left: Span) {
+        let unused = self.mmu.unused(left);
+        self.streams.judge(left.bytes() / PAGE, unused);
+        self.count(Counter::RegionUnused, unused);
     }
 
     /// Has the kernel serve the area around `addr`, of which faults follow nothing: it does that faster.

@@ -77,6 +77,8 @@ pub struct Taken<'a> {
     buffer: Option<Buffer<'a>>,
     /// It was seen that faults of its area follow nothing.
     pub hopeless: bool,
+    /// A window that a stream has left behind.
+    pub left: Option<Span>,
 }
 
 struct Buffer<'a> {

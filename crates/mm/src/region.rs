@@ -149,7 +149,8 @@ impl<M: Mmu> Region<M> {
         }
     }
 
-    pub(crate) fn count(&self, counter: Counter, n: usize) {
+    /// Counts, for whoever resolves its faults.
+    pub fn count(&self, counter: Counter, n: usize) {
         self.counters.add(counter, n as u64);
     }
 }

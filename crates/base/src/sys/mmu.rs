@@ -49,6 +49,9 @@ pub trait Mmu {
     fn present(&self, span: Span) -> usize;
     /// Whether a page is there that takes memory.
     fn is_own(&self, page: usize) -> bool;
+    /// How many pages of a span of zeroes that the program has left were not written to, by a few samples; all of them where
+    /// that cannot be seen.
+    fn unused(&self, span: Span) -> usize;
     /// Lets whoever waits for pages of a span look again.
     fn wake(&self, span: Span);
     /// Changes what a span may be used for, or gives the error number.

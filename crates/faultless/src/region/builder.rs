@@ -140,10 +140,13 @@ impl Builder {
         let uffds = std::array::from_fn(|_| uffds.next());
         let has_backing = self.backing.is_some();
         let ahead = self.ahead(delivery);
-        let mmu = UserMmu::new(bytes, uffds, Source::new(self.backing)).map_err(|error| match error {
+        let mut mmu = UserMmu::new(bytes, uffds, Source::new(self.backing)).map_err(|error| match error {
             libc::ENOMEM => Error::NoAddressSpace,
             error => Error::Kernel(error),
         })?;
+        if delivery == Delivery::Signal {
+            mmu.allow_looks();
+        }
         let span = mmu.span();
         if has_backing {
             mmu.keep_from_children().map_err(Error::Kernel)?;
