@@ -28,6 +28,7 @@
 //! | [`region`] | mapped memory: a range of addresses whose faults are resolved here |
 //! | [`area`], [`entry`], [`frames`], [`pool`] | its parts: the index of areas, the upper table, sources |
 //! | [`streams`], [`window`] | what a fault brings: which sequence it belongs to, what is cut where |
+//! | `install` | bringing pages, and how many there are |
 //! | [`fault`], [`change`] | what a fault does; map, unmap, protect, remap, advise, populate |
 //! | [`page`] | both, as a process shares them with those who watch it |
 #![no_std]
@@ -51,6 +52,7 @@ pub mod fault;
 pub mod fork;
 pub mod frames;
 pub mod handout;
+mod install;
 pub mod knobs;
 pub mod mapping;
 mod pace;

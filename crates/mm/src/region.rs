@@ -10,6 +10,7 @@
 use core::ops::Deref;
 
 use faultless_base::sync::RangeLock;
+use faultless_base::sync::atomic::AtomicUsize;
 use faultless_base::sys::mmu::Mmu;
 use faultless_base::{SLOT, Span};
 
@@ -66,6 +67,8 @@ pub struct Region<M: Mmu> {
     pub(crate) frames: Frames,
     /// Huge pages that are asked for ahead of a stream, at most.
     pub(crate) ahead: usize,
+    /// Pages that are there, but for those of areas that the kernel serves.
+    pub(crate) resident: AtomicUsize,
     pub(crate) counters: &'static Block,
     pub(crate) knobs: &'static Values,
 }
@@ -85,6 +88,7 @@ impl<M: Mmu> Region<M> {
             streams: Streams::new(plan.orders, PATIENCE),
             frames,
             ahead: 0,
+            resident: AtomicUsize::new(0),
             counters,
             knobs,
         })

@@ -1,6 +1,6 @@
 //! Regions over a simulated memory: random operations against a naive oracle, and each way a fault can end.
 
-use faultless_base::sys::mmu::Rights;
+use faultless_base::sys::mmu::{Mmu, Rights};
 use faultless_base::{PAGE, SLOT, Span};
 use faultless_fake::mmu::{FakeMmu, Found, backing_byte, errno};
 use faultless_mm::area::Attributes;
@@ -189,6 +189,7 @@ proptest! {
         for op in ops {
             step(&region, &mut oracle, op);
             region.areas().check();
+            assert_eq!(region.present_pages(), region.present(region.span()), "pages");
         }
         for at in (0..PAGES).step_by(7) {
             step(&region, &mut oracle, Op::Read(at));

@@ -17,6 +17,7 @@ const LEVELS: &[&[&str]] = &[
     &["area", "entry", "window", "pool"],
     &["streams", "frames"],
     &["region"],
+    &["install"],
     &["fault"],
     &["change"],
 ];
