@@ -12,6 +12,7 @@ use crate::area::{Attributes, View};
 pub use crate::region::Refused;
 
 use crate::entry::Kind;
+use crate::frames::{Version, Wait};
 use crate::install::Met;
 use crate::region::Region;
 
@@ -156,18 +157,19 @@ impl<M: Mmu> Region<M> {
         while at < span.end {
             let Some(area) = self.areas.find_locked(at) else { return Err(Refused::NotMapped) };
             // Nobody changes what is here, but a neighbour may cut its own part off the area before it is read.
-            let Some((view, _)) = area.read().filter(|(view, _)| view.span.contains(at)) else {
+            let Some((view, sequence)) = area.read().filter(|(view, _)| view.span.contains(at)) else {
                 self.mmu.relax(0);
                 continue;
             };
             let end = view.span.end.min(span.end).min((at & !(SLOT - 1)) + SLOT);
-            installed += self.populate_piece(&view, Span { start: at, end })?;
+            let version = Version { area: area.id(), sequence };
+            installed += self.populate_piece(&view, version, Span { start: at, end })?;
             at = end;
         }
         Ok(installed)
     }
 
-    fn populate_piece(&self, view: &View, piece: Span) -> Result<usize, Refused> {
+    fn populate_piece(&self, view: &View, version: Version, piece: Span) -> Result<usize, Refused> {
         let raises = self.mmu.raises_faults() && !view.attributes.kernel;
         match view.attributes.rights {
             Rights::None => return Err(Refused::NotMapped),
@@ -181,10 +183,11 @@ impl<M: Mmu> Region<M> {
         let source = match view.attributes.backed {
             false => Source::Zeroes,
             true => {
-                let wait = crate::frames::Wait::Yes;
-                self.frames.take(&mut taken, wait, &self.mmu).map_err(|_| Refused::Kernel(ENOMEM))?;
+                self.frames.take(&mut taken, Wait::Yes, &self.mmu).map_err(|_| Refused::Kernel(ENOMEM))?;
                 let offset = view.offset + (piece.start - view.span.start);
-                taken.fill(offset, piece.bytes(), &self.mmu).map(Source::Buffer).map_err(Refused::Kernel)?
+                self.fill(&mut taken, offset, piece.bytes(), version)
+                    .map(Source::Buffer)
+                    .map_err(Refused::Kernel)?
             }
         };
         let entry = self.entries.lock(piece.start, |turn| self.mmu.relax(turn));

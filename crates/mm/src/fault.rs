@@ -10,7 +10,7 @@
 //! | entry | tried; abort if it changed | waited for |
 //! | sequence count | looked at again with the entry's lock; abort if it changed | the same, never changed |
 //!
-//! A fault tries the first and then, once, the second, with the frames of the first.
+//! A fault tries the first and then, once, the second, with the frames of the first if the area did not change meanwhile.
 
 use faultless_base::pagefault::{self, Spf};
 use faultless_base::sync::Access;
@@ -19,7 +19,7 @@ use faultless_base::{PAGE, SLOT, Span};
 
 use crate::area::{Attributes, View};
 use crate::entry::Kind;
-use crate::frames::{Taken, Wait};
+use crate::frames::{Taken, Version, Wait};
 use crate::install::{Installed, Met, libc_error};
 use crate::knobs::Knob;
 use crate::region::Region;
@@ -159,7 +159,7 @@ impl<M: Mmu> Region<M> {
         let mut seen = self.entries.read(page);
         let source = if view.attributes.backed {
             window = window.clip_to_slot(page);
-            match self.read(&view, window.span, policy, taken)? {
+            match self.read(&view, Version { area: area.id(), sequence }, window.span, policy, taken)? {
                 Ok(source) => source,
                 Err(error) => return Ok(Outcome::Failed(error)),
             }
@@ -294,6 +294,7 @@ impl<M: Mmu> Region<M> {
     fn read<'a>(
         &'a self,
         view: &View,
+        version: Version,
         window: Span,
         policy: Policy,
         taken: &mut Taken<'a>,
@@ -306,6 +307,6 @@ impl<M: Mmu> Region<M> {
             };
         }
         let offset = view.offset + (window.start - view.span.start);
-        Ok(taken.fill(offset, window.bytes(), &self.mmu).map(Source::Buffer))
+        Ok(self.fill(taken, offset, window.bytes(), version).map(Source::Buffer))
     }
 }

@@ -12,6 +12,7 @@
 //! | [`arena`] | one shard: slots, free lists, growth |
 //! | [`busy`] | the slots that the background thread is in |
 //! | [`space`] | all shards, and what they share |
+//! | [`purpose`] | what memory is taken for, and whether it has to be zero |
 //! | [`handout`], [`takeback`] | the way of memory to its user and back |
 //! | [`mapping`], [`blocks`] | what mmap and malloc ask for |
 //! | [`recycle`] | what the program drops and uses again |
@@ -59,6 +60,7 @@ mod pace;
 pub mod page;
 pub mod pool;
 pub mod progress;
+pub mod purpose;
 pub mod recycle;
 pub mod region;
 pub mod retire;
@@ -76,6 +78,6 @@ mod warmth;
 pub mod watched;
 pub mod window;
 
-pub use arena::Need;
 pub use progress::Progress;
+pub use purpose::Need;
 pub use space::{Space, Unmap};

@@ -16,7 +16,7 @@ use faultless_base::{SLOT, Span};
 
 use crate::area::{Areas, Attributes, Full, View};
 use crate::entry::Entries;
-use crate::frames::Frames;
+use crate::frames::{Frames, Taken, Version};
 use crate::knobs::{Knob, Values};
 use crate::pool::Pool;
 use crate::stats::{Block, Counter};
@@ -120,6 +120,19 @@ impl<M: Mmu> Region<M> {
     /// Makes a huge page of zeroes beforehand, unless `most` are there; whether it did.
     pub fn prepare_huge(&self, most: usize) -> bool {
         self.frames.pool().is_some_and(|pool| pool.ready() < most && pool.make(|frame| self.mmu.make_huge(frame)))
+    }
+
+    /// The bytes of the backing from `offset` on, in the buffer that was taken.
+    pub(crate) fn fill(
+        &self,
+        taken: &mut Taken<'_>,
+        offset: usize,
+        bytes: usize,
+        version: Version,
+    ) -> Result<usize, i32> {
+        let (at, read) = taken.fill(offset, bytes, version, &self.mmu)?;
+        self.count(Counter::RegionFilled, read);
+        Ok(at)
     }
 
     /// What was counted, by all that share the counters.

@@ -1,5 +1,6 @@
 //! `faultless bench`: what faultless does, measured beside the kernel and other tools, one subcommand a subject.
 
+mod aims;
 mod contenders;
 mod huge;
 mod loops;
@@ -11,7 +12,9 @@ mod process;
 mod programs;
 mod run;
 mod schedule;
+mod spf;
 mod table;
+mod turns;
 mod verdict;
 
 use std::process::ExitCode;
@@ -31,6 +34,8 @@ enum Bench {
     Run(run::Args),
     /// What zeroing ahead is worth: first touches of pages with and without it, and what it costs others.
     Prezero(prezero::Args),
+    /// Faults beside changes of the address space: the kernel's, and a region's with speculation off and on.
+    Spf(spf::Args),
     /// One of the loops by itself; it prints its cost and a checksum.
     #[command(hide = true, subcommand)]
     Loop(loops::Loop),
@@ -41,6 +46,7 @@ pub fn main(args: Args) -> ExitCode {
     match args.bench {
         Bench::Run(args) => exit_code(run::main(&args)),
         Bench::Prezero(args) => exit_code(prezero::main(&args)),
+        Bench::Spf(args) => exit_code(spf::main(&args)),
         Bench::Loop(which) => loops::main(which),
     }
 }

@@ -33,13 +33,15 @@ by the command, and brought into range by the library.
 
 const VARIABLES: &str = "
 Besides, `FAULTLESS_LIBRARY` names the preload library for `faultless run`, and `FAULTLESS_STATS` is the directory in which
-`run` has the library leave its pages.
+`run` has the library leave its pages. `FAULTLESS_FILTERS` is set by `run`: how many system call filters were in force then; a program with more
+runs plain, for they might kill it.
 ";
 
 const COUNTERS_START: &str = "
 ## Counters
 
-Counted per process since its first large request. `faultless stat` shows all but details; `-e` shows those it names.
+Counted per process since its first large request. `faultless stat` shows all but details; `-e` shows those it names, also by the names that perf has:
+`faults` and `spf` for faults of regions and speculative ones, `pagefault:spf_*` for how those ended (`spf` brings the reasons with it).
 ";
 
 const JSON: &str = "

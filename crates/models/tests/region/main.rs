@@ -322,6 +322,70 @@ fn threads_fault_on_the_same_pages() {
     assert_counted(Counter::SpfVmaNoanon);
 }
 
+/// The backing ends earlier than before, and what was beyond is dropped: nobody finds it afterwards, whoever read it before.
+#[test]
+fn what_was_truncated_does_not_come_back() {
+    check(|| {
+        let region = region(10, memory());
+        let backed = Attributes { backed: true, ..ATTRIBUTES };
+        region.map(page(0, 8), backed, 0).unwrap();
+        // So that there are buffers for speculative faults.
+        region.populate(page(7, 1)).unwrap();
+        let work = |from: usize| {
+            let region = region.clone();
+            thread::spawn(move || {
+                for at in from..from + 3 {
+                    let found = access(&region, at, None).unwrap();
+                    assert!(found == 0 || found == backing_byte(at * PAGE), "{found} in page {at}");
+                }
+            })
+        };
+        let threads = [work(0), work(1)];
+        // Else nobody has read anything yet.
+        (0..chance(60)).for_each(|_| thread::yield_now());
+        region.truncate(2 * PAGE);
+        region.advise(page(2, 6), Advice::DontNeed).unwrap();
+        assert!((2..8).all(|at| access(&region, at, None) == Some(0)), "it came back");
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert!((2..8).all(|at| access(&region, at, None) == Some(0)), "it came back later");
+        assert!((0..2).all(|at| access(&region, at, None) == Some(backing_byte(at * PAGE))));
+    });
+}
+
+/// A backing that may not be read while the region changes, and rights that come and go.
+#[test]
+fn slow_backings_and_rights_send_faults_the_other_way() {
+    check(|| {
+        let region = region(10, memory().with_slow_backing());
+        let backed = Attributes { backed: true, ..ATTRIBUTES };
+        region.map(page(0, 4), backed, 0).unwrap();
+        region.map(page(4, 4), ATTRIBUTES, 0).unwrap();
+        let other = {
+            let region = region.clone();
+            thread::spawn(move || {
+                for at in 0..8 {
+                    let fresh = if at < 4 { backing_byte(at * PAGE) } else { 0 };
+                    let before = access(&region, at, Some(77));
+                    assert!(before.is_none_or(|byte| byte == fresh), "{before:?} in page {at}");
+                }
+            })
+        };
+        region.protect(page(5, 2), Rights::Read).unwrap();
+        assert!(matches!(access(&region, 5, None), Some(0 | 77)));
+        assert_eq!(access(&region, 6, Some(1)), None, "written without right");
+        region.remap(page(1, 2), page(20, 1).start).unwrap();
+        assert_eq!(access(&region, 1, None), None);
+        for (at, offset) in [(20, PAGE), (21, 2 * PAGE)] {
+            let found = access(&region, at, None).unwrap();
+            assert!(found == backing_byte(offset) || found == 77, "{found} in page {at}");
+        }
+        other.join().unwrap();
+        region.areas().check();
+    });
+    assert_counted(Counter::SpfVmaNotsup);
+    assert_counted(Counter::SpfVmaAccess);
+}
+
 /// Huge pages against unmaps and populating of what is around.
 #[test]
 fn huge_pages_go_where_nothing_is() {

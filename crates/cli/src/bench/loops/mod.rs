@@ -6,6 +6,7 @@ mod faults;
 mod memory;
 mod neighbour;
 mod rows;
+mod spf;
 mod storms;
 mod touch;
 
@@ -19,6 +20,7 @@ use clap::Subcommand;
 
 pub use faults::Taken;
 pub use rows::rows;
+pub use spf::{EDGES, ENDS, Latency, Reached, Way as SpfWay};
 
 /// The loops.
 #[derive(Subcommand)]
@@ -146,6 +148,8 @@ pub enum Loop {
         #[arg(long)]
         seconds: f64,
     },
+    /// Threads that fault, beside one that changes the address space.
+    Spf(spf::Spf),
 }
 
 /// How long and by how many a loop is run.
@@ -178,6 +182,7 @@ pub struct Outcome {
 pub fn main(which: Loop) -> ExitCode {
     let outcome = match which {
         Loop::Faults(what) => return print(faults::run(what)),
+        Loop::Spf(what) => return print(spf::run(what)),
         Loop::Releases { size, rest, seconds } => neighbour::releases(size, rest, seconds),
         Loop::Neighbour { seconds } => neighbour::compute(seconds),
         Loop::Touch { size, pace } => touch::rounds(size, pace),
