@@ -45,13 +45,20 @@ impl<M: Mmu> Region<M> {
 
     /// How many pages the kernel has brought itself in areas of `span`.
     pub(crate) fn left_to_kernel(&self, span: Span) -> usize {
-        let mut pages = 0;
-        self.areas.each(span, |view| {
-            if view.attributes.kernel {
-                pages += self.mmu.present(view.span.clip(span));
-            }
-        });
-        pages
+        let mut at = span.start;
+        let next = || {
+            let left = self.next_left_to_kernel(Span { start: at, ..span })?;
+            at = left.end;
+            Some(left)
+        };
+        core::iter::from_fn(next).map(|left| self.mmu.present(left)).sum()
+    }
+
+    /// The first part of `span` that the kernel serves. Apart, because nothing is asked of the kernel with the areas' lock.
+    fn next_left_to_kernel(&self, span: Span) -> Option<Span> {
+        let mut first = None;
+        self.areas.each(span, |view| first = first.or(view.attributes.kernel.then(|| view.span.clip(span))));
+        first
     }
 
     /// Has the kernel serve a span from now on. Nobody installs anything there.
@@ -70,9 +77,7 @@ impl<M: Mmu> Region<M> {
 
     /// The kernel does not serve `span` any more, if it did.
     pub(crate) fn take_from_kernel(&self, span: Span) -> Result<(), i32> {
-        let mut left = false;
-        self.areas.each(span, |view| left |= view.attributes.kernel);
-        if left {
+        if self.next_left_to_kernel(span).is_some() {
             self.mmu.take_from_kernel(span)?;
             self.resident.fetch_add(self.left_to_kernel(span), Ordering::Relaxed);
         }
