@@ -4,6 +4,7 @@
 mod blocks;
 mod faults;
 mod memory;
+mod misses;
 mod neighbour;
 mod rows;
 mod spf;
@@ -19,6 +20,7 @@ use std::time::{Duration, Instant};
 use clap::Subcommand;
 
 pub use faults::Taken;
+pub use neighbour::Steps;
 pub use rows::rows;
 pub use spf::{EDGES, ENDS, Latency, Reached, Way as SpfWay};
 
@@ -184,7 +186,7 @@ pub fn main(which: Loop) -> ExitCode {
         Loop::Faults(what) => return print(faults::run(what)),
         Loop::Spf(what) => return print(spf::run(what)),
         Loop::Releases { size, rest, seconds } => neighbour::releases(size, rest, seconds),
-        Loop::Neighbour { seconds } => neighbour::compute(seconds),
+        Loop::Neighbour { seconds } => return print(neighbour::compute(seconds)),
         Loop::Touch { size, pace } => touch::rounds(size, pace),
         Loop::Untouched { size, pace } => touch::untouched(size, pace),
         Loop::Zeroed { size, pace } => blocks::zeroed(size, pace),
