@@ -67,7 +67,7 @@ typedef int (*faultless_read)(void *context, uint64_t offset, void *buffer, size
 /* How a region is made. Zero bytes stand for the defaults. */
 typedef struct faultless_options {
     uint32_t delivery;     /* enum faultless_delivery */
-    uint32_t handlers;     /* threads of FAULTLESS_THREAD; 0: one */
+    uint32_t handlers;     /* threads of FAULTLESS_THREAD, or descriptors of FAULTLESS_SIGNAL; 0: one */
     size_t window_first;   /* bytes that a fault brings at first ... */
     size_t window_most;    /* ... and at most, while faults follow each other; 0: as the delivery is */
     size_t areas;          /* parts with different attributes at a time; 0: 4096 */

@@ -111,6 +111,15 @@ fn scenario() {
             assert_eq!(read(&region, 2 * MIB), 0);
             read(&region, MIB);
         }
+        "taken-thread" | "taken-signal" => {
+            let delivery = if name.ends_with("thread") { Delivery::Thread } else { Delivery::Signal };
+            let region = region(delivery, None);
+            // SAFETY: a part of the region that nobody has a reference to; that it is not the region's business is tested.
+            assert_eq!(unsafe { libc::munmap(region.as_ptr().add(MIB).cast(), MIB) }, 0);
+            assert_eq!(region.protect(MIB..2 * MIB, Rights::Read), Err(Error::Kernel(libc::ENOMEM)));
+            assert_eq!([0, MIB - 1, 2 * MIB].map(|at| read(&region, at)), [0; 3], "what is beside it goes on");
+            read(&region, MIB);
+        }
         "read-only" => {
             let region = region(Delivery::Thread, None);
             region.protect(0..MIB, Rights::Read).unwrap();
@@ -201,7 +210,7 @@ fn a_stall_is_reported_and_survived() {
 
 #[test]
 fn an_access_without_right_is_a_sigsegv() {
-    for name in ["unmapped-thread", "unmapped-signal", "read-only"] {
+    for name in ["unmapped-thread", "unmapped-signal", "taken-thread", "taken-signal", "read-only"] {
         let Some(end) = run(name) else { continue };
         assert_eq!(end.signal, Some(libc::SIGSEGV), "{name}");
     }

@@ -1,9 +1,10 @@
 //! Faults of several threads against changes by others, on the kernel: what is written stays, what is fresh is zero.
 
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use faultless::region::{Advice, Delivery, Error, Region, Rights};
+use faultless::region::{Advice, Delivery, Error, FileBacking, Region, Rights};
 use faultless_mm::stats::Counter;
 
 const PAGE: usize = 4096;
@@ -198,6 +199,44 @@ fn faults_beside_fork() {
         });
         check(&region, 0, MIB, 5);
     });
+}
+
+/// A file that gets shorter and longer while it is read: a page is one of what the file had, or zero behind its end; and what
+/// was dropped after that does not come back.
+#[test]
+fn faults_beside_truncate() {
+    let file = tempfile::tempfile().unwrap();
+    let full = vec![7; 8 * MIB];
+    for delivery in [Delivery::Thread, Delivery::Signal] {
+        file.write_all_at(&full, 0).unwrap();
+        let backing = FileBacking::new(file.try_clone().unwrap());
+        let region = match Region::builder(8 * MIB).delivery(delivery).backing(backing).build() {
+            Ok(region) => region,
+            Err(Error::NoUserfaultfd(error)) => return println!("skipped: {delivery:?}, error {error}"),
+            Err(error) => panic!("{delivery:?}: {error}"),
+        };
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for at in (0..8 * MIB).step_by(PAGE).cycle().take_while(|_| !done.load(Ordering::Relaxed)) {
+                        let found = read(&region, at);
+                        assert!(found == 0 || found == 7, "{found} at {at:#x}");
+                        assert!(at >= MIB || found == 7, "the file always had this");
+                    }
+                });
+            }
+            for round in 0..ROUNDS {
+                file.set_len((MIB + round * PAGE) as u64).unwrap();
+                region.advise(MIB..8 * MIB, Advice::DontNeed).unwrap();
+                check(&region, MIB + round * PAGE, 8 * MIB, 0);
+                file.write_all_at(&full[MIB..], MIB as u64).unwrap();
+                region.advise(0..8 * MIB, Advice::DontNeed).unwrap();
+                check(&region, 0, 8 * MIB, 7);
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+    }
 }
 
 /// The engine's counters agree with each other.

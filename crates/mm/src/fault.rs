@@ -81,12 +81,12 @@ const MADE_AT_ONCE: usize = 8;
 impl<M: Mmu> Region<M> {
     /// Brings the page of a fault, and a window around it. Whoever waits for them is not woken.
     pub fn fault(&self, fault: Fault) -> Outcome {
-        self.count(Counter::RegionPgfault, 1);
+        self.count(Counter::RegionPgfault, 1, fault.hint);
         let mut taken = Taken::default();
         let outcome = self.resolve(fault, &mut taken);
         // Not before: a signal handler has little stack.
         if let Some(left) = taken.left {
-            self.judge(left);
+            self.judge(left, fault.hint);
         }
         if taken.hopeless {
             self.give_up(fault.addr);
@@ -99,11 +99,11 @@ impl<M: Mmu> Region<M> {
             match self.handle(fault, Policy::Speculative, taken) {
                 Ok(outcome) => {
                     if matches!(outcome, Outcome::Installed(_)) {
-                        self.trace(Spf::Success, fault.addr);
+                        self.trace(Spf::Success, fault);
                     }
                     return outcome;
                 }
-                Err(abort) => self.trace(abort, fault.addr),
+                Err(abort) => self.trace(abort, fault),
             }
         }
         let _all = self.ranges.lock(self.span, Access::Shared);
@@ -118,9 +118,9 @@ impl<M: Mmu> Region<M> {
     }
 
     /// What is seen of a fault from outside.
-    fn trace(&self, end: Spf, addr: usize) {
-        self.count(counter(end), 1);
-        pagefault::spf(end, addr);
+    fn trace(&self, end: Spf, fault: Fault) {
+        self.count(counter(end), 1, fault.hint);
+        pagefault::spf(end, fault.addr);
     }
 
     fn handle<'a>(&'a self, fault: Fault, policy: Policy, taken: &mut Taken<'a>) -> Result<Outcome, Spf> {
@@ -224,7 +224,7 @@ impl<M: Mmu> Region<M> {
             }
             break;
         }
-        self.count(Counter::RegionPrefaulted, installed.saturating_sub(1));
+        self.count(Counter::RegionPrefaulted, installed.saturating_sub(1), fault.hint);
         Ok(Outcome::Installed(there))
     }
 
@@ -252,16 +252,17 @@ impl<M: Mmu> Region<M> {
         let by = if self.knobs.get(Knob::PrefaultBy) == 0 { By::ThreadAndArea } else { By::Thread };
         let most = self.knobs.get(Knob::PrefaultMaxOrder) as u32;
         let prediction = self.streams.predict(Seen { page, area: view.span, id, hint }, by, most);
-        self.count(if prediction.follows { Counter::RegionWindowHits } else { Counter::RegionWindowMisses }, 1);
+        let counter = if prediction.follows { Counter::RegionWindowHits } else { Counter::RegionWindowMisses };
+        self.count(counter, 1, hint);
         taken.left = prediction.left.or(taken.left);
         prediction.window
     }
 
     /// Sees how much of a window was used that a stream has left behind.
-    fn judge(&self, left: Span) {
+    fn judge(&self, left: Span, hint: usize) {
         let unused = self.mmu.unused(left);
         self.streams.judge(left.bytes() / PAGE, unused);
-        self.count(Counter::RegionUnused, unused);
+        self.count(Counter::RegionUnused, unused, hint);
     }
 
     /// Has the kernel serve the area around `addr`, of which faults follow nothing: it does that faster.
@@ -280,7 +281,7 @@ impl<M: Mmu> Region<M> {
         };
         let given = self.change(span, kernel, |_| Some(Attributes { kernel: true, ..view.attributes }));
         self.streams.forgive(found.id());
-        self.count(Counter::RegionGivenUp, given.is_ok() as usize);
+        self.count(Counter::RegionGivenUp, given.is_ok() as usize, 0);
     }
 
     /// Sees to it that an access that is an error does not come back as a fault, whatever was done to the memory without

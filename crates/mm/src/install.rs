@@ -111,7 +111,7 @@ impl<M: Mmu> Region<M> {
         let mut pages = 0;
         let result = self.install_some(entry, source, view, piece, met, &mut pages);
         self.resident.fetch_add(pages, Ordering::Relaxed);
-        self.count(Counter::RegionPages, pages);
+        self.count(Counter::RegionPages, pages, piece.start / SLOT);
         result.map(|took_long| Installed { pages, took_long })
     }
 

@@ -69,14 +69,21 @@ pub struct Region<M: Mmu> {
     pub(crate) ahead: usize,
     /// Pages that are there, but for those of areas that the kernel serves.
     pub(crate) resident: AtomicUsize,
-    pub(crate) counters: &'static Block,
+    /// Faults count in the block of their thread.
+    pub(crate) counters: &'static [Block],
     pub(crate) knobs: &'static Values,
 }
 
 impl<M: Mmu> Region<M> {
     /// A region of `span`, which begins at a multiple of 2 MiB and of which nothing is mapped. `None` when there is no
-    /// memory for its tables.
-    pub fn new(mmu: M, span: Span, plan: Plan, counters: &'static Block, knobs: &'static Values) -> Option<Self> {
+    /// memory for its tables. There is at least one block of counters.
+    pub fn new(
+        mmu: M,
+        span: Span,
+        plan: Plan,
+        counters: &'static [Block],
+        knobs: &'static Values,
+    ) -> Option<Self> {
         debug_assert_eq!(span.start % SLOT, 0);
         let frames = Frames::new(&mmu);
         Some(Self {
@@ -131,13 +138,13 @@ impl<M: Mmu> Region<M> {
         version: Version,
     ) -> Result<usize, i32> {
         let (at, read) = taken.fill(offset, bytes, version, &self.mmu)?;
-        self.count(Counter::RegionFilled, read);
+        self.count(Counter::RegionFilled, read, version.area);
         Ok(at)
     }
 
     /// What was counted, by all that share the counters.
     pub fn counted(&self, counter: Counter) -> u64 {
-        self.counters.get(counter as usize)
+        self.counters.iter().map(|block| block.get(counter as usize)).sum()
     }
 
     /// Sets a knob, for all that share it.
@@ -166,9 +173,9 @@ impl<M: Mmu> Region<M> {
         }
     }
 
-    /// Counts, for whoever resolves its faults.
-    pub fn count(&self, counter: Counter, n: usize) {
-        self.counters.add(counter, n as u64);
+    /// Counts; `hint` tells threads apart, which then do not write to the same lines.
+    pub fn count(&self, counter: Counter, n: usize, hint: usize) {
+        self.counters[hint % self.counters.len()].add(counter, n as u64);
     }
 }
 

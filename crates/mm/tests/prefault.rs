@@ -24,7 +24,7 @@ fn region() -> Memory {
 }
 
 fn region_of(slots: usize) -> Memory {
-    let counters = Box::leak(Box::<Block>::default());
+    let counters = std::slice::from_ref(Box::leak(Box::<Block>::default()));
     let knobs = Box::leak(Box::<Values>::default());
     let plan = Plan { areas: 20, orders: Orders { first: 0, most: 14 } };
     let span = Span::new(BASE, slots * SLOT);

@@ -16,7 +16,8 @@ const BASE: usize = 1 << 40;
 const SLOTS: usize = 4;
 
 fn region() -> Region<FakeMmu> {
-    let (counters, knobs) = (Box::leak(Box::<Block>::default()), Box::leak(Box::<Values>::default()));
+    let counters: &'static [Block] = Box::leak(Box::new([Block::new()]));
+    let knobs = Box::leak(Box::<Values>::default());
     let plan = Plan { areas: 10, orders: Orders { first: 0, most: 11 } };
     Region::new(FakeMmu::new(|| {}), Span::new(BASE, SLOTS * SLOT), plan, counters, knobs).unwrap()
 }

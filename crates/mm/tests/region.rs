@@ -21,7 +21,7 @@ const ANONYMOUS: Attributes =
 const BACKED: Attributes = Attributes { backed: true, ..ANONYMOUS };
 
 fn region_of(mmu: FakeMmu, areas: usize, orders: Orders) -> Region<FakeMmu> {
-    let counters = Box::leak(Box::<Block>::default());
+    let counters = std::slice::from_ref(&*Box::leak(Box::<Block>::default()));
     let knobs = Box::leak(Box::<Values>::default());
     Region::new(mmu, Span::new(BASE, SLOTS * SLOT), Plan { areas, orders }, counters, knobs).unwrap()
 }

@@ -88,7 +88,8 @@ impl Builder {
         Self { budget: Some(bytes), ..self }
     }
 
-    /// How many threads serve faults with [`Delivery::Thread`], up to 16; each has an equal part of the region.
+    /// How many threads serve faults with [`Delivery::Thread`], up to 16; each has an equal part of the region, and a descriptor of
+    /// its own. With [`Delivery::Signal`] only the descriptors: threads that fault in different parts have less in common then.
     pub fn handlers(self, handlers: usize) -> Self {
         Self { handlers, ..self }
     }
@@ -132,10 +133,7 @@ impl Builder {
     pub fn build(self) -> Result<Region, Error> {
         let bytes =
             round_up(self.length, SLOT).filter(|bytes| *bytes > 0 && *bytes < 1 << 46).ok_or(Error::Length)?;
-        let stripes = match self.delivery {
-            Delivery::Signal => 1,
-            _ => self.handlers.clamp(1, STRIPES.min(bytes / SLOT)),
-        };
+        let stripes = self.handlers.clamp(1, STRIPES.min(bytes / SLOT));
         let (delivery, opened) = delivery::open(self.delivery, stripes)?;
         let orders = self.orders(delivery);
         if delivery == Delivery::Direct && self.backing.is_some() {
@@ -160,7 +158,7 @@ impl Builder {
             mmu.advise_huge();
         }
         let plan = Plan { areas: self.areas.max(3), orders };
-        let memory = Engine::new(mmu, span, plan, &page().block[0], &page().knobs).ok_or(Error::NoAddressSpace)?;
+        let memory = Engine::new(mmu, span, plan, &page().block, &page().knobs).ok_or(Error::NoAddressSpace)?;
         let patience = if delivery == Delivery::Signal { PATIENCE_BY_SIGNAL } else { PATIENCE_BY_THREAD };
         let memory = memory.with_patience(patience);
         let memory = match reserve::pool() {

@@ -87,7 +87,7 @@ impl Shared {
     pub fn resolve(&self, fault: Fault) -> Outcome {
         let start = raw::now_ns();
         let outcome = self.try_to_resolve(fault);
-        self.memory.count(Counter::RegionFaultNs, (raw::now_ns() - start) as usize);
+        self.memory.count(Counter::RegionFaultNs, (raw::now_ns() - start) as usize, fault.hint);
         outcome
     }
 

@@ -48,7 +48,8 @@ fn region(areas: usize, mmu: FakeMmu) -> Arc<Memory> {
     let span = Span::new(BASE, SLOTS * SLOT);
     // In some runs areas are soon left to the kernel.
     let patience = [2, 100][chance(2)];
-    Arc::new(Region::new(mmu, span, Plan { areas, orders }, &COUNTERS, knobs).unwrap().with_patience(patience))
+    let region = Region::new(mmu, span, Plan { areas, orders }, std::slice::from_ref(&COUNTERS), knobs).unwrap();
+    Arc::new(region.with_patience(patience))
 }
 
 fn memory() -> FakeMmu {

@@ -13,9 +13,10 @@ use crate::bench::programs::find::on_path;
 use crate::bench::table;
 use crate::bench::turns::{Rounds, ratio};
 use crate::paired::{Ratio, deviation, mean};
+use crate::settings;
 
 /// Files that are compiled, and functions in each.
-const FILES: u64 = 24;
+const FILES: u64 = 12;
 const FUNCTIONS: u64 = 60;
 
 /// Who runs the job.
@@ -24,16 +25,26 @@ enum Way {
     Kernel,
     Classic,
     Speculative,
+    Mapped,
 }
 
+/// The knob that has `run` serve growth by mapped memory.
+const MAPPED: &str = "mapped";
+
 impl Way {
-    const ALL: [Self; 3] = [Self::Kernel, Self::Classic, Self::Speculative];
+    /// Those that this build has.
+    fn all() -> Vec<Self> {
+        let mut all = vec![Self::Kernel, Self::Classic, Self::Speculative];
+        all.extend(settings::knob(MAPPED).is_ok().then_some(Self::Mapped));
+        all
+    }
 
     fn name(self) -> &'static str {
         match self {
             Self::Kernel => "kernel",
             Self::Classic => "faultless run, speculative_page_fault=0",
             Self::Speculative => "faultless run, speculative_page_fault=1",
+            Self::Mapped => "faultless run, mapped=1",
         }
     }
 }
@@ -89,9 +100,10 @@ fn job(runs: &mut Runs, dir: &Path, way: Way, jobs: usize) -> Result<Sample, Str
     quiet(Command::new("make").arg("clean"))?;
     let mut command = match way {
         Way::Kernel => Command::new("make"),
-        Way::Classic | Way::Speculative => {
+        Way::Classic | Way::Speculative | Way::Mapped => {
             let mut command = Command::new(&runs.context.exe);
-            command.args(["run", "--quiet", "--", "make"]);
+            let mapped = (way == Way::Mapped).then(|| format!("--set={MAPPED}=1"));
+            command.args(["run", "--quiet"]).args(mapped).args(["--", "make"]);
             command
         }
     };
@@ -108,9 +120,9 @@ pub fn table(runs: &mut Runs, aims: &mut Aims) {
     let cpus = runs.context.cpus;
     for (load, jobs) in [("half load", cpus.div_ceil(2)), ("optimal load", cpus)] {
         let turns = runs.turns(6);
-        let rounds = turns.run(&Way::ALL, |way| way.name().into(), |way| job(runs, &dir, way, jobs));
+        let rounds = turns.run(&Way::all(), |way| way.name().into(), |way| job(runs, &dir, way, jobs));
         print(&format!("Compile, {load} -j {jobs}"), runs.context.count(FILES), &rounds);
-        for way in [Way::Classic, Way::Speculative] {
+        for way in Way::all().into_iter().filter(|way| *way != Way::Kernel) {
             let slower = ratio(&rounds, &way, &Way::Kernel, |used| used.wall);
             aims.no_loss(&format!("compile, {load}, {} beside the kernel", way.name()), 1.01, slower);
         }
@@ -124,12 +136,13 @@ fn print(title: &str, files: u64, rounds: &Rounds<Way, Sample>) {
     );
     let mut columns = vec![""];
     columns.extend(rounds.keys().map(|way| way.name()));
-    columns.push("to the kernel");
+    columns.push("the last to the kernel");
     let mut table = table::new_table(&columns);
     for (name, figure) in FIGURES {
         let of = |all: &Vec<Sample>| all.iter().map(figure).collect::<Vec<f64>>();
         let cells = rounds.values().map(|all| format!("{:.2} ({:.3})", mean(&of(all)), deviation(&of(all))));
-        let to = ratio(rounds, &Way::Speculative, &Way::Kernel, figure);
+        let last = rounds.keys().next_back().copied().unwrap_or(Way::Kernel);
+        let to = ratio(rounds, &last, &Way::Kernel, figure);
         let to = to.as_ref().map_or("–".into(), |to: &Ratio| table::interval(to));
         table.add_row(std::iter::once(name.to_owned()).chain(cells).chain([to]));
     }

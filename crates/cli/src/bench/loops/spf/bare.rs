@@ -12,8 +12,8 @@ use faultless_base::sys::{Huge, Sys, linux::Linux};
 use faultless_base::{SLOT, Span};
 
 use super::field::PART;
-use super::samples::{Latency, Samples};
-use super::{Spf, Work};
+use super::samples::Samples;
+use super::{Reached, Spf, Work};
 use crate::bench::loops::memory::{Mapping, PAGE};
 
 /// What the handler serves.
@@ -72,7 +72,7 @@ fn prepare(what: &Spf) -> io::Result<&'static [Memory]> {
 }
 
 /// Runs it: pages a second, and times.
-pub fn run(what: &Spf) -> io::Result<(f64, Option<Latency>)> {
+pub fn run(what: &Spf) -> io::Result<Reached> {
     if what.work != Work::Touch {
         return Err(io::Error::other("system calls alone: only for the touching of memory"));
     }
@@ -88,7 +88,8 @@ pub fn run(what: &Spf) -> io::Result<(f64, Option<Latency>)> {
             io::Result::Ok(all)
         })
     })?;
-    Ok((pages.into_inner() as f64 / start.elapsed().as_secs_f64(), samples.latency()))
+    let rate = pages.into_inner() as f64 / start.elapsed().as_secs_f64();
+    Ok(Reached { rate, latency: samples.latency(), ..Reached::default() })
 }
 
 fn touch(memory: &Memory, what: &Spf, end: Instant, pages: &AtomicU64) -> io::Result<Samples> {

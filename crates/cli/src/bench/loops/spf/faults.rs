@@ -7,15 +7,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::field::{Field, PART, Part};
-use super::samples::{Latency, Samples};
-use super::{Beside, Spf, Work};
+use super::samples::Samples;
+use super::{Beside, Reached, Spf, Work};
 use crate::bench::loops::memory::PAGE;
 
 /// Bytes of a block that is allocated, used and freed.
 const BLOCK: usize = 512 << 10;
 
-/// Runs it: how many a second, and times.
-pub fn run(what: &Spf) -> io::Result<(f64, Option<Latency>)> {
+/// Runs it.
+pub fn run(what: &Spf) -> io::Result<Reached> {
     let field = Field::new(what, what.threads + 1)?;
     let line_up = Barrier::new(what.threads + 1);
     let (over, done) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -28,7 +28,7 @@ pub fn run(what: &Spf) -> io::Result<(f64, Option<Latency>)> {
         }
         Ok(worker.samples)
     };
-    let (samples, time) = thread::scope(|scope| {
+    let (samples, changes, time) = thread::scope(|scope| {
         let beside = scope.spawn(|| change(what.beside, field.part(what.threads), &is_over));
         let workers: Vec<_> = (0..what.threads).map(|i| scope.spawn(move || worker(i))).collect();
         line_up.wait();
@@ -40,22 +40,25 @@ pub fn run(what: &Spf) -> io::Result<(f64, Option<Latency>)> {
             all.merge(worker.join().expect("it does not panic")?);
         }
         let time = start.elapsed();
-        beside.join().expect("it does not panic")?;
-        io::Result::Ok((all, time))
+        let changes = beside.join().expect("it does not panic")?;
+        io::Result::Ok((all, changes, time.as_secs_f64()))
     })?;
-    Ok((done.into_inner() as f64 / time.as_secs_f64(), samples.latency()))
+    let (rate, changes) = (done.into_inner() as f64 / time, changes as f64 / time);
+    Ok(Reached { rate, changes, latency: samples.latency(), ..Reached::default() })
 }
 
-/// What goes on beside, until it is over.
-pub fn change(what: Beside, part: Part<'_>, is_over: &impl Fn() -> bool) -> io::Result<()> {
+/// What goes on beside, until it is over; how many changes that were.
+pub fn change(what: Beside, part: Part<'_>, is_over: &impl Fn() -> bool) -> io::Result<u64> {
+    let mut changes = 0;
     while what != Beside::Nobody && !is_over() {
         let at = part.map(0, PART)?;
         if what == Beside::Unmaps {
             part.populate(0, at, PART)?;
         }
         part.unmap(0, at, PART)?;
+        changes += 2;
     }
-    Ok(())
+    Ok(changes)
 }
 
 struct Worker<'a> {

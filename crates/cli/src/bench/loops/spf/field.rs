@@ -8,7 +8,7 @@ use std::ptr::null_mut;
 
 use faultless::region::{Advice, FileBacking, Region, Rights};
 
-use super::{Spf, Way, Work};
+use super::{Beside, By, Spf, Way, Work};
 use crate::bench::loops::memory::PAGE;
 
 /// Bytes of a part.
@@ -19,6 +19,8 @@ const GAP: usize = 2 << 20;
 /// The memory of all threads.
 pub struct Field {
     region: Option<Region>,
+    /// Bytes from part to part.
+    step: usize,
     file: Option<File>,
     /// How a file is mapped: the kernel does that itself, for a region it is read and written.
     sharing: libc::c_int,
@@ -32,7 +34,8 @@ fn byte_of(page: usize) -> u8 {
 impl Field {
     /// Memory for `parts` threads.
     pub fn new(what: &Spf, parts: usize) -> io::Result<Self> {
-        let length = parts * (PART + GAP);
+        let step = if what.beside == Beside::Near { PART } else { PART + GAP };
+        let length = parts * step;
         let (has_file, sharing) = match what.work {
             Work::Private => (true, libc::MAP_PRIVATE),
             Work::Shared => (true, libc::MAP_SHARED),
@@ -40,21 +43,26 @@ impl Field {
         };
         let file = if has_file { Some(make_file(length)?) } else { None };
         if what.way == Way::Kernel {
-            return Ok(Self { region: None, file, sharing });
+            // A fault is one page, whatever the system's setting.
+            // SAFETY: takes no pointer; it is this process's own affair.
+            unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
+            return Ok(Self { region: None, step, file, sharing });
         }
-        let mut builder = Region::builder(length).delivery(what.delivery()).handlers(2).mapped(false);
+        // By signal each part has a descriptor; threads are as many as CPUs could use.
+        let handlers = if what.by == By::Signal { parts } else { 2 };
+        let mut builder = Region::builder(length).delivery(what.delivery()).handlers(handlers).mapped(false);
         if what.way != Way::Windows {
             builder = builder.windows(what.window * PAGE, what.window * PAGE);
         }
         if let Some(file) = &file {
             builder = builder.backing(FileBacking::new(file.try_clone()?));
         }
-        Ok(Self { region: Some(builder.build()?), file, sharing })
+        Ok(Self { region: Some(builder.build()?), step, file, sharing })
     }
 
     /// The part of a thread.
     pub fn part(&self, index: usize) -> Part<'_> {
-        Part { field: self, offset: index * (PART + GAP) }
+        Part { field: self, offset: index * self.step }
     }
 }
 

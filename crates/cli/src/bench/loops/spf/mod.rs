@@ -73,6 +73,8 @@ pub enum Beside {
     Nobody,
     /// It maps and unmaps without a pause.
     Maps,
+    /// The same where the others' memory ends: what it maps becomes one area with theirs, and is cut off again.
+    Near,
     /// It maps, populates and unmaps without a pause.
     Unmaps,
 }
@@ -125,6 +127,8 @@ impl Spf {
 pub struct Reached {
     /// How many a second: pages, blocks, starts.
     pub rate: f64,
+    /// How often a second the thread beside changed the address space.
+    pub changes: f64,
     /// Faults of regions, and how those ended that were tried speculatively, as [`ENDS`].
     pub ends: [u64; ENDS.len()],
     /// Times, where they were taken.
@@ -145,10 +149,10 @@ pub const ENDS: [Counter; 7] = [
 /// Runs it.
 pub fn run(what: Spf) -> io::Result<Reached> {
     set_speculative(what.way != Way::Classic);
-    let (rate, latency) = match (what.way, what.work) {
+    let reached = match (what.way, what.work) {
         (Way::Bare, _) => bare::run(&what)?,
         (_, Work::Starts | Work::Creates) => starts::run(&what)?,
         _ => faults::run(&what)?,
     };
-    Ok(Reached { rate, ends: ENDS.map(Region::counted), latency })
+    Ok(Reached { ends: ENDS.map(Region::counted), ..reached })
 }

@@ -7,16 +7,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::field::{Field, Part};
-use super::samples::{Latency, Samples};
-use super::{Spf, Work, faults};
+use super::samples::Samples;
+use super::{Reached, Spf, Work, faults};
 use crate::bench::loops::memory::PAGE;
 
 /// Threads of an application, and what each touches first.
 const MEMBERS: usize = 4;
 const FIRST: usize = 1 << 20;
 
-/// Runs it: how many a second, and times.
-pub fn run(what: &Spf) -> io::Result<(f64, Option<Latency>)> {
+/// Runs it.
+pub fn run(what: &Spf) -> io::Result<Reached> {
     let field = Field::new(what, what.threads + 1)?;
     let line_up = Barrier::new(what.threads + 1);
     let (over, done) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -33,7 +33,7 @@ pub fn run(what: &Spf) -> io::Result<(f64, Option<Latency>)> {
         }
         Ok(samples)
     };
-    let (samples, time) = thread::scope(|scope| {
+    let (samples, changes, time) = thread::scope(|scope| {
         let beside = scope.spawn(|| faults::change(what.beside, field.part(what.threads), &is_over));
         let part = |i| field.part(i);
         let starters: Vec<_> = (0..what.threads).map(|i| scope.spawn(move || starter(part(i)))).collect();
@@ -46,10 +46,11 @@ pub fn run(what: &Spf) -> io::Result<(f64, Option<Latency>)> {
             all.merge(starter.join().expect("it does not panic")?);
         }
         let time = start.elapsed();
-        beside.join().expect("it does not panic")?;
-        io::Result::Ok((all, time))
+        let changes = beside.join().expect("it does not panic")?;
+        io::Result::Ok((all, changes, time.as_secs_f64()))
     })?;
-    Ok((done.into_inner() as f64 / time.as_secs_f64(), samples.latency()))
+    let (rate, changes) = (done.into_inner() as f64 / time, changes as f64 / time);
+    Ok(Reached { rate, changes, latency: samples.latency(), ..Reached::default() })
 }
 
 /// Some threads come up, each with memory of its own.
