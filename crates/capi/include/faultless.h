@@ -16,6 +16,8 @@ extern "C" {
 #endif
 
 typedef struct faultless_region faultless_region;
+/* Work that goes on in the background. */
+typedef struct faultless_background faultless_background;
 
 /* How a missing page is noticed. */
 enum faultless_delivery {
@@ -69,8 +71,8 @@ typedef struct faultless_options {
     size_t window_first;   /* bytes that a fault brings at first ... */
     size_t window_most;    /* ... and at most, while faults follow each other; 0: as the delivery is */
     size_t areas;          /* parts with different attributes at a time; 0: 4096 */
-    size_t budget;         /* bytes beyond what was used: made ready beforehand, and brought by a fault; 0: 8 MiB, any window */
-    uint32_t huge_pages;   /* whether large windows are made of huge pages */
+    size_t budget;         /* bytes beyond what was used: made ready beforehand, and brought by a fault; 0: 64 MiB, any window */
+    uint32_t small_pages;  /* whether large windows, too, are made of small pages */
     uint32_t unmapped;     /* whether nothing is mapped at first */
     faultless_read read;   /* where bytes come from that were not written; NULL: they are zero */
     void *context;         /* what `read` is given */
@@ -97,10 +99,32 @@ int faultless_remap(const faultless_region *region, size_t offset, size_t length
 int faultless_advise(const faultless_region *region, size_t offset, size_t length, int advice);
 int faultless_populate(const faultless_region *region, size_t offset, size_t length);
 
+/* The same in the background. */
+int faultless_populate_in_background(const faultless_region *region, size_t offset, size_t length,
+                                     faultless_background **background);
+
+/* Makes memory ready in the background for faults of regions to take, in huge pages. */
+int faultless_reserve(size_t bytes, faultless_background **background);
+/* How much is ready and was not taken; gives that back to the system. */
+size_t faultless_reserved(void);
+size_t faultless_release_reserved(void);
+
+/* Helps until all is ready, or no more is to be had. */
+int faultless_background_wait(const faultless_background *background);
+/* How many bytes were made ready so far; whether no more will be. */
+size_t faultless_background_ready(const faultless_background *background);
+int faultless_background_done(const faultless_background *background);
+/* Ends it; what is ready stays so. */
+void faultless_background_cancel(const faultless_background *background);
+/* The last use of it; it goes on. NULL is nothing. */
+void faultless_background_free(faultless_background *background);
+
 /* What an error means, and what to do. The text is this thread's until it asks for the next. */
 const char *faultless_strerror(int error);
 /* A counter by its name, of all regions of this process; 0 if there is none of that name. */
 uint64_t faultless_counter(const char *name);
+/* Sets a knob by its name (`faultless sysctl --list`), for all regions of this process. */
+int faultless_set(const char *name, uint64_t value);
 /* Turns speculative faults on or off, for all regions of this process. */
 void faultless_set_speculative(int on);
 

@@ -21,7 +21,7 @@ static int read_sevens(void *context, uint64_t offset, void *buffer, size_t leng
 }
 
 static int use(int delivery) {
-    faultless_options options = {.delivery = delivery, .huge_pages = 1, .window_first = PAGE, .window_most = 64 * PAGE};
+    faultless_options options = {.delivery = delivery, .window_first = PAGE, .window_most = 64 * PAGE};
     faultless_region *region = NULL;
     int made = faultless_region_new(8 * MIB + 5, &options, &region);
     if (made == FAULTLESS_E_NO_USERFAULTFD) {
@@ -65,6 +65,25 @@ int main(void) {
     CHECK(faultless_unmap(NULL, 0, PAGE) == FAULTLESS_E_ARGUMENT);
     faultless_set_speculative(0);
     faultless_set_speculative(1);
+
+    CHECK(faultless_set("prefault_max_order", 3) == 0 && faultless_set("nothing", 3) == FAULTLESS_E_ARGUMENT);
+    CHECK(faultless_set("prefault_max_order", 14) == 0);
+
+    faultless_background *background = NULL;
+    CHECK(faultless_reserve(4 * MIB, NULL) == FAULTLESS_E_ARGUMENT);
+    CHECK(faultless_reserve(4 * MIB, &background) == 0 && background != NULL);
+    CHECK(faultless_background_wait(background) == 0 && faultless_background_done(background));
+    size_t ready = faultless_background_ready(background);
+    CHECK(ready <= 4 * MIB && faultless_reserved() == ready);
+    faultless_background_cancel(background);
+    faultless_background_free(background);
+    CHECK(faultless_release_reserved() == ready && faultless_reserved() == 0);
+    CHECK(faultless_region_new(MIB, NULL, &region) == 0);
+    CHECK(faultless_populate_in_background(region, 1, PAGE, &background) != 0);
+    CHECK(faultless_populate_in_background(region, 0, MIB, &background) == 0);
+    CHECK(faultless_background_wait(background) == 0 && faultless_background_ready(background) >= MIB);
+    faultless_background_free(background);
+    faultless_region_free(region);
 
     int reads = 0;
     faultless_options options = {.delivery = FAULTLESS_THREAD, .read = read_sevens, .context = &reads};

@@ -71,6 +71,12 @@ fn dropped() -> impl Iterator<Item = Counter> {
 const REGIONS: &[Counter] = &[
     Counter::RegionPgfault,
     Counter::RegionPages,
+    Counter::RegionWindowHits,
+    Counter::RegionWindowMisses,
+    Counter::RegionPrefaulted,
+    Counter::RegionUnused,
+    Counter::RegionFaultNs,
+    Counter::RegionGivenUp,
     Counter::RegionFilled,
     Counter::SpeculativePgfault,
     Counter::SpfVmaChanged,

@@ -62,7 +62,7 @@ fn every_knob_changes_something() {
             Knob::Ahead => shown("reservation", *knob, "0", Counter::BytesAdvised),
             Knob::Mapped => shown("supplied", *knob, "1", Counter::BytesMoved),
             // Of mapped regions, which programs make themselves; the tests of the crate faultless turn it.
-            Knob::SpeculativePageFault => None,
+            Knob::SpeculativePageFault | Knob::PrefaultMaxOrder | Knob::PrefaultBy => None,
             Knob::Check => {
                 both("content", *knob, "1").map(|runs| runs.map(|run| run.stdout) == [b"old\n", b"new\n"])
             }
@@ -144,8 +144,8 @@ fn every_live_knob_is_turned_while_a_program_runs() {
             Knob::ScrubLoad => ("0", "scrubbed", Counter::BytesScrubbed),
             Knob::Ahead => ("0", "reservation", Counter::BytesAdvised),
             Knob::Unmap => ("relaxed", "stale", Counter::MmapServed),
-            // Of mapped regions; a test of the crate faultless turns it.
-            Knob::SpeculativePageFault => continue,
+            // Of mapped regions; tests of the engine and of the crate faultless turn it.
+            Knob::SpeculativePageFault | Knob::PrefaultMaxOrder | Knob::PrefaultBy => continue,
             // Counts when the background thread has a processor at the right time; a test of the engine turns it.
             Knob::Mapped => continue,
             _ => panic!("no test turns {} while a program runs", declared.name),

@@ -4,35 +4,17 @@
 //! any more, and only then asks the kernel. Changes of different parts go on at the same time.
 
 use faultless_base::sync::Access;
+use faultless_base::sync::atomic::Ordering;
 use faultless_base::sys::mmu::{Mmu, Rights, Source};
 use faultless_base::{PAGE, SLOT, Span};
 
-use crate::area::{Attributes, Full, View};
-use crate::fault::MadeTable;
+use crate::area::{Attributes, View};
+pub use crate::region::Refused;
+
+use crate::entry::Kind;
 use crate::frames::{Version, Wait};
+use crate::install::Met;
 use crate::region::Region;
-use crate::stats::Counter;
-
-/// Why a change was refused. Nothing has changed then.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
-    /// The span is empty, not whole pages, or not inside the region.
-    Outside,
-    /// Something is mapped there already.
-    Mapped,
-    /// Nothing is mapped in a part of it.
-    NotMapped,
-    /// There are too many areas.
-    Full,
-    /// The kernel refused, with this error number.
-    Kernel(i32),
-}
-
-impl From<Full> for Refused {
-    fn from(_: Full) -> Self {
-        Self::Full
-    }
-}
 
 /// What the program says about a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,27 +35,6 @@ impl<M: Mmu> Region<M> {
     fn check(&self, span: Span) -> Result<(), Refused> {
         let inside = !span.is_empty() && self.span.clip(span) == span;
         if inside && span.start % PAGE == 0 && span.end % PAGE == 0 { Ok(()) } else { Err(Refused::Outside) }
-    }
-
-    /// Has areas of `span` changed as `new` says, with `kernel` in between.
-    fn change(
-        &self,
-        span: Span,
-        kernel: impl FnOnce() -> Result<(), i32>,
-        new: impl FnMut(View) -> Option<Attributes>,
-    ) -> Result<(), Refused> {
-        self.areas.begin(span)?;
-        self.entries.settle(span, |turn| self.mmu.relax(turn));
-        match kernel() {
-            Ok(()) => {
-                self.areas.end(span, new);
-                Ok(())
-            }
-            Err(error) => {
-                self.areas.end(span, |view| Some(view.attributes));
-                Err(Refused::Kernel(error))
-            }
-        }
     }
 
     /// Maps a part of the region where nothing is mapped. `offset` is what belongs there of the backing.
@@ -100,7 +61,8 @@ impl<M: Mmu> Region<M> {
         let _range = self.ranges.lock(span, Access::Exclusive);
         let kernel = || {
             self.mmu.protect(span, Rights::None)?;
-            self.mmu.discard(span)
+            self.drop_pages(span)?;
+            self.take_from_kernel(span)
         };
         self.change(span, kernel, |_| None)
     }
@@ -138,14 +100,24 @@ impl<M: Mmu> Region<M> {
         let rights = view.attributes.rights;
         let kernel = || {
             self.mmu.protect(from, Rights::None)?;
+            let brought = self.left_to_kernel(from);
+            if view.attributes.kernel {
+                self.mmu.take_from_kernel(from)?;
+            }
+            self.entries.put(target, Kind::Pages, |turn| self.mmu.relax(turn));
             self.mmu.relocate(from, to).inspect_err(|_| {
+                if view.attributes.kernel {
+                    let _ = self.mmu.leave_to_kernel(from);
+                }
                 let _ = self.mmu.protect(from, rights);
             })?;
+            self.resident.fetch_add(brought, Ordering::Relaxed);
             self.mmu.protect(target, rights)
         };
         // The new place is found by nobody before the old one is gone.
         self.change(from, kernel, |_| None)?;
-        Ok(self.areas.insert(View { span: target, offset, attributes: view.attributes })?)
+        let attributes = Attributes { kernel: false, ..view.attributes };
+        Ok(self.areas.insert(View { span: target, offset, attributes })?)
     }
 
     /// Takes advice about a part, all of which is mapped.
@@ -155,8 +127,15 @@ impl<M: Mmu> Region<M> {
         if !self.areas.covers(span) {
             return Err(Refused::NotMapped);
         }
-        let kernel = || if advice == Advice::DontNeed { self.mmu.discard(span) } else { Ok(()) };
+        let again = matches!(advice, Advice::Normal | Advice::DontNeed);
+        let kernel = || {
+            if advice == Advice::DontNeed {
+                self.drop_pages(span)?;
+            }
+            if again { self.take_from_kernel(span) } else { Ok(()) }
+        };
         self.change(span, kernel, |View { attributes, .. }| {
+            let attributes = Attributes { kernel: attributes.kernel && !again, ..attributes };
             Some(match advice {
                 Advice::Normal => Attributes { random: false, ..attributes },
                 Advice::Random => Attributes { random: true, ..attributes },
@@ -187,17 +166,17 @@ impl<M: Mmu> Region<M> {
             installed += self.populate_piece(&view, version, Span { start: at, end })?;
             at = end;
         }
-        self.count(Counter::RegionPages, installed, 0);
         Ok(installed)
     }
 
     fn populate_piece(&self, view: &View, version: Version, piece: Span) -> Result<usize, Refused> {
+        let raises = self.mmu.raises_faults() && !view.attributes.kernel;
         match view.attributes.rights {
             Rights::None => return Err(Refused::NotMapped),
-            Rights::Write if !self.mmu.raises_faults() => self.mmu.touch(piece),
+            Rights::Write if !raises => self.mmu.touch(piece),
             _ => {}
         }
-        if !self.mmu.raises_faults() {
+        if !raises {
             return Ok(piece.bytes() / PAGE);
         }
         let mut taken = Default::default();
@@ -212,9 +191,9 @@ impl<M: Mmu> Region<M> {
             }
         };
         let entry = self.entries.lock(piece.start, |turn| self.mmu.relax(turn));
-        let installed = self.install(entry, source, view, piece, MadeTable::No).map_err(Refused::Kernel);
+        let installed = self.install(entry, source, view, piece, Met::Nothing).map_err(Refused::Kernel);
         self.mmu.wake(piece);
-        installed
+        installed.map(|installed| installed.pages)
     }
 }
 

@@ -15,15 +15,17 @@
 use faultless_base::pagefault::{self, Spf};
 use faultless_base::sync::Access;
 use faultless_base::sys::mmu::{Mmu, Rights, Source};
-use faultless_base::sys::uffd::Stopped;
 use faultless_base::{PAGE, SLOT, Span};
 
-use crate::area::View;
-use crate::entry::{Entry, Kind};
+use crate::area::{Attributes, View};
+use crate::entry::Kind;
 use crate::frames::{Taken, Version, Wait};
+use crate::install::{Installed, Met, libc_error};
 use crate::knobs::Knob;
 use crate::region::Region;
 use crate::stats::Counter;
+use crate::streams::{By, Seen};
+use crate::window::Window;
 
 /// A fault.
 #[derive(Clone, Copy, Debug)]
@@ -73,29 +75,28 @@ enum Policy {
     Classic,
 }
 
-/// Whether an access has made the kernel put a page table there: then a huge page would have to be split to go there.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum MadeTable {
-    Yes,
-    No,
-}
-
-impl MadeTable {
-    const fn by_access(here: bool) -> Self {
-        if here { Self::Yes } else { Self::No }
-    }
-}
-
-/// How often the kernel may ask to try again before it counts as an error.
-const MOST_AGAIN: u32 = 1000;
+/// Huge pages that a fault makes before whoever waits for it goes on: to wake a thread costs as much as to make one or two.
+const MADE_AT_ONCE: usize = 8;
 
 impl<M: Mmu> Region<M> {
-    /// Brings the page of a fault, and a window after it. Whoever waits for them is not woken.
+    /// Brings the page of a fault, and a window around it. Whoever waits for them is not woken.
     pub fn fault(&self, fault: Fault) -> Outcome {
-        let mut taken = Taken::default();
         self.count(Counter::RegionPgfault, 1, fault.hint);
+        let mut taken = Taken::default();
+        let outcome = self.resolve(fault, &mut taken);
+        // Not before: a signal handler has little stack.
+        if let Some(left) = taken.left {
+            self.judge(left, fault.hint);
+        }
+        if taken.hopeless {
+            self.give_up(fault.addr);
+        }
+        outcome
+    }
+
+    fn resolve<'a>(&'a self, fault: Fault, taken: &mut Taken<'a>) -> Outcome {
         if self.knobs.is_on(Knob::SpeculativePageFault) {
-            match self.handle(fault, Policy::Speculative, &mut taken) {
+            match self.handle(fault, Policy::Speculative, taken) {
                 Ok(outcome) => {
                     if matches!(outcome, Outcome::Installed(_)) {
                         self.trace(Spf::Success, fault);
@@ -108,7 +109,7 @@ impl<M: Mmu> Region<M> {
         let _all = self.ranges.lock(self.span, Access::Shared);
         let mut turn = 0;
         loop {
-            match self.handle(fault, Policy::Classic, &mut taken) {
+            match self.handle(fault, Policy::Classic, taken) {
                 Ok(outcome) => return outcome,
                 Err(_) => self.mmu.relax(turn),
             }
@@ -142,40 +143,69 @@ impl<M: Mmu> Region<M> {
                 Policy::Classic => Ok(self.forbid(fault.addr, view.attributes.rights)),
             };
         }
+        if view.attributes.kernel {
+            return match policy {
+                Policy::Speculative => Err(Spf::VmaChanged),
+                // Once more: it may have been taken back behind the area's back.
+                Policy::Classic => Ok(match self.mmu.leave_to_kernel(view.span) {
+                    Ok(()) => Outcome::Installed(Span::new(fault.addr & !(PAGE - 1), PAGE)),
+                    Err(error) => Outcome::Failed(error),
+                }),
+            };
+        }
         let page = fault.addr & !(PAGE - 1);
-        let mut window = match view.attributes.random {
-            true => Span::new(page, PAGE),
-            false => self.windows.of(fault.addr, view.span, area.id(), fault.hint),
-        };
+        let mut window = self.window(page, &view, area.id(), fault.hint, taken);
+        taken.hopeless = !view.attributes.backed && self.streams.is_hopeless(area.id());
         let mut seen = self.entries.read(page);
         let source = if view.attributes.backed {
-            window = window.clip(Span::new(page & !(SLOT - 1), SLOT));
-            match self.read(&view, Version { area: area.id(), sequence }, window, policy, taken)? {
+            window = window.clip_to_slot(page);
+            match self.read(&view, Version { area: area.id(), sequence }, window.span, policy, taken)? {
                 Ok(source) => source,
                 Err(error) => return Ok(Outcome::Failed(error)),
             }
+        } else if fault.wants == Rights::Read && !self.is_written_behind(window, page, &view) {
+            Source::ZeroPage
         } else {
             Source::Zeroes
         };
 
+        if window.span.bytes() >= SLOT && source == Source::Zeroes && view.attributes.huge && !window.is_apart() {
+            self.ask_ahead(window);
+        }
+
         let mut installed = 0;
-        let mut at = window.start;
-        while at < window.end {
-            let piece = Span { start: at, end: window.end.min((at & !(SLOT - 1)) + SLOT) };
+        let mut there = Span::new(page, 0);
+        let (mut made, mut woken) = (0, false);
+        for piece in window.pieces(page) {
+            let first = there.is_empty();
+            if !first {
+                seen = self.entries.read(piece.start);
+            }
             let entry = match policy {
-                Policy::Speculative => self.entries.try_lock(at, seen, || self.mmu.relax(0)),
-                Policy::Classic => Some(self.entries.lock(at, |turn| self.mmu.relax(turn))),
+                Policy::Speculative => self.entries.try_lock(piece.start, seen, || self.mmu.relax(0)),
+                Policy::Classic => Some(self.entries.lock(piece.start, |turn| self.mmu.relax(turn))),
             };
             let abort = match entry {
                 None => Spf::PmdChanged,
                 Some(_) if area.sequence() != sequence => Spf::VmaChanged,
                 Some(entry) => {
-                    match self.install(entry, source, &view, piece, MadeTable::by_access(at == window.start)) {
-                        Ok(pages) => {
+                    let met = match (first, woken) {
+                        (true, _) => Met::Fault(page),
+                        (false, true) => Met::Others,
+                        (false, false) => Met::Nothing,
+                    };
+                    match self.install(entry, source, &view, piece, met) {
+                        Ok(Installed { pages, took_long }) => {
                             installed += pages;
-                            at = piece.end;
-                            if at < window.end {
-                                seen = self.entries.read(at);
+                            made += took_long as usize;
+                            if made == MADE_AT_ONCE {
+                                // The program goes on while the rest is made.
+                                self.mmu.wake(window.span);
+                                (made, woken) = (0, true);
+                            }
+                            if first || !window.is_apart() {
+                                there =
+                                    Span { start: there.start.min(piece.start), end: there.end.max(piece.end) };
                             }
                             continue;
                         }
@@ -184,18 +214,74 @@ impl<M: Mmu> Region<M> {
                             Spf::VmaChanged
                         }
                         Err(libc_error::ENOENT) => return Ok(Outcome::Forbidden),
-                        Err(error) if at == window.start => return Ok(Outcome::Failed(error)),
+                        Err(error) if first => return Ok(Outcome::Failed(error)),
                         Err(_) => break,
                     }
                 }
             };
-            if at > window.start {
-                break;
+            if first {
+                return Err(abort);
             }
-            return Err(abort);
+            break;
         }
-        self.count(Counter::RegionPages, installed, fault.hint);
-        Ok(Outcome::Installed(Span { end: at.max(page + PAGE), ..window }))
+        self.count(Counter::RegionPrefaulted, installed.saturating_sub(1), fault.hint);
+        Ok(Outcome::Installed(there))
+    }
+
+    /// Whether the program has written where it came from, as one that reads each page before it writes to it: it will write to
+    /// this window, too.
+    fn is_written_behind(&self, window: Window, page: usize, view: &View) -> bool {
+        let before = page.wrapping_add_signed(-window.step);
+        window.pages() > 1 && view.span.contains(before) && self.mmu.is_own(before)
+    }
+
+    /// Has somebody else make huge pages meanwhile, for this window and the one after it.
+    fn ask_ahead(&self, window: Window) {
+        if let Some(pool) = self.frames.pool()
+            && self.ahead > 0
+        {
+            pool.ask((window.span.bytes() / SLOT * 2).min(self.ahead));
+        }
+    }
+
+    /// What a fault on `page` brings.
+    fn window(&self, page: usize, view: &View, id: usize, hint: usize, taken: &mut Taken<'_>) -> Window {
+        if view.attributes.random {
+            return Window::page(page);
+        }
+        let by = if self.knobs.get(Knob::PrefaultBy) == 0 { By::ThreadAndArea } else { By::Thread };
+        let most = self.knobs.get(Knob::PrefaultMaxOrder) as u32;
+        let prediction = self.streams.predict(Seen { page, area: view.span, id, hint }, by, most);
+        let counter = if prediction.follows { Counter::RegionWindowHits } else { Counter::RegionWindowMisses };
+        self.count(counter, 1, hint);
+        taken.left = prediction.left.or(taken.left);
+        prediction.window
+    }
+
+    /// Sees how much of a window was used that a stream has left behind.
+    fn judge(&self, left: Span, hint: usize) {
+        let unused = self.mmu.unused(left);
+        self.streams.judge(left.bytes() / PAGE, unused);
+        self.count(Counter::RegionUnused, unused, hint);
+    }
+
+    /// Has the kernel serve the area around `addr`, of which faults follow nothing: it does that faster.
+    fn give_up(&self, addr: usize) {
+        let Some(found) = self.areas.find_locked(addr) else { return };
+        let span = found.read().map_or(Span::new(addr, 0), |(view, _)| view.span);
+        let _range = self.ranges.lock(span, Access::Exclusive);
+        // It may have changed before the lock was had.
+        let same = self.areas.find_locked(addr).and_then(|area| area.read()).filter(|(view, _)| view.span == span);
+        let Some((view, _)) = same.filter(|(view, _)| !view.attributes.backed && !view.attributes.kernel) else {
+            return;
+        };
+        let kernel = || {
+            self.entries.put(span, Kind::Pages, |turn| self.mmu.relax(turn));
+            self.leave_to_kernel(span)
+        };
+        let given = self.change(span, kernel, |_| Some(Attributes { kernel: true, ..view.attributes }));
+        self.streams.forgive(found.id());
+        self.count(Counter::RegionGivenUp, given.is_ok() as usize, 0);
     }
 
     /// Sees to it that an access that is an error does not come back as a fault, whatever was done to the memory without
@@ -224,61 +310,4 @@ impl<M: Mmu> Region<M> {
         let offset = view.offset + (window.start - view.span.start);
         Ok(self.fill(taken, offset, window.bytes(), version).map(Source::Buffer))
     }
-
-    /// Installs the missing ones of the pages of one entry; how many those were.
-    pub(crate) fn install(
-        &self,
-        mut entry: Entry<'_>,
-        source: Source,
-        view: &View,
-        piece: Span,
-        made: MadeTable,
-    ) -> Result<usize, i32> {
-        let whole = piece.bytes() == SLOT && source == Source::Zeroes && view.attributes.huge;
-        if whole && made == MadeTable::No && entry.kind() == Kind::Empty {
-            let put = |frame| self.mmu.move_huge(frame, piece.start);
-            if self.frames.with_huge(&self.mmu, put) == Some(true) {
-                entry.set(Kind::Huge);
-                return Ok(SLOT / PAGE);
-            }
-        }
-        entry.set(if entry.kind() == Kind::Huge { Kind::Huge } else { Kind::Pages });
-        let (mut installed, mut at, mut again, mut most) = (0, piece.start, 0, piece.bytes());
-        while at < piece.end {
-            let from = match source {
-                Source::Zeroes => Source::Zeroes,
-                Source::Buffer(buffer) => Source::Buffer(buffer + (at - piece.start)),
-            };
-            let rest = Span::new(at, most).clip(piece);
-            let Err(Stopped { done, error }) = self.mmu.install(from, rest) else {
-                installed += rest.bytes() / PAGE;
-                at = rest.end;
-                continue;
-            };
-            installed += done / PAGE;
-            at += done;
-            match error {
-                // Somebody was here first: what is there stays.
-                libc_error::EEXIST => at += PAGE,
-                libc_error::EAGAIN if again < MOST_AGAIN => {
-                    again += 1;
-                    self.mmu.relax(again);
-                }
-                // The kernel has several areas here, after a move; a call stays inside one.
-                libc_error::ENOENT if most > PAGE => most = PAGE,
-                // The page of the fault is there.
-                _ if at > piece.start => return Ok(installed),
-                _ => return Err(error),
-            }
-        }
-        Ok(installed)
-    }
-}
-
-/// Error numbers that the kernel gives here.
-pub(crate) mod libc_error {
-    pub const ENOENT: i32 = 2;
-    pub const EAGAIN: i32 = 11;
-    pub const ENOMEM: i32 = 12;
-    pub const EEXIST: i32 = 17;
 }

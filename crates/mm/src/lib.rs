@@ -27,7 +27,9 @@
 //! | [`budget`] | the peak rule |
 //! | [`stats`], [`knobs`] | counters; what can be set |
 //! | [`region`] | mapped memory: a range of addresses whose faults are resolved here |
-//! | [`area`], [`entry`], [`window`], [`frames`] | its parts: the index of areas, the upper table, sizes, sources |
+//! | [`area`], [`entry`], [`frames`], [`pool`] | its parts: the index of areas, the upper table, sources |
+//! | [`streams`], [`window`] | what a fault brings: which sequence it belongs to, what is cut where |
+//! | `install` | bringing pages, and how many there are |
 //! | [`fault`], [`change`] | what a fault does; map, unmap, protect, remap, advise, populate |
 //! | [`page`] | both, as a process shares them with those who watch it |
 #![no_std]
@@ -51,11 +53,13 @@ pub mod fault;
 pub mod fork;
 pub mod frames;
 pub mod handout;
+mod install;
 pub mod knobs;
 pub mod mapping;
 mod movein;
 mod pace;
 pub mod page;
+pub mod pool;
 pub mod progress;
 pub mod purpose;
 pub mod recycle;
@@ -69,6 +73,7 @@ pub mod stats;
 pub mod step;
 pub mod stock;
 mod streak;
+pub mod streams;
 mod supply;
 pub mod takeback;
 mod warmth;

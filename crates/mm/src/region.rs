@@ -10,15 +10,18 @@
 use core::ops::Deref;
 
 use faultless_base::sync::RangeLock;
+use faultless_base::sync::atomic::AtomicUsize;
 use faultless_base::sys::mmu::Mmu;
 use faultless_base::{SLOT, Span};
 
-use crate::area::Areas;
+use crate::area::{Areas, Attributes, Full, View};
 use crate::entry::Entries;
 use crate::frames::{Frames, Taken, Version};
 use crate::knobs::{Knob, Values};
+use crate::pool::Pool;
 use crate::stats::{Block, Counter};
-use crate::window::{Orders, Windows};
+use crate::streams::Streams;
+use crate::window::Orders;
 
 /// How a region is made.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +32,30 @@ pub struct Plan {
     pub orders: Orders,
 }
 
+/// Why a change was refused. Nothing has changed then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// The span is empty, not whole pages, or not inside the region.
+    Outside,
+    /// Something is mapped there already.
+    Mapped,
+    /// Nothing is mapped in a part of it.
+    NotMapped,
+    /// There are too many areas.
+    Full,
+    /// The kernel refused, with this error number.
+    Kernel(i32),
+}
+
+impl From<Full> for Refused {
+    fn from(_: Full) -> Self {
+        Self::Full
+    }
+}
+
+/// Faults of an area that may follow nothing, unless it is said otherwise.
+const PATIENCE: usize = 48;
+
 /// A region of memory behind an [`Mmu`].
 pub struct Region<M: Mmu> {
     pub(crate) mmu: M,
@@ -36,8 +63,12 @@ pub struct Region<M: Mmu> {
     pub(crate) areas: Areas,
     pub(crate) entries: Entries,
     pub(crate) ranges: RangeLock,
-    pub(crate) windows: Windows,
+    pub(crate) streams: Streams,
     pub(crate) frames: Frames,
+    /// Huge pages that are asked for ahead of a stream, at most.
+    pub(crate) ahead: usize,
+    /// Pages that are there, but for those of areas that the kernel serves.
+    pub(crate) resident: AtomicUsize,
     /// Faults count in the block of their thread.
     pub(crate) counters: &'static [Block],
     pub(crate) knobs: &'static Values,
@@ -54,17 +85,33 @@ impl<M: Mmu> Region<M> {
         knobs: &'static Values,
     ) -> Option<Self> {
         debug_assert_eq!(span.start % SLOT, 0);
+        let frames = Frames::new(&mmu);
         Some(Self {
             mmu,
             span,
             areas: Areas::new(plan.areas)?,
             entries: Entries::new(span)?,
             ranges: RangeLock::new(),
-            windows: Windows::new(plan.orders),
-            frames: Frames::new(),
+            streams: Streams::new(plan.orders, PATIENCE),
+            frames,
+            ahead: 0,
+            resident: AtomicUsize::new(0),
             counters,
             knobs,
         })
+    }
+
+    /// Says how many faults may follow nothing before the area is left to the kernel: fewer where a fault costs more.
+    pub fn with_patience(mut self, faults: usize) -> Self {
+        self.streams.set_patience(faults);
+        self
+    }
+
+    /// Has it take huge pages of zeroes from a pool, and ask for `ahead` of them at most before a stream needs them.
+    pub fn with_pool(mut self, pool: &'static Pool, ahead: usize) -> Self {
+        self.frames.share(pool, &self.mmu);
+        self.ahead = ahead;
+        self
     }
 
     /// Its addresses.
@@ -79,12 +126,7 @@ impl<M: Mmu> Region<M> {
 
     /// Makes a huge page of zeroes beforehand, unless `most` are there; whether it did.
     pub fn prepare_huge(&self, most: usize) -> bool {
-        self.frames.prepare_huge(&self.mmu, most)
-    }
-
-    /// Whether it is worth making some.
-    pub fn wants_huge(&self) -> bool {
-        self.frames.wants_huge()
+        self.frames.pool().is_some_and(|pool| pool.ready() < most && pool.make(|frame| self.mmu.make_huge(frame)))
     }
 
     /// The bytes of the backing from `offset` on, in the buffer that was taken.
@@ -110,8 +152,29 @@ impl<M: Mmu> Region<M> {
         self.knobs.set(knob, value);
     }
 
+    /// Has areas of `span` changed as `new` says, with `kernel` in between.
+    pub(crate) fn change(
+        &self,
+        span: Span,
+        kernel: impl FnOnce() -> Result<(), i32>,
+        new: impl FnMut(View) -> Option<Attributes>,
+    ) -> Result<(), Refused> {
+        self.areas.begin(span)?;
+        self.entries.settle(span, |turn| self.mmu.relax(turn));
+        match kernel() {
+            Ok(()) => {
+                self.areas.end(span, new);
+                Ok(())
+            }
+            Err(error) => {
+                self.areas.end(span, |view| Some(view.attributes));
+                Err(Refused::Kernel(error))
+            }
+        }
+    }
+
     /// Counts; `hint` tells threads apart, which then do not write to the same lines.
-    pub(crate) fn count(&self, counter: Counter, n: usize, hint: usize) {
+    pub fn count(&self, counter: Counter, n: usize, hint: usize) {
         self.counters[hint % self.counters.len()].add(counter, n as u64);
     }
 }

@@ -24,7 +24,7 @@ fn region() -> Region<FakeMmu> {
 
 /// Maps all of the region, and reads it from its start to its end.
 fn walk(region: &Region<FakeMmu>, backed: bool) {
-    let attributes = Attributes { rights: Rights::Write, backed, huge: true, random: false };
+    let attributes = Attributes { rights: Rights::Write, backed, huge: true, random: false, kernel: false };
     region.map(region.span(), attributes, 0).unwrap();
     let mut at = BASE;
     while at < region.span().end {

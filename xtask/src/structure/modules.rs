@@ -17,8 +17,10 @@ const LEVELS: &[&[&str]] = &[
     &["stock"],
     &["step", "recycle"],
     // Regions use the tables of counters and knobs alone.
-    &["area", "entry", "window", "frames"],
+    &["area", "entry", "window", "pool"],
+    &["streams", "frames"],
     &["region"],
+    &["install"],
     &["fault"],
     &["change"],
 ];

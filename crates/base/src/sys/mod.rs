@@ -9,12 +9,15 @@ use crate::zero::Engine;
 use crate::zero::driver::{Cost, Picked, Poll, Processor};
 
 mod cpus;
+pub mod frames;
 pub mod linux;
 pub mod mmu;
 pub mod moves;
+pub mod pagemap;
 pub mod pressure;
 pub mod raw;
 mod stage;
+pub mod tables;
 pub mod thread;
 pub mod uffd;
 pub mod user_mmu;

@@ -9,7 +9,7 @@ use faultless_base::units::round_up;
 use faultless_base::{PAGE, SLOT};
 use faultless_mm::area::Attributes;
 use faultless_mm::region::{Plan, Region as Engine};
-use faultless_mm::window::Orders;
+use faultless_mm::window::{MOST_ORDER, Orders};
 
 use super::delivery::{self, Delivery};
 use super::error::Error;
@@ -17,15 +17,20 @@ use super::page::page;
 use super::shared::{Shared, Source};
 use super::watchdog::Watched;
 use super::{Region, Rights, signal};
+use crate::{ahead, reserve};
 
 /// Areas that a region has at a time, unless it is said otherwise.
 const AREAS: usize = 4096;
-/// Bytes of huge pages that are made beforehand, unless it is said otherwise.
-const BUDGET: usize = 8 << 20;
-/// Window of a handler thread: a message costs as much as hundreds of pages.
-const MOST_BY_THREAD: u32 = 11;
-/// Window of a signal handler.
-const MOST_BY_SIGNAL: u32 = 9;
+/// Bytes of huge pages that are made ready ahead of a stream, unless it is said otherwise.
+const BUDGET: usize = 64 << 20;
+/// Largest window of a handler thread: a message costs as much as moving 60 huge pages.
+const MOST_BY_THREAD: u32 = MOST_ORDER;
+/// Largest window of a signal handler: a signal costs as much as moving five.
+const MOST_BY_SIGNAL: u32 = 13;
+/// Faults that may follow nothing before their area is left to the kernel: what they cost together is lost.
+const PATIENCE_BY_THREAD: usize = 16;
+/// The same with signals.
+const PATIENCE_BY_SIGNAL: usize = 64;
 
 /// Makes a [`Region`].
 pub struct Builder {
@@ -47,7 +52,7 @@ impl Builder {
             length,
             delivery: Delivery::Best,
             windows: None,
-            huge: false,
+            huge: true,
             budget: None,
             handlers: 1,
             areas: AREAS,
@@ -68,14 +73,15 @@ impl Builder {
         Self { windows: Some((first, most)), ..self }
     }
 
-    /// Whether large windows are made of huge pages.
+    /// Whether large windows are made of huge pages, as they are unless this says no.
     pub fn huge_pages(self, huge: bool) -> Self {
         Self { huge, ..self }
     }
 
-    /// How much memory the region may have beyond what was asked for: what is made ready before it is needed (huge pages of
-    /// zeroes, with [`Delivery::Thread`] and [`Builder::huge_pages`]; up to 8 MiB unless it is said otherwise), and likewise what
-    /// one fault brings. Without it only the windows limit that. [`Delivery::Direct`] has what is mapped, and no more.
+    /// How much memory the region may have beyond what was asked for: what is made ready while a stream of faults goes on (by a
+    /// thread of idle priority that all regions share; up to 64 MiB unless it is said otherwise, and given back soon after), and
+    /// likewise what one fault brings. Without it only the windows limit that. [`Delivery::Direct`] has what is mapped, and no
+    /// more.
     ///
     /// Not counted are buffers for a backing, up to 32 MiB, of which each has what was last read into it.
     pub fn budget(self, bytes: usize) -> Self {
@@ -109,11 +115,18 @@ impl Builder {
     }
 
     fn orders(&self, delivery: Delivery) -> Orders {
-        let order = |bytes: usize| (bytes / PAGE).max(1).ilog2().min(14);
+        let order = |bytes: usize| (bytes / PAGE).max(1).ilog2().min(MOST_ORDER);
         let most = if delivery == Delivery::Signal { MOST_BY_SIGNAL } else { MOST_BY_THREAD };
         let (first, most) = self.windows.map_or((0, most), |(first, most)| (order(first), order(most)));
         let most = most.min(self.budget.map_or(u32::MAX, order));
         Orders { first: first.min(most), most }
+    }
+
+    /// How many huge pages are asked for ahead of a stream.
+    fn ahead(&self, delivery: Delivery) -> usize {
+        let frames = self.budget.unwrap_or(BUDGET) / SLOT;
+        let asks = self.huge && self.backing.is_none() && delivery != Delivery::Direct;
+        if asks && frames > 0 && ahead::start() { frames } else { 0 }
     }
 
     /// Makes the region.
@@ -129,10 +142,14 @@ impl Builder {
         let mut uffds = opened.uffds.into_iter();
         let uffds = std::array::from_fn(|_| uffds.next());
         let has_backing = self.backing.is_some();
-        let mmu = UserMmu::new(bytes, uffds, Source::new(self.backing)).map_err(|error| match error {
+        let ahead = self.ahead(delivery);
+        let mut mmu = UserMmu::new(bytes, uffds, Source::new(self.backing)).map_err(|error| match error {
             libc::ENOMEM => Error::NoAddressSpace,
             error => Error::Kernel(error),
         })?;
+        if delivery == Delivery::Signal {
+            mmu.allow_looks();
+        }
         let span = mmu.span();
         if has_backing {
             mmu.keep_from_children().map_err(Error::Kernel)?;
@@ -142,18 +159,28 @@ impl Builder {
         }
         let plan = Plan { areas: self.areas.max(3), orders };
         let memory = Engine::new(mmu, span, plan, &page().block, &page().knobs).ok_or(Error::NoAddressSpace)?;
+        let patience = if delivery == Delivery::Signal { PATIENCE_BY_SIGNAL } else { PATIENCE_BY_THREAD };
+        let memory = memory.with_patience(patience);
+        let memory = match reserve::pool() {
+            Some(pool) => memory.with_pool(pool, ahead),
+            None => memory,
+        };
         let shared = Arc::new(Shared::new(memory));
         let watched = match delivery {
-            Delivery::Thread => {
-                Some(Watched::start(&shared, self.budget.unwrap_or(BUDGET) / SLOT, self.patience)?)
-            }
+            Delivery::Thread => Some(Watched::start(&shared, self.patience)?),
             Delivery::Signal => {
                 signal::serve(&shared)?;
                 None
             }
             Delivery::Direct | Delivery::Best => None,
         };
-        let attributes = Attributes { rights: Rights::None, backed: has_backing, huge: self.huge, random: false };
+        let attributes = Attributes {
+            rights: Rights::None,
+            backed: has_backing,
+            huge: self.huge,
+            random: false,
+            kernel: false,
+        };
         let serves_system_calls = match delivery {
             Delivery::Signal => false,
             _ => opened.way.is_none_or(Way::sees_kernel_faults),

@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
-use faultless_base::sys::mmu::Rights;
+use faultless_base::sys::mmu::{Mmu, Rights};
 use faultless_base::{PAGE, SLOT, Span};
-use faultless_fake::mmu::{FakeMmu, Found, backing_byte};
+use faultless_fake::mmu::{FakeMmu, Found, backing_byte, errno};
 use faultless_mm::area::Attributes;
 use faultless_mm::change::{Advice, Refused};
 use faultless_mm::fault::{Fault, Outcome};
@@ -24,7 +24,8 @@ const BASE: usize = 1 << 40;
 const SLOTS: usize = 2;
 /// Pages of a thread's part; the parts of all begin in one slot, one after the other.
 const PART: usize = 12;
-const ATTRIBUTES: Attributes = Attributes { rights: Rights::Write, backed: false, huge: false, random: false };
+const ATTRIBUTES: Attributes =
+    Attributes { rights: Rights::Write, backed: false, huge: false, random: false, kernel: false };
 
 /// What was counted in all runs.
 static COUNTERS: Block = Block::new();
@@ -45,7 +46,10 @@ fn region(areas: usize, mmu: FakeMmu) -> Arc<Memory> {
     let orders = [(0, 0), (0, 2), (3, 4), (3, 3), (0, 11)][chance(5)];
     let orders = Orders { first: orders.0, most: orders.1 };
     let span = Span::new(BASE, SLOTS * SLOT);
-    Arc::new(Region::new(mmu, span, Plan { areas, orders }, std::slice::from_ref(&COUNTERS), knobs).unwrap())
+    // In some runs areas are soon left to the kernel.
+    let patience = [2, 100][chance(2)];
+    let region = Region::new(mmu, span, Plan { areas, orders }, std::slice::from_ref(&COUNTERS), knobs).unwrap();
+    Arc::new(region.with_patience(patience))
 }
 
 fn memory() -> FakeMmu {
@@ -159,6 +163,7 @@ fn run(region: &Arc<Memory>, threads: usize, steps: usize) {
     let threads: Vec<_> = (0..threads).map(work).collect();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     region.areas().check();
+    assert_eq!(region.present_pages(), region.present(region.span()), "pages");
 }
 
 fn assert_counted(counter: Counter) {
@@ -176,6 +181,66 @@ fn faults_go_on_beside_changes() {
     assert_counted(Counter::SpeculativePgfault);
     assert_counted(Counter::SpfVmaChanged);
     assert_counted(Counter::SpfPmdChanged);
+    assert_counted(Counter::RegionGivenUp);
+}
+
+/// Two threads walk through each other's windows, and write to every other page each; in some runs memory ends meanwhile.
+#[test]
+fn windows_of_two_threads_overlap() {
+    check(|| {
+        let region = region(10, memory());
+        // Also where a window meets the end of the area.
+        let pages = 6 + chance(30);
+        region.map(page(0, pages), Attributes { huge: true, ..ATTRIBUTES }, 0).unwrap();
+        let walk = |id: usize| {
+            let region = region.clone();
+            thread::spawn(move || {
+                for at in (id..pages).step_by(2) {
+                    let addr = page(at, 1).start;
+                    let mut tries = 0..100;
+                    while region.write(addr, id as u8 + 1) == Found::Missing {
+                        assert!(tries.next().is_some(), "a page that does not come");
+                        if chance(8) == 0 {
+                            region.fail(&[errno::ENOMEM]);
+                        }
+                        let outcome = region.fault(Fault { addr, wants: Rights::Write, hint: id });
+                        let short = outcome == Outcome::Failed(errno::ENOMEM);
+                        assert!(short || matches!(outcome, Outcome::Installed(_)), "{outcome:?}");
+                    }
+                }
+            })
+        };
+        let threads = [walk(0), walk(1)];
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        for at in 0..pages {
+            assert_eq!(region.read(page(at, 1).start), Found::Byte(at as u8 % 2 + 1), "page {at}");
+        }
+        assert_eq!(region.present_pages(), region.present(region.span()));
+    });
+    assert_counted(Counter::RegionWindowHits);
+}
+
+/// One thread reads a window, and another one writes to it: each write is to a page of its own.
+#[test]
+fn a_window_that_is_read_is_written_to() {
+    check(|| {
+        let region = region(10, memory());
+        region.map(page(0, 20), ATTRIBUTES, 0).unwrap();
+        let reader = {
+            let region = region.clone();
+            thread::spawn(move || {
+                (0..12).for_each(|at| assert!(access(&region, at, None).is_some_and(|byte| byte < 2)))
+            })
+        };
+        for at in (0..12).step_by(3) {
+            assert_eq!(access(&region, at, Some(1)), Some(0));
+        }
+        reader.join().unwrap();
+        for at in 0..12 {
+            assert_eq!(access(&region, at, None), Some((at % 3 == 0) as u8), "page {at}");
+        }
+        assert_eq!(region.present_pages(), region.present(region.span()));
+    });
 }
 
 /// The window of a fault reaches into what another thread changes, once: every place to switch threads has its turn.
