@@ -14,7 +14,7 @@
 
 use faultless_base::pagefault::{self, Spf};
 use faultless_base::sync::Access;
-use faultless_base::sys::mmu::{Mmu, Rights, Source};
+use faultless_base::sys::mmu::{Mmu, Rights, Source, Word};
 use faultless_base::sys::uffd::Stopped;
 use faultless_base::{PAGE, SLOT, Span};
 
@@ -95,7 +95,7 @@ impl<M: Mmu> Region<M> {
         let mut taken = Taken::default();
         self.count(Counter::RegionPgfault, 1);
         if self.knobs.is_on(Knob::SpeculativePageFault) {
-            match self.handle(fault, Policy::Speculative, &mut taken) {
+            match self.attempt(fault, Policy::Speculative, &mut taken) {
                 Ok(outcome) => {
                     if matches!(outcome, Outcome::Installed(_)) {
                         self.trace(Spf::Success, fault.addr);
@@ -105,15 +105,19 @@ impl<M: Mmu> Region<M> {
                 Err(abort) => self.trace(abort, fault.addr),
             }
         }
-        let _all = self.ranges.lock(self.span, Access::Shared);
+        self.mmu.meets(Word::RangeTaken);
+        let all = self.ranges.lock(self.span, Access::Shared);
         let mut turn = 0;
-        loop {
-            match self.handle(fault, Policy::Classic, &mut taken) {
-                Ok(outcome) => return outcome,
+        let outcome = loop {
+            match self.attempt(fault, Policy::Classic, &mut taken) {
+                Ok(outcome) => break outcome,
                 Err(_) => self.mmu.relax(turn),
             }
             turn += 1;
-        }
+        };
+        drop(all);
+        self.mmu.meets(Word::RangeFreed);
+        outcome
     }
 
     /// What is seen of a fault from outside.
@@ -122,7 +126,19 @@ impl<M: Mmu> Region<M> {
         pagefault::spf(end, addr);
     }
 
+    fn attempt<'a>(&'a self, fault: Fault, policy: Policy, taken: &mut Taken<'a>) -> Result<Outcome, Spf> {
+        let end = self.handle(fault, policy, taken);
+        // It was let go.
+        self.mmu.meets(Word::Area(fault.addr));
+        end
+    }
+
     fn handle<'a>(&'a self, fault: Fault, policy: Policy, taken: &mut Taken<'a>) -> Result<Outcome, Spf> {
+        self.mmu.meets(match policy {
+            Policy::Speculative => Word::Reader(fault.hint),
+            Policy::Classic => Word::Index,
+        });
+        self.mmu.meets(Word::Area(fault.addr));
         let area = match policy {
             Policy::Speculative => self.areas.find(fault.addr, fault.hint).ok_or(Spf::VmaChanged)?,
             Policy::Classic => match self.areas.find_locked(fault.addr) {
@@ -162,10 +178,12 @@ impl<M: Mmu> Region<M> {
         let mut at = window.start;
         while at < window.end {
             let piece = Span { start: at, end: window.end.min((at & !(SLOT - 1)) + SLOT) };
+            self.mmu.meets(Word::Entry(at));
             let entry = match policy {
                 Policy::Speculative => self.entries.try_lock(at, seen, || self.mmu.relax(0)),
                 Policy::Classic => Some(self.entries.lock(at, |turn| self.mmu.relax(turn))),
             };
+            self.mmu.meets(Word::Area(fault.addr));
             let abort = match entry {
                 None => Spf::PmdChanged,
                 Some(_) if area.sequence() != sequence => Spf::VmaChanged,

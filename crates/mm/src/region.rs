@@ -10,7 +10,7 @@
 use core::ops::Deref;
 
 use faultless_base::sync::RangeLock;
-use faultless_base::sys::mmu::Mmu;
+use faultless_base::sys::mmu::{Mmu, Word};
 use faultless_base::{SLOT, Span};
 
 use crate::area::Areas;
@@ -91,6 +91,7 @@ impl<M: Mmu> Region<M> {
     }
 
     pub(crate) fn count(&self, counter: Counter, n: usize) {
+        self.mmu.meets(Word::Counter(counter as usize));
         self.counters.add(counter, n as u64);
     }
 }

@@ -8,8 +8,8 @@ use core::hash::{Hash, Hasher};
 use faultless_base::sync::atomic::{AtomicUsize, Ordering};
 use faultless_base::{PAGE, SLOT, Span};
 
-/// Places in the table.
-const PLACES: usize = 64;
+/// Places in the table: with fewer, hundreds of threads take each other's.
+const PLACES: usize = 1024;
 /// Order of a huge page.
 pub const HUGE_ORDER: u32 = 9;
 

@@ -26,6 +26,26 @@ pub enum Source {
     Buffer(usize),
 }
 
+/// A word that all threads of a region share, when the fault path comes to it. What that costs depends on who had its cache
+/// line before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Word {
+    /// The counter of this number.
+    Counter(usize),
+    /// A reader's place in an epoch, for a thread of this hint.
+    Reader(usize),
+    /// The area around this address: what it says, its sequence count, who uses it.
+    Area(usize),
+    /// The entry around this address.
+    Entry(usize),
+    /// The lock on the index of areas, taken and let go.
+    Index,
+    /// The range lock, when a range is taken.
+    RangeTaken,
+    /// The same, when it is let go.
+    RangeFreed,
+}
+
 /// Operations on the memory of one region. All spans are whole pages inside it, which makes them safe to call.
 pub trait Mmu {
     /// Fills the missing pages of `to`, up to the first that is there (EEXIST). Whoever waits for them still waits.
@@ -57,4 +77,6 @@ pub trait Mmu {
     fn make_huge(&self, frame: usize) -> bool;
     /// Spends a moment waiting for another thread, the longer the higher `turn`.
     fn relax(&self, turn: u32);
+    /// The fault path comes to a shared word. Only a simulation wants to know.
+    fn meets(&self, _word: Word) {}
 }
