@@ -12,6 +12,7 @@ use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use generator::{Generator, Gn};
+use serde::Serialize;
 
 use crate::costs::Costs;
 
@@ -22,7 +23,7 @@ pub type Ps = u64;
 const STACK: usize = 1 << 14;
 
 /// A cache line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum Line {
     /// Of counters.
     Counters(usize),
@@ -38,6 +39,21 @@ pub enum Line {
     Ranges,
     /// The kernel's own, for the address space.
     Kernel,
+}
+
+impl Line {
+    /// For people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Counters(_) => "counters",
+            Self::Reader(_) => "readers",
+            Self::Area => "area",
+            Self::Entries(_) => "entries",
+            Self::Index => "index lock",
+            Self::Ranges => "range lock",
+            Self::Kernel => "kernel's",
+        }
+    }
 }
 
 /// What is done to a word of a line.
@@ -60,6 +76,15 @@ enum Wait {
     Left,
     /// For ever: its program has ended.
     End,
+}
+
+/// How it went.
+#[derive(Clone, Copy, Debug)]
+pub struct End {
+    /// When the last program ended.
+    pub at: Ps,
+    /// The line that was in use for longest, and for how long.
+    pub busiest: Option<(Ps, Line)>,
 }
 
 /// The time as processors see it.
@@ -123,6 +148,8 @@ enum Event {
 struct Queue {
     owner: Option<usize>,
     busy: bool,
+    /// How long it was passed on or used.
+    used: Ps,
     waiting: VecDeque<(usize, Use)>,
 }
 
@@ -147,8 +174,8 @@ impl<'a> Machine<'a> {
         machine
     }
 
-    /// Runs all programs to their ends, and says when the last one has ended.
-    pub fn run(mut self) -> Ps {
+    /// Runs all programs to their ends.
+    pub fn run(mut self) -> End {
         while let Some(Reverse((at, _, event))) = self.events.pop() {
             self.clock.now.store(at, Relaxed);
             match event {
@@ -159,7 +186,8 @@ impl<'a> Machine<'a> {
                 }
             }
         }
-        self.clock.now()
+        let busiest = self.lines.iter().map(|(line, queue)| (queue.used, *line)).max();
+        End { at: self.clock.now(), busiest }
     }
 
     /// Of events at one time the one that was thought of first comes first.
@@ -213,7 +241,9 @@ impl<'a> Machine<'a> {
             let outside = if line == Line::Ranges { self.outside.len() } else { 0 };
             ns += self.costs.waiter * (queue.waiting.len() + outside) as f64;
         }
-        self.after((ns * 1000.0).round() as Ps, Event::Served(cpu, line));
+        let ps = (ns * 1000.0).round() as Ps;
+        queue.used += ps;
+        self.after(ps, Event::Served(cpu, line));
     }
 }
 
@@ -233,7 +263,7 @@ mod tests {
     fn run(programs: Vec<Program>) -> Ps {
         let (clock, costs) = (Clock::default(), costs());
         let cpus = programs.iter().map(|program| Cpu::new(|| program(&clock))).collect();
-        Machine::new(&clock, &costs, cpus).run() / 1000
+        Machine::new(&clock, &costs, cpus).run().at / 1000
     }
 
     #[test]

@@ -13,7 +13,7 @@ use faultless_mm::stats::{Block, Counter};
 use faultless_mm::window::Orders;
 use serde::Serialize;
 
-use crate::clock::{Clock, Cpu, Machine};
+use crate::clock::{Clock, Cpu, Line, Machine};
 use crate::costs::Costs;
 use crate::mmu::{Operations, SimMmu};
 use crate::pattern::Pattern;
@@ -62,6 +62,8 @@ pub struct Figures {
     pub system: f64,
     /// Seconds.
     pub wall: f64,
+    /// The cache line that was in use for longest, and for which part of the time.
+    pub busiest: (Line, f64),
     /// Operations.
     pub made: Operations,
     /// Faults as the engine counts them.
@@ -134,7 +136,8 @@ pub fn run(setup: &Setup, costs: &Costs) -> Figures {
         pages: pages.into_inner(),
         user: seconds(user.into_inner()),
         system: seconds(system.into_inner()),
-        wall: seconds(end),
+        wall: seconds(end.at),
+        busiest: end.busiest.map_or((Line::Area, 0.0), |(used, line)| (line, used as f64 / end.at as f64)),
         made: region.made(),
         faults: region.counted(Counter::RegionPgfault),
         installed: region.counted(Counter::RegionPages),

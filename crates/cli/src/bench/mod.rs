@@ -1,11 +1,13 @@
 //! `faultless bench`: what faultless does, measured beside the kernel and other tools, one subcommand a subject.
 
+mod aims;
 mod contenders;
 mod huge;
 mod loops;
 mod machine;
 mod measure;
 mod plan;
+mod prefault;
 mod prezero;
 mod process;
 mod programs;
@@ -29,6 +31,8 @@ pub struct Args {
 enum Bench {
     /// Loops and real programs: plain, with huge pages always, under faultless and under other allocators.
     Run(run::Args),
+    /// What windows are worth: first touches of memory by the kernel and by regions, and on simulated processors.
+    Prefault(prefault::Args),
     /// What zeroing ahead is worth: first touches of pages with and without it, and what it costs others.
     Prezero(prezero::Args),
     /// One of the loops by itself; it prints its cost and a checksum.
@@ -40,6 +44,7 @@ enum Bench {
 pub fn main(args: Args) -> ExitCode {
     match args.bench {
         Bench::Run(args) => exit_code(run::main(&args)),
+        Bench::Prefault(args) => exit_code(prefault::main(&args)),
         Bench::Prezero(args) => exit_code(prezero::main(&args)),
         Bench::Loop(which) => loops::main(which),
     }

@@ -12,10 +12,10 @@ use std::time::Instant;
 use anyhow::{Context as _, Result};
 use clap::ValueEnum;
 
+use super::aims::Aims;
 use super::machine::Machine;
 use super::plan::Context;
 use runs::Runs;
-use tables::Aims;
 
 /// Options of `faultless bench prezero`.
 #[derive(clap::Args)]

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use faultless_mm::stats::Counter;
 
 use super::runs::{Runs, Way};
-use super::tables::Aims;
+use crate::bench::aims::Aims;
 use crate::bench::loops::Outcome;
 use crate::bench::table;
 use crate::paired::{Ratio, median};

@@ -11,7 +11,7 @@ use faultless_base::zero::driver::{Cost, Driver, Poll};
 use faultless_base::zero::simulated::Simulated;
 use faultless_base::zero::{self, Engine};
 
-use super::tables::Aims;
+use crate::bench::aims::Aims;
 use crate::bench::table;
 use crate::doctor::measure::{Area, pin, time};
 use crate::paired::median;
