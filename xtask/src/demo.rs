@@ -5,7 +5,9 @@ use anyhow::{Result, ensure};
 use crate::shell::{self, command, target};
 use crate::{check, setup};
 
-const SCRIPT: &str = "examples/polars_join.py";
+const SCRIPT: &str = "crates/cli/src/bench/programs/scripts/numpy_arrays.py";
+const ROUNDS: &str = "40";
+const PAIRS: &str = "8";
 
 /// Sets up, builds, runs and compares.
 pub fn run() -> Result<()> {
@@ -14,5 +16,5 @@ pub fn run() -> Result<()> {
     let python = setup::python_path();
     ensure!(python.exists(), "the demo needs Python with the packages in tests/requirements.txt");
     let faultless = target().join("release/faultless");
-    shell::run(command(faultless).args(["run", "--compare", "6", "--"]).arg(python).arg(SCRIPT))
+    shell::run(command(faultless).args(["run", "--compare", PAIRS, "--"]).arg(python).args([SCRIPT, ROUNDS]))
 }

@@ -1,5 +1,6 @@
 /* Allows itself the few system calls that it makes, by way of argument 1, while memory of all kinds is in use; any
- * other one would end it. Then it frees, unmaps and allocates, with argument 2 in a child as well. */
+ * other one would end it. Then it frees, unmaps and allocates, with argument 2 in a child as well. With "exec" it
+ * forbids calls that a plain program does without, and starts itself again. */
 #include "check.h"
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -8,6 +9,7 @@
 #include <sys/syscall.h>
 
 #define N 12
+#define KILL(nr) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_##nr, 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS)
 #define ALLOW(nr) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_##nr, 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
 
 static void confine(int by_syscall)
@@ -25,6 +27,20 @@ static void confine(int by_syscall)
         CHECK(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) == 0);
     else
         CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+}
+
+static void forbid_and_start(char *self)
+{
+    struct sock_filter rules[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        KILL(madvise), KILL(mincore), KILL(clone), KILL(sched_setscheduler), KILL(sched_setaffinity), KILL(fallocate),
+        KILL(process_vm_readv), KILL(close_range), KILL(prctl),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = { sizeof rules / sizeof *rules, rules };
+    CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+    CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+    execl(self, self, "started", NULL);
 }
 
 static char *blocks[N], *maps[N];
@@ -72,8 +88,11 @@ int main(int argc, char **argv)
     free(blocks[0]);
     take();
     give();
+    if (strcmp(argv[1], "exec") == 0)
+        forbid_and_start(argv[0]);
     take();
-    confine(strcmp(argv[1], "syscall") == 0);
+    if (strcmp(argv[1], "started") != 0)
+        confine(strcmp(argv[1], "syscall") == 0);
     if (argc > 2) {
         pid_t pid = strcmp(argv[2], "bare") == 0 ? syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0) : fork();
         CHECK(pid >= 0);

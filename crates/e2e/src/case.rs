@@ -159,7 +159,10 @@ impl Case {
         let copy = dir.path().join("libfaultless_preload.so");
         std::fs::copy(library(), &copy).expect("a copy of the library");
         let copy = copy.to_str().expect("a readable path");
-        self.run(&[&[("LD_PRELOAD", copy)], knobs].concat())
+        // As `faultless run` sets it.
+        let status = std::fs::read_to_string("/proc/self/status").expect("the status of this process");
+        let filters = status.lines().find_map(|line| line.strip_prefix("Seccomp_filters:")).map_or("0", str::trim);
+        self.run(&[&[("LD_PRELOAD", copy), ("FAULTLESS_FILTERS", filters)], knobs].concat())
     }
 
     fn run(&self, env: &[(&str, &str)]) -> Run {

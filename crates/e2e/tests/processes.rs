@@ -61,6 +61,11 @@ fn a_program_that_allows_itself_few_system_calls() {
 }
 
 #[test]
+fn a_program_started_behind_a_filter_that_kills() {
+    passes("filtered.c", &["exec"]);
+}
+
+#[test]
 fn areas_run_out() {
     let Some(case) = Case::compiled("areas.c", &[]) else { return };
     let numbers = |run: &Run| -> Vec<f64> {

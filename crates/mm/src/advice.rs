@@ -1,6 +1,8 @@
 //! Mappings that stay with the kernel, at the program's own addresses: memory committed inside a reservation.
 //!
-//! Large ones get huge-page advice, as far as the budget goes, with one slot in 32 left out. How densely the program
+//! Large ones get huge-page advice, as far as the budget goes. A mapping is divided into groups, and each group gets
+//! the same part of what the budget has, because nobody knows where the program begins: a JVM allocates from the end
+//! of its heap, or from two thirds on. One slot of each group is left out. How densely the program
 //! uses a mapping is looked at from time to time: in the slots left out, page by page; in the others by their
 //! content, which shows nothing where the program writes zeroes. A mapping that is used densely is advised
 //! throughout and no longer charged; one that is used sparsely gets no more advice.
@@ -22,8 +24,9 @@ use crate::watched::{ADVICE_PATIENCE, KNOWN, Known, Use};
 const LEAST_SLOTS: usize = 2;
 /// Where a mapping continues one that is used densely, one slot is charged for so many.
 const TRUSTED_SHARE: usize = 4;
-/// One slot in so many is left without advice.
-const LEFT_OUT: usize = 32;
+/// Slots of a group, at least, and groups of a mapping, at most: each is one or two areas to the kernel.
+const GROUP: usize = 32;
+const MOST_GROUPS: usize = 64;
 /// Slots of either kind that are enough to tell.
 const ENOUGH: usize = 2;
 /// Slots looked at by their content in one look.
@@ -50,7 +53,7 @@ impl<S: Sys> Space<S> {
         let beside = |k: &Known| k.span.end == inner.start || inner.end == k.span.start;
         let share =
             if advices.known.iter().flatten().any(|k| beside(k) && trusted(k)) { TRUSTED_SHARE } else { 1 };
-        let mut known = Known { span: inner, advised: inner.start, charged: 0, share, use_: Use::Unknown };
+        let mut known = Known { span: inner, depth: 0, charged: 0, share, use_: Use::Unknown };
         if !cold {
             self.advise_known(&mut known);
         }
@@ -82,36 +85,26 @@ impl<S: Sys> Space<S> {
 
     /// Advises as much more of a mapping as the budget allows.
     fn advise_known(&self, known: &mut Known) {
-        let wanted = (known.span.end - known.advised) / SLOT;
-        let granted = match known.use_ {
-            Use::Dense => wanted,
-            Use::Sparse => 0,
+        let before = known.depth;
+        let most = known.group().min(known.slots());
+        match known.use_ {
+            _ if before == most => return,
+            Use::Sparse => return,
+            Use::Dense => {
+                known.depth = most;
+                self.sys.huge(known.span, Huge::Advised);
+            }
             Use::Unknown => {
-                let charged = self.budget.charge_up_to(wanted.div_ceil(known.share));
-                known.charged += charged;
-                wanted.min(charged * known.share)
-            }
-        };
-        if granted == 0 {
-            return;
-        }
-        let part = Span::new(known.advised, granted * SLOT);
-        known.advised = part.end;
-        if known.use_ == Use::Dense {
-            self.sys.huge(part, Huge::Advised);
-        } else {
-            let mut from = part.start;
-            for sample in known.left_out().filter(|s| part.contains(s.start)) {
-                if from < sample.start {
-                    self.sys.huge(Span { start: from, end: sample.start }, Huge::Advised);
-                }
-                from = sample.end;
-            }
-            if from < part.end {
-                self.sys.huge(Span { start: from, end: part.end }, Huge::Advised);
+                let cost = |depth: usize| (depth * known.groups()).div_ceil(known.share);
+                let granted = self.budget.charge_up_to(cost(most - before));
+                let more = (granted * known.share / known.groups()).min(most - before);
+                self.budget.discharge(granted - cost(more));
+                known.charged += cost(more);
+                known.depth += more;
+                known.pieces(before, known.depth).for_each(|piece| self.sys.huge(piece, Huge::Advised));
             }
         }
-        self.shard(0).count(Counter::BytesAdvised, part.bytes());
+        self.shard(0).count(Counter::BytesAdvised, known.bytes(before, known.depth));
     }
 
     /// Looks at how the advised mappings are used.
@@ -149,35 +142,38 @@ impl<S: Sys> Space<S> {
     fn learn(&self, known: &mut Known, use_: Use, cold: bool) -> bool {
         let news = known.use_ != use_;
         known.use_ = use_;
-        let advised = Span { start: known.span.start, end: known.advised };
+        let refuse =
+            |known: &Known| known.pieces(0, known.depth).for_each(|piece| self.sys.huge(piece, Huge::Refused));
         match use_ {
             Use::Dense if news => {
                 self.budget.discharge(core::mem::take(&mut known.charged));
-                self.sys.huge(advised, Huge::Advised);
+                // The slots left out are advised too.
+                if known.depth == known.group().min(known.slots()) {
+                    self.sys.huge(known.span, Huge::Advised);
+                }
             }
             // What is not touched yet shall stay small.
-            Use::Sparse if news => self.sys.huge(advised, Huge::Refused),
+            Use::Sparse if news => refuse(known),
             _ => {}
         }
-        let before = known.advised;
+        let before = known.depth;
         match cold {
             false => self.advise_known(known),
             // The program gets small pages where it has none yet, and advice once huge ones are warm again.
-            true if before > known.span.start => {
-                self.sys.huge(Span { start: known.span.start, end: before }, Huge::Refused);
+            true if before > 0 => {
+                refuse(known);
                 self.budget.discharge(core::mem::take(&mut known.charged));
-                known.advised = known.span.start;
+                known.depth = 0;
             }
             true => {}
         }
-        news || before != known.advised
+        news || before != known.depth
     }
 
-    /// How the program uses what has been advised, as far as it can be told by now.
+    /// How the program uses a mapping, as far as it can be told by now.
     fn look(&self, known: &Known) -> Use {
-        let advised = Span { start: known.span.start, end: known.advised };
         let (mut dense, mut sparse) = (0, 0);
-        for slot in known.left_out().filter(|s| advised.contains(s.start)) {
+        for slot in known.left_out() {
             match self.sys.present_pages(slot) {
                 0 => {}
                 n if n >= SLOT_PAGES * 3 / 4 => dense += 1,
@@ -185,10 +181,10 @@ impl<S: Sys> Space<S> {
                 _ => {}
             }
         }
-        let slots = advised.bytes() / SLOT;
+        let slots = known.slots();
         let (mut filled, mut present) = (0, 0);
         for i in (1..slots).step_by((slots / SAMPLES).max(1)) {
-            let slot = Span::new(advised.start + i * SLOT, SLOT);
+            let slot = Span::new(known.span.start + i * SLOT, SLOT);
             if present < PEEKS && self.sys.present(slot.start) {
                 present += 1;
                 filled += (self.sys.peek_nonzero_pages(slot, SAMPLED_PAGES) * 2 >= SAMPLED_PAGES) as usize;
@@ -205,9 +201,81 @@ impl<S: Sys> Space<S> {
 }
 
 impl Known {
-    /// The slots that stay without advice until the mapping is seen to be used densely.
+    fn slots(&self) -> usize {
+        self.span.bytes() / SLOT
+    }
+
+    /// Slots of a group.
+    fn group(&self) -> usize {
+        self.slots().div_ceil(MOST_GROUPS).max(GROUP)
+    }
+
+    fn groups(&self) -> usize {
+        self.slots().div_ceil(self.group())
+    }
+
+    /// The slots that stay without advice until the mapping is seen to be used densely: one of each group.
     fn left_out(&self) -> impl Iterator<Item = Span> + use<> {
-        let span = self.span;
-        (span.start + LEFT_OUT / 2 * SLOT..span.end).step_by(LEFT_OUT * SLOT).map(|at| Span::new(at, SLOT))
+        let (span, group) = (self.span, self.group());
+        (span.start + group / 2 * SLOT..span.end).step_by(group * SLOT).map(|at| Span::new(at, SLOT))
+    }
+
+    /// What the slots from `from` to `to` of each group are, without those left out.
+    fn pieces(&self, from: usize, to: usize) -> impl Iterator<Item = Span> + use<> {
+        let (span, group) = (self.span, self.group());
+        let between = move |start: usize, from: usize, to: usize| {
+            Span { start: start + from * SLOT, end: start + to * SLOT }.clip(span)
+        };
+        (span.start..span.end)
+            .step_by(group * SLOT)
+            .flat_map(move |start| {
+                let left_out = group / 2;
+                [between(start, from, to.min(left_out)), between(start, from.max(left_out + 1), to)]
+            })
+            .filter(|piece| !piece.is_empty())
+    }
+
+    fn bytes(&self, from: usize, to: usize) -> usize {
+        self.pieces(from, to).map(|piece| piece.bytes()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    fn known(slots: usize) -> Known {
+        Known { span: Span::new(0, slots * SLOT), depth: 0, charged: 0, share: 1, use_: Use::Unknown }
+    }
+
+    /// Which slots `spans` cover, each once.
+    fn covered(slots: usize, spans: impl Iterator<Item = Span>) -> Vec<bool> {
+        let mut seen = std::vec![false; slots];
+        for i in spans.flat_map(|s| s.start / SLOT..s.end / SLOT) {
+            assert!(!core::mem::replace(&mut seen[i], true), "slot {i} twice");
+        }
+        seen
+    }
+
+    #[test]
+    fn the_pieces_of_all_depths_and_what_is_left_out_are_the_whole_mapping() {
+        for slots in [2, 16, 17, 31, 32, 33, 100, 2048, 2049, 5000] {
+            let k = known(slots);
+            let most = k.group().min(slots);
+            assert!(k.groups() <= MOST_GROUPS);
+            for cut in [0, 1, most / 2, most / 2 + 1, most] {
+                let pieces = k.pieces(0, cut).chain(k.pieces(cut, most));
+                let seen = covered(slots, pieces.chain(k.left_out()));
+                assert!(seen.iter().all(|&s| s), "{slots} slots, cut at {cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_part_of_a_large_mapping_gets_some_advice() {
+        let k = known(1536);
+        let seen = covered(1536, k.pieces(0, 8));
+        assert!(seen.chunks(96).all(|part| part.iter().filter(|&&s| s).count() == 24));
     }
 }

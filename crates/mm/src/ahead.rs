@@ -105,7 +105,7 @@ impl<S: Sys> Space<S> {
         if g.reached >= g.n || g.quiet > PATIENCE {
             return Progress::Idle;
         }
-        if self.warmth.is_too_cold(g.n, || self.now_ms()) {
+        if self.warmth.is_too_cold(|| self.now_ms()) {
             self.refuse_rest(shard, g);
             return Progress::Idle;
         }

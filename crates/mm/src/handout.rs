@@ -10,9 +10,11 @@ use faultless_base::{SLOT, probe};
 
 use crate::arena::{Extent, Need, Purpose};
 use crate::buddy::Kind;
+use crate::knobs::Knob;
 use crate::slot::{State, flag};
 use crate::space::{Shard, Space};
 use crate::stats::Counter;
+use crate::warmth::LARGE;
 use crate::watched::SMALL_DEMAND;
 
 /// How long a request waits for memory that the scrubber has just now.
@@ -200,7 +202,13 @@ impl<S: Sys> Space<S> {
             self.confirm_some();
         }
         self.warmth.note_growth(e.n);
-        let small = shard.skips_advice() || self.warmth.is_too_cold(e.n, || self.now_ms());
+        let mut small = shard.skips_advice();
+        if !small {
+            if e.n >= LARGE && self.knobs.is_on(Knob::Ahead) {
+                self.finds_cold();
+            }
+            small = self.warmth.is_too_cold(|| self.now_ms());
+        }
         let advised = if small { 0 } else { self.advise(shard, e) };
         let rest = Extent { first: e.first + advised, n: e.n - advised };
         if rest.slots().any(|i| shard.slots.has(i, flag::ADVISED)) {

@@ -13,7 +13,7 @@ use crate::scrub::Zeroing;
 use crate::slot::flag;
 use crate::space::{Shard, Space};
 use crate::stats::Counter;
-use crate::warmth::STREAK;
+use crate::warmth::PROBES;
 use crate::watched::STOCK_QUIET_LOOKS;
 
 /// Most slots kept in stock (64 MiB).
@@ -39,7 +39,9 @@ impl<S: Sys> Space<S> {
         }
         drop(growths);
         let zeroed = self.all_shards().map(|s| s.lock().free().slots(Kind::Zeroed)).sum::<usize>();
-        if zeroed >= want || self.budget.idle() >= want || self.budget.room() == 0 {
+        // The host takes its time for a cold one, and this processor with it, however idle the thread is.
+        let cold = self.warmth.is_cold(self.now_ms()) == Some(true);
+        if zeroed >= want || self.budget.idle() >= want || self.budget.room() == 0 || cold {
             return Progress::Wait(LOOK_US);
         }
         let shard = self.shard(0);
@@ -52,7 +54,7 @@ impl<S: Sys> Space<S> {
 
     /// Whether huge pages are cold; if that is not known, touches up to three and keeps them in stock. In any thread.
     pub(crate) fn finds_cold(&self) -> bool {
-        for _ in 0..STREAK {
+        for _ in 0..PROBES {
             if let Some(cold) = self.warmth.is_cold(self.now_ms()) {
                 return cold;
             }

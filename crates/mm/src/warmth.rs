@@ -3,26 +3,30 @@
 //! A hypervisor that takes idle memory back (free page reporting) takes whole huge pages: the kernel reports only free
 //! blocks of that size. To touch such a block again costs milliseconds, because the host has to find memory for it,
 //! while small pages still come from blocks that were never taken. Measured: 1.5 GiB after 8 s of idleness took 0.8 s in
-//! small pages and 4 s in huge ones. So while huge pages are seen to be cold, large extents of a program that does not
+//! small pages and 4 s in huge ones. So while huge pages are seen to be cold, extents of a program that does not
 //! give memory back, where the cost would not be earned again, get small ones.
 
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
 /// The first touch of a huge page takes 0.1 to 0.2 ms where it is warm, 2 to 4 ms where it is cold.
 const COLD_NS: u64 = 1_000_000;
-/// After so many in a row they count as cold …
-pub(crate) const STREAK: u32 = 3;
+/// Small pages for a slot take 0.8 ms in all, so they are better off when so many of the last touches were slow …
+const COLD_TOUCHES: u32 = 2;
+const OF_LAST: u32 = 4;
 /// … for so long; then it is tried again.
 const LASTS_MS: u32 = 2_000;
-/// A quick touch tells how it is for so long.
-const HOLDS_MS: u32 = 20;
-/// Smaller extents, in slots, are worth the cost (8 MiB).
+/// A quick touch tells how it is for so long: warm memory is handed out first, and cold memory may come right behind.
+const HOLDS_MS: u32 = 4;
+/// Touches that may be needed to know.
+pub(crate) const PROBES: u32 = 3;
+/// From so many slots on it is worth looking (8 MiB).
 pub(crate) const LARGE: usize = 4;
 
 /// What the last touches cost, and whether memory comes back.
 #[derive(Debug, Default)]
 pub(crate) struct Warmth {
-    streak: AtomicU32,
+    /// A bit for each of the last touches, the newest lowest: whether it was slow.
+    slow: AtomicU32,
     /// When huge pages were last seen to be cold, in ms; odd, 0 for never.
     since: AtomicU32,
     /// When a touch was last noted, in ms; odd, 0 for never.
@@ -35,7 +39,7 @@ pub(crate) struct Warmth {
 impl Warmth {
     pub(crate) const fn new() -> Self {
         Self {
-            streak: AtomicU32::new(0),
+            slow: AtomicU32::new(0),
             since: AtomicU32::new(0),
             noted: AtomicU32::new(0),
             grown: AtomicUsize::new(0),
@@ -46,11 +50,12 @@ impl Warmth {
     /// A huge page was touched for the first time, in so much processor time.
     pub(crate) fn note_touch(&self, ns: u64, now_ms: u32) {
         self.noted.store(now_ms | 1, Relaxed);
-        if ns < COLD_NS {
-            self.streak.store(0, Relaxed);
-            self.since.store(0, Relaxed);
-        } else if self.streak.fetch_add(1, Relaxed) + 1 >= STREAK {
+        let slow = (self.slow.load(Relaxed) << 1 | u32::from(ns >= COLD_NS)) & ((1 << OF_LAST) - 1);
+        self.slow.store(slow, Relaxed);
+        if slow.count_ones() >= COLD_TOUCHES {
             self.since.store(now_ms | 1, Relaxed);
+        } else if slow & 1 == 0 {
+            self.since.store(0, Relaxed);
         }
     }
 
@@ -70,13 +75,12 @@ impl Warmth {
         if within(self.since.load(Relaxed), LASTS_MS) {
             return Some(true);
         }
-        (within(self.noted.load(Relaxed), HOLDS_MS) && self.streak.load(Relaxed) == 0).then_some(false)
+        (within(self.noted.load(Relaxed), HOLDS_MS) && self.slow.load(Relaxed) & 1 == 0).then_some(false)
     }
 
-    /// Whether an extent of `n` slots without memory is better off with small pages.
-    pub(crate) fn is_too_cold(&self, n: usize, now_ms: impl FnOnce() -> u32) -> bool {
-        n >= LARGE
-            && self.since.load(Relaxed) != 0
+    /// Whether an extent without memory is better off with small pages.
+    pub(crate) fn is_too_cold(&self, now_ms: impl FnOnce() -> u32) -> bool {
+        self.since.load(Relaxed) != 0
             && self.is_cold(now_ms()) == Some(true)
             && self.returned.load(Relaxed) * 2 < self.grown.load(Relaxed)
     }
@@ -86,23 +90,24 @@ impl Warmth {
 mod tests {
     use super::*;
 
-    fn cold(w: &Warmth, n: usize, now: u32) -> bool {
-        w.is_too_cold(n, || now)
+    fn cold(w: &Warmth, now: u32) -> bool {
+        w.is_too_cold(|| now)
     }
 
     #[test]
-    fn a_streak_of_slow_touches_is_cold_and_one_fast_touch_ends_it() {
+    fn two_slow_touches_of_four_are_cold_and_fast_ones_end_it() {
         let w = Warmth::new();
         w.note_growth(100);
-        for _ in 0..STREAK {
-            assert!(!cold(&w, LARGE, 5));
-            w.note_touch(COLD_NS, 5);
-        }
-        assert!(cold(&w, LARGE, 6));
-        assert!(!cold(&w, LARGE - 1, 6));
-        assert!(!cold(&w, LARGE, 6 + 2 * LASTS_MS));
+        w.note_touch(COLD_NS, 5);
+        assert!(!cold(&w, 5));
+        w.note_touch(COLD_NS / 10, 5);
+        w.note_touch(COLD_NS, 5);
+        assert!(cold(&w, 6));
+        assert!(!cold(&w, 6 + 2 * LASTS_MS));
         w.note_touch(COLD_NS / 10, 7);
-        assert!(!cold(&w, LARGE, 7));
+        assert!(cold(&w, 7));
+        w.note_touch(COLD_NS / 10, 7);
+        assert!(!cold(&w, 7));
     }
 
     #[test]
@@ -113,7 +118,7 @@ mod tests {
         assert_eq!((w.is_cold(9), w.is_cold(9 + 2 * HOLDS_MS)), (Some(false), None));
         w.note_touch(COLD_NS, 50);
         assert_eq!(w.is_cold(50), None);
-        (1..STREAK).for_each(|_| w.note_touch(COLD_NS, 60));
+        w.note_touch(COLD_NS, 60);
         assert_eq!(
             (w.is_cold(60), w.is_cold(60 + LASTS_MS), w.is_cold(62 + LASTS_MS)),
             (Some(true), Some(true), None)
@@ -123,10 +128,10 @@ mod tests {
     #[test]
     fn memory_that_comes_back_is_worth_the_cost() {
         let w = Warmth::new();
-        (0..STREAK).for_each(|_| w.note_touch(COLD_NS, 1));
+        (0..COLD_TOUCHES).for_each(|_| w.note_touch(COLD_NS, 1));
         w.note_growth(100);
-        assert!(cold(&w, LARGE, 1));
+        assert!(cold(&w, 1));
         w.note_return(50);
-        assert!(!cold(&w, LARGE, 1));
+        assert!(!cold(&w, 1));
     }
 }

@@ -63,8 +63,8 @@ impl Default for Growths {
 pub(crate) struct Known {
     /// Its whole slots.
     pub(crate) span: Span,
-    /// End of what has been advised.
-    pub(crate) advised: usize,
+    /// How many slots of each of its groups have been advised.
+    pub(crate) depth: usize,
     /// Slots charged for it: one for so many that were advised.
     pub(crate) charged: usize,
     pub(crate) share: usize,

@@ -1,4 +1,5 @@
-//! What the environment says: the knobs (`faultless_mm::knobs`), and `FAULTLESS_STATS`, a directory for the page.
+//! What the environment says: the knobs (`faultless_mm::knobs`), `FAULTLESS_STATS`, a directory for the page, and
+//! `FAULTLESS_FILTERS`, what `faultless run` knew of system call filters.
 
 use core::ffi::CStr;
 
@@ -142,6 +143,21 @@ fn is_ruled_out() -> bool {
     counted || limited(libc::RLIMIT_AS) || limited(libc::RLIMIT_DATA) || is_sanitized()
 }
 
+/// Whether system calls are filtered that were not when `faultless run` was started, which left the number of filters
+/// then in `FAULTLESS_FILTERS`. What such a filter makes of our calls cannot be known before: it may kill.
+fn is_confined() -> bool {
+    let number = |text: &[u8]| {
+        let digits = text.iter().skip_while(|b| b.is_ascii_whitespace()).take_while(|b| b.is_ascii_digit());
+        digits.fold(0usize, |n, b| n.saturating_mul(10).saturating_add(usize::from(b - b'0')))
+    };
+    const FIELD: &[u8] = b"\nSeccomp_filters:";
+    let Some(before) = var(c"FAULTLESS_FILTERS").map(number) else { return false };
+    let mut status = [0u8; 4096];
+    let status = read_file(c"/proc/self/status", &mut status);
+    let field = status.windows(FIELD.len()).position(|w| w == FIELD);
+    field.is_some_and(|at| number(&status[at + FIELD.len()..]) > before)
+}
+
 /// The memory that this process may use: the machine's, or less if its control group says so.
 fn memory() -> usize {
     // SAFETY: no pointers.
@@ -157,7 +173,7 @@ pub fn malloc_threshold() -> usize {
 
 /// The settings; `None` when this process is to run plain.
 pub fn read() -> Option<Settings> {
-    if is_off() || is_ruled_out() {
+    if is_off() || is_confined() || is_ruled_out() {
         return None;
     }
     let memory = memory();

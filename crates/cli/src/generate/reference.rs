@@ -33,7 +33,8 @@ by the command, and brought into range by the library.
 
 const VARIABLES: &str = "
 Besides, `FAULTLESS_LIBRARY` names the preload library for `faultless run`, and `FAULTLESS_STATS` is the directory in which
-`run` has the library leave its pages.
+`run` has the library leave its pages. `FAULTLESS_FILTERS` is set by `run`: how many system call filters were in force then; a program with more
+runs plain, for they might kill it.
 ";
 
 const COUNTERS_START: &str = "

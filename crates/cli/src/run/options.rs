@@ -72,6 +72,13 @@ fn value_of(knob: Knob) -> impl Fn(&str) -> Result<Setting, String> + Clone + Se
     move |value| settings::setting(knob, value)
 }
 
+/// How many system call filters are in force here (proc_pid_status(5)); 0 where the kernel does not tell.
+fn filters() -> String {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let field = status.lines().find_map(|line| line.strip_prefix("Seccomp_filters:"));
+    field.map_or("0", str::trim).into()
+}
+
 /// The preload library: what FAULTLESS_LIBRARY names, or the file beside this program or in ../lib/faultless.
 pub fn library() -> Result<PathBuf> {
     let path = match std::env::var_os("FAULTLESS_LIBRARY").filter(|name| !name.is_empty()) {
@@ -148,6 +155,7 @@ impl Args {
         for (name, value) in self.environment() {
             command.env(name, value);
         }
+        command.env("FAULTLESS_FILTERS", filters());
         match stats {
             Some(dir) => command.env("FAULTLESS_STATS", dir),
             None => command.env_remove("FAULTLESS_STATS"),

@@ -34,6 +34,7 @@ fn polars(id: &'static str) -> Row {
     };
     match id {
         "polars" => row("Polars, join and group by", 6, 30.0)
+            .warm(3 << 30)
             .line(Metric::Wall, &[(Bound::Share(0.6), Against::PLAIN), (Bound::NoLoss(1.01, 6), Against::HUGE)]),
         _ => row("Polars, join and group by, cold", 2, 60.0)
             .warm(0)
@@ -64,6 +65,7 @@ fn node() -> Row {
 fn java(full: bool) -> Vec<Row> {
     let row = |id, title: &str, collector: Option<&'static str>| {
         program(id, title, 5, 18.0)
+            .warm(2 << 30)
             .program(move |c| {
                 let java = on_path("java", "Debian's default-jdk")?;
                 let javac = on_path("javac", "Debian's default-jdk")?;
