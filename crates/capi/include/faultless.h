@@ -70,7 +70,7 @@ typedef struct faultless_options {
     size_t window_most;    /* ... and at most, while faults follow each other; 0: as the delivery is */
     size_t areas;          /* parts with different attributes at a time; 0: 4096 */
     size_t budget;         /* bytes made ready beforehand; 0: 8 MiB */
-    uint32_t huge_pages;   /* whether large windows are made of huge pages */
+    uint32_t small_pages;  /* whether large windows, too, are made of small pages */
     uint32_t unmapped;     /* whether nothing is mapped at first */
     faultless_read read;   /* where bytes come from that were not written; NULL: they are zero */
     void *context;         /* what `read` is given */

@@ -17,7 +17,7 @@ pub struct Options {
     window_most: usize,
     areas: usize,
     budget: usize,
-    huge_pages: u32,
+    small_pages: u32,
     unmapped: u32,
     read: Option<Read>,
     context: *mut c_void,
@@ -50,7 +50,7 @@ impl Options {
         let modes = [Delivery::Best, Delivery::Direct, Delivery::Thread, Delivery::Signal];
         builder = builder
             .delivery(*modes.get(self.delivery as usize)?)
-            .huge_pages(self.huge_pages != 0)
+            .huge_pages(self.small_pages == 0)
             .mapped(self.unmapped == 0);
         if self.handlers > 0 {
             builder = builder.handlers(self.handlers as usize);

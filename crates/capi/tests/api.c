@@ -21,7 +21,7 @@ static int read_sevens(void *context, uint64_t offset, void *buffer, size_t leng
 }
 
 static int use(int delivery) {
-    faultless_options options = {.delivery = delivery, .huge_pages = 1, .window_first = PAGE, .window_most = 64 * PAGE};
+    faultless_options options = {.delivery = delivery, .window_first = PAGE, .window_most = 64 * PAGE};
     faultless_region *region = NULL;
     int made = faultless_region_new(8 * MIB + 5, &options, &region);
     if (made == FAULTLESS_E_NO_USERFAULTFD) {

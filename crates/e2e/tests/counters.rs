@@ -56,6 +56,7 @@ fn engines() -> impl Iterator<Item = Counter> {
 const REGIONS: &[Counter] = &[
     Counter::RegionPgfault,
     Counter::RegionPages,
+    Counter::RegionGivenUp,
     Counter::SpeculativePgfault,
     Counter::SpfVmaChanged,
     Counter::SpfVmaNoanon,

@@ -58,8 +58,8 @@ fn every_knob_changes_something() {
                 let shown = runs.take_while(Option::is_some).flatten().find(|n| n[0] > 0);
                 advised().map(|_| shown.is_some_and(|n| n[1] == 0))
             }
-            // Of mapped regions, which programs make themselves; the tests of the crate faultless turn it.
-            Knob::SpeculativePageFault => None,
+            // Of mapped regions, which programs make themselves; the tests of the engine and of the crate faultless turn it.
+            Knob::SpeculativePageFault | Knob::PrefaultMaxOrder | Knob::PrefaultBy => None,
             Knob::Check => {
                 both("content", *knob, "1").map(|runs| runs.map(|run| run.stdout) == [b"old\n", b"new\n"])
             }
@@ -141,8 +141,8 @@ fn every_live_knob_is_turned_while_a_program_runs() {
             Knob::ScrubLoad => ("0", "scrubbed", Counter::BytesScrubbed),
             Knob::Ahead => ("0", "reservation", Counter::BytesAdvised),
             Knob::Unmap => ("relaxed", "stale", Counter::MmapServed),
-            // Of mapped regions; a test of the crate faultless turns it.
-            Knob::SpeculativePageFault => continue,
+            // Of mapped regions; tests of the engine and of the crate faultless turn it.
+            Knob::SpeculativePageFault | Knob::PrefaultMaxOrder | Knob::PrefaultBy => continue,
             _ => panic!("no test turns {} while a program runs", declared.name),
         };
         for turned in [false, true] {

@@ -4,7 +4,7 @@
 //! them, moved to where some are, or taken from a buffer that is not there. Failures can be asked for, and a hook is called
 //! before each operation, so that a checker switches threads there.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Mutex;
 
 use faultless_base::sys::mmu::{Mmu, Rights, Source};
@@ -32,10 +32,34 @@ pub enum Found {
     Forbidden,
 }
 
+/// A page that is there.
+#[derive(Clone, Copy)]
+enum Page {
+    /// The kernel's page of zeroes, into which nobody ever writes.
+    Zero,
+    /// Its own.
+    Own(u8),
+}
+
+impl Page {
+    fn byte(self) -> u8 {
+        match self {
+            Self::Zero => 0,
+            Self::Own(byte) => byte,
+        }
+    }
+}
+
 #[derive(Default)]
 struct State {
     /// By their number; pages that are not here are missing, or may not be accessed.
-    pages: BTreeMap<usize, u8>,
+    pages: BTreeMap<usize, Page>,
+    /// Of these the kernel itself brings the missing pages.
+    given: BTreeSet<usize>,
+    /// Slots in which an access or a page has left a table behind.
+    tables: BTreeSet<usize>,
+    keeps_tables: bool,
+    splits: usize,
     rights: BTreeMap<usize, Rights>,
     /// Reserved memory, slot by slot: what is in it.
     reserved: BTreeMap<usize, Option<Vec<u8>>>,
@@ -83,9 +107,26 @@ impl FakeMmu {
         self.state.lock().unwrap().fills
     }
 
-    /// How many pages are there.
+    /// The kernel does not free tables that are empty.
+    pub fn keep_tables(&self) {
+        self.state.lock().unwrap().keeps_tables = true;
+    }
+
+    /// How often a huge page met a table, and had to be split.
+    pub fn splits(&self) -> usize {
+        self.state.lock().unwrap().splits
+    }
+
+    /// How many pages take memory.
     pub fn resident(&self) -> usize {
-        self.state.lock().unwrap().pages.len()
+        let state = self.state.lock().unwrap();
+        state.pages.values().filter(|page| matches!(page, Page::Own(_))).count()
+    }
+
+    /// How many are the kernel's page of zeroes.
+    pub fn zero_pages(&self) -> usize {
+        let state = self.state.lock().unwrap();
+        state.pages.values().filter(|page| matches!(page, Page::Zero)).count()
     }
 
     /// The program reads.
@@ -105,9 +146,22 @@ impl FakeMmu {
         if state.rights.get(&page).is_none_or(|rights| *rights < wants) {
             return Found::Forbidden;
         }
+        if !state.pages.contains_key(&page) {
+            state.tables.insert(addr / SLOT);
+        }
+        let fresh = match byte {
+            Some(_) => Page::Own(0),
+            None => Page::Zero,
+        };
+        if state.given.contains(&page) {
+            state.pages.entry(page).or_insert(fresh);
+        }
         let Some(held) = state.pages.get_mut(&page) else { return Found::Missing };
-        let before = *held;
-        *held = byte.unwrap_or(before);
+        let before = held.byte();
+        if let Some(byte) = byte {
+            // Of the page of zeroes, a page of its own is made.
+            *held = Page::Own(byte);
+        }
         Found::Byte(before)
     }
 
@@ -140,17 +194,53 @@ impl Mmu for FakeMmu {
             if state.pages.contains_key(&page) {
                 return Err(Stopped { done: i * PAGE, error: errno::EEXIST });
             }
+            assert!(!state.given.contains(&page), "a page that is the kernel's to bring");
             let byte = match from {
-                Source::Zeroes => 0,
+                Source::Zeroes | Source::ZeroPage => 0,
                 Source::Buffer(at) => {
                     let at = at + i * PAGE;
                     let buffer = state.reserved.get(&(at / SLOT)).expect("a buffer that is not there");
                     buffer.as_ref().expect("a buffer that was not filled")[at % SLOT / PAGE]
                 }
             };
-            state.pages.insert(page, byte);
+            let new = if from == Source::ZeroPage { Page::Zero } else { Page::Own(byte) };
+            state.pages.insert(page, new);
+            state.tables.insert(page * PAGE / SLOT);
         }
         Ok(())
+    }
+
+    fn clear_table(&self, slot: usize) -> bool {
+        let Ok(mut state) = self.begin() else { return false };
+        // What is there would be dropped: the caller says that nothing is.
+        assert!(state.pages.range(slot / PAGE..(slot + SLOT) / PAGE).next().is_none(), "a table that is in use");
+        let clears = !state.keeps_tables;
+        if clears {
+            state.tables.remove(&(slot / SLOT));
+        }
+        clears
+    }
+
+    fn frees_tables(&self) -> bool {
+        !self.quietly().keeps_tables
+    }
+
+    fn leave_to_kernel(&self, span: Span) -> Result<(), i32> {
+        let mut state = self.begin()?;
+        state.given.extend(pages(span));
+        Ok(())
+    }
+
+    fn take_from_kernel(&self, span: Span) -> Result<(), i32> {
+        let mut state = self.begin()?;
+        pages(span).for_each(|page| {
+            state.given.remove(&page);
+        });
+        Ok(())
+    }
+
+    fn present(&self, span: Span) -> usize {
+        self.quietly().pages.range(pages(span)).count()
     }
 
     fn move_huge(&self, frame: usize, to: usize) -> bool {
@@ -163,9 +253,10 @@ impl Mmu for FakeMmu {
         if pages(span).any(|page| state.pages.contains_key(&page)) {
             return false;
         }
+        state.splits += state.tables.contains(&(to / SLOT)) as usize;
         let bytes = state.reserved.get_mut(&(frame / SLOT)).expect("a frame that is not there").take();
         let bytes = bytes.expect("a frame that was moved already");
-        state.pages.extend(pages(span).zip(bytes));
+        state.pages.extend(pages(span).zip(bytes.into_iter().map(Page::Own)));
         true
     }
 
@@ -184,6 +275,10 @@ impl Mmu for FakeMmu {
         pages(span).for_each(|page| {
             state.pages.remove(&page);
         });
+        if !state.keeps_tables {
+            let whole = span.aligned_inside(SLOT);
+            state.tables.retain(|slot| !whole.contains(slot * SLOT));
+        }
         Ok(())
     }
 
@@ -195,6 +290,7 @@ impl Mmu for FakeMmu {
             assert!(!state.pages.contains_key(&target), "moved over a page");
             if let Some(byte) = state.pages.remove(&page) {
                 state.pages.insert(target, byte);
+                state.tables.insert(target * PAGE / SLOT);
             }
         }
         Ok(())
@@ -223,7 +319,7 @@ impl Mmu for FakeMmu {
     fn touch(&self, span: Span) {
         let mut state = self.quietly();
         pages(span).for_each(|page| {
-            state.pages.entry(page).or_insert(0);
+            state.pages.entry(page).or_insert(Page::Own(0));
         });
     }
 

@@ -7,31 +7,12 @@ use faultless_base::sync::Access;
 use faultless_base::sys::mmu::{Mmu, Rights, Source};
 use faultless_base::{PAGE, SLOT, Span};
 
-use crate::area::{Attributes, Full, View};
-use crate::fault::MadeTable;
+use crate::area::{Attributes, View};
+pub use crate::region::Refused;
+
+use crate::entry::Kind;
 use crate::region::Region;
 use crate::stats::Counter;
-
-/// Why a change was refused. Nothing has changed then.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
-    /// The span is empty, not whole pages, or not inside the region.
-    Outside,
-    /// Something is mapped there already.
-    Mapped,
-    /// Nothing is mapped in a part of it.
-    NotMapped,
-    /// There are too many areas.
-    Full,
-    /// The kernel refused, with this error number.
-    Kernel(i32),
-}
-
-impl From<Full> for Refused {
-    fn from(_: Full) -> Self {
-        Self::Full
-    }
-}
 
 /// What the program says about a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,25 +35,20 @@ impl<M: Mmu> Region<M> {
         if inside && span.start % PAGE == 0 && span.end % PAGE == 0 { Ok(()) } else { Err(Refused::Outside) }
     }
 
-    /// Has areas of `span` changed as `new` says, with `kernel` in between.
-    fn change(
-        &self,
-        span: Span,
-        kernel: impl FnOnce() -> Result<(), i32>,
-        new: impl FnMut(View) -> Option<Attributes>,
-    ) -> Result<(), Refused> {
-        self.areas.begin(span)?;
-        self.entries.settle(span, |turn| self.mmu.relax(turn));
-        match kernel() {
-            Ok(()) => {
-                self.areas.end(span, new);
-                Ok(())
-            }
-            Err(error) => {
-                self.areas.end(span, |view| Some(view.attributes));
-                Err(Refused::Kernel(error))
-            }
-        }
+    /// Whether the kernel serves something of `span`.
+    fn is_left_to_kernel(&self, span: Span) -> bool {
+        let mut left = false;
+        self.areas.each(span, |view| left |= view.attributes.kernel);
+        left
+    }
+
+    /// The kernel does not serve `span` any more, if it did.
+    fn take_from_kernel(&self, span: Span) -> Result<(), i32> {
+        if self.is_left_to_kernel(span) { self.mmu.take_from_kernel(span) } else { Ok(()) }
+    }
+
+    fn relax(&self) -> impl FnMut(u32) {
+        |turn| self.mmu.relax(turn)
     }
 
     /// Maps a part of the region where nothing is mapped. `offset` is what belongs there of the backing.
@@ -99,7 +75,8 @@ impl<M: Mmu> Region<M> {
         let _range = self.ranges.lock(span, Access::Exclusive);
         let kernel = || {
             self.mmu.protect(span, Rights::None)?;
-            self.mmu.discard(span)
+            self.take_from_kernel(span)?;
+            self.drop_pages(span)
         };
         self.change(span, kernel, |_| None)
     }
@@ -137,6 +114,8 @@ impl<M: Mmu> Region<M> {
         let rights = view.attributes.rights;
         let kernel = || {
             self.mmu.protect(from, Rights::None)?;
+            self.take_from_kernel(from)?;
+            self.entries.put(target, Kind::Pages, self.relax());
             self.mmu.relocate(from, to).inspect_err(|_| {
                 let _ = self.mmu.protect(from, rights);
             })?;
@@ -144,7 +123,21 @@ impl<M: Mmu> Region<M> {
         };
         // The new place is found by nobody before the old one is gone.
         self.change(from, kernel, |_| None)?;
-        Ok(self.areas.insert(View { span: target, offset, attributes: view.attributes })?)
+        let attributes = Attributes { kernel: false, ..view.attributes };
+        Ok(self.areas.insert(View { span: target, offset, attributes })?)
+    }
+
+    /// Drops all pages of a part. Where a whole huge page may be again, one may come.
+    fn drop_pages(&self, span: Span) -> Result<(), i32> {
+        self.mmu.discard(span)?;
+        let empty = |slot| self.mmu.frees_tables() || self.entries.read(slot).kind() == Kind::Huge;
+        let whole = span.aligned_inside(SLOT);
+        for slot in (whole.start..whole.end).step_by(SLOT) {
+            if empty(slot) {
+                self.entries.put(Span::new(slot, SLOT), Kind::Empty, self.relax());
+            }
+        }
+        Ok(())
     }
 
     /// Takes advice about a part, all of which is mapped.
@@ -154,8 +147,15 @@ impl<M: Mmu> Region<M> {
         if !self.areas.covers(span) {
             return Err(Refused::NotMapped);
         }
-        let kernel = || if advice == Advice::DontNeed { self.mmu.discard(span) } else { Ok(()) };
+        let again = matches!(advice, Advice::Normal | Advice::DontNeed);
+        let kernel = || {
+            if again {
+                self.take_from_kernel(span)?;
+            }
+            if advice == Advice::DontNeed { self.drop_pages(span) } else { Ok(()) }
+        };
         self.change(span, kernel, |View { attributes, .. }| {
+            let attributes = Attributes { kernel: attributes.kernel && !again, ..attributes };
             Some(match advice {
                 Advice::Normal => Attributes { random: false, ..attributes },
                 Advice::Random => Attributes { random: true, ..attributes },
@@ -190,12 +190,13 @@ impl<M: Mmu> Region<M> {
     }
 
     fn populate_piece(&self, view: &View, piece: Span) -> Result<usize, Refused> {
+        let raises = self.mmu.raises_faults() && !view.attributes.kernel;
         match view.attributes.rights {
             Rights::None => return Err(Refused::NotMapped),
-            Rights::Write if !self.mmu.raises_faults() => self.mmu.touch(piece),
+            Rights::Write if !raises => self.mmu.touch(piece),
             _ => {}
         }
-        if !self.mmu.raises_faults() {
+        if !raises {
             return Ok(piece.bytes() / PAGE);
         }
         let mut taken = Default::default();
@@ -209,7 +210,7 @@ impl<M: Mmu> Region<M> {
             }
         };
         let entry = self.entries.lock(piece.start, |turn| self.mmu.relax(turn));
-        let installed = self.install(entry, source, view, piece, MadeTable::No).map_err(Refused::Kernel);
+        let installed = self.install(entry, source, view, piece, None).map_err(Refused::Kernel);
         self.mmu.wake(piece);
         installed
     }

@@ -40,6 +40,13 @@ impl Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen(usize);
 
+impl Seen {
+    /// What was below it.
+    pub fn kind(self) -> Kind {
+        Kind::of(self.0)
+    }
+}
+
 /// The entries of one region.
 pub struct Entries {
     words: Words,
@@ -102,6 +109,20 @@ impl Entries {
             at = (at - self.base) / SLOT * SLOT + SLOT + self.base;
         }
     }
+
+    /// Something was brought to `span` without faults, or it was emptied: what is below its entries now. Of an entry of
+    /// which only a part is in the span nothing is known but that there may be pages.
+    pub fn put(&self, span: Span, kind: Kind, mut relax: impl FnMut(u32)) {
+        let whole = span.aligned_inside(SLOT);
+        for slot in (span.start & !(SLOT - 1)..span.end).step_by(SLOT) {
+            let mut entry = self.lock(slot, &mut relax);
+            match whole.contains(slot) {
+                true => entry.set(kind),
+                false if kind != Kind::Empty && entry.kind() == Kind::Empty => entry.set(Kind::Pages),
+                false => {}
+            }
+        }
+    }
 }
 
 impl Entry<'_> {
@@ -117,7 +138,7 @@ impl Entry<'_> {
         }
     }
 
-    fn renew(mut self) {
+    fn renew(&mut self) {
         self.value = self.value.wrapping_add(GENERATION);
     }
 }

@@ -18,12 +18,14 @@ use faultless_base::sys::mmu::{Mmu, Rights, Source, Word};
 use faultless_base::sys::uffd::Stopped;
 use faultless_base::{PAGE, SLOT, Span};
 
-use crate::area::View;
+use crate::area::{Attributes, View};
 use crate::entry::{Entry, Kind};
 use crate::frames::{Taken, Wait};
 use crate::knobs::Knob;
 use crate::region::Region;
 use crate::stats::Counter;
+use crate::streams::{By, Seen};
+use crate::window::Window;
 
 /// A fault.
 #[derive(Clone, Copy, Debug)]
@@ -73,29 +75,24 @@ enum Policy {
     Classic,
 }
 
-/// Whether an access has made the kernel put a page table there: then a huge page would have to be split to go there.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum MadeTable {
-    Yes,
-    No,
-}
-
-impl MadeTable {
-    const fn by_access(here: bool) -> Self {
-        if here { Self::Yes } else { Self::No }
-    }
-}
-
 /// How often the kernel may ask to try again before it counts as an error.
 const MOST_AGAIN: u32 = 1000;
 
 impl<M: Mmu> Region<M> {
-    /// Brings the page of a fault, and a window after it. Whoever waits for them is not woken.
+    /// Brings the page of a fault, and a window around it. Whoever waits for them is not woken.
     pub fn fault(&self, fault: Fault) -> Outcome {
-        let mut taken = Taken::default();
         self.count(Counter::RegionPgfault, 1);
+        let mut taken = Taken::default();
+        let outcome = self.resolve(fault, &mut taken);
+        if taken.hopeless {
+            self.give_up(fault.addr);
+        }
+        outcome
+    }
+
+    fn resolve<'a>(&'a self, fault: Fault, taken: &mut Taken<'a>) -> Outcome {
         if self.knobs.is_on(Knob::SpeculativePageFault) {
-            match self.attempt(fault, Policy::Speculative, &mut taken) {
+            match self.attempt(fault, Policy::Speculative, taken) {
                 Ok(outcome) => {
                     if matches!(outcome, Outcome::Installed(_)) {
                         self.trace(Spf::Success, fault.addr);
@@ -109,7 +106,7 @@ impl<M: Mmu> Region<M> {
         let all = self.ranges.lock(self.span, Access::Shared);
         let mut turn = 0;
         let outcome = loop {
-            match self.attempt(fault, Policy::Classic, &mut taken) {
+            match self.attempt(fault, Policy::Classic, taken) {
                 Ok(outcome) => break outcome,
                 Err(_) => self.mmu.relax(turn),
             }
@@ -158,42 +155,60 @@ impl<M: Mmu> Region<M> {
                 Policy::Classic => Ok(self.forbid(fault.addr, view.attributes.rights)),
             };
         }
+        if view.attributes.kernel {
+            return match policy {
+                Policy::Speculative => Err(Spf::VmaChanged),
+                // Once more: it may have been taken back behind the area's back.
+                Policy::Classic => Ok(match self.mmu.leave_to_kernel(view.span) {
+                    Ok(()) => Outcome::Installed(Span::new(fault.addr & !(PAGE - 1), PAGE)),
+                    Err(error) => Outcome::Failed(error),
+                }),
+            };
+        }
         let page = fault.addr & !(PAGE - 1);
-        let mut window = match view.attributes.random {
-            true => Span::new(page, PAGE),
-            false => self.windows.of(fault.addr, view.span, area.id(), fault.hint),
-        };
+        let mut window = self.window(page, &view, area.id(), fault.hint);
+        taken.hopeless = !view.attributes.backed && self.streams.is_hopeless(area.id());
         let mut seen = self.entries.read(page);
         let source = if view.attributes.backed {
-            window = window.clip(Span::new(page & !(SLOT - 1), SLOT));
-            match self.read(&view, window, policy, taken)? {
+            window = window.clip_to_slot(page);
+            match self.read(&view, window.span, policy, taken)? {
                 Ok(source) => source,
                 Err(error) => return Ok(Outcome::Failed(error)),
             }
+        } else if fault.wants == Rights::Read {
+            Source::ZeroPage
         } else {
             Source::Zeroes
         };
 
         let mut installed = 0;
-        let mut at = window.start;
-        while at < window.end {
-            let piece = Span { start: at, end: window.end.min((at & !(SLOT - 1)) + SLOT) };
-            self.mmu.meets(Word::Entry(at));
+        let mut there = Span::new(page, 0);
+        for piece in window.pieces(page) {
+            let first = there.is_empty();
+            if !first {
+                seen = self.entries.read(piece.start);
+            }
+            self.mmu.meets(Word::Entry(piece.start));
             let entry = match policy {
-                Policy::Speculative => self.entries.try_lock(at, seen, || self.mmu.relax(0)),
-                Policy::Classic => Some(self.entries.lock(at, |turn| self.mmu.relax(turn))),
+                Policy::Speculative => self.entries.try_lock(piece.start, seen, || self.mmu.relax(0)),
+                Policy::Classic => Some(self.entries.lock(piece.start, |turn| self.mmu.relax(turn))),
             };
             self.mmu.meets(Word::Area(fault.addr));
             let abort = match entry {
                 None => Spf::PmdChanged,
                 Some(_) if area.sequence() != sequence => Spf::VmaChanged,
                 Some(entry) => {
-                    match self.install(entry, source, &view, piece, MadeTable::by_access(at == window.start)) {
+                    let wanted = first.then_some(page);
+                    match self.install(entry, source, &view, piece, wanted) {
                         Ok(pages) => {
                             installed += pages;
-                            at = piece.end;
-                            if at < window.end {
-                                seen = self.entries.read(at);
+                            if first && piece != window.span {
+                                // The program goes on while the rest comes.
+                                self.mmu.wake(piece);
+                            }
+                            if first || !window.is_apart() {
+                                there =
+                                    Span { start: there.start.min(piece.start), end: there.end.max(piece.end) };
                             }
                             continue;
                         }
@@ -202,18 +217,49 @@ impl<M: Mmu> Region<M> {
                             Spf::VmaChanged
                         }
                         Err(libc_error::ENOENT) => return Ok(Outcome::Forbidden),
-                        Err(error) if at == window.start => return Ok(Outcome::Failed(error)),
+                        Err(error) if first => return Ok(Outcome::Failed(error)),
                         Err(_) => break,
                     }
                 }
             };
-            if at > window.start {
-                break;
+            if first {
+                return Err(abort);
             }
-            return Err(abort);
+            break;
         }
         self.count(Counter::RegionPages, installed);
-        Ok(Outcome::Installed(Span { end: at.max(page + PAGE), ..window }))
+        Ok(Outcome::Installed(there))
+    }
+
+    /// What a fault on `page` brings.
+    fn window(&self, page: usize, view: &View, id: usize, hint: usize) -> Window {
+        if view.attributes.random {
+            return Window::page(page);
+        }
+        let by = if self.knobs.get(Knob::PrefaultBy) == 0 { By::ThreadAndArea } else { By::Thread };
+        let most = self.knobs.get(Knob::PrefaultMaxOrder) as u32;
+        self.mmu.meets(Word::Streams(hint));
+        self.mmu.meets(Word::Account(page));
+        self.streams.window(Seen { page, area: view.span, id, hint }, by, most)
+    }
+
+    /// Has the kernel serve the area around `addr`, of which faults follow nothing: it does that faster.
+    fn give_up(&self, addr: usize) {
+        let Some(found) = self.areas.find_locked(addr) else { return };
+        let span = found.read().map_or(Span::new(addr, 0), |(view, _)| view.span);
+        let _range = self.ranges.lock(span, Access::Exclusive);
+        // It may have changed before the lock was had.
+        let same = self.areas.find_locked(addr).and_then(|area| area.read()).filter(|(view, _)| view.span == span);
+        let Some((view, _)) = same.filter(|(view, _)| !view.attributes.backed && !view.attributes.kernel) else {
+            return;
+        };
+        let kernel = || {
+            self.entries.put(span, Kind::Pages, |turn| self.mmu.relax(turn));
+            self.mmu.leave_to_kernel(span)
+        };
+        let given = self.change(span, kernel, |_| Some(Attributes { kernel: true, ..view.attributes }));
+        self.streams.forgive(found.id());
+        self.count(Counter::RegionGivenUp, given.is_ok() as usize);
     }
 
     /// Sees to it that an access that is an error does not come back as a fault, whatever was done to the memory without
@@ -242,17 +288,18 @@ impl<M: Mmu> Region<M> {
         Ok(taken.fill(offset, window.bytes(), &self.mmu).map(Source::Buffer))
     }
 
-    /// Installs the missing ones of the pages of one entry; how many those were.
+    /// Installs the missing ones of the pages of one entry; how many those were. `wanted` is the page of the fault if that is
+    /// one of them: it is there then, or the answer is an error.
     pub(crate) fn install(
         &self,
         mut entry: Entry<'_>,
         source: Source,
         view: &View,
         piece: Span,
-        made: MadeTable,
+        wanted: Option<usize>,
     ) -> Result<usize, i32> {
         let whole = piece.bytes() == SLOT && source == Source::Zeroes && view.attributes.huge;
-        if whole && made == MadeTable::No && entry.kind() == Kind::Empty {
+        if whole && entry.kind() == Kind::Empty && (wanted.is_none() || self.mmu.clear_table(piece.start)) {
             let put = |frame| self.mmu.move_huge(frame, piece.start);
             if self.frames.with_huge(&self.mmu, put) == Some(true) {
                 entry.set(Kind::Huge);
@@ -260,11 +307,12 @@ impl<M: Mmu> Region<M> {
             }
         }
         entry.set(if entry.kind() == Kind::Huge { Kind::Huge } else { Kind::Pages });
+        let wanted = wanted.unwrap_or(piece.start);
         let (mut installed, mut at, mut again, mut most) = (0, piece.start, 0, piece.bytes());
         while at < piece.end {
             let from = match source {
-                Source::Zeroes => Source::Zeroes,
                 Source::Buffer(buffer) => Source::Buffer(buffer + (at - piece.start)),
+                zero => zero,
             };
             let rest = Span::new(at, most).clip(piece);
             let Err(Stopped { done, error }) = self.mmu.install(from, rest) else {
@@ -283,8 +331,10 @@ impl<M: Mmu> Region<M> {
                 }
                 // The kernel has several areas here, after a move; a call stays inside one.
                 libc_error::ENOENT if most > PAGE => most = PAGE,
+                // Of a window that leads up to the fault, its own page is what counts.
+                _ if at < wanted => (at, most) = (wanted, PAGE),
                 // The page of the fault is there.
-                _ if at > piece.start => return Ok(installed),
+                _ if at > wanted => return Ok(installed),
                 _ => return Err(error),
             }
         }

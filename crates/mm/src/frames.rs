@@ -70,10 +70,12 @@ pub struct Frames {
     demand: AtomicUsize,
 }
 
-/// What a fault has taken. It keeps it from its first try to its second.
+/// What a fault has taken, and found out. It keeps it from its first try to its second.
 #[derive(Default)]
 pub struct Taken<'a> {
     buffer: Option<Buffer<'a>>,
+    /// It was seen that faults of its area follow nothing.
+    pub hopeless: bool,
 }
 
 struct Buffer<'a> {

@@ -120,6 +120,11 @@ knobs! {
     Ahead, "ahead", "FAULTLESS_AHEAD", Kind::Switch, "1", Live;
     /// Resolves faults of mapped regions without waiting for those who change the region.
     SpeculativePageFault, "speculative_page_fault", "FAULTLESS_SPECULATIVE_PAGE_FAULT", Kind::Switch, "1", Live;
+    /// Largest window that a fault of a mapped region brings, as an order of pages; no more than the region was made for, which
+    /// goes by what a fault costs: 14 (64 MiB) with threads, 13 by signals.
+    PrefaultMaxOrder, "prefault_max_order", "FAULTLESS_PREFAULT_MAX_ORDER", Kind::Number(0, 14), "14", Live;
+    /// Whose faults follow each other: those of a thread in one area, or those of a thread wherever they are.
+    PrefaultBy, "prefault_by", "FAULTLESS_PREFAULT_BY", Kind::Choice(&["area", "thread"]), "area", Live;
     /// Verifies that memory handed out as zero is zero, and fills the other with a pattern.
     Check, "check", "FAULTLESS_CHECK", Kind::Switch, "0", Start;
     /// Does nothing at all.

@@ -26,7 +26,8 @@
 //! | [`budget`] | the peak rule |
 //! | [`stats`], [`knobs`] | counters; what can be set |
 //! | [`region`] | mapped memory: a range of addresses whose faults are resolved here |
-//! | [`area`], [`entry`], [`window`], [`frames`] | its parts: the index of areas, the upper table, sizes, sources |
+//! | [`area`], [`entry`], [`frames`] | its parts: the index of areas, the upper table, sources |
+//! | [`streams`], [`window`] | what a fault brings: which sequence it belongs to, what is cut where |
 //! | [`fault`], [`change`] | what a fault does; map, unmap, protect, remap, advise, populate |
 //! | [`page`] | both, as a process shares them with those who watch it |
 #![no_std]
@@ -66,6 +67,7 @@ pub mod stats;
 pub mod step;
 pub mod stock;
 mod streak;
+pub mod streams;
 pub mod takeback;
 mod warmth;
 pub mod watched;

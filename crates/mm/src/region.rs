@@ -13,12 +13,13 @@ use faultless_base::sync::RangeLock;
 use faultless_base::sys::mmu::{Mmu, Word};
 use faultless_base::{SLOT, Span};
 
-use crate::area::Areas;
+use crate::area::{Areas, Attributes, Full, View};
 use crate::entry::Entries;
 use crate::frames::Frames;
 use crate::knobs::{Knob, Values};
 use crate::stats::{Block, Counter};
-use crate::window::{Orders, Windows};
+use crate::streams::Streams;
+use crate::window::Orders;
 
 /// How a region is made.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +30,30 @@ pub struct Plan {
     pub orders: Orders,
 }
 
+/// Why a change was refused. Nothing has changed then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// The span is empty, not whole pages, or not inside the region.
+    Outside,
+    /// Something is mapped there already.
+    Mapped,
+    /// Nothing is mapped in a part of it.
+    NotMapped,
+    /// There are too many areas.
+    Full,
+    /// The kernel refused, with this error number.
+    Kernel(i32),
+}
+
+impl From<Full> for Refused {
+    fn from(_: Full) -> Self {
+        Self::Full
+    }
+}
+
+/// Faults of an area that may follow nothing, unless it is said otherwise.
+const PATIENCE: usize = 48;
+
 /// A region of memory behind an [`Mmu`].
 pub struct Region<M: Mmu> {
     pub(crate) mmu: M,
@@ -36,7 +61,7 @@ pub struct Region<M: Mmu> {
     pub(crate) areas: Areas,
     pub(crate) entries: Entries,
     pub(crate) ranges: RangeLock,
-    pub(crate) windows: Windows,
+    pub(crate) streams: Streams,
     pub(crate) frames: Frames,
     pub(crate) counters: &'static Block,
     pub(crate) knobs: &'static Values,
@@ -53,11 +78,17 @@ impl<M: Mmu> Region<M> {
             areas: Areas::new(plan.areas)?,
             entries: Entries::new(span)?,
             ranges: RangeLock::new(),
-            windows: Windows::new(plan.orders),
+            streams: Streams::new(plan.orders, PATIENCE),
             frames: Frames::new(),
             counters,
             knobs,
         })
+    }
+
+    /// Says how many faults may follow nothing before the area is left to the kernel: fewer where a fault costs more.
+    pub fn with_patience(mut self, faults: usize) -> Self {
+        self.streams.set_patience(faults);
+        self
     }
 
     /// Its addresses.
@@ -88,6 +119,27 @@ impl<M: Mmu> Region<M> {
     /// Sets a knob, for all that share it.
     pub fn set(&self, knob: Knob, value: u64) {
         self.knobs.set(knob, value);
+    }
+
+    /// Has areas of `span` changed as `new` says, with `kernel` in between.
+    pub(crate) fn change(
+        &self,
+        span: Span,
+        kernel: impl FnOnce() -> Result<(), i32>,
+        new: impl FnMut(View) -> Option<Attributes>,
+    ) -> Result<(), Refused> {
+        self.areas.begin(span)?;
+        self.entries.settle(span, |turn| self.mmu.relax(turn));
+        match kernel() {
+            Ok(()) => {
+                self.areas.end(span, new);
+                Ok(())
+            }
+            Err(error) => {
+                self.areas.end(span, |view| Some(view.attributes));
+                Err(Refused::Kernel(error))
+            }
+        }
     }
 
     pub(crate) fn count(&self, counter: Counter, n: usize) {

@@ -185,6 +185,8 @@ counters! {
     RegionPgfault, "region_pgfault", Calls ("pgfault");
     /// Pages that those brought, and that were populated, windows included.
     RegionPages, "region_pages", Calls;
+    /// Areas of mapped regions left to the kernel, because their faults followed no sequence.
+    RegionGivenUp, "region_given_up", Calls;
     /// Faults of mapped regions that were resolved speculatively.
     SpeculativePgfault, "speculative_pgfault", Calls ("speculative_pgfault");
     /// Speculative faults given up: the area was being changed, or had changed.

@@ -16,7 +16,8 @@ const BASE: usize = 1 << 40;
 const SLOTS: usize = 4;
 const PAGES: usize = SLOTS * SLOT / PAGE;
 
-const ANONYMOUS: Attributes = Attributes { rights: Rights::Write, backed: false, huge: false, random: false };
+const ANONYMOUS: Attributes =
+    Attributes { rights: Rights::Write, backed: false, huge: false, random: false, kernel: false };
 const BACKED: Attributes = Attributes { backed: true, ..ANONYMOUS };
 
 fn region_of(mmu: FakeMmu, areas: usize, orders: Orders) -> Region<FakeMmu> {
@@ -179,7 +180,8 @@ proptest! {
     fn regions_are_as_the_oracle_says(
         ops in prop::collection::vec(ops(), 1..60), speculative in any::<bool>(), most in 0..12u32,
     ) {
-        let region = region_of(FakeMmu::new(|| {}), 200, Orders { first: 0, most });
+        // So little patience that areas are left to the kernel in many cases.
+        let region = region_of(FakeMmu::new(|| {}), 200, Orders { first: 0, most }).with_patience(5);
         let mut oracle = Oracle(vec![None; PAGES]);
         if !speculative {
             region.set(Knob::SpeculativePageFault, 0);

@@ -11,7 +11,8 @@ use loom::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use loom::thread;
 
 const REGION: Span = Span { start: 1 << 40, end: (1 << 40) + SLOT };
-const ATTRIBUTES: Attributes = Attributes { rights: Rights::Write, backed: false, huge: false, random: false };
+const ATTRIBUTES: Attributes =
+    Attributes { rights: Rights::Write, backed: false, huge: false, random: false, kernel: false };
 
 /// All relaxed: only counts and locks order anything.
 struct World {

@@ -31,6 +31,10 @@ pub enum Line {
     Reader(usize),
     /// The area.
     Area,
+    /// A set of streams: its clock, at least.
+    Streams(usize),
+    /// What faults of the area cost and saved.
+    Account,
     /// Of entries.
     Entries(usize),
     /// The lock on the index of areas.
@@ -48,6 +52,8 @@ impl Line {
             Self::Counters(_) => "counters",
             Self::Reader(_) => "readers",
             Self::Area => "area",
+            Self::Streams(_) => "streams",
+            Self::Account => "account",
             Self::Entries(_) => "entries",
             Self::Index => "index lock",
             Self::Ranges => "range lock",

@@ -7,6 +7,7 @@ use faultless_base::sys::mmu::{Mmu, Rights, Source, Word};
 use faultless_base::sys::uffd::Stopped;
 use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span};
 use faultless_fake::mmu::{FakeMmu, Found};
+use faultless_mm::streams::SETS as STREAM_SETS;
 use serde::Serialize;
 
 use crate::clock::{Clock, Line, Use};
@@ -112,6 +113,26 @@ impl Mmu for SimMmu<'_> {
         self.fake.move_huge(frame, to)
     }
 
+    fn clear_table(&self, slot: usize) -> bool {
+        self.fake.clear_table(slot)
+    }
+
+    fn frees_tables(&self) -> bool {
+        self.fake.frees_tables()
+    }
+
+    fn leave_to_kernel(&self, span: Span) -> Result<(), i32> {
+        self.fake.leave_to_kernel(span)
+    }
+
+    fn take_from_kernel(&self, span: Span) -> Result<(), i32> {
+        self.fake.take_from_kernel(span)
+    }
+
+    fn present(&self, span: Span) -> usize {
+        self.fake.present(span)
+    }
+
     fn wake(&self, span: Span) {
         self.fake.wake(span);
     }
@@ -168,6 +189,8 @@ impl Mmu for SimMmu<'_> {
             Word::Counter(i) => self.atomic(Line::Counters(self.line_of(i))),
             Word::Reader(hint) => self.atomic(Line::Reader(hint % EPOCH_PLACES)),
             Word::Area(_) => self.atomic(Line::Area),
+            Word::Streams(hint) => self.atomic(Line::Streams(hint % STREAM_SETS)),
+            Word::Account(_) => self.atomic(Line::Account),
             Word::Entry(addr) => self.atomic(Line::Entries(self.line_of((addr - self.base) / SLOT))),
             Word::Index => self.lock(Line::Index),
             // A place in the queue is taken, and then looked at.

@@ -19,6 +19,8 @@ use crate::mmu::{Operations, SimMmu};
 use crate::pattern::Pattern;
 
 const BASE: usize = 1 << 40;
+/// More than any run needs: the area is never left to the kernel.
+const PATIENCE: usize = 1 << 40;
 
 /// Where the zeroes of a page come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -100,7 +102,10 @@ pub fn run(setup: &Setup, costs: &Costs) -> Figures {
     knobs.set(Knob::SpeculativePageFault, setup.speculative as u64);
     let mmu = SimMmu::new(&clock, costs, clear, BASE);
     let region = Region::new(mmu, span, plan, counters, knobs).expect("memory for tables");
-    let attributes = Attributes { rights: Rights::Write, backed: false, huge: setup.huge, random: false };
+    // Left to the kernel, there is nothing to simulate.
+    let region = region.with_patience(PATIENCE);
+    let attributes =
+        Attributes { rights: Rights::Write, backed: false, huge: setup.huge, random: false, kernel: false };
     region.map(Span::new(BASE, bytes), attributes, 0).expect("nothing is mapped yet");
 
     let (pages, user, system) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));

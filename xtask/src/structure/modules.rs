@@ -15,6 +15,7 @@ const LEVELS: &[&[&str]] = &[
     &["step", "recycle"],
     // Regions use the tables of counters and knobs alone.
     &["area", "entry", "window", "frames"],
+    &["streams"],
     &["region"],
     &["fault"],
     &["change"],

@@ -22,6 +22,9 @@ pub enum Rights {
 pub enum Source {
     /// They are zero.
     Zeroes,
+    /// They are zero and were asked for by a read: the kernel's page of zeroes, which takes no memory. The kernel makes a page of
+    /// its own of it at the first write.
+    ZeroPage,
     /// They are in a buffer at this address.
     Buffer(usize),
 }
@@ -36,6 +39,10 @@ pub enum Word {
     Reader(usize),
     /// The area around this address: what it says, its sequence count, who uses it.
     Area(usize),
+    /// The streams of a thread of this hint.
+    Streams(usize),
+    /// What is held against the area around this address, or in its favour.
+    Account(usize),
     /// The entry around this address.
     Entry(usize),
     /// The lock on the index of areas, taken and let go.
@@ -52,6 +59,17 @@ pub trait Mmu {
     fn install(&self, from: Source, to: Span) -> Result<(), Stopped>;
     /// Moves a huge page of zeroes, made by [`Mmu::make_huge`], to where nothing is. False leaves it where it is.
     fn move_huge(&self, frame: usize, to: usize) -> bool;
+    /// Makes sure that nothing is in the way of a huge page at a slot where nothing was ever installed, not even the
+    /// table that an access to it left there. False: something may be.
+    fn clear_table(&self, slot: usize) -> bool;
+    /// Whether dropping a whole slot leaves nothing in such a way.
+    fn frees_tables(&self) -> bool;
+    /// Has the kernel itself bring the missing pages of a span from now on, zeroes all of them.
+    fn leave_to_kernel(&self, span: Span) -> Result<(), i32>;
+    /// Ends that.
+    fn take_from_kernel(&self, span: Span) -> Result<(), i32>;
+    /// How many pages of a span are there, the kernel's page of zeroes included.
+    fn present(&self, span: Span) -> usize;
     /// Lets whoever waits for pages of a span look again.
     fn wake(&self, span: Span);
     /// Changes what a span may be used for, or gives the error number.

@@ -10,9 +10,11 @@ use crate::zero::driver::{Cost, Poll, Processor};
 
 pub mod linux;
 pub mod mmu;
+pub mod pagemap;
 pub mod pressure;
 pub mod raw;
 mod stage;
+pub mod tables;
 pub mod thread;
 pub mod uffd;
 pub mod user_mmu;

@@ -5,7 +5,7 @@ use core::mem::ManuallyDrop;
 use super::mmu::{Mmu, Rights, Source};
 use super::raw::{self, Access, syscall};
 use super::uffd::{REGISTER_MISSING, Stopped, Uffd, Wake};
-use super::{Huge, Sys, linux::Linux};
+use super::{Huge, Sys, linux::Linux, pagemap, tables};
 use crate::{PAGE, SLOT, SLOT_PAGES, Span};
 
 /// Descriptors of a region at most.
@@ -52,7 +52,9 @@ impl<B: Backing> UserMmu<B> {
         if mmu.uffds().next().is_some() {
             // A huge page would be made for each fault, before it is delivered.
             Linux.huge(span, Huge::Refused);
+            tables::probe();
         }
+        pagemap::open();
         mmu.register(span)?;
         Ok(mmu)
     }
@@ -171,6 +173,8 @@ impl<B: Backing> Mmu for UserMmu<B> {
     fn install(&self, from: Source, to: Span) -> Result<(), Stopped> {
         let Some(uffd) = self.uffd(to.start) else { return Err(Stopped { done: 0, error: libc::ENOENT }) };
         let at = match from {
+            // SAFETY: the span is registered.
+            Source::ZeroPage => return unsafe { uffd.zero_pages(to, Wake::Later) },
             Source::Zeroes => self.zeroes,
             Source::Buffer(at) => at,
         };
@@ -192,6 +196,28 @@ impl<B: Backing> Mmu for UserMmu<B> {
             }
             _ => false,
         }
+    }
+
+    fn clear_table(&self, slot: usize) -> bool {
+        tables::clear(slot)
+    }
+
+    fn frees_tables(&self) -> bool {
+        tables::are_freed()
+    }
+
+    fn leave_to_kernel(&self, span: Span) -> Result<(), i32> {
+        self.parts(span).try_for_each(|(uffd, part)| uffd.unregister(part))
+    }
+
+    fn take_from_kernel(&self, span: Span) -> Result<(), i32> {
+        self.register(span)
+    }
+
+    fn present(&self, span: Span) -> usize {
+        let by_slot = |slot: usize| Linux.present_pages(Span::new(slot, SLOT).clip(span));
+        let by_core = || (span.start..span.end).step_by(SLOT).map(by_slot).sum();
+        pagemap::count(span, pagemap::PRESENT, 0).unwrap_or_else(by_core)
     }
 
     fn wake(&self, span: Span) {

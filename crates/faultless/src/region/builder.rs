@@ -9,7 +9,7 @@ use faultless_base::units::round_up;
 use faultless_base::{PAGE, SLOT};
 use faultless_mm::area::Attributes;
 use faultless_mm::region::{Plan, Region as Engine};
-use faultless_mm::window::Orders;
+use faultless_mm::window::{MOST_ORDER, Orders};
 
 use super::delivery::{self, Delivery};
 use super::error::Error;
@@ -20,10 +20,14 @@ use super::{Region, Rights, signal};
 
 /// Areas that a region has at a time, unless it is said otherwise.
 const AREAS: usize = 4096;
-/// Window of a handler thread: a message costs as much as hundreds of pages.
-const MOST_BY_THREAD: u32 = 11;
-/// Window of a signal handler.
-const MOST_BY_SIGNAL: u32 = 9;
+/// Largest window of a handler thread: a message costs as much as moving 60 huge pages.
+const MOST_BY_THREAD: u32 = MOST_ORDER;
+/// Largest window of a signal handler: a signal costs as much as moving five.
+const MOST_BY_SIGNAL: u32 = 13;
+/// Faults that may follow nothing before their area is left to the kernel: what they cost together is lost.
+const PATIENCE_BY_THREAD: usize = 16;
+/// The same with signals.
+const PATIENCE_BY_SIGNAL: usize = 64;
 
 /// Makes a [`Region`].
 pub struct Builder {
@@ -45,7 +49,7 @@ impl Builder {
             length,
             delivery: Delivery::Best,
             windows: None,
-            huge: false,
+            huge: true,
             budget: 8 << 20,
             handlers: 1,
             areas: AREAS,
@@ -66,7 +70,7 @@ impl Builder {
         Self { windows: Some((first, most)), ..self }
     }
 
-    /// Whether large windows are made of huge pages.
+    /// Whether large windows are made of huge pages, as they are unless this says no.
     pub fn huge_pages(self, huge: bool) -> Self {
         Self { huge, ..self }
     }
@@ -102,7 +106,7 @@ impl Builder {
     }
 
     fn orders(&self, delivery: Delivery) -> Orders {
-        let order = |bytes: usize| (bytes / PAGE).max(1).ilog2().min(14);
+        let order = |bytes: usize| (bytes / PAGE).max(1).ilog2().min(MOST_ORDER);
         let most = if delivery == Delivery::Signal { MOST_BY_SIGNAL } else { MOST_BY_THREAD };
         match self.windows {
             Some((first, most)) => Orders { first: order(first).min(order(most)), most: order(most) },
@@ -139,7 +143,8 @@ impl Builder {
         }
         let plan = Plan { areas: self.areas.max(3), orders };
         let memory = Engine::new(mmu, span, plan, &page().block[0], &page().knobs).ok_or(Error::NoAddressSpace)?;
-        let shared = Arc::new(Shared::new(memory));
+        let patience = if delivery == Delivery::Signal { PATIENCE_BY_SIGNAL } else { PATIENCE_BY_THREAD };
+        let shared = Arc::new(Shared::new(memory.with_patience(patience)));
         let watched = match delivery {
             Delivery::Thread => Some(Watched::start(&shared, self.budget / SLOT, self.patience)?),
             Delivery::Signal => {
@@ -148,7 +153,13 @@ impl Builder {
             }
             Delivery::Direct | Delivery::Best => None,
         };
-        let attributes = Attributes { rights: Rights::None, backed: has_backing, huge: self.huge, random: false };
+        let attributes = Attributes {
+            rights: Rights::None,
+            backed: has_backing,
+            huge: self.huge,
+            random: false,
+            kernel: false,
+        };
         let serves_system_calls = match delivery {
             Delivery::Signal => false,
             _ => opened.way.is_none_or(Way::sees_kernel_faults),

@@ -95,14 +95,32 @@ pub fn check_handler() -> Result<(), Error> {
 extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: the kernel hands over a valid structure. It names an address where the kernel itself sent the signal.
     let (addr, from_kernel) = unsafe { ((*info).si_addr() as usize, (*info).si_code > 0) };
-    if from_kernel && resolve(addr) {
+    if from_kernel && resolve(addr, access(context)) {
         return;
     }
     pass_on(signal, info, context);
 }
 
+/// What the access was for: [`Rights::Read`] too where the processor does not say.
+fn access(context: *mut libc::c_void) -> Rights {
+    #[cfg(target_arch = "x86_64")]
+    {
+        /// The bit of the error code of a page fault that stands for a write.
+        const WRITE: i64 = 1 << 1;
+        let context = context.cast::<libc::ucontext_t>();
+        // SAFETY: what the kernel hands over with a signal.
+        let error = unsafe { (*context).uc_mcontext.gregs[libc::REG_ERR as usize] };
+        if error & WRITE != 0 { Rights::Write } else { Rights::Read }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        let _ = context;
+        Rights::Read
+    }
+}
+
 /// Whether the access may be made again.
-fn resolve(addr: usize) -> bool {
+fn resolve(addr: usize, wants: Rights) -> bool {
     // The stack tells threads apart.
     let hint = (&raw const addr as usize) >> 12;
     let pinned = loop {
@@ -122,7 +140,7 @@ fn resolve(addr: usize) -> bool {
     if !shared.memory.span().contains(addr) || std::process::id() != shared.pid {
         return false;
     }
-    let outcome = shared.resolve(Fault { addr, wants: Rights::Read, hint });
+    let outcome = shared.resolve(Fault { addr, wants, hint });
     drop(pinned);
     // What is forbidden is a SIGSEGV at the next try.
     !matches!(outcome, Outcome::Failed(_))

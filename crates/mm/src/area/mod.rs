@@ -52,6 +52,8 @@ pub struct Attributes {
     pub huge: bool,
     /// Accesses follow no sequence: a fault brings one page.
     pub random: bool,
+    /// The kernel itself brings missing pages.
+    pub kernel: bool,
 }
 
 impl Attributes {
@@ -60,11 +62,12 @@ impl Attributes {
             | (self.backed as usize) << 2
             | (self.huge as usize) << 3
             | (self.random as usize) << 4
+            | (self.kernel as usize) << 5
     }
 
     fn unpack(word: usize) -> Self {
         let rights = [Rights::None, Rights::Read, Rights::Write][(word & 3).min(2)];
-        Self { rights, backed: word & 4 != 0, huge: word & 8 != 0, random: word & 16 != 0 }
+        Self { rights, backed: word & 4 != 0, huge: word & 8 != 0, random: word & 16 != 0, kernel: word & 32 != 0 }
     }
 }
 

@@ -24,7 +24,8 @@ const BASE: usize = 1 << 40;
 const SLOTS: usize = 2;
 /// Pages of a thread's part; the parts of all begin in one slot, one after the other.
 const PART: usize = 12;
-const ATTRIBUTES: Attributes = Attributes { rights: Rights::Write, backed: false, huge: false, random: false };
+const ATTRIBUTES: Attributes =
+    Attributes { rights: Rights::Write, backed: false, huge: false, random: false, kernel: false };
 
 /// What was counted in all runs.
 static COUNTERS: Block = Block::new();

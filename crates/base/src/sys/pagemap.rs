@@ -1,0 +1,125 @@
+//! Which pages are there, as the kernel's page tables say (`PAGEMAP_SCAN`, Linux 6.7).
+
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use super::raw::syscall;
+use crate::{PAGE, Span};
+
+/// Pages are there.
+pub const PRESENT: u64 = 1 << 3;
+/// They are not, but something else stands for them: they were swapped out, or marked.
+pub const SWAPPED: u64 = 1 << 4;
+/// They are the kernel's page of zeroes.
+pub const ZERO: u64 = 1 << 5;
+/// They are parts of a huge page.
+pub const HUGE: u64 = 1 << 6;
+
+/// `_IOWR('f', 16, struct pm_scan_arg)`.
+const SCAN: usize = 3 << 30 | size_of::<Scan>() << 16 | (b'f' as usize) << 8 | 16;
+/// Runs of pages that one call tells of.
+const RUNS: usize = 32;
+
+/// `struct pm_scan_arg`.
+#[repr(C)]
+#[derive(Default)]
+struct Scan {
+    size: u64,
+    flags: u64,
+    start: u64,
+    end: u64,
+    walk_end: u64,
+    runs: u64,
+    runs_len: u64,
+    max_pages: u64,
+    inverted: u64,
+    all_of: u64,
+    any_of: u64,
+    told: u64,
+}
+
+/// `struct page_region`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Run {
+    start: u64,
+    end: u64,
+    is: u64,
+}
+
+/// The descriptor plus one; 0: not open.
+static FILE: AtomicUsize = AtomicUsize::new(0);
+
+/// Opens what is needed, so that [`count`] may be called in a signal handler. Again in a forked child.
+pub fn open() {
+    let path = c"/proc/self/pagemap".as_ptr() as usize;
+    let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
+    // SAFETY: the path ends with a zero byte.
+    let opened = unsafe { syscall(libc::SYS_openat, [libc::AT_FDCWD as usize, path, flags, 0, 0, 0]) };
+    let Ok(fd) = opened else { return };
+    if FILE.compare_exchange(0, fd + 1, Ordering::AcqRel, Ordering::Acquire).is_err() {
+        // SAFETY: opened above; another thread was faster.
+        let _ = unsafe { syscall(libc::SYS_close, [fd, 0, 0, 0, 0, 0]) };
+    }
+}
+
+/// How many pages of `span` are one of `any_of`, and none of `none_of`. `None` where the kernel does not say.
+pub fn count(span: Span, any_of: u64, none_of: u64) -> Option<usize> {
+    let fd = FILE.load(Ordering::Acquire).checked_sub(1)?;
+    let mut runs = [Run::default(); RUNS];
+    let mut pages = 0;
+    let mut at = span.start;
+    while at < span.end {
+        let mut scan = Scan {
+            size: size_of::<Scan>() as u64,
+            start: at as u64,
+            end: span.end as u64,
+            runs: runs.as_mut_ptr() as u64,
+            runs_len: RUNS as u64,
+            // What must not be is asked for inverted, among those that must all be so.
+            inverted: none_of,
+            all_of: none_of,
+            any_of,
+            told: PRESENT,
+            ..Scan::default()
+        };
+        // SAFETY: the structure, which says where there is room for how many runs; nothing else is written.
+        let told = unsafe { syscall(libc::SYS_ioctl, [fd, SCAN, &raw mut scan as usize, 0, 0, 0]) }.ok()?;
+        pages += runs.iter().take(told).map(|run| (run.end - run.start) as usize / PAGE).sum::<usize>();
+        let to = scan.walk_end as usize;
+        if to <= at {
+            return None;
+        }
+        at = to;
+    }
+    Some(pages)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SLOT;
+    use crate::sys::raw::{self, Access};
+
+    #[test]
+    fn pages_are_counted_by_what_they_are() {
+        open();
+        let at = raw::map_private(SLOT, Access::Write).unwrap();
+        let span = Span::new(at, SLOT);
+        // SAFETY: fresh memory of this test's own.
+        unsafe {
+            syscall(libc::SYS_madvise, [at, SLOT, libc::MADV_NOHUGEPAGE as usize, 0, 0, 0]).unwrap();
+            for page in (0..512).step_by(2) {
+                ((at + page * PAGE) as *mut u8).write_volatile(1);
+            }
+            ((at + 7 * PAGE) as *mut u8).read_volatile();
+        }
+        if count(span, PRESENT, 0).is_none() {
+            return std::println!("skipped: no PAGEMAP_SCAN");
+        }
+        assert_eq!(count(span, PRESENT, 0), Some(257), "more runs than one call tells of");
+        assert_eq!((count(span, PRESENT, ZERO), count(span, ZERO, 0)), (Some(256), Some(1)));
+        assert_eq!((count(span, HUGE, 0), count(span, SWAPPED, 0)), (Some(0), Some(0)));
+        // SAFETY: as above.
+        unsafe { raw::unmap(at, SLOT) };
+    }
+}

@@ -1,0 +1,92 @@
+//! Page tables that are in the way.
+//!
+//! An access to a missing page leaves a table for its 2 MiB behind, even where it is then delivered to this program; a huge
+//! page that is moved there has to be split. A kernel that frees empty tables when memory is dropped (Linux 6.14 and newer,
+//! `CONFIG_PT_RECLAIM`) can be had to take the table away before.
+
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use super::raw::{self, Access, syscall};
+use super::{Huge, Sys, linux::Linux, pagemap};
+use crate::{PAGE, SLOT, Span};
+
+/// What is known of the kernel.
+static KNOWN: AtomicUsize = AtomicUsize::new(UNKNOWN);
+const UNKNOWN: usize = 0;
+const KEEPS: usize = 1;
+const FREES: usize = 2;
+
+/// Tables that are tried with: enough to stand out against what other threads do meanwhile.
+const TRIED: usize = 64;
+
+/// Finds out what this kernel does. Before [`clear`] is of any use.
+pub fn probe() {
+    if KNOWN.load(Ordering::Relaxed) == UNKNOWN {
+        pagemap::open();
+        let frees = try_out().unwrap_or(false);
+        KNOWN.store(if frees { FREES } else { KEEPS }, Ordering::Relaxed);
+    }
+}
+
+/// Whether tables of slots that are dropped as a whole are gone then.
+pub fn are_freed() -> bool {
+    KNOWN.load(Ordering::Relaxed) == FREES
+}
+
+/// Takes the table of a slot away, if nothing is in it. False: something may be, or the kernel cannot do that.
+pub fn clear(slot: usize) -> bool {
+    let span = Span::new(slot, SLOT);
+    are_freed() && pagemap::count(span, pagemap::PRESENT | pagemap::SWAPPED, 0) == Some(0) && drop_pages(span)
+}
+
+fn drop_pages(span: Span) -> bool {
+    let args = [span.start, span.bytes(), libc::MADV_DONTNEED as usize, 0, 0, 0];
+    // SAFETY: memory of the caller's in which nothing is.
+    unsafe { syscall(libc::SYS_madvise, args) }.is_ok()
+}
+
+/// Makes tables, drops what is in them, and sees whether the process has fewer then.
+fn try_out() -> Option<bool> {
+    let bytes = (TRIED + 1) * SLOT;
+    let whole = raw::map_private(bytes, Access::Write)?;
+    let slots = Span::new(whole.next_multiple_of(SLOT), TRIED * SLOT);
+    Linux.huge(slots, Huge::Refused);
+    for slot in (slots.start..slots.end).step_by(SLOT) {
+        // SAFETY: fresh memory. A read takes none.
+        unsafe { (slot as *const u8).read_volatile() };
+    }
+    let before = table_kib();
+    let dropped = (slots.start..slots.end).step_by(SLOT).all(|slot| drop_pages(Span::new(slot, SLOT)));
+    let after = table_kib();
+    // SAFETY: mapped above.
+    unsafe { raw::unmap(whole, bytes) };
+    Some(dropped && before? >= after? + TRIED * PAGE / 1024 / 2)
+}
+
+/// What the page tables of this process take.
+fn table_kib() -> Option<usize> {
+    let mut buffer = [0u8; 4096];
+    let text = core::str::from_utf8(raw::read_file(c"/proc/self/status", &mut buffer)).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmPTE:"))?;
+    line.trim().trim_end_matches(" kB").parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A kernel that says that it frees them does so again.
+    #[test]
+    fn a_table_with_something_in_it_stays() {
+        probe();
+        let at = raw::map_private(2 * SLOT, Access::Write).unwrap();
+        let slot = at.next_multiple_of(SLOT);
+        // SAFETY: fresh memory of this test's own.
+        unsafe {
+            ((slot + 5 * PAGE) as *mut u8).write_volatile(7);
+            assert!(!clear(slot), "a page is there");
+            assert_eq!(((slot + 5 * PAGE) as *const u8).read_volatile(), 7);
+            raw::unmap(at, 2 * SLOT);
+        }
+    }
+}

@@ -1,0 +1,377 @@
+//! Streams: sequences of faults, by which windows grow.
+//!
+//! A stream knows where its next fault is expected, and an order. A fault that comes there raises the order by one; one
+//! that no stream expects begins another stream, with the first order. A new stream may go up or down, and three faults of
+//! one thread on a line make one of pages apart. A thread has several streams, so that sequences that alternate do not break
+//! each other; one that another thread goes on with is taken over.
+//!
+//! Faults that follow no stream cost more than they would without a region. They are counted for each area, and what streams
+//! save is set off against it; see [`Streams::is_hopeless`].
+//!
+//! Nothing is locked: threads that share a place may spoil each other's prediction, and no more.
+
+use core::hash::{Hash, Hasher};
+
+use faultless_base::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
+use faultless_base::{PAGE, Span};
+
+use crate::window::{DOWN, Orders, Step, UP, Window};
+
+/// Sets of streams; a thread has one of them, alone or with others.
+pub const SETS: usize = if cfg!(debug_assertions) { 2 } else { 64 };
+/// Streams of a set.
+const WAYS: usize = 16;
+/// For how many faults more a stream that was followed is remembered than one that was not.
+const FOLLOWED_LASTS: usize = 2 * WAYS;
+/// Areas that are told apart.
+const AREAS: usize = 64;
+/// How much is in an area's favour at most, in faults that follow nothing.
+const MOST_CREDIT: usize = 4;
+
+/// Whose faults follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// Those of a thread in one area.
+    ThreadAndArea,
+    /// Those of a thread.
+    Thread,
+}
+
+/// One sequence. Nobody's while `who` is 0.
+struct Stream {
+    who: AtomicUsize,
+    /// The page of its last fault.
+    last: AtomicUsize,
+    /// Where the next one is expected; the second of a new stream alone, which may also go down.
+    next: AtomicUsize,
+    below: AtomicUsize,
+    /// 0: it is new.
+    step: AtomicIsize,
+    order: AtomicUsize,
+    /// When it was used, by the clock of its set.
+    used: AtomicUsize,
+}
+
+struct Set {
+    streams: [Stream; WAYS],
+    clock: AtomicUsize,
+}
+
+/// The streams of one region.
+pub struct Streams {
+    sets: [Set; SETS],
+    orders: Orders,
+    /// Faults that may follow nothing before an area is hopeless.
+    patience: usize,
+    /// For each area, what was spent of its patience.
+    spent: [AtomicIsize; AREAS],
+}
+
+/// A fault as streams see it.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen {
+    /// The page.
+    pub page: usize,
+    /// The addresses of its area.
+    pub area: Span,
+    /// The area's number.
+    pub id: usize,
+    /// What tells the thread apart.
+    pub hint: usize,
+}
+
+/// FNV-1a over the bytes of words; enough to tell threads and areas apart.
+struct Mix(u64);
+
+impl Hasher for Mix {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.0 = (self.0 ^ *byte as u64).wrapping_mul(0x100_0000_01b3));
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+fn get(word: &AtomicUsize) -> usize {
+    word.load(Ordering::Relaxed)
+}
+
+fn set(word: &AtomicUsize, value: usize) {
+    word.store(value, Ordering::Relaxed);
+}
+
+impl Stream {
+    fn new() -> Self {
+        let zero = || AtomicUsize::new(0);
+        Self {
+            who: zero(),
+            last: zero(),
+            next: zero(),
+            below: zero(),
+            step: AtomicIsize::new(0),
+            order: zero(),
+            used: zero(),
+        }
+    }
+
+    fn step(&self) -> Step {
+        self.step.load(Ordering::Relaxed)
+    }
+
+    /// The step with which a fault on `page` goes on with it.
+    fn goes_on(&self, page: usize) -> Option<Step> {
+        match self.step() {
+            0 if page == get(&self.next) => Some(UP),
+            0 if page == get(&self.below) => Some(DOWN),
+            step if step != 0 && page == get(&self.next) => Some(step),
+            _ => None,
+        }
+    }
+
+    fn is_new_of(&self, who: usize) -> bool {
+        get(&self.who) == who && self.step() == 0
+    }
+
+    fn note(&self, page: usize, step: Step, order: u32, window: Window, used: usize) {
+        set(&self.last, page);
+        set(&self.next, window.next());
+        // 0 is no page of a region.
+        set(&self.below, if step == 0 { window.span.start - PAGE } else { 0 });
+        self.step.store(step, Ordering::Relaxed);
+        set(&self.order, order as usize);
+        set(&self.used, used + if step == 0 { 0 } else { FOLLOWED_LASTS });
+    }
+}
+
+impl Set {
+    fn new() -> Self {
+        Self { streams: core::array::from_fn(|_| Stream::new()), clock: AtomicUsize::new(0) }
+    }
+
+    /// The stream of `who` that expects a fault on `page`, and its step.
+    fn expecting(&self, who: usize, page: usize) -> Option<(&Stream, Step)> {
+        let own = self.streams.iter().filter(|stream| get(&stream.who) == who);
+        own.filter_map(|stream| Some((stream, stream.goes_on(page)?))).next()
+    }
+
+    /// The step of a line on which the last faults of two new streams and `page` are.
+    fn line(&self, who: usize, page: usize) -> Option<Step> {
+        let new = || self.streams.iter().filter(move |stream| stream.is_new_of(who));
+        new().find_map(|later| {
+            let step = page.wrapping_sub(get(&later.last));
+            let before = get(&later.last).wrapping_sub(step);
+            let is_earlier = |other: &Stream| get(&other.last) == before && get(&other.used) < get(&later.used);
+            (step != 0 && new().any(is_earlier)).then_some(step as Step)
+        })
+    }
+
+    /// A place for a new stream: a free one, or that of the one that has not been used for longest.
+    fn place(&self) -> Option<&Stream> {
+        self.streams.iter().min_by_key(|stream| if get(&stream.who) == 0 { 0 } else { get(&stream.used) })
+    }
+}
+
+impl Streams {
+    /// No thread has been seen yet.
+    pub fn new(orders: Orders, patience: usize) -> Self {
+        Self {
+            sets: core::array::from_fn(|_| Set::new()),
+            orders,
+            patience,
+            spent: core::array::from_fn(|_| AtomicIsize::new(0)),
+        }
+    }
+
+    /// Says how many faults may follow nothing.
+    pub fn set_patience(&mut self, patience: usize) {
+        self.patience = patience;
+    }
+
+    /// The window of a fault, with an order of `most` at most.
+    pub fn window(&self, seen: Seen, by: By, most: u32) -> Window {
+        let Seen { page, area, id, hint } = seen;
+        let mut mix = Mix(0xcbf2_9ce4_8422_2325);
+        (if by == By::ThreadAndArea { id } else { 0 }, hint).hash(&mut mix);
+        let who = mix.finish() as usize | 1;
+        let own = &self.sets[who / 2 % SETS];
+        let used = own.clock.fetch_add(1, Ordering::Relaxed) + 1;
+        let Orders { first, most } =
+            Orders { first: self.orders.first.min(most), most: self.orders.most.min(most) };
+
+        let grown = |order: u32| (order + 1).min(most);
+        let (stream, step, order) = match own.expecting(who, page) {
+            Some((stream, step)) => (stream, step, grown(get(&stream.order) as u32)),
+            None => {
+                let Some(place) = own.place() else { return Window::page(page) };
+                let goes_on = own.line(who, page).map(|step| (step, first)).or_else(|| self.take_over(page, area));
+                set(&place.who, who);
+                goes_on.map_or((place, 0, first), |(step, order)| (place, step, grown(order)))
+            }
+        };
+        let window = Window::of(page, if step == 0 { UP } else { step }, order, area);
+        stream.note(page, step, order, window, used);
+        // Where nothing is brought ahead, nothing is lost by that.
+        if most > 0 {
+            self.account(id, step != 0, window.pages());
+        }
+        window
+    }
+
+    /// The stream of another thread in this area that expects a fault on `page` ends: its step and its order.
+    fn take_over(&self, page: usize, area: Span) -> Option<(Step, u32)> {
+        let expects = |stream: &&Stream| {
+            let followed = get(&stream.who) != 0 && stream.step() != 0;
+            followed && get(&stream.next) == page && area.contains(get(&stream.last))
+        };
+        let other = self.sets.iter().flat_map(|set| &set.streams).find(expects)?;
+        set(&other.who, 0);
+        Some((other.step(), get(&other.order) as u32))
+    }
+
+    /// Sets what a fault saved, or cost, off against what it was before.
+    fn account(&self, id: usize, follows: bool, pages: usize) {
+        let spent = &self.spent[id % AREAS];
+        let before = spent.load(Ordering::Relaxed);
+        let after = match follows {
+            true => (before - pages as isize).max(-((MOST_CREDIT * self.patience) as isize)),
+            false => before + 1,
+        };
+        spent.store(after, Ordering::Relaxed);
+    }
+
+    /// Whether faults in an area follow nothing, and would be cheaper without a region.
+    pub fn is_hopeless(&self, id: usize) -> bool {
+        self.spent[id % AREAS].load(Ordering::Relaxed) >= self.patience as isize
+    }
+
+    /// What was seen of an area does not count any more.
+    pub fn forgive(&self, id: usize) {
+        self.spent[id % AREAS].store(0, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::window::HUGE_ORDER;
+    use faultless_base::SLOT;
+    use std::vec::Vec;
+
+    const AREA: Span = Span { start: 64 * SLOT, end: 80 * SLOT };
+
+    fn streams(first: u32, most: u32) -> Streams {
+        Streams::new(Orders { first, most }, 20)
+    }
+
+    /// A fault on a page of the area, by a thread.
+    fn fault(streams: &Streams, page: usize, hint: usize) -> Window {
+        streams.window(Seen { page: AREA.start + page * PAGE, area: AREA, id: 1, hint }, By::ThreadAndArea, 14)
+    }
+
+    /// Pages that each fault of a walk brings: on from where the window ended.
+    fn walk(streams: &Streams, from: usize, faults: usize) -> Vec<usize> {
+        let mut at = from;
+        let fault = |_| {
+            let window = fault(streams, at, 1);
+            at = window.next().wrapping_sub(AREA.start) / PAGE;
+            window.pages()
+        };
+        (0..faults).map(fault).collect()
+    }
+
+    #[test]
+    fn windows_double_while_faults_follow_each_other() {
+        let streams = streams(0, 4);
+        assert_eq!(walk(&streams, 0, 7), [1, 2, 4, 8, 16, 16, 16]);
+        assert_eq!(fault(&streams, 70, 1).pages(), 1, "elsewhere it begins anew");
+        assert_eq!(fault(&streams, 90, 2).pages(), 1, "another thread");
+        let seen = Seen { page: AREA.start + 1000 * PAGE, area: AREA, id: 1, hint: 7 };
+        streams.window(seen, By::Thread, 14);
+        let next = Seen { page: seen.page + PAGE, id: 2, ..seen };
+        assert_eq!(streams.window(next, By::Thread, 14).pages(), 2, "in another area, by the thread alone");
+        assert_eq!(
+            streams.window(Seen { page: next.page + 2 * PAGE, ..next }, By::Thread, 1).pages(),
+            2,
+            "the limit"
+        );
+    }
+
+    #[test]
+    fn windows_grow_backward() {
+        let streams = streams(0, HUGE_ORDER);
+        let mut at = 2 * SLOT / PAGE - 1;
+        let mut sizes = Vec::new();
+        while at > SLOT / PAGE - 1 {
+            let window = fault(&streams, at, 1);
+            sizes.push(window.pages());
+            assert_eq!(window.span.end, AREA.start + (at + 1) * PAGE);
+            at = (window.span.start - AREA.start) / PAGE - 1;
+        }
+        assert_eq!(sizes, [1, 2, 4, 8, 16, 32, 64, 128, 256, 1]);
+        assert_eq!(fault(&streams, at, 1).pages(), 512);
+    }
+
+    #[test]
+    fn three_faults_on_a_line_make_a_stream_of_pages_apart() {
+        for apart in [3isize, -3, 700, -700] {
+            let streams = streams(0, 14);
+            let mut at = if apart > 0 { 100 } else { 8000isize };
+            let mut sizes = Vec::new();
+            while (0..SLOT as isize * 16 / PAGE as isize).contains(&at) {
+                let window = fault(&streams, at as usize, 1);
+                sizes.push(window.pages());
+                at += apart * window.pages() as isize;
+                if sizes.len() == 6 {
+                    break;
+                }
+            }
+            let most = [1, 1, 2, 4, 8, 16];
+            assert_eq!(sizes[..4], most[..4], "{apart} apart");
+            assert!(sizes.iter().zip(most).all(|(size, most)| *size <= most), "{sizes:?}");
+        }
+    }
+
+    #[test]
+    fn streams_of_one_thread_do_not_break_each_other() {
+        let streams = streams(0, 5);
+        let (mut at, mut last) = ([0usize, 3072, 1536, 5120, 7680], [0; 5]);
+        for _ in 0..7 {
+            for i in 0..at.len() {
+                let window = fault(&streams, at[i], 1);
+                last[i] = window.pages();
+                at[i] = (window.next() - AREA.start) / PAGE;
+            }
+        }
+        assert_eq!(last, [32; 5]);
+    }
+
+    #[test]
+    fn a_stream_is_handed_over() {
+        let streams = streams(0, 14);
+        walk(&streams, 0, 5);
+        assert_eq!(fault(&streams, 31, 2).pages(), 32, "the second thread goes on where the first was");
+        assert_eq!(fault(&streams, 31, 1).pages(), 1, "which has it no more");
+    }
+
+    #[test]
+    fn an_area_without_a_pattern_is_hopeless() {
+        let streams = streams(0, 14);
+        // As if by chance.
+        let page = |i: usize| i * i * i * 7919 % 7993;
+        let needed = (0..100).position(|i| {
+            fault(&streams, page(i), 1);
+            streams.is_hopeless(1)
+        });
+        assert_eq!(needed, Some(19));
+        assert!(!streams.is_hopeless(2));
+        streams.forgive(1);
+        assert!(!streams.is_hopeless(1));
+        // One that is followed pays for many that are not.
+        walk(&streams, 0, 8);
+        (0..80).for_each(|i| _ = fault(&streams, page(i + 20), 3));
+        assert!(!streams.is_hopeless(1));
+        (80..120).for_each(|i| _ = fault(&streams, page(i + 20), 3));
+        assert!(streams.is_hopeless(1), "but not for ever");
+    }
+}

@@ -1,0 +1,231 @@
+//! Windows of regions over a simulated memory: which pages a fault brings, of which kind, and when a region gives up.
+
+use faultless_base::sys::mmu::Rights;
+use faultless_base::{PAGE, SLOT, Span};
+use faultless_fake::mmu::{FakeMmu, Found, errno};
+use faultless_mm::area::Attributes;
+use faultless_mm::change::Advice;
+use faultless_mm::fault::{Fault, Outcome};
+use faultless_mm::knobs::{Knob, Values};
+use faultless_mm::region::{Plan, Region};
+use faultless_mm::stats::{Block, Counter};
+use faultless_mm::window::Orders;
+
+const BASE: usize = 1 << 40;
+const SLOTS: usize = 16;
+const PAGES: usize = SLOTS * SLOT / PAGE;
+const ANONYMOUS: Attributes =
+    Attributes { rights: Rights::Write, backed: false, huge: true, random: false, kernel: false };
+
+type Memory = Region<FakeMmu>;
+
+fn region() -> Memory {
+    let counters = Box::leak(Box::<Block>::default());
+    let knobs = Box::leak(Box::<Values>::default());
+    let plan = Plan { areas: 20, orders: Orders { first: 0, most: 14 } };
+    let span = Span::new(BASE, SLOTS * SLOT);
+    let region = Region::new(FakeMmu::new(|| {}), span, plan, counters, knobs).unwrap();
+    region.map(span, ANONYMOUS, 0).unwrap();
+    region
+}
+
+fn span(first: usize, pages: usize) -> Span {
+    Span::new(BASE + first * PAGE, pages * PAGE)
+}
+
+/// An access; how many faults it took.
+fn access(region: &Memory, page: usize, write: Option<u8>) -> usize {
+    let addr = span(page, 1).start;
+    let wants = if write.is_some() { Rights::Write } else { Rights::Read };
+    for faults in 0..3 {
+        match write.map_or_else(|| region.read(addr), |byte| region.write(addr, byte)) {
+            Found::Byte(byte) => {
+                assert!(write.is_some() || byte == 0 || byte == 1, "page {page} holds {byte}");
+                return faults;
+            }
+            Found::Forbidden => panic!("page {page} may not be accessed"),
+            Found::Missing => {
+                let outcome = region.fault(Fault { addr, wants, hint: 1 });
+                assert!(matches!(outcome, Outcome::Installed(there) if there.contains(addr)), "{outcome:?}");
+            }
+        }
+    }
+    panic!("a page that does not come");
+}
+
+/// Writes to pages in an order; how many faults that took.
+fn write(region: &Memory, pages: impl IntoIterator<Item = usize>) -> usize {
+    pages.into_iter().map(|page| access(region, page, Some(1))).sum()
+}
+
+#[test]
+fn forward_and_backward_walks_take_few_faults_and_huge_pages() {
+    for backward in [false, true] {
+        let region = region();
+        let faults = match backward {
+            false => write(&region, 0..PAGES),
+            true => write(&region, (0..PAGES).rev()),
+        };
+        assert!(faults <= 15, "{faults} faults");
+        assert_eq!((region.resident(), region.splits()), (PAGES, 0));
+        assert_eq!(region.counted(Counter::RegionPages), PAGES as u64);
+    }
+}
+
+/// Where the kernel keeps tables, the 2 MiB of a fault is made of small pages.
+#[test]
+fn no_huge_page_goes_where_a_table_stays() {
+    let region = region();
+    region.keep_tables();
+    write(&region, 0..PAGES);
+    assert_eq!((region.resident(), region.splits()), (PAGES, 0));
+    region.advise(region.span(), Advice::DontNeed).unwrap();
+    write(&region, 0..PAGES);
+    assert_eq!((region.resident(), region.splits()), (PAGES, 0));
+}
+
+/// What was dropped as a whole is as good as new.
+#[test]
+fn huge_pages_come_again_where_all_was_dropped() {
+    let region = region();
+    write(&region, 0..PAGES);
+    region.advise(region.span(), Advice::DontNeed).unwrap();
+    assert_eq!(region.resident(), 0);
+    let faults = write(&region, 0..PAGES);
+    assert!(faults <= 15, "{faults} faults");
+    assert_eq!((region.resident(), region.splits()), (PAGES, 0));
+}
+
+#[test]
+fn pages_apart_come_and_none_between_them() {
+    let region = region();
+    let faults = write(&region, (0..PAGES).step_by(7));
+    assert_eq!(region.resident(), PAGES.div_ceil(7));
+    assert!(faults < PAGES / 7 / 20, "{faults} faults");
+}
+
+#[test]
+fn streams_in_turns_and_streams_of_several_threads_grow() {
+    let region = region();
+    let each = PAGES / 4;
+    let faults = write(&region, (0..each).flat_map(|page| (0..4).map(move |part| part * each + page)));
+    assert!(faults <= 4 * 13, "{faults} faults");
+    assert_eq!(region.resident(), PAGES);
+}
+
+#[test]
+fn the_knob_limits_windows_at_once() {
+    let region = region();
+    region.set(Knob::PrefaultMaxOrder, 0);
+    assert_eq!(write(&region, 0..100), 100);
+    region.set(Knob::PrefaultMaxOrder, 3);
+    assert_eq!(write(&region, 100..508), 2 + (408usize - 2 - 4).div_ceil(8));
+    region.set(Knob::PrefaultMaxOrder, 14);
+    assert!(write(&region, 508..PAGES) < 16);
+}
+
+/// In another area the thread goes on where it was, if threads alone are told apart.
+#[test]
+fn the_knob_says_whose_faults_follow_each_other() {
+    for (by, expected) in [(0, 3), (1, 1)] {
+        let region = region();
+        region.set(Knob::PrefaultBy, by);
+        // Two areas, side by side.
+        region.advise(span(4, PAGES - 4), Advice::NoHuge).unwrap();
+        assert_eq!(write(&region, 0..4), 3, "1, 2, and the last of this area");
+        assert_eq!(write(&region, 4..8), expected);
+    }
+}
+
+#[test]
+fn a_window_ends_with_its_area() {
+    let region = region();
+    region.protect(span(20, 4), Rights::Read).unwrap();
+    region.unmap(span(40, 4)).unwrap();
+    write(&region, 0..20);
+    assert!((20..24).all(|page| region.read(span(page, 1).start) == Found::Missing));
+    write(&region, 24..40);
+    assert_eq!(region.resident(), 36);
+    assert_eq!(region.read(span(44, 1).start), Found::Missing);
+}
+
+/// Pages of a window that somebody else has brought stay as they are.
+#[test]
+fn pages_that_are_there_are_skipped() {
+    let region = region();
+    for page in [9, 12, 13, 40] {
+        access(&region, page, Some(7));
+    }
+    let before = (region.counted(Counter::RegionPages), region.resident() as u64);
+    assert_eq!(before.0, before.1);
+    write(&region, (0..64).filter(|page| ![9, 12, 13, 40].contains(page)));
+    for page in [9, 12, 13, 40] {
+        assert_eq!(region.read(span(page, 1).start), Found::Byte(7));
+    }
+    assert_eq!(region.counted(Counter::RegionPages), region.resident() as u64);
+}
+
+/// At the end of memory what there is, is there, the page of the fault first.
+#[test]
+fn a_window_without_memory_installs_what_there_is() {
+    for backward in [false, true] {
+        let region = region();
+        let page = |i| if backward { PAGES - 1 - i } else { i };
+        write(&region, (0..31).map(page));
+        let before = region.resident();
+        // The next window is not to be had, but its first page may be.
+        region.fail(&[errno::ENOMEM]);
+        let addr = span(page(31), 1).start;
+        let outcome = region.fault(Fault { addr, wants: Rights::Write, hint: 1 });
+        match backward {
+            false => assert_eq!(outcome, Outcome::Failed(errno::ENOMEM)),
+            true => assert!(matches!(outcome, Outcome::Installed(_)), "{outcome:?}"),
+        }
+        assert_eq!(region.resident(), before + backward as usize);
+        assert_eq!(region.counted(Counter::RegionPages), region.resident() as u64);
+    }
+}
+
+#[test]
+fn reads_bring_the_page_of_zeroes_and_nobody_writes_to_it() {
+    let region = region();
+    let faults: usize = (0..PAGES).map(|page| access(&region, page, None)).sum();
+    assert!(faults <= 15, "{faults} faults");
+    assert_eq!((region.resident(), region.zero_pages()), (0, PAGES), "reading takes no memory");
+    // Writing takes no fault of ours, and changes one page each.
+    assert_eq!(write(&region, (0..PAGES).step_by(3)), 0);
+    assert_eq!(region.resident(), PAGES.div_ceil(3));
+    for page in 0..PAGES {
+        let expected = if page % 3 == 0 { 1 } else { 0 };
+        assert_eq!(region.read(span(page, 1).start), Found::Byte(expected), "page {page}");
+    }
+}
+
+/// Faults that follow nothing are the kernel's in the end, and ours again when the area begins anew.
+#[test]
+fn an_area_without_a_pattern_is_left_to_the_kernel() {
+    let region = region();
+    let scattered = |i: usize| i * i * i * 7919 % (PAGES - 1);
+    let faults: usize = (0..300).map(|i| access(&region, scattered(i), Some(1))).sum();
+    assert!(faults < 100, "{faults} faults");
+    assert_eq!(region.counted(Counter::RegionGivenUp), 1);
+    assert!(region.resident() < 300 + 20, "{} pages for 300", region.resident());
+    // Changes work as before.
+    region.protect(span(0, 10), Rights::None).unwrap();
+    assert_eq!(region.read(BASE), Found::Forbidden);
+    region.protect(span(0, 10), Rights::Write).unwrap();
+    region.unmap(span(100, 700)).unwrap();
+    region.map(span(100, 700), ANONYMOUS, 0).unwrap();
+    assert_eq!(region.read(span(105, 1).start), Found::Missing, "mapped anew, it is ours");
+    assert_eq!(access(&region, 105, Some(1)), 1);
+    region.remap(span(2000, 8), span(100, 1).start).expect_err("mapped");
+    region.unmap(span(100, 8)).unwrap();
+    write(&region, 2000..2008);
+    region.remap(span(2000, 8), span(100, 1).start).unwrap();
+    assert!((100..108).all(|page| region.read(span(page, 1).start) == Found::Byte(1)));
+    region.populate(span(3000, 100)).unwrap();
+    assert!((3000..3100).all(|page| matches!(region.read(span(page, 1).start), Found::Byte(_))));
+    region.advise(span(0, 100), Advice::DontNeed).unwrap();
+    assert_eq!(region.read(BASE), Found::Missing);
+    region.areas().check();
+}
