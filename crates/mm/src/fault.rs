@@ -81,7 +81,7 @@ const MOST_AGAIN: u32 = 1000;
 impl<M: Mmu> Region<M> {
     /// Brings the page of a fault, and a window around it. Whoever waits for them is not woken.
     pub fn fault(&self, fault: Fault) -> Outcome {
-        self.count(Counter::RegionPgfault, 1);
+        self.count_by(fault.hint, Counter::RegionPgfault, 1);
         let mut taken = Taken::default();
         let outcome = self.resolve(fault, &mut taken);
         if taken.hopeless {
@@ -95,11 +95,11 @@ impl<M: Mmu> Region<M> {
             match self.attempt(fault, Policy::Speculative, taken) {
                 Ok(outcome) => {
                     if matches!(outcome, Outcome::Installed(_)) {
-                        self.trace(Spf::Success, fault.addr);
+                        self.trace(Spf::Success, fault);
                     }
                     return outcome;
                 }
-                Err(abort) => self.trace(abort, fault.addr),
+                Err(abort) => self.trace(abort, fault),
             }
         }
         self.mmu.meets(Word::RangeTaken);
@@ -118,24 +118,25 @@ impl<M: Mmu> Region<M> {
     }
 
     /// What is seen of a fault from outside.
-    fn trace(&self, end: Spf, addr: usize) {
-        self.count(counter(end), 1);
-        pagefault::spf(end, addr);
+    fn trace(&self, end: Spf, fault: Fault) {
+        self.count_by(fault.hint, counter(end), 1);
+        pagefault::spf(end, fault.addr);
     }
 
     fn attempt<'a>(&'a self, fault: Fault, policy: Policy, taken: &mut Taken<'a>) -> Result<Outcome, Spf> {
-        let end = self.handle(fault, policy, taken);
-        // It was let go.
-        self.mmu.meets(Word::Area(fault.addr));
-        end
-    }
-
-    fn handle<'a>(&'a self, fault: Fault, policy: Policy, taken: &mut Taken<'a>) -> Result<Outcome, Spf> {
+        let users = if policy == Policy::Speculative { fault.hint } else { 0 };
         self.mmu.meets(match policy {
             Policy::Speculative => Word::Reader(fault.hint),
             Policy::Classic => Word::Index,
         });
-        self.mmu.meets(Word::Area(fault.addr));
+        self.mmu.meets(Word::Users(users));
+        let end = self.handle(fault, policy, taken);
+        // It was let go.
+        self.mmu.meets(Word::Users(users));
+        end
+    }
+
+    fn handle<'a>(&'a self, fault: Fault, policy: Policy, taken: &mut Taken<'a>) -> Result<Outcome, Spf> {
         let area = match policy {
             Policy::Speculative => self.areas.find(fault.addr, fault.hint).ok_or(Spf::VmaChanged)?,
             Policy::Classic => match self.areas.find_locked(fault.addr) {
@@ -193,7 +194,6 @@ impl<M: Mmu> Region<M> {
                 Policy::Speculative => self.entries.try_lock(piece.start, seen, || self.mmu.relax(0)),
                 Policy::Classic => Some(self.entries.lock(piece.start, |turn| self.mmu.relax(turn))),
             };
-            self.mmu.meets(Word::Area(fault.addr));
             let abort = match entry {
                 None => Spf::PmdChanged,
                 Some(_) if area.sequence() != sequence => Spf::VmaChanged,
@@ -227,7 +227,7 @@ impl<M: Mmu> Region<M> {
             }
             break;
         }
-        self.count(Counter::RegionPages, installed);
+        self.count_by(fault.hint, Counter::RegionPages, installed);
         Ok(Outcome::Installed(there))
     }
 
@@ -239,8 +239,12 @@ impl<M: Mmu> Region<M> {
         let by = if self.knobs.get(Knob::PrefaultBy) == 0 { By::ThreadAndArea } else { By::Thread };
         let most = self.knobs.get(Knob::PrefaultMaxOrder) as u32;
         self.mmu.meets(Word::Streams(hint));
-        self.mmu.meets(Word::Account(page));
-        self.streams.window(Seen { page, area: view.span, id, hint }, by, most)
+        let before = self.streams.spent(id);
+        let window = self.streams.window(Seen { page, area: view.span, id, hint }, by, most);
+        if self.streams.spent(id) != before {
+            self.mmu.meets(Word::Account);
+        }
+        window
     }
 
     /// Has the kernel serve the area around `addr`, of which faults follow nothing: it does that faster.

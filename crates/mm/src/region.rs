@@ -63,7 +63,7 @@ pub struct Region<M: Mmu> {
     pub(crate) ranges: RangeLock,
     pub(crate) streams: Streams,
     pub(crate) frames: Frames,
-    pub(crate) counters: &'static Block,
+    pub(crate) counters: &'static [Block],
     pub(crate) knobs: &'static Values,
 }
 
@@ -80,9 +80,16 @@ impl<M: Mmu> Region<M> {
             ranges: RangeLock::new(),
             streams: Streams::new(plan.orders, PATIENCE),
             frames: Frames::new(),
-            counters,
+            counters: core::slice::from_ref(counters),
             knobs,
         })
+    }
+
+    /// Counts in these blocks, by thread, so that threads do not wait for each other's lines.
+    pub fn with_counters(mut self, blocks: &'static [Block]) -> Self {
+        debug_assert!(!blocks.is_empty());
+        self.counters = blocks;
+        self
     }
 
     /// Says how many faults may follow nothing before the area is left to the kernel: fewer where a fault costs more.
@@ -113,7 +120,7 @@ impl<M: Mmu> Region<M> {
 
     /// What was counted, by all that share the counters.
     pub fn counted(&self, counter: Counter) -> u64 {
-        self.counters.get(counter as usize)
+        self.counters.iter().map(|block| block.get(counter as usize)).sum()
     }
 
     /// Sets a knob, for all that share it.
@@ -143,8 +150,14 @@ impl<M: Mmu> Region<M> {
     }
 
     pub(crate) fn count(&self, counter: Counter, n: usize) {
-        self.mmu.meets(Word::Counter(counter as usize));
-        self.counters.add(counter, n as u64);
+        self.count_by(0, counter, n);
+    }
+
+    /// The same in the block of a thread of this hint.
+    pub(crate) fn count_by(&self, hint: usize, counter: Counter, n: usize) {
+        let block = hint % self.counters.len();
+        self.mmu.meets(Word::Counter(block, counter as usize));
+        self.counters[block].add(counter, n as u64);
     }
 }
 

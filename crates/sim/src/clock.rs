@@ -25,12 +25,12 @@ const STACK: usize = 1 << 14;
 /// A cache line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum Line {
-    /// Of counters.
-    Counters(usize),
+    /// Of a block of counters.
+    Counters(usize, usize),
     /// A reader's place.
     Reader(usize),
-    /// The area.
-    Area,
+    /// Of users of the area.
+    Users(usize),
     /// A set of streams: its clock, at least.
     Streams(usize),
     /// What faults of the area cost and saved.
@@ -49,9 +49,9 @@ impl Line {
     /// For people.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Counters(_) => "counters",
+            Self::Counters(..) => "counters",
             Self::Reader(_) => "readers",
-            Self::Area => "area",
+            Self::Users(_) => "users",
             Self::Streams(_) => "streams",
             Self::Account => "account",
             Self::Entries(_) => "entries",
@@ -258,7 +258,7 @@ mod tests {
     use super::*;
     use crate::seed::MACHINE;
 
-    const WORD: Line = Line::Area;
+    const WORD: Line = Line::Kernel;
 
     fn costs() -> Costs {
         Costs { local: 1.0, transfer: 10.0, waiter: 2.0, ..MACHINE }

@@ -21,6 +21,8 @@ pub struct Costs {
     pub clear_far: f64,
     /// Bytes that a processor finds on its own node before it gets those of others.
     pub near: f64,
+    /// A huge page made and cleared.
+    pub make_huge: f64,
     /// A huge page moved.
     pub move_huge: f64,
     /// An operation on a word whose cache line this processor had last.

@@ -5,8 +5,9 @@ use std::sync::Mutex;
 use faultless_base::sync::{EPOCH_PLACES, RANGE_PLACES};
 use faultless_base::sys::mmu::{Mmu, Rights, Source, Word};
 use faultless_base::sys::uffd::Stopped;
-use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span};
+use faultless_base::{PAGE, SLOT, Span};
 use faultless_fake::mmu::{FakeMmu, Found};
+use faultless_mm::area::USERS;
 use faultless_mm::streams::SETS as STREAM_SETS;
 use serde::Serialize;
 
@@ -39,14 +40,27 @@ pub struct SimMmu<'a> {
     costs: &'a Costs,
     /// What clearing a page takes.
     clear: f64,
+    /// What making a huge page of zeroes takes.
+    make_huge: f64,
     base: usize,
     made: Mutex<Operations>,
 }
 
 impl<'a> SimMmu<'a> {
     /// For a region that begins at `base`.
-    pub fn new(clock: &'a Clock, costs: &'a Costs, clear: f64, base: usize) -> Self {
-        Self { fake: FakeMmu::new(|| {}), clock, costs, clear, base, made: Mutex::default() }
+    pub fn new(clock: &'a Clock, costs: &'a Costs, base: usize) -> Self {
+        let (clear, make_huge) = (costs.clear_near, costs.make_huge);
+        Self { fake: FakeMmu::new(|| {}), clock, costs, clear, make_huge, base, made: Mutex::default() }
+    }
+
+    /// What each page takes to be cleared, instead of what it takes on the own node.
+    pub fn clearing(self, clear: f64) -> Self {
+        Self { clear, ..self }
+    }
+
+    /// All frames were cleared before.
+    pub fn prezeroed(self) -> Self {
+        Self { clear: 0.0, make_huge: 0.0, ..self }
     }
 
     /// How often each operation was made.
@@ -174,7 +188,7 @@ impl Mmu for SimMmu<'_> {
     }
 
     fn make_huge(&self, frame: usize) -> bool {
-        self.clock.spend(SLOT_PAGES as f64 * self.clear);
+        self.clock.spend(self.make_huge);
         self.fake.make_huge(frame)
     }
 
@@ -186,11 +200,11 @@ impl Mmu for SimMmu<'_> {
 
     fn meets(&self, word: Word) {
         match word {
-            Word::Counter(i) => self.atomic(Line::Counters(self.line_of(i))),
+            Word::Counter(block, i) => self.atomic(Line::Counters(block, self.line_of(i))),
             Word::Reader(hint) => self.atomic(Line::Reader(hint % EPOCH_PLACES)),
-            Word::Area(_) => self.atomic(Line::Area),
+            Word::Users(hint) => self.atomic(Line::Users(hint % USERS)),
             Word::Streams(hint) => self.atomic(Line::Streams(hint % STREAM_SETS)),
-            Word::Account(_) => self.atomic(Line::Account),
+            Word::Account => self.atomic(Line::Account),
             Word::Entry(addr) => self.atomic(Line::Entries(self.line_of((addr - self.base) / SLOT))),
             Word::Index => self.lock(Line::Index),
             // A place in the queue is taken, and then looked at.

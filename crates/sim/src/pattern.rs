@@ -35,6 +35,11 @@ impl Pattern {
         }
     }
 
+    /// Whether it follows no sequence.
+    pub fn is_chance(self) -> bool {
+        matches!(self, Self::Random | Self::Zipfian)
+    }
+
     /// The pages of a part of `pages`, by number; `seed` makes parts differ where chance decides.
     pub fn touches(self, pages: usize, seed: u64) -> Box<dyn Iterator<Item = usize>> {
         let mut chance = Chance(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);

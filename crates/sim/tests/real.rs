@@ -46,8 +46,18 @@ fn real(setup: &Setup) -> Result<[u64; 7], Error> {
 #[test]
 fn a_real_run_counts_the_same() {
     for threads in [1, 2] {
-        for (pattern, order) in [(0, 0), (0, 3), (0, 5), (0, 9), (1, 3), (2, 3), (3, 3), (4, 5)] {
-            let pattern = Pattern::ALL[pattern];
+        let [forward, backward, strided, random, zipfian] = Pattern::ALL;
+        // Where chance decides, a region with windows would leave the area to the kernel.
+        for (pattern, order) in [
+            (forward, 0),
+            (forward, 3),
+            (forward, 5),
+            (forward, 9),
+            (backward, 3),
+            (strided, 3),
+            (random, 0),
+            (zipfian, 0),
+        ] {
             let setup = Setup {
                 threads,
                 pages: PAGES,

@@ -33,16 +33,16 @@ pub enum Source {
 /// line before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Word {
-    /// The counter of this number.
-    Counter(usize),
+    /// A counter, by the number of its block and its own.
+    Counter(usize, usize),
     /// A reader's place in an epoch, for a thread of this hint.
     Reader(usize),
-    /// The area around this address: what it says, its sequence count, who uses it.
-    Area(usize),
+    /// The users of an area, as threads of this hint count themselves.
+    Users(usize),
     /// The streams of a thread of this hint.
     Streams(usize),
-    /// What is held against the area around this address, or in its favour.
-    Account(usize),
+    /// What is held against an area, or in its favour.
+    Account,
     /// The entry around this address.
     Entry(usize),
     /// The lock on the index of areas, taken and let go.

@@ -142,7 +142,9 @@ impl Builder {
             mmu.advise_huge();
         }
         let plan = Plan { areas: self.areas.max(3), orders };
-        let memory = Engine::new(mmu, span, plan, &page().block[0], &page().knobs).ok_or(Error::NoAddressSpace)?;
+        let (block, knobs) = (&page().block, &page().knobs);
+        let memory =
+            Engine::new(mmu, span, plan, &block[0], knobs).ok_or(Error::NoAddressSpace)?.with_counters(block);
         let patience = if delivery == Delivery::Signal { PATIENCE_BY_SIGNAL } else { PATIENCE_BY_THREAD };
         let shared = Arc::new(Shared::new(memory.with_patience(patience)));
         let watched = match delivery {

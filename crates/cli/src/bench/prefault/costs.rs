@@ -47,6 +47,7 @@ pub fn measure(memory: u64) -> Result<Costs, String> {
         clear_near: (batched - moved).max(0.0),
         clear_far: (batched - moved).max(0.0),
         near: f64::MAX,
+        make_huge: of("huge_fault")?,
         move_huge: of("move_huge")?,
         local: middle(|| Ok(passed(1)))?,
         transfer,

@@ -15,7 +15,9 @@ use crate::bench::table;
 use crate::paired::median;
 
 /// Order of the largest window of a region with delivery by signal, unless it is said otherwise.
-const DEFAULT_ORDER: u32 = 9;
+const DEFAULT_ORDER: u32 = 13;
+/// Pages of each processor where windows are small, and where they are large: then it takes many until they have grown.
+const PAGES: [usize; 2] = [512, 8192];
 /// Bytes that each simulated processor touches of memory of its own node, as 256 Gb on 512 processors.
 const SHARE: f64 = (1u64 << 29) as f64;
 
@@ -106,7 +108,8 @@ pub fn validate(runs: &mut Runs, results: &mut Results) {
         for (way, order) in ways {
             let Some(real) = median(&runs.rates(&case, way)) else { continue };
             let pages = case.size as usize / costs.page as usize / threads;
-            let simulated = run(&setup(threads, pages, order), &costs).rate();
+            // Regions of this machine move whole huge pages where their windows have them.
+            let simulated = run(&Setup { huge: true, ..setup(threads, pages, order) }, &costs).rate();
             let error = (simulated / real - 1.0) * 100.0;
             println!("| {} | {threads} | {real:.0} | {simulated:.0} | {error:+.0} % |", way.name());
             results.validation.push(Validation { way, threads, real, simulated });
@@ -210,7 +213,7 @@ const MANY: [(&str, u32, bool, Frames); 7] = [
     ("both", 3, true, Frames::Cleared),
     ("both, prezeroed", 3, true, Frames::Prezeroed),
     ("both, prezeroed, order 5", 5, true, Frames::Prezeroed),
-    ("both, prezeroed, order 9", DEFAULT_ORDER, true, Frames::Prezeroed),
+    ("both, prezeroed, order 9", 9, true, Frames::Prezeroed),
 ];
 
 /// One address space on one to 512 processors.
@@ -225,7 +228,7 @@ pub fn many(context: &Context, results: &mut Results, aims: &mut Aims) {
             let most = if context.quick { 3 } else { 9 };
             let mut first = None;
             for threads in (0..=most).map(|shift| 1 << shift) {
-                let pages = if order > 5 { 8 << order } else { 512 };
+                let pages = PAGES[(order > 5) as usize];
                 let figures = run(&Setup { speculative, frames, ..setup(threads, pages, order) }, &costs);
                 let (rate, (line, busy)) = (figures.rate(), figures.busiest);
                 let linear = rate / threads as f64 / *first.get_or_insert(rate);
