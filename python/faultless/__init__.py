@@ -5,14 +5,36 @@
     >>> a[3, 4] = 1.0
 
 Each array owns its region: its memory goes with the last view of it. A large array that is filled from the front to the back is
-brought in windows that grow up to 8 MiB, made of huge pages, instead of a page at a time.
+brought in windows that grow up to 64 MiB, made of huge pages, instead of a page at a time; after `faultless.reserve(bytes)` they are ready
+before.
 """
 
 from __future__ import annotations
 
-from ._faultless import Region, RegionError, counter, set_speculative
+from ._faultless import (
+    Background,
+    Region,
+    RegionError,
+    counter,
+    release_reserved,
+    reserve,
+    reserved,
+    set_speculative,
+)
 
-__all__ = ["Region", "RegionError", "counter", "empty", "full", "set_speculative", "zeros"]
+__all__ = [
+    "Background",
+    "Region",
+    "RegionError",
+    "counter",
+    "empty",
+    "full",
+    "release_reserved",
+    "reserve",
+    "reserved",
+    "set_speculative",
+    "zeros",
+]
 
 
 def empty(shape, dtype=float, order="C", **options):

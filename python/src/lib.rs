@@ -42,6 +42,63 @@ const ADVICE: &[(&str, Advice)] = &[
     ("dontneed", Advice::DontNeed),
 ];
 
+/// Memory that is being made ready in the background, or is.
+#[pyclass(frozen, module = "faultless")]
+struct Background(faultless::Background);
+
+#[pymethods]
+impl Background {
+    fn __repr__(&self) -> String {
+        format!("{:?}", self.0)
+    }
+
+    /// How many bytes it is to be in the end.
+    #[getter]
+    fn bytes(&self) -> usize {
+        self.0.bytes()
+    }
+
+    /// How many bytes were made ready so far.
+    #[getter]
+    fn ready(&self) -> usize {
+        self.0.ready()
+    }
+
+    /// Whether no more will be.
+    #[getter]
+    fn done(&self) -> bool {
+        self.0.is_done()
+    }
+
+    /// Helps until all is ready, or no more is to be had; how many bytes are ready then.
+    fn wait(&self, py: Python<'_>) -> PyResult<usize> {
+        py.detach(|| self.0.wait()).map_err(failed)
+    }
+
+    /// Ends it; what is ready stays so.
+    fn cancel(&self, py: Python<'_>) {
+        py.detach(|| self.0.cancel());
+    }
+}
+
+/// Makes memory ready in the background for faults of regions to take, in huge pages.
+#[pyfunction]
+fn reserve(bytes: usize) -> PyResult<Background> {
+    faultless::reserve(bytes).map(Background).map_err(failed)
+}
+
+/// How many bytes are ready for regions to take.
+#[pyfunction]
+fn reserved() -> usize {
+    faultless::reserved()
+}
+
+/// Gives them back to the system; how many bytes that were.
+#[pyfunction]
+fn release_reserved(py: Python<'_>) -> usize {
+    py.detach(faultless::release_reserved)
+}
+
 /// A region of memory. It supports the buffer protocol; each buffer keeps it alive.
 #[pyclass(frozen, module = "faultless")]
 struct Region(Memory);
@@ -104,6 +161,13 @@ impl Region {
         py.detach(|| self.0.populate(start..stop)).map_err(failed)
     }
 
+    /// The same in the background.
+    #[pyo3(signature = (start = 0, stop = None))]
+    fn populate_in_background(&self, start: usize, stop: Option<usize>) -> PyResult<Background> {
+        let stop = stop.unwrap_or(self.0.len().next_multiple_of(4096));
+        self.0.populate_in_background(start..stop).map(Background).map_err(failed)
+    }
+
     /// Takes advice about a part.
     fn advise(&self, py: Python<'_>, start: usize, stop: usize, advice: &str) -> PyResult<()> {
         let advice = word(ADVICE, advice, "advice")?;
@@ -148,6 +212,10 @@ fn set_speculative(on: bool) {
 #[pymodule]
 fn _faultless(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Region>()?;
+    module.add_class::<Background>()?;
+    module.add_function(wrap_pyfunction!(reserve, module)?)?;
+    module.add_function(wrap_pyfunction!(reserved, module)?)?;
+    module.add_function(wrap_pyfunction!(release_reserved, module)?)?;
     module.add("RegionError", module.py().get_type::<RegionError>())?;
     module.add_function(wrap_pyfunction!(counter, module)?)?;
     module.add_function(wrap_pyfunction!(set_speculative, module)?)

@@ -84,3 +84,18 @@ def test_faults_are_counted(delivery):
     faultless.zeros(8 << 20, np.uint8, delivery=delivery)[::4096] = 1
     counted = faultless.counter("region_pgfault") - before
     assert counted == 0 if delivery == "direct" else 0 < counted < 2048
+
+
+def test_memory_is_made_ready_in_the_background():
+    reserving = faultless.reserve(8 << 20)
+    ready = reserving.wait()
+    assert reserving.done and ready == reserving.ready <= reserving.bytes == 8 << 20
+    array = faultless.zeros(8 << 20, np.uint8)
+    assert not array.any()
+    array[:] = 1
+    reserving.cancel()
+    faultless.release_reserved()
+    assert faultless.reserved() == 0
+    region = faultless.Region(4 << 20)
+    assert region.populate_in_background().wait() == 4 << 20
+    assert bytes(memoryview(region)[:4]) == bytes(4)

@@ -16,6 +16,8 @@ extern "C" {
 #endif
 
 typedef struct faultless_region faultless_region;
+/* Work that goes on in the background. */
+typedef struct faultless_background faultless_background;
 
 /* How a missing page is noticed. */
 enum faultless_delivery {
@@ -97,10 +99,32 @@ int faultless_remap(const faultless_region *region, size_t offset, size_t length
 int faultless_advise(const faultless_region *region, size_t offset, size_t length, int advice);
 int faultless_populate(const faultless_region *region, size_t offset, size_t length);
 
+/* The same in the background. */
+int faultless_populate_in_background(const faultless_region *region, size_t offset, size_t length,
+                                     faultless_background **background);
+
+/* Makes memory ready in the background for faults of regions to take, in huge pages. */
+int faultless_reserve(size_t bytes, faultless_background **background);
+/* How much is ready and was not taken; gives that back to the system. */
+size_t faultless_reserved(void);
+size_t faultless_release_reserved(void);
+
+/* Helps until all is ready, or no more is to be had. */
+int faultless_background_wait(const faultless_background *background);
+/* How many bytes were made ready so far; whether no more will be. */
+size_t faultless_background_ready(const faultless_background *background);
+int faultless_background_done(const faultless_background *background);
+/* Ends it; what is ready stays so. */
+void faultless_background_cancel(const faultless_background *background);
+/* The last use of it; it goes on. NULL is nothing. */
+void faultless_background_free(faultless_background *background);
+
 /* What an error means, and what to do. The text is this thread's until it asks for the next. */
 const char *faultless_strerror(int error);
 /* A counter by its name, of all regions of this process; 0 if there is none of that name. */
 uint64_t faultless_counter(const char *name);
+/* Sets a knob by its name (`faultless sysctl --list`), for all regions of this process. */
+int faultless_set(const char *name, uint64_t value);
 /* Turns speculative faults on or off, for all regions of this process. */
 void faultless_set_speculative(int on);
 

@@ -7,7 +7,8 @@ use std::ffi::{CStr, c_char, c_int};
 use std::ops::Range;
 use std::ptr::null_mut;
 
-use faultless::region::{Advice, Delivery, Error, Region, Rights, set_speculative};
+use faultless::Background;
+use faultless::region::{Advice, Delivery, Error, Region, Rights, set_as, set_speculative};
 
 pub use error::faultless_strerror;
 use error::{ARGUMENT, answer, number};
@@ -199,6 +200,130 @@ pub unsafe extern "C" fn faultless_counter(name: *const c_char) -> u64 {
     // SAFETY: by contract.
     let name = unsafe { CStr::from_ptr(name) }.to_bytes();
     Region::counted_as(name).unwrap_or(0)
+}
+
+/// Sets a knob.
+///
+/// # Safety
+/// Null, or text that ends with a zero byte.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn faultless_set(name: *const c_char, value: u64) -> c_int {
+    if name.is_null() {
+        return ARGUMENT;
+    }
+    // SAFETY: by contract.
+    let name = unsafe { CStr::from_ptr(name) }.to_bytes();
+    if set_as(name, value) { 0 } else { ARGUMENT }
+}
+
+/// Gives work in the background to the caller.
+///
+/// # Safety
+/// Null or writable.
+unsafe fn hand_out(started: Result<Background, Error>, to: *mut *mut Background) -> c_int {
+    let (background, answer) = match started {
+        Ok(background) => (Box::into_raw(Box::new(background)), 0),
+        Err(error) => (null_mut(), number(error)),
+    };
+    // SAFETY: by contract.
+    unsafe { to.write(background) };
+    answer
+}
+
+/// Makes memory ready in the background.
+///
+/// # Safety
+/// `background` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn faultless_reserve(bytes: usize, background: *mut *mut Background) -> c_int {
+    if background.is_null() {
+        return ARGUMENT;
+    }
+    // SAFETY: by contract.
+    unsafe { hand_out(faultless::reserve(bytes), background) }
+}
+
+/// Brings all pages of a part in the background.
+///
+/// # Safety
+/// `region` is null, or one that was made here and not freed; `background` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn faultless_populate_in_background(
+    region: *const Region,
+    offset: usize,
+    length: usize,
+    background: *mut *mut Background,
+) -> c_int {
+    // SAFETY: by contract.
+    let Some(region) = (unsafe { region.as_ref() }).filter(|_| !background.is_null()) else { return ARGUMENT };
+    // SAFETY: by contract.
+    unsafe { hand_out(region.populate_in_background(range(offset, length)), background) }
+}
+
+/// Waits for the end of work in the background.
+///
+/// # Safety
+/// Null, or what was given here and not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn faultless_background_wait(background: *const Background) -> c_int {
+    // SAFETY: by contract.
+    unsafe { background.as_ref() }.map_or(ARGUMENT, |background| answer(background.wait().map(drop)))
+}
+
+/// How many bytes are ready.
+///
+/// # Safety
+/// Null, or what was given here and not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn faultless_background_ready(background: *const Background) -> usize {
+    // SAFETY: by contract.
+    unsafe { background.as_ref() }.map_or(0, Background::ready)
+}
+
+/// Whether it has ended.
+///
+/// # Safety
+/// Null, or what was given here and not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn faultless_background_done(background: *const Background) -> c_int {
+    // SAFETY: by contract.
+    unsafe { background.as_ref() }.is_none_or(Background::is_done) as c_int
+}
+
+/// Ends it.
+///
+/// # Safety
+/// Null, or what was given here and not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn faultless_background_cancel(background: *const Background) {
+    // SAFETY: by contract.
+    if let Some(background) = unsafe { background.as_ref() } {
+        background.cancel();
+    }
+}
+
+/// Forgets it; it goes on.
+///
+/// # Safety
+/// Null, or what was given here, not freed, and not used any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn faultless_background_free(background: *mut Background) {
+    if !background.is_null() {
+        // SAFETY: by contract.
+        drop(unsafe { Box::from_raw(background) });
+    }
+}
+
+/// How many bytes are ready for regions to take.
+#[unsafe(no_mangle)]
+pub extern "C" fn faultless_reserved() -> usize {
+    faultless::reserved()
+}
+
+/// Gives them back to the system; how many bytes that were.
+#[unsafe(no_mangle)]
+pub extern "C" fn faultless_release_reserved() -> usize {
+    faultless::release_reserved()
 }
 
 /// Turns speculative faults on or off.

@@ -66,6 +66,25 @@ int main(void) {
     faultless_set_speculative(0);
     faultless_set_speculative(1);
 
+    CHECK(faultless_set("prefault_max_order", 3) == 0 && faultless_set("nothing", 3) == FAULTLESS_E_ARGUMENT);
+    CHECK(faultless_set("prefault_max_order", 14) == 0);
+
+    faultless_background *background = NULL;
+    CHECK(faultless_reserve(4 * MIB, NULL) == FAULTLESS_E_ARGUMENT);
+    CHECK(faultless_reserve(4 * MIB, &background) == 0 && background != NULL);
+    CHECK(faultless_background_wait(background) == 0 && faultless_background_done(background));
+    size_t ready = faultless_background_ready(background);
+    CHECK(ready <= 4 * MIB && faultless_reserved() == ready);
+    faultless_background_cancel(background);
+    faultless_background_free(background);
+    CHECK(faultless_release_reserved() == ready && faultless_reserved() == 0);
+    CHECK(faultless_region_new(MIB, NULL, &region) == 0);
+    CHECK(faultless_populate_in_background(region, 1, PAGE, &background) != 0);
+    CHECK(faultless_populate_in_background(region, 0, MIB, &background) == 0);
+    CHECK(faultless_background_wait(background) == 0 && faultless_background_ready(background) >= MIB);
+    faultless_background_free(background);
+    faultless_region_free(region);
+
     int reads = 0;
     faultless_options options = {.delivery = FAULTLESS_THREAD, .read = read_sevens, .context = &reads};
     if (faultless_region_new(MIB, &options, &region) == 0) {

@@ -56,6 +56,11 @@ fn engines() -> impl Iterator<Item = Counter> {
 const REGIONS: &[Counter] = &[
     Counter::RegionPgfault,
     Counter::RegionPages,
+    Counter::RegionWindowHits,
+    Counter::RegionWindowMisses,
+    Counter::RegionPrefaulted,
+    Counter::RegionUnused,
+    Counter::RegionFaultNs,
     Counter::RegionGivenUp,
     Counter::SpeculativePgfault,
     Counter::SpfVmaChanged,

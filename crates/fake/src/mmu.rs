@@ -60,6 +60,7 @@ struct State {
     tables: BTreeSet<usize>,
     keeps_tables: bool,
     splits: usize,
+    copied: usize,
     rights: BTreeMap<usize, Rights>,
     /// Reserved memory, slot by slot: what is in it.
     reserved: BTreeMap<usize, Option<Vec<u8>>>,
@@ -123,6 +124,11 @@ impl FakeMmu {
         state.pages.values().filter(|page| matches!(page, Page::Own(_))).count()
     }
 
+    /// How often a write met the page of zeroes.
+    pub fn copied(&self) -> usize {
+        self.state.lock().unwrap().copied
+    }
+
     /// How many are the kernel's page of zeroes.
     pub fn zero_pages(&self) -> usize {
         let state = self.state.lock().unwrap();
@@ -160,7 +166,9 @@ impl FakeMmu {
         let before = held.byte();
         if let Some(byte) = byte {
             // Of the page of zeroes, a page of its own is made.
+            let copied = matches!(held, Page::Zero);
             *held = Page::Own(byte);
+            state.copied += copied as usize;
         }
         Found::Byte(before)
     }
@@ -260,6 +268,16 @@ impl Mmu for FakeMmu {
         true
     }
 
+    fn is_own(&self, page: usize) -> bool {
+        matches!(self.quietly().pages.get(&(page / PAGE)), Some(Page::Own(_)))
+    }
+
+    fn unused(&self, span: Span) -> usize {
+        let state = self.quietly();
+        let is_unused = |page: &usize| !matches!(state.pages.get(page), Some(Page::Own(1..)));
+        pages(span).filter(is_unused).count()
+    }
+
     fn wake(&self, _span: Span) {
         (self.step)();
     }
@@ -346,6 +364,10 @@ impl Mmu for FakeMmu {
         let old = state.reserved.insert(frame / SLOT, Some(vec![0; SLOT / PAGE]));
         old.expect("a frame that is not there");
         true
+    }
+
+    fn has_huge(&self, frame: usize) -> bool {
+        self.quietly().reserved.get(&(frame / SLOT)).is_some_and(Option::is_some)
     }
 
     fn relax(&self, _turn: u32) {

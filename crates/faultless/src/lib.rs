@@ -14,9 +14,15 @@
 
 //!
 //! A [`Region`](region::Region) is memory of which each page is brought when it is first used, in windows that grow, from
-//! zeroes or from a backing.
+//! zeroes or from a backing. [`reserve`] has memory ready before regions need it.
 
+mod ahead;
+mod background;
 pub mod region;
+mod reserve;
+
+pub use background::Background;
+pub use reserve::{release_reserved, reserve, reserved};
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};

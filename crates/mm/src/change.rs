@@ -11,6 +11,7 @@ use crate::area::{Attributes, View};
 pub use crate::region::Refused;
 
 use crate::entry::Kind;
+use crate::fault::Met;
 use crate::region::Region;
 use crate::stats::Counter;
 
@@ -210,9 +211,9 @@ impl<M: Mmu> Region<M> {
             }
         };
         let entry = self.entries.lock(piece.start, |turn| self.mmu.relax(turn));
-        let installed = self.install(entry, source, view, piece, None).map_err(Refused::Kernel);
+        let installed = self.install(entry, source, view, piece, Met::Nothing).map_err(Refused::Kernel);
         self.mmu.wake(piece);
-        installed
+        installed.map(|installed| installed.pages)
     }
 }
 

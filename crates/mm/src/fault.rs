@@ -20,7 +20,7 @@ use faultless_base::{PAGE, SLOT, Span};
 
 use crate::area::{Attributes, View};
 use crate::entry::{Entry, Kind};
-use crate::frames::{Taken, Wait};
+use crate::frames::{Given, Taken, Wait};
 use crate::knobs::Knob;
 use crate::region::Region;
 use crate::stats::Counter;
@@ -69,11 +69,31 @@ pub const fn counter(end: Spf) -> Counter {
     }
 }
 
+/// What an access may have left behind where pages are installed: a table, which a huge page cannot go to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Met {
+    /// Nobody has come there.
+    Nothing,
+    /// Others may have.
+    Others,
+    /// The fault on this page did.
+    Fault(usize),
+}
+
+/// What was installed.
+pub(crate) struct Installed {
+    pub pages: usize,
+    took_long: bool,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Policy {
     Speculative,
     Classic,
 }
+
+/// Huge pages that a fault makes before whoever waits for it goes on: to wake a thread costs as much as to make one or two.
+const MADE_AT_ONCE: usize = 8;
 
 /// How often the kernel may ask to try again before it counts as an error.
 const MOST_AGAIN: u32 = 1000;
@@ -84,6 +104,10 @@ impl<M: Mmu> Region<M> {
         self.count_by(fault.hint, Counter::RegionPgfault, 1);
         let mut taken = Taken::default();
         let outcome = self.resolve(fault, &mut taken);
+        // Not before: a signal handler has little stack.
+        if let Some(left) = taken.left {
+            self.judge(left);
+        }
         if taken.hopeless {
             self.give_up(fault.addr);
         }
@@ -167,7 +191,7 @@ impl<M: Mmu> Region<M> {
             };
         }
         let page = fault.addr & !(PAGE - 1);
-        let mut window = self.window(page, &view, area.id(), fault.hint);
+        let mut window = self.window(page, &view, area.id(), fault.hint, taken);
         taken.hopeless = !view.attributes.backed && self.streams.is_hopeless(area.id());
         let mut seen = self.entries.read(page);
         let source = if view.attributes.backed {
@@ -176,14 +200,19 @@ impl<M: Mmu> Region<M> {
                 Ok(source) => source,
                 Err(error) => return Ok(Outcome::Failed(error)),
             }
-        } else if fault.wants == Rights::Read {
+        } else if fault.wants == Rights::Read && !self.is_written_behind(window, page, &view) {
             Source::ZeroPage
         } else {
             Source::Zeroes
         };
 
+        if window.span.bytes() >= SLOT && source == Source::Zeroes && view.attributes.huge && !window.is_apart() {
+            self.ask_ahead(window);
+        }
+
         let mut installed = 0;
         let mut there = Span::new(page, 0);
+        let (mut made, mut woken) = (0, false);
         for piece in window.pieces(page) {
             let first = there.is_empty();
             if !first {
@@ -198,13 +227,19 @@ impl<M: Mmu> Region<M> {
                 None => Spf::PmdChanged,
                 Some(_) if area.sequence() != sequence => Spf::VmaChanged,
                 Some(entry) => {
-                    let wanted = first.then_some(page);
-                    match self.install(entry, source, &view, piece, wanted) {
-                        Ok(pages) => {
+                    let met = match (first, woken) {
+                        (true, _) => Met::Fault(page),
+                        (false, true) => Met::Others,
+                        (false, false) => Met::Nothing,
+                    };
+                    match self.install(entry, source, &view, piece, met) {
+                        Ok(Installed { pages, took_long }) => {
                             installed += pages;
-                            if first && piece != window.span {
-                                // The program goes on while the rest comes.
-                                self.mmu.wake(piece);
+                            made += took_long as usize;
+                            if made == MADE_AT_ONCE {
+                                // The program goes on while the rest is made.
+                                self.mmu.wake(window.span);
+                                (made, woken) = (0, true);
                             }
                             if first || !window.is_apart() {
                                 there =
@@ -228,11 +263,28 @@ impl<M: Mmu> Region<M> {
             break;
         }
         self.count_by(fault.hint, Counter::RegionPages, installed);
+        self.count_by(fault.hint, Counter::RegionPrefaulted, installed.saturating_sub(1));
         Ok(Outcome::Installed(there))
     }
 
+    /// Whether the program has written where it came from, as one that reads each page before it writes to it: it will write to
+    /// this window, too.
+    fn is_written_behind(&self, window: Window, page: usize, view: &View) -> bool {
+        let before = page.wrapping_add_signed(-window.step);
+        window.pages() > 1 && view.span.contains(before) && self.mmu.is_own(before)
+    }
+
+    /// Has somebody else make huge pages meanwhile, for this window and the one after it.
+    fn ask_ahead(&self, window: Window) {
+        if let Some(pool) = self.frames.pool()
+            && self.ahead > 0
+        {
+            pool.ask((window.span.bytes() / SLOT * 2).min(self.ahead));
+        }
+    }
+
     /// What a fault on `page` brings.
-    fn window(&self, page: usize, view: &View, id: usize, hint: usize) -> Window {
+    fn window(&self, page: usize, view: &View, id: usize, hint: usize, taken: &mut Taken<'_>) -> Window {
         if view.attributes.random {
             return Window::page(page);
         }
@@ -240,11 +292,21 @@ impl<M: Mmu> Region<M> {
         let most = self.knobs.get(Knob::PrefaultMaxOrder) as u32;
         self.mmu.meets(Word::Streams(hint));
         let before = self.streams.spent(id);
-        let window = self.streams.window(Seen { page, area: view.span, id, hint }, by, most);
+        let prediction = self.streams.predict(Seen { page, area: view.span, id, hint }, by, most);
         if self.streams.spent(id) != before {
             self.mmu.meets(Word::Account);
         }
-        window
+        let end = if prediction.follows { Counter::RegionWindowHits } else { Counter::RegionWindowMisses };
+        self.count_by(hint, end, 1);
+        taken.left = prediction.left.or(taken.left);
+        prediction.window
+    }
+
+    /// Sees how much of a window was used that a stream has left behind.
+    fn judge(&self, left: Span) {
+        let unused = self.mmu.unused(left);
+        self.streams.judge(left.bytes() / PAGE, unused);
+        self.count(Counter::RegionUnused, unused);
     }
 
     /// Has the kernel serve the area around `addr`, of which faults follow nothing: it does that faster.
@@ -292,26 +354,28 @@ impl<M: Mmu> Region<M> {
         Ok(taken.fill(offset, window.bytes(), &self.mmu).map(Source::Buffer))
     }
 
-    /// Installs the missing ones of the pages of one entry; how many those were. `wanted` is the page of the fault if that is
-    /// one of them: it is there then, or the answer is an error.
+    /// Installs the missing ones of the pages of one entry. The page of a fault is there then, or the answer is an error.
     pub(crate) fn install(
         &self,
         mut entry: Entry<'_>,
         source: Source,
         view: &View,
         piece: Span,
-        wanted: Option<usize>,
-    ) -> Result<usize, i32> {
+        met: Met,
+    ) -> Result<Installed, i32> {
         let whole = piece.bytes() == SLOT && source == Source::Zeroes && view.attributes.huge;
-        if whole && entry.kind() == Kind::Empty && (wanted.is_none() || self.mmu.clear_table(piece.start)) {
-            let put = |frame| self.mmu.move_huge(frame, piece.start);
-            if self.frames.with_huge(&self.mmu, put) == Some(true) {
+        if whole && entry.kind() == Kind::Empty {
+            // As late as can be: whoever waits for these pages may be woken at any time, and make a table again.
+            let clear = || met == Met::Nothing || self.mmu.clear_table(piece.start);
+            let given =
+                self.frames.with_huge(&self.mmu, |frame| clear() && self.mmu.move_huge(frame, piece.start));
+            if given != Given::None {
                 entry.set(Kind::Huge);
-                return Ok(SLOT / PAGE);
+                return Ok(Installed { pages: SLOT / PAGE, took_long: given == Given::Made });
             }
         }
         entry.set(if entry.kind() == Kind::Huge { Kind::Huge } else { Kind::Pages });
-        let wanted = wanted.unwrap_or(piece.start);
+        let wanted = if let Met::Fault(page) = met { page } else { piece.start };
         let (mut installed, mut at, mut again, mut most) = (0, piece.start, 0, piece.bytes());
         while at < piece.end {
             let from = match source {
@@ -338,11 +402,11 @@ impl<M: Mmu> Region<M> {
                 // Of a window that leads up to the fault, its own page is what counts.
                 _ if at < wanted => (at, most) = (wanted, PAGE),
                 // The page of the fault is there.
-                _ if at > wanted => return Ok(installed),
+                _ if at > wanted => break,
                 _ => return Err(error),
             }
         }
-        Ok(installed)
+        Ok(Installed { pages: installed, took_long: false })
     }
 }
 

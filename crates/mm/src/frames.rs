@@ -8,15 +8,16 @@ use faultless_base::sync::atomic::{AtomicUsize, Ordering};
 use faultless_base::sys::mmu::Mmu;
 use faultless_base::{SLOT, Span};
 
+use crate::pool::Pool;
+
 /// Buffers of a region, of 2 MiB each.
 const BUFFERS: usize = if cfg!(debug_assertions) { 2 } else { 16 };
-/// Huge pages of zeroes that a region has at most.
+/// Huge pages of zeroes that a region has at most while it has no share in a pool.
 const HUGE: usize = 32;
 
 // States of a place.
-const HOLE: usize = 0;
+const FREE: usize = 0;
 const BUSY: usize = 1;
-const READY: usize = 2;
 
 /// Places of 2 MiB each, reserved when first needed.
 struct Places<const N: usize> {
@@ -26,7 +27,7 @@ struct Places<const N: usize> {
 
 impl<const N: usize> Places<N> {
     fn new() -> Self {
-        Self { at: AtomicUsize::new(0), state: core::array::from_fn(|_| AtomicUsize::new(HOLE)) }
+        Self { at: AtomicUsize::new(0), state: core::array::from_fn(|_| AtomicUsize::new(FREE)) }
     }
 
     fn span(&self, i: usize) -> Span {
@@ -48,9 +49,9 @@ impl<const N: usize> Places<N> {
         true
     }
 
-    fn take(&self, from: usize) -> Option<usize> {
+    fn take(&self) -> Option<usize> {
         let take =
-            |state: &AtomicUsize| state.compare_exchange(from, BUSY, Ordering::Acquire, Ordering::Relaxed).is_ok();
+            |state: &AtomicUsize| state.compare_exchange(FREE, BUSY, Ordering::Acquire, Ordering::Relaxed).is_ok();
         self.state.iter().position(take)
     }
 
@@ -65,9 +66,9 @@ impl<const N: usize> Places<N> {
 /// The buffers and huge pages of one region.
 pub struct Frames {
     buffers: Places<BUFFERS>,
-    huge: Places<HUGE>,
-    /// Huge pages that were taken since some were last made beforehand.
-    demand: AtomicUsize,
+    /// Its own, until it has a share in one.
+    own: Option<Pool>,
+    shared: Option<&'static Pool>,
 }
 
 /// What a fault has taken, and found out. It keeps it from its first try to its second.
@@ -76,6 +77,8 @@ pub struct Taken<'a> {
     buffer: Option<Buffer<'a>>,
     /// It was seen that faults of its area follow nothing.
     pub hopeless: bool,
+    /// A window that a stream has left behind.
+    pub left: Option<Span>,
 }
 
 struct Buffer<'a> {
@@ -87,7 +90,7 @@ struct Buffer<'a> {
 
 impl Drop for Buffer<'_> {
     fn drop(&mut self) {
-        self.places.state[self.i].store(HOLE, Ordering::Release);
+        self.places.state[self.i].store(FREE, Ordering::Release);
     }
 }
 
@@ -104,11 +107,33 @@ pub enum Wait {
     Yes,
 }
 
+/// Where a huge page came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Given {
+    /// It was ready.
+    Ready,
+    /// It was made for this, which takes long.
+    Made,
+    /// None was given.
+    None,
+}
+
 impl Frames {
     /// Nothing yet.
-    #[expect(clippy::new_without_default, reason = "as its owner")]
-    pub fn new() -> Self {
-        Self { buffers: Places::new(), huge: Places::new(), demand: AtomicUsize::new(0) }
+    pub fn new(mmu: &impl Mmu) -> Self {
+        let own = mmu.reserve(HUGE * SLOT).and_then(|at| Pool::new(Span::new(at, HUGE * SLOT)));
+        Self { buffers: Places::new(), own, shared: None }
+    }
+
+    /// Shares a pool.
+    pub fn share(&mut self, pool: &'static Pool, mmu: &impl Mmu) {
+        self.release_own(mmu);
+        self.shared = Some(pool);
+    }
+
+    /// Where huge pages come from.
+    pub fn pool(&self) -> Option<&Pool> {
+        self.shared.or(self.own.as_ref())
     }
 
     /// Takes a buffer, unless the fault has one already.
@@ -116,7 +141,7 @@ impl Frames {
         let mut turn = 0;
         while taken.buffer.is_none() {
             if self.buffers.is_reserved()
-                && let Some(i) = self.buffers.take(HOLE)
+                && let Some(i) = self.buffers.take()
             {
                 taken.buffer = Some(Buffer { places: &self.buffers, i, filled: None });
             } else if wait == Wait::No || !self.buffers.reserve(mmu) {
@@ -129,49 +154,35 @@ impl Frames {
         Ok(())
     }
 
-    /// Whether huge pages were taken since some were last made beforehand.
-    pub fn wants_huge(&self) -> bool {
-        self.demand.load(Ordering::Relaxed) > 0
+    /// Gives a huge page of zeroes to `put`, which says whether it has gone.
+    pub fn with_huge(&self, mmu: &impl Mmu, put: impl FnOnce(usize) -> bool) -> Given {
+        let Some(pool) = self.pool() else { return Given::None };
+        let ready = pool.take();
+        let Some(frame) = ready.or_else(|| pool.begin()) else { return Given::None };
+        let made = ready.is_some() || mmu.make_huge(frame);
+        let gone = made && put(frame);
+        if made && !gone && mmu.has_huge(frame) {
+            pool.put_back(frame);
+        } else {
+            pool.leave(frame);
+        }
+        match (gone, ready) {
+            (false, _) => Given::None,
+            (true, Some(_)) => Given::Ready,
+            (true, None) => Given::Made,
+        }
     }
 
-    /// Gives a region's huge page of zeroes to `put`, which says whether it has gone. `None`: there is none to be had.
-    pub fn with_huge(&self, mmu: &impl Mmu, put: impl FnOnce(usize) -> bool) -> Option<bool> {
-        if !self.huge.reserve(mmu) {
-            return None;
+    fn release_own(&mut self, mmu: &impl Mmu) {
+        if let Some(own) = self.own.take() {
+            mmu.release(own.span());
         }
-        let ready = self.huge.take(READY);
-        let i = ready.or_else(|| self.huge.take(HOLE))?;
-        let at = self.huge.span(i).start;
-        let made = ready.is_some() || mmu.make_huge(at);
-        let gone = made && put(at);
-        if gone {
-            self.demand.fetch_add(1, Ordering::Relaxed);
-        }
-        self.huge.state[i].store(if made && !gone { READY } else { HOLE }, Ordering::Release);
-        made.then_some(gone)
-    }
-
-    /// Makes a huge page of zeroes beforehand, unless `most` are there; whether it did.
-    pub fn prepare_huge(&self, mmu: &impl Mmu, most: usize) -> bool {
-        let ready = self.huge.state.iter().filter(|state| state.load(Ordering::Relaxed) == READY).count();
-        let made = ready < most.min(HUGE) && self.make_one(mmu);
-        if !made {
-            self.demand.store(0, Ordering::Relaxed);
-        }
-        made
-    }
-
-    fn make_one(&self, mmu: &impl Mmu) -> bool {
-        let Some(i) = self.huge.take(HOLE) else { return false };
-        let made = self.huge.reserve(mmu) && mmu.make_huge(self.huge.span(i).start);
-        self.huge.state[i].store(if made { READY } else { HOLE }, Ordering::Release);
-        made
     }
 
     /// Gives all memory back. Nobody has any of it.
-    pub fn release(&self, mmu: &impl Mmu) {
+    pub fn release(&mut self, mmu: &impl Mmu) {
         self.buffers.release(mmu);
-        self.huge.release(mmu);
+        self.release_own(mmu);
     }
 }
 

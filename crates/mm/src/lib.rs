@@ -26,7 +26,7 @@
 //! | [`budget`] | the peak rule |
 //! | [`stats`], [`knobs`] | counters; what can be set |
 //! | [`region`] | mapped memory: a range of addresses whose faults are resolved here |
-//! | [`area`], [`entry`], [`frames`] | its parts: the index of areas, the upper table, sources |
+//! | [`area`], [`entry`], [`frames`], [`pool`] | its parts: the index of areas, the upper table, sources |
 //! | [`streams`], [`window`] | what a fault brings: which sequence it belongs to, what is cut where |
 //! | [`fault`], [`change`] | what a fault does; map, unmap, protect, remap, advise, populate |
 //! | [`page`] | both, as a process shares them with those who watch it |
@@ -55,6 +55,7 @@ pub mod knobs;
 pub mod mapping;
 mod pace;
 pub mod page;
+pub mod pool;
 pub mod progress;
 pub mod recycle;
 pub mod region;

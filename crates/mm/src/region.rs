@@ -17,6 +17,7 @@ use crate::area::{Areas, Attributes, Full, View};
 use crate::entry::Entries;
 use crate::frames::Frames;
 use crate::knobs::{Knob, Values};
+use crate::pool::Pool;
 use crate::stats::{Block, Counter};
 use crate::streams::Streams;
 use crate::window::Orders;
@@ -63,6 +64,8 @@ pub struct Region<M: Mmu> {
     pub(crate) ranges: RangeLock,
     pub(crate) streams: Streams,
     pub(crate) frames: Frames,
+    /// Huge pages that are asked for ahead of a stream, at most.
+    pub(crate) ahead: usize,
     pub(crate) counters: &'static [Block],
     pub(crate) knobs: &'static Values,
 }
@@ -72,6 +75,7 @@ impl<M: Mmu> Region<M> {
     /// memory for its tables.
     pub fn new(mmu: M, span: Span, plan: Plan, counters: &'static Block, knobs: &'static Values) -> Option<Self> {
         debug_assert_eq!(span.start % SLOT, 0);
+        let frames = Frames::new(&mmu);
         Some(Self {
             mmu,
             span,
@@ -79,7 +83,8 @@ impl<M: Mmu> Region<M> {
             entries: Entries::new(span)?,
             ranges: RangeLock::new(),
             streams: Streams::new(plan.orders, PATIENCE),
-            frames: Frames::new(),
+            frames,
+            ahead: 0,
             counters: core::slice::from_ref(counters),
             knobs,
         })
@@ -98,6 +103,13 @@ impl<M: Mmu> Region<M> {
         self
     }
 
+    /// Has it take huge pages of zeroes from a pool, and ask for `ahead` of them at most before a stream needs them.
+    pub fn with_pool(mut self, pool: &'static Pool, ahead: usize) -> Self {
+        self.frames.share(pool, &self.mmu);
+        self.ahead = ahead;
+        self
+    }
+
     /// Its addresses.
     pub fn span(&self) -> Span {
         self.span
@@ -110,12 +122,7 @@ impl<M: Mmu> Region<M> {
 
     /// Makes a huge page of zeroes beforehand, unless `most` are there; whether it did.
     pub fn prepare_huge(&self, most: usize) -> bool {
-        self.frames.prepare_huge(&self.mmu, most)
-    }
-
-    /// Whether it is worth making some.
-    pub fn wants_huge(&self) -> bool {
-        self.frames.wants_huge()
+        self.frames.pool().is_some_and(|pool| pool.ready() < most && pool.make(|frame| self.mmu.make_huge(frame)))
     }
 
     /// What was counted, by all that share the counters.
@@ -149,12 +156,13 @@ impl<M: Mmu> Region<M> {
         }
     }
 
-    pub(crate) fn count(&self, counter: Counter, n: usize) {
+    /// Counts, for whoever resolves its faults.
+    pub fn count(&self, counter: Counter, n: usize) {
         self.count_by(0, counter, n);
     }
 
     /// The same in the block of a thread of this hint.
-    pub(crate) fn count_by(&self, hint: usize, counter: Counter, n: usize) {
+    pub fn count_by(&self, hint: usize, counter: Counter, n: usize) {
         let block = hint % self.counters.len();
         self.mmu.meets(Word::Counter(block, counter as usize));
         self.counters[block].add(counter, n as u64);

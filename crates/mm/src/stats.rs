@@ -185,6 +185,16 @@ counters! {
     RegionPgfault, "region_pgfault", Calls ("pgfault");
     /// Pages that those brought, and that were populated, windows included.
     RegionPages, "region_pages", Calls;
+    /// Faults of mapped regions that came where a stream of faults expected them.
+    RegionWindowHits, "region_window_hits", Calls;
+    /// Those that no stream expected.
+    RegionWindowMisses, "region_window_misses", Calls;
+    /// Pages that faults brought beside their own.
+    RegionPrefaulted, "region_prefaulted", Calls;
+    /// Those of them that streams left behind unused when they ended, by samples.
+    RegionUnused, "region_unused", Calls;
+    /// Time that mapped regions took to resolve faults.
+    RegionFaultNs, "region_fault_ns", Ns;
     /// Areas of mapped regions left to the kernel, because their faults followed no sequence.
     RegionGivenUp, "region_given_up", Calls;
     /// Faults of mapped regions that were resolved speculatively.

@@ -8,6 +8,9 @@
 //! Faults that follow no stream cost more than they would without a region. They are counted for each area, and what streams
 //! save is set off against it; see [`Streams::is_hopeless`].
 //!
+//! A stream that ends leaves a window behind that nobody may use. When too much of what was brought ahead turns out to be unused,
+//! windows become smaller for all; see [`Streams::judge`].
+//!
 //! Nothing is locked: threads that share a place may spoil each other's prediction, and no more.
 
 use core::hash::{Hash, Hasher};
@@ -27,6 +30,14 @@ const WAYS: usize = 16;
 const FOLLOWED_LASTS: usize = 2 * WAYS;
 /// Areas that are told apart.
 const AREAS: usize = 64;
+/// Of how many pages brought ahead one may be unused before windows become smaller.
+const FEW: usize = 16;
+/// Unused pages that count for nothing.
+const SLACK: usize = 1024;
+/// The smallest order that unused pages lead to.
+const LEAST: usize = 3;
+/// What is known of so many pages is worth half as much as what comes.
+const RECENT: usize = 1 << 20;
 /// How much is in an area's favour at most, in faults that follow nothing.
 const MOST_CREDIT: usize = 4;
 
@@ -50,6 +61,9 @@ struct Stream {
     /// 0: it is new.
     step: AtomicIsize,
     order: AtomicUsize,
+    /// Its last window, unless that went to the end of the area.
+    start: AtomicUsize,
+    end: AtomicUsize,
     /// When it was used, by the clock of its set.
     used: AtomicUsize,
 }
@@ -67,6 +81,22 @@ pub struct Streams {
     patience: usize,
     /// For each area, what was spent of its patience.
     spent: [AtomicIsize; AREAS],
+    /// Pages brought ahead that were used, and that were not, of late.
+    used: AtomicUsize,
+    unused: AtomicUsize,
+    /// The largest order that this leaves.
+    limit: AtomicUsize,
+}
+
+/// What is expected of a fault.
+#[derive(Clone, Copy, Debug)]
+pub struct Prediction {
+    /// What it brings.
+    pub window: Window,
+    /// Whether a stream expected it.
+    pub follows: bool,
+    /// The last window of a stream that has ended.
+    pub left: Option<Span>,
 }
 
 /// A fault as streams see it.
@@ -113,6 +143,8 @@ impl Stream {
             below: zero(),
             step: AtomicIsize::new(0),
             order: zero(),
+            start: zero(),
+            end: zero(),
             used: zero(),
         }
     }
@@ -135,13 +167,29 @@ impl Stream {
         get(&self.who) == who && self.step() == 0
     }
 
-    fn note(&self, page: usize, step: Step, order: u32, window: Window, used: usize) {
+    /// The pages of its last window but that of its fault.
+    fn ahead(&self) -> usize {
+        (get(&self.end).saturating_sub(get(&self.start)) / PAGE).saturating_sub(1)
+    }
+
+    /// Ends it; what it leaves behind, if that is more than a little.
+    fn end(&self) -> Option<Span> {
+        let left = Span { start: get(&self.start), end: get(&self.end) };
+        let followed = get(&self.who) != 0 && self.step() != 0;
+        set(&self.who, 0);
+        (followed && self.ahead() > 0).then_some(left)
+    }
+
+    fn note(&self, page: usize, step: Step, order: u32, window: Window, area: Span, used: usize) {
         set(&self.last, page);
         set(&self.next, window.next());
         // 0 is no page of a region.
         set(&self.below, if step == 0 { window.span.start - PAGE } else { 0 });
         self.step.store(step, Ordering::Relaxed);
         set(&self.order, order as usize);
+        let ends = window.is_apart() || window.span.end == area.end || step < 0 && window.span.start == area.start;
+        set(&self.start, window.span.start);
+        set(&self.end, if ends { window.span.start } else { window.span.end });
         set(&self.used, used + if step == 0 { 0 } else { FOLLOWED_LASTS });
     }
 }
@@ -169,8 +217,9 @@ impl Set {
     }
 
     /// A place for a new stream: a free one, or that of the one that has not been used for longest.
-    fn place(&self) -> Option<&Stream> {
-        self.streams.iter().min_by_key(|stream| if get(&stream.who) == 0 { 0 } else { get(&stream.used) })
+    fn place(&self) -> &Stream {
+        let age = |stream: &&Stream| if get(&stream.who) == 0 { 0 } else { get(&stream.used) };
+        self.streams.iter().min_by_key(age).unwrap_or(&self.streams[0])
     }
 }
 
@@ -182,6 +231,9 @@ impl Streams {
             orders,
             patience,
             spent: core::array::from_fn(|_| AtomicIsize::new(0)),
+            used: AtomicUsize::new(0),
+            unused: AtomicUsize::new(0),
+            limit: AtomicUsize::new(orders.most as usize),
         }
     }
 
@@ -190,34 +242,63 @@ impl Streams {
         self.patience = patience;
     }
 
-    /// The window of a fault, with an order of `most` at most.
-    pub fn window(&self, seen: Seen, by: By, most: u32) -> Window {
+    /// What a fault brings, with an order of `most` at most.
+    pub fn predict(&self, seen: Seen, by: By, most: u32) -> Prediction {
         let Seen { page, area, id, hint } = seen;
         let mut mix = Mix(0xcbf2_9ce4_8422_2325);
         (if by == By::ThreadAndArea { id } else { 0 }, hint).hash(&mut mix);
         let who = mix.finish() as usize | 1;
         let own = &self.sets[who / 2 % USED];
         let used = own.clock.fetch_add(1, Ordering::Relaxed) + 1;
-        let Orders { first, most } =
-            Orders { first: self.orders.first.min(most), most: self.orders.most.min(most) };
+        let most = self.orders.most.min(most).min(get(&self.limit) as u32);
+        let first = self.orders.first.min(most);
 
         let grown = |order: u32| (order + 1).min(most);
+        let mut left = None;
         let (stream, step, order) = match own.expecting(who, page) {
-            Some((stream, step)) => (stream, step, grown(get(&stream.order) as u32)),
+            Some((stream, step)) => {
+                self.count_used(stream.ahead());
+                (stream, step, grown(get(&stream.order) as u32))
+            }
             None => {
-                let Some(place) = own.place() else { return Window::page(page) };
+                let place = own.place();
+                left = place.end();
                 let goes_on = own.line(who, page).map(|step| (step, first)).or_else(|| self.take_over(page, area));
                 set(&place.who, who);
                 goes_on.map_or((place, 0, first), |(step, order)| (place, step, grown(order)))
             }
         };
         let window = Window::of(page, if step == 0 { UP } else { step }, order, area);
-        stream.note(page, step, order, window, used);
+        stream.note(page, step, order, window, area, used);
         // Where nothing is brought ahead, nothing is lost by that.
         if most > 0 {
             self.account(id, step != 0, window.pages());
         }
-        window
+        Prediction { window, follows: step != 0, left }
+    }
+
+    /// A fault came where a window ended: so many pages were used.
+    fn count_used(&self, pages: usize) {
+        let used = self.used.fetch_add(pages, Ordering::Relaxed) + pages;
+        let unused = get(&self.unused);
+        if used + unused > RECENT {
+            set(&self.used, used / 2);
+            set(&self.unused, unused / 2);
+        }
+        let limit = get(&self.limit);
+        if limit < self.orders.most as usize && unused * FEW <= used {
+            set(&self.limit, limit + 1);
+        }
+    }
+
+    /// Of a window that a stream has left, so many pages were found unused.
+    pub fn judge(&self, pages: usize, unused: usize) {
+        self.used.fetch_add(pages.saturating_sub(unused), Ordering::Relaxed);
+        let unused = self.unused.fetch_add(unused, Ordering::Relaxed) + unused;
+        if unused > SLACK && unused * FEW > get(&self.used) {
+            let least = LEAST.min(self.orders.most as usize);
+            set(&self.limit, get(&self.limit).saturating_sub(1).max(least));
+        }
     }
 
     /// The stream of another thread in this area that expects a fault on `page` ends: its step and its order.
@@ -276,7 +357,8 @@ mod tests {
 
     /// A fault on a page of the area, by a thread.
     fn fault(streams: &Streams, page: usize, hint: usize) -> Window {
-        streams.window(Seen { page: AREA.start + page * PAGE, area: AREA, id: 1, hint }, By::ThreadAndArea, 14)
+        let seen = Seen { page: AREA.start + page * PAGE, area: AREA, id: 1, hint };
+        streams.predict(seen, By::ThreadAndArea, 14).window
     }
 
     /// Pages that each fault of a walk brings: on from where the window ended.
@@ -297,11 +379,15 @@ mod tests {
         assert_eq!(fault(&streams, 70, 1).pages(), 1, "elsewhere it begins anew");
         assert_eq!(fault(&streams, 90, 2).pages(), 1, "another thread");
         let seen = Seen { page: AREA.start + 1000 * PAGE, area: AREA, id: 1, hint: 7 };
-        streams.window(seen, By::Thread, 14);
+        streams.predict(seen, By::Thread, 14);
         let next = Seen { page: seen.page + PAGE, id: 2, ..seen };
-        assert_eq!(streams.window(next, By::Thread, 14).pages(), 2, "in another area, by the thread alone");
         assert_eq!(
-            streams.window(Seen { page: next.page + 2 * PAGE, ..next }, By::Thread, 1).pages(),
+            streams.predict(next, By::Thread, 14).window.pages(),
+            2,
+            "in another area, by the thread alone"
+        );
+        assert_eq!(
+            streams.predict(Seen { page: next.page + 2 * PAGE, ..next }, By::Thread, 1).window.pages(),
             2,
             "the limit"
         );

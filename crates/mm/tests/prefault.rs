@@ -20,10 +20,14 @@ const ANONYMOUS: Attributes =
 type Memory = Region<FakeMmu>;
 
 fn region() -> Memory {
+    region_of(SLOTS)
+}
+
+fn region_of(slots: usize) -> Memory {
     let counters = Box::leak(Box::<Block>::default());
     let knobs = Box::leak(Box::<Values>::default());
     let plan = Plan { areas: 20, orders: Orders { first: 0, most: 14 } };
-    let span = Span::new(BASE, SLOTS * SLOT);
+    let span = Span::new(BASE, slots * SLOT);
     let region = Region::new(FakeMmu::new(|| {}), span, plan, counters, knobs).unwrap();
     region.map(span, ANONYMOUS, 0).unwrap();
     region
@@ -201,6 +205,19 @@ fn reads_bring_the_page_of_zeroes_and_nobody_writes_to_it() {
     }
 }
 
+/// A program that reads each page and then writes to it gets pages of its own, and few faults.
+#[test]
+fn reads_before_writes_bring_memory() {
+    let region = region();
+    let mut faults = 0;
+    for page in 0..PAGES {
+        faults += access(&region, page, None) + access(&region, page, Some(1));
+    }
+    assert!(faults <= 15, "{faults} faults");
+    assert_eq!(region.resident(), PAGES);
+    assert!(region.copied() < 10, "{} pages of zeroes were copied", region.copied());
+}
+
 /// Faults that follow nothing are the kernel's in the end, and ours again when the area begins anew.
 #[test]
 fn an_area_without_a_pattern_is_left_to_the_kernel() {
@@ -228,4 +245,26 @@ fn an_area_without_a_pattern_is_left_to_the_kernel() {
     region.advise(span(0, 100), Advice::DontNeed).unwrap();
     assert_eq!(region.read(BASE), Found::Missing);
     region.areas().check();
+}
+
+/// Short runs, each of which leaves most of its last window behind: in the end windows are so small that little is.
+#[test]
+fn windows_become_smaller_when_much_of_them_stays_unused() {
+    const RUN: usize = 140;
+    let slots = 200;
+    let region = region_of(slots);
+    let runs = |slots: std::ops::Range<usize>| {
+        let before = region.resident();
+        slots.for_each(|slot| _ = write(&region, (0..RUN).map(|page| slot * SLOT / PAGE + page)));
+        region.resident() - before
+    };
+    assert!(runs(0..5) > 5 * RUN * 3 / 2);
+    runs(5..slots - 20);
+    assert!(region.counted(Counter::RegionUnused) > 0);
+    let resident = runs(slots - 20..slots);
+    assert!(resident < 20 * RUN * 5 / 4, "{resident} pages for {}", 20 * RUN);
+    // One long run, and they are as large as ever.
+    let long = self::region();
+    write(&long, 0..PAGES);
+    assert_eq!(long.counted(Counter::RegionUnused), 0);
 }

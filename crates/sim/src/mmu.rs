@@ -147,6 +147,18 @@ impl Mmu for SimMmu<'_> {
         self.fake.present(span)
     }
 
+    fn is_own(&self, page: usize) -> bool {
+        self.fake.is_own(page)
+    }
+
+    fn unused(&self, span: Span) -> usize {
+        self.fake.unused(span)
+    }
+
+    fn has_huge(&self, frame: usize) -> bool {
+        self.fake.has_huge(frame)
+    }
+
     fn wake(&self, span: Span) {
         self.fake.wake(span);
     }

@@ -14,8 +14,8 @@ const LEVELS: &[&[&str]] = &[
     &["stock"],
     &["step", "recycle"],
     // Regions use the tables of counters and knobs alone.
-    &["area", "entry", "window", "frames"],
-    &["streams"],
+    &["area", "entry", "window", "pool"],
+    &["streams", "frames"],
     &["region"],
     &["fault"],
     &["change"],

@@ -72,6 +72,13 @@ fn in_core(addr: usize) -> Option<bool> {
     answer.is_ok().then_some(vec & 1 == 1)
 }
 
+/// Whether something else than zero stands in one of a few places of a page. With little stack, for signal handlers.
+pub(super) fn peek_written(page: usize) -> bool {
+    (page..page + PAGE)
+        .step_by(PAGE / 4)
+        .any(|at| peek::<64>(at).is_some_and(|bytes| bytes.iter().any(|b| *b != 0)))
+}
+
 /// Whether a page holds something else than zero.
 fn peek_nonzero(page: usize) -> bool {
     peek::<PAGE>(page).is_some_and(|bytes| bytes.iter().any(|b| *b != 0))

@@ -57,7 +57,8 @@ pub enum Word {
 pub trait Mmu {
     /// Fills the missing pages of `to`, up to the first that is there (EEXIST). Whoever waits for them still waits.
     fn install(&self, from: Source, to: Span) -> Result<(), Stopped>;
-    /// Moves a huge page of zeroes, made by [`Mmu::make_huge`], to where nothing is. False leaves it where it is.
+    /// Moves a huge page of zeroes, made by [`Mmu::make_huge`], to where nothing is. False leaves it where it is, or drops
+    /// it.
     fn move_huge(&self, frame: usize, to: usize) -> bool;
     /// Makes sure that nothing is in the way of a huge page at a slot where nothing was ever installed, not even the
     /// table that an access to it left there. False: something may be.
@@ -70,6 +71,11 @@ pub trait Mmu {
     fn take_from_kernel(&self, span: Span) -> Result<(), i32>;
     /// How many pages of a span are there, the kernel's page of zeroes included.
     fn present(&self, span: Span) -> usize;
+    /// Whether a page is there that takes memory.
+    fn is_own(&self, page: usize) -> bool;
+    /// How many pages of a span of zeroes that the program has left were not written to, by a few samples; all of them where
+    /// that cannot be seen.
+    fn unused(&self, span: Span) -> usize;
     /// Lets whoever waits for pages of a span look again.
     fn wake(&self, span: Span);
     /// Changes what a span may be used for, or gives the error number.
@@ -93,6 +99,8 @@ pub trait Mmu {
     fn release(&self, span: Span);
     /// Makes a huge page of zeroes of a slot of such memory; whether it is one.
     fn make_huge(&self, frame: usize) -> bool;
+    /// Whether such a slot still has it.
+    fn has_huge(&self, frame: usize) -> bool;
     /// Spends a moment waiting for another thread, the longer the higher `turn`.
     fn relax(&self, turn: u32);
     /// The fault path comes to a shared word. Only a simulation wants to know.

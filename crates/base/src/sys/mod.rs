@@ -8,6 +8,7 @@ use crate::Span;
 use crate::zero::Engine;
 use crate::zero::driver::{Cost, Poll, Processor};
 
+pub mod frames;
 pub mod linux;
 pub mod mmu;
 pub mod pagemap;

@@ -62,33 +62,47 @@ pub fn open() {
     }
 }
 
-/// How many pages of `span` are one of `any_of`, and none of `none_of`. `None` where the kernel does not say.
-pub fn count(span: Span, any_of: u64, none_of: u64) -> Option<usize> {
+/// Asks for runs of pages of `span` that are one of `any_of` and none of `none_of`; how many it told of, and up to where.
+fn scan(span: Span, any_of: u64, none_of: u64, runs: &mut [Run]) -> Option<(usize, usize)> {
     let fd = FILE.load(Ordering::Acquire).checked_sub(1)?;
+    let mut scan = Scan {
+        size: size_of::<Scan>() as u64,
+        start: span.start as u64,
+        end: span.end as u64,
+        runs: runs.as_mut_ptr() as u64,
+        runs_len: runs.len() as u64,
+        // What must not be is asked for inverted, among those that must all be so.
+        inverted: none_of,
+        all_of: none_of,
+        any_of,
+        told: PRESENT,
+        ..Scan::default()
+    };
+    // SAFETY: the structure, which says where there is room for how many runs; nothing else is written.
+    let told = unsafe { syscall(libc::SYS_ioctl, [fd, SCAN, &raw mut scan as usize, 0, 0, 0]) }.ok()?;
+    let to = scan.walk_end as usize;
+    (to > span.start).then_some((told, to))
+}
+
+/// The first run of such pages, empty if there is none. With little stack, for signal handlers. `None` where the kernel does
+/// not say.
+pub fn first(span: Span, any_of: u64, none_of: u64) -> Option<Span> {
+    let mut run = [Run::default()];
+    let (told, _) = scan(span, any_of, none_of, &mut run)?;
+    Some(if told > 0 {
+        Span { start: run[0].start as usize, end: run[0].end as usize }
+    } else {
+        Span::new(span.end, 0)
+    })
+}
+
+/// How many such pages there are. `None` where the kernel does not say.
+pub fn count(span: Span, any_of: u64, none_of: u64) -> Option<usize> {
     let mut runs = [Run::default(); RUNS];
-    let mut pages = 0;
-    let mut at = span.start;
+    let (mut pages, mut at) = (0, span.start);
     while at < span.end {
-        let mut scan = Scan {
-            size: size_of::<Scan>() as u64,
-            start: at as u64,
-            end: span.end as u64,
-            runs: runs.as_mut_ptr() as u64,
-            runs_len: RUNS as u64,
-            // What must not be is asked for inverted, among those that must all be so.
-            inverted: none_of,
-            all_of: none_of,
-            any_of,
-            told: PRESENT,
-            ..Scan::default()
-        };
-        // SAFETY: the structure, which says where there is room for how many runs; nothing else is written.
-        let told = unsafe { syscall(libc::SYS_ioctl, [fd, SCAN, &raw mut scan as usize, 0, 0, 0]) }.ok()?;
-        pages += runs.iter().take(told).map(|run| (run.end - run.start) as usize / PAGE).sum::<usize>();
-        let to = scan.walk_end as usize;
-        if to <= at {
-            return None;
-        }
+        let (told, to) = scan(Span { start: at, ..span }, any_of, none_of, &mut runs)?;
+        pages += runs[..told].iter().map(|run| (run.end - run.start) as usize / PAGE).sum::<usize>();
         at = to;
     }
     Some(pages)
@@ -118,6 +132,9 @@ mod tests {
         }
         assert_eq!(count(span, PRESENT, 0), Some(257), "more runs than one call tells of");
         assert_eq!((count(span, PRESENT, ZERO), count(span, ZERO, 0)), (Some(256), Some(1)));
+        assert_eq!(first(span, PRESENT, 0), Some(Span::new(at, PAGE)));
+        assert_eq!(first(span, ZERO, 0), Some(Span::new(at + 7 * PAGE, PAGE)));
+        assert!(first(span, SWAPPED, 0).is_some_and(Span::is_empty));
         assert_eq!((count(span, HUGE, 0), count(span, SWAPPED, 0)), (Some(0), Some(0)));
         // SAFETY: as above.
         unsafe { raw::unmap(at, SLOT) };

@@ -36,7 +36,9 @@ pub fn are_freed() -> bool {
 /// Takes the table of a slot away, if nothing is in it. False: something may be, or the kernel cannot do that.
 pub fn clear(slot: usize) -> bool {
     let span = Span::new(slot, SLOT);
-    are_freed() && pagemap::count(span, pagemap::PRESENT | pagemap::SWAPPED, 0) == Some(0) && drop_pages(span)
+    are_freed()
+        && pagemap::first(span, pagemap::PRESENT | pagemap::SWAPPED, 0).is_some_and(Span::is_empty)
+        && drop_pages(span)
 }
 
 fn drop_pages(span: Span) -> bool {

@@ -136,6 +136,15 @@ pub fn be_idle(name: &core::ffi::CStr) {
     }
 }
 
+/// Gives this thread the lowest priority, or an ordinary one.
+pub fn set_idle(idle: bool) {
+    let param = libc::sched_param { sched_priority: 0 };
+    let policy = if idle { libc::SCHED_IDLE } else { libc::SCHED_OTHER };
+    // SAFETY: this thread's own scheduling; a failure only costs speed.
+    let _ =
+        unsafe { syscall(libc::SYS_sched_setscheduler, [0, policy as usize, &raw const param as usize, 0, 0, 0]) };
+}
+
 /// Keeps this thread off processor `cpu`, if the process may use another one, or lets it run on all of them.
 pub fn avoid_cpu(cpu: Option<usize>) {
     let mut mask = [0u64; 16];

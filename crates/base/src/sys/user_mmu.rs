@@ -2,12 +2,15 @@
 
 use core::mem::ManuallyDrop;
 
+use super::linux::{self, Linux};
 use super::mmu::{Mmu, Rights, Source};
 use super::raw::{self, Access, syscall};
 use super::uffd::{REGISTER_MISSING, Stopped, Uffd, Wake};
-use super::{Huge, Sys, linux::Linux, pagemap, tables};
+use super::{Huge, Sys, frames, pagemap, tables};
 use crate::{PAGE, SLOT, SLOT_PAGES, Span};
 
+/// Pages that are looked at to see how much of a window was used.
+const SAMPLES: usize = 8;
 /// Descriptors of a region at most.
 pub const STRIPES: usize = 16;
 
@@ -36,6 +39,8 @@ pub struct UserMmu<B> {
     /// Each has an equal part of the span; none: the kernel serves all faults.
     uffds: ManuallyDrop<[Option<Uffd>; STRIPES]>,
     stripe: usize,
+    /// Whether the kernel may be asked to read a page that is missing: it answers that it cannot.
+    looks_are_safe: bool,
     /// 2 MiB that read as zero and take no memory: what [`Source::Zeroes`] is copied from.
     zeroes: usize,
     backing: B,
@@ -47,7 +52,8 @@ impl<B: Backing> UserMmu<B> {
         let count = uffds.iter().flatten().count().max(1);
         let span = Linux.reserve(bytes, SLOT).ok_or(libc::ENOMEM)?;
         let stripe = (bytes / SLOT).div_ceil(count) * SLOT;
-        let mut mmu = Self { span, uffds: ManuallyDrop::new(uffds), stripe, zeroes: 0, backing };
+        let mut mmu =
+            Self { span, uffds: ManuallyDrop::new(uffds), stripe, looks_are_safe: false, zeroes: 0, backing };
         mmu.zeroes = zeroes().ok_or(libc::ENOMEM)?;
         if mmu.uffds().next().is_some() {
             // A huge page would be made for each fault, before it is delivered.
@@ -76,6 +82,11 @@ impl<B: Backing> UserMmu<B> {
     /// The descriptors.
     pub fn uffds(&self) -> impl Iterator<Item = &Uffd> {
         self.uffds.iter().flatten()
+    }
+
+    /// Faults of the kernel itself are not delivered to anybody who would have to be waited for.
+    pub fn allow_looks(&mut self) {
+        self.looks_are_safe = true;
     }
 
     /// Its backing.
@@ -191,7 +202,7 @@ impl<B: Backing> Mmu for UserMmu<B> {
             Some(Ok(())) => true,
             // Pages of it may have moved. What is left is not whole any more.
             Some(Err(stopped)) if stopped.done > 0 => {
-                Linux.discard(Span::new(frame, SLOT));
+                frames::drop_pages(frame);
                 false
             }
             _ => false,
@@ -218,6 +229,21 @@ impl<B: Backing> Mmu for UserMmu<B> {
         let by_slot = |slot: usize| Linux.present_pages(Span::new(slot, SLOT).clip(span));
         let by_core = || (span.start..span.end).step_by(SLOT).map(by_slot).sum();
         pagemap::count(span, pagemap::PRESENT, 0).unwrap_or_else(by_core)
+    }
+
+    fn is_own(&self, page: usize) -> bool {
+        pagemap::first(Span::new(page, PAGE), pagemap::PRESENT, pagemap::ZERO).is_some_and(|run| !run.is_empty())
+    }
+
+    fn unused(&self, span: Span) -> usize {
+        let pages = span.bytes() / PAGE;
+        if !self.looks_are_safe {
+            return pages;
+        }
+        let step = (pages / SAMPLES).max(1) * PAGE;
+        let samples = || (span.start..span.end).step_by(step);
+        let unused = samples().filter(|page| !linux::peek_written(*page)).count();
+        pages * unused / samples().count().max(1)
     }
 
     fn wake(&self, span: Span) {
@@ -276,18 +302,7 @@ impl<B: Backing> Mmu for UserMmu<B> {
     }
 
     fn reserve(&self, bytes: usize) -> Option<usize> {
-        let whole = raw::map_private(bytes + SLOT, Access::Write)?;
-        let at = whole.next_multiple_of(SLOT);
-        for (start, end) in [(whole, at), (at + bytes, whole + bytes + SLOT)] {
-            if start < end {
-                // SAFETY: the ends of the mapping just made.
-                unsafe { raw::unmap(start, end - start) };
-            }
-        }
-        // A page that a fork shares cannot be moved.
-        let args = [at, bytes, libc::MADV_DONTFORK as usize, 0, 0, 0];
-        // SAFETY: the mapping just made.
-        unsafe { syscall(libc::SYS_madvise, args) }.ok().map(|_| at)
+        frames::reserve(bytes)
     }
 
     fn release(&self, span: Span) {
@@ -296,14 +311,15 @@ impl<B: Backing> Mmu for UserMmu<B> {
     }
 
     fn make_huge(&self, frame: usize) -> bool {
-        let span = Span::new(frame, SLOT);
-        Linux.huge(span, Huge::Advised);
-        Linux.touch(frame);
-        let whole = Linux.present_pages(span) == SLOT_PAGES;
-        if !whole {
-            Linux.discard(span);
+        // Advice takes a lock that others wait for: once for each place is enough.
+        frames::fill(frame) || {
+            Linux.huge(Span::new(frame, SLOT), Huge::Advised);
+            frames::fill(frame)
         }
-        whole
+    }
+
+    fn has_huge(&self, frame: usize) -> bool {
+        frames::is_whole(frame)
     }
 
     fn relax(&self, turn: u32) {

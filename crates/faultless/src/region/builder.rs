@@ -17,6 +17,7 @@ use super::page::page;
 use super::shared::{Shared, Source};
 use super::watchdog::Watched;
 use super::{Region, Rights, signal};
+use crate::{ahead, reserve};
 
 /// Areas that a region has at a time, unless it is said otherwise.
 const AREAS: usize = 4096;
@@ -50,7 +51,7 @@ impl Builder {
             delivery: Delivery::Best,
             windows: None,
             huge: true,
-            budget: 8 << 20,
+            budget: 64 << 20,
             handlers: 1,
             areas: AREAS,
             mapped: true,
@@ -75,7 +76,8 @@ impl Builder {
         Self { huge, ..self }
     }
 
-    /// How much memory is made ready before it is needed.
+    /// How much memory is made ready before it is needed while a stream of faults goes on, by a thread of idle priority that all
+    /// regions share; what is left of it is given back soon after.
     pub fn budget(self, bytes: usize) -> Self {
         Self { budget: bytes, ..self }
     }
@@ -114,6 +116,13 @@ impl Builder {
         }
     }
 
+    /// How many huge pages are asked for ahead of a stream.
+    fn ahead(&self, delivery: Delivery) -> usize {
+        let frames = self.budget / SLOT;
+        let asks = self.huge && self.backing.is_none() && delivery != Delivery::Direct;
+        if asks && frames > 0 && ahead::start() { frames } else { 0 }
+    }
+
     /// Makes the region.
     pub fn build(self) -> Result<Region, Error> {
         let bytes =
@@ -130,10 +139,14 @@ impl Builder {
         let mut uffds = opened.uffds.into_iter();
         let uffds = std::array::from_fn(|_| uffds.next());
         let has_backing = self.backing.is_some();
-        let mmu = UserMmu::new(bytes, uffds, Source::new(self.backing)).map_err(|error| match error {
+        let ahead = self.ahead(delivery);
+        let mut mmu = UserMmu::new(bytes, uffds, Source::new(self.backing)).map_err(|error| match error {
             libc::ENOMEM => Error::NoAddressSpace,
             error => Error::Kernel(error),
         })?;
+        if delivery == Delivery::Signal {
+            mmu.allow_looks();
+        }
         let span = mmu.span();
         if has_backing {
             mmu.keep_from_children().map_err(Error::Kernel)?;
@@ -146,9 +159,14 @@ impl Builder {
         let memory =
             Engine::new(mmu, span, plan, &block[0], knobs).ok_or(Error::NoAddressSpace)?.with_counters(block);
         let patience = if delivery == Delivery::Signal { PATIENCE_BY_SIGNAL } else { PATIENCE_BY_THREAD };
-        let shared = Arc::new(Shared::new(memory.with_patience(patience)));
+        let memory = memory.with_patience(patience);
+        let memory = match reserve::pool() {
+            Some(pool) => memory.with_pool(pool, ahead),
+            None => memory,
+        };
+        let shared = Arc::new(Shared::new(memory));
         let watched = match delivery {
-            Delivery::Thread => Some(Watched::start(&shared, self.budget / SLOT, self.patience)?),
+            Delivery::Thread => Some(Watched::start(&shared, self.patience)?),
             Delivery::Signal => {
                 signal::serve(&shared)?;
                 None

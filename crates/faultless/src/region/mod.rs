@@ -15,9 +15,9 @@ mod watchdog;
 use std::ops::Range;
 use std::sync::Arc;
 
-use faultless_base::Span;
+use faultless_base::{PAGE, SLOT, Span};
 use faultless_mm::area::Attributes;
-use faultless_mm::knobs::Knob;
+use faultless_mm::knobs::{Knob, When};
 use faultless_mm::stats::{COUNTERS, Counter};
 
 pub use builder::Builder;
@@ -28,9 +28,12 @@ pub use faultless_base::sys::user_mmu::Backing;
 pub use faultless_mm::change::Advice;
 pub use file::FileBacking;
 
-use masked::{Masked, blocks_sigbus};
+pub(crate) use masked::Masked;
+use masked::blocks_sigbus;
 use shared::Shared;
 use watchdog::Watched;
+
+use crate::background::{Background, Priority};
 
 /// A region of memory.
 ///
@@ -186,6 +189,21 @@ impl Region {
         Ok(())
     }
 
+    /// The same in the background, 2 MiB at a time; the answer has its progress, and its end to wait for. What is unmapped
+    /// meanwhile ends it with an error.
+    pub fn populate_in_background(&self, range: Range<usize>) -> Result<Background, Error> {
+        let (span, _masked) = self.enter(range)?;
+        if span.is_empty() || span.start % PAGE != 0 || span.end % PAGE != 0 {
+            return Err(Error::Outside);
+        }
+        let first = span.start & !(SLOT - 1);
+        let shared = self.shared.clone();
+        Background::start(Priority::Ordinary, (span.end - first).div_ceil(SLOT), SLOT, move |n| {
+            shared.memory.populate(Span::new(first + n * SLOT, SLOT).clip(span))?;
+            Ok(true)
+        })
+    }
+
     /// What was counted for all regions of the process.
     pub fn counted(counter: Counter) -> u64 {
         page::page().sum(counter)
@@ -219,6 +237,18 @@ impl std::fmt::Debug for Region {
         let span = self.shared.memory.span();
         write!(f, "Region({:#x}-{:#x}, {:?})", span.start, span.end, self.delivery)
     }
+}
+
+/// Sets a knob for all regions of the process.
+pub fn set(knob: Knob, value: u64) {
+    page::page().knobs.set(knob, value);
+}
+
+/// The same for the knob of a name; whether there is one, and it can be changed while the program runs.
+pub fn set_as(name: &[u8], value: u64) -> bool {
+    let is = |knob: &&Knob| knob.declared().name.as_bytes() == name && knob.declared().when == When::Live;
+    let found = Knob::ALL.iter().find(is);
+    found.inspect(|knob| set(**knob, value)).is_some()
 }
 
 /// Turns speculative faults on or off for all regions of the process.

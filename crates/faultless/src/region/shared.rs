@@ -9,6 +9,7 @@ use faultless_base::sys::user_mmu::{Backing, UserMmu};
 use faultless_base::{PAGE, Span};
 use faultless_mm::fault::{Fault, Outcome};
 use faultless_mm::region::Region as Engine;
+use faultless_mm::stats::Counter;
 
 use super::error::Error;
 use super::message;
@@ -84,6 +85,13 @@ impl Shared {
 
     /// Resolves a fault. What cannot be had is never read as zero: the access itself fails.
     pub fn resolve(&self, fault: Fault) -> Outcome {
+        let start = raw::now_ns();
+        let outcome = self.try_to_resolve(fault);
+        self.memory.count_by(fault.hint, Counter::RegionFaultNs, (raw::now_ns() - start) as usize);
+        outcome
+    }
+
+    fn try_to_resolve(&self, fault: Fault) -> Outcome {
         let mut outcome = self.memory.fault(fault);
         for _ in 0..PATIENCE {
             if outcome != Outcome::Failed(libc::ENOMEM) {

@@ -51,9 +51,8 @@ fn event_file() -> Result<File, Error> {
 }
 
 impl Handlers {
-    /// Starts one thread for each descriptor. `ready` huge pages of zeroes are made beforehand while there is nothing else
-    /// to do.
-    pub fn start(shared: &Arc<Shared>, ready: usize) -> Result<Self, Error> {
+    /// Starts one thread for each descriptor.
+    pub fn start(shared: &Arc<Shared>) -> Result<Self, Error> {
         let count = shared.uffds().count();
         let beats = Arc::new((0..count).map(|_| Beat::default()).collect::<Vec<_>>());
         let mut handlers = Self { threads: Vec::new(), end: Arc::new(event_file()?), beats };
@@ -61,7 +60,7 @@ impl Handlers {
             let (shared, end, beats) = (shared.clone(), handlers.end.clone(), handlers.beats.clone());
             let work = move || {
                 let _masked = Masked::new();
-                let serving = AssertUnwindSafe(|| serve(&shared, i, &end, &beats[i], ready));
+                let serving = AssertUnwindSafe(|| serve(&shared, i, &end, &beats[i]));
                 if catch_unwind(serving).is_err() {
                     shared.close("a handler thread has died");
                 }
@@ -86,15 +85,12 @@ impl Drop for Handlers {
 }
 
 /// Serves descriptor `i` until the end of service.
-fn serve(shared: &Shared, i: usize, end: &File, beat: &Beat, ready: usize) {
+fn serve(shared: &Shared, i: usize, end: &File, beat: &Beat) {
     let Some(uffd) = shared.uffds().nth(i) else { return };
     let mut events = [Event::Other(0); BATCH];
     loop {
-        // While there is something to prepare, only a look.
-        let prepares = ready > 0 && shared.memory.wants_huge();
-        match uffd.next_events(end.as_raw_fd(), if prepares { 0 } else { LOOK_MS }, &mut events) {
+        match uffd.next_events(end.as_raw_fd(), LOOK_MS, &mut events) {
             Ok(Waited::Other) => return,
-            Ok(Waited::Nothing) if prepares => drop(shared.memory.prepare_huge(ready)),
             Ok(Waited::Nothing) | Err(libc::EINTR) => {}
             Ok(Waited::Events(n)) => batch(shared, uffd, beat, &mut events[..n]),
             Err(_) => return shared.close("the descriptor of a region cannot be read"),

@@ -23,8 +23,8 @@ pub struct Watched {
 
 impl Watched {
     /// Starts them.
-    pub fn start(shared: &Arc<Shared>, ready: usize, patience: Duration) -> Result<Self, Error> {
-        let handlers = Arc::new(Mutex::new(Some(Handlers::start(shared, ready)?)));
+    pub fn start(shared: &Arc<Shared>, patience: Duration) -> Result<Self, Error> {
+        let handlers = Arc::new(Mutex::new(Some(Handlers::start(shared)?)));
         let (end, ended) = channel();
         let (watching, shared) = (handlers.clone(), shared.clone());
         let work = move || {

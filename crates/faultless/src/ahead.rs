@@ -1,0 +1,52 @@
+//! The thread that makes huge pages ready while a stream of faults goes on, so that the next window finds them.
+//!
+//! There is one for all regions of a process. It has idle priority: on a busy machine it does nothing, and faults make what they
+//! need themselves.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use faultless_base::sys::{frames, raw, thread};
+use faultless_mm::pool::Pool;
+
+use crate::region::Masked;
+use crate::reserve::pool;
+
+/// For how long what was made ready waits for somebody to take it.
+const LASTS: Duration = Duration::from_millis(200);
+
+/// Starts it, unless it runs; whether it does.
+pub fn start() -> bool {
+    static STARTED: OnceLock<bool> = OnceLock::new();
+    *STARTED.get_or_init(|| {
+        let Some(pool) = pool() else { return false };
+        let work = move || {
+            let _masked = Masked::new();
+            thread::set_idle(true);
+            loop {
+                work(pool);
+            }
+        };
+        std::thread::Builder::new().name("faultless-ahead".into()).spawn(work).is_ok()
+    })
+}
+
+/// Does what was asked for; gives back what nobody took.
+fn work(pool: &Pool) {
+    let unkept = pool.missing() == 0 && pool.has_unkept();
+    if pool.missing() > 0 {
+        if !pool.make(frames::fill) {
+            pool.answer();
+        }
+        return;
+    }
+    pool.answer();
+    let timeout = unkept.then_some(LASTS.as_nanos() as u64);
+    raw::futex_wait(pool.asked(), 0, timeout);
+    if unkept && pool.missing() == 0 {
+        while let Some(frame) = pool.take_unkept() {
+            frames::drop_pages(frame);
+            pool.leave(frame);
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Memory made ready beforehand, and regions that take it. One test at a time has the pool.
+
+use std::sync::{Mutex, PoisonError};
+
+use faultless::region::{Advice, Delivery, Error, Region};
+use faultless_mm::stats::Counter;
+
+const PAGE: usize = 4096;
+const MIB: usize = 1 << 20;
+const MODES: [Delivery; 2] = [Delivery::Thread, Delivery::Signal];
+
+static POOL: Mutex<()> = Mutex::new(());
+
+/// A region that asks for nothing itself.
+fn region(bytes: usize, delivery: Delivery) -> Option<Region> {
+    match Region::builder(bytes).delivery(delivery).budget(0).build() {
+        Ok(region) => Some(region),
+        Err(Error::NoUserfaultfd(error)) => {
+            println!("skipped: {delivery:?}, error {error}");
+            None
+        }
+        Err(error) => panic!("{delivery:?}: {error}"),
+    }
+}
+
+/// All huge pages that were asked for, or nothing where there are none.
+fn reserve(bytes: usize) -> Option<()> {
+    let reservation = faultless::reserve(bytes).unwrap();
+    let ready = reservation.wait().unwrap();
+    assert!(reservation.is_done() && reservation.bytes() == bytes && ready == reservation.ready());
+    if ready < bytes {
+        println!("skipped: {ready} bytes of huge pages for {bytes}");
+    }
+    (ready == bytes).then_some(())
+}
+
+#[test]
+fn a_walk_takes_what_was_reserved_in_few_faults() {
+    let _alone = POOL.lock().unwrap_or_else(PoisonError::into_inner);
+    for delivery in MODES {
+        faultless::release_reserved();
+        let Some(mut region) = region(64 * MIB, delivery) else { continue };
+        if reserve(64 * MIB).is_none() {
+            continue;
+        }
+        assert_eq!(faultless::reserved(), 64 * MIB);
+        let faults = Region::counted(Counter::RegionPgfault);
+        for (i, page) in region.as_mut_slice().unwrap().chunks_mut(PAGE).enumerate() {
+            assert!(page.iter().all(|byte| *byte == 0), "page {i}: not zero");
+            page.fill(i as u8 | 1);
+        }
+        let faults = Region::counted(Counter::RegionPgfault) - faults;
+        assert!(faults < 64, "{faults} faults");
+        assert!(faultless::reserved() <= 4 * MIB, "{} bytes were not taken", faultless::reserved());
+        let kept = |(i, page): (usize, &mut [u8])| page.iter().all(|byte| *byte == i as u8 | 1);
+        assert!(region.as_mut_slice().unwrap().chunks_mut(PAGE).enumerate().all(kept));
+        // What is dropped is zero, whatever comes there next.
+        region.advise(0..64 * MIB, Advice::DontNeed).unwrap();
+        assert!(region.as_mut_slice().unwrap().iter().all(|byte| *byte == 0));
+    }
+}
+
+#[test]
+fn what_nobody_takes_is_given_back() {
+    let _alone = POOL.lock().unwrap_or_else(PoisonError::into_inner);
+    faultless::release_reserved();
+    if reserve(16 * MIB).is_some() {
+        assert_eq!(faultless::release_reserved(), 16 * MIB);
+        assert_eq!(faultless::reserved(), 0);
+    }
+}
+
+#[test]
+fn a_reservation_that_is_cancelled_ends_early() {
+    let _alone = POOL.lock().unwrap_or_else(PoisonError::into_inner);
+    faultless::release_reserved();
+    let reservation = faultless::reserve(1 << 40).unwrap();
+    reservation.cancel();
+    let ready = reservation.ready();
+    assert!(reservation.is_done() && ready < 1 << 40);
+    assert_eq!((reservation.ready(), faultless::reserved()), (ready, ready));
+    faultless::release_reserved();
+}
+
+/// A child has none of the pool, and its parent's frames can still be moved after the fork.
+#[test]
+fn a_fork_leaves_the_pool_to_the_parent() {
+    let _alone = POOL.lock().unwrap_or_else(PoisonError::into_inner);
+    faultless::release_reserved();
+    let Some(region) = region(32 * MIB, Delivery::Signal) else { return };
+    if reserve(32 * MIB).is_none() {
+        return;
+    }
+    // SAFETY: the child makes only system calls, and ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let none = faultless::reserved() == 0 && faultless::release_reserved() == 0;
+        // SAFETY: it ends.
+        unsafe { libc::_exit(!none as i32) };
+    }
+    for page in (0..32 * MIB).step_by(PAGE) {
+        // SAFETY: mapped for writing.
+        unsafe { region.as_ptr().add(page).write_volatile(1) };
+    }
+    assert!(faultless::reserved() <= 4 * MIB, "{} bytes were not taken", faultless::reserved());
+    let mut status = 0;
+    // SAFETY: the child above.
+    unsafe { libc::waitpid(child, &mut status, 0) };
+    assert_eq!(status, 0);
+}
+
+#[test]
+fn populating_in_the_background_can_be_waited_for_and_ended() {
+    let _alone = POOL.lock().unwrap_or_else(PoisonError::into_inner);
+    for delivery in [Delivery::Direct, Delivery::Thread, Delivery::Signal] {
+        let Some(region) = region(48 * MIB, delivery) else { continue };
+        let populating = region.populate_in_background(PAGE..33 * MIB).unwrap();
+        assert_eq!(populating.bytes(), 34 * MIB);
+        let faults = Region::counted(Counter::RegionPgfault);
+        assert_eq!(populating.wait(), Ok(34 * MIB));
+        assert!(populating.is_done() && populating.ready() == populating.bytes());
+        // SAFETY: mapped for writing.
+        (PAGE..33 * MIB).step_by(PAGE).for_each(|at| unsafe { region.as_ptr().add(at).write_volatile(1) });
+        assert_eq!(Region::counted(Counter::RegionPgfault), faults);
+
+        region.unmap(40 * MIB..41 * MIB).unwrap();
+        assert_eq!(region.populate_in_background(38 * MIB..44 * MIB).unwrap().wait(), Err(Error::NotMapped));
+        region.advise(0..40 * MIB, Advice::DontNeed).unwrap();
+        let populating = region.populate_in_background(0..40 * MIB).unwrap();
+        populating.cancel();
+        assert!(populating.is_done());
+        // The region may go while somebody populates it.
+        let populating = region.populate_in_background(0..40 * MIB).unwrap();
+        drop(region);
+        assert_eq!(populating.wait(), Ok(40 * MIB));
+    }
+}
