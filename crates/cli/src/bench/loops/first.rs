@@ -48,6 +48,9 @@ pub struct First {
     /// Order of a region's largest window; its own choice by default.
     #[arg(long)]
     order: Option<u32>,
+    /// Frames for a region are made ready before.
+    #[arg(long)]
+    reserve: bool,
 }
 
 fn pattern(name: &str) -> Result<Pattern, String> {
@@ -83,6 +86,11 @@ pub fn run(what: First) -> io::Result<Touched> {
         all += match what.memory {
             Memory::Plain | Memory::Populate => once(what, Mapping::new(what.size)?.as_mut_slice())?,
             Memory::Signal | Memory::Thread => {
+                if what.reserve {
+                    faultless::reserve(what.size)
+                        .and_then(|reserved| reserved.wait())
+                        .map_err(io::Error::other)?;
+                }
                 let mut region = region(what).map_err(io::Error::other)?;
                 let before = Region::counted(Counter::RegionPgfault);
                 let touched = once(what, region.as_mut_slice().map_err(io::Error::other)?)?;
@@ -165,10 +173,9 @@ mod tests {
     fn all_memory_gives_the_same_sum_and_fewer_faults_the_larger_the_windows() {
         for pattern in Pattern::ALL {
             let of = |memory, order, threads| {
-                run(First { memory, size: 4 << 20, threads, reps: 2, pattern, order }).map(|touched| {
-                    assert!(touched.taken.wall > 0.0 && touched.resolved > 0);
-                    touched
-                })
+                let reserve = order == Some(5);
+                run(First { memory, size: 4 << 20, threads, reps: 2, pattern, order, reserve })
+                    .inspect(|touched| assert!(touched.taken.wall > 0.0 && touched.resolved > 0))
             };
             let plain = of(Memory::Plain, None, 2).unwrap();
             let same = |other: &Touched| {

@@ -60,7 +60,12 @@ pub fn threads(runs: &mut Runs, aims: &mut Aims) {
         let rounds = runs.in_turns(&case, &Way::ALL, 5);
         lines(&rounds, &case);
         if threads == 1 {
-            aims.at_least("in order, one thread, beside the kernel", 4.0, speed(&rounds, Way::Signal, Way::Plain));
+            for way in [Way::SignalReserved, Way::ThreadReserved] {
+                for (other, n) in [(Way::Plain, 50.0), (Way::Huge, 8.0)] {
+                    let what = format!("in order, one thread, {}, beside {}", way.name(), other.name());
+                    aims.at_least(&what, n, speed(&rounds, way, other));
+                }
+            }
             let slower = speed(&rounds, Way::Signal, Way::Huge).map(|ratio| ratio.inverse());
             aims.no_loss("in order, one thread, beside huge pages always", 1.0, slower);
             let gb = case.size as f64 / (1u64 << 30) as f64;
@@ -105,7 +110,7 @@ pub fn patterns(runs: &mut Runs, aims: &mut Aims) {
 pub fn cold(runs: &mut Runs) {
     heading("Cold", "in order, after 15 s in which memory lay idle");
     let case = Case { idle: IDLE, ..case(runs, "cold") };
-    let rounds = runs.in_turns(&case, &[Way::Plain, Way::Huge, Way::Signal], 2);
+    let rounds = runs.in_turns(&case, &[Way::Plain, Way::Huge, Way::Signal, Way::Thread], 2);
     lines(&rounds, &case);
     println!();
 }

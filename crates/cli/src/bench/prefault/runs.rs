@@ -30,11 +30,15 @@ pub enum Way {
     Signal,
     /// A region with a handler thread and its own choice of windows.
     Thread,
+    /// As by signals, after frames were made ready.
+    SignalReserved,
+    /// As with a handler thread, after that.
+    ThreadReserved,
 }
 
 impl Way {
     /// All of them.
-    pub const ALL: [Way; 8] = [
+    pub const ALL: [Way; 10] = [
         Way::Plain,
         Way::Huge,
         Way::Populate,
@@ -43,6 +47,8 @@ impl Way {
         Way::Order(5),
         Way::Signal,
         Way::Thread,
+        Way::SignalReserved,
+        Way::ThreadReserved,
     ];
 
     /// As it stands in the tables.
@@ -54,6 +60,8 @@ impl Way {
             Way::Order(order) => format!("faultless, order {order}"),
             Way::Signal => "faultless".into(),
             Way::Thread => "faultless, handler thread".into(),
+            Way::SignalReserved => "faultless, after reserve".into(),
+            Way::ThreadReserved => "faultless, handler thread, after reserve".into(),
         }
     }
 
@@ -66,8 +74,8 @@ impl Way {
             Way::Plain | Way::Huge => (Memory::Plain, None),
             Way::Populate => (Memory::Populate, None),
             Way::Order(order) => (Memory::Signal, Some(order)),
-            Way::Signal => (Memory::Signal, None),
-            Way::Thread => (Memory::Thread, None),
+            Way::Signal | Way::SignalReserved => (Memory::Signal, None),
+            Way::Thread | Way::ThreadReserved => (Memory::Thread, None),
         }
     }
 }
@@ -178,6 +186,9 @@ impl Runs {
         );
         if let Some(order) = order {
             words += &format!(" --order {order}");
+        }
+        if matches!(way, Way::SignalReserved | Way::ThreadReserved) {
+            words += " --reserve";
         }
         let launch = Launch::new(&self.context.exe, words.split_whitespace());
         let row = Row::new("prefault", Section::Loops, "");
