@@ -71,7 +71,7 @@ typedef struct faultless_options {
     size_t window_first;   /* bytes that a fault brings at first ... */
     size_t window_most;    /* ... and at most, while faults follow each other; 0: as the delivery is */
     size_t areas;          /* parts with different attributes at a time; 0: 4096 */
-    size_t budget;         /* bytes made ready beforehand; 0: 8 MiB */
+    size_t budget;         /* bytes beyond what was used: made ready beforehand, and brought by a fault; 0: 64 MiB, any window */
     uint32_t small_pages;  /* whether large windows, too, are made of small pages */
     uint32_t unmapped;     /* whether nothing is mapped at first */
     faultless_read read;   /* where bytes come from that were not written; NULL: they are zero */

@@ -13,6 +13,18 @@ pub fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
+/// The mean; 0 of nothing.
+pub fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+/// The standard deviation of a sample; 0 where there is no telling.
+pub fn deviation(values: &[f64]) -> f64 {
+    let mean = mean(values);
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    (squares / (values.len().max(2) - 1) as f64).sqrt()
+}
+
 /// Pairs without which no interval of 95 % can be had.
 pub const RESOLVING: usize = 6;
 
@@ -99,6 +111,12 @@ fn signed_rank_cut(n: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn mean_and_deviation() {
+        assert_eq!((mean(&[]), deviation(&[3.0])), (0.0, 0.0));
+        assert_eq!((mean(&[2.0, 4.0, 6.0]), deviation(&[2.0, 4.0, 6.0])), (4.0, 2.0));
+    }
 
     #[test]
     fn median_of_odd_and_even_counts() {

@@ -98,3 +98,9 @@ fn buffers_registered_with_io_uring() {
 fn faults_that_the_program_handles() {
     passes("pins.c", &[&["userfaultfd"]]);
 }
+
+/// No thread can be killed alone; one that stands still wherever it is only makes the others slower.
+#[test]
+fn the_background_thread_is_stopped_again_and_again() {
+    passes("stalled.c", &[&[]]);
+}

@@ -18,6 +18,8 @@ pub mod errno {
     pub const EIO: i32 = 5;
     pub const EAGAIN: i32 = 11;
     pub const ENOMEM: i32 = 12;
+    pub const EFAULT: i32 = 14;
+    pub const EBUSY: i32 = 16;
     pub const EEXIST: i32 = 17;
 }
 
@@ -67,6 +69,11 @@ struct State {
     next: usize,
     failures: VecDeque<i32>,
     fills: usize,
+    /// Where the backing ends, if it does.
+    end: Option<usize>,
+    /// Buffers that held zeroes when they were filled, and frames that were zeroed.
+    zeroed_fills: usize,
+    zeroed_frames: usize,
     no_huge: bool,
 }
 
@@ -98,6 +105,11 @@ impl FakeMmu {
         self.state.lock().unwrap().failures.extend(errors);
     }
 
+    /// The backing ends here from now on; zeroes are behind.
+    pub fn truncate(&self, end: usize) {
+        self.state.lock().unwrap().end = Some(end);
+    }
+
     /// No huge pages are to be had.
     pub fn refuse_huge(&self) {
         self.state.lock().unwrap().no_huge = true;
@@ -106,6 +118,12 @@ impl FakeMmu {
     /// How often the backing was read.
     pub fn fills(&self) -> usize {
         self.state.lock().unwrap().fills
+    }
+
+    /// How often it was read over pages that somebody had zeroed, and how many frames were zeroed.
+    pub fn zeroed(&self) -> (usize, usize) {
+        let state = self.state.lock().unwrap();
+        (state.zeroed_fills, state.zeroed_frames)
     }
 
     /// The kernel does not free tables that are empty.
@@ -321,12 +339,16 @@ impl Mmu for FakeMmu {
     fn fill(&self, offset: u64, buffer: Span) -> Result<(), i32> {
         let mut state = self.begin()?;
         state.fills += 1;
+        let end = state.end.unwrap_or(usize::MAX);
         let bytes = state.reserved.get_mut(&(buffer.start / SLOT)).expect("a buffer that is not there");
         let bytes = bytes.get_or_insert_with(|| vec![0xA5; SLOT / PAGE]);
         let first = buffer.start % SLOT / PAGE;
+        let zeroed = bytes[first..first + buffer.bytes() / PAGE].contains(&0);
         for (i, byte) in bytes[first..first + buffer.bytes() / PAGE].iter_mut().enumerate() {
-            *byte = backing_byte(offset as usize + i * PAGE);
+            let offset = offset as usize + i * PAGE;
+            *byte = if offset < end { backing_byte(offset) } else { 0 };
         }
+        state.zeroed_fills += zeroed as usize;
         Ok(())
     }
 
@@ -363,6 +385,7 @@ impl Mmu for FakeMmu {
         }
         let old = state.reserved.insert(frame / SLOT, Some(vec![0; SLOT / PAGE]));
         old.expect("a frame that is not there");
+        state.zeroed_frames += 1;
         true
     }
 

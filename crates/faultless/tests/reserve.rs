@@ -11,9 +11,9 @@ const MODES: [Delivery; 2] = [Delivery::Thread, Delivery::Signal];
 
 static POOL: Mutex<()> = Mutex::new(());
 
-/// A region that asks for nothing itself.
+/// A region that asks for no more than one huge page itself.
 fn region(bytes: usize, delivery: Delivery) -> Option<Region> {
-    match Region::builder(bytes).delivery(delivery).budget(0).build() {
+    match Region::builder(bytes).delivery(delivery).budget(2 * MIB).build() {
         Ok(region) => Some(region),
         Err(Error::NoUserfaultfd(error)) => {
             println!("skipped: {delivery:?}, error {error}");

@@ -5,48 +5,9 @@ use faultless_base::sys::Sys;
 use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span};
 
 use crate::buddy::{Buddy, Kind, Link};
+use crate::purpose::Need;
 use crate::runs::Carved;
 use crate::slot::{Slots, State, flag};
-
-/// Whether memory has to be zero when it is handed out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Need {
-    /// It has to be.
-    Zero,
-    /// Whoever asked will overwrite it.
-    Any,
-}
-
-/// What memory is taken for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
-    /// A mapping of the program: it must be zero.
-    Map,
-    /// A block that must be zero.
-    Calloc,
-    /// A block that the program will fill.
-    Malloc,
-    /// The place that pages move to.
-    Copy,
-}
-
-impl Purpose {
-    /// Of a block.
-    pub fn of_block(need: Need) -> Self {
-        match need {
-            Need::Zero => Self::Calloc,
-            Need::Any => Self::Malloc,
-        }
-    }
-
-    /// Whether it has to be zero.
-    pub fn need(self) -> Need {
-        match self {
-            Self::Map | Self::Calloc => Need::Zero,
-            Self::Malloc | Self::Copy => Need::Any,
-        }
-    }
-}
 
 /// A run of slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,8 @@ use core::sync::atomic::Ordering::Relaxed;
 use faultless_base::sys::Sys;
 use faultless_base::{PAGE, SLOT, UNIT};
 
-use crate::arena::{Extent, Need, Purpose};
+use crate::arena::Extent;
+use crate::purpose::{Need, Purpose};
 use crate::runs::UNITS;
 use crate::slot::State;
 use crate::space::{Shard, Space, Unmap};

@@ -4,6 +4,7 @@
 //! any more, and only then asks the kernel. Changes of different parts go on at the same time.
 
 use faultless_base::sync::Access;
+use faultless_base::sync::atomic::Ordering;
 use faultless_base::sys::mmu::{Mmu, Rights, Source};
 use faultless_base::{PAGE, SLOT, Span};
 
@@ -11,9 +12,9 @@ use crate::area::{Attributes, View};
 pub use crate::region::Refused;
 
 use crate::entry::Kind;
-use crate::fault::Met;
+use crate::frames::{Version, Wait};
+use crate::install::Met;
 use crate::region::Region;
-use crate::stats::Counter;
 
 /// What the program says about a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,22 +35,6 @@ impl<M: Mmu> Region<M> {
     fn check(&self, span: Span) -> Result<(), Refused> {
         let inside = !span.is_empty() && self.span.clip(span) == span;
         if inside && span.start % PAGE == 0 && span.end % PAGE == 0 { Ok(()) } else { Err(Refused::Outside) }
-    }
-
-    /// Whether the kernel serves something of `span`.
-    fn is_left_to_kernel(&self, span: Span) -> bool {
-        let mut left = false;
-        self.areas.each(span, |view| left |= view.attributes.kernel);
-        left
-    }
-
-    /// The kernel does not serve `span` any more, if it did.
-    fn take_from_kernel(&self, span: Span) -> Result<(), i32> {
-        if self.is_left_to_kernel(span) { self.mmu.take_from_kernel(span) } else { Ok(()) }
-    }
-
-    fn relax(&self) -> impl FnMut(u32) {
-        |turn| self.mmu.relax(turn)
     }
 
     /// Maps a part of the region where nothing is mapped. `offset` is what belongs there of the backing.
@@ -76,8 +61,8 @@ impl<M: Mmu> Region<M> {
         let _range = self.ranges.lock(span, Access::Exclusive);
         let kernel = || {
             self.mmu.protect(span, Rights::None)?;
-            self.take_from_kernel(span)?;
-            self.drop_pages(span)
+            self.drop_pages(span)?;
+            self.take_from_kernel(span)
         };
         self.change(span, kernel, |_| None)
     }
@@ -115,30 +100,24 @@ impl<M: Mmu> Region<M> {
         let rights = view.attributes.rights;
         let kernel = || {
             self.mmu.protect(from, Rights::None)?;
-            self.take_from_kernel(from)?;
-            self.entries.put(target, Kind::Pages, self.relax());
+            let brought = self.left_to_kernel(from);
+            if view.attributes.kernel {
+                self.mmu.take_from_kernel(from)?;
+            }
+            self.entries.put(target, Kind::Pages, |turn| self.mmu.relax(turn));
             self.mmu.relocate(from, to).inspect_err(|_| {
+                if view.attributes.kernel {
+                    let _ = self.mmu.leave_to_kernel(from);
+                }
                 let _ = self.mmu.protect(from, rights);
             })?;
+            self.resident.fetch_add(brought, Ordering::Relaxed);
             self.mmu.protect(target, rights)
         };
         // The new place is found by nobody before the old one is gone.
         self.change(from, kernel, |_| None)?;
         let attributes = Attributes { kernel: false, ..view.attributes };
         Ok(self.areas.insert(View { span: target, offset, attributes })?)
-    }
-
-    /// Drops all pages of a part. Where a whole huge page may be again, one may come.
-    fn drop_pages(&self, span: Span) -> Result<(), i32> {
-        self.mmu.discard(span)?;
-        let empty = |slot| self.mmu.frees_tables() || self.entries.read(slot).kind() == Kind::Huge;
-        let whole = span.aligned_inside(SLOT);
-        for slot in (whole.start..whole.end).step_by(SLOT) {
-            if empty(slot) {
-                self.entries.put(Span::new(slot, SLOT), Kind::Empty, self.relax());
-            }
-        }
-        Ok(())
     }
 
     /// Takes advice about a part, all of which is mapped.
@@ -150,10 +129,10 @@ impl<M: Mmu> Region<M> {
         }
         let again = matches!(advice, Advice::Normal | Advice::DontNeed);
         let kernel = || {
-            if again {
-                self.take_from_kernel(span)?;
+            if advice == Advice::DontNeed {
+                self.drop_pages(span)?;
             }
-            if advice == Advice::DontNeed { self.drop_pages(span) } else { Ok(()) }
+            if again { self.take_from_kernel(span) } else { Ok(()) }
         };
         self.change(span, kernel, |View { attributes, .. }| {
             let attributes = Attributes { kernel: attributes.kernel && !again, ..attributes };
@@ -178,19 +157,19 @@ impl<M: Mmu> Region<M> {
         while at < span.end {
             let Some(area) = self.areas.find_locked(at) else { return Err(Refused::NotMapped) };
             // Nobody changes what is here, but a neighbour may cut its own part off the area before it is read.
-            let Some((view, _)) = area.read().filter(|(view, _)| view.span.contains(at)) else {
+            let Some((view, sequence)) = area.read().filter(|(view, _)| view.span.contains(at)) else {
                 self.mmu.relax(0);
                 continue;
             };
             let end = view.span.end.min(span.end).min((at & !(SLOT - 1)) + SLOT);
-            installed += self.populate_piece(&view, Span { start: at, end })?;
+            let version = Version { area: area.id(), sequence };
+            installed += self.populate_piece(&view, version, Span { start: at, end })?;
             at = end;
         }
-        self.count(Counter::RegionPages, installed);
         Ok(installed)
     }
 
-    fn populate_piece(&self, view: &View, piece: Span) -> Result<usize, Refused> {
+    fn populate_piece(&self, view: &View, version: Version, piece: Span) -> Result<usize, Refused> {
         let raises = self.mmu.raises_faults() && !view.attributes.kernel;
         match view.attributes.rights {
             Rights::None => return Err(Refused::NotMapped),
@@ -204,10 +183,11 @@ impl<M: Mmu> Region<M> {
         let source = match view.attributes.backed {
             false => Source::Zeroes,
             true => {
-                let wait = crate::frames::Wait::Yes;
-                self.frames.take(&mut taken, wait, &self.mmu).map_err(|_| Refused::Kernel(ENOMEM))?;
+                self.frames.take(&mut taken, Wait::Yes, &self.mmu).map_err(|_| Refused::Kernel(ENOMEM))?;
                 let offset = view.offset + (piece.start - view.span.start);
-                taken.fill(offset, piece.bytes(), &self.mmu).map(Source::Buffer).map_err(Refused::Kernel)?
+                self.fill(&mut taken, offset, piece.bytes(), version)
+                    .map(Source::Buffer)
+                    .map_err(Refused::Kernel)?
             }
         };
         let entry = self.entries.lock(piece.start, |turn| self.mmu.relax(turn));

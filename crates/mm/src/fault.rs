@@ -10,17 +10,17 @@
 //! | entry | tried; abort if it changed | waited for |
 //! | sequence count | looked at again with the entry's lock; abort if it changed | the same, never changed |
 //!
-//! A fault tries the first and then, once, the second, with the frames of the first.
+//! A fault tries the first and then, once, the second, with the frames of the first if the area did not change meanwhile.
 
 use faultless_base::pagefault::{self, Spf};
 use faultless_base::sync::Access;
 use faultless_base::sys::mmu::{Mmu, Rights, Source, Word};
-use faultless_base::sys::uffd::Stopped;
 use faultless_base::{PAGE, SLOT, Span};
 
 use crate::area::{Attributes, View};
-use crate::entry::{Entry, Kind};
-use crate::frames::{Given, Taken, Wait};
+use crate::entry::Kind;
+use crate::frames::{Taken, Version, Wait};
+use crate::install::{Installed, Met, libc_error};
 use crate::knobs::Knob;
 use crate::region::Region;
 use crate::stats::Counter;
@@ -69,23 +69,6 @@ pub const fn counter(end: Spf) -> Counter {
     }
 }
 
-/// What an access may have left behind where pages are installed: a table, which a huge page cannot go to.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Met {
-    /// Nobody has come there.
-    Nothing,
-    /// Others may have.
-    Others,
-    /// The fault on this page did.
-    Fault(usize),
-}
-
-/// What was installed.
-pub(crate) struct Installed {
-    pub pages: usize,
-    took_long: bool,
-}
-
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Policy {
     Speculative,
@@ -94,9 +77,6 @@ enum Policy {
 
 /// Huge pages that a fault makes before whoever waits for it goes on: to wake a thread costs as much as to make one or two.
 const MADE_AT_ONCE: usize = 8;
-
-/// How often the kernel may ask to try again before it counts as an error.
-const MOST_AGAIN: u32 = 1000;
 
 impl<M: Mmu> Region<M> {
     /// Brings the page of a fault, and a window around it. Whoever waits for them is not woken.
@@ -196,7 +176,7 @@ impl<M: Mmu> Region<M> {
         let mut seen = self.entries.read(page);
         let source = if view.attributes.backed {
             window = window.clip_to_slot(page);
-            match self.read(&view, window.span, policy, taken)? {
+            match self.read(&view, Version { area: area.id(), sequence }, window.span, policy, taken)? {
                 Ok(source) => source,
                 Err(error) => return Ok(Outcome::Failed(error)),
             }
@@ -262,7 +242,6 @@ impl<M: Mmu> Region<M> {
             }
             break;
         }
-        self.count_by(fault.hint, Counter::RegionPages, installed);
         self.count_by(fault.hint, Counter::RegionPrefaulted, installed.saturating_sub(1));
         Ok(Outcome::Installed(there))
     }
@@ -321,7 +300,7 @@ impl<M: Mmu> Region<M> {
         };
         let kernel = || {
             self.entries.put(span, Kind::Pages, |turn| self.mmu.relax(turn));
-            self.mmu.leave_to_kernel(span)
+            self.leave_to_kernel(span)
         };
         let given = self.change(span, kernel, |_| Some(Attributes { kernel: true, ..view.attributes }));
         self.streams.forgive(found.id());
@@ -339,6 +318,7 @@ impl<M: Mmu> Region<M> {
     fn read<'a>(
         &'a self,
         view: &View,
+        version: Version,
         window: Span,
         policy: Policy,
         taken: &mut Taken<'a>,
@@ -351,69 +331,6 @@ impl<M: Mmu> Region<M> {
             };
         }
         let offset = view.offset + (window.start - view.span.start);
-        Ok(taken.fill(offset, window.bytes(), &self.mmu).map(Source::Buffer))
+        Ok(self.fill(taken, offset, window.bytes(), version).map(Source::Buffer))
     }
-
-    /// Installs the missing ones of the pages of one entry. The page of a fault is there then, or the answer is an error.
-    pub(crate) fn install(
-        &self,
-        mut entry: Entry<'_>,
-        source: Source,
-        view: &View,
-        piece: Span,
-        met: Met,
-    ) -> Result<Installed, i32> {
-        let whole = piece.bytes() == SLOT && source == Source::Zeroes && view.attributes.huge;
-        if whole && entry.kind() == Kind::Empty {
-            // As late as can be: whoever waits for these pages may be woken at any time, and make a table again.
-            let clear = || met == Met::Nothing || self.mmu.clear_table(piece.start);
-            let given =
-                self.frames.with_huge(&self.mmu, |frame| clear() && self.mmu.move_huge(frame, piece.start));
-            if given != Given::None {
-                entry.set(Kind::Huge);
-                return Ok(Installed { pages: SLOT / PAGE, took_long: given == Given::Made });
-            }
-        }
-        entry.set(if entry.kind() == Kind::Huge { Kind::Huge } else { Kind::Pages });
-        let wanted = if let Met::Fault(page) = met { page } else { piece.start };
-        let (mut installed, mut at, mut again, mut most) = (0, piece.start, 0, piece.bytes());
-        while at < piece.end {
-            let from = match source {
-                Source::Buffer(buffer) => Source::Buffer(buffer + (at - piece.start)),
-                zero => zero,
-            };
-            let rest = Span::new(at, most).clip(piece);
-            let Err(Stopped { done, error }) = self.mmu.install(from, rest) else {
-                installed += rest.bytes() / PAGE;
-                at = rest.end;
-                continue;
-            };
-            installed += done / PAGE;
-            at += done;
-            match error {
-                // Somebody was here first: what is there stays.
-                libc_error::EEXIST => at += PAGE,
-                libc_error::EAGAIN if again < MOST_AGAIN => {
-                    again += 1;
-                    self.mmu.relax(again);
-                }
-                // The kernel has several areas here, after a move; a call stays inside one.
-                libc_error::ENOENT if most > PAGE => most = PAGE,
-                // Of a window that leads up to the fault, its own page is what counts.
-                _ if at < wanted => (at, most) = (wanted, PAGE),
-                // The page of the fault is there.
-                _ if at > wanted => break,
-                _ => return Err(error),
-            }
-        }
-        Ok(Installed { pages: installed, took_long: false })
-    }
-}
-
-/// Error numbers that the kernel gives here.
-pub(crate) mod libc_error {
-    pub const ENOENT: i32 = 2;
-    pub const EAGAIN: i32 = 11;
-    pub const ENOMEM: i32 = 12;
-    pub const EEXIST: i32 = 17;
 }

@@ -3,12 +3,18 @@
 //!
 //! Both lie in memory that the region reserves when it first needs it, without a lock: whoever has a place has it alone.
 //! Small pages of zeroes need none of that, the kernel copies them from its own.
+//!
+//! A buffer is for the bytes of a file ([`Purpose::File`]), which are read over all of it: it is taken as the last one
+//! left it, and never from the huge pages, nobody else having a use for zeroes here.
 
 use faultless_base::sync::atomic::{AtomicUsize, Ordering};
 use faultless_base::sys::mmu::Mmu;
 use faultless_base::{SLOT, Span};
 
 use crate::pool::Pool;
+use crate::purpose::{Need, Purpose};
+
+const _: () = assert!(matches!(Purpose::File.need(), Need::Any), "buffers are taken with whatever is in them");
 
 /// Buffers of a region, of 2 MiB each.
 const BUFFERS: usize = if cfg!(debug_assertions) { 2 } else { 16 };
@@ -84,8 +90,26 @@ pub struct Taken<'a> {
 struct Buffer<'a> {
     places: &'a Places<BUFFERS>,
     i: usize,
-    /// Offset and bytes of what is in it.
-    filled: Option<(usize, usize)>,
+    /// What is in it.
+    filled: Option<Filled>,
+}
+
+/// Bytes of the backing in a buffer.
+#[derive(Clone, Copy)]
+struct Filled {
+    offset: usize,
+    bytes: usize,
+    version: Version,
+}
+
+/// An area and its sequence count, when something was read for it. After a change of the area, which may have dropped its pages
+/// because the backing has others now, that is not to be installed any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Version {
+    /// Which area.
+    pub area: usize,
+    /// Its sequence count.
+    pub sequence: usize,
 }
 
 impl Drop for Buffer<'_> {
@@ -187,19 +211,26 @@ impl Frames {
 }
 
 impl Taken<'_> {
-    /// The bytes of the backing from `offset` on: read now, or at the first try. There is a buffer.
-    pub fn fill(&mut self, offset: usize, bytes: usize, mmu: &impl Mmu) -> Result<usize, i32> {
+    /// Where the bytes of the backing from `offset` on are, and how many were read now: none, if they were at the first
+    /// try and the area is as it was then. There is a buffer.
+    pub fn fill(
+        &mut self,
+        offset: usize,
+        bytes: usize,
+        version: Version,
+        mmu: &impl Mmu,
+    ) -> Result<(usize, usize), i32> {
         let Some(buffer) = &mut self.buffer else { return Err(0) };
         let at = buffer.places.span(buffer.i);
-        match buffer.filled {
-            Some((from, length)) if from <= offset && offset + bytes <= from + length => {
-                Ok(at.start + offset - from)
-            }
-            _ => {
+        let holds =
+            |f: &Filled| f.version == version && f.offset <= offset && offset + bytes <= f.offset + f.bytes;
+        match buffer.filled.filter(holds) {
+            Some(filled) => Ok((at.start + offset - filled.offset, 0)),
+            None => {
                 buffer.filled = None;
                 mmu.fill(offset as u64, Span::new(at.start, bytes))?;
-                buffer.filled = Some((offset, bytes));
-                Ok(at.start)
+                buffer.filled = Some(Filled { offset, bytes, version });
+                Ok((at.start, bytes))
             }
         }
     }

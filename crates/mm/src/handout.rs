@@ -8,9 +8,10 @@ use core::sync::atomic::Ordering;
 use faultless_base::sys::{Huge, Sys};
 use faultless_base::{SLOT, probe};
 
-use crate::arena::{Extent, Need, Purpose};
+use crate::arena::Extent;
 use crate::buddy::Kind;
 use crate::knobs::Knob;
+use crate::purpose::{Need, Purpose};
 use crate::slot::{State, flag};
 use crate::space::{Shard, Space};
 use crate::stats::Counter;
@@ -130,8 +131,11 @@ impl<S: Sys> Space<S> {
             let counter = match purpose {
                 Purpose::Map => Counter::ZeroedForMap,
                 Purpose::Calloc => Counter::ZeroedForCalloc,
+                // Dirty memory is looked for first.
+                Purpose::Malloc if hot == 0 => Counter::ZeroedInstead,
                 Purpose::Malloc => Counter::ZeroedForMalloc,
                 Purpose::Copy => Counter::ZeroedForCopy,
+                Purpose::File => Counter::ZeroedForFile,
             };
             shard.count(counter, (zeroed + hot) * SLOT);
         }

@@ -12,6 +12,7 @@
 //! | [`arena`] | one shard: slots, free lists, growth |
 //! | [`busy`] | the slots that the background thread is in |
 //! | [`space`] | all shards, and what they share |
+//! | [`purpose`] | what memory is taken for, and whether it has to be zero |
 //! | [`handout`], [`takeback`] | the way of memory to its user and back |
 //! | [`mapping`], [`blocks`] | what mmap and malloc ask for |
 //! | [`recycle`] | what the program drops and uses again |
@@ -28,6 +29,7 @@
 //! | [`region`] | mapped memory: a range of addresses whose faults are resolved here |
 //! | [`area`], [`entry`], [`frames`], [`pool`] | its parts: the index of areas, the upper table, sources |
 //! | [`streams`], [`window`] | what a fault brings: which sequence it belongs to, what is cut where |
+//! | `install` | bringing pages, and how many there are |
 //! | [`fault`], [`change`] | what a fault does; map, unmap, protect, remap, advise, populate |
 //! | [`page`] | both, as a process shares them with those who watch it |
 #![no_std]
@@ -51,12 +53,14 @@ pub mod fault;
 pub mod fork;
 pub mod frames;
 pub mod handout;
+mod install;
 pub mod knobs;
 pub mod mapping;
 mod pace;
 pub mod page;
 pub mod pool;
 pub mod progress;
+pub mod purpose;
 pub mod recycle;
 pub mod region;
 pub mod retire;
@@ -74,6 +78,6 @@ mod warmth;
 pub mod watched;
 pub mod window;
 
-pub use arena::Need;
 pub use progress::Progress;
+pub use purpose::Need;
 pub use space::{Space, Unmap};

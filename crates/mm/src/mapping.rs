@@ -6,8 +6,9 @@ use faultless_base::sync::Guard;
 use faultless_base::sys::Sys;
 use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span};
 
-use crate::arena::{Arena, Extent, Live, Purpose, any_live, set_live};
+use crate::arena::{Arena, Extent, Live, any_live, set_live};
 use crate::buddy::Kind;
+use crate::purpose::Purpose;
 use crate::slot::{State, flag};
 use crate::space::{Shard, Space, Unmap};
 use crate::stats::Counter;

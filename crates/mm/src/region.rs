@@ -10,12 +10,13 @@
 use core::ops::Deref;
 
 use faultless_base::sync::RangeLock;
+use faultless_base::sync::atomic::AtomicUsize;
 use faultless_base::sys::mmu::{Mmu, Word};
 use faultless_base::{SLOT, Span};
 
 use crate::area::{Areas, Attributes, Full, View};
 use crate::entry::Entries;
-use crate::frames::Frames;
+use crate::frames::{Frames, Taken, Version};
 use crate::knobs::{Knob, Values};
 use crate::pool::Pool;
 use crate::stats::{Block, Counter};
@@ -66,6 +67,8 @@ pub struct Region<M: Mmu> {
     pub(crate) frames: Frames,
     /// Huge pages that are asked for ahead of a stream, at most.
     pub(crate) ahead: usize,
+    /// Pages that are there, but for those of areas that the kernel serves.
+    pub(crate) resident: AtomicUsize,
     pub(crate) counters: &'static [Block],
     pub(crate) knobs: &'static Values,
 }
@@ -85,6 +88,7 @@ impl<M: Mmu> Region<M> {
             streams: Streams::new(plan.orders, PATIENCE),
             frames,
             ahead: 0,
+            resident: AtomicUsize::new(0),
             counters: core::slice::from_ref(counters),
             knobs,
         })
@@ -123,6 +127,19 @@ impl<M: Mmu> Region<M> {
     /// Makes a huge page of zeroes beforehand, unless `most` are there; whether it did.
     pub fn prepare_huge(&self, most: usize) -> bool {
         self.frames.pool().is_some_and(|pool| pool.ready() < most && pool.make(|frame| self.mmu.make_huge(frame)))
+    }
+
+    /// The bytes of the backing from `offset` on, in the buffer that was taken.
+    pub(crate) fn fill(
+        &self,
+        taken: &mut Taken<'_>,
+        offset: usize,
+        bytes: usize,
+        version: Version,
+    ) -> Result<usize, i32> {
+        let (at, read) = taken.fill(offset, bytes, version, &self.mmu)?;
+        self.count(Counter::RegionFilled, read);
+        Ok(at)
     }
 
     /// What was counted, by all that share the counters.

@@ -52,6 +52,7 @@ impl<S: Sys> Space<S> {
                 return Progress::Wait(LOADED_US);
             }
             self.pace.wake();
+            self.choose_cpu();
             self.shard(0).count(Counter::ScrubWakeups, 1);
             probe::scrub_wakeup();
         }
@@ -151,25 +152,28 @@ impl<S: Sys> Space<S> {
         let Some(mut job) = self.sys.scrub_start(span, door) else { return Zeroing::Lost };
         job.is_hole = shard.slots.was(e.first) == State::Hole;
         let engine = job.engine();
-        let works = loop {
+        let broken = loop {
             match self.sys.scrub_poll(&mut job) {
-                Poll::Done => break true,
-                Poll::Failed => break false,
+                Poll::Done => break None,
+                Poll::Failed => break Some(Counter::EnginesFailed),
                 Poll::Working if is_recalled() => {
                     shard.count(Counter::ScrubRecalls, 1);
-                    break true;
+                    break None;
                 }
-                Poll::Working if self.sys.thread_ns() - cpu > STALLED_NS => break false,
+                Poll::Working if self.sys.thread_ns() - cpu > STALLED_NS => break Some(Counter::EnginesHung),
                 Poll::Working => self.sys.relax(0),
             }
         };
-        if !works {
+        if broken.is_some() {
             self.sys.drop_engine(engine);
         }
-        if !works || job.dropped {
-            shard.count(Counter::EnginesDropped, 1);
+        if let Some(why) = broken.or(job.dropped.then_some(Counter::EnginesSlow)) {
+            for counter in [Counter::EnginesDropped, Counter::dropped(engine), why] {
+                shard.count(counter, 1);
+            }
             probe::engine_dropped(engine);
         }
+        self.slept.fetch_add(job.slept_ns, Ordering::Relaxed);
         let n = job.done / SLOT;
         if !self.sys.scrub_end(job) {
             return Zeroing::Lost;

@@ -134,6 +134,8 @@ pub struct Space<S> {
     pub(crate) dropping: Lock<()>,
     /// Slots that the background thread has taken out of the free lists for a moment.
     pub(crate) away: AtomicUsize,
+    /// Nanoseconds for which it slept in the present step, because a device worked for it.
+    pub(crate) slept: AtomicUsize,
     /// Held during each background step; whoever forks holds it too.
     pub(crate) working: Lock<()>,
     /// Slots handed out since the background thread last looked, for [`crate::ahead`].
@@ -217,6 +219,7 @@ impl<S: Sys> Space<S> {
             dropped_now: Busy::new(),
             dropping: Lock::new(()),
             away: AtomicUsize::new(0),
+            slept: AtomicUsize::new(0),
             working: Lock::new(()),
             demand: AtomicUsize::new(0),
             rest: AtomicU32::new(0),

@@ -119,10 +119,14 @@ counters! {
     ZeroedForMap, "zeroed_for_map", Bytes;
     /// The same for blocks of calloc.
     ZeroedForCalloc, "zeroed_for_calloc", Bytes;
-    /// The same for blocks that need no zeroes, where nothing else was free.
-    ZeroedForMalloc, "zeroed_for_malloc", Bytes;
-    /// The same for the targets of moves and copies: never.
+    /// The same for blocks that need no zeroes: never.
+    ZeroedForMalloc, "zeroed_for_malloc", Bytes, detail;
+    /// Zeroed beforehand and handed to blocks that need no zeroes, because no other memory was free.
+    ZeroedInstead, "zeroed_instead", Bytes;
+    /// Zeroed, beforehand or at the hand-out, for the targets of moves and copies: never.
     ZeroedForCopy, "zeroed_for_copy", Bytes, detail;
+    /// The same for the bytes of a file, or of a cache: never.
+    ZeroedForFile, "zeroed_for_file", Bytes, detail;
     /// Zeroed in the background by the string store.
     ScrubbedString, "scrubbed_string", Bytes, detail;
     /// The same by memset.
@@ -137,8 +141,32 @@ counters! {
     ScrubbedClzero, "scrubbed_clzero", Bytes, detail;
     /// The same by the kernel.
     ScrubbedKernel, "scrubbed_kernel", Bytes, detail;
+    /// The same by Intel's Data Streaming Accelerator.
+    ScrubbedDsa, "scrubbed_dsa", Bytes, detail;
     /// Zeroing engines that are not used any more, because they failed or were slower than promised.
     EnginesDropped, "engines_dropped", Calls, detail;
+    /// Of these, those that said that they failed.
+    EnginesFailed, "engines_failed", Calls, detail;
+    /// Those that did not get on.
+    EnginesHung, "engines_hung", Calls, detail;
+    /// Those that were slower than promised.
+    EnginesSlow, "engines_slow", Calls, detail;
+    /// Of the engines not used any more: the string store.
+    DroppedString, "dropped_string", Calls, detail;
+    /// The same: memset.
+    DroppedMemset, "dropped_memset", Calls, detail;
+    /// The same: stores of 16 bytes past the caches.
+    DroppedSse2, "dropped_sse2", Calls, detail;
+    /// The same: stores of 32 bytes.
+    DroppedAvx2, "dropped_avx2", Calls, detail;
+    /// The same: stores of 64 bytes.
+    DroppedAvx512, "dropped_avx512", Calls, detail;
+    /// The same: clzero.
+    DroppedClzero, "dropped_clzero", Calls, detail;
+    /// The same: the kernel.
+    DroppedKernel, "dropped_kernel", Calls, detail;
+    /// The same: Intel's Data Streaming Accelerator.
+    DroppedDsa, "dropped_dsa", Calls, detail;
     /// Time of zeroing in the program's threads.
     HotZeroNs, "hot_zero_ns", Ns;
     /// Time of touching in the background.
@@ -197,6 +225,8 @@ counters! {
     RegionFaultNs, "region_fault_ns", Ns;
     /// Areas of mapped regions left to the kernel, because their faults followed no sequence.
     RegionGivenUp, "region_given_up", Calls;
+    /// Read from the backings of regions, into memory that nobody had zeroed for it.
+    RegionFilled, "region_filled", Bytes;
     /// Faults of mapped regions that were resolved speculatively.
     SpeculativePgfault, "speculative_pgfault", Calls ("speculative_pgfault");
     /// Speculative faults given up: the area was being changed, or had changed.
@@ -212,6 +242,11 @@ counters! {
 }
 
 impl Counter {
+    /// How it shows itself.
+    pub const fn declared(self) -> &'static Declared {
+        &COUNTERS[self as usize]
+    }
+
     /// What counts the bytes that an engine zeroes in the background.
     pub const fn scrubbed_by(engine: Engine) -> Self {
         match engine {
@@ -222,6 +257,21 @@ impl Counter {
             Engine::Stream64 => Self::ScrubbedAvx512,
             Engine::LineZero => Self::ScrubbedClzero,
             Engine::Kernel => Self::ScrubbedKernel,
+            Engine::Dsa => Self::ScrubbedDsa,
+        }
+    }
+
+    /// What counts that an engine is not used any more.
+    pub const fn dropped(engine: Engine) -> Self {
+        match engine {
+            Engine::StringStore => Self::DroppedString,
+            Engine::Memset => Self::DroppedMemset,
+            Engine::Stream16 => Self::DroppedSse2,
+            Engine::Stream32 => Self::DroppedAvx2,
+            Engine::Stream64 => Self::DroppedAvx512,
+            Engine::LineZero => Self::DroppedClzero,
+            Engine::Kernel => Self::DroppedKernel,
+            Engine::Dsa => Self::DroppedDsa,
         }
     }
 }

@@ -33,10 +33,12 @@ impl<S: Sys> Space<S> {
             return sooner(later, self.decay_step());
         }
         self.keep_away();
+        self.slept.store(0, Relaxed);
         let (wall, cpu) = (self.sys.now_ns(), self.sys.thread_ns());
         let progress = self.useful_step();
         if progress == Progress::Worked {
-            let waited = (self.sys.now_ns() - wall).saturating_sub(self.sys.thread_ns() - cpu);
+            let accounted = self.sys.thread_ns() - cpu + self.slept.load(Relaxed) as u64;
+            let waited = (self.sys.now_ns() - wall).saturating_sub(accounted);
             let rest = if waited < PREEMPTED_NS { 0 } else { (rest * 2).clamp(REST_MS, REST_MAX_MS) };
             if rest > REST_MS {
                 // Where we are is no better: let the scheduler choose, for a while.
@@ -61,6 +63,14 @@ impl<S: Sys> Space<S> {
             return;
         }
         if cpu != 0 && cpu != self.avoided_cpu.swap(cpu, Relaxed) {
+            self.sys.avoid_cpu(Some(cpu - 1));
+        }
+    }
+
+    /// At the beginning of a burst of zeroing: which processor is idle may have changed since the last one.
+    pub(crate) fn choose_cpu(&self) {
+        let cpu = self.avoided_cpu.load(Relaxed);
+        if cpu != 0 {
             self.sys.avoid_cpu(Some(cpu - 1));
         }
     }

@@ -1,6 +1,6 @@
 //! Regions over a simulated memory: random operations against a naive oracle, and each way a fault can end.
 
-use faultless_base::sys::mmu::Rights;
+use faultless_base::sys::mmu::{Mmu, Rights};
 use faultless_base::{PAGE, SLOT, Span};
 use faultless_fake::mmu::{FakeMmu, Found, backing_byte, errno};
 use faultless_mm::area::Attributes;
@@ -189,6 +189,7 @@ proptest! {
         for op in ops {
             step(&region, &mut oracle, op);
             region.areas().check();
+            assert_eq!(region.present_pages(), region.present(region.span()), "pages");
         }
         for at in (0..PAGES).step_by(7) {
             step(&region, &mut oracle, Op::Read(at));
@@ -259,6 +260,58 @@ fn failures_of_the_kernel_are_met() {
         region.fail(&errors);
         assert_eq!(access(&region, span(1, 1).start, None), end, "{errors:?}");
         region.fail(&[]);
+    }
+}
+
+/// After a fork the frames that were made before are shared, and the kernel refuses to move them.
+#[test]
+fn a_huge_page_that_cannot_be_moved_is_made_of_small_ones() {
+    let region = region_of(FakeMmu::new(|| {}), 10, Orders { first: 9, most: 9 });
+    region.map(region.span(), Attributes { huge: true, ..ANONYMOUS }, 0).unwrap();
+    assert!(region.prepare_huge(1));
+    // The table of the access goes, the move fails; then small ones in its place.
+    region.fail(&[0, errno::EBUSY]);
+    assert_eq!(access(&region, span(0, 1).start, Some(1)), Ok(0));
+    assert_eq!(region.resident(), SLOT / PAGE);
+    assert!((1..SLOT / PAGE).all(|page| access(&region, span(page, 1).start, None) == Ok(0)));
+    assert!(!region.prepare_huge(1), "the frame was lost");
+    assert_eq!(access(&region, span(SLOT / PAGE, 1).start, Some(1)), Ok(0));
+    assert!(region.prepare_huge(1), "the frame was not used any more");
+}
+
+/// Whatever fails in the middle of a change, nothing has changed.
+#[test]
+fn changes_that_fail_half_way_are_undone() {
+    use errno::*;
+    type Change = fn(&Region<FakeMmu>) -> Result<(), Refused>;
+    let remap: Change = |region| region.remap(span(4, 8), span(100, 1).start);
+    let unmap: Change = |region| region.unmap(span(4, 8));
+    let drop: Change = |region| region.advise(span(4, 8), Advice::DontNeed);
+    let map: Change = |region| region.map(span(200, 8), ANONYMOUS, 0);
+    // Which of its steps fails.
+    let cases: [(Change, &[i32]); 6] = [
+        (remap, &[ENOMEM]),
+        (remap, &[0, EFAULT]),
+        (remap, &[0, EAGAIN]),
+        (unmap, &[ENOMEM]),
+        (drop, &[EAGAIN]),
+        (map, &[ENOMEM]),
+    ];
+    for (i, (change, errors)) in cases.into_iter().enumerate() {
+        let region = region_of(FakeMmu::new(|| {}), 10, Orders { first: 0, most: 0 });
+        region.map(span(0, 20), ANONYMOUS, 0).unwrap();
+        (0..20).for_each(|page| assert_eq!(access(&region, span(page, 1).start, Some(page as u8)), Ok(0)));
+        region.fail(errors);
+        assert_eq!(change(&region), Err(Refused::Kernel(errors[errors.len() - 1])), "case {i}");
+        (0..20).for_each(|page| {
+            assert_eq!(access(&region, span(page, 1).start, Some(1)), Ok(page as u8), "case {i}")
+        });
+        for page in [100, 200] {
+            assert_eq!(access(&region, span(page, 1).start, None), Err(Outcome::Forbidden), "case {i}");
+        }
+        region.areas().check();
+        change(&region).unwrap();
+        region.areas().check();
     }
 }
 

@@ -142,7 +142,7 @@ fn blocks_that_need_no_zeroes_cause_none() {
         w.fake.advance_ms(LATER_MS);
         w.work();
     }
-    for counter in [Counter::BytesScrubbed, Counter::ZeroedForMalloc, Counter::BytesHotZeroed] {
+    for counter in [Counter::BytesScrubbed, Counter::ZeroedInstead, Counter::BytesHotZeroed] {
         assert_eq!(w.count(counter), 0, "{counter:?}");
     }
 }
@@ -162,7 +162,8 @@ fn it_learns_that_nobody_wants_its_zeroes() {
         w.work();
     }
     assert_eq!(w.scrubbed(), before, "it still zeroes");
-    assert_eq!(w.count(Counter::BytesZeroedUnused), w.count(Counter::ZeroedForMalloc));
+    assert_eq!(w.count(Counter::BytesZeroedUnused), w.count(Counter::ZeroedInstead));
+    assert_eq!(w.count(Counter::ZeroedForMalloc), 0);
     assert!(w.count(Counter::BytesZeroedUnused) <= 16 * SLOT as u64);
     // Zeroes in demand are zeroed hot at first, and then ahead again.
     for _ in 0..6 {
@@ -181,6 +182,9 @@ fn an_engine_that_fails_or_hangs_only_makes_it_slower() {
         w.fake.fail(failing);
         w.space.step();
         assert_eq!((w.scrubbed(), w.count(Counter::EnginesDropped)), (0, 1), "{failing:?}");
+        let why = [Counter::EnginesFailed, Counter::EnginesHung, Counter::EnginesSlow, Counter::DroppedString];
+        let expected = if failing == Failing::Engine { [1, 0, 0, 1] } else { [0, 1, 0, 1] };
+        assert_eq!(why.map(|counter| w.count(counter)), expected, "{failing:?}");
         // `map` looks whether it is zero.
         assert_eq!(w.map(8), at);
         assert_eq!(w.count(Counter::ZeroHot), 1);

@@ -8,6 +8,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use faultless_base::sys::raw::{self, futex_wait, futex_wake};
 use faultless_base::sys::thread;
+use faultless_base::zero::dsa;
 use faultless_mm::Progress;
 use faultless_mm::stats::Counter;
 
@@ -100,11 +101,13 @@ pub fn forget() {
     STOPPING.store(0, Ordering::Release);
     STATE.store(ABSENT, Ordering::Release);
     thread::forget();
+    dsa::forget();
 }
 
 extern "C" fn work() -> ! {
     thread::be_idle(c"faultless");
     if let Some(engine) = engine::running() {
+        dsa::open();
         engine.space.new_worker();
         loop {
             run(engine);
@@ -115,6 +118,7 @@ extern "C" fn work() -> ! {
                 break;
             }
         }
+        dsa::close();
     }
     thread::exit()
 }

@@ -216,6 +216,7 @@ impl Mmu for SimMmu<'_> {
             Word::Reader(hint) => self.atomic(Line::Reader(hint % EPOCH_PLACES)),
             Word::Users(hint) => self.atomic(Line::Users(hint % USERS)),
             Word::Streams(hint) => self.atomic(Line::Streams(hint % STREAM_SETS)),
+            Word::Resident => self.atomic(Line::Resident),
             Word::Account => self.atomic(Line::Account),
             Word::Entry(addr) => self.atomic(Line::Entries(self.line_of((addr - self.base) / SLOT))),
             Word::Index => self.lock(Line::Index),

@@ -4,7 +4,7 @@ use super::{Source, code};
 
 /// The modules of the engine, lowest level first.
 const LEVELS: &[&[&str]] = &[
-    &["stats", "knobs", "progress", "streak", "warmth", "watched", "pace"],
+    &["stats", "knobs", "progress", "streak", "warmth", "watched", "pace", "purpose"],
     &["slot", "runs", "budget", "page"],
     &["buddy"],
     &["arena"],
@@ -17,6 +17,7 @@ const LEVELS: &[&[&str]] = &[
     &["area", "entry", "window", "pool"],
     &["streams", "frames"],
     &["region"],
+    &["install"],
     &["fault"],
     &["change"],
 ];

@@ -45,6 +45,8 @@ pub enum Word {
     Account,
     /// The entry around this address.
     Entry(usize),
+    /// How many pages the region has.
+    Resident,
     /// The lock on the index of areas, taken and let go.
     Index,
     /// The range lock, when a range is taken.

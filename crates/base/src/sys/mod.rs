@@ -6,8 +6,9 @@
 
 use crate::Span;
 use crate::zero::Engine;
-use crate::zero::driver::{Cost, Poll, Processor};
+use crate::zero::driver::{Cost, Picked, Poll, Processor};
 
+mod cpus;
 pub mod frames;
 pub mod linux;
 pub mod mmu;
@@ -51,16 +52,20 @@ pub struct Job {
     pub done: usize,
     /// Whether its engine is not used any more, because it was slower than promised.
     pub dropped: bool,
+    /// Nanoseconds for which this thread slept because a device had the work.
+    pub slept_ns: usize,
     /// Where it is meanwhile.
     place: Span,
-    driver: Processor,
+    driver: Picked,
+    /// When its engine last got on, by the clock that counts for it.
+    since_ns: u64,
 }
 
 impl Job {
     /// Zeroing that somebody else sees to, piece by piece.
     pub fn by_hand(span: Span, door: Door) -> Self {
-        let driver = Processor::new(Engine::StringStore, Cost::default());
-        Self { span, door, is_hole: false, done: 0, dropped: false, place: span, driver }
+        let driver = Picked::Processor(Processor::new(Engine::StringStore, Cost::default()));
+        Self { span, door, is_hole: false, done: 0, dropped: false, slept_ns: 0, place: span, driver, since_ns: 0 }
     }
 
     /// What zeroes it.
@@ -155,7 +160,8 @@ pub trait Sys {
     fn thread_ns(&self) -> u64;
     /// The load average of the last minute, rounded down.
     fn load(&self) -> u64;
-    /// Keeps this thread off a processor, or lets it run on all that the process may use. Best effort.
+    /// Keeps this thread off a processor, on the most idle of the others, or lets it run on all that the process may use.
+    /// Best effort.
     fn avoid_cpu(&self, cpu: Option<usize>);
     /// Spends a moment waiting for another thread, the longer the higher `turn`.
     fn relax(&self, turn: u32);

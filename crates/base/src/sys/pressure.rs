@@ -4,7 +4,7 @@
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use super::raw::{now_ns, read_file};
+use super::raw::{leading_number, now_ns, read_file};
 
 /// Share of time (in 1/1000) that some task waited for memory, above which it is short.
 const STALLED_PER_MILLE: u64 = 50;
@@ -84,14 +84,6 @@ fn group_files<R>(buffer: &mut [u8], f: impl Fn(Option<u64>, Option<u64>) -> Opt
 fn number_after(text: &[u8], key: &[u8]) -> Option<u64> {
     let at = text.windows(key.len()).position(|w| w == key)? + key.len();
     leading_number(text[at..].trim_ascii_start())
-}
-
-fn leading_number(text: &[u8]) -> Option<u64> {
-    let digits = text.iter().take_while(|b| b.is_ascii_digit()).count();
-    if digits == 0 {
-        return None;
-    }
-    text[..digits].iter().try_fold(0u64, |n, d| n.checked_mul(10)?.checked_add((d - b'0') as u64))
 }
 
 #[cfg(test)]

@@ -144,24 +144,49 @@ pub fn sleep_ns(ns: u64) {
     futex_wait(&word, 0, Some(ns));
 }
 
+/// A file of /proc or /sys that is read from its start to its end.
+pub struct File(usize);
+
+impl File {
+    /// `None` when it cannot be opened.
+    pub fn open(path: &core::ffi::CStr) -> Option<Self> {
+        let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
+        let args = [libc::AT_FDCWD as usize, path.as_ptr() as usize, flags, 0, 0, 0];
+        // SAFETY: the path ends with a zero byte.
+        unsafe { syscall(libc::SYS_openat, args) }.ok().map(Self)
+    }
+
+    /// The next bytes; how many: 0 at its end.
+    pub fn read(&mut self, buffer: &mut [u8]) -> usize {
+        // SAFETY: the buffer is writable.
+        unsafe { syscall(libc::SYS_read, [self.0, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0]) }
+            .unwrap_or(0)
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        // SAFETY: the descriptor that `open` opened.
+        let _ = unsafe { syscall(libc::SYS_close, [self.0, 0, 0, 0, 0, 0]) };
+    }
+}
+
 /// What a file of /proc or /sys says, as far as it fits `buffer`; empty when it cannot be read.
 pub fn read_file<'a>(path: &core::ffi::CStr, buffer: &'a mut [u8]) -> &'a [u8] {
-    let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
-    let at = libc::AT_FDCWD as usize;
-    // SAFETY: the path ends with a zero byte.
-    let Ok(fd) = (unsafe { syscall(libc::SYS_openat, [at, path.as_ptr() as usize, flags, 0, 0, 0]) }) else {
-        return &[];
-    };
+    let Some(mut file) = File::open(path) else { return &[] };
     let mut n = 0;
     while n < buffer.len() {
-        let rest = &mut buffer[n..];
-        // SAFETY: the rest of the buffer is writable.
-        match unsafe { syscall(libc::SYS_read, [fd, rest.as_mut_ptr() as usize, rest.len(), 0, 0, 0]) } {
-            Ok(0) | Err(_) => break,
-            Ok(got) => n += got,
+        match file.read(&mut buffer[n..]) {
+            0 => break,
+            got => n += got,
         }
     }
-    // SAFETY: the descriptor opened above.
-    let _ = unsafe { syscall(libc::SYS_close, [fd, 0, 0, 0, 0, 0]) };
     &buffer[..n]
+}
+
+/// The number in decimal digits that a text begins with.
+pub fn leading_number(text: &[u8]) -> Option<u64> {
+    let digits = || text.iter().take_while(|b| b.is_ascii_digit());
+    digits().next()?;
+    digits().try_fold(0u64, |n, d| n.checked_mul(10)?.checked_add((d - b'0') as u64))
 }

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use super::linux::{self, Linux};
 use super::{Door, Job, Sys, raw};
 use crate::units::{SLOT, Span};
-use crate::zero::driver::{Driver, Poll, Processor};
+use crate::zero::driver::{Driver, Picked, Poll};
 use crate::zero::{COLD, Engine, HOT};
 
 /// Where it is; 0 before first use.
@@ -18,6 +18,10 @@ static STAGE: AtomicUsize = AtomicUsize::new(0);
 pub const BYTES: usize = 8 * SLOT;
 /// What the second-level cache of every processor of the last ten years holds.
 const INSIDE: usize = 128 << 10;
+/// How long a device is left alone between two looks: it zeroes a piece in a tenth of a millisecond.
+const DEVICE_LOOK_NS: u64 = 20_000;
+/// What such a sleep takes at most where a processor is free: timers of threads like this one are 50 µs late.
+const DEVICE_SLEEP_NS: u64 = 100_000;
 
 /// Reserves the stage, if it is not there; its address.
 pub fn reserve() -> Option<usize> {
@@ -57,10 +61,11 @@ pub fn start(span: Span, door: Door) -> Option<Job> {
         }
     };
     let engine = COLD.pick();
-    let mut driver = Processor::new(engine, COLD.promised(engine));
+    let mut driver = Picked::new(engine, COLD.promised(engine));
     // SAFETY: whole pages of the engine's own, which nobody else reaches until the job has ended.
     let taken = unsafe { driver.submit(place) };
-    let job = Job { span, door, is_hole: false, done: 0, dropped: false, place, driver };
+    let since_ns = clock_ns(engine);
+    let job = Job { span, door, is_hole: false, done: 0, dropped: false, slept_ns: 0, place, driver, since_ns };
     if taken {
         Some(job)
     } else {
@@ -69,19 +74,32 @@ pub fn start(span: Span, door: Door) -> Option<Job> {
     }
 }
 
+/// What an engine's speed is measured by: the processor's time that it takes, or that of a device.
+fn clock_ns(engine: Engine) -> u64 {
+    if engine.is_device() { raw::now_ns() } else { raw::thread_ns() }
+}
+
 /// As [`Sys::scrub_poll`].
 pub fn poll(job: &mut Job) -> Poll {
-    let before = job.driver.rest().bytes();
-    let start = raw::thread_ns();
+    let (engine, before) = (job.engine(), job.driver.rest().bytes());
+    if !engine.is_device() {
+        job.since_ns = clock_ns(engine);
+    }
     let poll = job.driver.poll();
+    if poll == Poll::Failed {
+        return poll;
+    }
     let bytes = before - job.driver.rest().bytes();
-    match poll {
-        Poll::Failed => {}
-        Poll::Done | Poll::Working => {
-            job.done += bytes;
-            let ns = raw::thread_ns() - start;
-            job.dropped |= !job.is_hole && COLD.took(job.engine(), bytes, ns).is_some();
-        }
+    if bytes > 0 {
+        let now = clock_ns(engine);
+        job.done += bytes;
+        job.dropped |= !job.is_hole && COLD.took(engine, bytes, now - job.since_ns).is_some();
+        job.since_ns = now;
+    } else {
+        // The device works by itself.
+        let start = raw::now_ns();
+        raw::sleep_ns(DEVICE_LOOK_NS);
+        job.slept_ns += (raw::now_ns() - start).min(DEVICE_SLEEP_NS) as usize;
     }
     poll
 }

@@ -6,6 +6,7 @@
 
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
+use super::cpus::{self, Set};
 use super::raw::{self, Access, syscall};
 
 const STACK_BYTES: usize = 128 << 10;
@@ -145,21 +146,21 @@ pub fn set_idle(idle: bool) {
         unsafe { syscall(libc::SYS_sched_setscheduler, [0, policy as usize, &raw const param as usize, 0, 0, 0]) };
 }
 
-/// Keeps this thread off processor `cpu`, if the process may use another one, or lets it run on all of them.
+/// Keeps this thread off processor `cpu`, on those that are most idle of the others that the process may use, or lets it
+/// run on all of them.
 pub fn avoid_cpu(cpu: Option<usize>) {
-    let mut mask = [0u64; 16];
-    let at = mask.as_mut_ptr() as usize;
-    let bytes = size_of_val(&mask);
-    // SAFETY: the mask is writable; the process's number names its first thread.
+    let mut allowed = Set::new();
+    let bytes = size_of::<Set>();
+    let at = allowed.words().as_mut_ptr() as usize;
+    // SAFETY: the set is writable; the process's number names its first thread.
     let known = unsafe {
         let process = libc::getpid() as usize;
         syscall(libc::SYS_sched_getaffinity, [process, bytes, at, 0, 0, 0])
     };
-    if let Some(cpu) = cpu.filter(|cpu| cpu / 64 < mask.len()) {
-        mask[cpu / 64] &= !(1 << (cpu % 64));
-    }
-    if known.is_ok() && mask.iter().any(|word| *word != 0) {
+    let mut chosen = cpu.map_or(allowed, |cpu| cpus::most_idle(&allowed, cpu));
+    if known.is_ok() && chosen.count() > 0 {
+        let at = chosen.words().as_ptr() as usize;
         // SAFETY: only this thread's own placement.
-        let _ = unsafe { syscall(libc::SYS_sched_setaffinity, [0, bytes, mask.as_ptr() as usize, 0, 0, 0]) };
+        let _ = unsafe { syscall(libc::SYS_sched_setaffinity, [0, bytes, at, 0, 0, 0]) };
     }
 }

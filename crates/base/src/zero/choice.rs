@@ -3,6 +3,9 @@
 //! Nothing is measured beforehand. The first extents that have to be zeroed anyway are zeroed by one candidate after the
 //! other; then the fastest is taken for all that follow. What it took at its best is its promise. An engine that fails,
 //! or that is seen to be slower than promised again and again, is dropped, and the next best takes its place.
+//!
+//! A device beside the processor does not compete: where there is one, it is taken, because the processor is free meanwhile.
+//! It is dropped like the others.
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -63,18 +66,24 @@ impl Choice {
 
     /// The engine for the next extent.
     pub fn pick(&self) -> Engine {
-        let untried = self.left().find(|e| self.tries[*e as usize].load(Relaxed) < TRIES);
-        untried.unwrap_or_else(|| self.fastest())
+        let device = self.left().find(|e| e.is_device());
+        let untried = || self.processors().find(|e| self.tries[*e as usize].load(Relaxed) < TRIES);
+        device.or_else(untried).unwrap_or_else(|| self.fastest())
     }
 
-    /// The fastest as far as it is known: without trying any.
+    /// The candidates that are instructions of this processor, or the kernel.
+    fn processors(&self) -> impl Iterator<Item = Engine> + '_ {
+        self.left().filter(|e| !e.is_device())
+    }
+
+    /// The fastest of the processor's as far as it is known: without trying any.
     pub fn fastest(&self) -> Engine {
-        self.left().min_by_key(|e| self.best[*e as usize].load(Relaxed)).unwrap_or(Engine::StringStore)
+        self.processors().min_by_key(|e| self.best[*e as usize].load(Relaxed)).unwrap_or(Engine::StringStore)
     }
 
-    /// Whether each candidate was tried.
+    /// Whether each candidate of the processor's was tried.
     pub fn is_settled(&self) -> bool {
-        self.left().all(|e| self.tries[e as usize].load(Relaxed) >= TRIES)
+        self.processors().all(|e| self.tries[e as usize].load(Relaxed) >= TRIES)
     }
 
     /// What an engine promises: what it took at its best; nothing before it was tried.

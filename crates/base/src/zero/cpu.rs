@@ -17,6 +17,10 @@ impl Features {
     pub const AVX512F: u8 = 1 << 3;
     /// `clzero`: a line of zeroes that is not read from memory first (AMD).
     pub const CLZERO: u8 = 1 << 4;
+    /// `movdir64b`: 64 bytes to a device, as one store.
+    pub const MOVDIR64B: u8 = 1 << 5;
+    /// `enqcmd`: the same, and the device says whether it had room.
+    pub const ENQCMD: u8 = 1 << 6;
     const KNOWN: u8 = 1 << 7;
 
     /// Asks the processor, once: under a hypervisor the question costs a trap.
@@ -61,9 +65,10 @@ fn ask() -> u8 {
     let bit = |register: Option<u32>, bit: u32, is: u8| if register.unwrap_or(0) >> bit & 1 == 1 { is } else { 0 };
     let (basic, seven, amd) = (leaf(1), leaf(7), leaf(0x8000_0008));
     let saved = if basic.is_some_and(|l| l.ecx & OSXSAVE != 0) { saved_state() } else { 0 };
-    let (ebx, edx) = (seven.map(|l| l.ebx), seven.map(|l| l.edx));
+    let (ebx, ecx, edx) = (seven.map(|l| l.ebx), seven.map(|l| l.ecx), seven.map(|l| l.edx));
     let mut found =
         bit(ebx, 9, Features::ERMS) | bit(edx, 4, Features::FSRM) | bit(amd.map(|l| l.ebx), 0, Features::CLZERO);
+    found |= bit(ecx, 28, Features::MOVDIR64B) | bit(ecx, 29, Features::ENQCMD);
     if saved & YMM == YMM {
         found |= bit(ebx, 5, Features::AVX2);
     }
@@ -102,7 +107,13 @@ mod tests {
     fn it_finds_all_that_the_kernel_shows() {
         let text = std::fs::read_to_string("/proc/cpuinfo").unwrap();
         let flags = text.lines().find(|line| line.starts_with("flags")).unwrap();
-        let bits = [("erms", Features::ERMS), ("fsrm", Features::FSRM), ("clzero", Features::CLZERO)];
+        let bits = [
+            ("erms", Features::ERMS),
+            ("fsrm", Features::FSRM),
+            ("clzero", Features::CLZERO),
+            ("movdir64b", Features::MOVDIR64B),
+            ("enqcmd", Features::ENQCMD),
+        ];
         for (name, bit) in bits {
             if flags.split_whitespace().any(|flag| flag == name) {
                 assert!(Features::detect().has(bit), "{name}");

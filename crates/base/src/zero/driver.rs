@@ -7,6 +7,7 @@
 use crate::{SLOT, Span};
 
 use super::Engine;
+use super::dsa::{Dsa, Queue};
 
 /// How far a driver has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,6 +117,74 @@ impl Driver for Processor {
 
     fn cancel(&mut self) {
         self.rest = Span::new(0, 0);
+    }
+}
+
+/// Whatever was picked for an extent.
+#[derive(Debug)]
+pub enum Picked {
+    /// An engine that works while it is polled.
+    Processor(Processor),
+    /// The device.
+    Device(Dsa<&'static Queue>),
+}
+
+macro_rules! either {
+    ($picked:expr, $driver:ident => $call:expr) => {
+        match $picked {
+            Picked::Processor($driver) => $call,
+            Picked::Device($driver) => $call,
+        }
+    };
+}
+
+impl Picked {
+    /// The driver of an engine that is available, with what it was seen to cost.
+    pub fn new(engine: Engine, promised: Cost) -> Self {
+        match Queue::opened() {
+            Some(queue) if engine.is_device() => Self::Device(Dsa::new(queue)),
+            _ => Self::Processor(Processor::new(engine, promised)),
+        }
+    }
+
+    /// The engine.
+    pub fn engine(&self) -> Engine {
+        match self {
+            Self::Processor(driver) => driver.engine(),
+            Self::Device(_) => Engine::Dsa,
+        }
+    }
+
+    /// What is left to be zeroed; all before it is zero already.
+    pub fn rest(&self) -> Span {
+        either!(self, driver => driver.rest())
+    }
+}
+
+impl Driver for Picked {
+    fn name(&self) -> &'static str {
+        either!(self, driver => driver.name())
+    }
+
+    fn cost(&self) -> Cost {
+        either!(self, driver => driver.cost())
+    }
+
+    fn largest(&self) -> usize {
+        either!(self, driver => driver.largest())
+    }
+
+    unsafe fn submit(&mut self, extent: Span) -> bool {
+        // SAFETY: the caller's promise.
+        either!(self, driver => unsafe { driver.submit(extent) })
+    }
+
+    fn poll(&mut self) -> Poll {
+        either!(self, driver => driver.poll())
+    }
+
+    fn cancel(&mut self) {
+        either!(self, driver => driver.cancel())
     }
 }
 

@@ -1,7 +1,7 @@
 //! The zeroing engines under one roof, to be measured against each other and chosen from.
 
 use super::cpu::Features;
-use super::{kernel, stream, string_store, wide};
+use super::{dsa, kernel, stream, string_store, wide};
 use crate::PAGE;
 
 /// A way to fill memory with zeroes.
@@ -21,11 +21,13 @@ pub enum Engine {
     LineZero,
     /// The kernel: pages are dropped, and brought back full of zeroes.
     Kernel,
+    /// Intel's Data Streaming Accelerator, a device beside the processor.
+    Dsa,
 }
 
 impl Engine {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::StringStore,
         Self::Memset,
         Self::Stream16,
@@ -33,6 +35,7 @@ impl Engine {
         Self::Stream64,
         Self::LineZero,
         Self::Kernel,
+        Self::Dsa,
     ];
 
     /// Its name in tables.
@@ -45,6 +48,7 @@ impl Engine {
             Self::Stream64 => "AVX-512 non-temporal",
             Self::LineZero => "clzero",
             Self::Kernel => "drop and populate",
+            Self::Dsa => "Intel DSA",
         }
     }
 
@@ -61,7 +65,12 @@ impl Engine {
         matches!(self, Self::StringStore | Self::Memset | Self::Kernel)
     }
 
-    /// Whether this processor can run it.
+    /// Whether it works beside the processor, which only waits for it.
+    pub const fn is_device(self) -> bool {
+        matches!(self, Self::Dsa)
+    }
+
+    /// Whether this processor can run it, or the device is there and open.
     pub fn is_available(self) -> bool {
         let needs = match self {
             Self::StringStore | Self::Memset | Self::Kernel => return true,
@@ -69,6 +78,7 @@ impl Engine {
             Self::Stream32 => Features::AVX2,
             Self::Stream64 => Features::AVX512F,
             Self::LineZero => Features::CLZERO,
+            Self::Dsa => return dsa::is_open(),
         };
         Features::detect().has(needs)
     }
@@ -91,6 +101,7 @@ impl Engine {
                 Self::Stream64 => wide::stream64(at, bytes),
                 Self::LineZero => wide::line_zero(at, bytes),
                 Self::Kernel => return kernel::repopulate(at, bytes),
+                Self::Dsa => return dsa::fill(at, bytes),
             }
         }
         true

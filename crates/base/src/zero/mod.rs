@@ -7,6 +7,7 @@
 mod choice;
 mod cpu;
 pub mod driver;
+pub mod dsa;
 mod engine;
 mod kernel;
 pub mod simulated;
@@ -19,7 +20,8 @@ pub use engine::Engine;
 /// For memory that is wanted at once: through the caches.
 pub static HOT: Choice = Choice::new(&[Engine::StringStore, Engine::Memset]);
 /// For memory that is wanted later, and for more than the caches hold: past them.
-pub static COLD: Choice = Choice::new(&[Engine::Stream64, Engine::Stream32, Engine::Stream16, Engine::LineZero]);
+pub static COLD: Choice =
+    Choice::new(&[Engine::Dsa, Engine::Stream64, Engine::Stream32, Engine::Stream16, Engine::LineZero]);
 
 /// The engine for a span of so many bytes that is wanted at once.
 pub fn hot_engine(bytes: usize) -> Engine {

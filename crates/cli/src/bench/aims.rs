@@ -1,9 +1,9 @@
-//! What a bench aims at beside its tables, and whether that was reached.
+//! What is aimed at, and what was reached: the lines below the tables.
 
 use super::table;
 use crate::paired::Ratio;
 
-/// What is aimed at, and what was reached.
+/// Lines, in the order in which they were found.
 #[derive(Default)]
 pub struct Aims(Vec<(String, bool)>);
 

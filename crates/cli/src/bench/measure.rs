@@ -26,6 +26,10 @@ pub struct Sample {
     pub faults: u64,
     /// Largest resident set, in bytes.
     pub resident: u64,
+    /// How often it was made to leave its CPU.
+    pub switches: u64,
+    /// How often it left it to wait.
+    pub sleeps: u64,
     /// The machine's available memory before the start, in bytes.
     pub available: u64,
     /// The lowest value of it seen meanwhile.
@@ -70,6 +74,8 @@ pub fn measure(command: &mut Command, limit: Duration) -> Result<Sample, String>
         system: usage.system,
         faults: usage.faults,
         resident: usage.resident,
+        switches: usage.switches,
+        sleeps: usage.sleeps,
         available: before,
         lowest,
         output: contents(&mut output).map_err(text)?,

@@ -13,7 +13,9 @@ mod process;
 mod programs;
 mod run;
 mod schedule;
+mod spf;
 mod table;
+mod turns;
 mod verdict;
 
 use std::process::ExitCode;
@@ -35,6 +37,8 @@ enum Bench {
     Prefault(prefault::Args),
     /// What zeroing ahead is worth: first touches of pages with and without it, and what it costs others.
     Prezero(prezero::Args),
+    /// Faults beside changes of the address space: the kernel's, and a region's with speculation off and on.
+    Spf(spf::Args),
     /// One of the loops by itself; it prints its cost and a checksum.
     #[command(hide = true, subcommand)]
     Loop(loops::Loop),
@@ -46,6 +50,7 @@ pub fn main(args: Args) -> ExitCode {
         Bench::Run(args) => exit_code(run::main(&args)),
         Bench::Prefault(args) => exit_code(prefault::main(&args)),
         Bench::Prezero(args) => exit_code(prezero::main(&args)),
+        Bench::Spf(args) => exit_code(spf::main(&args)),
         Bench::Loop(which) => loops::main(which),
     }
 }

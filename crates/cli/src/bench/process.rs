@@ -16,6 +16,10 @@ pub struct Usage {
     pub faults: u64,
     /// Largest resident set of any process of it, in bytes.
     pub resident: u64,
+    /// How often a process was made to leave its CPU.
+    pub switches: u64,
+    /// How often one left it to wait.
+    pub sleeps: u64,
 }
 
 /// Makes the child the head of a process group of its own, killed when this process ends for whatever reason.
@@ -48,6 +52,8 @@ pub fn wait(pid: u32) -> io::Result<Usage> {
         system: seconds(usage.ru_stime),
         faults: (usage.ru_minflt + usage.ru_majflt) as u64,
         resident: usage.ru_maxrss as u64 * 1024,
+        switches: usage.ru_nivcsw as u64,
+        sleeps: usage.ru_nvcsw as u64,
     })
 }
 

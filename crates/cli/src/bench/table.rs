@@ -191,7 +191,8 @@ pub fn memory(board: &Board) -> Option<String> {
     })
 }
 
-fn new_table(header: &[&str]) -> Table {
+/// A table without lines yet.
+pub fn new_table(header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::ASCII_MARKDOWN).set_header(header.to_vec());
     table

@@ -40,7 +40,8 @@ runs plain, for they might kill it.
 const COUNTERS_START: &str = "
 ## Counters
 
-Counted per process since its first large request. `faultless stat` shows all but details; `-e` shows those it names.
+Counted per process since its first large request. `faultless stat` shows all but details; `-e` shows those it names, also by the names that perf has:
+`faults` and `spf` for faults of regions and speculative ones, `pagefault:spf_*` for how those ended (`spf` brings the reasons with it).
 ";
 
 const JSON: &str = "

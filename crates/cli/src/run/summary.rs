@@ -28,6 +28,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 
+use faultless_base::zero::Engine;
 use faultless_mm::stats::{COUNTERS, Counter};
 use serde::Serialize;
 
@@ -184,7 +185,7 @@ impl Summary {
         }
         match get(Counter::EnginesDropped) {
             0 => Ok(()),
-            n => row(f, "zeroing engines given up", &n.to_string(), "they failed, or were slower than promised"),
+            n => row(f, "zeroing engines given up", &n.to_string(), &given_up(&self.sum)),
         }
     }
 
@@ -241,6 +242,25 @@ impl fmt::Display for Summary {
         }
         row(f, "peak resident memory", &size(self.max_rss_bytes), "of the largest process")
     }
+}
+
+/// Which zeroing engines are not used any more, and why.
+fn given_up(sum: &Counters) -> String {
+    let named = |counters: &[(Counter, &str)]| {
+        let counted = counters.iter().filter(|(counter, _)| sum.get(*counter) > 0);
+        let several = |n| if n > 1 { format!(" ({n} times)") } else { String::new() };
+        counted
+            .map(|(counter, name)| format!("{name}{}", several(sum.get(*counter))))
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    let engines = Engine::ALL.map(|engine| (Counter::dropped(engine), engine.name()));
+    let why = [
+        (Counter::EnginesFailed, "failed"),
+        (Counter::EnginesHung, "did not get on"),
+        (Counter::EnginesSlow, "slower than promised"),
+    ];
+    format!("{}: {}", named(&engines), named(&why))
 }
 
 fn row(f: &mut fmt::Formatter<'_>, label: &str, value: &str, more: &str) -> fmt::Result {
@@ -353,6 +373,26 @@ mod tests {
         estimate.apply(&Counters::from_values(7, values));
         assert_eq!(estimate.faults_avoided, 2 * 2048 + (2048 - 4));
         assert!((estimate.seconds_avoided - (0.020 + 0.008 - 0.001)).abs() < 1e-9, "{estimate:?}");
+    }
+
+    #[test]
+    fn engines_that_were_given_up_are_named_with_the_reason() {
+        use faultless_mm::page::Page;
+        let page = Page::new();
+        page.start(7, 0);
+        let text = || {
+            let values = COUNTERS.iter().enumerate().map(|(i, _)| page.block.iter().map(|b| b.get(i)).sum());
+            given_up(&Counters::from_values(7, values))
+        };
+        page.block[0].add(Counter::dropped(Engine::Dsa), 1);
+        page.block[1].add(Counter::EnginesHung, 1);
+        assert_eq!(text(), "Intel DSA: did not get on");
+        page.block[2].add(Counter::dropped(Engine::Stream32), 2);
+        page.block[2].add(Counter::EnginesSlow, 2);
+        assert_eq!(
+            text(),
+            "AVX2 non-temporal (2 times), Intel DSA: did not get on, slower than promised (2 times)"
+        );
     }
 
     #[test]

@@ -43,7 +43,8 @@ pub struct Args {
     #[arg(short = 'n', long, value_name = "N", requires = "interval", conflicts_with = "program",
           value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
-    /// Counters to show, as a list with commas; * and ? stand for other letters, and '*' for all counters.
+    /// Counters to show, as a list with commas; * and ? stand for other letters, and '*' for all counters. `faults`, `spf` and
+    /// `pagefault:*` are names that perf has.
     #[arg(short = 'e', long, value_name = "NAMES")]
     pub event: Vec<String>,
     /// Everything that the process has counted so far, at once.

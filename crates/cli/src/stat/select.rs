@@ -1,4 +1,4 @@
-//! Which counters are shown.
+//! Which counters are shown, and under which names: their own, or those that `perf stat` would have for them.
 
 use anyhow::{Result, bail};
 use faultless_mm::stats::{COUNTERS, Counter, Declared};
@@ -6,42 +6,74 @@ use glob::Pattern;
 
 use crate::settings::suggestion;
 
+/// Names of events for counters, besides those of trace events, which the table of counters has itself.
+const EVENTS: [(&str, Counter); 3] = [
+    ("faults", Counter::RegionPgfault),
+    ("spf", Counter::SpeculativePgfault),
+    ("pagefault:spf_success", Counter::SpeculativePgfault),
+];
+/// What names of trace events begin with.
+const TRACE: &str = "pagefault:";
+/// The event that comes with the reasons why it did not happen.
+const GROUP: (&str, &str) = ("spf", "spf_*");
+
 /// Counters, in the order of their table, as places in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selection {
     places: Vec<usize>,
+    /// As what each was asked for.
+    labels: Vec<&'static str>,
     /// Whether they were asked for by name.
     pub is_named: bool,
 }
 
 impl Selection {
-    /// Those that one of `patterns` names, a list with commas each; all but details if there is none.
+    /// Those that one of `patterns` names, a list with commas each; all but details if there is none. A counter is called
+    /// what it was first asked for as.
     pub fn new(patterns: &[String]) -> Result<Self> {
-        let mut chosen = vec![patterns.is_empty(); COUNTERS.len()];
+        let mut labels: Vec<Option<&'static str>> = vec![None; COUNTERS.len()];
+        let mut has_group = false;
         for text in patterns.iter().flat_map(|list| list.split(',')).filter(|text| !text.is_empty()) {
             let Ok(pattern) = Pattern::new(text) else { bail!("{text:?} is no pattern") };
-            let mut found = false;
-            for (chosen, counter) in chosen.iter_mut().zip(COUNTERS) {
-                let named = pattern.matches(counter.name);
-                *chosen |= named;
-                found |= named;
+            let named: Vec<_> = names().filter(|(name, _)| pattern.matches(name)).collect();
+            if named.is_empty() {
+                bail!("there is no counter {text:?}{}", suggestion(text, names().map(|(name, _)| name)));
             }
-            if !found {
-                let names = COUNTERS.iter().map(|counter| counter.name);
-                bail!("there is no counter {text:?}{}", suggestion(text, names));
+            for (name, counter) in named {
+                // A pattern of its own name names it, whatever else does.
+                let own = COUNTERS[counter].name;
+                labels[counter].get_or_insert(if pattern.matches(own) { own } else { name });
+            }
+            has_group |= text == GROUP.0;
+        }
+        // Last, since whoever names them himself says what they are called.
+        let reasons = Pattern::new(GROUP.1)?;
+        for (label, counter) in labels.iter_mut().zip(COUNTERS) {
+            if has_group && reasons.matches(counter.name) {
+                label.get_or_insert(counter.name);
             }
         }
-        if !chosen.contains(&true) {
+        if patterns.is_empty() {
+            let usual = COUNTERS.iter().map(|counter| (!counter.is_detail).then_some(counter.name));
+            labels = usual.collect();
+        }
+        if labels.iter().all(Option::is_none) {
             bail!("no counter is named");
         }
-        let is_named = chosen.contains(&false);
-        let wanted = |i: &usize| chosen[*i] && (is_named || !COUNTERS[*i].is_detail || !patterns.is_empty());
-        Ok(Self { places: (0..COUNTERS.len()).filter(wanted).collect(), is_named: !patterns.is_empty() })
+        let (places, labels) = labels.iter().enumerate().filter_map(|(i, label)| Some((i, (*label)?))).unzip();
+        Ok(Self { places, labels, is_named: !patterns.is_empty() })
     }
 
     /// These.
     pub fn of(counters: &[Counter]) -> Self {
-        Self { places: counters.iter().map(|counter| *counter as usize).collect(), is_named: true }
+        let places = counters.iter().map(|counter| *counter as usize).collect();
+        let labels = counters.iter().map(|counter| counter.declared().name).collect();
+        Self { places, labels, is_named: true }
+    }
+
+    /// What they are called.
+    pub fn labels(&self) -> impl Iterator<Item = &'static str> + Clone + '_ {
+        self.labels.iter().copied()
     }
 
     /// Their places in the table.
@@ -53,6 +85,14 @@ impl Selection {
     pub fn declared(&self) -> impl Iterator<Item = &'static Declared> + Clone + '_ {
         self.places.iter().map(|place| &COUNTERS[*place])
     }
+}
+
+/// Every name, with the place of its counter.
+fn names() -> impl Iterator<Item = (&'static str, usize)> {
+    let own = COUNTERS.iter().enumerate().map(|(i, counter)| (counter.name, i));
+    let traced = COUNTERS.iter().enumerate().map(|(i, counter)| (counter.linux, i));
+    let traced = traced.filter(|(name, _)| name.starts_with(TRACE));
+    own.chain(EVENTS.map(|(name, counter)| (name, counter as usize))).chain(traced)
 }
 
 #[cfg(test)]
@@ -71,6 +111,24 @@ mod tests {
         let usual = names(&[]).unwrap();
         assert!(usual.contains(&"mmap_served") && !usual.contains(&"worker_starts"));
         assert_eq!(names(&["worker_starts"]).unwrap(), ["worker_starts"]);
+    }
+
+    /// The line that the patches of 2019 measure with, and the names that they print.
+    #[test]
+    fn events_are_called_what_they_were_asked_for_as() {
+        let labels = |text: &str| Selection::new(&[text.to_owned()]).unwrap().labels().collect::<Vec<_>>();
+        let reasons = ["vma_changed", "vma_noanon", "vma_notsup", "vma_access", "pmd_changed"];
+        let expect = |first: &[&str], prefix: &str| {
+            let reasons = reasons.iter().map(|reason| format!("{prefix}spf_{reason}"));
+            first.iter().map(|name| name.to_string()).chain(reasons).collect::<Vec<_>>()
+        };
+        assert_eq!(labels("faults,spf"), expect(&["faults", "spf"], ""));
+        assert_eq!(labels("faults,spf,pagefault:*"), expect(&["faults", "spf"], "pagefault:"));
+        assert_eq!(labels("pagefault:*"), expect(&["pagefault:spf_success"], "pagefault:"));
+        assert_eq!(labels("pagefault:spf_vma_changed"), ["pagefault:spf_vma_changed"]);
+        assert_eq!(labels("spf_vma_changed,pagefault:*")[1], "spf_vma_changed");
+        assert_eq!(labels("*").len(), COUNTERS.len());
+        assert!(labels("*").iter().zip(COUNTERS).all(|(label, counter)| *label == counter.name));
     }
 
     #[test]

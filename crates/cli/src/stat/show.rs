@@ -15,7 +15,7 @@ const ROOM: usize = 60;
 /// A line for each counter: only those that counted something, unless they were asked for by name.
 pub fn lines(selection: &Selection, counters: &Counters, over_s: f64, columns: usize) -> String {
     let mut text = String::new();
-    for (place, declared) in selection.places().zip(selection.declared()) {
+    for ((place, declared), label) in selection.places().zip(selection.declared()).zip(selection.labels()) {
         let value = counters.values()[place];
         if value == 0 && !selection.is_named {
             continue;
@@ -25,7 +25,7 @@ pub fn lines(selection: &Selection, counters: &Counters, over_s: f64, columns: u
             Unit::Ns => seconds(value as f64 / 1e9),
             Unit::Calls => format!("{:.1} /s", value as f64 / over_s.max(1e-3)),
         };
-        text += &format!("{value:>VALUE$} {:<NAME$}", declared.name);
+        text += &format!("{value:>VALUE$} {label:<NAME$}");
         if columns >= ROOM && value > 0 {
             text += &format!(" # {more}");
         }
@@ -69,7 +69,7 @@ const HEADING: usize = 20;
 impl Intervals {
     /// For a terminal of `width` columns.
     pub fn new(selection: Selection, width: usize) -> Self {
-        let needed = TIME + selection.declared().map(|counter| 1 + column(counter.name)).sum::<usize>();
+        let needed = TIME + selection.labels().map(|label| 1 + column(label)).sum::<usize>();
         Self { selection, width, fits: needed <= width, printed: 0 }
     }
 
@@ -81,16 +81,17 @@ impl Intervals {
         let mut text = String::new();
         if self.printed % HEADING == 0 {
             text += &format!("{:>TIME$}", "time");
-            for declared in self.selection.declared() {
-                text += &format!(" {:>w$}", declared.name, w = column(declared.name));
+            for label in self.selection.labels() {
+                text += &format!(" {label:>w$}", w = column(label));
             }
             text.push('\n');
         }
         self.printed += 1;
         text += &format!("{time_s:>TIME$.2}");
-        for (place, declared) in self.selection.places().zip(self.selection.declared()) {
+        let columns = self.selection.places().zip(self.selection.declared()).zip(self.selection.labels());
+        for ((place, declared), label) in columns {
             let value = short(counters.values()[place], declared.unit);
-            text += &format!(" {value:>w$}", w = column(declared.name));
+            text += &format!(" {value:>w$}", w = column(label));
         }
         text + "\n"
     }

@@ -21,6 +21,8 @@ use crate::{ahead, reserve};
 
 /// Areas that a region has at a time, unless it is said otherwise.
 const AREAS: usize = 4096;
+/// Bytes of huge pages that are made ready ahead of a stream, unless it is said otherwise.
+const BUDGET: usize = 64 << 20;
 /// Largest window of a handler thread: a message costs as much as moving 60 huge pages.
 const MOST_BY_THREAD: u32 = MOST_ORDER;
 /// Largest window of a signal handler: a signal costs as much as moving five.
@@ -36,7 +38,7 @@ pub struct Builder {
     delivery: Delivery,
     windows: Option<(usize, usize)>,
     huge: bool,
-    budget: usize,
+    budget: Option<usize>,
     handlers: usize,
     areas: usize,
     mapped: bool,
@@ -51,7 +53,7 @@ impl Builder {
             delivery: Delivery::Best,
             windows: None,
             huge: true,
-            budget: 64 << 20,
+            budget: None,
             handlers: 1,
             areas: AREAS,
             mapped: true,
@@ -76,10 +78,14 @@ impl Builder {
         Self { huge, ..self }
     }
 
-    /// How much memory is made ready before it is needed while a stream of faults goes on, by a thread of idle priority that all
-    /// regions share; what is left of it is given back soon after.
+    /// How much memory the region may have beyond what was asked for: what is made ready while a stream of faults goes on (by a
+    /// thread of idle priority that all regions share; up to 64 MiB unless it is said otherwise, and given back soon after), and
+    /// likewise what one fault brings. Without it only the windows limit that. [`Delivery::Direct`] has what is mapped, and no
+    /// more.
+    ///
+    /// Not counted are buffers for a backing, up to 32 MiB, of which each has what was last read into it.
     pub fn budget(self, bytes: usize) -> Self {
-        Self { budget: bytes, ..self }
+        Self { budget: Some(bytes), ..self }
     }
 
     /// How many threads serve faults with [`Delivery::Thread`], up to 16; each has an equal part of the region.
@@ -110,15 +116,14 @@ impl Builder {
     fn orders(&self, delivery: Delivery) -> Orders {
         let order = |bytes: usize| (bytes / PAGE).max(1).ilog2().min(MOST_ORDER);
         let most = if delivery == Delivery::Signal { MOST_BY_SIGNAL } else { MOST_BY_THREAD };
-        match self.windows {
-            Some((first, most)) => Orders { first: order(first).min(order(most)), most: order(most) },
-            None => Orders { first: 0, most },
-        }
+        let (first, most) = self.windows.map_or((0, most), |(first, most)| (order(first), order(most)));
+        let most = most.min(self.budget.map_or(u32::MAX, order));
+        Orders { first: first.min(most), most }
     }
 
     /// How many huge pages are asked for ahead of a stream.
     fn ahead(&self, delivery: Delivery) -> usize {
-        let frames = self.budget / SLOT;
+        let frames = self.budget.unwrap_or(BUDGET) / SLOT;
         let asks = self.huge && self.backing.is_none() && delivery != Delivery::Direct;
         if asks && frames > 0 && ahead::start() { frames } else { 0 }
     }

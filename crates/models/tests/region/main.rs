@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
-use faultless_base::sys::mmu::Rights;
+use faultless_base::sys::mmu::{Mmu, Rights};
 use faultless_base::{PAGE, SLOT, Span};
-use faultless_fake::mmu::{FakeMmu, Found, backing_byte};
+use faultless_fake::mmu::{FakeMmu, Found, backing_byte, errno};
 use faultless_mm::area::Attributes;
 use faultless_mm::change::{Advice, Refused};
 use faultless_mm::fault::{Fault, Outcome};
@@ -46,7 +46,9 @@ fn region(areas: usize, mmu: FakeMmu) -> Arc<Memory> {
     let orders = [(0, 0), (0, 2), (3, 4), (3, 3), (0, 11)][chance(5)];
     let orders = Orders { first: orders.0, most: orders.1 };
     let span = Span::new(BASE, SLOTS * SLOT);
-    Arc::new(Region::new(mmu, span, Plan { areas, orders }, &COUNTERS, knobs).unwrap())
+    // In some runs areas are soon left to the kernel.
+    let patience = [2, 100][chance(2)];
+    Arc::new(Region::new(mmu, span, Plan { areas, orders }, &COUNTERS, knobs).unwrap().with_patience(patience))
 }
 
 fn memory() -> FakeMmu {
@@ -160,6 +162,7 @@ fn run(region: &Arc<Memory>, threads: usize, steps: usize) {
     let threads: Vec<_> = (0..threads).map(work).collect();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     region.areas().check();
+    assert_eq!(region.present_pages(), region.present(region.span()), "pages");
 }
 
 fn assert_counted(counter: Counter) {
@@ -177,6 +180,66 @@ fn faults_go_on_beside_changes() {
     assert_counted(Counter::SpeculativePgfault);
     assert_counted(Counter::SpfVmaChanged);
     assert_counted(Counter::SpfPmdChanged);
+    assert_counted(Counter::RegionGivenUp);
+}
+
+/// Two threads walk through each other's windows, and write to every other page each; in some runs memory ends meanwhile.
+#[test]
+fn windows_of_two_threads_overlap() {
+    check(|| {
+        let region = region(10, memory());
+        // Also where a window meets the end of the area.
+        let pages = 6 + chance(30);
+        region.map(page(0, pages), Attributes { huge: true, ..ATTRIBUTES }, 0).unwrap();
+        let walk = |id: usize| {
+            let region = region.clone();
+            thread::spawn(move || {
+                for at in (id..pages).step_by(2) {
+                    let addr = page(at, 1).start;
+                    let mut tries = 0..100;
+                    while region.write(addr, id as u8 + 1) == Found::Missing {
+                        assert!(tries.next().is_some(), "a page that does not come");
+                        if chance(8) == 0 {
+                            region.fail(&[errno::ENOMEM]);
+                        }
+                        let outcome = region.fault(Fault { addr, wants: Rights::Write, hint: id });
+                        let short = outcome == Outcome::Failed(errno::ENOMEM);
+                        assert!(short || matches!(outcome, Outcome::Installed(_)), "{outcome:?}");
+                    }
+                }
+            })
+        };
+        let threads = [walk(0), walk(1)];
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        for at in 0..pages {
+            assert_eq!(region.read(page(at, 1).start), Found::Byte(at as u8 % 2 + 1), "page {at}");
+        }
+        assert_eq!(region.present_pages(), region.present(region.span()));
+    });
+    assert_counted(Counter::RegionWindowHits);
+}
+
+/// One thread reads a window, and another one writes to it: each write is to a page of its own.
+#[test]
+fn a_window_that_is_read_is_written_to() {
+    check(|| {
+        let region = region(10, memory());
+        region.map(page(0, 20), ATTRIBUTES, 0).unwrap();
+        let reader = {
+            let region = region.clone();
+            thread::spawn(move || {
+                (0..12).for_each(|at| assert!(access(&region, at, None).is_some_and(|byte| byte < 2)))
+            })
+        };
+        for at in (0..12).step_by(3) {
+            assert_eq!(access(&region, at, Some(1)), Some(0));
+        }
+        reader.join().unwrap();
+        for at in 0..12 {
+            assert_eq!(access(&region, at, None), Some((at % 3 == 0) as u8), "page {at}");
+        }
+        assert_eq!(region.present_pages(), region.present(region.span()));
+    });
 }
 
 /// The window of a fault reaches into what another thread changes, once: every place to switch threads has its turn.
@@ -257,6 +320,70 @@ fn threads_fault_on_the_same_pages() {
         threads.into_iter().for_each(|thread| thread.join().unwrap());
     });
     assert_counted(Counter::SpfVmaNoanon);
+}
+
+/// The backing ends earlier than before, and what was beyond is dropped: nobody finds it afterwards, whoever read it before.
+#[test]
+fn what_was_truncated_does_not_come_back() {
+    check(|| {
+        let region = region(10, memory());
+        let backed = Attributes { backed: true, ..ATTRIBUTES };
+        region.map(page(0, 8), backed, 0).unwrap();
+        // So that there are buffers for speculative faults.
+        region.populate(page(7, 1)).unwrap();
+        let work = |from: usize| {
+            let region = region.clone();
+            thread::spawn(move || {
+                for at in from..from + 3 {
+                    let found = access(&region, at, None).unwrap();
+                    assert!(found == 0 || found == backing_byte(at * PAGE), "{found} in page {at}");
+                }
+            })
+        };
+        let threads = [work(0), work(1)];
+        // Else nobody has read anything yet.
+        (0..chance(60)).for_each(|_| thread::yield_now());
+        region.truncate(2 * PAGE);
+        region.advise(page(2, 6), Advice::DontNeed).unwrap();
+        assert!((2..8).all(|at| access(&region, at, None) == Some(0)), "it came back");
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert!((2..8).all(|at| access(&region, at, None) == Some(0)), "it came back later");
+        assert!((0..2).all(|at| access(&region, at, None) == Some(backing_byte(at * PAGE))));
+    });
+}
+
+/// A backing that may not be read while the region changes, and rights that come and go.
+#[test]
+fn slow_backings_and_rights_send_faults_the_other_way() {
+    check(|| {
+        let region = region(10, memory().with_slow_backing());
+        let backed = Attributes { backed: true, ..ATTRIBUTES };
+        region.map(page(0, 4), backed, 0).unwrap();
+        region.map(page(4, 4), ATTRIBUTES, 0).unwrap();
+        let other = {
+            let region = region.clone();
+            thread::spawn(move || {
+                for at in 0..8 {
+                    let fresh = if at < 4 { backing_byte(at * PAGE) } else { 0 };
+                    let before = access(&region, at, Some(77));
+                    assert!(before.is_none_or(|byte| byte == fresh), "{before:?} in page {at}");
+                }
+            })
+        };
+        region.protect(page(5, 2), Rights::Read).unwrap();
+        assert!(matches!(access(&region, 5, None), Some(0 | 77)));
+        assert_eq!(access(&region, 6, Some(1)), None, "written without right");
+        region.remap(page(1, 2), page(20, 1).start).unwrap();
+        assert_eq!(access(&region, 1, None), None);
+        for (at, offset) in [(20, PAGE), (21, 2 * PAGE)] {
+            let found = access(&region, at, None).unwrap();
+            assert!(found == backing_byte(offset) || found == 77, "{found} in page {at}");
+        }
+        other.join().unwrap();
+        region.areas().check();
+    });
+    assert_counted(Counter::SpfVmaNotsup);
+    assert_counted(Counter::SpfVmaAccess);
 }
 
 /// Huge pages against unmaps and populating of what is around.

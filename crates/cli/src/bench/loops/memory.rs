@@ -63,6 +63,18 @@ impl Mapping {
 }
 
 impl Place {
+    /// Where it begins.
+    pub fn start(self) -> usize {
+        self.base
+    }
+
+    /// The byte at an offset.
+    pub fn read(self, offset: usize) -> u8 {
+        assert!(offset < self.len);
+        // SAFETY: inside the mapping, which whoever made the place keeps until all threads are done.
+        unsafe { ((self.base + offset) as *const u8).read_volatile() }
+    }
+
     /// The `index`th of `parts` parts of whole pages.
     pub fn part(self, index: usize, parts: usize) -> Place {
         let at = |i: usize| self.len / PAGE * i / parts * PAGE;

@@ -7,6 +7,7 @@ mod first;
 mod memory;
 mod neighbour;
 mod rows;
+mod spf;
 mod storms;
 mod touch;
 
@@ -21,6 +22,7 @@ use clap::Subcommand;
 pub use faults::Taken;
 pub use first::{Memory, Touched};
 pub use rows::rows;
+pub use spf::{EDGES, ENDS, Latency, Reached, Way as SpfWay};
 
 /// The loops.
 #[derive(Subcommand)]
@@ -150,6 +152,8 @@ pub enum Loop {
         #[arg(long)]
         seconds: f64,
     },
+    /// Threads that fault, beside one that changes the address space.
+    Spf(spf::Spf),
 }
 
 /// How long and by how many a loop is run.
@@ -183,6 +187,7 @@ pub fn main(which: Loop) -> ExitCode {
     let outcome = match which {
         Loop::Faults(what) => return print(faults::run(what)),
         Loop::FirstTouch(what) => return print(first::run(what)),
+        Loop::Spf(what) => return print(spf::run(what)),
         Loop::Releases { size, rest, seconds } => neighbour::releases(size, rest, seconds),
         Loop::Neighbour { seconds } => neighbour::compute(seconds),
         Loop::Touch { size, pace } => touch::rounds(size, pace),

@@ -2,6 +2,7 @@
 //! settings and faultless in the same run; and what those tables could not show.
 
 mod neighbour;
+mod orders;
 mod runs;
 mod sweep;
 mod tables;
@@ -50,6 +51,8 @@ enum Part {
     Program,
     /// A busy program on another CPU.
     Neighbour,
+    /// From which order on a block wakes the scrubber.
+    Orders,
     /// The engines by themselves.
     Engines,
 }
@@ -80,7 +83,11 @@ pub fn main(args: &Args) -> Result<()> {
             Part::Lines => tables::lines(&mut runs, &mut aims),
             Part::Program => tables::program(&mut runs),
             Part::Neighbour => neighbour::table(&mut runs, &mut aims),
-            Part::Engines => sweep::table(runs.context.quick, machine.memory, &mut aims),
+            Part::Orders => orders::table(&mut runs),
+            Part::Engines => {
+                let figures = sweep::table(runs.context.quick, machine.memory, &mut aims);
+                runs.keep("engines", &figures);
+            }
         }
     }
     runs.print_scrubbing();

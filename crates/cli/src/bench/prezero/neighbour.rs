@@ -43,6 +43,7 @@ pub fn table(runs: &mut Runs, aims: &mut Aims) {
         steps.push((with_without[0], with_without[1]));
     }
     let (pairs, ratio) = (steps.len(), Ratio::of(&steps));
+    runs.keep("neighbour", &Figures { seconds, steps: &steps, zeroed, ns, ratio });
     let middle = |figures: Vec<f64>| median(&figures).unwrap_or(0.0);
     println!("**Neighbour** (a step of a program that computes on another CPU; {pairs} pairs of {seconds} s)\n");
     println!("| | step | zeroed in the background | processor time of that |");
@@ -60,6 +61,20 @@ pub fn table(runs: &mut Runs, aims: &mut Aims) {
     if zeroed == 0 {
         aims.add("the scrubber worked beside it".into(), false);
     }
+}
+
+/// All of it, for the file of figures.
+#[derive(serde::Serialize)]
+struct Figures<'a> {
+    /// Of each run.
+    seconds: f64,
+    /// Seconds of a step, in pairs: with a scrubber, and without.
+    steps: &'a [(f64, f64)],
+    /// Bytes zeroed in the background in all runs, and nanoseconds that took.
+    zeroed: u64,
+    ns: u64,
+    /// How many times as long a step takes with a scrubber.
+    ratio: Option<Ratio>,
 }
 
 /// The cost of a step of the neighbour, and what the scrubber counted beside it: bytes and ns.

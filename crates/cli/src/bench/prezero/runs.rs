@@ -1,9 +1,10 @@
 //! Who runs the programs of the tables, and what was counted meanwhile.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use faultless_mm::stats::Counter;
+use faultless_mm::stats::{COUNTERS, Counter};
 
 use crate::bench::contenders::{Contender, Contenders};
 use crate::bench::loops::Taken;
@@ -59,6 +60,19 @@ struct Record {
     taken: Taken,
 }
 
+/// What is said of the scrubber.
+const SCRUBBING: [Counter; 9] = [
+    Counter::ScrubWakeups,
+    Counter::ScrubBlocks,
+    Counter::BytesScrubbed,
+    Counter::ScrubNs,
+    Counter::BytesZeroedUnused,
+    Counter::ZeroHits,
+    Counter::ZeroHot,
+    Counter::ZeroMisses,
+    Counter::EnginesDropped,
+];
+
 /// From then on every part makes one round only, so that the whole stays below eight minutes.
 const TIME: Duration = Duration::from_secs(400);
 
@@ -73,6 +87,10 @@ pub struct Runs {
     records: Vec<Record>,
     /// What was counted in the runs of each part in which there was a scrubber.
     scrubbing: Vec<(String, Counters)>,
+    /// What the other parts found, for the file of figures.
+    figures: BTreeMap<&'static str, serde_json::Value>,
+    /// The knob `scrub_start` of the runs that follow, if it is not the default.
+    pub scrub_start: Option<u64>,
 }
 
 impl Runs {
@@ -87,6 +105,8 @@ impl Runs {
             pages: Dir::create()?,
             records: Vec::new(),
             scrubbing: Vec::new(),
+            figures: BTreeMap::new(),
+            scrub_start: None,
         })
     }
 
@@ -98,6 +118,11 @@ impl Runs {
     /// Whether the time is over for all but what is needed.
     pub fn is_late(&self) -> bool {
         !self.context.full && self.start.elapsed() > TIME
+    }
+
+    /// When that is.
+    pub fn deadline(&self) -> Option<Instant> {
+        (!self.context.full).then_some(self.start + TIME)
     }
 
     /// Whether it can take part.
@@ -117,6 +142,9 @@ impl Runs {
         let mut env = vec![("FAULTLESS_STATS", pages)];
         if way == Way::Hot {
             env.push(("FAULTLESS_SCRUB", "0"));
+        }
+        if let Some(order) = self.scrub_start {
+            env.push(("FAULTLESS_SCRUB_START", order.to_string().leak()));
         }
         let row = Row::new("prezero", Section::Loops, "").env(env.leak());
         let sample = self.contenders.run(&row, launch, way.contender())?;
@@ -144,6 +172,11 @@ impl Runs {
             Some((_, all)) => *all = Counters::sum(&[all.clone(), counters]),
             None => self.scrubbing.push((table.to_owned(), counters)),
         }
+    }
+
+    /// Keeps what a part found.
+    pub fn keep(&mut self, part: &'static str, figures: &impl serde::Serialize) {
+        self.figures.insert(part, serde_json::to_value(figures).unwrap_or_default());
     }
 
     /// What the scrubber did in all runs of a table together.
@@ -178,7 +211,16 @@ impl Runs {
         struct File<'a> {
             machine: &'a Machine,
             runs: &'a [Record],
+            #[serde(flatten)]
+            figures: &'a BTreeMap<&'static str, serde_json::Value>,
+            /// By table: what was counted in runs with a scrubber.
+            scrubbing: BTreeMap<&'a str, BTreeMap<&'static str, u64>>,
         }
-        Ok(serde_json::to_string_pretty(&File { machine, runs: &self.records })? + "\n")
+        let named = |counters: &Counters| {
+            SCRUBBING.iter().map(|counter| (COUNTERS[*counter as usize].name, counters.get(*counter))).collect()
+        };
+        let scrubbing = self.scrubbing.iter().map(|(table, counters)| (table.as_str(), named(counters))).collect();
+        let file = File { machine, runs: &self.records, figures: &self.figures, scrubbing };
+        Ok(serde_json::to_string_pretty(&file)? + "\n")
     }
 }

@@ -9,7 +9,7 @@ use faultless_base::sys::linux::Linux;
 use faultless_base::sys::{Door, Huge, Sys, raw};
 use faultless_base::zero::driver::{Cost, Driver, Poll};
 use faultless_base::zero::simulated::Simulated;
-use faultless_base::zero::{self, Engine};
+use faultless_base::zero::{self, Engine, dsa};
 
 use crate::bench::aims::Aims;
 use crate::bench::table;
@@ -27,7 +27,8 @@ const DEVICE: Cost = Cost { setup_ns: 10_000, byte_ps: 31 };
 const CLOSE: f64 = 1.05;
 
 /// Whether the same memory is zeroed again and again, or memory that was not used for longest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
 enum Use {
     Hot,
     Background,
@@ -37,12 +38,13 @@ enum Use {
 type Figures = BTreeMap<(usize, usize), f64>;
 
 /// Measures and prints.
-pub fn table(quick: bool, memory: u64, aims: &mut Aims) {
+pub fn table(quick: bool, memory: u64, aims: &mut Aims) -> Vec<Figure> {
     let most = if quick { 4 << 20 } else { (memory as usize / 8).clamp(SLOT, SIZES[SIZES.len() - 1]) };
     // A thread of its own, so that this one keeps its placement.
     let measured = thread::scope(|scope| {
         let measuring = scope.spawn(|| {
             pin();
+            dsa::open();
             settle();
             let area = Area::new(most.next_multiple_of(SLOT), Huge::Advised)?;
             area.touch(area.span());
@@ -50,11 +52,29 @@ pub fn table(quick: bool, memory: u64, aims: &mut Aims) {
         });
         measuring.join().unwrap_or_else(|_| Err(String::from("the measurement failed")))
     });
-    match measured {
+    match &measured {
         Ok(tables) => tables.iter().for_each(|(use_, figures)| print(*use_, figures, aims)),
         Err(error) => println!("**Engines**: {error}\n"),
     }
     offload(most);
+    let all = measured.into_iter().flatten().flat_map(|(use_, figures)| {
+        figures.into_iter().map(move |((bytes, engine), ns)| {
+            let engine = Engine::ALL[engine];
+            Figure { use_, bytes, engine: engine.name(), ns, chosen: engine == chosen(use_, bytes) }
+        })
+    });
+    all.collect()
+}
+
+/// What an engine took for a size: the median.
+#[derive(serde::Serialize)]
+pub struct Figure {
+    #[serde(rename = "use")]
+    use_: Use,
+    bytes: usize,
+    engine: &'static str,
+    ns: f64,
+    chosen: bool,
 }
 
 /// Has the engines tried as the library does, on jobs of the scrubber's.
@@ -74,7 +94,7 @@ fn settle() {
 fn chosen(use_: Use, bytes: usize) -> Engine {
     match use_ {
         Use::Hot => zero::hot_engine(bytes),
-        Use::Background => zero::COLD.fastest(),
+        Use::Background => zero::COLD.pick(),
     }
 }
 

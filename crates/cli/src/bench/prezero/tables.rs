@@ -2,12 +2,11 @@
 //! touched in each page; seconds in user mode, in the kernel, and on the clock; pages touched for the first time in a second
 //! of processor time, and in a second.
 
-use std::collections::BTreeMap;
-
 use super::runs::{Runs, Way};
 use crate::bench::aims::Aims;
 use crate::bench::loops::Taken;
 use crate::bench::programs::find;
+use crate::bench::turns::{self, Turns, ratio};
 use crate::paired::{Ratio, median};
 
 /// Bytes of a mapping, as in the patches' tables.
@@ -22,8 +21,8 @@ struct Case {
     rest: u64,
 }
 
-/// The runs of a case, by way; the rounds are pairs.
-type Rounds = BTreeMap<Way, Vec<Taken>>;
+/// The runs of a case.
+type Rounds = turns::Rounds<Way, Taken>;
 
 fn run(runs: &mut Runs, name: &str, case: &Case, ways: &[Way], rounds: usize) -> Rounds {
     let size = runs.context.size(SIZE);
@@ -34,31 +33,16 @@ fn run(runs: &mut Runs, name: &str, case: &Case, ways: &[Way], rounds: usize) ->
     in_turns(runs, ways, rounds, |runs, way| runs.taken(name, &launch, way))
 }
 
-/// Every way runs once a round, in an order that rotates; one that fails has no more turns.
+/// The ways in turns; they must compute the same.
 fn in_turns(
     runs: &mut Runs,
     ways: &[Way],
     rounds: usize,
     mut once: impl FnMut(&mut Runs, Way) -> Result<Taken, String>,
 ) -> Rounds {
-    let mut ways: Vec<Way> = ways.iter().copied().filter(|way| runs.has(*way)).collect();
-    let mut all = Rounds::new();
-    for round in 0..if runs.context.quick { 1 } else { rounds } {
-        if round > 0 && runs.is_late() {
-            break;
-        }
-        for way in ways.clone() {
-            match once(runs, way) {
-                Ok(taken) => all.entry(way).or_default().push(taken),
-                Err(error) => {
-                    println!("{}: {error}\n", way.name());
-                    all.remove(&way);
-                    ways.retain(|other| *other != way);
-                }
-            }
-        }
-        ways.rotate_left(1);
-    }
+    let ways: Vec<Way> = ways.iter().copied().filter(|way| runs.has(*way)).collect();
+    let turns = Turns { rounds: if runs.context.quick { 1 } else { rounds }, deadline: runs.deadline() };
+    let mut all = turns.run(&ways, |way| way.name().into(), |way| once(runs, way));
     let sums: Vec<u64> = all.values().flatten().map(|taken| taken.checksum).collect();
     if sums.iter().any(|sum| *sum != sums[0]) {
         println!("The ways did not compute the same: nothing of this counts.\n");
@@ -69,9 +53,7 @@ fn in_turns(
 
 /// How many times faster `way` was than `other`, round by round.
 fn speed(rounds: &Rounds, way: Way, other: Way) -> Option<Ratio> {
-    let (ours, theirs) = (rounds.get(&way)?, rounds.get(&other)?);
-    let pairs: Vec<(f64, f64)> = theirs.iter().zip(ours).map(|(a, b)| (a.wall, b.wall)).collect();
-    Ratio::of(&pairs)
+    Some(ratio(rounds, &way, &other, |taken| taken.wall)?.inverse())
 }
 
 fn heading(title: &str, what: &str) {
@@ -112,7 +94,8 @@ pub fn burst(runs: &mut Runs, aims: &mut Aims) {
     heading("Burst", "one mapping, after memory of that size was given back 300 ms before");
     for threads in [1, 2] {
         let case = Case { threads, reps: 1, lines: 1, bursts: 4, rest: 300 };
-        let n = rounds(runs, 6);
+        // The interval of what is aimed at is to be narrower than its range.
+        let n = rounds(runs, if threads == 1 { 12 } else { 6 });
         let rounds = run(runs, "burst", &case, &Way::KERNEL, n);
         lines_of(&rounds, runs.context.size(SIZE), &case);
         if threads == 1 {
@@ -128,7 +111,7 @@ pub fn sustained(runs: &mut Runs, aims: &mut Aims) {
     heading("Sustained", "ten mappings in rapid succession");
     for threads in [1, 2] {
         let case = Case { threads, reps: 10, lines: 1, bursts: 1, rest: 300 };
-        let n = rounds(runs, 6);
+        let n = rounds(runs, if threads == 1 { 10 } else { 6 });
         let rounds = run(runs, "sustained", &case, &Way::KERNEL, n);
         lines_of(&rounds, runs.context.size(SIZE), &case);
         if threads == 1 {

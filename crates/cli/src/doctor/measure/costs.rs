@@ -58,6 +58,7 @@ pub const COSTS: &[Kind] = &[
     zeroing("zero_avx512_inside", Engine::Stream64, Group::ZeroInside),
     zeroing("zero_clzero_inside", Engine::LineZero, Group::ZeroInside),
     zeroing("zero_kernel_inside", Engine::Kernel, Group::ZeroInside),
+    zeroing("zero_dsa_inside", Engine::Dsa, Group::ZeroInside),
     zeroing("zero_string_beyond", Engine::StringStore, Group::ZeroBeyond),
     zeroing("zero_memset_beyond", Engine::Memset, Group::ZeroBeyond),
     zeroing("zero_sse2_beyond", Engine::Stream16, Group::ZeroBeyond),
@@ -65,6 +66,7 @@ pub const COSTS: &[Kind] = &[
     zeroing("zero_avx512_beyond", Engine::Stream64, Group::ZeroBeyond),
     zeroing("zero_clzero_beyond", Engine::LineZero, Group::ZeroBeyond),
     zeroing("zero_kernel_beyond", Engine::Kernel, Group::ZeroBeyond),
+    zeroing("zero_dsa_beyond", Engine::Dsa, Group::ZeroBeyond),
 ];
 
 /// What was measured of one.

@@ -22,6 +22,7 @@ pub fn ids(engine: Engine) -> [&'static str; 2] {
         Engine::Stream64 => ["zero_avx512_inside", "zero_avx512_beyond"],
         Engine::LineZero => ["zero_clzero_inside", "zero_clzero_beyond"],
         Engine::Kernel => ["zero_kernel_inside", "zero_kernel_beyond"],
+        Engine::Dsa => ["zero_dsa_inside", "zero_dsa_beyond"],
     }
 }
 

@@ -1,0 +1,139 @@
+//! What happens to a region's memory without its knowledge: calls that the program makes itself, for which a userfaultfd could
+//! send messages and is not asked to. What follows is what docs/regions.md says.
+
+use std::fs::File;
+use std::io::Write;
+use std::ptr::null_mut;
+
+use faultless::region::{Advice, Builder, Delivery, Error, FileBacking, Region, Rights};
+
+const PAGE: usize = 4096;
+const MIB: usize = 1 << 20;
+
+/// A region of each mode that is to be had.
+fn each(choose: impl Fn(Builder) -> Builder, test: impl Fn(Region)) {
+    for delivery in [Delivery::Direct, Delivery::Thread, Delivery::Signal] {
+        match choose(Region::builder(8 * MIB).delivery(delivery)).build() {
+            Ok(region) => test(region),
+            Err(Error::NoUserfaultfd(error)) => println!("skipped: {delivery:?}, error {error}"),
+            Err(Error::DirectBacking) => {}
+            Err(error) => panic!("{delivery:?}: {error}"),
+        }
+    }
+}
+
+fn read(at: *const u8) -> u8 {
+    // SAFETY: the tests read what is mapped.
+    unsafe { at.read_volatile() }
+}
+
+fn fill(region: &Region, byte: u8) {
+    for at in (0..8 * MIB).step_by(PAGE) {
+        // SAFETY: all of it is mapped for writing.
+        unsafe { region.as_ptr().add(at).write_volatile(byte) };
+    }
+}
+
+fn madvise(region: &Region, from: usize, bytes: usize, advice: i32) -> Option<i32> {
+    // SAFETY: a part of the region, of which nobody has a reference.
+    let done = unsafe { libc::madvise(region.as_ptr().add(from).cast(), bytes, advice) };
+    if done == 0 { None } else { std::io::Error::last_os_error().raw_os_error() }
+}
+
+fn file() -> File {
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(&vec![9; 8 * MIB]).unwrap();
+    file
+}
+
+/// Like REMOVE: pages that were dropped are missing, and are brought as when they were first touched.
+#[test]
+fn dropped_pages_are_fresh_ones() {
+    let check = |region: Region, fresh: u8| {
+        for (from, bytes) in [(MIB, PAGE), (2 * MIB, 2 * MIB), (5 * MIB + PAGE, 100 * PAGE)] {
+            fill(&region, 3);
+            assert_eq!(madvise(&region, from, bytes, libc::MADV_DONTNEED), None);
+            for at in (0..8 * MIB).step_by(PAGE) {
+                let expected = if (from..from + bytes).contains(&at) { fresh } else { 3 };
+                assert_eq!(read(region.as_ptr().wrapping_add(at)), expected, "{region:?} at {at:#x}");
+            }
+            region.advise(0..8 * MIB, Advice::DontNeed).unwrap();
+        }
+    };
+    each(|builder| builder.huge_pages(true), |region| check(region, 0));
+    each(|builder| builder.backing(FileBacking::new(file())), |region| check(region, 9));
+}
+
+/// The memory is private: there is no hole to be punched into anything.
+#[test]
+fn holes_cannot_be_punched() {
+    each(
+        |builder| builder,
+        |region| {
+            fill(&region, 3);
+            assert_eq!(madvise(&region, MIB, MIB, libc::MADV_REMOVE), Some(libc::EINVAL));
+            assert!((0..8 * MIB).step_by(PAGE).all(|at| read(region.as_ptr().wrapping_add(at)) == 3));
+        },
+    );
+}
+
+/// Like REMAP: the pages are where they were moved to, and what is missing there is the kernel's business.
+#[test]
+fn what_is_moved_away_keeps_its_pages_and_is_no_region_s_any_more() {
+    let check = |region: Region| {
+        for page in 0..100 {
+            // SAFETY: mapped for writing.
+            unsafe { region.as_ptr().add(2 * MIB + page * PAGE).write_volatile(page as u8 + 1) };
+        }
+        let before = (0..MIB / PAGE).map(|page| is_there(&region, 2 * MIB + page * PAGE)).collect::<Vec<_>>();
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        // SAFETY: a part of the region that nobody has a reference to, moved to addresses that are reserved for it.
+        let moved = unsafe {
+            let to = libc::mmap(null_mut(), MIB, libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0);
+            libc::mremap(region.as_ptr().add(2 * MIB).cast(), MIB, MIB, flags, to).cast::<u8>()
+        };
+        assert_ne!(moved.cast(), libc::MAP_FAILED);
+        for (page, was_there) in before.into_iter().enumerate() {
+            // Of a backing, too, what was not there reads as zero.
+            let expected = if page < 100 { Some(page as u8 + 1) } else { (!was_there).then_some(0) };
+            let found = read(moved.wrapping_add(page * PAGE));
+            assert!(expected.is_none_or(|expected| expected == found), "{found} in page {page}");
+        }
+        assert_eq!(read(region.as_ptr().wrapping_add(4 * MIB)), read(region.as_ptr().wrapping_add(5 * MIB)));
+        // The hole is nobody's: the region says so, and what is beside it goes on.
+        assert_eq!(region.protect(2 * MIB..3 * MIB, Rights::Read), Err(Error::Kernel(libc::ENOMEM)));
+        region.unmap(4 * MIB..5 * MIB).unwrap();
+        // SAFETY: what was moved, which nobody uses any more.
+        assert_eq!(unsafe { libc::munmap(moved.cast(), MIB) }, 0);
+    };
+    each(|builder| builder.windows(PAGE, PAGE), check);
+    each(|builder| builder.windows(PAGE, PAGE).backing(FileBacking::new(file())), check);
+}
+
+/// Whether a page is there.
+fn is_there(region: &Region, at: usize) -> bool {
+    let mut there = 0;
+    // SAFETY: a page of the region, and a byte for it.
+    let done = unsafe { libc::mincore(region.as_ptr().add(at).cast(), PAGE, &mut there) };
+    done == 0 && there & 1 != 0
+}
+
+/// A region has no more than it may: what a fault brings beyond what was asked for stays within the budget.
+#[test]
+fn windows_stay_within_the_budget() {
+    const BUDGET: usize = 64 << 10;
+    each(
+        |builder| builder.budget(BUDGET),
+        |region| {
+            if region.delivery() == Delivery::Direct {
+                return;
+            }
+            for touched in 1..=MIB / PAGE {
+                // SAFETY: mapped for writing.
+                unsafe { region.as_ptr().add((touched - 1) * PAGE).write_volatile(1) };
+                let beyond = (touched..8 * MIB / PAGE).take_while(|page| is_there(&region, page * PAGE)).count();
+                assert!(beyond * PAGE <= BUDGET, "{beyond} pages beyond the last, {region:?}");
+            }
+        },
+    );
+}

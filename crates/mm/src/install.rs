@@ -1,0 +1,188 @@
+//! Installing pages below one entry, and how many pages a region has.
+//!
+//! Every page that a fault or populating brings goes through [`Region::install`], and every one that is dropped through
+//! [`Region::drop_pages`]; what the kernel serves itself is asked for when somebody wants to know.
+
+use faultless_base::sync::atomic::Ordering;
+use faultless_base::sys::mmu::{Mmu, Source, Word};
+use faultless_base::sys::uffd::Stopped;
+use faultless_base::{PAGE, SLOT, Span};
+
+use crate::area::View;
+use crate::entry::{Entry, Kind};
+use crate::frames::Given;
+use crate::region::Region;
+use crate::stats::Counter;
+
+/// What an access may have left behind where pages are installed: a table, which a huge page cannot go to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Met {
+    /// Nobody has come there.
+    Nothing,
+    /// Others may have.
+    Others,
+    /// The fault on this page did.
+    Fault(usize),
+}
+
+/// What was installed.
+pub(crate) struct Installed {
+    pub pages: usize,
+    pub took_long: bool,
+}
+
+/// How often the kernel may ask to try again before it counts as an error.
+const MOST_AGAIN: u32 = 1000;
+
+impl<M: Mmu> Region<M> {
+    /// How many of its pages are there, the kernel's page of zeroes included. Exact while nobody faults or changes anything.
+    pub fn present_pages(&self) -> usize {
+        if !self.mmu.raises_faults() {
+            return self.mmu.present(self.span);
+        }
+        self.resident.load(Ordering::Relaxed) + self.left_to_kernel(self.span)
+    }
+
+    /// How many pages the kernel has brought itself in areas of `span`.
+    pub(crate) fn left_to_kernel(&self, span: Span) -> usize {
+        let mut at = span.start;
+        let next = || {
+            let left = self.next_left_to_kernel(Span { start: at, ..span })?;
+            at = left.end;
+            Some(left)
+        };
+        core::iter::from_fn(next).map(|left| self.mmu.present(left)).sum()
+    }
+
+    /// The first part of `span` that the kernel serves. Apart, because nothing is asked of the kernel with the areas' lock.
+    fn next_left_to_kernel(&self, span: Span) -> Option<Span> {
+        let mut first = None;
+        self.areas.each(span, |view| first = first.or(view.attributes.kernel.then(|| view.span.clip(span))));
+        first
+    }
+
+    /// Has the kernel serve a span from now on. Nobody installs anything there.
+    pub(crate) fn leave_to_kernel(&self, span: Span) -> Result<(), i32> {
+        let there = self.mmu.present(span);
+        self.mmu.leave_to_kernel(span)?;
+        self.count_less(there);
+        Ok(())
+    }
+
+    /// So many pages are gone. What somebody else put there was never counted.
+    fn count_less(&self, pages: usize) {
+        let less = |there: usize| Some(there.saturating_sub(pages));
+        let _ = self.resident.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    }
+
+    /// The kernel does not serve `span` any more, if it did.
+    pub(crate) fn take_from_kernel(&self, span: Span) -> Result<(), i32> {
+        if self.next_left_to_kernel(span).is_some() {
+            self.mmu.take_from_kernel(span)?;
+            self.resident.fetch_add(self.left_to_kernel(span), Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Drops all pages of a span where nobody installs anything. Where a whole huge page may be again, one may come.
+    pub(crate) fn drop_pages(&self, span: Span) -> Result<(), i32> {
+        let there = self.mmu.present(span).saturating_sub(self.left_to_kernel(span));
+        self.mmu.discard(span)?;
+        self.count_less(there);
+        let empty = |slot| self.mmu.frees_tables() || self.entries.read(slot).kind() == Kind::Huge;
+        let whole = span.aligned_inside(SLOT);
+        for slot in (whole.start..whole.end).step_by(SLOT) {
+            if empty(slot) {
+                self.entries.put(Span::new(slot, SLOT), Kind::Empty, |turn| self.mmu.relax(turn));
+            }
+        }
+        Ok(())
+    }
+
+    /// Installs the missing ones of the pages of one entry. The page of a fault is there then, or the answer is an error.
+    pub(crate) fn install(
+        &self,
+        entry: Entry<'_>,
+        source: Source,
+        view: &View,
+        piece: Span,
+        met: Met,
+    ) -> Result<Installed, i32> {
+        let mut pages = 0;
+        let result = self.install_some(entry, source, view, piece, met, &mut pages);
+        self.mmu.meets(Word::Resident);
+        self.resident.fetch_add(pages, Ordering::Relaxed);
+        // Threads are mostly apart where their addresses are.
+        self.count_by(piece.start / SLOT, Counter::RegionPages, pages);
+        result.map(|took_long| Installed { pages, took_long })
+    }
+
+    /// The same, with the number of pages also where it ends with an error. Whether it took long.
+    fn install_some(
+        &self,
+        mut entry: Entry<'_>,
+        source: Source,
+        view: &View,
+        piece: Span,
+        met: Met,
+        installed: &mut usize,
+    ) -> Result<bool, i32> {
+        let whole = piece.bytes() == SLOT && source == Source::Zeroes && view.attributes.huge;
+        if whole && entry.kind() == Kind::Empty {
+            // As late as can be: whoever waits for these pages may be woken at any time, and make a table again.
+            let clear = || met == Met::Nothing || self.mmu.clear_table(piece.start);
+            let given = self.frames.with_huge(&self.mmu, |frame| {
+                clear() && {
+                    let moved = self.mmu.move_huge(frame, piece.start);
+                    *installed = if moved { SLOT / PAGE } else { self.mmu.present(piece) };
+                    moved
+                }
+            });
+            if given != Given::None {
+                entry.set(Kind::Huge);
+                return Ok(given == Given::Made);
+            }
+        }
+        entry.set(if entry.kind() == Kind::Huge { Kind::Huge } else { Kind::Pages });
+        let wanted = if let Met::Fault(page) = met { page } else { piece.start };
+        let (mut at, mut again, mut most) = (piece.start, 0, piece.bytes());
+        while at < piece.end {
+            let from = match source {
+                Source::Buffer(buffer) => Source::Buffer(buffer + (at - piece.start)),
+                zero => zero,
+            };
+            let rest = Span::new(at, most).clip(piece);
+            let Err(Stopped { done, error }) = self.mmu.install(from, rest) else {
+                *installed += rest.bytes() / PAGE;
+                at = rest.end;
+                continue;
+            };
+            *installed += done / PAGE;
+            at += done;
+            match error {
+                // Somebody was here first: what is there stays.
+                libc_error::EEXIST => at += PAGE,
+                libc_error::EAGAIN if again < MOST_AGAIN => {
+                    again += 1;
+                    self.mmu.relax(again);
+                }
+                // The kernel has several areas here, after a move; a call stays inside one.
+                libc_error::ENOENT if most > PAGE => most = PAGE,
+                // Of a window that leads up to the fault, its own page is what counts.
+                _ if at < wanted => (at, most) = (wanted, PAGE),
+                // The page of the fault is there.
+                _ if at > wanted => break,
+                _ => return Err(error),
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// Error numbers that the kernel gives here.
+pub(crate) mod libc_error {
+    pub const ENOENT: i32 = 2;
+    pub const EAGAIN: i32 = 11;
+    pub const ENOMEM: i32 = 12;
+    pub const EEXIST: i32 = 17;
+}
