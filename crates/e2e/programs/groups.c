@@ -93,6 +93,24 @@ static void ahead(void)
     }
 }
 
+/* Much is used, and then, again and again, half of something larger: what was zeroed meanwhile moves ahead of the program. */
+static void supplied(void)
+{
+    char *first = map(64 * MIB);
+    fill(first, 64 * MIB, 1);
+    for (int round = 0; round < 3; round++) {
+        rest(200);
+        char *at = map(256 * MIB);
+        for (size_t i = 0; i < 128 * MIB; i += 2 * MIB) {
+            CHECK(is_zero(at + i, 2 * MIB));
+            fill(at + i, 2 * MIB, i);
+            rest(1);
+        }
+        rest(50);
+        CHECK(munmap(at, 256 * MIB) == 0);
+    }
+}
+
 /* Memory committed inside a reservation. */
 static void reservation(void)
 {
@@ -270,6 +288,7 @@ static const struct {
     { "large", large }, { "much", much },       { "reservation", reservation }, { "forked", forked },     { "attributes", attributes },
     { "confined", confined }, { "left", left },               { "waste", waste },       { "areas", areas },
     { "busy", busy },         { "stale", stale },             { "child", child },       { "content", content },
+    { "supplied", supplied },
 };
 
 int main(int argc, char **argv)

@@ -110,13 +110,13 @@ impl Case {
         self
     }
 
-    /// Runs it plain, under the library and under the library's checking mode, and demands that they do the same.
-    /// Returns the second run.
+    /// Runs it plain, under the library, and under the library's checking mode with memory that moves ahead of it, and
+    /// demands that they do the same. Returns the second run.
     pub fn same(&self) -> Run {
         let plain = self.plain();
         let under = self.under(&[]);
         self.compare(&plain, &under, "under the library");
-        let checked = self.under(&[("FAULTLESS_CHECK", "1")]);
+        let checked = self.under(&[("FAULTLESS_CHECK", "1"), ("FAULTLESS_MAPPED", "1")]);
         self.compare(&plain, &checked, "under the library's checks");
         under
     }

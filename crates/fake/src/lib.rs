@@ -52,6 +52,8 @@ pub enum Failing {
     Reserve,
     /// Memory is short.
     Memory,
+    /// [`Sys::move_in`].
+    Moves,
 }
 
 /// A page has one byte here, so a signature is one byte too.
@@ -294,6 +296,29 @@ impl Sys for Fake {
         let mut pages = moved.into_iter();
         self.each(Span::new(to, from.bytes()), |_, page| *page = pages.next().unwrap());
         true
+    }
+
+    fn move_in(&self, from: Span, to: usize) -> Option<usize> {
+        if self.fails(Failing::Moves) {
+            return None;
+        }
+        let mut done = 0;
+        while done < from.bytes() {
+            let (old, new) = (self.page(from.start + done), self.page(to + done));
+            if new.present || !old.present || !new.open || !old.open {
+                break;
+            }
+            self.each(Span::new(from.start + done, PAGE), |_, page| {
+                page.present = false;
+                page.byte = 0;
+            });
+            self.each(Span::new(to + done, PAGE), |_, page| {
+                page.present = true;
+                page.byte = old.byte;
+            });
+            done += PAGE;
+        }
+        Some(done)
     }
 
     fn touch(&self, addr: usize) {

@@ -57,7 +57,8 @@ impl<S: Sys> Space<S> {
             reached: 0,
             confirmed: 0,
             touched: 0,
-            window: WINDOW_START,
+            window: self.first_window(WINDOW_START),
+            moved: None,
             quiet: 0,
         };
         let mut growths = self.growths.lock();
@@ -80,6 +81,11 @@ impl<S: Sys> Space<S> {
             let progress = self.follow(&mut growth);
             result = sooner(result, progress);
             let mut growths = self.growths.lock();
+            if progress == Progress::Idle
+                && let Some(shard) = self.shards[growth.shard].as_ref()
+            {
+                self.note_end(shard, &growth);
+            }
             // The program may have put another extent there meanwhile.
             if growths.followed[place].is_some_and(|g| (g.shard, g.first) == before) {
                 growths.followed[place] = (progress != Progress::Idle).then_some(growth);
@@ -94,7 +100,8 @@ impl<S: Sys> Space<S> {
         g.reached = self.reached(shard, g);
         if g.reached > old {
             g.quiet = 0;
-            if g.reached >= old + g.window / 4 {
+            let came_to_window = g.moved.is_some_and(|window| old <= window.marker);
+            if came_to_window || g.reached >= old + g.window / 4 {
                 g.window = (g.window * 2).min(WINDOW_MAX);
             }
             self.confirm(shard, g);
@@ -108,6 +115,9 @@ impl<S: Sys> Space<S> {
         if self.warmth.is_too_cold(|| self.now_ms()) {
             self.refuse_rest(shard, g);
             return Progress::Idle;
+        }
+        if self.moves() && (g.reached > 0 || self.is_trusted()) && self.next_window(shard, g, old) {
+            return if g.reached > old { Progress::Worked } else { Progress::Wait(LOOK_US) };
         }
         // The slot that the program is in, and the next one, are its own.
         g.touched = g.touched.max(g.reached + 1);
@@ -131,10 +141,19 @@ impl<S: Sys> Space<S> {
             let at = shard.span(Extent { first: g.first + i, n: 1 }).start;
             self.sys.present(at) || self.sys.present(at + SLOT - PAGE)
         };
-        let theirs = |i: &usize| i % 2 == 0 || *i >= g.touched;
         let mut reached = g.reached;
-        while let Some(i) = (reached..(reached + GAP).min(g.n)).filter(theirs).find(|&i| present(i)) {
-            reached = i + 1;
+        let moved = match g.moved {
+            Some(window) if reached <= window.marker => {
+                return if present(window.marker) { window.marker + 1 } else { reached };
+            }
+            Some(window) => window.end,
+            None => 0,
+        };
+        let theirs = |i: &usize| i % 2 == 0 || *i >= g.touched;
+        let mut from = reached.max(moved);
+        while let Some(i) = (from..(from + GAP).min(g.n)).filter(theirs).find(|&i| present(i)) {
+            from = i + 1;
+            reached = from;
         }
         reached
     }
@@ -182,9 +201,12 @@ impl<S: Sys> Space<S> {
         while g.confirmed < g.reached {
             let i = g.first + g.confirmed;
             g.confirmed += 1;
-            self.enter(shard, Extent { first: i, n: 1 }, |_| {
-                self.confirm_slot(shard, i, || self.is_dense(shard, i));
+            let confirmed = self.enter(shard, Extent { first: i, n: 1 }, |_| {
+                self.confirm_slot(shard, i, || self.is_dense(shard, i))
             });
+            if confirmed == Some(true) {
+                self.note_demand(1);
+            }
         }
     }
 

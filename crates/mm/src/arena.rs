@@ -109,6 +109,12 @@ impl Arena {
         kinds.into_iter().find_map(|k| self.pop(n, align, k)).or_else(|| self.scan(n, align))
     }
 
+    /// Takes up to `n` zeroed slots, as many as there are in one piece of their size.
+    pub fn take_zeroed(&mut self, n: usize) -> Option<Extent> {
+        let order = self.buddy.largest(Kind::Zeroed)?.min(n.checked_ilog2()? as usize);
+        self.pop(1 << order, 1, Kind::Zeroed)
+    }
+
     /// Takes `n` slots without memory.
     pub fn take_holes(&mut self, n: usize, align: usize, sys: &impl Sys) -> Option<Extent> {
         self.pop(n, align, Kind::Hole).or_else(|| self.grow(n, align, sys))

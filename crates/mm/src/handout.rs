@@ -193,6 +193,8 @@ impl<S: Sys> Space<S> {
     fn hand_out_zeroed(&self, shard: &Shard, e: Extent, need: Need) {
         self.budget.unkeep(e.n);
         self.charge(shard, e);
+        // Of the supply, or of the stock.
+        self.note_demand(e.slots().filter(|&i| shard.slots.has(i, flag::FRESH)).count());
         shard.count(Counter::BytesZeroed, e.n * SLOT);
         self.verify(shard, e);
         if need == Need::Any && self.check {
@@ -206,6 +208,9 @@ impl<S: Sys> Space<S> {
             self.confirm_some();
         }
         self.warmth.note_growth(e.n);
+        if e.n <= SMALL_DEMAND {
+            self.note_demand(e.n);
+        }
         let mut small = shard.skips_advice();
         if !small {
             if e.n >= LARGE && self.knobs.is_on(Knob::Ahead) {
@@ -239,7 +244,7 @@ impl<S: Sys> Space<S> {
         granted.n
     }
 
-    fn verify(&self, shard: &Shard, e: Extent) {
+    pub(crate) fn verify(&self, shard: &Shard, e: Extent) {
         if self.check {
             let bad = self.sys.first_nonzero(shard.span(e));
             assert!(bad.is_none(), "memory promised as zero is not, at {bad:x?}");

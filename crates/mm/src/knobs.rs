@@ -118,6 +118,9 @@ knobs! {
     /// Touches memory in the background before the program gets there, and advises huge pages for mappings that stay
     /// with the kernel.
     Ahead, "ahead", "FAULTLESS_AHEAD", Kind::Switch, "1", Live;
+    /// Zeroes huge pages in the background for a program that asks for much, and moves them to where it is about to need
+    /// them.
+    Mapped, "mapped", "FAULTLESS_MAPPED", Kind::Switch, "0", Live;
     /// Resolves faults of mapped regions without waiting for those who change the region.
     SpeculativePageFault, "speculative_page_fault", "FAULTLESS_SPECULATIVE_PAGE_FAULT", Kind::Switch, "1", Live;
     /// Largest window that a fault of a mapped region brings, as an order of pages; no more than the region was made for, which

@@ -91,11 +91,13 @@ impl<S: Sys> Space<S> {
     }
 
     fn scrub_next(&self, now: u32) -> Progress {
-        let missing = self.pace.target(now).saturating_sub(self.zeroed());
+        let target = self.pace.target(now);
+        let missing = target.saturating_sub(self.zeroed());
         if missing == 0 {
             return Progress::Idle;
         }
-        let most = (self.sys.scrub_largest() / SLOT).min(missing);
+        // What is in stock is zero, too, but elsewhere: rather a little more than a block with a dirty end.
+        let of_block = |n: usize| if n <= missing + target / 8 { n } else { missing };
         let stop = slot_order(self.knobs.get(Knob::ScrubStop));
         let mut result = Progress::Idle;
         for shard in self.all_shards() {
@@ -104,7 +106,8 @@ impl<S: Sys> Space<S> {
                 Ready::None => {}
                 Ready::Later(ms) => result = sooner(result, Progress::Wait(ms as u64 * 1000)),
                 Ready::Now { first, order, stamp } => {
-                    let e = Extent { first, n: (1usize << order).min(most) };
+                    let n = of_block((1 << order).min(self.sys.scrub_largest() / SLOT));
+                    let e = Extent { first, n };
                     self.recalled.store(false, Ordering::Relaxed);
                     arena.take_at(e);
                     self.away.fetch_add(e.n, Ordering::SeqCst);

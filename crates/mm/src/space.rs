@@ -18,7 +18,7 @@ use crate::slot::Slots;
 use crate::stats::{self, Block, Counter};
 use crate::streak::Streak;
 use crate::warmth::Warmth;
-use crate::watched::{Advices, Growths};
+use crate::watched::{Advices, Growths, Supply};
 
 /// Shards at most.
 pub const MAX_SHARDS: usize = stats::BLOCKS;
@@ -147,6 +147,7 @@ pub struct Space<S> {
     pub(crate) pressure_look: AtomicU32,
     pub(crate) warmth: Warmth,
     pub(crate) pace: Pace,
+    pub(crate) supply: Supply,
     /// Whether the scrubber has zeroed something since it woke.
     pub(crate) scrubbed: AtomicBool,
     /// Set when a request wants the memory that the scrubber has.
@@ -227,6 +228,7 @@ impl<S: Sys> Space<S> {
             pressure_look: AtomicU32::new(0),
             warmth: Warmth::new(),
             pace: Pace::default(),
+            supply: Supply::default(),
             scrubbed: AtomicBool::new(false),
             recalled: AtomicBool::new(false),
             confirming: Lock::new(Cursor { shard: 0, slot: 0, rest: 0, since: 0 }),

@@ -187,6 +187,16 @@ counters! {
     BytesRecycled, "bytes_recycled", Bytes;
     /// Huge pages advised in mappings that stay with the kernel.
     BytesAdvised, "bytes_advised", Bytes;
+    /// Zeroed beforehand and moved to the program's own addresses, ahead of it.
+    BytesMoved, "bytes_moved", Bytes;
+    /// Moved to where the program had not come when it was last looked at.
+    BytesMovedUnused, "bytes_moved_unused", Bytes;
+    /// Windows that memory was moved to.
+    MoveWindows, "move_windows", Calls;
+    /// Windows for which no memory was ready, so that the kernel served them.
+    MoveMisses, "move_misses", Calls;
+    /// Processes that may not move pages: userfaultfd is refused, or the kernel too old.
+    MovesRefused, "moves_refused", Calls, detail;
     /// Forks seen.
     Forks, "forks", Calls ("processes (/proc/stat)");
     /// Times the background thread was started.

@@ -89,6 +89,9 @@ impl<S: Sys> Space<S> {
         if scrub == Progress::Worked {
             return scrub;
         }
+        if self.supply_step() == Progress::Worked {
+            return Progress::Worked;
+        }
         sooner(sooner(ahead, scrub), sooner(self.advice_step(), self.decay_step()))
     }
 }

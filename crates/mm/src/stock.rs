@@ -73,7 +73,7 @@ impl<S: Sys> Space<S> {
     }
 
     /// Makes a hole in passage zeroed memory.
-    fn fill(&self, shard: &Shard, e: Extent) -> bool {
+    pub(crate) fn fill(&self, shard: &Shard, e: Extent) -> bool {
         let span = shard.span(e);
         let slots = shard.slots;
         if slots.mark(e.first, flag::ADVISED) & flag::ADVISED == 0 {

@@ -1,5 +1,7 @@
-//! What the background thread keeps an eye on: growing extents and advised mappings. Data only; [`crate::ahead`] and
-//! [`crate::advice`] act on it.
+//! What the background thread keeps an eye on: growing extents, advised mappings, the supply. Data only;
+//! [`crate::ahead`], [`crate::advice`] and `supply.rs` act on it.
+
+use core::sync::atomic::{AtomicBool, AtomicUsize};
 
 use faultless_base::Span;
 
@@ -29,7 +31,17 @@ pub(crate) struct Growth {
     /// Slots looked at for touching.
     pub(crate) touched: usize,
     pub(crate) window: usize,
+    /// The last window that memory was moved to.
+    pub(crate) moved: Option<Window>,
     pub(crate) quiet: u32,
+}
+
+/// Slots that memory was moved to.
+#[derive(Clone, Copy)]
+pub(crate) struct Window {
+    /// The one before them, which is left to the program.
+    pub(crate) marker: usize,
+    pub(crate) end: usize,
 }
 
 /// The extents that are being followed, and the stock.
@@ -100,4 +112,15 @@ impl Default for Advices {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// Huge pages to be zeroed beforehand, and what became of them.
+#[derive(Debug, Default)]
+pub(crate) struct Supply {
+    /// Slots that were asked for and not zeroed since.
+    pub(crate) due: AtomicUsize,
+    /// Windows in which the program followed.
+    pub(crate) followed: AtomicUsize,
+    /// Whether this process cannot move pages.
+    pub(crate) refused: AtomicBool,
 }

@@ -60,11 +60,12 @@ struct Program {
 }
 
 impl Program {
-    fn new(budget_slots: usize) -> Self {
+    fn new(budget_slots: usize, mapped: bool) -> Self {
         let fake = Fake::default();
         let counters: &'static [Counters] = Box::leak(Box::new([Counters::new()]));
         let knobs: &'static Values = Box::leak(Box::default());
         knobs.set(Knob::Budget, (budget_slots * SLOT) as u64);
+        knobs.set(Knob::Mapped, mapped as u64);
         let space = Space::new(fake.clone(), 512 * SLOT, 1, counters, knobs).unwrap();
         Self { space, fake, has: BTreeMap::new(), peak: 0, limit: budget_slots * SLOT_PAGES }
     }
@@ -143,10 +144,11 @@ proptest! {
 
     #[test]
     fn memory_stays_within_the_peak_and_the_budget(
-        budget in prop::sample::select(vec![0usize, 1, 4, 16]),
+        budget in prop::sample::select(vec![0usize, 1, 4, 16, 64]),
+        mapped in any::<bool>(),
         ops in ops(),
     ) {
-        let mut program = Program::new(budget);
+        let mut program = Program::new(budget, mapped);
         for op in ops {
             program.apply(op);
         }

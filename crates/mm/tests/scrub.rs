@@ -132,6 +132,25 @@ fn a_block_is_zeroed_by_one_order() {
     assert_eq!((w.scrubbed(), w.count(Counter::ScrubBlocks)), (8, 1));
 }
 
+/// A slot of zeroes elsewhere is no reason to leave one in the middle of what will be asked for as a whole.
+#[test]
+fn a_block_is_zeroed_to_its_end() {
+    let w = World::new();
+    w.knobs.set(Knob::Ahead, 1);
+    w.recycle(16);
+    assert!(w.count(Counter::BytesTouchedAhead) > 0, "nothing is in stock");
+    assert_eq!(w.scrubbed(), 16);
+    // What is asked for is four slots: no more of a large block is zeroed than that, or hardly.
+    let w = World::new();
+    w.unmap(w.map(4), 4);
+    let got = w.space.allocate(0, 32 * SLOT, PAGE, Need::Any).unwrap();
+    w.fake.write(Span::new(got.addr, 32 * SLOT), 7);
+    assert!(w.space.free(got.addr));
+    w.fake.advance_ms(LATER_MS);
+    w.work();
+    assert_eq!(w.scrubbed(), 4);
+}
+
 #[test]
 fn blocks_that_need_no_zeroes_cause_none() {
     let w = World::new();

@@ -18,9 +18,9 @@ type Op = (u8, u32, u32, u32);
 
 fn settings() -> impl Strategy<Value = Vec<(Knob, u64)>> {
     let budget = prop::sample::select(BUDGETS.to_vec()).prop_map(|slots| slots << 21);
-    (budget, 0..2u64, 0..2u64, 0..2u64, 0..2u64).prop_map(|(budget, unmap, scrub, ahead, check)| {
-        let switches = [(Knob::Unmap, unmap), (Knob::Scrub, scrub), (Knob::Ahead, ahead), (Knob::Check, check)];
-        [(Knob::Budget, budget)].into_iter().chain(switches).collect()
+    (budget, prop::array::uniform5(0..2u64)).prop_map(|(budget, values)| {
+        let switches = [Knob::Unmap, Knob::Scrub, Knob::Ahead, Knob::Check, Knob::Mapped];
+        [(Knob::Budget, budget)].into_iter().chain(switches.into_iter().zip(values)).collect()
     })
 }
 
@@ -72,6 +72,7 @@ fn apply(o: &mut Oracle, (op, a, b, c): Op) {
                 Failing::Engine,
                 Failing::Stall,
                 Failing::Memory,
+                Failing::Moves,
             ];
             match a % 12 {
                 i if i < what.len() => o.fail(what[i]),

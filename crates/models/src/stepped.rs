@@ -1,10 +1,10 @@
 //! The simulated address space, with a place to switch threads before each operation.
 
 use std::panic::resume_unwind;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use faultless_base::Span;
-use faultless_base::sync::atomic::{AtomicBool, Ordering};
+use faultless_base::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use faultless_base::sys::{AtFork, Door, Huge, Job, Sys};
 use faultless_base::zero::Engine;
 use faultless_base::zero::driver::Poll;
@@ -19,6 +19,50 @@ pub struct Stepped {
     fake: Fake,
     left_behind: Arc<AtomicBool>,
     stalled: Arc<AtomicBool>,
+    device: Arc<Device>,
+}
+
+/// A device that zeroes by itself, one job at a time.
+#[derive(Default)]
+struct Device {
+    is_there: AtomicBool,
+    /// No lock of the model: nothing happens while it is held.
+    request: Mutex<Option<(Span, Door)>>,
+    is_busy: AtomicBool,
+    /// Whether it is to end after the piece in progress.
+    cancelled: AtomicBool,
+    failed: AtomicBool,
+    /// Bytes that are zero by now.
+    done: AtomicUsize,
+}
+
+impl Device {
+    /// Zeroes what it was given.
+    fn serve(&self, fake: &Fake, span: Span, door: Door) {
+        let mut job = Job::by_hand(span, door);
+        while !self.cancelled.load(Ordering::SeqCst) {
+            let poll = fake.scrub_poll(&mut job);
+            self.done.store(job.done, Ordering::SeqCst);
+            match poll {
+                Poll::Working => shuttle::thread::yield_now(),
+                Poll::Done => break,
+                Poll::Failed => {
+                    self.failed.store(true, Ordering::SeqCst);
+                    break;
+                }
+            }
+        }
+        self.is_busy.store(false, Ordering::SeqCst);
+    }
+
+    fn poll(&self, job: &mut Job) -> Poll {
+        job.done = self.done.load(Ordering::SeqCst);
+        match self.failed.load(Ordering::SeqCst) {
+            true => Poll::Failed,
+            false if job.done == job.span.bytes() => Poll::Done,
+            false => Poll::Working,
+        }
+    }
 }
 
 impl Stepped {
@@ -42,6 +86,27 @@ impl Stepped {
     /// From now on a zeroing engine does not get on, until it is let go.
     pub fn stall(&self, stalled: bool) {
         self.stalled.store(stalled, Ordering::SeqCst);
+    }
+
+    /// The thread of a device, to which zeroing is left from now on, until [`Stepped::end_device`].
+    pub fn work_as_device(&self) {
+        while self.device.is_there.load(Ordering::SeqCst) {
+            let request = self.device.request.lock().unwrap().take();
+            match request {
+                Some((span, door)) => self.device.serve(&self.fake, span, door),
+                None => shuttle::thread::yield_now(),
+            }
+        }
+    }
+
+    /// There is a device, which a thread plays.
+    pub fn begin_device(&self) {
+        self.device.is_there.store(true, Ordering::SeqCst);
+    }
+
+    /// There is none any more.
+    pub fn end_device(&self) {
+        self.device.is_there.store(false, Ordering::SeqCst);
     }
 
     /// Whether threads are being left behind.
@@ -81,11 +146,10 @@ impl Sys for Stepped {
         step: at_fork(span: Span, what: AtFork) -> bool;
         last_step: zero_hot(span: Span);
         step: scrub_largest() -> usize;
-        step: scrub_start(span: Span, door: Door) -> Option<Job>;
-        step: scrub_end(job: Job) -> bool;
         step: drop_engine(engine: Engine);
         step: load() -> u64;
         last_step: migrate(from: Span, to: usize) -> bool;
+        last_step: move_in(from: Span, to: usize) -> Option<usize>;
         step: touch(addr: usize);
         step: poison(span: Span);
         step: first_nonzero(span: Span) -> Option<usize>;
@@ -102,7 +166,32 @@ impl Sys for Stepped {
         step: avoid_cpu(cpu: Option<usize>);
     }
 
+    fn scrub_start(&self, span: Span, door: Door) -> Option<Job> {
+        let job = self.step().scrub_start(span, door)?;
+        let device = &self.device;
+        if device.is_there.load(Ordering::SeqCst) {
+            assert!(!device.is_busy.swap(true, Ordering::SeqCst), "one job at a time");
+            device.cancelled.store(false, Ordering::SeqCst);
+            device.failed.store(false, Ordering::SeqCst);
+            device.done.store(0, Ordering::SeqCst);
+            *device.request.lock().unwrap() = Some((span, door));
+        }
+        Some(job)
+    }
+
+    /// As drivers do: when it returns, nothing is written any more.
+    fn scrub_end(&self, job: Job) -> bool {
+        self.device.cancelled.store(true, Ordering::SeqCst);
+        while self.device.is_busy.load(Ordering::SeqCst) {
+            shuttle::thread::yield_now();
+        }
+        self.step().scrub_end(job)
+    }
+
     fn scrub_poll(&self, job: &mut Job) -> Poll {
+        if self.device.is_there.load(Ordering::SeqCst) {
+            return self.device.poll(job);
+        }
         while self.stalled.load(Ordering::SeqCst) {
             shuttle::thread::yield_now();
         }

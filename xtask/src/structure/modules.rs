@@ -10,7 +10,10 @@ const LEVELS: &[&[&str]] = &[
     &["arena"],
     &["busy"],
     &["space"],
-    &["handout", "takeback", "retire", "mapping", "blocks", "fork", "decay", "scrub", "ahead", "advice"],
+    &[
+        "handout", "takeback", "retire", "mapping", "blocks", "fork", "decay", "scrub", "ahead", "advice",
+        "movein", "supply",
+    ],
     &["stock"],
     &["step", "recycle"],
     // Regions use the tables of counters and knobs alone.

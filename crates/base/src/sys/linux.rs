@@ -215,6 +215,10 @@ impl Sys for Linux {
         answer == Ok(to)
     }
 
+    fn move_in(&self, from: Span, to: usize) -> Option<usize> {
+        super::moves::move_in(from, to)
+    }
+
     fn touch(&self, addr: usize) {
         // Not `fetch_or`: the compiler knows that it changes nothing, and makes it a read.
         // SAFETY: an atomic OR of zero changes nothing; the caller keeps the page mapped meanwhile.

@@ -12,6 +12,7 @@ mod cpus;
 pub mod frames;
 pub mod linux;
 pub mod mmu;
+pub mod moves;
 pub mod pagemap;
 pub mod pressure;
 pub mod raw;
@@ -128,6 +129,10 @@ pub trait Sys {
     /// Moves the pages of `from` to the equally large span at `to`, replacing what is there, by page tables.
     /// `from` stays mapped and reads as zero. Whether it worked; if not, nothing moved.
     fn migrate(&self, from: Span, to: usize) -> bool;
+    /// Moves the pages of `from`, whole huge pages where both sides are such, to where those at `to`, in memory of the
+    /// program, are missing. Never replaces a page. Ends where that is not possible: the bytes moved, whose old place
+    /// is empty. `None`: this process cannot do that at all. The background thread alone may.
+    fn move_in(&self, from: Span, to: usize) -> Option<usize>;
     /// Makes the page at `addr` present by an atomic OR of zero, which changes no byte.
     fn touch(&self, addr: usize);
     /// Fills an open span with a byte pattern that is not zero (debugging aid).

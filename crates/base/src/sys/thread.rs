@@ -4,7 +4,7 @@
 //! The thread has a stack and a thread-local area of its own, blocks every signal, and may call nothing that needs
 //! more of the C library than memory and clock functions. There is one at a time.
 
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use super::cpus::{self, Set};
 use super::raw::{self, Access, syscall};
@@ -18,6 +18,8 @@ static THREAD: AtomicU32 = AtomicU32::new(0);
 /// The number of the last one. The kernel clears `THREAD` a moment before it stops counting the thread.
 static LAST: AtomicU32 = AtomicU32::new(0);
 static MEMORY: AtomicUsize = AtomicUsize::new(0);
+/// Whether the thread's table of descriptors is its own.
+static OWN_FILES: AtomicBool = AtomicBool::new(false);
 
 /// Starts the thread with `entry`; false when there is one already or none can be had. One caller at a time.
 pub fn spawn(entry: extern "C" fn() -> !) -> bool {
@@ -130,8 +132,10 @@ pub fn be_idle(name: &core::ffi::CStr) {
         let number = syscall(libc::SYS_gettid, [0; 6]).unwrap_or(0);
         LAST.store(number as u32, Ordering::Release);
         // A table of descriptors of its own, empty: what it opens must not take the program's numbers.
-        let _ =
+        let files =
             syscall(libc::SYS_close_range, [0, u32::MAX as usize, libc::CLOSE_RANGE_UNSHARE as usize, 0, 0, 0]);
+        OWN_FILES.store(files.is_ok(), Ordering::Release);
+        super::moves::new_thread();
         let _ = syscall(libc::SYS_sched_setscheduler, [0, libc::SCHED_IDLE as usize, at, 0, 0, 0]);
         let _ = syscall(libc::SYS_prctl, [libc::PR_SET_NAME as usize, name.as_ptr() as usize, 0, 0, 0, 0]);
     }
@@ -144,6 +148,11 @@ pub fn set_idle(idle: bool) {
     // SAFETY: this thread's own scheduling; a failure only costs speed.
     let _ =
         unsafe { syscall(libc::SYS_sched_setscheduler, [0, policy as usize, &raw const param as usize, 0, 0, 0]) };
+}
+
+/// Whether descriptors that the thread opens are its own, and end with it.
+pub fn has_own_files() -> bool {
+    OWN_FILES.load(Ordering::Acquire)
 }
 
 /// Keeps this thread off processor `cpu`, on those that are most idle of the others that the process may use, or lets it

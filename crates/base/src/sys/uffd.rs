@@ -140,6 +140,16 @@ fn close(fd: usize) {
 }
 
 impl Uffd {
+    /// Stays open from now on; its number.
+    pub fn keep(self) -> usize {
+        core::mem::ManuallyDrop::new(self).0
+    }
+
+    /// What was kept under this number.
+    pub fn kept(number: usize) -> core::mem::ManuallyDrop<Self> {
+        core::mem::ManuallyDrop::new(Self(number))
+    }
+
     /// A new descriptor, or the error number: EPERM where it is not allowed, ENOENT without the device, ENOSYS
     /// without the system call.
     pub fn open(way: Way) -> Result<Self, i32> {

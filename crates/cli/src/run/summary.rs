@@ -110,7 +110,7 @@ impl Estimate {
 
     fn apply(&mut self, sum: &Counters) {
         let get = |counter| sum.get(counter) as f64;
-        let lent = get(Counter::BytesTouchedLent);
+        let lent = get(Counter::BytesTouchedLent) + get(Counter::BytesMoved);
         let ready = get(Counter::BytesZeroed) + get(Counter::BytesUnzeroed) + get(Counter::BytesHotZeroed) + lent;
         let fewer = (get(Counter::BytesFreshHuge) - lent).max(0.0);
         let avoided = |ordinary: f64, huge: f64| {
@@ -182,6 +182,13 @@ impl Summary {
         ];
         for (label, bytes, ns) in zeroing.iter().filter(|(_, bytes, _)| *bytes > 0) {
             row(f, label, &size(*bytes), &format!("in {}", seconds(*ns as f64 / 1e9)))?;
+        }
+        if get(Counter::BytesMoved) > 0 {
+            let windows = format!("in {} windows", get(Counter::MoveWindows));
+            row(f, "moved ahead of the program", &size(get(Counter::BytesMoved)), &windows)?;
+        }
+        if get(Counter::MovesRefused) > 0 {
+            row(f, "nothing moved ahead (mapped)", "", "userfaultfd is refused: see faultless doctor")?;
         }
         match get(Counter::EnginesDropped) {
             0 => Ok(()),

@@ -67,7 +67,7 @@ impl Oracle {
 
     /// Turns a knob while everything goes on.
     pub fn turn(&mut self, a: usize, b: usize) {
-        let knob = [Knob::Budget, Knob::Unmap, Knob::Scrub, Knob::Ahead][a % 4];
+        let knob = [Knob::Budget, Knob::Unmap, Knob::Scrub, Knob::Ahead, Knob::Mapped][a % 5];
         self.knobs.set(knob, if knob == Knob::Budget { BUDGETS[b % BUDGETS.len()] << 21 } else { b as u64 % 2 });
         if self.knobs.is_on(Knob::Unmap) {
             // What is taken from the free memory and comes back stays open now.

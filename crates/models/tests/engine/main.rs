@@ -100,6 +100,27 @@ fn what_is_being_zeroed_is_called_back() {
     assert_counted(Counter::EnginesDropped);
 }
 
+/// The same where a device zeroes by itself, while the background thread looks on: it writes until the job has ended.
+#[test]
+fn a_device_zeroes_while_the_program_goes_on() {
+    check(|| {
+        let world = Arc::new(World::new(&[PLENTY]));
+        world.sys.begin_device();
+        let device = {
+            let sys = world.sys.clone();
+            thread::spawn(move || sys.work_as_device())
+        };
+        let threads = start(&world, 2, 3, program::recycle_under_failures);
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        world.sys.end_device();
+        device.join().unwrap();
+        world.sys.step().heal();
+        world.end();
+        world.check_account();
+    });
+    assert_counted(Counter::BytesScrubbed);
+}
+
 /// A background thread that stands still in the middle of zeroing holds nobody up, and nothing is handed out twice.
 #[test]
 fn nobody_waits_for_a_background_thread_that_stands_still() {

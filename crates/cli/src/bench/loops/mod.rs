@@ -5,6 +5,7 @@ mod blocks;
 mod faults;
 mod first;
 mod memory;
+mod misses;
 mod neighbour;
 mod rows;
 mod spf;
@@ -21,6 +22,7 @@ use clap::Subcommand;
 
 pub use faults::Taken;
 pub use first::{Memory, Touched};
+pub use neighbour::Steps;
 pub use rows::rows;
 pub use spf::{EDGES, ENDS, Latency, Reached, Way as SpfWay};
 
@@ -189,7 +191,7 @@ pub fn main(which: Loop) -> ExitCode {
         Loop::FirstTouch(what) => return print(first::run(what)),
         Loop::Spf(what) => return print(spf::run(what)),
         Loop::Releases { size, rest, seconds } => neighbour::releases(size, rest, seconds),
-        Loop::Neighbour { seconds } => neighbour::compute(seconds),
+        Loop::Neighbour { seconds } => return print(neighbour::compute(seconds)),
         Loop::Touch { size, pace } => touch::rounds(size, pace),
         Loop::Untouched { size, pace } => touch::untouched(size, pace),
         Loop::Zeroed { size, pace } => blocks::zeroed(size, pace),

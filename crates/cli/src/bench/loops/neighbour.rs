@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::Outcome;
 use super::memory::Mapping;
+use super::misses::Misses;
 use crate::doctor::measure::pin;
 
 /// Maps, touches one line of each page, unmaps, rests. The cost is that of one round without the rest.
@@ -28,13 +29,25 @@ const WORDS: usize = 128 << 10;
 /// Steps between looks at the clock.
 const STEPS: usize = 1 << 16;
 
-/// Follows a random cycle through a table, on one CPU. The cost is that of a step.
-pub fn compute(seconds: f64) -> io::Result<Outcome> {
+/// What the steps of a computation took.
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
+pub struct Steps {
+    /// Seconds of one.
+    pub cost: f64,
+    /// Cache misses of one, where they are counted.
+    pub misses: Option<f64>,
+    /// Of what was computed.
+    pub checksum: u64,
+}
+
+/// Follows a random cycle through a table, on one CPU.
+pub fn compute(seconds: f64) -> io::Result<Steps> {
     pin();
     let table = cycle(WORDS);
     let mut at = 0;
     let walk = |at: usize| (0..STEPS).fold(at, |at, _| table[at] as usize);
     at = walk(at);
+    let mut counter = Misses::start();
     let start = Instant::now();
     let mut steps = 0u64;
     while start.elapsed().as_secs_f64() < seconds {
@@ -42,7 +55,8 @@ pub fn compute(seconds: f64) -> io::Result<Outcome> {
         steps += STEPS as u64;
     }
     let cost = start.elapsed().as_secs_f64() / steps as f64;
-    Ok(Outcome { cost, checksum: table.iter().map(|word| u64::from(*word)).sum() })
+    let misses = counter.as_mut().and_then(Misses::read).map(|misses| misses as f64 / steps as f64);
+    Ok(Steps { cost, misses, checksum: table.iter().map(|word| u64::from(*word)).sum() })
 }
 
 /// A permutation of one cycle (Sattolo's shuffle): from each word to the next.

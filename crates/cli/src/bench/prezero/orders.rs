@@ -36,8 +36,8 @@ struct Figures {
 }
 
 impl Figures {
-    fn add(&mut self, size: usize, taken: &Taken, counters: &Counters) {
-        self.runs[size].push(taken.wall / BURSTS as f64);
+    fn add(&mut self, size: usize, seconds: f64, counters: &Counters) {
+        self.runs[size].push(seconds);
         self.wakeups += counters.get(Counter::ScrubWakeups);
         self.scrub_s += counters.get(Counter::ScrubNs) as f64 / 1e9;
         self.zeroed += counters.get(Counter::BytesScrubbed);
@@ -77,7 +77,7 @@ fn once(runs: &mut Runs, figures: &mut Figures) -> Result<(), String> {
         let launch = runs.looping(&format!("faults --size {size} --bursts {bursts} --rest {REST}"));
         let (sample, counters) = runs.sample(&launch, Way::Faultless)?;
         let taken: Taken = serde_json::from_str(sample.output.trim()).map_err(|error| error.to_string())?;
-        figures.add(i, &taken, &counters);
+        figures.add(i, taken.wall / bursts as f64, &counters);
         Ok(())
     });
     runs.scrub_start = None;
@@ -89,30 +89,37 @@ fn print(all: &[Figures]) {
     println!(
         "**Waking the scrubber** (one mapping and a byte of each page, {REST} ms after one of that size was given back)\n"
     );
-    println!("| scrub_start | {megabytes} | sum | wake-ups | zeroed | time of that | never used |");
+    println!("| scrub_start | {megabytes} | times the least | wake-ups | zeroed | time of that | never used |");
     println!("|---|{}---|---|---|---|---|", "---|".repeat(SIZES.len()));
-    let sum = |figures: &Figures| figures.seconds.iter().sum::<f64>();
+    let times = |figures: &Figures| times_the_least(figures, all);
     for figures in all {
         let cells: Vec<String> = figures.seconds.iter().map(|seconds| table::seconds(*seconds)).collect();
         println!(
             "| {} | {} | {} | {} | {} | {} | {} |",
             if figures.order == OFF { "off".into() } else { figures.order.to_string() },
             cells.join(" | "),
-            table::seconds(sum(figures)),
+            format_args!("{:.2}", times(figures)),
             figures.wakeups,
             table::bytes(figures.zeroed as f64),
             table::seconds(figures.scrub_s),
             table::bytes(figures.unused as f64),
         );
     }
-    let best = all.iter().min_by(|a, b| sum(a).total_cmp(&sum(b)));
-    let default = Knob::ScrubStart.default();
-    if let (Some(best), Some(default)) = (best, all.iter().find(|figures| Some(figures.order) == default)) {
+    let best = all.iter().min_by(|a, b| times(a).total_cmp(&times(b)));
+    let default = all.iter().find(|figures| Some(figures.order) == Knob::ScrubStart.default());
+    if let (Some(best), Some(default)) = (best, default) {
+        let more = times(default) / times(best);
         println!(
-            "\nThe least time in all: from order {} on. The default, {}, takes {:.2} times as long.\n",
-            best.order,
-            default.order,
-            sum(default) / sum(best)
+            "\nThe least time: from order {} on. The default, {}, takes {more:.2} times as long.\n",
+            best.order, default.order
         );
     }
+}
+
+/// How many times as long as the best order of each size: the geometric mean, so that each size counts alike.
+fn times_the_least(figures: &Figures, all: &[Figures]) -> f64 {
+    let least =
+        |size: usize| all.iter().filter_map(|other| other.seconds.get(size)).copied().fold(f64::MAX, f64::min);
+    let logs = figures.seconds.iter().enumerate().map(|(size, seconds)| (seconds / least(size)).ln());
+    (logs.sum::<f64>() / figures.seconds.len() as f64).exp()
 }

@@ -29,6 +29,7 @@ pub fn check(root: Root, tried: &Tried) -> Vec<Finding> {
     vec![
         best(tried),
         features(tried),
+        moves(tried),
         way("uffd_device", "/dev/userfaultfd", device, "sees faults of the kernel, too")
             .change("sudo chmod a+rw /dev/userfaultfd"),
         way("uffd_syscall", "the system call", call, "sees faults of the kernel, too").change(ALLOW_ALL),
@@ -116,6 +117,29 @@ fn features(tried: &Tried) -> Finding {
         "Pages cannot be moved into place, only copied: that takes Linux 6.8 on x86-64 or arm64."
     };
     Finding::new(id, if moves { Level::Good } else { Level::Limited }, found, means)
+}
+
+/// What the knob `mapped` needs. No fault is delivered for it, so the humblest way does.
+fn moves(tried: &Tried) -> Finding {
+    let (id, name) = ("uffd_moves", "huge pages zeroed ahead can move to where a program needs them");
+    match &tried.uffd[Way::ALL.len() - 1] {
+        Ok(features) if features & feature::MOVE != 0 => {
+            Finding::new(id, Level::Good, name, "The knob mapped (off by default) works.")
+        }
+        Ok(_) => Finding::new(
+            id,
+            Level::Note,
+            format!("not: {name}"),
+            "The knob mapped changes nothing here: that takes Linux 6.8 on x86-64 or arm64.",
+        ),
+        Err(number) => Finding::new(
+            id,
+            Level::Note,
+            format!("not: {name} (userfaultfd: {})", describe(*number)),
+            "The knob mapped changes nothing here. Every user may have a userfaultfd for that, unless the kernel is \
+             built without or a filter (of a container) forbids the call: let the filter pass userfaultfd.",
+        ),
+    }
 }
 
 fn sysctl(root: Root) -> Finding {

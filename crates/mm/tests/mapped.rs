@@ -1,0 +1,163 @@
+//! Zeroed frames that move to where the program is about to be.
+
+use faultless_base::{PAGE, SLOT, Span};
+use faultless_fake::{Failing, Fake};
+use faultless_mm::knobs::{Knob, Values};
+use faultless_mm::mapping::Change;
+use faultless_mm::stats::{Block, Counter};
+use faultless_mm::{Progress, Space};
+
+/// The budget, in slots.
+const LIMIT: usize = 256;
+
+struct Program {
+    fake: Fake,
+    space: Space<Fake>,
+    counters: &'static [Block],
+    knobs: &'static Values,
+}
+
+impl Program {
+    fn new() -> Self {
+        let knobs: &'static Values = Box::leak(Box::default());
+        knobs.set(Knob::Budget, (LIMIT * SLOT) as u64);
+        knobs.set(Knob::Mapped, 1);
+        knobs.set(Knob::Check, 1);
+        let (fake, counters): (_, &'static [Block]) = (Fake::default(), Box::leak(Box::new([Block::new()])));
+        let space = Space::new(fake.clone(), 1024 * SLOT, 1, counters, knobs).unwrap();
+        Self { fake, space, counters, knobs }
+    }
+
+    fn count(&self, counter: Counter) -> usize {
+        self.counters[0].get(counter as usize) as usize
+    }
+
+    fn map(&self, slots: usize) -> Span {
+        Span::new(self.space.map(0, slots * SLOT, 1).unwrap(), slots * SLOT)
+    }
+
+    /// Background steps until there is nothing to do for some time.
+    fn rest(&self) {
+        let mut waits = 0;
+        while waits < 4 {
+            match self.space.step() {
+                Progress::Worked => {}
+                Progress::Wait(_) => waits += 1,
+                Progress::Idle => return,
+            }
+            let (idle, charged) = (self.space.budget().idle(), self.space.budget().charged());
+            assert!(idle + charged <= LIMIT, "{idle} idle, {charged} charged");
+        }
+    }
+
+    /// The program uses so many slots at once, before the background thread has a processor.
+    fn prepare(&self, slots: usize) {
+        self.fake.write(self.map(slots), 7);
+        self.rest();
+    }
+
+    /// The program walks through slots, which must be zero, and writes to every page.
+    fn walk(&self, span: Span) {
+        for at in (span.start..span.end).step_by(SLOT) {
+            let slot = Span::new(at, SLOT);
+            assert!((at..at + SLOT).step_by(PAGE).all(|page| self.fake.read(page) == Some(0)));
+            self.fake.write(slot, 7);
+            self.rest();
+        }
+    }
+
+    fn present(&self, span: Span) -> Vec<usize> {
+        (0..span.bytes() / SLOT).filter(|i| self.fake.page(span.start + i * SLOT).present).collect()
+    }
+}
+
+fn range(from: usize, to: usize) -> Vec<usize> {
+    (from..to).collect()
+}
+
+#[test]
+fn as_much_as_was_used_is_zeroed_up_to_a_quarter_of_the_budget() {
+    for (used, supplied) in [(10, 10), (LIMIT, LIMIT / 4)] {
+        let p = Program::new();
+        p.prepare(used);
+        // One more was touched to see whether memory is cold.
+        let idle = p.space.budget().idle();
+        assert!((supplied..=supplied + 1).contains(&idle), "{idle} instead of {supplied}");
+    }
+}
+
+#[test]
+fn windows_double_behind_markers_while_the_program_follows() {
+    let p = Program::new();
+    p.prepare(60);
+    let span = p.map(80);
+    p.rest();
+    assert_eq!(p.present(span), [], "before the program has come");
+    let slots = |from: usize, to: usize| Span::new(span.start + from * SLOT, (to - from) * SLOT);
+    p.walk(slots(0, 1));
+    // The program's slot and the next one; then a marker, and a window of sixteen.
+    assert_eq!(p.present(span), [&[0], &range(3, 19)[..]].concat());
+    p.walk(slots(1, 2));
+    assert_eq!(p.count(Counter::MoveWindows), 1);
+    p.walk(slots(2, 3));
+    assert_eq!(p.present(span), [range(0, 19), range(20, 52)].concat());
+    assert_eq!(p.count(Counter::MoveWindows), 2);
+    p.walk(Span { start: span.start + 3 * SLOT, end: span.end });
+    assert_eq!(p.count(Counter::BytesMovedUnused), 0);
+    assert!(p.count(Counter::BytesMoved) >= 48 * SLOT, "{}", p.count(Counter::BytesMoved) / SLOT);
+}
+
+#[test]
+fn what_the_program_does_not_come_to_is_counted() {
+    let p = Program::new();
+    p.prepare(30);
+    let span = p.map(40);
+    p.walk(Span::new(span.start, SLOT));
+    assert_eq!(p.count(Counter::BytesMovedUnused), 0);
+    p.space.unmap(span);
+    p.rest();
+    (0..300).for_each(|_| _ = p.space.step());
+    assert_eq!(p.count(Counter::BytesMovedUnused), 16 * SLOT);
+}
+
+#[test]
+fn nothing_moves_onto_what_is_there_or_to_where_attributes_changed() {
+    let p = Program::new();
+    p.prepare(30);
+    let span = p.map(40);
+    let slot = |i: usize| Span::new(span.start + i * SLOT, SLOT);
+    p.fake.write(slot(9), 5);
+    p.walk(slot(0));
+    assert_eq!(p.present(span), [&[0], &range(3, 19)[..]].concat());
+    assert_eq!(p.fake.read(slot(9).start), Some(5));
+    assert_eq!(p.count(Counter::BytesMoved), 15 * SLOT);
+    p.space.change(slot(25), Change::Attributes);
+    p.walk(slot(1));
+    p.walk(slot(2));
+    assert!(!p.present(span).contains(&25));
+}
+
+#[test]
+fn turned_off_while_the_program_runs_nothing_is_zeroed_or_moved_any_more() {
+    let p = Program::new();
+    p.prepare(30);
+    let span = p.map(40);
+    p.walk(Span::new(span.start, SLOT));
+    let (moved, idle) = (p.count(Counter::BytesMoved), p.space.budget().idle());
+    assert!(moved > 0 && idle > 0);
+    p.knobs.set(Knob::Mapped, 0);
+    p.walk(Span { start: span.start + SLOT, end: span.end });
+    p.prepare(30);
+    assert_eq!(p.count(Counter::BytesMoved), moved);
+    assert!(p.space.budget().idle() <= idle);
+}
+
+#[test]
+fn without_moves_everything_is_as_always() {
+    let p = Program::new();
+    p.fake.fail(Failing::Moves);
+    p.prepare(30);
+    p.walk(p.map(40));
+    assert_eq!((p.count(Counter::MovesRefused), p.count(Counter::BytesMoved)), (1, 0));
+    assert!(p.count(Counter::BytesTouchedLent) > 0);
+}
