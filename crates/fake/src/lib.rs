@@ -1,4 +1,4 @@
-//! An address space in ordinary memory, for tests.
+//! An address space in ordinary memory, for tests and simulations.
 //!
 //! It knows, page by page, whether it may be accessed, whether it is present and what it holds (one byte stands
 //! for all 4096), and panics where a real program would be killed or its data spoilt: a write to closed memory, a

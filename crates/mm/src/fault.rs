@@ -14,7 +14,7 @@
 
 use faultless_base::pagefault::{self, Spf};
 use faultless_base::sync::Access;
-use faultless_base::sys::mmu::{Mmu, Rights, Source};
+use faultless_base::sys::mmu::{Mmu, Rights, Source, Word};
 use faultless_base::{PAGE, SLOT, Span};
 
 use crate::area::{Attributes, View};
@@ -96,7 +96,7 @@ impl<M: Mmu> Region<M> {
 
     fn resolve<'a>(&'a self, fault: Fault, taken: &mut Taken<'a>) -> Outcome {
         if self.knobs.is_on(Knob::SpeculativePageFault) {
-            match self.handle(fault, Policy::Speculative, taken) {
+            match self.attempt(fault, Policy::Speculative, taken) {
                 Ok(outcome) => {
                     if matches!(outcome, Outcome::Installed(_)) {
                         self.trace(Spf::Success, fault);
@@ -106,21 +106,38 @@ impl<M: Mmu> Region<M> {
                 Err(abort) => self.trace(abort, fault),
             }
         }
-        let _all = self.ranges.lock(self.span, Access::Shared);
+        self.mmu.meets(Word::RangeTaken);
+        let all = self.ranges.lock(self.span, Access::Shared);
         let mut turn = 0;
-        loop {
-            match self.handle(fault, Policy::Classic, taken) {
-                Ok(outcome) => return outcome,
+        let outcome = loop {
+            match self.attempt(fault, Policy::Classic, taken) {
+                Ok(outcome) => break outcome,
                 Err(_) => self.mmu.relax(turn),
             }
             turn += 1;
-        }
+        };
+        drop(all);
+        self.mmu.meets(Word::RangeFreed);
+        outcome
     }
 
     /// What is seen of a fault from outside.
     fn trace(&self, end: Spf, fault: Fault) {
         self.count(counter(end), 1, fault.hint);
         pagefault::spf(end, fault.addr);
+    }
+
+    fn attempt<'a>(&'a self, fault: Fault, policy: Policy, taken: &mut Taken<'a>) -> Result<Outcome, Spf> {
+        let users = if policy == Policy::Speculative { fault.hint } else { 0 };
+        self.mmu.meets(match policy {
+            Policy::Speculative => Word::Reader(fault.hint),
+            Policy::Classic => Word::Index,
+        });
+        self.mmu.meets(Word::Users(users));
+        let end = self.handle(fault, policy, taken);
+        // It was let go.
+        self.mmu.meets(Word::Users(users));
+        end
     }
 
     fn handle<'a>(&'a self, fault: Fault, policy: Policy, taken: &mut Taken<'a>) -> Result<Outcome, Spf> {
@@ -181,6 +198,7 @@ impl<M: Mmu> Region<M> {
             if !first {
                 seen = self.entries.read(piece.start);
             }
+            self.mmu.meets(Word::Entry(piece.start));
             let entry = match policy {
                 Policy::Speculative => self.entries.try_lock(piece.start, seen, || self.mmu.relax(0)),
                 Policy::Classic => Some(self.entries.lock(piece.start, |turn| self.mmu.relax(turn))),
@@ -251,9 +269,14 @@ impl<M: Mmu> Region<M> {
         }
         let by = if self.knobs.get(Knob::PrefaultBy) == 0 { By::ThreadAndArea } else { By::Thread };
         let most = self.knobs.get(Knob::PrefaultMaxOrder) as u32;
+        self.mmu.meets(Word::Streams(hint));
+        let before = self.streams.spent(id);
         let prediction = self.streams.predict(Seen { page, area: view.span, id, hint }, by, most);
-        let counter = if prediction.follows { Counter::RegionWindowHits } else { Counter::RegionWindowMisses };
-        self.count(counter, 1, hint);
+        if self.streams.spent(id) != before {
+            self.mmu.meets(Word::Account);
+        }
+        let end = if prediction.follows { Counter::RegionWindowHits } else { Counter::RegionWindowMisses };
+        self.count(end, 1, hint);
         taken.left = prediction.left.or(taken.left);
         prediction.window
     }

@@ -4,7 +4,7 @@
 //! [`Region::drop_pages`]; what the kernel serves itself is asked for when somebody wants to know.
 
 use faultless_base::sync::atomic::Ordering;
-use faultless_base::sys::mmu::{Mmu, Source};
+use faultless_base::sys::mmu::{Mmu, Source, Word};
 use faultless_base::sys::uffd::Stopped;
 use faultless_base::{PAGE, SLOT, Span};
 
@@ -110,6 +110,7 @@ impl<M: Mmu> Region<M> {
     ) -> Result<Installed, i32> {
         let mut pages = 0;
         let result = self.install_some(entry, source, view, piece, met, &mut pages);
+        self.mmu.meets(Word::Resident);
         self.resident.fetch_add(pages, Ordering::Relaxed);
         self.count(Counter::RegionPages, pages, piece.start / SLOT);
         result.map(|took_long| Installed { pages, took_long })

@@ -11,7 +11,7 @@ use core::ops::Deref;
 
 use faultless_base::sync::RangeLock;
 use faultless_base::sync::atomic::AtomicUsize;
-use faultless_base::sys::mmu::Mmu;
+use faultless_base::sys::mmu::{Mmu, Word};
 use faultless_base::{SLOT, Span};
 
 use crate::area::{Areas, Attributes, Full, View};
@@ -175,7 +175,9 @@ impl<M: Mmu> Region<M> {
 
     /// Counts; `hint` tells threads apart, which then do not write to the same lines.
     pub fn count(&self, counter: Counter, n: usize, hint: usize) {
-        self.counters[hint % self.counters.len()].add(counter, n as u64);
+        let block = hint % self.counters.len();
+        self.mmu.meets(Word::Counter(block, counter as usize));
+        self.counters[block].add(counter, n as u64);
     }
 }
 

@@ -21,7 +21,9 @@ use faultless_base::{PAGE, Span};
 use crate::window::{DOWN, Orders, Step, UP, Window};
 
 /// Sets of streams; a thread has one of them, alone or with others.
-const SETS: usize = if cfg!(debug_assertions) { 2 } else { 16 };
+pub const SETS: usize = 64;
+/// So many of them; a checker looks at each.
+const USED: usize = if cfg!(debug_assertions) { 2 } else { SETS };
 /// Streams of a set.
 const WAYS: usize = 16;
 /// For how many faults more a stream that was followed is remembered than one that was not.
@@ -73,7 +75,7 @@ struct Set {
 
 /// The streams of one region.
 pub struct Streams {
-    sets: [Set; SETS],
+    sets: [Set; USED],
     orders: Orders,
     /// Faults that may follow nothing before an area is hopeless.
     patience: usize,
@@ -246,7 +248,7 @@ impl Streams {
         let mut mix = Mix(0xcbf2_9ce4_8422_2325);
         (if by == By::ThreadAndArea { id } else { 0 }, hint).hash(&mut mix);
         let who = mix.finish() as usize | 1;
-        let own = &self.sets[who / 2 % SETS];
+        let own = &self.sets[who / 2 % USED];
         let used = own.clock.fetch_add(1, Ordering::Relaxed) + 1;
         let most = self.orders.most.min(most).min(get(&self.limit) as u32);
         let first = self.orders.first.min(most);
@@ -318,12 +320,20 @@ impl Streams {
             true => (before - pages as isize).max(-((MOST_CREDIT * self.patience) as isize)),
             false => before + 1,
         };
-        spent.store(after, Ordering::Relaxed);
+        // All threads read it: it is written while something comes of that.
+        if after != before {
+            spent.store(after, Ordering::Relaxed);
+        }
+    }
+
+    /// What was spent of an area's patience; what was saved is below zero.
+    pub fn spent(&self, id: usize) -> isize {
+        self.spent[id % AREAS].load(Ordering::Relaxed)
     }
 
     /// Whether faults in an area follow nothing, and would be cheaper without a region.
     pub fn is_hopeless(&self, id: usize) -> bool {
-        self.spent[id % AREAS].load(Ordering::Relaxed) >= self.patience as isize
+        self.spent(id) >= self.patience as isize
     }
 
     /// What was seen of an area does not count any more.

@@ -9,10 +9,12 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("faultless-mm", &["faultless-base"]),
     ("faultless-models", &["faultless-base", "faultless-fake", "faultless-mm"]),
     ("faultless", &["faultless-base", "faultless-mm"]),
+    // The library is what its operations are compared with.
+    ("faultless-sim", &["faultless-base", "faultless-fake", "faultless-mm", "faultless"]),
     ("faultless-capi", &["faultless"]),
     ("faultless-python", &["faultless"]),
     ("faultless-preload", &["faultless-base", "faultless-mm"]),
-    ("faultless-cli", &["faultless-base", "faultless-mm", "faultless"]),
+    ("faultless-cli", &["faultless-base", "faultless-mm", "faultless", "faultless-sim"]),
     ("faultless-testkit", &["faultless-base", "faultless-mm", "faultless", "faultless-preload"]),
     ("faultless-e2e", &["faultless-base", "faultless-mm", "faultless", "faultless-preload", "faultless-testkit"]),
     ("xtask", &[]),

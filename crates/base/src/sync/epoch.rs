@@ -7,7 +7,7 @@
 use super::atomic::{AtomicUsize, Ordering, fence};
 
 /// Readers at a time. A checker looks at every place.
-const PLACES: usize = if cfg!(feature = "model") { 2 } else { 64 };
+pub const PLACES: usize = if cfg!(feature = "model") { 2 } else { 64 };
 const FREE: usize = 0;
 
 #[repr(align(64))]

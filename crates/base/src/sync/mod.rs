@@ -24,11 +24,11 @@ mod range;
 mod real;
 mod starter;
 
-pub use epoch::{Epoch, Pinned};
+pub use epoch::{Epoch, PLACES as EPOCH_PLACES, Pinned};
 pub use lock::{Guard, Lock};
 #[cfg(feature = "model")]
 pub use model::{Futex, Words, atomic, pause, words};
-pub use range::{Access, RangeGuard, RangeLock};
+pub use range::{Access, PLACES as RANGE_PLACES, RangeGuard, RangeLock};
 #[cfg(not(feature = "model"))]
 pub use real::{Futex, Words, atomic, pause, words};
 pub use starter::Starter;

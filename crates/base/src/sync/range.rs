@@ -9,7 +9,7 @@ use super::{Futex, Lock, pause};
 use crate::Span;
 
 /// Ranges that are held or waited for at a time; more wait without a place in the queue.
-const PLACES: usize = 64;
+pub const PLACES: usize = 64;
 /// A checker looks at every turn, and one shows as much as many.
 const SPINS: u32 = if cfg!(feature = "model") { 1 } else { 50 };
 

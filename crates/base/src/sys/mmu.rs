@@ -29,6 +29,32 @@ pub enum Source {
     Buffer(usize),
 }
 
+/// A word that all threads of a region share, when the fault path comes to it. What that costs depends on who had its cache
+/// line before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Word {
+    /// A counter, by the number of its block and its own.
+    Counter(usize, usize),
+    /// A reader's place in an epoch, for a thread of this hint.
+    Reader(usize),
+    /// The users of an area, as threads of this hint count themselves.
+    Users(usize),
+    /// The streams of a thread of this hint.
+    Streams(usize),
+    /// What is held against an area, or in its favour.
+    Account,
+    /// The entry around this address.
+    Entry(usize),
+    /// How many pages the region has.
+    Resident,
+    /// The lock on the index of areas, taken and let go.
+    Index,
+    /// The range lock, when a range is taken.
+    RangeTaken,
+    /// The same, when it is let go.
+    RangeFreed,
+}
+
 /// Operations on the memory of one region. All spans are whole pages inside it, which makes them safe to call.
 pub trait Mmu {
     /// Fills the missing pages of `to`, up to the first that is there (EEXIST). Whoever waits for them still waits.
@@ -79,4 +105,6 @@ pub trait Mmu {
     fn has_huge(&self, frame: usize) -> bool;
     /// Spends a moment waiting for another thread, the longer the higher `turn`.
     fn relax(&self, turn: u32);
+    /// The fault path comes to a shared word. Only a simulation wants to know.
+    fn meets(&self, _word: Word) {}
 }

@@ -79,11 +79,13 @@ impl Contenders {
             wanted: wanted.to_vec(),
             missing: Vec::new(),
         };
-        let own = exe.with_file_name("libfaultless_preload.so");
-        if !own.exists() {
-            return Err(format!("{}: no such file; build the whole workspace", own.display()));
+        if wanted.contains(&Contender::Faultless) {
+            let own = exe.with_file_name("libfaultless_preload.so");
+            if !own.exists() {
+                return Err(format!("{}: no such file; build the whole workspace", own.display()));
+            }
+            found.libraries.insert(Contender::Faultless, own);
         }
-        found.libraries.insert(Contender::Faultless, own);
         for contender in wanted {
             match contender {
                 Contender::Plain | Contender::Faultless => {}

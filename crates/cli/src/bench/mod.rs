@@ -7,6 +7,7 @@ mod loops;
 mod machine;
 mod measure;
 mod plan;
+mod prefault;
 mod prezero;
 mod process;
 mod programs;
@@ -32,6 +33,8 @@ pub struct Args {
 enum Bench {
     /// Loops and real programs: plain, with huge pages always, under faultless and under other allocators.
     Run(run::Args),
+    /// What windows are worth: first touches of memory by the kernel and by regions, and on simulated processors.
+    Prefault(prefault::Args),
     /// What zeroing ahead is worth: first touches of pages with and without it, and what it costs others.
     Prezero(prezero::Args),
     /// Faults beside changes of the address space: the kernel's, and a region's with speculation off and on.
@@ -45,6 +48,7 @@ enum Bench {
 pub fn main(args: Args) -> ExitCode {
     match args.bench {
         Bench::Run(args) => exit_code(run::main(&args)),
+        Bench::Prefault(args) => exit_code(prefault::main(&args)),
         Bench::Prezero(args) => exit_code(prezero::main(&args)),
         Bench::Spf(args) => exit_code(spf::main(&args)),
         Bench::Loop(which) => loops::main(which),

@@ -67,13 +67,24 @@ pub struct Times {
 
 /// What this process has used so far.
 pub fn own_times() -> io::Result<Times> {
+    let usage = own_usage()?;
+    Ok(Times { user: seconds(usage.ru_utime), system: seconds(usage.ru_stime) })
+}
+
+/// Page faults that the kernel has resolved for this process so far, minor and major.
+pub fn own_faults() -> io::Result<u64> {
+    let usage = own_usage()?;
+    Ok((usage.ru_minflt + usage.ru_majflt) as u64)
+}
+
+fn own_usage() -> io::Result<libc::rusage> {
     // SAFETY: all zero is a valid rusage.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: the place is writable.
-    if unsafe { libc::getrusage(libc::RUSAGE_SELF, &mut usage) } != 0 {
-        return Err(io::Error::last_os_error());
+    match unsafe { libc::getrusage(libc::RUSAGE_SELF, &mut usage) } {
+        0 => Ok(usage),
+        _ => Err(io::Error::last_os_error()),
     }
-    Ok(Times { user: seconds(usage.ru_utime), system: seconds(usage.ru_stime) })
 }
 
 fn seconds(time: libc::timeval) -> f64 {

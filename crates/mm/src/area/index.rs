@@ -6,7 +6,7 @@ use faultless_base::sync::atomic::{Ordering, fence};
 
 use super::{
     ATTRIBUTES, Areas, Attributes, END, EPOCH, Full, HEAD, LEVELS, LINK, OFFSET, POISON, SEQUENCE, START, Shape,
-    USERS, View,
+    View,
 };
 
 impl Areas {
@@ -86,7 +86,7 @@ impl Areas {
         let oldest = self.epoch.oldest();
         while shape.oldest != HEAD {
             let id = shape.oldest;
-            if self.get(id, EPOCH) >= oldest || self.word(id, USERS).load(Ordering::Acquire) > 0 {
+            if self.get(id, EPOCH) >= oldest || self.is_used(id) {
                 break;
             }
             shape.oldest = self.get(id, LINK);

@@ -8,9 +8,11 @@
 //! |---|---|
 //! | `START`, `END`, `OFFSET`, `ATTRIBUTES` | what the area is: written with an odd sequence count and the lock |
 //! | `SEQUENCE` | odd while a change is in progress, and another number after it |
-//! | `USERS` | faults that use the area; its place is not reused while there are any |
 //! | `EPOCH`, `LINK` | of an unlinked area: when that was, and the next one in the queue; with the lock |
 //! | `NEXT`… | the next area on each level |
+//!
+//! Faults that use an area are counted in a table of its own, in several places for each area: its place is not reused while
+//! there are any. A fault so writes to no line that all others read.
 //!
 //! States: free → linked (`insert`) → changing ⇄ linked (`begin`, `end`) → unlinked (`end`) → free, after a grace period and
 //! when no fault uses it any more (`reclaim`).
@@ -27,12 +29,18 @@ const END: usize = 1;
 const OFFSET: usize = 2;
 const ATTRIBUTES: usize = 3;
 const SEQUENCE: usize = 4;
-const USERS: usize = 5;
-const EPOCH: usize = 6;
-const LINK: usize = 7;
-const NEXT: usize = 8;
+const EPOCH: usize = 5;
+const LINK: usize = 6;
+const NEXT: usize = 7;
 const LEVELS: usize = 8;
-const WORDS: usize = NEXT + LEVELS;
+const WORDS: usize = (NEXT + LEVELS).next_multiple_of(8);
+
+/// Lines over which the users of an area are spread, by the hints of their threads.
+pub const USERS: usize = 16;
+/// So many of them; a checker looks at each.
+const PLACES: usize = if cfg!(debug_assertions) { 2 } else { USERS };
+/// Words of a line.
+const LINE: usize = if cfg!(debug_assertions) { 1 } else { 8 };
 
 /// The place before the first area; as a link it means "none".
 const HEAD: usize = 0;
@@ -101,6 +109,7 @@ struct Shape {
 /// The areas of one region.
 pub struct Areas {
     words: Words,
+    users: Words,
     places: usize,
     epoch: Epoch,
     shape: Lock<Shape>,
@@ -110,18 +119,38 @@ pub struct Areas {
 pub struct AreaRef<'a> {
     areas: &'a Areas,
     id: usize,
+    /// Where it is counted.
+    users: &'a AtomicUsize,
 }
 
 impl Areas {
     /// Room for `places` areas at a time. `None` when there is no memory for that.
     pub fn new(places: usize) -> Option<Self> {
         let words = Words::new((places + 1) * WORDS)?;
+        let users = Words::new((places + 1) * PLACES * LINE)?;
         let shape = Lock::new(Shape { fresh: 1, free: HEAD, oldest: HEAD, newest: HEAD, count: 0 });
-        Some(Self { words, places, epoch: Epoch::new(), shape })
+        Some(Self { words, users, places, epoch: Epoch::new(), shape })
     }
 
     fn word(&self, id: usize, word: usize) -> &AtomicUsize {
         &self.words[id * WORDS + word]
+    }
+
+    /// Where users of a hint are counted.
+    fn users(&self, id: usize, hint: usize) -> &AtomicUsize {
+        &self.users[(id * PLACES + hint % PLACES) * LINE]
+    }
+
+    /// Whether a fault uses the area. Once it is seen by nobody any more, there is none for good when this says so: each place
+    /// can only go down.
+    fn is_used(&self, id: usize) -> bool {
+        (0..PLACES).any(|i| self.users(id, i).load(Ordering::Acquire) > 0)
+    }
+
+    fn use_it(&self, id: usize, hint: usize) -> AreaRef<'_> {
+        let users = self.users(id, hint);
+        users.fetch_add(1, Ordering::Acquire);
+        AreaRef { areas: self, id, users }
     }
 
     fn get(&self, id: usize, word: usize) -> usize {
@@ -169,16 +198,14 @@ impl Areas {
             return None;
         }
         // Before the grace period can end, so that whoever frees places sees it.
-        self.word(id, USERS).fetch_add(1, Ordering::Acquire);
-        Some(AreaRef { areas: self, id })
+        Some(self.use_it(id, hint))
     }
 
     /// Finds it for certain. Changes in progress are seen as they will be.
     pub fn find_locked(&self, addr: usize) -> Option<AreaRef<'_>> {
         let _shape = self.shape.lock();
         let id = self.covering(addr)?;
-        self.word(id, USERS).fetch_add(1, Ordering::Acquire);
-        Some(AreaRef { areas: self, id })
+        Some(self.use_it(id, 0))
     }
 
     /// How many areas there are.
@@ -236,6 +263,6 @@ impl AreaRef<'_> {
 impl Drop for AreaRef<'_> {
     fn drop(&mut self) {
         // What the fault did comes before the place is reused.
-        self.areas.word(self.id, USERS).fetch_sub(1, Ordering::Release);
+        self.users.fetch_sub(1, Ordering::Release);
     }
 }

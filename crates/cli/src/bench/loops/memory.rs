@@ -32,6 +32,12 @@ impl Mapping {
         unsafe { libc::madvise(self.base.cast(), self.len, libc::MADV_HUGEPAGE) };
     }
 
+    /// Its bytes.
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        // SAFETY: readable and writable over its whole length, zeroes at first, and borrowed mutably.
+        unsafe { slice::from_raw_parts_mut(self.base, self.len) }
+    }
+
     /// Writes one byte each `step` bytes.
     pub fn touch(&mut self, step: usize) -> u64 {
         // SAFETY: the mapping is readable and writable over its whole length and nobody else knows it.
@@ -171,6 +177,15 @@ unsafe fn touch(base: *mut u8, len: usize, step: usize) -> u64 {
         }
     }
     sum
+}
+
+/// Has the kernel make whole pages present, as writes would.
+pub fn populate(pages: &mut [u8]) -> io::Result<()> {
+    // SAFETY: the memory is the caller's; the advice changes no contents.
+    match unsafe { libc::madvise(pages.as_mut_ptr().cast(), pages.len(), libc::MADV_POPULATE_WRITE) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// Makes the C library map each block of at least `bytes` on its own, as `ebizzy -m` does.

@@ -3,6 +3,7 @@
 
 mod blocks;
 mod faults;
+mod first;
 mod memory;
 mod misses;
 mod neighbour;
@@ -20,6 +21,7 @@ use std::time::{Duration, Instant};
 use clap::Subcommand;
 
 pub use faults::Taken;
+pub use first::{Memory, Touched};
 pub use neighbour::Steps;
 pub use rows::rows;
 pub use spf::{EDGES, ENDS, Latency, Reached, Way as SpfWay};
@@ -130,6 +132,8 @@ pub enum Loop {
     },
     /// Keeps a CPU busy until the standard input ends.
     Spin,
+    /// Touches memory for the first time in some order, and says what processor time that took.
+    FirstTouch(first::First),
     /// Maps, touches lines of each page, unmaps, and says what processor time that took.
     Faults(faults::Faults),
     /// Uses and gives back memory with rests between, for some seconds.
@@ -184,6 +188,7 @@ pub struct Outcome {
 pub fn main(which: Loop) -> ExitCode {
     let outcome = match which {
         Loop::Faults(what) => return print(faults::run(what)),
+        Loop::FirstTouch(what) => return print(first::run(what)),
         Loop::Spf(what) => return print(spf::run(what)),
         Loop::Releases { size, rest, seconds } => neighbour::releases(size, rest, seconds),
         Loop::Neighbour { seconds } => return print(neighbour::compute(seconds)),

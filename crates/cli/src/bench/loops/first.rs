@@ -1,0 +1,196 @@
+//! The program of the prefaulting tables: memory is touched for the first time, in some order, by threads that have a part each.
+
+use std::io;
+use std::ops::AddAssign;
+use std::sync::{Barrier, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use faultless::region::{Delivery, Region};
+use faultless_mm::stats::Counter;
+use faultless_sim::pattern::Pattern;
+
+use super::faults::Taken;
+use super::memory::{Mapping, PAGE, populate};
+use crate::bench::process;
+
+/// What memory it is, and how its pages come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Memory {
+    /// Of the kernel, at each touch.
+    Plain,
+    /// Of the kernel, which each thread asks for its part at once.
+    Populate,
+    /// A region with delivery by signal.
+    Signal,
+    /// A region with a handler thread.
+    Thread,
+}
+
+/// What is done.
+#[derive(clap::Args, Clone, Copy)]
+pub struct First {
+    /// What memory it is.
+    #[arg(long)]
+    memory: Memory,
+    /// Bytes of it.
+    #[arg(long)]
+    size: usize,
+    /// Threads, each with a part of it.
+    #[arg(long, default_value_t = 1)]
+    threads: usize,
+    /// How often, with fresh memory each time.
+    #[arg(long, default_value_t = 1)]
+    reps: usize,
+    /// Order of pages.
+    #[arg(long, value_parser = pattern, default_value = "sequential")]
+    pattern: Pattern,
+    /// Order of a region's largest window; its own choice by default.
+    #[arg(long)]
+    order: Option<u32>,
+    /// Frames for a region are made ready before.
+    #[arg(long)]
+    reserve: bool,
+}
+
+fn pattern(name: &str) -> Result<Pattern, String> {
+    Pattern::ALL.into_iter().find(|pattern| pattern.name() == name).ok_or_else(|| format!("no pattern {name}"))
+}
+
+/// What it took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Touched {
+    /// Times, touches and their sum.
+    #[serde(flatten)]
+    pub taken: Taken,
+    /// Faults that the kernel or the region resolved.
+    pub resolved: u64,
+}
+
+impl AddAssign for Touched {
+    fn add_assign(&mut self, other: Self) {
+        let (own, taken) = (&mut self.taken, other.taken);
+        own.user += taken.user;
+        own.system += taken.system;
+        own.wall += taken.wall;
+        own.faults += taken.faults;
+        own.checksum = own.checksum.wrapping_mul(31).wrapping_add(taken.checksum);
+        self.resolved += other.resolved;
+    }
+}
+
+/// Runs it.
+pub fn run(what: First) -> io::Result<Touched> {
+    let mut all = Touched::default();
+    for _ in 0..what.reps {
+        all += match what.memory {
+            Memory::Plain | Memory::Populate => once(what, Mapping::new(what.size)?.as_mut_slice())?,
+            Memory::Signal | Memory::Thread => {
+                if what.reserve {
+                    faultless::reserve(what.size)
+                        .and_then(|reserved| reserved.wait())
+                        .map_err(io::Error::other)?;
+                }
+                let mut region = region(what).map_err(io::Error::other)?;
+                let before = Region::counted(Counter::RegionPgfault);
+                let touched = once(what, region.as_mut_slice().map_err(io::Error::other)?)?;
+                Touched { resolved: Region::counted(Counter::RegionPgfault) - before, ..touched }
+            }
+        };
+    }
+    Ok(all)
+}
+
+fn region(what: First) -> Result<Region, faultless::region::Error> {
+    let delivery = if what.memory == Memory::Signal { Delivery::Signal } else { Delivery::Thread };
+    let builder = Region::builder(what.size).delivery(delivery);
+    match what.order {
+        Some(order) => builder.windows(PAGE, PAGE << order),
+        None => builder,
+    }
+    .build()
+}
+
+/// The touches alone are measured: neither the making of the memory nor its end.
+fn once(what: First, bytes: &mut [u8]) -> io::Result<Touched> {
+    let part = (bytes.len() / PAGE).div_ceil(what.threads) * PAGE;
+    let line_up = Barrier::new(bytes.chunks(part).len() + 1);
+    let parts = Mutex::new(Vec::new());
+    let (start, before, faults) = thread::scope(|scope| -> io::Result<_> {
+        for (i, bytes) in bytes.chunks_mut(part).enumerate() {
+            let (line_up, parts) = (&line_up, &parts);
+            scope.spawn(move || {
+                line_up.wait();
+                let sum = match what.memory {
+                    Memory::Populate => populate(bytes).map(|()| touch(bytes, what.pattern, i)),
+                    _ => Ok(touch(bytes, what.pattern, i)),
+                };
+                parts.lock().expect("nobody panics").push((i, sum, Instant::now()));
+            });
+        }
+        let (before, faults) = (process::own_times()?, process::own_faults()?);
+        let start = Instant::now();
+        line_up.wait();
+        Ok((start, before, faults))
+    })?;
+    let (after, resolved) = (process::own_times()?, process::own_faults()? - faults);
+    let mut parts = parts.into_inner().expect("nobody panics");
+    parts.sort_by_key(|(i, ..)| *i);
+    let (mut touches, mut checksum, mut wall) = (0, 0u64, Duration::ZERO);
+    for (_, sum, end) in parts {
+        let (count, sum) = sum?;
+        touches += count;
+        checksum = checksum.wrapping_mul(31).wrapping_add(sum);
+        wall = wall.max(end - start);
+    }
+    let taken = Taken {
+        user: after.user - before.user,
+        system: after.system - before.system,
+        wall: wall.as_secs_f64(),
+        faults: touches,
+        checksum,
+    };
+    Ok(Touched { taken, resolved })
+}
+
+/// Writes a byte of each page of the pattern, and adds up these and others that nobody wrote.
+fn touch(bytes: &mut [u8], pattern: Pattern, seed: usize) -> (u64, u64) {
+    let (mut count, mut sum) = (0, 0u64);
+    for page in pattern.touches(bytes.len() / PAGE, seed as u64 + 1) {
+        let value = page as u8 | 1;
+        bytes[page * PAGE] = value;
+        sum += value as u64 + bytes[page * PAGE + 8] as u64;
+        count += 1;
+    }
+    (count, sum)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_memory_gives_the_same_sum_and_fewer_faults_the_larger_the_windows() {
+        for pattern in Pattern::ALL {
+            let of = |memory, order, threads| {
+                let reserve = order == Some(5);
+                run(First { memory, size: 4 << 20, threads, reps: 2, pattern, order, reserve })
+                    .inspect(|touched| assert!(touched.taken.wall > 0.0 && touched.resolved > 0))
+            };
+            let plain = of(Memory::Plain, None, 2).unwrap();
+            let same = |other: &Touched| {
+                (other.taken.faults, other.taken.checksum) == (plain.taken.faults, plain.taken.checksum)
+            };
+            assert!(same(&of(Memory::Populate, None, 2).unwrap()));
+            for memory in [Memory::Signal, Memory::Thread] {
+                match (of(memory, Some(0), 2), of(memory, Some(5), 2)) {
+                    (Ok(small), Ok(large)) => {
+                        assert!(same(&small) && same(&large), "{pattern:?}");
+                        assert!(large.resolved < small.resolved || pattern != Pattern::Sequential);
+                    }
+                    _ => println!("skipped: no userfaultfd"),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! `faultless bench prefault`: the tables of the prefaulting patch of 2004 on this machine, with the kernel's ways and regions in
+//! the same run, and on simulated processors, up to 512 of them.
+
+mod costs;
+mod plot;
+mod real;
+mod runs;
+mod simulated;
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result};
+use clap::ValueEnum;
+
+use super::aims::Aims;
+use super::machine::Machine;
+use super::plan::Context;
+use runs::Runs;
+
+/// Options of `faultless bench prefault`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// More rounds, every pattern by several threads, and every number of simulated processors.
+    #[arg(long)]
+    full: bool,
+    /// Only these parts.
+    #[arg(long, value_delimiter = ',', value_name = "PARTS")]
+    only: Vec<Part>,
+    /// Writes all figures to this file.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Writes the plot of the simulation to this file, as SVG.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Tiny sizes and one round, to try the bench itself.
+    #[arg(long, hide = true)]
+    quick: bool,
+}
+
+/// What can be measured or computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// From one thread to four times as many as there are CPUs.
+    Threads,
+    /// Other orders of pages.
+    Patterns,
+    /// Memory that lay idle.
+    Cold,
+    /// Costs of this machine, and the simulation beside it.
+    Validate,
+    /// The tables of 2004, simulated.
+    Tables,
+    /// One lock, prefaulting, speculation, both, and both with prezeroed frames, on up to 512 processors.
+    Many,
+}
+
+/// Runs the parts and prints the tables.
+pub fn main(args: &Args) -> Result<()> {
+    let start = Instant::now();
+    let dir = tempfile::tempdir().context("a folder for the inputs")?;
+    let machine = Machine::read();
+    let context = Context { full: args.full, quick: args.quick, ..Context::new(&machine, dir.path())? };
+    let is_wanted = |part: &Part| args.only.is_empty() || args.only.contains(part);
+    let mut runs = Runs::new(context)?;
+    let mut aims = Aims::default();
+    let mut results = simulated::Results::default();
+    println!("{}\n", machine.line());
+    for (contender, reason) in runs.missing() {
+        println!("No {}: {reason}.\n", contender.name());
+    }
+    for part in Part::value_variants().iter().filter(|part| is_wanted(part)) {
+        eprintln!("[{:4.0} s] {part:?}", start.elapsed().as_secs_f64());
+        match part {
+            Part::Threads => real::threads(&mut runs, &mut aims),
+            Part::Patterns => real::patterns(&mut runs, &mut aims),
+            Part::Cold => real::cold(&mut runs),
+            Part::Validate => simulated::validate(&mut runs, &mut results),
+            Part::Tables => simulated::tables(args.full, &mut results),
+            Part::Many => simulated::many(&runs.context, &mut results, &mut aims),
+        }
+    }
+    aims.print();
+    println!("{:.0} s elapsed.", start.elapsed().as_secs_f64());
+    if let Some(path) = &args.svg {
+        std::fs::write(path, plot::svg(&results)?).with_context(|| path.display().to_string())?;
+    }
+    if let Some(path) = &args.json {
+        std::fs::write(path, runs.json(&machine, &results)?).with_context(|| path.display().to_string())?;
+    }
+    Ok(())
+}

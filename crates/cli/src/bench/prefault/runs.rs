@@ -1,0 +1,221 @@
+//! Who touches the memory, in turns, and what each run took.
+
+use std::collections::BTreeMap;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use faultless_sim::pattern::Pattern;
+
+use super::simulated::Results;
+use crate::bench::contenders::{Contender, Contenders};
+use crate::bench::loops::{Memory, Touched};
+use crate::bench::machine::Machine;
+use crate::bench::plan::{Context, Launch, Row, Section};
+use crate::paired::Ratio;
+
+/// A way of getting memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Way {
+    /// The kernel as found.
+    Plain,
+    /// The kernel with huge pages always.
+    Huge,
+    /// The kernel, asked for all pages at once.
+    Populate,
+    /// A region with delivery by signal and windows of at most this order.
+    Order(u32),
+    /// The same with its own choice of windows.
+    Signal,
+    /// A region with a handler thread and its own choice of windows.
+    Thread,
+    /// As by signals, after frames were made ready.
+    SignalReserved,
+    /// As with a handler thread, after that.
+    ThreadReserved,
+}
+
+impl Way {
+    /// All of them.
+    pub const ALL: [Way; 10] = [
+        Way::Plain,
+        Way::Huge,
+        Way::Populate,
+        Way::Order(0),
+        Way::Order(3),
+        Way::Order(5),
+        Way::Signal,
+        Way::Thread,
+        Way::SignalReserved,
+        Way::ThreadReserved,
+    ];
+
+    /// As it stands in the tables.
+    pub fn name(self) -> String {
+        match self {
+            Way::Plain => "kernel".into(),
+            Way::Huge => "huge pages always".into(),
+            Way::Populate => "MADV_POPULATE_WRITE".into(),
+            Way::Order(order) => format!("faultless, order {order}"),
+            Way::Signal => "faultless".into(),
+            Way::Thread => "faultless, handler thread".into(),
+            Way::SignalReserved => "faultless, after reserve".into(),
+            Way::ThreadReserved => "faultless, handler thread, after reserve".into(),
+        }
+    }
+
+    fn contender(self) -> Contender {
+        if self == Way::Huge { Contender::Huge } else { Contender::Plain }
+    }
+
+    fn arguments(self) -> (Memory, Option<u32>) {
+        match self {
+            Way::Plain | Way::Huge => (Memory::Plain, None),
+            Way::Populate => (Memory::Populate, None),
+            Way::Order(order) => (Memory::Signal, Some(order)),
+            Way::Signal | Way::SignalReserved => (Memory::Signal, None),
+            Way::Thread | Way::ThreadReserved => (Memory::Thread, None),
+        }
+    }
+}
+
+/// What is touched, and how.
+#[derive(Clone, Copy, Debug, serde::Serialize)]
+pub struct Case {
+    /// Name of its table.
+    pub table: &'static str,
+    /// Bytes.
+    pub size: u64,
+    /// Repetitions in one run.
+    pub reps: u64,
+    /// Threads.
+    pub threads: usize,
+    /// Order of pages.
+    pub pattern: Pattern,
+    /// Seconds for which memory lies idle before a run.
+    pub idle: u64,
+}
+
+/// The runs of a case, by way; the rounds are pairs.
+pub type Rounds = BTreeMap<Way, Vec<Touched>>;
+
+/// How many times faster `way` was than `other`, round by round.
+pub fn speed(rounds: &Rounds, way: Way, other: Way) -> Option<Ratio> {
+    let (ours, theirs) = (rounds.get(&way)?, rounds.get(&other)?);
+    let pairs: Vec<(f64, f64)> = theirs.iter().zip(ours).map(|(a, b)| (a.taken.wall, b.taken.wall)).collect();
+    Ratio::of(&pairs)
+}
+
+/// One run, for the file of figures.
+#[derive(serde::Serialize)]
+struct Record {
+    #[serde(flatten)]
+    case: Case,
+    way: Way,
+    #[serde(flatten)]
+    touched: Touched,
+}
+
+/// From then on every case makes one round only, so that the whole stays below eight minutes.
+const TIME: Duration = Duration::from_secs(300);
+
+/// Runs programs, and remembers.
+pub struct Runs {
+    start: Instant,
+    /// What they are made for.
+    pub context: Context,
+    contenders: Contenders,
+    records: Vec<Record>,
+}
+
+impl Runs {
+    /// Makes everything ready.
+    pub fn new(context: Context) -> Result<Self> {
+        let wanted = [Contender::Plain, Contender::Huge];
+        let contenders = Contenders::find(&context.exe, &context.dir, &wanted).map_err(anyhow::Error::msg)?;
+        Ok(Self { start: Instant::now(), context, contenders, records: Vec::new() })
+    }
+
+    /// Who cannot take part, and why.
+    pub fn missing(&self) -> &[(Contender, String)] {
+        &self.contenders.missing
+    }
+
+    /// Every way runs once a round, in an order that rotates; one that fails has no more turns.
+    pub fn in_turns(&mut self, case: &Case, ways: &[Way], rounds: usize) -> Rounds {
+        let mut ways: Vec<Way> = ways.iter().copied().filter(|way| self.contenders.has(way.contender())).collect();
+        let mut all = Rounds::new();
+        let rounds = if self.context.full { rounds * 3 } else { rounds };
+        for round in 0..if self.context.quick { 1 } else { rounds } {
+            if round > 0 && !self.context.full && self.start.elapsed() > TIME {
+                break;
+            }
+            for way in ways.clone() {
+                match self.once(case, way) {
+                    Ok(touched) => all.entry(way).or_default().push(touched),
+                    Err(error) => {
+                        println!("{}: {error}\n", way.name());
+                        all.remove(&way);
+                        ways.retain(|other| *other != way);
+                    }
+                }
+            }
+            let shift = ways.len().min(1);
+            ways.rotate_left(shift);
+        }
+        let sums: Vec<u64> = all.values().flatten().map(|touched| touched.taken.checksum).collect();
+        if sums.iter().any(|sum| *sum != sums[0]) {
+            println!("The ways did not read the same: nothing of this counts.\n");
+            all.clear();
+        }
+        all
+    }
+
+    fn once(&mut self, case: &Case, way: Way) -> Result<Touched, String> {
+        if case.idle > 0 && !self.context.quick {
+            thread::sleep(Duration::from_secs(case.idle));
+        }
+        let (memory, order) = way.arguments();
+        let memory = clap::ValueEnum::to_possible_value(&memory).expect("none is hidden");
+        let Case { size, reps, threads, pattern, .. } = case;
+        let mut words = format!(
+            "bench loop first-touch --memory {} --size {size} --reps {reps} --threads {threads} --pattern {}",
+            memory.get_name(),
+            pattern.name()
+        );
+        if let Some(order) = order {
+            words += &format!(" --order {order}");
+        }
+        if matches!(way, Way::SignalReserved | Way::ThreadReserved) {
+            words += " --reserve";
+        }
+        let launch = Launch::new(&self.context.exe, words.split_whitespace());
+        let row = Row::new("prefault", Section::Loops, "");
+        let sample = self.contenders.run(&row, &launch, way.contender())?;
+        let touched: Touched = serde_json::from_str(sample.output.trim()).map_err(|error| error.to_string())?;
+        self.records.push(Record { case: *case, way, touched });
+        Ok(touched)
+    }
+
+    /// Pages touched in a second, in each run of a case like this one so far.
+    pub fn rates(&self, case: &Case, way: Way) -> Vec<f64> {
+        let is_like = |record: &&Record| {
+            let other = record.case;
+            record.way == way
+                && (other.threads, other.pattern, other.idle) == (case.threads, case.pattern, case.idle)
+        };
+        self.records.iter().filter(is_like).map(|record| record.touched.taken.per_second()).collect()
+    }
+
+    /// All figures.
+    pub fn json(&self, machine: &Machine, simulated: &Results) -> Result<String> {
+        #[derive(serde::Serialize)]
+        struct File<'a> {
+            machine: &'a Machine,
+            runs: &'a [Record],
+            simulated: &'a Results,
+        }
+        Ok(serde_json::to_string_pretty(&File { machine, runs: &self.records, simulated })? + "\n")
+    }
+}

@@ -1,0 +1,23 @@
+//! Many processors that fault at once, simulated.
+//!
+//! The engine's own fault function runs here, for each of up to hundreds of processors, over the memory management unit in
+//! ordinary memory that its tests use. What it asks of that unit, and each word that threads share and it comes to, takes
+//! virtual time.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`costs`] | what operations cost on one machine |
+//! | [`clock`] | virtual time, processors, cache lines that they pass on |
+//! | [`mmu`] | the memory management unit that takes time |
+//! | [`pattern`] | in what order pages are touched for the first time |
+//! | [`work`] | the program that touches them, and what it took |
+//! | [`seed`] | the tables of 2004 that this is compared with, and the costs that follow from them |
+
+#![forbid(unsafe_code)]
+
+pub mod clock;
+pub mod costs;
+pub mod mmu;
+pub mod pattern;
+pub mod seed;
+pub mod work;

@@ -1,0 +1,237 @@
+//! The memory management unit that takes time: the one in ordinary memory, each operation charged to the processor that makes it.
+
+use std::sync::Mutex;
+
+use faultless_base::sync::{EPOCH_PLACES, RANGE_PLACES};
+use faultless_base::sys::mmu::{Mmu, Rights, Source, Word};
+use faultless_base::sys::uffd::Stopped;
+use faultless_base::{PAGE, SLOT, Span};
+use faultless_fake::mmu::{FakeMmu, Found};
+use faultless_mm::area::USERS;
+use faultless_mm::streams::SETS as STREAM_SETS;
+use serde::Serialize;
+
+use crate::clock::{Clock, Line, Use};
+use crate::costs::Costs;
+
+/// How often each operation was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Operations {
+    /// Accesses that faulted.
+    pub faults: u64,
+    /// Calls that install pages.
+    pub calls: u64,
+    /// Pages that those were for.
+    pub pages: u64,
+    /// Huge pages moved.
+    pub moves: u64,
+    /// Atomic operations on shared words.
+    pub words: u64,
+    /// Locks that all threads share, taken.
+    pub locks: u64,
+    /// Moments spent waiting for another thread.
+    pub waits: u64,
+}
+
+/// The simulated one.
+pub struct SimMmu<'a> {
+    fake: FakeMmu,
+    clock: &'a Clock,
+    costs: &'a Costs,
+    /// What clearing a page takes.
+    clear: f64,
+    /// What making a huge page of zeroes takes.
+    make_huge: f64,
+    base: usize,
+    made: Mutex<Operations>,
+}
+
+impl<'a> SimMmu<'a> {
+    /// For a region that begins at `base`.
+    pub fn new(clock: &'a Clock, costs: &'a Costs, base: usize) -> Self {
+        let (clear, make_huge) = (costs.clear_near, costs.make_huge);
+        Self { fake: FakeMmu::new(|| {}), clock, costs, clear, make_huge, base, made: Mutex::default() }
+    }
+
+    /// What each page takes to be cleared, instead of what it takes on the own node.
+    pub fn clearing(self, clear: f64) -> Self {
+        Self { clear, ..self }
+    }
+
+    /// All frames were cleared before.
+    pub fn prezeroed(self) -> Self {
+        Self { clear: 0.0, make_huge: 0.0, ..self }
+    }
+
+    /// How often each operation was made.
+    pub fn made(&self) -> Operations {
+        *self.made.lock().expect("nobody panics")
+    }
+
+    /// The program writes to a page; whether it is there.
+    pub fn write(&self, addr: usize) -> bool {
+        match self.fake.write(addr, 1) {
+            Found::Byte(_) => true,
+            Found::Missing => false,
+            Found::Forbidden => panic!("the program may not write at {addr:#x}"),
+        }
+    }
+
+    /// The way from the access to the fault function, and back.
+    pub fn enter(&self) {
+        self.count(|made| made.faults += 1);
+        self.clock.spend(self.costs.entry);
+        self.kernel();
+    }
+
+    fn count(&self, add: impl FnOnce(&mut Operations)) {
+        add(&mut self.made.lock().expect("nobody panics"));
+    }
+
+    fn kernel(&self) {
+        (0..self.costs.kernel_words).for_each(|_| self.atomic(Line::Kernel));
+    }
+
+    fn atomic(&self, line: Line) {
+        self.count(|made| made.words += 1);
+        self.clock.pass(line, Use::Atomic);
+    }
+
+    fn lock(&self, line: Line) {
+        self.count(|made| made.locks += 1);
+        self.clock.pass(line, Use::Lock);
+    }
+
+    /// The line of the `i`th word of a table.
+    fn line_of(&self, i: usize) -> usize {
+        i * size_of::<usize>() / self.costs.line
+    }
+}
+
+impl Mmu for SimMmu<'_> {
+    fn install(&self, from: Source, to: Span) -> Result<(), Stopped> {
+        self.kernel();
+        let end = self.fake.install(from, to);
+        // A call that meets a page that is there has brought those before it.
+        let pages = end.as_ref().map_or_else(|stopped| stopped.done, |()| to.bytes()) / PAGE;
+        self.count(|made| {
+            made.calls += 1;
+            made.pages += pages as u64;
+        });
+        self.clock.spend(self.costs.call + pages as f64 * (self.costs.install + self.clear));
+        end
+    }
+
+    fn move_huge(&self, frame: usize, to: usize) -> bool {
+        self.count(|made| made.moves += 1);
+        self.kernel();
+        self.clock.spend(self.costs.move_huge);
+        self.fake.move_huge(frame, to)
+    }
+
+    fn clear_table(&self, slot: usize) -> bool {
+        self.fake.clear_table(slot)
+    }
+
+    fn frees_tables(&self) -> bool {
+        self.fake.frees_tables()
+    }
+
+    fn leave_to_kernel(&self, span: Span) -> Result<(), i32> {
+        self.fake.leave_to_kernel(span)
+    }
+
+    fn take_from_kernel(&self, span: Span) -> Result<(), i32> {
+        self.fake.take_from_kernel(span)
+    }
+
+    fn present(&self, span: Span) -> usize {
+        self.fake.present(span)
+    }
+
+    fn is_own(&self, page: usize) -> bool {
+        self.fake.is_own(page)
+    }
+
+    fn unused(&self, span: Span) -> usize {
+        self.fake.unused(span)
+    }
+
+    fn has_huge(&self, frame: usize) -> bool {
+        self.fake.has_huge(frame)
+    }
+
+    fn wake(&self, span: Span) {
+        self.fake.wake(span);
+    }
+
+    fn protect(&self, span: Span, rights: Rights) -> Result<(), i32> {
+        self.fake.protect(span, rights)
+    }
+
+    fn discard(&self, span: Span) -> Result<(), i32> {
+        self.fake.discard(span)
+    }
+
+    fn relocate(&self, from: Span, to: usize) -> Result<(), i32> {
+        self.fake.relocate(from, to)
+    }
+
+    fn fills_at_any_time(&self) -> bool {
+        self.fake.fills_at_any_time()
+    }
+
+    fn fill(&self, offset: u64, buffer: Span) -> Result<(), i32> {
+        self.fake.fill(offset, buffer)
+    }
+
+    fn raises_faults(&self) -> bool {
+        true
+    }
+
+    fn touch(&self, span: Span) {
+        self.fake.touch(span);
+    }
+
+    fn reserve(&self, bytes: usize) -> Option<usize> {
+        self.fake.reserve(bytes)
+    }
+
+    fn release(&self, span: Span) {
+        self.fake.release(span);
+    }
+
+    fn make_huge(&self, frame: usize) -> bool {
+        self.clock.spend(self.make_huge);
+        self.fake.make_huge(frame)
+    }
+
+    /// The word is looked at again when its line has come back.
+    fn relax(&self, _turn: u32) {
+        self.count(|made| made.waits += 1);
+        self.clock.spend(self.costs.transfer);
+    }
+
+    fn meets(&self, word: Word) {
+        match word {
+            Word::Counter(block, i) => self.atomic(Line::Counters(block, self.line_of(i))),
+            Word::Reader(hint) => self.atomic(Line::Reader(hint % EPOCH_PLACES)),
+            Word::Users(hint) => self.atomic(Line::Users(hint % USERS)),
+            Word::Streams(hint) => self.atomic(Line::Streams(hint % STREAM_SETS)),
+            Word::Resident => self.atomic(Line::Resident),
+            Word::Account => self.atomic(Line::Account),
+            Word::Entry(addr) => self.atomic(Line::Entries(self.line_of((addr - self.base) / SLOT))),
+            Word::Index => self.lock(Line::Index),
+            // A place in the queue is taken, and then looked at.
+            Word::RangeTaken => {
+                self.clock.enter(RANGE_PLACES);
+                self.lock(Line::Ranges);
+                self.lock(Line::Ranges);
+            }
+            Word::RangeFreed => {
+                self.lock(Line::Ranges);
+                self.clock.leave();
+            }
+        }
+    }
+}

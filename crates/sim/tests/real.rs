@@ -1,0 +1,81 @@
+//! What the simulation counts is what a region of this process counts over the kernel, at one and two threads.
+
+use std::sync::Barrier;
+use std::thread;
+
+use faultless::region::{Delivery, Error, Region};
+use faultless_base::PAGE;
+use faultless_mm::stats::Counter;
+use faultless_sim::pattern::Pattern;
+use faultless_sim::seed::MACHINE;
+use faultless_sim::work::{Frames, Setup, run};
+
+/// Pages of each thread: whole entries, so that threads do not meet.
+const PAGES: usize = 1024;
+const COUNTED: [Counter; 7] = [
+    Counter::RegionPgfault,
+    Counter::RegionPages,
+    Counter::SpeculativePgfault,
+    Counter::SpfVmaChanged,
+    Counter::SpfVmaNoanon,
+    Counter::SpfVmaAccess,
+    Counter::SpfPmdChanged,
+];
+
+/// Touches a region of this process, and says what was counted.
+fn real(setup: &Setup) -> Result<[u64; 7], Error> {
+    let (threads, part) = (setup.threads, setup.pages * PAGE);
+    let mut region =
+        Region::builder(threads * part).delivery(Delivery::Signal).windows(PAGE, PAGE << setup.order).build()?;
+    let before = COUNTED.map(Region::counted);
+    let start = Barrier::new(threads);
+    thread::scope(|scope| {
+        for (i, bytes) in region.as_mut_slice()?.chunks_mut(part).enumerate() {
+            let start = &start;
+            scope.spawn(move || {
+                start.wait();
+                setup.pattern.touches(setup.pages, i as u64 + 1).for_each(|page| bytes[page * PAGE] = 1);
+            });
+        }
+        Ok::<(), Error>(())
+    })?;
+    let after = COUNTED.map(Region::counted);
+    Ok(std::array::from_fn(|i| after[i] - before[i]))
+}
+
+#[test]
+fn a_real_run_counts_the_same() {
+    for threads in [1, 2] {
+        let [forward, backward, strided, random, zipfian] = Pattern::ALL;
+        // Where chance decides, a region with windows would leave the area to the kernel.
+        for (pattern, order) in [
+            (forward, 0),
+            (forward, 3),
+            (forward, 5),
+            (forward, 9),
+            (backward, 3),
+            (strided, 3),
+            (random, 0),
+            (zipfian, 0),
+        ] {
+            let setup = Setup {
+                threads,
+                pages: PAGES,
+                bytes: 1.0,
+                pattern,
+                order,
+                speculative: true,
+                frames: Frames::Cleared,
+                huge: false,
+            };
+            let counted = match real(&setup) {
+                Ok(counted) => counted,
+                Err(error) => return println!("skipped: {error}"),
+            };
+            let figures = run(&setup, &MACHINE);
+            let simulated = [figures.faults, figures.installed, figures.speculative, 0, 0, 0, 0];
+            assert_eq!(counted, simulated, "{threads} threads, {pattern:?}, order {order}");
+            assert_eq!(figures.made.faults, figures.faults);
+        }
+    }
+}
