@@ -48,7 +48,7 @@ impl<M: Mmu> Region<M> {
         }
         // First, because it can be taken back.
         self.mmu.protect(span, attributes.rights).map_err(Refused::Kernel)?;
-        let inserted = self.areas.insert(View { span, offset, attributes });
+        let inserted = self.with_room(|| self.areas.insert(View { span, offset, attributes }));
         if inserted.is_err() {
             let _ = self.mmu.protect(span, Rights::None);
         }
@@ -117,7 +117,8 @@ impl<M: Mmu> Region<M> {
         // The new place is found by nobody before the old one is gone.
         self.change(from, kernel, |_| None)?;
         let attributes = Attributes { kernel: false, ..view.attributes };
-        Ok(self.areas.insert(View { span: target, offset, attributes })?)
+        let view = View { span: target, offset, attributes };
+        Ok(self.with_room(|| self.areas.insert(view))?)
     }
 
     /// Takes advice about a part, all of which is mapped.

@@ -152,6 +152,19 @@ impl<M: Mmu> Region<M> {
         self.knobs.set(knob, value);
     }
 
+    /// Tries for as long as there are areas whose places will be free: a fault that lost its processor may keep back as many as
+    /// others unlink meanwhile. Nobody who has an area waits for a change.
+    pub(crate) fn with_room(&self, mut attempt: impl FnMut() -> Result<(), Full>) -> Result<(), Full> {
+        let mut turn = 0;
+        loop {
+            match attempt() {
+                Err(Full) if self.areas.will_have_room() => self.mmu.relax(turn),
+                done => return done,
+            }
+            turn += 1;
+        }
+    }
+
     /// Has areas of `span` changed as `new` says, with `kernel` in between.
     pub(crate) fn change(
         &self,
@@ -159,7 +172,7 @@ impl<M: Mmu> Region<M> {
         kernel: impl FnOnce() -> Result<(), i32>,
         new: impl FnMut(View) -> Option<Attributes>,
     ) -> Result<(), Refused> {
-        self.areas.begin(span)?;
+        self.with_room(|| self.areas.begin(span))?;
         self.entries.settle(span, |turn| self.mmu.relax(turn));
         match kernel() {
             Ok(()) => {

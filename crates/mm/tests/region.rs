@@ -279,6 +279,31 @@ fn a_huge_page_that_cannot_be_moved_is_made_of_small_ones() {
     assert!(region.prepare_huge(1), "the frame was not used any more");
 }
 
+/// A fault that lost its processor keeps back the places of all areas that were unlinked since: changes wait for it.
+#[test]
+fn changes_wait_for_places_that_a_fault_keeps_back() {
+    let region = region_of(FakeMmu::new(|| {}), 4, Orders { first: 0, most: 0 });
+    region.map(span(0, 1), ANONYMOUS, 0).unwrap();
+    let late = region.areas().find(span(0, 1).start, 0).unwrap();
+    let done = std::sync::atomic::AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..20 {
+                region.unmap(span(0, 1)).unwrap();
+                region.map(span(0, 1), ANONYMOUS, 0).unwrap();
+                done.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            }
+        });
+        // Until it has no place any more.
+        while done.load(std::sync::atomic::Ordering::SeqCst) < 3 {
+            std::thread::yield_now();
+        }
+        drop(late);
+    });
+    assert_eq!(done.into_inner(), 20);
+    region.areas().check();
+}
+
 /// Whatever fails in the middle of a change, nothing has changed.
 #[test]
 fn changes_that_fail_half_way_are_undone() {

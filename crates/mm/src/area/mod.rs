@@ -213,6 +213,11 @@ impl Areas {
         self.shape.lock().count
     }
 
+    /// Whether places are missing only because somebody may still use unlinked areas. A change takes two at most.
+    pub fn will_have_room(&self) -> bool {
+        self.shape.lock().count + 2 <= self.places
+    }
+
     /// Calls `f` for each area that `span` meets, in order.
     pub fn each(&self, span: Span, mut f: impl FnMut(View)) {
         let _shape = self.shape.lock();
