@@ -86,12 +86,10 @@ impl<S: Sys> Space<S> {
     fn send(&self, shard: &Shard, e: Extent, to: usize) -> usize {
         let span = shard.span(e);
         let slots = shard.slots;
-        // Pages move between areas of equal rights.
-        let closed = e.slots().any(|i| !slots.has(i, flag::OPEN));
-        if closed && self.sys.open(span) {
-            e.slots().for_each(|i| {
-                slots.mark(i, flag::OPEN);
-            });
+        if e.slots().any(|i| !slots.has(i, flag::OPEN)) {
+            // Pages move between areas of equal rights, and what the program unmapped stays out of its reach.
+            shard.lock().give(e, Kind::Zeroed, self.now_ms());
+            return 0;
         }
         self.verify(shard, e);
         let bytes = self.sys.move_in(span, to);
