@@ -254,6 +254,8 @@ impl Streams {
         let first = self.orders.first.min(most);
 
         let grown = |order: u32| (order + 1).min(most);
+        // The first fault of a thread can follow nothing.
+        let is_known = own.streams.iter().any(|stream| get(&stream.who) == who);
         let mut left = None;
         let (stream, step, order) = match own.expecting(who, page) {
             Some((stream, step)) => {
@@ -271,7 +273,7 @@ impl Streams {
         let window = Window::of(page, if step == 0 { UP } else { step }, order, area);
         stream.note(page, step, order, window, area, used);
         // Where nothing is brought ahead, nothing is lost by that.
-        if most > 0 {
+        if most > 0 && (is_known || step != 0) {
             self.account(id, step != 0, window.pages());
         }
         Prediction { window, follows: step != 0, left }
@@ -459,7 +461,7 @@ mod tests {
             fault(&streams, page(i), 1);
             streams.is_hopeless(1)
         });
-        assert_eq!(needed, Some(19));
+        assert_eq!(needed, Some(20));
         assert!(!streams.is_hopeless(2));
         streams.forgive(1);
         assert!(!streams.is_hopeless(1));
@@ -469,5 +471,12 @@ mod tests {
         assert!(!streams.is_hopeless(1));
         (80..120).for_each(|i| _ = fault(&streams, page(i + 20), 3));
         assert!(streams.is_hopeless(1), "but not for ever");
+    }
+
+    #[test]
+    fn the_first_fault_of_each_thread_costs_no_patience() {
+        let streams = streams(0, 14);
+        (0..500).for_each(|thread| _ = fault(&streams, thread * 1000, thread));
+        assert!(!streams.is_hopeless(1));
     }
 }
