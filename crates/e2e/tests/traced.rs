@@ -126,9 +126,11 @@ fn mappings_and_where_their_memory_comes_from() {
         let counters = case.under(&[&STILL[..2], &[("FAULTLESS_SCRUB", scrub)]].concat()).counters;
         let get = |counter| counters.get(counter);
         assert_eq!((get(Counter::MmapServed), get(Counter::MmapBytes)), (all.len() as u64, total));
-        // What is mapped beyond the most that there was at once has been there before.
-        assert_eq!(get(Counter::BytesFreshHuge) + get(Counter::BytesFreshSmall), peak);
-        assert_eq!(get(Counter::BytesZeroed) + get(Counter::BytesHotZeroed), total - peak);
+        let fresh = get(Counter::BytesFreshHuge) + get(Counter::BytesFreshSmall);
+        assert_eq!(fresh + get(Counter::BytesZeroed) + get(Counter::BytesHotZeroed), total);
+        // What is mapped beyond the most that there was at once has been there before; what the background thread has at
+        // that moment, without a processor, is missing.
+        assert!(fresh == peak || fresh > peak && scrub == "1", "{fresh} fresh of {peak}");
         assert_eq!((get(Counter::BytesUnzeroed), get(Counter::BytesKept)), (0, unmapped));
         if scrub == "0" {
             assert_eq!((get(Counter::BytesZeroed), get(Counter::BytesScrubbed)), (0, 0));
