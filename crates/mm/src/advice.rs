@@ -86,7 +86,7 @@ impl<S: Sys> Space<S> {
     /// Advises as much more of a mapping as the budget allows.
     fn advise_known(&self, known: &mut Known) {
         let before = known.depth;
-        let most = known.group().min(known.slots());
+        let most = known.most();
         match known.use_ {
             _ if before == most => return,
             Use::Sparse => return,
@@ -148,7 +148,7 @@ impl<S: Sys> Space<S> {
             Use::Dense if news => {
                 self.budget.discharge(core::mem::take(&mut known.charged));
                 // The slots left out are advised too.
-                if known.depth == known.group().min(known.slots()) {
+                if known.depth == known.most() {
                     self.sys.huge(known.span, Huge::Advised);
                 }
             }
@@ -210,6 +210,11 @@ impl Known {
         self.slots().div_ceil(MOST_GROUPS).max(GROUP)
     }
 
+    /// The depth at which all but what is left out is advised.
+    fn most(&self) -> usize {
+        self.group().min(self.slots())
+    }
+
     fn groups(&self) -> usize {
         self.slots().div_ceil(self.group())
     }
@@ -262,7 +267,7 @@ mod tests {
     fn the_pieces_of_all_depths_and_what_is_left_out_are_the_whole_mapping() {
         for slots in [2, 16, 17, 31, 32, 33, 100, 2048, 2049, 5000] {
             let k = known(slots);
-            let most = k.group().min(slots);
+            let most = k.most();
             assert!(k.groups() <= MOST_GROUPS);
             for cut in [0, 1, most / 2, most / 2 + 1, most] {
                 let pieces = k.pieces(0, cut).chain(k.pieces(cut, most));

@@ -16,20 +16,30 @@ const BLOCK: usize = 512 << 10;
 
 /// Runs it.
 pub fn run(what: &Spf) -> io::Result<Reached> {
+    beside(what, |part, samples, over| Worker { part, what, samples }.round(&|| over.load(Ordering::Relaxed)))
+}
+
+/// Has threads do rounds of their work, beside one that changes the address space, for as long as was asked for. A round has a part that
+/// is its thread's, may end early when it is over, and says how much was done.
+pub fn beside(
+    what: &Spf,
+    round: impl Fn(&Part<'_>, &mut Samples, &AtomicBool) -> io::Result<u64> + Sync,
+) -> io::Result<Reached> {
     let field = Field::new(what, what.threads + 1)?;
     let line_up = Barrier::new(what.threads + 1);
     let (over, done) = (AtomicBool::new(false), AtomicU64::new(0));
     let is_over = || over.load(Ordering::Relaxed);
     let worker = |index: usize| -> io::Result<Samples> {
-        let mut worker = Worker { part: field.part(index), what, samples: Samples::default() };
+        let (part, mut samples) = (field.part(index), Samples::default());
         line_up.wait();
         while !is_over() {
-            done.fetch_add(worker.round(&is_over)?, Ordering::Relaxed);
+            done.fetch_add(round(&part, &mut samples, &over)?, Ordering::Relaxed);
         }
-        Ok(worker.samples)
+        Ok(samples)
     };
     let (samples, changes, time) = thread::scope(|scope| {
         let beside = scope.spawn(|| change(what.beside, field.part(what.threads), &is_over));
+        let worker = &worker;
         let workers: Vec<_> = (0..what.threads).map(|i| scope.spawn(move || worker(i))).collect();
         line_up.wait();
         let start = Instant::now();
@@ -48,7 +58,7 @@ pub fn run(what: &Spf) -> io::Result<Reached> {
 }
 
 /// What goes on beside, until it is over; how many changes that were.
-pub fn change(what: Beside, part: Part<'_>, is_over: &impl Fn() -> bool) -> io::Result<u64> {
+fn change(what: Beside, part: Part<'_>, is_over: &impl Fn() -> bool) -> io::Result<u64> {
     let mut changes = 0;
     while what != Beside::Nobody && !is_over() {
         let at = part.map(0, PART)?;
@@ -62,9 +72,9 @@ pub fn change(what: Beside, part: Part<'_>, is_over: &impl Fn() -> bool) -> io::
 }
 
 struct Worker<'a> {
-    part: Part<'a>,
+    part: &'a Part<'a>,
     what: &'a Spf,
-    samples: Samples,
+    samples: &'a mut Samples,
 }
 
 impl Worker<'_> {

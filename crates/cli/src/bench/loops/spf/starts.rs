@@ -1,12 +1,9 @@
 //! Threads that start others, while one more unmaps memory: what applications do when they come up.
 
 use std::io;
-use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
 
-use super::field::{Field, Part};
+use super::field::Part;
 use super::samples::Samples;
 use super::{Reached, Spf, Work, faults};
 use crate::bench::loops::memory::PAGE;
@@ -17,40 +14,13 @@ const FIRST: usize = 1 << 20;
 
 /// Runs it.
 pub fn run(what: &Spf) -> io::Result<Reached> {
-    let field = Field::new(what, what.threads + 1)?;
-    let line_up = Barrier::new(what.threads + 1);
-    let (over, done) = (AtomicBool::new(false), AtomicU64::new(0));
-    let is_over = || over.load(Ordering::Relaxed);
-    let starter = |part: Part<'_>| -> io::Result<Samples> {
-        let mut samples = Samples::default();
-        line_up.wait();
-        while !is_over() {
-            match what.work {
-                Work::Starts => samples.time(|| application(&part))?,
-                _ => create(&mut samples)?,
-            }
-            done.fetch_add(1, Ordering::Relaxed);
+    faults::beside(what, |part, samples, _| {
+        match what.work {
+            Work::Starts => samples.time(|| application(part))?,
+            _ => create(samples)?,
         }
-        Ok(samples)
-    };
-    let (samples, changes, time) = thread::scope(|scope| {
-        let beside = scope.spawn(|| faults::change(what.beside, field.part(what.threads), &is_over));
-        let part = |i| field.part(i);
-        let starters: Vec<_> = (0..what.threads).map(|i| scope.spawn(move || starter(part(i)))).collect();
-        line_up.wait();
-        let start = Instant::now();
-        thread::sleep(Duration::from_secs_f64(what.seconds));
-        over.store(true, Ordering::Relaxed);
-        let mut all = Samples::default();
-        for starter in starters {
-            all.merge(starter.join().expect("it does not panic")?);
-        }
-        let time = start.elapsed();
-        let changes = beside.join().expect("it does not panic")?;
-        io::Result::Ok((all, changes, time.as_secs_f64()))
-    })?;
-    let (rate, changes) = (done.into_inner() as f64 / time, changes as f64 / time);
-    Ok(Reached { rate, changes, latency: samples.latency(), ..Reached::default() })
+        Ok(1)
+    })
 }
 
 /// Some threads come up, each with memory of its own.
