@@ -1,10 +1,13 @@
 //! How many pages a region says it has, beside what the kernel's page tables say, after each of many operations.
 
+mod chance;
+
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
+use chance::Chance;
 use faultless::region::{Advice, Delivery, Error, Region, Rights};
 use faultless_mm::stats::Counter;
 
@@ -21,27 +24,16 @@ fn pagemap(region: &Region) -> usize {
     entries.chunks(8).filter(|entry| entry[7] & 0xC0 != 0).count()
 }
 
-/// Numbers that depend on the first alone (xorshift).
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % n as u64) as usize
-    }
-
-    fn part(&mut self) -> Range<usize> {
-        let first = self.below(PAGES);
-        let pages = 1 + self.below((PAGES - first).min([3, 40, 2000][first % 3]));
-        first * PAGE..(first + pages) * PAGE
-    }
+/// A part of the region by chance.
+fn part(chance: &mut Chance) -> Range<usize> {
+    let first = chance.below(PAGES);
+    let pages = 1 + chance.below((PAGES - first).min([3, 40, 2000][first % 3]));
+    first * PAGE..(first + pages) * PAGE
 }
 
 /// One operation; what is mapped, page by page, follows it.
 fn step(region: &Region, mapped: &mut [bool], chance: &mut Chance) {
-    let range = chance.part();
+    let range = part(chance);
     let pages = range.start / PAGE..range.end / PAGE;
     let all = mapped[pages.clone()].iter().all(|mapped| *mapped);
     match chance.below(10) {

@@ -1,9 +1,12 @@
 //! Random operations of several threads on one region, each in a part of its own, beside ordinary memory: every byte that is looked at
 //! is what it is there.
 
+mod chance;
+
 use std::ops::Range;
 use std::thread;
 
+use chance::Chance;
 use faultless::region::{Advice, Delivery, Error, Region, Rights};
 
 const PAGE: usize = 4096;
@@ -11,18 +14,6 @@ const PAGE: usize = 4096;
 const PART: usize = 900;
 const THREADS: usize = 3;
 const STEPS: usize = 400;
-
-/// Numbers that depend on the first alone (xorshift).
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % n as u64) as usize
-    }
-}
 
 /// A part as it must be: for each page its first byte, if it is mapped.
 struct Part<'a> {

@@ -6,6 +6,7 @@ mod huge;
 mod loops;
 mod machine;
 mod measure;
+mod parts;
 mod plan;
 mod prefault;
 mod prezero;

@@ -15,6 +15,7 @@ use clap::ValueEnum;
 
 use super::aims::Aims;
 use super::machine::Machine;
+use super::parts;
 use super::plan::Context;
 use runs::Runs;
 
@@ -61,7 +62,6 @@ pub fn main(args: &Args) -> Result<()> {
     let dir = tempfile::tempdir().context("a folder for the inputs")?;
     let machine = Machine::read();
     let context = Context { full: args.full, quick: args.quick, ..Context::new(&machine, dir.path())? };
-    let is_wanted = |part: &Part| args.only.is_empty() || args.only.contains(part);
     let mut runs = Runs::new(context)?;
     let mut aims = Aims::default();
     let mut results = simulated::Results::default();
@@ -69,8 +69,7 @@ pub fn main(args: &Args) -> Result<()> {
     for (contender, reason) in runs.missing() {
         println!("No {}: {reason}.\n", contender.name());
     }
-    for part in Part::value_variants().iter().filter(|part| is_wanted(part)) {
-        eprintln!("[{:4.0} s] {part:?}", start.elapsed().as_secs_f64());
+    for part in parts::wanted(&args.only, start) {
         match part {
             Part::Threads => real::threads(&mut runs, &mut aims),
             Part::Patterns => real::patterns(&mut runs, &mut aims),
@@ -83,10 +82,10 @@ pub fn main(args: &Args) -> Result<()> {
     aims.print();
     println!("{:.0} s elapsed.", start.elapsed().as_secs_f64());
     if let Some(path) = &args.svg {
-        std::fs::write(path, plot::svg(&results)?).with_context(|| path.display().to_string())?;
+        parts::save(path, &plot::svg(&results)?)?;
     }
     if let Some(path) = &args.json {
-        std::fs::write(path, runs.json(&machine, &results)?).with_context(|| path.display().to_string())?;
+        parts::save(path, &runs.json(&machine, &results)?)?;
     }
     Ok(())
 }

@@ -14,6 +14,7 @@ use clap::ValueEnum;
 
 use super::aims::Aims;
 use super::machine::Machine;
+use super::parts;
 use super::plan::Context;
 use runs::Runs;
 
@@ -61,12 +62,10 @@ pub fn main(args: &Args) -> Result<()> {
     let dir = tempfile::tempdir().context("a folder for the inputs")?;
     let machine = Machine::read();
     let context = Context { full: args.full, quick: args.quick, ..Context::new(&machine, dir.path())? };
-    let is_wanted = |part: &Part| args.only.is_empty() || args.only.contains(part);
     let mut runs = Runs::new(context);
     let mut aims = Aims::default();
     println!("{}\n", machine.line());
-    for part in Part::value_variants().iter().filter(|part| is_wanted(part)) {
-        eprintln!("[{:4.0} s] {part:?}", start.elapsed().as_secs_f64());
+    for part in parts::wanted(&args.only, start) {
         match part {
             Part::Alone => faults::alone(&mut runs, &mut aims),
             Part::Beside => faults::beside(&mut runs, &mut aims),
@@ -81,7 +80,7 @@ pub fn main(args: &Args) -> Result<()> {
     aims.print();
     println!("{:.0} s elapsed.", start.elapsed().as_secs_f64());
     if let Some(path) = &args.json {
-        std::fs::write(path, runs.json(&machine)?).with_context(|| path.display().to_string())?;
+        parts::save(path, &runs.json(&machine)?)?;
     }
     Ok(())
 }
