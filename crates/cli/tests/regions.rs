@@ -46,7 +46,7 @@ fn every_program_of_the_bench_runs() {
         return;
     }
     let run = |way: &str, work: &str| {
-        let words = ["bench", "loop", "spf", "--way", way, "--work", work, "--seconds", "0.01", "--threads", "2"];
+        let words = ["bench", "loop", "spf", "--way", way, "--work", work, "--seconds", "0.1", "--threads", "2"];
         let out = faultless(words).args(["--beside", "unmaps", "--timed"]).output().unwrap();
         assert!(out.status.success(), "{way} {work}: {}", text(&out.stderr));
         let reached: Value = serde_json::from_slice(&out.stdout).unwrap();
