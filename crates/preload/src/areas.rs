@@ -77,11 +77,12 @@ fn head(line: &[u8]) -> Option<(Span, bool)> {
     Some((span, words.nth(3)? != b"0"))
 }
 
-/// A number for what the flags of an area say apart from huge-page advice, and from what the kernel does not keep
-/// areas apart for: soft-dirty bits, and whether there may be guard pages, which one page of it decides for all.
+/// A number for what the flags of an area say apart from what the engine sets, huge-page advice and write protection by a
+/// userfaultfd (while pages move in), and from what the kernel does not keep areas apart for: soft-dirty bits, and
+/// whether there may be guard pages, which one page of it decides for all.
 fn flags(line: &[u8]) -> Option<u64> {
     let words = line.strip_prefix(b"VmFlags:")?.split(|byte| *byte == b' ');
-    let kept = words.filter(|word| !matches!(*word, b"" | b"hg" | b"nh" | b"sd" | b"gu"));
+    let kept = words.filter(|word| !matches!(*word, b"" | b"hg" | b"nh" | b"uw" | b"sd" | b"gu"));
     Some(kept.flatten().fold(0, |sum: u64, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte))))
 }
 

@@ -1,5 +1,6 @@
 //! The program of the prefaulting tables: memory is touched for the first time, in some order, by threads that have a part each.
 
+use std::hint::black_box;
 use std::io;
 use std::ops::AddAssign;
 use std::sync::{Barrier, Mutex};
@@ -19,6 +20,8 @@ use crate::bench::process;
 pub enum Memory {
     /// Of the kernel, at each touch.
     Plain,
+    /// The same with huge pages advised, as NumPy does for its arrays.
+    Advised,
     /// Of the kernel, which each thread asks for its part at once.
     Populate,
     /// A region with delivery by signal.
@@ -51,6 +54,9 @@ pub struct First {
     /// Frames for a region are made ready before.
     #[arg(long)]
     reserve: bool,
+    /// How often each page is gone over as a whole when it has been touched.
+    #[arg(long, default_value_t = 0)]
+    passes: u8,
 }
 
 fn pattern(name: &str) -> Result<Pattern, String> {
@@ -85,6 +91,11 @@ pub fn run(what: First) -> io::Result<Touched> {
     for _ in 0..what.reps {
         all += match what.memory {
             Memory::Plain | Memory::Populate => once(what, Mapping::new(what.size)?.as_mut_slice())?,
+            Memory::Advised => {
+                let mut mapping = Mapping::new(what.size)?;
+                mapping.advise_huge();
+                once(what, mapping.as_mut_slice())?
+            }
             Memory::Signal | Memory::Thread => {
                 if what.reserve {
                     faultless::reserve(what.size)
@@ -122,8 +133,8 @@ fn once(what: First, bytes: &mut [u8]) -> io::Result<Touched> {
             scope.spawn(move || {
                 line_up.wait();
                 let sum = match what.memory {
-                    Memory::Populate => populate(bytes).map(|()| touch(bytes, what.pattern, i)),
-                    _ => Ok(touch(bytes, what.pattern, i)),
+                    Memory::Populate => populate(bytes).map(|()| touch(bytes, what, i)),
+                    _ => Ok(touch(bytes, what, i)),
                 };
                 parts.lock().expect("nobody panics").push((i, sum, Instant::now()));
             });
@@ -154,12 +165,18 @@ fn once(what: First, bytes: &mut [u8]) -> io::Result<Touched> {
 }
 
 /// Writes a byte of each page of the pattern, and adds up these and others that nobody wrote.
-fn touch(bytes: &mut [u8], pattern: Pattern, seed: usize) -> (u64, u64) {
+fn touch(bytes: &mut [u8], what: First, seed: usize) -> (u64, u64) {
     let (mut count, mut sum) = (0, 0u64);
-    for page in pattern.touches(bytes.len() / PAGE, seed as u64 + 1) {
+    for page in what.pattern.touches(bytes.len() / PAGE, seed as u64 + 1) {
         let value = page as u8 | 1;
-        bytes[page * PAGE] = value;
-        sum += value as u64 + bytes[page * PAGE + 8] as u64;
+        let bytes = &mut bytes[page * PAGE..][..PAGE];
+        bytes[0] = value;
+        sum += value as u64 + bytes[8] as u64;
+        for pass in 0..what.passes {
+            bytes.iter_mut().for_each(|byte| *byte = byte.wrapping_mul(31).wrapping_add(pass));
+            black_box(&mut *bytes);
+            sum += bytes[PAGE - 1] as u64;
+        }
         count += 1;
     }
     (count, sum)
@@ -174,7 +191,8 @@ mod tests {
         for pattern in Pattern::ALL {
             let of = |memory, order, threads| {
                 let reserve = order == Some(5);
-                run(First { memory, size: 4 << 20, threads, reps: 2, pattern, order, reserve })
+                let passes = u8::from(pattern == Pattern::Backward);
+                run(First { memory, size: 4 << 20, threads, reps: 2, pattern, order, reserve, passes })
                     .inspect(|touched| assert!(touched.taken.wall > 0.0 && touched.resolved > 0))
             };
             let plain = of(Memory::Plain, None, 2).unwrap();
@@ -182,6 +200,7 @@ mod tests {
                 (other.taken.faults, other.taken.checksum) == (plain.taken.faults, plain.taken.checksum)
             };
             assert!(same(&of(Memory::Populate, None, 2).unwrap()));
+            assert!(same(&of(Memory::Advised, None, 2).unwrap()));
             for memory in [Memory::Signal, Memory::Thread] {
                 match (of(memory, Some(0), 2), of(memory, Some(5), 2)) {
                     (Ok(small), Ok(large)) => {

@@ -42,6 +42,8 @@ pub struct Args {
 /// What can be measured or computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Part {
+    /// 2 GiB by one thread, touched and computed on.
+    Large,
     /// From one thread to four times as many as there are CPUs.
     Threads,
     /// Other orders of pages.
@@ -71,7 +73,8 @@ pub fn main(args: &Args) -> Result<()> {
     }
     for part in parts::wanted(&args.only, start) {
         match part {
-            Part::Threads => real::threads(&mut runs, &mut aims),
+            Part::Large => real::large(&mut runs, &mut aims),
+            Part::Threads => real::threads(&mut runs),
             Part::Patterns => real::patterns(&mut runs, &mut aims),
             Part::Cold => real::cold(&mut runs),
             Part::Validate => simulated::validate(&mut runs, &mut results),

@@ -11,12 +11,17 @@ use crate::paired::{Spread, median};
 
 /// Bytes that are touched.
 const SIZE: u64 = 512 << 20;
+/// Bytes of what is large.
+const LARGE: u64 = 2 << 30;
+/// How often a program that computes goes over each page: about as long as zeroing takes, and three times that.
+const PASSES: [u8; 2] = [2, 6];
 /// How long memory lies idle until a hypervisor that takes it back has taken it.
 const IDLE: u64 = 15;
 
 /// What most tables begin with: one thread, in order, warm.
 pub fn case(runs: &Runs, table: &'static str) -> Case {
-    Case { table, size: runs.context.size(SIZE), reps: 1, threads: 1, pattern: Pattern::Sequential, idle: 0 }
+    let size = runs.context.size(SIZE);
+    Case { table, size, reps: 1, threads: 1, pattern: Pattern::Sequential, idle: 0, passes: 0 }
 }
 
 fn heading(title: &str, what: &str) {
@@ -47,8 +52,43 @@ fn lines(rounds: &Rounds, case: &Case) {
     }
 }
 
+/// What one thread touches in order: much of it, and computing on it.
+pub fn large(runs: &mut Runs, aims: &mut Aims) {
+    heading("Large", "in order, one thread, warm; then each page is gone over, too");
+    let case = Case { size: runs.context.size(LARGE), ..case(runs, "large") };
+    let rounds = runs.in_turns(&case, &Way::OWN_CHOICE, 4);
+    lines(&rounds, &case);
+    for way in [Way::SignalReserved, Way::ThreadReserved] {
+        for (other, n) in [(Way::Plain, 50.0), (Way::Huge, 8.0), (Way::Advised, 8.0)] {
+            let what = format!("{}, beside {}", way.name(), other.name());
+            aims.at_least(&what, n, speed(&rounds, way, other));
+        }
+    }
+    let slower = speed(&rounds, Way::Signal, Way::Huge).map(|ratio| ratio.inverse());
+    aims.no_loss("fresh memory, beside huge pages always", 1.0, slower);
+    let gb = case.size as f64 / (1u64 << 30) as f64;
+    for way in [Way::Signal, Way::Thread] {
+        if let Some(touched) = rounds.get(&way).and_then(|all| all.first()) {
+            let faults = touched.resolved as f64 / gb;
+            let what = format!("{}: {faults:.0} faults for 1 GiB in order, aimed at fewer than 64", way.name());
+            aims.add(what, faults < 64.0);
+        }
+    }
+    for passes in PASSES {
+        println!("| *{passes} passes over each page* | | | | | | | | | | |");
+        let case = Case { passes, ..case };
+        let rounds = runs.in_turns(&case, &Way::OWN_CHOICE, 3);
+        lines(&rounds, &case);
+        for other in [Way::Huge, Way::Advised] {
+            let what = format!("{passes} passes, fresh memory, beside {}", other.name());
+            aims.at_least(&what, 1.3, speed(&rounds, Way::Signal, other));
+        }
+    }
+    println!();
+}
+
 /// One to four times as many threads as there are CPUs.
-pub fn threads(runs: &mut Runs, aims: &mut Aims) {
+pub fn threads(runs: &mut Runs) {
     heading("Threads", "in order, warm; each thread a part of its own");
     for threads in [1, 2, 4]
         .map(|times| times * runs.context.cpus)
@@ -57,29 +97,8 @@ pub fn threads(runs: &mut Runs, aims: &mut Aims) {
         .collect::<std::collections::BTreeSet<_>>()
     {
         let case = Case { threads, ..case(runs, "threads") };
-        let rounds = runs.in_turns(&case, &Way::ALL, 5);
+        let rounds = runs.in_turns(&case, &Way::MOST, 5);
         lines(&rounds, &case);
-        if threads == 1 {
-            for way in [Way::SignalReserved, Way::ThreadReserved] {
-                for (other, n) in [(Way::Plain, 50.0), (Way::Huge, 8.0)] {
-                    let what = format!("in order, one thread, {}, beside {}", way.name(), other.name());
-                    aims.at_least(&what, n, speed(&rounds, way, other));
-                }
-            }
-            let slower = speed(&rounds, Way::Signal, Way::Huge).map(|ratio| ratio.inverse());
-            aims.no_loss("in order, one thread, beside huge pages always", 1.0, slower);
-            let gb = case.size as f64 / (1u64 << 30) as f64;
-            for way in [Way::Signal, Way::Thread] {
-                let faults =
-                    rounds.get(&way).and_then(|all| all.first()).map(|touched| touched.resolved as f64 / gb);
-                if let Some(faults) = faults {
-                    aims.add(
-                        format!("{}: {faults:.0} faults for 1 GiB in order, aimed at fewer than 64", way.name()),
-                        faults < 64.0,
-                    );
-                }
-            }
-        }
     }
     println!();
 }
@@ -95,7 +114,7 @@ pub fn patterns(runs: &mut Runs, aims: &mut Aims) {
         for pattern in Pattern::ALL.into_iter().filter(|pattern| *pattern != Pattern::Sequential) {
             println!("| *{}* | | | | | | | | | | |", pattern.name());
             let case = Case { threads, pattern, ..case(runs, "patterns") };
-            let rounds = runs.in_turns(&case, &Way::ALL, 4);
+            let rounds = runs.in_turns(&case, &Way::MOST, 4);
             lines(&rounds, &case);
             if pattern == Pattern::Random && threads == 1 {
                 let slower = speed(&rounds, Way::Signal, Way::Plain).map(|ratio| ratio.inverse());

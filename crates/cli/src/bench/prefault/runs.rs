@@ -22,6 +22,8 @@ pub enum Way {
     Plain,
     /// The kernel with huge pages always.
     Huge,
+    /// The kernel with huge pages advised, as `numpy.zeros` does.
+    Advised,
     /// The kernel, asked for all pages at once.
     Populate,
     /// A region with delivery by signal and windows of at most this order.
@@ -37,8 +39,8 @@ pub enum Way {
 }
 
 impl Way {
-    /// All of them.
-    pub const ALL: [Way; 10] = [
+    /// Those that take part in most tables.
+    pub const MOST: [Way; 10] = [
         Way::Plain,
         Way::Huge,
         Way::Populate,
@@ -51,11 +53,24 @@ impl Way {
         Way::ThreadReserved,
     ];
 
+    /// The kernel's, and regions with their own choice of windows.
+    pub const OWN_CHOICE: [Way; 8] = [
+        Way::Plain,
+        Way::Huge,
+        Way::Advised,
+        Way::Populate,
+        Way::Signal,
+        Way::Thread,
+        Way::SignalReserved,
+        Way::ThreadReserved,
+    ];
+
     /// As it stands in the tables.
     pub fn name(self) -> String {
         match self {
             Way::Plain => "kernel".into(),
             Way::Huge => "huge pages always".into(),
+            Way::Advised => "huge pages advised, as by numpy.zeros".into(),
             Way::Populate => "MADV_POPULATE_WRITE".into(),
             Way::Order(order) => format!("faultless, order {order}"),
             Way::Signal => "faultless".into(),
@@ -72,6 +87,7 @@ impl Way {
     fn arguments(self) -> (Memory, Option<u32>) {
         match self {
             Way::Plain | Way::Huge => (Memory::Plain, None),
+            Way::Advised => (Memory::Advised, None),
             Way::Populate => (Memory::Populate, None),
             Way::Order(order) => (Memory::Signal, Some(order)),
             Way::Signal | Way::SignalReserved => (Memory::Signal, None),
@@ -95,6 +111,8 @@ pub struct Case {
     pub pattern: Pattern,
     /// Seconds for which memory lies idle before a run.
     pub idle: u64,
+    /// How often each page is computed on.
+    pub passes: u8,
 }
 
 /// The runs of a case, by way; the rounds are pairs.
@@ -178,9 +196,10 @@ impl Runs {
         }
         let (memory, order) = way.arguments();
         let memory = clap::ValueEnum::to_possible_value(&memory).expect("none is hidden");
-        let Case { size, reps, threads, pattern, .. } = case;
+        let Case { size, reps, threads, pattern, passes, .. } = case;
         let mut words = format!(
-            "bench loop first-touch --memory {} --size {size} --reps {reps} --threads {threads} --pattern {}",
+            "bench loop first-touch --memory {} --size {size} --reps {reps} --threads {threads} --pattern {} \
+             --passes {passes}",
             memory.get_name(),
             pattern.name()
         );
@@ -202,8 +221,8 @@ impl Runs {
     pub fn rates(&self, case: &Case, way: Way) -> Vec<f64> {
         let is_like = |record: &&Record| {
             let other = record.case;
-            record.way == way
-                && (other.threads, other.pattern, other.idle) == (case.threads, case.pattern, case.idle)
+            let like = |case: &Case| (case.size, case.threads, case.pattern, case.idle, case.passes);
+            record.way == way && like(&other) == like(case)
         };
         self.records.iter().filter(is_like).map(|record| record.touched.taken.per_second()).collect()
     }
