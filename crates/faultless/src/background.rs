@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 
 use faultless_base::sys::thread;
 
+use crate::owner::Owner;
 use crate::region::{Error, Masked};
 
 /// A step: whether there is any use in more of them, or why it could not be done.
@@ -54,7 +55,7 @@ pub struct Background {
     job: Arc<Job>,
     thread: Mutex<Option<JoinHandle<()>>>,
     step_bytes: usize,
-    pid: u32,
+    owner: Owner,
 }
 
 impl Background {
@@ -81,7 +82,7 @@ impl Background {
         };
         let thread = std::thread::Builder::new().name("faultless-fill".into()).spawn(work);
         let thread = Mutex::new(Some(thread.map_err(|_| Error::NoThread)?));
-        Ok(Self { job, thread, step_bytes, pid: std::process::id() })
+        Ok(Self { job, thread, step_bytes, owner: Owner::here() })
     }
 
     /// How many bytes it is to be in the end, rounded up.
@@ -123,7 +124,7 @@ impl Background {
 
     /// The thread is the parent's.
     fn is_forked(&self) -> bool {
-        self.pid != std::process::id()
+        !self.owner.is_here()
     }
 
     fn join(&self) {

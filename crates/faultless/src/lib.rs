@@ -18,6 +18,7 @@
 
 mod ahead;
 mod background;
+mod owner;
 pub mod region;
 mod reserve;
 

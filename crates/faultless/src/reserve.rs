@@ -7,20 +7,21 @@ use faultless_base::sys::frames;
 use faultless_mm::pool::Pool;
 
 use crate::background::{Background, Priority};
+use crate::owner::Owner;
 use crate::region::Error;
 
 /// The pool and the process that has it.
-static POOL: LazyLock<Option<(Pool, u32)>> = LazyLock::new(|| {
+static POOL: LazyLock<Option<(Pool, Owner)>> = LazyLock::new(|| {
     // SAFETY: a question.
     let pages = unsafe { libc::sysconf(libc::_SC_PHYS_PAGES) };
     let bytes = usize::try_from(pages).ok()? * faultless_base::PAGE;
     let span = frames::reserve_huge(bytes.next_multiple_of(SLOT))?;
-    Some((Pool::new(span)?, std::process::id()))
+    Some((Pool::new(span)?, Owner::here()))
 });
 
 /// The pool of this process; a forked child has none.
 pub(crate) fn pool() -> Option<&'static Pool> {
-    POOL.as_ref().filter(|(_, pid)| *pid == std::process::id()).map(|(pool, _)| pool)
+    POOL.as_ref().filter(|(_, owner)| owner.is_here()).map(|(pool, _)| pool)
 }
 
 /// Makes `bytes` of memory ready in the background, at idle priority: faults of regions need not wait for zeroes then, and take

@@ -226,7 +226,7 @@ impl Drop for Region {
         if self.delivery == Delivery::Signal {
             signal::forget(&self.shared);
         }
-        if std::process::id() != self.shared.pid {
+        if !self.shared.owner.is_here() {
             // The threads are the parent's, and so are the descriptors: what is asked of them is done to the parent.
             std::mem::forget(self.watched.take());
             let span = self.shared.memory.span();

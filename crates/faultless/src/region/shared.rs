@@ -13,6 +13,7 @@ use faultless_mm::stats::Counter;
 
 use super::error::Error;
 use super::message;
+use crate::owner::Owner;
 
 /// How often a fault that met a lack of memory is tried again, a millisecond later each time.
 const PATIENCE: u32 = 200;
@@ -62,18 +63,18 @@ impl Backing for Source {
 pub struct Shared {
     pub memory: Memory,
     /// The process that made it.
-    pub pid: u32,
+    pub owner: Owner,
     closed: AtomicBool,
 }
 
 impl Shared {
     pub fn new(memory: Memory) -> Self {
-        Self { memory, pid: std::process::id(), closed: AtomicBool::new(false) }
+        Self { memory, owner: Owner::here(), closed: AtomicBool::new(false) }
     }
 
     /// Whether changes are possible.
     pub fn check(&self) -> Result<(), Error> {
-        if std::process::id() != self.pid {
+        if !self.owner.is_here() {
             return Err(Error::Forked);
         }
         if self.closed.load(Ordering::Acquire) { Err(Error::Closed) } else { Ok(()) }

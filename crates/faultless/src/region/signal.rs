@@ -56,7 +56,7 @@ pub fn forget(shared: &Arc<Shared>) {
     let own = |place: &&Place| std::ptr::eq(place.region.load(Ordering::Relaxed), Arc::as_ptr(shared));
     let Some(place) = PLACES.iter().find(own) else { return };
     place.region.store(null_mut(), Ordering::Release);
-    if std::process::id() == shared.pid {
+    if shared.owner.is_here() {
         let retired = EPOCH.retire();
         while EPOCH.oldest() <= retired {
             std::thread::yield_now();
@@ -137,7 +137,7 @@ fn resolve(addr: usize, wants: Rights) -> bool {
     let Some(place) = PLACES.iter().find(around) else { return false };
     // SAFETY: a region in the table outlives whoever has pinned the epoch before it was taken out.
     let Some(shared) = (unsafe { place.region.load(Ordering::Acquire).as_ref() }) else { return false };
-    if !shared.memory.span().contains(addr) || std::process::id() != shared.pid {
+    if !shared.memory.span().contains(addr) || !shared.owner.is_here() {
         return false;
     }
     let outcome = shared.resolve(Fault { addr, wants, hint });
