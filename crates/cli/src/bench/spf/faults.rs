@@ -66,9 +66,12 @@ fn changes(all: &[Reached]) -> String {
     }
 }
 
-/// Both deliveries, or by signal alone.
+/// Ways of delivery.
+const BOTH: [&str; 2] = ["signal", "thread"];
+
+/// Both, or by signal alone.
 fn deliveries(runs: &Runs) -> &'static [&'static str] {
-    if runs.context.full { &["signal", "thread"] } else { &["signal"] }
+    if runs.context.full { &BOTH } else { &BOTH[..1] }
 }
 
 /// Nobody changes anything.
@@ -95,15 +98,16 @@ pub fn beside(runs: &mut Runs, aims: &mut Aims) {
         ("unmaps", "maps, populates and unmaps 16 MiB"),
     ];
     for (other, does) in others {
-        for by in deliveries(runs) {
+        let aimed = other == "maps";
+        for by in if aimed { &BOTH } else { deliveries(runs) } {
             let cases = runs.cases(&PATHS);
             let words = format!("--work touch --beside {other} --by {by}");
             let rounds = runs.rounds(other, &cases, ROUNDS, &words);
             let what = format!("the same, by {by}, while one more thread {does} without a pause");
             print("Beside changes", &what, "faults a second", &rounds);
-            for threads in [1, 2].into_iter().filter(|_| *by == "signal" && other == "maps") {
+            for threads in [1, 2].into_iter().filter(|_| aimed) {
                 let case = (Way::Speculative, threads);
-                let title = format!("{}, beside one that maps and unmaps", name(case));
+                let title = format!("{}, by {by}, beside one that maps and unmaps", name(case));
                 let ratio = speed(&rounds, case, (Way::Classic, threads));
                 aims.at_least(&format!("{title}: beside classic"), 1.5, ratio);
                 if let Some(all) = rounds.get(&case) {
