@@ -154,6 +154,18 @@ impl Region {
         self.0.as_ptr() as usize
     }
 
+    /// How many bytes of it are there.
+    #[getter]
+    fn present(&self) -> usize {
+        self.0.present()
+    }
+
+    /// What was counted for this region alone, by name.
+    fn counter(&self, name: &str) -> PyResult<u64> {
+        let counted = self.0.own_count_as(name.as_bytes());
+        counted.ok_or_else(|| PyValueError::new_err(format!("no counter {name} of a region")))
+    }
+
     /// Brings all pages of a part.
     #[pyo3(signature = (start = 0, stop = None))]
     fn populate(&self, py: Python<'_>, start: usize, stop: Option<usize>) -> PyResult<()> {

@@ -86,6 +86,16 @@ def test_faults_are_counted(delivery):
     assert counted == 0 if delivery == "direct" else 0 < counted < 2048
 
 
+def test_each_region_counts_for_itself(delivery):
+    first, second = (faultless.Region(4 << 20, delivery=delivery) for _ in range(2))
+    memoryview(first)[5] = 1
+    expected = (0, 0) if delivery == "direct" else (1, 0)
+    assert tuple(region.counter("region_pgfault") for region in (first, second)) == expected
+    assert first.present == (4 << 20 if delivery == "direct" else 4096)
+    with pytest.raises(ValueError):
+        first.counter("mmap_served")
+
+
 def test_memory_is_made_ready_in_the_background():
     reserving = faultless.reserve(8 << 20)
     ready = reserving.wait()

@@ -85,6 +85,8 @@ void faultless_region_free(faultless_region *region);
 
 void *faultless_region_data(const faultless_region *region);
 size_t faultless_region_length(const faultless_region *region);
+/* How many bytes of it are there. */
+size_t faultless_region_present(const faultless_region *region);
 /* enum faultless_delivery: what FAULTLESS_BEST has become. */
 int faultless_region_delivery(const faultless_region *region);
 /* Whether a system call may be given memory that was not touched yet. */
@@ -123,6 +125,9 @@ void faultless_background_free(faultless_background *background);
 const char *faultless_strerror(int error);
 /* A counter by its name, of all regions of this process; 0 if there is none of that name. */
 uint64_t faultless_counter(const char *name);
+/* The same of one region, for those that are kept by region (region_pgfault, region_pages, region_window_hits and _misses,
+ * region_prefaulted, region_unused, region_fault_ns, region_given_up). */
+uint64_t faultless_region_counter(const faultless_region *region, const char *name);
 /* Sets a knob by its name (`faultless sysctl --list`), for all regions of this process. */
 int faultless_set(const char *name, uint64_t value);
 /* Turns speculative faults on or off, for all regions of this process. */

@@ -97,6 +97,8 @@ values! {
     faultless_region_data: *mut u8, null_mut(), |region| region.as_ptr();
     /// Its length.
     faultless_region_length: usize, 0, |region| region.len();
+    /// How many bytes of it are there.
+    faultless_region_present: usize, 0, |region| region.present();
     /// How its faults are delivered.
     faultless_region_delivery: c_int, 0, |region| match region.delivery() {
         Delivery::Best => 0,
@@ -200,6 +202,18 @@ pub unsafe extern "C" fn faultless_counter(name: *const c_char) -> u64 {
     // SAFETY: by contract.
     let name = unsafe { CStr::from_ptr(name) }.to_bytes();
     Region::counted_as(name).unwrap_or(0)
+}
+
+/// A counter of one region by its name.
+///
+/// # Safety
+/// `region` is null, or one that was made here and not freed; `name` is null, or text that ends with a zero byte.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn faultless_region_counter(region: *const Region, name: *const c_char) -> u64 {
+    // SAFETY: by contract.
+    let Some(region) = (unsafe { region.as_ref() }).filter(|_| !name.is_null()) else { return 0 };
+    // SAFETY: by contract.
+    region.own_count_as(unsafe { CStr::from_ptr(name) }.to_bytes()).unwrap_or(0)
 }
 
 /// Sets a knob.

@@ -38,6 +38,10 @@ static int use(int delivery) {
         CHECK(data[at] == 0);
         data[at] = 1;
     }
+    CHECK(faultless_region_present(region) >= 8 * MIB && faultless_region_present(NULL) == 0);
+    uint64_t faults = faultless_region_counter(region, "region_pgfault");
+    CHECK(delivery == FAULTLESS_DIRECT ? faults == 0 : faults > 0 && faults <= faultless_counter("region_pgfault"));
+    CHECK(faultless_region_counter(region, "mmap_served") == 0 && faultless_region_counter(NULL, "region_pgfault") == 0);
     CHECK(faultless_protect(region, 0, MIB, FAULTLESS_READ) == 0);
     CHECK(data[5 * PAGE] == 1);
     CHECK(faultless_remap(region, 0, MIB, 4 * MIB) == FAULTLESS_E_MAPPED);

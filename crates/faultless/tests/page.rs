@@ -4,13 +4,13 @@ use std::ptr::null;
 
 use faultless::region::{Delivery, Error, Region};
 use faultless_mm::knobs::Knob;
-use faultless_mm::page::{MAGIC, Page};
+use faultless_mm::page::{MAGIC, Whole};
 use faultless_mm::stats::Counter;
 
 const PAGE: usize = 4096;
 
 /// The segment of this process, attached a second time.
-fn attach() -> Option<&'static Page> {
+fn attach() -> Option<&'static Whole> {
     let list = std::fs::read_to_string("/proc/sysvipc/shm").ok()?;
     let own = std::process::id().to_string();
     let fields = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
@@ -31,15 +31,15 @@ fn counters_are_seen_and_knobs_turned_from_outside() {
         Err(error) => panic!("{error}"),
     };
     let Some(page) = attach() else { return println!("skipped: no shared memory here") };
-    assert_eq!(page.header.magic.load(std::sync::atomic::Ordering::Acquire), MAGIC);
+    assert_eq!(page.page.header.magic.load(std::sync::atomic::Ordering::Acquire), MAGIC);
     let touch = |i: usize| {
         // SAFETY: mapped for writing.
         unsafe { region.as_ptr().add(i * PAGE).write_volatile(1) };
         [Counter::RegionPgfault, Counter::SpeculativePgfault].map(|counter| page.sum(counter))
     };
     assert_eq!(touch(0), [1, 1]);
-    page.knobs.set(Knob::SpeculativePageFault, 0);
+    page.page.knobs.set(Knob::SpeculativePageFault, 0);
     assert_eq!(touch(1), [2, 1]);
-    page.knobs.set(Knob::SpeculativePageFault, 1);
+    page.page.knobs.set(Knob::SpeculativePageFault, 1);
     assert_eq!(touch(2), [3, 2]);
 }

@@ -4,7 +4,6 @@
 //! any more, and only then asks the kernel. Changes of different parts go on at the same time.
 
 use faultless_base::sync::Access;
-use faultless_base::sync::atomic::Ordering;
 use faultless_base::sys::mmu::{Mmu, Rights, Source};
 use faultless_base::{PAGE, SLOT, Span};
 
@@ -111,7 +110,7 @@ impl<M: Mmu> Region<M> {
                 }
                 let _ = self.mmu.protect(from, rights);
             })?;
-            self.resident.fetch_add(brought, Ordering::Relaxed);
+            self.count_more(brought);
             self.mmu.protect(target, rights)
         };
         // The new place is found by nobody before the old one is gone.

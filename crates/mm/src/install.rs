@@ -72,14 +72,25 @@ impl<M: Mmu> Region<M> {
     /// So many pages are gone. What somebody else put there was never counted.
     fn count_less(&self, pages: usize) {
         let less = |there: usize| Some(there.saturating_sub(pages));
-        let _ = self.resident.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        let before = self.resident.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).unwrap_or(0);
+        if let Some(place) = self.place {
+            place.drop_pages(before.min(pages) as isize);
+        }
+    }
+
+    /// So many pages are there that nobody had counted.
+    pub(crate) fn count_more(&self, pages: usize) {
+        self.resident.fetch_add(pages, Ordering::Relaxed);
+        if let Some(place) = self.place {
+            place.drop_pages(-(pages as isize));
+        }
     }
 
     /// The kernel does not serve `span` any more, if it did.
     pub(crate) fn take_from_kernel(&self, span: Span) -> Result<(), i32> {
         if self.next_left_to_kernel(span).is_some() {
             self.mmu.take_from_kernel(span)?;
-            self.resident.fetch_add(self.left_to_kernel(span), Ordering::Relaxed);
+            self.count_more(self.left_to_kernel(span));
         }
         Ok(())
     }

@@ -31,7 +31,7 @@
 //! | [`streams`], [`window`] | what a fault brings: which sequence it belongs to, what is cut where |
 //! | `install` | bringing pages, and how many there are |
 //! | [`fault`], [`change`] | what a fault does; map, unmap, protect, remap, advise, populate |
-//! | [`page`] | both, as a process shares them with those who watch it |
+//! | [`page`], [`listing`] | both, as a process shares them with those who watch it, and its regions one by one |
 #![no_std]
 #![deny(unsafe_code)]
 
@@ -55,6 +55,7 @@ pub mod frames;
 pub mod handout;
 mod install;
 pub mod knobs;
+pub mod listing;
 pub mod mapping;
 mod movein;
 mod pace;

@@ -13,18 +13,20 @@
 //! | 40 | 8 | since when it counts, in ns since the machine was started |
 //! | 64 | 8 each | the knobs |
 //! | next multiple of 64 | 8 each | the counters of the first block; each block starts at a multiple of 64 |
+//! | behind the page | | where the process has regions, their [`Listing`] |
 //!
 //! Numbers are in the byte order of the machine. All but the knobs is for the process alone to write.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::knobs::{self, KNOBS, Values};
+use crate::listing::Listing;
 use crate::stats::{self, BLOCKS, Block, COUNTERS, Counter};
 
 /// First bytes of a page.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"fltless1");
 /// Version of the layout of [`Page`].
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// A number made from the names of all counters and knobs in their order (FNV-1a). Command and library belong together
 /// when it is the same in both.
@@ -78,6 +80,23 @@ pub struct Page {
     pub knobs: Values,
     /// What is counted.
     pub block: [Block; BLOCKS],
+}
+
+/// A page with what is behind it.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct Whole {
+    /// The page.
+    pub page: Page,
+    /// Regions.
+    pub regions: Listing,
+}
+
+impl Whole {
+    /// A counter, over all blocks and regions.
+    pub fn sum(&self, counter: Counter) -> u64 {
+        self.page.sum(counter) + self.regions.sum(counter)
+    }
 }
 
 impl Page {

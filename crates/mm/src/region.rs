@@ -18,6 +18,7 @@ use crate::area::{Areas, Attributes, Full, View};
 use crate::entry::Entries;
 use crate::frames::{Frames, Taken, Version};
 use crate::knobs::{Knob, Values};
+use crate::listing::Place;
 use crate::pool::Pool;
 use crate::stats::{Block, Counter};
 use crate::streams::Streams;
@@ -71,6 +72,8 @@ pub struct Region<M: Mmu> {
     pub(crate) resident: AtomicUsize,
     /// Faults count in the block of their thread.
     pub(crate) counters: &'static [Block],
+    /// Where it counts what is counted by region, if it is listed.
+    pub(crate) place: Option<&'static Place>,
     pub(crate) knobs: &'static Values,
 }
 
@@ -97,6 +100,7 @@ impl<M: Mmu> Region<M> {
             ahead: 0,
             resident: AtomicUsize::new(0),
             counters,
+            place: None,
             knobs,
         })
     }
@@ -111,6 +115,12 @@ impl<M: Mmu> Region<M> {
     pub fn with_pool(mut self, pool: &'static Pool, ahead: usize) -> Self {
         self.frames.share(pool, &self.mmu);
         self.ahead = ahead;
+        self
+    }
+
+    /// Has it count in a place of its own what is counted by region.
+    pub fn with_place(mut self, place: &'static Place) -> Self {
+        self.place = Some(place);
         self
     }
 
@@ -142,7 +152,7 @@ impl<M: Mmu> Region<M> {
         Ok(at)
     }
 
-    /// What was counted, by all that share the counters.
+    /// What was counted, by all that share the counters. Without what has a place of its own.
     pub fn counted(&self, counter: Counter) -> u64 {
         self.counters.iter().map(|block| block.get(counter as usize)).sum()
     }
@@ -190,7 +200,9 @@ impl<M: Mmu> Region<M> {
     pub fn count(&self, counter: Counter, n: usize, hint: usize) {
         let block = hint % self.counters.len();
         self.mmu.meets(Word::Counter(block, counter as usize));
-        self.counters[block].add(counter, n as u64);
+        if !self.place.is_some_and(|place| place.count(counter, n as u64, hint)) {
+            self.counters[block].add(counter, n as u64);
+        }
     }
 }
 

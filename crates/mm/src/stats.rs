@@ -18,6 +18,11 @@ macro_rules! counters {
         #[repr(usize)]
         pub enum Counter { $($(#[doc = $doc])+ $variant,)+ }
 
+        impl Counter {
+            /// All of them, in their order.
+            pub const ALL: &[Self] = &[$(Self::$variant,)+];
+        }
+
         /// Every counter: its name, its unit and its meaning, in the order of [`Counter`].
         pub const COUNTERS: &[Declared] = &[
             $(Declared {

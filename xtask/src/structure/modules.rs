@@ -5,8 +5,8 @@ use super::{Source, code};
 /// The modules of the engine, lowest level first.
 const LEVELS: &[&[&str]] = &[
     &["stats", "knobs", "progress", "streak", "warmth", "watched", "pace", "purpose"],
-    &["slot", "runs", "budget", "page"],
-    &["buddy"],
+    &["slot", "runs", "budget", "listing"],
+    &["buddy", "page"],
     &["arena"],
     &["busy"],
     &["space"],

@@ -40,7 +40,8 @@ runs plain, for they might kill it.
 const COUNTERS_START: &str = "
 ## Counters
 
-Counted per process since its first large request. `faultless stat` shows all but details; `-e` shows those it names, also by the names that perf has:
+Counted per process since its first large request, and those of regions also for each region; `faultless stat` shows both, but for
+details. `-e` shows those it names (regions one by one if one of `region_*` is among them), also by the names that perf has:
 `faults` and `spf` for faults of regions and speculative ones, `pagefault:spf_*` for how those ended (`spf` brings the reasons with it).
 ";
 
@@ -60,6 +61,10 @@ One object a line, `version` 1. A field that changes its meaning makes the versi
 | `.since_s` | how long ago its page was made |
 | `.counters` | its counters: from name to number |
 | `.knobs` | what its knobs are set to: sizes in bytes, switches 0 or 1, words as text |
+| `.regions` | each of its regions, up to 64, in the order in which they were made: `number`, `address`, `bytes`, `delivery`; `ended`, \
+whether it is there no more; `present_bytes`, what is there, but for areas that were left to the kernel, and null with direct delivery; `counters`, those that \
+are kept by region. One that has ended stays until its place is needed |
+| `.other_regions` | if there were more: their `count`, and their `counters` together |
 | `totals` | the counters, summed |
 | `unreadable` | what is wrong with pages that could not be read |
 
@@ -135,6 +140,12 @@ fn page() -> String {
         ("40".into(), "8", "since when it counts, in ns since the machine was started".into()),
         (knobs.to_string(), "8 each", "the knobs, in the order above".into()),
         (blocks.to_string(), "8 each", format!("the counters, in the order above; a block each {block} bytes")),
+        (
+            bytes.to_string(),
+            "-",
+            "behind the page, where the process has regions: the list of them, as `crates/mm/src/listing.rs` says"
+                .into(),
+        ),
     ];
     let mut text = format!("\n## The page of a process, layout version {VERSION}\n{PAGE}");
     text += "\n| at | bytes | what |\n|---|---|---|\n";

@@ -2,6 +2,7 @@
 
 pub mod dir;
 pub mod find;
+pub mod regions;
 mod segment;
 mod source;
 
@@ -12,10 +13,12 @@ use std::mem::{offset_of, size_of};
 use std::os::unix::ffi::OsStringExt;
 
 use faultless_mm::knobs::{self, Knob};
+use faultless_mm::listing::OWN;
 use faultless_mm::page::{Header, MAGIC, Page, TABLES, VERSION};
 use faultless_mm::stats::{BLOCKS, Block, COUNT, COUNTERS, Counter, Declared};
 
 pub use dir::Dir;
+pub use regions::Regions;
 pub use source::Source;
 
 /// Whether there is such a process.
@@ -37,6 +40,8 @@ pub struct Counters {
     pub pid: u32,
     /// Since when it counts, in ns since the machine was started; 0 for a sum.
     pub start_ns: u64,
+    /// Its regions; a sum has none.
+    pub regions: Regions,
     values: [u64; COUNT],
     knobs: [u64; knobs::COUNT],
 }
@@ -82,6 +87,12 @@ impl Counters {
                 *value = value.wrapping_add(long(start + 8 * i).ok_or_else(truncated)?);
             }
         }
+        let (regions, counted) = Regions::parse(bytes);
+        sum.regions = regions;
+        for (counter, counted) in OWN.iter().zip(counted) {
+            let value = &mut sum.values[*counter as usize];
+            *value = value.wrapping_add(counted);
+        }
         for (knob, value) in Knob::ALL.iter().zip(&mut sum.knobs) {
             *value = long(knob_at(*knob)).ok_or_else(truncated)?;
         }
@@ -90,7 +101,8 @@ impl Counters {
 
     /// Nothing counted, of no process.
     pub fn zero() -> Self {
-        Self { pid: 0, start_ns: 0, values: [0; COUNT], knobs: [0; knobs::COUNT] }
+        let regions = Regions::default();
+        Self { pid: 0, start_ns: 0, regions, values: [0; COUNT], knobs: [0; knobs::COUNT] }
     }
 
     /// The sum over several processes.
@@ -110,6 +122,7 @@ impl Counters {
         for (value, before) in more.values.iter_mut().zip(before.values) {
             *value = value.saturating_sub(before);
         }
+        more.regions = self.regions.since(&before.regions);
         more
     }
 

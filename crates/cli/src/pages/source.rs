@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 use faultless_mm::knobs::Knob;
-use faultless_mm::page::Page;
+use faultless_mm::page::Whole;
 
 use super::segment::{Listed, Segment};
 use super::{Counters, PageError, knob_at};
@@ -45,7 +45,7 @@ impl Source {
     pub fn read(&self) -> Result<Counters, PageError> {
         let bytes = match self {
             Self::File(file) => {
-                let mut bytes = vec![0u8; size_of::<Page>()];
+                let mut bytes = vec![0u8; size_of::<Whole>()];
                 let n = read_at(file, &mut bytes).map_err(PageError::Read)?;
                 bytes.truncate(n);
                 bytes

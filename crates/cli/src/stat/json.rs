@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 
 use faultless_mm::knobs::{Kind, Knob, When};
+use faultless_mm::listing::OWN;
+use faultless_mm::stats::Counter;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::select::Selection;
-use crate::pages::Counters;
 use crate::pages::find::Covered;
+use crate::pages::{Counters, Regions};
 
 /// A line.
 #[derive(Serialize)]
@@ -30,6 +32,46 @@ struct Process {
     since_s: f64,
     counters: BTreeMap<&'static str, u64>,
     knobs: BTreeMap<&'static str, Value>,
+    regions: Vec<Region>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    other_regions: Option<Others>,
+}
+
+#[derive(Serialize)]
+struct Region {
+    number: u64,
+    address: u64,
+    bytes: u64,
+    delivery: &'static str,
+    ended: bool,
+    present_bytes: Option<u64>,
+    counters: BTreeMap<&'static str, u64>,
+}
+
+/// All that are not told apart.
+#[derive(Serialize)]
+struct Others {
+    count: u64,
+    counters: BTreeMap<&'static str, u64>,
+}
+
+/// What is counted by region.
+fn of_region(get: impl Fn(Counter) -> u64) -> BTreeMap<&'static str, u64> {
+    OWN.iter().map(|counter| (counter.declared().name, get(*counter))).collect()
+}
+
+fn regions(all: &Regions) -> (Vec<Region>, Option<Others>) {
+    let each = all.each.iter().map(|region| Region {
+        number: region.number,
+        address: region.start,
+        bytes: region.bytes,
+        delivery: region.delivery,
+        ended: region.ended,
+        present_bytes: region.present_bytes,
+        counters: of_region(|counter| region.get(counter)),
+    });
+    let others = Others { count: all.others, counters: of_region(|counter| all.rest(counter)) };
+    (each.collect(), (all.others > 0).then_some(others))
 }
 
 fn named(selection: &Selection, counters: &Counters) -> BTreeMap<&'static str, u64> {
@@ -57,13 +99,18 @@ impl Report {
         unreadable: Vec<String>,
     ) -> Self {
         let totals = named(selection, &Counters::sum(counters));
-        let processes = processes.iter().zip(counters).map(|(covered, counters)| Process {
-            pid: covered.pid,
-            command: covered.command(),
-            running: covered.runs(),
-            since_s: covered.age(),
-            counters: named(selection, counters),
-            knobs: knobs(counters),
+        let processes = processes.iter().zip(counters).map(|(covered, counters)| {
+            let (regions, other_regions) = regions(&counters.regions);
+            Process {
+                pid: covered.pid,
+                command: covered.command(),
+                running: covered.runs(),
+                since_s: covered.age(),
+                counters: named(selection, counters),
+                knobs: knobs(counters),
+                regions,
+                other_regions,
+            }
         });
         Self { version: 1, kind, time_s, over_s, processes: processes.collect(), totals, unreadable }
     }

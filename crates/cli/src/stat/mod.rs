@@ -5,6 +5,7 @@
 
 mod json;
 mod list;
+mod regions;
 mod select;
 mod show;
 mod signals;

@@ -71,6 +71,11 @@ impl Selection {
         Self { places, labels, is_named: true }
     }
 
+    /// Whether regions are shown one by one: unless others were asked for.
+    pub fn wants_regions(&self) -> bool {
+        !self.is_named || self.labels.iter().any(|label| label.starts_with("region_"))
+    }
+
     /// What they are called.
     pub fn labels(&self) -> impl Iterator<Item = &'static str> + Clone + '_ {
         self.labels.iter().copied()

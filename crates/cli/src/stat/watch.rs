@@ -6,12 +6,13 @@ use anyhow::Result;
 use faultless_mm::stats::Counter;
 
 use super::json::Report;
+use super::regions;
 use super::select::Selection;
 use super::show::{self, Intervals};
 use super::target::Target;
 use crate::output::Out;
-use crate::pages::Counters;
 use crate::pages::find::Covered;
+use crate::pages::{Counters, Regions};
 use crate::run::wrap_at;
 
 /// How often is looked for processes that come up and end.
@@ -98,6 +99,7 @@ impl Watch {
             Report::new("interval", seconds, &self.style.selection, processes, Vec::new()).line()
         } else {
             self.intervals.line(&Counters::sum(&counted), seconds.0, seconds.1)
+                + &self.regions(counted.iter().map(|counted| counted.regions.active()))
         };
         self.reported = remember(now);
         // On the beat, also when a look came late.
@@ -138,6 +140,19 @@ impl Watch {
         self.total(&now, over)
     }
 
+    /// The regions of all processes, if there are any.
+    fn regions(&self, all: impl Iterator<Item = Regions>) -> String {
+        if !self.style.selection.wants_regions() {
+            return String::new();
+        }
+        let have = self.target.processes.iter().zip(all).filter(|(_, regions)| !regions.is_empty());
+        let one = |(covered, regions): (&Covered, Regions)| {
+            let title = format!("regions of {} ({}):\n", covered.pid, covered.command());
+            title + &regions::text(&regions, self.out.columns())
+        };
+        have.map(one).collect()
+    }
+
     fn total(&mut self, now: &[Counters], over: f64) -> Result<()> {
         let counted = since(now, &self.base);
         let text = if self.style.json {
@@ -148,6 +163,7 @@ impl Watch {
             wrap_at(&title, "", self.out.columns())
                 + "\n"
                 + &show::lines(&self.style.selection, &Counters::sum(&counted), over, self.out.columns())
+                + &self.regions(counted.iter().map(|counted| counted.regions.clone()))
         };
         Ok(self.out.write(&text)?)
     }

@@ -158,14 +158,16 @@ impl Builder {
             mmu.advise_huge();
         }
         let plan = Plan { areas: self.areas.max(3), orders };
-        let memory = Engine::new(mmu, span, plan, &page().block, &page().knobs).ok_or(Error::NoAddressSpace)?;
+        let memory =
+            Engine::new(mmu, span, plan, &page().page.block, &page().page.knobs).ok_or(Error::NoAddressSpace)?;
         let patience = if delivery == Delivery::Signal { PATIENCE_BY_SIGNAL } else { PATIENCE_BY_THREAD };
         let memory = memory.with_patience(patience);
         let memory = match reserve::pool() {
             Some(pool) => memory.with_pool(pool, ahead),
             None => memory,
         };
-        let shared = Arc::new(Shared::new(memory));
+        let place = page().regions.take(span, delivery as u64);
+        let shared = Arc::new(Shared::new(memory, place));
         let watched = match delivery {
             Delivery::Thread => Some(Watched::start(&shared, self.patience)?),
             Delivery::Signal => {

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use faultless_base::{PAGE, SLOT, Span};
 use faultless_mm::area::Attributes;
 use faultless_mm::knobs::{Knob, When};
-use faultless_mm::stats::{COUNTERS, Counter};
+use faultless_mm::stats::Counter;
 
 pub use builder::Builder;
 pub use delivery::Delivery;
@@ -216,8 +216,18 @@ impl Region {
 
     /// The same for the counter of a name.
     pub fn counted_as(name: &[u8]) -> Option<u64> {
-        let at = COUNTERS.iter().position(|counter| counter.name.as_bytes() == name)?;
-        Some(page::page().block.iter().map(|block| block.get(at)).sum())
+        by_name(name).map(Self::counted)
+    }
+
+    /// What was counted for this region alone: faults, their windows and pages, and the time that they took. `None` for other counters.
+    /// From the 65th region that a process has at a time on, regions count together.
+    pub fn own_count(&self, counter: Counter) -> Option<u64> {
+        self.shared.place.counted(counter)
+    }
+
+    /// The same for the counter of a name.
+    pub fn own_count_as(&self, name: &[u8]) -> Option<u64> {
+        self.own_count(by_name(name)?)
     }
 }
 
@@ -244,9 +254,13 @@ impl std::fmt::Debug for Region {
     }
 }
 
+fn by_name(name: &[u8]) -> Option<Counter> {
+    Counter::ALL.iter().copied().find(|counter| counter.declared().name.as_bytes() == name)
+}
+
 /// Sets a knob for all regions of the process.
 pub fn set(knob: Knob, value: u64) {
-    page::page().knobs.set(knob, value);
+    page::page().page.knobs.set(knob, value);
 }
 
 /// The same for the knob of a name; whether there is one, and it can be changed while the program runs.
@@ -258,5 +272,5 @@ pub fn set_as(name: &[u8], value: u64) -> bool {
 
 /// Turns speculative faults on or off for all regions of the process.
 pub fn set_speculative(on: bool) {
-    page::page().knobs.set(Knob::SpeculativePageFault, on as u64);
+    page::page().page.knobs.set(Knob::SpeculativePageFault, on as u64);
 }

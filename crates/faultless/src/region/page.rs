@@ -1,4 +1,4 @@
-//! The page of counters and knobs, where `faultless stat` and `faultless sysctl` find it.
+//! The page of counters and knobs, and the list of regions behind it, where `faultless stat` and `faultless sysctl` find it.
 //!
 //! Under `faultless run` it is the file that the library of that command uses in this process too; else a segment of System V
 //! shared memory, marked for removal at once, so that it is gone with the last process that has it. Where there is
@@ -14,12 +14,15 @@ use std::sync::atomic::Ordering;
 
 use faultless_base::sys::raw::boot_ns;
 use faultless_mm::knobs::Knob;
-use faultless_mm::page::{MAGIC, Page};
+use faultless_mm::page::{MAGIC, Whole};
 
-const BYTES: usize = size_of::<Page>();
+const BYTES: usize = size_of::<Whole>();
 
-static PAGE: LazyLock<&'static Page> = LazyLock::new(|| {
-    let page = in_file().or_else(in_segment).unwrap_or_else(|| Box::leak(Box::new(Page::new())));
+static PAGE: LazyLock<&'static Whole> = LazyLock::new(|| {
+    let whole = in_file().or_else(in_segment).unwrap_or_else(|| Box::leak(Box::<Whole>::default()));
+    let page = &whole.page;
+    // A program that had this process before may have left some.
+    whole.regions.end_all();
     // Unless the other library has: then what is set, is set.
     if page.header.magic.load(Ordering::Acquire) != MAGIC {
         for knob in Knob::ALL {
@@ -30,16 +33,16 @@ static PAGE: LazyLock<&'static Page> = LazyLock::new(|| {
         }
         page.start(std::process::id(), boot_ns());
     }
-    page
+    whole
 });
 
-/// The page of this process.
-pub fn page() -> &'static Page {
+/// The page of this process, and its regions.
+pub fn page() -> &'static Whole {
     &PAGE
 }
 
 /// The file in the directory that the environment names.
-fn in_file() -> Option<&'static Page> {
+fn in_file() -> Option<&'static Whole> {
     let dir = std::env::var_os("FAULTLESS_STATS")?;
     let path = Path::new(&dir).join(std::process::id().to_string());
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).ok()?;
@@ -55,7 +58,7 @@ fn in_file() -> Option<&'static Page> {
     }
 }
 
-fn in_segment() -> Option<&'static Page> {
+fn in_segment() -> Option<&'static Whole> {
     // SAFETY: a new segment of zeroes, which are a page; all of it is atomics; it is never detached.
     unsafe {
         let id = libc::shmget(libc::IPC_PRIVATE, BYTES, libc::IPC_CREAT | 0o600);

@@ -8,6 +8,7 @@ use faultless_base::sys::uffd::Uffd;
 use faultless_base::sys::user_mmu::{Backing, UserMmu};
 use faultless_base::{PAGE, Span};
 use faultless_mm::fault::{Fault, Outcome};
+use faultless_mm::listing::Place;
 use faultless_mm::region::Region as Engine;
 use faultless_mm::stats::Counter;
 
@@ -62,14 +63,16 @@ impl Backing for Source {
 /// A region as all sides see it.
 pub struct Shared {
     pub memory: Memory,
+    /// Where others see what it counts.
+    pub place: &'static Place,
     /// The process that made it.
     pub owner: Owner,
     closed: AtomicBool,
 }
 
 impl Shared {
-    pub fn new(memory: Memory) -> Self {
-        Self { memory, owner: Owner::here(), closed: AtomicBool::new(false) }
+    pub fn new(memory: Memory, place: &'static Place) -> Self {
+        Self { memory: memory.with_place(place), place, owner: Owner::here(), closed: AtomicBool::new(false) }
     }
 
     /// Whether changes are possible.
@@ -122,5 +125,11 @@ impl Shared {
 
     pub fn uffds(&self) -> impl Iterator<Item = &Uffd> {
         self.memory.uffds()
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.place.end();
     }
 }
