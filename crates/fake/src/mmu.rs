@@ -82,6 +82,7 @@ pub struct FakeMmu {
     state: Mutex<State>,
     step: fn(),
     at_any_time: bool,
+    looks_in_faults: bool,
 }
 
 /// The byte that the backing has at an offset.
@@ -92,12 +93,17 @@ pub fn backing_byte(offset: usize) -> u8 {
 impl FakeMmu {
     /// Nothing is there; `step` is called before each operation.
     pub fn new(step: fn()) -> Self {
-        Self { state: Mutex::default(), step, at_any_time: true }
+        Self { state: Mutex::default(), step, at_any_time: true, looks_in_faults: true }
     }
 
     /// With a backing that may not be read while the region changes.
     pub fn with_slow_backing(self) -> Self {
         Self { at_any_time: false, ..self }
+    }
+
+    /// As if faults were served by a thread of their own, which must not fault.
+    pub fn with_handler(self) -> Self {
+        Self { looks_in_faults: false, ..self }
     }
 
     /// The next operations fail with these error numbers, one each; 0: that one works.
@@ -294,6 +300,10 @@ impl Mmu for FakeMmu {
         let state = self.quietly();
         let is_unused = |page: &usize| !matches!(state.pages.get(page), Some(Page::Own(1..)));
         pages(span).filter(is_unused).count()
+    }
+
+    fn looks_in_faults(&self) -> bool {
+        self.looks_in_faults
     }
 
     fn wake(&self, _span: Span) {

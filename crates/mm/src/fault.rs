@@ -86,7 +86,10 @@ impl<M: Mmu> Region<M> {
         let outcome = self.resolve(fault, &mut taken);
         // Not before: a signal handler has little stack.
         if let Some(left) = taken.left {
-            self.judge(left, fault.hint);
+            match self.mmu.looks_in_faults() {
+                true => self.judge(left, fault.hint),
+                false => self.behind.put(left),
+            }
         }
         if taken.hopeless {
             self.give_up(fault.addr);
@@ -286,6 +289,17 @@ impl<M: Mmu> Region<M> {
         let unused = self.mmu.unused(left);
         self.streams.judge(left.bytes() / PAGE, unused);
         self.count(Counter::RegionUnused, unused, hint);
+    }
+
+    /// Whether windows that streams have left wait for somebody to look at them: [`Self::look_back`].
+    pub fn has_left_windows(&self) -> bool {
+        self.behind.waiting() > 0
+    }
+
+    /// Sees how much was used of one of them; whether there was one. By a thread that may wait for a fault of this region.
+    pub fn look_back(&self) -> bool {
+        let left = self.behind.take();
+        left.inspect(|left| self.judge(*left, 0)).is_some()
     }
 
     /// Has the kernel serve the area around `addr`, of which faults follow nothing: it does that faster.

@@ -28,7 +28,7 @@
 //! | [`stats`], [`knobs`] | counters; what can be set |
 //! | [`region`] | mapped memory: a range of addresses whose faults are resolved here |
 //! | [`area`], [`entry`], [`frames`], [`pool`] | its parts: the index of areas, the upper table, sources |
-//! | [`streams`], [`window`] | what a fault brings: which sequence it belongs to, what is cut where |
+//! | [`streams`], [`window`], `behind` | what a fault brings: which sequence it belongs to, what is cut where, what was left |
 //! | `install` | bringing pages, and how many there are |
 //! | [`fault`], [`change`] | what a fault does; map, unmap, protect, remap, advise, populate |
 //! | [`page`], [`listing`] | both, as a process shares them with those who watch it, and its regions one by one |
@@ -42,6 +42,7 @@ pub mod advice;
 pub mod ahead;
 pub mod area;
 pub mod arena;
+mod behind;
 pub mod blocks;
 pub mod buddy;
 pub mod budget;

@@ -15,6 +15,7 @@ use faultless_base::sys::mmu::{Mmu, Word};
 use faultless_base::{SLOT, Span};
 
 use crate::area::{Areas, Attributes, Full, View};
+use crate::behind::Behind;
 use crate::entry::Entries;
 use crate::frames::{Frames, Taken, Version};
 use crate::knobs::{Knob, Values};
@@ -65,6 +66,8 @@ pub struct Region<M: Mmu> {
     pub(crate) entries: Entries,
     pub(crate) ranges: RangeLock,
     pub(crate) streams: Streams,
+    /// What streams left behind, if faults are no place to look.
+    pub(crate) behind: Behind,
     pub(crate) frames: Frames,
     /// Huge pages that are asked for ahead of a stream, at most.
     pub(crate) ahead: usize,
@@ -96,6 +99,7 @@ impl<M: Mmu> Region<M> {
             entries: Entries::new(span)?,
             ranges: RangeLock::new(),
             streams: Streams::new(plan.orders, PATIENCE),
+            behind: Behind::new(),
             frames,
             ahead: 0,
             resident: AtomicUsize::new(0),

@@ -24,11 +24,15 @@ fn region() -> Memory {
 }
 
 fn region_of(slots: usize) -> Memory {
+    region_on(FakeMmu::new(|| {}), slots)
+}
+
+fn region_on(mmu: FakeMmu, slots: usize) -> Memory {
     let counters = std::slice::from_ref(Box::leak(Box::<Block>::default()));
     let knobs = Box::leak(Box::<Values>::default());
     let plan = Plan { areas: 20, orders: Orders { first: 0, most: 14 } };
     let span = Span::new(BASE, slots * SLOT);
-    let region = Region::new(FakeMmu::new(|| {}), span, plan, counters, knobs).unwrap();
+    let region = Region::new(mmu, span, plan, counters, knobs).unwrap();
     region.map(span, ANONYMOUS, 0).unwrap();
     region
 }
@@ -267,4 +271,28 @@ fn windows_become_smaller_when_much_of_them_stays_unused() {
     let long = self::region();
     write(&long, 0..PAGES);
     assert_eq!(long.counted(Counter::RegionUnused), 0);
+}
+
+/// Whoever serves faults for others leaves it to them to look.
+#[test]
+fn windows_that_were_left_are_looked_at_later() {
+    const RUN: usize = 140;
+    let region = region_on(FakeMmu::new(|| {}).with_handler(), 100);
+    let runs = |slots: std::ops::Range<usize>| {
+        slots.for_each(|slot| _ = write(&region, (0..RUN).map(|page| slot * SLOT / PAGE + page)));
+    };
+    runs(0..40);
+    assert!(region.has_left_windows());
+    assert_eq!(region.counted(Counter::RegionUnused), 0);
+    while region.look_back() {}
+    let seen = region.counted(Counter::RegionUnused);
+    assert!(seen > 0 && !region.has_left_windows());
+    // What was looked at counts, as it does elsewhere.
+    (40..95).for_each(|slot| {
+        runs(slot..slot + 1);
+        while region.look_back() {}
+    });
+    let before = region.resident();
+    runs(95..100);
+    assert!(region.resident() - before < 5 * RUN * 5 / 4);
 }

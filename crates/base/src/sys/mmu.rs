@@ -78,6 +78,11 @@ pub trait Mmu {
     /// How many pages of a span of zeroes that the program has left were not written to, by a few samples; all of them where
     /// that cannot be seen.
     fn unused(&self, span: Span) -> usize;
+    /// Whether that may be asked while a fault is served: not where the one who serves it would wait for itself, if a page of the
+    /// span is missing by then.
+    fn looks_in_faults(&self) -> bool {
+        true
+    }
     /// Lets whoever waits for pages of a span look again.
     fn wake(&self, span: Span);
     /// Changes what a span may be used for, or gives the error number.

@@ -39,7 +39,7 @@ pub struct UserMmu<B> {
     /// Each has an equal part of the span; none: the kernel serves all faults.
     uffds: ManuallyDrop<[Option<Uffd>; STRIPES]>,
     stripe: usize,
-    /// Whether the kernel may be asked to read a page that is missing: it answers that it cannot.
+    /// Whether the kernel may be asked to read a page that is missing: it answers that it cannot. Otherwise it waits.
     looks_are_safe: bool,
     /// 2 MiB that read as zero and take no memory: what [`Source::Zeroes`] is copied from.
     zeroes: usize,
@@ -237,13 +237,16 @@ impl<B: Backing> Mmu for UserMmu<B> {
 
     fn unused(&self, span: Span) -> usize {
         let pages = span.bytes() / PAGE;
-        if !self.looks_are_safe {
-            return pages;
-        }
+        // What is missing, or the kernel's page of zeroes, was not written to.
+        let is_written = |page: &usize| (self.looks_are_safe || self.is_own(*page)) && linux::peek_written(*page);
         let step = (pages / SAMPLES).max(1) * PAGE;
         let samples = || (span.start..span.end).step_by(step);
-        let unused = samples().filter(|page| !linux::peek_written(*page)).count();
+        let unused = samples().filter(|page| !is_written(page)).count();
         pages * unused / samples().count().max(1)
+    }
+
+    fn looks_in_faults(&self) -> bool {
+        self.looks_are_safe
     }
 
     fn wake(&self, span: Span) {

@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, FromRawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::SyncSender;
 use std::thread::JoinHandle;
 
 use faultless_base::sys::mmu::{Mmu, Rights};
@@ -17,6 +18,7 @@ use faultless_mm::fault::{Fault, Outcome};
 use super::error::Error;
 use super::masked::Masked;
 use super::shared::Shared;
+use super::watchdog::Message;
 
 /// A message says that the access was a write.
 const WRITE: u64 = 1;
@@ -51,16 +53,17 @@ fn event_file() -> Result<File, Error> {
 }
 
 impl Handlers {
-    /// Starts one thread for each descriptor.
-    pub fn start(shared: &Arc<Shared>) -> Result<Self, Error> {
+    /// Starts one thread for each descriptor. `watchdog` is told when there is something to look at.
+    pub fn start(shared: &Arc<Shared>, watchdog: &SyncSender<Message>) -> Result<Self, Error> {
         let count = shared.uffds().count();
         let beats = Arc::new((0..count).map(|_| Beat::default()).collect::<Vec<_>>());
         let mut handlers = Self { threads: Vec::new(), end: Arc::new(event_file()?), beats };
         for i in 0..count {
             let (shared, end, beats) = (shared.clone(), handlers.end.clone(), handlers.beats.clone());
+            let watchdog = watchdog.clone();
             let work = move || {
                 let _masked = Masked::new();
-                let serving = AssertUnwindSafe(|| serve(&shared, i, &end, &beats[i]));
+                let serving = AssertUnwindSafe(|| serve(&shared, i, &end, &beats[i], &watchdog));
                 if catch_unwind(serving).is_err() {
                     shared.close("a handler thread has died");
                 }
@@ -85,14 +88,20 @@ impl Drop for Handlers {
 }
 
 /// Serves descriptor `i` until the end of service.
-fn serve(shared: &Shared, i: usize, end: &File, beat: &Beat) {
+fn serve(shared: &Shared, i: usize, end: &File, beat: &Beat, watchdog: &SyncSender<Message>) {
     let Some(uffd) = shared.uffds().nth(i) else { return };
     let mut events = [Event::Other(0); BATCH];
     loop {
         match uffd.next_events(end.as_raw_fd(), LOOK_MS, &mut events) {
             Ok(Waited::Other) => return,
             Ok(Waited::Nothing) | Err(libc::EINTR) => {}
-            Ok(Waited::Events(n)) => batch(shared, uffd, beat, &mut events[..n]),
+            Ok(Waited::Events(n)) => {
+                batch(shared, uffd, beat, &mut events[..n]);
+                if shared.memory.has_left_windows() {
+                    // Where it was told already, it has not looked yet.
+                    let _ = watchdog.try_send(Message::Look);
+                }
+            }
             Err(_) => return shared.close("the descriptor of a region cannot be read"),
         }
     }

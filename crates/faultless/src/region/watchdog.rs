@@ -1,7 +1,8 @@
-//! The watchdog: a thread that notices when faults are not served, and says what they wait for.
+//! The watchdog: a thread that notices when faults are not served, and says what they wait for. It also looks how much was used of
+//! what streams have left behind: if it faults there, handlers serve it.
 
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -14,37 +15,53 @@ use super::message;
 use super::shared::{Shared, since};
 use super::thread::Handlers;
 
+/// What the watchdog is told.
+pub enum Message {
+    /// A stream has left something behind.
+    Look,
+    /// It is over.
+    End,
+}
+
 /// Handler threads and the one that watches them; all end with it.
 pub struct Watched {
     handlers: Arc<Mutex<Option<Handlers>>>,
-    end: Option<Sender<()>>,
+    messages: SyncSender<Message>,
     watchdog: Option<JoinHandle<()>>,
 }
 
 impl Watched {
     /// Starts them.
     pub fn start(shared: &Arc<Shared>, patience: Duration) -> Result<Self, Error> {
-        let handlers = Arc::new(Mutex::new(Some(Handlers::start(shared)?)));
-        let (end, ended) = channel();
+        let (messages, received) = sync_channel(1);
+        let handlers = Arc::new(Mutex::new(Some(Handlers::start(shared, &messages)?)));
         let (watching, shared) = (handlers.clone(), shared.clone());
         let work = move || {
             let _masked = Masked::new();
             let mut reports = Reports::default();
-            while ended.recv_timeout(patience / 4) == Err(RecvTimeoutError::Timeout) {
-                if let Some(handlers) = &*watching.lock().unwrap_or_else(PoisonError::into_inner) {
-                    reports.look(&shared, handlers, patience);
+            let mut next = Instant::now() + patience / 4;
+            loop {
+                match received.recv_timeout(next.saturating_duration_since(Instant::now())) {
+                    Ok(Message::Look) => while shared.memory.look_back() {},
+                    Ok(Message::End) | Err(RecvTimeoutError::Disconnected) => break,
+                    Err(RecvTimeoutError::Timeout) => {
+                        if let Some(handlers) = &*watching.lock().unwrap_or_else(PoisonError::into_inner) {
+                            reports.look(&shared, handlers, patience);
+                        }
+                        next = Instant::now() + patience / 4;
+                    }
                 }
             }
         };
         let watchdog = std::thread::Builder::new().name("faultless-watch".into()).spawn(work);
         let watchdog = watchdog.map_err(|_| Error::NoThread)?;
-        Ok(Self { handlers, end: Some(end), watchdog: Some(watchdog) })
+        Ok(Self { handlers, messages, watchdog: Some(watchdog) })
     }
 }
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        self.end.take();
+        let _ = self.messages.send(Message::End);
         self.watchdog.take().map(JoinHandle::join);
         self.handlers.lock().unwrap_or_else(PoisonError::into_inner).take();
     }

@@ -1,0 +1,43 @@
+//! What streams leave behind, as it was used: by samples, in each delivery mode that has streams.
+
+use std::time::Duration;
+
+use faultless::region::{Delivery, Error, Region};
+use faultless_mm::stats::Counter;
+
+const PAGE: usize = 4096;
+const SLOT: usize = 2 << 20;
+/// Windows of a run: 1, 2, 4 … 64 pages.
+const RUN: usize = 127;
+/// Up to the first page of the last one.
+const SHORT: usize = 64;
+/// Runs that use all of their windows, and those that do not.
+const FULL: usize = 80;
+const LEFT: usize = 30;
+
+#[test]
+fn only_what_was_not_written_to_counts_as_unused() {
+    for delivery in [Delivery::Signal, Delivery::Thread] {
+        let region = match Region::builder((FULL + LEFT) * SLOT).delivery(delivery).huge_pages(false).build() {
+            Ok(region) => region,
+            Err(Error::NoUserfaultfd(error)) => return println!("skipped: {delivery:?}, error {error}"),
+            Err(error) => panic!("{delivery:?}: {error}"),
+        };
+        let unused = || region.own_count(Counter::RegionUnused).unwrap();
+        let run = |slot: usize, pages: usize| {
+            for page in 0..pages {
+                // SAFETY: mapped for writing.
+                unsafe { region.as_ptr().add(slot * SLOT + page * PAGE).write_volatile(1) };
+            }
+        };
+        (0..FULL).for_each(|slot| run(slot, RUN));
+        (FULL..FULL + LEFT).for_each(|slot| run(slot, SHORT));
+        // Those that were left first are looked at first, by the one who faults or soon after.
+        let mut turns = 0..10_000;
+        while unused() == 0 && turns.next().is_some() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let most = (LEFT * (RUN - SHORT)) as u64;
+        assert!((1..=most).contains(&unused()), "{delivery:?}: {} pages unused, not 1 to {most}", unused());
+    }
+}
