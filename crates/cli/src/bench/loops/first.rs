@@ -11,6 +11,7 @@ use faultless::region::{Delivery, Region};
 use faultless_mm::stats::Counter;
 use faultless_sim::pattern::Pattern;
 
+use super::areas::{self, By};
 use super::faults::Taken;
 use super::memory::{Mapping, PAGE, populate};
 use crate::bench::process;
@@ -35,10 +36,10 @@ pub enum Memory {
 pub struct First {
     /// What memory it is.
     #[arg(long)]
-    memory: Memory,
+    pub memory: Memory,
     /// Bytes of it.
     #[arg(long)]
-    size: usize,
+    pub size: usize,
     /// Threads, each with a part of it.
     #[arg(long, default_value_t = 1)]
     threads: usize,
@@ -51,12 +52,22 @@ pub struct First {
     /// Order of a region's largest window; its own choice by default.
     #[arg(long)]
     order: Option<u32>,
+    /// Arrays of which it consists, touched in turns by one thread.
+    #[arg(long, default_value_t = 1, value_parser = arrays, conflicts_with_all = ["threads", "pattern", "reserve"])]
+    pub arrays: usize,
+    /// Whose faults follow each other in a region.
+    #[arg(long)]
+    pub by: Option<By>,
     /// Frames for a region are made ready before.
     #[arg(long)]
     reserve: bool,
     /// How often each page is gone over as a whole when it has been touched.
     #[arg(long, default_value_t = 0)]
     passes: u8,
+}
+
+fn arrays(number: &str) -> Result<usize, String> {
+    number.parse().ok().filter(|n| *n > 0).ok_or_else(|| format!("{number} arrays"))
 }
 
 fn pattern(name: &str) -> Result<Pattern, String> {
@@ -90,6 +101,7 @@ pub fn run(what: First) -> io::Result<Touched> {
     let mut all = Touched::default();
     for _ in 0..what.reps {
         all += match what.memory {
+            _ if what.arrays > 1 || what.by.is_some() => areas::once(what)?,
             Memory::Plain | Memory::Populate => once(what, Mapping::new(what.size)?.as_mut_slice())?,
             Memory::Advised => {
                 let mut mapping = Mapping::new(what.size)?;
@@ -102,19 +114,19 @@ pub fn run(what: First) -> io::Result<Touched> {
                         .and_then(|reserved| reserved.wait())
                         .map_err(io::Error::other)?;
                 }
-                let mut region = region(what).map_err(io::Error::other)?;
-                let before = Region::counted(Counter::RegionPgfault);
+                let mut region = region(what, what.size).map_err(io::Error::other)?;
                 let touched = once(what, region.as_mut_slice().map_err(io::Error::other)?)?;
-                Touched { resolved: Region::counted(Counter::RegionPgfault) - before, ..touched }
+                Touched { resolved: region.own_count(Counter::RegionPgfault).unwrap_or(0), ..touched }
             }
         };
     }
     Ok(all)
 }
 
-fn region(what: First) -> Result<Region, faultless::region::Error> {
+/// A region of so many bytes.
+pub fn region(what: First, bytes: usize) -> Result<Region, faultless::region::Error> {
     let delivery = if what.memory == Memory::Signal { Delivery::Signal } else { Delivery::Thread };
-    let builder = Region::builder(what.size).delivery(delivery);
+    let builder = Region::builder(bytes).delivery(delivery);
     match what.order {
         Some(order) => builder.windows(PAGE, PAGE << order),
         None => builder,
@@ -192,7 +204,8 @@ mod tests {
             let of = |memory, order, threads| {
                 let reserve = order == Some(5);
                 let passes = u8::from(pattern == Pattern::Backward);
-                run(First { memory, size: 4 << 20, threads, reps: 2, pattern, order, reserve, passes })
+                let (arrays, by, size) = (1, None, 4 << 20);
+                run(First { memory, size, threads, reps: 2, pattern, order, arrays, by, reserve, passes })
                     .inspect(|touched| assert!(touched.taken.wall > 0.0 && touched.resolved > 0))
             };
             let plain = of(Memory::Plain, None, 2).unwrap();
@@ -211,5 +224,50 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// With more arrays than a thread has streams, those of a thread alone break each other.
+    #[test]
+    fn many_arrays_in_turns_take_few_faults_if_areas_are_told_apart() {
+        let of = |memory, arrays, by| {
+            let (pattern, size) = (Pattern::Sequential, 24 << 20);
+            run(First {
+                memory,
+                size,
+                threads: 1,
+                reps: 1,
+                pattern,
+                order: Some(5),
+                arrays,
+                by,
+                reserve: false,
+                passes: 0,
+            })
+        };
+        for arrays in [3, 24] {
+            let plain = of(Memory::Plain, arrays, None).unwrap();
+            let (area, thread) = match [By::Area, By::Thread].map(|by| of(Memory::Signal, arrays, Some(by))) {
+                [Ok(area), Ok(thread)] => (area, thread),
+                _ => return println!("skipped: no userfaultfd"),
+            };
+            for touched in [area, thread] {
+                assert_eq!(
+                    (touched.taken.faults, touched.taken.checksum),
+                    (plain.taken.faults, plain.taken.checksum)
+                );
+            }
+            let pages = (24 << 20) / PAGE as u64;
+            match arrays > 16 {
+                // Until the areas are left to the kernel.
+                true => assert!(area.resolved < thread.resolved, "{} faults", area.resolved),
+                false => assert!(area.resolved.max(thread.resolved) < pages / 10, "{arrays} arrays"),
+            }
+        }
+        set_back();
+    }
+
+    /// Other tests of this process have regions, too.
+    fn set_back() {
+        faultless::region::set(faultless_mm::knobs::Knob::PrefaultBy, 0);
     }
 }

@@ -1,6 +1,7 @@
 //! The loops: small programs of our own, each run as a process (`faultless bench loop NAME`) under each contender.
 //! A loop prints its cost and a checksum of what it computed, as one line of JSON.
 
+mod areas;
 mod blocks;
 mod faults;
 mod first;
@@ -20,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use clap::Subcommand;
 
+pub use areas::By;
 pub use faults::Taken;
 pub use first::{Memory, Touched};
 pub use neighbour::Steps;

@@ -48,6 +48,8 @@ enum Part {
     Threads,
     /// Other orders of pages.
     Patterns,
+    /// Several arrays in turns, with streams of a thread, or of a thread in one area.
+    Arrays,
     /// Memory that lay idle.
     Cold,
     /// Costs of this machine, and the simulation beside it.
@@ -76,6 +78,7 @@ pub fn main(args: &Args) -> Result<()> {
             Part::Large => real::large(&mut runs, &mut aims),
             Part::Threads => real::threads(&mut runs),
             Part::Patterns => real::patterns(&mut runs, &mut aims),
+            Part::Arrays => real::arrays(&mut runs),
             Part::Cold => real::cold(&mut runs),
             Part::Validate => simulated::validate(&mut runs, &mut results),
             Part::Tables => simulated::tables(args.full, &mut results),

@@ -5,7 +5,7 @@ use faultless_sim::pattern::Pattern;
 
 use super::runs::{Case, Rounds, Runs, Way, speed};
 use crate::bench::aims::Aims;
-use crate::bench::loops::Touched;
+use crate::bench::loops::{By, Touched};
 use crate::bench::table;
 use crate::paired::{Spread, median};
 
@@ -21,7 +21,7 @@ const IDLE: u64 = 15;
 /// What most tables begin with: one thread, in order, warm.
 pub fn case(runs: &Runs, table: &'static str) -> Case {
     let size = runs.context.size(SIZE);
-    Case { table, size, reps: 1, threads: 1, pattern: Pattern::Sequential, idle: 0, passes: 0 }
+    Case { table, size, reps: 1, threads: 1, pattern: Pattern::Sequential, arrays: 1, idle: 0, passes: 0 }
 }
 
 fn heading(title: &str, what: &str) {
@@ -120,6 +120,29 @@ pub fn patterns(runs: &mut Runs, aims: &mut Aims) {
                 let slower = speed(&rounds, Way::Signal, Way::Plain).map(|ratio| ratio.inverse());
                 aims.no_loss("a tenth of the pages anywhere, beside the kernel", 1.03, slower);
             }
+        }
+    }
+    println!();
+}
+
+/// Arrays in turns: fewer and more than a thread has streams.
+const ARRAYS: [usize; 3] = [4, 12, 32];
+
+/// Whose faults follow each other.
+pub fn arrays(runs: &mut Runs) {
+    heading(
+        "Arrays in turns",
+        "a page of each, then the next of each, warm; streams of a thread in one area, or of a thread wherever it faults",
+    );
+    for arrays in ARRAYS {
+        println!("| *{arrays} arrays* | | | | | | | | | | |");
+        let case = Case { arrays, ..case(runs, "arrays") };
+        let ways = [By::Area, By::Thread].into_iter().flat_map(|by| [Way::SignalBy(by), Way::ThreadBy(by)]);
+        let ways: Vec<_> = [Way::Plain].into_iter().chain(ways).collect();
+        let rounds = runs.in_turns(&case, &ways, 3);
+        lines(&rounds, &case);
+        if let Some(ratio) = speed(&rounds, Way::SignalBy(By::Area), Way::SignalBy(By::Thread)) {
+            println!("| *by thread and area, to by thread: {}* | | | | | | | | | | |", table::interval(&ratio));
         }
     }
     println!();

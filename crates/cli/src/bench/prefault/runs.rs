@@ -9,7 +9,7 @@ use faultless_sim::pattern::Pattern;
 
 use super::simulated::Results;
 use crate::bench::contenders::{Contender, Contenders};
-use crate::bench::loops::{Memory, Touched};
+use crate::bench::loops::{By, Memory, Touched};
 use crate::bench::machine::Machine;
 use crate::bench::plan::{Context, Launch, Row, Section};
 use crate::paired::Ratio;
@@ -32,6 +32,10 @@ pub enum Way {
     Signal,
     /// A region with a handler thread and its own choice of windows.
     Thread,
+    /// A region whose faults follow each other so, by signals.
+    SignalBy(By),
+    /// The same with a handler thread.
+    ThreadBy(By),
     /// As by signals, after frames were made ready.
     SignalReserved,
     /// As with a handler thread, after that.
@@ -75,6 +79,10 @@ impl Way {
             Way::Order(order) => format!("faultless, order {order}"),
             Way::Signal => "faultless".into(),
             Way::Thread => "faultless, handler thread".into(),
+            Way::SignalBy(By::Area) => "faultless, by thread and area".into(),
+            Way::SignalBy(By::Thread) => "faultless, by thread".into(),
+            Way::ThreadBy(By::Area) => "faultless, handler thread, by thread and area".into(),
+            Way::ThreadBy(By::Thread) => "faultless, handler thread, by thread".into(),
             Way::SignalReserved => "faultless, after reserve".into(),
             Way::ThreadReserved => "faultless, handler thread, after reserve".into(),
         }
@@ -90,8 +98,8 @@ impl Way {
             Way::Advised => (Memory::Advised, None),
             Way::Populate => (Memory::Populate, None),
             Way::Order(order) => (Memory::Signal, Some(order)),
-            Way::Signal | Way::SignalReserved => (Memory::Signal, None),
-            Way::Thread | Way::ThreadReserved => (Memory::Thread, None),
+            Way::Signal | Way::SignalReserved | Way::SignalBy(_) => (Memory::Signal, None),
+            Way::Thread | Way::ThreadReserved | Way::ThreadBy(_) => (Memory::Thread, None),
         }
     }
 }
@@ -109,6 +117,8 @@ pub struct Case {
     pub threads: usize,
     /// Order of pages.
     pub pattern: Pattern,
+    /// Arrays that are touched in turns, by one thread.
+    pub arrays: usize,
     /// Seconds for which memory lies idle before a run.
     pub idle: u64,
     /// How often each page is computed on.
@@ -196,13 +206,17 @@ impl Runs {
         }
         let (memory, order) = way.arguments();
         let memory = clap::ValueEnum::to_possible_value(&memory).expect("none is hidden");
-        let Case { size, reps, threads, pattern, passes, .. } = case;
-        let mut words = format!(
-            "bench loop first-touch --memory {} --size {size} --reps {reps} --threads {threads} --pattern {} \
-             --passes {passes}",
-            memory.get_name(),
-            pattern.name()
-        );
+        let Case { size, reps, threads, pattern, arrays, passes, .. } = case;
+        let mut words =
+            format!("bench loop first-touch --memory {} --size {size} --reps {reps}", memory.get_name());
+        words += &match arrays {
+            1 => format!(" --threads {threads} --pattern {} --passes {passes}", pattern.name()),
+            _ => format!(" --arrays {arrays}"),
+        };
+        if let Way::SignalBy(by) | Way::ThreadBy(by) = way {
+            let by = clap::ValueEnum::to_possible_value(&by).expect("none is hidden");
+            words += &format!(" --by {}", by.get_name());
+        }
         if let Some(order) = order {
             words += &format!(" --order {order}");
         }
@@ -221,7 +235,7 @@ impl Runs {
     pub fn rates(&self, case: &Case, way: Way) -> Vec<f64> {
         let is_like = |record: &&Record| {
             let other = record.case;
-            let like = |case: &Case| (case.size, case.threads, case.pattern, case.idle, case.passes);
+            let like = |case: &Case| (case.size, case.threads, case.pattern, case.arrays, case.idle, case.passes);
             record.way == way && like(&other) == like(case)
         };
         self.records.iter().filter(is_like).map(|record| record.touched.taken.per_second()).collect()
