@@ -38,8 +38,8 @@ __all__ = [
 
 
 def empty(shape, dtype=float, order="C", **options):
-    """An array of any content, as numpy.empty; in fact of zeroes. The options are those of Region."""
-    return zeros(shape, dtype, order, **options)
+    """An array of any content, as numpy.empty: zeroes, or old bytes of this process. The options are those of Region."""
+    return zeros(shape, dtype, order, **{"zeroed": False, **options})
 
 
 def zeros(shape, dtype=float, order="C", **options):

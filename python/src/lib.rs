@@ -106,7 +106,7 @@ struct Region(Memory);
 #[pymethods]
 impl Region {
     #[new]
-    #[pyo3(signature = (length, *, delivery = "best", window = None, huge_pages = true, handlers = 1, budget = None))]
+    #[pyo3(signature = (length, *, delivery = "best", window = None, huge_pages = true, handlers = 1, budget = None, zeroed = true))]
     fn new(
         length: usize,
         delivery: &str,
@@ -114,11 +114,13 @@ impl Region {
         huge_pages: bool,
         handlers: usize,
         budget: Option<usize>,
+        zeroed: bool,
     ) -> PyResult<Self> {
         let mut builder = Memory::builder(length)
             .delivery(word(DELIVERIES, delivery, "delivery")?)
             .huge_pages(huge_pages)
-            .handlers(handlers);
+            .handlers(handlers)
+            .zeroed(zeroed);
         if let Some((first, most)) = window {
             builder = builder.windows(first, most);
         }

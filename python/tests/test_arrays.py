@@ -96,6 +96,24 @@ def test_each_region_counts_for_itself(delivery):
         first.counter("mmap_served")
 
 
+def test_empty_arrays_may_have_old_bytes_and_zeros_never():
+    try:
+        faultless.Region(1, delivery="signal")
+    except faultless.RegionError as error:
+        pytest.skip(str(error))
+    options = {"delivery": "signal", "window": (2 << 20, 4 << 20)}
+    before = faultless.counter("region_unzeroed")
+    for _ in range(3):
+        a = faultless.empty(12 << 20, np.uint8, **options)
+        a[...] = 7
+        del a
+        gc.collect()
+        assert not faultless.zeros(12 << 20, np.uint8, **options).any()
+        assert np.isin(faultless.empty(12 << 20, np.uint8, **options), [0, 7]).all()
+    kept = faultless.release_reserved()
+    assert (faultless.counter("region_unzeroed") > before) == (kept > 0)
+
+
 def test_memory_is_made_ready_in_the_background():
     reserving = faultless.reserve(8 << 20)
     ready = reserving.wait()

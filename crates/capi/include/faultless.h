@@ -76,6 +76,7 @@ typedef struct faultless_options {
     uint32_t unmapped;     /* whether nothing is mapped at first */
     faultless_read read;   /* where bytes come from that were not written; NULL: they are zero */
     void *context;         /* what `read` is given */
+    uint32_t unzeroed;     /* whether missing pages may have old bytes of this process's: for who writes before it reads */
 } faultless_options;
 
 /* Makes a region; options may be NULL. */
@@ -107,7 +108,7 @@ int faultless_populate_in_background(const faultless_region *region, size_t offs
 
 /* Makes memory ready in the background for faults of regions to take, in huge pages. */
 int faultless_reserve(size_t bytes, faultless_background **background);
-/* How much is ready and was not taken; gives that back to the system. */
+/* How much is ready and was not taken; gives that back to the system, and what unzeroed regions have dropped and nobody took. */
 size_t faultless_reserved(void);
 size_t faultless_release_reserved(void);
 

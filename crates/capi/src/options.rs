@@ -21,6 +21,7 @@ pub struct Options {
     unmapped: u32,
     read: Option<Read>,
     context: *mut c_void,
+    unzeroed: u32,
 }
 
 /// A function of the program's.
@@ -51,7 +52,8 @@ impl Options {
         builder = builder
             .delivery(*modes.get(self.delivery as usize)?)
             .huge_pages(self.small_pages == 0)
-            .mapped(self.unmapped == 0);
+            .mapped(self.unmapped == 0)
+            .zeroed(self.unzeroed == 0);
         if self.handlers > 0 {
             builder = builder.handlers(self.handlers as usize);
         }

@@ -95,6 +95,16 @@ int main(void) {
         CHECK(((unsigned char *)faultless_region_data(region))[PAGE] == 7 && reads > 0);
         faultless_region_free(region);
     }
+    faultless_options old = {.delivery = FAULTLESS_SIGNAL, .unzeroed = 1, .window_first = 2 * MIB, .window_most = 2 * MIB};
+    if (faultless_region_new(8 * MIB, &old, &region) == 0) {
+        uint64_t taken = faultless_counter("region_unzeroed");
+        for (int round = 0; round < 2; round++) {
+            memset(faultless_region_data(region), 7, 8 * MIB);
+            CHECK(faultless_advise(region, 0, 8 * MIB, FAULTLESS_DONTNEED) == 0 && faultless_region_present(region) == 0);
+        }
+        CHECK((faultless_release_reserved() > 0) == (faultless_counter("region_unzeroed") > taken));
+        faultless_region_free(region);
+    }
     faultless_region_free(NULL);
     return 0;
 }

@@ -77,6 +77,7 @@ const REGIONS: &[Counter] = &[
     Counter::RegionUnused,
     Counter::RegionFaultNs,
     Counter::RegionGivenUp,
+    Counter::RegionUnzeroed,
     Counter::RegionFilled,
     Counter::SpeculativePgfault,
     Counter::SpfVmaChanged,

@@ -292,6 +292,23 @@ impl Mmu for FakeMmu {
         true
     }
 
+    fn take_huge(&self, slot: usize, frame: usize) -> bool {
+        let Ok(mut state) = self.begin() else { return false };
+        let pages = pages(Span::new(slot, SLOT));
+        let own = |page| match state.pages.get(&page) {
+            Some(Page::Own(byte)) if state.rights.get(&page) == Some(&Rights::Write) => Some(*byte),
+            _ => None,
+        };
+        let Some(bytes) = pages.clone().map(own).collect::<Option<Vec<u8>>>() else { return false };
+        let frame = state.reserved.get_mut(&(frame / SLOT)).expect("a frame that is not there");
+        assert!(frame.is_none(), "a frame that is in use");
+        *frame = Some(bytes);
+        pages.for_each(|page| {
+            state.pages.remove(&page);
+        });
+        true
+    }
+
     fn is_own(&self, page: usize) -> bool {
         matches!(self.quietly().pages.get(&(page / PAGE)), Some(Page::Own(_)))
     }

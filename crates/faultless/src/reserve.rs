@@ -1,27 +1,52 @@
 //! Memory that is made ready in the background: huge pages of zeroes, which faults of regions move to where they are needed.
 
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use faultless_base::SLOT;
-use faultless_base::sys::frames;
+use faultless_base::sys::{dirty, frames};
 use faultless_mm::pool::Pool;
 
 use crate::background::{Background, Priority};
 use crate::owner::Owner;
 use crate::region::Error;
 
-/// The pool and the process that has it.
-static POOL: LazyLock<Option<(Pool, Owner)>> = LazyLock::new(|| {
+/// The memory of this machine, in whole huge pages.
+pub(crate) fn memory() -> Option<usize> {
     // SAFETY: a question.
     let pages = unsafe { libc::sysconf(libc::_SC_PHYS_PAGES) };
-    let bytes = usize::try_from(pages).ok()? * faultless_base::PAGE;
-    let span = frames::reserve_huge(bytes.next_multiple_of(SLOT))?;
+    Some((usize::try_from(pages).ok()? * faultless_base::PAGE).next_multiple_of(SLOT))
+}
+
+/// A pool and the process that has it.
+type Owned = Option<(Pool, Owner)>;
+
+/// Huge pages of zeroes.
+static POOL: LazyLock<Owned> = LazyLock::new(|| {
+    let span = frames::reserve_huge(memory()?)?;
     Some((Pool::new(span)?, Owner::here()))
 });
+/// Those with old bytes of this process's.
+static OLD: LazyLock<Owned> = LazyLock::new(|| {
+    let span = dirty::reserve(memory()?)?;
+    Some((Pool::new(span)?, Owner::here()))
+});
+/// Whether there may be any of those.
+static HAS_OLD: AtomicBool = AtomicBool::new(false);
+
+fn own(pool: &'static Owned) -> Option<&'static Pool> {
+    pool.as_ref().filter(|(_, owner)| owner.is_here()).map(|(pool, _)| pool)
+}
 
 /// The pool of this process; a forked child has none.
 pub(crate) fn pool() -> Option<&'static Pool> {
-    POOL.as_ref().filter(|(_, owner)| owner.is_here()).map(|(pool, _)| pool)
+    own(&POOL)
+}
+
+/// The pool of huge pages with old bytes. `None` in a forked child, and where the kernel does not move pages.
+pub(crate) fn old() -> Option<&'static Pool> {
+    HAS_OLD.store(true, Ordering::Relaxed);
+    own(&OLD)
 }
 
 /// Makes `bytes` of memory ready in the background, at idle priority: faults of regions need not wait for zeroes then, and take
@@ -44,9 +69,14 @@ pub fn reserved() -> usize {
     pool().map_or(0, |pool| pool.ready() * SLOT)
 }
 
-/// Gives what is ready and was not taken back to the system; how many bytes that were.
+/// Gives what is ready and was not taken back to the system, and what regions of old bytes have dropped and nobody took; how many bytes that
+/// were.
 pub fn release_reserved() -> usize {
-    let Some(pool) = pool() else { return 0 };
+    let old = if HAS_OLD.load(Ordering::Relaxed) { old() } else { None };
+    pool().into_iter().chain(old).map(release).sum()
+}
+
+fn release(pool: &Pool) -> usize {
     let drop_one = || {
         let frame = pool.take()?;
         frames::drop_pages(frame);

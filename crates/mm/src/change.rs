@@ -59,7 +59,11 @@ impl<M: Mmu> Region<M> {
         self.check(span)?;
         let _range = self.ranges.lock(span, Access::Exclusive);
         let kernel = || {
-            self.mmu.protect(span, Rights::None)?;
+            // First, because what is closed cannot be moved.
+            let aside = self.set_aside(span);
+            let closed = self.mmu.protect(span, Rights::None);
+            self.settle(&aside, closed.is_ok());
+            closed?;
             self.drop_pages(span)?;
             self.take_from_kernel(span)
         };
@@ -130,6 +134,7 @@ impl<M: Mmu> Region<M> {
         let again = matches!(advice, Advice::Normal | Advice::DontNeed);
         let kernel = || {
             if advice == Advice::DontNeed {
+                self.keep_frames(span);
                 self.drop_pages(span)?;
             }
             if again { self.take_from_kernel(span) } else { Ok(()) }

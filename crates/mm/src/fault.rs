@@ -22,6 +22,7 @@ use crate::entry::Kind;
 use crate::frames::{Taken, Version, Wait};
 use crate::install::{Installed, Met, libc_error};
 use crate::knobs::Knob;
+use crate::pool::Pool;
 use crate::region::Region;
 use crate::stats::Counter;
 use crate::streams::{By, Seen};
@@ -261,7 +262,8 @@ impl<M: Mmu> Region<M> {
         if let Some(pool) = self.frames.pool()
             && self.ahead > 0
         {
-            pool.ask((window.span.bytes() / SLOT * 2).min(self.ahead));
+            let old = self.frames.old().map_or(0, Pool::ready);
+            pool.ask((window.span.bytes() / SLOT * 2).min(self.ahead).saturating_sub(old));
         }
     }
 

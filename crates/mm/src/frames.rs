@@ -75,6 +75,8 @@ pub struct Frames {
     /// Its own, until it has a share in one.
     own: Option<Pool>,
     shared: Option<&'static Pool>,
+    /// Those with old bytes, which are as good for this region.
+    old: Option<&'static Pool>,
 }
 
 /// What a fault has taken, and found out. It keeps it from its first try to its second.
@@ -136,6 +138,8 @@ pub enum Wait {
 pub enum Given {
     /// It was ready.
     Ready,
+    /// It was ready, with old bytes.
+    Old,
     /// It was made for this, which takes long.
     Made,
     /// None was given.
@@ -146,7 +150,7 @@ impl Frames {
     /// Nothing yet.
     pub fn new(mmu: &impl Mmu) -> Self {
         let own = mmu.reserve(HUGE * SLOT).and_then(|at| Pool::new(Span::new(at, HUGE * SLOT)));
-        Self { buffers: Places::new(), own, shared: None }
+        Self { buffers: Places::new(), own, shared: None, old: None }
     }
 
     /// Shares a pool.
@@ -155,7 +159,17 @@ impl Frames {
         self.shared = Some(pool);
     }
 
-    /// Where huge pages come from.
+    /// Has it take huge pages with old bytes first.
+    pub fn take_old(&mut self, pool: &'static Pool) {
+        self.old = Some(pool);
+    }
+
+    /// Where those come from, and go to.
+    pub fn old(&self) -> Option<&'static Pool> {
+        self.old
+    }
+
+    /// Where huge pages of zeroes come from.
     pub fn pool(&self) -> Option<&Pool> {
         self.shared.or(self.own.as_ref())
     }
@@ -178,8 +192,17 @@ impl Frames {
         Ok(())
     }
 
-    /// Gives a huge page of zeroes to `put`, which says whether it has gone.
+    /// Gives a huge page to `put`, which says whether it has gone: one of zeroes, unless others will do.
     pub fn with_huge(&self, mmu: &impl Mmu, put: impl FnOnce(usize) -> bool) -> Given {
+        if let Some((old, frame)) = self.old.and_then(|pool| Some((pool, pool.take()?))) {
+            let gone = put(frame);
+            if !gone && mmu.has_huge(frame) {
+                old.put_back(frame);
+            } else {
+                old.leave(frame);
+            }
+            return if gone { Given::Old } else { Given::None };
+        }
         let Some(pool) = self.pool() else { return Given::None };
         let ready = pool.take();
         let Some(frame) = ready.or_else(|| pool.begin()) else { return Given::None };

@@ -70,7 +70,7 @@ impl<M: Mmu> Region<M> {
     }
 
     /// So many pages are gone. What somebody else put there was never counted.
-    fn count_less(&self, pages: usize) {
+    pub(crate) fn count_less(&self, pages: usize) {
         let less = |there: usize| Some(there.saturating_sub(pages));
         let before = self.resident.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).unwrap_or(0);
         if let Some(place) = self.place {
@@ -150,6 +150,9 @@ impl<M: Mmu> Region<M> {
             });
             if given != Given::None {
                 entry.set(Kind::Huge);
+                if given == Given::Old {
+                    self.count(Counter::RegionUnzeroed, SLOT, piece.start / SLOT);
+                }
                 return Ok(given == Given::Made);
             }
         }

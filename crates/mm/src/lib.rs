@@ -29,7 +29,7 @@
 //! | [`region`] | mapped memory: a range of addresses whose faults are resolved here |
 //! | [`area`], [`entry`], [`frames`], [`pool`] | its parts: the index of areas, the upper table, sources |
 //! | [`streams`], [`window`], `behind` | what a fault brings: which sequence it belongs to, what is cut where, what was left |
-//! | `install` | bringing pages, and how many there are |
+//! | `install`, `keep` | bringing pages, and how many there are; keeping those that are dropped |
 //! | [`fault`], [`change`] | what a fault does; map, unmap, protect, remap, advise, populate |
 //! | [`page`], [`listing`] | both, as a process shares them with those who watch it, and its regions one by one |
 #![no_std]
@@ -55,6 +55,7 @@ pub mod fork;
 pub mod frames;
 pub mod handout;
 mod install;
+mod keep;
 pub mod knobs;
 pub mod listing;
 pub mod mapping;

@@ -1,4 +1,5 @@
-//! The pool: huge pages of zeroes that wait to be moved into regions, for all regions of a process.
+//! The pool: huge pages that wait to be moved into regions, for all regions of a process. One has those of zeroes, and another one those
+//! with old bytes.
 //!
 //! Each place of 2 MiB has two bits, so that whoever takes a frame in a signal handler waits for nobody.
 //!
@@ -6,7 +7,7 @@
 //! |---|---|---|
 //! | 0 | 0 | a hole |
 //! | 1 | 0 | somebody's: it is being made, or moved |
-//! | 1 | 1 | a huge page of zeroes, nobody's |
+//! | 1 | 1 | a huge page, nobody's |
 
 use faultless_base::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use faultless_base::sync::{Futex, Words};
@@ -14,7 +15,7 @@ use faultless_base::{SLOT, Span};
 
 const BITS: usize = usize::BITS as usize;
 
-/// Huge pages of zeroes, and places for more.
+/// Huge pages, and places for more.
 pub struct Pool {
     span: Span,
     in_use: Words,

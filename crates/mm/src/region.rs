@@ -219,6 +219,7 @@ impl<M: Mmu> Deref for Region<M> {
 
 impl<M: Mmu> Drop for Region<M> {
     fn drop(&mut self) {
+        self.keep_frames(self.span);
         self.frames.release(&self.mmu);
     }
 }

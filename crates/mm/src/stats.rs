@@ -242,6 +242,8 @@ counters! {
     RegionGivenUp, "region_given_up", Calls;
     /// Read from the backings of regions, into memory that nobody had zeroed for it.
     RegionFilled, "region_filled", Bytes;
+    /// Taken with old bytes by regions that need no zeroes, in huge pages that such regions had dropped.
+    RegionUnzeroed, "region_unzeroed", Bytes;
     /// Faults of mapped regions that were resolved speculatively.
     SpeculativePgfault, "speculative_pgfault", Calls ("speculative_pgfault");
     /// Speculative faults given up: the area was being changed, or had changed.

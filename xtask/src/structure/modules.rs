@@ -21,6 +21,7 @@ const LEVELS: &[&[&str]] = &[
     &["streams", "frames"],
     &["region"],
     &["install"],
+    &["keep"],
     &["fault"],
     &["change"],
 ];

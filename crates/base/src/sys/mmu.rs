@@ -59,9 +59,14 @@ pub enum Word {
 pub trait Mmu {
     /// Fills the missing pages of `to`, up to the first that is there (EEXIST). Whoever waits for them still waits.
     fn install(&self, from: Source, to: Span) -> Result<(), Stopped>;
-    /// Moves a huge page of zeroes, made by [`Mmu::make_huge`], to where nothing is. False leaves it where it is, or drops
-    /// it.
+    /// Moves a huge page, made by [`Mmu::make_huge`] or taken by [`Mmu::take_huge`], to where nothing is. False leaves it where it is, or
+    /// drops it.
     fn move_huge(&self, frame: usize, to: usize) -> bool;
+    /// Moves the huge page of a slot with the bytes that are in it to a frame that is for such, where nothing is; where it was nobody accesses
+    /// it any more. False: it did not come. It is where it was, if it was whole.
+    fn take_huge(&self, _slot: usize, _frame: usize) -> bool {
+        false
+    }
     /// Makes sure that nothing is in the way of a huge page at a slot where nothing was ever installed, not even the
     /// table that an access to it left there. False: something may be.
     fn clear_table(&self, slot: usize) -> bool;

@@ -6,7 +6,7 @@ use super::linux::{self, Linux};
 use super::mmu::{Mmu, Rights, Source};
 use super::raw::{self, Access, syscall};
 use super::uffd::{REGISTER_MISSING, Stopped, Uffd, Wake};
-use super::{Huge, Sys, frames, pagemap, tables};
+use super::{Huge, Sys, dirty, frames, pagemap, tables};
 use crate::{PAGE, SLOT, SLOT_PAGES, Span};
 
 /// Pages that are looked at to see how much of a window was used.
@@ -207,6 +207,10 @@ impl<B: Backing> Mmu for UserMmu<B> {
             }
             _ => false,
         }
+    }
+
+    fn take_huge(&self, slot: usize, frame: usize) -> bool {
+        dirty::take(slot, frame)
     }
 
     fn clear_table(&self, slot: usize) -> bool {

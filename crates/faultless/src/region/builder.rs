@@ -42,6 +42,7 @@ pub struct Builder {
     handlers: usize,
     areas: usize,
     mapped: bool,
+    zeroed: bool,
     patience: Duration,
     backing: Option<Box<dyn Backing>>,
 }
@@ -57,6 +58,7 @@ impl Builder {
             handlers: 1,
             areas: AREAS,
             mapped: true,
+            zeroed: true,
             patience: Duration::from_secs(5),
             backing: None,
         }
@@ -102,6 +104,13 @@ impl Builder {
     /// Whether all of it is mapped at first; otherwise nothing is.
     pub fn mapped(self, mapped: bool) -> Self {
         Self { mapped, ..self }
+    }
+
+    /// Whether missing pages are zero, as they are unless this says no: then they may have old bytes of this process's own instead. What such
+    /// regions drop in huge pages is kept, up to the process's `budget`, and comes again to such regions, which saves zeroing it. For
+    /// memory that is written to before it is read; with a backing, or delivered directly, it changes nothing.
+    pub fn zeroed(self, zeroed: bool) -> Self {
+        Self { zeroed, ..self }
     }
 
     /// After what time a fault that is not served is reported on stderr.
@@ -164,6 +173,11 @@ impl Builder {
         let memory = memory.with_patience(patience);
         let memory = match reserve::pool() {
             Some(pool) => memory.with_pool(pool, ahead),
+            None => memory,
+        };
+        let old = if self.zeroed || has_backing || delivery == Delivery::Direct { None } else { reserve::old() };
+        let memory = match old {
+            Some(old) => memory.with_old_bytes(old),
             None => memory,
         };
         let place = page().regions.take(span, delivery as u64);

@@ -29,12 +29,18 @@ static PAGE: LazyLock<&'static Whole> = LazyLock::new(|| {
             let declared = knob.declared();
             let set = std::env::var_os(declared.variable);
             let value = set.and_then(|text| declared.nearest(text.as_encoded_bytes())).or(knob.default());
-            page.knobs.set(*knob, value.unwrap_or(0));
+            // The only size without a default of its own: the budget.
+            page.knobs.set(*knob, value.unwrap_or_else(budget));
         }
         page.start(std::process::id(), boot_ns());
     }
     whole
 });
+
+/// What the budget is unless somebody says otherwise.
+fn budget() -> u64 {
+    (crate::reserve::memory().unwrap_or(0) / 20).max(64 << 20) as u64
+}
 
 /// The page of this process, and its regions.
 pub fn page() -> &'static Whole {

@@ -1,0 +1,78 @@
+//! Huge pages with old bytes: they were this process's own, and wait to be so again.
+//!
+//! The kernel moves pages only to where a userfaultfd is registered (`UFFDIO_MOVE`). Here it is registered for write protection,
+//! which nobody asks for: no fault is delivered, and nobody waits.
+
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use super::uffd::{REGISTER_WP, Uffd, Wake};
+use super::{frames, moves, pagemap, raw};
+use crate::{SLOT, Span};
+
+/// The descriptor's number and one more; 0: there is none.
+static KEPT: AtomicUsize = AtomicUsize::new(0);
+
+/// Addresses for them, which no forked child has; once in a process. `None` where the kernel does not move pages.
+pub fn reserve(bytes: usize) -> Option<Span> {
+    let uffd = moves::open().ok()?;
+    let span = Span::new(frames::reserve(bytes)?, bytes);
+    // SAFETY: nothing is ever write-protected, so no access waits.
+    if unsafe { uffd.register(span, REGISTER_WP) }.is_err() {
+        // SAFETY: reserved above, and nobody's yet.
+        unsafe { raw::unmap(span.start, span.bytes()) };
+        return None;
+    }
+    KEPT.store(uffd.keep() + 1, Ordering::Release);
+    Some(span)
+}
+
+/// Moves the huge page at `slot`, if one is there, to a `frame` of that span, where nothing is. False: it is not there; where it went half
+/// of the way, it is gone.
+pub fn take(slot: usize, frame: usize) -> bool {
+    let Some(number) = KEPT.load(Ordering::Acquire).checked_sub(1) else { return false };
+    // Page by page it would take longer than to have a new one.
+    if pagemap::first(Span::new(slot, SLOT), pagemap::HUGE, 0) != Some(Span::new(slot, SLOT)) {
+        return false;
+    }
+    let uffd = Uffd::kept(number);
+    // SAFETY: the caller's own memory, which nobody needs where it is any more; the target is registered.
+    let moved = unsafe { uffd.move_pages(slot, Span::new(frame, SLOT), Wake::Later) };
+    if moved.is_err_and(|stopped| stopped.done > 0) {
+        frames::drop_pages(frame);
+    }
+    moved.is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::PAGE;
+    use crate::sys::linux::Linux;
+    use crate::sys::{Huge, Sys};
+
+    #[test]
+    fn whole_huge_pages_move_with_their_bytes_and_others_stay() {
+        let Some(kept) = reserve(4 * SLOT) else { return std::eprintln!("skipped: no pages are moved here") };
+        pagemap::open();
+        let memory = frames::reserve_huge(3 * SLOT).unwrap();
+        let byte = |at: usize| at as *mut u8;
+        // SAFETY: memory of this test's own.
+        let read = |at: usize| unsafe { byte(at).read_volatile() };
+        // SAFETY: the same.
+        let write = |at: usize, value: u8| unsafe { byte(at).write_volatile(value) };
+        if !frames::fill(memory.start) {
+            return std::eprintln!("skipped: no huge page is to be had");
+        }
+        write(memory.start + 5, 7);
+        assert!(take(memory.start, kept.start));
+        assert_eq!((read(kept.start + 5), read(kept.start + SLOT - 1)), (7, 0));
+        assert_eq!(read(memory.start + 5), 0, "nothing is left behind");
+        // Small pages, and nothing at all.
+        Linux.huge(Span::new(memory.start + SLOT, SLOT), Huge::Refused);
+        write(memory.start + SLOT + PAGE, 8);
+        assert!(
+            !take(memory.start + SLOT, kept.start + SLOT) && !take(memory.start + 2 * SLOT, kept.start + SLOT)
+        );
+        assert_eq!((read(memory.start + SLOT + PAGE), frames::is_whole(kept.start + SLOT)), (8, false));
+    }
+}

@@ -1,0 +1,196 @@
+//! Regions whose missing pages may have old bytes, beside regions whose missing pages are zero. One test at a time has the pools.
+
+mod chance;
+
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use chance::Chance;
+use faultless::region::{Advice, Builder, Delivery, Error, Region, Rights};
+use faultless_mm::stats::Counter;
+
+const PAGE: usize = 4096;
+const SLOT: usize = 2 << 20;
+const SLOTS: usize = 6;
+const PAGES: usize = SLOTS * SLOT / PAGE;
+const STEPS: usize = 60;
+const MODES: [Delivery; 2] = [Delivery::Thread, Delivery::Signal];
+
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// A region of which each fault at the begin of a huge page brings some; `None` where there is none of this kind.
+fn region(delivery: Delivery, zeroed: bool) -> Option<Region> {
+    let choose = |builder: Builder| builder.delivery(delivery).windows(SLOT, 4 * SLOT).zeroed(zeroed);
+    match choose(Region::builder(SLOTS * SLOT)).build() {
+        Ok(region) => Some(region),
+        Err(Error::NoUserfaultfd(error)) => {
+            println!("skipped: {delivery:?}, error {error}");
+            None
+        }
+        Err(error) => panic!("{delivery:?}: {error}"),
+    }
+}
+
+fn unzeroed() -> u64 {
+    Region::counted(Counter::RegionUnzeroed)
+}
+
+fn fill(region: &mut Region, byte: u8) {
+    region.as_mut_slice().unwrap().fill(byte);
+}
+
+/// Whether huge pages are to be had, and moved.
+fn has_huge_pages() -> bool {
+    let ready = faultless::reserve(SLOT).unwrap().wait().unwrap();
+    faultless::release_reserved();
+    ready == SLOT
+}
+
+#[test]
+fn what_is_dropped_comes_again_and_only_to_those_who_take_it() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    for delivery in MODES {
+        faultless::release_reserved();
+        let Some(mut first) = region(delivery, false) else { continue };
+        if !has_huge_pages() {
+            return println!("skipped: no huge pages");
+        }
+        let drops: [fn(Region) -> Option<Region>; 3] = [
+            |region| {
+                region.advise(0..SLOTS * SLOT, Advice::DontNeed).unwrap();
+                Some(region)
+            },
+            |region| {
+                region.unmap(0..SLOTS * SLOT).unwrap();
+                region.map(0..SLOTS * SLOT, Rights::Write).unwrap();
+                Some(region)
+            },
+            |_| None,
+        ];
+        for drop in drops {
+            fill(&mut first, 7);
+            let before = unzeroed();
+            first = drop(first).or_else(|| region(delivery, false)).unwrap();
+            // A region of the other kind has zeroes, whatever waits.
+            let mut other = region(delivery, true).unwrap();
+            assert!(other.as_mut_slice().unwrap().iter().all(|byte| *byte == 0), "old bytes where zeroes must be");
+            assert_eq!(unzeroed(), before);
+            let bytes = first.as_mut_slice().unwrap();
+            // Written first, so that it is no read that brings them.
+            bytes.chunks_mut(PAGE).for_each(|page| page[0] = 1);
+            assert!(bytes.chunks(PAGE).all(|page| page[1..].iter().all(|byte| [0, 7].contains(byte))));
+            assert!(unzeroed() > before, "{delivery:?}: nothing came again");
+        }
+    }
+}
+
+#[test]
+fn no_more_is_kept_than_the_budget_allows_and_it_can_be_given_back() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    faultless::release_reserved();
+    let Some(mut first) = region(Delivery::Signal, false) else { return };
+    if !has_huge_pages() {
+        return println!("skipped: no huge pages");
+    }
+    for slots in [0, 2, SLOTS] {
+        assert!(faultless::region::set_as(b"budget", (slots * SLOT) as u64));
+        fill(&mut first, 7);
+        first.advise(0..SLOTS * SLOT, Advice::DontNeed).unwrap();
+        let kept = faultless::release_reserved();
+        assert!(kept <= slots * SLOT && (kept > 0) == (slots > 0), "{kept} bytes with a budget of {slots} frames");
+        assert_eq!(first.present(), 0);
+    }
+    assert!(faultless::region::set_as(b"budget", 1 << 30));
+}
+
+/// Who works on a region, and what it may find where it wrote nothing.
+struct Worker {
+    region: Region,
+    delivery: Delivery,
+    zeroed: bool,
+    /// What it wrote to each page; `None`: it is missing, or was dropped.
+    pages: Vec<Option<u8>>,
+    chance: Chance,
+}
+
+/// Bytes of regions of zeroes have this bit, the others not.
+const MARK: u8 = 0x80;
+
+impl Worker {
+    fn range(pages: &Range<usize>) -> Range<usize> {
+        pages.start * PAGE..pages.end * PAGE
+    }
+
+    /// Looks at a page all over.
+    fn check(&mut self, page: usize) {
+        let expected = self.pages[page];
+        let zeroed = self.zeroed;
+        let bytes = &self.region.as_mut_slice().unwrap()[page * PAGE..][..PAGE];
+        match expected {
+            Some(byte) => assert!(bytes.iter().all(|b| *b == byte), "page {page} is not what was written"),
+            None if zeroed => assert!(bytes.iter().all(|b| *b == 0), "page {page} is not zero"),
+            None => assert!(bytes.iter().all(|b| b & MARK == 0), "page {page} has bytes of a region of zeroes"),
+        }
+    }
+
+    fn step(&mut self) {
+        // Often whole huge pages, and often parts of them.
+        let first = self.chance.below(PAGES);
+        let n = 1 + self.chance.below(PAGES - first);
+        let part = match self.chance.below(3) {
+            0 => first..first + n.min(40),
+            _ => first / 512 * 512..(first + n).next_multiple_of(512).min(PAGES),
+        };
+        match self.chance.below(9) {
+            0 => {
+                self.region.advise(Self::range(&part), Advice::DontNeed).unwrap();
+                self.pages[part].fill(None);
+            }
+            1 => {
+                self.region.unmap(Self::range(&part)).unwrap();
+                self.region.map(Self::range(&part), Rights::Write).unwrap();
+                self.pages[part].fill(None);
+            }
+            2 => {
+                self.region = region(self.delivery, self.zeroed).unwrap();
+                self.pages.fill(None);
+            }
+            3 => self.region.populate(Self::range(&part)).unwrap(),
+            4 => part.for_each(|page| self.check(page)),
+            _ => {
+                let mark = if self.zeroed { MARK } else { 0 };
+                let byte = 1 + self.chance.below(0x7F) as u8 | mark;
+                for page in part {
+                    self.region.as_mut_slice().unwrap()[page * PAGE..][..PAGE].fill(byte);
+                    self.pages[page] = Some(byte);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn regions_of_zeroes_never_see_old_bytes_beside_those_that_may() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let before = unzeroed();
+    for (seed, delivery) in (1..4).flat_map(|seed| MODES.map(|delivery| (seed, delivery))) {
+        if region(delivery, true).is_none() || !has_huge_pages() {
+            return println!("skipped: no huge pages that are moved");
+        }
+        thread::scope(|scope| {
+            for id in 0..4 {
+                scope.spawn(move || {
+                    let zeroed = id % 2 == 0;
+                    let region = region(delivery, zeroed).unwrap();
+                    let chance = Chance(seed * 1000 + id + 1);
+                    let mut worker = Worker { region, delivery, zeroed, pages: vec![None; PAGES], chance };
+                    (0..STEPS).for_each(|_| worker.step());
+                    (0..PAGES).for_each(|page| worker.check(page));
+                });
+            }
+        });
+    }
+    assert!(unzeroed() > before, "nothing with old bytes was taken");
+    faultless::release_reserved();
+}
