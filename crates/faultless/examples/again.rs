@@ -1,6 +1,6 @@
 //! What it takes to drop memory and touch it again, in a region of zeroes and in one whose missing pages may have old bytes.
 //!
-//! `again [MIB [ROUNDS]]`; nanoseconds a page, medians, beside the kernel's own huge pages.
+//! `again [MIB [ROUNDS]]`; nanoseconds a page, medians.
 
 use std::time::Instant;
 
@@ -38,7 +38,7 @@ fn main() -> Result<(), Error> {
     // All of it may be kept.
     assert!(set_as(b"budget", 2 * bytes as u64));
     println!("{} MiB dropped and touched again, medians of {n}", bytes >> 20);
-    for delivery in [Delivery::Direct, Delivery::Thread, Delivery::Signal] {
+    for delivery in [Delivery::Thread, Delivery::Signal] {
         for zeroed in [true, false] {
             let region = Region::builder(bytes).delivery(delivery).zeroed(zeroed).build()?;
             let drop = || region.advise(0..bytes, Advice::DontNeed);
