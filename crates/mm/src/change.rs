@@ -4,7 +4,6 @@
 //! any more, and only then asks the kernel. Changes of different parts go on at the same time.
 
 use faultless_base::sync::Access;
-use faultless_base::sync::atomic::Ordering;
 use faultless_base::sys::mmu::{Mmu, Rights, Source};
 use faultless_base::{PAGE, SLOT, Span};
 
@@ -12,7 +11,7 @@ use crate::area::{Attributes, View};
 pub use crate::region::Refused;
 
 use crate::entry::Kind;
-use crate::frames::{Version, Wait};
+use crate::frames::{Taken, Version, Wait};
 use crate::install::Met;
 use crate::region::Region;
 
@@ -111,7 +110,7 @@ impl<M: Mmu> Region<M> {
                 }
                 let _ = self.mmu.protect(from, rights);
             })?;
-            self.resident.fetch_add(brought, Ordering::Relaxed);
+            self.resident.add(brought as isize, 0);
             self.mmu.protect(target, rights)
         };
         // The new place is found by nobody before the old one is gone.
@@ -180,7 +179,7 @@ impl<M: Mmu> Region<M> {
         if !raises {
             return Ok(piece.bytes() / PAGE);
         }
-        let mut taken = Default::default();
+        let mut taken = Taken::new(0);
         let source = match view.attributes.backed {
             false => Source::Zeroes,
             true => {
@@ -192,7 +191,9 @@ impl<M: Mmu> Region<M> {
             }
         };
         let entry = self.entries.lock(piece.start, |turn| self.mmu.relax(turn));
-        let installed = self.install(entry, source, view, piece, Met::Nothing).map_err(Refused::Kernel);
+        let installed =
+            self.install(entry, source, view, piece, Met::Nothing, &mut taken.tally).map_err(Refused::Kernel);
+        self.count_all(&taken.tally);
         self.mmu.wake(piece);
         installed.map(|installed| installed.pages)
     }

@@ -3,7 +3,6 @@
 //! Every page that a fault or populating brings goes through [`Region::install`], and every one that is dropped through
 //! [`Region::drop_pages`]; what the kernel serves itself is asked for when somebody wants to know.
 
-use faultless_base::sync::atomic::Ordering;
 use faultless_base::sys::mmu::{Mmu, Source, Word};
 use faultless_base::sys::uffd::Stopped;
 use faultless_base::{PAGE, SLOT, Span};
@@ -13,6 +12,7 @@ use crate::entry::{Entry, Kind};
 use crate::frames::Given;
 use crate::region::Region;
 use crate::stats::Counter;
+use crate::tally::Tally;
 
 /// What an access may have left behind where pages are installed: a table, which a huge page cannot go to.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -40,7 +40,8 @@ impl<M: Mmu> Region<M> {
         if !self.mmu.raises_faults() {
             return self.mmu.present(self.span);
         }
-        self.resident.load(Ordering::Relaxed) + self.left_to_kernel(self.span)
+        // What somebody else put there and was dropped was never counted.
+        self.resident.sum().max(0) as usize + self.left_to_kernel(self.span)
     }
 
     /// How many pages the kernel has brought itself in areas of `span`.
@@ -65,21 +66,15 @@ impl<M: Mmu> Region<M> {
     pub(crate) fn leave_to_kernel(&self, span: Span) -> Result<(), i32> {
         let there = self.mmu.present(span);
         self.mmu.leave_to_kernel(span)?;
-        self.count_less(there);
+        self.resident.add(-(there as isize), 0);
         Ok(())
-    }
-
-    /// So many pages are gone. What somebody else put there was never counted.
-    fn count_less(&self, pages: usize) {
-        let less = |there: usize| Some(there.saturating_sub(pages));
-        let _ = self.resident.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 
     /// The kernel does not serve `span` any more, if it did.
     pub(crate) fn take_from_kernel(&self, span: Span) -> Result<(), i32> {
         if self.next_left_to_kernel(span).is_some() {
             self.mmu.take_from_kernel(span)?;
-            self.resident.fetch_add(self.left_to_kernel(span), Ordering::Relaxed);
+            self.resident.add(self.left_to_kernel(span) as isize, 0);
         }
         Ok(())
     }
@@ -88,7 +83,7 @@ impl<M: Mmu> Region<M> {
     pub(crate) fn drop_pages(&self, span: Span) -> Result<(), i32> {
         let there = self.mmu.present(span).saturating_sub(self.left_to_kernel(span));
         self.mmu.discard(span)?;
-        self.count_less(there);
+        self.resident.add(-(there as isize), 0);
         let empty = |slot| self.mmu.frees_tables() || self.entries.read(slot).kind() == Kind::Huge;
         let whole = span.aligned_inside(SLOT);
         for slot in (whole.start..whole.end).step_by(SLOT) {
@@ -107,12 +102,13 @@ impl<M: Mmu> Region<M> {
         view: &View,
         piece: Span,
         met: Met,
+        tally: &mut Tally,
     ) -> Result<Installed, i32> {
         let mut pages = 0;
         let result = self.install_some(entry, source, view, piece, met, &mut pages);
-        self.mmu.meets(Word::Resident);
-        self.resident.fetch_add(pages, Ordering::Relaxed);
-        self.count(Counter::RegionPages, pages, piece.start / SLOT);
+        self.mmu.meets(Word::Resident(tally.hint));
+        self.resident.add(pages as isize, tally.hint);
+        tally.add(Counter::RegionPages, pages);
         result.map(|took_long| Installed { pages, took_long })
     }
 

@@ -10,7 +10,6 @@
 use core::ops::Deref;
 
 use faultless_base::sync::RangeLock;
-use faultless_base::sync::atomic::AtomicUsize;
 use faultless_base::sys::mmu::{Mmu, Word};
 use faultless_base::{SLOT, Span};
 
@@ -19,8 +18,10 @@ use crate::entry::Entries;
 use crate::frames::{Frames, Taken, Version};
 use crate::knobs::{Knob, Values};
 use crate::pool::Pool;
+use crate::spread::Spread;
 use crate::stats::{Block, Counter};
 use crate::streams::Streams;
+use crate::tally::Tally;
 use crate::window::Orders;
 
 /// How a region is made.
@@ -68,7 +69,7 @@ pub struct Region<M: Mmu> {
     /// Huge pages that are asked for ahead of a stream, at most.
     pub(crate) ahead: usize,
     /// Pages that are there, but for those of areas that the kernel serves.
-    pub(crate) resident: AtomicUsize,
+    pub(crate) resident: Spread,
     /// Faults count in the block of their thread.
     pub(crate) counters: &'static [Block],
     pub(crate) knobs: &'static Values,
@@ -95,7 +96,7 @@ impl<M: Mmu> Region<M> {
             streams: Streams::new(plan.orders, PATIENCE),
             frames,
             ahead: 0,
-            resident: AtomicUsize::new(0),
+            resident: Spread::new(),
             counters,
             knobs,
         })
@@ -138,7 +139,7 @@ impl<M: Mmu> Region<M> {
         version: Version,
     ) -> Result<usize, i32> {
         let (at, read) = taken.fill(offset, bytes, version, &self.mmu)?;
-        self.count(Counter::RegionFilled, read, version.area);
+        taken.tally.add(Counter::RegionFilled, read);
         Ok(at)
     }
 
@@ -188,9 +189,19 @@ impl<M: Mmu> Region<M> {
 
     /// Counts; `hint` tells threads apart, which then do not write to the same lines.
     pub fn count(&self, counter: Counter, n: usize, hint: usize) {
-        let block = hint % self.counters.len();
-        self.mmu.meets(Word::Counter(block, counter as usize));
-        self.counters[block].add(counter, n as u64);
+        let mut tally = Tally::new(hint);
+        tally.add(counter, n);
+        self.count_all(&tally);
+    }
+
+    /// Counts what was gathered.
+    pub(crate) fn count_all(&self, tally: &Tally) {
+        let block = tally.hint % self.counters.len();
+        let places = || tally.counts().iter().map(|(counter, _)| *counter as usize);
+        if let (Some(first), Some(last)) = (places().min(), places().max()) {
+            self.mmu.meets(Word::Counters(block, first, last));
+        }
+        tally.counts().iter().for_each(|(counter, n)| self.counters[block].add(*counter, *n as u64));
     }
 }
 

@@ -17,7 +17,7 @@ const LEVELS: &[&[&str]] = &[
     &["stock"],
     &["step", "recycle"],
     // Regions use the tables of counters and knobs alone.
-    &["area", "entry", "window", "pool"],
+    &["area", "entry", "window", "pool", "spread", "tally", "usage"],
     &["streams", "frames"],
     &["region"],
     &["install"],
