@@ -52,6 +52,23 @@ impl Page {
     }
 }
 
+/// Rights of pages: from each of these on, up to the next.
+#[derive(Default)]
+struct Ranges(BTreeMap<usize, Option<Rights>>);
+
+impl Ranges {
+    /// `None` where there were never any.
+    fn get(&self, page: usize) -> Option<Rights> {
+        self.0.range(..=page).next_back().and_then(|(_, rights)| *rights)
+    }
+
+    fn set(&mut self, pages: std::ops::Range<usize>, rights: Rights) {
+        let behind = self.get(pages.end);
+        self.0.retain(|page, _| !pages.contains(page));
+        self.0.extend([(pages.start, Some(rights)), (pages.end, behind)]);
+    }
+}
+
 #[derive(Default)]
 struct State {
     /// By their number; pages that are not here are missing, or may not be accessed.
@@ -63,7 +80,7 @@ struct State {
     keeps_tables: bool,
     splits: usize,
     copied: usize,
-    rights: BTreeMap<usize, Rights>,
+    rights: Ranges,
     /// Reserved memory, slot by slot: what is in it.
     reserved: BTreeMap<usize, Option<Vec<u8>>>,
     next: usize,
@@ -173,7 +190,7 @@ impl FakeMmu {
         (self.step)();
         let mut state = self.state.lock().unwrap();
         let page = addr / PAGE;
-        if state.rights.get(&page).is_none_or(|rights| *rights < wants) {
+        if state.rights.get(page).is_none_or(|rights| rights < wants) {
             return Found::Forbidden;
         }
         if !state.pages.contains_key(&page) {
@@ -221,8 +238,7 @@ impl Mmu for FakeMmu {
     fn install(&self, from: Source, to: Span) -> Result<(), Stopped> {
         let mut state = self.begin().map_err(|error| Stopped { done: 0, error })?;
         for (i, page) in pages(to).enumerate() {
-            let rights = state.rights.get(&page);
-            assert!(rights.is_some_and(|rights| *rights > Rights::None), "a page for nobody at {page:#x}");
+            assert!(state.rights.get(page) > Some(Rights::None), "a page for nobody at {page:#x}");
             if state.pages.contains_key(&page) {
                 return Err(Stopped { done: i * PAGE, error: errno::EEXIST });
             }
@@ -279,8 +295,7 @@ impl Mmu for FakeMmu {
         let Ok(mut state) = self.begin() else { return false };
         let span = Span::new(to, SLOT);
         for page in pages(span) {
-            let rights = state.rights.get(&page);
-            assert!(rights.is_some_and(|rights| *rights > Rights::None), "a page for nobody at {page:#x}");
+            assert!(state.rights.get(page) > Some(Rights::None), "a page for nobody at {page:#x}");
         }
         if pages(span).any(|page| state.pages.contains_key(&page)) {
             return false;
@@ -296,7 +311,7 @@ impl Mmu for FakeMmu {
         let Ok(mut state) = self.begin() else { return false };
         let pages = pages(Span::new(slot, SLOT));
         let own = |page| match state.pages.get(&page) {
-            Some(Page::Own(byte)) if state.rights.get(&page) == Some(&Rights::Write) => Some(*byte),
+            Some(Page::Own(byte)) if state.rights.get(page) == Some(Rights::Write) => Some(*byte),
             _ => None,
         };
         let Some(bytes) = pages.clone().map(own).collect::<Option<Vec<u8>>>() else { return false };
@@ -329,7 +344,7 @@ impl Mmu for FakeMmu {
 
     fn protect(&self, span: Span, rights: Rights) -> Result<(), i32> {
         let mut state = self.begin()?;
-        state.rights.extend(pages(span).map(|page| (page, rights)));
+        state.rights.set(pages(span), rights);
         Ok(())
     }
 
@@ -349,7 +364,7 @@ impl Mmu for FakeMmu {
         let mut state = self.begin()?;
         for (i, page) in pages(from).enumerate() {
             let target = to / PAGE + i;
-            assert_eq!(state.rights.get(&page), Some(&Rights::None), "moved while it may be accessed");
+            assert_eq!(state.rights.get(page), Some(Rights::None), "moved while it may be accessed");
             assert!(!state.pages.contains_key(&target), "moved over a page");
             if let Some(byte) = state.pages.remove(&page) {
                 state.pages.insert(target, byte);

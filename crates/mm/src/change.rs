@@ -11,7 +11,7 @@ use crate::area::{Attributes, View};
 pub use crate::region::Refused;
 
 use crate::entry::Kind;
-use crate::frames::{Version, Wait};
+use crate::frames::{Taken, Version, Wait};
 use crate::install::Met;
 use crate::region::Region;
 
@@ -184,7 +184,7 @@ impl<M: Mmu> Region<M> {
         if !raises {
             return Ok(piece.bytes() / PAGE);
         }
-        let mut taken = Default::default();
+        let mut taken = Taken::new(0);
         let source = match view.attributes.backed {
             false => Source::Zeroes,
             true => {
@@ -196,7 +196,9 @@ impl<M: Mmu> Region<M> {
             }
         };
         let entry = self.entries.lock(piece.start, |turn| self.mmu.relax(turn));
-        let installed = self.install(entry, source, view, piece, Met::Nothing).map_err(Refused::Kernel);
+        let installed =
+            self.install(entry, source, view, piece, Met::Nothing, &mut taken.tally).map_err(Refused::Kernel);
+        self.count_all(&taken.tally);
         self.mmu.wake(piece);
         installed.map(|installed| installed.pages)
     }

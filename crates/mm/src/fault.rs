@@ -70,6 +70,12 @@ pub const fn counter(end: Spf) -> Counter {
     }
 }
 
+/// What is seen of a fault from outside.
+fn trace(end: Spf, fault: Fault, taken: &mut Taken<'_>) {
+    taken.tally.add(counter(end), 1);
+    pagefault::spf(end, fault.addr);
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Policy {
     Speculative,
@@ -82,9 +88,10 @@ const MADE_AT_ONCE: usize = 8;
 impl<M: Mmu> Region<M> {
     /// Brings the page of a fault, and a window around it. Whoever waits for them is not woken.
     pub fn fault(&self, fault: Fault) -> Outcome {
-        self.count(Counter::RegionPgfault, 1, fault.hint);
-        let mut taken = Taken::default();
+        let mut taken = Taken::new(fault.hint);
+        taken.tally.add(Counter::RegionPgfault, 1);
         let outcome = self.resolve(fault, &mut taken);
+        self.count_all(&taken.tally);
         // Not before: a signal handler has little stack.
         if let Some(left) = taken.left {
             match self.mmu.looks_in_faults() {
@@ -103,11 +110,11 @@ impl<M: Mmu> Region<M> {
             match self.attempt(fault, Policy::Speculative, taken) {
                 Ok(outcome) => {
                     if matches!(outcome, Outcome::Installed(_)) {
-                        self.trace(Spf::Success, fault);
+                        trace(Spf::Success, fault, taken);
                     }
                     return outcome;
                 }
-                Err(abort) => self.trace(abort, fault),
+                Err(abort) => trace(abort, fault, taken),
             }
         }
         self.mmu.meets(Word::RangeTaken);
@@ -123,12 +130,6 @@ impl<M: Mmu> Region<M> {
         drop(all);
         self.mmu.meets(Word::RangeFreed);
         outcome
-    }
-
-    /// What is seen of a fault from outside.
-    fn trace(&self, end: Spf, fault: Fault) {
-        self.count(counter(end), 1, fault.hint);
-        pagefault::spf(end, fault.addr);
     }
 
     fn attempt<'a>(&'a self, fault: Fault, policy: Policy, taken: &mut Taken<'a>) -> Result<Outcome, Spf> {
@@ -216,7 +217,7 @@ impl<M: Mmu> Region<M> {
                         (false, true) => Met::Others,
                         (false, false) => Met::Nothing,
                     };
-                    match self.install(entry, source, &view, piece, met) {
+                    match self.install(entry, source, &view, piece, met, &mut taken.tally) {
                         Ok(Installed { pages, took_long }) => {
                             installed += pages;
                             made += took_long as usize;
@@ -246,7 +247,7 @@ impl<M: Mmu> Region<M> {
             }
             break;
         }
-        self.count(Counter::RegionPrefaulted, installed.saturating_sub(1), fault.hint);
+        taken.tally.add(Counter::RegionPrefaulted, installed.saturating_sub(1));
         Ok(Outcome::Installed(there))
     }
 
@@ -281,7 +282,7 @@ impl<M: Mmu> Region<M> {
             self.mmu.meets(Word::Account);
         }
         let end = if prediction.follows { Counter::RegionWindowHits } else { Counter::RegionWindowMisses };
-        self.count(end, 1, hint);
+        taken.tally.add(end, 1);
         taken.left = prediction.left.or(taken.left);
         prediction.window
     }

@@ -13,6 +13,7 @@ use faultless_base::{SLOT, Span};
 
 use crate::pool::Pool;
 use crate::purpose::{Need, Purpose};
+use crate::tally::Tally;
 
 const _: () = assert!(matches!(Purpose::File.need(), Need::Any), "buffers are taken with whatever is in them");
 
@@ -80,13 +81,14 @@ pub struct Frames {
 }
 
 /// What a fault has taken, and found out. It keeps it from its first try to its second.
-#[derive(Default)]
 pub struct Taken<'a> {
     buffer: Option<Buffer<'a>>,
     /// It was seen that faults of its area follow nothing.
     pub hopeless: bool,
     /// A window that a stream has left behind.
     pub left: Option<Span>,
+    /// What it counts.
+    pub tally: Tally,
 }
 
 struct Buffer<'a> {
@@ -234,6 +236,11 @@ impl Frames {
 }
 
 impl Taken<'_> {
+    /// Nothing yet; `hint` tells threads apart.
+    pub fn new(hint: usize) -> Self {
+        Self { buffer: None, hopeless: false, left: None, tally: Tally::new(hint) }
+    }
+
     /// Where the bytes of the backing from `offset` on are, and how many were read now: none, if they were at the first
     /// try and the area is as it was then. There is a buffer.
     pub fn fill(

@@ -3,7 +3,6 @@
 //! Every page that a fault or populating brings goes through [`Region::install`], and every one that is dropped through
 //! [`Region::drop_pages`]; what the kernel serves itself is asked for when somebody wants to know.
 
-use faultless_base::sync::atomic::Ordering;
 use faultless_base::sys::mmu::{Mmu, Source, Word};
 use faultless_base::sys::uffd::Stopped;
 use faultless_base::{PAGE, SLOT, Span};
@@ -13,6 +12,7 @@ use crate::entry::{Entry, Kind};
 use crate::frames::Given;
 use crate::region::Region;
 use crate::stats::Counter;
+use crate::tally::Tally;
 
 /// What an access may have left behind where pages are installed: a table, which a huge page cannot go to.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -40,7 +40,8 @@ impl<M: Mmu> Region<M> {
         if !self.mmu.raises_faults() {
             return self.mmu.present(self.span);
         }
-        self.resident.load(Ordering::Relaxed) + self.left_to_kernel(self.span)
+        // What somebody else put there and was dropped was never counted.
+        self.resident.sum().max(0) as usize + self.left_to_kernel(self.span)
     }
 
     /// How many pages the kernel has brought itself in areas of `span`.
@@ -69,20 +70,20 @@ impl<M: Mmu> Region<M> {
         Ok(())
     }
 
-    /// So many pages are gone. What somebody else put there was never counted.
+    /// So many pages are gone.
     pub(crate) fn count_less(&self, pages: usize) {
-        let less = |there: usize| Some(there.saturating_sub(pages));
-        let before = self.resident.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).unwrap_or(0);
-        if let Some(place) = self.place {
-            place.drop_pages(before.min(pages) as isize);
-        }
+        self.count_more_or_less(-(pages as isize));
     }
 
-    /// So many pages are there that nobody had counted.
+    /// So many pages are there that no fault has counted.
     pub(crate) fn count_more(&self, pages: usize) {
-        self.resident.fetch_add(pages, Ordering::Relaxed);
+        self.count_more_or_less(pages as isize);
+    }
+
+    fn count_more_or_less(&self, pages: isize) {
+        self.resident.add(pages, 0);
         if let Some(place) = self.place {
-            place.drop_pages(-(pages as isize));
+            place.drop_pages(-pages);
         }
     }
 
@@ -118,12 +119,13 @@ impl<M: Mmu> Region<M> {
         view: &View,
         piece: Span,
         met: Met,
+        tally: &mut Tally,
     ) -> Result<Installed, i32> {
         let mut pages = 0;
         let result = self.install_some(entry, source, view, piece, met, &mut pages);
-        self.mmu.meets(Word::Resident);
-        self.resident.fetch_add(pages, Ordering::Relaxed);
-        self.count(Counter::RegionPages, pages, piece.start / SLOT);
+        self.mmu.meets(Word::Resident(tally.hint));
+        self.resident.add(pages as isize, tally.hint);
+        tally.add(Counter::RegionPages, pages);
         result.map(|took_long| Installed { pages, took_long })
     }
 

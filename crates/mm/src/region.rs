@@ -10,7 +10,6 @@
 use core::ops::Deref;
 
 use faultless_base::sync::RangeLock;
-use faultless_base::sync::atomic::AtomicUsize;
 use faultless_base::sys::mmu::{Mmu, Word};
 use faultless_base::{SLOT, Span};
 
@@ -21,8 +20,10 @@ use crate::frames::{Frames, Taken, Version};
 use crate::knobs::{Knob, Values};
 use crate::listing::Place;
 use crate::pool::Pool;
+use crate::spread::Spread;
 use crate::stats::{Block, Counter};
 use crate::streams::Streams;
+use crate::tally::Tally;
 use crate::window::Orders;
 
 /// How a region is made.
@@ -72,7 +73,7 @@ pub struct Region<M: Mmu> {
     /// Huge pages that are asked for ahead of a stream, at most.
     pub(crate) ahead: usize,
     /// Pages that are there, but for those of areas that the kernel serves.
-    pub(crate) resident: AtomicUsize,
+    pub(crate) resident: Spread,
     /// Faults count in the block of their thread.
     pub(crate) counters: &'static [Block],
     /// Where it counts what is counted by region, if it is listed.
@@ -102,7 +103,7 @@ impl<M: Mmu> Region<M> {
             behind: Behind::new(),
             frames,
             ahead: 0,
-            resident: AtomicUsize::new(0),
+            resident: Spread::new(),
             counters,
             place: None,
             knobs,
@@ -152,7 +153,7 @@ impl<M: Mmu> Region<M> {
         version: Version,
     ) -> Result<usize, i32> {
         let (at, read) = taken.fill(offset, bytes, version, &self.mmu)?;
-        self.count(Counter::RegionFilled, read, version.area);
+        taken.tally.add(Counter::RegionFilled, read);
         Ok(at)
     }
 
@@ -202,10 +203,23 @@ impl<M: Mmu> Region<M> {
 
     /// Counts; `hint` tells threads apart, which then do not write to the same lines.
     pub fn count(&self, counter: Counter, n: usize, hint: usize) {
-        let block = hint % self.counters.len();
-        self.mmu.meets(Word::Counter(block, counter as usize));
-        if !self.place.is_some_and(|place| place.count(counter, n as u64, hint)) {
-            self.counters[block].add(counter, n as u64);
+        let mut tally = Tally::new(hint);
+        tally.add(counter, n);
+        self.count_all(&tally);
+    }
+
+    /// Counts what was gathered.
+    pub(crate) fn count_all(&self, tally: &Tally) {
+        let block = tally.hint % self.counters.len();
+        let places = || tally.counts().iter().map(|(counter, _)| *counter as usize);
+        if let (Some(first), Some(last)) = (places().min(), places().max()) {
+            self.mmu.meets(Word::Counters(block, first, last));
+        }
+        for (counter, n) in tally.counts() {
+            let n = *n as u64;
+            if !self.place.is_some_and(|place| place.count(*counter, n, tally.hint)) {
+                self.counters[block].add(*counter, n);
+            }
         }
     }
 }

@@ -18,6 +18,7 @@ use core::hash::{Hash, Hasher};
 use faultless_base::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 use faultless_base::{PAGE, Span};
 
+use crate::usage::Usage;
 use crate::window::{DOWN, Orders, Step, UP, Window};
 
 /// Sets of streams; a thread has one of them, alone or with others.
@@ -30,14 +31,6 @@ const WAYS: usize = 16;
 const FOLLOWED_LASTS: usize = 2 * WAYS;
 /// Areas that are told apart.
 const AREAS: usize = 64;
-/// Of how many pages brought ahead one may be unused before windows become smaller.
-const FEW: usize = 16;
-/// Unused pages that count for nothing.
-const SLACK: usize = 1024;
-/// The smallest order that unused pages lead to.
-const LEAST: usize = 3;
-/// What is known of so many pages is worth half as much as what comes.
-const RECENT: usize = 1 << 20;
 /// How much is in an area's favour at most, in faults that follow nothing.
 const MOST_CREDIT: usize = 4;
 
@@ -68,9 +61,13 @@ struct Stream {
     used: AtomicUsize,
 }
 
+/// Aligned, so that no thread writes to a line that all read.
+#[repr(align(64))]
 struct Set {
     streams: [Stream; WAYS],
     clock: AtomicUsize,
+    /// Pages brought ahead that were used, before they are added to those of all sets.
+    used: AtomicUsize,
 }
 
 /// The streams of one region.
@@ -81,11 +78,7 @@ pub struct Streams {
     patience: usize,
     /// For each area, what was spent of its patience.
     spent: [AtomicIsize; AREAS],
-    /// Pages brought ahead that were used, and that were not, of late.
-    used: AtomicUsize,
-    unused: AtomicUsize,
-    /// The largest order that this leaves.
-    limit: AtomicUsize,
+    usage: Usage,
 }
 
 /// What is expected of a fault.
@@ -196,7 +189,8 @@ impl Stream {
 
 impl Set {
     fn new() -> Self {
-        Self { streams: core::array::from_fn(|_| Stream::new()), clock: AtomicUsize::new(0) }
+        let zero = || AtomicUsize::new(0);
+        Self { streams: core::array::from_fn(|_| Stream::new()), clock: zero(), used: zero() }
     }
 
     /// The stream of `who` that expects a fault on `page`, and its step.
@@ -231,9 +225,7 @@ impl Streams {
             orders,
             patience,
             spent: core::array::from_fn(|_| AtomicIsize::new(0)),
-            used: AtomicUsize::new(0),
-            unused: AtomicUsize::new(0),
-            limit: AtomicUsize::new(orders.most as usize),
+            usage: Usage::new(orders.most),
         }
     }
 
@@ -246,11 +238,13 @@ impl Streams {
     pub fn predict(&self, seen: Seen, by: By, most: u32) -> Prediction {
         let Seen { page, area, id, hint } = seen;
         let mut mix = Mix(0xcbf2_9ce4_8422_2325);
-        (if by == By::ThreadAndArea { id } else { 0 }, hint).hash(&mut mix);
+        let id_of = if by == By::ThreadAndArea { id } else { 0 };
+        (id_of, hint).hash(&mut mix);
         let who = mix.finish() as usize | 1;
-        let own = &self.sets[who / 2 % USED];
+        // Threads one after the other have different ones, whatever the sum above.
+        let own = &self.sets[hint.wrapping_add(id_of) % USED];
         let used = own.clock.fetch_add(1, Ordering::Relaxed) + 1;
-        let most = self.orders.most.min(most).min(get(&self.limit) as u32);
+        let most = self.orders.most.min(most).min(self.usage.limit());
         let first = self.orders.first.min(most);
 
         let grown = |order: u32| (order + 1).min(most);
@@ -259,7 +253,7 @@ impl Streams {
         let mut left = None;
         let (stream, step, order) = match own.expecting(who, page) {
             Some((stream, step)) => {
-                self.count_used(stream.ahead());
+                self.count_used(own, stream.ahead());
                 (stream, step, grown(get(&stream.order) as u32))
             }
             None => {
@@ -279,28 +273,19 @@ impl Streams {
         Prediction { window, follows: step != 0, left }
     }
 
-    /// A fault came where a window ended: so many pages were used.
-    fn count_used(&self, pages: usize) {
-        let used = self.used.fetch_add(pages, Ordering::Relaxed) + pages;
-        let unused = get(&self.unused);
-        if used + unused > RECENT {
-            set(&self.used, used / 2);
-            set(&self.unused, unused / 2);
-        }
-        let limit = get(&self.limit);
-        if limit < self.orders.most as usize && unused * FEW <= used {
-            set(&self.limit, limit + 1);
+    /// A fault came where a window ended: so many pages were used. Nobody asks how many there were while windows are as large as
+    /// they may be.
+    fn count_used(&self, own: &Set, pages: usize) {
+        own.used.fetch_add(pages, Ordering::Relaxed);
+        if self.usage.is_limited() {
+            self.usage.add_used(own.used.swap(0, Ordering::Relaxed));
         }
     }
 
     /// Of a window that a stream has left, so many pages were found unused.
     pub fn judge(&self, pages: usize, unused: usize) {
-        self.used.fetch_add(pages.saturating_sub(unused), Ordering::Relaxed);
-        let unused = self.unused.fetch_add(unused, Ordering::Relaxed) + unused;
-        if unused > SLACK && unused * FEW > get(&self.used) {
-            let least = LEAST.min(self.orders.most as usize);
-            set(&self.limit, get(&self.limit).saturating_sub(1).max(least));
-        }
+        self.usage.add_used(self.sets.iter().map(|set| set.used.swap(0, Ordering::Relaxed)).sum());
+        self.usage.judge(pages, unused);
     }
 
     /// The stream of another thread in this area that expects a fault on `page` ends: its step and its order.

@@ -35,8 +35,8 @@ pub enum Line {
     Streams(usize),
     /// What faults of the area cost and saved.
     Account,
-    /// How many pages the region has.
-    Resident,
+    /// Of how many pages the region has.
+    Resident(usize),
     /// Of entries.
     Entries(usize),
     /// The lock on the index of areas.
@@ -56,7 +56,7 @@ impl Line {
             Self::Users(_) => "users",
             Self::Streams(_) => "streams",
             Self::Account => "account",
-            Self::Resident => "pages of the region",
+            Self::Resident(_) => "pages of the region",
             Self::Entries(_) => "entries",
             Self::Index => "index lock",
             Self::Ranges => "range lock",

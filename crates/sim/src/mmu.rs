@@ -8,6 +8,7 @@ use faultless_base::sys::uffd::Stopped;
 use faultless_base::{PAGE, SLOT, Span};
 use faultless_fake::mmu::{FakeMmu, Found};
 use faultless_mm::area::USERS;
+use faultless_mm::spread::LINES;
 use faultless_mm::streams::SETS as STREAM_SETS;
 use serde::Serialize;
 
@@ -214,11 +215,13 @@ impl Mmu for SimMmu<'_> {
 
     fn meets(&self, word: Word) {
         match word {
-            Word::Counter(block, i) => self.atomic(Line::Counters(block, self.line_of(i))),
+            // While a processor has a line it counts all that is on it.
+            Word::Counters(block, first, last) => (self.line_of(first)..=self.line_of(last))
+                .for_each(|line| self.atomic(Line::Counters(block, line))),
             Word::Reader(hint) => self.atomic(Line::Reader(hint % EPOCH_PLACES)),
             Word::Users(hint) => self.atomic(Line::Users(hint % USERS)),
             Word::Streams(hint) => self.atomic(Line::Streams(hint % STREAM_SETS)),
-            Word::Resident => self.atomic(Line::Resident),
+            Word::Resident(hint) => self.atomic(Line::Resident(hint % LINES)),
             Word::Account => self.atomic(Line::Account),
             Word::Entry(addr) => self.atomic(Line::Entries(self.line_of((addr - self.base) / SLOT))),
             Word::Index => self.lock(Line::Index),

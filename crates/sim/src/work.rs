@@ -19,9 +19,8 @@ use crate::mmu::{Operations, SimMmu};
 use crate::pattern::Pattern;
 
 const BASE: usize = 1 << 40;
-/// Faults that may follow nothing before the area is left to the kernel, where there is nothing to simulate: for each thread,
-/// because all begin at once, and in orders of chance.
-const PATIENCE: [usize; 2] = [64, 1 << 40];
+/// Parts begin this far apart at least, as large ones do: entries of different threads are not on one line.
+const APART: usize = 32 * SLOT;
 
 /// Where the zeroes of a page come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -89,10 +88,21 @@ impl Figures {
     }
 }
 
+/// Faults that may follow nothing before the area is left to the kernel, where there is nothing to simulate: as many as by signals
+/// where faults follow each other at once, more where all threads begin with some that do not.
+fn patience(setup: &Setup) -> usize {
+    match setup.pattern {
+        Pattern::Sequential | Pattern::Backward => 64,
+        Pattern::Strided => 64 * setup.threads,
+        Pattern::Random | Pattern::Zipfian => 1 << 40,
+    }
+}
+
 /// Runs it on a machine of these costs.
 pub fn run(setup: &Setup, costs: &Costs) -> Figures {
     let clock = Clock::default();
-    let bytes = setup.threads * setup.pages * PAGE;
+    let part = (setup.pages * PAGE).max(APART);
+    let bytes = setup.threads * part;
     let span = Span::new(BASE, round_up(bytes, SLOT).expect("a region that fits"));
     let plan = Plan { areas: 3, orders: Orders { first: 0, most: setup.order } };
     let counters: &'static [Block] = Vec::from_iter((0..BLOCKS).map(|_| Block::default())).leak();
@@ -104,7 +114,7 @@ pub fn run(setup: &Setup, costs: &Costs) -> Figures {
         Frames::Prezeroed => mmu.prezeroed(),
     };
     let region = Region::new(mmu, span, plan, counters, knobs).expect("memory for tables");
-    let region = region.with_patience(PATIENCE[setup.pattern.is_chance() as usize] * setup.threads);
+    let region = region.with_patience(patience(setup));
     let attributes =
         Attributes { rights: Rights::Write, backed: false, huge: setup.huge, random: false, kernel: false };
     region.map(Span::new(BASE, bytes), attributes, 0).expect("nothing is mapped yet");
@@ -122,7 +132,7 @@ pub fn run(setup: &Setup, costs: &Costs) -> Figures {
                 *touched = 0;
             };
             for page in setup.pattern.touches(setup.pages, i as u64 + 1) {
-                let addr = BASE + (i * setup.pages + page) * PAGE;
+                let addr = BASE + i * part + page * PAGE;
                 while !region.write(addr) {
                     use_pages(&mut touched);
                     let begin = clock.now();

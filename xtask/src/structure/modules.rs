@@ -17,7 +17,7 @@ const LEVELS: &[&[&str]] = &[
     &["stock"],
     &["step", "recycle"],
     // Regions use the tables of counters and knobs alone.
-    &["area", "behind", "entry", "window", "pool"],
+    &["area", "behind", "entry", "window", "pool", "spread", "tally", "usage"],
     &["streams", "frames"],
     &["region"],
     &["install"],

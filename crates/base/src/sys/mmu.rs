@@ -33,8 +33,8 @@ pub enum Source {
 /// line before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Word {
-    /// A counter, by the number of its block and its own.
-    Counter(usize, usize),
+    /// Counters, by the number of their block, from the first of them to the last.
+    Counters(usize, usize, usize),
     /// A reader's place in an epoch, for a thread of this hint.
     Reader(usize),
     /// The users of an area, as threads of this hint count themselves.
@@ -45,8 +45,8 @@ pub enum Word {
     Account,
     /// The entry around this address.
     Entry(usize),
-    /// How many pages the region has.
-    Resident,
+    /// How many pages the region has, as threads of this hint count them.
+    Resident(usize),
     /// The lock on the index of areas, taken and let go.
     Index,
     /// The range lock, when a range is taken.

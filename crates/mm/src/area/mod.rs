@@ -35,12 +35,12 @@ const NEXT: usize = 7;
 const LEVELS: usize = 8;
 const WORDS: usize = (NEXT + LEVELS).next_multiple_of(8);
 
-/// Lines over which the users of an area are spread, by the hints of their threads.
-pub const USERS: usize = 16;
+/// Words over which the users of an area are spread, by the hints of their threads.
+pub const USERS: usize = 64;
 /// So many of them; a checker looks at each.
 const PLACES: usize = if cfg!(debug_assertions) { 2 } else { USERS };
-/// Words of a line.
-const LINE: usize = if cfg!(debug_assertions) { 1 } else { 8 };
+/// Words of a line. Those of one hint and different areas share lines: they are the same threads'.
+const LINE: usize = 8;
 
 /// The place before the first area; as a link it means "none".
 const HEAD: usize = 0;
@@ -127,7 +127,7 @@ impl Areas {
     /// Room for `places` areas at a time. `None` when there is no memory for that.
     pub fn new(places: usize) -> Option<Self> {
         let words = Words::new((places + 1) * WORDS)?;
-        let users = Words::new((places + 1) * PLACES * LINE)?;
+        let users = Words::new((places + 1).next_multiple_of(LINE) * PLACES)?;
         let shape = Lock::new(Shape { fresh: 1, free: HEAD, oldest: HEAD, newest: HEAD, count: 0 });
         Some(Self { words, users, places, epoch: Epoch::new(), shape })
     }
@@ -138,7 +138,7 @@ impl Areas {
 
     /// Where users of a hint are counted.
     fn users(&self, id: usize, hint: usize) -> &AtomicUsize {
-        &self.users[(id * PLACES + hint % PLACES) * LINE]
+        &self.users[hint % PLACES * (self.places + 1).next_multiple_of(LINE) + id]
     }
 
     /// Whether a fault uses the area. Once it is seen by nobody any more, there is none for good when this says so: each place
