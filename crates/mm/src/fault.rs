@@ -211,6 +211,8 @@ impl<M: Mmu> Region<M> {
             let abort = match entry {
                 None => Spf::PmdChanged,
                 Some(_) if area.sequence() != sequence => Spf::VmaChanged,
+                // Somebody was there before this window: each page would be asked for in vain.
+                Some(entry) if !first && entry.kind() == Kind::Huge => continue,
                 Some(entry) => {
                     let met = match (first, woken) {
                         (true, _) => Met::Fault(page),

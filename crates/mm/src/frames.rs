@@ -8,7 +8,7 @@
 //! left it, and never from the huge pages, nobody else having a use for zeroes here.
 
 use faultless_base::sync::atomic::{AtomicUsize, Ordering};
-use faultless_base::sys::mmu::Mmu;
+use faultless_base::sys::mmu::{Mmu, Word};
 use faultless_base::{SLOT, Span};
 
 use crate::pool::Pool;
@@ -206,10 +206,12 @@ impl Frames {
             return if gone { Given::Old } else { Given::None };
         }
         let Some(pool) = self.pool() else { return Given::None };
+        mmu.meets(Word::Pool);
         let ready = pool.take();
         let Some(frame) = ready.or_else(|| pool.begin()) else { return Given::None };
         let made = ready.is_some() || mmu.make_huge(frame);
         let gone = made && put(frame);
+        mmu.meets(Word::Pool);
         if made && !gone && mmu.has_huge(frame) {
             pool.put_back(frame);
         } else {

@@ -35,6 +35,8 @@ pub enum Line {
     Streams(usize),
     /// What faults of the area cost and saved.
     Account,
+    /// The pool of huge pages.
+    Pool,
     /// Of how many pages the region has.
     Resident(usize),
     /// Of entries.
@@ -56,6 +58,7 @@ impl Line {
             Self::Users(_) => "users",
             Self::Streams(_) => "streams",
             Self::Account => "account",
+            Self::Pool => "pool",
             Self::Resident(_) => "pages of the region",
             Self::Entries(_) => "entries",
             Self::Index => "index lock",

@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use faultless_base::sync::{EPOCH_PLACES, RANGE_PLACES};
 use faultless_base::sys::mmu::{Mmu, Rights, Source, Word};
 use faultless_base::sys::uffd::Stopped;
+use faultless_base::sys::user_mmu::SAMPLES;
 use faultless_base::{PAGE, SLOT, Span};
 use faultless_fake::mmu::{FakeMmu, Found};
 use faultless_mm::area::USERS;
@@ -154,7 +155,9 @@ impl Mmu for SimMmu<'_> {
         self.fake.is_own(page)
     }
 
+    /// Each look is a call.
     fn unused(&self, span: Span) -> usize {
+        self.clock.spend(self.costs.call * SAMPLES.min(span.bytes() / PAGE) as f64);
         self.fake.unused(span)
     }
 
@@ -223,6 +226,7 @@ impl Mmu for SimMmu<'_> {
             Word::Streams(hint) => self.atomic(Line::Streams(hint % STREAM_SETS)),
             Word::Resident(hint) => self.atomic(Line::Resident(hint % LINES)),
             Word::Account => self.atomic(Line::Account),
+            Word::Pool => self.atomic(Line::Pool),
             Word::Entry(addr) => self.atomic(Line::Entries(self.line_of((addr - self.base) / SLOT))),
             Word::Index => self.lock(Line::Index),
             // A place in the queue is taken, and then looked at.

@@ -2,12 +2,13 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use faultless_base::sys::mmu::Rights;
+use faultless_base::sys::mmu::{Mmu, Rights};
 use faultless_base::units::round_up;
 use faultless_base::{PAGE, SLOT, Span};
 use faultless_mm::area::Attributes;
 use faultless_mm::fault::{Fault, Outcome};
 use faultless_mm::knobs::{Knob, Values};
+use faultless_mm::pool::Pool;
 use faultless_mm::region::{Plan, Region};
 use faultless_mm::stats::{BLOCKS, Block, Counter};
 use faultless_mm::window::Orders;
@@ -93,9 +94,16 @@ impl Figures {
 fn patience(setup: &Setup) -> usize {
     match setup.pattern {
         Pattern::Sequential | Pattern::Backward => 64,
-        Pattern::Strided => 64 * setup.threads,
+        Pattern::Strided => 64 + 4 * setup.threads,
         Pattern::Random | Pattern::Zipfian => 1 << 40,
     }
+}
+
+/// A pool with a place for each thread.
+fn with_frames<'a>(region: Region<SimMmu<'a>>, threads: usize) -> Region<SimMmu<'a>> {
+    let frames = region.reserve(threads * SLOT).map(|at| Span::new(at, threads * SLOT));
+    let pool = frames.and_then(Pool::new).expect("memory for frames");
+    region.with_pool(Box::leak(Box::new(pool)), 0)
 }
 
 /// Runs it on a machine of these costs.
@@ -115,6 +123,7 @@ pub fn run(setup: &Setup, costs: &Costs) -> Figures {
     };
     let region = Region::new(mmu, span, plan, counters, knobs).expect("memory for tables");
     let region = region.with_patience(patience(setup));
+    let region = if setup.huge { with_frames(region, setup.threads) } else { region };
     let attributes =
         Attributes { rights: Rights::Write, backed: false, huge: setup.huge, random: false, kernel: false };
     region.map(Span::new(BASE, bytes), attributes, 0).expect("nothing is mapped yet");

@@ -43,6 +43,8 @@ pub enum Word {
     Streams(usize),
     /// What is held against an area, or in its favour.
     Account,
+    /// The pool, when a huge page is taken from it, and when its place is let go.
+    Pool,
     /// The entry around this address.
     Entry(usize),
     /// How many pages the region has, as threads of this hint count them.

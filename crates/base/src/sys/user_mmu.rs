@@ -10,7 +10,7 @@ use super::{Huge, Sys, dirty, frames, pagemap, tables};
 use crate::{PAGE, SLOT, SLOT_PAGES, Span};
 
 /// Pages that are looked at to see how much of a window was used.
-const SAMPLES: usize = 8;
+pub const SAMPLES: usize = 8;
 /// Descriptors of a region at most.
 pub const STRIPES: usize = 16;
 

@@ -9,7 +9,7 @@ use faultless_sim::pattern::Pattern;
 
 use super::simulated::Results;
 use crate::bench::contenders::{Contender, Contenders};
-use crate::bench::loops::{By, Memory, Touched};
+use crate::bench::loops::{By, Memory, Taken, Touched};
 use crate::bench::machine::Machine;
 use crate::bench::plan::{Context, Launch, Row, Section};
 use crate::paired::Ratio;
@@ -200,9 +200,18 @@ impl Runs {
         all
     }
 
+    /// Has the hypervisor below give back memory that it took since the last run.
+    fn warm(&self, bytes: u64) -> Result<(), String> {
+        let words = ["bench", "loop", "warm", "--size", &bytes.to_string()];
+        let row = Row::new("warm", Section::Loops, "");
+        self.contenders.run(&row, &Launch::new(&self.context.exe, words), Contender::Plain).map(drop)
+    }
+
     fn once(&mut self, case: &Case, way: Way) -> Result<Touched, String> {
-        if case.idle > 0 && !self.context.quick {
-            thread::sleep(Duration::from_secs(case.idle));
+        match case.idle {
+            0 => self.warm(case.size * 5 / 4)?,
+            idle if !self.context.quick => thread::sleep(Duration::from_secs(idle)),
+            _ => {}
         }
         let (memory, order) = way.arguments();
         let memory = clap::ValueEnum::to_possible_value(&memory).expect("none is hidden");
@@ -231,14 +240,14 @@ impl Runs {
         Ok(touched)
     }
 
-    /// Pages touched in a second, in each run of a case like this one so far.
-    pub fn rates(&self, case: &Case, way: Way) -> Vec<f64> {
+    /// What each run of a case like this one took so far.
+    pub fn taken(&self, case: &Case, way: Way) -> Vec<Taken> {
         let is_like = |record: &&Record| {
             let other = record.case;
             let like = |case: &Case| (case.size, case.threads, case.pattern, case.arrays, case.idle, case.passes);
             record.way == way && like(&other) == like(case)
         };
-        self.records.iter().filter(is_like).map(|record| record.touched.taken.per_second()).collect()
+        self.records.iter().filter(is_like).map(|record| record.touched.taken).collect()
     }
 
     /// All figures.

@@ -1,5 +1,6 @@
 //! The tables of simulated processors.
 
+use faultless_mm::window::HUGE_ORDER;
 use faultless_sim::costs::Costs;
 use faultless_sim::pattern::Pattern;
 use faultless_sim::seed::{self, MACHINE};
@@ -10,6 +11,7 @@ use super::costs;
 use super::real;
 use super::runs::{Case, Runs, Way};
 use crate::bench::aims::Aims;
+use crate::bench::loops::Taken;
 use crate::bench::plan::Context;
 use crate::bench::table;
 use crate::paired::median;
@@ -24,8 +26,8 @@ const SHARE: f64 = (1u64 << 29) as f64;
 /// What was computed, for the file of figures and the plot.
 #[derive(Default, Serialize)]
 pub struct Results {
-    /// Costs that were measured.
-    pub measured: Option<Costs>,
+    /// Costs that were measured, with one thread and with two at once.
+    pub measured: Vec<Costs>,
     /// Runs of this machine beside simulated ones.
     pub validation: Vec<Validation>,
     /// The tables of 2004.
@@ -39,8 +41,15 @@ pub struct Results {
 pub struct Validation {
     way: Way,
     threads: usize,
-    real: f64,
-    simulated: f64,
+    real: Rates,
+    simulated: Rates,
+}
+
+/// Pages touched in a second, and in a second of processor time.
+#[derive(Clone, Copy, Serialize)]
+struct Rates {
+    clock: f64,
+    processor: f64,
 }
 
 /// A row of 2004 beside a simulated one.
@@ -90,58 +99,83 @@ fn setup(threads: usize, pages: usize, order: u32) -> Setup {
 
 /// Measures costs and compares what they say with runs of one and two threads.
 pub fn validate(runs: &mut Runs, results: &mut Results) {
-    println!("**Costs of this machine** (measured one by one, not by the runs below)\n");
-    let costs = match costs::measure(runs.context.memory / 8) {
+    println!(
+        "**Costs of this machine** (measured one by one, not by the runs below: alone, and while another thread does the same)\n"
+    );
+    let costs = match [1, 2].into_iter().map(costs::measure).collect::<Result<Vec<_>, _>>() {
         Ok(costs) => costs,
         Err(why) => return println!("Not to be had: {why}.\n"),
     };
-    print_costs(&costs);
-    println!("**The simulation beside this machine** (in order; pages touched in a second)\n");
-    println!("| | Threads | real | simulated | error |");
-    println!("|---|---|---|---|---|");
+    print_costs(&costs.iter().zip(["alone", "two at once"]).collect::<Vec<_>>());
+    println!(
+        "**The simulation beside this machine** (in order; pages touched in a second, and in one of processor time, in which others on the \
+         machine do not count; the fastest run, as costs are the fastest samples)\n"
+    );
+    println!("| | Threads | real | simulated | error | real, flt/cpu/s | simulated | error |");
+    println!("|---|---|---|---|---|---|---|---|");
     let ways = [(Way::Order(0), 0), (Way::Order(3), 3), (Way::Order(5), 5), (Way::Signal, DEFAULT_ORDER)];
-    for threads in [1, 2] {
+    for (threads, costs) in (1..).zip(&costs) {
         let case = Case { threads, ..real::case(runs, "validate") };
-        if ways.iter().any(|(way, _)| runs.rates(&case, *way).is_empty()) {
+        if ways.iter().any(|(way, _)| runs.taken(&case, *way).is_empty()) {
             runs.in_turns(&case, &ways.map(|(way, _)| way), 3);
         }
         for (way, order) in ways {
-            let Some(real) = median(&runs.rates(&case, way)) else { continue };
+            let taken = runs.taken(&case, way);
+            let best = |rate: fn(&Taken) -> f64| taken.iter().map(rate).reduce(f64::max);
+            let (Some(clock), Some(processor)) = (best(Taken::per_second), best(Taken::per_cpu_second)) else {
+                continue;
+            };
+            let real = Rates { clock, processor };
             let pages = case.size as usize / costs.page as usize / threads;
             // Regions of this machine move whole huge pages where their windows have them.
-            let simulated = run(&Setup { huge: true, ..setup(threads, pages, order) }, &costs).rate();
-            let error = (simulated / real - 1.0) * 100.0;
-            println!("| {} | {threads} | {real:.0} | {simulated:.0} | {error:+.0} % |", way.name());
+            let figures = run(&Setup { huge: true, ..setup(threads, pages, order) }, costs);
+            let simulated = Rates { clock: figures.rate(), processor: figures.rate_per_cpu() };
+            let beside = |real: f64, simulated: f64| {
+                format!("{real:.0} | {simulated:.0} | {:+.0} %", (simulated / real - 1.0) * 100.0)
+            };
+            println!(
+                "| {} | {threads} | {} | {} |",
+                way.name(),
+                beside(real.clock, simulated.clock),
+                beside(real.processor, simulated.processor)
+            );
             results.validation.push(Validation { way, threads, real, simulated });
         }
     }
     println!();
-    results.measured = Some(costs);
+    results.measured = costs;
 }
 
-fn print_costs(costs: &Costs) {
-    let ns = |ns: f64| table::seconds(ns / 1e9);
-    println!("| what | takes |");
-    println!("|---|---|");
-    println!("| a page that is there, touched | {} |", ns(costs.touch));
-    println!("| from an access to the fault function and back | {} |", ns(costs.entry));
-    println!("| a call that installs | {} |", ns(costs.call));
-    println!("| a page installed | {} |", ns(costs.install));
-    println!("| a page made and cleared, own node | {} |", ns(costs.clear_near));
-    if costs.clear_far != costs.clear_near {
-        println!("| the same beyond {} on another node | {} |", table::bytes(costs.near), ns(costs.clear_far));
-        let speed = |ns: f64| costs.page / ns;
-        println!(
-            "| clearing, own node and another | {:.2} and {:.2} GB/s |",
-            speed(costs.clear_near),
-            speed(costs.clear_far)
-        );
+/// Costs side by side, each with its heading.
+fn print_costs(all: &[(&Costs, &str)]) {
+    let line = |cells: &mut dyn Iterator<Item = String>| println!("| {} |", cells.collect::<Vec<_>>().join(" | "));
+    let headings = all.iter().map(|(_, heading)| (*heading).to_owned());
+    line(&mut std::iter::once("what".to_owned()).chain(headings));
+    println!("|---|{}", "---|".repeat(all.len()));
+    let row = |name: &str, cost: &dyn Fn(&Costs) -> f64| {
+        let cells = all.iter().map(|(costs, _)| table::seconds(cost(costs) / 1e9));
+        line(&mut std::iter::once(name.to_owned()).chain(cells));
+    };
+    row("a page that is there, touched", &|costs| costs.touch);
+    row("from an access to the fault function and back", &|costs| costs.entry);
+    row("a call that installs", &|costs| costs.call);
+    row("a page installed", &|costs| costs.install);
+    row("a page made and cleared, own node", &|costs| costs.clear_near);
+    let (first, _) = all[0];
+    if first.clear_far != first.clear_near {
+        row(&format!("the same beyond {} on another node", table::bytes(first.near)), &|costs| costs.clear_far);
+        let speed = |ns: f64| format!("{:.2} GB/s", first.page / ns);
+        println!("| clearing, own node and another | {}, {} |", speed(first.clear_near), speed(first.clear_far));
     }
-    println!("| a shared word, had last by this processor | {} |", ns(costs.local));
-    println!("| the same, had by another one | {} |", ns(costs.transfer));
-    println!("| each one that waits for a lock adds to its hand-over | {} |", ns(costs.waiter));
-    if costs.serial > 0.0 {
-        println!("| what one thread does for all, a page | {} |", ns(costs.serial));
+    if first.make_huge.is_finite() {
+        row("a huge page made and cleared", &|costs| costs.make_huge);
+        row("a huge page moved", &|costs| costs.move_huge);
+    }
+    row("a shared word, had last by this processor", &|costs| costs.local);
+    row("the same, had by another one", &|costs| costs.transfer);
+    row("each one that waits for a lock adds to its hand-over", &|costs| costs.waiter);
+    if first.serial > 0.0 {
+        row("what one thread does for all, a page", &|costs| costs.serial);
     }
     println!();
 }
@@ -154,7 +188,7 @@ fn heading(more: &str) {
 /// The rows of the tables of 2004, each beside what the simulation says.
 pub fn tables(full: bool, results: &mut Results) {
     println!("**Costs fitted to the machine of 2004**\n");
-    print_costs(&MACHINE);
+    print_costs(&[(&MACHINE, "takes")]);
     for (i, table) in seed::tables().into_iter().enumerate() {
         for order in table.orders {
             println!("**{}**, windows up to {} pages\n", table.title, 1 << order);
@@ -204,32 +238,39 @@ pub fn tables(full: bool, results: &mut Results) {
     println!();
 }
 
-/// What is simulated on many processors: a name, the order of the largest window, whether faults are tried without a lock, and
-/// where zeroes come from.
-const MANY: [(&str, u32, bool, Frames); 7] = [
-    ("one lock", 0, false, Frames::Cleared),
-    ("prefault only", 3, false, Frames::Cleared),
-    ("speculative only", 0, true, Frames::Cleared),
-    ("both", 3, true, Frames::Cleared),
-    ("both, prezeroed", 3, true, Frames::Prezeroed),
-    ("both, prezeroed, order 5", 5, true, Frames::Prezeroed),
-    ("both, prezeroed, order 9", 9, true, Frames::Prezeroed),
+/// What is simulated on many processors: a name, the order of the largest window, whether faults are tried without a lock, where
+/// zeroes come from, and the order of pages.
+type Kind = (&'static str, u32, bool, Frames, Pattern);
+const MANY: [Kind; 10] = [
+    ("one lock", 0, false, Frames::Cleared, Pattern::Sequential),
+    ("prefault only", 3, false, Frames::Cleared, Pattern::Sequential),
+    ("speculative only", 0, true, Frames::Cleared, Pattern::Sequential),
+    ("both", 3, true, Frames::Cleared, Pattern::Sequential),
+    ("both, prezeroed", 3, true, Frames::Prezeroed, Pattern::Sequential),
+    ("both, prezeroed, order 5", 5, true, Frames::Prezeroed, Pattern::Sequential),
+    ("both, prezeroed, order 9", 9, true, Frames::Prezeroed, Pattern::Sequential),
+    // Parts are no larger, so that it takes all of one to come to the largest windows; on machines that have huge pages by those.
+    ("both, prezeroed, as by default", DEFAULT_ORDER, true, Frames::Prezeroed, Pattern::Sequential),
+    ("both, prezeroed, order 5, every fourth page", 5, true, Frames::Prezeroed, Pattern::Strided),
+    ("speculative, prezeroed, at random", 0, true, Frames::Prezeroed, Pattern::Random),
 ];
 
 /// One address space on one to 512 processors.
 pub fn many(context: &Context, results: &mut Results, aims: &mut Aims) {
-    let measured = results.measured.clone();
+    let measured = results.measured.first().cloned();
     let machines = [("the machine of 2004", Some(MACHINE)), ("processors like those of this machine", measured)];
     for (machine, costs) in machines {
         let Some(costs) = costs else { continue };
-        for (name, order, speculative, frames) in MANY {
+        for (name, order, speculative, frames, pattern) in MANY {
             println!("**{machine}: {name}** (one address space)\n");
             heading("to linear | busiest line");
             let most = if context.quick { 3 } else { 9 };
             let mut first = None;
             for threads in (0..=most).map(|shift| 1 << shift) {
-                let pages = PAGES[(order > 5) as usize];
-                let figures = run(&Setup { speculative, frames, ..setup(threads, pages, order) }, &costs);
+                let pages = PAGES[(order > 5 || pattern == Pattern::Random) as usize];
+                let huge = order >= HUGE_ORDER && costs.move_huge.is_finite();
+                let setup = Setup { speculative, frames, pattern, huge, ..setup(threads, pages, order) };
+                let figures = run(&setup, &costs);
                 let (rate, (line, busy)) = (figures.rate(), figures.busiest);
                 let linear = rate / threads as f64 / *first.get_or_insert(rate);
                 let scale = SHARE * threads as f64 / costs.page / figures.pages as f64;
@@ -243,7 +284,7 @@ pub fn many(context: &Context, results: &mut Results, aims: &mut Aims) {
                     line.name(),
                     busy * 100.0,
                 );
-                if machine == MANY_AIMED && frames == Frames::Prezeroed {
+                if machine == MANY_AIMED && frames == Frames::Prezeroed && pattern == Pattern::Sequential {
                     if threads == 256 {
                         aims.add(
                             format!("{name}, 256 processors: {linear:.2} of linear, aimed at 0.8"),

@@ -58,6 +58,14 @@ impl Area {
         }
     }
 
+    /// Reads a byte of each page: those that are missing become the kernel's page of zeroes.
+    pub fn read(&self) {
+        for page in (self.span.start..self.span.end).step_by(PAGE) {
+            // SAFETY: inside the mapping, as for `write`.
+            black_box(unsafe { (page as *const u8).read_volatile() });
+        }
+    }
+
     /// Writes a byte.
     pub fn write(&self, at: usize) {
         assert!(self.span.contains(at), "a byte beyond the area");
@@ -94,6 +102,13 @@ impl Area {
     pub fn register(&self, uffd: &Uffd) -> Result<(), String> {
         // SAFETY: only the measurement accesses the area, and serves what it registers.
         unsafe { uffd.register(self.span, REGISTER_MISSING) }.map(drop).map_err(|e| super::errno("register", e))
+    }
+
+    /// Copies the beginning of this area, which is there, to where pages are missing in another.
+    pub fn copy_to(&self, uffd: &Uffd, to: &Area, at: Span) -> Result<(), Stopped> {
+        assert!(at.bytes() <= self.span.bytes() && to.span.clip(at) == at);
+        // SAFETY: this area has as many bytes; the call itself refuses what is not registered.
+        unsafe { uffd.copy(self.span.start, at, Wake::Later) }
     }
 
     /// Moves a piece of this area to where pages are missing in another.

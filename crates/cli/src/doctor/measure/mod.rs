@@ -22,6 +22,7 @@ use serde::Serialize;
 pub use area::{Area, time};
 pub use costs::{COSTS, Cost, Group};
 pub use cpus::{allowed as allowed_cpus, pin};
+pub use sigbus::serving;
 
 /// When the last round begins, and how many there are at least and at most.
 const TIME: Duration = Duration::from_millis(2200);
