@@ -13,11 +13,11 @@ pub type Message = [u64; 4];
 pub enum Event {
     /// A thread waits for the page at `address`.
     Fault {
-        /// The page, or the exact address with [`feature::EXACT_ADDRESS`].
+        /// The page, or the exact address with [`super::feature::EXACT_ADDRESS`].
         address: usize,
         /// `UFFD_PAGEFAULT_FLAG_*`: 1 for a write, 2 for a protected page.
         flags: u64,
-        /// The thread, with [`feature::THREAD_ID`]; else 0.
+        /// The thread, with [`super::feature::THREAD_ID`]; else 0.
         thread: u32,
     },
     /// The process forked: a descriptor for the child.
