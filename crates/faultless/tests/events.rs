@@ -349,6 +349,56 @@ fn forks_beside_allocation_and_faults_do_not_hang() {
     });
 }
 
+const SCENARIO: &str = "FAULTLESS_TEST_SCENARIO";
+
+/// Does nothing when it runs as one of the tests: the limit is the process's.
+#[test]
+fn more_children_than_descriptors() {
+    if std::env::var(SCENARIO).is_err() {
+        return;
+    }
+    let Some(region) = build(Region::builder(BYTES).backing(Allocating)) else { return };
+    const CHILDREN: usize = 40;
+    // SAFETY: a limit; a pipe whose end the children wait for; they make system calls and read memory.
+    unsafe {
+        let limit = libc::rlimit { rlim_cur: 32, rlim_max: 32 };
+        assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &limit), 0);
+        for _ in 0..2 {
+            let (mut ends, mut ended) = ([0; 2], [0u8]);
+            assert_eq!(libc::pipe(ends.as_mut_ptr()), 0);
+            let child = |_| match libc::fork() {
+                0 => {
+                    libc::close(ends[1]);
+                    libc::read(ends[0], ended.as_mut_ptr().cast(), 1);
+                    libc::_exit((read(region.as_ptr().add(MIB)) != backed(MIB)) as i32);
+                }
+                pid => pid,
+            };
+            let children: Vec<_> = (0..CHILDREN).map(child).collect();
+            ends.iter().for_each(|end| _ = libc::close(*end));
+            let mut served = 0;
+            for pid in children {
+                let mut status = 0;
+                assert_eq!(libc::waitpid(pid, &mut status, 0), pid);
+                assert!(status == 0 || libc::WTERMSIG(status) == libc::SIGBUS, "{status}");
+                served += (status == 0) as usize;
+            }
+            assert!(served > 0 && served < CHILDREN, "{served} were served");
+        }
+    }
+}
+
+#[test]
+fn children_of_whom_there_are_too_many_miss_what_they_miss() {
+    let _limited = limited();
+    let out = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "more_children_than_descriptors", "--nocapture"])
+        .env(SCENARIO, "1")
+        .output()
+        .unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+}
+
 /// The other modes have none, and neither has who may not.
 #[test]
 fn events_that_cannot_be_had_are_refused() {

@@ -166,7 +166,16 @@ impl<B: Backing> UserMmu<B> {
 
     /// Makes a page that cannot be had an error: an access is a SIGBUS. False where the kernel cannot do that.
     pub fn poison(&self, page: Span) -> bool {
-        self.uffd(page.start).is_some_and(|uffd| uffd.poison(page).is_ok())
+        let Some(uffd) = self.uffd(page.start) else { return false };
+        let mut turn = 0;
+        loop {
+            match uffd.poison(page) {
+                // Somebody changes the address space, and goes on soon.
+                Err(stopped) if stopped.error == libc::EAGAIN => Linux.relax(turn),
+                done => return done.is_ok(),
+            }
+            turn += 1;
+        }
     }
 }
 

@@ -164,8 +164,9 @@ impl Reader {
             Ok(n) => messages[..n].iter().for_each(|message| self.take(fd, message)),
             // For the descriptor of a child.
             Err(libc::EMFILE) => {
-                self.forget_ended();
-                self.children.use_spare();
+                if !self.forget_ended() {
+                    self.children.use_spare();
+                }
             }
             Err(_) => {}
         }
@@ -274,10 +275,11 @@ impl Reader {
         Some(pieces)
     }
 
-    /// Closes the descriptors of children that have ended.
-    fn forget_ended(&mut self) {
+    /// Has descriptors of children closed that have ended; whether there are some.
+    fn forget_ended(&mut self) -> bool {
         let page = Span::new(self.shared.memory.span().start, PAGE);
         let (poll, outboxes) = (&self.poll, &self.outboxes);
+        let mut some = false;
         self.children.retain(|child| {
             // After what was asked for before: a number is used again.
             let is_asked =
@@ -286,8 +288,10 @@ impl Reader {
             if ended {
                 poll.remove(child.uffd);
             }
+            some |= ended;
             !ended
         });
+        some
     }
 
     /// Ends service: what could be read as zero and is not is an error from now on, and nobody waits any more.
