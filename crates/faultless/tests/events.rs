@@ -1,6 +1,8 @@
 //! Events: what the program does to a region's memory by calls of its own, with a region that is told of it. Each test ends the program
 //! if it takes much too long, because a mistake here is that somebody waits for ever.
 
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Output};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -110,6 +112,15 @@ fn forked(child: impl FnOnce() -> bool) -> i32 {
     }
 }
 
+/// Tells other threads to end, also when its own fails.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Faults in the last quarter of the region, by two threads, while `change` works on the rest.
 fn beside(region: &Region, fresh: &(dyn Fn(usize) -> u8 + Sync), change: impl FnOnce()) {
     let done = AtomicBool::new(false);
@@ -133,8 +144,9 @@ fn beside(region: &Region, fresh: &(dyn Fn(usize) -> u8 + Sync), change: impl Fn
                 })
             })
             .collect();
+        let ends = Ends(&done);
         change();
-        done.store(true, Ordering::Relaxed);
+        drop(ends);
         faulting.into_iter().for_each(|thread| thread.join().unwrap());
     });
 }
@@ -338,11 +350,12 @@ fn forks_beside_allocation_and_faults_do_not_hang() {
                         })
                     })
                     .collect();
+                let ends = Ends(&done);
                 for _ in 0..4 * ROUNDS {
                     let child = || read(region.as_ptr().wrapping_add(3 * MIB)) == fresh(3 * MIB);
                     assert_eq!(forked(child), 0);
                 }
-                done.store(true, Ordering::Relaxed);
+                drop(ends);
                 allocating.into_iter().for_each(|thread| thread.join().unwrap());
             });
         });
@@ -350,6 +363,48 @@ fn forks_beside_allocation_and_faults_do_not_hang() {
 }
 
 const SCENARIO: &str = "FAULTLESS_TEST_SCENARIO";
+
+/// Runs a test as a process of its own; what it wrote.
+fn run(name: &str) -> Output {
+    let _limited = limited();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", name, "--nocapture"]).env(SCENARIO, name).output().unwrap()
+}
+
+/// Does nothing when it runs as one of the tests: it ends its process.
+#[test]
+fn a_parent_that_is_killed() {
+    if std::env::var(SCENARIO).is_err() {
+        return;
+    }
+    let Some(region) = build(Region::builder(BYTES).backing(Allocating)) else { return };
+    let (mut ends, mut ended) = ([0; 2], [0u8]);
+    // SAFETY: a pipe that ends with the parent; the children make system calls and read memory.
+    unsafe {
+        assert_eq!(libc::pipe(ends.as_mut_ptr()), 0);
+        for _ in 0..2 {
+            if libc::fork() == 0 {
+                libc::close(ends[1]);
+                libc::read(ends[0], ended.as_mut_ptr().cast(), 1);
+                let found = if read(region.as_ptr().add(MIB)) == 0 { "zero\n" } else { "other\n" };
+                libc::write(1, found.as_ptr().cast(), found.len());
+                libc::_exit(0);
+            }
+        }
+        libc::kill(libc::getpid(), libc::SIGKILL);
+    }
+}
+
+/// Each child goes on, as docs/regions.md says, and does not wait for the other one to end.
+#[test]
+fn children_of_a_parent_that_is_killed_do_not_wait() {
+    let out = run("a_parent_that_is_killed");
+    if out.status.signal() == Some(libc::SIGKILL) {
+        assert_eq!(String::from_utf8_lossy(&out.stdout).matches("zero\n").count(), 2);
+    } else {
+        assert!(out.status.success() && String::from_utf8_lossy(&out.stdout).contains("skipped"));
+    }
+}
 
 /// Does nothing when it runs as one of the tests: the limit is the process's.
 #[test]
@@ -390,12 +445,7 @@ fn more_children_than_descriptors() {
 
 #[test]
 fn children_of_whom_there_are_too_many_miss_what_they_miss() {
-    let _limited = limited();
-    let out = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "more_children_than_descriptors", "--nocapture"])
-        .env(SCENARIO, "1")
-        .output()
-        .unwrap();
+    let out = run("more_children_than_descriptors");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
 }
 
