@@ -106,7 +106,8 @@ struct Region(Memory);
 #[pymethods]
 impl Region {
     #[new]
-    #[pyo3(signature = (length, *, delivery = "best", window = None, huge_pages = true, handlers = 1, budget = None, zeroed = true))]
+    #[pyo3(signature = (length, *, delivery = "best", window = None, huge_pages = true, handlers = 1, budget = None, zeroed = true, events = false))]
+    #[expect(clippy::too_many_arguments, reason = "Python gives them by name")]
     fn new(
         length: usize,
         delivery: &str,
@@ -115,12 +116,14 @@ impl Region {
         handlers: usize,
         budget: Option<usize>,
         zeroed: bool,
+        events: bool,
     ) -> PyResult<Self> {
         let mut builder = Memory::builder(length)
             .delivery(word(DELIVERIES, delivery, "delivery")?)
             .huge_pages(huge_pages)
             .handlers(handlers)
-            .zeroed(zeroed);
+            .zeroed(zeroed)
+            .events(events);
         if let Some((first, most)) = window {
             builder = builder.windows(first, most);
         }

@@ -127,3 +127,19 @@ def test_memory_is_made_ready_in_the_background():
     region = faultless.Region(4 << 20)
     assert region.populate_in_background().wait() == 4 << 20
     assert bytes(memoryview(region)[:4]) == bytes(4)
+
+
+def test_events_are_for_threads():
+    with pytest.raises(faultless.RegionError, match="thread delivery"):
+        faultless.Region(1, delivery="signal", events=True)
+    try:
+        region = faultless.Region(1 << 20, events=True)
+    except faultless.RegionError as error:
+        return pytest.skip(str(error))
+    assert region.delivery == "thread"
+    a = np.frombuffer(region, np.uint8)
+    a[5] = 3
+    child = os.fork()
+    if child == 0:
+        os._exit(int(a[5]) + int(a[500_000]))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3

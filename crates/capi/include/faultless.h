@@ -57,7 +57,9 @@ enum faultless_error {
     FAULTLESS_E_FORKED = 15,
     FAULTLESS_E_CLOSED = 16,
     FAULTLESS_E_ARGUMENT = 17, /* a null pointer, or a number that stands for nothing */
-    FAULTLESS_E_OTHER = 18
+    FAULTLESS_E_OTHER = 18,
+    FAULTLESS_E_LOST = 19,     /* with events: a part was unmapped or moved away by a call that is not the region's */
+    FAULTLESS_E_NO_EVENTS = 20 /* they need FAULTLESS_THREAD and CAP_SYS_PTRACE */
 };
 
 /* Fills a buffer with what the backing has at an offset, zeroes behind its end; 0, or an errno. Called by any thread, with
@@ -77,6 +79,7 @@ typedef struct faultless_options {
     faultless_read read;   /* where bytes come from that were not written; NULL: they are zero */
     void *context;         /* what `read` is given */
     uint32_t unzeroed;     /* whether missing pages may have old bytes of this process's: for who writes before it reads */
+    uint32_t events;       /* whether the kernel tells the region of fork, mremap, munmap and madvise, which wait for that */
 } faultless_options;
 
 /* Makes a region; options may be NULL. */

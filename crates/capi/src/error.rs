@@ -8,6 +8,8 @@ use faultless::region::Error;
 /// A null pointer, or a number that stands for nothing.
 pub const ARGUMENT: c_int = 17;
 const OTHER: c_int = 18;
+const LOST: c_int = 19;
+const NO_EVENTS: c_int = 20;
 
 /// Each error that has no number of its own, in the order of `enum faultless_error`.
 const ERRORS: [Error; 16] = [
@@ -34,6 +36,8 @@ pub fn number(error: Error) -> c_int {
     match error {
         Error::Kernel(errno) => -errno,
         Error::NoUserfaultfd(_) => 3,
+        Error::Lost => LOST,
+        Error::NoEvents(_) => NO_EVENTS,
         error => ERRORS.iter().position(|e| *e == error).map_or(OTHER, |at| at as c_int + 1),
     }
 }
@@ -49,6 +53,8 @@ fn text(error: c_int) -> String {
         0 => "no error".into(),
         ..0 => Error::Kernel(-error).to_string(),
         ARGUMENT => "an argument is a null pointer, or a number that stands for nothing".into(),
+        LOST => Error::Lost.to_string(),
+        NO_EVENTS => Error::NoEvents(libc::EPERM).to_string(),
         _ => ERRORS.get(error as usize - 1).map_or("an unknown error".into(), Error::to_string),
     }
 }

@@ -22,6 +22,7 @@ pub struct Options {
     read: Option<Read>,
     context: *mut c_void,
     unzeroed: u32,
+    events: u32,
 }
 
 /// A function of the program's.
@@ -53,7 +54,8 @@ impl Options {
             .delivery(*modes.get(self.delivery as usize)?)
             .huge_pages(self.small_pages == 0)
             .mapped(self.unmapped == 0)
-            .zeroed(self.unzeroed == 0);
+            .zeroed(self.unzeroed == 0)
+            .events(self.events != 0);
         if self.handlers > 0 {
             builder = builder.handlers(self.handlers as usize);
         }

@@ -105,6 +105,20 @@ int main(void) {
         CHECK((faultless_release_reserved() > 0) == (faultless_counter("region_unzeroed") > taken));
         faultless_region_free(region);
     }
+    options.events = 1;
+    int made = faultless_region_new(MIB, &options, &region);
+    if (made == 0) {
+        CHECK(munmap(faultless_region_data(region), PAGE) == 0);
+        CHECK(faultless_protect(region, 0, 2 * PAGE, FAULTLESS_READ) == FAULTLESS_E_LOST);
+        CHECK(faultless_protect(region, PAGE, PAGE, FAULTLESS_READ) == 0);
+        faultless_region_free(region);
+    } else {
+        CHECK(made == FAULTLESS_E_NO_USERFAULTFD || made == FAULTLESS_E_NO_EVENTS);
+    }
+    options.delivery = FAULTLESS_SIGNAL;
+    CHECK(faultless_region_new(MIB, &options, &region) == FAULTLESS_E_NO_EVENTS);
+    CHECK(strstr(faultless_strerror(FAULTLESS_E_NO_EVENTS), "CAP_SYS_PTRACE"));
+    CHECK(strstr(faultless_strerror(FAULTLESS_E_LOST), "unmapped"));
     faultless_region_free(NULL);
     return 0;
 }

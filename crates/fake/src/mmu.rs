@@ -5,11 +5,13 @@
 //! before each operation, so that a checker switches threads there.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 
 use faultless_base::sys::mmu::{Mmu, Rights, Source};
 use faultless_base::sys::uffd::Stopped;
 use faultless_base::{PAGE, SLOT, Span};
+
+mod fork;
 
 /// Error numbers as the kernel gives them.
 pub mod errno {
@@ -53,7 +55,7 @@ impl Page {
 }
 
 /// Rights of pages: from each of these on, up to the next.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Ranges(BTreeMap<usize, Option<Rights>>);
 
 impl Ranges {
@@ -92,6 +94,11 @@ struct State {
     zeroed_fills: usize,
     zeroed_frames: usize,
     no_huge: bool,
+    /// The address space is locked for a fork, and this is what the child has so far.
+    forking: Option<BTreeMap<usize, Page>>,
+    /// Messages that were sent, and that were read.
+    sent: usize,
+    read: usize,
 }
 
 /// The memory of one region.
@@ -100,6 +107,7 @@ pub struct FakeMmu {
     step: fn(),
     at_any_time: bool,
     looks_in_faults: bool,
+    sends_messages: bool,
 }
 
 /// The byte that the backing has at an offset.
@@ -110,7 +118,7 @@ pub fn backing_byte(offset: usize) -> u8 {
 impl FakeMmu {
     /// Nothing is there; `step` is called before each operation.
     pub fn new(step: fn()) -> Self {
-        Self { state: Mutex::default(), step, at_any_time: true, looks_in_faults: true }
+        Self { state: Mutex::default(), step, at_any_time: true, looks_in_faults: true, sends_messages: false }
     }
 
     /// With a backing that may not be read while the region changes.
@@ -187,9 +195,13 @@ impl FakeMmu {
     }
 
     fn access(&self, addr: usize, wants: Rights, byte: Option<u8>) -> Found {
-        (self.step)();
-        let mut state = self.state.lock().unwrap();
         let page = addr / PAGE;
+        // What is there is used while the process forks; the kernel's own faults wait.
+        let mut state = self.when(|state| match (state.pages.get(&page), byte) {
+            (None, _) => !state.given.contains(&page),
+            (Some(Page::Zero), Some(_)) => false,
+            _ => true,
+        });
         if state.rights.get(page).is_none_or(|rights| rights < wants) {
             return Found::Forbidden;
         }
@@ -210,13 +222,14 @@ impl FakeMmu {
             let copied = matches!(held, Page::Zero);
             *held = Page::Own(byte);
             state.copied += copied as usize;
+            state.write_as_forking(page, byte);
         }
         Found::Byte(before)
     }
 
-    fn begin(&self) -> Result<std::sync::MutexGuard<'_, State>, i32> {
-        (self.step)();
-        let mut state = self.state.lock().unwrap();
+    /// Begins an operation that takes the lock of the address space.
+    fn begin(&self) -> Result<MutexGuard<'_, State>, i32> {
+        let mut state = self.when(|_| false);
         match state.failures.pop_front() {
             None | Some(0) => Ok(state),
             Some(error) => Err(error),
@@ -224,7 +237,7 @@ impl FakeMmu {
     }
 
     /// Without a place for failures or other threads.
-    fn quietly(&self) -> std::sync::MutexGuard<'_, State> {
+    fn quietly(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap()
     }
 }
@@ -236,7 +249,7 @@ fn pages(span: Span) -> std::ops::Range<usize> {
 
 impl Mmu for FakeMmu {
     fn install(&self, from: Source, to: Span) -> Result<(), Stopped> {
-        let mut state = self.begin().map_err(|error| Stopped { done: 0, error })?;
+        let mut state = self.begin_bringing().map_err(|error| Stopped { done: 0, error })?;
         for (i, page) in pages(to).enumerate() {
             assert!(state.rights.get(page) > Some(Rights::None), "a page for nobody at {page:#x}");
             if state.pages.contains_key(&page) {
@@ -292,7 +305,7 @@ impl Mmu for FakeMmu {
     }
 
     fn move_huge(&self, frame: usize, to: usize) -> bool {
-        let Ok(mut state) = self.begin() else { return false };
+        let Ok(mut state) = self.begin_bringing() else { return false };
         let span = Span::new(to, SLOT);
         for page in pages(span) {
             assert!(state.rights.get(page) > Some(Rights::None), "a page for nobody at {page:#x}");
@@ -357,6 +370,7 @@ impl Mmu for FakeMmu {
             let whole = span.aligned_inside(SLOT);
             state.tables.retain(|slot| !whole.contains(slot * SLOT));
         }
+        self.tell(state);
         Ok(())
     }
 
@@ -371,6 +385,7 @@ impl Mmu for FakeMmu {
                 state.tables.insert(target * PAGE / SLOT);
             }
         }
+        self.tell(state);
         Ok(())
     }
 

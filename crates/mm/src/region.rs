@@ -9,7 +9,7 @@
 
 use core::ops::Deref;
 
-use faultless_base::sync::RangeLock;
+use faultless_base::sync::{Access, RangeLock};
 use faultless_base::sys::mmu::{Mmu, Word};
 use faultless_base::{SLOT, Span};
 
@@ -155,6 +155,12 @@ impl<M: Mmu> Region<M> {
         let (at, read) = taken.fill(offset, bytes, version, &self.mmu)?;
         taken.tally.add(Counter::RegionFilled, read);
         Ok(at)
+    }
+
+    /// Reads from the backing for memory that is no area's.
+    pub fn read_aside(&self, offset: usize, buffer: Span) -> Result<(), i32> {
+        let _quiet = (!self.mmu.fills_at_any_time()).then(|| self.ranges.lock(self.span, Access::Shared));
+        self.mmu.fill(offset as u64, buffer)
     }
 
     /// What was counted, by all that share the counters. Without what has a place of its own.

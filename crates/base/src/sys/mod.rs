@@ -12,6 +12,7 @@ mod cpus;
 pub mod dirty;
 pub mod frames;
 pub mod linux;
+pub mod lost;
 pub mod mmu;
 pub mod moves;
 pub mod pagemap;

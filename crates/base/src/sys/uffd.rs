@@ -10,6 +10,10 @@ use core::mem::size_of;
 use super::raw::syscall;
 use crate::Span;
 
+pub mod message;
+
+pub use message::{BATCH, Event, Waited};
+
 /// Ways to a descriptor, the most capable first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
@@ -79,28 +83,15 @@ pub struct Stopped {
     pub error: i32,
 }
 
-/// A message.
+/// The address space behind a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// A thread waits for the page at `address`.
-    Fault {
-        /// The page, or the exact address with [`feature::EXACT_ADDRESS`].
-        address: usize,
-        /// `UFFD_PAGEFAULT_FLAG_*`: 1 for a write, 2 for a protected page.
-        flags: u64,
-        /// The thread, with [`feature::THREAD_ID`]; else 0.
-        thread: u32,
-    },
-    /// The process forked: a descriptor for the child.
-    Fork(u32),
-    /// A range was moved.
-    Remap(Span, usize),
-    /// Pages were dropped.
-    Remove(Span),
-    /// A range was unmapped.
-    Unmap(Span),
-    /// One that this code does not know.
-    Other(u8),
+pub enum State {
+    /// Nobody changes it, as far as there are messages about that.
+    There,
+    /// It is changing, and a message about that was not read yet or whoever does it has not gone on.
+    Changing,
+    /// The process has ended, or runs another program.
+    Gone,
 }
 
 const API: u64 = 0xAA;
@@ -265,86 +256,27 @@ impl Uffd {
         outcome(answer, words[3])
     }
 
+    /// Its number, by which [`message::receive`] takes it.
+    pub fn number(&self) -> i32 {
+        self.0 as i32
+    }
+
+    /// What there is to say of the memory behind it, by a question about a span that is not registered for write protection.
+    pub fn state(&self, span: Span) -> State {
+        match self.ioctl(UFFDIO_WRITEPROTECT, &mut [span.start as u64, span.bytes() as u64, 0]) {
+            Err(libc::EAGAIN) => State::Changing,
+            Err(libc::ESRCH) => State::Gone,
+            _ => State::There,
+        }
+    }
+
     /// Waits up to `timeout_ms` for the next message; `None` when there was none.
     pub fn next_event(&self, timeout_ms: u32) -> Result<Option<Event>, i32> {
-        let mut words = [0u64; 4];
-        let mut poll = libc::pollfd { fd: self.0 as i32, events: libc::POLLIN, revents: 0 };
-        let timeout = libc::timespec {
-            tv_sec: (timeout_ms / 1000) as libc::time_t,
-            tv_nsec: (timeout_ms % 1000 * 1_000_000) as libc::c_long,
-        };
-        let poll_args = [&raw mut poll as usize, 1, &raw const timeout as usize, 0, 0, 0];
-        let read_args = [self.0, words.as_mut_ptr() as usize, size_of_val(&words), 0, 0, 0];
-        // SAFETY: one structure to poll, a timeout, no signal mask; a buffer for one message.
-        let read = unsafe {
-            if syscall(libc::SYS_ppoll, poll_args)? == 0 {
-                return Ok(None);
-            }
-            syscall(libc::SYS_read, read_args)
-        };
-        match read {
-            Ok(bytes) if bytes == size_of_val(&words) => Ok(Some(decode(words))),
-            Ok(_) => Err(libc::EIO),
-            // Another thread has taken it, or the one that waited was woken.
-            Err(libc::EAGAIN) => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-}
-
-/// Messages that are read at a time.
-pub const BATCH: usize = 32;
-
-/// What a wait for messages brought.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Waited {
-    /// So many messages.
-    Events(usize),
-    /// Nothing in the time given.
-    Nothing,
-    /// The other descriptor can be read.
-    Other,
-}
-
-impl Uffd {
-    /// Waits up to `timeout_ms` for messages, as many as are there, or until the descriptor `other` can be read.
-    pub fn next_events(&self, other: i32, timeout_ms: u32, events: &mut [Event; BATCH]) -> Result<Waited, i32> {
-        let mut words = [[0u64; 4]; BATCH];
-        let poll = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-        let mut polls = [poll(self.0 as i32), poll(other)];
-        let timeout = libc::timespec {
-            tv_sec: (timeout_ms / 1000) as libc::time_t,
-            tv_nsec: (timeout_ms % 1000 * 1_000_000) as libc::c_long,
-        };
-        let poll_args = [polls.as_mut_ptr() as usize, 2, &raw const timeout as usize, 0, 0, 0];
-        // SAFETY: two structures to poll, a timeout, no signal mask.
-        if unsafe { syscall(libc::SYS_ppoll, poll_args)? } == 0 {
-            return Ok(Waited::Nothing);
-        }
-        if polls[1].revents != 0 {
-            return Ok(Waited::Other);
-        }
-        let read_args = [self.0, words.as_mut_ptr() as usize, size_of_val(&words), 0, 0, 0];
-        // SAFETY: a buffer for as many messages as it says.
-        match unsafe { syscall(libc::SYS_read, read_args) } {
-            Ok(bytes) => {
-                let n = bytes / size_of_val(&words[0]);
-                events.iter_mut().zip(words).take(n).for_each(|(event, words)| *event = decode(words));
-                Ok(Waited::Events(n))
-            }
-            // Whoever waited was woken by somebody else.
-            Err(libc::EAGAIN) => Ok(Waited::Nothing),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Whether a message waits to be read.
-    pub fn is_waiting(&self) -> bool {
-        let mut poll = libc::pollfd { fd: self.0 as i32, events: libc::POLLIN, revents: 0 };
-        let timeout = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        let args = [&raw mut poll as usize, 1, &raw const timeout as usize, 0, 0, 0];
-        // SAFETY: one structure to poll, a timeout, no signal mask.
-        unsafe { syscall(libc::SYS_ppoll, args) }.is_ok() && poll.revents & libc::POLLIN != 0
+        let mut messages = [[0; 4]];
+        Ok(match message::receive(self.number(), None, timeout_ms, &mut messages)? {
+            Waited::Messages(1..) => Some(Event::from(messages[0])),
+            _ => None,
+        })
     }
 }
 
@@ -354,19 +286,6 @@ fn outcome(answer: Result<(), i32>, count: u64) -> Result<(), Stopped> {
         (Ok(()), 0..) => Ok(()),
         (Ok(()), error) => Err(Stopped { done: 0, error: -error as i32 }),
         (Err(error), done) => Err(Stopped { done: done.max(0) as usize, error }),
-    }
-}
-
-fn decode(words: [u64; 4]) -> Event {
-    let [kind, a, b, c] = words;
-    let range = || Span { start: a as usize, end: b as usize };
-    match kind as u8 {
-        0x12 => Event::Fault { flags: a, address: b as usize, thread: c as u32 },
-        0x13 => Event::Fork(a as u32),
-        0x14 => Event::Remap(Span::new(a as usize, c as usize), b as usize),
-        0x15 => Event::Remove(range()),
-        0x16 => Event::Unmap(range()),
-        other => Event::Other(other),
     }
 }
 

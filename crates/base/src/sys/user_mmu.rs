@@ -3,6 +3,7 @@
 use core::mem::ManuallyDrop;
 
 use super::linux::{self, Linux};
+use super::lost::Lost;
 use super::mmu::{Mmu, Rights, Source};
 use super::raw::{self, Access, syscall};
 use super::uffd::{REGISTER_MISSING, Stopped, Uffd, Wake};
@@ -34,7 +35,7 @@ impl Backing for () {
 }
 
 /// A reservation of addresses, its descriptors and its backing. The reservation ends with it.
-pub struct UserMmu<B> {
+pub struct UserMmu<B: Backing> {
     span: Span,
     /// Each has an equal part of the span; none: the kernel serves all faults.
     uffds: ManuallyDrop<[Option<Uffd>; STRIPES]>,
@@ -43,6 +44,8 @@ pub struct UserMmu<B> {
     looks_are_safe: bool,
     /// 2 MiB that read as zero and take no memory: what [`Source::Zeroes`] is copied from.
     zeroes: usize,
+    /// What others have taken, where that is known.
+    lost: Option<Lost>,
     backing: B,
 }
 
@@ -52,8 +55,15 @@ impl<B: Backing> UserMmu<B> {
         let count = uffds.iter().flatten().count().max(1);
         let span = Linux.reserve(bytes, SLOT).ok_or(libc::ENOMEM)?;
         let stripe = (bytes / SLOT).div_ceil(count) * SLOT;
-        let mut mmu =
-            Self { span, uffds: ManuallyDrop::new(uffds), stripe, looks_are_safe: false, zeroes: 0, backing };
+        let mut mmu = Self {
+            span,
+            uffds: ManuallyDrop::new(uffds),
+            stripe,
+            looks_are_safe: false,
+            zeroes: 0,
+            lost: None,
+            backing,
+        };
         mmu.zeroes = zeroes().ok_or(libc::ENOMEM)?;
         if mmu.uffds().next().is_some() {
             // A huge page would be made for each fault, before it is delivered.
@@ -61,8 +71,12 @@ impl<B: Backing> UserMmu<B> {
             tables::probe();
         }
         pagemap::open();
-        mmu.register(span)?;
         Ok(mmu)
+    }
+
+    /// Has faults delivered from now on, and messages sent. Whoever reads them is there already: others wait for that.
+    pub fn deliver(&self) -> Result<(), i32> {
+        self.register(self.span)
     }
 
     /// Has faults of a part delivered.
@@ -87,6 +101,22 @@ impl<B: Backing> UserMmu<B> {
     /// Faults of the kernel itself are not delivered to anybody who would have to be waited for.
     pub fn allow_looks(&mut self) {
         self.looks_are_safe = true;
+    }
+
+    /// Somebody will say what others take of the region.
+    pub fn note_losses(&mut self) -> Result<(), i32> {
+        self.lost = Some(Lost::new(self.span).ok_or(libc::ENOMEM)?);
+        Ok(())
+    }
+
+    /// What others have taken, where that is known.
+    pub fn lost(&self) -> Option<&Lost> {
+        self.lost.as_ref()
+    }
+
+    /// 2 MiB of zeroes, to copy from.
+    pub fn zeroes(&self) -> usize {
+        self.zeroes
     }
 
     /// Its backing.
@@ -118,28 +148,61 @@ impl<B: Backing> UserMmu<B> {
 
     /// Closes all of it for good, whatever is mapped: an access is a SIGSEGV. For when faults cannot be served any more.
     pub fn shut(&self) {
-        let _ = self.protect(self.span, Rights::None);
+        for run in kept(self.span, &self.lost) {
+            let _ = self.protect(run, Rights::None);
+        }
         self.wake(self.span);
+    }
+
+    /// Has nobody deliver faults any more, nor tell of changes: the region is shut before.
+    pub fn let_go(&self) {
+        self.shut();
+        for (uffd, part) in self.parts(self.span) {
+            for run in kept(part, &self.lost) {
+                let _ = uffd.unregister(run);
+            }
+        }
     }
 
     /// Makes a page that cannot be had an error: an access is a SIGBUS. False where the kernel cannot do that.
     pub fn poison(&self, page: Span) -> bool {
-        self.uffd(page.start).is_some_and(|uffd| uffd.poison(page).is_ok())
+        let Some(uffd) = self.uffd(page.start) else { return false };
+        let mut turn = 0;
+        loop {
+            match uffd.poison(page) {
+                // Somebody changes the address space, and goes on soon.
+                Err(stopped) if stopped.error == libc::EAGAIN => Linux.relax(turn),
+                done => return done.is_ok(),
+            }
+            turn += 1;
+        }
     }
 }
 
-impl<B> Drop for UserMmu<B> {
+impl<B: Backing> Drop for UserMmu<B> {
     fn drop(&mut self) {
+        if self.lost.is_some() {
+            // Nobody reads messages any more.
+            self.let_go();
+        }
         // First the memory: while a descriptor is open nobody reads zeroes that are none.
         // SAFETY: this value's own, and nobody has it any more.
         unsafe {
-            raw::unmap(self.span.start, self.span.bytes());
+            for run in kept(self.span, &self.lost) {
+                raw::unmap(run.start, run.bytes());
+            }
             ManuallyDrop::drop(&mut self.uffds);
             if self.zeroes != 0 {
                 raw::unmap(self.zeroes, SLOT);
             }
         }
     }
+}
+
+/// The runs of a span that nobody has taken, as far as that is known.
+fn kept(span: Span, lost: &Option<Lost>) -> impl Iterator<Item = Span> {
+    let all = lost.is_none().then_some(span);
+    all.into_iter().chain(lost.iter().flat_map(move |lost| lost.kept(span)))
 }
 
 /// Moves pages by page tables, from where they leave an empty mapping behind. An error, after so many bytes.

@@ -43,6 +43,7 @@ pub struct Builder {
     areas: usize,
     mapped: bool,
     zeroed: bool,
+    events: bool,
     patience: Duration,
     backing: Option<Box<dyn Backing>>,
 }
@@ -59,6 +60,7 @@ impl Builder {
             areas: AREAS,
             mapped: true,
             zeroed: true,
+            events: false,
             patience: Duration::from_secs(5),
             backing: None,
         }
@@ -113,6 +115,16 @@ impl Builder {
         Self { zeroed, ..self }
     }
 
+    /// Whether the kernel tells the region what the program does to its memory by calls of its own, with
+    /// [`Delivery::Thread`]: `fork`, `mremap`, `munmap`, `madvise`. Missing pages of forked children, and of what was moved away, are
+    /// then what the backing has; what was unmapped is known ([`Error::Lost`]).
+    ///
+    /// Each such call waits for a thread of the region's, and while it does no page is brought; those of the region's own as well. The
+    /// process needs `CAP_SYS_PTRACE`.
+    pub fn events(self, events: bool) -> Self {
+        Self { events, ..self }
+    }
+
     /// After what time a fault that is not served is reported on stderr.
     pub fn patience(self, patience: Duration) -> Self {
         Self { patience, ..self }
@@ -143,7 +155,8 @@ impl Builder {
         let bytes =
             round_up(self.length, SLOT).filter(|bytes| *bytes > 0 && *bytes < 1 << 46).ok_or(Error::Length)?;
         let stripes = self.handlers.clamp(1, STRIPES.min(bytes / SLOT));
-        let (delivery, opened) = delivery::open(self.delivery, stripes)?;
+        let open = if self.events { delivery::open_with_events } else { delivery::open };
+        let (delivery, opened) = open(self.delivery, stripes)?;
         let orders = self.orders(delivery);
         if delivery == Delivery::Direct && self.backing.is_some() {
             return Err(Error::DirectBacking);
@@ -160,7 +173,9 @@ impl Builder {
             mmu.allow_looks();
         }
         let span = mmu.span();
-        if has_backing {
+        if self.events {
+            mmu.note_losses().map_err(|_| Error::NoAddressSpace)?;
+        } else if has_backing {
             mmu.keep_from_children().map_err(Error::Kernel)?;
         }
         if delivery == Delivery::Direct && self.huge {
@@ -190,6 +205,7 @@ impl Builder {
             }
             Delivery::Direct | Delivery::Best => None,
         };
+        shared.memory.deliver().map_err(Error::Kernel)?;
         let attributes = Attributes {
             rights: Rights::None,
             backed: has_backing,

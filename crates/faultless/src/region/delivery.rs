@@ -26,6 +26,20 @@ pub struct Opened {
     pub way: Option<Way>,
 }
 
+/// Messages about what happens to a region without its knowledge.
+const EVENTS: u64 = feature::EVENT_FORK | feature::EVENT_REMAP | feature::EVENT_REMOVE | feature::EVENT_UNMAP;
+
+/// Opens `count` descriptors that send events.
+pub fn open_with_events(delivery: Delivery, count: usize) -> Result<(Delivery, Opened), Error> {
+    match delivery {
+        Delivery::Best | Delivery::Thread => {
+            let opened = open_all(feature::THREAD_ID | EVENTS, count)?;
+            Ok((Delivery::Thread, opened))
+        }
+        Delivery::Direct | Delivery::Signal => Err(Error::NoEvents(libc::EOPNOTSUPP)),
+    }
+}
+
 /// Opens `count` descriptors for a delivery mode; the mode that it became.
 pub fn open(delivery: Delivery, count: usize) -> Result<(Delivery, Opened), Error> {
     let none = Opened { uffds: Vec::new(), way: None };
@@ -48,8 +62,10 @@ fn open_all(features: u64, count: usize) -> Result<Opened, Error> {
     for uffd in &uffds {
         // What more there is to have is for messages, and for memory that is no region's.
         let wished = features | feature::MOVE | feature::POISON;
-        if uffd.enable(wished).is_err() && uffd.enable(features).is_err() {
-            return Err(Error::NoFeature);
+        if uffd.enable(wished).is_err()
+            && let Err(error) = uffd.enable(features)
+        {
+            return Err(if features & EVENTS != 0 { Error::NoEvents(error) } else { Error::NoFeature });
         }
     }
     Ok(Opened { uffds, way: Some(way) })

@@ -37,6 +37,10 @@ pub enum Error {
     Rights,
     /// There are too many areas with different attributes.
     TooManyAreas,
+    /// A part of the range was unmapped or moved away by somebody else; known to a region with events.
+    Lost,
+    /// Events need thread delivery, and what the kernel asks for: the error number.
+    NoEvents(i32),
     /// This process was forked from the one that made the region.
     Forked,
     /// The region was closed because its faults could not be served any more.
@@ -89,6 +93,14 @@ impl fmt::Display for Error {
             Self::TooManyAreas => {
                 "too many areas with different attributes: unmap or protect larger parts, or raise the number of areas"
             }
+            Self::Lost => "a part of the range was unmapped or moved away by a call that is not the region's: use the rest",
+            Self::NoEvents(error) => {
+                return write!(
+                    f,
+                    "no events can be had ({}): use thread delivery, and give the process CAP_SYS_PTRACE for those of fork",
+                    os(error)
+                );
+            }
             Self::Forked => "the region belongs to the parent of this process: make one after the fork",
             Self::Closed => "the region was closed because its faults could not be served: see the message on stderr",
             Self::Kernel(error) => return write!(f, "the kernel refused: {}", os(error)),
@@ -102,7 +114,7 @@ impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
         let kind = match error {
             Error::NoAddressSpace | Error::TooManyAreas => io::ErrorKind::OutOfMemory,
-            Error::NoUserfaultfd(_) => io::ErrorKind::PermissionDenied,
+            Error::NoUserfaultfd(_) | Error::NoEvents(_) => io::ErrorKind::PermissionDenied,
             Error::NoFeature => io::ErrorKind::Unsupported,
             Error::Kernel(error) => io::Error::from_raw_os_error(error).kind(),
             _ => io::ErrorKind::InvalidInput,

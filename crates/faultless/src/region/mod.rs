@@ -1,12 +1,18 @@
 //! Regions: ranges of addresses whose page faults this library resolves.
 
+mod behind;
 mod builder;
+mod children;
 mod delivery;
+mod elsewhere;
 mod error;
+mod events;
 mod file;
 mod masked;
 mod message;
 mod page;
+mod pieces;
+mod poll;
 mod shared;
 mod signal;
 mod thread;
@@ -52,7 +58,7 @@ use crate::background::{Background, Priority};
 /// ```
 ///
 /// A forked child has the bytes of an anonymous region that were there, and zeroes for the others, but cannot change the region;
-/// of a region with a backing it has nothing.
+/// of a region with a backing it has nothing, unless the region has events ([`Builder::events`]).
 pub struct Region {
     // The order matters: those who serve end before the memory does.
     watched: Option<Watched>,
@@ -117,6 +123,7 @@ impl Region {
         if !self.shared.memory.areas().covers(all) {
             return Err(Error::NotMapped);
         }
+        self.shared.check_kept(all)?;
         let mut suffices = true;
         self.shared.memory.areas().each(all, |area| suffices &= area.attributes.rights >= rights);
         if suffices { Ok(()) } else { Err(Error::Rights) }
@@ -144,7 +151,9 @@ impl Region {
         self.shared.check()?;
         let all = self.shared.memory.span();
         let at = |offset: usize| all.start.checked_add(offset).filter(|at| *at <= all.end).ok_or(Error::Outside);
-        Ok((Span { start: at(range.start)?, end: at(range.end)? }, Masked::new()))
+        let span = Span { start: at(range.start)?, end: at(range.end)? };
+        self.shared.check_kept(span)?;
+        Ok((span, Masked::new()))
     }
 
     /// Maps a part where nothing is mapped, as the region was built: zeroes, or what the backing has at the same offset.
@@ -173,7 +182,12 @@ impl Region {
     pub fn remap(&self, range: Range<usize>, to: usize) -> Result<(), Error> {
         let (span, _masked) = self.enter(range)?;
         let to = self.shared.memory.span().start.checked_add(to).ok_or(Error::Outside)?;
-        Ok(self.shared.memory.remap(span, to)?)
+        let target = Span::new(to, span.bytes());
+        self.shared.check_kept(target)?;
+        if !self.shared.has_events() {
+            return Ok(self.shared.memory.remap(span, to)?);
+        }
+        Ok(self.shared.behind.moving(span, target, || self.shared.memory.remap(span, to))?)
     }
 
     /// Takes advice about a part.
@@ -206,7 +220,7 @@ impl Region {
 
     /// How many bytes of it are there: in memory, or the kernel's page of zeroes. Exact while nobody faults in it or changes it.
     pub fn present(&self) -> usize {
-        self.shared.memory.present_pages() * PAGE
+        self.shared.present_pages() * PAGE
     }
 
     /// What was counted for all regions of the process.

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use faultless_base::sys::mmu::Mmu;
 use faultless_base::sys::raw;
 use faultless_base::sys::uffd::Uffd;
 use faultless_base::sys::user_mmu::{Backing, UserMmu};
@@ -12,6 +13,7 @@ use faultless_mm::listing::Place;
 use faultless_mm::region::Region as Engine;
 use faultless_mm::stats::Counter;
 
+use super::behind::Behind;
 use super::error::Error;
 use super::message;
 use crate::owner::Owner;
@@ -32,6 +34,11 @@ pub struct Source {
 impl Source {
     pub fn new(backing: Option<Box<dyn Backing>>) -> Self {
         Self { backing, reading_since: AtomicU64::new(0) }
+    }
+
+    /// Whether there is one.
+    pub fn is_some(&self) -> bool {
+        self.backing.is_some()
     }
 
     /// For how long the backing has been read, if it is.
@@ -68,11 +75,36 @@ pub struct Shared {
     /// The process that made it.
     pub owner: Owner,
     closed: AtomicBool,
+    /// For when others say what happens to the region without its knowledge.
+    pub behind: Behind,
 }
 
 impl Shared {
     pub fn new(memory: Memory, place: &'static Place) -> Self {
-        Self { memory: memory.with_place(place), place, owner: Owner::here(), closed: AtomicBool::new(false) }
+        let memory = memory.with_place(place);
+        let closed = AtomicBool::new(false);
+        Self { memory, place, owner: Owner::here(), closed, behind: Behind::default() }
+    }
+
+    /// Whether the kernel tells what happens to the region without its knowledge.
+    pub fn has_events(&self) -> bool {
+        self.memory.lost().is_some()
+    }
+
+    /// Whether all of a part is the region's own, as far as that is known.
+    pub fn check_kept(&self, part: Span) -> Result<(), Error> {
+        let Some(lost) = self.memory.lost() else { return Ok(()) };
+        self.behind.settle();
+        if lost.meets(part) { Err(Error::Lost) } else { Ok(()) }
+    }
+
+    /// How many pages of it are there.
+    pub fn present_pages(&self) -> usize {
+        match self.memory.lost() {
+            // What others have dropped is not counted, but the page tables know.
+            Some(lost) => lost.kept(self.memory.span()).map(|run| self.memory.present(run)).sum(),
+            None => self.memory.present_pages(),
+        }
     }
 
     /// Whether changes are possible.
@@ -98,10 +130,10 @@ impl Shared {
     fn try_to_resolve(&self, fault: Fault) -> Outcome {
         let mut outcome = self.memory.fault(fault);
         for _ in 0..PATIENCE {
-            if outcome != Outcome::Failed(libc::ENOMEM) {
+            if !matches!(outcome, Outcome::Failed(libc::ENOMEM | libc::EAGAIN)) {
                 break;
             }
-            // Reclaim may be under way; a page that is given up is lost for good.
+            // Reclaim may be under way, or others change the region again and again; a page that is given up is lost for good.
             raw::sleep_ns(1_000_000);
             outcome = self.memory.fault(fault);
         }

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -11,14 +11,18 @@ use std::thread::JoinHandle;
 
 use faultless_base::sys::mmu::{Mmu, Rights};
 use faultless_base::sys::raw;
+use faultless_base::sys::uffd::message::{self, Message};
 use faultless_base::sys::uffd::{BATCH, Event, Uffd, Waited};
 use faultless_base::{PAGE, Span};
 use faultless_mm::fault::{Fault, Outcome};
 
+use super::elsewhere::{self, Buffer, Files, Request};
 use super::error::Error;
+use super::events::Events;
 use super::masked::Masked;
+use super::poll::event_file;
 use super::shared::Shared;
-use super::watchdog::Message;
+use super::watchdog::Message as Look;
 
 /// A message says that the access was a write.
 const WRITE: u64 = 1;
@@ -41,29 +45,33 @@ pub struct Handlers {
     end: Arc<File>,
     /// One for each thread.
     pub beats: Arc<Vec<Beat>>,
-}
-
-/// An eventfd.
-fn event_file() -> Result<File, Error> {
-    // SAFETY: a new descriptor of our own.
-    unsafe {
-        let fd = libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK);
-        if fd < 0 { Err(Error::NoThread) } else { Ok(File::from_raw_fd(fd)) }
-    }
+    /// Where each finds its messages: the descriptor itself, or what somebody hands on who reads that.
+    pub inboxes: Vec<i32>,
 }
 
 impl Handlers {
     /// Starts one thread for each descriptor. `watchdog` is told when there is something to look at.
-    pub fn start(shared: &Arc<Shared>, watchdog: &SyncSender<Message>) -> Result<Self, Error> {
-        let count = shared.uffds().count();
-        let beats = Arc::new((0..count).map(|_| Beat::default()).collect::<Vec<_>>());
-        let mut handlers = Self { threads: Vec::new(), end: Arc::new(event_file()?), beats };
-        for i in 0..count {
+    pub fn start(
+        shared: &Arc<Shared>,
+        events: Option<&Events>,
+        watchdog: &SyncSender<Look>,
+    ) -> Result<Self, Error> {
+        let inboxes: Vec<_> = match events {
+            Some(events) => events.inboxes.iter().map(AsRawFd::as_raw_fd).collect(),
+            None => shared.uffds().map(Uffd::number).collect(),
+        };
+        let beats = Arc::new(inboxes.iter().map(|_| Beat::default()).collect::<Vec<_>>());
+        let end = Arc::new(File::from(event_file()?));
+        let mut handlers = Self { threads: Vec::new(), end, beats, inboxes };
+        for (i, inbox) in handlers.inboxes.iter().copied().enumerate() {
             let (shared, end, beats) = (shared.clone(), handlers.end.clone(), handlers.beats.clone());
             let watchdog = watchdog.clone();
+            let files = events.and_then(|events| events.files.clone());
             let work = move || {
                 let _masked = Masked::new();
-                let serving = AssertUnwindSafe(|| serve(&shared, i, &end, &beats[i], &watchdog));
+                let inbox = Inbox { number: inbox, end: &end, files: files.as_deref() };
+                let serving = || serve(&shared, i, inbox, &beats[i], &watchdog);
+                let serving = AssertUnwindSafe(serving);
                 if catch_unwind(serving).is_err() {
                     shared.close("a handler thread has died");
                 }
@@ -87,19 +95,32 @@ impl Drop for Handlers {
     }
 }
 
+/// Where a handler finds its messages, and who helps it with those that are not the kernel's.
+struct Inbox<'a> {
+    number: i32,
+    end: &'a File,
+    files: Option<&'a Files>,
+}
+
 /// Serves descriptor `i` until the end of service.
-fn serve(shared: &Shared, i: usize, end: &File, beat: &Beat, watchdog: &SyncSender<Message>) {
+fn serve(shared: &Shared, i: usize, inbox: Inbox<'_>, beat: &Beat, watchdog: &SyncSender<Look>) {
     let Some(uffd) = shared.uffds().nth(i) else { return };
-    let mut events = [Event::Other(0); BATCH];
+    let mut messages: [Message; BATCH] = [[0; 4]; BATCH];
+    let mut buffer = Buffer::default();
     loop {
-        match uffd.next_events(end.as_raw_fd(), LOOK_MS, &mut events) {
+        match message::receive(inbox.number, Some(inbox.end.as_raw_fd()), LOOK_MS, &mut messages) {
             Ok(Waited::Other) => return,
             Ok(Waited::Nothing) | Err(libc::EINTR) => {}
-            Ok(Waited::Events(n)) => {
+            Ok(Waited::Messages(n)) => {
+                if let Some(files) = inbox.files {
+                    let requests = messages[..n].iter().filter_map(Request::from);
+                    requests.for_each(|request| elsewhere::serve(shared, files, &mut buffer, request));
+                }
+                let mut events = messages.map(Event::from);
                 batch(shared, uffd, beat, &mut events[..n]);
                 if shared.memory.has_left_windows() {
                     // Where it was told already, it has not looked yet.
-                    let _ = watchdog.try_send(Message::Look);
+                    let _ = watchdog.try_send(Look::Look);
                 }
             }
             Err(_) => return shared.close("the descriptor of a region cannot be read"),

@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use faultless_base::sys::uffd::Uffd;
+use faultless_base::sys::uffd::message::is_waiting;
 
 use super::error::Error;
+use super::events::Events;
 use super::masked::Masked;
 use super::message;
 use super::shared::{Shared, since};
@@ -28,13 +29,17 @@ pub struct Watched {
     handlers: Arc<Mutex<Option<Handlers>>>,
     messages: SyncSender<Message>,
     watchdog: Option<JoinHandle<()>>,
+    // Ends last, so that nobody waits for a reader that is not there.
+    _events: Option<Events>,
 }
 
 impl Watched {
     /// Starts them.
     pub fn start(shared: &Arc<Shared>, patience: Duration) -> Result<Self, Error> {
+        let events = shared.has_events().then(|| Events::start(shared)).transpose()?;
         let (messages, received) = sync_channel(1);
-        let handlers = Arc::new(Mutex::new(Some(Handlers::start(shared, &messages)?)));
+        let handlers = Handlers::start(shared, events.as_ref(), &messages)?;
+        let handlers = Arc::new(Mutex::new(Some(handlers)));
         let (watching, shared) = (handlers.clone(), shared.clone());
         let work = move || {
             let _masked = Masked::new();
@@ -55,7 +60,7 @@ impl Watched {
         };
         let watchdog = std::thread::Builder::new().name("faultless-watch".into()).spawn(work);
         let watchdog = watchdog.map_err(|_| Error::NoThread)?;
-        Ok(Self { handlers, messages, watchdog: Some(watchdog) })
+        Ok(Self { handlers, messages, watchdog: Some(watchdog), _events: events })
     }
 }
 
@@ -81,7 +86,7 @@ impl Reports {
         }
         self.reported.resize(handlers.beats.len(), 0);
         self.waiting_since.resize(handlers.beats.len(), None);
-        for (i, (beat, uffd)) in handlers.beats.iter().zip(shared.uffds()).enumerate() {
+        for (i, (beat, inbox)) in handlers.beats.iter().zip(&handlers.inboxes).enumerate() {
             let addr = beat.addr.load(Ordering::Relaxed);
             match since(&beat.since) {
                 Some(time) if time >= patience => {
@@ -91,14 +96,14 @@ impl Reports {
                     }
                 }
                 Some(_) => {}
-                None => self.look_at_idle(i, uffd, patience),
+                None => self.look_at_idle(i, *inbox, patience),
             }
         }
     }
 
     /// A handler that serves nothing while messages wait does not run.
-    fn look_at_idle(&mut self, i: usize, uffd: &Uffd, patience: Duration) {
-        if !uffd.is_waiting() {
+    fn look_at_idle(&mut self, i: usize, inbox: i32, patience: Duration) {
+        if !is_waiting(inbox) {
             self.waiting_since[i] = None;
             return;
         }

@@ -4,6 +4,8 @@
 //! Each thread has a part of its own and knows what must be there; windows, entries, areas and places in tables are everybody's. The memory
 //! itself panics at a page that nobody may access, and an area at a use after it was freed.
 
+mod fork;
+
 use std::sync::Arc;
 
 use faultless_base::sys::mmu::{Mmu, Rights};

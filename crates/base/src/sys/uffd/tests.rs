@@ -113,7 +113,7 @@ fn messages_are_told_apart() {
         (0x17, Event::Other(0x17)),
     ];
     for (kind, event) in expected {
-        assert_eq!(decode([kind, a, b, 9]), event);
+        assert_eq!(Event::from([kind, a, b, 9]), event);
     }
 }
 

@@ -1,0 +1,111 @@
+//! Messages of a userfaultfd, and of pipes that pass them on.
+
+use core::mem::size_of_val;
+
+use super::super::raw::syscall;
+use crate::Span;
+
+/// A message as the kernel writes it (`struct uffd_msg`).
+pub type Message = [u64; 4];
+
+/// A message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A thread waits for the page at `address`.
+    Fault {
+        /// The page, or the exact address with [`super::feature::EXACT_ADDRESS`].
+        address: usize,
+        /// `UFFD_PAGEFAULT_FLAG_*`: 1 for a write, 2 for a protected page.
+        flags: u64,
+        /// The thread, with [`super::feature::THREAD_ID`]; else 0.
+        thread: u32,
+    },
+    /// The process forked: a descriptor for the child.
+    Fork(u32),
+    /// A range was moved.
+    Remap(Span, usize),
+    /// Pages were dropped.
+    Remove(Span),
+    /// A range was unmapped.
+    Unmap(Span),
+    /// One that this code does not know.
+    Other(u8),
+}
+
+impl From<Message> for Event {
+    fn from([kind, a, b, c]: Message) -> Self {
+        let range = || Span { start: a as usize, end: b as usize };
+        match kind as u8 {
+            0x12 => Self::Fault { flags: a, address: b as usize, thread: c as u32 },
+            0x13 => Self::Fork(a as u32),
+            0x14 => Self::Remap(Span::new(a as usize, c as usize), b as usize),
+            0x15 => Self::Remove(range()),
+            0x16 => Self::Unmap(range()),
+            other => Self::Other(other),
+        }
+    }
+}
+
+/// Messages that are read at a time.
+pub const BATCH: usize = 32;
+
+/// What a wait for messages brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waited {
+    /// So many messages.
+    Messages(usize),
+    /// Nothing in the time given.
+    Nothing,
+    /// The other descriptor can be read.
+    Other,
+}
+
+/// Waits up to `timeout_ms` for messages of the descriptor `from`, as many as are there and have room, or until the descriptor
+/// `other` can be read.
+pub fn receive(from: i32, other: Option<i32>, timeout_ms: u32, messages: &mut [Message]) -> Result<Waited, i32> {
+    // A negative number is passed over.
+    let poll = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    let mut polls = [poll(from), poll(other.unwrap_or(-1))];
+    let timeout = libc::timespec {
+        tv_sec: (timeout_ms / 1000) as libc::time_t,
+        tv_nsec: (timeout_ms % 1000 * 1_000_000) as libc::c_long,
+    };
+    let args = [polls.as_mut_ptr() as usize, 2, &raw const timeout as usize, 0, 0, 0];
+    // SAFETY: two structures to poll, a timeout, no signal mask.
+    if unsafe { syscall(libc::SYS_ppoll, args)? } == 0 {
+        return Ok(Waited::Nothing);
+    }
+    if polls[1].revents != 0 {
+        return Ok(Waited::Other);
+    }
+    match read(from, messages) {
+        Ok(n) => Ok(Waited::Messages(n)),
+        // Another thread has taken it, or the one that waited was woken.
+        Err(libc::EAGAIN) => Ok(Waited::Nothing),
+        Err(error) => Err(error),
+    }
+}
+
+/// Reads what messages there are, without waiting; EAGAIN if there are none.
+pub fn read(from: i32, messages: &mut [Message]) -> Result<usize, i32> {
+    let args = [from as usize, messages.as_mut_ptr() as usize, size_of_val(messages), 0, 0, 0];
+    // SAFETY: a buffer for as many messages as it says.
+    let bytes = unsafe { syscall(libc::SYS_read, args)? };
+    if bytes > 0 { Ok(bytes / size_of::<Message>()) } else { Err(libc::EIO) }
+}
+
+/// Writes a message to a pipe that does not block; whether there was room.
+pub fn send(to: i32, message: &Message) -> bool {
+    let args = [to as usize, message.as_ptr() as usize, size_of_val(message), 0, 0, 0];
+    // SAFETY: the bytes of one message, which a pipe takes whole or not at all.
+    unsafe { syscall(libc::SYS_write, args) }.is_ok()
+}
+
+/// Whether a message waits to be read.
+pub fn is_waiting(from: i32) -> bool {
+    let mut poll = libc::pollfd { fd: from, events: libc::POLLIN, revents: 0 };
+    let timeout = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let args = [&raw mut poll as usize, 1, &raw const timeout as usize, 0, 0, 0];
+    // SAFETY: one structure to poll, a timeout, no signal mask.
+    unsafe { syscall(libc::SYS_ppoll, args) }.is_ok() && poll.revents & libc::POLLIN != 0
+}

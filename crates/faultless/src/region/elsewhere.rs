@@ -1,0 +1,171 @@
+//! Pages of a backed region's forked children, and of what was moved away: the handlers read them from the backing, and a thread with
+//! descriptors of its own brings them.
+//!
+//! The kernel opens a descriptor for a child in the table of the thread that reads the message. That table is not the program's, or
+//! the next child would have it too, and the first one would wait for ever should its parent be killed.
+
+use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
+use std::sync::{Mutex, PoisonError};
+
+use faultless_base::sys::raw::{self, Access};
+use faultless_base::sys::uffd::message::Message;
+use faultless_base::sys::uffd::{Uffd, Wake};
+use faultless_base::{PAGE, Span};
+
+use super::message;
+use super::shared::Shared;
+
+/// Bytes that are read at a time.
+pub const WINDOW: usize = 16 * PAGE;
+/// Kinds of messages that the kernel does not have.
+const BRING: u8 = 0x80;
+const CLOSE: u8 = 0x81;
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// What the reader asks of a handler.
+#[derive(Clone, Copy)]
+pub enum Request {
+    /// Bring what the backing has at `offset` to `to`.
+    Bring { uffd: i32, to: Span, offset: usize },
+    /// Close a descriptor for which nothing will be asked any more.
+    Close { uffd: i32 },
+}
+
+impl Request {
+    /// As it goes through the pipe.
+    pub fn message(self) -> Message {
+        match self {
+            Self::Bring { uffd, to, offset } => {
+                [BRING as u64 | (uffd as u64) << 32, to.start as u64, to.bytes() as u64, offset as u64]
+            }
+            Self::Close { uffd } => [CLOSE as u64 | (uffd as u64) << 32, 0, 0, 0],
+        }
+    }
+
+    /// `None` for a message of the kernel's.
+    pub fn from(message: &Message) -> Option<Self> {
+        let uffd = (message[0] >> 32) as i32;
+        match message[0] as u8 {
+            BRING => {
+                let to = Span::new(message[1] as usize, message[2] as usize);
+                Some(Self::Bring { uffd, to, offset: message[3] as usize })
+            }
+            CLOSE => Some(Self::Close { uffd }),
+            _ => None,
+        }
+    }
+}
+
+/// The thread with descriptors of its own, as the handlers see it.
+pub struct Files(Mutex<Sender<Job>>);
+
+impl Files {
+    /// What gives it work, and what it takes that from.
+    pub fn new() -> (Self, Receiver<Job>) {
+        let (sender, jobs) = channel();
+        (Self(Mutex::new(sender)), jobs)
+    }
+
+    /// Has it do something, and waits for that.
+    fn run(&self, job: impl FnOnce() + Send + 'static) {
+        let (done, wait) = sync_channel::<()>(1);
+        let job = move || {
+            job();
+            drop(done);
+        };
+        let sender = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if sender.send(Box::new(job)).is_ok() {
+            let _ = wait.recv();
+        }
+    }
+}
+
+/// A handler's buffer, made when it is first needed.
+#[derive(Default)]
+pub struct Buffer(Option<usize>);
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if let Some(at) = self.0 {
+            // SAFETY: mapped in `serve`, and nobody copies from it any more.
+            unsafe { raw::unmap(at, WINDOW) };
+        }
+    }
+}
+
+/// Does what the reader asks for.
+pub fn serve(shared: &Shared, files: &Files, buffer: &mut Buffer, request: Request) {
+    match request {
+        // Requests for it came before this one.
+        Request::Close { uffd } => files.run(move || close(uffd)),
+        Request::Bring { uffd, to, offset } => {
+            buffer.0 = buffer.0.or_else(|| raw::map_private(WINDOW, Access::Write));
+            let read = match buffer.0 {
+                Some(at) => shared.memory.read_aside(offset, Span::new(at, to.bytes())).map(|()| at),
+                None => Err(libc::ENOMEM),
+            };
+            if let Err(error) = read {
+                message::page_cannot_be_had(to.start, error);
+            }
+            files.run(move || bring(&kept(uffd), to, read.ok()));
+        }
+    }
+}
+
+/// A descriptor that somebody else closes.
+pub fn kept(uffd: i32) -> std::mem::ManuallyDrop<Uffd> {
+    Uffd::kept(uffd as usize)
+}
+
+/// Brings what is in the buffer, as far as nothing is there; without one an access to the first page is an error. Whoever
+/// waits goes on.
+fn bring(uffd: &Uffd, to: Span, buffer: Option<usize>) {
+    let first = Span::new(to.start, PAGE);
+    let mut part = to;
+    loop {
+        let brought = match buffer {
+            // SAFETY: a buffer of so many bytes, which its handler leaves alone meanwhile; the kernel refuses what is not registered.
+            Some(at) => unsafe { uffd.copy(at, part, Wake::Now) },
+            None => uffd.poison(first),
+        };
+        match brought.map_err(|stopped| stopped.error) {
+            // It changes: the reader reads what it says about that, and it goes on.
+            Err(libc::EAGAIN) => raw::sleep_ns(50_000),
+            // The kernel has several areas there; a call stays inside one.
+            Err(libc::ENOENT) if part != first => part = first,
+            _ => break,
+        }
+    }
+    // If the first page was there, nobody was woken.
+    let _ = uffd.wake(first);
+}
+
+/// Makes all of a span an error that is not there. False: not yet all, because it changes, and somebody waits for a message
+/// about that to be read.
+pub fn poison(uffd: &Uffd, span: Span) -> bool {
+    let (mut at, mut most) = (span.start, span.bytes());
+    while at < span.end {
+        let part = Span::new(at, most).clip(span);
+        let Err(stopped) = uffd.poison(part) else {
+            (at, most) = (part.end, span.bytes());
+            continue;
+        };
+        at += stopped.done;
+        match stopped.error {
+            libc::EEXIST => at += PAGE,
+            libc::EAGAIN => return false,
+            libc::ESRCH => return true,
+            // The kernel has several areas there; a call stays inside one.
+            _ if most > PAGE => most = (most / PAGE).div_ceil(2) * PAGE,
+            _ => at += PAGE,
+        }
+    }
+    true
+}
+
+/// Closes a descriptor of this thread's table.
+pub fn close(fd: i32) {
+    // SAFETY: a descriptor that nobody else has.
+    unsafe { libc::close(fd) };
+}

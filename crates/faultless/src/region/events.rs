@@ -1,0 +1,345 @@
+//! Events: what the program does to a region's memory without its knowledge, as the kernel tells of it.
+//!
+//! Whoever forks, unmaps, moves or drops memory of the region waits in the kernel until the message about it was read, whatever locks
+//! it holds: a range of this region, or the allocator's. So one thread reads all messages and does nothing that could make it wait for
+//! such a thread: it takes no lock that is held across a system call, allocates nothing, and hands faults on to the handlers through
+//! pipes. If a pipe is full, whoever faulted is woken and faults again.
+//!
+//! | message | then |
+//! |---|---|
+//! | a fault | a handler serves it |
+//! | fork | a region without a backing: the child's descriptor is closed, and the kernel brings zeroes, as it would. Else the child is known until it ends |
+//! | remap | the old place is lost ([`faultless_base::sys::lost`]); at the new one the kernel brings zeroes, or handlers what the backing has |
+//! | unmap | it is lost |
+//! | remove | nothing: pages are missing again, and `present` asks the page tables |
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::thread::{Builder, JoinHandle};
+
+use faultless_base::sys::raw;
+use faultless_base::sys::uffd::message::{self, Message};
+use faultless_base::sys::uffd::{BATCH, Event, State, Uffd};
+use faultless_base::{PAGE, Span};
+
+use super::children::{Child, Children};
+use super::elsewhere::{self, Files, Request, WINDOW, kept};
+use super::error::Error;
+use super::masked::Masked;
+use super::pieces::Pieces;
+use super::poll::{Poll, event_file, own_files, pipe};
+use super::shared::Shared;
+
+/// How often the reader looks whether children have ended.
+const LOOK_MS: i32 = 1000;
+/// Parts that may be moved away, of what one descriptor serves.
+const MOVED: usize = 256;
+
+/// The reader of a region's messages; it ends with this, after the handlers.
+pub struct Events {
+    /// Of each handler: where it finds what it is to do.
+    pub inboxes: Vec<OwnedFd>,
+    /// For handlers of a backed region.
+    pub files: Option<Arc<Files>>,
+    _outboxes: Vec<OwnedFd>,
+    end: OwnedFd,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Events {
+    /// Starts it.
+    pub fn start(shared: &Arc<Shared>) -> Result<Self, Error> {
+        let pipes = shared.uffds().map(|_| pipe()).collect::<Result<Vec<_>, _>>()?;
+        let (inboxes, outboxes): (Vec<_>, Vec<_>) = pipes.into_iter().unzip();
+        let end = event_file()?;
+        let (files, jobs) = Files::new();
+        let (started, start) = sync_channel(1);
+        let numbers: Vec<_> = outboxes.iter().map(AsRawFd::as_raw_fd).collect();
+        let (shared, end_number) = (shared.clone(), end.as_raw_fd());
+        let is_backed = shared.memory.backing().is_some();
+        let jobs = move || {
+            let _masked = Masked::new();
+            jobs.iter().for_each(|job| job());
+        };
+        let work = move || {
+            let _masked = Masked::new();
+            let reader = Reader::new(shared, numbers, end_number).and_then(|reader| {
+                // It has the descriptors of the thread that starts it.
+                let jobs = is_backed.then(|| Builder::new().name("faultless-files".into()).spawn(jobs));
+                Ok((reader, jobs.transpose().map_err(|_| Error::NoThread)?))
+            });
+            match reader {
+                Ok((reader, jobs)) => {
+                    let _ = started.send(Ok(jobs));
+                    let shared = reader.shared.clone();
+                    if catch_unwind(AssertUnwindSafe(|| reader.run())).is_err() {
+                        shared.close("the reader of events has died");
+                        shared.memory.let_go();
+                    }
+                }
+                Err(error) => drop(started.send(Err(error))),
+            }
+        };
+        let reader = Builder::new().name("faultless-events".into()).spawn(work).map_err(|_| Error::NoThread)?;
+        let jobs: Option<JoinHandle<()>> = start.recv().unwrap_or(Err(Error::NoThread))?;
+        let files = is_backed.then(|| Arc::new(files));
+        let threads = std::iter::once(reader).chain(jobs).collect();
+        Ok(Self { inboxes, files, _outboxes: outboxes, end, threads })
+    }
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        let one = 1u64;
+        // SAFETY: the eight bytes of a number.
+        unsafe { libc::write(self.end.as_raw_fd(), (&raw const one).cast(), size_of_val(&one)) };
+        self.files.take();
+        self.threads.drain(..).for_each(|thread| drop(thread.join()));
+    }
+}
+
+struct Reader {
+    shared: Arc<Shared>,
+    /// The descriptors of the region, and the pipes to their handlers.
+    uffds: Vec<i32>,
+    outboxes: Vec<i32>,
+    /// With a backing: what was moved away, by descriptor.
+    moved: Vec<Pieces>,
+    children: Children,
+    poll: Poll,
+    end: i32,
+    looked: u64,
+}
+
+impl Reader {
+    /// In the thread that is to read.
+    fn new(shared: Arc<Shared>, outboxes: Vec<i32>, end: i32) -> Result<Self, Error> {
+        let uffds: Vec<_> = shared.uffds().map(Uffd::number).collect();
+        let keep: Vec<_> = uffds.iter().chain(&outboxes).copied().chain([end]).collect();
+        own_files(&keep)?;
+        let poll = Poll::new()?;
+        let all = uffds.iter().chain([&end]).all(|fd| poll.add(*fd));
+        let is_backed = shared.memory.backing().is_some();
+        let moved = uffds.iter().filter(|_| is_backed).map(|_| Pieces::new(MOVED));
+        let moved = moved.collect::<Option<Vec<_>>>().filter(|_| all).ok_or(Error::NoThread)?;
+        let mut children = Children::new();
+        children.make_spare(end);
+        Ok(Self { children, shared, uffds, outboxes, moved, poll, end, looked: 0 })
+    }
+
+    fn is_backed(&self) -> bool {
+        self.shared.memory.backing().is_some()
+    }
+
+    /// Reads until the end of service.
+    fn run(mut self) {
+        let shared = self.shared.clone();
+        loop {
+            let mut ready = self.poll.wait(LOOK_MS).peekable();
+            if ready.peek().is_some() {
+                let mut ended = false;
+                shared.behind.reading(|| {
+                    for fd in ready {
+                        if fd == self.end { ended = true } else { self.read(fd) }
+                    }
+                });
+                if ended {
+                    return self.finish();
+                }
+            }
+            let now = raw::now_ns();
+            if now - self.looked > LOOK_MS as u64 * 1_000_000 {
+                self.looked = now;
+                self.forget_ended();
+            }
+        }
+    }
+
+    /// Reads what messages there are, and does what they ask for.
+    fn read(&mut self, fd: i32) {
+        let mut messages = [[0; 4]; BATCH];
+        match message::read(fd, &mut messages) {
+            Ok(n) => messages[..n].iter().for_each(|message| self.take(fd, message)),
+            // For the descriptor of a child.
+            Err(libc::EMFILE) => {
+                if !self.forget_ended() {
+                    self.children.use_spare();
+                }
+            }
+            Err(_) => {}
+        }
+    }
+
+    fn take(&mut self, fd: i32, message: &Message) {
+        let own = self.uffds.iter().position(|uffd| *uffd == fd);
+        match (Event::from(*message), own) {
+            (Event::Fault { address, .. }, Some(i)) => {
+                let page = Span::new(address & !(PAGE - 1), PAGE);
+                let inside = self.shared.memory.span().contains(address);
+                let moved = self.moved.get(i).and_then(|moved| moved.find(address));
+                if !inside || moved.is_some() || self.shared.memory.lost().is_some_and(|lost| lost.meets(page)) {
+                    self.bring(fd, i, page, moved);
+                } else if !message::send(self.outboxes[i], message) {
+                    let _ = kept(fd).wake(page);
+                }
+            }
+            (Event::Fault { address, .. }, None) => {
+                let Some(child) = self.children.get(fd) else { return };
+                let found = child.pieces.as_ref().and_then(|pieces| pieces.find(address));
+                let stripe = child.stripe;
+                self.bring(fd, stripe, Span::new(address & !(PAGE - 1), PAGE), found);
+            }
+            (Event::Fork(child), _) => self.add(fd, own, child as i32),
+            (Event::Remap(from, to), Some(i)) if !self.shared.behind.is_own(from) => self.remapped(i, from, to),
+            (Event::Unmap(span), Some(i)) if !self.shared.behind.is_own(span) => {
+                self.shared.memory.lost().inspect(|lost| lost.mark(span));
+                if let Some(moved) = self.moved.get_mut(i) {
+                    moved.remove(span);
+                }
+            }
+            (Event::Remap(from, to), None) => self.pieces_of(fd, |pieces| pieces.moved(from, to, pieces.count())),
+            (Event::Unmap(span), None) => self.pieces_of(fd, |pieces| pieces.remove(span)),
+            _ => {}
+        }
+    }
+
+    fn pieces_of(&mut self, child: i32, change: impl FnOnce(&mut Pieces)) {
+        self.children.get(child).and_then(|child| child.pieces.as_mut()).map(change);
+    }
+
+    /// A fault where no area of the region is.
+    fn bring(&self, fd: i32, i: usize, page: Span, found: Option<(Span, usize)>) {
+        let uffd = kept(fd);
+        let done = match found {
+            Some((span, offset)) => {
+                let to = Span::new(page.start, WINDOW).clip(span);
+                let offset = offset + (to.start - span.start);
+                message::send(self.outboxes[i], &Request::Bring { uffd: fd, to, offset }.message())
+            }
+            // What belongs there is not known, and not zero.
+            None if self.is_backed() => uffd.poison(page).is_ok(),
+            None => uffd.unregister(page).is_ok(),
+        };
+        if !done {
+            let _ = uffd.wake(page);
+        }
+    }
+
+    fn remapped(&mut self, i: usize, from: Span, to: usize) {
+        self.shared.memory.lost().inspect(|lost| lost.mark(from));
+        let Some(moved) = self.moved.get_mut(i) else {
+            let _ = kept(self.uffds[i]).unregister(Span::new(to, from.bytes()));
+            return;
+        };
+        // What was moved there before is newer than the areas.
+        let before = moved.count();
+        self.shared.memory.areas().each(from, |view| {
+            let part = view.span.clip(from);
+            let offset = view.offset + (part.start - view.span.start);
+            moved.push(Span::new(to + (part.start - from.start), part.bytes()), offset);
+        });
+        moved.moved(from, to, before);
+    }
+
+    /// The process behind `fd` has forked.
+    fn add(&mut self, fd: i32, own: Option<usize>, child: i32) {
+        if !self.is_backed() {
+            return elsewhere::close(child);
+        }
+        let (stripe, pieces) = match own {
+            Some(i) => (i, self.now(i)),
+            None => match self.children.get(fd) {
+                Some(parent) => (parent.stripe, parent.pieces.as_ref().and_then(Pieces::copy)),
+                None => return elsewhere::close(child),
+            },
+        };
+        let added = Child { uffd: child, stripe, pieces };
+        if !self.poll.add(child) {
+            return refuse(added);
+        }
+        if let Err(refused) = self.children.add(added) {
+            self.poll.remove(child);
+            refuse(refused);
+            self.children.make_spare(self.end);
+        }
+    }
+
+    /// What belongs where, of the part of descriptor `i`.
+    fn now(&self, i: usize) -> Option<Pieces> {
+        let areas = self.shared.memory.areas();
+        let mut pieces = Pieces::new(areas.count() + 2 * MOVED)?;
+        areas.each(self.shared.memory.span(), |view| pieces.push(view.span, view.offset));
+        self.moved[i].all().for_each(|(span, offset)| pieces.push(span, offset));
+        Some(pieces)
+    }
+
+    /// Has descriptors of children closed that have ended; whether there are some.
+    fn forget_ended(&mut self) -> bool {
+        let page = Span::new(self.shared.memory.span().start, PAGE);
+        let (poll, outboxes) = (&self.poll, &self.outboxes);
+        let mut some = false;
+        self.children.retain(|child| {
+            // After what was asked for before: a number is used again.
+            let is_asked =
+                || message::send(outboxes[child.stripe], &Request::Close { uffd: child.uffd }.message());
+            let ended = kept(child.uffd).state(page) == State::Gone && is_asked();
+            if ended {
+                poll.remove(child.uffd);
+            }
+            some |= ended;
+            !ended
+        });
+        some
+    }
+
+    /// Ends service: what could be read as zero and is not is an error from now on, and nobody waits any more.
+    fn finish(mut self) {
+        let page = Span::new(self.shared.memory.span().start, PAGE);
+        for i in 0..self.moved.len() {
+            let uffd = self.uffds[i];
+            while !self.moved[i].all().all(|(span, _)| elsewhere::poison(&kept(uffd), span)) {
+                self.read(uffd);
+            }
+            for (span, _) in self.moved[i].all() {
+                let _ = kept(uffd).unregister(span);
+            }
+        }
+        self.shared.memory.let_go();
+        for i in 0..self.uffds.len() {
+            self.read(self.uffds[i]);
+            // Somebody is about to tell of something, and will wait until it was read.
+            while kept(self.uffds[i]).state(page) == State::Changing {
+                raw::sleep_ns(50_000);
+                self.read(self.uffds[i]);
+            }
+        }
+        while let Some(child) = self.children.last() {
+            let uffd = child.uffd;
+            let all = |child: &Child| child.pieces.iter().all(|pieces| poisoned(uffd, pieces));
+            while self.children.get(uffd).is_some_and(|child| !all(child)) {
+                self.read(uffd);
+            }
+            self.children.remove(uffd);
+            elsewhere::close(uffd);
+        }
+    }
+}
+
+fn poisoned(uffd: i32, pieces: &Pieces) -> bool {
+    pieces.all().all(|(span, _)| elsewhere::poison(&kept(uffd), span))
+}
+
+/// A child that there is no room for: what it misses is an error.
+fn refuse(child: Child) {
+    while !child.pieces.iter().all(|pieces| poisoned(child.uffd, pieces)) {
+        let mut messages = [[0; 4]];
+        if let Ok(1) = message::read(child.uffd, &mut messages)
+            && let Event::Fork(own) = Event::from(messages[0])
+        {
+            elsewhere::close(own as i32);
+        }
+    }
+    elsewhere::close(child.uffd);
+}

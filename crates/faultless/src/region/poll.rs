@@ -1,0 +1,81 @@
+//! Descriptors of the reader of messages: what it waits for, and a table of its own that they lie in.
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use super::error::Error;
+
+/// Descriptors that are told of at a time.
+pub const MOST: usize = 16;
+
+/// A set of descriptors to wait for (epoll).
+pub struct Poll(OwnedFd);
+
+impl Poll {
+    /// An empty one.
+    pub fn new() -> Result<Self, Error> {
+        // SAFETY: a new descriptor of our own.
+        unsafe { owned(libc::epoll_create1(libc::EPOLL_CLOEXEC)) }.map(Self)
+    }
+
+    /// Waits for `fd`, too; whether that can be.
+    pub fn add(&self, fd: i32) -> bool {
+        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: fd as u64 };
+        // SAFETY: an event to read from.
+        unsafe { libc::epoll_ctl(self.0.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &mut event) == 0 }
+    }
+
+    /// Does not any more.
+    pub fn remove(&self, fd: i32) {
+        // SAFETY: no event is needed here.
+        unsafe { libc::epoll_ctl(self.0.as_raw_fd(), libc::EPOLL_CTL_DEL, fd, std::ptr::null_mut()) };
+    }
+
+    /// Waits, at most for so long; which can be read.
+    pub fn wait(&self, timeout_ms: i32) -> impl Iterator<Item = i32> + use<> {
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; MOST];
+        // SAFETY: room for so many events.
+        let n =
+            unsafe { libc::epoll_wait(self.0.as_raw_fd(), events.as_mut_ptr(), events.len() as i32, timeout_ms) };
+        events.into_iter().take(n.max(0) as usize).map(|event| event.u64 as i32)
+    }
+}
+
+/// # Safety
+/// The number is a new descriptor's, or negative.
+unsafe fn owned(fd: i32) -> Result<OwnedFd, Error> {
+    // SAFETY: as above.
+    if fd < 0 { Err(Error::NoThread) } else { Ok(unsafe { OwnedFd::from_raw_fd(fd) }) }
+}
+
+/// An eventfd.
+pub fn event_file() -> Result<OwnedFd, Error> {
+    // SAFETY: a new descriptor of our own.
+    unsafe { owned(libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK)) }
+}
+
+/// A pipe that does not block: where it is read, and where it is written to.
+pub fn pipe() -> Result<(OwnedFd, OwnedFd), Error> {
+    let mut ends = [-1; 2];
+    // SAFETY: room for two new descriptors of our own.
+    unsafe {
+        libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK);
+        Ok((owned(ends[0])?, owned(ends[1])?))
+    }
+}
+
+/// Gives this thread a table of descriptors of its own, with these and stderr alone: others would be kept open by it, like the end
+/// of a pipe that somebody waits for.
+pub fn own_files(keep: &[i32]) -> Result<(), Error> {
+    let mut keep = [keep, &[libc::STDERR_FILENO]].concat();
+    keep.sort_unstable();
+    // SAFETY: this thread's table alone changes.
+    let close = |first: u32, last: u32| unsafe { libc::close_range(first, last, 0) == 0 };
+    // SAFETY: as above.
+    let mut done = unsafe { libc::unshare(libc::CLONE_FILES) == 0 };
+    let mut first = 0;
+    for fd in keep {
+        done = done && (first >= fd as u32 || close(first, fd as u32 - 1));
+        first = fd as u32 + 1;
+    }
+    if done && close(first, u32::MAX) { Ok(()) } else { Err(Error::NoThread) }
+}
