@@ -178,6 +178,7 @@ impl<S: Sys> Space<S> {
             let missing = self.sys.missing(span.start);
             if missing {
                 self.sys.touch(span.start);
+                shard.slots.share(i, flag::AHEAD);
             }
             missing
         });

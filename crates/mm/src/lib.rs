@@ -81,6 +81,7 @@ pub mod streams;
 mod supply;
 pub mod takeback;
 mod tally;
+mod unused;
 mod usage;
 mod warmth;
 pub mod watched;

@@ -196,6 +196,11 @@ counters! {
     BytesMoved, "bytes_moved", Bytes;
     /// Moved to where the program had not come when it was last looked at.
     BytesMovedUnused, "bytes_moved_unused", Bytes;
+    /// Of memory touched ahead or moved: looked at when the program dropped it, gave it back or ended, or when nobody had
+    /// come for it.
+    BytesAheadSeen, "bytes_ahead_seen", Bytes;
+    /// Of that, full of zeroes, by samples: not used, or used for zeroes alone.
+    BytesAheadUnused, "bytes_ahead_unused", Bytes;
     /// Windows that memory was moved to.
     MoveWindows, "move_windows", Calls;
     /// Windows for which no memory was ready, so that the kernel served them.

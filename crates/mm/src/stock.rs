@@ -92,7 +92,7 @@ impl<S: Sys> Space<S> {
         self.warmth.note_touch(self.sys.thread_ns() - cpu, self.now_ms());
         shard.count(Counter::BytesTouchedAhead, SLOT);
         // Whether the program will use it densely is as unknown as for any other memory it never had.
-        slots.mark(e.first, flag::FRESH);
+        slots.mark(e.first, flag::FRESH | flag::AHEAD);
         self.budget.keep(1);
         shard.lock().give(e, Kind::Zeroed, self.now_ms());
         true

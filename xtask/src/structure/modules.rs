@@ -10,6 +10,7 @@ const LEVELS: &[&[&str]] = &[
     &["arena"],
     &["busy"],
     &["space"],
+    &["unused"],
     &[
         "handout", "takeback", "retire", "mapping", "blocks", "fork", "decay", "scrub", "ahead", "advice",
         "movein", "supply",
