@@ -48,6 +48,7 @@ pub mod buddy;
 pub mod budget;
 pub mod busy;
 pub mod change;
+mod credit;
 pub mod decay;
 pub mod entry;
 pub mod fault;

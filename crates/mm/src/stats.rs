@@ -98,7 +98,7 @@ counters! {
     BytesFreshHuge, "bytes_fresh_huge", Bytes ("thp_fault_alloc");
     /// Handed out without memory behind and without advice.
     BytesFreshSmall, "bytes_fresh_small", Bytes ("pgfault");
-    /// First touched in the background, ahead of the program, in memory it already had.
+    /// First touched ahead of the program, in memory it already had or was about to get.
     BytesTouchedLent, "bytes_touched_lent", Bytes;
     /// First touched in the background, in memory kept ready for the program.
     BytesTouchedAhead, "bytes_touched_ahead", Bytes;

@@ -41,7 +41,8 @@ impl<S: Sys> Space<S> {
         let zeroed = self.all_shards().map(|s| s.lock().free().slots(Kind::Zeroed)).sum::<usize>();
         // The host takes its time for a cold one, and this processor with it, however idle the thread is.
         let cold = self.warmth.is_cold(self.now_ms()) == Some(true);
-        if zeroed >= want || self.budget.idle() >= want || self.budget.room() == 0 || cold {
+        let full = zeroed >= want || self.budget.idle() >= want || self.budget.room() == 0;
+        if full || cold || !self.credit.take() {
             return Progress::Wait(LOOK_US);
         }
         let shard = self.shard(0);

@@ -4,7 +4,7 @@ use super::{Source, code};
 
 /// The modules of the engine, lowest level first.
 const LEVELS: &[&[&str]] = &[
-    &["stats", "knobs", "progress", "streak", "warmth", "watched", "pace", "purpose"],
+    &["stats", "knobs", "progress", "streak", "warmth", "watched", "pace", "purpose", "credit"],
     &["slot", "runs", "budget", "listing"],
     &["buddy", "page"],
     &["arena"],
