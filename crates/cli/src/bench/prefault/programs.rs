@@ -117,7 +117,10 @@ pub fn programs(context: &Context, machine: &Machine, start: Instant, aims: &mut
     }
     println!();
     (0..rows.len()).for_each(|index| judge(&board, index, aims));
-    let ahead = |results: &Results| results.runs.iter().map(|(way, runs)| (*way, Ahead::of(runs))).collect();
+    let ahead = |results: &Results| {
+        let own = results.runs.iter().filter(|(way, _)| way.is_own());
+        own.map(|(way, runs)| (*way, Ahead::of(runs))).collect()
+    };
     rows.into_iter()
         .zip(results)
         .map(|(row, results)| Outcome { id: row.id, ahead: ahead(&results), results })
