@@ -211,3 +211,17 @@ fn what_the_program_used_and_dropped_counts_as_used_and_a_child_counts_nothing()
     assert_eq!(p.count(Counter::BytesAheadSeen), seen + dropped);
     assert_eq!(p.count(Counter::BytesAheadUnused), 0);
 }
+
+#[test]
+fn a_program_that_stops_early_again_and_again_is_followed_on_credit() {
+    let p = Program::new();
+    p.knobs.set(Knob::Mapped, 0);
+    let unused = (0..8).map(|_| {
+        let span = p.map(30);
+        p.walk(Span::new(span.start, 10 * SLOT));
+        behind(&p, span, 10)
+    });
+    let unused: usize = unused.sum();
+    let touched = p.count(Counter::BytesTouchedLent) / SLOT;
+    assert!(unused > 0 && unused <= 2 + touched / 32, "{unused} of {touched}");
+}
