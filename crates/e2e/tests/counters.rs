@@ -23,7 +23,7 @@ const GROUPS: &[Group] = {
         ("groups.c", "scrubbed", &[BUDGET], &[MmapServed, MmapBytes, BytesFreshHuge, BytesZeroed, BytesScrubbed, ScrubNs, WorkerStarts, ScrubWakeups, ScrubBlocks, ZeroHits, ZeroMisses, ZeroedForMap]),
         ("groups.c", "zeroes", &[BUDGET], &[BytesZeroedUnused, ZeroedInstead, ZeroedForCalloc]),
         ("groups.c", "mappings", &[BUDGET, ("FAULTLESS_SCRUB", "0")], &[BytesHotZeroed, HotZeroNs, BytesKept, ZeroHot]),
-        ("groups.c", "ahead", &[BUDGET], &[BytesTouchedLent, BytesTouchedAhead, TouchNs, BytesFreshSmall]),
+        ("groups.c", "ahead", &[BUDGET], &[BytesTouchedLent, BytesTouchedAhead, TouchNs, BytesFreshSmall, BytesAheadSeen, BytesAheadUnused]),
         ("groups.c", "much", &[BUDGET], &[BytesDecayed]),
         ("groups.c", "reservation", &[("FAULTLESS_BUDGET", "1G")], &[BytesAdvised]),
         ("groups.c", "supplied", &[("FAULTLESS_BUDGET", "256M"), ("FAULTLESS_MAPPED", "1")], &[BytesMoved, BytesMovedUnused, MoveWindows, MoveMisses]),

@@ -46,7 +46,7 @@ impl<S: Sys> Space<S> {
             return;
         }
         // The background thread may not have had a processor for a while: what it would see gives room now.
-        self.look_at_all();
+        self.look_at_all(true);
         let cold = inner.bytes() >= LARGE * SLOT && self.finds_cold();
         let mut advices = self.advices.lock();
         let trusted = |k: &Known| k.use_ == Use::Dense || k.use_ == Use::Unknown && k.share > 1;
@@ -114,20 +114,24 @@ impl<S: Sys> Space<S> {
             return Progress::Idle;
         }
         advices.quiet += 1;
+        // Each touch to see whether memory is cold is one for nothing.
+        let probes = advices.quiet.is_power_of_two();
         drop(advices);
-        if self.look_at_all() {
+        if self.look_at_all(probes) {
             self.advices.lock().quiet = 0;
         }
         Progress::Wait(LOOK_US)
     }
 
     /// Looks at every known mapping; whether anything came of it. The looks themselves take long and no lock.
-    fn look_at_all(&self) -> bool {
+    fn look_at_all(&self, probes: bool) -> bool {
         let mut changed = false;
         for place in 0..KNOWN {
             let Some(seen) = self.advices.lock().known[place] else { continue };
             let use_ = if seen.use_ == Use::Unknown { self.look(&seen) } else { seen.use_ };
-            let cold = use_ != Use::Sparse && seen.span.bytes() >= LARGE * SLOT && self.finds_cold();
+            let cold = use_ != Use::Sparse
+                && seen.span.bytes() >= LARGE * SLOT
+                && if probes { self.finds_cold() } else { self.warmth.is_cold(self.now_ms()) == Some(true) };
             let mut advices = self.advices.lock();
             // The program may have unmapped it meanwhile, or somebody else may have looked.
             let same = |k: &&mut Known| k.span == seen.span && k.use_ == seen.use_;

@@ -16,7 +16,6 @@ use crate::knobs::Knob;
 use crate::progress::{Progress, sooner};
 use crate::slot::{State, flag};
 use crate::space::{Shard, Space};
-use crate::stats::Counter;
 use crate::watched::{FOLLOWED, Growth, SMALL_DEMAND};
 
 /// Slots touched ahead at first, and at most (128 MiB).
@@ -57,15 +56,17 @@ impl<S: Sys> Space<S> {
             return;
         }
         let advised = e.slots().take_while(|&i| slots.has(i, flag::ADVISED)).count();
+        let begin = e.slots().take_while(|&i| slots.has(i, flag::AHEAD)).count();
         let shard_index = (shard.base - self.span().start) / (slots.len() * SLOT);
         let growth = Growth {
             shard: shard_index,
             first: e.first,
             n: e.n,
             advised,
-            reached: 0,
+            begin,
+            reached: begin,
             confirmed: 0,
-            touched: 0,
+            touched: begin,
             window: self.first_window(WINDOW_START),
             moved: None,
             quiet: 0,
@@ -126,7 +127,7 @@ impl<S: Sys> Space<S> {
             self.refuse_rest(shard, g);
             return Progress::Idle;
         }
-        if self.moves() && (g.reached > 0 || self.is_trusted()) && self.next_window(shard, g, old) {
+        if self.moves() && (g.reached > g.begin || self.is_trusted()) && self.next_window(shard, g, old) {
             return if g.reached > old { Progress::Worked } else { Progress::Wait(LOOK_US) };
         }
         if effort == Effort::Moves {
@@ -136,11 +137,17 @@ impl<S: Sys> Space<S> {
         g.touched = g.touched.max(g.reached + 1);
         let end = (g.reached + 1 + g.window).min(g.advised);
         // Nothing is touched before the program has come to the extent at all.
-        while g.touched < end && g.reached > 0 {
+        while g.touched < end && g.reached > g.begin {
             let i = g.touched;
+            if i % 2 == 1 && !self.credit.take() {
+                break;
+            }
             g.touched += 1;
-            if i % 2 == 1 && self.touch_lent(shard, g.first + i) {
-                return Progress::Worked;
+            if i % 2 == 1 {
+                if self.touch_lent(shard, g.first + i) {
+                    return Progress::Worked;
+                }
+                self.credit.give_back();
             }
         }
         // A program that moves is looked after at once.
@@ -172,20 +179,14 @@ impl<S: Sys> Space<S> {
     }
 
     fn touch_lent(&self, shard: &Shard, i: usize) -> bool {
-        let (start, cpu) = (self.sys.now_ns(), self.sys.thread_ns());
         let touched = self.enter(shard, Extent { first: i, n: 1 }, |span| {
             // The program may have unmapped it by a system call that nobody saw: then it is not touched.
             let missing = self.sys.missing(span.start);
             if missing {
-                self.sys.touch(span.start);
+                self.touch_for_program(shard, i);
             }
             missing
         });
-        if touched == Some(true) {
-            shard.count(Counter::BytesTouchedLent, SLOT);
-            shard.count(Counter::TouchNs, (self.sys.now_ns() - start) as usize);
-            self.warmth.note_touch(self.sys.thread_ns() - cpu, self.now_ms());
-        }
         touched == Some(true)
     }
 
@@ -219,6 +220,9 @@ impl<S: Sys> Space<S> {
             });
             if confirmed == Some(true) {
                 self.note_demand(1);
+                // What was touched before the hand-out was not on credit.
+                let brought = g.confirmed > g.begin && shard.slots.has(i, flag::AHEAD);
+                self.credit.note_used(brought as usize);
             }
         }
     }

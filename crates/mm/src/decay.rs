@@ -26,6 +26,7 @@ impl<S: Sys> Space<S> {
     /// Discards an extent in passage that was idle.
     pub(crate) fn return_to_kernel(&self, shard: &Shard, e: Extent, stamp: u32) {
         let span: Span = shard.span(e);
+        self.note_left(shard, e);
         self.sys.discard(span);
         self.budget.unkeep(e.n);
         self.note_unused(shard, self.zeroed_ahead(shard, e));

@@ -67,6 +67,8 @@ impl<S: Sys> Space<S> {
                 }
             });
             drop(arena);
+            // The parent counts what becomes of it.
+            all.slots().for_each(|i| _ = shard.slots.withdraw(i, flag::AHEAD));
             self.take_over_passage(shard, all);
         }
     }

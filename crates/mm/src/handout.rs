@@ -15,7 +15,7 @@ use crate::purpose::{Need, Purpose};
 use crate::slot::{State, flag};
 use crate::space::{Shard, Space};
 use crate::stats::Counter;
-use crate::warmth::LARGE;
+use crate::warmth::{LARGE, PROBES};
 use crate::watched::SMALL_DEMAND;
 
 /// How long a request waits for memory that the scrubber has just now.
@@ -194,7 +194,9 @@ impl<S: Sys> Space<S> {
         self.budget.unkeep(e.n);
         self.charge(shard, e);
         // Of the supply, or of the stock.
-        self.note_demand(e.slots().filter(|&i| shard.slots.has(i, flag::FRESH)).count());
+        let stocked = e.slots().filter(|&i| shard.slots.has(i, flag::FRESH)).count();
+        self.credit.note_used(stocked);
+        self.note_demand(stocked);
         shard.count(Counter::BytesZeroed, e.n * SLOT);
         self.verify(shard, e);
         if need == Need::Any && self.check {
@@ -212,13 +214,15 @@ impl<S: Sys> Space<S> {
             self.note_demand(e.n);
         }
         let mut small = shard.skips_advice();
+        let mut probed = 0;
         if !small {
-            if e.n >= LARGE && self.knobs.is_on(Knob::Ahead) {
-                self.finds_cold();
+            if e.n >= LARGE && self.knobs.is_on(Knob::Ahead) && !shard.untouched.is_long() {
+                probed = self.probe(shard, e);
             }
             small = self.warmth.is_too_cold(|| self.now_ms());
         }
-        let advised = if small { 0 } else { self.advise(shard, e) };
+        let behind = Extent { first: e.first + probed, n: e.n - probed };
+        let advised = probed + if small { 0 } else { self.advise(shard, behind) };
         let rest = Extent { first: e.first + advised, n: e.n - advised };
         if rest.slots().any(|i| shard.slots.has(i, flag::ADVISED)) {
             self.sys.huge(shard.span(rest), Huge::Refused);
@@ -229,6 +233,31 @@ impl<S: Sys> Space<S> {
         }
         shard.count(Counter::BytesFreshHuge, advised * SLOT);
         shard.count(Counter::BytesFreshSmall, rest.n * SLOT);
+    }
+
+    /// Touches up to three of the first slots of an extent that is about to be handed out, until it is known whether huge
+    /// pages are cold: these are what the program will touch first, so nothing is brought for nothing. How many.
+    fn probe(&self, shard: &Shard, e: Extent) -> usize {
+        let mut probed = 0;
+        while probed < PROBES && self.warmth.is_cold(self.now_ms()).is_none() {
+            let one = Extent { first: e.first + probed, n: 1 };
+            if self.advise(shard, one) == 0 {
+                break;
+            }
+            self.touch_for_program(shard, one.first);
+            probed += 1;
+        }
+        probed
+    }
+
+    /// Makes slot `i`, which the program has or is about to get, present.
+    pub(crate) fn touch_for_program(&self, shard: &Shard, i: usize) {
+        let (start, cpu) = (self.sys.now_ns(), self.sys.thread_ns());
+        self.sys.touch(shard.span(Extent { first: i, n: 1 }).start);
+        shard.slots.share(i, flag::AHEAD);
+        shard.count(Counter::BytesTouchedLent, SLOT);
+        shard.count(Counter::TouchNs, (self.sys.now_ns() - start) as usize);
+        self.warmth.note_touch(self.sys.thread_ns() - cpu, self.now_ms());
     }
 
     /// Advises huge pages for the first slots of `e`, as many as the budget allows, and charges them.

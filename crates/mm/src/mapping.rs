@@ -373,14 +373,14 @@ impl<S: Sys> Space<S> {
         if to.slots.clear(j, flag::CHARGED) {
             self.budget.discharge(1);
         }
-        for known in [flag::ADVISED, flag::FRESH, flag::CHARGED] {
+        for known in [flag::ADVISED, flag::FRESH, flag::CHARGED, flag::AHEAD] {
             if shard.slots.has(i, known) {
                 to.slots.mark(j, known);
             } else {
                 to.slots.clear(j, known);
             }
         }
-        shard.slots.clear(i, flag::FRESH | flag::CHARGED | flag::SIGNED);
+        shard.slots.clear(i, flag::FRESH | flag::CHARGED | flag::SIGNED | flag::AHEAD);
     }
 
     /// The kernel moved or replaced the pages of `from` and left nothing there: reserves the addresses again, and

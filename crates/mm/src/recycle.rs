@@ -22,6 +22,7 @@ impl<S: Sys> Space<S> {
     /// by part: the kernel is to drop that. The thread takes no signals meanwhile: a handler might unmap the memory,
     /// and would wait for itself.
     pub fn recycle(&self, span: Span, mut give: impl FnMut(Span)) {
+        self.each_part(span.aligned_inside(SLOT), |shard, _, e| self.note_left(shard, e));
         let alone = self.dropping.try_lock();
         let back = alone.as_ref().and_then(|_| self.comes_back(span));
         self.change(span, Change::Dropped);

@@ -89,8 +89,10 @@ pub mod flag {
     pub const EMPTY: u32 = 1 << 14;
     /// It was handed out with old bytes and signatures among them; see [`faultless_base::sys::Sys::sign`].
     pub const SIGNED: u32 = 1 << 15;
+    /// Its memory was brought before the program came to it: touched ahead, or moved in.
+    pub const AHEAD: u32 = 1 << 16;
     /// What is known of a slot only while it is in use.
-    pub const IN_USE: u32 = FRESH | TAINTED | FORKED | EMPTY | SIGNED;
+    pub const IN_USE: u32 = FRESH | TAINTED | FORKED | EMPTY | SIGNED | AHEAD;
 }
 
 /// The words of all slots of an arena.
@@ -169,6 +171,11 @@ impl Slots {
     /// The flags that it had before.
     pub fn share(&self, i: usize, flags: u32) -> u32 {
         self.words[i].fetch_or(flags, Ordering::SeqCst)
+    }
+
+    /// Removes `flags` from slot `i`, whoever has it: its owner may bring them back. Whether it had any of them.
+    pub fn withdraw(&self, i: usize, flags: u32) -> bool {
+        self.has(i, flags) && self.words[i].fetch_and(!flags, Ordering::SeqCst) & flags != 0
     }
 
     /// Removes `flags` from slot `i`; whether it had all of them.

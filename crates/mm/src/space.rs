@@ -12,6 +12,7 @@ use faultless_base::{SLOT, Span, table};
 use crate::arena::{Arena, Extent};
 use crate::budget::Budget;
 use crate::busy::Busy;
+use crate::credit::Credit;
 use crate::knobs::{Knob, Values};
 use crate::pace::Pace;
 use crate::slot::Slots;
@@ -140,6 +141,7 @@ pub struct Space<S> {
     pub(crate) working: Lock<()>,
     /// Slots handed out since the background thread last looked, for [`crate::ahead`].
     pub(crate) demand: AtomicUsize,
+    pub(crate) credit: Credit,
     /// How long the background work rests, in ms, and since when; see [`crate::step`].
     pub(crate) rest: AtomicU32,
     pub(crate) rest_since: AtomicU32,
@@ -223,6 +225,7 @@ impl<S: Sys> Space<S> {
             slept: AtomicUsize::new(0),
             working: Lock::new(()),
             demand: AtomicUsize::new(0),
+            credit: Credit::new(),
             rest: AtomicU32::new(0),
             rest_since: AtomicU32::new(0),
             pressure_look: AtomicU32::new(0),

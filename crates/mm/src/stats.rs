@@ -98,7 +98,7 @@ counters! {
     BytesFreshHuge, "bytes_fresh_huge", Bytes ("thp_fault_alloc");
     /// Handed out without memory behind and without advice.
     BytesFreshSmall, "bytes_fresh_small", Bytes ("pgfault");
-    /// First touched in the background, ahead of the program, in memory it already had.
+    /// First touched ahead of the program, in memory it already had or was about to get.
     BytesTouchedLent, "bytes_touched_lent", Bytes;
     /// First touched in the background, in memory kept ready for the program.
     BytesTouchedAhead, "bytes_touched_ahead", Bytes;
@@ -196,6 +196,11 @@ counters! {
     BytesMoved, "bytes_moved", Bytes;
     /// Moved to where the program had not come when it was last looked at.
     BytesMovedUnused, "bytes_moved_unused", Bytes;
+    /// Of memory touched ahead or moved: looked at when the program dropped it, gave it back or ended, or when nobody had
+    /// come for it.
+    BytesAheadSeen, "bytes_ahead_seen", Bytes;
+    /// Of that, full of zeroes, by samples: not used, or used for zeroes alone.
+    BytesAheadUnused, "bytes_ahead_unused", Bytes;
     /// Windows that memory was moved to.
     MoveWindows, "move_windows", Calls;
     /// Windows for which no memory was ready, so that the kernel served them.

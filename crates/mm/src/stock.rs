@@ -41,7 +41,8 @@ impl<S: Sys> Space<S> {
         let zeroed = self.all_shards().map(|s| s.lock().free().slots(Kind::Zeroed)).sum::<usize>();
         // The host takes its time for a cold one, and this processor with it, however idle the thread is.
         let cold = self.warmth.is_cold(self.now_ms()) == Some(true);
-        if zeroed >= want || self.budget.idle() >= want || self.budget.room() == 0 || cold {
+        let full = zeroed >= want || self.budget.idle() >= want || self.budget.room() == 0;
+        if full || cold || !self.credit.take() {
             return Progress::Wait(LOOK_US);
         }
         let shard = self.shard(0);
@@ -92,7 +93,7 @@ impl<S: Sys> Space<S> {
         self.warmth.note_touch(self.sys.thread_ns() - cpu, self.now_ms());
         shard.count(Counter::BytesTouchedAhead, SLOT);
         // Whether the program will use it densely is as unknown as for any other memory it never had.
-        slots.mark(e.first, flag::FRESH);
+        slots.mark(e.first, flag::FRESH | flag::AHEAD);
         self.budget.keep(1);
         shard.lock().give(e, Kind::Zeroed, self.now_ms());
         true

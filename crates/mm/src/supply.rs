@@ -104,8 +104,11 @@ impl<S: Sys> Space<S> {
         }
         self.budget.unkeep(begun);
         shard.count(Counter::BytesMoved, bytes);
+        let (target, first) = self.locate(to);
+        (0..whole).for_each(|i| _ = target.slots.share(first + i, flag::AHEAD));
         let stamp = self.now_ms();
         let (gone, rest) = (Extent { n: begun, ..e }, Extent { first: e.first + begun, n: e.n - begun });
+        gone.slots().for_each(|i| _ = slots.clear(i, flag::AHEAD));
         let mut arena = shard.lock();
         for (part, kind) in [(gone, Kind::Hole), (rest, Kind::Zeroed)] {
             if part.n > 0 {

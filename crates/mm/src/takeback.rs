@@ -31,6 +31,7 @@ impl<S: Sys> Space<S> {
         let slots = shard.slots;
         self.wait_while_busy(shard.span(e));
         self.warmth.note_return(e.n);
+        self.note_left(shard, e);
         let mut keep = self.settle(shard, e);
         if self.is_retired() {
             return self.let_go(shard, e);

@@ -18,7 +18,7 @@ const LASTS_MS: u32 = 2_000;
 /// A quick touch tells how it is for so long: warm memory is handed out first, and cold memory may come right behind.
 const HOLDS_MS: u32 = 4;
 /// Touches that may be needed to know.
-pub(crate) const PROBES: u32 = 3;
+pub(crate) const PROBES: usize = 3;
 /// From so many slots on it is worth looking (8 MiB).
 pub(crate) const LARGE: usize = 4;
 

@@ -24,6 +24,8 @@ pub(crate) struct Growth {
     pub(crate) n: usize,
     /// Slots that have got huge-page advice: those before this one.
     pub(crate) advised: usize,
+    /// Slots that were touched before it was handed out: that they are there says nothing of the program.
+    pub(crate) begin: usize,
     /// Slots that the program has passed.
     pub(crate) reached: usize,
     /// Slots that were looked at after the program had passed them.

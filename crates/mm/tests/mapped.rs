@@ -161,3 +161,67 @@ fn without_moves_everything_is_as_always() {
     assert_eq!((p.count(Counter::MovesRefused), p.count(Counter::BytesMoved)), (1, 0));
     assert!(p.count(Counter::BytesTouchedLent) > 0);
 }
+
+/// Slots that are present behind the first `n`: nobody but the background thread was there.
+fn behind(p: &Program, span: Span, n: usize) -> usize {
+    p.present(span).into_iter().filter(|i| *i >= n).count()
+}
+
+#[test]
+fn what_was_brought_ahead_is_looked_at_when_the_program_is_done_with_it() {
+    for mapped in [0, 1] {
+        let p = Program::new();
+        p.knobs.set(Knob::Mapped, mapped);
+        p.prepare(30);
+        let brought = || p.count(Counter::BytesTouchedLent) + p.count(Counter::BytesMoved);
+        let (before, seen) = (brought(), p.count(Counter::BytesAheadSeen));
+        let span = p.map(40);
+        p.walk(Span::new(span.start, 4 * SLOT));
+        let (brought, unused) = (brought() - before, behind(&p, span, 4) * SLOT);
+        assert!(0 < unused && unused < brought, "{unused} of {brought}");
+        p.space.unmap(span);
+        assert_eq!(p.count(Counter::BytesAheadSeen) - seen, brought);
+        assert_eq!(p.count(Counter::BytesAheadUnused), unused);
+        // What the program still has, and what was kept for it.
+        p.space.note_exit();
+        let all = p.count(Counter::BytesAheadSeen);
+        assert!(all > seen + brought);
+        p.space.note_exit();
+        assert_eq!(p.count(Counter::BytesAheadSeen), all, "twice");
+    }
+}
+
+#[test]
+fn what_the_program_used_and_dropped_counts_as_used_and_a_child_counts_nothing() {
+    let p = Program::new();
+    p.knobs.set(Knob::Mapped, 0);
+    let span = p.map(40);
+    p.walk(span);
+    let touched = p.count(Counter::BytesTouchedLent);
+    assert!(touched > 0);
+    let seen = p.count(Counter::BytesAheadSeen);
+    let half = Span::new(span.start, 20 * SLOT);
+    p.space.recycle(half, |part| p.space.change(part, Change::Dropped));
+    let dropped = p.count(Counter::BytesAheadSeen) - seen;
+    assert!(0 < dropped && dropped < touched, "{dropped} of {touched}");
+    p.space.fork_prepare();
+    p.fake.become_child();
+    p.space.fork_child();
+    p.space.note_exit();
+    assert_eq!(p.count(Counter::BytesAheadSeen), seen + dropped);
+    assert_eq!(p.count(Counter::BytesAheadUnused), 0);
+}
+
+#[test]
+fn a_program_that_stops_early_again_and_again_is_followed_on_credit() {
+    let p = Program::new();
+    p.knobs.set(Knob::Mapped, 0);
+    let unused = (0..8).map(|_| {
+        let span = p.map(30);
+        p.walk(Span::new(span.start, 10 * SLOT));
+        behind(&p, span, 10)
+    });
+    let unused: usize = unused.sum();
+    let touched = p.count(Counter::BytesTouchedLent) / SLOT;
+    assert!(unused > 0 && unused <= 2 + touched / 32, "{unused} of {touched}");
+}

@@ -137,6 +137,8 @@ fn a_block_is_zeroed_by_one_order() {
 fn a_block_is_zeroed_to_its_end() {
     let w = World::new();
     w.knobs.set(Knob::Ahead, 1);
+    w.map(1);
+    w.work();
     w.recycle(16);
     assert!(w.count(Counter::BytesTouchedAhead) > 0, "nothing is in stock");
     assert_eq!(w.scrubbed(), 16);

@@ -13,6 +13,7 @@ mod blocks;
 mod confined;
 mod direct;
 mod engine;
+mod exit;
 mod fork;
 mod gaps;
 mod inside;

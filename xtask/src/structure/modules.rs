@@ -4,12 +4,13 @@ use super::{Source, code};
 
 /// The modules of the engine, lowest level first.
 const LEVELS: &[&[&str]] = &[
-    &["stats", "knobs", "progress", "streak", "warmth", "watched", "pace", "purpose"],
+    &["stats", "knobs", "progress", "streak", "warmth", "watched", "pace", "purpose", "credit"],
     &["slot", "runs", "budget", "listing"],
     &["buddy", "page"],
     &["arena"],
     &["busy"],
     &["space"],
+    &["unused"],
     &[
         "handout", "takeback", "retire", "mapping", "blocks", "fork", "decay", "scrub", "ahead", "advice",
         "movein", "supply",

@@ -7,9 +7,12 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use faultless_mm::knobs::Knob;
+
 use super::huge::Huge;
 use super::measure::{Sample, measure};
 use super::plan::{Launch, Row, Start};
+use crate::pages::{Counters, Dir};
 
 /// One way of running a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum, serde::Serialize)]
@@ -21,6 +24,8 @@ pub enum Contender {
     Huge,
     /// faultless.
     Faultless,
+    /// faultless, with frames that move to where the program is about to be.
+    Mapped,
     /// The allocator mimalloc.
     Mimalloc,
     /// The allocator tcmalloc.
@@ -41,11 +46,17 @@ impl Contender {
             Contender::Plain => "plain",
             Contender::Huge => "huge pages always",
             Contender::Faultless => "faultless",
+            Contender::Mapped => "faultless, mapped",
             Contender::Mimalloc => "mimalloc",
             Contender::Tcmalloc => "tcmalloc",
             Contender::Jemalloc => "jemalloc",
             Contender::Empty => "empty library",
         }
+    }
+
+    /// Whether it is faultless, however it is set.
+    pub fn is_own(self) -> bool {
+        matches!(self, Contender::Faultless | Contender::Mapped)
     }
 
     /// The start of its library's file name, for those that are somebody else's.
@@ -79,16 +90,16 @@ impl Contenders {
             wanted: wanted.to_vec(),
             missing: Vec::new(),
         };
-        if wanted.contains(&Contender::Faultless) {
-            let own = exe.with_file_name("libfaultless_preload.so");
-            if !own.exists() {
-                return Err(format!("{}: no such file; build the whole workspace", own.display()));
-            }
-            found.libraries.insert(Contender::Faultless, own);
-        }
         for contender in wanted {
             match contender {
-                Contender::Plain | Contender::Faultless => {}
+                Contender::Plain => {}
+                Contender::Faultless | Contender::Mapped => {
+                    let own = exe.with_file_name("libfaultless_preload.so");
+                    if !own.exists() {
+                        return Err(format!("{}: no such file; build the whole workspace", own.display()));
+                    }
+                    found.libraries.insert(*contender, own);
+                }
                 Contender::Huge => match Huge::new() {
                     Ok(huge) => found.huge = Some(huge),
                     Err(reason) => found.missing.push((Contender::Huge, reason)),
@@ -119,11 +130,20 @@ impl Contenders {
             (Some(huge), Contender::Huge) => Some(huge.always().map_err(|error| error.to_string())?),
             _ => None,
         };
-        measure(&mut command, row.limit)
+        if !row.is_counted || !contender.is_own() {
+            return measure(&mut command, row.limit);
+        }
+        let dir = Dir::create().map_err(|error| format!("no place for counters: {error}"))?;
+        let sample = measure(command.env("FAULTLESS_STATS", dir.path()), row.limit)?;
+        let (pages, wrong) = dir.read().map_err(|error| error.to_string())?;
+        if let Some(wrong) = wrong.first() {
+            return Err(wrong.clone());
+        }
+        Ok(Sample { counters: Some(Counters::sum(&pages)), ..sample })
     }
 
     fn command(&self, row: &Row, launch: &Launch, contender: Contender) -> Command {
-        let wrapped = contender == Contender::Faultless && row.start == Start::Run;
+        let wrapped = contender.is_own() && row.start == Start::Run;
         let mut words: Vec<OsString> = Vec::new();
         if wrapped {
             words.extend([self.exe.clone().into(), "run".into(), "--".into()]);
@@ -141,8 +161,11 @@ impl Contenders {
         if let Some(library) = self.libraries.get(&contender).filter(|_| !wrapped) {
             command.env("LD_PRELOAD", library);
         }
-        if contender == Contender::Faultless {
+        if contender.is_own() {
             command.envs(row.env.iter().copied());
+        }
+        if contender == Contender::Mapped {
+            command.env(Knob::Mapped.declared().variable, "1");
         }
         command
     }

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{machine, process};
+use crate::pages::Counters;
 
 /// How often the machine's memory is looked at.
 const SAMPLING: Duration = Duration::from_millis(20);
@@ -37,6 +38,9 @@ pub struct Sample {
     /// What it printed.
     #[serde(skip)]
     pub output: String,
+    /// What faultless counted, where that was asked for.
+    #[serde(skip)]
+    pub counters: Option<Counters>,
 }
 
 /// Runs the command to its end; the error says in a few words why there is no figure.
@@ -79,6 +83,7 @@ pub fn measure(command: &mut Command, limit: Duration) -> Result<Sample, String>
         available: before,
         lowest,
         output: contents(&mut output).map_err(text)?,
+        counters: None,
     })
 }
 

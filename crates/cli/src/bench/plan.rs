@@ -108,6 +108,8 @@ pub enum Field {
     Empty,
     /// faultless alone, to be compared with another row.
     Own,
+    /// Plain, huge pages always, faultless, and faultless with frames that move.
+    Moves,
 }
 
 impl Field {
@@ -120,6 +122,7 @@ impl Field {
             Field::Pair => vec![Plain, Faultless],
             Field::Empty => vec![Plain, Empty, Faultless],
             Field::Own => vec![Faultless],
+            Field::Moves => vec![Plain, Huge, Faultless, Mapped],
         }
     }
 }
@@ -265,6 +268,8 @@ pub struct Row {
     pub start: Start,
     /// Settings for faultless.
     pub env: &'static [(&'static str, &'static str)],
+    /// Whether what faultless counts is read.
+    pub is_counted: bool,
     /// Whether memory lies idle for 15 s before each run.
     pub is_cold: bool,
     /// Bytes touched once before the group, so that memory is warm.
@@ -292,6 +297,7 @@ impl Row {
             field: Field::Kernel,
             start: Start::Program,
             env: &[],
+            is_counted: false,
             is_cold: false,
             warm: 0,
             rounds: 5,
@@ -315,6 +321,11 @@ impl Row {
     /// Settings for faultless.
     pub fn env(self, env: &'static [(&'static str, &'static str)]) -> Row {
         Row { env, ..self }
+    }
+
+    /// What faultless counts is read.
+    pub fn counted(self) -> Row {
+        Row { is_counted: true, ..self }
     }
 
     /// Memory lies idle before each run.

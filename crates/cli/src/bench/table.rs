@@ -57,7 +57,7 @@ fn figure(value: f64, metric: Metric) -> String {
 }
 
 /// Median and extremes, the unit said once.
-fn spread(spread: &Spread, metric: Metric) -> String {
+pub fn spread(spread: &Spread, metric: Metric) -> String {
     let median = figure(spread.median, metric);
     if spread.min == spread.max {
         return median;

@@ -3,6 +3,7 @@
 
 mod costs;
 mod plot;
+mod programs;
 mod real;
 mod runs;
 mod simulated;
@@ -34,6 +35,9 @@ pub struct Args {
     /// Writes the plot of the simulation to this file, as SVG.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+    /// The Python that has the modules.
+    #[arg(long, env = "FAULTLESS_PYTHON", default_value = "python3", value_name = "PROGRAM")]
+    python: String,
     /// Tiny sizes and one round, to try the bench itself.
     #[arg(long, hide = true)]
     quick: bool,
@@ -58,6 +62,8 @@ enum Part {
     Tables,
     /// One lock, prefaulting, speculation, both, and both with prezeroed frames, on up to 512 processors.
     Many,
+    /// Real programs under faultless.
+    Programs,
 }
 
 /// Runs the parts and prints the tables.
@@ -65,10 +71,12 @@ pub fn main(args: &Args) -> Result<()> {
     let start = Instant::now();
     let dir = tempfile::tempdir().context("a folder for the inputs")?;
     let machine = Machine::read();
-    let context = Context { full: args.full, quick: args.quick, ..Context::new(&machine, dir.path())? };
+    let (full, quick, python) = (args.full, args.quick, args.python.clone());
+    let context = Context { full, quick, python, ..Context::new(&machine, dir.path())? };
     let mut runs = Runs::new(context)?;
     let mut aims = Aims::default();
     let mut results = simulated::Results::default();
+    let mut outcomes = Vec::new();
     println!("{}\n", machine.line());
     for (contender, reason) in runs.missing() {
         println!("No {}: {reason}.\n", contender.name());
@@ -83,6 +91,7 @@ pub fn main(args: &Args) -> Result<()> {
             Part::Validate => simulated::validate(&mut runs, &mut results),
             Part::Tables => simulated::tables(args.full, &mut results),
             Part::Many => simulated::many(&runs.context, &mut results, &mut aims),
+            Part::Programs => outcomes = programs::programs(&runs.context, &machine, start, &mut aims),
         }
     }
     aims.print();
@@ -91,7 +100,7 @@ pub fn main(args: &Args) -> Result<()> {
         parts::save(path, &plot::svg(&results)?)?;
     }
     if let Some(path) = &args.json {
-        parts::save(path, &runs.json(&machine, &results)?)?;
+        parts::save(path, &runs.json(&machine, &results, &outcomes)?)?;
     }
     Ok(())
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use faultless_sim::pattern::Pattern;
 
+use super::programs::Outcome;
 use super::simulated::Results;
 use crate::bench::contenders::{Contender, Contenders};
 use crate::bench::loops::{By, Memory, Taken, Touched};
@@ -251,13 +252,14 @@ impl Runs {
     }
 
     /// All figures.
-    pub fn json(&self, machine: &Machine, simulated: &Results) -> Result<String> {
+    pub fn json(&self, machine: &Machine, simulated: &Results, programs: &[Outcome]) -> Result<String> {
         #[derive(serde::Serialize)]
         struct File<'a> {
             machine: &'a Machine,
             runs: &'a [Record],
             simulated: &'a Results,
+            programs: &'a [Outcome],
         }
-        Ok(serde_json::to_string_pretty(&File { machine, runs: &self.records, simulated })? + "\n")
+        Ok(serde_json::to_string_pretty(&File { machine, runs: &self.records, simulated, programs })? + "\n")
     }
 }

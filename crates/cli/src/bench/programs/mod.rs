@@ -16,8 +16,22 @@ pub fn rows(context: &Context) -> Vec<Row> {
     let mut rows = vec![polars("polars"), polars("polars-cold").cold(), numpy(), node()];
     rows.extend(java(context.full));
     rows.extend([gcc(), read(), configure()]);
+    if context.full {
+        rows.extend([duckdb(), pyarrow()]);
+    }
     rows.extend(quiet::rows());
     rows
+}
+
+/// Those of which much memory is fresh, with the time that each may take.
+pub fn of_fresh_memory() -> Vec<Row> {
+    let java = java(false).into_iter();
+    let rows = [(polars("polars"), 20.0), (duckdb(), 16.0), (pyarrow(), 16.0)];
+    rows.into_iter()
+        .chain(java.map(|row| (row, 12.0)))
+        .chain([(gcc(), 14.0), (numpy(), 8.0)])
+        .map(|(row, seconds)| row.rounds(6, seconds).field(Field::Moves).counted())
+        .collect()
 }
 
 fn program(id: &'static str, title: &str, rounds: usize, seconds: f64) -> Row {
@@ -51,6 +65,28 @@ fn numpy() -> Row {
         .program(|c| python(c, "numpy", include_str!("scripts/numpy_arrays.py"), &[c.count(16).to_string()]))
         .line(Metric::Wall, &[(Bound::Share(0.8), Against::PLAIN)])
 }
+
+fn duckdb() -> Row {
+    program("duckdb", "DuckDB, joins, window functions and a sort", 4, 20.0)
+        .program(|c| {
+            let rows = c.size(DUCKDB_ROWS).to_string();
+            python(c, "duckdb", include_str!("scripts/duckdb_queries.py"), &[rows])
+        })
+        .line(Metric::Wall, &[(Bound::NoLoss(1.01, 6), Against::BestKernel)])
+}
+
+const DUCKDB_ROWS: u64 = 12_000_000;
+
+fn pyarrow() -> Row {
+    program("pyarrow", "PyArrow, Parquet, group by and sort", 4, 20.0)
+        .program(|c| {
+            let rows = c.size(PYARROW_ROWS).to_string();
+            python(c, "pyarrow", include_str!("scripts/arrow_tables.py"), &[rows])
+        })
+        .line(Metric::Wall, &[(Bound::NoLoss(1.01, 6), Against::BestKernel)])
+}
+
+const PYARROW_ROWS: u64 = 3_000_000;
 
 fn node() -> Row {
     program("node", "Node, JSON", 6, 12.0)
