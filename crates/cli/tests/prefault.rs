@@ -20,7 +20,7 @@ fn arrays_in_turns_are_measured_with_both_kinds_of_streams() {
         let run = runs.iter().find(|run| run["arrays"] == arrays && run["way"] == *way)?;
         Some(run["resolved"].as_u64().unwrap())
     };
-    for arrays in [4, 12, 32] {
+    for arrays in [4, 12, 20] {
         assert!(said.contains(&format!("| *{arrays} arrays*")), "{said}");
         let plain = faults(arrays, &"plain".into()).unwrap();
         let by = |by: &str| faults(arrays, &serde_json::json!({ "signal_by": by }));

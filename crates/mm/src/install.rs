@@ -32,7 +32,7 @@ pub(crate) struct Installed {
 }
 
 /// How often the kernel may ask to try again before it counts as an error.
-const MOST_AGAIN: u32 = 1000;
+pub(crate) const MOST_AGAIN: u32 = 1000;
 
 impl<M: Mmu> Region<M> {
     /// How many of its pages are there, the kernel's page of zeroes included. Exact while nobody faults or changes anything.

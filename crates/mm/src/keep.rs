@@ -6,6 +6,7 @@ use faultless_base::sys::mmu::Mmu;
 use faultless_base::{PAGE, SLOT, Span};
 
 use crate::entry::Kind;
+use crate::install::MOST_AGAIN;
 use crate::knobs::Knob;
 use crate::pool::Pool;
 use crate::region::Region;
@@ -75,15 +76,27 @@ impl<M: Mmu> Region<M> {
     pub(crate) fn settle(&self, aside: &Aside, dropped: bool) {
         let Some(pool) = self.frames.old() else { return };
         for (slot, frame) in &aside.frames[..aside.count] {
-            if dropped {
+            let is_back = !dropped && self.move_back(*frame, *slot);
+            if !is_back && self.mmu.has_huge(*frame) {
                 pool.put_back(*frame);
             } else {
-                if self.mmu.move_huge(*frame, *slot) {
-                    self.count_more(PAGES);
-                    self.entries.put(Span::new(*slot, SLOT), Kind::Huge, |turn| self.mmu.relax(turn));
-                }
                 pool.leave(*frame);
             }
         }
+    }
+
+    /// Nothing is where it was; the kernel may still ask for patience.
+    fn move_back(&self, frame: usize, slot: usize) -> bool {
+        let moved = (0..MOST_AGAIN).any(|turn| {
+            self.mmu.move_huge(frame, slot) || {
+                self.mmu.relax(turn);
+                false
+            }
+        });
+        if moved {
+            self.count_more(PAGES);
+            self.entries.put(Span::new(slot, SLOT), Kind::Huge, |turn| self.mmu.relax(turn));
+        }
+        moved
     }
 }

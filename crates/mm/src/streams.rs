@@ -268,7 +268,9 @@ impl Streams {
         stream.note(page, step, order, window, area, used);
         // Where nothing is brought ahead, nothing is lost by that.
         if most > 0 && (is_known || step != 0) {
-            self.account(id, step != 0, window.pages());
+            // Single pages apart save nothing, as where the next one is in another area.
+            let saves = step != 0 && !(window.is_apart() && window.pages() == 1);
+            self.account(id, saves, window.pages());
         }
         Prediction { window, follows: step != 0, left }
     }
@@ -300,10 +302,10 @@ impl Streams {
     }
 
     /// Sets what a fault saved, or cost, off against what it was before.
-    fn account(&self, id: usize, follows: bool, pages: usize) {
+    fn account(&self, id: usize, saves: bool, pages: usize) {
         let spent = &self.spent[id % AREAS];
         let before = spent.load(Ordering::Relaxed);
-        let after = match follows {
+        let after = match saves {
             true => (before - pages as isize).max(-((MOST_CREDIT * self.patience) as isize)),
             false => before + 1,
         };

@@ -30,7 +30,7 @@ fn region_of(slots: usize) -> Memory {
 fn region_on(mmu: FakeMmu, slots: usize) -> Memory {
     let counters = std::slice::from_ref(Box::leak(Box::<Block>::default()));
     let knobs = Box::leak(Box::<Values>::default());
-    let plan = Plan { areas: 20, orders: Orders { first: 0, most: 14 } };
+    let plan = Plan { areas: 50, orders: Orders { first: 0, most: 14 } };
     let span = Span::new(BASE, slots * SLOT);
     let region = Region::new(mmu, span, plan, counters, knobs).unwrap();
     region.map(span, ANONYMOUS, 0).unwrap();
@@ -143,6 +143,19 @@ fn the_knob_says_whose_faults_follow_each_other() {
         assert_eq!(write(&region, 0..4), 3, "1, 2, and the last of this area");
         assert_eq!(write(&region, 4..8), expected);
     }
+}
+
+/// More areas in turns than a thread has streams are on a line: each fault follows the one before, to no avail. The kernel gets them.
+#[test]
+fn a_line_from_area_to_area_saves_nothing() {
+    const AREAS: usize = 24;
+    const EACH: usize = SLOT / PAGE;
+    let region = region_of(AREAS);
+    region.set(Knob::PrefaultBy, 1);
+    (1..=AREAS).for_each(|area| region.unmap(span(area * EACH - 1, 1)).unwrap());
+    let faults = write(&region, (0..EACH - 1).flat_map(|page| (0..AREAS).map(move |area| area * EACH + page)));
+    assert!(faults < AREAS * EACH / 4, "{faults} faults");
+    assert!(region.counted(Counter::RegionGivenUp) > 0);
 }
 
 #[test]

@@ -244,7 +244,7 @@ mod tests {
                 passes: 0,
             })
         };
-        for arrays in [3, 24] {
+        for arrays in [3, 20] {
             let plain = of(Memory::Plain, arrays, None).unwrap();
             let (area, thread) = match [By::Area, By::Thread].map(|by| of(Memory::Signal, arrays, Some(by))) {
                 [Ok(area), Ok(thread)] => (area, thread),

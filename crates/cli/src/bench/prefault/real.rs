@@ -126,7 +126,7 @@ pub fn patterns(runs: &mut Runs, aims: &mut Aims) {
 }
 
 /// Arrays in turns: fewer and more than a thread has streams.
-const ARRAYS: [usize; 3] = [4, 12, 32];
+const ARRAYS: [usize; 3] = [4, 12, 20];
 
 /// Whose faults follow each other.
 pub fn arrays(runs: &mut Runs) {

@@ -1,0 +1,105 @@
+//! Huge pages that a region drops with what is in them and takes again, while other threads fault in the same places.
+
+use std::sync::Arc;
+
+use faultless_base::sys::mmu::{Mmu, Rights};
+use faultless_base::{PAGE, SLOT, Span};
+use faultless_fake::mmu::{FakeMmu, Found};
+use faultless_mm::area::Attributes;
+use faultless_mm::change::Advice;
+use faultless_mm::fault::{Fault, Outcome};
+use faultless_mm::knobs::Values;
+use faultless_mm::pool::Pool;
+use faultless_mm::region::{Plan, Region};
+use faultless_mm::stats::{Block, Counter};
+use faultless_mm::window::Orders;
+use faultless_models::check_runs;
+use shuttle::rand::{Rng, thread_rng};
+use shuttle::thread;
+
+const BASE: usize = 1 << 40;
+const SLOTS: usize = 2;
+const EACH: usize = SLOT / PAGE;
+/// Fewer than there are slots and those that are taken meanwhile.
+const FRAMES: usize = 3;
+const ATTRIBUTES: Attributes =
+    Attributes { rights: Rights::Write, backed: false, huge: true, random: false, kernel: false };
+
+static COUNTERS: Block = Block::new();
+
+type Memory = Region<FakeMmu>;
+
+fn chance(n: usize) -> usize {
+    thread_rng().gen_range(0..n)
+}
+
+fn slot(i: usize) -> Span {
+    Span::new(BASE + i * SLOT, SLOT)
+}
+
+/// Accesses a page until it is there, or may not be accessed.
+fn access(region: &Memory, page: usize, write: Option<u8>) -> Option<u8> {
+    let addr = BASE + page * PAGE;
+    let wants = if write.is_some() { Rights::Write } else { Rights::Read };
+    for _ in 0..100 {
+        match write.map_or_else(|| region.read(addr), |byte| region.write(addr, byte)) {
+            Found::Byte(byte) => return Some(byte),
+            Found::Forbidden => return None,
+            Found::Missing => {
+                let outcome = region.fault(Fault { addr, wants, hint: page });
+                assert!(!matches!(outcome, Outcome::Failed(_)), "{outcome:?}");
+            }
+        }
+    }
+    panic!("a page that does not come");
+}
+
+/// One thread drops slots again and again, or unmaps them, and another one uses pages in both: nothing is there twice, counted twice, or
+/// from anywhere else.
+#[test]
+fn what_is_dropped_is_in_one_place() {
+    check_runs(
+        || {
+            let knobs = Box::leak(Box::<Values>::default());
+            let plan = Plan { areas: 20, orders: Orders { first: 9, most: 10 } };
+            let span = Span::new(BASE, SLOTS * SLOT);
+            let counters = std::slice::from_ref(&COUNTERS);
+            let region = Region::new(FakeMmu::new(thread::yield_now), span, plan, counters, knobs).unwrap();
+            let frames = Span::new(region.reserve(FRAMES * SLOT).unwrap(), FRAMES * SLOT);
+            let pool: &Pool = Box::leak(Box::new(Pool::new(frames).unwrap()));
+            let region = Arc::new(region.with_old_bytes(pool));
+            region.map(span, ATTRIBUTES, 0).unwrap();
+            region.populate(span).unwrap();
+            (0..SLOTS).for_each(|i| assert_eq!(access(&region, i * EACH + 5, Some(7)), Some(0)));
+            let user = {
+                let region = region.clone();
+                thread::spawn(move || {
+                    for _ in 0..4 {
+                        let page = chance(SLOTS) * EACH + [0, 5, EACH - 1][chance(3)];
+                        let found = access(&region, page, [None, Some(8)][chance(2)]);
+                        assert!(found.is_none_or(|byte| [0, 7, 8].contains(&byte)), "{found:?}");
+                    }
+                })
+            };
+            for _ in 0..3 {
+                let slot = slot(chance(SLOTS));
+                if chance(2) == 0 {
+                    region.advise(slot, Advice::DontNeed).unwrap();
+                } else {
+                    region.unmap(slot).unwrap();
+                    region.map(slot, ATTRIBUTES, 0).unwrap();
+                }
+            }
+            user.join().unwrap();
+            region.areas().check();
+            assert_eq!(region.present_pages(), region.present(span), "pages");
+            let kept: Vec<usize> = std::iter::from_fn(|| pool.take()).collect();
+            assert!(kept.iter().all(|frame| region.has_huge(*frame)), "a frame that is not there waits");
+            let others = (0..FRAMES).map(|i| frames.start + i * SLOT).filter(|frame| !kept.contains(frame));
+            others.for_each(|frame| assert!(!region.has_huge(frame), "a frame is lost"));
+            kept.into_iter().for_each(|frame| pool.put_back(frame));
+        },
+        500,
+    );
+    assert!(COUNTERS.get(Counter::RegionUnzeroed as usize) > 0, "in no run");
+}
