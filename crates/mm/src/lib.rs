@@ -48,6 +48,7 @@ pub mod buddy;
 pub mod budget;
 pub mod busy;
 pub mod change;
+mod choose;
 mod credit;
 pub mod decay;
 pub mod entry;

@@ -294,9 +294,14 @@ impl Streams {
             let followed = get(&stream.who) != 0 && stream.step() != 0;
             followed && get(&stream.next) == page && area.contains(get(&stream.last))
         };
-        let other = self.sets.iter().flat_map(|set| &set.streams).find(expects)?;
-        set(&other.who, 0);
-        Some((other.step(), get(&other.order) as u32))
+        // A loop of iterators, one in the other, takes much of a signal handler's stack.
+        for own in &self.sets {
+            if let Some(other) = own.streams.iter().find(expects) {
+                set(&other.who, 0);
+                return Some((other.step(), get(&other.order) as u32));
+            }
+        }
+        None
     }
 
     /// Sets what a fault saved, or cost, off against what it was before.

@@ -21,7 +21,7 @@ const LEVELS: &[&[&str]] = &[
     &["area", "behind", "entry", "window", "pool", "spread", "tally", "usage"],
     &["streams", "frames"],
     &["region"],
-    &["install"],
+    &["install", "choose"],
     &["keep"],
     &["fault"],
     &["change"],
