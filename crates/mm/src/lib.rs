@@ -79,6 +79,7 @@ pub mod stats;
 pub mod step;
 pub mod stock;
 mod streak;
+mod stream;
 pub mod streams;
 mod supply;
 pub mod takeback;
