@@ -11,6 +11,10 @@ before.
 
 from __future__ import annotations
 
+import math
+import operator
+import sys
+
 from ._faultless import (
     Background,
     Region,
@@ -49,14 +53,15 @@ def zeros(shape, dtype=float, order="C", **options):
     dtype = numpy.dtype(dtype)
     if dtype.hasobject:
         raise TypeError("arrays of Python objects cannot be in a region")
-    shape = (shape,) if not hasattr(shape, "__len__") else tuple(shape)
-    length = dtype.itemsize
-    for n in shape:
-        length *= int(n)
-    if length < 0:
+    try:
+        shape = (operator.index(shape),)
+    except TypeError:
+        shape = tuple(operator.index(n) for n in shape)
+    if any(n < 0 for n in shape):
         raise ValueError("negative dimensions are not allowed")
-    # A region has at least one byte.
-    return numpy.ndarray(shape, dtype, buffer=Region(max(length, 1), **options), order=order)
+    # A region has at least one byte, and says itself that it cannot have too many.
+    length = min(max(math.prod(shape) * dtype.itemsize, 1), sys.maxsize)
+    return numpy.ndarray(shape, dtype, buffer=Region(length, **options), order=order)
 
 
 def full(shape, fill_value, dtype=None, order="C", **options):

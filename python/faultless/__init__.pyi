@@ -3,9 +3,13 @@ from typing import Any, Literal, Sequence, Union
 import numpy as np
 import numpy.typing as npt
 
+from ._faultless import Background as Background
 from ._faultless import Region as Region
 from ._faultless import RegionError as RegionError
 from ._faultless import counter as counter
+from ._faultless import release_reserved as release_reserved
+from ._faultless import reserve as reserve
+from ._faultless import reserved as reserved
 from ._faultless import set_speculative as set_speculative
 
 Shape = Union[int, Sequence[int]]

@@ -204,10 +204,11 @@ impl Region {
             return Err(PyBufferError::new_err("no view"));
         }
         let memory = &slf.get().0;
-        memory.check_thread().map_err(failed)?;
+        memory.check(Rights::Read).map_err(failed)?;
         let length = memory.len() as ffi::Py_ssize_t;
+        let only_read = memory.check(Rights::Write).is_err() as c_int;
         // SAFETY: the view is the interpreter's; the memory lives as long as the region, which the view keeps alive.
-        match unsafe { PyBuffer_FillInfo(view, slf.as_ptr(), memory.as_ptr().cast(), length, 0, flags) } {
+        match unsafe { PyBuffer_FillInfo(view, slf.as_ptr(), memory.as_ptr().cast(), length, only_read, flags) } {
             0 => Ok(()),
             _ => Err(PyErr::fetch(slf.py())),
         }

@@ -1,8 +1,12 @@
 """Arrays in regions behave as NumPy's own."""
 
+import copy
 import gc
 import io
 import os
+import pathlib
+import pickle
+import re
 
 import numpy as np
 import pytest
@@ -53,6 +57,40 @@ def test_memory_goes_with_the_last_view():
     assert mapped() < before + (200 << 20)
 
 
+def test_arrays_are_copied_where_they_go(delivery):
+    a = faultless.zeros(np.array(5), np.int64, delivery=delivery)
+    a[:] = range(5)
+    for b in pickle.loads(pickle.dumps(a)), copy.deepcopy(a), a.copy():
+        a[0] += 1
+        assert b.shape == (5,) and list(b[1:]) == [1, 2, 3, 4] and b[0] < a[0]
+    with pytest.raises(TypeError):
+        pickle.dumps(faultless.Region(1))
+
+
+def test_forked_children_have_arrays_of_their_own(delivery):
+    a = faultless.zeros(1 << 20, np.uint8, delivery=delivery)
+    a[:5000] = 1
+    child = os.fork()
+    if child == 0:
+        right = 1
+        try:
+            a[100_000] = 2
+            b = faultless.full(1 << 20, 3, np.uint8, delivery=delivery)
+            right = int(a.sum() != 5002 or (b != 3).any())
+            del a, b
+            gc.collect()
+        finally:
+            os._exit(right)
+    assert os.waitpid(child, 0)[1] == 0
+    assert a.sum() == 5000
+
+
+def test_stubs_have_what_the_package_has():
+    stubs = pathlib.Path(faultless.__file__).with_name("__init__.pyi").read_text()
+    names = set(re.findall(r"^(?:from \S+ import \S+ as|def) (\w+)", stubs, re.M))
+    assert names == set(faultless.__all__)
+
+
 def test_regions_are_buffers(delivery):
     region = faultless.Region(100_000, delivery=delivery)
     view = memoryview(region)
@@ -64,6 +102,13 @@ def test_regions_are_buffers(delivery):
         assert view[50_001] == ord("x")
     region.advise(0, 4096, "dontneed")
     assert view[5] == 0
+    region.protect(0, 4096, "r")
+    assert memoryview(region).readonly
+    with pytest.raises(ValueError):
+        np.asarray(memoryview(region))[5] = 1
+    region.protect(0, 4096, "none")
+    with pytest.raises(faultless.RegionError, match="protect"):
+        memoryview(region)
 
 
 def test_errors_say_what_to_do():
@@ -75,6 +120,10 @@ def test_errors_say_what_to_do():
         faultless.zeros(3, object)
     with pytest.raises(OSError):
         faultless.zeros(1 << 60, np.uint8)
+    with pytest.raises(OSError):
+        faultless.zeros((1 << 40, 1 << 40), np.uint8)
+    with pytest.raises(ValueError):
+        faultless.zeros((-1, -1))
     with pytest.raises(ValueError):
         faultless.counter("nonsense")
 

@@ -63,7 +63,7 @@ enum faultless_error {
 };
 
 /* Fills a buffer with what the backing has at an offset, zeroes behind its end; 0, or an errno. Called by any thread, with
- * signal delivery inside a signal handler. */
+ * signal delivery inside a signal handler; not any more when faultless_region_free has returned. */
 typedef int (*faultless_read)(void *context, uint64_t offset, void *buffer, size_t length);
 
 /* How a region is made. Zero bytes stand for the defaults. */
@@ -82,7 +82,7 @@ typedef struct faultless_options {
     uint32_t events;       /* whether the kernel tells the region of fork, mremap, munmap and madvise, which wait for that */
 } faultless_options;
 
-/* Makes a region; options may be NULL. */
+/* Makes a region; options may be NULL. Where it fails, `*region` is NULL. */
 int faultless_region_new(size_t length, const faultless_options *options, faultless_region **region);
 /* Ends it, and all memory of it. NULL is nothing. */
 void faultless_region_free(faultless_region *region);
@@ -105,7 +105,7 @@ int faultless_remap(const faultless_region *region, size_t offset, size_t length
 int faultless_advise(const faultless_region *region, size_t offset, size_t length, int advice);
 int faultless_populate(const faultless_region *region, size_t offset, size_t length);
 
-/* The same in the background. */
+/* The same in the background; the end of the region ends it. Where it fails, `*background` is NULL, here and below. */
 int faultless_populate_in_background(const faultless_region *region, size_t offset, size_t length,
                                      faultless_background **background);
 

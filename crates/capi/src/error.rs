@@ -51,11 +51,11 @@ pub fn answer(result: Result<(), Error>) -> c_int {
 fn text(error: c_int) -> String {
     match error {
         0 => "no error".into(),
-        ..0 => Error::Kernel(-error).to_string(),
+        -4095..0 => Error::Kernel(-error).to_string(),
         ARGUMENT => "an argument is a null pointer, or a number that stands for nothing".into(),
         LOST => Error::Lost.to_string(),
         NO_EVENTS => Error::NoEvents(libc::EPERM).to_string(),
-        _ => ERRORS.get(error as usize - 1).map_or("an unknown error".into(), Error::to_string),
+        _ => ERRORS.get((error as usize).wrapping_sub(1)).map_or("an unknown error".into(), Error::to_string),
     }
 }
 

@@ -36,6 +36,20 @@ unsafe fn with(region: *const Region, f: impl FnOnce(&Region) -> Result<(), Erro
     unsafe { region.as_ref() }.map_or(ARGUMENT, |region| answer(f(region)))
 }
 
+/// Gives what was made to the caller, or null and the number of the error.
+///
+/// # Safety
+/// `to` is writable.
+unsafe fn hand_out<T>(made: Result<T, Error>, to: *mut *mut T) -> c_int {
+    let (made, answer) = match made {
+        Ok(made) => (Box::into_raw(Box::new(made)), 0),
+        Err(error) => (null_mut(), number(error)),
+    };
+    // SAFETY: by contract.
+    unsafe { to.write(made) };
+    answer
+}
+
 /// Makes a region.
 ///
 /// # Safety
@@ -50,18 +64,17 @@ pub unsafe extern "C" fn faultless_region_new(
         return ARGUMENT;
     }
     // SAFETY: by contract.
-    let options = unsafe { options.as_ref() };
-    let builder = Region::builder(length);
-    let Some(builder) = options.map_or(Some(builder), |options| options.apply(Region::builder(length))) else {
-        return ARGUMENT;
+    let options = unsafe {
+        region.write(null_mut());
+        options.as_ref()
     };
-    let (made, answer) = match builder.build() {
-        Ok(made) => (Box::into_raw(Box::new(made)), 0),
-        Err(error) => (null_mut(), number(error)),
+    let builder = Region::builder(length);
+    let builder = match options {
+        Some(options) => options.apply(builder),
+        None => Some(builder),
     };
     // SAFETY: by contract.
-    unsafe { region.write(made) };
-    answer
+    builder.map_or(ARGUMENT, |builder| unsafe { hand_out(builder.build(), region) })
 }
 
 /// Ends a region.
@@ -230,20 +243,6 @@ pub unsafe extern "C" fn faultless_set(name: *const c_char, value: u64) -> c_int
     if set_as(name, value) { 0 } else { ARGUMENT }
 }
 
-/// Gives work in the background to the caller.
-///
-/// # Safety
-/// Null or writable.
-unsafe fn hand_out(started: Result<Background, Error>, to: *mut *mut Background) -> c_int {
-    let (background, answer) = match started {
-        Ok(background) => (Box::into_raw(Box::new(background)), 0),
-        Err(error) => (null_mut(), number(error)),
-    };
-    // SAFETY: by contract.
-    unsafe { to.write(background) };
-    answer
-}
-
 /// Makes memory ready in the background.
 ///
 /// # Safety
@@ -268,10 +267,18 @@ pub unsafe extern "C" fn faultless_populate_in_background(
     length: usize,
     background: *mut *mut Background,
 ) -> c_int {
+    if background.is_null() {
+        return ARGUMENT;
+    }
     // SAFETY: by contract.
-    let Some(region) = (unsafe { region.as_ref() }).filter(|_| !background.is_null()) else { return ARGUMENT };
-    // SAFETY: by contract.
-    unsafe { hand_out(region.populate_in_background(range(offset, length)), background) }
+    unsafe {
+        background.write(null_mut());
+        with(region, |region| {
+            let started = region.populate_in_background(range(offset, length))?;
+            background.write(Box::into_raw(Box::new(started)));
+            Ok(())
+        })
+    }
 }
 
 /// Waits for the end of work in the background.

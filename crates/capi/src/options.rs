@@ -41,7 +41,9 @@ impl Backing for Function {
         // SAFETY: the buffer is writable; the rest is the program's promise.
         match unsafe { (self.read)(self.context, offset, buffer.as_mut_ptr().cast(), buffer.len()) } {
             0 => Ok(()),
-            errno => Err(errno),
+            errno @ 1..4096 => Err(errno),
+            // No error that the kernel has; -1, say.
+            _ => Err(libc::EIO),
         }
     }
 }

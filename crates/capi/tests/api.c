@@ -1,5 +1,7 @@
 /* A program that uses each function of the API. It ends with 0, or with the line that found something wrong. */
+#include <errno.h>
 #include <faultless.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -18,6 +20,11 @@ static int read_sevens(void *context, uint64_t offset, void *buffer, size_t leng
     ++*(int *)context;
     memset(buffer, 7, length);
     return offset >= MIB ? 5 : 0;
+}
+
+static int read_nothing(void *context, uint64_t offset, void *buffer, size_t length) {
+    (void)context, (void)offset, (void)buffer, (void)length;
+    return -1;
 }
 
 static int use(int delivery) {
@@ -119,6 +126,23 @@ int main(void) {
     CHECK(faultless_region_new(MIB, &options, &region) == FAULTLESS_E_NO_EVENTS);
     CHECK(strstr(faultless_strerror(FAULTLESS_E_NO_EVENTS), "CAP_SYS_PTRACE"));
     CHECK(strstr(faultless_strerror(FAULTLESS_E_LOST), "unmapped"));
+    /* What a function fails with that knows no error numbers. */
+    options = (faultless_options){.delivery = FAULTLESS_SIGNAL, .read = read_nothing};
+    if (faultless_region_new(MIB, &options, &region) == 0) {
+        CHECK(faultless_populate(region, 0, PAGE) == -EIO);
+        CHECK(faultless_populate_in_background(region, 0, PAGE, &background) == 0);
+        CHECK(faultless_background_wait(background) == -EIO);
+        faultless_background_free(background);
+        CHECK(faultless_populate_in_background(NULL, 0, PAGE, &background) == FAULTLESS_E_ARGUMENT && !background);
+        faultless_region_free(region);
+    }
+    options = (faultless_options){.delivery = 4};
+    region = (faultless_region *)&options;
+    CHECK(faultless_region_new(MIB, &options, &region) == FAULTLESS_E_ARGUMENT && region == NULL);
+    options = (faultless_options){.areas = SIZE_MAX};
+    CHECK(faultless_region_new(MIB, &options, &region) == FAULTLESS_E_NO_ADDRESS_SPACE && region == NULL);
+    CHECK(faultless_strerror(INT_MIN) != NULL && faultless_strerror(INT_MAX) != NULL);
     faultless_region_free(NULL);
+    faultless_background_free(NULL);
     return 0;
 }

@@ -378,7 +378,8 @@ impl Mmu for FakeMmu {
         let mut state = self.begin()?;
         for (i, page) in pages(from).enumerate() {
             let target = to / PAGE + i;
-            assert_eq!(state.rights.get(page), Some(Rights::None), "moved while it may be accessed");
+            let rights = state.rights.get(page);
+            assert!(rights.is_none_or(|rights| rights == Rights::None), "moved while it may be accessed");
             assert!(!state.pages.contains_key(&target), "moved over a page");
             if let Some(byte) = state.pages.remove(&page) {
                 state.pages.insert(target, byte);

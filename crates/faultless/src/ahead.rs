@@ -3,7 +3,7 @@
 //! There is one for all regions of a process. It has idle priority: on a busy machine it does nothing, and faults make what they
 //! need themselves.
 
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use faultless_base::sys::{frames, raw, thread};
@@ -17,18 +17,25 @@ const LASTS: Duration = Duration::from_millis(200);
 
 /// Starts it, unless it runs; whether it does.
 pub fn start() -> bool {
-    static STARTED: OnceLock<bool> = OnceLock::new();
-    *STARTED.get_or_init(|| {
-        let Some(pool) = pool() else { return false };
-        let work = move || {
-            let _masked = Masked::new();
-            thread::set_idle(true);
-            loop {
-                work(pool);
-            }
-        };
-        std::thread::Builder::new().name("faultless-ahead".into()).spawn(work).is_ok()
-    })
+    /// The process in which it was: it is not in a forked child.
+    static STARTED: AtomicU32 = AtomicU32::new(0);
+    let Some(pool) = pool() else { return false };
+    let pid = std::process::id();
+    if STARTED.swap(pid, Ordering::Relaxed) == pid {
+        return true;
+    }
+    let work = move || {
+        let _masked = Masked::new();
+        thread::set_idle(true);
+        loop {
+            work(pool);
+        }
+    };
+    let started = std::thread::Builder::new().name("faultless-ahead".into()).spawn(work).is_ok();
+    if !started {
+        STARTED.store(0, Ordering::Relaxed);
+    }
+    started
 }
 
 /// Does what was asked for; gives back what nobody took.

@@ -1,8 +1,8 @@
 //! Work on memory that goes on in the background, with progress, an end to wait for, and a way to stop it.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::thread::JoinHandle;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use faultless_base::sys::thread;
 
@@ -15,29 +15,65 @@ type Step = Box<dyn Fn(usize) -> Result<bool, Error> + Send + Sync>;
 /// What several threads may do together.
 struct Job {
     steps: usize,
-    begun: AtomicUsize,
     done: AtomicUsize,
-    ended: AtomicBool,
-    error: OnceLock<Error>,
+    state: Mutex<State>,
+    /// A step has ended, and no other is under way.
+    rests: Condvar,
     step: Step,
 }
 
+#[derive(Default)]
+struct State {
+    begun: usize,
+    running: usize,
+    ended: bool,
+    error: Option<Error>,
+}
+
 impl Job {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Does steps until all are begun, or somebody says that it is enough.
     fn work(&self) {
-        let next = |n: usize| (n < self.steps).then_some(n + 1);
-        while !self.ended.load(Ordering::Relaxed)
-            && let Ok(n) = self.begun.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next)
-        {
-            match (self.step)(n) {
-                Ok(true) => drop(self.done.fetch_add(1, Ordering::Release)),
-                Ok(false) => self.ended.store(true, Ordering::Relaxed),
-                Err(error) => {
-                    let _ = self.error.set(error);
-                    self.ended.store(true, Ordering::Relaxed);
-                }
+        while let Some(n) = self.begin() {
+            // A thread that is lost would be waited for in vain.
+            let step = catch_unwind(AssertUnwindSafe(|| (self.step)(n)));
+            self.end(step.unwrap_or(Err(Error::Kernel(libc::EIO))));
+        }
+    }
+
+    fn begin(&self) -> Option<usize> {
+        let mut state = self.state();
+        if state.ended || state.begun == self.steps {
+            return None;
+        }
+        state.running += 1;
+        state.begun += 1;
+        Some(state.begun - 1)
+    }
+
+    fn end(&self, step: Result<bool, Error>) {
+        let mut state = self.state();
+        match step {
+            Ok(true) => drop(self.done.fetch_add(1, Ordering::Release)),
+            Ok(false) => state.ended = true,
+            Err(error) => {
+                state.error.get_or_insert(error);
+                state.ended = true;
             }
         }
+        state.running -= 1;
+        if state.running == 0 {
+            self.rests.notify_all();
+        }
+    }
+
+    /// Waits until no step is under way.
+    fn rest(&self) -> MutexGuard<'_, State> {
+        let rest = self.rests.wait_while(self.state(), |state| state.running > 0);
+        rest.unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -53,7 +89,6 @@ pub(crate) enum Priority {
 /// Memory that is being made ready, or is. When this is dropped, that goes on.
 pub struct Background {
     job: Arc<Job>,
-    thread: Mutex<Option<JoinHandle<()>>>,
     step_bytes: usize,
     owner: Owner,
 }
@@ -68,10 +103,9 @@ impl Background {
     ) -> Result<Self, Error> {
         let job = Arc::new(Job {
             steps,
-            begun: AtomicUsize::new(0),
             done: AtomicUsize::new(0),
-            ended: AtomicBool::new(false),
-            error: OnceLock::new(),
+            state: Mutex::default(),
+            rests: Condvar::new(),
             step: Box::new(step),
         });
         let shared = job.clone();
@@ -80,14 +114,13 @@ impl Background {
             thread::set_idle(priority == Priority::Idle);
             shared.work();
         };
-        let thread = std::thread::Builder::new().name("faultless-fill".into()).spawn(work);
-        let thread = Mutex::new(Some(thread.map_err(|_| Error::NoThread)?));
-        Ok(Self { job, thread, step_bytes, owner: Owner::here() })
+        std::thread::Builder::new().name("faultless-fill".into()).spawn(work).map_err(|_| Error::NoThread)?;
+        Ok(Self { job, step_bytes, owner: Owner::here() })
     }
 
     /// How many bytes it is to be in the end, rounded up.
     pub fn bytes(&self) -> usize {
-        self.job.steps * self.step_bytes
+        self.job.steps.saturating_mul(self.step_bytes)
     }
 
     /// How many bytes were made ready so far.
@@ -97,8 +130,10 @@ impl Background {
 
     /// Whether no more will be.
     pub fn is_done(&self) -> bool {
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
-        self.is_forked() || thread.as_ref().is_none_or(JoinHandle::is_finished)
+        self.is_forked() || {
+            let state = self.job.state();
+            state.running == 0 && (state.ended || state.begun == self.job.steps)
+        }
     }
 
     /// Helps until all is ready, or no more is to be had; how many bytes are ready then.
@@ -110,26 +145,20 @@ impl Background {
             let _masked = Masked::new();
             self.job.work();
         }
-        self.join();
-        self.job.error.get().map_or_else(|| Ok(self.ready()), |error| Err(*error))
+        self.job.rest().error.map_or_else(|| Ok(self.ready()), Err)
     }
 
     /// Ends it: what is ready stays so.
     pub fn cancel(&self) {
-        self.job.ended.store(true, Ordering::Relaxed);
         if !self.is_forked() {
-            self.join();
+            self.job.state().ended = true;
+            drop(self.job.rest());
         }
     }
 
     /// The thread is the parent's.
     fn is_forked(&self) -> bool {
         !self.owner.is_here()
-    }
-
-    fn join(&self) {
-        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
-        drop(thread.take().map(JoinHandle::join));
     }
 }
 

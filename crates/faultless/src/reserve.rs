@@ -1,10 +1,11 @@
 //! Memory that is made ready in the background: huge pages of zeroes, which faults of regions move to where they are needed.
 
+use std::ptr::null_mut;
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use faultless_base::SLOT;
-use faultless_base::sys::{dirty, frames};
+use faultless_base::sys::{dirty, frames, raw};
 use faultless_mm::pool::Pool;
 
 use crate::background::{Background, Priority};
@@ -18,35 +19,51 @@ pub(crate) fn memory() -> Option<usize> {
     Some((usize::try_from(pages).ok()? * faultless_base::PAGE).next_multiple_of(SLOT))
 }
 
-/// A pool and the process that has it.
-type Owned = Option<(Pool, Owner)>;
+/// A pool and the process that has it: its memory is not in a forked child.
+struct Owned {
+    pool: Pool,
+    owner: Owner,
+}
 
-/// Huge pages of zeroes.
-static POOL: LazyLock<Owned> = LazyLock::new(|| {
-    let span = frames::reserve_huge(memory()?)?;
-    Some((Pool::new(span)?, Owner::here()))
-});
+/// Huge pages of zeroes: the last pool that was made. None is ever freed; a child makes its own.
+static POOL: AtomicPtr<Owned> = AtomicPtr::new(null_mut());
 /// Those with old bytes of this process's.
-static OLD: LazyLock<Owned> = LazyLock::new(|| {
-    let span = dirty::reserve(memory()?)?;
-    Some((Pool::new(span)?, Owner::here()))
-});
+static OLD: LazyLock<Option<Owned>> =
+    LazyLock::new(|| Some(Owned { pool: Pool::new(dirty::reserve(memory()?)?)?, owner: Owner::here() }));
 /// Whether there may be any of those.
 static HAS_OLD: AtomicBool = AtomicBool::new(false);
 
-fn own(pool: &'static Owned) -> Option<&'static Pool> {
-    pool.as_ref().filter(|(_, owner)| owner.is_here()).map(|(pool, _)| pool)
+fn own(owned: &'static Owned) -> Option<&'static Pool> {
+    owned.owner.is_here().then_some(&owned.pool)
 }
 
-/// The pool of this process; a forked child has none.
+/// The pool of this process, if it was made.
+fn made() -> Option<&'static Pool> {
+    // SAFETY: null, or never freed.
+    unsafe { POOL.load(Ordering::Acquire).as_ref() }.and_then(own)
+}
+
+/// The pool of this process.
 pub(crate) fn pool() -> Option<&'static Pool> {
-    own(&POOL)
+    let last = POOL.load(Ordering::Acquire);
+    made().or_else(|| {
+        let span = frames::reserve_huge(memory()?)?;
+        let new = Box::into_raw(Box::new(Owned { pool: Pool::new(span)?, owner: Owner::here() }));
+        if POOL.compare_exchange(last, new, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            // SAFETY: made above, and seen by nobody: another thread was faster.
+            unsafe {
+                drop(Box::from_raw(new));
+                raw::unmap(span.start, span.bytes());
+            }
+        }
+        made()
+    })
 }
 
 /// The pool of huge pages with old bytes. `None` in a forked child, and where the kernel does not move pages.
 pub(crate) fn old() -> Option<&'static Pool> {
     HAS_OLD.store(true, Ordering::Relaxed);
-    own(&OLD)
+    OLD.as_ref().and_then(own)
 }
 
 /// Makes `bytes` of memory ready in the background, at idle priority: faults of regions need not wait for zeroes then, and take
@@ -66,14 +83,14 @@ pub fn reserve(bytes: usize) -> Result<Background, Error> {
 
 /// How many bytes are ready for regions to take.
 pub fn reserved() -> usize {
-    pool().map_or(0, |pool| pool.ready() * SLOT)
+    made().map_or(0, |pool| pool.ready() * SLOT)
 }
 
 /// Gives what is ready and was not taken back to the system, and what regions of old bytes have dropped and nobody took; how many bytes that
 /// were.
 pub fn release_reserved() -> usize {
     let old = if HAS_OLD.load(Ordering::Relaxed) { old() } else { None };
-    pool().into_iter().chain(old).map(release).sum()
+    made().into_iter().chain(old).map(release).sum()
 }
 
 fn release(pool: &Pool) -> usize {

@@ -4,8 +4,8 @@
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Barrier, Mutex};
 use std::time::{Duration, Instant};
 
 use faultless::region::{Backing, Delivery, Error, Region, Rights};
@@ -41,6 +41,8 @@ fn run(scenario: &str) -> Option<End> {
 /// What a backing does that is asked for bytes.
 enum Answer {
     Error,
+    /// The same for two at a time.
+    Together(Barrier),
     Panic,
     Wait(Duration),
 }
@@ -49,6 +51,10 @@ impl Backing for Answer {
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), i32> {
         match self {
             Self::Error if offset >= MIB as u64 => return Err(libc::EIO),
+            Self::Together(both) if offset >= MIB as u64 => {
+                both.wait();
+                return Err(libc::EIO);
+            }
             Self::Panic if offset >= MIB as u64 => panic!("the backing is broken"),
             Self::Wait(time) if offset >= MIB as u64 => std::thread::sleep(*time),
             _ => {}
@@ -88,6 +94,26 @@ fn set_handler(signal: i32, handler: extern "C" fn(i32)) {
     unsafe { libc::signal(signal, handler as *const () as usize) };
 }
 
+/// A handler for SIGBUS that maps a page where one is lost.
+fn replace_lost_pages() {
+    extern "C" fn replace(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+        // SAFETY: the kernel's structure; a page of the region that cannot be had.
+        unsafe {
+            let at = ((*info).si_addr() as usize & !(PAGE - 1)) as *mut libc::c_void;
+            libc::mmap(at, PAGE, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
+        }
+    }
+    // SAFETY: zero bytes are a value; a handler of the right kind.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction =
+            replace as extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO;
+        libc::sigaction(libc::SIGBUS, &action, std::ptr::null_mut());
+    }
+}
+
 /// The scenarios; does nothing when it runs as one of the tests.
 #[test]
 fn scenario() {
@@ -98,6 +124,27 @@ fn scenario() {
         "error-handled" => {
             set_handler(libc::SIGBUS, own_handler);
             read(&region(Delivery::Signal, Some(Answer::Error)), 2 * MIB);
+        }
+        "error-twice" => {
+            replace_lost_pages();
+            let region = region(Delivery::Signal, Some(Answer::Together(Barrier::new(2))));
+            let access = |at| read(&region, at);
+            std::thread::scope(|scope| (0..2).for_each(|_| _ = scope.spawn(|| access(2 * MIB))));
+            assert_eq!(region.check_thread(), Ok(()), "one page is lost, and no more");
+            assert_eq!(read(&region, 0), 3);
+        }
+        "broken" => {
+            set_handler(libc::SIGBUS, own_handler);
+            let region = region(Delivery::Signal, None);
+            assert_eq!(read(&region, 0), 0);
+            // SAFETY: zero bytes are a value, with an address behind the first words; a thread may send itself any code.
+            unsafe {
+                let mut info: libc::siginfo_t = std::mem::zeroed();
+                (info.si_signo, info.si_code) = (libc::SIGBUS, libc::BUS_MCEERR_AR);
+                (&raw mut info).cast::<*mut u8>().add(2).write(region.as_ptr());
+                let (process, thread) = (libc::getpid(), libc::gettid());
+                libc::syscall(libc::SYS_rt_tgsigqueueinfo, process, thread, libc::SIGBUS, &raw const info);
+            }
         }
         "panic" => _ = read(&region(Delivery::Thread, Some(Answer::Panic)), 2 * MIB),
         "stall" => {
@@ -188,6 +235,10 @@ fn a_page_that_cannot_be_read_is_a_sigbus() {
     }
     let Some(end) = run("error-handled") else { return };
     assert_eq!(end.code, Some(42), "the program's own handler gets it");
+    let Some(end) = run("broken") else { return };
+    assert_eq!(end.code, Some(42), "so it does where the memory itself is broken, which no fault mends");
+    let Some(end) = run("error-twice") else { return };
+    assert_eq!(end.code, Some(0), "each of two threads that need it gets it");
 }
 
 #[test]

@@ -226,3 +226,92 @@ fn errors_say_what_to_do() {
         assert!(text.contains(": ") && text.len() > 40, "{text}");
     }
 }
+
+/// What is done to serve a fault by a signal is not seen by the program that it interrupts.
+#[test]
+fn a_fault_leaves_errno_alone() {
+    struct Fails;
+    impl Backing for Fails {
+        fn read(&self, _offset: u64, buffer: &mut [u8]) -> Result<(), i32> {
+            // SAFETY: no descriptor.
+            unsafe { libc::close(-1) };
+            buffer.fill(1);
+            Ok(())
+        }
+    }
+    let errno = || std::io::Error::last_os_error().raw_os_error();
+    each(
+        MIB,
+        |builder| builder.backing(Fails).windows(PAGE, PAGE),
+        |region| {
+            // SAFETY: this thread's own.
+            unsafe { *libc::__errno_location() = libc::ENOTTY };
+            // SAFETY: mapped.
+            assert_eq!(unsafe { region.as_ptr().add(9 * PAGE).read_volatile() }, 1);
+            assert_eq!(errno(), Some(libc::ENOTTY));
+        },
+    );
+}
+
+#[test]
+fn locked_memory_is_dropped_too() {
+    each(
+        4 * MIB,
+        |builder| builder,
+        |region| {
+            (0..4 * MIB).step_by(PAGE).for_each(|at| write(&region, at, 1));
+            // SAFETY: pages of the region, which are there.
+            if unsafe { libc::mlock(region.as_ptr().cast(), 64 * PAGE) } != 0 {
+                return println!("skipped: memory cannot be locked");
+            }
+            region.advise(0..PAGE, Advice::DontNeed).unwrap();
+            assert_eq!([0, PAGE].map(|at| read(&region, at)), [0, 1]);
+            region.unmap(0..32 * PAGE).unwrap();
+            region.map(0..32 * PAGE, Rights::Write).unwrap();
+            assert_eq!([PAGE, 32 * PAGE].map(|at| read(&region, at)), [0, 1]);
+        },
+    );
+}
+
+#[test]
+fn choices_without_bounds_are_met() {
+    let areas = |areas| Region::builder(MIB).areas(areas).build().err();
+    assert_eq!([usize::MAX, usize::MAX / 2, 1 << 58].map(areas), [Some(Error::NoAddressSpace); 3]);
+    let region = Region::builder(MIB).windows(usize::MAX, usize::MAX).budget(usize::MAX).build().unwrap();
+    assert_eq!(region.remap(0..PAGE, usize::MAX - PAGE + 1), Err(Error::Outside));
+    #[expect(clippy::reversed_empty_ranges, reason = "this is what is tested")]
+    let backward = 3 * PAGE..PAGE;
+    assert_eq!(region.remap(backward.clone(), 8 * PAGE), Err(Error::Outside));
+    assert_eq!(region.unmap(backward.clone()), Err(Error::Outside));
+    assert_eq!(region.populate_in_background(backward).err(), Some(Error::Outside));
+    assert_eq!(region.populate(PAGE..usize::MAX), Err(Error::Outside));
+    let reservation = faultless::reserve(usize::MAX).unwrap();
+    reservation.cancel();
+    assert!(reservation.bytes() > usize::MAX / 2);
+    faultless::release_reserved();
+}
+
+/// Where the kernel brings pages, advice about huge ones is the kernel's.
+#[test]
+fn direct_delivery_passes_advice_about_huge_pages_on() {
+    let build =
+        |huge| Region::builder(4 * MIB).delivery(Delivery::Direct).huge_pages(huge).mapped(false).build().unwrap();
+    let has = |region: &Region, at: usize, flag: &str| {
+        let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let around = |line: &&str| {
+            let bounds = line.split_once(' ').and_then(|(range, _)| range.split_once('-'));
+            let bounds = bounds.map(|(a, b)| (usize::from_str_radix(a, 16), usize::from_str_radix(b, 16)));
+            let at = region.as_ptr() as usize + at;
+            matches!(bounds, Some((Ok(start), Ok(end))) if (start..end).contains(&at))
+        };
+        let mut lines = smaps.lines().skip_while(|line| !around(line));
+        lines.find(|line| line.starts_with("VmFlags:")).unwrap().split(' ').any(|word| word == flag)
+    };
+    for huge in [true, false] {
+        let region = build(huge);
+        assert!(has(&region, 0, if huge { "hg" } else { "nh" }));
+        region.map(0..4 * MIB, Rights::Read).unwrap();
+        region.advise(2 * MIB..4 * MIB, if huge { Advice::NoHuge } else { Advice::Huge }).unwrap();
+        assert_eq!((has(&region, 0, "hg"), has(&region, 2 * MIB, "hg")), (huge, !huge));
+    }
+}

@@ -82,7 +82,7 @@ fn a_reservation_that_is_cancelled_ends_early() {
     faultless::release_reserved();
 }
 
-/// A child has none of the pool, and its parent's frames can still be moved after the fork.
+/// A child has none of its parent's pool but one of its own, and its parent's frames can still be moved after the fork.
 #[test]
 fn a_fork_leaves_the_pool_to_the_parent() {
     let _alone = POOL.lock().unwrap_or_else(PoisonError::into_inner);
@@ -91,12 +91,13 @@ fn a_fork_leaves_the_pool_to_the_parent() {
     if reserve(32 * MIB).is_none() {
         return;
     }
-    // SAFETY: the child makes only system calls, and ends.
+    // SAFETY: the child ends in here.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let none = faultless::reserved() == 0 && faultless::release_reserved() == 0;
+        let own = reserve(4 * MIB).is_none() || faultless::release_reserved() == 4 * MIB;
         // SAFETY: it ends.
-        unsafe { libc::_exit(!none as i32) };
+        unsafe { libc::_exit(!(none && own) as i32) };
     }
     for page in (0..32 * MIB).step_by(PAGE) {
         // SAFETY: mapped for writing.
@@ -112,6 +113,7 @@ fn a_fork_leaves_the_pool_to_the_parent() {
 #[test]
 fn populating_in_the_background_can_be_waited_for_and_ended() {
     let _alone = POOL.lock().unwrap_or_else(PoisonError::into_inner);
+    const READY: usize = 40 * MIB;
     for delivery in [Delivery::Direct, Delivery::Thread, Delivery::Signal] {
         let Some(region) = region(48 * MIB, delivery) else { continue };
         let populating = region.populate_in_background(PAGE..33 * MIB).unwrap();
@@ -132,6 +134,6 @@ fn populating_in_the_background_can_be_waited_for_and_ended() {
         // The region may go while somebody populates it.
         let populating = region.populate_in_background(0..40 * MIB).unwrap();
         drop(region);
-        assert_eq!(populating.wait(), Ok(40 * MIB));
+        assert!(matches!(populating.wait(), Ok(READY) | Err(Error::NotMapped)));
     }
 }

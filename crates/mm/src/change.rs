@@ -45,13 +45,20 @@ impl<M: Mmu> Region<M> {
         if !free {
             return Err(Refused::Mapped);
         }
-        // First, because it can be taken back.
-        self.mmu.protect(span, attributes.rights).map_err(Refused::Kernel)?;
-        let inserted = self.with_room(|| self.areas.insert(View { span, offset, attributes }));
-        if inserted.is_err() {
-            let _ = self.mmu.protect(span, Rights::None);
+        self.areas.keep_room()?;
+        let given = self.mmu.protect(span, attributes.rights);
+        self.insert_or_not(given.map_err(Refused::Kernel), View { span, offset, attributes })
+    }
+
+    /// Inserts an area for which room is kept, if what came before has worked.
+    fn insert_or_not(&self, before: Result<(), Refused>, view: View) -> Result<(), Refused> {
+        match before {
+            Ok(()) => Ok(self.with_room(|| self.areas.insert(view))?),
+            Err(refused) => {
+                self.areas.give_room();
+                Err(refused)
+            }
         }
-        Ok(inserted?)
     }
 
     /// Unmaps what is mapped in a part of the region. Its memory is gone, an access is an error.
@@ -101,6 +108,7 @@ impl<M: Mmu> Region<M> {
         }
         let offset = view.offset + (from.start - view.span.start);
         let rights = view.attributes.rights;
+        self.areas.keep_room()?;
         let kernel = || {
             self.mmu.protect(from, Rights::None)?;
             let brought = self.left_to_kernel(from);
@@ -108,20 +116,22 @@ impl<M: Mmu> Region<M> {
                 self.mmu.take_from_kernel(from)?;
             }
             self.entries.put(target, Kind::Pages, |turn| self.mmu.relax(turn));
-            self.mmu.relocate(from, to).inspect_err(|_| {
-                if view.attributes.kernel {
-                    let _ = self.mmu.leave_to_kernel(from);
-                }
-                let _ = self.mmu.protect(from, rights);
-            })?;
-            self.count_more(brought);
-            self.mmu.protect(target, rights)
+            let mut moved = self.mmu.relocate(from, to);
+            if moved.is_ok() {
+                moved = self.mmu.protect(target, rights);
+                let _ = moved.or_else(|_| self.mmu.relocate(target, from.start));
+            }
+            match moved {
+                Ok(()) => self.count_more(brought),
+                Err(_) if view.attributes.kernel => _ = self.mmu.leave_to_kernel(from),
+                Err(_) => {}
+            }
+            moved
         };
         // The new place is found by nobody before the old one is gone.
-        self.change(from, kernel, |_| None)?;
+        let moved = self.change(from, kernel, |_| None);
         let attributes = Attributes { kernel: false, ..view.attributes };
-        let view = View { span: target, offset, attributes };
-        Ok(self.with_room(|| self.areas.insert(view))?)
+        self.insert_or_not(moved, View { span: target, offset, attributes })
     }
 
     /// Takes advice about a part, all of which is mapped.
@@ -136,6 +146,9 @@ impl<M: Mmu> Region<M> {
             if advice == Advice::DontNeed {
                 self.keep_frames(span);
                 self.drop_pages(span)?;
+            }
+            if matches!(advice, Advice::Huge | Advice::NoHuge) {
+                self.mmu.prefer_huge(span, advice == Advice::Huge);
             }
             if again { self.take_from_kernel(span) } else { Ok(()) }
         };
@@ -154,27 +167,56 @@ impl<M: Mmu> Region<M> {
     /// Brings the missing pages of a part, all of which is mapped for some access; how many those were.
     pub fn populate(&self, span: Span) -> Result<usize, Refused> {
         self.check(span)?;
-        let _range = self.ranges.lock(span, Access::Shared);
-        if !self.areas.covers(span) {
-            return Err(Refused::NotMapped);
-        }
+        let mut taken = Taken::new(0);
+        let populated = self.populate_with(span, &mut taken);
+        self.count_all(&taken.tally);
+        populated
+    }
+
+    fn populate_with<'a>(&'a self, span: Span, taken: &mut Taken<'a>) -> Result<usize, Refused> {
         let (mut at, mut installed) = (span.start, 0);
         while at < span.end {
-            let Some(area) = self.areas.find_locked(at) else { return Err(Refused::NotMapped) };
-            // Nobody changes what is here, but a neighbour may cut its own part off the area before it is read.
-            let Some((view, sequence)) = area.read().filter(|(view, _)| view.span.contains(at)) else {
-                self.mmu.relax(0);
-                continue;
-            };
-            let end = view.span.end.min(span.end).min((at & !(SLOT - 1)) + SLOT);
-            let version = Version { area: area.id(), sequence };
-            installed += self.populate_piece(&view, version, Span { start: at, end })?;
-            at = end;
+            installed += self.populate_on(span, &mut at, taken)?;
+            // Not with the range: whoever has a buffer may wait for that.
+            if at < span.end {
+                self.frames.take(taken, Wait::Yes, &self.mmu).map_err(|_| Refused::Kernel(ENOMEM))?;
+            }
         }
         Ok(installed)
     }
 
-    fn populate_piece(&self, view: &View, version: Version, piece: Span) -> Result<usize, Refused> {
+    /// Goes on with that from `at`, as far as that needs no buffer which is not taken.
+    fn populate_on<'a>(&'a self, span: Span, at: &mut usize, taken: &mut Taken<'a>) -> Result<usize, Refused> {
+        let _range = self.ranges.lock(span, Access::Shared);
+        if !self.areas.covers(span) {
+            return Err(Refused::NotMapped);
+        }
+        let mut installed = 0;
+        while *at < span.end {
+            let Some(area) = self.areas.find_locked(*at) else { return Err(Refused::NotMapped) };
+            // Nobody changes what is here, but a neighbour may cut its own part off the area before it is read.
+            let Some((view, sequence)) = area.read().filter(|(view, _)| view.span.contains(*at)) else {
+                self.mmu.relax(0);
+                continue;
+            };
+            if view.attributes.backed && self.frames.take(taken, Wait::No, &self.mmu).is_err() {
+                break;
+            }
+            let end = view.span.end.min(span.end).min((*at & !(SLOT - 1)) + SLOT);
+            let version = Version { area: area.id(), sequence };
+            installed += self.populate_piece(&view, version, Span { start: *at, end }, taken)?;
+            *at = end;
+        }
+        Ok(installed)
+    }
+
+    fn populate_piece(
+        &self,
+        view: &View,
+        version: Version,
+        piece: Span,
+        taken: &mut Taken<'_>,
+    ) -> Result<usize, Refused> {
         let raises = self.mmu.raises_faults() && !view.attributes.kernel;
         match view.attributes.rights {
             Rights::None => return Err(Refused::NotMapped),
@@ -184,21 +226,16 @@ impl<M: Mmu> Region<M> {
         if !raises {
             return Ok(piece.bytes() / PAGE);
         }
-        let mut taken = Taken::new(0);
         let source = match view.attributes.backed {
             false => Source::Zeroes,
             true => {
-                self.frames.take(&mut taken, Wait::Yes, &self.mmu).map_err(|_| Refused::Kernel(ENOMEM))?;
                 let offset = view.offset + (piece.start - view.span.start);
-                self.fill(&mut taken, offset, piece.bytes(), version)
-                    .map(Source::Buffer)
-                    .map_err(Refused::Kernel)?
+                self.fill(taken, offset, piece.bytes(), version).map(Source::Buffer).map_err(Refused::Kernel)?
             }
         };
         let entry = self.entries.lock(piece.start, |turn| self.mmu.relax(turn));
         let installed =
-            self.install(entry, source, view, piece, Met::Nothing, &mut taken.tally).map_err(Refused::Kernel);
-        self.count_all(&taken.tally);
+            self.install(entry, source, view, piece, Met::All, &mut taken.tally).map_err(Refused::Kernel);
         self.mmu.wake(piece);
         installed.map(|installed| installed.pages)
     }

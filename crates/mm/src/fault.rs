@@ -6,7 +6,7 @@
 //! | the area | by a walk without locks | by a walk with the index's lock |
 //! | it changes | abort | cannot be |
 //! | rights | abort if they do not suffice | the access is an error |
-//! | frames | filled without a lock; abort if there are none | the same, waiting for them |
+//! | frames | filled without a lock; abort if there are none | the same, waiting for them before it begins again |
 //! | entry | tried; abort if it changed | waited for |
 //! | sequence count | looked at again with the entry's lock; abort if it changed | the same, never changed |
 //!
@@ -14,19 +14,17 @@
 
 use faultless_base::pagefault::{self, Spf};
 use faultless_base::sync::Access;
-use faultless_base::sys::mmu::{Mmu, Rights, Source, Word};
-use faultless_base::{PAGE, SLOT, Span};
+use faultless_base::sys::mmu::{Mmu, Rights, Word};
+use faultless_base::{PAGE, Span};
 
-use crate::area::{Attributes, View};
-use crate::entry::Kind;
-use crate::frames::{Taken, Version, Wait};
+use crate::area::{AreaRef, Attributes, View};
+use crate::choose::Chosen;
+use crate::entry::{Entry, Kind, Seen};
+use crate::frames::{NotReady, Taken, Version, Wait};
 use crate::install::{Installed, Met, libc_error};
 use crate::knobs::Knob;
-use crate::pool::Pool;
 use crate::region::Region;
 use crate::stats::Counter;
-use crate::streams::{By, Seen};
-use crate::window::Window;
 
 /// A fault.
 #[derive(Clone, Copy, Debug)]
@@ -82,6 +80,13 @@ enum Policy {
     Classic,
 }
 
+/// The area of a fault, as it was at one moment.
+struct Found<'a> {
+    area: AreaRef<'a>,
+    view: View,
+    sequence: usize,
+}
+
 /// Huge pages that a fault makes before whoever waits for it goes on: to wake a thread costs as much as to make one or two.
 const MADE_AT_ONCE: usize = 8;
 
@@ -106,6 +111,7 @@ impl<M: Mmu> Region<M> {
     }
 
     fn resolve<'a>(&'a self, fault: Fault, taken: &mut Taken<'a>) -> Outcome {
+        let mut end = None;
         if self.knobs.is_on(Knob::SpeculativePageFault) {
             match self.attempt(fault, Policy::Speculative, taken) {
                 Ok(outcome) => {
@@ -114,22 +120,39 @@ impl<M: Mmu> Region<M> {
                     }
                     return outcome;
                 }
-                Err(abort) => trace(abort, fault, taken),
+                Err(abort) => {
+                    trace(abort, fault, taken);
+                    end = Some(abort);
+                }
             }
         }
+        loop {
+            // Before the range: a fault that has a buffer may wait for a change, which waits for whoever has the range.
+            if end == Some(Spf::VmaNoanon) && self.frames.take(taken, Wait::Yes, &self.mmu).is_err() {
+                return Outcome::Failed(libc_error::ENOMEM);
+            }
+            match self.classic(fault, taken) {
+                Ok(outcome) => return outcome,
+                Err(abort) => end = Some(abort),
+            }
+        }
+    }
+
+    /// The second try. An error is that there is no buffer.
+    fn classic<'a>(&'a self, fault: Fault, taken: &mut Taken<'a>) -> Result<Outcome, Spf> {
         self.mmu.meets(Word::RangeTaken);
         let all = self.ranges.lock(self.span, Access::Shared);
         let mut turn = 0;
-        let outcome = loop {
+        let end = loop {
             match self.attempt(fault, Policy::Classic, taken) {
-                Ok(outcome) => break outcome,
-                Err(_) => self.mmu.relax(turn),
+                Err(Spf::VmaChanged) => self.mmu.relax(turn),
+                end => break end,
             }
             turn += 1;
         };
         drop(all);
         self.mmu.meets(Word::RangeFreed);
-        outcome
+        end
     }
 
     fn attempt<'a>(&'a self, fault: Fault, policy: Policy, taken: &mut Taken<'a>) -> Result<Outcome, Spf> {
@@ -146,71 +169,67 @@ impl<M: Mmu> Region<M> {
     }
 
     fn handle<'a>(&'a self, fault: Fault, policy: Policy, taken: &mut Taken<'a>) -> Result<Outcome, Spf> {
+        let found = match self.look(fault, policy) {
+            Ok(found) => found,
+            Err(end) => return end,
+        };
+        let page = fault.addr & !(PAGE - 1);
+        let seen = self.entries.read(page);
+        let version = Version { area: found.area.id(), sequence: found.sequence };
+        match self.choose(page, fault.wants, fault.hint, &found.view, version, taken) {
+            Err(NotReady) => Err(Spf::VmaNoanon),
+            Ok(Err(error)) => Ok(Outcome::Failed(error)),
+            Ok(Ok(chosen)) => self.bring(fault, policy, &found, (seen, chosen), taken),
+        }
+    }
+
+    /// Finds the area of a fault. If nothing is to be brought there, the error is how the try ends.
+    fn look(&self, fault: Fault, policy: Policy) -> Result<Found<'_>, Result<Outcome, Spf>> {
         let area = match policy {
-            Policy::Speculative => self.areas.find(fault.addr, fault.hint).ok_or(Spf::VmaChanged)?,
+            Policy::Speculative => self.areas.find(fault.addr, fault.hint).ok_or(Err(Spf::VmaChanged))?,
             Policy::Classic => match self.areas.find_locked(fault.addr) {
                 Some(area) => area,
-                None => return Ok(self.forbid(fault.addr, Rights::None)),
+                None => return Err(Ok(self.forbid(fault.addr, Rights::None))),
             },
         };
         // It may have lost this part since it was found.
         let around = |(view, _): &(View, usize)| view.span.contains(fault.addr);
-        let (view, sequence) = area.read().filter(around).ok_or(Spf::VmaChanged)?;
-        if policy == Policy::Speculative && view.attributes.backed && !self.mmu.fills_at_any_time() {
-            return Err(Spf::VmaNotsup);
-        }
-        if view.attributes.rights < fault.wants {
-            return match policy {
-                Policy::Speculative => Err(Spf::VmaAccess),
-                Policy::Classic => Ok(self.forbid(fault.addr, view.attributes.rights)),
-            };
-        }
-        if view.attributes.kernel {
-            return match policy {
-                Policy::Speculative => Err(Spf::VmaChanged),
-                // Once more: it may have been taken back behind the area's back.
-                Policy::Classic => Ok(match self.mmu.leave_to_kernel(view.span) {
-                    Ok(()) => Outcome::Installed(Span::new(fault.addr & !(PAGE - 1), PAGE)),
-                    Err(error) => Outcome::Failed(error),
-                }),
-            };
-        }
+        let (view, sequence) = area.read().filter(around).ok_or(Err(Spf::VmaChanged))?;
+        let Attributes { rights, backed, kernel, .. } = view.attributes;
+        Err(match policy {
+            Policy::Speculative if backed && !self.mmu.fills_at_any_time() => Err(Spf::VmaNotsup),
+            Policy::Speculative if rights < fault.wants => Err(Spf::VmaAccess),
+            Policy::Speculative if kernel => Err(Spf::VmaChanged),
+            Policy::Classic if rights < fault.wants => Ok(self.forbid(fault.addr, rights)),
+            // Once more: it may have been taken back behind the area's back.
+            Policy::Classic if kernel => Ok(match self.mmu.leave_to_kernel(view.span) {
+                Ok(()) => Outcome::Installed(Span::new(fault.addr & !(PAGE - 1), PAGE)),
+                Err(error) => Outcome::Failed(error),
+            }),
+            _ => return Ok(Found { area, view, sequence }),
+        })
+    }
+
+    /// Installs what was chosen, if the area and the entry of the fault are as they were. Apart from the choice, because a signal
+    /// handler has little stack.
+    fn bring(
+        &self,
+        fault: Fault,
+        policy: Policy,
+        found: &Found<'_>,
+        (seen, Chosen { window, source }): (Seen, Chosen),
+        taken: &mut Taken<'_>,
+    ) -> Result<Outcome, Spf> {
         let page = fault.addr & !(PAGE - 1);
-        let mut window = self.window(page, &view, area.id(), fault.hint, taken);
-        taken.hopeless = !view.attributes.backed && self.streams.is_hopeless(area.id());
-        let mut seen = self.entries.read(page);
-        let source = if view.attributes.backed {
-            window = window.clip_to_slot(page);
-            match self.read(&view, Version { area: area.id(), sequence }, window.span, policy, taken)? {
-                Ok(source) => source,
-                Err(error) => return Ok(Outcome::Failed(error)),
-            }
-        } else if fault.wants == Rights::Read && !self.is_written_behind(window, page, &view) {
-            Source::ZeroPage
-        } else {
-            Source::Zeroes
-        };
-
-        if window.span.bytes() >= SLOT && source == Source::Zeroes && view.attributes.huge && !window.is_apart() {
-            self.ask_ahead(window);
-        }
-
         let mut installed = 0;
         let mut there = Span::new(page, 0);
         let (mut made, mut woken) = (0, false);
         for piece in window.pieces(page) {
             let first = there.is_empty();
-            if !first {
-                seen = self.entries.read(piece.start);
-            }
-            self.mmu.meets(Word::Entry(piece.start));
-            let entry = match policy {
-                Policy::Speculative => self.entries.try_lock(piece.start, seen, || self.mmu.relax(0)),
-                Policy::Classic => Some(self.entries.lock(piece.start, |turn| self.mmu.relax(turn))),
-            };
-            let abort = match entry {
+            let seen = if first { seen } else { self.entries.read(piece.start) };
+            let abort = match self.enter(piece.start, policy, seen) {
                 None => Spf::PmdChanged,
-                Some(_) if area.sequence() != sequence => Spf::VmaChanged,
+                Some(_) if found.area.sequence() != found.sequence => Spf::VmaChanged,
                 // Somebody was there before this window: each page would be asked for in vain.
                 Some(entry) if !first && entry.kind() == Kind::Huge => continue,
                 Some(entry) => {
@@ -219,7 +238,7 @@ impl<M: Mmu> Region<M> {
                         (false, true) => Met::Others,
                         (false, false) => Met::Nothing,
                     };
-                    match self.install(entry, source, &view, piece, met, &mut taken.tally) {
+                    match self.install(entry, source, &found.view, piece, met, &mut taken.tally) {
                         Ok(Installed { pages, took_long }) => {
                             installed += pages;
                             made += took_long as usize;
@@ -253,64 +272,20 @@ impl<M: Mmu> Region<M> {
         Ok(Outcome::Installed(there))
     }
 
-    /// Whether the program has written where it came from, as one that reads each page before it writes to it: it will write to
-    /// this window, too.
-    fn is_written_behind(&self, window: Window, page: usize, view: &View) -> bool {
-        let before = page.wrapping_add_signed(-window.step);
-        window.pages() > 1 && view.span.contains(before) && self.mmu.is_own(before)
-    }
-
-    /// Has somebody else make huge pages meanwhile, for this window and the one after it.
-    fn ask_ahead(&self, window: Window) {
-        if let Some(pool) = self.frames.pool()
-            && self.ahead > 0
-        {
-            let old = self.frames.old().map_or(0, Pool::ready);
-            pool.ask((window.span.bytes() / SLOT * 2).min(self.ahead).saturating_sub(old));
+    /// Locks an entry as it was seen, or as it is.
+    fn enter(&self, addr: usize, policy: Policy, seen: Seen) -> Option<Entry<'_>> {
+        self.mmu.meets(Word::Entry(addr));
+        match policy {
+            Policy::Speculative => self.entries.try_lock(addr, seen, || self.mmu.relax(0)),
+            Policy::Classic => Some(self.entries.lock(addr, |turn| self.mmu.relax(turn))),
         }
-    }
-
-    /// What a fault on `page` brings.
-    fn window(&self, page: usize, view: &View, id: usize, hint: usize, taken: &mut Taken<'_>) -> Window {
-        if view.attributes.random {
-            return Window::page(page);
-        }
-        let by = if self.knobs.get(Knob::PrefaultBy) == 0 { By::ThreadAndArea } else { By::Thread };
-        let most = self.knobs.get(Knob::PrefaultMaxOrder) as u32;
-        self.mmu.meets(Word::Streams(hint));
-        let before = self.streams.spent(id);
-        let prediction = self.streams.predict(Seen { page, area: view.span, id, hint }, by, most);
-        if self.streams.spent(id) != before {
-            self.mmu.meets(Word::Account);
-        }
-        let end = if prediction.follows { Counter::RegionWindowHits } else { Counter::RegionWindowMisses };
-        taken.tally.add(end, 1);
-        taken.left = prediction.left.or(taken.left);
-        prediction.window
-    }
-
-    /// Sees how much of a window was used that a stream has left behind.
-    fn judge(&self, left: Span, hint: usize) {
-        let unused = self.mmu.unused(left);
-        self.streams.judge(left.bytes() / PAGE, unused);
-        self.count(Counter::RegionUnused, unused, hint);
-    }
-
-    /// Whether windows that streams have left wait for somebody to look at them: [`Self::look_back`].
-    pub fn has_left_windows(&self) -> bool {
-        self.behind.waiting() > 0
-    }
-
-    /// Sees how much was used of one of them; whether there was one. By a thread that may wait for a fault of this region.
-    pub fn look_back(&self) -> bool {
-        let left = self.behind.take();
-        left.inspect(|left| self.judge(*left, 0)).is_some()
     }
 
     /// Has the kernel serve the area around `addr`, of which faults follow nothing: it does that faster.
     fn give_up(&self, addr: usize) {
-        let Some(found) = self.areas.find_locked(addr) else { return };
-        let span = found.read().map_or(Span::new(addr, 0), |(view, _)| view.span);
+        let seen = |area: AreaRef<'_>| Some((area.read()?.0.span, area.id()));
+        // Who has an area must not wait for a change.
+        let Some((span, id)) = self.areas.find_locked(addr).and_then(seen) else { return };
         let _range = self.ranges.lock(span, Access::Exclusive);
         // It may have changed before the lock was had.
         let same = self.areas.find_locked(addr).and_then(|area| area.read()).filter(|(view, _)| view.span == span);
@@ -322,7 +297,7 @@ impl<M: Mmu> Region<M> {
             self.leave_to_kernel(span)
         };
         let given = self.change(span, kernel, |_| Some(Attributes { kernel: true, ..view.attributes }));
-        self.streams.forgive(found.id());
+        self.streams.forgive(id);
         self.count(Counter::RegionGivenUp, given.is_ok() as usize, 0);
     }
 
@@ -331,25 +306,5 @@ impl<M: Mmu> Region<M> {
     fn forbid(&self, addr: usize, rights: Rights) -> Outcome {
         let _ = self.mmu.protect(Span::new(addr & !(PAGE - 1), PAGE), rights);
         Outcome::Forbidden
-    }
-
-    /// The bytes of a window from the backing.
-    fn read<'a>(
-        &'a self,
-        view: &View,
-        version: Version,
-        window: Span,
-        policy: Policy,
-        taken: &mut Taken<'a>,
-    ) -> Result<Result<Source, i32>, Spf> {
-        let wait = if policy == Policy::Classic { Wait::Yes } else { Wait::No };
-        if self.frames.take(taken, wait, &self.mmu).is_err() {
-            return match policy {
-                Policy::Speculative => Err(Spf::VmaNoanon),
-                Policy::Classic => Ok(Err(libc_error::ENOMEM)),
-            };
-        }
-        let offset = view.offset + (window.start - view.span.start);
-        Ok(self.fill(taken, offset, window.bytes(), version).map(Source::Buffer))
     }
 }

@@ -19,6 +19,8 @@ use crate::tally::Tally;
 pub(crate) enum Met {
     /// Nobody has come there.
     Nothing,
+    /// The same, and all of the pages are wanted.
+    All,
     /// Others may have.
     Others,
     /// The fault on this page did.
@@ -111,7 +113,8 @@ impl<M: Mmu> Region<M> {
         Ok(())
     }
 
-    /// Installs the missing ones of the pages of one entry. The page of a fault is there then, or the answer is an error.
+    /// Installs the missing ones of the pages of one entry. The page of a fault is there then, or all of them if they are wanted, or
+    /// the answer is an error.
     pub(crate) fn install(
         &self,
         entry: Entry<'_>,
@@ -141,15 +144,7 @@ impl<M: Mmu> Region<M> {
     ) -> Result<bool, i32> {
         let whole = piece.bytes() == SLOT && source == Source::Zeroes && view.attributes.huge;
         if whole && entry.kind() == Kind::Empty {
-            // As late as can be: whoever waits for these pages may be woken at any time, and make a table again.
-            let clear = || met == Met::Nothing || self.mmu.clear_table(piece.start);
-            let given = self.frames.with_huge(&self.mmu, |frame| {
-                clear() && {
-                    let moved = self.mmu.move_huge(frame, piece.start);
-                    *installed = if moved { SLOT / PAGE } else { self.mmu.present(piece) };
-                    moved
-                }
-            });
+            let given = self.move_huge_page(piece, met, installed);
             if given != Given::None {
                 entry.set(Kind::Huge);
                 if given == Given::Old {
@@ -159,6 +154,24 @@ impl<M: Mmu> Region<M> {
             }
         }
         entry.set(if entry.kind() == Kind::Huge { Kind::Huge } else { Kind::Pages });
+        self.install_pages(source, piece, met, installed).map(|()| false)
+    }
+
+    /// Moves a huge page of zeroes to where nothing was installed. Apart, as what follows: a signal handler has little stack.
+    fn move_huge_page(&self, to: Span, met: Met, installed: &mut usize) -> Given {
+        self.frames.with_huge(&self.mmu, |frame| {
+            // As late as can be: whoever waits for these pages may be woken at any time, and make a table again.
+            let clear = matches!(met, Met::Nothing | Met::All) || self.mmu.clear_table(to.start);
+            let moved = clear && self.mmu.move_huge(frame, to.start);
+            if clear {
+                *installed = if moved { SLOT / PAGE } else { self.mmu.present(to) };
+            }
+            moved
+        })
+    }
+
+    /// Installs missing pages, one area of the kernel's after the other.
+    fn install_pages(&self, source: Source, piece: Span, met: Met, installed: &mut usize) -> Result<(), i32> {
         let wanted = if let Met::Fault(page) = met { page } else { piece.start };
         let (mut at, mut again, mut most) = (piece.start, 0, piece.bytes());
         while at < piece.end {
@@ -186,11 +199,11 @@ impl<M: Mmu> Region<M> {
                 // Of a window that leads up to the fault, its own page is what counts.
                 _ if at < wanted => (at, most) = (wanted, PAGE),
                 // The page of the fault is there.
-                _ if at > wanted => break,
+                _ if at > wanted && met != Met::All => break,
                 _ => return Err(error),
             }
         }
-        Ok(false)
+        Ok(())
     }
 }
 

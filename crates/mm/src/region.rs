@@ -51,7 +51,7 @@ pub enum Refused {
 }
 
 impl From<Full> for Refused {
-    fn from(_: Full) -> Self {
+    fn from(_full: Full) -> Self {
         Self::Full
     }
 }
@@ -179,7 +179,7 @@ impl<M: Mmu> Region<M> {
         let mut turn = 0;
         loop {
             match attempt() {
-                Err(Full) if self.areas.will_have_room() => self.mmu.relax(turn),
+                Err(Full { passes: true }) => self.mmu.relax(turn),
                 done => return done,
             }
             turn += 1;
@@ -201,9 +201,19 @@ impl<M: Mmu> Region<M> {
                 Ok(())
             }
             Err(error) => {
+                self.restore_rights(span);
                 self.areas.end(span, |view| Some(view.attributes));
                 Err(Refused::Kernel(error))
             }
+        }
+    }
+
+    /// A change may have failed when a part of it was done.
+    fn restore_rights(&self, span: Span) {
+        let mut at = span.start;
+        while let Some(view) = self.areas.first(Span { start: at, ..span }) {
+            let _ = self.mmu.protect(view.span, view.attributes.rights);
+            at = view.span.end;
         }
     }
 

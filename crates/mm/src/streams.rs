@@ -10,25 +10,20 @@
 //!
 //! A stream that ends leaves a window behind that nobody may use. When too much of what was brought ahead turns out to be unused,
 //! windows become smaller for all; see [`Streams::judge`].
-//!
-//! Nothing is locked: threads that share a place may spoil each other's prediction, and no more.
 
 use core::hash::{Hash, Hasher};
 
-use faultless_base::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
-use faultless_base::{PAGE, Span};
+use faultless_base::Span;
+use faultless_base::sync::atomic::{AtomicIsize, Ordering};
 
+use crate::stream::{Set, Stream, get, set};
 use crate::usage::Usage;
-use crate::window::{DOWN, Orders, Step, UP, Window};
+use crate::window::{Orders, Step, UP, Window};
 
 /// Sets of streams; a thread has one of them, alone or with others.
 pub const SETS: usize = 64;
 /// So many of them; a checker looks at each.
 const USED: usize = if cfg!(debug_assertions) { 2 } else { SETS };
-/// Streams of a set.
-const WAYS: usize = 16;
-/// For how many faults more a stream that was followed is remembered than one that was not.
-const FOLLOWED_LASTS: usize = 2 * WAYS;
 /// Areas that are told apart.
 const AREAS: usize = 64;
 /// How much is in an area's favour at most, in faults that follow nothing.
@@ -41,33 +36,6 @@ pub enum By {
     ThreadAndArea,
     /// Those of a thread.
     Thread,
-}
-
-/// One sequence. Nobody's while `who` is 0.
-struct Stream {
-    who: AtomicUsize,
-    /// The page of its last fault.
-    last: AtomicUsize,
-    /// Where the next one is expected; the second of a new stream alone, which may also go down.
-    next: AtomicUsize,
-    below: AtomicUsize,
-    /// 0: it is new.
-    step: AtomicIsize,
-    order: AtomicUsize,
-    /// Its last window, unless that went to the end of the area.
-    start: AtomicUsize,
-    end: AtomicUsize,
-    /// When it was used, by the clock of its set.
-    used: AtomicUsize,
-}
-
-/// Aligned, so that no thread writes to a line that all read.
-#[repr(align(64))]
-struct Set {
-    streams: [Stream; WAYS],
-    clock: AtomicUsize,
-    /// Pages brought ahead that were used, before they are added to those of all sets.
-    used: AtomicUsize,
 }
 
 /// The streams of one region.
@@ -115,105 +83,6 @@ impl Hasher for Mix {
 
     fn finish(&self) -> u64 {
         self.0
-    }
-}
-
-fn get(word: &AtomicUsize) -> usize {
-    word.load(Ordering::Relaxed)
-}
-
-fn set(word: &AtomicUsize, value: usize) {
-    word.store(value, Ordering::Relaxed);
-}
-
-impl Stream {
-    fn new() -> Self {
-        let zero = || AtomicUsize::new(0);
-        Self {
-            who: zero(),
-            last: zero(),
-            next: zero(),
-            below: zero(),
-            step: AtomicIsize::new(0),
-            order: zero(),
-            start: zero(),
-            end: zero(),
-            used: zero(),
-        }
-    }
-
-    fn step(&self) -> Step {
-        self.step.load(Ordering::Relaxed)
-    }
-
-    /// The step with which a fault on `page` goes on with it.
-    fn goes_on(&self, page: usize) -> Option<Step> {
-        match self.step() {
-            0 if page == get(&self.next) => Some(UP),
-            0 if page == get(&self.below) => Some(DOWN),
-            step if step != 0 && page == get(&self.next) => Some(step),
-            _ => None,
-        }
-    }
-
-    fn is_new_of(&self, who: usize) -> bool {
-        get(&self.who) == who && self.step() == 0
-    }
-
-    /// The pages of its last window but that of its fault.
-    fn ahead(&self) -> usize {
-        (get(&self.end).saturating_sub(get(&self.start)) / PAGE).saturating_sub(1)
-    }
-
-    /// Ends it; what it leaves behind, if that is more than a little.
-    fn end(&self) -> Option<Span> {
-        let left = Span { start: get(&self.start), end: get(&self.end) };
-        let followed = get(&self.who) != 0 && self.step() != 0;
-        set(&self.who, 0);
-        (followed && self.ahead() > 0).then_some(left)
-    }
-
-    fn note(&self, page: usize, step: Step, order: u32, window: Window, area: Span, used: usize) {
-        set(&self.last, page);
-        set(&self.next, window.next());
-        // 0 is no page of a region.
-        set(&self.below, if step == 0 { window.span.start - PAGE } else { 0 });
-        self.step.store(step, Ordering::Relaxed);
-        set(&self.order, order as usize);
-        let ends = window.is_apart() || window.span.end == area.end || step < 0 && window.span.start == area.start;
-        set(&self.start, window.span.start);
-        set(&self.end, if ends { window.span.start } else { window.span.end });
-        set(&self.used, used + if step == 0 { 0 } else { FOLLOWED_LASTS });
-    }
-}
-
-impl Set {
-    fn new() -> Self {
-        let zero = || AtomicUsize::new(0);
-        Self { streams: core::array::from_fn(|_| Stream::new()), clock: zero(), used: zero() }
-    }
-
-    /// The stream of `who` that expects a fault on `page`, and its step.
-    fn expecting(&self, who: usize, page: usize) -> Option<(&Stream, Step)> {
-        let own = self.streams.iter().filter(|stream| get(&stream.who) == who);
-        own.filter_map(|stream| Some((stream, stream.goes_on(page)?))).next()
-    }
-
-    /// The step of a line on which the last faults of two new streams and `page` are.
-    fn line(&self, who: usize, page: usize) -> Option<Step> {
-        let new = || self.streams.iter().filter(move |stream| stream.is_new_of(who));
-        new().find_map(|later| {
-            let step = page.wrapping_sub(get(&later.last));
-            let before = get(&later.last).wrapping_sub(step);
-            let is_earlier = |other: &Stream| get(&other.last) == before && get(&other.used) < get(&later.used);
-            (step != 0 && new().any(is_earlier)).then_some(step as Step)
-        })
-    }
-
-    /// A place for a new stream: a free one, or that of the one that has not been used for longest.
-    fn place(&self) -> &Stream {
-        let age = |stream: &&Stream| if get(&stream.who) == 0 { 0 } else { get(&stream.used) };
-        self.streams.iter().min_by_key(age).unwrap_or(&self.streams[0])
     }
 }
 
@@ -296,9 +165,14 @@ impl Streams {
             let followed = get(&stream.who) != 0 && stream.step() != 0;
             followed && get(&stream.next) == page && area.contains(get(&stream.last))
         };
-        let other = self.sets.iter().flat_map(|set| &set.streams).find(expects)?;
-        set(&other.who, 0);
-        Some((other.step(), get(&other.order) as u32))
+        // A loop of iterators, one in the other, takes much of a signal handler's stack.
+        for own in &self.sets {
+            if let Some(other) = own.streams.iter().find(expects) {
+                set(&other.who, 0);
+                return Some((other.step(), get(&other.order) as u32));
+            }
+        }
+        None
     }
 
     /// Sets what a fault saved, or cost, off against what it was before.
@@ -335,7 +209,7 @@ impl Streams {
 mod tests {
     use super::*;
     use crate::window::HUGE_ORDER;
-    use faultless_base::SLOT;
+    use faultless_base::{PAGE, SLOT};
     use std::vec::Vec;
 
     const AREA: Span = Span { start: 64 * SLOT, end: 80 * SLOT };

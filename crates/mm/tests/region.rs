@@ -314,11 +314,13 @@ fn changes_that_fail_half_way_are_undone() {
     let drop: Change = |region| region.advise(span(4, 8), Advice::DontNeed);
     let map: Change = |region| region.map(span(200, 8), ANONYMOUS, 0);
     // Which of its steps fails.
-    let cases: [(Change, &[i32]); 6] = [
+    let cases: [(Change, &[i32]); 8] = [
         (remap, &[ENOMEM]),
         (remap, &[0, EFAULT]),
         (remap, &[0, EAGAIN]),
+        (remap, &[0, 0, ENOMEM]),
         (unmap, &[ENOMEM]),
+        (unmap, &[0, ENOMEM]),
         (drop, &[EAGAIN]),
         (map, &[ENOMEM]),
     ];
@@ -338,6 +340,18 @@ fn changes_that_fail_half_way_are_undone() {
         change(&region).unwrap();
         region.areas().check();
     }
+}
+
+/// Of a fault its own page is what counts; whoever populates wants them all.
+#[test]
+fn populating_says_that_a_page_is_missing() {
+    let region = region();
+    region.map(span(0, 8), ANONYMOUS, 0).unwrap();
+    access(&region, span(3, 1).start, Some(1)).unwrap();
+    // As far as the page that is there, and then no further.
+    region.fail(&[0, errno::ENOMEM]);
+    assert_eq!(region.populate(span(0, 8)), Err(Refused::Kernel(errno::ENOMEM)));
+    assert_eq!(region.populate(span(0, 8)), Ok(4));
 }
 
 #[test]

@@ -28,6 +28,7 @@ struct World {
 impl World {
     fn new(cut: usize) -> Arc<Self> {
         let areas = Areas::new(3).unwrap();
+        areas.keep_room().unwrap();
         areas.insert(View { span: REGION, offset: 0, attributes: ATTRIBUTES }).unwrap();
         let entries = Entries::new(REGION).unwrap();
         Arc::new(Self { areas, entries, open: AtomicUsize::new(1), installed: AtomicUsize::new(0), cut })

@@ -19,9 +19,10 @@ const LEVELS: &[&[&str]] = &[
     &["step", "recycle"],
     // Regions use the tables of counters and knobs alone.
     &["area", "behind", "entry", "window", "pool", "spread", "tally", "usage"],
-    &["streams", "frames"],
+    &["stream", "frames"],
+    &["streams"],
     &["region"],
-    &["install"],
+    &["install", "choose"],
     &["keep"],
     &["fault"],
     &["change"],

@@ -45,6 +45,11 @@ impl Epoch {
         Some(Pinned(place))
     }
 
+    /// In a forked child: all readers but those of this thread stayed with the parent.
+    pub fn forget_readers(&self) {
+        self.places.iter().for_each(|place| place.0.store(FREE, Ordering::Release));
+    }
+
     /// Ends the epoch in which something was unlinked, and names it.
     pub fn retire(&self) -> usize {
         self.now.fetch_add(1, Ordering::AcqRel)

@@ -105,6 +105,8 @@ pub trait Mmu {
     fn fill(&self, offset: u64, buffer: Span) -> Result<(), i32>;
     /// Whether missing pages raise faults; otherwise the kernel brings them, and nothing is ever installed.
     fn raises_faults(&self) -> bool;
+    /// Says whether the kernel is to bring huge pages, where missing pages raise no faults.
+    fn prefer_huge(&self, _span: Span, _huge: bool) {}
     /// Makes missing pages of a span that may be written present, as an access would.
     fn touch(&self, span: Span);
     /// Memory for buffers and frames, which no forked child has; at a multiple of 2 MiB.

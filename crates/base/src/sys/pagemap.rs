@@ -1,8 +1,9 @@
 //! Which pages are there, as the kernel's page tables say (`PAGEMAP_SCAN`, Linux 6.7).
 
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use super::raw::syscall;
+use super::raw::{self, syscall};
 use crate::{PAGE, Span};
 
 /// Pages are there.
@@ -21,7 +22,6 @@ const RUNS: usize = 32;
 
 /// `struct pm_scan_arg`.
 #[repr(C)]
-#[derive(Default)]
 struct Scan {
     size: u64,
     flags: u64,
@@ -46,17 +46,34 @@ struct Run {
     is: u64,
 }
 
-/// The descriptor plus one; 0: not open.
-static FILE: AtomicUsize = AtomicUsize::new(0);
+/// Where the descriptor is, and 2 more; less: it is not open. A forked child finds 0 there: its parent's file goes on telling of
+/// its parent.
+static FILE: AtomicPtr<AtomicU32> = AtomicPtr::new(null_mut());
+
+fn file() -> Option<&'static AtomicU32> {
+    // SAFETY: null, or a word that is never unmapped.
+    unsafe { FILE.load(Ordering::Acquire).as_ref() }
+}
 
 /// Opens what is needed, so that [`count`] may be called in a signal handler. Again in a forked child.
 pub fn open() {
+    if file().is_none()
+        && let Some(word) = raw::word_wiped_on_fork()
+    {
+        let word = word.as_ptr().cast();
+        let _ = FILE.compare_exchange(null_mut(), word, Ordering::AcqRel, Ordering::Acquire);
+    }
+    let Some(file) = file() else { return };
+    let before = file.load(Ordering::Acquire);
+    if before >= 2 {
+        return;
+    }
     let path = c"/proc/self/pagemap".as_ptr() as usize;
     let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
     // SAFETY: the path ends with a zero byte.
     let opened = unsafe { syscall(libc::SYS_openat, [libc::AT_FDCWD as usize, path, flags, 0, 0, 0]) };
     let Ok(fd) = opened else { return };
-    if FILE.compare_exchange(0, fd + 1, Ordering::AcqRel, Ordering::Acquire).is_err() {
+    if file.compare_exchange(before, fd as u32 + 2, Ordering::AcqRel, Ordering::Acquire).is_err() {
         // SAFETY: opened above; another thread was faster.
         let _ = unsafe { syscall(libc::SYS_close, [fd, 0, 0, 0, 0, 0]) };
     }
@@ -64,19 +81,21 @@ pub fn open() {
 
 /// Asks for runs of pages of `span` that are one of `any_of` and none of `none_of`; how many it told of, and up to where.
 fn scan(span: Span, any_of: u64, none_of: u64, runs: &mut [Run]) -> Option<(usize, usize)> {
-    let fd = FILE.load(Ordering::Acquire).checked_sub(1)?;
+    let fd = file()?.load(Ordering::Acquire).checked_sub(2)? as usize;
     let mut scan = Scan {
         size: size_of::<Scan>() as u64,
+        flags: 0,
         start: span.start as u64,
         end: span.end as u64,
+        walk_end: 0,
         runs: runs.as_mut_ptr() as u64,
         runs_len: runs.len() as u64,
+        max_pages: 0,
         // What must not be is asked for inverted, among those that must all be so.
         inverted: none_of,
         all_of: none_of,
         any_of,
         told: PRESENT,
-        ..Scan::default()
     };
     // SAFETY: the structure, which says where there is room for how many runs; nothing else is written.
     let told = unsafe { syscall(libc::SYS_ioctl, [fd, SCAN, &raw mut scan as usize, 0, 0, 0]) }.ok()?;

@@ -12,6 +12,8 @@ use crate::{PAGE, SLOT, SLOT_PAGES, Span};
 
 /// Pages that are looked at to see how much of a window was used.
 pub const SAMPLES: usize = 8;
+/// As `MADV_DONTNEED`, also where the program has locked its memory.
+const DONTNEED_LOCKED: usize = 24;
 /// Descriptors of a region at most.
 pub const STRIPES: usize = 16;
 
@@ -124,11 +126,6 @@ impl<B: Backing> UserMmu<B> {
         &self.backing
     }
 
-    /// Has the kernel bring huge pages, for when it serves all faults.
-    pub fn advise_huge(&self) {
-        Linux.huge(self.span, Huge::Advised);
-    }
-
     /// Leaves the reservation out of forked children, whose missing pages nobody would fill from the backing.
     pub fn keep_from_children(&self) -> Result<(), i32> {
         let args = [self.span.start, self.span.bytes(), libc::MADV_DONTFORK as usize, 0, 0, 0];
@@ -164,15 +161,16 @@ impl<B: Backing> UserMmu<B> {
         }
     }
 
-    /// Makes a page that cannot be had an error: an access is a SIGBUS. False where the kernel cannot do that.
-    pub fn poison(&self, page: Span) -> bool {
-        let Some(uffd) = self.uffd(page.start) else { return false };
+    /// Makes a page that cannot be had an error: an access is a SIGBUS. EEXIST where something is there already, be it such an
+    /// error; EINVAL where the kernel cannot do that.
+    pub fn poison(&self, page: Span) -> Result<(), i32> {
+        let uffd = self.uffd(page.start).ok_or(libc::EINVAL)?;
         let mut turn = 0;
         loop {
             match uffd.poison(page) {
                 // Somebody changes the address space, and goes on soon.
                 Err(stopped) if stopped.error == libc::EAGAIN => Linux.relax(turn),
-                done => return done.is_ok(),
+                done => return done.map_err(|stopped| stopped.error),
             }
             turn += 1;
         }
@@ -334,7 +332,7 @@ impl<B: Backing> Mmu for UserMmu<B> {
     }
 
     fn discard(&self, span: Span) -> Result<(), i32> {
-        let args = [span.start, span.bytes(), libc::MADV_DONTNEED as usize, 0, 0, 0];
+        let args = [span.start, span.bytes(), DONTNEED_LOCKED, 0, 0, 0];
         // SAFETY: a part of the reservation whose content is not wanted any more.
         unsafe { syscall(libc::SYS_madvise, args) }.map(drop)
     }
@@ -365,6 +363,12 @@ impl<B: Backing> Mmu for UserMmu<B> {
 
     fn raises_faults(&self) -> bool {
         self.uffds().next().is_some()
+    }
+
+    fn prefer_huge(&self, span: Span, huge: bool) {
+        if !self.raises_faults() {
+            Linux.huge(span, if huge { Huge::Advised } else { Huge::Refused });
+        }
     }
 
     fn touch(&self, span: Span) {

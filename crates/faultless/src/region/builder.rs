@@ -1,8 +1,10 @@
 //! The choices that a region is made with.
 
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::time::Duration;
 
+use faultless_base::sys::mmu::Mmu;
 use faultless_base::sys::uffd::Way;
 use faultless_base::sys::user_mmu::{Backing, STRIPES, UserMmu};
 use faultless_base::units::round_up;
@@ -155,8 +157,13 @@ impl Builder {
         let bytes =
             round_up(self.length, SLOT).filter(|bytes| *bytes > 0 && *bytes < 1 << 46).ok_or(Error::Length)?;
         let stripes = self.handlers.clamp(1, STRIPES.min(bytes / SLOT));
+        let wanted = match self.delivery {
+            // Direct delivery would not do, and the reason why it is no better is what helps.
+            Delivery::Best if self.backing.is_some() => Delivery::Thread,
+            wanted => wanted,
+        };
         let open = if self.events { delivery::open_with_events } else { delivery::open };
-        let (delivery, opened) = open(self.delivery, stripes)?;
+        let (delivery, opened) = open(wanted, stripes)?;
         let orders = self.orders(delivery);
         if delivery == Delivery::Direct && self.backing.is_some() {
             return Err(Error::DirectBacking);
@@ -178,9 +185,7 @@ impl Builder {
         } else if has_backing {
             mmu.keep_from_children().map_err(Error::Kernel)?;
         }
-        if delivery == Delivery::Direct && self.huge {
-            mmu.advise_huge();
-        }
+        mmu.prefer_huge(span, self.huge);
         let plan = Plan { areas: self.areas.max(3), orders };
         let memory =
             Engine::new(mmu, span, plan, &page().page.block, &page().page.knobs).ok_or(Error::NoAddressSpace)?;
@@ -217,6 +222,7 @@ impl Builder {
             Delivery::Signal => false,
             _ => opened.way.is_none_or(Way::sees_kernel_faults),
         };
+        let shared = ManuallyDrop::new(shared);
         let region = Region { watched, shared, delivery, serves_system_calls, attributes, length: self.length };
         if self.mapped {
             region.map(0..bytes, Rights::Write)?;

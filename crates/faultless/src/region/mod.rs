@@ -18,8 +18,10 @@ mod signal;
 mod thread;
 mod watchdog;
 
+use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use faultless_base::{PAGE, SLOT, Span};
 use faultless_mm::area::Attributes;
@@ -60,9 +62,8 @@ use crate::background::{Background, Priority};
 /// A forked child has the bytes of an anonymous region that were there, and zeroes for the others, but cannot change the region;
 /// of a region with a backing it has nothing, unless the region has events ([`Builder::events`]).
 pub struct Region {
-    // The order matters: those who serve end before the memory does.
     watched: Option<Watched>,
-    shared: Arc<Shared>,
+    shared: ManuallyDrop<Arc<Shared>>,
     delivery: Delivery,
     serves_system_calls: bool,
     attributes: Attributes,
@@ -117,8 +118,10 @@ impl Region {
         }
     }
 
-    fn check_slice(&self, rights: Rights) -> Result<(), Error> {
+    /// Whether this thread may use all of it like this, as it is now.
+    pub fn check(&self, rights: Rights) -> Result<(), Error> {
         self.check_thread()?;
+        let _masked = Masked::new();
         let all = Span::new(self.shared.memory.span().start, self.length);
         if !self.shared.memory.areas().covers(all) {
             return Err(Error::NotMapped);
@@ -134,14 +137,14 @@ impl Region {
     /// # Safety
     /// While the slice lives nobody writes to the region, and no part of it is unmapped, moved, dropped or protected.
     pub unsafe fn as_slice(&self) -> Result<&[u8], Error> {
-        self.check_slice(Rights::Read)?;
+        self.check(Rights::Read)?;
         // SAFETY: readable now, and by contract for as long as the slice lives.
         Ok(unsafe { std::slice::from_raw_parts(self.as_ptr(), self.length) })
     }
 
     /// All of its bytes, if all are mapped for writing.
     pub fn as_mut_slice(&mut self) -> Result<&mut [u8], Error> {
-        self.check_slice(Rights::Write)?;
+        self.check(Rights::Write)?;
         // SAFETY: writable now, and nobody else can change the region or write to it: it is borrowed mutably.
         Ok(unsafe { std::slice::from_raw_parts_mut(self.as_ptr(), self.length) })
     }
@@ -204,15 +207,16 @@ impl Region {
     }
 
     /// The same in the background, 2 MiB at a time; the answer has its progress, and its end to wait for. What is unmapped
-    /// meanwhile ends it with an error.
+    /// meanwhile ends it with an error, as does the end of the region.
     pub fn populate_in_background(&self, range: Range<usize>) -> Result<Background, Error> {
         let (span, _masked) = self.enter(range)?;
         if span.is_empty() || span.start % PAGE != 0 || span.end % PAGE != 0 {
             return Err(Error::Outside);
         }
         let first = span.start & !(SLOT - 1);
-        let shared = self.shared.clone();
+        let shared = Arc::downgrade(&self.shared);
         Background::start(Priority::Ordinary, (span.end - first).div_ceil(SLOT), SLOT, move |n| {
+            let shared = shared.upgrade().ok_or(Error::NotMapped)?;
             shared.memory.populate(Span::new(first + n * SLOT, SLOT).clip(span))?;
             Ok(true)
         })
@@ -220,6 +224,7 @@ impl Region {
 
     /// How many bytes of it are there: in memory, or the kernel's page of zeroes. Exact while nobody faults in it or changes it.
     pub fn present(&self) -> usize {
+        let _masked = Masked::new();
         self.shared.present_pages() * PAGE
     }
 
@@ -254,9 +259,21 @@ impl Drop for Region {
             // The threads are the parent's, and so are the descriptors: what is asked of them is done to the parent.
             std::mem::forget(self.watched.take());
             let span = self.shared.memory.span();
-            // SAFETY: the child's own copy of the region, which it will not use again.
-            unsafe { faultless_base::sys::raw::unmap(span.start, span.bytes()) };
-            std::mem::forget(self.shared.clone());
+            // What has a backing is not in the child: something else may be in its place.
+            if !self.attributes.backed {
+                // SAFETY: the child's own copy of the region, which it will not use again.
+                unsafe { faultless_base::sys::raw::unmap(span.start, span.bytes()) };
+            }
+            return;
+        }
+        // Those who serve end before the memory does.
+        drop(self.watched.take());
+        let others = Arc::downgrade(&self.shared);
+        // SAFETY: it is not used any more.
+        unsafe { ManuallyDrop::drop(&mut self.shared) };
+        // A step of populating in the background may be reading the backing, which may go when this returns.
+        while others.strong_count() > 0 {
+            std::thread::sleep(Duration::from_micros(50));
         }
     }
 }

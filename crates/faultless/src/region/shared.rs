@@ -140,8 +140,13 @@ impl Shared {
         if let Outcome::Failed(error) = outcome {
             message::page_cannot_be_had(fault.addr, error);
             let page = Span::new(fault.addr & !(PAGE - 1), PAGE);
-            if !self.memory.poison(page) {
-                self.close("a page cannot be marked as lost");
+            match self.memory.poison(page) {
+                Ok(()) => {}
+                // Another thread that needed it had as little luck, or more.
+                Err(libc::EEXIST) if self.memory.present(page) == 0 => {}
+                // The same, or it is the region's no more.
+                Err(libc::EEXIST | libc::ENOENT) => outcome = Outcome::Installed(page),
+                Err(_) => self.close("a page cannot be marked as lost"),
             }
         }
         outcome

@@ -6,10 +6,9 @@
 
 use std::mem::zeroed;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Arc, LazyLock, OnceLock};
 
-use faultless_base::Span;
 use faultless_base::sync::Epoch;
 use faultless_base::sys::mmu::Rights;
 use faultless_mm::fault::{Fault, Outcome};
@@ -20,48 +19,39 @@ use super::shared::Shared;
 /// Regions of this kind at a time.
 const MOST: usize = 256;
 
-struct Place {
-    start: AtomicUsize,
-    end: AtomicUsize,
-    region: AtomicPtr<Shared>,
-}
-
-static PLACES: [Place; MOST] =
-    [const { Place { start: AtomicUsize::new(0), end: AtomicUsize::new(0), region: AtomicPtr::new(null_mut()) } };
-        MOST];
-/// Held by whoever changes the table.
-static CHANGING: Mutex<()> = Mutex::new(());
+static REGIONS: [AtomicPtr<Shared>; MOST] = [const { AtomicPtr::new(null_mut()) }; MOST];
 static EPOCH: LazyLock<Epoch> = LazyLock::new(Epoch::new);
 /// What SIGBUS did before.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
 /// Has faults of a region resolved by the signal handler.
 pub fn serve(shared: &Arc<Shared>) -> Result<(), Error> {
-    let _changing = CHANGING.lock().unwrap_or_else(PoisonError::into_inner);
     LazyLock::force(&EPOCH);
     install_handler();
     check_handler()?;
-    let free = |place: &&Place| place.region.load(Ordering::Relaxed).is_null();
-    let place = PLACES.iter().find(free).ok_or(Error::TooManyRegions)?;
-    let span = shared.memory.span();
-    place.end.store(span.end, Ordering::Relaxed);
-    place.start.store(span.start, Ordering::Relaxed);
-    place.region.store(Arc::as_ptr(shared).cast_mut(), Ordering::Release);
-    Ok(())
+    let region = Arc::as_ptr(shared).cast_mut();
+    let take = |place: &AtomicPtr<Shared>| {
+        place.compare_exchange(null_mut(), region, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    };
+    if REGIONS.iter().any(take) { Ok(()) } else { Err(Error::TooManyRegions) }
 }
 
 /// Ends that; when it returns no handler uses the region.
 pub fn forget(shared: &Arc<Shared>) {
-    let _changing = CHANGING.lock().unwrap_or_else(PoisonError::into_inner);
-    let own = |place: &&Place| std::ptr::eq(place.region.load(Ordering::Relaxed), Arc::as_ptr(shared));
-    let Some(place) = PLACES.iter().find(own) else { return };
-    place.region.store(null_mut(), Ordering::Release);
+    let own = |place: &&AtomicPtr<Shared>| std::ptr::eq(place.load(Ordering::Relaxed), Arc::as_ptr(shared));
+    let Some(place) = REGIONS.iter().find(own) else { return };
+    place.store(null_mut(), Ordering::Release);
     if shared.owner.is_here() {
         let retired = EPOCH.retire();
         while EPOCH.oldest() <= retired {
             std::thread::yield_now();
         }
     }
+}
+
+/// The threads that read the table stayed with the parent.
+extern "C" fn in_child() {
+    EPOCH.forget_readers();
 }
 
 fn install_handler() {
@@ -75,6 +65,7 @@ fn install_handler() {
             // Another handler that faulted in the middle of this would wait for locks of its own thread.
             action.sa_mask = super::masked::others();
             libc::sigaction(libc::SIGBUS, &action, &mut before);
+            libc::pthread_atfork(None, None, Some(in_child));
             before
         }
     });
@@ -93,12 +84,17 @@ pub fn check_handler() -> Result<(), Error> {
 }
 
 extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel hands over a valid structure. It names an address where the kernel itself sent the signal.
-    let (addr, from_kernel) = unsafe { ((*info).si_addr() as usize, (*info).si_code > 0) };
-    if from_kernel && resolve(addr, access(context)) {
-        return;
+    // SAFETY: the kernel hands over a valid structure. It names an address where an access was the cause.
+    let (addr, code) = unsafe { ((*info).si_addr() as usize, (*info).si_code) };
+    // SAFETY: this thread's own; a backing or a message may change it.
+    let errno = unsafe { &mut *libc::__errno_location() };
+    let before = *errno;
+    // Another code is that of memory that is broken, for good.
+    let resolved = code == libc::BUS_ADRERR && resolve(addr, access(context));
+    *errno = before;
+    if !resolved {
+        pass_on(signal, info, context);
     }
-    pass_on(signal, info, context);
 }
 
 /// What the access was for: [`Rights::Read`] too where the processor does not say.
@@ -130,16 +126,10 @@ fn resolve(addr: usize, wants: Rights) -> bool {
         }
         std::thread::yield_now();
     };
-    let around = |place: &&Place| {
-        let span = Span { start: place.start.load(Ordering::Acquire), end: place.end.load(Ordering::Acquire) };
-        span.contains(addr) && !place.region.load(Ordering::Acquire).is_null()
-    };
-    let Some(place) = PLACES.iter().find(around) else { return false };
     // SAFETY: a region in the table outlives whoever has pinned the epoch before it was taken out.
-    let Some(shared) = (unsafe { place.region.load(Ordering::Acquire).as_ref() }) else { return false };
-    if !shared.memory.span().contains(addr) || !shared.owner.is_here() {
-        return false;
-    }
+    let regions = REGIONS.iter().filter_map(|place| unsafe { place.load(Ordering::Acquire).as_ref() });
+    let around = |shared: &&Shared| shared.memory.span().contains(addr) && shared.owner.is_here();
+    let Some(shared) = regions.into_iter().find(around) else { return false };
     let outcome = shared.resolve(Fault { addr, wants, hint });
     drop(pinned);
     // What is forbidden is a SIGSEGV at the next try.
@@ -150,6 +140,8 @@ fn resolve(addr: usize, wants: Rights) -> bool {
 fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let Some(before) = BEFORE.get() else { return };
     match before.sa_sigaction {
+        // SAFETY: what the kernel hands over with a signal.
+        libc::SIG_IGN if unsafe { (*info).si_code } <= 0 => {}
         libc::SIG_DFL | libc::SIG_IGN => {
             // SAFETY: the default action, which ends the process when the access is made again, or the signal sent.
             unsafe {

@@ -24,6 +24,10 @@ pub enum Message {
     End,
 }
 
+/// Time between two looks, at least and at most.
+const LEAST: Duration = Duration::from_millis(1);
+const MOST: Duration = Duration::from_secs(3600);
+
 /// Handler threads and the one that watches them; all end with it.
 pub struct Watched {
     handlers: Arc<Mutex<Option<Handlers>>>,
@@ -44,7 +48,8 @@ impl Watched {
         let work = move || {
             let _masked = Masked::new();
             let mut reports = Reports::default();
-            let mut next = Instant::now() + patience / 4;
+            let between = (patience / 4).clamp(LEAST, MOST);
+            let mut next = Instant::now() + between;
             loop {
                 match received.recv_timeout(next.saturating_duration_since(Instant::now())) {
                     Ok(Message::Look) => while shared.memory.look_back() {},
@@ -53,7 +58,7 @@ impl Watched {
                         if let Some(handlers) = &*watching.lock().unwrap_or_else(PoisonError::into_inner) {
                             reports.look(&shared, handlers, patience);
                         }
-                        next = Instant::now() + patience / 4;
+                        next = Instant::now() + between;
                     }
                 }
             }

@@ -67,6 +67,11 @@ impl Areas {
         }
     }
 
+    /// What to say when there is no place for one of `more` areas.
+    fn full(&self, shape: &Shape, more: usize) -> Full {
+        Full { passes: shape.count + more <= self.places }
+    }
+
     /// A free place.
     fn place(&self, shape: &mut Shape) -> Option<usize> {
         self.reclaim(shape);
@@ -130,18 +135,20 @@ impl Areas {
         shape.newest = id;
     }
 
-    /// Cuts the area around `at` in two, unless it begins there.
-    fn cut(&self, shape: &mut Shape, at: usize) -> Result<(), Full> {
-        let Some(id) = self.covering(at) else { return Ok(()) };
+    /// The area around `at`, unless it begins there.
+    fn across(&self, at: usize) -> Option<usize> {
+        self.covering(at).filter(|id| self.get(*id, START) < at)
+    }
+
+    /// Cuts the area around `at` in two, unless it begins there. `None` when there is no place.
+    fn cut(&self, shape: &mut Shape, at: usize) -> Option<()> {
+        let Some(id) = self.across(at) else { return Some(()) };
         let view = self.view(id);
-        if view.span.start == at {
-            return Ok(());
-        }
-        let new = self.place(shape).ok_or(Full)?;
+        let new = self.place(shape)?;
         self.write(id, View { span: Span { end: at, ..view.span }, ..view });
         let offset = view.offset + (at - view.span.start);
         self.link_in(shape, new, View { span: Span { start: at, ..view.span }, offset, ..view });
-        Ok(())
+        Some(())
     }
 
     /// Joins the area that begins at `at` to the one before, if nothing tells them apart and nobody changes either.
@@ -171,8 +178,9 @@ impl Areas {
     /// Cuts areas where `span` begins and ends, and marks those inside as changing.
     pub fn begin(&self, span: Span) -> Result<(), Full> {
         let mut shape = self.shape.lock();
-        let cut = self.cut(&mut shape, span.start).and_then(|()| self.cut(&mut shape, span.end));
-        if let Err(full) = cut {
+        let cuts = [span.start, span.end].into_iter().filter_map(|at| self.across(at)).count();
+        let full = self.full(&shape, cuts);
+        if self.cut(&mut shape, span.start).and_then(|()| self.cut(&mut shape, span.end)).is_none() {
             self.join(&mut shape, span.start);
             return Err(full);
         }
@@ -202,11 +210,25 @@ impl Areas {
         self.join(&mut shape, span.end);
     }
 
-    /// A new area, where there is none.
+    /// Keeps room for one area, until [`Self::give_room`].
+    pub fn keep_room(&self) -> Result<(), Full> {
+        let mut shape = self.shape.lock();
+        let full = self.full(&shape, 1);
+        shape.count += full.passes as usize;
+        if full.passes { Ok(()) } else { Err(full) }
+    }
+
+    /// Ends that.
+    pub fn give_room(&self) {
+        self.shape.lock().count -= 1;
+    }
+
+    /// A new area, where there is none; the room for it is kept. An error passes.
     pub fn insert(&self, view: View) -> Result<(), Full> {
         let mut shape = self.shape.lock();
-        let id = self.place(&mut shape).ok_or(Full)?;
+        let id = self.place(&mut shape).ok_or(Full { passes: true })?;
         self.link_in(&mut shape, id, view);
+        shape.count -= 1;
         self.join(&mut shape, view.span.start);
         self.join(&mut shape, view.span.end);
         Ok(())

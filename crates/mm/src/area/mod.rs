@@ -92,7 +92,10 @@ pub struct View {
 
 /// There is no room for another area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Full;
+pub struct Full {
+    /// Only because somebody may still use areas that were unlinked.
+    pub passes: bool,
+}
 
 /// What the lock protects, besides the words.
 struct Shape {
@@ -103,6 +106,7 @@ struct Shape {
     /// Unlinked areas, the oldest first.
     oldest: usize,
     newest: usize,
+    /// Areas that are linked, and those that will be for certain.
     count: usize,
 }
 
@@ -126,8 +130,9 @@ pub struct AreaRef<'a> {
 impl Areas {
     /// Room for `places` areas at a time. `None` when there is no memory for that.
     pub fn new(places: usize) -> Option<Self> {
-        let words = Words::new((places + 1) * WORDS)?;
-        let users = Words::new((places + 1).next_multiple_of(LINE) * PLACES)?;
+        let all = places.checked_add(1)?;
+        let words = Words::new(all.checked_mul(WORDS)?)?;
+        let users = Words::new(all.checked_next_multiple_of(LINE)?.checked_mul(PLACES)?)?;
         let shape = Lock::new(Shape { fresh: 1, free: HEAD, oldest: HEAD, newest: HEAD, count: 0 });
         Some(Self { words, users, places, epoch: Epoch::new(), shape })
     }
@@ -213,15 +218,16 @@ impl Areas {
         self.shape.lock().count
     }
 
-    /// Whether places are missing only because somebody may still use unlinked areas. A change takes two at most.
-    pub fn will_have_room(&self) -> bool {
-        self.shape.lock().count + 2 <= self.places
-    }
-
     /// Calls `f` for each area that `span` meets, in order.
     pub fn each(&self, span: Span, mut f: impl FnMut(View)) {
         let _shape = self.shape.lock();
         self.ids(span).for_each(|id| f(self.view(id)));
+    }
+
+    /// The first of them.
+    pub fn first(&self, span: Span) -> Option<View> {
+        let _shape = self.shape.lock();
+        self.ids(span).next().map(|id| self.view(id))
     }
 
     /// Whether there are areas all over `span`.

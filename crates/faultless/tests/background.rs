@@ -1,0 +1,82 @@
+//! Populating in the background, with a backing that is slow, breaks or goes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use faultless::region::{Backing, Delivery, Error, Region};
+
+const MIB: usize = 1 << 20;
+
+/// What a backing has seen.
+#[derive(Default)]
+struct Seen {
+    begun: AtomicUsize,
+    ended: AtomicUsize,
+}
+
+struct Slow(Arc<Seen>, fn(u64));
+
+impl Backing for Slow {
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), i32> {
+        self.0.begun.fetch_add(1, Ordering::SeqCst);
+        thread::sleep(Duration::from_millis(50));
+        (self.1)(offset);
+        buffer.fill(1);
+        self.0.ended.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+fn region(then: fn(u64)) -> Option<(Region, Arc<Seen>)> {
+    let seen = Arc::<Seen>::default();
+    let builder = Region::builder(8 * MIB).delivery(Delivery::Signal).backing(Slow(seen.clone(), then));
+    match builder.build() {
+        Ok(region) => Some((region, seen)),
+        Err(Error::NoUserfaultfd(error)) => {
+            println!("skipped: error {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// The end of a region is the end of all use of its backing.
+#[test]
+fn nobody_reads_the_backing_of_a_region_that_has_ended() {
+    let Some((region, seen)) = region(|_| {}) else { return };
+    let populating = region.populate_in_background(0..8 * MIB).unwrap();
+    while seen.begun.load(Ordering::SeqCst) == 0 {
+        thread::yield_now();
+    }
+    drop(region);
+    assert_eq!(seen.begun.load(Ordering::SeqCst), seen.ended.load(Ordering::SeqCst));
+    let begun = seen.begun.load(Ordering::SeqCst);
+    assert_eq!(populating.wait(), Err(Error::NotMapped));
+    assert_eq!(seen.begun.load(Ordering::SeqCst), begun);
+}
+
+/// Whoever waits goes on when all is there, whoever else helps.
+#[test]
+fn all_who_wait_wait_for_the_end() {
+    let Some((region, _)) = region(|_| {}) else { return };
+    let populating = region.populate_in_background(0..8 * MIB).unwrap();
+    thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| assert_eq!(populating.wait(), Ok(8 * MIB)));
+        }
+    });
+}
+
+#[test]
+fn a_backing_that_breaks_is_an_error_for_whoever_waits() {
+    let Some((region, _)) = region(|offset| assert!(offset < 4 * MIB as u64, "the backing is broken")) else {
+        return;
+    };
+    let populating = region.populate_in_background(0..8 * MIB).unwrap();
+    while !populating.is_done() {
+        thread::yield_now();
+    }
+    assert_eq!(populating.wait(), Err(Error::Kernel(libc::EIO)));
+}

@@ -1,0 +1,116 @@
+//! The choice of what a fault brings: a window, and where its bytes come from.
+
+use faultless_base::sys::mmu::{Mmu, Rights, Source, Word};
+use faultless_base::{PAGE, SLOT, Span};
+
+use crate::area::View;
+use crate::frames::{NotReady, Taken, Version, Wait};
+use crate::knobs::Knob;
+use crate::pool::Pool;
+use crate::region::Region;
+use crate::stats::Counter;
+use crate::streams::{By, Seen};
+use crate::window::Window;
+
+/// What a fault brings.
+#[derive(Clone, Copy)]
+pub(crate) struct Chosen {
+    pub window: Window,
+    pub source: Source,
+}
+
+impl<M: Mmu> Region<M> {
+    /// Chooses for a fault on `page`, and reads what comes from the backing; or gives the error number of that.
+    pub(crate) fn choose<'a>(
+        &'a self,
+        page: usize,
+        wants: Rights,
+        hint: usize,
+        view: &View,
+        version: Version,
+        taken: &mut Taken<'a>,
+    ) -> Result<Result<Chosen, i32>, NotReady> {
+        let window = self.window(page, view, version.area, hint, taken);
+        taken.hopeless = !view.attributes.backed && self.streams.is_hopeless(version.area);
+        if view.attributes.backed {
+            let window = window.clip_to_slot(page);
+            let source = self.read(view, version, window.span, taken)?;
+            return Ok(source.map(|source| Chosen { window, source }));
+        }
+        let source = if wants == Rights::Read && !self.is_written_behind(window, page, view) {
+            Source::ZeroPage
+        } else {
+            Source::Zeroes
+        };
+        if window.span.bytes() >= SLOT && source == Source::Zeroes && view.attributes.huge && !window.is_apart() {
+            self.ask_ahead(window);
+        }
+        Ok(Ok(Chosen { window, source }))
+    }
+
+    /// What a fault on `page` brings.
+    fn window(&self, page: usize, view: &View, id: usize, hint: usize, taken: &mut Taken<'_>) -> Window {
+        if view.attributes.random {
+            return Window::page(page);
+        }
+        let by = if self.knobs.get(Knob::PrefaultBy) == 0 { By::ThreadAndArea } else { By::Thread };
+        let most = self.knobs.get(Knob::PrefaultMaxOrder) as u32;
+        self.mmu.meets(Word::Streams(hint));
+        let before = self.streams.spent(id);
+        let prediction = self.streams.predict(Seen { page, area: view.span, id, hint }, by, most);
+        if self.streams.spent(id) != before {
+            self.mmu.meets(Word::Account);
+        }
+        let end = if prediction.follows { Counter::RegionWindowHits } else { Counter::RegionWindowMisses };
+        taken.tally.add(end, 1);
+        taken.left = prediction.left.or(taken.left);
+        prediction.window
+    }
+
+    /// Whether the program has written where it came from, as one that reads each page before it writes to it: it will write to
+    /// this window, too.
+    fn is_written_behind(&self, window: Window, page: usize, view: &View) -> bool {
+        let before = page.wrapping_add_signed(-window.step);
+        window.pages() > 1 && view.span.contains(before) && self.mmu.is_own(before)
+    }
+
+    /// Has somebody else make huge pages meanwhile, for this window and the one after it.
+    fn ask_ahead(&self, window: Window) {
+        if let Some(pool) = self.frames.pool()
+            && self.ahead > 0
+        {
+            let old = self.frames.old().map_or(0, Pool::ready);
+            pool.ask((window.span.bytes() / SLOT * 2).min(self.ahead).saturating_sub(old));
+        }
+    }
+
+    /// The bytes of a window from the backing.
+    fn read<'a>(
+        &'a self,
+        view: &View,
+        version: Version,
+        window: Span,
+        taken: &mut Taken<'a>,
+    ) -> Result<Result<Source, i32>, NotReady> {
+        self.frames.take(taken, Wait::No, &self.mmu)?;
+        let offset = view.offset + (window.start - view.span.start);
+        Ok(self.fill(taken, offset, window.bytes(), version).map(Source::Buffer))
+    }
+
+    /// Sees how much of a window was used that a stream has left behind.
+    pub(crate) fn judge(&self, left: Span, hint: usize) {
+        let unused = self.mmu.unused(left);
+        self.streams.judge(left.bytes() / PAGE, unused);
+        self.count(Counter::RegionUnused, unused, hint);
+    }
+    /// Whether windows that streams have left wait for somebody to look at them: [`Self::look_back`].
+    pub fn has_left_windows(&self) -> bool {
+        self.behind.waiting() > 0
+    }
+
+    /// Sees how much was used of one of them; whether there was one. By a thread that may wait for a fault of this region.
+    pub fn look_back(&self) -> bool {
+        let left = self.behind.take();
+        left.inspect(|left| self.judge(*left, 0)).is_some()
+    }
+}
