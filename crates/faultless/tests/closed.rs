@@ -147,8 +147,9 @@ fn scenario() {
             }
         }
         "panic" => _ = read(&region(Delivery::Thread, Some(Answer::Panic)), 2 * MIB),
-        "stall" => {
-            let region = region(Delivery::Thread, Some(Answer::Wait(Duration::from_millis(900))));
+        "stall-thread" | "stall-signal" => {
+            let delivery = if name.ends_with("thread") { Delivery::Thread } else { Delivery::Signal };
+            let region = region(delivery, Some(Answer::Wait(Duration::from_millis(900))));
             assert_eq!(read(&region, 2 * MIB), 3);
         }
         "unmapped-thread" | "unmapped-signal" => {
@@ -253,10 +254,14 @@ fn a_handler_that_dies_closes_its_region() {
 
 #[test]
 fn a_stall_is_reported_and_survived() {
-    let Some(end) = run("stall") else { return };
-    assert_eq!(end.code, Some(0));
-    assert!(end.said.contains("has not been served") && end.said.contains("the backing"));
-    assert_eq!(end.said.matches("has not been served").count(), 1, "once");
+    for (name, what) in
+        [("stall-thread", "has not been served"), ("stall-signal", "has been read at offset 0x200000")]
+    {
+        let Some(end) = run(name) else { continue };
+        assert_eq!(end.code, Some(0), "{name}");
+        assert!(end.said.contains("the backing"), "{name}");
+        assert_eq!(end.said.matches(what).count(), 1, "{name}: once");
+    }
 }
 
 #[test]

@@ -53,6 +53,12 @@ impl<M: Mmu> Region<M> {
         if view.attributes.random {
             return Window::page(page);
         }
+        // Unless the area has lost a part of it since.
+        if let Some((_, window)) =
+            taken.window.filter(|(of, window)| *of == id && view.span.clip(window.span) == window.span)
+        {
+            return window;
+        }
         let by = if self.knobs.get(Knob::PrefaultBy) == 0 { By::ThreadAndArea } else { By::Thread };
         let most = self.knobs.get(Knob::PrefaultMaxOrder) as u32;
         self.mmu.meets(Word::Streams(hint));
@@ -64,6 +70,7 @@ impl<M: Mmu> Region<M> {
         let end = if prediction.follows { Counter::RegionWindowHits } else { Counter::RegionWindowMisses };
         taken.tally.add(end, 1);
         taken.left = prediction.left.or(taken.left);
+        taken.window = Some((id, prediction.window));
         prediction.window
     }
 
@@ -103,6 +110,7 @@ impl<M: Mmu> Region<M> {
         self.streams.judge(left.bytes() / PAGE, unused);
         self.count(Counter::RegionUnused, unused, hint);
     }
+
     /// Whether windows that streams have left wait for somebody to look at them: [`Self::look_back`].
     pub fn has_left_windows(&self) -> bool {
         self.behind.waiting() > 0

@@ -14,6 +14,7 @@ use faultless_base::{SLOT, Span};
 use crate::pool::Pool;
 use crate::purpose::{Need, Purpose};
 use crate::tally::Tally;
+use crate::window::Window;
 
 const _: () = assert!(matches!(Purpose::File.need(), Need::Any), "buffers are taken with whatever is in them");
 
@@ -87,6 +88,8 @@ pub struct Taken<'a> {
     pub hopeless: bool,
     /// A window that a stream has left behind.
     pub left: Option<Span>,
+    /// What the streams of an area have said: they are asked once.
+    pub window: Option<(usize, Window)>,
     /// What it counts.
     pub tally: Tally,
 }
@@ -240,7 +243,7 @@ impl Frames {
 impl Taken<'_> {
     /// Nothing yet; `hint` tells threads apart.
     pub fn new(hint: usize) -> Self {
-        Self { buffer: None, hopeless: false, left: None, tally: Tally::new(hint) }
+        Self { buffer: None, hopeless: false, left: None, window: None, tally: Tally::new(hint) }
     }
 
     /// Where the bytes of the backing from `offset` on are, and how many were read now: none, if they were at the first

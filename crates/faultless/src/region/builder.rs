@@ -16,7 +16,8 @@ use faultless_mm::window::{MOST_ORDER, Orders};
 use super::delivery::{self, Delivery};
 use super::error::Error;
 use super::page::page;
-use super::shared::{Shared, Source};
+use super::shared::Shared;
+use super::source::Source;
 use super::watchdog::Watched;
 use super::{Region, Rights, signal};
 use crate::{ahead, reserve};
@@ -203,10 +204,12 @@ impl Builder {
         let place = page().regions.take(span, delivery as u64);
         let shared = Arc::new(Shared::new(memory, place));
         let watched = match delivery {
-            Delivery::Thread => Some(Watched::start(&shared, self.patience)?),
+            Delivery::Thread => Some(Watched::start_with_handlers(&shared, self.patience)?),
             Delivery::Signal => {
+                // Nothing else can take long where a thread resolves its own faults.
+                let watched = has_backing.then(|| Watched::start(&shared, self.patience)).transpose()?;
                 signal::serve(&shared)?;
-                None
+                watched
             }
             Delivery::Direct | Delivery::Best => None,
         };

@@ -39,6 +39,14 @@ pub fn closed(span: Span, why: &str) {
     say(format_args!("{why}: the region {start:#x}-{end:#x} is closed, an access to it is an error"));
 }
 
+/// A backing takes long.
+pub fn reads_for_long(offset: u64, time: Duration) {
+    let s = time.as_secs_f32();
+    say(format_args!(
+        "the backing of a region has been read at offset {offset:#x} for {s:.1} s: a fault waits for it"
+    ));
+}
+
 /// A fault has waited for long.
 pub fn stalled(addr: usize, time: Duration, waits_for: &str) {
     let s = time.as_secs_f32();

@@ -15,6 +15,7 @@ mod pieces;
 mod poll;
 mod shared;
 mod signal;
+mod source;
 mod thread;
 mod watchdog;
 

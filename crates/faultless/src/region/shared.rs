@@ -6,7 +6,7 @@ use std::time::Duration;
 use faultless_base::sys::mmu::Mmu;
 use faultless_base::sys::raw;
 use faultless_base::sys::uffd::Uffd;
-use faultless_base::sys::user_mmu::{Backing, UserMmu};
+use faultless_base::sys::user_mmu::UserMmu;
 use faultless_base::{PAGE, Span};
 use faultless_mm::fault::{Fault, Outcome};
 use faultless_mm::listing::Place;
@@ -16,6 +16,7 @@ use faultless_mm::stats::Counter;
 use super::behind::Behind;
 use super::error::Error;
 use super::message;
+use super::source::Source;
 use crate::owner::Owner;
 
 /// How often a fault that met a lack of memory is tried again, a millisecond later each time.
@@ -24,47 +25,10 @@ const PATIENCE: u32 = 200;
 /// The engine of a region in this process.
 pub type Memory = Engine<UserMmu<Source>>;
 
-/// The backing of a region, which notes what it is doing.
-pub struct Source {
-    backing: Option<Box<dyn Backing>>,
-    /// Since when something is read, in ns; 0: nothing is.
-    reading_since: AtomicU64,
-}
-
-impl Source {
-    pub fn new(backing: Option<Box<dyn Backing>>) -> Self {
-        Self { backing, reading_since: AtomicU64::new(0) }
-    }
-
-    /// Whether there is one.
-    pub fn is_some(&self) -> bool {
-        self.backing.is_some()
-    }
-
-    /// For how long the backing has been read, if it is.
-    pub fn reads_for(&self) -> Option<Duration> {
-        since(&self.reading_since)
-    }
-}
-
 /// How long ago the moment was that a word names; `None` for 0.
 pub fn since(moment: &AtomicU64) -> Option<Duration> {
     let start = moment.load(Ordering::Relaxed);
     (start != 0).then(|| Duration::from_nanos(raw::now_ns().saturating_sub(start)))
-}
-
-impl Backing for Source {
-    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), i32> {
-        let Some(backing) = &self.backing else { return Err(libc::EIO) };
-        self.reading_since.store(raw::now_ns(), Ordering::Relaxed);
-        let read = backing.read(offset, buffer);
-        self.reading_since.store(0, Ordering::Relaxed);
-        read
-    }
-
-    fn is_read_at_any_time(&self) -> bool {
-        self.backing.as_ref().is_none_or(|backing| backing.is_read_at_any_time())
-    }
 }
 
 /// A region as all sides see it.

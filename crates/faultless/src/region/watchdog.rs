@@ -2,11 +2,12 @@
 //! what streams have left behind: if it faults there, handlers serve it.
 
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use faultless_base::sys::raw;
 use faultless_base::sys::uffd::message::is_waiting;
 
 use super::error::Error;
@@ -28,7 +29,7 @@ pub enum Message {
 const LEAST: Duration = Duration::from_millis(1);
 const MOST: Duration = Duration::from_secs(3600);
 
-/// Handler threads and the one that watches them; all end with it.
+/// Handler threads, if there are any, and the one that watches what is under way; all end with it.
 pub struct Watched {
     handlers: Arc<Mutex<Option<Handlers>>>,
     messages: SyncSender<Message>,
@@ -38,12 +39,29 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// Starts them.
+    /// Starts the watchdog alone, where faults are resolved by whoever meets them.
     pub fn start(shared: &Arc<Shared>, patience: Duration) -> Result<Self, Error> {
+        let (messages, received) = sync_channel(1);
+        Self::watch(shared, patience, None, None, messages, received)
+    }
+
+    /// Starts it and handler threads.
+    pub fn start_with_handlers(shared: &Arc<Shared>, patience: Duration) -> Result<Self, Error> {
         let events = shared.has_events().then(|| Events::start(shared)).transpose()?;
         let (messages, received) = sync_channel(1);
         let handlers = Handlers::start(shared, events.as_ref(), &messages)?;
-        let handlers = Arc::new(Mutex::new(Some(handlers)));
+        Self::watch(shared, patience, Some(handlers), events, messages, received)
+    }
+
+    fn watch(
+        shared: &Arc<Shared>,
+        patience: Duration,
+        handlers: Option<Handlers>,
+        events: Option<Events>,
+        messages: SyncSender<Message>,
+        received: Receiver<Message>,
+    ) -> Result<Self, Error> {
+        let handlers = Arc::new(Mutex::new(handlers));
         let (watching, shared) = (handlers.clone(), shared.clone());
         let work = move || {
             let _masked = Masked::new();
@@ -55,8 +73,9 @@ impl Watched {
                     Ok(Message::Look) => while shared.memory.look_back() {},
                     Ok(Message::End) | Err(RecvTimeoutError::Disconnected) => break,
                     Err(RecvTimeoutError::Timeout) => {
-                        if let Some(handlers) = &*watching.lock().unwrap_or_else(PoisonError::into_inner) {
-                            reports.look(&shared, handlers, patience);
+                        match &*watching.lock().unwrap_or_else(PoisonError::into_inner) {
+                            Some(handlers) => reports.look(&shared, handlers, patience),
+                            None => reports.look_at_reads(&shared, patience),
                         }
                         next = Instant::now() + between;
                     }
@@ -77,7 +96,7 @@ impl Drop for Watched {
     }
 }
 
-/// What was reported already: each stall is reported once.
+/// What was reported already, by its beginning: each stall is reported once.
 #[derive(Default)]
 struct Reports {
     reported: Vec<u64>,
@@ -106,6 +125,20 @@ impl Reports {
         }
     }
 
+    /// Where threads resolve their faults themselves, they can only wait for the backing for long.
+    fn look_at_reads(&mut self, shared: &Shared, patience: Duration) {
+        let now = raw::now_ns();
+        let reads: Vec<_> = shared.memory.backing().reads().collect();
+        self.reported.retain(|start| reads.iter().any(|(since, _)| since == start));
+        for (since, offset) in reads {
+            let time = Duration::from_nanos(now.saturating_sub(since));
+            if time >= patience && !self.reported.contains(&since) {
+                message::reads_for_long(offset, time);
+                self.reported.push(since);
+            }
+        }
+    }
+
     /// A handler that serves nothing while messages wait does not run.
     fn look_at_idle(&mut self, i: usize, inbox: i32, patience: Duration) {
         if !is_waiting(inbox) {
@@ -121,7 +154,7 @@ impl Reports {
 }
 
 fn waits_for(shared: &Shared) -> &'static str {
-    match shared.memory.backing().reads_for() {
+    match shared.memory.backing().reads().next() {
         Some(_) => "the backing of the region, which is being read",
         None => "a change of the region in progress, or for the kernel",
     }

@@ -1,0 +1,62 @@
+//! The backing of a region, and what of it is being read.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use faultless_base::sys::raw;
+use faultless_base::sys::user_mmu::Backing;
+
+/// Reads at a time that are noted: more than there are buffers.
+const MOST: usize = 32;
+
+/// A read that is under way.
+#[derive(Default)]
+struct Reading {
+    /// Since when, in ns; 0: there is none.
+    since: AtomicU64,
+    offset: AtomicU64,
+}
+
+/// The backing, which notes what it is doing.
+pub struct Source {
+    backing: Option<Box<dyn Backing>>,
+    reads: [Reading; MOST],
+}
+
+impl Source {
+    pub fn new(backing: Option<Box<dyn Backing>>) -> Self {
+        Self { backing, reads: Default::default() }
+    }
+
+    /// Whether there is one.
+    pub fn is_some(&self) -> bool {
+        self.backing.is_some()
+    }
+
+    /// What is being read: since when, in ns, and where.
+    pub fn reads(&self) -> impl Iterator<Item = (u64, u64)> {
+        let read = |reading: &Reading| {
+            let since = reading.since.load(Ordering::Acquire);
+            (since != 0).then(|| (since, reading.offset.load(Ordering::Relaxed)))
+        };
+        self.reads.iter().filter_map(read)
+    }
+}
+
+impl Backing for Source {
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), i32> {
+        let Some(backing) = &self.backing else { return Err(libc::EIO) };
+        let now = raw::now_ns();
+        let take = |reading: &&Reading| {
+            reading.since.compare_exchange(0, now, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        };
+        let noted = self.reads.iter().find(take);
+        noted.inspect(|reading| reading.offset.store(offset, Ordering::Relaxed));
+        let read = backing.read(offset, buffer);
+        noted.inspect(|reading| reading.since.store(0, Ordering::Release));
+        read
+    }
+
+    fn is_read_at_any_time(&self) -> bool {
+        self.backing.as_ref().is_none_or(|backing| backing.is_read_at_any_time())
+    }
+}
