@@ -150,7 +150,9 @@ fn every_live_knob_is_turned_while_a_program_runs() {
             Knob::Mapped => continue,
             _ => panic!("no test turns {} while a program runs", declared.name),
         };
-        for turned in [false, true] {
+        let mut tries = 0;
+        let mut turns = vec![true, false];
+        while let Some(turned) = turns.pop() {
             let program = Stopped::start(case.program(), group);
             if turned {
                 let setting = format!("{}={value}", declared.name);
@@ -169,6 +171,12 @@ fn every_live_knob_is_turned_while_a_program_runs() {
                 assert_eq!(over > 0, turned, "{over} bytes over the budget, turned: {turned}");
             }
             let more = program.counter(counter) - before;
+            // Cold memory gets no advice, which on a busy machine may be all that there is.
+            if *knob == Knob::Ahead && !turned && more == 0 && tries < ATTEMPTS {
+                tries += 1;
+                turns.push(turned);
+                continue;
+            }
             assert_eq!(more == 0, turned, "{}: {more} more, turned: {turned}", declared.name);
         }
     }
