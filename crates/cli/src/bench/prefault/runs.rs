@@ -202,7 +202,7 @@ impl Runs {
     }
 
     /// Has the hypervisor below give back memory that it took since the last run.
-    fn warm(&self, bytes: u64) -> Result<(), String> {
+    pub fn warm(&self, bytes: u64) -> Result<(), String> {
         let words = ["bench", "loop", "warm", "--size", &bytes.to_string()];
         let row = Row::new("warm", Section::Loops, "");
         self.contenders.run(&row, &Launch::new(&self.context.exe, words), Contender::Plain).map(drop)

@@ -21,6 +21,8 @@ const DEFAULT_ORDER: u32 = 13;
 /// Pages of each processor where windows are small, and where they are large: then it takes many until they have grown. A window ends
 /// where these end.
 const PAGES: [usize; 2] = [512, 7680];
+/// Bytes that are made warm before costs are measured, more than these take.
+const WARM: u64 = 2 << 30;
 /// Bytes that each simulated processor touches of memory of its own node, as 256 Gb on 512 processors.
 const SHARE: f64 = (1u64 << 29) as f64;
 
@@ -103,7 +105,8 @@ pub fn validate(runs: &mut Runs, results: &mut Results) {
     println!(
         "**Costs of this machine** (measured one by one, not by the runs below: alone, and while another thread does the same)\n"
     );
-    let costs = match [1, 2].into_iter().map(costs::measure).collect::<Result<Vec<_>, _>>() {
+    let measure = |threads| runs.warm(WARM).and_then(|()| costs::measure(threads));
+    let costs = match [1, 2].into_iter().map(measure).collect::<Result<Vec<_>, _>>() {
         Ok(costs) => costs,
         Err(why) => return println!("Not to be had: {why}.\n"),
     };
