@@ -212,3 +212,42 @@ fn regions_of_zeroes_never_see_old_bytes_beside_those_that_may() {
     assert!(unzeroed() > before, "nothing with old bytes was taken");
     faultless::release_reserved();
 }
+
+/// A huge page of the program's own, where a huge page of the region was that it has unmapped.
+#[test]
+fn what_the_program_has_in_the_place_of_a_part_stays() {
+    let _alone = alone();
+    let builder = Region::builder(SLOTS * SLOT).delivery(Delivery::Thread).windows(SLOT, 4 * SLOT);
+    let Ok(mut region) = builder.zeroed(false).events(true).build() else {
+        return println!("skipped: no events");
+    };
+    fill(&mut region, 1);
+    let at = region.as_ptr().wrapping_add(2 * SLOT);
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+    // SAFETY: a part that the region loses and knows it; what is there from then on is this test's.
+    let own = unsafe {
+        assert_eq!(libc::munmap(at.cast(), SLOT), 0);
+        assert_eq!(libc::mmap(at.cast(), SLOT, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0), at.cast());
+        libc::madvise(at.cast(), SLOT, libc::MADV_HUGEPAGE);
+        std::slice::from_raw_parts_mut(at, SLOT)
+    };
+    own.fill(7);
+    // SAFETY: the child ends in here.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: the child's own copy, which ends here and nowhere else.
+        drop(unsafe { std::ptr::read(&region) });
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(i32::from(own.iter().any(|byte| *byte != 7))) };
+    }
+    let mut status = 0;
+    // SAFETY: a place for the status.
+    unsafe { libc::waitpid(child, &mut status, 0) };
+    assert_eq!(status, 0, "the child's is not its region's");
+    // Shared with a child it could not be moved.
+    own.fill(7);
+    drop(region);
+    assert!(own.iter().all(|byte| *byte == 7), "it was taken for the region's");
+    // SAFETY: not used any more.
+    unsafe { libc::munmap(at.cast(), SLOT) };
+}

@@ -220,10 +220,11 @@ impl<S: Sys> Space<S> {
             });
             if confirmed == Some(true) {
                 self.note_demand(1);
-                // What was touched before the hand-out was not on credit.
-                let brought = g.confirmed > g.begin && shard.slots.has(i, flag::AHEAD);
-                self.credit.note_used(brought as usize);
             }
+            // Also where somebody else has seen it. What was touched before the hand-out was not on credit.
+            let used = confirmed.is_some() && !shard.slots.has(i, flag::CHARGED);
+            let brought = used && g.confirmed > g.begin && shard.slots.has(i, flag::AHEAD);
+            self.credit.note_used(brought as usize);
         }
     }
 

@@ -69,6 +69,10 @@ impl<M: Mmu> Region<M> {
             // First, because what is closed cannot be moved.
             let aside = self.set_aside(span);
             let closed = self.mmu.protect(span, Rights::None);
+            if closed.is_err() {
+                // A part may be closed, and pages move only between places of equal rights.
+                self.restore_rights(span);
+            }
             self.settle(&aside, closed.is_ok());
             closed?;
             self.drop_pages(span)?;

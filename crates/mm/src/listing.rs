@@ -171,6 +171,11 @@ impl Listing {
         place
     }
 
+    /// The place that several share.
+    pub fn shared(&self) -> &Place {
+        &self.places[PLACES]
+    }
+
     fn take_oldest(places: &[Place]) -> Option<&Place> {
         loop {
             let ended = places.iter().filter(|place| place.state.load(Ordering::Relaxed) == ENDED);

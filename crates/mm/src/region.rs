@@ -209,7 +209,7 @@ impl<M: Mmu> Region<M> {
     }
 
     /// A change may have failed when a part of it was done.
-    fn restore_rights(&self, span: Span) {
+    pub(crate) fn restore_rights(&self, span: Span) {
         let mut at = span.start;
         while let Some(view) = self.areas.first(Span { start: at, ..span }) {
             let _ = self.mmu.protect(view.span, view.attributes.rights);

@@ -49,7 +49,10 @@ impl<S: Sys> Space<S> {
         let hole = shard.lock().take_holes(1, 1, &self.sys);
         match hole {
             Some(e) if self.fill(shard, e) => Progress::Worked,
-            _ => Progress::Wait(LOOK_US),
+            _ => {
+                self.credit.give_back();
+                Progress::Wait(LOOK_US)
+            }
         }
     }
 

@@ -41,8 +41,10 @@ impl<S: Sys> Space<S> {
                 // Not always the same: programs have habits.
                 let first = slot.start + i % (SLOT_PAGES / PAGES) * PAGE;
                 for page in (first..slot.end).step_by(SLOT / PAGES) {
-                    let used = self.sys.peek_nonzero_pages(Span::new(page, PAGE), 1) == 1;
-                    let left = !used && self.sys.present(page);
+                    // In this order, and only what is the engine's business: a look at a missing page brings one, and may wait.
+                    let there = !slots.has(i, flag::TAINTED) && self.sys.present(page);
+                    let used = there && self.sys.peek_nonzero_pages(Span::new(page, PAGE), 1) == 1;
+                    let left = there && !used;
                     seen += (used || left) as usize;
                     unused += left as usize;
                 }

@@ -67,7 +67,10 @@ pub fn word_wiped_on_fork() -> Option<&'static AtomicU32> {
     let at = map_private(crate::PAGE, Access::Write)?;
     // SAFETY: a fresh page of this function's own, never unmapped.
     let word = unsafe {
-        syscall(libc::SYS_madvise, [at, crate::PAGE, libc::MADV_WIPEONFORK as usize, 0, 0, 0]).ok()?;
+        if syscall(libc::SYS_madvise, [at, crate::PAGE, libc::MADV_WIPEONFORK as usize, 0, 0, 0]).is_err() {
+            unmap(at, crate::PAGE);
+            return None;
+        }
         &*(at as *const AtomicU32)
     };
     word.store(1, Ordering::Release);

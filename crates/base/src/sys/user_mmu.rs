@@ -271,7 +271,8 @@ impl<B: Backing> Mmu for UserMmu<B> {
     }
 
     fn take_huge(&self, slot: usize, frame: usize) -> bool {
-        dirty::take(slot, frame)
+        // Somebody else's may be there now.
+        !self.lost.as_ref().is_some_and(|lost| lost.meets(Span::new(slot, SLOT))) && dirty::take(slot, frame)
     }
 
     fn clear_table(&self, slot: usize) -> bool {
@@ -393,7 +394,11 @@ impl<B: Backing> Mmu for UserMmu<B> {
     }
 
     fn has_huge(&self, frame: usize) -> bool {
-        frames::is_whole(frame)
+        frames::is_whole(frame) || {
+            // A part of one, of which the rest was swapped out or has moved, is of no use and in the way.
+            frames::drop_pages(frame);
+            false
+        }
     }
 
     fn relax(&self, turn: u32) {

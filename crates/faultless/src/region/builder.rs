@@ -15,7 +15,7 @@ use faultless_mm::window::{MOST_ORDER, Orders};
 
 use super::delivery::{self, Delivery};
 use super::error::Error;
-use super::page::page;
+use super::page::{self, page};
 use super::shared::Shared;
 use super::source::Source;
 use super::watchdog::Watched;
@@ -201,7 +201,7 @@ impl Builder {
             Some(old) => memory.with_old_bytes(old),
             None => memory,
         };
-        let place = page().regions.take(span, delivery as u64);
+        let place = page::place(span, delivery as u64);
         let shared = Arc::new(Shared::new(memory, place));
         let watched = match delivery {
             Delivery::Thread => Some(Watched::start_with_handlers(&shared, self.patience)?),
@@ -213,7 +213,12 @@ impl Builder {
             }
             Delivery::Direct | Delivery::Best => None,
         };
-        shared.memory.deliver().map_err(Error::Kernel)?;
+        if let Err(error) = shared.memory.deliver() {
+            if delivery == Delivery::Signal {
+                signal::forget(&shared);
+            }
+            return Err(Error::Kernel(error));
+        }
         let attributes = Attributes {
             rights: Rights::None,
             backed: has_backing,

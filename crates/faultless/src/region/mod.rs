@@ -24,6 +24,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use faultless_base::sys::mmu::Mmu;
 use faultless_base::{PAGE, SLOT, Span};
 use faultless_mm::area::Attributes;
 use faultless_mm::knobs::{Knob, When};
@@ -225,6 +226,11 @@ impl Region {
 
     /// How many bytes of it are there: in memory, or the kernel's page of zeroes. Exact while nobody faults in it or changes it.
     pub fn present(&self) -> usize {
+        if !self.shared.owner.is_here() {
+            // Without locks, which a thread of the parent may have held; without events, what has a backing is not in the child.
+            let is_there = !self.attributes.backed || self.shared.memory.lost().is_some();
+            return if is_there { self.shared.memory.present(self.shared.memory.span()) * PAGE } else { 0 };
+        }
         let _masked = Masked::new();
         self.shared.present_pages() * PAGE
     }
@@ -260,10 +266,13 @@ impl Drop for Region {
             // The threads are the parent's, and so are the descriptors: what is asked of them is done to the parent.
             std::mem::forget(self.watched.take());
             let span = self.shared.memory.span();
-            // What has a backing is not in the child: something else may be in its place.
-            if !self.attributes.backed {
-                // SAFETY: the child's own copy of the region, which it will not use again.
-                unsafe { faultless_base::sys::raw::unmap(span.start, span.bytes()) };
+            // SAFETY: the child's own copy of the region, which it will not use again.
+            let unmap = |run: Span| unsafe { faultless_base::sys::raw::unmap(run.start, run.bytes()) };
+            match self.shared.memory.lost() {
+                Some(lost) => lost.kept(span).for_each(unmap),
+                // What has a backing is not in the child: something else may be in its place.
+                None if self.attributes.backed => {}
+                None => unmap(span),
             }
             return;
         }

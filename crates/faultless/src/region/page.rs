@@ -9,12 +9,16 @@ use std::fs::OpenOptions;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::ptr::null_mut;
-use std::sync::LazyLock;
 use std::sync::atomic::Ordering;
+use std::sync::{LazyLock, OnceLock};
 
+use faultless_base::Span;
 use faultless_base::sys::raw::boot_ns;
 use faultless_mm::knobs::Knob;
+use faultless_mm::listing::Place;
 use faultless_mm::page::{MAGIC, Whole};
+
+use crate::owner::Owner;
 
 const BYTES: usize = size_of::<Whole>();
 
@@ -34,8 +38,11 @@ static PAGE: LazyLock<&'static Whole> = LazyLock::new(|| {
         }
         page.start(std::process::id(), boot_ns());
     }
+    OWNER.get_or_init(Owner::here);
     whole
 });
+/// The process that it was made for: a child's regions are not listed one by one, because a child may end without a word.
+static OWNER: OnceLock<Owner> = OnceLock::new();
 
 /// What the budget is unless somebody says otherwise.
 fn budget() -> u64 {
@@ -45,6 +52,15 @@ fn budget() -> u64 {
 /// The page of this process, and its regions.
 pub fn page() -> &'static Whole {
     &PAGE
+}
+
+/// Where a new region counts.
+pub fn place(span: Span, delivery: u64) -> &'static Place {
+    let regions = &page().regions;
+    match OWNER.get() {
+        Some(owner) if owner.is_here() => regions.take(span, delivery),
+        _ => regions.shared(),
+    }
 }
 
 /// The file in the directory that the environment names.
