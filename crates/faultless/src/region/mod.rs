@@ -266,13 +266,11 @@ impl Drop for Region {
             // The threads are the parent's, and so are the descriptors: what is asked of them is done to the parent.
             std::mem::forget(self.watched.take());
             let span = self.shared.memory.span();
-            // SAFETY: the child's own copy of the region, which it will not use again.
-            let unmap = |run: Span| unsafe { faultless_base::sys::raw::unmap(run.start, run.bytes()) };
-            match self.shared.memory.lost() {
-                Some(lost) => lost.kept(span).for_each(unmap),
-                // What has a backing is not in the child: something else may be in its place.
-                None if self.attributes.backed => {}
-                None => unmap(span),
+            // What has a backing is not in the child: something else may be in its place. With events that may be so of any part, and who
+            // knew is the parent's reader.
+            if !self.attributes.backed && self.shared.memory.lost().is_none() {
+                // SAFETY: the child's own copy of the region, which it will not use again.
+                unsafe { faultless_base::sys::raw::unmap(span.start, span.bytes()) };
             }
             return;
         }
