@@ -4,6 +4,7 @@ use std::process::Command;
 
 use faultless_base::zero::Engine;
 use faultless_e2e::{Case, Counters, need};
+use faultless_mm::listing::OWN;
 use faultless_mm::stats::{COUNTERS, Counter};
 
 /// A program, its argument, what is set, and what it makes count at least.
@@ -67,16 +68,9 @@ fn dropped() -> impl Iterator<Item = Counter> {
     Engine::ALL.into_iter().map(Counter::dropped)
 }
 
-/// What counts only in mapped regions, which programs make themselves; the tests of the engine reach each of them.
+/// What counts only in mapped regions, which programs make themselves, beside what each of them counts for itself ([`OWN`]); the tests of the
+/// engine reach each of them.
 const REGIONS: &[Counter] = &[
-    Counter::RegionPgfault,
-    Counter::RegionPages,
-    Counter::RegionWindowHits,
-    Counter::RegionWindowMisses,
-    Counter::RegionPrefaulted,
-    Counter::RegionUnused,
-    Counter::RegionFaultNs,
-    Counter::RegionGivenUp,
     Counter::RegionUnzeroed,
     Counter::RegionFilled,
     Counter::SpeculativePgfault,
@@ -97,6 +91,7 @@ fn every_counter_counts() {
             .chain(NEVER)
             .chain(SELDOM)
             .chain(REGIONS)
+            .chain(&OWN)
             .copied()
             .chain(engines())
             .chain(dropped());

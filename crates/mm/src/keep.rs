@@ -77,11 +77,7 @@ impl<M: Mmu> Region<M> {
         let Some(pool) = self.frames.old() else { return };
         for (slot, frame) in &aside.frames[..aside.count] {
             let is_back = !dropped && self.move_back(*frame, *slot);
-            if !is_back && self.mmu.has_huge(*frame) {
-                pool.put_back(*frame);
-            } else {
-                pool.leave(*frame);
-            }
+            pool.let_go(*frame, !is_back && self.mmu.has_huge(*frame));
         }
     }
 

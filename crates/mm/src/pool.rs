@@ -107,6 +107,11 @@ impl Pool {
         Self::turn(&self.in_use, self.place(frame), false);
     }
 
+    /// One or the other, as it is there or not.
+    pub fn let_go(&self, frame: usize, is_there: bool) {
+        if is_there { self.put_back(frame) } else { self.leave(frame) }
+    }
+
     /// A place for another frame; it is the caller's as one that was taken.
     pub fn begin(&self) -> Option<usize> {
         let free = (0..self.places()).find(|place| {
@@ -120,11 +125,7 @@ impl Pool {
     pub fn make(&self, make: impl FnOnce(usize) -> bool) -> bool {
         let Some(frame) = self.begin() else { return false };
         let made = make(frame);
-        if made {
-            self.put_back(frame);
-        } else {
-            self.leave(frame);
-        }
+        self.let_go(frame, made);
         made
     }
 

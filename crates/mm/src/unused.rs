@@ -43,10 +43,8 @@ impl<S: Sys> Space<S> {
                 for page in (first..slot.end).step_by(SLOT / PAGES) {
                     // In this order, and only what is the engine's business: a look at a missing page brings one, and may wait.
                     let there = !slots.has(i, flag::TAINTED) && self.sys.present(page);
-                    let used = there && self.sys.peek_nonzero_pages(Span::new(page, PAGE), 1) == 1;
-                    let left = there && !used;
-                    seen += (used || left) as usize;
-                    unused += left as usize;
+                    seen += there as usize;
+                    unused += (there && self.sys.peek_nonzero_pages(Span::new(page, PAGE), 1) != 1) as usize;
                 }
             }
         }

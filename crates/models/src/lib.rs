@@ -4,9 +4,13 @@
 //! types from that checker. Which model covers what: `docs/locking.md`.
 
 #[cfg(feature = "shuttle")]
+mod access;
+#[cfg(feature = "shuttle")]
 mod check;
 #[cfg(feature = "shuttle")]
 mod stepped;
+#[cfg(feature = "shuttle")]
+pub use access::accessed;
 #[cfg(feature = "shuttle")]
 pub use check::check_runs;
 #[cfg(feature = "shuttle")]

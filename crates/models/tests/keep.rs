@@ -4,16 +4,15 @@ use std::sync::Arc;
 
 use faultless_base::sys::mmu::{Mmu, Rights};
 use faultless_base::{PAGE, SLOT, Span};
-use faultless_fake::mmu::{FakeMmu, Found};
+use faultless_fake::mmu::FakeMmu;
 use faultless_mm::area::Attributes;
 use faultless_mm::change::Advice;
-use faultless_mm::fault::{Fault, Outcome};
 use faultless_mm::knobs::Values;
 use faultless_mm::pool::Pool;
 use faultless_mm::region::{Plan, Region};
 use faultless_mm::stats::{Block, Counter};
 use faultless_mm::window::Orders;
-use faultless_models::check_runs;
+use faultless_models::{accessed, check_runs};
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread;
 
@@ -37,21 +36,8 @@ fn slot(i: usize) -> Span {
     Span::new(BASE + i * SLOT, SLOT)
 }
 
-/// Accesses a page until it is there, or may not be accessed.
 fn access(region: &Memory, page: usize, write: Option<u8>) -> Option<u8> {
-    let addr = BASE + page * PAGE;
-    let wants = if write.is_some() { Rights::Write } else { Rights::Read };
-    for _ in 0..100 {
-        match write.map_or_else(|| region.read(addr), |byte| region.write(addr, byte)) {
-            Found::Byte(byte) => return Some(byte),
-            Found::Forbidden => return None,
-            Found::Missing => {
-                let outcome = region.fault(Fault { addr, wants, hint: page });
-                assert!(!matches!(outcome, Outcome::Failed(_)), "{outcome:?}");
-            }
-        }
-    }
-    panic!("a page that does not come");
+    accessed(region, BASE + page * PAGE, write, page)
 }
 
 /// One thread drops slots again and again, or unmaps them, and another one uses pages in both: nothing is there twice, counted twice, or

@@ -18,7 +18,7 @@ use faultless_mm::knobs::Values;
 use faultless_mm::region::{Plan, Region};
 use faultless_mm::stats::{Block, Counter};
 use faultless_mm::window::Orders;
-use faultless_models::check_runs;
+use faultless_models::{accessed, check_runs};
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread;
 
@@ -62,21 +62,9 @@ fn page(first: usize, pages: usize) -> Span {
     Span::new(BASE + first * PAGE, pages * PAGE)
 }
 
-/// Accesses a page until it is there, or may not be accessed.
+/// An access to page `at`; the parts are threads.
 fn access(region: &Memory, at: usize, write: Option<u8>) -> Option<u8> {
-    let addr = page(at, 1).start;
-    let wants = if write.is_some() { Rights::Write } else { Rights::Read };
-    for _ in 0..100 {
-        match write.map_or_else(|| region.read(addr), |byte| region.write(addr, byte)) {
-            Found::Byte(byte) => return Some(byte),
-            Found::Forbidden => return None,
-            Found::Missing => {
-                let outcome = region.fault(Fault { addr, wants, hint: at / PART });
-                assert!(!matches!(outcome, Outcome::Failed(_)), "{outcome:?}");
-            }
-        }
-    }
-    panic!("a page that does not come");
+    accessed(region, page(at, 1).start, write, at / PART)
 }
 
 /// What a thread knows of its part, page by page: nothing is mapped, or this byte is there.

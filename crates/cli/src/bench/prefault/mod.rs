@@ -78,9 +78,7 @@ pub fn main(args: &Args) -> Result<()> {
     let mut results = simulated::Results::default();
     let mut outcomes = Vec::new();
     println!("{}\n", machine.line());
-    for (contender, reason) in runs.missing() {
-        println!("No {}: {reason}.\n", contender.name());
-    }
+    parts::say_missing(runs.missing());
     for part in parts::wanted(&args.only, start) {
         match part {
             Part::Large => real::large(&mut runs, &mut aims),
@@ -94,8 +92,7 @@ pub fn main(args: &Args) -> Result<()> {
             Part::Programs => outcomes = programs::programs(&runs.context, &machine, start, &mut aims),
         }
     }
-    aims.print();
-    println!("{:.0} s elapsed.", start.elapsed().as_secs_f64());
+    parts::close(&aims, start);
     if let Some(path) = &args.svg {
         parts::save(path, &plot::svg(&results)?)?;
     }

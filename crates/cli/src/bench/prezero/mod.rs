@@ -72,9 +72,7 @@ pub fn main(args: &Args) -> Result<()> {
     let mut runs = Runs::new(context)?;
     let mut aims = Aims::default();
     println!("{}\n", machine.line());
-    for (contender, reason) in runs.missing() {
-        println!("No {}: {reason}.\n", contender.name());
-    }
+    parts::say_missing(runs.missing());
     for part in parts::wanted(&args.only, start) {
         match part {
             Part::Burst => tables::burst(&mut runs, &mut aims),
@@ -90,8 +88,7 @@ pub fn main(args: &Args) -> Result<()> {
         }
     }
     runs.print_scrubbing();
-    aims.print();
-    println!("{:.0} s elapsed.", start.elapsed().as_secs_f64());
+    parts::close(&aims, start);
     if let Some(path) = &args.json {
         parts::save(path, &runs.json(&machine)?)?;
     }

@@ -77,8 +77,7 @@ pub fn main(args: &Args) -> Result<()> {
             Part::Compile => compile::table(&mut runs, &mut aims),
         }
     }
-    aims.print();
-    println!("{:.0} s elapsed.", start.elapsed().as_secs_f64());
+    parts::close(&aims, start);
     if let Some(path) = &args.json {
         parts::save(path, &runs.json(&machine)?)?;
     }
