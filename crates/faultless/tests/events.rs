@@ -362,6 +362,28 @@ fn forks_beside_allocation_and_faults_do_not_hang() {
     });
 }
 
+/// Who forks tells each part of the region of it, one after the other, also while the region ends.
+#[test]
+fn forks_beside_the_end_do_not_hang() {
+    let _limited = limited();
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                assert_eq!(forked(|| true), 0);
+            }
+        });
+        let _ends = Ends(&done);
+        for _ in 0..4 * ROUNDS {
+            let Some(region) = build(Region::builder(BYTES).backing(Allocating)) else { return };
+            // The higher part first, so that it comes to lie where forks are told of earlier or later.
+            let moved: Vec<_> = [7, 5, 3, 1].map(|at| mremap(region.as_ptr().wrapping_add(at * MIB), MIB)).into();
+            drop(region);
+            moved.into_iter().for_each(|at| munmap(at, MIB));
+        }
+    });
+}
+
 const SCENARIO: &str = "FAULTLESS_TEST_SCENARIO";
 
 /// Runs a test as a process of its own; what it wrote.

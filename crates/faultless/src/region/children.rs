@@ -3,7 +3,7 @@
 use super::elsewhere;
 use super::pieces::Pieces;
 
-/// Children at a time; others find an error where something is missing.
+/// Children at a time; others are refused.
 const MOST: usize = 1024;
 
 /// A child, or the child of one.
@@ -14,6 +14,8 @@ pub struct Child {
     pub stripe: usize,
     /// What belongs where, if there was memory to note that.
     pub pieces: Option<Pieces>,
+    /// It is let go of as soon as all that it misses is an error.
+    pub is_refused: bool,
 }
 
 /// All of them.
@@ -26,16 +28,21 @@ pub struct Children {
 impl Children {
     /// None yet.
     pub fn new() -> Self {
-        Self { all: Vec::with_capacity(MOST), spare: None }
+        Self { all: Vec::with_capacity(2 * MOST), spare: None }
     }
 
-    /// Adds one, or gives it back if there is no room.
-    pub fn add(&mut self, child: Child) -> Result<(), Child> {
-        if self.spare.is_none() || self.all.len() == MOST {
-            return Err(child);
+    /// Whether another one can be served.
+    pub fn have_room(&self) -> bool {
+        self.spare.is_some() && self.all.len() < MOST
+    }
+
+    /// Adds one; false: not even one that is refused has a place.
+    pub fn add(&mut self, child: Child) -> bool {
+        let has_place = self.all.len() < self.all.capacity();
+        if has_place {
+            self.all.push(child);
         }
-        self.all.push(child);
-        Ok(())
+        has_place
     }
 
     /// The one of a descriptor.
@@ -43,20 +50,34 @@ impl Children {
         self.all.iter_mut().find(|child| child.uffd == uffd)
     }
 
-    /// One of them.
-    pub fn last(&self) -> Option<&Child> {
-        self.all.last()
+    /// One after the other.
+    pub fn at(&self, i: usize) -> Option<&Child> {
+        self.all.get(i)
     }
 
-    /// Takes one out.
-    pub fn remove(&mut self, uffd: i32) -> Option<Child> {
-        let at = self.all.iter().position(|child| child.uffd == uffd)?;
-        Some(self.all.swap_remove(at))
+    /// Takes one out; another one has its place then.
+    pub fn remove(&mut self, i: usize) {
+        self.all.swap_remove(i);
     }
 
     /// Keeps those for which `keep` says so.
     pub fn retain(&mut self, keep: impl FnMut(&Child) -> bool) {
         self.all.retain(keep);
+    }
+
+    /// There are none.
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Some are still to be let go of.
+    pub fn has_refused(&self) -> bool {
+        self.all.iter().any(|child| child.is_refused)
+    }
+
+    /// All of them are.
+    pub fn refuse_all(&mut self) {
+        self.all.iter_mut().for_each(|child| child.is_refused = true);
     }
 
     /// There is no number for another descriptor: the next child's is had all the same, and refused.

@@ -137,7 +137,8 @@ impl Reader {
     fn run(mut self) {
         let shared = self.shared.clone();
         loop {
-            let mut ready = self.poll.wait(LOOK_MS).peekable();
+            let timeout = if self.children.has_refused() { 1 } else { LOOK_MS };
+            let mut ready = self.poll.wait(timeout).peekable();
             if ready.peek().is_some() {
                 let mut ended = false;
                 shared.behind.reading(|| {
@@ -149,6 +150,7 @@ impl Reader {
                     return self.finish();
                 }
             }
+            self.end_refused();
             let now = raw::now_ns();
             if now - self.looked > LOOK_MS as u64 * 1_000_000 {
                 self.looked = now;
@@ -157,7 +159,7 @@ impl Reader {
         }
     }
 
-    /// Reads what messages there are, and does what they ask for.
+    /// Reads what messages a descriptor has, and does what they ask for.
     fn read(&mut self, fd: i32) {
         let mut messages = [[0; 4]; BATCH];
         match message::read(fd, &mut messages) {
@@ -255,14 +257,9 @@ impl Reader {
                 None => return elsewhere::close(child),
             },
         };
-        let added = Child { uffd: child, stripe, pieces };
-        if !self.poll.add(child) {
-            return refuse(added);
-        }
-        if let Err(refused) = self.children.add(added) {
-            self.poll.remove(child);
-            refuse(refused);
-            self.children.make_spare(self.end);
+        let is_refused = !self.poll.add(child) || !self.children.have_room();
+        if !self.children.add(Child { uffd: child, stripe, pieces, is_refused }) {
+            elsewhere::close(child);
         }
     }
 
@@ -296,50 +293,59 @@ impl Reader {
 
     /// Ends service: what could be read as zero and is not is an error from now on, and nobody waits any more.
     fn finish(mut self) {
+        self.poll.remove(self.end);
         let page = Span::new(self.shared.memory.span().start, PAGE);
         for i in 0..self.moved.len() {
             let uffd = self.uffds[i];
-            while !self.moved[i].all().all(|(span, _)| elsewhere::poison(&kept(uffd), span)) {
-                self.read(uffd);
+            while !poisoned(uffd, &self.moved[i]) {
+                self.read_on();
             }
             for (span, _) in self.moved[i].all() {
                 let _ = kept(uffd).unregister(span);
             }
         }
         self.shared.memory.let_go();
-        for i in 0..self.uffds.len() {
-            self.read(self.uffds[i]);
-            // Somebody is about to tell of something, and will wait until it was read.
-            while kept(self.uffds[i]).state(page) == State::Changing {
-                raw::sleep_ns(50_000);
-                self.read(self.uffds[i]);
-            }
+        self.read_on();
+        // Somebody is about to tell of something, and will wait until it was read.
+        while self.uffds.iter().any(|uffd| kept(*uffd).state(page) == State::Changing) {
+            self.read_on();
         }
-        while let Some(child) = self.children.last() {
-            let uffd = child.uffd;
-            let all = |child: &Child| child.pieces.iter().all(|pieces| poisoned(uffd, pieces));
-            while self.children.get(uffd).is_some_and(|child| !all(child)) {
-                self.read(uffd);
+        loop {
+            self.children.refuse_all();
+            self.end_refused();
+            if self.children.is_empty() {
+                break;
             }
-            self.children.remove(uffd);
-            elsewhere::close(uffd);
+            self.read_on();
+        }
+    }
+
+    /// Reads what there is of any descriptor. Who forks tells of it one descriptor after the other, and no page of any can be poisoned
+    /// until all of that was read.
+    fn read_on(&mut self) {
+        self.poll.wait(1).for_each(|fd| self.read(fd));
+    }
+
+    /// Lets go of the children that are refused: what they miss is an error.
+    fn end_refused(&mut self) {
+        let mut i = 0;
+        while let Some(child) = self.children.at(i) {
+            let uffd = child.uffd;
+            if !child.is_refused {
+                i += 1;
+            } else if child.pieces.as_ref().is_none_or(|pieces| poisoned(uffd, pieces)) {
+                self.children.remove(i);
+                elsewhere::close(uffd);
+                self.children.make_spare(self.end);
+            } else {
+                self.read(uffd);
+                i += 1;
+            }
         }
     }
 }
 
+/// Whether all that a descriptor's process may miss is an error now. Not yet: it tells of something.
 fn poisoned(uffd: i32, pieces: &Pieces) -> bool {
     pieces.all().all(|(span, _)| elsewhere::poison(&kept(uffd), span))
-}
-
-/// A child that there is no room for: what it misses is an error.
-fn refuse(child: Child) {
-    while !child.pieces.iter().all(|pieces| poisoned(child.uffd, pieces)) {
-        let mut messages = [[0; 4]];
-        if let Ok(1) = message::read(child.uffd, &mut messages)
-            && let Event::Fork(own) = Event::from(messages[0])
-        {
-            elsewhere::close(own as i32);
-        }
-    }
-    elsewhere::close(child.uffd);
 }
