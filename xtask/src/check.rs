@@ -2,10 +2,11 @@
 
 use anyhow::{Result, ensure};
 
-use crate::shell::{cargo, command, run, target};
+use crate::shell::{self, cargo, command, target};
+use crate::watched::{Failed, run};
 use crate::{setup, structure};
 
-/// Everything, to the end even if something fails; what failed is said last.
+/// Everything, to the end even if something fails; what failed, and what was said of it, is said last.
 pub fn test() -> Result<()> {
     setup::run()?;
     let tests = || run(&mut cargo("test --workspace --no-fail-fast"));
@@ -18,6 +19,11 @@ pub fn test() -> Result<()> {
         ("docs", &docs),
     ];
     let ends = steps.map(|(name, step)| (name, step()));
+    for (name, end) in &ends {
+        if let Some(failed) = end.as_ref().err().and_then(|error| error.downcast_ref::<Failed>()) {
+            eprintln!("\n{name}:\n{}", failed.said);
+        }
+    }
     for (name, end) in &ends {
         match end {
             Ok(()) => eprintln!("{name}: ok"),
@@ -68,8 +74,10 @@ pub fn bench(args: &[String]) -> Result<()> {
     setup::run()?;
     release()?;
     let python = target().join("venv/bin/python");
-    run(command(target().join("release/faultless"))
-        .args(["bench", "run"])
-        .env("FAULTLESS_PYTHON", python)
-        .args(args))
+    shell::run(
+        command(target().join("release/faultless"))
+            .args(["bench", "run"])
+            .env("FAULTLESS_PYTHON", python)
+            .args(args),
+    )
 }

@@ -7,6 +7,7 @@ mod generate;
 mod setup;
 mod shell;
 mod structure;
+mod watched;
 
 use std::process::ExitCode;
 

@@ -30,11 +30,17 @@ pub fn cargo(args: &str) -> Command {
     command
 }
 
-/// Shows a command, runs it, and fails if it fails.
-pub fn run(command: &mut Command) -> Result<()> {
+/// Shows a command: its words.
+pub fn show(command: &Command) -> String {
     let words: Vec<_> = [command.get_program()].into_iter().chain(command.get_args()).collect();
     let words = words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
     eprintln!("+ {words}");
+    words
+}
+
+/// Shows a command, runs it, and fails if it fails.
+pub fn run(command: &mut Command) -> Result<()> {
+    let words = show(command);
     let status = command.status().with_context(|| words.clone())?;
     if !status.success() {
         bail!("{words}: {status}");
