@@ -3,8 +3,11 @@
 use std::path::Path;
 use std::process::Command;
 
+use faultless_testkit::limit::limit;
+
 #[test]
 fn a_c_program_uses_each_function() {
+    limit();
     let exe = std::env::current_exe().unwrap();
     let libraries = exe.parent().unwrap();
     let dir = tempfile::tempdir().unwrap();

@@ -6,10 +6,12 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use faultless_testkit::limit::limit;
 use serde_json::Value;
 
 /// `faultless doctor` with `args`, and any file in place of the library, which is not loaded here.
 fn doctor<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
+    limit();
     let mut command = Command::new(env!("CARGO_BIN_EXE_faultless"));
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"FAULTLESS_")) {
         command.env_remove(name);

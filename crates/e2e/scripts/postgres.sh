@@ -11,6 +11,8 @@ shared_buffers = 64MB
 work_mem = 64MB
 fsync = off
 END
+# It waits for the server, for as long as the test would.
+export PGCTLTIMEOUT=120
 "$1/pg_ctl" -D data -l server.log -w start > /dev/null
 trap '"$1/pg_ctl" -D data -m immediate stop > /dev/null 2>&1 || true' EXIT
 export PGHOST="$PWD/run" PGUSER=tester PGDATABASE=postgres

@@ -7,15 +7,17 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::counters::Counters;
 use crate::library::library;
 use crate::tools::{compile, scratch};
 use tempfile::TempDir;
 
-/// A program that runs this long hangs.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// How often is looked whether a program has ended, and how many times: one that runs for two minutes hangs. Looks are counted, not time,
+/// because this process may be stopped, too.
+const LOOK: Duration = Duration::from_millis(5);
+const LOOKS: usize = 24_000;
 
 /// A program, its arguments and its surroundings.
 #[derive(Clone)]
@@ -206,17 +208,14 @@ fn is_ours_to_set(name: &OsStr) -> bool {
 }
 
 fn wait(child: &mut Child, program: &Path) -> ExitStatus {
-    let start = Instant::now();
-    loop {
+    for _ in 0..LOOKS {
         if let Some(status) = child.try_wait().expect("a child of our own") {
             return status;
         }
-        if start.elapsed() > PATIENCE {
-            // The whole group, because a shell leaves its servers behind.
-            let _ = Command::new("kill").args(["-KILL", "--"]).arg(format!("-{}", child.id())).status();
-            let _ = child.wait();
-            panic!("{}: still running after {PATIENCE:?}", program.display());
-        }
-        std::thread::sleep(Duration::from_millis(5));
+        std::thread::sleep(LOOK);
     }
+    // The whole group, because a shell leaves its servers behind.
+    let _ = Command::new("kill").args(["-KILL", "--"]).arg(format!("-{}", child.id())).status();
+    let _ = child.wait();
+    panic!("{}: still running after {:?}", program.display(), LOOK * LOOKS as u32);
 }

@@ -171,8 +171,8 @@ fn every_live_knob_is_turned_while_a_program_runs() {
                 assert_eq!(over > 0, turned, "{over} bytes over the budget, turned: {turned}");
             }
             let more = program.counter(counter) - before;
-            // Cold memory gets no advice, which on a busy machine may be all that there is.
-            if *knob == Knob::Ahead && !turned && more == 0 && tries < ATTEMPTS {
+            // On a busy machine the background thread may find no processor in time, and all memory may be cold, which gets no advice.
+            if !turned && more == 0 && tries < ATTEMPTS {
                 tries += 1;
                 turns.push(turned);
                 continue;

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use faultless::region::{Backing, Delivery, Error, Region};
+use faultless_testkit::limit::limit;
 
 const MIB: usize = 1 << 20;
 
@@ -30,6 +31,7 @@ impl Backing for Slow {
 }
 
 fn region(then: fn(u64)) -> Option<(Region, Arc<Seen>)> {
+    limit();
     let seen = Arc::<Seen>::default();
     let builder = Region::builder(8 * MIB).delivery(Delivery::Signal).backing(Slow(seen.clone(), then));
     match builder.build() {

@@ -6,12 +6,14 @@ use std::io::Write;
 use std::ptr::null_mut;
 
 use faultless::region::{Advice, Builder, Delivery, Error, FileBacking, Region, Rights};
+use faultless_testkit::limit::limit;
 
 const PAGE: usize = 4096;
 const MIB: usize = 1 << 20;
 
 /// A region of each mode that is to be had.
 fn each(choose: impl Fn(Builder) -> Builder, test: impl Fn(Region)) {
+    limit();
     for delivery in [Delivery::Direct, Delivery::Thread, Delivery::Signal] {
         match choose(Region::builder(8 * MIB).delivery(delivery)).build() {
             Ok(region) => test(region),

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use faultless::region::{Backing, Delivery, Error, Region};
+use faultless_testkit::limit::limit;
 
 const PAGE: usize = 4096;
 const MIB: usize = 1 << 20;
@@ -53,6 +54,7 @@ impl Backing for Slow {
 /// A region with a backing is not in the child, which may have something else in its place.
 #[test]
 fn what_a_child_has_in_the_place_of_a_region_stays() {
+    limit();
     for delivery in [Delivery::Thread, Delivery::Signal] {
         let Some(region) = region(delivery, Some(|| {})) else { continue };
         let right = child(|| {
@@ -73,6 +75,7 @@ fn what_a_child_has_in_the_place_of_a_region_stays() {
 
 #[test]
 fn a_child_sees_its_own_pages() {
+    limit();
     // The parent has looked at its own before.
     let parent = region(Delivery::Direct, None).unwrap();
     assert_eq!(parent.present(), 4 * MIB);
@@ -82,6 +85,7 @@ fn a_child_sees_its_own_pages() {
 /// A thread that serves a fault while its process forks is not in the child.
 #[test]
 fn a_child_does_not_wait_for_a_handler_of_its_parent() {
+    limit();
     static READING: AtomicBool = AtomicBool::new(false);
     static END: AtomicBool = AtomicBool::new(false);
     let wait = || {

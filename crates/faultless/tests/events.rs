@@ -1,35 +1,18 @@
-//! Events: what the program does to a region's memory by calls of its own, with a region that is told of it. Each test ends the program
-//! if it takes much too long, because a mistake here is that somebody waits for ever.
+//! Events: what the program does to a region's memory by calls of its own, with a region that is told of it.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Sender, channel};
 use std::thread;
-use std::time::Duration;
 
 use faultless::region::{Advice, Backing, Builder, Delivery, Error, Region, Rights};
+use faultless_testkit::limit::limit;
 
 const PAGE: usize = 4096;
 const MIB: usize = 1 << 20;
 const BYTES: usize = 8 * MIB;
 const ROUNDS: usize = 40;
-
-/// Ends the program unless it is dropped before long.
-fn limited() -> Sender<()> {
-    let (end, ended) = channel::<()>();
-    thread::spawn(move || {
-        if ended
-            .recv_timeout(Duration::from_secs(300))
-            .is_err_and(|e| e == std::sync::mpsc::RecvTimeoutError::Timeout)
-        {
-            eprintln!("somebody waits for ever");
-            std::process::abort();
-        }
-    });
-    end
-}
 
 /// What the backing has at an offset.
 fn backed(at: usize) -> u8 {
@@ -61,7 +44,7 @@ fn build(builder: Builder) -> Option<Region> {
 
 /// A region of zeroes and one with a backing, with what a page of it has at first.
 fn each(test: impl Fn(Region, &(dyn Fn(usize) -> u8 + Sync))) {
-    let _limited = limited();
+    limit();
     if let Some(region) = build(Region::builder(BYTES)) {
         test(region, &|_| 0);
     }
@@ -365,7 +348,7 @@ fn forks_beside_allocation_and_faults_do_not_hang() {
 /// Who forks tells each part of the region of it, one after the other, also while the region ends.
 #[test]
 fn forks_beside_the_end_do_not_hang() {
-    let _limited = limited();
+    limit();
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -388,7 +371,7 @@ const SCENARIO: &str = "FAULTLESS_TEST_SCENARIO";
 
 /// Runs a test as a process of its own; what it wrote.
 fn run(name: &str) -> Output {
-    let _limited = limited();
+    limit();
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", name, "--nocapture"]).env(SCENARIO, name).output().unwrap()
 }
@@ -436,33 +419,36 @@ fn more_children_than_descriptors() {
     }
     let Some(region) = build(Region::builder(BYTES).backing(Allocating)) else { return };
     const CHILDREN: usize = 40;
-    // SAFETY: a limit; a pipe whose end the children wait for; they make system calls and read memory.
-    unsafe {
-        let limit = libc::rlimit { rlim_cur: 32, rlim_max: 32 };
-        assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &limit), 0);
-        for _ in 0..2 {
-            let (mut ends, mut ended) = ([0; 2], [0u8]);
-            assert_eq!(libc::pipe(ends.as_mut_ptr()), 0);
-            let child = |_| match libc::fork() {
-                0 => {
-                    libc::close(ends[1]);
-                    libc::read(ends[0], ended.as_mut_ptr().cast(), 1);
-                    libc::_exit((read(region.as_ptr().add(MIB)) != backed(MIB)) as i32);
-                }
-                pid => pid,
-            };
-            let children: Vec<_> = (0..CHILDREN).map(child).collect();
-            ends.iter().for_each(|end| _ = libc::close(*end));
-            let mut served = 0;
-            for pid in children {
-                let mut status = 0;
-                assert_eq!(libc::waitpid(pid, &mut status, 0), pid);
-                assert!(status == 0 || libc::WTERMSIG(status) == libc::SIGBUS, "{status}");
-                served += (status == 0) as usize;
+    let limit = libc::rlimit { rlim_cur: 32, rlim_max: 32 };
+    // SAFETY: a limit.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
+    // How many of them were served. SAFETY: a pipe whose end they wait for; they make system calls and read memory.
+    let served = || unsafe {
+        let (mut ends, mut ended) = ([0; 2], [0u8]);
+        assert_eq!(libc::pipe(ends.as_mut_ptr()), 0);
+        let child = |_| match libc::fork() {
+            0 => {
+                libc::close(ends[1]);
+                libc::read(ends[0], ended.as_mut_ptr().cast(), 1);
+                libc::_exit((read(region.as_ptr().add(MIB)) != backed(MIB)) as i32);
             }
-            assert!(served > 0 && served < CHILDREN, "{served} were served");
+            pid => pid,
+        };
+        let children: Vec<_> = (0..CHILDREN).map(child).collect();
+        ends.iter().for_each(|end| _ = libc::close(*end));
+        let mut served = 0;
+        for pid in children {
+            let mut status = 0;
+            assert_eq!(libc::waitpid(pid, &mut status, 0), pid);
+            assert!(status == 0 || libc::WTERMSIG(status) == libc::SIGBUS, "{status}");
+            served += (status == 0) as usize;
         }
-    }
+        assert!(served < CHILDREN);
+        served
+    };
+    assert!(served() > 0);
+    // The descriptors of those are closed when a thread has had a processor.
+    while served() == 0 {}
 }
 
 #[test]

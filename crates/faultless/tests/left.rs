@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use faultless::region::{Delivery, Error, Region};
 use faultless_mm::stats::Counter;
+use faultless_testkit::limit::limit;
 
 const PAGE: usize = 4096;
 const SLOT: usize = 2 << 20;
@@ -17,6 +18,7 @@ const LEFT: usize = 30;
 
 #[test]
 fn only_what_was_not_written_to_counts_as_unused() {
+    limit();
     for delivery in [Delivery::Signal, Delivery::Thread] {
         let region = match Region::builder((FULL + LEFT) * SLOT).delivery(delivery).huge_pages(false).build() {
             Ok(region) => region,

@@ -10,6 +10,7 @@ use std::time::Duration;
 use chance::Chance;
 use faultless::region::{Advice, Delivery, Error, Region, Rights};
 use faultless_mm::stats::Counter;
+use faultless_testkit::limit::limit;
 
 const PAGE: usize = 4096;
 /// Whole huge pages.
@@ -71,6 +72,7 @@ fn step(region: &Region, mapped: &mut [bool], chance: &mut Chance) {
 
 #[test]
 fn a_region_has_the_pages_that_the_kernel_says() {
+    limit();
     let given_up = Region::counted(Counter::RegionGivenUp);
     for (seed, delivery) in (1..9).flat_map(|seed| [(seed, Delivery::Thread), (seed, Delivery::Signal)]) {
         let region = match Region::builder(PAGES * PAGE).delivery(delivery).build() {

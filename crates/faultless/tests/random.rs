@@ -8,6 +8,7 @@ use std::thread;
 
 use chance::Chance;
 use faultless::region::{Advice, Delivery, Error, Region, Rights};
+use faultless_testkit::limit::limit;
 
 const PAGE: usize = 4096;
 /// Pages of a thread's part. Parts begin inside huge pages.
@@ -98,6 +99,7 @@ impl Part<'_> {
 
 #[test]
 fn threads_find_what_ordinary_memory_would_hold() {
+    limit();
     for (seed, delivery) in [(1, Delivery::Direct), (2, Delivery::Thread), (3, Delivery::Signal)] {
         let length = THREADS * PART * PAGE;
         let builder =

@@ -6,12 +6,14 @@ use std::os::fd::FromRawFd;
 
 use faultless::region::{Advice, Backing, Builder, Delivery, Error, FileBacking, Region, Rights};
 use faultless_mm::stats::Counter;
+use faultless_testkit::limit::limit;
 
 const PAGE: usize = 4096;
 const MIB: usize = 1 << 20;
 
 /// A region of each mode that is to be had.
 fn each(length: usize, choose: impl Fn(Builder) -> Builder, test: impl Fn(Region)) {
+    limit();
     for delivery in [Delivery::Direct, Delivery::Thread, Delivery::Signal] {
         match choose(Region::builder(length).delivery(delivery)).build() {
             Ok(region) => test(region),
@@ -152,6 +154,7 @@ fn a_backing_is_read_when_it_is_needed() {
 
 #[test]
 fn several_handlers_share_a_region() {
+    limit();
     let Ok(mut region) = Region::builder(33 * MIB).delivery(Delivery::Thread).handlers(4).build() else {
         return println!("skipped: no thread delivery");
     };
@@ -200,6 +203,7 @@ fn slices_are_refused_where_something_is_missing() {
 
 #[test]
 fn the_knob_turns_speculation_off() {
+    limit();
     let Ok(region) = Region::builder(4 * MIB).delivery(Delivery::Signal).windows(PAGE, PAGE).build() else {
         return println!("skipped: no signal delivery");
     };

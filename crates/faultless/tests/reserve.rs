@@ -1,15 +1,24 @@
 //! Memory made ready beforehand, and regions that take it. One test at a time has the pool.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use faultless::region::{Advice, Delivery, Error, Region};
 use faultless_mm::stats::Counter;
+use faultless_testkit::limit::limit;
 
 const PAGE: usize = 4096;
 const MIB: usize = 1 << 20;
 const MODES: [Delivery; 2] = [Delivery::Thread, Delivery::Signal];
 
 static POOL: Mutex<()> = Mutex::new(());
+
+/// Nobody else has the pool, and nothing is in it.
+fn alone() -> MutexGuard<'static, ()> {
+    let alone = POOL.lock().unwrap_or_else(PoisonError::into_inner);
+    limit();
+    faultless::release_reserved();
+    alone
+}
 
 /// A region that asks for no more than one huge page itself.
 fn region(bytes: usize, delivery: Delivery) -> Option<Region> {
@@ -36,7 +45,7 @@ fn reserve(bytes: usize) -> Option<()> {
 
 #[test]
 fn a_walk_takes_what_was_reserved_in_few_faults() {
-    let _alone = POOL.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = alone();
     for delivery in MODES {
         faultless::release_reserved();
         let Some(mut region) = region(64 * MIB, delivery) else { continue };
@@ -62,8 +71,7 @@ fn a_walk_takes_what_was_reserved_in_few_faults() {
 
 #[test]
 fn what_nobody_takes_is_given_back() {
-    let _alone = POOL.lock().unwrap_or_else(PoisonError::into_inner);
-    faultless::release_reserved();
+    let _alone = alone();
     if reserve(16 * MIB).is_some() {
         assert_eq!(faultless::release_reserved(), 16 * MIB);
         assert_eq!(faultless::reserved(), 0);
@@ -72,8 +80,7 @@ fn what_nobody_takes_is_given_back() {
 
 #[test]
 fn a_reservation_that_is_cancelled_ends_early() {
-    let _alone = POOL.lock().unwrap_or_else(PoisonError::into_inner);
-    faultless::release_reserved();
+    let _alone = alone();
     let reservation = faultless::reserve(1 << 40).unwrap();
     reservation.cancel();
     let ready = reservation.ready();
@@ -85,8 +92,7 @@ fn a_reservation_that_is_cancelled_ends_early() {
 /// A child has none of its parent's pool but one of its own, and its parent's frames can still be moved after the fork.
 #[test]
 fn a_fork_leaves_the_pool_to_the_parent() {
-    let _alone = POOL.lock().unwrap_or_else(PoisonError::into_inner);
-    faultless::release_reserved();
+    let _alone = alone();
     let Some(region) = region(32 * MIB, Delivery::Signal) else { return };
     if reserve(32 * MIB).is_none() {
         return;
@@ -112,7 +118,7 @@ fn a_fork_leaves_the_pool_to_the_parent() {
 
 #[test]
 fn populating_in_the_background_can_be_waited_for_and_ended() {
-    let _alone = POOL.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = alone();
     const READY: usize = 40 * MIB;
     for delivery in [Delivery::Direct, Delivery::Thread, Delivery::Signal] {
         let Some(region) = region(48 * MIB, delivery) else { continue };

@@ -3,10 +3,11 @@
 use std::mem::zeroed;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{fs::File, os::fd::AsRawFd};
 
 use faultless::region::{Advice, Delivery, Error, Region, Rights};
+use faultless_testkit::limit::limit;
 
 const PAGE: usize = 4096;
 const MIB: usize = 1 << 20;
@@ -27,6 +28,12 @@ static NEXT: AtomicPtr<u8> = AtomicPtr::new(null_mut());
 static TOUCHED: AtomicUsize = AtomicUsize::new(0);
 /// The tests share what the handlers use.
 static TURN: Mutex<()> = Mutex::new(());
+
+fn turn() -> MutexGuard<'static, ()> {
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    limit();
+    turn
+}
 
 extern "C" fn touch(_: i32) {
     let page = NEXT.load(Ordering::SeqCst);
@@ -58,7 +65,7 @@ fn set_alternate_stack() {
 
 #[test]
 fn a_fault_inside_a_signal_handler_is_served() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = turn();
     set_alternate_stack();
     for (delivery, flags) in [(Delivery::Thread, 0), (Delivery::Signal, 0), (Delivery::Signal, libc::SA_ONSTACK)] {
         let Some(region) = region(delivery) else { continue };
@@ -79,7 +86,7 @@ fn a_fault_inside_a_signal_handler_is_served() {
 /// A handler that interrupts a change of the region it touches waits for no lock of its own thread.
 #[test]
 fn a_handler_that_interrupts_a_change_is_served() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = turn();
     let Some(region) = region(Delivery::Signal) else { return };
     install(libc::SIGUSR2, 0);
     let before = TOUCHED.load(Ordering::SeqCst);
@@ -107,7 +114,7 @@ fn a_handler_that_interrupts_a_change_is_served() {
 
 #[test]
 fn a_thread_with_a_small_stack_is_served() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = turn();
     for delivery in [Delivery::Thread, Delivery::Signal] {
         let Some(region) = region(delivery) else { continue };
         let at = region.as_ptr() as usize;
@@ -150,7 +157,7 @@ fn the_program_s_own_sigbus_is_its_own() {
     // Before the first region of this process, if this test comes first; else it is installed over the region's handler.
     let first = Region::builder(MIB).delivery(Delivery::Direct).build().unwrap().check_thread();
     assert_eq!(first, Ok(()));
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = turn();
     // SAFETY: zero bytes are values; the old action comes back below.
     let before = unsafe {
         let (mut action, mut before): (libc::sigaction, libc::sigaction) = (zeroed(), zeroed());
@@ -186,7 +193,7 @@ fn the_program_s_own_sigbus_is_its_own() {
 
 #[test]
 fn a_thread_that_blocks_sigbus_is_refused() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = turn();
     let Some(mut region) = region(Delivery::Signal) else { return };
     let (end, before) = std::thread::scope(|scope| {
         let thread = scope.spawn(|| {

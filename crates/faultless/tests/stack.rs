@@ -5,6 +5,7 @@ use std::io::Write;
 use std::ptr::null_mut;
 
 use faultless::region::{Advice, Builder, Delivery, Error, FileBacking, Region, Rights, set_speculative};
+use faultless_testkit::limit::limit;
 
 const PAGE: usize = 4096;
 const MIB: usize = 1 << 20;
@@ -47,6 +48,7 @@ fn touch(region: &Region, pages: impl Iterator<Item = usize>) {
 
 #[test]
 fn a_fault_by_signal_needs_little_stack() {
+    limit();
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(&vec![1; 8 * MIB]).unwrap();
     let in_order = |region: Region| touch(&region, 0..64 * MIB / PAGE);

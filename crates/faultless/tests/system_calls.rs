@@ -10,12 +10,14 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use faultless::region::{Delivery, Error, Region};
+use faultless_testkit::limit::limit;
 
 const PAGE: usize = 4096;
 const MIB: usize = 1 << 20;
 
 /// A region of each mode that is to be had.
 fn each(test: impl Fn(&Region)) {
+    limit();
     for delivery in [Delivery::Direct, Delivery::Thread, Delivery::Signal] {
         match Region::builder(8 * MIB).delivery(delivery).windows(PAGE, PAGE).build() {
             Ok(region) => test(&region),

@@ -9,6 +9,7 @@ use std::thread;
 use chance::Chance;
 use faultless::region::{Advice, Builder, Delivery, Error, Region, Rights, set_as};
 use faultless_mm::stats::Counter;
+use faultless_testkit::limit::limit;
 
 const PAGE: usize = 4096;
 const SLOT: usize = 2 << 20;
@@ -22,6 +23,7 @@ static ALONE: Mutex<()> = Mutex::new(());
 /// Nobody else has the pools, and nothing is in them.
 fn alone() -> MutexGuard<'static, ()> {
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    limit();
     assert!(set_as(b"budget", 1 << 30));
     faultless::release_reserved();
     alone

@@ -11,10 +11,12 @@
 //! | [`world`] | the oracle: what each page holds and allows |
 //! | [`mappings`], [`remaps`], [`holes`], [`mistakes`] | steps on mappings |
 //! | [`blocks`] | steps on malloc and its family |
+//! | [`limit`] | how long a test may take |
 
 pub mod blocks;
 pub mod call;
 pub mod holes;
+pub mod limit;
 pub mod mappings;
 pub mod mistakes;
 pub mod probe;

@@ -52,7 +52,7 @@ fn seeds() -> Range<u64> {
 fn run(seed: u64, threads: bool, settings: &str, library: Option<&Path>) -> Output {
     // One that hangs is a difference, too.
     let mut command = Command::new("timeout");
-    command.args(["-s", "KILL", "600", env!("CARGO_BIN_EXE_ops")]);
+    command.args(["-s", "KILL", "110", env!("CARGO_BIN_EXE_ops")]);
     command.args([&seed.to_string(), STEPS]);
     command.args(threads.then_some("threads"));
     command.args(settings.contains("relaxed").then_some("relaxed"));

@@ -4,8 +4,9 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Once, OnceLock};
-use std::time::Duration;
+use std::sync::OnceLock;
+
+use faultless_testkit::limit::limit;
 
 /// The preload library as it is released, built if need be.
 pub fn library() -> &'static Path {
@@ -52,32 +53,18 @@ pub fn run<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
     command
 }
 
-/// All tests together take a few seconds.
-const PATIENCE: Duration = Duration::from_secs(600);
-
-/// Ends tests that hang.
-fn be_impatient() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        std::thread::spawn(|| {
-            std::thread::sleep(PATIENCE);
-            eprintln!("still running after {PATIENCE:?}");
-            std::process::exit(1);
-        });
-    });
-}
-
 /// `faultless` with `args`, without settings of the caller's, and with no signal ignored, as signals are where nobody is
 /// at a terminal (`nohup`, a job in the background).
 pub fn faultless<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
-    be_impatient();
+    let library = library();
+    limit();
     let mut command = Command::new("env");
     command.args(["--default-signal", env!("CARGO_BIN_EXE_faultless")]);
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"FAULTLESS_")) {
         command.env_remove(name);
     }
     command.env_remove("LD_PRELOAD").env("XDG_CONFIG_HOME", "/dev/null");
-    command.env("FAULTLESS_LIBRARY", library()).args(args);
+    command.env("FAULTLESS_LIBRARY", library).args(args);
     command
 }
 

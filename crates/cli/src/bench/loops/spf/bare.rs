@@ -94,7 +94,7 @@ pub fn run(what: &Spf) -> io::Result<Reached> {
 
 fn touch(memory: &Memory, what: &Spf, end: Instant, pages: &AtomicU64) -> io::Result<Samples> {
     let mut samples = Samples::default();
-    while Instant::now() < end {
+    loop {
         for at in (memory.span.start..memory.span.end).step_by(PAGE) {
             // SAFETY: this thread's own memory; a missing page is brought by the handler.
             let write = || unsafe { (at as *mut u8).write_volatile(1) };
@@ -106,6 +106,8 @@ fn touch(memory: &Memory, what: &Spf, end: Instant, pages: &AtomicU64) -> io::Re
         if unsafe { libc::madvise(at, bytes, libc::MADV_DONTNEED) } != 0 {
             return Err(io::Error::last_os_error());
         }
+        if Instant::now() >= end {
+            return Ok(samples);
+        }
     }
-    Ok(samples)
 }

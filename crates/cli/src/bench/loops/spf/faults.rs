@@ -32,10 +32,13 @@ pub fn beside(
     let worker = |index: usize| -> io::Result<Samples> {
         let (part, mut samples) = (field.part(index), Samples::default());
         line_up.wait();
-        while !is_over() {
+        // At least once: it may be over before this thread has a processor.
+        loop {
             done.fetch_add(round(&part, &mut samples, &over)?, Ordering::Relaxed);
+            if is_over() {
+                return Ok(samples);
+            }
         }
-        Ok(samples)
     };
     let (samples, changes, time) = thread::scope(|scope| {
         let beside = scope.spawn(|| change(what.beside, field.part(what.threads), &is_over));
@@ -84,9 +87,12 @@ impl Worker<'_> {
             Work::Touch => {
                 let at = self.part.map(0, PART)?;
                 let mut pages = 0;
-                while !is_over() {
+                loop {
                     pages += self.touch(at, PART, is_over)?;
                     self.part.drop_pages(at)?;
+                    if is_over() {
+                        break;
+                    }
                 }
                 self.part.unmap(0, at, PART)?;
                 Ok(pages)
@@ -112,19 +118,19 @@ impl Worker<'_> {
         }
     }
 
-    /// Touches each page; how many.
+    /// Touches each page, and the first one in any case; how many.
     fn touch(&mut self, at: usize, bytes: usize, is_over: &impl Fn() -> bool) -> io::Result<u64> {
         let mut pages = 0;
         for offset in (0..bytes).step_by(PAGE) {
-            if is_over() {
-                break;
-            }
             if self.what.timed {
                 self.samples.time(|| self.part.touch(at, offset))?;
             } else {
                 self.part.touch(at, offset)?;
             }
             pages += 1;
+            if is_over() {
+                break;
+            }
         }
         Ok(pages)
     }
