@@ -395,6 +395,7 @@ impl Sys for Fake {
 
     fn relax(&self, _turn: u32) {
         std::thread::yield_now();
-        self.state.lock().unwrap().now_ns += 1000;
+        // Much: on a machine with other work each turn may take some milliseconds indeed, and somebody waits for the time to pass.
+        self.state.lock().unwrap().now_ns += 1_000_000;
     }
 }

@@ -23,11 +23,12 @@ pub fn limit() {
     let test = thread::current().name().unwrap_or("a test").to_owned();
     let (limit, ended) = channel();
     LIMIT.set(Some(limit));
-    thread::spawn(move || {
+    let watch = move || {
         if is_too_long(&ended, SECONDS, Duration::from_secs(1)) {
             end(&test, caller);
         }
-    });
+    };
+    thread::Builder::new().name("limit".into()).spawn(watch).expect("a thread");
 }
 
 fn is_too_long(ended: &Receiver<()>, ticks: usize, tick: Duration) -> bool {
