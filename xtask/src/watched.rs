@@ -109,7 +109,8 @@ impl Failures {
 /// Tests' own section of failures, pytest's, a Python that hangs, and whatever cargo and compilers call an error.
 fn begins(line: &str) -> bool {
     line.trim_end() == "failures:"
-        || ["error", "Timeout ("].iter().any(|head| line.starts_with(head))
+        || line.starts_with("error")
+        || line.contains("Timeout (0:")
         || line.starts_with("===") && [" FAILURES ", " ERRORS "].iter().any(|head| line.contains(head))
 }
 
