@@ -154,7 +154,7 @@ pub enum Given {
 impl Frames {
     /// Nothing yet.
     pub fn new(mmu: &impl Mmu) -> Self {
-        let own = mmu.reserve(HUGE * SLOT).and_then(|at| Pool::new(Span::new(at, HUGE * SLOT)));
+        let own = Pool::new(HUGE * SLOT, |bytes| mmu.reserve(bytes));
         Self { buffers: Places::new(), own, shared: None, old: None }
     }
 

@@ -51,8 +51,9 @@ fn what_is_dropped_is_in_one_place() {
             let span = Span::new(BASE, SLOTS * SLOT);
             let counters = std::slice::from_ref(&COUNTERS);
             let region = Region::new(FakeMmu::new(thread::yield_now), span, plan, counters, knobs).unwrap();
-            let frames = Span::new(region.reserve(FRAMES * SLOT).unwrap(), FRAMES * SLOT);
-            let pool: &Pool = Box::leak(Box::new(Pool::new(frames).unwrap()));
+            let pool: &Pool =
+                Box::leak(Box::new(Pool::new(FRAMES * SLOT, |bytes| region.reserve(bytes)).unwrap()));
+            let frames = pool.span();
             let region = Arc::new(region.with_old_bytes(pool));
             region.map(span, ATTRIBUTES, 0).unwrap();
             region.populate(span).unwrap();
