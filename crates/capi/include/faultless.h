@@ -58,16 +58,20 @@ enum faultless_error {
     FAULTLESS_E_CLOSED = 16,
     FAULTLESS_E_ARGUMENT = 17, /* a null pointer, or a number that stands for nothing */
     FAULTLESS_E_OTHER = 18,
-    FAULTLESS_E_LOST = 19,     /* with events: a part was unmapped or moved away by a call that is not the region's */
-    FAULTLESS_E_NO_EVENTS = 20 /* they need FAULTLESS_THREAD and CAP_SYS_PTRACE */
+    FAULTLESS_E_LOST = 19,      /* with events: a part was unmapped or moved away by a call that is not the region's */
+    FAULTLESS_E_NO_EVENTS = 20, /* they need FAULTLESS_THREAD and CAP_SYS_PTRACE */
+    FAULTLESS_E_SIZE = 21,      /* options without FAULTLESS_OPTIONS */
+    FAULTLESS_E_NEWER = 22      /* options that this version of the library does not know */
 };
 
 /* Fills a buffer with what the backing has at an offset, zeroes behind its end; 0, or an errno. Called by any thread, with
  * signal delivery inside a signal handler; not any more when faultless_region_free has returned. */
 typedef int (*faultless_read)(void *context, uint64_t offset, void *buffer, size_t length);
 
-/* How a region is made. Zero bytes stand for the defaults. */
+/* How a region is made. Begin it with FAULTLESS_OPTIONS; zero bytes stand for the defaults. A program runs with any later version of
+ * the library, and with an earlier one as long as what that does not have is zero. */
 typedef struct faultless_options {
+    size_t size;           /* set by FAULTLESS_OPTIONS */
     uint32_t delivery;     /* enum faultless_delivery */
     uint32_t handlers;     /* threads of FAULTLESS_THREAD, or descriptors of FAULTLESS_SIGNAL; 0: one */
     size_t window_first;   /* bytes that a fault brings at first ... */
@@ -81,6 +85,10 @@ typedef struct faultless_options {
     uint32_t unzeroed;     /* whether missing pages may have old bytes of this process's: for who writes before it reads */
     uint32_t events;       /* whether the kernel tells the region of fork, mremap, munmap and madvise, which wait for that */
 } faultless_options;
+
+/* What options begin with: faultless_options options = {FAULTLESS_OPTIONS, .delivery = FAULTLESS_THREAD};
+ * before C++20: faultless_options options = {}; options.size = sizeof options; */
+#define FAULTLESS_OPTIONS .size = sizeof(faultless_options)
 
 /* Makes a region; options may be NULL. Where it fails, `*region` is NULL. */
 int faultless_region_new(size_t length, const faultless_options *options, faultless_region **region);

@@ -10,6 +10,10 @@ pub const ARGUMENT: c_int = 17;
 const OTHER: c_int = 18;
 const LOST: c_int = 19;
 const NO_EVENTS: c_int = 20;
+/// The size of options is not set.
+pub const SIZE: c_int = 21;
+/// Options beyond those that are known here.
+pub const NEWER: c_int = 22;
 
 /// Each error that has no number of its own, in the order of `enum faultless_error`.
 const ERRORS: [Error; 16] = [
@@ -55,6 +59,12 @@ fn text(error: c_int) -> String {
         ARGUMENT => "an argument is a null pointer, or a number that stands for nothing".into(),
         LOST => Error::Lost.to_string(),
         NO_EVENTS => Error::NoEvents(libc::EPERM).to_string(),
+        SIZE => "the size of the options is not set: begin them with FAULTLESS_OPTIONS".into(),
+        NEWER => {
+            "the program sets options that this version of the library does not know: install the one that it was \
+                  compiled with"
+                .into()
+        }
         _ => ERRORS.get((error as usize).wrapping_sub(1)).map_or("an unknown error".into(), Error::to_string),
     }
 }

@@ -53,7 +53,7 @@ unsafe fn hand_out<T>(made: Result<T, Error>, to: *mut *mut T) -> c_int {
 /// Makes a region.
 ///
 /// # Safety
-/// `options` is null or readable, `region` null or writable; what `options` names lives as long as the region.
+/// `options` is null or readable as far as its size says, `region` null or writable; what `options` names lives as long as the region.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn faultless_region_new(
     length: usize,
@@ -64,17 +64,18 @@ pub unsafe extern "C" fn faultless_region_new(
         return ARGUMENT;
     }
     // SAFETY: by contract.
-    let options = unsafe {
-        region.write(null_mut());
-        options.as_ref()
-    };
-    let builder = Region::builder(length);
-    let builder = match options {
-        Some(options) => options.apply(builder),
-        None => Some(builder),
-    };
+    unsafe { region.write(null_mut()) };
+    let mut builder = Region::builder(length);
+    if !options.is_null() {
+        // SAFETY: by contract.
+        let applied = unsafe { Options::read(options) }.and_then(|options| options.apply(builder).ok_or(ARGUMENT));
+        builder = match applied {
+            Ok(builder) => builder,
+            Err(error) => return error,
+        };
+    }
     // SAFETY: by contract.
-    builder.map_or(ARGUMENT, |builder| unsafe { hand_out(builder.build(), region) })
+    unsafe { hand_out(builder.build(), region) }
 }
 
 /// Ends a region.

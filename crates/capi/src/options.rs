@@ -1,16 +1,21 @@
 //! How a region is made, as C says it.
 
 use std::ffi::{c_int, c_void};
+use std::mem::MaybeUninit;
 
 use faultless::region::{Backing, Builder, Delivery};
+
+use crate::error::{NEWER, SIZE};
 
 /// Fills a buffer from a backing.
 type Read = unsafe extern "C" fn(context: *mut c_void, offset: u64, buffer: *mut c_void, length: usize) -> c_int;
 
-/// `faultless_options`: zero bytes stand for the defaults.
+/// `faultless_options`: zero bytes stand for the defaults. New fields go to the end, and zero means for them what was
+/// before them; a field of four bytes gets a neighbour, so that the size tells which fields there are.
 #[repr(C)]
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Options {
+    size: usize,
     delivery: u32,
     handlers: u32,
     window_first: usize,
@@ -48,7 +53,33 @@ impl Backing for Function {
     }
 }
 
+/// No options of any version are larger.
+const LARGEST: usize = 4096;
+
 impl Options {
+    /// The options at `from`, which are those of the version that the program was compiled with: what an older one
+    /// does not have is zero, what a newer one has beside has to be. Else the number of an error.
+    ///
+    /// # Safety
+    /// As many bytes are readable as the first field says, if that is a size that options can have.
+    pub(crate) unsafe fn read(from: *const Self) -> Result<Self, c_int> {
+        const KNOWN: usize = size_of::<Options>();
+        let mut options = MaybeUninit::<Self>::zeroed();
+        // SAFETY: by contract; the fields may all be zero, and no size that passes ends within a field.
+        unsafe {
+            let size = (&raw const (*from).size).read();
+            if size == 0 || size % align_of::<Self>() != 0 || size > LARGEST {
+                return Err(SIZE);
+            }
+            let bytes = from.cast::<u8>();
+            bytes.copy_to_nonoverlapping(options.as_mut_ptr().cast(), size.min(KNOWN));
+            if (KNOWN..size).any(|at| bytes.add(at).read() != 0) {
+                return Err(NEWER);
+            }
+            Ok(options.assume_init())
+        }
+    }
+
     /// A builder with these choices; `None` when a number stands for nothing.
     pub(crate) fn apply(&self, mut builder: Builder) -> Option<Builder> {
         let modes = [Delivery::Best, Delivery::Direct, Delivery::Thread, Delivery::Signal];

@@ -28,7 +28,7 @@ static int read_nothing(void *context, uint64_t offset, void *buffer, size_t len
 }
 
 static int use(int delivery) {
-    faultless_options options = {.delivery = delivery, .window_first = PAGE, .window_most = 64 * PAGE};
+    faultless_options options = {FAULTLESS_OPTIONS, .delivery = delivery, .window_first = PAGE, .window_most = 64 * PAGE};
     faultless_region *region = NULL;
     int made = faultless_region_new(8 * MIB + 5, &options, &region);
     if (made == FAULTLESS_E_NO_USERFAULTFD) {
@@ -65,7 +65,43 @@ static int use(int delivery) {
     return 0;
 }
 
+/* Options of other versions: their size says what they have. */
+static int sizes(void) {
+    struct {
+        faultless_options known;
+        uint64_t more;
+    } newer = {{FAULTLESS_OPTIONS, .delivery = FAULTLESS_DIRECT}, 0};
+    faultless_options *options = &newer.known;
+    faultless_region *region = NULL;
+    options->size = sizeof newer;
+    CHECK(faultless_region_new(MIB, options, &region) == 0);
+    faultless_region_free(region);
+    newer.more = 1;
+    CHECK(faultless_region_new(MIB, options, &region) == FAULTLESS_E_NEWER && region == NULL);
+    CHECK(strstr(faultless_strerror(FAULTLESS_E_NEWER), "version"));
+    options->size = sizeof *options;
+    CHECK(faultless_region_new(MIB, options, &region) == 0);
+    faultless_region_free(region);
+
+    /* What lies beyond an older version's options says nothing. */
+    options->areas = SIZE_MAX;
+    CHECK(faultless_region_new(MIB, options, &region) == FAULTLESS_E_NO_ADDRESS_SPACE);
+    options->size = offsetof(faultless_options, areas);
+    CHECK(faultless_region_new(MIB, options, &region) == 0);
+    CHECK(faultless_region_delivery(region) == FAULTLESS_DIRECT);
+    faultless_region_free(region);
+
+    size_t none[] = {0, 1, sizeof *options - 4, sizeof *options + 4, 8192, SIZE_MAX - 7};
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+        options->size = none[i];
+        CHECK(faultless_region_new(MIB, options, &region) == FAULTLESS_E_SIZE && region == NULL);
+    }
+    CHECK(strstr(faultless_strerror(FAULTLESS_E_SIZE), "FAULTLESS_OPTIONS"));
+    return 0;
+}
+
 int main(void) {
+    if (sizes()) return 1;
     for (int delivery = FAULTLESS_DIRECT; delivery <= FAULTLESS_SIGNAL; delivery++) {
         if (use(delivery)) return 1;
     }
@@ -97,12 +133,12 @@ int main(void) {
     faultless_region_free(region);
 
     int reads = 0;
-    faultless_options options = {.delivery = FAULTLESS_THREAD, .read = read_sevens, .context = &reads};
+    faultless_options options = {FAULTLESS_OPTIONS, .delivery = FAULTLESS_THREAD, .read = read_sevens, .context = &reads};
     if (faultless_region_new(MIB, &options, &region) == 0) {
         CHECK(((unsigned char *)faultless_region_data(region))[PAGE] == 7 && reads > 0);
         faultless_region_free(region);
     }
-    faultless_options old = {.delivery = FAULTLESS_SIGNAL, .unzeroed = 1, .window_first = 2 * MIB, .window_most = 2 * MIB};
+    faultless_options old = {FAULTLESS_OPTIONS, .delivery = FAULTLESS_SIGNAL, .unzeroed = 1, .window_first = 2 * MIB, .window_most = 2 * MIB};
     if (faultless_region_new(8 * MIB, &old, &region) == 0) {
         uint64_t taken = faultless_counter("region_unzeroed");
         for (int round = 0; round < 2; round++) {
@@ -127,7 +163,7 @@ int main(void) {
     CHECK(strstr(faultless_strerror(FAULTLESS_E_NO_EVENTS), "CAP_SYS_PTRACE"));
     CHECK(strstr(faultless_strerror(FAULTLESS_E_LOST), "unmapped"));
     /* What a function fails with that knows no error numbers. */
-    options = (faultless_options){.delivery = FAULTLESS_SIGNAL, .read = read_nothing};
+    options = (faultless_options){FAULTLESS_OPTIONS, .delivery = FAULTLESS_SIGNAL, .read = read_nothing};
     if (faultless_region_new(MIB, &options, &region) == 0) {
         CHECK(faultless_populate(region, 0, PAGE) == -EIO);
         CHECK(faultless_populate_in_background(region, 0, PAGE, &background) == 0);
@@ -136,10 +172,10 @@ int main(void) {
         CHECK(faultless_populate_in_background(NULL, 0, PAGE, &background) == FAULTLESS_E_ARGUMENT && !background);
         faultless_region_free(region);
     }
-    options = (faultless_options){.delivery = 4};
+    options = (faultless_options){FAULTLESS_OPTIONS, .delivery = 4};
     region = (faultless_region *)&options;
     CHECK(faultless_region_new(MIB, &options, &region) == FAULTLESS_E_ARGUMENT && region == NULL);
-    options = (faultless_options){.areas = SIZE_MAX};
+    options = (faultless_options){FAULTLESS_OPTIONS, .areas = SIZE_MAX};
     CHECK(faultless_region_new(MIB, &options, &region) == FAULTLESS_E_NO_ADDRESS_SPACE && region == NULL);
     CHECK(faultless_strerror(INT_MIN) != NULL && faultless_strerror(INT_MAX) != NULL);
     faultless_region_free(NULL);

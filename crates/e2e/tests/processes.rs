@@ -96,6 +96,15 @@ fn a_library_bound_to_the_c_library() {
 }
 
 #[test]
+fn a_library_that_allocates_before_the_preloaded_one_is_linked() {
+    let dir = scratch();
+    let Some(library) = compile(dir.path(), "resolver.c", &["-shared", "-fPIC"]) else { return };
+    let Some(case) = Case::compiled("resolved.c", &[library.to_str().expect("a readable path")]) else { return };
+    case.same_and_served();
+    case.env("LD_BIND_NOW", "1").same_and_served();
+}
+
+#[test]
 fn address_sanitizer() {
     // Linked into the program, so that the library is the first one to load either way.
     let Some(case) = Case::compiled("address.c", &["-fsanitize=address", "-static-libasan"]) else { return };

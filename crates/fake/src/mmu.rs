@@ -447,7 +447,7 @@ impl Mmu for FakeMmu {
         true
     }
 
-    fn has_huge(&self, frame: usize) -> bool {
+    fn drop_unless_whole(&self, frame: usize) -> bool {
         self.quietly().reserved.get(&(frame / SLOT)).is_some_and(Option::is_some)
     }
 

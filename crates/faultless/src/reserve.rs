@@ -29,7 +29,7 @@ struct Owned {
 static POOL: AtomicPtr<Owned> = AtomicPtr::new(null_mut());
 /// Those with old bytes of this process's.
 static OLD: LazyLock<Option<Owned>> =
-    LazyLock::new(|| Some(Owned { pool: Pool::new(dirty::reserve(memory()?)?)?, owner: Owner::here() }));
+    LazyLock::new(|| Some(Owned { pool: Pool::new(memory()?, dirty::reserve)?, owner: Owner::here() }));
 /// Whether there may be any of those.
 static HAS_OLD: AtomicBool = AtomicBool::new(false);
 
@@ -47,8 +47,9 @@ fn made() -> Option<&'static Pool> {
 pub(crate) fn pool() -> Option<&'static Pool> {
     let last = POOL.load(Ordering::Acquire);
     made().or_else(|| {
-        let span = frames::reserve_huge(memory()?)?;
-        let new = Box::into_raw(Box::new(Owned { pool: Pool::new(span)?, owner: Owner::here() }));
+        let pool = Pool::new(memory()?, frames::reserve_huge)?;
+        let span = pool.span();
+        let new = Box::into_raw(Box::new(Owned { pool, owner: Owner::here() }));
         if POOL.compare_exchange(last, new, Ordering::AcqRel, Ordering::Acquire).is_err() {
             // SAFETY: made above, and seen by nobody: another thread was faster.
             unsafe {

@@ -154,7 +154,7 @@ pub enum Given {
 impl Frames {
     /// Nothing yet.
     pub fn new(mmu: &impl Mmu) -> Self {
-        let own = mmu.reserve(HUGE * SLOT).and_then(|at| Pool::new(Span::new(at, HUGE * SLOT)));
+        let own = Pool::new(HUGE * SLOT, |bytes| mmu.reserve(bytes));
         Self { buffers: Places::new(), own, shared: None, old: None }
     }
 
@@ -201,7 +201,7 @@ impl Frames {
     pub fn with_huge(&self, mmu: &impl Mmu, put: impl FnOnce(usize) -> bool) -> Given {
         if let Some((old, frame)) = self.old.and_then(|pool| Some((pool, pool.take()?))) {
             let gone = put(frame);
-            old.let_go(frame, !gone && mmu.has_huge(frame));
+            old.let_go(frame, !gone && mmu.drop_unless_whole(frame));
             return if gone { Given::Old } else { Given::None };
         }
         let Some(pool) = self.pool() else { return Given::None };
@@ -211,7 +211,7 @@ impl Frames {
         let made = ready.is_some() || mmu.make_huge(frame);
         let gone = made && put(frame);
         mmu.meets(Word::Pool);
-        pool.let_go(frame, made && !gone && mmu.has_huge(frame));
+        pool.let_go(frame, made && !gone && mmu.drop_unless_whole(frame));
         match (gone, ready) {
             (false, _) => Given::None,
             (true, Some(_)) => Given::Ready,

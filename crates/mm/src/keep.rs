@@ -77,7 +77,7 @@ impl<M: Mmu> Region<M> {
         let Some(pool) = self.frames.old() else { return };
         for (slot, frame) in &aside.frames[..aside.count] {
             let is_back = !dropped && self.move_back(*frame, *slot);
-            pool.let_go(*frame, !is_back && self.mmu.has_huge(*frame));
+            pool.let_go(*frame, !is_back && self.mmu.drop_unless_whole(*frame));
         }
     }
 

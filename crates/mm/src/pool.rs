@@ -29,13 +29,15 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// A pool of holes. `span` begins at a multiple of 2 MiB. `None` when there is no memory for its tables.
-    pub fn new(span: Span) -> Option<Self> {
-        let words = (span.bytes() / SLOT).div_ceil(BITS);
+    /// A pool of holes, `bytes` of addresses that `reserve` finds, at a multiple of 2 MiB. `None` when it finds none, or when there
+    /// is no memory for tables, which are made first: nothing is reserved for nobody.
+    pub fn new(bytes: usize, reserve: impl FnOnce(usize) -> Option<usize>) -> Option<Self> {
+        let words = (bytes / SLOT).div_ceil(BITS);
+        let (in_use, ready) = (Words::new(words)?, Words::new(words)?);
         Some(Self {
-            span,
-            in_use: Words::new(words)?,
-            ready: Words::new(words)?,
+            span: Span::new(reserve(bytes)?, bytes),
+            in_use,
+            ready,
             count: AtomicUsize::new(0),
             owed: AtomicUsize::new(0),
             asked: Futex::new(0),
@@ -190,9 +192,13 @@ mod tests {
 
     const SPAN: Span = Span { start: 7 * SLOT, end: 107 * SLOT };
 
+    fn pool() -> Pool {
+        Pool::new(SPAN.bytes(), |_| Some(SPAN.start)).unwrap()
+    }
+
     #[test]
     fn what_is_kept_goes_to_those_who_take_it() {
-        let pool = Pool::new(SPAN).unwrap();
+        let pool = pool();
         (0..3).for_each(|_| assert!(pool.make_kept(|_| true)));
         assert!(pool.make(|_| true) && !pool.make_kept(|_| false));
         assert!(pool.has_unkept() && pool.take_unkept().is_some());
@@ -203,7 +209,7 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_is_missing_until_it_is_ready() {
-        let pool = Pool::new(SPAN).unwrap();
+        let pool = pool();
         pool.ask(2);
         assert_eq!((pool.missing(), pool.asked().load(Ordering::Relaxed)), (2, 2));
         assert!(pool.make(|_| true) && pool.missing() == 1 && pool.make(|_| true));
@@ -217,7 +223,7 @@ mod tests {
 
     #[test]
     fn each_frame_is_in_one_place() {
-        let pool = Pool::new(SPAN).unwrap();
+        let pool = pool();
         assert_eq!(pool.take(), None);
         let mut made = BTreeSet::new();
         while pool.make(|frame| made.insert(frame)) {}

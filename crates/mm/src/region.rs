@@ -92,12 +92,14 @@ impl<M: Mmu> Region<M> {
         knobs: &'static Values,
     ) -> Option<Self> {
         debug_assert_eq!(span.start % SLOT, 0);
+        let (areas, entries) = (Areas::new(plan.areas)?, Entries::new(span)?);
+        // Reserved last: only a region gives it back.
         let frames = Frames::new(&mmu);
         Some(Self {
             mmu,
             span,
-            areas: Areas::new(plan.areas)?,
-            entries: Entries::new(span)?,
+            areas,
+            entries,
             ranges: RangeLock::new(),
             streams: Streams::new(plan.orders, PATIENCE),
             behind: Behind::new(),

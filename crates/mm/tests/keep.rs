@@ -29,8 +29,7 @@ fn region(patience: usize) -> (Memory, &'static Pool) {
     let plan = Plan { areas: 100, orders: Orders { first: 9, most: 10 } };
     let span = Span::new(BASE, SLOTS * SLOT);
     let region = Region::new(FakeMmu::new(|| {}), span, plan, counters, knobs).unwrap();
-    let frames = Span::new(region.reserve(8 * SLOT).unwrap(), 8 * SLOT);
-    let pool = Box::leak(Box::new(Pool::new(frames).unwrap()));
+    let pool = Box::leak(Box::new(Pool::new(8 * SLOT, |bytes| region.reserve(bytes)).unwrap()));
     region.map(span, ATTRIBUTES, 0).unwrap();
     (region.with_patience(patience).with_old_bytes(pool), pool)
 }

@@ -51,8 +51,9 @@ fn what_is_dropped_is_in_one_place() {
             let span = Span::new(BASE, SLOTS * SLOT);
             let counters = std::slice::from_ref(&COUNTERS);
             let region = Region::new(FakeMmu::new(thread::yield_now), span, plan, counters, knobs).unwrap();
-            let frames = Span::new(region.reserve(FRAMES * SLOT).unwrap(), FRAMES * SLOT);
-            let pool: &Pool = Box::leak(Box::new(Pool::new(frames).unwrap()));
+            let pool: &Pool =
+                Box::leak(Box::new(Pool::new(FRAMES * SLOT, |bytes| region.reserve(bytes)).unwrap()));
+            let frames = pool.span();
             let region = Arc::new(region.with_old_bytes(pool));
             region.map(span, ATTRIBUTES, 0).unwrap();
             region.populate(span).unwrap();
@@ -80,9 +81,9 @@ fn what_is_dropped_is_in_one_place() {
             region.areas().check();
             assert_eq!(region.present_pages(), region.present(span), "pages");
             let kept: Vec<usize> = std::iter::from_fn(|| pool.take()).collect();
-            assert!(kept.iter().all(|frame| region.has_huge(*frame)), "a frame that is not there waits");
+            assert!(kept.iter().all(|frame| region.drop_unless_whole(*frame)), "a frame that is not there waits");
             let others = (0..FRAMES).map(|i| frames.start + i * SLOT).filter(|frame| !kept.contains(frame));
-            others.for_each(|frame| assert!(!region.has_huge(frame), "a frame is lost"));
+            others.for_each(|frame| assert!(!region.drop_unless_whole(frame), "a frame is lost"));
             kept.into_iter().for_each(|frame| pool.put_back(frame));
         },
         500,

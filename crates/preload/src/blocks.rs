@@ -6,8 +6,8 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use faultless_base::{PAGE, SLOT};
 use faultless_mm::Need;
 
-use crate::engine::{self, SMALLEST, set_errno};
-use crate::{next, page, settings};
+use crate::engine::{self, MALLOC_ALIGN, SMALLEST, set_errno};
+use crate::{early, next, page, settings};
 
 /// Requests below this go to the C library, and so do those below the knob on the page.
 static THRESHOLD: AtomicUsize = AtomicUsize::new(SMALLEST);
@@ -17,13 +17,13 @@ pub fn stop_serving() {
     THRESHOLD.store(usize::MAX, Ordering::Relaxed);
 }
 
-/// The alignment that malloc guarantees.
-const MALLOC_ALIGN: usize = 16;
-
 /// A large block from the engine, or null. `clear` asks for zeroes.
 #[cold]
 #[inline(never)]
 fn large(bytes: usize, align: usize, need: Need) -> *mut c_void {
+    if !early::is_linked() {
+        return core::ptr::null_mut();
+    }
     if page::malloc_threshold() == 0 {
         page::know_malloc_threshold(settings::malloc_threshold());
     }

@@ -15,7 +15,7 @@ use faultless_mm::stats::Counter;
 
 use crate::inside::Inside;
 use crate::settings::{self, Settings};
-use crate::{fork, page, worker};
+use crate::{early, fork, page, worker};
 
 struct Cell(UnsafeCell<MaybeUninit<Engine>>);
 // SAFETY: written once, by the thread that became the starter, before STARTER says so.
@@ -40,6 +40,8 @@ const MOMENT_NS: u64 = 50_000;
 
 /// No request below this can be a large one; checked before anything else.
 pub const SMALLEST: usize = faultless_base::UNIT;
+/// The alignment that malloc guarantees.
+pub const MALLOC_ALIGN: usize = 16;
 /// Shards of the arena at most; each processor uses one.
 const SHARDS: usize = 8;
 
@@ -112,7 +114,7 @@ pub fn running() -> Option<&'static Engine> {
 /// Enters the engine for a large request, starting it if need be. `None`: this process runs plain, or this thread
 /// is inside already.
 pub fn enter() -> Option<Entered> {
-    if STARTER.is_off() || FROZEN.load(Ordering::Relaxed) {
+    if STARTER.is_off() || FROZEN.load(Ordering::Relaxed) || !early::is_linked() {
         return None;
     }
     let Some(inside) = Inside::enter() else {

@@ -12,6 +12,7 @@ mod attributes;
 mod blocks;
 mod confined;
 mod direct;
+mod early;
 mod engine;
 mod exit;
 mod fork;

@@ -1,7 +1,10 @@
 //! The allocator behind ours: the next one in the order of symbol lookup, usually the C library's.
 
 use core::ffi::{CStr, c_void};
+use core::ptr::null_mut;
 use core::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::early;
 
 /// `malloc` and its family, as somebody else defines them.
 #[derive(Clone, Copy)]
@@ -33,11 +36,21 @@ const OTHER: usize = 2;
 static WHOSE: AtomicUsize = AtomicUsize::new(UNKNOWN);
 static FOUND: [AtomicUsize; NAMES.len()] = [const { AtomicUsize::new(0) }; NAMES.len()];
 
-/// The address of another allocator's function; `None`: the C library's own.
+/// Who is behind us.
+enum Behind {
+    /// The C library, by its own names of the functions.
+    Libc,
+    /// A function at this address. There may be blocks of [`early`].
+    Other(usize),
+    /// [`early`] alone, as long as this library is not linked.
+    Early,
+}
+use Behind::{Early, Libc, Other};
+
 #[inline]
-fn other(symbol: Symbol) -> Option<usize> {
+fn behind(symbol: Symbol) -> Behind {
     match WHOSE.load(Ordering::Relaxed) {
-        LIBC => None,
+        LIBC => Libc,
         _ => look_up(symbol),
     }
 }
@@ -45,7 +58,10 @@ fn other(symbol: Symbol) -> Option<usize> {
 /// Finds out whose allocator is behind ours, and all of it at once: dlsym may itself allocate and free, which goes to
 /// the C library until this is done.
 #[cold]
-fn look_up(symbol: Symbol) -> Option<usize> {
+fn look_up(symbol: Symbol) -> Behind {
+    if !early::is_linked() {
+        return Early;
+    }
     if WHOSE.load(Ordering::Acquire) == UNKNOWN {
         WHOSE.store(LIBC, Ordering::Relaxed);
         for (place, name) in FOUND.iter().zip(NAMES) {
@@ -54,79 +70,107 @@ fn look_up(symbol: Symbol) -> Option<usize> {
         }
         let malloc = FOUND[Symbol::Malloc as usize].load(Ordering::Relaxed);
         let is_libc = malloc == 0 || malloc == __libc_malloc as *const () as usize;
-        WHOSE.store(if is_libc { LIBC } else { OTHER }, Ordering::Release);
+        // The way that asks nobody is for those who have no early block.
+        let whose = if is_libc && !early::was_asked() { LIBC } else { OTHER };
+        WHOSE.store(whose, Ordering::Release);
     }
-    let at = FOUND[symbol as usize].load(Ordering::Acquire);
-    (WHOSE.load(Ordering::Acquire) == OTHER && at != 0).then_some(at)
+    match FOUND[symbol as usize].load(Ordering::Acquire) {
+        at if at != 0 && WHOSE.load(Ordering::Acquire) == OTHER => Other(at),
+        _ => Libc,
+    }
 }
 
 /// As malloc(3).
 #[inline]
 pub unsafe fn malloc(bytes: usize) -> *mut c_void {
-    match other(Symbol::Malloc) {
+    match behind(Symbol::Malloc) {
+        // SAFETY: the caller's promise.
+        Libc => unsafe { __libc_malloc(bytes) },
         // SAFETY: the function of that name, and the caller's promise.
-        Some(at) => unsafe {
+        Other(at) => unsafe {
             core::mem::transmute::<usize, unsafe extern "C" fn(usize) -> *mut c_void>(at)(bytes)
         },
-        // SAFETY: the caller's promise.
-        None => unsafe { __libc_malloc(bytes) },
+        Early => early::allocate(bytes, 1),
     }
 }
 
 /// As calloc(3).
 #[inline]
 pub unsafe fn calloc(n: usize, bytes: usize) -> *mut c_void {
-    match other(Symbol::Calloc) {
+    match behind(Symbol::Calloc) {
+        // SAFETY: the caller's promise.
+        Libc => unsafe { __libc_calloc(n, bytes) },
         // SAFETY: the function of that name, and the caller's promise.
-        Some(at) => unsafe {
+        Other(at) => unsafe {
             core::mem::transmute::<usize, unsafe extern "C" fn(usize, usize) -> *mut c_void>(at)(n, bytes)
         },
-        // SAFETY: the caller's promise.
-        None => unsafe { __libc_calloc(n, bytes) },
+        Early => early::allocate(n.saturating_mul(bytes), 1),
     }
 }
 
 /// As realloc(3).
 #[inline]
 pub unsafe fn realloc(block: *mut c_void, bytes: usize) -> *mut c_void {
-    match other(Symbol::Realloc) {
+    match behind(Symbol::Realloc) {
+        // SAFETY: the caller's promise.
+        Libc => unsafe { __libc_realloc(block, bytes) },
+        // SAFETY: the caller's promise.
+        Early | Other(_) if early::holds(block) => unsafe { leave_early(block, bytes) },
         // SAFETY: the function of that name, and the caller's promise.
-        Some(at) => unsafe {
+        Other(at) => unsafe {
             core::mem::transmute::<usize, unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void>(at)(
                 block, bytes,
             )
         },
-        // SAFETY: the caller's promise.
-        None => unsafe { __libc_realloc(block, bytes) },
+        Early => early::allocate(bytes, 1),
     }
+}
+
+/// As realloc(3), for a block of [`early`].
+unsafe fn leave_early(block: *mut c_void, bytes: usize) -> *mut c_void {
+    if bytes == 0 {
+        return null_mut();
+    }
+    // SAFETY: the caller's promise.
+    let new = unsafe { malloc(bytes) };
+    if !new.is_null() {
+        early::copy(block, new, bytes);
+    }
+    new
 }
 
 /// As free(3).
 #[inline]
 pub unsafe fn free(block: *mut c_void) {
-    match other(Symbol::Free) {
-        // SAFETY: the function of that name, and the caller's promise.
-        Some(at) => unsafe { core::mem::transmute::<usize, unsafe extern "C" fn(*mut c_void)>(at)(block) },
+    match behind(Symbol::Free) {
         // SAFETY: the caller's promise.
-        None => unsafe { __libc_free(block) },
+        Libc => unsafe { __libc_free(block) },
+        Other(_) if early::holds(block) => {}
+        // SAFETY: the function of that name, and the caller's promise.
+        Other(at) => unsafe { core::mem::transmute::<usize, unsafe extern "C" fn(*mut c_void)>(at)(block) },
+        Early => {}
     }
 }
 
 /// As memalign(3).
 pub unsafe fn memalign(align: usize, bytes: usize) -> *mut c_void {
-    match other(Symbol::Memalign) {
+    match behind(Symbol::Memalign) {
+        // SAFETY: the caller's promise.
+        Libc => unsafe { __libc_memalign(align, bytes) },
         // SAFETY: the function of that name, and the caller's promise.
-        Some(at) => unsafe {
+        Other(at) => unsafe {
             core::mem::transmute::<usize, unsafe extern "C" fn(usize, usize) -> *mut c_void>(at)(align, bytes)
         },
-        // SAFETY: the caller's promise.
-        None => unsafe { __libc_memalign(align, bytes) },
+        Early => early::allocate(bytes, align),
     }
 }
 
 /// As malloc_usable_size(3). The C library has no second name for it.
 pub unsafe fn usable(block: *mut c_void) -> usize {
-    let _ = other(Symbol::Usable);
+    if early::holds(block) {
+        return early::usable(block);
+    }
+    let _ = behind(Symbol::Usable);
     match FOUND[Symbol::Usable as usize].load(Ordering::Acquire) {
         0 => 0,
         // SAFETY: the function of that name, and the caller's promise.
@@ -136,7 +180,7 @@ pub unsafe fn usable(block: *mut c_void) -> usize {
 
 /// As aligned_alloc(3). The C library has no second name for it either.
 pub unsafe fn aligned_alloc(align: usize, bytes: usize) -> *mut c_void {
-    let _ = other(Symbol::AlignedAlloc);
+    let _ = behind(Symbol::AlignedAlloc);
     match FOUND[Symbol::AlignedAlloc as usize].load(Ordering::Acquire) {
         // SAFETY: the caller's promise.
         0 => unsafe { memalign(align, bytes) },

@@ -161,8 +161,8 @@ impl Mmu for SimMmu<'_> {
         self.fake.unused(span)
     }
 
-    fn has_huge(&self, frame: usize) -> bool {
-        self.fake.has_huge(frame)
+    fn drop_unless_whole(&self, frame: usize) -> bool {
+        self.fake.drop_unless_whole(frame)
     }
 
     fn wake(&self, span: Span) {

@@ -101,8 +101,7 @@ fn patience(setup: &Setup) -> usize {
 
 /// A pool with a place for each thread.
 fn with_frames<'a>(region: Region<SimMmu<'a>>, threads: usize) -> Region<SimMmu<'a>> {
-    let frames = region.reserve(threads * SLOT).map(|at| Span::new(at, threads * SLOT));
-    let pool = frames.and_then(Pool::new).expect("memory for frames");
+    let pool = Pool::new(threads * SLOT, |bytes| region.reserve(bytes)).expect("memory for frames");
     region.with_pool(Box::leak(Box::new(pool)), 0)
 }
 

@@ -13,7 +13,7 @@ use crate::{SLOT, Span};
 static KEPT: AtomicUsize = AtomicUsize::new(0);
 
 /// Addresses for them, which no forked child has; once in a process. `None` where the kernel does not move pages.
-pub fn reserve(bytes: usize) -> Option<Span> {
+pub fn reserve(bytes: usize) -> Option<usize> {
     let uffd = moves::open().ok()?;
     let span = Span::new(frames::reserve(bytes)?, bytes);
     // SAFETY: nothing is ever write-protected, so no access waits.
@@ -23,7 +23,7 @@ pub fn reserve(bytes: usize) -> Option<Span> {
         return None;
     }
     KEPT.store(uffd.keep() + 1, Ordering::Release);
-    Some(span)
+    Some(span.start)
 }
 
 /// Moves the huge page at `slot`, if one is there, to a `frame` of that span, where nothing is. False: it is not there; where it went half
@@ -54,7 +54,7 @@ mod tests {
     fn whole_huge_pages_move_with_their_bytes_and_others_stay() {
         let Some(kept) = reserve(4 * SLOT) else { return std::eprintln!("skipped: no pages are moved here") };
         pagemap::open();
-        let memory = frames::reserve_huge(3 * SLOT).unwrap();
+        let memory = Span::new(frames::reserve_huge(3 * SLOT).unwrap(), 3 * SLOT);
         let byte = |at: usize| at as *mut u8;
         // SAFETY: memory of this test's own.
         let read = |at: usize| unsafe { byte(at).read_volatile() };
@@ -64,15 +64,13 @@ mod tests {
             return std::eprintln!("skipped: no huge page is to be had");
         }
         write(memory.start + 5, 7);
-        assert!(take(memory.start, kept.start));
-        assert_eq!((read(kept.start + 5), read(kept.start + SLOT - 1)), (7, 0));
+        assert!(take(memory.start, kept));
+        assert_eq!((read(kept + 5), read(kept + SLOT - 1)), (7, 0));
         assert_eq!(read(memory.start + 5), 0, "nothing is left behind");
         // Small pages, and nothing at all.
         Linux.huge(Span::new(memory.start + SLOT, SLOT), Huge::Refused);
         write(memory.start + SLOT + PAGE, 8);
-        assert!(
-            !take(memory.start + SLOT, kept.start + SLOT) && !take(memory.start + 2 * SLOT, kept.start + SLOT)
-        );
-        assert_eq!((read(memory.start + SLOT + PAGE), frames::is_whole(kept.start + SLOT)), (8, false));
+        assert!(!take(memory.start + SLOT, kept + SLOT) && !take(memory.start + 2 * SLOT, kept + SLOT));
+        assert_eq!((read(memory.start + SLOT + PAGE), frames::is_whole(kept + SLOT)), (8, false));
     }
 }

@@ -17,14 +17,19 @@ pub fn reserve(bytes: usize) -> Option<usize> {
     // A page that a fork shares cannot be moved.
     let args = [at, bytes, libc::MADV_DONTFORK as usize, 0, 0, 0];
     // SAFETY: the mapping just made.
-    unsafe { syscall(libc::SYS_madvise, args) }.ok().map(|_| at)
+    let kept_from_children = unsafe { syscall(libc::SYS_madvise, args) };
+    if kept_from_children.is_err() {
+        // SAFETY: as above; nobody knows of it.
+        unsafe { raw::unmap(at, bytes) };
+    }
+    kept_from_children.ok().map(|_| at)
 }
 
 /// The same with huge pages advised all over, for [`fill`].
-pub fn reserve_huge(bytes: usize) -> Option<Span> {
-    let span = Span::new(reserve(bytes)?, bytes);
-    Linux.huge(span, Huge::Advised);
-    Some(span)
+pub fn reserve_huge(bytes: usize) -> Option<usize> {
+    let at = reserve(bytes)?;
+    Linux.huge(Span::new(at, bytes), Huge::Advised);
+    Some(at)
 }
 
 /// Has a huge page come where one is advised; whether one did.

@@ -115,8 +115,8 @@ pub trait Mmu {
     fn release(&self, span: Span);
     /// Makes a huge page of zeroes of a slot of such memory; whether it is one.
     fn make_huge(&self, frame: usize) -> bool;
-    /// Whether such a slot still has it; if not all of it is there, nothing is from then on.
-    fn has_huge(&self, frame: usize) -> bool;
+    /// Drops what is left of such a page if not all of it is there any more; whether it is whole.
+    fn drop_unless_whole(&self, frame: usize) -> bool;
     /// Spends a moment waiting for another thread, the longer the higher `turn`.
     fn relax(&self, turn: u32);
     /// The fault path comes to a shared word. Only a simulation wants to know.

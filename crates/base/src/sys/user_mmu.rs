@@ -393,7 +393,7 @@ impl<B: Backing> Mmu for UserMmu<B> {
         }
     }
 
-    fn has_huge(&self, frame: usize) -> bool {
+    fn drop_unless_whole(&self, frame: usize) -> bool {
         frames::is_whole(frame) || {
             // A part of one, of which the rest was swapped out or has moved, is of no use and in the way.
             frames::drop_pages(frame);
