@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use faultless_base::sync::Epoch;
 use faultless_base::sys::mmu::Mmu;
 use faultless_base::sys::raw;
 use faultless_base::sys::uffd::Uffd;
@@ -41,13 +42,15 @@ pub struct Shared {
     closed: AtomicBool,
     /// For when others say what happens to the region without its knowledge.
     pub behind: Behind,
+    /// Signal handlers that resolve its faults.
+    pub handlers: Epoch,
 }
 
 impl Shared {
     pub fn new(memory: Memory, place: &'static Place) -> Self {
         let memory = memory.with_place(place);
         let closed = AtomicBool::new(false);
-        Self { memory, place, owner: Owner::here(), closed, behind: Behind::default() }
+        Self { memory, place, owner: Owner::here(), closed, behind: Behind::default(), handlers: Epoch::new() }
     }
 
     /// Whether the kernel tells what happens to the region without its knowledge.

@@ -2,15 +2,17 @@
 //!
 //! The process has one handler, installed with its first region of this kind. What is not a region's goes to the handler
 //! that was there before. A region is found in a table of fixed size without a lock; it stays until nobody reads the table
-//! who may have seen it.
+//! who may have seen it, and then until no handler resolves a fault of it. Those of others, which may wait for their backing for
+//! long, do not keep it.
 
 use std::mem::zeroed;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock};
 
-use faultless_base::sync::Epoch;
+use faultless_base::sync::{Epoch, Pinned};
 use faultless_base::sys::mmu::Rights;
+use faultless_base::sys::raw;
 use faultless_mm::fault::{Fault, Outcome};
 
 use super::error::Error;
@@ -42,9 +44,11 @@ pub fn forget(shared: &Arc<Shared>) {
     let Some(place) = REGIONS.iter().find(own) else { return };
     place.store(null_mut(), Ordering::Release);
     if shared.owner.is_here() {
-        let retired = EPOCH.retire();
-        while EPOCH.oldest() <= retired {
-            std::thread::yield_now();
+        for epoch in [&*EPOCH, &shared.handlers] {
+            let retired = epoch.retire();
+            while epoch.oldest() <= retired {
+                raw::sleep_ns(50_000);
+            }
         }
     }
 }
@@ -119,21 +123,28 @@ fn access(context: *mut libc::c_void) -> Rights {
 fn resolve(addr: usize, wants: Rights) -> bool {
     // The stack tells threads apart.
     let hint = (&raw const addr as usize) >> 12;
-    let pinned = loop {
-        // Only so many handlers at a time; they end soon.
-        if let Some(pinned) = EPOCH.enter(hint) {
-            break pinned;
-        }
-        std::thread::yield_now();
-    };
-    // SAFETY: a region in the table outlives whoever has pinned the epoch before it was taken out.
-    let regions = REGIONS.iter().filter_map(|place| unsafe { place.load(Ordering::Acquire).as_ref() });
-    let around = |shared: &&Shared| shared.memory.span().contains(addr) && shared.owner.is_here();
-    let Some(shared) = regions.into_iter().find(around) else { return false };
+    let Some((shared, pinned)) = find(addr, hint) else { return false };
     let outcome = shared.resolve(Fault { addr, wants, hint });
     drop(pinned);
     // What is forbidden is a SIGSEGV at the next try.
     !matches!(outcome, Outcome::Failed(_))
+}
+
+/// The region around `addr`, which stays until it is let go.
+fn find(addr: usize, hint: usize) -> Option<(&'static Shared, Pinned<'static>)> {
+    loop {
+        if let Some(_table) = EPOCH.enter(hint) {
+            // SAFETY: a region in the table outlives whoever has pinned the epoch before it was taken out.
+            let regions = REGIONS.iter().filter_map(|place| unsafe { place.load(Ordering::Acquire).as_ref() });
+            let around = |shared: &&Shared| shared.memory.span().contains(addr) && shared.owner.is_here();
+            let shared: &'static Shared = regions.into_iter().find(around)?;
+            if let Some(pinned) = shared.handlers.enter(hint) {
+                return Some((shared, pinned));
+            }
+        }
+        // Only so many handlers at a time.
+        raw::sleep_ns(50_000);
+    }
 }
 
 /// Does what would have been done without regions.
