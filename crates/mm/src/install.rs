@@ -190,6 +190,8 @@ impl<M: Mmu> Region<M> {
             match error {
                 // Somebody was here first: what is there stays.
                 libc_error::EEXIST => at += PAGE,
+                // Up to something that is there.
+                libc_error::EAGAIN if done > 0 => {}
                 libc_error::EAGAIN if again < MOST_AGAIN => {
                     again += 1;
                     self.mmu.relax(again);

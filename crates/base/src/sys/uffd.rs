@@ -8,7 +8,7 @@
 use core::mem::size_of;
 
 use super::raw::syscall;
-use crate::Span;
+use crate::{PAGE, Span};
 
 pub mod message;
 
@@ -203,6 +203,16 @@ impl Uffd {
     /// Ends that; who waits goes on as without it.
     pub fn unregister(&self, span: Span) -> Result<(), i32> {
         self.ioctl(UFFDIO_UNREGISTER, &mut [span.start as u64, span.bytes() as u64])
+    }
+
+    /// The same where a part of it may be memory of another kind, of which the kernel refuses all; whether nothing is left.
+    pub fn unregister_pieces(&self, span: Span) -> bool {
+        self.unregister(span).is_ok() || {
+            let half = (span.bytes() / PAGE).div_ceil(2) * PAGE;
+            let (first, second) = (Span::new(span.start, half), Span { start: span.start + half, ..span });
+            // Each, whatever becomes of the other one.
+            half < span.bytes() && self.unregister_pieces(first) & self.unregister_pieces(second)
+        }
     }
 
     /// Has those who wait for pages of `span` look again.

@@ -133,13 +133,18 @@ impl<B: Backing> UserMmu<B> {
         unsafe { syscall(libc::SYS_madvise, args) }.map(drop)
     }
 
+    /// What descriptor `i` serves.
+    pub fn part(&self, i: usize) -> Span {
+        Span::new(self.span.start + i * self.stripe, self.stripe).clip(self.span)
+    }
+
     fn uffd(&self, addr: usize) -> Option<&Uffd> {
         self.uffds[(addr - self.span.start) / self.stripe].as_ref()
     }
 
-    fn parts(&self, span: Span) -> impl Iterator<Item = (&Uffd, Span)> {
-        let part = move |i| Span::new(self.span.start + i * self.stripe, self.stripe).clip(span);
-        let parts = self.uffds.iter().enumerate().filter_map(move |(i, uffd)| Some((uffd.as_ref()?, part(i))));
+    fn parts<'a>(&'a self, span: Span) -> impl Iterator<Item = (&'a Uffd, Span)> {
+        let part = move |(i, uffd): (usize, &'a Option<Uffd>)| Some((uffd.as_ref()?, self.part(i).clip(span)));
+        let parts = self.uffds.iter().enumerate().filter_map(part);
         parts.filter(|(_, part)| !part.is_empty())
     }
 
@@ -156,7 +161,7 @@ impl<B: Backing> UserMmu<B> {
         self.shut();
         for (uffd, part) in self.parts(self.span) {
             for run in kept(part, &self.lost) {
-                let _ = uffd.unregister(run);
+                let _ = uffd.unregister_pieces(run);
             }
         }
     }

@@ -10,6 +10,22 @@ use faultless_base::Span;
 /// How often a call looks before it sleeps.
 const LOOKS: usize = 100;
 
+/// A turn of reading, which ends also where that fails: others wait for it.
+struct Turn<'a>(&'a AtomicUsize);
+
+impl<'a> Turn<'a> {
+    fn begin(turn: &'a AtomicUsize) -> Self {
+        turn.fetch_add(1, Ordering::SeqCst);
+        Self(turn)
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
 /// Whether messages are being read, and what the region does itself that there will be messages about.
 #[derive(Default)]
 pub struct Behind {
@@ -24,10 +40,8 @@ pub struct Behind {
 impl Behind {
     /// Reads messages and notes what they say, with `read`. Whoever made such a message goes on in the middle of it.
     pub fn reading<R>(&self, read: impl FnOnce() -> R) -> R {
-        self.turn.fetch_add(1, Ordering::SeqCst);
-        let done = read();
-        self.turn.fetch_add(1, Ordering::SeqCst);
-        done
+        let _turn = Turn::begin(&self.turn);
+        read()
     }
 
     /// Waits until all is noted that calls have done which have returned.

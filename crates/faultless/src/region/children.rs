@@ -70,6 +70,18 @@ impl Children {
         self.all.is_empty()
     }
 
+    /// Something of them may still be brought.
+    pub fn have_pieces(&self) -> bool {
+        self.all.iter().any(|child| child.pieces.is_some())
+    }
+
+    /// Nothing of those is brought any more of which `done` says so.
+    pub fn forget_pieces(&mut self, done: impl Fn(i32, &Pieces) -> bool) {
+        for child in &mut self.all {
+            child.pieces.take_if(|pieces| done(child.uffd, pieces));
+        }
+    }
+
     /// Some are still to be let go of.
     pub fn has_refused(&self) -> bool {
         self.all.iter().any(|child| child.is_refused)

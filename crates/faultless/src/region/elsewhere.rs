@@ -141,7 +141,7 @@ fn bring(uffd: &Uffd, to: Span, buffer: Option<usize>) {
     let _ = uffd.wake(first);
 }
 
-/// Makes all of a span an error that is not there. False: not yet all, because it changes, and somebody waits for a message
+/// Makes all of a span an error that is not there, and whoever waits for it goes on. False: not yet all, because it changes, and somebody waits for a message
 /// about that to be read.
 pub fn poison(uffd: &Uffd, span: Span) -> bool {
     let (mut at, mut most) = (span.start, span.bytes());
@@ -153,6 +153,8 @@ pub fn poison(uffd: &Uffd, span: Span) -> bool {
         };
         at += stopped.done;
         match stopped.error {
+            // Up to something that is there.
+            libc::EAGAIN if stopped.done > 0 => {}
             libc::EEXIST => at += PAGE,
             libc::EAGAIN => return false,
             libc::ESRCH => return true,
@@ -161,6 +163,8 @@ pub fn poison(uffd: &Uffd, span: Span) -> bool {
             _ => at += PAGE,
         }
     }
+    // What was an error before has woken nobody.
+    let _ = uffd.wake(span);
     true
 }
 

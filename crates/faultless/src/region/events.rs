@@ -9,9 +9,11 @@
 //! |---|---|
 //! | a fault | a handler serves it |
 //! | fork | a region without a backing: the child's descriptor is closed, and the kernel brings zeroes, as it would. Else the child is known until it ends |
-//! | remap | the old place is lost ([`faultless_base::sys::lost`]); at the new one the kernel brings zeroes, or handlers what the backing has |
+//! | remap | the old place is lost ([`faultless_base::sys::lost`]); at the new one the kernel brings zeroes, or handlers what the backing has; likewise at the old one, until a message says that nothing is there |
 //! | unmap | it is lost |
 //! | remove | nothing: pages are missing again, and `present` asks the page tables |
+//!
+//! When a handler has died nobody serves what is not the region's own, and all of that which is missing becomes an error.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -34,7 +36,7 @@ use super::shared::Shared;
 
 /// How often the reader looks whether children have ended.
 const LOOK_MS: i32 = 1000;
-/// Parts that may be moved away, of what one descriptor serves.
+/// Parts that are moved away, of what one descriptor serves, before there has to be more room for them.
 const MOVED: usize = 256;
 
 /// The reader of a region's messages; it ends with this, after the handlers.
@@ -105,7 +107,7 @@ struct Reader {
     /// The descriptors of the region, and the pipes to their handlers.
     uffds: Vec<i32>,
     outboxes: Vec<i32>,
-    /// With a backing: what was moved away, by descriptor.
+    /// What was moved away, and what is left where it was, by descriptor.
     moved: Vec<Pieces>,
     children: Children,
     poll: Poll,
@@ -121,8 +123,7 @@ impl Reader {
         own_files(&keep)?;
         let poll = Poll::new()?;
         let all = uffds.iter().chain([&end]).all(|fd| poll.add(*fd));
-        let is_backed = shared.memory.backing().is_some();
-        let moved = uffds.iter().filter(|_| is_backed).map(|_| Pieces::new(MOVED));
+        let moved = uffds.iter().map(|_| Pieces::new(MOVED));
         let moved = moved.collect::<Option<Vec<_>>>().filter(|_| all).ok_or(Error::NoThread)?;
         let mut children = Children::new();
         children.make_spare(end);
@@ -137,8 +138,8 @@ impl Reader {
     fn run(mut self) {
         let shared = self.shared.clone();
         loop {
-            let timeout = if self.children.has_refused() { 1 } else { LOOK_MS };
-            let mut ready = self.poll.wait(timeout).peekable();
+            let is_busy = self.children.has_refused() || shared.is_closed() && self.serves();
+            let mut ready = self.poll.wait(if is_busy { 1 } else { LOOK_MS }).peekable();
             if ready.peek().is_some() {
                 let mut ended = false;
                 shared.behind.reading(|| {
@@ -151,6 +152,9 @@ impl Reader {
                 }
             }
             self.end_refused();
+            if shared.is_closed() {
+                self.give_up();
+            }
             let now = raw::now_ns();
             if now - self.looked > LOOK_MS as u64 * 1_000_000 {
                 self.looked = now;
@@ -180,7 +184,7 @@ impl Reader {
             (Event::Fault { address, .. }, Some(i)) => {
                 let page = Span::new(address & !(PAGE - 1), PAGE);
                 let inside = self.shared.memory.span().contains(address);
-                let moved = self.moved.get(i).and_then(|moved| moved.find(address));
+                let moved = self.moved[i].find(address);
                 if !inside || moved.is_some() || self.shared.memory.lost().is_some_and(|lost| lost.meets(page)) {
                     self.bring(fd, i, page, moved);
                 } else if !message::send(self.outboxes[i], message) {
@@ -189,7 +193,8 @@ impl Reader {
             }
             (Event::Fault { address, .. }, None) => {
                 let Some(child) = self.children.get(fd) else { return };
-                let found = child.pieces.as_ref().and_then(|pieces| pieces.find(address));
+                let pieces = child.pieces.as_ref().filter(|_| !child.is_refused);
+                let found = pieces.and_then(|pieces| pieces.find(address));
                 let stripe = child.stripe;
                 self.bring(fd, stripe, Span::new(address & !(PAGE - 1), PAGE), found);
             }
@@ -197,9 +202,7 @@ impl Reader {
             (Event::Remap(from, to), Some(i)) if !self.shared.behind.is_own(from) => self.remapped(i, from, to),
             (Event::Unmap(span), Some(i)) if !self.shared.behind.is_own(span) => {
                 self.shared.memory.lost().inspect(|lost| lost.mark(span));
-                if let Some(moved) = self.moved.get_mut(i) {
-                    moved.remove(span);
-                }
+                self.moved[i].remove(span);
             }
             (Event::Remap(from, to), None) => self.pieces_of(fd, |pieces| pieces.moved(from, to, pieces.count())),
             (Event::Unmap(span), None) => self.pieces_of(fd, |pieces| pieces.remove(span)),
@@ -212,17 +215,22 @@ impl Reader {
     }
 
     /// A fault where no area of the region is.
-    fn bring(&self, fd: i32, i: usize, page: Span, found: Option<(Span, usize)>) {
+    fn bring(&mut self, fd: i32, i: usize, page: Span, found: Option<(Span, usize)>) {
         let uffd = kept(fd);
-        let done = match found {
+        let done = match found.filter(|_| !self.shared.is_closed()) {
+            _ if !self.is_backed() => {
+                // All of it, because the kernel has only so many areas.
+                let all = found.map_or(page, |(span, _)| span);
+                self.moved[i].remove(all);
+                uffd.unregister_pieces(all)
+            }
             Some((span, offset)) => {
                 let to = Span::new(page.start, WINDOW).clip(span);
                 let offset = offset + (to.start - span.start);
                 message::send(self.outboxes[i], &Request::Bring { uffd: fd, to, offset }.message())
             }
             // What belongs there is not known, and not zero.
-            None if self.is_backed() => uffd.poison(page).is_ok(),
-            None => uffd.unregister(page).is_ok(),
+            None => uffd.poison(page).is_ok(),
         };
         if !done {
             let _ = uffd.wake(page);
@@ -230,19 +238,23 @@ impl Reader {
     }
 
     fn remapped(&mut self, i: usize, from: Span, to: usize) {
-        self.shared.memory.lost().inspect(|lost| lost.mark(from));
-        let Some(moved) = self.moved.get_mut(i) else {
-            let _ = kept(self.uffds[i]).unregister(Span::new(to, from.bytes()));
-            return;
-        };
-        // What was moved there before is newer than the areas.
+        let Some(lost) = self.shared.memory.lost() else { return };
+        let is_backed = self.is_backed();
+        let moved = &mut self.moved[i];
         let before = moved.count();
         self.shared.memory.areas().each(from, |view| {
-            let part = view.span.clip(from);
-            let offset = view.offset + (part.start - view.span.start);
-            moved.push(Span::new(to + (part.start - from.start), part.bytes()), offset);
+            for part in lost.kept(view.span.clip(from)) {
+                let offset = view.offset + (part.start - view.span.start);
+                moved.push(Span::new(to + (part.start - from.start), part.bytes()), offset);
+                moved.push(part, offset);
+            }
         });
         moved.moved(from, to, before);
+        lost.mark(from);
+        let to = Span::new(to, from.bytes());
+        if !is_backed && kept(self.uffds[i]).unregister_pieces(to) {
+            moved.remove(to);
+        }
     }
 
     /// The process behind `fd` has forked.
@@ -267,7 +279,11 @@ impl Reader {
     fn now(&self, i: usize) -> Option<Pieces> {
         let areas = self.shared.memory.areas();
         let mut pieces = Pieces::new(areas.count() + 2 * MOVED)?;
-        areas.each(self.shared.memory.span(), |view| pieces.push(view.span, view.offset));
+        let part = self.shared.memory.part(i);
+        areas.each(part, |view| {
+            let own = view.span.clip(part);
+            pieces.push(own, view.offset + (own.start - view.span.start));
+        });
         self.moved[i].all().for_each(|(span, offset)| pieces.push(span, offset));
         Some(pieces)
     }
@@ -291,32 +307,39 @@ impl Reader {
         some
     }
 
+    /// Whether somebody may wait for a handler who is not the region's own.
+    fn serves(&self) -> bool {
+        self.moved.iter().any(|moved| moved.count() > 0) || self.children.have_pieces()
+    }
+
+    /// What a handler would bring is an error from now on.
+    fn give_up(&mut self) {
+        let is_backed = self.is_backed();
+        for (uffd, moved) in self.uffds.iter().zip(&mut self.moved) {
+            if !is_backed || poisoned(*uffd, moved) {
+                let _ = moved.all().all(|(span, _)| kept(*uffd).unregister_pieces(span));
+                moved.clear();
+            }
+        }
+        // Their descriptors stay open, because a handler may still have one.
+        self.children.forget_pieces(poisoned);
+    }
+
     /// Ends service: what could be read as zero and is not is an error from now on, and nobody waits any more.
     fn finish(mut self) {
         self.poll.remove(self.end);
         let page = Span::new(self.shared.memory.span().start, PAGE);
-        for i in 0..self.moved.len() {
-            let uffd = self.uffds[i];
-            while !poisoned(uffd, &self.moved[i]) {
-                self.read_on();
-            }
-            for (span, _) in self.moved[i].all() {
-                let _ = kept(uffd).unregister(span);
-            }
-        }
         self.shared.memory.let_go();
-        self.read_on();
-        // Somebody is about to tell of something, and will wait until it was read.
-        while self.uffds.iter().any(|uffd| kept(*uffd).state(page) == State::Changing) {
-            self.read_on();
-        }
         loop {
+            self.read_on();
+            self.give_up();
             self.children.refuse_all();
             self.end_refused();
-            if self.children.is_empty() {
+            // Somebody is about to tell of something, and will wait until it was read.
+            let is_changing = self.uffds.iter().any(|uffd| kept(*uffd).state(page) == State::Changing);
+            if !is_changing && !self.serves() && self.children.is_empty() {
                 break;
             }
-            self.read_on();
         }
     }
 

@@ -1,7 +1,7 @@
 //! What belongs at addresses that are no area's: of a forked child, or of what was moved away without the region's knowledge.
 //!
-//! The table has a fixed size and lies in pages of its own: whoever reads messages must not allocate, because those who fork hold the
-//! allocator's locks meanwhile. What has no room in it is not known, and an access to it fails.
+//! The table lies in pages of its own: whoever reads messages must not allocate, because those who fork hold the allocator's locks
+//! meanwhile. What there is no memory for is not known, and an access to it fails.
 
 use std::sync::atomic::Ordering;
 
@@ -17,7 +17,7 @@ pub struct Pieces {
 }
 
 impl Pieces {
-    /// Room for `places` of them.
+    /// Room for `places` of them, and more when they are needed.
     pub fn new(places: usize) -> Option<Self> {
         Some(Self { words: Words::new(places * WORDS)?, len: 0 })
     }
@@ -40,12 +40,30 @@ impl Pieces {
         }
     }
 
-    /// Adds one, if there is room.
+    /// Whether there is room for one more.
+    fn has_room(&mut self) -> bool {
+        let is_full = (self.len + 1) * WORDS > self.words.len();
+        if is_full && let Some(words) = Words::new(2 * self.words.len()) {
+            for (new, old) in words.iter().zip(self.words.iter()) {
+                new.store(old.load(Ordering::Relaxed), Ordering::Relaxed);
+            }
+            self.words = words;
+            return true;
+        }
+        !is_full
+    }
+
+    /// Adds one, if there is memory for it.
     pub fn push(&mut self, span: Span, offset: usize) {
-        if (self.len + 1) * WORDS <= self.words.len() && !span.is_empty() {
+        if !span.is_empty() && self.has_room() {
             self.set(self.len, span, offset);
             self.len += 1;
         }
+    }
+
+    /// Nothing belongs anywhere any more.
+    pub fn clear(&mut self) {
+        self.len = 0;
     }
 
     /// How many there are.
@@ -153,11 +171,11 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_room_is_not_known() {
+    fn there_is_room_for_all() {
         let mut pieces = table(1);
-        pieces.push(Span::new(200, 10), 5);
-        assert_eq!(at(&pieces, 200), None);
+        (0..1000).for_each(|i| pieces.push(Span::new(200 + 20 * i, 10), i));
         pieces.remove(Span::new(110, 10));
-        assert_eq!((at(&pieces, 109), at(&pieces, 120)), (Some(1009), None));
+        assert_eq!((at(&pieces, 109), at(&pieces, 115), at(&pieces, 120)), (Some(1009), None, Some(1020)));
+        assert!((0..1000).all(|i| at(&pieces, 205 + 20 * i) == Some(i + 5)));
     }
 }

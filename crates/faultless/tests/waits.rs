@@ -1,0 +1,172 @@
+//! Nobody waits for ever: what makes somebody wait in a region, when those who are waited for cannot do what they should.
+
+mod told;
+
+use std::ptr::null_mut;
+use std::sync::mpsc::channel;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use faultless::region::{Backing, Delivery, Error, Region};
+use faultless_testkit::limit::limit;
+use told::{Allocating, BYTES, MIB, PAGE, ROUNDS, beside, build, each, forked, mremap, munmap, read, write};
+
+/// A child that lives until it is dropped, and has all descriptors that the program has.
+struct Lives {
+    pid: i32,
+    end: i32,
+}
+
+impl Lives {
+    fn new() -> Self {
+        let mut ends = [0; 2];
+        // SAFETY: a pipe; the child makes system calls alone.
+        unsafe {
+            assert_eq!(libc::pipe(ends.as_mut_ptr()), 0);
+            let pid = libc::fork();
+            assert!(pid >= 0);
+            if pid == 0 {
+                libc::close(ends[1]);
+                libc::read(ends[0], [0u8].as_mut_ptr().cast(), 1);
+                libc::_exit(0);
+            }
+            libc::close(ends[0]);
+            Self { pid, end: ends[1] }
+        }
+    }
+}
+
+impl Drop for Lives {
+    fn drop(&mut self) {
+        // SAFETY: the pipe's end; the child ends then.
+        unsafe {
+            libc::close(self.end);
+            libc::waitpid(self.pid, &mut 0, 0);
+        }
+    }
+}
+
+/// A backing that has nothing from 4 MiB on, and says so in the worst way.
+struct Broken;
+
+impl Backing for Broken {
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), i32> {
+        assert!(offset < 4 * MIB as u64, "the backing is broken");
+        Allocating.read(offset, buffer)
+    }
+}
+
+/// The handler of half of the region ends. Nobody else serves its children, nor what was moved away.
+#[test]
+fn who_misses_something_that_no_handler_serves_does_not_wait() {
+    limit();
+    for is_moved in [false, true] {
+        let Some(region) = build(Region::builder(BYTES).backing(Broken)) else { return };
+        let moved = mremap(region.as_ptr().wrapping_add(5 * MIB), MIB);
+        let broken = if is_moved { moved } else { region.as_ptr().wrapping_add(6 * MIB) };
+        assert_eq!(libc::WTERMSIG(forked(|| read(broken) == 0)), libc::SIGBUS);
+        assert_eq!(libc::WTERMSIG(forked(|| read(moved.wrapping_add(MIB / 2)) == 0)), libc::SIGBUS);
+        assert_eq!(libc::WTERMSIG(forked(|| read(region.as_ptr()) == 0)), libc::SIGSEGV);
+        drop(region);
+        munmap(moved, MIB);
+    }
+}
+
+/// Of a part with holes in it, each page that is there is passed over once.
+#[test]
+fn the_end_of_a_region_with_many_holes_comes() {
+    limit();
+    const LARGE: usize = 256 * MIB;
+    let Some(region) = build(Region::builder(LARGE).backing(Allocating).windows(PAGE, PAGE)) else { return };
+    for at in (0..LARGE).step_by(2 * PAGE) {
+        write(region.as_ptr().wrapping_add(at), 1);
+    }
+    let _lives = Lives::new();
+    drop(region);
+}
+
+/// What a forked child finds at an address: a zero, or the error of a page that a backing had.
+fn is_missing(at: *const u8, fresh: u8) {
+    let status = forked(|| read(at) == 0);
+    assert!(if fresh == 0 { status == 0 } else { libc::WTERMSIG(status) == libc::SIGBUS }, "{status:#x}");
+}
+
+/// A child has the region's descriptors, so that they stay open when it ends.
+#[test]
+fn what_was_moved_away_in_many_parts_is_waited_for_by_nobody() {
+    each(|region, fresh| {
+        let mut parts = Vec::new();
+        beside(&region, fresh, || {
+            let part = |i: usize| mremap(region.as_ptr().wrapping_add(i * 2 * PAGE), PAGE);
+            parts.extend((0..17 * ROUNDS).map(part));
+        });
+        let _lives = Lives::new();
+        drop(region);
+        parts.iter().step_by(10).for_each(|part| is_missing(*part, fresh(0)));
+        parts.into_iter().for_each(|part| munmap(part, PAGE));
+    });
+}
+
+/// `MREMAP_DONTUNMAP` leaves something where memory was.
+#[test]
+fn what_was_left_behind_is_waited_for_by_nobody() {
+    each(|region, fresh| {
+        let at = region.as_ptr().wrapping_add(MIB);
+        write(at, 7);
+        // SAFETY: memory of the region that is moved to where there is room.
+        let moved = unsafe {
+            let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_DONTUNMAP;
+            libc::mremap(at.cast(), MIB, MIB, flags, null_mut::<libc::c_void>()).cast::<u8>()
+        };
+        assert_ne!(moved.cast(), libc::MAP_FAILED);
+        assert_eq!((read(moved), read(moved.wrapping_add(PAGE))), (7, fresh(MIB + PAGE)));
+        assert_eq!(region.populate(MIB..MIB + PAGE), Err(Error::Lost));
+        assert_eq!(read(at.wrapping_add(PAGE)), fresh(MIB + PAGE));
+        let _lives = Lives::new();
+        drop(region);
+        is_missing(at.wrapping_add(MIB / 2), fresh(0));
+        munmap(at, MIB);
+        munmap(moved, MIB);
+    });
+}
+
+/// A backing that lends its lock to others.
+struct Guarded(&'static Mutex<()>);
+
+impl Backing for Guarded {
+    fn read(&self, _offset: u64, buffer: &mut [u8]) -> Result<(), i32> {
+        let _guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        buffer.fill(3);
+        Ok(())
+    }
+}
+
+/// Faults of one region have nothing to do with the end of another one.
+#[test]
+fn a_region_by_signal_ends_while_another_one_s_backing_waits() {
+    limit();
+    static LOCK: Mutex<()> = Mutex::new(());
+    let one = || Region::builder(BYTES).delivery(Delivery::Signal);
+    let (ending, other) = match (one().build(), one().backing(Guarded(&LOCK)).build()) {
+        (Ok(ending), Ok(other)) => (ending, other),
+        (Err(Error::NoUserfaultfd(error)), _) => return println!("skipped: error {error}"),
+        (ending, other) => panic!("{:?} {:?}", ending.err(), other.err()),
+    };
+    assert_eq!(read(ending.as_ptr()), 0);
+    let guard = LOCK.lock().unwrap();
+    thread::scope(|scope| {
+        let (begins, begun) = channel();
+        let at = other.as_ptr() as usize;
+        let reading = scope.spawn(move || {
+            begins.send(()).unwrap();
+            read(at as *const u8)
+        });
+        begun.recv().unwrap();
+        // So that it waits for the lock; if it does not yet, nothing is shown.
+        thread::sleep(Duration::from_millis(50));
+        drop(ending);
+        drop(guard);
+        assert_eq!(reading.join().unwrap(), 3);
+    });
+}
