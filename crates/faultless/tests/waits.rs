@@ -170,3 +170,71 @@ fn a_region_by_signal_ends_while_another_one_s_backing_waits() {
         assert_eq!(reading.join().unwrap(), 3);
     });
 }
+
+/// A segment in the place of memory is nothing that there are messages about.
+#[test]
+fn a_region_ends_in_which_something_is_that_it_was_not_told_of() {
+    limit();
+    let Some(region) = build(Region::builder(BYTES).backing(Allocating)) else { return };
+    // SAFETY: a new segment, in the place of memory that nobody has a reference to.
+    unsafe {
+        let id = libc::shmget(libc::IPC_PRIVATE, PAGE, libc::IPC_CREAT | 0o600);
+        let at = libc::shmat(id, region.as_ptr().wrapping_add(MIB).cast(), libc::SHM_REMAP);
+        libc::shmctl(id, libc::IPC_RMID, null_mut());
+        assert_eq!(at.cast(), region.as_ptr().wrapping_add(MIB));
+        write(at.cast(), 5);
+    }
+    drop(region);
+}
+
+/// Nothing is there.
+struct Unreadable;
+
+impl Backing for Unreadable {
+    fn read(&self, _offset: u64, _buffer: &mut [u8]) -> Result<(), i32> {
+        Err(libc::EIO)
+    }
+}
+
+/// What a region has to say there is no room for.
+#[test]
+fn a_message_that_nobody_reads_is_waited_for_by_nobody() {
+    for delivery in [Delivery::Thread, Delivery::Signal] {
+        let status = forked(|| {
+            // SAFETY: the child's own stderr, a pipe that is full.
+            unsafe {
+                libc::alarm(60);
+                let mut ends = [0; 2];
+                assert_eq!(libc::pipe2(ends.as_mut_ptr(), libc::O_NONBLOCK), 0);
+                while libc::write(ends[1], [0u8; PAGE].as_ptr().cast(), PAGE) > 0 {}
+                libc::fcntl(ends[1], libc::F_SETFL, 0);
+                libc::dup2(ends[1], libc::STDERR_FILENO);
+            }
+            let built = Region::builder(BYTES).delivery(delivery).backing(Unreadable).build();
+            built.is_err() || read(built.unwrap().as_ptr()) == 0
+        });
+        assert!(status == 0 || libc::WTERMSIG(status) == libc::SIGBUS, "{delivery:?}: {status:#x}");
+    }
+}
+
+/// A signal handler of the program's that touches the region would wait for itself in one of the threads that serve it.
+#[test]
+fn no_signal_is_handled_in_a_thread_that_serves() {
+    let is_masked = |thread: std::fs::DirEntry| {
+        // One that has ended serves nobody.
+        let Ok(status) = std::fs::read_to_string(thread.path().join("status")) else { return true };
+        let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap().trim().to_owned();
+        u64::from_str_radix(&blocked, 16).unwrap() >> (libc::SIGUSR1 - 1) & 1 == 1
+    };
+    let status = forked(|| {
+        let main = std::process::id().to_string();
+        (0..ROUNDS).all(|_| {
+            let region = Region::builder(BYTES).delivery(Delivery::Thread).handlers(4).build();
+            let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+            let masked = threads.filter(|thread| thread.file_name() != *main).all(is_masked);
+            drop(region);
+            masked
+        })
+    });
+    assert_eq!(status, 0);
+}

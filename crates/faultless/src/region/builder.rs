@@ -19,7 +19,7 @@ use super::page::{self, page};
 use super::shared::Shared;
 use super::source::Source;
 use super::watchdog::Watched;
-use super::{Region, Rights, signal};
+use super::{Masked, Region, Rights, signal};
 use crate::{ahead, reserve};
 
 /// Areas that a region has at a time, unless it is said otherwise.
@@ -155,6 +155,8 @@ impl Builder {
 
     /// Makes the region.
     pub fn build(self) -> Result<Region, Error> {
+        // Threads that are started begin with that: a handler of the program's that ran in one of those which serve would wait for itself.
+        let _masked = Masked::new();
         let bytes =
             round_up(self.length, SLOT).filter(|bytes| *bytes > 0 && *bytes < 1 << 46).ok_or(Error::Length)?;
         let stripes = self.handlers.clamp(1, STRIPES.min(bytes / SLOT));

@@ -1,4 +1,5 @@
-//! Messages on stderr about what no return value can tell. Without an allocation, for signal handlers.
+//! Messages on stderr about what no return value can tell. Without an allocation, for signal handlers; and without waiting: if stderr is a
+//! pipe that is full, whoever reads it may be the one that waits for this thread.
 
 use std::fmt::{self, Write};
 use std::time::Duration;
@@ -24,8 +25,14 @@ impl Write for Line {
 fn say(text: fmt::Arguments<'_>) {
     let mut line = Line { bytes: [0; 240], length: 0 };
     let _ = line.write_fmt(format_args!("faultless: {text}\n"));
-    // SAFETY: the part of the line that was written.
-    unsafe { libc::write(2, line.bytes.as_ptr().cast(), line.length) };
+    let mut stderr = libc::pollfd { fd: libc::STDERR_FILENO, events: libc::POLLOUT, revents: 0 };
+    // SAFETY: one structure to poll; the part of the line that was written.
+    unsafe {
+        libc::poll(&mut stderr, 1, 0);
+        if stderr.revents == libc::POLLOUT {
+            libc::write(stderr.fd, line.bytes.as_ptr().cast(), line.length);
+        }
+    }
 }
 
 /// A page is lost.
