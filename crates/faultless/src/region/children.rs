@@ -92,11 +92,9 @@ impl Children {
         self.all.iter_mut().for_each(|child| child.is_refused = true);
     }
 
-    /// There is no number for another descriptor: the next child's is had all the same, and refused.
-    pub fn use_spare(&mut self) {
-        if let Some(spare) = self.spare.take() {
-            elsewhere::close(spare);
-        }
+    /// There is no number for another descriptor: the next child's is had all the same, and refused. False: it cannot be had.
+    pub fn use_spare(&mut self) -> bool {
+        self.spare.take().map(elsewhere::close).is_some()
     }
 
     /// Has a spare descriptor again, another one of `fd`.

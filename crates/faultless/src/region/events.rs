@@ -168,13 +168,12 @@ impl Reader {
         let mut messages = [[0; 4]; BATCH];
         match message::read(fd, &mut messages) {
             Ok(n) => messages[..n].iter().for_each(|message| self.take(fd, message)),
+            // It was woken meanwhile.
+            Err(libc::EAGAIN) => {}
             // For the descriptor of a child.
-            Err(libc::EMFILE) => {
-                if !self.forget_ended() {
-                    self.children.use_spare();
-                }
-            }
-            Err(_) => {}
+            Err(libc::EMFILE) if self.forget_ended() || self.children.use_spare() => {}
+            // The same, and it has to wait until one is to be had.
+            Err(_) => raw::sleep_ns(1_000_000),
         }
     }
 
