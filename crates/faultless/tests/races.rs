@@ -14,8 +14,8 @@ const ROUNDS: usize = 60;
 
 /// A region of each mode that raises faults.
 fn each(length: usize, test: impl Fn(Region)) {
-    limit();
     for delivery in [Delivery::Thread, Delivery::Signal] {
+        limit();
         let builder = Region::builder(length).delivery(delivery).huge_pages(true).handlers(2);
         match builder.build() {
             Ok(region) => test(region),
