@@ -12,6 +12,7 @@ use std::time::Duration;
 use crate::counters::Counters;
 use crate::library::library;
 use crate::tools::{compile, scratch};
+use faultless_base::sys::raw::status_number;
 use tempfile::TempDir;
 
 /// How often is looked whether a program has ended, and how many times: one that runs for two minutes hangs. Looks are counted, not time,
@@ -162,9 +163,8 @@ impl Case {
         std::fs::copy(library(), &copy).expect("a copy of the library");
         let copy = copy.to_str().expect("a readable path");
         // As `faultless run` sets it.
-        let status = std::fs::read_to_string("/proc/self/status").expect("the status of this process");
-        let filters = status.lines().find_map(|line| line.strip_prefix("Seccomp_filters:")).map_or("0", str::trim);
-        self.run(&[&[("LD_PRELOAD", copy), ("FAULTLESS_FILTERS", filters)], knobs].concat())
+        let filters = status_number("Seccomp_filters").unwrap_or(0).to_string();
+        self.run(&[&[("LD_PRELOAD", copy), ("FAULTLESS_FILTERS", &filters)], knobs].concat())
     }
 
     fn run(&self, env: &[(&str, &str)]) -> Run {

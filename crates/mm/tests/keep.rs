@@ -1,11 +1,13 @@
 //! Huge pages that a region drops with the bytes that are in them, over a simulated memory.
 
+mod access;
+
 use faultless_base::sys::mmu::{Mmu, Rights};
 use faultless_base::{PAGE, SLOT, Span};
-use faultless_fake::mmu::{FakeMmu, Found, errno};
+use faultless_fake::mmu::{FakeMmu, errno};
 use faultless_mm::area::Attributes;
 use faultless_mm::change::{Advice, Refused};
-use faultless_mm::fault::{Fault, Outcome};
+use faultless_mm::fault::Outcome;
 use faultless_mm::knobs::{Knob, Values};
 use faultless_mm::pool::Pool;
 use faultless_mm::region::{Plan, Region};
@@ -38,22 +40,13 @@ fn span(first: usize, pages: usize) -> Span {
     Span::new(BASE + first * PAGE, pages * PAGE)
 }
 
-/// An access; `None` if it is not allowed.
+/// The program accesses a page; `None`: it may not.
 fn access(region: &Memory, page: usize, write: Option<u8>) -> Option<u8> {
-    let addr = span(page, 1).start;
-    let wants = if write.is_some() { Rights::Write } else { Rights::Read };
-    for _ in 0..3 {
-        match write.map_or_else(|| region.read(addr), |byte| region.write(addr, byte)) {
-            Found::Byte(byte) => return Some(byte),
-            Found::Forbidden => return None,
-            Found::Missing => match region.fault(Fault { addr, wants, hint: 1 }) {
-                Outcome::Installed(_) => {}
-                Outcome::Forbidden => return None,
-                Outcome::Failed(error) => panic!("error {error}"),
-            },
-        }
+    match access::access(region, span(page, 1).start, write) {
+        Ok((byte, _)) => Some(byte),
+        Err(Outcome::Forbidden) => None,
+        Err(other) => panic!("{other:?}"),
     }
-    panic!("a page that does not come");
 }
 
 fn fill(region: &Memory, byte: u8) -> Vec<u8> {

@@ -1,5 +1,7 @@
 //! Windows of regions over a simulated memory: which pages a fault brings, of which kind, and when a region gives up.
 
+mod access;
+
 use faultless_base::sys::mmu::Rights;
 use faultless_base::{PAGE, SLOT, Span};
 use faultless_fake::mmu::{FakeMmu, Found, errno};
@@ -41,24 +43,11 @@ fn span(first: usize, pages: usize) -> Span {
     Span::new(BASE + first * PAGE, pages * PAGE)
 }
 
-/// An access; how many faults it took.
+/// The program accesses a page; how many faults that took.
 fn access(region: &Memory, page: usize, write: Option<u8>) -> usize {
-    let addr = span(page, 1).start;
-    let wants = if write.is_some() { Rights::Write } else { Rights::Read };
-    for faults in 0..3 {
-        match write.map_or_else(|| region.read(addr), |byte| region.write(addr, byte)) {
-            Found::Byte(byte) => {
-                assert!(write.is_some() || byte == 0 || byte == 1, "page {page} holds {byte}");
-                return faults;
-            }
-            Found::Forbidden => panic!("page {page} may not be accessed"),
-            Found::Missing => {
-                let outcome = region.fault(Fault { addr, wants, hint: 1 });
-                assert!(matches!(outcome, Outcome::Installed(there) if there.contains(addr)), "{outcome:?}");
-            }
-        }
-    }
-    panic!("a page that does not come");
+    let (byte, faults) = access::access(region, span(page, 1).start, write).unwrap();
+    assert!(write.is_some() || byte == 0 || byte == 1, "page {page} holds {byte}");
+    faults
 }
 
 /// Writes to pages in an order; how many faults that took.

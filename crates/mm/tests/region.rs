@@ -1,5 +1,7 @@
 //! Regions over a simulated memory: random operations against a naive oracle, and each way a fault can end.
 
+mod access;
+
 use faultless_base::sys::mmu::{Mmu, Rights};
 use faultless_base::{PAGE, SLOT, Span};
 use faultless_fake::mmu::{FakeMmu, Found, backing_byte, errno};
@@ -34,20 +36,9 @@ fn span(first: usize, pages: usize) -> Span {
     Span::new(BASE + first * PAGE, pages * PAGE)
 }
 
-/// The program accesses a page, faulting as often as it takes.
-fn access(region: &Region<FakeMmu>, addr: usize, write: Option<u8>) -> Result<u8, Outcome> {
-    let wants = if write.is_some() { Rights::Write } else { Rights::Read };
-    for _ in 0..3 {
-        match write.map_or_else(|| region.read(addr), |byte| region.write(addr, byte)) {
-            Found::Byte(byte) => return Ok(byte),
-            Found::Forbidden => return Err(Outcome::Forbidden),
-            Found::Missing => match region.fault(Fault { addr, wants, hint: 1 }) {
-                Outcome::Installed(_) => {}
-                other => return Err(other),
-            },
-        }
-    }
-    panic!("a page that does not come");
+/// The program accesses a page.
+fn access(region: &Region<FakeMmu>, page: usize, write: Option<u8>) -> Result<u8, Outcome> {
+    access::access(region, span(page, 1).start, write).map(|(byte, _)| byte)
 }
 
 /// What a page is, as a program without regions would have it.
@@ -159,11 +150,11 @@ fn step(region: &Region<FakeMmu>, oracle: &mut Oracle, op: Op) {
         }
         Op::Read(at) => {
             let expected = oracle.0[at].filter(|page| page.rights >= Rights::Read).map(|page| page.byte);
-            assert_eq!(access(region, span(at, 1).start, None).ok(), expected, "page {at}");
+            assert_eq!(access(region, at, None).ok(), expected, "page {at}");
         }
         Op::Write(at, byte) => {
             let page = oracle.0[at].as_mut().filter(|page| page.rights == Rights::Write);
-            let found = access(region, span(at, 1).start, Some(byte)).ok();
+            let found = access(region, at, Some(byte)).ok();
             assert_eq!(found, page.as_ref().map(|page| page.byte), "page {at}");
             if let Some(page) = page {
                 page.byte = byte;
@@ -205,7 +196,7 @@ fn faults_in_a_row_bring_windows_and_whole_huge_pages() {
     for page in 0..PAGES {
         if region.read(span(page, 1).start) == Found::Missing {
             faults += 1;
-            access(&region, span(page, 1).start, Some(1)).unwrap();
+            access(&region, page, Some(1)).unwrap();
         }
     }
     assert_eq!(region.resident(), PAGES);
@@ -216,7 +207,7 @@ fn faults_in_a_row_bring_windows_and_whole_huge_pages() {
     region.refuse_huge();
     region.unmap(region.span()).unwrap();
     region.map(region.span(), Attributes { huge: true, ..ANONYMOUS }, 0).unwrap();
-    (0..PAGES).for_each(|page| assert_eq!(access(&region, span(page, 1).start, None), Ok(0)));
+    (0..PAGES).for_each(|page| assert_eq!(access(&region, page, None), Ok(0)));
 }
 
 #[test]
@@ -231,12 +222,12 @@ fn changes_are_refused_with_their_reason() {
     assert_eq!(region.remap(span(0, 10), span(5, 1).start), Err(Refused::Mapped));
     // Three places: a hole in the middle takes them for a moment, one more is too many, and nothing has changed.
     region.unmap(span(50, 1)).unwrap();
-    access(&region, span(20, 1).start, Some(9)).unwrap();
+    access(&region, 20, Some(9)).unwrap();
     assert_eq!(region.unmap(span(20, 1)), Err(Refused::Full));
-    assert_eq!(access(&region, span(20, 1).start, None), Ok(9));
+    assert_eq!(access(&region, 20, None), Ok(9));
     region.fail(&[errno::ENOMEM]);
     assert_eq!(region.protect(span(0, 50), Rights::Read), Err(Refused::Kernel(errno::ENOMEM)));
-    assert_eq!(access(&region, span(20, 1).start, Some(8)), Ok(9));
+    assert_eq!(access(&region, 20, Some(8)), Ok(9));
     region.areas().check();
 }
 
@@ -258,7 +249,7 @@ fn failures_of_the_kernel_are_met() {
         region.map(span(0, 8), ANONYMOUS, 0).unwrap();
         let errors = if end == Err(Outcome::Forbidden) { [errors, errors].concat() } else { errors.to_vec() };
         region.fail(&errors);
-        assert_eq!(access(&region, span(1, 1).start, None), end, "{errors:?}");
+        assert_eq!(access(&region, 1, None), end, "{errors:?}");
         region.fail(&[]);
     }
 }
@@ -271,11 +262,11 @@ fn a_huge_page_that_cannot_be_moved_is_made_of_small_ones() {
     assert!(region.prepare_huge(1));
     // The table of the access goes, the move fails; then small ones in its place.
     region.fail(&[0, errno::EBUSY]);
-    assert_eq!(access(&region, span(0, 1).start, Some(1)), Ok(0));
+    assert_eq!(access(&region, 0, Some(1)), Ok(0));
     assert_eq!(region.resident(), SLOT / PAGE);
-    assert!((1..SLOT / PAGE).all(|page| access(&region, span(page, 1).start, None) == Ok(0)));
+    assert!((1..SLOT / PAGE).all(|page| access(&region, page, None) == Ok(0)));
     assert!(!region.prepare_huge(1), "the frame was lost");
-    assert_eq!(access(&region, span(SLOT / PAGE, 1).start, Some(1)), Ok(0));
+    assert_eq!(access(&region, SLOT / PAGE, Some(1)), Ok(0));
     assert!(region.prepare_huge(1), "the frame was not used any more");
 }
 
@@ -327,14 +318,12 @@ fn changes_that_fail_half_way_are_undone() {
     for (i, (change, errors)) in cases.into_iter().enumerate() {
         let region = region_of(FakeMmu::new(|| {}), 10, Orders { first: 0, most: 0 });
         region.map(span(0, 20), ANONYMOUS, 0).unwrap();
-        (0..20).for_each(|page| assert_eq!(access(&region, span(page, 1).start, Some(page as u8)), Ok(0)));
+        (0..20).for_each(|page| assert_eq!(access(&region, page, Some(page as u8)), Ok(0)));
         region.fail(errors);
         assert_eq!(change(&region), Err(Refused::Kernel(errors[errors.len() - 1])), "case {i}");
-        (0..20).for_each(|page| {
-            assert_eq!(access(&region, span(page, 1).start, Some(1)), Ok(page as u8), "case {i}")
-        });
+        (0..20).for_each(|page| assert_eq!(access(&region, page, Some(1)), Ok(page as u8), "case {i}"));
         for page in [100, 200] {
-            assert_eq!(access(&region, span(page, 1).start, None), Err(Outcome::Forbidden), "case {i}");
+            assert_eq!(access(&region, page, None), Err(Outcome::Forbidden), "case {i}");
         }
         region.areas().check();
         change(&region).unwrap();
@@ -347,7 +336,7 @@ fn changes_that_fail_half_way_are_undone() {
 fn populating_says_that_a_page_is_missing() {
     let region = region();
     region.map(span(0, 8), ANONYMOUS, 0).unwrap();
-    access(&region, span(3, 1).start, Some(1)).unwrap();
+    access(&region, 3, Some(1)).unwrap();
     // As far as the page that is there, and then no further.
     region.fail(&[0, errno::ENOMEM]);
     assert_eq!(region.populate(span(0, 8)), Err(Refused::Kernel(errno::ENOMEM)));
@@ -359,11 +348,11 @@ fn an_unreadable_backing_is_an_error_and_not_zeroes() {
     let region = region();
     region.map(span(0, 8), BACKED, 0).unwrap();
     // Buffers are made by the first fault that is not speculative.
-    assert_eq!(access(&region, span(0, 1).start, None), Ok(backing_byte(0)));
+    assert_eq!(access(&region, 0, None), Ok(backing_byte(0)));
     assert_eq!(region.counted(Counter::SpfVmaNoanon), 1);
     region.fail(&[errno::EIO]);
-    assert_eq!(access(&region, span(4, 1).start, None), Err(Outcome::Failed(errno::EIO)));
-    assert_eq!(access(&region, span(4, 1).start, None), Ok(backing_byte(4 * PAGE)));
+    assert_eq!(access(&region, 4, None), Err(Outcome::Failed(errno::EIO)));
+    assert_eq!(access(&region, 4, None), Ok(backing_byte(4 * PAGE)));
 }
 
 /// What the first try has read, the second installs.
@@ -371,14 +360,14 @@ fn an_unreadable_backing_is_an_error_and_not_zeroes() {
 fn filled_frames_are_kept_for_the_second_try() {
     let region = region_of(FakeMmu::new(|| {}), 10, Orders { first: 0, most: 0 });
     region.map(span(0, 8), BACKED, 0).unwrap();
-    access(&region, span(0, 1).start, None).unwrap();
+    access(&region, 0, None).unwrap();
     assert_eq!(region.fills(), 1);
     // The fill works, the installing that follows is interrupted.
     region.fail(&[0, errno::EAGAIN]);
     let before = region.counted(Counter::SpfVmaChanged);
     // More often than the speculative fault asks again.
     region.fail(&[errno::EAGAIN; 1100]);
-    assert_eq!(access(&region, span(5, 1).start, None), Ok(backing_byte(5 * PAGE)));
+    assert_eq!(access(&region, 5, None), Ok(backing_byte(5 * PAGE)));
     assert_eq!(region.counted(Counter::SpfVmaChanged), before + 1);
     assert_eq!(region.fills(), 2, "read once for both tries");
 }
@@ -387,7 +376,7 @@ fn filled_frames_are_kept_for_the_second_try() {
 fn each_other_reason_to_give_up() {
     let region = region_of(FakeMmu::new(|| {}).with_slow_backing(), 10, Orders { first: 0, most: 0 });
     region.map(span(0, 8), BACKED, 0).unwrap();
-    assert_eq!(access(&region, span(0, 1).start, None), Ok(backing_byte(0)));
+    assert_eq!(access(&region, 0, None), Ok(backing_byte(0)));
     assert_eq!(region.counted(Counter::SpfVmaNotsup), 1);
     region.protect(span(0, 8), Rights::Read).unwrap();
     let write = Fault { addr: span(1, 1).start, wants: Rights::Write, hint: 0 };

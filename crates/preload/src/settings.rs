@@ -4,7 +4,7 @@
 use core::ffi::CStr;
 
 use faultless_base::sys::pressure;
-use faultless_base::sys::raw::{read_file, syscall};
+use faultless_base::sys::raw::{leading_number, read_file, status_number, syscall};
 use faultless_base::{PAGE, SLOT};
 use faultless_mm::knobs::{Kind, Knob, Values};
 
@@ -146,16 +146,9 @@ fn is_ruled_out() -> bool {
 /// Whether system calls are filtered that were not when `faultless run` was started, which left the number of filters
 /// then in `FAULTLESS_FILTERS`. What such a filter makes of our calls cannot be known before: it may kill.
 fn is_confined() -> bool {
-    let number = |text: &[u8]| {
-        let digits = text.iter().skip_while(|b| b.is_ascii_whitespace()).take_while(|b| b.is_ascii_digit());
-        digits.fold(0usize, |n, b| n.saturating_mul(10).saturating_add(usize::from(b - b'0')))
-    };
-    const FIELD: &[u8] = b"\nSeccomp_filters:";
-    let Some(before) = var(c"FAULTLESS_FILTERS").map(number) else { return false };
-    let mut status = [0u8; 4096];
-    let status = read_file(c"/proc/self/status", &mut status);
-    let field = status.windows(FIELD.len()).position(|w| w == FIELD);
-    field.is_some_and(|at| number(&status[at + FIELD.len()..]) > before)
+    var(c"FAULTLESS_FILTERS").is_some_and(|before| {
+        status_number("Seccomp_filters").unwrap_or(0) > leading_number(before.trim_ascii_start()).unwrap_or(0)
+    })
 }
 
 /// The memory that this process may use: the machine's, or less if its control group says so.

@@ -42,7 +42,7 @@ fn mprotect(span: Span, prot: i32) -> bool {
     unsafe { syscall(libc::SYS_mprotect, [span.start, span.bytes(), prot as usize, 0, 0, 0]) }.is_ok()
 }
 
-fn reserve_at(span: Span, place: i32) -> bool {
+pub(super) fn reserve_at(span: Span, place: i32) -> bool {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | place;
     let args = [span.start, span.bytes(), libc::PROT_NONE as usize, flags as usize, usize::MAX, 0];
     // SAFETY: replaces the engine's own spans, or (NOREPLACE) nothing at all.

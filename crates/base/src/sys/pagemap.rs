@@ -158,33 +158,4 @@ mod tests {
         // SAFETY: as above.
         unsafe { raw::unmap(at, SLOT) };
     }
-
-    /// It inherits a descriptor that goes on telling of its parent.
-    #[test]
-    fn a_forked_child_looks_at_its_own_pages() {
-        open();
-        let at = raw::map_private(4 * PAGE, Access::Write).unwrap();
-        let span = Span::new(at, 4 * PAGE);
-        // SAFETY: fresh memory of this test's own, of which a huge page has no place.
-        unsafe { (0..3).for_each(|page| ((at + page * PAGE) as *mut u8).write_volatile(1)) };
-        if count(span, PRESENT, 0).is_none() {
-            return std::println!("skipped: no PAGEMAP_SCAN");
-        }
-        // SAFETY: the child drops pages of its copy, looks, and ends.
-        unsafe {
-            let child = libc::fork();
-            if child == 0 {
-                syscall(libc::SYS_madvise, [at, 2 * PAGE, libc::MADV_DONTNEED as usize, 0, 0, 0]).unwrap();
-                let before = count(span, PRESENT, 0);
-                open();
-                let after = count(span, PRESENT, 0);
-                libc::_exit((before.is_some() as i32) | ((after != Some(1)) as i32) << 1);
-            }
-            let mut status = 0;
-            assert_eq!(libc::waitpid(child, &mut status, 0), child);
-            assert_eq!(status, 0, "what it was told was not of its own pages");
-            assert_eq!(count(span, PRESENT, 0), Some(3), "and neither is this");
-            raw::unmap(at, 4 * PAGE);
-        }
-    }
 }

@@ -187,6 +187,14 @@ pub fn read_file<'a>(path: &core::ffi::CStr, buffer: &'a mut [u8]) -> &'a [u8] {
     &buffer[..n]
 }
 
+/// What /proc/self/status says of this process under a name, if that is a number.
+pub fn status_number(name: &str) -> Option<u64> {
+    let mut buffer = [0; 4096];
+    let mut lines = read_file(c"/proc/self/status", &mut buffer).split(|byte| *byte == b'\n');
+    let value = lines.find_map(|line| line.strip_prefix(name.as_bytes())?.strip_prefix(b":"))?;
+    leading_number(value.trim_ascii_start())
+}
+
 /// The number in decimal digits that a text begins with.
 pub fn leading_number(text: &[u8]) -> Option<u64> {
     let digits = || text.iter().take_while(|b| b.is_ascii_digit());

@@ -67,10 +67,7 @@ fn try_out() -> Option<bool> {
 
 /// What the page tables of this process take.
 fn table_kib() -> Option<usize> {
-    let mut buffer = [0u8; 4096];
-    let text = core::str::from_utf8(raw::read_file(c"/proc/self/status", &mut buffer)).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("VmPTE:"))?;
-    line.trim().trim_end_matches(" kB").parse().ok()
+    raw::status_number("VmPTE").map(|kib| kib as usize)
 }
 
 #[cfg(test)]

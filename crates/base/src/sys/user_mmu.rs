@@ -1,5 +1,7 @@
 //! The memory management unit of a region in this process: userfaultfd and ordinary system calls.
 
+mod relocate;
+
 use core::mem::ManuallyDrop;
 
 use super::linux::{self, Linux};
@@ -44,6 +46,8 @@ pub struct UserMmu<B: Backing> {
     stripe: usize,
     /// Whether the kernel may be asked to read a page that is missing: it answers that it cannot. Otherwise it waits.
     looks_are_safe: bool,
+    /// Whether forked children are without it.
+    is_kept_from_children: bool,
     /// 2 MiB that read as zero and take no memory: what [`Source::Zeroes`] is copied from.
     zeroes: usize,
     /// What others have taken, where that is known.
@@ -62,6 +66,7 @@ impl<B: Backing> UserMmu<B> {
             uffds: ManuallyDrop::new(uffds),
             stripe,
             looks_are_safe: false,
+            is_kept_from_children: false,
             zeroes: 0,
             lost: None,
             backing,
@@ -127,10 +132,9 @@ impl<B: Backing> UserMmu<B> {
     }
 
     /// Leaves the reservation out of forked children, whose missing pages nobody would fill from the backing.
-    pub fn keep_from_children(&self) -> Result<(), i32> {
-        let args = [self.span.start, self.span.bytes(), libc::MADV_DONTFORK as usize, 0, 0, 0];
-        // SAFETY: the reservation.
-        unsafe { syscall(libc::SYS_madvise, args) }.map(drop)
+    pub fn keep_from_children(&mut self) -> Result<(), i32> {
+        self.is_kept_from_children = true;
+        relocate::keep_from_children(self.span)
     }
 
     /// What descriptor `i` serves.
@@ -206,26 +210,6 @@ impl<B: Backing> Drop for UserMmu<B> {
 fn kept(span: Span, lost: &Option<Lost>) -> impl Iterator<Item = Span> {
     let all = lost.is_none().then_some(span);
     all.into_iter().chain(lost.iter().flat_map(move |lost| lost.kept(span)))
-}
-
-/// Moves pages by page tables, from where they leave an empty mapping behind. An error, after so many bytes.
-fn move_all(from: Span, to: usize) -> Result<(), (usize, i32)> {
-    let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP) as usize;
-    let (mut done, mut bytes) = (0, from.bytes());
-    while done < from.bytes() {
-        let args = [from.start + done, bytes, bytes, flags, to + done, 0];
-        // SAFETY: both are parts of the reservation that nobody may access.
-        match unsafe { syscall(libc::SYS_mremap, args) } {
-            Ok(_) => {
-                done += bytes;
-                bytes = from.bytes() - done;
-            }
-            // A call takes no more than one of the kernel's areas, and where they end is not known here.
-            Err(libc::EFAULT) if bytes > PAGE => bytes = (bytes / PAGE).div_ceil(2) * PAGE,
-            Err(error) => return Err((done, error)),
-        }
-    }
-    Ok(())
 }
 
 /// 2 MiB of which every page is the kernel's page of zeroes.
@@ -344,17 +328,7 @@ impl<B: Backing> Mmu for UserMmu<B> {
     }
 
     fn relocate(&self, from: Span, to: usize) -> Result<(), i32> {
-        let moved = move_all(from, to);
-        if let Err((done, error)) = moved {
-            // What cannot be moved back is lost, and must not be read as zero.
-            if move_all(Span::new(to, done), from.start).is_err() {
-                self.shut();
-            }
-            self.register(Span::new(from.start, done))?;
-            return Err(error);
-        }
-        // The kernel has forgotten this at the move.
-        self.register(Span::new(to, from.bytes()))
+        self.relocate_pages(from, to)
     }
 
     fn fills_at_any_time(&self) -> bool {

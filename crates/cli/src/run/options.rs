@@ -6,6 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 use faultless_base::SLOT;
+use faultless_base::sys::raw::status_number;
 use faultless_mm::knobs::Knob;
 
 use super::sys;
@@ -70,13 +71,6 @@ pub struct Args {
 /// Reads the value of a flag that sets `knob`.
 fn value_of(knob: Knob) -> impl Fn(&str) -> Result<Setting, String> + Clone + Send + Sync + 'static {
     move |value| settings::setting(knob, value)
-}
-
-/// How many system call filters are in force here (proc_pid_status(5)); 0 where the kernel does not tell.
-fn filters() -> String {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let field = status.lines().find_map(|line| line.strip_prefix("Seccomp_filters:"));
-    field.map_or("0", str::trim).into()
 }
 
 /// The preload library: what FAULTLESS_LIBRARY names, or the file beside this program or in ../lib/faultless.
@@ -155,7 +149,8 @@ impl Args {
         for (name, value) in self.environment() {
             command.env(name, value);
         }
-        command.env("FAULTLESS_FILTERS", filters());
+        // How many system call filters are in force here; 0 where the kernel does not tell.
+        command.env("FAULTLESS_FILTERS", status_number("Seccomp_filters").unwrap_or(0).to_string());
         match stats {
             Some(dir) => command.env("FAULTLESS_STATS", dir),
             None => command.env_remove("FAULTLESS_STATS"),

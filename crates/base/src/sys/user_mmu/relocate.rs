@@ -1,0 +1,199 @@
+//! Moving pages within a region by page tables, and back where that cannot be finished.
+
+use super::{Backing, UserMmu};
+use crate::sys::linux::{Linux, reserve_at};
+use crate::sys::raw::{self, syscall};
+use crate::sys::{Huge, Sys};
+use crate::{PAGE, Span};
+
+impl<B: Backing> UserMmu<B> {
+    /// As [`Mmu::relocate`](crate::sys::mmu::Mmu::relocate).
+    pub(super) fn relocate_pages(&self, from: Span, to: usize) -> Result<(), i32> {
+        let target = Span::new(to, from.bytes());
+        // The kernel forgets at the move where faults are delivered.
+        let moved = move_all(from, to)
+            .and_then(|()| self.register(target).map_err(|error| Stopped { done: from.bytes(), error }));
+        moved.map_err(|Stopped { done, error }| {
+            let back = move_all(Span::new(to, done), from.start).is_ok();
+            self.reserve_again(Span { start: to + done, ..target });
+            // What cannot be moved back is lost, and what is not delivered would be zero: neither must be read.
+            if !back || self.register(Span::new(from.start, done)).and(self.register(target)).is_err() {
+                self.shut();
+            }
+            error
+        })
+    }
+
+    /// A move that fails may have unmapped where it was to go.
+    fn reserve_again(&self, span: Span) {
+        if span.is_empty() || !reserve_at(span, libc::MAP_FIXED_NOREPLACE) {
+            return;
+        }
+        if self.uffds().next().is_some() {
+            Linux.huge(span, Huge::Refused);
+        }
+        if self.is_kept_from_children {
+            let _ = keep_from_children(span);
+        }
+    }
+}
+
+/// Leaves a span out of forked children.
+pub(super) fn keep_from_children(span: Span) -> Result<(), i32> {
+    let args = [span.start, span.bytes(), libc::MADV_DONTFORK as usize, 0, 0, 0];
+    // SAFETY: a part of the reservation.
+    unsafe { syscall(libc::SYS_madvise, args) }.map(drop)
+}
+
+/// An error, after so many bytes.
+struct Stopped {
+    done: usize,
+    error: i32,
+}
+
+/// Moves pages from where they leave an empty mapping behind.
+fn move_all(from: Span, to: usize) -> Result<(), Stopped> {
+    let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP) as usize;
+    let (mut done, mut bytes) = (0, from.bytes());
+    while done < from.bytes() {
+        let at = from.start + done;
+        // A call takes no more than one of the kernel's areas, and where they end is not known here.
+        while bytes > PAGE && !is_in_one_area(at, bytes) {
+            bytes = (bytes / PAGE).div_ceil(2) * PAGE;
+        }
+        // SAFETY: both are parts of the reservation that nobody may access.
+        let moved = unsafe { syscall(libc::SYS_mremap, [at, bytes, bytes, flags, to + done, 0]) };
+        moved.map_err(|error| Stopped { done, error })?;
+        done += bytes;
+        bytes = from.bytes() - done;
+    }
+    Ok(())
+}
+
+/// Whether one of the kernel's areas has all of a part of the reservation. To try the move itself would not do: before Linux 6.17 a
+/// refused one has unmapped its target all the same, and somebody else may be there at the next try.
+fn is_in_one_area(at: usize, bytes: usize) -> bool {
+    // SAFETY: it grows by a page where nothing is, or not at all.
+    let grown = unsafe { syscall(libc::SYS_mremap, [at, bytes, bytes + PAGE, 0, 0, 0]) };
+    if grown.is_ok() {
+        // SAFETY: that page.
+        unsafe { raw::unmap(at + bytes, PAGE) };
+    }
+    grown != Err(libc::EFAULT)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::println;
+
+    use super::*;
+    use crate::SLOT;
+    use crate::sys::mmu::{Mmu, Rights, Source};
+    use crate::sys::uffd::{Uffd, feature};
+    use crate::sys::user_mmu::STRIPES;
+
+    const PAGES: usize = 8;
+    /// Where pages come from, the page that is missing in there, and where they are to go.
+    const FROM: usize = SLOT;
+    const GAP: usize = 5;
+    const TO: usize = SLOT + 32 * PAGE;
+
+    /// A region of which missing pages are an error, and pages of which each has its number in it.
+    fn region() -> Option<(UserMmu<()>, Span)> {
+        let (uffd, _) = Uffd::open_best().ok()?;
+        uffd.enable(feature::SIGBUS).ok()?;
+        let mut uffds = [const { None }; STRIPES];
+        uffds[0] = Some(uffd);
+        let mmu = UserMmu::new(4 * SLOT, uffds, ()).unwrap();
+        mmu.deliver().unwrap();
+        let from = Span::new(mmu.span().start + FROM, PAGES * PAGE);
+        mmu.protect(from, Rights::Write).unwrap();
+        for i in 0..PAGES {
+            mmu.install(Source::Zeroes, page(from, i)).unwrap();
+            // SAFETY: installed above.
+            unsafe { (page(from, i).start as *mut usize).write_volatile(i + 1) };
+        }
+        mmu.protect(from, Rights::None).unwrap();
+        Some((mmu, from))
+    }
+
+    fn page(span: Span, i: usize) -> Span {
+        Span::new(span.start + i * PAGE, PAGE)
+    }
+
+    fn unmap(page: Span) {
+        // SAFETY: a page of a test's region, which nobody accesses.
+        unsafe { raw::unmap(page.start, PAGE) };
+    }
+
+    /// What is in the pages of a span; 0 where none is.
+    fn numbers(mmu: &UserMmu<()>, span: Span) -> [usize; PAGES] {
+        core::array::from_fn(|i| {
+            if mmu.present(page(span, i)) == 0 {
+                return 0;
+            }
+            mmu.protect(page(span, i), Rights::Read).unwrap();
+            // SAFETY: present and readable.
+            unsafe { (page(span, i).start as *const usize).read_volatile() }
+        })
+    }
+
+    /// Whether missing pages of a span are delivered, and nothing else is there.
+    fn is_delivered(mmu: &UserMmu<()>, span: Span) -> bool {
+        mmu.protect(span, Rights::Write).is_ok()
+            && (0..PAGES).all(|i| mmu.install(Source::Zeroes, page(span, i)).is_ok())
+    }
+
+    #[test]
+    fn pages_of_several_areas_move() {
+        let Some((mmu, from)) = region() else { return println!("skipped: no userfaultfd") };
+        // What differs in rights has areas of its own.
+        mmu.protect(page(from, 2), Rights::Read).unwrap();
+        let to = Span::new(mmu.span().start + TO, from.bytes());
+        mmu.relocate(from, to.start).unwrap();
+        assert_eq!(numbers(&mmu, to), [1, 2, 3, 4, 5, 6, 7, 8]);
+        assert!(is_delivered(&mmu, from), "where they were");
+        mmu.discard(to).unwrap();
+        assert!(is_delivered(&mmu, to), "where they went");
+    }
+
+    #[test]
+    fn a_move_that_stops_half_way_is_undone() {
+        let Some((mmu, from)) = region() else { return println!("skipped: no userfaultfd") };
+        unmap(page(from, GAP));
+        let to = Span::new(mmu.span().start + TO, from.bytes());
+        assert_eq!(mmu.relocate(from, to.start), Err(libc::EFAULT));
+        // Somebody else's page in the place of the missing one, so that all can be looked at.
+        assert!(reserve_at(page(from, GAP), libc::MAP_FIXED_NOREPLACE), "nobody was to put anything there");
+        assert_eq!(numbers(&mmu, from), [1, 2, 3, 4, 5, 0, 7, 8]);
+        assert_eq!(numbers(&mmu, to), [0; PAGES]);
+        assert!(is_delivered(&mmu, to), "where they were to go");
+        mmu.discard(from).unwrap();
+        unmap(page(from, GAP));
+        assert!(reserve_at(page(from, GAP), libc::MAP_FIXED_NOREPLACE));
+        mmu.register(page(from, GAP)).unwrap();
+        assert!(is_delivered(&mmu, from), "where they are");
+    }
+
+    #[test]
+    fn nothing_moves_where_nothing_can() {
+        let Some((mmu, from)) = region() else { return println!("skipped: no userfaultfd") };
+        unmap(page(from, 0));
+        let to = Span::new(mmu.span().start + TO, from.bytes());
+        assert_eq!(mmu.relocate(from, to.start), Err(libc::EFAULT));
+        assert!(reserve_at(page(from, 0), libc::MAP_FIXED_NOREPLACE));
+        assert_eq!(numbers(&mmu, from), [0, 2, 3, 4, 5, 6, 7, 8]);
+        assert!(is_delivered(&mmu, to));
+    }
+
+    /// A region's last pages have nothing of it behind them.
+    #[test]
+    fn the_last_pages_move_there_and_back() {
+        let Some((mmu, from)) = region() else { return println!("skipped: no userfaultfd") };
+        let last = Span::new(mmu.span().end - from.bytes(), from.bytes());
+        mmu.relocate(from, last.start).unwrap();
+        mmu.relocate(last, from.start).unwrap();
+        assert_eq!(numbers(&mmu, from), [1, 2, 3, 4, 5, 6, 7, 8]);
+        assert!(is_delivered(&mmu, last));
+    }
+}
