@@ -273,6 +273,7 @@ fn a_huge_page_that_cannot_be_moved_is_made_of_small_ones() {
 /// A fault that lost its processor keeps back the places of all areas that were unlinked since: changes wait for it.
 #[test]
 fn changes_wait_for_places_that_a_fault_keeps_back() {
+    faultless_testkit::limit::limit();
     let region = region_of(FakeMmu::new(|| {}), 4, Orders { first: 0, most: 0 });
     region.map(span(0, 1), ANONYMOUS, 0).unwrap();
     let late = region.areas().find(span(0, 1).start, 0).unwrap();

@@ -114,10 +114,12 @@ impl<T> Drop for Guard<'_, T> {
 #[cfg(all(test, not(feature = "model")))]
 mod tests {
     use super::*;
+    use faultless_testkit::limit::limit;
     use std::thread;
 
     #[test]
     fn adds_of_many_threads_are_not_lost() {
+        limit();
         static SUM: Lock<u64> = Lock::new(0);
         thread::scope(|s| {
             for _ in 0..4 {

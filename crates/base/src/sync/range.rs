@@ -128,6 +128,7 @@ impl Drop for RangeGuard<'_> {
 #[cfg(all(test, not(feature = "model")))]
 mod tests {
     use super::*;
+    use faultless_testkit::limit::limit;
     use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
     use std::thread;
 
@@ -142,6 +143,7 @@ mod tests {
 
     #[test]
     fn ranges_that_meet_exclude_each_other() {
+        limit();
         let lock = RangeLock::new();
         let inside = [const { AtomicU32::new(0) }; 8];
         thread::scope(|scope| {

@@ -8,6 +8,7 @@ const PAGES: usize = 8;
 
 /// A descriptor with `features`, and fresh memory registered with it; `None` where the kernel does not let us.
 fn registered(features: u64) -> Option<(Uffd, Span)> {
+    faultless_testkit::limit::limit();
     let (uffd, way) = match Uffd::open_best() {
         Ok(found) => found,
         Err(error) => {

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
 use std::vec::Vec;
 use std::{boxed::Box, vec};
 
@@ -93,6 +92,7 @@ struct Device {
 impl Device {
     /// One that does this with one request after the other, and fills memory afterwards.
     fn new(does: impl Into<Vec<Does>>) -> Self {
+        faultless_testkit::limit::limit();
         let page = Page {
             request: Default::default(),
             full: AtomicBool::new(false),
@@ -199,13 +199,11 @@ impl Memory {
 fn run(driver: &mut Dsa<Fake>, memory: &Memory) -> Poll {
     // SAFETY: the test's own memory, whole pages.
     assert!(unsafe { driver.submit(memory.extent) });
-    let end = Instant::now() + Duration::from_secs(60);
     loop {
         match driver.poll() {
             Poll::Working => thread::yield_now(),
             other => break other,
         }
-        assert!(Instant::now() < end, "it never ends");
     }
 }
 
