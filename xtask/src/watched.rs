@@ -45,19 +45,19 @@ pub fn run(command: &mut Command) -> Result<()> {
 fn run_into(command: &mut Command, words: String, stdout: Output, stderr: Output) -> Result<()> {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut child = child.with_context(|| words.clone())?;
-    let (ended, ends) = channel();
     let tee = |from: Option<Box<dyn Read + Send>>, to: Output| {
-        let ended = ended.clone();
+        let (ended, end) = channel();
         thread::spawn(move || {
             let mut tee = Tee { to, line: Vec::new(), failures: Failures::default() };
             let _ = io::copy(&mut from.expect("a pipe"), &mut tee);
             let _ = ended.send(tee.failures.text);
         });
+        end
     };
-    tee(child.stdout.take().map(|pipe| Box::new(pipe) as _), stdout);
-    tee(child.stderr.take().map(|pipe| Box::new(pipe) as _), stderr);
+    let stdout = tee(child.stdout.take().map(|pipe| Box::new(pipe) as _), stdout);
+    let stderr = tee(child.stderr.take().map(|pipe| Box::new(pipe) as _), stderr);
     let status = child.wait().with_context(|| words.clone())?;
-    let said = (0..2).filter_map(|_| ends.recv_timeout(PATIENCE).ok()).collect();
+    let said = [stdout, stderr].iter().filter_map(|end| end.recv_timeout(PATIENCE).ok()).collect();
     if status.success() { Ok(()) } else { Err(Failed { what: format!("{words}: {status}"), said }.into()) }
 }
 
@@ -106,10 +106,10 @@ impl Failures {
     }
 }
 
-/// Tests' own section of failures, pytest's, a Python that hangs, and whatever cargo and compilers call an error.
+/// Tests' own section of failures, pytest's, a Python that hangs, what is not formatted, and whatever cargo and compilers call an error.
 fn begins(line: &str) -> bool {
     line.trim_end() == "failures:"
-        || line.starts_with("error")
+        || ["error", "Diff in "].iter().any(|head| line.starts_with(head))
         || line.contains("Timeout (0:")
         || line.starts_with("===") && [" FAILURES ", " ERRORS "].iter().any(|head| line.contains(head))
 }
@@ -196,8 +196,6 @@ error: 1 target failed:
         let error = end(3).unwrap_err();
         let failed = error.downcast_ref::<Failed>().expect("its own error");
         assert_eq!(failed.to_string(), "a script: exit status: 3");
-        let mut said: Vec<_> = failed.said.lines().collect();
-        said.sort_unstable();
-        assert_eq!(said, ["error: one", "failures:", "two"]);
+        assert_eq!(failed.said, "error: one\ntwo\nfailures:\n");
     }
 }
