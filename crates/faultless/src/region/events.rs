@@ -306,7 +306,7 @@ impl Reader {
         some
     }
 
-    /// Whether somebody may wait for a handler who is not the region's own.
+    /// Whether handlers may be asked for what is not the region's own.
     fn serves(&self) -> bool {
         self.moved.iter().any(|moved| moved.count() > 0) || self.children.have_pieces()
     }
@@ -316,7 +316,7 @@ impl Reader {
         let is_backed = self.is_backed();
         for (uffd, moved) in self.uffds.iter().zip(&mut self.moved) {
             if !is_backed || poisoned(*uffd, moved) {
-                let _ = moved.all().all(|(span, _)| kept(*uffd).unregister_pieces(span));
+                moved.all().for_each(|(span, _)| _ = kept(*uffd).unregister_pieces(span));
                 moved.clear();
             }
         }
