@@ -84,9 +84,7 @@ impl<M: Mmu> Region<M> {
 
     fn count_more_or_less(&self, pages: isize) {
         self.resident.add(pages, 0);
-        if let Some(place) = self.place {
-            place.drop_pages(-pages);
-        }
+        self.counted.drop_pages(-pages);
     }
 
     /// The kernel does not serve `span` any more, if it did.

@@ -45,14 +45,16 @@ pub struct SimMmu<'a> {
     /// What making a huge page of zeroes takes.
     make_huge: f64,
     base: usize,
+    /// Lines of counters.
+    lines: usize,
     made: Mutex<Operations>,
 }
 
 impl<'a> SimMmu<'a> {
-    /// For a region that begins at `base`.
-    pub fn new(clock: &'a Clock, costs: &'a Costs, base: usize) -> Self {
+    /// For a region that begins at `base` and has so many lines of counters.
+    pub fn new(clock: &'a Clock, costs: &'a Costs, base: usize, lines: usize) -> Self {
         let (clear, make_huge) = (costs.clear_near, costs.make_huge);
-        Self { fake: FakeMmu::new(|| {}), clock, costs, clear, make_huge, base, made: Mutex::default() }
+        Self { fake: FakeMmu::new(|| {}), clock, costs, clear, make_huge, base, lines, made: Mutex::default() }
     }
 
     /// What each page takes to be cleared, instead of what it takes on the own node.
@@ -79,11 +81,17 @@ impl<'a> SimMmu<'a> {
         }
     }
 
-    /// The way from the access to the fault function, and back.
-    pub fn enter(&self) {
+    /// The way from the access to the fault function, and back; a signal handler then announces itself.
+    pub fn enter(&self, hint: usize) {
         self.count(|made| made.faults += 1);
         self.clock.spend(self.costs.entry);
         self.kernel();
+        self.atomic(Line::Handler(hint % EPOCH_PLACES));
+    }
+
+    /// The handler is done.
+    pub fn leave(&self, hint: usize) {
+        self.atomic(Line::Handler(hint % EPOCH_PLACES));
     }
 
     fn count(&self, add: impl FnOnce(&mut Operations)) {
@@ -219,8 +227,8 @@ impl Mmu for SimMmu<'_> {
     fn meets(&self, word: Word) {
         match word {
             // While a processor has a line it counts all that is on it.
-            Word::Counters(block, first, last) => (self.line_of(first)..=self.line_of(last))
-                .for_each(|line| self.atomic(Line::Counters(block, line))),
+            Word::Counters(hint, first, last) => (self.line_of(first)..=self.line_of(last))
+                .for_each(|line| self.atomic(Line::Counters(hint % self.lines, line))),
             Word::Reader(hint) => self.atomic(Line::Reader(hint % EPOCH_PLACES)),
             Word::Users(hint) => self.atomic(Line::Users(hint % USERS)),
             Word::Streams(hint) => self.atomic(Line::Streams(hint % STREAM_SETS)),

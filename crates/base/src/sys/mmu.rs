@@ -33,7 +33,7 @@ pub enum Source {
 /// line before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Word {
-    /// Counters, by the number of their block, from the first of them to the last.
+    /// What the region counts for threads of this hint, from the first number of it to the last.
     Counters(usize, usize, usize),
     /// A reader's place in an epoch, for a thread of this hint.
     Reader(usize),
