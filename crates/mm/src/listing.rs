@@ -1,7 +1,7 @@
 //! Regions as others see them: a table behind the page of a process that has any.
 //!
 //! A place of the table has what is known of one region. Behind all places come lines of counters, for each place as many as the
-//! machine has processors, so that threads do not meet. When a region has ended its figures stay until another one needs the place; the
+//! machine has processors, so that these do not meet. When a region has ended its figures stay until another one needs the place; the
 //! lines then go on, and what they were is noted. So all places together have what all regions of the process have counted, at any
 //! time, and what a place has more than was noted is its region's own.
 //!
@@ -71,7 +71,7 @@ const LEAST: usize = 8;
 /// See there.
 pub const MOST: usize = 256;
 
-/// Lines of a place on a machine of so many processors: a power of two, so that a thread finds its line without a division.
+/// Lines of a place on a machine of so many processors: a power of two, so that a fault finds its line without a division.
 pub const fn lines_for(processors: usize) -> usize {
     match processors {
         ..=LEAST => LEAST,
@@ -84,7 +84,7 @@ const fn zeroes<const N: usize>() -> [AtomicU64; N] {
     [const { AtomicU64::new(0) }; N]
 }
 
-/// Counters of some threads. A processor fetches its neighbour with each line of 64 bytes, so they are apart by two.
+/// Counters of a processor. With each line of 64 bytes one fetches its neighbour too, so they are apart by two.
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub struct Line([AtomicU64; OWN.len()]);
@@ -215,10 +215,10 @@ impl<'a> Counted<'a> {
         self.lines.len()
     }
 
-    /// Where a thread of this hint counts: threads of hints one after the other do not meet.
+    /// Where is counted what a processor counts: those of numbers one after the other do not meet.
     #[inline]
-    pub fn line(self, hint: usize) -> &'a Line {
-        &self.lines[hint & (self.lines.len() - 1)]
+    pub fn line(self, cpu: usize) -> &'a Line {
+        &self.lines[cpu & (self.lines.len() - 1)]
     }
 
     /// What was counted by all that had the place, by the number of the counter among [`OWN`].
@@ -341,11 +341,11 @@ mod tests {
     }
 
     #[test]
-    fn each_thread_has_a_line_of_its_own_while_there_are_enough() {
+    fn each_processor_has_a_line_of_its_own_while_there_are_enough() {
         assert_eq!([1, 2, 8, 9, 64, 200, 256, 5000].map(lines_for), [8, 8, 8, 16, 64, 256, 256, 256]);
         let (place, lines) = (Place::new(), Vec::from_iter((0..64).map(|_| Line::new())));
         let counted = Counted::new(&place, &lines);
-        (1000..1064).for_each(|hint| counted.line(hint).add(HITS, 1));
+        (1000..1064).for_each(|cpu| counted.line(cpu).add(HITS, 1));
         assert!(lines.iter().all(|line| line.get(own(HITS).unwrap()) == 1));
         assert_eq!(counted.get(HITS), Some(64));
     }

@@ -20,7 +20,7 @@ use crate::frames::{Frames, Taken, Version};
 use crate::knobs::{Knob, Values};
 use crate::listing::{Counted, own};
 use crate::pool::Pool;
-use crate::spread::Spread;
+use crate::spread::{self, Spread};
 use crate::stats::Counter;
 use crate::streams::Streams;
 use crate::tally::Tally;
@@ -84,7 +84,9 @@ impl<M: Mmu> Region<M> {
     /// memory for its tables.
     pub fn new(mmu: M, span: Span, plan: Plan, counted: Counted<'static>, knobs: &'static Values) -> Option<Self> {
         debug_assert_eq!(span.start % SLOT, 0);
-        let (areas, entries) = (Areas::new(plan.areas)?, Entries::new(span)?);
+        let places = spread::places(counted.lines());
+        let (areas, entries) = (Areas::new(plan.areas, places)?, Entries::new(span)?);
+        let (streams, resident) = (Streams::new(plan.orders, PATIENCE, places)?, Spread::new(places)?);
         // Reserved last: only a region gives it back.
         let frames = Frames::new(&mmu);
         Some(Self {
@@ -93,11 +95,11 @@ impl<M: Mmu> Region<M> {
             areas,
             entries,
             ranges: RangeLock::new(),
-            streams: Streams::new(plan.orders, PATIENCE),
+            streams,
             behind: Behind::new(),
             frames,
             ahead: 0,
-            resident: Spread::new(),
+            resident,
             counted,
             knobs,
         })
@@ -204,9 +206,9 @@ impl<M: Mmu> Region<M> {
         }
     }
 
-    /// Counts; `hint` tells threads apart, which then do not write to the same lines.
-    pub fn count(&self, counter: Counter, n: usize, hint: usize) {
-        let mut tally = Tally::new(hint);
+    /// Counts, on this processor: others do not write to the same lines.
+    pub fn count(&self, counter: Counter, n: usize, cpu: usize) {
+        let mut tally = Tally::new(cpu);
         tally.add(counter, n);
         self.count_all(&tally);
     }
@@ -215,9 +217,9 @@ impl<M: Mmu> Region<M> {
     pub(crate) fn count_all(&self, tally: &Tally) {
         let places = || tally.counts().iter().filter_map(|(counter, _)| own(*counter));
         if let (Some(first), Some(last)) = (places().min(), places().max()) {
-            self.mmu.meets(Word::Counters(tally.hint, first, last));
+            self.mmu.meets(Word::Counters(tally.cpu, first, last));
         }
-        let line = self.counted.line(tally.hint);
+        let line = self.counted.line(tally.cpu);
         tally.counts().iter().for_each(|(counter, n)| line.add(*counter, *n as u64));
     }
 }

@@ -187,7 +187,7 @@ fn a_window_without_memory_installs_what_there_is() {
         // The next window is not to be had, but its first page may be.
         region.fail(&[errno::ENOMEM]);
         let addr = span(page(31), 1).start;
-        let outcome = region.fault(Fault { addr, wants: Rights::Write, hint: 1 });
+        let outcome = region.fault(Fault { addr, wants: Rights::Write, hint: 1, cpu: 1 });
         match backward {
             false => assert_eq!(outcome, Outcome::Failed(errno::ENOMEM)),
             true => assert!(matches!(outcome, Outcome::Installed(_)), "{outcome:?}"),

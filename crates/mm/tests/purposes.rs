@@ -29,7 +29,7 @@ fn walk(region: &Region<FakeMmu>, backed: bool) {
     region.map(region.span(), attributes, 0).unwrap();
     let mut at = BASE;
     while at < region.span().end {
-        match region.fault(Fault { addr: at, wants: Rights::Read, hint: 1 }) {
+        match region.fault(Fault { addr: at, wants: Rights::Read, hint: 1, cpu: 1 }) {
             Outcome::Installed(window) => at = window.end,
             other => panic!("{other:?}"),
         }

@@ -380,7 +380,7 @@ fn each_other_reason_to_give_up() {
     assert_eq!(access(&region, 0, None), Ok(backing_byte(0)));
     assert_eq!(region.counted(Counter::SpfVmaNotsup), 1);
     region.protect(span(0, 8), Rights::Read).unwrap();
-    let write = Fault { addr: span(1, 1).start, wants: Rights::Write, hint: 0 };
+    let write = Fault { addr: span(1, 1).start, wants: Rights::Write, hint: 0, cpu: 0 };
     assert_eq!(region.fault(write), Outcome::Forbidden);
     assert_eq!(region.counted(Counter::SpfVmaNotsup), 2);
     region.map(span(100, 8), Attributes { rights: Rights::Read, ..ANONYMOUS }, 0).unwrap();

@@ -27,7 +27,9 @@ const STACK: usize = 1 << 14;
 pub enum Line {
     /// Of counters: whose, and which.
     Counters(usize, usize),
-    /// A signal handler's place.
+    /// A signal handler's place while it looks for its region.
+    Table(usize),
+    /// Its place while it uses that.
     Handler(usize),
     /// A reader's place.
     Reader(usize),
@@ -56,6 +58,7 @@ impl Line {
     pub fn name(self) -> &'static str {
         match self {
             Self::Counters(..) => "counters",
+            Self::Table(_) => "table of regions",
             Self::Handler(_) => "handlers",
             Self::Reader(_) => "readers",
             Self::Users(_) => "users",

@@ -145,12 +145,12 @@ pub fn run(setup: &Setup, costs: &Costs) -> Figures {
                 let addr = BASE + i * part + page * PAGE;
                 while !region.write(addr) {
                     use_pages(&mut touched);
-                    let (begin, hint) = (clock.now(), i + 1);
-                    region.enter(hint);
-                    let outcome = region.fault(Fault { addr, wants: Rights::Write, hint });
+                    let begin = clock.now();
+                    region.enter(i);
+                    let outcome = region.fault(Fault { addr, wants: Rights::Write, hint: i + 1, cpu: i });
                     assert!(matches!(outcome, Outcome::Installed(_)), "{outcome:?}");
-                    region.count(Counter::RegionFaultNs, ((clock.now() - begin) / 1000) as usize, hint);
-                    region.leave(hint);
+                    region.count(Counter::RegionFaultNs, ((clock.now() - begin) / 1000) as usize, i);
+                    region.leave(i);
                     system.fetch_add(clock.now() - begin, Relaxed);
                 }
                 touched += 1;
@@ -226,5 +226,15 @@ mod tests {
         };
         assert!(per_page(false, 128) > 3.0 * per_page(false, 16));
         assert!(per_page(true, 128) < 1.01 * per_page(true, 16));
+    }
+
+    #[test]
+    fn faults_of_a_few_pages_do_not_wait_for_those_of_other_processors() {
+        for order in [3, 5] {
+            let setup = Setup { order, pages: 512, frames: Frames::Prezeroed, ..SETUP };
+            let rate = |threads| run(&Setup { threads, ..setup }, &MACHINE).rate();
+            let linear = rate(256) / (256.0 * rate(1));
+            assert!(linear > 0.8, "order {order}: {linear}");
+        }
     }
 }

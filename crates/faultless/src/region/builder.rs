@@ -4,6 +4,7 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::time::Duration;
 
+use faultless_base::sync::Epoch;
 use faultless_base::sys::mmu::Mmu;
 use faultless_base::sys::uffd::Way;
 use faultless_base::sys::user_mmu::{Backing, STRIPES, UserMmu};
@@ -190,6 +191,7 @@ impl Builder {
         }
         mmu.prefer_huge(span, self.huge);
         let plan = Plan { areas: self.areas.max(3), orders };
+        let handlers = Epoch::new(page::places()).ok_or(Error::NoAddressSpace)?;
         let counted = page::counted(span, delivery as u64);
         let Some(memory) = Engine::new(mmu, span, plan, counted, &page().knobs) else {
             counted.end();
@@ -206,7 +208,7 @@ impl Builder {
             Some(old) => memory.with_old_bytes(old),
             None => memory,
         };
-        let shared = Arc::new(Shared::new(memory, counted));
+        let shared = Arc::new(Shared::new(memory, counted, handlers));
         let watched = match delivery {
             Delivery::Thread => Some(Watched::start_with_handlers(&shared, self.patience)?),
             Delivery::Signal => {

@@ -20,6 +20,7 @@ use faultless_base::sys::raw::boot_ns;
 use faultless_mm::knobs::Knob;
 use faultless_mm::listing::{Counted, Line, Listing, PLACES, Regions, lines_for};
 use faultless_mm::page::{MAGIC, Page, Whole};
+use faultless_mm::spread;
 use faultless_mm::stats::Counter;
 
 use crate::owner::Owner;
@@ -63,6 +64,11 @@ fn budget() -> u64 {
 /// The page of this process.
 pub fn page() -> &'static Page {
     PAGE.page
+}
+
+/// Places over which threads are spread.
+pub fn places() -> usize {
+    spread::places(PAGE.regions.shared().lines())
 }
 
 /// A counter, over all that this process counts.

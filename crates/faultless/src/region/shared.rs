@@ -47,9 +47,9 @@ pub struct Shared {
 }
 
 impl Shared {
-    pub fn new(memory: Memory, counted: Counted<'static>) -> Self {
+    pub fn new(memory: Memory, counted: Counted<'static>, handlers: Epoch) -> Self {
         let closed = AtomicBool::new(false);
-        Self { memory, counted, owner: Owner::here(), closed, behind: Behind::default(), handlers: Epoch::new() }
+        Self { memory, counted, owner: Owner::here(), closed, behind: Behind::default(), handlers }
     }
 
     /// Whether the kernel tells what happens to the region without its knowledge.
@@ -89,7 +89,7 @@ impl Shared {
     pub fn resolve(&self, fault: Fault) -> Outcome {
         let start = raw::now_ns();
         let outcome = self.try_to_resolve(fault);
-        self.memory.count(Counter::RegionFaultNs, (raw::now_ns() - start) as usize, fault.hint);
+        self.memory.count(Counter::RegionFaultNs, (raw::now_ns() - start) as usize, fault.cpu);
         outcome
     }
 

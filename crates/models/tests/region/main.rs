@@ -196,7 +196,7 @@ fn windows_of_two_threads_overlap() {
                         if chance(8) == 0 {
                             region.fail(&[errno::ENOMEM]);
                         }
-                        let outcome = region.fault(Fault { addr, wants: Rights::Write, hint: id });
+                        let outcome = region.fault(Fault { addr, wants: Rights::Write, hint: id, cpu: id });
                         let short = outcome == Outcome::Failed(errno::ENOMEM);
                         assert!(short || matches!(outcome, Outcome::Installed(_)), "{outcome:?}");
                     }
@@ -249,7 +249,9 @@ fn one_fault_beside_one_change() {
         let fault = {
             let region = region.clone();
             let at = chance(3);
-            thread::spawn(move || region.fault(Fault { addr: page(at, 1).start, wants: Rights::Read, hint: 1 }))
+            thread::spawn(move || {
+                region.fault(Fault { addr: page(at, 1).start, wants: Rights::Read, hint: 1, cpu: 1 })
+            })
         };
         let part = page(chance(3), 1 + chance(3));
         match chance(3) {
