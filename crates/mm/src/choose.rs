@@ -105,10 +105,10 @@ impl<M: Mmu> Region<M> {
     }
 
     /// Sees how much of a window was used that a stream has left behind.
-    pub(crate) fn judge(&self, left: Span, hint: usize) {
+    pub(crate) fn judge(&self, left: Span, cpu: usize) {
         let unused = self.mmu.unused(left);
         self.streams.judge(left.bytes() / PAGE, unused);
-        self.count(Counter::RegionUnused, unused, hint);
+        self.count(Counter::RegionUnused, unused, cpu);
     }
 
     /// Whether windows that streams have left wait for somebody to look at them: [`Self::look_back`].

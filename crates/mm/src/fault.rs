@@ -33,8 +33,10 @@ pub struct Fault {
     pub addr: usize,
     /// What for: [`Rights::Read`] if that is not known.
     pub wants: Rights,
-    /// A number that tells threads apart.
+    /// A number that tells threads apart, by which their streams are known.
     pub hint: usize,
+    /// The processor that resolves it. What all faults write is spread by that: those that are resolved at once do not meet.
+    pub cpu: usize,
 }
 
 /// How a fault ended.
@@ -93,14 +95,14 @@ const MADE_AT_ONCE: usize = 8;
 impl<M: Mmu> Region<M> {
     /// Brings the page of a fault, and a window around it. Whoever waits for them is not woken.
     pub fn fault(&self, fault: Fault) -> Outcome {
-        let mut taken = Taken::new(fault.hint);
+        let mut taken = Taken::new(fault.cpu);
         taken.tally.add(Counter::RegionPgfault, 1);
         let outcome = self.resolve(fault, &mut taken);
         self.count_all(&taken.tally);
         // Not before: a signal handler has little stack.
         if let Some(left) = taken.left {
             match self.mmu.looks_in_faults() {
-                true => self.judge(left, fault.hint),
+                true => self.judge(left, fault.cpu),
                 false => self.behind.put(left),
             }
         }
@@ -156,9 +158,9 @@ impl<M: Mmu> Region<M> {
     }
 
     fn attempt<'a>(&'a self, fault: Fault, policy: Policy, taken: &mut Taken<'a>) -> Result<Outcome, Spf> {
-        let users = if policy == Policy::Speculative { fault.hint } else { 0 };
+        let users = if policy == Policy::Speculative { fault.cpu } else { 0 };
         self.mmu.meets(match policy {
-            Policy::Speculative => Word::Reader(fault.hint),
+            Policy::Speculative => Word::Reader(fault.cpu),
             Policy::Classic => Word::Index,
         });
         self.mmu.meets(Word::Users(users));
@@ -186,7 +188,7 @@ impl<M: Mmu> Region<M> {
     /// Finds the area of a fault. If nothing is to be brought there, the error is how the try ends.
     fn look(&self, fault: Fault, policy: Policy) -> Result<Found<'_>, Result<Outcome, Spf>> {
         let area = match policy {
-            Policy::Speculative => self.areas.find(fault.addr, fault.hint).ok_or(Err(Spf::VmaChanged))?,
+            Policy::Speculative => self.areas.find(fault.addr, fault.cpu).ok_or(Err(Spf::VmaChanged))?,
             Policy::Classic => match self.areas.find_locked(fault.addr) {
                 Some(area) => area,
                 None => return Err(Ok(self.forbid(fault.addr, Rights::None))),

@@ -233,9 +233,9 @@ impl Frames {
 }
 
 impl Taken<'_> {
-    /// Nothing yet; `hint` tells threads apart.
-    pub fn new(hint: usize) -> Self {
-        Self { buffer: None, hopeless: false, left: None, window: None, tally: Tally::new(hint) }
+    /// Nothing yet; for a fault on this processor.
+    pub fn new(cpu: usize) -> Self {
+        Self { buffer: None, hopeless: false, left: None, window: None, tally: Tally::new(cpu) }
     }
 
     /// Where the bytes of the backing from `offset` on are, and how many were read now: none, if they were at the first

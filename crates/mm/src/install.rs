@@ -84,9 +84,7 @@ impl<M: Mmu> Region<M> {
 
     fn count_more_or_less(&self, pages: isize) {
         self.resident.add(pages, 0);
-        if let Some(place) = self.place {
-            place.drop_pages(-pages);
-        }
+        self.counted.drop_pages(-pages);
     }
 
     /// The kernel does not serve `span` any more, if it did.
@@ -126,8 +124,8 @@ impl<M: Mmu> Region<M> {
     ) -> Result<Installed, i32> {
         let mut pages = 0;
         let result = self.install_some(entry, source, view, piece, met, &mut pages);
-        self.mmu.meets(Word::Resident(tally.hint));
-        self.resident.add(pages as isize, tally.hint);
+        self.mmu.meets(Word::Resident(tally.cpu));
+        self.resident.add(pages as isize, tally.cpu);
         tally.add(Counter::RegionPages, pages);
         result.map(|took_long| Installed { pages, took_long })
     }

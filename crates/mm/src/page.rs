@@ -13,20 +13,20 @@
 //! | 40 | 8 | since when it counts, in ns since the machine was started |
 //! | 64 | 8 each | the knobs |
 //! | next multiple of 64 | 8 each | the counters of the first block; each block starts at a multiple of 64 |
-//! | behind the page | | where the process has regions, their [`Listing`] |
+//! | behind the page | | where the process has regions, their [`Listing`], and from the next multiple of 4096 on the lines in which they count |
 //!
 //! Numbers are in the byte order of the machine. All but the knobs is for the process alone to write.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::knobs::{self, KNOBS, Values};
-use crate::listing::Listing;
+use crate::listing::{Line, Listing, PLACES};
 use crate::stats::{self, BLOCKS, Block, COUNTERS, Counter};
 
 /// First bytes of a page.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"fltless1");
 /// Version of the layout of [`Page`].
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// A number made from the names of all counters and knobs in their order (FNV-1a). Command and library belong together
 /// when it is the same in both.
@@ -82,20 +82,20 @@ pub struct Page {
     pub block: [Block; BLOCKS],
 }
 
-/// A page with what is behind it.
+/// A page with what is behind it, up to the lines of regions.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct Whole {
     /// The page.
     pub page: Page,
     /// Regions.
-    pub regions: Listing,
+    pub listing: Listing,
 }
 
 impl Whole {
-    /// A counter, over all blocks and regions.
-    pub fn sum(&self, counter: Counter) -> u64 {
-        self.page.sum(counter) + self.regions.sum(counter)
+    /// Bytes of all of it, with so many lines for each region: whole pages of the kernel's, so that it can be mapped.
+    pub const fn bytes(lines: usize) -> usize {
+        (size_of::<Self>() + lines * (PLACES + 1) * size_of::<Line>()).next_multiple_of(align_of::<Self>())
     }
 }
 

@@ -18,10 +18,10 @@ use crate::behind::Behind;
 use crate::entry::Entries;
 use crate::frames::{Frames, Taken, Version};
 use crate::knobs::{Knob, Values};
-use crate::listing::Place;
+use crate::listing::{Counted, own};
 use crate::pool::Pool;
-use crate::spread::Spread;
-use crate::stats::{Block, Counter};
+use crate::spread::{self, Spread};
+use crate::stats::Counter;
 use crate::streams::Streams;
 use crate::tally::Tally;
 use crate::window::Orders;
@@ -74,25 +74,19 @@ pub struct Region<M: Mmu> {
     pub(crate) ahead: usize,
     /// Pages that are there, but for those of areas that the kernel serves.
     pub(crate) resident: Spread,
-    /// Faults count in the block of their thread.
-    pub(crate) counters: &'static [Block],
-    /// Where it counts what is counted by region, if it is listed.
-    pub(crate) place: Option<&'static Place>,
+    /// Where it counts.
+    pub(crate) counted: Counted<'static>,
     pub(crate) knobs: &'static Values,
 }
 
 impl<M: Mmu> Region<M> {
     /// A region of `span`, which begins at a multiple of 2 MiB and of which nothing is mapped. `None` when there is no
-    /// memory for its tables. There is at least one block of counters.
-    pub fn new(
-        mmu: M,
-        span: Span,
-        plan: Plan,
-        counters: &'static [Block],
-        knobs: &'static Values,
-    ) -> Option<Self> {
+    /// memory for its tables.
+    pub fn new(mmu: M, span: Span, plan: Plan, counted: Counted<'static>, knobs: &'static Values) -> Option<Self> {
         debug_assert_eq!(span.start % SLOT, 0);
-        let (areas, entries) = (Areas::new(plan.areas)?, Entries::new(span)?);
+        let places = spread::places(counted.lines());
+        let (areas, entries) = (Areas::new(plan.areas, places)?, Entries::new(span)?);
+        let (streams, resident) = (Streams::new(plan.orders, PATIENCE, places)?, Spread::new(places)?);
         // Reserved last: only a region gives it back.
         let frames = Frames::new(&mmu);
         Some(Self {
@@ -101,13 +95,12 @@ impl<M: Mmu> Region<M> {
             areas,
             entries,
             ranges: RangeLock::new(),
-            streams: Streams::new(plan.orders, PATIENCE),
+            streams,
             behind: Behind::new(),
             frames,
             ahead: 0,
-            resident: Spread::new(),
-            counters,
-            place: None,
+            resident,
+            counted,
             knobs,
         })
     }
@@ -122,12 +115,6 @@ impl<M: Mmu> Region<M> {
     pub fn with_pool(mut self, pool: &'static Pool, ahead: usize) -> Self {
         self.frames.share(pool, &self.mmu);
         self.ahead = ahead;
-        self
-    }
-
-    /// Has it count in a place of its own what is counted by region.
-    pub fn with_place(mut self, place: &'static Place) -> Self {
-        self.place = Some(place);
         self
     }
 
@@ -165,9 +152,9 @@ impl<M: Mmu> Region<M> {
         self.mmu.fill(offset as u64, buffer)
     }
 
-    /// What was counted, by all that share the counters. Without what has a place of its own.
+    /// What it has counted: 0 for what regions do not count.
     pub fn counted(&self, counter: Counter) -> u64 {
-        self.counters.iter().map(|block| block.get(counter as usize)).sum()
+        self.counted.get(counter).unwrap_or(0)
     }
 
     /// Sets a knob, for all that share it.
@@ -219,26 +206,21 @@ impl<M: Mmu> Region<M> {
         }
     }
 
-    /// Counts; `hint` tells threads apart, which then do not write to the same lines.
-    pub fn count(&self, counter: Counter, n: usize, hint: usize) {
-        let mut tally = Tally::new(hint);
+    /// Counts, on this processor: others do not write to the same lines.
+    pub fn count(&self, counter: Counter, n: usize, cpu: usize) {
+        let mut tally = Tally::new(cpu);
         tally.add(counter, n);
         self.count_all(&tally);
     }
 
     /// Counts what was gathered.
     pub(crate) fn count_all(&self, tally: &Tally) {
-        let block = tally.hint % self.counters.len();
-        let places = || tally.counts().iter().map(|(counter, _)| *counter as usize);
+        let places = || tally.counts().iter().filter_map(|(counter, _)| own(*counter));
         if let (Some(first), Some(last)) = (places().min(), places().max()) {
-            self.mmu.meets(Word::Counters(block, first, last));
+            self.mmu.meets(Word::Counters(tally.cpu, first, last));
         }
-        for (counter, n) in tally.counts() {
-            let n = *n as u64;
-            if !self.place.is_some_and(|place| place.count(*counter, n, tally.hint)) {
-                self.counters[block].add(*counter, n);
-            }
-        }
+        let line = self.counted.line(tally.cpu);
+        tally.counts().iter().for_each(|(counter, n)| line.add(*counter, *n as u64));
     }
 }
 

@@ -1,39 +1,40 @@
-//! A number that many threads change and few want to know. It is spread over cache lines, so that threads do not wait for each
-//! other's.
+//! What each of many threads changes is spread over places, each on cache lines of its own, so that they do not wait for each other's.
 
 use faultless_base::sync::atomic::{AtomicIsize, Ordering};
+use faultless_base::sync::{CHECKED, Table};
 
-/// Lines that it is spread over; a thread has one of them, alone or with others.
-pub const LINES: usize = 64;
-/// So many of them; a checker looks at each.
-const USED: usize = if cfg!(debug_assertions) { 2 } else { LINES };
+/// Places at least: more than a small machine has processors, because streams are kept by thread.
+const LEAST: usize = 64;
+
+/// Places of a region with so many lines of counters: a power of two.
+pub const fn places(lines: usize) -> usize {
+    match lines {
+        _ if CHECKED => 2,
+        ..LEAST => LEAST,
+        lines => lines,
+    }
+}
+
+/// A number that many threads change and few want to know: the sum of parts, of which each alone may be below zero.
+pub struct Spread(Table<Part>);
 
 #[repr(align(64))]
 struct Part(AtomicIsize);
 
-/// The sum of its parts, of which each alone may be below zero.
-pub struct Spread([Part; USED]);
-
 impl Spread {
-    /// Nothing.
-    pub fn new() -> Self {
-        Self(core::array::from_fn(|_| Part(AtomicIsize::new(0))))
+    /// Nothing, in so many parts, a power of two. `None` when there is no memory for them.
+    pub fn new(parts: usize) -> Option<Self> {
+        Some(Self(Table::new(parts, || Part(AtomicIsize::new(0)))?))
     }
 
-    /// Adds `n`; `hint` tells threads apart.
-    pub fn add(&self, n: isize, hint: usize) {
-        self.0[hint % USED].0.fetch_add(n, Ordering::Relaxed);
+    /// Adds `n`, on this processor.
+    pub fn add(&self, n: isize, cpu: usize) {
+        self.0[cpu & (self.0.len() - 1)].0.fetch_add(n, Ordering::Relaxed);
     }
 
     /// All of it. Exact while nobody adds.
     pub fn sum(&self) -> isize {
         self.0.iter().map(|part| part.0.load(Ordering::Relaxed)).sum()
-    }
-}
-
-impl Default for Spread {
-    fn default() -> Self {
-        Self::new()
     }
 }
 
@@ -43,8 +44,8 @@ mod tests {
 
     #[test]
     fn what_one_adds_another_may_take_away() {
-        let spread = Spread::new();
-        (0..1000).for_each(|hint| spread.add(3, hint));
+        let spread = Spread::new(64).unwrap();
+        (0..1000).for_each(|cpu| spread.add(3, cpu));
         spread.add(-3000, 7);
         assert_eq!(spread.sum(), 0);
         spread.add(-1, 8);

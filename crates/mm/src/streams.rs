@@ -14,16 +14,13 @@
 use core::hash::{Hash, Hasher};
 
 use faultless_base::Span;
+use faultless_base::sync::Table;
 use faultless_base::sync::atomic::{AtomicIsize, Ordering};
 
 use crate::stream::{Set, Stream, get, set};
 use crate::usage::Usage;
 use crate::window::{Orders, Step, UP, Window};
 
-/// Sets of streams; a thread has one of them, alone or with others.
-pub const SETS: usize = 64;
-/// So many of them; a checker looks at each.
-const USED: usize = if cfg!(debug_assertions) { 2 } else { SETS };
 /// Areas that are told apart.
 const AREAS: usize = 64;
 /// How much is in an area's favour at most, in faults that follow nothing.
@@ -40,7 +37,8 @@ pub enum By {
 
 /// The streams of one region.
 pub struct Streams {
-    sets: [Set; USED],
+    /// A thread has one of them, alone or with others.
+    sets: Table<Set>,
     orders: Orders,
     /// Faults that may follow nothing before an area is hopeless.
     patience: usize,
@@ -87,15 +85,15 @@ impl Hasher for Mix {
 }
 
 impl Streams {
-    /// No thread has been seen yet.
-    pub fn new(orders: Orders, patience: usize) -> Self {
-        Self {
-            sets: core::array::from_fn(|_| Set::new()),
+    /// No thread has been seen yet; they have so many sets, a power of two. `None` when there is no memory for those.
+    pub fn new(orders: Orders, patience: usize, sets: usize) -> Option<Self> {
+        Some(Self {
+            sets: Table::new(sets, Set::new)?,
             orders,
             patience,
             spent: core::array::from_fn(|_| AtomicIsize::new(0)),
             usage: Usage::new(orders.most),
-        }
+        })
     }
 
     /// Says how many faults may follow nothing.
@@ -111,7 +109,7 @@ impl Streams {
         (id_of, hint).hash(&mut mix);
         let who = mix.finish() as usize | 1;
         // Threads one after the other have different ones, whatever the sum above.
-        let own = &self.sets[hint.wrapping_add(id_of) % USED];
+        let own = &self.sets[hint.wrapping_add(id_of) & (self.sets.len() - 1)];
         let used = own.clock.fetch_add(1, Ordering::Relaxed) + 1;
         let most = self.orders.most.min(most).min(self.usage.limit());
         let first = self.orders.first.min(most);
@@ -166,7 +164,7 @@ impl Streams {
             followed && get(&stream.next) == page && area.contains(get(&stream.last))
         };
         // A loop of iterators, one in the other, takes much of a signal handler's stack.
-        for own in &self.sets {
+        for own in self.sets.iter() {
             if let Some(other) = own.streams.iter().find(expects) {
                 set(&other.who, 0);
                 return Some((other.step(), get(&other.order) as u32));
@@ -215,7 +213,7 @@ mod tests {
     const AREA: Span = Span { start: 64 * SLOT, end: 80 * SLOT };
 
     fn streams(first: u32, most: u32) -> Streams {
-        Streams::new(Orders { first, most }, 20)
+        Streams::new(Orders { first, most }, 20, 2).unwrap()
     }
 
     /// A fault on a page of the area, by a thread.

@@ -8,16 +8,16 @@ const MOST: usize = 10;
 
 /// Numbers to be added to counters.
 pub struct Tally {
-    /// Tells threads apart.
-    pub hint: usize,
+    /// The processor.
+    pub cpu: usize,
     counts: [(Counter, usize); MOST],
     len: usize,
 }
 
 impl Tally {
-    /// Nothing, of a thread.
-    pub fn new(hint: usize) -> Self {
-        Self { hint, counts: [(Counter::RegionPgfault, 0); MOST], len: 0 }
+    /// Nothing, on a processor.
+    pub fn new(cpu: usize) -> Self {
+        Self { cpu, counts: [(Counter::RegionPgfault, 0); MOST], len: 0 }
     }
 
     /// Counts `n` more.

@@ -9,9 +9,10 @@ use faultless_mm::area::Attributes;
 use faultless_mm::change::{Advice, Refused};
 use faultless_mm::fault::Outcome;
 use faultless_mm::knobs::{Knob, Values};
+use faultless_mm::listing::{Counted, Line};
 use faultless_mm::pool::Pool;
 use faultless_mm::region::{Plan, Region};
-use faultless_mm::stats::{Block, Counter};
+use faultless_mm::stats::Counter;
 use faultless_mm::window::Orders;
 use proptest::prelude::*;
 
@@ -26,11 +27,11 @@ type Memory = Region<FakeMmu>;
 
 /// A region whose windows are huge pages from the first fault on, and its pool.
 fn region(patience: usize) -> (Memory, &'static Pool) {
-    let counters = std::slice::from_ref(&*Box::leak(Box::<Block>::default()));
+    let counted = Counted::new(Box::leak(Box::default()), Box::leak(Box::new([const { Line::new() }; 4])));
     let knobs = Box::leak(Box::<Values>::default());
     let plan = Plan { areas: 100, orders: Orders { first: 9, most: 10 } };
     let span = Span::new(BASE, SLOTS * SLOT);
-    let region = Region::new(FakeMmu::new(|| {}), span, plan, counters, knobs).unwrap();
+    let region = Region::new(FakeMmu::new(|| {}), span, plan, counted, knobs).unwrap();
     let pool = Box::leak(Box::new(Pool::new(8 * SLOT, |bytes| region.reserve(bytes)).unwrap()));
     region.map(span, ATTRIBUTES, 0).unwrap();
     (region.with_patience(patience).with_old_bytes(pool), pool)

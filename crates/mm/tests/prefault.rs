@@ -9,8 +9,9 @@ use faultless_mm::area::Attributes;
 use faultless_mm::change::Advice;
 use faultless_mm::fault::{Fault, Outcome};
 use faultless_mm::knobs::{Knob, Values};
+use faultless_mm::listing::{Counted, Line};
 use faultless_mm::region::{Plan, Region};
-use faultless_mm::stats::{Block, Counter};
+use faultless_mm::stats::Counter;
 use faultless_mm::window::Orders;
 
 const BASE: usize = 1 << 40;
@@ -30,11 +31,11 @@ fn region_of(slots: usize) -> Memory {
 }
 
 fn region_on(mmu: FakeMmu, slots: usize) -> Memory {
-    let counters = std::slice::from_ref(Box::leak(Box::<Block>::default()));
+    let counted = Counted::new(Box::leak(Box::default()), Box::leak(Box::new([const { Line::new() }; 4])));
     let knobs = Box::leak(Box::<Values>::default());
     let plan = Plan { areas: 50, orders: Orders { first: 0, most: 14 } };
     let span = Span::new(BASE, slots * SLOT);
-    let region = Region::new(mmu, span, plan, counters, knobs).unwrap();
+    let region = Region::new(mmu, span, plan, counted, knobs).unwrap();
     region.map(span, ANONYMOUS, 0).unwrap();
     region
 }
@@ -186,7 +187,7 @@ fn a_window_without_memory_installs_what_there_is() {
         // The next window is not to be had, but its first page may be.
         region.fail(&[errno::ENOMEM]);
         let addr = span(page(31), 1).start;
-        let outcome = region.fault(Fault { addr, wants: Rights::Write, hint: 1 });
+        let outcome = region.fault(Fault { addr, wants: Rights::Write, hint: 1, cpu: 1 });
         match backward {
             false => assert_eq!(outcome, Outcome::Failed(errno::ENOMEM)),
             true => assert!(matches!(outcome, Outcome::Installed(_)), "{outcome:?}"),

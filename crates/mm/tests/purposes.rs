@@ -7,6 +7,7 @@ use faultless_fake::mmu::FakeMmu;
 use faultless_mm::area::Attributes;
 use faultless_mm::fault::{Fault, Outcome};
 use faultless_mm::knobs::{Knob, Values};
+use faultless_mm::listing::{Counted, Line};
 use faultless_mm::region::{Plan, Region};
 use faultless_mm::stats::{Block, Counter};
 use faultless_mm::window::Orders;
@@ -16,10 +17,10 @@ const BASE: usize = 1 << 40;
 const SLOTS: usize = 4;
 
 fn region() -> Region<FakeMmu> {
-    let counters: &'static [Block] = Box::leak(Box::new([Block::new()]));
+    let counted = Counted::new(Box::leak(Box::default()), Box::leak(Box::new([const { Line::new() }; 4])));
     let knobs = Box::leak(Box::<Values>::default());
     let plan = Plan { areas: 10, orders: Orders { first: 0, most: 11 } };
-    Region::new(FakeMmu::new(|| {}), Span::new(BASE, SLOTS * SLOT), plan, counters, knobs).unwrap()
+    Region::new(FakeMmu::new(|| {}), Span::new(BASE, SLOTS * SLOT), plan, counted, knobs).unwrap()
 }
 
 /// Maps all of the region, and reads it from its start to its end.
@@ -28,7 +29,7 @@ fn walk(region: &Region<FakeMmu>, backed: bool) {
     region.map(region.span(), attributes, 0).unwrap();
     let mut at = BASE;
     while at < region.span().end {
-        match region.fault(Fault { addr: at, wants: Rights::Read, hint: 1 }) {
+        match region.fault(Fault { addr: at, wants: Rights::Read, hint: 1, cpu: 1 }) {
             Outcome::Installed(window) => at = window.end,
             other => panic!("{other:?}"),
         }

@@ -9,8 +9,9 @@ use faultless_mm::area::Attributes;
 use faultless_mm::change::{Advice, Refused};
 use faultless_mm::fault::{Fault, Outcome};
 use faultless_mm::knobs::{Knob, Values};
+use faultless_mm::listing::{Counted, Line};
 use faultless_mm::region::{Plan, Region};
-use faultless_mm::stats::{Block, Counter};
+use faultless_mm::stats::Counter;
 use faultless_mm::window::Orders;
 use proptest::prelude::*;
 
@@ -23,9 +24,9 @@ const ANONYMOUS: Attributes =
 const BACKED: Attributes = Attributes { backed: true, ..ANONYMOUS };
 
 fn region_of(mmu: FakeMmu, areas: usize, orders: Orders) -> Region<FakeMmu> {
-    let counters = std::slice::from_ref(&*Box::leak(Box::<Block>::default()));
+    let counted = Counted::new(Box::leak(Box::default()), Box::leak(Box::new([const { Line::new() }; 4])));
     let knobs = Box::leak(Box::<Values>::default());
-    Region::new(mmu, Span::new(BASE, SLOTS * SLOT), Plan { areas, orders }, counters, knobs).unwrap()
+    Region::new(mmu, Span::new(BASE, SLOTS * SLOT), Plan { areas, orders }, counted, knobs).unwrap()
 }
 
 fn region() -> Region<FakeMmu> {
@@ -380,7 +381,7 @@ fn each_other_reason_to_give_up() {
     assert_eq!(access(&region, 0, None), Ok(backing_byte(0)));
     assert_eq!(region.counted(Counter::SpfVmaNotsup), 1);
     region.protect(span(0, 8), Rights::Read).unwrap();
-    let write = Fault { addr: span(1, 1).start, wants: Rights::Write, hint: 0 };
+    let write = Fault { addr: span(1, 1).start, wants: Rights::Write, hint: 0, cpu: 0 };
     assert_eq!(region.fault(write), Outcome::Forbidden);
     assert_eq!(region.counted(Counter::SpfVmaNotsup), 2);
     region.map(span(100, 8), Attributes { rights: Rights::Read, ..ANONYMOUS }, 0).unwrap();

@@ -13,7 +13,7 @@ pub fn accessed(region: &Region<FakeMmu>, addr: usize, write: Option<u8>, hint: 
             Found::Byte(byte) => return Some(byte),
             Found::Forbidden => return None,
             Found::Missing => {
-                let outcome = region.fault(Fault { addr, wants, hint });
+                let outcome = region.fault(Fault { addr, wants, hint, cpu: hint });
                 assert!(!matches!(outcome, Outcome::Failed(_)), "{outcome:?}");
             }
         }

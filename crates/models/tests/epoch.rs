@@ -18,7 +18,11 @@ struct World {
 
 impl World {
     fn new() -> Arc<Self> {
-        Arc::new(Self { epoch: Epoch::new(), linked: AtomicUsize::new(1), thing: AtomicUsize::new(LIVE) })
+        Arc::new(Self {
+            epoch: Epoch::new(2).unwrap(),
+            linked: AtomicUsize::new(1),
+            thing: AtomicUsize::new(LIVE),
+        })
     }
 
     fn walk(&self, hint: usize) {

@@ -27,7 +27,7 @@ struct World {
 
 impl World {
     fn new(cut: usize) -> Arc<Self> {
-        let areas = Areas::new(3).unwrap();
+        let areas = Areas::new(3, 2).unwrap();
         areas.keep_room().unwrap();
         areas.insert(View { span: REGION, offset: 0, attributes: ATTRIBUTES }).unwrap();
         let entries = Entries::new(REGION).unwrap();

@@ -8,9 +8,10 @@ use faultless_fake::mmu::FakeMmu;
 use faultless_mm::area::Attributes;
 use faultless_mm::change::Advice;
 use faultless_mm::knobs::Values;
+use faultless_mm::listing::{Counted, Line, Place};
 use faultless_mm::pool::Pool;
 use faultless_mm::region::{Plan, Region};
-use faultless_mm::stats::{Block, Counter};
+use faultless_mm::stats::Counter;
 use faultless_mm::window::Orders;
 use faultless_models::{accessed, check_runs};
 use shuttle::rand::{Rng, thread_rng};
@@ -24,7 +25,8 @@ const FRAMES: usize = 3;
 const ATTRIBUTES: Attributes =
     Attributes { rights: Rights::Write, backed: false, huge: true, random: false, kernel: false };
 
-static COUNTERS: Block = Block::new();
+static PLACE: Place = Place::new();
+static LINES: [Line; 1] = [Line::new()];
 
 type Memory = Region<FakeMmu>;
 
@@ -49,8 +51,8 @@ fn what_is_dropped_is_in_one_place() {
             let knobs = Box::leak(Box::<Values>::default());
             let plan = Plan { areas: 20, orders: Orders { first: 9, most: 10 } };
             let span = Span::new(BASE, SLOTS * SLOT);
-            let counters = std::slice::from_ref(&COUNTERS);
-            let region = Region::new(FakeMmu::new(thread::yield_now), span, plan, counters, knobs).unwrap();
+            let counted = Counted::new(&PLACE, &LINES);
+            let region = Region::new(FakeMmu::new(thread::yield_now), span, plan, counted, knobs).unwrap();
             let pool: &Pool =
                 Box::leak(Box::new(Pool::new(FRAMES * SLOT, |bytes| region.reserve(bytes)).unwrap()));
             let frames = pool.span();
@@ -88,5 +90,5 @@ fn what_is_dropped_is_in_one_place() {
         },
         500,
     );
-    assert!(COUNTERS.get(Counter::RegionUnzeroed as usize) > 0, "in no run");
+    assert!(Counted::new(&PLACE, &LINES).get(Counter::RegionUnzeroed) > Some(0), "in no run");
 }

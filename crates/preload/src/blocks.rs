@@ -3,6 +3,7 @@
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+use faultless_base::sys::raw;
 use faultless_base::{PAGE, SLOT};
 use faultless_mm::Need;
 
@@ -34,7 +35,7 @@ fn large(bytes: usize, align: usize, need: Need) -> *mut c_void {
     if bytes > engine.settings.memory || engine.is_retired() {
         return core::ptr::null_mut();
     }
-    let Some(got) = engine.space.allocate(engine::cpu(), bytes, align, need) else {
+    let Some(got) = engine.space.allocate(raw::cpu(), bytes, align, need) else {
         return core::ptr::null_mut();
     };
     let at = got.addr as *mut c_void;
@@ -132,7 +133,7 @@ pub unsafe extern "C" fn realloc(block: *mut c_void, bytes: usize) -> *mut c_voi
     let old = engine.space.usable(at);
     let usable = !engine.is_frozen() && !engine.is_retired();
     let fits = usable && !is_small(bytes) && bytes <= engine.settings.memory;
-    if fits && let Some(moved) = engine.space.resize(engine::cpu(), at, bytes) {
+    if fits && let Some(moved) = engine.space.resize(raw::cpu(), at, bytes) {
         return moved as *mut c_void;
     }
     drop(engine);

@@ -92,12 +92,6 @@ impl Engine {
     }
 }
 
-/// The processor that this thread runs on.
-pub fn cpu() -> usize {
-    // SAFETY: no arguments.
-    unsafe { libc::sched_getcpu() }.max(0) as usize
-}
-
 /// This process.
 pub fn pid() -> i32 {
     // SAFETY: no arguments.

@@ -2,7 +2,7 @@
 
 use core::ffi::c_void;
 
-use faultless_base::sys::raw::{Answer, syscall};
+use faultless_base::sys::raw::{self, Answer, syscall};
 use faultless_base::{PAGE, SLOT, Span};
 use faultless_mm::knobs::Knob;
 use faultless_mm::mapping::Change;
@@ -126,7 +126,7 @@ fn serve(hint: usize, bytes: usize, prot: i32, flags: i32) -> Option<usize> {
     }
     // Who gives a hint often wants its alignment more than its place.
     let align = if hint == 0 { 1 } else { (1 << hint.trailing_zeros()) / SLOT };
-    engine.space.map(engine::cpu(), bytes, align.clamp(1, HINT_SLOTS))
+    engine.space.map(raw::cpu(), bytes, align.clamp(1, HINT_SLOTS))
 }
 
 /// A mapping at an address that the program insists on.
@@ -315,7 +315,7 @@ fn remap(from: Span, new_bytes: usize, flags: i32, new: usize, kernel: impl Fn()
         return kernel();
     }
     if new_bytes <= engine.settings.memory
-        && let Some(to) = engine.space.move_mapping(engine::cpu(), from, new_bytes)
+        && let Some(to) = engine.space.move_mapping(raw::cpu(), from, new_bytes)
     {
         return Ok(to);
     }

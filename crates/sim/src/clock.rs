@@ -25,8 +25,12 @@ const STACK: usize = 1 << 14;
 /// A cache line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum Line {
-    /// Of a block of counters.
+    /// Of counters: whose, and which.
     Counters(usize, usize),
+    /// A signal handler's place while it looks for its region.
+    Table(usize),
+    /// Its place while it uses that.
+    Handler(usize),
     /// A reader's place.
     Reader(usize),
     /// Of users of the area.
@@ -54,6 +58,8 @@ impl Line {
     pub fn name(self) -> &'static str {
         match self {
             Self::Counters(..) => "counters",
+            Self::Table(_) => "table of regions",
+            Self::Handler(_) => "handlers",
             Self::Reader(_) => "readers",
             Self::Users(_) => "users",
             Self::Streams(_) => "streams",

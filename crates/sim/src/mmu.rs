@@ -2,15 +2,13 @@
 
 use std::sync::Mutex;
 
-use faultless_base::sync::{EPOCH_PLACES, RANGE_PLACES};
+use faultless_base::sync::RANGE_PLACES;
 use faultless_base::sys::mmu::{Mmu, Rights, Source, Word};
 use faultless_base::sys::uffd::Stopped;
 use faultless_base::sys::user_mmu::SAMPLES;
 use faultless_base::{PAGE, SLOT, Span};
 use faultless_fake::mmu::{FakeMmu, Found};
-use faultless_mm::area::USERS;
-use faultless_mm::spread::LINES;
-use faultless_mm::streams::SETS as STREAM_SETS;
+use faultless_mm::spread::places;
 use serde::Serialize;
 
 use crate::clock::{Clock, Line, Use};
@@ -45,14 +43,19 @@ pub struct SimMmu<'a> {
     /// What making a huge page of zeroes takes.
     make_huge: f64,
     base: usize,
+    /// Lines of counters.
+    lines: usize,
+    /// Places over which threads are spread.
+    places: usize,
     made: Mutex<Operations>,
 }
 
 impl<'a> SimMmu<'a> {
-    /// For a region that begins at `base`.
-    pub fn new(clock: &'a Clock, costs: &'a Costs, base: usize) -> Self {
+    /// For a region that begins at `base` and has so many lines of counters.
+    pub fn new(clock: &'a Clock, costs: &'a Costs, base: usize, lines: usize) -> Self {
         let (clear, make_huge) = (costs.clear_near, costs.make_huge);
-        Self { fake: FakeMmu::new(|| {}), clock, costs, clear, make_huge, base, made: Mutex::default() }
+        let (fake, places) = (FakeMmu::new(|| {}), places(lines));
+        Self { fake, clock, costs, clear, make_huge, base, lines, places, made: Mutex::default() }
     }
 
     /// What each page takes to be cleared, instead of what it takes on the own node.
@@ -79,11 +82,19 @@ impl<'a> SimMmu<'a> {
         }
     }
 
-    /// The way from the access to the fault function, and back.
-    pub fn enter(&self) {
+    /// The way from the access to the fault function, and back; a signal handler announces itself
+    /// to find the region, and to use it.
+    pub fn enter(&self, cpu: usize) {
         self.count(|made| made.faults += 1);
         self.clock.spend(self.costs.entry);
         self.kernel();
+        self.atomic(Line::Table(cpu % self.places));
+        self.atomic(Line::Handler(cpu % self.places));
+    }
+
+    /// The handler is done.
+    pub fn leave(&self, cpu: usize) {
+        self.atomic(Line::Handler(cpu % self.places));
     }
 
     fn count(&self, add: impl FnOnce(&mut Operations)) {
@@ -219,12 +230,12 @@ impl Mmu for SimMmu<'_> {
     fn meets(&self, word: Word) {
         match word {
             // While a processor has a line it counts all that is on it.
-            Word::Counters(block, first, last) => (self.line_of(first)..=self.line_of(last))
-                .for_each(|line| self.atomic(Line::Counters(block, line))),
-            Word::Reader(hint) => self.atomic(Line::Reader(hint % EPOCH_PLACES)),
-            Word::Users(hint) => self.atomic(Line::Users(hint % USERS)),
-            Word::Streams(hint) => self.atomic(Line::Streams(hint % STREAM_SETS)),
-            Word::Resident(hint) => self.atomic(Line::Resident(hint % LINES)),
+            Word::Counters(cpu, first, last) => (self.line_of(first)..=self.line_of(last))
+                .for_each(|line| self.atomic(Line::Counters(cpu % self.lines, line))),
+            Word::Reader(cpu) => self.atomic(Line::Reader(cpu % self.places)),
+            Word::Users(cpu) => self.atomic(Line::Users(cpu % self.places)),
+            Word::Streams(hint) => self.atomic(Line::Streams(hint % self.places)),
+            Word::Resident(cpu) => self.atomic(Line::Resident(cpu % self.places)),
             Word::Account => self.atomic(Line::Account),
             Word::Pool => self.atomic(Line::Pool),
             Word::Entry(addr) => self.atomic(Line::Entries(self.line_of((addr - self.base) / SLOT))),

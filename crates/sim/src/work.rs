@@ -8,9 +8,10 @@ use faultless_base::{PAGE, SLOT, Span};
 use faultless_mm::area::Attributes;
 use faultless_mm::fault::{Fault, Outcome};
 use faultless_mm::knobs::{Knob, Values};
+use faultless_mm::listing::{Counted, Line as Counters, lines_for};
 use faultless_mm::pool::Pool;
 use faultless_mm::region::{Plan, Region};
-use faultless_mm::stats::{BLOCKS, Block, Counter};
+use faultless_mm::stats::Counter;
 use faultless_mm::window::Orders;
 use serde::Serialize;
 
@@ -112,15 +113,16 @@ pub fn run(setup: &Setup, costs: &Costs) -> Figures {
     let bytes = setup.threads * part;
     let span = Span::new(BASE, round_up(bytes, SLOT).expect("a region that fits"));
     let plan = Plan { areas: 3, orders: Orders { first: 0, most: setup.order } };
-    let counters: &'static [Block] = Vec::from_iter((0..BLOCKS).map(|_| Block::default())).leak();
+    let lines = Vec::from_iter((0..lines_for(setup.threads)).map(|_| Counters::default())).leak();
+    let counted = Counted::new(Box::leak(Box::default()), lines);
     let knobs = Box::leak(Box::<Values>::default());
     knobs.set(Knob::SpeculativePageFault, setup.speculative as u64);
-    let mmu = SimMmu::new(&clock, costs, BASE);
+    let mmu = SimMmu::new(&clock, costs, BASE, counted.lines());
     let mmu = match setup.frames {
         Frames::Cleared => mmu.clearing(costs.clear(setup.bytes)),
         Frames::Prezeroed => mmu.prezeroed(),
     };
-    let region = Region::new(mmu, span, plan, counters, knobs).expect("memory for tables");
+    let region = Region::new(mmu, span, plan, counted, knobs).expect("memory for tables");
     let region = region.with_patience(patience(setup));
     let region = if setup.huge { with_frames(region, setup.threads) } else { region };
     let attributes =
@@ -144,9 +146,11 @@ pub fn run(setup: &Setup, costs: &Costs) -> Figures {
                 while !region.write(addr) {
                     use_pages(&mut touched);
                     let begin = clock.now();
-                    region.enter();
-                    let outcome = region.fault(Fault { addr, wants: Rights::Write, hint: i + 1 });
+                    region.enter(i);
+                    let outcome = region.fault(Fault { addr, wants: Rights::Write, hint: i + 1, cpu: i });
                     assert!(matches!(outcome, Outcome::Installed(_)), "{outcome:?}");
+                    region.count(Counter::RegionFaultNs, ((clock.now() - begin) / 1000) as usize, i);
+                    region.leave(i);
                     system.fetch_add(clock.now() - begin, Relaxed);
                 }
                 touched += 1;
@@ -222,5 +226,15 @@ mod tests {
         };
         assert!(per_page(false, 128) > 3.0 * per_page(false, 16));
         assert!(per_page(true, 128) < 1.01 * per_page(true, 16));
+    }
+
+    #[test]
+    fn faults_of_a_few_pages_do_not_wait_for_those_of_other_processors() {
+        for order in [3, 5] {
+            let setup = Setup { order, pages: 512, frames: Frames::Prezeroed, ..SETUP };
+            let rate = |threads| run(&Setup { threads, ..setup }, &MACHINE).rate();
+            let linear = rate(256) / (256.0 * rate(1));
+            assert!(linear > 0.8, "order {order}: {linear}");
+        }
     }
 }

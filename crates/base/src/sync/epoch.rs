@@ -1,13 +1,12 @@
 //! Grace periods: what was unlinked may be used again once nobody walks who may still see it.
 //!
-//! A reader announces itself in one of a fixed number of places, with neither an allocation nor anything kept for its
+//! A reader announces itself in one of some places, with neither an allocation nor anything kept for its
 //! thread, so that a signal handler may do it, also one that interrupts another reader. When all places are taken a
 //! reader is refused, and goes another way.
 
+use super::Table;
 use super::atomic::{AtomicUsize, Ordering, fence};
 
-/// Readers at a time. A checker looks at every place.
-pub const PLACES: usize = if cfg!(feature = "model") { 2 } else { 64 };
 const FREE: usize = 0;
 
 #[repr(align(64))]
@@ -16,29 +15,30 @@ struct Place(AtomicUsize);
 /// The epochs of one structure.
 pub struct Epoch {
     now: AtomicUsize,
-    places: [Place; PLACES],
+    places: Table<Place>,
 }
 
 /// A reader, until it is dropped.
 pub struct Pinned<'a>(&'a AtomicUsize);
 
 impl Epoch {
-    /// The first epoch, without readers.
-    #[expect(clippy::new_without_default, reason = "as the other locks")]
-    pub fn new() -> Self {
-        Self { now: AtomicUsize::new(1), places: core::array::from_fn(|_| Place(AtomicUsize::new(FREE))) }
+    /// The first epoch, with room for so many readers at a time, a power of two. `None` when there is no memory for that.
+    pub fn new(readers: usize) -> Option<Self> {
+        assert!(readers.is_power_of_two());
+        let places = Table::new(readers, || Place(AtomicUsize::new(FREE)))?;
+        Some(Self { now: AtomicUsize::new(1), places })
     }
 
-    /// Announces a reader; `hint` tells threads apart, so that they do not meet. `None` when there are too many.
-    pub fn enter(&self, hint: usize) -> Option<Pinned<'_>> {
+    /// Announces a reader on this processor: others do not meet it, if there are as many places. `None` when there are too many.
+    pub fn enter(&self, cpu: usize) -> Option<Pinned<'_>> {
         let now = self.now.load(Ordering::Acquire);
         let free = |at: usize| {
-            let place = &self.places[at % PLACES].0;
+            let place = &self.places[at & (self.places.len() - 1)].0;
             let taken = place.load(Ordering::Relaxed) == FREE
                 && place.compare_exchange(FREE, now, Ordering::Acquire, Ordering::Relaxed).is_ok();
             taken.then_some(place)
         };
-        let place = (0..PLACES).find_map(|i| free(hint.wrapping_add(i)))?;
+        let place = (0..self.places.len()).find_map(|i| free(cpu.wrapping_add(i)))?;
         // Pairs with the one in `oldest`: either the announcement is seen there, or what was unlinked before is seen
         // as unlinked here.
         fence(Ordering::SeqCst);
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn a_grace_period_ends_with_its_last_reader() {
-        let epoch = Epoch::new();
+        let epoch = Epoch::new(4).unwrap();
         let early = epoch.enter(0).unwrap();
         let retired = epoch.retire();
         let late = epoch.enter(0).unwrap();
@@ -90,8 +90,8 @@ mod tests {
 
     #[test]
     fn too_many_readers_are_refused() {
-        let epoch = Epoch::new();
-        let all: std::vec::Vec<_> = (0..PLACES).map(|i| epoch.enter(i).unwrap()).collect();
+        let epoch = Epoch::new(4).unwrap();
+        let all: std::vec::Vec<_> = (0..4).map(|i| epoch.enter(i).unwrap()).collect();
         assert!(epoch.enter(0).is_none());
         drop(all);
         assert!(epoch.enter(7).is_some());

@@ -15,6 +15,9 @@ macro_rules! const_unless_loom {
     };
 }
 
+/// Whether a checker runs the code, which takes the longer the more there is to look at.
+pub const CHECKED: bool = cfg!(feature = "model");
+
 mod epoch;
 mod lock;
 #[cfg(feature = "model")]
@@ -24,11 +27,11 @@ mod range;
 mod real;
 mod starter;
 
-pub use epoch::{Epoch, PLACES as EPOCH_PLACES, Pinned};
+pub use epoch::{Epoch, Pinned};
 pub use lock::{Guard, Lock};
 #[cfg(feature = "model")]
-pub use model::{Futex, Words, atomic, pause, words};
+pub use model::{Futex, Table, Words, atomic, pause, words};
 pub use range::{Access, PLACES as RANGE_PLACES, RangeGuard, RangeLock};
 #[cfg(not(feature = "model"))]
-pub use real::{Futex, Words, atomic, pause, words};
+pub use real::{Futex, Table, Words, atomic, pause, words};
 pub use starter::Starter;

@@ -75,6 +75,23 @@ impl Deref for Words {
     }
 }
 
+/// A table of what threads share.
+pub struct Table<T>(Box<[T]>);
+
+impl<T> Table<T> {
+    /// `n` of them, each as `make` says.
+    pub fn new(n: usize, make: impl Fn() -> T) -> Option<Self> {
+        Some(Self((0..n).map(|_| make()).collect()))
+    }
+}
+
+impl<T> Deref for Table<T> {
+    type Target = [T];
+    fn deref(&self) -> &[T] {
+        &self.0
+    }
+}
+
 /// `n` words of zero, never freed.
 pub fn words(n: usize) -> Option<&'static [AtomicU32]> {
     Some(Box::leak((0..n).map(|_| AtomicU32::new(0)).collect()))

@@ -68,6 +68,36 @@ impl Drop for Words {
     }
 }
 
+/// A table of what threads share, too large for its owner itself.
+pub struct Table<T: 'static>(&'static [T]);
+
+impl<T> Table<T> {
+    /// `n` of them, each as `make` says. `None` when the kernel refuses the address space.
+    pub fn new(n: usize, make: impl Fn() -> T) -> Option<Self> {
+        const { assert!(align_of::<T>() <= crate::PAGE && !core::mem::needs_drop::<T>()) };
+        let at = raw::map_private(n.checked_mul(size_of::<T>())?.max(1), raw::Access::Write)? as *mut T;
+        // SAFETY: fresh memory of that size, page-aligned, which this value alone unmaps; all of it is filled before it is seen.
+        unsafe {
+            (0..n).for_each(|i| at.add(i).write(make()));
+            Some(Self(core::slice::from_raw_parts(at, n)))
+        }
+    }
+}
+
+impl<T> Deref for Table<T> {
+    type Target = [T];
+    fn deref(&self) -> &[T] {
+        self.0
+    }
+}
+
+impl<T> Drop for Table<T> {
+    fn drop(&mut self) {
+        // SAFETY: the table is this value's own, made by `new`, and nobody else kept a reference to it.
+        unsafe { raw::unmap(self.0.as_ptr() as usize, size_of_val(self.0).max(1)) };
+    }
+}
+
 /// `n` words of zero that live as long as the process. `None` when the kernel refuses the address space.
 pub fn words(n: usize) -> Option<&'static [AtomicU32]> {
     Some(table::lasting(n)?)

@@ -33,11 +33,11 @@ pub enum Source {
 /// line before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Word {
-    /// Counters, by the number of their block, from the first of them to the last.
+    /// What the region counts on this processor, from the first number of it to the last.
     Counters(usize, usize, usize),
-    /// A reader's place in an epoch, for a thread of this hint.
+    /// A reader's place in an epoch, on this processor.
     Reader(usize),
-    /// The users of an area, as threads of this hint count themselves.
+    /// The users of an area that are counted on this processor.
     Users(usize),
     /// The streams of a thread of this hint.
     Streams(usize),
@@ -47,7 +47,7 @@ pub enum Word {
     Pool,
     /// The entry around this address.
     Entry(usize),
-    /// How many pages the region has, as threads of this hint count them.
+    /// How many pages the region has, as they are counted on this processor.
     Resident(usize),
     /// The lock on the index of areas, taken and let go.
     Index,

@@ -96,6 +96,13 @@ pub fn futex_wake(word: &AtomicU32, n: u32) {
     let _ = unsafe { syscall(libc::SYS_futex, [word.as_ptr() as usize, op, n as usize, 0, 0, 0]) };
 }
 
+/// The processor that this thread runs on, as the C library knows without asking the kernel.
+#[inline]
+pub fn cpu() -> usize {
+    // SAFETY: no arguments.
+    unsafe { libc::sched_getcpu() }.max(0) as usize
+}
+
 /// Nanoseconds of the monotonic clock.
 pub fn now_ns() -> u64 {
     clock_ns(libc::CLOCK_MONOTONIC)

@@ -51,7 +51,7 @@ impl Counters {
     pub fn parse(bytes: &[u8]) -> Result<Self, PageError> {
         let word = |at: usize| Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
         let long = |at: usize| Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
-        let truncated = || PageError::Truncated(bytes.len());
+        let truncated = || PageError::Truncated { bytes: bytes.len(), of: size_of::<Page>() };
         match long(offset_of!(Header, magic)).ok_or_else(truncated)? {
             MAGIC => {}
             0 => return Err(PageError::Unfinished),
@@ -87,7 +87,7 @@ impl Counters {
                 *value = value.wrapping_add(long(start + 8 * i).ok_or_else(truncated)?);
             }
         }
-        let (regions, counted) = Regions::parse(bytes);
+        let (regions, counted) = Regions::parse(bytes)?;
         sum.regions = regions;
         for (counter, counted) in OWN.iter().zip(counted) {
             let value = &mut sum.values[*counter as usize];
@@ -171,8 +171,13 @@ fn knob_at(knob: Knob) -> usize {
 pub enum PageError {
     /// It cannot be read.
     Read(io::Error),
-    /// It ends after so many bytes.
-    Truncated(usize),
+    /// It ends too early.
+    Truncated {
+        /// After so many bytes.
+        bytes: usize,
+        /// Of how many.
+        of: usize,
+    },
     /// Its header was never filled in: the process ended, or is, at its first large request.
     Unfinished,
     /// It is something else.
@@ -188,7 +193,7 @@ impl fmt::Display for PageError {
         let apart = "command and library do not belong together";
         match self {
             Self::Read(error) => write!(f, "cannot be read: {error}"),
-            Self::Truncated(bytes) => write!(f, "ends after {bytes} of {} bytes", size_of::<Page>()),
+            Self::Truncated { bytes, of } => write!(f, "ends after {bytes} of {of} bytes"),
             Self::Unfinished => write!(f, "has no header yet"),
             Self::Foreign => write!(f, "is not a counters page"),
             Self::Version(version) => {
@@ -237,7 +242,8 @@ mod tests {
     fn what_is_not_a_page_is_told() {
         let good = page();
         for len in [0, 7, 8, 15, 23, 39, 63, 64, 100, good.len() - 1] {
-            assert!(matches!(Counters::parse(&good[..len]), Err(PageError::Truncated(n)) if n == len), "{len}");
+            let end = Counters::parse(&good[..len]);
+            assert!(matches!(end, Err(PageError::Truncated { bytes, .. }) if bytes == len), "{len}");
         }
         let changed = |at: usize| {
             let mut bytes = good.clone();

@@ -3,9 +3,11 @@
 use std::mem::{offset_of, size_of};
 
 use faultless_base::PAGE;
-use faultless_mm::listing::{DELIVERIES, ENDED, LIVE, Line, Listing, OWN, PLACES, Place, own};
+use faultless_mm::listing::{DELIVERIES, ENDED, LIVE, Line, Listing, OWN, PLACES, Place, lines_for, own};
 use faultless_mm::page::Whole;
-use faultless_mm::stats::{BLOCKS, Counter};
+use faultless_mm::stats::Counter;
+
+use super::PageError;
 
 /// What is kept by region, in the order of [`OWN`].
 pub type Values = [u64; OWN.len()];
@@ -64,19 +66,26 @@ impl Region {
 
 impl Regions {
     /// Reads what is behind a page; nothing if there is nothing. What all regions have counted together comes with it.
-    pub fn parse(bytes: &[u8]) -> (Self, Values) {
+    pub fn parse(bytes: &[u8]) -> Result<(Self, Values), PageError> {
         let (mut regions, mut all) = (Self::default(), Values::default());
-        if bytes.len() < size_of::<Whole>() {
-            return (regions, all);
-        }
         let word = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
         let words = |at: usize| -> Values { std::array::from_fn(|i| word(at + 8 * i)) };
-        let listing = offset_of!(Whole, regions);
+        let listing = offset_of!(Whole, listing);
+        // Who has none, or is about to make the first one.
+        let lines = if bytes.len() < size_of::<Whole>() { 0 } else { word(listing + offset_of!(Listing, lines)) };
+        let lines = match lines as usize {
+            0 => return Ok((regions, all)),
+            lines if lines != lines_for(lines) => return Err(PageError::Tables),
+            lines => lines,
+        };
+        if bytes.len() < Whole::bytes(lines) {
+            return Err(PageError::Truncated { bytes: bytes.len(), of: Whole::bytes(lines) });
+        }
         for place in 0..=PLACES {
             let at = listing + offset_of!(Listing, places) + place * size_of::<Place>();
             let mut counted = Values::default();
-            for line in 0..BLOCKS {
-                add(&mut counted, &words(at + offset_of!(Place, lines) + line * size_of::<Line>()));
+            for line in place * lines..(place + 1) * lines {
+                add(&mut counted, &words(size_of::<Whole>() + line * size_of::<Line>()));
             }
             add(&mut all, &counted);
             let state = word(at + offset_of!(Place, state));
@@ -103,7 +112,7 @@ impl Regions {
         }
         regions.each.sort_by_key(|region| region.number);
         regions.others = word(listing + offset_of!(Listing, made)).saturating_sub(regions.each.len() as u64);
-        (regions, all)
+        Ok((regions, all))
     }
 
     /// Whether there is none, and was none.
@@ -141,60 +150,80 @@ impl Regions {
 }
 
 #[cfg(test)]
-impl Regions {
-    /// Those of a list.
-    pub fn of(listing: &Listing) -> Self {
-        Self::parse(&tests::bytes(listing)).0
-    }
-}
-
-#[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use faultless_base::Span;
+    use faultless_mm::listing::{self, Counted};
     use std::sync::atomic::Ordering;
 
     const HITS: Counter = Counter::RegionWindowHits;
+    /// Lines of each place.
+    const LINES: usize = 8;
 
-    /// The bytes of a page with this list behind it.
-    pub fn bytes(listing: &Listing) -> Vec<u8> {
-        let mut bytes = vec![0u8; size_of::<Whole>()];
-        let mut put = |at: usize, n: u64| bytes[at..at + 8].copy_from_slice(&n.to_ne_bytes());
-        let first = offset_of!(Whole, regions);
-        put(first + offset_of!(Listing, made), listing.made.load(Ordering::Relaxed));
-        for (i, place) in listing.places.iter().enumerate() {
-            let at = first + offset_of!(Listing, places) + i * size_of::<Place>();
-            let fields = [
-                (offset_of!(Place, state), &place.state),
-                (offset_of!(Place, number), &place.number),
-                (offset_of!(Place, start), &place.start),
-                (offset_of!(Place, bytes), &place.bytes),
-                (offset_of!(Place, delivery), &place.delivery),
-                (offset_of!(Place, dropped), &place.dropped),
-            ];
-            fields.iter().for_each(|(offset, word)| put(at + offset, word.load(Ordering::Relaxed)));
-            for (j, before) in place.before.iter().enumerate() {
-                put(at + offset_of!(Place, before) + 8 * j, before.load(Ordering::Relaxed));
-            }
-            for (j, counter) in OWN.iter().enumerate() {
-                // All in one line.
-                let all = place.before[j].load(Ordering::Relaxed) + place.counted(*counter).unwrap();
-                put(at + offset_of!(Place, lines) + 8 * j, all);
-            }
+    /// The list of a process.
+    pub struct Made {
+        listing: Box<Listing>,
+        lines: Vec<Line>,
+    }
+
+    impl Made {
+        /// Without regions.
+        pub fn new() -> Self {
+            let lines = (0..LINES * (PLACES + 1)).map(|_| Line::new()).collect();
+            Self { listing: Box::default(), lines }
         }
-        bytes
+
+        /// Another region.
+        pub fn take(&self, span: Span, delivery: u64) -> Counted<'_> {
+            listing::Regions::new(&self.listing, &self.lines).take(span, delivery)
+        }
+
+        /// What is read of them.
+        pub fn read(&self) -> Regions {
+            Regions::parse(&self.bytes()).unwrap().0
+        }
+
+        /// The bytes of a page with this list behind it.
+        fn bytes(&self) -> Vec<u8> {
+            let mut bytes = vec![0u8; Whole::bytes(LINES)];
+            let mut put = |at: usize, n: u64| bytes[at..at + 8].copy_from_slice(&n.to_ne_bytes());
+            let first = offset_of!(Whole, listing);
+            let listing = &self.listing;
+            put(first + offset_of!(Listing, made), listing.made.load(Ordering::Relaxed));
+            put(first + offset_of!(Listing, lines), listing.lines.load(Ordering::Relaxed));
+            for (i, place) in listing.places.iter().enumerate() {
+                let at = first + offset_of!(Listing, places) + i * size_of::<Place>();
+                let fields = [
+                    (offset_of!(Place, state), &place.state),
+                    (offset_of!(Place, number), &place.number),
+                    (offset_of!(Place, start), &place.start),
+                    (offset_of!(Place, bytes), &place.bytes),
+                    (offset_of!(Place, delivery), &place.delivery),
+                    (offset_of!(Place, dropped), &place.dropped),
+                ];
+                fields.iter().for_each(|(offset, word)| put(at + offset, word.load(Ordering::Relaxed)));
+                for (j, before) in place.before.iter().enumerate() {
+                    put(at + offset_of!(Place, before) + 8 * j, before.load(Ordering::Relaxed));
+                }
+            }
+            for (i, line) in self.lines.iter().enumerate() {
+                let at = size_of::<Whole>() + i * size_of::<Line>();
+                (0..OWN.len()).for_each(|j| put(at + 8 * j, line.get(j)));
+            }
+            bytes
+        }
     }
 
     #[test]
     fn regions_are_read_and_compared_with_what_was_before() {
-        let listing = Listing::new();
-        let made: Vec<_> = (1..=PLACES + 1).map(|i| listing.take(Span::new(i << 30, 4 << 20), 3)).collect();
+        let list = Made::new();
+        let made: Vec<_> = (1..=PLACES + 1).map(|i| list.take(Span::new(i << 30, 4 << 20), 3)).collect();
         for (i, place) in made.iter().enumerate() {
-            place.count(HITS, 1 + i as u64, i);
-            place.count(Counter::RegionPages, 10, i);
+            place.line(i).add(HITS, 1 + i as u64);
+            place.line(i).add(Counter::RegionPages, 10);
         }
         made[1].drop_pages(4);
-        let (first, all) = Regions::parse(&bytes(&listing));
+        let (first, all) = Regions::parse(&list.bytes()).unwrap();
         let sum = (PLACES as u64 + 1) * (PLACES as u64 + 2) / 2;
         assert_eq!((first.each.len(), first.others, first.rest(HITS)), (PLACES, 1, PLACES as u64 + 1));
         assert_eq!(get(&all, HITS), sum);
@@ -203,11 +232,11 @@ mod tests {
         assert_eq!((second.get(HITS), second.present_bytes), (2, Some(6 * 4096)));
 
         // The first one ends, another has its place; the second goes on.
-        made[0].count(HITS, 7, 0);
+        made[0].line(0).add(HITS, 7);
         made[0].end();
-        listing.take(Span::new(99 << 30, 4 << 20), 1).count(HITS, 5, 0);
-        made[1].count(HITS, 3, 0);
-        let (now, all) = Regions::parse(&bytes(&listing));
+        list.take(Span::new(99 << 30, 4 << 20), 1).line(0).add(HITS, 5);
+        made[1].line(0).add(HITS, 3);
+        let (now, all) = Regions::parse(&list.bytes()).unwrap();
         assert_eq!(get(&all, HITS), sum + 15);
         let since = now.since(&first);
         let counted: Vec<_> =
@@ -215,6 +244,27 @@ mod tests {
         assert_eq!(counted, [(2, 3), (PLACES as u64 + 2, 5)]);
         assert_eq!((since.rest(HITS), since.others), (7, 2), "what the first one counted since");
         assert_eq!(since.each.last().unwrap().present_bytes, None, "the kernel's");
-        assert!(Regions::parse(&bytes(&listing)[..8192]).0.is_empty());
+    }
+
+    #[test]
+    fn a_list_is_read_with_as_many_lines_as_it_says() {
+        let list = Made::new();
+        (0..LINES).for_each(|i| list.take(Span::new(1 << 30, 4 << 20), 3).line(i).add(HITS, 1));
+        let bytes = list.bytes();
+        assert_eq!(get(&Regions::parse(&bytes).unwrap().1, HITS), LINES as u64);
+        assert!(Regions::parse(&bytes[..8192]).unwrap().0.is_empty(), "there is none");
+        let with_lines = |lines: usize| {
+            let mut bytes = bytes.clone();
+            let at = offset_of!(Whole, listing) + offset_of!(Listing, lines);
+            bytes[at..at + 8].copy_from_slice(&(lines as u64).to_ne_bytes());
+            Regions::parse(&bytes).map(|(regions, _)| regions.each.len())
+        };
+        assert!(matches!(with_lines(LINES), Ok(LINES)));
+        assert!(matches!(with_lines(0), Ok(0)), "it is being made");
+        let of = Whole::bytes(2 * LINES);
+        assert!(matches!(with_lines(2 * LINES), Err(PageError::Truncated { of: n, .. }) if n == of));
+        for lines in [1, LINES - 1, usize::MAX] {
+            assert!(matches!(with_lines(lines), Err(PageError::Tables)), "{lines}");
+        }
     }
 }

@@ -7,6 +7,9 @@ use std::ptr::null;
 use std::slice;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use faultless_mm::listing::MOST;
+use faultless_mm::page::Whole;
+
 /// Mode of a segment of ours: for its owner, and marked for removal.
 const MODE: &str = "1600";
 
@@ -32,8 +35,8 @@ fn listed(line: &str) -> Option<Listed> {
     // key shmid perms size cpid lpid nattch uid …
     let [key, id, mode, bytes, pid, _, attached, user, ..] = field[..] else { return None };
     let bytes = bytes.parse().ok()?;
-    let ours =
-        key == "0" && mode == MODE && attached != "0" && (1..=1 << 20).contains(&bytes) && bytes % 4096 == 0;
+    let fits = (1..=Whole::bytes(MOST)).contains(&bytes) && bytes % 4096 == 0;
+    let ours = key == "0" && mode == MODE && attached != "0" && fits;
     let listed = Listed { id: id.parse().ok()?, pid: pid.parse().ok()?, user: user.parse().ok()?, bytes };
     ours.then_some(listed)
 }
@@ -104,7 +107,15 @@ mod tests {
         };
         let ours = Listed { id: 32769, pid: 4711, user: 1000, bytes: 4096 };
         assert_eq!(listed(&line("1600", 4096, 1)), Some(ours));
-        for other in [line("600", 4096, 1), line("1600", 4097, 1), line("1600", 4096, 0), "key shmid".into()] {
+        let large = Whole::bytes(MOST) as u32;
+        assert!(listed(&line("1600", large, 1)).is_some());
+        for other in [
+            line("1600", large + 4096, 1),
+            line("600", 4096, 1),
+            line("1600", 4097, 1),
+            line("1600", 4096, 0),
+            "key shmid".into(),
+        ] {
             assert_eq!(listed(&other), None, "{other}");
         }
     }

@@ -2,11 +2,11 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::mem::size_of;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 use faultless_mm::knobs::Knob;
+use faultless_mm::listing::MOST;
 use faultless_mm::page::Whole;
 
 use super::segment::{Listed, Segment};
@@ -45,7 +45,7 @@ impl Source {
     pub fn read(&self) -> Result<Counters, PageError> {
         let bytes = match self {
             Self::File(file) => {
-                let mut bytes = vec![0u8; size_of::<Whole>()];
+                let mut bytes = vec![0u8; Whole::bytes(MOST)];
                 let n = read_at(file, &mut bytes).map_err(PageError::Read)?;
                 bytes.truncate(n);
                 bytes

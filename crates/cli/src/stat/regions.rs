@@ -97,23 +97,23 @@ fn narrow(row: &Row) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pages::regions::tests::Made;
     use faultless_base::PAGE;
-    use faultless_mm::listing::Listing;
     use faultless_mm::stats::Counter;
 
     #[test]
     fn a_table_fits_80_columns_and_lines_fit_less() {
-        let listing = Listing::new();
+        let listing = Made::new();
         let span = |at| faultless_base::Span::new(at, 64 << 20);
         let first = listing.take(span(0x7fff_1234_5000), 2);
         for (counter, n) in
             [(Counter::RegionWindowHits, 12), (Counter::RegionPages, 20_000), (Counter::RegionFaultNs, 3_200_000)]
         {
-            first.count(counter, n, 0);
+            first.line(0).add(counter, n);
         }
         first.drop_pages(20_000 - 512);
         listing.take(span(1 << 30), 3).end();
-        let regions = Regions::of(&listing);
+        let regions = listing.read();
         let wide = text(&regions, 80);
         assert!(wide.lines().all(|line| line.len() <= 80), "{wide}");
         let lines: Vec<Vec<&str>> = wide.lines().map(|line| line.split_whitespace().collect()).collect();

@@ -4,6 +4,7 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::time::Duration;
 
+use faultless_base::sync::Epoch;
 use faultless_base::sys::mmu::Mmu;
 use faultless_base::sys::uffd::Way;
 use faultless_base::sys::user_mmu::{Backing, STRIPES, UserMmu};
@@ -190,8 +191,12 @@ impl Builder {
         }
         mmu.prefer_huge(span, self.huge);
         let plan = Plan { areas: self.areas.max(3), orders };
-        let memory =
-            Engine::new(mmu, span, plan, &page().page.block, &page().page.knobs).ok_or(Error::NoAddressSpace)?;
+        let handlers = Epoch::new(page::places()).ok_or(Error::NoAddressSpace)?;
+        let counted = page::counted(span, delivery as u64);
+        let Some(memory) = Engine::new(mmu, span, plan, counted, &page().knobs) else {
+            counted.end();
+            return Err(Error::NoAddressSpace);
+        };
         let patience = if delivery == Delivery::Signal { PATIENCE_BY_SIGNAL } else { PATIENCE_BY_THREAD };
         let memory = memory.with_patience(patience);
         let memory = match reserve::pool() {
@@ -203,8 +208,7 @@ impl Builder {
             Some(old) => memory.with_old_bytes(old),
             None => memory,
         };
-        let place = page::place(span, delivery as u64);
-        let shared = Arc::new(Shared::new(memory, place));
+        let shared = Arc::new(Shared::new(memory, counted, handlers));
         let watched = match delivery {
             Delivery::Thread => Some(Watched::start_with_handlers(&shared, self.patience)?),
             Delivery::Signal => {

@@ -237,7 +237,7 @@ impl Region {
 
     /// What was counted for all regions of the process.
     pub fn counted(counter: Counter) -> u64 {
-        page::page().sum(counter)
+        page::sum(counter)
     }
 
     /// The same for the counter of a name.
@@ -248,7 +248,7 @@ impl Region {
     /// What was counted for this region alone: faults, their windows and pages, and the time that they took. `None` for other counters.
     /// From the 65th region that a process has at a time on, regions count together.
     pub fn own_count(&self, counter: Counter) -> Option<u64> {
-        self.shared.place.counted(counter)
+        self.shared.counted.get(counter)
     }
 
     /// The same for the counter of a name.
@@ -299,7 +299,7 @@ fn by_name(name: &[u8]) -> Option<Counter> {
 
 /// Sets a knob for all regions of the process.
 pub fn set(knob: Knob, value: u64) {
-    page::page().page.knobs.set(knob, value);
+    page::page().knobs.set(knob, value);
 }
 
 /// The same for the knob of a name; whether there is one, and it can be changed while the program runs.
@@ -311,5 +311,5 @@ pub fn set_as(name: &[u8], value: u64) -> bool {
 
 /// Turns speculative faults on or off for all regions of the process.
 pub fn set_speculative(on: bool) {
-    page::page().page.knobs.set(Knob::SpeculativePageFault, on as u64);
+    page::page().knobs.set(Knob::SpeculativePageFault, on as u64);
 }

@@ -4,9 +4,12 @@
 //! shared memory, marked for removal at once, so that it is gone with the last process that has it. Where there is
 //! neither, it is this process's own. A forked child goes on counting on the page of its parent.
 
+use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 use std::ffi::c_void;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
+use std::mem::offset_of;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering;
@@ -15,18 +18,27 @@ use std::sync::{LazyLock, OnceLock};
 use faultless_base::Span;
 use faultless_base::sys::raw::boot_ns;
 use faultless_mm::knobs::Knob;
-use faultless_mm::listing::Place;
-use faultless_mm::page::{MAGIC, Whole};
+use faultless_mm::listing::{Counted, Line, Listing, PLACES, Regions, lines_for};
+use faultless_mm::page::{MAGIC, Page, Whole};
+use faultless_mm::spread;
+use faultless_mm::stats::Counter;
 
 use crate::owner::Owner;
 
-const BYTES: usize = size_of::<Whole>();
+/// The page and what is behind it.
+struct Shared {
+    page: &'static Page,
+    regions: Regions<'static>,
+}
 
-static PAGE: LazyLock<&'static Whole> = LazyLock::new(|| {
-    let whole = in_file().or_else(in_segment).unwrap_or_else(|| Box::leak(Box::<Whole>::default()));
-    let page = &whole.page;
+static PAGE: LazyLock<Shared> = LazyLock::new(|| {
+    // SAFETY: no pointers.
+    let processors = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }.max(1) as usize;
+    let lines = lines_for(processors);
+    let shared = in_file(lines).or_else(|| in_segment(lines)).unwrap_or_else(|| in_memory(lines));
+    let page = shared.page;
     // A program that had this process before may have left some.
-    whole.regions.end_all();
+    shared.regions.end_all();
     // Unless the other library has: then what is set, is set.
     if page.header.magic.load(Ordering::Acquire) != MAGIC {
         for knob in Knob::ALL {
@@ -39,7 +51,7 @@ static PAGE: LazyLock<&'static Whole> = LazyLock::new(|| {
         page.start(std::process::id(), boot_ns());
     }
     OWNER.get_or_init(Owner::here);
-    whole
+    shared
 });
 /// The process that it was made for: a child's regions are not listed one by one, because a child may end without a word.
 static OWNER: OnceLock<Owner> = OnceLock::new();
@@ -49,46 +61,95 @@ fn budget() -> u64 {
     (crate::reserve::memory().unwrap_or(0) / 20).max(64 << 20) as u64
 }
 
-/// The page of this process, and its regions.
-pub fn page() -> &'static Whole {
-    &PAGE
+/// The page of this process.
+pub fn page() -> &'static Page {
+    PAGE.page
+}
+
+/// Places over which threads are spread.
+pub fn places() -> usize {
+    spread::places(PAGE.regions.shared().lines())
+}
+
+/// A counter, over all that this process counts.
+pub fn sum(counter: Counter) -> u64 {
+    PAGE.page.sum(counter) + PAGE.regions.sum(counter)
 }
 
 /// Where a new region counts.
-pub fn place(span: Span, delivery: u64) -> &'static Place {
-    let regions = &page().regions;
+pub fn counted(span: Span, delivery: u64) -> Counted<'static> {
+    let regions = PAGE.regions;
     match OWNER.get() {
         Some(owner) if owner.is_here() => regions.take(span, delivery),
         _ => regions.shared(),
     }
 }
 
-/// The file in the directory that the environment names.
-fn in_file() -> Option<&'static Whole> {
-    let dir = std::env::var_os("FAULTLESS_STATS")?;
-    let path = Path::new(&dir).join(std::process::id().to_string());
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).ok()?;
-    // SAFETY: the file gets the size of a page, of which zeroes are one, and all of it is atomics; it is never unmapped.
-    unsafe {
-        // Not only sized: a full file system shows here, not at the first store.
-        if libc::fallocate(file.as_raw_fd(), 0, 0, BYTES as libc::off_t) != 0 {
-            return None;
-        }
-        let prot = libc::PROT_READ | libc::PROT_WRITE;
-        let at = libc::mmap(null_mut(), BYTES, prot, libc::MAP_SHARED, file.as_raw_fd(), 0);
-        (at != libc::MAP_FAILED).then(|| &*at.cast())
+impl Shared {
+    /// The page at `at`, with what is behind it.
+    ///
+    /// # Safety
+    /// There are [`Whole::bytes`] of memory for so many lines, aligned as a page is, zero or used so before, which only atomics are
+    /// made of, and which are never unmapped.
+    unsafe fn at(at: *const c_void, lines: usize) -> Self {
+        // SAFETY: see above; zeroes are a page, and lines.
+        let (whole, lines) = unsafe {
+            let whole: &Whole = &*at.cast();
+            (whole, std::slice::from_raw_parts((&raw const *whole).add(1).cast::<Line>(), lines * (PLACES + 1)))
+        };
+        Self { page: &whole.page, regions: Regions::new(&whole.listing, lines) }
     }
 }
 
-fn in_segment() -> Option<&'static Whole> {
-    // SAFETY: a new segment of zeroes, which are a page; all of it is atomics; it is never detached.
+/// The file in the directory that the environment names.
+fn in_file(lines: usize) -> Option<Shared> {
+    let dir = std::env::var_os("FAULTLESS_STATS")?;
+    let path = Path::new(&dir).join(std::process::id().to_string());
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).ok()?;
+    let lines = lines_in(&file).unwrap_or(lines);
+    let bytes = Whole::bytes(lines);
+    // SAFETY: the file gets the size of a page with so many lines, and is never unmapped.
     unsafe {
-        let id = libc::shmget(libc::IPC_PRIVATE, BYTES, libc::IPC_CREAT | 0o600);
+        // Not only sized: a full file system shows here, not at the first store.
+        if libc::fallocate(file.as_raw_fd(), 0, 0, bytes as libc::off_t) != 0 {
+            return None;
+        }
+        let prot = libc::PROT_READ | libc::PROT_WRITE;
+        let at = libc::mmap(null_mut(), bytes, prot, libc::MAP_SHARED, file.as_raw_fd(), 0);
+        (at != libc::MAP_FAILED).then(|| Shared::at(at, lines))
+    }
+}
+
+/// How many lines a program that had this process before found right: they go on, wherever it ran.
+fn lines_in(file: &File) -> Option<usize> {
+    let mut word = [0; size_of::<u64>()];
+    let at = offset_of!(Whole, listing) + offset_of!(Listing, lines);
+    file.read_exact_at(&mut word, at as u64).ok()?;
+    Some(u64::from_ne_bytes(word) as usize).filter(|lines| *lines == lines_for(*lines))
+}
+
+fn in_segment(lines: usize) -> Option<Shared> {
+    // SAFETY: a new segment of zeroes that is never detached.
+    unsafe {
+        let id = libc::shmget(libc::IPC_PRIVATE, Whole::bytes(lines), libc::IPC_CREAT | 0o600);
         if id < 0 {
             return None;
         }
         let at: *mut c_void = libc::shmat(id, null_mut(), 0);
         libc::shmctl(id, libc::IPC_RMID, null_mut());
-        (at as isize != -1).then(|| &*at.cast())
+        (at as isize != -1).then(|| Shared::at(at, lines))
+    }
+}
+
+/// In this process alone.
+fn in_memory(lines: usize) -> Shared {
+    let layout = Layout::from_size_align(Whole::bytes(lines), align_of::<Whole>()).expect("a page's size");
+    // SAFETY: new zeroes that are never freed.
+    unsafe {
+        let at = alloc_zeroed(layout);
+        if at.is_null() {
+            handle_alloc_error(layout);
+        }
+        Shared::at(at.cast(), lines)
     }
 }

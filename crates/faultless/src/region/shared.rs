@@ -10,7 +10,7 @@ use faultless_base::sys::uffd::Uffd;
 use faultless_base::sys::user_mmu::UserMmu;
 use faultless_base::{PAGE, Span};
 use faultless_mm::fault::{Fault, Outcome};
-use faultless_mm::listing::Place;
+use faultless_mm::listing::Counted;
 use faultless_mm::region::Region as Engine;
 use faultless_mm::stats::Counter;
 
@@ -36,7 +36,7 @@ pub fn since(moment: &AtomicU64) -> Option<Duration> {
 pub struct Shared {
     pub memory: Memory,
     /// Where others see what it counts.
-    pub place: &'static Place,
+    pub counted: Counted<'static>,
     /// The process that made it.
     pub owner: Owner,
     closed: AtomicBool,
@@ -47,10 +47,9 @@ pub struct Shared {
 }
 
 impl Shared {
-    pub fn new(memory: Memory, place: &'static Place) -> Self {
-        let memory = memory.with_place(place);
+    pub fn new(memory: Memory, counted: Counted<'static>, handlers: Epoch) -> Self {
         let closed = AtomicBool::new(false);
-        Self { memory, place, owner: Owner::here(), closed, behind: Behind::default(), handlers: Epoch::new() }
+        Self { memory, counted, owner: Owner::here(), closed, behind: Behind::default(), handlers }
     }
 
     /// Whether the kernel tells what happens to the region without its knowledge.
@@ -90,7 +89,7 @@ impl Shared {
     pub fn resolve(&self, fault: Fault) -> Outcome {
         let start = raw::now_ns();
         let outcome = self.try_to_resolve(fault);
-        self.memory.count(Counter::RegionFaultNs, (raw::now_ns() - start) as usize, fault.hint);
+        self.memory.count(Counter::RegionFaultNs, (raw::now_ns() - start) as usize, fault.cpu);
         outcome
     }
 
@@ -134,6 +133,6 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        self.place.end();
+        self.counted.end();
     }
 }

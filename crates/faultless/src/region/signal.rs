@@ -16,13 +16,15 @@ use faultless_base::sys::raw;
 use faultless_mm::fault::{Fault, Outcome};
 
 use super::error::Error;
+use super::page;
 use super::shared::Shared;
 
 /// Regions of this kind at a time.
 const MOST: usize = 256;
 
 static REGIONS: [AtomicPtr<Shared>; MOST] = [const { AtomicPtr::new(null_mut()) }; MOST];
-static EPOCH: LazyLock<Epoch> = LazyLock::new(Epoch::new);
+static EPOCH: LazyLock<Epoch> =
+    LazyLock::new(|| Epoch::new(page::places()).expect("memory for the places of readers"));
 /// What SIGBUS did before.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
@@ -122,23 +124,23 @@ fn access(context: *mut libc::c_void) -> Rights {
 /// Whether the access may be made again.
 fn resolve(addr: usize, wants: Rights) -> bool {
     // The stack tells threads apart.
-    let hint = (&raw const addr as usize) >> 12;
-    let Some((shared, pinned)) = find(addr, hint) else { return false };
-    let outcome = shared.resolve(Fault { addr, wants, hint });
+    let (hint, cpu) = ((&raw const addr as usize) >> 12, raw::cpu());
+    let Some((shared, pinned)) = find(addr, cpu) else { return false };
+    let outcome = shared.resolve(Fault { addr, wants, hint, cpu });
     drop(pinned);
     // What is forbidden is a SIGSEGV at the next try.
     !matches!(outcome, Outcome::Failed(_))
 }
 
 /// The region around `addr`, which stays until it is let go.
-fn find(addr: usize, hint: usize) -> Option<(&'static Shared, Pinned<'static>)> {
+fn find(addr: usize, cpu: usize) -> Option<(&'static Shared, Pinned<'static>)> {
     loop {
-        if let Some(_table) = EPOCH.enter(hint) {
+        if let Some(_table) = EPOCH.enter(cpu) {
             // SAFETY: a region in the table outlives whoever has pinned the epoch before it was taken out.
             let regions = REGIONS.iter().filter_map(|place| unsafe { place.load(Ordering::Acquire).as_ref() });
             let around = |shared: &&Shared| shared.memory.span().contains(addr) && shared.owner.is_here();
             let shared: &'static Shared = regions.into_iter().find(around)?;
-            if let Some(pinned) = shared.handlers.enter(hint) {
+            if let Some(pinned) = shared.handlers.enter(cpu) {
                 return Some((shared, pinned));
             }
         }

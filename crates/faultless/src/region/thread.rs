@@ -143,7 +143,7 @@ fn batch(shared: &Shared, uffd: &Uffd, beat: &Beat, events: &mut [Event]) {
         if !done.contains(address) || wants == Rights::Write {
             beat.addr.store(address, Ordering::Relaxed);
             beat.since.store(raw::now_ns(), Ordering::Relaxed);
-            let outcome = shared.resolve(Fault { addr: address, wants, hint: thread as usize });
+            let outcome = shared.resolve(Fault { addr: address, wants, hint: thread as usize, cpu: raw::cpu() });
             beat.since.store(0, Ordering::Relaxed);
             done = match outcome {
                 Outcome::Installed(window) => window,

@@ -35,11 +35,7 @@ const NEXT: usize = 7;
 const LEVELS: usize = 8;
 const WORDS: usize = (NEXT + LEVELS).next_multiple_of(8);
 
-/// Words over which the users of an area are spread, by the hints of their threads.
-pub const USERS: usize = 64;
-/// So many of them; a checker looks at each.
-const PLACES: usize = if cfg!(debug_assertions) { 2 } else { USERS };
-/// Words of a line. Those of one hint and different areas share lines: they are the same threads'.
+/// Words of a line. Those of one processor and different areas share lines.
 const LINE: usize = 8;
 
 /// The place before the first area; as a link it means "none".
@@ -114,6 +110,8 @@ struct Shape {
 pub struct Areas {
     words: Words,
     users: Words,
+    /// Places of users of an area, less one.
+    mask: usize,
     places: usize,
     epoch: Epoch,
     shape: Lock<Shape>,
@@ -128,32 +126,34 @@ pub struct AreaRef<'a> {
 }
 
 impl Areas {
-    /// Room for `places` areas at a time. `None` when there is no memory for that.
-    pub fn new(places: usize) -> Option<Self> {
+    /// Room for `places` areas at a time. Faults that use one are counted in so many `users`, a power of two. `None` when there is no
+    /// memory for that.
+    pub fn new(places: usize, users: usize) -> Option<Self> {
+        let (mask, epoch) = (users - 1, Epoch::new(users)?);
         let all = places.checked_add(1)?;
         let words = Words::new(all.checked_mul(WORDS)?)?;
-        let users = Words::new(all.checked_next_multiple_of(LINE)?.checked_mul(PLACES)?)?;
+        let users = Words::new(all.checked_next_multiple_of(LINE)?.checked_mul(users)?)?;
         let shape = Lock::new(Shape { fresh: 1, free: HEAD, oldest: HEAD, newest: HEAD, count: 0 });
-        Some(Self { words, users, places, epoch: Epoch::new(), shape })
+        Some(Self { words, users, mask, places, epoch, shape })
     }
 
     fn word(&self, id: usize, word: usize) -> &AtomicUsize {
         &self.words[id * WORDS + word]
     }
 
-    /// Where users of a hint are counted.
-    fn users(&self, id: usize, hint: usize) -> &AtomicUsize {
-        &self.users[hint % PLACES * (self.places + 1).next_multiple_of(LINE) + id]
+    /// Where users on a processor are counted.
+    fn users(&self, id: usize, cpu: usize) -> &AtomicUsize {
+        &self.users[(cpu & self.mask) * (self.places + 1).next_multiple_of(LINE) + id]
     }
 
     /// Whether a fault uses the area. Once it is seen by nobody any more, there is none for good when this says so: each place
     /// can only go down.
     fn is_used(&self, id: usize) -> bool {
-        (0..PLACES).any(|i| self.users(id, i).load(Ordering::Acquire) > 0)
+        (0..=self.mask).any(|i| self.users(id, i).load(Ordering::Acquire) > 0)
     }
 
-    fn use_it(&self, id: usize, hint: usize) -> AreaRef<'_> {
-        let users = self.users(id, hint);
+    fn use_it(&self, id: usize, cpu: usize) -> AreaRef<'_> {
+        let users = self.users(id, cpu);
         users.fetch_add(1, Ordering::Acquire);
         AreaRef { areas: self, id, users }
     }
@@ -195,15 +195,15 @@ impl Areas {
         Some(before)
     }
 
-    /// Finds the area around `addr` without a lock; `hint` tells threads apart.
-    pub fn find(&self, addr: usize, hint: usize) -> Option<AreaRef<'_>> {
-        let _pinned = self.epoch.enter(hint)?;
+    /// Finds the area around `addr` without a lock, on this processor.
+    pub fn find(&self, addr: usize, cpu: usize) -> Option<AreaRef<'_>> {
+        let _pinned = self.epoch.enter(cpu)?;
         let id = self.walk(addr)?[0];
         if id == HEAD || addr >= self.get(id, END) {
             return None;
         }
         // Before the grace period can end, so that whoever frees places sees it.
-        Some(self.use_it(id, hint))
+        Some(self.use_it(id, cpu))
     }
 
     /// Finds it for certain. Changes in progress are seen as they will be.

@@ -13,7 +13,7 @@ pub fn access(region: &Region<FakeMmu>, addr: usize, write: Option<u8>) -> Resul
         match write.map_or_else(|| region.read(addr), |byte| region.write(addr, byte)) {
             Found::Byte(byte) => return Ok((byte, faults)),
             Found::Forbidden => return Err(Outcome::Forbidden),
-            Found::Missing => match region.fault(Fault { addr, wants, hint: 1 }) {
+            Found::Missing => match region.fault(Fault { addr, wants, hint: 1, cpu: 1 }) {
                 Outcome::Installed(there) => assert!(there.contains(addr), "{addr:#x} missing, {there:?} there"),
                 other => return Err(other),
             },

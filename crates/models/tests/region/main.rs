@@ -15,8 +15,9 @@ use faultless_mm::area::Attributes;
 use faultless_mm::change::{Advice, Refused};
 use faultless_mm::fault::{Fault, Outcome};
 use faultless_mm::knobs::Values;
+use faultless_mm::listing::{Counted, Line, Place};
 use faultless_mm::region::{Plan, Region};
-use faultless_mm::stats::{Block, Counter};
+use faultless_mm::stats::Counter;
 use faultless_mm::window::Orders;
 use faultless_models::{accessed, check_runs};
 use shuttle::rand::{Rng, thread_rng};
@@ -30,7 +31,8 @@ const ATTRIBUTES: Attributes =
     Attributes { rights: Rights::Write, backed: false, huge: false, random: false, kernel: false };
 
 /// What was counted in all runs.
-static COUNTERS: Block = Block::new();
+static PLACE: Place = Place::new();
+static LINES: [Line; 1] = [Line::new()];
 
 fn check(model: fn()) {
     check_runs(model, 2000);
@@ -50,7 +52,8 @@ fn region(areas: usize, mmu: FakeMmu) -> Arc<Memory> {
     let span = Span::new(BASE, SLOTS * SLOT);
     // In some runs areas are soon left to the kernel.
     let patience = [2, 100][chance(2)];
-    let region = Region::new(mmu, span, Plan { areas, orders }, std::slice::from_ref(&COUNTERS), knobs).unwrap();
+    let counted = Counted::new(&PLACE, &LINES);
+    let region = Region::new(mmu, span, Plan { areas, orders }, counted, knobs).unwrap();
     Arc::new(region.with_patience(patience))
 }
 
@@ -157,7 +160,7 @@ fn run(region: &Arc<Memory>, threads: usize, steps: usize) {
 }
 
 fn assert_counted(counter: Counter) {
-    assert!(COUNTERS.get(counter as usize) > 0, "{counter:?}: in no run");
+    assert!(Counted::new(&PLACE, &LINES).get(counter) > Some(0), "{counter:?}: in no run");
 }
 
 /// One area at first: what a thread cuts out of it is the others', too.
@@ -193,7 +196,7 @@ fn windows_of_two_threads_overlap() {
                         if chance(8) == 0 {
                             region.fail(&[errno::ENOMEM]);
                         }
-                        let outcome = region.fault(Fault { addr, wants: Rights::Write, hint: id });
+                        let outcome = region.fault(Fault { addr, wants: Rights::Write, hint: id, cpu: id });
                         let short = outcome == Outcome::Failed(errno::ENOMEM);
                         assert!(short || matches!(outcome, Outcome::Installed(_)), "{outcome:?}");
                     }
@@ -246,7 +249,9 @@ fn one_fault_beside_one_change() {
         let fault = {
             let region = region.clone();
             let at = chance(3);
-            thread::spawn(move || region.fault(Fault { addr: page(at, 1).start, wants: Rights::Read, hint: 1 }))
+            thread::spawn(move || {
+                region.fault(Fault { addr: page(at, 1).start, wants: Rights::Read, hint: 1, cpu: 1 })
+            })
         };
         let part = page(chance(3), 1 + chance(3));
         match chance(3) {
