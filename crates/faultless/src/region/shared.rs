@@ -94,9 +94,16 @@ impl Shared {
     }
 
     fn try_to_resolve(&self, fault: Fault) -> Outcome {
-        let mut outcome = self.memory.fault(fault);
-        for _ in 0..PATIENCE {
-            if !matches!(outcome, Outcome::Failed(libc::ENOMEM | libc::EAGAIN)) {
+        let (mut outcome, mut tries) = (self.memory.fault(fault), 0);
+        while let Outcome::Failed(error @ (libc::ENOMEM | libc::EAGAIN)) = outcome {
+            // With events that is so until all are told of a change who have to be, by whatever descriptor, which may take any time.
+            // Unless nobody reads any more: whoever needs the page gets what the end of service means.
+            if self.is_closed() {
+                return Outcome::Forbidden;
+            }
+            let is_told = error == libc::EAGAIN && self.has_events();
+            tries += !is_told as u32;
+            if tries > PATIENCE {
                 break;
             }
             // Reclaim may be under way, or others change the region again and again; a page that is given up is lost for good.
