@@ -2,6 +2,7 @@
 
 mod bench;
 mod doctor;
+mod figures;
 mod generate;
 mod output;
 mod pages;

@@ -10,9 +10,10 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use faultless_mm::knobs::{Kind, Knob, Size, When};
 
+use crate::figures::wrap_at;
 use crate::output::Out;
 use crate::pages::find::Covered;
-use crate::run::{FAILED, complain, wrap_at};
+use crate::run::{FAILED, complain};
 use crate::settings::{self, Setting};
 use crate::stat::{Target, UNREACHED};
 

@@ -4,10 +4,13 @@
 //! shared page; the engine reads a [`When::Live`] knob there each time it uses it, so that it can be changed from
 //! outside, and whatever stands there is brought into its range first.
 
-use core::fmt;
+mod text;
+
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use faultless_base::{SLOT, SLOT_PAGES, UNIT};
+
+pub use text::{Bad, Size};
 
 /// What a knob can be set to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +74,19 @@ macro_rules! knobs {
             },)+
         ];
 
-        impl Knob {
+        impl Declared {
+    /// The least and the largest value.
+    pub fn range(&self) -> (u64, u64) {
+        match self.kind {
+            Kind::Bytes(least, most) | Kind::Number(least, most) => (least, most),
+            Kind::Switch => (0, 1),
+            Kind::Choice(words) => (0, words.len() as u64 - 1),
+            Kind::Text => (0, 0),
+        }
+    }
+}
+
+impl Knob {
             /// Every knob, in order.
             pub const ALL: &[Self] = &[$(Self::$variant,)+];
         }
@@ -142,151 +157,6 @@ knobs! {
 
 /// How many knobs there are.
 pub const COUNT: usize = KNOBS.len();
-
-/// Why a text is no value of a knob.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bad {
-    /// It is no number of bytes.
-    NotSize,
-    /// It is no number.
-    NotNumber,
-    /// It is less than the knob takes, which is this number.
-    Below(u64),
-    /// It is more than the knob takes, which is this number.
-    Above(u64),
-    /// It is less than the knob takes, which is this.
-    Less(u64),
-    /// It is more than the knob takes, which is this.
-    More(u64),
-    /// It is neither on nor off.
-    NotSwitch,
-    /// It is none of these words.
-    NotOneOf(&'static [&'static str]),
-}
-
-impl fmt::Display for Bad {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotSize => f.write_str("not a size: a whole number, alone or with K, M or G"),
-            Self::NotNumber => f.write_str("not a whole number"),
-            Self::Below(least) => write!(f, "less than {least}"),
-            Self::Above(most) => write!(f, "more than {most}"),
-            Self::Less(least) => write!(f, "less than {}", Size(*least)),
-            Self::More(most) => write!(f, "more than {}", Size(*most)),
-            Self::NotSwitch => f.write_str("neither 0 nor 1"),
-            Self::NotOneOf(words) => {
-                f.write_str("not one of")?;
-                words.iter().try_for_each(|word| write!(f, " {word}"))
-            }
-        }
-    }
-}
-
-/// A number of bytes as it is written in a setting.
-#[derive(Clone, Copy, Debug)]
-pub struct Size(pub u64);
-
-impl fmt::Display for Size {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let units = [(30, "G"), (20, "M"), (10, "K")];
-        let fits = |shift: u32| self.0 != 0 && self.0 % (1 << shift) == 0;
-        match units.into_iter().find(|(shift, _)| fits(*shift)) {
-            Some((shift, unit)) => write!(f, "{}{unit}", self.0 >> shift),
-            None => write!(f, "{}", self.0),
-        }
-    }
-}
-
-/// A number of bytes, alone or with K, M or G; what 64 bits cannot hold is their largest number.
-fn size(text: &[u8]) -> Result<u64, Bad> {
-    let digits = text.iter().take_while(|b| b.is_ascii_digit()).count();
-    let shift = match &text[digits..] {
-        b"" => 0,
-        b"K" | b"k" => 10,
-        b"M" | b"m" => 20,
-        b"G" | b"g" => 30,
-        _ => return Err(Bad::NotSize),
-    };
-    let number = number(&text[..digits]).ok_or(Bad::NotSize)?;
-    Ok(number.saturating_mul(1 << shift))
-}
-
-/// A number in decimal digits; what 64 bits cannot hold is their largest number.
-fn number(text: &[u8]) -> Option<u64> {
-    let add = |n: u64, digit: &u8| n.saturating_mul(10).saturating_add((digit - b'0') as u64);
-    let is_number = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
-    is_number.then(|| text.iter().fold(0, add))
-}
-
-impl Declared {
-    /// The value that a text stands for, whatever the range; 0 for a [`Kind::Text`].
-    fn read(&self, text: &[u8]) -> Result<u64, Bad> {
-        let is = |words: &[&str]| words.iter().any(|word| text.eq_ignore_ascii_case(word.as_bytes()));
-        match self.kind {
-            Kind::Bytes(..) => size(text),
-            Kind::Number(..) => number(text).ok_or(Bad::NotNumber),
-            Kind::Switch if is(&["0", "off", "no", "false"]) => Ok(0),
-            Kind::Switch if is(&["1", "on", "yes", "true"]) => Ok(1),
-            Kind::Switch => Err(Bad::NotSwitch),
-            Kind::Choice(words) => {
-                let place = words.iter().position(|word| text == word.as_bytes());
-                place.map(|place| place as u64).ok_or(Bad::NotOneOf(words))
-            }
-            Kind::Text => Ok(0),
-        }
-    }
-
-    /// The least and the largest value.
-    pub fn range(&self) -> (u64, u64) {
-        match self.kind {
-            Kind::Bytes(least, most) | Kind::Number(least, most) => (least, most),
-            Kind::Switch => (0, 1),
-            Kind::Choice(words) => (0, words.len() as u64 - 1),
-            Kind::Text => (0, 0),
-        }
-    }
-
-    /// The value that a text stands for.
-    pub fn parse(&self, text: &[u8]) -> Result<u64, Bad> {
-        let (value, (least, most)) = (self.read(text)?, self.range());
-        match self.kind {
-            Kind::Number(..) if value < least => Err(Bad::Below(least)),
-            Kind::Number(..) if value > most => Err(Bad::Above(most)),
-            _ if value < least => Err(Bad::Less(least)),
-            _ if value > most => Err(Bad::More(most)),
-            _ => Ok(value),
-        }
-    }
-
-    /// The nearest value to what a text stands for, for a process that has nobody to complain to. A switch is on when
-    /// it is not off; another text that stands for nothing counts as none.
-    pub fn nearest(&self, text: &[u8]) -> Option<u64> {
-        let (least, most) = self.range();
-        match self.read(text) {
-            Ok(value) => Some(value.clamp(least, most)),
-            Err(Bad::NotSwitch) => Some(1),
-            Err(_) => None,
-        }
-    }
-
-    /// A value as it is written in a setting.
-    pub fn show(&self, value: u64) -> impl fmt::Display + use<> {
-        Shown(self.kind, value)
-    }
-}
-
-struct Shown(Kind, u64);
-
-impl fmt::Display for Shown {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Kind::Bytes(..) => Size(self.1).fmt(f),
-            Kind::Choice(words) => f.write_str(words.get(self.1 as usize).unwrap_or(&"?")),
-            Kind::Switch | Kind::Number(..) => self.1.fmt(f),
-            Kind::Text => Ok(()),
-        }
-    }
-}
 
 impl Knob {
     /// How it shows itself.
@@ -359,55 +229,6 @@ impl Default for Values {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::string::ToString;
-
-    #[test]
-    fn sizes_are_read_and_refused() {
-        let budget = Knob::Budget.declared();
-        let good = [("0", 0), ("123", 123), ("1K", 1 << 10), ("3k", 3 << 10), ("64M", 64 << 20), ("2G", 2 << 30)];
-        for (text, bytes) in good {
-            assert_eq!(budget.parse(text.as_bytes()), Ok(bytes), "{text}");
-        }
-        for text in ["", "K", "-1", "+1", "1.5G", "1T", "1KB", "1 K", " 1", "0x10", "1é", "M1"] {
-            assert_eq!(budget.parse(text.as_bytes()), Err(Bad::NotSize), "{text}");
-            assert_eq!(budget.nearest(text.as_bytes()), None, "{text}");
-        }
-        for text in ["99999999999999999999", "18014398509481984K", "64G64"] {
-            assert!(budget.parse(text.as_bytes()).is_err(), "{text}");
-        }
-        let threshold = Knob::MallocThreshold.declared();
-        assert_eq!(threshold.parse(b"63K"), Err(Bad::Less(64 << 10)));
-        assert_eq!(Bad::Less(64 << 10).to_string(), "less than 64K");
-        assert_eq!(threshold.nearest(b"63K"), Some(64 << 10));
-        assert_eq!(threshold.nearest(b"99999999999999999999"), Some(MOST));
-    }
-
-    #[test]
-    fn numbers_are_read_and_refused() {
-        let (start, load) = (Knob::ScrubStart.declared(), Knob::ScrubLoad.declared());
-        assert_eq!((start.parse(b"9"), start.parse(b"28"), load.parse(b"0")), (Ok(9), Ok(28), Ok(0)));
-        assert_eq!((start.parse(b"8"), start.parse(b"29")), (Err(Bad::Below(9)), Err(Bad::Above(28))));
-        assert_eq!((load.parse(b"1.5"), load.parse(b"")), (Err(Bad::NotNumber), Err(Bad::NotNumber)));
-        assert_eq!((start.nearest(b"1"), load.nearest(b"5000"), load.nearest(b"x")), (Some(9), Some(999), None));
-        assert_eq!(
-            (load.show(999).to_string(), Bad::Above(28).to_string()),
-            ("999".into(), "more than 28".into())
-        );
-        assert_eq!((slot_order(9), slot_order(MOST_ORDER)), (0, ORDERS as usize - 1));
-    }
-
-    #[test]
-    fn switches_and_words_are_read_and_shown() {
-        let (scrub, unmap) = (Knob::Scrub.declared(), Knob::Unmap.declared());
-        let values = [("0", 0), ("off", 0), ("No", 0), ("1", 1), ("on", 1), ("TRUE", 1)];
-        assert!(values.iter().all(|(text, value)| scrub.parse(text.as_bytes()) == Ok(*value)));
-        assert_eq!((scrub.parse(b"2"), scrub.nearest(b"2")), (Err(Bad::NotSwitch), Some(1)));
-        assert_eq!((unmap.parse(b"relaxed"), unmap.nearest(b"lax")), (Ok(1), None));
-        assert_eq!(unmap.show(1).to_string(), "relaxed");
-        assert_eq!(unmap.parse(b"lax").unwrap_err().to_string(), "not one of strict relaxed");
-        let shown = [(0, "0"), (1000, "1000"), (3 << 10, "3K"), (256 << 20, "256M"), (2 << 40, "2048G")];
-        assert!(shown.iter().all(|(bytes, text)| Size(*bytes).to_string() == *text));
-    }
 
     #[test]
     fn what_stands_there_is_brought_into_range() {

@@ -46,9 +46,11 @@ fn span(first: usize, pages: usize) -> Span {
 
 /// The program accesses a page; how many faults that took.
 fn access(region: &Memory, page: usize, write: Option<u8>) -> usize {
-    let (byte, faults) = access::access(region, span(page, 1).start, write).unwrap();
+    let addr = span(page, 1).start;
+    let (byte, brought) = access::access(region, addr, write).unwrap();
+    assert!(brought.iter().all(|there| there.contains(addr)), "page {page} is not in {brought:?}");
     assert!(write.is_some() || byte == 0 || byte == 1, "page {page} holds {byte}");
-    faults
+    brought.len()
 }
 
 /// Writes to pages in an order; how many faults that took.

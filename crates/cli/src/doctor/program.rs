@@ -8,8 +8,9 @@ use faultless_mm::knobs::Knob;
 
 use super::finding::{Finding, Level};
 use super::libraries::{Allocator, allocators};
+use crate::figures::size;
+use crate::run;
 use crate::run::program::{self, Kind, Program};
-use crate::run::{self, size};
 
 /// All about it; the first word is the program, the others are its arguments.
 pub fn check(command: &[OsString]) -> Vec<Finding> {

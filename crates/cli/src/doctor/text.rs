@@ -5,7 +5,7 @@ use std::fmt::{self, Display, Formatter, Write};
 use super::Report;
 use super::finding::{Finding, Verdict};
 use super::measure::{Cost, Group, Measured};
-use crate::run::size;
+use crate::figures::size;
 
 /// Room for the level before a finding.
 const LEVEL: usize = 9;

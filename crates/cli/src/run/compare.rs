@@ -18,9 +18,9 @@ use serde::Serialize;
 
 use super::child::{End, Outcome, Running};
 use super::options::{self, Args};
-use super::summary::{seconds, size, wrap};
 use super::sys::Inherited;
 use super::{NotStarted, complain};
+use crate::figures::{seconds, size, wrap};
 use crate::pages::{Counters, Dir};
 use crate::paired::{RESOLVING, Ratio, Spread};
 

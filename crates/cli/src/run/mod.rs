@@ -2,6 +2,7 @@
 
 mod child;
 mod compare;
+mod estimate;
 mod options;
 pub mod program;
 mod summary;
@@ -18,7 +19,6 @@ use faultless_mm::knobs::Knob;
 
 pub use child::{End, Running};
 pub use options::{Args, library};
-pub use summary::{seconds, size, wrap_at};
 
 use crate::pages::Dir;
 use child::not_started;

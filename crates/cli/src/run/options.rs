@@ -199,7 +199,7 @@ impl Args {
         }
         let budget = Knob::Budget.declared().nearest(self.value(Knob::Budget).as_encoded_bytes());
         if let Some(budget) = budget.filter(|budget| *budget < SLOT as u64) {
-            return Some(format!("the budget of {} is less than 2 MiB", super::summary::size(budget)));
+            return Some(format!("the budget of {} is less than 2 MiB", crate::figures::size(budget)));
         }
         if sys::is_limited(libc::RLIMIT_AS) {
             return Some("address space is limited (ulimit -v)".into());

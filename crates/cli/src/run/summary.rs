@@ -33,12 +33,10 @@ use faultless_mm::stats::{COUNTERS, Counter};
 use serde::Serialize;
 
 use super::child::{End, Outcome};
+use super::estimate::Estimate;
 use super::options::Args;
-use super::sys::{self, Pages};
+use crate::figures::{seconds, size, wrap};
 use crate::pages::{Counters, Dir};
-
-/// Memory touched to learn what a first touch costs.
-const MEASURED: usize = 8 << 20;
 
 /// Everything that is said.
 #[derive(Serialize)]
@@ -72,54 +70,6 @@ struct Process {
 
 fn named(counters: &Counters) -> BTreeMap<&'static str, u64> {
     COUNTERS.iter().map(|declared| declared.name).zip(*counters.values()).collect()
-}
-
-/// Faults that the program did not have to wait for, and the time of them.
-///
-/// Memory that was resident when it was handed out, or that was touched in the background, needs no fault; memory
-/// with huge pages needs fewer. Each is counted with the cost that a first touch is measured to have here and now,
-/// less the time of zeroing in the program's own threads. An estimate, and an upper bound: the program may not have
-/// touched all of it.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct Estimate {
-    faults_avoided: u64,
-    seconds_avoided: f64,
-    measured_bytes: usize,
-    ordinary_faults: u64,
-    ordinary_s: f64,
-    huge_faults: u64,
-    huge_s: f64,
-}
-
-impl Estimate {
-    fn new(sum: &Counters) -> Option<Self> {
-        let (ordinary, ordinary_faults) = sys::touch(MEASURED, Pages::Ordinary)?;
-        let (huge, huge_faults) = sys::touch(MEASURED, Pages::Huge)?;
-        let mut estimate = Self {
-            faults_avoided: 0,
-            seconds_avoided: 0.0,
-            measured_bytes: MEASURED,
-            ordinary_faults,
-            ordinary_s: ordinary.as_secs_f64(),
-            huge_faults,
-            huge_s: huge.as_secs_f64(),
-        };
-        estimate.apply(sum);
-        Some(estimate)
-    }
-
-    fn apply(&mut self, sum: &Counters) {
-        let get = |counter| sum.get(counter) as f64;
-        let lent = get(Counter::BytesTouchedLent) + get(Counter::BytesMoved);
-        let ready = get(Counter::BytesZeroed) + get(Counter::BytesUnzeroed) + get(Counter::BytesHotZeroed) + lent;
-        let fewer = (get(Counter::BytesFreshHuge) - lent).max(0.0);
-        let avoided = |ordinary: f64, huge: f64| {
-            (ready * ordinary + fewer * (ordinary - huge).max(0.0)) / self.measured_bytes as f64
-        };
-        let seconds = avoided(self.ordinary_s, self.huge_s) - get(Counter::HotZeroNs) / 1e9;
-        self.faults_avoided = avoided(self.ordinary_faults as f64, self.huge_faults as f64) as u64;
-        self.seconds_avoided = seconds;
-    }
 }
 
 impl Summary {
@@ -274,113 +224,9 @@ fn row(f: &mut fmt::Formatter<'_>, label: &str, value: &str, more: &str) -> fmt:
     writeln!(f, "{}", format!("  {label:<34}{value:>12}  {more}").trim_end())
 }
 
-/// `text` in lines of 80 columns at most, each after `indent`.
-pub fn wrap(text: &str, indent: &str) -> String {
-    wrap_at(text, indent, 80)
-}
-
-/// `text` in lines of `columns` columns at most, each after `indent`.
-pub fn wrap_at(text: &str, indent: &str, columns: usize) -> String {
-    let mut lines = indent.to_owned();
-    let mut column = 0;
-    for word in text.split(' ') {
-        let width = word.chars().count();
-        if column > 0 && indent.len() + column + 1 + width > columns {
-            lines.push('\n');
-            lines.push_str(indent);
-            column = 0;
-        } else if column > 0 {
-            lines.push(' ');
-            column += 1;
-        }
-        lines.push_str(word);
-        column += width;
-    }
-    lines
-}
-
-/// A number of bytes for people.
-pub fn size(bytes: u64) -> String {
-    let units = ["bytes", "KiB", "MiB", "GiB", "TiB"];
-    let mut value = bytes as f64;
-    let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < units.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    let digits = if value.fract() == 0.0 || value >= 1000.0 {
-        0
-    } else if value >= 100.0 {
-        1
-    } else {
-        2
-    };
-    format!("{value:.digits$} {}", units[unit])
-}
-
-/// A time for people.
-pub fn seconds(s: f64) -> String {
-    match s.abs() {
-        0.0 => "0 s".into(),
-        a if a < 1e-3 => format!("{:.0} µs", s * 1e6),
-        a if a < 1.0 => format!("{:.1} ms", s * 1e3),
-        _ => format!("{s:.2} s"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn figures_for_people() {
-        let sizes =
-            [(0, "0 bytes"), (1023, "1023 bytes"), (64 << 10, "64 KiB"), (1536, "1.50 KiB"), (5 << 40, "5 TiB")];
-        for (bytes, text) in sizes {
-            assert_eq!(size(bytes), text);
-        }
-        assert_eq!(size(300 * (1 << 30) + (1 << 29)), "300.5 GiB");
-        for (s, text) in
-            [(0.0, "0 s"), (5e-6, "5 µs"), (0.0125, "12.5 ms"), (2.345, "2.35 s"), (-0.002, "-2.0 ms")]
-        {
-            assert_eq!(seconds(s), text);
-        }
-    }
-
-    #[test]
-    fn lines_end_at_80_columns() {
-        let text = wrap(&"word ".repeat(40), "  ");
-        assert!(text.lines().all(|line| line.len() <= 80 && line.starts_with("  word")), "{text}");
-        assert_eq!(text.split_whitespace().count(), 40);
-        assert_eq!(text.lines().next().unwrap().len(), 76);
-        assert_eq!(wrap(&"x".repeat(100), "").len(), 100);
-    }
-
-    #[test]
-    fn an_estimate_counts_what_was_ready() {
-        use faultless_mm::page::Page;
-        let page = Page::new();
-        page.start(7, 0);
-        // 16 MiB ready; 10 MiB fresh with huge pages, 2 MiB of which were touched in the background; 1 ms of zeroing.
-        page.block[0].add(Counter::BytesZeroed, 8 << 20);
-        page.block[1].add(Counter::BytesUnzeroed, 6 << 20);
-        page.block[2].add(Counter::BytesTouchedLent, 2 << 20);
-        page.block[3].add(Counter::BytesFreshHuge, 10 << 20);
-        page.block[4].add(Counter::HotZeroNs, 1_000_000);
-        let values = COUNTERS.iter().enumerate().map(|(i, _)| page.block.iter().map(|b| b.get(i)).sum());
-        let mut estimate = Estimate {
-            faults_avoided: 0,
-            seconds_avoided: 0.0,
-            measured_bytes: 8 << 20,
-            ordinary_faults: 2048,
-            ordinary_s: 0.010,
-            huge_faults: 4,
-            huge_s: 0.002,
-        };
-        estimate.apply(&Counters::from_values(7, values));
-        assert_eq!(estimate.faults_avoided, 2 * 2048 + (2048 - 4));
-        assert!((estimate.seconds_avoided - (0.020 + 0.008 - 0.001)).abs() < 1e-9, "{estimate:?}");
-    }
 
     #[test]
     fn engines_that_were_given_up_are_named_with_the_reason() {
@@ -400,14 +246,5 @@ mod tests {
             text(),
             "AVX2 non-temporal (2 times), Intel DSA: did not get on, slower than promised (2 times)"
         );
-    }
-
-    #[test]
-    fn a_first_touch_is_measured() {
-        let sum = Counters::sum(&[]);
-        let estimate = Estimate::new(&sum).unwrap();
-        assert!(estimate.ordinary_faults >= 4 && estimate.huge_faults >= 1, "{estimate:?}");
-        assert!(estimate.ordinary_s > 0.0);
-        assert_eq!(estimate.faults_avoided, 0);
     }
 }

@@ -3,8 +3,8 @@
 use faultless_mm::stats::{Counter, Unit};
 
 use super::show::short;
+use crate::figures::seconds;
 use crate::pages::Regions;
-use crate::run::seconds;
 
 /// A region, or all others together.
 struct Row {

@@ -3,8 +3,8 @@
 use faultless_mm::stats::Unit;
 
 use super::select::Selection;
+use crate::figures::{seconds, size};
 use crate::pages::Counters;
-use crate::run::{seconds, size};
 
 /// Columns of a counter's value, and of the name behind it.
 const VALUE: usize = 16;

@@ -1,0 +1,89 @@
+//! Settings: which of several counts, and the user's file of them.
+
+mod common;
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use common::{Scratch, faultless, text};
+
+#[test]
+fn a_flag_comes_before_the_environment_and_that_before_the_file() {
+    let config = Scratch::new("config");
+    let faultless = |args: &[&str]| {
+        let mut command = faultless(args);
+        command.env("XDG_CONFIG_HOME", &config.0);
+        command
+    };
+    let print = ["--", "sh", "-c", "echo $FAULTLESS_BUDGET $FAULTLESS_UNMAP $FAULTLESS_SCRUB $FAULTLESS_AHEAD"];
+    let saved = faultless(&["sysctl", "budget=80M", "unmap=relaxed", "scrub=0"]).output().unwrap();
+    assert_eq!(saved.status.code(), Some(0), "{}", text(&saved.stderr));
+    let run = |options: &[&str]| {
+        let args = [&["run", "--quiet"], options, &print].concat();
+        let out = faultless(&args).env("FAULTLESS_UNMAP", "strict").env("FAULTLESS_AHEAD", "1").output().unwrap();
+        assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+        text(&out.stdout).to_owned()
+    };
+    assert_eq!(run(&[]), "80M strict 0 1\n");
+    assert_eq!(run(&["-s", "unmap=relaxed", "-s", "budget=90M", "--no-ahead"]), "90M relaxed 0 0\n");
+    let shown =
+        faultless(&["sysctl", "unmap", "budget", "ahead"]).env("FAULTLESS_UNMAP", "strict").output().unwrap();
+    let words: Vec<_> = text(&shown.stdout).split_whitespace().collect();
+    assert_eq!(words.join(" "), "unmap = strict # environment budget = 80M # file ahead = 1 # default");
+    // What the environment says has to be something, too.
+    for args in [
+        &["sysctl", "budget"][..],
+        &["sysctl", "budget=1G"],
+        &["run", "--", "echo", "ran"],
+        &["stat", "--", "echo"],
+    ] {
+        let out = faultless(args).env("FAULTLESS_UNMAP", "lax").output().unwrap();
+        assert!(!out.status.success() && text(&out.stdout).is_empty(), "{args:?}");
+        assert!(text(&out.stderr).contains("FAULTLESS_UNMAP: \"lax\" is not one of"), "{}", text(&out.stderr));
+    }
+    // What is wrong with the file is told with its place, and nothing runs.
+    std::fs::write(config.0.join("faultless/settings"), "budget = 80M\nscrb = 0\n").unwrap();
+    let out = faultless(&["run", "--", "echo", "ran"]).output().unwrap();
+    assert_eq!((out.status.code(), text(&out.stdout)), (Some(125), ""));
+    assert!(text(&out.stderr).contains("settings:2: there is no knob \"scrb\"; did you mean scrub?"));
+}
+
+#[test]
+fn a_settings_file_that_is_a_link_stays_one() {
+    let config = Scratch::new("link");
+    let (dir, kept) = (config.0.join("faultless"), config.0.join("kept"));
+    std::fs::create_dir(&dir).unwrap();
+    std::fs::write(&kept, "# mine\n").unwrap();
+    std::os::unix::fs::symlink(&kept, dir.join("settings")).unwrap();
+    let out = faultless(["sysctl", "scrub=0"]).env("XDG_CONFIG_HOME", &config.0).output().unwrap();
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+    assert_eq!(std::fs::read_to_string(&kept).unwrap(), "# mine\nscrub = 0\n");
+    assert!(dir.join("settings").is_symlink());
+}
+
+/// HOME may be somebody else's: after a change of user, or for a service.
+#[test]
+fn settings_where_the_user_may_not_look_are_none() {
+    if !rustix::process::getuid().is_root() {
+        eprintln!("only root can be another user: not tested");
+        return;
+    }
+    use std::os::unix::fs::PermissionsExt;
+    let home = Scratch::new("home");
+    std::fs::create_dir_all(home.0.join("faultless")).unwrap();
+    std::fs::write(home.0.join("faultless/settings"), "scrub = 0\n").unwrap();
+    let copy = Scratch::new("foreign-sysctl");
+    std::fs::copy(env!("CARGO_BIN_EXE_faultless"), copy.0.join("faultless")).unwrap();
+    let sysctl = |mode| {
+        std::fs::set_permissions(&home.0, std::fs::Permissions::from_mode(mode)).unwrap();
+        let mut command = Command::new(copy.0.join("faultless"));
+        command.args(["sysctl", "scrub"]).env("XDG_CONFIG_HOME", &home.0).uid(65534).gid(65534).current_dir("/");
+        let out = command.output().unwrap();
+        (out.status.code(), text(&out.stdout).split_whitespace().collect::<Vec<_>>().join(" "))
+    };
+    assert_eq!(sysctl(0o700), (Some(0), "scrub = 1 # default".into()));
+    assert_eq!(sysctl(0o755), (Some(0), "scrub = 0 # file".into()));
+    // But a file that is there to be read has to be readable.
+    std::fs::set_permissions(home.0.join("faultless/settings"), std::fs::Permissions::from_mode(0o000)).unwrap();
+    assert_eq!(sysctl(0o755), (Some(1), String::new()));
+}

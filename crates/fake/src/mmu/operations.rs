@@ -1,0 +1,217 @@
+//! What a region asks of its memory.
+
+use faultless_base::sys::mmu::{Mmu, Rights, Source};
+use faultless_base::sys::uffd::Stopped;
+use faultless_base::{PAGE, SLOT, Span};
+
+use super::{FakeMmu, Page, backing_byte, errno, pages};
+
+impl Mmu for FakeMmu {
+    fn install(&self, from: Source, to: Span) -> Result<(), Stopped> {
+        let mut state = self.begin_bringing().map_err(|error| Stopped { done: 0, error })?;
+        for (i, page) in pages(to).enumerate() {
+            assert!(state.rights.get(page) > Some(Rights::None), "a page for nobody at {page:#x}");
+            if state.pages.contains_key(&page) {
+                return Err(Stopped { done: i * PAGE, error: errno::EEXIST });
+            }
+            assert!(!state.given.contains(&page), "a page that is the kernel's to bring");
+            let byte = match from {
+                Source::Zeroes | Source::ZeroPage => 0,
+                Source::Buffer(at) => {
+                    let at = at + i * PAGE;
+                    let buffer = state.reserved.get(&(at / SLOT)).expect("a buffer that is not there");
+                    buffer.as_ref().expect("a buffer that was not filled")[at % SLOT / PAGE]
+                }
+            };
+            let new = if from == Source::ZeroPage { Page::Zero } else { Page::Own(byte) };
+            state.pages.insert(page, new);
+            state.tables.insert(page * PAGE / SLOT);
+        }
+        Ok(())
+    }
+
+    fn clear_table(&self, slot: usize) -> bool {
+        let Ok(mut state) = self.begin() else { return false };
+        // What is there would be dropped: the caller says that nothing is.
+        assert!(state.pages.range(slot / PAGE..(slot + SLOT) / PAGE).next().is_none(), "a table that is in use");
+        let clears = !state.keeps_tables;
+        if clears {
+            state.tables.remove(&(slot / SLOT));
+        }
+        clears
+    }
+
+    fn frees_tables(&self) -> bool {
+        !self.quietly().keeps_tables
+    }
+
+    fn leave_to_kernel(&self, span: Span) -> Result<(), i32> {
+        let mut state = self.begin()?;
+        state.given.extend(pages(span));
+        Ok(())
+    }
+
+    fn take_from_kernel(&self, span: Span) -> Result<(), i32> {
+        let mut state = self.begin()?;
+        pages(span).for_each(|page| {
+            state.given.remove(&page);
+        });
+        Ok(())
+    }
+
+    fn present(&self, span: Span) -> usize {
+        self.quietly().pages.range(pages(span)).count()
+    }
+
+    fn move_huge(&self, frame: usize, to: usize) -> bool {
+        let Ok(mut state) = self.begin_bringing() else { return false };
+        let span = Span::new(to, SLOT);
+        for page in pages(span) {
+            assert!(state.rights.get(page) > Some(Rights::None), "a page for nobody at {page:#x}");
+        }
+        if pages(span).any(|page| state.pages.contains_key(&page)) {
+            return false;
+        }
+        state.splits += state.tables.contains(&(to / SLOT)) as usize;
+        let bytes = state.reserved.get_mut(&(frame / SLOT)).expect("a frame that is not there").take();
+        let bytes = bytes.expect("a frame that was moved already");
+        state.pages.extend(pages(span).zip(bytes.into_iter().map(Page::Own)));
+        true
+    }
+
+    fn take_huge(&self, slot: usize, frame: usize) -> bool {
+        let Ok(mut state) = self.begin() else { return false };
+        let pages = pages(Span::new(slot, SLOT));
+        let own = |page| match state.pages.get(&page) {
+            Some(Page::Own(byte)) if state.rights.get(page) == Some(Rights::Write) => Some(*byte),
+            _ => None,
+        };
+        let Some(bytes) = pages.clone().map(own).collect::<Option<Vec<u8>>>() else { return false };
+        let frame = state.reserved.get_mut(&(frame / SLOT)).expect("a frame that is not there");
+        assert!(frame.is_none(), "a frame that is in use");
+        *frame = Some(bytes);
+        pages.for_each(|page| {
+            state.pages.remove(&page);
+        });
+        true
+    }
+
+    fn is_own(&self, page: usize) -> bool {
+        matches!(self.quietly().pages.get(&(page / PAGE)), Some(Page::Own(_)))
+    }
+
+    fn unused(&self, span: Span) -> usize {
+        let state = self.quietly();
+        let is_unused = |page: &usize| !matches!(state.pages.get(page), Some(Page::Own(1..)));
+        pages(span).filter(is_unused).count()
+    }
+
+    fn looks_in_faults(&self) -> bool {
+        self.looks_in_faults
+    }
+
+    fn wake(&self, _span: Span) {
+        (self.step)();
+    }
+
+    fn protect(&self, span: Span, rights: Rights) -> Result<(), i32> {
+        let mut state = self.begin()?;
+        state.rights.set(pages(span), rights);
+        Ok(())
+    }
+
+    fn discard(&self, span: Span) -> Result<(), i32> {
+        let mut state = self.begin()?;
+        pages(span).for_each(|page| {
+            state.pages.remove(&page);
+        });
+        if !state.keeps_tables {
+            let whole = span.aligned_inside(SLOT);
+            state.tables.retain(|slot| !whole.contains(slot * SLOT));
+        }
+        self.tell(state);
+        Ok(())
+    }
+
+    fn relocate(&self, from: Span, to: usize) -> Result<(), i32> {
+        let mut state = self.begin()?;
+        for (i, page) in pages(from).enumerate() {
+            let target = to / PAGE + i;
+            let rights = state.rights.get(page);
+            assert!(rights.is_none_or(|rights| rights == Rights::None), "moved while it may be accessed");
+            assert!(!state.pages.contains_key(&target), "moved over a page");
+            if let Some(byte) = state.pages.remove(&page) {
+                state.pages.insert(target, byte);
+                state.tables.insert(target * PAGE / SLOT);
+            }
+        }
+        self.tell(state);
+        Ok(())
+    }
+
+    fn fills_at_any_time(&self) -> bool {
+        self.at_any_time
+    }
+
+    fn fill(&self, offset: u64, buffer: Span) -> Result<(), i32> {
+        let mut state = self.begin()?;
+        state.fills += 1;
+        let end = state.end.unwrap_or(usize::MAX);
+        let bytes = state.reserved.get_mut(&(buffer.start / SLOT)).expect("a buffer that is not there");
+        let bytes = bytes.get_or_insert_with(|| vec![0xA5; SLOT / PAGE]);
+        let first = buffer.start % SLOT / PAGE;
+        let zeroed = bytes[first..first + buffer.bytes() / PAGE].contains(&0);
+        for (i, byte) in bytes[first..first + buffer.bytes() / PAGE].iter_mut().enumerate() {
+            let offset = offset as usize + i * PAGE;
+            *byte = if offset < end { backing_byte(offset) } else { 0 };
+        }
+        state.zeroed_fills += zeroed as usize;
+        Ok(())
+    }
+
+    fn raises_faults(&self) -> bool {
+        true
+    }
+
+    fn touch(&self, span: Span) {
+        let mut state = self.quietly();
+        pages(span).for_each(|page| {
+            state.pages.entry(page).or_insert(Page::Own(0));
+        });
+    }
+
+    fn reserve(&self, bytes: usize) -> Option<usize> {
+        let mut state = self.begin().ok()?;
+        let at = state.next.max(1 << 44);
+        state.next = at + bytes;
+        state.reserved.extend((at / SLOT..(at + bytes) / SLOT).map(|slot| (slot, None)));
+        Some(at)
+    }
+
+    fn release(&self, span: Span) {
+        let mut state = self.quietly();
+        for slot in span.start / SLOT..span.end / SLOT {
+            assert!(state.reserved.remove(&slot).is_some(), "released twice");
+        }
+    }
+
+    fn make_huge(&self, frame: usize) -> bool {
+        let Ok(mut state) = self.begin() else { return false };
+        if state.no_huge {
+            return false;
+        }
+        let old = state.reserved.insert(frame / SLOT, Some(vec![0; SLOT / PAGE]));
+        old.expect("a frame that is not there");
+        state.zeroed_frames += 1;
+        true
+    }
+
+    fn drop_unless_whole(&self, frame: usize) -> bool {
+        self.quietly().reserved.get(&(frame / SLOT)).is_some_and(Option::is_some)
+    }
+
+    fn relax(&self, _turn: u32) {
+        (self.step)();
+        std::thread::yield_now();
+    }
+}
