@@ -44,6 +44,12 @@ impl Behind {
         read()
     }
 
+    /// Nobody reads any more, though messages may have been half read.
+    pub fn end(&self) {
+        self.turn.fetch_or(1, Ordering::SeqCst);
+        self.turn.fetch_add(1, Ordering::SeqCst);
+    }
+
     /// Waits until all is noted that calls have done which have returned.
     pub fn settle(&self) {
         let turn = self.turn.load(Ordering::SeqCst);

@@ -1,5 +1,6 @@
 //! Regions: ranges of addresses whose page faults this library resolves.
 
+mod apart;
 mod behind;
 mod builder;
 mod children;
@@ -8,11 +9,13 @@ mod elsewhere;
 mod error;
 mod events;
 mod file;
+mod filter;
 mod masked;
 mod message;
 mod page;
 mod pieces;
 mod poll;
+mod reader;
 mod shared;
 mod signal;
 mod source;

@@ -55,8 +55,14 @@ impl Pieces {
 
     /// Adds one, if there is memory for it.
     pub fn push(&mut self, span: Span, offset: usize) {
+        self.insert(self.len, span, offset);
+    }
+
+    /// Adds one that is older than those from `i` on.
+    fn insert(&mut self, i: usize, span: Span, offset: usize) {
         if !span.is_empty() && self.has_room() {
-            self.set(self.len, span, offset);
+            (i..self.len).rev().for_each(|i| self.set(i + 1, self.get(i).0, self.get(i).1));
+            self.set(i, span, offset);
             self.len += 1;
         }
     }
@@ -102,7 +108,7 @@ impl Pieces {
                 }
             } else {
                 self.set(i, before, offset);
-                self.push(after, offset + (after.start - span.start));
+                self.insert(i + 1, after, offset + (after.start - span.start));
             }
             i += 1;
         }
@@ -168,6 +174,15 @@ mod tests {
         let mut pieces = table(2);
         pieces.push(Span::new(120, 10), 5);
         assert_eq!((at(&pieces, 119), at(&pieces, 120), at(&pieces, 130)), (Some(1019), Some(5), Some(1030)));
+    }
+
+    #[test]
+    fn the_newer_one_holds_also_when_the_older_one_is_cut() {
+        let mut pieces = table(3);
+        pieces.push(Span::new(130, 10), 5);
+        pieces.remove(Span::new(110, 10));
+        assert_eq!((at(&pieces, 109), at(&pieces, 110), at(&pieces, 120)), (Some(1009), None, Some(1020)));
+        assert_eq!((at(&pieces, 130), at(&pieces, 139), at(&pieces, 140)), (Some(5), Some(14), Some(1040)));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Descriptors of the reader of messages: what it waits for, and a table of its own that they lie in.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr::null;
 
 use super::error::Error;
 
@@ -33,9 +34,10 @@ impl Poll {
     /// Waits, at most for so long; which can be read.
     pub fn wait(&self, timeout_ms: i32) -> impl Iterator<Item = i32> + use<> {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; MOST];
-        // SAFETY: room for so many events.
-        let n =
-            unsafe { libc::epoll_wait(self.0.as_raw_fd(), events.as_mut_ptr(), events.len() as i32, timeout_ms) };
+        // SAFETY: room for so many events, no signal mask.
+        let n = unsafe {
+            libc::epoll_pwait(self.0.as_raw_fd(), events.as_mut_ptr(), events.len() as i32, timeout_ms, null())
+        };
         events.into_iter().take(n.max(0) as usize).map(|event| event.u64 as i32)
     }
 }

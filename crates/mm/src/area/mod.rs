@@ -224,6 +224,12 @@ impl Areas {
         self.ids(span).for_each(|id| f(self.view(id)));
     }
 
+    /// The same, if nobody is changing which areas there are; whether it did. For those who must not wait for whoever does.
+    pub fn try_each(&self, span: Span, f: impl FnMut(View)) -> bool {
+        let shape = self.shape.try_lock();
+        shape.map(|_shape| self.ids(span).map(|id| self.view(id)).for_each(f)).is_some()
+    }
+
     /// The first of them.
     pub fn first(&self, span: Span) -> Option<View> {
         let _shape = self.shape.lock();
