@@ -217,9 +217,23 @@ impl Reader {
                 None => return elsewhere::close(child),
             },
         };
+        if pieces.is_none() {
+            // No memory to note it: what the child misses is an error at once.
+            self.refuse_at_once(fd, own, child);
+            return elsewhere::close(child);
+        }
         let is_refused = !self.poll.add(child) || !self.children.have_room();
         if !self.children.add(Child { uffd: child, stripe, pieces, is_refused }) {
             elsewhere::close(child);
+        }
+    }
+
+    fn refuse_at_once(&mut self, fd: i32, own: Option<usize>, child: i32) {
+        if let Some(i) = own {
+            elsewhere::poison(&kept(child), self.shared.memory.part(i));
+            poisoned(child, &self.moved[i]);
+        } else if let Some(pieces) = self.children.get(fd).and_then(|parent| parent.pieces.as_ref()) {
+            poisoned(child, pieces);
         }
     }
 
