@@ -91,6 +91,14 @@ static void ahead(void)
         memset(kept[i], 1, 2 * MIB);
         rest(2);
     }
+    /* Half way, and what is ahead of that is not used. */
+    at = map(128 * MIB);
+    for (size_t i = 0; i < 64 * MIB; i += 2 * MIB) {
+        fill(at + i, 2 * MIB, i);
+        rest(1);
+    }
+    rest(100);
+    CHECK(munmap(at, 128 * MIB) == 0);
 }
 
 /* Much is used, and then, again and again, half of something larger: what was zeroed meanwhile moves ahead of the program. */

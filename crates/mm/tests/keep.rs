@@ -14,6 +14,7 @@ use faultless_mm::pool::Pool;
 use faultless_mm::region::{Plan, Region};
 use faultless_mm::stats::Counter;
 use faultless_mm::window::Orders;
+use faultless_testkit::limit::limit;
 use proptest::prelude::*;
 
 const BASE: usize = 1 << 40;
@@ -73,6 +74,30 @@ fn what_is_dropped_comes_again_first_and_no_more_than_the_budget() {
     fill(&region, 9);
     region.advise(region.span(), Advice::DontNeed).unwrap();
     assert_eq!(pool.ready(), 2, "the budget");
+}
+
+/// An area that is left to the kernel ends behind the end of a slot that was huge.
+#[test]
+fn an_area_of_the_kernel_goes_on_behind_a_huge_page() {
+    limit();
+    let (region, _) = region(3);
+    let write = |pages: std::ops::Range<usize>| {
+        for page in pages {
+            access(&region, page, Some(1));
+        }
+    };
+    write(0..EACH + 1);
+    region.protect(span(0, 2 * EACH), Rights::None).unwrap();
+    region.advise(span(2 * EACH, EACH), Advice::DontNeed).unwrap();
+    write(3 * EACH..PAGES);
+    let part = span(322, 2 * EACH - 321);
+    region.unmap(part).unwrap();
+    region.map(part, ATTRIBUTES, 0).unwrap();
+    assert!([324, EACH + 1].iter().all(|page| access(&region, *page, None).is_some()));
+    write(0..323);
+    assert!(region.counted(Counter::RegionGivenUp) > 0);
+    region.unmap(region.span()).unwrap();
+    assert_eq!((region.resident(), region.present_pages()), (0, 0));
 }
 
 /// Closed memory and what only the kernel knows is dropped as ever.

@@ -39,13 +39,14 @@ impl Areas {
         (id != HEAD && addr < self.get(id, END)).then_some(id)
     }
 
-    /// The areas that `span` meets.
+    /// The areas that `span` meets; an empty one meets none.
     pub(super) fn ids(&self, span: Span) -> impl Iterator<Item = usize> {
         let last = self.before(span.start)[0];
         let meets = last != HEAD && self.get(last, END) > span.start;
         let first = if meets { last } else { self.next(last, 0) };
         let next = |id: &usize| Some(self.next(*id, 0)).filter(|id| *id != HEAD);
-        let ids = core::iter::successors(Some(first).filter(|id| *id != HEAD), next);
+        let first = Some(first).filter(|id| *id != HEAD && !span.is_empty());
+        let ids = core::iter::successors(first, next);
         ids.take_while(move |id| self.get(*id, START) < span.end)
     }
 
