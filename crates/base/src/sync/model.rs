@@ -59,12 +59,12 @@ impl Deref for Futex {
 }
 
 /// A table of words, zero at first.
-pub struct Words(Box<[AtomicUsize]>);
+pub struct Words(Table<AtomicUsize>);
 
 impl Words {
     /// `n` of them.
     pub fn new(n: usize) -> Option<Self> {
-        Some(Self((0..n).map(|_| AtomicUsize::new(0)).collect()))
+        Some(Self(Table::new(n, || AtomicUsize::new(0))?))
     }
 }
 

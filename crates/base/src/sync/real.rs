@@ -43,28 +43,19 @@ impl Deref for Futex {
 }
 
 /// A table of words, zero at first, which costs memory only where it is used.
-pub struct Words {
-    table: &'static [AtomicUsize],
-}
+pub struct Words(Table<AtomicUsize>);
 
 impl Words {
     /// `n` of them. `None` when the kernel refuses the address space.
     pub fn new(n: usize) -> Option<Self> {
-        Some(Self { table: table::lasting(n)? })
+        Some(Self(Table(table::lasting(n)?)))
     }
 }
 
 impl Deref for Words {
     type Target = [AtomicUsize];
     fn deref(&self) -> &[AtomicUsize] {
-        self.table
-    }
-}
-
-impl Drop for Words {
-    fn drop(&mut self) {
-        // SAFETY: the table is this value's own, made by `new`, and nobody else kept a reference to it.
-        unsafe { raw::unmap(self.table.as_ptr() as usize, size_of_val(self.table)) };
+        &self.0
     }
 }
 
