@@ -164,7 +164,7 @@ impl<S: Sys> Space<S> {
                 if !self.is_plain(shard, old, State::Block) {
                     return None;
                 }
-                new.1 = self.relocate(shard, old, new.0, n, State::Block, Unmap::Relaxed)?;
+                new.1 = self.relocate(shard, old, new.0, n, State::Block)?;
                 self.note_growth(new.0, Extent { first: new.1.first + old.n, n: n - old.n });
             }
         }

@@ -50,6 +50,7 @@ impl<S: Sys> Space<S> {
 
     /// After a fork, in the child.
     pub fn fork_child(&self) {
+        self.sys.forked();
         self.each_free(|shard, e| {
             self.sys.at_fork(shard.span(e), AtFork::Copied);
         });

@@ -119,7 +119,7 @@ impl<S: Sys> Space<S> {
     }
 
     /// Memory was handed out: so many slots of it were zero, so many of these zeroed ahead, and so many dirty.
-    fn count_zeroes(
+    pub(crate) fn count_zeroes(
         &self,
         shard: &Shard,
         e: Extent,
@@ -205,7 +205,7 @@ impl<S: Sys> Space<S> {
     }
 
     /// Memory that the kernel will fill at the first touch: with huge pages as far as the budget goes.
-    fn hand_out_hole(&self, shard: &Shard, e: Extent) {
+    pub(crate) fn hand_out_hole(&self, shard: &Shard, e: Extent) {
         if self.budget.room() < e.n {
             self.confirm_some();
         }
@@ -251,13 +251,19 @@ impl<S: Sys> Space<S> {
     }
 
     /// Makes slot `i`, which the program has or is about to get, present.
-    pub(crate) fn touch_for_program(&self, shard: &Shard, i: usize) {
+    /// Whether it is.
+    pub(crate) fn touch_for_program(&self, shard: &Shard, i: usize) -> bool {
+        if self.is_program(shard) {
+            // It may be gone by now: a touch would fault, a move does not.
+            return self.bring_new(0, i);
+        }
         let (start, cpu) = (self.sys.now_ns(), self.sys.thread_ns());
         self.sys.touch(shard.span(Extent { first: i, n: 1 }).start);
         shard.slots.share(i, flag::AHEAD);
         shard.count(Counter::BytesTouchedLent, SLOT);
         shard.count(Counter::TouchNs, (self.sys.now_ns() - start) as usize);
         self.warmth.note_touch(self.sys.thread_ns() - cpu, self.now_ms());
+        true
     }
 
     /// Advises huge pages for the first slots of `e`, as many as the budget allows, and charges them.

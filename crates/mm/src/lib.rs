@@ -15,6 +15,9 @@
 //! | [`purpose`] | what memory is taken for, and whether it has to be zero |
 //! | [`handout`], [`takeback`] | the way of memory to its user and back |
 //! | [`mapping`], [`blocks`] | what mmap and malloc ask for |
+//! | [`attributes`] | blocks whose memory must not be handed out again |
+//! | `relocate` | blocks that grow elsewhere |
+//! | `transfer` | frames on their way into mappings of the program, and out of them |
 //! | [`recycle`] | what the program drops and uses again |
 //! | [`step`] | the background work as a whole |
 //! | [`scrub`], `pace` | zeroing in the background, and how far ahead |
@@ -42,6 +45,7 @@ pub mod advice;
 pub mod ahead;
 pub mod area;
 pub mod arena;
+pub mod attributes;
 mod behind;
 pub mod blocks;
 pub mod buddy;
@@ -69,6 +73,7 @@ pub mod progress;
 pub mod purpose;
 pub mod recycle;
 pub mod region;
+mod relocate;
 pub mod retire;
 mod runs;
 pub mod scrub;
@@ -83,6 +88,7 @@ mod stream;
 pub mod streams;
 mod supply;
 pub mod takeback;
+mod transfer;
 mod tally;
 mod unused;
 mod usage;

@@ -5,7 +5,6 @@ use core::arch::naked_asm;
 use core::ffi::{c_int, c_ulong, c_void};
 
 use faultless_base::sys::raw::{self, Answer};
-use faultless_mm::mapping::Change;
 use faultless_mm::stats::Counter;
 
 use crate::attributes::note;
@@ -44,7 +43,7 @@ fn note_pieces(pieces: *const libc::iovec, n: usize) {
     for i in 0..n.min(1 << 16) {
         // SAFETY: an array of n pieces, by the caller's promise to the kernel.
         let piece = unsafe { &*pieces.add(i) };
-        note(piece.iov_base, piece.iov_len, Change::Attributes);
+        note(piece.iov_base, piece.iov_len);
     }
 }
 
@@ -70,7 +69,7 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_voi
     if request == UFFDIO_REGISTER && !argument.is_null() {
         // SAFETY: the structure of this request, by the caller's promise to the kernel.
         let range = unsafe { &*argument.cast::<UffdRange>() };
-        note(range.start as *const c_void, range.bytes as usize, Change::Attributes);
+        note(range.start as *const c_void, range.bytes as usize);
     }
     // SAFETY: the caller's promise.
     status(unsafe { raw::syscall(libc::SYS_ioctl, [fd as usize, request as usize, argument as usize, 0, 0, 0]) })

@@ -88,6 +88,14 @@ pub fn exit() -> ! {
     }
 }
 
+/// Whether the calling thread is this one.
+pub fn is_this() -> bool {
+    let memory = MEMORY.load(Ordering::Relaxed);
+    let here = 0u8;
+    let at = &raw const here as usize;
+    memory != 0 && (memory..memory + STACK_BYTES).contains(&at)
+}
+
 /// Whether the thread still uses memory.
 pub fn is_alive() -> bool {
     THREAD.load(Ordering::Acquire) != 0
