@@ -69,27 +69,35 @@ impl<S: Sys> Space<S> {
         }
     }
 
+    /// Makes sure that an extent in passage can be accessed. False when the kernel refuses; then it is free again.
+    pub(crate) fn make_open(&self, shard: &Shard, e: Extent) -> bool {
+        let slots = shard.slots;
+        if e.slots().all(|i| slots.has(i, flag::OPEN)) {
+            return true;
+        }
+        let opened = self.sys.open(shard.span(e));
+        if opened {
+            e.slots().for_each(|i| _ = slots.mark(i, flag::OPEN));
+        } else {
+            shard.groups(
+                e,
+                |i| slots.was(i),
+                |g, was| {
+                    shard.lock().give(g, Kind::of(was).unwrap_or(Kind::Hole), 0);
+                },
+            );
+            shard.count(Counter::KernelRefused, 1);
+        }
+        opened
+    }
+
     /// Makes an extent in passage ready for its user and hands it out as `state`. False when the kernel
     /// refuses; then the extent is free again.
     pub(crate) fn prepare(&self, shard: &Shard, e: Extent, purpose: Purpose, state: State) -> bool {
-        let slots = shard.slots;
-        let closed = e.slots().any(|i| !slots.has(i, flag::OPEN));
-        if closed {
-            if !self.sys.open(shard.span(e)) {
-                shard.groups(
-                    e,
-                    |i| slots.was(i),
-                    |g, was| {
-                        shard.lock().give(g, Kind::of(was).unwrap_or(Kind::Hole), 0);
-                    },
-                );
-                shard.count(Counter::KernelRefused, 1);
-                return false;
-            }
-            e.slots().for_each(|i| {
-                slots.mark(i, flag::OPEN);
-            });
+        if !self.make_open(shard, e) {
+            return false;
         }
+        let slots = shard.slots;
         let (mut ready, mut zeroed, mut dirty) = (0, 0, 0);
         shard.groups(
             e,

@@ -27,7 +27,7 @@ impl<S: Sys> Space<S> {
     pub fn mapped(&self, cpu: usize, span: Span) {
         let program = &self.program;
         let e = slots_inside(span);
-        if e.n == 0 || !self.note_slots(e) {
+        if e.n == 0 || self.is_looked_at() || !self.note_slots(e) {
             return;
         }
         self.program_cpu.store(cpu + 1, Relaxed);
@@ -55,7 +55,7 @@ impl<S: Sys> Space<S> {
         moved
     }
 
-    /// Unmaps `span` and keeps what frames it can. False: the kernel has to unmap it, or the rest of it.
+    /// Unmaps `span` and keeps what frames it can. False: the kernel has to unmap it.
     pub fn unmap(&self, cpu: usize, span: Span) -> bool {
         let program = &self.program;
         let e = slots_inside(span);
@@ -71,7 +71,8 @@ impl<S: Sys> Space<S> {
         }
         self.warmth.note_return(lent);
         self.note_left(program, e);
-        let keeps = self.budget.limit() > 0 && !self.is_retired() && self.can_move() && !self.is_untouched(program, e);
+        let keeps =
+            self.budget.limit() > 0 && !self.is_retired() && self.can_move() && !self.is_untouched(program, e);
         let isolated = if keeps { self.sys.isolate(span) } else { None };
         let Some(isolated) = isolated else {
             self.drop_notes(e);
@@ -160,7 +161,8 @@ impl<S: Sys> Space<S> {
             for i in e.slots().filter(|&i| self.end_use(i)) {
                 let j = first + i - e.first;
                 slots.set(j, State::Passage);
-                slots.mark(j, KNOWN.into_iter().filter(|&known| slots.has(i, known)).fold(0, |all, one| all | one));
+                slots
+                    .mark(j, KNOWN.into_iter().filter(|&known| slots.has(i, known)).fold(0, |all, one| all | one));
                 slots.set(j, State::Lent);
                 self.wipe(i);
             }
@@ -252,4 +254,3 @@ pub(crate) fn slots_inside(span: Span) -> Extent {
     let inner = span.aligned_inside(SLOT);
     Extent { first: inner.start / SLOT, n: inner.bytes() / SLOT }
 }
-

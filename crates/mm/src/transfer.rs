@@ -54,12 +54,16 @@ impl<S: Sys> Space<S> {
 
     /// Free frames in passage, up to `n` in one piece, of the shard at hand or else of another one.
     fn take_frame(&self, cpu: usize, n: usize, kind: Kind) -> Option<(&Shard, Extent)> {
-        if !self.can_move() || self.budget.idle() == 0 {
+        if !self.can_move() || self.is_looked_at() || self.budget.idle() == 0 {
             return None;
         }
         let own = self.shard(cpu);
-        let take = |shard| Some((shard, Shard::lock(shard).take_some(n, kind)?));
-        take(own).or_else(|| self.all_shards().find_map(take))
+        let take = |shard: &_| Shard::lock(shard).take_some(n, kind);
+        let (shard, e) = match take(own) {
+            Some(e) => (own, e),
+            None => self.all_shards().find_map(|shard| Some((shard, take(shard)?)))?,
+        };
+        self.make_open(shard, e).then_some((shard, e))
     }
 
     fn zero_now(&self, shard: &Shard, e: Extent) {
@@ -109,7 +113,8 @@ impl<S: Sys> Space<S> {
     /// from the first on. `None`: there is no room for them.
     pub(crate) fn take_frames(&self, cpu: usize, from: Span) -> Option<usize> {
         let shard = self.shard(cpu);
-        let e = shard.lock().take_holes(from.bytes() / SLOT, 1, &self.sys)?;
+        let holes = shard.lock().take_holes(from.bytes() / SLOT, 1, &self.sys);
+        let e = holes.filter(|&e| self.make_open(shard, e))?;
         let bytes = self.sys.move_pages(from, shard.span(e).start);
         if bytes.is_none() {
             self.supply.refused.store(true, Relaxed);
