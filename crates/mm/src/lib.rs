@@ -8,13 +8,14 @@
 //! |---|---|
 //! | [`slot`] | 2 MiB pieces of the arena and their states |
 //! | [`buddy`] | free lists: holes, dirty and zeroed memory apart |
-//! | `runs` | pieces of 64 KiB and more inside a slot |
+//! | `runs`, [`sizes`] | pieces of 64 KiB and more inside a slot; how long each block is |
 //! | [`arena`] | one shard: slots, free lists, growth |
 //! | [`busy`] | the slots that the background thread is in |
 //! | [`space`] | all shards, and what they share |
 //! | [`purpose`] | what memory is taken for, and whether it has to be zero |
 //! | [`handout`], [`takeback`] | the way of memory to its user and back |
-//! | [`mapping`], [`blocks`] | what mmap and malloc ask for |
+//! | [`later`] | what comes back while a lock cannot be had |
+//! | [`mapping`], [`blocks`], [`resize`] | what mmap, malloc and realloc ask for |
 //! | [`recycle`] | what the program drops and uses again |
 //! | [`step`] | the background work as a whole |
 //! | [`scrub`], `pace` | zeroing in the background, and how far ahead |
@@ -59,6 +60,7 @@ pub mod handout;
 mod install;
 mod keep;
 pub mod knobs;
+pub mod later;
 pub mod listing;
 pub mod mapping;
 mod movein;
@@ -69,9 +71,11 @@ pub mod progress;
 pub mod purpose;
 pub mod recycle;
 pub mod region;
+pub mod resize;
 pub mod retire;
 mod runs;
 pub mod scrub;
+pub mod sizes;
 pub mod slot;
 pub mod space;
 pub mod spread;

@@ -14,7 +14,9 @@ use crate::budget::Budget;
 use crate::busy::Busy;
 use crate::credit::Credit;
 use crate::knobs::{Knob, Values};
+use crate::later::Later;
 use crate::pace::Pace;
+use crate::sizes::Sizes;
 use crate::slot::Slots;
 use crate::stats::{self, Block, Counter};
 use crate::streak::Streak;
@@ -43,6 +45,9 @@ const DROPPED_STREAK: u32 = 3;
 pub(crate) struct Shard {
     arena: Lock<Arena>,
     pub(crate) slots: Slots,
+    pub(crate) sizes: Sizes,
+    /// What came back while the lock could not be had.
+    pub(crate) later: Later,
     pub(crate) base: usize,
     pub(crate) counters: &'static Block,
     /// Extents in a row that came back untouched: the program seems to map memory here without using it.
@@ -55,18 +60,18 @@ pub(crate) struct Shard {
 }
 
 impl Shard {
+    /// Waits for the lock: for mappings alone.
     pub(crate) fn lock(&self) -> Guard<'_, Arena> {
         self.arena.lock()
     }
 
-    pub(crate) fn is_unlocked(&self) -> bool {
-        self.arena.try_lock().is_some()
+    /// The lock, if it can be had without waiting for a thread that may have stopped.
+    #[inline]
+    pub(crate) fn lock_soon(&self) -> Option<Guard<'_, Arena>> {
+        self.arena.lock_soon()
     }
 
-    pub(crate) fn hold(&self) {
-        self.arena.hold();
-    }
-
+    /// In a forked child: whoever held the lock is not here.
     pub(crate) fn force_unlock(&self) {
         self.arena.force_unlock();
     }
@@ -84,9 +89,9 @@ impl Shard {
         self.counters.add(counter, n as u64);
     }
 
-    /// A block of malloc's went out. Always counted under the lock, where it costs no locked instruction: this is the
-    /// hottest path of all.
-    pub(crate) fn count_block(&self, _held: &Guard<'_, Arena>, bytes: usize) {
+    /// A block of malloc's went out. Counted under the lock, where it costs no locked instruction: this is the hottest
+    /// path of all. Without the lock a count may be lost.
+    pub(crate) fn count_block(&self, _held: Option<&Guard<'_, Arena>>, bytes: usize) {
         self.counters.add_alone(Counter::MallocServed, 1);
         self.counters.add_alone(Counter::MallocBytes, bytes as u64);
     }
@@ -137,8 +142,6 @@ pub struct Space<S> {
     pub(crate) away: AtomicUsize,
     /// Nanoseconds for which it slept in the present step, because a device worked for it.
     pub(crate) slept: AtomicUsize,
-    /// Held during each background step; whoever forks holds it too.
-    pub(crate) working: Lock<()>,
     /// Slots handed out since the background thread last looked, for [`crate::ahead`].
     pub(crate) demand: AtomicUsize,
     pub(crate) credit: Credit,
@@ -190,9 +193,11 @@ impl<S: Sys> Space<S> {
         for (i, shard) in shards.iter_mut().take(count).enumerate() {
             let base = span.start + i * shard_bytes;
             let slots = Slots::new(sync::words(shard_slots + 1)?);
+            let sizes = Sizes::new(shard_slots)?;
             let arena = Arena::new(
                 base,
                 slots,
+                sizes,
                 table::lasting(shard_slots)?,
                 table::lasting(shard_slots)?,
                 table::lasting(shard_slots)?,
@@ -200,6 +205,8 @@ impl<S: Sys> Space<S> {
             *shard = Some(Shard {
                 arena: Lock::new(arena),
                 slots,
+                sizes,
+                later: Later::new(shard_slots)?,
                 base,
                 counters: &counters[i],
                 untouched: Streak::new(UNTOUCHED_STREAK),
@@ -223,7 +230,6 @@ impl<S: Sys> Space<S> {
             dropping: Lock::new(()),
             away: AtomicUsize::new(0),
             slept: AtomicUsize::new(0),
-            working: Lock::new(()),
             demand: AtomicUsize::new(0),
             credit: Credit::new(),
             rest: AtomicU32::new(0),
@@ -250,6 +256,11 @@ impl<S: Sys> Space<S> {
         self.span
     }
 
+    /// Whether each shard begins, and ends, at a multiple of `align` slots.
+    pub(crate) fn is_aligned(&self, align: usize) -> bool {
+        (self.span.start | self.shard_bytes) % (align.max(1) * SLOT) == 0
+    }
+
     /// What munmap does now.
     pub(crate) fn unmap_mode(&self) -> Unmap {
         if self.knobs.is_on(Knob::Unmap) { Unmap::Relaxed } else { Unmap::Strict }
@@ -267,6 +278,12 @@ impl<S: Sys> Space<S> {
 
     pub(crate) fn all_shards(&self) -> impl Iterator<Item = &Shard> {
         self.shards.iter().flatten()
+    }
+
+    /// All shards, this one first.
+    pub(crate) fn shards_from<'a>(&'a self, first: &'a Shard) -> impl Iterator<Item = &'a Shard> {
+        let others = self.all_shards().filter(move |shard| shard.base != first.base);
+        core::iter::once(first).chain(others)
     }
 
     /// The shard and the slot of an address of the arena.
@@ -313,6 +330,12 @@ impl<S: Sys> Space<S> {
 
     pub(crate) fn now_ms(&self) -> u32 {
         (self.sys.now_ns() / 1_000_000) as u32
+    }
+
+    /// Whether no thread of ours is inside `span`. The caller has changed the state of its slots, so that they are not
+    /// entered any more.
+    pub(crate) fn is_left(&self, span: Span) -> bool {
+        self.busy.is_left(span) && self.dropped_now.is_left(span)
     }
 
     /// Waits until nobody of ours is inside `span`. Slots that are in passage or tainted by now are
