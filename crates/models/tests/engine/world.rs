@@ -7,7 +7,7 @@ use faultless_base::sys::Sys;
 use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span};
 use faultless_mm::knobs::{Knob, Values};
 use faultless_mm::stats::Block as Counters;
-use faultless_mm::{Progress, Space};
+use faultless_mm::{Need, Progress, Space};
 use faultless_models::Stepped;
 use shuttle::rand::{Rng, thread_rng};
 
@@ -50,6 +50,7 @@ pub struct World {
     things: Mutex<Vec<Thing>>,
     bytes: AtomicUsize,
     shards: usize,
+    knobs: &'static Values,
     /// Whether threads may be left behind.
     pub leaves: bool,
 }
@@ -66,7 +67,15 @@ impl World {
         knobs.set(Knob::Check, rng.gen_bool(0.5) as u64);
         knobs.set(Knob::Mapped, rng.gen_bool(0.5) as u64);
         let space = Space::new(sys.clone(), SLOTS * SLOT, shards, &COUNTERS, knobs).unwrap();
-        Self { space, sys, things: Mutex::default(), bytes: AtomicUsize::new(0), shards, leaves: false }
+        Self { space, sys, things: Mutex::default(), bytes: AtomicUsize::new(0), shards, knobs, leaves: false }
+    }
+
+    /// With what takes no part in serving blocks switched off.
+    pub fn for_blocks(budgets: &[usize]) -> Self {
+        let world = Self::new(budgets);
+        world.knobs.set(Knob::Ahead, 0);
+        world.knobs.set(Knob::Mapped, 0);
+        world
     }
 
     pub fn with_threads_left_behind(mut self) -> Self {
@@ -153,6 +162,24 @@ impl World {
             self.space.unmap(Span::new(at, SLOT));
         }
         self.space.press();
+    }
+
+    /// The program goes on as a child that threads were left behind of, in the middle of anything: it has what it had, and
+    /// all else that it gets is zero where it must be, and nobody else's.
+    pub fn go_on_alone(&self) {
+        let mut all: Vec<_> = (0..self.shards)
+            .flat_map(|shard| std::iter::from_fn(move || self.space.allocate(shard, 2 * SLOT, 16, Need::Zero)))
+            .collect();
+        for got in &all {
+            self.own(got.addr, self.space.usable(got.addr) / PAGE, true, got.zero);
+        }
+        while let Some(thing) = self.take(|_| true) {
+            self.give_back(thing);
+        }
+        self.space.press();
+        assert_eq!(self.space.budget().idle(), 0, "idle");
+        all.dedup();
+        assert!(self.space.allocate(0, SLOT + PAGE, 16, Need::Zero).is_some() || all.is_empty());
     }
 
     /// The account is even, but for the carved slots.
