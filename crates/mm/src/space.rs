@@ -4,7 +4,7 @@
 //! shard's lock but those that open a new part of the reservation or give it up. A slot in passage belongs to the thread
 //! that put it there, so that zeroing, opening and closing happen without any lock.
 
-use faultless_base::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use faultless_base::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
 use faultless_base::sync::{self, Guard, Lock};
 use faultless_base::sys::Sys;
 use faultless_base::{SLOT, Span, table};
@@ -309,23 +309,41 @@ impl<S: Sys> Space<S> {
     pub fn want_worker(&self) {
         if !self.wanted.load(Ordering::Relaxed) {
             self.wanted.store(true, Ordering::Release);
+            // Pairs with the thread's own, between its saying that it goes and its look at this: one of the two sees the other.
+            fence(Ordering::SeqCst);
         }
     }
 
-    /// Whether there is new work for the background thread; asking takes the note away.
-    pub fn worker_wanted(&self) -> bool {
-        self.wanted.load(Ordering::Relaxed) && self.wanted.swap(false, Ordering::Acquire)
+    /// Whether there is new work for the background thread.
+    #[inline]
+    pub fn is_worker_wanted(&self) -> bool {
+        self.wanted.load(Ordering::Relaxed)
     }
 
     /// Says that there is work which cannot wait.
     pub(crate) fn want_worker_now(&self) {
-        self.urgent.store(true, Ordering::Release);
+        if !self.urgent.load(Ordering::Relaxed) {
+            self.urgent.store(true, Ordering::Release);
+            fence(Ordering::SeqCst);
+        }
         self.want_worker();
     }
 
-    /// Whether that work cannot wait; asking takes the note away.
-    pub fn worker_wanted_now(&self) -> bool {
-        self.urgent.load(Ordering::Relaxed) && self.urgent.swap(false, Ordering::Acquire)
+    /// Whether that work cannot wait.
+    pub fn is_worker_wanted_now(&self) -> bool {
+        self.urgent.load(Ordering::Relaxed)
+    }
+
+    /// The background thread begins to look what there is to do: notes from now on are new ones.
+    pub fn take_notes(&self) {
+        self.wanted.store(false, Ordering::Relaxed);
+        self.urgent.store(false, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Whether the background thread would have memory to give back.
+    pub fn has_idle_memory(&self) -> bool {
+        self.budget.idle() > 0 || self.all_shards().any(|shard| !shard.later.is_empty())
     }
 
     pub(crate) fn now_ms(&self) -> u32 {
