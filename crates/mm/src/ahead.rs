@@ -75,7 +75,7 @@ impl<S: Sys> Space<S> {
             moved: None,
             quiet: 0,
         };
-        let mut growths = self.growths.lock();
+        let Some(mut growths) = self.growths.lock_soon() else { return };
         let place = growths.followed.iter().position(Option::is_none).unwrap_or(growths.next % FOLLOWED);
         growths.followed[place] = Some(growth);
         growths.next = place + 1;
@@ -90,11 +90,13 @@ impl<S: Sys> Space<S> {
         }
         let mut result = Progress::Idle;
         for place in 0..FOLLOWED {
-            let Some(mut growth) = self.growths.lock().followed[place] else { continue };
+            let Some(mut growth) = self.growths.lock_soon().and_then(|growths| growths.followed[place]) else {
+                continue;
+            };
             let before = (growth.shard, growth.first);
             let progress = self.follow(&mut growth, effort);
             result = sooner(result, progress);
-            let mut growths = self.growths.lock();
+            let Some(mut growths) = self.growths.lock_soon() else { continue };
             if progress == Progress::Idle {
                 self.note_end(self.shard_of(&growth), &growth);
             }

@@ -43,7 +43,7 @@ impl<S: Sys> Space<S> {
     /// Takes the frame out of a slot if it is all zero.
     fn take_unused(&self, cpu: usize, slot: Span) {
         let shard = self.shard(cpu);
-        let hole = shard.lock().take_holes(1, 1, &self.sys);
+        let hole = shard.lock_soon().and_then(|mut arena| arena.take_holes(1, 1, &self.sys));
         let Some(e) = hole.filter(|&e| self.make_open(shard, e)) else { return };
         let place = shard.span(e);
         // A copy first: memory that the program uses must not be away, not even for a moment.
@@ -56,6 +56,6 @@ impl<S: Sys> Space<S> {
             self.sys.move_pages(place, slot.start);
         }
         self.sys.discard(place);
-        shard.lock().give(e, Kind::Hole, 0);
+        self.put_back(shard, e, Kind::Hole, 0);
     }
 }

@@ -23,7 +23,7 @@ const SCRUBBER_WAIT_NS: u64 = 500_000;
 
 impl<S: Sys> Space<S> {
     /// Slots in passage: with memory behind them if there are, else holes.
-    /// Memory of another shard is better than none.
+    /// Memory of another shard is better than none, and so is another shard than one whose lock is not to be had.
     pub(crate) fn take<'a>(
         &'a self,
         shard: &'a Shard,
@@ -36,24 +36,26 @@ impl<S: Sys> Space<S> {
             self.demand.fetch_add(n, Ordering::Relaxed);
         }
         let sparse = need == Need::Zero && shard.sparse.is_granted();
-        let resident = if sparse { None } else { shard.lock().take_resident(n, align, need) };
-        if let Some(e) = resident {
-            return Some((shard, e));
-        }
+        let resident = |s: &'a Shard| Some((s, s.lock_soon()?.take_resident(n, align, need)?));
         if !sparse {
+            if let Some(found) = resident(shard) {
+                return Some(found);
+            }
             self.wait_for_scrubber(n);
-        }
-        if !sparse && self.budget.idle() >= n {
-            let found = |s: &'a Shard| Some((s, s.lock().take_resident(n, align, need)?));
-            if let Some(found) = self.all_shards().find_map(found) {
+            if self.budget.idle() >= n
+                && let Some(found) = self.all_shards().find_map(resident)
+            {
                 return Some(found);
             }
         }
-        let holes = shard.lock().take_holes(n, align, &self.sys);
+        let holes = self.shards_from(shard).find_map(|s| {
+            let mut arena = s.lock_soon()?;
+            Some((s, arena.take_holes(n, align, &self.sys)?))
+        });
         if holes.is_none() {
             shard.count(Counter::KernelNoSpace, 1);
         }
-        Some((shard, holes?))
+        holes
     }
 
     /// When enough memory is idle for `n` slots but some of it is with the scrubber, calls it back and waits a fraction of
@@ -82,9 +84,7 @@ impl<S: Sys> Space<S> {
             shard.groups(
                 e,
                 |i| slots.was(i),
-                |g, was| {
-                    shard.lock().give(g, Kind::of(was).unwrap_or(Kind::Hole), 0);
-                },
+                |g, was| self.put_back(shard, g, Kind::of(was).unwrap_or(Kind::Hole), 0),
             );
             shard.count(Counter::KernelRefused, 1);
         }

@@ -8,15 +8,15 @@
 //! |---|---|
 //! | [`slot`] | 2 MiB pieces of the arena and their states |
 //! | [`buddy`] | free lists: holes, dirty and zeroed memory apart |
-//! | `runs` | pieces of 64 KiB and more inside a slot |
+//! | `runs`, [`sizes`] | pieces of 64 KiB and more inside a slot; how long each block is |
 //! | [`arena`] | one shard: slots, free lists, growth |
 //! | [`busy`] | the slots that the background thread is in |
 //! | [`space`] | all shards, and what they share |
 //! | [`purpose`] | what memory is taken for, and whether it has to be zero |
 //! | [`handout`], [`takeback`] | the way of memory to its user and back |
-//! | [`mapping`], [`blocks`] | what mmap and malloc ask for |
+//! | [`later`] | what comes back while a lock cannot be had |
+//! | [`mapping`], [`blocks`], [`resize`] | what mmap, malloc and realloc ask for |
 //! | [`attributes`] | blocks whose memory must not be handed out again |
-//! | `relocate` | blocks that grow elsewhere |
 //! | `expose` | mappings of programs that look what is resident |
 //! | `transfer` | frames on their way into mappings of the program, and out of them |
 //! | [`recycle`] | what the program drops and uses again |
@@ -65,6 +65,7 @@ pub mod handout;
 mod install;
 mod keep;
 pub mod knobs;
+pub mod later;
 pub mod listing;
 pub mod mapping;
 mod movein;
@@ -75,10 +76,11 @@ pub mod progress;
 pub mod purpose;
 pub mod recycle;
 pub mod region;
-mod relocate;
+pub mod resize;
 pub mod retire;
 mod runs;
 pub mod scrub;
+pub mod sizes;
 pub mod slot;
 pub mod space;
 pub mod spread;

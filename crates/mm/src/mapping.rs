@@ -201,6 +201,18 @@ impl<S: Sys> Space<S> {
         e.slots().filter(|&i| slots.state(i) == State::Passage).for_each(|i| self.wipe(i));
     }
 
+    /// In a forked child: no thread is at work on a mapping, and the parent counts what becomes of what was brought.
+    pub(crate) fn leave_mappings(&self) {
+        let slots = self.program.slots;
+        let noted = self.all_slots().filter(|(shard, _)| self.is_program(shard));
+        for i in noted.flat_map(|(_, e)| e.slots()) {
+            match slots.state(i) {
+                State::Passage => self.wipe(i),
+                _ => _ = slots.withdraw(i, flag::AHEAD),
+            }
+        }
+    }
+
     fn wipe(&self, i: usize) {
         let slots = self.program.slots;
         slots.clear(i, flag::IN_USE | flag::ADVISED | flag::CHARGED);

@@ -40,6 +40,11 @@ pub(crate) enum Zeroing {
     Lost,
 }
 
+/// The order of the largest dirty block, in slots, if a look is to be had.
+fn largest(shard: &Shard) -> Option<usize> {
+    shard.lock_soon()?.free().largest(Kind::Dirty)
+}
+
 impl<S: Sys> Space<S> {
     /// Zeroes a block, if there is one.
     pub(crate) fn scrub_step(&self) -> Progress {
@@ -67,7 +72,7 @@ impl<S: Sys> Space<S> {
     fn is_worth_waking(&self) -> bool {
         let Some(order) = self.waking_order() else { return false };
         self.pace.target(self.now_ms()) > self.zeroed()
-            && self.all_shards().any(|shard| shard.lock().free().largest(Kind::Dirty) >= Some(order))
+            && self.all_shards().any(|shard| largest(shard) >= Some(order))
     }
 
     /// The order of a block, in slots, from which on it wakes the scrubber; `None`: none does. A block that it would
@@ -86,8 +91,8 @@ impl<S: Sys> Space<S> {
     }
 
     /// Slots that are zero and free.
-    fn zeroed(&self) -> usize {
-        self.all_shards().map(|shard| shard.lock().free().slots(Kind::Zeroed)).sum()
+    pub(crate) fn zeroed(&self) -> usize {
+        self.all_shards().filter_map(|shard| Some(shard.lock_soon()?.free().slots(Kind::Zeroed))).sum()
     }
 
     fn scrub_next(&self, now: u32) -> Progress {
@@ -101,7 +106,7 @@ impl<S: Sys> Space<S> {
         let stop = slot_order(self.knobs.get(Knob::ScrubStop));
         let mut result = Progress::Idle;
         for shard in self.all_shards() {
-            let mut arena = shard.lock();
+            let Some(mut arena) = shard.lock_soon() else { continue };
             match arena.free().ready(Kind::Dirty, stop, now, DELAY_MS) {
                 Ready::None => {}
                 Ready::Later(ms) => result = sooner(result, Progress::Wait(ms as u64 * 1000)),
@@ -135,12 +140,8 @@ impl<S: Sys> Space<S> {
                     shard.count(Counter::BytesScrubbed, n * SLOT);
                     shard.count(Counter::scrubbed_by(engine), n * SLOT);
                     shard.count(Counter::ScrubBlocks, 1);
-                    let mut arena = shard.lock();
-                    for (part, kind) in [(zero, Kind::Zeroed), (rest, Kind::Dirty)] {
-                        if part.n > 0 {
-                            arena.give(part, kind, stamp);
-                        }
-                    }
+                    self.put_back(shard, zero, Kind::Zeroed, stamp);
+                    self.put_back(shard, rest, Kind::Dirty, stamp);
                 }
             },
         );
@@ -185,11 +186,11 @@ impl<S: Sys> Space<S> {
         Zeroing::Done(n, engine)
     }
 
-    /// Memory came back, and the largest dirty block is of this order, in slots: whether the scrubber is to be woken for it.
-    pub(crate) fn is_due(&self, largest: Option<usize>, now_ms: u32) -> bool {
+    /// Memory came back: whether the scrubber is to be woken for the largest dirty block.
+    pub(crate) fn is_due(&self, shard: &Shard, now_ms: u32) -> bool {
         self.knobs.is_on(Knob::Scrub)
-            && self.waking_order().is_some_and(|order| largest >= Some(order))
             && self.pace.wants_call(now_ms)
             && self.pace.target(now_ms) > 0
+            && self.waking_order().is_some_and(|order| largest(shard) >= Some(order))
     }
 }

@@ -4,7 +4,7 @@
 //! shard's lock but those that open a new part of the reservation or give it up. A slot in passage belongs to the thread
 //! that put it there, so that zeroing, opening and closing happen without any lock.
 
-use faultless_base::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use faultless_base::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
 use faultless_base::sync::{self, Guard, Lock};
 use faultless_base::sys::Sys;
 use faultless_base::{SLOT, Span, table};
@@ -15,8 +15,10 @@ use crate::budget::Budget;
 use crate::busy::Busy;
 use crate::credit::Credit;
 use crate::knobs::{Knob, Values};
+use crate::later::Later;
 use crate::pace::Pace;
 use crate::runs::Carved;
+use crate::sizes::Sizes;
 use crate::slot::Slots;
 use crate::stats::{self, Block, Counter};
 use crate::streak::Streak;
@@ -45,6 +47,9 @@ const DROPPED_STREAK: u32 = 3;
 pub(crate) struct Shard {
     arena: Lock<Arena>,
     pub(crate) slots: Slots,
+    pub(crate) sizes: Sizes,
+    /// What came back while the lock could not be had.
+    pub(crate) later: Later,
     pub(crate) base: usize,
     pub(crate) counters: &'static Block,
     /// Extents in a row that came back untouched: the program seems to map memory here without using it.
@@ -60,30 +65,34 @@ pub(crate) struct Shard {
 type Tables = (&'static mut [Link], &'static mut [Carved], &'static mut [Live]);
 
 impl Shard {
-    fn new(base: usize, slots: Slots, (links, carved, live): Tables, counters: &'static Block) -> Self {
-        Self {
-            arena: Lock::new(Arena::new(base, slots, links, carved, live)),
+    fn new(
+        base: usize,
+        slots: Slots,
+        n: usize,
+        (links, carved, live): Tables,
+        counters: &'static Block,
+    ) -> Option<Self> {
+        let sizes = Sizes::new(n)?;
+        Some(Self {
+            arena: Lock::new(Arena::new(base, slots, sizes, links, carved, live)),
             slots,
+            sizes,
+            later: Later::new(n)?,
             base,
             counters,
             untouched: Streak::new(UNTOUCHED_STREAK),
             sparse: Streak::new(SPARSE_STREAK),
             dropped: Streak::new(DROPPED_STREAK),
-        }
+        })
     }
 
-    pub(crate) fn lock(&self) -> Guard<'_, Arena> {
-        self.arena.lock()
+    /// The lock, if it can be had without waiting for a thread that may have stopped.
+    #[inline]
+    pub(crate) fn lock_soon(&self) -> Option<Guard<'_, Arena>> {
+        self.arena.lock_soon()
     }
 
-    pub(crate) fn is_unlocked(&self) -> bool {
-        self.arena.try_lock().is_some()
-    }
-
-    pub(crate) fn hold(&self) {
-        self.arena.hold();
-    }
-
+    /// In a forked child: whoever held the lock is not here.
     pub(crate) fn force_unlock(&self) {
         self.arena.force_unlock();
     }
@@ -101,9 +110,9 @@ impl Shard {
         self.counters.add(counter, n as u64);
     }
 
-    /// A block of malloc's went out. Always counted under the lock, where it costs no locked instruction: this is the
-    /// hottest path of all.
-    pub(crate) fn count_block(&self, _held: &Guard<'_, Arena>, bytes: usize) {
+    /// A block of malloc's went out. Counted under the lock, where it costs no locked instruction: this is the hottest
+    /// path of all. Without the lock a count may be lost.
+    pub(crate) fn count_block(&self, _held: Option<&Guard<'_, Arena>>, bytes: usize) {
         self.counters.add_alone(Counter::MallocServed, 1);
         self.counters.add_alone(Counter::MallocBytes, bytes as u64);
     }
@@ -158,8 +167,6 @@ pub struct Space<S> {
     pub(crate) away: AtomicUsize,
     /// Nanoseconds for which it slept in the present step, because a device worked for it.
     pub(crate) slept: AtomicUsize,
-    /// Held during each background step; whoever forks holds it too.
-    pub(crate) working: Lock<()>,
     /// Slots handed out since the background thread last looked, for [`crate::ahead`].
     pub(crate) demand: AtomicUsize,
     pub(crate) credit: Credit,
@@ -210,16 +217,17 @@ impl<S: Sys> Space<S> {
         let program = Shard::new(
             0,
             Slots::sparse(sync::words(Slots::SPARSE_WORDS)?),
+            0,
             (&mut [], &mut [], &mut []),
             &counters[0],
-        );
+        )?;
         let mut shards = [const { None }; MAX_SHARDS];
         for (i, shard) in shards.iter_mut().take(count).enumerate() {
             let base = span.start + i * shard_bytes;
             let slots = Slots::new(sync::words(shard_slots + 1)?);
             let tables =
                 (table::lasting(shard_slots)?, table::lasting(shard_slots)?, table::lasting(shard_slots)?);
-            *shard = Some(Shard::new(base, slots, tables, &counters[i]));
+            *shard = Some(Shard::new(base, slots, shard_slots, tables, &counters[i])?);
         }
         Some(Self {
             sys,
@@ -239,7 +247,6 @@ impl<S: Sys> Space<S> {
             dropping: Lock::new(()),
             away: AtomicUsize::new(0),
             slept: AtomicUsize::new(0),
-            working: Lock::new(()),
             demand: AtomicUsize::new(0),
             credit: Credit::new(),
             rest: AtomicU32::new(0),
@@ -264,6 +271,11 @@ impl<S: Sys> Space<S> {
     /// The arena's addresses.
     pub fn span(&self) -> Span {
         self.span
+    }
+
+    /// Whether each shard begins, and ends, at a multiple of `align` slots.
+    pub(crate) fn is_aligned(&self, align: usize) -> bool {
+        (self.span.start | self.shard_bytes) % (align.max(1) * SLOT) == 0
     }
 
     /// The account of the peak rule.
@@ -298,6 +310,12 @@ impl<S: Sys> Space<S> {
         shards.chain([(&self.program, noted)])
     }
 
+    /// All shards, this one first.
+    pub(crate) fn shards_from<'a>(&'a self, first: &'a Shard) -> impl Iterator<Item = &'a Shard> {
+        let others = self.all_shards().filter(move |shard| shard.base != first.base);
+        core::iter::once(first).chain(others)
+    }
+
     /// The shard and the slot of an address of the arena.
     pub(crate) fn locate(&self, addr: usize) -> (&Shard, usize) {
         let offset = addr - self.span.start;
@@ -326,27 +344,51 @@ impl<S: Sys> Space<S> {
     pub fn want_worker(&self) {
         if !self.wanted.load(Ordering::Relaxed) {
             self.wanted.store(true, Ordering::Release);
+            // Pairs with the thread's own, between its saying that it goes and its look at this: one of the two sees the other.
+            fence(Ordering::SeqCst);
         }
     }
 
-    /// Whether there is new work for the background thread; asking takes the note away.
-    pub fn worker_wanted(&self) -> bool {
-        self.wanted.load(Ordering::Relaxed) && self.wanted.swap(false, Ordering::Acquire)
+    /// Whether there is new work for the background thread.
+    #[inline]
+    pub fn is_worker_wanted(&self) -> bool {
+        self.wanted.load(Ordering::Relaxed)
     }
 
     /// Says that there is work which cannot wait.
     pub(crate) fn want_worker_now(&self) {
-        self.urgent.store(true, Ordering::Release);
+        if !self.urgent.load(Ordering::Relaxed) {
+            self.urgent.store(true, Ordering::Release);
+            fence(Ordering::SeqCst);
+        }
         self.want_worker();
     }
 
-    /// Whether that work cannot wait; asking takes the note away.
-    pub fn worker_wanted_now(&self) -> bool {
-        self.urgent.load(Ordering::Relaxed) && self.urgent.swap(false, Ordering::Acquire)
+    /// Whether that work cannot wait.
+    pub fn is_worker_wanted_now(&self) -> bool {
+        self.urgent.load(Ordering::Relaxed)
+    }
+
+    /// The background thread begins to look what there is to do: notes from now on are new ones.
+    pub fn take_notes(&self) {
+        self.wanted.store(false, Ordering::Relaxed);
+        self.urgent.store(false, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Whether the background thread would have memory to give back.
+    pub fn has_idle_memory(&self) -> bool {
+        self.budget.idle() > 0 || self.all_shards().any(|shard| !shard.later.is_empty())
     }
 
     pub(crate) fn now_ms(&self) -> u32 {
         (self.sys.now_ns() / 1_000_000) as u32
+    }
+
+    /// Whether no thread of ours is inside `span`. The caller has changed the state of its slots, so that they are not
+    /// entered any more.
+    pub(crate) fn is_left(&self, span: Span) -> bool {
+        self.busy.is_left(span) && self.dropped_now.is_left(span)
     }
 
     /// Waits until nobody of ours is inside `span`. Slots that are in passage or tainted by now are

@@ -25,7 +25,7 @@ impl<S: Sys> Space<S> {
     /// Keeps a few zeroed slots ready while small extents are asked for.
     pub(crate) fn stock_step(&self) -> Progress {
         let demand = self.demand.swap(0, Ordering::Relaxed);
-        let mut growths = self.growths.lock();
+        let Some(mut growths) = self.growths.lock_soon() else { return Progress::Wait(LOOK_US) };
         if demand > 0 {
             growths.stock = (growths.stock * 2).clamp(demand.min(STOCK_MAX), STOCK_MAX);
             growths.stock_quiet = 0;
@@ -38,7 +38,7 @@ impl<S: Sys> Space<S> {
             return Progress::Idle;
         }
         drop(growths);
-        let zeroed = self.all_shards().map(|s| s.lock().free().slots(Kind::Zeroed)).sum::<usize>();
+        let zeroed = self.zeroed();
         // The host takes its time for a cold one, and this processor with it, however idle the thread is.
         let cold = self.warmth.is_cold(self.now_ms()) == Some(true);
         let full = zeroed >= want || self.budget.idle() >= want || self.budget.room() == 0;
@@ -46,7 +46,7 @@ impl<S: Sys> Space<S> {
             return Progress::Wait(LOOK_US);
         }
         let shard = self.shard(0);
-        let hole = shard.lock().take_holes(1, 1, &self.sys);
+        let hole = shard.lock_soon().and_then(|mut arena| arena.take_holes(1, 1, &self.sys));
         match hole {
             Some(e) if self.fill(shard, e) => Progress::Worked,
             _ => {
@@ -64,11 +64,12 @@ impl<S: Sys> Space<S> {
             }
             let shard = self.shard(0);
             let full = self.budget.room() == 0 || self.budget.idle() >= STOCK_MAX;
-            let hole = if full { None } else { shard.lock().take_holes(1, 1, &self.sys) };
+            let arena = if full { None } else { shard.lock_soon() };
+            let hole = arena.and_then(|mut arena| arena.take_holes(1, 1, &self.sys));
             let Some(e) = hole else { return false };
             if !shard.slots.has(e.first, flag::OPEN) {
                 // To zero what is closed is for the background thread.
-                shard.lock().give(e, Kind::Hole, 0);
+                self.put_back(shard, e, Kind::Hole, 0);
                 return false;
             }
             self.fill(shard, e);
@@ -89,7 +90,7 @@ impl<S: Sys> Space<S> {
         } else if !matches!(self.zero(shard, e, || false), Zeroing::Done(1, _)) {
             // The program unmapped it, so it stays out of reach here too.
             self.sys.discard(span);
-            shard.lock().give(e, Kind::Hole, 0);
+            self.put_back(shard, e, Kind::Hole, 0);
             return false;
         }
         shard.count(Counter::TouchNs, (self.sys.now_ns() - start) as usize);
@@ -98,7 +99,7 @@ impl<S: Sys> Space<S> {
         // Whether the program will use it densely is as unknown as for any other memory it never had.
         slots.mark(e.first, flag::FRESH | flag::AHEAD);
         self.budget.keep(1);
-        shard.lock().give(e, Kind::Zeroed, self.now_ms());
+        self.put_back(shard, e, Kind::Zeroed, self.now_ms());
         true
     }
 }

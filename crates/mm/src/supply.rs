@@ -9,7 +9,6 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use faultless_base::sys::Sys;
 
-use crate::buddy::Kind;
 use crate::knobs::Knob;
 use crate::progress::Progress;
 use crate::space::Space;
@@ -35,7 +34,8 @@ impl<S: Sys> Space<S> {
 
     /// Whether the program is going through a growing extent right now: what is ahead of it there comes first.
     fn is_followed(&self) -> bool {
-        self.growths.lock().followed.iter().flatten().any(|g| g.quiet < STILL_LOOKS)
+        let growths = self.growths.lock_soon();
+        growths.is_none_or(|growths| growths.followed.iter().flatten().any(|g| g.quiet < STILL_LOOKS))
     }
 
     /// Zeroes one more slot, if one is due.
@@ -49,7 +49,7 @@ impl<S: Sys> Space<S> {
             return Progress::Idle;
         }
         let shard = self.shard(0);
-        let hole = shard.lock().take_holes(1, 1, &self.sys);
+        let hole = shard.lock_soon().and_then(|mut arena| arena.take_holes(1, 1, &self.sys));
         let _ = self.supply.due.fetch_update(Relaxed, Relaxed, |due| due.checked_sub(1));
         match hole {
             Some(e) if self.fill(shard, e) => Progress::Worked,
@@ -59,6 +59,6 @@ impl<S: Sys> Space<S> {
 
     /// Zeroed frames.
     pub(crate) fn frames(&self) -> usize {
-        self.all_shards().map(|shard| shard.lock().free().slots(Kind::Zeroed)).sum()
+        self.zeroed()
     }
 }

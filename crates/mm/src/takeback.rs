@@ -5,6 +5,8 @@ use faultless_base::{SLOT, Span};
 
 use crate::arena::{Extent, Live};
 use crate::buddy::Kind;
+use crate::later::{Later, Note, What};
+use crate::runs::UNITS;
 use crate::slot::{Slots, State, flag};
 use crate::space::{Shard, Space, Unmap};
 use crate::stats::Counter;
@@ -26,7 +28,58 @@ enum Fate {
 }
 
 impl<S: Sys> Space<S> {
-    /// Takes an extent in passage back from its user: closes it if asked to, and keeps or returns its memory.
+    /// Takes an extent in passage back that was a block's.
+    pub(crate) fn take_block_back(&self, shard: &Shard, e: Extent) {
+        if self.is_left(shard.span(e)) {
+            self.take_back(shard, e, Unmap::Relaxed);
+        } else {
+            self.note_later(shard, |later| later.extent(e, What::TakeBack));
+        }
+    }
+
+    /// Puts an extent in passage into the free lists, now or later.
+    pub(crate) fn put_back(&self, shard: &Shard, e: Extent, kind: Kind, stamp_ms: u32) {
+        if e.n == 0 {
+            return;
+        }
+        match shard.lock_soon() {
+            // Looked at with the lock: whoever retires the arena takes the lock after saying so.
+            Some(_) if self.is_retired() => self.let_go(shard, e),
+            Some(mut arena) => arena.give(e, kind, stamp_ms),
+            None => self.note_later(shard, |later| later.extent(e, What::Give(kind))),
+        }
+    }
+
+    /// Notes what cannot be taken in now. The background thread sees to it if no other thread comes by.
+    pub(crate) fn note_later(&self, shard: &Shard, note: impl FnOnce(&Later)) {
+        note(&shard.later);
+        shard.count(Counter::BackLater, 1);
+        self.want_worker();
+    }
+
+    /// Takes in what came back to a shard while it could not be taken in.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn take_in(&self, shard: &Shard) {
+        shard.later.take().for_each(|note| self.take_in_one(shard, note));
+    }
+
+    /// Frees the blocks that start at these units of a slot, a bit each.
+    pub(crate) fn take_in_blocks(&self, shard: &Shard, slot: usize, blocks: u32) {
+        (0..UNITS).filter(|unit| blocks & 1 << unit != 0).for_each(|unit| _ = self.free_now(shard, slot, unit));
+    }
+
+    fn take_in_one(&self, shard: &Shard, note: Note) {
+        self.take_in_blocks(shard, note.slot, note.blocks);
+        match note.extent {
+            Some((e, What::Give(kind))) => self.put_back(shard, e, kind, self.now_ms()),
+            Some((e, What::TakeBack)) => self.take_block_back(shard, e),
+            None => {}
+        }
+    }
+
+    /// Takes an extent in passage back from its user: closes it if asked to, and keeps or returns its memory. No thread of
+    /// ours is in it.
     pub(crate) fn take_back(&self, shard: &Shard, e: Extent, unmap: Unmap) {
         let slots = shard.slots;
         self.wait_while_busy(shard.span(e));
@@ -70,18 +123,11 @@ impl<S: Sys> Space<S> {
                     slots.clear(i, flag::IN_USE);
                 });
                 self.budget.keep(kept);
-                let mut arena = shard.lock();
-                if kept > 0 {
-                    arena.give(Extent { first: g.first, n: kept }, Kind::Dirty, stamp);
-                }
-                if kept < g.n {
-                    arena.give(Extent { first: g.first + kept, n: g.n - kept }, Kind::Hole, stamp);
-                }
-                let largest = arena.free().largest(Kind::Dirty);
-                drop(arena);
+                self.put_back(shard, Extent { first: g.first, n: kept }, Kind::Dirty, stamp);
+                self.put_back(shard, Extent { first: g.first + kept, n: g.n - kept }, Kind::Hole, stamp);
                 match kept {
                     0 => {}
-                    _ if self.is_due(largest, stamp) => self.want_worker_now(),
+                    _ if self.is_due(shard, stamp) => self.want_worker_now(),
                     _ => self.want_worker(),
                 }
             },
@@ -206,10 +252,10 @@ impl<S: Sys> Space<S> {
     /// Takes an extent in passage whose mapping cannot be replaced out of use for good, without its memory.
     fn abandon(&self, shard: &Shard, e: Extent) {
         self.sys.discard(shard.span(e));
-        let mut arena = shard.lock();
+        e.slots().for_each(|i| _ = shard.slots.mark(i, flag::TAINTED | flag::FRESH));
+        let Some(mut arena) = shard.lock_soon() else { return };
         for i in e.slots() {
             *arena.live(i) = Live::default();
-            shard.slots.mark(i, flag::TAINTED | flag::FRESH);
             shard.slots.set(i, State::Partial);
         }
     }

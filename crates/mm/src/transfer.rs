@@ -58,11 +58,8 @@ impl<S: Sys> Space<S> {
             return None;
         }
         let own = self.shard(cpu);
-        let take = |shard: &_| Shard::lock(shard).take_some(n, kind);
-        let (shard, e) = match take(own) {
-            Some(e) => (own, e),
-            None => self.all_shards().find_map(|shard| Some((shard, take(shard)?)))?,
-        };
+        let take = |shard: &Shard| shard.lock_soon()?.take_some(n, kind);
+        let (shard, e) = self.shards_from(own).find_map(|shard| Some((shard, take(shard)?)))?;
         self.make_open(shard, e).then_some((shard, e))
     }
 
@@ -100,12 +97,8 @@ impl<S: Sys> Space<S> {
         }
         gone.slots().for_each(|i| _ = slots.clear(i, flag::IN_USE));
         let stamp = self.now_ms();
-        let mut arena = shard.lock();
-        for (part, kind) in [(gone, Kind::Hole), (rest, Kind::Zeroed)] {
-            if part.n > 0 {
-                arena.give(part, kind, stamp);
-            }
-        }
+        self.put_back(shard, gone, Kind::Hole, stamp);
+        self.put_back(shard, rest, Kind::Zeroed, stamp);
         whole
     }
 
@@ -113,8 +106,10 @@ impl<S: Sys> Space<S> {
     /// from the first on. `None`: there is no room for them.
     pub(crate) fn take_frames(&self, cpu: usize, from: Span) -> Option<usize> {
         let shard = self.shard(cpu);
-        let holes = shard.lock().take_holes(from.bytes() / SLOT, 1, &self.sys);
-        let e = holes.filter(|&e| self.make_open(shard, e))?;
+        let e = shard.lock_soon()?.take_holes(from.bytes() / SLOT, 1, &self.sys)?;
+        if !self.make_open(shard, e) {
+            return None;
+        }
         let bytes = self.sys.move_pages(from, shard.span(e).start);
         if bytes.is_none() {
             self.supply.refused.store(true, Relaxed);
@@ -129,17 +124,11 @@ impl<S: Sys> Space<S> {
         self.budget.keep(whole);
         shard.count(Counter::BytesKept, whole * SLOT);
         let stamp = self.now_ms();
-        let mut arena = shard.lock();
-        for (part, kind) in [(kept, Kind::Dirty), (rest, Kind::Hole)] {
-            if part.n > 0 {
-                arena.give(part, kind, stamp);
-            }
-        }
-        let largest = arena.free().largest(Kind::Dirty);
-        drop(arena);
+        self.put_back(shard, kept, Kind::Dirty, stamp);
+        self.put_back(shard, rest, Kind::Hole, stamp);
         match whole {
             0 => {}
-            _ if self.is_due(largest, stamp) => self.want_worker_now(),
+            _ if self.is_due(shard, stamp) => self.want_worker_now(),
             _ => self.want_worker(),
         }
         Some(whole)
@@ -149,7 +138,8 @@ impl<S: Sys> Space<S> {
     /// moved. Whether it came.
     pub(crate) fn bring_new(&self, cpu: usize, i: usize) -> bool {
         let shard = self.shard(cpu);
-        let Some(e) = shard.lock().take_holes(1, 1, &self.sys) else { return false };
+        let hole = shard.lock_soon().and_then(|mut arena| arena.take_holes(1, 1, &self.sys));
+        let Some(e) = hole else { return false };
         self.fill(shard, e) && self.move_frames(cpu, i * SLOT, 1) == 1
     }
 }

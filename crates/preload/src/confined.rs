@@ -45,7 +45,7 @@ pub unsafe extern "C" fn setns(fd: c_int, kind: c_int) -> c_int {
 fn without_worker() -> Stopped {
     // A signal handler that interrupted the engine: the thread may be waiting for what is held here.
     const NESTED_US: u64 = 100_000;
-    // A child of a bare fork finds out first that the thread is not here.
+    // A child finds out first that the thread is not here.
     let _ = engine::settled();
     match Inside::enter() {
         Some(_inside) => worker::stop(),

@@ -173,10 +173,8 @@ pub unsafe extern "C" fn mremap(
     let mut result = unsafe { syscall(libc::SYS_mremap, args) };
     if old_bytes.max(new_bytes) >= SLOT && engine::running().is_some() {
         let from = pages(old as usize, old_bytes);
-        if result == Err(libc::EFAULT)
-            && let Some(engine) = engine::enter()
-        {
-            result = in_pieces(&engine, from, new_bytes, flags, new as usize);
+        if result == Err(libc::EFAULT) {
+            result = in_pieces(from, new_bytes, flags, new as usize);
         }
         if let Ok(to) = result
             && let Some(engine) = engine::enter()
@@ -200,12 +198,12 @@ fn remapped(engine: &Engine, from: Span, to: Span, flags: i32) {
 }
 
 /// After the kernel said `EFAULT`: perhaps only because the engine's advice has split the mapping.
-fn in_pieces(engine: &Engine, from: Span, new_bytes: usize, flags: i32, to: usize) -> Answer {
+fn in_pieces(from: Span, new_bytes: usize, flags: i32, to: usize) -> Answer {
     let known = flags & !(libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP) == 0;
     let new_bytes = faultless_base::units::round_up(new_bytes, PAGE).filter(|&bytes| bytes != 0);
     let overlap = flags & libc::MREMAP_FIXED != 0 && !from.clip(pages(to, new_bytes.unwrap_or(0))).is_empty();
     match new_bytes {
-        Some(bytes) if known && !from.is_empty() && from.start % PAGE == 0 && !overlap && !engine.is_frozen() => {
+        Some(bytes) if known && !from.is_empty() && from.start % PAGE == 0 && !overlap => {
             pieces::remap(from, bytes, flags, to)
         }
         _ => Err(libc::EFAULT),

@@ -13,7 +13,7 @@ use faultless_base::sys::raw::{Answer, boot_ns, syscall};
 use faultless_mm::knobs::{Knob, Values};
 use faultless_mm::page::Page;
 
-use crate::settings;
+use crate::{engine, settings};
 
 /// The page. All zero, so that it takes no room in the file of this library.
 pub static PAGE: Page = Page::new();
@@ -112,7 +112,8 @@ pub fn detach() {
 /// The first large request of a forked child: shares its page.
 #[inline]
 pub fn after_fork() {
-    if PENDING.load(Ordering::Relaxed) && PENDING.swap(false, Ordering::AcqRel) {
+    // A child of vfork has its parent's page.
+    if PENDING.load(Ordering::Relaxed) && engine::is_home() && PENDING.swap(false, Ordering::AcqRel) {
         let knobs = Values::new();
         knobs.copy(&PAGE.knobs);
         share();

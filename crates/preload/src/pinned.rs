@@ -6,7 +6,6 @@ use core::ffi::{c_int, c_ulong, c_void};
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use faultless_base::sys::raw::{self, Answer};
-use faultless_mm::stats::Counter;
 
 use crate::attributes::note;
 use crate::engine;
@@ -164,7 +163,7 @@ struct Passed {
 unsafe extern "C" fn before_dlopen(flags: c_int) -> Passed {
     let mut flags = flags;
     if flags & libc::RTLD_DEEPBIND != 0 {
-        if engine::running().is_some_and(|engine| engine.page.sum(Counter::MallocServed) > 0) {
+        if crate::blocks::has_served() {
             flags &= !libc::RTLD_DEEPBIND;
         } else {
             crate::blocks::stop_serving();

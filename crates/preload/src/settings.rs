@@ -8,6 +8,8 @@ use faultless_base::sys::raw::{leading_number, read_file, status_number, syscall
 use faultless_base::{PAGE, SLOT};
 use faultless_mm::knobs::{Kind, Knob, Values};
 
+use crate::{engine, fork};
+
 /// The settings of this process.
 pub struct Settings {
     /// The knobs as they were set at the start.
@@ -17,8 +19,12 @@ pub struct Settings {
 }
 
 fn var(name: &CStr) -> Option<&'static [u8]> {
+    unsafe extern "C" {
+        /// As getenv, but a program with rights that its user lacks has no such variable.
+        fn secure_getenv(name: *const libc::c_char) -> *const libc::c_char;
+    }
     // SAFETY: a string; the environment is read before the program's first large request changes it.
-    let value = unsafe { libc::getenv(name.as_ptr()) };
+    let value = unsafe { secure_getenv(name.as_ptr()) };
     // SAFETY: a string of the environment.
     (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) }.to_bytes())
 }
@@ -59,11 +65,13 @@ fn is_off() -> bool {
 /// The name of this library's file.
 const LIBRARY: &[u8] = b"libfaultless_preload.so";
 
-/// Runs before `main`: with `FAULTLESS_NO_CHILDREN`, takes this library out of what children inherit.
+/// Runs before `main`: sees to forks, and, with `FAULTLESS_NO_CHILDREN`, takes this library out of what children inherit.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static BEFORE_MAIN: extern "C" fn() = {
     extern "C" fn before_main() {
+        engine::note_home();
+        fork::watch();
         if is_on(Knob::NoChildren) {
             leave_to_children();
         }
@@ -145,7 +153,7 @@ fn is_ruled_out() -> bool {
 
 /// Whether system calls are filtered that were not when `faultless run` was started, which left the number of filters
 /// then in `FAULTLESS_FILTERS`. What such a filter makes of our calls cannot be known before: it may kill.
-fn is_confined() -> bool {
+pub fn is_confined() -> bool {
     var(c"FAULTLESS_FILTERS").is_some_and(|before| {
         status_number("Seccomp_filters").unwrap_or(0) > leading_number(before.trim_ascii_start()).unwrap_or(0)
     })

@@ -80,11 +80,11 @@ unsafe fn clone(_stack: usize, _pointer: usize, _entry: extern "C" fn() -> !) ->
     false
 }
 
-/// Ends the thread; called by itself.
-pub fn exit() -> ! {
+/// Ends the thread; called by itself. If it is the last one of its process, that ends with this status.
+pub fn exit(status: usize) -> ! {
     loop {
         // SAFETY: ends this thread alone; its memory stays.
-        let _ = unsafe { syscall(libc::SYS_exit, [0; 6]) };
+        let _ = unsafe { syscall(libc::SYS_exit, [status, 0, 0, 0, 0, 0]) };
     }
 }
 
@@ -94,6 +94,22 @@ pub fn is_this() -> bool {
     let here = 0u8;
     let at = &raw const here as usize;
     memory != 0 && (memory..memory + STACK_BYTES).contains(&at)
+}
+
+/// Whether all other threads of the process have ended by themselves: then the status that its first thread ended
+/// with, which is the process's, as far as the kernel tells.
+pub fn left_alone() -> Option<usize> {
+    const STATE: usize = 0;
+    const THREADS: usize = 17;
+    const EXIT_CODE: usize = 49;
+    let mut buffer = [0; 1024];
+    let stat = raw::read_file(c"/proc/self/stat", &mut buffer);
+    // Behind the name, which may hold anything.
+    let fields = stat.get(stat.iter().rposition(|byte| *byte == b')')? + 2..)?;
+    let field = |n: usize| fields.split(|byte| *byte == b' ').nth(n);
+    // A first thread that has ended is counted until the process does.
+    let alone = field(STATE)? == b"Z" && raw::leading_number(field(THREADS)?)? == 2;
+    alone.then(|| field(EXIT_CODE).and_then(raw::leading_number).unwrap_or(0) as usize >> 8 & 0xFF)
 }
 
 /// Whether the thread still uses memory.

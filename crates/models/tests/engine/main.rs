@@ -4,6 +4,7 @@
 //! A failure prints its schedule; `SHUTTLE_RANDOM_SEED` repeats a run, `MODEL_RUNS` asks for more.
 
 mod program;
+mod stops;
 mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

@@ -30,11 +30,32 @@ const CALLS: &[(Call, u32)] = &[
     (wait, 2),
 ];
 
+/// Calls about blocks, none of which waits for another thread.
+const BLOCK_CALLS: &[(Call, u32)] = &[
+    (allocate, 6),
+    (give_back, 4),
+    (give_back_later, 1),
+    (resize, 2),
+    (write, 1),
+    (fork, 1),
+    (press, 1),
+    (wait, 2),
+];
+
 impl World {
     /// One call.
     pub fn call(&self) {
-        let mut at = thread_rng().gen_range(0..CALLS.iter().map(|(_, weight)| weight).sum());
-        for (call, weight) in CALLS {
+        self.one_of(CALLS);
+    }
+
+    /// One call about blocks.
+    pub fn block_call(&self) {
+        self.one_of(BLOCK_CALLS);
+    }
+
+    fn one_of(&self, calls: &[(Call, u32)]) {
+        let mut at = thread_rng().gen_range(0..calls.iter().map(|(_, weight)| weight).sum());
+        for (call, weight) in calls {
             if at < *weight {
                 return call(self);
             }
@@ -73,6 +94,14 @@ fn allocate(w: &World) {
 fn give_back(w: &World) {
     if let Some(thing) = w.take(|_| true) {
         w.give_back(thing);
+    }
+}
+
+/// As a signal handler frees that interrupted the engine.
+fn give_back_later(w: &World) {
+    if let Some(thing) = w.take(|t| t.block) {
+        w.check(thing);
+        assert!(w.space.free_later(thing.at), "{thing:x?}");
     }
 }
 

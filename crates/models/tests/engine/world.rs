@@ -7,12 +7,14 @@ use faultless_base::sys::Sys;
 use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span};
 use faultless_mm::knobs::{Knob, Values};
 use faultless_mm::stats::Block as Counters;
-use faultless_mm::{Progress, Space};
+use faultless_mm::{Need, Progress, Space};
 use faultless_models::Stepped;
 use shuttle::rand::{Rng, thread_rng};
 
 /// Few enough that they run out.
 const SLOTS: usize = 16;
+/// So many that most are left whatever threads took along that have stopped.
+const MANY_SLOTS: usize = 64;
 /// Pages between two that are looked at.
 const EVERY: usize = 64;
 
@@ -50,6 +52,8 @@ pub struct World {
     things: Mutex<Vec<Thing>>,
     bytes: AtomicUsize,
     shards: usize,
+    slots: usize,
+    knobs: &'static Values,
     /// Whether threads may be left behind.
     pub leaves: bool,
 }
@@ -57,6 +61,10 @@ pub struct World {
 impl World {
     /// With a budget of one of these numbers of slots.
     pub fn new(budgets: &[usize]) -> Self {
+        Self::with(budgets, SLOTS)
+    }
+
+    fn with(budgets: &[usize], slots: usize) -> Self {
         let mut rng = thread_rng();
         let sys = Stepped::default();
         let shards = rng.gen_range(1..=2);
@@ -65,8 +73,25 @@ impl World {
         knobs.set(Knob::Unmap, rng.gen_bool(0.3) as u64);
         knobs.set(Knob::Check, rng.gen_bool(0.5) as u64);
         knobs.set(Knob::Mapped, rng.gen_bool(0.5) as u64);
-        let space = Space::new(sys.clone(), SLOTS * SLOT, shards, &COUNTERS, knobs).unwrap();
-        Self { space, sys, things: Mutex::default(), bytes: AtomicUsize::new(0), shards, leaves: false }
+        let space = Space::new(sys.clone(), slots * SLOT, shards, &COUNTERS, knobs).unwrap();
+        Self {
+            space,
+            sys,
+            things: Mutex::default(),
+            bytes: AtomicUsize::new(0),
+            shards,
+            slots,
+            knobs,
+            leaves: false,
+        }
+    }
+
+    /// With what takes no part in serving blocks switched off.
+    pub fn for_blocks(budgets: &[usize]) -> Self {
+        let world = Self::with(budgets, MANY_SLOTS);
+        world.knobs.set(Knob::Ahead, 0);
+        world.knobs.set(Knob::Mapped, 0);
+        world
     }
 
     pub fn with_threads_left_behind(mut self) -> Self {
@@ -147,12 +172,28 @@ impl World {
         let mut all: Vec<_> = (0..self.shards).flat_map(map).collect();
         all.sort_unstable();
         all.dedup();
-        assert!(all.len() + self.shards >= SLOTS, "{} of {SLOTS} slots are left", all.len());
+        assert!(all.len() + self.shards >= self.slots, "{} of {} slots are left", all.len(), self.slots);
         for at in all {
             assert_eq!(self.sys.first_nonzero(Span::new(at, SLOT)), None, "{at:#x} is not zero");
             self.space.unmap(Span::new(at, SLOT));
         }
         self.space.press();
+    }
+
+    /// The program goes on as a child that threads were left behind of, in the middle of anything: it has what it had, and
+    /// all else that it gets is zero where it must be, and nobody else's.
+    pub fn go_on_alone(&self) {
+        let pair = |shard| self.space.allocate(shard, 2 * SLOT, 16, Need::Zero);
+        let all: Vec<_> = (0..self.shards).flat_map(|shard| std::iter::from_fn(move || pair(shard))).collect();
+        assert!(all.len() * 2 >= MANY_SLOTS / 2, "{} of {MANY_SLOTS} slots are left", all.len() * 2);
+        for got in all {
+            self.own(got.addr, 2 * SLOT_PAGES, true, got.zero);
+        }
+        while let Some(thing) = self.take(|_| true) {
+            self.give_back(thing);
+        }
+        self.space.press();
+        assert_eq!(self.space.budget().idle(), 0, "idle");
     }
 
     /// The account is even, but for the carved slots.
