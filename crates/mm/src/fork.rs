@@ -72,6 +72,20 @@ impl<S: Sys> Space<S> {
             all.slots().for_each(|i| _ = shard.slots.withdraw(i, flag::AHEAD));
             self.take_over_passage(shard, all);
         }
+        self.take_over_notes();
+    }
+
+    /// In a child: the program's own mappings are here too; what becomes of them, the parent counts.
+    fn take_over_notes(&self) {
+        for (shard, e) in self.all_slots().filter(|(shard, _)| self.is_program(shard)) {
+            for i in e.slots() {
+                shard.slots.withdraw(i, flag::AHEAD);
+                if shard.slots.state(i) == State::Passage {
+                    self.budget.discharge(shard.slots.clear(i, flag::CHARGED) as usize);
+                    self.wipe(i);
+                }
+            }
+        }
     }
 
     /// In a child: what was on its way belonged to a thread that stayed with the parent.

@@ -73,22 +73,15 @@ impl<S: Sys> Space<S> {
     /// refuses; then the extent is free again.
     pub(crate) fn prepare(&self, shard: &Shard, e: Extent, purpose: Purpose, state: State) -> bool {
         let slots = shard.slots;
-        let closed = e.slots().any(|i| !slots.has(i, flag::OPEN));
-        if closed {
-            if !self.sys.open(shard.span(e)) {
-                shard.groups(
-                    e,
-                    |i| slots.was(i),
-                    |g, was| {
-                        shard.lock().give(g, Kind::of(was).unwrap_or(Kind::Hole), 0);
-                    },
-                );
-                shard.count(Counter::KernelRefused, 1);
-                return false;
-            }
-            e.slots().for_each(|i| {
-                slots.mark(i, flag::OPEN);
-            });
+        if !self.open(shard, e) {
+            shard.groups(
+                e,
+                |i| slots.was(i),
+                |g, was| {
+                    shard.lock().give(g, Kind::of(was).unwrap_or(Kind::Hole), 0);
+                },
+            );
+            return false;
         }
         let (mut ready, mut zeroed, mut dirty) = (0, 0, 0);
         shard.groups(
@@ -110,6 +103,21 @@ impl<S: Sys> Space<S> {
         e.slots().for_each(|i| slots.set(i, state));
         self.count_zeroes(shard, e, purpose, (ready, zeroed, dirty));
         true
+    }
+
+    /// Makes sure that slots in passage can be read and written: those that were reset cannot. False when the kernel
+    /// refuses.
+    pub(crate) fn open(&self, shard: &Shard, e: Extent) -> bool {
+        if e.slots().all(|i| shard.slots.has(i, flag::OPEN)) {
+            return true;
+        }
+        let opened = self.sys.open(shard.span(e));
+        if opened {
+            e.slots().for_each(|i| _ = shard.slots.mark(i, flag::OPEN));
+        } else {
+            shard.count(Counter::KernelRefused, 1);
+        }
+        opened
     }
 
     /// Slots in passage that were zeroed ahead. Those of the stock are zero because the kernel had to fill them.
@@ -250,8 +258,7 @@ impl<S: Sys> Space<S> {
         probed
     }
 
-    /// Makes slot `i`, which the program has or is about to get, present.
-    /// Whether it is.
+    /// Makes slot `i`, which the program has or is about to get, present. False: that cost nothing.
     pub(crate) fn touch_for_program(&self, shard: &Shard, i: usize) -> bool {
         if self.is_program(shard) {
             // It may be gone by now: a touch would fault, a move does not.

@@ -17,6 +17,7 @@ use crate::arena::Extent;
 use crate::slot::{State, flag};
 use crate::space::{Shard, Space};
 use crate::stats::Counter;
+use crate::transfer::Moved;
 
 /// Slots whose contents are looked at when memory comes back whose use is not known: one in so many.
 const SAMPLES: usize = 16;
@@ -34,7 +35,9 @@ impl<S: Sys> Space<S> {
         self.forget(program.span(e));
         e.slots().for_each(|i| program.slots.set(i, State::Passage));
         let spares = program.sparse.is_granted() || program.untouched.is_long();
-        let brought = if spares { 0 } else { self.bring(cpu, e) };
+        let moved = if spares { Moved::default() } else { self.bring(cpu, e) };
+        self.count_moved(e, moved);
+        let brought = moved.slots();
         let rest = Extent { first: e.first + brought, n: e.n - brought };
         if rest.n > 0 {
             self.hand_out_hole(program, rest);
@@ -45,11 +48,11 @@ impl<S: Sys> Space<S> {
         program.count(Counter::MmapBytes, span.bytes());
     }
 
-    /// Moves free frames, zeroed, to the first slots of `e`, which are the program's and empty: to how many.
-    pub(crate) fn bring(&self, cpu: usize, e: Extent) -> usize {
+    /// Moves free frames, zeroed, to the first slots of `e`, which are the program's and empty.
+    pub(crate) fn bring(&self, cpu: usize, e: Extent) -> Moved {
         let to = self.program.span(e).start;
         let moved = self.move_frames(cpu, to, e.n);
-        let all = Extent { first: e.first, n: moved };
+        let all = Extent { first: e.first, n: moved.slots() };
         let not_yet = |i: &usize| self.program.slots.share(*i, flag::CHARGED) & flag::CHARGED == 0;
         self.budget.charge(all.slots().filter(not_yet).count());
         moved
@@ -71,7 +74,8 @@ impl<S: Sys> Space<S> {
         }
         self.warmth.note_return(lent);
         self.note_left(program, e);
-        let keeps = self.budget.limit() > 0 && !self.is_retired() && self.can_move() && !self.is_untouched(program, e);
+        let keeps =
+            self.budget.limit() > 0 && !self.is_retired() && self.can_move() && !self.is_untouched(program, e);
         let isolated = if keeps { self.sys.isolate(span) } else { None };
         let Some(isolated) = isolated else {
             self.drop_notes(e);
@@ -160,7 +164,8 @@ impl<S: Sys> Space<S> {
             for i in e.slots().filter(|&i| self.end_use(i)) {
                 let j = first + i - e.first;
                 slots.set(j, State::Passage);
-                slots.mark(j, KNOWN.into_iter().filter(|&known| slots.has(i, known)).fold(0, |all, one| all | one));
+                slots
+                    .mark(j, KNOWN.into_iter().filter(|&known| slots.has(i, known)).fold(0, |all, one| all | one));
                 slots.set(j, State::Lent);
                 self.wipe(i);
             }
@@ -199,7 +204,7 @@ impl<S: Sys> Space<S> {
         e.slots().filter(|&i| slots.state(i) == State::Passage).for_each(|i| self.wipe(i));
     }
 
-    fn wipe(&self, i: usize) {
+    pub(crate) fn wipe(&self, i: usize) {
         let slots = self.program.slots;
         slots.clear(i, flag::IN_USE | flag::ADVISED | flag::CHARGED);
         slots.set(i, State::Hole);
@@ -252,4 +257,3 @@ pub(crate) fn slots_inside(span: Span) -> Extent {
     let inner = span.aligned_inside(SLOT);
     Extent { first: inner.start / SLOT, n: inner.bytes() / SLOT }
 }
-

@@ -40,8 +40,12 @@ impl<S: Sys> Space<S> {
             }
             rest.start = at.end;
             let room = self.budget.limit().saturating_sub(self.budget.charged());
-            let brought = self.bring(cpu, Extent { first, n: taken.min(room) });
-            self.program.count(Counter::BytesRecycled, brought * SLOT);
+            let wanted = Extent { first, n: taken.min(room) };
+            let moved = self.bring(cpu, wanted);
+            if wanted.n > 0 {
+                self.count_moved(wanted, moved);
+            }
+            self.program.count(Counter::BytesRecycled, moved.slots() * SLOT);
         }
         if !rest.is_empty() {
             give(rest);

@@ -188,3 +188,21 @@ fn what_somebody_else_mapped_there_meanwhile_is_not_recycled() {
     assert!(!o.space.unmap(0, span), "several areas");
     assert_eq!((o.space.budget().idle(), o.space.budget().charged()), (0, 0));
 }
+
+/// What the program changed the attributes of is out of reach when it comes back. Frames move in and out all the same.
+#[test]
+fn frames_move_through_slots_that_were_reset() {
+    let o = Oracle::new(&[(Knob::Budget, 32 * SLOT as u64), (Knob::Check, 1)], 1);
+    let block = o.space.allocate(0, 16 * SLOT, SLOT, Need::Any).expect("an empty arena").addr;
+    o.space.taint(Span::new(block, 16 * SLOT));
+    assert!(o.space.free(block));
+    let span = o.fake.map(4 * SLOT);
+    o.space.mapped(0, span);
+    o.fake.write(span, 1);
+    assert!(o.space.unmap(0, span));
+    assert_eq!(o.space.budget().idle(), 4);
+    let span = o.fake.map(4 * SLOT);
+    o.space.mapped(0, span);
+    assert_eq!(o.space.budget().idle(), 0);
+    assert!((span.start..span.end).step_by(PAGE).all(|page| o.fake.read(page) == Some(0)));
+}
