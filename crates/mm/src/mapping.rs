@@ -33,7 +33,9 @@ impl<S: Sys> Space<S> {
         }
         self.program_cpu.store(cpu + 1, Relaxed);
         self.forget(program.span(e));
-        e.slots().for_each(|i| program.slots.set(i, State::Passage));
+        if !self.begin_use(e) {
+            return;
+        }
         let spares = program.sparse.is_granted() || program.untouched.is_long();
         let moved = if spares { Moved::default() } else { self.bring(cpu, e) };
         self.count_moved(e, moved);
@@ -161,16 +163,33 @@ impl<S: Sys> Space<S> {
         let e = slots_inside(Span::new(from.start, from.bytes().min(to.bytes())));
         let first = (to.start + e.first * SLOT).wrapping_sub(from.start) / SLOT;
         if to.start % SLOT == from.start % SLOT && self.note_slots(Extent { first, n: e.n }) {
-            for i in e.slots().filter(|&i| self.end_use(i)) {
+            for i in e.slots() {
                 let j = first + i - e.first;
-                slots.set(j, State::Passage);
-                slots
-                    .mark(j, KNOWN.into_iter().filter(|&known| slots.has(i, known)).fold(0, |all, one| all | one));
-                slots.set(j, State::Lent);
-                self.wipe(i);
+                if slots.state(i) != State::Lent || !self.begin_use(Extent { first: j, n: 1 }) {
+                    continue;
+                }
+                if self.end_use(i) {
+                    let known = |all, one| if slots.has(i, one) { all | one } else { all };
+                    slots.mark(j, KNOWN.into_iter().fold(0, known));
+                    slots.set(j, State::Lent);
+                    self.wipe(i);
+                } else {
+                    slots.set(j, State::Hole);
+                }
             }
         }
         self.forget(from);
+    }
+
+    /// Slots are in passage, and nobody's before. False: another thread has not ended their last use yet. Then they are
+    /// the kernel's alone.
+    fn begin_use(&self, e: Extent) -> bool {
+        let slots = self.program.slots;
+        let begun = e.slots().take_while(|&i| slots.detach(i, State::Hole)).count();
+        if begun < e.n {
+            (e.first..e.first + begun).for_each(|i| slots.set(i, State::Hole));
+        }
+        begun == e.n
     }
 
     /// Ends the program's use of slot `i`, which is in passage then; false when it is not known to have it, or another
