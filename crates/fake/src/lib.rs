@@ -351,6 +351,14 @@ impl Sys for Fake {
         Some(done)
     }
 
+    fn copy_from_program(&self, from: Span, to: usize) -> bool {
+        for at in (0..from.bytes()).step_by(PAGE) {
+            let Some(byte) = self.read(from.start + at) else { return false };
+            self.write(Span::new(to + at, PAGE), byte);
+        }
+        true
+    }
+
     fn isolate(&self, span: Span) -> Option<Span> {
         let moves = !self.fails(Failing::Isolate) && self.all(span, |page| page.open);
         moves.then(|| {

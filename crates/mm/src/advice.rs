@@ -42,7 +42,7 @@ impl<S: Sys> Space<S> {
     /// The program has mapped readable, writable private anonymous memory at an address of its own.
     pub fn committed(&self, span: Span) {
         let inner = span.aligned_inside(SLOT);
-        if inner.bytes() / SLOT < LEAST_SLOTS || !self.knobs.is_on(Knob::Ahead) {
+        if inner.bytes() / SLOT < LEAST_SLOTS || !self.knobs.is_on(Knob::Ahead) || self.is_looked_at() {
             return;
         }
         // The background thread may not have had a processor for a while: what it would see gives room now.

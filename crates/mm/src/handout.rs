@@ -69,11 +69,16 @@ impl<S: Sys> Space<S> {
         }
     }
 
-    /// Makes an extent in passage ready for its user and hands it out as `state`. False when the kernel
-    /// refuses; then the extent is free again.
-    pub(crate) fn prepare(&self, shard: &Shard, e: Extent, purpose: Purpose, state: State) -> bool {
+    /// Makes sure that an extent in passage can be accessed. False when the kernel refuses; then it is free again.
+    pub(crate) fn make_open(&self, shard: &Shard, e: Extent) -> bool {
         let slots = shard.slots;
-        if !self.open(shard, e) {
+        if e.slots().all(|i| slots.has(i, flag::OPEN)) {
+            return true;
+        }
+        let opened = self.sys.open(shard.span(e));
+        if opened {
+            e.slots().for_each(|i| _ = slots.mark(i, flag::OPEN));
+        } else {
             shard.groups(
                 e,
                 |i| slots.was(i),
@@ -81,8 +86,18 @@ impl<S: Sys> Space<S> {
                     shard.lock().give(g, Kind::of(was).unwrap_or(Kind::Hole), 0);
                 },
             );
+            shard.count(Counter::KernelRefused, 1);
+        }
+        opened
+    }
+
+    /// Makes an extent in passage ready for its user and hands it out as `state`. False when the kernel
+    /// refuses; then the extent is free again.
+    pub(crate) fn prepare(&self, shard: &Shard, e: Extent, purpose: Purpose, state: State) -> bool {
+        if !self.make_open(shard, e) {
             return false;
         }
+        let slots = shard.slots;
         let (mut ready, mut zeroed, mut dirty) = (0, 0, 0);
         shard.groups(
             e,
@@ -103,21 +118,6 @@ impl<S: Sys> Space<S> {
         e.slots().for_each(|i| slots.set(i, state));
         self.count_zeroes(shard, e, purpose, (ready, zeroed, dirty));
         true
-    }
-
-    /// Makes sure that slots in passage can be read and written: those that were reset cannot. False when the kernel
-    /// refuses.
-    pub(crate) fn open(&self, shard: &Shard, e: Extent) -> bool {
-        if e.slots().all(|i| shard.slots.has(i, flag::OPEN)) {
-            return true;
-        }
-        let opened = self.sys.open(shard.span(e));
-        if opened {
-            e.slots().for_each(|i| _ = shard.slots.mark(i, flag::OPEN));
-        } else {
-            shard.count(Counter::KernelRefused, 1);
-        }
-        opened
     }
 
     /// Slots in passage that were zeroed ahead. Those of the stock are zero because the kernel had to fill them.

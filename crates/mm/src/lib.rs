@@ -17,6 +17,7 @@
 //! | [`mapping`], [`blocks`] | what mmap and malloc ask for |
 //! | [`attributes`] | blocks whose memory must not be handed out again |
 //! | `relocate` | blocks that grow elsewhere |
+//! | `expose` | mappings of programs that look what is resident |
 //! | `transfer` | frames on their way into mappings of the program, and out of them |
 //! | [`recycle`] | what the program drops and uses again |
 //! | [`step`] | the background work as a whole |
@@ -56,6 +57,7 @@ mod choose;
 mod credit;
 pub mod decay;
 pub mod entry;
+mod expose;
 pub mod fault;
 pub mod fork;
 pub mod frames;
@@ -88,8 +90,8 @@ mod stream;
 pub mod streams;
 mod supply;
 pub mod takeback;
-mod transfer;
 mod tally;
+mod transfer;
 mod unused;
 mod usage;
 mod warmth;

@@ -28,7 +28,7 @@ impl<S: Sys> Space<S> {
     pub fn mapped(&self, cpu: usize, span: Span) {
         let program = &self.program;
         let e = slots_inside(span);
-        if e.n == 0 || !self.note_slots(e) {
+        if e.n == 0 || self.is_looked_at() || !self.note_slots(e) {
             return;
         }
         self.program_cpu.store(cpu + 1, Relaxed);
@@ -60,7 +60,7 @@ impl<S: Sys> Space<S> {
         moved
     }
 
-    /// Unmaps `span` and keeps what frames it can. False: the kernel has to unmap it, or the rest of it.
+    /// Unmaps `span` and keeps what frames it can. False: the kernel has to unmap it.
     pub fn unmap(&self, cpu: usize, span: Span) -> bool {
         let program = &self.program;
         let e = slots_inside(span);
@@ -70,12 +70,12 @@ impl<S: Sys> Space<S> {
                 self.drop_note(end);
             }
         }
-        let lent = e.slots().filter(|&i| self.end_use(i)).count();
+        let lent = self.noted(e).flat_map(Extent::slots).filter(|&i| self.end_use(i)).count();
         if lent == 0 {
             return false;
         }
         self.warmth.note_return(lent);
-        self.note_left(program, e);
+        self.noted(e).for_each(|part| self.note_left(program, part));
         let keeps =
             self.budget.limit() > 0 && !self.is_retired() && self.can_move() && !self.is_untouched(program, e);
         let isolated = if keeps { self.sys.isolate(span) } else { None };
@@ -148,11 +148,8 @@ impl<S: Sys> Space<S> {
         if span.is_empty() {
             return;
         }
-        for i in span.start / SLOT..span.end.div_ceil(SLOT) {
-            if self.end_use(i) {
-                self.drop_note(i);
-            }
-        }
+        let outer = Extent { first: span.start / SLOT, n: span.end.div_ceil(SLOT) - span.start / SLOT };
+        self.noted(outer).flat_map(Extent::slots).filter(|&i| self.end_use(i)).for_each(|i| self.drop_note(i));
     }
 
     /// The kernel has moved the program's mapping `from` to `to`, as far as it fits there.
@@ -162,8 +159,10 @@ impl<S: Sys> Space<S> {
         self.forget(to);
         let e = slots_inside(Span::new(from.start, from.bytes().min(to.bytes())));
         let first = (to.start + e.first * SLOT).wrapping_sub(from.start) / SLOT;
-        if to.start % SLOT == from.start % SLOT && self.note_slots(Extent { first, n: e.n }) {
-            for i in e.slots() {
+        let has_notes = || self.noted(e).flat_map(Extent::slots).any(|i| slots.state(i) == State::Lent);
+        let fits = to.start % SLOT == from.start % SLOT;
+        if fits && has_notes() && self.note_slots(Extent { first, n: e.n }) {
+            for i in self.noted(e).flat_map(Extent::slots) {
                 let j = first + i - e.first;
                 if slots.state(i) != State::Lent || !self.begin_use(Extent { first: j, n: 1 }) {
                     continue;
@@ -198,10 +197,16 @@ impl<S: Sys> Space<S> {
         self.program.slots.detach(i, State::Lent)
     }
 
+    /// Slots in passage.
+    fn passing(&self, e: Extent) -> impl Iterator<Item = usize> {
+        let slots = self.program.slots;
+        self.noted(e).flat_map(Extent::slots).filter(move |&i| slots.state(i) == State::Passage)
+    }
+
     /// Ends what a slot in passage counts for.
     fn release_use(&self, e: Extent) {
         let slots = self.program.slots;
-        for i in e.slots().filter(|&i| slots.state(i) == State::Passage) {
+        for i in self.passing(e) {
             if slots.has(i, flag::FRESH | flag::CHARGED) {
                 self.budget.discharge(slots.clear(i, flag::CHARGED) as usize);
                 slots.mark(i, flag::FRESH);
@@ -218,9 +223,8 @@ impl<S: Sys> Space<S> {
 
     /// Slots in passage are nobody's from now on.
     fn drop_notes(&self, e: Extent) {
-        let slots = self.program.slots;
         self.release_use(e);
-        e.slots().filter(|&i| slots.state(i) == State::Passage).for_each(|i| self.wipe(i));
+        self.passing(e).for_each(|i| self.wipe(i));
     }
 
     pub(crate) fn wipe(&self, i: usize) {
@@ -232,7 +236,8 @@ impl<S: Sys> Space<S> {
     /// Notes that the content of slots that the program keeps is gone, or that it asks for huge pages itself.
     pub fn change(&self, span: Span, change: Change) {
         let slots = self.program.slots;
-        for i in slots_inside(span).slots().filter(|&i| slots.state(i) == State::Lent) {
+        let noted = self.noted(slots_inside(span)).flat_map(Extent::slots);
+        for i in noted.filter(|&i| slots.state(i) == State::Lent) {
             match change {
                 Change::Dropped => {
                     // How much is left of it is not known: it is no longer use, but a charge.

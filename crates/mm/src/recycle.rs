@@ -22,7 +22,7 @@ impl<S: Sys> Space<S> {
     /// drop the rest by `give`, part by part as long as that works, and brings as many frames of zeroes.
     pub fn recycle(&self, cpu: usize, span: Span, mut give: impl FnMut(Span) -> bool) {
         let e = slots_inside(span);
-        self.note_left(&self.program, e);
+        self.noted(e).for_each(|part| self.note_left(&self.program, part));
         if !self.comes_back(e) {
             self.change(span, Change::Dropped);
             give(span);

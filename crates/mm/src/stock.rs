@@ -85,8 +85,7 @@ impl<S: Sys> Space<S> {
     pub(crate) fn make(&self, shard: &Shard, e: Extent) -> bool {
         let span = shard.span(e);
         let slots = shard.slots;
-        if !self.open(shard, e) {
-            shard.lock().give(e, Kind::Hole, 0);
+        if !self.make_open(shard, e) {
             return false;
         }
         if slots.mark(e.first, flag::ADVISED) & flag::ADVISED == 0 {

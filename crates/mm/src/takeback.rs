@@ -1,7 +1,7 @@
 //! The way of memory back from its user: what is worth keeping, and what the peak rule allows to keep.
 
-use faultless_base::{SLOT, Span};
 use faultless_base::sys::{SIGNATURES, Sys};
+use faultless_base::{SLOT, Span};
 
 use crate::arena::{Extent, Live};
 use crate::buddy::Kind;

@@ -71,12 +71,16 @@ impl<S: Sys> Space<S> {
 
     /// Free frames in passage, up to `n` in one piece, of the shard at hand or else of another one.
     fn take_frame(&self, cpu: usize, n: usize, kind: Kind) -> Option<(&Shard, Extent)> {
-        if !self.can_move() || self.budget.idle() == 0 {
+        if !self.can_move() || self.is_looked_at() || self.budget.idle() == 0 {
             return None;
         }
         let own = self.shard(cpu);
-        let take = |shard| Some((shard, Shard::lock(shard).take_some(n, kind)?));
-        take(own).or_else(|| self.all_shards().find_map(take))
+        let take = |shard: &_| Shard::lock(shard).take_some(n, kind);
+        let (shard, e) = match take(own) {
+            Some(e) => (own, e),
+            None => self.all_shards().find_map(|shard| Some((shard, take(shard)?)))?,
+        };
+        self.make_open(shard, e).then_some((shard, e))
     }
 
     fn zero_now(&self, shard: &Shard, e: Extent) {
@@ -122,12 +126,8 @@ impl<S: Sys> Space<S> {
     /// from the first on. `None`: there is no room for them.
     pub(crate) fn take_frames(&self, cpu: usize, from: Span) -> Option<usize> {
         let shard = self.shard(cpu);
-        let e = shard.lock().take_holes(from.bytes() / SLOT, 1, &self.sys)?;
-        // Pages move between areas of equal rights.
-        if !self.open(shard, e) {
-            shard.lock().give(e, Kind::Hole, 0);
-            return None;
-        }
+        let holes = shard.lock().take_holes(from.bytes() / SLOT, 1, &self.sys);
+        let e = holes.filter(|&e| self.make_open(shard, e))?;
         let bytes = self.sys.move_pages(from, shard.span(e).start);
         if bytes.is_none() {
             self.supply.refused.store(true, Relaxed);
@@ -161,7 +161,7 @@ impl<S: Sys> Space<S> {
     /// Brings a new frame of the kernel's to slot `i` of the program's: made in the arena, zeroed by the kernel, and
     /// moved. One that cannot move goes back, so that no more are idle than the budget says. Whether one was made.
     pub(crate) fn bring_new(&self, cpu: usize, i: usize) -> bool {
-        if !self.can_move() {
+        if !self.can_move() || self.is_looked_at() {
             return false;
         }
         let shard = self.shard(cpu);

@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::linux;
 use super::raw::syscall;
-use crate::units::{SLOT, Span};
+use crate::units::{PAGE, SLOT, Span};
 
 const PLACES: usize = 4;
 
@@ -37,28 +37,29 @@ fn place(i: usize) -> Span {
 /// As [`super::Sys::isolate`].
 pub fn isolate(span: Span) -> Option<Span> {
     let room = BYTES.load(Ordering::Relaxed);
-    if START.load(Ordering::Acquire) == 0 || span.bytes() + SLOT > room {
+    if START.load(Ordering::Acquire) == 0 || span.bytes() + 2 * SLOT > room {
         return None;
     }
     let i = TAKEN.iter().position(|taken| !taken.swap(true, Ordering::Acquire))?;
     let at = place(i).start + span.start % SLOT;
     let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as usize;
+    // One page larger: so the kernel takes a single area only (since Linux 6.17 it moves several, but may stop half
+    // way, where munmap would have done nothing).
+    let args = [span.start, span.bytes(), span.bytes() + PAGE, flags, at, 0];
     // SAFETY: the program unmaps this range, and the place is ours.
-    let moved = unsafe { syscall(libc::SYS_mremap, [span.start, span.bytes(), span.bytes(), flags, at, 0]) };
-    let there = Span::new(at, span.bytes());
+    let moved = unsafe { syscall(libc::SYS_mremap, args) };
     if moved != Ok(at) {
-        // Of several areas some may have moved (Linux 6.17).
-        drop_isolated(there);
+        TAKEN[i].store(false, Ordering::Release);
         return None;
     }
-    Some(there)
+    Some(Span::new(at, span.bytes()))
 }
 
 /// As [`super::Sys::drop_isolated`].
 pub fn drop_isolated(span: Span) {
     let i = (span.start - START.load(Ordering::Acquire)) / BYTES.load(Ordering::Relaxed);
     // Where the kernel has no area left for this, the place stays taken.
-    if linux::reserve_at(span, libc::MAP_FIXED) {
+    if linux::reserve_at(Span::new(span.start, span.bytes() + PAGE), libc::MAP_FIXED) {
         TAKEN[i].store(false, Ordering::Release);
     }
 }

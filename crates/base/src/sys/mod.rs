@@ -136,8 +136,10 @@ pub trait Sys {
     /// the two is memory of the program. Never replaces a page. Ends where that is not possible: the bytes moved, whose
     /// old place is empty. `None`: this process cannot do that now.
     fn move_pages(&self, from: Span, to: usize) -> Option<usize>;
+    /// Copies a range of the program's, which may not be readable, to memory of the engine's; whether it worked.
+    fn copy_from_program(&self, from: Span, to: usize) -> bool;
     /// Unmaps a range of the program's, but has its memory at another address still, until [`Sys::drop_isolated`].
-    /// `None`: the range has to be unmapped; some of it may be already.
+    /// `None`: nothing has happened.
     fn isolate(&self, span: Span) -> Option<Span>;
     /// Ends that: what is left of the memory goes.
     fn drop_isolated(&self, span: Span);

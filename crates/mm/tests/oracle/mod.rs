@@ -75,7 +75,18 @@ impl Oracle {
         let counters: &'static [Counters] = Box::leak((0..shards).map(|_| Counters::new()).collect());
         let space = Space::new(fake.clone(), SLOTS * SLOT, shards, counters, knobs).unwrap();
         let (things, mine, closed) = (Vec::new(), BTreeMap::new(), BTreeSet::new());
-        Self { space, fake, knobs, things, mine, closed, unseen: Vec::new(), failing: Vec::new(), next: 0, spare: shards }
+        Self {
+            space,
+            fake,
+            knobs,
+            things,
+            mine,
+            closed,
+            unseen: Vec::new(),
+            failing: Vec::new(),
+            next: 0,
+            spare: shards,
+        }
     }
 
     /// Turns a knob while everything goes on.
@@ -314,7 +325,9 @@ impl Oracle {
         let Some(thing) = self.pick(a, |t| !t.block) else { return };
         let (at, n) = Self::part(thing, b, c);
         let span = Span::new(at, n * PAGE);
-        if !pages(at, n).all(|p| self.mine.get(&p).is_some_and(|m| m.owner == thing.id)) || !self.failing.is_empty() {
+        if !pages(at, n).all(|p| self.mine.get(&p).is_some_and(|m| m.owner == thing.id))
+            || !self.failing.is_empty()
+        {
             return;
         }
         self.fake.unmap(span);
