@@ -140,6 +140,7 @@ impl Sys for Stepped {
         last_step: close(span: Span) -> bool;
         step: reset(span: Span) -> bool;
         step: reclaim(span: Span) -> bool;
+        step: copy_from_program(from: Span, to: usize) -> bool;
         step: release(span: Span) -> bool;
         step: discard(span: Span);
         step: huge(span: Span, huge: Huge);
@@ -149,7 +150,10 @@ impl Sys for Stepped {
         step: drop_engine(engine: Engine);
         step: load() -> u64;
         last_step: migrate(from: Span, to: usize) -> bool;
-        last_step: move_in(from: Span, to: usize) -> Option<usize>;
+        last_step: move_pages(from: Span, to: usize) -> Option<usize>;
+        last_step: isolate(span: Span) -> Option<Span>;
+        step: drop_isolated(span: Span);
+        step: forked();
         step: touch(addr: usize);
         step: poison(span: Span);
         step: first_nonzero(span: Span) -> Option<usize>;
