@@ -9,7 +9,7 @@ pub mod mmu;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use faultless_base::sys::{AtFork, Door, Huge, Job, SIGNATURES, Sys};
+use faultless_base::sys::{Huge, Job, SIGNATURES, Sys};
 use faultless_base::zero::Engine;
 use faultless_base::zero::driver::Poll;
 use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span};
@@ -25,8 +25,6 @@ pub struct Page {
     pub byte: u8,
     /// Huge pages advised.
     pub huge: bool,
-    /// Wiped in a forked child.
-    pub wiped: bool,
     /// Cannot move: somebody else refers to it.
     pub pinned: bool,
     /// Given back, address and all: whatever is there is not the engine's.
@@ -36,20 +34,14 @@ pub struct Page {
 /// An operation that can be made to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failing {
-    /// [`Sys::open`] and [`Sys::open_first`].
+    /// [`Sys::open_first`].
     Open,
-    /// [`Sys::close`].
-    Close,
     /// [`Sys::migrate`].
     Migrate,
-    /// [`Sys::scrub_start`] of closed memory.
-    Stage,
     /// [`Sys::scrub_poll`]: the engine says so.
     Engine,
     /// The same: the engine says nothing, ever.
     Stall,
-    /// [`Sys::scrub_end`] of closed memory.
-    Unstage,
     /// [`Sys::reserve`].
     Reserve,
     /// Memory is short.
@@ -124,6 +116,16 @@ impl Fake {
         self.each(span, |_, page| *page = Page::default());
     }
 
+    /// The program may access a span from now on.
+    pub fn open(&self, span: Span) {
+        self.each(span, |_, page| page.open = true);
+    }
+
+    /// The program may not access it any more.
+    pub fn close(&self, span: Span) {
+        self.each(span, |_, page| page.open = false);
+    }
+
     /// Pins a page, or lets go of it.
     pub fn pin(&self, addr: usize, pinned: bool) {
         self.each(Span::new(addr & !(PAGE - 1), PAGE), |_, page| page.pinned = pinned);
@@ -158,15 +160,6 @@ impl Fake {
     /// Pages that have memory.
     pub fn resident(&self) -> usize {
         self.state.lock().unwrap().slots.values().flat_map(|pages| pages.iter()).filter(|p| p.present).count()
-    }
-
-    /// What a forked child has in its place: a copy in which the wiped ranges are empty.
-    pub fn become_child(&self) {
-        let mut state = self.state.lock().unwrap();
-        for page in state.slots.values_mut().flat_map(|pages| pages.iter_mut()).filter(|p| p.wiped) {
-            page.present = false;
-            page.byte = 0;
-        }
     }
 
     /// Makes a page present: with all of its slot, if that is empty and huge pages are advised throughout.
@@ -216,32 +209,16 @@ impl Sys for Fake {
     }
 
     fn open_first(&self, span: Span) -> bool {
-        self.open(span)
-    }
-
-    fn open(&self, span: Span) -> bool {
         let works = !self.fails(Failing::Open);
         if works {
-            self.each(span, |_, page| page.open = true);
-        }
-        works
-    }
-
-    fn close(&self, span: Span) -> bool {
-        let works = !self.fails(Failing::Close);
-        if works {
-            self.each(span, |_, page| page.open = false);
+            self.open(span);
         }
         works
     }
 
     fn reset(&self, span: Span) -> bool {
-        self.each(span, |_, page| *page = Page::default());
+        self.each(span, |_, page| *page = Page { open: true, ..Page::default() });
         true
-    }
-
-    fn reclaim(&self, span: Span) -> bool {
-        self.reset(span)
     }
 
     fn release(&self, span: Span) -> bool {
@@ -262,11 +239,6 @@ impl Sys for Fake {
         self.each(span, |_, page| page.huge = huge == Huge::Advised);
     }
 
-    fn at_fork(&self, span: Span, what: AtFork) -> bool {
-        self.each(span, |_, page| page.wiped = what == AtFork::Wiped);
-        true
-    }
-
     fn zero_hot(&self, span: Span) {
         self.write(span, 0);
     }
@@ -275,13 +247,8 @@ impl Sys for Fake {
         8 * SLOT
     }
 
-    fn scrub_start(&self, span: Span, door: Door) -> Option<Job> {
-        if door == Door::Closed && self.fails(Failing::Stage) {
-            // The worst outcome: the content is lost half-way.
-            self.discard(Span::new(span.start, PAGE));
-            return None;
-        }
-        Some(Job::by_hand(span, door))
+    fn scrub_start(&self, span: Span) -> Option<Job> {
+        Some(Job::by_hand(span))
     }
 
     /// A slot at a time.
@@ -295,7 +262,7 @@ impl Sys for Fake {
         // One that fails has done half of it.
         let part = if failed { Span::new(piece.start, piece.bytes() / 2) } else { piece };
         self.each(part, |addr, page| {
-            assert_eq!(page.open, job.door == Door::Open, "at {addr:#x}");
+            assert!(page.open, "at {addr:#x}");
             page.byte = 0;
             page.present = true;
         });
@@ -306,13 +273,7 @@ impl Sys for Fake {
         if job.done == job.span.bytes() { Poll::Done } else { Poll::Working }
     }
 
-    fn scrub_end(&self, job: Job) -> bool {
-        let lost = job.door == Door::Closed && self.fails(Failing::Unstage);
-        if lost {
-            self.discard(job.span);
-        }
-        !lost
-    }
+    fn scrub_end(&self, _job: Job) {}
 
     fn drop_engine(&self, _engine: Engine) {}
 

@@ -2,7 +2,7 @@
 //! the shard's lock held, and only [`Arena::reach`] makes a system call.
 
 use faultless_base::sys::Sys;
-use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span};
+use faultless_base::{SLOT, Span};
 
 use crate::buddy::{Buddy, Kind, Link};
 use crate::purpose::Need;
@@ -26,26 +26,6 @@ impl Extent {
     }
 }
 
-/// One bit for each page of a slot.
-pub type Live = [u64; SLOT_PAGES / 64];
-
-/// Sets the bits of the pages at `bytes`, counted from the start of the slot.
-pub(crate) fn set_live(live: &mut Live, bytes: Span, to: bool) {
-    for page in bytes.start / PAGE..bytes.end.div_ceil(PAGE) {
-        let bit = 1u64 << (page % 64);
-        if to {
-            live[page / 64] |= bit;
-        } else {
-            live[page / 64] &= !bit;
-        }
-    }
-}
-
-/// Whether any of them is set.
-pub(crate) fn any_live(live: &Live, bytes: Span) -> bool {
-    (bytes.start / PAGE..bytes.end.div_ceil(PAGE)).any(|p| live[p / 64] & (1 << (p % 64)) != 0)
-}
-
 /// How many slots growth takes from the reservation at a time, at least (32 MiB).
 const GROWTH: usize = 16;
 /// Carved slots with room that are looked at for a run.
@@ -58,7 +38,6 @@ pub struct Arena {
     sizes: Sizes,
     buddy: Buddy,
     carved: &'static mut [Carved],
-    live: &'static mut [Live],
     rooms: [u32; ROOMS],
     /// A carved slot with nothing handed out, kept for the next run; `u32::MAX` for none.
     spare: u32,
@@ -72,10 +51,9 @@ impl Arena {
         sizes: Sizes,
         links: &'static mut [Link],
         carved: &'static mut [Carved],
-        live: &'static mut [Live],
     ) -> Self {
         let rooms = [u32::MAX; ROOMS];
-        Self { base, slots, sizes, buddy: Buddy::new(links), carved, live, rooms, spare: u32::MAX }
+        Self { base, slots, sizes, buddy: Buddy::new(links), carved, rooms, spare: u32::MAX }
     }
 
     /// In a forked child: the lists begin anew from what each slot and each block says, whatever a thread of the parent was
@@ -107,11 +85,6 @@ impl Arena {
     /// The free lists, to look at.
     pub fn free(&self) -> &Buddy {
         &self.buddy
-    }
-
-    /// The page bits of a partly lent slot.
-    pub fn live(&mut self, slot: usize) -> &mut Live {
-        &mut self.live[slot]
     }
 
     /// Takes `n` slots with memory behind them, the first one a multiple of `align`: of the wanted kind if

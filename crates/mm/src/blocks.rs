@@ -106,7 +106,7 @@ impl<S: Sys> Space<S> {
     /// of an allocator that gets its memory here.
     pub fn holds_block(&self, addr: usize) -> bool {
         let (shard, slot) = self.locate(addr);
-        !shard.slots.state(slot).is_mapped()
+        shard.slots.state(slot) != State::Lent
     }
 
     /// Bytes that the block at `addr`, which is the caller's, may use; 0 when no block starts there. Takes no lock.

@@ -46,7 +46,7 @@ impl<S: Sys> Space<S> {
     fn take_unused(&self, cpu: usize, slot: Span) {
         let shard = self.shard(cpu);
         let hole = shard.lock_soon().and_then(|mut arena| arena.take_holes(1, 1, &self.sys));
-        let Some(e) = hole.filter(|&e| self.make_open(shard, e)) else { return };
+        let Some(e) = hole else { return };
         let place = shard.span(e);
         // A copy first: memory that the program uses must not be away, not even for a moment.
         let zero = self.sys.copy_from_program(slot, place.start) && self.sys.first_nonzero(place).is_none();

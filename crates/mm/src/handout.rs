@@ -9,7 +9,6 @@ use faultless_base::sys::{Huge, Sys};
 use faultless_base::{SLOT, probe};
 
 use crate::arena::Extent;
-use crate::buddy::Kind;
 use crate::knobs::Knob;
 use crate::purpose::{Need, Purpose};
 use crate::slot::{State, flag};
@@ -71,32 +70,9 @@ impl<S: Sys> Space<S> {
         }
     }
 
-    /// Makes sure that an extent in passage can be accessed. False when the kernel refuses; then it is free again.
-    pub(crate) fn make_open(&self, shard: &Shard, e: Extent) -> bool {
-        let slots = shard.slots;
-        if e.slots().all(|i| slots.has(i, flag::OPEN)) {
-            return true;
-        }
-        let opened = self.sys.open(shard.span(e));
-        if opened {
-            e.slots().for_each(|i| _ = slots.mark(i, flag::OPEN));
-        } else {
-            shard.groups(
-                e,
-                |i| slots.was(i),
-                |g, was| self.put_back(shard, g, Kind::of(was).unwrap_or(Kind::Hole), 0),
-            );
-            shard.count(Counter::KernelRefused, 1);
-        }
-        opened
-    }
-
     /// Makes an extent in passage ready for its user and hands it out as `state`. False when the kernel
     /// refuses; then the extent is free again.
     pub(crate) fn prepare(&self, shard: &Shard, e: Extent, purpose: Purpose, state: State) -> bool {
-        if !self.make_open(shard, e) {
-            return false;
-        }
         let slots = shard.slots;
         let (mut ready, mut zeroed, mut dirty) = (0, 0, 0);
         shard.groups(

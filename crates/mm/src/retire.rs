@@ -8,9 +8,8 @@
 use core::sync::atomic::Ordering;
 
 use faultless_base::sys::Sys;
-use faultless_base::{PAGE, SLOT_PAGES, Span};
 
-use crate::arena::{Extent, Live, set_live};
+use crate::arena::Extent;
 use crate::slot::{State, flag};
 use crate::space::{Shard, Space};
 
@@ -44,7 +43,6 @@ impl<S: Sys> Space<S> {
                     arena.take_at(e);
                     self.let_go(shard, e);
                 }
-                State::Partial => e.slots().for_each(|i| self.let_go_of_rest(shard, i, arena.live(i))),
                 State::Passage | State::Lent | State::Block | State::Runs => {}
             },
         );
@@ -67,22 +65,6 @@ impl<S: Sys> Space<S> {
         // At the limit of areas it may be refused.
         if !self.sys.release(shard.span(e)) {
             self.sys.discard(shard.span(e));
-        }
-    }
-
-    /// Gives the pages of slot `i` back that the program does not have.
-    fn let_go_of_rest(&self, shard: &Shard, i: usize, live: &mut Live) {
-        let start = shard.span(Extent { first: i, n: 1 }).start;
-        let is_live = |live: &Live, page: usize| live[page / 64] & (1 << (page % 64)) != 0;
-        let mut page = 0;
-        while page < SLOT_PAGES {
-            let free = !is_live(live, page);
-            let n = (page..SLOT_PAGES).take_while(|&p| is_live(live, p) != free).count();
-            if free {
-                set_live(live, Span::new(page * PAGE, n * PAGE), true);
-                self.sys.release(Span::new(start + page * PAGE, n * PAGE));
-            }
-            page += n;
         }
     }
 }

@@ -12,7 +12,7 @@ use core::sync::atomic::Ordering;
 
 use faultless_base::SLOT;
 use faultless_base::probe;
-use faultless_base::sys::{Door, Sys};
+use faultless_base::sys::Sys;
 use faultless_base::zero::Engine;
 use faultless_base::zero::driver::Poll;
 
@@ -20,7 +20,7 @@ use crate::arena::Extent;
 use crate::buddy::{Kind, Ready};
 use crate::knobs::{Knob, MOST_ORDER, slot_order};
 use crate::progress::{Progress, sooner};
-use crate::slot::{State, flag};
+use crate::slot::State;
 use crate::space::{Shard, Space};
 use crate::stats::Counter;
 
@@ -130,30 +130,25 @@ impl<S: Sys> Space<S> {
 
     fn scrub(&self, shard: &Shard, e: Extent, stamp: u32) {
         let start = self.sys.thread_ns();
-        shard.groups(
-            e,
-            |i| shard.slots.has(i, flag::OPEN),
-            |g, _| match self.zero(shard, g, || self.recalled.load(Ordering::Relaxed)) {
-                Zeroing::Lost => self.return_to_kernel(shard, g, stamp),
-                Zeroing::Done(n, engine) => {
-                    let (zero, rest) = (Extent { n, ..g }, Extent { first: g.first + n, n: g.n - n });
-                    shard.count(Counter::BytesScrubbed, n * SLOT);
-                    shard.count(Counter::scrubbed_by(engine), n * SLOT);
-                    shard.count(Counter::ScrubBlocks, 1);
-                    self.put_back(shard, zero, Kind::Zeroed, stamp);
-                    self.put_back(shard, rest, Kind::Dirty, stamp);
-                }
-            },
-        );
+        match self.zero(shard, e, || self.recalled.load(Ordering::Relaxed)) {
+            Zeroing::Lost => self.return_to_kernel(shard, e, stamp),
+            Zeroing::Done(n, engine) => {
+                let (zero, rest) = (Extent { n, ..e }, Extent { first: e.first + n, n: e.n - n });
+                shard.count(Counter::BytesScrubbed, n * SLOT);
+                shard.count(Counter::scrubbed_by(engine), n * SLOT);
+                shard.count(Counter::ScrubBlocks, 1);
+                self.put_back(shard, zero, Kind::Zeroed, stamp);
+                self.put_back(shard, rest, Kind::Dirty, stamp);
+            }
+        }
         shard.count(Counter::ScrubNs, (self.sys.thread_ns() - start) as usize);
     }
 
-    /// Zeroes an extent in passage whose slots are all open or all closed, unless it is called back meanwhile.
+    /// Zeroes an extent in passage, unless it is called back meanwhile.
     pub(crate) fn zero(&self, shard: &Shard, e: Extent, is_recalled: impl Fn() -> bool) -> Zeroing {
-        let door = if shard.slots.has(e.first, flag::OPEN) { Door::Open } else { Door::Closed };
         let span = shard.span(e);
         let (start, cpu) = (self.sys.now_ns(), self.sys.thread_ns());
-        let Some(mut job) = self.sys.scrub_start(span, door) else { return Zeroing::Lost };
+        let Some(mut job) = self.sys.scrub_start(span) else { return Zeroing::Lost };
         job.is_hole = shard.slots.was(e.first) == State::Hole;
         let engine = job.engine();
         let broken = loop {
@@ -179,9 +174,7 @@ impl<S: Sys> Space<S> {
         }
         self.slept.fetch_add(job.slept_ns, Ordering::Relaxed);
         let n = job.done / SLOT;
-        if !self.sys.scrub_end(job) {
-            return Zeroing::Lost;
-        }
+        self.sys.scrub_end(job);
         probe::scrub(span.start, n * SLOT, self.sys.now_ns() - start, engine);
         Zeroing::Done(n, engine)
     }

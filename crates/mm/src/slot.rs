@@ -7,7 +7,7 @@
 //!  │                     │  ▲ │             ▲            ▲
 //!  │      hand out       │  │ └─ free ──────┘── scrub ───┘
 //!  │   (program thread)  ▼  │  (program thread)  (scrubber, toucher)
-//!  └─ unmap ── Lent · Partial · Block · Runs
+//!  └─ unmap ── Lent · Block · Runs
 //! ```
 //!
 //! Whoever holds the arena's lock moves a slot into or out of a free list (Hole, Dirty, Zeroed). A slot in
@@ -30,14 +30,12 @@ pub enum State {
     Zeroed = 2,
     /// On its way: one thread owns it.
     Passage = 3,
-    /// Wholly part of a mapping of the program.
+    /// The program's: wholly part of one of its mappings. In the arena, given up for good.
     Lent = 4,
-    /// Part of a mapping of the program in some of its pages.
-    Partial = 5,
     /// Part of a large block of `malloc`.
-    Block = 6,
+    Block = 5,
     /// Carved into runs for `malloc`.
-    Runs = 7,
+    Runs = 6,
 }
 
 impl State {
@@ -48,8 +46,7 @@ impl State {
             2 => Self::Zeroed,
             3 => Self::Passage,
             4 => Self::Lent,
-            5 => Self::Partial,
-            6 => Self::Block,
+            5 => Self::Block,
             _ => Self::Runs,
         }
     }
@@ -59,22 +56,14 @@ impl State {
         matches!(self, Self::Hole | Self::Dirty | Self::Zeroed)
     }
 
-    /// Whether the program may have a mapping in it.
-    pub fn is_mapped(self) -> bool {
-        matches!(self, Self::Lent | Self::Partial)
-    }
-
     fn may_become(self, next: Self) -> bool {
-        self == next
-            || self == Self::Passage
-            || next == Self::Passage
-            || (self, next) == (Self::Lent, Self::Partial)
+        self == next || self == Self::Passage || next == Self::Passage
     }
 }
 
 /// What else is known of a slot: bits that may be combined.
 pub mod flag {
-    /// It may be read and written.
+    /// It was made accessible, once and for all.
     pub const OPEN: u32 = 1 << 8;
     /// Huge pages are advised for it.
     pub const ADVISED: u32 = 1 << 9;

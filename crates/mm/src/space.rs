@@ -9,7 +9,7 @@ use faultless_base::sync::{self, Guard, Lock};
 use faultless_base::sys::Sys;
 use faultless_base::{SLOT, Span, table};
 
-use crate::arena::{Arena, Extent, Live};
+use crate::arena::{Arena, Extent};
 use crate::buddy::Link;
 use crate::budget::Budget;
 use crate::busy::Busy;
@@ -27,14 +27,6 @@ use crate::watched::{Advices, Growths, Supply};
 
 /// Shards at most.
 pub const MAX_SHARDS: usize = stats::BLOCKS;
-/// What munmap does to memory that is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unmap {
-    /// An access faults, as without faultless.
-    Strict,
-    /// The memory stays accessible: cheaper, but a stale pointer goes unnoticed.
-    Relaxed,
-}
 
 /// After so many extents in a row that came back untouched, the next ones are expected to, too.
 const UNTOUCHED_STREAK: u32 = 4;
@@ -62,19 +54,19 @@ pub(crate) struct Shard {
 }
 
 /// The tables of an arena, with an entry for each slot.
-type Tables = (&'static mut [Link], &'static mut [Carved], &'static mut [Live]);
+type Tables = (&'static mut [Link], &'static mut [Carved]);
 
 impl Shard {
     fn new(
         base: usize,
         slots: Slots,
         n: usize,
-        (links, carved, live): Tables,
+        (links, carved): Tables,
         counters: &'static Block,
     ) -> Option<Self> {
         let sizes = Sizes::new(n)?;
         Some(Self {
-            arena: Lock::new(Arena::new(base, slots, sizes, links, carved, live)),
+            arena: Lock::new(Arena::new(base, slots, sizes, links, carved)),
             slots,
             sizes,
             later: Later::new(n)?,
@@ -214,19 +206,13 @@ impl<S: Sys> Space<S> {
         let shard_slots = (bytes / SLOT / count).next_power_of_two();
         let shard_bytes = shard_slots * SLOT;
         let span = sys.reserve(count * shard_bytes, 1 << 30)?;
-        let program = Shard::new(
-            0,
-            Slots::sparse(sync::words(Slots::SPARSE_WORDS)?),
-            0,
-            (&mut [], &mut [], &mut []),
-            &counters[0],
-        )?;
+        let program =
+            Shard::new(0, Slots::sparse(sync::words(Slots::SPARSE_WORDS)?), 0, (&mut [], &mut []), &counters[0])?;
         let mut shards = [const { None }; MAX_SHARDS];
         for (i, shard) in shards.iter_mut().take(count).enumerate() {
             let base = span.start + i * shard_bytes;
             let slots = Slots::new(sync::words(shard_slots + 1)?);
-            let tables =
-                (table::lasting(shard_slots)?, table::lasting(shard_slots)?, table::lasting(shard_slots)?);
+            let tables = (table::lasting(shard_slots)?, table::lasting(shard_slots)?);
             *shard = Some(Shard::new(base, slots, shard_slots, tables, &counters[i])?);
         }
         Some(Self {

@@ -86,9 +86,6 @@ impl<S: Sys> Space<S> {
     pub(crate) fn make(&self, shard: &Shard, e: Extent) -> bool {
         let span = shard.span(e);
         let slots = shard.slots;
-        if !self.make_open(shard, e) {
-            return false;
-        }
         if slots.mark(e.first, flag::ADVISED) & flag::ADVISED == 0 {
             self.sys.huge(span, Huge::Advised);
         }

@@ -3,12 +3,12 @@
 use faultless_base::sys::{SIGNATURES, Sys};
 use faultless_base::{SLOT, Span};
 
-use crate::arena::{Extent, Live};
+use crate::arena::Extent;
 use crate::buddy::Kind;
 use crate::later::{Later, Note, What};
 use crate::runs::UNITS;
 use crate::slot::{Slots, State, flag};
-use crate::space::{Shard, Space, Unmap};
+use crate::space::{Shard, Space};
 use crate::stats::Counter;
 
 /// Slots whose contents are looked at when memory comes back whose use is not known.
@@ -31,7 +31,7 @@ impl<S: Sys> Space<S> {
     /// Takes an extent in passage back that was a block's.
     pub(crate) fn take_block_back(&self, shard: &Shard, e: Extent) {
         if self.is_left(shard.span(e)) {
-            self.take_back(shard, e, Unmap::Relaxed);
+            self.take_back(shard, e);
         } else {
             self.note_later(shard, |later| later.extent(e, What::TakeBack));
         }
@@ -78,9 +78,9 @@ impl<S: Sys> Space<S> {
         }
     }
 
-    /// Takes an extent in passage back from its user: closes it if asked to, and keeps or returns its memory. No thread of
+    /// Takes an extent in passage back from its user: keeps or returns its memory. No thread of
     /// ours is in it.
-    pub(crate) fn take_back(&self, shard: &Shard, e: Extent, unmap: Unmap) {
+    pub(crate) fn take_back(&self, shard: &Shard, e: Extent) {
         let slots = shard.slots;
         self.wait_while_busy(shard.span(e));
         self.warmth.note_return(e.n);
@@ -88,14 +88,6 @@ impl<S: Sys> Space<S> {
         let mut keep = self.settle(shard, e);
         if self.is_retired() {
             return self.let_go(shard, e);
-        }
-        if unmap == Unmap::Strict {
-            // It fails at the limit of areas, and where the program has unmapped memory by itself before.
-            let closed = self.sys.close(shard.span(e));
-            e.slots().for_each(|i| match closed {
-                true => _ = slots.clear(i, flag::OPEN),
-                false => _ = slots.mark(i, flag::TAINTED),
-            });
         }
         let stamp = self.now_ms();
         shard.groups(
@@ -243,7 +235,6 @@ impl<S: Sys> Space<S> {
             return false;
         }
         e.slots().for_each(|i| {
-            slots.clear(i, flag::OPEN);
             slots.clear(i, flag::ADVISED);
         });
         true
@@ -252,11 +243,9 @@ impl<S: Sys> Space<S> {
     /// Takes an extent in passage whose mapping cannot be replaced out of use for good, without its memory.
     fn abandon(&self, shard: &Shard, e: Extent) {
         self.sys.discard(shard.span(e));
-        e.slots().for_each(|i| _ = shard.slots.mark(i, flag::TAINTED | flag::FRESH));
-        let Some(mut arena) = shard.lock_soon() else { return };
         for i in e.slots() {
-            *arena.live(i) = Live::default();
-            shard.slots.set(i, State::Partial);
+            shard.slots.mark(i, flag::TAINTED | flag::FRESH);
+            shard.slots.set(i, State::Lent);
         }
     }
 }

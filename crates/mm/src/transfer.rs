@@ -75,7 +75,7 @@ impl<S: Sys> Space<S> {
         let own = self.shard(cpu);
         let take = |shard: &Shard| shard.lock_soon()?.take_some(n, kind);
         let (shard, e) = self.shards_from(own).find_map(|shard| Some((shard, take(shard)?)))?;
-        self.make_open(shard, e).then_some((shard, e))
+        Some((shard, e))
     }
 
     fn zero_now(&self, shard: &Shard, e: Extent) {
@@ -120,9 +120,6 @@ impl<S: Sys> Space<S> {
     pub(crate) fn take_frames(&self, cpu: usize, from: Span) -> Option<usize> {
         let shard = self.shard(cpu);
         let e = shard.lock_soon()?.take_holes(from.bytes() / SLOT, 1, &self.sys)?;
-        if !self.make_open(shard, e) {
-            return None;
-        }
         let bytes = self.sys.move_pages(from, shard.span(e).start);
         if bytes.is_none() {
             self.supply.refused.store(true, Relaxed);

@@ -259,7 +259,7 @@ proptest! {
                     let (at, n) = has.swap_remove(n % has.len());
                     w.unmap(at, n);
                 }
-                4 => w.fake.fail([Failing::Engine, Failing::Stage, Failing::Unstage, Failing::Stall][n % 4]),
+                4 => w.fake.fail([Failing::Engine, Failing::Stall][n % 2]),
                 5 => w.fake.heal(),
                 _ => {
                     w.fake.advance_ms(n as u64);

@@ -3,12 +3,12 @@
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use super::raw::{self, Access, syscall};
-use super::{AtFork, Door, Huge, Job, SIGNATURES, Sys, isolate, moves, stage, thread};
+use super::{Huge, Job, SIGNATURES, Sys, isolate, job, moves, thread};
 use crate::units::{PAGE, SLOT, SLOT_PAGES, Span};
 use crate::zero::driver::Poll;
 use crate::zero::{self, Engine};
 
-/// Linux, as found. What state it has is the address of the stage (`stage.rs`), and which engines zero best.
+/// Linux, as found. What state it has is where ranges are isolated (`isolate.rs`), and which engines zero best.
 pub struct Linux;
 
 /// Whether some thread is in [`Sys::discard`].
@@ -42,12 +42,18 @@ fn mprotect(span: Span, prot: i32) -> bool {
     unsafe { syscall(libc::SYS_mprotect, [span.start, span.bytes(), prot as usize, 0, 0, 0]) }.is_ok()
 }
 
-pub(super) fn reserve_at(span: Span, place: i32) -> bool {
+/// Puts a fresh mapping with these rights at a span; `place` says whether it may replace another one.
+fn map_at(span: Span, prot: i32, place: i32) -> bool {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | place;
-    let args = [span.start, span.bytes(), libc::PROT_NONE as usize, flags as usize, usize::MAX, 0];
+    let args = [span.start, span.bytes(), prot as usize, flags as usize, usize::MAX, 0];
     // SAFETY: replaces the engine's own spans, or (NOREPLACE) nothing at all.
     let answer = unsafe { syscall(libc::SYS_mmap, args) };
     answer == Ok(span.start)
+}
+
+/// The same without rights: a reservation.
+pub(super) fn reserve_at(span: Span, place: i32) -> bool {
+    map_at(span, libc::PROT_NONE, place)
 }
 
 /// Bytes at `addr`; by a system call, which fails where an access would fault.
@@ -128,32 +134,20 @@ impl Sys for Linux {
         let kept = reserve(bytes, align)?;
         // A reservation has nothing to show in a core dump; what is used of it is opened to dumps again.
         madvise(kept, libc::MADV_DONTDUMP);
-        // Now, and not when the background thread first needs it: it would land in what the program unmaps meanwhile.
-        stage::reserve();
         isolate::reserve(bytes / 4);
         Some(kept)
     }
 
     fn open_first(&self, span: Span) -> bool {
         madvise(span, libc::MADV_DODUMP);
-        self.open(span)
-    }
-
-    fn open(&self, span: Span) -> bool {
         mprotect(span, libc::PROT_READ | libc::PROT_WRITE)
     }
 
-    fn close(&self, span: Span) -> bool {
-        mprotect(span, libc::PROT_NONE)
-    }
-
     fn reset(&self, span: Span) -> bool {
+        let open = libc::PROT_READ | libc::PROT_WRITE;
         // At the limit of areas no mapping is to be had, but closing makes one area of many, and then there may be.
-        reserve_at(span, libc::MAP_FIXED) || self.close(span) && reserve_at(span, libc::MAP_FIXED)
-    }
-
-    fn reclaim(&self, span: Span) -> bool {
-        reserve_at(span, libc::MAP_FIXED_NOREPLACE)
+        map_at(span, open, libc::MAP_FIXED)
+            || mprotect(span, libc::PROT_NONE) && map_at(span, open, libc::MAP_FIXED)
     }
 
     fn release(&self, span: Span) -> bool {
@@ -162,7 +156,6 @@ impl Sys for Linux {
     }
 
     fn retire(&self) {
-        stage::retire();
         isolate::retire();
     }
 
@@ -186,14 +179,6 @@ impl Sys for Linux {
         madvise(span, advice);
     }
 
-    fn at_fork(&self, span: Span, what: AtFork) -> bool {
-        let advice = match what {
-            AtFork::Copied => libc::MADV_KEEPONFORK,
-            AtFork::Wiped => libc::MADV_WIPEONFORK,
-        };
-        madvise(span, advice)
-    }
-
     fn zero_hot(&self, span: Span) {
         let engine = zero::hot_engine(span.bytes());
         // SAFETY: an open span of the engine's own, of whole pages.
@@ -205,19 +190,19 @@ impl Sys for Linux {
     }
 
     fn scrub_largest(&self) -> usize {
-        stage::BYTES
+        job::BYTES
     }
 
-    fn scrub_start(&self, span: Span, door: Door) -> Option<Job> {
-        stage::start(span, door)
+    fn scrub_start(&self, span: Span) -> Option<Job> {
+        job::start(span)
     }
 
     fn scrub_poll(&self, job: &mut Job) -> Poll {
-        stage::poll(job)
+        job::poll(job)
     }
 
-    fn scrub_end(&self, job: Job) -> bool {
-        stage::end(job)
+    fn scrub_end(&self, job: Job) {
+        job::end(job);
     }
 
     fn drop_engine(&self, engine: Engine) {

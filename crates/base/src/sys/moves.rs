@@ -216,7 +216,7 @@ mod tests {
         let (from, to) = (memory(4), memory(4));
         (from.start..from.end).step_by(SLOT).for_each(|at| Linux.touch(at));
         Linux.huge(Span::new(to.start + SLOT, SLOT), Huge::Refused);
-        Linux.close(Span::new(to.start + 3 * SLOT, SLOT));
+        assert!(linux::reserve_at(Span::new(to.start + 3 * SLOT, SLOT), libc::MAP_FIXED));
         assert_eq!(move_with(&uffd, from, to.start), 3 * SLOT);
         assert!(Linux.present(to.start + 2 * SLOT) && !Linux.present(to.start + 3 * SLOT));
         assert!(Linux.present(from.start + 3 * SLOT) && !Linux.present(from.start + 2 * SLOT));

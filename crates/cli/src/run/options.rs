@@ -27,9 +27,6 @@ pub struct Args {
     /// Free memory kept beyond the program's own peak; below 2M everything runs plain.
     #[arg(long, value_name = "SIZE", value_parser = value_of(Knob::Budget))]
     pub budget: Option<Setting>,
-    /// Whether an access after munmap faults (strict, the default) or may not (relaxed, faster).
-    #[arg(long, value_name = "MODE", value_parser = value_of(Knob::Unmap))]
-    pub unmap: Option<Setting>,
     /// Zero nothing in the background.
     #[arg(long)]
     pub no_scrub: bool,
@@ -161,7 +158,7 @@ impl Args {
     /// What the command line sets, the last of the same knob counting.
     pub fn flags(&self) -> Vec<Setting> {
         let switch = |is_given: bool, knob, value: &str| is_given.then(|| Setting { knob, value: value.into() });
-        let named = [&self.budget, &self.unmap, &self.malloc_threshold, &self.mmap_threshold, &self.skip];
+        let named = [&self.budget, &self.malloc_threshold, &self.mmap_threshold, &self.skip];
         let switches = [
             switch(self.no_scrub, Knob::Scrub, "0"),
             switch(self.no_ahead, Knob::Ahead, "0"),
@@ -237,17 +234,17 @@ mod tests {
         assert!(Args::default().environment().is_empty());
         let set = |text| settings::assignment(text).unwrap();
         let args = Args {
-            set: vec![set("budget=1G"), set("unmap=relaxed"), set("scrub=1")],
+            set: vec![set("budget=1G"), set("prefault_by=thread"), set("scrub=1")],
             budget: Some(set("budget=3M")),
             no_scrub: true,
             check: true,
             no_children: true,
-            file: vec![set("unmap=strict"), set("mmap_threshold=4M")],
+            file: vec![set("prefault_by=area"), set("mmap_threshold=4M")],
             ..Args::default()
         };
         let expected = [
             ("FAULTLESS_BUDGET", "3M"),
-            ("FAULTLESS_UNMAP", "relaxed"),
+            ("FAULTLESS_PREFAULT_BY", "thread"),
             ("FAULTLESS_MMAP_THRESHOLD", "4M"),
             ("FAULTLESS_SCRUB", "0"),
             ("FAULTLESS_CHECK", "1"),

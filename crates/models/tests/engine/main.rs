@@ -190,7 +190,6 @@ fn a_child_goes_on_without_the_other_threads() {
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         world.sys.go_on();
         world.space.fork_prepare();
-        world.sys.step().become_child();
         world.space.fork_child();
         world.end();
     });

@@ -279,7 +279,7 @@ pub fn recycle(w: &World) {
 /// The same, and engines that fail from time to time; some of the memory is wanted while it is being zeroed.
 pub fn recycle_under_failures(w: &World) {
     match chance(6) {
-        0 => w.sys.step().fail([Failing::Engine, Failing::Stage, Failing::Unstage][chance(3)]),
+        0 => w.sys.step().fail(Failing::Engine),
         1 => w.sys.step().heal(),
         _ => {}
     }

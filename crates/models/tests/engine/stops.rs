@@ -52,7 +52,6 @@ fn a_child_waits_for_no_thread_that_is_not_there() {
                 world.sys.step();
             }
             stop_all_others();
-            world.sys.step().become_child();
             world.space.fork_child();
             world.go_on_alone();
             // Nobody joins the threads, which end with the run.

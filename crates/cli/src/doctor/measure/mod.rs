@@ -88,7 +88,7 @@ fn rounds(memory: u64) -> Measured {
     let (small, large) = (share(memory / 4).min(64 << 20), share(memory / 4).min(64 << 20));
     let makers: [(&[&'static str], Result<Probe, String>); 7] = [
         (&["small_fault", "touch", "discard_small"], touch::small(small)),
-        (&["huge_fault", "close", "open", "mremap", "discard_huge"], touch::huge(large)),
+        (&["huge_fault", "move", "mremap", "discard_huge"], touch::huge(large)),
         (&["move_page"], delivery::move_pages()),
         (&["move_huge"], delivery::move_huge()),
         (&["deliver_thread"], delivery::by_thread()),
