@@ -118,7 +118,9 @@ impl<S: Sys> Space<S> {
     }
 
     fn advised_outside(&self) -> usize {
-        self.advices.try_lock().map_or(0, |advices| advices.known.iter().flatten().map(|known| known.charged).sum())
+        self.advices
+            .try_lock()
+            .map_or(0, |advices| advices.known.iter().flatten().map(|known| known.charged).sum())
     }
 
     fn mark_shared(&self) {

@@ -20,8 +20,8 @@ impl<S: Sys> Space<S> {
         let (shard, slot) = self.locate(addr);
         if shard.slots.state(slot) == State::Runs {
             let units = bytes.div_ceil(UNIT);
-            let fits = (1..=UNITS).contains(&units)
-                && shard.lock_soon()?.resize_run(slot, addr % SLOT / UNIT, units);
+            let fits =
+                (1..=UNITS).contains(&units) && shard.lock_soon()?.resize_run(slot, addr % SLOT / UNIT, units);
             shard.count(Counter::ReallocInPlace, fits as usize);
             return fits.then_some(addr);
         }

@@ -5,8 +5,8 @@ use core::ffi::{c_int, c_uint, c_void};
 
 use faultless_base::sys::raw::syscall;
 
+use crate::behind::Call;
 use crate::engine;
-use crate::mappings::status;
 
 /// The limit at `at` as the kernel would read it; `None` where it cannot.
 fn read(at: *const libc::rlimit) -> Option<libc::rlimit> {
@@ -37,9 +37,7 @@ pub unsafe extern "C" fn prlimit(
         engine::retire();
     }
     // SAFETY: the caller's promise.
-    status(unsafe {
-        syscall(libc::SYS_prlimit64, [pid as usize, kind as usize, new as usize, old as usize, 0, 0])
-    })
+    unsafe { Call::Prlimit.pass_on([pid as usize, kind as usize, new as usize, old as usize, 0]) }
 }
 
 /// As prlimit64(2).
@@ -73,5 +71,5 @@ pub unsafe extern "C" fn setrlimit64(kind: c_uint, limit: *const libc::rlimit) -
 pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
     engine::retire();
     // SAFETY: no pointers.
-    status(unsafe { syscall(libc::SYS_mlockall, [flags as usize, 0, 0, 0, 0, 0]) })
+    unsafe { Call::Mlockall.pass_on([flags as usize, 0, 0, 0, 0]) }
 }

@@ -18,6 +18,7 @@ pub mod moves;
 pub mod pagemap;
 pub mod pressure;
 pub mod raw;
+pub mod stack;
 mod stage;
 pub mod tables;
 pub mod thread;
