@@ -27,6 +27,8 @@ pub struct Page {
     pub huge: bool,
     /// Wiped in a forked child.
     pub wiped: bool,
+    /// Cannot move: somebody else refers to it.
+    pub pinned: bool,
     /// Given back, address and all: whatever is there is not the engine's.
     pub released: bool,
 }
@@ -52,8 +54,10 @@ pub enum Failing {
     Reserve,
     /// Memory is short.
     Memory,
-    /// [`Sys::move_in`].
+    /// [`Sys::move_pages`].
     Moves,
+    /// [`Sys::isolate`].
+    Isolate,
 }
 
 /// A page has one byte here, so a signature is one byte too.
@@ -100,6 +104,33 @@ impl Fake {
     pub fn read(&self, addr: usize) -> Option<u8> {
         let page = self.page(addr);
         page.open.then_some(page.byte)
+    }
+
+    /// The kernel maps `bytes` bytes for the program, at a multiple of the slot size.
+    pub fn map(&self, bytes: usize) -> Span {
+        let mut state = self.state.lock().unwrap();
+        let start = state.next.max(1 << 40).next_multiple_of(SLOT);
+        state.next = start + bytes.next_multiple_of(SLOT);
+        drop(state);
+        let span = Span::new(start, bytes);
+        self.each(span, |_, page| *page = Page { open: true, ..Page::default() });
+        span
+    }
+
+    /// The kernel unmaps it.
+    pub fn unmap(&self, span: Span) {
+        self.each(span, |_, page| *page = Page::default());
+    }
+
+    /// Pins a page, or lets go of it.
+    pub fn pin(&self, addr: usize, pinned: bool) {
+        self.each(Span::new(addr & !(PAGE - 1), PAGE), |_, page| page.pinned = pinned);
+    }
+
+    fn all(&self, span: Span, what: impl Fn(Page) -> bool) -> bool {
+        let mut all = true;
+        self.each(span, |_, page| all &= what(*page));
+        all
     }
 
     /// Makes an operation fail until [`Fake::heal`].
@@ -298,15 +329,14 @@ impl Sys for Fake {
         true
     }
 
-    fn move_in(&self, from: Span, to: usize) -> Option<usize> {
+    fn move_pages(&self, from: Span, to: usize) -> Option<usize> {
         if self.fails(Failing::Moves) {
             return None;
         }
         let mut done = 0;
         while done < from.bytes() {
             let (old, new) = (self.page(from.start + done), self.page(to + done));
-            assert!(new.open && old.open, "move to or from closed memory at {:#x}", to + done);
-            if new.present || !old.present {
+            if new.present || !old.present || !new.open || !old.open || new.pinned || old.pinned {
                 break;
             }
             self.discard(Span::new(from.start + done, PAGE));
@@ -318,6 +348,34 @@ impl Sys for Fake {
         }
         Some(done)
     }
+
+    fn copy_from_program(&self, from: Span, to: usize) -> bool {
+        for at in (0..from.bytes()).step_by(PAGE) {
+            let Some(byte) = self.read(from.start + at) else { return false };
+            self.write(Span::new(to + at, PAGE), byte);
+        }
+        true
+    }
+
+    fn isolate(&self, span: Span) -> Option<Span> {
+        let moves = !self.fails(Failing::Isolate) && self.all(span, |page| page.open);
+        moves.then(|| {
+            let mut state = self.state.lock().unwrap();
+            let start = state.next.max(1 << 40).next_multiple_of(SLOT) + span.start % SLOT;
+            state.next = start + span.bytes() + SLOT;
+            drop(state);
+            let there = Span::new(start, span.bytes());
+            self.migrate(span, start);
+            self.unmap(span);
+            there
+        })
+    }
+
+    fn drop_isolated(&self, span: Span) {
+        self.unmap(span);
+    }
+
+    fn forked(&self) {}
 
     fn touch(&self, addr: usize) {
         assert!(self.page(addr).open, "touch of closed memory at {addr:#x}");

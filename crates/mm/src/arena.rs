@@ -124,10 +124,10 @@ impl Arena {
         kinds.into_iter().find_map(|k| self.pop(n, align, k)).or_else(|| self.scan(n, align))
     }
 
-    /// Takes up to `n` zeroed slots, as many as there are in one piece of their size.
-    pub fn take_zeroed(&mut self, n: usize) -> Option<Extent> {
-        let order = self.buddy.largest(Kind::Zeroed)?.min(n.checked_ilog2()? as usize);
-        self.pop(1 << order, 1, Kind::Zeroed)
+    /// Takes up to `n` slots of a kind, as many as there are in one piece of their size.
+    pub fn take_some(&mut self, n: usize, kind: Kind) -> Option<Extent> {
+        let order = self.buddy.largest(kind)?.min(n.checked_ilog2()? as usize);
+        self.pop(1 << order, 1, kind)
     }
 
     /// Takes `n` slots without memory.

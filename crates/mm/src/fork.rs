@@ -32,6 +32,7 @@ impl<S: Sys> Space<S> {
 
     /// In a forked child, by its only thread that is in the engine, whatever threads of the parent were doing there.
     pub fn fork_child(&self) {
+        self.sys.forked();
         self.leave_slots();
         self.dropping.force_unlock();
         self.advices.force_unlock();
@@ -43,6 +44,7 @@ impl<S: Sys> Space<S> {
         }
         self.away.store(0, Relaxed);
         self.all_shards().for_each(|shard| self.begin_again(shard));
+        self.leave_mappings();
         self.recount();
         self.mark_shared();
         for shard in self.all_shards() {
@@ -99,12 +101,15 @@ impl<S: Sys> Space<S> {
     /// Makes up the account again from the slots in use.
     fn recount(&self) {
         let (mut used, mut charged, mut waste) = (0, 0, 0);
-        for shard in self.all_shards() {
+        for (shard, e) in self.all_slots() {
             let slots = shard.slots;
-            for i in (0..slots.tail()).filter(|&i| !slots.state(i).is_free()) {
+            for i in e.slots().filter(|&i| !slots.state(i).is_free()) {
                 charged += slots.has(i, flag::CHARGED) as usize;
                 used += !slots.has(i, flag::CHARGED | flag::FRESH) as usize;
             }
+        }
+        for shard in self.all_shards() {
+            let slots = shard.slots;
             let mut i = 0;
             while i < slots.tail() {
                 let bytes = if slots.state(i) == State::Block { shard.sizes.pages(i) * PAGE } else { 0 };

@@ -71,25 +71,33 @@ impl<S: Sys> Space<S> {
         }
     }
 
+    /// Makes sure that an extent in passage can be accessed. False when the kernel refuses; then it is free again.
+    pub(crate) fn make_open(&self, shard: &Shard, e: Extent) -> bool {
+        let slots = shard.slots;
+        if e.slots().all(|i| slots.has(i, flag::OPEN)) {
+            return true;
+        }
+        let opened = self.sys.open(shard.span(e));
+        if opened {
+            e.slots().for_each(|i| _ = slots.mark(i, flag::OPEN));
+        } else {
+            shard.groups(
+                e,
+                |i| slots.was(i),
+                |g, was| self.put_back(shard, g, Kind::of(was).unwrap_or(Kind::Hole), 0),
+            );
+            shard.count(Counter::KernelRefused, 1);
+        }
+        opened
+    }
+
     /// Makes an extent in passage ready for its user and hands it out as `state`. False when the kernel
     /// refuses; then the extent is free again.
     pub(crate) fn prepare(&self, shard: &Shard, e: Extent, purpose: Purpose, state: State) -> bool {
-        let slots = shard.slots;
-        let closed = e.slots().any(|i| !slots.has(i, flag::OPEN));
-        if closed {
-            if !self.sys.open(shard.span(e)) {
-                shard.groups(
-                    e,
-                    |i| slots.was(i),
-                    |g, was| self.put_back(shard, g, Kind::of(was).unwrap_or(Kind::Hole), 0),
-                );
-                shard.count(Counter::KernelRefused, 1);
-                return false;
-            }
-            e.slots().for_each(|i| {
-                slots.mark(i, flag::OPEN);
-            });
+        if !self.make_open(shard, e) {
+            return false;
         }
+        let slots = shard.slots;
         let (mut ready, mut zeroed, mut dirty) = (0, 0, 0);
         shard.groups(
             e,
@@ -119,7 +127,7 @@ impl<S: Sys> Space<S> {
     }
 
     /// Memory was handed out: so many slots of it were zero, so many of these zeroed ahead, and so many dirty.
-    fn count_zeroes(
+    pub(crate) fn count_zeroes(
         &self,
         shard: &Shard,
         e: Extent,
@@ -205,7 +213,7 @@ impl<S: Sys> Space<S> {
     }
 
     /// Memory that the kernel will fill at the first touch: with huge pages as far as the budget goes.
-    fn hand_out_hole(&self, shard: &Shard, e: Extent) {
+    pub(crate) fn hand_out_hole(&self, shard: &Shard, e: Extent) {
         if self.budget.room() < e.n {
             self.confirm_some();
         }
@@ -251,13 +259,19 @@ impl<S: Sys> Space<S> {
     }
 
     /// Makes slot `i`, which the program has or is about to get, present.
-    pub(crate) fn touch_for_program(&self, shard: &Shard, i: usize) {
+    /// Whether it is.
+    pub(crate) fn touch_for_program(&self, shard: &Shard, i: usize) -> bool {
+        if self.is_program(shard) {
+            // It may be gone by now: a touch would fault, a move does not.
+            return self.bring_new(0, i);
+        }
         let (start, cpu) = (self.sys.now_ns(), self.sys.thread_ns());
         self.sys.touch(shard.span(Extent { first: i, n: 1 }).start);
         shard.slots.share(i, flag::AHEAD);
         shard.count(Counter::BytesTouchedLent, SLOT);
         shard.count(Counter::TouchNs, (self.sys.now_ns() - start) as usize);
         self.warmth.note_touch(self.sys.thread_ns() - cpu, self.now_ms());
+        true
     }
 
     /// Advises huge pages for the first slots of `e`, as many as the budget allows, and charges them.

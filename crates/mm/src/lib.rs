@@ -16,6 +16,9 @@
 //! | [`handout`], [`takeback`] | the way of memory to its user and back |
 //! | [`later`] | what comes back while a lock cannot be had |
 //! | [`mapping`], [`blocks`], [`resize`] | what mmap, malloc and realloc ask for |
+//! | [`attributes`] | blocks whose memory must not be handed out again |
+//! | `expose` | mappings of programs that look what is resident |
+//! | `transfer` | frames on their way into mappings of the program, and out of them |
 //! | [`recycle`] | what the program drops and uses again |
 //! | [`step`] | the background work as a whole |
 //! | [`scrub`], `pace` | zeroing in the background, and how far ahead |
@@ -43,6 +46,7 @@ pub mod advice;
 pub mod ahead;
 pub mod area;
 pub mod arena;
+pub mod attributes;
 mod behind;
 pub mod blocks;
 pub mod buddy;
@@ -53,6 +57,7 @@ mod choose;
 mod credit;
 pub mod decay;
 pub mod entry;
+mod expose;
 pub mod fault;
 pub mod fork;
 pub mod frames;
@@ -88,6 +93,7 @@ pub mod streams;
 mod supply;
 pub mod takeback;
 mod tally;
+mod transfer;
 mod unused;
 mod usage;
 mod warmth;

@@ -9,13 +9,15 @@ use faultless_base::sync::{self, Guard, Lock};
 use faultless_base::sys::Sys;
 use faultless_base::{SLOT, Span, table};
 
-use crate::arena::{Arena, Extent};
+use crate::arena::{Arena, Extent, Live};
+use crate::buddy::Link;
 use crate::budget::Budget;
 use crate::busy::Busy;
 use crate::credit::Credit;
 use crate::knobs::{Knob, Values};
 use crate::later::Later;
 use crate::pace::Pace;
+use crate::runs::Carved;
 use crate::sizes::Sizes;
 use crate::slot::Slots;
 use crate::stats::{self, Block, Counter};
@@ -59,10 +61,29 @@ pub(crate) struct Shard {
     pub(crate) dropped: Streak,
 }
 
+/// The tables of an arena, with an entry for each slot.
+type Tables = (&'static mut [Link], &'static mut [Carved], &'static mut [Live]);
+
 impl Shard {
-    /// Waits for the lock: for mappings alone.
-    pub(crate) fn lock(&self) -> Guard<'_, Arena> {
-        self.arena.lock()
+    fn new(
+        base: usize,
+        slots: Slots,
+        n: usize,
+        (links, carved, live): Tables,
+        counters: &'static Block,
+    ) -> Option<Self> {
+        let sizes = Sizes::new(n)?;
+        Some(Self {
+            arena: Lock::new(Arena::new(base, slots, sizes, links, carved, live)),
+            slots,
+            sizes,
+            later: Later::new(n)?,
+            base,
+            counters,
+            untouched: Streak::new(UNTOUCHED_STREAK),
+            sparse: Streak::new(SPARSE_STREAK),
+            dropped: Streak::new(DROPPED_STREAK),
+        })
     }
 
     /// The lock, if it can be had without waiting for a thread that may have stopped.
@@ -130,6 +151,10 @@ pub struct Space<S> {
     pub(crate) growths: Lock<Growths>,
     pub(crate) advices: Lock<Advices>,
     pub(crate) shards: [Option<Shard>; MAX_SHARDS],
+    /// The program's own mappings, as far as frames move into them: slots of the whole address space, without free lists.
+    pub(crate) program: Shard,
+    /// Of those, the first one that was ever noted, and the one after the last.
+    noted: (AtomicUsize, AtomicUsize),
     count: usize,
     span: Span,
     shard_bytes: usize,
@@ -189,30 +214,20 @@ impl<S: Sys> Space<S> {
         let shard_slots = (bytes / SLOT / count).next_power_of_two();
         let shard_bytes = shard_slots * SLOT;
         let span = sys.reserve(count * shard_bytes, 1 << 30)?;
+        let program = Shard::new(
+            0,
+            Slots::sparse(sync::words(Slots::SPARSE_WORDS)?),
+            0,
+            (&mut [], &mut [], &mut []),
+            &counters[0],
+        )?;
         let mut shards = [const { None }; MAX_SHARDS];
         for (i, shard) in shards.iter_mut().take(count).enumerate() {
             let base = span.start + i * shard_bytes;
             let slots = Slots::new(sync::words(shard_slots + 1)?);
-            let sizes = Sizes::new(shard_slots)?;
-            let arena = Arena::new(
-                base,
-                slots,
-                sizes,
-                table::lasting(shard_slots)?,
-                table::lasting(shard_slots)?,
-                table::lasting(shard_slots)?,
-            );
-            *shard = Some(Shard {
-                arena: Lock::new(arena),
-                slots,
-                sizes,
-                later: Later::new(shard_slots)?,
-                base,
-                counters: &counters[i],
-                untouched: Streak::new(UNTOUCHED_STREAK),
-                sparse: Streak::new(SPARSE_STREAK),
-                dropped: Streak::new(DROPPED_STREAK),
-            });
+            let tables =
+                (table::lasting(shard_slots)?, table::lasting(shard_slots)?, table::lasting(shard_slots)?);
+            *shard = Some(Shard::new(base, slots, shard_slots, tables, &counters[i])?);
         }
         Some(Self {
             sys,
@@ -222,6 +237,8 @@ impl<S: Sys> Space<S> {
             growths: Lock::new(Growths::new()),
             advices: Lock::new(Advices::new()),
             shards,
+            program,
+            noted: (AtomicUsize::new(usize::MAX), AtomicUsize::new(0)),
             count,
             span,
             shard_bytes,
@@ -261,11 +278,6 @@ impl<S: Sys> Space<S> {
         (self.span.start | self.shard_bytes) % (align.max(1) * SLOT) == 0
     }
 
-    /// What munmap does now.
-    pub(crate) fn unmap_mode(&self) -> Unmap {
-        if self.knobs.is_on(Knob::Unmap) { Unmap::Relaxed } else { Unmap::Strict }
-    }
-
     /// The account of the peak rule.
     pub fn budget(&self) -> &Budget {
         &self.budget
@@ -280,6 +292,24 @@ impl<S: Sys> Space<S> {
         self.shards.iter().flatten()
     }
 
+    /// Has the slots `e` of the program's mappings noted from now on; false where that is not possible.
+    pub(crate) fn note_slots(&self, e: Extent) -> bool {
+        let works = self.program.slots.reach(e.slots());
+        if works {
+            self.noted.0.fetch_min(e.first, Ordering::Relaxed);
+            self.noted.1.fetch_max(e.first + e.n, Ordering::Relaxed);
+        }
+        works
+    }
+
+    /// All slots that may be in use: those of each shard, and of the program's mappings.
+    pub(crate) fn all_slots(&self) -> impl Iterator<Item = (&Shard, Extent)> {
+        let first = self.noted.0.load(Ordering::Relaxed);
+        let noted = Extent { first, n: self.noted.1.load(Ordering::Relaxed).saturating_sub(first) };
+        let shards = self.all_shards().map(|shard| (shard, Extent { first: 0, n: shard.slots.tail() }));
+        shards.chain([(&self.program, noted)])
+    }
+
     /// All shards, this one first.
     pub(crate) fn shards_from<'a>(&'a self, first: &'a Shard) -> impl Iterator<Item = &'a Shard> {
         let others = self.all_shards().filter(move |shard| shard.base != first.base);
@@ -290,6 +320,11 @@ impl<S: Sys> Space<S> {
     pub(crate) fn locate(&self, addr: usize) -> (&Shard, usize) {
         let offset = addr - self.span.start;
         (self.shard(offset / self.shard_bytes), offset % self.shard_bytes / SLOT)
+    }
+
+    /// The slots that an address belongs to, and its number among them.
+    pub(crate) fn place(&self, addr: usize) -> (&Shard, usize) {
+        if self.span.contains(addr) { self.locate(addr) } else { (&self.program, addr / SLOT) }
     }
 
     /// Calls `f` for the part of `span` in each shard, with the slots that it touches.

@@ -1,7 +1,7 @@
 //! The way of memory back from its user: what is worth keeping, and what the peak rule allows to keep.
 
-use faultless_base::SLOT;
 use faultless_base::sys::{SIGNATURES, Sys};
+use faultless_base::{SLOT, Span};
 
 use crate::arena::{Extent, Live};
 use crate::buddy::Kind;
@@ -177,7 +177,7 @@ impl<S: Sys> Space<S> {
     /// Whether a large fresh extent comes back as it was handed out, as far as a look at its ends and its middle
     /// tells. It is discarded then, which loses time, not data, if it was not so. While one extent after the other
     /// comes back untouched, only one in eight is looked at.
-    fn is_untouched(&self, shard: &Shard, e: Extent) -> bool {
+    pub(crate) fn is_untouched(&self, shard: &Shard, e: Extent) -> bool {
         let last = e.first + e.n - 1;
         if e.n < 4 || self.budget.limit() == 0 || [e.first, last].iter().any(|&i| !shard.slots.has(i, flag::FRESH))
         {
@@ -201,8 +201,17 @@ impl<S: Sys> Space<S> {
 
     /// Whether a slot has memory throughout, as far as three looks tell.
     pub(crate) fn is_present(&self, shard: &Shard, i: usize) -> bool {
-        let start = shard.span(Extent { first: i, n: 1 }).start;
-        [0, SLOT / 2, SLOT - 1].iter().all(|offset| self.sys.present(start + offset))
+        self.is_backed_at(shard.span(Extent { first: i, n: 1 }))
+    }
+
+    /// The same for memory of a slot that lies elsewhere.
+    pub(crate) fn is_backed_at(&self, slot: Span) -> bool {
+        [0, SLOT / 2, SLOT - 1].iter().all(|offset| self.sys.present(slot.start + offset))
+    }
+
+    /// Whether most of a slot's memory, which was zero and may not be readable by now, was written to.
+    pub(crate) fn is_dense_at(&self, slot: Span) -> bool {
+        self.sys.peek_nonzero_pages(slot, SAMPLED_PAGES) * 2 >= SAMPLED_PAGES
     }
 
     /// Whether most of slot `i`, which can be read, was written to.

@@ -125,4 +125,6 @@ pub(crate) struct Supply {
     pub(crate) followed: AtomicUsize,
     /// Whether this process cannot move pages.
     pub(crate) refused: AtomicBool,
+    /// Whether the program looks what is resident.
+    pub(crate) looked: AtomicBool,
 }

@@ -9,7 +9,6 @@ use faultless_base::sys::raw::{Answer, syscall as kernel};
 use crate::attributes::{madvise, mbind, mlock, mlock2, mprotect, munlock, pkey_mprotect};
 use crate::confined::{prctl, setns, unshare};
 use crate::engine;
-use crate::gaps::{mincore, msync};
 use crate::limits::{mlockall, prlimit, setrlimit};
 use crate::mappings::{mmap, mremap, munmap};
 use crate::pinned::{self, ioctl, setsockopt, vmsplice};
@@ -26,7 +25,7 @@ static ROUTED: [u32; NUMBERS / 32] = {
         libc::SYS_pkey_mprotect,
         libc::SYS_madvise,
         libc::SYS_mincore,
-        libc::SYS_msync,
+        libc::SYS_userfaultfd,
         libc::SYS_mbind,
         libc::SYS_mlock,
         libc::SYS_mlock2,
@@ -75,8 +74,11 @@ unsafe extern "C" fn route(nr: c_long, a: usize, b: usize, c: usize, d: usize, e
             libc::SYS_mprotect => status(mprotect(at, b, c as c_int)),
             libc::SYS_pkey_mprotect => status(pkey_mprotect(at, b, c as c_int, d as c_int)),
             libc::SYS_madvise => status(madvise(at, b, c as c_int)),
-            libc::SYS_mincore => status(mincore(at, b, c as *mut u8)),
-            libc::SYS_msync => status(msync(at, b, c as c_int)),
+            libc::SYS_mincore => status(pinned::mincore(at, b, c as *mut u8)),
+            libc::SYS_userfaultfd => {
+                pinned::look();
+                answer(kernel(nr, [a, b, c, d, e, f]))
+            }
             libc::SYS_mbind => mbind(at, b as c_ulong, c as c_int, d as *const c_ulong, e as c_ulong, f as u32),
             libc::SYS_mlock => status(mlock(at, b)),
             libc::SYS_mlock2 => status(mlock2(at, b, c as u32)),

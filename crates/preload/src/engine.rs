@@ -16,7 +16,7 @@ use faultless_mm::stats::Counter;
 
 use crate::inside::Inside;
 use crate::settings::{self, Settings};
-use crate::{early, fork, page, worker};
+use crate::{early, fork, page, pinned, worker};
 
 struct Cell(UnsafeCell<MaybeUninit<Engine>>);
 // SAFETY: written once, by the thread that became the starter, before STARTER says so.
@@ -198,6 +198,9 @@ fn build() -> Option<()> {
     let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }.max(1) as usize;
     let bytes = settings.memory.next_power_of_two().saturating_mul(4);
     let space = Space::new(Linux, bytes, cpus.min(SHARDS), &page.block, &page.knobs)?;
+    if pinned::looks() {
+        space.note_look();
+    }
     let span = space.span();
     // SAFETY: by the one thread that is the starter, before it is on.
     unsafe { (*ENGINE.0.get()).write(Engine { space, settings, page, same_process }) };

@@ -17,7 +17,6 @@ mod early;
 mod engine;
 mod exit;
 mod fork;
-mod gaps;
 mod inside;
 mod limits;
 mod mappings;

@@ -3,13 +3,13 @@
 
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_ulong, c_void};
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use faultless_base::sys::raw::{self, Answer};
-use faultless_mm::mapping::Change;
 
 use crate::attributes::note;
 use crate::engine;
-use crate::mappings::status;
+use crate::mappings::{sound, status};
 
 /// `_IOWR(0xAA, 0x00, struct uffdio_register)`.
 const UFFDIO_REGISTER: c_ulong = 0xC020_AA00;
@@ -17,6 +17,43 @@ const UFFDIO_REGISTER: c_ulong = 0xC020_AA00;
 const REGISTER_BUFFERS: usize = 0;
 const REGISTER_BUFFERS2: usize = 15;
 const REGISTER_BUFFERS_UPDATE: usize = 16;
+
+/// `_IO(0xAA, 0x00)`.
+const USERFAULTFD_IOC_NEW: c_ulong = 0xAA00;
+
+/// Whether the program will look what of its memory is resident.
+static LOOKS: AtomicBool = AtomicBool::new(false);
+
+/// The program will look what of its memory is resident.
+pub fn look() {
+    LOOKS.store(true, Ordering::SeqCst);
+    if let Some(engine) = engine::settled() {
+        engine.space.note_look();
+    }
+}
+
+/// Whether it will, as far as known.
+pub fn looks() -> bool {
+    LOOKS.load(Ordering::SeqCst)
+}
+
+/// The program looks what of this range is resident.
+fn expose(addr: usize, bytes: usize) {
+    if engine::running().is_some()
+        && let Some(span) = sound(addr, bytes)
+        && let Some(engine) = engine::enter()
+    {
+        engine.space.expose(raw::cpu(), span);
+    }
+}
+
+/// As mincore(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mincore(addr: *mut c_void, bytes: usize, vec: *mut u8) -> c_int {
+    expose(addr as usize, bytes);
+    // SAFETY: the caller's promise.
+    status(unsafe { raw::syscall(libc::SYS_mincore, [addr as usize, bytes, vec as usize, 0, 0, 0]) })
+}
 
 /// `struct uffdio_range`, the first field of `struct uffdio_register`.
 #[repr(C)]
@@ -43,7 +80,7 @@ fn note_pieces(pieces: *const libc::iovec, n: usize) {
     for i in 0..n.min(1 << 16) {
         // SAFETY: an array of n pieces, by the caller's promise to the kernel.
         let piece = unsafe { &*pieces.add(i) };
-        note(piece.iov_base, piece.iov_len, Change::Attributes);
+        note(piece.iov_base, piece.iov_len);
     }
 }
 
@@ -69,7 +106,11 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_voi
     if request == UFFDIO_REGISTER && !argument.is_null() {
         // SAFETY: the structure of this request, by the caller's promise to the kernel.
         let range = unsafe { &*argument.cast::<UffdRange>() };
-        note(range.start as *const c_void, range.bytes as usize, Change::Attributes);
+        note(range.start as *const c_void, range.bytes as usize);
+        look();
+        expose(range.start as usize, range.bytes as usize);
+    } else if request == USERFAULTFD_IOC_NEW {
+        look();
     }
     // SAFETY: the caller's promise.
     status(unsafe { raw::syscall(libc::SYS_ioctl, [fd as usize, request as usize, argument as usize, 0, 0, 0]) })

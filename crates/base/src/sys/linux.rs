@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use super::raw::{self, Access, syscall};
-use super::{AtFork, Door, Huge, Job, SIGNATURES, Sys, stage, thread};
+use super::{AtFork, Door, Huge, Job, SIGNATURES, Sys, isolate, moves, stage, thread};
 use crate::units::{PAGE, SLOT, SLOT_PAGES, Span};
 use crate::zero::driver::Poll;
 use crate::zero::{self, Engine};
@@ -79,9 +79,24 @@ pub(super) fn peek_written(page: usize) -> bool {
         .any(|at| peek::<64>(at).is_some_and(|bytes| bytes.iter().any(|b| *b != 0)))
 }
 
-/// Whether a page holds something else than zero.
-fn peek_nonzero(page: usize) -> bool {
-    peek::<PAGE>(page).is_some_and(|bytes| bytes.iter().any(|b| *b != 0))
+/// Pages looked at by one call, and bytes of each: few, because a program's stack may be small.
+const PEEKED: usize = 8;
+const WINDOW: usize = 128;
+
+/// At which of `places`, up to [`PEEKED`] of them, something else than zero stands within [`WINDOW`] bytes: how many.
+fn peek_nonzero(places: impl Iterator<Item = usize>) -> usize {
+    let mut bytes = [[0u8; WINDOW]; PEEKED];
+    let mut remote = [libc::iovec { iov_base: core::ptr::null_mut(), iov_len: WINDOW }; PEEKED];
+    let n = remote.iter_mut().zip(places).map(|(piece, at)| piece.iov_base = at as *mut libc::c_void).count();
+    let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: WINDOW * n };
+    // SAFETY: the call writes to `bytes` alone, and reads memory of this process by the kernel's hand. What cannot be
+    // read ends it, and stays zero.
+    unsafe {
+        let pid = libc::getpid() as usize;
+        let args = [pid, &raw const local as usize, 1, remote.as_ptr() as usize, n, 0];
+        let _ = syscall(libc::SYS_process_vm_readv, args);
+    }
+    bytes.iter().filter(|window| window.iter().any(|b| *b != 0)).count()
 }
 
 /// Where the signatures of a slot are, and what they are: evenly spread, not at the start of a page.
@@ -115,6 +130,7 @@ impl Sys for Linux {
         madvise(kept, libc::MADV_DONTDUMP);
         // Now, and not when the background thread first needs it: it would land in what the program unmaps meanwhile.
         stage::reserve();
+        isolate::reserve(bytes / 4);
         Some(kept)
     }
 
@@ -147,6 +163,7 @@ impl Sys for Linux {
 
     fn retire(&self) {
         stage::retire();
+        isolate::retire();
     }
 
     fn discard(&self, span: Span) {
@@ -215,8 +232,33 @@ impl Sys for Linux {
         answer == Ok(to)
     }
 
-    fn move_in(&self, from: Span, to: usize) -> Option<usize> {
-        super::moves::move_in(from, to)
+    fn move_pages(&self, from: Span, to: usize) -> Option<usize> {
+        moves::move_pages(from, to)
+    }
+
+    fn copy_from_program(&self, from: Span, to: usize) -> bool {
+        let local = libc::iovec { iov_base: to as *mut libc::c_void, iov_len: from.bytes() };
+        let remote = libc::iovec { iov_base: from.start as *mut libc::c_void, iov_len: from.bytes() };
+        // SAFETY: writes to the engine's own memory; reads by the kernel's hand.
+        let read = unsafe {
+            let pid = libc::getpid() as usize;
+            let args = [pid, &raw const local as usize, 1, &raw const remote as usize, 1, 0];
+            syscall(libc::SYS_process_vm_readv, args)
+        };
+        read == Ok(from.bytes())
+    }
+
+    fn isolate(&self, span: Span) -> Option<Span> {
+        isolate::isolate(span)
+    }
+
+    fn drop_isolated(&self, span: Span) {
+        isolate::drop_isolated(span);
+    }
+
+    fn forked(&self) {
+        moves::forget();
+        isolate::forget();
     }
 
     fn touch(&self, addr: usize) {
@@ -260,7 +302,14 @@ impl Sys for Linux {
 
     fn peek_nonzero_pages(&self, span: Span, samples: usize) -> usize {
         let step = (span.bytes() / PAGE / samples.max(1)).max(1) * PAGE;
-        (span.start..span.end).step_by(step).filter(|&page| peek_nonzero(page)).count()
+        if samples == 1 {
+            // All of the page.
+            let mut windows = (span.start..span.start + PAGE).step_by(WINDOW);
+            return (0..PAGE / WINDOW / PEEKED).any(|_| peek_nonzero(windows.by_ref().take(PEEKED)) > 0) as usize;
+        }
+        let mut pages = (span.start..span.end).step_by(step);
+        let batches = pages.len().div_ceil(PEEKED);
+        (0..batches).map(|_| peek_nonzero(pages.by_ref().take(PEEKED))).sum()
     }
 
     fn sign(&self, slot: Span) {

@@ -11,6 +11,7 @@ use crate::zero::driver::{Cost, Picked, Poll, Processor};
 mod cpus;
 pub mod dirty;
 pub mod frames;
+mod isolate;
 pub mod linux;
 pub mod lost;
 pub mod mmu;
@@ -132,10 +133,19 @@ pub trait Sys {
     /// Moves the pages of `from` to the equally large span at `to`, replacing what is there, by page tables.
     /// `from` stays mapped and reads as zero. Whether it worked; if not, nothing moved.
     fn migrate(&self, from: Span, to: usize) -> bool;
-    /// Moves the pages of `from`, whole huge pages where both sides are such, to where those at `to`, in memory of the
-    /// program, are missing. Never replaces a page. Ends where that is not possible: the bytes moved, whose old place
-    /// is empty. `None`: this process cannot do that at all. The background thread alone may.
-    fn move_in(&self, from: Span, to: usize) -> Option<usize>;
+    /// Moves the pages of `from`, whole huge pages where both sides are such, to where those at `to` are missing. One of
+    /// the two is memory of the program. Never replaces a page. Ends where that is not possible: the bytes moved, whose
+    /// old place is empty. `None`: this process cannot do that now.
+    fn move_pages(&self, from: Span, to: usize) -> Option<usize>;
+    /// Copies a range of the program's, which may not be readable, to memory of the engine's; whether it worked.
+    fn copy_from_program(&self, from: Span, to: usize) -> bool;
+    /// Unmaps a range of the program's, but has its memory at another address still, until [`Sys::drop_isolated`].
+    /// `None`: nothing has happened.
+    fn isolate(&self, span: Span) -> Option<Span>;
+    /// Ends that: what is left of the memory goes.
+    fn drop_isolated(&self, span: Span);
+    /// In a forked child: what belongs to threads or memory of the parent goes.
+    fn forked(&self);
     /// Makes the page at `addr` present by an atomic OR of zero, which changes no byte.
     fn touch(&self, addr: usize);
     /// Fills an open span with a byte pattern that is not zero (debugging aid).

@@ -88,6 +88,14 @@ pub fn exit(status: usize) -> ! {
     }
 }
 
+/// Whether the calling thread is this one.
+pub fn is_this() -> bool {
+    let memory = MEMORY.load(Ordering::Relaxed);
+    let here = 0u8;
+    let at = &raw const here as usize;
+    memory != 0 && (memory..memory + STACK_BYTES).contains(&at)
+}
+
 /// Whether all other threads of the process have ended by themselves: then the status that its first thread ended
 /// with, which is the process's, as far as the kernel tells.
 pub fn left_alone() -> Option<usize> {
