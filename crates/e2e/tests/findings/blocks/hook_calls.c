@@ -21,13 +21,16 @@ static size_t rss(void)
     return k >> 10;
 }
 
+static char lines[1024];
+
+/* What the parent finds is printed after the child has ended. */
 static void hook(const char *where)
 {
     char *q = realloc(p, 3 << 20);
     int kept = q && q[0] == 1 && q[(2 << 20) - 1] == 1;
-    printf("%s: %s, content %s, usable %d\n", where, q ? "memory" : strerror(errno), kept ? "kept" : "lost",
-           malloc_usable_size(q) >= 3 << 20);
-    fflush(stdout);
+    size_t n = strlen(lines);
+    snprintf(lines + n, sizeof lines - n, "%s: %s, content %s, usable %d\n", where, q ? "memory" : strerror(errno),
+             kept ? "kept" : "lost", malloc_usable_size(q) >= 3 << 20);
     free(q);
     p = malloc(2 << 20);
     memset(p, 1, 2 << 20);
@@ -48,10 +51,10 @@ int main(void)
     pid_t c = fork();
     if (c == 0) {
         free(large);
-        printf("the child has given it back: %d\n", rss() < 100);
+        printf("%sthe child has given it back: %d\n", lines, rss() < 100);
         _exit(0);
     }
     int st;
     waitpid(c, &st, 0);
-    printf("%d, the parent has it: %d\n", st, large[0] == 1 && large[(200 << 20) - 1] == 1);
+    printf("%s%d, the parent has it: %d\n", lines, st, large[0] == 1 && large[(200 << 20) - 1] == 1);
 }
