@@ -3,11 +3,13 @@
 //! Memory whose attributes changed (protection, locking, policy, inheritance, a pin) must not be handed out again: it
 //! goes back to the kernel when its block is freed.
 
+use core::sync::atomic::Ordering::Relaxed;
+
 use faultless_base::sys::Sys;
 use faultless_base::{SLOT, Span};
 
 use crate::arena::Extent;
-use crate::mapping::Change;
+use crate::mapping::{Change, slots_inside};
 use crate::slot::{State, flag};
 use crate::space::Space;
 
@@ -20,6 +22,25 @@ impl<S: Sys> Space<S> {
             }
         });
         self.wait_while_busy(Span { start: span.start & !(SLOT - 1), end: span.end });
+    }
+
+    /// The kernel refers to memory in `span` without a mapping, and not by a pin, which a move would see: a pipe holds
+    /// its pages, or a socket sends from them. It must not be used for anything else.
+    pub fn reference(&self, span: Span) {
+        self.taint(span);
+        let outer = Span { start: span.start & !(SLOT - 1), end: span.end.next_multiple_of(SLOT) };
+        let slots = self.program.slots;
+        let lent = |i: &usize| slots.state(*i) == State::Lent;
+        slots_inside(outer).slots().filter(lent).for_each(|i| _ = slots.share(i, flag::TAINTED));
+    }
+
+    /// The kernel may refer to any memory in such ways from now on.
+    pub fn reference_all(&self) {
+        self.supply.referenced.store(true, Relaxed);
+    }
+
+    pub(crate) fn is_referenced(&self) -> bool {
+        self.supply.referenced.load(Relaxed)
     }
 
     /// The content of blocks in `span` goes, or the program asks for huge pages there itself.

@@ -71,8 +71,11 @@ impl<S: Sys> Space<S> {
         }
         self.warmth.note_return(lent);
         self.note_left(program, e);
-        let keeps =
-            self.budget.limit() > 0 && !self.is_retired() && self.can_move() && !self.is_untouched(program, e);
+        let keeps = !self.is_referenced()
+            && self.budget.limit() > 0
+            && !self.is_retired()
+            && self.can_move()
+            && !self.is_untouched(program, e);
         let isolated = if keeps { self.sys.isolate(span) } else { None };
         let Some(isolated) = isolated else {
             self.drop_notes(e);
@@ -92,6 +95,7 @@ impl<S: Sys> Space<S> {
         let slots = self.program.slots;
         let unknown = |i: usize| slots.has(i, flag::FRESH | flag::CHARGED);
         let passing = |i: &usize| slots.state(*i) == State::Passage;
+        e.slots().filter(|&i| slots.has(i, flag::TAINTED)).for_each(|i| _ = slots.mark(i, flag::EMPTY));
         let every = (e.slots().filter(passing).filter(|&i| unknown(i)).count() / SAMPLES).max(1);
         let (mut backed, mut sampled, mut dense) = (0, 0, 0);
         for i in e.slots().filter(passing).filter(|&i| unknown(i)) {
@@ -152,7 +156,7 @@ impl<S: Sys> Space<S> {
 
     /// The kernel has moved the program's mapping `from` to `to`, as far as it fits there.
     pub fn moved(&self, from: Span, to: Span) {
-        const KNOWN: [u32; 4] = [flag::ADVISED, flag::FRESH, flag::CHARGED, flag::AHEAD];
+        const KNOWN: [u32; 5] = [flag::ADVISED, flag::FRESH, flag::CHARGED, flag::AHEAD, flag::TAINTED];
         let slots = self.program.slots;
         self.forget(to);
         let e = slots_inside(Span::new(from.start, from.bytes().min(to.bytes())));

@@ -10,7 +10,7 @@ use faultless_base::{SLOT, Span};
 
 use crate::arena::Extent;
 use crate::mapping::{Change, slots_inside};
-use crate::slot::State;
+use crate::slot::{State, flag};
 use crate::space::Space;
 use crate::stats::Counter;
 
@@ -51,8 +51,14 @@ impl<S: Sys> Space<S> {
     /// Whether the program uses all of these slots, and did so at the last drops too.
     fn comes_back(&self, e: Extent) -> bool {
         let program = &self.program;
-        let known = |i: usize| program.slots.state(i) == State::Lent;
-        if e.n == 0 || self.budget.limit() == 0 || self.is_retired() || !self.can_move() || !e.slots().all(known) {
+        let known = |i: usize| program.slots.state(i) == State::Lent && !program.slots.has(i, flag::TAINTED);
+        if self.is_referenced()
+            || e.n == 0
+            || self.budget.limit() == 0
+            || self.is_retired()
+            || !self.can_move()
+            || !e.slots().all(known)
+        {
             return false;
         }
         let in_use = |i: usize| self.is_present(program, i) && self.peek_dense(program, i);

@@ -127,4 +127,6 @@ pub(crate) struct Supply {
     pub(crate) refused: AtomicBool,
     /// Whether the program looks what is resident.
     pub(crate) looked: AtomicBool,
+    /// Whether the kernel may use frames of the program's without a mapping, in ways that a move does not see.
+    pub(crate) referenced: AtomicBool,
 }

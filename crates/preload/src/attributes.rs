@@ -9,6 +9,7 @@ use faultless_mm::mapping::Change;
 
 use crate::engine::{self, Engine};
 use crate::mappings::{pages, sound, status};
+use crate::pinned;
 
 /// Attributes of a range change: tells the engine, if blocks are concerned.
 pub fn note(addr: *const c_void, bytes: usize) {
@@ -76,6 +77,8 @@ pub unsafe extern "C" fn mbind(
     max: c_ulong,
     flags: u32,
 ) -> c_long {
+    // Frames that were brought do not lie where the policy says.
+    pinned::expose(addr as usize, bytes as usize);
     let args = [addr as usize, bytes as usize, mode as usize, mask as usize, max as usize, flags as usize];
     // SAFETY: the caller's promise.
     status(unsafe { changed(libc::SYS_mbind, args) }).into()

@@ -26,6 +26,7 @@ static ROUTED: [u32; NUMBERS / 32] = {
         libc::SYS_madvise,
         libc::SYS_mincore,
         libc::SYS_userfaultfd,
+        libc::SYS_io_uring_setup,
         libc::SYS_mbind,
         libc::SYS_mlock,
         libc::SYS_mlock2,
@@ -77,6 +78,10 @@ unsafe extern "C" fn route(nr: c_long, a: usize, b: usize, c: usize, d: usize, e
             libc::SYS_mincore => status(pinned::mincore(at, b, c as *mut u8)),
             libc::SYS_userfaultfd => {
                 pinned::look();
+                answer(kernel(nr, [a, b, c, d, e, f]))
+            }
+            libc::SYS_io_uring_setup => {
+                pinned::io_uring_setup();
                 answer(kernel(nr, [a, b, c, d, e, f]))
             }
             libc::SYS_mbind => mbind(at, b as c_ulong, c as c_int, d as *const c_ulong, e as c_ulong, f as u32),

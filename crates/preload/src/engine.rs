@@ -198,6 +198,9 @@ fn build() -> Option<()> {
     let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }.max(1) as usize;
     let bytes = settings.memory.next_power_of_two().saturating_mul(4);
     let space = Space::new(Linux, bytes, cpus.min(SHARDS), &page.block, &page.knobs)?;
+    if pinned::references() {
+        space.reference_all();
+    }
     if pinned::looks() {
         space.note_look();
     }

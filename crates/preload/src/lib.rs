@@ -16,6 +16,7 @@ mod direct;
 mod early;
 mod engine;
 mod exit;
+mod fetch;
 mod fork;
 mod inside;
 mod limits;

@@ -73,12 +73,16 @@ pub fn forget() {
     }
 }
 
-/// Gives the places back.
+/// Gives the places back, but those that a thread uses at this moment.
 pub fn retire() {
-    let start = START.swap(0, Ordering::AcqRel);
-    if start != 0 {
-        let args = [start, BYTES.load(Ordering::Relaxed) * PLACES, 0, 0, 0, 0];
-        // SAFETY: the places are ours, and nobody gets one any more.
-        let _ = unsafe { syscall(libc::SYS_munmap, args) };
+    if START.load(Ordering::Acquire) == 0 {
+        return;
+    }
+    for (i, taken) in TAKEN.iter().enumerate() {
+        if !taken.swap(true, Ordering::AcqRel) {
+            let place = place(i);
+            // SAFETY: the place is ours, and nobody gets it any more.
+            let _ = unsafe { syscall(libc::SYS_munmap, [place.start, place.bytes(), 0, 0, 0, 0]) };
+        }
     }
 }

@@ -135,17 +135,18 @@ pub fn open() -> Result<Uffd, i32> {
     Ok(uffd)
 }
 
-fn number() -> Option<usize> {
-    match thread::is_this() {
-        true => BACKGROUND.get(|uffd| thread::has_own_files().then_some(uffd)),
-        false => PROGRAM.get(aside),
-    }
-}
-
 /// As [`super::Sys::move_pages`].
 pub fn move_pages(from: Span, to: usize) -> Option<usize> {
-    let uffd = Uffd::kept(number()?);
-    Some(move_with(&uffd, from, to))
+    let (kept, number) = match thread::is_this() {
+        true => (&BACKGROUND, BACKGROUND.get(|uffd| thread::has_own_files().then_some(uffd))),
+        false => (&PROGRAM, PROGRAM.get(aside)),
+    };
+    match number {
+        Some(number) => Some(move_with(&Uffd::kept(number), from, to)),
+        None if kept.failures.load(Ordering::Relaxed) >= MOST_FAILURES => None,
+        // Not now: another thread opens it.
+        None => Some(0),
+    }
 }
 
 fn move_with(uffd: &Uffd, from: Span, to: usize) -> usize {
