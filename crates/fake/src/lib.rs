@@ -74,6 +74,8 @@ struct State {
     now_ns: u64,
     load: u64,
     failing: Vec<Failing>,
+    /// Taken away from the program, and not dropped yet.
+    isolated: Vec<Span>,
 }
 
 /// The address space; a clone is another handle of the same one. Pages that were never spoken of are closed and
@@ -363,8 +365,9 @@ impl Sys for Fake {
             let mut state = self.state.lock().unwrap();
             let start = state.next.max(1 << 40).next_multiple_of(SLOT) + span.start % SLOT;
             state.next = start + span.bytes() + SLOT;
-            drop(state);
             let there = Span::new(start, span.bytes());
+            state.isolated.push(there);
+            drop(state);
             self.migrate(span, start);
             self.unmap(span);
             there
@@ -373,9 +376,13 @@ impl Sys for Fake {
 
     fn drop_isolated(&self, span: Span) {
         self.unmap(span);
+        self.state.lock().unwrap().isolated.retain(|other| *other != span);
     }
 
-    fn forked(&self) {}
+    fn forked(&self) {
+        let isolated = std::mem::take(&mut self.state.lock().unwrap().isolated);
+        isolated.into_iter().for_each(|span| self.unmap(span));
+    }
 
     fn touch(&self, addr: usize) {
         assert!(self.page(addr).open, "touch of closed memory at {addr:#x}");

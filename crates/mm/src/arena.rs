@@ -41,11 +41,6 @@ pub(crate) fn set_live(live: &mut Live, bytes: Span, to: bool) {
     }
 }
 
-/// Whether any of them is set.
-pub(crate) fn any_live(live: &Live, bytes: Span) -> bool {
-    (bytes.start / PAGE..bytes.end.div_ceil(PAGE)).any(|p| live[p / 64] & (1 << (p % 64)) != 0)
-}
-
 /// How many slots growth takes from the reservation at a time, at least (32 MiB).
 const GROWTH: usize = 16;
 /// Carved slots with room that are looked at for a run.

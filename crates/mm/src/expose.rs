@@ -31,11 +31,13 @@ impl<S: Sys> Space<S> {
             program.slots.state(*i) == State::Lent && program.slots.has(*i, flag::CHARGED | flag::AHEAD)
         };
         // A slot of which only a part is looked at counts, too.
-        let outer = Span { start: span.start & !(SLOT - 1), end: span.end.next_multiple_of(SLOT) };
-        if slots_inside(outer).slots().any(|i| program.slots.state(i) == State::Lent) {
+        let end = span.end.checked_next_multiple_of(SLOT).unwrap_or(usize::MAX & !(SLOT - 1));
+        let outer = Span { start: span.start & !(SLOT - 1), end };
+        let noted = || self.noted(slots_inside(outer)).flat_map(Extent::slots);
+        if noted().any(|i| program.slots.state(i) == State::Lent) {
             self.note_look();
         }
-        for i in slots_inside(outer).slots().filter(unused) {
+        for i in noted().filter(unused) {
             self.take_unused(cpu, program.span(Extent { first: i, n: 1 }));
         }
     }

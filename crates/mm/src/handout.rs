@@ -258,8 +258,7 @@ impl<S: Sys> Space<S> {
         probed
     }
 
-    /// Makes slot `i`, which the program has or is about to get, present.
-    /// Whether it is.
+    /// Makes slot `i`, which the program has or is about to get, present. False: that cost nothing.
     pub(crate) fn touch_for_program(&self, shard: &Shard, i: usize) -> bool {
         if self.is_program(shard) {
             // It may be gone by now: a touch would fault, a move does not.

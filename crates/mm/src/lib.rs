@@ -102,4 +102,4 @@ pub mod window;
 
 pub use progress::Progress;
 pub use purpose::Need;
-pub use space::{Space, Unmap};
+pub use space::Space;

@@ -17,6 +17,7 @@ use crate::arena::Extent;
 use crate::slot::{State, flag};
 use crate::space::{Shard, Space};
 use crate::stats::Counter;
+use crate::transfer::Moved;
 
 /// Slots whose contents are looked at when memory comes back whose use is not known: one in so many.
 const SAMPLES: usize = 16;
@@ -32,9 +33,13 @@ impl<S: Sys> Space<S> {
         }
         self.program_cpu.store(cpu + 1, Relaxed);
         self.forget(program.span(e));
-        e.slots().for_each(|i| program.slots.set(i, State::Passage));
+        if !self.begin_use(e) {
+            return;
+        }
         let spares = program.sparse.is_granted() || program.untouched.is_long();
-        let brought = if spares { 0 } else { self.bring(cpu, e) };
+        let moved = if spares { Moved::default() } else { self.bring(cpu, e) };
+        self.count_moved(e, moved);
+        let brought = moved.slots();
         let rest = Extent { first: e.first + brought, n: e.n - brought };
         if rest.n > 0 {
             self.hand_out_hole(program, rest);
@@ -45,11 +50,11 @@ impl<S: Sys> Space<S> {
         program.count(Counter::MmapBytes, span.bytes());
     }
 
-    /// Moves free frames, zeroed, to the first slots of `e`, which are the program's and empty: to how many.
-    pub(crate) fn bring(&self, cpu: usize, e: Extent) -> usize {
+    /// Moves free frames, zeroed, to the first slots of `e`, which are the program's and empty.
+    pub(crate) fn bring(&self, cpu: usize, e: Extent) -> Moved {
         let to = self.program.span(e).start;
         let moved = self.move_frames(cpu, to, e.n);
-        let all = Extent { first: e.first, n: moved };
+        let all = Extent { first: e.first, n: moved.slots() };
         let not_yet = |i: &usize| self.program.slots.share(*i, flag::CHARGED) & flag::CHARGED == 0;
         self.budget.charge(all.slots().filter(not_yet).count());
         moved
@@ -65,12 +70,12 @@ impl<S: Sys> Space<S> {
                 self.drop_note(end);
             }
         }
-        let lent = e.slots().filter(|&i| self.end_use(i)).count();
+        let lent = self.noted(e).flat_map(Extent::slots).filter(|&i| self.end_use(i)).count();
         if lent == 0 {
             return false;
         }
         self.warmth.note_return(lent);
-        self.note_left(program, e);
+        self.noted(e).for_each(|part| self.note_left(program, part));
         let keeps = !self.is_referenced()
             && self.budget.limit() > 0
             && !self.is_retired()
@@ -147,11 +152,8 @@ impl<S: Sys> Space<S> {
         if span.is_empty() {
             return;
         }
-        for i in span.start / SLOT..span.end.div_ceil(SLOT) {
-            if self.end_use(i) {
-                self.drop_note(i);
-            }
-        }
+        let outer = Extent { first: span.start / SLOT, n: span.end.div_ceil(SLOT) - span.start / SLOT };
+        self.noted(outer).flat_map(Extent::slots).filter(|&i| self.end_use(i)).for_each(|i| self.drop_note(i));
     }
 
     /// The kernel has moved the program's mapping `from` to `to`, as far as it fits there.
@@ -161,17 +163,36 @@ impl<S: Sys> Space<S> {
         self.forget(to);
         let e = slots_inside(Span::new(from.start, from.bytes().min(to.bytes())));
         let first = (to.start + e.first * SLOT).wrapping_sub(from.start) / SLOT;
-        if to.start % SLOT == from.start % SLOT && self.note_slots(Extent { first, n: e.n }) {
-            for i in e.slots().filter(|&i| self.end_use(i)) {
+        let has_notes = || self.noted(e).flat_map(Extent::slots).any(|i| slots.state(i) == State::Lent);
+        let fits = to.start % SLOT == from.start % SLOT;
+        if fits && has_notes() && self.note_slots(Extent { first, n: e.n }) {
+            for i in self.noted(e).flat_map(Extent::slots) {
                 let j = first + i - e.first;
-                slots.set(j, State::Passage);
-                slots
-                    .mark(j, KNOWN.into_iter().filter(|&known| slots.has(i, known)).fold(0, |all, one| all | one));
-                slots.set(j, State::Lent);
-                self.wipe(i);
+                if slots.state(i) != State::Lent || !self.begin_use(Extent { first: j, n: 1 }) {
+                    continue;
+                }
+                if self.end_use(i) {
+                    let known = |all, one| if slots.has(i, one) { all | one } else { all };
+                    slots.mark(j, KNOWN.into_iter().fold(0, known));
+                    slots.set(j, State::Lent);
+                    self.wipe(i);
+                } else {
+                    slots.set(j, State::Hole);
+                }
             }
         }
         self.forget(from);
+    }
+
+    /// Slots are in passage, and nobody's before. False: another thread has not ended their last use yet. Then they are
+    /// the kernel's alone.
+    fn begin_use(&self, e: Extent) -> bool {
+        let slots = self.program.slots;
+        let begun = e.slots().take_while(|&i| slots.detach(i, State::Hole)).count();
+        if begun < e.n {
+            (e.first..e.first + begun).for_each(|i| slots.set(i, State::Hole));
+        }
+        begun == e.n
     }
 
     /// Ends the program's use of slot `i`, which is in passage then; false when it is not known to have it, or another
@@ -180,10 +201,16 @@ impl<S: Sys> Space<S> {
         self.program.slots.detach(i, State::Lent)
     }
 
+    /// Slots in passage.
+    fn passing(&self, e: Extent) -> impl Iterator<Item = usize> {
+        let slots = self.program.slots;
+        self.noted(e).flat_map(Extent::slots).filter(move |&i| slots.state(i) == State::Passage)
+    }
+
     /// Ends what a slot in passage counts for.
     fn release_use(&self, e: Extent) {
         let slots = self.program.slots;
-        for i in e.slots().filter(|&i| slots.state(i) == State::Passage) {
+        for i in self.passing(e) {
             if slots.has(i, flag::FRESH | flag::CHARGED) {
                 self.budget.discharge(slots.clear(i, flag::CHARGED) as usize);
                 slots.mark(i, flag::FRESH);
@@ -200,9 +227,8 @@ impl<S: Sys> Space<S> {
 
     /// Slots in passage are nobody's from now on.
     fn drop_notes(&self, e: Extent) {
-        let slots = self.program.slots;
         self.release_use(e);
-        e.slots().filter(|&i| slots.state(i) == State::Passage).for_each(|i| self.wipe(i));
+        self.passing(e).for_each(|i| self.wipe(i));
     }
 
     /// In a forked child: no thread is at work on a mapping, and the parent counts what becomes of what was brought.
@@ -226,7 +252,8 @@ impl<S: Sys> Space<S> {
     /// Notes that the content of slots that the program keeps is gone, or that it asks for huge pages itself.
     pub fn change(&self, span: Span, change: Change) {
         let slots = self.program.slots;
-        for i in slots_inside(span).slots().filter(|&i| slots.state(i) == State::Lent) {
+        let noted = self.noted(slots_inside(span)).flat_map(Extent::slots);
+        for i in noted.filter(|&i| slots.state(i) == State::Lent) {
             match change {
                 Change::Dropped => {
                     // How much is left of it is not known: it is no longer use, but a charge.

@@ -22,7 +22,7 @@ impl<S: Sys> Space<S> {
     /// drop the rest by `give`, part by part as long as that works, and brings as many frames of zeroes.
     pub fn recycle(&self, cpu: usize, span: Span, mut give: impl FnMut(Span) -> bool) {
         let e = slots_inside(span);
-        self.note_left(&self.program, e);
+        self.noted(e).for_each(|part| self.note_left(&self.program, part));
         if !self.comes_back(e) {
             self.change(span, Change::Dropped);
             give(span);
@@ -40,8 +40,12 @@ impl<S: Sys> Space<S> {
             }
             rest.start = at.end;
             let room = self.budget.limit().saturating_sub(self.budget.charged());
-            let brought = self.bring(cpu, Extent { first, n: taken.min(room) });
-            self.program.count(Counter::BytesRecycled, brought * SLOT);
+            let wanted = Extent { first, n: taken.min(room) };
+            let moved = self.bring(cpu, wanted);
+            if wanted.n > 0 {
+                self.count_moved(wanted, moved);
+            }
+            self.program.count(Counter::BytesRecycled, moved.slots() * SLOT);
         }
         if !rest.is_empty() {
             give(rest);

@@ -14,6 +14,8 @@
 //! `Passage` belongs to one thread, which moves it on without the lock: to the program's side when it hands it
 //! out, to a free list when it takes it back. Taint alone is set by any thread at any time.
 
+use core::ops::Range;
+
 use faultless_base::sync::atomic::{AtomicU32, Ordering};
 
 /// Where a slot is.
@@ -127,8 +129,12 @@ impl Slots {
     pub const SPARSE_WORDS: usize = LEAVES * (LEAF + 1) + 1;
 
     /// Makes sure that slots of a sparse table have words; false when there are no more leaves.
-    pub fn reach(&self, slots: core::ops::Range<usize>) -> bool {
-        (slots.start / LEAF..slots.end.div_ceil(LEAF)).all(|piece| {
+    pub fn reach(&self, slots: Range<usize>) -> bool {
+        let pieces = slots.start / LEAF..slots.end.div_ceil(LEAF);
+        if pieces.len() > LEAVES {
+            return false;
+        }
+        pieces.into_iter().all(|piece| {
             let Ok(key) = u32::try_from(piece + 1) else { return false };
             self.keys.iter().any(|place| {
                 let taken = place.compare_exchange(0, key, Ordering::AcqRel, Ordering::Acquire);
@@ -147,10 +153,11 @@ impl Slots {
         leaf.map_or(self.tail, |leaf| &self.words[leaf * LEAF + i % LEAF])
     }
 
-    /// The slots of a sparse table that the program may have.
-    pub fn leaves(&self) -> impl Iterator<Item = core::ops::Range<usize>> + use<> {
+    /// The parts of a range, of whatever size, whose slots have words of their own in a sparse table.
+    pub fn known(&self, slots: Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
         let keys = self.keys.iter().map(|place| place.load(Ordering::Acquire) as usize).filter(|&key| key != 0);
-        keys.map(|key| (key - 1) * LEAF..key * LEAF)
+        let part = move |key| slots.start.max((key - 1) * LEAF)..slots.end.min(key * LEAF);
+        keys.map(part).filter(|part| !part.is_empty())
     }
 
     /// The slots that were ever used are those before this one.

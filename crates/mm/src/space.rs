@@ -27,15 +27,6 @@ use crate::watched::{Advices, Growths, Supply};
 
 /// Shards at most.
 pub const MAX_SHARDS: usize = stats::BLOCKS;
-/// What munmap does to memory that is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unmap {
-    /// An access faults, as without faultless.
-    Strict,
-    /// The memory stays accessible: cheaper, but a stale pointer goes unnoticed.
-    Relaxed,
-}
-
 /// After so many extents in a row that came back untouched, the next ones are expected to, too.
 const UNTOUCHED_STREAK: u32 = 4;
 /// After so many extents in a row that were used sparsely, the next ones are expected to be, too.
@@ -302,12 +293,18 @@ impl<S: Sys> Space<S> {
         works
     }
 
+    /// The parts of `e`, of whatever size, in which slots of the program's may be noted.
+    pub(crate) fn noted(&self, e: Extent) -> impl Iterator<Item = Extent> + use<S> {
+        let (first, end) = (self.noted.0.load(Ordering::Relaxed), self.noted.1.load(Ordering::Relaxed));
+        let parts = self.program.slots.known(e.first.max(first)..(e.first + e.n).min(end));
+        parts.map(|part| Extent { first: part.start, n: part.len() })
+    }
+
     /// All slots that may be in use: those of each shard, and of the program's mappings.
     pub(crate) fn all_slots(&self) -> impl Iterator<Item = (&Shard, Extent)> {
-        let first = self.noted.0.load(Ordering::Relaxed);
-        let noted = Extent { first, n: self.noted.1.load(Ordering::Relaxed).saturating_sub(first) };
         let shards = self.all_shards().map(|shard| (shard, Extent { first: 0, n: shard.slots.tail() }));
-        shards.chain([(&self.program, noted)])
+        let everything = Extent { first: 0, n: usize::MAX / SLOT };
+        shards.chain(self.noted(everything).map(|e| (&self.program, e)))
     }
 
     /// All shards, this one first.

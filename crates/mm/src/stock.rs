@@ -9,7 +9,6 @@ use faultless_base::sys::{Huge, Sys};
 use crate::arena::Extent;
 use crate::buddy::Kind;
 use crate::progress::Progress;
-use crate::scrub::Zeroing;
 use crate::slot::flag;
 use crate::space::{Shard, Space};
 use crate::stats::Counter;
@@ -67,39 +66,39 @@ impl<S: Sys> Space<S> {
             let arena = if full { None } else { shard.lock_soon() };
             let hole = arena.and_then(|mut arena| arena.take_holes(1, 1, &self.sys));
             let Some(e) = hole else { return false };
-            if !shard.slots.has(e.first, flag::OPEN) {
-                // To zero what is closed is for the background thread.
-                self.put_back(shard, e, Kind::Hole, 0);
-                return false;
-            }
             self.fill(shard, e);
         }
         self.warmth.is_cold(self.now_ms()) == Some(true)
     }
 
-    /// Makes a hole in passage zeroed memory.
+    /// Makes a hole in passage zeroed memory, which is free then.
     pub(crate) fn fill(&self, shard: &Shard, e: Extent) -> bool {
+        if !self.make(shard, e) {
+            return false;
+        }
+        // Whether the program will use it densely is as unknown as for any other memory it never had.
+        shard.slots.mark(e.first, flag::FRESH);
+        self.put_back(shard, e, Kind::Zeroed, self.now_ms());
+        true
+    }
+
+    /// The same for memory that stays in passage. False: it is a hole again.
+    pub(crate) fn make(&self, shard: &Shard, e: Extent) -> bool {
         let span = shard.span(e);
         let slots = shard.slots;
+        if !self.make_open(shard, e) {
+            return false;
+        }
         if slots.mark(e.first, flag::ADVISED) & flag::ADVISED == 0 {
             self.sys.huge(span, Huge::Advised);
         }
         let (start, cpu) = (self.sys.now_ns(), self.sys.thread_ns());
-        if slots.has(e.first, flag::OPEN) {
-            self.sys.touch(span.start);
-        } else if !matches!(self.zero(shard, e, || false), Zeroing::Done(1, _)) {
-            // The program unmapped it, so it stays out of reach here too.
-            self.sys.discard(span);
-            self.put_back(shard, e, Kind::Hole, 0);
-            return false;
-        }
+        self.sys.touch(span.start);
         shard.count(Counter::TouchNs, (self.sys.now_ns() - start) as usize);
         self.warmth.note_touch(self.sys.thread_ns() - cpu, self.now_ms());
         shard.count(Counter::BytesTouchedAhead, SLOT);
-        // Whether the program will use it densely is as unknown as for any other memory it never had.
-        slots.mark(e.first, flag::FRESH | flag::AHEAD);
+        slots.mark(e.first, flag::AHEAD);
         self.budget.keep(1);
-        self.put_back(shard, e, Kind::Zeroed, self.now_ms());
         true
     }
 }

@@ -8,7 +8,7 @@ use crate::buddy::Kind;
 use crate::later::{Later, Note, What};
 use crate::runs::UNITS;
 use crate::slot::{Slots, State, flag};
-use crate::space::{Shard, Space, Unmap};
+use crate::space::{Shard, Space};
 use crate::stats::Counter;
 
 /// Slots whose contents are looked at when memory comes back whose use is not known.
@@ -31,7 +31,7 @@ impl<S: Sys> Space<S> {
     /// Takes an extent in passage back that was a block's.
     pub(crate) fn take_block_back(&self, shard: &Shard, e: Extent) {
         if self.is_left(shard.span(e)) {
-            self.take_back(shard, e, Unmap::Relaxed);
+            self.take_back(shard, e);
         } else {
             self.note_later(shard, |later| later.extent(e, What::TakeBack));
         }
@@ -78,24 +78,14 @@ impl<S: Sys> Space<S> {
         }
     }
 
-    /// Takes an extent in passage back from its user: closes it if asked to, and keeps or returns its memory. No thread of
-    /// ours is in it.
-    pub(crate) fn take_back(&self, shard: &Shard, e: Extent, unmap: Unmap) {
+    /// Keeps or returns the memory of an extent in passage that comes back. No thread of ours is in it.
+    fn take_back(&self, shard: &Shard, e: Extent) {
         let slots = shard.slots;
-        self.wait_while_busy(shard.span(e));
         self.warmth.note_return(e.n);
         self.note_left(shard, e);
         let mut keep = self.settle(shard, e);
         if self.is_retired() {
             return self.let_go(shard, e);
-        }
-        if unmap == Unmap::Strict {
-            // It fails at the limit of areas, and where the program has unmapped memory by itself before.
-            let closed = self.sys.close(shard.span(e));
-            e.slots().for_each(|i| match closed {
-                true => _ = slots.clear(i, flag::OPEN),
-                false => _ = slots.mark(i, flag::TAINTED),
-            });
         }
         let stamp = self.now_ms();
         shard.groups(

@@ -15,6 +15,20 @@ use crate::slot::flag;
 use crate::space::{Shard, Space};
 use crate::stats::Counter;
 
+/// Slots that have moved: those that were zero, those of them that were zeroed ahead, and those that were dirty.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Moved {
+    ready: usize,
+    ahead: usize,
+    hot: usize,
+}
+
+impl Moved {
+    pub(crate) fn slots(self) -> usize {
+        self.ready + self.hot
+    }
+}
+
 impl<S: Sys> Space<S> {
     /// Whether this process can move frames at all.
     pub(crate) fn can_move(&self) -> bool {
@@ -23,33 +37,36 @@ impl<S: Sys> Space<S> {
 
     /// Moves free frames, zeroed, to `n` slots of the program's at `to`: how many slots from the first on. Less than
     /// `n` if there are no more frames, or a page is there already.
-    pub(crate) fn move_frames(&self, cpu: usize, to: usize, n: usize) -> usize {
-        let (mut moved, mut ready, mut ahead, mut hot) = (0, 0, 0, 0);
+    pub(crate) fn move_frames(&self, cpu: usize, to: usize, n: usize) -> Moved {
+        let mut moved = Moved::default();
         for kind in [Kind::Zeroed, Kind::Dirty] {
-            while moved < n
-                && let Some((shard, e)) = self.take_frame(cpu, n - moved, kind)
+            while moved.slots() < n
+                && let Some((shard, e)) = self.take_frame(cpu, n - moved.slots(), kind)
             {
-                match kind {
-                    Kind::Dirty => self.zero_now(shard, e),
-                    _ => ahead += self.zeroed_ahead(shard, e),
+                let ahead = self.zeroed_ahead(shard, e);
+                if kind == Kind::Dirty {
+                    self.zero_now(shard, e);
                 }
-                let sent = self.send(shard, e, to + moved * SLOT);
-                match kind {
-                    Kind::Dirty => hot += sent,
-                    _ => ready += sent,
+                let (sent, rest) = self.send(shard, e, to + moved.slots() * SLOT);
+                if rest.n > 0 {
+                    self.put_back(shard, rest, Kind::Zeroed, self.now_ms());
                 }
-                moved += sent;
+                match kind {
+                    Kind::Dirty => moved.hot += sent,
+                    _ => moved.ready += sent,
+                }
+                moved.ahead += ahead.min(sent);
                 if sent < e.n {
                     break;
                 }
             }
         }
-        if moved > 0 {
-            let (shard, first) = self.place(to);
-            let e = Extent { first, n: moved };
-            self.count_zeroes(shard, e, Purpose::Map, (ready, ahead.min(ready), hot));
-        }
         moved
+    }
+
+    /// The program asked for the slots `e`, which read as zero, and some of them have moved there.
+    pub(crate) fn count_moved(&self, e: Extent, moved: Moved) {
+        self.count_zeroes(&self.program, e, Purpose::Map, (moved.ready, moved.ahead, moved.hot));
     }
 
     /// Free frames in passage, up to `n` in one piece, of the shard at hand or else of another one.
@@ -70,8 +87,8 @@ impl<S: Sys> Space<S> {
         shard.count(Counter::BytesHotZeroed, e.n * SLOT);
     }
 
-    /// Moves zeroed frames in passage; those that stay go back to the free lists. How many slots have moved as a whole.
-    fn send(&self, shard: &Shard, e: Extent, to: usize) -> usize {
+    /// Moves zeroed frames in passage: how many slots have moved as a whole, and those that stay, in passage.
+    fn send(&self, shard: &Shard, e: Extent, to: usize) -> (usize, Extent) {
         let slots = shard.slots;
         self.verify(shard, e);
         let bytes = self.sys.move_pages(shard.span(e), to);
@@ -96,10 +113,8 @@ impl<S: Sys> Space<S> {
             }
         }
         gone.slots().for_each(|i| _ = slots.clear(i, flag::IN_USE));
-        let stamp = self.now_ms();
-        self.put_back(shard, gone, Kind::Hole, stamp);
-        self.put_back(shard, rest, Kind::Zeroed, stamp);
-        whole
+        self.put_back(shard, gone, Kind::Hole, self.now_ms());
+        (whole, rest)
     }
 
     /// Moves frames from `from`, whole slots of memory that the program has given up, into free slots: how many slots
@@ -135,11 +150,21 @@ impl<S: Sys> Space<S> {
     }
 
     /// Brings a new frame of the kernel's to slot `i` of the program's: made in the arena, zeroed by the kernel, and
-    /// moved. Whether it came.
+    /// moved. One that cannot move goes back, so that no more are idle than the budget says. Whether one was made.
     pub(crate) fn bring_new(&self, cpu: usize, i: usize) -> bool {
+        if !self.can_move() || self.is_looked_at() {
+            return false;
+        }
         let shard = self.shard(cpu);
         let hole = shard.lock_soon().and_then(|mut arena| arena.take_holes(1, 1, &self.sys));
         let Some(e) = hole else { return false };
-        self.fill(shard, e) && self.move_frames(cpu, i * SLOT, 1) == 1
+        let made = self.make(shard, e);
+        if made {
+            let (_, rest) = self.send(shard, e, i * SLOT);
+            if rest.n > 0 {
+                self.return_to_kernel(shard, rest, self.now_ms());
+            }
+        }
+        made
     }
 }

@@ -9,7 +9,9 @@ use faultless_base::{PAGE, SLOT, Span};
 use faultless_fake::Failing;
 use faultless_mm::Need;
 use faultless_mm::knobs::Knob;
+use faultless_mm::mapping::Change;
 use faultless_mm::progress::Progress;
+use faultless_testkit::limit::limit;
 use oracle::{BUDGETS, Calls, Oracle, SLOT_SIZES};
 use proptest::prelude::*;
 
@@ -187,4 +189,56 @@ fn what_somebody_else_mapped_there_meanwhile_is_not_recycled() {
     o.fake.close(Span::new(span.start + SLOT, SLOT));
     assert!(!o.space.unmap(0, span), "several areas");
     assert_eq!((o.space.budget().idle(), o.space.budget().charged()), (0, 0));
+}
+
+/// What the program changed the attributes of is out of reach when it comes back. Frames move in and out all the same.
+#[test]
+fn frames_move_through_slots_that_were_reset() {
+    let o = Oracle::new(&[(Knob::Budget, 32 * SLOT as u64), (Knob::Check, 1)], 1);
+    let block = o.space.allocate(0, 16 * SLOT, SLOT, Need::Any).expect("an empty arena").addr;
+    o.space.taint(Span::new(block, 16 * SLOT));
+    assert!(o.space.free(block));
+    let span = o.fake.map(4 * SLOT);
+    o.space.mapped(0, span);
+    o.fake.write(span, 1);
+    assert!(o.space.unmap(0, span));
+    assert_eq!(o.space.budget().idle(), 4);
+    let span = o.fake.map(4 * SLOT);
+    o.space.mapped(0, span);
+    assert_eq!(o.space.budget().idle(), 0);
+    assert!((span.start..span.end).step_by(PAGE).all(|page| o.fake.read(page) == Some(0)));
+}
+
+/// A range of a call may be as large as the address space, and most of it unknown.
+#[test]
+fn ranges_of_any_size_are_no_work() {
+    limit();
+    let o = Oracle::new(&[(Knob::Budget, 32 * SLOT as u64)], 1);
+    // Far apart.
+    let low = Span::new(64 * SLOT, 4 * SLOT);
+    assert!(o.fake.open(low));
+    o.space.mapped(0, low);
+    let high = o.fake.map(4 * SLOT);
+    o.space.mapped(0, high);
+    let all = Span { start: 0, end: usize::MAX & !(PAGE - 1) };
+    o.space.change(all, Change::Dropped);
+    o.space.change(all, Change::HugeAdvised);
+    let mut given = 0;
+    o.space.recycle(0, all, |part| {
+        given += part.bytes();
+        false
+    });
+    assert_eq!(given, all.bytes());
+    // What does not fit the table is the kernel's alone, and takes nothing from others.
+    o.space.mapped(0, Span::new(1 << 46, 1 << 45));
+    o.space.note_exit();
+    o.space.moved(Span { start: SLOT, ..all }, Span::new(1 << 46, 1 << 45));
+    o.space.forget(all);
+    assert_eq!(o.space.budget().charged(), 0);
+    let span = o.fake.map(4 * SLOT);
+    o.space.mapped(0, span);
+    assert!(o.space.budget().charged() > 0, "a mapping that is not noted");
+    o.fake.fail(Failing::Isolate);
+    assert!(!o.space.unmap(0, Span { start: SLOT, ..all }));
+    assert_eq!(o.space.budget().charged(), 0);
 }

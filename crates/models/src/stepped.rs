@@ -149,7 +149,11 @@ impl Sys for Stepped {
         step: drop_engine(engine: Engine);
         step: load() -> u64;
         last_step: migrate(from: Span, to: usize) -> bool;
-        last_step: move_in(from: Span, to: usize) -> Option<usize>;
+        last_step: move_pages(from: Span, to: usize) -> Option<usize>;
+        last_step: isolate(span: Span) -> Option<Span>;
+        step: drop_isolated(span: Span);
+        step: forked();
+        step: copy_from_program(from: Span, to: usize) -> bool;
         step: touch(addr: usize);
         step: poison(span: Span);
         step: first_nonzero(span: Span) -> Option<usize>;
