@@ -243,7 +243,7 @@ impl<S: Sys> Space<S> {
         }
     }
 
-    pub(crate) fn wipe(&self, i: usize) {
+    fn wipe(&self, i: usize) {
         let slots = self.program.slots;
         slots.clear(i, flag::IN_USE | flag::ADVISED | flag::CHARGED);
         slots.set(i, State::Hole);

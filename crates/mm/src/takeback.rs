@@ -78,11 +78,9 @@ impl<S: Sys> Space<S> {
         }
     }
 
-    /// Takes an extent in passage back from its user: keeps or returns its memory. No thread of
-    /// ours is in it.
-    pub(crate) fn take_back(&self, shard: &Shard, e: Extent) {
+    /// Keeps or returns the memory of an extent in passage that comes back. No thread of ours is in it.
+    fn take_back(&self, shard: &Shard, e: Extent) {
         let slots = shard.slots;
-        self.wait_while_busy(shard.span(e));
         self.warmth.note_return(e.n);
         self.note_left(shard, e);
         let mut keep = self.settle(shard, e);

@@ -48,7 +48,9 @@ impl<S: Sys> Space<S> {
                     self.zero_now(shard, e);
                 }
                 let (sent, rest) = self.send(shard, e, to + moved.slots() * SLOT);
-                self.put_back(shard, rest, Kind::Zeroed, self.now_ms());
+                if rest.n > 0 {
+                    self.put_back(shard, rest, Kind::Zeroed, self.now_ms());
+                }
                 match kind {
                     Kind::Dirty => moved.hot += sent,
                     _ => moved.ready += sent,

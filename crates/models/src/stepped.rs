@@ -93,7 +93,7 @@ impl Stepped {
         while self.device.is_there.load(Ordering::SeqCst) {
             let request = self.device.request.lock().unwrap().take();
             match request {
-                Some(span) => self.device.serve(&self.fake, span, door),
+                Some(span) => self.device.serve(&self.fake, span),
                 None => shuttle::thread::yield_now(),
             }
         }
@@ -137,7 +137,6 @@ impl Sys for Stepped {
         step: reserve(bytes: usize, align: usize) -> Option<Span>;
         step: open_first(span: Span) -> bool;
         step: reset(span: Span) -> bool;
-        step: copy_from_program(from: Span, to: usize) -> bool;
         step: release(span: Span) -> bool;
         step: discard(span: Span);
         step: huge(span: Span, huge: Huge);
@@ -150,6 +149,7 @@ impl Sys for Stepped {
         last_step: isolate(span: Span) -> Option<Span>;
         step: drop_isolated(span: Span);
         step: forked();
+        step: copy_from_program(from: Span, to: usize) -> bool;
         step: touch(addr: usize);
         step: poison(span: Span);
         step: first_nonzero(span: Span) -> Option<usize>;

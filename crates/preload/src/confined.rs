@@ -5,11 +5,9 @@
 
 use core::ffi::{CStr, c_int, c_ulong, c_void};
 
-use faultless_base::sys::raw::syscall;
-
+use crate::behind::Call;
 use crate::engine;
 use crate::inside::Inside;
-use crate::mappings::status;
 use crate::worker::{self, Stopped};
 
 /// As prctl(2).
@@ -19,10 +17,7 @@ pub unsafe extern "C" fn prctl(operation: c_int, a: c_ulong, b: c_ulong, c: c_ul
         engine::retire();
     }
     // SAFETY: the caller's promise.
-    let answer = unsafe {
-        syscall(libc::SYS_prctl, [operation as usize, a as usize, b as usize, c as usize, d as usize, 0])
-    };
-    status(answer)
+    unsafe { Call::Prctl.pass_on([operation as usize, a as usize, b as usize, c as usize, d as usize]) }
 }
 
 /// As unshare(2).
@@ -30,7 +25,7 @@ pub unsafe extern "C" fn prctl(operation: c_int, a: c_ulong, b: c_ulong, c: c_ul
 pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
     engine::retire();
     // SAFETY: no pointers.
-    status(unsafe { syscall(libc::SYS_unshare, [flags as usize, 0, 0, 0, 0, 0]) })
+    unsafe { Call::Unshare.pass_on([flags as usize, 0, 0, 0, 0]) }
 }
 
 /// As setns(2).
@@ -38,7 +33,7 @@ pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
 pub unsafe extern "C" fn setns(fd: c_int, kind: c_int) -> c_int {
     engine::retire();
     // SAFETY: no pointers.
-    status(unsafe { syscall(libc::SYS_setns, [fd as usize, kind as usize, 0, 0, 0, 0]) })
+    unsafe { Call::Setns.pass_on([fd as usize, kind as usize, 0, 0, 0]) }
 }
 
 /// Ends the background thread for a change of identity.

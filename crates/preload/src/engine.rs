@@ -9,6 +9,7 @@ use faultless_base::Span;
 use faultless_base::sync::Starter;
 use faultless_base::sys::linux::Linux;
 use faultless_base::sys::raw::{self, syscall};
+use faultless_base::sys::stack;
 use faultless_mm::Space;
 use faultless_mm::page::Page;
 use faultless_mm::stats::Counter;
@@ -183,7 +184,8 @@ fn adopt(engine: &'static Engine, _inside: &Inside) -> bool {
 #[cold]
 fn start() -> Option<&'static Engine> {
     if comes_home() {
-        STARTER.start(pid(), || !RETIRED.load(Ordering::SeqCst) && build().is_some());
+        // The program's thread may have little stack.
+        STARTER.start(pid(), || !RETIRED.load(Ordering::SeqCst) && stack::with_room(build).is_some());
     }
     running()
 }

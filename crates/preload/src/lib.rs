@@ -9,6 +9,7 @@
 
 mod areas;
 mod attributes;
+mod behind;
 mod blocks;
 mod confined;
 mod direct;

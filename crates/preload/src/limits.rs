@@ -3,11 +3,9 @@
 
 use core::ffi::{c_int, c_uint};
 
-use faultless_base::sys::raw::syscall;
-
+use crate::behind::Call;
 use crate::engine;
 use crate::fetch::fetch;
-use crate::mappings::status;
 
 fn is_about_memory(kind: c_uint) -> bool {
     kind == libc::RLIMIT_AS || kind == libc::RLIMIT_DATA
@@ -26,9 +24,7 @@ pub unsafe extern "C" fn prlimit(
         engine::retire();
     }
     // SAFETY: the caller's promise.
-    status(unsafe {
-        syscall(libc::SYS_prlimit64, [pid as usize, kind as usize, new as usize, old as usize, 0, 0])
-    })
+    unsafe { Call::Prlimit.pass_on([pid as usize, kind as usize, new as usize, old as usize, 0]) }
 }
 
 /// As prlimit64(2).
@@ -62,5 +58,5 @@ pub unsafe extern "C" fn setrlimit64(kind: c_uint, limit: *const libc::rlimit) -
 pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
     engine::retire();
     // SAFETY: no pointers.
-    status(unsafe { syscall(libc::SYS_mlockall, [flags as usize, 0, 0, 0, 0, 0]) })
+    unsafe { Call::Mlockall.pass_on([flags as usize, 0, 0, 0, 0]) }
 }

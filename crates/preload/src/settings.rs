@@ -8,7 +8,7 @@ use faultless_base::sys::raw::{leading_number, read_file, status_number, syscall
 use faultless_base::{PAGE, SLOT};
 use faultless_mm::knobs::{Kind, Knob, Values};
 
-use crate::{engine, fork};
+use crate::{behind, engine, fork, next};
 
 /// The settings of this process.
 pub struct Settings {
@@ -65,13 +65,16 @@ fn is_off() -> bool {
 /// The name of this library's file.
 const LIBRARY: &[u8] = b"libfaultless_preload.so";
 
-/// Runs before `main`: sees to forks, and, with `FAULTLESS_NO_CHILDREN`, takes this library out of what children inherit.
+/// Runs before `main`: sees to forks, finds the allocator behind ours, and, with `FAULTLESS_NO_CHILDREN`, takes this library out of what children inherit.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static BEFORE_MAIN: extern "C" fn() = {
     extern "C" fn before_main() {
         engine::note_home();
         fork::watch();
+        // A thread with little stack, or a signal handler, may be the first one to ask for memory.
+        next::look_up_all();
+        behind::look_up(var(c"LD_PRELOAD").unwrap_or(b""));
         if is_on(Knob::NoChildren) {
             leave_to_children();
         }

@@ -20,6 +20,7 @@ pub mod moves;
 pub mod pagemap;
 pub mod pressure;
 pub mod raw;
+pub mod stack;
 pub mod tables;
 pub mod thread;
 pub mod uffd;

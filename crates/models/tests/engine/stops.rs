@@ -19,7 +19,7 @@ const RUNS: usize = 6000;
 fn no_thread_waits_for_one_that_has_stopped() {
     check_stopping(
         || {
-            let world = Arc::new(World::for_blocks(&BUDGETS));
+            let world = Arc::new(World::with_room(&BUDGETS));
             let mut threads = start(&world, PROGRAMS, CALLS, World::block_call);
             let stops = threads.swap_remove(order(stopping_thread()));
             threads.into_iter().for_each(|thread| thread.join().unwrap());
@@ -46,7 +46,7 @@ fn order(started: usize) -> usize {
 fn a_child_waits_for_no_thread_that_is_not_there() {
     check_stopping(
         || {
-            let world = Arc::new(World::for_blocks(&BUDGETS));
+            let world = Arc::new(World::with_room(&BUDGETS));
             let _threads = start(&world, PROGRAMS, CALLS, World::block_call);
             for _ in 0..thread_rng().gen_range(0..60) {
                 world.sys.step();

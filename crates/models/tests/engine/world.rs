@@ -13,7 +13,7 @@ use shuttle::rand::{Rng, thread_rng};
 
 /// Few enough that they run out.
 const SLOTS: usize = 16;
-/// So many that most are left whatever threads took along that have stopped.
+/// See [`World::with_room`].
 const MANY_SLOTS: usize = 64;
 /// Pages between two that are looked at.
 const EVERY: usize = 64;
@@ -78,7 +78,6 @@ pub struct World {
     bytes: AtomicUsize,
     shards: usize,
     slots: usize,
-    knobs: &'static Values,
     /// Whether threads may be left behind.
     pub leaves: bool,
 }
@@ -108,17 +107,13 @@ impl World {
             bytes: AtomicUsize::new(0),
             shards,
             slots,
-            knobs,
             leaves: false,
         }
     }
 
-    /// With what takes no part in serving blocks switched off.
-    pub fn for_blocks(budgets: &[usize]) -> Self {
-        let world = Self::with(budgets, MANY_SLOTS);
-        world.knobs.set(Knob::Ahead, 0);
-        world.knobs.set(Knob::Mapped, 0);
-        world
+    /// With so much room that most is left whatever threads took along that have stopped.
+    pub fn with_room(budgets: &[usize]) -> Self {
+        Self::with(budgets, MANY_SLOTS)
     }
 
     pub fn with_threads_left_behind(mut self) -> Self {
