@@ -176,15 +176,15 @@ mod tests {
 
     #[test]
     fn a_file_is_read_and_its_mistakes_have_a_place() {
-        let settings = read("# comment\n\n budget=1G\nunmap = relaxed\nskip = a,b=c\n").unwrap();
+        let settings = read("# comment\n\n budget=1G\nprefault_by = thread\nskip = a,b=c\n").unwrap();
         let set = |knob, value: &str| Setting { knob, value: value.into() };
-        assert_eq!(settings, [set(Knob::Budget, "1G"), set(Knob::Unmap, "relaxed"), set(Knob::Skip, "a,b=c")]);
+        assert_eq!(settings, [set(Knob::Budget, "1G"), set(Knob::PrefaultBy, "thread"), set(Knob::Skip, "a,b=c")]);
         let table = [
             ("scrub\n", "/a/settings:1: \"scrub\" is not NAME=VALUE"),
             ("\nbugdet = 1\n", "/a/settings:2: there is no knob \"bugdet\"; did you mean budget?"),
             ("zzz = 1", "/a/settings:1: there is no knob \"zzz\""),
             ("mmap_threshold = 1M", "/a/settings:1: mmap_threshold: \"1M\" is less than 2M"),
-            ("unmap = lax", "/a/settings:1: unmap: \"lax\" is not one of strict relaxed"),
+            ("prefault_by = lax", "/a/settings:1: prefault_by: \"lax\" is not one of area thread"),
         ];
         for (text, error) in table {
             assert_eq!(read(text).unwrap_err().to_string(), error);

@@ -175,10 +175,10 @@ fn missing_standard_files_stay_missing() {
 
 #[test]
 fn the_environment_carries_the_settings() {
-    let print = "echo $LD_PRELOAD; echo $FAULTLESS_BUDGET $FAULTLESS_SKIP $FAULTLESS_UNMAP";
-    let args = ["--budget", "96M", "--skip", "a,b", "--unmap", "relaxed", "sh", "-c", print];
+    let print = "echo $LD_PRELOAD; echo $FAULTLESS_BUDGET $FAULTLESS_SKIP $FAULTLESS_PREFAULT_BY";
+    let args = ["--budget", "96M", "--skip", "a,b", "-s", "prefault_by=thread", "sh", "-c", print];
     let out = run(args).env("LD_PRELOAD", "libc.so.6").output().unwrap();
-    assert_eq!(text(&out.stdout), format!("{}:libc.so.6\n96M a,b relaxed\n", library().display()));
+    assert_eq!(text(&out.stdout), format!("{}:libc.so.6\n96M a,b thread\n", library().display()));
 }
 
 #[test]

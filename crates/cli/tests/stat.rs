@@ -75,7 +75,7 @@ fn what_a_process_counted_is_shown() {
     assert_eq!((&report["version"], &report["kind"]), (&1.into(), &"total".into()));
     let process = &report["processes"][0];
     assert_eq!((&process["command"], &process["running"]), (&"dd".into(), &true.into()));
-    assert_eq!(process["knobs"]["unmap"], "strict");
+    assert_eq!(process["knobs"]["prefault_by"], "area");
     assert_eq!(process["knobs"]["budget"], 64 << 20);
     assert_eq!(process["counters"].as_object().unwrap().len(), 2);
     assert_eq!(
@@ -258,7 +258,7 @@ fn what_is_wrong_is_said_in_one_line_and_changes_nothing() {
         (&["sysctl", "-p", &pid, "scrub=0", "bugdet=1"], 125, "did you mean budget?"),
         (&["sysctl", "-p", &pid, "scrub=0", "mmap_threshold=1M"], 125, "less than 2M"),
         (&["sysctl", "-p", &pid, "scrub=0", "budget=999999999999G"], 125, "more than"),
-        (&["sysctl", "-p", &pid, "scrub=0", "unmap=lax"], 125, "not one of strict relaxed"),
+        (&["sysctl", "-p", &pid, "scrub=0", "prefault_by=lax"], 125, "not one of area thread"),
         (&["sysctl", "-p", &pid, "scrub=0", "check=1"], 125, "FAULTLESS_CHECK"),
         (&["sysctl", "-p", &pid, "scrub=0", "skip"], 125, "not known of a running program"),
         (&["sysctl", "-p", &pid, "--list", "scrub=0"], 125, "cannot be used with"),

@@ -237,17 +237,17 @@ mod tests {
         assert!(Args::default().environment().is_empty());
         let set = |text| settings::assignment(text).unwrap();
         let args = Args {
-            set: vec![set("budget=1G"), set("unmap=relaxed"), set("scrub=1")],
+            set: vec![set("budget=1G"), set("prefault_by=thread"), set("scrub=1")],
             budget: Some(set("budget=3M")),
             no_scrub: true,
             check: true,
             no_children: true,
-            file: vec![set("unmap=strict"), set("mmap_threshold=4M")],
+            file: vec![set("prefault_by=area"), set("mmap_threshold=4M")],
             ..Args::default()
         };
         let expected = [
             ("FAULTLESS_BUDGET", "3M"),
-            ("FAULTLESS_UNMAP", "relaxed"),
+            ("FAULTLESS_PREFAULT_BY", "thread"),
             ("FAULTLESS_MMAP_THRESHOLD", "4M"),
             ("FAULTLESS_SCRUB", "0"),
             ("FAULTLESS_CHECK", "1"),
