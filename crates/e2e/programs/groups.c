@@ -192,17 +192,18 @@ static void dropped(void)
     CHECK(munmap(at, 8 * MIB) == 0);
 }
 
-/* A block of which a page is read-only when it is freed. */
+/* A block of which a page in each 2 MiB is read-only when it is freed. */
 static void change_block(size_t bytes)
 {
     char *volatile at = malloc(bytes);
     CHECK(at);
     fill(at, bytes, 1);
-    char *page = at + (-(uintptr_t)at & 4095);
-    CHECK(mprotect(page, 4096, PROT_READ) == 0);
-    /* The C library keeps its own notes in the blocks that it serves. */
-    if (page == at)
-        free(at);
+    /* The C library keeps its own notes before the blocks that it serves. */
+    if ((uintptr_t)at % 4096 != 0)
+        return;
+    for (size_t i = 0; i < bytes; i += 2 * MIB)
+        CHECK(mprotect(at + i, 4096, PROT_READ) == 0);
+    free(at);
 }
 
 static void attributes(void)
@@ -240,8 +241,6 @@ static void left(void)
     size_t bytes = 3 * MIB;
     CHECK(mmap(NULL, bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != MAP_FAILED);
     CHECK(mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0) != MAP_FAILED);
-    volatile size_t too_much = (size_t)1 << 45;
-    CHECK(malloc(too_much) == NULL);
     use(bytes);
 }
 
@@ -252,10 +251,13 @@ static void waste(void)
         CHECK(malloc(2 * MIB + 1));
 }
 
-/* No area is left for memory that has to be opened. */
+/* No area is left for memory that has to be opened or moved. */
 static void areas(void)
 {
-    change_block(32 * MIB);
+    char *volatile block = malloc(8 * MIB), *volatile behind = malloc(8 * MIB), *volatile room = malloc(256 * MIB);
+    CHECK(block && behind && room);
+    fill(block, 8 * MIB, 1);
+    free(room);
     char *at = map(512 * MIB);
     for (size_t i = 0; i < 512 * MIB && mprotect(at + i, 4096, PROT_READ) == 0; i += 8192)
         ;
@@ -263,8 +265,11 @@ static void areas(void)
         void *other = mmap(NULL, 2 * i * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         CHECK(other != MAP_FAILED || errno == ENOMEM);
     }
-    void *volatile block = malloc(4 * MIB);
-    CHECK(block || errno == ENOMEM);
+    char *larger = realloc(block, 64 * MIB);
+    CHECK(is_filled(larger ? larger : block, 8 * MIB, 1));
+    /* More than was ever open. */
+    void *volatile more = malloc(256 * MIB);
+    CHECK(more || errno == ENOMEM);
 }
 
 /* More programs than processors: the background thread, at idle priority, has to wait in the middle of its work. */
