@@ -171,12 +171,14 @@ pub unsafe extern "C" fn mremap(
     let args = [old as usize, old_bytes, new_bytes, flags as usize, new as usize, 0];
     // SAFETY: the caller's promise.
     let mut result = unsafe { syscall(libc::SYS_mremap, args) };
-    if old_bytes.max(new_bytes) >= SLOT && engine::running().is_some() {
+    if engine::running().is_some() {
         let from = pages(old as usize, old_bytes);
+        // Also a few pages: the engine's advice may begin or end among them.
         if result == Err(libc::EFAULT) {
             result = in_pieces(from, new_bytes, flags, new as usize);
         }
-        if let Ok(to) = result
+        if old_bytes.max(new_bytes) >= SLOT
+            && let Ok(to) = result
             && let Some(engine) = engine::enter()
         {
             remapped(&engine, from, pages(to, new_bytes), flags);

@@ -4,8 +4,9 @@ use std::fmt::Write;
 
 use crate::world::World;
 
-/// Huge-page advice and registration for write protection come and go with the library; the last is of no account.
-const NOT_THE_PROGRAMS: [&str; 4] = ["hg", "nh", "uw", "sd"];
+/// Huge-page advice and registration for write protection come and go with the library. Whether a page ever was
+/// dirty is of no account. The last two depend on where the kernel joins areas, and on what was ever used of them.
+const NOT_THE_PROGRAMS: [&str; 6] = ["hg", "nh", "uw", "sd", "gu", "ac"];
 
 /// An area of the kernel's: where it begins and ends, and its flags.
 type Area = (usize, usize, String);

