@@ -289,11 +289,65 @@ fn another_users_process_is_not_shown() {
     std::fs::copy(env!("CARGO_BIN_EXE_faultless"), &copy).unwrap();
     for args in [&["stat", "-p", &program.pid()][..], &["sysctl", "-p", &program.pid(), "scrub=0"]] {
         let out = Command::new(&copy).args(args).uid(65534).gid(65534).output().unwrap();
-        assert_eq!(out.status.code(), Some(1));
+        assert_eq!(out.status.code(), Some(77));
         assert!(text(&out.stderr).contains("belongs to another user"), "{}", text(&out.stderr));
     }
     let list = Command::new(&copy).arg("stat").uid(65534).gid(65534).output().unwrap();
     assert!(!text(&list.stdout).contains(&program.pid()), "{}", text(&list.stdout));
+    assert_eq!(list.status.code(), Some(77));
+    assert!(text(&list.stderr).contains("you may not look at"), "{}", text(&list.stderr));
+    // All that a command of another user's runs.
+    let mut tree = run(["--", "dd", "if=/dev/zero", "bs=8M", "count=2"]);
+    let mut tree = tree.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    tree.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    let of_tree = ["stat", "-p", &tree.id().to_string(), "--once"];
+    let out = Command::new(&copy).args(of_tree).uid(65534).gid(65534).output().unwrap();
+    assert_eq!((out.status.code(), text(&out.stdout)), (Some(77), ""), "{}", text(&out.stderr));
+    drop(tree.stdout.take());
+    tree.wait().unwrap();
+}
+
+/// A command in a PID namespace sees none of the processes outside, and leaves their pages alone.
+#[test]
+fn a_command_in_a_namespace_removes_nothing_of_those_outside() {
+    let runtime = Scratch::new("outside");
+    let file = runtime.0.join("out.json");
+    let pages = runtime.0.join("pages");
+    std::fs::create_dir(&pages).unwrap();
+    let mut outer = run(["--json", file.to_str().unwrap(), "--", "dd", "if=/dev/zero", "bs=8M", "count=2"]);
+    outer.env("XDG_RUNTIME_DIR", &pages).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut outer = outer.spawn().unwrap();
+    outer.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    let mut inner = Command::new("unshare");
+    inner.args(["-p", "-f", "--mount-proc", env!("CARGO_BIN_EXE_faultless"), "run", "--", "true"]);
+    inner.env("FAULTLESS_LIBRARY", library()).env("XDG_RUNTIME_DIR", &pages);
+    let made = inner.output().is_ok_and(|out| out.status.success());
+    assert_eq!(std::fs::read_dir(&pages).unwrap().count(), 1);
+    drop(outer.stdout.take());
+    outer.wait().unwrap();
+    if !made {
+        eprintln!("no PID namespace can be made: not tested");
+        return;
+    }
+    let report: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    assert_eq!(report["totals"]["malloc_served"], 1, "{report}");
+}
+
+/// Two processes of the same number in different PID namespaces have a page each.
+#[test]
+fn numbers_of_another_namespace_are_other_processes() {
+    let scratch = Scratch::new("namespaces");
+    let file = scratch.0.join("out.json");
+    // The first process of a namespace has the number 1.
+    let dd = "unshare -p -f dd if=/dev/zero of=/dev/null bs=8M count=1 2>/dev/null";
+    let mut command = run(["--json", file.to_str().unwrap(), "--", "sh", "-c", &format!("{dd} && {dd}")]);
+    if !command.output().unwrap().status.success() {
+        eprintln!("no PID namespace can be made: not tested");
+        return;
+    }
+    let report: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    let pids: Vec<_> = report["processes"].as_array().unwrap().iter().map(|process| &process["pid"]).collect();
+    assert_eq!((pids, &report["totals"]["malloc_served"]), (vec![&1.into(), &1.into()], &2.into()), "{report}");
 }
 
 /// The page of process `pid`, with nothing counted but one request.
@@ -357,7 +411,11 @@ fn a_page_that_is_none_is_told() {
 #[test]
 fn thousands_of_processes_are_added_up() {
     let runtime = Scratch::new("thousands");
-    let dir = runtime.0.join(format!("faultless-{}-7", std::process::id()));
+    let own = |file: &str| std::fs::read_to_string(format!("/proc/self/{file}")).unwrap();
+    let (stat, namespace) = (own("stat"), std::fs::read_link("/proc/self/ns/pid").unwrap());
+    let started = stat.rsplit(") ").next().unwrap().split(' ').nth(19).unwrap();
+    let namespace: String = namespace.to_str().unwrap().chars().filter(char::is_ascii_digit).collect();
+    let dir = runtime.0.join(format!("faultless-{}-{started}-{namespace}-7", std::process::id()));
     std::fs::create_dir(&dir).unwrap();
     for pid in 1..=3000 {
         std::fs::write(dir.join(pid.to_string()), page(pid)).unwrap();

@@ -1,0 +1,171 @@
+//! Why a program was not covered, as far as it is known: each state has its own words, and what is not known is said as that.
+
+use std::io;
+use std::path::Path;
+
+use faultless_base::sys::raw::status_number;
+use faultless_mm::page::Page;
+
+use super::evidence::{End, Evidence, Look};
+use super::options::Args;
+use super::program::{self, Kind, Program};
+use super::sys;
+use crate::pages::{Counters, Dir};
+
+/// What is known of a program that has no page with anything served.
+pub struct Known<'a> {
+    /// How it was started.
+    pub args: &'a Args,
+    /// Its page, if it left one.
+    pub page: Option<&'a Counters>,
+    /// What was seen of it.
+    pub evidence: &'a Evidence,
+    /// Where its page would be.
+    pub dir: Result<&'a Dir, &'a io::Error>,
+}
+
+/// Why it was not covered, or that it is not known whether it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// It was not.
+    Plain(String),
+    /// It was, and what was done is lost.
+    Lost(String),
+    /// Who knows.
+    Unknown(String),
+}
+
+impl Reason {
+    /// Whether the program was covered; `None`: that is not known.
+    pub fn is_covered(&self) -> Option<bool> {
+        match self {
+            Self::Plain(_) => Some(false),
+            Self::Lost(_) => Some(true),
+            Self::Unknown(_) => None,
+        }
+    }
+
+    /// In words, of one who is called `what`: "Nothing", or "Of the program itself, nothing".
+    pub fn text(&self, what: &str) -> String {
+        match self {
+            Self::Plain(why) => format!("{what} was covered: {why}."),
+            Self::Lost(why) => format!("The program was covered, but what was done is not known: {why}."),
+            Self::Unknown(why) => format!("Whether the program was covered is not known: {why}."),
+        }
+    }
+}
+
+/// The name that the kernel gives a program that was started by this word.
+fn kernel_name(word: &Path) -> String {
+    let name = word.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    String::from_utf8_lossy(&name.as_bytes()[..name.len().min(15)]).into_owned()
+}
+
+impl Known<'_> {
+    /// The reason.
+    pub fn reason(&self) -> Reason {
+        let run = program::inspect(&self.args.program[0], std::env::var_os("PATH").as_deref());
+        // In the order of how sure they are.
+        self.told()
+            .or_else(|| self.seen())
+            .or_else(|| self.kind(run.as_ref()))
+            .or_else(|| self.not_seen(run.as_ref()))
+            .unwrap_or_else(|| {
+                Reason::Plain(
+                    "it made no large request (malloc from 256K, mmap from 2M, unless set otherwise)".into(),
+                )
+            })
+    }
+
+    /// What the settings or the library itself say.
+    fn told(&self) -> Option<Reason> {
+        if let Some(why) = self.args.ruled_out() {
+            return Some(Reason::Plain(why));
+        }
+        let page = self.page?;
+        Some(Reason::Plain(match page.plain() {
+            Some(why) => why.into(),
+            None if page.left().is_empty() => "its library could not start the engine".into(),
+            None => "all its requests were left to the kernel".into(),
+        }))
+    }
+
+    /// What was seen while it ran and at its end.
+    fn seen(&self) -> Option<Reason> {
+        let Evidence { running, ended } = self.evidence;
+        let lost = self.dir.ok().filter(|dir| dir.has_lost());
+        if let Some(Look { file, loaded, other_root, namespaces, has_segment, in_valgrind }) = running {
+            let file = file.as_deref().unwrap_or(Path::new("a program")).display();
+            if *has_segment {
+                return Some(Reason::Lost("it could not leave its counters where this command reads them".into()));
+            }
+            if *in_valgrind {
+                return Some(Reason::Plain("valgrind runs it, and answers its malloc".into()));
+            }
+            if *loaded == Some(false) {
+                return Some(Reason::Plain(match () {
+                    () if *other_root => {
+                        format!("the library is not in the root directory that {file} has (chroot)")
+                    }
+                    () if namespaces.contains(&"mount") => {
+                        format!(
+                            "the library could not be loaded into {file}, which has other files (a mount namespace)"
+                        )
+                    }
+                    () => format!("the library could not be loaded into {file}"),
+                }));
+            }
+            if *loaded == Some(true) && (*other_root || namespaces.contains(&"mount")) && lost.is_none() {
+                return Some(Reason::Unknown(
+                    "it has other files than this command (chroot, or a container)".into(),
+                ));
+            }
+        }
+        let End { user, filters, file_size, .. } = ended.as_ref()?;
+        if *filters > status_number("Seccomp_filters").unwrap_or(0) as u64 {
+            return Some(Reason::Plain(
+                "its system calls are filtered (seccomp), and it runs plain where they are".into(),
+            ));
+        }
+        // Whose counters are lost: its own, or those of a program that it started.
+        let room = lost?.room();
+        Some(Reason::Unknown(match user.filter(|user| *user != sys::ids().0) {
+            Some(user) => format!("it ran as another user ({user}), who may not leave counters here"),
+            None if file_size.is_some_and(|most| most < size_of::<Page>() as u64) => {
+                "it may not make a file for its counters (ulimit -f)".into()
+            }
+            None if room.is_err() => format!("there is no room for its counters: {}", room.unwrap_err()),
+            None => "a process was covered that could not leave its counters here, and it may have been this one"
+                .into(),
+        }))
+    }
+
+    /// What its file says.
+    fn kind(&self, run: Option<&Program>) -> Option<Reason> {
+        let last = self.evidence.running.as_ref().and_then(|look| look.file.as_deref());
+        let became = last.map(|path| Program { path: path.into(), is_script: false, kind: program::kind(path) });
+        let of_kind = |program: &Program| !matches!(program.kind, Kind::Dynamic | Kind::Unknown);
+        let found = became.filter(of_kind).or_else(|| run.filter(|program| of_kind(program)).cloned())?;
+        Some(Reason::Plain(found.to_string()))
+    }
+
+    /// What keeps one from knowing.
+    fn not_seen(&self, run: Option<&Program>) -> Option<Reason> {
+        if let Err(error) = self.dir {
+            return Some(Reason::Unknown(format!("there is no place for counters: {error}")));
+        }
+        let look = self.evidence.running.as_ref();
+        let last = &self.evidence.ended.as_ref()?.name;
+        let started = run.map(|program| kernel_name(&program.path));
+        let named = kernel_name(Path::new(&self.args.program[0]));
+        let is_same = *last == named || started.is_some_and(|name| name == *last);
+        let was_seen = look.is_some_and(|look| {
+            look.loaded == Some(true) && look.file.as_deref().is_some_and(|file| kernel_name(file) == *last)
+        });
+        (!is_same && !was_seen).then(|| {
+            Reason::Unknown(format!(
+                "it was {last} in the end, of which nothing was seen; if the library was loaded there, it made no large request"
+            ))
+        })
+    }
+}
