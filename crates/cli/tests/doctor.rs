@@ -156,26 +156,28 @@ fn programs_that_run_plain_are_told_beforehand() {
 /// As for `run`: what it refuses to start is an error, and no report.
 #[test]
 fn what_run_refuses_is_an_error() {
-    let said = |command: &mut Command| {
+    let refused = |command: &mut Command| {
         let Output { status, stdout, stderr } = command.output().unwrap();
         assert_eq!(String::from_utf8_lossy(&stdout), "");
         (status.code(), String::from_utf8_lossy(&stderr).into_owned())
     };
     for (program, status) in [("/nonexistent/program", 127), ("faultless-no-such-command", 127), ("/", 126)] {
-        let (code, said) = said(&mut doctor(["--no-measure", "--", program]));
+        let (code, said) = refused(&mut doctor(["--no-measure", "--", program]));
         assert!(
             code == Some(status) && said.starts_with("faultless: cannot run ") && said.lines().count() == 1,
             "{said}"
         );
     }
     for args in [&["--no-measure"][..], &["--no-measure", "--", "sh"]] {
-        let (code, said) = said(doctor(args).env("FAULTLESS_UNMAP", "lax"));
+        let (code, said) = refused(doctor(args).env("FAULTLESS_UNMAP", "lax"));
         assert!(code == Some(125) && said.contains("FAULTLESS_UNMAP: \"lax\" is not one of"), "{said}");
     }
+    let (code, said) = refused(doctor(["--no-measure"]).env("FAULTLESS_BUGDET", "1G"));
+    assert!(code == Some(125) && said.contains("did you mean FAULTLESS_BUDGET?"), "{said}");
     let config = tempfile::tempdir().unwrap();
     std::fs::create_dir(config.path().join("faultless")).unwrap();
     std::fs::write(config.path().join("faultless/settings"), "bugdet = 1").unwrap();
-    let (code, said) = said(doctor(["--no-measure"]).env("XDG_CONFIG_HOME", config.path()));
+    let (code, said) = refused(doctor(["--no-measure"]).env("XDG_CONFIG_HOME", config.path()));
     assert!(code == Some(125) && said.contains("settings:1: "), "{said}");
 }
 

@@ -86,7 +86,11 @@ fn the_library_may_have_any_path() {
         let copy = dir.join("libfaultless_preload.so");
         std::fs::copy(library(), &copy).unwrap();
         for options in [&["--"][..], &["--no-children", "--"]] {
-            let out = run([options, &DD].concat()).env("FAULTLESS_LIBRARY", &copy).output().unwrap();
+            let out = run([options, &DD].concat())
+                .env("FAULTLESS_LIBRARY", &copy)
+                .env("TMPDIR", &scratch.0)
+                .output()
+                .unwrap();
             let said = text(&out.stderr);
             assert!(out.status.success() && said.contains("1 process covered"), "{name}: {said}");
         }
@@ -97,7 +101,7 @@ fn the_library_may_have_any_path() {
             "-c",
             "echo \"[$LD_PRELOAD]\"; dd if=/dev/zero of=/dev/null bs=8M count=1; true",
         ];
-        let out = run(child).env("FAULTLESS_LIBRARY", &copy).output().unwrap();
+        let out = run(child).env("FAULTLESS_LIBRARY", &copy).env("TMPDIR", &scratch.0).output().unwrap();
         assert!(text(&out.stderr).contains("nothing covered"), "{name}: {}", text(&out.stderr));
     }
 }

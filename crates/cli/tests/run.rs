@@ -268,6 +268,22 @@ fn programs_of_a_tree_are_named_and_with_tree_each_process() {
     assert_eq!(processes.filter(|line| line.split_whitespace().nth(1) == Some("dd")).count(), 2, "{said}");
 }
 
+/// A forked child counts for itself, under the name of its program.
+#[test]
+fn children_have_the_name_of_their_program() {
+    let scratch = Scratch::new("forked");
+    let file = scratch.0.join("out.json");
+    let script = "$x = 'x' x 8000000; if (!fork) { $y = 'y' x 9000000; exit } wait";
+    let out = output(["--json", file.to_str().unwrap(), "--", "perl", "-e", script]);
+    if out.status.code() == Some(127) {
+        eprintln!("there is no perl: not tested");
+        return;
+    }
+    let json: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    let names: Vec<_> = json["processes"].as_array().unwrap().iter().map(|process| &process["name"]).collect();
+    assert_eq!(names, ["perl", "perl"], "{json:#}");
+}
+
 #[test]
 fn a_static_program_runs_plain_and_is_told() {
     let scratch = Scratch::new("static");

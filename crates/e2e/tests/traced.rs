@@ -214,7 +214,7 @@ fn faults_that_are_avoided() {
     let report = json(&[]);
     assert!(report.get("estimate").is_none(), "{report:#}");
     let thp = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
-    let fault = if thp.contains("[always]") { SLOT as u64 } else { 4096 };
+    let fault = if thp.contains("[always]") { SLOT } else { 4096 };
     let fresh = report["totals"]["bytes_fresh_huge"].as_u64().expect("a number");
     assert!(fresh <= peak, "{fresh} bytes with huge pages");
     let (ready, fewer) = ((total - peak) / fault, fresh / fault);

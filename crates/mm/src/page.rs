@@ -176,6 +176,16 @@ impl Page {
 }
 
 impl Header {
+    /// The name as it stands.
+    pub fn name(&self) -> [u64; 2] {
+        [0, 1].map(|i| self.name[i].load(Ordering::Relaxed))
+    }
+
+    /// Notes a name that stood on another page.
+    pub fn put_name(&self, name: [u64; 2]) {
+        self.name.iter().zip(name).for_each(|(word, part)| word.store(part, Ordering::Relaxed));
+    }
+
     /// Notes the name of the program, as much of it as fits.
     pub fn set_name(&self, name: &[u8]) {
         for (i, word) in self.name.iter().enumerate() {

@@ -29,6 +29,7 @@ pub fn open(knobs: &Values) -> &'static Page {
     share();
     // Since `share`, nobody has written any of it but the threshold of malloc, with the value that it has here.
     PAGE.knobs.copy(knobs);
+    PAGE.header.set_name(settings::program_name());
     start(0);
     &PAGE
 }
@@ -36,11 +37,11 @@ pub fn open(knobs: &Values) -> &'static Page {
 /// Shares the page of a process that runs plain, with the reason: a place in `faultless_mm::page::PLAIN`.
 pub fn open_plain(why: u32) {
     share();
+    PAGE.header.set_name(settings::program_name());
     start(why);
 }
 
 fn start(plain: u32) {
-    PAGE.header.set_name(settings::program_name());
     PAGE.header.plain.store(plain, Ordering::Relaxed);
     // SAFETY: no arguments.
     PAGE.start(unsafe { libc::getpid() } as u32, boot_ns());
@@ -153,16 +154,24 @@ fn map_file(dir: &[u8]) -> Option<()> {
 
 static PENDING: AtomicBool = AtomicBool::new(false);
 
+/// Replaces the page; what is set and the name of the program go over. The name is not asked for again: the program may have changed it.
+fn replace(by: impl FnOnce()) {
+    let (knobs, name) = (Values::new(), PAGE.header.name());
+    knobs.copy(&PAGE.knobs);
+    by();
+    PAGE.knobs.copy(&knobs);
+    PAGE.header.put_name(name);
+}
+
 /// In a forked child: its counters start from zero, in memory of its own, until [`after_fork`]. Its knobs stay as the
 /// parent had them.
 pub fn detach() {
-    let knobs = Values::new();
-    knobs.copy(&PAGE.knobs);
-    let prot = (libc::PROT_READ | libc::PROT_WRITE) as usize;
-    let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED) as usize;
-    // SAFETY: replaces the page by one of zeroes at the same place; all of it is atomics.
-    let _ = unsafe { syscall(libc::SYS_mmap, [address(), BYTES, prot, flags, usize::MAX, 0]) };
-    PAGE.knobs.copy(&knobs);
+    replace(|| {
+        let prot = (libc::PROT_READ | libc::PROT_WRITE) as usize;
+        let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED) as usize;
+        // SAFETY: replaces the page by one of zeroes at the same place; all of it is atomics.
+        let _ = unsafe { syscall(libc::SYS_mmap, [address(), BYTES, prot, flags, usize::MAX, 0]) };
+    });
     PENDING.store(true, Ordering::Release);
 }
 
@@ -170,10 +179,7 @@ pub fn detach() {
 #[inline]
 pub fn after_fork() {
     if PENDING.load(Ordering::Relaxed) && PENDING.swap(false, Ordering::AcqRel) {
-        let knobs = Values::new();
-        knobs.copy(&PAGE.knobs);
-        share();
-        PAGE.knobs.copy(&knobs);
+        replace(share);
         start(0);
     }
 }

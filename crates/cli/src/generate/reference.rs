@@ -37,7 +37,7 @@ library leave its pages. `FAULTLESS_FILTERS` is set by `run`: how many system ca
 runs plain, for they might kill it.
 
 `LD_PRELOAD` is split at spaces and colons. Where the library's path has any, `run` names a link to it instead, in a directory
-`faultless-library-USER-NUMBER` below `/tmp`, `/dev/shm` or `$TMPDIR`. The link stays, for programs that go on.
+`faultless-library-USER-NUMBER` below `$TMPDIR`, `/tmp` or `/dev/shm`. The link stays, for programs that go on.
 ";
 
 const COUNTERS_START: &str = "

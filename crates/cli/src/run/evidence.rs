@@ -33,7 +33,7 @@ pub struct Look {
     pub other_root: bool,
     /// Which of its namespaces are others.
     pub namespaces: Vec<&'static str>,
-    /// Whether it has a page in memory of its own, where it is lost with the process.
+    /// Whether it made a segment of shared memory as the library does where it cannot leave its page.
     pub has_segment: bool,
 }
 

@@ -26,7 +26,7 @@ pub fn loadable(library: PathBuf) -> Result<PathBuf> {
     }
     let temporary =
         std::env::var_os("TMPDIR").map(PathBuf::from).filter(|dir| dir.is_absolute() && is_one_name(dir));
-    let places = ["/tmp".into(), "/dev/shm".into()].into_iter().chain(temporary);
+    let places = temporary.into_iter().chain(["/tmp".into(), "/dev/shm".into()]);
     let mut result = Err(anyhow::anyhow!("no place for a link"));
     for place in places {
         result = link_in(&place, &library);

@@ -96,7 +96,8 @@ impl Known<'_> {
         let lost = self.dir.ok().filter(|dir| dir.has_lost());
         if let Some(Look { file, loaded, other_root, namespaces, has_segment, in_valgrind }) = running {
             let file = file.as_deref().unwrap_or(Path::new("a program")).display();
-            if *has_segment {
+            // Programs have such segments of their own, too.
+            if *has_segment && lost.is_some() {
                 return Some(Reason::Lost("it could not leave its counters where this command reads them".into()));
             }
             if *in_valgrind {

@@ -141,8 +141,14 @@ fn command(args: Args, style: Style, out: Out) -> Result<End> {
     });
     let outcome = running.wait().context("lost sight of the program")?;
     drop(ended);
+    let is_lost = dir.has_lost();
     if let Ok(Err(error)) = reporter.join() {
         complain(&format!("{error:#}"));
+    }
+    if is_lost {
+        complain(
+            "a process counted where this command cannot read it: of another user, or without room for a file",
+        );
     }
     Ok(outcome.end)
 }
