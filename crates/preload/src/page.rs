@@ -26,19 +26,21 @@ fn address() -> usize {
 
 /// Shares the page, with these knobs.
 pub fn open(knobs: &Values) -> &'static Page {
+    open_as(knobs, 0)
+}
+
+/// Shares the page of a process that runs plain, with the reason: a place in `faultless_mm::page::PLAIN`.
+pub fn open_plain(knobs: &Values, why: u32) {
+    open_as(knobs, why);
+}
+
+fn open_as(knobs: &Values, plain: u32) -> &'static Page {
     share();
     // Since `share`, nobody has written any of it but the threshold of malloc, with the value that it has here.
     PAGE.knobs.copy(knobs);
     PAGE.header.set_name(settings::program_name());
-    start(0);
+    start(plain);
     &PAGE
-}
-
-/// Shares the page of a process that runs plain, with the reason: a place in `faultless_mm::page::PLAIN`.
-pub fn open_plain(why: u32) {
-    share();
-    PAGE.header.set_name(settings::program_name());
-    start(why);
 }
 
 fn start(plain: u32) {

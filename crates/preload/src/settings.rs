@@ -193,7 +193,7 @@ pub fn read() -> Option<Settings> {
     match ruled_out().or_else(no_budget) {
         None => Some(Settings { knobs, memory }),
         Some(why) => {
-            page::open_plain(why);
+            page::open_plain(&knobs, why);
             None
         }
     }

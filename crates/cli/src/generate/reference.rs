@@ -62,6 +62,7 @@ One object a line, `version` 1. A field that changes its meaning makes the versi
 | `.pid`, `.command` | which; the command's name as the kernel has it |
 | `.running` | whether it runs still |
 | `.since_s` | how long ago its page was made |
+| `.plain` | why it runs plain, or null |
 | `.counters` | its counters: from name to number |
 | `.knobs` | what its knobs are set to: sizes in bytes, switches 0 or 1, words as text |
 | `.regions` | each of its regions, up to 64, in the order in which they were made: `number`, `address`, `bytes`, `delivery`; `ended`, \

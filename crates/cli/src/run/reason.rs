@@ -170,3 +170,84 @@ impl Known<'_> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reason(evidence: &Evidence, page: Option<&Counters>) -> Reason {
+        let args = Args { program: vec!["true".into()], ..Args::default() };
+        let dir = Dir::create().unwrap();
+        Known { args: &args, page, evidence, dir: Ok(&dir) }.reason()
+    }
+
+    fn look() -> Look {
+        let file = Some("/bin/true".into());
+        let namespaces = Vec::new();
+        Look { file, loaded: Some(true), in_valgrind: false, other_root: false, namespaces, has_segment: false }
+    }
+
+    fn end(name: &str) -> End {
+        let filters = status_number("Seccomp_filters").unwrap_or(0) as u64;
+        End { name: name.into(), user: Some(sys::ids().0), filters, file_size: None }
+    }
+
+    #[test]
+    fn each_state_has_its_own_words() {
+        let of = |look: Look, end: End| reason(&Evidence { running: Some(look), ended: Some(end) }, None);
+        let plain = |look: Look| match of(look, end("true")) {
+            Reason::Plain(why) => why,
+            other => panic!("{other:?}"),
+        };
+        assert!(plain(look()).starts_with("it made no large request"));
+        assert!(
+            plain(Look { loaded: Some(false), ..look() })
+                .starts_with("the library could not be loaded into /bin/true")
+        );
+        assert!(plain(Look { loaded: Some(false), other_root: true, ..look() }).contains("chroot"));
+        assert!(
+            plain(Look { loaded: Some(false), namespaces: vec!["mount"], ..look() }).contains("mount namespace")
+        );
+        assert!(plain(Look { in_valgrind: true, loaded: None, ..look() }).contains("valgrind"));
+        // A segment of the program's own is no page of the library's.
+        assert!(plain(Look { has_segment: true, ..look() }).starts_with("it made no large request"));
+        assert!(matches!(of(Look { other_root: true, ..look() }, end("true")), Reason::Unknown(_)));
+        let filtered = End { filters: u64::MAX, ..end("true") };
+        assert!(matches!(of(look(), filtered), Reason::Plain(why) if why.contains("seccomp")));
+    }
+
+    /// What was not seen is not said to have made no large request.
+    #[test]
+    fn what_was_not_seen_is_not_known() {
+        let of = |running: Option<Look>, end: End| reason(&Evidence { running, ended: Some(end) }, None);
+        assert!(matches!(of(None, end("true")), Reason::Plain(_)));
+        assert!(matches!(of(None, end("other")), Reason::Unknown(why) if why.contains("it was other in the end")));
+        assert!(matches!(of(Some(look()), end("other")), Reason::Unknown(_)));
+        let other = Look { file: Some("/bin/other".into()), ..look() };
+        assert!(matches!(of(Some(other), end("other")), Reason::Plain(_)));
+        let reason = Reason::Unknown("who knows".into());
+        assert_eq!(
+            (reason.is_covered(), reason.text("Nothing")),
+            (None, "Whether the program was covered is not known: who knows.".into())
+        );
+    }
+
+    /// What the library found itself comes before what was seen.
+    #[test]
+    fn a_page_tells_more_than_a_look() {
+        let page = |left: u64| {
+            let mut values = [0; faultless_mm::stats::COUNT];
+            values[faultless_mm::stats::Counter::KernelFlags as usize] = left;
+            Counters::from_values(7, values.into_iter())
+        };
+        let evidence = Evidence { running: Some(look()), ended: Some(end("true")) };
+        assert_eq!(
+            reason(&evidence, Some(&page(3))),
+            Reason::Plain("all its requests were left to the kernel".into())
+        );
+        assert_eq!(
+            reason(&evidence, Some(&page(0))),
+            Reason::Plain("its library could not start the engine".into())
+        );
+    }
+}

@@ -68,7 +68,8 @@ fn text(processes: &[Covered], counters: &[Counters], style: &Style, columns: us
         let requests = short(get(Counter::MmapServed) + get(Counter::MallocServed), Unit::Calls);
         let bytes = short(get(Counter::MmapBytes) + get(Counter::MallocBytes), Unit::Bytes);
         let left = short(counters.left().iter().map(|(_, calls)| calls).sum(), Unit::Calls);
-        let (pid, command) = (covered.pid, covered.command());
+        let plain = if counters.plain().is_some() { " (runs plain)" } else { "" };
+        let (pid, command) = (covered.pid, covered.command() + plain);
         text += &match wide {
             true => format!("{pid:>7} {requests:>8} {bytes:>7} {left:>7} {command}\n"),
             false => {
