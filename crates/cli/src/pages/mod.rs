@@ -28,7 +28,7 @@ pub fn is_alive(pid: u32) -> bool {
 }
 
 /// A variable of the environment that a process was started with.
-fn variable(pid: u32, name: &str) -> io::Result<Option<OsString>> {
+pub fn variable(pid: u32, name: &str) -> io::Result<Option<OsString>> {
     let all = std::fs::read(format!("/proc/{pid}/environ"))?;
     let value = all.split(|b| *b == 0).find_map(|entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"="));
     Ok(value.map(|value| OsString::from_vec(value.to_vec())))

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use super::options::LIBRARY;
 use super::sys;
-use crate::pages::segment;
+use crate::pages::{segment, variable};
 
 /// A program as it was seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,6 +27,8 @@ pub struct Look {
     pub file: Option<PathBuf>,
     /// Whether the library is loaded; `None`: that cannot be told.
     pub loaded: Option<bool>,
+    /// Whether it was started with LD_PRELOAD; `None`: that cannot be told.
+    pub with_preload: Option<bool>,
     /// Whether valgrind runs it.
     pub in_valgrind: bool,
     /// Whether its root directory is another one.
@@ -82,6 +84,9 @@ impl Look {
         Self {
             file: link(&process, "exe"),
             loaded: is_loaded(&maps),
+            with_preload: variable(pid as u32, "LD_PRELOAD")
+                .ok()
+                .map(|list| list.is_some_and(|list| !list.is_empty())),
             in_valgrind: maps.contains("/vgpreload_"),
             other_root: differs("root"),
             namespaces: namespaces.map(|(_, name)| *name).collect(),

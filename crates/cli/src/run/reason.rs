@@ -55,6 +55,9 @@ impl Reason {
     }
 }
 
+/// An end of which nothing was seen.
+static UNSEEN: End = End { name: String::new(), user: None, filters: 0, file_size: None };
+
 /// The name that the kernel gives a program that was started by this word.
 fn kernel_name(word: &Path) -> String {
     let name = word.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -94,7 +97,9 @@ impl Known<'_> {
     fn seen(&self) -> Option<Reason> {
         let Evidence { running, ended } = self.evidence;
         let lost = self.dir.ok().filter(|dir| dir.has_lost());
-        if let Some(Look { file, loaded, other_root, namespaces, has_segment, in_valgrind }) = running {
+        if let Some(Look { file, loaded, with_preload, other_root, namespaces, has_segment, in_valgrind }) =
+            running
+        {
             let file = file.as_deref().unwrap_or(Path::new("a program")).display();
             // Programs have such segments of their own, too.
             if *has_segment && lost.is_some() {
@@ -105,6 +110,9 @@ impl Known<'_> {
             }
             if *loaded == Some(false) {
                 return Some(Reason::Plain(match () {
+                    () if *with_preload == Some(false) => {
+                        format!("{file} was started without LD_PRELOAD (no_children, env -i, or who drops it)")
+                    }
                     () if *other_root => {
                         format!("the library is not in the root directory that {file} has (chroot)")
                     }
@@ -122,7 +130,7 @@ impl Known<'_> {
                 ));
             }
         }
-        let End { user, filters, file_size, .. } = ended.as_ref()?;
+        let End { user, filters, file_size, .. } = ended.as_ref().unwrap_or(&UNSEEN);
         if *filters > status_number("Seccomp_filters").unwrap_or(0) as u64 {
             return Some(Reason::Plain(
                 "its system calls are filtered (seccomp), and it runs plain where they are".into(),
@@ -156,7 +164,9 @@ impl Known<'_> {
             return Some(Reason::Unknown(format!("there is no place for counters: {error}")));
         }
         let look = self.evidence.running.as_ref();
-        let last = &self.evidence.ended.as_ref()?.name;
+        let Some(End { name: last, .. }) = &self.evidence.ended else {
+            return Some(Reason::Unknown("/proc does not show it".into()));
+        };
         let started = run.map(|program| kernel_name(&program.path));
         let named = kernel_name(Path::new(&self.args.program[0]));
         let is_same = *last == named || started.is_some_and(|name| name == *last);
@@ -184,7 +194,15 @@ mod tests {
     fn look() -> Look {
         let file = Some("/bin/true".into());
         let namespaces = Vec::new();
-        Look { file, loaded: Some(true), in_valgrind: false, other_root: false, namespaces, has_segment: false }
+        Look {
+            file,
+            loaded: Some(true),
+            with_preload: Some(true),
+            in_valgrind: false,
+            other_root: false,
+            namespaces,
+            has_segment: false,
+        }
     }
 
     fn end(name: &str) -> End {
@@ -209,6 +227,8 @@ mod tests {
             plain(Look { loaded: Some(false), namespaces: vec!["mount"], ..look() }).contains("mount namespace")
         );
         assert!(plain(Look { in_valgrind: true, loaded: None, ..look() }).contains("valgrind"));
+        let dropped = Look { loaded: Some(false), with_preload: Some(false), ..look() };
+        assert!(plain(dropped).contains("without LD_PRELOAD"));
         // A segment of the program's own is no page of the library's.
         assert!(plain(Look { has_segment: true, ..look() }).starts_with("it made no large request"));
         assert!(matches!(of(Look { other_root: true, ..look() }, end("true")), Reason::Unknown(_)));
@@ -221,6 +241,7 @@ mod tests {
     fn what_was_not_seen_is_not_known() {
         let of = |running: Option<Look>, end: End| reason(&Evidence { running, ended: Some(end) }, None);
         assert!(matches!(of(None, end("true")), Reason::Plain(_)));
+        assert!(matches!(reason(&Evidence::default(), None), Reason::Unknown(_)));
         assert!(matches!(of(None, end("other")), Reason::Unknown(why) if why.contains("it was other in the end")));
         assert!(matches!(of(Some(look()), end("other")), Reason::Unknown(_)));
         let other = Look { file: Some("/bin/other".into()), ..look() };
