@@ -85,7 +85,8 @@ it is the file DIR/PID instead, so that it can be read when the process has ende
 has the file DIR/PID.NAMESPACE.
 
 The directory is `faultless-PID-START-NAMESPACE-N`, below `$XDG_RUNTIME_DIR`, `/dev/shm` or the directory for temporary files: the
-command's number, when it was started (field 22 of `/proc/PID/stat`), and its PID namespace. The command removes it at its end. Where
+command's number, when it was started (field 22 of `/proc/PID/stat`), and its PID namespace. The command removes it at its end. Of processes that
+have ended it keeps the pages of a thousand, and adds the others up. Where
 the command was killed, the next one in the same PID namespace does, once no process of that tree is left. A page is found by its
 owner alone; other users may pass through the directory to the file `lost`, of which they change the time when they have to count
 elsewhere. Where neither a file nor a segment can be had, a process counts for itself alone.

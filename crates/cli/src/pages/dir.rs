@@ -3,6 +3,7 @@
 //! Each is named after the process that made it, in the first of [`places`] that takes it: its number, when it was started
 //! and the PID namespace that both are of. So a directory is removed only by who can tell that its maker is gone.
 
+use std::cell::RefCell;
 use std::ffi::OsString;
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io;
@@ -14,13 +15,16 @@ use std::time::SystemTime;
 use faultless_mm::page::Page;
 
 use super::process::{self, Process};
-use super::{Counters, Source, variable};
+use super::{Counters, Folded, Source, variable};
 
 /// The file that a process touches that has its page elsewhere.
 const LOST: &str = "lost";
 
 /// A directory for counters pages, removed when dropped.
-pub struct Dir(PathBuf);
+pub struct Dir {
+    path: PathBuf,
+    folded: RefCell<Folded>,
+}
 
 /// Where a command with these variables makes one: in memory if there is such a place, the user's own or everybody's;
 /// else among temporary files.
@@ -126,7 +130,7 @@ impl Dir {
             match DirBuilder::new().mode(0o711).create(&dir) {
                 Ok(()) => {
                     std::fs::set_permissions(&dir, Permissions::from_mode(0o711))?;
-                    return Ok(Self(dir));
+                    return Ok(Self { path: dir, folded: RefCell::default() });
                 }
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < 1000 => number += 1,
                 Err(error) => return Err(error),
@@ -140,7 +144,7 @@ impl Dir {
         if !is_limited() {
             self.room()?;
         }
-        let lost = File::create_new(self.0.join(LOST))?;
+        let lost = File::create_new(self.path.join(LOST))?;
         lost.set_permissions(Permissions::from_mode(0o666))?;
         lost.set_modified(SystemTime::UNIX_EPOCH)?;
         Ok(self)
@@ -148,7 +152,7 @@ impl Dir {
 
     /// Whether a process counted that could not leave its page here: of another user, or where nothing could be written.
     pub fn has_lost(&self) -> bool {
-        let touched = self.0.join(LOST).metadata().and_then(|about| about.modified());
+        let touched = self.path.join(LOST).metadata().and_then(|about| about.modified());
         touched.is_ok_and(|time| time != SystemTime::UNIX_EPOCH)
     }
 
@@ -157,7 +161,7 @@ impl Dir {
         if is_limited() {
             return Err(io::Error::other("the size of files is limited (ulimit -f)"));
         }
-        let path = self.0.join("room");
+        let path = self.path.join("room");
         let file = OpenOptions::new().write(true).create_new(true).open(&path)?;
         // SAFETY: a file of this function's.
         let made = match unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, size_of::<Page>() as libc::off_t) } {
@@ -170,13 +174,23 @@ impl Dir {
 
     /// Where it is.
     pub fn path(&self) -> &Path {
-        &self.0
+        &self.path
+    }
+
+    /// Has pages of ended processes make room for others, if there are many.
+    pub fn fold(&self) {
+        self.folded.borrow_mut().take(&self.path);
+    }
+
+    /// What was on the pages that made room.
+    pub fn folded(&self) -> Folded {
+        self.folded.borrow().clone()
     }
 
     /// Reads every page: those understood, in order of process, and what is wrong with the others.
     pub fn read(&self) -> io::Result<(Vec<Counters>, Vec<String>)> {
         let (mut counters, mut wrong) = (Vec::new(), Vec::new());
-        for (_, path) in pages(&self.0)? {
+        for (_, path) in pages(&self.path)? {
             match Source::file(&path).and_then(|source| source.read()) {
                 Ok(page) => counters.push(page),
                 Err(error) => wrong.push(format!("{}: {error}", path.display())),
@@ -188,7 +202,7 @@ impl Dir {
 
 impl Drop for Dir {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        let _ = std::fs::remove_dir_all(&self.path);
     }
 }
 

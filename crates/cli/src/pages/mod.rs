@@ -2,6 +2,7 @@
 
 pub mod dir;
 pub mod find;
+mod folded;
 pub mod process;
 pub mod regions;
 pub mod segment;
@@ -19,6 +20,7 @@ use faultless_mm::page::{Header, MAGIC, PLAIN, Page, TABLES, VERSION};
 use faultless_mm::stats::{BLOCKS, Block, COUNT, COUNTERS, Counter, Declared};
 
 pub use dir::Dir;
+pub use folded::{Folded, Sum};
 pub use regions::Regions;
 pub use source::Source;
 
@@ -122,12 +124,16 @@ impl Counters {
     /// The sum over several processes.
     pub fn sum(of: &[Self]) -> Self {
         let mut all = Self::zero();
-        for page in of {
-            for (sum, value) in all.values.iter_mut().zip(page.values) {
-                *sum = sum.saturating_add(value);
-            }
-        }
+        of.iter().for_each(|page| all.add(page));
         all
+    }
+
+    /// Adds what another one has counted.
+    pub fn add(&mut self, other: &Self) {
+        for (sum, value) in self.values.iter_mut().zip(other.values) {
+            *sum = sum.saturating_add(value);
+        }
+        self.plain = if self.plain == 0 { other.plain } else { self.plain };
     }
 
     /// What was counted since `before`, which is the same process's or a sum.

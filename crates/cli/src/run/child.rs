@@ -80,6 +80,8 @@ pub struct Running {
 
 /// When a program is looked at for the first time; then each time after four times as long.
 const LOOK: Duration = Duration::from_millis(8);
+/// How long nothing is done at most.
+const PAUSE: Duration = Duration::from_secs(5);
 
 impl Running {
     /// Starts the program; from now on this process handles all signals by [`Running::wait`].
@@ -94,15 +96,18 @@ impl Running {
         self.pid
     }
 
-    /// Stands in for the program until it ends.
-    pub fn wait(self) -> io::Result<Outcome> {
+    /// Stands in for the program until it ends; `now_and_then` is called, if that takes long.
+    pub fn wait(self, mut now_and_then: impl FnMut()) -> io::Result<Outcome> {
         let pid = self.pid();
         let (mut stopped, mut interrupted) = (false, None);
         let (mut evidence, mut look) = (Evidence::default(), LOOK);
         loop {
-            let Some(received) = sys::next_signal(look.saturating_sub(self.start.elapsed())) else {
-                evidence.look(pid);
-                look = self.start.elapsed() * 4;
+            let Some(received) = sys::next_signal(look.saturating_sub(self.start.elapsed()).min(PAUSE)) else {
+                if self.start.elapsed() >= look {
+                    evidence.look(pid);
+                    look = self.start.elapsed() * 4;
+                }
+                now_and_then();
                 continue;
             };
             if matches!(received.signal, libc::SIGINT | libc::SIGQUIT | libc::SIGTERM | libc::SIGHUP) {

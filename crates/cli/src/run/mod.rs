@@ -143,7 +143,7 @@ fn run(args: &Args) -> Result<End> {
         Err(error) => return Err(NotStarted::new(args, &error).into()),
     };
     let pid = running.pid();
-    let outcome = running.wait().context("lost sight of the program")?;
+    let outcome = running.wait(|| dir.iter().for_each(Dir::fold)).context("lost sight of the program")?;
     let end = outcome.end;
     let summary = Summary::new(args, pid, outcome, dir);
     if !quiet {

@@ -19,7 +19,8 @@
 //! | `.seen_bytes`, `.used_bytes` | looked at, and of that used by the program, both by samples |
 //! | `.faults_spared` | page faults that what was used would have taken in pages of 4 KiB, or of 2 MiB where the kernel gives these unasked |
 //! | `programs` | of each name: `served_processes`, `plain_processes`, `plain` (why), `requests`, `bytes`, `ready_bytes`, `ahead_bytes`, `left` |
-//! | `processes` | each process that has counters, served or not: `pid`, `name` and `counters` |
+//! | `processes` | each process that has counters, served or not: `pid`, `name` and `counters`; of those that ended, the last 1000 |
+//! | `folded_processes` | how many ended before these; `programs` and `totals` have what they counted |
 //! | `totals` | the counters, summed |
 //!
 //! Counters are objects from name to number; names and meanings are those of `faultless_mm::stats::COUNTERS`. A
@@ -61,6 +62,7 @@ pub struct Summary {
     ahead: Option<Ahead>,
     programs: Vec<Program>,
     processes: Vec<Process>,
+    folded_processes: usize,
     totals: BTreeMap<&'static str, u64>,
     #[serde(skip)]
     sum: Counters,
@@ -118,9 +120,12 @@ impl Summary {
         let known = Known { args, page: own, evidence: &outcome.evidence, dir: dir.as_ref() };
         let lost = dir.as_ref().is_ok_and(Dir::has_lost);
         let reason = (!is_covered).then(|| known.reason());
-        let served = pages.iter().filter(|page| page.is_served()).count();
+        let folded = dir.as_ref().map(Dir::folded).unwrap_or_default();
+        let served = pages.iter().filter(|page| page.is_served()).count()
+            + folded.0.iter().map(|sum| sum.served).sum::<usize>();
         let what = if served == 0 && !lost { "Nothing" } else { "Of the program itself, nothing" };
-        let sum = Counters::sum(&pages);
+        let mut sum = Counters::sum(&pages);
+        folded.0.iter().for_each(|more| sum.add(&more.counters));
         let Outcome { end, wall, usage, .. } = outcome;
         Self {
             version: 2,
@@ -138,7 +143,8 @@ impl Summary {
             lost,
             unreadable,
             ahead: Ahead::new(&sum, fault_bytes()),
-            programs: programs(&pages),
+            programs: programs(&pages, &folded),
+            folded_processes: folded.processes(),
             processes: pages
                 .iter()
                 .map(|page| Process { pid: page.pid, name: page.name.clone(), counters: named(page) })

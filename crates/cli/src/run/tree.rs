@@ -6,7 +6,7 @@ use faultless_mm::stats::Counter;
 use serde::Serialize;
 
 use crate::figures::{size, wrap_at};
-use crate::pages::Counters;
+use crate::pages::{Counters, Folded, Sum};
 
 /// Programs that are named unless all are asked for.
 const NAMED: usize = 5;
@@ -81,9 +81,14 @@ impl Program {
 }
 
 /// The programs of a tree, those first that were served most.
-pub fn programs(pages: &[Counters]) -> Vec<Program> {
+pub fn programs(pages: &[Counters], folded: &Folded) -> Vec<Program> {
     let mut all: Vec<Program> = Vec::new();
-    for page in pages.iter().map(Program::of) {
+    let of_many = |sum: &Sum| Program {
+        served_processes: sum.served,
+        plain_processes: sum.plain,
+        ..Program::of(&sum.counters)
+    };
+    for page in pages.iter().map(Program::of).chain(folded.0.iter().map(of_many)) {
         match all.iter_mut().find(|program| program.name == page.name) {
             Some(program) => program.add(&page),
             None => all.push(page),
@@ -153,13 +158,16 @@ mod tests {
     #[test]
     fn programs_are_put_together_by_name_those_served_most_first() {
         let pages = [page(1, "sh", 0, 2), page(2, "cc1", 3, 0), page(3, "cc1", 4, 0), page(4, "ld", 9, 0)];
-        let all = programs(&pages);
+        let all = programs(&pages, &Folded::default());
         let names: Vec<_> = all.iter().map(|program| (program.name.as_str(), program.bytes >> 20)).collect();
         assert_eq!(names, [("ld", 9), ("cc1", 7), ("sh", 0)]);
         let text = Tree::Programs(&all).to_string();
         assert!(text.contains("  cc1 x 2                 7 MiB in 7 requests, 3.50 MiB ready\n"), "{text}");
         assert!(text.contains("  sh                      2 requests left to the kernel\n"), "{text}");
         assert_eq!(Tree::Programs(&all[..1]).to_string(), "");
+        let folded = Folded(vec![Sum { counters: page(0, "cc1", 5, 0), served: 2, plain: 1 }]);
+        let more = programs(&pages, &folded);
+        assert_eq!((more[0].name.as_str(), more[0].bytes >> 20, more[0].processes()), ("cc1", 12, 5));
         let each = Tree::Processes(&pages).to_string();
         assert_eq!(each.lines().count(), 5);
         assert!(each.contains("  3 cc1 "), "{each}");
@@ -172,7 +180,7 @@ mod tests {
         let text = Tree::Programs(&[limited.clone(), limited]).to_string();
         assert!(text.lines().all(|line| line.len() <= WIDTH) && text.contains("RLIMIT_AS"), "{text}");
         let many: Vec<_> = (0..8).map(|i| page(i, &format!("p{i}"), 1, 0)).collect();
-        let text = Tree::Programs(&programs(&many)).to_string();
+        let text = Tree::Programs(&programs(&many, &Folded::default())).to_string();
         assert!(text.ends_with("and 3 more: --tree names each process\n"), "{text}");
     }
 }

@@ -139,7 +139,7 @@ fn command(args: Args, style: Style, out: Out) -> Result<End> {
         }
         watch.finish()
     });
-    let outcome = running.wait().context("lost sight of the program")?;
+    let outcome = running.wait(|| ()).context("lost sight of the program")?;
     drop(ended);
     let is_lost = dir.has_lost();
     if let Ok(Err(error)) = reporter.join() {

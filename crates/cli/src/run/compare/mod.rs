@@ -220,9 +220,11 @@ impl Comparison {
             let known = Known { args, page: own, evidence: &outcome.evidence, dir: dir.as_ref() };
             (!own.is_some_and(Counters::is_served)).then(|| known.reason())
         });
-        let what =
-            if pages.iter().any(Counters::is_served) { "Of the program itself, nothing" } else { "Nothing" };
-        let programs = programs(&pages);
+        let folded = dir.as_ref().map(Dir::folded).unwrap_or_default();
+        let programs = programs(&pages, &folded);
+        let lost = dir.as_ref().is_ok_and(Dir::has_lost);
+        let is_other = lost || programs.iter().any(|program| program.served_processes > 0);
+        let what = if is_other { "Of the program itself, nothing" } else { "Nothing" };
         let tree = if args.tree { Tree::Processes(&pages) } else { Tree::Programs(&programs) };
         let findings = done.outputs.findings();
         let words = |finding: &Finding| match finding {
