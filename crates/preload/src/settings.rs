@@ -7,6 +7,9 @@ use faultless_base::sys::pressure;
 use faultless_base::sys::raw::{leading_number, read_file, status_number, syscall};
 use faultless_base::{PAGE, SLOT};
 use faultless_mm::knobs::{Kind, Knob, Values};
+use faultless_mm::page::plain;
+
+use crate::page;
 
 use crate::{behind, engine, fork, next};
 
@@ -51,13 +54,18 @@ fn is_on(knob: Knob) -> bool {
     value(knob) == Some(1)
 }
 
-/// Whether this program is to be left alone.
-fn is_off() -> bool {
+/// The name that this program was started by.
+pub fn program_name() -> &'static [u8] {
     unsafe extern "C" {
         static program_invocation_short_name: *const libc::c_char;
     }
-    // SAFETY: the C library's constant string.
-    let name = unsafe { CStr::from_ptr(program_invocation_short_name) }.to_bytes();
+    // SAFETY: the C library's string, which is there before any constructor runs.
+    unsafe { CStr::from_ptr(program_invocation_short_name) }.to_bytes()
+}
+
+/// Whether this program is to be left alone.
+fn is_off() -> bool {
+    let name = program_name();
     let skipped = text(Knob::Skip).is_some_and(|list| list.split(|b| *b == b',').any(|n| n == name));
     skipped || is_on(Knob::Disable)
 }
@@ -140,9 +148,9 @@ fn is_sanitized() -> bool {
     asan | tsan | msan | hwasan != 0 || is_mapped(ASAN_SHADOW)
 }
 
-/// Whether something in this process rules an arena out: a limit on address space or data, strict accounting, or a sanitizer with a memory
-/// map of its own.
-fn is_ruled_out() -> bool {
+/// What in this process rules an arena out, if anything does: a limit on address space or data, strict accounting, or a sanitizer with a
+/// memory map of its own.
+fn ruled_out() -> Option<u32> {
     let limited = |kind| {
         let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         // SAFETY: the structure is writable.
@@ -151,7 +159,13 @@ fn is_ruled_out() -> bool {
     let mut mode = [0u8; 4];
     // Without overcommit all that was ever opened stays accounted for.
     let counted = read_file(c"/proc/sys/vm/overcommit_memory", &mut mode).first() == Some(&b'2');
-    counted || limited(libc::RLIMIT_AS) || limited(libc::RLIMIT_DATA) || is_sanitized()
+    match () {
+        () if limited(libc::RLIMIT_AS) => Some(plain::ADDRESS_SPACE),
+        () if limited(libc::RLIMIT_DATA) => Some(plain::DATA),
+        () if counted => Some(plain::ACCOUNTING),
+        () if is_sanitized() => Some(plain::SANITIZER),
+        () => None,
+    }
 }
 
 /// Whether system calls are filtered that were not when `faultless run` was started, which left the number of filters
@@ -175,9 +189,10 @@ pub fn malloc_threshold() -> usize {
     value(Knob::MallocThreshold).unwrap_or(0) as usize
 }
 
-/// The settings; `None` when this process is to run plain.
+/// The settings; `None` when this process is to run plain. Why is noted on its page, unless it is to be left alone altogether, or
+/// may not be allowed to make one.
 pub fn read() -> Option<Settings> {
-    if is_off() || is_confined() || is_ruled_out() {
+    if is_off() || is_confined() {
         return None;
     }
     let memory = memory();
@@ -185,5 +200,12 @@ pub fn read() -> Option<Settings> {
     for knob in Knob::ALL.iter().filter(|knob| knob.declared().kind != Kind::Text) {
         knobs.set(*knob, value(*knob).unwrap_or((memory / 20).max(64 << 20) as u64));
     }
-    (knobs.get(Knob::Budget) >= SLOT as u64).then_some(Settings { knobs, memory })
+    let no_budget = || (knobs.get(Knob::Budget) < SLOT as u64).then_some(plain::BUDGET);
+    match ruled_out().or_else(no_budget) {
+        None => Some(Settings { knobs, memory }),
+        Some(why) => {
+            page::open_plain(&knobs, why);
+            None
+        }
+    }
 }
