@@ -119,6 +119,7 @@ values! {
         Delivery::Direct => 1,
         Delivery::Thread => 2,
         Delivery::Signal => 3,
+        Delivery::Kernel => 4,
     };
     /// Whether system calls may be given untouched memory.
     faultless_region_serves_system_calls: c_int, 0, |region| region.serves_system_calls() as c_int;
