@@ -175,8 +175,8 @@ impl Builder {
         if asks && frames > 0 && ahead::start() { frames } else { 0 }
     }
 
-    /// Whether the choices make sense.
-    fn check(&self) -> Result<(), Error> {
+    /// Whether the choices make sense; [`Builder::build`] looks, too.
+    pub fn check(&self) -> Result<(), Error> {
         let Windows { first, most } = self.windows;
         let is_less_than_a_page = |bytes: Option<usize>| bytes.is_some_and(|bytes| bytes < PAGE);
         match () {

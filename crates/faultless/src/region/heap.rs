@@ -31,6 +31,7 @@ type Choose = Box<dyn Fn(Builder) -> Builder + Send + Sync>;
 /// Where blocks come from. It lives as long as the process.
 pub struct Heap {
     choose: Choose,
+    keeps_threads: bool,
     /// The list of the process that made it last.
     regions: AtomicPtr<Regions>,
 }
@@ -38,6 +39,7 @@ pub struct Heap {
 /// The regions of one process.
 struct Regions {
     owner: Owner,
+    keeps_threads: bool,
     homes: Mutex<Vec<Home>>,
 }
 
@@ -95,17 +97,34 @@ impl Home {
         self.free.first_key_value() == Some((&0, &self.length))
     }
 
-    /// Whether it waits for the next block when it is empty: it does if threads would have to be started again. One that is larger
-    /// than others was made for its block.
-    fn is_kept(&self) -> bool {
+    /// Whether threads would have to be started again, were it to end. One that is larger than others was made for its block.
+    fn is_worth_keeping(&self) -> bool {
         self.region.delivery() == Delivery::Thread && self.length <= LENGTH
     }
 }
 
 impl Heap {
     /// A heap of which `choose` makes the regions: it says all but how long they are and what is mapped.
+    ///
+    /// ```
+    /// use faultless::region::Heap;
+    ///
+    /// let heap = Heap::new(|builder| builder.budget(16 << 20));
+    /// let blocks = (0..100).map(|_| heap.allocate(1 << 20)).collect::<Result<Vec<_>, _>>()?;
+    /// # drop(blocks);
+    /// # Ok::<(), faultless::region::Error>(())
+    /// ```
     pub fn new(choose: impl Fn(Builder) -> Builder + Send + Sync + 'static) -> &'static Self {
-        Box::leak(Box::new(Self { choose: Box::new(choose), regions: AtomicPtr::new(null_mut()) }))
+        Self::leaked(Box::new(choose), false)
+    }
+
+    /// The same for a heap that is used again and again: a region with handler threads stays when its last block goes.
+    pub fn lasting(choose: impl Fn(Builder) -> Builder + Send + Sync + 'static) -> &'static Self {
+        Self::leaked(Box::new(choose), true)
+    }
+
+    fn leaked(choose: Choose, keeps_threads: bool) -> &'static Self {
+        Box::leak(Box::new(Self { choose, keeps_threads, regions: AtomicPtr::new(null_mut()) }))
     }
 
     /// The list of this process.
@@ -116,7 +135,11 @@ impl Heap {
             if let Some(regions) = unsafe { last.as_ref() }.filter(|regions| regions.owner.is_here()) {
                 return regions;
             }
-            let new = Box::into_raw(Box::new(Regions { owner: Owner::here(), homes: Mutex::default() }));
+            let new = Box::into_raw(Box::new(Regions {
+                owner: Owner::here(),
+                keeps_threads: self.keeps_threads,
+                homes: Mutex::default(),
+            }));
             if self.regions.compare_exchange(last, new, Ordering::AcqRel, Ordering::Acquire).is_err() {
                 // SAFETY: made above, and seen by nobody: another thread was faster.
                 drop(unsafe { Box::from_raw(new) });
@@ -178,7 +201,8 @@ impl Regions {
             let mut homes = self.homes();
             let Some(at) = homes.iter().position(|home| Arc::ptr_eq(&home.region, region)) else { return };
             homes[at].give(offset, bytes);
-            (homes[at].is_empty() && !homes[at].is_kept()).then(|| homes.swap_remove(at))
+            let stays = !homes[at].is_empty() || self.keeps_threads && homes[at].is_worth_keeping();
+            (!stays).then(|| homes.swap_remove(at))
         };
         // Not with the lock: threads may have to end.
         drop(ended);
