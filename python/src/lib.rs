@@ -2,6 +2,7 @@
 
 mod background;
 mod block;
+mod counters;
 mod errors;
 mod options;
 mod region;
@@ -22,7 +23,7 @@ fn _faultless(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(background::reserved, module)?)?;
     module.add_function(wrap_pyfunction!(background::release_reserved, module)?)?;
     module.add_function(wrap_pyfunction!(block::check_options, module)?)?;
-    module.add_function(wrap_pyfunction!(region::counter, module)?)?;
-    module.add_function(wrap_pyfunction!(region::set_speculative, module)?)?;
+    module.add_function(wrap_pyfunction!(counters::counter, module)?)?;
+    module.add_function(wrap_pyfunction!(counters::set_speculative, module)?)?;
     module.add_function(wrap_pyfunction!(sigbus::needs_sigbus, module)?)
 }

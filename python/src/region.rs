@@ -56,10 +56,10 @@ struct State {
 ///     In bytes, at least 1.
 /// delivery : {"best", "thread", "kernel", "signal", "direct"}
 ///     How a missing page is noticed. ``"thread"``: a handler thread brings windows that grow. ``"kernel"``: by the kernel, as for any
-///     memory, with huge pages. ``"signal"``: by SIGBUS in the thread that faults, which is faster, but **a system call that is given a
-///     page that was not touched yet fails with EFAULT** (`readinto`, `numpy.save`, `socket.send`): `populate` it before. ``"direct"``:
-///     all of it is brought at once. ``"best"`` is ``"thread"`` if system calls work with it, which takes root or access to
-///     ``/dev/userfaultfd``, and else ``"kernel"``.
+///     memory, with huge pages. ``"signal"``: by SIGBUS in the thread that faults, which is faster. **A system call on a page that was
+///     not touched yet fails with EFAULT** then (`readinto`, `numpy.save`, `socket.send`): call `populate` before. ``"direct"``: all of
+///     it is brought at once. ``"best"`` is ``"thread"`` if system calls work with it, and else ``"kernel"``. They do for root, and
+///     for a user who may open ``/dev/userfaultfd``.
 /// window : (int, int), optional
 ///     Bytes that a fault brings at first and at most, while faults follow each other: 4096 or more, the smaller one first.
 /// huge_pages : bool
@@ -415,40 +415,4 @@ impl Region {
         // SAFETY: by contract.
         state.writable -= usize::from(unsafe { (*view).readonly } == 0);
     }
-}
-
-/// What was counted for all regions of the process.
-///
-/// Parameters
-/// ----------
-/// name : str
-///     A name of ``faultless stat``.
-///
-/// Raises
-/// ------
-/// ValueError
-///     There is no such counter.
-///
-/// Examples
-/// --------
-/// >>> faultless.counter("region_pgfault") >= 0
-/// True
-#[pyfunction]
-pub fn counter(name: &str) -> PyResult<u64> {
-    Memory::counted_as(name.as_bytes()).ok_or_else(|| PyValueError::new_err(format!("no counter {name}")))
-}
-
-/// Turns speculative faults on or off, for all regions of the process.
-///
-/// Parameters
-/// ----------
-/// on : bool
-///     They are on at first.
-///
-/// Examples
-/// --------
-/// >>> faultless.set_speculative(True)
-#[pyfunction]
-pub fn set_speculative(on: bool) {
-    faultless::region::set_speculative(on);
 }

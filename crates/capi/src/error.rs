@@ -1,7 +1,7 @@
 //! Errors as numbers, and their texts.
 //!
-//! A text is made once and stays: whoever has one may keep it. What the kernel said when no descriptor or no event was to be had is
-//! not in the number of the error; the thread that met it keeps it until it meets the next error.
+//! A text is made once and stays, so a program may keep a pointer to it. Two numbers stand for a refusal of the kernel's: no userfaultfd,
+//! no events. The thread that met one keeps the kernel's own error number until it meets the next error.
 
 use std::cell::Cell;
 use std::ffi::{CString, c_char, c_int};

@@ -85,7 +85,7 @@ fn many_blocks_cost_as_many_threads_and_descriptors_as_one() {
     });
 }
 
-/// A region has so many areas: what does not fit goes to another region.
+/// The areas of a region are limited. What does not fit goes to another region.
 #[test]
 fn a_region_that_is_full_gets_a_neighbour() {
     limit();
@@ -124,28 +124,6 @@ fn a_forked_child_has_blocks_of_its_own() {
         assert_eq!(status, 0, "{delivery:?}");
         assert!(has(&block, 3));
     });
-}
-
-/// Only a heap that lasts has threads wait for the next block.
-#[test]
-fn threads_end_with_the_last_block_unless_the_heap_lasts() {
-    limit();
-    let choose = |builder: Builder| builder.delivery(Delivery::Thread);
-    let regions = |heap: &Heap| match heap.allocate(MIB) {
-        Err(Error::NoUserfaultfd(error)) => {
-            println!("skipped: error {error}");
-            [0, 0]
-        }
-        block => {
-            let name = format!("{:x}-", block.as_ref().unwrap().as_ptr() as usize);
-            let is_there = || usize::from(fs::read_to_string("/proc/self/maps").unwrap().contains(&name));
-            let before = is_there();
-            drop(block);
-            [before, is_there()]
-        }
-    };
-    assert!(matches!(regions(Heap::new(choose)), [1, 0] | [0, 0]));
-    assert_eq!(regions(Heap::lasting(choose))[0], regions(Heap::lasting(choose))[1]);
 }
 
 #[test]

@@ -9,14 +9,14 @@ use faultless_testkit::limit::limit;
 
 const MIB: usize = 1 << 20;
 
-/// What a child without privileges says, which is the user "nobody" if this is root.
-fn as_nobody(question: impl FnOnce() -> bool) -> bool {
+/// What a child without privileges says. If this is root, the child becomes another user.
+fn as_ordinary_user(question: impl FnOnce() -> bool) -> bool {
     // SAFETY: the child uses memory, makes system calls and ends.
     unsafe {
         let child = libc::fork();
         if child == 0 {
-            let nobody = 65534;
-            let is_ordinary = libc::geteuid() != 0 || libc::setresuid(nobody, nobody, nobody) == 0;
+            let other = 65534;
+            let is_ordinary = libc::geteuid() != 0 || libc::setresuid(other, other, other) == 0;
             libc::_exit(i32::from(!(is_ordinary && question())));
         }
         let mut status = 0;
@@ -39,9 +39,9 @@ fn a_system_call_on_untouched_memory_works_by_default() {
         region.serves_system_calls() && region.delivery() != Delivery::Direct && reads_into(&mut region)
     };
     assert!(works());
-    assert!(as_nobody(works));
-    // The kernel brings nothing that nobody asked for.
-    assert!(as_nobody(|| Region::anonymous(1 << 40).unwrap().present() == 0));
+    assert!(as_ordinary_user(works));
+    // The kernel brings pages when they are touched.
+    assert!(as_ordinary_user(|| Region::anonymous(1 << 40).unwrap().present() == 0));
 }
 
 struct Sevens;
@@ -57,7 +57,7 @@ impl Backing for Sevens {
 #[test]
 fn a_backing_has_a_handler_and_says_what_that_serves() {
     limit();
-    assert!(as_nobody(|| {
+    assert!(as_ordinary_user(|| {
         let Ok(mut region) = Region::builder(MIB).backing(Sevens).build() else { return true };
         let serves = region.serves_system_calls();
         region.as_mut_slice().unwrap()[MIB - 1] == 7 && (!serves || reads_into(&mut region))

@@ -4,7 +4,7 @@
 //! it, and an area that is left to the kernel is one block. It begins at a multiple of 2 MiB. A block that is dropped is unmapped, so
 //! its memory is gone, and the next block there is zero again.
 //!
-//! One lock protects the list and the free runs. Nobody holds it across a system call. A forked child has a list of its own: the
+//! One lock protects the list and the free runs. No thread holds it across a system call. A forked child has a list of its own: the
 //! regions of its parent cannot be changed there, and a thread of the parent may have held the lock.
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ use crate::owner::Owner;
 
 /// Addresses of a region, unless one block needs more. They take no memory.
 const LENGTH: usize = 64 << 30;
-/// What is tried where the kernel refuses so many, before a region gets what the block needs.
+/// Addresses of a region where the kernel refuses [`LENGTH`]. Where it refuses these too, a region is as long as its first block.
 const LESS: usize = 1 << 30;
 /// Blocks of a region at a time, at most.
 const AREAS: usize = 1 << 14;
@@ -141,7 +141,7 @@ impl Heap {
                 homes: Mutex::default(),
             }));
             if self.regions.compare_exchange(last, new, Ordering::AcqRel, Ordering::Acquire).is_err() {
-                // SAFETY: made above, and seen by nobody: another thread was faster.
+                // SAFETY: made above, and no other thread has seen it: one was faster.
                 drop(unsafe { Box::from_raw(new) });
             }
         }
@@ -195,7 +195,7 @@ impl Heap {
 }
 
 impl Regions {
-    /// A run is free again; a region that nobody needs any more ends.
+    /// A run is free again. A region without blocks ends, unless the heap keeps it.
     fn give(&self, region: &Arc<Region>, offset: usize, bytes: usize) {
         let ended = {
             let mut homes = self.homes();
