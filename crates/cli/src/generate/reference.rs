@@ -66,7 +66,7 @@ One object a line, `version` 1. A field that changes its meaning makes the versi
 | `.counters` | its counters: from name to number |
 | `.knobs` | what its knobs are set to: sizes in bytes, switches 0 or 1, words as text |
 | `.regions` | each of its regions, up to 64, in the order in which they were made: `number`, `address`, `bytes`, `delivery`; `ended`, \
-whether it is there no more; `present_bytes`, what is there, but for areas that were left to the kernel, and null with direct delivery; `counters`, those that \
+whether it is there no more; `present_bytes`, what is there, but for areas that were left to the kernel, and null with direct and kernel delivery; `counters`, those that \
 are kept by region. One that has ended stays until its place is needed |
 | `.other_regions` | if there were more: their `count`, and their `counters` together |
 | `totals` | the counters, summed |

@@ -10,6 +10,7 @@ mod error;
 mod events;
 mod file;
 mod filter;
+mod heap;
 mod masked;
 mod message;
 mod page;
@@ -40,6 +41,7 @@ pub use faultless_base::sys::mmu::Rights;
 pub use faultless_base::sys::user_mmu::Backing;
 pub use faultless_mm::change::Advice;
 pub use file::FileBacking;
+pub use heap::{Block, Heap};
 
 pub(crate) use masked::Masked;
 use masked::blocks_sigbus;
