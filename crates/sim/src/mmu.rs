@@ -142,10 +142,6 @@ impl Mmu for SimMmu<'_> {
         self.fake.move_huge(frame, to)
     }
 
-    fn clear_table(&self, slot: usize) -> bool {
-        self.fake.clear_table(slot)
-    }
-
     fn frees_tables(&self) -> bool {
         self.fake.frees_tables()
     }

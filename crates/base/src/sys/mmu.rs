@@ -69,10 +69,7 @@ pub trait Mmu {
     fn take_huge(&self, _slot: usize, _frame: usize) -> bool {
         false
     }
-    /// Makes sure that nothing is in the way of a huge page at a slot where nothing was ever installed, not even the
-    /// table that an access to it left there. False: something may be.
-    fn clear_table(&self, slot: usize) -> bool;
-    /// Whether dropping a whole slot leaves nothing in such a way.
+    /// Whether dropping a whole slot leaves nothing in the way of a huge page, not even the table that accesses left there.
     fn frees_tables(&self) -> bool;
     /// Has the kernel itself bring the missing pages of a span from now on, zeroes all of them.
     fn leave_to_kernel(&self, span: Span) -> Result<(), i32>;

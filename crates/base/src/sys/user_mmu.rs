@@ -8,7 +8,7 @@ use super::linux::{self, Linux};
 use super::lost::Lost;
 use super::mmu::{Mmu, Rights, Source};
 use super::raw::{self, Access, syscall};
-use super::uffd::{REGISTER_MISSING, Stopped, Uffd, Wake};
+use super::uffd::{REGISTER_MISSING, REGISTER_WP, Stopped, Uffd, Wake};
 use super::{Huge, Sys, dirty, frames, pagemap, tables};
 use crate::{PAGE, SLOT, SLOT_PAGES, Span};
 
@@ -264,16 +264,17 @@ impl<B: Backing> Mmu for UserMmu<B> {
         !self.lost.as_ref().is_some_and(|lost| lost.meets(Span::new(slot, SLOT))) && dirty::take(slot, frame)
     }
 
-    fn clear_table(&self, slot: usize) -> bool {
-        tables::clear(slot)
-    }
-
     fn frees_tables(&self) -> bool {
         tables::are_freed()
     }
 
     fn leave_to_kernel(&self, span: Span) -> Result<(), i32> {
-        self.parts(span).try_for_each(|(uffd, part)| uffd.unregister(part))
+        self.parts(span).try_for_each(|(uffd, part)| match self.lost {
+            None => uffd.unregister(part),
+            // The kernel tells of what becomes of memory as long as it is registered for something: here for what nobody asks for.
+            // SAFETY: nothing is ever write-protected, so no access waits.
+            Some(_) => unsafe { uffd.register(part, REGISTER_WP) }.map(drop),
+        })
     }
 
     fn take_from_kernel(&self, span: Span) -> Result<(), i32> {

@@ -30,17 +30,6 @@ impl Mmu for FakeMmu {
         Ok(())
     }
 
-    fn clear_table(&self, slot: usize) -> bool {
-        let Ok(mut state) = self.begin() else { return false };
-        // What is there would be dropped: the caller says that nothing is.
-        assert!(state.pages.range(slot / PAGE..(slot + SLOT) / PAGE).next().is_none(), "a table that is in use");
-        let clears = !state.keeps_tables;
-        if clears {
-            state.tables.remove(&(slot / SLOT));
-        }
-        clears
-    }
-
     fn frees_tables(&self) -> bool {
         !self.quietly().keeps_tables
     }
