@@ -3,6 +3,7 @@
 mod relocate;
 
 use core::mem::ManuallyDrop;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use super::linux::{self, Linux};
 use super::lost::Lost;
@@ -48,10 +49,12 @@ pub struct UserMmu<B: Backing> {
     looks_are_safe: bool,
     /// Whether forked children are without it.
     is_kept_from_children: bool,
-    /// 2 MiB that read as zero and take no memory: what [`Source::Zeroes`] is copied from.
+    /// 2 MiB that read as zero and take no memory: what [`Source::Zeroes`] is copied from. Behind them is a page that cannot be read.
     zeroes: usize,
     /// What others have taken, where that is known.
     lost: Option<Lost>,
+    /// Nobody serves it any more.
+    is_shut: AtomicBool,
     backing: B,
 }
 
@@ -69,6 +72,7 @@ impl<B: Backing> UserMmu<B> {
             is_kept_from_children: false,
             zeroes: 0,
             lost: None,
+            is_shut: AtomicBool::new(false),
             backing,
         };
         mmu.zeroes = zeroes().ok_or(libc::ENOMEM)?;
@@ -154,10 +158,17 @@ impl<B: Backing> UserMmu<B> {
 
     /// Closes all of it for good, whatever is mapped: an access is a SIGSEGV. For when faults cannot be served any more.
     pub fn shut(&self) {
+        // Before: who opens a part meanwhile sees it then, or is seen here.
+        self.is_shut.store(true, Ordering::SeqCst);
         for run in kept(self.span, &self.lost) {
             let _ = self.protect(run, Rights::None);
         }
         self.wake(self.span);
+    }
+
+    /// Whether that was done.
+    pub fn is_shut(&self) -> bool {
+        self.is_shut.load(Ordering::SeqCst)
     }
 
     /// Has nobody deliver faults any more, nor tell of changes: the region is shut before.
@@ -170,37 +181,34 @@ impl<B: Backing> UserMmu<B> {
         }
     }
 
-    /// Makes a page that cannot be had an error: an access is a SIGBUS. EEXIST where something is there already, be it such an
-    /// error; EINVAL where the kernel cannot do that.
-    pub fn poison(&self, page: Span) -> Result<(), i32> {
-        let uffd = self.uffd(page.start).ok_or(libc::EINVAL)?;
-        let mut turn = 0;
-        loop {
-            match uffd.poison(page) {
-                // Somebody changes the address space, and goes on soon.
-                Err(stopped) if stopped.error == libc::EAGAIN => Linux.relax(turn),
-                done => return done.map_err(|stopped| stopped.error),
-            }
-            turn += 1;
-        }
+    /// Whether an access to memory that is not the region's any more is a SIGBUS for good, as one behind the end of a file that somebody has
+    /// mapped there. By having the kernel make that access; if it is made again and is none, or another error, that is what counts.
+    pub fn is_sigbus_of_others(&self, page: usize, wants: Rights) -> bool {
+        let advice = if wants == Rights::Write { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
+        let args = [page, PAGE, advice as usize, 0, 0, 0];
+        // SAFETY: it brings a page, as the access does.
+        !self.serves(page) && unsafe { syscall(libc::SYS_madvise, args) } == Err(libc::EFAULT)
     }
 }
 
 impl<B: Backing> Drop for UserMmu<B> {
     fn drop(&mut self) {
-        if self.lost.is_some() {
-            // Nobody reads messages any more.
-            self.let_go();
-        }
         // First the memory: while a descriptor is open nobody reads zeroes that are none.
         // SAFETY: this value's own, and nobody has it any more.
         unsafe {
+            if self.lost.is_some() {
+                // Nobody reads messages any more, so whoever causes one would wait for ever: the memory is shut first, and then unmapped.
+                self.shut();
+                ManuallyDrop::drop(&mut self.uffds);
+            }
             for run in kept(self.span, &self.lost) {
                 raw::unmap(run.start, run.bytes());
             }
-            ManuallyDrop::drop(&mut self.uffds);
+            if self.lost.is_none() {
+                ManuallyDrop::drop(&mut self.uffds);
+            }
             if self.zeroes != 0 {
-                raw::unmap(self.zeroes, SLOT);
+                raw::unmap(self.zeroes, ZEROES);
             }
         }
     }
@@ -212,9 +220,12 @@ fn kept(span: Span, lost: &Option<Lost>) -> impl Iterator<Item = Span> {
     all.into_iter().chain(lost.iter().flat_map(move |lost| lost.kept(span)))
 }
 
-/// 2 MiB of which every page is the kernel's page of zeroes.
+/// Bytes of [`zeroes`].
+const ZEROES: usize = SLOT + PAGE;
+
+/// 2 MiB of which every page is the kernel's page of zeroes, and a page that nobody may access.
 fn zeroes() -> Option<usize> {
-    let at = raw::map_private(SLOT, Access::Write)?;
+    let at = raw::map_private(ZEROES, Access::Write)?;
     let span = Span::new(at, SLOT);
     Linux.huge(span, Huge::Refused);
     for page in 0..SLOT_PAGES {
@@ -222,10 +233,11 @@ fn zeroes() -> Option<usize> {
         unsafe { ((at + page * PAGE) as *const u8).read_volatile() };
     }
     // SAFETY: as above; nobody shall ever write to it.
-    let sealed = unsafe { syscall(libc::SYS_mprotect, [at, SLOT, libc::PROT_READ as usize, 0, 0, 0]) };
+    let protect = |at, bytes, prot: i32| unsafe { syscall(libc::SYS_mprotect, [at, bytes, prot as usize, 0, 0, 0]) };
+    let sealed = protect(at, SLOT, libc::PROT_READ).and(protect(at + SLOT, PAGE, libc::PROT_NONE));
     if sealed.is_err() {
         // SAFETY: as above.
-        unsafe { raw::unmap(at, SLOT) };
+        unsafe { raw::unmap(at, ZEROES) };
     }
     sealed.ok().map(|_| at)
 }
@@ -305,6 +317,19 @@ impl<B: Backing> Mmu for UserMmu<B> {
         self.looks_are_safe
     }
 
+    fn poison(&self, page: usize) -> Result<(), i32> {
+        let uffd = self.uffd(page).ok_or(libc::EINVAL)?;
+        uffd.poison(Span::new(page, PAGE)).map_err(|stopped| stopped.error)
+    }
+
+    /// The kernel first looks whether the page is registered, then whether it is missing, and then at what is to be copied: nothing.
+    fn serves(&self, page: usize) -> bool {
+        let nothing = self.zeroes + SLOT;
+        // SAFETY: nothing can be read there, so nothing is copied.
+        let answer = self.uffd(page).map(|uffd| unsafe { uffd.copy(nothing, Span::new(page, PAGE), Wake::Later) });
+        answer.is_some_and(|answer| answer.is_err_and(|stopped| stopped.error != libc::ENOENT))
+    }
+
     fn wake(&self, span: Span) {
         for (uffd, part) in self.parts(span) {
             let _ = uffd.wake(part);
@@ -317,9 +342,18 @@ impl<B: Backing> Mmu for UserMmu<B> {
             Rights::Read => libc::PROT_READ,
             Rights::Write => libc::PROT_READ | libc::PROT_WRITE,
         };
-        let args = [span.start, span.bytes(), prot as usize, 0, 0, 0];
-        // SAFETY: a part of the reservation.
-        unsafe { syscall(libc::SYS_mprotect, args) }.map(drop)
+        let protect = |prot: i32| {
+            let args = [span.start, span.bytes(), prot as usize, 0, 0, 0];
+            // SAFETY: a part of the reservation.
+            unsafe { syscall(libc::SYS_mprotect, args) }.map(drop)
+        };
+        protect(prot)?;
+        if rights != Rights::None && self.is_shut() {
+            // It was opened after it was shut.
+            let _ = protect(libc::PROT_NONE);
+            return Err(libc::EIO);
+        }
+        Ok(())
     }
 
     fn discard(&self, span: Span) -> Result<(), i32> {

@@ -49,7 +49,17 @@ impl Mmu for FakeMmu {
     }
 
     fn present(&self, span: Span) -> usize {
-        self.quietly().pages.range(pages(span)).count()
+        let is_there = |(_, page): &(&usize, &Page)| !matches!(page, Page::Poison);
+        self.quietly().pages.range(pages(span)).filter(is_there).count()
+    }
+
+    fn poison(&self, page: usize) -> Result<(), i32> {
+        let mut state = self.begin_bringing()?;
+        if state.pages.contains_key(&(page / PAGE)) {
+            return Err(errno::EEXIST);
+        }
+        state.pages.insert(page / PAGE, Page::Poison);
+        Ok(())
     }
 
     fn move_huge(&self, frame: usize, to: usize) -> bool {

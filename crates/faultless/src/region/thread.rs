@@ -147,7 +147,7 @@ fn batch(shared: &Shared, uffd: &Uffd, beat: &Beat, events: &mut [Event]) {
             beat.since.store(0, Ordering::Relaxed);
             done = match outcome {
                 Outcome::Installed(window) => window,
-                Outcome::Forbidden | Outcome::Failed(_) => page,
+                Outcome::Forbidden | Outcome::Failed(_) | Outcome::Lost(_) => page,
             };
             shared.memory.wake(done.clip(shared.memory.span()));
         } else {

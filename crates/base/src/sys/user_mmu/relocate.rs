@@ -11,9 +11,14 @@ impl<B: Backing> UserMmu<B> {
     pub(super) fn relocate_pages(&self, from: Span, to: usize) -> Result<(), i32> {
         let target = Span::new(to, from.bytes());
         // The kernel forgets at the move where faults are delivered.
-        let moved = move_all(from, to)
-            .and_then(|()| self.register(target).map_err(|error| Stopped { done: from.bytes(), error }));
+        let moved = move_all(from, to).and_then(|()| {
+            self.let_go_of_moved(from, to);
+            self.register(target).map_err(|error| Stopped { done: from.bytes(), error })
+        });
         moved.map_err(|Stopped { done, error }| {
+            if done == from.bytes() {
+                self.parts(target).for_each(|(uffd, part)| _ = uffd.unregister(part));
+            }
             let back = move_all(Span::new(to, done), from.start).is_ok();
             self.reserve_again(Span { start: to + done, ..target });
             // What cannot be moved back is lost, and what is not delivered would be zero: neither must be read.
@@ -22,6 +27,16 @@ impl<B: Backing> UserMmu<B> {
             }
             error
         })
+    }
+
+    /// With events the kernel does not forget: what was moved is with the descriptor of the part that it came from, and the one of the part that
+    /// it went to is refused it.
+    fn let_go_of_moved(&self, from: Span, to: usize) {
+        if self.lost().is_some() {
+            for (uffd, part) in self.parts(from) {
+                let _ = uffd.unregister(Span::new(to + (part.start - from.start), part.bytes()));
+            }
+        }
     }
 
     /// A move that fails may have unmapped where it was to go.
