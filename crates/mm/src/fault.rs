@@ -398,3 +398,39 @@ impl<M: Mmu> Region<M> {
         Outcome::Forbidden
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::knobs::Values;
+    use crate::listing::{Counted, Line};
+    use crate::region::Plan;
+    use crate::window::Orders;
+    use faultless_fake::mmu::FakeMmu;
+    use std::boxed::Box;
+
+    /// Somebody populates, or changes another part of the area, and takes long: no fault waits for that.
+    #[test]
+    fn an_area_that_somebody_uses_is_left_to_the_kernel_later() {
+        faultless_testkit::limit::limit();
+        let counted = Counted::new(Box::leak(Box::default()), Box::leak(Box::new([const { Line::new() }; 4])));
+        let plan = Plan { areas: 10, orders: Orders { first: 0, most: 4 } };
+        let span = Span::new(1 << 40, 4 * SLOT);
+        let knobs = Box::leak(Box::<Values>::default());
+        let region = Region::new(FakeMmu::new(|| {}), span, plan, counted, knobs).unwrap().with_patience(3);
+        let attributes =
+            Attributes { rights: Rights::Write, backed: false, huge: false, random: false, kernel: false };
+        region.map(span, attributes, 0).unwrap();
+        let fault = |i: usize| {
+            let addr = span.start + i * i * i * 7919 % 1021 * PAGE;
+            region.fault(Fault { addr, wants: Rights::Write, hint: 0, cpu: 0 })
+        };
+        for access in [Access::Shared, Access::Exclusive] {
+            let _range = region.ranges.lock(Span::new(span.start + 2 * SLOT, PAGE), access);
+            assert!((0..40).all(|i| matches!(fault(i), Outcome::Installed(_))));
+            assert_eq!(region.counted(Counter::RegionGivenUp), 0);
+        }
+        (40..80).for_each(|i| assert!(matches!(fault(i), Outcome::Installed(_))));
+        assert_eq!(region.counted(Counter::RegionGivenUp), 1);
+    }
+}

@@ -15,8 +15,6 @@ use crate::{PAGE, SLOT, SLOT_PAGES, Span};
 
 /// Pages that are looked at to see how much of a window was used.
 pub const SAMPLES: usize = 8;
-/// As `MADV_DONTNEED`, also where the program has locked its memory.
-const DONTNEED_LOCKED: usize = 24;
 /// Descriptors of a region at most.
 pub const STRIPES: usize = 16;
 
@@ -63,6 +61,10 @@ impl<B: Backing> UserMmu<B> {
     pub fn new(bytes: usize, uffds: [Option<Uffd>; STRIPES], backing: B) -> Result<Self, i32> {
         let count = uffds.iter().flatten().count().max(1);
         let span = Linux.reserve(bytes, SLOT).ok_or(libc::ENOMEM)?;
+        // A core dump has what is there of it.
+        let args = [span.start, span.bytes(), libc::MADV_DODUMP as usize, 0, 0, 0];
+        // SAFETY: the reservation just made.
+        let _ = unsafe { syscall(libc::SYS_madvise, args) };
         let stripe = (bytes / SLOT).div_ceil(count) * SLOT;
         let mut mmu = Self {
             span,
@@ -357,7 +359,7 @@ impl<B: Backing> Mmu for UserMmu<B> {
     }
 
     fn discard(&self, span: Span) -> Result<(), i32> {
-        let args = [span.start, span.bytes(), DONTNEED_LOCKED, 0, 0, 0];
+        let args = [span.start, span.bytes(), frames::DONTNEED_LOCKED, 0, 0, 0];
         // SAFETY: a part of the reservation whose content is not wanted any more.
         unsafe { syscall(libc::SYS_madvise, args) }.map(drop)
     }
@@ -395,8 +397,7 @@ impl<B: Backing> Mmu for UserMmu<B> {
     }
 
     fn release(&self, span: Span) {
-        // SAFETY: memory of `reserve`.
-        unsafe { raw::unmap(span.start, span.bytes()) };
+        frames::release(span);
     }
 
     fn make_huge(&self, frame: usize) -> bool {
