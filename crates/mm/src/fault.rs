@@ -245,14 +245,18 @@ impl<M: Mmu> Region<M> {
             return match self.mmu.poison(page) {
                 Ok(()) => Ok(Outcome::Lost(error)),
                 // Another thread that needed it had as little luck, or more.
-                Err(libc_error::EEXIST) if self.mmu.present(Span::new(page, PAGE)) == 0 => Ok(Outcome::Lost(error)),
+                Err(libc_error::EEXIST) if self.mmu.present(Span::new(page, PAGE)) == 0 => {
+                    Ok(Outcome::Lost(error))
+                }
                 Err(libc_error::EEXIST) => Ok(Outcome::Installed(Span::new(page, PAGE))),
                 Err(libc_error::EAGAIN) if again < MOST_AGAIN => {
                     again += 1;
                     self.mmu.relax(again);
                     continue;
                 }
-                Err(libc_error::EAGAIN | libc_error::ENOENT) if policy == Policy::Speculative => Err(Spf::VmaChanged),
+                Err(libc_error::EAGAIN | libc_error::ENOENT) if policy == Policy::Speculative => {
+                    Err(Spf::VmaChanged)
+                }
                 Err(libc_error::ENOENT) => Ok(Outcome::Forbidden),
                 Err(error) => Ok(Outcome::Failed(error)),
             };

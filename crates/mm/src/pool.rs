@@ -351,7 +351,10 @@ mod tests {
         assert_eq!(there(), 1);
         pool.put_back(*all.first().unwrap());
         // Where the others were, and with other addresses.
-        assert!((0..2 * CHUNK).all(|_| pool.make(|frame| !all.contains(&frame) || frame < all.first().unwrap() + CHUNK * SLOT)));
+        assert!(
+            (0..2 * CHUNK)
+                .all(|_| pool.make(|frame| !all.contains(&frame) || frame < all.first().unwrap() + CHUNK * SLOT))
+        );
         assert_eq!((pool.ready(), there()), (2 * CHUNK + 1, 3));
     }
 

@@ -61,7 +61,9 @@ mod tests {
 
     #[test]
     fn whole_huge_pages_move_with_their_bytes_and_others_stay() {
-        let Some(kept) = open().then(|| reserve(4 * SLOT)).flatten() else { return std::eprintln!("skipped: no pages are moved here") };
+        let Some(kept) = open().then(|| reserve(4 * SLOT)).flatten() else {
+            return std::eprintln!("skipped: no pages are moved here");
+        };
         pagemap::open();
         let memory = Span::new(frames::reserve_huge(3 * SLOT).unwrap(), 3 * SLOT);
         let byte = |at: usize| at as *mut u8;

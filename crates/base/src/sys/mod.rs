@@ -9,6 +9,7 @@ use crate::zero::Engine;
 use crate::zero::driver::{Cost, Picked, Poll, Processor};
 
 mod cpus;
+pub mod descriptor;
 pub mod dirty;
 pub mod frames;
 pub mod linux;

@@ -235,7 +235,8 @@ fn zeroes() -> Option<usize> {
         unsafe { ((at + page * PAGE) as *const u8).read_volatile() };
     }
     // SAFETY: as above; nobody shall ever write to it.
-    let protect = |at, bytes, prot: i32| unsafe { syscall(libc::SYS_mprotect, [at, bytes, prot as usize, 0, 0, 0]) };
+    let protect =
+        |at, bytes, prot: i32| unsafe { syscall(libc::SYS_mprotect, [at, bytes, prot as usize, 0, 0, 0]) };
     let sealed = protect(at, SLOT, libc::PROT_READ).and(protect(at + SLOT, PAGE, libc::PROT_NONE));
     if sealed.is_err() {
         // SAFETY: as above.

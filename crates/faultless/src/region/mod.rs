@@ -194,7 +194,8 @@ impl Region {
         let target = Span::new(to, span.bytes());
         self.shared.check_kept(target)?;
         let remap = || self.shared.memory.remap(span, to);
-        let remapped = if self.shared.has_events() { self.shared.behind.moving(span, target, remap) } else { remap() };
+        let remapped =
+            if self.shared.has_events() { self.shared.behind.moving(span, target, remap) } else { remap() };
         remapped.map_err(|refused| self.shared.refused(refused))
     }
 

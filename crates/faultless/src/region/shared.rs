@@ -3,12 +3,12 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use faultless_base::Span;
 use faultless_base::sync::Epoch;
 use faultless_base::sys::mmu::Mmu;
 use faultless_base::sys::raw;
 use faultless_base::sys::uffd::Uffd;
 use faultless_base::sys::user_mmu::UserMmu;
-use faultless_base::Span;
 use faultless_mm::change::Refused;
 use faultless_mm::fault::{Fault, Outcome};
 use faultless_mm::listing::Counted;
