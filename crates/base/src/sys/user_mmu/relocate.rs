@@ -159,6 +159,37 @@ mod tests {
             && (0..PAGES).all(|i| mmu.install(Source::Zeroes, page(span, i)).is_ok())
     }
 
+    /// Somebody who changes it may have looked before.
+    #[test]
+    fn what_is_shut_is_not_opened_again() {
+        let Some((mmu, from)) = region() else { return println!("skipped: no userfaultfd") };
+        mmu.protect(from, Rights::Read).unwrap();
+        mmu.shut();
+        assert!(mmu.is_shut());
+        for rights in [Rights::Read, Rights::Write] {
+            assert_eq!(mmu.protect(from, rights), Err(libc::EIO));
+            let closed = crate::sys::linux::peek_written(from.start);
+            assert!(!closed, "it can be read");
+        }
+        mmu.protect(from, Rights::None).unwrap();
+    }
+
+    #[test]
+    fn what_is_the_region_s_is_told_apart() {
+        let Some((mmu, from)) = region() else { return println!("skipped: no userfaultfd") };
+        let (own, missing, other) = (from.start, from.end, from.end + PAGE);
+        mmu.protect(Span::new(missing, 2 * PAGE), Rights::Write).unwrap();
+        unmap(Span::new(other, PAGE));
+        assert!(mmu.serves(own) && mmu.serves(missing) && !mmu.serves(other));
+        assert_eq!(mmu.present(Span::new(missing, PAGE)), 0, "asked without a page");
+        assert!(reserve_at(Span::new(other, PAGE), libc::MAP_FIXED_NOREPLACE) && !mmu.serves(other));
+        // It can be had, or is another error.
+        assert!(!mmu.is_sigbus_of_others(other, Rights::Read), "a SIGSEGV");
+        mmu.protect(Span::new(other, PAGE), Rights::Write).unwrap();
+        assert!(!mmu.is_sigbus_of_others(other, Rights::Write));
+        assert!(!mmu.is_sigbus_of_others(missing, Rights::Read), "it is the region's");
+    }
+
     #[test]
     fn pages_of_several_areas_move() {
         let Some((mmu, from)) = region() else { return println!("skipped: no userfaultfd") };
