@@ -20,8 +20,10 @@ impl Backing for Ones {
     }
 }
 
-/// What regions are made with, and whether missing pages of them are zero.
-fn kinds() -> [(&'static str, fn(Builder) -> Builder, bool); 5] {
+/// Its name, what regions are made with, and whether missing pages of them are zero.
+type Kind = (&'static str, fn(Builder) -> Builder, bool);
+
+fn kinds() -> [Kind; 5] {
     [
         ("thread", |builder| builder.delivery(Delivery::Thread), true),
         ("thread with a backing", |builder| builder.delivery(Delivery::Thread).handlers(2).backing(Ones), false),

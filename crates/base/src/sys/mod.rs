@@ -17,6 +17,7 @@ pub mod lost;
 pub mod mmu;
 pub mod moves;
 pub mod pagemap;
+mod policy;
 pub mod pressure;
 pub mod raw;
 mod stage;

@@ -10,7 +10,7 @@ use super::lost::Lost;
 use super::mmu::{Mmu, Rights, Source};
 use super::raw::{self, Access, syscall};
 use super::uffd::{REGISTER_MISSING, REGISTER_WP, Stopped, Uffd, Wake};
-use super::{Huge, Sys, dirty, frames, pagemap, tables};
+use super::{Huge, Sys, dirty, frames, pagemap, policy, tables};
 use crate::{PAGE, SLOT, SLOT_PAGES, Span};
 
 /// Pages that are looked at to see how much of a window was used.
@@ -20,8 +20,9 @@ pub const STRIPES: usize = 16;
 
 /// Where the bytes of a region come from that are not zero.
 pub trait Backing: Send + Sync {
-    /// Reads what is at `offset` into all of `buffer`, zeroes behind the end; or gives an error number. It is called by any
-    /// thread, in a signal handler if that is how faults are delivered, and must not use the region itself.
+    /// Reads what is at `offset` into all of `buffer`, zeroes behind the end; or gives an error number, whichever: if it is for one page
+    /// alone, whoever needs that gets SIGBUS. It is called by any thread, in a signal handler if that is how faults are delivered, and must
+    /// not use the region itself.
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), i32>;
 
     /// Whether it may be read while parts of the region are unmapped or moved. If not, faults wait for that.
@@ -82,6 +83,7 @@ impl<B: Backing> UserMmu<B> {
             // A huge page would be made for each fault, before it is delivered.
             Linux.huge(span, Huge::Refused);
             tables::probe();
+            policy::probe();
         }
         pagemap::open();
         Ok(mmu)
@@ -263,6 +265,9 @@ impl<B: Backing> Mmu for UserMmu<B> {
             // SAFETY: private anonymous memory of the caller's; the target is registered.
             unsafe { uffd.move_pages(frame, Span::new(to, SLOT), Wake::Later) }
         };
+        if !policy::any_page_will_do(to) {
+            return false;
+        }
         match self.uffd(to).map(moved) {
             Some(Ok(())) => true,
             // Pages of it may have moved. What is left is not whole any more.
