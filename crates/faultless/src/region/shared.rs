@@ -101,6 +101,9 @@ impl Shared {
 
     /// Why a change was refused.
     pub fn refused(&self, refused: Refused) -> Error {
+        if self.memory.is_shut() {
+            self.close("a change of it could not be undone");
+        }
         if self.is_closed() { Error::Closed } else { refused.into() }
     }
 

@@ -49,7 +49,7 @@ impl Source {
     pub fn is_read_here(&self) -> bool {
         let is_under_way = |reading: &&Reading| reading.since.load(Ordering::Acquire) != 0;
         let mut reads = self.reads.iter().filter(is_under_way).peekable();
-        reads.peek().is_some() && {
+        self.backing.is_some() && reads.peek().is_some() && {
             let here = this_thread();
             reads.any(|reading| reading.thread.load(Ordering::Relaxed) == here)
         }

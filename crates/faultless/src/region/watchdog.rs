@@ -131,6 +131,9 @@ impl Reports {
         if handlers.has_lost_one() && !shared.is_closed() {
             shared.close("a handler thread has ended");
         }
+        if shared.is_closed() {
+            return;
+        }
         self.reported.resize(handlers.beats.len(), 0);
         self.waiting_since.resize(handlers.beats.len(), None);
         for (i, (beat, inbox)) in handlers.beats.iter().zip(&handlers.inboxes).enumerate() {
