@@ -74,7 +74,8 @@ fn memory_is_had_and_given_back_where_all_is_locked() {
             for zeroed in [true, false] {
                 for _ in 0..3 {
                     let ready = faultless::reserve(8 * MIB).unwrap().wait().unwrap();
-                    assert_eq!(faultless::release_reserved(), ready);
+                    // Others may have been made beside, for a stream that has ended since.
+                    assert!(faultless::release_reserved() >= ready);
                 }
                 for delivery in [Delivery::Thread, Delivery::Signal] {
                     let builder = Region::builder(64 * MIB).delivery(delivery).zeroed(zeroed);

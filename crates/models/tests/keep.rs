@@ -55,7 +55,7 @@ fn what_is_dropped_is_in_one_place() {
             let region = Region::new(FakeMmu::new(thread::yield_now), span, plan, counted, knobs).unwrap();
             let pool: &Pool =
                 Box::leak(Box::new(Pool::new(FRAMES * SLOT, |bytes| region.reserve(bytes)).unwrap()));
-            let frames = pool.span();
+            let frames = pool.span().expect("it does not grow");
             let region = Arc::new(region.with_old_bytes(pool));
             region.map(span, ATTRIBUTES, 0).unwrap();
             region.populate(span).unwrap();

@@ -1,5 +1,9 @@
 //! A test in a process of its own: what it does to its process is nobody else's business, and how it ends is seen.
 
+use std::fs::File;
+use std::io::Write;
+use std::mem::ManuallyDrop;
+use std::os::fd::FromRawFd;
 use std::os::unix::process::ExitStatusExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitStatus;
@@ -17,6 +21,8 @@ pub fn apart(test: impl FnOnce()) -> ExitStatus {
         let child = libc::fork();
         if child == 0 {
             libc::alarm(SECONDS);
+            // Around the capture of output, which ends with this process.
+            std::panic::set_hook(Box::new(|info| _ = writeln!(ManuallyDrop::new(File::from_raw_fd(2)), "{info}")));
             let done = catch_unwind(AssertUnwindSafe(test));
             libc::_exit(done.is_err() as i32);
         }
