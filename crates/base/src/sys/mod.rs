@@ -9,6 +9,7 @@ use crate::zero::Engine;
 use crate::zero::driver::{Cost, Picked, Poll, Processor};
 
 mod cpus;
+pub mod descriptor;
 pub mod dirty;
 pub mod frames;
 mod isolate;
@@ -18,6 +19,7 @@ pub mod lost;
 pub mod mmu;
 pub mod moves;
 pub mod pagemap;
+mod policy;
 pub mod pressure;
 pub mod raw;
 pub mod stack;

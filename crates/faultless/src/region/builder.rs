@@ -134,6 +134,9 @@ impl Builder {
     /// Whether missing pages are zero, as they are unless this says no: then they may have old bytes of this process's own instead. What such
     /// regions drop in huge pages is kept, up to the process's `budget`, and comes again to such regions, which saves zeroing it. For
     /// memory that is written to before it is read; with a backing, or delivered directly, it changes nothing.
+    ///
+    /// What such a region drops may be written to at once, as what goes back to an allocator. So nobody may still read it, the kernel
+    /// included: not from a pipe (`vmsplice`), nor for a socket (`MSG_ZEROCOPY`).
     pub fn zeroed(self, zeroed: bool) -> Self {
         Self { zeroed, ..self }
     }

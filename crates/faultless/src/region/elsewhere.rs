@@ -101,10 +101,15 @@ pub fn serve(shared: &Shared, files: &Files, buffer: &mut Buffer, request: Reque
         Request::Close { uffd } => files.run(move || close(uffd)),
         Request::Bring { uffd, to, offset } => {
             buffer.0 = buffer.0.or_else(|| raw::map_private(WINDOW, Access::Write));
-            let read = match buffer.0 {
-                Some(at) => shared.memory.read_aside(offset, Span::new(at, to.bytes())).map(|()| at),
-                None => Err(libc::ENOMEM),
-            };
+            let mut to = to;
+            let read_all = |at, bytes| shared.memory.read_aside(offset, Span::new(at, bytes)).map(|()| at);
+            let read = buffer.0.ok_or(libc::ENOMEM).and_then(|at| {
+                read_all(at, to.bytes()).or_else(|_| {
+                    // One page that cannot be read is no reason to have none of the others.
+                    to = Span::new(to.start, PAGE);
+                    read_all(at, PAGE)
+                })
+            });
             if let Err(error) = read {
                 message::page_cannot_be_had(to.start, error);
             }

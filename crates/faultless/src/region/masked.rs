@@ -41,6 +41,30 @@ impl Drop for Masked {
     }
 }
 
+/// Until this is dropped, SIGBUS may interrupt this thread.
+pub struct Unblocked(libc::sigset_t);
+
+impl Unblocked {
+    /// From now on.
+    pub fn sigbus() -> Self {
+        // SAFETY: zero bytes are a value; only this thread's mask changes.
+        unsafe {
+            let (mut sigbus, mut before) = (zeroed(), zeroed());
+            libc::sigemptyset(&mut sigbus);
+            libc::sigaddset(&mut sigbus, libc::SIGBUS);
+            libc::pthread_sigmask(libc::SIG_UNBLOCK, &sigbus, &mut before);
+            Self(before)
+        }
+    }
+}
+
+impl Drop for Unblocked {
+    fn drop(&mut self) {
+        // SAFETY: the mask that was there before.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, std::ptr::null_mut()) };
+    }
+}
+
 /// Whether this thread blocks SIGBUS.
 pub fn blocks_sigbus() -> bool {
     // SAFETY: zero bytes are a value; the call only reads the mask.

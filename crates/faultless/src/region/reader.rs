@@ -96,6 +96,10 @@ impl Reader {
                     return self.finish();
                 }
             }
+            if shared.ends() {
+                // The program has closed what would have said so.
+                return self.finish();
+            }
             self.end_refused();
             if shared.is_closed() {
                 self.give_up();
@@ -279,6 +283,8 @@ impl Reader {
     /// What a handler would bring is an error from now on.
     fn give_up(&mut self) {
         let is_backed = self.is_backed();
+        // Whoever closed it may not have had these descriptors.
+        self.uffds.iter().for_each(|uffd| _ = kept(*uffd).wake(self.shared.memory.span()));
         for (uffd, moved) in self.uffds.iter().zip(&mut self.moved) {
             if !is_backed || poisoned(*uffd, moved) {
                 moved.all().for_each(|(span, _)| _ = kept(*uffd).unregister_pieces(span));
