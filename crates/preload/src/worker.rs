@@ -137,6 +137,7 @@ extern "C" fn work() -> ! {
 /// Works until there is nothing to do.
 fn run(engine: &'static Engine) {
     while !is_stopping() && !engine.is_retired() {
+        thread::calm();
         engine.space.take_notes();
         match engine.space.step() {
             Progress::Worked => {}

@@ -355,6 +355,9 @@ impl Sys for Linux {
         if turn < 200 {
             core::hint::spin_loop();
         } else {
+            if turn == 200 {
+                thread::hurry();
+            }
             raw::sleep_ns(50_000);
         }
     }

@@ -117,14 +117,25 @@ pub fn is_alive() -> bool {
     THREAD.load(Ordering::Acquire) != 0
 }
 
+/// Whether the thread has an ordinary priority for once.
+static HURRIED: AtomicBool = AtomicBool::new(false);
+
 /// Gives the thread an ordinary priority, if this process may: somebody waits for it.
 pub fn hurry() {
+    HURRIED.store(true, Ordering::Release);
     let last = LAST.load(Ordering::Acquire) as usize;
     let other = libc::sched_param { sched_priority: 0 };
     let args = [last, libc::SCHED_OTHER as usize, &raw const other as usize, 0, 0, 0];
     if last != 0 && is_alive() {
         // SAFETY: reads the parameter alone.
         let _ = unsafe { syscall(libc::SYS_sched_setscheduler, args) };
+    }
+}
+
+/// Called by the thread: nobody waits for it any more.
+pub fn calm() {
+    if HURRIED.load(Ordering::Relaxed) && HURRIED.swap(false, Ordering::AcqRel) {
+        set_idle(true);
     }
 }
 

@@ -11,10 +11,11 @@ use crate::world::{Thing, World};
 type Call = fn(&World);
 
 /// Calls, and how often each is made.
-const CALLS: &[(Call, u32)] = &[
+const CALLS: &[(Call, usize)] = &[
     (map, 5),
     (allocate, 5),
     (give_back, 6),
+    (give_back_later, 1),
     (unmap_front, 2),
     (split, 2),
     (protect, 2),
@@ -24,7 +25,6 @@ const CALLS: &[(Call, u32)] = &[
     (replace, 2),
     (move_mapping, 2),
     (pin, 1),
-    (taint, 1),
     (resize, 1),
     (write, 1),
     (fork, 1),
@@ -32,32 +32,22 @@ const CALLS: &[(Call, u32)] = &[
     (wait, 2),
 ];
 
-/// Calls about blocks, none of which waits for another thread.
-const BLOCK_CALLS: &[(Call, u32)] = &[
-    (allocate, 6),
-    (give_back, 4),
-    (give_back_later, 1),
-    (resize, 2),
-    (write, 1),
-    (fork, 1),
-    (press, 1),
-    (wait, 2),
-];
+/// One call in so many changes attributes, which waits until the background thread is out of the memory.
+const TAINTS: usize = 40;
 
 impl World {
     /// One call.
     pub fn call(&self) {
-        self.one_of(CALLS);
+        match chance(TAINTS) {
+            0 => taint(self),
+            _ => self.call_that_does_not_wait(),
+        }
     }
 
-    /// One call about blocks.
-    pub fn block_call(&self) {
-        self.one_of(BLOCK_CALLS);
-    }
-
-    fn one_of(&self, calls: &[(Call, u32)]) {
-        let mut at = thread_rng().gen_range(0..calls.iter().map(|(_, weight)| weight).sum());
-        for (call, weight) in calls {
+    /// One call that waits for no thread.
+    pub fn call_that_does_not_wait(&self) {
+        let mut at = chance(CALLS.iter().map(|(_, weight)| weight).sum());
+        for (call, weight) in CALLS {
             if at < *weight {
                 return call(self);
             }
