@@ -316,7 +316,7 @@ impl<S: Sys> Space<S> {
         let waiting = |i: usize| slots.has(i, flag::FRESH) && !slots.has(i, flag::ADVISED | flag::CHARGED);
         self.enter(shard, e, |_| {
             if e.slots().all(waiting) {
-                self.advise(shard, e);
+                self.advise_in_use(shard, e);
             }
         });
     }

@@ -251,14 +251,24 @@ impl<S: Sys> Space<S> {
 
     /// Advises huge pages for the first slots of `e`, as many as the budget allows, and charges them.
     pub(crate) fn advise(&self, shard: &Shard, e: Extent) -> usize {
+        self.advise_if(shard, e, |i| {
+            shard.slots.mark(i, flag::ADVISED | flag::FRESH | flag::CHARGED);
+            true
+        })
+    }
+
+    /// The same for slots that the program has, and may give up meanwhile.
+    pub(crate) fn advise_in_use(&self, shard: &Shard, e: Extent) -> usize {
+        self.advise_if(shard, e, |i| shard.slots.charge(i))
+    }
+
+    fn advise_if(&self, shard: &Shard, e: Extent, is_charged: impl Fn(usize) -> bool) -> usize {
         let granted = Extent { first: e.first, n: self.budget.charge_up_to(e.n) };
         let range = granted.slots();
         if range.clone().any(|i| !shard.slots.has(i, flag::ADVISED)) {
             self.sys.huge(shard.span(granted), Huge::Advised);
         }
-        range.for_each(|i| {
-            shard.slots.mark(i, flag::ADVISED | flag::FRESH | flag::CHARGED);
-        });
+        self.budget.discharge(range.filter(|&i| !is_charged(i)).count());
         granted.n
     }
 

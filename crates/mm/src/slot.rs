@@ -223,6 +223,15 @@ impl Slots {
         self.update(i, |word| word & !flags) & flags == flags
     }
 
+    /// Notes that slot `i` is advised and charged, if the program has it and it is not charged; whether that was so.
+    pub fn charge(&self, i: usize) -> bool {
+        let with = |word: u32| {
+            let in_use = matches!(State::of(word), State::Lent | State::Block);
+            (in_use && word & flag::CHARGED == 0).then_some(word | flag::ADVISED | flag::FRESH | flag::CHARGED)
+        };
+        self.word(i).fetch_update(Ordering::SeqCst, Ordering::SeqCst, with).is_ok()
+    }
+
     /// Makes slot `i` count as used if the program has it and it is charged; whether that was so.
     pub fn confirm(&self, i: usize) -> bool {
         let without = |word: u32| {

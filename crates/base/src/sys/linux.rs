@@ -85,24 +85,32 @@ pub(super) fn peek_written(page: usize) -> bool {
         .any(|at| peek::<64>(at).is_some_and(|bytes| bytes.iter().any(|b| *b != 0)))
 }
 
-/// Pages looked at by one call, and bytes of each: few, because a program's stack may be small.
+/// Places looked at by one call, and bytes of each: few, because a program's stack may be small.
 const PEEKED: usize = 8;
 const WINDOW: usize = 128;
 
-/// At which of `places`, up to [`PEEKED`] of them, something else than zero stands within [`WINDOW`] bytes: how many.
-fn peek_nonzero(places: impl Iterator<Item = usize>) -> usize {
+/// At which of `places` something else than zero stands within [`WINDOW`] bytes. What cannot be read is zero.
+fn peek_nonzero(places: [usize; PEEKED]) -> [bool; PEEKED] {
     let mut bytes = [[0u8; WINDOW]; PEEKED];
-    let mut remote = [libc::iovec { iov_base: core::ptr::null_mut(), iov_len: WINDOW }; PEEKED];
-    let n = remote.iter_mut().zip(places).map(|(piece, at)| piece.iov_base = at as *mut libc::c_void).count();
-    let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: WINDOW * n };
-    // SAFETY: the call writes to `bytes` alone, and reads memory of this process by the kernel's hand. What cannot be
-    // read ends it, and stays zero.
+    let remote = places.map(|at| libc::iovec { iov_base: at as *mut libc::c_void, iov_len: WINDOW });
+    let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: WINDOW * PEEKED };
+    // SAFETY: the call writes to `bytes` alone, and reads memory of this process by the kernel's hand.
     unsafe {
         let pid = libc::getpid() as usize;
-        let args = [pid, &raw const local as usize, 1, remote.as_ptr() as usize, n, 0];
+        let args = [pid, &raw const local as usize, 1, remote.as_ptr() as usize, PEEKED, 0];
         let _ = syscall(libc::SYS_process_vm_readv, args);
     }
-    bytes.iter().filter(|window| window.iter().any(|b| *b != 0)).count()
+    bytes.map(|window| window.iter().any(|b| *b != 0))
+}
+
+/// Whether a page holds something else than zero, by a look at some of it or at all of it.
+fn is_nonzero(page: usize, all: bool) -> bool {
+    // The windows of one call lie apart: objects begin with zeroes as a rule, and by habit at the same places.
+    let calls = if all { PAGE / WINDOW / PEEKED } else { 1 };
+    (0..calls).any(|call| {
+        let places = core::array::from_fn(|i| page + i * (PAGE / PEEKED) + call * WINDOW);
+        peek_nonzero(places).contains(&true)
+    })
 }
 
 /// Where the signatures of a slot are, and what they are: evenly spread, not at the start of a page.
@@ -288,13 +296,19 @@ impl Sys for Linux {
     fn peek_nonzero_pages(&self, span: Span, samples: usize) -> usize {
         let step = (span.bytes() / PAGE / samples.max(1)).max(1) * PAGE;
         if samples == 1 {
-            // All of the page.
-            let mut windows = (span.start..span.start + PAGE).step_by(WINDOW);
-            return (0..PAGE / WINDOW / PEEKED).any(|_| peek_nonzero(windows.by_ref().take(PEEKED)) > 0) as usize;
+            return is_nonzero(span.start, true) as usize;
         }
         let mut pages = (span.start..span.end).step_by(step);
-        let batches = pages.len().div_ceil(PEEKED);
-        (0..batches).map(|_| peek_nonzero(pages.by_ref().take(PEEKED))).sum()
+        let (mut n, mut left) = (0, pages.len());
+        while left > 0 {
+            // A look at the beginnings of several pages shows most of those that are full.
+            let batch: [usize; PEEKED] = core::array::from_fn(|_| pages.next().unwrap_or(span.start));
+            let seen = peek_nonzero(batch);
+            let all = batch.iter().zip(seen).take(left.min(PEEKED));
+            n += all.filter(|(page, seen)| *seen || is_nonzero(**page, false)).count();
+            left = left.saturating_sub(PEEKED);
+        }
+        n
     }
 
     fn sign(&self, slot: Span) {
