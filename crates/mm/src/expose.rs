@@ -10,7 +10,6 @@ use faultless_base::{SLOT, Span};
 
 use crate::arena::Extent;
 use crate::buddy::Kind;
-use crate::mapping::slots_inside;
 use crate::slot::{State, flag};
 use crate::space::Space;
 
@@ -31,11 +30,12 @@ impl<S: Sys> Space<S> {
             program.slots.state(*i) == State::Lent && program.slots.has(*i, flag::CHARGED | flag::AHEAD)
         };
         // A slot of which only a part is looked at counts, too.
-        let outer = Span { start: span.start & !(SLOT - 1), end: span.end.next_multiple_of(SLOT) };
-        if slots_inside(outer).slots().any(|i| program.slots.state(i) == State::Lent) {
+        let first = span.start / SLOT;
+        let e = self.noted(Extent { first, n: span.end.div_ceil(SLOT) - first });
+        if e.slots().any(|i| program.slots.state(i) == State::Lent) {
             self.note_look();
         }
-        for i in slots_inside(outer).slots().filter(unused) {
+        for i in e.slots().filter(unused) {
             self.take_unused(cpu, program.span(Extent { first: i, n: 1 }));
         }
     }

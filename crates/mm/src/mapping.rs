@@ -58,7 +58,7 @@ impl<S: Sys> Space<S> {
     /// Unmaps `span` and keeps what frames it can. False: the kernel has to unmap it.
     pub fn unmap(&self, cpu: usize, span: Span) -> bool {
         let program = &self.program;
-        let e = slots_inside(span);
+        let e = self.noted(slots_inside(span));
         // What it loses only a part of is worth nothing any more.
         for end in [span.start / SLOT, (span.end - 1) / SLOT] {
             if !e.slots().contains(&end) && self.end_use(end) {
@@ -71,8 +71,9 @@ impl<S: Sys> Space<S> {
         }
         self.warmth.note_return(lent);
         self.note_left(program, e);
-        let keeps =
-            self.budget.limit() > 0 && !self.is_retired() && self.can_move() && !self.is_untouched(program, e);
+        // Whoever watches his memory by a userfaultfd is told of an unmapping, and not of a move.
+        let allowed = self.budget.limit() > 0 && !self.is_retired() && self.can_move() && !self.is_looked_at();
+        let keeps = allowed && !self.is_untouched(program, e);
         let isolated = if keeps { self.sys.isolate(span) } else { None };
         let Some(isolated) = isolated else {
             self.drop_notes(e);
@@ -143,7 +144,8 @@ impl<S: Sys> Space<S> {
         if span.is_empty() {
             return;
         }
-        for i in span.start / SLOT..span.end.div_ceil(SLOT) {
+        let first = span.start / SLOT;
+        for i in self.noted(Extent { first, n: span.end.div_ceil(SLOT) - first }).slots() {
             if self.end_use(i) {
                 self.drop_note(i);
             }
@@ -155,7 +157,7 @@ impl<S: Sys> Space<S> {
         const KNOWN: [u32; 4] = [flag::ADVISED, flag::FRESH, flag::CHARGED, flag::AHEAD];
         let slots = self.program.slots;
         self.forget(to);
-        let e = slots_inside(Span::new(from.start, from.bytes().min(to.bytes())));
+        let e = self.noted(slots_inside(Span::new(from.start, from.bytes().min(to.bytes()))));
         let first = (to.start + e.first * SLOT).wrapping_sub(from.start) / SLOT;
         if to.start % SLOT == from.start % SLOT && self.note_slots(Extent { first, n: e.n }) {
             for i in e.slots().filter(|&i| self.end_use(i)) {
@@ -210,7 +212,8 @@ impl<S: Sys> Space<S> {
     /// Notes that the content of slots that the program keeps is gone, or that it asks for huge pages itself.
     pub fn change(&self, span: Span, change: Change) {
         let slots = self.program.slots;
-        for i in slots_inside(span).slots().filter(|&i| slots.state(i) == State::Lent) {
+        let e = self.noted(slots_inside(span));
+        for i in e.slots().filter(|&i| slots.state(i) == State::Lent) {
             match change {
                 Change::Dropped => {
                     // How much is left of it is not known: it is no longer use, but a charge.

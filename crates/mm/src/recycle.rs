@@ -22,7 +22,7 @@ impl<S: Sys> Space<S> {
     /// drop the rest by `give`, part by part as long as that works, and brings as many frames of zeroes.
     pub fn recycle(&self, cpu: usize, span: Span, mut give: impl FnMut(Span) -> bool) {
         let e = slots_inside(span);
-        self.note_left(&self.program, e);
+        self.note_left(&self.program, self.noted(e));
         if !self.comes_back(e) {
             self.change(span, Change::Dropped);
             give(span);
@@ -52,7 +52,8 @@ impl<S: Sys> Space<S> {
     fn comes_back(&self, e: Extent) -> bool {
         let program = &self.program;
         let known = |i: usize| program.slots.state(i) == State::Lent;
-        if e.n == 0 || self.budget.limit() == 0 || self.is_retired() || !self.can_move() || !e.slots().all(known) {
+        let allowed = self.budget.limit() > 0 && !self.is_retired() && self.can_move() && !self.is_looked_at();
+        if e.n == 0 || !allowed || !e.slots().all(known) {
             return false;
         }
         let in_use = |i: usize| self.is_present(program, i) && self.peek_dense(program, i);

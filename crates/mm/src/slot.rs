@@ -128,13 +128,15 @@ impl Slots {
 
     /// Makes sure that slots of a sparse table have words; false when there are no more leaves.
     pub fn reach(&self, slots: core::ops::Range<usize>) -> bool {
-        (slots.start / LEAF..slots.end.div_ceil(LEAF)).all(|piece| {
-            let Ok(key) = u32::try_from(piece + 1) else { return false };
-            self.keys.iter().any(|place| {
-                let taken = place.compare_exchange(0, key, Ordering::AcqRel, Ordering::Acquire);
-                taken.is_ok() || taken == Err(key)
+        // One that takes them all would be the last.
+        slots.len() <= LEAVES / 2 * LEAF
+            && (slots.start / LEAF..slots.end.div_ceil(LEAF)).all(|piece| {
+                let Ok(key) = u32::try_from(piece + 1) else { return false };
+                self.keys.iter().any(|place| {
+                    let taken = place.compare_exchange(0, key, Ordering::AcqRel, Ordering::Acquire);
+                    taken.is_ok() || taken == Err(key)
+                })
             })
-        })
     }
 
     /// The word of slot `i`. In a sparse table slots that were never spoken of share one, which stays zero.

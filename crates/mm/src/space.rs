@@ -290,6 +290,13 @@ impl<S: Sys> Space<S> {
         works
     }
 
+    /// Those of the slots `e` that may be noted: a call may name any range, which is as large as it likes.
+    pub(crate) fn noted(&self, e: Extent) -> Extent {
+        let first = e.first.max(self.noted.0.load(Ordering::Relaxed));
+        let end = (e.first + e.n).min(self.noted.1.load(Ordering::Relaxed));
+        Extent { first, n: end.saturating_sub(first) }
+    }
+
     /// All slots that may be in use: those of each shard, and of the program's mappings.
     pub(crate) fn all_slots(&self) -> impl Iterator<Item = (&Shard, Extent)> {
         let first = self.noted.0.load(Ordering::Relaxed);

@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use faultless_base::Span;
 use faultless_base::sync::Starter;
 use faultless_base::sys::linux::Linux;
-use faultless_base::sys::raw;
+use faultless_base::sys::raw::{self, NoSignals};
 use faultless_mm::Space;
 use faultless_mm::page::Page;
 use faultless_mm::stats::Counter;
@@ -57,7 +57,9 @@ pub struct Engine {
 /// The right to call the engine; this thread is inside while it exists.
 pub struct Entered {
     engine: &'static Engine,
+    // Left before signals are taken again.
     _inside: Inside,
+    _signals: Option<NoSignals>,
 }
 
 impl Deref for Entered {
@@ -123,7 +125,16 @@ pub fn enter() -> Option<Entered> {
     if !engine.is_retired() {
         page::after_fork();
     }
-    Some(Entered { engine, _inside: inside })
+    Some(Entered { engine, _inside: inside, _signals: None })
+}
+
+/// As [`enter`], beside a system call of the program's. No signal interrupts the kernel in a call about memory, and its
+/// handler may leave by a jump. So none interrupts the engine here: it would stay inside, with its locks held.
+pub fn enter_call() -> Option<Entered> {
+    let signals = (!STARTER.is_off()).then(NoSignals::new)?;
+    let mut entered = enter()?;
+    entered._signals = Some(signals);
+    Some(entered)
 }
 
 /// The engine if it runs and may be used in this process, which may be the child of a bare fork.
@@ -136,7 +147,7 @@ pub fn settled() -> Option<&'static Engine> {
 pub fn enter_anyway() -> Option<Entered> {
     let engine = running()?;
     let _ = settled();
-    Some(Entered { engine, _inside: Inside::enter()? })
+    Some(Entered { engine, _inside: Inside::enter()?, _signals: None })
 }
 
 /// This process was forked by a bare system call. Takes the engine over, or, if that cannot be done, runs plain.

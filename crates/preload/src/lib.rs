@@ -16,6 +16,7 @@ mod early;
 mod engine;
 mod exit;
 mod fork;
+mod given;
 mod inside;
 mod limits;
 mod mappings;

@@ -9,8 +9,8 @@ use faultless_base::sys::raw::{self, Answer};
 use faultless_mm::stats::Counter;
 
 use crate::attributes::note;
-use crate::engine;
-use crate::mappings::{sound, status};
+use crate::mappings::{pages, sound, status};
+use crate::{engine, given};
 
 /// `_IOWR(0xAA, 0x00, struct uffdio_register)`.
 const UFFDIO_REGISTER: c_ulong = 0xC020_AA00;
@@ -42,7 +42,7 @@ pub fn looks() -> bool {
 fn expose(addr: usize, bytes: usize) {
     if engine::running().is_some()
         && let Some(span) = sound(addr, bytes)
-        && let Some(engine) = engine::enter()
+        && let Some(engine) = engine::enter_call()
     {
         engine.space.expose(raw::cpu(), span);
     }
@@ -74,21 +74,37 @@ struct Resources {
     _tags: u64,
 }
 
-fn note_pieces(pieces: *const libc::iovec, n: usize) {
+/// Whether the kernel refuses to move the pages of a mapping as long as it uses them.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Hold {
+    /// It does: they are pinned.
+    Pinned,
+    /// It does not: it has references to them that look like any other.
+    Referenced,
+}
+
+/// The kernel will use these pieces of memory.
+fn note_pieces(pieces: *const libc::iovec, n: usize, hold: Hold) {
     if engine::running().is_none() || pieces.is_null() {
         return;
     }
     for i in 0..n.min(1 << 16) {
-        // SAFETY: an array of n pieces, by the caller's promise to the kernel.
-        let piece = unsafe { &*pieces.add(i) };
+        // SAFETY: a piece is two numbers.
+        let Some(piece) = (unsafe { given::read(pieces.wrapping_add(i)) }) else { return };
         note(piece.iov_base, piece.iov_len);
+        if hold == Hold::Referenced
+            && let Some(engine) = engine::enter_call()
+        {
+            // Their frames are left to the kernel.
+            engine.space.forget(pages(piece.iov_base as usize, piece.iov_len));
+        }
     }
 }
 
 /// As vmsplice(2): the pipe holds the pages themselves.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vmsplice(fd: c_int, pieces: *const libc::iovec, n: usize, flags: u32) -> isize {
-    note_pieces(pieces, n);
+    note_pieces(pieces, n, Hold::Referenced);
     // SAFETY: the caller's promise.
     let answer =
         unsafe { raw::syscall(libc::SYS_vmsplice, [fd as usize, pieces as usize, n, flags as usize, 0, 0]) };
@@ -104,9 +120,10 @@ pub unsafe extern "C" fn vmsplice(fd: c_int, pieces: *const libc::iovec, n: usiz
 /// As ioctl(2). Memory that the program watches by userfaultfd must not be touched behind its back.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
-    if request == UFFDIO_REGISTER && !argument.is_null() {
-        // SAFETY: the structure of this request, by the caller's promise to the kernel.
-        let range = unsafe { &*argument.cast::<UffdRange>() };
+    // SAFETY: a range is two numbers.
+    if request == UFFDIO_REGISTER
+        && let Some(range) = unsafe { given::read(argument.cast::<UffdRange>()) }
+    {
         note(range.start as *const c_void, range.bytes as usize);
         look();
         expose(range.start as usize, range.bytes as usize);
@@ -138,12 +155,13 @@ pub unsafe extern "C" fn setsockopt(
 pub unsafe fn io_uring_register(args: [usize; 6]) -> Answer {
     let [_, operation, argument, n, ..] = args;
     match operation {
-        REGISTER_BUFFERS => note_pieces(argument as *const libc::iovec, n),
-        REGISTER_BUFFERS2 | REGISTER_BUFFERS_UPDATE if argument != 0 => {
-            // SAFETY: the structure of these operations, by the caller's promise to the kernel.
-            let resources = unsafe { &*(argument as *const Resources) };
-            let n = if operation == REGISTER_BUFFERS2 { resources.n as usize } else { n };
-            note_pieces(resources.data as *const libc::iovec, n);
+        REGISTER_BUFFERS => note_pieces(argument as *const libc::iovec, n, Hold::Pinned),
+        REGISTER_BUFFERS2 | REGISTER_BUFFERS_UPDATE => {
+            // SAFETY: resources are numbers.
+            if let Some(resources) = unsafe { given::read(argument as *const Resources) } {
+                let n = if operation == REGISTER_BUFFERS2 { resources.n as usize } else { n };
+                note_pieces(resources.data as *const libc::iovec, n, Hold::Pinned);
+            }
         }
         _ => {}
     }
