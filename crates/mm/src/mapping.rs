@@ -80,6 +80,8 @@ impl<S: Sys> Space<S> {
             && self.budget.limit() > 0
             && !self.is_retired()
             && self.can_move()
+            // Whoever watches memory by a userfaultfd is told of an unmapping, and not of a move.
+            && !self.is_looked_at()
             && !self.is_untouched(program, e);
         let isolated = if keeps { self.sys.isolate(span) } else { None };
         let Some(isolated) = isolated else {

@@ -61,6 +61,7 @@ impl<S: Sys> Space<S> {
             || self.budget.limit() == 0
             || self.is_retired()
             || !self.can_move()
+            || self.is_looked_at()
             || !e.slots().all(known)
         {
             return false;

@@ -144,7 +144,7 @@ pub unsafe extern "C" fn madvise(addr: *mut c_void, bytes: usize, advice: i32) -
         && engine::running().is_some()
         && let Some(span) = sound(addr as usize, bytes)
         && !engine::touches(span)
-        && let Some(engine) = engine::enter()
+        && let Some(engine) = engine::enter_call()
     {
         return status(drop_content(&engine, addr as usize, bytes));
     }

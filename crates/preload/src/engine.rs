@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering
 use faultless_base::Span;
 use faultless_base::sync::Starter;
 use faultless_base::sys::linux::Linux;
-use faultless_base::sys::raw::{self, syscall};
+use faultless_base::sys::raw::{self, NoSignals, syscall};
 use faultless_base::sys::stack;
 use faultless_mm::Space;
 use faultless_mm::page::Page;
@@ -56,7 +56,9 @@ pub struct Engine {
 /// The right to call the engine; this thread is inside while it exists.
 pub struct Entered {
     engine: &'static Engine,
+    // Left before signals are taken again.
     _inside: Inside,
+    _signals: Option<NoSignals>,
 }
 
 impl Deref for Entered {
@@ -157,7 +159,16 @@ pub fn enter() -> Option<Entered> {
     if !engine.is_retired() {
         page::after_fork();
     }
-    Some(Entered { engine, _inside: inside })
+    Some(Entered { engine, _inside: inside, _signals: None })
+}
+
+/// As [`enter`], beside a system call of the program's. No signal interrupts the kernel in a call about memory, and its
+/// handler may leave by a jump. So none interrupts the engine here: it would stay inside, with its locks held.
+pub fn enter_call() -> Option<Entered> {
+    let signals = (!STARTER.is_off()).then(NoSignals::new)?;
+    let mut entered = enter()?;
+    entered._signals = Some(signals);
+    Some(entered)
 }
 
 /// The engine if it runs and may be used in this process, which may be a forked child.

@@ -93,7 +93,7 @@ fn reason_against(prot: i32, flags: i32) -> Option<Counter> {
 
 /// Frames move into a fresh mapping.
 fn serve(span: Span) {
-    let Some(engine) = engine::enter().filter(|e| !e.is_retired()) else { return };
+    let Some(engine) = engine::enter_call().filter(|e| !e.is_retired()) else { return };
     if span.bytes() < engine.page.knobs.get(Knob::MmapThreshold) as usize {
         engine.space.forget(span);
         return engine.count(Counter::KernelSmall);
@@ -105,7 +105,7 @@ fn serve(span: Span) {
 /// The program has put plain memory where it wanted it: perhaps it commits a part of a reservation, and deserves huge
 /// pages.
 fn committed(span: Span) {
-    if let Some(engine) = engine::enter().filter(|e| !e.is_retired()) {
+    if let Some(engine) = engine::enter_call().filter(|e| !e.is_retired()) {
         engine.space.forget(span);
         engine.space.uncommitted(span);
         engine.space.committed(span);
@@ -123,7 +123,7 @@ fn leave(span: Span, reason: Option<Counter>) {
 /// What was known of a large range is no longer so.
 fn gone(span: Span) {
     if engine::running().is_some()
-        && let Some(engine) = engine::enter()
+        && let Some(engine) = engine::enter_call()
     {
         engine.space.forget(span);
         engine.space.uncommitted(span);
@@ -136,7 +136,7 @@ pub unsafe extern "C" fn munmap(addr: *mut c_void, bytes: usize) -> i32 {
     if bytes >= SLOT
         && engine::running().is_some()
         && let Some(span) = sound(addr as usize, bytes)
-        && let Some(engine) = engine::enter()
+        && let Some(engine) = engine::enter_call()
     {
         engine.space.uncommitted(span);
         if engine.space.unmap(raw::cpu(), span) {
@@ -179,7 +179,7 @@ pub unsafe extern "C" fn mremap(
         }
         if old_bytes.max(new_bytes) >= SLOT
             && let Ok(to) = result
-            && let Some(engine) = engine::enter()
+            && let Some(engine) = engine::enter_call()
         {
             remapped(&engine, from, pages(to, new_bytes), flags);
         }

@@ -50,7 +50,7 @@ pub fn looks() -> bool {
 pub fn expose(addr: usize, bytes: usize) {
     if engine::running().is_some()
         && let Some(span) = sound(addr, bytes)
-        && let Some(engine) = engine::enter()
+        && let Some(engine) = engine::enter_call()
     {
         engine.space.expose(raw::cpu(), span);
     }

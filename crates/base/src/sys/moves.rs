@@ -32,12 +32,13 @@ struct Kept {
     file: AtomicU64,
     /// Held by who opens it.
     opening: AtomicBool,
-    /// How often that failed.
-    failures: AtomicUsize,
+    /// How often that was tried, apart from times when there was no number to spare.
+    tries: AtomicUsize,
 }
 
-/// After so many failures it is not tried any more: the process may not, or has no number to spare.
-const MOST_FAILURES: usize = 8;
+/// After so many tries there are no more. Either the process may not have one, or the program closes it each time, or
+/// threads have tables of their own, in each of which one stays open.
+const MOST_TRIES: usize = 16;
 
 static BACKGROUND: Kept = Kept::new();
 static PROGRAM: Kept = Kept::new();
@@ -48,38 +49,33 @@ impl Kept {
             number: AtomicUsize::new(0),
             file: AtomicU64::new(0),
             opening: AtomicBool::new(false),
-            failures: AtomicUsize::new(0),
+            tries: AtomicUsize::new(0),
         }
     }
 
     fn forget(&self) {
         self.number.store(0, Ordering::Relaxed);
-        self.failures.store(0, Ordering::Relaxed);
+        self.tries.store(0, Ordering::Relaxed);
         self.opening.store(false, Ordering::Release);
     }
 
     /// The descriptor, if it is there and ours; opens it if there is none.
-    fn get(&self, place: impl Fn(Uffd) -> Option<Uffd>) -> Option<usize> {
-        match self.number.load(Ordering::Acquire) {
-            0 if self.failures.load(Ordering::Relaxed) >= MOST_FAILURES => return None,
-            0 => {}
-            kept if file_of(kept - 1) == Some(self.file.load(Ordering::Relaxed)) => return Some(kept - 1),
-            // The program has closed it.
-            _ => {}
+    fn get(&self, place: impl Fn(Uffd) -> Result<Uffd, i32>) -> Option<usize> {
+        let kept = self.number.load(Ordering::Acquire);
+        if kept != 0 && file_of(kept - 1) == Some(self.file.load(Ordering::Relaxed)) {
+            return Some(kept - 1);
         }
-        if self.opening.swap(true, Ordering::Acquire) {
+        if self.tries.load(Ordering::Relaxed) >= MOST_TRIES || self.opening.swap(true, Ordering::Acquire) {
             return None;
         }
-        let number = open().ok().and_then(place).and_then(|uffd| {
-            self.file.store(file_of(uffd.number() as usize)?, Ordering::Relaxed);
-            Some(uffd.keep())
+        let opened = open().and_then(place).and_then(|uffd| {
+            self.file.store(file_of(uffd.number() as usize).ok_or(libc::EBADF)?, Ordering::Relaxed);
+            Ok(uffd.keep())
         });
-        if number.is_none() {
-            self.failures.fetch_add(1, Ordering::Relaxed);
-        }
-        self.number.store(number.map_or(0, |number| number + 1), Ordering::Release);
+        self.tries.fetch_add((opened != Err(libc::EMFILE)) as usize, Ordering::Relaxed);
+        self.number.store(opened.map_or(0, |number| number + 1), Ordering::Release);
         self.opening.store(false, Ordering::Release);
-        number
+        opened.ok()
     }
 }
 
@@ -95,20 +91,20 @@ fn file_of(fd: usize) -> Option<u64> {
 }
 
 /// Puts a descriptor where it is in nobody's way.
-fn aside(uffd: Uffd) -> Option<Uffd> {
+fn aside(uffd: Uffd) -> Result<Uffd, i32> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     let at = &raw mut limit as usize;
     // SAFETY: writes the limit; duplicates a descriptor of ours.
     unsafe {
-        syscall(libc::SYS_prlimit64, [0, libc::RLIMIT_NOFILE as usize, 0, at, 0, 0]).ok()?;
+        syscall(libc::SYS_prlimit64, [0, libc::RLIMIT_NOFILE as usize, 0, at, 0, 0])?;
         let limit = limit.rlim_cur.min(BELOW as u64) as usize;
         if limit < LEAST_LIMIT {
-            return None;
+            return Err(libc::EMFILE);
         }
         let number = uffd.number() as usize;
         let least = limit - ROOM;
-        let copy = syscall(libc::SYS_fcntl, [number, libc::F_DUPFD_CLOEXEC as usize, least, 0, 0, 0]).ok()?;
-        Some(core::mem::ManuallyDrop::into_inner(Uffd::kept(copy)))
+        let copy = syscall(libc::SYS_fcntl, [number, libc::F_DUPFD_CLOEXEC as usize, least, 0, 0, 0])?;
+        Ok(core::mem::ManuallyDrop::into_inner(Uffd::kept(copy)))
     }
 }
 
@@ -138,12 +134,12 @@ pub fn open() -> Result<Uffd, i32> {
 /// As [`super::Sys::move_pages`].
 pub fn move_pages(from: Span, to: usize) -> Option<usize> {
     let (kept, number) = match thread::is_this() {
-        true => (&BACKGROUND, BACKGROUND.get(|uffd| thread::has_own_files().then_some(uffd))),
+        true => (&BACKGROUND, BACKGROUND.get(|uffd| thread::has_own_files().then_some(uffd).ok_or(libc::EPERM))),
         false => (&PROGRAM, PROGRAM.get(aside)),
     };
     match number {
         Some(number) => Some(move_with(&Uffd::kept(number), from, to)),
-        None if kept.failures.load(Ordering::Relaxed) >= MOST_FAILURES => None,
+        None if kept.tries.load(Ordering::Relaxed) >= MOST_TRIES => None,
         // Not now: another thread opens it.
         None => Some(0),
     }
