@@ -225,7 +225,7 @@ def test_empty_arrays_may_have_old_bytes_and_zeros_never():
         assert not faultless.zeros(12 << 20, np.uint8, **options).any()
         assert np.isin(faultless.empty(12 << 20, np.uint8, **options), [0, 7]).all()
     kept = faultless.release_reserved()
-    assert (faultless.counter("region_unzeroed") > before) == (kept > 0)
+    assert kept > 0 or faultless.counter("region_unzeroed") == before
 
 
 def test_numpy_is_imported_when_an_array_is_made():
