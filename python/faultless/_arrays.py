@@ -33,6 +33,9 @@ class Options(TypedDict, total=False):
 SMALL = 4 << 20
 """Bytes from which on NumPy asks for huge pages, too. What is smaller is NumPy's own: a block has nothing to win there."""
 
+_SCALAR = 32
+"""No number has more bytes."""
+
 
 def zeros(shape: Shape, dtype: DTypeLike | None = None, order: Order = "C", **options: Unpack[Options]) -> NDArray[Any]:
     """As `faultless.zeros`, for arrays that may be large."""
@@ -64,7 +67,9 @@ def ones(shape: Shape, dtype: DTypeLike | None = None, order: Order = "C", **opt
     >>> faultless.ones(3)
     array([1., 1., 1.])
     """
-    array = _faultless.empty(shape, float if dtype is None else dtype, order, **options)
+    if type(shape) is int and shape < SMALL // _SCALAR and dtype is None and not options:
+        return numpy.ones(shape, order=order)
+    array = _faultless.empty(shape, dtype, order, **options)
     numpy.copyto(array, 1, casting="unsafe")
     return array
 
@@ -92,6 +97,8 @@ def full(
     array([[7, 7],
            [7, 7]])
     """
+    if type(shape) is int and shape < SMALL // _SCALAR and dtype is None and not options:
+        return numpy.full(shape, fill_value, order=order)
     array = _faultless.empty(shape, numpy.asarray(fill_value).dtype if dtype is None else dtype, order, **options)
     numpy.copyto(array, fill_value, casting="unsafe")
     return array

@@ -125,7 +125,6 @@ def _check_options(
     huge_pages: bool = True,
     handlers: SupportsIndex = 1,
     budget: SupportsIndex | None = None,
-    zeroed: bool = True,
     events: bool = False,
 ) -> None: ...
 def _needs_sigbus() -> bool: ...

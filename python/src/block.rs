@@ -165,17 +165,16 @@ impl Block {
 /// Whether options make sense, for an array that does not need them.
 #[pyfunction]
 #[pyo3(name = "_check_options",
-       signature = (*, delivery = "best", window = None, huge_pages = true, handlers = Size(1), budget = None, zeroed = true, events = false),
-       text_signature = "(*, delivery='best', window=None, huge_pages=True, handlers=1, budget=None, zeroed=True, events=False)")]
+       signature = (*, delivery = "best", window = None, huge_pages = true, handlers = Size(1), budget = None, events = false),
+       text_signature = "(*, delivery='best', window=None, huge_pages=True, handlers=1, budget=None, events=False)")]
 pub fn check_options(
     delivery: &str,
     window: Option<(Size, Size)>,
     huge_pages: bool,
     handlers: Size,
     budget: Option<Size>,
-    zeroed: bool,
     events: bool,
 ) -> PyResult<()> {
-    let options = Options::read(delivery, window, huge_pages, handlers, budget, zeroed, events)?;
+    let options = Options::read(delivery, window, huge_pages, handlers, budget, true, events)?;
     options.apply(Region::builder(1)).check().map_err(failed)
 }

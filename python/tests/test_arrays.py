@@ -109,8 +109,10 @@ def test_options_are_looked_at_for_small_arrays_too():
                 faultless.zeros_like(np.ones(size), **wrong)
             with pytest.raises(ValueError):
                 faultless.full(size, 3, **wrong)
-    with pytest.raises(TypeError):
-        faultless.zeros(3, wings=2)
+    for size in 3, LARGE:
+        for unknown in {"wings": 2}, {"zeroed": False}:
+            with pytest.raises(TypeError):
+                faultless.zeros(size, **unknown)
 
 
 def prototypes():
@@ -133,19 +135,17 @@ def prototypes():
 def test_arrays_like_others_are_laid_out_as_numpys(order):
     for prototype in prototypes():
         for named in {}, {"dtype": "f4"}, {"dtype": "U2"}, {"shape": (900, 1000)}, {"shape": LARGE}, {"dtype": "(2,)f8"}:
-            for name, value in ("zeros_like", 0), ("ones_like", 1), ("full_like", 6), ("empty_like", None):
-                given = (value,) if name == "full_like" else ()
-                expected = getattr(np, name)(prototype, *given, order=order, **named)
-                array = getattr(faultless, name)(prototype, *given, order=order, **named)
-                assert (array.shape, array.dtype, array.strides) == (expected.shape, expected.dtype, expected.strides)
-                if value is not None:
-                    assert (array == expected).all()
+            expected, array = (module.empty_like(prototype, order=order, **named) for module in (np, faultless))
+            assert (array.shape, array.dtype, array.strides) == (expected.shape, expected.dtype, expected.strides)
+        for name, *value in ["zeros_like"], ["ones_like"], ["full_like", 6]:
+            expected, array = (getattr(module, name)(prototype, *value, order=order) for module in (np, faultless))
+            assert array.strides == expected.strides and (array == expected).all()
     assert not is_numpys(faultless.zeros_like(np.ones(LARGE)))
 
 
 def test_arrays_like_subclasses_and_lists_are_numpys():
     masked = np.ma.masked_equal([1, 2, 3], 2)
-    for prototype in masked, np.matrix([[1, 2]]), [1, 2, 3], 7, np.ones(2).view(np.recarray):
+    for prototype in masked, [1, 2, 3], 7, np.ones(2).view(np.recarray):
         for subok in True, False:
             ours, theirs = (module.zeros_like(prototype, subok=subok) for module in (faultless, np))
             assert type(ours) is type(theirs) and (np.asarray(ours) == np.asarray(theirs)).all()
@@ -225,7 +225,7 @@ def test_empty_arrays_may_have_old_bytes_and_zeros_never():
         assert not faultless.zeros(12 << 20, np.uint8, **options).any()
         assert np.isin(faultless.empty(12 << 20, np.uint8, **options), [0, 7]).all()
     kept = faultless.release_reserved()
-    assert (faultless.counter("region_unzeroed") > before) == (kept > 0)
+    assert kept > 0 or faultless.counter("region_unzeroed") == before
 
 
 def test_numpy_is_imported_when_an_array_is_made():

@@ -25,10 +25,11 @@ def test_small_arrays_are_numpys_own(delivery):
     before = threads(), descriptors()
     arrays = [faultless.zeros(10, delivery=delivery) for _ in range(10_000)]
     assert all(array.base is None and array.flags.owndata for array in arrays)
-    assert (threads(), descriptors()) == before
+    # Fewer, if a thread of another test has ended meanwhile.
+    assert threads() <= before[0] and descriptors() <= before[1]
     arrays = [faultless.zeros(shape, dtype) for shape in (10, (3, 4), [5, 6]) for dtype in (float, "i4", np.dtype("U4"))]
     assert all(array.base is None for array in arrays)
-    assert (threads(), descriptors()) == before
+    assert threads() <= before[0] and descriptors() <= before[1]
     assert faultless.zeros((4 << 20) - 1, np.uint8).base is None
     assert isinstance(faultless.zeros(4 << 20, np.uint8).base, faultless.Block)
 

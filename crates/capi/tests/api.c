@@ -236,7 +236,7 @@ int main(void) {
             memset(faultless_region_data(region), 7, 8 * MIB);
             CHECK(faultless_advise(region, 0, 8 * MIB, FAULTLESS_DONTNEED) == 0 && faultless_region_present(region) == 0);
         }
-        CHECK((faultless_release_reserved() > 0) == (faultless_counter("region_unzeroed") > taken));
+        CHECK(faultless_release_reserved() > 0 || faultless_counter("region_unzeroed") == taken);
         faultless_region_free(region);
     }
     options.events = 1;
