@@ -61,6 +61,11 @@ fn the_last_thread_ends_the_process() {
 }
 
 #[test]
+fn a_child_of_vfork_asks_first() {
+    passes("vfork", &[]);
+}
+
+#[test]
 fn threads_with_little_stack() {
     // Bound at the start: the linker takes more stack than the calls.
     let Some(case) = finding("stack", &["-Wl,-z,now"]) else { return };
