@@ -61,6 +61,11 @@ fn the_last_thread_ends_the_process() {
 }
 
 #[test]
+fn a_child_of_vfork_asks_first() {
+    passes("vfork", &[]);
+}
+
+#[test]
 fn threads_with_little_stack() {
     // Bound at the start: the linker takes more stack than the calls.
     let Some(case) = finding("stack", &["-Wl,-z,now"]) else { return };
@@ -91,4 +96,13 @@ fn the_c_librarys_debugging_allocator() {
     }
     let run = case.same();
     assert_eq!(run.counters.served(), 0, "blocks that are not checked");
+}
+
+#[test]
+fn a_library_behind_this_one_that_watches_calls() {
+    let dir = scratch();
+    let library = compile(dir.path(), "../tests/findings/blocks/watching.c", &["-shared", "-fPIC"]);
+    let (Some(library), Some(case)) = (library, finding("watched", &[])) else { return };
+    let run = case.behind(library.to_str().expect("a readable path")).same();
+    assert_eq!(run.stdout, b"0 0 watched -1 Invalid argument, seen 3\n");
 }

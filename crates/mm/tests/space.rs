@@ -238,3 +238,14 @@ fn ranges_of_any_size_are_no_work() {
     assert!(!o.space.unmap(0, Span { start: SLOT, ..all }));
     assert_eq!(o.space.budget().charged(), 0);
 }
+
+#[test]
+fn blocks_are_aligned_or_refused() {
+    let o = Oracle::new(&[(Knob::Budget, 32 * SLOT as u64)], 8);
+    for cpu in 0..8 {
+        for align in [1, 2, 8, 16, 64].map(|slots| slots * SLOT) {
+            let got = o.space.allocate(cpu, SLOT + PAGE, align, Need::Any);
+            assert!(got.is_none_or(|got| got.addr % align == 0), "{got:x?} at a multiple of {align:#x}");
+        }
+    }
+}

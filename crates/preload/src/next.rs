@@ -75,16 +75,19 @@ pub fn look_up_all() {
     }
     WHOSE.store(LIBC, Ordering::Relaxed);
     let is_libc = |at: usize| at == 0 || at == __libc_malloc as *const () as usize;
-    let debugs = is_libc(find(c"malloc")) && !is_libc(find_base(c"malloc"));
-    for (place, name) in FOUND.iter().zip(NAMES) {
-        place.store(if debugs { find_base(name) } else { find(name) }, Ordering::Relaxed);
-    }
+    let behind = find(c"malloc");
+    let debugs = is_libc(behind) && !is_libc(find_base(c"malloc"));
     if debugs {
         // The program's own faults are to be found, also in its large blocks.
         blocks::stop_serving();
     }
     // The way that asks nobody is for those who have no early block.
-    let libc = is_libc(FOUND[Symbol::Malloc as usize].load(Ordering::Relaxed)) && !early::was_asked();
+    let libc = is_libc(behind) && !debugs && !early::was_asked();
+    // The C library's own have a second name, but the last ones.
+    let known = if libc { Symbol::Usable as usize } else { 0 };
+    for (place, name) in FOUND.iter().zip(NAMES).skip(known) {
+        place.store(if debugs { find_base(name) } else { find(name) }, Ordering::Relaxed);
+    }
     WHOSE.store(if libc { LIBC } else { OTHER }, Ordering::Release);
 }
 
