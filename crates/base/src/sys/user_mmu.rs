@@ -305,7 +305,7 @@ impl<B: Backing> Mmu for UserMmu<B> {
 
     fn poison(&self, page: usize) -> Result<(), i32> {
         let uffd = self.uffd(page).ok_or(libc::EINVAL)?;
-        uffd.poison(Span::new(page, PAGE)).map_err(|stopped| stopped.error)
+        uffd.poison(Span::new(page, PAGE), Wake::Later).map_err(|stopped| stopped.error)
     }
 
     /// The kernel first looks whether the page is registered, then whether it is missing, and then at what is to be copied: nothing.
