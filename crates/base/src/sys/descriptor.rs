@@ -84,7 +84,7 @@ mod tests {
         let number = read.number();
         drop(read);
         assert!(file(number).is_some() && file(number) == file(other), "it was closed");
-        let _ = [number, other, other_write].map(Descriptor::new);
+        drop([number, other, other_write].map(Descriptor::new));
         assert_eq!((file(number), file(other_write)), (None, None));
     }
 }

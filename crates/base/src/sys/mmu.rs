@@ -87,7 +87,7 @@ pub trait Mmu {
     fn looks_in_faults(&self) -> bool {
         true
     }
-    /// Makes a missing page an error for whoever accesses it, until it is dropped, and wakes those who wait. EEXIST: something is
+    /// Makes a missing page an error for whoever accesses it, until it is dropped. Whoever waits for it still waits. EEXIST: something is
     /// there, be it such an error. ENOENT: it is not the region's any more.
     fn poison(&self, page: usize) -> Result<(), i32>;
     /// Whether faults on a page are delivered: what somebody else put there is not the region's.

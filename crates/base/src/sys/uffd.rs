@@ -258,9 +258,9 @@ impl Uffd {
         self.ioctl(UFFDIO_WRITEPROTECT, &mut [span.start as u64, span.bytes() as u64, protected as u64])
     }
 
-    /// Has accesses to missing pages of `span` fail with SIGBUS, and wakes those who wait.
-    pub fn poison(&self, span: Span) -> Result<(), Stopped> {
-        let mut words = [span.start as u64, span.bytes() as u64, 0, 0];
+    /// Has accesses to missing pages of `span` fail with SIGBUS.
+    pub fn poison(&self, span: Span, wake: Wake) -> Result<(), Stopped> {
+        let mut words = [span.start as u64, span.bytes() as u64, (wake == Wake::Later) as u64, 0];
         let answer = self.ioctl(UFFDIO_POISON, &mut words);
         outcome(answer, words[3])
     }

@@ -1,6 +1,7 @@
 //! The memory management unit of a region in this process: userfaultfd and ordinary system calls.
 
 mod relocate;
+mod zeroes;
 
 use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -8,10 +9,10 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use super::linux::{self, Linux};
 use super::lost::Lost;
 use super::mmu::{Mmu, Rights, Source};
-use super::raw::{self, Access, syscall};
+use super::raw::{self, syscall};
 use super::uffd::{REGISTER_MISSING, REGISTER_WP, Stopped, Uffd, Wake};
 use super::{Huge, Sys, dirty, frames, pagemap, policy, tables};
-use crate::{PAGE, SLOT, SLOT_PAGES, Span};
+use crate::{PAGE, SLOT, Span};
 
 /// Pages that are looked at to see how much of a window was used.
 pub const SAMPLES: usize = 8;
@@ -78,7 +79,7 @@ impl<B: Backing> UserMmu<B> {
             is_shut: AtomicBool::new(false),
             backing,
         };
-        mmu.zeroes = zeroes().ok_or(libc::ENOMEM)?;
+        mmu.zeroes = zeroes::map().ok_or(libc::ENOMEM)?;
         if mmu.uffds().next().is_some() {
             // A huge page would be made for each fault, before it is delivered.
             Linux.huge(span, Huge::Refused);
@@ -212,7 +213,7 @@ impl<B: Backing> Drop for UserMmu<B> {
                 ManuallyDrop::drop(&mut self.uffds);
             }
             if self.zeroes != 0 {
-                raw::unmap(self.zeroes, ZEROES);
+                raw::unmap(self.zeroes, zeroes::BYTES);
             }
         }
     }
@@ -222,29 +223,6 @@ impl<B: Backing> Drop for UserMmu<B> {
 fn kept(span: Span, lost: &Option<Lost>) -> impl Iterator<Item = Span> {
     let all = lost.is_none().then_some(span);
     all.into_iter().chain(lost.iter().flat_map(move |lost| lost.kept(span)))
-}
-
-/// Bytes of [`zeroes`].
-const ZEROES: usize = SLOT + PAGE;
-
-/// 2 MiB of which every page is the kernel's page of zeroes, and a page that nobody may access.
-fn zeroes() -> Option<usize> {
-    let at = raw::map_private(ZEROES, Access::Write)?;
-    let span = Span::new(at, SLOT);
-    Linux.huge(span, Huge::Refused);
-    for page in 0..SLOT_PAGES {
-        // SAFETY: fresh memory. It is read so that it is there: what is copied from must be.
-        unsafe { ((at + page * PAGE) as *const u8).read_volatile() };
-    }
-    // SAFETY: as above; nobody shall ever write to it.
-    let protect =
-        |at, bytes, prot: i32| unsafe { syscall(libc::SYS_mprotect, [at, bytes, prot as usize, 0, 0, 0]) };
-    let sealed = protect(at, SLOT, libc::PROT_READ).and(protect(at + SLOT, PAGE, libc::PROT_NONE));
-    if sealed.is_err() {
-        // SAFETY: as above.
-        unsafe { raw::unmap(at, ZEROES) };
-    }
-    sealed.ok().map(|_| at)
 }
 
 impl<B: Backing> Mmu for UserMmu<B> {
@@ -327,12 +305,12 @@ impl<B: Backing> Mmu for UserMmu<B> {
 
     fn poison(&self, page: usize) -> Result<(), i32> {
         let uffd = self.uffd(page).ok_or(libc::EINVAL)?;
-        uffd.poison(Span::new(page, PAGE)).map_err(|stopped| stopped.error)
+        uffd.poison(Span::new(page, PAGE), Wake::Later).map_err(|stopped| stopped.error)
     }
 
     /// The kernel first looks whether the page is registered, then whether it is missing, and then at what is to be copied: nothing.
     fn serves(&self, page: usize) -> bool {
-        let nothing = self.zeroes + SLOT;
+        let nothing = self.zeroes + zeroes::NOTHING;
         // SAFETY: nothing can be read there, so nothing is copied.
         let answer = self.uffd(page).map(|uffd| unsafe { uffd.copy(nothing, Span::new(page, PAGE), Wake::Later) });
         answer.is_some_and(|answer| answer.is_err_and(|stopped| stopped.error != libc::ENOENT))

@@ -132,7 +132,7 @@ fn bring(uffd: &Uffd, to: Span, buffer: Option<usize>) {
         let brought = match buffer {
             // SAFETY: a buffer of so many bytes, which its handler leaves alone meanwhile; the kernel refuses what is not registered.
             Some(at) => unsafe { uffd.copy(at, part, Wake::Now) },
-            None => uffd.poison(first),
+            None => uffd.poison(first, Wake::Now),
         };
         match brought.map_err(|stopped| stopped.error) {
             // It changes: the reader reads what it says about that, and it goes on.
@@ -152,7 +152,7 @@ pub fn poison(uffd: &Uffd, span: Span) -> bool {
     let (mut at, mut most) = (span.start, span.bytes());
     while at < span.end {
         let part = Span::new(at, most).clip(span);
-        let Err(stopped) = uffd.poison(part) else {
+        let Err(stopped) = uffd.poison(part, Wake::Now) else {
             (at, most) = (part.end, span.bytes());
             continue;
         };

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use faultless_base::sys::raw;
 use faultless_base::sys::uffd::message::{self, Message};
-use faultless_base::sys::uffd::{BATCH, Event, State, Uffd};
+use faultless_base::sys::uffd::{BATCH, Event, State, Uffd, Wake};
 use faultless_base::{PAGE, Span};
 use faultless_mm::area::View;
 
@@ -178,7 +178,7 @@ impl Reader {
                 message::send(self.outboxes[i], &Request::Bring { uffd: fd, to, offset }.message())
             }
             // What belongs there is not known, and not zero.
-            None => uffd.poison(page).is_ok(),
+            None => uffd.poison(page, Wake::Now).is_ok(),
         };
         if !done {
             let _ = uffd.wake(page);

@@ -17,6 +17,7 @@ use faultless_base::sys::raw;
 use faultless_mm::fault::{Fault, Outcome};
 
 use super::error::Error;
+use super::masked::change_mask;
 use super::page;
 use super::shared::Shared;
 
@@ -170,10 +171,7 @@ fn mask_as_for(before: &libc::sigaction, signal: i32, context: *mut libc::c_void
     // SAFETY: the first 64 signals of a set, which are all that there are.
     let own = unsafe { (&raw const before.sa_mask).cast::<u64>().read() };
     let itself = if before.sa_flags & libc::SA_NODEFER == 0 { 1 << (signal - 1) } else { 0 };
-    let mask = interrupted_mask(context) | own | itself;
-    let args = [libc::SIG_SETMASK as usize, &raw const mask as usize, 0, size_of_val(&mask), 0, 0];
-    // SAFETY: a mask to read from.
-    let _ = unsafe { raw::syscall(libc::SYS_rt_sigprocmask, args) };
+    change_mask(libc::SIG_SETMASK, interrupted_mask(context) | own | itself, null_mut());
 }
 
 /// The handler that was there before, until it has run if it was to run once.
