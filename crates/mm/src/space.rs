@@ -292,8 +292,8 @@ impl<S: Sys> Space<S> {
 
     /// Those of the slots `e` that may be noted: a call may name any range, which is as large as it likes.
     pub(crate) fn noted(&self, e: Extent) -> Extent {
-        let first = e.first.max(self.noted.0.load(Ordering::Relaxed));
         let end = (e.first + e.n).min(self.noted.1.load(Ordering::Relaxed));
+        let first = e.first.max(self.noted.0.load(Ordering::Relaxed).min(end));
         Extent { first, n: end.saturating_sub(first) }
     }
 

@@ -121,8 +121,9 @@ pub unsafe extern "C" fn vmsplice(fd: c_int, pieces: *const libc::iovec, n: usiz
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
     // SAFETY: a range is two numbers.
+    let range = || unsafe { given::read(argument.cast::<UffdRange>()) };
     if request == UFFDIO_REGISTER
-        && let Some(range) = unsafe { given::read(argument.cast::<UffdRange>()) }
+        && let Some(range) = range()
     {
         note(range.start as *const c_void, range.bytes as usize);
         look();
