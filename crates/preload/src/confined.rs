@@ -10,12 +10,17 @@ use crate::engine;
 use crate::inside::Inside;
 use crate::worker::{self, Stopped};
 
-/// As prctl(2).
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn prctl(operation: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int {
+/// Before a prctl(2).
+pub fn before_prctl(operation: c_int) {
     if operation == libc::PR_SET_SECCOMP {
         engine::retire();
     }
+}
+
+/// As prctl(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn prctl(operation: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int {
+    before_prctl(operation);
     // SAFETY: the caller's promise.
     unsafe { Call::Prctl.pass_on([operation as usize, a as usize, b as usize, c as usize, d as usize]) }
 }

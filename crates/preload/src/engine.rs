@@ -104,9 +104,12 @@ pub fn pid() -> i32 {
     unsafe { libc::getpid() }
 }
 
-/// This memory belongs to this process from now on.
+/// This memory belongs to this process from now on. Once the engine has retired nobody asks, and the system call for it may
+/// be forbidden.
 pub fn note_home() {
-    HOME.store(pid(), Ordering::Relaxed);
+    if !RETIRED.load(Ordering::Relaxed) {
+        HOME.store(pid(), Ordering::Relaxed);
+    }
 }
 
 /// Whether this process is not a child of vfork, which shares its parent's memory.
@@ -184,7 +187,10 @@ fn adopt(engine: &'static Engine, _inside: &Inside) -> bool {
     let word = engine.same_process;
     if word.compare_exchange(0, ADOPTING, Ordering::AcqRel, Ordering::Acquire).is_ok() {
         note_home();
-        engine.space.fork_child();
+        // A retired engine hands nothing out, and this process may be allowed few system calls: what the arena has stays as it is.
+        if !engine.is_retired() {
+            engine.space.fork_child();
+        }
         fork::become_child();
         word.store(SETTLED, Ordering::Release);
     }

@@ -11,6 +11,14 @@ fn is_about_memory(kind: c_uint) -> bool {
     kind == libc::RLIMIT_AS || kind == libc::RLIMIT_DATA
 }
 
+/// Before a limit of a process is set, if `new` says one.
+pub fn before(pid: libc::pid_t, kind: c_uint, new: *const libc::rlimit) {
+    let here = pid == 0 || pid == engine::pid();
+    if here && is_about_memory(kind) && fetch(new).is_some_and(|limit| limit.rlim_cur != libc::RLIM_INFINITY) {
+        engine::retire();
+    }
+}
+
 /// As prlimit(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn prlimit(
@@ -19,10 +27,7 @@ pub unsafe extern "C" fn prlimit(
     new: *const libc::rlimit,
     old: *mut libc::rlimit,
 ) -> c_int {
-    let here = pid == 0 || pid == engine::pid();
-    if here && is_about_memory(kind) && fetch(new).is_some_and(|limit| limit.rlim_cur != libc::RLIM_INFINITY) {
-        engine::retire();
-    }
+    before(pid, kind, new);
     // SAFETY: the caller's promise.
     unsafe { Call::Prlimit.pass_on([pid as usize, kind as usize, new as usize, old as usize, 0]) }
 }
