@@ -218,24 +218,19 @@ impl<M: Mmu> Region<M> {
         match self.choose(page, fault.wants, fault.hint, &found.view, version, taken) {
             Err(NotReady) => Err(Spf::VmaNoanon),
             // The backing's answer, whatever its number: nobody asks again.
-            Ok(Err(error)) => self.lose(page, policy, &found, seen, error),
+            Ok(Err(error)) => self.lose(page, &found, error),
             Ok(Ok(chosen)) => match self.bring(fault, policy, &found, (seen, chosen), taken)? {
-                Outcome::Failed(error) if short == Short::Lost => self.lose(page, policy, &found, seen, error),
+                Outcome::Failed(error) if short == Short::Lost => self.lose(page, &found, error),
                 outcome => Ok(outcome),
             },
         }
     }
 
-    /// Makes the page of a fault an error, if the area and the entry are as they were: what was mapped there since has not asked.
-    fn lose(
-        &self,
-        page: usize,
-        policy: Policy,
-        found: &Found<'_>,
-        seen: Seen,
-        error: i32,
-    ) -> Result<Outcome, Spf> {
-        let Some(mut entry) = self.enter(page, policy, seen) else { return Err(Spf::PmdChanged) };
+    /// Makes the page of a fault an error, if the area is as it was: what was mapped there since has not asked. The entry is waited for,
+    /// whatever happened to it: nobody asks the backing once more because of that.
+    fn lose(&self, page: usize, found: &Found<'_>, error: i32) -> Result<Outcome, Spf> {
+        self.mmu.meets(Word::Entry(page));
+        let mut entry = self.entries.lock(page, |turn| self.mmu.relax(turn));
         if found.area.sequence() != found.sequence {
             return Err(Spf::VmaChanged);
         }
@@ -256,9 +251,7 @@ impl<M: Mmu> Region<M> {
                     self.mmu.relax(again);
                     continue;
                 }
-                Err(libc_error::EAGAIN | libc_error::ENOENT) if policy == Policy::Speculative => {
-                    Err(Spf::VmaChanged)
-                }
+                // Somebody else's is there by now, and needs nothing of the backing.
                 Err(libc_error::ENOENT) => Ok(Outcome::Forbidden),
                 Err(error) => Ok(Outcome::Failed(error)),
             };
