@@ -18,8 +18,9 @@ use super::thread;
 use super::uffd::{REGISTER_WP, Uffd, Wake, Way, feature};
 use crate::units::{SLOT, Span};
 
-/// Where the descriptor lies in the program's table: below this number, which every ordinary limit allows.
-const BELOW: usize = 1024;
+/// Where the descriptor lies in the program's table: below this number, and above those that select(2) takes where the
+/// limit allows.
+const BELOW: usize = 2048;
 /// Numbers that must be free for one more, and below which the limit is too low to take one of them.
 const ROOM: usize = 24;
 const LEAST_LIMIT: usize = 64;
