@@ -169,8 +169,8 @@ fn what_run_refuses_is_an_error() {
         );
     }
     for args in [&["--no-measure"][..], &["--no-measure", "--", "sh"]] {
-        let (code, said) = refused(doctor(args).env("FAULTLESS_UNMAP", "lax"));
-        assert!(code == Some(125) && said.contains("FAULTLESS_UNMAP: \"lax\" is not one of"), "{said}");
+        let (code, said) = refused(doctor(args).env("FAULTLESS_PREFAULT_BY", "lax"));
+        assert!(code == Some(125) && said.contains("FAULTLESS_PREFAULT_BY: \"lax\" is not one of"), "{said}");
     }
     let (code, said) = refused(doctor(["--no-measure"]).env("FAULTLESS_BUGDET", "1G"));
     assert!(code == Some(125) && said.contains("did you mean FAULTLESS_BUDGET?"), "{said}");

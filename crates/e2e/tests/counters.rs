@@ -57,7 +57,7 @@ const NEVER: &[Counter] = &[
 
 /// What counts only when threads meet at the right moment, or the kernel has no area left at the right moment; the models
 /// and the tests of the engine see to it.
-const SELDOM: &[Counter] = &[Counter::ScrubRecalls, Counter::KernelRefused];
+const SELDOM: &[Counter] = &[Counter::ScrubRecalls, Counter::KernelRefused, Counter::BackLater];
 
 /// What each zeroing engine did: which of them are used depends on the processor.
 fn engines() -> impl Iterator<Item = Counter> {

@@ -9,7 +9,7 @@ use faultless_base::sys::Sys;
 use faultless_base::{SLOT, Span};
 
 use crate::arena::Extent;
-use crate::mapping::{Change, slots_inside};
+use crate::mapping::Change;
 use crate::slot::{State, flag};
 use crate::space::Space;
 
@@ -28,10 +28,10 @@ impl<S: Sys> Space<S> {
     /// its pages, or a socket sends from them. It must not be used for anything else.
     pub fn reference(&self, span: Span) {
         self.taint(span);
-        let outer = Span { start: span.start & !(SLOT - 1), end: span.end.next_multiple_of(SLOT) };
         let slots = self.program.slots;
+        let outer = Extent { first: span.start / SLOT, n: span.end.div_ceil(SLOT) - span.start / SLOT };
         let lent = |i: &usize| slots.state(*i) == State::Lent;
-        slots_inside(outer).slots().filter(lent).for_each(|i| _ = slots.share(i, flag::TAINTED));
+        self.noted(outer).flat_map(Extent::slots).filter(lent).for_each(|i| _ = slots.share(i, flag::TAINTED));
     }
 
     /// The kernel may refer to any memory in such ways from now on.

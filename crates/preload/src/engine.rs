@@ -168,7 +168,11 @@ pub fn enter() -> Option<Entered> {
 /// As [`enter`], beside a system call of the program's. No signal interrupts the kernel in a call about memory, and its
 /// handler may leave by a jump. So none interrupts the engine here: it would stay inside, with its locks held.
 pub fn enter_call() -> Option<Entered> {
-    let signals = (!STARTER.is_off()).then(NoSignals::new)?;
+    // A program that has confined itself may not even ask for that.
+    if STARTER.is_off() || RETIRED.load(Ordering::Relaxed) {
+        return None;
+    }
+    let signals = NoSignals::new();
     let mut entered = enter()?;
     entered._signals = Some(signals);
     Some(entered)

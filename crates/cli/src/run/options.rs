@@ -255,9 +255,9 @@ mod tests {
         };
         let expected = [
             ("FAULTLESS_BUDGET", "3M"),
-            ("FAULTLESS_PREFAULT_BY", "thread"),
             ("FAULTLESS_MMAP_THRESHOLD", "4M"),
             ("FAULTLESS_SCRUB", "0"),
+            ("FAULTLESS_PREFAULT_BY", "thread"),
             ("FAULTLESS_CHECK", "1"),
             ("FAULTLESS_NO_CHILDREN", "1"),
         ];
