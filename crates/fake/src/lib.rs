@@ -312,6 +312,10 @@ impl Sys for Fake {
         Some(done)
     }
 
+    fn can_drop(&self, span: Span) -> bool {
+        self.all(span, |page| page.open)
+    }
+
     fn copy_from_program(&self, from: Span, to: usize) -> bool {
         for at in (0..from.bytes()).step_by(PAGE) {
             let Some(byte) = self.read(from.start + at) else { return false };

@@ -20,6 +20,14 @@ impl<S: Sys> Space<S> {
         self.supply.looked.store(true, Relaxed);
     }
 
+    /// The program asks what of `span` is resident. What is stays so: a slot that another thread writes to for the first
+    /// time could lose that.
+    pub fn note_question(&self, span: Span) {
+        if self.lent_in(span).next().is_some() {
+            self.note_look();
+        }
+    }
+
     pub(crate) fn is_looked_at(&self) -> bool {
         self.supply.looked.load(Relaxed)
     }

@@ -270,7 +270,7 @@ impl<S: Sys> Space<S> {
     }
 
     /// The slots of a range, some of them perhaps in part, that the program is known to have.
-    fn lent_in(&self, span: Span) -> impl Iterator<Item = usize> {
+    pub(crate) fn lent_in(&self, span: Span) -> impl Iterator<Item = usize> {
         let outer = Extent { first: span.start / SLOT, n: span.end.div_ceil(SLOT) - span.start / SLOT };
         self.noted(outer).flat_map(Extent::slots).filter(|&i| self.program.slots.state(i) == State::Lent)
     }

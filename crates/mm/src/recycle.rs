@@ -23,7 +23,8 @@ impl<S: Sys> Space<S> {
     pub fn recycle(&self, cpu: usize, span: Span, mut give: impl FnMut(Span) -> bool) {
         let e = slots_inside(span);
         self.noted(e).for_each(|part| self.note_left(&self.program, part));
-        if !self.comes_back(e) {
+        // Nothing may leave that the kernel would not drop.
+        if !self.comes_back(e) || !self.sys.can_drop(span) {
             self.change(span, Change::Dropped);
             give(span);
             return;

@@ -66,6 +66,7 @@ impl<S: Sys> Space<S> {
 
     /// The program asked for the slots `e`, which read as zero, and some of them have moved there.
     pub(crate) fn count_moved(&self, e: Extent, moved: Moved) {
+        self.program.count(Counter::BytesZeroed, moved.ready * SLOT);
         self.count_zeroes(&self.program, e, Purpose::Map, (moved.ready, moved.ahead, moved.hot));
     }
 

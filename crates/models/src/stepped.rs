@@ -149,6 +149,7 @@ impl Sys for Stepped {
         last_step: isolate(span: Span) -> Option<Span>;
         step: drop_isolated(span: Span);
         step: forked();
+        step: can_drop(span: Span) -> bool;
         step: copy_from_program(from: Span, to: usize) -> bool;
         step: touch(addr: usize);
         step: poison(span: Span);

@@ -9,7 +9,6 @@ use faultless_mm::mapping::Change;
 
 use crate::engine::{self, Engine};
 use crate::mappings::{pages, sound, status};
-use crate::pinned;
 
 /// Attributes of a range change: tells the engine, if blocks are concerned.
 pub fn note(addr: *const c_void, bytes: usize) {
@@ -41,6 +40,10 @@ pub unsafe extern "C" fn pkey_mprotect(addr: *mut c_void, bytes: usize, prot: i3
     if key == -1 {
         // SAFETY: the caller's promise.
         return unsafe { mprotect(addr, bytes, prot) };
+    }
+    if let Some(engine) = engine::settled() {
+        // The kernel may refuse to drop what a key protects.
+        engine.space.reference(pages(addr as usize, bytes));
     }
     // SAFETY: the caller's promise.
     status(unsafe { changed(libc::SYS_pkey_mprotect, [addr as usize, bytes, prot as usize, key as usize, 0, 0]) })
@@ -77,8 +80,6 @@ pub unsafe extern "C" fn mbind(
     max: c_ulong,
     flags: u32,
 ) -> c_long {
-    // Frames that were brought do not lie where the policy says.
-    pinned::expose(addr as usize, bytes as usize);
     let args = [addr as usize, bytes as usize, mode as usize, mask as usize, max as usize, flags as usize];
     // SAFETY: the caller's promise.
     status(unsafe { changed(libc::SYS_mbind, args) }).into()

@@ -6,7 +6,7 @@ use core::ffi::{c_int, c_long, c_uint, c_ulong, c_void};
 
 use faultless_base::sys::raw::{Answer, syscall as kernel};
 
-use crate::attributes::{madvise, mbind, mlock, mlock2, mprotect, munlock, pkey_mprotect};
+use crate::attributes::{madvise, mbind, mlock, mlock2, mprotect, munlock, note, pkey_mprotect};
 use crate::mappings::{mmap, mremap, munmap};
 use crate::pinned::{self, ioctl, setsockopt, vmsplice};
 use crate::{confined, engine, limits};
@@ -24,6 +24,9 @@ static ROUTED: [u32; NUMBERS / 32] = {
         libc::SYS_madvise,
         libc::SYS_mincore,
         libc::SYS_userfaultfd,
+        libc::SYS_shmat,
+        libc::SYS_process_madvise,
+        libc::SYS_mseal,
         libc::SYS_io_uring_setup,
         libc::SYS_mbind,
         libc::SYS_mlock,
@@ -74,6 +77,15 @@ unsafe extern "C" fn route(nr: c_long, a: usize, b: usize, c: usize, d: usize, e
             libc::SYS_pkey_mprotect => status(pkey_mprotect(at, b, c as c_int, d as c_int)),
             libc::SYS_madvise => status(madvise(at, b, c as c_int)),
             libc::SYS_mincore => status(pinned::mincore(at, b, c as *mut u8)),
+            libc::SYS_shmat => pinned::shmat(a as c_int, b as *const c_void, c as c_int) as c_long,
+            libc::SYS_process_madvise => {
+                pinned::process_madvise(b as *const libc::iovec, c);
+                answer(kernel(nr, [a, b, c, d, e, f]))
+            }
+            libc::SYS_mseal => {
+                note(at, b);
+                answer(kernel(nr, [a, b, c, d, e, f]))
+            }
             libc::SYS_userfaultfd => {
                 pinned::look();
                 answer(kernel(nr, [a, b, c, d, e, f]))

@@ -8,6 +8,7 @@ use faultless_base::{PAGE, SLOT, Span};
 use faultless_mm::knobs::Knob;
 use faultless_mm::stats::Counter;
 
+use crate::attributes::note;
 use crate::engine::{self, Engine, set_errno};
 use crate::pieces;
 
@@ -51,6 +52,11 @@ pub unsafe extern "C" fn mmap(
     let args = [addr as usize, bytes, prot as usize, flags as usize, fd as usize, offset as usize];
     // SAFETY: the caller's promise.
     let result = unsafe { syscall(libc::SYS_mmap, args) };
+    if let Ok(at) = result
+        && flags & FIXED != 0
+    {
+        note(at as *const c_void, bytes);
+    }
     if let Ok(at) = result
         && bytes >= SLOT
     {
@@ -143,6 +149,8 @@ pub unsafe extern "C" fn munmap(addr: *mut c_void, bytes: usize) -> i32 {
             return 0;
         }
     }
+    // Of a block, too.
+    note(addr, bytes);
     // SAFETY: the caller's promise; the kernel checks what is unsound.
     status(unsafe { syscall(libc::SYS_munmap, [addr as usize, bytes, 0, 0, 0, 0]) })
 }
@@ -169,8 +177,12 @@ pub unsafe extern "C" fn mremap(
     new: *mut c_void,
 ) -> *mut c_void {
     let args = [old as usize, old_bytes, new_bytes, flags as usize, new as usize, 0];
+    note(old, old_bytes);
     // SAFETY: the caller's promise.
     let mut result = unsafe { syscall(libc::SYS_mremap, args) };
+    if let Ok(to) = result {
+        note(to as *const c_void, new_bytes);
+    }
     if engine::running().is_some() {
         let from = pages(old as usize, old_bytes);
         // Also a few pages: the engine's advice may begin or end among them.

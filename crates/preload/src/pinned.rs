@@ -10,7 +10,7 @@ use faultless_base::sys::raw::{self, Answer};
 use crate::attributes::note;
 use crate::engine;
 use crate::fetch::fetch;
-use crate::mappings::{pages, sound, status};
+use crate::mappings::{answer, pages, sound, status};
 
 /// `_IOWR(0xAA, 0x00, struct uffdio_register)`.
 const UFFDIO_REGISTER: c_ulong = 0xC020_AA00;
@@ -59,11 +59,17 @@ pub fn expose(addr: usize, bytes: usize) {
 /// As mincore(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mincore(addr: *mut c_void, bytes: usize, vec: *mut u8) -> c_int {
-    expose(addr as usize, bytes);
+    if let Some(engine) = engine::settled()
+        && let Some(span) = sound(addr as usize, bytes)
+    {
+        engine.space.note_question(span);
+    }
     // SAFETY: the caller's promise.
     status(unsafe { raw::syscall(libc::SYS_mincore, [addr as usize, bytes, vec as usize, 0, 0, 0]) })
 }
 
+/// A segment over a block ends at the latest here.
+const LARGEST_SEGMENT: usize = 1 << 40;
 /// Pieces in an array, at most: what the kernel takes.
 const MOST_PIECES: usize = 1 << 16;
 
@@ -150,6 +156,25 @@ pub unsafe extern "C" fn setsockopt(
     let args = [socket as usize, level as usize, name as usize, value as usize, bytes as usize, 0];
     // SAFETY: the caller's promise.
     status(unsafe { raw::syscall(libc::SYS_setsockopt, args) })
+}
+
+/// As shmat(2): with an address it may lie over a block.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shmat(id: c_int, addr: *const c_void, flags: c_int) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    let at = unsafe { raw::syscall(libc::SYS_shmat, [id as usize, addr as usize, flags as usize, 0, 0, 0]) };
+    if let Ok(at) = at
+        && !addr.is_null()
+    {
+        // How large the segment is only the kernel knows: all of the arena behind it may be concerned.
+        note(at as *const c_void, LARGEST_SEGMENT);
+    }
+    answer(at)
+}
+
+/// As process_madvise(2), for memory of this process.
+pub fn process_madvise(pieces: *const libc::iovec, n: usize) {
+    each_piece(pieces, n, note);
 }
 
 /// As io_uring_setup(2). By a ring the kernel sends from buffers that may be unmapped by then (`IORING_OP_SEND_ZC`).

@@ -229,6 +229,11 @@ impl Sys for Linux {
         moves::move_pages(from, to)
     }
 
+    fn can_drop(&self, span: Span) -> bool {
+        // It refuses what `MADV_DONTNEED` refuses, locked memory and what is not mapped, and changes no byte.
+        madvise(span, libc::MADV_COLD)
+    }
+
     fn copy_from_program(&self, from: Span, to: usize) -> bool {
         let local = libc::iovec { iov_base: to as *mut libc::c_void, iov_len: from.bytes() };
         let remote = libc::iovec { iov_base: from.start as *mut libc::c_void, iov_len: from.bytes() };

@@ -108,6 +108,8 @@ pub trait Sys {
     /// the two is memory of the program. Never replaces a page. Ends where that is not possible: the bytes moved, whose
     /// old place is empty. `None`: this process cannot do that now.
     fn move_pages(&self, from: Span, to: usize) -> Option<usize>;
+    /// Whether the kernel would drop the content of all of a range of the program's, as far as it says beforehand.
+    fn can_drop(&self, span: Span) -> bool;
     /// Copies a range of the program's, which may not be readable, to memory of the engine's; whether it worked.
     fn copy_from_program(&self, from: Span, to: usize) -> bool;
     /// Unmaps a range of the program's, but has its memory at another address still, until [`Sys::drop_isolated`].
