@@ -4,70 +4,68 @@
     >>> a = faultless.zeros((1000, 1000))
     >>> a[3, 4] = 1.0
 
-Each array owns its region: its memory goes with the last view of it. A large array that is filled from the front to the back is
-brought in windows that grow up to 64 MiB, made of huge pages, instead of a page at a time; after `faultless.reserve(bytes)` they are ready
-before.
+A large array that is filled from the front to the back is brought in windows that grow up to 64 MiB, made of huge pages, instead of a
+page at a time; after `faultless.reserve(bytes)` they are ready before. The memory of an array goes with the last view of it. Large
+arrays share handler threads and descriptors. Arrays below 4 MiB are NumPy's own, as are those of Python objects.
+
+Whoever may not have the faults of system calls delivered (most users, unless they are root) has the kernel's own faults with huge
+pages: everything works, and windows are the kernel's. The options of `Region` say what else there is.
 """
 
 from __future__ import annotations
 
-import math
-import operator
-import sys
+from typing import TYPE_CHECKING, Any
 
 from ._faultless import (
     Background,
+    Block,
     Region,
     RegionError,
+    __version__,
     counter,
+    empty,
     release_reserved,
     reserve,
     reserved,
     set_speculative,
+    zeros,
 )
+
+if TYPE_CHECKING:
+    from ._arrays import empty_like, full, full_like, ones, ones_like, zeros_like
 
 __all__ = [
     "Background",
+    "Block",
     "Region",
     "RegionError",
+    "__version__",
     "counter",
     "empty",
+    "empty_like",
     "full",
+    "full_like",
+    "ones",
+    "ones_like",
     "release_reserved",
     "reserve",
     "reserved",
     "set_speculative",
     "zeros",
+    "zeros_like",
 ]
 
 
-def empty(shape, dtype=float, order="C", **options):
-    """An array of any content, as numpy.empty: zeroes, or old bytes of this process. The options are those of Region."""
-    return zeros(shape, dtype, order, **{"zeroed": False, **options})
+def __getattr__(name: str) -> Any:
+    # Regions and blocks are for programs without NumPy, too, and for those that import it later.
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from . import _arrays
+
+    made: Any = getattr(_arrays, name)
+    globals()[name] = made
+    return made
 
 
-def zeros(shape, dtype=float, order="C", **options):
-    """An array of zeroes, as numpy.zeros. The options are those of Region."""
-    import numpy
-
-    dtype = numpy.dtype(dtype)
-    if dtype.hasobject:
-        raise TypeError("arrays of Python objects cannot be in a region")
-    try:
-        shape = (operator.index(shape),)
-    except TypeError:
-        shape = tuple(operator.index(n) for n in shape)
-    if any(n < 0 for n in shape):
-        raise ValueError("negative dimensions are not allowed")
-    # A region has at least one byte, and says itself that it cannot have too many.
-    length = min(max(math.prod(shape) * dtype.itemsize, 1), sys.maxsize)
-    return numpy.ndarray(shape, dtype, buffer=Region(length, **options), order=order)
-
-
-def full(shape, fill_value, dtype=None, order="C", **options):
-    """An array of one value, as numpy.full. The options are those of Region."""
-    import numpy
-
-    array = zeros(shape, numpy.asarray(fill_value).dtype if dtype is None else dtype, order, **options)
-    array[...] = fill_value
-    return array
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

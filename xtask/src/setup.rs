@@ -23,6 +23,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("identify", "imagemagick"),
     ("zstd", "zstd"),
     ("stress-ng", "stress-ng"),
+    ("valgrind", "valgrind"),
     ("pg_ctlcluster", "postgresql"),
 ];
 

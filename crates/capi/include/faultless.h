@@ -1,9 +1,15 @@
 /* faultless: regions of memory whose page faults the library resolves itself.
  *
- * All offsets and lengths are in bytes, whole pages of 4096, from the start of the region. Each function may be called from any
- * thread at any time, but faultless_region_free, which must be the last use of a region.
+ * Units: offsets and lengths are in bytes from the start of the region, whole pages of 4096. The length of a region may be any.
+ * Errors: functions that return int return 0, or a number of enum faultless_error, or a negated errno of the kernel's, unless it is
+ *   said otherwise. faultless_strerror says what it means and what to do. errno is not set.
+ * Ownership: what faultless_region_new, faultless_reserve and faultless_populate_in_background give is the caller's, who ends it with
+ *   faultless_region_free or faultless_background_free. Memory of a region ends with it. Texts are the library's and stay for good.
+ * Threads: each function may be called from any thread at any time, but the two that free, which must be the last use.
+ * Null: a region, background or name that is NULL is FAULTLESS_E_ARGUMENT, or a value of 0.
  *
- * Link with `pkg-config --cflags --libs faultless`.
+ * Link with `pkg-config --cflags --libs faultless`, and with -Wl,-rpath,DIRECTORY where the library is not in a directory that the
+ * loader looks in.
  */
 #ifndef FAULTLESS_H
 #define FAULTLESS_H
@@ -21,13 +27,23 @@ typedef struct faultless_background faultless_background;
 
 /* How a missing page is noticed. */
 enum faultless_delivery {
-    FAULTLESS_BEST = 0,   /* by a thread if the kernel allows that, else not at all */
-    FAULTLESS_DIRECT = 1, /* not at all: memory is brought when it is mapped */
-    FAULTLESS_THREAD = 2, /* by handler threads; system calls on untouched memory work */
-    FAULTLESS_SIGNAL = 3  /* by SIGBUS, in the thread that faults; system calls on untouched memory fail with EFAULT */
+    /* What is right everywhere, and fast second: FAULTLESS_THREAD if system calls on untouched memory work with it, which takes root
+     * or access to /dev/userfaultfd, else FAULTLESS_KERNEL. With `read`: FAULTLESS_THREAD in any case. */
+    FAULTLESS_BEST = 0,
+    /* Not at all: memory is brought when it is mapped. Not with `read`. */
+    FAULTLESS_DIRECT = 1,
+    /* By handler threads. System calls on untouched memory work if faultless_region_serves_system_calls says so, else they fail with
+     * EFAULT: faultless_populate it before. Not under valgrind, which runs one thread at a time. */
+    FAULTLESS_THREAD = 2,
+    /* By SIGBUS, in the thread that faults: faster. System calls on untouched memory fail with EFAULT: faultless_populate it before.
+     * The handler for SIGBUS is the library's from the first such region on; one that the program installs later ends it at the
+     * next fault (faultless_region_check_thread tells), one from before is called for what is no region's. */
+    FAULTLESS_SIGNAL = 3,
+    /* By the kernel, as for any memory, in huge pages where it has them. Not with `read`. */
+    FAULTLESS_KERNEL = 4
 };
 
-/* What a part may be used for. */
+/* What a part may be used for: bits, which may be or'ed. As with the processor's own, what may be written to may be read. */
 enum faultless_rights { FAULTLESS_NONE = 0, FAULTLESS_READ = 1, FAULTLESS_WRITE = 2 };
 
 enum faultless_advice {
@@ -38,34 +54,36 @@ enum faultless_advice {
     FAULTLESS_DONTNEED = 4 /* drops what is there: it reads as when it was mapped */
 };
 
-/* What the functions return: 0, a number of these, or a negated errno of the kernel's. */
+/* What functions return that can fail: 0, one of these, or a negated errno of the kernel's. */
 enum faultless_error {
-    FAULTLESS_E_LENGTH = 1,
-    FAULTLESS_E_NO_ADDRESS_SPACE = 2,
-    FAULTLESS_E_NO_USERFAULTFD = 3,
-    FAULTLESS_E_NO_FEATURE = 4,
-    FAULTLESS_E_DIRECT_BACKING = 5,
-    FAULTLESS_E_NO_THREAD = 6,
-    FAULTLESS_E_TOO_MANY_REGIONS = 7,
-    FAULTLESS_E_SIGBUS_BLOCKED = 8,
-    FAULTLESS_E_SIGBUS_TAKEN = 9,
-    FAULTLESS_E_OUTSIDE = 10,
-    FAULTLESS_E_MAPPED = 11,
-    FAULTLESS_E_NOT_MAPPED = 12,
-    FAULTLESS_E_RIGHTS = 13,
-    FAULTLESS_E_TOO_MANY_AREAS = 14,
-    FAULTLESS_E_FORKED = 15,
-    FAULTLESS_E_CLOSED = 16,
-    FAULTLESS_E_ARGUMENT = 17, /* a null pointer, or a number that stands for nothing */
+    FAULTLESS_E_LENGTH = 1,            /* the length is 0, or too large */
+    FAULTLESS_E_NO_ADDRESS_SPACE = 2,  /* the kernel refused the address space (ulimit -v), or memory for tables */
+    FAULTLESS_E_NO_USERFAULTFD = 3,    /* not allowed here, or no more descriptors: faultless_errno says which */
+    FAULTLESS_E_NO_FEATURE = 4,        /* this kernel's userfaultfd cannot do that */
+    FAULTLESS_E_DIRECT_BACKING = 5,    /* `read` needs FAULTLESS_THREAD or FAULTLESS_SIGNAL */
+    FAULTLESS_E_NO_THREAD = 6,         /* no thread can be started (ulimit -u) */
+    FAULTLESS_E_TOO_MANY_REGIONS = 7,  /* more than 256 with FAULTLESS_SIGNAL */
+    FAULTLESS_E_SIGBUS_BLOCKED = 8,    /* this thread blocks SIGBUS */
+    FAULTLESS_E_SIGBUS_TAKEN = 9,      /* another handler for SIGBUS was installed later */
+    FAULTLESS_E_OUTSIDE = 10,          /* the part is empty, not whole pages, or not inside the region */
+    FAULTLESS_E_MAPPED = 11,           /* something is mapped there already */
+    FAULTLESS_E_NOT_MAPPED = 12,       /* a part of it is not mapped */
+    FAULTLESS_E_RIGHTS = 13,           /* it may not be used like that all over */
+    FAULTLESS_E_TOO_MANY_AREAS = 14,   /* more parts with different attributes than `areas` */
+    FAULTLESS_E_FORKED = 15,           /* the region is the parent's */
+    FAULTLESS_E_CLOSED = 16,           /* its faults could not be served any more; stderr has the reason */
+    FAULTLESS_E_ARGUMENT = 17,         /* a null pointer, or a number that stands for nothing */
     FAULTLESS_E_OTHER = 18,
     FAULTLESS_E_LOST = 19,      /* with events: a part was unmapped or moved away by a call that is not the region's */
     FAULTLESS_E_NO_EVENTS = 20, /* they need FAULTLESS_THREAD and CAP_SYS_PTRACE */
     FAULTLESS_E_SIZE = 21,      /* options without FAULTLESS_OPTIONS */
-    FAULTLESS_E_NEWER = 22      /* options that this version of the library does not know */
+    FAULTLESS_E_NEWER = 22,     /* options that this version of the library does not know */
+    FAULTLESS_E_CHOICE = 23,    /* a window of less than a page, or the first larger than the largest */
+    FAULTLESS_E_VALGRIND = 24   /* FAULTLESS_THREAD, or events, under valgrind */
 };
 
-/* Fills a buffer with what the backing has at an offset, zeroes behind its end; 0, or an errno. Called by any thread, with
- * signal delivery inside a signal handler; not any more when faultless_region_free has returned. */
+/* Fills all of a buffer with what the backing has at an offset, zeroes behind its end; returns 0, or an errno. Called by any thread,
+ * with signal delivery inside a signal handler; not any more when faultless_region_free has returned. The buffer is the library's. */
 typedef int (*faultless_read)(void *context, uint64_t offset, void *buffer, size_t length);
 
 /* How a region is made. Begin it with FAULTLESS_OPTIONS; zero bytes stand for the defaults. A program runs with any later version of
@@ -73,15 +91,15 @@ typedef int (*faultless_read)(void *context, uint64_t offset, void *buffer, size
 typedef struct faultless_options {
     size_t size;           /* set by FAULTLESS_OPTIONS */
     uint32_t delivery;     /* enum faultless_delivery */
-    uint32_t handlers;     /* threads of FAULTLESS_THREAD, or descriptors of FAULTLESS_SIGNAL; 0: one */
-    size_t window_first;   /* bytes that a fault brings at first ... */
-    size_t window_most;    /* ... and at most, while faults follow each other; 0: as the delivery is */
+    uint32_t handlers;     /* threads of FAULTLESS_THREAD, or descriptors of FAULTLESS_SIGNAL, up to 16; 0: one */
+    size_t window_first;   /* bytes that a fault brings at first; 0: a page */
+    size_t window_most;    /* and at most, while faults follow each other; 0: 64 MiB by thread, 32 MiB by signal */
     size_t areas;          /* parts with different attributes at a time; 0: 4096 */
     size_t budget;         /* bytes beyond what was used: made ready beforehand, and brought by a fault; 0: 64 MiB, any window */
     uint32_t small_pages;  /* whether large windows, too, are made of small pages */
     uint32_t unmapped;     /* whether nothing is mapped at first */
     faultless_read read;   /* where bytes come from that were not written; NULL: they are zero */
-    void *context;         /* what `read` is given */
+    void *context;         /* what `read` is given; the caller's, for as long as the region lives */
     uint32_t unzeroed;     /* whether missing pages may have old bytes of this process's: for who writes before it reads */
     uint32_t events;       /* whether the kernel tells the region of fork, mremap, munmap and madvise, which wait for that */
 } faultless_options;
@@ -90,51 +108,66 @@ typedef struct faultless_options {
  * before C++20: faultless_options options = {}; options.size = sizeof options; */
 #define FAULTLESS_OPTIONS .size = sizeof(faultless_options)
 
-/* Makes a region; options may be NULL. Where it fails, `*region` is NULL. */
+/* Makes a region of `length` bytes, all of it mapped for reading and writing unless the options say otherwise. Options may be NULL, and
+ * are not used after the call. The region is the caller's; where it fails, `*region` is NULL. */
 int faultless_region_new(size_t length, const faultless_options *options, faultless_region **region);
 /* Ends it, and all memory of it. NULL is nothing. */
 void faultless_region_free(faultless_region *region);
 
+/* The first byte, at a multiple of 2 MiB; NULL of NULL. The region's. */
 void *faultless_region_data(const faultless_region *region);
+/* Its length in bytes, as it was asked for. */
 size_t faultless_region_length(const faultless_region *region);
 /* How many bytes of it are there. */
 size_t faultless_region_present(const faultless_region *region);
 /* enum faultless_delivery: what FAULTLESS_BEST has become. */
 int faultless_region_delivery(const faultless_region *region);
-/* Whether a system call may be given memory that was not touched yet. */
+/* 1 if a system call may be given memory that was not touched yet; 0 if it fails with EFAULT then. */
 int faultless_region_serves_system_calls(const faultless_region *region);
-/* Whether this thread may use the region: 0, or why not. */
+/* Whether this thread may use the region: 0, or FAULTLESS_E_SIGBUS_BLOCKED, _SIGBUS_TAKEN, _FORKED or _CLOSED. */
 int faultless_region_check_thread(const faultless_region *region);
 
+/* Maps a part where nothing is mapped, for `rights`, bits of enum faultless_rights. Errors: _OUTSIDE, _MAPPED, _TOO_MANY_AREAS. */
 int faultless_map(const faultless_region *region, size_t offset, size_t length, int rights);
+/* Unmaps what is mapped in a part; its memory is gone, and an access is a SIGSEGV. Errors: _OUTSIDE. */
 int faultless_unmap(const faultless_region *region, size_t offset, size_t length);
+/* Changes what a part may be used for, all of which is mapped. Errors: _OUTSIDE, _NOT_MAPPED, _TOO_MANY_AREAS. */
 int faultless_protect(const faultless_region *region, size_t offset, size_t length, int rights);
+/* Moves a part to offset `to`, where nothing is mapped. Errors: _OUTSIDE, _NOT_MAPPED, _MAPPED, _TOO_MANY_AREAS. */
 int faultless_remap(const faultless_region *region, size_t offset, size_t length, size_t to);
+/* Takes advice, one of enum faultless_advice, about a part, all of which is mapped. Errors: _OUTSIDE, _NOT_MAPPED. */
 int faultless_advise(const faultless_region *region, size_t offset, size_t length, int advice);
+/* Brings all pages of a part, so that system calls find them in every delivery mode. Errors: _OUTSIDE, _NOT_MAPPED, what `read` gave. */
 int faultless_populate(const faultless_region *region, size_t offset, size_t length);
 
-/* The same in the background; the end of the region ends it. Where it fails, `*background` is NULL, here and below. */
+/* The same in the background; the end of the region ends it. The background is the caller's. Where it fails, `*background` is NULL,
+ * here and below. */
 int faultless_populate_in_background(const faultless_region *region, size_t offset, size_t length,
                                      faultless_background **background);
 
-/* Makes memory ready in the background for faults of regions to take, in huge pages. */
+/* Makes `bytes` of memory ready in the background for faults of regions to take, in huge pages. The background is the caller's. */
 int faultless_reserve(size_t bytes, faultless_background **background);
-/* How much is ready and was not taken; gives that back to the system, and what unzeroed regions have dropped and nobody took. */
+/* How many bytes are ready and were not taken. */
 size_t faultless_reserved(void);
+/* Gives them back to the system, and what unzeroed regions have dropped and nobody took; how many bytes that were. */
 size_t faultless_release_reserved(void);
 
 /* Helps until all is ready, or no more is to be had. */
 int faultless_background_wait(const faultless_background *background);
-/* How many bytes were made ready so far; whether no more will be. */
+/* How many bytes were made ready so far. */
 size_t faultless_background_ready(const faultless_background *background);
+/* 1 if no more will be, else 0. */
 int faultless_background_done(const faultless_background *background);
 /* Ends it; what is ready stays so. */
 void faultless_background_cancel(const faultless_background *background);
 /* The last use of it; it goes on. NULL is nothing. */
 void faultless_background_free(faultless_background *background);
 
-/* What an error means, and what to do. The text is this thread's until it asks for the next. */
+/* What an error means, and what to do. Never NULL; the text is the library's, and stays for good. Of FAULTLESS_E_NO_USERFAULTFD and
+ * FAULTLESS_E_NO_EVENTS it has what the kernel said, if that is this thread's last error. */
 const char *faultless_strerror(int error);
+/* What the kernel said when the last call of this thread failed that did: an errno, or 0 if it was not the kernel. */
+int faultless_errno(void);
 /* A counter by its name, of all regions of this process; 0 if there is none of that name. */
 uint64_t faultless_counter(const char *name);
 /* The same of one region, for those that are kept by region (region_pgfault, region_pages, region_window_hits and _misses,

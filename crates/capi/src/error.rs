@@ -1,7 +1,12 @@
-//! Errors as numbers.
+//! Errors as numbers, and their texts.
+//!
+//! A text is made once and stays, so a program may keep a pointer to it. Two numbers stand for a refusal of the kernel's: no userfaultfd,
+//! no events. The thread that met one keeps the kernel's own error number until it meets the next error.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::ffi::{CString, c_char, c_int};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use faultless::region::Error;
 
@@ -14,6 +19,9 @@ const NO_EVENTS: c_int = 20;
 pub const SIZE: c_int = 21;
 /// Options beyond those that are known here.
 pub const NEWER: c_int = 22;
+const CHOICE: c_int = 23;
+const VALGRIND: c_int = 24;
+const NO_USERFAULTFD: c_int = 3;
 
 /// Each error that has no number of its own, in the order of `enum faultless_error`.
 const ERRORS: [Error; 16] = [
@@ -35,15 +43,30 @@ const ERRORS: [Error; 16] = [
     Error::Closed,
 ];
 
-/// The number of an error.
+thread_local! {
+    /// The last error of this thread: its number, and what the kernel said.
+    static LAST: Cell<(c_int, c_int)> = const { Cell::new((0, 0)) };
+}
+
+/// The number of an error, which is this thread's last from now on.
 pub fn number(error: Error) -> c_int {
-    match error {
-        Error::Kernel(errno) => -errno,
-        Error::NoUserfaultfd(_) => 3,
-        Error::Lost => LOST,
-        Error::NoEvents(_) => NO_EVENTS,
-        error => ERRORS.iter().position(|e| *e == error).map_or(OTHER, |at| at as c_int + 1),
-    }
+    let (number, errno) = match error {
+        Error::Kernel(errno) => (-errno, errno),
+        Error::NoUserfaultfd(errno) => (NO_USERFAULTFD, errno),
+        Error::NoEvents(errno) => (NO_EVENTS, errno),
+        Error::Lost => (LOST, 0),
+        Error::Choice(_) => (CHOICE, 0),
+        Error::Valgrind => (VALGRIND, 0),
+        error => (ERRORS.iter().position(|e| *e == error).map_or(OTHER, |at| at as c_int + 1), 0),
+    };
+    LAST.set((number, errno));
+    number
+}
+
+/// An error of the call itself, which is this thread's last from now on.
+pub fn mistake(number: c_int) -> c_int {
+    LAST.set((number, 0));
+    number
 }
 
 /// 0, or the number of the error.
@@ -51,33 +74,73 @@ pub fn answer(result: Result<(), Error>) -> c_int {
     result.err().map_or(0, number)
 }
 
-/// What a number means.
-fn text(error: c_int) -> String {
+/// What a number means, if the kernel said `errno` about it.
+fn text(error: c_int, errno: c_int) -> String {
     match error {
         0 => "no error".into(),
         -4095..0 => Error::Kernel(-error).to_string(),
+        NO_USERFAULTFD => Error::NoUserfaultfd(errno).to_string(),
         ARGUMENT => "an argument is a null pointer, or a number that stands for nothing".into(),
         LOST => Error::Lost.to_string(),
-        NO_EVENTS => Error::NoEvents(libc::EPERM).to_string(),
+        NO_EVENTS => Error::NoEvents(errno).to_string(),
         SIZE => "the size of the options is not set: begin them with FAULTLESS_OPTIONS".into(),
         NEWER => {
             "the program sets options that this version of the library does not know: install the one that it was \
                   compiled with"
                 .into()
         }
+        CHOICE => {
+            "the options make no sense: a window is a page of 4096 bytes or more, and the first no larger than \
+                   the largest"
+                .into()
+        }
+        VALGRIND => Error::Valgrind.to_string(),
         _ => ERRORS.get((error as usize).wrapping_sub(1)).map_or("an unknown error".into(), Error::to_string),
     }
 }
 
-thread_local! {
-    static TEXT: RefCell<CString> = RefCell::default();
+/// Numbers of the kernel's.
+const ERRNOS: usize = 4096;
+/// Numbers of this library's.
+const OWN: usize = 64;
+/// Texts: of the kernel's errors, twice more with those of the kernel's in them, and of the others.
+static TEXTS: [AtomicPtr<c_char>; 3 * ERRNOS + OWN] = [const { AtomicPtr::new(null_mut()) }; 3 * ERRNOS + OWN];
+
+/// Where the text of an error is kept.
+fn place(error: c_int, errno: c_int) -> usize {
+    let errno = errno.clamp(0, ERRNOS as c_int - 1) as usize;
+    match error {
+        -4095..0 => -error as usize,
+        NO_USERFAULTFD => ERRNOS + errno,
+        NO_EVENTS => 2 * ERRNOS + errno,
+        // All others have one text: that they are unknown.
+        _ => 3 * ERRNOS + usize::try_from(error).map_or(OWN - 1, |error| error.min(OWN - 1)),
+    }
 }
 
-/// What an error means, and what to do. The text is this thread's until it asks for the next.
+/// What an error means, and what to do. The text stays for good.
 #[unsafe(no_mangle)]
 pub extern "C" fn faultless_strerror(error: c_int) -> *const c_char {
-    TEXT.with_borrow_mut(|kept| {
-        *kept = CString::new(text(error)).unwrap_or_default();
-        kept.as_ptr()
-    })
+    let (last, said) = LAST.get();
+    let errno = if last == error && said != 0 { said } else { libc::EPERM };
+    let place = &TEXTS[place(error, errno)];
+    let known = place.load(Ordering::Acquire);
+    if !known.is_null() {
+        return known;
+    }
+    let new = CString::new(text(error, errno)).unwrap_or_default().into_raw();
+    match place.compare_exchange(null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => new,
+        Err(known) => {
+            // SAFETY: made above, and seen by nobody: another thread was faster.
+            drop(unsafe { CString::from_raw(new) });
+            known
+        }
+    }
+}
+
+/// What the kernel said when the last call of this thread that failed did: an errno, or 0 if it was not the kernel.
+#[unsafe(no_mangle)]
+pub extern "C" fn faultless_errno() -> c_int {
+    LAST.get().1
 }

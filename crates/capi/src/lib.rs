@@ -10,12 +10,13 @@ use std::ptr::null_mut;
 use faultless::Background;
 use faultless::region::{Advice, Delivery, Error, Region, Rights, set_as, set_speculative};
 
-pub use error::faultless_strerror;
-use error::{ARGUMENT, answer, number};
+use error::{ARGUMENT, answer, mistake, number};
+pub use error::{faultless_errno, faultless_strerror};
 pub use options::Options;
 
-fn rights(number: c_int) -> Option<Rights> {
-    [Rights::None, Rights::Read, Rights::Write].get(usize::try_from(number).ok()?).copied()
+/// Bits of `enum faultless_rights`. What may be written to may be read, as with the processor's own.
+fn rights(bits: c_int) -> Option<Rights> {
+    [Rights::None, Rights::Read, Rights::Write, Rights::Write].get(usize::try_from(bits).ok()?).copied()
 }
 
 fn advice(number: c_int) -> Option<Advice> {
@@ -33,7 +34,7 @@ fn range(offset: usize, length: usize) -> Range<usize> {
 /// Null, or a region that was made here and not freed.
 unsafe fn with(region: *const Region, f: impl FnOnce(&Region) -> Result<(), Error>) -> c_int {
     // SAFETY: by contract.
-    unsafe { region.as_ref() }.map_or(ARGUMENT, |region| answer(f(region)))
+    unsafe { region.as_ref() }.map_or_else(|| mistake(ARGUMENT), |region| answer(f(region)))
 }
 
 /// Gives what was made to the caller, or null and the number of the error.
@@ -61,7 +62,7 @@ pub unsafe extern "C" fn faultless_region_new(
     region: *mut *mut Region,
 ) -> c_int {
     if region.is_null() {
-        return ARGUMENT;
+        return mistake(ARGUMENT);
     }
     // SAFETY: by contract.
     unsafe { region.write(null_mut()) };
@@ -71,7 +72,7 @@ pub unsafe extern "C" fn faultless_region_new(
         let applied = unsafe { Options::read(options) }.and_then(|options| options.apply(builder).ok_or(ARGUMENT));
         builder = match applied {
             Ok(builder) => builder,
-            Err(error) => return error,
+            Err(error) => return mistake(error),
         };
     }
     // SAFETY: by contract.
@@ -101,7 +102,7 @@ macro_rules! values {
         pub unsafe extern "C" fn $name(region: *const Region) -> $type {
             let value: fn(&Region) -> $type = $f;
             // SAFETY: by contract.
-            unsafe { region.as_ref() }.map_or($null, value)
+            unsafe { region.as_ref() }.map_or_else(|| $null, value)
         })+
     };
 }
@@ -119,11 +120,12 @@ values! {
         Delivery::Direct => 1,
         Delivery::Thread => 2,
         Delivery::Signal => 3,
+        Delivery::Kernel => 4,
     };
     /// Whether system calls may be given untouched memory.
     faultless_region_serves_system_calls: c_int, 0, |region| region.serves_system_calls() as c_int;
     /// Whether this thread may use it.
-    faultless_region_check_thread: c_int, ARGUMENT, |region| answer(region.check_thread());
+    faultless_region_check_thread: c_int, mistake(ARGUMENT), |region| answer(region.check_thread());
 }
 
 /// Functions that change a part of a region.
@@ -167,7 +169,7 @@ pub unsafe extern "C" fn faultless_map(
     length: usize,
     number: c_int,
 ) -> c_int {
-    let Some(rights) = rights(number) else { return ARGUMENT };
+    let Some(rights) = rights(number) else { return mistake(ARGUMENT) };
     // SAFETY: by contract.
     unsafe { with(region, |region| region.map(range(offset, length), rights)) }
 }
@@ -183,7 +185,7 @@ pub unsafe extern "C" fn faultless_protect(
     length: usize,
     number: c_int,
 ) -> c_int {
-    let Some(rights) = rights(number) else { return ARGUMENT };
+    let Some(rights) = rights(number) else { return mistake(ARGUMENT) };
     // SAFETY: by contract.
     unsafe { with(region, |region| region.protect(range(offset, length), rights)) }
 }
@@ -199,7 +201,7 @@ pub unsafe extern "C" fn faultless_advise(
     length: usize,
     number: c_int,
 ) -> c_int {
-    let Some(advice) = advice(number) else { return ARGUMENT };
+    let Some(advice) = advice(number) else { return mistake(ARGUMENT) };
     // SAFETY: by contract.
     unsafe { with(region, |region| region.advise(range(offset, length), advice)) }
 }
@@ -237,11 +239,11 @@ pub unsafe extern "C" fn faultless_region_counter(region: *const Region, name: *
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn faultless_set(name: *const c_char, value: u64) -> c_int {
     if name.is_null() {
-        return ARGUMENT;
+        return mistake(ARGUMENT);
     }
     // SAFETY: by contract.
     let name = unsafe { CStr::from_ptr(name) }.to_bytes();
-    if set_as(name, value) { 0 } else { ARGUMENT }
+    if set_as(name, value) { 0 } else { mistake(ARGUMENT) }
 }
 
 /// Makes memory ready in the background.
@@ -251,7 +253,7 @@ pub unsafe extern "C" fn faultless_set(name: *const c_char, value: u64) -> c_int
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn faultless_reserve(bytes: usize, background: *mut *mut Background) -> c_int {
     if background.is_null() {
-        return ARGUMENT;
+        return mistake(ARGUMENT);
     }
     // SAFETY: by contract.
     unsafe { hand_out(faultless::reserve(bytes), background) }
@@ -269,7 +271,7 @@ pub unsafe extern "C" fn faultless_populate_in_background(
     background: *mut *mut Background,
 ) -> c_int {
     if background.is_null() {
-        return ARGUMENT;
+        return mistake(ARGUMENT);
     }
     // SAFETY: by contract.
     unsafe {
@@ -289,7 +291,8 @@ pub unsafe extern "C" fn faultless_populate_in_background(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn faultless_background_wait(background: *const Background) -> c_int {
     // SAFETY: by contract.
-    unsafe { background.as_ref() }.map_or(ARGUMENT, |background| answer(background.wait().map(drop)))
+    unsafe { background.as_ref() }
+        .map_or_else(|| mistake(ARGUMENT), |background| answer(background.wait().map(drop)))
 }
 
 /// How many bytes are ready.

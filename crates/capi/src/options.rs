@@ -82,7 +82,7 @@ impl Options {
 
     /// A builder with these choices; `None` when a number stands for nothing.
     pub(crate) fn apply(&self, mut builder: Builder) -> Option<Builder> {
-        let modes = [Delivery::Best, Delivery::Direct, Delivery::Thread, Delivery::Signal];
+        let modes = [Delivery::Best, Delivery::Direct, Delivery::Thread, Delivery::Signal, Delivery::Kernel];
         builder = builder
             .delivery(*modes.get(self.delivery as usize)?)
             .huge_pages(self.small_pages == 0)
@@ -92,8 +92,11 @@ impl Options {
         if self.handlers > 0 {
             builder = builder.handlers(self.handlers as usize);
         }
+        if self.window_first > 0 {
+            builder = builder.first_window(self.window_first);
+        }
         if self.window_most > 0 {
-            builder = builder.windows(self.window_first, self.window_most);
+            builder = builder.most_window(self.window_most);
         }
         if self.areas > 0 {
             builder = builder.areas(self.areas);

@@ -1,6 +1,9 @@
 //! A C program against the header and the library.
 
-use std::path::Path;
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use faultless_testkit::limit::limit;
@@ -8,15 +11,47 @@ use faultless_testkit::limit::limit;
 #[test]
 fn a_c_program_uses_each_function() {
     limit();
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = compile(&here().join("tests/api.c"), dir.path()) else { return };
+    run(&mut Command::new(&program));
+    if std::fs::metadata("/proc/self").unwrap().uid() == 0 {
+        // Most users are without privileges.
+        run(Command::new(&program).uid(65534).gid(65534));
+    }
+}
+
+/// The example of the documentation, as it stands there.
+#[test]
+fn the_documented_example_works() {
+    limit();
+    let text = std::fs::read_to_string(here().join("../../docs/c.md")).unwrap();
+    let (_, rest) = text.split_once("```c\n").unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("example.c");
+    std::fs::write(&source, rest.split_once("```").unwrap().0).unwrap();
+    let Some(program) = compile(&source, dir.path()) else { return };
+    assert_eq!(run(&mut Command::new(&program)), "1\n");
+    // What links it is in the text, with what the loader needs.
+    assert!(text.contains("--libs faultless) -Wl,-rpath,$(pkg-config --variable=libdir faultless)"));
+    let pc = std::fs::read_to_string(here().join("faultless.pc.in")).unwrap();
+    assert!(pc.contains("libdir="));
+}
+
+fn here() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The program of a source; `None` without a compiler.
+fn compile(source: &Path, dir: &Path) -> Option<PathBuf> {
     let exe = std::env::current_exe().unwrap();
     let libraries = exe.parent().unwrap();
-    let dir = tempfile::tempdir().unwrap();
-    let program = dir.path().join("api");
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let program = dir.join("program");
+    // The user without privileges has to reach both.
+    std::fs::set_permissions(dir, Permissions::from_mode(0o755)).unwrap();
     let compiled = Command::new("cc")
-        .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-I"])
-        .arg(here.join("include"))
-        .arg(here.join("tests/api.c"))
+        .args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-I"])
+        .arg(here().join("include"))
+        .arg(source)
         .arg("-o")
         .arg(&program)
         .arg("-L")
@@ -26,10 +61,18 @@ fn a_c_program_uses_each_function() {
         .status();
     match compiled {
         Ok(status) => assert!(status.success(), "does not compile"),
-        Err(error) => return println!("skipped: no C compiler ({error})"),
+        Err(error) => {
+            println!("skipped: no C compiler ({error})");
+            return None;
+        }
     }
-    let out = Command::new(&program).output().unwrap();
+    Some(program)
+}
+
+fn run(command: &mut Command) -> String {
+    let out = command.output().unwrap();
     assert!(out.status.success(), "{}: {}", out.status, String::from_utf8_lossy(&out.stderr));
+    String::from_utf8(out.stdout).unwrap()
 }
 
 /// Each function of the header is in the library, and each of the library in the header.

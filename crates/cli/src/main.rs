@@ -43,6 +43,10 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    run::with_room(command)
+}
+
+fn command() -> ExitCode {
     match Args::try_parse() {
         Ok(Args { command: Command::Run(args) }) => run::main(*args),
         Ok(Args { command: Command::Stat(args) }) => stat::main(*args),

@@ -137,9 +137,23 @@ pub fn save(settings: &[Setting]) -> Result<PathBuf> {
     Ok(path)
 }
 
+/// A variable that names no knob, but one nearly: with the one that is meant.
+fn misspelt(variable: &str) -> Option<&'static str> {
+    const PREFIX: &str = "FAULTLESS_";
+    let name = variable.strip_prefix(PREFIX)?;
+    let known = || Knob::ALL.iter().map(|knob| knob.declared().variable);
+    let is_near = |known: &&str| strsim::jaro_winkler(name, known.trim_start_matches(PREFIX)) > 0.9;
+    if known().any(|known| known == variable) { None } else { known().find(is_near) }
+}
+
 /// Whether what the environment says can be understood. The library, which has nobody to complain to, takes what is
 /// nearest.
 pub fn check_environment() -> Result<(), String> {
+    for (variable, _) in std::env::vars_os() {
+        if let Some(meant) = variable.to_str().and_then(misspelt) {
+            return Err(format!("{} names no knob; did you mean {meant}?", variable.display()));
+        }
+    }
     Knob::ALL.iter().map(|knob| (*knob, knob.declared().variable)).try_for_each(|(knob, variable)| {
         let Some(value) = std::env::var_os(variable).filter(|value| !value.is_empty()) else { return Ok(()) };
         let understood = knob.declared().parse(value.as_encoded_bytes());
@@ -176,15 +190,15 @@ mod tests {
 
     #[test]
     fn a_file_is_read_and_its_mistakes_have_a_place() {
-        let settings = read("# comment\n\n budget=1G\nunmap = relaxed\nskip = a,b=c\n").unwrap();
+        let settings = read("# comment\n\n budget=1G\nprefault_by = thread\nskip = a,b=c\n").unwrap();
         let set = |knob, value: &str| Setting { knob, value: value.into() };
-        assert_eq!(settings, [set(Knob::Budget, "1G"), set(Knob::Unmap, "relaxed"), set(Knob::Skip, "a,b=c")]);
+        assert_eq!(settings, [set(Knob::Budget, "1G"), set(Knob::PrefaultBy, "thread"), set(Knob::Skip, "a,b=c")]);
         let table = [
             ("scrub\n", "/a/settings:1: \"scrub\" is not NAME=VALUE"),
             ("\nbugdet = 1\n", "/a/settings:2: there is no knob \"bugdet\"; did you mean budget?"),
             ("zzz = 1", "/a/settings:1: there is no knob \"zzz\""),
             ("mmap_threshold = 1M", "/a/settings:1: mmap_threshold: \"1M\" is less than 2M"),
-            ("unmap = lax", "/a/settings:1: unmap: \"lax\" is not one of strict relaxed"),
+            ("prefault_by = lax", "/a/settings:1: prefault_by: \"lax\" is not one of area thread"),
         ];
         for (text, error) in table {
             assert_eq!(read(text).unwrap_err().to_string(), error);
@@ -196,6 +210,23 @@ mod tests {
         let before = "# mine\nbudget = 1G\nscrub=0\nbudget=2G";
         let new = [assignment("budget=3G").unwrap(), assignment("ahead=0").unwrap()];
         assert_eq!(change(before, &new), "# mine\nscrub=0\nbudget = 3G\nahead = 0\n");
+    }
+
+    #[test]
+    fn variables_that_are_nearly_ours_are_told() {
+        assert_eq!(misspelt("FAULTLESS_BUGDET"), Some("FAULTLESS_BUDGET"));
+        assert_eq!(misspelt("FAULTLESS_MMAP_TRESHOLD"), Some("FAULTLESS_MMAP_THRESHOLD"));
+        for fine in [
+            "FAULTLESS_BUDGET",
+            "FAULTLESS_LIBRARY",
+            "FAULTLESS_STATS",
+            "FAULTLESS_FILTERS",
+            "FAULTLESS_PYTHON",
+            "FAULTLESS_SEEDS",
+            "BUGDET",
+        ] {
+            assert_eq!(misspelt(fine), None, "{fine}");
+        }
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! With `-p` it reads and turns knobs on the pages of running processes; without, it reads what a program that `run`
 //! starts now would be set to, and changes the user's file. Everything is checked before anything is changed.
 //!
-//! Exit status: 0; 1 if the process cannot be reached or the file not be changed; 125 if names or values are wrong.
+//! Exit status: 0; 1 if the process cannot be reached or the file not be changed; 77 if this user may not look at it; 125 if names or
+//! values are wrong.
 
 use std::process::ExitCode;
 
@@ -15,7 +16,7 @@ use crate::output::Out;
 use crate::pages::find::Covered;
 use crate::run::{FAILED, complain};
 use crate::settings::{self, Setting};
-use crate::stat::{Target, UNREACHED};
+use crate::stat::{self, Target};
 
 /// Options of `faultless sysctl`.
 #[derive(clap::Args)]
@@ -95,7 +96,7 @@ pub fn main(args: &Args) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             complain(&format!("{error:#}"));
-            ExitCode::from(UNREACHED)
+            ExitCode::from(stat::status_of(&error))
         }
     }
 }

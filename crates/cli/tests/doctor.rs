@@ -146,8 +146,6 @@ fn a_limit_on_address_space_rules_programs_out() {
 
 #[test]
 fn programs_that_run_plain_are_told_beforehand() {
-    let (report, status) = looked_at(&["--", "/nonexistent/program"]);
-    assert_eq!((finding(&report, "program")["level"].as_str(), status), (Some("cannot"), Some(2)));
     let (report, _) = looked_at(&["--", "sh"]);
     assert_eq!(finding(&report, "program")["level"], "good");
     assert_eq!(finding(&report, "program_allocator")["level"], "good");
@@ -155,7 +153,43 @@ fn programs_that_run_plain_are_told_beforehand() {
     assert_eq!((finding(&report, "program_settings")["level"].as_str(), status), (Some("cannot"), Some(2)));
 }
 
-/// As for `run`, the user's file counts, and is not to have mistakes.
+/// As for `run`: what it refuses to start is an error, and no report.
+#[test]
+fn what_run_refuses_is_an_error() {
+    let refused = |command: &mut Command| {
+        let Output { status, stdout, stderr } = command.output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&stdout), "");
+        (status.code(), String::from_utf8_lossy(&stderr).into_owned())
+    };
+    for (program, status) in [("/nonexistent/program", 127), ("faultless-no-such-command", 127), ("/", 126)] {
+        let (code, said) = refused(&mut doctor(["--no-measure", "--", program]));
+        assert!(
+            code == Some(status) && said.starts_with("faultless: cannot run ") && said.lines().count() == 1,
+            "{said}"
+        );
+    }
+    for args in [&["--no-measure"][..], &["--no-measure", "--", "sh"]] {
+        let (code, said) = refused(doctor(args).env("FAULTLESS_PREFAULT_BY", "lax"));
+        assert!(code == Some(125) && said.contains("FAULTLESS_PREFAULT_BY: \"lax\" is not one of"), "{said}");
+    }
+    let (code, said) = refused(doctor(["--no-measure"]).env("FAULTLESS_BUGDET", "1G"));
+    assert!(code == Some(125) && said.contains("did you mean FAULTLESS_BUDGET?"), "{said}");
+    let config = tempfile::tempdir().unwrap();
+    std::fs::create_dir(config.path().join("faultless")).unwrap();
+    std::fs::write(config.path().join("faultless/settings"), "bugdet = 1").unwrap();
+    let (code, said) = refused(doctor(["--no-measure"]).env("XDG_CONFIG_HOME", config.path()));
+    assert!(code == Some(125) && said.contains("settings:1: "), "{said}");
+}
+
+#[test]
+fn what_is_good_has_no_command() {
+    let (report, _) = looked_at(&["--", "sh"]);
+    for finding in report["findings"].as_array().unwrap() {
+        assert!(finding["level"] != "good" || finding["change"].is_null(), "{finding}");
+    }
+}
+
+/// As for `run`, the user's file counts.
 #[test]
 fn settings_that_a_program_would_have_are_looked_at() {
     let config = tempfile::tempdir().unwrap();
@@ -165,9 +199,7 @@ fn settings_that_a_program_would_have_are_looked_at() {
         std::fs::write(dir.join("settings"), settings).unwrap();
         json(doctor(["--json", "--no-measure", "--", "sh"]).env("XDG_CONFIG_HOME", config.path()))
     };
-    for (settings, why) in
-        [("disable = 1", "switched off"), ("skip = x,sh", "sh is to be skipped"), ("bugdet = 1", "settings:1: ")]
-    {
+    for (settings, why) in [("disable = 1", "switched off"), ("skip = x,sh", "sh is to be skipped")] {
         let (report, status) = with(settings);
         let finding = finding(&report, "program_settings");
         assert_eq!((finding["level"].as_str(), status), (Some("cannot"), Some(2)), "{settings}");

@@ -15,21 +15,25 @@ fn a_flag_comes_before_the_environment_and_that_before_the_file() {
         command.env("XDG_CONFIG_HOME", &config.0);
         command
     };
-    let print = ["--", "sh", "-c", "echo $FAULTLESS_BUDGET $FAULTLESS_UNMAP $FAULTLESS_SCRUB $FAULTLESS_AHEAD"];
-    let saved = faultless(&["sysctl", "budget=80M", "unmap=relaxed", "scrub=0"]).output().unwrap();
+    let print =
+        ["--", "sh", "-c", "echo $FAULTLESS_BUDGET $FAULTLESS_PREFAULT_BY $FAULTLESS_SCRUB $FAULTLESS_AHEAD"];
+    let saved = faultless(&["sysctl", "budget=80M", "prefault_by=thread", "scrub=0"]).output().unwrap();
     assert_eq!(saved.status.code(), Some(0), "{}", text(&saved.stderr));
     let run = |options: &[&str]| {
         let args = [&["run", "--quiet"], options, &print].concat();
-        let out = faultless(&args).env("FAULTLESS_UNMAP", "strict").env("FAULTLESS_AHEAD", "1").output().unwrap();
+        let out =
+            faultless(&args).env("FAULTLESS_PREFAULT_BY", "area").env("FAULTLESS_AHEAD", "1").output().unwrap();
         assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
         text(&out.stdout).to_owned()
     };
-    assert_eq!(run(&[]), "80M strict 0 1\n");
-    assert_eq!(run(&["-s", "unmap=relaxed", "-s", "budget=90M", "--no-ahead"]), "90M relaxed 0 0\n");
-    let shown =
-        faultless(&["sysctl", "unmap", "budget", "ahead"]).env("FAULTLESS_UNMAP", "strict").output().unwrap();
+    assert_eq!(run(&[]), "80M area 0 1\n");
+    assert_eq!(run(&["-s", "prefault_by=thread", "-s", "budget=90M", "--no-ahead"]), "90M thread 0 0\n");
+    let shown = faultless(&["sysctl", "prefault_by", "budget", "ahead"])
+        .env("FAULTLESS_PREFAULT_BY", "area")
+        .output()
+        .unwrap();
     let words: Vec<_> = text(&shown.stdout).split_whitespace().collect();
-    assert_eq!(words.join(" "), "unmap = strict # environment budget = 80M # file ahead = 1 # default");
+    assert_eq!(words.join(" "), "prefault_by = area # environment budget = 80M # file ahead = 1 # default");
     // What the environment says has to be something, too.
     for args in [
         &["sysctl", "budget"][..],
@@ -37,9 +41,13 @@ fn a_flag_comes_before_the_environment_and_that_before_the_file() {
         &["run", "--", "echo", "ran"],
         &["stat", "--", "echo"],
     ] {
-        let out = faultless(args).env("FAULTLESS_UNMAP", "lax").output().unwrap();
+        let out = faultless(args).env("FAULTLESS_PREFAULT_BY", "lax").output().unwrap();
         assert!(!out.status.success() && text(&out.stdout).is_empty(), "{args:?}");
-        assert!(text(&out.stderr).contains("FAULTLESS_UNMAP: \"lax\" is not one of"), "{}", text(&out.stderr));
+        assert!(
+            text(&out.stderr).contains("FAULTLESS_PREFAULT_BY: \"lax\" is not one of"),
+            "{}",
+            text(&out.stderr)
+        );
     }
     // What is wrong with the file is told with its place, and nothing runs.
     std::fs::write(config.0.join("faultless/settings"), "budget = 80M\nscrb = 0\n").unwrap();

@@ -49,6 +49,18 @@ static inline void *map(size_t bytes)
     return at;
 }
 
+/* One mapping after the other, with time between: what is mapped next gets memory that was used before. */
+static inline void map_again(size_t bytes, uint64_t seed)
+{
+    for (int i = 0; i < 6; i++) {
+        char *at = map(bytes);
+        CHECK(is_zero(at, bytes));
+        fill(at, bytes, seed + i);
+        usleep(1000);
+        CHECK(is_filled(at, bytes, seed + i) && munmap(at, bytes) == 0);
+    }
+}
+
 /* Blocks and mappings of 1 to `sizes` MiB and a little more, taken, used and given back, `rounds` times. */
 static inline void take_and_give(int seed, int rounds, int sizes)
 {

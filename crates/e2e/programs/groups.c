@@ -99,6 +99,14 @@ static void ahead(void)
     }
     rest(100);
     CHECK(munmap(at, 128 * MIB) == 0);
+    /* The same in a block. */
+    char *volatile block = malloc(256 * MIB);
+    CHECK(block);
+    for (size_t i = 0; i < 256 * MIB; i += 2 * MIB) {
+        fill(block + i, 2 * MIB, i);
+        rest(1);
+    }
+    free(block);
 }
 
 /* Much is used, and then, again and again, half of something larger: what was zeroed meanwhile moves ahead of the program. */
@@ -184,21 +192,35 @@ static void dropped(void)
     CHECK(munmap(at, 8 * MIB) == 0);
 }
 
+/* A block of which a page in each 2 MiB is read-only when it is freed. */
+static void change_block(size_t bytes)
+{
+    char *volatile at = malloc(bytes);
+    CHECK(at);
+    fill(at, bytes, 1);
+    /* The C library keeps its own notes before the blocks that it serves. */
+    if ((uintptr_t)at % 4096 != 0)
+        return;
+    for (size_t i = 0; i < bytes; i += 2 * MIB)
+        CHECK(mprotect(at + i, 4096, PROT_READ) == 0);
+    free(at);
+}
+
 static void attributes(void)
 {
-    char *at = map(8 * MIB);
-    fill(at, 8 * MIB, 1);
-    CHECK(mprotect(at, 4096, PROT_READ) == 0 && munmap(at, 8 * MIB) == 0);
+    change_block(8 * MIB);
 }
 
 static void forked(void)
 {
-    char *at = map(8 * MIB);
+    char *volatile at = malloc(8 * MIB);
+    CHECK(at);
     fill(at, 8 * MIB, 1);
     pid_t child = fork();
     if (child == 0)
         _exit(is_filled(at, 8 * MIB, 1) ? 0 : 1);
-    CHECK(child > 0 && ended(child) == 0 && munmap(at, 8 * MIB) == 0);
+    CHECK(child > 0 && ended(child) == 0);
+    free(at);
 }
 
 /* From a call on that might confine it, the library serves nothing new. */
@@ -219,7 +241,6 @@ static void left(void)
     size_t bytes = 3 * MIB;
     CHECK(mmap(NULL, bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != MAP_FAILED);
     CHECK(mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0) != MAP_FAILED);
-    CHECK(mmap(NULL, (size_t)1 << 45, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED);
     use(bytes);
 }
 
@@ -230,10 +251,13 @@ static void waste(void)
         CHECK(malloc(2 * MIB + 1));
 }
 
-/* No area is left for memory that has to be opened. */
+/* No area is left for memory that has to be opened or moved. */
 static void areas(void)
 {
-    use(32 * MIB);
+    char *volatile block = malloc(8 * MIB), *volatile behind = malloc(8 * MIB), *volatile room = malloc(256 * MIB);
+    CHECK(block && behind && room);
+    fill(block, 8 * MIB, 1);
+    free(room);
     char *at = map(512 * MIB);
     for (size_t i = 0; i < 512 * MIB && mprotect(at + i, 4096, PROT_READ) == 0; i += 8192)
         ;
@@ -241,6 +265,11 @@ static void areas(void)
         void *other = mmap(NULL, 2 * i * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         CHECK(other != MAP_FAILED || errno == ENOMEM);
     }
+    char *larger = realloc(block, 64 * MIB);
+    CHECK(is_filled(larger ? larger : block, 8 * MIB, 1));
+    /* More than was ever open. */
+    void *volatile more = malloc(256 * MIB);
+    CHECK(more || errno == ENOMEM);
 }
 
 /* More programs than processors: the background thread, at idle priority, has to wait in the middle of its work. */

@@ -30,6 +30,8 @@ pub struct Case {
     yields: Vec<String>,
     user: Option<(u32, u32)>,
     succeeds: bool,
+    /// Libraries that are preloaded behind ours.
+    behind: Vec<String>,
     /// The program's own directory, if it was compiled for this case.
     _compiled: Option<Arc<TempDir>>,
 }
@@ -61,6 +63,7 @@ impl Case {
             yields: Vec::new(),
             user: None,
             succeeds: true,
+            behind: Vec::new(),
             _compiled: None,
         }
     }
@@ -113,6 +116,12 @@ impl Case {
         self
     }
 
+    /// Another library is preloaded, behind ours.
+    pub fn behind(mut self, library: &str) -> Self {
+        self.behind.push(library.into());
+        self
+    }
+
     /// Runs it plain, under the library, and under the library's checking mode with memory that moves ahead of it, and
     /// demands that they do the same. Returns the second run.
     pub fn same(&self) -> Run {
@@ -147,7 +156,8 @@ impl Case {
 
     /// Runs it plain.
     pub fn plain(&self) -> Run {
-        let run = self.run(&[]);
+        let behind = self.behind.join(":");
+        let run = self.run(&[("LD_PRELOAD", &*behind)][..usize::from(!behind.is_empty())]);
         let complaint = String::from_utf8_lossy(&run.stderr);
         let output = String::from_utf8_lossy(&run.stdout);
         assert_eq!(run.status.success(), self.succeeds, "plain: {}; {output}{complaint}", run.status);
@@ -161,10 +171,12 @@ impl Case {
         let dir = scratch();
         let copy = dir.path().join("libfaultless_preload.so");
         std::fs::copy(library(), &copy).expect("a copy of the library");
-        let copy = copy.to_str().expect("a readable path");
+        let copy =
+            [copy.to_str().expect("a readable path")].into_iter().chain(self.behind.iter().map(String::as_str));
+        let libraries = copy.collect::<Vec<_>>().join(":");
         // As `faultless run` sets it.
         let filters = status_number("Seccomp_filters").unwrap_or(0).to_string();
-        self.run(&[&[("LD_PRELOAD", copy), ("FAULTLESS_FILTERS", &filters)], knobs].concat())
+        self.run(&[&[("LD_PRELOAD", &*libraries), ("FAULTLESS_FILTERS", &filters)], knobs].concat())
     }
 
     fn run(&self, env: &[(&str, &str)]) -> Run {

@@ -3,13 +3,13 @@
 use std::mem::offset_of;
 use std::path::Path;
 
-use faultless_mm::page::{MAGIC, Page, VERSION};
+use faultless_mm::page::{Header, MAGIC, Page, VERSION};
 use faultless_mm::stats::{BLOCKS, Block, COUNTERS, Counter};
 
 /// The counters of all processes that used the engine, added up.
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
-    /// Processes that left a page.
+    /// Processes that used the engine.
     pub processes: usize,
     sums: Vec<u64>,
 }
@@ -34,7 +34,8 @@ impl Counters {
         }
         assert_eq!(number(0), MAGIC);
         assert_eq!(number(8) as u32, VERSION);
-        self.processes += 1;
+        // One that runs plain leaves only why.
+        self.processes += (number(offset_of!(Header, plain)) as u32 == 0) as usize;
         let header = offset_of!(Page, block);
         for block in 0..BLOCKS {
             for (counter, sum) in self.sums.iter_mut().enumerate() {

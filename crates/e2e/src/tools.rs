@@ -64,7 +64,8 @@ pub fn scratch() -> TempDir {
 /// Compiles a program of this crate into `dir`.
 pub fn compile(dir: &Path, source: &str, flags: &[&str]) -> Option<PathBuf> {
     let cc = need("cc")?;
-    let program = dir.join(Path::new(source).with_extension(if flags.contains(&"-shared") { "so" } else { "" }));
+    let name = Path::new(Path::new(source).file_name().expect("a file"));
+    let program = dir.join(name.with_extension(if flags.contains(&"-shared") { "so" } else { "" }));
     let folder = root().join("crates/e2e/programs");
     let result = Command::new(cc)
         .args(["-O1", "-g", "-Wall", "-Werror", "-pthread", "-o"])

@@ -9,7 +9,7 @@ pub mod mmu;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use faultless_base::sys::{AtFork, Door, Huge, Job, SIGNATURES, Sys};
+use faultless_base::sys::{Huge, Job, SIGNATURES, Sys};
 use faultless_base::zero::Engine;
 use faultless_base::zero::driver::Poll;
 use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span};
@@ -25,8 +25,8 @@ pub struct Page {
     pub byte: u8,
     /// Huge pages advised.
     pub huge: bool,
-    /// Wiped in a forked child.
-    pub wiped: bool,
+    /// Cannot move: somebody else refers to it.
+    pub pinned: bool,
     /// Given back, address and all: whatever is there is not the engine's.
     pub released: bool,
 }
@@ -34,26 +34,22 @@ pub struct Page {
 /// An operation that can be made to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failing {
-    /// [`Sys::open`] and [`Sys::open_first`].
+    /// [`Sys::open_first`].
     Open,
-    /// [`Sys::close`].
-    Close,
     /// [`Sys::migrate`].
     Migrate,
-    /// [`Sys::scrub_start`] of closed memory.
-    Stage,
     /// [`Sys::scrub_poll`]: the engine says so.
     Engine,
     /// The same: the engine says nothing, ever.
     Stall,
-    /// [`Sys::scrub_end`] of closed memory.
-    Unstage,
     /// [`Sys::reserve`].
     Reserve,
     /// Memory is short.
     Memory,
-    /// [`Sys::move_in`].
+    /// [`Sys::move_pages`].
     Moves,
+    /// [`Sys::isolate`].
+    Isolate,
 }
 
 /// A page has one byte here, so a signature is one byte too.
@@ -70,6 +66,8 @@ struct State {
     now_ns: u64,
     load: u64,
     failing: Vec<Failing>,
+    /// Taken away from the program, and not dropped yet.
+    isolated: Vec<Span>,
 }
 
 /// The address space; a clone is another handle of the same one. Pages that were never spoken of are closed and
@@ -102,6 +100,43 @@ impl Fake {
         page.open.then_some(page.byte)
     }
 
+    /// The kernel maps `bytes` bytes for the program, at a multiple of the slot size.
+    pub fn map(&self, bytes: usize) -> Span {
+        let mut state = self.state.lock().unwrap();
+        let start = state.next.max(1 << 40).next_multiple_of(SLOT);
+        state.next = start + bytes.next_multiple_of(SLOT);
+        drop(state);
+        let span = Span::new(start, bytes);
+        self.each(span, |_, page| *page = Page { open: true, ..Page::default() });
+        span
+    }
+
+    /// The kernel unmaps it.
+    pub fn unmap(&self, span: Span) {
+        self.each(span, |_, page| *page = Page::default());
+    }
+
+    /// The program may access a span from now on.
+    pub fn open(&self, span: Span) {
+        self.each(span, |_, page| page.open = true);
+    }
+
+    /// The program may not access it any more.
+    pub fn close(&self, span: Span) {
+        self.each(span, |_, page| page.open = false);
+    }
+
+    /// Pins a page, or lets go of it.
+    pub fn pin(&self, addr: usize, pinned: bool) {
+        self.each(Span::new(addr & !(PAGE - 1), PAGE), |_, page| page.pinned = pinned);
+    }
+
+    fn all(&self, span: Span, what: impl Fn(Page) -> bool) -> bool {
+        let mut all = true;
+        self.each(span, |_, page| all &= what(*page));
+        all
+    }
+
     /// Makes an operation fail until [`Fake::heal`].
     pub fn fail(&self, what: Failing) {
         self.state.lock().unwrap().failing.push(what);
@@ -125,15 +160,6 @@ impl Fake {
     /// Pages that have memory.
     pub fn resident(&self) -> usize {
         self.state.lock().unwrap().slots.values().flat_map(|pages| pages.iter()).filter(|p| p.present).count()
-    }
-
-    /// What a forked child has in its place: a copy in which the wiped ranges are empty.
-    pub fn become_child(&self) {
-        let mut state = self.state.lock().unwrap();
-        for page in state.slots.values_mut().flat_map(|pages| pages.iter_mut()).filter(|p| p.wiped) {
-            page.present = false;
-            page.byte = 0;
-        }
     }
 
     /// Makes a page present: with all of its slot, if that is empty and huge pages are advised throughout.
@@ -183,32 +209,16 @@ impl Sys for Fake {
     }
 
     fn open_first(&self, span: Span) -> bool {
-        self.open(span)
-    }
-
-    fn open(&self, span: Span) -> bool {
         let works = !self.fails(Failing::Open);
         if works {
-            self.each(span, |_, page| page.open = true);
-        }
-        works
-    }
-
-    fn close(&self, span: Span) -> bool {
-        let works = !self.fails(Failing::Close);
-        if works {
-            self.each(span, |_, page| page.open = false);
+            self.open(span);
         }
         works
     }
 
     fn reset(&self, span: Span) -> bool {
-        self.each(span, |_, page| *page = Page::default());
+        self.each(span, |_, page| *page = Page { open: true, ..Page::default() });
         true
-    }
-
-    fn reclaim(&self, span: Span) -> bool {
-        self.reset(span)
     }
 
     fn release(&self, span: Span) -> bool {
@@ -229,11 +239,6 @@ impl Sys for Fake {
         self.each(span, |_, page| page.huge = huge == Huge::Advised);
     }
 
-    fn at_fork(&self, span: Span, what: AtFork) -> bool {
-        self.each(span, |_, page| page.wiped = what == AtFork::Wiped);
-        true
-    }
-
     fn zero_hot(&self, span: Span) {
         self.write(span, 0);
     }
@@ -242,13 +247,8 @@ impl Sys for Fake {
         8 * SLOT
     }
 
-    fn scrub_start(&self, span: Span, door: Door) -> Option<Job> {
-        if door == Door::Closed && self.fails(Failing::Stage) {
-            // The worst outcome: the content is lost half-way.
-            self.discard(Span::new(span.start, PAGE));
-            return None;
-        }
-        Some(Job::by_hand(span, door))
+    fn scrub_start(&self, span: Span) -> Option<Job> {
+        Some(Job::by_hand(span))
     }
 
     /// A slot at a time.
@@ -262,7 +262,7 @@ impl Sys for Fake {
         // One that fails has done half of it.
         let part = if failed { Span::new(piece.start, piece.bytes() / 2) } else { piece };
         self.each(part, |addr, page| {
-            assert_eq!(page.open, job.door == Door::Open, "at {addr:#x}");
+            assert!(page.open, "at {addr:#x}");
             page.byte = 0;
             page.present = true;
         });
@@ -273,13 +273,7 @@ impl Sys for Fake {
         if job.done == job.span.bytes() { Poll::Done } else { Poll::Working }
     }
 
-    fn scrub_end(&self, job: Job) -> bool {
-        let lost = job.door == Door::Closed && self.fails(Failing::Unstage);
-        if lost {
-            self.discard(job.span);
-        }
-        !lost
-    }
+    fn scrub_end(&self, _job: Job) {}
 
     fn drop_engine(&self, _engine: Engine) {}
 
@@ -298,15 +292,14 @@ impl Sys for Fake {
         true
     }
 
-    fn move_in(&self, from: Span, to: usize) -> Option<usize> {
+    fn move_pages(&self, from: Span, to: usize) -> Option<usize> {
         if self.fails(Failing::Moves) {
             return None;
         }
         let mut done = 0;
         while done < from.bytes() {
             let (old, new) = (self.page(from.start + done), self.page(to + done));
-            assert!(new.open && old.open, "move to or from closed memory at {:#x}", to + done);
-            if new.present || !old.present {
+            if new.present || !old.present || !new.open || !old.open || new.pinned || old.pinned {
                 break;
             }
             self.discard(Span::new(from.start + done, PAGE));
@@ -317,6 +310,43 @@ impl Sys for Fake {
             done += PAGE;
         }
         Some(done)
+    }
+
+    fn can_drop(&self, span: Span) -> bool {
+        self.all(span, |page| page.open)
+    }
+
+    fn copy_from_program(&self, from: Span, to: usize) -> bool {
+        for at in (0..from.bytes()).step_by(PAGE) {
+            let Some(byte) = self.read(from.start + at) else { return false };
+            self.write(Span::new(to + at, PAGE), byte);
+        }
+        true
+    }
+
+    fn isolate(&self, span: Span) -> Option<Span> {
+        let moves = !self.fails(Failing::Isolate) && self.all(span, |page| page.open);
+        moves.then(|| {
+            let mut state = self.state.lock().unwrap();
+            let start = state.next.max(1 << 40).next_multiple_of(SLOT) + span.start % SLOT;
+            state.next = start + span.bytes() + SLOT;
+            let there = Span::new(start, span.bytes());
+            state.isolated.push(there);
+            drop(state);
+            self.migrate(span, start);
+            self.unmap(span);
+            there
+        })
+    }
+
+    fn drop_isolated(&self, span: Span) {
+        self.unmap(span);
+        self.state.lock().unwrap().isolated.retain(|other| *other != span);
+    }
+
+    fn forked(&self) {
+        let isolated = std::mem::take(&mut self.state.lock().unwrap().isolated);
+        isolated.into_iter().for_each(|span| self.unmap(span));
     }
 
     fn touch(&self, addr: usize) {

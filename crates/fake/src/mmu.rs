@@ -34,6 +34,8 @@ pub enum Found {
     Missing,
     /// No right: a SIGSEGV.
     Forbidden,
+    /// A page that cannot be had: a SIGBUS.
+    Poisoned,
 }
 
 /// A page that is there.
@@ -43,12 +45,14 @@ enum Page {
     Zero,
     /// Its own.
     Own(u8),
+    /// An error.
+    Poison,
 }
 
 impl Page {
     fn byte(self) -> u8 {
         match self {
-            Self::Zero => 0,
+            Self::Zero | Self::Poison => 0,
             Self::Own(byte) => byte,
         }
     }
@@ -216,6 +220,9 @@ impl FakeMmu {
             state.pages.entry(page).or_insert(fresh);
         }
         let Some(held) = state.pages.get_mut(&page) else { return Found::Missing };
+        if matches!(held, Page::Poison) {
+            return Found::Poisoned;
+        }
         let before = held.byte();
         if let Some(byte) = byte {
             // Of the page of zeroes, a page of its own is made.

@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use faultless_base::SLOT;
-use faultless_base::sys::{dirty, frames, raw};
-use faultless_mm::pool::Pool;
+use faultless_base::sys::{dirty, frames};
+use faultless_mm::pool::{Pool, Source};
 
 use crate::background::{Background, Priority};
 use crate::owner::Owner;
@@ -28,8 +28,11 @@ struct Owned {
 /// Huge pages of zeroes: the last pool that was made. None is ever freed; a child makes its own.
 static POOL: AtomicPtr<Owned> = AtomicPtr::new(null_mut());
 /// Those with old bytes of this process's.
-static OLD: LazyLock<Option<Owned>> =
-    LazyLock::new(|| Some(Owned { pool: Pool::new(memory()?, dirty::reserve)?, owner: Owner::here() }));
+static OLD: LazyLock<Option<Owned>> = LazyLock::new(|| {
+    let source = Source { reserve: dirty::reserve, release: frames::release };
+    let pool = dirty::open().then(|| Pool::growing(memory()?, source));
+    Some(Owned { pool: pool??, owner: Owner::here() })
+});
 /// Whether there may be any of those.
 static HAS_OLD: AtomicBool = AtomicBool::new(false);
 
@@ -47,15 +50,12 @@ fn made() -> Option<&'static Pool> {
 pub(crate) fn pool() -> Option<&'static Pool> {
     let last = POOL.load(Ordering::Acquire);
     made().or_else(|| {
-        let pool = Pool::new(memory()?, frames::reserve_huge)?;
-        let span = pool.span();
+        let source = Source { reserve: frames::reserve_huge, release: frames::release };
+        let pool = Pool::growing(memory()?, source)?;
         let new = Box::into_raw(Box::new(Owned { pool, owner: Owner::here() }));
         if POOL.compare_exchange(last, new, Ordering::AcqRel, Ordering::Acquire).is_err() {
-            // SAFETY: made above, and seen by nobody: another thread was faster.
-            unsafe {
-                drop(Box::from_raw(new));
-                raw::unmap(span.start, span.bytes());
-            }
+            // SAFETY: made above, and seen by nobody: another thread was faster. It has no addresses yet.
+            unsafe { drop(Box::from_raw(new)) };
         }
         made()
     })

@@ -59,6 +59,28 @@ fn nobody_reads_the_backing_of_a_region_that_has_ended() {
     assert_eq!(seen.begun.load(Ordering::SeqCst), begun);
 }
 
+/// Nor does the end wait for steps that were not begun, though somebody helps, so that there is always one under way.
+#[test]
+fn the_end_of_a_region_waits_for_no_step_that_was_not_begun() {
+    limit();
+    const HELPERS: usize = 3;
+    let seen = Arc::<Seen>::default();
+    let builder = Region::builder(128 * MIB).delivery(Delivery::Signal).backing(Slow(seen.clone(), |_| {}));
+    let Ok(region) = builder.build() else { return println!("skipped: no userfaultfd") };
+    let populating = region.populate_in_background(0..128 * MIB).unwrap();
+    thread::scope(|scope| {
+        for _ in 0..HELPERS {
+            scope.spawn(|| assert_eq!(populating.wait(), Err(Error::NotMapped)));
+        }
+        while seen.begun.load(Ordering::SeqCst) < 2 * HELPERS {
+            thread::yield_now();
+        }
+        drop(region);
+        assert_eq!(seen.begun.load(Ordering::SeqCst), seen.ended.load(Ordering::SeqCst));
+        assert!(seen.ended.load(Ordering::SeqCst) < 64, "all of it was populated");
+    });
+}
+
 /// Whoever waits goes on when all is there, whoever else helps.
 #[test]
 fn all_who_wait_wait_for_the_end() {

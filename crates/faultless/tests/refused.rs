@@ -27,10 +27,15 @@ fn what_is_refused_leaves_no_address_space_behind() {
         let limit = libc::rlimit { rlim_cur: most, rlim_max: libc::RLIM_INFINITY };
         assert_eq!(libc::setrlimit(libc::RLIMIT_AS, &limit), 0);
     };
-    // Enough for tables, and not for the huge pages of all of this machine's memory.
-    limited(64 * MIB);
-    let left = left_behind(|| faultless::reserve(MIB).err().unwrap(), Error::NoAddressSpace);
-    assert!(left < 4 * MIB, "{left} bytes by memory that could not be reserved");
+    // What is reserved takes addresses for itself and little more, and not for all of this machine's memory.
+    limited(256 * MIB);
+    let ready = faultless::reserve(4 * MIB).unwrap().wait().unwrap();
+    assert!(ready == faultless::reserved() && ready <= 4 * MIB);
+    assert!(address_space() < before + 192 * MIB, "{} bytes", address_space() - before);
+    // Where there are none, it ends early, and leaves none behind when it is given back.
+    let all = faultless::reserve(1 << 40).unwrap().wait().unwrap();
+    assert!(all < 256 * MIB && faultless::release_reserved() >= all);
+    assert!(address_space() < before + 192 * MIB, "{} bytes", address_space() - before);
     limited(1 << 40);
     let many = || Region::builder(MIB).delivery(Delivery::Direct).areas(usize::MAX).build().err().unwrap();
     let left = left_behind(many, Error::NoAddressSpace);

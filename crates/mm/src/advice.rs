@@ -42,13 +42,13 @@ impl<S: Sys> Space<S> {
     /// The program has mapped readable, writable private anonymous memory at an address of its own.
     pub fn committed(&self, span: Span) {
         let inner = span.aligned_inside(SLOT);
-        if inner.bytes() / SLOT < LEAST_SLOTS || !self.knobs.is_on(Knob::Ahead) {
+        if inner.bytes() / SLOT < LEAST_SLOTS || !self.knobs.is_on(Knob::Ahead) || self.is_looked_at() {
             return;
         }
         // The background thread may not have had a processor for a while: what it would see gives room now.
         self.look_at_all(true);
         let cold = inner.bytes() >= LARGE * SLOT && self.finds_cold();
-        let mut advices = self.advices.lock();
+        let Some(mut advices) = self.advices.lock_soon() else { return };
         let trusted = |k: &Known| k.use_ == Use::Dense || k.use_ == Use::Unknown && k.share > 1;
         let beside = |k: &Known| k.span.end == inner.start || inner.end == k.span.start;
         let share =
@@ -72,7 +72,7 @@ impl<S: Sys> Space<S> {
         if span.bytes() < SLOT {
             return;
         }
-        let mut advices = self.advices.lock();
+        let Some(mut advices) = self.advices.lock_soon() else { return };
         for known in &mut advices.known {
             if let Some(k) = known
                 && !k.span.clip(span).is_empty()
@@ -109,7 +109,7 @@ impl<S: Sys> Space<S> {
 
     /// Looks at how the advised mappings are used.
     pub(crate) fn advice_step(&self) -> Progress {
-        let mut advices = self.advices.lock();
+        let Some(mut advices) = self.advices.lock_soon() else { return Progress::Wait(LOOK_US) };
         if advices.quiet >= ADVICE_PATIENCE {
             return Progress::Idle;
         }
@@ -118,7 +118,7 @@ impl<S: Sys> Space<S> {
         let probes = advices.quiet.is_power_of_two();
         drop(advices);
         if self.look_at_all(probes) {
-            self.advices.lock().quiet = 0;
+            let _ = self.advices.lock_soon().map(|mut advices| advices.quiet = 0);
         }
         Progress::Wait(LOOK_US)
     }
@@ -127,12 +127,12 @@ impl<S: Sys> Space<S> {
     fn look_at_all(&self, probes: bool) -> bool {
         let mut changed = false;
         for place in 0..KNOWN {
-            let Some(seen) = self.advices.lock().known[place] else { continue };
+            let Some(seen) = self.advices.lock_soon().and_then(|advices| advices.known[place]) else { continue };
             let use_ = if seen.use_ == Use::Unknown { self.look(&seen) } else { seen.use_ };
             let cold = use_ != Use::Sparse
                 && seen.span.bytes() >= LARGE * SLOT
                 && if probes { self.finds_cold() } else { self.warmth.is_cold(self.now_ms()) == Some(true) };
-            let mut advices = self.advices.lock();
+            let Some(mut advices) = self.advices.lock_soon() else { continue };
             // The program may have unmapped it meanwhile, or somebody else may have looked.
             let same = |k: &&mut Known| k.span == seen.span && k.use_ == seen.use_;
             if let Some(known) = advices.known[place].as_mut().filter(same) {

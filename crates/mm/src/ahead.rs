@@ -35,6 +35,9 @@ const LOOKS_IN_CALL: usize = 128;
 /// How long such looks rest at most when they find nothing.
 const LOOK_REST_MS: u32 = 64;
 
+/// In place of the number of a shard: the program's own mappings.
+const PROGRAM: usize = usize::MAX;
+
 /// What may be done ahead of a program.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effort {
@@ -57,7 +60,8 @@ impl<S: Sys> Space<S> {
         }
         let advised = e.slots().take_while(|&i| slots.has(i, flag::ADVISED)).count();
         let begin = e.slots().take_while(|&i| slots.has(i, flag::AHEAD)).count();
-        let shard_index = (shard.base - self.span().start) / (slots.len() * SLOT);
+        let shard_index =
+            if self.is_program(shard) { PROGRAM } else { (shard.base - self.span().start) / (slots.len() * SLOT) };
         let growth = Growth {
             shard: shard_index,
             first: e.first,
@@ -71,7 +75,7 @@ impl<S: Sys> Space<S> {
             moved: None,
             quiet: 0,
         };
-        let mut growths = self.growths.lock();
+        let Some(mut growths) = self.growths.lock_soon() else { return };
         let place = growths.followed.iter().position(Option::is_none).unwrap_or(growths.next % FOLLOWED);
         growths.followed[place] = Some(growth);
         growths.next = place + 1;
@@ -86,15 +90,15 @@ impl<S: Sys> Space<S> {
         }
         let mut result = Progress::Idle;
         for place in 0..FOLLOWED {
-            let Some(mut growth) = self.growths.lock().followed[place] else { continue };
+            let Some(mut growth) = self.growths.lock_soon().and_then(|growths| growths.followed[place]) else {
+                continue;
+            };
             let before = (growth.shard, growth.first);
             let progress = self.follow(&mut growth, effort);
             result = sooner(result, progress);
-            let mut growths = self.growths.lock();
-            if progress == Progress::Idle
-                && let Some(shard) = self.shards[growth.shard].as_ref()
-            {
-                self.note_end(shard, &growth);
+            let Some(mut growths) = self.growths.lock_soon() else { continue };
+            if progress == Progress::Idle {
+                self.note_end(self.shard_of(&growth), &growth);
             }
             // The program may have put another extent there meanwhile.
             if growths.followed[place].is_some_and(|g| (g.shard, g.first) == before) {
@@ -105,8 +109,12 @@ impl<S: Sys> Space<S> {
         if done { result } else { sooner(result, self.stock_step()) }
     }
 
+    fn shard_of(&self, g: &Growth) -> &Shard {
+        if g.shard == PROGRAM { &self.program } else { self.shard(g.shard) }
+    }
+
     fn follow(&self, g: &mut Growth, effort: Effort) -> Progress {
-        let Some(shard) = self.shards[g.shard].as_ref() else { return Progress::Idle };
+        let shard = self.shard_of(g);
         let old = g.reached;
         g.reached = self.reached(shard, g);
         if g.reached > old {
@@ -182,10 +190,7 @@ impl<S: Sys> Space<S> {
         let touched = self.enter(shard, Extent { first: i, n: 1 }, |span| {
             // The program may have unmapped it by a system call that nobody saw: then it is not touched.
             let missing = self.sys.missing(span.start);
-            if missing {
-                self.touch_for_program(shard, i);
-            }
-            missing
+            missing && self.touch_for_program(shard, i)
         });
         touched == Some(true)
     }
@@ -216,7 +221,7 @@ impl<S: Sys> Space<S> {
             let i = g.first + g.confirmed;
             g.confirmed += 1;
             let confirmed = self.enter(shard, Extent { first: i, n: 1 }, |_| {
-                self.confirm_slot(shard, i, || self.is_dense(shard, i))
+                self.confirm_slot(shard, i, || self.peek_dense(shard, i))
             });
             if confirmed == Some(true) {
                 self.note_demand(1);
@@ -237,16 +242,18 @@ impl<S: Sys> Space<S> {
             return;
         }
         let (mut looks, mut found, mut steps) = (0, 0, 0);
-        let shards = self.all_shards().count();
-        let all: usize = self.all_shards().map(|s| s.slots.tail()).sum();
-        while looks < LOOKS_IN_CALL && steps < all + shards {
+        let shards = self.all_slots().count();
+        let all: usize = self.all_slots().map(|(_, e)| e.n).sum();
+        while looks < LOOKS_IN_CALL
+            && steps < all + shards
+            && let Some((shard, e)) = self.all_slots().nth(at.shard)
+        {
             steps += 1;
-            let shard = self.shard(at.shard);
-            if at.slot >= shard.slots.tail() {
+            if at.slot >= e.n {
                 (at.shard, at.slot) = ((at.shard + 1) % shards, 0);
                 continue;
             }
-            let i = at.slot;
+            let i = e.first + at.slot;
             at.slot += 1;
             if shard.slots.has(i, flag::CHARGED)
                 && matches!(shard.slots.state(i), State::Lent | State::Block | State::Runs)
@@ -261,7 +268,7 @@ impl<S: Sys> Space<S> {
     }
 
     /// Whether most of slot `i`, which the program may unmap meanwhile, was written to.
-    fn peek_dense(&self, shard: &Shard, i: usize) -> bool {
+    pub(crate) fn peek_dense(&self, shard: &Shard, i: usize) -> bool {
         let slot = shard.span(Extent { first: i, n: 1 });
         match shard.slots.has(i, flag::SIGNED) {
             true => self.sys.peek_overwritten(slot) * 2 >= SIGNATURES,
@@ -270,9 +277,17 @@ impl<S: Sys> Space<S> {
     }
 
     fn confirm_slot(&self, shard: &Shard, i: usize, is_dense: impl Fn() -> bool) -> bool {
+        if !shard.slots.has(i, flag::CHARGED) {
+            return false;
+        }
         let span = shard.span(Extent { first: i, n: 1 });
+        if self.is_program(shard) && !self.sys.present(span.start) && !self.sys.missing(span.start) {
+            // Unmapped by a call that was not seen.
+            self.forget(span);
+            return false;
+        }
         // What is used already must not be counted twice, not even for a moment: the peak would stay.
-        if !shard.slots.has(i, flag::CHARGED) || !self.sys.present(span.start) || !is_dense() {
+        if !self.sys.present(span.start) || !is_dense() {
             return false;
         }
         // Before the flags say so: whoever sees them may end this use at once.
@@ -301,7 +316,7 @@ impl<S: Sys> Space<S> {
         let waiting = |i: usize| slots.has(i, flag::FRESH) && !slots.has(i, flag::ADVISED | flag::CHARGED);
         self.enter(shard, e, |_| {
             if e.slots().all(waiting) {
-                self.advise(shard, e);
+                self.advise_in_use(shard, e);
             }
         });
     }

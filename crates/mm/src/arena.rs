@@ -2,11 +2,12 @@
 //! the shard's lock held, and only [`Arena::reach`] makes a system call.
 
 use faultless_base::sys::Sys;
-use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span};
+use faultless_base::{SLOT, Span};
 
 use crate::buddy::{Buddy, Kind, Link};
 use crate::purpose::Need;
-use crate::runs::Carved;
+use crate::runs::{Carved, UNITS};
+use crate::sizes::Sizes;
 use crate::slot::{Slots, State, flag};
 
 /// A run of slots.
@@ -25,26 +26,6 @@ impl Extent {
     }
 }
 
-/// One bit for each page of a slot.
-pub type Live = [u64; SLOT_PAGES / 64];
-
-/// Sets the bits of the pages at `bytes`, counted from the start of the slot.
-pub(crate) fn set_live(live: &mut Live, bytes: Span, to: bool) {
-    for page in bytes.start / PAGE..bytes.end.div_ceil(PAGE) {
-        let bit = 1u64 << (page % 64);
-        if to {
-            live[page / 64] |= bit;
-        } else {
-            live[page / 64] &= !bit;
-        }
-    }
-}
-
-/// Whether any of them is set.
-pub(crate) fn any_live(live: &Live, bytes: Span) -> bool {
-    (bytes.start / PAGE..bytes.end.div_ceil(PAGE)).any(|p| live[p / 64] & (1 << (p % 64)) != 0)
-}
-
 /// How many slots growth takes from the reservation at a time, at least (32 MiB).
 const GROWTH: usize = 16;
 /// Carved slots with room that are looked at for a run.
@@ -54,9 +35,9 @@ const ROOMS: usize = 8;
 pub struct Arena {
     base: usize,
     slots: Slots,
+    sizes: Sizes,
     buddy: Buddy,
     carved: &'static mut [Carved],
-    live: &'static mut [Live],
     rooms: [u32; ROOMS],
     /// A carved slot with nothing handed out, kept for the next run; `u32::MAX` for none.
     spare: u32,
@@ -67,11 +48,33 @@ impl Arena {
     pub fn new(
         base: usize,
         slots: Slots,
+        sizes: Sizes,
         links: &'static mut [Link],
         carved: &'static mut [Carved],
-        live: &'static mut [Live],
     ) -> Self {
-        Self { base, slots, buddy: Buddy::new(links), carved, live, rooms: [u32::MAX; ROOMS], spare: u32::MAX }
+        let rooms = [u32::MAX; ROOMS];
+        Self { base, slots, sizes, buddy: Buddy::new(links), carved, rooms, spare: u32::MAX }
+    }
+
+    /// In a forked child: the lists begin anew from what each slot and each block says, whatever a thread of the parent was
+    /// doing to them. Slots in no use are to be holes, without memory; those in passage stay so.
+    pub fn begin_again(&mut self) {
+        let slots = self.slots;
+        self.buddy.clear(slots.tail());
+        (self.rooms, self.spare) = ([u32::MAX; ROOMS], u32::MAX);
+        let mut i = 0;
+        while i < slots.tail() {
+            let n = (i..slots.tail()).take_while(|&j| slots.state(j) == slots.state(i)).count();
+            match slots.state(i) {
+                State::Hole => self.buddy.insert(i, n, Kind::Hole, 0, |_| false),
+                State::Runs => (i..i + n).for_each(|slot| {
+                    self.carved[slot] = Carved::of_runs(self.sizes.runs(slot));
+                    self.has_room(slot);
+                }),
+                _ => {}
+            }
+            i += n;
+        }
     }
 
     /// The addresses of an extent.
@@ -84,21 +87,6 @@ impl Arena {
         &self.buddy
     }
 
-    /// The number kept with a slot that is in no free list.
-    pub fn value(&self, slot: usize) -> u32 {
-        self.buddy.value(slot)
-    }
-
-    /// Keeps a number with such a slot.
-    pub fn set_value(&mut self, slot: usize, value: u32) {
-        self.buddy.set_value(slot, value);
-    }
-
-    /// The page bits of a partly lent slot.
-    pub fn live(&mut self, slot: usize) -> &mut Live {
-        &mut self.live[slot]
-    }
-
     /// Takes `n` slots with memory behind them, the first one a multiple of `align`: of the wanted kind if
     /// there are, of the other one or mixed if not.
     pub fn take_resident(&mut self, n: usize, align: usize, need: Need) -> Option<Extent> {
@@ -109,10 +97,10 @@ impl Arena {
         kinds.into_iter().find_map(|k| self.pop(n, align, k)).or_else(|| self.scan(n, align))
     }
 
-    /// Takes up to `n` zeroed slots, as many as there are in one piece of their size.
-    pub fn take_zeroed(&mut self, n: usize) -> Option<Extent> {
-        let order = self.buddy.largest(Kind::Zeroed)?.min(n.checked_ilog2()? as usize);
-        self.pop(1 << order, 1, Kind::Zeroed)
+    /// Takes up to `n` slots of a kind, as many as there are in one piece of their size.
+    pub fn take_some(&mut self, n: usize, kind: Kind) -> Option<Extent> {
+        let order = self.buddy.largest(kind)?.min(n.checked_ilog2()? as usize);
+        self.pop(1 << order, 1, kind)
     }
 
     /// Takes `n` slots without memory.
@@ -243,6 +231,7 @@ impl Arena {
             }
             let carved = &mut self.carved[slot as usize];
             if let Some((unit, zero)) = carved.take(units) {
+                self.sizes.set_run(slot as usize, unit, units);
                 if carved.is_full() {
                     self.rooms[place] = u32::MAX;
                 }
@@ -255,22 +244,36 @@ impl Arena {
         None
     }
 
-    /// Starts carving a slot in passage.
-    pub fn carve_slot(&mut self, slot: usize, zero: bool) {
+    /// Starts carving a slot in passage, and takes its first `units` units: whether they are zero.
+    pub fn carve_slot(&mut self, slot: usize, units: usize, zero: bool) -> bool {
         self.carved[slot] = Carved::start(zero);
+        let _ = self.carved[slot].take(units);
+        self.sizes.clear(slot);
+        self.sizes.set_run(slot, 0, units);
         self.slots.set(slot, State::Runs);
-        self.has_room(slot);
+        if units < UNITS {
+            self.has_room(slot);
+        }
+        zero
     }
 
-    /// The map of a carved slot.
-    pub fn carved(&mut self, slot: usize) -> &mut Carved {
-        &mut self.carved[slot]
+    /// Makes the run at `unit` `units` units long where it stands, if there is room, and if no other run that was there had
+    /// attributes of its own.
+    pub fn resize_run(&mut self, slot: usize, unit: usize, units: usize) -> bool {
+        let Some(old) = self.sizes.run(slot, unit) else { return false };
+        let fits = units <= old || !self.slots.has(slot, flag::TAINTED);
+        let done = fits && self.carved[slot].resize(unit, old, units);
+        if done {
+            self.sizes.set_run(slot, unit, units);
+        }
+        done
     }
 
     /// Gives a run back: whether its slot is no longer needed (then it is in passage). `None` when no run starts
     /// there.
     pub fn give_run(&mut self, slot: usize, unit: usize) -> Option<bool> {
-        self.carved[slot].give(unit)?;
+        self.carved[slot].give(unit, self.sizes.run(slot, unit)?);
+        self.sizes.set_run(slot, unit, 0);
         let changed = self.slots.has(slot, flag::TAINTED | flag::FORKED);
         let empty = self.carved[slot].is_empty() && (changed || self.spare != u32::MAX);
         if empty {

@@ -1,18 +1,18 @@
 //! Large blocks for malloc and its family: runs inside a carved slot up to 2 MiB, whole slots above.
 //!
-//! A block of whole slots keeps its size in pages with its first slot. What rounding up costs is charged to the
+//! No call waits for another thread: where a lock is not to be had at once, another shard serves, or the C library; what
+//! comes back is noted, and taken in by a later call (`later.rs`). What rounding up costs is charged to the
 //! budget's room, so that a program with many odd-sized blocks does not grow by it.
 
 use core::sync::atomic::Ordering::Relaxed;
 
 use faultless_base::sys::Sys;
-use faultless_base::{PAGE, SLOT, UNIT};
+use faultless_base::{PAGE, SLOT, Span, UNIT};
 
 use crate::arena::Extent;
 use crate::purpose::{Need, Purpose};
-use crate::runs::UNITS;
-use crate::slot::State;
-use crate::space::{Shard, Space, Unmap};
+use crate::slot::{State, flag};
+use crate::space::{Shard, Space};
 use crate::stats::Counter;
 
 /// Memory for a block.
@@ -29,6 +29,9 @@ impl<S: Sys> Space<S> {
     /// library. With [`Need::Any`], or inside a slot, the memory may hold old bytes: see [`Allocated::zero`].
     pub fn allocate(&self, cpu: usize, bytes: usize, align: usize, need: Need) -> Option<Allocated> {
         let shard = self.shard(cpu);
+        if !shard.later.is_empty() {
+            self.take_in(shard);
+        }
         if bytes <= SLOT && align <= UNIT {
             return self.allocate_run(shard, bytes);
         }
@@ -38,13 +41,19 @@ impl<S: Sys> Space<S> {
 
     fn allocate_run(&self, shard: &Shard, bytes: usize) -> Option<Allocated> {
         let units = bytes.div_ceil(UNIT).max(1);
-        let at = |shard: &Shard, slot: usize, unit: usize| shard.base + slot * SLOT + unit * UNIT;
-        let mut arena = shard.lock();
-        if let Some((slot, unit, zero)) = arena.take_run(units) {
-            shard.count_block(&arena, bytes);
-            return Some(Allocated { addr: at(shard, slot, unit), zero });
+        let carved = |shard: &Shard| {
+            let mut arena = shard.lock_soon()?;
+            let run = arena.take_run(units);
+            if run.is_some() {
+                shard.count_block(Some(&arena), bytes);
+            }
+            Some(run.map(|(slot, unit, zero)| Allocated { addr: shard.base + slot * SLOT + unit * UNIT, zero }))
+        };
+        // Other shards are asked only where this one's lock is not to be had.
+        let found = carved(shard).unwrap_or_else(|| self.shards_from(shard).skip(1).find_map(carved)?);
+        if found.is_some() {
+            return found;
         }
-        drop(arena);
         if self.budget.room() == 0 {
             shard.count(Counter::KernelWaste, 1);
             return None;
@@ -54,11 +63,13 @@ impl<S: Sys> Space<S> {
         if !self.prepare(shard, e, Purpose::Malloc, State::Passage) {
             return None;
         }
-        let mut arena = shard.lock();
-        arena.carve_slot(e.first, zero);
-        let (unit, zero) = arena.carved(e.first).take(units)?;
-        shard.count_block(&arena, bytes);
-        Some(Allocated { addr: at(shard, e.first, unit), zero })
+        let Some(mut arena) = shard.lock_soon() else {
+            self.take_block_back(shard, e);
+            return None;
+        };
+        let zero = arena.carve_slot(e.first, units, zero);
+        shard.count_block(Some(&arena), bytes);
+        Some(Allocated { addr: shard.span(e).start, zero })
     }
 
     fn allocate_slots(&self, shard: &Shard, bytes: usize, align: usize, need: Need) -> Option<Allocated> {
@@ -69,13 +80,17 @@ impl<S: Sys> Space<S> {
             shard.count(Counter::KernelWaste, 1);
             return None;
         }
+        if !self.is_aligned(align) {
+            shard.count(Counter::KernelNoSpace, 1);
+            return None;
+        }
         let pages = u32::try_from(pages).ok()?;
         let (shard, e) = self.take(shard, n, align, Purpose::of_block(need))?;
-        shard.lock().set_value(e.first, pages);
+        shard.sizes.set_pages(e.first, pages);
         if !self.prepare(shard, e, Purpose::of_block(need), State::Block) {
             return None;
         }
-        shard.count_block(&shard.lock(), bytes);
+        shard.count_block(shard.lock_soon().as_ref(), bytes);
         self.waste.fetch_add(waste, Relaxed);
         self.note_growth(shard, e);
         Some(Allocated { addr: shard.span(e).start, zero: need == Need::Zero })
@@ -91,15 +106,15 @@ impl<S: Sys> Space<S> {
     /// of an allocator that gets its memory here.
     pub fn holds_block(&self, addr: usize) -> bool {
         let (shard, slot) = self.locate(addr);
-        !shard.slots.state(slot).is_mapped()
+        shard.slots.state(slot) != State::Lent
     }
 
-    /// Bytes that the block at `addr` may use; 0 when no block starts there.
+    /// Bytes that the block at `addr`, which is the caller's, may use; 0 when no block starts there. Takes no lock.
     pub fn usable(&self, addr: usize) -> usize {
         let (shard, slot) = self.locate(addr);
         match shard.slots.state(slot) {
-            State::Runs => shard.lock().carved(slot).len(addr % SLOT / UNIT).unwrap_or(0) * UNIT,
-            State::Block if addr % SLOT == 0 => shard.lock().value(slot) as usize * PAGE,
+            State::Runs if addr % UNIT == 0 => shard.sizes.run(slot, addr % SLOT / UNIT).unwrap_or(0) * UNIT,
+            State::Block if addr % SLOT == 0 => shard.sizes.pages(slot) * PAGE,
             _ => 0,
         }
     }
@@ -107,16 +122,29 @@ impl<S: Sys> Space<S> {
     /// Takes the block at `addr` back. False when no block starts there.
     pub fn free(&self, addr: usize) -> bool {
         let (shard, slot) = self.locate(addr);
+        let done = addr % UNIT == 0 && self.free_now(shard, slot, addr % SLOT / UNIT);
+        if !shard.later.is_empty() {
+            self.take_in(shard);
+        }
+        done
+    }
+
+    /// The same by a note for a later call: for a thread that must not do more now. Takes no lock.
+    pub fn free_later(&self, addr: usize) -> bool {
+        let starts = self.usable(addr) > 0;
+        if starts {
+            let (shard, slot) = self.locate(addr);
+            self.note_later(shard, |later| later.free(slot, addr % SLOT / UNIT));
+        }
+        starts
+    }
+
+    /// Frees the block that starts at unit `unit` of a slot, or notes that it is free. False when no block starts there.
+    pub(crate) fn free_now(&self, shard: &Shard, slot: usize, unit: usize) -> bool {
         match shard.slots.state(slot) {
-            State::Runs if addr % UNIT == 0 => {
-                let given = shard.lock().give_run(slot, addr % SLOT / UNIT);
-                if given == Some(true) {
-                    self.take_back(shard, Extent { first: slot, n: 1 }, Unmap::Relaxed);
-                }
-                given.is_some()
-            }
-            State::Block if addr % SLOT == 0 => {
-                let pages = shard.lock().value(slot) as usize;
+            State::Runs => self.free_run(shard, slot, unit),
+            State::Block if unit == 0 => {
+                let pages = shard.sizes.pages(slot);
                 let e = Extent { first: slot, n: (pages * PAGE).div_ceil(SLOT) };
                 self.waste.fetch_sub(e.n * SLOT - pages * PAGE, Relaxed);
                 self.take_slots_back(shard, e);
@@ -126,55 +154,38 @@ impl<S: Sys> Space<S> {
         }
     }
 
-    fn take_slots_back(&self, shard: &Shard, e: Extent) {
-        e.slots().for_each(|i| shard.slots.set(i, State::Passage));
-        self.take_back(shard, e, Unmap::Relaxed);
+    fn free_run(&self, shard: &Shard, slot: usize, unit: usize) -> bool {
+        if shard.slots.has(slot, flag::TAINTED) {
+            self.reset_run(shard, slot, unit);
+        }
+        let Some(mut arena) = shard.lock_soon() else {
+            let starts = shard.sizes.run(slot, unit).is_some();
+            if starts {
+                self.note_later(shard, |later| later.free(slot, unit));
+            }
+            return starts;
+        };
+        let given = arena.give_run(slot, unit);
+        drop(arena);
+        if given == Some(true) {
+            self.take_block_back(shard, Extent { first: slot, n: 1 });
+        }
+        given.is_some()
     }
 
-    /// Makes the block at `addr` `bytes` bytes long, where it stands or by moving page tables: its address.
-    /// `None`: nothing changed; allocate, copy and free.
-    pub fn resize(&self, cpu: usize, addr: usize, bytes: usize) -> Option<usize> {
-        let (shard, slot) = self.locate(addr);
-        if shard.slots.state(slot) == State::Runs {
-            let units = bytes.div_ceil(UNIT);
-            let fits = (1..=UNITS).contains(&units) && shard.lock().carved(slot).resize(addr % SLOT / UNIT, units);
-            shard.count(Counter::ReallocInPlace, fits as usize);
-            return fits.then_some(addr);
-        }
-        let pages = u32::try_from(bytes.div_ceil(PAGE)).ok()?;
-        let old_pages = shard.lock().value(slot);
-        let old = (old_pages as usize * PAGE).div_ceil(SLOT);
-        let n = bytes.div_ceil(SLOT);
-        if n == 0 || bytes <= SLOT {
-            return None;
-        }
-        let mut new = (shard, Extent { first: slot, n });
-        if n < old {
-            self.take_slots_back(shard, Extent { first: slot + n, n: old - n });
-        } else if n > old {
-            let more = Extent { first: slot + old, n: n - old };
-            if shard.lock().take_at(more) {
-                if !self.prepare(shard, more, Purpose::Malloc, State::Block) {
-                    return None;
-                }
-                self.note_growth(shard, more);
-            } else {
-                new.0 = self.shard(cpu);
-                let old = Extent { first: slot, n: old };
-                if !self.is_plain(shard, old, State::Block) {
-                    return None;
-                }
-                new.1 = self.relocate(shard, old, new.0, n, State::Block, Unmap::Relaxed)?;
-                self.note_growth(new.0, Extent { first: new.1.first + old.n, n: n - old.n });
+    /// A slot of which attributes were changed goes back to the kernel with its last run. Its other runs may live for long,
+    /// so this one's memory goes now, with its attributes: it may be locked. Nobody gets its place before the slot is empty.
+    fn reset_run(&self, shard: &Shard, slot: usize, unit: usize) {
+        if let Some(units) = shard.sizes.run(slot, unit) {
+            let span = Span::new(shard.base + slot * SLOT + unit * UNIT, units * UNIT);
+            if !self.sys.reset(span) {
+                self.sys.discard(span);
             }
         }
-        if new.1.first == slot {
-            shard.count(Counter::ReallocInPlace, 1);
-        }
-        let waste = |n: usize, pages: u32| n * SLOT - pages as usize * PAGE;
-        self.waste.fetch_add(waste(n, pages), Relaxed);
-        self.waste.fetch_sub(waste(old, old_pages), Relaxed);
-        new.0.lock().set_value(new.1.first, pages);
-        Some(new.0.span(new.1).start)
+    }
+
+    pub(crate) fn take_slots_back(&self, shard: &Shard, e: Extent) {
+        e.slots().for_each(|i| shard.slots.set(i, State::Passage));
+        self.take_block_back(shard, e);
     }
 }

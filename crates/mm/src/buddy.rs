@@ -61,7 +61,7 @@ pub enum Ready {
     },
 }
 
-/// The entry of a slot: links while it heads a free block, free for its owner's use otherwise.
+/// The entry of a slot: links while it heads a free block.
 #[derive(Clone, Copy, Debug, Default, zerocopy::FromZeros)]
 #[repr(C)]
 pub struct Link {
@@ -69,8 +69,8 @@ pub struct Link {
     prev: u32,
     /// 1 + order while this slot heads a free block.
     head: u32,
-    /// Free block: when it was freed, in ms. Block of `malloc`: its slots, at the first one.
-    pub value: u32,
+    /// When the block was freed, in ms.
+    stamp: u32,
 }
 
 /// The free lists of an arena; the links lie in a table beside it.
@@ -92,20 +92,15 @@ impl Buddy {
         self.slots[kind as usize]
     }
 
-    /// The number kept with slot `i`; see [`Link::value`].
-    pub fn value(&self, i: usize) -> u32 {
-        self.links[i].value
-    }
-
-    /// Keeps a number with slot `i`, which is in no free list.
-    pub fn set_value(&mut self, i: usize, value: u32) {
-        debug_assert_eq!(self.links[i].head, 0);
-        self.links[i].value = value;
+    /// Forgets all blocks, which lie before slot `end`.
+    pub fn clear(&mut self, end: usize) {
+        (self.front, self.back, self.slots) = ([[NONE; ORDERS]; 3], [[NONE; ORDERS]; 3], [0; 3]);
+        self.links[..end].iter_mut().filter(|link| link.head != 0).for_each(|link| link.head = 0);
     }
 
     fn push(&mut self, i: usize, order: usize, kind: Kind, stamp: u32) {
         let (k, old) = (kind as usize, self.front[kind as usize][order]);
-        self.links[i] = Link { next: old, prev: NONE, head: order as u32 + 1, value: stamp };
+        self.links[i] = Link { next: old, prev: NONE, head: order as u32 + 1, stamp };
         match old {
             NONE => self.back[k][order] = i as u32,
             _ => self.links[old as usize].prev = i as u32,
@@ -157,7 +152,7 @@ impl Buddy {
             if !joins {
                 break;
             }
-            stamp = stamp.max(self.links[buddy].value);
+            stamp = stamp.max(self.links[buddy].stamp);
             self.unlink(buddy, order, kind);
             i &= !(1 << order);
             order += 1;
@@ -170,7 +165,7 @@ impl Buddy {
     pub fn pop(&mut self, kind: Kind, order: usize) -> Option<(usize, usize, u32)> {
         let o = (order..ORDERS).find(|&o| self.front[kind as usize][o] != NONE)?;
         let i = self.front[kind as usize][o] as usize;
-        let stamp = self.links[i].value;
+        let stamp = self.links[i].stamp;
         self.unlink(i, o, kind);
         Some((i, o, stamp))
     }
@@ -179,7 +174,7 @@ impl Buddy {
     pub fn oldest(&self, kind: Kind) -> Option<(usize, usize, u32)> {
         (0..ORDERS).rev().find_map(|o| match self.back[kind as usize][o] {
             NONE => None,
-            i => Some((i as usize, o, self.links[i as usize].value)),
+            i => Some((i as usize, o, self.links[i as usize].stamp)),
         })
     }
 
@@ -197,7 +192,7 @@ impl Buddy {
         let mut result = Ready::None;
         for o in (order..ORDERS).rev().filter(|&o| self.back[kind as usize][o] != NONE) {
             let first = self.back[kind as usize][o] as usize;
-            let stamp = self.links[first].value;
+            let stamp = self.links[first].stamp;
             let age = now.wrapping_sub(stamp);
             if age >= delay {
                 return Ready::Now { first, order: o, stamp };
@@ -215,7 +210,7 @@ impl Buddy {
         (0..ORDERS)
             .filter(|&o| self.back[kind as usize][o] != NONE)
             .map(|o| (self.back[kind as usize][o] as usize, o))
-            .map(|(i, o)| (i, o, self.links[i].value))
+            .map(|(i, o)| (i, o, self.links[i].stamp))
             .max_by_key(|&(_, _, stamp)| now.wrapping_sub(stamp))
     }
 
@@ -224,7 +219,7 @@ impl Buddy {
         let (mut i, end) = (first, first + n);
         while i < end {
             let (head, order) = self.block_of(i);
-            let stamp = self.links[head].value;
+            let stamp = self.links[head].stamp;
             self.unlink(head, order, kind);
             let block_end = head + (1 << order);
             if head < i {
@@ -278,6 +273,17 @@ mod tests {
         assert_eq!(b.ready(Kind::Dirty, 0, 102, 5), Ready::Now { first: 16, order: 2, stamp: 90 });
         assert_eq!(b.ready(Kind::Dirty, 3, 102, 5), Ready::Later(3));
         assert_eq!(b.ready(Kind::Dirty, 4, 105, 5), Ready::None);
+    }
+
+    #[test]
+    fn lists_that_begin_again_are_empty() {
+        let mut b = buddy(16);
+        b.insert(2, 7, Kind::Dirty, 1, |_| false);
+        b.insert(12, 4, Kind::Hole, 1, |_| false);
+        b.clear(16);
+        assert_eq!((b.slots(Kind::Dirty), b.slots(Kind::Hole), b.oldest(Kind::Dirty)), (0, 0, None));
+        b.insert(0, 16, Kind::Hole, 1, |_| true);
+        assert_eq!(b.pop(Kind::Hole, 0), Some((0, 4, 1)));
     }
 
     proptest! {

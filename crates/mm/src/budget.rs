@@ -119,9 +119,12 @@ impl Budget {
         sub(&self.charged, n);
     }
 
-    /// After a fork, in the child: nothing idle is left.
-    pub fn forget_idle(&self) {
+    /// After a fork, in the child: nothing is idle, and so many slots are used and charged.
+    pub fn recount(&self, used: usize, charged: usize) {
         self.idle.store(0, Relaxed);
+        self.charged.store(charged, Relaxed);
+        self.used.store(used, Relaxed);
+        self.peak.fetch_max(used, Relaxed);
     }
 }
 

@@ -46,6 +46,13 @@ impl Busy {
         self.start.store(0, Ordering::Release);
     }
 
+    /// Whether the thread is not in `span`, whose slots the caller has changed, so that they are not entered any more.
+    pub fn is_left(&self, span: Span) -> bool {
+        // Pairs with the one in `enter`.
+        fence(Ordering::SeqCst);
+        !self.is_in(span)
+    }
+
     /// Waits until the thread is not in `span`, calling `relax` with the number of the turn in between.
     /// The caller has changed the state of the slots, so that they are not entered any more.
     pub fn wait(&self, span: Span, mut relax: impl FnMut(u32)) {

@@ -178,18 +178,23 @@ impl<M: Mmu> Region<M> {
     }
 
     fn populate_with<'a>(&'a self, span: Span, taken: &mut Taken<'a>) -> Result<usize, Refused> {
+        if !self.areas.covers(span) {
+            return Err(Refused::NotMapped);
+        }
         let (mut at, mut installed) = (span.start, 0);
         while at < span.end {
-            installed += self.populate_on(span, &mut at, taken)?;
+            // Changes and faults that have to wait do not wait for all of it.
+            let slot = Span::new(at & !(SLOT - 1), SLOT).clip(span);
+            installed += self.populate_on(slot, &mut at, taken)?;
             // Not with the range: whoever has a buffer may wait for that.
-            if at < span.end {
+            if at < slot.end {
                 self.frames.take(taken, Wait::Yes, &self.mmu).map_err(|_| Refused::Kernel(ENOMEM))?;
             }
         }
         Ok(installed)
     }
 
-    /// Goes on with that from `at`, as far as that needs no buffer which is not taken.
+    /// Goes on with that from `at` to the end of a slot, as far as that needs no buffer which is not taken.
     fn populate_on<'a>(&'a self, span: Span, at: &mut usize, taken: &mut Taken<'a>) -> Result<usize, Refused> {
         let _range = self.ranges.lock(span, Access::Shared);
         if !self.areas.covers(span) {

@@ -34,8 +34,13 @@ impl<M: Mmu> Region<M> {
         taken.hopeless = !view.attributes.backed && self.streams.is_hopeless(version.area);
         if view.attributes.backed {
             let window = window.clip_to_slot(page);
-            let source = self.read(view, version, window.span, taken)?;
-            return Ok(source.map(|source| Chosen { window, source }));
+            let mut chosen = self.read(view, version, window, taken)?;
+            if chosen.is_err() && window.pages() > 1 {
+                // One page that cannot be read is no reason to have none of the others.
+                taken.window = Some((version.area, Window::page(page)));
+                chosen = self.read(view, version, Window::page(page), taken)?;
+            }
+            return Ok(chosen);
         }
         let source = if wants == Rights::Read && !self.is_written_behind(window, page, view) {
             Source::ZeroPage
@@ -96,12 +101,13 @@ impl<M: Mmu> Region<M> {
         &'a self,
         view: &View,
         version: Version,
-        window: Span,
+        window: Window,
         taken: &mut Taken<'a>,
-    ) -> Result<Result<Source, i32>, NotReady> {
+    ) -> Result<Result<Chosen, i32>, NotReady> {
         self.frames.take(taken, Wait::No, &self.mmu)?;
-        let offset = view.offset + (window.start - view.span.start);
-        Ok(self.fill(taken, offset, window.bytes(), version).map(Source::Buffer))
+        let offset = view.offset + (window.span.start - view.span.start);
+        let at = self.fill(taken, offset, window.span.bytes(), version);
+        Ok(at.map(|at| Chosen { window, source: Source::Buffer(at) }))
     }
 
     /// Sees how much of a window was used that a stream has left behind.

@@ -30,7 +30,7 @@ impl<S: Sys> Space<S> {
         self.sys.discard(span);
         self.budget.unkeep(e.n);
         self.note_unused(shard, self.zeroed_ahead(shard, e));
-        shard.lock().give(e, Kind::Hole, stamp);
+        self.put_back(shard, e, Kind::Hole, stamp);
     }
 
     /// Slots that were zeroed ahead went to nobody who needed it.
@@ -60,7 +60,7 @@ impl<S: Sys> Space<S> {
         }
         let above = self.budget.above_limit();
         for shard in self.all_shards() {
-            let mut arena = shard.lock();
+            let Some(mut arena) = shard.lock_soon() else { continue };
             for kind in [Kind::Dirty, Kind::Zeroed] {
                 let Some((first, order, stamp)) = arena.free().stalest(kind, now) else { continue };
                 let age = now.wrapping_sub(stamp);
@@ -80,9 +80,9 @@ impl<S: Sys> Space<S> {
         Progress::Wait(LOOK_US)
     }
 
-    /// Memory is short: gives all idle memory back at once. The bytes given back.
+    /// Memory is short: gives idle memory back at once, all that can be had. The bytes given back.
     pub fn press(&self) -> usize {
-        let _working = self.working.lock();
+        self.all_shards().for_each(|shard| self.take_in(shard));
         self.give_all_back()
     }
 
@@ -91,7 +91,7 @@ impl<S: Sys> Space<S> {
         for shard in self.all_shards() {
             for kind in [Kind::Dirty, Kind::Zeroed] {
                 loop {
-                    let mut arena = shard.lock();
+                    let Some(mut arena) = shard.lock_soon() else { break };
                     let Some((first, order, stamp)) = arena.free().oldest(kind) else { break };
                     let e = Extent { first, n: 1 << order };
                     arena.take_at(e);

@@ -2,26 +2,28 @@
 //!
 //! | step | speculative | classic |
 //! |---|---|---|
-//! | before | nothing | shares the region's range lock: nobody changes anything |
+//! | before | nothing | shares the range lock on its 2 MiB: nobody changes anything there |
 //! | the area | by a walk without locks | by a walk with the index's lock |
 //! | it changes | abort | cannot be |
 //! | rights | abort if they do not suffice | the access is an error |
 //! | frames | filled without a lock; abort if there are none | the same, waiting for them before it begins again |
 //! | entry | tried; abort if it changed | waited for |
-//! | sequence count | looked at again with the entry's lock; abort if it changed | the same, never changed |
+//! | sequence count | looked at again with the entry's lock; abort if it changed | the same; changed only by a cut elsewhere, and then it begins again |
 //!
 //! A fault tries the first and then, once, the second, with the frames of the first if the area did not change meanwhile.
+
+mod kernel;
 
 use faultless_base::pagefault::{self, Spf};
 use faultless_base::sync::Access;
 use faultless_base::sys::mmu::{Mmu, Rights, Word};
-use faultless_base::{PAGE, Span};
+use faultless_base::{PAGE, SLOT, Span};
 
 use crate::area::{AreaRef, Attributes, View};
 use crate::choose::Chosen;
 use crate::entry::{Entry, Kind, Seen};
 use crate::frames::{NotReady, Taken, Version, Wait};
-use crate::install::{Installed, Met, libc_error};
+use crate::install::{Installed, MOST_AGAIN, Met, libc_error};
 use crate::knobs::Knob;
 use crate::region::Region;
 use crate::stats::Counter;
@@ -46,8 +48,19 @@ pub enum Outcome {
     Installed(Span),
     /// Nothing may be installed: the access itself is an error, and will be one when it is made again.
     Forbidden,
-    /// The page cannot be had, for the reason of this error number.
+    /// The page cannot be had now, for the reason of this error number.
     Failed(i32),
+    /// It cannot be had, for that reason: whoever accesses it gets an error, until it is dropped.
+    Lost(i32),
+}
+
+/// What becomes of a page that the kernel cannot bring.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Short {
+    /// It is missing as before, and may be asked for again.
+    Missing,
+    /// It is an error.
+    Lost,
 }
 
 /// How a speculative try ended: why it was given up, unless it is [`Spf::Success`].
@@ -95,9 +108,18 @@ const MADE_AT_ONCE: usize = 8;
 impl<M: Mmu> Region<M> {
     /// Brings the page of a fault, and a window around it. Whoever waits for them is not woken.
     pub fn fault(&self, fault: Fault) -> Outcome {
+        self.fault_with(fault, Short::Missing)
+    }
+
+    /// The same once more, for the last time: what the kernel cannot bring is an error from now on.
+    pub fn last_fault(&self, fault: Fault) -> Outcome {
+        self.fault_with(fault, Short::Lost)
+    }
+
+    fn fault_with(&self, fault: Fault, short: Short) -> Outcome {
         let mut taken = Taken::new(fault.cpu);
-        taken.tally.add(Counter::RegionPgfault, 1);
-        let outcome = self.resolve(fault, &mut taken);
+        taken.tally.add(Counter::RegionPgfault, (short == Short::Missing) as usize);
+        let outcome = self.resolve(fault, short, &mut taken);
         self.count_all(&taken.tally);
         // Not before: a signal handler has little stack.
         if let Some(left) = taken.left {
@@ -112,10 +134,10 @@ impl<M: Mmu> Region<M> {
         outcome
     }
 
-    fn resolve<'a>(&'a self, fault: Fault, taken: &mut Taken<'a>) -> Outcome {
+    fn resolve<'a>(&'a self, fault: Fault, short: Short, taken: &mut Taken<'a>) -> Outcome {
         let mut end = None;
         if self.knobs.is_on(Knob::SpeculativePageFault) {
-            match self.attempt(fault, Policy::Speculative, taken) {
+            match self.attempt(fault, Policy::Speculative, short, taken) {
                 Ok(outcome) => {
                     if matches!(outcome, Outcome::Installed(_)) {
                         trace(Spf::Success, fault, taken);
@@ -133,7 +155,7 @@ impl<M: Mmu> Region<M> {
             if end == Some(Spf::VmaNoanon) && self.frames.take(taken, Wait::Yes, &self.mmu).is_err() {
                 return Outcome::Failed(libc_error::ENOMEM);
             }
-            match self.classic(fault, taken) {
+            match self.classic(fault, short, taken) {
                 Ok(outcome) => return outcome,
                 Err(abort) => end = Some(abort),
             }
@@ -141,36 +163,51 @@ impl<M: Mmu> Region<M> {
     }
 
     /// The second try. An error is that there is no buffer.
-    fn classic<'a>(&'a self, fault: Fault, taken: &mut Taken<'a>) -> Result<Outcome, Spf> {
+    fn classic<'a>(&'a self, fault: Fault, short: Short, taken: &mut Taken<'a>) -> Result<Outcome, Spf> {
         self.mmu.meets(Word::RangeTaken);
-        let all = self.ranges.lock(self.span, Access::Shared);
+        // No more than needs be: a change elsewhere may wait for somebody who takes long.
+        let around = Span::new(fault.addr & !(SLOT - 1), SLOT);
+        let part = if self.mmu.fills_at_any_time() { around } else { self.span };
+        let range = self.ranges.lock(part, Access::Shared);
         let mut turn = 0;
         let end = loop {
-            match self.attempt(fault, Policy::Classic, taken) {
+            match self.attempt(fault, Policy::Classic, short, taken) {
                 Err(Spf::VmaChanged) => self.mmu.relax(turn),
                 end => break end,
             }
             turn += 1;
         };
-        drop(all);
+        drop(range);
         self.mmu.meets(Word::RangeFreed);
         end
     }
 
-    fn attempt<'a>(&'a self, fault: Fault, policy: Policy, taken: &mut Taken<'a>) -> Result<Outcome, Spf> {
+    fn attempt<'a>(
+        &'a self,
+        fault: Fault,
+        policy: Policy,
+        short: Short,
+        taken: &mut Taken<'a>,
+    ) -> Result<Outcome, Spf> {
         let users = if policy == Policy::Speculative { fault.cpu } else { 0 };
         self.mmu.meets(match policy {
             Policy::Speculative => Word::Reader(fault.cpu),
             Policy::Classic => Word::Index,
         });
         self.mmu.meets(Word::Users(users));
-        let end = self.handle(fault, policy, taken);
+        let end = self.handle(fault, policy, short, taken);
         // It was let go.
         self.mmu.meets(Word::Users(users));
         end
     }
 
-    fn handle<'a>(&'a self, fault: Fault, policy: Policy, taken: &mut Taken<'a>) -> Result<Outcome, Spf> {
+    fn handle<'a>(
+        &'a self,
+        fault: Fault,
+        policy: Policy,
+        short: Short,
+        taken: &mut Taken<'a>,
+    ) -> Result<Outcome, Spf> {
         let found = match self.look(fault, policy) {
             Ok(found) => found,
             Err(end) => return end,
@@ -180,8 +217,44 @@ impl<M: Mmu> Region<M> {
         let version = Version { area: found.area.id(), sequence: found.sequence };
         match self.choose(page, fault.wants, fault.hint, &found.view, version, taken) {
             Err(NotReady) => Err(Spf::VmaNoanon),
-            Ok(Err(error)) => Ok(Outcome::Failed(error)),
-            Ok(Ok(chosen)) => self.bring(fault, policy, &found, (seen, chosen), taken),
+            // The backing's answer, whatever its number: nobody asks again.
+            Ok(Err(error)) => self.lose(page, &found, error),
+            Ok(Ok(chosen)) => match self.bring(fault, policy, &found, (seen, chosen), taken)? {
+                Outcome::Failed(error) if short == Short::Lost => self.lose(page, &found, error),
+                outcome => Ok(outcome),
+            },
+        }
+    }
+
+    /// Makes the page of a fault an error, if the area is as it was: what was mapped there since has not asked. The entry is waited for,
+    /// whatever happened to it: nobody asks the backing once more because of that.
+    fn lose(&self, page: usize, found: &Found<'_>, error: i32) -> Result<Outcome, Spf> {
+        self.mmu.meets(Word::Entry(page));
+        let mut entry = self.entries.lock(page, |turn| self.mmu.relax(turn));
+        if found.area.sequence() != found.sequence {
+            return Err(Spf::VmaChanged);
+        }
+        if entry.kind() == Kind::Empty {
+            entry.set(Kind::Pages);
+        }
+        let mut again = 0;
+        loop {
+            return match self.mmu.poison(page) {
+                Ok(()) => Ok(Outcome::Lost(error)),
+                // Another thread that needed it had as little luck, or more.
+                Err(libc_error::EEXIST) if self.mmu.present(Span::new(page, PAGE)) == 0 => {
+                    Ok(Outcome::Lost(error))
+                }
+                Err(libc_error::EEXIST) => Ok(Outcome::Installed(Span::new(page, PAGE))),
+                Err(libc_error::EAGAIN) if again < MOST_AGAIN => {
+                    again += 1;
+                    self.mmu.relax(again);
+                    continue;
+                }
+                // Somebody else's is there by now, and needs nothing of the backing.
+                Err(libc_error::ENOENT) => Ok(Outcome::Forbidden),
+                Err(error) => Ok(Outcome::Failed(error)),
+            };
         }
     }
 
@@ -204,10 +277,7 @@ impl<M: Mmu> Region<M> {
             Policy::Speculative if kernel => Err(Spf::VmaChanged),
             Policy::Classic if rights < fault.wants => Ok(self.forbid(fault.addr, rights)),
             // Once more: it may have been taken back behind the area's back.
-            Policy::Classic if kernel => Ok(match self.mmu.leave_to_kernel(view.span) {
-                Ok(()) => Outcome::Installed(Span::new(fault.addr & !(PAGE - 1), PAGE)),
-                Err(error) => Outcome::Failed(error),
-            }),
+            Policy::Classic if kernel => Ok(self.leave_again(fault.addr, view.span)),
             _ => return Ok(Found { area, view, sequence }),
         })
     }
@@ -283,30 +353,13 @@ impl<M: Mmu> Region<M> {
         }
     }
 
-    /// Has the kernel serve the area around `addr`, of which faults follow nothing: it does that faster.
-    fn give_up(&self, addr: usize) {
-        let seen = |area: AreaRef<'_>| Some((area.read()?.0.span, area.id()));
-        // Who has an area must not wait for a change.
-        let Some((span, id)) = self.areas.find_locked(addr).and_then(seen) else { return };
-        let _range = self.ranges.lock(span, Access::Exclusive);
-        // It may have changed before the lock was had.
-        let same = self.areas.find_locked(addr).and_then(|area| area.read()).filter(|(view, _)| view.span == span);
-        let Some((view, _)) = same.filter(|(view, _)| !view.attributes.backed && !view.attributes.kernel) else {
-            return;
-        };
-        let kernel = || {
-            self.entries.put(span, Kind::Pages, |turn| self.mmu.relax(turn));
-            self.leave_to_kernel(span)
-        };
-        let given = self.change(span, kernel, |_| Some(Attributes { kernel: true, ..view.attributes }));
-        self.streams.forgive(id);
-        self.count(Counter::RegionGivenUp, given.is_ok() as usize, 0);
-    }
-
     /// Sees to it that an access that is an error does not come back as a fault, whatever was done to the memory without
-    /// the region's knowledge. With the range lock shared, so that nobody changes it.
+    /// the region's knowledge. With the range lock shared, so that nobody changes it. What somebody else put there stays as it is.
     fn forbid(&self, addr: usize, rights: Rights) -> Outcome {
-        let _ = self.mmu.protect(Span::new(addr & !(PAGE - 1), PAGE), rights);
+        let page = Span::new(addr & !(PAGE - 1), PAGE);
+        if self.mmu.serves(page.start) {
+            let _ = self.mmu.protect(page, rights);
+        }
         Outcome::Forbidden
     }
 }

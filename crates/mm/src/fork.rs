@@ -1,134 +1,131 @@
 //! Fork: free memory is not copied, and memory in use is not recycled while two processes may share it.
 //!
-//! For the moment of the fork all free memory is marked to be wiped in the child, which then finds holes where the
-//! parent has frames. Every lock of the engine is held across the fork, so that the child starts from a state
-//! that no thread was changing.
+//! A fork takes no lock, so no thread waits for a fork, and a fork waits for no thread. What is idle goes back to the kernel
+//! before. The child begins anew from what each slot and each block says of itself (`slot.rs`, `sizes.rs`): these
+//! are single words, so that they are never half written. The kernel copies memory while other threads of the parent go
+//! on, so the words may be of different moments. What was in use throughout the fork says so in each of them. The child
+//! trusts nothing else, and gives all other memory back.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::Ordering::Relaxed;
 
-use faultless_base::sys::{AtFork, Sys};
+use faultless_base::sys::Sys;
+use faultless_base::{PAGE, SLOT};
 
 use crate::arena::Extent;
-use crate::buddy::Kind;
 use crate::slot::{State, flag};
 use crate::space::{Shard, Space};
 use crate::stats::Counter;
 
 impl<S: Sys> Space<S> {
-    /// Before a fork: stops everything. [`Space::fork_parent`] and [`Space::fork_child`] let it go on.
+    /// Before a fork. What is idle would be copied, and after the fork there is no background thread that gives it back in
+    /// time: a program that looks for a second thread when it forks shall find none.
     pub fn fork_prepare(&self) {
-        self.recalled.store(true, Ordering::Relaxed);
-        self.working.hold();
-        self.all_shards().for_each(Shard::hold);
-        self.growths.hold();
-        self.advices.hold();
-        self.dropping.hold();
+        self.recalled.store(true, Relaxed);
         self.shard(0).count(Counter::Forks, 1);
-        self.each_free(|shard, e| {
-            if !self.sys.at_fork(shard.span(e), AtFork::Wiped) {
-                // No area left for it: the child shall not find old bytes in what it takes for holes.
-                self.sys.discard(shard.span(e));
-            }
-        });
+        self.press();
     }
 
     /// After a fork, in the parent (also when it failed).
     pub fn fork_parent(&self) {
-        self.each_free(|shard, e| {
-            self.sys.at_fork(shard.span(e), AtFork::Copied);
-        });
         self.mark_shared();
-        self.release();
-        // The background thread has ended for the fork; what it would have to give back soon goes now.
-        if self.budget.above_limit() > 0 {
-            self.press();
-        }
-        if self.budget.idle() > 0 {
-            self.want_worker();
-        }
     }
 
-    /// After a fork, in the child.
+    /// In a forked child, by its only thread that is in the engine, whatever threads of the parent were doing there.
     pub fn fork_child(&self) {
-        self.each_free(|shard, e| {
-            self.sys.at_fork(shard.span(e), AtFork::Copied);
-        });
-        self.mark_shared();
-        self.release();
-        self.growths.lock().forget();
-        self.budget.forget_idle();
-        for shard in self.all_shards() {
-            let mut arena = shard.lock();
-            let all = Extent { first: 0, n: shard.slots.tail() };
-            let resident = |i: usize| matches!(shard.slots.state(i), State::Dirty | State::Zeroed);
-            shard.groups(all, resident, |e, free| {
-                if free && arena.take_at(e) {
-                    arena.give(e, Kind::Hole, 0);
-                }
-            });
-            drop(arena);
-            // The parent counts what becomes of it.
-            all.slots().for_each(|i| _ = shard.slots.withdraw(i, flag::AHEAD));
-            self.take_over_passage(shard, all);
-        }
-    }
-
-    /// In a child: what was on its way belonged to a thread that stayed with the parent.
-    fn take_over_passage(&self, shard: &Shard, all: Extent) {
-        let passing = |i: usize| shard.slots.state(i) == State::Passage;
-        shard.groups(all, passing, |e, passing| {
-            if passing {
-                self.reset(shard, e);
-                for i in e.slots() {
-                    if shard.slots.clear(i, flag::CHARGED) {
-                        self.budget.discharge(1);
-                    }
-                    shard.slots.clear(i, flag::IN_USE);
-                }
-                shard.lock().give(e, Kind::Hole, 0);
-            }
-        });
-    }
-
-    /// In a child made by a bare system call, which called none of the above: makes the best of it. False when a
-    /// thread of the parent was in the middle of something; then the engine must not be used here.
-    pub fn fork_orphan(&self) -> bool {
-        let free = self.working.try_lock().is_some()
-            && self.growths.try_lock().is_some()
-            && self.advices.try_lock().is_some()
-            && self.dropping.try_lock().is_some()
-            && self.all_shards().all(|shard| shard.is_unlocked());
+        self.sys.forked();
         self.leave_slots();
-        if !free {
-            // Whoever held a lock is not in this process.
-            self.release();
-            return false;
-        }
-        // Nothing was marked to be wiped, so the old bytes are here too.
-        self.each_free(|shard, e| self.sys.discard(shard.span(e)));
-        self.fork_prepare();
-        self.fork_child();
-        true
-    }
-
-    fn release(&self) {
         self.dropping.force_unlock();
         self.advices.force_unlock();
         self.growths.force_unlock();
+        self.confirming.force_unlock();
         self.all_shards().for_each(Shard::force_unlock);
-        self.working.force_unlock();
+        if let Some(mut growths) = self.growths.try_lock() {
+            growths.forget();
+        }
+        self.away.store(0, Relaxed);
+        self.all_shards().for_each(|shard| self.begin_again(shard));
+        self.leave_mappings();
+        self.recount();
+        self.mark_shared();
+        for shard in self.all_shards() {
+            let freed = shard.later.begin_again(shard.slots.tail());
+            // Extents on their way have become holes.
+            freed.for_each(|note| self.take_in_blocks(shard, note.slot, note.blocks));
+        }
     }
 
-    fn each_free(&self, f: impl Fn(&Shard, Extent)) {
-        for shard in self.all_shards() {
-            let all = Extent { first: 0, n: shard.slots.tail() };
-            let resident = |i: usize| matches!(shard.slots.state(i), State::Dirty | State::Zeroed);
-            shard.groups(all, resident, |e, free| {
-                if free {
-                    f(shard, e);
+    fn begin_again(&self, shard: &Shard) {
+        let slots = shard.slots;
+        // A thread of the parent may have opened more slots than its tail says in this copy.
+        slots.set_tail((slots.tail()..slots.len()).find(|&i| !slots.has(i, flag::OPEN)).unwrap_or(slots.len()));
+        let all = Extent { first: 0, n: slots.tail() };
+        let is_passing = |i: usize| match slots.state(i) {
+            State::Passage => true,
+            State::Runs => shard.sizes.runs(i).next().is_none(),
+            _ => false,
+        };
+        shard.groups(all, is_passing, |e, passing| {
+            if passing {
+                e.slots().for_each(|i| slots.set(i, State::Passage));
+                if self.reset(shard, e) {
+                    self.empty(shard, e);
                 }
-            });
+            }
+        });
+        let is_free = |i: usize| slots.state(i).is_free();
+        shard.groups(all, is_free, |e, free| {
+            if free {
+                self.sys.discard(shard.span(e));
+                self.empty(shard, e);
+            }
+        });
+        if !self.is_retired() && slots.tail() < slots.len() {
+            self.sys.discard(shard.span(Extent { first: slots.tail(), n: slots.len() - slots.tail() }));
         }
+        // The parent counts what becomes of it.
+        all.slots().for_each(|i| _ = slots.withdraw(i, flag::AHEAD));
+        if let Some(mut arena) = shard.lock_soon() {
+            arena.begin_again();
+        }
+    }
+
+    /// Makes slots without memory holes.
+    fn empty(&self, shard: &Shard, e: Extent) {
+        for i in e.slots() {
+            shard.slots.set(i, State::Passage);
+            shard.slots.clear(i, flag::IN_USE | flag::CHARGED);
+            shard.slots.set(i, State::Hole);
+        }
+    }
+
+    /// Makes up the account again from the slots in use.
+    fn recount(&self) {
+        let (mut used, mut charged, mut waste) = (0, 0, 0);
+        for (shard, e) in self.all_slots() {
+            let slots = shard.slots;
+            for i in e.slots().filter(|&i| !slots.state(i).is_free()) {
+                charged += slots.has(i, flag::CHARGED) as usize;
+                used += !slots.has(i, flag::CHARGED | flag::FRESH) as usize;
+            }
+        }
+        for shard in self.all_shards() {
+            let slots = shard.slots;
+            let mut i = 0;
+            while i < slots.tail() {
+                let bytes = if slots.state(i) == State::Block { shard.sizes.pages(i) * PAGE } else { 0 };
+                let n = bytes.div_ceil(SLOT);
+                waste += n * SLOT - bytes;
+                i += n.max(1);
+            }
+        }
+        self.waste.store(waste, Relaxed);
+        self.budget.recount(used, charged + self.advised_outside());
+    }
+
+    fn advised_outside(&self) -> usize {
+        self.advices
+            .try_lock()
+            .map_or(0, |advices| advices.known.iter().flatten().map(|known| known.charged).sum())
     }
 
     fn mark_shared(&self) {

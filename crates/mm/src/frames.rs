@@ -221,7 +221,7 @@ impl Frames {
 
     fn release_own(&mut self, mmu: &impl Mmu) {
         if let Some(own) = self.own.take() {
-            mmu.release(own.span());
+            own.span().into_iter().for_each(|span| mmu.release(span));
         }
     }
 

@@ -9,7 +9,6 @@ use faultless_base::sys::{Huge, Sys};
 use faultless_base::{SLOT, probe};
 
 use crate::arena::Extent;
-use crate::buddy::Kind;
 use crate::knobs::Knob;
 use crate::purpose::{Need, Purpose};
 use crate::slot::{State, flag};
@@ -23,7 +22,7 @@ const SCRUBBER_WAIT_NS: u64 = 500_000;
 
 impl<S: Sys> Space<S> {
     /// Slots in passage: with memory behind them if there are, else holes.
-    /// Memory of another shard is better than none.
+    /// Memory of another shard is better than none, and so is another shard than one whose lock is not to be had.
     pub(crate) fn take<'a>(
         &'a self,
         shard: &'a Shard,
@@ -36,24 +35,26 @@ impl<S: Sys> Space<S> {
             self.demand.fetch_add(n, Ordering::Relaxed);
         }
         let sparse = need == Need::Zero && shard.sparse.is_granted();
-        let resident = if sparse { None } else { shard.lock().take_resident(n, align, need) };
-        if let Some(e) = resident {
-            return Some((shard, e));
-        }
+        let resident = |s: &'a Shard| Some((s, s.lock_soon()?.take_resident(n, align, need)?));
         if !sparse {
+            if let Some(found) = resident(shard) {
+                return Some(found);
+            }
             self.wait_for_scrubber(n);
-        }
-        if !sparse && self.budget.idle() >= n {
-            let found = |s: &'a Shard| Some((s, s.lock().take_resident(n, align, need)?));
-            if let Some(found) = self.all_shards().find_map(found) {
+            if self.budget.idle() >= n
+                && let Some(found) = self.all_shards().find_map(resident)
+            {
                 return Some(found);
             }
         }
-        let holes = shard.lock().take_holes(n, align, &self.sys);
+        let holes = self.shards_from(shard).find_map(|s| {
+            let mut arena = s.lock_soon()?;
+            Some((s, arena.take_holes(n, align, &self.sys)?))
+        });
         if holes.is_none() {
             shard.count(Counter::KernelNoSpace, 1);
         }
-        Some((shard, holes?))
+        holes
     }
 
     /// When enough memory is idle for `n` slots but some of it is with the scrubber, calls it back and waits a fraction of
@@ -73,23 +74,6 @@ impl<S: Sys> Space<S> {
     /// refuses; then the extent is free again.
     pub(crate) fn prepare(&self, shard: &Shard, e: Extent, purpose: Purpose, state: State) -> bool {
         let slots = shard.slots;
-        let closed = e.slots().any(|i| !slots.has(i, flag::OPEN));
-        if closed {
-            if !self.sys.open(shard.span(e)) {
-                shard.groups(
-                    e,
-                    |i| slots.was(i),
-                    |g, was| {
-                        shard.lock().give(g, Kind::of(was).unwrap_or(Kind::Hole), 0);
-                    },
-                );
-                shard.count(Counter::KernelRefused, 1);
-                return false;
-            }
-            e.slots().for_each(|i| {
-                slots.mark(i, flag::OPEN);
-            });
-        }
         let (mut ready, mut zeroed, mut dirty) = (0, 0, 0);
         shard.groups(
             e,
@@ -119,7 +103,7 @@ impl<S: Sys> Space<S> {
     }
 
     /// Memory was handed out: so many slots of it were zero, so many of these zeroed ahead, and so many dirty.
-    fn count_zeroes(
+    pub(crate) fn count_zeroes(
         &self,
         shard: &Shard,
         e: Extent,
@@ -205,7 +189,7 @@ impl<S: Sys> Space<S> {
     }
 
     /// Memory that the kernel will fill at the first touch: with huge pages as far as the budget goes.
-    fn hand_out_hole(&self, shard: &Shard, e: Extent) {
+    pub(crate) fn hand_out_hole(&self, shard: &Shard, e: Extent) {
         if self.budget.room() < e.n {
             self.confirm_some();
         }
@@ -250,26 +234,41 @@ impl<S: Sys> Space<S> {
         probed
     }
 
-    /// Makes slot `i`, which the program has or is about to get, present.
-    pub(crate) fn touch_for_program(&self, shard: &Shard, i: usize) {
+    /// Makes slot `i`, which the program has or is about to get, present. False: that cost nothing.
+    pub(crate) fn touch_for_program(&self, shard: &Shard, i: usize) -> bool {
+        if self.is_program(shard) {
+            // It may be gone by now: a touch would fault, a move does not.
+            return self.bring_new(0, i);
+        }
         let (start, cpu) = (self.sys.now_ns(), self.sys.thread_ns());
         self.sys.touch(shard.span(Extent { first: i, n: 1 }).start);
         shard.slots.share(i, flag::AHEAD);
         shard.count(Counter::BytesTouchedLent, SLOT);
         shard.count(Counter::TouchNs, (self.sys.now_ns() - start) as usize);
         self.warmth.note_touch(self.sys.thread_ns() - cpu, self.now_ms());
+        true
     }
 
     /// Advises huge pages for the first slots of `e`, as many as the budget allows, and charges them.
     pub(crate) fn advise(&self, shard: &Shard, e: Extent) -> usize {
+        self.advise_if(shard, e, |i| {
+            shard.slots.mark(i, flag::ADVISED | flag::FRESH | flag::CHARGED);
+            true
+        })
+    }
+
+    /// The same for slots that the program has, and may give up meanwhile.
+    pub(crate) fn advise_in_use(&self, shard: &Shard, e: Extent) -> usize {
+        self.advise_if(shard, e, |i| shard.slots.charge(i))
+    }
+
+    fn advise_if(&self, shard: &Shard, e: Extent, is_charged: impl Fn(usize) -> bool) -> usize {
         let granted = Extent { first: e.first, n: self.budget.charge_up_to(e.n) };
         let range = granted.slots();
         if range.clone().any(|i| !shard.slots.has(i, flag::ADVISED)) {
             self.sys.huge(shard.span(granted), Huge::Advised);
         }
-        range.for_each(|i| {
-            shard.slots.mark(i, flag::ADVISED | flag::FRESH | flag::CHARGED);
-        });
+        self.budget.discharge(range.filter(|&i| !is_charged(i)).count());
         granted.n
     }
 

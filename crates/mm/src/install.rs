@@ -141,8 +141,9 @@ impl<M: Mmu> Region<M> {
         installed: &mut usize,
     ) -> Result<bool, i32> {
         let whole = piece.bytes() == SLOT && source == Source::Zeroes && view.attributes.huge;
-        if whole && entry.kind() == Kind::Empty {
-            let given = self.move_huge_page(piece, met, installed);
+        // A table cannot be taken out of its way: what it is of may be somebody else's by now.
+        if whole && entry.kind() == Kind::Empty && matches!(met, Met::Nothing | Met::All) {
+            let given = self.move_huge_page(piece, installed);
             if given != Given::None {
                 entry.set(Kind::Huge);
                 if given == Given::Old {
@@ -156,14 +157,10 @@ impl<M: Mmu> Region<M> {
     }
 
     /// Moves a huge page of zeroes to where nothing was installed. Apart, as what follows: a signal handler has little stack.
-    fn move_huge_page(&self, to: Span, met: Met, installed: &mut usize) -> Given {
+    fn move_huge_page(&self, to: Span, installed: &mut usize) -> Given {
         self.frames.with_huge(&self.mmu, |frame| {
-            // As late as can be: whoever waits for these pages may be woken at any time, and make a table again.
-            let clear = matches!(met, Met::Nothing | Met::All) || self.mmu.clear_table(to.start);
-            let moved = clear && self.mmu.move_huge(frame, to.start);
-            if clear {
-                *installed = if moved { SLOT / PAGE } else { self.mmu.present(to) };
-            }
+            let moved = self.mmu.move_huge(frame, to.start);
+            *installed = if moved { SLOT / PAGE } else { self.mmu.present(to) };
             moved
         })
     }

@@ -114,9 +114,6 @@ knobs! {
     /// Free memory kept beyond the program's own peak. Below 2M at its start a program runs plain; while it runs,
     /// nothing more is kept below 2M.
     Budget, "budget", "FAULTLESS_BUDGET", Kind::Bytes(0, MOST), "the larger of 64M and 5 % of memory", Live;
-    /// What munmap does to memory that is kept. strict: an access faults, as without faultless. relaxed: it may not,
-    /// and munmap is cheaper. A change counts for later calls.
-    Unmap, "unmap", "FAULTLESS_UNMAP", Kind::Choice(&["strict", "relaxed"]), "strict", Live;
     /// Smallest block of malloc that is served.
     MallocThreshold, "malloc_threshold", "FAULTLESS_MALLOC_THRESHOLD", Kind::Bytes(UNIT as u64, MOST), "256K", Live;
     /// Smallest mapping that is served.

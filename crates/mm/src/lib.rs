@@ -8,13 +8,17 @@
 //! |---|---|
 //! | [`slot`] | 2 MiB pieces of the arena and their states |
 //! | [`buddy`] | free lists: holes, dirty and zeroed memory apart |
-//! | `runs` | pieces of 64 KiB and more inside a slot |
+//! | `runs`, [`sizes`] | pieces of 64 KiB and more inside a slot; how long each block is |
 //! | [`arena`] | one shard: slots, free lists, growth |
 //! | [`busy`] | the slots that the background thread is in |
 //! | [`space`] | all shards, and what they share |
 //! | [`purpose`] | what memory is taken for, and whether it has to be zero |
 //! | [`handout`], [`takeback`] | the way of memory to its user and back |
-//! | [`mapping`], [`blocks`] | what mmap and malloc ask for |
+//! | [`later`] | what comes back while a lock cannot be had |
+//! | [`mapping`], [`blocks`], [`resize`] | what mmap, malloc and realloc ask for |
+//! | [`attributes`] | blocks whose memory must not be handed out again |
+//! | `expose` | mappings of programs that look what is resident |
+//! | `transfer` | frames on their way into mappings of the program, and out of them |
 //! | [`recycle`] | what the program drops and uses again |
 //! | [`step`] | the background work as a whole |
 //! | [`scrub`], `pace` | zeroing in the background, and how far ahead |
@@ -42,6 +46,7 @@ pub mod advice;
 pub mod ahead;
 pub mod area;
 pub mod arena;
+pub mod attributes;
 mod behind;
 pub mod blocks;
 pub mod buddy;
@@ -52,6 +57,7 @@ mod choose;
 mod credit;
 pub mod decay;
 pub mod entry;
+mod expose;
 pub mod fault;
 pub mod fork;
 pub mod frames;
@@ -59,6 +65,7 @@ pub mod handout;
 mod install;
 mod keep;
 pub mod knobs;
+pub mod later;
 pub mod listing;
 pub mod mapping;
 mod movein;
@@ -69,9 +76,11 @@ pub mod progress;
 pub mod purpose;
 pub mod recycle;
 pub mod region;
+pub mod resize;
 pub mod retire;
 mod runs;
 pub mod scrub;
+pub mod sizes;
 pub mod slot;
 pub mod space;
 pub mod spread;
@@ -84,6 +93,7 @@ pub mod streams;
 mod supply;
 pub mod takeback;
 mod tally;
+mod transfer;
 mod unused;
 mod usage;
 mod warmth;
@@ -92,4 +102,4 @@ pub mod window;
 
 pub use progress::Progress;
 pub use purpose::Need;
-pub use space::{Space, Unmap};
+pub use space::Space;

@@ -50,7 +50,7 @@ const _: () = {
 };
 
 /// How faults are delivered, by the number of it.
-pub const DELIVERIES: [&str; 4] = ["best", "direct", "thread", "signal"];
+pub const DELIVERIES: [&str; 5] = ["best", "direct", "thread", "signal", "kernel"];
 
 /// Nobody's.
 pub const FREE: u64 = 0;

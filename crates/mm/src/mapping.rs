@@ -1,399 +1,325 @@
-//! What mmap, munmap, mremap, mprotect and madvise mean for memory of the arena.
+//! Mappings of the program: their addresses are the kernel's, their frames may be ours.
+//!
+//! The kernel has made a mapping before the engine hears of it, and unmaps it whatever the engine does. In between
+//! frames move: zeroed ones into a fresh mapping ([`Space::mapped`]), used ones out of a mapping that ends
+//! ([`Space::unmap`]). What is noted here of the program's slots serves the budget alone: how much of it was brought
+//! and not seen in use. Whether a frame may move is the kernel's own decision, each time.
+//!
+//! A slot is noted from its mapping (`Lent`) until it is unmapped or replaced. A program may change its address space
+//! in ways that are not seen here. Then notes are void: the next mapping there, or the next look, takes them back.
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use faultless_base::sync::Guard;
 use faultless_base::sys::Sys;
-use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span};
+use faultless_base::{SLOT, Span};
 
-use crate::arena::{Arena, Extent, Live, any_live, set_live};
-use crate::buddy::Kind;
-use crate::purpose::Purpose;
+use crate::arena::Extent;
 use crate::slot::{State, flag};
-use crate::space::{Shard, Space, Unmap};
+use crate::space::{Shard, Space};
 use crate::stats::Counter;
+use crate::transfer::Moved;
+
+/// Slots whose contents are looked at when memory comes back whose use is not known: one in so many.
+const SAMPLES: usize = 16;
+
+impl<S: Sys> Space<S> {
+    /// The kernel has put a fresh mapping of the program at `span`: private, anonymous, readable and writable. Brings
+    /// frames that are there already, and has the rest of it watched as it grows.
+    pub fn mapped(&self, cpu: usize, span: Span) {
+        let program = &self.program;
+        let e = slots_inside(span);
+        if e.n == 0 || self.is_looked_at() || !self.note_slots(e) {
+            return;
+        }
+        self.program_cpu.store(cpu + 1, Relaxed);
+        self.forget(program.span(e));
+        if !self.begin_use(e) {
+            return;
+        }
+        let spares = program.sparse.is_granted() || program.untouched.is_long();
+        let moved = if spares { Moved::default() } else { self.bring(cpu, e) };
+        self.count_moved(e, moved);
+        let brought = moved.slots();
+        let rest = Extent { first: e.first + brought, n: e.n - brought };
+        if rest.n > 0 {
+            self.hand_out_hole(program, rest);
+        }
+        e.slots().for_each(|i| program.slots.set(i, State::Lent));
+        self.note_growth(program, e);
+        program.count(Counter::MmapServed, 1);
+        program.count(Counter::MmapBytes, span.bytes());
+    }
+
+    /// Moves free frames, zeroed, to the first slots of `e`, which are the program's and empty.
+    pub(crate) fn bring(&self, cpu: usize, e: Extent) -> Moved {
+        let to = self.program.span(e).start;
+        let moved = self.move_frames(cpu, to, e.n);
+        let all = Extent { first: e.first, n: moved.slots() };
+        let not_yet = |i: &usize| self.program.slots.share(*i, flag::CHARGED) & flag::CHARGED == 0;
+        self.budget.charge(all.slots().filter(not_yet).count());
+        moved
+    }
+
+    /// Unmaps `span` and keeps what frames it can. False: the kernel has to unmap it.
+    pub fn unmap(&self, cpu: usize, span: Span) -> bool {
+        let program = &self.program;
+        let e = slots_inside(span);
+        // What it loses only a part of is worth nothing any more.
+        for end in [span.start / SLOT, (span.end - 1) / SLOT] {
+            if !e.slots().contains(&end) && self.end_use(end) {
+                self.drop_note(end);
+            }
+        }
+        let lent = self.noted(e).flat_map(Extent::slots).filter(|&i| self.end_use(i)).count();
+        if lent == 0 {
+            return false;
+        }
+        self.warmth.note_return(lent);
+        self.noted(e).for_each(|part| self.note_left(program, part));
+        let keeps = !self.is_referenced()
+            && self.budget.limit() > 0
+            && !self.is_retired()
+            && self.can_move()
+            // Whoever watches memory by a userfaultfd is told of an unmapping, and not of a move.
+            && !self.is_looked_at()
+            && !self.is_untouched(program, e);
+        let isolated = if keeps { self.sys.isolate(span) } else { None };
+        let Some(isolated) = isolated else {
+            if self.budget.limit() == 0 {
+                program.count(Counter::BytesOverBudget, lent * SLOT);
+            }
+            self.drop_notes(e);
+            return false;
+        };
+        let place = |i: usize| Span::new(isolated.start + (i * SLOT - span.start), SLOT);
+        let keep = self.settle_mapping(e, place);
+        self.collect(cpu, e, place, keep);
+        self.sys.drop_isolated(isolated);
+        self.drop_notes(e);
+        true
+    }
+
+    /// Squares the account for slots that come back and lie at `place` now: how many of them may be kept. Those
+    /// without memory worth keeping are marked.
+    fn settle_mapping(&self, e: Extent, place: impl Fn(usize) -> Span) -> usize {
+        let slots = self.program.slots;
+        let unknown = |i: usize| slots.has(i, flag::FRESH | flag::CHARGED);
+        let passing = |i: &usize| slots.state(*i) == State::Passage;
+        e.slots().filter(|&i| slots.has(i, flag::TAINTED)).for_each(|i| _ = slots.mark(i, flag::EMPTY));
+        let every = (e.slots().filter(passing).filter(|&i| unknown(i)).count() / SAMPLES).max(1);
+        let (mut backed, mut sampled, mut dense) = (0, 0, 0);
+        for i in e.slots().filter(passing).filter(|&i| unknown(i)) {
+            let fresh = slots.has(i, flag::FRESH);
+            if fresh && !(slots.has(i, flag::ADVISED) && self.is_backed_at(place(i))) {
+                slots.mark(i, flag::EMPTY);
+                continue;
+            }
+            if backed % every == 0 {
+                sampled += 1;
+                dense += self.is_dense_at(place(i)) as usize;
+            }
+            backed += 1;
+        }
+        if sampled > 0 {
+            self.program.sparse.note(dense == 0);
+        }
+        let used = (backed * dense).checked_div(sampled).unwrap_or(0);
+        // It was all there at the same time.
+        self.budget.use_slots(used);
+        self.release_use(e);
+        self.budget.unuse(used);
+        self.budget.room()
+    }
+
+    /// Moves frames of the slots in passage from `place` into the arena, at most `keep`.
+    fn collect(&self, cpu: usize, e: Extent, place: impl Fn(usize) -> Span, keep: usize) {
+        let slots = self.program.slots;
+        let worth = |i: usize| slots.state(i) == State::Passage && !slots.has(i, flag::EMPTY);
+        let mut keep = keep;
+        self.program.groups(e, worth, |g, worth| {
+            let mut rest = g;
+            while worth && rest.n > 0 && keep > 0 {
+                let n = rest.n.min(keep);
+                let from = Span::new(place(rest.first).start, n * SLOT);
+                let Some(kept) = self.take_frames(cpu, from) else { return };
+                keep -= kept;
+                // The one that did not move is left to the kernel.
+                let done = (kept + 1).min(rest.n);
+                rest = Extent { first: rest.first + done, n: rest.n - done };
+            }
+            self.program.count(Counter::BytesOverBudget, if worth { rest.n * SLOT } else { 0 });
+        });
+    }
+
+    /// The program drops the content of whole slots of `span`, or has replaced, moved or unmapped them: what is noted
+    /// of them is void.
+    pub fn forget(&self, span: Span) {
+        if span.is_empty() {
+            return;
+        }
+        let outer = Extent { first: span.start / SLOT, n: span.end.div_ceil(SLOT) - span.start / SLOT };
+        self.noted(outer).flat_map(Extent::slots).filter(|&i| self.end_use(i)).for_each(|i| self.drop_note(i));
+    }
+
+    /// The kernel has moved the program's mapping `from` to `to`, as far as it fits there.
+    pub fn moved(&self, from: Span, to: Span) {
+        const KNOWN: [u32; 6] =
+            [flag::ADVISED, flag::FRESH, flag::CHARGED, flag::AHEAD, flag::TAINTED, flag::ASKED];
+        let slots = self.program.slots;
+        self.forget(to);
+        let e = slots_inside(Span::new(from.start, from.bytes().min(to.bytes())));
+        let first = (to.start + e.first * SLOT).wrapping_sub(from.start) / SLOT;
+        let has_notes = || self.noted(e).flat_map(Extent::slots).any(|i| slots.state(i) == State::Lent);
+        let fits = to.start % SLOT == from.start % SLOT;
+        if fits && has_notes() && self.note_slots(Extent { first, n: e.n }) {
+            for i in self.noted(e).flat_map(Extent::slots) {
+                let j = first + i - e.first;
+                if slots.state(i) != State::Lent || !self.begin_use(Extent { first: j, n: 1 }) {
+                    continue;
+                }
+                if self.end_use(i) {
+                    let known = |all, one| if slots.has(i, one) { all | one } else { all };
+                    slots.mark(j, KNOWN.into_iter().fold(0, known));
+                    slots.set(j, State::Lent);
+                    self.wipe(i);
+                } else {
+                    slots.set(j, State::Hole);
+                }
+            }
+        }
+        self.forget(from);
+    }
+
+    /// Slots are in passage, and nobody's before. False: another thread has not ended their last use yet. Then they are
+    /// the kernel's alone.
+    fn begin_use(&self, e: Extent) -> bool {
+        let slots = self.program.slots;
+        let begun = e.slots().take_while(|&i| slots.detach(i, State::Hole)).count();
+        if begun < e.n {
+            (e.first..e.first + begun).for_each(|i| slots.set(i, State::Hole));
+        }
+        begun == e.n
+    }
+
+    /// Ends the program's use of slot `i`, which is in passage then; false when it is not known to have it, or another
+    /// thread was first.
+    fn end_use(&self, i: usize) -> bool {
+        self.program.slots.detach(i, State::Lent)
+    }
+
+    /// Slots in passage.
+    fn passing(&self, e: Extent) -> impl Iterator<Item = usize> {
+        let slots = self.program.slots;
+        self.noted(e).flat_map(Extent::slots).filter(move |&i| slots.state(i) == State::Passage)
+    }
+
+    /// Ends what a slot in passage counts for.
+    fn release_use(&self, e: Extent) {
+        let slots = self.program.slots;
+        for i in self.passing(e) {
+            if slots.has(i, flag::FRESH | flag::CHARGED) {
+                self.budget.discharge(slots.clear(i, flag::CHARGED) as usize);
+                slots.mark(i, flag::FRESH);
+            } else {
+                self.budget.unuse(1);
+                slots.mark(i, flag::FRESH);
+            }
+        }
+    }
+
+    fn drop_note(&self, i: usize) {
+        self.drop_notes(Extent { first: i, n: 1 });
+    }
+
+    /// Slots in passage are nobody's from now on.
+    fn drop_notes(&self, e: Extent) {
+        self.release_use(e);
+        self.passing(e).for_each(|i| self.wipe(i));
+    }
+
+    /// In a forked child: no thread is at work on a mapping, and the parent counts what becomes of what was brought.
+    pub(crate) fn leave_mappings(&self) {
+        let slots = self.program.slots;
+        let noted = self.all_slots().filter(|(shard, _)| self.is_program(shard));
+        for i in noted.flat_map(|(_, e)| e.slots()) {
+            match slots.state(i) {
+                State::Passage => self.wipe(i),
+                _ => _ = slots.withdraw(i, flag::AHEAD),
+            }
+        }
+    }
+
+    fn wipe(&self, i: usize) {
+        let slots = self.program.slots;
+        slots.clear(i, flag::IN_USE | flag::ADVISED | flag::CHARGED);
+        slots.set(i, State::Hole);
+    }
+
+    /// The program itself advises about huge pages in `span`, which may split its mapping.
+    pub fn note_advice(&self, span: Span) {
+        let slots = self.program.slots;
+        let lent = self.lent_in(span);
+        lent.for_each(|i| _ = slots.share(i, flag::ASKED));
+    }
+
+    /// Whether advice of the engine's, and none of the program's own, may have made several areas of `span`.
+    pub fn may_have_split(&self, span: Span) -> bool {
+        let slots = self.program.slots;
+        self.lent_in(span).any(|i| slots.has(i, flag::ADVISED | flag::AHEAD | flag::FRESH))
+            && !self.lent_in(span).any(|i| slots.has(i, flag::ASKED))
+    }
+
+    /// The slots of a range, some of them perhaps in part, that the program is known to have.
+    pub(crate) fn lent_in(&self, span: Span) -> impl Iterator<Item = usize> {
+        let outer = Extent { first: span.start / SLOT, n: span.end.div_ceil(SLOT) - span.start / SLOT };
+        self.noted(outer).flat_map(Extent::slots).filter(|&i| self.program.slots.state(i) == State::Lent)
+    }
+
+    /// Notes that the content of slots that the program keeps is gone, or that it asks for huge pages itself.
+    pub fn change(&self, span: Span, change: Change) {
+        let slots = self.program.slots;
+        let noted = self.noted(slots_inside(span)).flat_map(Extent::slots);
+        for i in noted.filter(|&i| slots.state(i) == State::Lent) {
+            match change {
+                Change::Dropped => {
+                    // How much is left of it is not known: it is no longer use, but a charge.
+                    let before = slots.share(i, flag::FRESH);
+                    if before & (flag::FRESH | flag::CHARGED) == 0 {
+                        self.budget.unuse(1);
+                        if before & flag::ADVISED != 0 {
+                            self.budget.charge(1);
+                            slots.share(i, flag::CHARGED);
+                        }
+                    } else if before & flag::ADVISED == 0 && slots.withdraw(i, flag::CHARGED) {
+                        self.budget.discharge(1);
+                    }
+                }
+                Change::HugeAdvised => {
+                    // What it never had it now has asked for itself.
+                    let fresh = slots.share(i, flag::ADVISED) & flag::FRESH != 0;
+                    self.budget.discharge((fresh && slots.withdraw(i, flag::CHARGED)) as usize);
+                }
+            }
+        }
+    }
+
+    /// What of a mapping the program has on record, for a look.
+    pub(crate) fn is_program(&self, shard: &Shard) -> bool {
+        core::ptr::eq(shard, &self.program)
+    }
+}
 
 /// What a call of the program does to the pages of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Their attributes change: protection, locking, policy, inheritance…
-    Attributes,
     /// Their content goes; they read as zero.
     Dropped,
     /// The program itself asks for huge pages.
     HugeAdvised,
 }
 
-impl<S: Sys> Space<S> {
-    /// Zeroed memory of `bytes` bytes (a multiple of the page size, at least a slot) at a multiple of `align`
-    /// slots, as a fresh private anonymous mapping would give it. `None`: ask the kernel.
-    pub fn map(&self, cpu: usize, bytes: usize, align: usize) -> Option<usize> {
-        let shard = self.shard(cpu);
-        self.program_cpu.store(cpu + 1, Relaxed);
-        let n = bytes.div_ceil(SLOT);
-        let rest = bytes % SLOT;
-        let (shard, e) = self.take(shard, n, align, Purpose::Map)?;
-        if rest != 0 && !self.shorten(shard, e, rest) {
-            return None;
-        }
-        let whole = Extent { first: e.first, n: bytes / SLOT };
-        if !self.prepare(shard, whole, Purpose::Map, State::Lent) {
-            self.unmap(Span { start: shard.span(whole).end, end: shard.span(e).end });
-            return None;
-        }
-        self.note_growth(shard, whole);
-        shard.count(Counter::MmapServed, 1);
-        shard.count(Counter::MmapBytes, bytes);
-        Some(shard.base + e.first * SLOT)
-    }
-
-    /// The last slot of `e` is wanted for its first `rest` bytes only: they become ordinary small pages, the
-    /// others stay closed.
-    fn shorten(&self, shard: &Shard, e: Extent, rest: usize) -> bool {
-        let last = e.first + e.n - 1;
-        let one = Extent { first: last, n: 1 };
-        let span = shard.span(one);
-        if shard.slots.was(last) != State::Hole {
-            self.budget.unkeep(1);
-        }
-        let closed = self.sys.reset(span) && self.sys.open(Span::new(span.start, rest));
-        shard.slots.clear(last, flag::OPEN);
-        shard.slots.clear(last, flag::ADVISED);
-        if !closed {
-            shard.count(Counter::KernelRefused, 1);
-            shard.lock().give(one, Kind::Hole, 0);
-            let others = Extent { first: e.first, n: e.n - 1 };
-            let slots = shard.slots;
-            shard.groups(
-                others,
-                |i| slots.was(i),
-                |g, was| {
-                    shard.lock().give(g, Kind::of(was).unwrap_or(Kind::Hole), 0);
-                },
-            );
-            return false;
-        }
-        let mut arena = shard.lock();
-        *arena.live(last) = Live::default();
-        set_live(arena.live(last), Span::new(0, rest), true);
-        shard.slots.mark(last, flag::TAINTED | flag::FRESH);
-        shard.slots.set(last, State::Partial);
-        drop(arena);
-        shard.count(Counter::BytesFreshSmall, rest);
-        true
-    }
-
-    /// The part of `span` inside the arena is unmapped.
-    pub fn unmap(&self, span: Span) {
-        self.each_part(span, |shard, part, e| {
-            let mut whole = Extent { first: e.first, n: 0 };
-            for i in e.slots() {
-                let slot = shard.span(Extent { first: i, n: 1 });
-                if self.detach(shard, i, slot.clip(part)) {
-                    if whole.n == 0 {
-                        whole.first = i;
-                    }
-                    whole.n += 1;
-                } else if whole.n > 0 {
-                    self.take_back(shard, whole, self.unmap_mode());
-                    whole.n = 0;
-                }
-            }
-            if whole.n > 0 {
-                self.take_back(shard, whole, self.unmap_mode());
-            }
-        });
-    }
-
-    /// Ends the program's use of `part` of slot `i`: true when nothing of the slot is left to it; then the slot
-    /// is in passage.
-    fn detach(&self, shard: &Shard, i: usize, part: Span) -> bool {
-        let slot = shard.span(Extent { first: i, n: 1 });
-        if part == slot && shard.slots.detach(i, State::Lent) {
-            return true;
-        }
-        let mut arena = shard.lock();
-        match shard.slots.state(i) {
-            State::Lent => {
-                *arena.live(i) = [u64::MAX; SLOT_PAGES / 64];
-                self.make_partial(shard, i);
-            }
-            State::Partial => {}
-            _ => return false,
-        }
-        // The pages stay noted as live until they are gone: whoever else gives the last ones back must not hand on
-        // a slot in which this thread is still at work.
-        let pages = Span { start: part.start - slot.start, end: part.end - slot.start };
-        let mut left = *arena.live(i);
-        set_live(&mut left, pages, false);
-        if left != Live::default() {
-            drop(arena);
-            self.wait_while_busy(slot);
-            let gone = if self.is_retired() { self.sys.release(part) } else { self.sys.reset(part) };
-            if !gone {
-                self.sys.discard(part);
-            }
-            arena = shard.lock();
-        }
-        set_live(arena.live(i), pages, false);
-        let empty = *arena.live(i) == Live::default();
-        if empty {
-            shard.slots.set(i, State::Passage);
-        }
-        empty
-    }
-
-    /// A wholly lent slot is about to be lent in part. Such slots go back to the kernel when they are free.
-    fn make_partial(&self, shard: &Shard, i: usize) {
-        let before = shard.slots.mark(i, flag::TAINTED | flag::FRESH);
-        if before & (flag::FRESH | flag::CHARGED) == 0 {
-            self.budget.unuse(1);
-        }
-        if shard.slots.clear(i, flag::CHARGED) {
-            self.budget.discharge(1);
-        }
-        shard.slots.set(i, State::Partial);
-    }
-
-    /// The program is about to put a mapping of its own over `span` (`MAP_FIXED`). Slots in free lists leave
-    /// them; all are marked so that they go back to the kernel in the end.
-    pub fn claim(&self, span: Span) {
-        self.each_part(span, |shard, part, e| {
-            for i in e.slots() {
-                let one = Extent { first: i, n: 1 };
-                let slot = shard.span(one);
-                let pages = slot.clip(part);
-                let inner = Span { start: pages.start - slot.start, end: pages.end - slot.start };
-                let mut arena = self.lock_settled(shard, i);
-                arena.reach(i + 1, &self.sys);
-                if arena.take_at(one) {
-                    let kept = shard.slots.was(i) != State::Hole;
-                    self.budget.unkeep(kept as usize);
-                    self.reset(shard, one);
-                    *arena.live(i) = Live::default();
-                    set_live(arena.live(i), inner, true);
-                    shard.slots.mark(i, flag::TAINTED | flag::FRESH);
-                    shard.slots.set(i, State::Partial);
-                } else if shard.slots.state(i) == State::Partial {
-                    set_live(arena.live(i), inner, true);
-                }
-                drop(arena);
-                self.change(pages, Change::Attributes);
-            }
-        });
-    }
-
-    /// The shard's lock at a moment when slot `i` is not on its way: some thread may be about to zero it, or to
-    /// give its memory back, and would do so to what is put there now.
-    fn lock_settled<'a>(&self, shard: &'a Shard, i: usize) -> Guard<'a, Arena> {
-        let mut turn = 0;
-        loop {
-            let arena = shard.lock();
-            if shard.slots.state(i) != State::Passage {
-                return arena;
-            }
-            drop(arena);
-            self.sys.relax(turn);
-            turn += 1;
-        }
-    }
-
-    /// Whether no page of `span` inside the arena belongs to the program.
-    pub fn is_unmapped(&self, span: Span) -> bool {
-        let mut free = true;
-        self.each_part(span, |shard, part, e| {
-            for i in e.slots() {
-                let slot = shard.span(Extent { first: i, n: 1 });
-                let pages = slot.clip(part);
-                let inner = Span { start: pages.start - slot.start, end: pages.end - slot.start };
-                let mut arena = self.lock_settled(shard, i);
-                free &= match shard.slots.state(i) {
-                    State::Partial => !any_live(arena.live(i), inner),
-                    state => state.is_free(),
-                };
-            }
-        });
-        free
-    }
-
-    /// The first pages of `span` inside the arena, as far as the end of a slot, that belong to nobody.
-    pub fn first_gap(&self, span: Span) -> Option<Span> {
-        let mut found = None;
-        self.each_part(span, |shard, part, e| {
-            for i in e.slots() {
-                if found.is_some() {
-                    return;
-                }
-                let slot = shard.span(Extent { first: i, n: 1 });
-                let pages = slot.clip(part);
-                found = match shard.slots.state(i) {
-                    State::Lent | State::Block | State::Runs => None,
-                    State::Partial => {
-                        let mut arena = shard.lock();
-                        let live = arena.live(i);
-                        let is_live = |at: &usize| any_live(live, Span::new(at - slot.start, PAGE));
-                        let mut pages = (pages.start..pages.end).step_by(PAGE).skip_while(is_live).peekable();
-                        let start = pages.peek().copied();
-                        start.map(|start| Span::new(start, pages.take_while(|at| !is_live(at)).count() * PAGE))
-                    }
-                    _ => Some(pages),
-                };
-            }
-        });
-        found
-    }
-
-    /// A call of the program changes the pages of `span`. The background thread is out of them when this
-    /// returns, and attributes make the memory go back to the kernel in the end. Takes no lock.
-    pub fn change(&self, span: Span, change: Change) {
-        self.each_part(span, |shard, part, e| {
-            for i in e.slots() {
-                match (change, shard.slots.state(i)) {
-                    (_, State::Hole | State::Dirty | State::Zeroed | State::Passage) => {}
-                    (Change::Attributes, _) => {
-                        shard.slots.share(i, flag::TAINTED);
-                    }
-                    (Change::Dropped, State::Lent | State::Block) => {
-                        let slot = shard.span(Extent { first: i, n: 1 });
-                        if slot.clip(part) == slot {
-                            shard.slots.clear(i, flag::SIGNED);
-                        }
-                        // How much is left of it is not known: it is no longer use, but a charge.
-                        let before = shard.slots.share(i, flag::FRESH);
-                        if before & (flag::FRESH | flag::CHARGED) == 0 {
-                            self.budget.unuse(1);
-                            if before & flag::ADVISED != 0 {
-                                self.budget.charge(1);
-                                shard.slots.share(i, flag::CHARGED);
-                            }
-                        }
-                    }
-                    (Change::HugeAdvised, State::Lent | State::Block) => {
-                        let slot = shard.span(Extent { first: i, n: 1 });
-                        if slot.clip(part) == slot {
-                            // What it never had it now has asked for itself.
-                            let fresh = shard.slots.share(i, flag::ADVISED) & flag::FRESH != 0;
-                            self.budget.discharge((fresh && shard.slots.clear(i, flag::CHARGED)) as usize);
-                        }
-                    }
-                    _ => {}
-                }
-            }
-        });
-        self.wait_while_busy(Span { start: span.start & !(SLOT - 1), end: span.end });
-    }
-
-    /// Moves the pages of the mapping `from` to a new place of `bytes` bytes in the arena, by page tables, as
-    /// mremap does when it may move: the new address. `None`: ask the kernel. Only for whole slots that are lent
-    /// and whose attributes are those of a fresh mapping.
-    pub fn move_mapping(&self, cpu: usize, from: Span, bytes: usize) -> Option<usize> {
-        let aligned = from.bytes() % SLOT == 0 && from.start % SLOT == 0 && bytes % SLOT == 0;
-        let (n, old) = (bytes / SLOT, from.bytes() / SLOT);
-        if !aligned || old == 0 || n < old || from.clip(self.span()) != from {
-            return None;
-        }
-        let (shard, first) = self.locate(from.start);
-        let old = Extent { first, n: old };
-        let whole = shard.span(old) == from && first + old.n <= shard.slots.len();
-        if !whole || !self.is_plain(shard, old, State::Lent) {
-            return None;
-        }
-        let to = self.shard(cpu);
-        let e = self.relocate(shard, old, to, n, State::Lent, self.unmap_mode())?;
-        Some(to.span(e).start)
-    }
-
-    /// Makes the mapping `from` `bytes` bytes long where it stands, if the slots behind it are free. Both sizes
-    /// are multiples of the slot size, else nothing happens.
-    pub fn extend(&self, from: Span, bytes: usize) -> bool {
-        if from.clip(self.span()) != from || (from.start | from.bytes() | bytes) % SLOT != 0 || from.is_empty() {
-            return false;
-        }
-        let (shard, first) = self.locate(from.start);
-        let old = Extent { first, n: from.bytes() / SLOT };
-        let more = Extent { first: first + old.n, n: bytes / SLOT - old.n };
-        let whole = more.first + more.n <= shard.slots.len() && self.is_plain(shard, old, State::Lent);
-        if !whole || !shard.lock().take_at(more) || !self.prepare(shard, more, Purpose::Map, State::Lent) {
-            return false;
-        }
-        self.note_growth(shard, more);
-        shard.count(Counter::ReallocInPlace, 1);
-        true
-    }
-
-    /// Whether all slots of `e` are in `state` and have the attributes of a fresh mapping.
-    pub(crate) fn is_plain(&self, shard: &Shard, e: Extent, state: State) -> bool {
-        e.slots().all(|i| shard.slots.state(i) == state && !shard.slots.has(i, flag::TAINTED | flag::FORKED))
-    }
-
-    /// Moves the pages of `old` by page tables into the first of `n` fresh slots, handed out as `state`, and
-    /// takes the old place back. `None`: nothing changed.
-    pub(crate) fn relocate(
-        &self,
-        shard: &Shard,
-        old: Extent,
-        to: &Shard,
-        n: usize,
-        state: State,
-        unmap: Unmap,
-    ) -> Option<Extent> {
-        let e = to.lock().take_holes(n, 1, &self.sys)?;
-        if !self.prepare(to, e, Purpose::Copy, State::Passage) {
-            return None;
-        }
-        for i in old.slots() {
-            shard.slots.set(i, State::Passage);
-        }
-        self.wait_while_busy(shard.span(old));
-        if !self.sys.migrate(shard.span(old), to.span(e).start) {
-            shard.count(Counter::KernelRefused, 1);
-            old.slots().for_each(|i| shard.slots.set(i, state));
-            self.take_back(to, e, self.unmap_mode());
-            return None;
-        }
-        for k in 0..old.n {
-            self.inherit(shard, old.first + k, to, e.first + k);
-        }
-        for i in e.first..e.first + n {
-            to.slots.set(i, state);
-        }
-        // The old place is mapped, open and empty now.
-        if unmap == Unmap::Strict && self.sys.close(shard.span(old)) {
-            for i in old.slots() {
-                shard.slots.clear(i, flag::OPEN);
-            }
-        }
-        shard.lock().give(old, Kind::Hole, 0);
-        shard.count(Counter::ReallocMoved, 1);
-        Some(e)
-    }
-
-    /// What is known of the memory of slot `i` holds for slot `j` now; the memory itself has moved there.
-    fn inherit(&self, shard: &Shard, i: usize, to: &Shard, j: usize) {
-        if to.slots.clear(j, flag::CHARGED) {
-            self.budget.discharge(1);
-        }
-        for known in [flag::ADVISED, flag::FRESH, flag::CHARGED, flag::AHEAD] {
-            if shard.slots.has(i, known) {
-                to.slots.mark(j, known);
-            } else {
-                to.slots.clear(j, known);
-            }
-        }
-        shard.slots.clear(i, flag::FRESH | flag::CHARGED | flag::SIGNED | flag::AHEAD);
-    }
-
-    /// The kernel moved or replaced the pages of `from` and left nothing there: reserves the addresses again, and
-    /// takes the slots out of use. Where somebody else was put there in the meantime, the place is theirs now.
-    pub fn vacated(&self, from: Span) {
-        self.each_part(from, |shard, _, e| {
-            for i in e.slots() {
-                let slot = shard.span(Extent { first: i, n: 1 }).clip(from);
-                self.change(slot, Change::Attributes);
-                if self.sys.reclaim(slot) {
-                    self.unmap(slot);
-                }
-            }
-        });
-    }
+/// The whole slots inside a range of addresses.
+pub(crate) fn slots_inside(span: Span) -> Extent {
+    let inner = span.aligned_inside(SLOT);
+    Extent { first: inner.start / SLOT, n: inner.bytes() / SLOT }
 }

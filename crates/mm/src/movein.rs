@@ -76,7 +76,7 @@ impl<S: Sys> Space<S> {
         let (mut at, mut any) = (0, false);
         while at < n {
             let run = (at..n).take_while(|&i| missing(i)).count();
-            let moved = self.move_frames(start + at * SLOT, run);
+            let moved = self.move_frames(0, start + at * SLOT, run).slots();
             any |= moved > 0;
             at += moved;
             if moved < run && self.frames() == 0 {

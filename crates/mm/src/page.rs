@@ -11,7 +11,9 @@
 //! | 28 | 4 | knobs |
 //! | 32 | 8 | [`TABLES`], which tells the lists of counters and knobs apart |
 //! | 40 | 8 | since when it counts, in ns since the machine was started |
-//! | 64 | 8 each | the knobs |
+//! | 48 | 16 | name of the program, up to 15 bytes and a zero; nothing where it is not known |
+//! | 64 | 4 | why the program runs plain: a number of [`PLAIN`], or 0 |
+//! | 128 | 8 each | the knobs |
 //! | next multiple of 64 | 8 each | the counters of the first block; each block starts at a multiple of 64 |
 //! | behind the page | | where the process has regions, their [`Listing`], and from the next multiple of 4096 on the lines in which they count |
 //!
@@ -26,7 +28,30 @@ use crate::stats::{self, BLOCKS, Block, COUNTERS, Counter};
 /// First bytes of a page.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"fltless1");
 /// Version of the layout of [`Page`].
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
+
+/// Why a program runs plain throughout, as its library found at the first large request: the number on the page is the place here.
+pub const PLAIN: [&str; 6] = [
+    "",
+    "its address space is limited (ulimit -v, RLIMIT_AS)",
+    "its data is limited (ulimit -d, RLIMIT_DATA)",
+    "the kernel does not overcommit (vm.overcommit_memory is 2)",
+    "it has a sanitizer, which lays memory out itself",
+    "its budget is less than 2 MiB",
+];
+/// The places in [`PLAIN`].
+pub mod plain {
+    /// Address space.
+    pub const ADDRESS_SPACE: u32 = 1;
+    /// Data.
+    pub const DATA: u32 = 2;
+    /// Strict accounting.
+    pub const ACCOUNTING: u32 = 3;
+    /// A sanitizer.
+    pub const SANITIZER: u32 = 4;
+    /// No budget.
+    pub const BUDGET: u32 = 5;
+}
 
 /// A number made from the names of all counters and knobs in their order (FNV-1a). Command and library belong together
 /// when it is the same in both.
@@ -46,7 +71,7 @@ pub const TABLES: u64 = {
     sum
 };
 
-/// What the first 64 bytes say.
+/// What the first bytes say.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Header {
@@ -68,6 +93,12 @@ pub struct Header {
     pub tables: AtomicU64,
     /// Since when it counts, in ns since the machine was started.
     pub start_ns: AtomicU64,
+    /// Name of the program.
+    pub name: [AtomicU64; 2],
+    /// Why it runs plain, a place in [`PLAIN`].
+    pub plain: AtomicU32,
+    /// Nothing yet.
+    pub room: [AtomicU32; 15],
 }
 
 /// The page; whole pages of the kernel's, so that it can be mapped.
@@ -112,6 +143,9 @@ impl Page {
             knobs: AtomicU32::new(0),
             tables: AtomicU64::new(0),
             start_ns: AtomicU64::new(0),
+            name: [const { AtomicU64::new(0) }; 2],
+            plain: AtomicU32::new(0),
+            room: [const { AtomicU32::new(0) }; 15],
         };
         Self { header, knobs: Values::new(), block: [const { Block::new() }; BLOCKS] }
     }
@@ -141,6 +175,26 @@ impl Page {
     }
 }
 
+impl Header {
+    /// The name as it stands.
+    pub fn name(&self) -> [u64; 2] {
+        [0, 1].map(|i| self.name[i].load(Ordering::Relaxed))
+    }
+
+    /// Notes a name that stood on another page.
+    pub fn put_name(&self, name: [u64; 2]) {
+        self.name.iter().zip(name).for_each(|(word, part)| word.store(part, Ordering::Relaxed));
+    }
+
+    /// Notes the name of the program, as much of it as fits.
+    pub fn set_name(&self, name: &[u8]) {
+        for (i, word) in self.name.iter().enumerate() {
+            let byte = |at: usize| name.get(8 * i + at).copied().filter(|_| 8 * i + at < 15).unwrap_or(0);
+            word.store(u64::from_ne_bytes(core::array::from_fn(byte)), Ordering::Relaxed);
+        }
+    }
+}
+
 impl Default for Page {
     fn default() -> Self {
         Self::new()
@@ -158,5 +212,14 @@ mod tests {
         page.block[0].add(Counter::Forks, 3);
         page.start(7, 200);
         assert_eq!((page.header.start_ns.load(Ordering::Relaxed), page.sum(Counter::Forks)), (100, 3));
+    }
+
+    #[test]
+    fn a_long_name_is_cut_and_ends() {
+        let header = Page::new().header;
+        header.set_name(b"sixteen_letters_");
+        let bytes: [[u8; 8]; 2] = [0, 1].map(|i| header.name[i].load(Ordering::Relaxed).to_ne_bytes());
+        assert_eq!(bytes.concat(), b"sixteen_letters\0");
+        assert_eq!(core::mem::offset_of!(Page, knobs), 128);
     }
 }

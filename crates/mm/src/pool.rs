@@ -1,7 +1,7 @@
 //! The pool: huge pages that wait to be moved into regions, for all regions of a process. One has those of zeroes, and another one those
 //! with old bytes.
 //!
-//! Each place of 2 MiB has two bits, so that whoever takes a frame in a signal handler waits for nobody.
+//! One that grows has its addresses in chunks, and gives those back that are empty. Each place of 2 MiB has two bits, so that whoever takes a frame in a signal handler waits for nobody.
 //!
 //! | in use | ready | |
 //! |---|---|---|
@@ -13,13 +13,32 @@ use faultless_base::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use faultless_base::sync::{Futex, Words};
 use faultless_base::{SLOT, Span};
 
-const BITS: usize = usize::BITS as usize;
+/// Places that are reserved at a time: a limit of addresses, and who locks all memory, meets no more than what is used and one of these.
+const CHUNK: usize = 16;
+/// Chunks that are tried to be reserved: others may be at the first ones, or the kernel may refuse.
+const TRIES: usize = 4;
+
+/// Where a pool that grows has its addresses from, at multiples of 2 MiB, and to whom it gives them back.
+#[derive(Clone, Copy)]
+pub struct Source {
+    /// Finds so many bytes, of which nothing is there.
+    pub reserve: fn(usize) -> Option<usize>,
+    /// Takes them back.
+    pub release: fn(Span),
+}
 
 /// Huge pages, and places for more.
 pub struct Pool {
-    span: Span,
+    places: usize,
+    /// A word for each chunk: its places that are in use. All of them: somebody may be about to reserve it, or to give it back.
     in_use: Words,
     ready: Words,
+    /// Where each chunk is; 0: nowhere yet, or any more.
+    at: Words,
+    /// Chunks that there ever were.
+    chunks: AtomicUsize,
+    /// `None`: all chunks are there, from the beginning to the end.
+    source: Option<Source>,
     /// How many are ready; for a moment it may differ.
     count: AtomicUsize,
     /// How many of them somebody asked to be kept until they are taken.
@@ -32,12 +51,27 @@ impl Pool {
     /// A pool of holes, `bytes` of addresses that `reserve` finds, at a multiple of 2 MiB. `None` when it finds none, or when there
     /// is no memory for tables, which are made first: nothing is reserved for nobody.
     pub fn new(bytes: usize, reserve: impl FnOnce(usize) -> Option<usize>) -> Option<Self> {
-        let words = (bytes / SLOT).div_ceil(BITS);
-        let (in_use, ready) = (Words::new(words)?, Words::new(words)?);
+        let pool = Self::with_places(bytes / SLOT)?;
+        let start = reserve(bytes)?;
+        pool.at.iter().enumerate().for_each(|(i, at)| at.store(start + i * CHUNK * SLOT, Ordering::Relaxed));
+        pool.chunks.store(pool.at.len(), Ordering::Relaxed);
+        Some(pool)
+    }
+
+    /// One for up to `bytes`, which has its addresses from `source` when it needs them.
+    pub fn growing(bytes: usize, source: Source) -> Option<Self> {
+        Some(Self { source: Some(source), ..Self::with_places((bytes / SLOT).next_multiple_of(CHUNK))? })
+    }
+
+    fn with_places(places: usize) -> Option<Self> {
+        let words = || Words::new(places.div_ceil(CHUNK));
         Some(Self {
-            span: Span::new(reserve(bytes)?, bytes),
-            in_use,
-            ready,
+            places,
+            in_use: words()?,
+            ready: words()?,
+            at: words()?,
+            chunks: AtomicUsize::new(0),
+            source: None,
             count: AtomicUsize::new(0),
             owed: AtomicUsize::new(0),
             asked: Futex::new(0),
@@ -49,27 +83,39 @@ impl Pool {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Its addresses.
-    pub fn span(&self) -> Span {
-        self.span
+    /// Its addresses, if it does not grow.
+    pub fn span(&self) -> Option<Span> {
+        let start = self.source.is_none().then(|| self.at[0].load(Ordering::Relaxed))?;
+        Some(Span::new(start, self.places * SLOT))
     }
 
-    fn places(&self) -> usize {
-        self.span.bytes() / SLOT
+    /// All places of a chunk.
+    fn all(&self, chunk: usize) -> usize {
+        (1 << CHUNK.min(self.places - chunk * CHUNK)) - 1
     }
 
+    /// Chunks that there ever were.
+    fn chunks(&self) -> usize {
+        self.chunks.load(Ordering::Acquire)
+    }
+
+    /// A place that somebody has.
     fn frame(&self, place: usize) -> usize {
-        self.span.start + place * SLOT
+        self.at[place / CHUNK].load(Ordering::Acquire) + place % CHUNK * SLOT
     }
 
+    /// Whoever has a frame keeps its chunk where it is.
     fn place(&self, frame: usize) -> usize {
-        debug_assert!(self.span.contains(frame) && frame % SLOT == 0);
-        (frame - self.span.start) / SLOT
+        let offset = |chunk: usize| frame.wrapping_sub(self.at[chunk].load(Ordering::Acquire));
+        let has_it = |chunk: &usize| offset(*chunk) < CHUNK * SLOT;
+        let chunk = (0..self.chunks()).find(has_it).expect("a frame of this pool");
+        debug_assert_eq!(offset(chunk) % SLOT, 0);
+        chunk * CHUNK + offset(chunk) / SLOT
     }
 
     /// Sets or clears the bit of a place; whether it was another before.
     fn turn(words: &Words, place: usize, on: bool) -> bool {
-        let (word, bit) = (&words[place / BITS], 1 << (place % BITS));
+        let (word, bit) = (&words[place / CHUNK], 1 << (place % CHUNK));
         // What was done to the frame before is seen by whoever takes it over.
         let before =
             if on { word.fetch_or(bit, Ordering::AcqRel) } else { word.fetch_and(!bit, Ordering::AcqRel) };
@@ -81,13 +127,13 @@ impl Pool {
         if self.ready() == 0 {
             return None;
         }
-        for at in 0..self.places().div_ceil(BITS) {
+        for at in 0..self.chunks() {
             loop {
                 let word = self.ready[at].load(Ordering::Relaxed);
                 if word == 0 {
                     break;
                 }
-                let place = at * BITS + word.trailing_zeros() as usize;
+                let place = at * CHUNK + word.trailing_zeros() as usize;
                 if Self::turn(&self.ready, place, false) {
                     self.count.fetch_sub(1, Ordering::Relaxed);
                     self.owe_less();
@@ -106,7 +152,38 @@ impl Pool {
 
     /// A frame that was taken is not there any more: it was moved, or dropped.
     pub fn leave(&self, frame: usize) {
-        Self::turn(&self.in_use, self.place(frame), false);
+        let place = self.place(frame);
+        Self::turn(&self.in_use, place, false);
+        // One chunk stays, so that not each fault maps and unmaps one.
+        if place >= CHUNK {
+            self.give_back(place / CHUNK);
+        }
+    }
+
+    /// Gives the addresses of a chunk back, if nobody has any of them.
+    fn give_back(&self, chunk: usize) {
+        let (Some(source), word, all) = (self.source, &self.in_use[chunk], self.all(chunk)) else { return };
+        if word.compare_exchange(0, all, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            let at = self.at[chunk].swap(0, Ordering::AcqRel);
+            if at != 0 {
+                (source.release)(Span::new(at, CHUNK * SLOT));
+            }
+            word.store(0, Ordering::Release);
+        }
+    }
+
+    /// Reserves the addresses of a chunk that nobody has; the first of its places is the caller's.
+    fn reserve(&self, chunk: usize) -> Option<usize> {
+        let (word, all) = (&self.in_use[chunk], self.all(chunk));
+        word.compare_exchange(0, all, Ordering::AcqRel, Ordering::Relaxed).ok()?;
+        let at = Some(self.at[chunk].load(Ordering::Acquire)).filter(|at| *at != 0);
+        let at = at.or_else(|| (self.source?.reserve)(CHUNK * SLOT));
+        if let Some(at) = at {
+            self.at[chunk].store(at, Ordering::Release);
+            self.chunks.fetch_max(chunk + 1, Ordering::AcqRel);
+        }
+        word.store(at.is_some() as usize, Ordering::Release);
+        at
     }
 
     /// One or the other, as it is there or not.
@@ -116,11 +193,31 @@ impl Pool {
 
     /// A place for another frame; it is the caller's as one that was taken.
     pub fn begin(&self) -> Option<usize> {
-        let free = (0..self.places()).find(|place| {
-            let free = self.in_use[place / BITS].load(Ordering::Relaxed) >> (place % BITS) & 1 == 0;
-            free && Self::turn(&self.in_use, *place, true)
-        });
-        free.map(|place| self.frame(place))
+        let there = (0..self.chunks()).find_map(|chunk| self.begin_in(chunk));
+        there.or_else(|| {
+            let is_absent = |chunk: &usize| self.at[*chunk].load(Ordering::Acquire) == 0;
+            let mut absent = (0..self.at.len()).filter(is_absent).take(TRIES);
+            absent.find_map(|chunk| self.reserve(chunk).or_else(|| self.begin_in(chunk)))
+        })
+    }
+
+    /// A place of a chunk that is there.
+    fn begin_in(&self, chunk: usize) -> Option<usize> {
+        loop {
+            let used = self.in_use[chunk].load(Ordering::Acquire);
+            let free = !used & self.all(chunk);
+            if free == 0 || self.at[chunk].load(Ordering::Acquire) == 0 {
+                return None;
+            }
+            let place = chunk * CHUNK + free.trailing_zeros() as usize;
+            if Self::turn(&self.in_use, place, true) {
+                // It may have been given back since that look.
+                if self.at[chunk].load(Ordering::Acquire) != 0 {
+                    return Some(self.frame(place));
+                }
+                Self::turn(&self.in_use, place, false);
+            }
+        }
     }
 
     /// Has one frame more made by `make`; whether there was a place and it could.
@@ -219,6 +316,71 @@ mod tests {
         assert_eq!(pool.asked().load(Ordering::Relaxed), 0, "they are there");
         pool.take();
         assert_eq!(pool.missing(), 0, "nobody asks for more");
+    }
+
+    /// Addresses of chunks, of which none is given out twice.
+    static CHUNKS: std::sync::Mutex<(usize, BTreeSet<usize>)> = std::sync::Mutex::new((0, BTreeSet::new()));
+
+    fn find(bytes: usize) -> Option<usize> {
+        let mut chunks = CHUNKS.lock().unwrap();
+        if chunks.1.len() == 3 {
+            return None;
+        }
+        chunks.0 += bytes;
+        let at = chunks.0;
+        chunks.1.insert(at);
+        Some(at)
+    }
+
+    fn give_back(span: Span) {
+        assert!(CHUNKS.lock().unwrap().1.remove(&span.start), "it was given back");
+    }
+
+    #[test]
+    fn a_pool_that_grows_has_what_it_uses() {
+        let there = || CHUNKS.lock().unwrap().1.len();
+        let pool = Pool::growing(100 * SLOT, Source { reserve: find, release: give_back }).unwrap();
+        assert_eq!((there(), pool.take()), (0, None));
+        assert!((0..CHUNK).all(|_| pool.make(|_| true)) && there() == 1);
+        assert!(pool.make(|_| true) && there() == 2);
+        while pool.make(|_| true) {}
+        assert_eq!((pool.ready(), there()), (3 * CHUNK, 3), "no more is to be had");
+        let all: BTreeSet<_> = core::iter::from_fn(|| pool.take()).collect();
+        assert_eq!(all.len(), 3 * CHUNK);
+        all.iter().skip(1).for_each(|frame| pool.leave(*frame));
+        assert_eq!(there(), 1);
+        pool.put_back(*all.first().unwrap());
+        // Where the others were, and with other addresses.
+        assert!(
+            (0..2 * CHUNK)
+                .all(|_| pool.make(|frame| !all.contains(&frame) || frame < all.first().unwrap() + CHUNK * SLOT))
+        );
+        assert_eq!((pool.ready(), there()), (2 * CHUNK + 1, 3));
+    }
+
+    #[test]
+    fn threads_that_take_and_leave_have_frames_for_themselves() {
+        static TAKEN: std::sync::Mutex<BTreeSet<usize>> = std::sync::Mutex::new(BTreeSet::new());
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let next = |bytes| Some(NEXT.fetch_add(bytes, Ordering::Relaxed) + (1 << 40));
+        let pool = Pool::growing(200 * SLOT, Source { reserve: next, release: |_| {} }).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for round in 0..500 {
+                        let own: std::vec::Vec<_> = (0..round % 40).filter_map(|_| pool.begin()).collect();
+                        for frame in &own {
+                            assert!(TAKEN.lock().unwrap().insert(*frame), "somebody else has it");
+                        }
+                        for frame in own {
+                            TAKEN.lock().unwrap().remove(&frame);
+                            pool.leave(frame);
+                        }
+                    }
+                });
+            }
+        });
+        assert!(pool.begin().is_some());
     }
 
     #[test]

@@ -8,9 +8,8 @@
 use core::sync::atomic::Ordering;
 
 use faultless_base::sys::Sys;
-use faultless_base::{PAGE, SLOT_PAGES, Span};
 
-use crate::arena::{Extent, Live, set_live};
+use crate::arena::Extent;
 use crate::slot::{State, flag};
 use crate::space::{Shard, Space};
 
@@ -21,30 +20,21 @@ impl<S: Sys> Space<S> {
     }
 
     /// Gives everything back that the program does not have. Nothing may be asked for any more; what is out already
-    /// may come back.
+    /// may come back, and goes to the kernel then. A shard whose lock is not to be had stays reserved.
     pub fn retire(&self) {
-        let _working = self.working.lock();
         if self.retired.swap(true, Ordering::SeqCst) {
             return;
         }
         self.budget.close();
-        self.give_all_back();
-        for shard in self.all_shards() {
-            // Whoever has slots on their way may not have seen the flag, and will put them into the free lists.
-            let mut turn = 0;
-            while self.let_go_of_free(shard) {
-                self.sys.relax(turn);
-                turn += 1;
-            }
-        }
+        self.press();
+        self.all_shards().for_each(|shard| self.let_go_of_free(shard));
         self.sys.retire();
     }
 
-    /// Gives back what is in no use; whether slots are on their way.
-    fn let_go_of_free(&self, shard: &Shard) -> bool {
+    /// Gives back what is in no use. A thread that has slots on their way finds out when it puts them back.
+    fn let_go_of_free(&self, shard: &Shard) {
         let slots = shard.slots;
-        let mut passing = false;
-        let mut arena = shard.lock();
+        let Some(mut arena) = shard.lock_soon() else { return };
         shard.groups(
             Extent { first: 0, n: slots.tail() },
             |i| slots.state(i),
@@ -53,9 +43,7 @@ impl<S: Sys> Space<S> {
                     arena.take_at(e);
                     self.let_go(shard, e);
                 }
-                State::Passage => passing = true,
-                State::Partial => e.slots().for_each(|i| self.let_go_of_rest(shard, i, arena.live(i))),
-                State::Lent | State::Block | State::Runs => {}
+                State::Passage | State::Lent | State::Block | State::Runs => {}
             },
         );
         // What was never used too, and the arena grows no more.
@@ -65,7 +53,6 @@ impl<S: Sys> Space<S> {
             unused.slots().for_each(|i| slots.set(i, State::Passage));
             self.let_go(shard, unused);
         }
-        passing
     }
 
     /// Gives an extent in passage back, addresses and all.
@@ -78,22 +65,6 @@ impl<S: Sys> Space<S> {
         // At the limit of areas it may be refused.
         if !self.sys.release(shard.span(e)) {
             self.sys.discard(shard.span(e));
-        }
-    }
-
-    /// Gives the pages of slot `i` back that the program does not have.
-    fn let_go_of_rest(&self, shard: &Shard, i: usize, live: &mut Live) {
-        let start = shard.span(Extent { first: i, n: 1 }).start;
-        let is_live = |live: &Live, page: usize| live[page / 64] & (1 << (page % 64)) != 0;
-        let mut page = 0;
-        while page < SLOT_PAGES {
-            let free = !is_live(live, page);
-            let n = (page..SLOT_PAGES).take_while(|&p| is_live(live, p) != free).count();
-            if free {
-                set_live(live, Span::new(page * PAGE, n * PAGE), true);
-                self.sys.release(Span::new(start + page * PAGE, n * PAGE));
-            }
-            page += n;
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Runs: pieces of 64 KiB … 2 MiB carved out of one slot, for `malloc`.
 //!
 //! A slot in state `Runs` has a bit for each of its 32 units. First fit inside the slot; slots with room are
-//! found through a short list of recent ones.
+//! found through a short list of recent ones. How long each run is lies in [`crate::sizes`], where it is read without
+//! a lock.
 
 use faultless_base::{SLOT, UNIT};
 
@@ -15,13 +16,17 @@ pub struct Carved {
     used: u32,
     /// Units that still hold the zeroes which the slot came with.
     clean: u32,
-    lens: [u8; UNITS],
 }
 
 impl Carved {
     /// A slot with nothing handed out, its memory zero or not.
     pub fn start(zero: bool) -> Self {
-        Self { used: 0, clean: if zero { u32::MAX } else { 0 }, lens: [0; UNITS] }
+        Self { used: 0, clean: if zero { u32::MAX } else { 0 } }
+    }
+
+    /// A slot with these runs, each a first unit and a number of units. What is free of it holds old bytes.
+    pub fn of_runs(runs: impl Iterator<Item = (usize, usize)>) -> Self {
+        Self { used: runs.fold(0, |used, (at, n)| used | mask(at, n)), clean: 0 }
     }
 
     /// Takes `n` units: the first one, and whether all of them are zero.
@@ -38,33 +43,22 @@ impl Carved {
         let zero = self.clean & mask == mask;
         self.used |= mask;
         self.clean &= !mask;
-        self.lens[at] = n as u8;
         Some((at, zero))
     }
 
-    /// Gives back the run that starts at unit `at`: its units; `None` when no run starts there.
-    pub fn give(&mut self, at: usize) -> Option<usize> {
-        let n = self.len(at)?;
+    /// Gives back the `n` units from `at` on.
+    pub fn give(&mut self, at: usize, n: usize) {
         self.used &= !mask(at, n);
-        self.lens[at] = 0;
-        Some(n)
     }
 
-    /// Units of the run that starts at unit `at`.
-    pub fn len(&self, at: usize) -> Option<usize> {
-        (self.lens[at] != 0).then_some(self.lens[at] as usize)
-    }
-
-    /// Makes the run at `at` `n` units long where it stands, if there is room.
-    pub fn resize(&mut self, at: usize, n: usize) -> bool {
-        let Some(old) = self.len(at) else { return false };
+    /// Makes the run of `old` units at `at` `n` units long where it stands, if there is room.
+    pub fn resize(&mut self, at: usize, old: usize, n: usize) -> bool {
         let without = self.used & !mask(at, old);
         if at + n > UNITS || without & mask(at, n) != 0 {
             return false;
         }
         self.used = without | mask(at, n);
         self.clean &= !mask(at, n);
-        self.lens[at] = n as u8;
         true
     }
 
@@ -94,7 +88,7 @@ mod tests {
         let mut c = Carved::start(true);
         assert_eq!(c.take(UNITS), Some((0, true)));
         assert!(c.is_full() && c.take(1).is_none());
-        assert_eq!(c.give(0), Some(UNITS));
+        c.give(0, UNITS);
         assert_eq!(c.take(1), Some((0, false)), "used memory is no longer zero");
     }
 
@@ -106,32 +100,30 @@ mod tests {
             let mut id = 0;
             for (at, n, op) in ops {
                 id += 1;
+                let owner = model[at];
+                let starts = owner != 0 && (at == 0 || model[at - 1] != owner);
+                let len = model.iter().filter(|o| **o == owner).count();
                 match op {
                     0 => if let Some((i, _)) = c.take(n) {
                         prop_assert!(model[i..i + n].iter().all(|o| *o == 0));
                         model[i..i + n].fill(id);
                     },
-                    1 => {
-                        let owner = model[at];
-                        let starts = owner != 0 && (at == 0 || model[at - 1] != owner);
-                        let given = c.give(at);
-                        prop_assert_eq!(given.is_some(), starts);
-                        if let Some(len) = given {
-                            prop_assert!(model[at..at + len].iter().all(|o| *o == owner));
-                            model[at..at + len].fill(0);
-                        }
+                    1 if starts => {
+                        c.give(at, len);
+                        model[at..at + len].fill(0);
                     }
-                    _ => if let Some(old) = c.len(at) {
-                        let owner = model[at];
+                    2 if starts => {
                         let room = at + n <= UNITS && model[at..at + n].iter().all(|o| *o == 0 || *o == owner);
-                        prop_assert_eq!(c.resize(at, n), room);
+                        prop_assert_eq!(c.resize(at, len, n), room);
                         if room {
-                            model[at..at + old].fill(0);
+                            model[at..at + len].fill(0);
                             model[at..at + n].fill(owner);
                         }
-                    },
+                    }
+                    _ => {}
                 }
                 prop_assert_eq!(c.is_empty(), model.iter().all(|o| *o == 0));
+                prop_assert_eq!(c.is_full(), model.iter().all(|o| *o != 0));
             }
         }
     }

@@ -12,7 +12,7 @@ use core::sync::atomic::Ordering;
 
 use faultless_base::SLOT;
 use faultless_base::probe;
-use faultless_base::sys::{Door, Sys};
+use faultless_base::sys::Sys;
 use faultless_base::zero::Engine;
 use faultless_base::zero::driver::Poll;
 
@@ -20,7 +20,7 @@ use crate::arena::Extent;
 use crate::buddy::{Kind, Ready};
 use crate::knobs::{Knob, MOST_ORDER, slot_order};
 use crate::progress::{Progress, sooner};
-use crate::slot::{State, flag};
+use crate::slot::State;
 use crate::space::{Shard, Space};
 use crate::stats::Counter;
 
@@ -38,6 +38,11 @@ pub(crate) enum Zeroing {
     Done(usize, Engine),
     /// Its content is lost.
     Lost,
+}
+
+/// The order of the largest dirty block, in slots, if a look is to be had.
+fn largest(shard: &Shard) -> Option<usize> {
+    shard.lock_soon()?.free().largest(Kind::Dirty)
 }
 
 impl<S: Sys> Space<S> {
@@ -67,7 +72,7 @@ impl<S: Sys> Space<S> {
     fn is_worth_waking(&self) -> bool {
         let Some(order) = self.waking_order() else { return false };
         self.pace.target(self.now_ms()) > self.zeroed()
-            && self.all_shards().any(|shard| shard.lock().free().largest(Kind::Dirty) >= Some(order))
+            && self.all_shards().any(|shard| largest(shard) >= Some(order))
     }
 
     /// The order of a block, in slots, from which on it wakes the scrubber; `None`: none does. A block that it would
@@ -86,8 +91,8 @@ impl<S: Sys> Space<S> {
     }
 
     /// Slots that are zero and free.
-    fn zeroed(&self) -> usize {
-        self.all_shards().map(|shard| shard.lock().free().slots(Kind::Zeroed)).sum()
+    pub(crate) fn zeroed(&self) -> usize {
+        self.all_shards().filter_map(|shard| Some(shard.lock_soon()?.free().slots(Kind::Zeroed))).sum()
     }
 
     fn scrub_next(&self, now: u32) -> Progress {
@@ -101,7 +106,7 @@ impl<S: Sys> Space<S> {
         let stop = slot_order(self.knobs.get(Knob::ScrubStop));
         let mut result = Progress::Idle;
         for shard in self.all_shards() {
-            let mut arena = shard.lock();
+            let Some(mut arena) = shard.lock_soon() else { continue };
             match arena.free().ready(Kind::Dirty, stop, now, DELAY_MS) {
                 Ready::None => {}
                 Ready::Later(ms) => result = sooner(result, Progress::Wait(ms as u64 * 1000)),
@@ -125,34 +130,25 @@ impl<S: Sys> Space<S> {
 
     fn scrub(&self, shard: &Shard, e: Extent, stamp: u32) {
         let start = self.sys.thread_ns();
-        shard.groups(
-            e,
-            |i| shard.slots.has(i, flag::OPEN),
-            |g, _| match self.zero(shard, g, || self.recalled.load(Ordering::Relaxed)) {
-                Zeroing::Lost => self.return_to_kernel(shard, g, stamp),
-                Zeroing::Done(n, engine) => {
-                    let (zero, rest) = (Extent { n, ..g }, Extent { first: g.first + n, n: g.n - n });
-                    shard.count(Counter::BytesScrubbed, n * SLOT);
-                    shard.count(Counter::scrubbed_by(engine), n * SLOT);
-                    shard.count(Counter::ScrubBlocks, 1);
-                    let mut arena = shard.lock();
-                    for (part, kind) in [(zero, Kind::Zeroed), (rest, Kind::Dirty)] {
-                        if part.n > 0 {
-                            arena.give(part, kind, stamp);
-                        }
-                    }
-                }
-            },
-        );
+        match self.zero(shard, e, || self.recalled.load(Ordering::Relaxed)) {
+            Zeroing::Lost => self.return_to_kernel(shard, e, stamp),
+            Zeroing::Done(n, engine) => {
+                let (zero, rest) = (Extent { n, ..e }, Extent { first: e.first + n, n: e.n - n });
+                shard.count(Counter::BytesScrubbed, n * SLOT);
+                shard.count(Counter::scrubbed_by(engine), n * SLOT);
+                shard.count(Counter::ScrubBlocks, 1);
+                self.put_back(shard, zero, Kind::Zeroed, stamp);
+                self.put_back(shard, rest, Kind::Dirty, stamp);
+            }
+        }
         shard.count(Counter::ScrubNs, (self.sys.thread_ns() - start) as usize);
     }
 
-    /// Zeroes an extent in passage whose slots are all open or all closed, unless it is called back meanwhile.
+    /// Zeroes an extent in passage, unless it is called back meanwhile.
     pub(crate) fn zero(&self, shard: &Shard, e: Extent, is_recalled: impl Fn() -> bool) -> Zeroing {
-        let door = if shard.slots.has(e.first, flag::OPEN) { Door::Open } else { Door::Closed };
         let span = shard.span(e);
         let (start, cpu) = (self.sys.now_ns(), self.sys.thread_ns());
-        let Some(mut job) = self.sys.scrub_start(span, door) else { return Zeroing::Lost };
+        let Some(mut job) = self.sys.scrub_start(span) else { return Zeroing::Lost };
         job.is_hole = shard.slots.was(e.first) == State::Hole;
         let engine = job.engine();
         let broken = loop {
@@ -178,18 +174,16 @@ impl<S: Sys> Space<S> {
         }
         self.slept.fetch_add(job.slept_ns, Ordering::Relaxed);
         let n = job.done / SLOT;
-        if !self.sys.scrub_end(job) {
-            return Zeroing::Lost;
-        }
+        self.sys.scrub_end(job);
         probe::scrub(span.start, n * SLOT, self.sys.now_ns() - start, engine);
         Zeroing::Done(n, engine)
     }
 
-    /// Memory came back, and the largest dirty block is of this order, in slots: whether the scrubber is to be woken for it.
-    pub(crate) fn is_due(&self, largest: Option<usize>, now_ms: u32) -> bool {
+    /// Memory came back: whether the scrubber is to be woken for the largest dirty block.
+    pub(crate) fn is_due(&self, shard: &Shard, now_ms: u32) -> bool {
         self.knobs.is_on(Knob::Scrub)
-            && self.waking_order().is_some_and(|order| largest >= Some(order))
             && self.pace.wants_call(now_ms)
             && self.pace.target(now_ms) > 0
+            && self.waking_order().is_some_and(|order| largest(shard) >= Some(order))
     }
 }

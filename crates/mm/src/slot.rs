@@ -7,12 +7,14 @@
 //!  │                     │  ▲ │             ▲            ▲
 //!  │      hand out       │  │ └─ free ──────┘── scrub ───┘
 //!  │   (program thread)  ▼  │  (program thread)  (scrubber, toucher)
-//!  └─ unmap ── Lent · Partial · Block · Runs
+//!  └─ unmap ── Lent · Block · Runs
 //! ```
 //!
 //! Whoever holds the arena's lock moves a slot into or out of a free list (Hole, Dirty, Zeroed). A slot in
 //! `Passage` belongs to one thread, which moves it on without the lock: to the program's side when it hands it
 //! out, to a free list when it takes it back. Taint alone is set by any thread at any time.
+
+use core::ops::Range;
 
 use faultless_base::sync::atomic::{AtomicU32, Ordering};
 
@@ -28,14 +30,12 @@ pub enum State {
     Zeroed = 2,
     /// On its way: one thread owns it.
     Passage = 3,
-    /// Wholly part of a mapping of the program.
+    /// The program's: wholly part of one of its mappings. In the arena, given up for good.
     Lent = 4,
-    /// Part of a mapping of the program in some of its pages.
-    Partial = 5,
     /// Part of a large block of `malloc`.
-    Block = 6,
+    Block = 5,
     /// Carved into runs for `malloc`.
-    Runs = 7,
+    Runs = 6,
 }
 
 impl State {
@@ -46,8 +46,7 @@ impl State {
             2 => Self::Zeroed,
             3 => Self::Passage,
             4 => Self::Lent,
-            5 => Self::Partial,
-            6 => Self::Block,
+            5 => Self::Block,
             _ => Self::Runs,
         }
     }
@@ -57,22 +56,14 @@ impl State {
         matches!(self, Self::Hole | Self::Dirty | Self::Zeroed)
     }
 
-    /// Whether the program may have a mapping in it.
-    pub fn is_mapped(self) -> bool {
-        matches!(self, Self::Lent | Self::Partial)
-    }
-
     fn may_become(self, next: Self) -> bool {
-        self == next
-            || self == Self::Passage
-            || next == Self::Passage
-            || (self, next) == (Self::Lent, Self::Partial)
+        self == next || self == Self::Passage || next == Self::Passage
     }
 }
 
 /// What else is known of a slot: bits that may be combined.
 pub mod flag {
-    /// It may be read and written.
+    /// It was made accessible, once and for all.
     pub const OPEN: u32 = 1 << 8;
     /// Huge pages are advised for it.
     pub const ADVISED: u32 = 1 << 9;
@@ -91,22 +82,73 @@ pub mod flag {
     pub const SIGNED: u32 = 1 << 15;
     /// Its memory was brought before the program came to it: touched ahead, or moved in.
     pub const AHEAD: u32 = 1 << 16;
+    /// The program itself advised about huge pages in it.
+    pub const ASKED: u32 = 1 << 17;
     /// What is known of a slot only while it is in use.
-    pub const IN_USE: u32 = FRESH | TAINTED | FORKED | EMPTY | SIGNED | AHEAD;
+    pub const IN_USE: u32 = FRESH | TAINTED | FORKED | EMPTY | SIGNED | AHEAD | ASKED;
 }
 
-/// The words of all slots of an arena.
+/// Slots that one leaf of a sparse table covers (64 GiB of addresses), and leaves.
+pub const LEAF: usize = if faultless_base::sync::CHECKED { 64 } else { 32 << 10 };
+/// Leaves of a sparse table.
+pub const LEAVES: usize = if faultless_base::sync::CHECKED { 8 } else { 32 };
+
+/// The words of all slots of an arena, or of those slots of the whole address space that are of interest.
 #[derive(Clone, Copy)]
 pub struct Slots {
     words: &'static [AtomicU32],
     tail: &'static AtomicU32,
+    /// Of a sparse table, for each leaf: the number of its piece of the address space and one more, 0 for none yet.
+    keys: &'static [AtomicU32],
 }
 
 impl Slots {
     /// A table over `words`, one for each slot and one more; zero is a hole that was never opened.
     pub fn new(words: &'static [AtomicU32]) -> Self {
         let (tail, words) = words.split_last().expect("one word at least");
-        Self { words, tail }
+        Self { words, tail, keys: &[] }
+    }
+
+    /// A table over all addresses, in `words` for [`LEAVES`] leaves and their keys, and one more.
+    pub fn sparse(words: &'static [AtomicU32]) -> Self {
+        let (tail, words) = words.split_last().expect("one word at least");
+        let (keys, words) = words.split_at(LEAVES);
+        Self { words, tail, keys }
+    }
+
+    /// The words that [`Slots::sparse`] wants.
+    pub const SPARSE_WORDS: usize = LEAVES * (LEAF + 1) + 1;
+
+    /// Makes sure that slots of a sparse table have words; false when there are no more leaves.
+    pub fn reach(&self, slots: Range<usize>) -> bool {
+        let pieces = slots.start / LEAF..slots.end.div_ceil(LEAF);
+        if pieces.len() > LEAVES {
+            return false;
+        }
+        pieces.into_iter().all(|piece| {
+            let Ok(key) = u32::try_from(piece + 1) else { return false };
+            self.keys.iter().any(|place| {
+                let taken = place.compare_exchange(0, key, Ordering::AcqRel, Ordering::Acquire);
+                taken.is_ok() || taken == Err(key)
+            })
+        })
+    }
+
+    /// The word of slot `i`. In a sparse table slots that were never spoken of share one, which stays zero.
+    fn word(&self, i: usize) -> &'static AtomicU32 {
+        if self.keys.is_empty() {
+            return &self.words[i];
+        }
+        let key = i / LEAF + 1;
+        let leaf = self.keys.iter().position(|place| place.load(Ordering::Acquire) as usize == key);
+        leaf.map_or(self.tail, |leaf| &self.words[leaf * LEAF + i % LEAF])
+    }
+
+    /// The parts of a range, of whatever size, whose slots have words of their own in a sparse table.
+    pub fn known(&self, slots: Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
+        let keys = self.keys.iter().map(|place| place.load(Ordering::Acquire) as usize).filter(|&key| key != 0);
+        let part = move |key| slots.start.max((key - 1) * LEAF)..slots.end.min(key * LEAF);
+        keys.map(part).filter(|part| !part.is_empty())
     }
 
     /// The slots that were ever used are those before this one.
@@ -131,17 +173,17 @@ impl Slots {
 
     /// The state of slot `i`.
     pub fn state(&self, i: usize) -> State {
-        State::of(self.words[i].load(Ordering::SeqCst))
+        State::of(self.word(i).load(Ordering::SeqCst))
     }
 
     /// The state that slot `i` had before the present one.
     pub fn was(&self, i: usize) -> State {
-        State::of(self.words[i].load(Ordering::Relaxed) >> 4)
+        State::of(self.word(i).load(Ordering::Relaxed) >> 4)
     }
 
     /// Whether slot `i` has any of `flags`.
     pub fn has(&self, i: usize, flags: u32) -> bool {
-        self.words[i].load(Ordering::SeqCst) & flags != 0
+        self.word(i).load(Ordering::SeqCst) & flags != 0
     }
 
     /// Moves slot `i` to `next`, keeping its flags.
@@ -159,7 +201,7 @@ impl Slots {
         let passage = |word: u32| {
             (State::of(word) == from).then_some((word & !0xFF) | State::Passage as u32 | ((from as u32) << 4))
         };
-        self.words[i].fetch_update(Ordering::SeqCst, Ordering::SeqCst, passage).is_ok()
+        self.word(i).fetch_update(Ordering::SeqCst, Ordering::SeqCst, passage).is_ok()
     }
 
     /// Adds `flags` to slot `i`; the ones it had before.
@@ -170,17 +212,26 @@ impl Slots {
     /// Adds `flags` to slot `i`, whoever has it: the owner of a slot in passage may overwrite them.
     /// The flags that it had before.
     pub fn share(&self, i: usize, flags: u32) -> u32 {
-        self.words[i].fetch_or(flags, Ordering::SeqCst)
+        self.word(i).fetch_or(flags, Ordering::SeqCst)
     }
 
     /// Removes `flags` from slot `i`, whoever has it: its owner may bring them back. Whether it had any of them.
     pub fn withdraw(&self, i: usize, flags: u32) -> bool {
-        self.has(i, flags) && self.words[i].fetch_and(!flags, Ordering::SeqCst) & flags != 0
+        self.has(i, flags) && self.word(i).fetch_and(!flags, Ordering::SeqCst) & flags != 0
     }
 
     /// Removes `flags` from slot `i`; whether it had all of them.
     pub fn clear(&self, i: usize, flags: u32) -> bool {
         self.update(i, |word| word & !flags) & flags == flags
+    }
+
+    /// Notes that slot `i` is advised and charged, if the program has it and it is not charged; whether that was so.
+    pub fn charge(&self, i: usize) -> bool {
+        let with = |word: u32| {
+            let in_use = matches!(State::of(word), State::Lent | State::Block);
+            (in_use && word & flag::CHARGED == 0).then_some(word | flag::ADVISED | flag::FRESH | flag::CHARGED)
+        };
+        self.word(i).fetch_update(Ordering::SeqCst, Ordering::SeqCst, with).is_ok()
     }
 
     /// Makes slot `i` count as used if the program has it and it is charged; whether that was so.
@@ -189,13 +240,13 @@ impl Slots {
             let in_use = matches!(State::of(word), State::Lent | State::Block | State::Runs);
             (in_use && word & flag::CHARGED != 0).then_some(word & !(flag::CHARGED | flag::FRESH))
         };
-        self.words[i].fetch_update(Ordering::SeqCst, Ordering::SeqCst, without).is_ok()
+        self.word(i).fetch_update(Ordering::SeqCst, Ordering::SeqCst, without).is_ok()
     }
 
     /// Changes a word. Slots that are free or in passage have one thread that may, so a store does; what the
     /// program has may be tainted at any time.
     fn update(&self, i: usize, change: impl Fn(u32) -> u32) -> u32 {
-        let word = &self.words[i];
+        let word = self.word(i);
         let before = word.load(Ordering::Relaxed);
         let state = State::of(before);
         if state.is_free() || state == State::Passage {

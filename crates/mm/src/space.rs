@@ -4,17 +4,21 @@
 //! shard's lock but those that open a new part of the reservation or give it up. A slot in passage belongs to the thread
 //! that put it there, so that zeroing, opening and closing happen without any lock.
 
-use faultless_base::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use faultless_base::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
 use faultless_base::sync::{self, Guard, Lock};
 use faultless_base::sys::Sys;
 use faultless_base::{SLOT, Span, table};
 
 use crate::arena::{Arena, Extent};
+use crate::buddy::Link;
 use crate::budget::Budget;
 use crate::busy::Busy;
 use crate::credit::Credit;
 use crate::knobs::{Knob, Values};
+use crate::later::Later;
 use crate::pace::Pace;
+use crate::runs::Carved;
+use crate::sizes::Sizes;
 use crate::slot::Slots;
 use crate::stats::{self, Block, Counter};
 use crate::streak::Streak;
@@ -23,14 +27,6 @@ use crate::watched::{Advices, Growths, Supply};
 
 /// Shards at most.
 pub const MAX_SHARDS: usize = stats::BLOCKS;
-/// What munmap does to memory that is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unmap {
-    /// An access faults, as without faultless.
-    Strict,
-    /// The memory stays accessible: cheaper, but a stale pointer goes unnoticed.
-    Relaxed,
-}
 
 /// After so many extents in a row that came back untouched, the next ones are expected to, too.
 const UNTOUCHED_STREAK: u32 = 4;
@@ -43,6 +39,9 @@ const DROPPED_STREAK: u32 = 3;
 pub(crate) struct Shard {
     arena: Lock<Arena>,
     pub(crate) slots: Slots,
+    pub(crate) sizes: Sizes,
+    /// What came back while the lock could not be had.
+    pub(crate) later: Later,
     pub(crate) base: usize,
     pub(crate) counters: &'static Block,
     /// Extents in a row that came back untouched: the program seems to map memory here without using it.
@@ -54,19 +53,38 @@ pub(crate) struct Shard {
     pub(crate) dropped: Streak,
 }
 
+/// The tables of an arena, with an entry for each slot.
+type Tables = (&'static mut [Link], &'static mut [Carved]);
+
 impl Shard {
-    pub(crate) fn lock(&self) -> Guard<'_, Arena> {
-        self.arena.lock()
+    fn new(
+        base: usize,
+        slots: Slots,
+        n: usize,
+        (links, carved): Tables,
+        counters: &'static Block,
+    ) -> Option<Self> {
+        let sizes = Sizes::new(n)?;
+        Some(Self {
+            arena: Lock::new(Arena::new(base, slots, sizes, links, carved)),
+            slots,
+            sizes,
+            later: Later::new(n)?,
+            base,
+            counters,
+            untouched: Streak::new(UNTOUCHED_STREAK),
+            sparse: Streak::new(SPARSE_STREAK),
+            dropped: Streak::new(DROPPED_STREAK),
+        })
     }
 
-    pub(crate) fn is_unlocked(&self) -> bool {
-        self.arena.try_lock().is_some()
+    /// The lock, if it can be had without waiting for a thread that may have stopped.
+    #[inline]
+    pub(crate) fn lock_soon(&self) -> Option<Guard<'_, Arena>> {
+        self.arena.lock_soon()
     }
 
-    pub(crate) fn hold(&self) {
-        self.arena.hold();
-    }
-
+    /// In a forked child: whoever held the lock is not here.
     pub(crate) fn force_unlock(&self) {
         self.arena.force_unlock();
     }
@@ -84,9 +102,9 @@ impl Shard {
         self.counters.add(counter, n as u64);
     }
 
-    /// A block of malloc's went out. Always counted under the lock, where it costs no locked instruction: this is the
-    /// hottest path of all.
-    pub(crate) fn count_block(&self, _held: &Guard<'_, Arena>, bytes: usize) {
+    /// A block of malloc's went out. Counted under the lock, where it costs no locked instruction: this is the hottest
+    /// path of all. Without the lock a count may be lost.
+    pub(crate) fn count_block(&self, _held: Option<&Guard<'_, Arena>>, bytes: usize) {
         self.counters.add_alone(Counter::MallocServed, 1);
         self.counters.add_alone(Counter::MallocBytes, bytes as u64);
     }
@@ -125,6 +143,10 @@ pub struct Space<S> {
     pub(crate) growths: Lock<Growths>,
     pub(crate) advices: Lock<Advices>,
     pub(crate) shards: [Option<Shard>; MAX_SHARDS],
+    /// The program's own mappings, as far as frames move into them: slots of the whole address space, without free lists.
+    pub(crate) program: Shard,
+    /// Of those, the first one that was ever noted, and the one after the last.
+    noted: (AtomicUsize, AtomicUsize),
     count: usize,
     span: Span,
     shard_bytes: usize,
@@ -137,8 +159,6 @@ pub struct Space<S> {
     pub(crate) away: AtomicUsize,
     /// Nanoseconds for which it slept in the present step, because a device worked for it.
     pub(crate) slept: AtomicUsize,
-    /// Held during each background step; whoever forks holds it too.
-    pub(crate) working: Lock<()>,
     /// Slots handed out since the background thread last looked, for [`crate::ahead`].
     pub(crate) demand: AtomicUsize,
     pub(crate) credit: Credit,
@@ -186,26 +206,14 @@ impl<S: Sys> Space<S> {
         let shard_slots = (bytes / SLOT / count).next_power_of_two();
         let shard_bytes = shard_slots * SLOT;
         let span = sys.reserve(count * shard_bytes, 1 << 30)?;
+        let program =
+            Shard::new(0, Slots::sparse(sync::words(Slots::SPARSE_WORDS)?), 0, (&mut [], &mut []), &counters[0])?;
         let mut shards = [const { None }; MAX_SHARDS];
         for (i, shard) in shards.iter_mut().take(count).enumerate() {
             let base = span.start + i * shard_bytes;
             let slots = Slots::new(sync::words(shard_slots + 1)?);
-            let arena = Arena::new(
-                base,
-                slots,
-                table::lasting(shard_slots)?,
-                table::lasting(shard_slots)?,
-                table::lasting(shard_slots)?,
-            );
-            *shard = Some(Shard {
-                arena: Lock::new(arena),
-                slots,
-                base,
-                counters: &counters[i],
-                untouched: Streak::new(UNTOUCHED_STREAK),
-                sparse: Streak::new(SPARSE_STREAK),
-                dropped: Streak::new(DROPPED_STREAK),
-            });
+            let tables = (table::lasting(shard_slots)?, table::lasting(shard_slots)?);
+            *shard = Some(Shard::new(base, slots, shard_slots, tables, &counters[i])?);
         }
         Some(Self {
             sys,
@@ -215,6 +223,8 @@ impl<S: Sys> Space<S> {
             growths: Lock::new(Growths::new()),
             advices: Lock::new(Advices::new()),
             shards,
+            program,
+            noted: (AtomicUsize::new(usize::MAX), AtomicUsize::new(0)),
             count,
             span,
             shard_bytes,
@@ -223,7 +233,6 @@ impl<S: Sys> Space<S> {
             dropping: Lock::new(()),
             away: AtomicUsize::new(0),
             slept: AtomicUsize::new(0),
-            working: Lock::new(()),
             demand: AtomicUsize::new(0),
             credit: Credit::new(),
             rest: AtomicU32::new(0),
@@ -250,9 +259,9 @@ impl<S: Sys> Space<S> {
         self.span
     }
 
-    /// What munmap does now.
-    pub(crate) fn unmap_mode(&self) -> Unmap {
-        if self.knobs.is_on(Knob::Unmap) { Unmap::Relaxed } else { Unmap::Strict }
+    /// Whether each shard begins, and ends, at a multiple of `align` slots.
+    pub(crate) fn is_aligned(&self, align: usize) -> bool {
+        (self.span.start | self.shard_bytes) % (align.max(1) * SLOT) == 0
     }
 
     /// The account of the peak rule.
@@ -269,10 +278,45 @@ impl<S: Sys> Space<S> {
         self.shards.iter().flatten()
     }
 
+    /// Has the slots `e` of the program's mappings noted from now on; false where that is not possible.
+    pub(crate) fn note_slots(&self, e: Extent) -> bool {
+        let works = self.program.slots.reach(e.slots());
+        if works {
+            self.noted.0.fetch_min(e.first, Ordering::Relaxed);
+            self.noted.1.fetch_max(e.first + e.n, Ordering::Relaxed);
+        }
+        works
+    }
+
+    /// The parts of `e`, of whatever size, in which slots of the program's may be noted.
+    pub(crate) fn noted(&self, e: Extent) -> impl Iterator<Item = Extent> + use<S> {
+        let (first, end) = (self.noted.0.load(Ordering::Relaxed), self.noted.1.load(Ordering::Relaxed));
+        let parts = self.program.slots.known(e.first.max(first)..(e.first + e.n).min(end));
+        parts.map(|part| Extent { first: part.start, n: part.len() })
+    }
+
+    /// All slots that may be in use: those of each shard, and of the program's mappings.
+    pub(crate) fn all_slots(&self) -> impl Iterator<Item = (&Shard, Extent)> {
+        let shards = self.all_shards().map(|shard| (shard, Extent { first: 0, n: shard.slots.tail() }));
+        let everything = Extent { first: 0, n: usize::MAX / SLOT };
+        shards.chain(self.noted(everything).map(|e| (&self.program, e)))
+    }
+
+    /// All shards, this one first.
+    pub(crate) fn shards_from<'a>(&'a self, first: &'a Shard) -> impl Iterator<Item = &'a Shard> {
+        let others = self.all_shards().filter(move |shard| shard.base != first.base);
+        core::iter::once(first).chain(others)
+    }
+
     /// The shard and the slot of an address of the arena.
     pub(crate) fn locate(&self, addr: usize) -> (&Shard, usize) {
         let offset = addr - self.span.start;
         (self.shard(offset / self.shard_bytes), offset % self.shard_bytes / SLOT)
+    }
+
+    /// The slots that an address belongs to, and its number among them.
+    pub(crate) fn place(&self, addr: usize) -> (&Shard, usize) {
+        if self.span.contains(addr) { self.locate(addr) } else { (&self.program, addr / SLOT) }
     }
 
     /// Calls `f` for the part of `span` in each shard, with the slots that it touches.
@@ -292,27 +336,51 @@ impl<S: Sys> Space<S> {
     pub fn want_worker(&self) {
         if !self.wanted.load(Ordering::Relaxed) {
             self.wanted.store(true, Ordering::Release);
+            // Pairs with the thread's own, between its saying that it goes and its look at this: one of the two sees the other.
+            fence(Ordering::SeqCst);
         }
     }
 
-    /// Whether there is new work for the background thread; asking takes the note away.
-    pub fn worker_wanted(&self) -> bool {
-        self.wanted.load(Ordering::Relaxed) && self.wanted.swap(false, Ordering::Acquire)
+    /// Whether there is new work for the background thread.
+    #[inline]
+    pub fn is_worker_wanted(&self) -> bool {
+        self.wanted.load(Ordering::Relaxed)
     }
 
     /// Says that there is work which cannot wait.
     pub(crate) fn want_worker_now(&self) {
-        self.urgent.store(true, Ordering::Release);
+        if !self.urgent.load(Ordering::Relaxed) {
+            self.urgent.store(true, Ordering::Release);
+            fence(Ordering::SeqCst);
+        }
         self.want_worker();
     }
 
-    /// Whether that work cannot wait; asking takes the note away.
-    pub fn worker_wanted_now(&self) -> bool {
-        self.urgent.load(Ordering::Relaxed) && self.urgent.swap(false, Ordering::Acquire)
+    /// Whether that work cannot wait.
+    pub fn is_worker_wanted_now(&self) -> bool {
+        self.urgent.load(Ordering::Relaxed)
+    }
+
+    /// The background thread begins to look what there is to do: notes from now on are new ones.
+    pub fn take_notes(&self) {
+        self.wanted.store(false, Ordering::Relaxed);
+        self.urgent.store(false, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Whether the background thread would have memory to give back.
+    pub fn has_idle_memory(&self) -> bool {
+        self.budget.idle() > 0 || self.all_shards().any(|shard| !shard.later.is_empty())
     }
 
     pub(crate) fn now_ms(&self) -> u32 {
         (self.sys.now_ns() / 1_000_000) as u32
+    }
+
+    /// Whether no thread of ours is inside `span`. The caller has changed the state of its slots, so that they are not
+    /// entered any more.
+    pub(crate) fn is_left(&self, span: Span) -> bool {
+        self.busy.is_left(span) && self.dropped_now.is_left(span)
     }
 
     /// Waits until nobody of ours is inside `span`. Slots that are in passage or tainted by now are

@@ -84,6 +84,8 @@ counters! {
     MallocServed, "malloc_served", Calls;
     /// Bytes of those blocks.
     MallocBytes, "malloc_bytes", Bytes;
+    /// Blocks and memory that came back while the lock for them was not to be had, and were taken in later.
+    BackLater, "back_later", Calls, detail;
     /// Blocks resized where they stood.
     ReallocInPlace, "realloc_in_place", Calls;
     /// Blocks and mappings resized by moving page tables.

@@ -9,7 +9,6 @@ use faultless_base::sys::{Huge, Sys};
 use crate::arena::Extent;
 use crate::buddy::Kind;
 use crate::progress::Progress;
-use crate::scrub::Zeroing;
 use crate::slot::flag;
 use crate::space::{Shard, Space};
 use crate::stats::Counter;
@@ -25,7 +24,7 @@ impl<S: Sys> Space<S> {
     /// Keeps a few zeroed slots ready while small extents are asked for.
     pub(crate) fn stock_step(&self) -> Progress {
         let demand = self.demand.swap(0, Ordering::Relaxed);
-        let mut growths = self.growths.lock();
+        let Some(mut growths) = self.growths.lock_soon() else { return Progress::Wait(LOOK_US) };
         if demand > 0 {
             growths.stock = (growths.stock * 2).clamp(demand.min(STOCK_MAX), STOCK_MAX);
             growths.stock_quiet = 0;
@@ -38,7 +37,7 @@ impl<S: Sys> Space<S> {
             return Progress::Idle;
         }
         drop(growths);
-        let zeroed = self.all_shards().map(|s| s.lock().free().slots(Kind::Zeroed)).sum::<usize>();
+        let zeroed = self.zeroed();
         // The host takes its time for a cold one, and this processor with it, however idle the thread is.
         let cold = self.warmth.is_cold(self.now_ms()) == Some(true);
         let full = zeroed >= want || self.budget.idle() >= want || self.budget.room() == 0;
@@ -46,7 +45,7 @@ impl<S: Sys> Space<S> {
             return Progress::Wait(LOOK_US);
         }
         let shard = self.shard(0);
-        let hole = shard.lock().take_holes(1, 1, &self.sys);
+        let hole = shard.lock_soon().and_then(|mut arena| arena.take_holes(1, 1, &self.sys));
         match hole {
             Some(e) if self.fill(shard, e) => Progress::Worked,
             _ => {
@@ -64,41 +63,39 @@ impl<S: Sys> Space<S> {
             }
             let shard = self.shard(0);
             let full = self.budget.room() == 0 || self.budget.idle() >= STOCK_MAX;
-            let hole = if full { None } else { shard.lock().take_holes(1, 1, &self.sys) };
+            let arena = if full { None } else { shard.lock_soon() };
+            let hole = arena.and_then(|mut arena| arena.take_holes(1, 1, &self.sys));
             let Some(e) = hole else { return false };
-            if !shard.slots.has(e.first, flag::OPEN) {
-                // To zero what is closed is for the background thread.
-                shard.lock().give(e, Kind::Hole, 0);
-                return false;
-            }
             self.fill(shard, e);
         }
         self.warmth.is_cold(self.now_ms()) == Some(true)
     }
 
-    /// Makes a hole in passage zeroed memory.
+    /// Makes a hole in passage zeroed memory, which is free then.
     pub(crate) fn fill(&self, shard: &Shard, e: Extent) -> bool {
+        if !self.make(shard, e) {
+            return false;
+        }
+        // Whether the program will use it densely is as unknown as for any other memory it never had.
+        shard.slots.mark(e.first, flag::FRESH);
+        self.put_back(shard, e, Kind::Zeroed, self.now_ms());
+        true
+    }
+
+    /// The same for memory that stays in passage. False: it is a hole again.
+    pub(crate) fn make(&self, shard: &Shard, e: Extent) -> bool {
         let span = shard.span(e);
         let slots = shard.slots;
         if slots.mark(e.first, flag::ADVISED) & flag::ADVISED == 0 {
             self.sys.huge(span, Huge::Advised);
         }
         let (start, cpu) = (self.sys.now_ns(), self.sys.thread_ns());
-        if slots.has(e.first, flag::OPEN) {
-            self.sys.touch(span.start);
-        } else if !matches!(self.zero(shard, e, || false), Zeroing::Done(1, _)) {
-            // The program unmapped it, so it stays out of reach here too.
-            self.sys.discard(span);
-            shard.lock().give(e, Kind::Hole, 0);
-            return false;
-        }
+        self.sys.touch(span.start);
         shard.count(Counter::TouchNs, (self.sys.now_ns() - start) as usize);
         self.warmth.note_touch(self.sys.thread_ns() - cpu, self.now_ms());
         shard.count(Counter::BytesTouchedAhead, SLOT);
-        // Whether the program will use it densely is as unknown as for any other memory it never had.
-        slots.mark(e.first, flag::FRESH | flag::AHEAD);
+        slots.mark(e.first, flag::AHEAD);
         self.budget.keep(1);
-        shard.lock().give(e, Kind::Zeroed, self.now_ms());
         true
     }
 }

@@ -1,12 +1,14 @@
 //! The way of memory back from its user: what is worth keeping, and what the peak rule allows to keep.
 
-use faultless_base::SLOT;
 use faultless_base::sys::{SIGNATURES, Sys};
+use faultless_base::{SLOT, Span};
 
-use crate::arena::{Extent, Live};
+use crate::arena::Extent;
 use crate::buddy::Kind;
+use crate::later::{Later, Note, What};
+use crate::runs::UNITS;
 use crate::slot::{Slots, State, flag};
-use crate::space::{Shard, Space, Unmap};
+use crate::space::{Shard, Space};
 use crate::stats::Counter;
 
 /// Slots whose contents are looked at when memory comes back whose use is not known.
@@ -26,23 +28,64 @@ enum Fate {
 }
 
 impl<S: Sys> Space<S> {
-    /// Takes an extent in passage back from its user: closes it if asked to, and keeps or returns its memory.
-    pub(crate) fn take_back(&self, shard: &Shard, e: Extent, unmap: Unmap) {
+    /// Takes an extent in passage back that was a block's.
+    pub(crate) fn take_block_back(&self, shard: &Shard, e: Extent) {
+        if self.is_left(shard.span(e)) {
+            self.take_back(shard, e);
+        } else {
+            self.note_later(shard, |later| later.extent(e, What::TakeBack));
+        }
+    }
+
+    /// Puts an extent in passage into the free lists, now or later.
+    pub(crate) fn put_back(&self, shard: &Shard, e: Extent, kind: Kind, stamp_ms: u32) {
+        if e.n == 0 {
+            return;
+        }
+        match shard.lock_soon() {
+            // Looked at with the lock: whoever retires the arena takes the lock after saying so.
+            Some(_) if self.is_retired() => self.let_go(shard, e),
+            Some(mut arena) => arena.give(e, kind, stamp_ms),
+            None => self.note_later(shard, |later| later.extent(e, What::Give(kind))),
+        }
+    }
+
+    /// Notes what cannot be taken in now. The background thread sees to it if no other thread comes by.
+    pub(crate) fn note_later(&self, shard: &Shard, note: impl FnOnce(&Later)) {
+        note(&shard.later);
+        shard.count(Counter::BackLater, 1);
+        self.want_worker();
+    }
+
+    /// Takes in what came back to a shard while it could not be taken in.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn take_in(&self, shard: &Shard) {
+        shard.later.take().for_each(|note| self.take_in_one(shard, note));
+    }
+
+    /// Frees the blocks that start at these units of a slot, a bit each.
+    pub(crate) fn take_in_blocks(&self, shard: &Shard, slot: usize, blocks: u32) {
+        (0..UNITS).filter(|unit| blocks & 1 << unit != 0).for_each(|unit| _ = self.free_now(shard, slot, unit));
+    }
+
+    fn take_in_one(&self, shard: &Shard, note: Note) {
+        self.take_in_blocks(shard, note.slot, note.blocks);
+        match note.extent {
+            Some((e, What::Give(kind))) => self.put_back(shard, e, kind, self.now_ms()),
+            Some((e, What::TakeBack)) => self.take_block_back(shard, e),
+            None => {}
+        }
+    }
+
+    /// Keeps or returns the memory of an extent in passage that comes back. No thread of ours is in it.
+    fn take_back(&self, shard: &Shard, e: Extent) {
         let slots = shard.slots;
-        self.wait_while_busy(shard.span(e));
         self.warmth.note_return(e.n);
         self.note_left(shard, e);
         let mut keep = self.settle(shard, e);
         if self.is_retired() {
             return self.let_go(shard, e);
-        }
-        if unmap == Unmap::Strict {
-            // It fails at the limit of areas, and where the program has unmapped memory by itself before.
-            let closed = self.sys.close(shard.span(e));
-            e.slots().for_each(|i| match closed {
-                true => _ = slots.clear(i, flag::OPEN),
-                false => _ = slots.mark(i, flag::TAINTED),
-            });
         }
         let stamp = self.now_ms();
         shard.groups(
@@ -70,18 +113,11 @@ impl<S: Sys> Space<S> {
                     slots.clear(i, flag::IN_USE);
                 });
                 self.budget.keep(kept);
-                let mut arena = shard.lock();
-                if kept > 0 {
-                    arena.give(Extent { first: g.first, n: kept }, Kind::Dirty, stamp);
-                }
-                if kept < g.n {
-                    arena.give(Extent { first: g.first + kept, n: g.n - kept }, Kind::Hole, stamp);
-                }
-                let largest = arena.free().largest(Kind::Dirty);
-                drop(arena);
+                self.put_back(shard, Extent { first: g.first, n: kept }, Kind::Dirty, stamp);
+                self.put_back(shard, Extent { first: g.first + kept, n: g.n - kept }, Kind::Hole, stamp);
                 match kept {
                     0 => {}
-                    _ if self.is_due(largest, stamp) => self.want_worker_now(),
+                    _ if self.is_due(shard, stamp) => self.want_worker_now(),
                     _ => self.want_worker(),
                 }
             },
@@ -131,7 +167,7 @@ impl<S: Sys> Space<S> {
     /// Whether a large fresh extent comes back as it was handed out, as far as a look at its ends and its middle
     /// tells. It is discarded then, which loses time, not data, if it was not so. While one extent after the other
     /// comes back untouched, only one in eight is looked at.
-    fn is_untouched(&self, shard: &Shard, e: Extent) -> bool {
+    pub(crate) fn is_untouched(&self, shard: &Shard, e: Extent) -> bool {
         let last = e.first + e.n - 1;
         if e.n < 4 || self.budget.limit() == 0 || [e.first, last].iter().any(|&i| !shard.slots.has(i, flag::FRESH))
         {
@@ -155,8 +191,17 @@ impl<S: Sys> Space<S> {
 
     /// Whether a slot has memory throughout, as far as three looks tell.
     pub(crate) fn is_present(&self, shard: &Shard, i: usize) -> bool {
-        let start = shard.span(Extent { first: i, n: 1 }).start;
-        [0, SLOT / 2, SLOT - 1].iter().all(|offset| self.sys.present(start + offset))
+        self.is_backed_at(shard.span(Extent { first: i, n: 1 }))
+    }
+
+    /// The same for memory of a slot that lies elsewhere.
+    pub(crate) fn is_backed_at(&self, slot: Span) -> bool {
+        [0, SLOT / 2, SLOT - 1].iter().all(|offset| self.sys.present(slot.start + offset))
+    }
+
+    /// Whether most of a slot's memory, which was zero and may not be readable by now, was written to.
+    pub(crate) fn is_dense_at(&self, slot: Span) -> bool {
+        self.sys.peek_nonzero_pages(slot, SAMPLED_PAGES) * 2 >= SAMPLED_PAGES
     }
 
     /// Whether most of slot `i`, which can be read, was written to.
@@ -188,7 +233,6 @@ impl<S: Sys> Space<S> {
             return false;
         }
         e.slots().for_each(|i| {
-            slots.clear(i, flag::OPEN);
             slots.clear(i, flag::ADVISED);
         });
         true
@@ -197,11 +241,9 @@ impl<S: Sys> Space<S> {
     /// Takes an extent in passage whose mapping cannot be replaced out of use for good, without its memory.
     fn abandon(&self, shard: &Shard, e: Extent) {
         self.sys.discard(shard.span(e));
-        let mut arena = shard.lock();
         for i in e.slots() {
-            *arena.live(i) = Live::default();
             shard.slots.mark(i, flag::TAINTED | flag::FRESH);
-            shard.slots.set(i, State::Partial);
+            shard.slots.set(i, State::Lent);
         }
     }
 }

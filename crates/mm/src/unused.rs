@@ -19,9 +19,7 @@ const PAGES: usize = 4;
 impl<S: Sys> Space<S> {
     /// The program ends: what it still has is looked at.
     pub fn note_exit(&self) {
-        for shard in self.all_shards() {
-            self.note_left(shard, Extent { first: 0, n: shard.slots.tail() });
-        }
+        self.all_slots().for_each(|(shard, e)| self.note_left(shard, e));
     }
 
     /// Whoever had `e` is done with it: counts what of it was brought ahead, and what of that is full of zeroes.

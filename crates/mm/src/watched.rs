@@ -125,4 +125,8 @@ pub(crate) struct Supply {
     pub(crate) followed: AtomicUsize,
     /// Whether this process cannot move pages.
     pub(crate) refused: AtomicBool,
+    /// Whether the program looks what is resident.
+    pub(crate) looked: AtomicBool,
+    /// Whether the kernel may use frames of the program's without a mapping, in ways that a move does not see.
+    pub(crate) referenced: AtomicBool,
 }

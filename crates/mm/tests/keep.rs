@@ -51,7 +51,9 @@ fn access(region: &Memory, page: usize, write: Option<u8>) -> Option<u8> {
     }
 }
 
+/// Has all of it brought in huge pages, and writes to it; what was there before.
 fn fill(region: &Memory, byte: u8) -> Vec<u8> {
+    region.populate(region.span()).unwrap();
     (0..PAGES).map(|page| access(region, page, Some(byte)).unwrap()).collect()
 }
 

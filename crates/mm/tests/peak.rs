@@ -1,12 +1,15 @@
 //! The peak rule: whatever a program maps, touches densely or sparsely, and gives back, in whatever order, what is added
 //! to its own memory never exceeds the budget and what it once had and gave back.
 
+mod calls;
+
 use std::collections::BTreeMap;
 
 use faultless_base::sys::Sys;
 use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span};
 use faultless_fake::Fake;
 use faultless_mm::knobs::{Knob, Values};
+use faultless_mm::mapping::Change;
 use faultless_mm::progress::Progress;
 use faultless_mm::stats::Block as Counters;
 use faultless_mm::{Need, Space};
@@ -101,13 +104,31 @@ impl Program {
         self.has.remove(&at);
         match block {
             true => assert!(self.space.free(at)),
-            false => self.space.unmap(Span::new(at, n * SLOT)),
+            false => calls::unmap(&self.space, &self.fake, Span::new(at, n * SLOT)),
+        }
+    }
+
+    /// As the library has it: what a mapping drops may come back as zeroes at once.
+    fn drop_content(&self, span: Span, block: bool) {
+        let give = |part| {
+            self.fake.discard(part);
+            true
+        };
+        match block {
+            true => {
+                self.space.change_blocks(span, Change::Dropped);
+                give(span);
+            }
+            false => self.space.recycle(0, span, give),
         }
     }
 
     fn apply(&mut self, op: Op) {
         match op {
-            Op::Map(n, touch) => self.got(self.space.map(0, n * SLOT, 1), n, touch, false),
+            Op::Map(n, touch) => {
+                let span = calls::map(&self.space, &self.fake, n * SLOT);
+                self.got(Some(span.start), n, touch, false);
+            }
             Op::Zeroed(n, touch) => {
                 self.got(self.allocate(n, Need::Zero), n, touch, true);
             }
@@ -116,7 +137,7 @@ impl Program {
             Op::Drop(i, touch) => {
                 let Some((&at, &(n, _, block))) = self.has.iter().nth(i % self.has.len().max(1)) else { return };
                 let span = Span::new(at, n * SLOT);
-                self.space.recycle(span, |part| self.fake.discard(part));
+                self.drop_content(span, block);
                 assert!((span.start..span.end).step_by(PAGE).all(|page| self.fake.read(page) == Some(0)));
                 self.got(Some(at), n, touch, block);
             }

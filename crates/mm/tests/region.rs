@@ -261,13 +261,16 @@ fn a_huge_page_that_cannot_be_moved_is_made_of_small_ones() {
     let region = region_of(FakeMmu::new(|| {}), 10, Orders { first: 9, most: 9 });
     region.map(region.span(), Attributes { huge: true, ..ANONYMOUS }, 0).unwrap();
     assert!(region.prepare_huge(1));
-    // The table of the access goes, the move fails; then small ones in its place.
-    region.fail(&[0, errno::EBUSY]);
-    assert_eq!(access(&region, 0, Some(1)), Ok(0));
+    // The move fails; then small ones in its place.
+    region.fail(&[errno::EBUSY]);
+    assert_eq!(region.populate(span(0, SLOT / PAGE)), Ok(SLOT / PAGE));
     assert_eq!(region.resident(), SLOT / PAGE);
-    assert!((1..SLOT / PAGE).all(|page| access(&region, page, None) == Ok(0)));
+    assert!((0..SLOT / PAGE).all(|page| access(&region, page, None) == Ok(0)));
     assert!(!region.prepare_huge(1), "the frame was lost");
+    // Nor does one come to where an access has left a table.
     assert_eq!(access(&region, SLOT / PAGE, Some(1)), Ok(0));
+    assert!(!region.prepare_huge(1) && region.splits() == 0, "it was split");
+    assert_eq!(region.populate(span(2 * SLOT / PAGE, SLOT / PAGE)), Ok(SLOT / PAGE));
     assert!(region.prepare_huge(1), "the frame was not used any more");
 }
 
@@ -353,8 +356,43 @@ fn an_unreadable_backing_is_an_error_and_not_zeroes() {
     assert_eq!(access(&region, 0, None), Ok(backing_byte(0)));
     assert_eq!(region.counted(Counter::SpfVmaNoanon), 1);
     region.fail(&[errno::EIO]);
-    assert_eq!(access(&region, 4, None), Err(Outcome::Failed(errno::EIO)));
+    assert_eq!(access(&region, 4, None), Err(Outcome::Lost(errno::EIO)));
+    assert_eq!(region.read(span(4, 1).start), Found::Poisoned);
+    // Until it is dropped.
+    region.advise(span(4, 1), Advice::DontNeed).unwrap();
     assert_eq!(access(&region, 4, None), Ok(backing_byte(4 * PAGE)));
+}
+
+/// Whatever number it has, and only for the page that is needed.
+#[test]
+fn a_backing_that_fails_is_not_asked_again_and_keeps_no_other_page_away() {
+    let region = region_of(FakeMmu::new(|| {}), 10, Orders { first: 3, most: 3 });
+    region.map(span(0, 64), BACKED, 0).unwrap();
+    assert_eq!(access(&region, 0, None), Ok(backing_byte(0)));
+    let before = region.fills();
+    // All of the window cannot be read, but its first page can.
+    region.fail(&[errno::EIO]);
+    assert_eq!(access(&region, 8, None), Ok(backing_byte(8 * PAGE)));
+    assert_eq!((region.read(span(9, 1).start), region.fills()), (Found::Missing, before + 1));
+    for error in [errno::EAGAIN, errno::ENOMEM] {
+        region.fail(&[error, error]);
+        let page = 16 + error as usize;
+        assert_eq!(access(&region, page, None), Err(Outcome::Lost(error)));
+        assert_eq!(region.read(span(page, 1).start), Found::Poisoned);
+    }
+}
+
+/// What the kernel has no memory for may come later, until somebody says that this was the last time.
+#[test]
+fn a_page_that_does_not_come_is_an_error_in_the_end() {
+    let region = region_of(FakeMmu::new(|| {}), 10, Orders { first: 0, most: 0 });
+    region.map(span(0, 8), ANONYMOUS, 0).unwrap();
+    let fault = Fault { addr: span(1, 1).start, wants: Rights::Read, hint: 0, cpu: 0 };
+    region.fail(&[errno::ENOMEM]);
+    assert_eq!((region.fault(fault), region.read(fault.addr)), (Outcome::Failed(errno::ENOMEM), Found::Missing));
+    region.fail(&[errno::ENOMEM]);
+    assert_eq!(region.last_fault(fault), Outcome::Lost(errno::ENOMEM));
+    assert_eq!((region.read(fault.addr), region.counted(Counter::RegionPgfault)), (Found::Poisoned, 1));
 }
 
 /// What the first try has read, the second installs.

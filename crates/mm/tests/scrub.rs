@@ -1,6 +1,8 @@
 //! The scrubber's policy, step by step: when it wakes, what it zeroes, what it leaves alone, and what it does when an
 //! engine does not work.
 
+mod calls;
+
 use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span};
 use faultless_fake::{Failing, Fake};
 use faultless_mm::knobs::{Knob, Values};
@@ -40,14 +42,22 @@ impl World {
     }
 
     fn map(&self, n: usize) -> usize {
-        let at = self.space.map(0, n * SLOT, 1).expect("there is room");
+        let at = calls::map(&self.space, &self.fake, n * SLOT).start;
         assert!((0..n * SLOT_PAGES).all(|page| self.fake.read(at + page * PAGE) == Some(0)), "not zero");
         self.fake.write(Span::new(at, n * SLOT), 7);
         at
     }
 
+    /// The same, in frames that are kept: the kernel gives none.
+    fn map_kept(&self, n: usize) -> usize {
+        let before = self.fake.resident();
+        let at = self.map(n);
+        assert_eq!(self.fake.resident(), before);
+        at
+    }
+
     fn unmap(&self, at: usize, n: usize) {
-        self.space.unmap(Span::new(at, n * SLOT));
+        calls::unmap(&self.space, &self.fake, Span::new(at, n * SLOT));
     }
 
     /// Uses `n` slots, gives them back, and lets the scrubber work until it is done.
@@ -116,12 +126,12 @@ fn memory_wanted_within_a_moment_is_zeroed_hot() {
     w.unmap(at, 4);
     w.work();
     assert_eq!(w.scrubbed(), 0);
-    assert_eq!(w.map(4), at);
+    let at = w.map_kept(4);
     assert_eq!((w.count(Counter::ZeroHot), w.count(Counter::ZeroHits)), (1, 0));
     w.unmap(at, 4);
     w.fake.advance_ms(LATER_MS);
     w.work();
-    assert_eq!(w.map(4), at);
+    w.map_kept(4);
     assert_eq!((w.count(Counter::ZeroHot), w.count(Counter::ZeroHits)), (1, 1));
 }
 
@@ -207,7 +217,7 @@ fn an_engine_that_fails_or_hangs_only_makes_it_slower() {
         let expected = if failing == Failing::Engine { [1, 0, 0, 1] } else { [0, 1, 0, 1] };
         assert_eq!(why.map(|counter| w.count(counter)), expected, "{failing:?}");
         // `map` looks whether it is zero.
-        assert_eq!(w.map(8), at);
+        let at = w.map_kept(8);
         assert_eq!(w.count(Counter::ZeroHot), 1);
         w.fake.heal();
         w.unmap(at, 8);
@@ -249,7 +259,7 @@ proptest! {
                     let (at, n) = has.swap_remove(n % has.len());
                     w.unmap(at, n);
                 }
-                4 => w.fake.fail([Failing::Engine, Failing::Stage, Failing::Unstage, Failing::Stall][n % 4]),
+                4 => w.fake.fail([Failing::Engine, Failing::Stall][n % 2]),
                 5 => w.fake.heal(),
                 _ => {
                     w.fake.advance_ms(n as u64);

@@ -11,10 +11,10 @@ pub fn accessed(region: &Region<FakeMmu>, addr: usize, write: Option<u8>, hint: 
     for _ in 0..100 {
         match write.map_or_else(|| region.read(addr), |byte| region.write(addr, byte)) {
             Found::Byte(byte) => return Some(byte),
-            Found::Forbidden => return None,
+            Found::Forbidden | Found::Poisoned => return None,
             Found::Missing => {
                 let outcome = region.fault(Fault { addr, wants, hint, cpu: hint });
-                assert!(!matches!(outcome, Outcome::Failed(_)), "{outcome:?}");
+                assert!(!matches!(outcome, Outcome::Failed(_) | Outcome::Lost(_)), "{outcome:?}");
             }
         }
     }

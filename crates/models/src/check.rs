@@ -3,6 +3,8 @@
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::{Config, Runner};
 
+use crate::stopping::Stopping;
+
 /// Preemptions that a bug may need, for the scheduler that looks for those few.
 const PREEMPTIONS: usize = 3;
 
@@ -11,6 +13,12 @@ pub fn check_runs(model: fn(), runs: usize) {
     let runs = std::env::var("MODEL_RUNS").ok().and_then(|n| n.parse().ok()).unwrap_or(runs);
     run(RandomScheduler::new(runs), model);
     run(PctScheduler::new(PREEMPTIONS, runs), model);
+}
+
+/// Runs `model`, which starts so many threads, while one of them stops for ever at any point; see [`crate::stopping`].
+pub fn check_stopping(model: fn(), runs: usize, threads: usize) {
+    let runs = std::env::var("MODEL_RUNS").ok().and_then(|n| n.parse().ok()).unwrap_or(runs);
+    run(Stopping::new(runs, threads), model);
 }
 
 fn run(scheduler: impl Scheduler + 'static, model: fn()) {

@@ -10,8 +10,10 @@ mod check;
 #[cfg(feature = "shuttle")]
 mod stepped;
 #[cfg(feature = "shuttle")]
+pub mod stopping;
+#[cfg(feature = "shuttle")]
 pub use access::accessed;
 #[cfg(feature = "shuttle")]
-pub use check::check_runs;
+pub use check::{check_runs, check_stopping};
 #[cfg(feature = "shuttle")]
 pub use stepped::{LeftBehind, Stepped};

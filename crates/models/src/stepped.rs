@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use faultless_base::Span;
 use faultless_base::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use faultless_base::sys::{AtFork, Door, Huge, Job, Sys};
+use faultless_base::sys::{Huge, Job, Sys};
 use faultless_base::zero::Engine;
 use faultless_base::zero::driver::Poll;
 use faultless_fake::Fake;
@@ -27,7 +27,7 @@ pub struct Stepped {
 struct Device {
     is_there: AtomicBool,
     /// No lock of the model: nothing happens while it is held.
-    request: Mutex<Option<(Span, Door)>>,
+    request: Mutex<Option<Span>>,
     is_busy: AtomicBool,
     /// Whether it is to end after the piece in progress.
     cancelled: AtomicBool,
@@ -38,8 +38,8 @@ struct Device {
 
 impl Device {
     /// Zeroes what it was given.
-    fn serve(&self, fake: &Fake, span: Span, door: Door) {
-        let mut job = Job::by_hand(span, door);
+    fn serve(&self, fake: &Fake, span: Span) {
+        let mut job = Job::by_hand(span);
         while !self.cancelled.load(Ordering::SeqCst) {
             let poll = fake.scrub_poll(&mut job);
             self.done.store(job.done, Ordering::SeqCst);
@@ -93,7 +93,7 @@ impl Stepped {
         while self.device.is_there.load(Ordering::SeqCst) {
             let request = self.device.request.lock().unwrap().take();
             match request {
-                Some((span, door)) => self.device.serve(&self.fake, span, door),
+                Some(span) => self.device.serve(&self.fake, span),
                 None => shuttle::thread::yield_now(),
             }
         }
@@ -136,20 +136,21 @@ impl Sys for Stepped {
     stepped! {
         step: reserve(bytes: usize, align: usize) -> Option<Span>;
         step: open_first(span: Span) -> bool;
-        last_step: open(span: Span) -> bool;
-        last_step: close(span: Span) -> bool;
         step: reset(span: Span) -> bool;
-        step: reclaim(span: Span) -> bool;
         step: release(span: Span) -> bool;
         step: discard(span: Span);
         step: huge(span: Span, huge: Huge);
-        step: at_fork(span: Span, what: AtFork) -> bool;
         last_step: zero_hot(span: Span);
         step: scrub_largest() -> usize;
         step: drop_engine(engine: Engine);
         step: load() -> u64;
         last_step: migrate(from: Span, to: usize) -> bool;
-        last_step: move_in(from: Span, to: usize) -> Option<usize>;
+        last_step: move_pages(from: Span, to: usize) -> Option<usize>;
+        last_step: isolate(span: Span) -> Option<Span>;
+        step: drop_isolated(span: Span);
+        step: forked();
+        step: can_drop(span: Span) -> bool;
+        step: copy_from_program(from: Span, to: usize) -> bool;
         step: touch(addr: usize);
         step: poison(span: Span);
         step: first_nonzero(span: Span) -> Option<usize>;
@@ -166,26 +167,26 @@ impl Sys for Stepped {
         step: avoid_cpu(cpu: Option<usize>);
     }
 
-    fn scrub_start(&self, span: Span, door: Door) -> Option<Job> {
-        let job = self.step().scrub_start(span, door)?;
+    fn scrub_start(&self, span: Span) -> Option<Job> {
+        let job = self.step().scrub_start(span)?;
         let device = &self.device;
         if device.is_there.load(Ordering::SeqCst) {
             assert!(!device.is_busy.swap(true, Ordering::SeqCst), "one job at a time");
             device.cancelled.store(false, Ordering::SeqCst);
             device.failed.store(false, Ordering::SeqCst);
             device.done.store(0, Ordering::SeqCst);
-            *device.request.lock().unwrap() = Some((span, door));
+            *device.request.lock().unwrap() = Some(span);
         }
         Some(job)
     }
 
     /// As drivers do: when it returns, nothing is written any more.
-    fn scrub_end(&self, job: Job) -> bool {
+    fn scrub_end(&self, job: Job) {
         self.device.cancelled.store(true, Ordering::SeqCst);
         while self.device.is_busy.load(Ordering::SeqCst) {
             shuttle::thread::yield_now();
         }
-        self.step().scrub_end(job)
+        self.step().scrub_end(job);
     }
 
     fn scrub_poll(&self, job: &mut Job) -> Poll {

@@ -1,45 +1,37 @@
-//! Calls that change attributes of memory. The kernel does them; the engine only notes that memory with changed
+//! Calls that change attributes of memory. The kernel does them; the engine only notes that blocks with changed
 //! attributes must not be recycled, and keeps its background thread away.
 
 use core::ffi::{c_long, c_ulong, c_void};
 
-use faultless_base::sys::raw::{self, Answer};
-use faultless_base::{SLOT, Span};
+use faultless_base::SLOT;
+use faultless_base::sys::raw::{self, Answer, syscall};
 use faultless_mm::mapping::Change;
 
-use crate::engine::Engine;
-use crate::mappings::{pages, status};
-use crate::{engine, gaps};
+use crate::engine::{self, Engine};
+use crate::mappings::{pages, sound, status};
 
-/// Tells the engine, if memory of the arena is concerned.
-pub fn note(addr: *const c_void, bytes: usize, change: Change) {
+/// Attributes of a range change: tells the engine, if blocks are concerned.
+pub fn note(addr: *const c_void, bytes: usize) {
     let span = pages(addr as usize, bytes);
     if engine::touches(span)
         && let Some(engine) = engine::settled()
     {
-        engine.space.change(span, change);
+        engine.space.taint(span);
     }
 }
 
 /// Notes a change of attributes and makes the call.
-unsafe fn changed(nr: c_long, args: [usize; 6]) -> i32 {
-    note(args[0] as *const c_void, args[1], Change::Attributes);
+unsafe fn changed(nr: c_long, args: [usize; 6]) -> Answer {
+    note(args[0] as *const c_void, args[1]);
     // SAFETY: the caller's promise.
-    status(unsafe { gaps::up_to_gap(nr, args) })
-}
-
-/// The same for the calls that lock.
-unsafe fn locked(nr: c_long, addr: *const c_void, bytes: usize, flags: u32) -> i32 {
-    note(addr, bytes, Change::Attributes);
-    // SAFETY: the caller's promise.
-    status(unsafe { gaps::lock(nr, addr as usize, bytes, flags as usize) })
+    unsafe { syscall(nr, args) }
 }
 
 /// As mprotect(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mprotect(addr: *mut c_void, bytes: usize, prot: i32) -> i32 {
     // SAFETY: the caller's promise.
-    unsafe { changed(libc::SYS_mprotect, [addr as usize, bytes, prot as usize, 0, 0, 0]) }
+    status(unsafe { changed(libc::SYS_mprotect, [addr as usize, bytes, prot as usize, 0, 0, 0]) })
 }
 
 /// As pkey_mprotect(2).
@@ -49,29 +41,33 @@ pub unsafe extern "C" fn pkey_mprotect(addr: *mut c_void, bytes: usize, prot: i3
         // SAFETY: the caller's promise.
         return unsafe { mprotect(addr, bytes, prot) };
     }
+    if let Some(engine) = engine::settled() {
+        // The kernel may refuse to drop what a key protects.
+        engine.space.reference(pages(addr as usize, bytes));
+    }
     // SAFETY: the caller's promise.
-    unsafe { changed(libc::SYS_pkey_mprotect, [addr as usize, bytes, prot as usize, key as usize, 0, 0]) }
+    status(unsafe { changed(libc::SYS_pkey_mprotect, [addr as usize, bytes, prot as usize, key as usize, 0, 0]) })
 }
 
 /// As mlock(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mlock(addr: *const c_void, bytes: usize) -> i32 {
     // SAFETY: the caller's promise.
-    unsafe { locked(libc::SYS_mlock, addr, bytes, 0) }
+    status(unsafe { changed(libc::SYS_mlock, [addr as usize, bytes, 0, 0, 0, 0]) })
 }
 
 /// As mlock2(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mlock2(addr: *const c_void, bytes: usize, flags: u32) -> i32 {
     // SAFETY: the caller's promise.
-    unsafe { locked(libc::SYS_mlock2, addr, bytes, flags) }
+    status(unsafe { changed(libc::SYS_mlock2, [addr as usize, bytes, flags as usize, 0, 0, 0]) })
 }
 
 /// As munlock(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn munlock(addr: *const c_void, bytes: usize) -> i32 {
     // SAFETY: the caller's promise.
-    unsafe { locked(libc::SYS_munlock, addr, bytes, 0) }
+    status(unsafe { changed(libc::SYS_munlock, [addr as usize, bytes, 0, 0, 0, 0]) })
 }
 
 /// As mbind(2).
@@ -86,33 +82,62 @@ pub unsafe extern "C" fn mbind(
 ) -> c_long {
     let args = [addr as usize, bytes as usize, mode as usize, mask as usize, max as usize, flags as usize];
     // SAFETY: the caller's promise.
-    unsafe { changed(libc::SYS_mbind, args) }.into()
+    status(unsafe { changed(libc::SYS_mbind, args) }).into()
 }
 
-/// What an advice does to pages, as far as recycling goes; `None`: nothing that lasts.
-fn effect(advice: i32) -> Option<Change> {
+/// What an advice does beside what the kernel does.
+enum Effect {
+    /// Nothing that lasts.
+    Nothing,
+    /// The content goes, or the program asks for huge pages.
+    Change(Change),
+    /// Blocks must not be recycled.
+    Taint,
+}
+
+fn effect(advice: i32) -> Effect {
     match advice {
         libc::MADV_DONTNEED | libc::MADV_FREE | libc::MADV_DONTNEED_LOCKED | libc::MADV_PAGEOUT => {
-            Some(Change::Dropped)
+            Effect::Change(Change::Dropped)
         }
         libc::MADV_NORMAL
         | libc::MADV_WILLNEED
         | libc::MADV_COLD
         | libc::MADV_POPULATE_READ
         | libc::MADV_POPULATE_WRITE
-        | libc::MADV_COLLAPSE => None,
-        libc::MADV_HUGEPAGE => Some(Change::HugeAdvised),
-        _ => Some(Change::Attributes),
+        | libc::MADV_COLLAPSE => Effect::Nothing,
+        libc::MADV_HUGEPAGE => Effect::Change(Change::HugeAdvised),
+        _ => Effect::Taint,
     }
 }
 
 unsafe fn advised(addr: usize, bytes: usize, advice: i32) -> Answer {
-    let args = [addr, bytes, advice as usize, 0, 0, 0];
     // SAFETY: the caller's promise.
-    unsafe {
-        match advice {
-            libc::MADV_POPULATE_READ | libc::MADV_POPULATE_WRITE => gaps::up_to_gap(libc::SYS_madvise, args),
-            _ => gaps::around_gaps(libc::SYS_madvise, args),
+    unsafe { syscall(libc::SYS_madvise, [addr, bytes, advice as usize, 0, 0, 0]) }
+}
+
+/// Tells the engine of an advice.
+fn heed(addr: *mut c_void, bytes: usize, advice: i32) {
+    let span = pages(addr as usize, bytes);
+    if engine::running().is_none() {
+        return;
+    }
+    if matches!(advice, libc::MADV_HUGEPAGE | libc::MADV_NOHUGEPAGE)
+        && let Some(engine) = engine::settled()
+    {
+        engine.space.note_advice(span);
+    }
+    match effect(advice) {
+        Effect::Nothing => {}
+        Effect::Taint => note(addr, bytes),
+        Effect::Change(change) => {
+            if let Some(engine) = engine::settled() {
+                if engine::touches(span) {
+                    engine.space.change_blocks(span, change);
+                } else if bytes >= SLOT {
+                    engine.space.change(span, change);
+                }
+            }
         }
     }
 }
@@ -121,30 +146,27 @@ unsafe fn advised(addr: usize, bytes: usize, advice: i32) -> Answer {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn madvise(addr: *mut c_void, bytes: usize, advice: i32) -> i32 {
     if advice == libc::MADV_DONTNEED
-        && let Some(span) = gaps::sound(addr as usize, bytes)
-        // Less than a slot is never kept.
-        && !span.aligned_inside(SLOT).is_empty()
-        && engine::touches(span)
-        && let Some(engine) = engine::settled()
+        && bytes >= SLOT
+        && engine::running().is_some()
+        && let Some(span) = sound(addr as usize, bytes)
+        && !engine::touches(span)
+        && let Some(engine) = engine::enter_call()
     {
-        return status(drop_content(engine, span));
+        return status(drop_content(&engine, addr as usize, bytes));
     }
-    if let Some(change) = effect(advice) {
-        note(addr, bytes, change);
-    }
+    heed(addr, bytes, advice);
     // SAFETY: the caller's promise.
     status(unsafe { advised(addr as usize, bytes, advice) })
 }
 
-/// `MADV_DONTNEED`: the engine zeroes what it expects to be used again soon, the kernel drops the rest.
-fn drop_content(engine: &Engine, span: Span) -> Answer {
+/// `MADV_DONTNEED`: frames that the program is expected to use again soon are taken out first and come back as zeroes.
+fn drop_content(engine: &Engine, addr: usize, bytes: usize) -> Answer {
+    let Some(span) = sound(addr, bytes) else { return Err(libc::EINVAL) };
     let mut answer = Ok(0);
-    raw::without_signals(|| {
-        engine.space.recycle(span, |part| {
-            // SAFETY: the program's own call for a part of its range.
-            let dropped = unsafe { advised(part.start, part.bytes(), libc::MADV_DONTNEED) };
-            answer = answer.and(dropped);
-        });
+    engine.space.recycle(raw::cpu(), span, |part| {
+        // SAFETY: the program's own call for a part of its range.
+        answer = unsafe { advised(part.start, part.bytes(), libc::MADV_DONTNEED) };
+        answer.is_ok()
     });
     answer
 }
@@ -155,9 +177,7 @@ pub unsafe extern "C" fn posix_madvise(addr: *mut c_void, bytes: usize, advice: 
     if advice == libc::POSIX_MADV_DONTNEED {
         return 0;
     }
-    if let Some(change) = effect(advice) {
-        note(addr, bytes, change);
-    }
+    heed(addr, bytes, advice);
     // SAFETY: the caller's promise.
     let answer = unsafe { advised(addr as usize, bytes, advice) };
     answer.map_or_else(|error| error, |_| 0)

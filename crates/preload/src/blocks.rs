@@ -1,7 +1,7 @@
 //! malloc and its family.
 
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use faultless_base::sys::raw;
 use faultless_base::{PAGE, SLOT};
@@ -13,9 +13,17 @@ use crate::{early, next, page, settings};
 /// Requests below this go to the C library, and so do those below the knob on the page.
 static THRESHOLD: AtomicUsize = AtomicUsize::new(SMALLEST);
 
+/// Whether a block was ever served, in this process or before it was forked.
+static SERVED: AtomicBool = AtomicBool::new(false);
+
 /// No block is served from now on.
 pub fn stop_serving() {
     THRESHOLD.store(usize::MAX, Ordering::Relaxed);
+}
+
+/// Whether the program may have blocks of ours.
+pub fn has_served() -> bool {
+    SERVED.load(Ordering::Relaxed)
 }
 
 /// A large block from the engine, or null. `clear` asks for zeroes.
@@ -38,6 +46,9 @@ fn large(bytes: usize, align: usize, need: Need) -> *mut c_void {
     let Some(got) = engine.space.allocate(raw::cpu(), bytes, align, need) else {
         return core::ptr::null_mut();
     };
+    if !has_served() {
+        SERVED.store(true, Ordering::Relaxed);
+    }
     let at = got.addr as *mut c_void;
     if need == Need::Zero && !got.zero {
         // SAFETY: a block of at least `bytes` bytes that nobody else knows of.
@@ -104,9 +115,14 @@ pub unsafe extern "C" fn free(block: *mut c_void) {
 #[cold]
 #[inline(never)]
 fn release(at: usize) {
-    // A signal handler that frees what it interrupted the engine about: the block stays, unused.
-    let Some(engine) = engine::enter() else { return };
-    assert!(engine.space.free(at), "free(): {at:#x} is not the start of a block");
+    let done = match (engine::enter(), engine::running()) {
+        (Some(engine), _) => engine.space.free(at),
+        // A signal handler that interrupted the engine frees: a later call takes the block in.
+        (None, Some(engine)) if !engine.is_being_adopted() => engine.space.free_later(at),
+        // Another thread of a forked child goes through all blocks right now: this one stays, unused.
+        _ => true,
+    };
+    assert!(done, "free(): {at:#x} is not the start of a block");
 }
 
 /// As realloc(3).
@@ -125,20 +141,21 @@ pub unsafe extern "C" fn realloc(block: *mut c_void, bytes: usize) -> *mut c_voi
         return core::ptr::null_mut();
     }
     let at = block as usize;
-    let Some(engine) = engine::enter_anyway() else {
-        // A signal handler that interrupted the engine: there is no memory to be had for it.
-        set_errno(libc::ENOMEM);
-        return core::ptr::null_mut();
-    };
-    let old = engine.space.usable(at);
-    let usable = !engine.is_frozen() && !engine.is_retired();
-    let fits = usable && !is_small(bytes) && bytes <= engine.settings.memory;
-    if fits && let Some(moved) = engine.space.resize(raw::cpu(), at, bytes) {
+    let old = usable(at);
+    if !is_small(bytes)
+        && let Some(engine) = engine::enter().filter(|engine| !engine.is_retired())
+        && bytes <= engine.settings.memory
+        && let Some(moved) = engine.space.resize(raw::cpu(), at, bytes)
+    {
         return moved as *mut c_void;
     }
-    drop(engine);
     // SAFETY: the caller's promise.
     unsafe { move_to(block, old, bytes) }
+}
+
+/// The bytes of a block of ours, whoever is in the engine right now.
+fn usable(at: usize) -> usize {
+    engine::running().map_or(0, |engine| engine.space.usable(at))
 }
 
 /// The largest block of the C library's that is copied when it grows beyond the threshold; larger ones it moves by
@@ -256,7 +273,7 @@ pub unsafe extern "C" fn pvalloc(bytes: usize) -> *mut c_void {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn malloc_usable_size(block: *mut c_void) -> usize {
     if is_ours(block) {
-        engine::enter_anyway().map_or(0, |engine| engine.space.usable(block as usize))
+        usable(block as usize)
     } else {
         // SAFETY: the caller's promise.
         unsafe { next::usable(block) }

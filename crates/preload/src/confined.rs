@@ -5,24 +5,24 @@
 
 use core::ffi::{CStr, c_int, c_ulong, c_void};
 
-use faultless_base::sys::raw::syscall;
-
+use crate::behind::Call;
 use crate::engine;
 use crate::inside::Inside;
-use crate::mappings::status;
 use crate::worker::{self, Stopped};
+
+/// Before a prctl(2).
+pub fn before_prctl(operation: c_int) {
+    if operation == libc::PR_SET_SECCOMP {
+        engine::retire();
+    }
+}
 
 /// As prctl(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn prctl(operation: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int {
-    if operation == libc::PR_SET_SECCOMP {
-        engine::retire();
-    }
+    before_prctl(operation);
     // SAFETY: the caller's promise.
-    let answer = unsafe {
-        syscall(libc::SYS_prctl, [operation as usize, a as usize, b as usize, c as usize, d as usize, 0])
-    };
-    status(answer)
+    unsafe { Call::Prctl.pass_on([operation as usize, a as usize, b as usize, c as usize, d as usize]) }
 }
 
 /// As unshare(2).
@@ -30,7 +30,7 @@ pub unsafe extern "C" fn prctl(operation: c_int, a: c_ulong, b: c_ulong, c: c_ul
 pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
     engine::retire();
     // SAFETY: no pointers.
-    status(unsafe { syscall(libc::SYS_unshare, [flags as usize, 0, 0, 0, 0, 0]) })
+    unsafe { Call::Unshare.pass_on([flags as usize, 0, 0, 0, 0]) }
 }
 
 /// As setns(2).
@@ -38,14 +38,14 @@ pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
 pub unsafe extern "C" fn setns(fd: c_int, kind: c_int) -> c_int {
     engine::retire();
     // SAFETY: no pointers.
-    status(unsafe { syscall(libc::SYS_setns, [fd as usize, kind as usize, 0, 0, 0, 0]) })
+    unsafe { Call::Setns.pass_on([fd as usize, kind as usize, 0, 0, 0]) }
 }
 
 /// Ends the background thread for a change of identity.
 fn without_worker() -> Stopped {
     // A signal handler that interrupted the engine: the thread may be waiting for what is held here.
     const NESTED_US: u64 = 100_000;
-    // A child of a bare fork finds out first that the thread is not here.
+    // A child finds out first that the thread is not here.
     let _ = engine::settled();
     match Inside::enter() {
         Some(_inside) => worker::stop(),

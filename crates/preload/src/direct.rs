@@ -6,13 +6,10 @@ use core::ffi::{c_int, c_long, c_uint, c_ulong, c_void};
 
 use faultless_base::sys::raw::{Answer, syscall as kernel};
 
-use crate::attributes::{madvise, mbind, mlock, mlock2, mprotect, munlock, pkey_mprotect};
-use crate::confined::{prctl, setns, unshare};
-use crate::engine;
-use crate::gaps::{mincore, msync};
-use crate::limits::{mlockall, prlimit, setrlimit};
+use crate::attributes::{madvise, mbind, mlock, mlock2, mprotect, munlock, note, pkey_mprotect};
 use crate::mappings::{mmap, mremap, munmap};
 use crate::pinned::{self, ioctl, setsockopt, vmsplice};
+use crate::{confined, engine, limits};
 
 const NUMBERS: usize = 512;
 
@@ -26,7 +23,11 @@ static ROUTED: [u32; NUMBERS / 32] = {
         libc::SYS_pkey_mprotect,
         libc::SYS_madvise,
         libc::SYS_mincore,
-        libc::SYS_msync,
+        libc::SYS_userfaultfd,
+        libc::SYS_shmat,
+        libc::SYS_process_madvise,
+        libc::SYS_mseal,
+        libc::SYS_io_uring_setup,
         libc::SYS_mbind,
         libc::SYS_mlock,
         libc::SYS_mlock2,
@@ -75,27 +76,48 @@ unsafe extern "C" fn route(nr: c_long, a: usize, b: usize, c: usize, d: usize, e
             libc::SYS_mprotect => status(mprotect(at, b, c as c_int)),
             libc::SYS_pkey_mprotect => status(pkey_mprotect(at, b, c as c_int, d as c_int)),
             libc::SYS_madvise => status(madvise(at, b, c as c_int)),
-            libc::SYS_mincore => status(mincore(at, b, c as *mut u8)),
-            libc::SYS_msync => status(msync(at, b, c as c_int)),
+            libc::SYS_mincore => status(pinned::mincore(at, b, c as *mut u8)),
+            libc::SYS_shmat => pinned::shmat(a as c_int, b as *const c_void, c as c_int) as c_long,
+            libc::SYS_process_madvise => {
+                pinned::process_madvise(b as *const libc::iovec, c);
+                answer(kernel(nr, [a, b, c, d, e, f]))
+            }
+            libc::SYS_mseal => {
+                note(at, b);
+                answer(kernel(nr, [a, b, c, d, e, f]))
+            }
+            libc::SYS_userfaultfd => {
+                pinned::look();
+                answer(kernel(nr, [a, b, c, d, e, f]))
+            }
+            libc::SYS_io_uring_setup => {
+                pinned::io_uring_setup();
+                answer(kernel(nr, [a, b, c, d, e, f]))
+            }
             libc::SYS_mbind => mbind(at, b as c_ulong, c as c_int, d as *const c_ulong, e as c_ulong, f as u32),
             libc::SYS_mlock => status(mlock(at, b)),
             libc::SYS_mlock2 => status(mlock2(at, b, c as u32)),
             libc::SYS_munlock => status(munlock(at, b)),
-            libc::SYS_mlockall => status(mlockall(a as c_int)),
-            libc::SYS_setrlimit => status(setrlimit(a as c_uint, b as *const libc::rlimit)),
-            libc::SYS_prlimit64 => {
-                status(prlimit(a as c_int, b as c_uint, c as *const libc::rlimit, d as *mut libc::rlimit))
+            // Not by their functions, which pass on to libraries behind ours: these may make their calls here.
+            libc::SYS_setrlimit => {
+                limits::before(0, a as c_uint, b as *const libc::rlimit);
+                answer(kernel(nr, [a, b, c, d, e, f]))
             }
-            libc::SYS_prctl => status(prctl(a as c_int, b as c_ulong, c as c_ulong, d as c_ulong, e as c_ulong)),
-            libc::SYS_unshare => status(unshare(a as c_int)),
-            libc::SYS_setns => status(setns(a as c_int, b as c_int)),
+            libc::SYS_prlimit64 => {
+                limits::before(a as c_int, b as c_uint, c as *const libc::rlimit);
+                answer(kernel(nr, [a, b, c, d, e, f]))
+            }
+            libc::SYS_prctl => {
+                confined::before_prctl(a as c_int);
+                answer(kernel(nr, [a, b, c, d, e, f]))
+            }
             libc::SYS_ioctl => status(ioctl(a as c_int, b as c_ulong, c as *mut c_void)),
             libc::SYS_setsockopt => {
                 status(setsockopt(a as c_int, b as c_int, c as c_int, d as *const c_void, e as u32))
             }
             libc::SYS_vmsplice => vmsplice(a as c_int, b as *const libc::iovec, c, d as u32) as c_long,
             libc::SYS_io_uring_register => answer(pinned::io_uring_register([a, b, c, d, e, f])),
-            libc::SYS_seccomp => {
+            libc::SYS_seccomp | libc::SYS_unshare | libc::SYS_setns | libc::SYS_mlockall => {
                 engine::retire();
                 answer(kernel(nr, [a, b, c, d, e, f]))
             }

@@ -3,19 +3,20 @@
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use core::ops::Deref;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering};
 
 use faultless_base::Span;
 use faultless_base::sync::Starter;
 use faultless_base::sys::linux::Linux;
-use faultless_base::sys::raw;
+use faultless_base::sys::raw::{self, NoSignals, syscall};
+use faultless_base::sys::stack;
 use faultless_mm::Space;
 use faultless_mm::page::Page;
 use faultless_mm::stats::Counter;
 
 use crate::inside::Inside;
 use crate::settings::{self, Settings};
-use crate::{early, fork, page, worker};
+use crate::{early, fork, page, pinned, worker};
 
 struct Cell(UnsafeCell<MaybeUninit<Engine>>);
 // SAFETY: written once, by the thread that became the starter, before STARTER says so.
@@ -29,14 +30,12 @@ static ARENA_BYTES: AtomicUsize = AtomicUsize::new(0);
 static MANAGED_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 static RETIRED: AtomicBool = AtomicBool::new(false);
-/// Set where the engine can be looked at, but no longer used; see [`adopt`].
-static FROZEN: AtomicBool = AtomicBool::new(false);
+/// The process that this memory belongs to. A child of vfork has its parent's memory and a number of its own.
+static HOME: AtomicI32 = AtomicI32::new(0);
 
 /// Values of [`Engine::same_process`] besides 0.
 const SETTLED: u32 = 1;
 const ADOPTING: u32 = 2;
-/// Between looks at what another thread is about to finish.
-const MOMENT_NS: u64 = 50_000;
 
 /// No request below this can be a large one; checked before anything else.
 pub const SMALLEST: usize = faultless_base::UNIT;
@@ -50,14 +49,16 @@ pub struct Engine {
     pub space: Space<Linux>,
     pub settings: Settings,
     pub page: &'static Page,
-    /// [`SETTLED`] here, 0 in a child that was forked without our hooks, until it is [`adopt`]ed.
+    /// [`SETTLED`] here, 0 in a forked child until it is [`adopt`]ed.
     same_process: &'static AtomicU32,
 }
 
 /// The right to call the engine; this thread is inside while it exists.
 pub struct Entered {
     engine: &'static Engine,
+    // Left before signals are taken again.
     _inside: Inside,
+    _signals: Option<NoSignals>,
 }
 
 impl Deref for Entered {
@@ -69,16 +70,21 @@ impl Deref for Entered {
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        if self.engine.space.worker_wanted() {
+        if self.engine.space.is_worker_wanted() {
             worker::wake(self.engine);
         }
     }
 }
 
 impl Engine {
-    /// Whether the engine may only be looked at; see [`adopt`].
-    pub fn is_frozen(&self) -> bool {
-        FROZEN.load(Ordering::Relaxed)
+    /// Whether it is this process's own, and not still that of the process it was forked from.
+    fn is_settled(&self) -> bool {
+        self.same_process.load(Ordering::Acquire) == SETTLED
+    }
+
+    /// Whether another thread is at making it this process's own.
+    pub fn is_being_adopted(&self) -> bool {
+        self.same_process.load(Ordering::Acquire) == ADOPTING
     }
 
     /// Whether new requests go to the kernel; see [`retire`].
@@ -98,6 +104,39 @@ pub fn pid() -> i32 {
     unsafe { libc::getpid() }
 }
 
+/// This memory belongs to this process from now on. Once the engine has retired nobody asks, and the system call for it may
+/// be forbidden.
+pub fn note_home() {
+    if !RETIRED.load(Ordering::Relaxed) {
+        HOME.store(pid(), Ordering::Relaxed);
+    }
+}
+
+/// Whether this process is not a child of vfork, which shares its parent's memory.
+pub fn is_home() -> bool {
+    HOME.load(Ordering::Relaxed) == pid()
+}
+
+/// Before the engine has started, a child of vfork and one of a bare fork look alike: asks the kernel. Whether the memory is
+/// this process's own.
+fn comes_home() -> bool {
+    const KCMP_VM: usize = 1;
+    if !is_home() {
+        let home = HOME.load(Ordering::Relaxed) as usize;
+        if settings::is_confined() {
+            return false;
+        }
+        // SAFETY: compares two processes.
+        match unsafe { syscall(libc::SYS_kcmp, [pid() as usize, home, KCMP_VM, 0, 0, 0]) } {
+            Ok(0) => return false,
+            // A parent that waits for its child of vfork exists.
+            Ok(_) | Err(libc::ESRCH) => note_home(),
+            Err(_) => return false,
+        }
+    }
+    true
+}
+
 /// The engine if it runs already.
 #[inline]
 pub fn running() -> Option<&'static Engine> {
@@ -105,10 +144,10 @@ pub fn running() -> Option<&'static Engine> {
     STARTER.is_on().then(|| unsafe { (*ENGINE.0.get()).assume_init_ref() })
 }
 
-/// Enters the engine for a large request, starting it if need be. `None`: this process runs plain, or this thread
-/// is inside already.
+/// Enters the engine for a large request, starting it if need be. `None`: this process runs plain, this thread
+/// is inside already, or another one is about to start it.
 pub fn enter() -> Option<Entered> {
-    if STARTER.is_off() || FROZEN.load(Ordering::Relaxed) || !early::is_linked() {
+    if STARTER.is_off() || !early::is_linked() {
         return None;
     }
     let Some(inside) = Inside::enter() else {
@@ -116,59 +155,59 @@ pub fn enter() -> Option<Entered> {
         return None;
     };
     let engine = running().or_else(start)?;
-    if engine.same_process.load(Ordering::Acquire) != SETTLED && !adopt(engine) {
+    if !engine.is_settled() && !adopt(engine, &inside) {
         return None;
     }
     // A program that has confined itself may not be allowed to open a file.
     if !engine.is_retired() {
         page::after_fork();
     }
-    Some(Entered { engine, _inside: inside })
+    Some(Entered { engine, _inside: inside, _signals: None })
 }
 
-/// The engine if it runs and may be used in this process, which may be the child of a bare fork.
+/// As [`enter`], beside a system call of the program's. No signal interrupts the kernel in a call about memory, and its
+/// handler may leave by a jump. So none interrupts the engine here: it would stay inside, with its locks held.
+pub fn enter_call() -> Option<Entered> {
+    // A program that has confined itself may not even ask for that.
+    if STARTER.is_off() || RETIRED.load(Ordering::Relaxed) {
+        return None;
+    }
+    let signals = NoSignals::new();
+    let mut entered = enter()?;
+    entered._signals = Some(signals);
+    Some(entered)
+}
+
+/// The engine if it runs and may be used in this process, which may be a forked child.
 #[inline]
 pub fn settled() -> Option<&'static Engine> {
-    running().filter(|engine| engine.same_process.load(Ordering::Acquire) == SETTLED || adopt(engine))
+    running().filter(|engine| engine.is_settled() || Inside::enter().is_some_and(|inside| adopt(engine, &inside)))
 }
 
-/// Enters a running engine to look at it, even where it must not be used any more; `None`: this thread is inside.
-pub fn enter_anyway() -> Option<Entered> {
-    let engine = running()?;
-    let _ = settled();
-    Some(Entered { engine, _inside: Inside::enter()? })
-}
-
-/// This process was forked by a bare system call. Takes the engine over, or, if that cannot be done, runs plain.
+/// This process was forked. Makes the engine its own, unless another thread is at that: then it goes without meanwhile. A
+/// handler that interrupted the engine before the fork leaves it to what it interrupted.
 #[cold]
-fn adopt(engine: &'static Engine) -> bool {
+fn adopt(engine: &'static Engine, _inside: &Inside) -> bool {
     let word = engine.same_process;
     if word.compare_exchange(0, ADOPTING, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-        if engine.space.fork_orphan() {
-            fork::become_child();
-        } else {
-            FROZEN.store(true, Ordering::Release);
-            worker::forget();
+        note_home();
+        // A retired engine hands nothing out, and this process may be allowed few system calls: what the arena has stays as it is.
+        if !engine.is_retired() {
+            engine.space.fork_child();
         }
+        fork::become_child();
         word.store(SETTLED, Ordering::Release);
     }
-    while word.load(Ordering::Acquire) == ADOPTING {
-        raw::sleep_ns(MOMENT_NS);
-    }
-    !FROZEN.load(Ordering::Acquire)
+    engine.is_settled()
 }
 
-impl Engine {
-    /// In a forked child whose hooks ran: this is the process now.
-    pub fn settle_in(&self) {
-        self.same_process.store(SETTLED, Ordering::Release);
-    }
-}
-
-/// Starts the engine, or waits until another thread has done so.
+/// Starts the engine, unless another thread is about to: then this request goes without.
 #[cold]
 fn start() -> Option<&'static Engine> {
-    STARTER.start(pid(), || !RETIRED.load(Ordering::SeqCst) && build().is_some(), || raw::sleep_ns(MOMENT_NS));
+    if comes_home() {
+        // The program's thread may have little stack.
+        STARTER.start(pid(), || !RETIRED.load(Ordering::SeqCst) && stack::with_room(build).is_some());
+    }
     running()
 }
 
@@ -180,13 +219,18 @@ fn build() -> Option<()> {
     let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }.max(1) as usize;
     let bytes = settings.memory.next_power_of_two().saturating_mul(4);
     let space = Space::new(Linux, bytes, cpus.min(SHARDS), &page.block, &page.knobs)?;
+    if pinned::references() {
+        space.reference_all();
+    }
+    if pinned::looks() {
+        space.note_look();
+    }
     let span = space.span();
     // SAFETY: by the one thread that is the starter, before it is on.
     unsafe { (*ENGINE.0.get()).write(Engine { space, settings, page, same_process }) };
     ARENA_START.store(span.start, Ordering::Relaxed);
     MANAGED_BYTES.store(span.bytes(), Ordering::Relaxed);
     ARENA_BYTES.store(span.bytes(), Ordering::Release);
-    fork::watch();
     Some(())
 }
 
@@ -194,12 +238,12 @@ fn build() -> Option<()> {
 /// thread. What the program has in the arena are ordinary mappings from then on. An engine that has not started never
 /// will.
 pub fn retire() {
-    if STARTER.call_off() {
+    if is_home() && STARTER.call_off() {
         return RETIRED.store(true, Ordering::SeqCst);
     }
     let entered = enter();
     // A child of vfork has limits of its own, but its memory is the parent's.
-    if entered.as_ref().is_some_and(|engine| engine.page.header.pid.load(Ordering::Relaxed) != pid() as u32) {
+    if !is_home() {
         return;
     }
     RETIRED.store(true, Ordering::SeqCst);

@@ -1,10 +1,13 @@
 //! Fork, by the C library's own hooks: they run for fork, forkpty and daemon, but not for vfork and posix_spawn,
 //! which share memory and need nothing.
+//!
+//! Hooks of other libraries run before and after these, in any order, and may ask for memory: no lock is held across them. A
+//! child that was forked without the hooks finds out at its next large request (`engine::adopt`).
 
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering};
 
-use crate::engine::{self, Engine};
+use crate::engine;
 use crate::inside::Inside;
 use crate::{page, worker};
 
@@ -20,48 +23,43 @@ unsafe extern "C" {
 /// How long a fork waits for the background thread to end.
 const STOP_US: u64 = 5_000;
 
-/// Has the hooks called from now on.
+/// Has the hooks called from now on. Before those of other libraries if that can be had: then theirs run before ours at a
+/// fork, and after ours behind it. Not in a call of the program's that may come out of a hook: some C libraries hold
+/// a lock of their hooks while they run them.
 pub fn watch() {
-    // SAFETY: the hooks live as long as the process: a preloaded library is never unloaded.
-    unsafe { __register_atfork(Some(prepare), Some(parent), Some(child), core::ptr::null_mut()) };
-}
-
-/// Which thread has the engine held, by the address of its flag, which is the same in a forked child; 0: none.
-static HELD: AtomicUsize = AtomicUsize::new(0);
-
-/// Runs `f` with the engine, if `prepare` held it for this thread.
-fn held(f: impl Fn(&'static Engine)) {
-    let mine = HELD.load(Ordering::Acquire) == Inside::thread();
-    if let Some(engine) = engine::running().filter(|_| mine) {
-        HELD.store(0, Ordering::Release);
-        f(engine);
-        Inside::leave();
+    static WATCHED: AtomicBool = AtomicBool::new(false);
+    if !WATCHED.swap(true, Ordering::Relaxed) {
+        // SAFETY: the hooks live as long as the process: a preloaded library is never unloaded.
+        unsafe { __register_atfork(Some(prepare), Some(parent), Some(child), core::ptr::null_mut()) };
     }
 }
 
 unsafe extern "C" fn prepare() {
-    let Some(engine) = engine::settled() else { return };
-    // Until the fork is over this thread's large requests go to the kernel: the engine's locks are taken. A handler
-    // that interrupted the engine forks without us, and its child is as one of a bare fork.
-    if let Some(inside) = Inside::enter() {
-        inside.stay();
+    // A handler that interrupted the engine forks without us, and its child is as one of a bare fork.
+    if let Some(engine) = engine::settled()
+        && let Some(_inside) = Inside::enter()
+    {
         // Python and others look for a second thread when they fork.
         let _stopped = worker::stop_within(STOP_US);
         engine.space.fork_prepare();
-        HELD.store(Inside::thread(), Ordering::Release);
     }
 }
 
 unsafe extern "C" fn parent() {
-    held(|engine| engine.space.fork_parent());
+    let Some(engine) = engine::settled() else { return };
+    engine.space.fork_parent();
+    // What other threads gave back meanwhile is to be given back in time. A program without other threads has none.
+    if engine.space.has_idle_memory()
+        && let Some(_inside) = Inside::enter()
+    {
+        engine.space.want_worker();
+        worker::wake(engine);
+    }
 }
 
 unsafe extern "C" fn child() {
-    held(|engine| {
-        engine.settle_in();
-        engine.space.fork_child();
-        become_child();
-    });
+    engine::note_home();
+    let _ = engine::settled();
 }
 
 /// What a child needs besides its memory.

@@ -51,21 +51,6 @@ impl Inside {
         }
         Some(Self(()))
     }
-
-    /// A name of this thread, which a forked child keeps.
-    pub fn thread() -> usize {
-        flag() as usize
-    }
-
-    /// Stays inside until [`Inside::leave`].
-    pub fn stay(self) {
-        core::mem::forget(self);
-    }
-
-    /// Ends [`Inside::stay`].
-    pub fn leave() {
-        drop(Self(()));
-    }
 }
 
 impl Drop for Inside {

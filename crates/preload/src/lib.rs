@@ -9,14 +9,15 @@
 
 mod areas;
 mod attributes;
+mod behind;
 mod blocks;
 mod confined;
 mod direct;
 mod early;
 mod engine;
 mod exit;
+mod fetch;
 mod fork;
-mod gaps;
 mod inside;
 mod limits;
 mod mappings;

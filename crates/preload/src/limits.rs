@@ -1,27 +1,22 @@
 //! Limits that a program sets itself. The arena counts towards its address space, and free memory towards its data
 //! and towards what it may lock: the engine retires before.
 
-use core::ffi::{c_int, c_uint, c_void};
+use core::ffi::{c_int, c_uint};
 
-use faultless_base::sys::raw::syscall;
-
+use crate::behind::Call;
 use crate::engine;
-use crate::mappings::status;
-
-/// The limit at `at` as the kernel would read it; `None` where it cannot.
-fn read(at: *const libc::rlimit) -> Option<libc::rlimit> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    let bytes = size_of::<libc::rlimit>();
-    let local = libc::iovec { iov_base: (&raw mut limit).cast(), iov_len: bytes };
-    let remote = libc::iovec { iov_base: at as *mut c_void, iov_len: bytes };
-    let args = [engine::pid() as usize, &raw const local as usize, 1, &raw const remote as usize, 1, 0];
-    // SAFETY: writes to `limit` alone; what is not readable makes it fail.
-    let read = unsafe { syscall(libc::SYS_process_vm_readv, args) };
-    (read == Ok(bytes)).then_some(limit)
-}
+use crate::fetch::fetch;
 
 fn is_about_memory(kind: c_uint) -> bool {
     kind == libc::RLIMIT_AS || kind == libc::RLIMIT_DATA
+}
+
+/// Before a limit of a process is set, if `new` says one.
+pub fn before(pid: libc::pid_t, kind: c_uint, new: *const libc::rlimit) {
+    let here = pid == 0 || pid == engine::pid();
+    if here && is_about_memory(kind) && fetch(new).is_some_and(|limit| limit.rlim_cur != libc::RLIM_INFINITY) {
+        engine::retire();
+    }
 }
 
 /// As prlimit(2).
@@ -32,14 +27,9 @@ pub unsafe extern "C" fn prlimit(
     new: *const libc::rlimit,
     old: *mut libc::rlimit,
 ) -> c_int {
-    let here = pid == 0 || pid == engine::pid();
-    if here && is_about_memory(kind) && read(new).is_some_and(|limit| limit.rlim_cur != libc::RLIM_INFINITY) {
-        engine::retire();
-    }
+    before(pid, kind, new);
     // SAFETY: the caller's promise.
-    status(unsafe {
-        syscall(libc::SYS_prlimit64, [pid as usize, kind as usize, new as usize, old as usize, 0, 0])
-    })
+    unsafe { Call::Prlimit.pass_on([pid as usize, kind as usize, new as usize, old as usize, 0]) }
 }
 
 /// As prlimit64(2).
@@ -73,5 +63,5 @@ pub unsafe extern "C" fn setrlimit64(kind: c_uint, limit: *const libc::rlimit) -
 pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
     engine::retire();
     // SAFETY: no pointers.
-    status(unsafe { syscall(libc::SYS_mlockall, [flags as usize, 0, 0, 0, 0, 0]) })
+    unsafe { Call::Mlockall.pass_on([flags as usize, 0, 0, 0, 0]) }
 }

@@ -4,7 +4,7 @@ use core::ffi::{CStr, c_void};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::early;
+use crate::{blocks, early};
 
 /// `malloc` and its family, as somebody else defines them.
 #[derive(Clone, Copy)]
@@ -55,29 +55,58 @@ fn behind(symbol: Symbol) -> Behind {
     }
 }
 
-/// Finds out whose allocator is behind ours, and all of it at once: dlsym may itself allocate and free, which goes to
-/// the C library until this is done.
 #[cold]
 fn look_up(symbol: Symbol) -> Behind {
     if !early::is_linked() {
         return Early;
     }
-    if WHOSE.load(Ordering::Acquire) == UNKNOWN {
-        WHOSE.store(LIBC, Ordering::Relaxed);
-        for (place, name) in FOUND.iter().zip(NAMES) {
-            // SAFETY: a constant name.
-            place.store(unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) } as usize, Ordering::Relaxed);
-        }
-        let malloc = FOUND[Symbol::Malloc as usize].load(Ordering::Relaxed);
-        let is_libc = malloc == 0 || malloc == __libc_malloc as *const () as usize;
-        // The way that asks nobody is for those who have no early block.
-        let whose = if is_libc && !early::was_asked() { LIBC } else { OTHER };
-        WHOSE.store(whose, Ordering::Release);
-    }
+    look_up_all();
     match FOUND[symbol as usize].load(Ordering::Acquire) {
         at if at != 0 && WHOSE.load(Ordering::Acquire) == OTHER => Other(at),
         _ => Libc,
     }
+}
+
+/// Finds out whose allocator is behind ours, and all of it at once: dlsym may itself allocate and free, which goes to
+/// the C library until this is done.
+pub fn look_up_all() {
+    if WHOSE.load(Ordering::Acquire) != UNKNOWN {
+        return;
+    }
+    WHOSE.store(LIBC, Ordering::Relaxed);
+    let is_libc = |at: usize| at == 0 || at == __libc_malloc as *const () as usize;
+    let behind = find(c"malloc");
+    let debugs = is_libc(behind) && !is_libc(find_base(c"malloc"));
+    if debugs {
+        // The program's own faults are to be found, also in its large blocks.
+        blocks::stop_serving();
+    }
+    // The way that asks nobody is for those who have no early block.
+    let libc = is_libc(behind) && !debugs && !early::was_asked();
+    // The C library's own have a second name, but the last ones.
+    let known = if libc { Symbol::Usable as usize } else { 0 };
+    for (place, name) in FOUND.iter().zip(NAMES).skip(known) {
+        place.store(if debugs { find_base(name) } else { find(name) }, Ordering::Relaxed);
+    }
+    WHOSE.store(if libc { LIBC } else { OTHER }, Ordering::Release);
+}
+
+/// The next function of that name.
+fn find(name: &CStr) -> usize {
+    // SAFETY: a constant name.
+    unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) as usize }
+}
+
+/// The same, also where it is of the C library's oldest version only: the C library's own debugging allocator hides
+/// its functions from whoever asks for no version.
+fn find_base(name: &CStr) -> usize {
+    #[cfg(target_arch = "x86_64")]
+    const BASE: [&CStr; 2] = [c"GLIBC_2.2.5", c"GLIBC_2.16"];
+    #[cfg(not(target_arch = "x86_64"))]
+    const BASE: [&CStr; 1] = [c"GLIBC_2.17"];
+    // SAFETY: constant names.
+    let of = |version: &CStr| unsafe { libc::dlvsym(libc::RTLD_NEXT, name.as_ptr(), version.as_ptr()) as usize };
+    BASE.iter().map(|version| of(version)).find(|at| *at != 0).unwrap_or(0)
 }
 
 /// As malloc(3).

@@ -13,7 +13,7 @@ use faultless_base::sys::raw::{Answer, boot_ns, syscall};
 use faultless_mm::knobs::{Knob, Values};
 use faultless_mm::page::Page;
 
-use crate::settings;
+use crate::{engine, settings};
 
 /// The page. All zero, so that it takes no room in the file of this library.
 pub static PAGE: Page = Page::new();
@@ -26,23 +26,58 @@ fn address() -> usize {
 
 /// Shares the page, with these knobs.
 pub fn open(knobs: &Values) -> &'static Page {
+    open_as(knobs, 0)
+}
+
+/// Shares the page of a process that runs plain, with the reason: a place in `faultless_mm::page::PLAIN`.
+pub fn open_plain(knobs: &Values, why: u32) {
+    open_as(knobs, why);
+}
+
+fn open_as(knobs: &Values, plain: u32) -> &'static Page {
     share();
     // Since `share`, nobody has written any of it but the threshold of malloc, with the value that it has here.
     PAGE.knobs.copy(knobs);
-    start();
+    PAGE.header.set_name(settings::program_name());
+    start(plain);
     &PAGE
 }
 
-fn start() {
+fn start(plain: u32) {
+    PAGE.header.plain.store(plain, Ordering::Relaxed);
     // SAFETY: no arguments.
     PAGE.start(unsafe { libc::getpid() } as u32, boot_ns());
 }
 
 fn share() {
-    let in_file = settings::stats_dir().and_then(map_file);
-    if in_file.is_none() {
-        let _ = attach_segment();
+    let dir = settings::stats_dir();
+    if dir.and_then(map_file).is_none() && attach_segment().is_ok() {
+        dir.and_then(mark_lost);
     }
+}
+
+/// Tells the command that made `dir` that a process counts where the command cannot read it: the file DIR/lost is no longer as old as
+/// it was made. That takes no descriptor and no room, and other users may do it.
+fn mark_lost(dir: &[u8]) -> Option<()> {
+    let mut path = [0u8; PATH];
+    let path = join(&mut path, &[dir, b"/lost"])?;
+    // SAFETY: a path that ends with zero; no times stand for now.
+    unsafe { syscall(libc::SYS_utimensat, [libc::AT_FDCWD as usize, path.as_ptr() as usize, 0, 0, 0, 0]) }
+        .ok()
+        .map(drop)
+}
+
+/// Bytes of a path at most, with the zero at its end.
+const PATH: usize = 512;
+
+/// These parts as one path, if it fits.
+fn join<'a>(path: &'a mut [u8; PATH], parts: &[&[u8]]) -> Option<&'a CStr> {
+    let mut end = 0;
+    for part in parts {
+        path.get_mut(end..end + part.len())?.copy_from_slice(part);
+        end += part.len();
+    }
+    CStr::from_bytes_until_nul(path.get(..=end)?).ok()
 }
 
 /// Maps a new segment over the page.
@@ -58,9 +93,36 @@ fn attach_segment() -> Answer {
     }
 }
 
-/// Maps the file DIR/PID over the page, made if need be.
+/// Whether a file may be as long as the page. To make one longer than the limit ends the program.
+fn may_be_made() -> bool {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the structure is writable.
+    unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) == 0 && limit.rlim_cur >= BYTES as libc::rlim_t }
+}
+
+/// The number of this process's PID namespace, as the kernel writes it; nothing where that cannot be told.
+fn namespace(link: &mut [u8; 32]) -> &[u8] {
+    let name = c"/proc/self/ns/pid".as_ptr() as usize;
+    let args = [libc::AT_FDCWD as usize, name, link.as_mut_ptr() as usize, link.len(), 0, 0];
+    // SAFETY: a path that ends with zero, and room for the answer.
+    let n = unsafe { syscall(libc::SYS_readlinkat, args) }.unwrap_or(0);
+    link[..n].strip_prefix(b"pid:[").and_then(|rest| rest.strip_suffix(b"]")).unwrap_or(&[])
+}
+
+/// Whether `dir`, of which the name is `faultless-PID-START-NAMESPACE-N`, was made in a PID namespace other than `own`. Numbers of
+/// processes mean others there.
+fn is_foreign(dir: &[u8], own: &[u8]) -> bool {
+    let name = dir.rsplit(|b| *b == b'/').next().unwrap_or(dir);
+    let made_in = name.strip_prefix(b"faultless-").and_then(|rest| rest.split(|b| *b == b'-').nth(2));
+    !own.is_empty() && made_in.is_some_and(|made_in| made_in != own)
+}
+
+/// Maps the file DIR/PID over the page, made if need be; in another PID namespace DIR/PID.NAMESPACE.
 fn map_file(dir: &[u8]) -> Option<()> {
-    let mut path = [0u8; 512];
+    if !may_be_made() {
+        return None;
+    }
+    let mut path = [0u8; PATH];
     let mut digits = [0u8; 10];
     let mut first = digits.len();
     // SAFETY: no arguments.
@@ -73,12 +135,10 @@ fn map_file(dir: &[u8]) -> Option<()> {
             break;
         }
     }
-    let name = &digits[first..];
-    let end = dir.len() + 1 + name.len();
-    path.get_mut(..dir.len())?.copy_from_slice(dir);
-    *path.get_mut(dir.len())? = b'/';
-    path.get_mut(dir.len() + 1..end)?.copy_from_slice(name);
-    let path = CStr::from_bytes_until_nul(path.get(..=end)?).ok()?;
+    let mut link = [0u8; 32];
+    let own = namespace(&mut link);
+    let (dot, own) = if is_foreign(dir, own) { (&b"."[..], own) } else { (&b""[..], &b""[..]) };
+    let path = join(&mut path, &[dir, b"/", &digits[first..], dot, own])?;
     let flags = libc::O_RDWR | libc::O_CREAT | libc::O_CLOEXEC | libc::O_NOFOLLOW;
     let args = [libc::AT_FDCWD as usize, path.as_ptr() as usize, flags as usize, 0o600, 0, 0];
     // SAFETY: a path that ends with zero; the page is replaced by the file, which has its size, and zeroes are a page.
@@ -96,28 +156,34 @@ fn map_file(dir: &[u8]) -> Option<()> {
 
 static PENDING: AtomicBool = AtomicBool::new(false);
 
+/// Replaces the page; what is set and the name of the program go over. The name is not asked for again: the program may have changed it.
+fn replace(by: impl FnOnce()) {
+    let (knobs, name) = (Values::new(), PAGE.header.name());
+    knobs.copy(&PAGE.knobs);
+    by();
+    PAGE.knobs.copy(&knobs);
+    PAGE.header.put_name(name);
+}
+
 /// In a forked child: its counters start from zero, in memory of its own, until [`after_fork`]. Its knobs stay as the
 /// parent had them.
 pub fn detach() {
-    let knobs = Values::new();
-    knobs.copy(&PAGE.knobs);
-    let prot = (libc::PROT_READ | libc::PROT_WRITE) as usize;
-    let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED) as usize;
-    // SAFETY: replaces the page by one of zeroes at the same place; all of it is atomics.
-    let _ = unsafe { syscall(libc::SYS_mmap, [address(), BYTES, prot, flags, usize::MAX, 0]) };
-    PAGE.knobs.copy(&knobs);
+    replace(|| {
+        let prot = (libc::PROT_READ | libc::PROT_WRITE) as usize;
+        let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED) as usize;
+        // SAFETY: replaces the page by one of zeroes at the same place; all of it is atomics.
+        let _ = unsafe { syscall(libc::SYS_mmap, [address(), BYTES, prot, flags, usize::MAX, 0]) };
+    });
     PENDING.store(true, Ordering::Release);
 }
 
 /// The first large request of a forked child: shares its page.
 #[inline]
 pub fn after_fork() {
-    if PENDING.load(Ordering::Relaxed) && PENDING.swap(false, Ordering::AcqRel) {
-        let knobs = Values::new();
-        knobs.copy(&PAGE.knobs);
-        share();
-        PAGE.knobs.copy(&knobs);
-        start();
+    // A child of vfork has its parent's page.
+    if PENDING.load(Ordering::Relaxed) && engine::is_home() && PENDING.swap(false, Ordering::AcqRel) {
+        replace(share);
+        start(0);
     }
 }
 

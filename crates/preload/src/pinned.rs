@@ -3,14 +3,14 @@
 
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_ulong, c_void};
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use faultless_base::sys::raw::{self, Answer};
-use faultless_mm::mapping::Change;
-use faultless_mm::stats::Counter;
 
 use crate::attributes::note;
 use crate::engine;
-use crate::mappings::status;
+use crate::fetch::fetch;
+use crate::mappings::{answer, pages, sound, status};
 
 /// `_IOWR(0xAA, 0x00, struct uffdio_register)`.
 const UFFDIO_REGISTER: c_ulong = 0xC020_AA00;
@@ -19,8 +19,63 @@ const REGISTER_BUFFERS: usize = 0;
 const REGISTER_BUFFERS2: usize = 15;
 const REGISTER_BUFFERS_UPDATE: usize = 16;
 
+/// `_IO(0xAA, 0x00)`.
+const USERFAULTFD_IOC_NEW: c_ulong = 0xAA00;
+
+/// Whether the program will look what of its memory is resident.
+static LOOKS: AtomicBool = AtomicBool::new(false);
+
+/// The program will look what of its memory is resident.
+pub fn look() {
+    LOOKS.store(true, Ordering::SeqCst);
+    if let Some(engine) = engine::settled() {
+        engine.space.note_look();
+    }
+}
+
+/// Whether the kernel may refer to memory of the program's by a ring.
+static REFERENCES: AtomicBool = AtomicBool::new(false);
+
+/// Whether it may, as far as known.
+pub fn references() -> bool {
+    REFERENCES.load(Ordering::SeqCst)
+}
+
+/// Whether it will, as far as known.
+pub fn looks() -> bool {
+    LOOKS.load(Ordering::SeqCst)
+}
+
+/// The program looks what of this range is resident.
+pub fn expose(addr: usize, bytes: usize) {
+    if engine::running().is_some()
+        && let Some(span) = sound(addr, bytes)
+        && let Some(engine) = engine::enter_call()
+    {
+        engine.space.expose(raw::cpu(), span);
+    }
+}
+
+/// As mincore(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mincore(addr: *mut c_void, bytes: usize, vec: *mut u8) -> c_int {
+    if let Some(engine) = engine::settled()
+        && let Some(span) = sound(addr as usize, bytes)
+    {
+        engine.space.note_question(span);
+    }
+    // SAFETY: the caller's promise.
+    status(unsafe { raw::syscall(libc::SYS_mincore, [addr as usize, bytes, vec as usize, 0, 0, 0]) })
+}
+
+/// A segment over a block ends at the latest here.
+const LARGEST_SEGMENT: usize = 1 << 40;
+/// Pieces in an array, at most: what the kernel takes.
+const MOST_PIECES: usize = 1 << 16;
+
 /// `struct uffdio_range`, the first field of `struct uffdio_register`.
 #[repr(C)]
+#[derive(Clone, Copy)]
 struct UffdRange {
     start: u64,
     bytes: u64,
@@ -29,6 +84,7 @@ struct UffdRange {
 /// `struct io_uring_rsrc_register` and, with other names, `struct io_uring_rsrc_update2`: the address of the
 /// buffers is their third word, their number the first or the last half-word.
 #[repr(C)]
+#[derive(Clone, Copy)]
 struct Resources {
     n: u32,
     _flags: u32,
@@ -37,21 +93,26 @@ struct Resources {
     _tags: u64,
 }
 
-fn note_pieces(pieces: *const libc::iovec, n: usize) {
+/// Calls `f` for each piece of memory of an array of the program's.
+fn each_piece(pieces: *const libc::iovec, n: usize, f: impl Fn(*const c_void, usize)) {
     if engine::running().is_none() || pieces.is_null() {
         return;
     }
-    for i in 0..n.min(1 << 16) {
-        // SAFETY: an array of n pieces, by the caller's promise to the kernel.
-        let piece = unsafe { &*pieces.add(i) };
-        note(piece.iov_base, piece.iov_len, Change::Attributes);
+    for i in 0..n.min(MOST_PIECES) {
+        // An array that is not readable is the kernel's to report.
+        let Some(piece) = fetch(pieces.wrapping_add(i)) else { return };
+        f(piece.iov_base, piece.iov_len);
     }
 }
 
 /// As vmsplice(2): the pipe holds the pages themselves.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vmsplice(fd: c_int, pieces: *const libc::iovec, n: usize, flags: u32) -> isize {
-    note_pieces(pieces, n);
+    each_piece(pieces, n, |at, bytes| {
+        if let Some(engine) = engine::settled() {
+            engine.space.reference(pages(at as usize, bytes));
+        }
+    });
     // SAFETY: the caller's promise.
     let answer =
         unsafe { raw::syscall(libc::SYS_vmsplice, [fd as usize, pieces as usize, n, flags as usize, 0, 0]) };
@@ -67,10 +128,14 @@ pub unsafe extern "C" fn vmsplice(fd: c_int, pieces: *const libc::iovec, n: usiz
 /// As ioctl(2). Memory that the program watches by userfaultfd must not be touched behind its back.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
-    if request == UFFDIO_REGISTER && !argument.is_null() {
-        // SAFETY: the structure of this request, by the caller's promise to the kernel.
-        let range = unsafe { &*argument.cast::<UffdRange>() };
-        note(range.start as *const c_void, range.bytes as usize, Change::Attributes);
+    if request == UFFDIO_REGISTER
+        && let Some(range) = fetch(argument.cast::<UffdRange>())
+    {
+        note(range.start as *const c_void, range.bytes as usize);
+        look();
+        expose(range.start as usize, range.bytes as usize);
+    } else if request == USERFAULTFD_IOC_NEW {
+        look();
     }
     // SAFETY: the caller's promise.
     status(unsafe { raw::syscall(libc::SYS_ioctl, [fd as usize, request as usize, argument as usize, 0, 0, 0]) })
@@ -93,16 +158,43 @@ pub unsafe extern "C" fn setsockopt(
     status(unsafe { raw::syscall(libc::SYS_setsockopt, args) })
 }
 
+/// As shmat(2): with an address it may lie over a block.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shmat(id: c_int, addr: *const c_void, flags: c_int) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    let at = unsafe { raw::syscall(libc::SYS_shmat, [id as usize, addr as usize, flags as usize, 0, 0, 0]) };
+    if let Ok(at) = at
+        && !addr.is_null()
+    {
+        // How large the segment is only the kernel knows: all of the arena behind it may be concerned.
+        note(at as *const c_void, LARGEST_SEGMENT);
+    }
+    answer(at)
+}
+
+/// As process_madvise(2), for memory of this process.
+pub fn process_madvise(pieces: *const libc::iovec, n: usize) {
+    each_piece(pieces, n, note);
+}
+
+/// As io_uring_setup(2). By a ring the kernel sends from buffers that may be unmapped by then (`IORING_OP_SEND_ZC`).
+pub fn io_uring_setup() {
+    REFERENCES.store(true, Ordering::SeqCst);
+    if let Some(engine) = engine::settled() {
+        engine.space.reference_all();
+    }
+}
+
 /// As io_uring_register(2), which the C library has no function for.
 pub unsafe fn io_uring_register(args: [usize; 6]) -> Answer {
     let [_, operation, argument, n, ..] = args;
     match operation {
-        REGISTER_BUFFERS => note_pieces(argument as *const libc::iovec, n),
+        REGISTER_BUFFERS => each_piece(argument as *const libc::iovec, n, note),
         REGISTER_BUFFERS2 | REGISTER_BUFFERS_UPDATE if argument != 0 => {
-            // SAFETY: the structure of these operations, by the caller's promise to the kernel.
-            let resources = unsafe { &*(argument as *const Resources) };
-            let n = if operation == REGISTER_BUFFERS2 { resources.n as usize } else { n };
-            note_pieces(resources.data as *const libc::iovec, n);
+            if let Some(resources) = fetch(argument as *const Resources) {
+                let n = if operation == REGISTER_BUFFERS2 { resources.n as usize } else { n };
+                each_piece(resources.data as *const libc::iovec, n, note);
+            }
         }
         _ => {}
     }
@@ -123,7 +215,7 @@ struct Passed {
 unsafe extern "C" fn before_dlopen(flags: c_int) -> Passed {
     let mut flags = flags;
     if flags & libc::RTLD_DEEPBIND != 0 {
-        if engine::running().is_some_and(|engine| engine.page.sum(Counter::MallocServed) > 0) {
+        if crate::blocks::has_served() {
             flags &= !libc::RTLD_DEEPBIND;
         } else {
             crate::blocks::stop_serving();

@@ -7,6 +7,11 @@ use faultless_base::sys::pressure;
 use faultless_base::sys::raw::{leading_number, read_file, status_number, syscall};
 use faultless_base::{PAGE, SLOT};
 use faultless_mm::knobs::{Kind, Knob, Values};
+use faultless_mm::page::plain;
+
+use crate::page;
+
+use crate::{behind, engine, fork, next};
 
 /// The settings of this process.
 pub struct Settings {
@@ -17,8 +22,12 @@ pub struct Settings {
 }
 
 fn var(name: &CStr) -> Option<&'static [u8]> {
+    unsafe extern "C" {
+        /// As getenv, but a program with rights that its user lacks has no such variable.
+        fn secure_getenv(name: *const libc::c_char) -> *const libc::c_char;
+    }
     // SAFETY: a string; the environment is read before the program's first large request changes it.
-    let value = unsafe { libc::getenv(name.as_ptr()) };
+    let value = unsafe { secure_getenv(name.as_ptr()) };
     // SAFETY: a string of the environment.
     (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) }.to_bytes())
 }
@@ -45,13 +54,18 @@ fn is_on(knob: Knob) -> bool {
     value(knob) == Some(1)
 }
 
-/// Whether this program is to be left alone.
-fn is_off() -> bool {
+/// The name that this program was started by.
+pub fn program_name() -> &'static [u8] {
     unsafe extern "C" {
         static program_invocation_short_name: *const libc::c_char;
     }
-    // SAFETY: the C library's constant string.
-    let name = unsafe { CStr::from_ptr(program_invocation_short_name) }.to_bytes();
+    // SAFETY: the C library's string, which is there before any constructor runs.
+    unsafe { CStr::from_ptr(program_invocation_short_name) }.to_bytes()
+}
+
+/// Whether this program is to be left alone.
+fn is_off() -> bool {
+    let name = program_name();
     let skipped = text(Knob::Skip).is_some_and(|list| list.split(|b| *b == b',').any(|n| n == name));
     skipped || is_on(Knob::Disable)
 }
@@ -59,11 +73,16 @@ fn is_off() -> bool {
 /// The name of this library's file.
 const LIBRARY: &[u8] = b"libfaultless_preload.so";
 
-/// Runs before `main`: with `FAULTLESS_NO_CHILDREN`, takes this library out of what children inherit.
+/// Runs before `main`: sees to forks, finds the allocator behind ours, and, with `FAULTLESS_NO_CHILDREN`, takes this library out of what children inherit.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static BEFORE_MAIN: extern "C" fn() = {
     extern "C" fn before_main() {
+        engine::note_home();
+        fork::watch();
+        // A thread with little stack, or a signal handler, may be the first one to ask for memory.
+        next::look_up_all();
+        behind::look_up(var(c"LD_PRELOAD").unwrap_or(b""));
         if is_on(Knob::NoChildren) {
             leave_to_children();
         }
@@ -129,9 +148,9 @@ fn is_sanitized() -> bool {
     asan | tsan | msan | hwasan != 0 || is_mapped(ASAN_SHADOW)
 }
 
-/// Whether something in this process rules an arena out: a limit on address space or data, strict accounting, or a sanitizer with a memory
-/// map of its own.
-fn is_ruled_out() -> bool {
+/// What in this process rules an arena out, if anything does: a limit on address space or data, strict accounting, or a sanitizer with a
+/// memory map of its own.
+fn ruled_out() -> Option<u32> {
     let limited = |kind| {
         let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         // SAFETY: the structure is writable.
@@ -140,12 +159,18 @@ fn is_ruled_out() -> bool {
     let mut mode = [0u8; 4];
     // Without overcommit all that was ever opened stays accounted for.
     let counted = read_file(c"/proc/sys/vm/overcommit_memory", &mut mode).first() == Some(&b'2');
-    counted || limited(libc::RLIMIT_AS) || limited(libc::RLIMIT_DATA) || is_sanitized()
+    match () {
+        () if limited(libc::RLIMIT_AS) => Some(plain::ADDRESS_SPACE),
+        () if limited(libc::RLIMIT_DATA) => Some(plain::DATA),
+        () if counted => Some(plain::ACCOUNTING),
+        () if is_sanitized() => Some(plain::SANITIZER),
+        () => None,
+    }
 }
 
 /// Whether system calls are filtered that were not when `faultless run` was started, which left the number of filters
 /// then in `FAULTLESS_FILTERS`. What such a filter makes of our calls cannot be known before: it may kill.
-fn is_confined() -> bool {
+pub fn is_confined() -> bool {
     var(c"FAULTLESS_FILTERS").is_some_and(|before| {
         status_number("Seccomp_filters").unwrap_or(0) > leading_number(before.trim_ascii_start()).unwrap_or(0)
     })
@@ -164,9 +189,10 @@ pub fn malloc_threshold() -> usize {
     value(Knob::MallocThreshold).unwrap_or(0) as usize
 }
 
-/// The settings; `None` when this process is to run plain.
+/// The settings; `None` when this process is to run plain. Why is noted on its page, unless it is to be left alone altogether, or
+/// may not be allowed to make one.
 pub fn read() -> Option<Settings> {
-    if is_off() || is_confined() || is_ruled_out() {
+    if is_off() || is_confined() {
         return None;
     }
     let memory = memory();
@@ -174,5 +200,12 @@ pub fn read() -> Option<Settings> {
     for knob in Knob::ALL.iter().filter(|knob| knob.declared().kind != Kind::Text) {
         knobs.set(*knob, value(*knob).unwrap_or((memory / 20).max(64 << 20) as u64));
     }
-    (knobs.get(Knob::Budget) >= SLOT as u64).then_some(Settings { knobs, memory })
+    let no_budget = || (knobs.get(Knob::Budget) < SLOT as u64).then_some(plain::BUDGET);
+    match ruled_out().or_else(no_budget) {
+        None => Some(Settings { knobs, memory }),
+        Some(why) => {
+            page::open_plain(&knobs, why);
+            None
+        }
+    }
 }

@@ -3,8 +3,12 @@
 //! It runs at idle priority, with every signal blocked, and calls the engine's steps. States: absent, awake,
 //! asleep. `wake` makes it from absent; only the thread itself makes it absent again, when there is nothing to do or
 //! when `stop` asks for it.
+//!
+//! Work is noted in the engine (`want_worker`), before the state is looked at. The thread takes the notes when it begins a
+//! step, and looks for new ones after it has said that it sleeps, or is absent. So either the one who wants it sees the
+//! state, or the thread sees the note.
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering, fence};
 
 use faultless_base::sys::raw::{self, futex_wait, futex_wake};
 use faultless_base::sys::thread;
@@ -22,30 +26,37 @@ static STATE: AtomicU32 = AtomicU32::new(ABSENT);
 /// How many want it stopped; see [`stop`].
 static STOPPING: AtomicU32 = AtomicU32::new(0);
 
-/// There is work: starts the thread, or wakes it if the work is urgent.
+/// There is work, which is noted: starts the thread, or wakes it if the work is urgent.
+#[inline]
 pub fn wake(engine: &'static Engine) {
-    let here = engine::pid() as u32 == engine.page.header.pid.load(Ordering::Relaxed);
-    if !here || engine.is_retired() || engine.is_frozen() {
-        // In a child of vfork, for one, a thread would end with the child.
+    match STATE.load(Ordering::SeqCst) {
+        ABSENT => start(engine),
+        ASLEEP if engine.space.is_worker_wanted_now() => rouse(),
+        // It looks again before it sleeps or ends.
+        _ => {}
+    }
+}
+
+fn rouse() {
+    if STATE.compare_exchange(ASLEEP, AWAKE, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+        futex_wake(&STATE, 1);
+    }
+}
+
+#[cold]
+fn start(engine: &'static Engine) {
+    // In a child of vfork a thread would end with the child.
+    if is_stopping() || engine.is_retired() || !engine::is_home() {
         return;
     }
-    if is_stopping() {
-        return engine.space.want_worker();
-    }
-    let urgent = engine.space.worker_wanted_now();
-    match STATE.load(Ordering::Acquire) {
-        ABSENT if STATE.compare_exchange(ABSENT, AWAKE, Ordering::SeqCst, Ordering::Relaxed).is_ok() => {
-            // Asked again, because `stop` may have found the thread absent just before.
-            if !is_stopping() && thread::spawn(work) {
-                engine.count(Counter::WorkerStarts);
-            } else {
-                // No thread to be had now: memory is zeroed at its hand-out, and nothing is touched ahead.
-                STATE.store(ABSENT, Ordering::Release);
-                engine.space.want_worker();
-            }
+    if STATE.compare_exchange(ABSENT, AWAKE, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
+        // Asked again, because `stop` may have found the thread absent just before.
+        if !is_stopping() && thread::spawn(work) {
+            engine.count(Counter::WorkerStarts);
+        } else {
+            // No thread to be had now: memory is zeroed at its hand-out, and nothing is touched ahead.
+            STATE.store(ABSENT, Ordering::Release);
         }
-        ASLEEP if urgent && STATE.swap(AWAKE, Ordering::AcqRel) == ASLEEP => futex_wake(&STATE, 1),
-        _ => {}
     }
 }
 
@@ -63,11 +74,12 @@ fn is_stopping() -> bool {
 }
 
 /// Ends the thread and waits until the kernel no longer counts it. It runs at idle priority, so that may take a
-/// while; it gets there, because nothing that it waits for waits for this.
+/// while.
 pub fn stop() -> Stopped {
+    const STOP_US: u64 = 5_000_000;
     /// The thread's number may be somebody else's by now.
     const COUNTED_US: u64 = 1_000_000;
-    let stopped = stop_within(u64::MAX);
+    let stopped = stop_within(STOP_US);
     wait_while(thread::is_counted, COUNTED_US);
     stopped
 }
@@ -78,9 +90,7 @@ pub fn stop_within(wait_us: u64) -> Stopped {
     let stopped = Stopped(());
     thread::hurry();
     let is_there = || {
-        if STATE.compare_exchange(ASLEEP, AWAKE, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-            futex_wake(&STATE, 1);
-        }
+        rouse();
         STATE.load(Ordering::SeqCst) != ABSENT || thread::is_alive()
     };
     wait_while(is_there, wait_us);
@@ -112,31 +122,46 @@ extern "C" fn work() -> ! {
         loop {
             run(engine);
             STATE.store(ABSENT, Ordering::SeqCst);
+            fence(Ordering::SeqCst);
             // What came up since is this thread's work still, unless another one is being started for it.
-            let more = !is_stopping() && engine.space.worker_wanted();
+            let more = !is_stopping() && !engine.is_retired() && engine.space.is_worker_wanted();
             if !more || STATE.compare_exchange(ABSENT, AWAKE, Ordering::AcqRel, Ordering::Relaxed).is_err() {
                 break;
             }
         }
         dsa::close();
     }
-    thread::exit()
+    thread::exit(0)
 }
 
 /// Works until there is nothing to do.
 fn run(engine: &'static Engine) {
     while !is_stopping() && !engine.is_retired() {
+        thread::calm();
+        engine.space.take_notes();
         match engine.space.step() {
             Progress::Worked => {}
-            Progress::Wait(us) => sleep(us),
+            Progress::Wait(us) => sleep(engine, us),
             Progress::Idle => return,
         }
     }
 }
 
-fn sleep(us: u64) {
-    if STATE.compare_exchange(AWAKE, ASLEEP, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-        futex_wait(&STATE, ASLEEP, Some(us * 1000));
+fn sleep(engine: &'static Engine, us: u64) {
+    if STATE.compare_exchange(AWAKE, ASLEEP, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
+        fence(Ordering::SeqCst);
+        if !engine.space.is_worker_wanted_now() && !is_stopping() {
+            futex_wait(&STATE, ASLEEP, Some(us * 1000));
+        }
         STATE.store(AWAKE, Ordering::Release);
     }
+    if us >= LONG_US
+        && let Some(status) = thread::left_alone()
+    {
+        thread::exit(status);
+    }
 }
+
+/// After a sleep so long, and longer, it is looked whether the program's threads are still there: one by one they may have ended,
+/// and then the process ends with this one.
+const LONG_US: u64 = 5_000;

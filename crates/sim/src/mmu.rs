@@ -78,7 +78,7 @@ impl<'a> SimMmu<'a> {
         match self.fake.write(addr, 1) {
             Found::Byte(_) => true,
             Found::Missing => false,
-            Found::Forbidden => panic!("the program may not write at {addr:#x}"),
+            Found::Forbidden | Found::Poisoned => panic!("the program may not write at {addr:#x}"),
         }
     }
 
@@ -142,10 +142,6 @@ impl Mmu for SimMmu<'_> {
         self.fake.move_huge(frame, to)
     }
 
-    fn clear_table(&self, slot: usize) -> bool {
-        self.fake.clear_table(slot)
-    }
-
     fn frees_tables(&self) -> bool {
         self.fake.frees_tables()
     }
@@ -174,6 +170,10 @@ impl Mmu for SimMmu<'_> {
 
     fn drop_unless_whole(&self, frame: usize) -> bool {
         self.fake.drop_unless_whole(frame)
+    }
+
+    fn poison(&self, page: usize) -> Result<(), i32> {
+        self.fake.poison(page)
     }
 
     fn wake(&self, span: Span) {

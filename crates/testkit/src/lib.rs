@@ -6,15 +6,18 @@
 //! | module | holds |
 //! |---|---|
 //! | [`rng`] | random numbers that depend on a seed alone |
-//! | [`call`] | the C library's calls, with their error numbers |
+//! | [`call`], [`direct`] | calls by the C library or without it, with their error numbers |
 //! | [`probe`] | loads and stores that survive a fault |
 //! | [`world`] | the oracle: what each page holds and allows |
 //! | [`mappings`], [`remaps`], [`holes`], [`mistakes`] | steps on mappings |
+//! | [`attributes`] | what the kernel says of mappings |
 //! | [`blocks`] | steps on malloc and its family |
 //! | [`limit`] | how long a test may take |
 
+pub mod attributes;
 pub mod blocks;
 pub mod call;
+pub mod direct;
 pub mod holes;
 pub mod limit;
 pub mod mappings;

@@ -147,8 +147,6 @@ pub struct World {
     pub fd: i32,
     /// Whether no other thread of the program maps anything meanwhile.
     pub solo: bool,
-    /// Whether access after munmap may succeed.
-    pub relaxed: bool,
     /// Bytes that mappings, and blocks, may have.
     pub limit: usize,
     /// Where lines of the log go; -1: into `log`.
@@ -169,7 +167,6 @@ impl World {
             blocks: Vec::new(),
             fd,
             solo: true,
-            relaxed: false,
             limit: 160 << 20,
             out,
             log: Vec::new(),

@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 /// Settings of the library, one of them for each seed beside the default ones.
 const SETTINGS: &[&str] = &[
     "FAULTLESS_CHECK=1",
-    "FAULTLESS_UNMAP=relaxed",
+    "FAULTLESS_MAPPED=1",
     "FAULTLESS_BUDGET=64M",
     "FAULTLESS_BUDGET=0",
     "FAULTLESS_MALLOC_THRESHOLD=64K",
@@ -18,7 +18,7 @@ const SETTINGS: &[&str] = &[
     "FAULTLESS_SCRUB=0 FAULTLESS_AHEAD=0",
     "FAULTLESS_CHECK=1 FAULTLESS_BUDGET=6M FAULTLESS_MALLOC_THRESHOLD=64K",
     "FAULTLESS_CHECK=1 FAULTLESS_BUDGET=2G FAULTLESS_MALLOC_THRESHOLD=64K",
-    "FAULTLESS_CHECK=1 FAULTLESS_UNMAP=relaxed FAULTLESS_AHEAD=0 FAULTLESS_MALLOC_THRESHOLD=64K",
+    "FAULTLESS_CHECK=1 FAULTLESS_MAPPED=1 FAULTLESS_AHEAD=0 FAULTLESS_MALLOC_THRESHOLD=64K",
 ];
 const SEEDS: u64 = 60;
 const STEPS: &str = "150";
@@ -55,7 +55,6 @@ fn run(seed: u64, threads: bool, settings: &str, library: Option<&Path>) -> Outp
     command.args(["-s", "KILL", "110", env!("CARGO_BIN_EXE_ops")]);
     command.args([&seed.to_string(), STEPS]);
     command.args(threads.then_some("threads"));
-    command.args(settings.contains("relaxed").then_some("relaxed"));
     command.envs(settings.split_whitespace().filter_map(|s| s.split_once('=')));
     command.envs(library.map(|l| ("LD_PRELOAD", l)));
     command.output().expect("ops runs")

@@ -6,16 +6,16 @@ use super::{Source, code};
 const LEVELS: &[&[&str]] = &[
     &["stats", "knobs", "progress", "streak", "warmth", "watched", "pace", "purpose", "credit"],
     &["slot", "runs", "budget", "listing"],
-    &["buddy", "page"],
+    &["buddy", "sizes", "page"],
     &["arena"],
-    &["busy"],
+    &["busy", "later"],
     &["space"],
-    &["unused"],
+    &["unused", "transfer"],
     &[
         "handout", "takeback", "retire", "mapping", "blocks", "fork", "decay", "scrub", "ahead", "advice",
         "movein", "supply",
     ],
-    &["stock"],
+    &["stock", "attributes", "expose", "resize"],
     &["step", "recycle"],
     // Regions use the tables of counters and knobs alone.
     &["area", "behind", "entry", "window", "pool", "spread", "tally", "usage"],

@@ -85,6 +85,20 @@ impl RangeLock {
         }
     }
 
+    /// Takes a range if nobody has any of it or waits for it.
+    pub fn try_lock(&self, span: Span, access: Access) -> Option<RangeGuard<'_>> {
+        let mut table = self.table.lock();
+        let turn = table.next;
+        let own = Held { span, access, turn };
+        if table.held.iter().flatten().any(|held| held.conflicts(&own)) {
+            return None;
+        }
+        let place = table.held.iter().position(Option::is_none)?;
+        table.next += 1;
+        table.held[place] = Some(own);
+        Some(RangeGuard { lock: self, place })
+    }
+
     /// A place in the queue.
     fn queue(&self, span: Span, access: Access) -> Option<usize> {
         let mut table = self.table.lock();
@@ -139,6 +153,17 @@ mod tests {
         let _two = lock.lock(Span::new(10, 10), Access::Exclusive);
         let _three = lock.lock(Span::new(20, 10), Access::Shared);
         let _four = lock.lock(Span::new(25, 10), Access::Shared);
+    }
+
+    #[test]
+    fn a_range_that_somebody_has_is_not_waited_for() {
+        let lock = RangeLock::new();
+        let one = lock.lock(Span::new(0, 10), Access::Shared);
+        assert!(lock.try_lock(Span::new(5, 10), Access::Exclusive).is_none());
+        assert!(lock.try_lock(Span::new(5, 10), Access::Shared).is_some());
+        assert!(lock.try_lock(Span::new(10, 10), Access::Exclusive).is_some(), "what was taken was let go");
+        drop(one);
+        assert!(lock.try_lock(Span::new(5, 10), Access::Exclusive).is_some());
     }
 
     #[test]

@@ -32,20 +32,19 @@ impl Starter {
         self.state.load(Ordering::Acquire) == OFF
     }
 
-    /// Has the first caller `build` it, which may fail; all others wait for that, calling `pause`. That thread may have
-    /// been left behind by a fork in the middle of it; then the child goes without. Whether it was started.
-    pub fn start(&self, process: i32, build: impl FnOnce() -> bool, mut pause: impl FnMut()) -> bool {
+    /// Has the first caller `build` it, which may fail. Other callers go on without it meanwhile: that thread may have
+    /// stopped. It may also have been left behind by a fork in the middle of it; then the child goes without for good. Whether it was
+    /// started.
+    pub fn start(&self, process: i32, build: impl FnOnce() -> bool) -> bool {
         match self.process.compare_exchange(0, process, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => {
                 let end = if !self.is_off() && build() { ON } else { OFF };
                 let _ = self.state.compare_exchange(NEW, end, Ordering::AcqRel, Ordering::Relaxed);
             }
-            Err(starter) => {
-                while starter == process && self.state.load(Ordering::Acquire) == NEW {
-                    pause();
-                }
+            Err(starter) if starter != process => {
                 let _ = self.state.compare_exchange(NEW, OFF, Ordering::AcqRel, Ordering::Relaxed);
             }
+            Err(_) => {}
         }
         self.is_on()
     }

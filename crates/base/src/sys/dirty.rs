@@ -3,6 +3,7 @@
 //! The kernel moves pages only to where a userfaultfd is registered (`UFFDIO_MOVE`). Here it is registered for write protection,
 //! which nobody asks for: no fault is delivered, and nobody waits.
 
+use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use super::uffd::{REGISTER_WP, Uffd, Wake};
@@ -12,9 +13,19 @@ use crate::{SLOT, Span};
 /// The descriptor's number and one more; 0: there is none.
 static KEPT: AtomicUsize = AtomicUsize::new(0);
 
-/// Addresses for them, which no forked child has; once in a process. `None` where the kernel does not move pages.
+/// Whether the kernel moves pages; before anything else here, and once in a process.
+pub fn open() -> bool {
+    let uffd = moves::open();
+    uffd.map(|uffd| KEPT.store(uffd.keep() + 1, Ordering::Release)).is_ok()
+}
+
+fn uffd() -> Option<ManuallyDrop<Uffd>> {
+    KEPT.load(Ordering::Acquire).checked_sub(1).map(Uffd::kept)
+}
+
+/// Addresses for them, which no forked child has. `None` where the kernel does not move pages.
 pub fn reserve(bytes: usize) -> Option<usize> {
-    let uffd = moves::open().ok()?;
+    let uffd = uffd()?;
     let span = Span::new(frames::reserve(bytes)?, bytes);
     // SAFETY: nothing is ever write-protected, so no access waits.
     if unsafe { uffd.register(span, REGISTER_WP) }.is_err() {
@@ -22,19 +33,17 @@ pub fn reserve(bytes: usize) -> Option<usize> {
         unsafe { raw::unmap(span.start, span.bytes()) };
         return None;
     }
-    KEPT.store(uffd.keep() + 1, Ordering::Release);
     Some(span.start)
 }
 
 /// Moves the huge page at `slot`, if one is there, to a `frame` of that span, where nothing is. False: it is not there; where it went half
 /// of the way, it is gone.
 pub fn take(slot: usize, frame: usize) -> bool {
-    let Some(number) = KEPT.load(Ordering::Acquire).checked_sub(1) else { return false };
+    let Some(uffd) = uffd() else { return false };
     // Page by page it would take longer than to have a new one.
     if pagemap::first(Span::new(slot, SLOT), pagemap::HUGE, 0) != Some(Span::new(slot, SLOT)) {
         return false;
     }
-    let uffd = Uffd::kept(number);
     // SAFETY: the caller's own memory, which nobody needs where it is any more; the target is registered.
     let moved = unsafe { uffd.move_pages(slot, Span::new(frame, SLOT), Wake::Later) };
     if moved.is_err_and(|stopped| stopped.done > 0) {
@@ -52,7 +61,9 @@ mod tests {
 
     #[test]
     fn whole_huge_pages_move_with_their_bytes_and_others_stay() {
-        let Some(kept) = reserve(4 * SLOT) else { return std::eprintln!("skipped: no pages are moved here") };
+        let Some(kept) = open().then(|| reserve(4 * SLOT)).flatten() else {
+            return std::eprintln!("skipped: no pages are moved here");
+        };
         pagemap::open();
         let memory = Span::new(frames::reserve_huge(3 * SLOT).unwrap(), 3 * SLOT);
         let byte = |at: usize| at as *mut u8;

@@ -4,9 +4,41 @@ use super::raw::{self, Access, syscall};
 use super::{Huge, Sys, linux::Linux, pagemap};
 use crate::{SLOT, SLOT_PAGES, Span};
 
+/// As `MADV_DONTNEED`, also where the program has locked its memory.
+pub(super) const DONTNEED_LOCKED: usize = 24;
+
 /// Memory for buffers and frames, which no forked child has; at a multiple of 2 MiB.
 pub fn reserve(bytes: usize) -> Option<usize> {
-    let whole = raw::map_private(bytes.checked_add(SLOT)?, Access::Write)?;
+    reserve_closed(bytes).filter(|at| open(*at, bytes))
+}
+
+/// The same with huge pages advised all over, for [`fill`].
+pub fn reserve_huge(bytes: usize) -> Option<usize> {
+    let at = reserve_closed(bytes)?;
+    // Before: where the program has all future memory locked it comes as soon as it may be accessed.
+    Linux.huge(Span::new(at, bytes), Huge::Advised);
+    open(at, bytes).then_some(at)
+}
+
+/// Gives that back.
+pub fn release(span: Span) {
+    // SAFETY: memory of this module, which nobody uses any more.
+    unsafe { raw::unmap(span.start, span.bytes()) };
+}
+
+/// Lets it be accessed; if that cannot be, it is given back.
+fn open(at: usize, bytes: usize) -> bool {
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: the mapping just made.
+    let opened = unsafe { syscall(libc::SYS_mprotect, [at, bytes, prot as usize, 0, 0, 0]) }.is_ok();
+    if !opened {
+        release(Span::new(at, bytes));
+    }
+    opened
+}
+
+fn reserve_closed(bytes: usize) -> Option<usize> {
+    let whole = raw::map_private(bytes.checked_add(SLOT)?, Access::Reserve)?;
     let at = whole.next_multiple_of(SLOT);
     for (start, end) in [(whole, at), (at + bytes, whole + bytes + SLOT)] {
         if start < end {
@@ -23,13 +55,6 @@ pub fn reserve(bytes: usize) -> Option<usize> {
         unsafe { raw::unmap(at, bytes) };
     }
     kept_from_children.ok().map(|_| at)
-}
-
-/// The same with huge pages advised all over, for [`fill`].
-pub fn reserve_huge(bytes: usize) -> Option<usize> {
-    let at = reserve(bytes)?;
-    Linux.huge(Span::new(at, bytes), Huge::Advised);
-    Some(at)
 }
 
 /// Has a huge page come where one is advised; whether one did.
@@ -54,5 +79,7 @@ pub fn is_whole(frame: usize) -> bool {
 
 /// Gives its memory back to the kernel.
 pub fn drop_pages(frame: usize) {
-    Linux.discard(Span::new(frame, SLOT));
+    let args = [frame, SLOT, DONTNEED_LOCKED, 0, 0, 0];
+    // SAFETY: memory of this module, which nobody needs.
+    let _ = unsafe { syscall(libc::SYS_madvise, args) };
 }

@@ -3,12 +3,12 @@
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use super::raw::{self, Access, syscall};
-use super::{AtFork, Door, Huge, Job, SIGNATURES, Sys, stage, thread};
+use super::{Huge, Job, SIGNATURES, Sys, isolate, job, moves, thread};
 use crate::units::{PAGE, SLOT, SLOT_PAGES, Span};
 use crate::zero::driver::Poll;
 use crate::zero::{self, Engine};
 
-/// Linux, as found. What state it has is the address of the stage (`stage.rs`), and which engines zero best.
+/// Linux, as found. What state it has is where ranges are isolated (`isolate.rs`), and which engines zero best.
 pub struct Linux;
 
 /// Whether some thread is in [`Sys::discard`].
@@ -42,12 +42,18 @@ fn mprotect(span: Span, prot: i32) -> bool {
     unsafe { syscall(libc::SYS_mprotect, [span.start, span.bytes(), prot as usize, 0, 0, 0]) }.is_ok()
 }
 
-pub(super) fn reserve_at(span: Span, place: i32) -> bool {
+/// Puts a fresh mapping with these rights at a span; `place` says whether it may replace another one.
+fn map_at(span: Span, prot: i32, place: i32) -> bool {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | place;
-    let args = [span.start, span.bytes(), libc::PROT_NONE as usize, flags as usize, usize::MAX, 0];
+    let args = [span.start, span.bytes(), prot as usize, flags as usize, usize::MAX, 0];
     // SAFETY: replaces the engine's own spans, or (NOREPLACE) nothing at all.
     let answer = unsafe { syscall(libc::SYS_mmap, args) };
     answer == Ok(span.start)
+}
+
+/// The same without rights: a reservation.
+pub(super) fn reserve_at(span: Span, place: i32) -> bool {
+    map_at(span, libc::PROT_NONE, place)
 }
 
 /// Bytes at `addr`; by a system call, which fails where an access would fault.
@@ -79,9 +85,32 @@ pub(super) fn peek_written(page: usize) -> bool {
         .any(|at| peek::<64>(at).is_some_and(|bytes| bytes.iter().any(|b| *b != 0)))
 }
 
-/// Whether a page holds something else than zero.
-fn peek_nonzero(page: usize) -> bool {
-    peek::<PAGE>(page).is_some_and(|bytes| bytes.iter().any(|b| *b != 0))
+/// Places looked at by one call, and bytes of each: few, because a program's stack may be small.
+const PEEKED: usize = 8;
+const WINDOW: usize = 128;
+
+/// At which of `places` something else than zero stands within [`WINDOW`] bytes. What cannot be read is zero.
+fn peek_nonzero(places: [usize; PEEKED]) -> [bool; PEEKED] {
+    let mut bytes = [[0u8; WINDOW]; PEEKED];
+    let remote = places.map(|at| libc::iovec { iov_base: at as *mut libc::c_void, iov_len: WINDOW });
+    let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: WINDOW * PEEKED };
+    // SAFETY: the call writes to `bytes` alone, and reads memory of this process by the kernel's hand.
+    unsafe {
+        let pid = libc::getpid() as usize;
+        let args = [pid, &raw const local as usize, 1, remote.as_ptr() as usize, PEEKED, 0];
+        let _ = syscall(libc::SYS_process_vm_readv, args);
+    }
+    bytes.map(|window| window.iter().any(|b| *b != 0))
+}
+
+/// Whether a page holds something else than zero, by a look at some of it or at all of it.
+fn is_nonzero(page: usize, all: bool) -> bool {
+    // The windows of one call lie apart: objects begin with zeroes as a rule, and by habit at the same places.
+    let calls = if all { PAGE / WINDOW / PEEKED } else { 1 };
+    (0..calls).any(|call| {
+        let places = core::array::from_fn(|i| page + i * (PAGE / PEEKED) + call * WINDOW);
+        peek_nonzero(places).contains(&true)
+    })
 }
 
 /// Where the signatures of a slot are, and what they are: evenly spread, not at the start of a page.
@@ -113,31 +142,20 @@ impl Sys for Linux {
         let kept = reserve(bytes, align)?;
         // A reservation has nothing to show in a core dump; what is used of it is opened to dumps again.
         madvise(kept, libc::MADV_DONTDUMP);
-        // Now, and not when the background thread first needs it: it would land in what the program unmaps meanwhile.
-        stage::reserve();
+        isolate::reserve(bytes / 4);
         Some(kept)
     }
 
     fn open_first(&self, span: Span) -> bool {
         madvise(span, libc::MADV_DODUMP);
-        self.open(span)
-    }
-
-    fn open(&self, span: Span) -> bool {
         mprotect(span, libc::PROT_READ | libc::PROT_WRITE)
     }
 
-    fn close(&self, span: Span) -> bool {
-        mprotect(span, libc::PROT_NONE)
-    }
-
     fn reset(&self, span: Span) -> bool {
+        let open = libc::PROT_READ | libc::PROT_WRITE;
         // At the limit of areas no mapping is to be had, but closing makes one area of many, and then there may be.
-        reserve_at(span, libc::MAP_FIXED) || self.close(span) && reserve_at(span, libc::MAP_FIXED)
-    }
-
-    fn reclaim(&self, span: Span) -> bool {
-        reserve_at(span, libc::MAP_FIXED_NOREPLACE)
+        map_at(span, open, libc::MAP_FIXED)
+            || mprotect(span, libc::PROT_NONE) && map_at(span, open, libc::MAP_FIXED)
     }
 
     fn release(&self, span: Span) -> bool {
@@ -146,7 +164,7 @@ impl Sys for Linux {
     }
 
     fn retire(&self) {
-        stage::retire();
+        isolate::retire();
     }
 
     fn discard(&self, span: Span) {
@@ -169,14 +187,6 @@ impl Sys for Linux {
         madvise(span, advice);
     }
 
-    fn at_fork(&self, span: Span, what: AtFork) -> bool {
-        let advice = match what {
-            AtFork::Copied => libc::MADV_KEEPONFORK,
-            AtFork::Wiped => libc::MADV_WIPEONFORK,
-        };
-        madvise(span, advice)
-    }
-
     fn zero_hot(&self, span: Span) {
         let engine = zero::hot_engine(span.bytes());
         // SAFETY: an open span of the engine's own, of whole pages.
@@ -188,19 +198,19 @@ impl Sys for Linux {
     }
 
     fn scrub_largest(&self) -> usize {
-        stage::BYTES
+        job::BYTES
     }
 
-    fn scrub_start(&self, span: Span, door: Door) -> Option<Job> {
-        stage::start(span, door)
+    fn scrub_start(&self, span: Span) -> Option<Job> {
+        job::start(span)
     }
 
     fn scrub_poll(&self, job: &mut Job) -> Poll {
-        stage::poll(job)
+        job::poll(job)
     }
 
-    fn scrub_end(&self, job: Job) -> bool {
-        stage::end(job)
+    fn scrub_end(&self, job: Job) {
+        job::end(job);
     }
 
     fn drop_engine(&self, engine: Engine) {
@@ -215,8 +225,38 @@ impl Sys for Linux {
         answer == Ok(to)
     }
 
-    fn move_in(&self, from: Span, to: usize) -> Option<usize> {
-        super::moves::move_in(from, to)
+    fn move_pages(&self, from: Span, to: usize) -> Option<usize> {
+        moves::move_pages(from, to)
+    }
+
+    fn can_drop(&self, span: Span) -> bool {
+        // It refuses what `MADV_DONTNEED` refuses, locked memory and what is not mapped, and changes no byte.
+        madvise(span, libc::MADV_COLD)
+    }
+
+    fn copy_from_program(&self, from: Span, to: usize) -> bool {
+        let local = libc::iovec { iov_base: to as *mut libc::c_void, iov_len: from.bytes() };
+        let remote = libc::iovec { iov_base: from.start as *mut libc::c_void, iov_len: from.bytes() };
+        // SAFETY: writes to the engine's own memory; reads by the kernel's hand.
+        let read = unsafe {
+            let pid = libc::getpid() as usize;
+            let args = [pid, &raw const local as usize, 1, &raw const remote as usize, 1, 0];
+            syscall(libc::SYS_process_vm_readv, args)
+        };
+        read == Ok(from.bytes())
+    }
+
+    fn isolate(&self, span: Span) -> Option<Span> {
+        isolate::isolate(span)
+    }
+
+    fn drop_isolated(&self, span: Span) {
+        isolate::drop_isolated(span);
+    }
+
+    fn forked(&self) {
+        moves::forget();
+        isolate::forget();
     }
 
     fn touch(&self, addr: usize) {
@@ -260,7 +300,20 @@ impl Sys for Linux {
 
     fn peek_nonzero_pages(&self, span: Span, samples: usize) -> usize {
         let step = (span.bytes() / PAGE / samples.max(1)).max(1) * PAGE;
-        (span.start..span.end).step_by(step).filter(|&page| peek_nonzero(page)).count()
+        if samples == 1 {
+            return is_nonzero(span.start, true) as usize;
+        }
+        let mut pages = (span.start..span.end).step_by(step);
+        let (mut n, mut left) = (0, pages.len());
+        while left > 0 {
+            // A look at the beginnings of several pages shows most of those that are full.
+            let batch: [usize; PEEKED] = core::array::from_fn(|_| pages.next().unwrap_or(span.start));
+            let seen = peek_nonzero(batch);
+            let all = batch.iter().zip(seen).take(left.min(PEEKED));
+            n += all.filter(|(page, seen)| *seen || is_nonzero(**page, false)).count();
+            left = left.saturating_sub(PEEKED);
+        }
+        n
     }
 
     fn sign(&self, slot: Span) {
@@ -321,6 +374,9 @@ impl Sys for Linux {
         if turn < 200 {
             core::hint::spin_loop();
         } else {
+            if turn == 200 {
+                thread::hurry();
+            }
             raw::sleep_ns(50_000);
         }
     }

@@ -69,10 +69,7 @@ pub trait Mmu {
     fn take_huge(&self, _slot: usize, _frame: usize) -> bool {
         false
     }
-    /// Makes sure that nothing is in the way of a huge page at a slot where nothing was ever installed, not even the
-    /// table that an access to it left there. False: something may be.
-    fn clear_table(&self, slot: usize) -> bool;
-    /// Whether dropping a whole slot leaves nothing in such a way.
+    /// Whether dropping a whole slot leaves nothing in the way of a huge page, not even the table that accesses left there.
     fn frees_tables(&self) -> bool;
     /// Has the kernel itself bring the missing pages of a span from now on, zeroes all of them.
     fn leave_to_kernel(&self, span: Span) -> Result<(), i32>;
@@ -88,6 +85,13 @@ pub trait Mmu {
     /// Whether that may be asked while a fault is served: not where the one who serves it would wait for itself, if a page of the
     /// span is missing by then.
     fn looks_in_faults(&self) -> bool {
+        true
+    }
+    /// Makes a missing page an error for whoever accesses it, until it is dropped. Whoever waits for it still waits. EEXIST: something is
+    /// there, be it such an error. ENOENT: it is not the region's any more.
+    fn poison(&self, page: usize) -> Result<(), i32>;
+    /// Whether faults on a page are delivered: what somebody else put there is not the region's.
+    fn serves(&self, _page: usize) -> bool {
         true
     }
     /// Lets whoever waits for pages of a span look again.

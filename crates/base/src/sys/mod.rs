@@ -9,16 +9,20 @@ use crate::zero::Engine;
 use crate::zero::driver::{Cost, Picked, Poll, Processor};
 
 mod cpus;
+pub mod descriptor;
 pub mod dirty;
 pub mod frames;
+mod isolate;
+mod job;
 pub mod linux;
 pub mod lost;
 pub mod mmu;
 pub mod moves;
 pub mod pagemap;
+mod policy;
 pub mod pressure;
 pub mod raw;
-mod stage;
+pub mod stack;
 pub mod tables;
 pub mod thread;
 pub mod uffd;
@@ -33,22 +37,11 @@ pub enum Huge {
     Refused,
 }
 
-/// Whether memory can be accessed at its address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Door {
-    /// It can.
-    Open,
-    /// It must not be.
-    Closed,
-}
-
 /// Zeroing in the background, from [`Sys::scrub_start`] to [`Sys::scrub_end`].
 #[derive(Debug)]
 pub struct Job {
     /// What is zeroed.
     pub span: Span,
-    /// Whether it can be accessed there.
-    pub door: Door,
     /// Whether it has no memory yet: what it takes says nothing about the engine then.
     pub is_hole: bool,
     /// Bytes from its start that are zero by now.
@@ -57,8 +50,6 @@ pub struct Job {
     pub dropped: bool,
     /// Nanoseconds for which this thread slept because a device had the work.
     pub slept_ns: usize,
-    /// Where it is meanwhile.
-    place: Span,
     driver: Picked,
     /// When its engine last got on, by the clock that counts for it.
     since_ns: u64,
@@ -66,9 +57,9 @@ pub struct Job {
 
 impl Job {
     /// Zeroing that somebody else sees to, piece by piece.
-    pub fn by_hand(span: Span, door: Door) -> Self {
+    pub fn by_hand(span: Span) -> Self {
         let driver = Picked::Processor(Processor::new(Engine::StringStore, Cost::default()));
-        Self { span, door, is_hole: false, done: 0, dropped: false, slept_ns: 0, place: span, driver, since_ns: 0 }
+        Self { span, is_hole: false, done: 0, dropped: false, slept_ns: 0, driver, since_ns: 0 }
     }
 
     /// What zeroes it.
@@ -80,15 +71,6 @@ impl Job {
 /// Signatures in a slot; see [`Sys::sign`].
 pub const SIGNATURES: usize = 4;
 
-/// What a forked child finds in a range.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AtFork {
-    /// The parent's bytes, copied on write.
-    Copied,
-    /// Untouched zero memory (`MADV_WIPEONFORK`).
-    Wiped,
-}
-
 /// Operations on the address space of this process. All spans are page-aligned and lie in memory that came
 /// from [`Sys::reserve`], which makes them safe to call: nobody else holds references into it.
 pub trait Sys {
@@ -96,45 +78,47 @@ pub trait Sys {
     fn reserve(&self, bytes: usize, align: usize) -> Option<Span>;
     /// Allows reading and writing of a part of the reservation for the first time; whether it worked.
     fn open_first(&self, span: Span) -> bool;
-    /// Allows reading and writing; whether it worked.
-    fn open(&self, span: Span) -> bool;
-    /// Forbids every access and keeps the bytes; whether it worked.
-    fn close(&self, span: Span) -> bool;
-    /// Replaces whatever is mapped there by a fresh reservation; whether it worked.
+    /// Replaces whatever is mapped there by a fresh mapping, readable and writable; whether it worked.
     fn reset(&self, span: Span) -> bool;
-    /// Reserves a range that the kernel emptied, unless somebody else was put there in the meantime.
-    fn reclaim(&self, span: Span) -> bool;
     /// Ends the reservation of a part, with all that is mapped there; whether it worked.
     fn release(&self, span: Span) -> bool;
-    /// Gives back what these operations use beside the reservation. Closed memory is not zeroed any more.
+    /// Gives back what these operations use beside the reservation.
     fn retire(&self);
     /// Gives the memory back to the kernel; the next read finds zeroes.
     fn discard(&self, span: Span);
     /// Advises about huge pages.
     fn huge(&self, span: Span, huge: Huge);
-    /// Says what a forked child is to find; whether it worked.
-    fn at_fork(&self, span: Span, what: AtFork) -> bool;
     /// Fills an open span with zeroes that are wanted at once (through the caches).
     fn zero_hot(&self, span: Span);
     /// The most bytes that one job of zeroing in the background takes.
     fn scrub_largest(&self) -> usize;
-    /// Starts filling a span with zeroes that are wanted later, without ever opening it at its address if it is
-    /// closed. One job at a time. `None`: not started; the content is unknown, and a closed span is still closed.
-    fn scrub_start(&self, span: Span, door: Door) -> Option<Job>;
+    /// Starts filling a span with zeroes that are wanted later. One job at a time. `None`: not started; the content is
+    /// unknown.
+    fn scrub_start(&self, span: Span) -> Option<Job>;
     /// Lets it go on.
     fn scrub_poll(&self, job: &mut Job) -> Poll;
-    /// Ends it, finished or not: what [`Job::done`] says is zero, the rest is unknown. False: the content of all of
-    /// it is unknown.
-    fn scrub_end(&self, job: Job) -> bool;
+    /// Ends it, finished or not: what [`Job::done`] says is zero, the rest is unknown.
+    fn scrub_end(&self, job: Job);
     /// An engine does not work: others are used from now on.
     fn drop_engine(&self, engine: Engine);
     /// Moves the pages of `from` to the equally large span at `to`, replacing what is there, by page tables.
     /// `from` stays mapped and reads as zero. Whether it worked; if not, nothing moved.
     fn migrate(&self, from: Span, to: usize) -> bool;
-    /// Moves the pages of `from`, whole huge pages where both sides are such, to where those at `to`, in memory of the
-    /// program, are missing. Never replaces a page. Ends where that is not possible: the bytes moved, whose old place
-    /// is empty. `None`: this process cannot do that at all. The background thread alone may.
-    fn move_in(&self, from: Span, to: usize) -> Option<usize>;
+    /// Moves the pages of `from`, whole huge pages where both sides are such, to where those at `to` are missing. One of
+    /// the two is memory of the program. Never replaces a page. Ends where that is not possible: the bytes moved, whose
+    /// old place is empty. `None`: this process cannot do that now.
+    fn move_pages(&self, from: Span, to: usize) -> Option<usize>;
+    /// Whether the kernel would drop the content of all of a range of the program's, as far as it says beforehand.
+    fn can_drop(&self, span: Span) -> bool;
+    /// Copies a range of the program's, which may not be readable, to memory of the engine's; whether it worked.
+    fn copy_from_program(&self, from: Span, to: usize) -> bool;
+    /// Unmaps a range of the program's, but has its memory at another address still, until [`Sys::drop_isolated`].
+    /// `None`: nothing has happened.
+    fn isolate(&self, span: Span) -> Option<Span>;
+    /// Ends that: what is left of the memory goes.
+    fn drop_isolated(&self, span: Span);
+    /// In a forked child: what belongs to threads or memory of the parent goes.
+    fn forked(&self);
     /// Makes the page at `addr` present by an atomic OR of zero, which changes no byte.
     fn touch(&self, addr: usize);
     /// Fills an open span with a byte pattern that is not zero (debugging aid).

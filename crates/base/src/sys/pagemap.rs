@@ -79,9 +79,14 @@ pub fn open() {
     }
 }
 
+/// The number of what was opened.
+pub fn number() -> Option<i32> {
+    file()?.load(Ordering::Acquire).checked_sub(2).map(|fd| fd as i32)
+}
+
 /// Asks for runs of pages of `span` that are one of `any_of` and none of `none_of`; how many it told of, and up to where.
 fn scan(span: Span, any_of: u64, none_of: u64, runs: &mut [Run]) -> Option<(usize, usize)> {
-    let fd = file()?.load(Ordering::Acquire).checked_sub(2)? as usize;
+    let fd = number()? as usize;
     let mut scan = Scan {
         size: size_of::<Scan>() as u64,
         flags: 0,

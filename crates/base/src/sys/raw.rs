@@ -125,18 +125,37 @@ fn clock_ns(clock: libc::clockid_t) -> u64 {
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
+/// This thread takes no signals while this exists.
+pub struct NoSignals {
+    before: u64,
+}
+
+impl NoSignals {
+    /// Holds signals back from now on.
+    #[allow(clippy::new_without_default)]
+    pub fn new() -> Self {
+        let mut before = 0;
+        set_mask(&u64::MAX, &raw mut before);
+        Self { before }
+    }
+}
+
+impl Drop for NoSignals {
+    fn drop(&mut self) {
+        set_mask(&self.before, core::ptr::null_mut());
+    }
+}
+
+fn set_mask(new: &u64, old: *mut u64) {
+    let args = [libc::SIG_SETMASK as usize, core::ptr::from_ref(new) as usize, old as usize, 8, 0, 0];
+    // SAFETY: two words for the masks; `NoSignals` puts the mask back.
+    let _ = unsafe { syscall(libc::SYS_rt_sigprocmask, args) };
+}
+
 /// Calls `f` while this thread takes no signals.
 pub fn without_signals<R>(f: impl FnOnce() -> R) -> R {
-    let set = |new: &u64, old: *mut u64| {
-        let args = [libc::SIG_SETMASK as usize, core::ptr::from_ref(new) as usize, old as usize, 8, 0, 0];
-        // SAFETY: two words for the masks; the mask is put back below.
-        let _ = unsafe { syscall(libc::SYS_rt_sigprocmask, args) };
-    };
-    let mut before = 0u64;
-    set(&u64::MAX, &raw mut before);
-    let result = f();
-    set(&before, core::ptr::null_mut());
-    result
+    let _no_signals = NoSignals::new();
+    f()
 }
 
 /// The load average of the last minute, rounded down; 0 where the kernel does not say.

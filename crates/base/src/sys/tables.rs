@@ -2,12 +2,15 @@
 //!
 //! An access to a missing page leaves a table for its 2 MiB behind, even where it is then delivered to this program; a huge
 //! page that is moved there has to be split. A kernel that frees empty tables when memory is dropped (Linux 6.14 and newer,
-//! `CONFIG_PT_RECLAIM`) can be had to take the table away before.
+//! `CONFIG_PT_RECLAIM`) leaves none behind where a change drops whole slots.
+//!
+//! A fault must not take its table away like that: no call drops memory only if nothing is in it, and only if it is still the
+//! region's. Another thread may have unmapped it since, and have memory of its own there.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use super::raw::{self, Access, syscall};
-use super::{Huge, Sys, linux::Linux, pagemap};
+use super::{Huge, Sys, linux::Linux};
 use crate::{PAGE, SLOT, Span};
 
 /// What is known of the kernel.
@@ -19,10 +22,9 @@ const FREES: usize = 2;
 /// Tables that are tried with: enough to stand out against what other threads do meanwhile.
 const TRIED: usize = 64;
 
-/// Finds out what this kernel does. Before [`clear`] is of any use.
+/// Finds out what this kernel does.
 pub fn probe() {
     if KNOWN.load(Ordering::Relaxed) == UNKNOWN {
-        pagemap::open();
         let frees = try_out().unwrap_or(false);
         KNOWN.store(if frees { FREES } else { KEEPS }, Ordering::Relaxed);
     }
@@ -33,17 +35,9 @@ pub fn are_freed() -> bool {
     KNOWN.load(Ordering::Relaxed) == FREES
 }
 
-/// Takes the table of a slot away, if nothing is in it. False: something may be, or the kernel cannot do that.
-pub fn clear(slot: usize) -> bool {
-    let span = Span::new(slot, SLOT);
-    are_freed()
-        && pagemap::first(span, pagemap::PRESENT | pagemap::SWAPPED, 0).is_some_and(Span::is_empty)
-        && drop_pages(span)
-}
-
 fn drop_pages(span: Span) -> bool {
     let args = [span.start, span.bytes(), libc::MADV_DONTNEED as usize, 0, 0, 0];
-    // SAFETY: memory of the caller's in which nothing is.
+    // SAFETY: memory of the caller's, which nobody needs.
     unsafe { syscall(libc::SYS_madvise, args) }.is_ok()
 }
 
@@ -68,24 +62,4 @@ fn try_out() -> Option<bool> {
 /// What the page tables of this process take.
 fn table_kib() -> Option<usize> {
     raw::status_number("VmPTE").map(|kib| kib as usize)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A kernel that says that it frees them does so again.
-    #[test]
-    fn a_table_with_something_in_it_stays() {
-        probe();
-        let at = raw::map_private(2 * SLOT, Access::Write).unwrap();
-        let slot = at.next_multiple_of(SLOT);
-        // SAFETY: fresh memory of this test's own.
-        unsafe {
-            ((slot + 5 * PAGE) as *mut u8).write_volatile(7);
-            assert!(!clear(slot), "a page is there");
-            assert_eq!(((slot + 5 * PAGE) as *const u8).read_volatile(), 7);
-            raw::unmap(at, 2 * SLOT);
-        }
-    }
 }

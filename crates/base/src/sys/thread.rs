@@ -80,12 +80,36 @@ unsafe fn clone(_stack: usize, _pointer: usize, _entry: extern "C" fn() -> !) ->
     false
 }
 
-/// Ends the thread; called by itself.
-pub fn exit() -> ! {
+/// Ends the thread; called by itself. If it is the last one of its process, that ends with this status.
+pub fn exit(status: usize) -> ! {
     loop {
         // SAFETY: ends this thread alone; its memory stays.
-        let _ = unsafe { syscall(libc::SYS_exit, [0; 6]) };
+        let _ = unsafe { syscall(libc::SYS_exit, [status, 0, 0, 0, 0, 0]) };
     }
+}
+
+/// Whether the calling thread is this one.
+pub fn is_this() -> bool {
+    let memory = MEMORY.load(Ordering::Relaxed);
+    let here = 0u8;
+    let at = &raw const here as usize;
+    memory != 0 && (memory..memory + STACK_BYTES).contains(&at)
+}
+
+/// Whether all other threads of the process have ended by themselves: then the status that its first thread ended
+/// with, which is the process's, as far as the kernel tells.
+pub fn left_alone() -> Option<usize> {
+    const STATE: usize = 0;
+    const THREADS: usize = 17;
+    const EXIT_CODE: usize = 49;
+    let mut buffer = [0; 1024];
+    let stat = raw::read_file(c"/proc/self/stat", &mut buffer);
+    // Behind the name, which may hold anything.
+    let fields = stat.get(stat.iter().rposition(|byte| *byte == b')')? + 2..)?;
+    let field = |n: usize| fields.split(|byte| *byte == b' ').nth(n);
+    // A first thread that has ended is counted until the process does.
+    let alone = field(STATE)? == b"Z" && raw::leading_number(field(THREADS)?)? == 2;
+    alone.then(|| field(EXIT_CODE).and_then(raw::leading_number).unwrap_or(0) as usize >> 8 & 0xFF)
 }
 
 /// Whether the thread still uses memory.
@@ -93,14 +117,25 @@ pub fn is_alive() -> bool {
     THREAD.load(Ordering::Acquire) != 0
 }
 
+/// Whether the thread has an ordinary priority for once.
+static HURRIED: AtomicBool = AtomicBool::new(false);
+
 /// Gives the thread an ordinary priority, if this process may: somebody waits for it.
 pub fn hurry() {
+    HURRIED.store(true, Ordering::Release);
     let last = LAST.load(Ordering::Acquire) as usize;
     let other = libc::sched_param { sched_priority: 0 };
     let args = [last, libc::SCHED_OTHER as usize, &raw const other as usize, 0, 0, 0];
     if last != 0 && is_alive() {
         // SAFETY: reads the parameter alone.
         let _ = unsafe { syscall(libc::SYS_sched_setscheduler, args) };
+    }
+}
+
+/// Called by the thread: nobody waits for it any more.
+pub fn calm() {
+    if HURRIED.load(Ordering::Relaxed) && HURRIED.swap(false, Ordering::AcqRel) {
+        set_idle(true);
     }
 }
 

@@ -7,6 +7,7 @@
 
 use core::mem::size_of;
 
+use super::descriptor::Descriptor;
 use super::raw::syscall;
 use crate::{PAGE, Span};
 
@@ -117,13 +118,7 @@ const UFFD_USER_MODE_ONLY: usize = 1;
 
 /// A descriptor, closed at the end.
 #[derive(Debug)]
-pub struct Uffd(usize);
-
-impl Drop for Uffd {
-    fn drop(&mut self) {
-        close(self.0);
-    }
-}
+pub struct Uffd(Descriptor);
 
 fn close(fd: usize) {
     // SAFETY: a descriptor of this module's own.
@@ -133,12 +128,12 @@ fn close(fd: usize) {
 impl Uffd {
     /// Stays open from now on; its number.
     pub fn keep(self) -> usize {
-        core::mem::ManuallyDrop::new(self).0
+        core::mem::ManuallyDrop::new(self).0.number()
     }
 
     /// What was kept under this number.
     pub fn kept(number: usize) -> core::mem::ManuallyDrop<Self> {
-        core::mem::ManuallyDrop::new(Self(number))
+        core::mem::ManuallyDrop::new(Self(core::mem::ManuallyDrop::into_inner(Descriptor::kept(number))))
     }
 
     /// A new descriptor, or the error number: EPERM where it is not allowed, ENOENT without the device, ENOSYS
@@ -155,12 +150,12 @@ impl Uffd {
                     let device = syscall(libc::SYS_openat, [libc::AT_FDCWD as usize, path, mode, 0, 0, 0])?;
                     let fd = syscall(libc::SYS_ioctl, [device, USERFAULTFD_IOC_NEW, flags, 0, 0, 0]);
                     close(device);
-                    return fd.map(Self);
+                    return fd.map(|fd| Self(Descriptor::new(fd)));
                 }
                 Way::Syscall => 0,
                 Way::UserModeOnly => UFFD_USER_MODE_ONLY,
             };
-            syscall(libc::SYS_userfaultfd, [flags | user_only, 0, 0, 0, 0, 0]).map(Self)
+            syscall(libc::SYS_userfaultfd, [flags | user_only, 0, 0, 0, 0, 0]).map(|fd| Self(Descriptor::new(fd)))
         }
     }
 
@@ -179,7 +174,8 @@ impl Uffd {
     fn ioctl(&self, request: usize, words: &mut [u64]) -> Result<(), i32> {
         debug_assert_eq!(size_of_val(words), request >> 16 & 0x3FFF);
         // SAFETY: the words are as many as the request says; what it does to memory is up to the callers here.
-        unsafe { syscall(libc::SYS_ioctl, [self.0, request, words.as_mut_ptr() as usize, 0, 0, 0]) }.map(drop)
+        unsafe { syscall(libc::SYS_ioctl, [self.0.number(), request, words.as_mut_ptr() as usize, 0, 0, 0]) }
+            .map(drop)
     }
 
     /// Enables `features`, and gives all those that this kernel has. Once for each descriptor; EINVAL where one is
@@ -195,6 +191,9 @@ impl Uffd {
     /// # Safety
     /// Nobody accesses the span without reckoning with it: an access waits, or is a SIGBUS.
     pub unsafe fn register(&self, span: Span, modes: u64) -> Result<u64, i32> {
+        if !self.is_open() {
+            return Err(libc::EBADF);
+        }
         let mut words = [span.start as u64, span.bytes() as u64, modes, 0];
         self.ioctl(UFFDIO_REGISTER, &mut words)?;
         Ok(words[3])
@@ -259,16 +258,21 @@ impl Uffd {
         self.ioctl(UFFDIO_WRITEPROTECT, &mut [span.start as u64, span.bytes() as u64, protected as u64])
     }
 
-    /// Has accesses to missing pages of `span` fail with SIGBUS, and wakes those who wait.
-    pub fn poison(&self, span: Span) -> Result<(), Stopped> {
-        let mut words = [span.start as u64, span.bytes() as u64, 0, 0];
+    /// Has accesses to missing pages of `span` fail with SIGBUS.
+    pub fn poison(&self, span: Span, wake: Wake) -> Result<(), Stopped> {
+        let mut words = [span.start as u64, span.bytes() as u64, (wake == Wake::Later) as u64, 0];
         let answer = self.ioctl(UFFDIO_POISON, &mut words);
         outcome(answer, words[3])
     }
 
+    /// Whether it is open in the table of this thread, and its number no other file's.
+    pub fn is_open(&self) -> bool {
+        self.0.is_open()
+    }
+
     /// Its number, by which [`message::receive`] takes it.
     pub fn number(&self) -> i32 {
-        self.0 as i32
+        self.0.number() as i32
     }
 
     /// What there is to say of the memory behind it, by a question about a span that is not registered for write protection.

@@ -1,28 +1,29 @@
 //! The memory management unit of a region in this process: userfaultfd and ordinary system calls.
 
 mod relocate;
+mod zeroes;
 
 use core::mem::ManuallyDrop;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use super::linux::{self, Linux};
 use super::lost::Lost;
 use super::mmu::{Mmu, Rights, Source};
-use super::raw::{self, Access, syscall};
-use super::uffd::{REGISTER_MISSING, Stopped, Uffd, Wake};
-use super::{Huge, Sys, dirty, frames, pagemap, tables};
-use crate::{PAGE, SLOT, SLOT_PAGES, Span};
+use super::raw::{self, syscall};
+use super::uffd::{REGISTER_MISSING, REGISTER_WP, Stopped, Uffd, Wake};
+use super::{Huge, Sys, dirty, frames, pagemap, policy, tables};
+use crate::{PAGE, SLOT, Span};
 
 /// Pages that are looked at to see how much of a window was used.
 pub const SAMPLES: usize = 8;
-/// As `MADV_DONTNEED`, also where the program has locked its memory.
-const DONTNEED_LOCKED: usize = 24;
 /// Descriptors of a region at most.
 pub const STRIPES: usize = 16;
 
 /// Where the bytes of a region come from that are not zero.
 pub trait Backing: Send + Sync {
-    /// Reads what is at `offset` into all of `buffer`, zeroes behind the end; or gives an error number. It is called by any
-    /// thread, in a signal handler if that is how faults are delivered, and must not use the region itself.
+    /// Reads what is at `offset` into all of `buffer`, zeroes behind the end; or gives an error number, whichever: if it is for one page
+    /// alone, whoever needs that gets SIGBUS. It is called by any thread, in a signal handler if that is how faults are delivered, and must
+    /// not use the region itself.
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), i32>;
 
     /// Whether it may be read while parts of the region are unmapped or moved. If not, faults wait for that.
@@ -48,10 +49,12 @@ pub struct UserMmu<B: Backing> {
     looks_are_safe: bool,
     /// Whether forked children are without it.
     is_kept_from_children: bool,
-    /// 2 MiB that read as zero and take no memory: what [`Source::Zeroes`] is copied from.
+    /// 2 MiB that read as zero and take no memory: what [`Source::Zeroes`] is copied from. Behind them is a page that cannot be read.
     zeroes: usize,
     /// What others have taken, where that is known.
     lost: Option<Lost>,
+    /// Nobody serves it any more.
+    is_shut: AtomicBool,
     backing: B,
 }
 
@@ -60,6 +63,10 @@ impl<B: Backing> UserMmu<B> {
     pub fn new(bytes: usize, uffds: [Option<Uffd>; STRIPES], backing: B) -> Result<Self, i32> {
         let count = uffds.iter().flatten().count().max(1);
         let span = Linux.reserve(bytes, SLOT).ok_or(libc::ENOMEM)?;
+        // A core dump has what is there of it.
+        let args = [span.start, span.bytes(), libc::MADV_DODUMP as usize, 0, 0, 0];
+        // SAFETY: the reservation just made.
+        let _ = unsafe { syscall(libc::SYS_madvise, args) };
         let stripe = (bytes / SLOT).div_ceil(count) * SLOT;
         let mut mmu = Self {
             span,
@@ -69,13 +76,15 @@ impl<B: Backing> UserMmu<B> {
             is_kept_from_children: false,
             zeroes: 0,
             lost: None,
+            is_shut: AtomicBool::new(false),
             backing,
         };
-        mmu.zeroes = zeroes().ok_or(libc::ENOMEM)?;
+        mmu.zeroes = zeroes::map().ok_or(libc::ENOMEM)?;
         if mmu.uffds().next().is_some() {
             // A huge page would be made for each fault, before it is delivered.
             Linux.huge(span, Huge::Refused);
             tables::probe();
+            policy::probe();
         }
         pagemap::open();
         Ok(mmu)
@@ -154,10 +163,17 @@ impl<B: Backing> UserMmu<B> {
 
     /// Closes all of it for good, whatever is mapped: an access is a SIGSEGV. For when faults cannot be served any more.
     pub fn shut(&self) {
+        // Before: who opens a part meanwhile sees it then, or is seen here.
+        self.is_shut.store(true, Ordering::SeqCst);
         for run in kept(self.span, &self.lost) {
             let _ = self.protect(run, Rights::None);
         }
         self.wake(self.span);
+    }
+
+    /// Whether that was done.
+    pub fn is_shut(&self) -> bool {
+        self.is_shut.load(Ordering::SeqCst)
     }
 
     /// Has nobody deliver faults any more, nor tell of changes: the region is shut before.
@@ -170,37 +186,34 @@ impl<B: Backing> UserMmu<B> {
         }
     }
 
-    /// Makes a page that cannot be had an error: an access is a SIGBUS. EEXIST where something is there already, be it such an
-    /// error; EINVAL where the kernel cannot do that.
-    pub fn poison(&self, page: Span) -> Result<(), i32> {
-        let uffd = self.uffd(page.start).ok_or(libc::EINVAL)?;
-        let mut turn = 0;
-        loop {
-            match uffd.poison(page) {
-                // Somebody changes the address space, and goes on soon.
-                Err(stopped) if stopped.error == libc::EAGAIN => Linux.relax(turn),
-                done => return done.map_err(|stopped| stopped.error),
-            }
-            turn += 1;
-        }
+    /// Whether an access to memory that is not the region's any more is a SIGBUS for good, as one behind the end of a file that somebody has
+    /// mapped there. By having the kernel make that access; if it is made again and is none, or another error, that is what counts.
+    pub fn is_sigbus_of_others(&self, page: usize, wants: Rights) -> bool {
+        let advice = if wants == Rights::Write { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
+        let args = [page, PAGE, advice as usize, 0, 0, 0];
+        // SAFETY: it brings a page, as the access does.
+        !self.serves(page) && unsafe { syscall(libc::SYS_madvise, args) } == Err(libc::EFAULT)
     }
 }
 
 impl<B: Backing> Drop for UserMmu<B> {
     fn drop(&mut self) {
-        if self.lost.is_some() {
-            // Nobody reads messages any more.
-            self.let_go();
-        }
         // First the memory: while a descriptor is open nobody reads zeroes that are none.
         // SAFETY: this value's own, and nobody has it any more.
         unsafe {
+            if self.lost.is_some() {
+                // Nobody reads messages any more, so whoever causes one would wait for ever: the memory is shut first, and then unmapped.
+                self.shut();
+                ManuallyDrop::drop(&mut self.uffds);
+            }
             for run in kept(self.span, &self.lost) {
                 raw::unmap(run.start, run.bytes());
             }
-            ManuallyDrop::drop(&mut self.uffds);
+            if self.lost.is_none() {
+                ManuallyDrop::drop(&mut self.uffds);
+            }
             if self.zeroes != 0 {
-                raw::unmap(self.zeroes, SLOT);
+                raw::unmap(self.zeroes, zeroes::BYTES);
             }
         }
     }
@@ -210,24 +223,6 @@ impl<B: Backing> Drop for UserMmu<B> {
 fn kept(span: Span, lost: &Option<Lost>) -> impl Iterator<Item = Span> {
     let all = lost.is_none().then_some(span);
     all.into_iter().chain(lost.iter().flat_map(move |lost| lost.kept(span)))
-}
-
-/// 2 MiB of which every page is the kernel's page of zeroes.
-fn zeroes() -> Option<usize> {
-    let at = raw::map_private(SLOT, Access::Write)?;
-    let span = Span::new(at, SLOT);
-    Linux.huge(span, Huge::Refused);
-    for page in 0..SLOT_PAGES {
-        // SAFETY: fresh memory. It is read so that it is there: what is copied from must be.
-        unsafe { ((at + page * PAGE) as *const u8).read_volatile() };
-    }
-    // SAFETY: as above; nobody shall ever write to it.
-    let sealed = unsafe { syscall(libc::SYS_mprotect, [at, SLOT, libc::PROT_READ as usize, 0, 0, 0]) };
-    if sealed.is_err() {
-        // SAFETY: as above.
-        unsafe { raw::unmap(at, SLOT) };
-    }
-    sealed.ok().map(|_| at)
 }
 
 impl<B: Backing> Mmu for UserMmu<B> {
@@ -248,6 +243,9 @@ impl<B: Backing> Mmu for UserMmu<B> {
             // SAFETY: private anonymous memory of the caller's; the target is registered.
             unsafe { uffd.move_pages(frame, Span::new(to, SLOT), Wake::Later) }
         };
+        if !policy::any_page_will_do(to) {
+            return false;
+        }
         match self.uffd(to).map(moved) {
             Some(Ok(())) => true,
             // Pages of it may have moved. What is left is not whole any more.
@@ -264,16 +262,17 @@ impl<B: Backing> Mmu for UserMmu<B> {
         !self.lost.as_ref().is_some_and(|lost| lost.meets(Span::new(slot, SLOT))) && dirty::take(slot, frame)
     }
 
-    fn clear_table(&self, slot: usize) -> bool {
-        tables::clear(slot)
-    }
-
     fn frees_tables(&self) -> bool {
         tables::are_freed()
     }
 
     fn leave_to_kernel(&self, span: Span) -> Result<(), i32> {
-        self.parts(span).try_for_each(|(uffd, part)| uffd.unregister(part))
+        self.parts(span).try_for_each(|(uffd, part)| match self.lost {
+            None => uffd.unregister(part),
+            // The kernel tells of what becomes of memory as long as it is registered for something: here for what nobody asks for.
+            // SAFETY: nothing is ever write-protected, so no access waits.
+            Some(_) => unsafe { uffd.register(part, REGISTER_WP) }.map(drop),
+        })
     }
 
     fn take_from_kernel(&self, span: Span) -> Result<(), i32> {
@@ -304,6 +303,19 @@ impl<B: Backing> Mmu for UserMmu<B> {
         self.looks_are_safe
     }
 
+    fn poison(&self, page: usize) -> Result<(), i32> {
+        let uffd = self.uffd(page).ok_or(libc::EINVAL)?;
+        uffd.poison(Span::new(page, PAGE), Wake::Later).map_err(|stopped| stopped.error)
+    }
+
+    /// The kernel first looks whether the page is registered, then whether it is missing, and then at what is to be copied: nothing.
+    fn serves(&self, page: usize) -> bool {
+        let nothing = self.zeroes + zeroes::NOTHING;
+        // SAFETY: nothing can be read there, so nothing is copied.
+        let answer = self.uffd(page).map(|uffd| unsafe { uffd.copy(nothing, Span::new(page, PAGE), Wake::Later) });
+        answer.is_some_and(|answer| answer.is_err_and(|stopped| stopped.error != libc::ENOENT))
+    }
+
     fn wake(&self, span: Span) {
         for (uffd, part) in self.parts(span) {
             let _ = uffd.wake(part);
@@ -316,13 +328,22 @@ impl<B: Backing> Mmu for UserMmu<B> {
             Rights::Read => libc::PROT_READ,
             Rights::Write => libc::PROT_READ | libc::PROT_WRITE,
         };
-        let args = [span.start, span.bytes(), prot as usize, 0, 0, 0];
-        // SAFETY: a part of the reservation.
-        unsafe { syscall(libc::SYS_mprotect, args) }.map(drop)
+        let protect = |prot: i32| {
+            let args = [span.start, span.bytes(), prot as usize, 0, 0, 0];
+            // SAFETY: a part of the reservation.
+            unsafe { syscall(libc::SYS_mprotect, args) }.map(drop)
+        };
+        protect(prot)?;
+        if rights != Rights::None && self.is_shut() {
+            // It was opened after it was shut.
+            let _ = protect(libc::PROT_NONE);
+            return Err(libc::EIO);
+        }
+        Ok(())
     }
 
     fn discard(&self, span: Span) -> Result<(), i32> {
-        let args = [span.start, span.bytes(), DONTNEED_LOCKED, 0, 0, 0];
+        let args = [span.start, span.bytes(), frames::DONTNEED_LOCKED, 0, 0, 0];
         // SAFETY: a part of the reservation whose content is not wanted any more.
         unsafe { syscall(libc::SYS_madvise, args) }.map(drop)
     }
@@ -360,8 +381,7 @@ impl<B: Backing> Mmu for UserMmu<B> {
     }
 
     fn release(&self, span: Span) {
-        // SAFETY: memory of `reserve`.
-        unsafe { raw::unmap(span.start, span.bytes()) };
+        frames::release(span);
     }
 
     fn make_huge(&self, frame: usize) -> bool {

@@ -39,7 +39,7 @@ pub struct Finding {
     pub found: String,
     /// What that means for the user.
     pub means: String,
-    /// The command that would change it.
+    /// The command that would make it better.
     pub change: Option<String>,
 }
 
@@ -49,10 +49,15 @@ impl Finding {
         Self { id, level, found: found.into(), means: means.into(), change: None }
     }
 
-    /// With the command that would change it.
+    /// With the command that would make it better: what is good has none.
     pub fn change(mut self, command: impl Into<String>) -> Self {
-        self.change = Some(command.into());
+        self.change = (self.level != Level::Good).then(|| command.into());
         self
+    }
+
+    /// Without one: there is no need.
+    pub fn unchanged(self) -> Self {
+        Self { change: None, ..self }
     }
 }
 
@@ -87,6 +92,13 @@ impl Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_good_is_left_as_it_is() {
+        let change = |level| Finding::new("kernel", level, "", "").change("x").change;
+        assert_eq!(change(Level::Good), None);
+        assert!([Level::Note, Level::Limited, Level::Cannot].into_iter().all(|level| change(level).is_some()));
+    }
 
     #[test]
     fn the_worst_finding_decides() {

@@ -73,8 +73,12 @@ impl Report {
     }
 }
 
-/// Looks, measures and prints; the status says how it stands.
+/// Looks, measures and prints; the status says how it stands. A program that is not there and settings that `run` refuses are errors.
 pub fn main(args: Args) -> ExitCode {
+    if let Err(error) = program::refused(&args.program) {
+        run::complain(&format!("{error:#}"));
+        return ExitCode::from(run::status_of(&error));
+    }
     let report = examine(&args);
     let text = match args.json {
         true => serde_json::to_string_pretty(&report.json()).unwrap_or_default() + "\n",

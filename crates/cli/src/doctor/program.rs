@@ -12,21 +12,31 @@ use crate::figures::size;
 use crate::run;
 use crate::run::program::{self, Kind, Program};
 
+/// What `run` would be set to for it.
+fn settings(command: &[OsString]) -> anyhow::Result<run::Args> {
+    run::Args { program: command.to_vec(), ..run::Args::default() }.with_file()
+}
+
+/// Why `run` would not start it at all: settings that are wrong, or no such file.
+pub fn refused(command: &[OsString]) -> anyhow::Result<()> {
+    let Some(name) = command.first() else { return run::Args::default().with_file().map(drop) };
+    settings(command)?;
+    let found = program::find(name, std::env::var_os("PATH").as_deref());
+    match found.map(|path| path.metadata()) {
+        None => Err(run::not_found(name)),
+        Some(Err(error)) => Err(run::not_started(name, &error)),
+        Some(Ok(about)) if about.is_dir() => Err(run::not_started(name, &std::io::ErrorKind::IsADirectory.into())),
+        Some(Ok(_)) => Ok(()),
+    }
+}
+
 /// All about it; the first word is the program, the others are its arguments.
 pub fn check(command: &[OsString]) -> Vec<Finding> {
     let Some(name) = command.first() else { return Vec::new() };
     let mut findings = Vec::new();
-    let of = |args: run::Args| run::Args { program: command.to_vec(), ..args };
-    let (args, wrong) = match of(run::Args::default()).with_file() {
-        Ok(args) => {
-            let why = args.ruled_out();
-            (args, why.map(|why| (why, "As set now, the program runs plain.")))
-        }
-        Err(error) => {
-            (of(run::Args::default()), Some((format!("{error:#}"), "`faultless run` refuses to start.")))
-        }
-    };
-    findings.extend(wrong.map(|(why, means)| Finding::new("program_settings", Level::Cannot, why, means)));
+    let Ok(args) = settings(command) else { return findings };
+    let plain = |why| Finding::new("program_settings", Level::Cannot, why, "As set now, the program runs plain.");
+    findings.extend(args.ruled_out().map(plain));
     let found =
         program::inspect(name, std::env::var_os("PATH").as_deref()).filter(|program| program.path.is_file());
     let Some(program) = found else {
@@ -34,7 +44,7 @@ pub fn check(command: &[OsString]) -> Vec<Finding> {
             "program",
             Level::Cannot,
             format!("{} is no file that can be run", name.display()),
-            "There is none of that name, or the interpreter in its first line is missing.",
+            "The interpreter in its first line is missing.",
         ));
         return findings;
     };
@@ -197,11 +207,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_said() {
-        let findings = check(&["/nonexistent/x".into()]);
-        let last = findings.last().unwrap();
-        assert_eq!((last.id, last.level), ("program", Level::Cannot));
-        assert_eq!(last.found, "/nonexistent/x is no file that can be run");
+    fn what_cannot_run_is_said() {
+        let status = |name: &str| refused(&[name.into()]).map_err(|error| run::status_of(&error));
+        assert_eq!(status("/nonexistent/x"), Err(127));
+        assert_eq!(status("faultless-no-such-command"), Err(127));
+        assert_eq!(status("/"), Err(126));
+        assert_eq!(status("sh"), Ok(()));
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "#!/bin/sh\n").unwrap();
         let level = |id| check(&[file.path().into()]).iter().find(|finding| finding.id == id).map(|f| f.level);

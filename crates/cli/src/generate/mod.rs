@@ -27,12 +27,14 @@ pub struct Args {
 const STATUSES: &[(&str, &str)] = &[
     ("0", "done"),
     ("1", "the process cannot be watched or changed, or the user's file not be written"),
+    ("77", "this user may not look at the process, or at any that may be covered"),
     ("125", "options, names or values are wrong; nothing was done"),
 ];
 
 /// The same for `run`, and for `stat` with a program.
 const RUN_STATUSES: &[(&str, &str)] = &[
-    ("125", "the command itself failed; nothing was run"),
+    ("1", "with --compare: the program does not do the same under faultless"),
+    ("125", "the command itself failed; nothing was run, or an export of --compare not written"),
     ("126", "the program cannot be run"),
     ("127", "the program was not found"),
     ("otherwise", "that of the program; killed by a signal it ends by the same signal"),
@@ -43,7 +45,9 @@ const DOCTOR_STATUSES: &[(&str, &str)] = &[
     ("0", "good: programs, or the one named, can be covered in full"),
     ("1", "limited: they can be covered; something is slower or not available"),
     ("2", "cannot: they would run plain"),
-    ("125", "the command line is wrong, or the report could not be written"),
+    ("125", "options or settings are wrong, or the report could not be written"),
+    ("126", "the program that was named cannot be run"),
+    ("127", "the program that was named was not found"),
 ];
 
 /// Writes everything.

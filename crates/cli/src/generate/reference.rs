@@ -3,7 +3,7 @@
 use std::mem::{offset_of, size_of};
 
 use faultless_mm::knobs::KNOBS;
-use faultless_mm::page::{MAGIC, Page, VERSION};
+use faultless_mm::page::{Header, MAGIC, Page, VERSION};
 use faultless_mm::stats::{Block, COUNTERS};
 
 use super::{RUN_STATUSES, STATUSES};
@@ -32,9 +32,12 @@ by the command, and brought into range by the library.
 ";
 
 const VARIABLES: &str = "
-Besides, `FAULTLESS_LIBRARY` names the preload library for `faultless run`, and `FAULTLESS_STATS` is the directory in which
-`run` has the library leave its pages. `FAULTLESS_FILTERS` is set by `run`: how many system call filters were in force then; a program with more
+Besides, `FAULTLESS_LIBRARY` names the preload library for `faultless run`. `FAULTLESS_STATS` is the directory in which `run` has the
+library leave its pages. `FAULTLESS_FILTERS` is set by `run`: how many system call filters were in force then; a program with more
 runs plain, for they might kill it.
+
+`LD_PRELOAD` is split at spaces and colons. Where the library's path has any, `run` names a link to it instead, in a directory
+`faultless-library-USER-NUMBER` below `$TMPDIR`, `/tmp` or `/dev/shm`. The link stays, for programs that go on.
 ";
 
 const COUNTERS_START: &str = "
@@ -59,16 +62,18 @@ One object a line, `version` 1. A field that changes its meaning makes the versi
 | `.pid`, `.command` | which; the command's name as the kernel has it |
 | `.running` | whether it runs still |
 | `.since_s` | how long ago its page was made |
+| `.plain` | why it runs plain, or null |
 | `.counters` | its counters: from name to number |
 | `.knobs` | what its knobs are set to: sizes in bytes, switches 0 or 1, words as text |
 | `.regions` | each of its regions, up to 64, in the order in which they were made: `number`, `address`, `bytes`, `delivery`; `ended`, \
-whether it is there no more; `present_bytes`, what is there, but for areas that were left to the kernel, and null with direct delivery; `counters`, those that \
+whether it is there no more; `present_bytes`, what is there, but for areas that were left to the kernel, and null with direct and kernel delivery; `counters`, those that \
 are kept by region. One that has ended stays until its place is needed |
 | `.other_regions` | if there were more: their `count`, and their `counters` together |
 | `totals` | the counters, summed |
 | `unreadable` | what is wrong with pages that could not be read |
 
-That of `faultless run --json` is described in `crates/cli/src/run/summary.rs`; it has the same counters.
+That of `faultless run --json` is described in `crates/cli/src/run/summary.rs`, that of `--compare` in
+`crates/cli/src/run/compare/mod.rs`; they have the same counters.
 ";
 
 const PAGE: &str = "
@@ -76,10 +81,15 @@ The page is made at a process's first large request. It is a segment of System V
 its owner alone may attach and that the kernel removes with the last process that has it mapped, however that ends;
 `/proc/sysvipc/shm` lists it with the process that made it. (A process that is killed within the few microseconds
 between making the segment and marking it for removal leaves it behind.) Under `faultless run` and `faultless stat -- PROGRAM`
-it is the file DIR/PID instead, in a directory `faultless-PID-N` of the command's, with mode 0700, below `$XDG_RUNTIME_DIR`,
-`/dev/shm` or the directory for temporary files: so it can be read when the process has ended. The command removes the
-directory at its end; where it was killed, the next one does, once nobody of that tree is left. Where there is neither,
-a process counts for itself alone.
+it is the file DIR/PID instead, so that it can be read when the process has ended. A process in a PID namespace of its own
+has the file DIR/PID.NAMESPACE.
+
+The directory is `faultless-PID-START-NAMESPACE-N`, below `$XDG_RUNTIME_DIR`, `/dev/shm` or the directory for temporary files: the
+command's number, when it was started (field 22 of `/proc/PID/stat`), and its PID namespace. The command removes it at its end. Of processes that
+have ended it keeps the pages of a thousand, and adds the others up. Where
+the command was killed, the next one in the same PID namespace does, once no process of that tree is left. A page is found by its
+owner alone; other users may pass through the directory to the file `lost`, of which they change the time when they have to count
+elsewhere. Where neither a file nor a segment can be had, a process counts for itself alone.
 
 Neither takes a descriptor. A process in another IPC namespace (a container) has to be watched from in there.
 Everything but the knobs is for the process to write. A command that finds another version or other tables says so and
@@ -138,6 +148,12 @@ fn page() -> String {
         ("28".into(), "4", "knobs".into()),
         ("32".into(), "8", "FNV-1a of the names of all counters and knobs, each with a newline".into()),
         ("40".into(), "8", "since when it counts, in ns since the machine was started".into()),
+        (offset_of!(Header, name).to_string(), "16", "the program's name, up to 15 bytes and a zero".into()),
+        (
+            offset_of!(Header, plain).to_string(),
+            "4",
+            "why it runs plain: a place in `PLAIN` of `crates/mm/src/page.rs`, or 0".into(),
+        ),
         (knobs.to_string(), "8 each", "the knobs, in the order above".into()),
         (blocks.to_string(), "8 each", format!("the counters, in the order above; a block each {block} bytes")),
         (

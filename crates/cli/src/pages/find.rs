@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use faultless_base::sys::raw::boot_ns;
 use faultless_mm::knobs::Knob;
 
+use super::process::Stat;
 use super::{Counters, PageError, Source, dir, is_alive, segment, variable};
 
 /// A covered process.
@@ -22,6 +23,8 @@ pub struct Covered {
     /// When it was started; tells it from a later one of the same number.
     started: Option<u64>,
     source: Source,
+    /// The file, if it is one.
+    path: Option<PathBuf>,
     last: Counters,
 }
 
@@ -29,8 +32,16 @@ impl Covered {
     fn new(pid: u32, source: Source) -> Result<Self, PageError> {
         let last = source.read()?;
         let stat = Stat::read(pid);
-        let (name, started) = stat.map_or_else(|| ("?".into(), None), |stat| (stat.name, Some(stat.started)));
-        Ok(Self { pid, name, started, source, last })
+        let named = if last.name.is_empty() { "?".into() } else { last.name.clone() };
+        let (name, started) = stat.map_or_else(|| (named, None), |stat| (stat.name, Some(stat.started)));
+        Ok(Self { pid, name, started, source, path: None, last })
+    }
+
+    fn in_file(pid: u32, path: PathBuf) -> Result<Self, PageError> {
+        let found = Self::new(pid, Source::file(&path)?)?;
+        // One of another PID namespace has its number as it knows it.
+        let pid = if pid == 0 { found.last.pid } else { pid };
+        Ok(Self { pid, path: Some(path), ..found })
     }
 
     /// The process, if it still runs.
@@ -72,8 +83,10 @@ impl Covered {
 pub enum Missing {
     /// There is no such process.
     Process,
-    /// It belongs to somebody else.
+    /// It belongs to somebody else, or has other rights: this user may not look.
     Foreign,
+    /// So many may be covered, which this user may not look at; and no others are.
+    Closed(usize),
     /// It was started without the library.
     NotCovered,
     /// It has the library, but made no large request, or runs plain.
@@ -84,36 +97,26 @@ pub enum Missing {
     Page(PageError),
 }
 
+impl std::error::Error for Missing {}
+
 impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Process => f.write_str("there is no such process"),
-            Self::Foreign => f.write_str("it belongs to another user, or has other rights"),
+            Self::Foreign => {
+                f.write_str("it belongs to another user, or has other rights: you may not look at it")
+            }
+            Self::Closed(1) => {
+                f.write_str("a process or command of another user may be covered: you may not look at it")
+            }
+            Self::Closed(n) => {
+                write!(f, "{n} processes or commands of other users may be covered: you may not look at them")
+            }
             Self::NotCovered => f.write_str("it was not started under faultless"),
             Self::Idle => f.write_str("it made no large request so far, or runs plain"),
             Self::Elsewhere => f.write_str("it is in another IPC namespace (a container): watch it from in there"),
             Self::Page(error) => write!(f, "its page {error}"),
         }
-    }
-}
-
-/// The fields of /proc/PID/stat that matter here.
-struct Stat {
-    name: String,
-    started: u64,
-}
-
-impl Stat {
-    fn read(pid: u32) -> Option<Self> {
-        let text = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
-        let text = String::from_utf8_lossy(&text);
-        // The name can hold anything, also a bracket.
-        let (start, rest) = text.rsplit_once(") ")?;
-        let mut fields = rest.split(' ');
-        let state = fields.next()?;
-        let started = fields.nth(18)?.parse().ok()?;
-        let name = start.split_once('(')?.1.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
-        (!matches!(state, "Z" | "X")).then_some(Self { name, started })
     }
 }
 
@@ -174,16 +177,21 @@ pub fn successor(known: &Covered) -> Option<Covered> {
         .filter(|found| found.last.start_ns > known.last.start_ns)
 }
 
-/// All processes that the `faultless` command `pid` started, also those that have ended; `None` if it is no such one.
-pub fn tree(pid: u32) -> Option<PathBuf> {
-    dir::of(pid)
+/// Where all processes that the `faultless` command `pid` started leave their pages, also those that have ended; `None` if it is no
+/// such one.
+pub fn tree(pid: u32) -> Result<Option<PathBuf>, Missing> {
+    match dir::of(pid).map(|dir| (dir::pages(&dir), dir)) {
+        Some((Err(error), _)) if error.kind() == io::ErrorKind::PermissionDenied => Err(Missing::Foreign),
+        found => Ok(found.map(|(_, dir)| dir)),
+    }
 }
 
 /// The pages in such a directory beyond those that are `known`.
 pub fn in_tree(dir: &Path, known: &[Covered]) -> Vec<Covered> {
     let pages = dir::pages(dir).unwrap_or_default();
-    let new = pages.into_iter().filter(|(pid, _)| known.iter().all(|covered| covered.pid != *pid));
-    new.filter_map(|(pid, path)| Covered::new(pid, Source::file(&path).ok()?).ok()).collect()
+    let new =
+        pages.into_iter().filter(|(_, path)| known.iter().all(|covered| covered.path.as_ref() != Some(path)));
+    new.filter_map(|(pid, path)| Covered::in_file(pid, path).ok()).collect()
 }
 
 /// The numbers of all processes.
@@ -192,27 +200,47 @@ fn processes() -> impl Iterator<Item = u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// All covered processes whose pages may be read, in order of their numbers, and what is wrong with other pages.
-pub fn all() -> (Vec<Covered>, Vec<String>) {
+/// What was found of all covered processes.
+#[derive(Default)]
+pub struct All {
+    /// Those whose pages may be read, in order of their numbers.
+    pub found: Vec<Covered>,
+    /// What is wrong with other pages.
+    pub wrong: Vec<String>,
+    /// How many processes and commands this user may not look at, as far as they show.
+    pub closed: usize,
+}
+
+/// All covered processes.
+pub fn all() -> All {
+    let mut all = All::default();
     let segments = segment::all().into_iter().map(|listed| (listed.pid, Source::segment(&listed)));
-    let files = dir::all().into_iter().flat_map(|(_, dir)| dir::pages(&dir).unwrap_or_default());
-    // In directories that only those know who leave their pages there.
-    let others = processes().filter_map(|pid| Some((pid, named(pid).ok()??)));
-    let files = files.chain(others).map(|(pid, path)| (pid, Source::file(&path)));
-    let (mut found, mut wrong) = (Vec::new(), Vec::new());
-    for (pid, source) in segments.chain(files).filter(|(pid, _)| Stat::read(*pid).is_some()) {
-        match source.and_then(|source| Covered::new(pid, source)) {
-            Ok(covered) => found.push(covered),
-            // Somebody else's, or not finished.
-            Err(PageError::Read(_) | PageError::Foreign | PageError::Unfinished) => {}
-            Err(error) => wrong.push(format!("process {pid}: its page {error}")),
+    let mut files = Vec::new();
+    for (maker, dir) in dir::all() {
+        match dir::pages(&dir) {
+            Ok(pages) => files.extend(pages),
+            Err(error) => all.closed += (error.kind() == io::ErrorKind::PermissionDenied && maker.runs()) as usize,
         }
     }
-    found.sort_by_key(|covered| (covered.pid, std::cmp::Reverse(covered.last.start_ns)));
-    found.dedup_by_key(|covered| covered.pid);
-    wrong.sort();
-    wrong.dedup();
-    (found, wrong)
+    // In directories that only those know who leave their pages there.
+    let others = processes().filter_map(|pid| Some((pid, named(pid).ok()??)));
+    let files = files.into_iter().chain(others).map(|(pid, path)| (pid, Source::file(&path)));
+    for (pid, source) in segments.chain(files).filter(|(pid, _)| Stat::read(*pid).is_some()) {
+        match source.and_then(|source| Covered::new(pid, source)) {
+            Ok(covered) => all.found.push(covered),
+            Err(PageError::Read(error)) => {
+                all.closed += (error.kind() == io::ErrorKind::PermissionDenied) as usize;
+            }
+            // Something else, or not finished.
+            Err(PageError::Foreign | PageError::Unfinished) => {}
+            Err(error) => all.wrong.push(format!("process {pid}: its page {error}")),
+        }
+    }
+    all.found.sort_by_key(|covered| (covered.pid, std::cmp::Reverse(covered.last.start_ns)));
+    all.found.dedup_by_key(|covered| covered.pid);
+    all.wrong.sort();
+    all.wrong.dedup();
+    all
 }
 
 #[cfg(test)]

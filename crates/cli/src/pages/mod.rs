@@ -2,8 +2,10 @@
 
 pub mod dir;
 pub mod find;
+mod folded;
+pub mod process;
 pub mod regions;
-mod segment;
+pub mod segment;
 mod source;
 
 use std::ffi::OsString;
@@ -14,10 +16,11 @@ use std::os::unix::ffi::OsStringExt;
 
 use faultless_mm::knobs::{self, Knob};
 use faultless_mm::listing::OWN;
-use faultless_mm::page::{Header, MAGIC, Page, TABLES, VERSION};
+use faultless_mm::page::{Header, MAGIC, PLAIN, Page, TABLES, VERSION};
 use faultless_mm::stats::{BLOCKS, Block, COUNT, COUNTERS, Counter, Declared};
 
 pub use dir::Dir;
+pub use folded::{Folded, Sum};
 pub use regions::Regions;
 pub use source::Source;
 
@@ -27,7 +30,7 @@ pub fn is_alive(pid: u32) -> bool {
 }
 
 /// A variable of the environment that a process was started with.
-fn variable(pid: u32, name: &str) -> io::Result<Option<OsString>> {
+pub fn variable(pid: u32, name: &str) -> io::Result<Option<OsString>> {
     let all = std::fs::read(format!("/proc/{pid}/environ"))?;
     let value = all.split(|b| *b == 0).find_map(|entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"="));
     Ok(value.map(|value| OsString::from_vec(value.to_vec())))
@@ -40,8 +43,11 @@ pub struct Counters {
     pub pid: u32,
     /// Since when it counts, in ns since the machine was started; 0 for a sum.
     pub start_ns: u64,
+    /// The name of the program; empty where it is not known, and for a sum.
+    pub name: String,
     /// Its regions; a sum has none.
     pub regions: Regions,
+    plain: u32,
     values: [u64; COUNT],
     knobs: [u64; knobs::COUNT],
 }
@@ -81,6 +87,8 @@ impl Counters {
         }
         let mut sum = Self { pid: field(offset_of!(Header, pid))?, ..Self::zero() };
         sum.start_ns = long(offset_of!(Header, start_ns)).ok_or_else(truncated)?;
+        sum.plain = field(offset_of!(Header, plain))?;
+        sum.name = name(bytes.get(offset_of!(Header, name)..).ok_or_else(truncated)?);
         for block in 0..BLOCKS {
             let start = offset_of!(Page, block) + block * size_of::<Block>();
             for (i, value) in sum.values.iter_mut().enumerate() {
@@ -102,18 +110,30 @@ impl Counters {
     /// Nothing counted, of no process.
     pub fn zero() -> Self {
         let regions = Regions::default();
-        Self { pid: 0, start_ns: 0, regions, values: [0; COUNT], knobs: [0; knobs::COUNT] }
+        Self {
+            pid: 0,
+            start_ns: 0,
+            name: String::new(),
+            regions,
+            plain: 0,
+            values: [0; COUNT],
+            knobs: [0; knobs::COUNT],
+        }
     }
 
     /// The sum over several processes.
     pub fn sum(of: &[Self]) -> Self {
         let mut all = Self::zero();
-        for page in of {
-            for (sum, value) in all.values.iter_mut().zip(page.values) {
-                *sum = sum.saturating_add(value);
-            }
-        }
+        of.iter().for_each(|page| all.add(page));
         all
+    }
+
+    /// Adds what another one has counted.
+    pub fn add(&mut self, other: &Self) {
+        for (sum, value) in self.values.iter_mut().zip(other.values) {
+            *sum = sum.saturating_add(value);
+        }
+        self.plain = if self.plain == 0 { other.plain } else { self.plain };
     }
 
     /// What was counted since `before`, which is the same process's or a sum.
@@ -144,6 +164,16 @@ impl Counters {
         [Counter::MmapServed, Counter::MallocServed, Counter::BytesAdvised].iter().any(|c| self.get(*c) > 0)
     }
 
+    /// Why the program runs plain, if its library found something that rules the engine out.
+    pub fn plain(&self) -> Option<&'static str> {
+        match self.plain {
+            0 => None,
+            why => {
+                Some(PLAIN.get(why as usize).copied().unwrap_or("for a reason that this command does not know"))
+            }
+        }
+    }
+
     /// How many requests were left to the kernel or the C library, by reason.
     pub fn left(&self) -> Vec<(&'static str, u64)> {
         let reason = |(declared, n): (&Declared, &u64)| Some((declared.name.strip_prefix("kernel_")?, *n));
@@ -159,6 +189,12 @@ impl Counters {
     pub fn values(&self) -> &[u64; COUNT] {
         &self.values
     }
+}
+
+/// A program's name as a page has it, up to a zero; what would disturb a terminal is left out.
+fn name(bytes: &[u8]) -> String {
+    let name: Vec<u8> = bytes.iter().copied().take(16).take_while(|b| *b != 0).collect();
+    String::from_utf8_lossy(&name).chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 /// Where a knob's value stands on a page.
@@ -217,8 +253,10 @@ mod tests {
         words.iter().enumerate().for_each(|(i, word)| put(8 + 4 * i, &word.to_ne_bytes()));
         put(32, &TABLES.to_ne_bytes());
         put(40, &99u64.to_ne_bytes());
-        (0..knobs::COUNT).for_each(|i| put(64 + 8 * i, &7u64.to_ne_bytes()));
-        let first = (64 + 8 * knobs::COUNT).next_multiple_of(64);
+        put(48, b"prog\x1b");
+        put(64, &1u32.to_ne_bytes());
+        (0..knobs::COUNT).for_each(|i| put(128 + 8 * i, &7u64.to_ne_bytes()));
+        let first = (128 + 8 * knobs::COUNT).next_multiple_of(64);
         let stride = (COUNT * 8).next_multiple_of(64);
         for (block, i) in (0..BLOCKS).flat_map(|block| (0..COUNT).map(move |i| (block, i))) {
             put(first + block * stride + 8 * i, &(i as u64 + 1).to_ne_bytes());
@@ -230,6 +268,7 @@ mod tests {
     fn blocks_and_processes_are_added_up() {
         let one = Counters::parse(&page()).unwrap();
         assert_eq!((one.pid, one.start_ns, one.knob(Knob::Scrub)), (42, 99, 7));
+        assert_eq!((one.name.as_str(), one.plain()), ("prog?", Some(PLAIN[1])));
         let expected = |i: usize| (i as u64 + 1) * BLOCKS as u64;
         assert!((0..COUNT).all(|i| one.values()[i] == expected(i)));
         assert_eq!(one.get(Counter::MmapBytes), expected(Counter::MmapBytes as usize));

@@ -106,7 +106,7 @@ impl Regions {
                 bytes: field(offset_of!(Place, bytes)),
                 delivery,
                 ended: state == ENDED,
-                present_bytes: (delivery != "direct").then_some(present),
+                present_bytes: (!matches!(delivery, "direct" | "kernel")).then_some(present),
                 values,
             });
         }

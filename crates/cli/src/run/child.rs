@@ -13,9 +13,11 @@
 //! One sent to the whole group by another process can reach the program twice: who else was meant is not known.
 
 use std::io;
-use std::process::{Child, Command};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
+use super::evidence::Evidence;
+use super::launch::{self, Files};
 use super::sys::{self, Event, Inherited, Usage};
 
 /// How a program ended.
@@ -56,7 +58,7 @@ impl std::fmt::Display for End {
 }
 
 /// A program that has ended.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Outcome {
     /// How.
     pub end: End,
@@ -64,43 +66,62 @@ pub struct Outcome {
     pub wall: Duration,
     /// What it used up.
     pub usage: Usage,
-    /// Whether this process was asked to end meanwhile.
-    pub interrupted: bool,
+    /// The signal that asked this process to end meanwhile, if one did.
+    pub interrupted: Option<i32>,
+    /// What was seen of the program.
+    pub evidence: Evidence,
 }
 
 /// A program that runs.
 pub struct Running {
-    child: Child,
+    pid: i32,
     start: Instant,
 }
 
+/// When a program is looked at for the first time; then each time after four times as long.
+const LOOK: Duration = Duration::from_millis(8);
+/// How long nothing is done at most.
+const PAUSE: Duration = Duration::from_secs(5);
+
 impl Running {
     /// Starts the program; from now on this process handles all signals by [`Running::wait`].
-    pub fn start(command: &mut Command, inherited: Inherited) -> io::Result<Self> {
-        inherited.give_to(command);
+    pub fn start(command: &Command, files: Files, inherited: Inherited) -> io::Result<Self> {
         sys::take_signals();
         let start = Instant::now();
-        Ok(Self { child: command.spawn()?, start })
+        Ok(Self { pid: launch::start(command, files, inherited)?, start })
     }
 
     /// Its process.
     pub fn pid(&self) -> i32 {
-        self.child.id() as i32
+        self.pid
     }
 
-    /// Stands in for the program until it ends.
-    pub fn wait(self) -> io::Result<Outcome> {
+    /// Stands in for the program until it ends; `now_and_then` is called, if that takes long.
+    pub fn wait(self, mut now_and_then: impl FnMut()) -> io::Result<Outcome> {
         let pid = self.pid();
-        let (mut stopped, mut interrupted) = (false, false);
+        let (mut stopped, mut interrupted) = (false, None);
+        let (mut evidence, mut look) = (Evidence::default(), LOOK);
         loop {
-            let received = sys::next_signal();
-            interrupted |= matches!(received.signal, libc::SIGINT | libc::SIGQUIT | libc::SIGTERM | libc::SIGHUP);
+            let Some(received) = sys::next_signal(look.saturating_sub(self.start.elapsed()).min(PAUSE)) else {
+                if self.start.elapsed() >= look {
+                    evidence.look(pid);
+                    look = self.start.elapsed() * 4;
+                }
+                now_and_then();
+                continue;
+            };
+            if matches!(received.signal, libc::SIGINT | libc::SIGQUIT | libc::SIGTERM | libc::SIGHUP) {
+                interrupted = Some(received.signal);
+            }
             match received.signal {
                 libc::SIGCHLD => {}
                 // One who continues this process continues the program, and has done so already if it was the group.
                 libc::SIGCONT if !stopped => {}
                 _ if received.sender.is_some_and(|sender| sender != pid) => sys::forward(&received, pid),
                 _ => {}
+            }
+            if sys::has_ended(pid) {
+                evidence.last_look(pid);
             }
             while let Some(event) = sys::event(pid)? {
                 let (end, usage) = match event {
@@ -116,7 +137,7 @@ impl Running {
                         continue;
                     }
                 };
-                return Ok(Outcome { end, wall: self.start.elapsed(), usage, interrupted });
+                return Ok(Outcome { end, wall: self.start.elapsed(), usage, interrupted, evidence });
             }
         }
     }

@@ -2,11 +2,16 @@
 
 mod child;
 mod compare;
-mod estimate;
+mod evidence;
+mod launch;
+mod link;
 mod options;
 pub mod program;
+mod reason;
+mod stack;
 mod summary;
 mod sys;
+mod tree;
 
 use std::fs::File;
 use std::io::Write;
@@ -19,9 +24,10 @@ use faultless_mm::knobs::Knob;
 
 pub use child::{End, Running};
 pub use options::{Args, library};
+pub use stack::with_room;
+pub use sys::file_size_limit;
 
 use crate::pages::Dir;
-use child::not_started;
 use summary::Summary;
 use sys::Inherited;
 
@@ -50,8 +56,8 @@ pub fn status_of(error: &anyhow::Error) -> u8 {
 
 /// Starts the program with its counters pages in `dir`.
 pub fn start(args: &Args, dir: &Path) -> Result<Running> {
-    let mut command = args.covered(&options::library()?, Some(dir));
-    Ok(Running::start(&mut command, Inherited::read()).map_err(|error| NotStarted::new(args, &error))?)
+    let command = args.covered(&options::library()?, Some(dir));
+    Ok(Running::start(&command, [None; 3], Inherited::read()).map_err(|error| NotStarted::new(args, &error))?)
 }
 
 /// A program that could not be started.
@@ -71,9 +77,20 @@ impl std::error::Error for NotStarted {}
 
 impl NotStarted {
     fn new(args: &Args, error: &std::io::Error) -> Self {
-        let (message, status) = not_started(&args.program[0], error);
+        let (message, status) = child::not_started(&args.program[0], error);
         Self { message, status }
     }
+}
+
+/// The error about a program that could not be started.
+pub fn not_started(name: &std::ffi::OsStr, error: &std::io::Error) -> anyhow::Error {
+    let (message, status) = child::not_started(name, error);
+    NotStarted { message, status }.into()
+}
+
+/// The same for one that is not there.
+pub fn not_found(name: &std::ffi::OsStr) -> anyhow::Error {
+    not_started(name, &std::io::Error::from_raw_os_error(libc::ENOENT))
 }
 
 /// Says something on stderr; unlike `eprintln!`, does not mind that nobody can hear it.
@@ -96,38 +113,42 @@ fn write_json(file: Option<File>, value: &impl serde::Serialize) {
     }
 }
 
+/// Has the program take this process's place; returns only when that was not possible.
+fn replace(args: &Args, library: &Path, inherited: Inherited) -> anyhow::Error {
+    let mut command = args.covered(library, None);
+    inherited.give_to(&mut command);
+    NotStarted::new(args, &command.exec()).into()
+}
+
 fn run(args: &Args) -> Result<End> {
     let library = options::library()?;
     let inherited = Inherited::read();
     let quiet = args.is_on(Knob::Quiet);
     if quiet && args.json.is_none() {
         // Nothing to do at the end, so nobody needs to wait for it.
-        let mut command = args.covered(&library, None);
-        inherited.give_to(&mut command);
-        return Err(NotStarted::new(args, &command.exec()).into());
+        return Err(replace(args, &library, inherited));
     }
     let json = json_file(args.json.as_deref())?;
     let dir = Dir::create();
-    let mut command = args.covered(&library, dir.as_ref().ok().map(Dir::path));
-    let running = Running::start(&mut command, inherited).map_err(|error| NotStarted::new(args, &error))?;
+    let command = args.covered(&library, dir.as_ref().ok().map(Dir::path));
+    let running = match Running::start(&command, [None; 3], inherited) {
+        Ok(running) => running,
+        Err(error) if launch::is_no_process(&error) => {
+            complain(
+                "no process is left for the program (ulimit -u, pids.max): it takes this one, and nothing is said at its end",
+            );
+            drop(dir);
+            return Err(replace(args, &library, inherited));
+        }
+        Err(error) => return Err(NotStarted::new(args, &error).into()),
+    };
     let pid = running.pid();
-    let outcome = running.wait().context("lost sight of the program")?;
+    let outcome = running.wait(|| dir.iter().for_each(Dir::fold)).context("lost sight of the program")?;
+    let end = outcome.end;
     let summary = Summary::new(args, pid, outcome, dir);
     if !quiet {
         let _ = std::io::stderr().write_all(summary.to_string().as_bytes());
     }
     write_json(json, &summary);
-    Ok(outcome.end)
-}
-
-/// Why the program was not covered, as far as can be told: its settings, its kind, or what it did, which is how
-/// many requests it made that were `left` to the kernel.
-fn why_not(args: &Args, left: u64) -> String {
-    args.ruled_out().unwrap_or_else(|| {
-        match program::inspect(&args.program[0], std::env::var_os("PATH").as_deref()) {
-            Some(program) if program.kind != program::Kind::Dynamic => program.to_string(),
-            _ if left > 0 => "all its requests were left to the kernel".into(),
-            _ => "it made no large request (malloc from 256K, mmap from 2M, unless set otherwise)".into(),
-        }
-    })
+    Ok(end)
 }

@@ -4,16 +4,16 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use faultless_base::SLOT;
 use faultless_base::sys::raw::status_number;
 use faultless_mm::knobs::Knob;
 
-use super::sys;
+use super::{link, sys};
 use crate::settings::{self, Origin, Setting};
 
 /// The preload library's file.
-const LIBRARY: &str = "libfaultless_preload.so";
+pub const LIBRARY: &str = "libfaultless_preload.so";
 
 /// Options of `faultless run`.
 ///
@@ -27,9 +27,6 @@ pub struct Args {
     /// Free memory kept beyond the program's own peak; below 2M everything runs plain.
     #[arg(long, value_name = "SIZE", value_parser = value_of(Knob::Budget))]
     pub budget: Option<Setting>,
-    /// Whether an access after munmap faults (strict, the default) or may not (relaxed, faster).
-    #[arg(long, value_name = "MODE", value_parser = value_of(Knob::Unmap))]
-    pub unmap: Option<Setting>,
     /// Zero nothing in the background.
     #[arg(long)]
     pub no_scrub: bool,
@@ -55,11 +52,26 @@ pub struct Args {
     #[arg(long)]
     pub quiet: bool,
     /// Write what happened to a file.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, visible_alias = "export-json", value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Run the program plain and under faultless, this many times each, and compare.
+    /// Name every process of the tree at the end, and not only the programs that were served most.
+    #[arg(long)]
+    pub tree: bool,
+    /// Run the program plain and under faultless, this many times each, and compare: output, status, times, faults, memory.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub compare: Option<u32>,
+    /// With --compare: this many pairs of runs before those that count.
+    #[arg(long, value_name = "N", requires = "compare", default_value_t = 0)]
+    pub warmup: u32,
+    /// With --compare: a command for the shell before each run.
+    #[arg(long, value_name = "COMMAND", requires = "compare")]
+    pub prepare: Option<OsString>,
+    /// With --compare: write every run to a file, a line each.
+    #[arg(long, value_name = "FILE", requires = "compare")]
+    pub export_csv: Option<PathBuf>,
+    /// With --compare: write the table to a file.
+    #[arg(long, value_name = "FILE", requires = "compare")]
+    pub export_markdown: Option<PathBuf>,
     /// The program and its arguments.
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     pub program: Vec<OsString>,
@@ -95,11 +107,7 @@ pub fn library() -> Result<PathBuf> {
             })?
         }
     };
-    // The loader takes these for the end of a name, and has no way to quote them.
-    if path.as_os_str().as_encoded_bytes().iter().any(|b| b.is_ascii_whitespace() || *b == b':') {
-        bail!("{}: a preload library's path can hold no space and no colon", path.display());
-    }
-    Ok(path)
+    link::loadable(path)
 }
 
 /// The options of AddressSanitizer, with the one that lets it start behind a preloaded library.
@@ -151,17 +159,17 @@ impl Args {
         }
         // How many system call filters are in force here; 0 where the kernel does not tell.
         command.env("FAULTLESS_FILTERS", status_number("Seccomp_filters").unwrap_or(0).to_string());
-        match stats {
-            Some(dir) => command.env("FAULTLESS_STATS", dir),
-            None => command.env_remove("FAULTLESS_STATS"),
-        };
+        // Without a place of its own it counts where the command counts that this one was started by.
+        if let Some(dir) = stats {
+            command.env("FAULTLESS_STATS", dir);
+        }
         command
     }
 
     /// What the command line sets, the last of the same knob counting.
     pub fn flags(&self) -> Vec<Setting> {
         let switch = |is_given: bool, knob, value: &str| is_given.then(|| Setting { knob, value: value.into() });
-        let named = [&self.budget, &self.unmap, &self.malloc_threshold, &self.mmap_threshold, &self.skip];
+        let named = [&self.budget, &self.malloc_threshold, &self.mmap_threshold, &self.skip];
         let switches = [
             switch(self.no_scrub, Knob::Scrub, "0"),
             switch(self.no_ahead, Knob::Ahead, "0"),
@@ -201,10 +209,10 @@ impl Args {
         if let Some(budget) = budget.filter(|budget| *budget < SLOT as u64) {
             return Some(format!("the budget of {} is less than 2 MiB", crate::figures::size(budget)));
         }
-        if sys::is_limited(libc::RLIMIT_AS) {
+        if sys::limit(libc::RLIMIT_AS).is_some() {
             return Some("address space is limited (ulimit -v)".into());
         }
-        if sys::is_limited(libc::RLIMIT_DATA) {
+        if sys::limit(libc::RLIMIT_DATA).is_some() {
             return Some("data is limited (ulimit -d)".into());
         }
         if std::fs::read("/proc/sys/vm/overcommit_memory").is_ok_and(|mode| mode.first() == Some(&b'2')) {
@@ -237,19 +245,19 @@ mod tests {
         assert!(Args::default().environment().is_empty());
         let set = |text| settings::assignment(text).unwrap();
         let args = Args {
-            set: vec![set("budget=1G"), set("unmap=relaxed"), set("scrub=1")],
+            set: vec![set("budget=1G"), set("prefault_by=thread"), set("scrub=1")],
             budget: Some(set("budget=3M")),
             no_scrub: true,
             check: true,
             no_children: true,
-            file: vec![set("unmap=strict"), set("mmap_threshold=4M")],
+            file: vec![set("prefault_by=area"), set("mmap_threshold=4M")],
             ..Args::default()
         };
         let expected = [
             ("FAULTLESS_BUDGET", "3M"),
-            ("FAULTLESS_UNMAP", "relaxed"),
             ("FAULTLESS_MMAP_THRESHOLD", "4M"),
             ("FAULTLESS_SCRUB", "0"),
+            ("FAULTLESS_PREFAULT_BY", "thread"),
             ("FAULTLESS_CHECK", "1"),
             ("FAULTLESS_NO_CHILDREN", "1"),
         ];

@@ -1,24 +1,26 @@
-//! What is said at the end.
+//! What is said at the end: what was counted, and nothing that was not. What a run gained is for `--compare` to measure.
 //!
-//! As text, and with `--json FILE` as one object, `version` 1:
+//! As text, and with `--json FILE` as one object, `version` 2:
 //!
 //! | field | meaning |
 //! |---|---|
-//! | `version` | of this table; a field that changes its meaning makes it grow |
+//! | `version` | of this table; a field that is gone or changes its meaning makes it grow |
 //! | `command` | the program and its arguments |
 //! | `exit_status` | as the shell gives it: 128 and the signal for a killed program |
 //! | `signal` | the signal that killed it, or null |
 //! | `wall_s`, `user_s`, `system_s` | time from start to end, and used up in the program and the kernel |
 //! | `max_rss_bytes` | most memory resident at once, in the largest process that was waited for |
 //! | `minor_faults`, `major_faults` | page faults taken by all of them |
-//! | `not_covered` | why the program itself was not covered, or null |
+//! | `covered` | whether the program itself was covered; null: that is not known |
+//! | `not_covered` | why it was not, or why that is not known; null if it was |
+//! | `lost` | whether a process was covered that could not leave its counters: of another user, or where nothing could be written |
 //! | `unreadable` | what is wrong with counters pages that could not be read |
-//! | `estimate` | null if nothing was served, else an object: |
-//! | `.faults_avoided`, `.seconds_avoided` | see [`Estimate`] |
-//! | `.measured_bytes` | memory touched to measure, in each of two ways: |
-//! | `.ordinary_faults`, `.ordinary_s` | cost of its first touch, as the system gives it |
-//! | `.huge_faults`, `.huge_s` | cost of its first touch, with huge pages |
-//! | `processes` | each process that has counters, served or not: `pid` and `counters` |
+//! | `ahead` | null where nothing of it was looked at, else what became of memory that was touched or moved ahead: |
+//! | `.seen_bytes`, `.used_bytes` | looked at, and of that used by the program, both by samples |
+//! | `.faults_spared` | page faults that what was used would have taken in pages of 4 KiB, or of 2 MiB where the kernel gives these unasked |
+//! | `programs` | of each name: `served_processes`, `plain_processes`, `plain` (why), `requests`, `bytes`, `ready_bytes`, `ahead_bytes`, `left` |
+//! | `processes` | each process that has counters, served or not: `pid`, `name` and `counters`; of those that ended, the last 1000 |
+//! | `folded_processes` | how many ended before these; `programs` and `totals` have what they counted |
 //! | `totals` | the counters, summed |
 //!
 //! Counters are objects from name to number; names and meanings are those of `faultless_mm::stats::COUNTERS`. A
@@ -29,12 +31,14 @@ use std::fmt;
 use std::io;
 
 use faultless_base::zero::Engine;
+use faultless_base::{PAGE, SLOT};
 use faultless_mm::stats::{COUNTERS, Counter};
 use serde::Serialize;
 
 use super::child::{End, Outcome};
-use super::estimate::Estimate;
 use super::options::Args;
+use super::reason::{Known, Reason};
+use super::tree::{Program, Tree, programs};
 use crate::figures::{seconds, size, wrap};
 use crate::pages::{Counters, Dir};
 
@@ -51,20 +55,51 @@ pub struct Summary {
     max_rss_bytes: u64,
     minor_faults: u64,
     major_faults: u64,
+    covered: Option<bool>,
     not_covered: Option<String>,
+    lost: bool,
     unreadable: Vec<String>,
-    estimate: Option<Estimate>,
+    ahead: Option<Ahead>,
+    programs: Vec<Program>,
     processes: Vec<Process>,
+    folded_processes: usize,
     totals: BTreeMap<&'static str, u64>,
     #[serde(skip)]
     sum: Counters,
     #[serde(skip)]
     served: usize,
+    /// Every process is named.
+    #[serde(skip)]
+    pages: Option<Vec<Counters>>,
+}
+
+/// What became of memory that was brought ahead of the program. Faults are said to be spared for what it is known to have used alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+struct Ahead {
+    seen_bytes: u64,
+    used_bytes: u64,
+    faults_spared: u64,
+}
+
+impl Ahead {
+    /// Where a fault brings so many bytes; `None` where nothing was looked at.
+    fn new(sum: &Counters, fault: u64) -> Option<Self> {
+        let (seen, unused) = (sum.get(Counter::BytesAheadSeen), sum.get(Counter::BytesAheadUnused));
+        let used = seen.saturating_sub(unused);
+        (seen > 0).then_some(Self { seen_bytes: seen, used_bytes: used, faults_spared: used / fault })
+    }
+}
+
+/// What a fault brings that nobody prepared.
+fn fault_bytes() -> u64 {
+    let mode = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
+    if mode.contains("[always]") { SLOT as u64 } else { PAGE as u64 }
 }
 
 #[derive(Serialize)]
 struct Process {
     pid: u32,
+    name: String,
     counters: BTreeMap<&'static str, u64>,
 }
 
@@ -75,18 +110,25 @@ fn named(counters: &Counters) -> BTreeMap<&'static str, u64> {
 impl Summary {
     /// Reads the counters in `dir` and puts everything together.
     pub fn new(args: &Args, pid: i32, outcome: Outcome, dir: io::Result<Dir>) -> Self {
-        let (pages, unreadable) = match dir.and_then(|dir| dir.read()) {
-            Ok(read) => read,
+        let (pages, unreadable) = match dir.as_ref().map(Dir::read) {
+            Ok(Ok(read)) => read,
+            Ok(Err(error)) => (Vec::new(), vec![format!("no place for counters: {error}")]),
             Err(error) => (Vec::new(), vec![format!("no place for counters: {error}")]),
         };
         let own = pages.iter().find(|page| page.pid == pid as u32);
-        let is_covered = own.map_or(!unreadable.is_empty(), Counters::is_served);
-        let left = own.map_or(0, |page| page.left().iter().map(|(_, n)| n).sum());
-        let served = pages.iter().filter(|page| page.is_served()).count();
-        let sum = Counters::sum(&pages);
+        let is_covered = own.is_some_and(Counters::is_served);
+        let known = Known { args, page: own, evidence: &outcome.evidence, dir: dir.as_ref() };
+        let lost = dir.as_ref().is_ok_and(Dir::has_lost);
+        let reason = (!is_covered).then(|| known.reason());
+        let folded = dir.as_ref().map(Dir::folded).unwrap_or_default();
+        let served = pages.iter().filter(|page| page.is_served()).count()
+            + folded.0.iter().map(|sum| sum.served).sum::<usize>();
+        let what = if served == 0 && !lost { "Nothing" } else { "Of the program itself, nothing" };
+        let mut sum = Counters::sum(&pages);
+        folded.0.iter().for_each(|more| sum.add(&more.counters));
         let Outcome { end, wall, usage, .. } = outcome;
         Self {
-            version: 1,
+            version: 2,
             command: args.program.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
             exit_status: end.shell(),
             signal: if let End::Signal(signal) = end { Some(signal) } else { None },
@@ -96,13 +138,21 @@ impl Summary {
             max_rss_bytes: usage.max_rss,
             minor_faults: usage.minor_faults,
             major_faults: usage.major_faults,
-            not_covered: (!is_covered).then(|| super::why_not(args, left)),
+            covered: reason.as_ref().map_or(Some(true), Reason::is_covered),
+            not_covered: reason.map(|reason| reason.text(what)),
+            lost,
             unreadable,
-            estimate: if served == 0 { None } else { Estimate::new(&sum) },
-            processes: pages.iter().map(|page| Process { pid: page.pid, counters: named(page) }).collect(),
+            ahead: Ahead::new(&sum, fault_bytes()),
+            programs: programs(&pages, &folded),
+            folded_processes: folded.processes(),
+            processes: pages
+                .iter()
+                .map(|page| Process { pid: page.pid, name: page.name.clone(), counters: named(page) })
+                .collect(),
             totals: named(&sum),
             sum,
             served,
+            pages: args.tree.then_some(pages),
         }
     }
 
@@ -133,12 +183,19 @@ impl Summary {
         for (label, bytes, ns) in zeroing.iter().filter(|(_, bytes, _)| *bytes > 0) {
             row(f, label, &size(*bytes), &format!("in {}", seconds(*ns as f64 / 1e9)))?;
         }
+        if let Some(ahead) = &self.ahead {
+            let of = format!("of {}, by samples", size(ahead.seen_bytes));
+            row(f, "  seen to be used (not all zeroes)", &size(ahead.used_bytes), &of)?;
+            if ahead.faults_spared > 0 {
+                row(f, "  page faults spared by that, about", &ahead.faults_spared.to_string(), "")?;
+            }
+        }
         if get(Counter::BytesMoved) > 0 {
             let windows = format!("in {} windows", get(Counter::MoveWindows));
             row(f, "moved ahead of the program", &size(get(Counter::BytesMoved)), &windows)?;
         }
         if get(Counter::MovesRefused) > 0 {
-            row(f, "nothing moved ahead (mapped)", "", "userfaultfd is refused: see faultless doctor")?;
+            row(f, "nothing moved ahead (mapped)", "", "no userfaultfd: see doctor")?;
         }
         match get(Counter::EnginesDropped) {
             0 => Ok(()),
@@ -160,17 +217,22 @@ impl Summary {
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let served = match self.served {
-            0 if !self.unreadable.is_empty() => "what was covered is not known".to_owned(),
-            0 => "nothing covered".to_owned(),
-            1 => "1 process covered".to_owned(),
-            n => format!("{n} processes covered"),
+        let served = match (self.served, self.covered) {
+            (0, Some(false)) if self.unreadable.is_empty() && !self.lost => "nothing covered".to_owned(),
+            (0, _) => "what was covered is not known".to_owned(),
+            (1, _) => "1 process covered".to_owned(),
+            (n, _) => format!("{n} processes covered"),
         };
         let times = [self.wall_s, self.user_s, self.system_s].map(seconds);
         writeln!(f, "faultless: {served}; {} wall, {} user, {} system", times[0], times[1], times[2])?;
         if let Some(reason) = &self.not_covered {
-            let what = if self.served == 0 { "Nothing" } else { "Of the program itself, nothing" };
-            writeln!(f, "{}", wrap(&format!("{what} was covered: {reason}."), "  "))?;
+            writeln!(f, "{}", wrap(reason, "  "))?;
+        }
+        // Of the program itself that is said above.
+        if self.lost && self.covered == Some(self.not_covered.is_none()) {
+            let lost = "A process was covered that could not leave its counters here: of another user, or where nothing could \
+                        be written. It is missing below.";
+            writeln!(f, "{}", wrap(lost, "  "))?;
         }
         for wrong in &self.unreadable {
             writeln!(f, "{}", wrap(&format!("Counters of a process are missing: {wrong}."), "  "))?;
@@ -180,24 +242,15 @@ impl fmt::Display for Summary {
         }
         let major = format!("and {} that waited for input", self.major_faults);
         row(f, "page faults taken", &self.minor_faults.to_string(), &major)?;
-        if let Some(estimate) = &self.estimate {
-            let time = format!("and {}, an estimate:", seconds(estimate.seconds_avoided));
-            row(f, "page faults avoided, at most", &estimate.faults_avoided.to_string(), &time)?;
-            let how = format!(
-                "(memory that was ready x the cost of a first touch, measured now: {} of ordinary memory cost {} \
-                 faults and {}, with huge pages {} and {}; less the time of zeroing on demand)",
-                size(estimate.measured_bytes as u64),
-                estimate.ordinary_faults,
-                seconds(estimate.ordinary_s),
-                estimate.huge_faults,
-                seconds(estimate.huge_s),
-            );
-            writeln!(f, "{}", wrap(&how, "    "))?;
-        }
         if !self.processes.is_empty() {
             self.left(f)?;
         }
-        row(f, "peak resident memory", &size(self.max_rss_bytes), "of the largest process")
+        row(f, "peak resident memory", &size(self.max_rss_bytes), "of the largest process")?;
+        let tree = match &self.pages {
+            Some(pages) => Tree::Processes(pages).to_string(),
+            None => Tree::Programs(&self.programs).to_string(),
+        };
+        tree.lines().try_for_each(|line| writeln!(f, "  {line}"))
     }
 }
 
@@ -227,6 +280,24 @@ fn row(f: &mut fmt::Formatter<'_>, label: &str, value: &str, more: &str) -> fmt:
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A buffer that nobody used spares no fault.
+    #[test]
+    fn faults_are_spared_only_by_what_was_used() {
+        let sum = |seen: u64, unused: u64| {
+            let mut values = [0; faultless_mm::stats::COUNT];
+            values[Counter::BytesTouchedLent as usize] = 64 << 20;
+            values[Counter::BytesAheadSeen as usize] = seen;
+            values[Counter::BytesAheadUnused as usize] = unused;
+            Ahead::new(&Counters::from_values(7, values.into_iter()), 4096)
+        };
+        assert_eq!(sum(0, 0), None);
+        assert_eq!(sum(8 << 20, 8 << 20).map(|ahead| ahead.faults_spared), Some(0));
+        assert_eq!(
+            sum(8 << 20, 6 << 20).map(|ahead| (ahead.used_bytes, ahead.faults_spared)),
+            Some((2 << 20, 512))
+        );
+    }
 
     #[test]
     fn engines_that_were_given_up_are_named_with_the_reason() {

@@ -1,4 +1,4 @@
-//! System calls that std has no safe form of; the only unsafe code of this crate.
+//! System calls that std has no safe form of.
 
 use std::io;
 use std::mem::zeroed;
@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// What this process inherited, before Rust's runtime changed it: it ignores SIGPIPE and opens /dev/null in place
 /// of missing standard files.
@@ -51,20 +51,25 @@ impl Inherited {
     /// Has `command` start with this state, whatever std and [`take_signals`] did meanwhile.
     pub fn give_to(self, command: &mut Command) {
         let restore = move || {
-            // SAFETY: only calls that are allowed between fork and exec, on valid arguments.
-            unsafe {
-                for fd in (0..3).filter(|fd| CLOSED.load(Ordering::Relaxed) & (1 << fd) != 0) {
-                    libc::close(fd);
-                }
-                let or_default = |ignored| if ignored { libc::SIG_IGN } else { libc::SIG_DFL };
-                libc::signal(libc::SIGPIPE, or_default(PIPE_IGNORED.load(Ordering::Relaxed)));
-                libc::signal(libc::SIGCHLD, or_default(self.child_ignored));
-                libc::sigprocmask(libc::SIG_SETMASK, &self.mask, null_mut());
-            }
+            self.restore(0..3);
             Ok(())
         };
         // SAFETY: the closure neither allocates nor takes locks.
         unsafe { command.pre_exec(restore) };
+    }
+
+    /// Takes this state up: just before a program does. Of the standard files, `files` are as they were.
+    pub fn restore(self, files: impl Iterator<Item = i32>) {
+        // SAFETY: only calls that are allowed between fork and exec, on valid arguments.
+        unsafe {
+            for fd in files.filter(|fd| CLOSED.load(Ordering::Relaxed) & (1 << fd) != 0) {
+                libc::close(fd);
+            }
+            let or_default = |ignored| if ignored { libc::SIG_IGN } else { libc::SIG_DFL };
+            libc::signal(libc::SIGPIPE, or_default(PIPE_IGNORED.load(Ordering::Relaxed)));
+            libc::signal(libc::SIGCHLD, or_default(self.child_ignored));
+            libc::sigprocmask(libc::SIG_SETMASK, &self.mask, null_mut());
+        }
     }
 }
 
@@ -89,21 +94,20 @@ pub struct Received {
     value: Option<libc::sigval>,
 }
 
-/// Waits for the next signal.
-pub fn next_signal() -> Received {
-    // SAFETY: the set and the structure are valid; zero bytes are a value of both. The fields that are read are
-    // those that the kernel fills in for such a code.
+/// Waits for the next signal; `None` when none came for so long.
+pub fn next_signal(within: Duration) -> Option<Received> {
+    let time = libc::timespec { tv_sec: within.as_secs() as _, tv_nsec: within.subsec_nanos() as _ };
+    // SAFETY: the set, the time and the structure are valid; zero bytes are a value of the first and the last. The
+    // fields that are read are those that the kernel fills in for such a code.
     unsafe {
         let (mut all, mut info): (libc::sigset_t, libc::siginfo_t) = (zeroed(), zeroed());
         libc::sigfillset(&mut all);
-        loop {
-            let signal = libc::sigwaitinfo(&all, &mut info);
-            if signal > 0 {
-                let by_process = matches!(info.si_code, libc::SI_USER | libc::SI_QUEUE | libc::SI_TKILL);
-                let value = (info.si_code == libc::SI_QUEUE).then(|| info.si_value());
-                return Received { signal, sender: by_process.then(|| info.si_pid()), value };
-            }
-        }
+        let signal = libc::sigtimedwait(&all, &mut info, &time);
+        (signal > 0).then(|| {
+            let by_process = matches!(info.si_code, libc::SI_USER | libc::SI_QUEUE | libc::SI_TKILL);
+            let value = (info.si_code == libc::SI_QUEUE).then(|| info.si_value());
+            Received { signal, sender: by_process.then(|| info.si_pid()), value }
+        })
     }
 }
 
@@ -137,6 +141,16 @@ pub fn no_core() {
     let limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: reads a valid structure.
     unsafe { libc::setrlimit(libc::RLIMIT_CORE, &limit) };
+}
+
+/// One.
+pub const A_SECOND: Duration = Duration::from_secs(1);
+
+/// Whether there is something to be read, or the end of it, within that time.
+pub fn is_readable_within(file: &impl std::os::fd::AsRawFd, time: Duration) -> bool {
+    let mut wanted = libc::pollfd { fd: file.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one structure, which is writable.
+    unsafe { libc::poll(&mut wanted, 1, time.as_millis() as i32) > 0 }
 }
 
 /// What a child has used up, with its own children that it has waited for.
@@ -180,6 +194,16 @@ pub enum Event {
     Continued,
 }
 
+/// Whether child `pid` has ended. It can still be looked at then: [`event`] takes it away.
+pub fn has_ended(pid: i32) -> bool {
+    let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: zero bytes are a value of the structure, which is writable.
+    unsafe {
+        let mut info: libc::siginfo_t = zeroed();
+        libc::waitid(libc::P_PID, pid as libc::id_t, &mut info, flags) == 0 && info.si_pid() == pid
+    }
+}
+
 /// The next thing that happened to child `pid`, if there is one.
 pub fn event(pid: i32) -> io::Result<Option<Event>> {
     let flags = libc::WNOHANG | libc::WUNTRACED | libc::WCONTINUED;
@@ -204,11 +228,23 @@ pub fn ids() -> (u32, u32) {
     unsafe { (libc::getuid(), libc::getgid()) }
 }
 
-/// Whether this process may use only so much of something: `RLIMIT_AS`, `RLIMIT_DATA`.
-pub fn is_limited(kind: libc::__rlimit_resource_t) -> bool {
+/// The user and group whose rights this process has.
+pub fn effective_ids() -> (u32, u32) {
+    // SAFETY: no arguments.
+    unsafe { (libc::geteuid(), libc::getegid()) }
+}
+
+/// How much of something this process may use: `RLIMIT_AS`, `RLIMIT_DATA` …; `None`: as much as it wants.
+pub fn limit(kind: libc::__rlimit_resource_t) -> Option<u64> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the structure is writable.
-    unsafe { libc::getrlimit(kind, &mut limit) == 0 && limit.rlim_cur != libc::RLIM_INFINITY }
+    let known = unsafe { libc::getrlimit(kind, &mut limit) == 0 };
+    (known && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
+}
+
+/// How long a file this process may make.
+pub fn file_size_limit() -> Option<u64> {
+    limit(libc::RLIMIT_FSIZE)
 }
 
 /// Whether a file has the attribute `name`.
@@ -217,43 +253,4 @@ pub fn has_attribute(path: &std::path::Path, name: &std::ffi::CStr) -> bool {
     std::ffi::CString::new(path.as_os_str().as_bytes())
         // SAFETY: two strings that end with zero; no buffer, only the size is asked for.
         .is_ok_and(|path| unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), null_mut(), 0) } > 0)
-}
-
-/// What memory has huge pages in [`touch`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pages {
-    /// As the system gives them without being asked.
-    Ordinary,
-    /// Huge pages asked for.
-    Huge,
-}
-
-/// Time and page faults of the first touch of `bytes` bytes of new memory.
-pub fn touch(bytes: usize, pages: Pages) -> Option<(Duration, u64)> {
-    const HUGE: usize = faultless_base::SLOT;
-    let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // By `syscall`, as this process may itself run under faultless. SAFETY: a new mapping, used and removed only
-    // here; a write to each page stays inside it.
-    unsafe {
-        let map = libc::syscall(libc::SYS_mmap, 0, bytes + HUGE, prot, flags, -1, 0);
-        if map == -1 {
-            return None;
-        }
-        let start = (map as usize).next_multiple_of(HUGE) as *mut u8;
-        if pages == Pages::Huge {
-            libc::syscall(libc::SYS_madvise, start, bytes, libc::MADV_HUGEPAGE);
-        }
-        let faults = || {
-            let mut usage: libc::rusage = zeroed();
-            libc::getrusage(libc::RUSAGE_SELF, &mut usage);
-            usage.ru_minflt as u64
-        };
-        let (before, clock) = (faults(), Instant::now());
-        for page in (0..bytes).step_by(faultless_base::PAGE) {
-            start.add(page).write_volatile(1);
-        }
-        let taken = (clock.elapsed(), faults() - before);
-        libc::syscall(libc::SYS_munmap, map, bytes + HUGE);
-        Some(taken)
-    }
 }

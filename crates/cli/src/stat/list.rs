@@ -11,7 +11,7 @@ use super::watch::Style;
 use super::{Args, signals};
 use crate::output::Out;
 use crate::pages::Counters;
-use crate::pages::find::{self, Covered};
+use crate::pages::find::{self, All, Covered, Missing};
 use crate::run::complain;
 
 /// Lists them, once or at each interval.
@@ -19,7 +19,11 @@ pub fn main(args: &Args, style: Style, mut out: Out) -> Result<()> {
     signals::hold();
     let start = Instant::now();
     for turn in 1.. {
-        let (mut processes, wrong) = find::all();
+        let All { found: mut processes, wrong, closed } = find::all();
+        // What may be looked at is shown; that there is more, and nothing else, is an error.
+        if processes.is_empty() && closed > 0 && args.interval.is_none() {
+            return Err(Missing::Closed(closed).into());
+        }
         let counters: Vec<_> = processes.iter_mut().map(|covered| covered.counters().clone()).collect();
         if style.json {
             let report = Report::new("list", (0.0, 0.0), &style.selection, (&processes, &counters), wrong);
@@ -27,6 +31,9 @@ pub fn main(args: &Args, style: Style, mut out: Out) -> Result<()> {
         } else {
             wrong.iter().for_each(|wrong| complain(wrong));
             out.write(&text(&processes, &counters, &style, out.columns()))?;
+            if closed > 0 {
+                complain(&Missing::Closed(closed).to_string());
+            }
         }
         let (Some(interval), false) = (style.interval, args.count == Some(turn)) else { break };
         if signals::wait((interval * turn as u32).saturating_sub(start.elapsed()).max(Duration::from_millis(1))) {
@@ -61,7 +68,8 @@ fn text(processes: &[Covered], counters: &[Counters], style: &Style, columns: us
         let requests = short(get(Counter::MmapServed) + get(Counter::MallocServed), Unit::Calls);
         let bytes = short(get(Counter::MmapBytes) + get(Counter::MallocBytes), Unit::Bytes);
         let left = short(counters.left().iter().map(|(_, calls)| calls).sum(), Unit::Calls);
-        let (pid, command) = (covered.pid, covered.command());
+        let plain = if counters.plain().is_some() { " (runs plain)" } else { "" };
+        let (pid, command) = (covered.pid, covered.command() + plain);
         text += &match wide {
             true => format!("{pid:>7} {requests:>8} {bytes:>7} {left:>7} {command}\n"),
             false => {

@@ -1,7 +1,7 @@
 //! `faultless stat`: what is counted in programs, while they run.
 //!
-//! Exit status: that of CMD if there is one, as of `run`; else 0, 1 if the process cannot be watched, 125 if the
-//! arguments are wrong.
+//! Exit status: that of CMD if there is one, as of `run`; else 0, 1 if the process cannot be watched, 77 if this user may not look
+//! at it, 125 if the arguments are wrong.
 
 mod json;
 mod list;
@@ -22,6 +22,7 @@ use anyhow::{Context, Result};
 
 use crate::output::Out;
 use crate::pages::Dir;
+use crate::pages::find::Missing;
 use crate::run::{self, End, FAILED, complain};
 use crate::settings::{self, Setting};
 use select::Selection;
@@ -30,6 +31,16 @@ use watch::{Style, Watch};
 
 /// Status when the process cannot be watched.
 pub const UNREACHED: u8 = 1;
+/// Status when this user may not look: `EX_NOPERM` of sysexits.h.
+pub const NOT_ALLOWED: u8 = 77;
+
+/// The status that tells an error.
+pub fn status_of(error: &anyhow::Error) -> u8 {
+    match error.downcast_ref() {
+        Some(Missing::Foreign | Missing::Closed(_)) => NOT_ALLOWED,
+        _ => UNREACHED,
+    }
+}
 
 /// Options of `faultless stat`.
 #[derive(clap::Args)]
@@ -91,7 +102,7 @@ pub fn main(args: Args) -> ExitCode {
         Some(pid) => process(pid, &args, style, out),
         None => list::main(&args, style, out),
     };
-    done.map_or_else(|error| fail(&error, UNREACHED), |()| ExitCode::SUCCESS)
+    done.map_or_else(|error| fail(&error, status_of(&error)), |()| ExitCode::SUCCESS)
 }
 
 fn fail(error: &anyhow::Error, status: u8) -> ExitCode {
@@ -128,10 +139,16 @@ fn command(args: Args, style: Style, out: Out) -> Result<End> {
         }
         watch.finish()
     });
-    let outcome = running.wait().context("lost sight of the program")?;
+    let outcome = running.wait(|| ()).context("lost sight of the program")?;
     drop(ended);
+    let is_lost = dir.has_lost();
     if let Ok(Err(error)) = reporter.join() {
         complain(&format!("{error:#}"));
+    }
+    if is_lost {
+        complain(
+            "a process counted where this command cannot read it: of another user, or without room for a file",
+        );
     }
     Ok(outcome.end)
 }

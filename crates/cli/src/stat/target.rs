@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result};
 
 use crate::pages::find::{self, Covered};
 use crate::pages::{Counters, is_alive};
@@ -20,15 +20,14 @@ pub struct Target {
 impl Target {
     /// Process `pid`, or all that it runs if it is `faultless run` or `faultless stat`.
     pub fn process(pid: u32) -> Result<Self> {
-        if let Some(dir) = find::tree(pid).filter(|_| is_alive(pid)) {
+        let of_process = || format!("process {pid}");
+        if let Some(dir) = find::tree(pid).with_context(of_process)?.filter(|_| is_alive(pid)) {
             let mut target = Self { processes: Vec::new(), dir: Some(dir), command: Some(pid) };
             target.look();
             return Ok(target);
         }
-        match find::process(pid) {
-            Ok(covered) => Ok(Self { processes: vec![covered], dir: None, command: None }),
-            Err(missing) => bail!("process {pid}: {missing}"),
-        }
+        let covered = find::process(pid).with_context(of_process)?;
+        Ok(Self { processes: vec![covered], dir: None, command: None })
     }
 
     /// All processes that leave their pages in `dir`.

@@ -30,17 +30,6 @@ impl Mmu for FakeMmu {
         Ok(())
     }
 
-    fn clear_table(&self, slot: usize) -> bool {
-        let Ok(mut state) = self.begin() else { return false };
-        // What is there would be dropped: the caller says that nothing is.
-        assert!(state.pages.range(slot / PAGE..(slot + SLOT) / PAGE).next().is_none(), "a table that is in use");
-        let clears = !state.keeps_tables;
-        if clears {
-            state.tables.remove(&(slot / SLOT));
-        }
-        clears
-    }
-
     fn frees_tables(&self) -> bool {
         !self.quietly().keeps_tables
     }
@@ -60,7 +49,17 @@ impl Mmu for FakeMmu {
     }
 
     fn present(&self, span: Span) -> usize {
-        self.quietly().pages.range(pages(span)).count()
+        let is_there = |(_, page): &(&usize, &Page)| !matches!(page, Page::Poison);
+        self.quietly().pages.range(pages(span)).filter(is_there).count()
+    }
+
+    fn poison(&self, page: usize) -> Result<(), i32> {
+        let mut state = self.begin_bringing()?;
+        if state.pages.contains_key(&(page / PAGE)) {
+            return Err(errno::EEXIST);
+        }
+        state.pages.insert(page / PAGE, Page::Poison);
+        Ok(())
     }
 
     fn move_huge(&self, frame: usize, to: usize) -> bool {

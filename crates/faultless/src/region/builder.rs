@@ -36,11 +36,18 @@ const PATIENCE_BY_THREAD: usize = 16;
 /// The same with signals.
 const PATIENCE_BY_SIGNAL: usize = 64;
 
+/// What a fault brings: at first, and at most.
+#[derive(Clone, Copy, Default)]
+struct Windows {
+    first: Option<usize>,
+    most: Option<usize>,
+}
+
 /// Makes a [`Region`].
 pub struct Builder {
     length: usize,
     delivery: Delivery,
-    windows: Option<(usize, usize)>,
+    windows: Windows,
     huge: bool,
     budget: Option<usize>,
     handlers: usize,
@@ -57,7 +64,7 @@ impl Builder {
         Self {
             length,
             delivery: Delivery::Best,
-            windows: None,
+            windows: Windows::default(),
             huge: true,
             budget: None,
             handlers: 1,
@@ -76,9 +83,21 @@ impl Builder {
     }
 
     /// How many bytes one fault brings: `first` at first, and twice as much each time while faults follow each other, up to
-    /// `most`. Both are rounded down to a power of two of pages, at least one.
+    /// `most`. Both are at least a page, and are rounded down to a power of two of pages.
     pub fn windows(self, first: usize, most: usize) -> Self {
-        Self { windows: Some((first, most)), ..self }
+        self.first_window(first).most_window(most)
+    }
+
+    /// The same for the first alone.
+    pub fn first_window(mut self, bytes: usize) -> Self {
+        self.windows.first = Some(bytes);
+        self
+    }
+
+    /// The same for the largest alone.
+    pub fn most_window(mut self, bytes: usize) -> Self {
+        self.windows.most = Some(bytes);
+        self
     }
 
     /// Whether large windows are made of huge pages, as they are unless this says no.
@@ -96,7 +115,7 @@ impl Builder {
         Self { budget: Some(bytes), ..self }
     }
 
-    /// How many threads serve faults with [`Delivery::Thread`], up to 16; each has an equal part of the region, and a descriptor of
+    /// How many threads serve faults with [`Delivery::Thread`], 1 to 16 of them (more count as 16); each has an equal part of the region, and a descriptor of
     /// its own. With [`Delivery::Signal`] only the descriptors: threads that fault in different parts have less in common then.
     pub fn handlers(self, handlers: usize) -> Self {
         Self { handlers, ..self }
@@ -115,6 +134,9 @@ impl Builder {
     /// Whether missing pages are zero, as they are unless this says no: then they may have old bytes of this process's own instead. What such
     /// regions drop in huge pages is kept, up to the process's `budget`, and comes again to such regions, which saves zeroing it. For
     /// memory that is written to before it is read; with a backing, or delivered directly, it changes nothing.
+    ///
+    /// What such a region drops may be written to at once, as what goes back to an allocator. So nobody may still read it, the kernel
+    /// included: not from a pipe (`vmsplice`), nor for a socket (`MSG_ZEROCOPY`).
     pub fn zeroed(self, zeroed: bool) -> Self {
         Self { zeroed, ..self }
     }
@@ -143,7 +165,8 @@ impl Builder {
     fn orders(&self, delivery: Delivery) -> Orders {
         let order = |bytes: usize| (bytes / PAGE).max(1).ilog2().min(MOST_ORDER);
         let most = if delivery == Delivery::Signal { MOST_BY_SIGNAL } else { MOST_BY_THREAD };
-        let (first, most) = self.windows.map_or((0, most), |(first, most)| (order(first), order(most)));
+        let first = self.windows.first.map_or(0, order);
+        let most = self.windows.most.map_or(most, order);
         let most = most.min(self.budget.map_or(u32::MAX, order));
         Orders { first: first.min(most), most }
     }
@@ -151,14 +174,32 @@ impl Builder {
     /// How many huge pages are asked for ahead of a stream.
     fn ahead(&self, delivery: Delivery) -> usize {
         let frames = self.budget.unwrap_or(BUDGET) / SLOT;
-        let asks = self.huge && self.backing.is_none() && delivery != Delivery::Direct;
+        let asks = self.huge && self.backing.is_none() && delivery.raises_faults();
         if asks && frames > 0 && ahead::start() { frames } else { 0 }
+    }
+
+    /// Whether the choices make sense; [`Builder::build`] looks, too.
+    pub fn check(&self) -> Result<(), Error> {
+        let Windows { first, most } = self.windows;
+        let is_less_than_a_page = |bytes: Option<usize>| bytes.is_some_and(|bytes| bytes < PAGE);
+        match () {
+            () if self.handlers == 0 => Err(Error::Choice("handlers is 0: a region has at least one")),
+            () if self.areas == 0 => Err(Error::Choice("areas is 0: a region has at least one")),
+            () if is_less_than_a_page(first) || is_less_than_a_page(most) => {
+                Err(Error::Choice("a window is less than a page of 4096 bytes: it is whole pages"))
+            }
+            () if first.zip(most).is_some_and(|(first, most)| first > most) => {
+                Err(Error::Choice("the first window is larger than the largest: give the smaller one first"))
+            }
+            () => Ok(()),
+        }
     }
 
     /// Makes the region.
     pub fn build(self) -> Result<Region, Error> {
         // Threads that are started begin with that: a handler of the program's that ran in one of those which serve would wait for itself.
         let _masked = Masked::new();
+        self.check()?;
         let bytes =
             round_up(self.length, SLOT).filter(|bytes| *bytes > 0 && *bytes < 1 << 46).ok_or(Error::Length)?;
         let stripes = self.handlers.clamp(1, STRIPES.min(bytes / SLOT));
@@ -170,7 +211,7 @@ impl Builder {
         let open = if self.events { delivery::open_with_events } else { delivery::open };
         let (delivery, opened) = open(wanted, stripes)?;
         let orders = self.orders(delivery);
-        if delivery == Delivery::Direct && self.backing.is_some() {
+        if !delivery.raises_faults() && self.backing.is_some() {
             return Err(Error::DirectBacking);
         }
         let mut uffds = opened.uffds.into_iter();
@@ -204,7 +245,7 @@ impl Builder {
             Some(pool) => memory.with_pool(pool, ahead),
             None => memory,
         };
-        let old = if self.zeroed || has_backing || delivery == Delivery::Direct { None } else { reserve::old() };
+        let old = if self.zeroed || has_backing || !delivery.raises_faults() { None } else { reserve::old() };
         let memory = match old {
             Some(old) => memory.with_old_bytes(old),
             None => memory,
@@ -218,7 +259,7 @@ impl Builder {
                 signal::serve(&shared)?;
                 watched
             }
-            Delivery::Direct | Delivery::Best => None,
+            Delivery::Direct | Delivery::Kernel | Delivery::Best => None,
         };
         if let Err(error) = shared.memory.deliver() {
             if delivery == Delivery::Signal {

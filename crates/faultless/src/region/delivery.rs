@@ -7,7 +7,8 @@ use super::error::Error;
 /// How a missing page of a region is noticed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Delivery {
-    /// By a thread if the kernel allows that, else not at all.
+    /// What is right everywhere, and fast second: [`Delivery::Thread`] if system calls on untouched memory work with it, else
+    /// [`Delivery::Kernel`]. A region with a backing has [`Delivery::Thread`] in any case.
     #[default]
     Best,
     /// Not at all: memory is brought when it is mapped.
@@ -18,6 +19,15 @@ pub enum Delivery {
     /// By SIGBUS, in the thread that faults: faster, and each thread for itself. A system call on untouched memory fails
     /// with EFAULT, and no thread may block SIGBUS while it uses the region.
     Signal,
+    /// By the kernel, as for any memory, in huge pages where it has them. Everybody may have it, and everything works with it.
+    Kernel,
+}
+
+impl Delivery {
+    /// Whether missing pages are noticed by the region at all.
+    pub(super) fn raises_faults(self) -> bool {
+        matches!(self, Self::Thread | Self::Signal)
+    }
 }
 
 /// Descriptors for a region, and what they see.
@@ -32,11 +42,12 @@ const EVENTS: u64 = feature::EVENT_FORK | feature::EVENT_REMAP | feature::EVENT_
 /// Opens `count` descriptors that send events.
 pub fn open_with_events(delivery: Delivery, count: usize) -> Result<(Delivery, Opened), Error> {
     match delivery {
+        Delivery::Best | Delivery::Thread if under_valgrind() => Err(Error::Valgrind),
         Delivery::Best | Delivery::Thread => {
             let opened = open_all(feature::THREAD_ID | EVENTS, count)?;
             Ok((Delivery::Thread, opened))
         }
-        Delivery::Direct | Delivery::Signal => Err(Error::NoEvents(libc::EOPNOTSUPP)),
+        Delivery::Direct | Delivery::Signal | Delivery::Kernel => Err(Error::NoEvents(libc::EOPNOTSUPP)),
     }
 }
 
@@ -44,13 +55,18 @@ pub fn open_with_events(delivery: Delivery, count: usize) -> Result<(Delivery, O
 pub fn open(delivery: Delivery, count: usize) -> Result<(Delivery, Opened), Error> {
     let none = Opened { uffds: Vec::new(), way: None };
     let features = match delivery {
-        Delivery::Direct => return Ok((delivery, none)),
+        Delivery::Direct | Delivery::Kernel => return Ok((delivery, none)),
+        Delivery::Best if under_valgrind() => return Ok((Delivery::Kernel, none)),
+        Delivery::Thread if under_valgrind() => return Err(Error::Valgrind),
         Delivery::Best | Delivery::Thread => feature::THREAD_ID,
         Delivery::Signal => feature::SIGBUS,
     };
     match (open_all(features, count), delivery) {
-        (Ok(opened), Delivery::Best) => Ok((Delivery::Thread, opened)),
-        (Err(_), Delivery::Best) => Ok((Delivery::Direct, none)),
+        // Otherwise a system call on memory that was not touched yet would fail, where the kernel's own memory serves it.
+        (Ok(opened), Delivery::Best) if opened.way.is_some_and(Way::sees_kernel_faults) => {
+            Ok((Delivery::Thread, opened))
+        }
+        (_, Delivery::Best) => Ok((Delivery::Kernel, none)),
         (opened, _) => Ok((delivery, opened?)),
     }
 }
@@ -69,4 +85,26 @@ fn open_all(features: u64, count: usize) -> Result<Opened, Error> {
         }
     }
     Ok(Opened { uffds, way: Some(way) })
+}
+
+/// Whether valgrind runs this process. It lets one thread run at a time, and a thread that faults is one that runs: a handler would
+/// never get its turn.
+fn under_valgrind() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    {
+        /// RUNNING_ON_VALGRIND of valgrind.h, and its five arguments.
+        static QUESTION: [usize; 6] = [0x1001, 0, 0, 0, 0, 0];
+        let mut answer = 0_usize;
+        // SAFETY: a processor turns a register round by 128 bits in all and exchanges another with itself. Valgrind knows this
+        // sequence, reads the question, and writes nothing but the answer.
+        unsafe {
+            core::arch::asm!(
+                "rol rdi, 3", "rol rdi, 13", "rol rdi, 61", "rol rdi, 51", "xchg rbx, rbx",
+                in("rax") &raw const QUESTION, inout("rdx") answer, inout("rdi") 0_usize => _,
+            );
+        }
+        answer != 0
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    false
 }

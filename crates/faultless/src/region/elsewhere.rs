@@ -101,10 +101,15 @@ pub fn serve(shared: &Shared, files: &Files, buffer: &mut Buffer, request: Reque
         Request::Close { uffd } => files.run(move || close(uffd)),
         Request::Bring { uffd, to, offset } => {
             buffer.0 = buffer.0.or_else(|| raw::map_private(WINDOW, Access::Write));
-            let read = match buffer.0 {
-                Some(at) => shared.memory.read_aside(offset, Span::new(at, to.bytes())).map(|()| at),
-                None => Err(libc::ENOMEM),
-            };
+            let mut to = to;
+            let read_all = |at, bytes| shared.memory.read_aside(offset, Span::new(at, bytes)).map(|()| at);
+            let read = buffer.0.ok_or(libc::ENOMEM).and_then(|at| {
+                read_all(at, to.bytes()).or_else(|_| {
+                    // One page that cannot be read is no reason to have none of the others.
+                    to = Span::new(to.start, PAGE);
+                    read_all(at, PAGE)
+                })
+            });
             if let Err(error) = read {
                 message::page_cannot_be_had(to.start, error);
             }
@@ -127,7 +132,7 @@ fn bring(uffd: &Uffd, to: Span, buffer: Option<usize>) {
         let brought = match buffer {
             // SAFETY: a buffer of so many bytes, which its handler leaves alone meanwhile; the kernel refuses what is not registered.
             Some(at) => unsafe { uffd.copy(at, part, Wake::Now) },
-            None => uffd.poison(first),
+            None => uffd.poison(first, Wake::Now),
         };
         match brought.map_err(|stopped| stopped.error) {
             // It changes: the reader reads what it says about that, and it goes on.
@@ -147,7 +152,7 @@ pub fn poison(uffd: &Uffd, span: Span) -> bool {
     let (mut at, mut most) = (span.start, span.bytes());
     while at < span.end {
         let part = Span::new(at, most).clip(span);
-        let Err(stopped) = uffd.poison(part) else {
+        let Err(stopped) = uffd.poison(part, Wake::Now) else {
             (at, most) = (part.end, span.bytes());
             continue;
         };

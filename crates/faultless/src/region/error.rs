@@ -21,6 +21,10 @@ pub enum Error {
     DirectBacking,
     /// No thread could be started.
     NoThread,
+    /// Under valgrind no handler thread runs while another thread faults.
+    Valgrind,
+    /// The choices that a region is made with make no sense: what is wrong.
+    Choice(&'static str),
     /// There are too many regions with signal delivery.
     TooManyRegions,
     /// This thread blocks SIGBUS, which would kill it at a fault of a region with signal delivery.
@@ -77,6 +81,10 @@ impl fmt::Display for Error {
             Self::NoFeature => "the kernel's userfaultfd lacks a feature for this delivery mode: use another mode",
             Self::DirectBacking => "with direct delivery no fault can be filled from a backing: use thread or signal",
             Self::NoThread => "no handler thread can be started: raise `ulimit -u`, or use signal delivery",
+            Self::Valgrind => {
+                "valgrind lets one thread run at a time, so a handler thread would wait for ever: use another delivery mode"
+            }
+            Self::Choice(what) => what,
             Self::TooManyRegions => "too many regions with signal delivery: drop some, or use thread delivery",
             Self::SigbusBlocked => {
                 "this thread blocks SIGBUS and would be killed at a fault: unblock it, or use thread delivery"

@@ -6,28 +6,29 @@
 //! pipes. If a pipe is full, whoever faulted is woken and faults again. With a backing that thread is a process apart, which lets go of children
 //! also when the program is killed ([`super::apart`]).
 
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread::{Builder, JoinHandle};
 
+use faultless_base::sys::descriptor::Descriptor;
+
 use super::apart;
 use super::elsewhere::Files;
 use super::error::Error;
 use super::masked::Masked;
-use super::poll::{event_file, pipe};
+use super::poll::{End, pipe};
 use super::reader::Reader;
 use super::shared::Shared;
 
 /// The reader of a region's messages; it ends with this, after the handlers.
 pub struct Events {
     /// Of each handler: where it finds what it is to do.
-    pub inboxes: Vec<OwnedFd>,
+    pub inboxes: Vec<Arc<Descriptor>>,
     /// For handlers of a backed region.
     pub files: Option<Arc<Files>>,
-    _outboxes: Vec<OwnedFd>,
-    end: OwnedFd,
+    _outboxes: Vec<Descriptor>,
+    end: End,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -35,12 +36,13 @@ impl Events {
     /// Starts it.
     pub fn start(shared: &Arc<Shared>) -> Result<Self, Error> {
         let pipes = shared.uffds().map(|_| pipe()).collect::<Result<Vec<_>, _>>()?;
-        let (inboxes, outboxes): (Vec<_>, Vec<_>) = pipes.into_iter().unzip();
-        let end = event_file()?;
+        let (inboxes, outboxes): (Vec<_>, Vec<_>) =
+            pipes.into_iter().map(|(read, write)| (Arc::new(read), write)).unzip();
+        let end = End::new()?;
         let (files, jobs) = Files::new();
         let (started, start) = sync_channel(1);
-        let numbers: Vec<_> = outboxes.iter().map(AsRawFd::as_raw_fd).collect();
-        let (shared, end_number) = (shared.clone(), end.as_raw_fd());
+        let numbers: Vec<_> = outboxes.iter().map(|outbox| outbox.number() as i32).collect();
+        let (shared, end_number) = (shared.clone(), end.number());
         let is_backed = shared.memory.backing().is_some();
         let jobs = move || {
             let _masked = Masked::new();
@@ -81,9 +83,7 @@ impl Events {
 
 impl Drop for Events {
     fn drop(&mut self) {
-        let one = 1u64;
-        // SAFETY: the eight bytes of a number.
-        unsafe { libc::write(self.end.as_raw_fd(), (&raw const one).cast(), size_of_val(&one)) };
+        self.end.tell();
         self.files.take();
         self.threads.drain(..).for_each(|thread| drop(thread.join()));
     }

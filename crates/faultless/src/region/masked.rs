@@ -2,6 +2,9 @@
 //! its own thread.
 
 use std::mem::zeroed;
+use std::ptr::null_mut;
+
+use faultless_base::sys::raw;
 
 /// Until this is dropped, no signal interrupts this thread but those that it causes itself.
 pub struct Masked(libc::sigset_t);
@@ -37,8 +40,33 @@ impl Masked {
 impl Drop for Masked {
     fn drop(&mut self) {
         // SAFETY: the mask that `new` found.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, std::ptr::null_mut()) };
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, null_mut()) };
     }
+}
+
+/// Until this is dropped, SIGBUS may interrupt this thread. With the kernel's own masks, which are small: a signal handler has little stack.
+pub struct Unblocked(u64);
+
+impl Unblocked {
+    /// From now on.
+    pub fn sigbus() -> Self {
+        let mut before = 0;
+        change_mask(libc::SIG_UNBLOCK, 1 << (libc::SIGBUS - 1), &raw mut before);
+        Self(before)
+    }
+}
+
+impl Drop for Unblocked {
+    fn drop(&mut self) {
+        change_mask(libc::SIG_SETMASK, self.0, null_mut());
+    }
+}
+
+/// Changes what signals this thread holds back; `before` has what it was.
+pub fn change_mask(how: i32, mask: u64, before: *mut u64) {
+    let args = [how as usize, &raw const mask as usize, before as usize, size_of_val(&mask), 0, 0];
+    // SAFETY: a mask to read from, and a place for one or none.
+    let _ = unsafe { raw::syscall(libc::SYS_rt_sigprocmask, args) };
 }
 
 /// Whether this thread blocks SIGBUS.

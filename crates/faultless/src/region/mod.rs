@@ -10,6 +10,7 @@ mod error;
 mod events;
 mod file;
 mod filter;
+mod heap;
 mod masked;
 mod message;
 mod page;
@@ -40,6 +41,7 @@ pub use faultless_base::sys::mmu::Rights;
 pub use faultless_base::sys::user_mmu::Backing;
 pub use faultless_mm::change::Advice;
 pub use file::FileBacking;
+pub use heap::{Block, Heap};
 
 pub(crate) use masked::Masked;
 use masked::blocks_sigbus;
@@ -167,9 +169,10 @@ impl Region {
     /// Maps a part where nothing is mapped, as the region was built: zeroes, or what the backing has at the same offset.
     pub fn map(&self, range: Range<usize>, rights: Rights) -> Result<(), Error> {
         let (span, _masked) = self.enter(range.clone())?;
-        self.shared.memory.map(span, Attributes { rights, ..self.attributes }, range.start)?;
+        let mapped = self.shared.memory.map(span, Attributes { rights, ..self.attributes }, range.start);
+        mapped.map_err(|refused| self.shared.refused(refused))?;
         if self.delivery == Delivery::Direct && rights == Rights::Write {
-            self.shared.memory.populate(span)?;
+            self.shared.memory.populate(span).map_err(|refused| self.shared.refused(refused))?;
         }
         Ok(())
     }
@@ -177,13 +180,13 @@ impl Region {
     /// Unmaps what is mapped in a part; its memory is gone.
     pub fn unmap(&self, range: Range<usize>) -> Result<(), Error> {
         let (span, _masked) = self.enter(range)?;
-        Ok(self.shared.memory.unmap(span)?)
+        self.shared.memory.unmap(span).map_err(|refused| self.shared.refused(refused))
     }
 
     /// Changes what a part may be used for.
     pub fn protect(&self, range: Range<usize>, rights: Rights) -> Result<(), Error> {
         let (span, _masked) = self.enter(range)?;
-        Ok(self.shared.memory.protect(span, rights)?)
+        self.shared.memory.protect(span, rights).map_err(|refused| self.shared.refused(refused))
     }
 
     /// Moves a part to `to`, where nothing is mapped; where it was nothing is mapped then.
@@ -192,23 +195,22 @@ impl Region {
         let to = self.shared.memory.span().start.checked_add(to).ok_or(Error::Outside)?;
         let target = Span::new(to, span.bytes());
         self.shared.check_kept(target)?;
-        if !self.shared.has_events() {
-            return Ok(self.shared.memory.remap(span, to)?);
-        }
-        Ok(self.shared.behind.moving(span, target, || self.shared.memory.remap(span, to))?)
+        let remap = || self.shared.memory.remap(span, to);
+        let remapped =
+            if self.shared.has_events() { self.shared.behind.moving(span, target, remap) } else { remap() };
+        remapped.map_err(|refused| self.shared.refused(refused))
     }
 
     /// Takes advice about a part.
     pub fn advise(&self, range: Range<usize>, advice: Advice) -> Result<(), Error> {
         let (span, _masked) = self.enter(range)?;
-        Ok(self.shared.memory.advise(span, advice)?)
+        self.shared.memory.advise(span, advice).map_err(|refused| self.shared.refused(refused))
     }
 
     /// Brings all pages of a part at once, so that system calls find them in every delivery mode.
     pub fn populate(&self, range: Range<usize>) -> Result<(), Error> {
         let (span, _masked) = self.enter(range)?;
-        self.shared.memory.populate(span)?;
-        Ok(())
+        self.shared.memory.populate(span).map(drop).map_err(|refused| self.shared.refused(refused))
     }
 
     /// The same in the background, 2 MiB at a time; the answer has its progress, and its end to wait for. What is unmapped
@@ -221,7 +223,8 @@ impl Region {
         let first = span.start & !(SLOT - 1);
         let shared = Arc::downgrade(&self.shared);
         Background::start(Priority::Ordinary, (span.end - first).div_ceil(SLOT), SLOT, move |n| {
-            let shared = shared.upgrade().ok_or(Error::NotMapped)?;
+            // Where several help, one or the other always has the region: its end must say that it has begun.
+            let shared = shared.upgrade().filter(|shared| !shared.ends()).ok_or(Error::NotMapped)?;
             shared.memory.populate(Span::new(first + n * SLOT, SLOT).clip(span))?;
             Ok(true)
         })
@@ -277,6 +280,7 @@ impl Drop for Region {
             }
             return;
         }
+        self.shared.end();
         // Those who serve end before the memory does.
         drop(self.watched.take());
         let others = Arc::downgrade(&self.shared);

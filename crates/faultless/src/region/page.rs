@@ -19,7 +19,7 @@ use faultless_base::Span;
 use faultless_base::sys::raw::boot_ns;
 use faultless_mm::knobs::Knob;
 use faultless_mm::listing::{Counted, Line, Listing, PLACES, Regions, lines_for};
-use faultless_mm::page::{MAGIC, Page, Whole};
+use faultless_mm::page::{Header, MAGIC, Page, TABLES, VERSION, Whole};
 use faultless_mm::spread;
 use faultless_mm::stats::Counter;
 
@@ -106,6 +106,9 @@ fn in_file(lines: usize) -> Option<Shared> {
     let dir = std::env::var_os("FAULTLESS_STATS")?;
     let path = Path::new(&dir).join(std::process::id().to_string());
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).ok()?;
+    if !is_ours(&file) {
+        return None;
+    }
     let lines = lines_in(&file).unwrap_or(lines);
     let bytes = Whole::bytes(lines);
     // SAFETY: the file gets the size of a page with so many lines, and is never unmapped.
@@ -117,6 +120,24 @@ fn in_file(lines: usize) -> Option<Shared> {
         let prot = libc::PROT_READ | libc::PROT_WRITE;
         let at = libc::mmap(null_mut(), bytes, prot, libc::MAP_SHARED, file.as_raw_fd(), 0);
         (at != libc::MAP_FAILED).then(|| Shared::at(at, lines))
+    }
+}
+
+/// Whether nobody has filled in the page yet, or a library did that counts as this one does.
+fn is_ours(file: &File) -> bool {
+    let word = |at| {
+        let mut word = [0; size_of::<u64>()];
+        file.read_exact_at(&mut word, at as u64).map_or(0, |()| u64::from_ne_bytes(word))
+    };
+    let half = |at| word(at) as u32;
+    match word(offset_of!(Header, magic)) {
+        0 => true,
+        magic => {
+            magic == MAGIC
+                && half(offset_of!(Header, version)) == VERSION
+                && half(offset_of!(Header, bytes)) as usize == size_of::<Page>()
+                && word(offset_of!(Header, tables)) == TABLES
+        }
     }
 }
 

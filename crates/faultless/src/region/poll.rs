@@ -2,6 +2,9 @@
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::null;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use faultless_base::sys::descriptor::Descriptor;
 
 use super::error::Error;
 
@@ -49,19 +52,48 @@ unsafe fn owned(fd: i32) -> Result<OwnedFd, Error> {
     if fd < 0 { Err(Error::NoThread) } else { Ok(unsafe { OwnedFd::from_raw_fd(fd) }) }
 }
 
-/// An eventfd.
-pub fn event_file() -> Result<OwnedFd, Error> {
-    // SAFETY: a new descriptor of our own.
-    unsafe { owned(libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK)) }
-}
-
 /// A pipe that does not block: where it is read, and where it is written to.
-pub fn pipe() -> Result<(OwnedFd, OwnedFd), Error> {
+pub fn pipe() -> Result<(Descriptor, Descriptor), Error> {
     let mut ends = [-1; 2];
     // SAFETY: room for two new descriptors of our own.
-    unsafe {
-        libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK);
-        Ok((owned(ends[0])?, owned(ends[1])?))
+    match unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) } {
+        0 => Ok((Descriptor::new(ends[0] as usize), Descriptor::new(ends[1] as usize))),
+        _ => Err(Error::NoThread),
+    }
+}
+
+/// What says that service ends. Not an eventfd: all of those are one file, as far as one can see.
+pub struct End {
+    read: Descriptor,
+    write: Descriptor,
+    /// Where the program has closed those, this says it, a moment later.
+    is_told: AtomicBool,
+}
+
+impl End {
+    /// It goes on.
+    pub fn new() -> Result<Self, Error> {
+        let (read, write) = pipe()?;
+        Ok(Self { read, write, is_told: AtomicBool::new(false) })
+    }
+
+    /// Readable from the end on, for good.
+    pub fn number(&self) -> i32 {
+        self.read.number() as i32
+    }
+
+    /// It ends.
+    pub fn tell(&self) {
+        self.is_told.store(true, Ordering::Release);
+        if self.write.is_open() {
+            // SAFETY: a byte.
+            unsafe { libc::write(self.write.number() as i32, [1u8].as_ptr().cast(), 1) };
+        }
+    }
+
+    /// Whether it does.
+    pub fn is_told(&self) -> bool {
+        self.is_told.load(Ordering::Acquire)
     }
 }
 

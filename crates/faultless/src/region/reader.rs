@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use faultless_base::sys::raw;
 use faultless_base::sys::uffd::message::{self, Message};
-use faultless_base::sys::uffd::{BATCH, Event, State, Uffd};
+use faultless_base::sys::uffd::{BATCH, Event, State, Uffd, Wake};
 use faultless_base::{PAGE, Span};
 use faultless_mm::area::View;
 
@@ -96,6 +96,10 @@ impl Reader {
                     return self.finish();
                 }
             }
+            if shared.ends() {
+                // The program has closed what would have said so.
+                return self.finish();
+            }
             self.end_refused();
             if shared.is_closed() {
                 self.give_up();
@@ -174,7 +178,7 @@ impl Reader {
                 message::send(self.outboxes[i], &Request::Bring { uffd: fd, to, offset }.message())
             }
             // What belongs there is not known, and not zero.
-            None => uffd.poison(page).is_ok(),
+            None => uffd.poison(page, Wake::Now).is_ok(),
         };
         if !done {
             let _ = uffd.wake(page);
@@ -279,6 +283,8 @@ impl Reader {
     /// What a handler would bring is an error from now on.
     fn give_up(&mut self) {
         let is_backed = self.is_backed();
+        // Whoever closed it may not have had these descriptors.
+        self.uffds.iter().for_each(|uffd| _ = kept(*uffd).wake(self.shared.memory.span()));
         for (uffd, moved) in self.uffds.iter().zip(&mut self.moved) {
             if !is_backed || poisoned(*uffd, moved) {
                 moved.all().for_each(|(span, _)| _ = kept(*uffd).unregister_pieces(span));

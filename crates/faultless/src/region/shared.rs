@@ -3,12 +3,13 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use faultless_base::Span;
 use faultless_base::sync::Epoch;
 use faultless_base::sys::mmu::Mmu;
 use faultless_base::sys::raw;
 use faultless_base::sys::uffd::Uffd;
 use faultless_base::sys::user_mmu::UserMmu;
-use faultless_base::{PAGE, Span};
+use faultless_mm::change::Refused;
 use faultless_mm::fault::{Fault, Outcome};
 use faultless_mm::listing::Counted;
 use faultless_mm::region::Region as Engine;
@@ -40,6 +41,8 @@ pub struct Shared {
     /// The process that made it.
     pub owner: Owner,
     closed: AtomicBool,
+    /// Its end has begun: nobody is to begin anything that this would wait for.
+    ends: AtomicBool,
     /// For when others say what happens to the region without its knowledge.
     pub behind: Behind,
     /// Signal handlers that resolve its faults.
@@ -48,8 +51,18 @@ pub struct Shared {
 
 impl Shared {
     pub fn new(memory: Memory, counted: Counted<'static>, handlers: Epoch) -> Self {
-        let closed = AtomicBool::new(false);
-        Self { memory, counted, owner: Owner::here(), closed, behind: Behind::default(), handlers }
+        let (closed, ends) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { memory, counted, owner: Owner::here(), closed, ends, behind: Behind::default(), handlers }
+    }
+
+    /// Its end begins.
+    pub fn end(&self) {
+        self.ends.store(true, Ordering::Release);
+    }
+
+    /// Whether it has begun.
+    pub fn ends(&self) -> bool {
+        self.ends.load(Ordering::Acquire)
     }
 
     /// Whether the kernel tells what happens to the region without its knowledge.
@@ -78,11 +91,20 @@ impl Shared {
         if !self.owner.is_here() {
             return Err(Error::Forked);
         }
-        if self.closed.load(Ordering::Acquire) { Err(Error::Closed) } else { Ok(()) }
+        if self.is_closed() { Err(Error::Closed) } else { Ok(()) }
     }
 
+    /// Whether service has ended for good.
     pub fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
+        self.closed.load(Ordering::Acquire) || self.memory.is_shut()
+    }
+
+    /// Why a change was refused.
+    pub fn refused(&self, refused: Refused) -> Error {
+        if self.memory.is_shut() {
+            self.close("a change of it could not be undone");
+        }
+        if self.is_closed() { Error::Closed } else { refused.into() }
     }
 
     /// Resolves a fault. What cannot be had is never read as zero: the access itself fails.
@@ -95,7 +117,7 @@ impl Shared {
 
     fn try_to_resolve(&self, fault: Fault) -> Outcome {
         let (mut outcome, mut tries) = (self.memory.fault(fault), 0);
-        while let Outcome::Failed(error @ (libc::ENOMEM | libc::EAGAIN)) = outcome {
+        while let Outcome::Failed(error) = outcome {
             // With events that is so until all are told of a change who have to be, by whatever descriptor, which may take any time.
             // Unless nobody reads any more: whoever needs the page gets what the end of service means.
             if self.is_closed() {
@@ -103,24 +125,22 @@ impl Shared {
             }
             let is_told = error == libc::EAGAIN && self.has_events();
             tries += !is_told as u32;
-            if tries > PATIENCE {
+            if tries > PATIENCE + 1 {
+                self.close("a page cannot be marked as lost");
                 break;
             }
-            // Reclaim may be under way, or others change the region again and again; a page that is given up is lost for good.
-            raw::sleep_ns(1_000_000);
-            outcome = self.memory.fault(fault);
-        }
-        if let Outcome::Failed(error) = outcome {
-            message::page_cannot_be_had(fault.addr, error);
-            let page = Span::new(fault.addr & !(PAGE - 1), PAGE);
-            match self.memory.poison(page) {
-                Ok(()) => {}
-                // Another thread that needed it had as little luck, or more.
-                Err(libc::EEXIST) if self.memory.present(page) == 0 => {}
-                // The same, or it is the region's no more.
-                Err(libc::EEXIST | libc::ENOENT) => outcome = Outcome::Installed(page),
-                Err(_) => self.close("a page cannot be marked as lost"),
+            let passes = matches!(error, libc::ENOMEM | libc::EAGAIN) && tries <= PATIENCE;
+            if passes {
+                // Reclaim may be under way, or others change the region again and again; a page that is given up is lost for good.
+                raw::sleep_ns(1_000_000);
+                outcome = self.memory.fault(fault);
+            } else {
+                tries = PATIENCE + 1;
+                outcome = self.memory.last_fault(fault);
             }
+        }
+        if let Outcome::Lost(error) = outcome {
+            message::page_cannot_be_had(fault.addr, error);
         }
         outcome
     }

@@ -7,15 +7,17 @@
 
 use std::mem::zeroed;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock};
 
+use faultless_base::PAGE;
 use faultless_base::sync::{Epoch, Pinned};
 use faultless_base::sys::mmu::Rights;
 use faultless_base::sys::raw;
 use faultless_mm::fault::{Fault, Outcome};
 
 use super::error::Error;
+use super::masked::change_mask;
 use super::page;
 use super::shared::Shared;
 
@@ -55,9 +57,10 @@ pub fn forget(shared: &Arc<Shared>) {
     }
 }
 
-/// The threads that read the table stayed with the parent.
+/// The threads that read the table stayed with the parent, and its regions are served there alone.
 extern "C" fn in_child() {
     EPOCH.forget_readers();
+    REGIONS.iter().for_each(|place| place.store(null_mut(), Ordering::Relaxed));
 }
 
 fn install_handler() {
@@ -66,8 +69,10 @@ fn install_handler() {
         // handler may not. Until the previous action is known to it, it has no region to serve.
         unsafe {
             let (mut action, mut before): (libc::sigaction, libc::sigaction) = (zeroed(), zeroed());
+            libc::sigaction(libc::SIGBUS, std::ptr::null(), &mut before);
             action.sa_sigaction = handle as extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) as usize;
-            action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+            // Whether calls that a signal interrupts go on is for the program's handler to say.
+            action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | before.sa_flags & libc::SA_RESTART;
             // Another handler that faulted in the middle of this would wait for locks of its own thread.
             action.sa_mask = super::masked::others();
             libc::sigaction(libc::SIGBUS, &action, &mut before);
@@ -125,11 +130,17 @@ fn access(context: *mut libc::c_void) -> Rights {
 fn resolve(addr: usize, wants: Rights) -> bool {
     // The stack tells threads apart.
     let (hint, cpu) = ((&raw const addr as usize) >> 12, raw::cpu());
-    let Some((shared, pinned)) = find(addr, cpu) else { return false };
-    let outcome = shared.resolve(Fault { addr, wants, hint, cpu });
-    drop(pinned);
-    // What is forbidden is a SIGSEGV at the next try.
-    !matches!(outcome, Outcome::Failed(_))
+    let Some((shared, _pinned)) = find(addr, cpu) else { return false };
+    if shared.memory.backing().is_read_here() {
+        // It would wait for itself, or read for ever.
+        return false;
+    }
+    match shared.resolve(Fault { addr, wants, hint, cpu }) {
+        Outcome::Installed(_) => true,
+        // Mostly a SIGSEGV at the next try.
+        Outcome::Forbidden => !shared.memory.is_sigbus_of_others(addr & !(PAGE - 1), wants),
+        Outcome::Failed(_) | Outcome::Lost(_) => false,
+    }
 }
 
 /// The region around `addr`, which stays until it is let go.
@@ -149,10 +160,31 @@ fn find(addr: usize, cpu: usize) -> Option<(&'static Shared, Pinned<'static>)> {
     }
 }
 
+/// What was interrupted had this mask.
+fn interrupted_mask(context: *mut libc::c_void) -> u64 {
+    // SAFETY: what the kernel hands over with a signal. Its masks have 64 bits, the C library's have room for more.
+    unsafe { (&raw const (*context.cast::<libc::ucontext_t>()).uc_sigmask).cast::<u64>().read() }
+}
+
+/// Blocks what the kernel would block while the handler that was there before runs. At its return the kernel restores what was before.
+fn mask_as_for(before: &libc::sigaction, signal: i32, context: *mut libc::c_void) {
+    // SAFETY: the first 64 signals of a set, which are all that there are.
+    let own = unsafe { (&raw const before.sa_mask).cast::<u64>().read() };
+    let itself = if before.sa_flags & libc::SA_NODEFER == 0 { 1 << (signal - 1) } else { 0 };
+    change_mask(libc::SIG_SETMASK, interrupted_mask(context) | own | itself, null_mut());
+}
+
+/// The handler that was there before, until it has run if it was to run once.
+fn handler_before(before: &libc::sigaction) -> libc::sighandler_t {
+    static HAS_RUN: AtomicBool = AtomicBool::new(false);
+    let runs_once = before.sa_flags & libc::SA_RESETHAND != 0;
+    if runs_once && HAS_RUN.swap(true, Ordering::Relaxed) { libc::SIG_DFL } else { before.sa_sigaction }
+}
+
 /// Does what would have been done without regions.
 fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let Some(before) = BEFORE.get() else { return };
-    match before.sa_sigaction {
+    match handler_before(before) {
         // SAFETY: what the kernel hands over with a signal.
         libc::SIG_IGN if unsafe { (*info).si_code } <= 0 => {}
         libc::SIG_DFL | libc::SIG_IGN => {
@@ -166,6 +198,7 @@ fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) 
         }
         // SAFETY: a handler that the program had installed for this signal, called as its flags say.
         handler => unsafe {
+            mask_as_for(before, signal, context);
             if before.sa_flags & libc::SA_SIGINFO != 0 {
                 let handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) =
                     std::mem::transmute(handler);

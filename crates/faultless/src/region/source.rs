@@ -1,9 +1,11 @@
 //! The backing of a region, and what of it is being read.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use faultless_base::sys::raw;
 use faultless_base::sys::user_mmu::Backing;
+
+use super::masked::Unblocked;
 
 /// Reads at a time that are noted: more than there are buffers.
 const MOST: usize = 32;
@@ -14,6 +16,8 @@ struct Reading {
     /// Since when, in ns; 0: there is none.
     since: AtomicU64,
     offset: AtomicU64,
+    /// By which thread.
+    thread: AtomicI32,
 }
 
 /// The backing, which notes what it is doing.
@@ -40,6 +44,21 @@ impl Source {
         };
         self.reads.iter().filter_map(read)
     }
+
+    /// Whether this thread is reading it.
+    pub fn is_read_here(&self) -> bool {
+        let is_under_way = |reading: &&Reading| reading.since.load(Ordering::Acquire) != 0;
+        let mut reads = self.reads.iter().filter(is_under_way).peekable();
+        self.backing.is_some() && reads.peek().is_some() && {
+            let here = this_thread();
+            reads.any(|reading| reading.thread.load(Ordering::Relaxed) == here)
+        }
+    }
+}
+
+fn this_thread() -> i32 {
+    // SAFETY: a question.
+    unsafe { libc::gettid() }
 }
 
 impl Backing for Source {
@@ -50,9 +69,19 @@ impl Backing for Source {
             reading.since.compare_exchange(0, now, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         };
         let noted = self.reads.iter().find(take);
-        noted.inspect(|reading| reading.offset.store(offset, Ordering::Relaxed));
-        let read = backing.read(offset, buffer);
-        noted.inspect(|reading| reading.since.store(0, Ordering::Release));
+        noted.inspect(|reading| {
+            reading.offset.store(offset, Ordering::Relaxed);
+            reading.thread.store(this_thread(), Ordering::Relaxed);
+        });
+        let read = {
+            // It may meet faults of other regions.
+            let _unblocked = Unblocked::sigbus();
+            backing.read(offset, buffer)
+        };
+        noted.inspect(|reading| {
+            reading.thread.store(0, Ordering::Relaxed);
+            reading.since.store(0, Ordering::Release);
+        });
         read
     }
 

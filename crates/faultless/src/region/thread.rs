@@ -1,14 +1,12 @@
 //! Delivery by threads: each reads one descriptor, which has an equal part of the region.
 
-use std::fs::File;
-use std::io::Write;
-use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::thread::JoinHandle;
 
+use faultless_base::sys::descriptor::Descriptor;
 use faultless_base::sys::mmu::{Mmu, Rights};
 use faultless_base::sys::raw;
 use faultless_base::sys::uffd::message::{self, Message};
@@ -20,7 +18,7 @@ use super::elsewhere::{self, Buffer, Files, Request};
 use super::error::Error;
 use super::events::Events;
 use super::masked::Masked;
-use super::poll::event_file;
+use super::poll::End;
 use super::shared::Shared;
 use super::watchdog::Message as Look;
 
@@ -41,8 +39,7 @@ pub struct Beat {
 /// The handler threads of a region; they end with it.
 pub struct Handlers {
     threads: Vec<JoinHandle<()>>,
-    /// Readable from the end of service on.
-    end: Arc<File>,
+    end: Arc<End>,
     /// One for each thread.
     pub beats: Arc<Vec<Beat>>,
     /// Where each finds its messages: the descriptor itself, or what somebody hands on who reads that.
@@ -57,19 +54,20 @@ impl Handlers {
         watchdog: &SyncSender<Look>,
     ) -> Result<Self, Error> {
         let inboxes: Vec<_> = match events {
-            Some(events) => events.inboxes.iter().map(AsRawFd::as_raw_fd).collect(),
+            Some(events) => events.inboxes.iter().map(|inbox| inbox.number() as i32).collect(),
             None => shared.uffds().map(Uffd::number).collect(),
         };
         let beats = Arc::new(inboxes.iter().map(|_| Beat::default()).collect::<Vec<_>>());
-        let end = Arc::new(File::from(event_file()?));
+        let end = Arc::new(End::new()?);
         let mut handlers = Self { threads: Vec::new(), end, beats, inboxes };
         for (i, inbox) in handlers.inboxes.iter().copied().enumerate() {
             let (shared, end, beats) = (shared.clone(), handlers.end.clone(), handlers.beats.clone());
             let watchdog = watchdog.clone();
             let files = events.and_then(|events| events.files.clone());
+            let pipe = events.map(|events| events.inboxes[i].clone());
             let work = move || {
                 let _masked = Masked::new();
-                let inbox = Inbox { number: inbox, end: &end, files: files.as_deref() };
+                let inbox = Inbox { number: inbox, pipe: pipe.as_deref(), end: &end, files: files.as_deref() };
                 let serving = || serve(&shared, i, inbox, &beats[i], &watchdog);
                 let serving = AssertUnwindSafe(serving);
                 if catch_unwind(serving).is_err() {
@@ -90,7 +88,7 @@ impl Handlers {
 
 impl Drop for Handlers {
     fn drop(&mut self) {
-        let _ = (&*self.end).write_all(&1u64.to_ne_bytes());
+        self.end.tell();
         self.threads.drain(..).for_each(|thread| drop(thread.join()));
     }
 }
@@ -98,8 +96,24 @@ impl Drop for Handlers {
 /// Where a handler finds its messages, and who helps it with those that are not the kernel's.
 struct Inbox<'a> {
     number: i32,
-    end: &'a File,
+    /// What that is, if it is not the userfaultfd.
+    pipe: Option<&'a Descriptor>,
+    end: &'a End,
     files: Option<&'a Files>,
+}
+
+impl Inbox<'_> {
+    /// Waits for messages and reads them. An error where one of the descriptors is another file's: the program has closed it.
+    fn receive(&self, uffd: &Uffd, messages: &mut [Message]) -> Result<Waited, i32> {
+        let waited = message::wait(self.number, Some(self.end.number()), LOOK_MS)?;
+        if self.end.is_told() {
+            return Ok(Waited::Other);
+        }
+        if waited == Waited::Other || !uffd.is_open() || !self.pipe.is_none_or(Descriptor::is_open) {
+            return Err(libc::EBADF);
+        }
+        if waited == Waited::Nothing { Ok(waited) } else { message::read_now(self.number, messages) }
+    }
 }
 
 /// Serves descriptor `i` until the end of service.
@@ -108,7 +122,7 @@ fn serve(shared: &Shared, i: usize, inbox: Inbox<'_>, beat: &Beat, watchdog: &Sy
     let mut messages: [Message; BATCH] = [[0; 4]; BATCH];
     let mut buffer = Buffer::default();
     loop {
-        match message::receive(inbox.number, Some(inbox.end.as_raw_fd()), LOOK_MS, &mut messages) {
+        match inbox.receive(uffd, &mut messages) {
             Ok(Waited::Other) => return,
             Ok(Waited::Nothing) | Err(libc::EINTR) => {}
             Ok(Waited::Messages(n)) => {
@@ -123,7 +137,12 @@ fn serve(shared: &Shared, i: usize, inbox: Inbox<'_>, beat: &Beat, watchdog: &Sy
                     let _ = watchdog.try_send(Look::Look);
                 }
             }
-            Err(_) => return shared.close("the descriptor of a region cannot be read"),
+            Err(_) => {
+                shared.close("the descriptor of a region cannot be read");
+                // It may have others, with which those are woken who wait.
+                let _ = watchdog.try_send(Look::Closed);
+                return;
+            }
         }
     }
 }
@@ -147,7 +166,7 @@ fn batch(shared: &Shared, uffd: &Uffd, beat: &Beat, events: &mut [Event]) {
             beat.since.store(0, Ordering::Relaxed);
             done = match outcome {
                 Outcome::Installed(window) => window,
-                Outcome::Forbidden | Outcome::Failed(_) => page,
+                Outcome::Forbidden | Outcome::Failed(_) | Outcome::Lost(_) => page,
             };
             shared.memory.wake(done.clip(shared.memory.span()));
         } else {

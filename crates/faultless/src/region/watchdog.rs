@@ -7,13 +7,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use faultless_base::sys::raw;
+use faultless_base::sys::uffd::Uffd;
 use faultless_base::sys::uffd::message::is_waiting;
+use faultless_base::sys::{pagemap, raw};
 
 use super::error::Error;
 use super::events::Events;
 use super::masked::Masked;
 use super::message;
+use super::poll::own_files;
 use super::shared::{Shared, since};
 use super::thread::Handlers;
 
@@ -21,6 +23,8 @@ use super::thread::Handlers;
 pub enum Message {
     /// A stream has left something behind.
     Look,
+    /// Service has ended: somebody may still wait.
+    Closed,
     /// It is over.
     End,
 }
@@ -61,15 +65,24 @@ impl Watched {
         messages: SyncSender<Message>,
         received: Receiver<Message>,
     ) -> Result<Self, Error> {
+        let inboxes = handlers.as_ref().map_or(&[][..], |handlers| &handlers.inboxes);
+        let files = descriptors_of_its_own(shared, inboxes);
         let handlers = Arc::new(Mutex::new(handlers));
         let (watching, shared) = (handlers.clone(), shared.clone());
+        let (begun, has_begun) = sync_channel::<()>(1);
         let work = move || {
             let _masked = Masked::new();
+            if let Some(files) = files {
+                // Not all threads may have such.
+                let _ = own_files(&files);
+            }
+            drop(begun);
             let mut reports = Reports::default();
             let between = (patience / 4).clamp(LEAST, MOST);
             let mut next = Instant::now() + between;
             loop {
                 match received.recv_timeout(next.saturating_duration_since(Instant::now())) {
+                    Ok(Message::Closed) => shared.memory.shut(),
                     Ok(Message::Look) => while shared.memory.look_back() {},
                     Ok(Message::End) | Err(RecvTimeoutError::Disconnected) => break,
                     Err(RecvTimeoutError::Timeout) => {
@@ -84,6 +97,8 @@ impl Watched {
         };
         let watchdog = std::thread::Builder::new().name("faultless-watch".into()).spawn(work);
         let watchdog = watchdog.map_err(|_| Error::NoThread)?;
+        // It has what it needs when the region is there.
+        let _ = has_begun.recv();
         Ok(Self { handlers, messages, watchdog: Some(watchdog), _events: events })
     }
 }
@@ -94,6 +109,14 @@ impl Drop for Watched {
         self.watchdog.take().map(JoinHandle::join);
         self.handlers.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
+}
+
+/// What the watchdog keeps open, in a table of its own, of a region with a backing: should the program close all descriptors that it does not
+/// know, what is missing must not become zero before the region is closed.
+fn descriptors_of_its_own(shared: &Shared, inboxes: &[i32]) -> Option<Vec<i32>> {
+    let uffds = shared.uffds().map(Uffd::number);
+    let all = uffds.chain(inboxes.iter().copied()).chain(pagemap::number());
+    shared.memory.backing().is_some().then(|| all.collect())
 }
 
 /// What was reported already, by its beginning: each stall is reported once.
@@ -107,6 +130,9 @@ impl Reports {
     fn look(&mut self, shared: &Shared, handlers: &Handlers, patience: Duration) {
         if handlers.has_lost_one() && !shared.is_closed() {
             shared.close("a handler thread has ended");
+        }
+        if shared.is_closed() {
+            return;
         }
         self.reported.resize(handlers.beats.len(), 0);
         self.waiting_since.resize(handlers.beats.len(), None);

@@ -182,13 +182,13 @@ mod tests {
 
     #[test]
     fn switches_and_words_are_read_and_shown() {
-        let (scrub, unmap) = (Knob::Scrub.declared(), Knob::Unmap.declared());
+        let (scrub, by) = (Knob::Scrub.declared(), Knob::PrefaultBy.declared());
         let values = [("0", 0), ("off", 0), ("No", 0), ("1", 1), ("on", 1), ("TRUE", 1)];
         assert!(values.iter().all(|(text, value)| scrub.parse(text.as_bytes()) == Ok(*value)));
         assert_eq!((scrub.parse(b"2"), scrub.nearest(b"2")), (Err(Bad::NotSwitch), Some(1)));
-        assert_eq!((unmap.parse(b"relaxed"), unmap.nearest(b"lax")), (Ok(1), None));
-        assert_eq!(unmap.show(1).to_string(), "relaxed");
-        assert_eq!(unmap.parse(b"lax").unwrap_err().to_string(), "not one of strict relaxed");
+        assert_eq!((by.parse(b"thread"), by.nearest(b"lax")), (Ok(1), None));
+        assert_eq!(by.show(1).to_string(), "thread");
+        assert_eq!(by.parse(b"lax").unwrap_err().to_string(), "not one of area thread");
         let shown = [(0, "0"), (1000, "1000"), (3 << 10, "3K"), (256 << 20, "256M"), (2 << 40, "2048G")];
         assert!(shown.iter().all(|(bytes, text)| Size(*bytes).to_string() == *text));
     }

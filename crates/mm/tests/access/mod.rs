@@ -15,6 +15,7 @@ pub fn access(region: &Region<FakeMmu>, addr: usize, write: Option<u8>) -> Resul
         match write.map_or_else(|| region.read(addr), |byte| region.write(addr, byte)) {
             Found::Byte(byte) => return Ok((byte, brought)),
             Found::Forbidden => return Err(Outcome::Forbidden),
+            Found::Poisoned => panic!("an error at {addr:#x}"),
             Found::Missing => match region.fault(Fault { addr, wants, hint: 1, cpu: 1 }) {
                 Outcome::Installed(there) => brought.push(there),
                 other => return Err(other),

@@ -40,10 +40,16 @@ impl Oracle {
             if thing.block {
                 assert!(self.space.free(thing.at));
                 self.lose(thing.at, thing.pages, false);
+            } else {
+                let span = faultless_base::Span::new(thing.at, thing.pages * faultless_base::PAGE);
+                if !self.space.unmap(0, span) {
+                    self.fake.unmap(span);
+                }
+                self.lose(thing.at, thing.pages, true);
             }
         }
-        let arena = self.space.span();
-        self.space.unmap(arena);
+        // What nobody told of stays on the account until somebody looks.
+        std::mem::take(&mut self.unseen).into_iter().for_each(|span| self.space.forget(span));
         self.mine.clear();
         self.check_all();
         self.space.press();

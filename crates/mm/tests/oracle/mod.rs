@@ -36,6 +36,15 @@ struct Thing {
     block: bool,
 }
 
+/// Calls to the kernel about memory that the program has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Calls {
+    Protect,
+    Drop,
+    AskForHuge,
+    Pin,
+}
+
 /// The engine, the memory it works on, and what must hold of it.
 pub struct Oracle {
     pub space: Space<Fake>,
@@ -45,6 +54,8 @@ pub struct Oracle {
     mine: BTreeMap<usize, Mine>,
     /// Unmapped pages that must be out of reach.
     closed: BTreeSet<usize>,
+    /// Ranges that were unmapped or replaced without a word to the engine.
+    unseen: Vec<Span>,
     failing: Vec<Failing>,
     next: u32,
     /// Each shard may keep one carved slot of which nothing is handed out.
@@ -64,17 +75,24 @@ impl Oracle {
         let counters: &'static [Counters] = Box::leak((0..shards).map(|_| Counters::new()).collect());
         let space = Space::new(fake.clone(), SLOTS * SLOT, shards, counters, knobs).unwrap();
         let (things, mine, closed) = (Vec::new(), BTreeMap::new(), BTreeSet::new());
-        Self { space, fake, knobs, things, mine, closed, failing: Vec::new(), next: 0, spare: shards }
+        Self {
+            space,
+            fake,
+            knobs,
+            things,
+            mine,
+            closed,
+            unseen: Vec::new(),
+            failing: Vec::new(),
+            next: 0,
+            spare: shards,
+        }
     }
 
     /// Turns a knob while everything goes on.
     pub fn turn(&mut self, a: usize, b: usize) {
-        let knob = [Knob::Budget, Knob::Unmap, Knob::Scrub, Knob::Ahead, Knob::Mapped][a % 5];
+        let knob = [Knob::Budget, Knob::Scrub, Knob::Ahead, Knob::Mapped][a % 4];
         self.knobs.set(knob, if knob == Knob::Budget { BUDGETS[b % BUDGETS.len()] << 21 } else { b as u64 % 2 });
-        if self.knobs.is_on(Knob::Unmap) {
-            // What is taken from the free memory and comes back stays open now.
-            self.closed.clear();
-        }
     }
 
     fn pick(&self, n: usize, want: impl Fn(&Thing) -> bool) -> Option<Thing> {
@@ -100,21 +118,14 @@ impl Oracle {
             assert!(before.is_none(), "page {page:#x} of {thing:x?} belongs to {before:?}");
             self.closed.remove(&page);
         }
-        if block {
-            // Memory of malloc is open beyond its end, and stays open when it is freed.
-            let end = (at + n * PAGE).next_multiple_of(SLOT);
-            let slots = at & !(SLOT - 1)..end;
-            self.closed.retain(|page| !slots.contains(page));
-        }
         self.things.push(thing);
         thing
     }
 
     /// Pages that the program has no longer.
     fn lose(&mut self, at: usize, n: usize, closed: bool) {
-        let strict = closed && !self.knobs.is_on(Knob::Unmap) && !self.failing.contains(&Failing::Close);
         for page in pages(at, n) {
-            if self.mine.remove(&page).is_some() && strict {
+            if self.mine.remove(&page).is_some() && closed {
                 self.closed.insert(page);
             }
         }
@@ -144,29 +155,30 @@ impl Oracle {
         }
     }
 
-    pub fn map(&mut self, cpu: usize, n: usize, align: usize) {
-        let Some(at) = self.space.map(cpu, n * PAGE, align) else { return };
-        assert_eq!(at % SLOT, 0);
-        self.own(at, n, false, true);
-        let rest = pages(at + n * PAGE, n.next_multiple_of(SLOT_PAGES) - n);
-        for page in rest.filter(|page| !self.mine.contains_key(page)) {
-            assert_eq!(self.fake.read(page), None, "page {page:#x} behind a mapping is open");
-        }
+    /// The kernel maps, at a multiple of the slot size or not.
+    pub fn map(&mut self, cpu: usize, n: usize, off: usize) {
+        let whole = self.fake.map((n + off) * PAGE);
+        let span = Span { start: whole.start + off * PAGE, end: whole.end };
+        self.fake.unmap(Span { start: whole.start, end: span.start });
+        self.space.mapped(cpu, span);
+        self.own(span.start, n, false, true);
     }
 
     pub fn unmap(&mut self, a: usize, b: usize, c: usize) {
         let Some(thing) = self.pick(a, |t| !t.block) else { return };
         let (at, mut n) = Self::part(thing, b, c);
-        // Beyond its end too, if nothing but mappings is there.
+        // Beyond its end too.
         let beyond = b % 700;
         if c % 5 == 0 && pages(at, n + beyond).all(|p| !self.is_in_block(p)) {
             n += beyond;
         }
-        // In what was unmapped a block may lie by now.
-        if pages(at, n).any(|p| self.is_in_block(p)) {
-            return;
+        let span = Span::new(at, n * PAGE);
+        if c % 7 == 0 {
+            self.fake.unmap(span);
+            self.unseen.push(span);
+        } else if !self.space.unmap(a, span) {
+            self.fake.unmap(span);
         }
-        self.space.unmap(Span::new(at, n * PAGE));
         self.lose(at, n, true);
     }
 
@@ -227,60 +239,80 @@ impl Oracle {
         }
     }
 
-    /// A mapping that is all there and as it was made.
-    fn whole(&self, a: usize) -> Option<Thing> {
+    /// The kernel moves a mapping.
+    pub fn move_mapping(&mut self, a: usize, b: usize, c: usize) {
         let intact = |t: &Thing| pages(t.at, t.pages).all(|p| self.mine.get(&p).is_some_and(|m| m.owner == t.id));
-        self.pick(a, |t| !t.block && t.pages % SLOT_PAGES == 0).filter(intact)
-    }
-
-    pub fn extend(&mut self, a: usize, b: usize) {
-        let Some(thing) = self.whole(a) else { return };
-        let more = (b % 3 + 1) * SLOT_PAGES;
-        if self.space.extend(Span::new(thing.at, thing.pages * PAGE), (thing.pages + more) * PAGE) {
-            self.own(thing.at + thing.pages * PAGE, more, false, true);
-        }
-    }
-
-    pub fn move_mapping(&mut self, a: usize, b: usize, cpu: usize) {
-        let Some(thing) = self.whole(a) else { return };
-        let (from, n) = (Span::new(thing.at, thing.pages * PAGE), thing.pages + (b % 3) * SLOT_PAGES);
+        let Some(thing) = self.pick(a, |t| !t.block).filter(intact) else { return };
+        let (from, more) = (Span::new(thing.at, thing.pages * PAGE), b % 3 * SLOT_PAGES);
+        let off = [0, thing.at % SLOT][c % 2];
+        let whole = self.fake.map(from.bytes() + more * PAGE + off);
+        let to = Span { start: whole.start + off, end: whole.end };
         let old: Vec<_> = pages(thing.at, thing.pages).map(|p| self.mine[&p]).collect();
-        let Some(at) = self.space.move_mapping(cpu, from, n * PAGE) else { return };
-        assert!(old.iter().all(|m| m.open), "a mapping with other attributes moved");
+        if !self.fake.migrate(from, to.start) {
+            return self.fake.unmap(whole);
+        }
+        self.fake.unmap(Span { start: whole.start, end: to.start });
+        self.fake.unmap(from);
+        match c % 5 {
+            0 => self.unseen.push(from),
+            _ => self.space.moved(from, to),
+        }
         self.lose(thing.at, thing.pages, true);
         self.remove(thing);
-        for (page, mine) in pages(at, thing.pages).zip(&old) {
-            assert_eq!(self.fake.read(page), Some(mine.byte), "page {page:#x} moved from {thing:x?}");
+        let new = self.own_after(to.start, thing.pages + more, &old);
+        for (page, mine) in pages(to.start, thing.pages).zip(&old) {
+            let expected = mine.open.then_some(mine.byte);
+            assert_eq!(self.fake.read(page), expected, "page {page:#x} of {new:x?} moved from {thing:x?}");
         }
-        for page in pages(at, n).skip(thing.pages) {
-            assert_eq!(self.fake.read(page), Some(0), "page {page:#x} is new");
-        }
-        self.own(at, n, false, false);
     }
 
-    /// The program changes pages by a call to the kernel, of which the engine is told before.
-    pub fn change(&mut self, a: usize, b: usize, c: usize, change: Change) {
+    /// Takes note of pages that may be closed.
+    fn own_after(&mut self, at: usize, n: usize, old: &[Mine]) -> Thing {
+        self.next += 1;
+        let thing = Thing { id: self.next, at, pages: n, block: false };
+        for (k, page) in pages(at, n).enumerate() {
+            let fresh = Mine { owner: self.next, byte: 0, open: true };
+            let mine = old.get(k).map_or(fresh, |mine| Mine { owner: self.next, ..*mine });
+            self.mine.insert(page, mine);
+        }
+        self.things.push(thing);
+        thing
+    }
+
+    /// The program changes pages by a call to the kernel, of which the engine may hear nothing.
+    pub fn change(&mut self, a: usize, b: usize, c: usize, what: Calls) {
         let Some(thing) = self.pick(a, |t| !t.block) else { return };
         let (at, n) = Self::part(thing, b, c);
         if !pages(at, n).all(|p| self.mine.get(&p).is_some_and(|m| m.owner == thing.id)) {
             return;
         }
         let span = Span::new(at, n * PAGE);
-        if change != Change::Dropped {
-            self.space.change(span, change);
-        }
-        match change {
-            Change::Attributes if !self.failing.is_empty() => {}
-            Change::Attributes => {
+        match what {
+            Calls::Protect if !self.failing.is_empty() => {}
+            Calls::Protect => {
                 let open = c % 2 == 0;
-                assert!(if open { self.fake.open(span) } else { self.fake.close(span) });
+                if open {
+                    self.fake.open(span)
+                } else {
+                    self.fake.close(span)
+                }
                 pages(at, n).for_each(|p| self.mine.get_mut(&p).unwrap().open = open);
             }
-            Change::Dropped => {
-                self.space.recycle(span, |part| self.fake.discard(part));
+            Calls::Drop => {
+                match c % 9 {
+                    8 => self.fake.discard(span),
+                    _ => self.space.recycle(a, span, |part| {
+                        self.fake.discard(part);
+                        true
+                    }),
+                }
                 pages(at, n).for_each(|p| self.mine.get_mut(&p).unwrap().byte = 0);
             }
-            Change::HugeAdvised => self.fake.huge(span, faultless_base::sys::Huge::Advised),
+            Calls::AskForHuge => {
+                self.space.change(span, Change::HugeAdvised);
+                self.fake.huge(span, faultless_base::sys::Huge::Advised);
+            }
+            Calls::Pin => pages(at, n).for_each(|p| self.fake.pin(p, c % 2 == 0)),
         }
     }
 
@@ -288,44 +320,35 @@ impl Oracle {
     pub fn drop_again(&mut self, a: usize, b: usize, c: usize) {
         for _ in 0..6 {
             self.write(a, 0, 0);
-            self.change(a, if c % 4 == 0 { b } else { 0 }, 0, Change::Dropped);
+            self.change(a, if c % 4 == 0 { b } else { 0 }, 0, Calls::Drop);
         }
     }
 
-    /// The program puts a mapping of its own somewhere: over its own pages, or where nothing is.
-    pub fn claim(&mut self, a: usize, b: usize, c: usize) {
-        let arena = self.space.span();
-        let (at, n) = match self.pick(a, |t| !t.block).filter(|_| b % 4 != 0) {
-            Some(thing) => Self::part(thing, b, c),
-            None => (arena.start + a % (SLOTS / 2 * SLOT_PAGES) * PAGE, c % 1200 + 1),
-        };
+    /// The program puts a mapping over its own pages.
+    pub fn replace(&mut self, a: usize, b: usize, c: usize) {
+        let Some(thing) = self.pick(a, |t| !t.block) else { return };
+        let (at, n) = Self::part(thing, b, c);
         let span = Span::new(at, n * PAGE);
-        let vacant = pages(at, n).all(|p| !self.mine.contains_key(&p));
-        let own = pages(at, n).all(|p| self.mine.contains_key(&p) && !self.is_in_block(p));
-        if span.clip(arena) != span || !(vacant && self.space.is_unmapped(span) || own) || !self.failing.is_empty()
+        if !pages(at, n).all(|p| self.mine.get(&p).is_some_and(|m| m.owner == thing.id))
+            || !self.failing.is_empty()
         {
             return;
         }
-        assert!(!own || !self.space.is_unmapped(span), "{span:x?} counts as unmapped");
-        assert_eq!(self.space.first_gap(span).is_some(), vacant, "gaps of {span:x?}");
-        self.space.claim(span);
+        self.fake.unmap(span);
+        self.fake.open(span);
+        match c % 2 {
+            0 => self.space.forget(span),
+            _ => self.unseen.push(span),
+        }
         self.lose(at, n, false);
-        assert!(self.fake.reset(span) && self.fake.open(span));
         self.own(at, n, false, true);
     }
 
-    /// The kernel moves pages of a mapping out of the arena.
-    pub fn vacate(&mut self, a: usize, b: usize, c: usize) {
-        let Some(thing) = self.pick(a, |t| !t.block) else { return };
+    /// Attributes of a block change.
+    pub fn taint(&mut self, a: usize, b: usize, c: usize) {
+        let Some(thing) = self.pick(a, |t| t.block) else { return };
         let (at, n) = Self::part(thing, b, c);
-        if !pages(at, n).all(|p| self.mine.contains_key(&p) && !self.is_in_block(p)) {
-            return;
-        }
-        let span = Span::new(at, n * PAGE);
-        self.space.change(span, Change::Attributes);
-        self.fake.reset(span);
-        self.space.vacated(span);
-        self.lose(at, n, true);
+        self.space.taint(Span::new(at, n * PAGE));
     }
 
     pub fn fail(&mut self, what: Failing) {

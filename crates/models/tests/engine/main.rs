@@ -4,6 +4,7 @@
 //! A failure prints its schedule; `SHUTTLE_RANDOM_SEED` repeats a run, `MODEL_RUNS` asks for more.
 
 mod program;
+mod stops;
 mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -69,8 +70,33 @@ fn the_background_thread_keeps_out_of_what_the_program_has_no_longer() {
         world.end();
         world.check_account();
     });
-    assert_counted(Counter::BytesTouchedLent);
+    assert_counted(Counter::BytesTouchedAhead);
     assert_counted(Counter::BytesMoved);
+}
+
+/// Whoever maps where another thread unmaps has what it mapped, and both are counted.
+#[test]
+fn a_range_is_mapped_again_while_its_last_use_ends() {
+    check(|| {
+        let world = Arc::new(World::new(&[PLENTY]));
+        let threads = start(&world, 2, 2, program::map_where_others_unmap);
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        world.end();
+        world.check_account();
+    });
+    assert_counted(Counter::BytesMoved);
+}
+
+/// Frames that a program drops and uses again leave and come back as zeroes.
+#[test]
+fn what_is_dropped_is_zero_whoever_zeroes_it() {
+    check(|| {
+        let world = Arc::new(World::new(&[PLENTY]));
+        start(&world, 2, 2, program::drop_again).into_iter().for_each(|thread| thread.join().unwrap());
+        world.end();
+        world.check_account();
+    });
+    assert_counted(Counter::BytesRecycled);
 }
 
 /// What is zeroed in the background is in nobody's hands meanwhile.
@@ -164,7 +190,6 @@ fn a_child_goes_on_without_the_other_threads() {
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         world.sys.go_on();
         world.space.fork_prepare();
-        world.sys.step().become_child();
         world.space.fork_child();
         world.end();
     });

@@ -4,7 +4,6 @@ use faultless_base::sys::Sys;
 use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span, UNIT};
 use faultless_fake::Failing;
 use faultless_mm::Need;
-use faultless_mm::mapping::Change;
 use shuttle::rand::{Rng, thread_rng};
 
 use crate::world::{Thing, World};
@@ -12,17 +11,20 @@ use crate::world::{Thing, World};
 type Call = fn(&World);
 
 /// Calls, and how often each is made.
-const CALLS: &[(Call, u32)] = &[
+const CALLS: &[(Call, usize)] = &[
     (map, 5),
     (allocate, 5),
     (give_back, 6),
+    (give_back_later, 1),
     (unmap_front, 2),
     (split, 2),
     (protect, 2),
-    (drop_content, 1),
-    (claim, 1),
-    (extend, 1),
-    (move_mapping, 1),
+    (drop_content, 2),
+    (drop_unseen, 1),
+    (unmap_unseen, 2),
+    (replace, 2),
+    (move_mapping, 2),
+    (pin, 1),
     (resize, 1),
     (write, 1),
     (fork, 1),
@@ -30,10 +32,21 @@ const CALLS: &[(Call, u32)] = &[
     (wait, 2),
 ];
 
+/// One call in so many changes attributes, which waits until the background thread is out of the memory.
+const TAINTS: usize = 40;
+
 impl World {
     /// One call.
     pub fn call(&self) {
-        let mut at = thread_rng().gen_range(0..CALLS.iter().map(|(_, weight)| weight).sum());
+        match chance(TAINTS) {
+            0 => taint(self),
+            _ => self.call_that_does_not_wait(),
+        }
+    }
+
+    /// One call that waits for no thread.
+    pub fn call_that_does_not_wait(&self) {
+        let mut at = chance(CALLS.iter().map(|(_, weight)| weight).sum());
         for (call, weight) in CALLS {
             if at < *weight {
                 return call(self);
@@ -51,15 +64,10 @@ fn is_mapping(thing: &Thing) -> bool {
     !thing.block
 }
 
-fn is_whole(thing: &Thing) -> bool {
-    !thing.block && thing.at % SLOT == 0 && thing.pages % SLOT_PAGES == 0
-}
-
 fn map(w: &World) {
     let pages = (1 + chance(4)) * SLOT_PAGES + [0, 0, 0, 100][chance(4)];
-    if let Some(at) = w.space.map(chance(2), pages * PAGE, 1) {
-        w.own(at, pages, false, true);
-    }
+    let span = w.map(chance(2), pages);
+    w.own(span.start, span.bytes() / PAGE, false, true);
 }
 
 fn allocate(w: &World) {
@@ -76,12 +84,20 @@ fn give_back(w: &World) {
     }
 }
 
+/// As a signal handler frees that interrupted the engine.
+fn give_back_later(w: &World) {
+    if let Some(thing) = w.take(|t| t.block) {
+        w.check(thing);
+        assert!(w.space.free_later(thing.at), "{thing:x?}");
+    }
+}
+
 /// Slots and pages from the front, so that some slot is lent in part.
 fn unmap_front(w: &World) {
     let Some(mut thing) = w.take(|t| is_mapping(t) && t.pages > SLOT_PAGES) else { return };
     let pages = [10, SLOT_PAGES, SLOT_PAGES / 2][chance(3)];
     w.check(thing);
-    w.space.unmap(Span::new(thing.at, pages * PAGE));
+    w.unmap(chance(2), Span::new(thing.at, pages * PAGE));
     thing.at += pages * PAGE;
     thing.pages -= pages;
     w.put(w.fill(thing));
@@ -98,51 +114,117 @@ fn split(w: &World) {
 }
 const EDGE: usize = SLOT_PAGES / 2;
 
-/// Closes memory for a while, in which nobody else may touch it.
+/// Closes memory for a while, in which nobody else may touch it. The engine hears nothing of it.
 fn protect(w: &World) {
     let Some(thing) = w.take(is_mapping) else { return };
-    w.space.change(thing.span(), Change::Attributes);
-    assert!(w.sys.step().close(thing.span()));
+    w.sys.step().close(thing.span());
     for _ in 0..8 {
         w.sys.step();
     }
-    assert!(w.sys.step().open(thing.span()));
+    w.sys.step().open(thing.span());
     w.check(thing);
     w.put(thing);
 }
 
 fn drop_content(w: &World) {
     let Some(thing) = w.take(is_mapping) else { return };
-    w.space.recycle(thing.span(), |part| w.sys.step().discard(part));
-    w.put(Thing { byte: 0, ..thing });
+    w.call_about(thing.span(), || {
+        w.space.recycle(chance(2), thing.span(), |part| {
+            w.sys.step().discard(part);
+            true
+        });
+    });
+    dropped(w, thing);
 }
 
-/// A mapping of the program's own over one that it has.
-fn claim(w: &World) {
+fn drop_unseen(w: &World) {
+    let Some(thing) = w.take(is_mapping) else { return };
+    w.sys.step().discard(thing.span());
+    dropped(w, thing);
+}
+
+/// Whatever moves there is zero; the program uses it again, or not.
+fn dropped(w: &World, thing: Thing) {
+    let thing = Thing { byte: 0, ..thing };
+    w.check(thing);
+    w.put(if chance(3) == 0 { thing } else { w.fill(thing) });
+}
+
+/// Drops what was in use, again and again.
+pub fn drop_again(w: &World) {
+    map(w);
+    for _ in 0..4 {
+        write(w);
+        drop_content(w);
+    }
+}
+
+fn unmap_unseen(w: &World) {
     let Some(thing) = w.take(is_mapping) else { return };
     w.check(thing);
-    w.space.claim(thing.span());
-    let fake = w.sys.step();
-    assert!(fake.reset(thing.span()) && fake.open(thing.span()));
-    w.put(w.fill(thing));
+    w.unmap_unseen(thing.span());
 }
 
-fn extend(w: &World) {
-    let Some(thing) = w.take(is_whole) else { return };
-    let longer = Thing { pages: thing.pages + SLOT_PAGES, ..thing };
-    if w.space.extend(thing.span(), longer.pages * PAGE) {
-        w.own(thing.at + thing.pages * PAGE, SLOT_PAGES, false, true);
+/// A mapping of the program's own over one that it has; the engine hears of it afterwards, or not at all.
+fn replace(w: &World) {
+    let Some(thing) = w.take(is_mapping) else { return };
+    w.check(thing);
+    let seen = chance(2) == 0;
+    if !seen {
+        w.unseen.put(thing.span());
     }
-    w.put(thing);
+    let fake = w.sys.step();
+    fake.unmap(thing.span());
+    fake.open(thing.span());
+    if seen {
+        w.space.forget(thing.span());
+    }
+    w.own(thing.at, thing.pages, false, true);
 }
 
 fn move_mapping(w: &World) {
-    let Some(mut thing) = w.take(is_whole) else { return };
-    let pages = thing.pages + chance(2) * SLOT_PAGES;
-    if let Some(at) = w.space.move_mapping(chance(2), thing.span(), pages * PAGE) {
-        w.check_moved(thing, at, thing.pages);
-        thing = w.fill(Thing { at, pages, ..thing });
+    let Some(thing) = w.take(is_mapping) else { return };
+    let (from, more) = (thing.span(), chance(2) * SLOT_PAGES * PAGE);
+    let seen = chance(2) == 0;
+    if !seen {
+        w.unseen.put(from);
     }
+    let to = {
+        let fake = w.sys.step();
+        let whole = fake.map(from.bytes() + more + from.start % SLOT);
+        let to = Span { start: whole.start + from.start % SLOT, end: whole.end };
+        fake.unmap(Span { start: whole.start, end: to.start });
+        assert!(fake.migrate(from, to.start));
+        fake.unmap(from);
+        to
+    };
+    w.vacant.put(from);
+    if seen {
+        w.call_about(to, || w.space.moved(from, to));
+    }
+    w.check_moved(thing, to.start, thing.pages);
+    w.put(w.fill(Thing { at: to.start, pages: to.bytes() / PAGE, ..thing }));
+}
+
+/// Somebody refers to a page for a while: it cannot move.
+fn pin(w: &World) {
+    let Some(thing) = w.take(is_mapping) else { return };
+    let page = thing.at + chance(thing.pages) * PAGE;
+    w.sys.step().pin(page, true);
+    let span = thing.span();
+    w.call_about(span, || {
+        w.space.recycle(0, span, |part| {
+            w.sys.step().discard(part);
+            true
+        });
+    });
+    w.sys.step().pin(page, false);
+    dropped(w, thing);
+}
+
+fn taint(w: &World) {
+    let Some(thing) = w.take(|thing| thing.block) else { return };
+    w.space.taint(thing.span());
     w.put(thing);
 }
 
@@ -187,7 +269,7 @@ pub fn recycle(w: &World) {
 /// The same, and engines that fail from time to time; some of the memory is wanted while it is being zeroed.
 pub fn recycle_under_failures(w: &World) {
     match chance(6) {
-        0 => w.sys.step().fail([Failing::Engine, Failing::Stage, Failing::Unstage][chance(3)]),
+        0 => w.sys.step().fail(Failing::Engine),
         1 => w.sys.step().heal(),
         _ => {}
     }
@@ -201,27 +283,40 @@ pub fn recycle_under_failures(w: &World) {
 
 /// Maps a slot and gives back parts of slots, whoever mapped them.
 pub fn give_back_parts(w: &World) {
-    if let Some(at) = w.space.map(0, SLOT, 1) {
-        w.own(at, SLOT_PAGES, false, true);
-    }
+    let span = w.map(0, SLOT_PAGES);
+    w.own(span.start, span.bytes() / PAGE, false, true);
     split(w);
     give_back(w);
     give_back(w);
 }
 
+/// Unmaps a range, seen or unseen, while others map there at once.
+pub fn map_where_others_unmap(w: &World) {
+    map(w);
+    match chance(3) {
+        0 => unmap_unseen(w),
+        1 => move_mapping(w),
+        _ => give_back(w),
+    }
+    map(w);
+    give_back(w);
+}
+
 /// Walks into a large mapping, in which the background thread goes ahead, and ends that in one way or another.
 pub fn grow(w: &World) {
-    let Some(at) = w.space.map(0, GROWTH * SLOT, 1) else { return };
-    let thing = Thing { at, pages: GROWTH * SLOT_PAGES, byte: 0, block: false };
+    let span = w.map(0, GROWTH * SLOT_PAGES);
+    let thing = Thing { at: span.start, pages: span.bytes() / PAGE, byte: 0, block: false };
     for slot in 0..=chance(2) {
-        let first = Span::new(at + slot * SLOT, PAGE);
+        let first = Span::new(thing.at + slot * SLOT, PAGE);
         w.sys.step().write(first, 0);
     }
     w.put(thing);
-    match chance(4) {
-        0 => drop(w.take(is_mapping).map(|thing| w.space.unmap(thing.span()))),
+    match chance(6) {
+        0 => give_back(w),
         1 => protect(w),
-        2 => claim(w),
+        2 => replace(w),
+        3 => unmap_unseen(w),
+        4 => drop_content(w),
         _ => move_mapping(w),
     }
 }

@@ -7,12 +7,14 @@ use faultless_base::sys::Sys;
 use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span};
 use faultless_mm::knobs::{Knob, Values};
 use faultless_mm::stats::Block as Counters;
-use faultless_mm::{Progress, Space};
+use faultless_mm::{Need, Progress, Space};
 use faultless_models::Stepped;
 use shuttle::rand::{Rng, thread_rng};
 
 /// Few enough that they run out.
 const SLOTS: usize = 16;
+/// See [`World::with_room`].
+const MANY_SLOTS: usize = 64;
 /// Pages between two that are looked at.
 const EVERY: usize = 64;
 
@@ -42,14 +44,40 @@ impl Thing {
     }
 }
 
+/// Ranges of addresses. A thread that makes a call about one takes it out meanwhile. It is no lock of the model:
+/// nothing happens while it is held.
+#[derive(Default)]
+pub struct Ranges(Mutex<Vec<Span>>);
+
+impl Ranges {
+    pub fn put(&self, span: Span) {
+        self.0.lock().unwrap().push(span);
+    }
+
+    pub fn take(&self) -> Option<Span> {
+        self.0.lock().unwrap().pop()
+    }
+
+    fn remove(&self, span: Span) {
+        self.0.lock().unwrap().retain(|other| *other != span);
+    }
+}
+
 pub struct World {
     pub space: Space<Stepped>,
     pub sys: Stepped,
     /// What the program has and no call is about. A thread that makes a call takes the thing out meanwhile. It is no
     /// lock of the model: nothing happens while it is held.
     things: Mutex<Vec<Thing>>,
+    /// Mappings that some call is about: left by a thread that ends in it.
+    meanwhile: Ranges,
+    /// Unmapped; the kernel may map something there again.
+    pub vacant: Ranges,
+    /// Unmapped, moved or replaced without a word to the engine.
+    pub unseen: Ranges,
     bytes: AtomicUsize,
     shards: usize,
+    slots: usize,
     /// Whether threads may be left behind.
     pub leaves: bool,
 }
@@ -57,16 +85,35 @@ pub struct World {
 impl World {
     /// With a budget of one of these numbers of slots.
     pub fn new(budgets: &[usize]) -> Self {
+        Self::with(budgets, SLOTS)
+    }
+
+    fn with(budgets: &[usize], slots: usize) -> Self {
         let mut rng = thread_rng();
         let sys = Stepped::default();
         let shards = rng.gen_range(1..=2);
         let knobs: &'static Values = Box::leak(Box::default());
         knobs.set(Knob::Budget, (budgets[rng.gen_range(0..budgets.len())] * SLOT) as u64);
-        knobs.set(Knob::Unmap, rng.gen_bool(0.3) as u64);
         knobs.set(Knob::Check, rng.gen_bool(0.5) as u64);
         knobs.set(Knob::Mapped, rng.gen_bool(0.5) as u64);
-        let space = Space::new(sys.clone(), SLOTS * SLOT, shards, &COUNTERS, knobs).unwrap();
-        Self { space, sys, things: Mutex::default(), bytes: AtomicUsize::new(0), shards, leaves: false }
+        let space = Space::new(sys.clone(), slots * SLOT, shards, &COUNTERS, knobs).unwrap();
+        Self {
+            space,
+            sys,
+            things: Mutex::default(),
+            meanwhile: Ranges::default(),
+            vacant: Ranges::default(),
+            unseen: Ranges::default(),
+            bytes: AtomicUsize::new(0),
+            shards,
+            slots,
+            leaves: false,
+        }
+    }
+
+    /// With so much room that most is left whatever threads took along that have stopped.
+    pub fn with_room(budgets: &[usize]) -> Self {
+        Self::with(budgets, MANY_SLOTS)
     }
 
     pub fn with_threads_left_behind(mut self) -> Self {
@@ -122,13 +169,52 @@ impl World {
         self.put(self.fill(thing));
     }
 
+    /// A call about a mapping, in which its thread may end.
+    pub fn call_about<R>(&self, span: Span, call: impl FnOnce() -> R) -> R {
+        self.meanwhile.put(span);
+        let result = call();
+        self.meanwhile.remove(span);
+        result
+    }
+
+    /// mmap: somewhere new, or where something was unmapped.
+    pub fn map(&self, cpu: usize, pages: usize) -> Span {
+        let reused = self.vacant.take().filter(|span| span.bytes() <= pages * PAGE);
+        let span = match reused {
+            Some(span) => {
+                self.sys.step().open(span);
+                span
+            }
+            None => self.sys.step().map(pages * PAGE),
+        };
+        self.call_about(span, || self.space.mapped(cpu, span));
+        span
+    }
+
+    /// munmap.
+    pub fn unmap(&self, cpu: usize, span: Span) {
+        self.call_about(span, || {
+            if !self.space.unmap(cpu, span) {
+                self.sys.step().unmap(span);
+            }
+        });
+        self.vacant.put(span);
+    }
+
+    /// The same by a call that the engine does not see.
+    pub fn unmap_unseen(&self, span: Span) {
+        self.unseen.put(span);
+        self.sys.step().unmap(span);
+        self.vacant.put(span);
+    }
+
     pub fn give_back(&self, thing: Thing) {
         self.check(thing);
         if thing.block {
             assert_eq!(self.space.usable(thing.at), thing.pages * PAGE, "{thing:x?}");
             assert!(self.space.free(thing.at), "{thing:x?}");
         } else {
-            self.space.unmap(thing.span());
+            self.unmap(0, thing.span());
         }
     }
 
@@ -138,21 +224,46 @@ impl World {
         while let Some(thing) = self.take(|_| true) {
             self.give_back(thing);
         }
-        self.space.unmap(self.space.span());
+        while let Some(span) = self.meanwhile.take() {
+            self.unmap_unseen(span);
+        }
+        // What nobody told of stays on the account until somebody looks.
+        while let Some(span) = self.unseen.take() {
+            self.space.forget(span);
+        }
         self.space.press();
         assert_eq!(self.space.budget().idle(), 0, "idle");
         let resident = self.sys.step().resident();
         assert!(resident <= self.shards * SLOT_PAGES, "{resident} pages are left");
-        let map = |shard| std::iter::from_fn(move || self.space.map(shard, SLOT, 1)).collect::<Vec<_>>();
-        let mut all: Vec<_> = (0..self.shards).flat_map(map).collect();
-        all.sort_unstable();
-        all.dedup();
-        assert!(all.len() + self.shards >= SLOTS, "{} of {SLOTS} slots are left", all.len());
-        for at in all {
-            assert_eq!(self.sys.first_nonzero(Span::new(at, SLOT)), None, "{at:#x} is not zero");
-            self.space.unmap(Span::new(at, SLOT));
+        let block = |shard| std::iter::from_fn(move || self.space.allocate(shard, SLOT, SLOT, Need::Zero));
+        let all: Vec<_> = (0..self.shards).flat_map(block).collect();
+        let mut places: Vec<_> = all.iter().map(|got| got.addr).collect();
+        places.sort_unstable();
+        places.dedup();
+        assert!(places.len() + self.shards >= self.slots, "{} of {} slots are left", places.len(), self.slots);
+        assert_eq!(places.len(), all.len(), "handed out twice");
+        for got in all {
+            let is_zero = self.sys.first_nonzero(Span::new(got.addr, SLOT)).is_none();
+            assert!(is_zero || !got.zero, "{got:x?} is not zero");
+            assert!(self.space.free(got.addr));
         }
         self.space.press();
+    }
+
+    /// The program goes on as a child that threads were left behind of, in the middle of anything: it has what it had, and
+    /// all else that it gets is zero where it must be, and nobody else's.
+    pub fn go_on_alone(&self) {
+        let pair = |shard| self.space.allocate(shard, 2 * SLOT, 16, Need::Zero);
+        let all: Vec<_> = (0..self.shards).flat_map(|shard| std::iter::from_fn(move || pair(shard))).collect();
+        assert!(all.len() * 2 >= MANY_SLOTS / 2, "{} of {MANY_SLOTS} slots are left", all.len() * 2);
+        for got in all {
+            self.own(got.addr, 2 * SLOT_PAGES, true, got.zero);
+        }
+        while let Some(thing) = self.take(|_| true) {
+            self.give_back(thing);
+        }
+        self.space.press();
+        assert_eq!(self.space.budget().idle(), 0, "idle");
     }
 
     /// The account is even, but for the carved slots.

@@ -63,7 +63,7 @@ fn fork(region: &Memory, log: &Log, fresh: impl Fn(usize) -> u8) -> FakeMmu {
             Found::Byte(byte) if byte == fresh(at) => least[at] == 0,
             Found::Byte(byte) => byte >= least[at].max(1) && byte <= most[at],
             Found::Missing => least[at] == 0,
-            Found::Forbidden => false,
+            Found::Forbidden | Found::Poisoned => false,
         };
         assert!(fits, "{found:?} in page {at}, where {} to {} were written", least[at], most[at]);
     }

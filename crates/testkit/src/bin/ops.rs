@@ -1,4 +1,4 @@
-//! Makes random calls about memory and checks what they do: `ops SEED STEPS [relaxed] [threads]`.
+//! Makes random calls about memory and checks what they do: `ops SEED STEPS [threads]`.
 //!
 //! The log depends on the arguments alone, not on where the kernel or a preloaded library puts things.
 
@@ -16,25 +16,25 @@ fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let number = |i: usize| args.get(i).and_then(|a| a.parse::<u64>().ok());
     let (Some(seed), Some(steps)) = (number(0), number(1)) else {
-        eprintln!("usage: ops SEED STEPS [relaxed] [threads]");
+        eprintln!("usage: ops SEED STEPS [threads]");
         std::process::exit(2);
     };
     let has = |word: &str| args.iter().any(|a| a == word);
-    let (steps, relaxed) = (steps as usize, has("relaxed"));
+    let steps = steps as usize;
     probe::install();
     let fd = call::file(FILE_PAGES, file_word);
     let threads: Vec<_> = (1..=if has("threads") { THREADS } else { 0 })
         .map(|t| {
             std::thread::spawn(move || {
                 let mut world = World::new(seed ^ (t << 40), fd, -1);
-                (world.solo, world.relaxed, world.limit) = (false, relaxed, 48 << 20);
+                (world.solo, world.limit) = (false, 48 << 20);
                 run(&mut world, steps, false);
                 world.log
             })
         })
         .collect();
     let mut world = World::new(seed, fd, 1);
-    (world.solo, world.relaxed) = (threads.is_empty(), relaxed);
+    world.solo = threads.is_empty();
     if !world.solo {
         world.limit = 64 << 20;
     }
@@ -51,13 +51,18 @@ fn run(world: &mut World, steps: usize, forks: bool) {
         step_of(world, forks);
         if step % ROUND == 0 {
             world.verify_all();
+            world.say_attributes();
         }
         world.pause(20);
     }
     world.verify_all();
+    world.say_attributes();
 }
 
 fn step_of(world: &mut World, forks: bool) {
+    // Most steps go by the C library throughout, some make each call as chance says.
+    let calls = world.rng.word();
+    call::without_library(if world.rng.one_in(3) { calls } else { 0 });
     match world.rng.weighted(&[14, 3, 8, 2, 20, 12, 5, 9, 13, 3, 11, 2, 28, forks as usize * 2]) {
         0 => world.map(),
         1 => world.map_file(),

@@ -63,6 +63,24 @@ pub enum Waited {
 /// Waits up to `timeout_ms` for messages of the descriptor `from`, as many as are there and have room, or until the descriptor
 /// `other` can be read.
 pub fn receive(from: i32, other: Option<i32>, timeout_ms: u32, messages: &mut [Message]) -> Result<Waited, i32> {
+    match wait(from, other, timeout_ms)? {
+        Waited::Messages(_) => read_now(from, messages),
+        nothing => Ok(nothing),
+    }
+}
+
+/// Reads what there is after a wait.
+pub fn read_now(from: i32, messages: &mut [Message]) -> Result<Waited, i32> {
+    match read(from, messages) {
+        Ok(n) => Ok(Waited::Messages(n)),
+        // Another thread has taken it, or the one that waited was woken.
+        Err(libc::EAGAIN) => Ok(Waited::Nothing),
+        Err(error) => Err(error),
+    }
+}
+
+/// The same without reading them: there is one at least, or the descriptor has failed.
+pub fn wait(from: i32, other: Option<i32>, timeout_ms: u32) -> Result<Waited, i32> {
     // A negative number is passed over.
     let poll = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     let mut polls = [poll(from), poll(other.unwrap_or(-1))];
@@ -78,12 +96,7 @@ pub fn receive(from: i32, other: Option<i32>, timeout_ms: u32, messages: &mut [M
     if polls[1].revents != 0 {
         return Ok(Waited::Other);
     }
-    match read(from, messages) {
-        Ok(n) => Ok(Waited::Messages(n)),
-        // Another thread has taken it, or the one that waited was woken.
-        Err(libc::EAGAIN) => Ok(Waited::Nothing),
-        Err(error) => Err(error),
-    }
+    Ok(Waited::Messages(1))
 }
 
 /// Reads what messages there are, without waiting; EAGAIN if there are none.

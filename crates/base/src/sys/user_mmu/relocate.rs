@@ -11,9 +11,14 @@ impl<B: Backing> UserMmu<B> {
     pub(super) fn relocate_pages(&self, from: Span, to: usize) -> Result<(), i32> {
         let target = Span::new(to, from.bytes());
         // The kernel forgets at the move where faults are delivered.
-        let moved = move_all(from, to)
-            .and_then(|()| self.register(target).map_err(|error| Stopped { done: from.bytes(), error }));
+        let moved = move_all(from, to).and_then(|()| {
+            self.let_go_of_moved(from, to);
+            self.register(target).map_err(|error| Stopped { done: from.bytes(), error })
+        });
         moved.map_err(|Stopped { done, error }| {
+            if done == from.bytes() {
+                self.parts(target).for_each(|(uffd, part)| _ = uffd.unregister(part));
+            }
             let back = move_all(Span::new(to, done), from.start).is_ok();
             self.reserve_again(Span { start: to + done, ..target });
             // What cannot be moved back is lost, and what is not delivered would be zero: neither must be read.
@@ -22,6 +27,16 @@ impl<B: Backing> UserMmu<B> {
             }
             error
         })
+    }
+
+    /// With events the kernel does not forget: what was moved is with the descriptor of the part that it came from, and the one of the part that
+    /// it went to is refused it.
+    fn let_go_of_moved(&self, from: Span, to: usize) {
+        if self.lost().is_some() {
+            for (uffd, part) in self.parts(from) {
+                let _ = uffd.unregister(Span::new(to + (part.start - from.start), part.bytes()));
+            }
+        }
     }
 
     /// A move that fails may have unmapped where it was to go.
@@ -142,6 +157,37 @@ mod tests {
     fn is_delivered(mmu: &UserMmu<()>, span: Span) -> bool {
         mmu.protect(span, Rights::Write).is_ok()
             && (0..PAGES).all(|i| mmu.install(Source::Zeroes, page(span, i)).is_ok())
+    }
+
+    /// Somebody who changes it may have looked before.
+    #[test]
+    fn what_is_shut_is_not_opened_again() {
+        let Some((mmu, from)) = region() else { return println!("skipped: no userfaultfd") };
+        mmu.protect(from, Rights::Read).unwrap();
+        mmu.shut();
+        assert!(mmu.is_shut());
+        for rights in [Rights::Read, Rights::Write] {
+            assert_eq!(mmu.protect(from, rights), Err(libc::EIO));
+            let closed = crate::sys::linux::peek_written(from.start);
+            assert!(!closed, "it can be read");
+        }
+        mmu.protect(from, Rights::None).unwrap();
+    }
+
+    #[test]
+    fn what_is_the_region_s_is_told_apart() {
+        let Some((mmu, from)) = region() else { return println!("skipped: no userfaultfd") };
+        let (own, missing, other) = (from.start, from.end, from.end + PAGE);
+        mmu.protect(Span::new(missing, 2 * PAGE), Rights::Write).unwrap();
+        unmap(Span::new(other, PAGE));
+        assert!(mmu.serves(own) && mmu.serves(missing) && !mmu.serves(other));
+        assert_eq!(mmu.present(Span::new(missing, PAGE)), 0, "asked without a page");
+        assert!(reserve_at(Span::new(other, PAGE), libc::MAP_FIXED_NOREPLACE) && !mmu.serves(other));
+        // It can be had, or is another error.
+        assert!(!mmu.is_sigbus_of_others(other, Rights::Read), "a SIGSEGV");
+        mmu.protect(Span::new(other, PAGE), Rights::Write).unwrap();
+        assert!(!mmu.is_sigbus_of_others(other, Rights::Write));
+        assert!(!mmu.is_sigbus_of_others(missing, Rights::Read), "it is the region's");
     }
 
     #[test]

@@ -5,7 +5,6 @@ use crate::bench::plan::{Against, Bound, Context, Field, Metric, Row, Section};
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-const RELAXED: &[(&str, &str)] = &[("FAULTLESS_UNMAP", "relaxed")];
 const NO_SCRUB: &[(&str, &str)] = &[("FAULTLESS_SCRUB", "0")];
 
 /// All of them.
@@ -68,16 +67,9 @@ fn untouched() -> Vec<Row> {
                 format!("untouched --size {size} --threads {threads} --seconds {seconds}")
             })
     };
-    let scale = (Bound::Speed(1.8), Against::Row("untouched-1-relaxed", "its own 1 thread"));
     vec![
         row("untouched-1", 1, "1 thread").line(Metric::Cost, &[]),
         row("untouched-2", 2, "2 threads").line(Metric::Cost, &[]),
-        row("untouched-1-relaxed", 1, "1 thread, `FAULTLESS_UNMAP=relaxed`")
-            .env(RELAXED)
-            .line(Metric::Cost, &[(Bound::Speed(5.0), Against::PLAIN)]),
-        row("untouched-2-relaxed", 2, "2 threads, `FAULTLESS_UNMAP=relaxed`")
-            .env(RELAXED)
-            .line(Metric::Cost, &[scale]),
     ]
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use faultless_base::SLOT;
 use faultless_base::sys::linux::Linux;
-use faultless_base::sys::{Door, Huge, Sys, raw};
+use faultless_base::sys::{Huge, Sys, raw};
 use faultless_base::zero::driver::{Cost, Driver, Poll};
 use faultless_base::zero::simulated::Simulated;
 use faultless_base::zero::{self, Engine, dsa};
@@ -83,7 +83,7 @@ fn settle() {
     let Some(span) = Linux.reserve(bytes, SLOT).filter(|span| Linux.open_first(*span)) else { return };
     Linux.huge(span, Huge::Advised);
     while !(zero::COLD.is_settled() && zero::HOT.is_settled()) {
-        let Some(mut job) = Linux.scrub_start(span, Door::Open) else { break };
+        let Some(mut job) = Linux.scrub_start(span) else { break };
         while Linux.scrub_poll(&mut job) == Poll::Working {}
         Linux.scrub_end(job);
     }

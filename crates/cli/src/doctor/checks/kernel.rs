@@ -49,51 +49,43 @@ fn namespaces(root: Root, tried: &Tried) -> Finding {
             Level::Good,
             "user namespaces can be made",
             "A program that makes one runs plain from then on; the others are covered.",
-        )
-        .change("sudo sysctl -w user.max_user_namespaces=0");
+        );
     };
     let switches = [
-        ("user/max_user_namespaces", "0", "sudo sysctl -w user.max_user_namespaces=65536"),
-        ("kernel/unprivileged_userns_clone", "0", "sudo sysctl -w kernel.unprivileged_userns_clone=1"),
-        (
-            "kernel/apparmor_restrict_unprivileged_userns",
-            "1",
-            "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0",
-        ),
+        ("user.max_user_namespaces", "0"),
+        ("kernel.unprivileged_userns_clone", "0"),
+        ("kernel.apparmor_restrict_unprivileged_userns", "1"),
     ];
-    let is_off =
-        |(file, off, _): &&(&str, &str, &str)| root.text(&format!("proc/sys/{file}")).as_deref() == Some(*off);
-    let finding = Finding::new(
+    let is_off = |(name, off): &&(&str, &str)| {
+        root.text(&format!("proc/sys/{}", name.replace('.', "/"))).as_deref() == Some(*off)
+    };
+    // faultless needs none: no command loosens what somebody has closed.
+    let because = switches.iter().find(is_off).map(|(name, off)| format!(" ({name} is {off})"));
+    let because = because.unwrap_or_default();
+    Finding::new(
         id,
         Level::Note,
         format!("user namespaces cannot be made: {}", Error::from_raw_os_error(number)),
-        "Containers without privileges do not work here; faultless needs none.",
-    );
-    match switches.iter().find(is_off) {
-        Some((_, _, command)) => finding.change(*command),
-        None => finding,
-    }
+        format!("Containers without privileges do not work here{because}; faultless needs none."),
+    )
 }
 
 fn io_uring(root: Root, tried: &Tried) -> Finding {
     let (id, file) = ("io_uring", "proc/sys/kernel/io_uring_disabled");
     let switch = root.number(file);
-    let allow = "sudo sysctl -w kernel.io_uring_disabled=0";
     match (tried.io_uring, switch) {
         (Ok(()), _) => Finding::new(
             id,
             Level::Good,
             "io_uring works",
             "Programs with buffers registered there are recognised when they call through the C library.",
-        )
-        .change("sudo sysctl -w kernel.io_uring_disabled=2"),
+        ),
         (Err(_), Some(1 | 2)) => Finding::new(
             id,
             Level::Note,
             "io_uring is switched off (kernel.io_uring_disabled)",
             "Programs read files in other ways; nothing that is covered depends on it.",
-        )
-        .change(allow),
+        ),
         (Err(libc::ENOSYS), _) => Finding::new(
             id,
             Level::Note,
@@ -143,8 +135,7 @@ fn perf(root: Root, tried: &Tried) -> Finding {
             Level::Good,
             format!("kernel.perf_event_paranoid is {level}"),
             "Every user can count page faults with `perf stat -e faults`.",
-        )
-        .change("sudo sysctl -w kernel.perf_event_paranoid=3"),
+        ),
         Some(level) if tried.user == 0 => Finding::new(
             id,
             Level::Note,
@@ -189,9 +180,8 @@ mod tests {
         let mut tried = tried();
         assert_eq!(namespaces(fake.root(), &tried).level, Level::Good);
         tried.namespace = Err(libc::EPERM);
-        let change = namespaces(fake.root(), &tried).change.unwrap();
-        assert_eq!(change, "sudo sysctl -w kernel.unprivileged_userns_clone=1");
-        assert_eq!(namespaces(Fake::new(&[]).root(), &tried).change, None);
+        assert!(namespaces(fake.root(), &tried).means.contains("kernel.unprivileged_userns_clone is 0"));
+        assert!(!namespaces(Fake::new(&[]).root(), &tried).means.contains(" is 0"));
     }
 
     #[test]
@@ -201,7 +191,7 @@ mod tests {
         let mut tried = tried();
         assert_eq!(io_uring(off.root(), &tried).level, Level::Good, "it works");
         tried.io_uring = Err(libc::EPERM);
-        assert!(io_uring(off.root(), &tried).change.is_some());
+        assert!(io_uring(off.root(), &tried).found.contains("switched off"));
         assert!(io_uring(on.root(), &tried).found.starts_with("io_uring is refused"));
         tried.io_uring = Err(libc::ENOSYS);
         assert!(io_uring(Fake::new(&[]).root(), &tried).found.contains("not in this kernel"));

@@ -14,19 +14,20 @@ pub fn check(root: Root) -> Vec<Finding> {
     vec![enabled(root), defrag(root), sizes(root), khugepaged(root), shmem(root)]
 }
 
-/// A switch with modes: how good each is, what it means, and what to set it to instead. The last one is for those that
-/// are not named.
+/// A switch with modes: how good each is, what it means, and what to set it to instead if that is better. The last one is for those
+/// that are not named.
 struct Switch {
     id: &'static str,
     name: &'static str,
-    modes: &'static [(&'static [&'static str], Level, &'static str, &'static str)],
+    modes: &'static [(&'static [&'static str], Level, &'static str, Option<&'static str>)],
 }
 
 impl Switch {
     fn finding(&self, mode: &str, path: &str) -> Finding {
         let named = self.modes.iter().find(|(modes, ..)| modes.contains(&mode));
         let (_, level, means, other) = named.unwrap_or(&self.modes[self.modes.len() - 1]);
-        Finding::new(self.id, *level, format!("{}: {mode}", self.name), *means).change(set(path, other))
+        let finding = Finding::new(self.id, *level, format!("{}: {mode}", self.name), *means);
+        other.map(|other| set(path, other)).into_iter().fold(finding, Finding::change)
     }
 }
 
@@ -38,19 +39,19 @@ const ENABLED: Switch = Switch {
             &["always"],
             Level::Good,
             "Large memory gets huge pages, asked for or not; sparse use of it takes more memory than it writes.",
-            "madvise",
+            None,
         ),
         (
             &["madvise"],
             Level::Good,
             "Memory gets huge pages where a program, or faultless for it, asks for them.",
-            "always",
+            None,
         ),
         (
             &[],
             Level::Limited,
             "First touches of large memory stay as dear as without faultless; only recycled memory gains.",
-            "madvise",
+            Some("madvise"),
         ),
     ],
 };
@@ -63,13 +64,13 @@ const DEFRAG: Switch = Switch {
             &["always", "madvise", "defer+madvise"],
             Level::Good,
             "A fault in memory for which huge pages were asked makes room for one if there is none.",
-            "defer",
+            None,
         ),
         (
             &[],
             Level::Note,
             "When memory is fragmented, faults take small pages even where huge ones were asked for.",
-            "madvise",
+            Some("madvise"),
         ),
     ],
 };
@@ -82,9 +83,9 @@ const SHMEM: Switch = Switch {
             &["never", "deny"],
             Level::Note,
             "Shared anonymous memory and memfds get small pages. Programs under `faultless run` do not depend on it.",
-            "advise",
+            None,
         ),
-        (&[], Level::Good, "Shared anonymous memory and memfds can have huge pages.", "never"),
+        (&[], Level::Good, "Shared anonymous memory and memfds can have huge pages.", None),
     ],
 };
 
@@ -166,13 +167,15 @@ fn khugepaged(root: Root) -> Finding {
         );
     };
     let makes = if number("defrag") == Some(0) { "makes no" } else { "makes" };
-    Finding::new(
+    let finding = Finding::new(
         id,
         Level::Note,
-        format!("khugepaged looks at {pages} pages, then sleeps for {pause} ms; it {makes} room for huge pages (defrag)"),
+        format!(
+            "khugepaged looks at {pages} pages, then sleeps for {pause} ms; it {makes} room for huge pages (defrag)"
+        ),
         "It makes huge pages out of small ones, later: too late for programs of some seconds.",
-    )
-    .change(set(&format!("{folder}/scan_sleep_millisecs"), "1000"))
+    );
+    if pause > 1000 { finding.change(set(&format!("{folder}/scan_sleep_millisecs"), "1000")) } else { finding }
 }
 
 fn shmem(root: Root) -> Finding {
@@ -219,7 +222,7 @@ mod tests {
         let level = |own| {
             let fake = with(&[("enabled", "always [madvise] never"), (size, own)]);
             let finding = enabled(fake.root());
-            (finding.level, finding.change.unwrap().contains("2048kB"))
+            (finding.level, finding.change.is_some_and(|change| change.contains("2048kB")))
         };
         assert_eq!(level("always [inherit] madvise never"), (Level::Good, false));
         assert_eq!(level("always inherit madvise [never]"), (Level::Limited, true));
@@ -242,10 +245,13 @@ mod tests {
         let change = |finding: Finding| (finding.level, finding.change.unwrap_or_default());
         let set = |mode: &str, file: &str| format!("echo {mode} | sudo tee /{THP}/{file}");
         assert_eq!(change(defrag(fake.root())), (Level::Note, set("madvise", "defrag")));
-        assert_eq!(change(shmem(fake.root())), (Level::Good, set("never", "shmem_enabled")));
+        assert_eq!(change(shmem(fake.root())), (Level::Good, String::new()));
         for switch in [ENABLED, DEFRAG, SHMEM] {
             let last = switch.modes.last().unwrap();
-            assert!(last.0.is_empty() && switch.modes.iter().all(|(modes, _, _, other)| !modes.contains(other)));
+            let is_better = |(modes, level, _, other): &(&[&str], Level, &str, Option<&str>)| {
+                other.is_none_or(|other| !modes.contains(&other) && *level != Level::Good)
+            };
+            assert!(last.0.is_empty() && switch.modes.iter().all(is_better));
         }
     }
 

@@ -26,8 +26,10 @@ const FEATURES: [(&str, u64); 6] = [
 /// All about it.
 pub fn check(root: Root, tried: &Tried) -> Vec<Finding> {
     let [device, call, user_only] = &tried.uffd;
-    vec![
-        best(tried),
+    let best = best(tried);
+    // Where the best is to be had, nobody else need be allowed anything.
+    let enough = best.level == Level::Good;
+    let others = vec![
         features(tried),
         moves(tried),
         way("uffd_device", "/dev/userfaultfd", device, "sees faults of the kernel, too")
@@ -42,7 +44,9 @@ pub fn check(root: Root, tried: &Tried) -> Vec<Finding> {
         sysctl(root),
         ptrace(root),
         namespace(tried),
-    ]
+    ];
+    let others = others.into_iter().map(|finding| if enough { finding.unchanged() } else { finding });
+    [best].into_iter().chain(others).collect()
 }
 
 fn describe(number: i32) -> String {
@@ -150,8 +154,7 @@ fn sysctl(root: Root) -> Finding {
             Level::Good,
             "vm.unprivileged_userfaultfd is 1",
             "Every user may have the kernel's own faults delivered.",
-        )
-        .change("sudo sysctl -w vm.unprivileged_userfaultfd=0"),
+        ),
         Ok(value) => Finding::new(
             id,
             Level::Note,
@@ -177,7 +180,7 @@ fn ptrace(root: Root) -> Finding {
         None => (Level::Note, "CAP_SYS_PTRACE: cannot be told"),
     };
     let finding = Finding::new("uffd_ptrace", level, found, means);
-    if level == Level::Good { finding } else { finding.change("sudo faultless doctor") }
+    finding.change("sudo faultless doctor")
 }
 
 fn namespace(tried: &Tried) -> Finding {
@@ -192,8 +195,7 @@ fn namespace(tried: &Tried) -> Finding {
     match &tried.namespace {
         Ok(ways) => {
             let (level, found) = level(ways);
-            let finding = Finding::new(id, level, found, means);
-            if level == Level::Good { finding } else { finding.change(ALLOW_ALL) }
+            Finding::new(id, level, found, means).change(ALLOW_ALL)
         }
         Err(_) => Finding::new(id, Level::Note, "in a user namespace: cannot be tried", means),
     }

@@ -69,6 +69,27 @@ pub struct Measured {
     pub costs: Vec<Cost>,
 }
 
+/// Nanoseconds for each 4 KiB of the first touch of memory and of the second; `None` where there is no memory to be had.
+pub struct Warmth {
+    /// Of the first touch.
+    pub first_ns: f64,
+    /// Of the second.
+    pub second_ns: f64,
+}
+
+impl Warmth {
+    /// Of up to `bytes` bytes, or as much as is brought in a third of a second.
+    pub fn measure(bytes: usize) -> Option<Self> {
+        let twice = touch::twice(bytes, PATIENCE).ok()?;
+        Some(Self { first_ns: twice.first, second_ns: twice.second })
+    }
+
+    /// Whether memory was there at the first touch.
+    pub fn is_warm(&self) -> bool {
+        self.first_ns < COLD * self.second_ns
+    }
+}
+
 /// Measures, with at most `memory` bytes in use at once.
 pub fn measure(memory: u64) -> Measured {
     // A thread of its own, so that the others keep their placement. It does not panic by itself; if the system
@@ -88,7 +109,7 @@ fn rounds(memory: u64) -> Measured {
     let (small, large) = (share(memory / 4).min(64 << 20), share(memory / 4).min(64 << 20));
     let makers: [(&[&'static str], Result<Probe, String>); 7] = [
         (&["small_fault", "touch", "discard_small"], touch::small(small)),
-        (&["huge_fault", "close", "open", "mremap", "discard_huge"], touch::huge(large)),
+        (&["huge_fault", "move", "mremap", "discard_huge"], touch::huge(large)),
         (&["move_page"], delivery::move_pages()),
         (&["move_huge"], delivery::move_huge()),
         (&["deliver_thread"], delivery::by_thread()),
@@ -118,7 +139,7 @@ fn rounds(memory: u64) -> Measured {
     Measured {
         cpu,
         rounds: done,
-        warm: twice.as_ref().map(|twice| twice.first < COLD * twice.second),
+        warm: twice.as_ref().map(|twice| Warmth { first_ns: twice.first, second_ns: twice.second }.is_warm()),
         first_touch_ns: twice.as_ref().map(|twice| twice.first),
         second_touch_ns: twice.as_ref().map(|twice| twice.second),
         touched: twice.map_or(0, |twice| twice.bytes),

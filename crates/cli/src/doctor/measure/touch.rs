@@ -29,7 +29,7 @@ pub fn small(bytes: usize) -> Result<Probe, String> {
     }))
 }
 
-/// Huge pages: closing and opening, moving by page tables, giving back, and the fault.
+/// Huge pages: moving by frames and by page tables, giving back, and the fault.
 pub fn huge(bytes: usize) -> Result<Probe, String> {
     let area = Area::new(bytes, Huge::Advised)?;
     if !area.has_huge_pages() {
@@ -45,8 +45,9 @@ pub fn huge(bytes: usize) -> Result<Probe, String> {
                 samples.add(id, time(|| work(here, there)));
             }
         };
-        each("close", &mut |here, _| refused |= !Linux.close(here));
-        each("open", &mut |here, _| refused |= !Linux.open(here));
+        let mut moves = |from: Span, to: Span| refused |= Linux.move_pages(from, to.start) != Some(SLOT);
+        each("move", &mut |here, there| moves(here, there));
+        each("move", &mut |here, there| moves(there, here));
         each("mremap", &mut |here, there| refused |= !Linux.migrate(here, there.start));
         each("mremap", &mut |here, there| refused |= !Linux.migrate(there, here.start));
         each("discard_huge", &mut |here, _| Linux.discard(here));

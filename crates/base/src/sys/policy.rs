@@ -1,0 +1,74 @@
+//! Memory policies (NUMA): where the program wants the pages of a part, by `mbind` or for all that it has. Pages that are brought by a copy are
+//! where it says; those that were made before are wherever they were made.
+
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use super::raw::syscall;
+
+/// Of `get_mempolicy`: the policy of an address; the nodes that may be used.
+const OF_ADDRESS: usize = 1 << 1;
+const ALLOWED: usize = 1 << 2;
+/// Memory comes from where the thread runs, if there is some.
+const DEFAULT: i32 = 0;
+/// Words for the nodes of the largest machine that Linux knows, and more.
+const WORDS: usize = 64;
+
+/// Nodes that this process may use; 0: that was not asked yet.
+static NODES: AtomicUsize = AtomicUsize::new(0);
+
+fn nodes() -> usize {
+    let known = NODES.load(Ordering::Relaxed);
+    if known > 0 {
+        return known;
+    }
+    let mut allowed = [0u64; WORDS];
+    let args = [0, allowed.as_mut_ptr() as usize, size_of_val(&allowed) * 8, 0, ALLOWED, 0];
+    // SAFETY: room for so many bits.
+    let answer = unsafe { syscall(libc::SYS_get_mempolicy, args) };
+    let count = allowed.iter().map(|word| word.count_ones() as usize).sum::<usize>();
+    // A kernel that does not know of nodes has one.
+    let count = if answer.is_ok() { count.max(1) } else { 1 };
+    NODES.store(count, Ordering::Relaxed);
+    count
+}
+
+/// Finds that out, so that [`any_page_will_do`] takes little stack afterwards.
+pub fn probe() {
+    nodes();
+}
+
+/// Whether a page made by another thread is as good at `addr` as one that is brought there.
+pub fn any_page_will_do(addr: usize) -> bool {
+    NODES.load(Ordering::Relaxed) <= 1 || is_default(addr)
+}
+
+fn is_default(addr: usize) -> bool {
+    let mut policy = DEFAULT;
+    let args = [&raw mut policy as usize, 0, 0, addr, OF_ADDRESS, 0];
+    // SAFETY: room for the answer.
+    unsafe { syscall(libc::SYS_get_mempolicy, args) }.is_ok() && policy == DEFAULT
+}
+
+#[cfg(all(test, not(feature = "model")))]
+mod tests {
+    use super::*;
+    use crate::PAGE;
+    use crate::sys::raw::{self, Access};
+
+    #[test]
+    fn what_the_program_wants_for_a_part_is_seen() {
+        probe();
+        let at = raw::map_private(2 * PAGE, Access::Write).unwrap();
+        let before = is_default(at);
+        let (bind, first) = (2, 1u64);
+        let args = [at, PAGE, bind, &raw const first as usize, 64, 0];
+        // SAFETY: fresh memory of this test's own, and a bit for the first node.
+        if unsafe { syscall(libc::SYS_mbind, args) }.is_err() || !before {
+            return std::println!("skipped: no policies here");
+        }
+        assert!(!is_default(at) && is_default(at + PAGE));
+        assert!(nodes() > 1 || any_page_will_do(at), "there is only one");
+        // SAFETY: as above.
+        unsafe { raw::unmap(at, 2 * PAGE) };
+    }
+}

@@ -1,0 +1,79 @@
+//! Processes, told apart by their number and when they were started.
+
+use std::path::Path;
+
+/// A process: its number alone may be taken again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Process {
+    /// Its number.
+    pub pid: u32,
+    /// When it was started, in ticks of the kernel's since the machine was.
+    pub started: u64,
+}
+
+impl Process {
+    /// The process that has this number now, unless it has ended.
+    pub fn read(pid: u32) -> Option<Self> {
+        Stat::read(pid).map(|stat| Self { pid, started: stat.started })
+    }
+
+    /// This one.
+    pub fn this() -> Self {
+        let pid = std::process::id();
+        Self::read(pid).unwrap_or(Self { pid, started: 0 })
+    }
+
+    /// Whether it has not ended.
+    pub fn runs(self) -> bool {
+        Self::read(self.pid) == Some(self)
+    }
+
+    /// Whether it was started after that moment, in ns since the machine was.
+    pub fn is_younger_than(self, ns: u64) -> bool {
+        // SAFETY: no pointers.
+        let hertz = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as u64;
+        // Both are rounded.
+        self.started > ns / (1_000_000_000 / hertz) + 1
+    }
+}
+
+/// The number of this process's PID namespace.
+pub fn namespace() -> Option<u64> {
+    let link = Path::new("/proc/self/ns/pid").read_link().ok()?;
+    link.to_str()?.strip_prefix("pid:[")?.strip_suffix(']')?.parse().ok()
+}
+
+/// The fields of /proc/PID/stat that matter here.
+pub struct Stat {
+    /// The name of what it runs.
+    pub name: String,
+    /// As in [`Process`].
+    pub started: u64,
+}
+
+impl Stat {
+    /// Of a process that has not ended.
+    pub fn read(pid: u32) -> Option<Self> {
+        let text = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+        let text = String::from_utf8_lossy(&text);
+        // The name can hold anything, also a bracket.
+        let (start, rest) = text.rsplit_once(") ")?;
+        let mut fields = rest.split(' ');
+        let state = fields.next()?;
+        let started = fields.nth(18)?.parse().ok()?;
+        let name = start.split_once('(')?.1.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+        (!matches!(state, "Z" | "X")).then_some(Self { name, started })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn age_is_told_from_the_clock_of_pages() {
+        let now = faultless_base::sys::raw::boot_ns();
+        assert!(!Process::this().is_younger_than(now) && Process::this().is_younger_than(0));
+        assert!(namespace().is_some());
+    }
+}

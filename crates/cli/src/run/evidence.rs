@@ -1,0 +1,159 @@
+//! What is seen of a program from outside, which tells why it was not covered.
+//!
+//! A program leaves a page only when its library was asked for something large. Where there is none, these looks tell the reasons
+//! apart: while it runs, ever more seldom, and once between its end and when it is waited for, when the kernel still has its name,
+//! user, filters and limits. A program that ends before the first look is known by the last one alone.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use super::options::LIBRARY;
+use super::sys;
+use crate::pages::{segment, variable};
+
+/// A program as it was seen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Evidence {
+    /// At the last look while it ran.
+    pub running: Option<Look>,
+    /// At its end.
+    pub ended: Option<End>,
+}
+
+/// While it runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Look {
+    /// The file that it runs; nothing where this user may not know.
+    pub file: Option<PathBuf>,
+    /// Whether the library is loaded; `None`: that cannot be told.
+    pub loaded: Option<bool>,
+    /// Whether it was started with LD_PRELOAD; `None`: that cannot be told.
+    pub with_preload: Option<bool>,
+    /// Whether valgrind runs it.
+    pub in_valgrind: bool,
+    /// Whether its root directory is another one.
+    pub other_root: bool,
+    /// Which of its namespaces are others.
+    pub namespaces: Vec<&'static str>,
+    /// Whether it made a segment of shared memory as the library does where it cannot leave its page.
+    pub has_segment: bool,
+}
+
+/// At the end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct End {
+    /// The name of the program that it was last.
+    pub name: String,
+    /// The user whose rights it had last.
+    pub user: Option<u32>,
+    /// System call filters.
+    pub filters: u64,
+    /// How long a file it could make.
+    pub file_size: Option<u64>,
+}
+
+const NAMESPACES: [(&str, &str); 4] = [("pid", "PID"), ("ipc", "IPC"), ("mnt", "mount"), ("user", "user")];
+
+fn link(pid: &str, name: &str) -> Option<PathBuf> {
+    std::fs::read_link(format!("/proc/{pid}/{name}")).ok()
+}
+
+/// Whether the library is among the files in these areas. While a program is being loaded that cannot be told.
+fn is_loaded(maps: &str) -> Option<bool> {
+    let files =
+        || maps.lines().filter_map(|line| line.split_once('/')).filter_map(|(_, path)| path.rsplit('/').next());
+    let library = std::env::var_os("FAULTLESS_LIBRARY").and_then(|path| std::fs::canonicalize(path).ok());
+    let library = library.as_deref().and_then(Path::file_name).map_or(LIBRARY.into(), OsString::from);
+    // The C library is loaded behind it.
+    match files().any(|file| library == file) {
+        true => Some(true),
+        false => files().any(|file| file.starts_with("libc.so") || file.starts_with("libc-2.")).then_some(false),
+    }
+}
+
+impl Look {
+    fn at(pid: i32) -> Self {
+        let process = pid.to_string();
+        let differs = |name: &str| {
+            let (theirs, ours) = (link(&process, name), link("self", name));
+            theirs.is_some() && theirs != ours
+        };
+        let maps = std::fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+        let maps = String::from_utf8_lossy(&maps);
+        let namespaces = NAMESPACES.iter().filter(|(name, _)| differs(&format!("ns/{name}")));
+        Self {
+            file: link(&process, "exe"),
+            loaded: is_loaded(&maps),
+            with_preload: variable(pid as u32, "LD_PRELOAD")
+                .ok()
+                .map(|list| list.is_some_and(|list| !list.is_empty())),
+            in_valgrind: maps.contains("/vgpreload_"),
+            other_root: differs("root"),
+            namespaces: namespaces.map(|(_, name)| *name).collect(),
+            has_segment: segment::all().iter().any(|listed| listed.pid == pid as u32),
+        }
+    }
+}
+
+impl End {
+    fn at(pid: i32) -> Option<Self> {
+        let read = |file: &str| std::fs::read(format!("/proc/{pid}/{file}")).ok();
+        let (status, limits) = (read("status")?, read("limits").unwrap_or_default());
+        Some(Self::parse(&String::from_utf8_lossy(&status), &String::from_utf8_lossy(&limits)))
+    }
+
+    fn parse(status: &str, limits: &str) -> Self {
+        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(":\t"));
+        let limit =
+            |name: &str| limits.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next());
+        Self {
+            name: field("Name")
+                .unwrap_or_default()
+                .chars()
+                .map(|c| if c.is_control() { '?' } else { c })
+                .collect(),
+            // Real, effective, saved, of files.
+            user: field("Uid").and_then(|ids| ids.split_whitespace().nth(3)?.parse().ok()),
+            filters: field("Seccomp_filters").and_then(|n| n.trim().parse().ok()).unwrap_or(0),
+            file_size: limit("Max file size").and_then(|n| n.parse().ok()),
+        }
+    }
+}
+
+impl Evidence {
+    /// While it runs.
+    pub fn look(&mut self, pid: i32) {
+        if !sys::has_ended(pid) {
+            self.running = Some(Look::at(pid));
+        }
+    }
+
+    /// When it has ended and was not waited for.
+    pub fn last_look(&mut self, pid: i32) {
+        self.ended = End::at(pid);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_has_of_an_ended_program_is_read() {
+        let status = "Name:\tsleep\nState:\tZ (zombie)\nUid:\t0\t0\t0\t65534\nSeccomp:\t2\nSeccomp_filters:\t1\n";
+        let limits = "Limit                     Soft Limit           Hard Limit           Units\n\
+                      Max file size             4096                 unlimited            bytes\n";
+        let end = End { name: "sleep".into(), user: Some(65534), filters: 1, file_size: Some(4096) };
+        assert_eq!(End::parse(status, limits), end);
+        assert_eq!(End::parse("", "Max file size   unlimited unlimited bytes\n").file_size, None);
+    }
+
+    #[test]
+    fn a_library_that_is_not_there_is_told_from_one_that_is_not_there_yet() {
+        let line = |file: &str| format!("7f0000000000-7f0000001000 r-xp 00000000 08:01 1    {file}\n");
+        let loading = line("/bin/x y") + &line("/lib64/ld-linux-x86-64.so.2");
+        assert_eq!(is_loaded(&loading), None);
+        assert_eq!(is_loaded(&(loading.clone() + &line("/lib/libc.so.6"))), Some(false));
+        assert_eq!(is_loaded(&(loading + &line("/a b/libfaultless_preload.so"))), Some(true));
+    }
+}

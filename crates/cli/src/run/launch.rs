@@ -1,0 +1,121 @@
+//! Starting a program without a descriptor of this command's, so that `ulimit -n` is the program's alone.
+//!
+//! std's way takes a pipe for the error of exec. Here this process waits until the program has begun, as after `vfork`,
+//! but on memory of its own; the error comes back in a page that both share.
+
+use std::ffi::{CString, OsStr, OsString};
+use std::io;
+use std::os::fd::RawFd;
+use std::os::unix::ffi::OsStringExt;
+use std::process::Command;
+use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use super::sys::Inherited;
+
+/// What stands for standard input, output and error; `None`: as they are here.
+pub type Files = [Option<RawFd>; 3];
+
+/// A page that a child shares.
+struct Shared(*mut AtomicI32);
+
+const BYTES: usize = 4096;
+
+impl Shared {
+    fn new() -> io::Result<Self> {
+        let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+        // SAFETY: a new mapping.
+        let map = unsafe { libc::mmap(null_mut(), BYTES, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+        if map == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(Self(map.cast())) }
+    }
+
+    fn error(&self) -> &AtomicI32 {
+        // SAFETY: zeroes at first, mapped until this is dropped, and an atomic.
+        unsafe { &*self.0 }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: made by `new`; nobody has a reference.
+        unsafe { libc::munmap(self.0.cast(), BYTES) };
+    }
+}
+
+fn string(text: impl Into<OsString>) -> io::Result<CString> {
+    Ok(CString::new(text.into().into_vec())?)
+}
+
+/// The environment that `command` has: this process's, as it changes it.
+fn environment(command: &Command) -> io::Result<Vec<CString>> {
+    let changes: Vec<_> = command.get_envs().collect();
+    let is_changed = |name: &OsStr| changes.iter().any(|(changed, _)| *changed == name);
+    let kept = std::env::vars_os().filter(|(name, _)| !is_changed(name));
+    let set =
+        changes.iter().filter_map(|(name, value)| Some((name.to_os_string(), value.as_ref()?.to_os_string())));
+    let entry = |(mut name, value): (OsString, OsString)| {
+        name.push("=");
+        name.push(value);
+        string(name)
+    };
+    kept.chain(set).map(entry).collect()
+}
+
+fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
+    strings.iter().map(|s| s.as_ptr()).chain([null()]).collect()
+}
+
+/// Starts `command` with these files and the signal state that this process inherited. It has begun when this returns.
+pub fn start(command: &Command, files: Files, inherited: Inherited) -> io::Result<i32> {
+    let words = [command.get_program()].into_iter().chain(command.get_args());
+    let words: Vec<CString> = words.map(string).collect::<io::Result<_>>()?;
+    let variables = environment(command)?;
+    let (words, variables) = (pointers(&words), pointers(&variables));
+    let shared = Shared::new()?;
+    // SAFETY: a child with a copy of this memory, which does only what is allowed after a fork: it neither allocates nor
+    // takes locks. All signals are blocked, so that no handler runs in it.
+    unsafe {
+        let flags = (libc::CLONE_VFORK | libc::SIGCHLD) as usize;
+        let pid = libc::syscall(libc::SYS_clone, flags, 0usize, 0usize, 0usize, 0usize);
+        if pid < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        if pid == 0 {
+            inherited.restore((0..3).filter(|fd| files[*fd as usize].is_none()));
+            let placed = (0..3).all(|fd| files[fd as usize].is_none_or(|file| libc::dup2(file, fd) >= 0));
+            if placed {
+                libc::execvpe(words[0], words.as_ptr(), variables.as_ptr());
+            }
+            shared.error().store(*libc::__errno_location(), Ordering::Relaxed);
+            libc::_exit(127);
+        }
+        match shared.error().load(Ordering::Relaxed) {
+            0 => Ok(pid as i32),
+            error => {
+                libc::waitpid(pid as i32, null_mut(), 0);
+                Err(io::Error::from_raw_os_error(error))
+            }
+        }
+    }
+}
+
+/// Whether a program could not be started because this user may have no more processes, or the machine can have none.
+pub fn is_no_process(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ENOMEM))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_environment_is_the_changed_one() {
+        let mut command = Command::new("x");
+        command.env("FAULTLESS_TEST_LAUNCH", "a=b").env_remove("PATH");
+        let all: Vec<_> = environment(&command).unwrap().into_iter().map(|s| s.into_bytes()).collect();
+        assert!(all.contains(&b"FAULTLESS_TEST_LAUNCH=a=b".to_vec()));
+        assert!(!all.iter().any(|entry| entry.starts_with(b"PATH=")));
+        assert_eq!(all.len() + 1, std::env::vars_os().filter(|(name, _)| name != "PATH").count() + 2);
+        assert!(string("a\0b").is_err());
+    }
+}

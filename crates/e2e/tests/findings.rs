@@ -1,0 +1,108 @@
+//! Programs that showed a fault of blocks of malloc once: each does under the library what it does plain.
+
+use faultless_e2e::{Case, compile, scratch, skip};
+
+fn finding(name: &str, flags: &[&str]) -> Option<Case> {
+    // Calls of malloc are what this is about: none is optimised away.
+    Case::compiled(&format!("../tests/findings/blocks/{name}.c"), &[flags, &["-fno-builtin"]].concat())
+}
+
+fn passes(name: &str, args: &[&str]) {
+    if let Some(case) = finding(name, &[]) {
+        case.args(args).same_and_served();
+    }
+}
+
+#[test]
+fn a_hook_of_fork_that_takes_a_lock_under_which_others_allocate() {
+    passes("hook_lock", &[]);
+}
+
+#[test]
+fn a_hook_of_fork_that_waits_for_a_thread_that_allocates() {
+    for side in ["prepare", "parent", "child"] {
+        passes("hook_thread", &[side]);
+    }
+}
+
+#[test]
+fn hooks_of_fork_that_resize_and_free_blocks() {
+    passes("hook_calls", &[]);
+}
+
+#[test]
+fn forks_beside_threads_that_have_locks_of_the_c_library() {
+    passes("stdio", &[]);
+}
+
+#[test]
+fn a_collector_that_stops_threads_and_then_allocates() {
+    passes("collector", &[]);
+}
+
+#[test]
+fn a_block_that_grows_over_a_neighbour_of_other_attributes() {
+    passes("attributes", &[]);
+}
+
+#[test]
+fn locked_blocks_that_are_freed() {
+    passes("locked", &[]);
+}
+
+#[test]
+fn memory_given_back_before_a_fork() {
+    passes("idle", &[]);
+}
+
+#[test]
+fn the_last_thread_ends_the_process() {
+    passes("last_thread", &[]);
+}
+
+#[test]
+fn a_child_of_vfork_asks_first() {
+    passes("vfork", &[]);
+}
+
+#[test]
+fn threads_with_little_stack() {
+    // Bound at the start: the linker takes more stack than the calls.
+    let Some(case) = finding("stack", &["-Wl,-z,now"]) else { return };
+    case.same_and_served();
+    case.args(["thread"]).same_and_served();
+}
+
+#[test]
+fn large_alignments() {
+    passes("aligned", &[]);
+}
+
+#[test]
+fn a_bound_library_in_a_forked_child() {
+    let dir = scratch();
+    let library = compile(dir.path(), "../tests/findings/blocks/bound_free.c", &["-shared", "-fPIC"]);
+    let (Some(library), Some(case)) = (library, finding("bound_child", &["-ldl"])) else { return };
+    case.args([library]).same_and_served();
+}
+
+#[test]
+fn the_c_librarys_debugging_allocator() {
+    let Some(case) = finding("checked", &[]) else { return };
+    let case = case.env("MALLOC_CHECK_", "3").fails().behind("libc_malloc_debug.so.0");
+    let plain = case.plain();
+    if !String::from_utf8_lossy(&plain.stdout).starts_with("usable 7\n") {
+        return skip("the C library has no debugging allocator");
+    }
+    let run = case.same();
+    assert_eq!(run.counters.served(), 0, "blocks that are not checked");
+}
+
+#[test]
+fn a_library_behind_this_one_that_watches_calls() {
+    let dir = scratch();
+    let library = compile(dir.path(), "../tests/findings/blocks/watching.c", &["-shared", "-fPIC"]);
+    let (Some(library), Some(case)) = (library, finding("watched", &[])) else { return };
+    let run = case.behind(library.to_str().expect("a readable path")).same();
+    assert_eq!(run.stdout, b"0 0 watched -1 Invalid argument, seen 3\n");
+}

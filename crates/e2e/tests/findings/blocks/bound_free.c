@@ -1,0 +1,3 @@
+#include <stdlib.h>
+
+void lib_free(void *p) { free(p); }

@@ -1,0 +1,110 @@
+//! Small C programs about mappings of their own: addresses, attributes and pages that somebody holds, while frames move
+//! in and out.
+
+use faultless_e2e::{Case, Run};
+use faultless_mm::stats::Counter;
+
+/// Runs a program with these arguments; frames have moved out of its mappings and into them.
+fn recycles(source: &str, args: &[&str]) -> Option<Run> {
+    let run = Case::compiled(source, &[])?.args(args).same_and_served();
+    for counter in [Counter::BytesKept, Counter::BytesMoved] {
+        assert!(run.counters.get(counter) > 0, "{source} {args:?}: {counter:?}: {:?}", run.counters);
+    }
+    Some(run)
+}
+
+#[test]
+fn unmapped_addresses_are_free_for_hints() {
+    recycles("addresses.c", &["hints"]);
+}
+
+#[test]
+fn unmapped_addresses_are_free_for_shared_memory() {
+    recycles("addresses.c", &["segments"]);
+}
+
+#[test]
+fn questions_about_unmapped_addresses() {
+    recycles("addresses.c", &["answers"]);
+}
+
+#[test]
+fn two_threads_want_the_same_addresses() {
+    recycles("addresses.c", &["race"]);
+}
+
+#[test]
+fn ranges_larger_than_memory() {
+    recycles("addresses.c", &["large"]);
+}
+
+#[test]
+fn sealed_memory() {
+    recycles("given.c", &["sealed"]);
+}
+
+#[test]
+fn attributes_end_with_their_mapping() {
+    recycles("given.c", &["advised"]);
+}
+
+#[test]
+fn locked_memory() {
+    recycles("given.c", &["locked"]);
+}
+
+#[test]
+fn pages_in_a_pipe_outlive_their_mapping() {
+    recycles("held.c", &["pipe"]);
+    recycles("held.c", &["pipe", "dropped"]);
+}
+
+#[test]
+fn a_read_is_under_way_when_its_buffer_goes() {
+    recycles("held.c", &["ring"]);
+    recycles("held.c", &["ring", "dropped"]);
+}
+
+#[test]
+fn a_program_watches_its_mappings() {
+    recycles("watches.c", &[]);
+}
+
+/// A handler that leaves by a jump finds the engine between two calls, never inside.
+#[test]
+fn handlers_jump_out_of_calls() {
+    if let Some(run) = recycles("jumps.c", &[]) {
+        assert_eq!(run.counters.get(Counter::KernelNested), 0);
+    }
+}
+
+#[test]
+fn the_program_closes_every_descriptor() {
+    recycles("descriptors.c", &["close"]);
+}
+
+#[test]
+fn the_program_puts_files_at_any_number() {
+    recycles("descriptors.c", &["put"]);
+}
+
+/// Where the table is full, or may hold few from the start, nothing can move.
+#[test]
+fn tables_of_descriptors_that_are_full() {
+    recycles("descriptors.c", &["full"]);
+    recycles("descriptors.c", &["full", "64"]);
+    recycles("descriptors.c", &["full", "1000"]);
+    if let Some(case) = Case::compiled("descriptors.c", &[]) {
+        case.args(["full", "4"]).same();
+    }
+}
+
+#[test]
+fn threads_with_tables_of_their_own() {
+    recycles("descriptors.c", &["tables", "4096"]);
+}
+
+#[test]
+fn descriptors_of_children() {
+    recycles("descriptors.c", &["children"]);
+}

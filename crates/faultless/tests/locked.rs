@@ -1,0 +1,120 @@
+//! What regions take of a process's addresses, which count where a program locks all of its memory, or has a limit.
+
+mod apart;
+
+use apart::passes_apart;
+use faultless::region::{Advice, Delivery, Error, Region};
+
+const PAGE: usize = 4096;
+const MIB: usize = 1 << 20;
+/// What a region of some MiB may take beside itself: stacks of threads, and a piece of the pool.
+const BESIDE: usize = 128 * MIB;
+
+fn status(name: &str) -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    line.unwrap().trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
+}
+
+fn region(delivery: Delivery) -> Option<Region> {
+    match Region::builder(64 * MIB).delivery(delivery).build() {
+        Ok(region) => Some(region),
+        Err(Error::NoUserfaultfd(error)) => {
+            println!("skipped: {delivery:?}, error {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn use_it(region: &mut Region) {
+    let bytes = region.as_mut_slice().unwrap();
+    for page in bytes.chunks_mut(PAGE) {
+        assert!(page.iter().all(|byte| *byte == 0));
+        page.fill(1);
+    }
+    region.advise(0..64 * MIB, Advice::DontNeed).unwrap();
+    assert!(region.as_mut_slice().unwrap().iter().all(|byte| *byte == 0));
+}
+
+/// Whether this process may lock as much as it wants.
+fn lock(flags: i32) -> bool {
+    // SAFETY: this process's own memory.
+    let locked = unsafe { libc::mlockall(flags) } == 0;
+    if !locked {
+        println!("skipped: {}", std::io::Error::last_os_error());
+    }
+    locked
+}
+
+#[test]
+fn a_program_that_locks_its_memory_locks_what_it_has() {
+    for delivery in [Delivery::Thread, Delivery::Signal] {
+        passes_apart(|| {
+            let Some(mut region) = region(delivery) else { return };
+            use_it(&mut region);
+            let before = status("VmRSS");
+            if lock(libc::MCL_CURRENT) {
+                let more = status("VmRSS").saturating_sub(before);
+                assert!(more < BESIDE, "{} MiB more, of which 64 are the region's", more >> 20);
+                use_it(&mut region);
+            }
+        });
+    }
+}
+
+/// Memory that is locked as soon as there is some can be made ready, dropped and made ready again.
+#[test]
+fn memory_is_had_and_given_back_where_all_is_locked() {
+    for flags in [libc::MCL_CURRENT | libc::MCL_FUTURE, libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT] {
+        passes_apart(|| {
+            if !lock(flags) {
+                return;
+            }
+            for zeroed in [true, false] {
+                for _ in 0..3 {
+                    let ready = faultless::reserve(8 * MIB).unwrap().wait().unwrap();
+                    // Others may have been made beside, for a stream that has ended since.
+                    assert!(faultless::release_reserved() >= ready);
+                }
+                for delivery in [Delivery::Thread, Delivery::Signal] {
+                    let builder = Region::builder(64 * MIB).delivery(delivery).zeroed(zeroed);
+                    let Ok(mut region) = builder.build() else { continue };
+                    for _ in 0..3 {
+                        region.as_mut_slice().unwrap().fill(1);
+                        region.advise(0..64 * MIB, Advice::DontNeed).unwrap();
+                    }
+                    drop(region);
+                }
+                faultless::release_reserved();
+            }
+            let locked = status("VmLck");
+            assert!(locked < 4 * BESIDE, "{} MiB are locked", locked >> 20);
+        });
+    }
+}
+
+#[test]
+fn a_limit_of_addresses_is_not_used_up() {
+    passes_apart(|| {
+        let before = status("VmSize");
+        for delivery in [Delivery::Thread, Delivery::Signal] {
+            let Some(mut region) = region(delivery) else { return };
+            use_it(&mut region);
+            assert!(status("VmSize") < before + 64 * MIB + 2 * BESIDE, "{} MiB", status("VmSize") >> 20);
+        }
+    });
+}
+
+/// As any other memory, in a core dump is what is there.
+#[test]
+fn regions_are_in_core_dumps() {
+    passes_apart(|| {
+        let Some(region) = region(Delivery::Signal) else { return };
+        let at = format!("{:x}-", region.as_ptr() as usize);
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let mut lines = maps.lines().skip_while(|line| !line.starts_with(&at));
+        let flags = lines.find(|line| line.starts_with("VmFlags")).unwrap();
+        assert!(!flags.split(' ').any(|flag| flag == "dd"), "{flags}");
+    });
+}

@@ -1,0 +1,71 @@
+//! Programs that look whether their memory is resident: by a userfaultfd of their own, or by mincore.
+//!
+//! A mapping that frames moved into is resident at once. To such a program it must be as the kernel made it: from the
+//! first look on nothing moves in any more, and what moved in before and is still all zero moves out again.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use faultless_base::sys::Sys;
+use faultless_base::{SLOT, Span};
+
+use crate::arena::Extent;
+use crate::buddy::Kind;
+use crate::mapping::slots_inside;
+use crate::slot::{State, flag};
+use crate::space::Space;
+
+impl<S: Sys> Space<S> {
+    /// The program looks: nothing is brought any more.
+    pub fn note_look(&self) {
+        self.supply.looked.store(true, Relaxed);
+    }
+
+    /// The program asks what of `span` is resident. What is stays so: a slot that another thread writes to for the first
+    /// time could lose that.
+    pub fn note_question(&self, span: Span) {
+        if self.lent_in(span).next().is_some() {
+            self.note_look();
+        }
+    }
+
+    pub(crate) fn is_looked_at(&self) -> bool {
+        self.supply.looked.load(Relaxed)
+    }
+
+    /// The program looks at `span`: takes out of it what was brought and is not used.
+    pub fn expose(&self, cpu: usize, span: Span) {
+        let program = &self.program;
+        let unused = |i: &usize| {
+            program.slots.state(*i) == State::Lent && program.slots.has(*i, flag::CHARGED | flag::AHEAD)
+        };
+        // A slot of which only a part is looked at counts, too.
+        let end = span.end.checked_next_multiple_of(SLOT).unwrap_or(usize::MAX & !(SLOT - 1));
+        let outer = Span { start: span.start & !(SLOT - 1), end };
+        let noted = || self.noted(slots_inside(outer)).flat_map(Extent::slots);
+        if noted().any(|i| program.slots.state(i) == State::Lent) {
+            self.note_look();
+        }
+        for i in noted().filter(unused) {
+            self.take_unused(cpu, program.span(Extent { first: i, n: 1 }));
+        }
+    }
+
+    /// Takes the frame out of a slot if it is all zero.
+    fn take_unused(&self, cpu: usize, slot: Span) {
+        let shard = self.shard(cpu);
+        let hole = shard.lock_soon().and_then(|mut arena| arena.take_holes(1, 1, &self.sys));
+        let Some(e) = hole else { return };
+        let place = shard.span(e);
+        // A copy first: memory that the program uses must not be away, not even for a moment.
+        let zero = self.sys.copy_from_program(slot, place.start) && self.sys.first_nonzero(place).is_none();
+        self.sys.discard(place);
+        let moved = if zero { self.sys.move_pages(slot, place.start) } else { None };
+        let taken = moved == Some(SLOT);
+        if taken && self.sys.first_nonzero(place).is_some() {
+            // It was written to in between. Where the program was back already, it wrote to another page by now.
+            self.sys.move_pages(place, slot.start);
+        }
+        self.sys.discard(place);
+        self.put_back(shard, e, Kind::Hole, 0);
+    }
+}

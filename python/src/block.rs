@@ -1,0 +1,180 @@
+//! Blocks: memory of arrays, many of which share a region.
+
+use std::ffi::c_int;
+use std::sync::{Mutex, PoisonError};
+
+use faultless::region::{Block as Memory, Heap, Region};
+use pyo3::exceptions::{PyBufferError, PyValueError};
+use pyo3::ffi::{self, Py_buffer, PyBuffer_FillInfo};
+use pyo3::prelude::*;
+
+use crate::errors::{Size, failed};
+use crate::options::{Options, name};
+use crate::sigbus::User;
+
+/// A heap for each set of options that was asked for.
+static HEAPS: Mutex<Vec<(Options, &Heap)>> = Mutex::new(Vec::new());
+
+/// The heap of these options. With the interpreter's lock, so that no thread holds that of the list while another one forks.
+fn heap(_py: Python<'_>, options: Options) -> &'static Heap {
+    let mut heaps = HEAPS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, heap)) = heaps.iter().find(|(known, _)| *known == options) {
+        return heap;
+    }
+    let choose = move |builder| options.apply(builder);
+    let heap = if options.are_defaults() { Heap::lasting(choose) } else { Heap::new(choose) };
+    heaps.push((options, heap));
+    heap
+}
+
+/// The memory of one large array: ``array.base``, unless the array is a view.
+///
+/// Blocks with the same options share a region, and with it handler threads and descriptors. A block supports the buffer protocol,
+/// and each buffer keeps it alive. Its memory goes with it.
+///
+/// Parameters
+/// ----------
+/// length : int
+///     In bytes, at least 1.
+/// delivery, window, huge_pages, handlers, budget, zeroed, events
+///     As for `Region`.
+///
+/// Raises
+/// ------
+/// ValueError
+///     An option makes no sense, or the length is 0 or less.
+/// MemoryError
+///     So much is not to be had.
+/// RegionError
+///     The kernel does not allow what the options ask for; the message says what to do.
+///
+/// Examples
+/// --------
+/// >>> block = faultless.Block(4 << 20)
+/// >>> memoryview(block)[5] = 7
+/// >>> len(block)
+/// 4194304
+#[pyclass(frozen, weakref, module = "faultless")]
+pub struct Block {
+    // Ends first: what follows says that it needs SIGBUS.
+    memory: Memory,
+    _user: User,
+}
+
+#[pymethods]
+impl Block {
+    #[new]
+    #[pyo3(signature = (length, *, delivery = "best", window = None, huge_pages = true, handlers = Size(1), budget = None, zeroed = true, events = false),
+           text_signature = "(length, *, delivery='best', window=None, huge_pages=True, handlers=1, budget=None, zeroed=True, events=False)")]
+    #[expect(clippy::too_many_arguments, reason = "Python gives them by name")]
+    fn new(
+        py: Python<'_>,
+        length: Size,
+        delivery: &str,
+        window: Option<(Size, Size)>,
+        huge_pages: bool,
+        handlers: Size,
+        budget: Option<Size>,
+        zeroed: bool,
+        events: bool,
+    ) -> PyResult<Self> {
+        let options = Options::read(delivery, window, huge_pages, handlers, budget, zeroed, events)?;
+        if length.0 == 0 {
+            return Err(PyValueError::new_err("a block has at least 1 byte"));
+        }
+        let user = User::new(py, options.delivery)?;
+        let heap = heap(py, options);
+        let memory = py.detach(|| heap.allocate(length.0)).map_err(failed)?;
+        Ok(Self { memory, _user: user })
+    }
+
+    fn __len__(&self) -> usize {
+        self.memory.len()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("{:?}", self.memory)
+    }
+
+    /// How faults are delivered: ``"thread"``, ``"kernel"``, ``"signal"`` or ``"direct"``.
+    ///
+    /// Examples
+    /// --------
+    /// >>> faultless.Block(1, delivery="kernel").delivery
+    /// 'kernel'
+    #[getter]
+    fn delivery(&self) -> &'static str {
+        name(self.memory.delivery())
+    }
+
+    /// Whether system calls may be given memory that was not touched yet; otherwise they fail with EFAULT, and `populate` helps.
+    ///
+    /// Examples
+    /// --------
+    /// >>> faultless.Block(1).serves_system_calls
+    /// True
+    #[getter]
+    fn serves_system_calls(&self) -> bool {
+        self.memory.serves_system_calls()
+    }
+
+    /// The address of the first byte.
+    ///
+    /// Examples
+    /// --------
+    /// >>> faultless.Block(1).address % (2 << 20)
+    /// 0
+    #[getter]
+    fn address(&self) -> usize {
+        self.memory.as_ptr() as usize
+    }
+
+    /// Brings all pages, so that system calls find them in every delivery mode.
+    ///
+    /// Raises
+    /// ------
+    /// MemoryError
+    ///     There is no memory.
+    /// RegionError
+    ///     This is a forked child, and the block its parent's.
+    ///
+    /// Examples
+    /// --------
+    /// >>> faultless.Block(4 << 20).populate()
+    fn populate(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.memory.populate()).map_err(failed)
+    }
+
+    /// # Safety
+    /// Called by the interpreter, with a view to fill in.
+    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut Py_buffer, flags: c_int) -> PyResult<()> {
+        if view.is_null() {
+            return Err(PyBufferError::new_err("no view"));
+        }
+        let memory = &slf.get().memory;
+        memory.check_thread().map_err(failed)?;
+        let length = memory.len() as ffi::Py_ssize_t;
+        // SAFETY: the view is the interpreter's; the memory lives as long as the block, which the view keeps alive.
+        match unsafe { PyBuffer_FillInfo(view, slf.as_ptr(), memory.as_ptr().cast(), length, 0, flags) } {
+            0 => Ok(()),
+            _ => Err(PyErr::fetch(slf.py())),
+        }
+    }
+}
+
+/// Whether options make sense, for an array that does not need them.
+#[pyfunction]
+#[pyo3(name = "_check_options",
+       signature = (*, delivery = "best", window = None, huge_pages = true, handlers = Size(1), budget = None, events = false),
+       text_signature = "(*, delivery='best', window=None, huge_pages=True, handlers=1, budget=None, events=False)")]
+pub fn check_options(
+    delivery: &str,
+    window: Option<(Size, Size)>,
+    huge_pages: bool,
+    handlers: Size,
+    budget: Option<Size>,
+    events: bool,
+) -> PyResult<()> {
+    let options = Options::read(delivery, window, huge_pages, handlers, budget, true, events)?;
+    options.apply(Region::builder(1)).check().map_err(failed)
+}

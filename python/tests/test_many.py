@@ -1,0 +1,69 @@
+"""Many arrays cost no more threads, descriptors and memory than one."""
+
+import os
+
+import numpy as np
+import pytest
+
+import faultless
+
+
+def threads():
+    return len(os.listdir("/proc/self/task"))
+
+
+def descriptors():
+    return len(os.listdir("/proc/self/fd"))
+
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+
+def test_small_arrays_are_numpys_own(delivery):
+    before = threads(), descriptors()
+    arrays = [faultless.zeros(10, delivery=delivery) for _ in range(10_000)]
+    assert all(array.base is None and array.flags.owndata for array in arrays)
+    # Fewer, if a thread of another test has ended meanwhile.
+    assert threads() <= before[0] and descriptors() <= before[1]
+    arrays = [faultless.zeros(shape, dtype) for shape in (10, (3, 4), [5, 6]) for dtype in (float, "i4", np.dtype("U4"))]
+    assert all(array.base is None for array in arrays)
+    assert threads() <= before[0] and descriptors() <= before[1]
+    assert faultless.zeros((4 << 20) - 1, np.uint8).base is None
+    assert isinstance(faultless.zeros(4 << 20, np.uint8).base, faultless.Block)
+
+
+@pytest.mark.parametrize("options", [{}, {"delivery": "signal"}, {"delivery": "thread"}, {"delivery": "kernel"}])
+def test_large_arrays_share_threads_and_descriptors(options):
+    try:
+        faultless.Region(1, **options)
+    except faultless.RegionError as error:
+        pytest.skip(str(error))
+    before = threads(), descriptors(), resident()
+    # More than there may be regions with signals, or descriptors of a process. The kernel brings a huge page for each.
+    by_kernel = faultless.Region(1, **options).delivery == "kernel"
+    many = 300 if by_kernel else 3000
+    arrays = [faultless.zeros(5 << 20, np.uint8, **options) for _ in range(many)]
+    for n, array in enumerate(arrays):
+        array[0] = n % 251
+    assert threads() <= before[0] + 4 and descriptors() <= before[1] + 4
+    assert [array[0] for array in arrays] == [n % 251 for n in range(many)]
+    if not by_kernel:
+        assert resident() < before[2] + many * 40_000
+    del arrays[::2], array
+    again = [faultless.zeros(7 << 20, np.uint8, **options) for _ in range(many // 3)]
+    assert not any(array[::4096].any() for array in again[::100])
+    assert [array[0] for array in arrays] == [n % 251 for n in range(1, many, 2)]
+
+
+def test_as_many_arrays_as_descriptors_would_not_suffice_for():
+    import resource
+
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (200, limit[1]))
+    try:
+        arrays = [faultless.zeros(4 << 20, np.uint8) for _ in range(1000)]
+        assert sum(int(array[5]) for array in arrays) == 0
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limit)
