@@ -163,8 +163,7 @@ impl<S: Sys> Space<S> {
 
     /// The kernel has moved the program's mapping `from` to `to`, as far as it fits there.
     pub fn moved(&self, from: Span, to: Span) {
-        const KNOWN: [u32; 6] =
-            [flag::ADVISED, flag::FRESH, flag::CHARGED, flag::AHEAD, flag::TAINTED, flag::ASKED];
+        const KNOWN: [u32; 5] = [flag::ADVISED, flag::FRESH, flag::CHARGED, flag::AHEAD, flag::TAINTED];
         let slots = self.program.slots;
         self.forget(to);
         let e = slots_inside(Span::new(from.start, from.bytes().min(to.bytes())));
@@ -253,20 +252,6 @@ impl<S: Sys> Space<S> {
         let slots = self.program.slots;
         slots.clear(i, flag::IN_USE | flag::ADVISED | flag::CHARGED);
         slots.set(i, State::Hole);
-    }
-
-    /// The program itself advises about huge pages in `span`, which may split its mapping.
-    pub fn note_advice(&self, span: Span) {
-        let slots = self.program.slots;
-        let lent = self.lent_in(span);
-        lent.for_each(|i| _ = slots.share(i, flag::ASKED));
-    }
-
-    /// Whether advice of the engine's, and none of the program's own, may have made several areas of `span`.
-    pub fn may_have_split(&self, span: Span) -> bool {
-        let slots = self.program.slots;
-        self.lent_in(span).any(|i| slots.has(i, flag::ADVISED | flag::AHEAD | flag::FRESH))
-            && !self.lent_in(span).any(|i| slots.has(i, flag::ASKED))
     }
 
     /// The slots of a range, some of them perhaps in part, that the program is known to have.

@@ -82,10 +82,8 @@ pub mod flag {
     pub const SIGNED: u32 = 1 << 15;
     /// Its memory was brought before the program came to it: touched ahead, or moved in.
     pub const AHEAD: u32 = 1 << 16;
-    /// The program itself advised about huge pages in it.
-    pub const ASKED: u32 = 1 << 17;
     /// What is known of a slot only while it is in use.
-    pub const IN_USE: u32 = FRESH | TAINTED | FORKED | EMPTY | SIGNED | AHEAD | ASKED;
+    pub const IN_USE: u32 = FRESH | TAINTED | FORKED | EMPTY | SIGNED | AHEAD;
 }
 
 /// Slots that one leaf of a sparse table covers (64 GiB of addresses), and leaves.

@@ -4,7 +4,7 @@
 use core::ffi::CStr;
 
 use faultless_base::sys::raw::syscall;
-use faultless_base::{PAGE, Span};
+use faultless_base::{PAGE, SLOT, Span};
 
 const SMAPS: &CStr = c"/proc/self/smaps";
 /// The longest line that matters; what is longer (a path) is cut.
@@ -104,6 +104,10 @@ pub fn is_one_mapping(span: Span) -> bool {
             (common, seen) = (Some(flags), area.end);
             if seen >= span.end {
                 return true;
+            }
+            // Advice of the engine's ends where a slot does.
+            if seen % SLOT != 0 {
+                return false;
             }
         }
     }

@@ -122,11 +122,6 @@ fn heed(addr: *mut c_void, bytes: usize, advice: i32) {
     if engine::running().is_none() {
         return;
     }
-    if matches!(advice, libc::MADV_HUGEPAGE | libc::MADV_NOHUGEPAGE)
-        && let Some(engine) = engine::settled()
-    {
-        engine.space.note_advice(span);
-    }
     match effect(advice) {
         Effect::Nothing => {}
         Effect::Taint => note(addr, bytes),

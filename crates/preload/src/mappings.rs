@@ -186,10 +186,7 @@ pub unsafe extern "C" fn mremap(
     if engine::running().is_some() {
         let from = pages(old as usize, old_bytes);
         // Also a few pages: the engine's advice may begin or end among them.
-        if result == Err(libc::EFAULT)
-            && let Some(engine) = engine::enter_call()
-            && engine.space.may_have_split(from)
-        {
+        if result == Err(libc::EFAULT) {
             result = in_pieces(from, new_bytes, flags, new as usize);
         }
         if old_bytes.max(new_bytes) >= SLOT
