@@ -1,8 +1,8 @@
 //! The memory engine of faultless.
 //!
-//! A [`Space`] owns one large reservation of addresses, the arena, and hands out parts of it: to mappings
-//! ([`map`](Space::map)) and to large blocks of `malloc` ([`allocate`](Space::allocate)). What comes back is
-//! kept, zeroed in the background and handed out again, so that nobody waits for a page fault.
+//! A [`Space`] owns one large reservation of addresses, the arena. It hands out parts of it to large blocks of `malloc`
+//! ([`allocate`](Space::allocate)), and moves frames of it into mappings of the program ([`mapped`](Space::mapped)).
+//! What comes back is kept, zeroed in the background and handed out again, so that nobody waits for a page fault.
 //!
 //! | module | holds |
 //! |---|---|
