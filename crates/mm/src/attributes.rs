@@ -28,10 +28,7 @@ impl<S: Sys> Space<S> {
     /// its pages, or a socket sends from them. It must not be used for anything else.
     pub fn reference(&self, span: Span) {
         self.taint(span);
-        let slots = self.program.slots;
-        let outer = Extent { first: span.start / SLOT, n: span.end.div_ceil(SLOT) - span.start / SLOT };
-        let lent = |i: &usize| slots.state(*i) == State::Lent;
-        self.noted(outer).flat_map(Extent::slots).filter(lent).for_each(|i| _ = slots.share(i, flag::TAINTED));
+        self.lent_in(span).for_each(|i| _ = self.program.slots.share(i, flag::TAINTED));
     }
 
     /// The kernel may refer to any memory in such ways from now on.

@@ -10,8 +10,7 @@ use faultless_base::{SLOT, Span};
 
 use crate::arena::Extent;
 use crate::buddy::Kind;
-use crate::mapping::slots_inside;
-use crate::slot::{State, flag};
+use crate::slot::flag;
 use crate::space::Space;
 
 impl<S: Sys> Space<S> {
@@ -35,17 +34,8 @@ impl<S: Sys> Space<S> {
     /// The program looks at `span`: takes out of it what was brought and is not used.
     pub fn expose(&self, cpu: usize, span: Span) {
         let program = &self.program;
-        let unused = |i: &usize| {
-            program.slots.state(*i) == State::Lent && program.slots.has(*i, flag::CHARGED | flag::AHEAD)
-        };
-        // A slot of which only a part is looked at counts, too.
-        let end = span.end.checked_next_multiple_of(SLOT).unwrap_or(usize::MAX & !(SLOT - 1));
-        let outer = Span { start: span.start & !(SLOT - 1), end };
-        let noted = || self.noted(slots_inside(outer)).flat_map(Extent::slots);
-        if noted().any(|i| program.slots.state(i) == State::Lent) {
-            self.note_look();
-        }
-        for i in noted().filter(unused) {
+        self.note_question(span);
+        for i in self.lent_in(span).filter(|&i| program.slots.has(i, flag::CHARGED | flag::AHEAD)) {
             self.take_unused(cpu, program.span(Extent { first: i, n: 1 }));
         }
     }

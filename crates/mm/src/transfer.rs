@@ -48,9 +48,7 @@ impl<S: Sys> Space<S> {
                     self.zero_now(shard, e);
                 }
                 let (sent, rest) = self.send(shard, e, to + moved.slots() * SLOT);
-                if rest.n > 0 {
-                    self.put_back(shard, rest, Kind::Zeroed, self.now_ms());
-                }
+                self.put_back(shard, rest, Kind::Zeroed, self.now_ms());
                 match kind {
                     Kind::Dirty => moved.hot += sent,
                     _ => moved.ready += sent,
@@ -77,8 +75,7 @@ impl<S: Sys> Space<S> {
         }
         let own = self.shard(cpu);
         let take = |shard: &Shard| shard.lock_soon()?.take_some(n, kind);
-        let (shard, e) = self.shards_from(own).find_map(|shard| Some((shard, take(shard)?)))?;
-        Some((shard, e))
+        self.shards_from(own).find_map(|shard| Some((shard, take(shard)?)))
     }
 
     fn zero_now(&self, shard: &Shard, e: Extent) {
@@ -88,16 +85,21 @@ impl<S: Sys> Space<S> {
         shard.count(Counter::BytesHotZeroed, e.n * SLOT);
     }
 
-    /// Moves zeroed frames in passage: how many slots have moved as a whole, and those that stay, in passage.
-    fn send(&self, shard: &Shard, e: Extent, to: usize) -> (usize, Extent) {
-        let slots = shard.slots;
-        self.verify(shard, e);
-        let bytes = self.sys.move_pages(shard.span(e), to);
+    /// Moves what the kernel lets go: how many bytes.
+    fn move_bytes(&self, shard: &Shard, from: Span, to: usize) -> usize {
+        let bytes = self.sys.move_pages(from, to);
         if bytes.is_none() {
             self.supply.refused.store(true, Relaxed);
             shard.count(Counter::MovesRefused, 1);
         }
-        let bytes = bytes.unwrap_or(0);
+        bytes.unwrap_or(0)
+    }
+
+    /// Moves zeroed frames in passage: how many slots have moved as a whole, and those that stay, in passage.
+    fn send(&self, shard: &Shard, e: Extent, to: usize) -> (usize, Extent) {
+        let slots = shard.slots;
+        self.verify(shard, e);
+        let bytes = self.move_bytes(shard, shard.span(e), to);
         let (whole, begun) = (bytes / SLOT, bytes.div_ceil(SLOT));
         if begun > whole {
             self.sys.discard(shard.span(Extent { first: e.first + whole, n: 1 }));
@@ -123,12 +125,7 @@ impl<S: Sys> Space<S> {
     pub(crate) fn take_frames(&self, cpu: usize, from: Span) -> Option<usize> {
         let shard = self.shard(cpu);
         let e = shard.lock_soon()?.take_holes(from.bytes() / SLOT, 1, &self.sys)?;
-        let bytes = self.sys.move_pages(from, shard.span(e).start);
-        if bytes.is_none() {
-            self.supply.refused.store(true, Relaxed);
-            shard.count(Counter::MovesRefused, 1);
-        }
-        let bytes = bytes.unwrap_or(0);
+        let bytes = self.move_bytes(shard, from, shard.span(e).start);
         let whole = bytes / SLOT;
         if bytes % SLOT != 0 {
             self.sys.discard(shard.span(Extent { first: e.first + whole, n: 1 }));
