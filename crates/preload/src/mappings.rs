@@ -3,6 +3,7 @@
 
 use core::ffi::c_void;
 
+use faultless_base::sys::moves::Unregistered;
 use faultless_base::sys::raw::{self, Answer, syscall};
 use faultless_base::{PAGE, SLOT, Span};
 use faultless_mm::knobs::Knob;
@@ -178,6 +179,7 @@ pub unsafe extern "C" fn mremap(
 ) -> *mut c_void {
     let args = [old as usize, old_bytes, new_bytes, flags as usize, new as usize, 0];
     note(old, old_bytes);
+    let _unregistered = engine::running().filter(|e| !e.is_retired()).map(|_| Unregistered::hold());
     // SAFETY: the caller's promise.
     let mut result = unsafe { syscall(libc::SYS_mremap, args) };
     if let Ok(to) = result {

@@ -65,21 +65,16 @@ pub fn remap(from: Span, bytes: usize, flags: i32, to: usize) -> Answer {
     Ok(at)
 }
 
-/// Moves all of `from`; its last page grows with it. The error says how many bytes have moved.
+/// Moves all of `from`; its last page grows with it. The error says how many bytes have moved. Goes from slot to slot,
+/// where the engine's advice may end: several areas in one call could stop half way (since Linux 6.17).
 fn move_all(from: Span, bytes: usize, to: usize, flags: i32) -> Result<(), (usize, i32)> {
     let mut done = 0;
-    let mut piece = from.bytes();
     while done < from.bytes() {
+        let piece = (SLOT - (from.start + done) % SLOT).min(from.bytes() - done);
         let last = done + piece == from.bytes();
         let new = if last { bytes - done } else { piece };
-        match shift(from.start + done, piece, new, to + done, flags) {
-            Ok(_) => {
-                done += piece;
-                piece = from.bytes() - done;
-            }
-            Err(libc::EFAULT) if piece > PAGE => piece = (piece / 2).next_multiple_of(PAGE),
-            Err(error) => return Err((done, error)),
-        }
+        shift(from.start + done, piece, new, to + done, flags).map_err(|error| (done, error))?;
+        done += piece;
     }
     Ok(())
 }

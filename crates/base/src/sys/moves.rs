@@ -114,8 +114,73 @@ pub fn new_thread() {
     BACKGROUND.forget();
 }
 
+/// Who may not meet a registered range: the kernel moves several areas in one call (Linux 6.17), but stops half way at
+/// one that is registered.
+struct Turns {
+    /// Calls of the program under way that may move several areas.
+    held: AtomicUsize,
+    /// The background thread has a range registered.
+    registered: AtomicBool,
+}
+
+static TURNS: Turns = Turns { held: AtomicUsize::new(0), registered: AtomicBool::new(false) };
+
+impl Turns {
+    /// The background thread registers nothing from now on until as many [`release`](Self::release)s. Waits for what it
+    /// has registered, which is a matter of its own calls to the kernel alone, but not for ever.
+    fn hold(&self) {
+        self.held.fetch_add(1, Ordering::SeqCst);
+        for _ in 0..TURN_TRIES {
+            if !self.registered.load(Ordering::SeqCst) {
+                return;
+            }
+            let rest = libc::timespec { tv_sec: 0, tv_nsec: TURN_REST_NS };
+            // SAFETY: reads a structure on the stack.
+            let _ = unsafe { syscall(libc::SYS_nanosleep, [&raw const rest as usize, 0, 0, 0, 0, 0]) };
+        }
+    }
+
+    fn release(&self) {
+        self.held.fetch_sub(1, Ordering::Release);
+    }
+
+    /// `register` by the background thread, unless its range might be met.
+    fn take<T>(&self, register: impl FnOnce() -> T) -> Option<T> {
+        self.registered.store(true, Ordering::SeqCst);
+        let done = (self.held.load(Ordering::SeqCst) == 0).then(register);
+        self.registered.store(false, Ordering::Release);
+        done
+    }
+
+    fn forget(&self) {
+        self.held.store(0, Ordering::Relaxed);
+        self.registered.store(false, Ordering::Relaxed);
+    }
+}
+
+/// How often and how long a call of the program waits for the background thread: a tenth of a second in all.
+const TURN_TRIES: usize = 2000;
+const TURN_REST_NS: i64 = 50_000;
+
+/// While this lives, the background thread has no range registered that a call of the program's could meet.
+pub struct Unregistered;
+
+impl Unregistered {
+    pub fn hold() -> Self {
+        TURNS.hold();
+        Self
+    }
+}
+
+impl Drop for Unregistered {
+    fn drop(&mut self) {
+        TURNS.release();
+    }
+}
+
 /// In a forked child: the descriptors are about the parent's memory.
 pub fn forget() {
+    TURNS.forget();
     BACKGROUND.forget();
     let kept = PROGRAM.number.load(Ordering::Acquire);
     if kept != 0 && file_of(kept - 1) == Some(PROGRAM.file.load(Ordering::Relaxed)) {
@@ -139,6 +204,9 @@ pub fn move_pages(from: Span, to: usize) -> Option<usize> {
         false => (&PROGRAM, PROGRAM.get(aside)),
     };
     match number {
+        Some(number) if core::ptr::eq(kept, &BACKGROUND) => {
+            Some(TURNS.take(|| move_with(&Uffd::kept(number), from, to)).unwrap_or(0))
+        }
         Some(number) => Some(move_with(&Uffd::kept(number), from, to)),
         None if kept.tries.load(Ordering::Relaxed) >= MOST_TRIES => None,
         // Not now: another thread opens it.
@@ -188,6 +256,28 @@ mod tests {
 
     fn byte(at: usize) -> *mut u8 {
         at as *mut u8
+    }
+
+    #[test]
+    fn the_background_thread_registers_nothing_that_a_call_could_meet() {
+        let turns = Turns { held: AtomicUsize::new(0), registered: AtomicBool::new(false) };
+        assert_eq!(turns.take(|| 1), Some(1));
+        turns.hold();
+        assert_eq!(turns.take(|| 2), None);
+        turns.release();
+        let registered = AtomicBool::new(false);
+        let register = || {
+            registered.store(true, Ordering::SeqCst);
+            registered.store(false, Ordering::SeqCst);
+        };
+        std::thread::scope(|scope| {
+            let background = scope.spawn(|| (0..20_000).for_each(|_| _ = turns.take(register)));
+            while !background.is_finished() {
+                turns.hold();
+                assert!(!registered.load(Ordering::SeqCst));
+                turns.release();
+            }
+        });
     }
 
     #[test]
