@@ -50,6 +50,20 @@ static void hints(void)
     close(fd);
 }
 
+/* The very first large mapping leaves nothing behind, nor does a second one. */
+static void empties(void)
+{
+    for (int i = 0; i < 2; i++) {
+        unsigned char there;
+        char *at = map(BYTES);
+        fill(at, BYTES, 2);
+        CHECK(munmap(at, BYTES) == 0);
+        usleep(20000);
+        for (char *page = at; page < at + BYTES; page += 4096)
+            CHECK(mincore(page, 4096, &there) == -1 && errno == ENOMEM);
+    }
+}
+
 /* What is asked about unmapped memory fails as the manual says. */
 static void answers(void)
 {
@@ -156,7 +170,8 @@ int main(int argc, char **argv)
 {
     CHECK(argc > 1);
     const char *what = argv[1];
-    strcmp(what, "hints") == 0 ? hints() : strcmp(what, "answers") == 0 ? answers() :
+    strcmp(what, "hints") == 0 ? hints() : strcmp(what, "empties") == 0 ? empties() :
+    strcmp(what, "answers") == 0 ? answers() :
     strcmp(what, "segments") == 0 ? segments() : strcmp(what, "race") == 0 ? race() : large();
     map_again(BYTES, 5);
     puts("done");

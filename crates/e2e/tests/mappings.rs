@@ -19,6 +19,15 @@ fn unmapped_addresses_are_free_for_hints() {
 }
 
 #[test]
+fn the_engine_maps_nothing_of_its_own_where_the_program_has_unmapped() {
+    // Without work ahead the background thread begins with the first memory that is unmapped.
+    for ahead in ["0", "1"] {
+        let Some(case) = Case::compiled("addresses.c", &[]) else { return };
+        case.args(["empties"]).env("FAULTLESS_AHEAD", ahead).same_and_served();
+    }
+}
+
+#[test]
 fn unmapped_addresses_are_free_for_shared_memory() {
     recycles("addresses.c", &["segments"]);
 }

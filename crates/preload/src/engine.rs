@@ -9,7 +9,7 @@ use faultless_base::Span;
 use faultless_base::sync::Starter;
 use faultless_base::sys::linux::Linux;
 use faultless_base::sys::raw::{self, NoSignals, syscall};
-use faultless_base::sys::stack;
+use faultless_base::sys::{stack, thread};
 use faultless_mm::Space;
 use faultless_mm::page::Page;
 use faultless_mm::stats::Counter;
@@ -215,6 +215,7 @@ fn build() -> Option<()> {
     let settings = settings::read()?;
     let page = page::open(&settings.knobs);
     let same_process = raw::word_wiped_on_fork()?;
+    thread::prepare();
     // SAFETY: no pointers.
     let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }.max(1) as usize;
     let bytes = settings.memory.next_power_of_two().saturating_mul(4);

@@ -166,6 +166,7 @@ const TURN_REST_NS: i64 = 50_000;
 pub struct Unregistered;
 
 impl Unregistered {
+    /// Waits for what the background thread has registered.
     pub fn hold() -> Self {
         TURNS.hold();
         Self

@@ -21,16 +21,21 @@ static MEMORY: AtomicUsize = AtomicUsize::new(0);
 /// Whether the thread's table of descriptors is its own.
 static OWN_FILES: AtomicBool = AtomicBool::new(false);
 
-/// Starts the thread with `entry`; false when there is one already or none can be had. One caller at a time.
-pub fn spawn(entry: extern "C" fn() -> !) -> bool {
-    if THREAD.load(Ordering::Acquire) != 0 {
-        return false;
+/// Makes the thread's memory, once. Later it might lie where the program has just unmapped something, and expects
+/// nothing.
+pub fn prepare() {
+    if MEMORY.load(Ordering::Acquire) == 0
+        && let Some(fresh) = raw::map_private(STACK_BYTES + 2 * LOCAL_BYTES, Access::Write)
+    {
+        MEMORY.store(fresh, Ordering::Release);
     }
-    let mut memory = MEMORY.load(Ordering::Acquire);
-    if memory == 0 {
-        let Some(fresh) = raw::map_private(STACK_BYTES + 2 * LOCAL_BYTES, Access::Write) else { return false };
-        memory = fresh;
-        MEMORY.store(memory, Ordering::Release);
+}
+
+/// Starts the thread with `entry`; false when there is one already, or its memory was never made. One caller at a time.
+pub fn spawn(entry: extern "C" fn() -> !) -> bool {
+    let memory = MEMORY.load(Ordering::Acquire);
+    if memory == 0 || THREAD.load(Ordering::Acquire) != 0 {
+        return false;
     }
     let pointer = memory + STACK_BYTES + LOCAL_BYTES;
     // SAFETY: inside the memory above; the first word of the thread's control block is its own address.
