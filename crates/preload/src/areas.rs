@@ -2,9 +2,18 @@
 //! to the program, which the engine's advice may have split.
 
 use core::ffi::CStr;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use faultless_base::sys::raw::syscall;
 use faultless_base::{PAGE, SLOT, Span};
+
+/// Advice of the engine's has moved to where it ends between slots.
+static SHIFTED: AtomicBool = AtomicBool::new(false);
+
+/// Notes such a move.
+pub fn note_shift() {
+    SHIFTED.store(true, Ordering::Relaxed);
+}
 
 const SMAPS: &CStr = c"/proc/self/smaps";
 /// The longest line that matters; what is longer (a path) is cut.
@@ -105,8 +114,8 @@ pub fn is_one_mapping(span: Span) -> bool {
             if seen >= span.end {
                 return true;
             }
-            // Advice of the engine's ends where a slot does.
-            if seen % SLOT != 0 {
+            // Advice of the engine's ends where a slot does, unless it was moved elsewhere.
+            if seen % SLOT != 0 && !SHIFTED.load(Ordering::Relaxed) {
                 return false;
             }
         }

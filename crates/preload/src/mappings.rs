@@ -9,6 +9,7 @@ use faultless_base::{PAGE, SLOT, Span};
 use faultless_mm::knobs::Knob;
 use faultless_mm::stats::Counter;
 
+use crate::areas;
 use crate::attributes::note;
 use crate::engine::{self, Engine, set_errno};
 use crate::pieces;
@@ -210,7 +211,9 @@ fn remapped(engine: &Engine, from: Span, to: Span, flags: i32) {
         engine.space.uncommitted(from);
     }
     engine.space.uncommitted(to);
-    engine.space.moved(from, to);
+    if !engine.space.moved(from, to) {
+        areas::note_shift();
+    }
 }
 
 /// After the kernel said `EFAULT`: perhaps only because the engine's advice has split the mapping.

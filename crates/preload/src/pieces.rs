@@ -66,15 +66,20 @@ pub fn remap(from: Span, bytes: usize, flags: i32, to: usize) -> Answer {
 }
 
 /// Moves all of `from`; its last page grows with it. The error says how many bytes have moved. Goes from slot to slot,
-/// where the engine's advice may end: several areas in one call could stop half way (since Linux 6.17).
+/// where the engine's advice ends: several areas in one call could stop half way (since Linux 6.17). Advice that has
+/// moved may end anywhere.
 fn move_all(from: Span, bytes: usize, to: usize, flags: i32) -> Result<(), (usize, i32)> {
     let mut done = 0;
+    let mut most = SLOT;
     while done < from.bytes() {
-        let piece = (SLOT - (from.start + done) % SLOT).min(from.bytes() - done);
+        let piece = (SLOT - (from.start + done) % SLOT).min(from.bytes() - done).min(most);
         let last = done + piece == from.bytes();
         let new = if last { bytes - done } else { piece };
-        shift(from.start + done, piece, new, to + done, flags).map_err(|error| (done, error))?;
-        done += piece;
+        match shift(from.start + done, piece, new, to + done, flags) {
+            Ok(_) => (done, most) = (done + piece, SLOT),
+            Err(libc::EFAULT) if piece > PAGE => most = (piece / 2).next_multiple_of(PAGE),
+            Err(error) => return Err((done, error)),
+        }
     }
     Ok(())
 }
