@@ -11,6 +11,7 @@ use faultless_base::{PAGE, SLOT, Span, UNIT};
 
 use crate::arena::Extent;
 use crate::purpose::{Need, Purpose};
+use crate::runs::UNITS;
 use crate::slot::{State, flag};
 use crate::space::{Shard, Space};
 use crate::stats::Counter;
@@ -45,6 +46,7 @@ impl<S: Sys> Space<S> {
             let mut arena = shard.lock_soon()?;
             let run = arena.take_run(units);
             if run.is_some() {
+                shard.note_loose(&arena, 0, units);
                 shard.count_block(Some(&arena), bytes);
             }
             Some(run.map(|(slot, unit, zero)| Allocated { addr: shard.base + slot * SLOT + unit * UNIT, zero }))
@@ -68,6 +70,7 @@ impl<S: Sys> Space<S> {
             return None;
         };
         let zero = arena.carve_slot(e.first, units, zero);
+        shard.note_loose(&arena, UNITS - units, 0);
         shard.count_block(Some(&arena), bytes);
         Some(Allocated { addr: shard.span(e).start, zero })
     }
@@ -165,7 +168,9 @@ impl<S: Sys> Space<S> {
             }
             return starts;
         };
+        let units = shard.sizes.run(slot, unit).unwrap_or(0);
         let given = arena.give_run(slot, unit);
+        shard.note_loose(&arena, units, if given == Some(true) { UNITS } else { 0 });
         drop(arena);
         if given == Some(true) {
             self.take_block_back(shard, Extent { first: slot, n: 1 });

@@ -1,17 +1,21 @@
 //! The peak rule: what is added to the program's own memory never exceeds the budget and what the program once had
 //! and gave back.
 //!
-//! Two things make a process larger than it would be: memory kept while it is free (`idle`), and huge pages that the
-//! program got but is not yet seen to use (`charged`): growth with advice, and recycled memory full of zeroes. Both
-//! together may use the budget, and what the program itself once had (`peak`) beyond what it has now (`used`). Of idle
-//! memory, what exceeds the budget alone is given back within half a second.
+//! Three things make a process larger than it would be: memory kept while it is free (`idle`), huge pages that the
+//! program got but is not yet seen to use (`charged`), and parts of huge pages that no block uses. What the program has by
+//! itself is not all known here: the C library's heap and small pages are the kernel's business. So the kernel is
+//! asked from time to time how much the process has ([`Budget::look`]). What it then has without these three is a lower bound of
+//! the program's own peak. Between two looks the account goes by what is handed out; memory that the program was
+//! promised and may not have touched yet counts as if it had (`promised`).
+//!
+//! Of idle memory, what exceeds the budget alone is given back within half a second.
 
-use faultless_base::SLOT;
 use faultless_base::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use faultless_base::{SLOT, SLOT_PAGES};
 
 use crate::knobs::{Knob, Values};
 
-/// The account of a process, in slots.
+/// The account of a process, in slots where nothing else is said.
 #[derive(Debug)]
 pub struct Budget {
     knobs: &'static Values,
@@ -19,7 +23,15 @@ pub struct Budget {
     idle: AtomicUsize,
     charged: AtomicUsize,
     used: AtomicUsize,
+    promised: AtomicUsize,
+    /// Resident pages at the last look that are neither used nor idle.
+    other: AtomicUsize,
+    /// Pages that the program once had by itself, at least.
     peak: AtomicUsize,
+    /// Whether the kernel was ever asked.
+    looked: AtomicBool,
+    /// What the control group lets be idle and charged.
+    cap: AtomicUsize,
 }
 
 impl Budget {
@@ -31,7 +43,11 @@ impl Budget {
             idle: AtomicUsize::new(0),
             charged: AtomicUsize::new(0),
             used: AtomicUsize::new(0),
+            promised: AtomicUsize::new(0),
+            other: AtomicUsize::new(0),
             peak: AtomicUsize::new(0),
+            looked: AtomicBool::new(false),
+            cap: AtomicUsize::new(usize::MAX),
         }
     }
 
@@ -62,15 +78,22 @@ impl Budget {
 
     /// What may still be kept or charged.
     pub fn room(&self) -> usize {
-        self.allowed().saturating_sub(self.idle() + self.charged())
+        if self.limit() == 0 {
+            return 0;
+        }
+        let free = self.allowed().saturating_sub(self.total()) / SLOT_PAGES;
+        free.min(self.cap.load(Relaxed).saturating_sub(self.idle() + self.charged()))
     }
 
-    /// A budget of nothing allows nothing.
+    /// Pages that the process may have. A budget of nothing allows nothing beside what there is.
     fn allowed(&self) -> usize {
-        match self.limit() {
-            0 => 0,
-            limit => limit + self.peak.load(Relaxed).saturating_sub(self.used()),
-        }
+        self.limit() * SLOT_PAGES + self.peak.load(Relaxed)
+    }
+
+    /// Pages that it has or may come to have.
+    fn total(&self) -> usize {
+        let slots = self.used() + self.idle() + self.charged() + self.promised.load(Relaxed);
+        slots * SLOT_PAGES + self.other.load(Relaxed)
     }
 
     /// How many idle slots exceed the budget by itself; they may stay only for a moment.
@@ -78,15 +101,57 @@ impl Budget {
         (self.idle() + self.charged()).saturating_sub(self.limit()).min(self.idle())
     }
 
+    /// How many idle slots have to go at once.
+    pub fn excess(&self) -> usize {
+        let idle = self.idle();
+        if idle == 0 || self.limit() == 0 {
+            return idle;
+        }
+        let over = self.total().saturating_sub(self.allowed()).div_ceil(SLOT_PAGES);
+        over.max((idle + self.charged()).saturating_sub(self.cap.load(Relaxed))).min(idle)
+    }
+
+    /// The process has `resident` pages, at least `lost` of them in parts of huge pages that no block uses.
+    pub fn look(&self, resident: impl FnOnce() -> Option<usize>, lost: usize) {
+        // What is idle or charged on either side of the question was not the program's.
+        let before = self.idle() + self.charged();
+        let Some(resident) = resident() else { return };
+        let extra = before.max(self.idle() + self.charged());
+        self.other.store(resident.saturating_sub((self.used() + self.idle()) * SLOT_PAGES), Relaxed);
+        if !self.looked.load(Relaxed) {
+            // What was taken for it before was a guess.
+            self.peak.store(0, Relaxed);
+            self.looked.store(true, Relaxed);
+        }
+        self.peak.fetch_max(resident.saturating_sub(extra * SLOT_PAGES + lost), Relaxed);
+    }
+
+    /// What the control group lets be idle and charged.
+    pub fn bound(&self, slots: usize) {
+        self.cap.store(slots, Relaxed);
+    }
+
     /// Memory of the program's was seen to be resident.
     pub fn use_slots(&self, n: usize) {
         let used = self.used.fetch_add(n, Relaxed) + n;
-        self.peak.fetch_max(used, Relaxed);
+        if !self.looked.load(Relaxed) {
+            self.peak.fetch_max(used * SLOT_PAGES, Relaxed);
+        }
     }
 
     /// The program gave such memory back.
     pub fn unuse(&self, n: usize) {
         sub(&self.used, n);
+    }
+
+    /// Memory was handed out that the kernel will bring in small pages.
+    pub fn promise(&self, n: usize) {
+        self.promised.fetch_add(n, Relaxed);
+    }
+
+    /// What was promised so far is there by now, or will not come soon.
+    pub fn end_promises(&self) {
+        self.promised.store(0, Relaxed);
     }
 
     /// Free memory is kept.
@@ -101,12 +166,12 @@ impl Budget {
 
     /// Takes up to `n` slots of the room for advice that is not confirmed yet.
     pub fn charge_up_to(&self, n: usize) -> usize {
-        let room = self.room();
-        let before = self.charged.fetch_add(n.min(room), Relaxed);
+        let got = n.min(self.room());
+        self.charged.fetch_add(got, Relaxed);
         // Others may have taken from the same room meanwhile.
-        let over = (before + n.min(room) + self.idle()).saturating_sub(self.allowed()).min(n.min(room));
+        let over = self.total().saturating_sub(self.allowed()).div_ceil(SLOT_PAGES).min(got);
         sub(&self.charged, over);
-        n.min(room) - over
+        got - over
     }
 
     /// Charges `n` slots, come what may.
@@ -124,7 +189,11 @@ impl Budget {
         self.idle.store(0, Relaxed);
         self.charged.store(charged, Relaxed);
         self.used.store(used, Relaxed);
-        self.peak.fetch_max(used, Relaxed);
+        self.promised.store(0, Relaxed);
+        self.other.store(0, Relaxed);
+        self.peak.store(0, Relaxed);
+        self.looked.store(false, Relaxed);
+        self.use_slots(0);
     }
 }
 
@@ -156,5 +225,26 @@ mod tests {
         assert_eq!((b.room(), b.above_limit()), (14, 50));
         b.close();
         assert_eq!((b.room(), b.above_limit()), (0, 60));
+    }
+
+    #[test]
+    fn what_the_process_has_beside_counts() {
+        let knobs: &'static Values = std::boxed::Box::leak(std::boxed::Box::default());
+        knobs.set(Knob::Budget, 4 * SLOT as u64);
+        let b = Budget::new(knobs);
+        b.use_slots(64);
+        b.look(|| Some(80 * SLOT_PAGES), 10 * SLOT_PAGES);
+        assert_eq!(b.room(), 0, "ten slots of its eighty are nobody's");
+        b.unuse(64);
+        assert_eq!(b.room(), 58);
+        b.keep(50);
+        assert_eq!((b.room(), b.excess()), (8, 0));
+        b.promise(10);
+        assert_eq!((b.room(), b.excess()), (0, 2));
+        b.end_promises();
+        b.look(|| Some(90 * SLOT_PAGES), 0);
+        assert_eq!((b.room(), b.excess()), (0, 16), "the program itself has grown to forty");
+        b.bound(8);
+        assert_eq!((b.room(), b.excess()), (0, 42));
     }
 }

@@ -12,6 +12,7 @@ use faultless_base::sys::Sys;
 use faultless_base::{PAGE, SLOT};
 
 use crate::arena::Extent;
+use crate::runs::UNITS;
 use crate::slot::{State, flag};
 use crate::space::{Shard, Space};
 use crate::stats::Counter;
@@ -110,6 +111,9 @@ impl<S: Sys> Space<S> {
         }
         for shard in self.all_shards() {
             let slots = shard.slots;
+            let carved = (0..slots.tail()).filter(|&i| slots.state(i) == State::Runs);
+            let taken = |i: usize| shard.sizes.runs(i).map(|(_, units)| units).sum::<usize>();
+            shard.loose.store(carved.map(|i| UNITS - taken(i)).sum(), Relaxed);
             let mut i = 0;
             while i < slots.tail() {
                 let bytes = if slots.state(i) == State::Block { shard.sizes.pages(i) * PAGE } else { 0 };

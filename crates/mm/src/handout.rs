@@ -142,10 +142,11 @@ impl<S: Sys> Space<S> {
 
     fn hand_out_dirty(&self, shard: &Shard, e: Extent, need: Need) {
         let span = shard.span(e);
+        // In this order: at no time does it look like the program's own.
+        self.charge(shard, e);
         self.budget.unkeep(e.n);
         match need {
             Need::Zero => {
-                self.charge(shard, e);
                 let start = self.sys.now_ns();
                 self.sys.zero_hot(span);
                 shard.count(Counter::HotZeroNs, (self.sys.now_ns() - start) as usize);
@@ -157,7 +158,6 @@ impl<S: Sys> Space<S> {
                 if self.check {
                     self.sys.poison(span);
                 }
-                self.charge(shard, e);
                 for i in e.slots() {
                     self.sys.sign(shard.span(Extent { first: i, n: 1 }));
                     shard.slots.mark(i, flag::SIGNED);
@@ -175,8 +175,8 @@ impl<S: Sys> Space<S> {
     }
 
     fn hand_out_zeroed(&self, shard: &Shard, e: Extent, need: Need) {
-        self.budget.unkeep(e.n);
         self.charge(shard, e);
+        self.budget.unkeep(e.n);
         // Of the supply, or of the stock.
         let stocked = e.slots().filter(|&i| shard.slots.has(i, flag::FRESH)).count();
         self.credit.note_used(stocked);
@@ -192,6 +192,7 @@ impl<S: Sys> Space<S> {
     pub(crate) fn hand_out_hole(&self, shard: &Shard, e: Extent) {
         if self.budget.room() < e.n {
             self.confirm_some();
+            self.look_around();
         }
         self.warmth.note_growth(e.n);
         if e.n <= SMALL_DEMAND {
@@ -215,6 +216,8 @@ impl<S: Sys> Space<S> {
             shard.slots.clear(i, flag::ADVISED);
             shard.slots.mark(i, flag::FRESH);
         }
+        self.promise(rest.n);
+        self.balance();
         shard.count(Counter::BytesFreshHuge, advised * SLOT);
         shard.count(Counter::BytesFreshSmall, rest.n * SLOT);
     }

@@ -20,8 +20,14 @@ impl<S: Sys> Space<S> {
         let (shard, slot) = self.locate(addr);
         if shard.slots.state(slot) == State::Runs {
             let units = bytes.div_ceil(UNIT);
-            let fits =
-                (1..=UNITS).contains(&units) && shard.lock_soon()?.resize_run(slot, addr % SLOT / UNIT, units);
+            let unit = addr % SLOT / UNIT;
+            let mut arena = shard.lock_soon()?;
+            let old = shard.sizes.run(slot, unit).unwrap_or(0);
+            let fits = (1..=UNITS).contains(&units) && arena.resize_run(slot, unit, units);
+            if fits {
+                shard.note_loose(&arena, old, units);
+            }
+            drop(arena);
             shard.count(Counter::ReallocInPlace, fits as usize);
             return fits.then_some(addr);
         }

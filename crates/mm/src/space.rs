@@ -42,6 +42,8 @@ pub(crate) struct Shard {
     pub(crate) sizes: Sizes,
     /// What came back while the lock could not be had.
     pub(crate) later: Later,
+    /// Units of carved slots that no run has. Changes with the lock held.
+    pub(crate) loose: AtomicUsize,
     pub(crate) base: usize,
     pub(crate) counters: &'static Block,
     /// Extents in a row that came back untouched: the program seems to map memory here without using it.
@@ -70,6 +72,7 @@ impl Shard {
             slots,
             sizes,
             later: Later::new(n)?,
+            loose: AtomicUsize::new(0),
             base,
             counters,
             untouched: Streak::new(UNTOUCHED_STREAK),
@@ -107,6 +110,13 @@ impl Shard {
     pub(crate) fn count_block(&self, _held: Option<&Guard<'_, Arena>>, bytes: usize) {
         self.counters.add_alone(Counter::MallocServed, 1);
         self.counters.add_alone(Counter::MallocBytes, bytes as u64);
+    }
+
+    /// With the lock held: carved slots have `more` units without a run, and then `less` fewer.
+    pub(crate) fn note_loose(&self, _held: &Guard<'_, Arena>, more: usize, less: usize) {
+        let loose = self.loose.load(Ordering::Relaxed) + more;
+        debug_assert!(loose >= less);
+        self.loose.store(loose.saturating_sub(less), Ordering::Relaxed);
     }
 
     pub(crate) fn span(&self, e: Extent) -> Span {
@@ -167,6 +177,12 @@ pub struct Space<S> {
     pub(crate) rest_since: AtomicU32,
     /// When memory pressure was last looked for, in ms.
     pub(crate) pressure_look: AtomicU32,
+    /// When the account was last brought up to date, in ns; see [`crate::account`].
+    pub(crate) looked_ns: AtomicUsize,
+    /// When the control group was last looked at, and memory last promised, in ms; and whether the group has a limit.
+    pub(crate) group_ms: AtomicU32,
+    pub(crate) promised_ms: AtomicU32,
+    pub(crate) grouped: AtomicBool,
     pub(crate) warmth: Warmth,
     pub(crate) pace: Pace,
     pub(crate) supply: Supply,
@@ -238,6 +254,10 @@ impl<S: Sys> Space<S> {
             rest: AtomicU32::new(0),
             rest_since: AtomicU32::new(0),
             pressure_look: AtomicU32::new(0),
+            looked_ns: AtomicUsize::new(0),
+            group_ms: AtomicU32::new(0),
+            promised_ms: AtomicU32::new(0),
+            grouped: AtomicBool::new(false),
             warmth: Warmth::new(),
             pace: Pace::default(),
             supply: Supply::default(),

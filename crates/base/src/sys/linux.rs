@@ -106,10 +106,17 @@ fn peek_nonzero(places: impl Iterator<Item = usize>) -> usize {
 }
 
 /// Where the signatures of a slot are, and what they are: evenly spread, not at the start of a page.
+/// One of the `n` pages from `at` on, not the same everywhere: programs use every second page, or every first of sixteen.
+fn somewhere(at: usize, n: usize) -> usize {
+    let hash = (at / PAGE).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+    at + hash % n * PAGE
+}
+
 fn signatures(slot: Span) -> impl Iterator<Item = (usize, u64)> {
     const APART: usize = SLOT / SIGNATURES;
     (0..SIGNATURES).map(move |i| {
-        let at = slot.start + APART / 2 + i * APART + PAGE / 2;
+        let part = slot.start + i * APART;
+        let at = somewhere(part, APART / PAGE) + PAGE / 2;
         (at, (at as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     })
 }
@@ -278,7 +285,7 @@ impl Sys for Linux {
         (0..pages)
             .step_by(step)
             .filter(|i| {
-                let page = (span.start + i * PAGE) as *const u64;
+                let page = somewhere(span.start + i * PAGE, step) as *const u64;
                 // SAFETY: inside an open span; the program may write meanwhile, hence volatile.
                 (0..PAGE / 8).any(|w| unsafe { page.add(w).read_volatile() } != 0)
             })
@@ -292,7 +299,7 @@ impl Sys for Linux {
             let mut windows = (span.start..span.start + PAGE).step_by(WINDOW);
             return (0..PAGE / WINDOW / PEEKED).any(|_| peek_nonzero(windows.by_ref().take(PEEKED)) > 0) as usize;
         }
-        let mut pages = (span.start..span.end).step_by(step);
+        let mut pages = (span.start..span.end).step_by(step).map(|at| somewhere(at, step / PAGE));
         let batches = pages.len().div_ceil(PEEKED);
         (0..batches).map(|_| peek_nonzero(pages.by_ref().take(PEEKED))).sum()
     }
@@ -332,6 +339,14 @@ impl Sys for Linux {
 
     fn is_short_of_memory(&self) -> bool {
         super::pressure::is_short()
+    }
+
+    fn resident(&self) -> Option<usize> {
+        super::pressure::resident()
+    }
+
+    fn headroom(&self) -> Option<(usize, usize)> {
+        super::pressure::headroom()
     }
 
     fn now_ns(&self) -> u64 {
