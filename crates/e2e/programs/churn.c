@@ -1,7 +1,7 @@
-/* Memory that comes and goes at random, by a seed: churn SEED LIVE-MIB OPERATIONS.
+/* Memory that comes and goes at random, by a seed: churn SEED LIVE-MIB OPERATIONS [TASKS].
  * Blocks of 16K to 32M by malloc, calloc and realloc, and mappings; touched throughout, here and there, or not at all; given back
- * in any order; by three threads, one after the other, so that each run asks for the same. What is kept is verified. The
- * largest resident memory, in KiB, goes to stderr. */
+ * in any order; by three threads, one after the other, so that each run asks for the same. What is kept is verified. With
+ * TASKS, a file of a control group, it first joins that. The largest resident memory, in KiB, goes to stderr. */
 #include <malloc.h>
 #include <pthread.h>
 #include <sched.h>
@@ -117,7 +117,11 @@ static void *work(void *argument) {
 }
 
 int main(int argc, char **argv) {
-    CHECK(argc == 4);
+    CHECK(argc == 4 || argc == 5);
+    if (argc == 5) {
+        FILE *tasks = fopen(argv[4], "w");
+        CHECK(tasks && fprintf(tasks, "%d", getpid()) > 0 && fclose(tasks) == 0);
+    }
     state = strtoull(argv[1], 0, 10) * 0x9E3779B97F4A7C15u + 1;
     most = strtoull(argv[2], 0, 10) << 20;
     left = strtoull(argv[3], 0, 10);
