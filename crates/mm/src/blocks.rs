@@ -81,6 +81,10 @@ impl<S: Sys> Space<S> {
         let waste = n * SLOT - pages * PAGE;
         if (self.waste.load(Relaxed) + waste) / SLOT > self.budget.room() / 2 {
             shard.count(Counter::KernelWaste, 1);
+            // The C library will get it from the kernel, beside what is idle here.
+            self.promise(n);
+            self.look_around();
+            self.balance();
             return None;
         }
         if !self.is_aligned(align) {
