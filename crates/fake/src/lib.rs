@@ -405,7 +405,7 @@ impl Sys for Fake {
         self.fails(Failing::Memory)
     }
 
-    fn resident(&self) -> Option<usize> {
+    fn resident_bytes(&self) -> Option<usize> {
         Some(Fake::resident(self) * PAGE)
     }
 

@@ -43,7 +43,7 @@ impl<S: Sys> Space<S> {
         self.look_at_group(ms);
         let loose: usize = self.all_shards().map(|shard| shard.loose.load(Relaxed) * UNIT).sum();
         let lost = (self.waste.load(Relaxed) + loose) / PAGE;
-        self.budget.look(|| Some(self.sys.resident()? / PAGE), lost);
+        self.budget.look(|| Some(self.sys.resident_bytes()? / PAGE), lost);
     }
 
     fn look_at_group(&self, now: u32) {

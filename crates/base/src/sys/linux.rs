@@ -341,7 +341,7 @@ impl Sys for Linux {
         super::pressure::is_short()
     }
 
-    fn resident(&self) -> Option<usize> {
+    fn resident_bytes(&self) -> Option<usize> {
         super::pressure::resident()
     }
 
