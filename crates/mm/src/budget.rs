@@ -149,6 +149,11 @@ impl Budget {
         self.promised.fetch_add(n, Relaxed);
     }
 
+    /// So much of what was promised came back.
+    pub fn end_promise(&self, n: usize) {
+        let _ = self.promised.fetch_update(Relaxed, Relaxed, |promised| Some(promised.saturating_sub(n)));
+    }
+
     /// What was promised so far is there by now, or will not come soon.
     pub fn end_promises(&self) {
         self.promised.store(0, Relaxed);

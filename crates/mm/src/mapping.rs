@@ -80,6 +80,11 @@ impl<S: Sys> Space<S> {
             return false;
         }
         self.warmth.note_return(lent);
+        self.budget.end_promise(
+            self.passing(e)
+                .filter(|&i| program.slots.has(i, flag::FRESH) && !program.slots.has(i, flag::ADVISED))
+                .count(),
+        );
         self.noted(e).for_each(|part| self.note_left(program, part));
         let keeps = !self.is_referenced()
             && self.budget.limit() > 0

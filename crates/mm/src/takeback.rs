@@ -163,6 +163,8 @@ impl<S: Sys> Space<S> {
         }
         let used = (backed * full).checked_div(sampled).unwrap_or(0);
         let held = charged.saturating_sub(used);
+        self.budget
+            .end_promise(e.slots().filter(|&i| slots.has(i, flag::FRESH) && !slots.has(i, flag::ADVISED)).count());
         self.budget.use_slots(used);
         self.budget.discharge(charged - held);
         // It is all there at the same time.
