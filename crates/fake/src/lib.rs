@@ -409,6 +409,14 @@ impl Sys for Fake {
         self.fails(Failing::Memory)
     }
 
+    fn resident_bytes(&self) -> Option<usize> {
+        Some(Fake::resident(self) * PAGE)
+    }
+
+    fn headroom(&self) -> Option<(usize, usize)> {
+        None
+    }
+
     fn now_ns(&self) -> u64 {
         self.state.lock().unwrap().now_ns
     }

@@ -9,7 +9,7 @@
 //! looked at here, and gives room for the next advice.
 
 use faultless_base::sys::{Huge, SIGNATURES, Sys};
-use faultless_base::{PAGE, SLOT};
+use faultless_base::{PAGE, SLOT, SLOT_PAGES};
 
 use crate::arena::Extent;
 use crate::knobs::Knob;
@@ -30,7 +30,7 @@ const ADVISED_AT_ONCE: usize = 64;
 /// Time between looks.
 const LOOK_US: u64 = 100;
 /// Pages looked at in a slot in a program's thread, and the slots that it looks at in one call.
-const PEEKED_PAGES: usize = 4;
+const PEEKED_PAGES: usize = 8;
 const LOOKS_IN_CALL: usize = 128;
 /// How long such looks rest at most when they find nothing.
 const LOOK_REST_MS: u32 = 64;
@@ -221,7 +221,7 @@ impl<S: Sys> Space<S> {
             let i = g.first + g.confirmed;
             g.confirmed += 1;
             let confirmed = self.enter(shard, Extent { first: i, n: 1 }, |_| {
-                self.confirm_slot(shard, i, || self.peek_dense(shard, i))
+                self.confirm_slot(shard, i, || self.peek_full(shard, i))
             });
             if confirmed == Some(true) {
                 self.note_demand(1);
@@ -259,7 +259,7 @@ impl<S: Sys> Space<S> {
                 && matches!(shard.slots.state(i), State::Lent | State::Block | State::Runs)
             {
                 looks += 1;
-                found += self.confirm_slot(shard, i, || self.peek_dense(shard, i)) as usize;
+                found += self.confirm_slot(shard, i, || self.peek_full(shard, i)) as usize;
             }
         }
         // A program that uses little of what it has is not looked at again and again.
@@ -269,14 +269,23 @@ impl<S: Sys> Space<S> {
 
     /// Whether most of slot `i`, which the program may unmap meanwhile, was written to.
     pub(crate) fn peek_dense(&self, shard: &Shard, i: usize) -> bool {
+        self.peek_written(shard, i) * 2 >= PEEKED_PAGES
+    }
+
+    /// The same for all of it, as far as some pages tell.
+    fn peek_full(&self, shard: &Shard, i: usize) -> bool {
+        self.peek_written(shard, i) == PEEKED_PAGES
+    }
+
+    fn peek_written(&self, shard: &Shard, i: usize) -> usize {
         let slot = shard.span(Extent { first: i, n: 1 });
         match shard.slots.has(i, flag::SIGNED) {
-            true => self.sys.peek_overwritten(slot) * 2 >= SIGNATURES,
-            false => self.sys.peek_nonzero_pages(slot, PEEKED_PAGES) * 2 >= PEEKED_PAGES,
+            true => self.sys.peek_overwritten(slot) * (PEEKED_PAGES / SIGNATURES),
+            false => self.sys.peek_nonzero_pages(slot, PEEKED_PAGES),
         }
     }
 
-    fn confirm_slot(&self, shard: &Shard, i: usize, is_dense: impl Fn() -> bool) -> bool {
+    fn confirm_slot(&self, shard: &Shard, i: usize, is_full: impl Fn() -> bool) -> bool {
         if !shard.slots.has(i, flag::CHARGED) {
             return false;
         }
@@ -287,14 +296,17 @@ impl<S: Sys> Space<S> {
             return false;
         }
         // What is used already must not be counted twice, not even for a moment: the peak would stay.
-        if !self.sys.present(span.start) || !is_dense() {
+        if !self.sys.present(span.start) || !is_full() {
             return false;
         }
         // Before the flags say so: whoever sees them may end this use at once.
         self.budget.use_slots(1);
         let confirmed = shard.slots.confirm(i);
         match confirmed {
-            true => self.budget.discharge(1),
+            true => {
+                self.budget.discharge(1);
+                self.budget.note_use(1, 0);
+            }
             false => self.budget.unuse(1),
         }
         confirmed
@@ -303,7 +315,7 @@ impl<S: Sys> Space<S> {
     /// Advises huge pages further ahead, as far as the budget has room again.
     fn advise_more(&self, shard: &Shard, g: &mut Growth) {
         let missing = g.n - g.advised;
-        let room = self.budget.room();
+        let room = self.budget.room().min(self.budget.trust());
         // In few and large pieces, and not before they are near: the program's faults wait for each.
         let near = g.reached + 4 * WINDOW_MAX >= g.advised;
         if missing == 0 || !near || room < missing.min(ADVISED_AT_ONCE) {
@@ -316,7 +328,8 @@ impl<S: Sys> Space<S> {
         let waiting = |i: usize| slots.has(i, flag::FRESH) && !slots.has(i, flag::ADVISED | flag::CHARGED);
         self.enter(shard, e, |_| {
             if e.slots().all(waiting) {
-                self.advise_in_use(shard, e);
+                let advised = self.advise_in_use(shard, e);
+                self.budget.end_promise(advised * SLOT_PAGES);
             }
         });
     }

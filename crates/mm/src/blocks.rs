@@ -7,10 +7,11 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use faultless_base::sys::Sys;
-use faultless_base::{PAGE, SLOT, Span, UNIT};
+use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span, UNIT};
 
 use crate::arena::Extent;
 use crate::purpose::{Need, Purpose};
+use crate::runs::UNITS;
 use crate::slot::{State, flag};
 use crate::space::{Shard, Space};
 use crate::stats::Counter;
@@ -45,6 +46,7 @@ impl<S: Sys> Space<S> {
             let mut arena = shard.lock_soon()?;
             let run = arena.take_run(units);
             if run.is_some() {
+                self.budget.regain(units * UNIT / PAGE);
                 shard.count_block(Some(&arena), bytes);
             }
             Some(run.map(|(slot, unit, zero)| Allocated { addr: shard.base + slot * SLOT + unit * UNIT, zero }))
@@ -54,8 +56,7 @@ impl<S: Sys> Space<S> {
         if found.is_some() {
             return found;
         }
-        if self.budget.room() == 0 {
-            shard.count(Counter::KernelWaste, 1);
+        if !self.may_lose(shard, 1, bytes) {
             return None;
         }
         let (shard, e) = self.take(shard, 1, 1, Purpose::Malloc)?;
@@ -68,6 +69,7 @@ impl<S: Sys> Space<S> {
             return None;
         };
         let zero = arena.carve_slot(e.first, units, zero);
+        self.budget.lose((UNITS - units) * UNIT / PAGE);
         shard.count_block(Some(&arena), bytes);
         Some(Allocated { addr: shard.span(e).start, zero })
     }
@@ -75,9 +77,8 @@ impl<S: Sys> Space<S> {
     fn allocate_slots(&self, shard: &Shard, bytes: usize, align: usize, need: Need) -> Option<Allocated> {
         let n = bytes.div_ceil(SLOT);
         let pages = bytes.div_ceil(PAGE);
-        let waste = n * SLOT - pages * PAGE;
-        if (self.waste.load(Relaxed) + waste) / SLOT > self.budget.room() / 2 {
-            shard.count(Counter::KernelWaste, 1);
+        let waste = n * SLOT_PAGES - pages;
+        if !self.may_lose(shard, waste.div_ceil(SLOT_PAGES), bytes) {
             return None;
         }
         if !self.is_aligned(align) {
@@ -91,9 +92,22 @@ impl<S: Sys> Space<S> {
             return None;
         }
         shard.count_block(shard.lock_soon().as_ref(), bytes);
-        self.waste.fetch_add(waste, Relaxed);
+        self.budget.lose(waste);
         self.note_growth(shard, e);
         Some(Allocated { addr: shard.span(e).start, zero: need == Need::Zero })
+    }
+
+    /// Whether a block of `bytes` bytes may take `slots` slots in part. If not, the C library gets it from the kernel.
+    fn may_lose(&self, shard: &Shard, slots: usize, bytes: usize) -> bool {
+        if slots > 0 && self.budget.trust() < slots {
+            self.make_room(slots);
+        }
+        let may = self.budget.trust() >= slots;
+        if !may {
+            shard.count(Counter::KernelWaste, 1);
+            self.promise(bytes.div_ceil(PAGE));
+        }
+        may
     }
 
     /// Whether `addr` lies in the arena.
@@ -146,7 +160,7 @@ impl<S: Sys> Space<S> {
             State::Block if unit == 0 => {
                 let pages = shard.sizes.pages(slot);
                 let e = Extent { first: slot, n: (pages * PAGE).div_ceil(SLOT) };
-                self.waste.fetch_sub(e.n * SLOT - pages * PAGE, Relaxed);
+                self.budget.regain(e.n * SLOT_PAGES - pages);
                 self.take_slots_back(shard, e);
                 true
             }
@@ -165,7 +179,14 @@ impl<S: Sys> Space<S> {
             }
             return starts;
         };
+        let units = shard.sizes.run(slot, unit).unwrap_or(0);
         let given = arena.give_run(slot, unit);
+        if given.is_some() {
+            self.budget.lose(units * UNIT / PAGE);
+        }
+        if given == Some(true) {
+            self.budget.regain(SLOT_PAGES);
+        }
         drop(arena);
         if given == Some(true) {
             self.take_block_back(shard, Extent { first: slot, n: 1 });

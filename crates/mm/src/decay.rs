@@ -21,6 +21,8 @@ const DECAY_SLOTS: usize = 32;
 const PRESSURE_MS: u32 = 50;
 /// How often ages are looked at while nothing else is to be done.
 const LOOK_US: u64 = 50_000;
+/// The same while more is idle than the budget alone allows, or the control group has a limit.
+const LOOK_ABOVE_US: u64 = 5_000;
 
 impl<S: Sys> Space<S> {
     /// Discards an extent in passage that was idle.
@@ -45,6 +47,10 @@ impl<S: Sys> Space<S> {
     pub(crate) fn decay_step(&self) -> Progress {
         if self.budget.idle() == 0 {
             return Progress::Idle;
+        }
+        self.look_around();
+        if self.make_way(0) {
+            return Progress::Worked;
         }
         let now = self.now_ms();
         let last = self.pressure_look.load(Ordering::Relaxed);
@@ -77,7 +83,7 @@ impl<S: Sys> Space<S> {
                 return Progress::Worked;
             }
         }
-        Progress::Wait(LOOK_US)
+        Progress::Wait(if above > 0 || self.is_grouped() { LOOK_ABOVE_US } else { LOOK_US })
     }
 
     /// Memory is short: gives idle memory back at once, all that can be had. The bytes given back.
@@ -87,17 +93,23 @@ impl<S: Sys> Space<S> {
     }
 
     pub(crate) fn give_all_back(&self) -> usize {
-        let mut bytes = 0;
+        self.give_back(usize::MAX, Counter::BytesPressed)
+    }
+
+    /// Gives `n` idle slots back, or all there are: the bytes given back.
+    pub(crate) fn give_back(&self, n: usize, counter: Counter) -> usize {
+        let (mut bytes, mut left) = (0, n);
         for shard in self.all_shards() {
             for kind in [Kind::Dirty, Kind::Zeroed] {
-                loop {
+                while left > 0 {
                     let Some(mut arena) = shard.lock_soon() else { break };
                     let Some((first, order, stamp)) = arena.free().oldest(kind) else { break };
-                    let e = Extent { first, n: 1 << order };
+                    let e = Extent { first, n: left.min(1 << order) };
+                    left -= e.n;
                     arena.take_at(e);
                     drop(arena);
                     self.return_to_kernel(shard, e, stamp);
-                    shard.count(Counter::BytesPressed, e.n * SLOT);
+                    shard.count(counter, e.n * SLOT);
                     bytes += e.n * SLOT;
                 }
             }

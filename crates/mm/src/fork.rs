@@ -9,9 +9,10 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use faultless_base::sys::Sys;
-use faultless_base::{PAGE, SLOT};
+use faultless_base::{PAGE, SLOT_PAGES, UNIT};
 
 use crate::arena::Extent;
+use crate::runs::UNITS;
 use crate::slot::{State, flag};
 use crate::space::{Shard, Space};
 use crate::stats::Counter;
@@ -100,7 +101,7 @@ impl<S: Sys> Space<S> {
 
     /// Makes up the account again from the slots in use.
     fn recount(&self) {
-        let (mut used, mut charged, mut waste) = (0, 0, 0);
+        let (mut used, mut charged, mut lost) = (0, 0, 0);
         for (shard, e) in self.all_slots() {
             let slots = shard.slots;
             for i in e.slots().filter(|&i| !slots.state(i).is_free()) {
@@ -110,16 +111,18 @@ impl<S: Sys> Space<S> {
         }
         for shard in self.all_shards() {
             let slots = shard.slots;
+            let carved = (0..slots.tail()).filter(|&i| slots.state(i) == State::Runs);
+            let taken = |i: usize| shard.sizes.runs(i).map(|(_, units)| units).sum::<usize>();
+            lost += carved.map(|i| UNITS - taken(i)).sum::<usize>() * UNIT / PAGE;
             let mut i = 0;
             while i < slots.tail() {
-                let bytes = if slots.state(i) == State::Block { shard.sizes.pages(i) * PAGE } else { 0 };
-                let n = bytes.div_ceil(SLOT);
-                waste += n * SLOT - bytes;
+                let pages = if slots.state(i) == State::Block { shard.sizes.pages(i) } else { 0 };
+                let n = pages.div_ceil(SLOT_PAGES);
+                lost += n * SLOT_PAGES - pages;
                 i += n.max(1);
             }
         }
-        self.waste.store(waste, Relaxed);
-        self.budget.recount(used, charged + self.advised_outside());
+        self.budget.recount(used, charged + self.advised_outside(), lost);
     }
 
     fn advised_outside(&self) -> usize {

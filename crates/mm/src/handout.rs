@@ -6,7 +6,7 @@
 use core::sync::atomic::Ordering;
 
 use faultless_base::sys::{Huge, Sys};
-use faultless_base::{SLOT, probe};
+use faultless_base::{SLOT, SLOT_PAGES, probe};
 
 use crate::arena::Extent;
 use crate::knobs::Knob;
@@ -34,7 +34,7 @@ impl<S: Sys> Space<S> {
         if n <= SMALL_DEMAND {
             self.demand.fetch_add(n, Ordering::Relaxed);
         }
-        let sparse = need == Need::Zero && shard.sparse.is_granted();
+        let sparse = need == Need::Zero && shard.sparse.is_granted() || !self.is_trusted_with(n);
         let resident = |s: &'a Shard| Some((s, s.lock_soon()?.take_resident(n, align, need)?));
         if !sparse {
             if let Some(found) = resident(shard) {
@@ -55,6 +55,14 @@ impl<S: Sys> Space<S> {
             shard.count(Counter::KernelNoSpace, 1);
         }
         holes
+    }
+
+    /// Whether the program may get `n` slots of idle memory at once.
+    fn is_trusted_with(&self, n: usize) -> bool {
+        if self.budget.idle() > 0 && self.budget.trust() < n {
+            self.make_room(n);
+        }
+        self.budget.trust() >= n
     }
 
     /// When enough memory is idle for `n` slots but some of it is with the scrubber, calls it back and waits a fraction of
@@ -142,10 +150,11 @@ impl<S: Sys> Space<S> {
 
     fn hand_out_dirty(&self, shard: &Shard, e: Extent, need: Need) {
         let span = shard.span(e);
+        // In this order: at no time does it look like the program's own.
+        self.charge(shard, e);
         self.budget.unkeep(e.n);
         match need {
             Need::Zero => {
-                self.charge(shard, e);
                 let start = self.sys.now_ns();
                 self.sys.zero_hot(span);
                 shard.count(Counter::HotZeroNs, (self.sys.now_ns() - start) as usize);
@@ -157,7 +166,6 @@ impl<S: Sys> Space<S> {
                 if self.check {
                     self.sys.poison(span);
                 }
-                self.charge(shard, e);
                 for i in e.slots() {
                     self.sys.sign(shard.span(Extent { first: i, n: 1 }));
                     shard.slots.mark(i, flag::SIGNED);
@@ -175,8 +183,8 @@ impl<S: Sys> Space<S> {
     }
 
     fn hand_out_zeroed(&self, shard: &Shard, e: Extent, need: Need) {
-        self.budget.unkeep(e.n);
         self.charge(shard, e);
+        self.budget.unkeep(e.n);
         // Of the supply, or of the stock.
         let stocked = e.slots().filter(|&i| shard.slots.has(i, flag::FRESH)).count();
         self.credit.note_used(stocked);
@@ -190,9 +198,9 @@ impl<S: Sys> Space<S> {
 
     /// Memory that the kernel will fill at the first touch: with huge pages as far as the budget goes.
     pub(crate) fn hand_out_hole(&self, shard: &Shard, e: Extent) {
-        if self.budget.room() < e.n {
-            self.confirm_some();
-        }
+        self.make_room(e.n);
+        // Idle memory that does not serve would have to go while these fill: rather now, so that there is room for advice.
+        self.make_way(e.n * SLOT_PAGES);
         self.warmth.note_growth(e.n);
         if e.n <= SMALL_DEMAND {
             self.note_demand(e.n);
@@ -215,8 +223,17 @@ impl<S: Sys> Space<S> {
             shard.slots.clear(i, flag::ADVISED);
             shard.slots.mark(i, flag::FRESH);
         }
+        self.promise(rest.n * SLOT_PAGES);
         shard.count(Counter::BytesFreshHuge, advised * SLOT);
         shard.count(Counter::BytesFreshSmall, rest.n * SLOT);
+    }
+
+    /// The program is about to get so many slots: where there is no room for them, the account may be out of date.
+    pub(crate) fn make_room(&self, n: usize) {
+        if self.budget.room().min(self.budget.trust()) < n {
+            self.confirm_some();
+            self.look_around();
+        }
     }
 
     /// Touches up to three of the first slots of an extent that is about to be handed out, until it is known whether huge

@@ -42,8 +42,9 @@
 #[cfg(test)]
 extern crate std;
 
+pub mod account;
 pub mod advice;
-pub mod ahead;
+mod ahead;
 pub mod area;
 pub mod arena;
 pub mod attributes;

@@ -10,9 +10,10 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use faultless_base::sys::Sys;
+use faultless_base::sys::{Huge, Sys};
 use faultless_base::{SLOT, Span};
 
+use crate::account::SAMPLED_PAGES;
 use crate::arena::Extent;
 use crate::slot::{State, flag};
 use crate::space::{Shard, Space};
@@ -43,6 +44,7 @@ impl<S: Sys> Space<S> {
         let rest = Extent { first: e.first + brought, n: e.n - brought };
         if rest.n > 0 {
             self.hand_out_hole(program, rest);
+            self.unite(Extent { n: brought, ..e }, rest);
         }
         e.slots().for_each(|i| program.slots.set(i, State::Lent));
         self.note_growth(program, e);
@@ -53,11 +55,28 @@ impl<S: Sys> Space<S> {
     /// Moves free frames, zeroed, to the first slots of `e`, which are the program's and empty.
     pub(crate) fn bring(&self, cpu: usize, e: Extent) -> Moved {
         let to = self.program.span(e).start;
-        let moved = self.move_frames(cpu, to, e.n);
+        let idle = e.n.min(self.budget.idle());
+        if idle > 0 {
+            self.make_room(idle);
+        }
+        // At no time do they look like the program's own.
+        let held = idle.min(self.budget.trust());
+        self.budget.charge(held);
+        let moved = self.move_frames(cpu, to, held);
         let all = Extent { first: e.first, n: moved.slots() };
         let not_yet = |i: &usize| self.program.slots.share(*i, flag::CHARGED) & flag::CHARGED == 0;
         self.budget.charge(all.slots().filter(not_yet).count());
+        self.budget.discharge(held);
         moved
+    }
+
+    /// Where all of `rest` was advised, so is what frames moved to: the kernel then has one area, which can move as a whole.
+    fn unite(&self, brought: Extent, rest: Extent) {
+        let slots = self.program.slots;
+        if brought.n > 0 && rest.slots().all(|i| slots.has(i, flag::ADVISED)) {
+            self.sys.huge(self.program.span(brought), Huge::Advised);
+            brought.slots().for_each(|i| _ = slots.mark(i, flag::ADVISED));
+        }
     }
 
     /// Unmaps `span` and keeps what frames it can. False: the kernel has to unmap it.
@@ -75,6 +94,7 @@ impl<S: Sys> Space<S> {
             return false;
         }
         self.warmth.note_return(lent);
+        self.end_promise(program, self.passing(e));
         self.noted(e).for_each(|part| self.note_left(program, part));
         let keeps = !self.is_referenced()
             && self.budget.limit() > 0
@@ -83,6 +103,17 @@ impl<S: Sys> Space<S> {
             // Whoever watches memory by a userfaultfd is told of an unmapping, and not of a move.
             && !self.is_looked_at()
             && !self.is_untouched(program, e);
+        // Areas of both kinds do not move as one. What they were used for is of interest all the same.
+        let slots = program.slots;
+        let advised = self.passing(e).filter(|&i| slots.has(i, flag::ADVISED)).count();
+        let keeps = keeps && {
+            let whole = advised == 0 || advised == lent;
+            if !whole {
+                let (_, held) = self.settle_mapping(e, |i| Span::new(i * SLOT, SLOT));
+                self.budget.discharge(held);
+            }
+            whole
+        };
         let isolated = if keeps { self.sys.isolate(span) } else { None };
         let Some(isolated) = isolated else {
             if self.budget.limit() == 0 {
@@ -92,22 +123,23 @@ impl<S: Sys> Space<S> {
             return false;
         };
         let place = |i: usize| Span::new(isolated.start + (i * SLOT - span.start), SLOT);
-        let keep = self.settle_mapping(e, place);
+        let (keep, held) = self.settle_mapping(e, place);
         self.collect(cpu, e, place, keep);
         self.sys.drop_isolated(isolated);
+        self.budget.discharge(held);
         self.drop_notes(e);
         true
     }
 
     /// Squares the account for slots that come back and lie at `place` now: how many of them may be kept. Those
-    /// without memory worth keeping are marked.
-    fn settle_mapping(&self, e: Extent, place: impl Fn(usize) -> Span) -> usize {
+    /// without memory worth keeping are marked. And how many stay charged until that is done.
+    fn settle_mapping(&self, e: Extent, place: impl Fn(usize) -> Span) -> (usize, usize) {
         let slots = self.program.slots;
         let unknown = |i: usize| slots.has(i, flag::FRESH | flag::CHARGED);
         let passing = |i: &usize| slots.state(*i) == State::Passage;
         e.slots().filter(|&i| slots.has(i, flag::TAINTED)).for_each(|i| _ = slots.mark(i, flag::EMPTY));
         let every = (e.slots().filter(passing).filter(|&i| unknown(i)).count() / SAMPLES).max(1);
-        let (mut backed, mut sampled, mut dense) = (0, 0, 0);
+        let (mut backed, mut sampled, mut dense, mut full) = (0, 0, 0, 0);
         for i in e.slots().filter(passing).filter(|&i| unknown(i)) {
             let fresh = slots.has(i, flag::FRESH);
             if fresh && !(slots.has(i, flag::ADVISED) && self.is_backed_at(place(i))) {
@@ -116,19 +148,27 @@ impl<S: Sys> Space<S> {
             }
             if backed % every == 0 {
                 sampled += 1;
-                dense += self.is_dense_at(place(i)) as usize;
+                let written = self.written_at(place(i));
+                dense += (written * 2 >= SAMPLED_PAGES) as usize;
+                full += (written == SAMPLED_PAGES) as usize;
             }
             backed += 1;
         }
         if sampled > 0 {
             self.program.sparse.note(dense == 0);
         }
-        let used = (backed * dense).checked_div(sampled).unwrap_or(0);
-        // It was all there at the same time.
+        let used = (backed * full).checked_div(sampled).unwrap_or(0);
+        self.budget.note_use(used, (backed * (sampled - dense)).checked_div(sampled).unwrap_or(0));
+        let charged = self.passing(e).filter(|&i| slots.has(i, flag::CHARGED)).count();
+        let held = charged.saturating_sub(used);
+        // It is all there at the same time.
         self.budget.use_slots(used);
+        self.budget.discharge(charged - held);
+        self.look_around();
+        self.budget.charge(charged);
         self.release_use(e);
         self.budget.unuse(used);
-        self.budget.room()
+        (self.budget.room() + held, held)
     }
 
     /// Moves frames of the slots in passage from `place` into the arena, at most `keep`.

@@ -1,9 +1,8 @@
 //! What realloc asks for: a block resized where it stands, or moved by its page tables.
 
-use core::sync::atomic::Ordering::Relaxed;
 
 use faultless_base::sys::Sys;
-use faultless_base::{PAGE, SLOT, UNIT};
+use faultless_base::{PAGE, SLOT, SLOT_PAGES, UNIT};
 
 use crate::arena::Extent;
 use crate::buddy::Kind;
@@ -20,8 +19,15 @@ impl<S: Sys> Space<S> {
         let (shard, slot) = self.locate(addr);
         if shard.slots.state(slot) == State::Runs {
             let units = bytes.div_ceil(UNIT);
-            let fits =
-                (1..=UNITS).contains(&units) && shard.lock_soon()?.resize_run(slot, addr % SLOT / UNIT, units);
+            let unit = addr % SLOT / UNIT;
+            let mut arena = shard.lock_soon()?;
+            let old = shard.sizes.run(slot, unit).unwrap_or(0);
+            let fits = (1..=UNITS).contains(&units) && arena.resize_run(slot, unit, units);
+            if fits {
+                self.budget.lose(old * UNIT / PAGE);
+                self.budget.regain(units * UNIT / PAGE);
+            }
+            drop(arena);
             shard.count(Counter::ReallocInPlace, fits as usize);
             return fits.then_some(addr);
         }
@@ -36,9 +42,8 @@ impl<S: Sys> Space<S> {
             true => self.grow(cpu, shard, old, n)?,
             false => (shard, Extent { n, ..old }),
         };
-        let waste = |n: usize, pages: usize| n * SLOT - pages * PAGE;
-        self.waste.fetch_add(waste(n, pages as usize), Relaxed);
-        self.waste.fetch_sub(waste(old.n, old_pages), Relaxed);
+        self.budget.lose(n * SLOT_PAGES - pages as usize);
+        self.budget.regain(old.n * SLOT_PAGES - old_pages);
         to.sizes.set_pages(e.first, pages);
         if n < old.n {
             self.take_slots_back(shard, Extent { first: slot + n, n: old.n - n });

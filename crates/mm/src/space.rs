@@ -167,6 +167,12 @@ pub struct Space<S> {
     pub(crate) rest_since: AtomicU32,
     /// When memory pressure was last looked for, in ms.
     pub(crate) pressure_look: AtomicU32,
+    /// When the account was last brought up to date, in ns; see [`crate::account`].
+    pub(crate) looked_ns: AtomicUsize,
+    /// When the control group was last looked at, and memory last promised, in ms; and whether the group has a limit.
+    pub(crate) group_ms: AtomicU32,
+    pub(crate) promised_ms: AtomicU32,
+    pub(crate) grouped: AtomicBool,
     pub(crate) warmth: Warmth,
     pub(crate) pace: Pace,
     pub(crate) supply: Supply,
@@ -176,8 +182,6 @@ pub struct Space<S> {
     pub(crate) recalled: AtomicBool,
     /// Where [`Space::confirm_some`] goes on.
     pub(crate) confirming: Lock<Cursor>,
-    /// Bytes that rounding up costs in blocks of whole slots.
-    pub(crate) waste: AtomicUsize,
     /// The processor that the program last asked for memory on, plus one; and where the background thread keeps away
     /// from, likewise.
     pub(crate) program_cpu: AtomicUsize,
@@ -238,13 +242,16 @@ impl<S: Sys> Space<S> {
             rest: AtomicU32::new(0),
             rest_since: AtomicU32::new(0),
             pressure_look: AtomicU32::new(0),
+            looked_ns: AtomicUsize::new(0),
+            group_ms: AtomicU32::new(0),
+            promised_ms: AtomicU32::new(0),
+            grouped: AtomicBool::new(false),
             warmth: Warmth::new(),
             pace: Pace::default(),
             supply: Supply::default(),
             scrubbed: AtomicBool::new(false),
             recalled: AtomicBool::new(false),
             confirming: Lock::new(Cursor { shard: 0, slot: 0, rest: 0, since: 0 }),
-            waste: AtomicUsize::new(0),
             program_cpu: AtomicUsize::new(0),
             avoided_cpu: AtomicUsize::new(0),
             crowded: AtomicU32::new(0),

@@ -89,13 +89,13 @@ impl<S: Sys> Space<S> {
         if slots.mark(e.first, flag::ADVISED) & flag::ADVISED == 0 {
             self.sys.huge(span, Huge::Advised);
         }
+        self.budget.keep(1);
         let (start, cpu) = (self.sys.now_ns(), self.sys.thread_ns());
         self.sys.touch(span.start);
         shard.count(Counter::TouchNs, (self.sys.now_ns() - start) as usize);
         self.warmth.note_touch(self.sys.thread_ns() - cpu, self.now_ms());
         shard.count(Counter::BytesTouchedAhead, SLOT);
         slots.mark(e.first, flag::AHEAD);
-        self.budget.keep(1);
         true
     }
 }

@@ -3,6 +3,7 @@
 use faultless_base::sys::{SIGNATURES, Sys};
 use faultless_base::{SLOT, Span};
 
+use crate::account::SAMPLED_PAGES;
 use crate::arena::Extent;
 use crate::buddy::Kind;
 use crate::later::{Later, Note, What};
@@ -13,8 +14,6 @@ use crate::stats::Counter;
 
 /// Slots whose contents are looked at when memory comes back whose use is not known.
 const SAMPLES: usize = 16;
-/// Pages looked at in each of them.
-const SAMPLED_PAGES: usize = 8;
 
 /// What became of memory that came back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -83,8 +82,9 @@ impl<S: Sys> Space<S> {
         let slots = shard.slots;
         self.warmth.note_return(e.n);
         self.note_left(shard, e);
-        let mut keep = self.settle(shard, e);
+        let (mut keep, held) = self.settle(shard, e);
         if self.is_retired() {
+            self.budget.discharge(held);
             return self.let_go(shard, e);
         }
         let stamp = self.now_ms();
@@ -122,17 +122,19 @@ impl<S: Sys> Space<S> {
                 }
             },
         );
+        self.budget.discharge(held);
     }
 
-    /// Squares the account for slots that come back: how many of them may be kept.
-    fn settle(&self, shard: &Shard, e: Extent) -> usize {
+    /// Squares the account for slots that come back: how many of them may be kept, and how many stay charged until that is
+    /// done, because they were not the program's own.
+    fn settle(&self, shard: &Shard, e: Extent) -> (usize, usize) {
         let slots = shard.slots;
         let untouched = self.is_untouched(shard, e);
         let unknown = |i: usize| slots.has(i, flag::FRESH | flag::CHARGED);
         let every = (e.slots().filter(|&i| unknown(i)).count() / SAMPLES).max(1);
         // With nothing to be kept nothing needs to be known: a program that is confined may forbid to ask.
         let looks = self.budget.limit() > 0;
-        let (mut known, mut charged, mut backed, mut sampled, mut dense) = (0, 0, 0, 0, 0);
+        let (mut known, mut charged, mut backed, mut sampled, mut dense, mut full) = (0, 0, 0, 0, 0, 0);
         for i in e.slots() {
             let is_unknown = unknown(i);
             charged += slots.clear(i, flag::CHARGED) as usize;
@@ -147,9 +149,13 @@ impl<S: Sys> Space<S> {
                 slots.mark(i, flag::EMPTY);
             } else if !lost {
                 // The program may have unmapped it by itself.
-                if looks && backed % every == 0 && (fresh || self.is_present(shard, i)) {
+                // The last slot of a block may not be all the program's.
+                let whole = e.n == 1 || i + 1 < e.first + e.n;
+                if looks && whole && backed % every == 0 && (fresh || self.is_present(shard, i)) {
                     sampled += 1;
-                    dense += self.is_dense(shard, i) as usize;
+                    let written = self.written(shard, i);
+                    dense += (written * 2 >= SAMPLED_PAGES) as usize;
+                    full += (written == SAMPLED_PAGES) as usize;
                 }
                 backed += 1;
             }
@@ -157,11 +163,16 @@ impl<S: Sys> Space<S> {
         if sampled > 0 {
             shard.sparse.note(dense == 0);
         }
-        let used = (backed * dense).checked_div(sampled).unwrap_or(0);
-        self.budget.discharge(charged);
+        let used = (backed * full).checked_div(sampled).unwrap_or(0);
+        self.budget.note_use(used, (backed * (sampled - dense)).checked_div(sampled).unwrap_or(0));
+        let held = charged.saturating_sub(used);
+        self.end_promise(shard, e.slots());
         self.budget.use_slots(used);
+        self.budget.discharge(charged - held);
+        // It is all there at the same time.
+        self.look_around();
         self.budget.unuse(used + known);
-        if self.budget.limit() == 0 { 0 } else { self.budget.room() }
+        (if self.budget.limit() == 0 { 0 } else { self.budget.room() + held }, held)
     }
 
     /// Whether a large fresh extent comes back as it was handed out, as far as a look at its ends and its middle
@@ -199,17 +210,17 @@ impl<S: Sys> Space<S> {
         [0, SLOT / 2, SLOT - 1].iter().all(|offset| self.sys.present(slot.start + offset))
     }
 
-    /// Whether most of a slot's memory, which was zero and may not be readable by now, was written to.
-    pub(crate) fn is_dense_at(&self, slot: Span) -> bool {
-        self.sys.peek_nonzero_pages(slot, SAMPLED_PAGES) * 2 >= SAMPLED_PAGES
+    /// The same for memory that was zero and may not be readable by now.
+    pub(crate) fn written_at(&self, slot: Span) -> usize {
+        self.sys.peek_nonzero_pages(slot, SAMPLED_PAGES)
     }
 
-    /// Whether most of slot `i`, which can be read, was written to.
-    pub(crate) fn is_dense(&self, shard: &Shard, i: usize) -> bool {
+    /// Of some pages of slot `i`, which can be read, how many were written to.
+    fn written(&self, shard: &Shard, i: usize) -> usize {
         let slot = shard.span(Extent { first: i, n: 1 });
         match shard.slots.has(i, flag::SIGNED) {
-            true => self.sys.overwritten(slot) * 2 >= SIGNATURES,
-            false => self.sys.nonzero_pages(slot, SAMPLED_PAGES) * 2 >= SAMPLED_PAGES,
+            true => self.sys.overwritten(slot) * (SAMPLED_PAGES / SIGNATURES),
+            false => self.sys.nonzero_pages(slot, SAMPLED_PAGES),
         }
     }
 

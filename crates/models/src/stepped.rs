@@ -163,6 +163,8 @@ impl Sys for Stepped {
         step: missing(addr: usize) -> bool;
         step: present_pages(slot: Span) -> usize;
         step: is_short_of_memory() -> bool;
+        step: resident_bytes() -> Option<usize>;
+        step: headroom() -> Option<(usize, usize)>;
         step: retire();
         step: avoid_cpu(cpu: Option<usize>);
     }

@@ -177,11 +177,11 @@ pub fn is_confined() -> bool {
 }
 
 /// The memory that this process may use: the machine's, or less if its control group says so.
-fn memory() -> usize {
+fn memory(group: Option<u64>) -> usize {
     // SAFETY: no pointers.
     let (pages, size) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
     let machine = (pages.max(0) as usize).saturating_mul(size.max(0) as usize);
-    pressure::group_limit().map_or(machine, |limit| machine.min(limit as usize))
+    group.map_or(machine, |limit| machine.min(limit as usize))
 }
 
 /// The smallest block of malloc that is served.
@@ -189,17 +189,26 @@ pub fn malloc_threshold() -> usize {
     value(Knob::MallocThreshold).unwrap_or(0) as usize
 }
 
+/// The budget is at most one byte in so many of the control group's limit, and nothing in a group smaller than this: there
+/// free memory could not always be given back in time.
+const GROUP_SHARE: u64 = 128;
+const SMALLEST_GROUP: u64 = 1 << 30;
+
 /// The settings; `None` when this process is to run plain. Why is noted on its page, unless it is to be left alone altogether, or
 /// may not be allowed to make one.
 pub fn read() -> Option<Settings> {
     if is_off() || is_confined() {
         return None;
     }
-    let memory = memory();
+    let group = pressure::group_limit();
+    let memory = memory(group);
     let knobs = Values::new();
     for knob in Knob::ALL.iter().filter(|knob| knob.declared().kind != Kind::Text) {
         knobs.set(*knob, value(*knob).unwrap_or((memory / 20).max(64 << 20) as u64));
     }
+    // Whoever comes close to the limit is killed for huge pages that it does not use, and they cannot be taken back.
+    let most = |limit| if limit < SMALLEST_GROUP { 0 } else { limit / GROUP_SHARE };
+    knobs.set(Knob::Budget, knobs.get(Knob::Budget).min(group.map_or(u64::MAX, most)));
     let no_budget = || (knobs.get(Knob::Budget) < SLOT as u64).then_some(plain::BUDGET);
     match ruled_out().or_else(no_budget) {
         None => Some(Settings { knobs, memory }),

@@ -113,11 +113,19 @@ fn is_nonzero(page: usize, all: bool) -> bool {
     })
 }
 
-/// Where the signatures of a slot are, and what they are: evenly spread, not at the start of a page.
+/// One of the `n` pages from `at` on, not the same everywhere: programs use every second page, or every first of sixteen.
+fn somewhere(at: usize, n: usize) -> usize {
+    let hash = (at / PAGE).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+    at + hash % n * PAGE
+}
+
+/// Where the signatures of a slot are, and what they are: evenly spread, at the start of a page, which is what a program
+/// touches of it if it touches little.
 fn signatures(slot: Span) -> impl Iterator<Item = (usize, u64)> {
     const APART: usize = SLOT / SIGNATURES;
     (0..SIGNATURES).map(move |i| {
-        let at = slot.start + APART / 2 + i * APART + PAGE / 2;
+        let part = slot.start + i * APART;
+        let at = somewhere(part, APART / PAGE);
         (at, (at as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     })
 }
@@ -291,7 +299,7 @@ impl Sys for Linux {
         (0..pages)
             .step_by(step)
             .filter(|i| {
-                let page = (span.start + i * PAGE) as *const u64;
+                let page = somewhere(span.start + i * PAGE, step) as *const u64;
                 // SAFETY: inside an open span; the program may write meanwhile, hence volatile.
                 (0..PAGE / 8).any(|w| unsafe { page.add(w).read_volatile() } != 0)
             })
@@ -303,7 +311,7 @@ impl Sys for Linux {
         if samples == 1 {
             return is_nonzero(span.start, true) as usize;
         }
-        let mut pages = (span.start..span.end).step_by(step);
+        let mut pages = (span.start..span.end).step_by(step).map(|at| somewhere(at, step / PAGE));
         let (mut n, mut left) = (0, pages.len());
         while left > 0 {
             // A look at the beginnings of several pages shows most of those that are full.
@@ -351,6 +359,14 @@ impl Sys for Linux {
 
     fn is_short_of_memory(&self) -> bool {
         super::pressure::is_short()
+    }
+
+    fn resident_bytes(&self) -> Option<usize> {
+        super::pressure::resident()
+    }
+
+    fn headroom(&self) -> Option<(usize, usize)> {
+        super::pressure::headroom()
     }
 
     fn now_ns(&self) -> u64 {

@@ -145,6 +145,10 @@ pub trait Sys {
     fn present_pages(&self, slot: Span) -> usize;
     /// Whether the machine, or what this process may use of it, is short of memory.
     fn is_short_of_memory(&self) -> bool;
+    /// Bytes that this process has in memory; `None` where the kernel does not say.
+    fn resident_bytes(&self) -> Option<usize>;
+    /// Bytes that the control group may still take, what can be reclaimed of it included, and its limit. `None`: it has no limit.
+    fn headroom(&self) -> Option<(usize, usize)>;
     /// Nanoseconds of a clock that never goes back.
     fn now_ns(&self) -> u64;
     /// Nanoseconds for which this thread had a processor.

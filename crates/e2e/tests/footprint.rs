@@ -1,0 +1,119 @@
+//! What a program's memory comes to: never above its own peak and the budget, nor above what its control group allows.
+//!
+//! Random programs, by a seed. `FOOTPRINT_SEEDS` says how many; a few if it is not set.
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+
+use faultless_e2e::{Case, Run, skip};
+
+const MIB: u64 = 1 << 20;
+/// What the library's own tables and its thread may take.
+const TABLES: u64 = MIB;
+/// What a program has at a time at most, in MiB, and how often it takes or gives something.
+const SMALL: [&str; 2] = ["128", "2000"];
+const LARGE: [&str; 2] = ["1100", "200"];
+
+fn seeds() -> std::ops::Range<u64> {
+    let n = std::env::var("FOOTPRINT_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(2);
+    1..1 + n
+}
+
+fn churn(seed: u64, size: [&str; 2]) -> Option<Case> {
+    Some(Case::compiled("churn.c", &["-pthread"])?.args([seed.to_string().as_str()]).args(size))
+}
+
+/// The largest resident memory of a run, in bytes.
+fn peak(run: &Run) -> u64 {
+    assert!(run.status.success(), "{}: {}", run.status, String::from_utf8_lossy(&run.stderr));
+    let text = String::from_utf8_lossy(&run.stderr);
+    text.split_whitespace().last().and_then(|n| n.parse::<u64>().ok()).expect("a number at the end") * 1024
+}
+
+#[test]
+fn resident_memory_stays_below_the_own_peak_and_the_budget() {
+    for seed in seeds() {
+        let Some(case) = churn(seed, SMALL) else { return };
+        let plain = case.plain();
+        for mib in [0, 2, 16, 64] {
+            let run = case.under(&[("FAULTLESS_BUDGET", &format!("{mib}M"))]);
+            assert_eq!(run.stdout, plain.stdout);
+            let (most, own) = (peak(&run), peak(&plain));
+            let allowed = own + mib * MIB + TABLES;
+            // A few pages of some slots say how much of it was used.
+            let allowed = allowed + own / 100;
+            assert!(most <= allowed, "seed {seed}, budget {mib}M: {most} bytes, {own} plain");
+        }
+    }
+}
+
+/// A control group of version 1 for one test.
+struct Group(PathBuf);
+
+impl Group {
+    fn new() -> Option<Self> {
+        let path = PathBuf::from(format!("/sys/fs/cgroup/memory/faultless-{}", std::process::id()));
+        match fs::create_dir(&path).map(|()| path.join("memory.limit_in_bytes").exists()) {
+            Ok(true) => Some(Self(path)),
+            Ok(false) => {
+                let _ = fs::remove_dir(&path);
+                skip("no control groups of version 1 for memory");
+                None
+            }
+            Err(error) => {
+                skip(format!("no control group can be made: {error}"));
+                None
+            }
+        }
+    }
+
+    fn set(&self, file: &str, value: i64) {
+        fs::write(self.0.join(file), value.to_string()).expect("a file of the group's");
+    }
+
+    /// Empty, with this limit.
+    fn limit(&self, bytes: i64) {
+        self.set("memory.force_empty", 0);
+        self.set("memory.limit_in_bytes", bytes);
+        self.set("memory.max_usage_in_bytes", 0);
+    }
+
+    fn most(&self) -> u64 {
+        let text = fs::read_to_string(self.0.join("memory.max_usage_in_bytes")).expect("a file of the group's");
+        text.trim().parse().expect("a number")
+    }
+
+    fn join(&self, case: Case) -> Case {
+        case.args([self.0.join("cgroup.procs")])
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn a_group_that_is_large_enough_for_a_program_stays_so() {
+    let Some(group) = Group::new() else { return };
+    for (seed, size) in seeds().map(|seed| (seed, SMALL)).chain([(1, LARGE)]) {
+        let Some(case) = churn(seed, size) else { return };
+        let case = group.join(case);
+        group.limit(-1);
+        let plain = case.plain();
+        let own = group.most();
+        // Below 1 GiB a group's programs run plain, and need no more than that.
+        let percents: &[u64] = if size == SMALL { &[100, 110, 150] } else { &[110, 150] };
+        for percent in percents {
+            let own = own * percent / 100;
+            for budget in ["2M", "64M"] {
+                group.limit((own + TABLES) as i64);
+                let run = case.under(&[("FAULTLESS_BUDGET", budget)]);
+                assert_ne!(run.status.signal(), Some(9), "seed {seed}, {percent} %, {own} bytes, budget {budget}");
+                assert_eq!(run.stdout, plain.stdout);
+            }
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! A program that takes, uses and gives back the same amount again and again has its memory recycled, also where that is
+//! more than the budget.
+
+mod calls;
+
+use faultless_base::{PAGE, SLOT, Span};
+use faultless_fake::Fake;
+use faultless_mm::knobs::{Knob, Values};
+use faultless_mm::stats::{Block as Counters, Counter};
+use faultless_mm::{Need, Space};
+
+/// Slots of the budget, and rounds of a loop.
+const BUDGET: usize = 32;
+const ROUNDS: usize = 20;
+
+fn space() -> (Space<Fake>, Fake, &'static Counters) {
+    let fake = Fake::default();
+    let counters: &'static [Counters] = Box::leak(Box::new([Counters::new()]));
+    let knobs: &'static Values = Box::leak(Box::default());
+    knobs.set(Knob::Budget, (BUDGET * SLOT) as u64);
+    (Space::new(fake.clone(), 1024 * SLOT, 1, counters, knobs).unwrap(), fake, &counters[0])
+}
+
+/// Slots that were handed out without memory in `ROUNDS` rounds of `round`, each of `n` slots.
+fn brought_by_the_kernel(n: usize, mut round: impl FnMut(&Space<Fake>, &Fake)) -> usize {
+    let (space, fake, counters) = space();
+    for _ in 0..ROUNDS {
+        round(&space, &fake);
+        fake.advance_ms(1);
+        let limit = (n + BUDGET) * SLOT;
+        assert!(fake.resident() * PAGE <= limit, "{} pages", fake.resident());
+    }
+    let fresh = [Counter::BytesFreshHuge, Counter::BytesFreshSmall];
+    fresh.iter().map(|&counter| counters.get(counter as usize) as usize / SLOT).sum()
+}
+
+#[test]
+fn a_loop_of_blocks_is_recycled() {
+    for n in [8, BUDGET, 2 * BUDGET, 3 * BUDGET] {
+        for need in [Need::Any, Need::Zero] {
+            let mut turn = 1;
+            let fresh = brought_by_the_kernel(n, |space, fake| {
+                turn += 1;
+                let at = space.allocate(0, n * SLOT, PAGE, need).unwrap().addr;
+                fake.write(Span::new(at, n * SLOT), turn);
+                assert!(space.free(at));
+            });
+            assert!(fresh <= 4 * n, "{n} slots, {need:?}: {fresh} slots in {ROUNDS} rounds");
+        }
+    }
+}
+
+#[test]
+fn a_loop_of_mappings_is_recycled() {
+    for n in [8, BUDGET, 2 * BUDGET, 3 * BUDGET] {
+        let fresh = brought_by_the_kernel(n, |space, fake| {
+            let span = calls::map(space, fake, n * SLOT);
+            fake.write(span, 1);
+            calls::unmap(space, fake, span);
+        });
+        assert!(fresh <= 4 * n, "{n} slots: {fresh} slots in {ROUNDS} rounds");
+    }
+}
