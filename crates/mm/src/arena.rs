@@ -28,6 +28,8 @@ impl Extent {
 
 /// How many slots growth takes from the reservation at a time, at least (32 MiB).
 const GROWTH: usize = 16;
+/// One slot in so many of memory that is handed out again may be without memory.
+const HOLES: usize = 4;
 /// Carved slots with room that are looked at for a run.
 const ROOMS: usize = 8;
 
@@ -88,13 +90,18 @@ impl Arena {
     }
 
     /// Takes `n` slots with memory behind them, the first one a multiple of `align`: of the wanted kind if
-    /// there are, of the other one or mixed if not.
+    /// there are, of the other one or mixed if not, and with a few holes among them as a last resort: what came back was not all
+    /// kept.
     pub fn take_resident(&mut self, n: usize, align: usize, need: Need) -> Option<Extent> {
         let kinds = match need {
             Need::Zero => [Kind::Zeroed, Kind::Dirty],
             Need::Any => [Kind::Dirty, Kind::Zeroed],
         };
-        kinds.into_iter().find_map(|k| self.pop(n, align, k)).or_else(|| self.scan(n, align))
+        kinds
+            .into_iter()
+            .find_map(|k| self.pop(n, align, k))
+            .or_else(|| self.scan(n, align, 0))
+            .or_else(|| self.scan(n, align, n / HOLES))
     }
 
     /// Takes up to `n` slots of a kind, as many as there are in one piece of their size.
@@ -128,27 +135,26 @@ impl Arena {
         Some(self.pass(Extent { first, n }))
     }
 
-    /// First fit over all slots, whatever blocks and kinds the memory lies in.
-    fn scan(&mut self, n: usize, align: usize) -> Option<Extent> {
-        if self.buddy.slots(Kind::Dirty) + self.buddy.slots(Kind::Zeroed) < n {
+    /// First fit over all slots, whatever blocks and kinds the memory lies in, with so many holes at most.
+    fn scan(&mut self, n: usize, align: usize, holes: usize) -> Option<Extent> {
+        if self.buddy.slots(Kind::Dirty) + self.buddy.slots(Kind::Zeroed) + holes < n {
             return None;
         }
         let mut start = 0;
         while start + n <= self.slots.tail() {
-            match (start..start + n).rev().find(|&i| !self.is_resident_free(i)) {
+            let e = Extent { first: start, n };
+            let taken = e.slots().rev().find(|&i| !self.slots.state(i).is_free());
+            // From the end, the first hole that is too many.
+            let hole = || e.slots().rev().filter(|&i| self.slots.state(i) == State::Hole).nth(holes);
+            match taken.or_else(hole) {
                 Some(i) => start = (i + 1).next_multiple_of(align),
                 None => {
-                    let e = Extent { first: start, n };
                     self.carve(e);
                     return Some(e);
                 }
             }
         }
         None
-    }
-
-    fn is_resident_free(&self, i: usize) -> bool {
-        matches!(self.slots.state(i), State::Dirty | State::Zeroed)
     }
 
     /// Takes free slots out of the lists, kind by kind.

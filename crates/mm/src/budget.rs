@@ -9,15 +9,17 @@
 //! about to bring counts as if it had (`promised`).
 //!
 //! Idle memory can go back at any moment, and does when the program itself grows. The other two cannot. So these stay
-//! within the budget alone, but for a program that used all it got: it is trusted with as much again (`proven`).
+//! within the budget alone, but for a program that used all it got: it is trusted with more (`proven`).
 
 use faultless_base::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use faultless_base::{SLOT, SLOT_PAGES};
 
 use crate::knobs::{Knob, Values};
 
-/// One slot that the program left unused outweighs so many that it used.
-const DISTRUST: usize = 8;
+/// A program is not trusted before it has used so many slots all over, one after the other (256 MiB) …
+const PROVES: usize = 128;
+/// … and with so many times the budget at most.
+const TRUSTED: usize = 8;
 
 /// The account of a process, in slots where nothing else is said.
 #[derive(Debug)]
@@ -29,6 +31,7 @@ pub struct Budget {
     /// Pages of slots that no block has.
     lost: AtomicUsize,
     used: AtomicUsize,
+    /// Slots that the program used all over since it last left one in part.
     proven: AtomicUsize,
     /// Pages that were promised lately, and a while ago.
     promised: [AtomicUsize; 2],
@@ -103,8 +106,8 @@ impl Budget {
             0 => 0,
             limit => {
                 let lost = self.lost.load(Relaxed).div_ceil(SLOT_PAGES);
-                let proven = self.proven.load(Relaxed).min(self.peak.load(Relaxed) / SLOT_PAGES);
-                let most = (limit + proven).min(self.cap.load(Relaxed));
+                let proven = self.proven.load(Relaxed).saturating_sub(PROVES);
+                let most = (limit + proven.min(self.peak.load(Relaxed) / SLOT_PAGES)).min(self.cap.load(Relaxed));
                 most.saturating_sub(self.charged() + lost)
             }
         }
@@ -194,11 +197,14 @@ impl Budget {
         self.promised[1].store(self.promised[0].swap(0, Relaxed), Relaxed);
     }
 
-    /// Slots that came back, or were looked at: so many were used all over, and so many hardly.
-    pub fn note_use(&self, all: usize, hardly: usize) {
-        let most = DISTRUST * self.limit();
-        let next = |proven: usize| Some((proven + all).min(most).saturating_sub(DISTRUST * hardly));
-        let _ = self.proven.fetch_update(Relaxed, Relaxed, next);
+    /// Slots that came back, or were looked at: so many were used all over, and so many not.
+    pub fn note_use(&self, all: usize, not_all: usize) {
+        if not_all > 0 {
+            self.proven.store(0, Relaxed);
+        } else if all > 0 {
+            let most = PROVES + TRUSTED * self.limit();
+            let _ = self.proven.fetch_update(Relaxed, Relaxed, |proven| Some((proven + all).min(most)));
+        }
     }
 
     /// So many pages of slots in use belong to no block.
@@ -221,10 +227,10 @@ impl Budget {
         sub(&self.idle, n);
     }
 
-    /// Charges up to `n` slots for advice that is not confirmed yet.
+    /// Charges up to `n` slots for advice that is not confirmed yet. Leaves room for a frame on its way there.
     pub fn charge_up_to(&self, n: usize) -> usize {
-        let may = || self.room().min(self.trust());
-        let got = n.min(may());
+        let way = usize::from(self.limit() > 1);
+        let got = n.min(self.room().min(self.trust()).saturating_sub(way));
         self.charged.fetch_add(got, Relaxed);
         // Others may have taken from the same room meanwhile.
         let over = self.overdrawn(0).min(got);
@@ -275,9 +281,9 @@ mod tests {
         let knobs: &'static Values = std::boxed::Box::leak(std::boxed::Box::default());
         knobs.set(Knob::Budget, 4 * SLOT as u64);
         let b = Budget::new(knobs);
-        assert_eq!(b.charge_up_to(10), 4);
-        assert_eq!(b.room(), 0);
-        b.discharge(4);
+        assert_eq!(b.charge_up_to(10), 3);
+        assert_eq!(b.room(), 1);
+        b.discharge(3);
         b.use_slots(64);
         b.unuse(64);
         assert_eq!(b.room(), 68);
@@ -333,8 +339,9 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_trusted_with_as_much_as_it_used() {
+    fn a_program_that_used_all_it_got_is_trusted_with_more() {
         let b = budget(4);
+        b.note_use(PROVES, 0);
         b.note_use(20, 0);
         assert_eq!(b.trust(), 4, "it never had that much");
         b.look(|| Some(22 * SLOT_PAGES));
@@ -344,7 +351,7 @@ mod tests {
         assert_eq!(b.trust(), 3);
         b.note_use(1000, 0);
         assert_eq!(b.trust(), 5, "no more than a part of the budget and what it once had");
-        b.note_use(0, 4);
+        b.note_use(0, 1);
         assert_eq!(b.trust(), 0);
     }
 }

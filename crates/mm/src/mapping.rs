@@ -158,7 +158,7 @@ impl<S: Sys> Space<S> {
             self.program.sparse.note(dense == 0);
         }
         let used = (backed * full).checked_div(sampled).unwrap_or(0);
-        self.budget.note_use(used, (backed * (sampled - dense)).checked_div(sampled).unwrap_or(0));
+        self.budget.note_use(used, sampled - full);
         let charged = self.passing(e).filter(|&i| slots.has(i, flag::CHARGED)).count();
         let held = charged.saturating_sub(used);
         // It is all there at the same time.

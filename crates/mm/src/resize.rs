@@ -1,6 +1,5 @@
 //! What realloc asks for: a block resized where it stands, or moved by its page tables.
 
-
 use faultless_base::sys::Sys;
 use faultless_base::{PAGE, SLOT, SLOT_PAGES, UNIT};
 

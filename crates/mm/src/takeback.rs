@@ -164,7 +164,7 @@ impl<S: Sys> Space<S> {
             shard.sparse.note(dense == 0);
         }
         let used = (backed * full).checked_div(sampled).unwrap_or(0);
-        self.budget.note_use(used, (backed * (sampled - dense)).checked_div(sampled).unwrap_or(0));
+        self.budget.note_use(used, sampled - full);
         let held = charged.saturating_sub(used);
         self.end_promise(shard, e.slots());
         self.budget.use_slots(used);

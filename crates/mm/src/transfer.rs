@@ -147,7 +147,8 @@ impl<S: Sys> Space<S> {
     /// Brings a new frame of the kernel's to slot `i` of the program's: made in the arena, zeroed by the kernel, and
     /// moved. One that cannot move goes back, so that no more are idle than the budget says. Whether one was made.
     pub(crate) fn bring_new(&self, cpu: usize, i: usize) -> bool {
-        if !self.can_move() || self.is_looked_at() {
+        // On its way it is there beside what it is for, which the program may touch meanwhile.
+        if !self.can_move() || self.is_looked_at() || self.budget.room() == 0 {
             return false;
         }
         let shard = self.shard(cpu);

@@ -126,7 +126,7 @@ fn signatures(slot: Span) -> impl Iterator<Item = (usize, u64)> {
     (0..SIGNATURES).map(move |i| {
         let part = slot.start + i * APART;
         let at = somewhere(part, APART / PAGE);
-        (at, (at as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+        (at, ((at / PAGE) as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 0x80)
     })
 }
 
