@@ -28,8 +28,8 @@ impl Extent {
 
 /// How many slots growth takes from the reservation at a time, at least (32 MiB).
 const GROWTH: usize = 16;
-/// One slot in so many of memory that is handed out again may be without memory.
-const HOLES: usize = 4;
+/// One slot in so many of memory that is handed out again may be without memory, the fewer the better.
+const HOLES: [usize; 3] = [usize::MAX, 16, 4];
 /// Carved slots with room that are looked at for a run.
 const ROOMS: usize = 8;
 
@@ -97,11 +97,8 @@ impl Arena {
             Need::Zero => [Kind::Zeroed, Kind::Dirty],
             Need::Any => [Kind::Dirty, Kind::Zeroed],
         };
-        kinds
-            .into_iter()
-            .find_map(|k| self.pop(n, align, k))
-            .or_else(|| self.scan(n, align, 0))
-            .or_else(|| self.scan(n, align, n / HOLES))
+        let whole = kinds.into_iter().find_map(|k| self.pop(n, align, k));
+        whole.or_else(|| HOLES.into_iter().find_map(|part| self.scan(n, align, n / part)))
     }
 
     /// Takes up to `n` slots of a kind, as many as there are in one piece of their size.
