@@ -10,7 +10,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use faultless_base::sys::{Huge, Sys};
+use faultless_base::sys::Sys;
 use faultless_base::{SLOT, Span};
 
 use crate::account::SAMPLED_PAGES;
@@ -44,7 +44,6 @@ impl<S: Sys> Space<S> {
         let rest = Extent { first: e.first + brought, n: e.n - brought };
         if rest.n > 0 {
             self.hand_out_hole(program, rest);
-            self.unite(Extent { n: brought, ..e }, rest);
         }
         e.slots().for_each(|i| program.slots.set(i, State::Lent));
         self.note_growth(program, e);
@@ -68,15 +67,6 @@ impl<S: Sys> Space<S> {
         self.budget.charge(all.slots().filter(not_yet).count());
         self.budget.discharge(held);
         moved
-    }
-
-    /// Where all of `rest` was advised, so is what frames moved to: the kernel then has one area, which can move as a whole.
-    fn unite(&self, brought: Extent, rest: Extent) {
-        let slots = self.program.slots;
-        if brought.n > 0 && rest.slots().all(|i| slots.has(i, flag::ADVISED)) {
-            self.sys.huge(self.program.span(brought), Huge::Advised);
-            brought.slots().for_each(|i| _ = slots.mark(i, flag::ADVISED));
-        }
     }
 
     /// Unmaps `span` and keeps what frames it can. False: the kernel has to unmap it.
@@ -103,17 +93,6 @@ impl<S: Sys> Space<S> {
             // Whoever watches memory by a userfaultfd is told of an unmapping, and not of a move.
             && !self.is_looked_at()
             && !self.is_untouched(program, e);
-        // Areas of both kinds do not move as one. What they were used for is of interest all the same.
-        let slots = program.slots;
-        let advised = self.passing(e).filter(|&i| slots.has(i, flag::ADVISED)).count();
-        let keeps = keeps && {
-            let whole = advised == 0 || advised == lent;
-            if !whole {
-                let (_, held) = self.settle_mapping(e, |i| Span::new(i * SLOT, SLOT));
-                self.budget.discharge(held);
-            }
-            whole
-        };
         let isolated = if keeps { self.sys.isolate(span) } else { None };
         let Some(isolated) = isolated.filter(|there| !there.is_empty()) else {
             if self.budget.limit() == 0 {
