@@ -12,8 +12,8 @@ const MIB: u64 = 1 << 20;
 /// What the library's own tables and its thread may take.
 const TABLES: u64 = MIB;
 /// What a program has at a time at most, in MiB, and how often it takes or gives something.
-const SMALL: [&str; 2] = ["128", "2000"];
-const LARGE: [&str; 2] = ["1100", "200"];
+const SMALL: [&str; 2] = ["128", "600"];
+const LARGE: [&str; 2] = ["1100", "100"];
 
 fn seeds() -> std::ops::Range<u64> {
     let n = std::env::var("FOOTPRINT_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(2);

@@ -202,7 +202,9 @@ fn group(root: Root) -> Finding {
         Level::Limited if busy => {
             "The background thread takes CPU time that the program needs; --no-ahead and --no-scrub stop it."
         }
-        _ => "faultless counts this as the machine's memory, and gives memory back when 92 % of it are in use.",
+        _ => {
+            "faultless counts this as the machine's memory; below 1 GiB programs run plain. The guide says what holds in larger groups."
+        }
     };
     let finding = Finding::new(id, level, found, means);
     // That of what is said above.
