@@ -101,3 +101,19 @@ def test_as_many_arrays_as_descriptors_would_not_suffice_for():
         assert sum(int(array[5]) for array in arrays) == 0
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+
+
+@pytest.mark.parametrize("options", [{}, {"delivery": "signal"}, {"delivery": "thread"}, {"delivery": "kernel"}], ids=str)
+def test_many_regions_share_threads(options):
+    try:
+        faultless.Region(1, **options)
+    except faultless.RegionError as error:
+        pytest.skip(str(error))
+    before = threads(), descriptors()
+    regions = [faultless.Region(1 << 20, **options) for _ in range(300)]
+    views = [memoryview(region) for region in regions]
+    for n, view in enumerate(views):
+        view[5000] = n % 251
+    # Four handlers with a watchdog each, and the thread that makes huge pages ready; a descriptor of each region.
+    assert threads() <= before[0] + 9 and descriptors() <= before[1] + 300 + 12
+    assert [view[5000] for view in views] == [n % 251 for n in range(300)]

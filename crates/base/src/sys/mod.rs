@@ -18,6 +18,7 @@ pub mod linux;
 pub mod lost;
 pub mod mmu;
 pub mod moves;
+pub mod page_file;
 pub mod pagemap;
 mod policy;
 pub mod pressure;
