@@ -141,3 +141,81 @@ fn where_descriptors_end_the_error_says_so() {
         });
     }
 }
+
+/// A thread that changes one region, with a stack in another one that has the same handler.
+#[test]
+fn a_stack_may_be_memory_of_a_region() {
+    const STACK: usize = 256 << 10;
+    struct Shared {
+        region: Region,
+        pad: usize,
+    }
+    extern "C" fn change(shared: *mut libc::c_void) -> *mut libc::c_void {
+        // SAFETY: who starts the thread waits for it.
+        let shared = unsafe { &*shared.cast::<Shared>() };
+        deep(shared.pad, &|| {
+            shared.region.advise(0..MIB, Advice::DontNeed).unwrap();
+            shared.region.populate(PAGE..3 * PAGE).unwrap();
+            shared.region.unmap(0..PAGE).unwrap();
+            shared.region.remap(PAGE..2 * PAGE, 0).unwrap();
+            shared.region.map(PAGE..2 * PAGE, faultless::region::Rights::Write).unwrap();
+            shared.region.protect(0..PAGE, faultless::region::Rights::Read).unwrap();
+            shared.region.protect(0..PAGE, faultless::region::Rights::Write).unwrap();
+        });
+        std::ptr::null_mut()
+    }
+    /// Calls with more or less of the stack in use.
+    #[inline(never)]
+    fn deep(more: usize, then: &dyn Fn()) {
+        let room = [0_u8; 64];
+        std::hint::black_box(&room);
+        if more > 0 {
+            deep(more - 1, then)
+        } else {
+            then()
+        }
+        std::hint::black_box(&room);
+    }
+    passes_apart(|| {
+        let mut all = Vec::new();
+        for _ in 0..9 {
+            match build(Delivery::Thread, 2 * MIB) {
+                Ok(region) => all.push(region),
+                Err(error) => return println!("skipped: {error}"),
+            }
+        }
+        // With up to four handlers, the first and the ninth have the same, or the first and one between.
+        let stacks = all.split_off(1);
+        let shared = Shared { region: all.remove(0), pad: 0 };
+        faultless::region::set_speculative(false);
+        let ended = AtomicBool::new(false);
+        let shared = std::sync::Mutex::new(shared);
+        let at = shared.lock().unwrap().region.as_ptr() as usize;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !ended.load(Ordering::Relaxed) {
+                    for page in 0..64 {
+                        // SAFETY: mapped; that it may be protected is another page's.
+                        unsafe { ((at + MIB / 2 + page * PAGE) as *const u8).read_volatile() };
+                    }
+                }
+            });
+            for round in 0..400 {
+                let mut shared = shared.lock().unwrap();
+                shared.pad = round % 97;
+                let stack = &stacks[round % stacks.len()];
+                stack.advise(0..2 * MIB, Advice::DontNeed).unwrap();
+                // SAFETY: a stack that nobody else uses, for a thread that is waited for.
+                unsafe {
+                    let (mut attributes, mut thread) = (std::mem::zeroed(), 0);
+                    assert_eq!(libc::pthread_attr_init(&mut attributes), 0);
+                    assert_eq!(libc::pthread_attr_setstack(&mut attributes, stack.as_ptr().cast(), STACK), 0);
+                    let argument = (&raw mut *shared).cast();
+                    assert_eq!(libc::pthread_create(&mut thread, &attributes, change, argument), 0);
+                    assert_eq!(libc::pthread_join(thread, std::ptr::null_mut()), 0);
+                }
+            }
+            ended.store(true, Ordering::Relaxed);
+        });
+    });
+}

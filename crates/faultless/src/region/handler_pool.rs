@@ -1,7 +1,8 @@
 //! Handler threads that regions share: many regions need no more threads than a few.
 //!
 //! A fault of a region without a backing and without events waits for nothing of the program's: for short changes of the same region,
-//! and for the kernel. So one thread may serve many such regions in turn. It polls their descriptors, and a bell that says that there
+//! and for the kernel. Who makes a change faults in no other region meanwhile, not with its stack either ([`Masked`]). So one thread may
+//! serve many such regions in turn. It polls their descriptors, and a bell that says that there
 //! are others now. Each handler has a watchdog. Both end with the last region of theirs.
 //!
 //! The first regions get a handler each, up to [`MOST`]; then a region goes to the handler that has the fewest.
@@ -314,6 +315,7 @@ fn choose() -> Result<Arc<Handler>, Error> {
 
 impl Drop for Place {
     fn drop(&mut self) {
+        let _masked = Masked::new();
         lock(&self.member.watched).take();
         {
             let mut members = lock(&self.handler.post.members);
