@@ -27,6 +27,14 @@ fn the_engine_maps_nothing_of_its_own_where_the_program_has_unmapped() {
     }
 }
 
+/// Advice for all of a mapping leaves it one area, which mremap takes. Without work ahead, which splits it for moments.
+#[test]
+fn a_mapping_stays_one_area() {
+    let Some(case) = Case::compiled("grows.c", &[]) else { return };
+    let run = case.env("FAULTLESS_AHEAD", "0").same_and_served();
+    assert!(run.counters.get(Counter::BytesFreshHuge) > 0, "nothing was advised: {:?}", run.counters);
+}
+
 #[test]
 fn unmapped_addresses_are_free_for_shared_memory() {
     recycles("addresses.c", &["segments"]);
