@@ -77,6 +77,14 @@ fn pages_in_a_pipe_outlive_their_mapping() {
 }
 
 #[test]
+fn drops_that_the_kernel_refuses_or_makes_in_part() {
+    for how in ["head", "hole"] {
+        let Some(run) = recycles("drops.c", &[how]) else { return };
+        assert!(run.counters.get(Counter::BytesRecycled) > 0, "{how}: nothing came back: {:?}", run.counters);
+    }
+}
+
+#[test]
 fn a_read_is_under_way_when_its_buffer_goes() {
     recycles("held.c", &["ring"]);
     recycles("held.c", &["ring", "dropped"]);
