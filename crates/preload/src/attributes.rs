@@ -3,6 +3,7 @@
 
 use core::ffi::{c_long, c_ulong, c_void};
 
+use faultless_base::sys::isolate;
 use faultless_base::sys::raw::{self, Answer, syscall};
 use faultless_base::{SLOT, Span};
 use faultless_mm::mapping::Change;
@@ -40,6 +41,20 @@ changes! {
     mlock, Mlock(addr, bytes);
     mlock2, Mlock2(addr, bytes, flags: u32);
     munlock, Munlock(addr, bytes);
+}
+
+/// As mseal(2), which C libraries have since 2.41.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mseal(addr: *mut c_void, bytes: usize, flags: c_ulong) -> i32 {
+    before_mseal(addr, bytes);
+    // SAFETY: the caller's promise.
+    status(unsafe { Call::Mseal.pass_on([addr as usize, bytes, flags as usize, 0, 0, 0]) })
+}
+
+/// Before memory is sealed.
+pub fn before_mseal(addr: *mut c_void, bytes: usize) {
+    isolate::note_seal();
+    note(addr, bytes);
 }
 
 /// As mbind(2).

@@ -53,6 +53,7 @@ calls! {
     Mlock, c"mlock", SYS_mlock, Int;
     Mlock2, c"mlock2", SYS_mlock2, Int;
     Munlock, c"munlock", SYS_munlock, Int;
+    Mseal, c"mseal", SYS_mseal, Int;
     Mbind, c"mbind", SYS_mbind, Word;
     Madvise, c"madvise", SYS_madvise, Int;
     PosixMadvise, c"posix_madvise", SYS_madvise, Int;

@@ -81,12 +81,10 @@ unsafe extern "C" fn route(nr: c_long, a: usize, b: usize, c: usize, d: usize, e
             pinned::after_shmat(result, b as *const c_void);
             return answer(result);
         }
-        libc::SYS_mprotect
-        | libc::SYS_mseal
-        | libc::SYS_mbind
-        | libc::SYS_mlock
-        | libc::SYS_mlock2
-        | libc::SYS_munlock => note(at, b),
+        libc::SYS_mprotect | libc::SYS_mbind | libc::SYS_mlock | libc::SYS_mlock2 | libc::SYS_munlock => {
+            note(at, b)
+        }
+        libc::SYS_mseal => attributes::before_mseal(at, b),
         libc::SYS_pkey_mprotect => attributes::before_pkey(at, b, d as c_int),
         libc::SYS_process_madvise => pinned::process_madvise(b as *const libc::iovec, c),
         libc::SYS_mincore => pinned::before_mincore(at, b),
