@@ -316,6 +316,14 @@ impl Sys for Fake {
         self.all(span, |page| page.open)
     }
 
+    fn drop_zero(&self, slot: Span, _room: Span) -> Option<bool> {
+        let zero = self.all(slot, |page| page.open && page.byte == 0);
+        if zero {
+            self.discard(slot);
+        }
+        Some(zero)
+    }
+
     fn copy_from_program(&self, from: Span, to: usize) -> bool {
         for at in (0..from.bytes()).step_by(PAGE) {
             let Some(byte) = self.read(from.start + at) else { return false };

@@ -9,7 +9,7 @@
 //! looked at here, and gives room for the next advice.
 
 use faultless_base::sys::{Huge, SIGNATURES, Sys};
-use faultless_base::{PAGE, SLOT};
+use faultless_base::{PAGE, SLOT, Span};
 
 use crate::arena::Extent;
 use crate::knobs::Knob;
@@ -48,8 +48,8 @@ pub(crate) enum Effort {
 }
 
 impl<S: Sys> Space<S> {
-    /// Notes an extent just handed out; it is followed if much of it has no memory.
-    pub(crate) fn note_growth(&self, shard: &Shard, e: Extent) {
+    /// Notes an extent just handed out, inside `whole`; it is followed if much of it has no memory.
+    pub(crate) fn note_growth(&self, shard: &Shard, e: Extent, whole: Span) {
         let slots = shard.slots;
         let fresh = |i: usize| slots.has(i, flag::FRESH);
         if !self.knobs.is_on(Knob::Ahead) || e.n < 2 || !fresh(e.first + e.n - 1) || shard.untouched.is_long() {
@@ -66,6 +66,7 @@ impl<S: Sys> Space<S> {
             shard: shard_index,
             first: e.first,
             n: e.n,
+            whole,
             advised,
             begin,
             reached: begin,
@@ -195,6 +196,13 @@ impl<S: Sys> Space<S> {
         touched == Some(true)
     }
 
+    /// The range of advice that reaches to the end of an extent: all of a mapping, which stays one area then.
+    fn whole(&self, shard: &Shard, g: &Growth, e: Extent) -> Span {
+        let all = Extent { first: g.first, n: g.n };
+        let is_whole = || all.slots().all(|i| shard.slots.state(i) == State::Lent);
+        if self.is_program(shard) && is_whole() { g.whole } else { shard.span(e) }
+    }
+
     /// Takes the advice back where the program has not been yet.
     fn refuse_rest(&self, shard: &Shard, g: &Growth) {
         let first = (g.reached + 1).max(g.touched) + 1;
@@ -204,9 +212,9 @@ impl<S: Sys> Space<S> {
         }
         let slots = shard.slots;
         let waiting = |i: usize| [flag::FRESH, flag::ADVISED, flag::CHARGED].iter().all(|&f| slots.has(i, f));
-        self.enter(shard, e, |span| {
+        self.enter(shard, e, |_| {
             if e.slots().all(waiting) {
-                self.sys.huge(span, Huge::Refused);
+                self.sys.huge(self.whole(shard, g, e), Huge::Refused);
                 for i in e.slots() {
                     slots.clear(i, flag::ADVISED);
                     self.budget.discharge(slots.clear(i, flag::CHARGED) as usize);
@@ -316,7 +324,8 @@ impl<S: Sys> Space<S> {
         let waiting = |i: usize| slots.has(i, flag::FRESH) && !slots.has(i, flag::ADVISED | flag::CHARGED);
         self.enter(shard, e, |_| {
             if e.slots().all(waiting) {
-                self.advise_in_use(shard, e);
+                let last = g.advised == g.n;
+                self.advise_in_use(shard, e, if last { self.whole(shard, g, e) } else { shard.span(e) });
             }
         });
     }

@@ -55,7 +55,7 @@ impl<S: Sys> Space<S> {
             if !self.prepare(shard, more, Purpose::Malloc, State::Block) {
                 return None;
             }
-            self.note_growth(shard, more);
+            self.note_growth(shard, more, shard.span(more));
             return Some((shard, Extent { n, ..old }));
         }
         let is_plain = |i: usize| !shard.slots.has(i, flag::TAINTED | flag::FORKED);
@@ -64,7 +64,8 @@ impl<S: Sys> Space<S> {
         }
         let to = self.shard(cpu);
         let e = self.move_block(shard, old, to, n)?;
-        self.note_growth(to, Extent { first: e.first + old.n, n: n - old.n });
+        let more = Extent { first: e.first + old.n, n: n - old.n };
+        self.note_growth(to, more, to.span(more));
         Some((to, e))
     }
 

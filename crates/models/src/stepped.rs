@@ -150,6 +150,7 @@ impl Sys for Stepped {
         step: drop_isolated(span: Span);
         step: forked();
         step: can_drop(span: Span) -> bool;
+        step: drop_zero(slot: Span, room: Span) -> Option<bool>;
         step: copy_from_program(from: Span, to: usize) -> bool;
         step: touch(addr: usize);
         step: poison(span: Span);

@@ -8,6 +8,7 @@ use core::ffi::{CStr, c_int, c_ulong, c_void};
 use crate::behind::Call;
 use crate::engine;
 use crate::inside::Inside;
+use crate::mappings::status;
 use crate::worker::{self, Stopped};
 
 /// Before a prctl(2).
@@ -22,7 +23,7 @@ pub fn before_prctl(operation: c_int) {
 pub unsafe extern "C" fn prctl(operation: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int {
     before_prctl(operation);
     // SAFETY: the caller's promise.
-    unsafe { Call::Prctl.pass_on([operation as usize, a as usize, b as usize, c as usize, d as usize]) }
+    status(unsafe { Call::Prctl.pass_on([operation as usize, a as usize, b as usize, c as usize, d as usize, 0]) })
 }
 
 /// As unshare(2).
@@ -30,7 +31,7 @@ pub unsafe extern "C" fn prctl(operation: c_int, a: c_ulong, b: c_ulong, c: c_ul
 pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
     engine::retire();
     // SAFETY: no pointers.
-    unsafe { Call::Unshare.pass_on([flags as usize, 0, 0, 0, 0]) }
+    status(unsafe { Call::Unshare.pass_on([flags as usize, 0, 0, 0, 0, 0]) })
 }
 
 /// As setns(2).
@@ -38,7 +39,7 @@ pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
 pub unsafe extern "C" fn setns(fd: c_int, kind: c_int) -> c_int {
     engine::retire();
     // SAFETY: no pointers.
-    unsafe { Call::Setns.pass_on([fd as usize, kind as usize, 0, 0, 0]) }
+    status(unsafe { Call::Setns.pass_on([fd as usize, kind as usize, 0, 0, 0, 0]) })
 }
 
 /// Ends the background thread for a change of identity.

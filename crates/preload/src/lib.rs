@@ -25,6 +25,8 @@ mod next;
 mod page;
 mod pieces;
 mod pinned;
+#[cfg(target_arch = "x86_64")]
+mod sends;
 mod settings;
 mod worker;
 

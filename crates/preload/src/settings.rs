@@ -83,6 +83,8 @@ static BEFORE_MAIN: extern "C" fn() = {
         // A thread with little stack, or a signal handler, may be the first one to ask for memory.
         next::look_up_all();
         behind::look_up(var(c"LD_PRELOAD").unwrap_or(b""));
+        #[cfg(target_arch = "x86_64")]
+        crate::sends::look_up();
         if is_on(Knob::NoChildren) {
             leave_to_children();
         }

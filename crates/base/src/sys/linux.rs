@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use super::raw::{self, Access, syscall};
-use super::{Huge, Job, SIGNATURES, Sys, isolate, job, moves, thread};
+use super::{Huge, Job, SIGNATURES, Sys, isolate, job, moves, thread, unwritten};
 use crate::units::{PAGE, SLOT, SLOT_PAGES, Span};
 use crate::zero::driver::Poll;
 use crate::zero::{self, Engine};
@@ -32,7 +32,7 @@ fn take_turn() -> bool {
     taken
 }
 
-fn madvise(span: Span, advice: i32) -> bool {
+pub(super) fn madvise(span: Span, advice: i32) -> bool {
     // SAFETY: only called with advice that keeps bytes or is meant to drop them, on the engine's own spans.
     unsafe { syscall(libc::SYS_madvise, [span.start, span.bytes(), advice as usize, 0, 0, 0]) }.is_ok()
 }
@@ -232,6 +232,10 @@ impl Sys for Linux {
     fn can_drop(&self, span: Span) -> bool {
         // It refuses what `MADV_DONTNEED` refuses, locked memory and what is not mapped, and changes no byte.
         madvise(span, libc::MADV_COLD)
+    }
+
+    fn drop_zero(&self, slot: Span, room: Span) -> Option<bool> {
+        unwritten::drop_zero(slot, room)
     }
 
     fn copy_from_program(&self, from: Span, to: usize) -> bool {

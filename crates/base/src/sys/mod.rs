@@ -27,6 +27,7 @@ pub mod stack;
 pub mod tables;
 pub mod thread;
 pub mod uffd;
+mod unwritten;
 pub mod user_mmu;
 
 /// Whether the kernel should back a range with huge pages.
@@ -111,6 +112,9 @@ pub trait Sys {
     fn move_pages(&self, from: Span, to: usize) -> Option<usize>;
     /// Whether the kernel would drop the content of all of a range of the program's, as far as it says beforehand.
     fn can_drop(&self, span: Span) -> bool;
+    /// Drops a slot of the program's if it is all zero; whether that was done. Another thread may write to it meanwhile:
+    /// that is not lost. `room`, a slot of the engine's own, is for a look. `None`: the kernel cannot do that here.
+    fn drop_zero(&self, slot: Span, room: Span) -> Option<bool>;
     /// Copies a range of the program's, which may not be readable, to memory of the engine's; whether it worked.
     fn copy_from_program(&self, from: Span, to: usize) -> bool;
     /// Unmaps a range of the program's, but has its memory at another address still, until [`Sys::drop_isolated`].
