@@ -42,6 +42,8 @@ pub(crate) struct Shard {
     pub(crate) sizes: Sizes,
     /// What came back while the lock could not be had.
     pub(crate) later: Later,
+    /// How often something was put into the free lists.
+    pub(crate) given: AtomicUsize,
     pub(crate) base: usize,
     pub(crate) counters: &'static Block,
     /// Extents in a row that came back untouched: the program seems to map memory here without using it.
@@ -70,6 +72,7 @@ impl Shard {
             slots,
             sizes,
             later: Later::new(n)?,
+            given: AtomicUsize::new(0),
             base,
             counters,
             untouched: Streak::new(UNTOUCHED_STREAK),

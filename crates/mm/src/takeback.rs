@@ -3,6 +3,8 @@
 use faultless_base::sys::{SIGNATURES, Sys};
 use faultless_base::{SLOT, Span};
 
+use core::sync::atomic::Ordering;
+
 use crate::arena::Extent;
 use crate::buddy::Kind;
 use crate::later::{Later, Note, What};
@@ -21,6 +23,8 @@ const SAMPLED_PAGES: usize = 8;
 enum Fate {
     /// Its attributes were changed: replace the mapping.
     Reset,
+    /// The same, but its frames are kept elsewhere.
+    Rescue,
     /// It has no memory worth keeping.
     Discard,
     /// It is kept.
@@ -45,7 +49,10 @@ impl<S: Sys> Space<S> {
         match shard.lock_soon() {
             // Looked at with the lock: whoever retires the arena takes the lock after saying so.
             Some(_) if self.is_retired() => self.let_go(shard, e),
-            Some(mut arena) => arena.give(e, kind, stamp_ms),
+            Some(mut arena) => {
+                shard.given.fetch_add(1, Ordering::SeqCst);
+                arena.give(e, kind, stamp_ms);
+            }
             None => self.note_later(shard, |later| later.extent(e, What::Give(kind))),
         }
     }
@@ -83,6 +90,9 @@ impl<S: Sys> Space<S> {
         let slots = shard.slots;
         self.warmth.note_return(e.n);
         self.note_left(shard, e);
+        if !self.is_retired() {
+            self.examine(shard, e);
+        }
         let mut keep = self.settle(shard, e);
         if self.is_retired() {
             return self.let_go(shard, e);
@@ -95,8 +105,14 @@ impl<S: Sys> Space<S> {
                 let span = shard.span(g);
                 let mut kept = 0;
                 match fate {
-                    Fate::Reset if !self.reset(shard, g) => return self.abandon(shard, g),
-                    Fate::Reset => {}
+                    Fate::Rescue | Fate::Reset => {
+                        if fate == Fate::Rescue {
+                            keep -= self.rescue(shard, Extent { n: g.n.min(keep), ..g });
+                        }
+                        if !self.reset(shard, g) {
+                            return self.abandon(shard, g);
+                        }
+                    }
                     Fate::Discard => self.sys.discard(span),
                     Fate::Keep => {
                         kept = g.n.min(keep);
@@ -124,6 +140,15 @@ impl<S: Sys> Space<S> {
         );
     }
 
+    /// Moves frames of an extent in passage into free slots: how many. The kernel moves none that it locks or pins, or that
+    /// have other rights.
+    fn rescue(&self, shard: &Shard, e: Extent) -> usize {
+        match e.n > 0 && self.can_move() {
+            true => self.take_frames(shard, shard.span(e)).unwrap_or(0),
+            false => 0,
+        }
+    }
+
     /// Squares the account for slots that come back: how many of them may be kept.
     fn settle(&self, shard: &Shard, e: Extent) -> usize {
         let slots = shard.slots;
@@ -149,7 +174,9 @@ impl<S: Sys> Space<S> {
                 // The program may have unmapped it by itself.
                 if looks && backed % every == 0 && (fresh || self.is_present(shard, i)) {
                     sampled += 1;
-                    dense += self.is_dense(shard, i) as usize;
+                    // What the program closed must not be read as it stands.
+                    let altered = slots.has(i, flag::ALTERED);
+                    dense += if altered { self.peek_dense(shard, i) } else { self.is_dense(shard, i) } as usize;
                 }
                 backed += 1;
             }
@@ -217,7 +244,9 @@ impl<S: Sys> Space<S> {
         if slots.has(i, flag::TAINTED | flag::FORKED) {
             Fate::Reset
         } else if slots.has(i, flag::EMPTY) {
-            Fate::Discard
+            if slots.has(i, flag::ALTERED) { Fate::Reset } else { Fate::Discard }
+        } else if slots.has(i, flag::ALTERED) {
+            Fate::Rescue
         } else {
             Fate::Keep
         }
@@ -239,7 +268,7 @@ impl<S: Sys> Space<S> {
     }
 
     /// Takes an extent in passage whose mapping cannot be replaced out of use for good, without its memory.
-    fn abandon(&self, shard: &Shard, e: Extent) {
+    pub(crate) fn abandon(&self, shard: &Shard, e: Extent) {
         self.sys.discard(shard.span(e));
         for i in e.slots() {
             shard.slots.mark(i, flag::TAINTED | flag::FRESH);

@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use super::raw::{self, Access, syscall};
-use super::{Huge, Job, SIGNATURES, Sys, isolate, job, moves, thread};
+use super::{Huge, Job, SIGNATURES, Sys, area, isolate, job, moves, thread};
 use crate::units::{PAGE, SLOT, SLOT_PAGES, Span};
 use crate::zero::driver::Poll;
 use crate::zero::{self, Engine};
@@ -256,6 +256,7 @@ impl Sys for Linux {
 
     fn forked(&self) {
         moves::forget();
+        area::forget();
         isolate::forget();
     }
 
@@ -330,6 +331,10 @@ impl Sys for Linux {
 
     fn peek_overwritten(&self, slot: Span) -> usize {
         signatures(slot).filter(|&(at, word)| peek(at) != Some(word.to_ne_bytes())).count()
+    }
+
+    fn area(&self, addr: usize) -> Option<Span> {
+        area::area(addr)
     }
 
     fn present(&self, addr: usize) -> bool {

@@ -8,12 +8,14 @@ use crate::Span;
 use crate::zero::Engine;
 use crate::zero::driver::{Cost, Picked, Poll, Processor};
 
+mod area;
 mod cpus;
 pub mod descriptor;
 pub mod dirty;
 pub mod frames;
 mod isolate;
 mod job;
+mod kept;
 pub mod linux;
 pub mod lost;
 pub mod mmu;
@@ -137,6 +139,9 @@ pub trait Sys {
     fn overwritten(&self, slot: Span) -> usize;
     /// The same for memory that somebody else may unmap meanwhile: what cannot be read counts as overwritten.
     fn peek_overwritten(&self, slot: Span) -> usize;
+    /// The addresses around `addr` whose attributes are the same to the kernel, whatever these are; empty where nothing is
+    /// mapped. `None`: it does not say.
+    fn area(&self, addr: usize) -> Option<Span>;
     /// Whether the page at `addr` is present in memory.
     fn present(&self, addr: usize) -> bool;
     /// Whether the page at `addr` is mapped, but not present in memory.

@@ -176,6 +176,7 @@ pub fn be_idle(name: &core::ffi::CStr) {
             syscall(libc::SYS_close_range, [0, u32::MAX as usize, libc::CLOSE_RANGE_UNSHARE as usize, 0, 0, 0]);
         OWN_FILES.store(files.is_ok(), Ordering::Release);
         super::moves::new_thread();
+        super::area::new_thread();
         let _ = syscall(libc::SYS_sched_setscheduler, [0, libc::SCHED_IDLE as usize, at, 0, 0, 0]);
         let _ = syscall(libc::SYS_prctl, [libc::PR_SET_NAME as usize, name.as_ptr() as usize, 0, 0, 0, 0]);
     }
