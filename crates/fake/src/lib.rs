@@ -361,6 +361,14 @@ impl Sys for Fake {
         self.fault(addr);
     }
 
+    fn touch_if_open(&self, addr: usize) -> bool {
+        let open = self.page(addr).open;
+        if open {
+            self.fault(addr);
+        }
+        open
+    }
+
     fn poison(&self, span: Span) {
         self.write(span, 0xA5);
     }

@@ -152,6 +152,7 @@ impl Sys for Stepped {
         step: can_drop(span: Span) -> bool;
         step: copy_from_program(from: Span, to: usize) -> bool;
         step: touch(addr: usize);
+        step: touch_if_open(addr: usize) -> bool;
         step: poison(span: Span);
         step: first_nonzero(span: Span) -> Option<usize>;
         step: nonzero_pages(span: Span, samples: usize) -> usize;

@@ -39,6 +39,7 @@ static ROUTED: [u32; NUMBERS / 32] = {
         libc::SYS_seccomp,
         libc::SYS_unshare,
         libc::SYS_setns,
+        libc::SYS_exit,
         libc::SYS_ioctl,
         libc::SYS_setsockopt,
         libc::SYS_vmsplice,
@@ -108,7 +109,7 @@ unsafe extern "C" fn route(nr: c_long, a: usize, b: usize, c: usize, d: usize, e
                 answer(kernel(nr, [a, b, c, d, e, f]))
             }
             libc::SYS_prctl => {
-                confined::before_prctl(a as c_int);
+                confined::before_prctl(a as c_int, b);
                 answer(kernel(nr, [a, b, c, d, e, f]))
             }
             libc::SYS_ioctl => status(ioctl(a as c_int, b as c_ulong, c as *mut c_void)),
@@ -117,7 +118,15 @@ unsafe extern "C" fn route(nr: c_long, a: usize, b: usize, c: usize, d: usize, e
             }
             libc::SYS_vmsplice => vmsplice(a as c_int, b as *const libc::iovec, c, d as u32) as c_long,
             libc::SYS_io_uring_register => answer(pinned::io_uring_register([a, b, c, d, e, f])),
-            libc::SYS_seccomp | libc::SYS_unshare | libc::SYS_setns | libc::SYS_mlockall => {
+            libc::SYS_exit => {
+                confined::before_exit();
+                answer(kernel(nr, [a, b, c, d, e, f]))
+            }
+            libc::SYS_seccomp => {
+                confined::before_seccomp(a);
+                answer(kernel(nr, [a, b, c, d, e, f]))
+            }
+            libc::SYS_unshare | libc::SYS_setns | libc::SYS_mlockall => {
                 engine::retire();
                 answer(kernel(nr, [a, b, c, d, e, f]))
             }

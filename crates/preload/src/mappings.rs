@@ -12,7 +12,7 @@ use faultless_mm::stats::Counter;
 use crate::areas;
 use crate::attributes::note;
 use crate::engine::{self, Engine, set_errno};
-use crate::pieces;
+use crate::{limits, pieces};
 
 /// What the C library would return for a kernel's answer.
 pub fn answer(result: Answer) -> *mut c_void {
@@ -53,7 +53,11 @@ pub unsafe extern "C" fn mmap(
 ) -> *mut c_void {
     let args = [addr as usize, bytes, prot as usize, flags as usize, fd as usize, offset as usize];
     // SAFETY: the caller's promise.
-    let result = unsafe { syscall(libc::SYS_mmap, args) };
+    let mut result = unsafe { syscall(libc::SYS_mmap, args) };
+    if result == Err(libc::ENOMEM) && limits::relieve() {
+        // SAFETY: the same.
+        result = unsafe { syscall(libc::SYS_mmap, args) };
+    }
     if let Ok(at) = result
         && flags & FIXED != 0
     {

@@ -33,7 +33,6 @@ pub struct Kept {
 
 impl Kept {
     /// None yet.
-    #[expect(clippy::new_without_default, reason = "statics alone")]
     pub const fn new() -> Self {
         Self {
             number: AtomicUsize::new(0),

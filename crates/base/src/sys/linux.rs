@@ -275,6 +275,10 @@ impl Sys for Linux {
         }
     }
 
+    fn touch_if_open(&self, addr: usize) -> bool {
+        madvise(Span::new(addr & !(PAGE - 1), PAGE), libc::MADV_POPULATE_WRITE)
+    }
+
     fn poison(&self, span: Span) {
         // SAFETY: an open span of the engine's own that nobody holds.
         unsafe { core::ptr::write_bytes(span.start as *mut u8, 0xA5, span.bytes()) }

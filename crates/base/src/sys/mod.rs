@@ -123,6 +123,8 @@ pub trait Sys {
     fn forked(&self);
     /// Makes the page at `addr` present by an atomic OR of zero, which changes no byte.
     fn touch(&self, addr: usize);
+    /// Makes the page at `addr` of the program's present where that may be written to; whether it worked. Never faults.
+    fn touch_if_open(&self, addr: usize) -> bool;
     /// Fills an open span with a byte pattern that is not zero (debugging aid).
     fn poison(&self, span: Span);
     /// The first address of an open span that does not hold zero.
