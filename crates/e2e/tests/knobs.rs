@@ -136,8 +136,10 @@ fn every_live_knob_is_turned_while_a_program_runs() {
             Knob::Budget => ("0", "mappings", Counter::BytesKept),
             Knob::MallocThreshold => ("1G", "blocks", Counter::MallocServed),
             Knob::MmapThreshold => ("1G", "mappings", Counter::MmapServed),
-            // After a stop the scrubber may find nothing to do; the tests of the engine turn these while it runs.
-            Knob::Scrub | Knob::ScrubStart | Knob::ScrubStop | Knob::ScrubLoad => continue,
+            Knob::Scrub => ("0", "scrubbed", Counter::BytesScrubbed),
+            Knob::ScrubStart => ("28", "scrubbed", Counter::BytesScrubbed),
+            Knob::ScrubStop => ("27", "scrubbed", Counter::BytesScrubbed),
+            Knob::ScrubLoad => ("0", "scrubbed", Counter::BytesScrubbed),
             Knob::Ahead => ("0", "reservation", Counter::BytesAdvised),
             // Of mapped regions; tests of the engine and of the crate faultless turn it.
             Knob::SpeculativePageFault | Knob::PrefaultMaxOrder | Knob::PrefaultBy => continue,

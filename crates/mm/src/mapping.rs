@@ -84,12 +84,12 @@ impl<S: Sys> Space<S> {
             && !self.is_looked_at()
             && !self.is_untouched(program, e);
         let isolated = if keeps { self.sys.isolate(span) } else { None };
-        let Some(isolated) = isolated else {
+        let Some(isolated) = isolated.filter(|there| !there.is_empty()) else {
             if self.budget.limit() == 0 {
                 program.count(Counter::BytesOverBudget, lent * SLOT);
             }
             self.drop_notes(e);
-            return false;
+            return isolated.is_some();
         };
         let place = |i: usize| Span::new(isolated.start + (i * SLOT - span.start), SLOT);
         let keep = self.settle_mapping(e, place);

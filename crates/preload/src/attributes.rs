@@ -4,6 +4,7 @@
 use core::ffi::{c_long, c_ulong, c_void};
 
 use faultless_base::SLOT;
+use faultless_base::sys::isolate;
 use faultless_base::sys::raw::{self, Answer, syscall};
 use faultless_mm::mapping::Change;
 
@@ -32,6 +33,14 @@ unsafe fn changed(nr: c_long, args: [usize; 6]) -> Answer {
 pub unsafe extern "C" fn mprotect(addr: *mut c_void, bytes: usize, prot: i32) -> i32 {
     // SAFETY: the caller's promise.
     status(unsafe { changed(libc::SYS_mprotect, [addr as usize, bytes, prot as usize, 0, 0, 0]) })
+}
+
+/// As mseal(2), which C libraries have since 2.41.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mseal(addr: *mut c_void, bytes: usize, flags: c_ulong) -> i32 {
+    isolate::note_seal();
+    // SAFETY: the caller's promise.
+    status(unsafe { changed(libc::SYS_mseal, [addr as usize, bytes, flags as usize, 0, 0, 0]) })
 }
 
 /// As pkey_mprotect(2).

@@ -6,7 +6,7 @@ use core::ffi::{c_int, c_long, c_uint, c_ulong, c_void};
 
 use faultless_base::sys::raw::{Answer, syscall as kernel};
 
-use crate::attributes::{madvise, mbind, mlock, mlock2, mprotect, munlock, note, pkey_mprotect};
+use crate::attributes::{madvise, mbind, mlock, mlock2, mprotect, mseal, munlock, pkey_mprotect};
 use crate::mappings::{mmap, mremap, munmap};
 use crate::pinned::{self, ioctl, setsockopt, vmsplice};
 use crate::{confined, engine, limits};
@@ -83,10 +83,7 @@ unsafe extern "C" fn route(nr: c_long, a: usize, b: usize, c: usize, d: usize, e
                 pinned::process_madvise(b as *const libc::iovec, c);
                 answer(kernel(nr, [a, b, c, d, e, f]))
             }
-            libc::SYS_mseal => {
-                note(at, b);
-                answer(kernel(nr, [a, b, c, d, e, f]))
-            }
+            libc::SYS_mseal => status(mseal(at, b, c as c_ulong)),
             libc::SYS_userfaultfd => {
                 pinned::look();
                 answer(kernel(nr, [a, b, c, d, e, f]))

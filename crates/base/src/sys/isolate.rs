@@ -6,10 +6,11 @@
 //!
 //! There are a few such places. When all are taken, or the range is too large, there is none to be had.
 
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 
 use super::linux;
-use super::raw::syscall;
+use super::moves::Unregistered;
+use super::raw::{self, Answer, syscall};
 use crate::units::{PAGE, SLOT, Span};
 
 const PLACES: usize = 4;
@@ -17,7 +18,17 @@ const PLACES: usize = 4;
 /// Where the places begin, and the bytes of each; 0 before [`reserve`].
 static START: AtomicUsize = AtomicUsize::new(0);
 static BYTES: AtomicUsize = AtomicUsize::new(0);
-static TAKEN: [AtomicBool; PLACES] = [const { AtomicBool::new(false) }; PLACES];
+/// What the places are: free, in use, or no longer ours alone.
+static TAKEN: [AtomicU8; PLACES] = [const { AtomicU8::new(FREE) }; PLACES];
+const FREE: u8 = 0;
+const IN_USE: u8 = 1;
+const LOST: u8 = 2;
+/// The program seals memory: then a move of several areas may stop half way.
+static SEALED: AtomicBool = AtomicBool::new(false);
+
+fn take(place: &AtomicU8) -> bool {
+    place.compare_exchange(FREE, IN_USE, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+}
 
 /// Reserves the places, each of `bytes` bytes.
 pub fn reserve(bytes: usize) {
@@ -40,19 +51,67 @@ pub fn isolate(span: Span) -> Option<Span> {
     if START.load(Ordering::Acquire) == 0 || span.bytes() + 2 * SLOT > room {
         return None;
     }
-    let i = TAKEN.iter().position(|taken| !taken.swap(true, Ordering::Acquire))?;
+    let i = TAKEN.iter().position(take)?;
     let at = place(i).start + span.start % SLOT;
+    // One page larger: so the kernel takes a single area only.
+    let moved = match shift(span, span.bytes() + PAGE, at) {
+        Ok(_) => Some(Span::new(at, span.bytes())),
+        Err(libc::EFAULT) => shift_areas(span, i, at),
+        Err(_) => None,
+    };
+    if moved.is_none() {
+        let _ = TAKEN[i].compare_exchange(IN_USE, FREE, Ordering::Release, Ordering::Relaxed);
+    }
+    moved
+}
+
+fn shift(from: Span, bytes: usize, to: usize) -> Answer {
     let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as usize;
-    // One page larger: so the kernel takes a single area only (since Linux 6.17 it moves several, but may stop half
-    // way, where munmap would have done nothing).
-    let args = [span.start, span.bytes(), span.bytes() + PAGE, flags, at, 0];
     // SAFETY: the program unmaps this range, and the place is ours.
-    let moved = unsafe { syscall(libc::SYS_mremap, args) };
-    if moved != Ok(at) {
-        TAKEN[i].store(false, Ordering::Release);
+    unsafe { syscall(libc::SYS_mremap, [from.start, from.bytes(), bytes, flags, to, 0]) }
+}
+
+/// Moves a range of several areas without a gap, which the kernel does since Linux 6.17: whether it did. It may stop half
+/// way, where munmap would have done nothing: at a sealed area. Then what has moved goes back.
+fn shift_areas(span: Span, place: usize, at: usize) -> Option<Span> {
+    // Nor is it interrupted by a range that the background thread has registered.
+    let _unregistered = Unregistered::soon()?;
+    if SEALED.load(Ordering::Relaxed) || !is_mapped(span) {
         return None;
     }
-    Some(Span::new(at, span.bytes()))
+    if shift(span, span.bytes(), at) == Ok(at) {
+        return Some(Span::new(at, span.bytes()));
+    }
+    let pages = || (span.start..span.end).step_by(PAGE);
+    let moved = pages().take_while(|&page| !is_mapped(Span::new(page, PAGE))).count() * PAGE;
+    if moved == 0 {
+        return None;
+    }
+    // Behind what has moved there is a gap, which may be somebody else's by now.
+    TAKEN[place].store(LOST, Ordering::Release);
+    let there = Span::new(at, moved);
+    // Another thread may have mapped something in its old place, too.
+    if linux::reserve_at(Span::new(span.start, moved), libc::MAP_FIXED_NOREPLACE) {
+        let _ = shift(there, moved, span.start);
+        return None;
+    }
+    // SAFETY: what the program unmaps.
+    unsafe {
+        raw::unmap(there.start, moved);
+        raw::unmap(span.start + moved, span.bytes() - moved);
+    }
+    Some(Span::new(at, 0))
+}
+
+/// Whether a range has no gap.
+fn is_mapped(span: Span) -> bool {
+    // SAFETY: for memory without a file this writes nothing, and for files it starts nothing.
+    unsafe { syscall(libc::SYS_msync, [span.start, span.bytes(), libc::MS_ASYNC as usize, 0, 0, 0]) }.is_ok()
+}
+
+/// The program has sealed memory.
+pub fn note_seal() {
+    SEALED.store(true, Ordering::Relaxed);
 }
 
 /// As [`super::Sys::drop_isolated`].
@@ -60,15 +119,15 @@ pub fn drop_isolated(span: Span) {
     let i = (span.start - START.load(Ordering::Acquire)) / BYTES.load(Ordering::Relaxed);
     // Where the kernel has no area left for this, the place stays taken.
     if linux::reserve_at(Span::new(span.start, span.bytes() + PAGE), libc::MAP_FIXED) {
-        TAKEN[i].store(false, Ordering::Release);
+        TAKEN[i].store(FREE, Ordering::Release);
     }
 }
 
 /// In a forked child: what another thread of the parent had taken away is here too, and nobody's.
 pub fn forget() {
     for (i, taken) in TAKEN.iter().enumerate() {
-        if taken.load(Ordering::Acquire) && linux::reserve_at(place(i), libc::MAP_FIXED) {
-            taken.store(false, Ordering::Release);
+        if taken.load(Ordering::Acquire) == IN_USE && linux::reserve_at(place(i), libc::MAP_FIXED) {
+            taken.store(FREE, Ordering::Release);
         }
     }
 }
@@ -79,10 +138,78 @@ pub fn retire() {
         return;
     }
     for (i, taken) in TAKEN.iter().enumerate() {
-        if !taken.swap(true, Ordering::AcqRel) {
+        if take(taken) {
             let place = place(i);
             // SAFETY: the place is ours, and nobody gets it any more.
             let _ = unsafe { syscall(libc::SYS_munmap, [place.start, place.bytes(), 0, 0, 0, 0]) };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::raw::Access;
+
+    const BYTES_EACH: usize = 64 * SLOT;
+
+    fn byte(at: usize) -> *mut u8 {
+        at as *mut u8
+    }
+
+    /// Four slots with a byte in each, the second of them an area of its own.
+    fn areas() -> Span {
+        let span = linux::reserve(4 * SLOT, SLOT).unwrap();
+        // SAFETY: memory of the test's own.
+        unsafe {
+            let rights = (libc::PROT_READ | libc::PROT_WRITE) as usize;
+            syscall(libc::SYS_mprotect, [span.start, span.bytes(), rights, 0, 0, 0]).unwrap();
+            let advice = libc::MADV_NOHUGEPAGE as usize;
+            syscall(libc::SYS_madvise, [span.start + SLOT, SLOT, advice, 0, 0, 0]).unwrap();
+            (0..4).for_each(|i| byte(span.start + i * SLOT).write(i as u8 + 1));
+        }
+        span
+    }
+
+    /// The first byte of each slot.
+    fn bytes(span: Span) -> std::vec::Vec<u8> {
+        // SAFETY: memory of the test's own.
+        (span.start..span.end).step_by(SLOT).map(|at| unsafe { byte(at).read() }).collect()
+    }
+
+    // One test: the places are the process's.
+    #[test]
+    fn ranges_of_one_area_and_of_several() {
+        reserve(BYTES_EACH);
+        let one = raw::map_private(SLOT, Access::Write).unwrap();
+        let there = isolate(Span::new(one, SLOT)).unwrap();
+        assert!(!is_mapped(Span::new(one, SLOT)));
+        drop_isolated(there);
+
+        let several = areas();
+        let Some(there) = isolate(several) else {
+            // Before Linux 6.17: nothing has happened.
+            return assert_eq!(bytes(several), [1, 2, 3, 4]);
+        };
+        assert_eq!(bytes(there), [1, 2, 3, 4]);
+        assert!(!is_mapped(Span::new(several.start, PAGE)));
+        drop_isolated(there);
+
+        // With a gap it is the kernel's.
+        let gap = areas();
+        // SAFETY: memory of the test's own.
+        unsafe { raw::unmap(gap.start + 2 * SLOT, SLOT) };
+        assert_eq!(isolate(gap), None);
+        assert_eq!(bytes(Span::new(gap.start + 3 * SLOT, SLOT)), [4]);
+
+        // Sealed in the middle, which nobody noted: all of it is as before.
+        let sealed = areas();
+        // SAFETY: the same.
+        if unsafe { syscall(libc::SYS_mseal, [sealed.start + 2 * SLOT, SLOT, 0, 0, 0, 0]) }.is_ok() {
+            assert_eq!(isolate(sealed), None);
+            assert_eq!(bytes(sealed), [1, 2, 3, 4]);
+        }
+        // Places are left for others.
+        assert_eq!(isolate(areas()).map(bytes), Some(std::vec![1, 2, 3, 4]));
     }
 }

@@ -13,7 +13,7 @@ mod cpus;
 pub mod descriptor;
 pub mod dirty;
 pub mod frames;
-mod isolate;
+pub mod isolate;
 mod job;
 mod kept;
 pub mod linux;
@@ -115,7 +115,7 @@ pub trait Sys {
     /// Copies a range of the program's, which may not be readable, to memory of the engine's; whether it worked.
     fn copy_from_program(&self, from: Span, to: usize) -> bool;
     /// Unmaps a range of the program's, but has its memory at another address still, until [`Sys::drop_isolated`].
-    /// `None`: nothing has happened.
+    /// `None`: nothing has happened. An empty span: it is unmapped, and nothing is left of it.
     fn isolate(&self, span: Span) -> Option<Span>;
     /// Ends that: what is left of the memory goes.
     fn drop_isolated(&self, span: Span);

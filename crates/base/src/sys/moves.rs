@@ -73,14 +73,28 @@ impl Turns {
 const TURN_TRIES: usize = 2000;
 const TURN_REST_NS: i64 = 50_000;
 
+/// Looks in a moment: some tens of microseconds, in which a few frames move.
+const MOMENT_LOOKS: usize = 2000;
+
 /// While this lives, the background thread has no range registered that a call of the program's could meet.
-pub struct Unregistered;
+pub struct Unregistered(());
 
 impl Unregistered {
     /// Waits for what the background thread has registered.
     pub fn hold() -> Self {
         TURNS.hold();
-        Self
+        Self(())
+    }
+
+    /// The same, if nothing is registered now or in a moment.
+    pub fn soon() -> Option<Self> {
+        let held = Self(());
+        TURNS.held.fetch_add(1, Ordering::SeqCst);
+        let is_free = || {
+            core::hint::spin_loop();
+            !TURNS.registered.load(Ordering::SeqCst)
+        };
+        (0..MOMENT_LOOKS).any(|_| is_free()).then_some(held)
     }
 }
 
