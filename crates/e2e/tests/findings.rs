@@ -76,7 +76,9 @@ fn the_status_of_a_process_whose_threads_end_one_by_one() {
 fn a_thread_changes_its_identity_while_a_library_is_loaded() {
     let dir = scratch();
     let library = compile(dir.path(), "../tests/findings/blocks/identity_lib.c", &["-shared", "-fPIC"]);
-    let (Some(library), Some(case)) = (library, finding("identity", &["-rdynamic", "-pthread", "-ldl"])) else { return };
+    let (Some(library), Some(case)) = (library, finding("identity", &["-rdynamic", "-pthread", "-ldl"])) else {
+        return;
+    };
     case.args([library]).same_and_served();
 }
 

@@ -414,7 +414,8 @@ impl Sys for Fake {
         let pages = |slot: usize| state.slots.get(&slot);
         let like = of(&pages(addr / SLOT)?[addr / PAGE % SLOT_PAGES]);
         let is_like = |at: usize| pages(at / SLOT).is_some_and(|pages| of(&pages[at / PAGE % SLOT_PAGES]) == like);
-        let slot_is_like = |at: usize| pages(at / SLOT).is_some_and(|pages| pages.iter().all(|page| of(page) == like));
+        let slot_is_like =
+            |at: usize| pages(at / SLOT).is_some_and(|pages| pages.iter().all(|page| of(page) == like));
         let (mut start, mut end) = (addr & !(PAGE - 1), (addr & !(PAGE - 1)) + PAGE);
         while is_like(end) {
             end += if end % SLOT == 0 && slot_is_like(end) { SLOT } else { PAGE };

@@ -98,7 +98,12 @@ impl<S: Sys> Space<S> {
                 slots.mark(hole, flag::ADVISED);
                 true
             }
-            false => self.sys.reset(shard.span(e)) && { slots.clear(hole, flag::ADVISED); true },
+            false => {
+                self.sys.reset(shard.span(e)) && {
+                    slots.clear(hole, flag::ADVISED);
+                    true
+                }
+            }
         };
         self.put_back(shard, e, Kind::Hole, 0);
         made

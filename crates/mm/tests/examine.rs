@@ -58,7 +58,9 @@ fn a_block_as_it_was_made_is_kept_where_it_is() {
 
 #[test]
 fn frames_of_a_block_that_changed_are_kept_elsewhere() {
-    for altered in [Span::new(0, 4 * SLOT), Span::new(0, PAGE), Span::new(SLOT + PAGE, PAGE), Span::new(3 * SLOT, SLOT)] {
+    for altered in
+        [Span::new(0, 4 * SLOT), Span::new(0, PAGE), Span::new(SLOT + PAGE, PAGE), Span::new(3 * SLOT, SLOT)]
+    {
         let o = world();
         let block = allocate(&o, 4);
         o.fake.alter(Span::new(block.start + altered.start, altered.bytes()));

@@ -60,6 +60,7 @@ pub fn area(addr: usize) -> Option<Span> {
         Err(libc::EINTR) => None,
         // An older kernel, or another file by that name.
         Err(_) => {
+            kept.close();
             kept.give_up();
             None
         }

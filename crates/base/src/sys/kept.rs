@@ -49,7 +49,7 @@ impl Kept {
         self.opening.store(false, Ordering::Release);
     }
 
-    /// In a forked child: a copy of the parent's, of no use here.
+    /// Closes what is of no use here.
     pub fn close(&self) {
         if let Some(number) = self.open_one() {
             close(number);
