@@ -95,7 +95,6 @@ fn a_filter_after_the_end_of_service() {
 
 #[test]
 fn blocks_that_the_c_library_is_to_fill() {
-    passes("filled", &[]);
     passes("filled", &["mallopt"]);
     let variables = [("MALLOC_PERTURB_", "165"), ("GLIBC_TUNABLES", "glibc.malloc.perturb=165")];
     for (name, value) in variables {

@@ -141,7 +141,7 @@ impl<S: Sys> Space<S> {
             while worth && rest.n > 0 && keep > 0 {
                 let n = rest.n.min(keep);
                 let from = Span::new(place(rest.first).start, n * SLOT);
-                let Some(kept) = self.take_frames(self.shard(cpu), from) else { return };
+                let Some(kept) = self.take_frames(cpu, from) else { return };
                 keep -= kept;
                 // The one that did not move is left to the kernel.
                 let done = (kept + 1).min(rest.n);

@@ -34,7 +34,7 @@ impl<S: Sys> Space<S> {
             let piece = Extent { first, n: AT_ONCE.min(e.first + e.n - first) };
             let at = self.program.span(piece);
             // From the first on, and up to what does not move: the kernel too goes on as far as it can.
-            let taken = self.take_frames(self.shard(cpu), at).unwrap_or(0);
+            let taken = self.take_frames(cpu, at).unwrap_or(0);
             self.change(at, Change::Dropped);
             if !give(Span { start: rest.start, end: at.end }) {
                 return;

@@ -1,6 +1,6 @@
 //! The way of memory back from its user: what is worth keeping, and what the peak rule allows to keep.
 
-use faultless_base::sys::{SIGNATURES, Sys};
+use faultless_base::sys::{Huge, SIGNATURES, Sys};
 use faultless_base::{SLOT, Span};
 
 use core::sync::atomic::Ordering;
@@ -23,8 +23,8 @@ const SAMPLED_PAGES: usize = 8;
 enum Fate {
     /// Its attributes were changed: replace the mapping.
     Reset,
-    /// The same, but its frames are kept elsewhere.
-    Rescue,
+    /// The same, but its frames are kept.
+    Refresh,
     /// It has no memory worth keeping.
     Discard,
     /// It is kept.
@@ -105,13 +105,13 @@ impl<S: Sys> Space<S> {
                 let span = shard.span(g);
                 let mut kept = 0;
                 match fate {
-                    Fate::Rescue | Fate::Reset => {
-                        if fate == Fate::Rescue {
-                            keep -= self.rescue(shard, Extent { n: g.n.min(keep), ..g });
-                        }
-                        if !self.reset(shard, g) {
-                            return self.abandon(shard, g);
-                        }
+                    Fate::Reset if !self.reset(shard, g) => return self.abandon(shard, g),
+                    Fate::Reset => {}
+                    Fate::Refresh => {
+                        let Some(back) = self.refresh(shard, g, keep) else { return self.abandon(shard, g) };
+                        kept = back;
+                        keep -= kept;
+                        shard.count(Counter::BytesKept, kept * SLOT);
                     }
                     Fate::Discard => self.sys.discard(span),
                     Fate::Keep => {
@@ -140,13 +140,33 @@ impl<S: Sys> Space<S> {
         );
     }
 
-    /// Moves frames of an extent in passage into free slots: how many. The kernel moves none that it locks or pins, or that
-    /// have other rights.
-    fn rescue(&self, shard: &Shard, e: Extent) -> usize {
-        match e.n > 0 && self.can_move() {
-            true => self.take_frames(shard, shard.span(e)).unwrap_or(0),
-            false => 0,
+    /// Replaces the mapping under an extent in passage, but not the frames of up to `most` slots from the first on: they move away
+    /// and back. The kernel moves none that it locks or pins, or that have other rights. How many are there again; `None`: the
+    /// mapping is as it was.
+    fn refresh(&self, shard: &Shard, e: Extent, most: usize) -> Option<usize> {
+        let n = if self.can_move() { e.n.min(most) } else { 0 };
+        let away = (n > 0).then(|| shard.lock_soon()?.take_holes(n, 1, &self.sys)).flatten();
+        let to = |e: Extent| shard.span(e).start;
+        let moved = away.map_or(0, |away| self.move_bytes(shard, shard.span(Extent { n, ..e }), to(away)));
+        let advised = e.slots().all(|i| shard.slots.has(i, flag::ADVISED));
+        let done = self.reset(shard, e);
+        let mut back = 0;
+        if let Some(away) = away {
+            if done && advised {
+                self.sys.huge(shard.span(e), Huge::Advised);
+                e.slots().for_each(|i| _ = shard.slots.mark(i, flag::ADVISED));
+            }
+            let whole = Extent { n: moved / SLOT, ..away };
+            if done && whole.n > 0 {
+                back = self.move_bytes(shard, shard.span(whole), to(e)) / SLOT;
+            }
+            let left = Extent { first: away.first + back, n: moved.div_ceil(SLOT) - back };
+            if left.n > 0 {
+                self.sys.discard(shard.span(left));
+            }
+            self.put_back(shard, away, Kind::Hole, 0);
         }
+        done.then_some(back)
     }
 
     /// Squares the account for slots that come back: how many of them may be kept.
@@ -246,7 +266,7 @@ impl<S: Sys> Space<S> {
         } else if slots.has(i, flag::EMPTY) {
             if slots.has(i, flag::ALTERED) { Fate::Reset } else { Fate::Discard }
         } else if slots.has(i, flag::ALTERED) {
-            Fate::Rescue
+            Fate::Refresh
         } else {
             Fate::Keep
         }

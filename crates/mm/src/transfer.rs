@@ -86,7 +86,7 @@ impl<S: Sys> Space<S> {
     }
 
     /// Moves what the kernel lets go: how many bytes.
-    fn move_bytes(&self, shard: &Shard, from: Span, to: usize) -> usize {
+    pub(crate) fn move_bytes(&self, shard: &Shard, from: Span, to: usize) -> usize {
         let bytes = self.sys.move_pages(from, to);
         if bytes.is_none() {
             self.supply.refused.store(true, Relaxed);
@@ -122,7 +122,8 @@ impl<S: Sys> Space<S> {
 
     /// Moves frames from `from`, whole slots of memory that the program has given up, into free slots: how many slots
     /// from the first on. `None`: there is no room for them.
-    pub(crate) fn take_frames(&self, shard: &Shard, from: Span) -> Option<usize> {
+    pub(crate) fn take_frames(&self, cpu: usize, from: Span) -> Option<usize> {
+        let shard = self.shard(cpu);
         let e = shard.lock_soon()?.take_holes(from.bytes() / SLOT, 1, &self.sys)?;
         let bytes = self.move_bytes(shard, from, shard.span(e).start);
         let whole = bytes / SLOT;
