@@ -184,9 +184,11 @@ pub unsafe extern "C" fn mremap(
 ) -> *mut c_void {
     let args = [old as usize, old_bytes, new_bytes, flags as usize, new as usize, 0];
     note(old, old_bytes);
-    let _unregistered = engine::running().filter(|e| !e.is_retired()).map(|_| Unregistered::hold());
+    let may_stop_half_way = flags & libc::MREMAP_FIXED != 0 && new_bytes <= old_bytes;
+    let unregistered = may_stop_half_way.then(unregistered);
     // SAFETY: the caller's promise.
     let mut result = unsafe { syscall(libc::SYS_mremap, args) };
+    drop(unregistered);
     if let Ok(to) = result {
         note(to as *const c_void, new_bytes);
     }
@@ -204,6 +206,11 @@ pub unsafe extern "C" fn mremap(
         }
     }
     answer(result)
+}
+
+/// The kernel moves several areas in one call, and stops at one into which the background thread moves frames.
+fn unregistered() -> Option<Unregistered> {
+    engine::running().filter(|engine| !engine.is_retired()).map(|_| Unregistered::hold())
 }
 
 /// The kernel has resized or moved a mapping.
@@ -227,6 +234,7 @@ fn in_pieces(from: Span, new_bytes: usize, flags: i32, to: usize) -> Answer {
     let overlap = flags & libc::MREMAP_FIXED != 0 && !from.clip(pages(to, new_bytes.unwrap_or(0))).is_empty();
     match new_bytes {
         Some(bytes) if known && !from.is_empty() && from.start % PAGE == 0 && !overlap => {
+            let _unregistered = unregistered();
             pieces::remap(from, bytes, flags, to)
         }
         _ => Err(libc::EFAULT),

@@ -45,6 +45,7 @@ impl Turns {
             if !self.registered.load(Ordering::SeqCst) {
                 return;
             }
+            thread::hurry();
             let rest = libc::timespec { tv_sec: 0, tv_nsec: TURN_REST_NS };
             // SAFETY: reads a structure on the stack.
             let _ = unsafe { syscall(libc::SYS_nanosleep, [&raw const rest as usize, 0, 0, 0, 0, 0]) };
