@@ -191,7 +191,7 @@ impl<S: Sys> Space<S> {
         let touched = self.enter(shard, Extent { first: i, n: 1 }, |span| {
             // The program may have unmapped it by a system call that nobody saw: then it is not touched.
             let missing = self.sys.missing(span.start);
-            missing && self.touch_for_program(shard, i)
+            missing && !self.is_looked_at() && self.touch_for_program(shard, i, |at| self.sys.touch_if_open(at))
         });
         touched == Some(true)
     }

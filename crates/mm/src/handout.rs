@@ -234,7 +234,10 @@ impl<S: Sys> Space<S> {
             if granted == 0 {
                 break;
             }
-            self.touch_for_program(shard, one.first);
+            self.touch_for_program(shard, one.first, |at| {
+                self.sys.touch(at);
+                true
+            });
             probed += 1;
         }
         probed
@@ -248,14 +251,16 @@ impl<S: Sys> Space<S> {
         granted
     }
 
-    /// Makes slot `i`, which the program has or is about to get, present. False: that cost nothing.
-    pub(crate) fn touch_for_program(&self, shard: &Shard, i: usize) -> bool {
+    /// Makes slot `i`, which the program has or is about to get, present by `touch`. False: that cost nothing.
+    pub(crate) fn touch_for_program(&self, shard: &Shard, i: usize, touch: impl Fn(usize) -> bool) -> bool {
         if self.is_program(shard) {
             // It may be gone by now: a touch would fault, a move does not.
             return self.bring_new(0, i);
         }
         let (start, cpu) = (self.sys.now_ns(), self.sys.thread_ns());
-        self.sys.touch(shard.span(Extent { first: i, n: 1 }).start);
+        if !touch(shard.span(Extent { first: i, n: 1 }).start) {
+            return false;
+        }
         shard.slots.share(i, flag::AHEAD);
         shard.count(Counter::BytesTouchedLent, SLOT);
         shard.count(Counter::TouchNs, (self.sys.now_ns() - start) as usize);

@@ -87,8 +87,19 @@ impl<S: Sys> Space<S> {
             self.pass_on(shard, old.first + k, to, e.first + k);
         }
         e.slots().for_each(|i| to.slots.set(i, State::Block));
-        // The old place is mapped, open and empty now.
-        self.put_back(shard, old, Kind::Hole, 0);
+        // The old place is mapped and empty now, and open, unless the program has closed it.
+        self.examine(shard, old);
+        shard.groups(
+            old,
+            |i| shard.slots.has(i, flag::ALTERED),
+            |g, is_altered| {
+                if is_altered && !self.reset(shard, g) {
+                    return self.abandon(shard, g);
+                }
+                g.slots().for_each(|i| _ = shard.slots.clear(i, flag::ALTERED));
+                self.put_back(shard, g, Kind::Hole, 0);
+            },
+        );
         shard.count(Counter::ReallocMoved, 1);
         Some(e)
     }

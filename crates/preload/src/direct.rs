@@ -38,6 +38,7 @@ static ROUTED: [u32; NUMBERS / 32] = {
         libc::SYS_seccomp,
         libc::SYS_unshare,
         libc::SYS_setns,
+        libc::SYS_exit,
         libc::SYS_ioctl,
         libc::SYS_setsockopt,
         libc::SYS_vmsplice,
@@ -101,8 +102,10 @@ unsafe extern "C" fn route(nr: c_long, a: usize, b: usize, c: usize, d: usize, e
         }
         libc::SYS_setrlimit => limits::before(0, a as c_uint, b as *const libc::rlimit),
         libc::SYS_prlimit64 => limits::before(a as c_int, b as c_uint, c as *const libc::rlimit),
-        libc::SYS_prctl => confined::before_prctl(a as c_int),
-        libc::SYS_seccomp | libc::SYS_unshare | libc::SYS_setns | libc::SYS_mlockall => engine::retire(),
+        libc::SYS_prctl => confined::before_prctl(a as c_int, b),
+        libc::SYS_exit => confined::before_exit(),
+        libc::SYS_seccomp => confined::before_seccomp(a),
+        libc::SYS_unshare | libc::SYS_setns | libc::SYS_mlockall => engine::retire(),
         _ => {}
     }
     answer(make(args))

@@ -23,6 +23,7 @@ mod limits;
 mod mappings;
 mod next;
 mod page;
+mod perturb;
 mod pieces;
 mod pinned;
 #[cfg(target_arch = "x86_64")]

@@ -1,5 +1,5 @@
 //! Limits that a program sets itself. The arena counts towards its address space, and free memory towards its data
-//! and towards what it may lock: the engine retires before.
+//! and towards what it may lock: the engine retires before. Where another process sets one, it retires when a request fails.
 
 use core::ffi::{c_int, c_uint};
 
@@ -20,6 +20,25 @@ pub fn before(pid: libc::pid_t, kind: c_uint, new: *const libc::rlimit) {
     if here && is_about_memory(kind) && fetch(new).is_some_and(|limit| limit.rlim_cur != libc::RLIM_INFINITY) {
         engine::retire();
     }
+}
+
+/// A request for memory has failed. Whether it is worth another try, because another process has limited this one, and
+/// the arena counted.
+#[cold]
+pub fn relieve() -> bool {
+    let limited = |kind| {
+        let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: 0 };
+        let args = [0, kind as usize, 0, &raw mut limit as usize, 0, 0];
+        // SAFETY: the structure is writable.
+        unsafe { syscall(libc::SYS_prlimit64, args) }.is_ok() && limit.rlim_cur != libc::RLIM_INFINITY
+    };
+    let retires = engine::running().is_some_and(|engine| !engine.is_retired())
+        && engine::is_home()
+        && (limited(libc::RLIMIT_AS) || limited(libc::RLIMIT_DATA));
+    if retires {
+        engine::retire();
+    }
+    retires
 }
 
 macro_rules! prlimits {

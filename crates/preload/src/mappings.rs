@@ -13,7 +13,7 @@ use crate::areas;
 use crate::attributes::note;
 use crate::behind::Call;
 use crate::engine::{self, Engine, set_errno};
-use crate::pieces;
+use crate::{limits, pieces};
 
 /// What the C library would return for a kernel's answer.
 pub fn answer(result: Answer) -> *mut c_void {
@@ -72,10 +72,13 @@ maps! {
 }
 
 /// mmap, made by `make`.
-pub fn map(args: [usize; 6], make: impl FnOnce([usize; 6]) -> Answer) -> Answer {
+pub fn map(args: [usize; 6], make: impl Fn([usize; 6]) -> Answer) -> Answer {
     let [_, bytes, prot, flags, ..] = args;
     let (prot, flags) = (prot as i32, flags as i32);
-    let result = make(args);
+    let mut result = make(args);
+    if result == Err(libc::ENOMEM) && limits::relieve() {
+        result = make(args);
+    }
     if let Ok(at) = result
         && flags & FIXED != 0
     {

@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use super::raw::{self, Access, syscall};
-use super::{Huge, Job, SIGNATURES, Sys, isolate, job, moves, thread, unwritten};
+use super::{Huge, Job, SIGNATURES, Sys, area, isolate, job, moves, thread, unwritten};
 use crate::units::{PAGE, SLOT, SLOT_PAGES, Span};
 use crate::zero::driver::Poll;
 use crate::zero::{self, Engine};
@@ -260,6 +260,7 @@ impl Sys for Linux {
 
     fn forked(&self) {
         moves::forget();
+        area::forget();
         isolate::forget();
     }
 
@@ -276,6 +277,10 @@ impl Sys for Linux {
             core::arch::asm!("2: ldxrb {v:w}, [{a}]", "stxrb {s:w}, {v:w}, [{a}]", "cbnz {s:w}, 2b",
                 a = in(reg) addr, v = out(reg) _, s = out(reg) _, options(nostack));
         }
+    }
+
+    fn touch_if_open(&self, addr: usize) -> bool {
+        madvise(Span::new(addr & !(PAGE - 1), PAGE), libc::MADV_POPULATE_WRITE)
     }
 
     fn poison(&self, span: Span) {
@@ -334,6 +339,10 @@ impl Sys for Linux {
 
     fn peek_overwritten(&self, slot: Span) -> usize {
         signatures(slot).filter(|&(at, word)| peek(at) != Some(word.to_ne_bytes())).count()
+    }
+
+    fn area(&self, addr: usize) -> Option<Span> {
+        area::area(addr)
     }
 
     fn present(&self, addr: usize) -> bool {

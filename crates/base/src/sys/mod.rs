@@ -8,12 +8,14 @@ use crate::Span;
 use crate::zero::Engine;
 use crate::zero::driver::{Cost, Picked, Poll, Processor};
 
+mod area;
 mod cpus;
 pub mod descriptor;
 pub mod dirty;
 pub mod frames;
 pub mod isolate;
 mod job;
+mod kept;
 pub mod linux;
 pub mod lost;
 pub mod mmu;
@@ -126,6 +128,8 @@ pub trait Sys {
     fn forked(&self);
     /// Makes the page at `addr` present by an atomic OR of zero, which changes no byte.
     fn touch(&self, addr: usize);
+    /// Makes the page at `addr` of the program's present where that may be written to; whether it worked. Never faults.
+    fn touch_if_open(&self, addr: usize) -> bool;
     /// Fills an open span with a byte pattern that is not zero (debugging aid).
     fn poison(&self, span: Span);
     /// The first address of an open span that does not hold zero.
@@ -142,6 +146,9 @@ pub trait Sys {
     fn overwritten(&self, slot: Span) -> usize;
     /// The same for memory that somebody else may unmap meanwhile: what cannot be read counts as overwritten.
     fn peek_overwritten(&self, slot: Span) -> usize;
+    /// The addresses around `addr` whose attributes are the same to the kernel, whatever these are; empty where nothing is
+    /// mapped. `None`: it does not say.
+    fn area(&self, addr: usize) -> Option<Span>;
     /// Whether the page at `addr` is present in memory.
     fn present(&self, addr: usize) -> bool;
     /// Whether the page at `addr` is mapped, but not present in memory.
