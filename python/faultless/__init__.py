@@ -12,10 +12,6 @@ Whoever may not have the faults of system calls delivered (most users, unless th
 pages: everything works, and windows are the kernel's. The options of `Region` say what else there is.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
-
 from ._faultless import (
     Background,
     Block,
@@ -24,15 +20,18 @@ from ._faultless import (
     __version__,
     counter,
     empty,
+    empty_like,
+    full,
+    full_like,
+    ones,
+    ones_like,
     release_reserved,
     reserve,
     reserved,
     set_speculative,
     zeros,
+    zeros_like,
 )
-
-if TYPE_CHECKING:
-    from ._arrays import empty_like, full, full_like, ones, ones_like, zeros_like
 
 __all__ = [
     "Background",
@@ -54,18 +53,3 @@ __all__ = [
     "zeros",
     "zeros_like",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    # Regions and blocks are for programs without NumPy, too, and for those that import it later.
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from . import _arrays
-
-    made: Any = getattr(_arrays, name)
-    globals()[name] = made
-    return made
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})

@@ -1,4 +1,4 @@
-"""Arrays as NumPy makes them, with the memory of large ones in blocks."""
+"""Arrays as NumPy makes them, with the memory of large ones in blocks: what the functions of `_faultless` leave to Python."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any, Literal, SupportsIndex, TypedDict, Union, Unpack
 import numpy
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from . import _faultless
 from ._faultless import Block, _check_options
 
 Shape = Union[SupportsIndex, Sequence[SupportsIndex]]
@@ -33,201 +32,43 @@ class Options(TypedDict, total=False):
 SMALL = 4 << 20
 """Bytes from which on NumPy asks for huge pages, too. What is smaller is NumPy's own: a block has nothing to win there."""
 
-_SCALAR = 32
-"""No number has more bytes."""
-
 
 def zeros(shape: Shape, dtype: DTypeLike | None = None, order: Order = "C", **options: Unpack[Options]) -> NDArray[Any]:
-    """As `faultless.zeros`, for arrays that may be large."""
     return _new(numpy.zeros, shape, dtype, order, options, zeroed=True)
 
 
 def empty(shape: Shape, dtype: DTypeLike | None = None, order: Order = "C", **options: Unpack[Options]) -> NDArray[Any]:
-    """As `faultless.empty`, for arrays that may be large."""
     return _new(numpy.empty, shape, dtype, order, options, zeroed=False)
 
 
 def ones(shape: Shape, dtype: DTypeLike | None = None, order: Order = "C", **options: Unpack[Options]) -> NDArray[Any]:
-    """An array of ones, as `numpy.ones`.
-
-    Parameters
-    ----------
-    shape, dtype, order
-        As for `numpy.ones`.
-    delivery, window, huge_pages, handlers, budget, events
-        How the memory of a large array is brought, as for `Region`.
-
-    Raises
-    ------
-    TypeError, ValueError, MemoryError, RegionError
-        As `zeros`.
-
-    Examples
-    --------
-    >>> faultless.ones(3)
-    array([1., 1., 1.])
-    """
-    if type(shape) is int and shape < SMALL // _SCALAR and dtype is None and not options:
-        return numpy.ones(shape, order=order)
-    array = _faultless.empty(shape, dtype, order, **options)
-    numpy.copyto(array, 1, casting="unsafe")
-    return array
+    return _filled(empty(shape, dtype, order, **options), 1)
 
 
 def full(
     shape: Shape, fill_value: Any, dtype: DTypeLike | None = None, order: Order = "C", **options: Unpack[Options]
 ) -> NDArray[Any]:
-    """An array of one value, as `numpy.full`.
-
-    Parameters
-    ----------
-    shape, fill_value, dtype, order
-        As for `numpy.full`.
-    delivery, window, huge_pages, handlers, budget, events
-        How the memory of a large array is brought, as for `Region`.
-
-    Raises
-    ------
-    TypeError, ValueError, MemoryError, RegionError
-        As `zeros`.
-
-    Examples
-    --------
-    >>> faultless.full((2, 2), 7)
-    array([[7, 7],
-           [7, 7]])
-    """
-    if type(shape) is int and shape < SMALL // _SCALAR and dtype is None and not options:
-        return numpy.full(shape, fill_value, order=order)
-    array = _faultless.empty(shape, numpy.asarray(fill_value).dtype if dtype is None else dtype, order, **options)
-    numpy.copyto(array, fill_value, casting="unsafe")
-    return array
+    return _filled(empty(shape, numpy.asarray(fill_value).dtype if dtype is None else dtype, order, **options), fill_value)
 
 
-def zeros_like(
-    prototype: ArrayLike,
-    dtype: DTypeLike | None = None,
-    order: LikeOrder = "K",
-    subok: bool = True,
-    shape: Shape | None = None,
-    **options: Unpack[Options],
-) -> NDArray[Any]:
-    """An array of zeroes with the shape, type and order of another, as `numpy.zeros_like`.
-
-    Parameters
-    ----------
-    prototype, dtype, order, subok, shape
-        As for `numpy.zeros_like`. Arrays like anything but a plain array (a subclass, a list) are NumPy's own.
-    delivery, window, huge_pages, handlers, budget, events
-        How the memory of a large array is brought, as for `Region`.
-
-    Raises
-    ------
-    TypeError, ValueError, MemoryError, RegionError
-        As `zeros`.
-
-    Examples
-    --------
-    >>> faultless.zeros_like(faultless.ones(3))
-    array([0., 0., 0.])
-    """
-    array = _like(prototype, dtype, order, shape, options, zeroed=True)
-    return numpy.zeros_like(prototype, dtype, order, subok, shape) if array is None else array
+def zeros_like(prototype: ArrayLike, *args: Any, **named: Any) -> NDArray[Any]:
+    return _like(numpy.zeros_like, prototype, *args, zeroed=True, **named)
 
 
-def empty_like(
-    prototype: ArrayLike,
-    dtype: DTypeLike | None = None,
-    order: LikeOrder = "K",
-    subok: bool = True,
-    shape: Shape | None = None,
-    **options: Unpack[Options],
-) -> NDArray[Any]:
-    """An array of any content with the shape, type and order of another, as `numpy.empty_like`.
-
-    Parameters
-    ----------
-    prototype, dtype, order, subok, shape
-        As for `zeros_like`.
-    delivery, window, huge_pages, handlers, budget, events
-        How the memory of a large array is brought, as for `Region`.
-
-    Raises
-    ------
-    TypeError, ValueError, MemoryError, RegionError
-        As `zeros`.
-
-    Examples
-    --------
-    >>> faultless.empty_like(faultless.ones((2, 3)), dtype=bool).shape
-    (2, 3)
-    """
-    array = _like(prototype, dtype, order, shape, options, zeroed=False)
-    return numpy.empty_like(prototype, dtype, order, subok, shape) if array is None else array
+def empty_like(prototype: ArrayLike, *args: Any, **named: Any) -> NDArray[Any]:
+    return _like(numpy.empty_like, prototype, *args, zeroed=False, **named)
 
 
-def ones_like(
-    prototype: ArrayLike,
-    dtype: DTypeLike | None = None,
-    order: LikeOrder = "K",
-    subok: bool = True,
-    shape: Shape | None = None,
-    **options: Unpack[Options],
-) -> NDArray[Any]:
-    """An array of ones with the shape, type and order of another, as `numpy.ones_like`.
-
-    Parameters
-    ----------
-    prototype, dtype, order, subok, shape
-        As for `zeros_like`.
-    delivery, window, huge_pages, handlers, budget, events
-        How the memory of a large array is brought, as for `Region`.
-
-    Raises
-    ------
-    TypeError, ValueError, MemoryError, RegionError
-        As `zeros`.
-
-    Examples
-    --------
-    >>> faultless.ones_like(faultless.zeros(3, dtype=int))
-    array([1, 1, 1])
-    """
-    array = empty_like(prototype, dtype, order, subok, shape, **options)
-    numpy.copyto(array, 1, casting="unsafe")
-    return array
+def ones_like(prototype: ArrayLike, *args: Any, **named: Any) -> NDArray[Any]:
+    return _filled(empty_like(prototype, *args, **named), 1)
 
 
-def full_like(
-    prototype: ArrayLike,
-    fill_value: Any,
-    dtype: DTypeLike | None = None,
-    order: LikeOrder = "K",
-    subok: bool = True,
-    shape: Shape | None = None,
-    **options: Unpack[Options],
-) -> NDArray[Any]:
-    """An array of one value with the shape, type and order of another, as `numpy.full_like`.
+def full_like(prototype: ArrayLike, fill_value: Any, *args: Any, **named: Any) -> NDArray[Any]:
+    return _filled(empty_like(prototype, *args, **named), fill_value)
 
-    Parameters
-    ----------
-    prototype, fill_value, dtype, order, subok, shape
-        As for `numpy.full_like`, and `zeros_like`.
-    delivery, window, huge_pages, handlers, budget, events
-        How the memory of a large array is brought, as for `Region`.
 
-    Raises
-    ------
-    TypeError, ValueError, MemoryError, RegionError
-        As `zeros`.
-
-    Examples
-    --------
-    >>> faultless.full_like(faultless.zeros(3), 7)
-    array([7., 7., 7.])
-    """
-    array = empty_like(prototype, dtype, order, subok, shape, **options)
-    numpy.copyto(array, fill_value, casting="unsafe")
+def _filled(array: NDArray[Any], value: Any) -> NDArray[Any]:
+    numpy.copyto(array, value, casting="unsafe")
     return array
 
 
@@ -270,11 +111,26 @@ def _new(
 
 
 def _like(
+    plain: Callable[..., NDArray[Any]],
+    prototype: ArrayLike,
+    dtype: DTypeLike | None = None,
+    order: LikeOrder = "K",
+    subok: bool = True,
+    shape: Shape | None = None,
+    *,
+    zeroed: bool,
+    **options: Unpack[Options],
+) -> NDArray[Any]:
+    if options:
+        _check_options(**options)
+    array = _block_like(prototype, dtype, order, shape, options, zeroed)
+    return plain(prototype, dtype, order, subok, shape) if array is None else array
+
+
+def _block_like(
     prototype: ArrayLike, dtype: DTypeLike | None, order: LikeOrder, shape: Shape | None, options: Options, zeroed: bool
 ) -> NDArray[Any] | None:
     """None where the array is NumPy's own."""
-    if options:
-        _check_options(**options)
     if type(prototype) is not numpy.ndarray or order not in ("K", "A", "C", "F"):
         return None
     if dtype is None and shape is None and prototype.nbytes < SMALL:

@@ -1,9 +1,9 @@
 from types import TracebackType
 from typing import Any, Literal, SupportsIndex, Unpack, final
 
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from ._arrays import Options, Order, Shape
+from ._arrays import LikeOrder, Options, Order, Shape
 
 __all__ = [
     "Background",
@@ -15,11 +15,17 @@ __all__ = [
     "_needs_sigbus",
     "counter",
     "empty",
+    "empty_like",
+    "full",
+    "full_like",
+    "ones",
+    "ones_like",
     "release_reserved",
     "reserve",
     "reserved",
     "set_speculative",
     "zeros",
+    "zeros_like",
 ]
 
 __version__: str
@@ -113,6 +119,43 @@ class Region:
 
 def zeros(shape: Shape, dtype: DTypeLike | None = None, order: Order = "C", **options: Unpack[Options]) -> NDArray[Any]: ...
 def empty(shape: Shape, dtype: DTypeLike | None = None, order: Order = "C", **options: Unpack[Options]) -> NDArray[Any]: ...
+def ones(shape: Shape, dtype: DTypeLike | None = None, order: Order = "C", **options: Unpack[Options]) -> NDArray[Any]: ...
+def full(
+    shape: Shape, fill_value: Any, dtype: DTypeLike | None = None, order: Order = "C", **options: Unpack[Options]
+) -> NDArray[Any]: ...
+def zeros_like(
+    prototype: ArrayLike,
+    dtype: DTypeLike | None = None,
+    order: LikeOrder = "K",
+    subok: bool = True,
+    shape: Shape | None = None,
+    **options: Unpack[Options],
+) -> NDArray[Any]: ...
+def empty_like(
+    prototype: ArrayLike,
+    dtype: DTypeLike | None = None,
+    order: LikeOrder = "K",
+    subok: bool = True,
+    shape: Shape | None = None,
+    **options: Unpack[Options],
+) -> NDArray[Any]: ...
+def ones_like(
+    prototype: ArrayLike,
+    dtype: DTypeLike | None = None,
+    order: LikeOrder = "K",
+    subok: bool = True,
+    shape: Shape | None = None,
+    **options: Unpack[Options],
+) -> NDArray[Any]: ...
+def full_like(
+    prototype: ArrayLike,
+    fill_value: Any,
+    dtype: DTypeLike | None = None,
+    order: LikeOrder = "K",
+    subok: bool = True,
+    shape: Shape | None = None,
+    **options: Unpack[Options],
+) -> NDArray[Any]: ...
 def counter(name: str) -> int: ...
 def set_speculative(on: bool) -> None: ...
 def reserve(bytes: SupportsIndex) -> Background: ...

@@ -3,10 +3,11 @@
 use std::ffi::c_int;
 use std::sync::{Mutex, PoisonError};
 
-use faultless::region::{Block as Memory, Heap, Region};
-use pyo3::exceptions::{PyBufferError, PyValueError};
+use faultless::region::{Block as Memory, Heap};
+use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::ffi::{self, Py_buffer, PyBuffer_FillInfo};
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
 use crate::errors::{Size, failed};
 use crate::options::{Options, name};
@@ -64,21 +65,10 @@ pub struct Block {
 #[pymethods]
 impl Block {
     #[new]
-    #[pyo3(signature = (length, *, delivery = "best", window = None, huge_pages = true, handlers = Size(1), budget = None, zeroed = true, events = false),
+    #[pyo3(signature = (length, **options),
            text_signature = "(length, *, delivery='best', window=None, huge_pages=True, handlers=1, budget=None, zeroed=True, events=False)")]
-    #[expect(clippy::too_many_arguments, reason = "Python gives them by name")]
-    fn new(
-        py: Python<'_>,
-        length: Size,
-        delivery: &str,
-        window: Option<(Size, Size)>,
-        huge_pages: bool,
-        handlers: Size,
-        budget: Option<Size>,
-        zeroed: bool,
-        events: bool,
-    ) -> PyResult<Self> {
-        let options = Options::read(delivery, window, huge_pages, handlers, budget, zeroed, events)?;
+    fn new(py: Python<'_>, length: Size, options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let options = Options::read("Block()", options)?;
         if length.0 == 0 {
             return Err(PyValueError::new_err("a block has at least 1 byte"));
         }
@@ -164,17 +154,13 @@ impl Block {
 
 /// Whether options make sense, for an array that does not need them.
 #[pyfunction]
-#[pyo3(name = "_check_options",
-       signature = (*, delivery = "best", window = None, huge_pages = true, handlers = Size(1), budget = None, events = false),
+#[pyo3(name = "_check_options", signature = (**options),
        text_signature = "(*, delivery='best', window=None, huge_pages=True, handlers=1, budget=None, events=False)")]
-pub fn check_options(
-    delivery: &str,
-    window: Option<(Size, Size)>,
-    huge_pages: bool,
-    handlers: Size,
-    budget: Option<Size>,
-    events: bool,
-) -> PyResult<()> {
-    let options = Options::read(delivery, window, huge_pages, handlers, budget, true, events)?;
-    options.apply(Region::builder(1)).check().map_err(failed)
+pub fn check_options(options: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
+    match options.map(|options| options.contains("zeroed")).transpose()? {
+        Some(true) => {
+            Err(PyTypeError::new_err("an array has no option zeroed: `zeros` is zeroed, and `empty` is not"))
+        }
+        _ => Options::read("an array", options)?.check(),
+    }
 }

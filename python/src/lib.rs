@@ -1,5 +1,6 @@
 //! The compiled part of the Python package: regions and blocks with the buffer protocol. `faultless/_faultless.pyi` has the types.
 
+mod arrays;
 mod background;
 mod block;
 mod counters;
@@ -18,7 +19,7 @@ fn _faultless(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<background::Background>()?;
     module.add_class::<block::Block>()?;
     module.add_class::<region::Region>()?;
-    small::add(module)?;
+    arrays::add(module)?;
     module.add_function(wrap_pyfunction!(background::reserve, module)?)?;
     module.add_function(wrap_pyfunction!(background::reserved, module)?)?;
     module.add_function(wrap_pyfunction!(background::release_reserved, module)?)?;

@@ -1,9 +1,11 @@
 //! The choices that a region is made with.
 
-use faultless::region::{Builder, Delivery};
+use faultless::region::{Builder, Delivery, Region};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
 
-use crate::errors::{Size, word};
+use crate::errors::{Size, failed, word};
 
 pub const DELIVERIES: &[(&str, Delivery)] = &[
     ("best", Delivery::Best),
@@ -45,25 +47,47 @@ impl Default for Options {
 }
 
 impl Options {
-    /// What Python gives by name.
-    pub fn read(
-        delivery: &str,
-        window: Option<(Size, Size)>,
-        huge_pages: bool,
-        handlers: Size,
-        budget: Option<Size>,
-        zeroed: bool,
-        events: bool,
-    ) -> PyResult<Self> {
-        Ok(Self {
-            delivery: word(DELIVERIES, delivery, "delivery")?,
-            window: window.map(|(first, most)| (first.0, most.0)),
-            huge_pages,
-            handlers: handlers.0,
-            budget: budget.map(|budget| budget.0),
-            zeroed,
-            events,
+    /// What Python gives by name to `who`.
+    pub fn read(who: &str, named: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let mut options = Self::default();
+        for (name, value) in named.into_iter().flatten() {
+            let name = name.extract::<String>()?;
+            if !options.set(&name, &value)? {
+                let why = format!("{who} got an unexpected keyword argument '{name}'");
+                return Err(PyTypeError::new_err(why));
+            }
+        }
+        Ok(options)
+    }
+
+    /// Takes one of them; whether there is such an option.
+    pub fn set(&mut self, name: &str, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+        self.take(name, value).map_err(|error| match error.is_instance_of::<PyTypeError>(value.py()) {
+            true => PyTypeError::new_err(format!("argument '{name}': {}", error.value(value.py()))),
+            false => error,
         })
+    }
+
+    fn take(&mut self, name: &str, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+        match name {
+            "delivery" => self.delivery = word(DELIVERIES, value.cast::<PyString>()?.to_str()?, "delivery")?,
+            "window" => {
+                let window: Option<(Size, Size)> = value.extract()?;
+                self.window = window.map(|(first, most)| (first.0, most.0));
+            }
+            "huge_pages" => self.huge_pages = value.extract()?,
+            "handlers" => self.handlers = value.extract::<Size>()?.0,
+            "budget" => self.budget = value.extract::<Option<Size>>()?.map(|budget| budget.0),
+            "zeroed" => self.zeroed = value.extract()?,
+            "events" => self.events = value.extract()?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Whether they make sense, for memory that does not need them.
+    pub fn check(&self) -> PyResult<()> {
+        self.apply(Region::builder(1)).check().map_err(failed)
     }
 
     pub fn apply(&self, builder: Builder) -> Builder {

@@ -8,6 +8,7 @@ use faultless::region::{Advice, Region as Memory, Rights};
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::ffi::{self, Py_buffer, PyBuffer_FillInfo};
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
 use crate::background::Background;
 use crate::errors::{Size, failed, word};
@@ -110,21 +111,10 @@ impl Region {
 #[pymethods]
 impl Region {
     #[new]
-    #[pyo3(signature = (length, *, delivery = "best", window = None, huge_pages = true, handlers = Size(1), budget = None, zeroed = true, events = false),
+    #[pyo3(signature = (length, **options),
            text_signature = "(length, *, delivery='best', window=None, huge_pages=True, handlers=1, budget=None, zeroed=True, events=False)")]
-    #[expect(clippy::too_many_arguments, reason = "Python gives them by name")]
-    fn new(
-        py: Python<'_>,
-        length: Size,
-        delivery: &str,
-        window: Option<(Size, Size)>,
-        huge_pages: bool,
-        handlers: Size,
-        budget: Option<Size>,
-        zeroed: bool,
-        events: bool,
-    ) -> PyResult<Self> {
-        let options = Options::read(delivery, window, huge_pages, handlers, budget, zeroed, events)?;
+    fn new(py: Python<'_>, length: Size, options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let options = Options::read("Region()", options)?;
         if length.0 == 0 {
             return Err(PyValueError::new_err("a region has at least 1 byte"));
         }

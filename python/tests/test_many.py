@@ -34,6 +34,40 @@ def test_small_arrays_are_numpys_own(delivery):
     assert isinstance(faultless.zeros(4 << 20, np.uint8).base, faultless.Block)
 
 
+def regions():
+    """Ranges of addresses that only a region has: arrays of these tests are smaller."""
+    with open("/proc/self/maps") as file:
+        spans = (line.split()[0].split("-") for line in file)
+        return sum(int(end, 16) - int(start, 16) >= 1 << 30 for start, end in spans)
+
+
+EXPLICIT = [
+    {"delivery": "kernel"},
+    {"delivery": "signal", "window": (4096, 1 << 20), "handlers": 4},
+    {"delivery": "thread", "budget": 1 << 20, "huge_pages": False},
+    {"events": True, "dtype": np.float32},
+    {"delivery": "thread", "order": "F", "dtype": "i4"},
+]
+MAKERS = {
+    "zeros": lambda **named: faultless.zeros(10, **named),
+    "empty": lambda **named: faultless.empty((2, 5), **named),
+    "ones": lambda **named: faultless.ones(10, **named),
+    "full": lambda **named: faultless.full(10, 3.0, **named),
+    "zeros_like": lambda **named: faultless.zeros_like(np.ones(10), **named),
+    "full_like": lambda **named: faultless.full_like(np.ones(10), 3, **named),
+}
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+@pytest.mark.parametrize("options", EXPLICIT, ids=str)
+def test_small_arrays_with_options_need_no_region(make, options):
+    before = threads(), descriptors(), regions()
+    arrays = [make(**options) for _ in range(10_000)]
+    assert all(array.base is None and array.flags.owndata for array in arrays)
+    assert arrays[0].dtype == np.dtype(options.get("dtype", float))
+    assert threads() <= before[0] and descriptors() <= before[1] and regions() <= before[2]
+
+
 @pytest.mark.parametrize("options", [{}, {"delivery": "signal"}, {"delivery": "thread"}, {"delivery": "kernel"}])
 def test_large_arrays_share_threads_and_descriptors(options):
     try:
@@ -67,3 +101,19 @@ def test_as_many_arrays_as_descriptors_would_not_suffice_for():
         assert sum(int(array[5]) for array in arrays) == 0
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+
+
+@pytest.mark.parametrize("options", [{}, {"delivery": "signal"}, {"delivery": "thread"}, {"delivery": "kernel"}], ids=str)
+def test_many_regions_share_threads(options):
+    try:
+        faultless.Region(1, **options)
+    except faultless.RegionError as error:
+        pytest.skip(str(error))
+    before = threads(), descriptors()
+    regions = [faultless.Region(1 << 20, **options) for _ in range(300)]
+    views = [memoryview(region) for region in regions]
+    for n, view in enumerate(views):
+        view[5000] = n % 251
+    # Four handlers with a watchdog each, and the thread that makes huge pages ready; a descriptor of each region.
+    assert threads() <= before[0] + 9 and descriptors() <= before[1] + 300 + 12
+    assert [view[5000] for view in views] == [n % 251 for n in range(300)]

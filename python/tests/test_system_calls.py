@@ -17,6 +17,7 @@ MAKERS = {
     "empty": lambda **options: faultless.empty(BYTES, np.uint8, **options),
     "two": lambda **options: faultless.zeros((BYTES >> 10, 1 << 10), np.uint8, "F", **options),
     "zeros_like": lambda **options: faultless.zeros_like(np.ones(BYTES, np.uint8), **options),
+    "full": lambda **options: faultless.full(BYTES, 7, np.uint8, **options),
     "region": lambda **options: np.frombuffer(faultless.Region(BYTES, **options), np.uint8),
     "small": lambda **options: faultless.zeros(5000, np.uint8, **options),
     "list": lambda **options: faultless.zeros(BYTES // 8, **options),

@@ -62,7 +62,7 @@ enum faultless_error {
     FAULTLESS_E_NO_FEATURE = 4,        /* this kernel's userfaultfd cannot do that */
     FAULTLESS_E_DIRECT_BACKING = 5,    /* `read` needs FAULTLESS_THREAD or FAULTLESS_SIGNAL */
     FAULTLESS_E_NO_THREAD = 6,         /* no thread can be started (ulimit -u) */
-    FAULTLESS_E_TOO_MANY_REGIONS = 7,  /* more than 256 with FAULTLESS_SIGNAL */
+    FAULTLESS_E_TOO_MANY_REGIONS = 7,  /* more than 4096 with FAULTLESS_SIGNAL */
     FAULTLESS_E_SIGBUS_BLOCKED = 8,    /* this thread blocks SIGBUS */
     FAULTLESS_E_SIGBUS_TAKEN = 9,      /* another handler for SIGBUS was installed later */
     FAULTLESS_E_OUTSIDE = 10,          /* the part is empty, not whole pages, or not inside the region */

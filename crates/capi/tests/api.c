@@ -1,4 +1,5 @@
 /* A program that uses each function of the API. It ends with 0, or with the line that found something wrong. */
+#include <dirent.h>
 #include <errno.h>
 #include <faultless.h>
 #include <limits.h>
@@ -191,7 +192,35 @@ static int defaults(void) {
     return 0;
 }
 
+static int threads(void) {
+    DIR *dir = opendir("/proc/self/task");
+    int count = 0;
+    while (dir && readdir(dir)) count++;
+    closedir(dir);
+    return count;
+}
+
+/* Many regions share handler threads. */
+static int many(void) {
+    static faultless_region *regions[300];
+    faultless_options options = {FAULTLESS_OPTIONS, .delivery = FAULTLESS_THREAD};
+    int before = threads();
+    for (int i = 0; i < 300; i++) {
+        int error = faultless_region_new(MIB, &options, &regions[i]);
+        if (error == FAULTLESS_E_NO_USERFAULTFD) return 0;
+        CHECK(error == 0);
+        ((unsigned char *)faultless_region_data(regions[i]))[PAGE] = (unsigned char)i;
+    }
+    CHECK(threads() <= before + 9);
+    for (int i = 0; i < 300; i++) {
+        CHECK(((unsigned char *)faultless_region_data(regions[i]))[PAGE] == (unsigned char)i);
+        faultless_region_free(regions[i]);
+    }
+    return 0;
+}
+
 int main(void) {
+    if (many()) return 1;
     if (sizes() || rights() || windows() || texts() || defaults()) return 1;
     for (int delivery = FAULTLESS_DIRECT; delivery <= FAULTLESS_KERNEL; delivery++) {
         if (use(delivery)) return 1;

@@ -51,6 +51,13 @@ fn locked_blocks_that_are_freed() {
 }
 
 #[test]
+fn what_the_program_changed_of_a_block_or_laid_over_it() {
+    for way in ["calls", "instructions"] {
+        passes("laid_over", &[way]);
+    }
+}
+
+#[test]
 fn memory_given_back_before_a_fork() {
     passes("idle", &[]);
 }
@@ -58,6 +65,49 @@ fn memory_given_back_before_a_fork() {
 #[test]
 fn the_last_thread_ends_the_process() {
     passes("last_thread", &[]);
+}
+
+#[test]
+fn the_status_of_a_process_whose_threads_end_one_by_one() {
+    passes("last_status", &[]);
+}
+
+#[test]
+fn a_thread_changes_its_identity_while_a_library_is_loaded() {
+    let dir = scratch();
+    let library = compile(dir.path(), "../tests/findings/blocks/identity_lib.c", &["-shared", "-fPIC"]);
+    let (Some(library), Some(case)) = (library, finding("identity", &["-rdynamic", "-pthread", "-ldl"])) else {
+        return;
+    };
+    case.args([library]).same_and_served();
+}
+
+#[test]
+fn blocks_that_are_freed_where_no_system_call_is_allowed() {
+    passes("strict", &[]);
+    passes("strict", &["seccomp"]);
+}
+
+#[test]
+fn a_filter_after_the_end_of_service() {
+    passes("later_filter", &[]);
+}
+
+#[test]
+fn blocks_that_the_c_library_is_to_fill() {
+    passes("filled", &["mallopt"]);
+    let variables = [("MALLOC_PERTURB_", "165"), ("GLIBC_TUNABLES", "glibc.malloc.perturb=165")];
+    for (name, value) in variables {
+        let Some(case) = finding("filled", &[]) else { return };
+        assert_eq!(case.env(name, value).same().counters.served(), 0, "blocks that are not filled");
+    }
+}
+
+#[test]
+fn a_limit_that_another_process_sets() {
+    for kind in ["as", "data"] {
+        passes("limited", &[kind]);
+    }
 }
 
 #[test]

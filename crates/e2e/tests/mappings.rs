@@ -1,7 +1,7 @@
 //! Small C programs about mappings of their own: addresses, attributes and pages that somebody holds, while frames move
 //! in and out.
 
-use faultless_e2e::{Case, Run};
+use faultless_e2e::{Case, Run, compile, scratch};
 use faultless_mm::stats::Counter;
 
 /// Runs a program with these arguments; frames have moved out of its mappings and into them.
@@ -25,6 +25,14 @@ fn the_engine_maps_nothing_of_its_own_where_the_program_has_unmapped() {
         let Some(case) = Case::compiled("addresses.c", &[]) else { return };
         case.args(["empties"]).env("FAULTLESS_AHEAD", ahead).same_and_served();
     }
+}
+
+/// Advice for all of a mapping leaves it one area, which mremap takes. Without work ahead, which splits it for moments.
+#[test]
+fn a_mapping_stays_one_area() {
+    let Some(case) = Case::compiled("grows.c", &[]) else { return };
+    let run = case.env("FAULTLESS_AHEAD", "0").same_and_served();
+    assert!(run.counters.get(Counter::BytesFreshHuge) > 0, "nothing was advised: {:?}", run.counters);
 }
 
 #[test]
@@ -66,6 +74,36 @@ fn locked_memory() {
 fn pages_in_a_pipe_outlive_their_mapping() {
     recycles("held.c", &["pipe"]);
     recycles("held.c", &["pipe", "dropped"]);
+}
+
+#[test]
+fn sockets_and_rings_from_elsewhere() {
+    for how in ["send", "sendto", "sendmsg", "sendmmsg", "syscall", "ring"] {
+        recycles("inherits.c", &[how]);
+    }
+}
+
+#[test]
+fn first_writes_while_memory_is_registered() {
+    recycles("firsts.c", &["-"]);
+}
+
+/// A library behind ours sees the calls of the program, each once, and none of the engine's.
+#[test]
+fn calls_pass_on_to_libraries_behind() {
+    let dir = scratch();
+    let Some(library) = compile(dir.path(), "seen.c", &["-shared", "-fPIC", "-ldl"]) else { return };
+    let Some(case) = Case::compiled("calls.c", &[]) else { return };
+    recycles("calls.c", &[]);
+    case.behind(library.to_str().expect("a readable path")).same_and_served();
+}
+
+#[test]
+fn drops_that_the_kernel_refuses_or_makes_in_part() {
+    for how in ["head", "hole"] {
+        let Some(run) = recycles("drops.c", &[how]) else { return };
+        assert!(run.counters.get(Counter::BytesRecycled) > 0, "{how}: nothing came back: {:?}", run.counters);
+    }
 }
 
 #[test]

@@ -25,6 +25,8 @@ pub struct Page {
     pub byte: u8,
     /// Huge pages advised.
     pub huge: bool,
+    /// What the program changed of it otherwise, by a call that nobody saw.
+    pub altered: bool,
     /// Cannot move: somebody else refers to it.
     pub pinned: bool,
     /// Given back, address and all: whatever is there is not the engine's.
@@ -124,6 +126,11 @@ impl Fake {
     /// The program may not access it any more.
     pub fn close(&self, span: Span) {
         self.each(span, |_, page| page.open = false);
+    }
+
+    /// The program changes attributes of a span by a call that nobody sees.
+    pub fn alter(&self, span: Span) {
+        self.each(span, |_, page| page.altered = true);
     }
 
     /// Pins a page, or lets go of it.
@@ -316,6 +323,14 @@ impl Sys for Fake {
         self.all(span, |page| page.open)
     }
 
+    fn drop_zero(&self, slot: Span, _room: Span) -> Option<bool> {
+        let zero = self.all(slot, |page| page.open && page.byte == 0);
+        if zero {
+            self.discard(slot);
+        }
+        Some(zero)
+    }
+
     fn copy_from_program(&self, from: Span, to: usize) -> bool {
         for at in (0..from.bytes()).step_by(PAGE) {
             let Some(byte) = self.read(from.start + at) else { return false };
@@ -352,6 +367,14 @@ impl Sys for Fake {
     fn touch(&self, addr: usize) {
         assert!(self.page(addr).open, "touch of closed memory at {addr:#x}");
         self.fault(addr);
+    }
+
+    fn touch_if_open(&self, addr: usize) -> bool {
+        let open = self.page(addr).open;
+        if open {
+            self.fault(addr);
+        }
+        open
     }
 
     fn poison(&self, span: Span) {
@@ -391,6 +414,24 @@ impl Sys for Fake {
 
     fn peek_overwritten(&self, slot: Span) -> usize {
         signatures(slot).filter(|&(at, byte)| self.page(at).byte != byte).count()
+    }
+
+    fn area(&self, addr: usize) -> Option<Span> {
+        let state = self.state.lock().unwrap();
+        let of = |page: &Page| (page.open, page.huge, page.altered);
+        let pages = |slot: usize| state.slots.get(&slot);
+        let like = of(&pages(addr / SLOT)?[addr / PAGE % SLOT_PAGES]);
+        let is_like = |at: usize| pages(at / SLOT).is_some_and(|pages| of(&pages[at / PAGE % SLOT_PAGES]) == like);
+        let slot_is_like =
+            |at: usize| pages(at / SLOT).is_some_and(|pages| pages.iter().all(|page| of(page) == like));
+        let (mut start, mut end) = (addr & !(PAGE - 1), (addr & !(PAGE - 1)) + PAGE);
+        while is_like(end) {
+            end += if end % SLOT == 0 && slot_is_like(end) { SLOT } else { PAGE };
+        }
+        while is_like(start - PAGE) {
+            start -= if start % SLOT == 0 && slot_is_like(start - SLOT) { SLOT } else { PAGE };
+        }
+        Some(Span { start, end })
     }
 
     fn present(&self, addr: usize) -> bool {

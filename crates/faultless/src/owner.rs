@@ -28,6 +28,33 @@ impl Owner {
     }
 }
 
+/// A value that each process has of its own: a forked child makes another, and leaves its parent's alone, of which a thread of the parent
+/// may have had a lock.
+pub struct OfProcess<T>(AtomicPtr<(Owner, T)>);
+
+impl<T: Sync + 'static> OfProcess<T> {
+    /// None is made yet.
+    pub const fn new() -> Self {
+        Self(AtomicPtr::new(null_mut()))
+    }
+
+    /// That of the process that calls.
+    pub fn get(&self, make: impl Fn() -> T) -> &'static T {
+        loop {
+            let last = self.0.load(Ordering::Acquire);
+            // SAFETY: null, or never freed.
+            if let Some((_, value)) = unsafe { last.as_ref() }.filter(|(owner, _)| owner.is_here()) {
+                return value;
+            }
+            let new = Box::into_raw(Box::new((Owner::here(), make())));
+            if self.0.compare_exchange(last, new, Ordering::AcqRel, Ordering::Acquire).is_err() {
+                // SAFETY: made above, and no other thread has seen it: one was faster.
+                drop(unsafe { Box::from_raw(new) });
+            }
+        }
+    }
+}
+
 /// The word of this process.
 fn word() -> Option<&'static AtomicU32> {
     static WORD: AtomicPtr<AtomicU32> = AtomicPtr::new(null_mut());

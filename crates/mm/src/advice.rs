@@ -24,9 +24,11 @@ use crate::watched::{ADVICE_PATIENCE, KNOWN, Known, Use};
 const LEAST_SLOTS: usize = 2;
 /// Where a mapping continues one that is used densely, one slot is charged for so many.
 const TRUSTED_SHARE: usize = 4;
-/// Slots of a group, at least, and groups of a mapping, at most: each is one or two areas to the kernel.
+/// Slots of a group, at least, and groups of a mapping and of all, at most: each is up to three areas to the kernel, and a
+/// program may have 65 530.
 const GROUP: usize = 32;
 const MOST_GROUPS: usize = 64;
+const GROUPS_OF_ALL: usize = 128;
 /// Slots of either kind that are enough to tell.
 const ENOUGH: usize = 2;
 /// Slots looked at by their content in one look.
@@ -53,13 +55,19 @@ impl<S: Sys> Space<S> {
         let beside = |k: &Known| k.span.end == inner.start || inner.end == k.span.start;
         let share =
             if advices.known.iter().flatten().any(|k| beside(k) && trusted(k)) { TRUSTED_SHARE } else { 1 };
-        let mut known = Known { span: inner, depth: 0, charged: 0, share, use_: Use::Unknown };
+        let others: usize = advices.known.iter().flatten().map(Known::groups).sum();
+        let most_groups = GROUPS_OF_ALL.saturating_sub(others).clamp(1, MOST_GROUPS);
+        let mut known = Known { span: inner, most_groups, depth: 0, charged: 0, share, use_: Use::Unknown };
         if !cold {
             self.advise_known(&mut known);
         }
         let place = advices.known.iter().position(Option::is_none).unwrap_or(advices.next % KNOWN);
         if let Some(old) = advices.known[place].replace(known) {
             self.budget.discharge(old.charged);
+            // It is not looked at any more: the slots left out need not stay areas of their own.
+            if old.use_ == Use::Unknown && old.depth == old.most() {
+                self.sys.huge(old.span, Huge::Advised);
+            }
         }
         advices.next = place + 1;
         advices.quiet = 0;
@@ -146,8 +154,8 @@ impl<S: Sys> Space<S> {
     fn learn(&self, known: &mut Known, use_: Use, cold: bool) -> bool {
         let news = known.use_ != use_;
         known.use_ = use_;
-        let refuse =
-            |known: &Known| known.pieces(0, known.depth).for_each(|piece| self.sys.huge(piece, Huge::Refused));
+        // All of it, so that it is one area again.
+        let refuse = |known: &Known| self.sys.huge(known.span, Huge::Refused);
         match use_ {
             Use::Dense if news => {
                 self.budget.discharge(core::mem::take(&mut known.charged));
@@ -157,7 +165,7 @@ impl<S: Sys> Space<S> {
                 }
             }
             // What is not touched yet shall stay small.
-            Use::Sparse if news => refuse(known),
+            Use::Sparse if news && known.depth > 0 => refuse(known),
             _ => {}
         }
         let before = known.depth;
@@ -211,7 +219,7 @@ impl Known {
 
     /// Slots of a group.
     fn group(&self) -> usize {
-        self.slots().div_ceil(MOST_GROUPS).max(GROUP)
+        self.slots().div_ceil(self.most_groups).max(GROUP)
     }
 
     /// The depth at which all but what is left out is advised.
@@ -255,7 +263,8 @@ mod tests {
     use std::vec::Vec;
 
     fn known(slots: usize) -> Known {
-        Known { span: Span::new(0, slots * SLOT), depth: 0, charged: 0, share: 1, use_: Use::Unknown }
+        let (span, most_groups) = (Span::new(0, slots * SLOT), MOST_GROUPS);
+        Known { span, most_groups, depth: 0, charged: 0, share: 1, use_: Use::Unknown }
     }
 
     /// Which slots `spans` cover, each once.

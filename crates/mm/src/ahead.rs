@@ -9,7 +9,7 @@
 //! looked at here, and gives room for the next advice.
 
 use faultless_base::sys::{Huge, SIGNATURES, Sys};
-use faultless_base::{PAGE, SLOT, SLOT_PAGES};
+use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span};
 
 use crate::arena::Extent;
 use crate::knobs::Knob;
@@ -30,7 +30,7 @@ const ADVISED_AT_ONCE: usize = 64;
 /// Time between looks.
 const LOOK_US: u64 = 100;
 /// Pages looked at in a slot in a program's thread, and the slots that it looks at in one call.
-const PEEKED_PAGES: usize = 8;
+pub(crate) const PEEKED_PAGES: usize = 8;
 const LOOKS_IN_CALL: usize = 128;
 /// How long such looks rest at most when they find nothing.
 const LOOK_REST_MS: u32 = 64;
@@ -48,8 +48,8 @@ pub(crate) enum Effort {
 }
 
 impl<S: Sys> Space<S> {
-    /// Notes an extent just handed out; it is followed if much of it has no memory.
-    pub(crate) fn note_growth(&self, shard: &Shard, e: Extent) {
+    /// Notes an extent just handed out, inside `whole`; it is followed if much of it has no memory.
+    pub(crate) fn note_growth(&self, shard: &Shard, e: Extent, whole: Span) {
         let slots = shard.slots;
         let fresh = |i: usize| slots.has(i, flag::FRESH);
         if !self.knobs.is_on(Knob::Ahead) || e.n < 2 || !fresh(e.first + e.n - 1) || shard.untouched.is_long() {
@@ -66,6 +66,7 @@ impl<S: Sys> Space<S> {
             shard: shard_index,
             first: e.first,
             n: e.n,
+            whole,
             advised,
             begin,
             reached: begin,
@@ -190,9 +191,16 @@ impl<S: Sys> Space<S> {
         let touched = self.enter(shard, Extent { first: i, n: 1 }, |span| {
             // The program may have unmapped it by a system call that nobody saw: then it is not touched.
             let missing = self.sys.missing(span.start);
-            missing && self.touch_for_program(shard, i)
+            missing && !self.is_looked_at() && self.touch_for_program(shard, i, |at| self.sys.touch_if_open(at))
         });
         touched == Some(true)
+    }
+
+    /// The range of advice that reaches to the end of an extent: all of a mapping, which stays one area then.
+    fn whole(&self, shard: &Shard, g: &Growth, e: Extent) -> Span {
+        let all = Extent { first: g.first, n: g.n };
+        let is_whole = || all.slots().all(|i| shard.slots.state(i) == State::Lent);
+        if self.is_program(shard) && is_whole() { g.whole } else { shard.span(e) }
     }
 
     /// Takes the advice back where the program has not been yet.
@@ -204,9 +212,9 @@ impl<S: Sys> Space<S> {
         }
         let slots = shard.slots;
         let waiting = |i: usize| [flag::FRESH, flag::ADVISED, flag::CHARGED].iter().all(|&f| slots.has(i, f));
-        self.enter(shard, e, |span| {
+        self.enter(shard, e, |_| {
             if e.slots().all(waiting) {
-                self.sys.huge(span, Huge::Refused);
+                self.sys.huge(self.whole(shard, g, e), Huge::Refused);
                 for i in e.slots() {
                     slots.clear(i, flag::ADVISED);
                     self.budget.discharge(slots.clear(i, flag::CHARGED) as usize);
@@ -277,7 +285,8 @@ impl<S: Sys> Space<S> {
         self.peek_written(shard, i) == PEEKED_PAGES
     }
 
-    fn peek_written(&self, shard: &Shard, i: usize) -> usize {
+    /// Of some of its pages, how many were written to.
+    pub(crate) fn peek_written(&self, shard: &Shard, i: usize) -> usize {
         let slot = shard.span(Extent { first: i, n: 1 });
         match shard.slots.has(i, flag::SIGNED) {
             true => self.sys.peek_overwritten(slot) * (PEEKED_PAGES / SIGNATURES),
@@ -328,7 +337,9 @@ impl<S: Sys> Space<S> {
         let waiting = |i: usize| slots.has(i, flag::FRESH) && !slots.has(i, flag::ADVISED | flag::CHARGED);
         self.enter(shard, e, |_| {
             if e.slots().all(waiting) {
-                let advised = self.advise_in_use(shard, e);
+                let last = g.advised == g.n;
+                let at = if last { self.whole(shard, g, e) } else { shard.span(e) };
+                let advised = self.advise_in_use(shard, e, at);
                 self.budget.end_promise(advised * SLOT_PAGES);
             }
         });

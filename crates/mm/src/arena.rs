@@ -184,7 +184,8 @@ impl Arena {
         if end > self.slots.len() {
             return false;
         }
-        let new_tail = end.max(self.slots.tail() + GROWTH).min(self.slots.len());
+        // One more than is asked for: what is free tells how memory is that nobody changed (`examine.rs`).
+        let new_tail = (end + 1).max(self.slots.tail() + GROWTH).min(self.slots.len());
         let grown = Extent { first: self.slots.tail(), n: new_tail - self.slots.tail() };
         if !sys.open_first(self.span(grown)) {
             return false;

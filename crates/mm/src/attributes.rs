@@ -14,7 +14,7 @@ use crate::slot::{State, flag};
 use crate::space::Space;
 
 impl<S: Sys> Space<S> {
-    /// Attributes of the blocks in `span` change. The background thread is out of them when this returns.
+    /// Attributes of the blocks in `span` change. The background thread does not come to them any more.
     pub fn taint(&self, span: Span) {
         self.each_part(span, |shard, _, e| {
             for i in e.slots().filter(|&i| matches!(shard.slots.state(i), State::Block | State::Runs)) {

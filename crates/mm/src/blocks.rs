@@ -93,7 +93,7 @@ impl<S: Sys> Space<S> {
         }
         shard.count_block(shard.lock_soon().as_ref(), bytes);
         self.budget.lose(waste);
-        self.note_growth(shard, e);
+        self.note_growth(shard, e, shard.span(e));
         Some(Allocated { addr: shard.span(e).start, zero: need == Need::Zero })
     }
 

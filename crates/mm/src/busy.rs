@@ -1,8 +1,9 @@
 //! The slots of the program's that one of our threads is in, and the handshake with whoever takes them back.
 //!
-//! Such memory must not be touched after it was unmapped or protected. The thread announces the slots, then
-//! looks at their state, then touches. Whoever takes slots back or taints them changes their state, then looks at what
-//! is announced, and waits while it names them. A fence on both sides lets one of the two see the other.
+//! The thread announces the slots, then looks at their state, then uses them. Whoever takes slots back or taints them
+//! changes their state, then looks at what is announced. A fence on both sides lets one of the two see the other. What
+//! is announced is noted for later, or waited for, but not for long: the thread uses what the program has by system
+//! calls alone, which fail where an access would fault.
 
 use faultless_base::Span;
 use faultless_base::sync::atomic::{AtomicUsize, Ordering, fence};
@@ -31,7 +32,7 @@ impl Busy {
     pub fn enter<R>(&self, span: Span, slots: Slots, e: Extent, f: impl FnOnce(Span) -> R) -> Option<R> {
         self.end.store(span.end, Ordering::Release);
         self.start.store(span.start, Ordering::Release);
-        // Pairs with the one in `wait`.
+        // Pairs with the one in `is_left`.
         fence(Ordering::SeqCst);
         let lent = e.slots().all(|i| {
             matches!(slots.state(i), State::Lent | State::Block) && !slots.has(i, flag::TAINTED | flag::FORKED)
@@ -51,17 +52,6 @@ impl Busy {
         // Pairs with the one in `enter`.
         fence(Ordering::SeqCst);
         !self.is_in(span)
-    }
-
-    /// Waits until the thread is not in `span`, calling `relax` with the number of the turn in between.
-    /// The caller has changed the state of the slots, so that they are not entered any more.
-    pub fn wait(&self, span: Span, mut relax: impl FnMut(u32)) {
-        fence(Ordering::SeqCst);
-        let mut turn = 0;
-        while self.is_in(span) {
-            relax(turn);
-            turn += 1;
-        }
     }
 
     fn is_in(&self, span: Span) -> bool {

@@ -46,6 +46,15 @@ impl<S: Sys> Space<S> {
         let hole = shard.lock_soon().and_then(|mut arena| arena.take_holes(1, 1, &self.sys));
         let Some(e) = hole else { return };
         let place = shard.span(e);
+        if self.sys.drop_zero(slot, place).is_none() {
+            self.move_unused(slot, place);
+        }
+        self.sys.discard(place);
+        self.put_back(shard, e, Kind::Hole, 0);
+    }
+
+    /// The same for memory of small pages: it moves to `place`, is looked at there, and comes back if it is not zero.
+    fn move_unused(&self, slot: Span, place: Span) {
         // A copy first: memory that the program uses must not be away, not even for a moment.
         let zero = self.sys.copy_from_program(slot, place.start) && self.sys.first_nonzero(place).is_none();
         self.sys.discard(place);
@@ -55,7 +64,5 @@ impl<S: Sys> Space<S> {
             // It was written to in between. Where the program was back already, it wrote to another page by now.
             self.sys.move_pages(place, slot.start);
         }
-        self.sys.discard(place);
-        self.put_back(shard, e, Kind::Hole, 0);
     }
 }

@@ -35,7 +35,6 @@ impl<S: Sys> Space<S> {
     pub fn fork_child(&self) {
         self.sys.forked();
         self.leave_slots();
-        self.dropping.force_unlock();
         self.advices.force_unlock();
         self.growths.force_unlock();
         self.confirming.force_unlock();

@@ -6,7 +6,7 @@
 use core::sync::atomic::Ordering;
 
 use faultless_base::sys::{Huge, Sys};
-use faultless_base::{SLOT, SLOT_PAGES, probe};
+use faultless_base::{SLOT, SLOT_PAGES, Span, probe};
 
 use crate::arena::Extent;
 use crate::knobs::Knob;
@@ -96,7 +96,7 @@ impl<S: Sys> Space<S> {
                     ready += g.n;
                     zeroed += self.zeroed_ahead(shard, g);
                 }
-                _ => self.hand_out_hole(shard, g),
+                _ => self.hand_out_hole(shard, g, shard.span(g)),
             },
         );
         e.slots().for_each(|i| slots.set(i, state));
@@ -196,8 +196,9 @@ impl<S: Sys> Space<S> {
         }
     }
 
-    /// Memory that the kernel will fill at the first touch: with huge pages as far as the budget goes.
-    pub(crate) fn hand_out_hole(&self, shard: &Shard, e: Extent) {
+    /// Memory that the kernel will fill at the first touch: with huge pages as far as the budget goes. Where that is all of
+    /// it the advice is for `whole`, which has it inside.
+    pub(crate) fn hand_out_hole(&self, shard: &Shard, e: Extent, whole: Span) {
         self.make_room(e.n);
         // Idle memory that does not serve would have to go while these fill: rather now, so that there is room for advice.
         self.make_way(e.n * SLOT_PAGES);
@@ -214,7 +215,7 @@ impl<S: Sys> Space<S> {
             small = self.warmth.is_too_cold(|| self.now_ms());
         }
         let behind = Extent { first: e.first + probed, n: e.n - probed };
-        let advised = probed + if small { 0 } else { self.advise(shard, behind) };
+        let advised = probed + if small { 0 } else { self.advise(shard, behind, whole) };
         let rest = Extent { first: e.first + advised, n: e.n - advised };
         if rest.slots().any(|i| shard.slots.has(i, flag::ADVISED)) {
             self.sys.huge(shard.span(rest), Huge::Refused);
@@ -242,23 +243,41 @@ impl<S: Sys> Space<S> {
         let mut probed = 0;
         while probed < PROBES && self.warmth.is_cold(self.now_ms()).is_none() {
             let one = Extent { first: e.first + probed, n: 1 };
-            if self.advise(shard, one) == 0 {
+            // A frame that moves into a mapping needs no advice there.
+            let granted = match self.is_program(shard) {
+                true => self.charge_some(one),
+                false => self.advise(shard, one, shard.span(one)),
+            };
+            if granted == 0 {
                 break;
             }
-            self.touch_for_program(shard, one.first);
+            self.touch_for_program(shard, one.first, |at| {
+                self.sys.touch(at);
+                true
+            });
             probed += 1;
         }
         probed
     }
 
-    /// Makes slot `i`, which the program has or is about to get, present. False: that cost nothing.
-    pub(crate) fn touch_for_program(&self, shard: &Shard, i: usize) -> bool {
+    /// Charges the first slots of `e`, new to a mapping of the program's, as many as the budget allows.
+    fn charge_some(&self, e: Extent) -> usize {
+        let granted = self.budget.charge_up_to(e.n);
+        let new = Extent { n: granted, ..e };
+        new.slots().for_each(|i| _ = self.program.slots.mark(i, flag::ADVISED | flag::FRESH | flag::CHARGED));
+        granted
+    }
+
+    /// Makes slot `i`, which the program has or is about to get, present by `touch`. False: that cost nothing.
+    pub(crate) fn touch_for_program(&self, shard: &Shard, i: usize, touch: impl Fn(usize) -> bool) -> bool {
         if self.is_program(shard) {
             // It may be gone by now: a touch would fault, a move does not.
             return self.bring_new(0, i);
         }
         let (start, cpu) = (self.sys.now_ns(), self.sys.thread_ns());
-        self.sys.touch(shard.span(Extent { first: i, n: 1 }).start);
+        if !touch(shard.span(Extent { first: i, n: 1 }).start) {
+            return false;
+        }
         shard.slots.share(i, flag::AHEAD);
         shard.count(Counter::BytesTouchedLent, SLOT);
         shard.count(Counter::TouchNs, (self.sys.now_ns() - start) as usize);
@@ -266,24 +285,26 @@ impl<S: Sys> Space<S> {
         true
     }
 
-    /// Advises huge pages for the first slots of `e`, as many as the budget allows, and charges them.
-    pub(crate) fn advise(&self, shard: &Shard, e: Extent) -> usize {
-        self.advise_if(shard, e, |i| {
+    /// Advises huge pages for the first slots of `e`, as many as the budget allows, and charges them; for all of `whole`
+    /// where these are all.
+    fn advise(&self, shard: &Shard, e: Extent, whole: Span) -> usize {
+        self.advise_if(shard, e, whole, |i| {
             shard.slots.mark(i, flag::ADVISED | flag::FRESH | flag::CHARGED);
             true
         })
     }
 
     /// The same for slots that the program has, and may give up meanwhile.
-    pub(crate) fn advise_in_use(&self, shard: &Shard, e: Extent) -> usize {
-        self.advise_if(shard, e, |i| shard.slots.charge(i))
+    pub(crate) fn advise_in_use(&self, shard: &Shard, e: Extent, whole: Span) -> usize {
+        self.advise_if(shard, e, whole, |i| shard.slots.charge(i))
     }
 
-    fn advise_if(&self, shard: &Shard, e: Extent, is_charged: impl Fn(usize) -> bool) -> usize {
+    fn advise_if(&self, shard: &Shard, e: Extent, whole: Span, is_charged: impl Fn(usize) -> bool) -> usize {
         let granted = Extent { first: e.first, n: self.budget.charge_up_to(e.n) };
         let range = granted.slots();
         if range.clone().any(|i| !shard.slots.has(i, flag::ADVISED)) {
-            self.sys.huge(shard.span(granted), Huge::Advised);
+            let at = if granted.n == e.n { whole } else { shard.span(granted) };
+            self.sys.huge(at, Huge::Advised);
         }
         self.budget.discharge(range.filter(|&i| !is_charged(i)).count());
         granted.n

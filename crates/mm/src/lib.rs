@@ -58,6 +58,7 @@ mod choose;
 mod credit;
 pub mod decay;
 pub mod entry;
+mod examine;
 mod expose;
 pub mod fault;
 pub mod fork;

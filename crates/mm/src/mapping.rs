@@ -43,10 +43,10 @@ impl<S: Sys> Space<S> {
         let brought = moved.slots();
         let rest = Extent { first: e.first + brought, n: e.n - brought };
         if rest.n > 0 {
-            self.hand_out_hole(program, rest);
+            self.hand_out_hole(program, rest, span);
         }
         e.slots().for_each(|i| program.slots.set(i, State::Lent));
-        self.note_growth(program, e);
+        self.note_growth(program, e, span);
         program.count(Counter::MmapServed, 1);
         program.count(Counter::MmapBytes, span.bytes());
     }

@@ -59,7 +59,7 @@ impl<S: Sys> Space<S> {
             if !self.prepare(shard, more, Purpose::Malloc, State::Block) {
                 return None;
             }
-            self.note_growth(shard, more);
+            self.note_growth(shard, more, shard.span(more));
             return Some((shard, Extent { n, ..old }));
         }
         let is_plain = |i: usize| !shard.slots.has(i, flag::TAINTED | flag::FORKED);
@@ -68,7 +68,8 @@ impl<S: Sys> Space<S> {
         }
         let to = self.shard(cpu);
         let e = self.move_block(shard, old, to, n)?;
-        self.note_growth(to, Extent { first: e.first + old.n, n: n - old.n });
+        let more = Extent { first: e.first + old.n, n: n - old.n };
+        self.note_growth(to, more, to.span(more));
         Some((to, e))
     }
 
@@ -90,8 +91,19 @@ impl<S: Sys> Space<S> {
             self.pass_on(shard, old.first + k, to, e.first + k);
         }
         e.slots().for_each(|i| to.slots.set(i, State::Block));
-        // The old place is mapped, open and empty now.
-        self.put_back(shard, old, Kind::Hole, 0);
+        // The old place is mapped and empty now, and open, unless the program has closed it.
+        self.examine(shard, old);
+        shard.groups(
+            old,
+            |i| shard.slots.has(i, flag::ALTERED),
+            |g, is_altered| {
+                if is_altered && !self.reset(shard, g) {
+                    return self.abandon(shard, g);
+                }
+                g.slots().for_each(|i| _ = shard.slots.clear(i, flag::ALTERED));
+                self.put_back(shard, g, Kind::Hole, 0);
+            },
+        );
         shard.count(Counter::ReallocMoved, 1);
         Some(e)
     }

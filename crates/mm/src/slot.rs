@@ -82,8 +82,10 @@ pub mod flag {
     pub const SIGNED: u32 = 1 << 15;
     /// Its memory was brought before the program came to it: touched ahead, or moved in.
     pub const AHEAD: u32 = 1 << 16;
+    /// On its way back, and not as the engine made it, as far as the kernel says.
+    pub const ALTERED: u32 = 1 << 17;
     /// What is known of a slot only while it is in use.
-    pub const IN_USE: u32 = FRESH | TAINTED | FORKED | EMPTY | SIGNED | AHEAD;
+    pub const IN_USE: u32 = FRESH | TAINTED | FORKED | EMPTY | SIGNED | AHEAD | ALTERED;
 }
 
 /// Slots that one leaf of a sparse table covers (64 GiB of addresses), and leaves.

@@ -28,6 +28,8 @@ use crate::watched::{Advices, Growths, Supply};
 /// Shards at most.
 pub const MAX_SHARDS: usize = stats::BLOCKS;
 
+/// How long a call that changes attributes waits for a thread of ours.
+const BUSY_WAIT_NS: u64 = 500_000;
 /// After so many extents in a row that came back untouched, the next ones are expected to, too.
 const UNTOUCHED_STREAK: u32 = 4;
 /// After so many extents in a row that were used sparsely, the next ones are expected to be, too.
@@ -42,6 +44,8 @@ pub(crate) struct Shard {
     pub(crate) sizes: Sizes,
     /// What came back while the lock could not be had.
     pub(crate) later: Later,
+    /// How often something was put into the free lists.
+    pub(crate) given: AtomicUsize,
     pub(crate) base: usize,
     pub(crate) counters: &'static Block,
     /// Extents in a row that came back untouched: the program seems to map memory here without using it.
@@ -70,6 +74,7 @@ impl Shard {
             slots,
             sizes,
             later: Later::new(n)?,
+            given: AtomicUsize::new(0),
             base,
             counters,
             untouched: Streak::new(UNTOUCHED_STREAK),
@@ -152,9 +157,6 @@ pub struct Space<S> {
     shard_bytes: usize,
     /// The slots that the background thread touches, reads or advises right now.
     busy: Busy,
-    /// The same for the program's thread that holds `dropping`; see [`crate::recycle`].
-    pub(crate) dropped_now: Busy,
-    pub(crate) dropping: Lock<()>,
     /// Slots that the background thread has taken out of the free lists for a moment.
     pub(crate) away: AtomicUsize,
     /// Nanoseconds for which it slept in the present step, because a device worked for it.
@@ -233,8 +235,6 @@ impl<S: Sys> Space<S> {
             span,
             shard_bytes,
             busy: Busy::new(),
-            dropped_now: Busy::new(),
-            dropping: Lock::new(()),
             away: AtomicUsize::new(0),
             slept: AtomicUsize::new(0),
             demand: AtomicUsize::new(0),
@@ -387,20 +387,27 @@ impl<S: Sys> Space<S> {
     /// Whether no thread of ours is inside `span`. The caller has changed the state of its slots, so that they are not
     /// entered any more.
     pub(crate) fn is_left(&self, span: Span) -> bool {
-        self.busy.is_left(span) && self.dropped_now.is_left(span)
+        self.busy.is_left(span)
     }
 
-    /// Waits until nobody of ours is inside `span`. Slots that are in passage or tainted by now are
-    /// not entered any more.
+    /// Waits until nobody of ours is inside `span`, but not for long: that thread may have no processor. Slots that are in
+    /// passage or tainted by now are not entered any more.
     pub(crate) fn wait_while_busy(&self, span: Span) {
-        self.busy.wait(span, |turn| self.sys.relax(turn));
-        self.dropped_now.wait(span, |turn| self.sys.relax(turn));
+        let mut turn = 0;
+        let mut end = None;
+        while !self.is_left(span) {
+            let now = self.sys.now_ns();
+            if now >= *end.get_or_insert(now + BUSY_WAIT_NS) {
+                return;
+            }
+            self.sys.relax(turn);
+            turn += 1;
+        }
     }
 
     /// In a child of a bare fork: the thread that was in some slots is not here.
     pub(crate) fn leave_slots(&self) {
         self.busy.leave();
-        self.dropped_now.leave();
     }
 
     /// Background thread: enters slots of the program's, if they are still wholly lent and untainted, and calls `f`

@@ -1,9 +1,12 @@
 //! The way of memory back from its user: what is worth keeping, and what the peak rule allows to keep.
 
-use faultless_base::sys::{SIGNATURES, Sys};
+use faultless_base::sys::{Huge, SIGNATURES, Sys};
 use faultless_base::{SLOT, Span};
 
+use core::sync::atomic::Ordering;
+
 use crate::account::SAMPLED_PAGES;
+use crate::ahead::PEEKED_PAGES;
 use crate::arena::Extent;
 use crate::buddy::Kind;
 use crate::later::{Later, Note, What};
@@ -20,6 +23,8 @@ const SAMPLES: usize = 16;
 enum Fate {
     /// Its attributes were changed: replace the mapping.
     Reset,
+    /// The same, but its frames are kept.
+    Refresh,
     /// It has no memory worth keeping.
     Discard,
     /// It is kept.
@@ -44,7 +49,10 @@ impl<S: Sys> Space<S> {
         match shard.lock_soon() {
             // Looked at with the lock: whoever retires the arena takes the lock after saying so.
             Some(_) if self.is_retired() => self.let_go(shard, e),
-            Some(mut arena) => arena.give(e, kind, stamp_ms),
+            Some(mut arena) => {
+                shard.given.fetch_add(1, Ordering::SeqCst);
+                arena.give(e, kind, stamp_ms);
+            }
             None => self.note_later(shard, |later| later.extent(e, What::Give(kind))),
         }
     }
@@ -82,6 +90,9 @@ impl<S: Sys> Space<S> {
         let slots = shard.slots;
         self.warmth.note_return(e.n);
         self.note_left(shard, e);
+        if !self.is_retired() {
+            self.examine(shard, e);
+        }
         let (mut keep, held) = self.settle(shard, e);
         if self.is_retired() {
             self.budget.discharge(held);
@@ -97,6 +108,12 @@ impl<S: Sys> Space<S> {
                 match fate {
                     Fate::Reset if !self.reset(shard, g) => return self.abandon(shard, g),
                     Fate::Reset => {}
+                    Fate::Refresh => {
+                        let Some(back) = self.refresh(shard, g, keep) else { return self.abandon(shard, g) };
+                        kept = back;
+                        keep -= kept;
+                        shard.count(Counter::BytesKept, kept * SLOT);
+                    }
                     Fate::Discard => self.sys.discard(span),
                     Fate::Keep => {
                         kept = g.n.min(keep);
@@ -123,6 +140,35 @@ impl<S: Sys> Space<S> {
             },
         );
         self.budget.discharge(held);
+    }
+
+    /// Replaces the mapping under an extent in passage, but not the frames of up to `most` slots from the first on: they move away
+    /// and back. The kernel moves none that it locks or pins, or that have other rights. How many are there again; `None`: the
+    /// mapping is as it was.
+    fn refresh(&self, shard: &Shard, e: Extent, most: usize) -> Option<usize> {
+        let n = if self.can_move() { e.n.min(most) } else { 0 };
+        let away = (n > 0).then(|| shard.lock_soon()?.take_holes(n, 1, &self.sys)).flatten();
+        let to = |e: Extent| shard.span(e).start;
+        let moved = away.map_or(0, |away| self.move_bytes(shard, shard.span(Extent { n, ..e }), to(away)));
+        let advised = e.slots().all(|i| shard.slots.has(i, flag::ADVISED));
+        let done = self.reset(shard, e);
+        let mut back = 0;
+        if let Some(away) = away {
+            if done && advised {
+                self.sys.huge(shard.span(e), Huge::Advised);
+                e.slots().for_each(|i| _ = shard.slots.mark(i, flag::ADVISED));
+            }
+            let whole = Extent { n: moved / SLOT, ..away };
+            if done && whole.n > 0 {
+                back = self.move_bytes(shard, shard.span(whole), to(e)) / SLOT;
+            }
+            let left = Extent { first: away.first + back, n: moved.div_ceil(SLOT) - back };
+            if left.n > 0 {
+                self.sys.discard(shard.span(left));
+            }
+            self.put_back(shard, away, Kind::Hole, 0);
+        }
+        done.then_some(back)
     }
 
     /// Squares the account for slots that come back: how many of them may be kept, and how many stay charged until that is
@@ -153,7 +199,11 @@ impl<S: Sys> Space<S> {
                 let whole = e.n == 1 || i + 1 < e.first + e.n;
                 if looks && whole && backed % every == 0 && (fresh || self.is_present(shard, i)) {
                     sampled += 1;
-                    let written = self.written(shard, i);
+                    // What the program closed must not be read as it stands.
+                    let written = match slots.has(i, flag::ALTERED) {
+                        true => self.peek_written(shard, i) * SAMPLED_PAGES / PEEKED_PAGES,
+                        false => self.written(shard, i),
+                    };
                     dense += (written * 2 >= SAMPLED_PAGES) as usize;
                     full += (written == SAMPLED_PAGES) as usize;
                 }
@@ -228,7 +278,9 @@ impl<S: Sys> Space<S> {
         if slots.has(i, flag::TAINTED | flag::FORKED) {
             Fate::Reset
         } else if slots.has(i, flag::EMPTY) {
-            Fate::Discard
+            if slots.has(i, flag::ALTERED) { Fate::Reset } else { Fate::Discard }
+        } else if slots.has(i, flag::ALTERED) {
+            Fate::Refresh
         } else {
             Fate::Keep
         }
@@ -250,7 +302,7 @@ impl<S: Sys> Space<S> {
     }
 
     /// Takes an extent in passage whose mapping cannot be replaced out of use for good, without its memory.
-    fn abandon(&self, shard: &Shard, e: Extent) {
+    pub(crate) fn abandon(&self, shard: &Shard, e: Extent) {
         self.sys.discard(shard.span(e));
         for i in e.slots() {
             shard.slots.mark(i, flag::TAINTED | flag::FRESH);

@@ -86,7 +86,7 @@ impl<S: Sys> Space<S> {
     }
 
     /// Moves what the kernel lets go: how many bytes.
-    fn move_bytes(&self, shard: &Shard, from: Span, to: usize) -> usize {
+    pub(crate) fn move_bytes(&self, shard: &Shard, from: Span, to: usize) -> usize {
         let bytes = self.sys.move_pages(from, to);
         if bytes.is_none() {
             self.supply.refused.store(true, Relaxed);

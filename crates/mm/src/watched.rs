@@ -22,6 +22,8 @@ pub(crate) struct Growth {
     pub(crate) shard: usize,
     pub(crate) first: usize,
     pub(crate) n: usize,
+    /// What it lies in, which is one area to the kernel until a part of it is advised.
+    pub(crate) whole: Span,
     /// Slots that have got huge-page advice: those before this one.
     pub(crate) advised: usize,
     /// Slots that were touched before it was handed out: that they are there says nothing of the program.
@@ -77,6 +79,8 @@ impl Default for Growths {
 pub(crate) struct Known {
     /// Its whole slots.
     pub(crate) span: Span,
+    /// Groups that it may be divided into: each costs areas.
+    pub(crate) most_groups: usize,
     /// How many slots of each of its groups have been advised.
     pub(crate) depth: usize,
     /// Slots charged for it: one for so many that were advised.

@@ -40,8 +40,8 @@ fn apply(o: &mut Oracle, (op, a, b, c): Op) {
         67 => o.change(a, b, c, Calls::AskForHuge),
         68 => o.change(a, b, c, Calls::Pin),
         69..=71 => o.replace(a, b, c),
-        72 => o.taint(a, b, c),
-        73..=84 => o.write(a, b, c),
+        72..=73 => o.taint(a, b, c),
+        74..=84 => o.write(a, b, c),
         85..=92 => {
             for _ in 0..a % 60 {
                 if o.space.step() == Progress::Idle {

@@ -150,8 +150,10 @@ impl Sys for Stepped {
         step: drop_isolated(span: Span);
         step: forked();
         step: can_drop(span: Span) -> bool;
+        step: drop_zero(slot: Span, room: Span) -> Option<bool>;
         step: copy_from_program(from: Span, to: usize) -> bool;
         step: touch(addr: usize);
+        step: touch_if_open(addr: usize) -> bool;
         step: poison(span: Span);
         step: first_nonzero(span: Span) -> Option<usize>;
         step: nonzero_pages(span: Span, samples: usize) -> usize;
@@ -159,6 +161,7 @@ impl Sys for Stepped {
         step: sign(slot: Span);
         step: overwritten(slot: Span) -> usize;
         step: peek_overwritten(slot: Span) -> usize;
+        step: area(addr: usize) -> Option<Span>;
         step: present(addr: usize) -> bool;
         step: missing(addr: usize) -> bool;
         step: present_pages(slot: Span) -> usize;

@@ -3,13 +3,14 @@
 
 use core::ffi::{c_long, c_ulong, c_void};
 
-use faultless_base::SLOT;
 use faultless_base::sys::isolate;
 use faultless_base::sys::raw::{self, Answer, syscall};
+use faultless_base::{SLOT, Span};
 use faultless_mm::mapping::Change;
 
+use crate::behind::Call;
 use crate::engine::{self, Engine};
-use crate::mappings::{pages, sound, status};
+use crate::mappings::{pages, size, sound, status};
 
 /// Attributes of a range change: tells the engine, if blocks are concerned.
 pub fn note(addr: *const c_void, bytes: usize) {
@@ -21,62 +22,39 @@ pub fn note(addr: *const c_void, bytes: usize) {
     }
 }
 
-/// Notes a change of attributes and makes the call.
-unsafe fn changed(nr: c_long, args: [usize; 6]) -> Answer {
-    note(args[0] as *const c_void, args[1]);
-    // SAFETY: the caller's promise.
-    unsafe { syscall(nr, args) }
+macro_rules! changes {
+    ($($name:ident, $call:ident($addr:ident, $bytes:ident $(, $arg:ident: $type:ty)*);)+) => { $(
+        #[doc = concat!("As ", stringify!($name), "(2).")]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($addr: *mut c_void, $bytes: usize $(, $arg: $type)*) -> i32 {
+            note($addr, $bytes);
+            let mut args = [0; 6];
+            args.iter_mut().zip([$addr as usize, $bytes $(, $arg as usize)*]).for_each(|(to, from)| *to = from);
+            // SAFETY: the caller's promise.
+            status(unsafe { Call::$call.pass_on(args) })
+        }
+    )+ };
 }
 
-/// As mprotect(2).
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn mprotect(addr: *mut c_void, bytes: usize, prot: i32) -> i32 {
-    // SAFETY: the caller's promise.
-    status(unsafe { changed(libc::SYS_mprotect, [addr as usize, bytes, prot as usize, 0, 0, 0]) })
+changes! {
+    mprotect, Mprotect(addr, bytes, prot: i32);
+    mlock, Mlock(addr, bytes);
+    mlock2, Mlock2(addr, bytes, flags: u32);
+    munlock, Munlock(addr, bytes);
 }
 
 /// As mseal(2), which C libraries have since 2.41.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mseal(addr: *mut c_void, bytes: usize, flags: c_ulong) -> i32 {
+    before_mseal(addr, bytes);
+    // SAFETY: the caller's promise.
+    status(unsafe { Call::Mseal.pass_on([addr as usize, bytes, flags as usize, 0, 0, 0]) })
+}
+
+/// Before memory is sealed.
+pub fn before_mseal(addr: *mut c_void, bytes: usize) {
     isolate::note_seal();
-    // SAFETY: the caller's promise.
-    status(unsafe { changed(libc::SYS_mseal, [addr as usize, bytes, flags as usize, 0, 0, 0]) })
-}
-
-/// As pkey_mprotect(2).
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pkey_mprotect(addr: *mut c_void, bytes: usize, prot: i32, key: i32) -> i32 {
-    if key == -1 {
-        // SAFETY: the caller's promise.
-        return unsafe { mprotect(addr, bytes, prot) };
-    }
-    if let Some(engine) = engine::settled() {
-        // The kernel may refuse to drop what a key protects.
-        engine.space.reference(pages(addr as usize, bytes));
-    }
-    // SAFETY: the caller's promise.
-    status(unsafe { changed(libc::SYS_pkey_mprotect, [addr as usize, bytes, prot as usize, key as usize, 0, 0]) })
-}
-
-/// As mlock(2).
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn mlock(addr: *const c_void, bytes: usize) -> i32 {
-    // SAFETY: the caller's promise.
-    status(unsafe { changed(libc::SYS_mlock, [addr as usize, bytes, 0, 0, 0, 0]) })
-}
-
-/// As mlock2(2).
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn mlock2(addr: *const c_void, bytes: usize, flags: u32) -> i32 {
-    // SAFETY: the caller's promise.
-    status(unsafe { changed(libc::SYS_mlock2, [addr as usize, bytes, flags as usize, 0, 0, 0]) })
-}
-
-/// As munlock(2).
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn munlock(addr: *const c_void, bytes: usize) -> i32 {
-    // SAFETY: the caller's promise.
-    status(unsafe { changed(libc::SYS_munlock, [addr as usize, bytes, 0, 0, 0, 0]) })
+    note(addr, bytes);
 }
 
 /// As mbind(2).
@@ -89,9 +67,36 @@ pub unsafe extern "C" fn mbind(
     max: c_ulong,
     flags: u32,
 ) -> c_long {
+    note(addr, bytes as usize);
     let args = [addr as usize, bytes as usize, mode as usize, mask as usize, max as usize, flags as usize];
     // SAFETY: the caller's promise.
-    status(unsafe { changed(libc::SYS_mbind, args) }).into()
+    size(unsafe { Call::Mbind.pass_on(args) }) as c_long
+}
+
+/// As pkey_mprotect(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pkey_mprotect(addr: *mut c_void, bytes: usize, prot: i32, key: i32) -> i32 {
+    before_pkey(addr, bytes, key);
+    let args = [addr as usize, bytes, prot as usize, key as usize, 0, 0];
+    if key == -1 && !Call::PkeyMprotect.is_seen() {
+        // As the C library does: a filter may not know the other call.
+        // SAFETY: the caller's promise.
+        return status(unsafe { syscall(libc::SYS_mprotect, args) });
+    }
+    // SAFETY: the caller's promise.
+    status(unsafe { Call::PkeyMprotect.pass_on(args) })
+}
+
+/// Before a range gets a protection key.
+pub fn before_pkey(addr: *mut c_void, bytes: usize, key: i32) {
+    // Without a key it is mprotect.
+    if key != -1
+        && let Some(engine) = engine::settled()
+    {
+        // The kernel may refuse to drop what a key protects.
+        engine.space.reference(pages(addr as usize, bytes));
+    }
+    note(addr, bytes);
 }
 
 /// What an advice does beside what the kernel does.
@@ -149,23 +154,32 @@ fn heed(addr: *mut c_void, bytes: usize, advice: i32) {
 /// As madvise(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn madvise(addr: *mut c_void, bytes: usize, advice: i32) -> i32 {
+    if Call::Madvise.is_seen() {
+        heed(addr, bytes, advice);
+        // SAFETY: the caller's promise.
+        return status(unsafe { Call::Madvise.pass_on([addr as usize, bytes, advice as usize, 0, 0, 0]) });
+    }
+    status(advise(addr as usize, bytes, advice))
+}
+
+/// madvise, by the kernel, in several calls perhaps.
+pub fn advise(addr: usize, bytes: usize, advice: i32) -> Answer {
     if advice == libc::MADV_DONTNEED
         && bytes >= SLOT
         && engine::running().is_some()
-        && let Some(span) = sound(addr as usize, bytes)
+        && let Some(span) = sound(addr, bytes)
         && !engine::touches(span)
         && let Some(engine) = engine::enter_call()
     {
-        return status(drop_content(&engine, addr as usize, bytes));
+        return drop_content(&engine, span);
     }
-    heed(addr, bytes, advice);
-    // SAFETY: the caller's promise.
-    status(unsafe { advised(addr as usize, bytes, advice) })
+    heed(addr as *mut c_void, bytes, advice);
+    // SAFETY: the program's own call.
+    unsafe { advised(addr, bytes, advice) }
 }
 
 /// `MADV_DONTNEED`: frames that the program is expected to use again soon are taken out first and come back as zeroes.
-fn drop_content(engine: &Engine, addr: usize, bytes: usize) -> Answer {
-    let Some(span) = sound(addr, bytes) else { return Err(libc::EINVAL) };
+fn drop_content(engine: &Engine, span: Span) -> Answer {
     let mut answer = Ok(0);
     engine.space.recycle(raw::cpu(), span, |part| {
         // SAFETY: the program's own call for a part of its range.
@@ -178,11 +192,12 @@ fn drop_content(engine: &Engine, addr: usize, bytes: usize) -> Answer {
 /// As posix_madvise(3): the error is the result, and `POSIX_MADV_DONTNEED` does nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn posix_madvise(addr: *mut c_void, bytes: usize, advice: i32) -> i32 {
-    if advice == libc::POSIX_MADV_DONTNEED {
+    if advice != libc::POSIX_MADV_DONTNEED {
+        heed(addr, bytes, advice);
+    } else if !Call::PosixMadvise.is_seen() {
         return 0;
     }
-    heed(addr, bytes, advice);
-    // SAFETY: the caller's promise.
-    let answer = unsafe { advised(addr as usize, bytes, advice) };
-    answer.map_or_else(|error| error, |_| 0)
+    // SAFETY: the caller's promise. A function of that name answers with the error.
+    let answer = unsafe { Call::PosixMadvise.pass_on([addr as usize, bytes, advice as usize, 0, 0, 0]) };
+    answer.map_or_else(|error| error, |error| error as i32)
 }

@@ -1,62 +1,130 @@
 //! Calls that pass on: to a library preloaded behind ours, which may want to see them, and else to the kernel.
 //!
 //! The next function of a name is looked up at load time, and only where `LD_PRELOAD` names several libraries: a call may
-//! come from a signal handler or a child of vfork, in which nothing can be looked up.
+//! come from a signal handler or a child of vfork, in which nothing can be looked up. The C library's own functions
+//! do not count: they make the system call, and so do we. What the program calls by `syscall` does not pass on: it may be
+//! such a library that makes its own call that way.
 
-use core::ffi::{CStr, c_int};
+use core::ffi::{CStr, c_int, c_void};
+use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use faultless_base::sys::raw::syscall;
+use faultless_base::sys::raw::{Answer, syscall};
 
-use crate::mappings::status;
+use crate::engine::errno;
+
+/// What a function returns; -1 is an error.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Returns {
+    /// An `int`.
+    Int,
+    /// An address or a size.
+    Word,
+}
+use Returns::{Int, Word};
 
 macro_rules! calls {
-    ($($call:ident, $name:literal, $number:ident;)+) => {
+    ($($call:ident, $name:literal, $number:ident, $returns:ident;)+) => {
         /// A call that passes on.
         #[derive(Clone, Copy)]
         pub enum Call {
             $($call),+
         }
 
-        const CALLS: &[(&CStr, i64)] = &[$(($name, libc::$number)),+];
+        const CALLS: &[(&CStr, i64, Returns)] = &[$(($name, libc::$number, $returns)),+];
     };
 }
 
 calls! {
-    Prctl, c"prctl", SYS_prctl;
-    Unshare, c"unshare", SYS_unshare;
-    Setns, c"setns", SYS_setns;
-    Prlimit, c"prlimit64", SYS_prlimit64;
-    Mlockall, c"mlockall", SYS_mlockall;
+    Prctl, c"prctl", SYS_prctl, Int;
+    Unshare, c"unshare", SYS_unshare, Int;
+    Setns, c"setns", SYS_setns, Int;
+    Setrlimit, c"setrlimit", SYS_setrlimit, Int;
+    Setrlimit64, c"setrlimit64", SYS_setrlimit, Int;
+    Prlimit, c"prlimit", SYS_prlimit64, Int;
+    Prlimit64, c"prlimit64", SYS_prlimit64, Int;
+    Mlockall, c"mlockall", SYS_mlockall, Int;
+    Mmap, c"mmap", SYS_mmap, Word;
+    Mmap64, c"mmap64", SYS_mmap, Word;
+    Munmap, c"munmap", SYS_munmap, Int;
+    Mremap, c"mremap", SYS_mremap, Word;
+    Mprotect, c"mprotect", SYS_mprotect, Int;
+    PkeyMprotect, c"pkey_mprotect", SYS_pkey_mprotect, Int;
+    Mlock, c"mlock", SYS_mlock, Int;
+    Mlock2, c"mlock2", SYS_mlock2, Int;
+    Munlock, c"munlock", SYS_munlock, Int;
+    Mseal, c"mseal", SYS_mseal, Int;
+    Mbind, c"mbind", SYS_mbind, Word;
+    Madvise, c"madvise", SYS_madvise, Int;
+    PosixMadvise, c"posix_madvise", SYS_madvise, Int;
+    Mincore, c"mincore", SYS_mincore, Int;
+    Ioctl, c"ioctl", SYS_ioctl, Int;
+    Setsockopt, c"setsockopt", SYS_setsockopt, Int;
+    Shmat, c"shmat", SYS_shmat, Word;
+    Vmsplice, c"vmsplice", SYS_vmsplice, Word;
 }
 
 static NEXT: [AtomicUsize; CALLS.len()] = [const { AtomicUsize::new(0) }; CALLS.len()];
+
+/// The next function of that name.
+pub fn find(name: &CStr) -> usize {
+    // SAFETY: a constant name.
+    unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) as usize }
+}
+
+/// Where the library begins that has this address.
+fn library_of(at: usize) -> Option<usize> {
+    let mut info = MaybeUninit::<libc::Dl_info>::uninit();
+    // SAFETY: writes `info` where it succeeds.
+    unsafe {
+        let found = libc::dladdr(at as *const c_void, info.as_mut_ptr()) != 0;
+        found.then(|| info.assume_init().dli_fbase as usize)
+    }
+}
 
 /// Runs before `main`.
 pub fn look_up(preloaded: &[u8]) {
     let libraries = preloaded.split(|byte| matches!(byte, b':' | b' ')).filter(|path| !path.is_empty());
     if libraries.count() > 1 {
-        for (place, (name, _)) in NEXT.iter().zip(CALLS) {
-            // SAFETY: a constant name.
-            place.store(unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) } as usize, Ordering::Relaxed);
+        let c_library = library_of(libc::sysconf as *const () as usize);
+        for (place, (name, ..)) in NEXT.iter().zip(CALLS) {
+            let at = find(name);
+            if at != 0 && library_of(at) != c_library {
+                place.store(at, Ordering::Relaxed);
+            }
         }
     }
 }
 
+type Next = unsafe extern "C" fn(usize, usize, usize, usize, usize, usize) -> usize;
+
 impl Call {
-    /// Passes a call on that answers with a number.
+    fn next(self) -> Option<Next> {
+        let next = NEXT[self as usize].load(Ordering::Relaxed);
+        // SAFETY: the function of that name: its arguments are in registers, of which it reads its own.
+        (next != 0).then(|| unsafe { core::mem::transmute::<usize, Next>(next) })
+    }
+
+    /// Whether a library behind ours sees it. Then the program's own call is to be made, and no other in its place.
+    pub fn is_seen(self) -> bool {
+        self.next().is_some()
+    }
+
+    /// Passes the call on.
     ///
     /// # Safety
     /// As the call.
-    pub unsafe fn pass_on(self, args: [usize; 5]) -> c_int {
-        let next = NEXT[self as usize].load(Ordering::Relaxed);
-        let [a, b, c, d, e] = args;
-        if next == 0 {
+    pub unsafe fn pass_on(self, args: [usize; 6]) -> Answer {
+        let (_, number, returns) = CALLS[self as usize];
+        let Some(next) = self.next() else {
             // SAFETY: by contract.
-            return status(unsafe { syscall(CALLS[self as usize].1, [a, b, c, d, e, 0]) });
-        }
-        type Next = unsafe extern "C" fn(usize, usize, usize, usize, usize) -> c_int;
-        // SAFETY: the function of that name: its arguments are in registers, of which it reads its own.
-        unsafe { core::mem::transmute::<usize, Next>(next)(a, b, c, d, e) }
+            return unsafe { syscall(number, args) };
+        };
+        let [a, b, c, d, e, f] = args;
+        // SAFETY: by contract.
+        let result = unsafe { next(a, b, c, d, e, f) };
+        // The upper half of an `int` is not defined.
+        let result = if returns == Int { result as c_int as usize } else { result };
+        if result == usize::MAX { Err(errno()) } else { Ok(result) }
     }
 }

@@ -8,7 +8,7 @@ use faultless_base::{PAGE, SLOT};
 use faultless_mm::Need;
 
 use crate::engine::{self, MALLOC_ALIGN, SMALLEST, set_errno};
-use crate::{early, next, page, settings};
+use crate::{confined, early, limits, next, page, settings};
 
 /// Requests below this go to the C library, and so do those below the knob on the page.
 static THRESHOLD: AtomicUsize = AtomicUsize::new(SMALLEST);
@@ -73,6 +73,13 @@ fn is_small(bytes: usize) -> bool {
     bytes < THRESHOLD.load(Ordering::Relaxed) || bytes < page::malloc_threshold()
 }
 
+/// A block of the C library's. It is asked twice where the arena was in the way of a limit.
+#[inline]
+fn once_more(ask: impl Fn() -> *mut c_void) -> *mut c_void {
+    let block = ask();
+    if block.is_null() && limits::relieve() { ask() } else { block }
+}
+
 /// As malloc(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn malloc(bytes: usize) -> *mut c_void {
@@ -83,7 +90,7 @@ pub unsafe extern "C" fn malloc(bytes: usize) -> *mut c_void {
         }
     }
     // SAFETY: the caller's promise.
-    unsafe { next::malloc(bytes) }
+    unsafe { once_more(|| next::malloc(bytes)) }
 }
 
 /// As calloc(3).
@@ -98,7 +105,7 @@ pub unsafe extern "C" fn calloc(n: usize, size: usize) -> *mut c_void {
         }
     }
     // SAFETY: the caller's promise.
-    unsafe { next::calloc(n, size) }
+    unsafe { once_more(|| next::calloc(n, size)) }
 }
 
 /// As free(3).
@@ -115,6 +122,9 @@ pub unsafe extern "C" fn free(block: *mut c_void) {
 #[cold]
 #[inline(never)]
 fn release(at: usize) {
+    if confined::must_keep(usable(at)) {
+        return;
+    }
     let done = match (engine::enter(), engine::running()) {
         (Some(engine), _) => engine.space.free(at),
         // A signal handler that interrupted the engine frees: a later call takes the block in.
@@ -142,6 +152,9 @@ pub unsafe extern "C" fn realloc(block: *mut c_void, bytes: usize) -> *mut c_voi
     }
     let at = block as usize;
     let old = usable(at);
+    if bytes <= old && confined::must_keep(old) {
+        return block;
+    }
     if !is_small(bytes)
         && let Some(engine) = engine::enter().filter(|engine| !engine.is_retired())
         && bytes <= engine.settings.memory
@@ -176,7 +189,10 @@ unsafe fn adopt(block: *mut c_void, bytes: usize) -> *mut c_void {
                 return new;
             }
         }
-        next::realloc(block, bytes)
+        match bytes {
+            0 => next::realloc(block, 0),
+            _ => once_more(|| next::realloc(block, bytes)),
+        }
     }
 }
 
@@ -216,7 +232,7 @@ pub unsafe extern "C" fn memalign(align: usize, bytes: usize) -> *mut c_void {
         }
     }
     // SAFETY: the caller's promise.
-    unsafe { next::memalign(align, bytes) }
+    unsafe { once_more(|| next::memalign(align, bytes)) }
 }
 
 /// As aligned_alloc(3).

@@ -3,26 +3,46 @@
 //! thread by thread in the C library, which does not know of ours: it ends before, and the next one is started with
 //! the new identity.
 
-use core::ffi::{CStr, c_int, c_ulong, c_void};
+use core::ffi::{CStr, c_int, c_ulong};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::behind::Call;
 use crate::engine;
 use crate::inside::Inside;
+use crate::mappings::status;
 use crate::worker::{self, Stopped};
 
+/// Whether a thread may make no system call any more but read, write and exit.
+static STRICT: AtomicBool = AtomicBool::new(false);
+
+/// The largest block that the C library may have in its heap, where freeing it makes no system call.
+const LARGEST_IN_HEAP: usize = 32 << 20;
+
+/// Whether a block of so many bytes is to be freed without a system call, for which the kernel would end the thread.
+pub fn must_keep(bytes: usize) -> bool {
+    STRICT.load(Ordering::Relaxed) && bytes <= LARGEST_IN_HEAP
+}
+
 /// Before a prctl(2).
-pub fn before_prctl(operation: c_int) {
+pub fn before_prctl(operation: c_int, mode: usize) {
     if operation == libc::PR_SET_SECCOMP {
         engine::retire();
+        STRICT.fetch_or(mode == libc::SECCOMP_MODE_STRICT as usize, Ordering::Relaxed);
     }
+}
+
+/// Before a seccomp(2).
+pub fn before_seccomp(operation: usize) {
+    engine::retire();
+    STRICT.fetch_or(operation == libc::SECCOMP_SET_MODE_STRICT as usize, Ordering::Relaxed);
 }
 
 /// As prctl(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn prctl(operation: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int {
-    before_prctl(operation);
+    before_prctl(operation, a as usize);
     // SAFETY: the caller's promise.
-    unsafe { Call::Prctl.pass_on([operation as usize, a as usize, b as usize, c as usize, d as usize]) }
+    status(unsafe { Call::Prctl.pass_on([operation as usize, a as usize, b as usize, c as usize, d as usize, 0]) })
 }
 
 /// As unshare(2).
@@ -30,7 +50,7 @@ pub unsafe extern "C" fn prctl(operation: c_int, a: c_ulong, b: c_ulong, c: c_ul
 pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
     engine::retire();
     // SAFETY: no pointers.
-    unsafe { Call::Unshare.pass_on([flags as usize, 0, 0, 0, 0]) }
+    status(unsafe { Call::Unshare.pass_on([flags as usize, 0, 0, 0, 0, 0]) })
 }
 
 /// As setns(2).
@@ -38,7 +58,7 @@ pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
 pub unsafe extern "C" fn setns(fd: c_int, kind: c_int) -> c_int {
     engine::retire();
     // SAFETY: no pointers.
-    unsafe { Call::Setns.pass_on([fd as usize, kind as usize, 0, 0, 0]) }
+    status(unsafe { Call::Setns.pass_on([fd as usize, kind as usize, 0, 0, 0, 0]) })
 }
 
 /// Ends the background thread for a change of identity.
@@ -53,14 +73,56 @@ fn without_worker() -> Stopped {
     }
 }
 
-/// The C library's own function of that name.
-unsafe fn real(name: &CStr) -> *mut c_void {
-    // SAFETY: a constant name, which the C library has.
-    unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
+/// Before a thread of the program ends by the bare system call. The process ends with the status of its last thread, which is not
+/// to be ours.
+pub fn before_exit() {
+    if engine::running().is_some_and(|engine| !engine.is_retired()) && engine::is_home() {
+        drop(without_worker());
+    }
+}
+
+/// Finds the C library's own functions, before `main`: in a call of the program's another thread may be loading a library and
+/// wait for this one.
+pub fn look_up() {
+    Identity::ALL.iter().for_each(|call| _ = call.look_up());
+}
+
+impl Identity {
+    fn look_up(self) -> usize {
+        // SAFETY: a constant name, which the C library has.
+        let at = unsafe { libc::dlsym(libc::RTLD_NEXT, Self::NAMES[self as usize].as_ptr()) } as usize;
+        REAL[self as usize].store(at, Ordering::Relaxed);
+        at
+    }
+
+    /// The C library's own function of that name. A constructor of another library may have it called before this one's ran.
+    fn real(self) -> usize {
+        match REAL[self as usize].load(Ordering::Relaxed) {
+            0 => self.look_up(),
+            at => at,
+        }
+    }
 }
 
 macro_rules! identity {
-    ($($name:ident($($arg:ident: $type:ty),*);)+) => { $(
+    ($($name:ident($($arg:ident: $type:ty),*);)+) => {
+        #[allow(non_camel_case_types)]
+        #[derive(Clone, Copy)]
+        enum Identity {
+            $($name),+
+        }
+
+        impl Identity {
+            const ALL: &[Self] = &[$(Self::$name),+];
+            const NAMES: &[&CStr] = &[$(match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                Ok(name) => name,
+                Err(_) => panic!(),
+            }),+];
+        }
+
+        static REAL: [AtomicUsize; Identity::ALL.len()] = [const { AtomicUsize::new(0) }; Identity::ALL.len()];
+
+        $(
         #[doc = concat!("As ", stringify!($name), "(2).")]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($arg: $type),*) -> c_int {
@@ -68,14 +130,12 @@ macro_rules! identity {
             if let Some(engine) = engine::running() {
                 engine.space.want_worker();
             }
-            let name = concat!(stringify!($name), "\0");
+            let real = Identity::$name.real();
             // SAFETY: the function of that name and type, and the caller's promise.
-            unsafe {
-                let name = CStr::from_bytes_with_nul_unchecked(name.as_bytes());
-                core::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> c_int>(real(name))($($arg),*)
-            }
+            unsafe { core::mem::transmute::<usize, unsafe extern "C" fn($($type),*) -> c_int>(real)($($arg),*) }
         }
-    )+ };
+        )+
+    };
 }
 
 identity! {

@@ -1,15 +1,14 @@
-//! System calls that a program makes by the C library's `syscall`. Those that the engine must know of take the way of
-//! the function of that name.
+//! System calls that a program makes by the C library's `syscall`. Those that the engine must know of have the same beside
+//! them as the function of that name. They do not pass on to libraries behind ours, which may make their own calls here.
 
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_long, c_uint, c_ulong, c_void};
 
 use faultless_base::sys::raw::{Answer, syscall as kernel};
 
-use crate::attributes::{madvise, mbind, mlock, mlock2, mprotect, mseal, munlock, pkey_mprotect};
-use crate::mappings::{mmap, mremap, munmap};
-use crate::pinned::{self, ioctl, setsockopt, vmsplice};
-use crate::{confined, engine, limits};
+use crate::attributes::{self, note};
+use crate::mappings::{map, remap, unmap};
+use crate::{confined, engine, limits, pinned};
 
 const NUMBERS: usize = 512;
 
@@ -39,10 +38,15 @@ static ROUTED: [u32; NUMBERS / 32] = {
         libc::SYS_seccomp,
         libc::SYS_unshare,
         libc::SYS_setns,
+        libc::SYS_exit,
         libc::SYS_ioctl,
         libc::SYS_setsockopt,
         libc::SYS_vmsplice,
+        libc::SYS_io_uring_enter,
         libc::SYS_io_uring_register,
+        libc::SYS_sendto,
+        libc::SYS_sendmsg,
+        libc::SYS_sendmmsg,
     ];
     let mut bits = [0; NUMBERS / 32];
     let mut i = 0;
@@ -65,62 +69,46 @@ fn answer(result: Answer) -> c_long {
 
 /// Makes the call `nr` with what its function does beside.
 unsafe extern "C" fn route(nr: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long {
-    let at = a as *mut c_void;
-    let status = |status: c_int| c_long::from(status);
+    let (args, at) = ([a, b, c, d, e, f], a as *mut c_void);
     // SAFETY: the caller's promise, the same as to the kernel.
-    unsafe {
-        match nr {
-            libc::SYS_mmap => mmap(at, b, c as c_int, d as c_int, e as c_int, f as i64) as c_long,
-            libc::SYS_mremap => mremap(at, b, c, d as c_int, e as *mut c_void) as c_long,
-            libc::SYS_munmap => status(munmap(at, b)),
-            libc::SYS_mprotect => status(mprotect(at, b, c as c_int)),
-            libc::SYS_pkey_mprotect => status(pkey_mprotect(at, b, c as c_int, d as c_int)),
-            libc::SYS_madvise => status(madvise(at, b, c as c_int)),
-            libc::SYS_mincore => status(pinned::mincore(at, b, c as *mut u8)),
-            libc::SYS_shmat => pinned::shmat(a as c_int, b as *const c_void, c as c_int) as c_long,
-            libc::SYS_process_madvise => {
-                pinned::process_madvise(b as *const libc::iovec, c);
-                answer(kernel(nr, [a, b, c, d, e, f]))
-            }
-            libc::SYS_mseal => status(mseal(at, b, c as c_ulong)),
-            libc::SYS_userfaultfd => {
-                pinned::look();
-                answer(kernel(nr, [a, b, c, d, e, f]))
-            }
-            libc::SYS_io_uring_setup => {
-                pinned::io_uring_setup();
-                answer(kernel(nr, [a, b, c, d, e, f]))
-            }
-            libc::SYS_mbind => mbind(at, b as c_ulong, c as c_int, d as *const c_ulong, e as c_ulong, f as u32),
-            libc::SYS_mlock => status(mlock(at, b)),
-            libc::SYS_mlock2 => status(mlock2(at, b, c as u32)),
-            libc::SYS_munlock => status(munlock(at, b)),
-            // Not by their functions, which pass on to libraries behind ours: these may make their calls here.
-            libc::SYS_setrlimit => {
-                limits::before(0, a as c_uint, b as *const libc::rlimit);
-                answer(kernel(nr, [a, b, c, d, e, f]))
-            }
-            libc::SYS_prlimit64 => {
-                limits::before(a as c_int, b as c_uint, c as *const libc::rlimit);
-                answer(kernel(nr, [a, b, c, d, e, f]))
-            }
-            libc::SYS_prctl => {
-                confined::before_prctl(a as c_int);
-                answer(kernel(nr, [a, b, c, d, e, f]))
-            }
-            libc::SYS_ioctl => status(ioctl(a as c_int, b as c_ulong, c as *mut c_void)),
-            libc::SYS_setsockopt => {
-                status(setsockopt(a as c_int, b as c_int, c as c_int, d as *const c_void, e as u32))
-            }
-            libc::SYS_vmsplice => vmsplice(a as c_int, b as *const libc::iovec, c, d as u32) as c_long,
-            libc::SYS_io_uring_register => answer(pinned::io_uring_register([a, b, c, d, e, f])),
-            libc::SYS_seccomp | libc::SYS_unshare | libc::SYS_setns | libc::SYS_mlockall => {
-                engine::retire();
-                answer(kernel(nr, [a, b, c, d, e, f]))
-            }
-            _ => answer(kernel(nr, [a, b, c, d, e, f])),
+    let make = |args| unsafe { kernel(nr, args) };
+    match nr {
+        libc::SYS_mmap => return answer(map(args, make)),
+        libc::SYS_mremap => return answer(remap(args, make)),
+        libc::SYS_munmap => return answer(unmap(args)),
+        libc::SYS_madvise => return answer(attributes::advise(a, b, c as c_int)),
+        libc::SYS_shmat => {
+            let result = make(args);
+            pinned::after_shmat(result, b as *const c_void);
+            return answer(result);
         }
+        libc::SYS_mprotect | libc::SYS_mbind | libc::SYS_mlock | libc::SYS_mlock2 | libc::SYS_munlock => {
+            note(at, b)
+        }
+        libc::SYS_mseal => attributes::before_mseal(at, b),
+        libc::SYS_pkey_mprotect => attributes::before_pkey(at, b, d as c_int),
+        libc::SYS_process_madvise => pinned::process_madvise(b as *const libc::iovec, c),
+        libc::SYS_mincore => pinned::before_mincore(at, b),
+        libc::SYS_userfaultfd => pinned::look(),
+        libc::SYS_ioctl => pinned::before_ioctl(b as c_ulong, c as *mut c_void),
+        libc::SYS_setsockopt => pinned::before_setsockopt(b as c_int, c as c_int),
+        libc::SYS_sendto | libc::SYS_sendmmsg => pinned::before_send(d as c_int),
+        libc::SYS_sendmsg => pinned::before_send(c as c_int),
+        libc::SYS_vmsplice => pinned::before_vmsplice(b as *const libc::iovec, c),
+        libc::SYS_io_uring_setup | libc::SYS_io_uring_enter => pinned::before_io_uring(),
+        libc::SYS_io_uring_register => {
+            pinned::before_io_uring();
+            pinned::before_io_uring_register(args);
+        }
+        libc::SYS_setrlimit => limits::before(0, a as c_uint, b as *const libc::rlimit),
+        libc::SYS_prlimit64 => limits::before(a as c_int, b as c_uint, c as *const libc::rlimit),
+        libc::SYS_prctl => confined::before_prctl(a as c_int, b),
+        libc::SYS_exit => confined::before_exit(),
+        libc::SYS_seccomp => confined::before_seccomp(a),
+        libc::SYS_unshare | libc::SYS_setns | libc::SYS_mlockall => engine::retire(),
+        _ => {}
     }
+    answer(make(args))
 }
 
 /// Called by our `syscall` when the kernel reports an error.

@@ -89,7 +89,7 @@ impl Engine {
 
     /// Whether new requests go to the kernel; see [`retire`].
     pub fn is_retired(&self) -> bool {
-        RETIRED.load(Ordering::Relaxed)
+        is_retired()
     }
 
     /// Counts a request that is left to the kernel.
@@ -256,6 +256,11 @@ pub fn retire() {
     }
 }
 
+/// Whether that was done.
+pub fn is_retired() -> bool {
+    RETIRED.load(Ordering::Relaxed)
+}
+
 /// Whether `addr` lies in the arena.
 #[inline]
 pub fn owns(addr: usize) -> bool {
@@ -268,6 +273,12 @@ pub fn touches(span: Span) -> bool {
     let start = ARENA_START.load(Ordering::Relaxed);
     let bytes = MANAGED_BYTES.load(Ordering::Relaxed);
     bytes != 0 && span.start < start + bytes && span.end > start
+}
+
+/// The calling thread's error number.
+pub fn errno() -> i32 {
+    // SAFETY: the C library's per-thread variable.
+    unsafe { *libc::__errno_location() }
 }
 
 /// Sets the calling thread's error number.

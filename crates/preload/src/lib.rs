@@ -23,8 +23,11 @@ mod limits;
 mod mappings;
 mod next;
 mod page;
+mod perturb;
 mod pieces;
 mod pinned;
+#[cfg(target_arch = "x86_64")]
+mod sends;
 mod settings;
 mod worker;
 

@@ -11,8 +11,9 @@ use faultless_mm::stats::Counter;
 
 use crate::areas;
 use crate::attributes::note;
+use crate::behind::Call;
 use crate::engine::{self, Engine, set_errno};
-use crate::pieces;
+use crate::{limits, pieces};
 
 /// What the C library would return for a kernel's answer.
 pub fn answer(result: Answer) -> *mut c_void {
@@ -36,24 +37,48 @@ pub fn status(result: Answer) -> i32 {
     )
 }
 
+/// The same for calls that return a size or -1.
+pub fn size(result: Answer) -> isize {
+    answer(result) as isize
+}
+
 const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
 const FIXED: i32 = libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE;
 /// The flags of a mapping that frames move into.
 const SERVED: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
 
-/// As mmap(2).
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn mmap(
-    addr: *mut c_void,
-    bytes: usize,
-    prot: i32,
-    flags: i32,
-    fd: i32,
-    offset: i64,
-) -> *mut c_void {
-    let args = [addr as usize, bytes, prot as usize, flags as usize, fd as usize, offset as usize];
-    // SAFETY: the caller's promise.
-    let result = unsafe { syscall(libc::SYS_mmap, args) };
+macro_rules! maps {
+    ($($name:ident, $call:ident;)+) => { $(
+        #[doc = concat!("As ", stringify!($name), ".")]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(
+            addr: *mut c_void,
+            bytes: usize,
+            prot: i32,
+            flags: i32,
+            fd: i32,
+            offset: i64,
+        ) -> *mut c_void {
+            let args = [addr as usize, bytes, prot as usize, flags as usize, fd as usize, offset as usize];
+            // SAFETY: the caller's promise.
+            answer(map(args, |args| unsafe { Call::$call.pass_on(args) }))
+        }
+    )+ };
+}
+
+maps! {
+    mmap, Mmap;
+    mmap64, Mmap64;
+}
+
+/// mmap, made by `make`.
+pub fn map(args: [usize; 6], make: impl Fn([usize; 6]) -> Answer) -> Answer {
+    let [_, bytes, prot, flags, ..] = args;
+    let (prot, flags) = (prot as i32, flags as i32);
+    let mut result = make(args);
+    if result == Err(libc::ENOMEM) && limits::relieve() {
+        result = make(args);
+    }
     if let Ok(at) = result
         && flags & FIXED != 0
     {
@@ -70,21 +95,7 @@ pub unsafe extern "C" fn mmap(
             reason => leave(span, reason.filter(|_| flags & FIXED == 0)),
         }
     }
-    answer(result)
-}
-
-/// As mmap64(3).
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn mmap64(
-    addr: *mut c_void,
-    bytes: usize,
-    prot: i32,
-    flags: i32,
-    fd: i32,
-    offset: i64,
-) -> *mut c_void {
-    // SAFETY: the caller's promise.
-    unsafe { mmap(addr, bytes, prot, flags, fd, offset) }
+    result
 }
 
 /// Why a mapping is the kernel's alone; `None` for plain private anonymous memory.
@@ -141,20 +152,35 @@ fn gone(span: Span) {
 /// As munmap(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn munmap(addr: *mut c_void, bytes: usize) -> i32 {
+    let args = [addr as usize, bytes, 0, 0, 0, 0];
+    if Call::Munmap.is_seen() {
+        if bytes >= SLOT {
+            gone(pages(addr as usize, bytes));
+        }
+        note(addr, bytes);
+        // SAFETY: the caller's promise.
+        return status(unsafe { Call::Munmap.pass_on(args) });
+    }
+    status(unmap(args))
+}
+
+/// munmap, by the kernel or in its place.
+pub fn unmap(args: [usize; 6]) -> Answer {
+    let [addr, bytes, ..] = args;
     if bytes >= SLOT
         && engine::running().is_some()
-        && let Some(span) = sound(addr as usize, bytes)
+        && let Some(span) = sound(addr, bytes)
         && let Some(engine) = engine::enter_call()
     {
         engine.space.uncommitted(span);
         if engine.space.unmap(raw::cpu(), span) {
-            return 0;
+            return Ok(0);
         }
     }
     // Of a block, too.
-    note(addr, bytes);
-    // SAFETY: the caller's promise; the kernel checks what is unsound.
-    status(unsafe { syscall(libc::SYS_munmap, [addr as usize, bytes, 0, 0, 0, 0]) })
+    note(addr as *const c_void, bytes);
+    // SAFETY: the program's own call; the kernel checks what is unsound.
+    unsafe { syscall(libc::SYS_munmap, args) }
 }
 
 /// The range of a call as the kernel takes it; `None` when it will refuse it, or do nothing.
@@ -179,20 +205,27 @@ pub unsafe extern "C" fn mremap(
     new: *mut c_void,
 ) -> *mut c_void {
     let args = [old as usize, old_bytes, new_bytes, flags as usize, new as usize, 0];
-    note(old, old_bytes);
+    // SAFETY: the caller's promise.
+    answer(remap(args, |args| unsafe { Call::Mremap.pass_on(args) }))
+}
+
+/// mremap, made by `make`.
+pub fn remap(args: [usize; 6], make: impl FnOnce([usize; 6]) -> Answer) -> Answer {
+    let [old, old_bytes, new_bytes, flags, new, _] = args;
+    let flags = flags as i32;
+    note(old as *const c_void, old_bytes);
     let may_stop_half_way = flags & libc::MREMAP_FIXED != 0 && new_bytes <= old_bytes;
     let unregistered = may_stop_half_way.then(unregistered);
-    // SAFETY: the caller's promise.
-    let mut result = unsafe { syscall(libc::SYS_mremap, args) };
+    let mut result = make(args);
     drop(unregistered);
     if let Ok(to) = result {
         note(to as *const c_void, new_bytes);
     }
     if engine::running().is_some() {
-        let from = pages(old as usize, old_bytes);
+        let from = pages(old, old_bytes);
         // Also a few pages: the engine's advice may begin or end among them.
         if result == Err(libc::EFAULT) {
-            result = in_pieces(from, new_bytes, flags, new as usize);
+            result = in_pieces(from, new_bytes, flags, new);
         }
         if old_bytes.max(new_bytes) >= SLOT
             && let Ok(to) = result
@@ -201,7 +234,7 @@ pub unsafe extern "C" fn mremap(
             remapped(&engine, from, pages(to, new_bytes), flags);
         }
     }
-    answer(result)
+    result
 }
 
 /// The kernel moves several areas in one call, and stops at one into which the background thread moves frames.

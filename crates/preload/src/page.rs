@@ -6,9 +6,9 @@
 //! owner as long as a process has it mapped, and is gone with the last one, however that ends. Neither takes a
 //! descriptor. Where there is neither, the page stays this process's own.
 
-use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use faultless_base::sys::page_file;
 use faultless_base::sys::raw::{Answer, boot_ns, syscall};
 use faultless_mm::knobs::{Knob, Values};
 use faultless_mm::page::Page;
@@ -52,32 +52,8 @@ fn start(plain: u32) {
 fn share() {
     let dir = settings::stats_dir();
     if dir.and_then(map_file).is_none() && attach_segment().is_ok() {
-        dir.and_then(mark_lost);
+        dir.and_then(page_file::mark_lost);
     }
-}
-
-/// Tells the command that made `dir` that a process counts where the command cannot read it: the file DIR/lost is no longer as old as
-/// it was made. That takes no descriptor and no room, and other users may do it.
-fn mark_lost(dir: &[u8]) -> Option<()> {
-    let mut path = [0u8; PATH];
-    let path = join(&mut path, &[dir, b"/lost"])?;
-    // SAFETY: a path that ends with zero; no times stand for now.
-    unsafe { syscall(libc::SYS_utimensat, [libc::AT_FDCWD as usize, path.as_ptr() as usize, 0, 0, 0, 0]) }
-        .ok()
-        .map(drop)
-}
-
-/// Bytes of a path at most, with the zero at its end.
-const PATH: usize = 512;
-
-/// These parts as one path, if it fits.
-fn join<'a>(path: &'a mut [u8; PATH], parts: &[&[u8]]) -> Option<&'a CStr> {
-    let mut end = 0;
-    for part in parts {
-        path.get_mut(end..end + part.len())?.copy_from_slice(part);
-        end += part.len();
-    }
-    CStr::from_bytes_until_nul(path.get(..=end)?).ok()
 }
 
 /// Maps a new segment over the page.
@@ -93,52 +69,13 @@ fn attach_segment() -> Answer {
     }
 }
 
-/// Whether a file may be as long as the page. To make one longer than the limit ends the program.
-fn may_be_made() -> bool {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the structure is writable.
-    unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) == 0 && limit.rlim_cur >= BYTES as libc::rlim_t }
-}
-
-/// The number of this process's PID namespace, as the kernel writes it; nothing where that cannot be told.
-fn namespace(link: &mut [u8; 32]) -> &[u8] {
-    let name = c"/proc/self/ns/pid".as_ptr() as usize;
-    let args = [libc::AT_FDCWD as usize, name, link.as_mut_ptr() as usize, link.len(), 0, 0];
-    // SAFETY: a path that ends with zero, and room for the answer.
-    let n = unsafe { syscall(libc::SYS_readlinkat, args) }.unwrap_or(0);
-    link[..n].strip_prefix(b"pid:[").and_then(|rest| rest.strip_suffix(b"]")).unwrap_or(&[])
-}
-
-/// Whether `dir`, of which the name is `faultless-PID-START-NAMESPACE-N`, was made in a PID namespace other than `own`. Numbers of
-/// processes mean others there.
-fn is_foreign(dir: &[u8], own: &[u8]) -> bool {
-    let name = dir.rsplit(|b| *b == b'/').next().unwrap_or(dir);
-    let made_in = name.strip_prefix(b"faultless-").and_then(|rest| rest.split(|b| *b == b'-').nth(2));
-    !own.is_empty() && made_in.is_some_and(|made_in| made_in != own)
-}
-
-/// Maps the file DIR/PID over the page, made if need be; in another PID namespace DIR/PID.NAMESPACE.
+/// Maps the file of this process over the page, made if need be.
 fn map_file(dir: &[u8]) -> Option<()> {
-    if !may_be_made() {
+    if !page_file::may_be_made(BYTES) {
         return None;
     }
-    let mut path = [0u8; PATH];
-    let mut digits = [0u8; 10];
-    let mut first = digits.len();
-    // SAFETY: no arguments.
-    let mut rest = unsafe { libc::getpid() } as u32;
-    loop {
-        first -= 1;
-        digits[first] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
-    }
-    let mut link = [0u8; 32];
-    let own = namespace(&mut link);
-    let (dot, own) = if is_foreign(dir, own) { (&b"."[..], own) } else { (&b""[..], &b""[..]) };
-    let path = join(&mut path, &[dir, b"/", &digits[first..], dot, own])?;
+    let mut path = [0u8; page_file::PATH];
+    let path = page_file::path(dir, &mut path)?;
     let flags = libc::O_RDWR | libc::O_CREAT | libc::O_CLOEXEC | libc::O_NOFOLLOW;
     let args = [libc::AT_FDCWD as usize, path.as_ptr() as usize, flags as usize, 0o600, 0, 0];
     // SAFETY: a path that ends with zero; the page is replaced by the file, which has its size, and zeroes are a page.

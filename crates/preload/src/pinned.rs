@@ -8,9 +8,10 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use faultless_base::sys::raw::{self, Answer};
 
 use crate::attributes::note;
+use crate::behind::Call;
 use crate::engine;
 use crate::fetch::fetch;
-use crate::mappings::{answer, pages, sound, status};
+use crate::mappings::{answer, pages, size, sound, status};
 
 /// `_IOWR(0xAA, 0x00, struct uffdio_register)`.
 const UFFDIO_REGISTER: c_ulong = 0xC020_AA00;
@@ -59,13 +60,18 @@ pub fn expose(addr: usize, bytes: usize) {
 /// As mincore(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mincore(addr: *mut c_void, bytes: usize, vec: *mut u8) -> c_int {
+    before_mincore(addr, bytes);
+    // SAFETY: the caller's promise.
+    status(unsafe { Call::Mincore.pass_on([addr as usize, bytes, vec as usize, 0, 0, 0]) })
+}
+
+/// Before mincore(2).
+pub fn before_mincore(addr: *mut c_void, bytes: usize) {
     if let Some(engine) = engine::settled()
         && let Some(span) = sound(addr as usize, bytes)
     {
         engine.space.note_question(span);
     }
-    // SAFETY: the caller's promise.
-    status(unsafe { raw::syscall(libc::SYS_mincore, [addr as usize, bytes, vec as usize, 0, 0, 0]) })
 }
 
 /// A segment over a block ends at the latest here.
@@ -105,29 +111,33 @@ fn each_piece(pieces: *const libc::iovec, n: usize, f: impl Fn(*const c_void, us
     }
 }
 
-/// As vmsplice(2): the pipe holds the pages themselves.
+/// As vmsplice(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vmsplice(fd: c_int, pieces: *const libc::iovec, n: usize, flags: u32) -> isize {
+    before_vmsplice(pieces, n);
+    // SAFETY: the caller's promise.
+    size(unsafe { Call::Vmsplice.pass_on([fd as usize, pieces as usize, n, flags as usize, 0, 0]) })
+}
+
+/// Before vmsplice(2): the pipe holds the pages themselves.
+pub fn before_vmsplice(pieces: *const libc::iovec, n: usize) {
     each_piece(pieces, n, |at, bytes| {
         if let Some(engine) = engine::settled() {
             engine.space.reference(pages(at as usize, bytes));
         }
     });
-    // SAFETY: the caller's promise.
-    let answer =
-        unsafe { raw::syscall(libc::SYS_vmsplice, [fd as usize, pieces as usize, n, flags as usize, 0, 0]) };
-    answer.map_or_else(
-        |error| {
-            engine::set_errno(error);
-            -1
-        },
-        |n| n as isize,
-    )
 }
 
-/// As ioctl(2). Memory that the program watches by userfaultfd must not be touched behind its back.
+/// As ioctl(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+    before_ioctl(request, argument);
+    // SAFETY: the caller's promise.
+    status(unsafe { Call::Ioctl.pass_on([fd as usize, request as usize, argument as usize, 0, 0, 0]) })
+}
+
+/// Before ioctl(2). Memory that the program watches by userfaultfd must not be touched behind its back.
+pub fn before_ioctl(request: c_ulong, argument: *mut c_void) {
     if request == UFFDIO_REGISTER
         && let Some(range) = fetch(argument.cast::<UffdRange>())
     {
@@ -137,11 +147,9 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_voi
     } else if request == USERFAULTFD_IOC_NEW {
         look();
     }
-    // SAFETY: the caller's promise.
-    status(unsafe { raw::syscall(libc::SYS_ioctl, [fd as usize, request as usize, argument as usize, 0, 0, 0]) })
 }
 
-/// As setsockopt(2). With `SO_ZEROCOPY` the network sends from the pages of buffers that may be unmapped by then.
+/// As setsockopt(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn setsockopt(
     socket: c_int,
@@ -150,26 +158,43 @@ pub unsafe extern "C" fn setsockopt(
     value: *const c_void,
     bytes: u32,
 ) -> c_int {
+    before_setsockopt(level, name);
+    let args = [socket as usize, level as usize, name as usize, value as usize, bytes as usize, 0];
+    // SAFETY: the caller's promise.
+    status(unsafe { Call::Setsockopt.pass_on(args) })
+}
+
+/// Before setsockopt(2). With `SO_ZEROCOPY` the network sends from the pages of buffers that may be unmapped by then.
+pub fn before_setsockopt(level: c_int, name: c_int) {
     if level == libc::SOL_SOCKET && name == libc::SO_ZEROCOPY {
         engine::retire();
     }
-    let args = [socket as usize, level as usize, name as usize, value as usize, bytes as usize, 0];
-    // SAFETY: the caller's promise.
-    status(unsafe { raw::syscall(libc::SYS_setsockopt, args) })
 }
 
-/// As shmat(2): with an address it may lie over a block.
+/// Before send(2) and its like. The socket may have `SO_ZEROCOPY` from elsewhere.
+pub extern "C" fn before_send(flags: c_int) {
+    if flags & libc::MSG_ZEROCOPY != 0 && !engine::is_retired() {
+        engine::retire();
+    }
+}
+
+/// As shmat(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shmat(id: c_int, addr: *const c_void, flags: c_int) -> *mut c_void {
     // SAFETY: the caller's promise.
-    let at = unsafe { raw::syscall(libc::SYS_shmat, [id as usize, addr as usize, flags as usize, 0, 0, 0]) };
+    let at = unsafe { Call::Shmat.pass_on([id as usize, addr as usize, flags as usize, 0, 0, 0]) };
+    after_shmat(at, addr);
+    answer(at)
+}
+
+/// After shmat(2): with an address it may lie over a block.
+pub fn after_shmat(at: Answer, addr: *const c_void) {
     if let Ok(at) = at
         && !addr.is_null()
     {
         // How large the segment is only the kernel knows: all of the arena behind it may be concerned.
         note(at as *const c_void, LARGEST_SEGMENT);
     }
-    answer(at)
 }
 
 /// As process_madvise(2), for memory of this process.
@@ -177,16 +202,19 @@ pub fn process_madvise(pieces: *const libc::iovec, n: usize) {
     each_piece(pieces, n, note);
 }
 
-/// As io_uring_setup(2). By a ring the kernel sends from buffers that may be unmapped by then (`IORING_OP_SEND_ZC`).
-pub fn io_uring_setup() {
-    REFERENCES.store(true, Ordering::SeqCst);
+/// A call about a ring, which may be from elsewhere. By a ring the kernel sends from buffers that may be unmapped by then
+/// (`IORING_OP_SEND_ZC`).
+pub fn before_io_uring() {
+    if !references() {
+        REFERENCES.store(true, Ordering::SeqCst);
+    }
     if let Some(engine) = engine::settled() {
         engine.space.reference_all();
     }
 }
 
-/// As io_uring_register(2), which the C library has no function for.
-pub unsafe fn io_uring_register(args: [usize; 6]) -> Answer {
+/// Before io_uring_register(2), which the C library has no function for.
+pub fn before_io_uring_register(args: [usize; 6]) {
     let [_, operation, argument, n, ..] = args;
     match operation {
         REGISTER_BUFFERS => each_piece(argument as *const libc::iovec, n, note),
@@ -198,8 +226,6 @@ pub unsafe fn io_uring_register(args: [usize; 6]) -> Answer {
         }
         _ => {}
     }
-    // SAFETY: the caller's promise.
-    unsafe { raw::syscall(libc::SYS_io_uring_register, args) }
 }
 
 /// What our `dlopen` passes on to, and with which flags.

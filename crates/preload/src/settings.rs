@@ -11,7 +11,7 @@ use faultless_mm::page::plain;
 
 use crate::page;
 
-use crate::{behind, engine, fork, next};
+use crate::{behind, confined, engine, fork, next, perturb};
 
 /// The settings of this process.
 pub struct Settings {
@@ -83,6 +83,10 @@ static BEFORE_MAIN: extern "C" fn() = {
         // A thread with little stack, or a signal handler, may be the first one to ask for memory.
         next::look_up_all();
         behind::look_up(var(c"LD_PRELOAD").unwrap_or(b""));
+        #[cfg(target_arch = "x86_64")]
+        crate::sends::look_up();
+        confined::look_up();
+        perturb::look_up(var(c"MALLOC_PERTURB_"), var(c"GLIBC_TUNABLES"));
         if is_on(Knob::NoChildren) {
             leave_to_children();
         }

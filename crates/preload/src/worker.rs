@@ -116,6 +116,8 @@ pub fn forget() {
 
 extern "C" fn work() -> ! {
     thread::be_idle(c"faultless");
+    // A first thread of the program that has ended already was not its last one.
+    let _ = thread::left_alone();
     if let Some(engine) = engine::running() {
         dsa::open();
         engine.space.new_worker();
@@ -131,7 +133,7 @@ extern "C" fn work() -> ! {
         }
         dsa::close();
     }
-    thread::exit(0)
+    thread::exit_as(thread::left_alone().unwrap_or(0))
 }
 
 /// Works until there is nothing to do.
@@ -156,9 +158,9 @@ fn sleep(engine: &'static Engine, us: u64) {
         STATE.store(AWAKE, Ordering::Release);
     }
     if us >= LONG_US
-        && let Some(status) = thread::left_alone()
+        && let Some(code) = thread::left_alone()
     {
-        thread::exit(status);
+        thread::exit_as(code);
     }
 }
 

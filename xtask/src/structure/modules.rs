@@ -10,7 +10,7 @@ const LEVELS: &[&[&str]] = &[
     &["arena"],
     &["busy", "later"],
     &["space"],
-    &["unused", "transfer", "account"],
+    &["unused", "transfer", "examine", "account"],
     &[
         "handout", "takeback", "retire", "mapping", "blocks", "fork", "decay", "scrub", "ahead", "advice",
         "movein", "supply",

@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use super::raw::{self, Access, syscall};
-use super::{Huge, Job, SIGNATURES, Sys, isolate, job, moves, thread};
+use super::{Huge, Job, SIGNATURES, Sys, area, isolate, job, moves, thread, unwritten};
 use crate::units::{PAGE, SLOT, SLOT_PAGES, Span};
 use crate::zero::driver::Poll;
 use crate::zero::{self, Engine};
@@ -32,7 +32,7 @@ fn take_turn() -> bool {
     taken
 }
 
-fn madvise(span: Span, advice: i32) -> bool {
+pub(super) fn madvise(span: Span, advice: i32) -> bool {
     // SAFETY: only called with advice that keeps bytes or is meant to drop them, on the engine's own spans.
     unsafe { syscall(libc::SYS_madvise, [span.start, span.bytes(), advice as usize, 0, 0, 0]) }.is_ok()
 }
@@ -242,6 +242,10 @@ impl Sys for Linux {
         madvise(span, libc::MADV_COLD)
     }
 
+    fn drop_zero(&self, slot: Span, room: Span) -> Option<bool> {
+        unwritten::drop_zero(slot, room)
+    }
+
     fn copy_from_program(&self, from: Span, to: usize) -> bool {
         let local = libc::iovec { iov_base: to as *mut libc::c_void, iov_len: from.bytes() };
         let remote = libc::iovec { iov_base: from.start as *mut libc::c_void, iov_len: from.bytes() };
@@ -264,6 +268,7 @@ impl Sys for Linux {
 
     fn forked(&self) {
         moves::forget();
+        area::forget();
         isolate::forget();
     }
 
@@ -280,6 +285,10 @@ impl Sys for Linux {
             core::arch::asm!("2: ldxrb {v:w}, [{a}]", "stxrb {s:w}, {v:w}, [{a}]", "cbnz {s:w}, 2b",
                 a = in(reg) addr, v = out(reg) _, s = out(reg) _, options(nostack));
         }
+    }
+
+    fn touch_if_open(&self, addr: usize) -> bool {
+        madvise(Span::new(addr & !(PAGE - 1), PAGE), libc::MADV_POPULATE_WRITE)
     }
 
     fn poison(&self, span: Span) {
@@ -338,6 +347,10 @@ impl Sys for Linux {
 
     fn peek_overwritten(&self, slot: Span) -> usize {
         signatures(slot).filter(|&(at, word)| peek(at) != Some(word.to_ne_bytes())).count()
+    }
+
+    fn area(&self, addr: usize) -> Option<Span> {
+        area::area(addr)
     }
 
     fn present(&self, addr: usize) -> bool {

@@ -8,16 +8,19 @@ use crate::Span;
 use crate::zero::Engine;
 use crate::zero::driver::{Cost, Picked, Poll, Processor};
 
+mod area;
 mod cpus;
 pub mod descriptor;
 pub mod dirty;
 pub mod frames;
 pub mod isolate;
 mod job;
+mod kept;
 pub mod linux;
 pub mod lost;
 pub mod mmu;
 pub mod moves;
+pub mod page_file;
 pub mod pagemap;
 mod policy;
 pub mod pressure;
@@ -26,6 +29,7 @@ pub mod stack;
 pub mod tables;
 pub mod thread;
 pub mod uffd;
+mod unwritten;
 pub mod user_mmu;
 
 /// Whether the kernel should back a range with huge pages.
@@ -110,6 +114,9 @@ pub trait Sys {
     fn move_pages(&self, from: Span, to: usize) -> Option<usize>;
     /// Whether the kernel would drop the content of all of a range of the program's, as far as it says beforehand.
     fn can_drop(&self, span: Span) -> bool;
+    /// Drops a slot of the program's if it is all zero; whether that was done. Another thread may write to it meanwhile:
+    /// that is not lost. `room`, a slot of the engine's own, is for a look. `None`: the kernel cannot do that here.
+    fn drop_zero(&self, slot: Span, room: Span) -> Option<bool>;
     /// Copies a range of the program's, which may not be readable, to memory of the engine's; whether it worked.
     fn copy_from_program(&self, from: Span, to: usize) -> bool;
     /// Unmaps a range of the program's, but has its memory at another address still, until [`Sys::drop_isolated`].
@@ -121,6 +128,8 @@ pub trait Sys {
     fn forked(&self);
     /// Makes the page at `addr` present by an atomic OR of zero, which changes no byte.
     fn touch(&self, addr: usize);
+    /// Makes the page at `addr` of the program's present where that may be written to; whether it worked. Never faults.
+    fn touch_if_open(&self, addr: usize) -> bool;
     /// Fills an open span with a byte pattern that is not zero (debugging aid).
     fn poison(&self, span: Span);
     /// The first address of an open span that does not hold zero.
@@ -137,6 +146,9 @@ pub trait Sys {
     fn overwritten(&self, slot: Span) -> usize;
     /// The same for memory that somebody else may unmap meanwhile: what cannot be read counts as overwritten.
     fn peek_overwritten(&self, slot: Span) -> usize;
+    /// The addresses around `addr` whose attributes are the same to the kernel, whatever these are; empty where nothing is
+    /// mapped. `None`: it does not say.
+    fn area(&self, addr: usize) -> Option<Span>;
     /// Whether the page at `addr` is present in memory.
     fn present(&self, addr: usize) -> bool;
     /// Whether the page at `addr` is mapped, but not present in memory.

@@ -7,107 +7,18 @@
 //! The kernel refuses to move what is shared, pinned, locked, or of other rights than its target.
 //!
 //! The background thread has a descriptor in its own table, which ends with it. The program's threads share one in the
-//! program's table, out of the way of the numbers that the program gets. The program may close it, or put a file of
-//! its own in its place: each use first asks whether the descriptor is still ours, and opens another one if not.
+//! program's table (`kept.rs`).
 
-use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use super::kept::{Kept, aside};
 use super::raw::syscall;
 use super::thread;
 use super::uffd::{REGISTER_WP, Uffd, Wake, Way, feature};
 use crate::units::{SLOT, Span};
 
-/// Where the descriptor lies in the program's table: below this number, and above those that select(2) takes where the
-/// limit allows.
-const BELOW: usize = 2048;
-/// Numbers that must be free for one more, and below which the limit is too low to take one of them.
-const ROOM: usize = 24;
-const LEAST_LIMIT: usize = 64;
-
-/// A descriptor that is kept open.
-struct Kept {
-    /// Its number and one more; 0: none yet.
-    number: AtomicUsize,
-    /// The number of its file, by which it is told from others.
-    file: AtomicU64,
-    /// Held by who opens it.
-    opening: AtomicBool,
-    /// How often that was tried, apart from times when there was no number to spare.
-    tries: AtomicUsize,
-}
-
-/// After so many tries there are no more. Either the process may not have one, or the program closes it each time, or
-/// threads have tables of their own, in each of which one stays open.
-const MOST_TRIES: usize = 16;
-
 static BACKGROUND: Kept = Kept::new();
 static PROGRAM: Kept = Kept::new();
-
-impl Kept {
-    const fn new() -> Self {
-        Self {
-            number: AtomicUsize::new(0),
-            file: AtomicU64::new(0),
-            opening: AtomicBool::new(false),
-            tries: AtomicUsize::new(0),
-        }
-    }
-
-    fn forget(&self) {
-        self.number.store(0, Ordering::Relaxed);
-        self.tries.store(0, Ordering::Relaxed);
-        self.opening.store(false, Ordering::Release);
-    }
-
-    /// The descriptor, if it is there and ours; opens it if there is none.
-    fn get(&self, place: impl Fn(Uffd) -> Result<Uffd, i32>) -> Option<usize> {
-        let kept = self.number.load(Ordering::Acquire);
-        if kept != 0 && file_of(kept - 1) == Some(self.file.load(Ordering::Relaxed)) {
-            return Some(kept - 1);
-        }
-        if self.tries.load(Ordering::Relaxed) >= MOST_TRIES || self.opening.swap(true, Ordering::Acquire) {
-            return None;
-        }
-        let opened = open().and_then(place).and_then(|uffd| {
-            self.file.store(file_of(uffd.number() as usize).ok_or(libc::EBADF)?, Ordering::Relaxed);
-            Ok(uffd.keep())
-        });
-        self.tries.fetch_add((opened != Err(libc::EMFILE)) as usize, Ordering::Relaxed);
-        self.number.store(opened.map_or(0, |number| number + 1), Ordering::Release);
-        self.opening.store(false, Ordering::Release);
-        opened.ok()
-    }
-}
-
-/// What tells an open file from all others of its kind: each userfaultfd has an inode of its own (Linux 5.12).
-fn file_of(fd: usize) -> Option<u64> {
-    let mut stat = MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: the structure is writable, and filled where the call succeeds.
-    unsafe {
-        syscall(libc::SYS_fstat, [fd, stat.as_mut_ptr() as usize, 0, 0, 0, 0]).ok()?;
-        let stat = stat.assume_init();
-        Some(stat.st_ino ^ stat.st_dev.rotate_left(48))
-    }
-}
-
-/// Puts a descriptor where it is in nobody's way.
-fn aside(uffd: Uffd) -> Result<Uffd, i32> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    let at = &raw mut limit as usize;
-    // SAFETY: writes the limit; duplicates a descriptor of ours.
-    unsafe {
-        syscall(libc::SYS_prlimit64, [0, libc::RLIMIT_NOFILE as usize, 0, at, 0, 0])?;
-        let limit = limit.rlim_cur.min(BELOW as u64) as usize;
-        if limit < LEAST_LIMIT {
-            return Err(libc::EMFILE);
-        }
-        let number = uffd.number() as usize;
-        let least = limit - ROOM;
-        let copy = syscall(libc::SYS_fcntl, [number, libc::F_DUPFD_CLOEXEC as usize, least, 0, 0, 0])?;
-        Ok(core::mem::ManuallyDrop::into_inner(Uffd::kept(copy)))
-    }
-}
 
 /// A new background thread: what the last one had open ended with it.
 pub fn new_thread() {
@@ -198,12 +109,7 @@ impl Drop for Unregistered {
 pub fn forget() {
     TURNS.forget();
     BACKGROUND.forget();
-    let kept = PROGRAM.number.load(Ordering::Acquire);
-    if kept != 0 && file_of(kept - 1) == Some(PROGRAM.file.load(Ordering::Relaxed)) {
-        // SAFETY: a copy of the parent's descriptor, of no use here.
-        let _ = unsafe { syscall(libc::SYS_close, [kept - 1, 0, 0, 0, 0, 0]) };
-    }
-    PROGRAM.forget();
+    PROGRAM.close();
 }
 
 /// Whether this process may have what it takes; the descriptor.
@@ -216,18 +122,23 @@ pub fn open() -> Result<Uffd, i32> {
 /// As [`super::Sys::move_pages`].
 pub fn move_pages(from: Span, to: usize) -> Option<usize> {
     let (kept, number) = match thread::is_this() {
-        true => (&BACKGROUND, BACKGROUND.get(|uffd| thread::has_own_files().then_some(uffd).ok_or(libc::EPERM))),
-        false => (&PROGRAM, PROGRAM.get(aside)),
+        true => (&BACKGROUND, BACKGROUND.get(|| open_own().map(Uffd::keep))),
+        false => (&PROGRAM, PROGRAM.get(|| aside(open()?.keep()))),
     };
     match number {
         Some(number) if core::ptr::eq(kept, &BACKGROUND) => {
             Some(TURNS.take(|| move_with(&Uffd::kept(number), from, to)).unwrap_or(0))
         }
         Some(number) => Some(move_with(&Uffd::kept(number), from, to)),
-        None if kept.tries.load(Ordering::Relaxed) >= MOST_TRIES => None,
+        None if kept.is_given_up() => None,
         // Not now: another thread opens it.
         None => Some(0),
     }
+}
+
+/// For the background thread, in its own table.
+fn open_own() -> Result<Uffd, i32> {
+    thread::has_own_files().then(open).ok_or(libc::EPERM)?
 }
 
 fn move_with(uffd: &Uffd, from: Span, to: usize) -> usize {

@@ -55,6 +55,13 @@ fn file() -> Option<&'static AtomicU32> {
     unsafe { FILE.load(Ordering::Acquire).as_ref() }
 }
 
+fn open_file() -> Option<usize> {
+    let path = c"/proc/self/pagemap".as_ptr() as usize;
+    let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
+    // SAFETY: the path ends with a zero byte.
+    unsafe { syscall(libc::SYS_openat, [libc::AT_FDCWD as usize, path, flags, 0, 0, 0]) }.ok()
+}
+
 /// Opens what is needed, so that [`count`] may be called in a signal handler. Again in a forked child.
 pub fn open() {
     if file().is_none()
@@ -68,11 +75,7 @@ pub fn open() {
     if before >= 2 {
         return;
     }
-    let path = c"/proc/self/pagemap".as_ptr() as usize;
-    let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
-    // SAFETY: the path ends with a zero byte.
-    let opened = unsafe { syscall(libc::SYS_openat, [libc::AT_FDCWD as usize, path, flags, 0, 0, 0]) };
-    let Ok(fd) = opened else { return };
+    let Some(fd) = open_file() else { return };
     if file.compare_exchange(before, fd as u32 + 2, Ordering::AcqRel, Ordering::Acquire).is_err() {
         // SAFETY: opened above; another thread was faster.
         let _ = unsafe { syscall(libc::SYS_close, [fd, 0, 0, 0, 0, 0]) };
@@ -85,8 +88,7 @@ pub fn number() -> Option<i32> {
 }
 
 /// Asks for runs of pages of `span` that are one of `any_of` and none of `none_of`; how many it told of, and up to where.
-fn scan(span: Span, any_of: u64, none_of: u64, runs: &mut [Run]) -> Option<(usize, usize)> {
-    let fd = number()? as usize;
+fn scan(fd: usize, span: Span, any_of: u64, none_of: u64, runs: &mut [Run]) -> Option<(usize, usize)> {
     let mut scan = Scan {
         size: size_of::<Scan>() as u64,
         flags: 0,
@@ -112,7 +114,7 @@ fn scan(span: Span, any_of: u64, none_of: u64, runs: &mut [Run]) -> Option<(usiz
 /// not say.
 pub fn first(span: Span, any_of: u64, none_of: u64) -> Option<Span> {
     let mut run = [Run::default()];
-    let (told, _) = scan(span, any_of, none_of, &mut run)?;
+    let (told, _) = scan(number()? as usize, span, any_of, none_of, &mut run)?;
     Some(if told > 0 {
         Span { start: run[0].start as usize, end: run[0].end as usize }
     } else {
@@ -125,11 +127,21 @@ pub fn count(span: Span, any_of: u64, none_of: u64) -> Option<usize> {
     let mut runs = [Run::default(); RUNS];
     let (mut pages, mut at) = (0, span.start);
     while at < span.end {
-        let (told, to) = scan(Span { start: at, ..span }, any_of, none_of, &mut runs)?;
+        let (told, to) = scan(number()? as usize, Span { start: at, ..span }, any_of, none_of, &mut runs)?;
         pages += runs[..told].iter().map(|run| (run.end - run.start) as usize / PAGE).sum::<usize>();
         at = to;
     }
     Some(pages)
+}
+
+/// Whether all of `slot` is one huge page. Without [`open`]. `None` where the kernel does not say.
+pub fn is_huge(slot: Span) -> Option<bool> {
+    let fd = open_file()?;
+    let mut run = [Run::default()];
+    let told = scan(fd, slot, HUGE, 0, &mut run);
+    // SAFETY: opened above.
+    let _ = unsafe { syscall(libc::SYS_close, [fd, 0, 0, 0, 0, 0]) };
+    told.map(|(told, _)| told == 1 && run[0].start as usize == slot.start && run[0].end as usize == slot.end)
 }
 
 #[cfg(test)]

@@ -85,6 +85,24 @@ unsafe fn clone(_stack: usize, _pointer: usize, _entry: extern "C" fn() -> !) ->
     false
 }
 
+/// Ends the thread, which is the last one of its process, as [`left_alone`] says: with a status, or by a signal.
+pub fn exit_as(code: usize) -> ! {
+    let signal = code & 0x7F;
+    if signal != 0 {
+        // The kernel has ended the last thread of the program by that signal, and would have ended the process.
+        let (default, all_others) = ([0usize; 4], !(1u64 << (signal - 1)));
+        // SAFETY: no thread of the program is there; structures of the kernel's, on this stack.
+        unsafe {
+            let _ = syscall(libc::SYS_rt_sigaction, [signal, default.as_ptr() as usize, 0, 8, 0, 0]);
+            let how = libc::SIG_SETMASK as usize;
+            let _ = syscall(libc::SYS_rt_sigprocmask, [how, &raw const all_others as usize, 0, 8, 0, 0]);
+            let this = syscall(libc::SYS_gettid, [0; 6]).unwrap_or(0);
+            let _ = syscall(libc::SYS_tgkill, [libc::getpid() as usize, this, signal, 0, 0, 0]);
+        }
+    }
+    exit(code >> 8 & 0xFF)
+}
+
 /// Ends the thread; called by itself. If it is the last one of its process, that ends with this status.
 pub fn exit(status: usize) -> ! {
     loop {
@@ -101,8 +119,8 @@ pub fn is_this() -> bool {
     memory != 0 && (memory..memory + STACK_BYTES).contains(&at)
 }
 
-/// Whether all other threads of the process have ended by themselves: then the status that its first thread ended
-/// with, which is the process's, as far as the kernel tells.
+/// Whether all other threads of the process have ended: then how the last one ended, which is how the process would, as far as the
+/// kernel tells. As for waitpid(2): the status eight bits up, or a signal.
 pub fn left_alone() -> Option<usize> {
     const STATE: usize = 0;
     const THREADS: usize = 17;
@@ -113,14 +131,23 @@ pub fn left_alone() -> Option<usize> {
     let fields = stat.get(stat.iter().rposition(|byte| *byte == b')')? + 2..)?;
     let field = |n: usize| fields.split(|byte| *byte == b' ').nth(n);
     // A first thread that has ended is counted until the process does.
-    let alone = field(STATE)? == b"Z" && raw::leading_number(field(THREADS)?)? == 2;
-    alone.then(|| field(EXIT_CODE).and_then(raw::leading_number).unwrap_or(0) as usize >> 8 & 0xFF)
+    let (ended, threads) = (field(STATE)? == b"Z", raw::leading_number(field(THREADS)?)?);
+    if !ended || threads > 2 {
+        // Whoever ends later, the process ends with his status, and threads end with 0.
+        OUTLIVED.store(ended, Ordering::Relaxed);
+        return None;
+    }
+    let code = field(EXIT_CODE).and_then(raw::leading_number).unwrap_or(0) as usize;
+    Some(if OUTLIVED.load(Ordering::Relaxed) { 0 } else { code })
 }
 
 /// Whether the thread still uses memory.
 pub fn is_alive() -> bool {
     THREAD.load(Ordering::Acquire) != 0
 }
+
+/// Whether other threads of the program were there after its first one had ended.
+static OUTLIVED: AtomicBool = AtomicBool::new(false);
 
 /// Whether the thread has an ordinary priority for once.
 static HURRIED: AtomicBool = AtomicBool::new(false);
@@ -161,6 +188,7 @@ pub fn is_counted() -> bool {
 pub fn forget() {
     THREAD.store(0, Ordering::Release);
     LAST.store(0, Ordering::Release);
+    OUTLIVED.store(false, Ordering::Relaxed);
 }
 
 /// Gives this thread the lowest priority, a name, and descriptors of its own.
@@ -176,6 +204,7 @@ pub fn be_idle(name: &core::ffi::CStr) {
             syscall(libc::SYS_close_range, [0, u32::MAX as usize, libc::CLOSE_RANGE_UNSHARE as usize, 0, 0, 0]);
         OWN_FILES.store(files.is_ok(), Ordering::Release);
         super::moves::new_thread();
+        super::area::new_thread();
         let _ = syscall(libc::SYS_sched_setscheduler, [0, libc::SCHED_IDLE as usize, at, 0, 0, 0]);
         let _ = syscall(libc::SYS_prctl, [libc::PR_SET_NAME as usize, name.as_ptr() as usize, 0, 0, 0, 0]);
     }

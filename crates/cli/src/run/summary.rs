@@ -1,6 +1,6 @@
 //! What is said at the end: what was counted, and nothing that was not. What a run gained is for `--compare` to measure.
 //!
-//! As text, and with `--json FILE` as one object, `version` 2:
+//! As text, and with `--json FILE` as one object, `version` 3:
 //!
 //! | field | meaning |
 //! |---|---|
@@ -17,7 +17,6 @@
 //! | `unreadable` | what is wrong with counters pages that could not be read |
 //! | `ahead` | null where nothing of it was looked at, else what became of memory that was touched or moved ahead: |
 //! | `.seen_bytes`, `.used_bytes` | looked at, and of that used by the program, both by samples |
-//! | `.faults_spared` | page faults that what was used would have taken in pages of 4 KiB, or of 2 MiB where the kernel gives these unasked |
 //! | `programs` | of each name: `served_processes`, `plain_processes`, `plain` (why), `requests`, `bytes`, `ready_bytes`, `ahead_bytes`, `left` |
 //! | `processes` | each process that has counters, served or not: `pid`, `name` and `counters`; of those that ended, the last 1000 |
 //! | `folded_processes` | how many ended before these; `programs` and `totals` have what they counted |
@@ -31,7 +30,6 @@ use std::fmt;
 use std::io;
 
 use faultless_base::zero::Engine;
-use faultless_base::{PAGE, SLOT};
 use faultless_mm::stats::{COUNTERS, Counter};
 use serde::Serialize;
 
@@ -73,27 +71,20 @@ pub struct Summary {
     pages: Option<Vec<Counters>>,
 }
 
-/// What became of memory that was brought ahead of the program. Faults are said to be spared for what it is known to have used alone.
+/// What became of memory that was brought ahead of the program. How many faults that spared it does not say: most are spared by huge pages and
+/// by memory that is used again, and a program may have huge pages of its own. `--compare` counts them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 struct Ahead {
     seen_bytes: u64,
     used_bytes: u64,
-    faults_spared: u64,
 }
 
 impl Ahead {
-    /// Where a fault brings so many bytes; `None` where nothing was looked at.
-    fn new(sum: &Counters, fault: u64) -> Option<Self> {
+    /// `None` where nothing was looked at.
+    fn new(sum: &Counters) -> Option<Self> {
         let (seen, unused) = (sum.get(Counter::BytesAheadSeen), sum.get(Counter::BytesAheadUnused));
-        let used = seen.saturating_sub(unused);
-        (seen > 0).then_some(Self { seen_bytes: seen, used_bytes: used, faults_spared: used / fault })
+        (seen > 0).then_some(Self { seen_bytes: seen, used_bytes: seen.saturating_sub(unused) })
     }
-}
-
-/// What a fault brings that nobody prepared.
-fn fault_bytes() -> u64 {
-    let mode = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
-    if mode.contains("[always]") { SLOT as u64 } else { PAGE as u64 }
 }
 
 #[derive(Serialize)]
@@ -128,7 +119,7 @@ impl Summary {
         folded.0.iter().for_each(|more| sum.add(&more.counters));
         let Outcome { end, wall, usage, .. } = outcome;
         Self {
-            version: 2,
+            version: 3,
             command: args.program.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
             exit_status: end.shell(),
             signal: if let End::Signal(signal) = end { Some(signal) } else { None },
@@ -142,7 +133,7 @@ impl Summary {
             not_covered: reason.map(|reason| reason.text(what)),
             lost,
             unreadable,
-            ahead: Ahead::new(&sum, fault_bytes()),
+            ahead: Ahead::new(&sum),
             programs: programs(&pages, &folded),
             folded_processes: folded.processes(),
             processes: pages
@@ -186,9 +177,6 @@ impl Summary {
         if let Some(ahead) = &self.ahead {
             let of = format!("of {}, by samples", size(ahead.seen_bytes));
             row(f, "  seen to be used (not all zeroes)", &size(ahead.used_bytes), &of)?;
-            if ahead.faults_spared > 0 {
-                row(f, "  page faults spared by that, about", &ahead.faults_spared.to_string(), "")?;
-            }
         }
         if get(Counter::BytesMoved) > 0 {
             let windows = format!("in {} windows", get(Counter::MoveWindows));
@@ -281,22 +269,18 @@ fn row(f: &mut fmt::Formatter<'_>, label: &str, value: &str, more: &str) -> fmt:
 mod tests {
     use super::*;
 
-    /// A buffer that nobody used spares no fault.
     #[test]
-    fn faults_are_spared_only_by_what_was_used() {
+    fn what_was_used_is_what_was_not_seen_unused() {
         let sum = |seen: u64, unused: u64| {
             let mut values = [0; faultless_mm::stats::COUNT];
             values[Counter::BytesTouchedLent as usize] = 64 << 20;
             values[Counter::BytesAheadSeen as usize] = seen;
             values[Counter::BytesAheadUnused as usize] = unused;
-            Ahead::new(&Counters::from_values(7, values.into_iter()), 4096)
+            Ahead::new(&Counters::from_values(7, values.into_iter())).map(|ahead| ahead.used_bytes)
         };
         assert_eq!(sum(0, 0), None);
-        assert_eq!(sum(8 << 20, 8 << 20).map(|ahead| ahead.faults_spared), Some(0));
-        assert_eq!(
-            sum(8 << 20, 6 << 20).map(|ahead| (ahead.used_bytes, ahead.faults_spared)),
-            Some((2 << 20, 512))
-        );
+        assert_eq!(sum(8 << 20, 8 << 20), Some(0));
+        assert_eq!(sum(8 << 20, 6 << 20), Some(2 << 20));
     }
 
     #[test]

@@ -16,11 +16,12 @@ use faultless_mm::window::{MOST_ORDER, Orders};
 
 use super::delivery::{self, Delivery};
 use super::error::Error;
+use super::handler_pool::{self, Place};
 use super::page::{self, page};
 use super::shared::Shared;
 use super::source::Source;
 use super::watchdog::Watched;
-use super::{Masked, Region, Rights, signal};
+use super::{Masked, Region, Rights, Serving, signal};
 use crate::{ahead, reserve};
 
 /// Areas that a region has at a time, unless it is said otherwise.
@@ -72,7 +73,7 @@ impl Builder {
             mapped: true,
             zeroed: true,
             events: false,
-            patience: Duration::from_secs(5),
+            patience: handler_pool::PATIENCE,
             backing: None,
         }
     }
@@ -251,13 +252,16 @@ impl Builder {
             None => memory,
         };
         let shared = Arc::new(Shared::new(memory, counted, handlers));
-        let watched = match delivery {
-            Delivery::Thread => Some(Watched::start_with_handlers(&shared, self.patience)?),
+        let shares_handler =
+            !has_backing && !self.events && stripes == 1 && self.patience == handler_pool::PATIENCE;
+        let serving = match delivery {
+            Delivery::Thread if shares_handler => Some(Serving::Shared(Place::find(&shared)?)),
+            Delivery::Thread => Some(Serving::Own(Watched::start_with_handlers(&shared, self.patience)?)),
             Delivery::Signal => {
                 // Nothing else can take long where a thread resolves its own faults.
                 let watched = has_backing.then(|| Watched::start(&shared, self.patience)).transpose()?;
                 signal::serve(&shared)?;
-                watched
+                watched.map(Serving::Own)
             }
             Delivery::Direct | Delivery::Kernel | Delivery::Best => None,
         };
@@ -279,7 +283,7 @@ impl Builder {
             _ => opened.way.is_none_or(Way::sees_kernel_faults),
         };
         let shared = ManuallyDrop::new(shared);
-        let region = Region { watched, shared, delivery, serves_system_calls, attributes, length: self.length };
+        let region = Region { serving, shared, delivery, serves_system_calls, attributes, length: self.length };
         if self.mapped {
             region.map(0..bytes, Rights::Write)?;
         }

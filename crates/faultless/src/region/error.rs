@@ -71,6 +71,13 @@ impl fmt::Display for Error {
         f.write_str(match self {
             Self::Length => "a region cannot have this length: give at least 1 byte, and less than the address space",
             Self::NoAddressSpace => "the kernel refused the address space: ask for less, or raise `ulimit -v`",
+            Self::NoUserfaultfd(error @ (libc::EMFILE | libc::ENFILE)) => {
+                return write!(
+                    f,
+                    "no descriptor is left for a region ({}): raise `ulimit -n`, drop regions, or use blocks, which share one",
+                    os(error)
+                );
+            }
             Self::NoUserfaultfd(error) => {
                 return write!(
                     f,

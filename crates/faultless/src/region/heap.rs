@@ -8,15 +8,13 @@
 //! regions of its parent cannot be changed there, and a thread of the parent may have held the lock.
 
 use std::collections::BTreeMap;
-use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use faultless_base::units::round_up;
 use faultless_base::{PAGE, SLOT};
 
 use super::{Builder, Delivery, Error, Region, Rights};
-use crate::owner::Owner;
+use crate::owner::{OfProcess, Owner};
 
 /// Addresses of a region, unless one block needs more. They take no memory.
 const LENGTH: usize = 64 << 30;
@@ -32,8 +30,7 @@ type Choose = Box<dyn Fn(Builder) -> Builder + Send + Sync>;
 pub struct Heap {
     choose: Choose,
     keeps_threads: bool,
-    /// The list of the process that made it last.
-    regions: AtomicPtr<Regions>,
+    regions: OfProcess<Regions>,
 }
 
 /// The regions of one process.
@@ -124,27 +121,16 @@ impl Heap {
     }
 
     fn leaked(choose: Choose, keeps_threads: bool) -> &'static Self {
-        Box::leak(Box::new(Self { choose, keeps_threads, regions: AtomicPtr::new(null_mut()) }))
+        Box::leak(Box::new(Self { choose, keeps_threads, regions: OfProcess::new() }))
     }
 
     /// The list of this process.
     fn regions(&self) -> &'static Regions {
-        loop {
-            let last = self.regions.load(Ordering::Acquire);
-            // SAFETY: null, or never freed.
-            if let Some(regions) = unsafe { last.as_ref() }.filter(|regions| regions.owner.is_here()) {
-                return regions;
-            }
-            let new = Box::into_raw(Box::new(Regions {
-                owner: Owner::here(),
-                keeps_threads: self.keeps_threads,
-                homes: Mutex::default(),
-            }));
-            if self.regions.compare_exchange(last, new, Ordering::AcqRel, Ordering::Acquire).is_err() {
-                // SAFETY: made above, and no other thread has seen it: one was faster.
-                drop(unsafe { Box::from_raw(new) });
-            }
-        }
+        self.regions.get(|| Regions {
+            owner: Owner::here(),
+            keeps_threads: self.keeps_threads,
+            homes: Mutex::default(),
+        })
     }
 
     /// A block of `length` bytes.

@@ -1,9 +1,10 @@
 //! Signals that are held back while a thread is inside the engine: a handler that faulted there would wait for locks of
-//! its own thread.
+//! its own thread. For the same reason the stack is there that the engine needs: it may be memory of a region.
 
-use std::mem::zeroed;
+use std::mem::{MaybeUninit, zeroed};
 use std::ptr::null_mut;
 
+use faultless_base::PAGE;
 use faultless_base::sys::raw;
 
 /// Until this is dropped, no signal interrupts this thread but those that it causes itself.
@@ -25,9 +26,23 @@ pub fn others() -> libc::sigset_t {
     }
 }
 
+/// Bytes of stack that a call of the engine takes, and more.
+const STACK: usize = 8 << 10;
+
+/// Has the stack below touched before a lock is taken. It may be memory of another region, and the handler of that may wait for this lock.
+#[inline(never)]
+fn touch_stack() {
+    let mut room = MaybeUninit::<[u8; STACK]>::uninit();
+    for at in (0..STACK).step_by(PAGE) {
+        // SAFETY: inside the room.
+        unsafe { room.as_mut_ptr().cast::<u8>().add(at).write_volatile(0) };
+    }
+}
+
 impl Masked {
     /// Holds them back from now on.
     pub fn new() -> Self {
+        touch_stack();
         // SAFETY: zero bytes are a value; only this thread's mask changes.
         unsafe {
             let mut before = zeroed();

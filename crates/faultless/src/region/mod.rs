@@ -10,6 +10,7 @@ mod error;
 mod events;
 mod file;
 mod filter;
+mod handler_pool;
 mod heap;
 mod masked;
 mod message;
@@ -69,12 +70,21 @@ use crate::background::{Background, Priority};
 /// A forked child has the bytes of an anonymous region that were there, and zeroes for the others, but cannot change the region;
 /// of a region with a backing it has nothing, unless the region has events ([`Builder::events`]).
 pub struct Region {
-    watched: Option<Watched>,
+    serving: Option<Serving>,
     shared: ManuallyDrop<Arc<Shared>>,
     delivery: Delivery,
     serves_system_calls: bool,
     attributes: Attributes,
     length: usize,
+}
+
+/// Threads that serve a region.
+#[expect(dead_code, reason = "they end with it")]
+enum Serving {
+    /// Of its own.
+    Own(Watched),
+    /// Of several regions.
+    Shared(handler_pool::Place),
 }
 
 impl Region {
@@ -270,7 +280,7 @@ impl Drop for Region {
         }
         if !self.shared.owner.is_here() {
             // The threads are the parent's, and so are the descriptors: what is asked of them is done to the parent.
-            std::mem::forget(self.watched.take());
+            std::mem::forget(self.serving.take());
             let span = self.shared.memory.span();
             // What has a backing is not in the child: something else may be in its place. With events that may be so of any part, and who
             // knew is the parent's reader.
@@ -282,7 +292,7 @@ impl Drop for Region {
         }
         self.shared.end();
         // Those who serve end before the memory does.
-        drop(self.watched.take());
+        drop(self.serving.take());
         let others = Arc::downgrade(&self.shared);
         // SAFETY: it is not used any more.
         unsafe { ManuallyDrop::drop(&mut self.shared) };

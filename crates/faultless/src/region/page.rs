@@ -5,17 +5,18 @@
 //! neither, it is this process's own. A forked child goes on counting on the page of its parent.
 
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
-use std::ffi::c_void;
+use std::ffi::{OsStr, c_void};
 use std::fs::{File, OpenOptions};
 use std::mem::offset_of;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering;
 use std::sync::{LazyLock, OnceLock};
 
 use faultless_base::Span;
+use faultless_base::sys::page_file;
 use faultless_base::sys::raw::boot_ns;
 use faultless_mm::knobs::Knob;
 use faultless_mm::listing::{Counted, Line, Listing, PLACES, Regions, lines_for};
@@ -35,7 +36,9 @@ static PAGE: LazyLock<Shared> = LazyLock::new(|| {
     // SAFETY: no pointers.
     let processors = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }.max(1) as usize;
     let lines = lines_for(processors);
-    let shared = in_file(lines).or_else(|| in_segment(lines)).unwrap_or_else(|| in_memory(lines));
+    let dir = std::env::var_os("FAULTLESS_STATS");
+    let in_file = || in_file(dir.as_ref()?.as_bytes(), lines);
+    let shared = in_file().or_else(|| in_segment(lines)).unwrap_or_else(|| in_memory(lines));
     let page = shared.page;
     // A program that had this process before may have left some.
     shared.regions.end_all();
@@ -101,16 +104,31 @@ impl Shared {
     }
 }
 
-/// The file in the directory that the environment names.
-fn in_file(lines: usize) -> Option<Shared> {
-    let dir = std::env::var_os("FAULTLESS_STATS")?;
-    let path = Path::new(&dir).join(std::process::id().to_string());
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).ok()?;
+/// The file of this process in `dir`. Without one the command that made `dir` is told that counters are missing.
+fn in_file(dir: &[u8], lines: usize) -> Option<Shared> {
+    let shared = open_file(dir, lines);
+    if shared.is_none() {
+        page_file::mark_lost(dir);
+    }
+    shared
+}
+
+fn open_file(dir: &[u8], lines: usize) -> Option<Shared> {
+    // As the library of the command makes it; also where to be refused a longer file ends the program.
+    let mut path = [0; page_file::PATH];
+    let path = page_file::path(dir, &mut path)?;
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+    let may_be_made = page_file::may_be_made(Whole::bytes(lines));
+    let file = options.create(may_be_made).open(OsStr::from_bytes(path.to_bytes())).ok()?;
     if !is_ours(&file) {
         return None;
     }
     let lines = lines_in(&file).unwrap_or(lines);
     let bytes = Whole::bytes(lines);
+    if !page_file::may_be_made(bytes) {
+        return None;
+    }
     // SAFETY: the file gets the size of a page with so many lines, and is never unmapped.
     unsafe {
         // Not only sized: a full file system shows here, not at the first store.

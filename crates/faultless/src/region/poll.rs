@@ -85,10 +85,27 @@ impl End {
     /// It ends.
     pub fn tell(&self) {
         self.is_told.store(true, Ordering::Release);
+        self.ring();
+    }
+
+    /// Wakes who waits for it.
+    pub fn ring(&self) {
         if self.write.is_open() {
             // SAFETY: a byte.
             unsafe { libc::write(self.write.number() as i32, [1u8].as_ptr().cast(), 1) };
         }
+    }
+
+    /// Whether both descriptors are still its own.
+    pub fn is_open(&self) -> bool {
+        self.read.is_open() && self.write.is_open()
+    }
+
+    /// Takes away what woke; whether it can.
+    pub fn drain(&self) -> bool {
+        let mut bytes = [0_u8; 64];
+        // SAFETY: room for so many bytes.
+        self.read.is_open() && unsafe { libc::read(self.number(), bytes.as_mut_ptr().cast(), bytes.len()) } > 0
     }
 
     /// Whether it does.

@@ -7,7 +7,7 @@
 
 use std::mem::zeroed;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use faultless_base::PAGE;
@@ -22,9 +22,11 @@ use super::page;
 use super::shared::Shared;
 
 /// Regions of this kind at a time.
-const MOST: usize = 256;
+const MOST: usize = 4096;
 
 static REGIONS: [AtomicPtr<Shared>; MOST] = [const { AtomicPtr::new(null_mut()) }; MOST];
+/// Places up to which there may be one: a fault looks at no others.
+static USED: AtomicUsize = AtomicUsize::new(0);
 static EPOCH: LazyLock<Epoch> =
     LazyLock::new(|| Epoch::new(page::places()).expect("memory for the places of readers"));
 /// What SIGBUS did before.
@@ -39,7 +41,10 @@ pub fn serve(shared: &Arc<Shared>) -> Result<(), Error> {
     let take = |place: &AtomicPtr<Shared>| {
         place.compare_exchange(null_mut(), region, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     };
-    if REGIONS.iter().any(take) { Ok(()) } else { Err(Error::TooManyRegions) }
+    let taken = REGIONS.iter().position(take).ok_or(Error::TooManyRegions)?;
+    // Before anything of it can fault.
+    USED.fetch_max(taken + 1, Ordering::AcqRel);
+    Ok(())
 }
 
 /// Ends that; when it returns no handler uses the region.
@@ -147,8 +152,9 @@ fn resolve(addr: usize, wants: Rights) -> bool {
 fn find(addr: usize, cpu: usize) -> Option<(&'static Shared, Pinned<'static>)> {
     loop {
         if let Some(_table) = EPOCH.enter(cpu) {
+            let used = &REGIONS[..USED.load(Ordering::Acquire)];
             // SAFETY: a region in the table outlives whoever has pinned the epoch before it was taken out.
-            let regions = REGIONS.iter().filter_map(|place| unsafe { place.load(Ordering::Acquire).as_ref() });
+            let regions = used.iter().filter_map(|place| unsafe { place.load(Ordering::Acquire).as_ref() });
             let around = |shared: &&Shared| shared.memory.span().contains(addr) && shared.owner.is_here();
             let shared: &'static Shared = regions.into_iter().find(around)?;
             if let Some(pinned) = shared.handlers.enter(cpu) {

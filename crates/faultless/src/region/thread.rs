@@ -148,7 +148,7 @@ fn serve(shared: &Shared, i: usize, inbox: Inbox<'_>, beat: &Beat, watchdog: &Sy
 }
 
 /// Serves messages that came together: each page once, in order of addresses, so that windows are seen as such.
-fn batch(shared: &Shared, uffd: &Uffd, beat: &Beat, events: &mut [Event]) {
+pub fn batch(shared: &Shared, uffd: &Uffd, beat: &Beat, events: &mut [Event]) {
     let page_of = |event: &Event| match event {
         Event::Fault { address, .. } => address & !(PAGE - 1),
         _ => usize::MAX,

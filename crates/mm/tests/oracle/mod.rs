@@ -197,6 +197,8 @@ impl Oracle {
         let Some(got) = self.space.allocate(cpu, bytes, align, need) else { return };
         let usable = self.space.usable(got.addr);
         assert!(usable >= bytes && got.addr % align == 0, "{usable} of {bytes} bytes at {got:x?}");
+        let altered = |page: usize| self.fake.page(got.addr + page * PAGE).altered;
+        assert!(!(0..usable / PAGE).any(altered), "{got:x?} is as another block was");
         let thing = self.own(got.addr, usable / PAGE, true, got.zero);
         self.note_block(thing);
     }
@@ -348,7 +350,13 @@ impl Oracle {
     pub fn taint(&mut self, a: usize, b: usize, c: usize) {
         let Some(thing) = self.pick(a, |t| t.block) else { return };
         let (at, n) = Self::part(thing, b, c);
-        self.space.taint(Span::new(at, n * PAGE));
+        let span = Span::new(at, n * PAGE);
+        // Of blocks of whole slots the kernel's account is asked for.
+        if b % 3 == 0 && thing.pages > SLOT_PAGES {
+            self.fake.alter(span);
+        } else {
+            self.space.taint(span);
+        }
     }
 
     pub fn fail(&mut self, what: Failing) {

@@ -28,24 +28,14 @@ const CALLS: &[(Call, usize)] = &[
     (resize, 1),
     (write, 1),
     (fork, 1),
+    (taint, 1),
     (press, 1),
     (wait, 2),
 ];
 
-/// One call in so many changes attributes, which waits until the background thread is out of the memory.
-const TAINTS: usize = 40;
-
 impl World {
     /// One call.
     pub fn call(&self) {
-        match chance(TAINTS) {
-            0 => taint(self),
-            _ => self.call_that_does_not_wait(),
-        }
-    }
-
-    /// One call that waits for no thread.
-    pub fn call_that_does_not_wait(&self) {
         let mut at = chance(CALLS.iter().map(|(_, weight)| weight).sum());
         for (call, weight) in CALLS {
             if at < *weight {
@@ -225,6 +215,10 @@ fn pin(w: &World) {
 fn taint(w: &World) {
     let Some(thing) = w.take(|thing| thing.block) else { return };
     w.space.taint(thing.span());
+    // Nobody of ours accesses it any more, not even a thread that was about to.
+    let closed = Span::new(thing.at, PAGE);
+    w.sys.step().close(closed);
+    w.sys.step().open(closed);
     w.put(thing);
 }
 

@@ -20,11 +20,11 @@ fn no_thread_waits_for_one_that_has_stopped() {
     check_stopping(
         || {
             let world = Arc::new(World::with_room(&BUDGETS));
-            let mut threads = start(&world, PROGRAMS, CALLS, World::call_that_does_not_wait);
+            let mut threads = start(&world, PROGRAMS, CALLS, World::call);
             let stops = threads.swap_remove(order(stopping_thread()));
             threads.into_iter().for_each(|thread| thread.join().unwrap());
             // The program's only thread by now.
-            (0..CALLS).for_each(|_| world.call_that_does_not_wait());
+            (0..CALLS).for_each(|_| world.call());
             resume();
             stops.join().unwrap();
             world.end();
@@ -47,7 +47,7 @@ fn a_child_waits_for_no_thread_that_is_not_there() {
     check_stopping(
         || {
             let world = Arc::new(World::with_room(&BUDGETS));
-            let _threads = start(&world, PROGRAMS, CALLS, World::call_that_does_not_wait);
+            let _threads = start(&world, PROGRAMS, CALLS, World::call);
             for _ in 0..thread_rng().gen_range(0..60) {
                 world.sys.step();
             }

@@ -5,17 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static size_t rss(void)
-{
-    static char text[4096];
-    size_t pages = 0;
-    FILE *f = fopen("/proc/self/statm", "r");
-    setvbuf(f, text, _IOFBF, sizeof text);
-    if (fscanf(f, "%*u %zu", &pages) != 1)
-        pages = 0;
-    fclose(f);
-    return pages >> 8;
-}
+#include "resident.h"
 
 int main(void)
 {

@@ -1,0 +1,100 @@
+//! What the kernel says of its areas (`PROCMAP_QUERY`, Linux 6.11).
+//!
+//! An area is a range of addresses of which everything is the same to the kernel: rights, locks, advice, memory policy,
+//! keys, what a fork does with it. So two places in one area have the same attributes, whatever these are.
+
+use super::kept::{Kept, aside};
+use super::raw::syscall;
+use super::thread;
+use crate::units::Span;
+
+static BACKGROUND: Kept = Kept::new();
+static PROGRAM: Kept = Kept::new();
+
+/// As the kernel declares it.
+#[repr(C)]
+#[derive(Default)]
+struct Query {
+    size: u64,
+    flags: u64,
+    addr: u64,
+    start: u64,
+    end: u64,
+    /// Rights, the size of pages, the file and its name.
+    rest: [u64; 8],
+}
+
+const PROCMAP_QUERY: usize = 3 << 30 | size_of::<Query>() << 16 | (b'f' as usize) << 8 | 17;
+
+/// A new background thread: what the last one had open ended with it.
+pub fn new_thread() {
+    BACKGROUND.forget();
+}
+
+/// In a forked child: the descriptors are about the parent's memory.
+pub fn forget() {
+    BACKGROUND.forget();
+    PROGRAM.close();
+}
+
+fn open() -> Result<usize, i32> {
+    // Whatever is there by that name in a root directory of the program's own must not hold this thread up.
+    let flags = (libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY) as usize;
+    let args = [libc::AT_FDCWD as usize, c"/proc/self/maps".as_ptr() as usize, flags, 0, 0, 0];
+    // SAFETY: the path ends with a zero byte.
+    unsafe { syscall(libc::SYS_openat, args) }
+}
+
+/// As [`super::Sys::area`].
+pub fn area(addr: usize) -> Option<Span> {
+    let (kept, number) = match thread::is_this() {
+        true if thread::has_own_files() => (&BACKGROUND, BACKGROUND.get(open)),
+        true => return None,
+        false => (&PROGRAM, PROGRAM.get(|| aside(open()?))),
+    };
+    let mut query = Query { size: size_of::<Query>() as u64, addr: addr as u64, ..Query::default() };
+    // SAFETY: writes the structure.
+    match unsafe { syscall(libc::SYS_ioctl, [number?, PROCMAP_QUERY, &raw mut query as usize, 0, 0, 0]) } {
+        Ok(_) => Some(Span { start: query.start as usize, end: query.end as usize }),
+        Err(libc::ENOENT) => Some(Span { start: addr, end: addr }),
+        Err(libc::EINTR) => None,
+        // An older kernel, or another file by that name.
+        Err(_) => {
+            kept.close();
+            kept.give_up();
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::linux::{self, Linux};
+    use crate::sys::{Huge, Sys};
+    use crate::units::{PAGE, SLOT};
+
+    #[test]
+    fn an_area_ends_where_an_attribute_changes() {
+        let span = linux::reserve(4 * SLOT, SLOT).unwrap();
+        assert!(Linux.open_first(Span::new(span.start, 3 * SLOT)));
+        let Some(open) = area(span.start) else { return std::eprintln!("skipped: no PROCMAP_QUERY") };
+        assert_eq!(open.end, span.start + 3 * SLOT);
+        let ends = |at: usize| area(at).map(|area| area.end);
+        Linux.huge(Span::new(span.start, SLOT), Huge::Advised);
+        assert_eq!(ends(span.start), Some(span.start + SLOT));
+        assert_eq!(area(span.start + SLOT), Some(Span::new(span.start + SLOT, 2 * SLOT)));
+        // Of these the kernel's list of mappings shows nothing.
+        let locked = Span::new(span.start + SLOT + PAGE, PAGE);
+        for advice in [libc::MADV_DONTFORK, libc::MADV_DOFORK] {
+            // SAFETY: memory of the test's own.
+            unsafe { syscall(libc::SYS_madvise, [locked.start, PAGE, advice as usize, 0, 0, 0]) }.unwrap();
+            let whole = advice == libc::MADV_DOFORK;
+            let expected = if whole { Span::new(span.start + SLOT, 2 * SLOT) } else { locked };
+            assert_eq!(area(locked.start), Some(expected));
+        }
+        // SAFETY: the same.
+        unsafe { syscall(libc::SYS_munmap, [locked.start, PAGE, 0, 0, 0, 0]) }.unwrap();
+        assert_eq!(area(locked.start), Some(Span { start: locked.start, end: locked.start }));
+    }
+}

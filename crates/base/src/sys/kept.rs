@@ -1,0 +1,130 @@
+//! A descriptor that is kept open in a table that the program has too.
+//!
+//! It lies out of the way of the numbers that the program gets. The program may close it, or put a file of its own in its
+//! place: each use first asks whether the descriptor is still ours, and opens another one if not.
+
+use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use super::raw::syscall;
+
+/// Where descriptors lie in the program's table: below this number, and above those that select(2) takes where the
+/// limit allows.
+const BELOW: usize = 2048;
+/// Numbers that must be free for one more, and below which the limit is too low to take one of them.
+const ROOM: usize = 24;
+const LEAST_LIMIT: usize = 64;
+
+/// After so many tries there are no more. Either the process may not have one, or the program closes it each time, or
+/// threads have tables of their own, in each of which one stays open.
+const MOST_TRIES: usize = 16;
+
+/// A descriptor that is kept open.
+pub struct Kept {
+    /// Its number and one more; 0: none yet.
+    number: AtomicUsize,
+    /// The number of its file, by which it is told from others.
+    file: AtomicU64,
+    /// Held by who opens it.
+    opening: AtomicBool,
+    /// How often that was tried, apart from times when there was no number to spare.
+    tries: AtomicUsize,
+}
+
+impl Kept {
+    /// None yet.
+    pub const fn new() -> Self {
+        Self {
+            number: AtomicUsize::new(0),
+            file: AtomicU64::new(0),
+            opening: AtomicBool::new(false),
+            tries: AtomicUsize::new(0),
+        }
+    }
+
+    /// The table that it was in is gone.
+    pub fn forget(&self) {
+        self.number.store(0, Ordering::Relaxed);
+        self.tries.store(0, Ordering::Relaxed);
+        self.opening.store(false, Ordering::Release);
+    }
+
+    /// Closes what is of no use here.
+    pub fn close(&self) {
+        if let Some(number) = self.open_one() {
+            close(number);
+        }
+        self.forget();
+    }
+
+    /// Its number, if it is there and ours.
+    fn open_one(&self) -> Option<usize> {
+        let number = self.number.load(Ordering::Acquire).checked_sub(1)?;
+        (file_of(number)? == self.file.load(Ordering::Relaxed)).then_some(number)
+    }
+
+    /// Its number; opens it by `open` if there is none.
+    pub fn get(&self, open: impl FnOnce() -> Result<usize, i32>) -> Option<usize> {
+        if let Some(number) = self.open_one() {
+            return Some(number);
+        }
+        if self.is_given_up() || self.opening.swap(true, Ordering::Acquire) {
+            return None;
+        }
+        let opened = open().and_then(|number| {
+            self.file.store(file_of(number).ok_or(libc::EBADF)?, Ordering::Relaxed);
+            Ok(number)
+        });
+        self.tries.fetch_add((opened != Err(libc::EMFILE)) as usize, Ordering::Relaxed);
+        self.number.store(opened.map_or(0, |number| number + 1), Ordering::Release);
+        self.opening.store(false, Ordering::Release);
+        opened.ok()
+    }
+
+    /// Whether it is not tried any more.
+    pub fn is_given_up(&self) -> bool {
+        self.tries.load(Ordering::Relaxed) >= MOST_TRIES
+    }
+
+    /// It is of no use: it is not tried any more.
+    pub fn give_up(&self) {
+        self.tries.store(MOST_TRIES, Ordering::Relaxed);
+    }
+}
+
+/// What tells an open file from all others of its kind: each userfaultfd has an inode of its own (Linux 5.12).
+fn file_of(fd: usize) -> Option<u64> {
+    let mut stat = MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: the structure is writable, and filled where the call succeeds.
+    unsafe {
+        syscall(libc::SYS_fstat, [fd, stat.as_mut_ptr() as usize, 0, 0, 0, 0]).ok()?;
+        let stat = stat.assume_init();
+        Some(stat.st_ino ^ stat.st_dev.rotate_left(48))
+    }
+}
+
+fn close(number: usize) {
+    // SAFETY: a descriptor of ours.
+    let _ = unsafe { syscall(libc::SYS_close, [number, 0, 0, 0, 0, 0]) };
+}
+
+/// Puts a descriptor where it is in nobody's way.
+pub fn aside(number: usize) -> Result<usize, i32> {
+    let placed = copy_aside(number);
+    close(number);
+    placed
+}
+
+fn copy_aside(number: usize) -> Result<usize, i32> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    let at = &raw mut limit as usize;
+    // SAFETY: writes the limit; duplicates a descriptor of ours.
+    unsafe {
+        syscall(libc::SYS_prlimit64, [0, libc::RLIMIT_NOFILE as usize, 0, at, 0, 0])?;
+        let limit = limit.rlim_cur.min(BELOW as u64) as usize;
+        if limit < LEAST_LIMIT {
+            return Err(libc::EMFILE);
+        }
+        syscall(libc::SYS_fcntl, [number, libc::F_DUPFD_CLOEXEC as usize, limit - ROOM, 0, 0, 0])
+    }
+}

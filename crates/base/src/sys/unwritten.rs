@@ -1,0 +1,133 @@
+//! Dropping memory that is all zero, beside threads that may write to it for the first time.
+//!
+//! After `MADV_FREE` the kernel may drop a page, until somebody writes to it: a write and a drop never miss each other.
+//! So a page is given free, then looked at, then dropped by `MADV_PAGEOUT`. The look sees what was written before it. What
+//! is written after it keeps the page.
+//!
+//! In between the kernel may drop the page for reasons of its own, with what was written before it was given free. So a pipe
+//! holds it meanwhile: the kernel drops no page that somebody else refers to.
+
+use super::linux::{Linux, madvise};
+use super::raw::syscall;
+use super::{Sys, pagemap};
+use crate::units::{SLOT, Span};
+
+/// A pipe that holds a page.
+struct Held([i32; 2]);
+
+impl Held {
+    fn new(at: usize) -> Option<Self> {
+        let mut ends = [0; 2];
+        let flags = (libc::O_CLOEXEC | libc::O_NONBLOCK) as usize;
+        // SAFETY: writes two numbers.
+        unsafe { syscall(libc::SYS_pipe2, [&raw mut ends as usize, flags, 0, 0, 0, 0]) }.ok()?;
+        let held = Self(ends);
+        let piece = libc::iovec { iov_base: at as *mut libc::c_void, iov_len: 1 };
+        let args = [ends[1] as usize, &raw const piece as usize, 1, 0, 0, 0];
+        // SAFETY: refers to the page, and reads it never.
+        let sent = unsafe { syscall(libc::SYS_vmsplice, args) };
+        (sent == Ok(1)).then_some(held)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        for end in self.0 {
+            // SAFETY: opened above.
+            let _ = unsafe { syscall(libc::SYS_close, [end as usize, 0, 0, 0, 0, 0]) };
+        }
+    }
+}
+
+/// As [`Sys::drop_zero`].
+pub(super) fn drop_zero(slot: Span, room: Span) -> Option<bool> {
+    let is_zero = || Linux.copy_from_program(slot, room.start) && Linux.first_nonzero(room).is_none();
+    if !is_zero() {
+        return Some(false);
+    }
+    let held = Held::new(slot.start)?;
+    // One page is held: it has to be all of it.
+    if pagemap::is_huge(slot) != Some(true) || !madvise(slot, libc::MADV_FREE) {
+        return None;
+    }
+    if !is_zero() {
+        // To the kernel it is written to from now on. If it does not take that, the page is held for good.
+        if !madvise(slot, libc::MADV_POPULATE_WRITE) {
+            core::mem::forget(held);
+        }
+        return Some(false);
+    }
+    drop(held);
+    madvise(slot, libc::MADV_PAGEOUT);
+    Some(!Linux.present(slot.start) && !Linux.present(slot.start + SLOT / 2))
+}
+
+#[cfg(test)]
+mod tests {
+    use core::hint::spin_loop;
+    use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::sys::Huge;
+    use crate::sys::linux;
+
+    fn memory(slots: usize) -> Span {
+        let span = linux::reserve(slots * SLOT, SLOT).unwrap();
+        assert!(Linux.open_first(span));
+        Linux.huge(span, Huge::Advised);
+        span
+    }
+
+    fn byte(at: usize) -> &'static AtomicU8 {
+        // SAFETY: memory of the test's own, which stays.
+        unsafe { AtomicU8::from_ptr(at as *mut u8) }
+    }
+
+    #[test]
+    fn what_is_zero_goes_and_what_is_not_stays() {
+        let (slots, room) = (memory(2), memory(1));
+        let (zero, used) = (Span::new(slots.start, SLOT), Span::new(slots.start + SLOT, SLOT));
+        Linux.touch(zero.start);
+        byte(used.start + 77_777).store(5, Ordering::Relaxed);
+        let Some(gone) = drop_zero(zero, room) else { return std::eprintln!("skipped: no huge pages") };
+        assert!(gone && !Linux.present(zero.start));
+        assert_eq!(drop_zero(used, room), Some(false));
+        assert_eq!(byte(used.start + 77_777).load(Ordering::Relaxed), 5);
+    }
+
+    /// Another thread writes twice, at any time: both writes stay.
+    #[test]
+    fn no_first_write_is_lost() {
+        const ROUNDS: usize = 300;
+        let (slot, room) = (memory(1), memory(1));
+        let (turn, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let (first, second) = (byte(slot.start + SLOT / 3), byte(slot.start + SLOT - 9));
+        let (mut gone, mut lost) = (0, 0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 1..=ROUNDS {
+                    while turn.load(Ordering::Acquire) != round {
+                        std::thread::yield_now();
+                    }
+                    (0..round % 60 * 80).for_each(|_| spin_loop());
+                    first.store(1, Ordering::Relaxed);
+                    (0..round * 37 % 2000).for_each(|_| spin_loop());
+                    second.store(2, Ordering::Relaxed);
+                    done.store(round, Ordering::Release);
+                }
+            });
+            for round in 1..=ROUNDS {
+                Linux.discard(slot);
+                Linux.touch(slot.start);
+                turn.store(round, Ordering::Release);
+                gone += usize::from(drop_zero(slot, room) == Some(true));
+                while done.load(Ordering::Acquire) != round {
+                    std::thread::yield_now();
+                }
+                let seen = (first.load(Ordering::Relaxed), second.load(Ordering::Relaxed));
+                lost += usize::from(seen != (1, 2));
+            }
+        });
+        assert_eq!(lost, 0, "{gone} of {ROUNDS} were dropped");
+    }
+}

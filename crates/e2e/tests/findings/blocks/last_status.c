@@ -1,0 +1,60 @@
+/* The status of a process whose threads end one by one, or are killed one by one. */
+#include "../../../programs/check.h"
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+
+static long instruction(long nr, long a, long b, long c)
+{
+    long r;
+    register long r10 asm("r10") = 0;
+    register long r8 asm("r8") = 0;
+    asm volatile("syscall" : "=a"(r) : "a"(nr), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8) : "rcx", "r11", "memory");
+    return r;
+}
+
+static void use(void)
+{
+    char *block = malloc(64 * MIB);
+    memset(block, 1, 64 * MIB);
+    free(block);
+}
+
+static void *later(void *unused)
+{
+    usleep(300000);
+    use();
+    return unused;
+}
+
+int main(void)
+{
+    for (int way = 0; way < 4; way++) {
+        pid_t child = fork();
+        if (child == 0) {
+            pthread_t thread;
+            use();
+            if (way == 0)
+                syscall(SYS_exit, 5);
+            if (way == 1 && pthread_create(&thread, NULL, later, NULL) == 0)
+                syscall(SYS_exit, 5);
+            if (way == 2 && pthread_create(&thread, NULL, later, NULL) == 0)
+                pthread_exit(NULL);
+            /* A filter that kills the thread alone, set by instructions. */
+            struct sock_filter filter[] = {
+                BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
+                BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_getppid, 0, 1),
+                BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_THREAD),
+                BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+            };
+            struct sock_fprog program = { 4, filter };
+            CHECK(instruction(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0) == 0);
+            CHECK(instruction(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, (long)&program) == 0);
+            instruction(SYS_getppid, 0, 0, 0);
+        }
+        printf("%d: %d\n", way, ended(child));
+        fflush(stdout);
+    }
+}

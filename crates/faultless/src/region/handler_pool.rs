@@ -1,0 +1,327 @@
+//! Handler threads that regions share: many regions need no more threads than a few.
+//!
+//! A fault of a region without a backing and without events waits for nothing of the program's: for short changes of the same region,
+//! and for the kernel. Who makes a change faults in no other region meanwhile, not with its stack either ([`Masked`]). So one thread may
+//! serve many such regions in turn. It polls their descriptors, and a bell that says that there
+//! are others now. Each handler has a watchdog. Both end with the last region of theirs.
+//!
+//! The first regions get a handler each, up to [`MOST`]; then a region goes to the handler that has the fewest.
+//!
+//! A region leaves in this order: the watchdog looks at it no more, the handler polls it no more, and what the handler does for it
+//! ends. A handler allocates nothing while it serves: an allocator may have its memory from a region. What it polls is made by those who
+//! come and go, and exchanged for what it had.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::{Builder, JoinHandle, available_parallelism};
+use std::time::{Duration, Instant};
+
+use faultless_base::sys::raw;
+use faultless_base::sys::uffd::message::{self as messages, Message, is_waiting};
+use faultless_base::sys::uffd::{BATCH, Event, Waited};
+
+use super::error::Error;
+use super::masked::Masked;
+use super::message;
+use super::poll::End;
+use super::shared::{Shared, since};
+use super::thread::{Beat, batch};
+use super::watchdog::Message as Look;
+use crate::owner::OfProcess;
+
+/// Shared handlers of a process, at most; no more than processors.
+const MOST: usize = 4;
+/// How often a handler looks up without being asked.
+const LOOK_MS: i32 = 1000;
+/// After what time a fault that is not served is reported, and how often the watchdog looks.
+pub const PATIENCE: Duration = Duration::from_secs(5);
+const BETWEEN: Duration = Duration::from_millis(1250);
+
+/// Those of this process.
+static HANDLERS: OfProcess<Mutex<Vec<Weak<Handler>>>> = OfProcess::new();
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A region as a handler has it.
+struct Member {
+    /// For the handler: none once the region leaves.
+    served: Mutex<Option<Arc<Shared>>>,
+    /// For the watchdog: none a moment before.
+    watched: Mutex<Option<Arc<Shared>>>,
+    number: i32,
+    /// Since when a message was seen to wait, in ns; 0: none does.
+    waiting_since: AtomicU64,
+}
+
+/// What a handler polls: the bell, then a descriptor of each member.
+#[derive(Default)]
+struct List {
+    polls: Vec<libc::pollfd>,
+    members: Vec<Arc<Member>>,
+}
+
+impl List {
+    fn new(bell: i32, members: &[Arc<Member>]) -> Self {
+        let numbers = std::iter::once(bell).chain(members.iter().map(|member| member.number));
+        let polls = numbers.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 }).collect();
+        Self { polls, members: members.to_vec() }
+    }
+
+    /// Waits until one of them can be read, at most for a time; whether that is so.
+    fn wait(&mut self) -> bool {
+        // SAFETY: so many structures to poll.
+        unsafe { libc::poll(self.polls.as_mut_ptr(), self.polls.len() as libc::nfds_t, LOOK_MS) > 0 }
+    }
+}
+
+/// What the threads of a handler have, and those who come and go.
+struct Post {
+    bell: End,
+    /// The regions, for who comes or goes and for the watchdog.
+    members: Mutex<Vec<Arc<Member>>>,
+    /// A list that the handler has not taken yet, or one that it has left.
+    next: Mutex<(bool, List)>,
+    beat: Beat,
+}
+
+impl Post {
+    /// Has the handler poll what there is now.
+    fn publish(&self, members: &[Arc<Member>]) {
+        let mut list = List::new(self.bell.number(), members);
+        {
+            let mut next = lock(&self.next);
+            std::mem::swap(&mut next.1, &mut list);
+            next.0 = true;
+        }
+        self.bell.ring();
+    }
+
+    /// The handler's work.
+    fn serve(&self, watchdog: &SyncSender<Look>) {
+        let mut list = List::default();
+        while !self.bell.is_told() {
+            {
+                let mut next = lock(&self.next);
+                if std::mem::take(&mut next.0) {
+                    std::mem::swap(&mut next.1, &mut list);
+                }
+            }
+            let is_ready = list.wait();
+            let List { polls, members } = &mut list;
+            let Some((bell, polls)) = polls.split_first_mut() else { continue };
+            if bell.revents != 0 && !self.bell.drain() {
+                // The program has closed it: a look each second has to do.
+                bell.fd = -1;
+            }
+            for (poll, member) in polls.iter_mut().zip(members) {
+                if poll.fd >= 0 && (poll.revents != 0 || !is_ready) && !self.serve_one(member, watchdog) {
+                    poll.fd = -1;
+                }
+            }
+        }
+    }
+
+    /// Serves what messages a region has; whether there may be more.
+    fn serve_one(&self, member: &Member, watchdog: &SyncSender<Look>) -> bool {
+        let served = lock(&member.served);
+        let Some(shared) = &*served else { return true };
+        let served = catch_unwind(AssertUnwindSafe(|| self.read(shared)));
+        match served {
+            Ok(true) => {
+                if shared.memory.has_left_windows() {
+                    // Where it was told already, it has not looked yet.
+                    let _ = watchdog.try_send(Look::Look);
+                }
+                return true;
+            }
+            Ok(false) => shared.close("the descriptor of a region cannot be read"),
+            Err(_) => shared.close("a handler thread has died"),
+        }
+        let _ = watchdog.try_send(Look::Closed);
+        false
+    }
+
+    /// Whether its descriptor can be read.
+    fn read(&self, shared: &Shared) -> bool {
+        // By another number than its own it is nobody's.
+        let Some(uffd) = shared.uffds().next().filter(|uffd| uffd.is_open()) else { return false };
+        let mut read: [Message; BATCH] = [[0; 4]; BATCH];
+        match messages::read_now(uffd.number(), &mut read) {
+            Ok(Waited::Messages(n)) => batch(shared, uffd, &self.beat, &mut read.map(Event::from)[..n]),
+            Ok(_) | Err(libc::EINTR) => {}
+            Err(_) => return false,
+        }
+        true
+    }
+
+    /// The watchdog's work.
+    fn watch(&self, received: &Receiver<Look>) {
+        let mut reported = 0;
+        let mut next = Instant::now() + BETWEEN;
+        loop {
+            let told = received.recv_timeout(next.saturating_duration_since(Instant::now()));
+            if matches!(told, Ok(Look::End) | Err(RecvTimeoutError::Disconnected)) {
+                return;
+            }
+            if told.is_err() {
+                next = Instant::now() + BETWEEN;
+                self.look_at_beat(&mut reported);
+            }
+            let members = lock(&self.members).clone();
+            for member in members {
+                let watched = lock(&member.watched);
+                match (&told, &*watched) {
+                    (_, None) => {}
+                    (Err(_), Some(shared)) => self.look_at_idle(&member, shared),
+                    (Ok(_), Some(shared)) if shared.is_closed() => shared.memory.shut(),
+                    (Ok(_), Some(shared)) => while shared.memory.look_back() {},
+                }
+            }
+        }
+    }
+
+    /// Each stall is reported once.
+    fn look_at_beat(&self, reported: &mut u64) {
+        let start = self.beat.since.load(Ordering::Relaxed);
+        let Some(time) = since(&self.beat.since).filter(|time| *time >= PATIENCE) else { return };
+        if std::mem::replace(reported, start) != start {
+            let addr = self.beat.addr.load(Ordering::Relaxed);
+            message::stalled(addr, time, "a change of the region in progress, or for the kernel");
+        }
+    }
+
+    /// A handler that serves nothing while messages wait does not run.
+    fn look_at_idle(&self, member: &Member, shared: &Shared) {
+        let is_idle = self.beat.since.load(Ordering::Relaxed) == 0 && !shared.is_closed();
+        if !is_idle || !is_waiting(member.number) {
+            return member.waiting_since.store(0, Ordering::Relaxed);
+        }
+        match since(&member.waiting_since) {
+            None => member.waiting_since.store(raw::now_ns(), Ordering::Relaxed),
+            Some(time) if time >= PATIENCE => {
+                message::stalled(0, time, "a processor, or for whoever stopped it");
+                member.waiting_since.store(0, Ordering::Relaxed);
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+/// A handler thread and its watchdog.
+struct Handler {
+    post: Arc<Post>,
+    watchdog: SyncSender<Look>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Handler {
+    /// Starts both.
+    fn start() -> Result<Self, Error> {
+        let post = Arc::new(Post {
+            bell: End::new()?,
+            members: Mutex::default(),
+            next: Mutex::default(),
+            beat: Beat::default(),
+        });
+        post.publish(&[]);
+        let (watchdog, received) = sync_channel(1);
+        let mut handler = Self { post: post.clone(), watchdog: watchdog.clone(), threads: Vec::new() };
+        let (serving, watching) = (post.clone(), post);
+        let serve = move || {
+            let _masked = Masked::new();
+            serving.serve(&watchdog);
+        };
+        let watch = move || {
+            let _masked = Masked::new();
+            watching.watch(&received);
+        };
+        handler.spawn("faultless-0", serve)?;
+        handler.spawn("faultless-watch", watch)?;
+        Ok(handler)
+    }
+
+    fn spawn(&mut self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+        let thread = Builder::new().name(name.into()).spawn(work).map_err(|_| Error::NoThread)?;
+        self.threads.push(thread);
+        Ok(())
+    }
+
+    fn members(&self) -> usize {
+        lock(&self.post.members).len()
+    }
+}
+
+impl Drop for Handler {
+    fn drop(&mut self) {
+        let _ = self.watchdog.send(Look::End);
+        self.post.bell.tell();
+        self.threads.drain(..).for_each(|thread| drop(thread.join()));
+    }
+}
+
+/// The place of a region with a handler, until it is dropped.
+pub struct Place {
+    member: Arc<Member>,
+    handler: Arc<Handler>,
+}
+
+impl Place {
+    /// One for a region without a backing and without events, with one descriptor.
+    pub fn find(shared: &Arc<Shared>) -> Result<Self, Error> {
+        let Some(uffd) = shared.uffds().next() else { return Err(Error::NoFeature) };
+        let member = Arc::new(Member {
+            served: Mutex::new(Some(shared.clone())),
+            watched: Mutex::new(Some(shared.clone())),
+            number: uffd.number(),
+            waiting_since: AtomicU64::new(0),
+        });
+        let handler = choose()?;
+        {
+            let mut members = lock(&handler.post.members);
+            members.push(member.clone());
+            handler.post.publish(&members);
+        }
+        Ok(Self { member, handler })
+    }
+}
+
+/// The handler that has the fewest regions, or a new one.
+fn choose() -> Result<Arc<Handler>, Error> {
+    let all = HANDLERS.get(Mutex::default);
+    let mut all = lock(all);
+    all.retain(|handler| handler.strong_count() > 0);
+    // One that the program has taken the bell from hears of nothing in time.
+    let usable = all.iter().filter_map(Weak::upgrade).filter(|handler| handler.post.bell.is_open());
+    let mut usable: Vec<_> = usable.collect();
+    usable.sort_by_key(|handler| handler.members());
+    let most = available_parallelism().map_or(1, |n| n.get()).min(MOST);
+    let count = usable.len();
+    match usable.into_iter().next() {
+        Some(handler) if count >= most || handler.members() == 0 => Ok(handler),
+        least => match Handler::start() {
+            Ok(new) => {
+                let new = Arc::new(new);
+                all.push(Arc::downgrade(&new));
+                Ok(new)
+            }
+            Err(error) => least.ok_or(error),
+        },
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _masked = Masked::new();
+        lock(&self.member.watched).take();
+        {
+            let mut members = lock(&self.handler.post.members);
+            members.retain(|member| !Arc::ptr_eq(member, &self.member));
+            self.handler.post.publish(&members);
+        }
+        lock(&self.member.served).take();
+    }
+}

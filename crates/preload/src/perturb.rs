@@ -1,0 +1,47 @@
+//! Programs that have the C library fill their blocks (`M_PERTURB`) get blocks of its own.
+
+use core::ffi::{CStr, c_int};
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use faultless_base::sys::raw::leading_number;
+
+use crate::blocks;
+
+/// The C library's mallopt, or 0.
+static NEXT: AtomicUsize = AtomicUsize::new(0);
+const NAME: &CStr = c"mallopt";
+const M_PERTURB: c_int = -6;
+
+/// Runs before `main`: looks for the function, and at what the environment says.
+pub fn look_up(variable: Option<&[u8]>, tunables: Option<&[u8]>) {
+    // SAFETY: a constant name.
+    NEXT.store(unsafe { libc::dlsym(libc::RTLD_NEXT, NAME.as_ptr()) } as usize, Ordering::Relaxed);
+    let named = |setting: &[u8]| setting.strip_prefix(b"glibc.malloc.perturb=").is_some_and(is_on);
+    if variable.is_some_and(is_on) || tunables.is_some_and(|all| all.split(|byte| *byte == b':').any(named)) {
+        blocks::stop_serving();
+    }
+}
+
+/// Whether a number, in any notation, is not 0.
+fn is_on(number: &[u8]) -> bool {
+    number.starts_with(b"0x") || leading_number(number).is_some_and(|number| number != 0)
+}
+
+/// As mallopt(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mallopt(option: c_int, value: c_int) -> c_int {
+    if option == M_PERTURB && value & 0xFF != 0 {
+        blocks::stop_serving();
+    }
+    let next = match NEXT.load(Ordering::Relaxed) {
+        // A constructor of another library is earlier than this one's.
+        // SAFETY: a constant name.
+        0 => unsafe { libc::dlsym(libc::RTLD_NEXT, NAME.as_ptr()) as usize },
+        at => at,
+    };
+    if next == 0 {
+        return 0;
+    }
+    // SAFETY: the function of that name.
+    unsafe { core::mem::transmute::<usize, unsafe extern "C" fn(c_int, c_int) -> c_int>(next)(option, value) }
+}

@@ -1,0 +1,84 @@
+//! send(2) and its like: what is sent with `MSG_ZEROCOPY` leaves from the program's own pages, perhaps after they were
+//! unmapped.
+//!
+//! Each jumps to the next function of its name: a thread may be cancelled there, and then nothing of ours is on its
+//! stack.
+
+use core::arch::naked_asm;
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use faultless_base::sys::raw;
+
+use crate::behind;
+use crate::mappings::size;
+use crate::pinned::before_send;
+
+/// Before the next functions are known: straight to the kernel.
+unsafe extern "C" fn send_early(socket: usize, data: usize, bytes: usize, flags: usize) -> isize {
+    // SAFETY: the caller's promise.
+    unsafe { sendto_early(socket, data, bytes, flags, 0, 0) }
+}
+
+unsafe extern "C" fn sendto_early(a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> isize {
+    // SAFETY: the caller's promise.
+    size(unsafe { raw::syscall(libc::SYS_sendto, [a, b, c, d, e, f]) })
+}
+
+unsafe extern "C" fn sendmsg_early(socket: usize, message: usize, flags: usize) -> isize {
+    // SAFETY: the caller's promise.
+    size(unsafe { raw::syscall(libc::SYS_sendmsg, [socket, message, flags, 0, 0, 0]) })
+}
+
+unsafe extern "C" fn sendmmsg_early(socket: usize, messages: usize, n: usize, flags: usize) -> isize {
+    // SAFETY: the caller's promise.
+    size(unsafe { raw::syscall(libc::SYS_sendmmsg, [socket, messages, n, flags, 0, 0]) })
+}
+
+macro_rules! sends {
+    ($($name:ident, $next:ident, $early:ident, $flags:literal;)+) => {
+        $(
+            static $next: AtomicUsize = AtomicUsize::new(0);
+
+            #[doc = concat!("As ", stringify!($name), "(2).")]
+            #[unsafe(naked)]
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $name() {
+                naked_asm!(
+                    concat!("test ", $flags, ", {zerocopy}"),
+                    "jnz 3f",
+                    "2:",
+                    "mov rax, qword ptr [rip + {next}]",
+                    "test rax, rax",
+                    "jz {early}",
+                    "jmp rax",
+                    "3:",
+                    "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "sub rsp, 8",
+                    concat!("mov edi, ", $flags),
+                    "call {before}",
+                    "add rsp, 8", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
+                    "jmp 2b",
+                    zerocopy = const libc::MSG_ZEROCOPY,
+                    next = sym $next,
+                    early = sym $early,
+                    before = sym before_send,
+                )
+            }
+        )+
+
+        /// Runs before `main`.
+        pub fn look_up() {
+            $(
+                let name = concat!(stringify!($name), "\0");
+                let name = core::ffi::CStr::from_bytes_with_nul(name.as_bytes()).unwrap_or_default();
+                $next.store(behind::find(name), Ordering::Relaxed);
+            )+
+        }
+    };
+}
+
+sends! {
+    send, SEND, send_early, "ecx";
+    sendto, SENDTO, sendto_early, "ecx";
+    sendmsg, SENDMSG, sendmsg_early, "edx";
+    sendmmsg, SENDMMSG, sendmmsg_early, "ecx";
+}
