@@ -41,8 +41,8 @@ fn resident_memory_stays_below_the_own_peak_and_the_budget() {
             assert_eq!(run.stdout, plain.stdout);
             let (most, own) = (peak(&run), peak(&plain));
             let allowed = own + mib * MIB + TABLES;
-            // A few pages of some slots say how much of it was used.
-            let allowed = allowed + own / 100;
+            // A few pages of some slots say how much of it was used, and one huge page may be on its way.
+            let allowed = allowed + (own / 100).max(2 * MIB);
             assert!(most <= allowed, "seed {seed}, budget {mib}M: {most} bytes, {own} plain");
         }
     }

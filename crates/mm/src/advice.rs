@@ -13,6 +13,7 @@
 use faultless_base::sys::{Huge, Sys};
 use faultless_base::{SLOT, SLOT_PAGES, Span};
 
+use crate::account::SAMPLED_PAGES;
 use crate::knobs::Knob;
 use crate::progress::Progress;
 use crate::space::Space;
@@ -35,8 +36,6 @@ const ENOUGH: usize = 2;
 const SAMPLES: usize = 256;
 /// Slots with memory whose content is looked at in one look.
 const PEEKS: usize = 16;
-/// Pages looked at in each.
-const SAMPLED_PAGES: usize = 8;
 /// Time between looks.
 const LOOK_US: u64 = 5_000;
 

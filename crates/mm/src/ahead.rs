@@ -8,9 +8,10 @@
 //! Huge-page advice for growth is charged to the budget until the program is seen to use the memory; that is
 //! looked at here, and gives room for the next advice.
 
-use faultless_base::sys::{Huge, SIGNATURES, Sys};
+use faultless_base::sys::{Huge, Sys};
 use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span};
 
+use crate::account::SAMPLED_PAGES;
 use crate::arena::Extent;
 use crate::knobs::Knob;
 use crate::progress::{Progress, sooner};
@@ -29,8 +30,7 @@ const PATIENCE: u32 = 200;
 const ADVISED_AT_ONCE: usize = 64;
 /// Time between looks.
 const LOOK_US: u64 = 100;
-/// Pages looked at in a slot in a program's thread, and the slots that it looks at in one call.
-pub(crate) const PEEKED_PAGES: usize = 8;
+/// Slots that a program's thread looks at in one call.
 const LOOKS_IN_CALL: usize = 128;
 /// How long such looks rest at most when they find nothing.
 const LOOK_REST_MS: u32 = 64;
@@ -277,21 +277,12 @@ impl<S: Sys> Space<S> {
 
     /// Whether most of slot `i`, which the program may unmap meanwhile, was written to.
     pub(crate) fn peek_dense(&self, shard: &Shard, i: usize) -> bool {
-        self.peek_written(shard, i) * 2 >= PEEKED_PAGES
+        self.peek_written(shard, i) * 2 >= SAMPLED_PAGES
     }
 
     /// The same for all of it, as far as some pages tell.
     fn peek_full(&self, shard: &Shard, i: usize) -> bool {
-        self.peek_written(shard, i) == PEEKED_PAGES
-    }
-
-    /// Of some of its pages, how many were written to.
-    pub(crate) fn peek_written(&self, shard: &Shard, i: usize) -> usize {
-        let slot = shard.span(Extent { first: i, n: 1 });
-        match shard.slots.has(i, flag::SIGNED) {
-            true => self.sys.peek_overwritten(slot) * (PEEKED_PAGES / SIGNATURES),
-            false => self.sys.peek_nonzero_pages(slot, PEEKED_PAGES),
-        }
+        self.peek_written(shard, i) == SAMPLED_PAGES
     }
 
     fn confirm_slot(&self, shard: &Shard, i: usize, is_full: impl Fn() -> bool) -> bool {

@@ -6,7 +6,6 @@ use faultless_base::{SLOT, Span};
 use core::sync::atomic::Ordering;
 
 use crate::account::SAMPLED_PAGES;
-use crate::ahead::PEEKED_PAGES;
 use crate::arena::Extent;
 use crate::buddy::Kind;
 use crate::later::{Later, Note, What};
@@ -201,7 +200,7 @@ impl<S: Sys> Space<S> {
                     sampled += 1;
                     // What the program closed must not be read as it stands.
                     let written = match slots.has(i, flag::ALTERED) {
-                        true => self.peek_written(shard, i) * SAMPLED_PAGES / PEEKED_PAGES,
+                        true => self.peek_written(shard, i),
                         false => self.written(shard, i),
                     };
                     dense += (written * 2 >= SAMPLED_PAGES) as usize;
@@ -271,6 +270,15 @@ impl<S: Sys> Space<S> {
         match shard.slots.has(i, flag::SIGNED) {
             true => self.sys.overwritten(slot) * (SAMPLED_PAGES / SIGNATURES),
             false => self.sys.nonzero_pages(slot, SAMPLED_PAGES),
+        }
+    }
+
+    /// The same for a slot that the program may unmap or close meanwhile.
+    pub(crate) fn peek_written(&self, shard: &Shard, i: usize) -> usize {
+        let slot = shard.span(Extent { first: i, n: 1 });
+        match shard.slots.has(i, flag::SIGNED) {
+            true => self.sys.peek_overwritten(slot) * (SAMPLED_PAGES / SIGNATURES),
+            false => self.sys.peek_nonzero_pages(slot, SAMPLED_PAGES),
         }
     }
 
