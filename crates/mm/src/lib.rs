@@ -44,7 +44,7 @@ extern crate std;
 
 pub mod account;
 pub mod advice;
-mod ahead;
+pub mod ahead;
 pub mod area;
 pub mod arena;
 pub mod attributes;

@@ -80,9 +80,18 @@ fn once_more(ask: impl Fn() -> *mut c_void) -> *mut c_void {
     if block.is_null() && limits::relieve() { ask() } else { block }
 }
 
+// The functions that are exported do not call each other: a call by an exported name is another library's to take over, and
+// has no address yet where the program allocates before this library is linked.
+
 /// As malloc(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn malloc(bytes: usize) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    unsafe { allocate(bytes) }
+}
+
+#[inline]
+unsafe fn allocate(bytes: usize) -> *mut c_void {
     if !is_small(bytes) {
         let at = large(bytes, MALLOC_ALIGN, Need::Any);
         if !at.is_null() {
@@ -111,6 +120,12 @@ pub unsafe extern "C" fn calloc(n: usize, size: usize) -> *mut c_void {
 /// As free(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn free(block: *mut c_void) {
+    // SAFETY: the caller's promise.
+    unsafe { give_back(block) }
+}
+
+#[inline]
+unsafe fn give_back(block: *mut c_void) {
     if is_ours(block) {
         release(block as usize);
     } else {
@@ -138,9 +153,14 @@ fn release(at: usize) {
 /// As realloc(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn realloc(block: *mut c_void, bytes: usize) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    unsafe { reallocate(block, bytes) }
+}
+
+unsafe fn reallocate(block: *mut c_void, bytes: usize) -> *mut c_void {
     if block.is_null() {
         // SAFETY: a null block makes it a malloc.
-        return unsafe { malloc(bytes) };
+        return unsafe { allocate(bytes) };
     }
     if !is_ours(block) {
         // SAFETY: the caller's promise.
@@ -200,10 +220,10 @@ unsafe fn adopt(block: *mut c_void, bytes: usize) -> *mut c_void {
 unsafe fn move_to(block: *mut c_void, old: usize, bytes: usize) -> *mut c_void {
     // SAFETY: two different blocks of at least the copied size.
     unsafe {
-        let new = malloc(bytes);
+        let new = allocate(bytes);
         if !new.is_null() {
             core::ptr::copy_nonoverlapping(block.cast::<u8>(), new.cast::<u8>(), old.min(bytes));
-            free(block);
+            give_back(block);
         }
         new
     }
@@ -214,7 +234,7 @@ unsafe fn move_to(block: *mut c_void, old: usize, bytes: usize) -> *mut c_void {
 pub unsafe extern "C" fn reallocarray(block: *mut c_void, n: usize, size: usize) -> *mut c_void {
     match n.checked_mul(size) {
         // SAFETY: the caller's promise.
-        Some(bytes) => unsafe { realloc(block, bytes) },
+        Some(bytes) => unsafe { reallocate(block, bytes) },
         None => {
             set_errno(libc::ENOMEM);
             core::ptr::null_mut()
@@ -225,6 +245,11 @@ pub unsafe extern "C" fn reallocarray(block: *mut c_void, n: usize, size: usize)
 /// As memalign(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memalign(align: usize, bytes: usize) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    unsafe { aligned(align, bytes) }
+}
+
+unsafe fn aligned(align: usize, bytes: usize) -> *mut c_void {
     if !is_small(bytes) && align.is_power_of_two() && align <= 64 * SLOT {
         let at = large(bytes, align, Need::Any);
         if !at.is_null() {
@@ -242,7 +267,7 @@ pub unsafe extern "C" fn aligned_alloc(align: usize, bytes: usize) -> *mut c_voi
     // SAFETY: the caller's promise.
     unsafe {
         match align.is_power_of_two() {
-            true => memalign(align, bytes),
+            true => aligned(align, bytes),
             false => next::aligned_alloc(align, bytes),
         }
     }
@@ -256,7 +281,7 @@ pub unsafe extern "C" fn posix_memalign(out: *mut *mut c_void, align: usize, byt
     }
     // SAFETY: `out` is writable by the caller's promise.
     unsafe {
-        let at = memalign(align, bytes);
+        let at = aligned(align, bytes);
         if at.is_null() {
             return libc::ENOMEM;
         }
@@ -269,7 +294,7 @@ pub unsafe extern "C" fn posix_memalign(out: *mut *mut c_void, align: usize, byt
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn valloc(bytes: usize) -> *mut c_void {
     // SAFETY: the caller's promise.
-    unsafe { memalign(PAGE, bytes) }
+    unsafe { aligned(PAGE, bytes) }
 }
 
 /// As pvalloc(3).
@@ -277,7 +302,7 @@ pub unsafe extern "C" fn valloc(bytes: usize) -> *mut c_void {
 pub unsafe extern "C" fn pvalloc(bytes: usize) -> *mut c_void {
     match faultless_base::units::round_up(bytes, PAGE) {
         // SAFETY: the caller's promise.
-        Some(bytes) => unsafe { memalign(PAGE, bytes) },
+        Some(bytes) => unsafe { aligned(PAGE, bytes) },
         None => {
             set_errno(libc::ENOMEM);
             core::ptr::null_mut()
