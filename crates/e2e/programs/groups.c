@@ -109,15 +109,18 @@ static void ahead(void)
     free(block);
 }
 
-/* Much is used, and then, again and again, half of something larger: what was zeroed meanwhile moves ahead of the program. */
+/* Again and again something large grows while something else is given up: what is zeroed meanwhile moves ahead of the
+   program, which stops half way. */
 static void supplied(void)
 {
-    char *first = map(64 * MIB);
-    fill(first, 64 * MIB, 1);
     for (int round = 0; round < 3; round++) {
-        rest(200);
-        char *at = map(256 * MIB);
+        char *other = map(128 * MIB), *at = map(256 * MIB);
+        fill(other, 128 * MIB, 1);
         for (size_t i = 0; i < 128 * MIB; i += 2 * MIB) {
+            if (i == 16 * MIB) {
+                CHECK(munmap(other, 128 * MIB) == 0);
+                rest(200);
+            }
             CHECK(is_zero(at + i, 2 * MIB));
             fill(at + i, 2 * MIB, i);
             rest(1);

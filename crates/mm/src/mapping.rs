@@ -180,9 +180,8 @@ impl<S: Sys> Space<S> {
         self.noted(outer).flat_map(Extent::slots).filter(|&i| self.end_use(i)).for_each(|i| self.drop_note(i));
     }
 
-    /// The kernel has moved the program's mapping `from` to `to`, as far as it fits there. False: advice of the engine in
-    /// it ends no longer where slots do.
-    pub fn moved(&self, from: Span, to: Span) -> bool {
+    /// The kernel has moved the program's mapping `from` to `to`, as far as it fits there.
+    pub fn moved(&self, from: Span, to: Span) {
         const KNOWN: [u32; 5] = [flag::ADVISED, flag::FRESH, flag::CHARGED, flag::AHEAD, flag::TAINTED];
         let slots = self.program.slots;
         self.forget(to);
@@ -190,8 +189,7 @@ impl<S: Sys> Space<S> {
         let first = (to.start + e.first * SLOT).wrapping_sub(from.start) / SLOT;
         let has_notes = || self.noted(e).flat_map(Extent::slots).any(|i| slots.state(i) == State::Lent);
         let fits = to.start % SLOT == from.start % SLOT;
-        let is_noted = has_notes();
-        if fits && is_noted && self.note_slots(Extent { first, n: e.n }) {
+        if fits && has_notes() && self.note_slots(Extent { first, n: e.n }) {
             for i in self.noted(e).flat_map(Extent::slots) {
                 let j = first + i - e.first;
                 if slots.state(i) != State::Lent || !self.begin_use(Extent { first: j, n: 1 }) {
@@ -208,7 +206,6 @@ impl<S: Sys> Space<S> {
             }
         }
         self.forget(from);
-        fits || !is_noted
     }
 
     /// Slots are in passage, and nobody's before. False: another thread has not ended their last use yet. Then they are

@@ -227,6 +227,12 @@ pub fn remap(args: [usize; 6], make: impl FnOnce([usize; 6]) -> Answer) -> Answe
         if result == Err(libc::EFAULT) {
             result = in_pieces(from, new_bytes, flags, new);
         }
+        if let Ok(to) = result
+            && to.abs_diff(from.start) % SLOT != 0
+            && from.start / SLOT != from.end / SLOT
+        {
+            areas::note_shift();
+        }
         if old_bytes.max(new_bytes) >= SLOT
             && let Ok(to) = result
             && let Some(engine) = engine::enter_call()
@@ -251,9 +257,7 @@ fn remapped(engine: &Engine, from: Span, to: Span, flags: i32) {
         engine.space.uncommitted(from);
     }
     engine.space.uncommitted(to);
-    if !engine.space.moved(from, to) {
-        areas::note_shift();
-    }
+    engine.space.moved(from, to);
 }
 
 /// After the kernel said `EFAULT`: perhaps only because the engine's advice has split the mapping.

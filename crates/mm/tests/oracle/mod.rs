@@ -257,7 +257,7 @@ impl Oracle {
         self.fake.unmap(from);
         match c % 5 {
             0 => self.unseen.push(from),
-            _ => _ = self.space.moved(from, to),
+            _ => self.space.moved(from, to),
         }
         self.lose(thing.at, thing.pages, true);
         self.remove(thing);

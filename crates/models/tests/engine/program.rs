@@ -190,7 +190,7 @@ fn move_mapping(w: &World) {
     };
     w.vacant.put(from);
     if seen {
-        w.call_about(to, || _ = w.space.moved(from, to));
+        w.call_about(to, || w.space.moved(from, to));
     }
     w.check_moved(thing, to.start, thing.pages);
     w.put(w.fill(Thing { at: to.start, pages: to.bytes() / PAGE, ..thing }));
