@@ -71,8 +71,8 @@ fn shift(from: Span, bytes: usize, to: usize) -> Answer {
     unsafe { syscall(libc::SYS_mremap, [from.start, from.bytes(), bytes, flags, to, 0]) }
 }
 
-/// Moves a range of several areas without a gap, which the kernel does since Linux 6.17: whether it did. It may stop half
-/// way, where munmap would have done nothing: at a sealed area. Then what has moved goes back.
+/// As [`isolate`], at `at`, for a range of several areas without a gap, which the kernel moves since Linux 6.17. It may stop
+/// half way, where munmap would have done nothing: at a sealed area. Then what has moved goes back.
 fn shift_areas(span: Span, place: usize, at: usize) -> Option<Span> {
     // Nor is it interrupted by a range that the background thread has registered.
     let _unregistered = Unregistered::soon()?;
