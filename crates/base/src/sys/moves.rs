@@ -12,7 +12,7 @@
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::kept::{Kept, aside};
-use super::raw::syscall;
+use super::raw;
 use super::thread;
 use super::uffd::{REGISTER_WP, Uffd, Wake, Way, feature};
 use crate::units::{SLOT, Span};
@@ -40,16 +40,22 @@ impl Turns {
     /// The background thread registers nothing from now on until as many [`release`](Self::release)s. Waits for what it
     /// has registered, which is a matter of its own calls to the kernel alone, but not for ever.
     fn hold(&self) {
-        self.held.fetch_add(1, Ordering::SeqCst);
+        self.begin();
         for _ in 0..TURN_TRIES {
-            if !self.registered.load(Ordering::SeqCst) {
+            if !self.is_registered() {
                 return;
             }
             thread::hurry();
-            let rest = libc::timespec { tv_sec: 0, tv_nsec: TURN_REST_NS };
-            // SAFETY: reads a structure on the stack.
-            let _ = unsafe { syscall(libc::SYS_nanosleep, [&raw const rest as usize, 0, 0, 0, 0, 0]) };
+            raw::sleep_ns(TURN_REST_NS);
         }
+    }
+
+    fn begin(&self) {
+        self.held.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn is_registered(&self) -> bool {
+        self.registered.load(Ordering::SeqCst)
     }
 
     fn release(&self) {
@@ -72,7 +78,7 @@ impl Turns {
 
 /// How often and how long a call of the program waits for the background thread: a tenth of a second in all.
 const TURN_TRIES: usize = 2000;
-const TURN_REST_NS: i64 = 50_000;
+const TURN_REST_NS: u64 = 50_000;
 
 /// Looks in a moment: some tens of microseconds, in which a few frames move.
 const MOMENT_LOOKS: usize = 2000;
@@ -89,13 +95,13 @@ impl Unregistered {
 
     /// The same, if nothing is registered now or in a moment.
     pub fn soon() -> Option<Self> {
+        TURNS.begin();
         let held = Self(());
-        TURNS.held.fetch_add(1, Ordering::SeqCst);
-        let is_free = || {
+        let is_free = |_| {
             core::hint::spin_loop();
-            !TURNS.registered.load(Ordering::SeqCst)
+            !TURNS.is_registered()
         };
-        (0..MOMENT_LOOKS).any(|_| is_free()).then_some(held)
+        (0..MOMENT_LOOKS).any(is_free).then_some(held)
     }
 }
 
@@ -121,12 +127,13 @@ pub fn open() -> Result<Uffd, i32> {
 
 /// As [`super::Sys::move_pages`].
 pub fn move_pages(from: Span, to: usize) -> Option<usize> {
-    let (kept, number) = match thread::is_this() {
+    let is_background = thread::is_this();
+    let (kept, number) = match is_background {
         true => (&BACKGROUND, BACKGROUND.get(|| open_own().map(Uffd::keep))),
         false => (&PROGRAM, PROGRAM.get(|| aside(open()?.keep()))),
     };
     match number {
-        Some(number) if core::ptr::eq(kept, &BACKGROUND) => {
+        Some(number) if is_background => {
             Some(TURNS.take(|| move_with(&Uffd::kept(number), from, to)).unwrap_or(0))
         }
         Some(number) => Some(move_with(&Uffd::kept(number), from, to)),

@@ -85,12 +85,13 @@ fn give_back_later(w: &World) {
 /// Slots and pages from the front, so that some slot is lent in part.
 fn unmap_front(w: &World) {
     let Some(mut thing) = w.take(|t| is_mapping(t) && t.pages > SLOT_PAGES) else { return };
-    let pages = [10, SLOT_PAGES, SLOT_PAGES / 2][chance(3)];
+    let front = Span::new(thing.at, [10, SLOT_PAGES, SLOT_PAGES / 2][chance(3)] * PAGE);
     w.check(thing);
-    w.unmap(chance(2), Span::new(thing.at, pages * PAGE));
-    thing.at += pages * PAGE;
-    thing.pages -= pages;
+    thing.at = front.end;
+    thing.pages -= front.bytes() / PAGE;
+    // First, so that the program still has it when the thread ends in its call.
     w.put(w.fill(thing));
+    w.unmap(chance(2), front);
 }
 
 /// No call: two threads may deal with the parts of one slot from now on.
