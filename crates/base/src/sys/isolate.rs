@@ -92,7 +92,10 @@ fn shift_areas(span: Span, place: usize, at: usize) -> Option<Span> {
     let there = Span::new(at, moved);
     // Another thread may have mapped something in its old place, too.
     if linux::reserve_at(Span::new(span.start, moved), libc::MAP_FIXED_NOREPLACE) {
-        let _ = shift(there, moved, span.start);
+        if shift(there, moved, span.start).is_err() {
+            // SAFETY: what the program unmaps; the caller unmaps its old place.
+            unsafe { raw::unmap(there.start, moved) };
+        }
         return None;
     }
     // SAFETY: what the program unmaps.
