@@ -13,7 +13,7 @@ use std::io::{Error, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
-use faultless_mm::knobs::{Kind, Knob};
+use faultless_page::knobs::{Kind, Knob};
 
 /// A knob and what it is to be set to.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use faultless_mm::knobs::{Kind, Knob, Size, When};
+use faultless_page::knobs::{Kind, Knob, Size, When};
 
 use crate::figures::wrap_at;
 use crate::output::Out;
@@ -238,7 +238,7 @@ mod tests {
     fn the_list_explains_every_knob_in_any_width() {
         let all: Vec<_> = Knob::ALL.iter().map(|knob| Request::Read(*knob)).collect();
         let text = list(&all, 40);
-        for declared in faultless_mm::knobs::KNOBS {
+        for declared in faultless_page::knobs::KNOBS {
             let count = |part: &str| text.matches(part).count();
             assert!(count(&format!("{}\n", declared.name)) >= 1, "{}", declared.name);
             assert!(count(&format!("{}\n", declared.variable)) == 1, "{}", declared.name);

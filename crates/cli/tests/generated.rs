@@ -5,8 +5,8 @@ mod common;
 use std::process::Command;
 
 use common::{Scratch, faultless, text};
-use faultless_mm::knobs::KNOBS;
-use faultless_mm::stats::COUNTERS;
+use faultless_page::knobs::KNOBS;
+use faultless_page::stats::COUNTERS;
 
 #[test]
 fn the_reference_is_up_to_date_and_everything_has_all_names() {

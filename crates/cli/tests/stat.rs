@@ -9,7 +9,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use common::{Scratch, faultless, library, run, text};
-use faultless_mm::page::{MAGIC, Page, TABLES, VERSION};
+use faultless_page::layout::{MAGIC, Page, TABLES, VERSION};
 use faultless_testkit::limit::limit;
 use serde_json::Value;
 
@@ -309,7 +309,7 @@ fn another_users_process_is_not_shown() {
 
 /// The page of process `pid`, with nothing counted but one request.
 fn page(pid: u32) -> Vec<u8> {
-    let (counters, blocks) = (faultless_mm::stats::COUNT, faultless_mm::stats::BLOCKS);
+    let (counters, blocks) = (faultless_page::stats::COUNT, faultless_page::stats::BLOCKS);
     let mut bytes = vec![0; size_of::<Page>()];
     let mut put = |at: usize, n: &[u8]| bytes[at..at + n.len()].copy_from_slice(n);
     put(0, &MAGIC.to_ne_bytes());
@@ -319,7 +319,7 @@ fn page(pid: u32) -> Vec<u8> {
         size_of::<Page>() as u32,
         counters as u32,
         blocks as u32,
-        faultless_mm::knobs::COUNT as u32,
+        faultless_page::knobs::COUNT as u32,
     ];
     numbers.iter().enumerate().for_each(|(i, n)| put(8 + 4 * i, &n.to_ne_bytes()));
     put(32, &TABLES.to_ne_bytes());

@@ -3,8 +3,8 @@
 use std::mem::offset_of;
 use std::path::Path;
 
-use faultless_mm::page::{Header, MAGIC, Page, VERSION};
-use faultless_mm::stats::{BLOCKS, Block, COUNTERS, Counter};
+use faultless_page::layout::{Header, MAGIC, Page, VERSION};
+use faultless_page::stats::{BLOCKS, Block, COUNTERS, Counter};
 
 /// The counters of all processes that used the engine, added up.
 #[derive(Clone, Debug, Default)]

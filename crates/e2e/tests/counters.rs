@@ -4,8 +4,8 @@ use std::process::Command;
 
 use faultless_base::zero::Engine;
 use faultless_e2e::{Case, Counters, need};
-use faultless_mm::listing::OWN;
-use faultless_mm::stats::{COUNTERS, Counter};
+use faultless_page::listing::OWN;
+use faultless_page::stats::{COUNTERS, Counter};
 
 /// A program, its argument, what is set, and what it makes count at least.
 type Group = (&'static str, &'static str, &'static [(&'static str, &'static str)], &'static [Counter]);

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use faultless_e2e::{Case, Run, command, library};
-use faultless_mm::knobs::{KNOBS, Knob, When};
-use faultless_mm::stats::{COUNTERS, Counter};
+use faultless_page::knobs::{KNOBS, Knob, When};
+use faultless_page::stats::{COUNTERS, Counter};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, waitpid};
 
 /// How often a program is run until the library has done something that depends on the machine's state.

@@ -2,7 +2,7 @@
 //! in and out.
 
 use faultless_e2e::{Case, Run, compile, scratch};
-use faultless_mm::stats::Counter;
+use faultless_page::stats::Counter;
 
 /// Runs a program with these arguments; frames have moved out of its mappings and into them.
 fn recycles(source: &str, args: &[&str]) -> Option<Run> {

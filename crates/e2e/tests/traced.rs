@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use faultless_e2e::{Case, Counters, command, need, python, scratch, script};
-use faultless_mm::stats::Counter;
+use faultless_page::stats::Counter;
 use serde_json::Value;
 
 const SLOT: u64 = 2 << 20;

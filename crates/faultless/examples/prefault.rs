@@ -7,7 +7,7 @@ use std::ptr::null_mut;
 use std::time::Instant;
 
 use faultless::region::{Delivery, Error, Region};
-use faultless_mm::stats::Counter;
+use faultless_page::stats::Counter;
 
 const PAGE: usize = 4096;
 const HUGE: usize = 2 << 20;

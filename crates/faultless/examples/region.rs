@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use faultless::region::{Advice, Delivery, Error, Region};
-use faultless_mm::stats::Counter;
+use faultless_page::stats::Counter;
 
 const BYTES: usize = 256 << 20;
 const PAGE: usize = 4096;

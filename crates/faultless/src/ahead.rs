@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use faultless_base::sys::{frames, raw, thread};
-use faultless_mm::pool::Pool;
+use faultless_mm::region::pool::Pool;
 
 use crate::region::Masked;
 use crate::reserve::pool;

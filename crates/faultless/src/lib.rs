@@ -30,9 +30,9 @@ use std::ops::{Deref, DerefMut};
 
 use faultless_base::sys::linux::Linux;
 use faultless_mm::Progress;
-use faultless_mm::knobs::Values;
-use faultless_mm::stats::{BLOCKS, Block as Counters};
 use faultless_mm::{Need, Space};
+use faultless_page::knobs::Values;
+use faultless_page::stats::{BLOCKS, Block as Counters};
 
 /// Why a block could not be had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use faultless_base::SLOT;
 use faultless_base::sys::{dirty, frames};
-use faultless_mm::pool::{Pool, Source};
+use faultless_mm::region::pool::{Pool, Source};
 
 use crate::background::{Background, Priority};
 use crate::owner::Owner;

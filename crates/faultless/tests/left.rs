@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use faultless::region::{Advice, Delivery, Error, Region};
-use faultless_mm::stats::Counter;
+use faultless_page::stats::Counter;
 use faultless_testkit::limit::limit;
 
 const PAGE: usize = 4096;

@@ -7,8 +7,8 @@ use std::mem::offset_of;
 
 use apart::passes_apart;
 use faultless::region::{Delivery, Error, Region};
-use faultless_mm::page::{Header, MAGIC, Page, TABLES, VERSION};
-use faultless_mm::stats::Counter;
+use faultless_page::layout::{Header, MAGIC, Page, TABLES, VERSION};
+use faultless_page::stats::Counter;
 
 /// The head of a page, with a word of it as it should not be.
 fn page(at: usize, by: u8) -> Vec<u8> {

@@ -4,10 +4,10 @@ use std::ptr::null;
 use std::sync::atomic::Ordering;
 
 use faultless::region::{Delivery, Error, Region};
-use faultless_mm::knobs::Knob;
-use faultless_mm::listing::{Line, PLACES, Regions};
-use faultless_mm::page::{MAGIC, Page, Whole};
-use faultless_mm::stats::Counter;
+use faultless_page::knobs::Knob;
+use faultless_page::layout::{MAGIC, Page, Whole};
+use faultless_page::listing::{Line, PLACES, Regions};
+use faultless_page::stats::Counter;
 
 const BYTES: usize = 4096;
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use chance::Chance;
 use faultless::region::{Advice, Delivery, Error, Region, Rights};
-use faultless_mm::stats::Counter;
+use faultless_page::stats::Counter;
 use faultless_testkit::limit::limit;
 
 const PAGE: usize = 4096;

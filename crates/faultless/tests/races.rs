@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use faultless::region::{Advice, Delivery, Error, FileBacking, Region, Rights};
-use faultless_mm::stats::Counter;
+use faultless_page::stats::Counter;
 use faultless_testkit::limit::limit;
 
 const PAGE: usize = 4096;

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::os::fd::FromRawFd;
 
 use faultless::region::{Advice, Backing, Builder, Delivery, Error, FileBacking, Region, Rights};
-use faultless_mm::stats::Counter;
+use faultless_page::stats::Counter;
 use faultless_testkit::limit::limit;
 
 const PAGE: usize = 4096;

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use faultless::region::{Advice, Delivery, Error, Region};
-use faultless_mm::stats::Counter;
+use faultless_page::stats::Counter;
 use faultless_testkit::limit::limit;
 
 const PAGE: usize = 4096;

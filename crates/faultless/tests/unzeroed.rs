@@ -8,7 +8,7 @@ use std::thread;
 
 use chance::Chance;
 use faultless::region::{Advice, Builder, Delivery, Error, Region, Rights, set_as};
-use faultless_mm::stats::Counter;
+use faultless_page::stats::Counter;
 use faultless_testkit::limit::limit;
 
 const PAGE: usize = 4096;

@@ -2,9 +2,9 @@
 
 use faultless_base::{PAGE, SLOT, Span};
 use faultless_fake::{Failing, Fake};
-use faultless_mm::knobs::{Knob, Values};
-use faultless_mm::stats::Block as Counters;
 use faultless_mm::{Need, Space};
+use faultless_page::knobs::{Knob, Values};
+use faultless_page::stats::Block as Counters;
 use faultless_testkit::limit::limit;
 
 struct World {

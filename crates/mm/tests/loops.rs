@@ -5,9 +5,9 @@ mod calls;
 
 use faultless_base::{PAGE, SLOT, Span};
 use faultless_fake::Fake;
-use faultless_mm::knobs::{Knob, Values};
-use faultless_mm::stats::{Block as Counters, Counter};
 use faultless_mm::{Need, Space};
+use faultless_page::knobs::{Knob, Values};
+use faultless_page::stats::{Block as Counters, Counter};
 
 /// Slots of the budget, and rounds of a loop.
 const BUDGET: usize = 32;

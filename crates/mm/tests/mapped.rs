@@ -5,9 +5,9 @@ mod calls;
 use faultless_base::sys::Sys;
 use faultless_base::{PAGE, SLOT, Span};
 use faultless_fake::{Failing, Fake};
-use faultless_mm::knobs::{Knob, Values};
-use faultless_mm::stats::{Block, Counter};
 use faultless_mm::{Progress, Space};
+use faultless_page::knobs::{Knob, Values};
+use faultless_page::stats::{Block, Counter};
 
 /// The budget, in slots.
 const LIMIT: usize = 256;

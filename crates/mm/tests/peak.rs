@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use faultless_base::sys::Sys;
 use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span};
 use faultless_fake::Fake;
-use faultless_mm::knobs::{Knob, Values};
 use faultless_mm::mapping::Change;
-use faultless_mm::progress::Progress;
-use faultless_mm::stats::Block as Counters;
+use faultless_mm::space::progress::Progress;
 use faultless_mm::{Need, Space};
+use faultless_page::knobs::{Knob, Values};
+use faultless_page::stats::Block as Counters;
 use proptest::prelude::*;
 
 /// How much a program touches of what it has.

@@ -5,9 +5,9 @@ mod calls;
 
 use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span};
 use faultless_fake::{Failing, Fake};
-use faultless_mm::knobs::{Knob, Values};
-use faultless_mm::stats::{Block as Counters, Counter};
 use faultless_mm::{Need, Progress, Space};
+use faultless_page::knobs::{Knob, Values};
+use faultless_page::stats::{Block as Counters, Counter};
 use proptest::prelude::*;
 
 /// More than the delay before memory is zeroed.

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use faultless_base::{SLOT, Span};
-use faultless_mm::arena::Extent;
-use faultless_mm::busy::Busy;
-use faultless_mm::slot::{Slots, State, flag};
+use faultless_mm::frame::arena::Extent;
+use faultless_mm::frame::busy::Busy;
+use faultless_mm::frame::slot::{Slots, State, flag};
 use loom::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use loom::thread;
 

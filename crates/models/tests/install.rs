@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use faultless_base::sys::mmu::Rights;
 use faultless_base::{PAGE, SLOT, Span};
-use faultless_mm::area::{Areas, Attributes, View};
-use faultless_mm::entry::Entries;
+use faultless_mm::region::area::{Areas, Attributes, View};
+use faultless_mm::region::entry::Entries;
 use loom::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use loom::thread;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use faultless_base::{SLOT, Span};
-use faultless_mm::pool::{Pool, Source};
+use faultless_mm::region::pool::{Pool, Source};
 use faultless_models::check_runs;
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread;

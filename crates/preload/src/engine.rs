@@ -11,8 +11,8 @@ use faultless_base::sys::linux::Linux;
 use faultless_base::sys::raw::{self, NoSignals, syscall};
 use faultless_base::sys::{stack, thread};
 use faultless_mm::Space;
-use faultless_mm::page::Page;
-use faultless_mm::stats::Counter;
+use faultless_page::layout::Page;
+use faultless_page::stats::Counter;
 
 use crate::inside::Inside;
 use crate::settings::{self, Settings};

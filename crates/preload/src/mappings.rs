@@ -6,8 +6,8 @@ use core::ffi::c_void;
 use faultless_base::sys::moves::Unregistered;
 use faultless_base::sys::raw::{self, Answer, syscall};
 use faultless_base::{PAGE, SLOT, Span};
-use faultless_mm::knobs::Knob;
-use faultless_mm::stats::Counter;
+use faultless_page::knobs::Knob;
+use faultless_page::stats::Counter;
 
 use crate::areas;
 use crate::attributes::note;

@@ -10,8 +10,8 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use faultless_base::sys::page_file;
 use faultless_base::sys::raw::{Answer, boot_ns, syscall};
-use faultless_mm::knobs::{Knob, Values};
-use faultless_mm::page::Page;
+use faultless_page::knobs::{Knob, Values};
+use faultless_page::layout::Page;
 
 use crate::{engine, settings};
 
@@ -29,7 +29,7 @@ pub fn open(knobs: &Values) -> &'static Page {
     open_as(knobs, 0)
 }
 
-/// Shares the page of a process that runs plain, with the reason: a place in `faultless_mm::page::PLAIN`.
+/// Shares the page of a process that runs plain, with the reason: a place in `faultless_page::layout::PLAIN`.
 pub fn open_plain(knobs: &Values, why: u32) {
     open_as(knobs, why);
 }

@@ -1,4 +1,4 @@
-//! What the environment says: the knobs (`faultless_mm::knobs`), `FAULTLESS_STATS`, a directory for the page, and
+//! What the environment says: the knobs (`faultless_page::knobs`), `FAULTLESS_STATS`, a directory for the page, and
 //! `FAULTLESS_FILTERS`, what `faultless run` knew of system call filters.
 
 use core::ffi::CStr;
@@ -6,8 +6,8 @@ use core::ffi::CStr;
 use faultless_base::sys::pressure;
 use faultless_base::sys::raw::{leading_number, read_file, status_number, syscall};
 use faultless_base::{PAGE, SLOT};
-use faultless_mm::knobs::{Kind, Knob, Values};
-use faultless_mm::page::plain;
+use faultless_page::knobs::{Kind, Knob, Values};
+use faultless_page::layout::plain;
 
 use crate::page;
 

@@ -14,7 +14,7 @@ use faultless_base::sys::raw::{self, futex_wait, futex_wake};
 use faultless_base::sys::thread;
 use faultless_base::zero::dsa;
 use faultless_mm::Progress;
-use faultless_mm::stats::Counter;
+use faultless_page::stats::Counter;
 
 use crate::engine::{self, Engine};
 

@@ -3,12 +3,12 @@
 use std::sync::Mutex;
 
 use faultless_base::sync::RANGE_PLACES;
+use faultless_base::sync::per_cpu::places;
 use faultless_base::sys::mmu::{Mmu, Rights, Source, Word};
 use faultless_base::sys::uffd::Stopped;
 use faultless_base::sys::user_mmu::SAMPLES;
 use faultless_base::{PAGE, SLOT, Span};
 use faultless_fake::mmu::{FakeMmu, Found};
-use faultless_mm::spread::places;
 use serde::Serialize;
 
 use crate::clock::{Clock, Line, Use};

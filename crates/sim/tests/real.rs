@@ -5,7 +5,7 @@ use std::thread;
 
 use faultless::region::{Delivery, Error, Region};
 use faultless_base::PAGE;
-use faultless_mm::stats::Counter;
+use faultless_page::stats::Counter;
 use faultless_sim::pattern::Pattern;
 use faultless_sim::seed::MACHINE;
 use faultless_sim::work::{Frames, Setup, run};

@@ -6,17 +6,28 @@ use serde_json::Value;
 const LAYERS: &[(&str, &[&str])] = &[
     ("faultless-base", &[]),
     ("faultless-fake", &["faultless-base"]),
-    ("faultless-mm", &["faultless-base"]),
-    ("faultless-models", &["faultless-base", "faultless-fake", "faultless-mm"]),
-    ("faultless", &["faultless-base", "faultless-mm"]),
+    ("faultless-page", &["faultless-base"]),
+    ("faultless-mm", &["faultless-base", "faultless-page"]),
+    ("faultless-models", &["faultless-base", "faultless-fake", "faultless-page", "faultless-mm"]),
+    ("faultless", &["faultless-base", "faultless-page", "faultless-mm"]),
     // The library is what its operations are compared with.
-    ("faultless-sim", &["faultless-base", "faultless-fake", "faultless-mm", "faultless"]),
+    ("faultless-sim", &["faultless-base", "faultless-fake", "faultless-page", "faultless-mm", "faultless"]),
     ("faultless-capi", &["faultless"]),
     ("faultless-python", &["faultless"]),
-    ("faultless-preload", &["faultless-base", "faultless-mm"]),
-    ("faultless-cli", &["faultless-base", "faultless-mm", "faultless", "faultless-sim"]),
-    ("faultless-testkit", &["faultless-base", "faultless-mm", "faultless", "faultless-preload"]),
-    ("faultless-e2e", &["faultless-base", "faultless-mm", "faultless", "faultless-preload", "faultless-testkit"]),
+    ("faultless-preload", &["faultless-base", "faultless-page", "faultless-mm"]),
+    ("faultless-cli", &["faultless-base", "faultless-page", "faultless-mm", "faultless", "faultless-sim"]),
+    ("faultless-testkit", &["faultless-base", "faultless-page", "faultless-mm", "faultless", "faultless-preload"]),
+    (
+        "faultless-e2e",
+        &[
+            "faultless-base",
+            "faultless-page",
+            "faultless-mm",
+            "faultless",
+            "faultless-preload",
+            "faultless-testkit",
+        ],
+    ),
     ("xtask", &[]),
 ];
 

@@ -4,7 +4,7 @@
 
 mod files;
 mod layers;
-mod modules;
+mod rooms;
 mod unsafe_code;
 
 use anyhow::{Context, Result, bail};
@@ -26,7 +26,7 @@ pub fn run() -> Result<()> {
     let metadata = serde_json::from_str(&metadata)?;
     let violations = [
         layers::violations(&metadata),
-        modules::violations(&sources),
+        rooms::violations(&sources),
         unsafe_code::violations(&sources),
         files::violations(&sources),
     ]

@@ -49,10 +49,10 @@ mod tests {
     fn unsafe_code_in_the_wrong_crate_is_found() {
         let check = |path, text| violations(&[source(path, text)]);
         let block = "fn f() { unsafe { g() } }";
-        assert_eq!(check("crates/mm/src/slot.rs", block).len(), 1);
-        assert_eq!(check("crates/mm/src/slot.rs", "#[allow(unsafe_code)]").len(), 1);
+        assert_eq!(check("crates/mm/src/frame/slot.rs", block).len(), 1);
+        assert_eq!(check("crates/mm/src/frame/slot.rs", "#[allow(unsafe_code)]").len(), 1);
         assert!(check("crates/base/src/table.rs", block).is_empty());
-        assert!(check("crates/mm/src/slot.rs", "let not_unsafe = 1; // no unsafe here").is_empty());
+        assert!(check("crates/mm/src/frame/slot.rs", "let not_unsafe = 1; // no unsafe here").is_empty());
     }
 
     #[test]

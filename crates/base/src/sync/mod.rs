@@ -22,6 +22,7 @@ mod epoch;
 mod lock;
 #[cfg(feature = "model")]
 mod model;
+pub mod per_cpu;
 mod range;
 #[cfg(not(feature = "model"))]
 mod real;

@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use faultless_mm::knobs::Knob;
+use faultless_page::knobs::Knob;
 
 use super::huge::Huge;
 use super::measure::{Sample, measure};

@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-use faultless_mm::knobs::Knob;
+use faultless_page::knobs::Knob;
 
 use super::finding::{Finding, Level};
 use super::libraries::{Allocator, allocators};

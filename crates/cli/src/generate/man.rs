@@ -6,8 +6,8 @@ use anyhow::{Context, Result};
 use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, italic, roman};
-use faultless_mm::knobs::KNOBS;
-use faultless_mm::stats::COUNTERS;
+use faultless_page::knobs::KNOBS;
+use faultless_page::stats::COUNTERS;
 
 use super::{DOCTOR_STATUSES, RUN_STATUSES, STATUSES};
 use crate::sysctl::{range, when};

@@ -11,8 +11,8 @@ use anyhow::{Context, Result};
 use clap::Command;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap_complete::Shell;
-use faultless_mm::knobs::KNOBS;
-use faultless_mm::stats::COUNTERS;
+use faultless_page::knobs::KNOBS;
+use faultless_page::stats::COUNTERS;
 
 use crate::run::{FAILED, complain};
 

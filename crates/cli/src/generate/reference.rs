@@ -2,16 +2,16 @@
 
 use std::mem::{offset_of, size_of};
 
-use faultless_mm::knobs::KNOBS;
-use faultless_mm::page::{Header, MAGIC, Page, VERSION};
-use faultless_mm::stats::{Block, COUNTERS};
+use faultless_page::knobs::KNOBS;
+use faultless_page::layout::{Header, MAGIC, Page, VERSION};
+use faultless_page::stats::{Block, COUNTERS};
 
 use super::{RUN_STATUSES, STATUSES};
 use crate::sysctl::{range, unit, when};
 
 const START: &str = "# Reference
 
-Made by `cargo xtask generate` from the tables in `crates/mm/src/stats.rs` and `crates/mm/src/knobs.rs`; change those.
+Made by `cargo xtask generate` from the tables in `crates/page/src/stats.rs` and `crates/page/src/knobs.rs`; change those.
 The manual pages and the completions for shells come from the same tables.
 ";
 
@@ -152,14 +152,14 @@ fn page() -> String {
         (
             offset_of!(Header, plain).to_string(),
             "4",
-            "why it runs plain: a place in `PLAIN` of `crates/mm/src/page.rs`, or 0".into(),
+            "why it runs plain: a place in `PLAIN` of `crates/page/src/layout.rs`, or 0".into(),
         ),
         (knobs.to_string(), "8 each", "the knobs, in the order above".into()),
         (blocks.to_string(), "8 each", format!("the counters, in the order above; a block each {block} bytes")),
         (
             bytes.to_string(),
             "-",
-            "behind the page, where the process has regions: the list of them, as `crates/mm/src/listing.rs` says"
+            "behind the page, where the process has regions: the list of them, as `crates/page/src/listing.rs` says"
                 .into(),
         ),
     ];

@@ -12,7 +12,7 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use faultless_mm::page::Page;
+use faultless_page::layout::Page;
 
 use super::process::{self, Process};
 use super::{Counters, Folded, Source, variable};

@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use faultless_base::sys::raw::boot_ns;
-use faultless_mm::knobs::Knob;
+use faultless_page::knobs::Knob;
 
 use super::process::Stat;
 use super::{Counters, PageError, Source, dir, is_alive, segment, variable};

@@ -14,10 +14,10 @@ use std::io;
 use std::mem::{offset_of, size_of};
 use std::os::unix::ffi::OsStringExt;
 
-use faultless_mm::knobs::{self, Knob};
-use faultless_mm::listing::OWN;
-use faultless_mm::page::{Header, MAGIC, PLAIN, Page, TABLES, VERSION};
-use faultless_mm::stats::{BLOCKS, Block, COUNT, COUNTERS, Counter, Declared};
+use faultless_page::knobs::{self, Knob};
+use faultless_page::layout::{Header, MAGIC, PLAIN, Page, TABLES, VERSION};
+use faultless_page::listing::OWN;
+use faultless_page::stats::{BLOCKS, Block, COUNT, COUNTERS, Counter, Declared};
 
 pub use dir::Dir;
 pub use folded::{Folded, Sum};
@@ -185,7 +185,7 @@ impl Counters {
         self.knobs[knob as usize]
     }
 
-    /// All of them, in the order of [`faultless_mm::stats::COUNTERS`].
+    /// All of them, in the order of [`faultless_page::stats::COUNTERS`].
     pub fn values(&self) -> &[u64; COUNT] {
         &self.values
     }

@@ -3,9 +3,9 @@
 use std::mem::{offset_of, size_of};
 
 use faultless_base::PAGE;
-use faultless_mm::listing::{DELIVERIES, ENDED, LIVE, Line, Listing, OWN, PLACES, Place, lines_for, own};
-use faultless_mm::page::Whole;
-use faultless_mm::stats::Counter;
+use faultless_page::layout::Whole;
+use faultless_page::listing::{DELIVERIES, ENDED, LIVE, Line, Listing, OWN, PLACES, Place, lines_for, own};
+use faultless_page::stats::Counter;
 
 use super::PageError;
 
@@ -153,7 +153,7 @@ impl Regions {
 pub mod tests {
     use super::*;
     use faultless_base::Span;
-    use faultless_mm::listing::{self, Counted};
+    use faultless_page::listing::{self, Counted};
     use std::sync::atomic::Ordering;
 
     const HITS: Counter = Counter::RegionWindowHits;

@@ -7,8 +7,8 @@ use std::ptr::null;
 use std::slice;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use faultless_mm::listing::MOST;
-use faultless_mm::page::Whole;
+use faultless_page::layout::Whole;
+use faultless_page::listing::MOST;
 
 /// Mode of a segment of ours: for its owner, and marked for removal.
 const MODE: &str = "1600";

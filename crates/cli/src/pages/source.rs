@@ -5,9 +5,9 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
-use faultless_mm::knobs::Knob;
-use faultless_mm::listing::MOST;
-use faultless_mm::page::Whole;
+use faultless_page::knobs::Knob;
+use faultless_page::layout::Whole;
+use faultless_page::listing::MOST;
 
 use super::segment::{Listed, Segment};
 use super::{Counters, PageError, knob_at};

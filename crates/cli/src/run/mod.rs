@@ -20,7 +20,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use faultless_mm::knobs::Knob;
+use faultless_page::knobs::Knob;
 
 pub use child::{End, Running};
 pub use options::{Args, library};

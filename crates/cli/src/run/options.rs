@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use faultless_base::SLOT;
 use faultless_base::sys::raw::status_number;
-use faultless_mm::knobs::Knob;
+use faultless_page::knobs::Knob;
 
 use super::{link, sys};
 use crate::settings::{self, Origin, Setting};

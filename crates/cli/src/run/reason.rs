@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 use faultless_base::sys::raw::status_number;
-use faultless_mm::page::Page;
+use faultless_page::layout::Page;
 
 use super::evidence::{End, Evidence, Look};
 use super::options::Args;
@@ -257,8 +257,8 @@ mod tests {
     #[test]
     fn a_page_tells_more_than_a_look() {
         let page = |left: u64| {
-            let mut values = [0; faultless_mm::stats::COUNT];
-            values[faultless_mm::stats::Counter::KernelFlags as usize] = left;
+            let mut values = [0; faultless_page::stats::COUNT];
+            values[faultless_page::stats::Counter::KernelFlags as usize] = left;
             Counters::from_values(7, values.into_iter())
         };
         let evidence = Evidence { running: Some(look()), ended: Some(end("true")) };

@@ -22,7 +22,7 @@
 //! | `folded_processes` | how many ended before these; `programs` and `totals` have what they counted |
 //! | `totals` | the counters, summed |
 //!
-//! Counters are objects from name to number; names and meanings are those of `faultless_mm::stats::COUNTERS`. A
+//! Counters are objects from name to number; names and meanings are those of `faultless_page::stats::COUNTERS`. A
 //! process that replaces its program by another (exec) goes on counting where it was.
 
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ use std::fmt;
 use std::io;
 
 use faultless_base::zero::Engine;
-use faultless_mm::stats::{COUNTERS, Counter};
+use faultless_page::stats::{COUNTERS, Counter};
 use serde::Serialize;
 
 use super::child::{End, Outcome};
@@ -272,7 +272,7 @@ mod tests {
     #[test]
     fn what_was_used_is_what_was_not_seen_unused() {
         let sum = |seen: u64, unused: u64| {
-            let mut values = [0; faultless_mm::stats::COUNT];
+            let mut values = [0; faultless_page::stats::COUNT];
             values[Counter::BytesTouchedLent as usize] = 64 << 20;
             values[Counter::BytesAheadSeen as usize] = seen;
             values[Counter::BytesAheadUnused as usize] = unused;
@@ -285,7 +285,7 @@ mod tests {
 
     #[test]
     fn engines_that_were_given_up_are_named_with_the_reason() {
-        use faultless_mm::page::Page;
+        use faultless_page::layout::Page;
         let page = Page::new();
         page.start(7, 0);
         let text = || {

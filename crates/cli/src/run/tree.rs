@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use faultless_mm::stats::Counter;
+use faultless_page::stats::Counter;
 use serde::Serialize;
 
 use crate::figures::{size, wrap_at};
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     fn page(pid: u32, name: &str, blocks: u64, left: u64) -> Counters {
-        let mut values = [0; faultless_mm::stats::COUNT];
+        let mut values = [0; faultless_page::stats::COUNT];
         values[Counter::MallocServed as usize] = blocks;
         values[Counter::MallocBytes as usize] = blocks << 20;
         values[Counter::BytesUnzeroed as usize] = blocks << 19;
@@ -174,7 +174,7 @@ mod tests {
         let limited = Program {
             served_processes: 0,
             requests: 0,
-            plain: Some(faultless_mm::page::PLAIN[1]),
+            plain: Some(faultless_page::layout::PLAIN[1]),
             ..all[1].clone()
         };
         let text = Tree::Programs(&[limited.clone(), limited]).to_string();

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use faultless_mm::knobs::{Kind, Knob, When};
-use faultless_mm::listing::OWN;
-use faultless_mm::stats::Counter;
+use faultless_page::knobs::{Kind, Knob, When};
+use faultless_page::listing::OWN;
+use faultless_page::stats::Counter;
 use serde::Serialize;
 use serde_json::Value;
 

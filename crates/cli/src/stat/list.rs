@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use faultless_mm::stats::{Counter, Unit};
+use faultless_page::stats::{Counter, Unit};
 
 use super::json::Report;
 use super::show::{lines, short};

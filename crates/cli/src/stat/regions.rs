@@ -1,6 +1,6 @@
 //! Regions as text: a line for each, in columns where there is room for them.
 
-use faultless_mm::stats::{Counter, Unit};
+use faultless_page::stats::{Counter, Unit};
 
 use super::show::short;
 use crate::figures::seconds;
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
     use crate::pages::regions::tests::Made;
     use faultless_base::PAGE;
-    use faultless_mm::stats::Counter;
+    use faultless_page::stats::Counter;
 
     #[test]
     fn a_table_fits_80_columns_and_lines_fit_less() {

@@ -1,7 +1,7 @@
 //! Which counters are shown, and under which names: their own, or those that `perf stat` would have for them.
 
 use anyhow::{Result, bail};
-use faultless_mm::stats::{COUNTERS, Counter, Declared};
+use faultless_page::stats::{COUNTERS, Counter, Declared};
 use glob::Pattern;
 
 use crate::settings::suggestion;

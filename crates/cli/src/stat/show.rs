@@ -1,6 +1,6 @@
 //! Counters as text: in lines, as `perf stat` has them, or in columns, as `vmstat` has them.
 
-use faultless_mm::stats::Unit;
+use faultless_page::stats::Unit;
 
 use super::select::Selection;
 use crate::figures::{seconds, size};
@@ -104,10 +104,10 @@ fn column(name: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use faultless_mm::stats::Counter;
+    use faultless_page::stats::Counter;
 
     fn counters() -> Counters {
-        let mut values = [0; faultless_mm::stats::COUNT];
+        let mut values = [0; faultless_page::stats::COUNT];
         values[Counter::MmapServed as usize] = 3;
         values[Counter::MmapBytes as usize] = 96 << 20;
         values[Counter::ScrubNs as usize] = 2_500_000;
@@ -128,7 +128,7 @@ mod tests {
         let everything = Selection::new(&["*".into()]).unwrap();
         let narrow = lines(&everything, &counters(), 2.0, 40);
         assert!(narrow.lines().all(|line| line.len() <= 40), "{narrow}");
-        assert_eq!(narrow.lines().count(), faultless_mm::stats::COUNT);
+        assert_eq!(narrow.lines().count(), faultless_page::stats::COUNT);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use faultless_mm::stats::Counter;
+use faultless_page::stats::Counter;
 
 use super::json::Report;
 use super::regions;

@@ -10,9 +10,9 @@ use faultless_base::sys::uffd::Way;
 use faultless_base::sys::user_mmu::{Backing, STRIPES, UserMmu};
 use faultless_base::units::round_up;
 use faultless_base::{PAGE, SLOT};
-use faultless_mm::area::Attributes;
+use faultless_mm::predict::window::{MOST_ORDER, Orders};
+use faultless_mm::region::area::Attributes;
 use faultless_mm::region::{Plan, Region as Engine};
-use faultless_mm::window::{MOST_ORDER, Orders};
 
 use super::delivery::{self, Delivery};
 use super::error::Error;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-use faultless_mm::change::Refused;
+use faultless_mm::region::change::Refused;
 
 /// Why a region cannot be made or changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -31,16 +31,16 @@ use std::time::Duration;
 
 use faultless_base::sys::mmu::Mmu;
 use faultless_base::{PAGE, SLOT, Span};
-use faultless_mm::area::Attributes;
-use faultless_mm::knobs::{Knob, When};
-use faultless_mm::stats::Counter;
+use faultless_mm::region::area::Attributes;
+use faultless_page::knobs::{Knob, When};
+use faultless_page::stats::Counter;
 
 pub use builder::Builder;
 pub use delivery::Delivery;
 pub use error::Error;
 pub use faultless_base::sys::mmu::Rights;
 pub use faultless_base::sys::user_mmu::Backing;
-pub use faultless_mm::change::Advice;
+pub use faultless_mm::region::change::Advice;
 pub use file::FileBacking;
 pub use heap::{Block, Heap};
 

@@ -16,13 +16,13 @@ use std::sync::atomic::Ordering;
 use std::sync::{LazyLock, OnceLock};
 
 use faultless_base::Span;
+use faultless_base::sync::per_cpu;
 use faultless_base::sys::page_file;
 use faultless_base::sys::raw::boot_ns;
-use faultless_mm::knobs::Knob;
-use faultless_mm::listing::{Counted, Line, Listing, PLACES, Regions, lines_for};
-use faultless_mm::page::{Header, MAGIC, Page, TABLES, VERSION, Whole};
-use faultless_mm::spread;
-use faultless_mm::stats::Counter;
+use faultless_page::knobs::Knob;
+use faultless_page::layout::{Header, MAGIC, Page, TABLES, VERSION, Whole};
+use faultless_page::listing::{Counted, Line, Listing, PLACES, Regions, lines_for};
+use faultless_page::stats::Counter;
 
 use crate::owner::Owner;
 
@@ -71,7 +71,7 @@ pub fn page() -> &'static Page {
 
 /// Places over which threads are spread.
 pub fn places() -> usize {
-    spread::places(PAGE.regions.shared().lines())
+    per_cpu::places(PAGE.regions.shared().lines())
 }
 
 /// A counter, over all that this process counts.

@@ -17,7 +17,7 @@ use faultless_base::sys::raw;
 use faultless_base::sys::uffd::message::{self, Message};
 use faultless_base::sys::uffd::{BATCH, Event, State, Uffd, Wake};
 use faultless_base::{PAGE, Span};
-use faultless_mm::area::View;
+use faultless_mm::region::area::View;
 
 use super::children::{Child, Children};
 use super::elsewhere::{self, Request, WINDOW, kept};

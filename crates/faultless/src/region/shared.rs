@@ -9,11 +9,11 @@ use faultless_base::sys::mmu::Mmu;
 use faultless_base::sys::raw;
 use faultless_base::sys::uffd::Uffd;
 use faultless_base::sys::user_mmu::UserMmu;
-use faultless_mm::change::Refused;
 use faultless_mm::fault::{Fault, Outcome};
-use faultless_mm::listing::Counted;
 use faultless_mm::region::Region as Engine;
-use faultless_mm::stats::Counter;
+use faultless_mm::region::change::Refused;
+use faultless_page::listing::Counted;
+use faultless_page::stats::Counter;
 
 use super::behind::Behind;
 use super::error::Error;

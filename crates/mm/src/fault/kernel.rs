@@ -5,10 +5,10 @@ use faultless_base::sys::mmu::Mmu;
 use faultless_base::{PAGE, Span};
 
 use super::Outcome;
-use crate::area::{AreaRef, Attributes};
-use crate::entry::Kind;
 use crate::region::Region;
-use crate::stats::Counter;
+use crate::region::area::{AreaRef, Attributes};
+use crate::region::entry::Kind;
+use faultless_page::stats::Counter;
 
 impl<M: Mmu> Region<M> {
     /// Has the kernel serve the area around `addr`, of which faults follow nothing: it does that faster.
@@ -50,13 +50,13 @@ impl<M: Mmu> Region<M> {
 mod tests {
     use super::*;
     use crate::fault::Fault;
-    use crate::knobs::Values;
-    use crate::listing::{Counted, Line};
+    use crate::predict::window::Orders;
     use crate::region::Plan;
-    use crate::window::Orders;
     use faultless_base::SLOT;
     use faultless_base::sys::mmu::Rights;
     use faultless_fake::mmu::FakeMmu;
+    use faultless_page::knobs::Values;
+    use faultless_page::listing::{Counted, Line};
     use std::boxed::Box;
 
     /// Somebody populates, or changes another part of the area, and takes long: no fault waits for that.

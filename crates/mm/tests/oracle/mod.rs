@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use faultless_base::sys::Sys;
 use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span};
 use faultless_fake::{Failing, Fake};
-use faultless_mm::knobs::{Knob, Values};
 use faultless_mm::mapping::Change;
-use faultless_mm::stats::Block as Counters;
 use faultless_mm::{Need, Space};
+use faultless_page::knobs::{Knob, Values};
+use faultless_page::stats::Block as Counters;
 
 /// Budgets, in slots.
 pub const BUDGETS: [u64; 6] = [0, 1, 3, 8, 32, 1000];

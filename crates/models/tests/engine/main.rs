@@ -10,8 +10,8 @@ mod world;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
-use faultless_mm::stats::Counter;
 use faultless_models::{LeftBehind, check_runs};
+use faultless_page::stats::Counter;
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread::{self, JoinHandle};
 use world::{COUNTERS, World};

@@ -4,9 +4,9 @@
 
 use std::sync::Arc;
 
-use faultless_mm::stats::Counter;
 use faultless_models::check_stopping;
 use faultless_models::stopping::{resume, stop_all_others, stopping_thread};
+use faultless_page::stats::Counter;
 use shuttle::rand::{Rng, thread_rng};
 
 use crate::world::World;

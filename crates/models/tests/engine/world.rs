@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use faultless_base::sys::Sys;
 use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span};
-use faultless_mm::knobs::{Knob, Values};
-use faultless_mm::stats::Block as Counters;
 use faultless_mm::{Need, Progress, Space};
 use faultless_models::Stepped;
+use faultless_page::knobs::{Knob, Values};
+use faultless_page::stats::Block as Counters;
 use shuttle::rand::{Rng, thread_rng};
 
 /// Few enough that they run out.

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::SeqCst};
 
 use faultless_base::sys::mmu::Mmu;
 use faultless_fake::mmu::{FakeMmu, Found, backing_byte};
-use faultless_mm::area::Attributes;
-use faultless_mm::change::Advice;
+use faultless_mm::region::area::Attributes;
+use faultless_mm::region::change::Advice;
 use shuttle::thread;
 
 use super::{ATTRIBUTES, Memory, PAGE, Rights, access, chance, check, memory, page, region};

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use faultless_base::Span;
 use faultless_base::sys::mmu::{Mmu, Rights};
-use faultless_mm::area::Attributes;
-use faultless_mm::change::Advice;
+use faultless_mm::region::area::Attributes;
+use faultless_mm::region::change::Advice;
 use shuttle::thread;
 
 use super::{ATTRIBUTES, Memory, PART, access, chance, page};

@@ -6,8 +6,8 @@ use std::io;
 use std::time::Instant;
 
 use faultless::region::set;
-use faultless_mm::knobs::Knob;
-use faultless_mm::stats::Counter;
+use faultless_page::knobs::Knob;
+use faultless_page::stats::Counter;
 
 use super::faults::Taken;
 use super::first::{First, Memory, Touched, region};

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use faultless::region::{Delivery, Region};
-use faultless_mm::stats::Counter;
+use faultless_page::stats::Counter;
 use faultless_sim::pattern::Pattern;
 
 use super::areas::{self, By};
@@ -268,6 +268,6 @@ mod tests {
 
     /// Other tests of this process have regions, too.
     fn set_back() {
-        faultless::region::set(faultless_mm::knobs::Knob::PrefaultBy, 0);
+        faultless::region::set(faultless_page::knobs::Knob::PrefaultBy, 0);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use faultless_mm::stats::Counter;
+use faultless_page::stats::Counter;
 
 use crate::bench::aims::Aims;
 use crate::bench::contenders::{Contender, Contenders};

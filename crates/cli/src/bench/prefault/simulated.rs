@@ -1,6 +1,6 @@
 //! The tables of simulated processors.
 
-use faultless_mm::window::HUGE_ORDER;
+use faultless_mm::predict::window::HUGE_ORDER;
 use faultless_sim::costs::Costs;
 use faultless_sim::pattern::Pattern;
 use faultless_sim::seed::{self, MACHINE};

@@ -2,7 +2,7 @@
 
 use std::process::{Child, Command, Stdio};
 
-use faultless_mm::stats::Counter;
+use faultless_page::stats::Counter;
 
 use super::runs::{Runs, Way};
 use crate::bench::aims::Aims;

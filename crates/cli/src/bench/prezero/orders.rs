@@ -1,7 +1,7 @@
 //! From which order on a free block is worth waking the scrubber: the knob `scrub_start`, one value after the other.
 
-use faultless_mm::knobs::{Knob, MOST_ORDER};
-use faultless_mm::stats::Counter;
+use faultless_page::knobs::{Knob, MOST_ORDER};
+use faultless_page::stats::Counter;
 
 use super::runs::{Runs, Way};
 use crate::bench::loops::Taken;

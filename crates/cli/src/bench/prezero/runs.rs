@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use faultless_mm::stats::{COUNTERS, Counter};
+use faultless_page::stats::{COUNTERS, Counter};
 
 use crate::bench::contenders::{Contender, Contenders};
 use crate::bench::loops::Taken;

@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use faultless_mm::stats::Counter;
+use faultless_page::stats::Counter;
 
 use crate::bench::loops::{ENDS, Reached, SpfWay as Way};
 use crate::bench::machine::Machine;

@@ -22,7 +22,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use faultless_mm::knobs::Knob;
+use faultless_page::knobs::Knob;
 use serde::Serialize;
 
 use super::child::{End, Outcome};

@@ -11,7 +11,7 @@ use std::io;
 
 use clap::ValueEnum;
 use faultless::region::{Delivery, Region, set_speculative};
-use faultless_mm::stats::Counter;
+use faultless_page::stats::Counter;
 
 pub use samples::{EDGES, Latency};
 

@@ -1,0 +1,338 @@
+//! Background steps on growth: touching memory that the process never had before the program gets there.
+//!
+//! Growth is a large extent that was handed out without memory: the thread follows the program
+//! through it and touches every other slot of a window ahead of it, so that both zero different slots at the same
+//! time; the slots left out show how far the program is. The window doubles while the program follows (the
+//! anticipatory prefaulting of 2004, in slots instead of pages) and the extent is forgotten when it does not.
+//!
+//! Huge-page advice for growth is charged to the budget until the program is seen to use the memory; that is
+//! looked at here, and gives room for the next advice.
+
+use faultless_base::sys::{Huge, Sys};
+use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span};
+
+use crate::frame::arena::Extent;
+use crate::frame::slot::{State, flag};
+use crate::space::account::SAMPLED_PAGES;
+use crate::space::progress::{Progress, sooner};
+use crate::space::watched::{FOLLOWED, Growth, SMALL_DEMAND};
+use crate::space::{Shard, Space};
+use faultless_page::knobs::Knob;
+
+/// Slots touched ahead at first, and at most (128 MiB).
+const WINDOW_START: usize = 4;
+const WINDOW_MAX: usize = 64;
+/// Slots without memory over which a program is still found.
+const GAP: usize = 6;
+/// Looks without progress of the program after which an extent is forgotten.
+const PATIENCE: u32 = 200;
+/// Slots that get advice at a time, at least (128 MiB).
+const ADVISED_AT_ONCE: usize = 64;
+/// Time between looks.
+const LOOK_US: u64 = 100;
+/// Slots that a program's thread looks at in one call.
+const LOOKS_IN_CALL: usize = 128;
+/// How long such looks rest at most when they find nothing.
+const LOOK_REST_MS: u32 = 64;
+
+/// In place of the number of a shard: the program's own mappings.
+const PROGRAM: usize = usize::MAX;
+
+/// What may be done ahead of a program.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Effort {
+    /// Everything.
+    Full,
+    /// Moving what is zeroed already: while the background work rests.
+    Moves,
+}
+
+impl<S: Sys> Space<S> {
+    /// Notes an extent just handed out, inside `whole`; it is followed if much of it has no memory.
+    pub(crate) fn note_growth(&self, shard: &Shard, e: Extent, whole: Span) {
+        let slots = shard.slots;
+        let fresh = |i: usize| slots.has(i, flag::FRESH);
+        if !self.knobs.is_on(Knob::Ahead) || e.n < 2 || !fresh(e.first + e.n - 1) || shard.untouched.is_long() {
+            if e.n <= SMALL_DEMAND && self.knobs.is_on(Knob::Ahead) {
+                self.want_worker();
+            }
+            return;
+        }
+        let advised = e.slots().take_while(|&i| slots.has(i, flag::ADVISED)).count();
+        let begin = e.slots().take_while(|&i| slots.has(i, flag::AHEAD)).count();
+        let shard_index =
+            if self.is_program(shard) { PROGRAM } else { (shard.base - self.span().start) / (slots.len() * SLOT) };
+        let growth = Growth {
+            shard: shard_index,
+            first: e.first,
+            n: e.n,
+            whole,
+            advised,
+            begin,
+            reached: begin,
+            confirmed: 0,
+            touched: begin,
+            window: self.first_window(WINDOW_START),
+            moved: None,
+            quiet: 0,
+        };
+        let Some(mut growths) = self.growths.lock_soon() else { return };
+        let place = growths.followed.iter().position(Option::is_none).unwrap_or(growths.next % FOLLOWED);
+        growths.followed[place] = Some(growth);
+        growths.next = place + 1;
+        drop(growths);
+        self.want_worker_now();
+    }
+
+    /// Follows the growing extents and fills the stock.
+    pub(crate) fn ahead_step(&self, effort: Effort) -> Progress {
+        if !self.knobs.is_on(Knob::Ahead) {
+            return Progress::Idle;
+        }
+        let mut result = Progress::Idle;
+        for place in 0..FOLLOWED {
+            let Some(mut growth) = self.growths.lock_soon().and_then(|growths| growths.followed[place]) else {
+                continue;
+            };
+            let before = (growth.shard, growth.first);
+            let progress = self.follow(&mut growth, effort);
+            result = sooner(result, progress);
+            let Some(mut growths) = self.growths.lock_soon() else { continue };
+            if progress == Progress::Idle {
+                self.note_end(self.shard_of(&growth), &growth);
+            }
+            // The program may have put another extent there meanwhile.
+            if growths.followed[place].is_some_and(|g| (g.shard, g.first) == before) {
+                growths.followed[place] = (progress != Progress::Idle).then_some(growth);
+            }
+        }
+        let done = result == Progress::Worked || effort == Effort::Moves;
+        if done { result } else { sooner(result, self.stock_step()) }
+    }
+
+    fn shard_of(&self, g: &Growth) -> &Shard {
+        if g.shard == PROGRAM { &self.program } else { self.shard(g.shard) }
+    }
+
+    fn follow(&self, g: &mut Growth, effort: Effort) -> Progress {
+        let shard = self.shard_of(g);
+        let old = g.reached;
+        g.reached = self.reached(shard, g);
+        if g.reached > old {
+            g.quiet = 0;
+            let came_to_window = g.moved.is_some_and(|window| old <= window.marker);
+            if came_to_window || g.reached >= old + g.window / 4 {
+                g.window = (g.window * 2).min(WINDOW_MAX);
+            }
+            self.confirm(shard, g);
+            self.advise_more(shard, g);
+        } else {
+            g.quiet += 1;
+        }
+        if g.reached >= g.n || g.quiet > PATIENCE {
+            return Progress::Idle;
+        }
+        if self.warmth.is_too_cold(|| self.now_ms()) {
+            self.refuse_rest(shard, g);
+            return Progress::Idle;
+        }
+        if self.moves() && (g.reached > g.begin || self.is_trusted()) && self.next_window(shard, g, old) {
+            return if g.reached > old { Progress::Worked } else { Progress::Wait(LOOK_US) };
+        }
+        if effort == Effort::Moves {
+            return Progress::Wait(LOOK_US);
+        }
+        // The slot that the program is in, and the next one, are its own.
+        g.touched = g.touched.max(g.reached + 1);
+        let end = (g.reached + 1 + g.window).min(g.advised);
+        // Nothing is touched before the program has come to the extent at all.
+        while g.touched < end && g.reached > g.begin {
+            let i = g.touched;
+            if i % 2 == 1 && !self.credit.take() {
+                break;
+            }
+            g.touched += 1;
+            if i % 2 == 1 {
+                if self.touch_lent(shard, g.first + i) {
+                    return Progress::Worked;
+                }
+                self.credit.give_back();
+            }
+        }
+        // A program that moves is looked after at once.
+        if g.reached > old { Progress::Worked } else { Progress::Wait(LOOK_US) }
+    }
+
+    /// How far the program has come: one past the last slot that has memory though nobody but it touched it. Looks on
+    /// from where it was seen last, over a short gap.
+    fn reached(&self, shard: &Shard, g: &Growth) -> usize {
+        let present = |i: usize| {
+            let at = shard.span(Extent { first: g.first + i, n: 1 }).start;
+            self.sys.present(at) || self.sys.present(at + SLOT - PAGE)
+        };
+        let mut reached = g.reached;
+        let moved = match g.moved {
+            Some(window) if reached <= window.marker => {
+                return if present(window.marker) { window.marker + 1 } else { reached };
+            }
+            Some(window) => window.end,
+            None => 0,
+        };
+        let theirs = |i: &usize| i % 2 == 0 || *i >= g.touched;
+        let mut from = reached.max(moved);
+        while let Some(i) = (from..(from + GAP).min(g.n)).filter(theirs).find(|&i| present(i)) {
+            from = i + 1;
+            reached = from;
+        }
+        reached
+    }
+
+    fn touch_lent(&self, shard: &Shard, i: usize) -> bool {
+        let touched = self.enter(shard, Extent { first: i, n: 1 }, |span| {
+            // The program may have unmapped it by a system call that nobody saw: then it is not touched.
+            let missing = self.sys.missing(span.start);
+            missing && !self.is_looked_at() && self.touch_for_program(shard, i, |at| self.sys.touch_if_open(at))
+        });
+        touched == Some(true)
+    }
+
+    /// The range of advice that reaches to the end of an extent: all of a mapping, which stays one area then.
+    fn whole(&self, shard: &Shard, g: &Growth, e: Extent) -> Span {
+        let all = Extent { first: g.first, n: g.n };
+        let is_whole = || all.slots().all(|i| shard.slots.state(i) == State::Lent);
+        if self.is_program(shard) && is_whole() { g.whole } else { shard.span(e) }
+    }
+
+    /// Takes the advice back where the program has not been yet.
+    fn refuse_rest(&self, shard: &Shard, g: &Growth) {
+        let first = (g.reached + 1).max(g.touched) + 1;
+        let e = Extent { first: g.first + first, n: g.advised.saturating_sub(first) };
+        if e.n == 0 {
+            return;
+        }
+        let slots = shard.slots;
+        let waiting = |i: usize| [flag::FRESH, flag::ADVISED, flag::CHARGED].iter().all(|&f| slots.has(i, f));
+        self.enter(shard, e, |_| {
+            if e.slots().all(waiting) {
+                self.sys.huge(self.whole(shard, g, e), Huge::Refused);
+                for i in e.slots() {
+                    slots.clear(i, flag::ADVISED);
+                    self.budget.discharge(slots.clear(i, flag::CHARGED) as usize);
+                }
+            }
+        });
+    }
+
+    /// Looks at the slots that the program has passed: those that it uses densely are no longer charged.
+    fn confirm(&self, shard: &Shard, g: &mut Growth) {
+        while g.confirmed < g.reached {
+            let i = g.first + g.confirmed;
+            g.confirmed += 1;
+            let confirmed = self.enter(shard, Extent { first: i, n: 1 }, |_| {
+                self.confirm_slot(shard, i, || self.peek_full(shard, i))
+            });
+            if confirmed == Some(true) {
+                self.note_demand(1);
+            }
+            // Also where somebody else has seen it. What was touched before the hand-out was not on credit.
+            let used = confirmed.is_some() && !shard.slots.has(i, flag::CHARGED);
+            let brought = used && g.confirmed > g.begin && shard.slots.has(i, flag::AHEAD);
+            self.credit.note_used(brought as usize);
+        }
+    }
+
+    /// In a program's thread that finds the budget used up: looks at some of the slots that are charged, since the
+    /// background thread may not have had a processor for a while.
+    pub(crate) fn confirm_some(&self) {
+        let Some(mut at) = self.confirming.try_lock() else { return };
+        let now = self.now_ms();
+        if now.wrapping_sub(at.since) < at.rest {
+            return;
+        }
+        let (mut looks, mut found, mut steps) = (0, 0, 0);
+        let shards = self.all_slots().count();
+        let all: usize = self.all_slots().map(|(_, e)| e.n).sum();
+        while looks < LOOKS_IN_CALL
+            && steps < all + shards
+            && let Some((shard, e)) = self.all_slots().nth(at.shard)
+        {
+            steps += 1;
+            if at.slot >= e.n {
+                (at.shard, at.slot) = ((at.shard + 1) % shards, 0);
+                continue;
+            }
+            let i = e.first + at.slot;
+            at.slot += 1;
+            if shard.slots.has(i, flag::CHARGED)
+                && matches!(shard.slots.state(i), State::Lent | State::Block | State::Runs)
+            {
+                looks += 1;
+                found += self.confirm_slot(shard, i, || self.peek_full(shard, i)) as usize;
+            }
+        }
+        // A program that uses little of what it has is not looked at again and again.
+        at.rest = if found > 0 { 0 } else { (at.rest * 2).clamp(1, LOOK_REST_MS) };
+        at.since = now;
+    }
+
+    /// Whether most of slot `i`, which the program may unmap meanwhile, was written to.
+    pub(crate) fn peek_dense(&self, shard: &Shard, i: usize) -> bool {
+        self.peek_written(shard, i) * 2 >= SAMPLED_PAGES
+    }
+
+    /// The same for all of it, as far as some pages tell.
+    fn peek_full(&self, shard: &Shard, i: usize) -> bool {
+        self.peek_written(shard, i) == SAMPLED_PAGES
+    }
+
+    fn confirm_slot(&self, shard: &Shard, i: usize, is_full: impl Fn() -> bool) -> bool {
+        if !shard.slots.has(i, flag::CHARGED) {
+            return false;
+        }
+        let span = shard.span(Extent { first: i, n: 1 });
+        if self.is_program(shard) && !self.sys.present(span.start) && !self.sys.missing(span.start) {
+            // Unmapped by a call that was not seen.
+            self.forget(span);
+            return false;
+        }
+        // What is used already must not be counted twice, not even for a moment: the peak would stay.
+        if !self.sys.present(span.start) || !is_full() {
+            return false;
+        }
+        // Before the flags say so: whoever sees them may end this use at once.
+        self.budget.use_slots(1);
+        let confirmed = shard.slots.confirm(i);
+        match confirmed {
+            true => {
+                self.budget.discharge(1);
+                self.budget.note_use(1, 0);
+            }
+            false => self.budget.unuse(1),
+        }
+        confirmed
+    }
+
+    /// Advises huge pages further ahead, as far as the budget has room again.
+    fn advise_more(&self, shard: &Shard, g: &mut Growth) {
+        let missing = g.n - g.advised;
+        let room = self.budget.room().min(self.budget.trust());
+        // In few and large pieces, and not before they are near: the program's faults wait for each.
+        let near = g.reached + 4 * WINDOW_MAX >= g.advised;
+        if missing == 0 || !near || room < missing.min(ADVISED_AT_ONCE) {
+            return;
+        }
+        let e = Extent { first: g.first + g.advised, n: missing.min(room) };
+        g.advised += e.n;
+        // The slots may have come back and been handed out again since.
+        let slots = shard.slots;
+        let waiting = |i: usize| slots.has(i, flag::FRESH) && !slots.has(i, flag::ADVISED | flag::CHARGED);
+        self.enter(shard, e, |_| {
+            if e.slots().all(waiting) {
+                let last = g.advised == g.n;
+                let at = if last { self.whole(shard, g, e) } else { shard.span(e) };
+                let advised = self.advise_in_use(shard, e, at);
+                self.budget.end_promise(advised * SLOT_PAGES);
+            }
+        });
+    }
+}

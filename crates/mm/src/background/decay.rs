@@ -1,0 +1,119 @@
+//! Background steps that give free memory back: what has been idle for too long, and all of it when memory is short.
+
+use core::sync::atomic::Ordering;
+
+use faultless_base::sys::Sys;
+use faultless_base::{SLOT, Span};
+
+use crate::frame::arena::Extent;
+use crate::frame::buddy::Kind;
+use crate::space::progress::Progress;
+use crate::space::{Shard, Space};
+use faultless_page::stats::Counter;
+
+/// Memory beyond the budget stays for so long after it was freed.
+const KEEP_ABOVE_MS: u32 = 500;
+/// Memory within the budget stays for so long.
+const KEEP_MS: u32 = 10_000;
+/// Slots given back in one step.
+const DECAY_SLOTS: usize = 32;
+/// How often pressure is looked for.
+const PRESSURE_MS: u32 = 50;
+/// How often ages are looked at while nothing else is to be done.
+const LOOK_US: u64 = 50_000;
+/// The same while more is idle than the budget alone allows, or the control group has a limit.
+const LOOK_ABOVE_US: u64 = 5_000;
+
+impl<S: Sys> Space<S> {
+    /// Discards an extent in passage that was idle.
+    pub(crate) fn return_to_kernel(&self, shard: &Shard, e: Extent, stamp: u32) {
+        let span: Span = shard.span(e);
+        self.note_left(shard, e);
+        self.sys.discard(span);
+        self.budget.unkeep(e.n);
+        self.note_unused(shard, self.zeroed_ahead(shard, e));
+        self.put_back(shard, e, Kind::Hole, stamp);
+    }
+
+    /// Slots that were zeroed ahead went to nobody who needed it.
+    pub(crate) fn note_unused(&self, shard: &Shard, n: usize) {
+        if n > 0 {
+            self.pace.note_wasted(n);
+            shard.count(Counter::BytesZeroedUnused, n * SLOT);
+        }
+    }
+
+    /// Gives back what has been idle for too long.
+    pub(crate) fn decay_step(&self) -> Progress {
+        if self.budget.idle() == 0 {
+            return Progress::Idle;
+        }
+        self.look_around();
+        if self.make_way(0) {
+            return Progress::Worked;
+        }
+        let now = self.now_ms();
+        let last = self.pressure_look.load(Ordering::Relaxed);
+        if now.wrapping_sub(last) >= PRESSURE_MS {
+            self.pressure_look.store(now, Ordering::Relaxed);
+            if self.sys.is_short_of_memory() && self.give_all_back() > 0 {
+                return Progress::Worked;
+            }
+        }
+        if self.budget.above_limit() > 0 {
+            // Much of what is charged may be in use by now.
+            self.confirm_some();
+        }
+        let above = self.budget.above_limit();
+        for shard in self.all_shards() {
+            let Some(mut arena) = shard.lock_soon() else { continue };
+            for kind in [Kind::Dirty, Kind::Zeroed] {
+                let Some((first, order, stamp)) = arena.free().stalest(kind, now) else { continue };
+                let age = now.wrapping_sub(stamp);
+                let n = match (above, age) {
+                    (_, KEEP_MS..) => 1 << order,
+                    (1.., KEEP_ABOVE_MS..) => above.min(1 << order),
+                    _ => continue,
+                };
+                let e = Extent { first, n: n.min(DECAY_SLOTS) };
+                arena.take_at(e);
+                drop(arena);
+                self.return_to_kernel(shard, e, stamp);
+                shard.count(Counter::BytesDecayed, e.n * SLOT);
+                return Progress::Worked;
+            }
+        }
+        Progress::Wait(if above > 0 || self.is_grouped() { LOOK_ABOVE_US } else { LOOK_US })
+    }
+
+    /// Memory is short: gives idle memory back at once, all that can be had. The bytes given back.
+    pub fn press(&self) -> usize {
+        self.all_shards().for_each(|shard| self.take_in(shard));
+        self.give_all_back()
+    }
+
+    pub(crate) fn give_all_back(&self) -> usize {
+        self.give_back(usize::MAX, Counter::BytesPressed)
+    }
+
+    /// Gives `n` idle slots back, or all there are: the bytes given back.
+    pub(crate) fn give_back(&self, n: usize, counter: Counter) -> usize {
+        let (mut bytes, mut left) = (0, n);
+        for shard in self.all_shards() {
+            for kind in [Kind::Dirty, Kind::Zeroed] {
+                while left > 0 {
+                    let Some(mut arena) = shard.lock_soon() else { break };
+                    let Some((first, order, stamp)) = arena.free().oldest(kind) else { break };
+                    let e = Extent { first, n: left.min(1 << order) };
+                    left -= e.n;
+                    arena.take_at(e);
+                    drop(arena);
+                    self.return_to_kernel(shard, e, stamp);
+                    shard.count(counter, e.n * SLOT);
+                    bytes += e.n * SLOT;
+                }
+            }
+        }
+        bytes
+    }
+}

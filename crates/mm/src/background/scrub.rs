@@ -1,0 +1,189 @@
+//! The scrubber: free memory is zeroed in the background, before zeroes are asked for.
+//!
+//! It sleeps until the largest dirty block reaches `scrub_start`, then zeroes the largest blocks first, until none of
+//! `scrub_stop` is left or enough is zero (`pace.rs`). A block is zeroed as a whole, by one job of an engine. Memory
+//! that was freed a moment ago is left alone: if it is wanted again, its lines are still in the cache, and it is zeroed hot.
+//!
+//! A request that finds its memory with the scrubber calls it back; then the job ends after the piece in progress, and
+//! what is not zero by then is dirty again. An engine that fails, or does not get on, is dropped. Whatever happens to a job,
+//! slots are handed on as zeroed only as far as the job says that they are.
+
+use core::sync::atomic::Ordering;
+
+use faultless_base::SLOT;
+use faultless_base::probe;
+use faultless_base::sys::Sys;
+use faultless_base::zero::Engine;
+use faultless_base::zero::driver::Poll;
+
+use crate::frame::arena::Extent;
+use crate::frame::buddy::{Kind, Ready};
+use crate::frame::slot::State;
+use crate::space::progress::{Progress, sooner};
+use crate::space::{Shard, Space};
+use faultless_page::knobs::{Knob, MOST_ORDER, slot_order};
+use faultless_page::stats::Counter;
+
+/// Memory wanted again sooner than this is cheaper to zero hot, at its hand-out.
+const DELAY_MS: u32 = 5;
+/// A job that takes so much of this thread's time, working or asking, has an engine that hangs: the slowest takes a few
+/// milliseconds. On the clock it may take long: others go first.
+const STALLED_NS: u64 = 50_000_000;
+/// While the machine is loaded: how often it is looked at again.
+const LOADED_US: u64 = 100_000;
+
+/// What became of an extent that was to be zeroed.
+pub(crate) enum Zeroing {
+    /// So many slots from its start are zero by this engine, and the others are not.
+    Done(usize, Engine),
+    /// Its content is lost.
+    Lost,
+}
+
+/// The order of the largest dirty block, in slots, if a look is to be had.
+fn largest(shard: &Shard) -> Option<usize> {
+    shard.lock_soon()?.free().largest(Kind::Dirty)
+}
+
+impl<S: Sys> Space<S> {
+    /// Zeroes a block, if there is one.
+    pub(crate) fn scrub_step(&self) -> Progress {
+        let now = self.now_ms();
+        if !self.pace.is_awake() {
+            if !self.is_worth_waking() {
+                return Progress::Idle;
+            }
+            if self.is_loaded() {
+                return Progress::Wait(LOADED_US);
+            }
+            self.pace.wake();
+            self.choose_cpu();
+            self.shard(0).count(Counter::ScrubWakeups, 1);
+            probe::scrub_wakeup();
+        }
+        let progress = self.scrub_next(now);
+        if progress == Progress::Idle {
+            self.pace.sleep(now, self.scrubbed.swap(false, Ordering::Relaxed));
+        }
+        progress
+    }
+
+    /// Whether a dirty block is as large as one has to be to wake the scrubber, and zeroes are in demand.
+    fn is_worth_waking(&self) -> bool {
+        let Some(order) = self.waking_order() else { return false };
+        self.pace.target(self.now_ms()) > self.zeroed()
+            && self.all_shards().any(|shard| largest(shard) >= Some(order))
+    }
+
+    /// The order of a block, in slots, from which on it wakes the scrubber; `None`: none does. A block that it would
+    /// not zero wakes nobody.
+    fn waking_order(&self) -> Option<usize> {
+        let (start, stop) = (self.knobs.get(Knob::ScrubStart), self.knobs.get(Knob::ScrubStop));
+        (start <= MOST_ORDER).then(|| slot_order(start.max(stop)))
+    }
+
+    fn is_loaded(&self) -> bool {
+        match self.knobs.get(Knob::ScrubLoad) {
+            // Never: not worth asking.
+            load if load == Knob::ScrubLoad.declared().range().1 => false,
+            load => self.sys.load() >= load,
+        }
+    }
+
+    /// Slots that are zero and free.
+    pub(crate) fn zeroed(&self) -> usize {
+        self.all_shards().filter_map(|shard| Some(shard.lock_soon()?.free().slots(Kind::Zeroed))).sum()
+    }
+
+    fn scrub_next(&self, now: u32) -> Progress {
+        let target = self.pace.target(now);
+        let missing = target.saturating_sub(self.zeroed());
+        if missing == 0 {
+            return Progress::Idle;
+        }
+        // What is in stock is zero, too, but elsewhere: rather a little more than a block with a dirty end.
+        let of_block = |n: usize| if n <= missing + target / 8 { n } else { missing };
+        let stop = slot_order(self.knobs.get(Knob::ScrubStop));
+        let mut result = Progress::Idle;
+        for shard in self.all_shards() {
+            let Some(mut arena) = shard.lock_soon() else { continue };
+            match arena.free().ready(Kind::Dirty, stop, now, DELAY_MS) {
+                Ready::None => {}
+                Ready::Later(ms) => result = sooner(result, Progress::Wait(ms as u64 * 1000)),
+                Ready::Now { first, order, stamp } => {
+                    let n = of_block((1 << order).min(self.sys.scrub_largest() / SLOT));
+                    let e = Extent { first, n };
+                    self.recalled.store(false, Ordering::Relaxed);
+                    arena.take_at(e);
+                    self.away.fetch_add(e.n, Ordering::SeqCst);
+                    drop(arena);
+                    self.scrub(shard, e, stamp);
+                    self.away.fetch_sub(e.n, Ordering::SeqCst);
+                    self.scrubbed.store(true, Ordering::Relaxed);
+                    self.pace.note_zeroed();
+                    return Progress::Worked;
+                }
+            }
+        }
+        result
+    }
+
+    fn scrub(&self, shard: &Shard, e: Extent, stamp: u32) {
+        let start = self.sys.thread_ns();
+        match self.zero(shard, e, || self.recalled.load(Ordering::Relaxed)) {
+            Zeroing::Lost => self.return_to_kernel(shard, e, stamp),
+            Zeroing::Done(n, engine) => {
+                let (zero, rest) = (Extent { n, ..e }, Extent { first: e.first + n, n: e.n - n });
+                shard.count(Counter::BytesScrubbed, n * SLOT);
+                shard.count(Counter::scrubbed_by(engine), n * SLOT);
+                shard.count(Counter::ScrubBlocks, 1);
+                self.put_back(shard, zero, Kind::Zeroed, stamp);
+                self.put_back(shard, rest, Kind::Dirty, stamp);
+            }
+        }
+        shard.count(Counter::ScrubNs, (self.sys.thread_ns() - start) as usize);
+    }
+
+    /// Zeroes an extent in passage, unless it is called back meanwhile.
+    pub(crate) fn zero(&self, shard: &Shard, e: Extent, is_recalled: impl Fn() -> bool) -> Zeroing {
+        let span = shard.span(e);
+        let (start, cpu) = (self.sys.now_ns(), self.sys.thread_ns());
+        let Some(mut job) = self.sys.scrub_start(span) else { return Zeroing::Lost };
+        job.is_hole = shard.slots.was(e.first) == State::Hole;
+        let engine = job.engine();
+        let broken = loop {
+            match self.sys.scrub_poll(&mut job) {
+                Poll::Done => break None,
+                Poll::Failed => break Some(Counter::EnginesFailed),
+                Poll::Working if is_recalled() => {
+                    shard.count(Counter::ScrubRecalls, 1);
+                    break None;
+                }
+                Poll::Working if self.sys.thread_ns() - cpu > STALLED_NS => break Some(Counter::EnginesHung),
+                Poll::Working => self.sys.relax(0),
+            }
+        };
+        if broken.is_some() {
+            self.sys.drop_engine(engine);
+        }
+        if let Some(why) = broken.or(job.dropped.then_some(Counter::EnginesSlow)) {
+            for counter in [Counter::EnginesDropped, Counter::dropped(engine), why] {
+                shard.count(counter, 1);
+            }
+            probe::engine_dropped(engine);
+        }
+        self.slept.fetch_add(job.slept_ns, Ordering::Relaxed);
+        let n = job.done / SLOT;
+        self.sys.scrub_end(job);
+        probe::scrub(span.start, n * SLOT, self.sys.now_ns() - start, engine);
+        Zeroing::Done(n, engine)
+    }
+
+    /// Memory came back: whether the scrubber is to be woken for the largest dirty block.
+    pub(crate) fn is_due(&self, shard: &Shard, now_ms: u32) -> bool {
+        self.knobs.is_on(Knob::Scrub)
+            && self.pace.wants_call(now_ms)
+            && self.pace.target(now_ms) > 0
+            && self.waking_order().is_some_and(|order| largest(shard) >= Some(order))
+    }
+}

@@ -1,0 +1,101 @@
+//! Background steps on memory that is not handed out yet: while small extents are asked for, a few zeroed slots are
+//! kept ready for the next ones.
+
+use core::sync::atomic::Ordering;
+
+use faultless_base::SLOT;
+use faultless_base::sys::{Huge, Sys};
+
+use crate::frame::arena::Extent;
+use crate::frame::buddy::Kind;
+use crate::frame::slot::flag;
+use crate::predict::huge_cost::PROBES;
+use crate::space::progress::Progress;
+use crate::space::watched::STOCK_QUIET_LOOKS;
+use crate::space::{Shard, Space};
+use faultless_page::stats::Counter;
+
+/// Most slots kept in stock (64 MiB).
+const STOCK_MAX: usize = 32;
+/// Time between looks at the demand.
+const LOOK_US: u64 = 400;
+
+impl<S: Sys> Space<S> {
+    /// Keeps a few zeroed slots ready while small extents are asked for.
+    pub(crate) fn stock_step(&self) -> Progress {
+        let demand = self.demand.swap(0, Ordering::Relaxed);
+        let Some(mut growths) = self.growths.lock_soon() else { return Progress::Wait(LOOK_US) };
+        if demand > 0 {
+            growths.stock = (growths.stock * 2).clamp(demand.min(STOCK_MAX), STOCK_MAX);
+            growths.stock_quiet = 0;
+        } else {
+            growths.stock_quiet += 1;
+        }
+        let (want, quiet) = (growths.stock, growths.stock_quiet);
+        if quiet > STOCK_QUIET_LOOKS {
+            growths.stock = 0;
+            return Progress::Idle;
+        }
+        drop(growths);
+        let zeroed = self.zeroed();
+        // The host takes its time for a cold one, and this processor with it, however idle the thread is.
+        let cold = self.warmth.is_cold(self.now_ms()) == Some(true);
+        let full = zeroed >= want || self.budget.idle() >= want || self.budget.room() == 0;
+        if full || cold || !self.credit.take() {
+            return Progress::Wait(LOOK_US);
+        }
+        let shard = self.shard(0);
+        let hole = shard.lock_soon().and_then(|mut arena| arena.take_holes(1, 1, &self.sys));
+        match hole {
+            Some(e) if self.fill(shard, e) => Progress::Worked,
+            _ => {
+                self.credit.give_back();
+                Progress::Wait(LOOK_US)
+            }
+        }
+    }
+
+    /// Whether huge pages are cold; if that is not known, touches up to three and keeps them in stock. In any thread.
+    pub(crate) fn finds_cold(&self) -> bool {
+        for _ in 0..PROBES {
+            if let Some(cold) = self.warmth.is_cold(self.now_ms()) {
+                return cold;
+            }
+            let shard = self.shard(0);
+            let full = self.budget.room() == 0 || self.budget.idle() >= STOCK_MAX;
+            let arena = if full { None } else { shard.lock_soon() };
+            let hole = arena.and_then(|mut arena| arena.take_holes(1, 1, &self.sys));
+            let Some(e) = hole else { return false };
+            self.fill(shard, e);
+        }
+        self.warmth.is_cold(self.now_ms()) == Some(true)
+    }
+
+    /// Makes a hole in passage zeroed memory, which is free then.
+    pub(crate) fn fill(&self, shard: &Shard, e: Extent) -> bool {
+        if !self.make(shard, e) {
+            return false;
+        }
+        // Whether the program will use it densely is as unknown as for any other memory it never had.
+        shard.slots.mark(e.first, flag::FRESH);
+        self.put_back(shard, e, Kind::Zeroed, self.now_ms());
+        true
+    }
+
+    /// The same for memory that stays in passage. False: it is a hole again.
+    pub(crate) fn make(&self, shard: &Shard, e: Extent) -> bool {
+        let span = shard.span(e);
+        let slots = shard.slots;
+        if slots.mark(e.first, flag::ADVISED) & flag::ADVISED == 0 {
+            self.sys.huge(span, Huge::Advised);
+        }
+        self.budget.keep(1);
+        let (start, cpu) = (self.sys.now_ns(), self.sys.thread_ns());
+        self.sys.touch(span.start);
+        shard.count(Counter::TouchNs, (self.sys.now_ns() - start) as usize);
+        self.warmth.note_touch(self.sys.thread_ns() - cpu, self.now_ms());
+        shard.count(Counter::BytesTouchedAhead, SLOT);
+        slots.mark(e.first, flag::AHEAD);
+        true
+    }
+}

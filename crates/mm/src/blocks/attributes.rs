@@ -1,0 +1,74 @@
+//! What calls of the program do to its blocks beside reading and writing them.
+//!
+//! Memory whose attributes changed (protection, locking, policy, inheritance, a pin) must not be handed out again: it
+//! goes back to the kernel when its block is freed.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use faultless_base::sys::Sys;
+use faultless_base::{SLOT, Span};
+
+use crate::frame::arena::Extent;
+use crate::frame::slot::{State, flag};
+use crate::mapping::Change;
+use crate::space::Space;
+
+impl<S: Sys> Space<S> {
+    /// Attributes of the blocks in `span` change. The background thread does not come to them any more.
+    pub fn taint(&self, span: Span) {
+        self.each_part(span, |shard, _, e| {
+            for i in e.slots().filter(|&i| matches!(shard.slots.state(i), State::Block | State::Runs)) {
+                shard.slots.share(i, flag::TAINTED);
+            }
+        });
+        self.wait_while_busy(Span { start: span.start & !(SLOT - 1), end: span.end });
+    }
+
+    /// The kernel refers to memory in `span` without a mapping, and not by a pin, which a move would see: a pipe holds
+    /// its pages, or a socket sends from them. It must not be used for anything else.
+    pub fn reference(&self, span: Span) {
+        self.taint(span);
+        self.lent_in(span).for_each(|i| _ = self.program.slots.share(i, flag::TAINTED));
+    }
+
+    /// The kernel may refer to any memory in such ways from now on.
+    pub fn reference_all(&self) {
+        self.supply.referenced.store(true, Relaxed);
+    }
+
+    pub(crate) fn is_referenced(&self) -> bool {
+        self.supply.referenced.load(Relaxed)
+    }
+
+    /// The content of blocks in `span` goes, or the program asks for huge pages there itself.
+    pub fn change_blocks(&self, span: Span, change: Change) {
+        self.each_part(span, |shard, part, e| {
+            for i in e.slots().filter(|&i| shard.slots.state(i) == State::Block) {
+                let slot = shard.span(Extent { first: i, n: 1 });
+                let whole = slot.clip(part) == slot;
+                match change {
+                    Change::Dropped => {
+                        if whole {
+                            shard.slots.clear(i, flag::SIGNED);
+                        }
+                        // How much is left of it is not known: it is no longer use, but a charge.
+                        let before = shard.slots.share(i, flag::FRESH);
+                        if before & (flag::FRESH | flag::CHARGED) == 0 {
+                            self.budget.unuse(1);
+                            if before & flag::ADVISED != 0 {
+                                self.budget.charge(1);
+                                shard.slots.share(i, flag::CHARGED);
+                            }
+                        }
+                    }
+                    Change::HugeAdvised if whole => {
+                        let fresh = shard.slots.share(i, flag::ADVISED) & flag::FRESH != 0;
+                        self.budget.discharge((fresh && shard.slots.clear(i, flag::CHARGED)) as usize);
+                    }
+                    Change::HugeAdvised => {}
+                }
+            }
+        });
+        self.wait_while_busy(Span { start: span.start & !(SLOT - 1), end: span.end });
+    }
+}

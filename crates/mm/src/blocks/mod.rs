@@ -1,0 +1,216 @@
+//! Large blocks for malloc and its family: runs inside a carved slot up to 2 MiB, whole slots above.
+//!
+//! No call waits for another thread: where a lock is not to be had at once, another shard serves, or the C library; what
+//! comes back is noted, and taken in by a later call (`later.rs`). What rounding up costs is charged to the
+//! budget's room, so that a program with many odd-sized blocks does not grow by it.
+
+pub mod attributes;
+mod examine;
+pub mod resize;
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use faultless_base::sys::Sys;
+use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span, UNIT};
+
+use crate::frame::arena::Extent;
+use crate::frame::purpose::{Need, Purpose};
+use crate::frame::runs::UNITS;
+use crate::frame::slot::{State, flag};
+use crate::space::{Shard, Space};
+use faultless_page::stats::Counter;
+
+/// Memory for a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allocated {
+    /// Its address.
+    pub addr: usize,
+    /// Whether it is known to be zero.
+    pub zero: bool,
+}
+
+impl<S: Sys> Space<S> {
+    /// A block of at least `bytes` bytes at a multiple of `align` bytes (a power of two). `None`: ask the C
+    /// library. With [`Need::Any`], or inside a slot, the memory may hold old bytes: see [`Allocated::zero`].
+    pub fn allocate(&self, cpu: usize, bytes: usize, align: usize, need: Need) -> Option<Allocated> {
+        let shard = self.shard(cpu);
+        if !shard.later.is_empty() {
+            self.take_in(shard);
+        }
+        if bytes <= SLOT && align <= UNIT {
+            return self.allocate_run(shard, bytes);
+        }
+        self.program_cpu.store(cpu + 1, Relaxed);
+        self.allocate_slots(shard, bytes, align.div_ceil(SLOT), need)
+    }
+
+    fn allocate_run(&self, shard: &Shard, bytes: usize) -> Option<Allocated> {
+        let units = bytes.div_ceil(UNIT).max(1);
+        let carved = |shard: &Shard| {
+            let mut arena = shard.lock_soon()?;
+            let run = arena.take_run(units);
+            if run.is_some() {
+                self.budget.regain(units * UNIT / PAGE);
+                shard.count_block(Some(&arena), bytes);
+            }
+            Some(run.map(|(slot, unit, zero)| Allocated { addr: shard.base + slot * SLOT + unit * UNIT, zero }))
+        };
+        // Other shards are asked only where this one's lock is not to be had.
+        let found = carved(shard).unwrap_or_else(|| self.shards_from(shard).skip(1).find_map(carved)?);
+        if found.is_some() {
+            return found;
+        }
+        if !self.may_lose(shard, 1, bytes) {
+            return None;
+        }
+        let (shard, e) = self.take(shard, 1, 1, Purpose::Malloc)?;
+        let zero = shard.slots.was(e.first) != State::Dirty && !self.check;
+        if !self.prepare(shard, e, Purpose::Malloc, State::Passage) {
+            return None;
+        }
+        let Some(mut arena) = shard.lock_soon() else {
+            self.take_block_back(shard, e);
+            return None;
+        };
+        let zero = arena.carve_slot(e.first, units, zero);
+        self.budget.lose((UNITS - units) * UNIT / PAGE);
+        shard.count_block(Some(&arena), bytes);
+        Some(Allocated { addr: shard.span(e).start, zero })
+    }
+
+    fn allocate_slots(&self, shard: &Shard, bytes: usize, align: usize, need: Need) -> Option<Allocated> {
+        let n = bytes.div_ceil(SLOT);
+        let pages = bytes.div_ceil(PAGE);
+        let waste = n * SLOT_PAGES - pages;
+        if !self.may_lose(shard, waste.div_ceil(SLOT_PAGES), bytes) {
+            return None;
+        }
+        if !self.is_aligned(align) {
+            shard.count(Counter::KernelNoSpace, 1);
+            return None;
+        }
+        let pages = u32::try_from(pages).ok()?;
+        let (shard, e) = self.take(shard, n, align, Purpose::of_block(need))?;
+        shard.sizes.set_pages(e.first, pages);
+        if !self.prepare(shard, e, Purpose::of_block(need), State::Block) {
+            return None;
+        }
+        shard.count_block(shard.lock_soon().as_ref(), bytes);
+        self.budget.lose(waste);
+        self.note_growth(shard, e, shard.span(e));
+        Some(Allocated { addr: shard.span(e).start, zero: need == Need::Zero })
+    }
+
+    /// Whether a block of `bytes` bytes may take `slots` slots in part. If not, the C library gets it from the kernel.
+    fn may_lose(&self, shard: &Shard, slots: usize, bytes: usize) -> bool {
+        if slots > 0 && self.budget.trust() < slots {
+            self.make_room(slots);
+        }
+        let may = self.budget.trust() >= slots;
+        if !may {
+            shard.count(Counter::KernelWaste, 1);
+            self.promise(bytes.div_ceil(PAGE));
+        }
+        may
+    }
+
+    /// Whether `addr` lies in the arena.
+    #[inline]
+    pub fn owns(&self, addr: usize) -> bool {
+        self.span().contains(addr)
+    }
+
+    /// Whether `addr`, an address of the arena, lies in memory for blocks. If not it is the program's own mapping, as
+    /// of an allocator that gets its memory here.
+    pub fn holds_block(&self, addr: usize) -> bool {
+        let (shard, slot) = self.locate(addr);
+        shard.slots.state(slot) != State::Lent
+    }
+
+    /// Bytes that the block at `addr`, which is the caller's, may use; 0 when no block starts there. Takes no lock.
+    pub fn usable(&self, addr: usize) -> usize {
+        let (shard, slot) = self.locate(addr);
+        match shard.slots.state(slot) {
+            State::Runs if addr % UNIT == 0 => shard.sizes.run(slot, addr % SLOT / UNIT).unwrap_or(0) * UNIT,
+            State::Block if addr % SLOT == 0 => shard.sizes.pages(slot) * PAGE,
+            _ => 0,
+        }
+    }
+
+    /// Takes the block at `addr` back. False when no block starts there.
+    pub fn free(&self, addr: usize) -> bool {
+        let (shard, slot) = self.locate(addr);
+        let done = addr % UNIT == 0 && self.free_now(shard, slot, addr % SLOT / UNIT);
+        if !shard.later.is_empty() {
+            self.take_in(shard);
+        }
+        done
+    }
+
+    /// The same by a note for a later call: for a thread that must not do more now. Takes no lock.
+    pub fn free_later(&self, addr: usize) -> bool {
+        let starts = self.usable(addr) > 0;
+        if starts {
+            let (shard, slot) = self.locate(addr);
+            self.note_later(shard, |later| later.free(slot, addr % SLOT / UNIT));
+        }
+        starts
+    }
+
+    /// Frees the block that starts at unit `unit` of a slot, or notes that it is free. False when no block starts there.
+    pub(crate) fn free_now(&self, shard: &Shard, slot: usize, unit: usize) -> bool {
+        match shard.slots.state(slot) {
+            State::Runs => self.free_run(shard, slot, unit),
+            State::Block if unit == 0 => {
+                let pages = shard.sizes.pages(slot);
+                let e = Extent { first: slot, n: (pages * PAGE).div_ceil(SLOT) };
+                self.budget.regain(e.n * SLOT_PAGES - pages);
+                self.take_slots_back(shard, e);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn free_run(&self, shard: &Shard, slot: usize, unit: usize) -> bool {
+        if shard.slots.has(slot, flag::TAINTED) {
+            self.reset_run(shard, slot, unit);
+        }
+        let Some(mut arena) = shard.lock_soon() else {
+            let starts = shard.sizes.run(slot, unit).is_some();
+            if starts {
+                self.note_later(shard, |later| later.free(slot, unit));
+            }
+            return starts;
+        };
+        let units = shard.sizes.run(slot, unit).unwrap_or(0);
+        let given = arena.give_run(slot, unit);
+        if given.is_some() {
+            self.budget.lose(units * UNIT / PAGE);
+        }
+        if given == Some(true) {
+            self.budget.regain(SLOT_PAGES);
+        }
+        drop(arena);
+        if given == Some(true) {
+            self.take_block_back(shard, Extent { first: slot, n: 1 });
+        }
+        given.is_some()
+    }
+
+    /// A slot of which attributes were changed goes back to the kernel with its last run. Its other runs may live for long,
+    /// so this one's memory goes now, with its attributes: it may be locked. Nobody gets its place before the slot is empty.
+    fn reset_run(&self, shard: &Shard, slot: usize, unit: usize) {
+        if let Some(units) = shard.sizes.run(slot, unit) {
+            let span = Span::new(shard.base + slot * SLOT + unit * UNIT, units * UNIT);
+            if !self.sys.reset(span) {
+                self.sys.discard(span);
+            }
+        }
+    }
+
+    pub(crate) fn take_slots_back(&self, shard: &Shard, e: Extent) {
+        e.slots().for_each(|i| shard.slots.set(i, State::Passage));
+        self.take_block_back(shard, e);
+    }
+}

@@ -1,0 +1,125 @@
+//! What realloc asks for: a block resized where it stands, or moved by its page tables.
+
+use faultless_base::sys::Sys;
+use faultless_base::{PAGE, SLOT, SLOT_PAGES, UNIT};
+
+use crate::frame::arena::Extent;
+use crate::frame::buddy::Kind;
+use crate::frame::purpose::Purpose;
+use crate::frame::runs::UNITS;
+use crate::frame::slot::{State, flag};
+use crate::space::{Shard, Space};
+use faultless_page::stats::Counter;
+
+impl<S: Sys> Space<S> {
+    /// Makes the block at `addr` `bytes` bytes long, where it stands or by moving page tables: its address.
+    /// `None`: nothing changed; allocate, copy and free. Waits for no other thread.
+    pub fn resize(&self, cpu: usize, addr: usize, bytes: usize) -> Option<usize> {
+        let (shard, slot) = self.locate(addr);
+        if shard.slots.state(slot) == State::Runs {
+            let units = bytes.div_ceil(UNIT);
+            let unit = addr % SLOT / UNIT;
+            let mut arena = shard.lock_soon()?;
+            let old = shard.sizes.run(slot, unit).unwrap_or(0);
+            let fits = (1..=UNITS).contains(&units) && arena.resize_run(slot, unit, units);
+            if fits {
+                self.budget.lose(old * UNIT / PAGE);
+                self.budget.regain(units * UNIT / PAGE);
+            }
+            drop(arena);
+            shard.count(Counter::ReallocInPlace, fits as usize);
+            return fits.then_some(addr);
+        }
+        let pages = u32::try_from(bytes.div_ceil(PAGE)).ok()?;
+        let old_pages = shard.sizes.pages(slot);
+        let old = Extent { first: slot, n: (old_pages * PAGE).div_ceil(SLOT) };
+        let n = bytes.div_ceil(SLOT);
+        if bytes <= SLOT {
+            return None;
+        }
+        let (to, e) = match n > old.n {
+            true => self.grow(cpu, shard, old, n)?,
+            false => (shard, Extent { n, ..old }),
+        };
+        self.budget.lose(n * SLOT_PAGES - pages as usize);
+        self.budget.regain(old.n * SLOT_PAGES - old_pages);
+        to.sizes.set_pages(e.first, pages);
+        if n < old.n {
+            self.take_slots_back(shard, Extent { first: slot + n, n: old.n - n });
+        }
+        let at = to.span(e).start;
+        shard.count(Counter::ReallocInPlace, (at == addr) as usize);
+        Some(at)
+    }
+
+    /// Makes a block of whole slots `n` slots long: where it is then.
+    fn grow<'a>(&'a self, cpu: usize, shard: &'a Shard, old: Extent, n: usize) -> Option<(&'a Shard, Extent)> {
+        let more = Extent { first: old.first + old.n, n: n - old.n };
+        if shard.lock_soon().is_some_and(|mut arena| arena.take_at(more)) {
+            if !self.prepare(shard, more, Purpose::Malloc, State::Block) {
+                return None;
+            }
+            self.note_growth(shard, more, shard.span(more));
+            return Some((shard, Extent { n, ..old }));
+        }
+        let is_plain = |i: usize| !shard.slots.has(i, flag::TAINTED | flag::FORKED);
+        if !old.slots().all(is_plain) {
+            return None;
+        }
+        let to = self.shard(cpu);
+        let e = self.move_block(shard, old, to, n)?;
+        let more = Extent { first: e.first + old.n, n: n - old.n };
+        self.note_growth(to, more, to.span(more));
+        Some((to, e))
+    }
+
+    /// Moves the pages of a block by page tables into the first of `n` fresh slots, and takes the old place back.
+    fn move_block(&self, shard: &Shard, old: Extent, to: &Shard, n: usize) -> Option<Extent> {
+        let e = to.lock_soon()?.take_holes(n, 1, &self.sys)?;
+        if !self.prepare(to, e, Purpose::Copy, State::Passage) {
+            return None;
+        }
+        old.slots().for_each(|i| shard.slots.set(i, State::Passage));
+        let left = self.is_left(shard.span(old));
+        if !left || !self.sys.migrate(shard.span(old), to.span(e).start) {
+            shard.count(Counter::KernelRefused, left as usize);
+            old.slots().for_each(|i| shard.slots.set(i, State::Block));
+            self.take_block_back(to, e);
+            return None;
+        }
+        for k in 0..old.n {
+            self.pass_on(shard, old.first + k, to, e.first + k);
+        }
+        e.slots().for_each(|i| to.slots.set(i, State::Block));
+        // The old place is mapped and empty now, and open, unless the program has closed it.
+        self.examine(shard, old);
+        shard.groups(
+            old,
+            |i| shard.slots.has(i, flag::ALTERED),
+            |g, is_altered| {
+                if is_altered && !self.reset(shard, g) {
+                    return self.abandon(shard, g);
+                }
+                g.slots().for_each(|i| _ = shard.slots.clear(i, flag::ALTERED));
+                self.put_back(shard, g, Kind::Hole, 0);
+            },
+        );
+        shard.count(Counter::ReallocMoved, 1);
+        Some(e)
+    }
+
+    /// What is known of the memory of slot `i` holds for slot `j` now; the memory itself has moved there.
+    fn pass_on(&self, shard: &Shard, i: usize, to: &Shard, j: usize) {
+        if to.slots.clear(j, flag::CHARGED) {
+            self.budget.discharge(1);
+        }
+        for known in [flag::ADVISED, flag::FRESH, flag::CHARGED, flag::AHEAD] {
+            if shard.slots.has(i, known) {
+                to.slots.mark(j, known);
+            } else {
+                to.slots.clear(j, known);
+            }
+        }
+        shard.slots.clear(i, flag::FRESH | flag::CHARGED | flag::SIGNED | flag::AHEAD);
+    }
+}

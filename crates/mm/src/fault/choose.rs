@@ -1,0 +1,130 @@
+//! The choice of what a fault brings: a window, and where its bytes come from.
+
+use faultless_base::sys::mmu::{Mmu, Rights, Source, Word};
+use faultless_base::{PAGE, SLOT, Span};
+
+use crate::predict::streams::{By, Seen};
+use crate::predict::window::Window;
+use crate::region::Region;
+use crate::region::area::View;
+use crate::region::frames::{NotReady, Taken, Version, Wait};
+use crate::region::pool::Pool;
+use faultless_page::knobs::Knob;
+use faultless_page::stats::Counter;
+
+/// What a fault brings.
+#[derive(Clone, Copy)]
+pub(crate) struct Chosen {
+    pub window: Window,
+    pub source: Source,
+}
+
+impl<M: Mmu> Region<M> {
+    /// Chooses for a fault on `page`, and reads what comes from the backing; or gives the error number of that.
+    pub(crate) fn choose<'a>(
+        &'a self,
+        page: usize,
+        wants: Rights,
+        hint: usize,
+        view: &View,
+        version: Version,
+        taken: &mut Taken<'a>,
+    ) -> Result<Result<Chosen, i32>, NotReady> {
+        let window = self.window(page, view, version.area, hint, taken);
+        taken.hopeless = !view.attributes.backed && self.streams.is_hopeless(version.area);
+        if view.attributes.backed {
+            let window = window.clip_to_slot(page);
+            let mut chosen = self.read(view, version, window, taken)?;
+            if chosen.is_err() && window.pages() > 1 {
+                // One page that cannot be read is no reason to have none of the others.
+                taken.window = Some((version.area, Window::page(page)));
+                chosen = self.read(view, version, Window::page(page), taken)?;
+            }
+            return Ok(chosen);
+        }
+        let source = if wants == Rights::Read && !self.is_written_behind(window, page, view) {
+            Source::ZeroPage
+        } else {
+            Source::Zeroes
+        };
+        if window.span.bytes() >= SLOT && source == Source::Zeroes && view.attributes.huge && !window.is_apart() {
+            self.ask_ahead(window);
+        }
+        Ok(Ok(Chosen { window, source }))
+    }
+
+    /// What a fault on `page` brings.
+    fn window(&self, page: usize, view: &View, id: usize, hint: usize, taken: &mut Taken<'_>) -> Window {
+        if view.attributes.random {
+            return Window::page(page);
+        }
+        // Unless the area has lost a part of it since.
+        if let Some((_, window)) =
+            taken.window.filter(|(of, window)| *of == id && view.span.clip(window.span) == window.span)
+        {
+            return window;
+        }
+        let by = if self.knobs.get(Knob::PrefaultBy) == 0 { By::ThreadAndArea } else { By::Thread };
+        let most = self.knobs.get(Knob::PrefaultMaxOrder) as u32;
+        self.mmu.meets(Word::Streams(hint));
+        let before = self.streams.spent(id);
+        let prediction = self.streams.predict(Seen { page, area: view.span, id, hint }, by, most);
+        if self.streams.spent(id) != before {
+            self.mmu.meets(Word::Account);
+        }
+        let end = if prediction.follows { Counter::RegionWindowHits } else { Counter::RegionWindowMisses };
+        taken.tally.add(end, 1);
+        taken.left = prediction.left.or(taken.left);
+        taken.window = Some((id, prediction.window));
+        prediction.window
+    }
+
+    /// Whether the program has written where it came from, as one that reads each page before it writes to it: it will write to
+    /// this window, too.
+    fn is_written_behind(&self, window: Window, page: usize, view: &View) -> bool {
+        let before = page.wrapping_add_signed(-window.step);
+        window.pages() > 1 && view.span.contains(before) && self.mmu.is_own(before)
+    }
+
+    /// Has somebody else make huge pages meanwhile, for this window and the one after it.
+    fn ask_ahead(&self, window: Window) {
+        if let Some(pool) = self.frames.pool()
+            && self.ahead > 0
+        {
+            let old = self.frames.old().map_or(0, Pool::ready);
+            pool.ask((window.span.bytes() / SLOT * 2).min(self.ahead).saturating_sub(old));
+        }
+    }
+
+    /// The bytes of a window from the backing.
+    fn read<'a>(
+        &'a self,
+        view: &View,
+        version: Version,
+        window: Window,
+        taken: &mut Taken<'a>,
+    ) -> Result<Result<Chosen, i32>, NotReady> {
+        self.frames.take(taken, Wait::No, &self.mmu)?;
+        let offset = view.offset + (window.span.start - view.span.start);
+        let at = self.fill(taken, offset, window.span.bytes(), version);
+        Ok(at.map(|at| Chosen { window, source: Source::Buffer(at) }))
+    }
+
+    /// Sees how much of a window was used that a stream has left behind.
+    pub(crate) fn judge(&self, left: Span, cpu: usize) {
+        let unused = self.mmu.unused(left);
+        self.streams.judge(left.bytes() / PAGE, unused);
+        self.count(Counter::RegionUnused, unused, cpu);
+    }
+
+    /// Whether windows that streams have left wait for somebody to look at them: [`Self::look_back`].
+    pub fn has_left_windows(&self) -> bool {
+        self.behind.waiting() > 0
+    }
+
+    /// Sees how much was used of one of them; whether there was one. By a thread that may wait for a fault of this region.
+    pub fn look_back(&self) -> bool {
+        let left = self.behind.take();
+        left.inspect(|left| self.judge(*left, 0)).is_some()
+    }
+}

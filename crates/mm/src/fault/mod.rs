@@ -1,0 +1,366 @@
+//! The fault: one function, two lock policies.
+//!
+//! | step | speculative | classic |
+//! |---|---|---|
+//! | before | nothing | shares the range lock on its 2 MiB: nobody changes anything there |
+//! | the area | by a walk without locks | by a walk with the index's lock |
+//! | it changes | abort | cannot be |
+//! | rights | abort if they do not suffice | the access is an error |
+//! | frames | filled without a lock; abort if there are none | the same, waiting for them before it begins again |
+//! | entry | tried; abort if it changed | waited for |
+//! | sequence count | looked at again with the entry's lock; abort if it changed | the same; changed only by a cut elsewhere, and then it begins again |
+//!
+//! A fault tries the first and then, once, the second, with the frames of the first if the area did not change meanwhile.
+
+mod choose;
+mod kernel;
+
+use faultless_base::pagefault::{self, Spf};
+use faultless_base::sync::Access;
+use faultless_base::sys::mmu::{Mmu, Rights, Word};
+use faultless_base::{PAGE, SLOT, Span};
+
+use crate::fault::choose::Chosen;
+use crate::region::Region;
+use crate::region::area::{AreaRef, Attributes, View};
+use crate::region::entry::{Entry, Kind, Seen};
+use crate::region::frames::{NotReady, Taken, Version, Wait};
+use crate::region::install::{Installed, MOST_AGAIN, Met, libc_error};
+use faultless_page::knobs::Knob;
+use faultless_page::stats::Counter;
+
+/// A fault.
+#[derive(Clone, Copy, Debug)]
+pub struct Fault {
+    /// The address that was accessed.
+    pub addr: usize,
+    /// What for: [`Rights::Read`] if that is not known.
+    pub wants: Rights,
+    /// A number that tells threads apart, by which their streams are known.
+    pub hint: usize,
+    /// The processor that resolves it. What all faults write is spread by that: those that are resolved at once do not meet.
+    pub cpu: usize,
+}
+
+/// How a fault ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The page is there, as are all of these, unless somebody dropped them since.
+    Installed(Span),
+    /// Nothing may be installed: the access itself is an error, and will be one when it is made again.
+    Forbidden,
+    /// The page cannot be had now, for the reason of this error number.
+    Failed(i32),
+    /// It cannot be had, for that reason: whoever accesses it gets an error, until it is dropped.
+    Lost(i32),
+}
+
+/// What becomes of a page that the kernel cannot bring.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Short {
+    /// It is missing as before, and may be asked for again.
+    Missing,
+    /// It is an error.
+    Lost,
+}
+
+/// How a speculative try ended: why it was given up, unless it is [`Spf::Success`].
+///
+/// | | |
+/// |---|---|
+/// | `VmaChanged` | the area is being changed, was changed, or is not there |
+/// | `VmaNoanon` | what the area's pages come from is not ready |
+/// | `VmaNotsup` | the area is of a kind that is not supported |
+/// | `VmaAccess` | the area's rights do not suffice |
+/// | `PmdChanged` | the upper entry changed |
+pub const fn counter(end: Spf) -> Counter {
+    match end {
+        Spf::Success => Counter::SpeculativePgfault,
+        Spf::VmaChanged => Counter::SpfVmaChanged,
+        Spf::VmaNoanon => Counter::SpfVmaNoanon,
+        Spf::VmaNotsup => Counter::SpfVmaNotsup,
+        Spf::VmaAccess => Counter::SpfVmaAccess,
+        Spf::PmdChanged => Counter::SpfPmdChanged,
+    }
+}
+
+/// What is seen of a fault from outside.
+fn trace(end: Spf, fault: Fault, taken: &mut Taken<'_>) {
+    taken.tally.add(counter(end), 1);
+    pagefault::spf(end, fault.addr);
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Policy {
+    Speculative,
+    Classic,
+}
+
+/// The area of a fault, as it was at one moment.
+struct Found<'a> {
+    area: AreaRef<'a>,
+    view: View,
+    sequence: usize,
+}
+
+/// Huge pages that a fault makes before whoever waits for it goes on: to wake a thread costs as much as to make one or two.
+const MADE_AT_ONCE: usize = 8;
+
+impl<M: Mmu> Region<M> {
+    /// Brings the page of a fault, and a window around it. Whoever waits for them is not woken.
+    pub fn fault(&self, fault: Fault) -> Outcome {
+        self.fault_with(fault, Short::Missing)
+    }
+
+    /// The same once more, for the last time: what the kernel cannot bring is an error from now on.
+    pub fn last_fault(&self, fault: Fault) -> Outcome {
+        self.fault_with(fault, Short::Lost)
+    }
+
+    fn fault_with(&self, fault: Fault, short: Short) -> Outcome {
+        let mut taken = Taken::new(fault.cpu);
+        taken.tally.add(Counter::RegionPgfault, (short == Short::Missing) as usize);
+        let outcome = self.resolve(fault, short, &mut taken);
+        self.count_all(&taken.tally);
+        // Not before: a signal handler has little stack.
+        if let Some(left) = taken.left {
+            match self.mmu.looks_in_faults() {
+                true => self.judge(left, fault.cpu),
+                false => self.behind.put(left),
+            }
+        }
+        if taken.hopeless {
+            self.give_up(fault.addr);
+        }
+        outcome
+    }
+
+    fn resolve<'a>(&'a self, fault: Fault, short: Short, taken: &mut Taken<'a>) -> Outcome {
+        let mut end = None;
+        if self.knobs.is_on(Knob::SpeculativePageFault) {
+            match self.attempt(fault, Policy::Speculative, short, taken) {
+                Ok(outcome) => {
+                    if matches!(outcome, Outcome::Installed(_)) {
+                        trace(Spf::Success, fault, taken);
+                    }
+                    return outcome;
+                }
+                Err(abort) => {
+                    trace(abort, fault, taken);
+                    end = Some(abort);
+                }
+            }
+        }
+        loop {
+            // Before the range: a fault that has a buffer may wait for a change, which waits for whoever has the range.
+            if end == Some(Spf::VmaNoanon) && self.frames.take(taken, Wait::Yes, &self.mmu).is_err() {
+                return Outcome::Failed(libc_error::ENOMEM);
+            }
+            match self.classic(fault, short, taken) {
+                Ok(outcome) => return outcome,
+                Err(abort) => end = Some(abort),
+            }
+        }
+    }
+
+    /// The second try. An error is that there is no buffer.
+    fn classic<'a>(&'a self, fault: Fault, short: Short, taken: &mut Taken<'a>) -> Result<Outcome, Spf> {
+        self.mmu.meets(Word::RangeTaken);
+        // No more than needs be: a change elsewhere may wait for somebody who takes long.
+        let around = Span::new(fault.addr & !(SLOT - 1), SLOT);
+        let part = if self.mmu.fills_at_any_time() { around } else { self.span };
+        let range = self.ranges.lock(part, Access::Shared);
+        let mut turn = 0;
+        let end = loop {
+            match self.attempt(fault, Policy::Classic, short, taken) {
+                Err(Spf::VmaChanged) => self.mmu.relax(turn),
+                end => break end,
+            }
+            turn += 1;
+        };
+        drop(range);
+        self.mmu.meets(Word::RangeFreed);
+        end
+    }
+
+    fn attempt<'a>(
+        &'a self,
+        fault: Fault,
+        policy: Policy,
+        short: Short,
+        taken: &mut Taken<'a>,
+    ) -> Result<Outcome, Spf> {
+        let users = if policy == Policy::Speculative { fault.cpu } else { 0 };
+        self.mmu.meets(match policy {
+            Policy::Speculative => Word::Reader(fault.cpu),
+            Policy::Classic => Word::Index,
+        });
+        self.mmu.meets(Word::Users(users));
+        let end = self.handle(fault, policy, short, taken);
+        // It was let go.
+        self.mmu.meets(Word::Users(users));
+        end
+    }
+
+    fn handle<'a>(
+        &'a self,
+        fault: Fault,
+        policy: Policy,
+        short: Short,
+        taken: &mut Taken<'a>,
+    ) -> Result<Outcome, Spf> {
+        let found = match self.look(fault, policy) {
+            Ok(found) => found,
+            Err(end) => return end,
+        };
+        let page = fault.addr & !(PAGE - 1);
+        let seen = self.entries.read(page);
+        let version = Version { area: found.area.id(), sequence: found.sequence };
+        match self.choose(page, fault.wants, fault.hint, &found.view, version, taken) {
+            Err(NotReady) => Err(Spf::VmaNoanon),
+            // The backing's answer, whatever its number: nobody asks again.
+            Ok(Err(error)) => self.lose(page, &found, error),
+            Ok(Ok(chosen)) => match self.bring(fault, policy, &found, (seen, chosen), taken)? {
+                Outcome::Failed(error) if short == Short::Lost => self.lose(page, &found, error),
+                outcome => Ok(outcome),
+            },
+        }
+    }
+
+    /// Makes the page of a fault an error, if the area is as it was: what was mapped there since has not asked. The entry is waited for,
+    /// whatever happened to it: nobody asks the backing once more because of that.
+    fn lose(&self, page: usize, found: &Found<'_>, error: i32) -> Result<Outcome, Spf> {
+        self.mmu.meets(Word::Entry(page));
+        let mut entry = self.entries.lock(page, |turn| self.mmu.relax(turn));
+        if found.area.sequence() != found.sequence {
+            return Err(Spf::VmaChanged);
+        }
+        if entry.kind() == Kind::Empty {
+            entry.set(Kind::Pages);
+        }
+        let mut again = 0;
+        loop {
+            return match self.mmu.poison(page) {
+                Ok(()) => Ok(Outcome::Lost(error)),
+                // Another thread that needed it had as little luck, or more.
+                Err(libc_error::EEXIST) if self.mmu.present(Span::new(page, PAGE)) == 0 => {
+                    Ok(Outcome::Lost(error))
+                }
+                Err(libc_error::EEXIST) => Ok(Outcome::Installed(Span::new(page, PAGE))),
+                Err(libc_error::EAGAIN) if again < MOST_AGAIN => {
+                    again += 1;
+                    self.mmu.relax(again);
+                    continue;
+                }
+                // Somebody else's is there by now, and needs nothing of the backing.
+                Err(libc_error::ENOENT) => Ok(Outcome::Forbidden),
+                Err(error) => Ok(Outcome::Failed(error)),
+            };
+        }
+    }
+
+    /// Finds the area of a fault. If nothing is to be brought there, the error is how the try ends.
+    fn look(&self, fault: Fault, policy: Policy) -> Result<Found<'_>, Result<Outcome, Spf>> {
+        let area = match policy {
+            Policy::Speculative => self.areas.find(fault.addr, fault.cpu).ok_or(Err(Spf::VmaChanged))?,
+            Policy::Classic => match self.areas.find_locked(fault.addr) {
+                Some(area) => area,
+                None => return Err(Ok(self.forbid(fault.addr, Rights::None))),
+            },
+        };
+        // It may have lost this part since it was found.
+        let around = |(view, _): &(View, usize)| view.span.contains(fault.addr);
+        let (view, sequence) = area.read().filter(around).ok_or(Err(Spf::VmaChanged))?;
+        let Attributes { rights, backed, kernel, .. } = view.attributes;
+        Err(match policy {
+            Policy::Speculative if backed && !self.mmu.fills_at_any_time() => Err(Spf::VmaNotsup),
+            Policy::Speculative if rights < fault.wants => Err(Spf::VmaAccess),
+            Policy::Speculative if kernel => Err(Spf::VmaChanged),
+            Policy::Classic if rights < fault.wants => Ok(self.forbid(fault.addr, rights)),
+            // Once more: it may have been taken back behind the area's back.
+            Policy::Classic if kernel => Ok(self.leave_again(fault.addr, view.span)),
+            _ => return Ok(Found { area, view, sequence }),
+        })
+    }
+
+    /// Installs what was chosen, if the area and the entry of the fault are as they were. Apart from the choice, because a signal
+    /// handler has little stack.
+    fn bring(
+        &self,
+        fault: Fault,
+        policy: Policy,
+        found: &Found<'_>,
+        (seen, Chosen { window, source }): (Seen, Chosen),
+        taken: &mut Taken<'_>,
+    ) -> Result<Outcome, Spf> {
+        let page = fault.addr & !(PAGE - 1);
+        let mut installed = 0;
+        let mut there = Span::new(page, 0);
+        let (mut made, mut woken) = (0, false);
+        for piece in window.pieces(page) {
+            let first = there.is_empty();
+            let seen = if first { seen } else { self.entries.read(piece.start) };
+            let abort = match self.enter(piece.start, policy, seen) {
+                None => Spf::PmdChanged,
+                Some(_) if found.area.sequence() != found.sequence => Spf::VmaChanged,
+                // Somebody was there before this window: each page would be asked for in vain.
+                Some(entry) if !first && entry.kind() == Kind::Huge => continue,
+                Some(entry) => {
+                    let met = match (first, woken) {
+                        (true, _) => Met::Fault(page),
+                        (false, true) => Met::Others,
+                        (false, false) => Met::Nothing,
+                    };
+                    match self.install(entry, source, &found.view, piece, met, &mut taken.tally) {
+                        Ok(Installed { pages, took_long }) => {
+                            installed += pages;
+                            made += took_long as usize;
+                            if made == MADE_AT_ONCE {
+                                // The program goes on while the rest is made.
+                                self.mmu.wake(window.span);
+                                (made, woken) = (0, true);
+                            }
+                            if first || !window.is_apart() {
+                                there =
+                                    Span { start: there.start.min(piece.start), end: there.end.max(piece.end) };
+                            }
+                            continue;
+                        }
+                        // Somebody changes the address space without asking; the second try waits for the end of that.
+                        Err(libc_error::EAGAIN | libc_error::ENOENT) if policy == Policy::Speculative => {
+                            Spf::VmaChanged
+                        }
+                        Err(libc_error::ENOENT) => return Ok(Outcome::Forbidden),
+                        Err(error) if first => return Ok(Outcome::Failed(error)),
+                        Err(_) => break,
+                    }
+                }
+            };
+            if first {
+                return Err(abort);
+            }
+            break;
+        }
+        taken.tally.add(Counter::RegionPrefaulted, installed.saturating_sub(1));
+        Ok(Outcome::Installed(there))
+    }
+
+    /// Locks an entry as it was seen, or as it is.
+    fn enter(&self, addr: usize, policy: Policy, seen: Seen) -> Option<Entry<'_>> {
+        self.mmu.meets(Word::Entry(addr));
+        match policy {
+            Policy::Speculative => self.entries.try_lock(addr, seen, || self.mmu.relax(0)),
+            Policy::Classic => Some(self.entries.lock(addr, |turn| self.mmu.relax(turn))),
+        }
+    }
+
+    /// Sees to it that an access that is an error does not come back as a fault, whatever was done to the memory without
+    /// the region's knowledge. With the range lock shared, so that nobody changes it. What somebody else put there stays as it is.
+    fn forbid(&self, addr: usize, rights: Rights) -> Outcome {
+        let page = Span::new(addr & !(PAGE - 1), PAGE);
+        if self.mmu.serves(page.start) {
+            let _ = self.mmu.protect(page, rights);
+        }
+        Outcome::Forbidden
+    }
+}

@@ -1,0 +1,310 @@
+//! One shard of the arena: its slots, its free lists and its carved slots. Every function here is called with
+//! the shard's lock held, and only [`Arena::reach`] makes a system call.
+
+use faultless_base::sys::Sys;
+use faultless_base::{SLOT, Span};
+
+use crate::frame::buddy::{Buddy, Kind, Link};
+use crate::frame::purpose::Need;
+use crate::frame::runs::{Carved, UNITS};
+use crate::frame::sizes::Sizes;
+use crate::frame::slot::{Slots, State, flag};
+
+/// A run of slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Its first slot.
+    pub first: usize,
+    /// Its slots.
+    pub n: usize,
+}
+
+impl Extent {
+    /// The numbers of its slots.
+    pub fn slots(self) -> core::ops::Range<usize> {
+        self.first..self.first + self.n
+    }
+}
+
+/// How many slots growth takes from the reservation at a time, at least (32 MiB).
+const GROWTH: usize = 16;
+/// One slot in so many of memory that is handed out again may be without memory, the fewer the better.
+const HOLES: [usize; 3] = [usize::MAX, 16, 4];
+/// Carved slots with room that are looked at for a run.
+const ROOMS: usize = 8;
+
+/// A shard.
+pub struct Arena {
+    base: usize,
+    slots: Slots,
+    sizes: Sizes,
+    buddy: Buddy,
+    carved: &'static mut [Carved],
+    rooms: [u32; ROOMS],
+    /// A carved slot with nothing handed out, kept for the next run; `u32::MAX` for none.
+    spare: u32,
+}
+
+impl Arena {
+    /// A shard over the reservation at `base`, and its tables, each with an entry for every slot.
+    pub fn new(
+        base: usize,
+        slots: Slots,
+        sizes: Sizes,
+        links: &'static mut [Link],
+        carved: &'static mut [Carved],
+    ) -> Self {
+        let rooms = [u32::MAX; ROOMS];
+        Self { base, slots, sizes, buddy: Buddy::new(links), carved, rooms, spare: u32::MAX }
+    }
+
+    /// In a forked child: the lists begin anew from what each slot and each block says, whatever a thread of the parent was
+    /// doing to them. Slots in no use are to be holes, without memory; those in passage stay so.
+    pub fn begin_again(&mut self) {
+        let slots = self.slots;
+        self.buddy.clear(slots.tail());
+        (self.rooms, self.spare) = ([u32::MAX; ROOMS], u32::MAX);
+        let mut i = 0;
+        while i < slots.tail() {
+            let n = (i..slots.tail()).take_while(|&j| slots.state(j) == slots.state(i)).count();
+            match slots.state(i) {
+                State::Hole => self.buddy.insert(i, n, Kind::Hole, 0, |_| false),
+                State::Runs => (i..i + n).for_each(|slot| {
+                    self.carved[slot] = Carved::of_runs(self.sizes.runs(slot));
+                    self.has_room(slot);
+                }),
+                _ => {}
+            }
+            i += n;
+        }
+    }
+
+    /// The addresses of an extent.
+    pub fn span(&self, e: Extent) -> Span {
+        Span::new(self.base + e.first * SLOT, e.n * SLOT)
+    }
+
+    /// The free lists, to look at.
+    pub fn free(&self) -> &Buddy {
+        &self.buddy
+    }
+
+    /// Takes `n` slots with memory behind them, the first one a multiple of `align`: of the wanted kind if
+    /// there are, of the other one or mixed if not, and with a few holes among them as a last resort: what came back was not all
+    /// kept.
+    pub fn take_resident(&mut self, n: usize, align: usize, need: Need) -> Option<Extent> {
+        let kinds = match need {
+            Need::Zero => [Kind::Zeroed, Kind::Dirty],
+            Need::Any => [Kind::Dirty, Kind::Zeroed],
+        };
+        let whole = kinds.into_iter().find_map(|k| self.pop(n, align, k));
+        whole.or_else(|| HOLES.into_iter().find_map(|part| self.scan(n, align, n / part)))
+    }
+
+    /// Takes up to `n` slots of a kind, as many as there are in one piece of their size.
+    pub fn take_some(&mut self, n: usize, kind: Kind) -> Option<Extent> {
+        let order = self.buddy.largest(kind)?.min(n.checked_ilog2()? as usize);
+        self.pop(1 << order, 1, kind)
+    }
+
+    /// Takes `n` slots without memory.
+    pub fn take_holes(&mut self, n: usize, align: usize, sys: &impl Sys) -> Option<Extent> {
+        self.pop(n, align, Kind::Hole).or_else(|| self.grow(n, align, sys))
+    }
+
+    /// Takes exactly these slots, if all of them are free.
+    pub fn take_at(&mut self, e: Extent) -> bool {
+        let inside = e.first + e.n <= self.slots.tail();
+        let free = inside && e.slots().all(|i| self.slots.state(i).is_free());
+        if free {
+            self.carve(e);
+        }
+        free
+    }
+
+    fn pop(&mut self, n: usize, align: usize, kind: Kind) -> Option<Extent> {
+        let order = n.max(align).next_power_of_two().trailing_zeros() as usize;
+        let (first, order, stamp) = self.buddy.pop(kind, order)?;
+        let rest = (1 << order) - n;
+        if rest > 0 {
+            self.put(Extent { first: first + n, n: rest }, kind, stamp);
+        }
+        Some(self.pass(Extent { first, n }))
+    }
+
+    /// First fit over all slots, whatever blocks and kinds the memory lies in, with so many holes at most.
+    fn scan(&mut self, n: usize, align: usize, holes: usize) -> Option<Extent> {
+        if self.buddy.slots(Kind::Dirty) + self.buddy.slots(Kind::Zeroed) + holes < n {
+            return None;
+        }
+        let mut start = 0;
+        while start + n <= self.slots.tail() {
+            let e = Extent { first: start, n };
+            let taken = e.slots().rev().find(|&i| !self.slots.state(i).is_free());
+            // From the end, the first hole that is too many.
+            let hole = || e.slots().rev().filter(|&i| self.slots.state(i) == State::Hole).nth(holes);
+            match taken.or_else(hole) {
+                Some(i) => start = (i + 1).next_multiple_of(align),
+                None => {
+                    self.carve(e);
+                    return Some(e);
+                }
+            }
+        }
+        None
+    }
+
+    /// Takes free slots out of the lists, kind by kind.
+    fn carve(&mut self, e: Extent) {
+        let (mut i, end) = (e.first, e.first + e.n);
+        while i < end {
+            let state = self.slots.state(i);
+            let n = (i..end).take_while(|&j| self.slots.state(j) == state).count();
+            if let Some(kind) = Kind::of(state) {
+                self.buddy.carve(i, n, kind);
+            }
+            i += n;
+        }
+        self.pass(e);
+    }
+
+    fn grow(&mut self, n: usize, align: usize, sys: &impl Sys) -> Option<Extent> {
+        let first = self.slots.tail().next_multiple_of(align);
+        self.reach(first.checked_add(n)?, sys).then_some(())?;
+        let e = Extent { first, n };
+        self.carve(e);
+        Some(e)
+    }
+
+    /// Opens the reservation up to slot `end` at least; what is new are holes.
+    pub fn reach(&mut self, end: usize, sys: &impl Sys) -> bool {
+        if end <= self.slots.tail() {
+            return true;
+        }
+        if end > self.slots.len() {
+            return false;
+        }
+        // One more than is asked for: what is free tells how memory is that nobody changed (`examine.rs`).
+        let new_tail = (end + 1).max(self.slots.tail() + GROWTH).min(self.slots.len());
+        let grown = Extent { first: self.slots.tail(), n: new_tail - self.slots.tail() };
+        if !sys.open_first(self.span(grown)) {
+            return false;
+        }
+        for i in grown.first..new_tail {
+            self.slots.mark(i, flag::OPEN);
+        }
+        self.slots.set_tail(new_tail);
+        self.put(grown, Kind::Hole, 0);
+        true
+    }
+
+    fn pass(&self, e: Extent) -> Extent {
+        for i in e.slots() {
+            self.slots.set(i, State::Passage);
+        }
+        e
+    }
+
+    /// Puts slots in passage into the free lists.
+    pub fn give(&mut self, e: Extent, kind: Kind, stamp_ms: u32) {
+        debug_assert!(e.slots().all(|i| self.slots.state(i) == State::Passage));
+        for i in e.slots() {
+            self.slots.set(i, kind.state());
+        }
+        self.put(e, kind, stamp_ms);
+    }
+
+    fn put(&mut self, e: Extent, kind: Kind, stamp_ms: u32) {
+        let slots = self.slots;
+        let tail = self.slots.tail();
+        let same = |i: usize| i < tail && slots.state(i) == kind.state();
+        self.buddy.insert(e.first, e.n, kind, stamp_ms, same);
+    }
+
+    /// Takes a run of `units` units from a carved slot that has room: slot, first unit, whether it is zero.
+    pub fn take_run(&mut self, units: usize) -> Option<(usize, usize, bool)> {
+        for place in 0..ROOMS {
+            let slot = self.rooms[place];
+            if slot == u32::MAX {
+                continue;
+            }
+            if self.slots.has(slot as usize, flag::TAINTED) {
+                // What the program changed of it may be free by now, and still be changed.
+                self.rooms[place] = u32::MAX;
+                continue;
+            }
+            let carved = &mut self.carved[slot as usize];
+            if let Some((unit, zero)) = carved.take(units) {
+                self.sizes.set_run(slot as usize, unit, units);
+                if carved.is_full() {
+                    self.rooms[place] = u32::MAX;
+                }
+                if self.spare == slot {
+                    self.spare = u32::MAX;
+                }
+                return Some((slot as usize, unit, zero));
+            }
+        }
+        None
+    }
+
+    /// Starts carving a slot in passage, and takes its first `units` units: whether they are zero.
+    pub fn carve_slot(&mut self, slot: usize, units: usize, zero: bool) -> bool {
+        self.carved[slot] = Carved::start(zero);
+        let _ = self.carved[slot].take(units);
+        self.sizes.clear(slot);
+        self.sizes.set_run(slot, 0, units);
+        self.slots.set(slot, State::Runs);
+        if units < UNITS {
+            self.has_room(slot);
+        }
+        zero
+    }
+
+    /// Makes the run at `unit` `units` units long where it stands, if there is room, and if no other run that was there had
+    /// attributes of its own.
+    pub fn resize_run(&mut self, slot: usize, unit: usize, units: usize) -> bool {
+        let Some(old) = self.sizes.run(slot, unit) else { return false };
+        let fits = units <= old || !self.slots.has(slot, flag::TAINTED);
+        let done = fits && self.carved[slot].resize(unit, old, units);
+        if done {
+            self.sizes.set_run(slot, unit, units);
+        }
+        done
+    }
+
+    /// Gives a run back: whether its slot is no longer needed (then it is in passage). `None` when no run starts
+    /// there.
+    pub fn give_run(&mut self, slot: usize, unit: usize) -> Option<bool> {
+        self.carved[slot].give(unit, self.sizes.run(slot, unit)?);
+        self.sizes.set_run(slot, unit, 0);
+        let changed = self.slots.has(slot, flag::TAINTED | flag::FORKED);
+        let empty = self.carved[slot].is_empty() && (changed || self.spare != u32::MAX);
+        if empty {
+            self.rooms.iter_mut().filter(|r| **r == slot as u32).for_each(|r| *r = u32::MAX);
+            self.slots.set(slot, State::Passage);
+        } else {
+            if self.carved[slot].is_empty() {
+                self.spare = slot as u32;
+            }
+            self.has_room(slot);
+        }
+        Some(empty)
+    }
+
+    fn has_room(&mut self, slot: usize) {
+        let slot = slot as u32;
+        if self.rooms.contains(&slot) {
+            return;
+        }
+        match self.rooms.iter().position(|&r| r == u32::MAX) {
+            Some(i) => self.rooms[i] = slot,
+            // The slot at the end is forgotten until one of its runs comes back.
+            None => {
+                self.rooms.rotate_right(1);
+                let place = (self.rooms[0] == self.spare) as usize;
+                self.rooms[place] = slot;
+            }
+        }
+    }
+}

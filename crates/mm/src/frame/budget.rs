@@ -1,0 +1,357 @@
+//! The peak rule: what a process has in memory never exceeds what the program by itself once had, and the budget.
+//!
+//! Three things make a process larger than it would be: memory kept while it is free (`idle`), huge pages that the
+//! program got but is not yet seen to use (`charged`), and parts of slots that no block uses (`lost`). While all three
+//! fit into the budget the rule holds, whatever the program does. Beyond that, memory may be kept as long as the
+//! process is not larger than the program's own peak and the budget. For that the kernel is asked from time to time how much the
+//! process has ([`Budget::look`]), because the C library's heap and small pages are the kernel's business. What it has
+//! without these three is a lower bound of the program's own peak. Between two looks, memory that the kernel is
+//! about to bring counts as if it had (`promised`).
+//!
+//! Idle memory can go back at any moment, and does when the program itself grows. The other two cannot. So these stay
+//! within the budget alone, but for a program that used all it got: it is trusted with more (`proven`).
+
+use faultless_base::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use faultless_base::{SLOT, SLOT_PAGES};
+
+use faultless_page::knobs::{Knob, Values};
+
+/// A program is not trusted before it has used so many slots all over, one after the other (256 MiB) …
+const PROVES: usize = 128;
+/// … and with so many times the budget at most.
+const TRUSTED: usize = 8;
+
+/// The account of a process, in slots where nothing else is said.
+#[derive(Debug)]
+pub struct Budget {
+    knobs: &'static Values,
+    closed: AtomicBool,
+    idle: AtomicUsize,
+    charged: AtomicUsize,
+    /// Pages of slots that no block has.
+    lost: AtomicUsize,
+    used: AtomicUsize,
+    /// Slots that the program used all over since it last left one in part.
+    proven: AtomicUsize,
+    /// Pages that were promised lately, and a while ago.
+    promised: [AtomicUsize; 2],
+    /// Resident pages at the last look that are neither used nor idle.
+    other: AtomicUsize,
+    /// Pages that the program once had by itself, at least.
+    peak: AtomicUsize,
+    /// Whether the kernel was ever asked.
+    looked: AtomicBool,
+    /// What the control group lets be idle and charged.
+    cap: AtomicUsize,
+}
+
+impl Budget {
+    /// An account that may overdraw by as much as [`Knob::Budget`] says.
+    pub fn new(knobs: &'static Values) -> Self {
+        let zero = || AtomicUsize::new(0);
+        Self {
+            knobs,
+            closed: AtomicBool::new(false),
+            idle: zero(),
+            charged: zero(),
+            lost: zero(),
+            used: zero(),
+            proven: zero(),
+            promised: [zero(), zero()],
+            other: zero(),
+            peak: zero(),
+            looked: AtomicBool::new(false),
+            cap: AtomicUsize::new(usize::MAX),
+        }
+    }
+
+    /// The budget itself, in slots.
+    pub fn limit(&self) -> usize {
+        if self.closed.load(Relaxed) { 0 } else { self.knobs.get(Knob::Budget) as usize / SLOT }
+    }
+
+    /// From now on nothing may be kept, whatever the knob says.
+    pub fn close(&self) {
+        self.closed.store(true, Relaxed);
+    }
+
+    /// Free slots that hold memory.
+    pub fn idle(&self) -> usize {
+        self.idle.load(Relaxed)
+    }
+
+    /// Slots that the program is known to use.
+    pub fn used(&self) -> usize {
+        self.used.load(Relaxed)
+    }
+
+    /// Slots with advice that is not confirmed yet.
+    pub fn charged(&self) -> usize {
+        self.charged.load(Relaxed)
+    }
+
+    /// What may still be kept. A budget of nothing allows nothing.
+    pub fn room(&self) -> usize {
+        if self.limit() == 0 {
+            return 0;
+        }
+        let free = self.allowed().saturating_sub(self.total()) / SLOT_PAGES;
+        let within = (self.limit() * SLOT_PAGES).saturating_sub(self.extra()) / SLOT_PAGES;
+        free.max(within).min(self.cap.load(Relaxed).saturating_sub(self.idle() + self.charged()))
+    }
+
+    /// How much more the program may get as huge pages of which it is not known that it will use them.
+    pub fn trust(&self) -> usize {
+        match self.limit() {
+            0 => 0,
+            limit => {
+                let lost = self.lost.load(Relaxed).div_ceil(SLOT_PAGES);
+                let proven = self.proven.load(Relaxed).saturating_sub(PROVES);
+                let most = (limit + proven.min(self.peak.load(Relaxed) / SLOT_PAGES)).min(self.cap.load(Relaxed));
+                most.saturating_sub(self.charged() + lost)
+            }
+        }
+    }
+
+    /// Pages that the process may have, at least.
+    fn allowed(&self) -> usize {
+        self.limit() * SLOT_PAGES + self.peak.load(Relaxed)
+    }
+
+    /// Pages that it has or is about to have.
+    fn total(&self) -> usize {
+        let promised: usize = self.promised.iter().map(|promised| promised.load(Relaxed)).sum();
+        (self.used() + self.idle() + self.charged()) * SLOT_PAGES + self.other.load(Relaxed) + promised
+    }
+
+    /// Pages that it has because of us, at most.
+    fn extra(&self) -> usize {
+        (self.idle() + self.charged()) * SLOT_PAGES + self.lost.load(Relaxed)
+    }
+
+    /// How many idle slots exceed the budget by itself; they may stay only for a moment.
+    pub fn above_limit(&self) -> usize {
+        (self.idle() + self.charged()).saturating_sub(self.limit()).min(self.idle())
+    }
+
+    /// How many idle slots have to go at once, if so many pages more come.
+    pub fn excess(&self, pages: usize) -> usize {
+        let idle = self.idle();
+        if idle == 0 || self.limit() == 0 {
+            return idle;
+        }
+        let capped = (idle + self.charged()).saturating_sub(self.cap.load(Relaxed));
+        self.overdrawn(pages).max(capped).min(idle)
+    }
+
+    /// Asks how many pages the process has.
+    pub fn look(&self, resident: impl FnOnce() -> Option<usize>) {
+        // What is idle, charged or lost on either side of the question was not the program's.
+        let before = self.extra();
+        let Some(resident) = resident() else { return };
+        let extra = before.max(self.extra());
+        self.other.store(resident.saturating_sub((self.used() + self.idle()) * SLOT_PAGES), Relaxed);
+        if !self.looked.load(Relaxed) {
+            // What was taken for it before was a guess.
+            self.peak.store(0, Relaxed);
+            self.looked.store(true, Relaxed);
+        }
+        self.peak.fetch_max(resident.saturating_sub(extra), Relaxed);
+    }
+
+    /// What the control group lets be idle and charged.
+    pub fn bound(&self, slots: usize) {
+        self.cap.store(slots, Relaxed);
+    }
+
+    /// Memory of the program's was seen to be resident.
+    pub fn use_slots(&self, n: usize) {
+        let used = self.used.fetch_add(n, Relaxed) + n;
+        if !self.looked.load(Relaxed) {
+            self.peak.fetch_max(used * SLOT_PAGES, Relaxed);
+        }
+    }
+
+    /// The program gave such memory back.
+    pub fn unuse(&self, n: usize) {
+        sub(&self.used, n);
+    }
+
+    /// The kernel is about to bring so many pages.
+    pub fn promise(&self, pages: usize) {
+        self.promised[0].fetch_add(pages, Relaxed);
+    }
+
+    /// So many of them came back.
+    pub fn end_promise(&self, pages: usize) {
+        let mut left = pages;
+        for promised in &self.promised {
+            let take = |all: usize| Some(all - all.min(left));
+            let before = promised.fetch_update(Relaxed, Relaxed, take).unwrap_or(0);
+            left -= left.min(before);
+        }
+    }
+
+    /// Time has passed: what was promised the time before is there by now, or will not come soon.
+    pub fn age_promises(&self) {
+        self.promised[1].store(self.promised[0].swap(0, Relaxed), Relaxed);
+    }
+
+    /// Slots that came back, or were looked at: so many were used all over, and so many not.
+    pub fn note_use(&self, all: usize, not_all: usize) {
+        if not_all > 0 {
+            self.proven.store(0, Relaxed);
+        } else if all > 0 {
+            let most = PROVES + TRUSTED * self.limit();
+            let _ = self.proven.fetch_update(Relaxed, Relaxed, |proven| Some((proven + all).min(most)));
+        }
+    }
+
+    /// So many pages of slots in use belong to no block.
+    pub fn lose(&self, pages: usize) {
+        self.lost.fetch_add(pages, Relaxed);
+    }
+
+    /// The reverse of [`Budget::lose`].
+    pub fn regain(&self, pages: usize) {
+        sub(&self.lost, pages);
+    }
+
+    /// Free memory is kept.
+    pub fn keep(&self, n: usize) {
+        self.idle.fetch_add(n, Relaxed);
+    }
+
+    /// Kept memory is handed out or returned.
+    pub fn unkeep(&self, n: usize) {
+        sub(&self.idle, n);
+    }
+
+    /// Charges up to `n` slots for advice that is not confirmed yet. Leaves room for a frame on its way there.
+    pub fn charge_up_to(&self, n: usize) -> usize {
+        let way = usize::from(self.limit() > 1);
+        let got = n.min(self.room().min(self.trust()).saturating_sub(way));
+        self.charged.fetch_add(got, Relaxed);
+        // Others may have taken from the same room meanwhile.
+        let over = self.overdrawn(0).min(got);
+        sub(&self.charged, over);
+        got - over
+    }
+
+    fn overdrawn(&self, pages: usize) -> usize {
+        let over = (self.total() + pages).saturating_sub(self.allowed());
+        let beyond = self.extra().saturating_sub(self.limit() * SLOT_PAGES);
+        over.min(beyond).div_ceil(SLOT_PAGES)
+    }
+
+    /// Charges `n` slots, come what may.
+    pub fn charge(&self, n: usize) {
+        self.charged.fetch_add(n, Relaxed);
+    }
+
+    /// Ends the charge of `n` slots.
+    pub fn discharge(&self, n: usize) {
+        sub(&self.charged, n);
+    }
+
+    /// After a fork, in the child: nothing is idle, so many slots are used and charged, and so many pages lost.
+    pub fn recount(&self, used: usize, charged: usize, lost: usize) {
+        let counts = [(&self.charged, charged), (&self.used, used), (&self.lost, lost)];
+        let gone = [&self.idle, &self.promised[0], &self.promised[1], &self.other, &self.peak];
+        counts.into_iter().for_each(|(count, n)| count.store(n, Relaxed));
+        gone.into_iter().for_each(|count| count.store(0, Relaxed));
+        self.looked.store(false, Relaxed);
+        self.use_slots(0);
+    }
+}
+
+fn sub(value: &AtomicUsize, n: usize) {
+    let _ = value.fetch_update(Relaxed, Relaxed, |v| {
+        debug_assert!(v >= n, "account overdrawn: {v} - {n}");
+        Some(v.saturating_sub(n))
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_program_gave_back_may_be_kept() {
+        let knobs: &'static Values = std::boxed::Box::leak(std::boxed::Box::default());
+        knobs.set(Knob::Budget, 4 * SLOT as u64);
+        let b = Budget::new(knobs);
+        assert_eq!(b.charge_up_to(10), 3);
+        assert_eq!(b.room(), 1);
+        b.discharge(3);
+        b.use_slots(64);
+        b.unuse(64);
+        assert_eq!(b.room(), 68);
+        b.keep(60);
+        assert_eq!((b.room(), b.above_limit()), (8, 56));
+        knobs.set(Knob::Budget, 10 * SLOT as u64 + 1);
+        assert_eq!((b.room(), b.above_limit()), (14, 50));
+        b.close();
+        assert_eq!((b.room(), b.above_limit()), (0, 60));
+    }
+
+    fn budget(slots: usize) -> Budget {
+        let knobs: &'static Values = std::boxed::Box::leak(std::boxed::Box::default());
+        knobs.set(Knob::Budget, (slots * SLOT) as u64);
+        Budget::new(knobs)
+    }
+
+    #[test]
+    fn what_the_process_has_beside_counts() {
+        let b = budget(4);
+        b.use_slots(64);
+        b.lose(2 * SLOT_PAGES);
+        b.look(|| Some(80 * SLOT_PAGES));
+        assert_eq!(b.room(), 2, "two slots of its eighty are nobody's");
+        b.regain(2 * SLOT_PAGES);
+        b.unuse(64);
+        assert_eq!(b.room(), 66);
+        b.keep(60);
+        assert_eq!((b.room(), b.excess(0)), (6, 0));
+        assert_eq!(b.excess(10 * SLOT_PAGES), 4);
+        b.promise(10 * SLOT_PAGES);
+        assert_eq!((b.room(), b.excess(0)), (0, 4));
+        b.age_promises();
+        assert_eq!(b.excess(0), 4);
+        b.end_promise(7 * SLOT_PAGES);
+        assert_eq!(b.excess(0), 0);
+        b.age_promises();
+        b.look(|| Some(90 * SLOT_PAGES));
+        assert_eq!((b.room(), b.excess(0)), (0, 8), "the program itself has grown to thirty");
+        b.bound(8);
+        assert_eq!((b.room(), b.excess(0)), (0, 52));
+    }
+
+    #[test]
+    fn what_fits_into_the_budget_may_be_kept_whatever_is_promised() {
+        let b = budget(4);
+        b.look(|| Some(0));
+        b.keep(3);
+        b.promise(1000 * SLOT_PAGES);
+        assert_eq!((b.room(), b.excess(0)), (1, 0));
+        b.keep(3);
+        assert_eq!((b.room(), b.excess(0)), (0, 2));
+    }
+
+    #[test]
+    fn a_program_that_used_all_it_got_is_trusted_with_more() {
+        let b = budget(4);
+        b.note_use(PROVES, 0);
+        b.note_use(20, 0);
+        assert_eq!(b.trust(), 4, "it never had that much");
+        b.look(|| Some(22 * SLOT_PAGES));
+        assert_eq!(b.trust(), 24);
+        b.charge(20);
+        b.lose(SLOT_PAGES / 2);
+        assert_eq!(b.trust(), 3);
+        b.note_use(1000, 0);
+        assert_eq!(b.trust(), 5, "no more than a part of the budget and what it once had");
+        b.note_use(0, 1);
+        assert_eq!(b.trust(), 0);
+    }
+}

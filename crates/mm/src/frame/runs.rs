@@ -1,0 +1,130 @@
+//! Runs: pieces of 64 KiB … 2 MiB carved out of one slot, for `malloc`.
+//!
+//! A slot in state `Runs` has a bit for each of its 32 units. First fit inside the slot; slots with room are
+//! found through a short list of recent ones. How long each run is lies in [`crate::frame::sizes`], where it is read without
+//! a lock.
+
+use faultless_base::{SLOT, UNIT};
+
+/// Units of a slot.
+pub const UNITS: usize = SLOT / UNIT;
+
+/// The map of one carved slot. All zero: nothing is handed out.
+#[derive(Clone, Copy, Debug, Default, zerocopy::FromZeros)]
+#[repr(C)]
+pub struct Carved {
+    used: u32,
+    /// Units that still hold the zeroes which the slot came with.
+    clean: u32,
+}
+
+impl Carved {
+    /// A slot with nothing handed out, its memory zero or not.
+    pub fn start(zero: bool) -> Self {
+        Self { used: 0, clean: if zero { u32::MAX } else { 0 } }
+    }
+
+    /// A slot with these runs, each a first unit and a number of units. What is free of it holds old bytes.
+    pub fn of_runs(runs: impl Iterator<Item = (usize, usize)>) -> Self {
+        Self { used: runs.fold(0, |used, (at, n)| used | mask(at, n)), clean: 0 }
+    }
+
+    /// Takes `n` units: the first one, and whether all of them are zero.
+    pub fn take(&mut self, n: usize) -> Option<(usize, bool)> {
+        let mut fits = !self.used;
+        for _ in 1..n {
+            fits &= fits >> 1;
+        }
+        if fits == 0 {
+            return None;
+        }
+        let at = fits.trailing_zeros() as usize;
+        let mask = mask(at, n);
+        let zero = self.clean & mask == mask;
+        self.used |= mask;
+        self.clean &= !mask;
+        Some((at, zero))
+    }
+
+    /// Gives back the `n` units from `at` on.
+    pub fn give(&mut self, at: usize, n: usize) {
+        self.used &= !mask(at, n);
+    }
+
+    /// Makes the run of `old` units at `at` `n` units long where it stands, if there is room.
+    pub fn resize(&mut self, at: usize, old: usize, n: usize) -> bool {
+        let without = self.used & !mask(at, old);
+        if at + n > UNITS || without & mask(at, n) != 0 {
+            return false;
+        }
+        self.used = without | mask(at, n);
+        self.clean &= !mask(at, n);
+        true
+    }
+
+    /// Whether nothing is handed out.
+    pub fn is_empty(&self) -> bool {
+        self.used == 0
+    }
+
+    /// Whether everything is handed out.
+    pub fn is_full(&self) -> bool {
+        self.used == u32::MAX
+    }
+}
+
+fn mask(at: usize, n: usize) -> u32 {
+    (((1u64 << n) - 1) << at) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::vec;
+
+    #[test]
+    fn a_whole_slot_is_one_run() {
+        let mut c = Carved::start(true);
+        assert_eq!(c.take(UNITS), Some((0, true)));
+        assert!(c.is_full() && c.take(1).is_none());
+        c.give(0, UNITS);
+        assert_eq!(c.take(1), Some((0, false)), "used memory is no longer zero");
+    }
+
+    proptest! {
+        #[test]
+        fn runs_never_overlap(ops in prop::collection::vec((0usize..UNITS, 1usize..=UNITS, 0u8..3), 1..100)) {
+            let mut c = Carved::start(false);
+            let mut model = vec![0usize; UNITS];
+            let mut id = 0;
+            for (at, n, op) in ops {
+                id += 1;
+                let owner = model[at];
+                let starts = owner != 0 && (at == 0 || model[at - 1] != owner);
+                let len = model.iter().filter(|o| **o == owner).count();
+                match op {
+                    0 => if let Some((i, _)) = c.take(n) {
+                        prop_assert!(model[i..i + n].iter().all(|o| *o == 0));
+                        model[i..i + n].fill(id);
+                    },
+                    1 if starts => {
+                        c.give(at, len);
+                        model[at..at + len].fill(0);
+                    }
+                    2 if starts => {
+                        let room = at + n <= UNITS && model[at..at + n].iter().all(|o| *o == 0 || *o == owner);
+                        prop_assert_eq!(c.resize(at, len, n), room);
+                        if room {
+                            model[at..at + len].fill(0);
+                            model[at..at + n].fill(owner);
+                        }
+                    }
+                    _ => {}
+                }
+                prop_assert_eq!(c.is_empty(), model.iter().all(|o| *o == 0));
+                prop_assert_eq!(c.is_full(), model.iter().all(|o| *o != 0));
+            }
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! Mappings that stay with the kernel, at the program's own addresses: memory committed inside a reservation.
+//!
+//! Large ones get huge-page advice, as far as the budget goes. A mapping is divided into groups, and each group gets
+//! the same part of what the budget has, because nobody knows where the program begins: a JVM allocates from the end
+//! of its heap, or from two thirds on. One slot of each group is left out. How densely the program
+//! uses a mapping is looked at from time to time: in the slots left out, page by page; in the others by their
+//! content, which shows nothing where the program writes zeroes. A mapping that is used densely is advised
+//! throughout and no longer charged; one that is used sparsely gets no more advice.
+//!
+//! The program may unmap such memory at any time by ways that are not seen here, so it is only ever read by means
+//! that cannot fault, and never written.
+
+use faultless_base::sys::{Huge, Sys};
+use faultless_base::{SLOT, SLOT_PAGES, Span};
+
+use crate::predict::huge_cost::LARGE;
+use crate::space::Space;
+use crate::space::account::SAMPLED_PAGES;
+use crate::space::progress::Progress;
+use crate::space::watched::{ADVICE_PATIENCE, KNOWN, Known, Use};
+use faultless_page::knobs::Knob;
+use faultless_page::stats::Counter;
+
+/// Slots from which a mapping is worth it.
+const LEAST_SLOTS: usize = 2;
+/// Where a mapping continues one that is used densely, one slot is charged for so many.
+const TRUSTED_SHARE: usize = 4;
+/// Slots of a group, at least, and groups of a mapping and of all, at most: each is up to three areas to the kernel, and a
+/// program may have 65 530.
+const GROUP: usize = 32;
+const MOST_GROUPS: usize = 64;
+const GROUPS_OF_ALL: usize = 128;
+/// Slots of either kind that are enough to tell.
+const ENOUGH: usize = 2;
+/// Slots looked at by their content in one look.
+const SAMPLES: usize = 256;
+/// Slots with memory whose content is looked at in one look.
+const PEEKS: usize = 16;
+/// Time between looks.
+const LOOK_US: u64 = 5_000;
+
+impl<S: Sys> Space<S> {
+    /// The program has mapped readable, writable private anonymous memory at an address of its own.
+    pub fn committed(&self, span: Span) {
+        let inner = span.aligned_inside(SLOT);
+        if inner.bytes() / SLOT < LEAST_SLOTS || !self.knobs.is_on(Knob::Ahead) || self.is_looked_at() {
+            return;
+        }
+        // The background thread may not have had a processor for a while: what it would see gives room now.
+        self.look_at_all(true);
+        let cold = inner.bytes() >= LARGE * SLOT && self.finds_cold();
+        let Some(mut advices) = self.advices.lock_soon() else { return };
+        let trusted = |k: &Known| k.use_ == Use::Dense || k.use_ == Use::Unknown && k.share > 1;
+        let beside = |k: &Known| k.span.end == inner.start || inner.end == k.span.start;
+        let share =
+            if advices.known.iter().flatten().any(|k| beside(k) && trusted(k)) { TRUSTED_SHARE } else { 1 };
+        let others: usize = advices.known.iter().flatten().map(Known::groups).sum();
+        let most_groups = GROUPS_OF_ALL.saturating_sub(others).clamp(1, MOST_GROUPS);
+        let mut known = Known { span: inner, most_groups, depth: 0, charged: 0, share, use_: Use::Unknown };
+        if !cold {
+            self.advise_known(&mut known);
+        }
+        let place = advices.known.iter().position(Option::is_none).unwrap_or(advices.next % KNOWN);
+        if let Some(old) = advices.known[place].replace(known) {
+            self.budget.discharge(old.charged);
+            // It is not looked at any more: the slots left out need not stay areas of their own.
+            if old.use_ == Use::Unknown && old.depth == old.most() {
+                self.sys.huge(old.span, Huge::Advised);
+            }
+        }
+        advices.next = place + 1;
+        advices.quiet = 0;
+        drop(advices);
+        self.want_worker();
+    }
+
+    /// The program has unmapped, replaced or emptied `span`, outside the arena.
+    pub fn uncommitted(&self, span: Span) {
+        if span.bytes() < SLOT {
+            return;
+        }
+        let Some(mut advices) = self.advices.lock_soon() else { return };
+        for known in &mut advices.known {
+            if let Some(k) = known
+                && !k.span.clip(span).is_empty()
+            {
+                self.budget.discharge(k.charged);
+                *known = None;
+            }
+        }
+    }
+
+    /// Advises as much more of a mapping as the budget allows.
+    fn advise_known(&self, known: &mut Known) {
+        let before = known.depth;
+        let most = known.most();
+        match known.use_ {
+            _ if before == most => return,
+            Use::Sparse => return,
+            Use::Dense => {
+                known.depth = most;
+                self.sys.huge(known.span, Huge::Advised);
+            }
+            Use::Unknown => {
+                let cost = |depth: usize| (depth * known.groups()).div_ceil(known.share);
+                let granted = self.budget.charge_up_to(cost(most - before));
+                let more = (granted * known.share / known.groups()).min(most - before);
+                self.budget.discharge(granted - cost(more));
+                known.charged += cost(more);
+                known.depth += more;
+                known.pieces(before, known.depth).for_each(|piece| self.sys.huge(piece, Huge::Advised));
+            }
+        }
+        self.shard(0).count(Counter::BytesAdvised, known.bytes(before, known.depth));
+    }
+
+    /// Looks at how the advised mappings are used.
+    pub(crate) fn advice_step(&self) -> Progress {
+        let Some(mut advices) = self.advices.lock_soon() else { return Progress::Wait(LOOK_US) };
+        if advices.quiet >= ADVICE_PATIENCE {
+            return Progress::Idle;
+        }
+        advices.quiet += 1;
+        // Each touch to see whether memory is cold is one for nothing.
+        let probes = advices.quiet.is_power_of_two();
+        drop(advices);
+        if self.look_at_all(probes) {
+            let _ = self.advices.lock_soon().map(|mut advices| advices.quiet = 0);
+        }
+        Progress::Wait(LOOK_US)
+    }
+
+    /// Looks at every known mapping; whether anything came of it. The looks themselves take long and no lock.
+    fn look_at_all(&self, probes: bool) -> bool {
+        let mut changed = false;
+        for place in 0..KNOWN {
+            let Some(seen) = self.advices.lock_soon().and_then(|advices| advices.known[place]) else { continue };
+            let use_ = if seen.use_ == Use::Unknown { self.look(&seen) } else { seen.use_ };
+            let cold = use_ != Use::Sparse
+                && seen.span.bytes() >= LARGE * SLOT
+                && if probes { self.finds_cold() } else { self.warmth.is_cold(self.now_ms()) == Some(true) };
+            let Some(mut advices) = self.advices.lock_soon() else { continue };
+            // The program may have unmapped it meanwhile, or somebody else may have looked.
+            let same = |k: &&mut Known| k.span == seen.span && k.use_ == seen.use_;
+            if let Some(known) = advices.known[place].as_mut().filter(same) {
+                changed |= self.learn(known, use_, cold);
+            }
+        }
+        changed
+    }
+
+    /// What follows from the use that was seen, and from whether huge pages are cold; whether anything does.
+    fn learn(&self, known: &mut Known, use_: Use, cold: bool) -> bool {
+        let news = known.use_ != use_;
+        known.use_ = use_;
+        // All of it, so that it is one area again.
+        let refuse = |known: &Known| self.sys.huge(known.span, Huge::Refused);
+        match use_ {
+            Use::Dense if news => {
+                self.budget.discharge(core::mem::take(&mut known.charged));
+                // The slots left out are advised too.
+                if known.depth == known.most() {
+                    self.sys.huge(known.span, Huge::Advised);
+                }
+            }
+            // What is not touched yet shall stay small.
+            Use::Sparse if news && known.depth > 0 => refuse(known),
+            _ => {}
+        }
+        let before = known.depth;
+        match cold {
+            false => self.advise_known(known),
+            // The program gets small pages where it has none yet, and advice once huge ones are warm again.
+            true if before > 0 => {
+                refuse(known);
+                self.budget.discharge(core::mem::take(&mut known.charged));
+                known.depth = 0;
+            }
+            true => {}
+        }
+        news || before != known.depth
+    }
+
+    /// How the program uses a mapping, as far as it can be told by now.
+    fn look(&self, known: &Known) -> Use {
+        let (mut dense, mut sparse) = (0, 0);
+        for slot in known.left_out() {
+            match self.sys.present_pages(slot) {
+                0 => {}
+                n if n >= SLOT_PAGES * 3 / 4 => dense += 1,
+                n if n <= SLOT_PAGES / 4 => sparse += 1,
+                _ => {}
+            }
+        }
+        let slots = known.slots();
+        let (mut filled, mut present) = (0, 0);
+        for i in (1..slots).step_by((slots / SAMPLES).max(1)) {
+            let slot = Span::new(known.span.start + i * SLOT, SLOT);
+            if present < PEEKS && self.sys.present(slot.start) {
+                present += 1;
+                filled += (self.sys.peek_nonzero_pages(slot, SAMPLED_PAGES) * 2 >= SAMPLED_PAGES) as usize;
+            }
+        }
+        if dense > 4 * sparse && dense >= ENOUGH || filled * 4 > present * 3 && filled >= ENOUGH * 2 {
+            Use::Dense
+        } else if sparse > dense && sparse >= ENOUGH * 2 {
+            Use::Sparse
+        } else {
+            Use::Unknown
+        }
+    }
+}
+
+impl Known {
+    fn slots(&self) -> usize {
+        self.span.bytes() / SLOT
+    }
+
+    /// Slots of a group.
+    fn group(&self) -> usize {
+        self.slots().div_ceil(self.most_groups).max(GROUP)
+    }
+
+    /// The depth at which all but what is left out is advised.
+    fn most(&self) -> usize {
+        self.group().min(self.slots())
+    }
+
+    fn groups(&self) -> usize {
+        self.slots().div_ceil(self.group())
+    }
+
+    /// The slots that stay without advice until the mapping is seen to be used densely: one of each group.
+    fn left_out(&self) -> impl Iterator<Item = Span> + use<> {
+        let (span, group) = (self.span, self.group());
+        (span.start + group / 2 * SLOT..span.end).step_by(group * SLOT).map(|at| Span::new(at, SLOT))
+    }
+
+    /// What the slots from `from` to `to` of each group are, without those left out.
+    fn pieces(&self, from: usize, to: usize) -> impl Iterator<Item = Span> + use<> {
+        let (span, group) = (self.span, self.group());
+        let between = move |start: usize, from: usize, to: usize| {
+            Span { start: start + from * SLOT, end: start + to * SLOT }.clip(span)
+        };
+        (span.start..span.end)
+            .step_by(group * SLOT)
+            .flat_map(move |start| {
+                let left_out = group / 2;
+                [between(start, from, to.min(left_out)), between(start, from.max(left_out + 1), to)]
+            })
+            .filter(|piece| !piece.is_empty())
+    }
+
+    fn bytes(&self, from: usize, to: usize) -> usize {
+        self.pieces(from, to).map(|piece| piece.bytes()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    fn known(slots: usize) -> Known {
+        let (span, most_groups) = (Span::new(0, slots * SLOT), MOST_GROUPS);
+        Known { span, most_groups, depth: 0, charged: 0, share: 1, use_: Use::Unknown }
+    }
+
+    /// Which slots `spans` cover, each once.
+    fn covered(slots: usize, spans: impl Iterator<Item = Span>) -> Vec<bool> {
+        let mut seen = std::vec![false; slots];
+        for i in spans.flat_map(|s| s.start / SLOT..s.end / SLOT) {
+            assert!(!core::mem::replace(&mut seen[i], true), "slot {i} twice");
+        }
+        seen
+    }
+
+    #[test]
+    fn the_pieces_of_all_depths_and_what_is_left_out_are_the_whole_mapping() {
+        for slots in [2, 16, 17, 31, 32, 33, 100, 2048, 2049, 5000] {
+            let k = known(slots);
+            let most = k.most();
+            assert!(k.groups() <= MOST_GROUPS);
+            for cut in [0, 1, most / 2, most / 2 + 1, most] {
+                let pieces = k.pieces(0, cut).chain(k.pieces(cut, most));
+                let seen = covered(slots, pieces.chain(k.left_out()));
+                assert!(seen.iter().all(|&s| s), "{slots} slots, cut at {cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_part_of_a_large_mapping_gets_some_advice() {
+        let k = known(1536);
+        let seen = covered(1536, k.pieces(0, 8));
+        assert!(seen.chunks(96).all(|part| part.iter().filter(|&&s| s).count() == 24));
+    }
+}

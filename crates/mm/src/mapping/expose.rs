@@ -1,0 +1,68 @@
+//! Programs that look whether their memory is resident: by a userfaultfd of their own, or by mincore.
+//!
+//! A mapping that frames moved into is resident at once. To such a program it must be as the kernel made it: from the
+//! first look on nothing moves in any more, and what moved in before and is still all zero moves out again.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use faultless_base::sys::Sys;
+use faultless_base::{SLOT, Span};
+
+use crate::frame::arena::Extent;
+use crate::frame::buddy::Kind;
+use crate::frame::slot::flag;
+use crate::space::Space;
+
+impl<S: Sys> Space<S> {
+    /// The program looks: nothing is brought any more.
+    pub fn note_look(&self) {
+        self.supply.looked.store(true, Relaxed);
+    }
+
+    /// The program asks what of `span` is resident. What is stays so: a slot that another thread writes to for the first
+    /// time could lose that.
+    pub fn note_question(&self, span: Span) {
+        if self.lent_in(span).next().is_some() {
+            self.note_look();
+        }
+    }
+
+    pub(crate) fn is_looked_at(&self) -> bool {
+        self.supply.looked.load(Relaxed)
+    }
+
+    /// The program looks at `span`: takes out of it what was brought and is not used.
+    pub fn expose(&self, cpu: usize, span: Span) {
+        let program = &self.program;
+        self.note_question(span);
+        for i in self.lent_in(span).filter(|&i| program.slots.has(i, flag::CHARGED | flag::AHEAD)) {
+            self.take_unused(cpu, program.span(Extent { first: i, n: 1 }));
+        }
+    }
+
+    /// Takes the frame out of a slot if it is all zero.
+    fn take_unused(&self, cpu: usize, slot: Span) {
+        let shard = self.shard(cpu);
+        let hole = shard.lock_soon().and_then(|mut arena| arena.take_holes(1, 1, &self.sys));
+        let Some(e) = hole else { return };
+        let place = shard.span(e);
+        if self.sys.drop_zero(slot, place).is_none() {
+            self.move_unused(slot, place);
+        }
+        self.sys.discard(place);
+        self.put_back(shard, e, Kind::Hole, 0);
+    }
+
+    /// The same for memory of small pages: it moves to `place`, is looked at there, and comes back if it is not zero.
+    fn move_unused(&self, slot: Span, place: Span) {
+        // A copy first: memory that the program uses must not be away, not even for a moment.
+        let zero = self.sys.copy_from_program(slot, place.start) && self.sys.first_nonzero(place).is_none();
+        self.sys.discard(place);
+        let moved = if zero { self.sys.move_pages(slot, place.start) } else { None };
+        let taken = moved == Some(SLOT);
+        if taken && self.sys.first_nonzero(place).is_some() {
+            // It was written to in between. Where the program was back already, it wrote to another page by now.
+            self.sys.move_pages(place, slot.start);
+        }
+    }
+}

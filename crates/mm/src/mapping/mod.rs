@@ -1,0 +1,335 @@
+//! Mappings of the program: their addresses are the kernel's, their frames may be ours.
+//!
+//! The kernel has made a mapping before the engine hears of it, and unmaps it whatever the engine does. In between
+//! frames move: zeroed ones into a fresh mapping ([`Space::mapped`]), used ones out of a mapping that ends
+//! ([`Space::unmap`]). What is noted here of the program's slots serves the budget alone: how much of it was brought
+//! and not seen in use. Whether a frame may move is the kernel's own decision, each time.
+//!
+//! A slot is noted from its mapping (`Lent`) until it is unmapped or replaced. A program may change its address space
+//! in ways that are not seen here. Then notes are void: the next mapping there, or the next look, takes them back.
+
+pub mod advice;
+mod expose;
+mod move_ahead;
+pub mod reuse;
+mod supply;
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use faultless_base::sys::Sys;
+use faultless_base::{SLOT, Span};
+
+use crate::frame::arena::Extent;
+use crate::frame::slot::{State, flag};
+use crate::space::account::SAMPLED_PAGES;
+use crate::space::transfer::Moved;
+use crate::space::{Shard, Space};
+use faultless_page::stats::Counter;
+
+/// Slots whose contents are looked at when memory comes back whose use is not known: one in so many.
+const SAMPLES: usize = 16;
+
+impl<S: Sys> Space<S> {
+    /// The kernel has put a fresh mapping of the program at `span`: private, anonymous, readable and writable. Brings
+    /// frames that are there already, and has the rest of it watched as it grows.
+    pub fn mapped(&self, cpu: usize, span: Span) {
+        let program = &self.program;
+        let e = slots_inside(span);
+        if e.n == 0 || self.is_looked_at() || !self.note_slots(e) {
+            return;
+        }
+        self.program_cpu.store(cpu + 1, Relaxed);
+        self.forget(program.span(e));
+        if !self.begin_use(e) {
+            return;
+        }
+        let spares = program.sparse.is_granted() || program.untouched.is_long();
+        let moved = if spares { Moved::default() } else { self.bring(cpu, e) };
+        self.count_moved(e, moved);
+        let brought = moved.slots();
+        let rest = Extent { first: e.first + brought, n: e.n - brought };
+        if rest.n > 0 {
+            self.hand_out_hole(program, rest, span);
+        }
+        e.slots().for_each(|i| program.slots.set(i, State::Lent));
+        self.note_growth(program, e, span);
+        program.count(Counter::MmapServed, 1);
+        program.count(Counter::MmapBytes, span.bytes());
+    }
+
+    /// Moves free frames, zeroed, to the first slots of `e`, which are the program's and empty.
+    pub(crate) fn bring(&self, cpu: usize, e: Extent) -> Moved {
+        let to = self.program.span(e).start;
+        let idle = e.n.min(self.budget.idle());
+        if idle > 0 {
+            self.make_room(idle);
+        }
+        // At no time do they look like the program's own.
+        let held = idle.min(self.budget.trust());
+        self.budget.charge(held);
+        let moved = self.move_frames(cpu, to, held);
+        let all = Extent { first: e.first, n: moved.slots() };
+        let not_yet = |i: &usize| self.program.slots.share(*i, flag::CHARGED) & flag::CHARGED == 0;
+        self.budget.charge(all.slots().filter(not_yet).count());
+        self.budget.discharge(held);
+        moved
+    }
+
+    /// Unmaps `span` and keeps what frames it can. False: the kernel has to unmap it.
+    pub fn unmap(&self, cpu: usize, span: Span) -> bool {
+        let program = &self.program;
+        let e = slots_inside(span);
+        // What it loses only a part of is worth nothing any more.
+        for end in [span.start / SLOT, (span.end - 1) / SLOT] {
+            if !e.slots().contains(&end) && self.end_use(end) {
+                self.drop_note(end);
+            }
+        }
+        let lent = self.noted(e).flat_map(Extent::slots).filter(|&i| self.end_use(i)).count();
+        if lent == 0 {
+            return false;
+        }
+        self.warmth.note_return(lent);
+        self.end_promise(program, self.passing(e));
+        self.noted(e).for_each(|part| self.note_left(program, part));
+        let keeps = !self.is_referenced()
+            && self.budget.limit() > 0
+            && !self.is_retired()
+            && self.can_move()
+            // Whoever watches memory by a userfaultfd is told of an unmapping, and not of a move.
+            && !self.is_looked_at()
+            && !self.is_untouched(program, e);
+        let isolated = if keeps { self.sys.isolate(span) } else { None };
+        let Some(isolated) = isolated.filter(|there| !there.is_empty()) else {
+            if self.budget.limit() == 0 {
+                program.count(Counter::BytesOverBudget, lent * SLOT);
+            }
+            self.drop_notes(e);
+            return isolated.is_some();
+        };
+        let place = |i: usize| Span::new(isolated.start + (i * SLOT - span.start), SLOT);
+        let (keep, held) = self.settle_mapping(e, place);
+        self.collect(cpu, e, place, keep);
+        self.sys.drop_isolated(isolated);
+        self.budget.discharge(held);
+        self.drop_notes(e);
+        true
+    }
+
+    /// Squares the account for slots that come back and lie at `place` now: how many of them may be kept. Those
+    /// without memory worth keeping are marked. And how many stay charged until that is done.
+    fn settle_mapping(&self, e: Extent, place: impl Fn(usize) -> Span) -> (usize, usize) {
+        let slots = self.program.slots;
+        let unknown = |i: usize| slots.has(i, flag::FRESH | flag::CHARGED);
+        let passing = |i: &usize| slots.state(*i) == State::Passage;
+        e.slots().filter(|&i| slots.has(i, flag::TAINTED)).for_each(|i| _ = slots.mark(i, flag::EMPTY));
+        let every = (e.slots().filter(passing).filter(|&i| unknown(i)).count() / SAMPLES).max(1);
+        let (mut backed, mut sampled, mut dense, mut full) = (0, 0, 0, 0);
+        for i in e.slots().filter(passing).filter(|&i| unknown(i)) {
+            let fresh = slots.has(i, flag::FRESH);
+            if fresh && !(slots.has(i, flag::ADVISED) && self.is_backed_at(place(i))) {
+                slots.mark(i, flag::EMPTY);
+                continue;
+            }
+            if backed % every == 0 {
+                sampled += 1;
+                let written = self.written_at(place(i));
+                dense += (written * 2 >= SAMPLED_PAGES) as usize;
+                full += (written == SAMPLED_PAGES) as usize;
+            }
+            backed += 1;
+        }
+        if sampled > 0 {
+            self.program.sparse.note(dense == 0);
+        }
+        let used = (backed * full).checked_div(sampled).unwrap_or(0);
+        self.budget.note_use(used, sampled - full);
+        let charged = self.passing(e).filter(|&i| slots.has(i, flag::CHARGED)).count();
+        let held = charged.saturating_sub(used);
+        // It is all there at the same time.
+        self.budget.use_slots(used);
+        self.budget.discharge(charged - held);
+        self.look_around();
+        self.budget.charge(charged);
+        self.release_use(e);
+        self.budget.unuse(used);
+        (self.budget.room() + held, held)
+    }
+
+    /// Moves frames of the slots in passage from `place` into the arena, at most `keep`.
+    fn collect(&self, cpu: usize, e: Extent, place: impl Fn(usize) -> Span, keep: usize) {
+        let slots = self.program.slots;
+        let worth = |i: usize| slots.state(i) == State::Passage && !slots.has(i, flag::EMPTY);
+        let mut keep = keep;
+        self.program.groups(e, worth, |g, worth| {
+            let mut rest = g;
+            while worth && rest.n > 0 && keep > 0 {
+                let n = rest.n.min(keep);
+                let from = Span::new(place(rest.first).start, n * SLOT);
+                let Some(kept) = self.take_frames(cpu, from) else { return };
+                keep -= kept;
+                // The one that did not move is left to the kernel.
+                let done = (kept + 1).min(rest.n);
+                rest = Extent { first: rest.first + done, n: rest.n - done };
+            }
+            self.program.count(Counter::BytesOverBudget, if worth { rest.n * SLOT } else { 0 });
+        });
+    }
+
+    /// The program drops the content of whole slots of `span`, or has replaced, moved or unmapped them: what is noted
+    /// of them is void.
+    pub fn forget(&self, span: Span) {
+        if span.is_empty() {
+            return;
+        }
+        let outer = Extent { first: span.start / SLOT, n: span.end.div_ceil(SLOT) - span.start / SLOT };
+        self.noted(outer).flat_map(Extent::slots).filter(|&i| self.end_use(i)).for_each(|i| self.drop_note(i));
+    }
+
+    /// The kernel has moved the program's mapping `from` to `to`, as far as it fits there.
+    pub fn moved(&self, from: Span, to: Span) {
+        const KNOWN: [u32; 5] = [flag::ADVISED, flag::FRESH, flag::CHARGED, flag::AHEAD, flag::TAINTED];
+        let slots = self.program.slots;
+        self.forget(to);
+        let e = slots_inside(Span::new(from.start, from.bytes().min(to.bytes())));
+        let first = (to.start + e.first * SLOT).wrapping_sub(from.start) / SLOT;
+        let has_notes = || self.noted(e).flat_map(Extent::slots).any(|i| slots.state(i) == State::Lent);
+        let fits = to.start % SLOT == from.start % SLOT;
+        if fits && has_notes() && self.note_slots(Extent { first, n: e.n }) {
+            for i in self.noted(e).flat_map(Extent::slots) {
+                let j = first + i - e.first;
+                if slots.state(i) != State::Lent || !self.begin_use(Extent { first: j, n: 1 }) {
+                    continue;
+                }
+                if self.end_use(i) {
+                    let known = |all, one| if slots.has(i, one) { all | one } else { all };
+                    slots.mark(j, KNOWN.into_iter().fold(0, known));
+                    slots.set(j, State::Lent);
+                    self.wipe(i);
+                } else {
+                    slots.set(j, State::Hole);
+                }
+            }
+        }
+        self.forget(from);
+    }
+
+    /// Slots are in passage, and nobody's before. False: another thread has not ended their last use yet. Then they are
+    /// the kernel's alone.
+    fn begin_use(&self, e: Extent) -> bool {
+        let slots = self.program.slots;
+        let begun = e.slots().take_while(|&i| slots.detach(i, State::Hole)).count();
+        if begun < e.n {
+            (e.first..e.first + begun).for_each(|i| slots.set(i, State::Hole));
+        }
+        begun == e.n
+    }
+
+    /// Ends the program's use of slot `i`, which is in passage then; false when it is not known to have it, or another
+    /// thread was first.
+    fn end_use(&self, i: usize) -> bool {
+        self.program.slots.detach(i, State::Lent)
+    }
+
+    /// Slots in passage.
+    fn passing(&self, e: Extent) -> impl Iterator<Item = usize> {
+        let slots = self.program.slots;
+        self.noted(e).flat_map(Extent::slots).filter(move |&i| slots.state(i) == State::Passage)
+    }
+
+    /// Ends what a slot in passage counts for.
+    fn release_use(&self, e: Extent) {
+        let slots = self.program.slots;
+        for i in self.passing(e) {
+            if slots.has(i, flag::FRESH | flag::CHARGED) {
+                self.budget.discharge(slots.clear(i, flag::CHARGED) as usize);
+                slots.mark(i, flag::FRESH);
+            } else {
+                self.budget.unuse(1);
+                slots.mark(i, flag::FRESH);
+            }
+        }
+    }
+
+    fn drop_note(&self, i: usize) {
+        self.drop_notes(Extent { first: i, n: 1 });
+    }
+
+    /// Slots in passage are nobody's from now on.
+    fn drop_notes(&self, e: Extent) {
+        self.release_use(e);
+        self.passing(e).for_each(|i| self.wipe(i));
+    }
+
+    /// In a forked child: no thread is at work on a mapping, and the parent counts what becomes of what was brought.
+    pub(crate) fn leave_mappings(&self) {
+        let slots = self.program.slots;
+        let noted = self.all_slots().filter(|(shard, _)| self.is_program(shard));
+        for i in noted.flat_map(|(_, e)| e.slots()) {
+            match slots.state(i) {
+                State::Passage => self.wipe(i),
+                _ => _ = slots.withdraw(i, flag::AHEAD),
+            }
+        }
+    }
+
+    fn wipe(&self, i: usize) {
+        let slots = self.program.slots;
+        slots.clear(i, flag::IN_USE | flag::ADVISED | flag::CHARGED);
+        slots.set(i, State::Hole);
+    }
+
+    /// The slots of a range, some of them perhaps in part, that the program is known to have.
+    pub(crate) fn lent_in(&self, span: Span) -> impl Iterator<Item = usize> {
+        let outer = Extent { first: span.start / SLOT, n: span.end.div_ceil(SLOT) - span.start / SLOT };
+        self.noted(outer).flat_map(Extent::slots).filter(|&i| self.program.slots.state(i) == State::Lent)
+    }
+
+    /// Notes that the content of slots that the program keeps is gone, or that it asks for huge pages itself.
+    pub fn change(&self, span: Span, change: Change) {
+        let slots = self.program.slots;
+        let noted = self.noted(slots_inside(span)).flat_map(Extent::slots);
+        for i in noted.filter(|&i| slots.state(i) == State::Lent) {
+            match change {
+                Change::Dropped => {
+                    // How much is left of it is not known: it is no longer use, but a charge.
+                    let before = slots.share(i, flag::FRESH);
+                    if before & (flag::FRESH | flag::CHARGED) == 0 {
+                        self.budget.unuse(1);
+                        if before & flag::ADVISED != 0 {
+                            self.budget.charge(1);
+                            slots.share(i, flag::CHARGED);
+                        }
+                    } else if before & flag::ADVISED == 0 && slots.withdraw(i, flag::CHARGED) {
+                        self.budget.discharge(1);
+                    }
+                }
+                Change::HugeAdvised => {
+                    // What it never had it now has asked for itself.
+                    let fresh = slots.share(i, flag::ADVISED) & flag::FRESH != 0;
+                    self.budget.discharge((fresh && slots.withdraw(i, flag::CHARGED)) as usize);
+                }
+            }
+        }
+    }
+
+    /// What of a mapping the program has on record, for a look.
+    pub(crate) fn is_program(&self, shard: &Shard) -> bool {
+        core::ptr::eq(shard, &self.program)
+    }
+}
+
+/// What a call of the program does to the pages of a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Their content goes; they read as zero.
+    Dropped,
+    /// The program itself asks for huge pages.
+    HugeAdvised,
+}
+
+/// The whole slots inside a range of addresses.
+pub(crate) fn slots_inside(span: Span) -> Extent {
+    let inner = span.aligned_inside(SLOT);
+    Extent { first: inner.start / SLOT, n: inner.bytes() / SLOT }
+}

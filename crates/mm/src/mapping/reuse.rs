@@ -1,0 +1,76 @@
+//! Memory whose content the program drops (`MADV_DONTNEED`): given to the kernel as always, or replaced by zeroed frames
+//! at once when the program uses it again soon, drop after drop.
+//!
+//! A huge page that goes costs its removal, a fault, zeroing by the kernel and, on a machine that was idle, a page
+//! that its host has to find first. Zeroing one that is there costs only that. It stays charged until it is used,
+//! so a program that does not come back gives up the budget's worth of memory at most, and with its next drop all.
+
+use faultless_base::sys::Sys;
+use faultless_base::{SLOT, Span};
+
+use crate::frame::arena::Extent;
+use crate::frame::slot::{State, flag};
+use crate::mapping::{Change, slots_inside};
+use crate::space::Space;
+use faultless_page::stats::Counter;
+
+/// Slots that move at once (64 MiB).
+const AT_ONCE: usize = 32;
+
+impl<S: Sys> Space<S> {
+    /// The program drops the content of `span`. Takes frames out of it where it uses them again soon, has the kernel
+    /// drop the rest by `give`, part by part as long as that works, and brings as many frames of zeroes.
+    pub fn recycle(&self, cpu: usize, span: Span, mut give: impl FnMut(Span) -> bool) {
+        let e = slots_inside(span);
+        self.noted(e).for_each(|part| self.note_left(&self.program, part));
+        // Nothing may leave that the kernel would not drop.
+        if !self.comes_back(e) || !self.sys.can_drop(span) {
+            self.change(span, Change::Dropped);
+            give(span);
+            return;
+        }
+        let mut rest = span;
+        for first in e.slots().step_by(AT_ONCE) {
+            let piece = Extent { first, n: AT_ONCE.min(e.first + e.n - first) };
+            let at = self.program.span(piece);
+            // From the first on, and up to what does not move: the kernel too goes on as far as it can.
+            let taken = self.take_frames(cpu, at).unwrap_or(0);
+            self.change(at, Change::Dropped);
+            if !give(Span { start: rest.start, end: at.end }) {
+                return;
+            }
+            rest.start = at.end;
+            let room = self.budget.limit().saturating_sub(self.budget.charged());
+            let wanted = Extent { first, n: taken.min(room) };
+            let moved = self.bring(cpu, wanted);
+            if wanted.n > 0 {
+                self.count_moved(wanted, moved);
+            }
+            self.program.count(Counter::BytesRecycled, moved.slots() * SLOT);
+        }
+        if !rest.is_empty() {
+            give(rest);
+        }
+    }
+
+    /// Whether the program uses all of these slots, and did so at the last drops too.
+    fn comes_back(&self, e: Extent) -> bool {
+        let program = &self.program;
+        let known = |i: usize| program.slots.state(i) == State::Lent && !program.slots.has(i, flag::TAINTED);
+        if self.is_referenced()
+            || e.n == 0
+            || self.budget.limit() == 0
+            || self.is_retired()
+            || !self.can_move()
+            || self.is_looked_at()
+            || !e.slots().all(known)
+        {
+            return false;
+        }
+        let in_use = |i: usize| self.is_present(program, i) && self.peek_dense(program, i);
+        let in_use = in_use(e.first) && in_use(e.first + e.n - 1);
+        let expected = program.dropped.is_long();
+        program.dropped.note(in_use);
+        in_use && expected
+    }
+}

@@ -1,0 +1,64 @@
+//! The supply: huge pages zeroed while a processor is idle, before anybody knows where they will be needed.
+//!
+//! A program that has used much will use more. So for each slot that is seen to be used for the first time one is zeroed in
+//! the background, up to a quarter of the budget; what is not wanted for long decays as any other idle memory.
+//! Requests are served from it directly where it has room in one piece; elsewhere its frames move to where
+//! the program is about to be (`movein.rs`, `transfer.rs`).
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use faultless_base::sys::Sys;
+
+use crate::space::Space;
+use crate::space::progress::Progress;
+use faultless_page::knobs::Knob;
+
+/// Looks without progress after which a program does something else (1 ms).
+const STILL_LOOKS: u32 = 10;
+/// One slot in so many of the budget may be of the supply.
+const SHARE: usize = 4;
+
+impl<S: Sys> Space<S> {
+    /// Whether frames move to where the program is.
+    pub(crate) fn moves(&self) -> bool {
+        self.knobs.is_on(Knob::Mapped) && self.can_move()
+    }
+
+    /// The program uses so many slots that it never had before.
+    pub(crate) fn note_demand(&self, n: usize) {
+        if n > 0 && self.moves() {
+            let most = self.budget.limit() / SHARE;
+            let _ = self.supply.due.fetch_update(Relaxed, Relaxed, |due| Some((due + n).min(most)));
+        }
+    }
+
+    /// Whether the program is going through a growing extent right now: what is ahead of it there comes first.
+    fn is_followed(&self) -> bool {
+        let growths = self.growths.lock_soon();
+        growths.is_none_or(|growths| growths.followed.iter().flatten().any(|g| g.quiet < STILL_LOOKS))
+    }
+
+    /// Zeroes one more slot, if one is due.
+    pub(crate) fn supply_step(&self) -> Progress {
+        if !self.moves() || self.supply.due.load(Relaxed) == 0 || self.is_followed() {
+            return Progress::Idle;
+        }
+        let full = self.budget.idle() >= self.budget.limit() / SHARE || self.budget.room() == 0;
+        if full || self.warmth.is_cold(self.now_ms()) == Some(true) {
+            self.supply.due.store(0, Relaxed);
+            return Progress::Idle;
+        }
+        let shard = self.shard(0);
+        let hole = shard.lock_soon().and_then(|mut arena| arena.take_holes(1, 1, &self.sys));
+        let _ = self.supply.due.fetch_update(Relaxed, Relaxed, |due| due.checked_sub(1));
+        match hole {
+            Some(e) if self.fill(shard, e) => Progress::Worked,
+            _ => Progress::Idle,
+        }
+    }
+
+    /// Zeroed frames.
+    pub(crate) fn frames(&self) -> usize {
+        self.zeroed()
+    }
+}

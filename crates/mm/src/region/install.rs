@@ -1,0 +1,213 @@
+//! Installing pages below one entry, and how many pages a region has.
+//!
+//! Every page that a fault or populating brings goes through [`Region::install`], and every one that is dropped through
+//! [`Region::drop_pages`]; what the kernel serves itself is asked for when somebody wants to know.
+
+use faultless_base::sys::mmu::{Mmu, Source, Word};
+use faultless_base::sys::uffd::Stopped;
+use faultless_base::{PAGE, SLOT, Span};
+
+use crate::region::Region;
+use crate::region::area::View;
+use crate::region::entry::{Entry, Kind};
+use crate::region::fault_stats::Tally;
+use crate::region::frames::Given;
+use faultless_page::stats::Counter;
+
+/// What an access may have left behind where pages are installed: a table, which a huge page cannot go to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Met {
+    /// Nobody has come there.
+    Nothing,
+    /// The same, and all of the pages are wanted.
+    All,
+    /// Others may have.
+    Others,
+    /// The fault on this page did.
+    Fault(usize),
+}
+
+/// What was installed.
+pub(crate) struct Installed {
+    pub pages: usize,
+    pub took_long: bool,
+}
+
+/// How often the kernel may ask to try again before it counts as an error.
+pub(crate) const MOST_AGAIN: u32 = 1000;
+
+impl<M: Mmu> Region<M> {
+    /// How many of its pages are there, the kernel's page of zeroes included. Exact while nobody faults or changes anything.
+    pub fn present_pages(&self) -> usize {
+        if !self.mmu.raises_faults() {
+            return self.mmu.present(self.span);
+        }
+        // What somebody else put there and was dropped was never counted.
+        self.resident.sum().max(0) as usize + self.left_to_kernel(self.span)
+    }
+
+    /// How many pages the kernel has brought itself in areas of `span`.
+    pub(crate) fn left_to_kernel(&self, span: Span) -> usize {
+        let mut at = span.start;
+        let next = || {
+            let left = self.next_left_to_kernel(Span { start: at, ..span })?;
+            at = left.end;
+            Some(left)
+        };
+        core::iter::from_fn(next).map(|left| self.mmu.present(left)).sum()
+    }
+
+    /// The first part of `span` that the kernel serves. Apart, because nothing is asked of the kernel with the areas' lock.
+    fn next_left_to_kernel(&self, span: Span) -> Option<Span> {
+        let mut first = None;
+        self.areas.each(span, |view| first = first.or(view.attributes.kernel.then(|| view.span.clip(span))));
+        first
+    }
+
+    /// Has the kernel serve a span from now on. Nobody installs anything there.
+    pub(crate) fn leave_to_kernel(&self, span: Span) -> Result<(), i32> {
+        let there = self.mmu.present(span);
+        self.mmu.leave_to_kernel(span)?;
+        self.count_less(there);
+        Ok(())
+    }
+
+    /// So many pages are gone.
+    pub(crate) fn count_less(&self, pages: usize) {
+        self.count_more_or_less(-(pages as isize));
+    }
+
+    /// So many pages are there that no fault has counted.
+    pub(crate) fn count_more(&self, pages: usize) {
+        self.count_more_or_less(pages as isize);
+    }
+
+    fn count_more_or_less(&self, pages: isize) {
+        self.resident.add(pages, 0);
+        self.counted.drop_pages(-pages);
+    }
+
+    /// The kernel does not serve `span` any more, if it did.
+    pub(crate) fn take_from_kernel(&self, span: Span) -> Result<(), i32> {
+        if self.next_left_to_kernel(span).is_some() {
+            self.mmu.take_from_kernel(span)?;
+            self.count_more(self.left_to_kernel(span));
+        }
+        Ok(())
+    }
+
+    /// Drops all pages of a span where nobody installs anything. Where a whole huge page may be again, one may come.
+    pub(crate) fn drop_pages(&self, span: Span) -> Result<(), i32> {
+        let there = self.mmu.present(span).saturating_sub(self.left_to_kernel(span));
+        self.mmu.discard(span)?;
+        self.count_less(there);
+        let empty = |slot| self.mmu.frees_tables() || self.entries.read(slot).kind() == Kind::Huge;
+        let whole = span.aligned_inside(SLOT);
+        for slot in (whole.start..whole.end).step_by(SLOT) {
+            if empty(slot) {
+                self.entries.put(Span::new(slot, SLOT), Kind::Empty, |turn| self.mmu.relax(turn));
+            }
+        }
+        Ok(())
+    }
+
+    /// Installs the missing ones of the pages of one entry. The page of a fault is there then, or all of them if they are wanted, or
+    /// the answer is an error.
+    pub(crate) fn install(
+        &self,
+        entry: Entry<'_>,
+        source: Source,
+        view: &View,
+        piece: Span,
+        met: Met,
+        tally: &mut Tally,
+    ) -> Result<Installed, i32> {
+        let mut pages = 0;
+        let result = self.install_some(entry, source, view, piece, met, &mut pages);
+        self.mmu.meets(Word::Resident(tally.cpu));
+        self.resident.add(pages as isize, tally.cpu);
+        tally.add(Counter::RegionPages, pages);
+        result.map(|took_long| Installed { pages, took_long })
+    }
+
+    /// The same, with the number of pages also where it ends with an error. Whether it took long.
+    fn install_some(
+        &self,
+        mut entry: Entry<'_>,
+        source: Source,
+        view: &View,
+        piece: Span,
+        met: Met,
+        installed: &mut usize,
+    ) -> Result<bool, i32> {
+        let whole = piece.bytes() == SLOT && source == Source::Zeroes && view.attributes.huge;
+        // A table cannot be taken out of its way: what it is of may be somebody else's by now.
+        if whole && entry.kind() == Kind::Empty && matches!(met, Met::Nothing | Met::All) {
+            let given = self.move_huge_page(piece, installed);
+            if given != Given::None {
+                entry.set(Kind::Huge);
+                if given == Given::Old {
+                    self.count(Counter::RegionUnzeroed, SLOT, piece.start / SLOT);
+                }
+                return Ok(given == Given::Made);
+            }
+        }
+        entry.set(if entry.kind() == Kind::Huge { Kind::Huge } else { Kind::Pages });
+        self.install_pages(source, piece, met, installed).map(|()| false)
+    }
+
+    /// Moves a huge page of zeroes to where nothing was installed. Apart, as what follows: a signal handler has little stack.
+    fn move_huge_page(&self, to: Span, installed: &mut usize) -> Given {
+        self.frames.with_huge(&self.mmu, |frame| {
+            let moved = self.mmu.move_huge(frame, to.start);
+            *installed = if moved { SLOT / PAGE } else { self.mmu.present(to) };
+            moved
+        })
+    }
+
+    /// Installs missing pages, one area of the kernel's after the other.
+    fn install_pages(&self, source: Source, piece: Span, met: Met, installed: &mut usize) -> Result<(), i32> {
+        let wanted = if let Met::Fault(page) = met { page } else { piece.start };
+        let (mut at, mut again, mut most) = (piece.start, 0, piece.bytes());
+        while at < piece.end {
+            let from = match source {
+                Source::Buffer(buffer) => Source::Buffer(buffer + (at - piece.start)),
+                zero => zero,
+            };
+            let rest = Span::new(at, most).clip(piece);
+            let Err(Stopped { done, error }) = self.mmu.install(from, rest) else {
+                *installed += rest.bytes() / PAGE;
+                at = rest.end;
+                continue;
+            };
+            *installed += done / PAGE;
+            at += done;
+            match error {
+                // Somebody was here first: what is there stays.
+                libc_error::EEXIST => at += PAGE,
+                // Up to something that is there.
+                libc_error::EAGAIN if done > 0 => {}
+                libc_error::EAGAIN if again < MOST_AGAIN => {
+                    again += 1;
+                    self.mmu.relax(again);
+                }
+                // The kernel has several areas here, after a move; a call stays inside one.
+                libc_error::ENOENT if most > PAGE => most = PAGE,
+                // Of a window that leads up to the fault, its own page is what counts.
+                _ if at < wanted => (at, most) = (wanted, PAGE),
+                // The page of the fault is there.
+                _ if at > wanted && met != Met::All => break,
+                _ => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Error numbers that the kernel gives here.
+pub(crate) mod libc_error {
+    pub const ENOENT: i32 = 2;
+    pub const EAGAIN: i32 = 11;
+    pub const ENOMEM: i32 = 12;
+    pub const EEXIST: i32 = 17;
+}

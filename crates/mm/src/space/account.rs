@@ -1,0 +1,92 @@
+//! Looks at what the process has altogether, for the account ([`crate::frame::budget`]), and what follows when that is too much.
+//!
+//! A look costs two microseconds and has its least interval, in whatever thread. The program's threads look when they give memory
+//! back or ask for more than there is room for; the background thread while memory is idle.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use faultless_base::sys::Sys;
+use faultless_base::{PAGE, SLOT, SLOT_PAGES};
+
+use crate::frame::slot::flag;
+use crate::space::{Shard, Space};
+use faultless_page::stats::Counter;
+
+/// Pages looked at in a slot that comes back, to tell how much of it was used.
+pub(crate) const SAMPLED_PAGES: usize = 8;
+/// Least time between two looks at the process, and at its control group.
+const LOOK_NS: u64 = 500_000;
+const GROUP_MS: u32 = 10;
+/// The same while the group has no limit.
+const NO_GROUP_MS: u32 = 1_000;
+/// What was promised counts for so long, and at most for twice as long.
+const PROMISE_MS: u32 = 250;
+/// One byte in so many of what the group may still take may be idle or charged.
+const GROUP_SHARE: usize = 4;
+/// Nothing may, when less than one byte in so many of its limit is left.
+const GROUP_LEFT: usize = 16;
+
+impl<S: Sys> Space<S> {
+    /// Brings the account up to date, unless that was done a moment ago.
+    pub(crate) fn look_around(&self) {
+        let now = self.sys.now_ns();
+        let last = self.looked_ns.load(Relaxed) as u64;
+        if self.budget.limit() == 0
+            || last != 0 && now.wrapping_sub(last) < LOOK_NS
+            || self.looked_ns.compare_exchange(last as usize, now as usize, Relaxed, Relaxed).is_err()
+        {
+            return;
+        }
+        let ms = (now / 1_000_000) as u32;
+        if ms.wrapping_sub(self.promised_ms.load(Relaxed)) > PROMISE_MS {
+            self.promised_ms.store(ms, Relaxed);
+            self.budget.age_promises();
+        }
+        self.look_at_group(ms);
+        self.budget.look(|| Some(self.sys.resident_bytes()? / PAGE));
+    }
+
+    fn look_at_group(&self, now: u32) {
+        let interval = if self.grouped.load(Relaxed) { GROUP_MS } else { NO_GROUP_MS };
+        let last = self.group_ms.load(Relaxed);
+        if last != 0 && now.wrapping_sub(last) < interval {
+            return;
+        }
+        self.group_ms.store(now | 1, Relaxed);
+        let room = self.sys.headroom();
+        self.grouped.store(room.is_some(), Relaxed);
+        self.budget.bound(match room {
+            None => usize::MAX,
+            Some((left, limit)) if left < limit / GROUP_LEFT => 0,
+            Some((left, _)) => left / GROUP_SHARE / SLOT,
+        });
+    }
+
+    /// Whether the control group has a limit.
+    pub(crate) fn is_grouped(&self) -> bool {
+        self.grouped.load(Relaxed)
+    }
+
+    /// Gives idle memory back as far as the account is overdrawn once so many pages more have come; whether any was.
+    pub(crate) fn make_way(&self, pages: usize) -> bool {
+        if self.budget.excess(pages) == 0 {
+            return false;
+        }
+        self.look_around();
+        self.give_back(self.budget.excess(pages), Counter::BytesOverBudget) > 0
+    }
+
+    /// The program is about to get so many pages from the kernel: what is idle makes room for them.
+    pub(crate) fn promise(&self, pages: usize) {
+        if pages > 0 {
+            self.make_way(pages);
+            self.budget.promise(pages);
+        }
+    }
+
+    /// Slots come back: those that the kernel was to fill with small pages are promised no more.
+    pub(crate) fn end_promise(&self, shard: &Shard, slots: impl Iterator<Item = usize>) {
+        let small = |i: &usize| shard.slots.has(*i, flag::FRESH) && !shard.slots.has(*i, flag::ADVISED);
+        self.budget.end_promise(slots.filter(small).count() * SLOT_PAGES);
+    }
+}

@@ -1,0 +1,319 @@
+//! The way of memory to its user: finding slots and making them ready.
+//!
+//! Slots are found under a shard's lock and are then in passage. Opening, zeroing and advising them happens without
+//! any lock.
+
+use core::sync::atomic::Ordering;
+
+use faultless_base::sys::{Huge, Sys};
+use faultless_base::{SLOT, SLOT_PAGES, Span, probe};
+
+use crate::frame::arena::Extent;
+use crate::frame::purpose::{Need, Purpose};
+use crate::frame::slot::{State, flag};
+use crate::predict::huge_cost::{LARGE, PROBES};
+use crate::space::watched::SMALL_DEMAND;
+use crate::space::{Shard, Space};
+use faultless_page::knobs::Knob;
+use faultless_page::stats::Counter;
+
+/// How long a request waits for memory that the scrubber has just now.
+const SCRUBBER_WAIT_NS: u64 = 500_000;
+
+impl<S: Sys> Space<S> {
+    /// Slots in passage: with memory behind them if there are, else holes.
+    /// Memory of another shard is better than none, and so is another shard than one whose lock is not to be had.
+    pub(crate) fn take<'a>(
+        &'a self,
+        shard: &'a Shard,
+        n: usize,
+        align: usize,
+        purpose: Purpose,
+    ) -> Option<(&'a Shard, Extent)> {
+        let need = purpose.need();
+        if n <= SMALL_DEMAND {
+            self.demand.fetch_add(n, Ordering::Relaxed);
+        }
+        let sparse = need == Need::Zero && shard.sparse.is_granted() || !self.is_trusted_with(n);
+        let resident = |s: &'a Shard| Some((s, s.lock_soon()?.take_resident(n, align, need)?));
+        if !sparse {
+            if let Some(found) = resident(shard) {
+                return Some(found);
+            }
+            self.wait_for_scrubber(n);
+            if self.budget.idle() >= n
+                && let Some(found) = self.all_shards().find_map(resident)
+            {
+                return Some(found);
+            }
+        }
+        let holes = self.shards_from(shard).find_map(|s| {
+            let mut arena = s.lock_soon()?;
+            Some((s, arena.take_holes(n, align, &self.sys)?))
+        });
+        if holes.is_none() {
+            shard.count(Counter::KernelNoSpace, 1);
+        }
+        holes
+    }
+
+    /// Whether the program may get `n` slots of idle memory at once.
+    fn is_trusted_with(&self, n: usize) -> bool {
+        if self.budget.idle() > 0 && self.budget.trust() < n {
+            self.make_room(n);
+        }
+        self.budget.trust() >= n
+    }
+
+    /// When enough memory is idle for `n` slots but some of it is with the scrubber, calls it back and waits a fraction of
+    /// a millisecond.
+    fn wait_for_scrubber(&self, n: usize) {
+        if self.away.load(Ordering::SeqCst) == 0 || self.budget.idle() < n {
+            return;
+        }
+        self.recalled.store(true, Ordering::Relaxed);
+        let end = self.sys.now_ns() + SCRUBBER_WAIT_NS;
+        while self.away.load(Ordering::SeqCst) > 0 && self.sys.now_ns() < end {
+            self.sys.relax(0);
+        }
+    }
+
+    /// Makes an extent in passage ready for its user and hands it out as `state`. False when the kernel
+    /// refuses; then the extent is free again.
+    pub(crate) fn prepare(&self, shard: &Shard, e: Extent, purpose: Purpose, state: State) -> bool {
+        let slots = shard.slots;
+        let (mut ready, mut zeroed, mut dirty) = (0, 0, 0);
+        shard.groups(
+            e,
+            |i| slots.was(i),
+            |g, was| match was {
+                State::Dirty => {
+                    self.hand_out_dirty(shard, g, purpose.need());
+                    dirty += g.n;
+                }
+                State::Zeroed => {
+                    self.hand_out_zeroed(shard, g, purpose.need());
+                    ready += g.n;
+                    zeroed += self.zeroed_ahead(shard, g);
+                }
+                _ => self.hand_out_hole(shard, g, shard.span(g)),
+            },
+        );
+        e.slots().for_each(|i| slots.set(i, state));
+        self.count_zeroes(shard, e, purpose, (ready, zeroed, dirty));
+        true
+    }
+
+    /// Slots in passage that were zeroed ahead. Those of the stock are zero because the kernel had to fill them.
+    pub(crate) fn zeroed_ahead(&self, shard: &Shard, e: Extent) -> usize {
+        let slots = shard.slots;
+        e.slots().filter(|&i| slots.was(i) == State::Zeroed && !slots.has(i, flag::FRESH)).count()
+    }
+
+    /// Memory was handed out: so many slots of it were zero, so many of these zeroed ahead, and so many dirty.
+    pub(crate) fn count_zeroes(
+        &self,
+        shard: &Shard,
+        e: Extent,
+        purpose: Purpose,
+        (ready, zeroed, dirty): (usize, usize, usize),
+    ) {
+        let hot = if purpose.need() == Need::Zero { dirty } else { 0 };
+        if zeroed + hot > 0 {
+            let counter = match purpose {
+                Purpose::Map => Counter::ZeroedForMap,
+                Purpose::Calloc => Counter::ZeroedForCalloc,
+                // Dirty memory is looked for first.
+                Purpose::Malloc if hot == 0 => Counter::ZeroedInstead,
+                Purpose::Malloc => Counter::ZeroedForMalloc,
+                Purpose::Copy => Counter::ZeroedForCopy,
+                Purpose::File => Counter::ZeroedForFile,
+            };
+            shard.count(counter, (zeroed + hot) * SLOT);
+        }
+        if purpose.need() == Need::Any {
+            return self.note_unused(shard, zeroed);
+        }
+        self.pace.note_asked(e.n, || self.now_ms());
+        let (at, bytes) = (shard.span(e).start, e.n * SLOT);
+        if ready + hot < e.n {
+            shard.count(Counter::ZeroMisses, 1);
+            probe::zero_miss(at, bytes);
+        } else if hot > 0 {
+            shard.count(Counter::ZeroHot, 1);
+            probe::zero_hot(at, bytes);
+        } else if ready > 0 {
+            shard.count(Counter::ZeroHits, 1);
+            probe::zero_hit(at, bytes);
+        }
+    }
+
+    fn hand_out_dirty(&self, shard: &Shard, e: Extent, need: Need) {
+        let span = shard.span(e);
+        // In this order: at no time does it look like the program's own.
+        self.charge(shard, e);
+        self.budget.unkeep(e.n);
+        match need {
+            Need::Zero => {
+                let start = self.sys.now_ns();
+                self.sys.zero_hot(span);
+                shard.count(Counter::HotZeroNs, (self.sys.now_ns() - start) as usize);
+                shard.count(Counter::BytesHotZeroed, span.bytes());
+                self.verify(shard, e);
+            }
+            Need::Any => {
+                shard.count(Counter::BytesUnzeroed, span.bytes());
+                if self.check {
+                    self.sys.poison(span);
+                }
+                for i in e.slots() {
+                    self.sys.sign(shard.span(Extent { first: i, n: 1 }));
+                    shard.slots.mark(i, flag::SIGNED);
+                }
+            }
+        }
+    }
+
+    /// Memory goes to the program, which may use little of it.
+    fn charge(&self, shard: &Shard, e: Extent) {
+        self.budget.charge(e.n);
+        e.slots().for_each(|i| {
+            shard.slots.mark(i, flag::CHARGED);
+        });
+    }
+
+    fn hand_out_zeroed(&self, shard: &Shard, e: Extent, need: Need) {
+        self.charge(shard, e);
+        self.budget.unkeep(e.n);
+        // Of the supply, or of the stock.
+        let stocked = e.slots().filter(|&i| shard.slots.has(i, flag::FRESH)).count();
+        self.credit.note_used(stocked);
+        self.note_demand(stocked);
+        shard.count(Counter::BytesZeroed, e.n * SLOT);
+        self.verify(shard, e);
+        if need == Need::Any && self.check {
+            self.sys.poison(shard.span(e));
+        }
+    }
+
+    /// Memory that the kernel will fill at the first touch: with huge pages as far as the budget goes. Where that is all of
+    /// it the advice is for `whole`, which has it inside.
+    pub(crate) fn hand_out_hole(&self, shard: &Shard, e: Extent, whole: Span) {
+        self.make_room(e.n);
+        // Idle memory that does not serve would have to go while these fill: rather now, so that there is room for advice.
+        self.make_way(e.n * SLOT_PAGES);
+        self.warmth.note_growth(e.n);
+        if e.n <= SMALL_DEMAND {
+            self.note_demand(e.n);
+        }
+        let mut small = shard.skips_advice();
+        let mut probed = 0;
+        if !small {
+            if e.n >= LARGE && self.knobs.is_on(Knob::Ahead) && !shard.untouched.is_long() {
+                probed = self.probe(shard, e);
+            }
+            small = self.warmth.is_too_cold(|| self.now_ms());
+        }
+        let behind = Extent { first: e.first + probed, n: e.n - probed };
+        let advised = probed + if small { 0 } else { self.advise(shard, behind, whole) };
+        let rest = Extent { first: e.first + advised, n: e.n - advised };
+        if rest.slots().any(|i| shard.slots.has(i, flag::ADVISED)) {
+            self.sys.huge(shard.span(rest), Huge::Refused);
+        }
+        for i in rest.slots() {
+            shard.slots.clear(i, flag::ADVISED);
+            shard.slots.mark(i, flag::FRESH);
+        }
+        self.promise(rest.n * SLOT_PAGES);
+        shard.count(Counter::BytesFreshHuge, advised * SLOT);
+        shard.count(Counter::BytesFreshSmall, rest.n * SLOT);
+    }
+
+    /// The program is about to get so many slots: where there is no room for them, the account may be out of date.
+    pub(crate) fn make_room(&self, n: usize) {
+        if self.budget.room().min(self.budget.trust()) < n {
+            self.confirm_some();
+            self.look_around();
+        }
+    }
+
+    /// Touches up to three of the first slots of an extent that is about to be handed out, until it is known whether huge
+    /// pages are cold: these are what the program will touch first, so nothing is brought for nothing. How many.
+    fn probe(&self, shard: &Shard, e: Extent) -> usize {
+        let mut probed = 0;
+        while probed < PROBES && self.warmth.is_cold(self.now_ms()).is_none() {
+            let one = Extent { first: e.first + probed, n: 1 };
+            // A frame that moves into a mapping needs no advice there.
+            let granted = match self.is_program(shard) {
+                true => self.charge_some(one),
+                false => self.advise(shard, one, shard.span(one)),
+            };
+            if granted == 0 {
+                break;
+            }
+            self.touch_for_program(shard, one.first, |at| {
+                self.sys.touch(at);
+                true
+            });
+            probed += 1;
+        }
+        probed
+    }
+
+    /// Charges the first slots of `e`, new to a mapping of the program's, as many as the budget allows.
+    fn charge_some(&self, e: Extent) -> usize {
+        let granted = self.budget.charge_up_to(e.n);
+        let new = Extent { n: granted, ..e };
+        new.slots().for_each(|i| _ = self.program.slots.mark(i, flag::ADVISED | flag::FRESH | flag::CHARGED));
+        granted
+    }
+
+    /// Makes slot `i`, which the program has or is about to get, present by `touch`. False: that cost nothing.
+    pub(crate) fn touch_for_program(&self, shard: &Shard, i: usize, touch: impl Fn(usize) -> bool) -> bool {
+        if self.is_program(shard) {
+            // It may be gone by now: a touch would fault, a move does not.
+            return self.bring_new(0, i);
+        }
+        let (start, cpu) = (self.sys.now_ns(), self.sys.thread_ns());
+        if !touch(shard.span(Extent { first: i, n: 1 }).start) {
+            return false;
+        }
+        shard.slots.share(i, flag::AHEAD);
+        shard.count(Counter::BytesTouchedLent, SLOT);
+        shard.count(Counter::TouchNs, (self.sys.now_ns() - start) as usize);
+        self.warmth.note_touch(self.sys.thread_ns() - cpu, self.now_ms());
+        true
+    }
+
+    /// Advises huge pages for the first slots of `e`, as many as the budget allows, and charges them; for all of `whole`
+    /// where these are all.
+    fn advise(&self, shard: &Shard, e: Extent, whole: Span) -> usize {
+        self.advise_if(shard, e, whole, |i| {
+            shard.slots.mark(i, flag::ADVISED | flag::FRESH | flag::CHARGED);
+            true
+        })
+    }
+
+    /// The same for slots that the program has, and may give up meanwhile.
+    pub(crate) fn advise_in_use(&self, shard: &Shard, e: Extent, whole: Span) -> usize {
+        self.advise_if(shard, e, whole, |i| shard.slots.charge(i))
+    }
+
+    fn advise_if(&self, shard: &Shard, e: Extent, whole: Span, is_charged: impl Fn(usize) -> bool) -> usize {
+        let granted = Extent { first: e.first, n: self.budget.charge_up_to(e.n) };
+        let range = granted.slots();
+        if range.clone().any(|i| !shard.slots.has(i, flag::ADVISED)) {
+            let at = if granted.n == e.n { whole } else { shard.span(granted) };
+            self.sys.huge(at, Huge::Advised);
+        }
+        self.budget.discharge(range.filter(|&i| !is_charged(i)).count());
+        granted.n
+    }
+
+    pub(crate) fn verify(&self, shard: &Shard, e: Extent) {
+        if self.check {
+            let bad = self.sys.first_nonzero(shard.span(e));
+            assert!(bad.is_none(), "memory promised as zero is not, at {bad:x?}");
+        }
+    }
+}

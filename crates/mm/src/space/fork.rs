@@ -1,0 +1,142 @@
+//! Fork: free memory is not copied, and memory in use is not recycled while two processes may share it.
+//!
+//! A fork takes no lock, so no thread waits for a fork, and a fork waits for no thread. What is idle goes back to the kernel
+//! before. The child begins anew from what each slot and each block says of itself (`slot.rs`, `sizes.rs`): these
+//! are single words, so that they are never half written. The kernel copies memory while other threads of the parent go
+//! on, so the words may be of different moments. What was in use throughout the fork says so in each of them. The child
+//! trusts nothing else, and gives all other memory back.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use faultless_base::sys::Sys;
+use faultless_base::{PAGE, SLOT_PAGES, UNIT};
+
+use crate::frame::arena::Extent;
+use crate::frame::runs::UNITS;
+use crate::frame::slot::{State, flag};
+use crate::space::{Shard, Space};
+use faultless_page::stats::Counter;
+
+impl<S: Sys> Space<S> {
+    /// Before a fork. What is idle would be copied, and after the fork there is no background thread that gives it back in
+    /// time: a program that looks for a second thread when it forks shall find none.
+    pub fn fork_prepare(&self) {
+        self.recalled.store(true, Relaxed);
+        self.shard(0).count(Counter::Forks, 1);
+        self.press();
+    }
+
+    /// After a fork, in the parent (also when it failed).
+    pub fn fork_parent(&self) {
+        self.mark_shared();
+    }
+
+    /// In a forked child, by its only thread that is in the engine, whatever threads of the parent were doing there.
+    pub fn fork_child(&self) {
+        self.sys.forked();
+        self.leave_slots();
+        self.advices.force_unlock();
+        self.growths.force_unlock();
+        self.confirming.force_unlock();
+        self.all_shards().for_each(Shard::force_unlock);
+        if let Some(mut growths) = self.growths.try_lock() {
+            growths.forget();
+        }
+        self.away.store(0, Relaxed);
+        self.all_shards().for_each(|shard| self.begin_again(shard));
+        self.leave_mappings();
+        self.recount();
+        self.mark_shared();
+        for shard in self.all_shards() {
+            let freed = shard.later.begin_again(shard.slots.tail());
+            // Extents on their way have become holes.
+            freed.for_each(|note| self.take_in_blocks(shard, note.slot, note.blocks));
+        }
+    }
+
+    fn begin_again(&self, shard: &Shard) {
+        let slots = shard.slots;
+        // A thread of the parent may have opened more slots than its tail says in this copy.
+        slots.set_tail((slots.tail()..slots.len()).find(|&i| !slots.has(i, flag::OPEN)).unwrap_or(slots.len()));
+        let all = Extent { first: 0, n: slots.tail() };
+        let is_passing = |i: usize| match slots.state(i) {
+            State::Passage => true,
+            State::Runs => shard.sizes.runs(i).next().is_none(),
+            _ => false,
+        };
+        shard.groups(all, is_passing, |e, passing| {
+            if passing {
+                e.slots().for_each(|i| slots.set(i, State::Passage));
+                if self.reset(shard, e) {
+                    self.empty(shard, e);
+                }
+            }
+        });
+        let is_free = |i: usize| slots.state(i).is_free();
+        shard.groups(all, is_free, |e, free| {
+            if free {
+                self.sys.discard(shard.span(e));
+                self.empty(shard, e);
+            }
+        });
+        if !self.is_retired() && slots.tail() < slots.len() {
+            self.sys.discard(shard.span(Extent { first: slots.tail(), n: slots.len() - slots.tail() }));
+        }
+        // The parent counts what becomes of it.
+        all.slots().for_each(|i| _ = slots.withdraw(i, flag::AHEAD));
+        if let Some(mut arena) = shard.lock_soon() {
+            arena.begin_again();
+        }
+    }
+
+    /// Makes slots without memory holes.
+    fn empty(&self, shard: &Shard, e: Extent) {
+        for i in e.slots() {
+            shard.slots.set(i, State::Passage);
+            shard.slots.clear(i, flag::IN_USE | flag::CHARGED);
+            shard.slots.set(i, State::Hole);
+        }
+    }
+
+    /// Makes up the account again from the slots in use.
+    fn recount(&self) {
+        let (mut used, mut charged, mut lost) = (0, 0, 0);
+        for (shard, e) in self.all_slots() {
+            let slots = shard.slots;
+            for i in e.slots().filter(|&i| !slots.state(i).is_free()) {
+                charged += slots.has(i, flag::CHARGED) as usize;
+                used += !slots.has(i, flag::CHARGED | flag::FRESH) as usize;
+            }
+        }
+        for shard in self.all_shards() {
+            let slots = shard.slots;
+            let carved = (0..slots.tail()).filter(|&i| slots.state(i) == State::Runs);
+            let taken = |i: usize| shard.sizes.runs(i).map(|(_, units)| units).sum::<usize>();
+            lost += carved.map(|i| UNITS - taken(i)).sum::<usize>() * UNIT / PAGE;
+            let mut i = 0;
+            while i < slots.tail() {
+                let pages = if slots.state(i) == State::Block { shard.sizes.pages(i) } else { 0 };
+                let n = pages.div_ceil(SLOT_PAGES);
+                lost += n * SLOT_PAGES - pages;
+                i += n.max(1);
+            }
+        }
+        self.budget.recount(used, charged + self.advised_outside(), lost);
+    }
+
+    fn advised_outside(&self) -> usize {
+        self.advices
+            .try_lock()
+            .map_or(0, |advices| advices.known.iter().flatten().map(|known| known.charged).sum())
+    }
+
+    fn mark_shared(&self) {
+        for shard in self.all_shards() {
+            for i in 0..shard.slots.tail() {
+                if !shard.slots.state(i).is_free() {
+                    shard.slots.share(i, flag::FORKED);
+                }
+            }
+        }
+    }
+}

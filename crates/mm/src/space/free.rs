@@ -1,0 +1,320 @@
+//! The way of memory back from its user: what is worth keeping, and what the peak rule allows to keep.
+
+use faultless_base::sys::{Huge, SIGNATURES, Sys};
+use faultless_base::{SLOT, Span};
+
+use core::sync::atomic::Ordering;
+
+use crate::frame::arena::Extent;
+use crate::frame::buddy::Kind;
+use crate::frame::later::{Later, Note, What};
+use crate::frame::runs::UNITS;
+use crate::frame::slot::{Slots, State, flag};
+use crate::space::account::SAMPLED_PAGES;
+use crate::space::{Shard, Space};
+use faultless_page::stats::Counter;
+
+/// Slots whose contents are looked at when memory comes back whose use is not known.
+const SAMPLES: usize = 16;
+
+/// What became of memory that came back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fate {
+    /// Its attributes were changed: replace the mapping.
+    Reset,
+    /// The same, but its frames are kept.
+    Refresh,
+    /// It has no memory worth keeping.
+    Discard,
+    /// It is kept.
+    Keep,
+}
+
+impl<S: Sys> Space<S> {
+    /// Takes an extent in passage back that was a block's.
+    pub(crate) fn take_block_back(&self, shard: &Shard, e: Extent) {
+        if self.is_left(shard.span(e)) {
+            self.take_back(shard, e);
+        } else {
+            self.note_later(shard, |later| later.extent(e, What::TakeBack));
+        }
+    }
+
+    /// Puts an extent in passage into the free lists, now or later.
+    pub(crate) fn put_back(&self, shard: &Shard, e: Extent, kind: Kind, stamp_ms: u32) {
+        if e.n == 0 {
+            return;
+        }
+        match shard.lock_soon() {
+            // Looked at with the lock: whoever retires the arena takes the lock after saying so.
+            Some(_) if self.is_retired() => self.let_go(shard, e),
+            Some(mut arena) => {
+                shard.given.fetch_add(1, Ordering::SeqCst);
+                arena.give(e, kind, stamp_ms);
+            }
+            None => self.note_later(shard, |later| later.extent(e, What::Give(kind))),
+        }
+    }
+
+    /// Notes what cannot be taken in now. The background thread sees to it if no other thread comes by.
+    pub(crate) fn note_later(&self, shard: &Shard, note: impl FnOnce(&Later)) {
+        note(&shard.later);
+        shard.count(Counter::BackLater, 1);
+        self.want_worker();
+    }
+
+    /// Takes in what came back to a shard while it could not be taken in.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn take_in(&self, shard: &Shard) {
+        shard.later.take().for_each(|note| self.take_in_one(shard, note));
+    }
+
+    /// Frees the blocks that start at these units of a slot, a bit each.
+    pub(crate) fn take_in_blocks(&self, shard: &Shard, slot: usize, blocks: u32) {
+        (0..UNITS).filter(|unit| blocks & 1 << unit != 0).for_each(|unit| _ = self.free_now(shard, slot, unit));
+    }
+
+    fn take_in_one(&self, shard: &Shard, note: Note) {
+        self.take_in_blocks(shard, note.slot, note.blocks);
+        match note.extent {
+            Some((e, What::Give(kind))) => self.put_back(shard, e, kind, self.now_ms()),
+            Some((e, What::TakeBack)) => self.take_block_back(shard, e),
+            None => {}
+        }
+    }
+
+    /// Keeps or returns the memory of an extent in passage that comes back. No thread of ours is in it.
+    fn take_back(&self, shard: &Shard, e: Extent) {
+        let slots = shard.slots;
+        self.warmth.note_return(e.n);
+        self.note_left(shard, e);
+        if !self.is_retired() {
+            self.examine(shard, e);
+        }
+        let (mut keep, held) = self.settle(shard, e);
+        if self.is_retired() {
+            self.budget.discharge(held);
+            return self.let_go(shard, e);
+        }
+        let stamp = self.now_ms();
+        shard.groups(
+            e,
+            |i| self.fate(slots, i),
+            |g, fate| {
+                let span = shard.span(g);
+                let mut kept = 0;
+                match fate {
+                    Fate::Reset if !self.reset(shard, g) => return self.abandon(shard, g),
+                    Fate::Reset => {}
+                    Fate::Refresh => {
+                        let Some(back) = self.refresh(shard, g, keep) else { return self.abandon(shard, g) };
+                        kept = back;
+                        keep -= kept;
+                        shard.count(Counter::BytesKept, kept * SLOT);
+                    }
+                    Fate::Discard => self.sys.discard(span),
+                    Fate::Keep => {
+                        kept = g.n.min(keep);
+                        keep -= kept;
+                        if kept < g.n {
+                            let over = Extent { first: g.first + kept, n: g.n - kept };
+                            self.sys.discard(shard.span(over));
+                            shard.count(Counter::BytesOverBudget, over.n * SLOT);
+                        }
+                        shard.count(Counter::BytesKept, kept * SLOT);
+                    }
+                }
+                g.slots().for_each(|i| {
+                    slots.clear(i, flag::IN_USE);
+                });
+                self.budget.keep(kept);
+                self.put_back(shard, Extent { first: g.first, n: kept }, Kind::Dirty, stamp);
+                self.put_back(shard, Extent { first: g.first + kept, n: g.n - kept }, Kind::Hole, stamp);
+                match kept {
+                    0 => {}
+                    _ if self.is_due(shard, stamp) => self.want_worker_now(),
+                    _ => self.want_worker(),
+                }
+            },
+        );
+        self.budget.discharge(held);
+    }
+
+    /// Replaces the mapping under an extent in passage, but not the frames of up to `most` slots from the first on: they move away
+    /// and back. The kernel moves none that it locks or pins, or that have other rights. How many are there again; `None`: the
+    /// mapping is as it was.
+    fn refresh(&self, shard: &Shard, e: Extent, most: usize) -> Option<usize> {
+        let n = if self.can_move() { e.n.min(most) } else { 0 };
+        let away = (n > 0).then(|| shard.lock_soon()?.take_holes(n, 1, &self.sys)).flatten();
+        let to = |e: Extent| shard.span(e).start;
+        let moved = away.map_or(0, |away| self.move_bytes(shard, shard.span(Extent { n, ..e }), to(away)));
+        let advised = e.slots().all(|i| shard.slots.has(i, flag::ADVISED));
+        let done = self.reset(shard, e);
+        let mut back = 0;
+        if let Some(away) = away {
+            if done && advised {
+                self.sys.huge(shard.span(e), Huge::Advised);
+                e.slots().for_each(|i| _ = shard.slots.mark(i, flag::ADVISED));
+            }
+            let whole = Extent { n: moved / SLOT, ..away };
+            if done && whole.n > 0 {
+                back = self.move_bytes(shard, shard.span(whole), to(e)) / SLOT;
+            }
+            let left = Extent { first: away.first + back, n: moved.div_ceil(SLOT) - back };
+            if left.n > 0 {
+                self.sys.discard(shard.span(left));
+            }
+            self.put_back(shard, away, Kind::Hole, 0);
+        }
+        done.then_some(back)
+    }
+
+    /// Squares the account for slots that come back: how many of them may be kept, and how many stay charged until that is
+    /// done, because they were not the program's own.
+    fn settle(&self, shard: &Shard, e: Extent) -> (usize, usize) {
+        let slots = shard.slots;
+        let untouched = self.is_untouched(shard, e);
+        let unknown = |i: usize| slots.has(i, flag::FRESH | flag::CHARGED);
+        let every = (e.slots().filter(|&i| unknown(i)).count() / SAMPLES).max(1);
+        // With nothing to be kept nothing needs to be known: a program that is confined may forbid to ask.
+        let looks = self.budget.limit() > 0;
+        let (mut known, mut charged, mut backed, mut sampled, mut dense, mut full) = (0, 0, 0, 0, 0, 0);
+        for i in e.slots() {
+            let is_unknown = unknown(i);
+            charged += slots.clear(i, flag::CHARGED) as usize;
+            let lost = slots.has(i, flag::TAINTED | flag::FORKED);
+            if !is_unknown {
+                known += 1;
+                continue;
+            }
+            let fresh = slots.has(i, flag::FRESH);
+            let has_memory = !fresh || looks && !lost && !untouched && self.is_backed(shard, i);
+            if !has_memory {
+                slots.mark(i, flag::EMPTY);
+            } else if !lost {
+                // The program may have unmapped it by itself.
+                // The last slot of a block may not be all the program's.
+                let whole = e.n == 1 || i + 1 < e.first + e.n;
+                if looks && whole && backed % every == 0 && (fresh || self.is_present(shard, i)) {
+                    sampled += 1;
+                    // What the program closed must not be read as it stands.
+                    let written = match slots.has(i, flag::ALTERED) {
+                        true => self.peek_written(shard, i),
+                        false => self.written(shard, i),
+                    };
+                    dense += (written * 2 >= SAMPLED_PAGES) as usize;
+                    full += (written == SAMPLED_PAGES) as usize;
+                }
+                backed += 1;
+            }
+        }
+        if sampled > 0 {
+            shard.sparse.note(dense == 0);
+        }
+        let used = (backed * full).checked_div(sampled).unwrap_or(0);
+        self.budget.note_use(used, sampled - full);
+        let held = charged.saturating_sub(used);
+        self.end_promise(shard, e.slots());
+        self.budget.use_slots(used);
+        self.budget.discharge(charged - held);
+        // It is all there at the same time.
+        self.look_around();
+        self.budget.unuse(used + known);
+        (if self.budget.limit() == 0 { 0 } else { self.budget.room() + held }, held)
+    }
+
+    /// Whether a large fresh extent comes back as it was handed out, as far as a look at its ends and its middle
+    /// tells. It is discarded then, which loses time, not data, if it was not so. While one extent after the other
+    /// comes back untouched, only one in eight is looked at.
+    pub(crate) fn is_untouched(&self, shard: &Shard, e: Extent) -> bool {
+        let last = e.first + e.n - 1;
+        if e.n < 4 || self.budget.limit() == 0 || [e.first, last].iter().any(|&i| !shard.slots.has(i, flag::FRESH))
+        {
+            return false;
+        }
+        if shard.untouched.is_granted() {
+            shard.untouched.note(true);
+            return true;
+        }
+        let span = shard.span(e);
+        let untouched =
+            [span.start, span.start + span.bytes() / 2, span.end - 1].iter().all(|&at| !self.sys.present(at));
+        shard.untouched.note(untouched);
+        untouched
+    }
+
+    /// Whether a slot that was handed out as a hole has a huge page now, as far as three looks tell.
+    fn is_backed(&self, shard: &Shard, i: usize) -> bool {
+        shard.slots.has(i, flag::ADVISED) && self.is_present(shard, i)
+    }
+
+    /// Whether a slot has memory throughout, as far as three looks tell.
+    pub(crate) fn is_present(&self, shard: &Shard, i: usize) -> bool {
+        self.is_backed_at(shard.span(Extent { first: i, n: 1 }))
+    }
+
+    /// The same for memory of a slot that lies elsewhere.
+    pub(crate) fn is_backed_at(&self, slot: Span) -> bool {
+        [0, SLOT / 2, SLOT - 1].iter().all(|offset| self.sys.present(slot.start + offset))
+    }
+
+    /// The same for memory that was zero and may not be readable by now.
+    pub(crate) fn written_at(&self, slot: Span) -> usize {
+        self.sys.peek_nonzero_pages(slot, SAMPLED_PAGES)
+    }
+
+    /// Of some pages of slot `i`, which can be read, how many were written to.
+    fn written(&self, shard: &Shard, i: usize) -> usize {
+        let slot = shard.span(Extent { first: i, n: 1 });
+        match shard.slots.has(i, flag::SIGNED) {
+            true => self.sys.overwritten(slot) * (SAMPLED_PAGES / SIGNATURES),
+            false => self.sys.nonzero_pages(slot, SAMPLED_PAGES),
+        }
+    }
+
+    /// The same for a slot that the program may unmap or close meanwhile.
+    pub(crate) fn peek_written(&self, shard: &Shard, i: usize) -> usize {
+        let slot = shard.span(Extent { first: i, n: 1 });
+        match shard.slots.has(i, flag::SIGNED) {
+            true => self.sys.peek_overwritten(slot) * (SAMPLED_PAGES / SIGNATURES),
+            false => self.sys.peek_nonzero_pages(slot, SAMPLED_PAGES),
+        }
+    }
+
+    fn fate(&self, slots: Slots, i: usize) -> Fate {
+        if slots.has(i, flag::TAINTED | flag::FORKED) {
+            Fate::Reset
+        } else if slots.has(i, flag::EMPTY) {
+            if slots.has(i, flag::ALTERED) { Fate::Reset } else { Fate::Discard }
+        } else if slots.has(i, flag::ALTERED) {
+            Fate::Refresh
+        } else {
+            Fate::Keep
+        }
+    }
+
+    /// Replaces the mapping under an extent in passage: no memory, no attributes.
+    /// Whether that worked: at the limit of areas it may not.
+    pub(crate) fn reset(&self, shard: &Shard, e: Extent) -> bool {
+        let slots = shard.slots;
+        let forked = slots.has(e.first, flag::FORKED);
+        shard.count(if forked { Counter::BytesForked } else { Counter::BytesTainted }, e.n * SLOT);
+        if !self.sys.reset(shard.span(e)) {
+            return false;
+        }
+        e.slots().for_each(|i| {
+            slots.clear(i, flag::ADVISED);
+        });
+        true
+    }
+
+    /// Takes an extent in passage whose mapping cannot be replaced out of use for good, without its memory.
+    pub(crate) fn abandon(&self, shard: &Shard, e: Extent) {
+        self.sys.discard(shard.span(e));
+        for i in e.slots() {
+            shard.slots.mark(i, flag::TAINTED | flag::FRESH);
+            shard.slots.set(i, State::Lent);
+        }
+    }
+}

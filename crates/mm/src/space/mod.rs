@@ -1,0 +1,428 @@
+//! All of the arena: its shards, and the way of memory to its user and back.
+//!
+//! Lock order: a shard's lock, then the growth table's ([`crate::background::ahead`]). No system call is made under a
+//! shard's lock but those that open a new part of the reservation or give it up. A slot in passage belongs to the thread
+//! that put it there, so that zeroing, opening and closing happen without any lock.
+
+pub mod account;
+pub mod alloc;
+pub mod fork;
+pub mod free;
+pub mod progress;
+pub mod shutdown;
+pub(crate) mod transfer;
+pub(crate) mod unused;
+pub mod watched;
+
+use faultless_base::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
+use faultless_base::sync::{self, Guard, Lock};
+use faultless_base::sys::Sys;
+use faultless_base::{SLOT, Span, table};
+
+use crate::frame::arena::{Arena, Extent};
+use crate::frame::buddy::Link;
+use crate::frame::budget::Budget;
+use crate::frame::busy::Busy;
+use crate::frame::later::Later;
+use crate::frame::runs::Carved;
+use crate::frame::sizes::Sizes;
+use crate::frame::slot::Slots;
+use crate::predict::huge_cost::Warmth;
+use crate::predict::pace::Pace;
+use crate::predict::prefault_budget::Credit;
+use crate::predict::run_length::Streak;
+use crate::space::watched::{Advices, Growths, Supply};
+use faultless_page::knobs::{Knob, Values};
+use faultless_page::stats::{self, Block, Counter};
+
+/// Shards at most.
+pub const MAX_SHARDS: usize = stats::BLOCKS;
+
+/// How long a call that changes attributes waits for a thread of ours.
+const BUSY_WAIT_NS: u64 = 500_000;
+/// After so many extents in a row that came back untouched, the next ones are expected to, too.
+const UNTOUCHED_STREAK: u32 = 4;
+/// After so many extents in a row that were used sparsely, the next ones are expected to be, too.
+const SPARSE_STREAK: u32 = 8;
+/// After so many drops in a row of memory that was in use, it is expected to be used again.
+const DROPPED_STREAK: u32 = 3;
+
+/// A shard: an arena behind its lock, and what may be used without it.
+pub(crate) struct Shard {
+    arena: Lock<Arena>,
+    pub(crate) slots: Slots,
+    pub(crate) sizes: Sizes,
+    /// What came back while the lock could not be had.
+    pub(crate) later: Later,
+    /// How often something was put into the free lists.
+    pub(crate) given: AtomicUsize,
+    pub(crate) base: usize,
+    pub(crate) counters: &'static Block,
+    /// Extents in a row that came back untouched: the program seems to map memory here without using it.
+    pub(crate) untouched: Streak,
+    /// Extents in a row that came back with a page used here and there, and those that were handed out accordingly since:
+    /// neither huge pages nor zeroing all of it pay.
+    pub(crate) sparse: Streak,
+    /// Drops in a row of memory that was in use; see [`crate::mapping::reuse`].
+    pub(crate) dropped: Streak,
+}
+
+/// The tables of an arena, with an entry for each slot.
+type Tables = (&'static mut [Link], &'static mut [Carved]);
+
+impl Shard {
+    fn new(
+        base: usize,
+        slots: Slots,
+        n: usize,
+        (links, carved): Tables,
+        counters: &'static Block,
+    ) -> Option<Self> {
+        let sizes = Sizes::new(n)?;
+        Some(Self {
+            arena: Lock::new(Arena::new(base, slots, sizes, links, carved)),
+            slots,
+            sizes,
+            later: Later::new(n)?,
+            given: AtomicUsize::new(0),
+            base,
+            counters,
+            untouched: Streak::new(UNTOUCHED_STREAK),
+            sparse: Streak::new(SPARSE_STREAK),
+            dropped: Streak::new(DROPPED_STREAK),
+        })
+    }
+
+    /// The lock, if it can be had without waiting for a thread that may have stopped.
+    #[inline]
+    pub(crate) fn lock_soon(&self) -> Option<Guard<'_, Arena>> {
+        self.arena.lock_soon()
+    }
+
+    /// In a forked child: whoever held the lock is not here.
+    pub(crate) fn force_unlock(&self) {
+        self.arena.force_unlock();
+    }
+
+    /// Whether an extent that is handed out without memory now is expected to be used sparsely.
+    pub(crate) fn skips_advice(&self) -> bool {
+        let skips = self.sparse.is_granted();
+        if self.sparse.is_long() {
+            self.sparse.note(true);
+        }
+        skips
+    }
+
+    pub(crate) fn count(&self, counter: Counter, n: usize) {
+        self.counters.add(counter, n as u64);
+    }
+
+    /// A block of malloc's went out. Counted under the lock, where it costs no locked instruction: this is the hottest
+    /// path of all. Without the lock a count may be lost.
+    pub(crate) fn count_block(&self, _held: Option<&Guard<'_, Arena>>, bytes: usize) {
+        self.counters.add_alone(Counter::MallocServed, 1);
+        self.counters.add_alone(Counter::MallocBytes, bytes as u64);
+    }
+
+    pub(crate) fn span(&self, e: Extent) -> Span {
+        Span::new(self.base + e.first * SLOT, e.n * SLOT)
+    }
+
+    /// The neighbouring slots of `e` for which `key` gives the same answer, group by group.
+    pub(crate) fn groups<K: PartialEq>(&self, e: Extent, key: impl Fn(usize) -> K, mut f: impl FnMut(Extent, K)) {
+        let (mut i, end) = (e.first, e.first + e.n);
+        while i < end {
+            let k = key(i);
+            let n = (i..end).take_while(|&j| key(j) == k).count();
+            f(Extent { first: i, n }, k);
+            i += n;
+        }
+    }
+}
+
+/// Where looks at charged slots go on, and how long they rest, in ms, and since when.
+pub(crate) struct Cursor {
+    pub(crate) shard: usize,
+    pub(crate) slot: usize,
+    pub(crate) rest: u32,
+    pub(crate) since: u32,
+}
+
+/// The engine of one process.
+pub struct Space<S> {
+    pub(crate) sys: S,
+    pub(crate) budget: Budget,
+    pub(crate) knobs: &'static Values,
+    /// Whether each hand-out is verified; as it was at the start, for a block must not be half verified.
+    pub(crate) check: bool,
+    pub(crate) growths: Lock<Growths>,
+    pub(crate) advices: Lock<Advices>,
+    pub(crate) shards: [Option<Shard>; MAX_SHARDS],
+    /// The program's own mappings, as far as frames move into them: slots of the whole address space, without free lists.
+    pub(crate) program: Shard,
+    /// Of those, the first one that was ever noted, and the one after the last.
+    noted: (AtomicUsize, AtomicUsize),
+    count: usize,
+    span: Span,
+    shard_bytes: usize,
+    /// The slots that the background thread touches, reads or advises right now.
+    busy: Busy,
+    /// Slots that the background thread has taken out of the free lists for a moment.
+    pub(crate) away: AtomicUsize,
+    /// Nanoseconds for which it slept in the present step, because a device worked for it.
+    pub(crate) slept: AtomicUsize,
+    /// Slots handed out since the background thread last looked, for [`crate::background::ahead`].
+    pub(crate) demand: AtomicUsize,
+    pub(crate) credit: Credit,
+    /// How long the background work rests, in ms, and since when; see [`crate::background`].
+    pub(crate) rest: AtomicU32,
+    pub(crate) rest_since: AtomicU32,
+    /// When memory pressure was last looked for, in ms.
+    pub(crate) pressure_look: AtomicU32,
+    /// When the account was last brought up to date, in ns; see [`crate::space::account`].
+    pub(crate) looked_ns: AtomicUsize,
+    /// When the control group was last looked at, and memory last promised, in ms; and whether the group has a limit.
+    pub(crate) group_ms: AtomicU32,
+    pub(crate) promised_ms: AtomicU32,
+    pub(crate) grouped: AtomicBool,
+    pub(crate) warmth: Warmth,
+    pub(crate) pace: Pace,
+    pub(crate) supply: Supply,
+    /// Whether the scrubber has zeroed something since it woke.
+    pub(crate) scrubbed: AtomicBool,
+    /// Set when a request wants the memory that the scrubber has.
+    pub(crate) recalled: AtomicBool,
+    /// Where [`Space::confirm_some`] goes on.
+    pub(crate) confirming: Lock<Cursor>,
+    /// The processor that the program last asked for memory on, plus one; and where the background thread keeps away
+    /// from, likewise.
+    pub(crate) program_cpu: AtomicUsize,
+    pub(crate) avoided_cpu: AtomicUsize,
+    /// When the processors beside the program's were last seen to be busy, in ms; odd, 0 for never.
+    pub(crate) crowded: AtomicU32,
+    /// See [`crate::space::shutdown`].
+    pub(crate) retired: AtomicBool,
+    /// Set when there is new work for the background thread.
+    wanted: AtomicBool,
+    /// Set when that work cannot wait for its next look.
+    urgent: AtomicBool,
+}
+
+impl<S: Sys> Space<S> {
+    /// Reserves `bytes` of address space, split into `shards` shards (rounded up to a power of two), each with
+    /// its block of `counters`. The `knobs` may change at any time. `None` when the kernel refuses.
+    pub fn new(
+        sys: S,
+        bytes: usize,
+        shards: usize,
+        counters: &'static [Block],
+        knobs: &'static Values,
+    ) -> Option<Self> {
+        let count = shards.next_power_of_two().clamp(1, MAX_SHARDS.min(counters.len()));
+        let shard_slots = (bytes / SLOT / count).next_power_of_two();
+        let shard_bytes = shard_slots * SLOT;
+        let span = sys.reserve(count * shard_bytes, 1 << 30)?;
+        let program =
+            Shard::new(0, Slots::sparse(sync::words(Slots::SPARSE_WORDS)?), 0, (&mut [], &mut []), &counters[0])?;
+        let mut shards = [const { None }; MAX_SHARDS];
+        for (i, shard) in shards.iter_mut().take(count).enumerate() {
+            let base = span.start + i * shard_bytes;
+            let slots = Slots::new(sync::words(shard_slots + 1)?);
+            let tables = (table::lasting(shard_slots)?, table::lasting(shard_slots)?);
+            *shard = Some(Shard::new(base, slots, shard_slots, tables, &counters[i])?);
+        }
+        Some(Self {
+            sys,
+            budget: Budget::new(knobs),
+            knobs,
+            check: knobs.is_on(Knob::Check),
+            growths: Lock::new(Growths::new()),
+            advices: Lock::new(Advices::new()),
+            shards,
+            program,
+            noted: (AtomicUsize::new(usize::MAX), AtomicUsize::new(0)),
+            count,
+            span,
+            shard_bytes,
+            busy: Busy::new(),
+            away: AtomicUsize::new(0),
+            slept: AtomicUsize::new(0),
+            demand: AtomicUsize::new(0),
+            credit: Credit::new(),
+            rest: AtomicU32::new(0),
+            rest_since: AtomicU32::new(0),
+            pressure_look: AtomicU32::new(0),
+            looked_ns: AtomicUsize::new(0),
+            group_ms: AtomicU32::new(0),
+            promised_ms: AtomicU32::new(0),
+            grouped: AtomicBool::new(false),
+            warmth: Warmth::new(),
+            pace: Pace::default(),
+            supply: Supply::default(),
+            scrubbed: AtomicBool::new(false),
+            recalled: AtomicBool::new(false),
+            confirming: Lock::new(Cursor { shard: 0, slot: 0, rest: 0, since: 0 }),
+            program_cpu: AtomicUsize::new(0),
+            avoided_cpu: AtomicUsize::new(0),
+            crowded: AtomicU32::new(0),
+            retired: AtomicBool::new(false),
+            wanted: AtomicBool::new(false),
+            urgent: AtomicBool::new(false),
+        })
+    }
+
+    /// The arena's addresses.
+    pub fn span(&self) -> Span {
+        self.span
+    }
+
+    /// Whether each shard begins, and ends, at a multiple of `align` slots.
+    pub(crate) fn is_aligned(&self, align: usize) -> bool {
+        (self.span.start | self.shard_bytes) % (align.max(1) * SLOT) == 0
+    }
+
+    /// The account of the peak rule.
+    pub fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
+    /// The shard that a thread on processor `cpu` uses first.
+    pub(crate) fn shard(&self, cpu: usize) -> &Shard {
+        self.shards[cpu & (self.count - 1)].as_ref().expect("a shard in use")
+    }
+
+    pub(crate) fn all_shards(&self) -> impl Iterator<Item = &Shard> {
+        self.shards.iter().flatten()
+    }
+
+    /// Has the slots `e` of the program's mappings noted from now on; false where that is not possible.
+    pub(crate) fn note_slots(&self, e: Extent) -> bool {
+        let works = self.program.slots.reach(e.slots());
+        if works {
+            self.noted.0.fetch_min(e.first, Ordering::Relaxed);
+            self.noted.1.fetch_max(e.first + e.n, Ordering::Relaxed);
+        }
+        works
+    }
+
+    /// The parts of `e`, of whatever size, in which slots of the program's may be noted.
+    pub(crate) fn noted(&self, e: Extent) -> impl Iterator<Item = Extent> + use<S> {
+        let (first, end) = (self.noted.0.load(Ordering::Relaxed), self.noted.1.load(Ordering::Relaxed));
+        let parts = self.program.slots.known(e.first.max(first)..(e.first + e.n).min(end));
+        parts.map(|part| Extent { first: part.start, n: part.len() })
+    }
+
+    /// All slots that may be in use: those of each shard, and of the program's mappings.
+    pub(crate) fn all_slots(&self) -> impl Iterator<Item = (&Shard, Extent)> {
+        let shards = self.all_shards().map(|shard| (shard, Extent { first: 0, n: shard.slots.tail() }));
+        let everything = Extent { first: 0, n: usize::MAX / SLOT };
+        shards.chain(self.noted(everything).map(|e| (&self.program, e)))
+    }
+
+    /// All shards, this one first.
+    pub(crate) fn shards_from<'a>(&'a self, first: &'a Shard) -> impl Iterator<Item = &'a Shard> {
+        let others = self.all_shards().filter(move |shard| shard.base != first.base);
+        core::iter::once(first).chain(others)
+    }
+
+    /// The shard and the slot of an address of the arena.
+    pub(crate) fn locate(&self, addr: usize) -> (&Shard, usize) {
+        let offset = addr - self.span.start;
+        (self.shard(offset / self.shard_bytes), offset % self.shard_bytes / SLOT)
+    }
+
+    /// The slots that an address belongs to, and its number among them.
+    pub(crate) fn place(&self, addr: usize) -> (&Shard, usize) {
+        if self.span.contains(addr) { self.locate(addr) } else { (&self.program, addr / SLOT) }
+    }
+
+    /// Calls `f` for the part of `span` in each shard, with the slots that it touches.
+    pub(crate) fn each_part(&self, span: Span, mut f: impl FnMut(&Shard, Span, Extent)) {
+        let span = span.clip(self.span);
+        for shard in self.all_shards() {
+            let part = span.clip(Span::new(shard.base, self.shard_bytes));
+            if !part.is_empty() {
+                let first = (part.start - shard.base) / SLOT;
+                let end = (part.end - shard.base).div_ceil(SLOT);
+                f(shard, part, Extent { first, n: end - first });
+            }
+        }
+    }
+
+    /// Says that there is work for the background thread.
+    pub fn want_worker(&self) {
+        if !self.wanted.load(Ordering::Relaxed) {
+            self.wanted.store(true, Ordering::Release);
+            // Pairs with the thread's own, between its saying that it goes and its look at this: one of the two sees the other.
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    /// Whether there is new work for the background thread.
+    #[inline]
+    pub fn is_worker_wanted(&self) -> bool {
+        self.wanted.load(Ordering::Relaxed)
+    }
+
+    /// Says that there is work which cannot wait.
+    pub(crate) fn want_worker_now(&self) {
+        if !self.urgent.load(Ordering::Relaxed) {
+            self.urgent.store(true, Ordering::Release);
+            fence(Ordering::SeqCst);
+        }
+        self.want_worker();
+    }
+
+    /// Whether that work cannot wait.
+    pub fn is_worker_wanted_now(&self) -> bool {
+        self.urgent.load(Ordering::Relaxed)
+    }
+
+    /// The background thread begins to look what there is to do: notes from now on are new ones.
+    pub fn take_notes(&self) {
+        self.wanted.store(false, Ordering::Relaxed);
+        self.urgent.store(false, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Whether the background thread would have memory to give back.
+    pub fn has_idle_memory(&self) -> bool {
+        self.budget.idle() > 0 || self.all_shards().any(|shard| !shard.later.is_empty())
+    }
+
+    pub(crate) fn now_ms(&self) -> u32 {
+        (self.sys.now_ns() / 1_000_000) as u32
+    }
+
+    /// Whether no thread of ours is inside `span`. The caller has changed the state of its slots, so that they are not
+    /// entered any more.
+    pub(crate) fn is_left(&self, span: Span) -> bool {
+        self.busy.is_left(span)
+    }
+
+    /// Waits until nobody of ours is inside `span`, but not for long: that thread may have no processor. Slots that are in
+    /// passage or tainted by now are not entered any more.
+    pub(crate) fn wait_while_busy(&self, span: Span) {
+        let mut turn = 0;
+        let mut end = None;
+        while !self.is_left(span) {
+            let now = self.sys.now_ns();
+            if now >= *end.get_or_insert(now + BUSY_WAIT_NS) {
+                return;
+            }
+            self.sys.relax(turn);
+            turn += 1;
+        }
+    }
+
+    /// In a child of a bare fork: the thread that was in some slots is not here.
+    pub(crate) fn leave_slots(&self) {
+        self.busy.leave();
+    }
+
+    /// Background thread: enters slots of the program's, if they are still wholly lent and untainted, and calls `f`
+    /// with their addresses.
+    pub(crate) fn enter<R>(&self, shard: &Shard, e: Extent, f: impl FnOnce(Span) -> R) -> Option<R> {
+        self.busy.enter(shard.span(e), shard.slots, e, f)
+    }
+}

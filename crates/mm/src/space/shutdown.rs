@@ -1,0 +1,70 @@
+//! The end of service: what is free of the arena goes back to the kernel, addresses and all.
+//!
+//! A program that limits its address space, locks all its memory or confines itself must find its address space as it
+//! would be without an arena. What it has stays where it is and is an ordinary mapping from then on; addresses that
+//! are given back count as the program's too, since the kernel may put anything there. A block that comes back is
+//! unmapped.
+
+use core::sync::atomic::Ordering;
+
+use faultless_base::sys::Sys;
+
+use crate::frame::arena::Extent;
+use crate::frame::slot::{State, flag};
+use crate::space::{Shard, Space};
+
+impl<S: Sys> Space<S> {
+    /// Whether the arena's free addresses have been given back.
+    pub fn is_retired(&self) -> bool {
+        self.retired.load(Ordering::SeqCst)
+    }
+
+    /// Gives everything back that the program does not have. Nothing may be asked for any more; what is out already
+    /// may come back, and goes to the kernel then. A shard whose lock is not to be had stays reserved.
+    pub fn retire(&self) {
+        if self.retired.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        self.budget.close();
+        self.press();
+        self.all_shards().for_each(|shard| self.let_go_of_free(shard));
+        self.sys.retire();
+    }
+
+    /// Gives back what is in no use. A thread that has slots on their way finds out when it puts them back.
+    fn let_go_of_free(&self, shard: &Shard) {
+        let slots = shard.slots;
+        let Some(mut arena) = shard.lock_soon() else { return };
+        shard.groups(
+            Extent { first: 0, n: slots.tail() },
+            |i| slots.state(i),
+            |e, state| match state {
+                State::Hole | State::Dirty | State::Zeroed => {
+                    arena.take_at(e);
+                    self.let_go(shard, e);
+                }
+                State::Passage | State::Lent | State::Block | State::Runs => {}
+            },
+        );
+        // What was never used too, and the arena grows no more.
+        let unused = Extent { first: slots.tail(), n: slots.len() - slots.tail() };
+        if unused.n > 0 {
+            slots.set_tail(slots.len());
+            unused.slots().for_each(|i| slots.set(i, State::Passage));
+            self.let_go(shard, unused);
+        }
+    }
+
+    /// Gives an extent in passage back, addresses and all.
+    pub(crate) fn let_go(&self, shard: &Shard, e: Extent) {
+        // First, because whoever the kernel gives these addresses to must find that they are no block.
+        for i in e.slots() {
+            shard.slots.mark(i, flag::TAINTED | flag::FRESH);
+            shard.slots.set(i, State::Lent);
+        }
+        // At the limit of areas it may be refused.
+        if !self.sys.release(shard.span(e)) {
+            self.sys.discard(shard.span(e));
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Frames move: free ones into mappings of the program, and those of a mapping that ends into the free lists.
+//!
+//! A frame moves as a whole huge page where both sides have one there; its address changes, nothing is copied.
+//! A slot that it leaves is a hole. The kernel refuses what is shared, pinned or locked, and never replaces a page.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use faultless_base::sys::Sys;
+use faultless_base::{SLOT, Span};
+
+use crate::frame::arena::Extent;
+use crate::frame::buddy::Kind;
+use crate::frame::purpose::Purpose;
+use crate::frame::slot::flag;
+use crate::space::{Shard, Space};
+use faultless_page::stats::Counter;
+
+/// Slots that have moved: those that were zero, those of them that were zeroed ahead, and those that were dirty.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Moved {
+    ready: usize,
+    ahead: usize,
+    hot: usize,
+}
+
+impl Moved {
+    pub(crate) fn slots(self) -> usize {
+        self.ready + self.hot
+    }
+}
+
+impl<S: Sys> Space<S> {
+    /// Whether this process can move frames at all.
+    pub(crate) fn can_move(&self) -> bool {
+        !self.supply.refused.load(Relaxed)
+    }
+
+    /// Moves free frames, zeroed, to `n` slots of the program's at `to`: how many slots from the first on. Less than
+    /// `n` if there are no more frames, or a page is there already.
+    pub(crate) fn move_frames(&self, cpu: usize, to: usize, n: usize) -> Moved {
+        let mut moved = Moved::default();
+        for kind in [Kind::Zeroed, Kind::Dirty] {
+            while moved.slots() < n
+                && let Some((shard, e)) = self.take_frame(cpu, n - moved.slots(), kind)
+            {
+                let ahead = self.zeroed_ahead(shard, e);
+                if kind == Kind::Dirty {
+                    self.zero_now(shard, e);
+                }
+                let (sent, rest) = self.send(shard, e, to + moved.slots() * SLOT);
+                self.put_back(shard, rest, Kind::Zeroed, self.now_ms());
+                match kind {
+                    Kind::Dirty => moved.hot += sent,
+                    _ => moved.ready += sent,
+                }
+                moved.ahead += ahead.min(sent);
+                if sent < e.n {
+                    break;
+                }
+            }
+        }
+        moved
+    }
+
+    /// The program asked for the slots `e`, which read as zero, and some of them have moved there.
+    pub(crate) fn count_moved(&self, e: Extent, moved: Moved) {
+        self.program.count(Counter::BytesZeroed, moved.ready * SLOT);
+        self.count_zeroes(&self.program, e, Purpose::Map, (moved.ready, moved.ahead, moved.hot));
+    }
+
+    /// Free frames in passage, up to `n` in one piece, of the shard at hand or else of another one.
+    fn take_frame(&self, cpu: usize, n: usize, kind: Kind) -> Option<(&Shard, Extent)> {
+        if !self.can_move() || self.is_looked_at() || self.budget.idle() == 0 {
+            return None;
+        }
+        let own = self.shard(cpu);
+        let take = |shard: &Shard| shard.lock_soon()?.take_some(n, kind);
+        self.shards_from(own).find_map(|shard| Some((shard, take(shard)?)))
+    }
+
+    fn zero_now(&self, shard: &Shard, e: Extent) {
+        let start = self.sys.now_ns();
+        self.sys.zero_hot(shard.span(e));
+        shard.count(Counter::HotZeroNs, (self.sys.now_ns() - start) as usize);
+        shard.count(Counter::BytesHotZeroed, e.n * SLOT);
+    }
+
+    /// Moves what the kernel lets go: how many bytes.
+    pub(crate) fn move_bytes(&self, shard: &Shard, from: Span, to: usize) -> usize {
+        let bytes = self.sys.move_pages(from, to);
+        if bytes.is_none() {
+            self.supply.refused.store(true, Relaxed);
+            shard.count(Counter::MovesRefused, 1);
+        }
+        bytes.unwrap_or(0)
+    }
+
+    /// Moves zeroed frames in passage: how many slots have moved as a whole, and those that stay, in passage.
+    fn send(&self, shard: &Shard, e: Extent, to: usize) -> (usize, Extent) {
+        let slots = shard.slots;
+        self.verify(shard, e);
+        let bytes = self.move_bytes(shard, shard.span(e), to);
+        let (whole, begun) = (bytes / SLOT, bytes.div_ceil(SLOT));
+        if begun > whole {
+            self.sys.discard(shard.span(Extent { first: e.first + whole, n: 1 }));
+        }
+        self.budget.unkeep(begun);
+        shard.count(Counter::BytesMoved, bytes);
+        let (gone, rest) = (Extent { n: begun, ..e }, Extent { first: e.first + begun, n: e.n - begun });
+        let stocked = gone.slots().filter(|&i| slots.has(i, flag::FRESH)).count();
+        self.credit.note_used(stocked);
+        let (target, first) = self.place(to);
+        for (i, source) in gone.slots().enumerate().take(whole) {
+            if slots.has(source, flag::AHEAD) {
+                target.slots.share(first + i, flag::AHEAD);
+            }
+        }
+        gone.slots().for_each(|i| _ = slots.clear(i, flag::IN_USE));
+        self.put_back(shard, gone, Kind::Hole, self.now_ms());
+        (whole, rest)
+    }
+
+    /// Moves frames from `from`, whole slots of memory that the program has given up, into free slots: how many slots
+    /// from the first on. `None`: there is no room for them.
+    pub(crate) fn take_frames(&self, cpu: usize, from: Span) -> Option<usize> {
+        let shard = self.shard(cpu);
+        let e = shard.lock_soon()?.take_holes(from.bytes() / SLOT, 1, &self.sys)?;
+        let bytes = self.move_bytes(shard, from, shard.span(e).start);
+        let whole = bytes / SLOT;
+        if bytes % SLOT != 0 {
+            self.sys.discard(shard.span(Extent { first: e.first + whole, n: 1 }));
+        }
+        let (kept, rest) = (Extent { n: whole, ..e }, Extent { first: e.first + whole, n: e.n - whole });
+        self.budget.keep(whole);
+        shard.count(Counter::BytesKept, whole * SLOT);
+        let stamp = self.now_ms();
+        self.put_back(shard, kept, Kind::Dirty, stamp);
+        self.put_back(shard, rest, Kind::Hole, stamp);
+        match whole {
+            0 => {}
+            _ if self.is_due(shard, stamp) => self.want_worker_now(),
+            _ => self.want_worker(),
+        }
+        Some(whole)
+    }
+
+    /// Brings a new frame of the kernel's to slot `i` of the program's: made in the arena, zeroed by the kernel, and
+    /// moved. One that cannot move goes back, so that no more are idle than the budget says. Whether one was made.
+    pub(crate) fn bring_new(&self, cpu: usize, i: usize) -> bool {
+        // On its way it is there beside what it is for, which the program may touch meanwhile.
+        if !self.can_move() || self.is_looked_at() || self.budget.room() == 0 {
+            return false;
+        }
+        let shard = self.shard(cpu);
+        let hole = shard.lock_soon().and_then(|mut arena| arena.take_holes(1, 1, &self.sys));
+        let Some(e) = hole else { return false };
+        let made = self.make(shard, e);
+        if made {
+            let (_, rest) = self.send(shard, e, i * SLOT);
+            if rest.n > 0 {
+                self.return_to_kernel(shard, rest, self.now_ms());
+            }
+        }
+        made
+    }
+}

@@ -1,0 +1,53 @@
+//! What the program left unused of the memory that was brought ahead of it.
+//!
+//! That shows when the program is done with it, and by its content alone: a page of zeroes was not used, or used for
+//! zeroes. So what is counted is an upper bound. Pages that are gone by then, because the program dropped them one by
+//! one, count neither way.
+
+use faultless_base::sys::Sys;
+use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span};
+
+use crate::frame::arena::Extent;
+use crate::frame::slot::flag;
+use crate::space::{Shard, Space};
+use faultless_page::stats::Counter;
+
+/// Slots looked at in one go, at most, and pages in each.
+const LOOKS: usize = 64;
+const PAGES: usize = 4;
+
+impl<S: Sys> Space<S> {
+    /// The program ends: what it still has is looked at.
+    pub fn note_exit(&self) {
+        self.all_slots().for_each(|(shard, e)| self.note_left(shard, e));
+    }
+
+    /// Whoever had `e` is done with it: counts what of it was brought ahead, and what of that is full of zeroes.
+    pub(crate) fn note_left(&self, shard: &Shard, e: Extent) {
+        let slots = shard.slots;
+        let n = e.slots().filter(|&i| slots.has(i, flag::AHEAD)).count();
+        // A budget of nothing: the program may have confined itself, and forbid to ask.
+        if n == 0 || self.budget.limit() == 0 {
+            return;
+        }
+        let every = n.div_ceil(LOOKS);
+        let (mut looks, mut seen, mut unused) = (0, 0, 0);
+        for (turn, i) in e.slots().filter(|&i| slots.withdraw(i, flag::AHEAD)).enumerate() {
+            if turn % every == 0 {
+                looks += 1;
+                let slot = shard.span(Extent { first: i, n: 1 });
+                // Not always the same: programs have habits.
+                let first = slot.start + i % (SLOT_PAGES / PAGES) * PAGE;
+                for page in (first..slot.end).step_by(SLOT / PAGES) {
+                    // In this order, and only what is the engine's business: a look at a missing page brings one, and may wait.
+                    let there = !slots.has(i, flag::TAINTED) && self.sys.present(page);
+                    seen += there as usize;
+                    unused += (there && self.sys.peek_nonzero_pages(Span::new(page, PAGE), 1) != 1) as usize;
+                }
+            }
+        }
+        let bytes = |pages: usize| pages * n * SLOT / (looks * PAGES).max(1);
+        shard.count(Counter::BytesAheadSeen, bytes(seen));
+        shard.count(Counter::BytesAheadUnused, bytes(unused));
+    }
+}

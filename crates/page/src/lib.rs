@@ -1,0 +1,16 @@
+//! What a process running faultless shares with those who watch and steer it.
+//!
+//! A process has a page in shared memory: a header, the knobs and the counters ([`layout`]). Behind it lies a table
+//! of its regions ([`listing`]). Counters and knobs are declared here, each once, with unit and meaning; the engine
+//! counts and reads them, `faultless stat` and `faultless sysctl` show and set them. Every field is an atomic word: no
+//! lock protects the page, and a reader may see one counter older than another.
+#![no_std]
+#![deny(unsafe_code)]
+
+#[cfg(test)]
+extern crate std;
+
+pub mod knobs;
+pub mod layout;
+pub mod listing;
+pub mod stats;
