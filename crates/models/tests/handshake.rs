@@ -27,7 +27,7 @@ impl World {
     fn new(state: State) -> Arc<Self> {
         let slots = Slots::new(faultless_base::sync::words(N + 1).unwrap());
         for i in 0..N {
-            slots.set(i, State::Passage);
+            slots.set(i, State::InTransit);
             slots.set(i, state);
         }
         let no = || [false; N].map(AtomicBool::new);
@@ -73,24 +73,24 @@ fn check(state: State, order: &'static [usize], take: fn(&World)) {
 
 #[test]
 fn a_slot_that_is_unmapped_is_not_touched() {
-    check(State::Lent, &[0], |w| assert!(w.slots.detach(0, State::Lent)));
+    check(State::Mapped, &[0], |w| assert!(w.slots.detach(0, State::Mapped)));
 }
 
 #[test]
 fn a_block_that_is_freed_is_not_touched() {
-    check(State::Block, &[0], |w| w.slots.set(0, State::Passage));
+    check(State::Block, &[0], |w| w.slots.set(0, State::InTransit));
 }
 
 #[test]
 fn a_slot_whose_attributes_change_is_not_touched() {
-    check(State::Lent, &[0], |w| {
+    check(State::Mapped, &[0], |w| {
         w.slots.mark(0, flag::TAINTED);
     });
 }
 
 #[test]
 fn a_slot_that_a_fork_shares_is_not_touched() {
-    check(State::Lent, &[0], |w| {
+    check(State::Mapped, &[0], |w| {
         w.slots.share(0, flag::FORKED);
     });
 }
@@ -98,15 +98,15 @@ fn a_slot_that_a_fork_shares_is_not_touched() {
 /// What is announced changes under whoever reads it, to higher and to lower addresses.
 #[test]
 fn one_slot_after_the_other_is_told_apart() {
-    let detach = |w: &World| assert!(w.slots.detach(0, State::Lent));
-    check(State::Lent, &[0, 1], detach);
-    check(State::Lent, &[1, 0], detach);
+    let detach = |w: &World| assert!(w.slots.detach(0, State::Mapped));
+    check(State::Mapped, &[0, 1], detach);
+    check(State::Mapped, &[1, 0], detach);
     let detach_upper = |w: &World| {
-        assert!(w.slots.detach(1, State::Lent));
+        assert!(w.slots.detach(1, State::Mapped));
         w.leave_alone(1);
-        assert!(w.slots.detach(0, State::Lent));
+        assert!(w.slots.detach(0, State::Mapped));
     };
-    check(State::Lent, &[1, 0], detach_upper);
+    check(State::Mapped, &[1, 0], detach_upper);
 }
 
 /// Two threads take different slots back at the same time. All interleavings would take minutes.
@@ -115,11 +115,11 @@ fn two_threads_wait_for_one() {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(2);
     model.check(|| {
-        let world = World::new(State::Lent);
+        let world = World::new(State::Mapped);
         let take = |i: usize| {
             let world = world.clone();
             move || {
-                assert!(world.slots.detach(i, State::Lent));
+                assert!(world.slots.detach(i, State::Mapped));
                 world.leave_alone(i);
             }
         };
@@ -138,15 +138,15 @@ fn two_threads_wait_for_one() {
 #[test]
 fn a_slot_that_is_handed_out_again_is_the_programs_again() {
     loom::model(|| {
-        let world = World::new(State::Lent);
+        let world = World::new(State::Mapped);
         let background = {
             let world = world.clone();
             thread::spawn(move || [0, 0].map(|i| world.touch(i)))
         };
-        assert!(world.slots.detach(0, State::Lent));
+        assert!(world.slots.detach(0, State::Mapped));
         world.leave_alone(0);
         world.gone[0].store(false, Relaxed);
-        world.slots.set(0, State::Lent);
+        world.slots.set(0, State::Mapped);
         background.join().unwrap();
     });
 }

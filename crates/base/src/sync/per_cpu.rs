@@ -16,12 +16,12 @@ pub const fn places(lines: usize) -> usize {
 }
 
 /// A number that many threads change and few want to know: the sum of parts, of which each alone may be below zero.
-pub struct Spread(Table<Part>);
+pub struct PerCpu(Table<Part>);
 
 #[repr(align(64))]
 struct Part(AtomicIsize);
 
-impl Spread {
+impl PerCpu {
     /// Nothing, in so many parts, a power of two. `None` when there is no memory for them.
     pub fn new(parts: usize) -> Option<Self> {
         Some(Self(Table::new(parts, || Part(AtomicIsize::new(0)))?))
@@ -44,7 +44,7 @@ mod tests {
 
     #[test]
     fn what_one_adds_another_may_take_away() {
-        let spread = Spread::new(64).unwrap();
+        let spread = PerCpu::new(64).unwrap();
         (0..1000).for_each(|cpu| spread.add(3, cpu));
         spread.add(-3000, 7);
         assert_eq!(spread.sum(), 0);

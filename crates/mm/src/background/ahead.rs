@@ -132,7 +132,7 @@ impl<S: Sys> Space<S> {
         if g.reached >= g.n || g.quiet > PATIENCE {
             return Progress::Idle;
         }
-        if self.warmth.is_too_cold(|| self.now_ms()) {
+        if self.huge_cost.is_too_cold(|| self.now_ms()) {
             self.refuse_rest(shard, g);
             return Progress::Idle;
         }
@@ -148,7 +148,7 @@ impl<S: Sys> Space<S> {
         // Nothing is touched before the program has come to the extent at all.
         while g.touched < end && g.reached > g.begin {
             let i = g.touched;
-            if i % 2 == 1 && !self.credit.take() {
+            if i % 2 == 1 && !self.prefault_budget.take() {
                 break;
             }
             g.touched += 1;
@@ -156,7 +156,7 @@ impl<S: Sys> Space<S> {
                 if self.touch_lent(shard, g.first + i) {
                     return Progress::Worked;
                 }
-                self.credit.give_back();
+                self.prefault_budget.give_back();
             }
         }
         // A program that moves is looked after at once.
@@ -199,7 +199,7 @@ impl<S: Sys> Space<S> {
     /// The range of advice that reaches to the end of an extent: all of a mapping, which stays one area then.
     fn whole(&self, shard: &Shard, g: &Growth, e: Extent) -> Span {
         let all = Extent { first: g.first, n: g.n };
-        let is_whole = || all.slots().all(|i| shard.slots.state(i) == State::Lent);
+        let is_whole = || all.slots().all(|i| shard.slots.state(i) == State::Mapped);
         if self.is_program(shard) && is_whole() { g.whole } else { shard.span(e) }
     }
 
@@ -237,7 +237,7 @@ impl<S: Sys> Space<S> {
             // Also where somebody else has seen it. What was touched before the hand-out was not on credit.
             let used = confirmed.is_some() && !shard.slots.has(i, flag::CHARGED);
             let brought = used && g.confirmed > g.begin && shard.slots.has(i, flag::AHEAD);
-            self.credit.note_used(brought as usize);
+            self.prefault_budget.note_used(brought as usize);
         }
     }
 
@@ -264,7 +264,7 @@ impl<S: Sys> Space<S> {
             let i = e.first + at.slot;
             at.slot += 1;
             if shard.slots.has(i, flag::CHARGED)
-                && matches!(shard.slots.state(i), State::Lent | State::Block | State::Runs)
+                && matches!(shard.slots.state(i), State::Mapped | State::Block | State::Runs)
             {
                 looks += 1;
                 found += self.confirm_slot(shard, i, || self.peek_full(shard, i)) as usize;

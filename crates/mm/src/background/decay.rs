@@ -32,7 +32,7 @@ impl<S: Sys> Space<S> {
         self.sys.discard(span);
         self.budget.unkeep(e.n);
         self.note_unused(shard, self.zeroed_ahead(shard, e));
-        self.put_back(shard, e, Kind::Hole, stamp);
+        self.put_back(shard, e, Kind::Unbacked, stamp);
     }
 
     /// Slots that were zeroed ahead went to nobody who needed it.

@@ -149,7 +149,7 @@ impl<S: Sys> Space<S> {
         let span = shard.span(e);
         let (start, cpu) = (self.sys.now_ns(), self.sys.thread_ns());
         let Some(mut job) = self.sys.scrub_start(span) else { return Zeroing::Lost };
-        job.is_hole = shard.slots.was(e.first) == State::Hole;
+        job.is_hole = shard.slots.was(e.first) == State::Unbacked;
         let engine = job.engine();
         let broken = loop {
             match self.sys.scrub_poll(&mut job) {

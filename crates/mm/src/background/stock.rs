@@ -39,9 +39,9 @@ impl<S: Sys> Space<S> {
         drop(growths);
         let zeroed = self.zeroed();
         // The host takes its time for a cold one, and this processor with it, however idle the thread is.
-        let cold = self.warmth.is_cold(self.now_ms()) == Some(true);
+        let cold = self.huge_cost.is_cold(self.now_ms()) == Some(true);
         let full = zeroed >= want || self.budget.idle() >= want || self.budget.room() == 0;
-        if full || cold || !self.credit.take() {
+        if full || cold || !self.prefault_budget.take() {
             return Progress::Wait(LOOK_US);
         }
         let shard = self.shard(0);
@@ -49,7 +49,7 @@ impl<S: Sys> Space<S> {
         match hole {
             Some(e) if self.fill(shard, e) => Progress::Worked,
             _ => {
-                self.credit.give_back();
+                self.prefault_budget.give_back();
                 Progress::Wait(LOOK_US)
             }
         }
@@ -58,7 +58,7 @@ impl<S: Sys> Space<S> {
     /// Whether huge pages are cold; if that is not known, touches up to three and keeps them in stock. In any thread.
     pub(crate) fn finds_cold(&self) -> bool {
         for _ in 0..PROBES {
-            if let Some(cold) = self.warmth.is_cold(self.now_ms()) {
+            if let Some(cold) = self.huge_cost.is_cold(self.now_ms()) {
                 return cold;
             }
             let shard = self.shard(0);
@@ -68,7 +68,7 @@ impl<S: Sys> Space<S> {
             let Some(e) = hole else { return false };
             self.fill(shard, e);
         }
-        self.warmth.is_cold(self.now_ms()) == Some(true)
+        self.huge_cost.is_cold(self.now_ms()) == Some(true)
     }
 
     /// Makes a hole in passage zeroed memory, which is free then.
@@ -93,7 +93,7 @@ impl<S: Sys> Space<S> {
         let (start, cpu) = (self.sys.now_ns(), self.sys.thread_ns());
         self.sys.touch(span.start);
         shard.count(Counter::TouchNs, (self.sys.now_ns() - start) as usize);
-        self.warmth.note_touch(self.sys.thread_ns() - cpu, self.now_ms());
+        self.huge_cost.note_touch(self.sys.thread_ns() - cpu, self.now_ms());
         shard.count(Counter::BytesTouchedAhead, SLOT);
         slots.mark(e.first, flag::AHEAD);
         true

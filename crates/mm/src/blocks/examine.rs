@@ -86,7 +86,7 @@ impl<S: Sys> Space<S> {
         let e = Extent { first: hole, n: 1 };
         let taken = || {
             let mut arena = shard.lock_soon()?;
-            let is_there = arena.reach(hole + 1, &self.sys) && slots.state(hole) == State::Hole;
+            let is_there = arena.reach(hole + 1, &self.sys) && slots.state(hole) == State::Unbacked;
             (is_there && arena.take_at(e)).then_some(())
         };
         if taken().is_none() {
@@ -105,7 +105,7 @@ impl<S: Sys> Space<S> {
                 }
             }
         };
-        self.put_back(shard, e, Kind::Hole, 0);
+        self.put_back(shard, e, Kind::Unbacked, 0);
         made
     }
 }

@@ -65,7 +65,7 @@ impl<S: Sys> Space<S> {
         }
         let (shard, e) = self.take(shard, 1, 1, Purpose::Malloc)?;
         let zero = shard.slots.was(e.first) != State::Dirty && !self.check;
-        if !self.prepare(shard, e, Purpose::Malloc, State::Passage) {
+        if !self.prepare(shard, e, Purpose::Malloc, State::InTransit) {
             return None;
         }
         let Some(mut arena) = shard.lock_soon() else {
@@ -124,7 +124,7 @@ impl<S: Sys> Space<S> {
     /// of an allocator that gets its memory here.
     pub fn holds_block(&self, addr: usize) -> bool {
         let (shard, slot) = self.locate(addr);
-        shard.slots.state(slot) != State::Lent
+        shard.slots.state(slot) != State::Mapped
     }
 
     /// Bytes that the block at `addr`, which is the caller's, may use; 0 when no block starts there. Takes no lock.
@@ -210,7 +210,7 @@ impl<S: Sys> Space<S> {
     }
 
     pub(crate) fn take_slots_back(&self, shard: &Shard, e: Extent) {
-        e.slots().for_each(|i| shard.slots.set(i, State::Passage));
+        e.slots().for_each(|i| shard.slots.set(i, State::InTransit));
         self.take_block_back(shard, e);
     }
 }

@@ -76,10 +76,10 @@ impl<S: Sys> Space<S> {
     /// Moves the pages of a block by page tables into the first of `n` fresh slots, and takes the old place back.
     fn move_block(&self, shard: &Shard, old: Extent, to: &Shard, n: usize) -> Option<Extent> {
         let e = to.lock_soon()?.take_holes(n, 1, &self.sys)?;
-        if !self.prepare(to, e, Purpose::Copy, State::Passage) {
+        if !self.prepare(to, e, Purpose::Copy, State::InTransit) {
             return None;
         }
-        old.slots().for_each(|i| shard.slots.set(i, State::Passage));
+        old.slots().for_each(|i| shard.slots.set(i, State::InTransit));
         let left = self.is_left(shard.span(old));
         if !left || !self.sys.migrate(shard.span(old), to.span(e).start) {
             shard.count(Counter::KernelRefused, left as usize);
@@ -101,7 +101,7 @@ impl<S: Sys> Space<S> {
                     return self.abandon(shard, g);
                 }
                 g.slots().for_each(|i| _ = shard.slots.clear(i, flag::ALTERED));
-                self.put_back(shard, g, Kind::Hole, 0);
+                self.put_back(shard, g, Kind::Unbacked, 0);
             },
         );
         shard.count(Counter::ReallocMoved, 1);

@@ -7,7 +7,7 @@ use crate::predict::streams::{By, Seen};
 use crate::predict::window::Window;
 use crate::region::Region;
 use crate::region::area::View;
-use crate::region::frames::{NotReady, Taken, Version, Wait};
+use crate::region::frames::{FaultContext, NotReady, Version, Wait};
 use crate::region::pool::Pool;
 use faultless_page::knobs::Knob;
 use faultless_page::stats::Counter;
@@ -28,17 +28,17 @@ impl<M: Mmu> Region<M> {
         hint: usize,
         view: &View,
         version: Version,
-        taken: &mut Taken<'a>,
+        context: &mut FaultContext<'a>,
     ) -> Result<Result<Chosen, i32>, NotReady> {
-        let window = self.window(page, view, version.area, hint, taken);
-        taken.hopeless = !view.attributes.backed && self.streams.is_hopeless(version.area);
+        let window = self.window(page, view, version.area, hint, context);
+        context.without_pattern = !view.attributes.backed && self.streams.is_without_pattern(version.area);
         if view.attributes.backed {
             let window = window.clip_to_slot(page);
-            let mut chosen = self.read(view, version, window, taken)?;
+            let mut chosen = self.read(view, version, window, context)?;
             if chosen.is_err() && window.pages() > 1 {
                 // One page that cannot be read is no reason to have none of the others.
-                taken.window = Some((version.area, Window::page(page)));
-                chosen = self.read(view, version, Window::page(page), taken)?;
+                context.window = Some((version.area, Window::page(page)));
+                chosen = self.read(view, version, Window::page(page), context)?;
             }
             return Ok(chosen);
         }
@@ -54,13 +54,13 @@ impl<M: Mmu> Region<M> {
     }
 
     /// What a fault on `page` brings.
-    fn window(&self, page: usize, view: &View, id: usize, hint: usize, taken: &mut Taken<'_>) -> Window {
+    fn window(&self, page: usize, view: &View, id: usize, hint: usize, context: &mut FaultContext<'_>) -> Window {
         if view.attributes.random {
             return Window::page(page);
         }
         // Unless the area has lost a part of it since.
         if let Some((_, window)) =
-            taken.window.filter(|(of, window)| *of == id && view.span.clip(window.span) == window.span)
+            context.window.filter(|(of, window)| *of == id && view.span.clip(window.span) == window.span)
         {
             return window;
         }
@@ -73,9 +73,9 @@ impl<M: Mmu> Region<M> {
             self.mmu.meets(Word::Account);
         }
         let end = if prediction.follows { Counter::RegionWindowHits } else { Counter::RegionWindowMisses };
-        taken.tally.add(end, 1);
-        taken.left = prediction.left.or(taken.left);
-        taken.window = Some((id, prediction.window));
+        context.stats.add(end, 1);
+        context.ended_window = prediction.left.or(context.ended_window);
+        context.window = Some((id, prediction.window));
         prediction.window
     }
 
@@ -102,11 +102,11 @@ impl<M: Mmu> Region<M> {
         view: &View,
         version: Version,
         window: Window,
-        taken: &mut Taken<'a>,
+        context: &mut FaultContext<'a>,
     ) -> Result<Result<Chosen, i32>, NotReady> {
-        self.frames.take(taken, Wait::No, &self.mmu)?;
+        self.frames.take(context, Wait::No, &self.mmu)?;
         let offset = view.offset + (window.span.start - view.span.start);
-        let at = self.fill(taken, offset, window.span.bytes(), version);
+        let at = self.fill(context, offset, window.span.bytes(), version);
         Ok(at.map(|at| Chosen { window, source: Source::Buffer(at) }))
     }
 
@@ -119,12 +119,12 @@ impl<M: Mmu> Region<M> {
 
     /// Whether windows that streams have left wait for somebody to look at them: [`Self::look_back`].
     pub fn has_left_windows(&self) -> bool {
-        self.behind.waiting() > 0
+        self.pending.waiting() > 0
     }
 
     /// Sees how much was used of one of them; whether there was one. By a thread that may wait for a fault of this region.
     pub fn look_back(&self) -> bool {
-        let left = self.behind.take();
+        let left = self.pending.take();
         left.inspect(|left| self.judge(*left, 0)).is_some()
     }
 }

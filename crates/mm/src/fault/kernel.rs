@@ -16,7 +16,7 @@ impl<M: Mmu> Region<M> {
         let seen = |area: AreaRef<'_>| Some((area.read()?.0.span, area.id()));
         // Who has an area must not wait for a change.
         let Some((span, id)) = self.areas.find_locked(addr).and_then(seen) else { return };
-        // Nor for whoever populates: a later fault finds it as hopeless.
+        // Nor for whoever populates: a later fault finds out.
         let Some(_range) = self.ranges.try_lock(span, Access::Exclusive) else { return };
         // It may have changed before the lock was had.
         let same = self.areas.find_locked(addr).and_then(|area| area.read()).filter(|(view, _)| view.span == span);

@@ -24,7 +24,7 @@ use crate::fault::choose::Chosen;
 use crate::region::Region;
 use crate::region::area::{AreaRef, Attributes, View};
 use crate::region::entry::{Entry, Kind, Seen};
-use crate::region::frames::{NotReady, Taken, Version, Wait};
+use crate::region::frames::{FaultContext, NotReady, Version, Wait};
 use crate::region::install::{Installed, MOST_AGAIN, Met, libc_error};
 use faultless_page::knobs::Knob;
 use faultless_page::stats::Counter;
@@ -85,8 +85,8 @@ pub const fn counter(end: Spf) -> Counter {
 }
 
 /// What is seen of a fault from outside.
-fn trace(end: Spf, fault: Fault, taken: &mut Taken<'_>) {
-    taken.tally.add(counter(end), 1);
+fn trace(end: Spf, fault: Fault, context: &mut FaultContext<'_>) {
+    context.stats.add(counter(end), 1);
     pagefault::spf(end, fault.addr);
 }
 
@@ -118,45 +118,45 @@ impl<M: Mmu> Region<M> {
     }
 
     fn fault_with(&self, fault: Fault, short: Short) -> Outcome {
-        let mut taken = Taken::new(fault.cpu);
-        taken.tally.add(Counter::RegionPgfault, (short == Short::Missing) as usize);
-        let outcome = self.resolve(fault, short, &mut taken);
-        self.count_all(&taken.tally);
+        let mut context = FaultContext::new(fault.cpu);
+        context.stats.add(Counter::RegionPgfault, (short == Short::Missing) as usize);
+        let outcome = self.resolve(fault, short, &mut context);
+        self.count_all(&context.stats);
         // Not before: a signal handler has little stack.
-        if let Some(left) = taken.left {
+        if let Some(left) = context.ended_window {
             match self.mmu.looks_in_faults() {
                 true => self.judge(left, fault.cpu),
-                false => self.behind.put(left),
+                false => self.pending.put(left),
             }
         }
-        if taken.hopeless {
+        if context.without_pattern {
             self.give_up(fault.addr);
         }
         outcome
     }
 
-    fn resolve<'a>(&'a self, fault: Fault, short: Short, taken: &mut Taken<'a>) -> Outcome {
+    fn resolve<'a>(&'a self, fault: Fault, short: Short, context: &mut FaultContext<'a>) -> Outcome {
         let mut end = None;
         if self.knobs.is_on(Knob::SpeculativePageFault) {
-            match self.attempt(fault, Policy::Speculative, short, taken) {
+            match self.attempt(fault, Policy::Speculative, short, context) {
                 Ok(outcome) => {
                     if matches!(outcome, Outcome::Installed(_)) {
-                        trace(Spf::Success, fault, taken);
+                        trace(Spf::Success, fault, context);
                     }
                     return outcome;
                 }
                 Err(abort) => {
-                    trace(abort, fault, taken);
+                    trace(abort, fault, context);
                     end = Some(abort);
                 }
             }
         }
         loop {
             // Before the range: a fault that has a buffer may wait for a change, which waits for whoever has the range.
-            if end == Some(Spf::VmaNoanon) && self.frames.take(taken, Wait::Yes, &self.mmu).is_err() {
+            if end == Some(Spf::VmaNoanon) && self.frames.take(context, Wait::Yes, &self.mmu).is_err() {
                 return Outcome::Failed(libc_error::ENOMEM);
             }
-            match self.classic(fault, short, taken) {
+            match self.classic(fault, short, context) {
                 Ok(outcome) => return outcome,
                 Err(abort) => end = Some(abort),
             }
@@ -164,7 +164,7 @@ impl<M: Mmu> Region<M> {
     }
 
     /// The second try. An error is that there is no buffer.
-    fn classic<'a>(&'a self, fault: Fault, short: Short, taken: &mut Taken<'a>) -> Result<Outcome, Spf> {
+    fn classic<'a>(&'a self, fault: Fault, short: Short, context: &mut FaultContext<'a>) -> Result<Outcome, Spf> {
         self.mmu.meets(Word::RangeTaken);
         // No more than needs be: a change elsewhere may wait for somebody who takes long.
         let around = Span::new(fault.addr & !(SLOT - 1), SLOT);
@@ -172,7 +172,7 @@ impl<M: Mmu> Region<M> {
         let range = self.ranges.lock(part, Access::Shared);
         let mut turn = 0;
         let end = loop {
-            match self.attempt(fault, Policy::Classic, short, taken) {
+            match self.attempt(fault, Policy::Classic, short, context) {
                 Err(Spf::VmaChanged) => self.mmu.relax(turn),
                 end => break end,
             }
@@ -188,7 +188,7 @@ impl<M: Mmu> Region<M> {
         fault: Fault,
         policy: Policy,
         short: Short,
-        taken: &mut Taken<'a>,
+        context: &mut FaultContext<'a>,
     ) -> Result<Outcome, Spf> {
         let users = if policy == Policy::Speculative { fault.cpu } else { 0 };
         self.mmu.meets(match policy {
@@ -196,7 +196,7 @@ impl<M: Mmu> Region<M> {
             Policy::Classic => Word::Index,
         });
         self.mmu.meets(Word::Users(users));
-        let end = self.handle(fault, policy, short, taken);
+        let end = self.handle(fault, policy, short, context);
         // It was let go.
         self.mmu.meets(Word::Users(users));
         end
@@ -207,7 +207,7 @@ impl<M: Mmu> Region<M> {
         fault: Fault,
         policy: Policy,
         short: Short,
-        taken: &mut Taken<'a>,
+        context: &mut FaultContext<'a>,
     ) -> Result<Outcome, Spf> {
         let found = match self.look(fault, policy) {
             Ok(found) => found,
@@ -216,11 +216,11 @@ impl<M: Mmu> Region<M> {
         let page = fault.addr & !(PAGE - 1);
         let seen = self.entries.read(page);
         let version = Version { area: found.area.id(), sequence: found.sequence };
-        match self.choose(page, fault.wants, fault.hint, &found.view, version, taken) {
+        match self.choose(page, fault.wants, fault.hint, &found.view, version, context) {
             Err(NotReady) => Err(Spf::VmaNoanon),
             // The backing's answer, whatever its number: nobody asks again.
             Ok(Err(error)) => self.lose(page, &found, error),
-            Ok(Ok(chosen)) => match self.bring(fault, policy, &found, (seen, chosen), taken)? {
+            Ok(Ok(chosen)) => match self.bring(fault, policy, &found, (seen, chosen), context)? {
                 Outcome::Failed(error) if short == Short::Lost => self.lose(page, &found, error),
                 outcome => Ok(outcome),
             },
@@ -291,7 +291,7 @@ impl<M: Mmu> Region<M> {
         policy: Policy,
         found: &Found<'_>,
         (seen, Chosen { window, source }): (Seen, Chosen),
-        taken: &mut Taken<'_>,
+        context: &mut FaultContext<'_>,
     ) -> Result<Outcome, Spf> {
         let page = fault.addr & !(PAGE - 1);
         let mut installed = 0;
@@ -311,7 +311,7 @@ impl<M: Mmu> Region<M> {
                         (false, true) => Met::Others,
                         (false, false) => Met::Nothing,
                     };
-                    match self.install(entry, source, &found.view, piece, met, &mut taken.tally) {
+                    match self.install(entry, source, &found.view, piece, met, &mut context.stats) {
                         Ok(Installed { pages, took_long }) => {
                             installed += pages;
                             made += took_long as usize;
@@ -341,7 +341,7 @@ impl<M: Mmu> Region<M> {
             }
             break;
         }
-        taken.tally.add(Counter::RegionPrefaulted, installed.saturating_sub(1));
+        context.stats.add(Counter::RegionPrefaulted, installed.saturating_sub(1));
         Ok(Outcome::Installed(there))
     }
 

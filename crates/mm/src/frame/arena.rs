@@ -68,7 +68,7 @@ impl Arena {
         while i < slots.tail() {
             let n = (i..slots.tail()).take_while(|&j| slots.state(j) == slots.state(i)).count();
             match slots.state(i) {
-                State::Hole => self.buddy.insert(i, n, Kind::Hole, 0, |_| false),
+                State::Unbacked => self.buddy.insert(i, n, Kind::Unbacked, 0, |_| false),
                 State::Runs => (i..i + n).for_each(|slot| {
                     self.carved[slot] = Carved::of_runs(self.sizes.runs(slot));
                     self.has_room(slot);
@@ -109,7 +109,7 @@ impl Arena {
 
     /// Takes `n` slots without memory.
     pub fn take_holes(&mut self, n: usize, align: usize, sys: &impl Sys) -> Option<Extent> {
-        self.pop(n, align, Kind::Hole).or_else(|| self.grow(n, align, sys))
+        self.pop(n, align, Kind::Unbacked).or_else(|| self.grow(n, align, sys))
     }
 
     /// Takes exactly these slots, if all of them are free.
@@ -142,7 +142,7 @@ impl Arena {
             let e = Extent { first: start, n };
             let taken = e.slots().rev().find(|&i| !self.slots.state(i).is_free());
             // From the end, the first hole that is too many.
-            let hole = || e.slots().rev().filter(|&i| self.slots.state(i) == State::Hole).nth(holes);
+            let hole = || e.slots().rev().filter(|&i| self.slots.state(i) == State::Unbacked).nth(holes);
             match taken.or_else(hole) {
                 Some(i) => start = (i + 1).next_multiple_of(align),
                 None => {
@@ -194,20 +194,20 @@ impl Arena {
             self.slots.mark(i, flag::OPEN);
         }
         self.slots.set_tail(new_tail);
-        self.put(grown, Kind::Hole, 0);
+        self.put(grown, Kind::Unbacked, 0);
         true
     }
 
     fn pass(&self, e: Extent) -> Extent {
         for i in e.slots() {
-            self.slots.set(i, State::Passage);
+            self.slots.set(i, State::InTransit);
         }
         e
     }
 
     /// Puts slots in passage into the free lists.
     pub fn give(&mut self, e: Extent, kind: Kind, stamp_ms: u32) {
-        debug_assert!(e.slots().all(|i| self.slots.state(i) == State::Passage));
+        debug_assert!(e.slots().all(|i| self.slots.state(i) == State::InTransit));
         for i in e.slots() {
             self.slots.set(i, kind.state());
         }
@@ -282,7 +282,7 @@ impl Arena {
         let empty = self.carved[slot].is_empty() && (changed || self.spare != u32::MAX);
         if empty {
             self.rooms.iter_mut().filter(|r| **r == slot as u32).for_each(|r| *r = u32::MAX);
-            self.slots.set(slot, State::Passage);
+            self.slots.set(slot, State::InTransit);
         } else {
             if self.carved[slot].is_empty() {
                 self.spare = slot as u32;

@@ -15,7 +15,7 @@ const NONE: u32 = u32::MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// No memory.
-    Hole = 0,
+    Unbacked = 0,
     /// Memory with old bytes.
     Dirty = 1,
     /// Memory full of zeroes.
@@ -26,7 +26,7 @@ impl Kind {
     /// The state of each slot of such a block.
     pub fn state(self) -> State {
         match self {
-            Self::Hole => State::Hole,
+            Self::Unbacked => State::Unbacked,
             Self::Dirty => State::Dirty,
             Self::Zeroed => State::Zeroed,
         }
@@ -35,7 +35,7 @@ impl Kind {
     /// The kind of a free slot in `state`.
     pub fn of(state: State) -> Option<Self> {
         match state {
-            State::Hole => Some(Self::Hole),
+            State::Unbacked => Some(Self::Unbacked),
             State::Dirty => Some(Self::Dirty),
             State::Zeroed => Some(Self::Zeroed),
             _ => None,
@@ -279,18 +279,18 @@ mod tests {
     fn lists_that_begin_again_are_empty() {
         let mut b = buddy(16);
         b.insert(2, 7, Kind::Dirty, 1, |_| false);
-        b.insert(12, 4, Kind::Hole, 1, |_| false);
+        b.insert(12, 4, Kind::Unbacked, 1, |_| false);
         b.clear(16);
-        assert_eq!((b.slots(Kind::Dirty), b.slots(Kind::Hole), b.oldest(Kind::Dirty)), (0, 0, None));
-        b.insert(0, 16, Kind::Hole, 1, |_| true);
-        assert_eq!(b.pop(Kind::Hole, 0), Some((0, 4, 1)));
+        assert_eq!((b.slots(Kind::Dirty), b.slots(Kind::Unbacked), b.oldest(Kind::Dirty)), (0, 0, None));
+        b.insert(0, 16, Kind::Unbacked, 1, |_| true);
+        assert_eq!(b.pop(Kind::Unbacked, 0), Some((0, 4, 1)));
     }
 
     proptest! {
         /// Random inserts, pops and carves against one array of kinds.
         #[test]
         fn lists_agree_with_an_array(ops in prop::collection::vec((0usize..64, 1usize..20, 0u8..4, 0u8..3), 1..200)) {
-            let kinds = [Kind::Hole, Kind::Dirty, Kind::Zeroed];
+            let kinds = [Kind::Unbacked, Kind::Dirty, Kind::Zeroed];
             let mut b = buddy(64);
             let mut model: Vec<Option<Kind>> = vec![None; 64];
             for (at, n, op, kind) in ops {

@@ -35,7 +35,7 @@ impl Busy {
         // Pairs with the one in `is_left`.
         fence(Ordering::SeqCst);
         let lent = e.slots().all(|i| {
-            matches!(slots.state(i), State::Lent | State::Block) && !slots.has(i, flag::TAINTED | flag::FORKED)
+            matches!(slots.state(i), State::Mapped | State::Block) && !slots.has(i, flag::TAINTED | flag::FORKED)
         });
         let result = lent.then(|| f(span));
         self.leave();

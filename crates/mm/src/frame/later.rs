@@ -109,7 +109,7 @@ impl Later {
         let blocks = self.word(slot, RUNS).swap(0, SeqCst);
         let extent = self.word(slot, EXTENT).swap(0, SeqCst);
         let what = match extent & 3 {
-            0 => What::Give(Kind::Hole),
+            0 => What::Give(Kind::Unbacked),
             1 => What::Give(Kind::Dirty),
             2 => What::Give(Kind::Zeroed),
             _ => What::TakeBack,

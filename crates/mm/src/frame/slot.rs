@@ -3,15 +3,15 @@
 //! ```text
 //!          ┌──────────── discard ◄──────────┬────────────┐
 //!          ▼                                │            │
-//!  ┌──► Hole ──────────► Passage ◄────── Dirty ◄───── Zeroed
+//!  ┌──► Unbacked ──────────► InTransit ◄────── Dirty ◄───── Zeroed
 //!  │                     │  ▲ │             ▲            ▲
 //!  │      hand out       │  │ └─ free ──────┘── scrub ───┘
 //!  │   (program thread)  ▼  │  (program thread)  (scrubber, toucher)
-//!  └─ unmap ── Lent · Block · Runs
+//!  └─ unmap ── Mapped · Block · Runs
 //! ```
 //!
-//! Whoever holds the arena's lock moves a slot into or out of a free list (Hole, Dirty, Zeroed). A slot in
-//! `Passage` belongs to one thread, which moves it on without the lock: to the program's side when it hands it
+//! Whoever holds the arena's lock moves a slot into or out of a free list (Unbacked, Dirty, Zeroed). A slot in
+//! `InTransit` belongs to one thread, which moves it on without the lock: to the program's side when it hands it
 //! out, to a free list when it takes it back. Taint alone is set by any thread at any time.
 
 use core::ops::Range;
@@ -23,15 +23,15 @@ use faultless_base::sync::atomic::{AtomicU32, Ordering};
 #[repr(u32)]
 pub enum State {
     /// Free, without memory: the kernel fills it with zeroes at its first touch.
-    Hole = 0,
+    Unbacked = 0,
     /// Free, its frame full of old bytes.
     Dirty = 1,
     /// Free, its frame all zero.
     Zeroed = 2,
     /// On its way: one thread owns it.
-    Passage = 3,
+    InTransit = 3,
     /// The program's: wholly part of one of its mappings. In the arena, given up for good.
-    Lent = 4,
+    Mapped = 4,
     /// Part of a large block of `malloc`.
     Block = 5,
     /// Carved into runs for `malloc`.
@@ -41,11 +41,11 @@ pub enum State {
 impl State {
     fn of(word: u32) -> Self {
         match word & 0xF {
-            0 => Self::Hole,
+            0 => Self::Unbacked,
             1 => Self::Dirty,
             2 => Self::Zeroed,
-            3 => Self::Passage,
-            4 => Self::Lent,
+            3 => Self::InTransit,
+            4 => Self::Mapped,
             5 => Self::Block,
             _ => Self::Runs,
         }
@@ -53,11 +53,11 @@ impl State {
 
     /// Whether it is in a free list.
     pub fn is_free(self) -> bool {
-        matches!(self, Self::Hole | Self::Dirty | Self::Zeroed)
+        matches!(self, Self::Unbacked | Self::Dirty | Self::Zeroed)
     }
 
     fn may_become(self, next: Self) -> bool {
-        self == next || self == Self::Passage || next == Self::Passage
+        self == next || self == Self::InTransit || next == Self::InTransit
     }
 }
 
@@ -199,7 +199,7 @@ impl Slots {
     /// one succeeds.
     pub fn detach(&self, i: usize, from: State) -> bool {
         let passage = |word: u32| {
-            (State::of(word) == from).then_some((word & !0xFF) | State::Passage as u32 | ((from as u32) << 4))
+            (State::of(word) == from).then_some((word & !0xFF) | State::InTransit as u32 | ((from as u32) << 4))
         };
         self.word(i).fetch_update(Ordering::SeqCst, Ordering::SeqCst, passage).is_ok()
     }
@@ -228,7 +228,7 @@ impl Slots {
     /// Notes that slot `i` is advised and charged, if the program has it and it is not charged; whether that was so.
     pub fn charge(&self, i: usize) -> bool {
         let with = |word: u32| {
-            let in_use = matches!(State::of(word), State::Lent | State::Block);
+            let in_use = matches!(State::of(word), State::Mapped | State::Block);
             (in_use && word & flag::CHARGED == 0).then_some(word | flag::ADVISED | flag::FRESH | flag::CHARGED)
         };
         self.word(i).fetch_update(Ordering::SeqCst, Ordering::SeqCst, with).is_ok()
@@ -237,7 +237,7 @@ impl Slots {
     /// Makes slot `i` count as used if the program has it and it is charged; whether that was so.
     pub fn confirm(&self, i: usize) -> bool {
         let without = |word: u32| {
-            let in_use = matches!(State::of(word), State::Lent | State::Block | State::Runs);
+            let in_use = matches!(State::of(word), State::Mapped | State::Block | State::Runs);
             (in_use && word & flag::CHARGED != 0).then_some(word & !(flag::CHARGED | flag::FRESH))
         };
         self.word(i).fetch_update(Ordering::SeqCst, Ordering::SeqCst, without).is_ok()
@@ -249,7 +249,7 @@ impl Slots {
         let word = self.word(i);
         let before = word.load(Ordering::Relaxed);
         let state = State::of(before);
-        if state.is_free() || state == State::Passage {
+        if state.is_free() || state == State::InTransit {
             word.store(change(before), Ordering::Release);
             return before;
         }
@@ -270,15 +270,15 @@ mod tests {
     #[test]
     fn a_slot_remembers_where_it_came_from_and_keeps_its_flags() {
         let s = slots(2);
-        assert_eq!(s.state(0), State::Hole);
+        assert_eq!(s.state(0), State::Unbacked);
         s.mark(0, flag::OPEN | flag::ADVISED);
-        s.set(0, State::Passage);
-        assert_eq!(s.was(0), State::Hole);
-        s.set(0, State::Lent);
+        s.set(0, State::InTransit);
+        assert_eq!(s.was(0), State::Unbacked);
+        s.set(0, State::Mapped);
         assert!(s.has(0, flag::OPEN) && s.has(0, flag::ADVISED) && !s.has(0, flag::TAINTED));
         assert!(!s.clear(0, flag::TAINTED));
         assert!(s.clear(0, flag::ADVISED));
-        assert_eq!(s.state(1), State::Hole);
+        assert_eq!(s.state(1), State::Unbacked);
     }
 
     #[test]
@@ -286,8 +286,8 @@ mod tests {
     #[should_panic(expected = "may not become")]
     fn a_lent_slot_does_not_jump_into_a_free_list() {
         let s = slots(1);
-        s.set(0, State::Passage);
-        s.set(0, State::Lent);
+        s.set(0, State::InTransit);
+        s.set(0, State::Mapped);
         s.set(0, State::Zeroed);
     }
 }

@@ -138,7 +138,7 @@ impl<S: Sys> Space<S> {
             let use_ = if seen.use_ == Use::Unknown { self.look(&seen) } else { seen.use_ };
             let cold = use_ != Use::Sparse
                 && seen.span.bytes() >= LARGE * SLOT
-                && if probes { self.finds_cold() } else { self.warmth.is_cold(self.now_ms()) == Some(true) };
+                && if probes { self.finds_cold() } else { self.huge_cost.is_cold(self.now_ms()) == Some(true) };
             let Some(mut advices) = self.advices.lock_soon() else { continue };
             // The program may have unmapped it meanwhile, or somebody else may have looked.
             let same = |k: &&mut Known| k.span == seen.span && k.use_ == seen.use_;

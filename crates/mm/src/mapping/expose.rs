@@ -50,7 +50,7 @@ impl<S: Sys> Space<S> {
             self.move_unused(slot, place);
         }
         self.sys.discard(place);
-        self.put_back(shard, e, Kind::Hole, 0);
+        self.put_back(shard, e, Kind::Unbacked, 0);
     }
 
     /// The same for memory of small pages: it moves to `place`, is looked at there, and comes back if it is not zero.

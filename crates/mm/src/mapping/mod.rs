@@ -5,7 +5,7 @@
 //! ([`Space::unmap`]). What is noted here of the program's slots serves the budget alone: how much of it was brought
 //! and not seen in use. Whether a frame may move is the kernel's own decision, each time.
 //!
-//! A slot is noted from its mapping (`Lent`) until it is unmapped or replaced. A program may change its address space
+//! A slot is noted from its mapping (`Mapped`) until it is unmapped or replaced. A program may change its address space
 //! in ways that are not seen here. Then notes are void: the next mapping there, or the next look, takes them back.
 
 pub mod advice;
@@ -51,7 +51,7 @@ impl<S: Sys> Space<S> {
         if rest.n > 0 {
             self.hand_out_hole(program, rest, span);
         }
-        e.slots().for_each(|i| program.slots.set(i, State::Lent));
+        e.slots().for_each(|i| program.slots.set(i, State::Mapped));
         self.note_growth(program, e, span);
         program.count(Counter::MmapServed, 1);
         program.count(Counter::MmapBytes, span.bytes());
@@ -89,7 +89,7 @@ impl<S: Sys> Space<S> {
         if lent == 0 {
             return false;
         }
-        self.warmth.note_return(lent);
+        self.huge_cost.note_return(lent);
         self.end_promise(program, self.passing(e));
         self.noted(e).for_each(|part| self.note_left(program, part));
         let keeps = !self.is_referenced()
@@ -121,7 +121,7 @@ impl<S: Sys> Space<S> {
     fn settle_mapping(&self, e: Extent, place: impl Fn(usize) -> Span) -> (usize, usize) {
         let slots = self.program.slots;
         let unknown = |i: usize| slots.has(i, flag::FRESH | flag::CHARGED);
-        let passing = |i: &usize| slots.state(*i) == State::Passage;
+        let passing = |i: &usize| slots.state(*i) == State::InTransit;
         e.slots().filter(|&i| slots.has(i, flag::TAINTED)).for_each(|i| _ = slots.mark(i, flag::EMPTY));
         let every = (e.slots().filter(passing).filter(|&i| unknown(i)).count() / SAMPLES).max(1);
         let (mut backed, mut sampled, mut dense, mut full) = (0, 0, 0, 0);
@@ -159,7 +159,7 @@ impl<S: Sys> Space<S> {
     /// Moves frames of the slots in passage from `place` into the arena, at most `keep`.
     fn collect(&self, cpu: usize, e: Extent, place: impl Fn(usize) -> Span, keep: usize) {
         let slots = self.program.slots;
-        let worth = |i: usize| slots.state(i) == State::Passage && !slots.has(i, flag::EMPTY);
+        let worth = |i: usize| slots.state(i) == State::InTransit && !slots.has(i, flag::EMPTY);
         let mut keep = keep;
         self.program.groups(e, worth, |g, worth| {
             let mut rest = g;
@@ -193,21 +193,21 @@ impl<S: Sys> Space<S> {
         self.forget(to);
         let e = slots_inside(Span::new(from.start, from.bytes().min(to.bytes())));
         let first = (to.start + e.first * SLOT).wrapping_sub(from.start) / SLOT;
-        let has_notes = || self.noted(e).flat_map(Extent::slots).any(|i| slots.state(i) == State::Lent);
+        let has_notes = || self.noted(e).flat_map(Extent::slots).any(|i| slots.state(i) == State::Mapped);
         let fits = to.start % SLOT == from.start % SLOT;
         if fits && has_notes() && self.note_slots(Extent { first, n: e.n }) {
             for i in self.noted(e).flat_map(Extent::slots) {
                 let j = first + i - e.first;
-                if slots.state(i) != State::Lent || !self.begin_use(Extent { first: j, n: 1 }) {
+                if slots.state(i) != State::Mapped || !self.begin_use(Extent { first: j, n: 1 }) {
                     continue;
                 }
                 if self.end_use(i) {
                     let known = |all, one| if slots.has(i, one) { all | one } else { all };
                     slots.mark(j, KNOWN.into_iter().fold(0, known));
-                    slots.set(j, State::Lent);
+                    slots.set(j, State::Mapped);
                     self.wipe(i);
                 } else {
-                    slots.set(j, State::Hole);
+                    slots.set(j, State::Unbacked);
                 }
             }
         }
@@ -218,9 +218,9 @@ impl<S: Sys> Space<S> {
     /// the kernel's alone.
     fn begin_use(&self, e: Extent) -> bool {
         let slots = self.program.slots;
-        let begun = e.slots().take_while(|&i| slots.detach(i, State::Hole)).count();
+        let begun = e.slots().take_while(|&i| slots.detach(i, State::Unbacked)).count();
         if begun < e.n {
-            (e.first..e.first + begun).for_each(|i| slots.set(i, State::Hole));
+            (e.first..e.first + begun).for_each(|i| slots.set(i, State::Unbacked));
         }
         begun == e.n
     }
@@ -228,13 +228,13 @@ impl<S: Sys> Space<S> {
     /// Ends the program's use of slot `i`, which is in passage then; false when it is not known to have it, or another
     /// thread was first.
     fn end_use(&self, i: usize) -> bool {
-        self.program.slots.detach(i, State::Lent)
+        self.program.slots.detach(i, State::Mapped)
     }
 
     /// Slots in passage.
     fn passing(&self, e: Extent) -> impl Iterator<Item = usize> {
         let slots = self.program.slots;
-        self.noted(e).flat_map(Extent::slots).filter(move |&i| slots.state(i) == State::Passage)
+        self.noted(e).flat_map(Extent::slots).filter(move |&i| slots.state(i) == State::InTransit)
     }
 
     /// Ends what a slot in passage counts for.
@@ -267,7 +267,7 @@ impl<S: Sys> Space<S> {
         let noted = self.all_slots().filter(|(shard, _)| self.is_program(shard));
         for i in noted.flat_map(|(_, e)| e.slots()) {
             match slots.state(i) {
-                State::Passage => self.wipe(i),
+                State::InTransit => self.wipe(i),
                 _ => _ = slots.withdraw(i, flag::AHEAD),
             }
         }
@@ -276,20 +276,20 @@ impl<S: Sys> Space<S> {
     fn wipe(&self, i: usize) {
         let slots = self.program.slots;
         slots.clear(i, flag::IN_USE | flag::ADVISED | flag::CHARGED);
-        slots.set(i, State::Hole);
+        slots.set(i, State::Unbacked);
     }
 
     /// The slots of a range, some of them perhaps in part, that the program is known to have.
     pub(crate) fn lent_in(&self, span: Span) -> impl Iterator<Item = usize> {
         let outer = Extent { first: span.start / SLOT, n: span.end.div_ceil(SLOT) - span.start / SLOT };
-        self.noted(outer).flat_map(Extent::slots).filter(|&i| self.program.slots.state(i) == State::Lent)
+        self.noted(outer).flat_map(Extent::slots).filter(|&i| self.program.slots.state(i) == State::Mapped)
     }
 
     /// Notes that the content of slots that the program keeps is gone, or that it asks for huge pages itself.
     pub fn change(&self, span: Span, change: Change) {
         let slots = self.program.slots;
         let noted = self.noted(slots_inside(span)).flat_map(Extent::slots);
-        for i in noted.filter(|&i| slots.state(i) == State::Lent) {
+        for i in noted.filter(|&i| slots.state(i) == State::Mapped) {
             match change {
                 Change::Dropped => {
                     // How much is left of it is not known: it is no longer use, but a charge.

@@ -56,7 +56,7 @@ impl<S: Sys> Space<S> {
     /// Whether the program uses all of these slots, and did so at the last drops too.
     fn comes_back(&self, e: Extent) -> bool {
         let program = &self.program;
-        let known = |i: usize| program.slots.state(i) == State::Lent && !program.slots.has(i, flag::TAINTED);
+        let known = |i: usize| program.slots.state(i) == State::Mapped && !program.slots.has(i, flag::TAINTED);
         if self.is_referenced()
             || e.n == 0
             || self.budget.limit() == 0

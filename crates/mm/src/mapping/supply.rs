@@ -44,7 +44,7 @@ impl<S: Sys> Space<S> {
             return Progress::Idle;
         }
         let full = self.budget.idle() >= self.budget.limit() / SHARE || self.budget.room() == 0;
-        if full || self.warmth.is_cold(self.now_ms()) == Some(true) {
+        if full || self.huge_cost.is_cold(self.now_ms()) == Some(true) {
             self.supply.due.store(0, Relaxed);
             return Progress::Idle;
         }

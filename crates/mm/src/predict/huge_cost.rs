@@ -24,7 +24,7 @@ pub(crate) const LARGE: usize = 4;
 
 /// What the last touches cost, and whether memory comes back.
 #[derive(Debug, Default)]
-pub(crate) struct Warmth {
+pub(crate) struct HugeCost {
     /// A bit for each of the last touches, the newest lowest: whether it was slow.
     slow: AtomicU32,
     /// When huge pages were last seen to be cold, in ms; odd, 0 for never.
@@ -36,7 +36,7 @@ pub(crate) struct Warmth {
     returned: AtomicUsize,
 }
 
-impl Warmth {
+impl HugeCost {
     pub(crate) const fn new() -> Self {
         Self {
             slow: AtomicU32::new(0),
@@ -90,13 +90,13 @@ impl Warmth {
 mod tests {
     use super::*;
 
-    fn cold(w: &Warmth, now: u32) -> bool {
+    fn cold(w: &HugeCost, now: u32) -> bool {
         w.is_too_cold(|| now)
     }
 
     #[test]
     fn two_slow_touches_of_four_are_cold_and_fast_ones_end_it() {
-        let w = Warmth::new();
+        let w = HugeCost::new();
         w.note_growth(100);
         w.note_touch(COLD_NS, 5);
         assert!(!cold(&w, 5));
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn only_recent_touches_tell() {
-        let w = Warmth::new();
+        let w = HugeCost::new();
         assert_eq!(w.is_cold(9), None);
         w.note_touch(COLD_NS / 10, 9);
         assert_eq!((w.is_cold(9), w.is_cold(9 + 2 * HOLDS_MS)), (Some(false), None));
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn memory_that_comes_back_is_worth_the_cost() {
-        let w = Warmth::new();
+        let w = HugeCost::new();
         (0..COLD_TOUCHES).for_each(|_| w.note_touch(COLD_NS, 1));
         w.note_growth(100);
         assert!(cold(&w, 1));

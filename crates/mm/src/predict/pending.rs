@@ -15,13 +15,13 @@ struct Queue {
 }
 
 /// The windows of one region that wait.
-pub struct Behind {
+pub struct Pending {
     queue: Lock<Queue>,
     /// How many wait; written with the lock.
     count: AtomicUsize,
 }
 
-impl Behind {
+impl Pending {
     /// Nothing waits.
     pub fn new() -> Self {
         let queue = Lock::new(Queue { spans: [Span { start: 0, end: 0 }; MOST], first: 0 });
@@ -61,16 +61,16 @@ mod tests {
 
     #[test]
     fn windows_come_in_their_order_and_no_more_than_there_is_room_for() {
-        let behind = Behind::new();
+        let pending = Pending::new();
         let span = |i: usize| Span::new(i << 20, 1 << 12);
         for round in 0..3 {
-            (0..MOST + 5).for_each(|i| behind.put(span(round * 100 + i)));
-            assert_eq!(behind.waiting(), MOST);
+            (0..MOST + 5).for_each(|i| pending.put(span(round * 100 + i)));
+            assert_eq!(pending.waiting(), MOST);
             // A part of them, so that the next round begins elsewhere.
-            (0..MOST).for_each(|i| assert_eq!(behind.take(), Some(span(round * 100 + i))));
-            assert_eq!((behind.take(), behind.waiting()), (None, 0));
-            behind.put(span(7));
-            assert_eq!(behind.take(), Some(span(7)));
+            (0..MOST).for_each(|i| assert_eq!(pending.take(), Some(span(round * 100 + i))));
+            assert_eq!((pending.take(), pending.waiting()), (None, 0));
+            pending.put(span(7));
+            assert_eq!(pending.take(), Some(span(7)));
         }
     }
 }

@@ -1,22 +1,22 @@
 //! How much is brought ahead of a program: no more than it was seen to use of what was brought before, and a little.
 //!
-//! Each huge page that is touched ahead is taken on credit. When the program uses it the credit comes back, with a
+//! Each huge page that is touched ahead is taken on budget. When the program uses it the budget comes back, with a
 //! little more; what it leaves unused is lost. So a program that goes through all it asks for is soon far behind the
 //! background thread, and of all that was brought at most a few huge pages and a small part are never used.
 
 use faultless_base::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Slots on credit at first, and at most (128 MiB).
+/// Slots on budget at first, and at most (128 MiB).
 const FIRST: usize = 2;
 const MOST: usize = 64;
 /// So many that were used are good for one more.
 const SHARE: usize = 32;
 
-/// What is left of the credit, in parts of a slot.
+/// What is left of the budget, in parts of a slot.
 #[derive(Debug)]
-pub(crate) struct Credit(AtomicUsize);
+pub(crate) struct PrefaultBudget(AtomicUsize);
 
-impl Credit {
+impl PrefaultBudget {
     pub(crate) fn new() -> Self {
         Self(AtomicUsize::new(FIRST * SHARE))
     }
@@ -43,15 +43,15 @@ mod tests {
 
     #[test]
     fn what_is_used_comes_back_with_a_little_more_and_what_is_not_is_lost() {
-        let credit = Credit::new();
-        assert!((0..FIRST).all(|_| credit.take()));
-        assert!(!credit.take());
-        credit.note_used(SHARE);
-        assert!((0..SHARE + 1).all(|_| credit.take()));
-        assert!(!credit.take());
-        credit.give_back();
-        assert!(credit.take());
-        credit.note_used(1000 * MOST);
-        assert_eq!((0..).take_while(|_| credit.take()).count(), MOST);
+        let budget = PrefaultBudget::new();
+        assert!((0..FIRST).all(|_| budget.take()));
+        assert!(!budget.take());
+        budget.note_used(SHARE);
+        assert!((0..SHARE + 1).all(|_| budget.take()));
+        assert!(!budget.take());
+        budget.give_back();
+        assert!(budget.take());
+        budget.note_used(1000 * MOST);
+        assert_eq!((0..).take_while(|_| budget.take()).count(), MOST);
     }
 }

@@ -7,12 +7,12 @@ const LOOK_AT_ONE_IN: u32 = 8;
 
 /// How many in a row were so; after some, the next ones are expected to be so, too. Threads may lose each other's
 /// steps: it is a guess in any case.
-pub(crate) struct Streak {
+pub(crate) struct RunLength {
     long: u32,
     n: AtomicU32,
 }
 
-impl Streak {
+impl RunLength {
     /// One that is `long` after so many in a row.
     pub(crate) fn new(long: u32) -> Self {
         Self { long, n: AtomicU32::new(0) }
@@ -41,26 +41,26 @@ mod tests {
 
     #[test]
     fn one_in_eight_is_looked_at() {
-        let streak = Streak::new(4);
+        let run = RunLength::new(4);
         let mut granted = 0;
         for n in 0..80 {
-            assert_eq!(streak.is_long(), n >= 4);
-            granted += u32::from(streak.is_granted());
-            streak.note(true);
+            assert_eq!(run.is_long(), n >= 4);
+            granted += u32::from(run.is_granted());
+            run.note(true);
         }
         assert_eq!(granted, 76 - 9);
-        streak.note(false);
-        assert!(!streak.is_long() && !streak.is_granted());
+        run.note(false);
+        assert!(!run.is_long() && !run.is_granted());
     }
 
     #[test]
     fn a_streak_without_end_is_looked_at_still() {
-        let streak = Streak::new(4);
-        streak.n.store(u32::MAX - 1, Relaxed);
+        let run = RunLength::new(4);
+        run.n.store(u32::MAX - 1, Relaxed);
         let granted = (0..20).filter(|_| {
-            streak.note(true);
-            streak.is_granted()
+            run.note(true);
+            run.is_granted()
         });
-        assert!(granted.count() < 20 && streak.is_long());
+        assert!(granted.count() < 20 && run.is_long());
     }
 }

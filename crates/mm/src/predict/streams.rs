@@ -6,7 +6,7 @@
 //! each other; one that another thread goes on with is taken over.
 //!
 //! Faults that follow no stream cost more than they would without a region. They are counted for each area, and what streams
-//! save is set off against it; see [`Streams::is_hopeless`].
+//! save is set off against it; see [`Streams::is_without_pattern`].
 //!
 //! A stream that ends leaves a window behind that nobody may use. When too much of what was brought ahead turns out to be unused,
 //! windows become smaller for all; see [`Streams::judge`].
@@ -40,7 +40,7 @@ pub struct Streams {
     /// A thread has one of them, alone or with others.
     sets: Table<Set>,
     orders: Orders,
-    /// Faults that may follow nothing before an area is hopeless.
+    /// Faults that may follow nothing before an area counts as without a pattern.
     patience: usize,
     /// For each area, what was spent of its patience.
     spent: [AtomicIsize; AREAS],
@@ -193,7 +193,7 @@ impl Streams {
     }
 
     /// Whether faults in an area follow nothing, and would be cheaper without a region.
-    pub fn is_hopeless(&self, id: usize) -> bool {
+    pub fn is_without_pattern(&self, id: usize) -> bool {
         self.spent(id) >= self.patience as isize
     }
 
@@ -312,30 +312,30 @@ mod tests {
     }
 
     #[test]
-    fn an_area_without_a_pattern_is_hopeless() {
+    fn an_area_without_a_pattern_is_told() {
         let streams = streams(0, 14);
         // As if by chance.
         let page = |i: usize| i * i * i * 7919 % 7993;
         let needed = (0..100).position(|i| {
             fault(&streams, page(i), 1);
-            streams.is_hopeless(1)
+            streams.is_without_pattern(1)
         });
         assert_eq!(needed, Some(20));
-        assert!(!streams.is_hopeless(2));
+        assert!(!streams.is_without_pattern(2));
         streams.forgive(1);
-        assert!(!streams.is_hopeless(1));
+        assert!(!streams.is_without_pattern(1));
         // One that is followed pays for many that are not.
         walk(&streams, 0, 8);
         (0..80).for_each(|i| _ = fault(&streams, page(i + 20), 3));
-        assert!(!streams.is_hopeless(1));
+        assert!(!streams.is_without_pattern(1));
         (80..120).for_each(|i| _ = fault(&streams, page(i + 20), 3));
-        assert!(streams.is_hopeless(1), "but not for ever");
+        assert!(streams.is_without_pattern(1), "but not for ever");
     }
 
     #[test]
     fn the_first_fault_of_each_thread_costs_no_patience() {
         let streams = streams(0, 14);
         (0..500).for_each(|thread| _ = fault(&streams, thread * 1000, thread));
-        assert!(!streams.is_hopeless(1));
+        assert!(!streams.is_without_pattern(1));
     }
 }

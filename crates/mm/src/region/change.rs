@@ -12,7 +12,7 @@ use crate::region::area::{Attributes, View};
 
 use crate::region::Region;
 use crate::region::entry::Kind;
-use crate::region::frames::{Taken, Version, Wait};
+use crate::region::frames::{FaultContext, Version, Wait};
 use crate::region::install::Met;
 
 /// What the program says about a part.
@@ -171,13 +171,13 @@ impl<M: Mmu> Region<M> {
     /// Brings the missing pages of a part, all of which is mapped for some access; how many those were.
     pub fn populate(&self, span: Span) -> Result<usize, Refused> {
         self.check(span)?;
-        let mut taken = Taken::new(0);
-        let populated = self.populate_with(span, &mut taken);
-        self.count_all(&taken.tally);
+        let mut context = FaultContext::new(0);
+        let populated = self.populate_with(span, &mut context);
+        self.count_all(&context.stats);
         populated
     }
 
-    fn populate_with<'a>(&'a self, span: Span, taken: &mut Taken<'a>) -> Result<usize, Refused> {
+    fn populate_with<'a>(&'a self, span: Span, context: &mut FaultContext<'a>) -> Result<usize, Refused> {
         if !self.areas.covers(span) {
             return Err(Refused::NotMapped);
         }
@@ -185,17 +185,22 @@ impl<M: Mmu> Region<M> {
         while at < span.end {
             // Changes and faults that have to wait do not wait for all of it.
             let slot = Span::new(at & !(SLOT - 1), SLOT).clip(span);
-            installed += self.populate_on(slot, &mut at, taken)?;
+            installed += self.populate_on(slot, &mut at, context)?;
             // Not with the range: whoever has a buffer may wait for that.
             if at < slot.end {
-                self.frames.take(taken, Wait::Yes, &self.mmu).map_err(|_| Refused::Kernel(ENOMEM))?;
+                self.frames.take(context, Wait::Yes, &self.mmu).map_err(|_| Refused::Kernel(ENOMEM))?;
             }
         }
         Ok(installed)
     }
 
     /// Goes on with that from `at` to the end of a slot, as far as that needs no buffer which is not taken.
-    fn populate_on<'a>(&'a self, span: Span, at: &mut usize, taken: &mut Taken<'a>) -> Result<usize, Refused> {
+    fn populate_on<'a>(
+        &'a self,
+        span: Span,
+        at: &mut usize,
+        context: &mut FaultContext<'a>,
+    ) -> Result<usize, Refused> {
         let _range = self.ranges.lock(span, Access::Shared);
         if !self.areas.covers(span) {
             return Err(Refused::NotMapped);
@@ -208,12 +213,12 @@ impl<M: Mmu> Region<M> {
                 self.mmu.relax(0);
                 continue;
             };
-            if view.attributes.backed && self.frames.take(taken, Wait::No, &self.mmu).is_err() {
+            if view.attributes.backed && self.frames.take(context, Wait::No, &self.mmu).is_err() {
                 break;
             }
             let end = view.span.end.min(span.end).min((*at & !(SLOT - 1)) + SLOT);
             let version = Version { area: area.id(), sequence };
-            installed += self.populate_piece(&view, version, Span { start: *at, end }, taken)?;
+            installed += self.populate_piece(&view, version, Span { start: *at, end }, context)?;
             *at = end;
         }
         Ok(installed)
@@ -224,7 +229,7 @@ impl<M: Mmu> Region<M> {
         view: &View,
         version: Version,
         piece: Span,
-        taken: &mut Taken<'_>,
+        context: &mut FaultContext<'_>,
     ) -> Result<usize, Refused> {
         let raises = self.mmu.raises_faults() && !view.attributes.kernel;
         match view.attributes.rights {
@@ -239,12 +244,12 @@ impl<M: Mmu> Region<M> {
             false => Source::Zeroes,
             true => {
                 let offset = view.offset + (piece.start - view.span.start);
-                self.fill(taken, offset, piece.bytes(), version).map(Source::Buffer).map_err(Refused::Kernel)?
+                self.fill(context, offset, piece.bytes(), version).map(Source::Buffer).map_err(Refused::Kernel)?
             }
         };
         let entry = self.entries.lock(piece.start, |turn| self.mmu.relax(turn));
         let installed =
-            self.install(entry, source, view, piece, Met::All, &mut taken.tally).map_err(Refused::Kernel);
+            self.install(entry, source, view, piece, Met::All, &mut context.stats).map_err(Refused::Kernel);
         self.mmu.wake(piece);
         installed.map(|installed| installed.pages)
     }

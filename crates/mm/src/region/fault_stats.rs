@@ -7,14 +7,14 @@ use faultless_page::stats::Counter;
 const MOST: usize = 10;
 
 /// Numbers to be added to counters.
-pub struct Tally {
+pub struct FaultStats {
     /// The processor.
     pub cpu: usize,
     counts: [(Counter, usize); MOST],
     len: usize,
 }
 
-impl Tally {
+impl FaultStats {
     /// Nothing, on a processor.
     pub fn new(cpu: usize) -> Self {
         Self { cpu, counts: [(Counter::RegionPgfault, 0); MOST], len: 0 }
@@ -43,11 +43,11 @@ mod tests {
 
     #[test]
     fn one_counter_has_one_sum_and_nothing_is_not_counted() {
-        let mut tally = Tally::new(1);
-        tally.add(Counter::RegionPages, 0);
-        tally.add(Counter::RegionPgfault, 1);
-        tally.add(Counter::RegionPages, 3);
-        tally.add(Counter::RegionPages, 4);
-        assert_eq!(tally.counts(), [(Counter::RegionPgfault, 1), (Counter::RegionPages, 7)]);
+        let mut stats = FaultStats::new(1);
+        stats.add(Counter::RegionPages, 0);
+        stats.add(Counter::RegionPgfault, 1);
+        stats.add(Counter::RegionPages, 3);
+        stats.add(Counter::RegionPages, 4);
+        assert_eq!(stats.counts(), [(Counter::RegionPgfault, 1), (Counter::RegionPages, 7)]);
     }
 }

@@ -13,10 +13,10 @@ use faultless_base::{SLOT, Span};
 
 use crate::frame::purpose::{Need, Purpose};
 use crate::predict::window::Window;
-use crate::region::fault_stats::Tally;
+use crate::region::fault_stats::FaultStats;
 use crate::region::pool::Pool;
 
-const _: () = assert!(matches!(Purpose::File.need(), Need::Any), "buffers are taken with whatever is in them");
+const _: () = assert!(matches!(Purpose::File.need(), Need::Any), "buffers are context with whatever is in them");
 
 /// Buffers of a region, of 2 MiB each.
 const BUFFERS: usize = if cfg!(debug_assertions) { 2 } else { 16 };
@@ -81,17 +81,17 @@ pub struct Frames {
     old: Option<&'static Pool>,
 }
 
-/// What a fault has taken, and found out. It keeps it from its first try to its second.
-pub struct Taken<'a> {
+/// What a fault carries from its first try to its second.
+pub struct FaultContext<'a> {
     buffer: Option<Buffer<'a>>,
     /// It was seen that faults of its area follow nothing.
-    pub hopeless: bool,
+    pub without_pattern: bool,
     /// A window that a stream has left behind.
-    pub left: Option<Span>,
+    pub ended_window: Option<Span>,
     /// What the streams of an area have said: they are asked once.
     pub window: Option<(usize, Window)>,
     /// What it counts.
-    pub tally: Tally,
+    pub stats: FaultStats,
 }
 
 struct Buffer<'a> {
@@ -180,13 +180,13 @@ impl Frames {
     }
 
     /// Takes a buffer, unless the fault has one already.
-    pub fn take<'a>(&'a self, taken: &mut Taken<'a>, wait: Wait, mmu: &impl Mmu) -> Result<(), NotReady> {
+    pub fn take<'a>(&'a self, context: &mut FaultContext<'a>, wait: Wait, mmu: &impl Mmu) -> Result<(), NotReady> {
         let mut turn = 0;
-        while taken.buffer.is_none() {
+        while context.buffer.is_none() {
             if self.buffers.is_reserved()
                 && let Some(i) = self.buffers.take()
             {
-                taken.buffer = Some(Buffer { places: &self.buffers, i, filled: None });
+                context.buffer = Some(Buffer { places: &self.buffers, i, filled: None });
             } else if wait == Wait::No || !self.buffers.reserve(mmu) {
                 return Err(NotReady);
             } else {
@@ -232,10 +232,16 @@ impl Frames {
     }
 }
 
-impl Taken<'_> {
+impl FaultContext<'_> {
     /// Nothing yet; for a fault on this processor.
     pub fn new(cpu: usize) -> Self {
-        Self { buffer: None, hopeless: false, left: None, window: None, tally: Tally::new(cpu) }
+        Self {
+            buffer: None,
+            without_pattern: false,
+            ended_window: None,
+            window: None,
+            stats: FaultStats::new(cpu),
+        }
     }
 
     /// Where the bytes of the backing from `offset` on are, and how many were read now: none, if they were at the first

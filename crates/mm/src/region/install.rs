@@ -10,7 +10,7 @@ use faultless_base::{PAGE, SLOT, Span};
 use crate::region::Region;
 use crate::region::area::View;
 use crate::region::entry::{Entry, Kind};
-use crate::region::fault_stats::Tally;
+use crate::region::fault_stats::FaultStats;
 use crate::region::frames::Given;
 use faultless_page::stats::Counter;
 
@@ -120,13 +120,13 @@ impl<M: Mmu> Region<M> {
         view: &View,
         piece: Span,
         met: Met,
-        tally: &mut Tally,
+        stats: &mut FaultStats,
     ) -> Result<Installed, i32> {
         let mut pages = 0;
         let result = self.install_some(entry, source, view, piece, met, &mut pages);
-        self.mmu.meets(Word::Resident(tally.cpu));
-        self.resident.add(pages as isize, tally.cpu);
-        tally.add(Counter::RegionPages, pages);
+        self.mmu.meets(Word::Resident(stats.cpu));
+        self.resident.add(pages as isize, stats.cpu);
+        stats.add(Counter::RegionPages, pages);
         result.map(|took_long| Installed { pages, took_long })
     }
 

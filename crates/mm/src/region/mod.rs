@@ -22,15 +22,15 @@ use faultless_base::sync::{Access, RangeLock};
 use faultless_base::sys::mmu::{Mmu, Word};
 use faultless_base::{SLOT, Span};
 
-use crate::predict::pending::Behind;
+use crate::predict::pending::Pending;
 use crate::predict::streams::Streams;
 use crate::predict::window::Orders;
 use crate::region::area::{Areas, Attributes, Full, View};
 use crate::region::entry::Entries;
-use crate::region::fault_stats::Tally;
-use crate::region::frames::{Frames, Taken, Version};
+use crate::region::fault_stats::FaultStats;
+use crate::region::frames::{FaultContext, Frames, Version};
 use crate::region::pool::Pool;
-use faultless_base::sync::per_cpu::{self, Spread};
+use faultless_base::sync::per_cpu::{self, PerCpu};
 use faultless_page::knobs::{Knob, Values};
 use faultless_page::listing::{Counted, own};
 use faultless_page::stats::Counter;
@@ -77,12 +77,12 @@ pub struct Region<M: Mmu> {
     pub(crate) ranges: RangeLock,
     pub(crate) streams: Streams,
     /// What streams left behind, if faults are no place to look.
-    pub(crate) behind: Behind,
+    pub(crate) pending: Pending,
     pub(crate) frames: Frames,
     /// Huge pages that are asked for ahead of a stream, at most.
     pub(crate) ahead: usize,
     /// Pages that are there, but for those of areas that the kernel serves.
-    pub(crate) resident: Spread,
+    pub(crate) resident: PerCpu,
     /// Where it counts.
     pub(crate) counted: Counted<'static>,
     pub(crate) knobs: &'static Values,
@@ -95,7 +95,7 @@ impl<M: Mmu> Region<M> {
         debug_assert_eq!(span.start % SLOT, 0);
         let places = per_cpu::places(counted.lines());
         let (areas, entries) = (Areas::new(plan.areas, places)?, Entries::new(span)?);
-        let (streams, resident) = (Streams::new(plan.orders, PATIENCE, places)?, Spread::new(places)?);
+        let (streams, resident) = (Streams::new(plan.orders, PATIENCE, places)?, PerCpu::new(places)?);
         // Reserved last: only a region gives it back.
         let frames = Frames::new(&mmu);
         Some(Self {
@@ -105,7 +105,7 @@ impl<M: Mmu> Region<M> {
             entries,
             ranges: RangeLock::new(),
             streams,
-            behind: Behind::new(),
+            pending: Pending::new(),
             frames,
             ahead: 0,
             resident,
@@ -145,13 +145,13 @@ impl<M: Mmu> Region<M> {
     /// The bytes of the backing from `offset` on, in the buffer that was taken.
     pub(crate) fn fill(
         &self,
-        taken: &mut Taken<'_>,
+        context: &mut FaultContext<'_>,
         offset: usize,
         bytes: usize,
         version: Version,
     ) -> Result<usize, i32> {
-        let (at, read) = taken.fill(offset, bytes, version, &self.mmu)?;
-        taken.tally.add(Counter::RegionFilled, read);
+        let (at, read) = context.fill(offset, bytes, version, &self.mmu)?;
+        context.stats.add(Counter::RegionFilled, read);
         Ok(at)
     }
 
@@ -217,19 +217,19 @@ impl<M: Mmu> Region<M> {
 
     /// Counts, on this processor: others do not write to the same lines.
     pub fn count(&self, counter: Counter, n: usize, cpu: usize) {
-        let mut tally = Tally::new(cpu);
-        tally.add(counter, n);
-        self.count_all(&tally);
+        let mut stats = FaultStats::new(cpu);
+        stats.add(counter, n);
+        self.count_all(&stats);
     }
 
     /// Counts what was gathered.
-    pub(crate) fn count_all(&self, tally: &Tally) {
-        let places = || tally.counts().iter().filter_map(|(counter, _)| own(*counter));
+    pub(crate) fn count_all(&self, stats: &FaultStats) {
+        let places = || stats.counts().iter().filter_map(|(counter, _)| own(*counter));
         if let (Some(first), Some(last)) = (places().min(), places().max()) {
-            self.mmu.meets(Word::Counters(tally.cpu, first, last));
+            self.mmu.meets(Word::Counters(stats.cpu, first, last));
         }
-        let line = self.counted.line(tally.cpu);
-        tally.counts().iter().for_each(|(counter, n)| line.add(*counter, *n as u64));
+        let line = self.counted.line(stats.cpu);
+        stats.counts().iter().for_each(|(counter, n)| line.add(*counter, *n as u64));
     }
 }
 

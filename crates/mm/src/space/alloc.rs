@@ -187,7 +187,7 @@ impl<S: Sys> Space<S> {
         self.budget.unkeep(e.n);
         // Of the supply, or of the stock.
         let stocked = e.slots().filter(|&i| shard.slots.has(i, flag::FRESH)).count();
-        self.credit.note_used(stocked);
+        self.prefault_budget.note_used(stocked);
         self.note_demand(stocked);
         shard.count(Counter::BytesZeroed, e.n * SLOT);
         self.verify(shard, e);
@@ -202,7 +202,7 @@ impl<S: Sys> Space<S> {
         self.make_room(e.n);
         // Idle memory that does not serve would have to go while these fill: rather now, so that there is room for advice.
         self.make_way(e.n * SLOT_PAGES);
-        self.warmth.note_growth(e.n);
+        self.huge_cost.note_growth(e.n);
         if e.n <= SMALL_DEMAND {
             self.note_demand(e.n);
         }
@@ -212,7 +212,7 @@ impl<S: Sys> Space<S> {
             if e.n >= LARGE && self.knobs.is_on(Knob::Ahead) && !shard.untouched.is_long() {
                 probed = self.probe(shard, e);
             }
-            small = self.warmth.is_too_cold(|| self.now_ms());
+            small = self.huge_cost.is_too_cold(|| self.now_ms());
         }
         let behind = Extent { first: e.first + probed, n: e.n - probed };
         let advised = probed + if small { 0 } else { self.advise(shard, behind, whole) };
@@ -241,7 +241,7 @@ impl<S: Sys> Space<S> {
     /// pages are cold: these are what the program will touch first, so nothing is brought for nothing. How many.
     fn probe(&self, shard: &Shard, e: Extent) -> usize {
         let mut probed = 0;
-        while probed < PROBES && self.warmth.is_cold(self.now_ms()).is_none() {
+        while probed < PROBES && self.huge_cost.is_cold(self.now_ms()).is_none() {
             let one = Extent { first: e.first + probed, n: 1 };
             // A frame that moves into a mapping needs no advice there.
             let granted = match self.is_program(shard) {
@@ -281,7 +281,7 @@ impl<S: Sys> Space<S> {
         shard.slots.share(i, flag::AHEAD);
         shard.count(Counter::BytesTouchedLent, SLOT);
         shard.count(Counter::TouchNs, (self.sys.now_ns() - start) as usize);
-        self.warmth.note_touch(self.sys.thread_ns() - cpu, self.now_ms());
+        self.huge_cost.note_touch(self.sys.thread_ns() - cpu, self.now_ms());
         true
     }
 

@@ -60,13 +60,13 @@ impl<S: Sys> Space<S> {
         slots.set_tail((slots.tail()..slots.len()).find(|&i| !slots.has(i, flag::OPEN)).unwrap_or(slots.len()));
         let all = Extent { first: 0, n: slots.tail() };
         let is_passing = |i: usize| match slots.state(i) {
-            State::Passage => true,
+            State::InTransit => true,
             State::Runs => shard.sizes.runs(i).next().is_none(),
             _ => false,
         };
         shard.groups(all, is_passing, |e, passing| {
             if passing {
-                e.slots().for_each(|i| slots.set(i, State::Passage));
+                e.slots().for_each(|i| slots.set(i, State::InTransit));
                 if self.reset(shard, e) {
                     self.empty(shard, e);
                 }
@@ -92,9 +92,9 @@ impl<S: Sys> Space<S> {
     /// Makes slots without memory holes.
     fn empty(&self, shard: &Shard, e: Extent) {
         for i in e.slots() {
-            shard.slots.set(i, State::Passage);
+            shard.slots.set(i, State::InTransit);
             shard.slots.clear(i, flag::IN_USE | flag::CHARGED);
-            shard.slots.set(i, State::Hole);
+            shard.slots.set(i, State::Unbacked);
         }
     }
 

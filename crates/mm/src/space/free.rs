@@ -87,7 +87,7 @@ impl<S: Sys> Space<S> {
     /// Keeps or returns the memory of an extent in passage that comes back. No thread of ours is in it.
     fn take_back(&self, shard: &Shard, e: Extent) {
         let slots = shard.slots;
-        self.warmth.note_return(e.n);
+        self.huge_cost.note_return(e.n);
         self.note_left(shard, e);
         if !self.is_retired() {
             self.examine(shard, e);
@@ -130,7 +130,7 @@ impl<S: Sys> Space<S> {
                 });
                 self.budget.keep(kept);
                 self.put_back(shard, Extent { first: g.first, n: kept }, Kind::Dirty, stamp);
-                self.put_back(shard, Extent { first: g.first + kept, n: g.n - kept }, Kind::Hole, stamp);
+                self.put_back(shard, Extent { first: g.first + kept, n: g.n - kept }, Kind::Unbacked, stamp);
                 match kept {
                     0 => {}
                     _ if self.is_due(shard, stamp) => self.want_worker_now(),
@@ -165,7 +165,7 @@ impl<S: Sys> Space<S> {
             if left.n > 0 {
                 self.sys.discard(shard.span(left));
             }
-            self.put_back(shard, away, Kind::Hole, 0);
+            self.put_back(shard, away, Kind::Unbacked, 0);
         }
         done.then_some(back)
     }
@@ -314,7 +314,7 @@ impl<S: Sys> Space<S> {
         self.sys.discard(shard.span(e));
         for i in e.slots() {
             shard.slots.mark(i, flag::TAINTED | flag::FRESH);
-            shard.slots.set(i, State::Lent);
+            shard.slots.set(i, State::Mapped);
         }
     }
 }

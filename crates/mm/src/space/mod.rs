@@ -27,10 +27,10 @@ use crate::frame::later::Later;
 use crate::frame::runs::Carved;
 use crate::frame::sizes::Sizes;
 use crate::frame::slot::Slots;
-use crate::predict::huge_cost::Warmth;
+use crate::predict::huge_cost::HugeCost;
 use crate::predict::pace::Pace;
-use crate::predict::prefault_budget::Credit;
-use crate::predict::run_length::Streak;
+use crate::predict::prefault_budget::PrefaultBudget;
+use crate::predict::run_length::RunLength;
 use crate::space::watched::{Advices, Growths, Supply};
 use faultless_page::knobs::{Knob, Values};
 use faultless_page::stats::{self, Block, Counter};
@@ -59,12 +59,12 @@ pub(crate) struct Shard {
     pub(crate) base: usize,
     pub(crate) counters: &'static Block,
     /// Extents in a row that came back untouched: the program seems to map memory here without using it.
-    pub(crate) untouched: Streak,
+    pub(crate) untouched: RunLength,
     /// Extents in a row that came back with a page used here and there, and those that were handed out accordingly since:
     /// neither huge pages nor zeroing all of it pay.
-    pub(crate) sparse: Streak,
+    pub(crate) sparse: RunLength,
     /// Drops in a row of memory that was in use; see [`crate::mapping::reuse`].
-    pub(crate) dropped: Streak,
+    pub(crate) dropped: RunLength,
 }
 
 /// The tables of an arena, with an entry for each slot.
@@ -87,9 +87,9 @@ impl Shard {
             given: AtomicUsize::new(0),
             base,
             counters,
-            untouched: Streak::new(UNTOUCHED_STREAK),
-            sparse: Streak::new(SPARSE_STREAK),
-            dropped: Streak::new(DROPPED_STREAK),
+            untouched: RunLength::new(UNTOUCHED_STREAK),
+            sparse: RunLength::new(SPARSE_STREAK),
+            dropped: RunLength::new(DROPPED_STREAK),
         })
     }
 
@@ -173,7 +173,7 @@ pub struct Space<S> {
     pub(crate) slept: AtomicUsize,
     /// Slots handed out since the background thread last looked, for [`crate::background::ahead`].
     pub(crate) demand: AtomicUsize,
-    pub(crate) credit: Credit,
+    pub(crate) prefault_budget: PrefaultBudget,
     /// How long the background work rests, in ms, and since when; see [`crate::background`].
     pub(crate) rest: AtomicU32,
     pub(crate) rest_since: AtomicU32,
@@ -185,7 +185,7 @@ pub struct Space<S> {
     pub(crate) group_ms: AtomicU32,
     pub(crate) promised_ms: AtomicU32,
     pub(crate) grouped: AtomicBool,
-    pub(crate) warmth: Warmth,
+    pub(crate) huge_cost: HugeCost,
     pub(crate) pace: Pace,
     pub(crate) supply: Supply,
     /// Whether the scrubber has zeroed something since it woke.
@@ -248,7 +248,7 @@ impl<S: Sys> Space<S> {
             away: AtomicUsize::new(0),
             slept: AtomicUsize::new(0),
             demand: AtomicUsize::new(0),
-            credit: Credit::new(),
+            prefault_budget: PrefaultBudget::new(),
             rest: AtomicU32::new(0),
             rest_since: AtomicU32::new(0),
             pressure_look: AtomicU32::new(0),
@@ -256,7 +256,7 @@ impl<S: Sys> Space<S> {
             group_ms: AtomicU32::new(0),
             promised_ms: AtomicU32::new(0),
             grouped: AtomicBool::new(false),
-            warmth: Warmth::new(),
+            huge_cost: HugeCost::new(),
             pace: Pace::default(),
             supply: Supply::default(),
             scrubbed: AtomicBool::new(false),

@@ -39,18 +39,18 @@ impl<S: Sys> Space<S> {
             Extent { first: 0, n: slots.tail() },
             |i| slots.state(i),
             |e, state| match state {
-                State::Hole | State::Dirty | State::Zeroed => {
+                State::Unbacked | State::Dirty | State::Zeroed => {
                     arena.take_at(e);
                     self.let_go(shard, e);
                 }
-                State::Passage | State::Lent | State::Block | State::Runs => {}
+                State::InTransit | State::Mapped | State::Block | State::Runs => {}
             },
         );
         // What was never used too, and the arena grows no more.
         let unused = Extent { first: slots.tail(), n: slots.len() - slots.tail() };
         if unused.n > 0 {
             slots.set_tail(slots.len());
-            unused.slots().for_each(|i| slots.set(i, State::Passage));
+            unused.slots().for_each(|i| slots.set(i, State::InTransit));
             self.let_go(shard, unused);
         }
     }
@@ -60,7 +60,7 @@ impl<S: Sys> Space<S> {
         // First, because whoever the kernel gives these addresses to must find that they are no block.
         for i in e.slots() {
             shard.slots.mark(i, flag::TAINTED | flag::FRESH);
-            shard.slots.set(i, State::Lent);
+            shard.slots.set(i, State::Mapped);
         }
         // At the limit of areas it may be refused.
         if !self.sys.release(shard.span(e)) {

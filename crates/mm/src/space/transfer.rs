@@ -108,7 +108,7 @@ impl<S: Sys> Space<S> {
         shard.count(Counter::BytesMoved, bytes);
         let (gone, rest) = (Extent { n: begun, ..e }, Extent { first: e.first + begun, n: e.n - begun });
         let stocked = gone.slots().filter(|&i| slots.has(i, flag::FRESH)).count();
-        self.credit.note_used(stocked);
+        self.prefault_budget.note_used(stocked);
         let (target, first) = self.place(to);
         for (i, source) in gone.slots().enumerate().take(whole) {
             if slots.has(source, flag::AHEAD) {
@@ -116,7 +116,7 @@ impl<S: Sys> Space<S> {
             }
         }
         gone.slots().for_each(|i| _ = slots.clear(i, flag::IN_USE));
-        self.put_back(shard, gone, Kind::Hole, self.now_ms());
+        self.put_back(shard, gone, Kind::Unbacked, self.now_ms());
         (whole, rest)
     }
 
@@ -135,7 +135,7 @@ impl<S: Sys> Space<S> {
         shard.count(Counter::BytesKept, whole * SLOT);
         let stamp = self.now_ms();
         self.put_back(shard, kept, Kind::Dirty, stamp);
-        self.put_back(shard, rest, Kind::Hole, stamp);
+        self.put_back(shard, rest, Kind::Unbacked, stamp);
         match whole {
             0 => {}
             _ if self.is_due(shard, stamp) => self.want_worker_now(),
