@@ -1,35 +1,33 @@
 //! The library that `faultless run` loads into a program.
 //!
 //! It puts itself before the C library's allocation and mapping calls. Small requests pass on at the cost of a
-//! comparison; the first large one starts the engine (`engine.rs`), later ones are served from its arena. Whatever
+//! comparison; the first large one starts the engine (`runtime/engine.rs`), later ones are served from its arena. Whatever
 //! is not understood is handed to the kernel unchanged.
 //!
 //! Without Rust's std and without allocation: everything it needs is the C library and memory of its own.
+//!
+//! Rooms use those above them in this table, and never those below; `cargo xtask structure` checks it.
+//!
+//! | room | holds |
+//! |---|---|
+//! | `kernel` | calls, areas, libraries behind ours: without the engine |
+//! | `runtime` | the one engine of the process, its thread, its page, its settings; forks |
+//! | `shutdown` | when its service ends: limits, filters of system calls |
+//! | `alloc` | malloc and its family, and the allocator behind ours |
+//! | `mmap` | mmap, munmap, mremap, and calls that change attributes of memory |
+//! | `pinned` | calls after which a device or a pipe may hold pages of the program's |
+//! | `syscall` | the same calls, made by the C library's `syscall` |
+//! | `load` | what happens before `main` |
 #![no_std]
 
-mod areas;
-mod attributes;
-mod behind;
-mod blocks;
-mod confined;
-mod direct;
-mod early;
-mod engine;
-mod exit;
-mod fetch;
-mod fork;
-mod inside;
-mod limits;
-mod mappings;
-mod next;
-mod page;
-mod perturb;
-mod pieces;
+mod alloc;
+mod kernel;
+mod load;
+mod mmap;
 mod pinned;
-#[cfg(target_arch = "x86_64")]
-mod sends;
-mod settings;
-mod worker;
+mod runtime;
+mod shutdown;
+mod syscall;
 
 use core::fmt::Write;
 

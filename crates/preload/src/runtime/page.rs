@@ -13,7 +13,7 @@ use faultless_base::sys::raw::{Answer, boot_ns, syscall};
 use faultless_page::knobs::{Knob, Values};
 use faultless_page::layout::Page;
 
-use crate::{engine, settings};
+use crate::runtime::{engine, settings};
 
 /// The page. All zero, so that it takes no room in the file of this library.
 pub static PAGE: Page = Page::new();

@@ -5,10 +5,9 @@ use core::ffi::{c_int, c_uint};
 
 use faultless_base::sys::raw::syscall;
 
-use crate::behind::Call;
-use crate::engine;
-use crate::fetch::fetch;
-use crate::mappings::status;
+use crate::kernel::call::{self, fetch, status};
+use crate::kernel::libraries_behind::Call;
+use crate::runtime::engine;
 
 fn is_about_memory(kind: c_uint) -> bool {
     kind == libc::RLIMIT_AS || kind == libc::RLIMIT_DATA
@@ -16,7 +15,7 @@ fn is_about_memory(kind: c_uint) -> bool {
 
 /// Before a limit of a process is set, if `new` says one.
 pub fn before(pid: libc::pid_t, kind: c_uint, new: *const libc::rlimit) {
-    let here = pid == 0 || pid == engine::pid();
+    let here = pid == 0 || pid == call::pid();
     if here && is_about_memory(kind) && fetch(new).is_some_and(|limit| limit.rlim_cur != libc::RLIM_INFINITY) {
         engine::retire();
     }

@@ -16,7 +16,7 @@ use faultless_base::zero::dsa;
 use faultless_mm::Progress;
 use faultless_page::stats::Counter;
 
-use crate::engine::{self, Engine};
+use crate::runtime::engine::{self, Engine};
 
 const ABSENT: u32 = 0;
 const AWAKE: u32 = 1;

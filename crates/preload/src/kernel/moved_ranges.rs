@@ -6,7 +6,7 @@
 use faultless_base::sys::raw::{self, Access, Answer, syscall};
 use faultless_base::{PAGE, SLOT, Span};
 
-use crate::areas::is_one_mapping;
+use crate::kernel::smaps::is_one_mapping;
 
 /// Moves `old` bytes at `from` to `to` by page tables, where they become `new` bytes.
 fn shift(from: usize, old: usize, new: usize, to: usize, flags: i32) -> Answer {

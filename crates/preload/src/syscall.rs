@@ -6,9 +6,12 @@ use core::ffi::{c_int, c_long, c_uint, c_ulong, c_void};
 
 use faultless_base::sys::raw::{Answer, syscall as kernel};
 
-use crate::attributes::{self, note};
-use crate::mappings::{map, remap, unmap};
-use crate::{confined, engine, limits, pinned};
+use crate::kernel::call::set_errno;
+use crate::mmap::attributes::{self, note};
+use crate::mmap::{map, remap, unmap};
+use crate::pinned;
+use crate::runtime::{engine, seen};
+use crate::shutdown::{limits, sandbox};
 
 const NUMBERS: usize = 512;
 
@@ -60,7 +63,7 @@ static ROUTED: [u32; NUMBERS / 32] = {
 fn answer(result: Answer) -> c_long {
     result.map_or_else(
         |error| {
-            engine::set_errno(error);
+            set_errno(error);
             -1
         },
         |value| value as c_long,
@@ -89,7 +92,7 @@ unsafe extern "C" fn route(nr: c_long, a: usize, b: usize, c: usize, d: usize, e
         libc::SYS_pkey_mprotect => attributes::before_pkey(at, b, d as c_int),
         libc::SYS_process_madvise => pinned::process_madvise(b as *const libc::iovec, c),
         libc::SYS_mincore => pinned::before_mincore(at, b),
-        libc::SYS_userfaultfd => pinned::look(),
+        libc::SYS_userfaultfd => seen::look(),
         libc::SYS_ioctl => pinned::before_ioctl(b as c_ulong, c as *mut c_void),
         libc::SYS_setsockopt => pinned::before_setsockopt(b as c_int, c as c_int),
         libc::SYS_sendto | libc::SYS_sendmmsg => pinned::before_send(d as c_int),
@@ -102,9 +105,9 @@ unsafe extern "C" fn route(nr: c_long, a: usize, b: usize, c: usize, d: usize, e
         }
         libc::SYS_setrlimit => limits::before(0, a as c_uint, b as *const libc::rlimit),
         libc::SYS_prlimit64 => limits::before(a as c_int, b as c_uint, c as *const libc::rlimit),
-        libc::SYS_prctl => confined::before_prctl(a as c_int, b),
-        libc::SYS_exit => confined::before_exit(),
-        libc::SYS_seccomp => confined::before_seccomp(a),
+        libc::SYS_prctl => sandbox::before_prctl(a as c_int, b),
+        libc::SYS_exit => sandbox::before_exit(),
+        libc::SYS_seccomp => sandbox::before_seccomp(a),
         libc::SYS_unshare | libc::SYS_setns | libc::SYS_mlockall => engine::retire(),
         _ => {}
     }
@@ -113,7 +116,7 @@ unsafe extern "C" fn route(nr: c_long, a: usize, b: usize, c: usize, d: usize, e
 
 /// Called by our `syscall` when the kernel reports an error.
 unsafe extern "C" fn fail(error: c_int) -> isize {
-    engine::set_errno(error);
+    set_errno(error);
     -1
 }
 

@@ -11,15 +11,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use faultless_base::sys::raw::{self, Access};
 
-use crate::engine::MALLOC_ALIGN;
-
-/// An address that the dynamic linker fills in.
-struct Filled(*const u8);
-// SAFETY: an address of a constant.
-unsafe impl Sync for Filled {}
-
-static MARK: u8 = 0;
-static FILLED: Filled = Filled(&raw const MARK);
+use crate::alloc::MALLOC_ALIGN;
 
 /// Room for all blocks together.
 const ROOM: usize = 16 << 20;
@@ -29,14 +21,6 @@ const HEAD: usize = size_of::<usize>();
 /// Where the room begins; 0: nobody has asked yet.
 static START: AtomicUsize = AtomicUsize::new(0);
 static USED: AtomicUsize = AtomicUsize::new(0);
-
-/// Whether the addresses of other libraries are there.
-#[inline]
-pub fn is_linked() -> bool {
-    // SAFETY: a static; volatile, because the compiler believes to know what is in it.
-    let filled = unsafe { (&raw const FILLED.0).read_volatile() };
-    filled == &raw const MARK
-}
 
 /// Whether `block` was given out here.
 pub fn holds(block: *mut c_void) -> bool {

@@ -6,11 +6,11 @@
 use core::ffi::{CStr, c_int, c_ulong};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use crate::behind::Call;
-use crate::engine;
-use crate::inside::Inside;
-use crate::mappings::status;
-use crate::worker::{self, Stopped};
+use crate::kernel::call::status;
+use crate::kernel::libraries_behind::Call;
+use crate::runtime::engine;
+use crate::runtime::inside::Inside;
+use crate::runtime::worker::{self, Stopped};
 
 /// Whether a thread may make no system call any more but read, write and exit.
 static STRICT: AtomicBool = AtomicBool::new(false);

@@ -9,9 +9,7 @@ use faultless_base::{PAGE, SLOT};
 use faultless_page::knobs::{Kind, Knob, Values};
 use faultless_page::layout::plain;
 
-use crate::page;
-
-use crate::{behind, confined, engine, fork, next, perturb};
+use crate::runtime::page;
 
 /// The settings of this process.
 pub struct Settings {
@@ -21,7 +19,7 @@ pub struct Settings {
     pub memory: usize,
 }
 
-fn var(name: &CStr) -> Option<&'static [u8]> {
+pub fn var(name: &CStr) -> Option<&'static [u8]> {
     unsafe extern "C" {
         /// As getenv, but a program with rights that its user lacks has no such variable.
         fn secure_getenv(name: *const libc::c_char) -> *const libc::c_char;
@@ -50,7 +48,7 @@ fn value(knob: Knob) -> Option<u64> {
     text(knob).and_then(|text| knob.declared().nearest(text)).or_else(|| knob.default())
 }
 
-fn is_on(knob: Knob) -> bool {
+pub fn is_on(knob: Knob) -> bool {
     value(knob) == Some(1)
 }
 
@@ -68,56 +66,6 @@ fn is_off() -> bool {
     let name = program_name();
     let skipped = text(Knob::Skip).is_some_and(|list| list.split(|b| *b == b',').any(|n| n == name));
     skipped || is_on(Knob::Disable)
-}
-
-/// The name of this library's file.
-const LIBRARY: &[u8] = b"libfaultless_preload.so";
-
-/// Runs before `main`: sees to forks, finds the allocator behind ours, and, with `FAULTLESS_NO_CHILDREN`, takes this library out of what children inherit.
-#[used]
-#[unsafe(link_section = ".init_array")]
-static BEFORE_MAIN: extern "C" fn() = {
-    extern "C" fn before_main() {
-        engine::note_home();
-        fork::watch();
-        // A thread with little stack, or a signal handler, may be the first one to ask for memory.
-        next::look_up_all();
-        behind::look_up(var(c"LD_PRELOAD").unwrap_or(b""));
-        #[cfg(target_arch = "x86_64")]
-        crate::sends::look_up();
-        confined::look_up();
-        perturb::look_up(var(c"MALLOC_PERTURB_"), var(c"GLIBC_TUNABLES"));
-        if is_on(Knob::NoChildren) {
-            leave_to_children();
-        }
-    }
-    before_main
-};
-
-/// `LD_PRELOAD` without this library. Runs before `main`, when no other thread reads the environment.
-fn leave_to_children() {
-    let mut kept = [0u8; 4096];
-    let mut end = 0;
-    let all = var(c"LD_PRELOAD").unwrap_or(b"");
-    for path in all.split(|b| matches!(b, b':' | b' ')) {
-        if path.is_empty() || path.ends_with(LIBRARY) || end + path.len() + 2 > kept.len() {
-            continue;
-        }
-        if end > 0 {
-            kept[end] = b':';
-            end += 1;
-        }
-        kept[end..end + path.len()].copy_from_slice(path);
-        end += path.len();
-    }
-    // SAFETY: the buffer ends with zero; setenv copies it.
-    unsafe {
-        if end == 0 {
-            libc::unsetenv(c"LD_PRELOAD".as_ptr());
-        } else {
-            libc::setenv(c"LD_PRELOAD".as_ptr(), kept.as_ptr().cast(), 1);
-        }
-    }
 }
 
 /// Where AddressSanitizer keeps its shadow memory on x86-64, also when it is linked statically and shows no symbol.

@@ -7,9 +7,8 @@
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use crate::engine;
-use crate::inside::Inside;
-use crate::{page, worker};
+use crate::runtime::inside::Inside;
+use crate::runtime::{engine, page, worker};
 
 unsafe extern "C" {
     fn __register_atfork(

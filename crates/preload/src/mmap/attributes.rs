@@ -8,9 +8,9 @@ use faultless_base::sys::raw::{self, Answer, syscall};
 use faultless_base::{SLOT, Span};
 use faultless_mm::mapping::Change;
 
-use crate::behind::Call;
-use crate::engine::{self, Engine};
-use crate::mappings::{pages, size, sound, status};
+use crate::kernel::call::{pages, size, sound, status};
+use crate::kernel::libraries_behind::Call;
+use crate::runtime::engine::{self, Engine};
 
 /// Attributes of a range change: tells the engine, if blocks are concerned.
 pub fn note(addr: *const c_void, bytes: usize) {

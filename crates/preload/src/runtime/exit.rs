@@ -2,7 +2,8 @@
 
 use core::sync::atomic::Ordering;
 
-use crate::engine::{self, Engine};
+use crate::kernel::call::pid;
+use crate::runtime::engine::{self, Engine};
 
 /// Runs behind the program's own handlers.
 #[used]
@@ -10,7 +11,7 @@ use crate::engine::{self, Engine};
 static AT_EXIT: extern "C" fn() = {
     extern "C" fn at_exit() {
         // A forked child that has not used the engine has nothing to tell.
-        let is_own = |engine: &Engine| engine.page.header.pid.load(Ordering::Relaxed) == engine::pid() as u32;
+        let is_own = |engine: &Engine| engine.page.header.pid.load(Ordering::Relaxed) == pid() as u32;
         if engine::running().is_some_and(|engine| !engine.is_retired() && is_own(engine))
             && let Some(engine) = engine::enter()
         {

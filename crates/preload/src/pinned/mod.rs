@@ -1,17 +1,19 @@
 //! Calls after which the kernel may use pages of the program's without a mapping: their memory must go back to the
 //! kernel when the program is done with it, since recycled it would still be written to, or sent.
 
+#[cfg(target_arch = "x86_64")]
+pub mod sends;
+
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_ulong, c_void};
-use core::sync::atomic::{AtomicBool, Ordering};
 
 use faultless_base::sys::raw::{self, Answer};
 
-use crate::attributes::note;
-use crate::behind::Call;
-use crate::engine;
-use crate::fetch::fetch;
-use crate::mappings::{answer, pages, size, sound, status};
+use crate::kernel::call::fetch;
+use crate::kernel::call::{answer, pages, size, sound, status};
+use crate::kernel::libraries_behind::Call;
+use crate::mmap::attributes::note;
+use crate::runtime::{engine, seen};
 
 /// `_IOWR(0xAA, 0x00, struct uffdio_register)`.
 const UFFDIO_REGISTER: c_ulong = 0xC020_AA00;
@@ -22,30 +24,6 @@ const REGISTER_BUFFERS_UPDATE: usize = 16;
 
 /// `_IO(0xAA, 0x00)`.
 const USERFAULTFD_IOC_NEW: c_ulong = 0xAA00;
-
-/// Whether the program will look what of its memory is resident.
-static LOOKS: AtomicBool = AtomicBool::new(false);
-
-/// The program will look what of its memory is resident.
-pub fn look() {
-    LOOKS.store(true, Ordering::SeqCst);
-    if let Some(engine) = engine::settled() {
-        engine.space.note_look();
-    }
-}
-
-/// Whether the kernel may refer to memory of the program's by a ring.
-static REFERENCES: AtomicBool = AtomicBool::new(false);
-
-/// Whether it may, as far as known.
-pub fn references() -> bool {
-    REFERENCES.load(Ordering::SeqCst)
-}
-
-/// Whether it will, as far as known.
-pub fn looks() -> bool {
-    LOOKS.load(Ordering::SeqCst)
-}
 
 /// The program looks what of this range is resident.
 pub fn expose(addr: usize, bytes: usize) {
@@ -142,10 +120,10 @@ pub fn before_ioctl(request: c_ulong, argument: *mut c_void) {
         && let Some(range) = fetch(argument.cast::<UffdRange>())
     {
         note(range.start as *const c_void, range.bytes as usize);
-        look();
+        seen::look();
         expose(range.start as usize, range.bytes as usize);
     } else if request == USERFAULTFD_IOC_NEW {
-        look();
+        seen::look();
     }
 }
 
@@ -205,12 +183,7 @@ pub fn process_madvise(pieces: *const libc::iovec, n: usize) {
 /// A call about a ring, which may be from elsewhere. By a ring the kernel sends from buffers that may be unmapped by then
 /// (`IORING_OP_SEND_ZC`).
 pub fn before_io_uring() {
-    if !references() {
-        REFERENCES.store(true, Ordering::SeqCst);
-    }
-    if let Some(engine) = engine::settled() {
-        engine.space.reference_all();
-    }
+    seen::refer();
 }
 
 /// Before io_uring_register(2), which the C library has no function for.
@@ -241,10 +214,10 @@ struct Passed {
 unsafe extern "C" fn before_dlopen(flags: c_int) -> Passed {
     let mut flags = flags;
     if flags & libc::RTLD_DEEPBIND != 0 {
-        if crate::blocks::has_served() {
+        if crate::alloc::has_served() {
             flags &= !libc::RTLD_DEEPBIND;
         } else {
-            crate::blocks::stop_serving();
+            crate::alloc::stop_serving();
         }
     }
     // SAFETY: a constant name.

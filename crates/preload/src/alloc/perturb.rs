@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use faultless_base::sys::raw::leading_number;
 
-use crate::blocks;
+use crate::alloc;
 
 /// The C library's mallopt, or 0.
 static NEXT: AtomicUsize = AtomicUsize::new(0);
@@ -18,7 +18,7 @@ pub fn look_up(variable: Option<&[u8]>, tunables: Option<&[u8]>) {
     NEXT.store(unsafe { libc::dlsym(libc::RTLD_NEXT, NAME.as_ptr()) } as usize, Ordering::Relaxed);
     let named = |setting: &[u8]| setting.strip_prefix(b"glibc.malloc.perturb=").is_some_and(is_on);
     if variable.is_some_and(is_on) || tunables.is_some_and(|all| all.split(|byte| *byte == b':').any(named)) {
-        blocks::stop_serving();
+        alloc::stop_serving();
     }
 }
 
@@ -31,7 +31,7 @@ fn is_on(number: &[u8]) -> bool {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mallopt(option: c_int, value: c_int) -> c_int {
     if option == M_PERTURB && value & 0xFF != 0 {
-        blocks::stop_serving();
+        alloc::stop_serving();
     }
     let next = match NEXT.load(Ordering::Relaxed) {
         // A constructor of another library is earlier than this one's.

@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use faultless_base::sys::raw::{Answer, syscall};
 
-use crate::engine::errno;
+use crate::kernel::call::errno;
 
 /// What a function returns; -1 is an error.
 #[derive(Clone, Copy, PartialEq, Eq)]

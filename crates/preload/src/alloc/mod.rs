@@ -1,5 +1,9 @@
 //! malloc and its family.
 
+pub mod early;
+pub mod next;
+pub mod perturb;
+
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -7,9 +11,15 @@ use faultless_base::sys::raw;
 use faultless_base::{PAGE, SLOT};
 use faultless_mm::Need;
 
-use crate::engine::{self, MALLOC_ALIGN, SMALLEST, set_errno};
-use crate::{confined, early, limits, next, page, settings};
+use crate::kernel::call::set_errno;
+use crate::kernel::linked;
+use crate::runtime::{engine, page, settings};
+use crate::shutdown::{limits, sandbox};
 
+/// No request below this can be a large one; checked before anything else.
+pub const SMALLEST: usize = faultless_base::UNIT;
+/// The alignment that malloc guarantees.
+pub const MALLOC_ALIGN: usize = 16;
 /// Requests below this go to the C library, and so do those below the knob on the page.
 static THRESHOLD: AtomicUsize = AtomicUsize::new(SMALLEST);
 
@@ -30,7 +40,7 @@ pub fn has_served() -> bool {
 #[cold]
 #[inline(never)]
 fn large(bytes: usize, align: usize, need: Need) -> *mut c_void {
-    if !early::is_linked() {
+    if !linked::is_linked() {
         return core::ptr::null_mut();
     }
     if page::malloc_threshold() == 0 {
@@ -137,7 +147,7 @@ unsafe fn give_back(block: *mut c_void) {
 #[cold]
 #[inline(never)]
 fn release(at: usize) {
-    if confined::must_keep(usable(at)) {
+    if sandbox::must_keep(usable(at)) {
         return;
     }
     let done = match (engine::enter(), engine::running()) {
@@ -172,7 +182,7 @@ unsafe fn reallocate(block: *mut c_void, bytes: usize) -> *mut c_void {
     }
     let at = block as usize;
     let old = usable(at);
-    if bytes <= old && confined::must_keep(old) {
+    if bytes <= old && sandbox::must_keep(old) {
         return block;
     }
     if !is_small(bytes)

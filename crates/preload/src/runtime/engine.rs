@@ -14,9 +14,11 @@ use faultless_mm::Space;
 use faultless_page::layout::Page;
 use faultless_page::stats::Counter;
 
-use crate::inside::Inside;
-use crate::settings::{self, Settings};
-use crate::{early, fork, page, pinned, worker};
+use crate::kernel::call::pid;
+use crate::kernel::linked;
+use crate::runtime::inside::Inside;
+use crate::runtime::settings::{self, Settings};
+use crate::runtime::{fork, page, seen, worker};
 
 struct Cell(UnsafeCell<MaybeUninit<Engine>>);
 // SAFETY: written once, by the thread that became the starter, before STARTER says so.
@@ -37,10 +39,6 @@ static HOME: AtomicI32 = AtomicI32::new(0);
 const SETTLED: u32 = 1;
 const ADOPTING: u32 = 2;
 
-/// No request below this can be a large one; checked before anything else.
-pub const SMALLEST: usize = faultless_base::UNIT;
-/// The alignment that malloc guarantees.
-pub const MALLOC_ALIGN: usize = 16;
 /// Shards of the arena at most; each processor uses one.
 const SHARDS: usize = 8;
 
@@ -98,12 +96,6 @@ impl Engine {
     }
 }
 
-/// This process.
-pub fn pid() -> i32 {
-    // SAFETY: no arguments.
-    unsafe { libc::getpid() }
-}
-
 /// This memory belongs to this process from now on. Once the engine has retired nobody asks, and the system call for it may
 /// be forbidden.
 pub fn note_home() {
@@ -147,7 +139,7 @@ pub fn running() -> Option<&'static Engine> {
 /// Enters the engine for a large request, starting it if need be. `None`: this process runs plain, this thread
 /// is inside already, or another one is about to start it.
 pub fn enter() -> Option<Entered> {
-    if STARTER.is_off() || !early::is_linked() {
+    if STARTER.is_off() || !linked::is_linked() {
         return None;
     }
     let Some(inside) = Inside::enter() else {
@@ -220,10 +212,10 @@ fn build() -> Option<()> {
     let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }.max(1) as usize;
     let bytes = settings.memory.next_power_of_two().saturating_mul(4);
     let space = Space::new(Linux, bytes, cpus.min(SHARDS), &page.block, &page.knobs)?;
-    if pinned::references() {
+    if seen::references() {
         space.reference_all();
     }
-    if pinned::looks() {
+    if seen::looks() {
         space.note_look();
     }
     let span = space.span();
@@ -273,16 +265,4 @@ pub fn touches(span: Span) -> bool {
     let start = ARENA_START.load(Ordering::Relaxed);
     let bytes = MANAGED_BYTES.load(Ordering::Relaxed);
     bytes != 0 && span.start < start + bytes && span.end > start
-}
-
-/// The calling thread's error number.
-pub fn errno() -> i32 {
-    // SAFETY: the C library's per-thread variable.
-    unsafe { *libc::__errno_location() }
-}
-
-/// Sets the calling thread's error number.
-pub fn set_errno(error: i32) {
-    // SAFETY: the C library's per-thread variable.
-    unsafe { *libc::__errno_location() = error }
 }

@@ -4,7 +4,7 @@ use core::ffi::{CStr, c_void};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::{blocks, early};
+use crate::alloc::{self, early};
 
 /// `malloc` and its family, as somebody else defines them.
 #[derive(Clone, Copy)]
@@ -57,7 +57,7 @@ fn behind(symbol: Symbol) -> Behind {
 
 #[cold]
 fn look_up(symbol: Symbol) -> Behind {
-    if !early::is_linked() {
+    if !crate::kernel::linked::is_linked() {
         return Early;
     }
     look_up_all();
@@ -79,7 +79,7 @@ pub fn look_up_all() {
     let debugs = is_libc(behind) && !is_libc(find_base(c"malloc"));
     if debugs {
         // The program's own faults are to be found, also in its large blocks.
-        blocks::stop_serving();
+        alloc::stop_serving();
     }
     // The way that asks nobody is for those who have no early block.
     let libc = is_libc(behind) && !debugs && !early::was_asked();

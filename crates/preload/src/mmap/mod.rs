@@ -1,6 +1,8 @@
 //! mmap, munmap and mremap: all of them are the kernel's. Beside them frames move: in after a mapping was made, out
 //! before it ends.
 
+pub mod attributes;
+
 use core::ffi::c_void;
 
 use faultless_base::sys::moves::Unregistered;
@@ -9,38 +11,12 @@ use faultless_base::{PAGE, SLOT, Span};
 use faultless_page::knobs::Knob;
 use faultless_page::stats::Counter;
 
-use crate::areas;
-use crate::attributes::note;
-use crate::behind::Call;
-use crate::engine::{self, Engine, set_errno};
-use crate::{limits, pieces};
-
-/// What the C library would return for a kernel's answer.
-pub fn answer(result: Answer) -> *mut c_void {
-    match result {
-        Ok(value) => value as *mut c_void,
-        Err(error) => {
-            set_errno(error);
-            libc::MAP_FAILED
-        }
-    }
-}
-
-/// The same for calls that return 0 or -1.
-pub fn status(result: Answer) -> i32 {
-    result.map_or_else(
-        |error| {
-            set_errno(error);
-            -1
-        },
-        |value| value as i32,
-    )
-}
-
-/// The same for calls that return a size or -1.
-pub fn size(result: Answer) -> isize {
-    answer(result) as isize
-}
+use crate::kernel::call::{answer, pages, sound, status};
+use crate::kernel::libraries_behind::Call;
+use crate::kernel::{moved_ranges, smaps};
+use crate::mmap::attributes::note;
+use crate::runtime::engine::{self, Engine};
+use crate::shutdown::limits;
 
 const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
 const FIXED: i32 = libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE;
@@ -183,18 +159,6 @@ pub fn unmap(args: [usize; 6]) -> Answer {
     unsafe { syscall(libc::SYS_munmap, args) }
 }
 
-/// The range of a call as the kernel takes it; `None` when it will refuse it, or do nothing.
-pub fn sound(addr: usize, bytes: usize) -> Option<Span> {
-    let end = addr.checked_add(bytes)?.checked_next_multiple_of(PAGE)?;
-    (addr % PAGE == 0 && bytes != 0).then_some(Span { start: addr, end })
-}
-
-/// The pages of a range, as the kernel rounds them.
-pub fn pages(addr: usize, bytes: usize) -> Span {
-    let end = addr.saturating_add(bytes);
-    Span { start: addr, end: end.checked_next_multiple_of(PAGE).unwrap_or(end) }
-}
-
 /// As mremap(2). The fifth argument counts with `MREMAP_FIXED` or `MREMAP_DONTUNMAP` only.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mremap(
@@ -231,7 +195,7 @@ pub fn remap(args: [usize; 6], make: impl FnOnce([usize; 6]) -> Answer) -> Answe
             && to.abs_diff(from.start) % SLOT != 0
             && from.start / SLOT != from.end / SLOT
         {
-            areas::note_shift();
+            smaps::note_shift();
         }
         if old_bytes.max(new_bytes) >= SLOT
             && let Ok(to) = result
@@ -268,7 +232,7 @@ fn in_pieces(from: Span, new_bytes: usize, flags: i32, to: usize) -> Answer {
     match new_bytes {
         Some(bytes) if known && !from.is_empty() && from.start % PAGE == 0 && !overlap => {
             let _unregistered = unregistered();
-            pieces::remap(from, bytes, flags, to)
+            moved_ranges::remap(from, bytes, flags, to)
         }
         _ => Err(libc::EFAULT),
     }

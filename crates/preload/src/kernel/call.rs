@@ -1,0 +1,78 @@
+//! Calls as a program makes them: their ranges, what they point to, and how the C library tells their answers.
+
+use core::ffi::c_void;
+use core::mem::MaybeUninit;
+
+use faultless_base::sys::raw::{Answer, syscall};
+use faultless_base::{PAGE, Span};
+
+/// The calling thread's error number.
+pub fn errno() -> i32 {
+    // SAFETY: the C library's per-thread variable.
+    unsafe { *libc::__errno_location() }
+}
+
+/// Sets the calling thread's error number.
+pub fn set_errno(error: i32) {
+    // SAFETY: the C library's per-thread variable.
+    unsafe { *libc::__errno_location() = error }
+}
+
+/// What the C library would return for a kernel's answer.
+pub fn answer(result: Answer) -> *mut c_void {
+    match result {
+        Ok(value) => value as *mut c_void,
+        Err(error) => {
+            set_errno(error);
+            libc::MAP_FAILED
+        }
+    }
+}
+
+/// The same for calls that return 0 or -1.
+pub fn status(result: Answer) -> i32 {
+    result.map_or_else(
+        |error| {
+            set_errno(error);
+            -1
+        },
+        |value| value as i32,
+    )
+}
+
+/// The same for calls that return a size or -1.
+pub fn size(result: Answer) -> isize {
+    answer(result) as isize
+}
+
+/// The range of a call as the kernel takes it; `None` when it will refuse it, or do nothing.
+pub fn sound(addr: usize, bytes: usize) -> Option<Span> {
+    let end = addr.checked_add(bytes)?.checked_next_multiple_of(PAGE)?;
+    (addr % PAGE == 0 && bytes != 0).then_some(Span { start: addr, end })
+}
+
+/// The pages of a range, as the kernel rounds them.
+pub fn pages(addr: usize, bytes: usize) -> Span {
+    let end = addr.saturating_add(bytes);
+    Span { start: addr, end: end.checked_next_multiple_of(PAGE).unwrap_or(end) }
+}
+
+/// This process.
+pub fn pid() -> i32 {
+    // SAFETY: no arguments.
+    unsafe { libc::getpid() }
+}
+
+/// The value at `at`, read by the kernel; `None` where it cannot. The call itself reports a bad pointer.
+pub fn fetch<T: Copy>(at: *const T) -> Option<T> {
+    let mut value = MaybeUninit::<T>::uninit();
+    let bytes = size_of::<T>();
+    let local = libc::iovec { iov_base: value.as_mut_ptr().cast(), iov_len: bytes };
+    let remote = libc::iovec { iov_base: at as *mut c_void, iov_len: bytes };
+    let args = [pid() as usize, &raw const local as usize, 1, &raw const remote as usize, 1, 0];
+    // SAFETY: writes to `value` alone; what is not readable makes it fail. All types here are plain numbers.
+    unsafe {
+        let read = syscall(libc::SYS_process_vm_readv, args);
+        (read == Ok(bytes)).then(|| value.assume_init())
+    }
+}

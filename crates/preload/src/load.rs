@@ -1,0 +1,59 @@
+//! What happens when the library is loaded, before `main`.
+
+use faultless_page::knobs::Knob;
+
+use crate::alloc::{next, perturb};
+use crate::kernel::libraries_behind;
+use crate::runtime::settings::{is_on, var};
+use crate::runtime::{engine, fork};
+use crate::shutdown::sandbox;
+
+/// The name of this library's file.
+const LIBRARY: &[u8] = b"libfaultless_preload.so";
+
+/// Runs before `main`: sees to forks, finds the allocator behind ours, and, with `FAULTLESS_NO_CHILDREN`, takes this library out of what children inherit.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEFORE_MAIN: extern "C" fn() = {
+    extern "C" fn before_main() {
+        engine::note_home();
+        fork::watch();
+        // A thread with little stack, or a signal handler, may be the first one to ask for memory.
+        next::look_up_all();
+        libraries_behind::look_up(var(c"LD_PRELOAD").unwrap_or(b""));
+        #[cfg(target_arch = "x86_64")]
+        crate::pinned::sends::look_up();
+        sandbox::look_up();
+        perturb::look_up(var(c"MALLOC_PERTURB_"), var(c"GLIBC_TUNABLES"));
+        if is_on(Knob::NoChildren) {
+            leave_to_children();
+        }
+    }
+    before_main
+};
+
+/// `LD_PRELOAD` without this library. Runs before `main`, when no other thread reads the environment.
+fn leave_to_children() {
+    let mut kept = [0u8; 4096];
+    let mut end = 0;
+    let all = var(c"LD_PRELOAD").unwrap_or(b"");
+    for path in all.split(|b| matches!(b, b':' | b' ')) {
+        if path.is_empty() || path.ends_with(LIBRARY) || end + path.len() + 2 > kept.len() {
+            continue;
+        }
+        if end > 0 {
+            kept[end] = b':';
+            end += 1;
+        }
+        kept[end..end + path.len()].copy_from_slice(path);
+        end += path.len();
+    }
+    // SAFETY: the buffer ends with zero; setenv copies it.
+    unsafe {
+        if end == 0 {
+            libc::unsetenv(c"LD_PRELOAD".as_ptr());
+        } else {
+            libc::setenv(c"LD_PRELOAD".as_ptr(), kept.as_ptr().cast(), 1);
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! The one engine of this process: its start, its thread, its page, and what a fork does to them.
+//!
+//! [`engine`] owns the engine, which one thread writes once, and whoever has entered may use. [`worker`] owns the
+//! background thread, [`page`] the page that others see. A thread that is inside the engine ([`inside`]) does not enter
+//! it again: its request goes to the C library or to the kernel.
+
+pub mod engine;
+mod exit;
+pub mod fork;
+pub mod inside;
+pub mod page;
+pub mod seen;
+pub mod settings;
+pub mod worker;
