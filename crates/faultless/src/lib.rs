@@ -15,15 +15,31 @@
 //!
 //! A [`Region`](region::Region) is memory of which each page is brought when it is first used, in windows that grow, from
 //! zeroes or from a backing. [`reserve`] has memory ready before regions need it.
+//!
+//! Rooms use those above them in this table, and never those below; `cargo xtask structure` checks it.
+//!
+//! | room | holds |
+//! |---|---|
+//! | `error` | what can go wrong with a region |
+//! | `process` | which process this is, signals held back, descriptors of the library's own |
+//! | `shared` | what the owner of a region and its threads share; the backing |
+//! | `events` | what the program does to a region's memory by calls of its own, and what follows |
+//! | `background` | work that goes on beside the program: its thread, `reserve`, huge pages made ahead |
+//! | `page` | the page of counters and knobs, and the list of regions |
+//! | `delivery` | how a fault reaches the library: by threads, by signal; the watchdog |
+//! | [`region`] | regions as a program has them, and blocks that share one |
 
-mod ahead;
 mod background;
-mod owner;
+mod delivery;
+mod error;
+mod events;
+mod page;
+mod process;
 pub mod region;
-mod reserve;
+mod shared;
 
 pub use background::Background;
-pub use reserve::{release_reserved, reserve, reserved};
+pub use background::reserve::{release_reserved, reserve, reserved};
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};

@@ -14,15 +14,19 @@ use faultless_mm::predict::window::{MOST_ORDER, Orders};
 use faultless_mm::region::area::Attributes;
 use faultless_mm::region::{Plan, Region as Engine};
 
-use super::delivery::{self, Delivery};
-use super::error::Error;
-use super::handler_pool::{self, Place};
-use super::page::{self, page};
-use super::shared::Shared;
-use super::source::Source;
-use super::watchdog::Watched;
-use super::{Masked, Region, Rights, Serving, signal};
-use crate::{ahead, reserve};
+use crate::background::{ahead, reserve};
+use crate::delivery::handler_pool::{self, Place};
+use crate::delivery::signal;
+use crate::delivery::watchdog::Watched;
+use crate::delivery::{self, Delivery};
+use crate::error::Error;
+use crate::page::{self, page};
+use crate::process::masked::Masked;
+use crate::region::Region;
+use crate::region::Serving;
+use crate::shared::Shared;
+use crate::shared::source::Source;
+use faultless_base::sys::mmu::Rights;
 
 /// Areas that a region has at a time, unless it is said otherwise.
 const AREAS: usize = 4096;
@@ -61,7 +65,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    pub(super) fn new(length: usize) -> Self {
+    pub(crate) fn new(length: usize) -> Self {
         Self {
             length,
             delivery: Delivery::Best,

@@ -13,8 +13,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use faultless_base::units::round_up;
 use faultless_base::{PAGE, SLOT};
 
-use super::{Builder, Delivery, Error, Region, Rights};
-use crate::owner::{OfProcess, Owner};
+use crate::delivery::Delivery;
+use crate::error::Error;
+use crate::process::owner::{OfProcess, Owner};
+use crate::region::{Builder, Region};
+use faultless_base::sys::mmu::Rights;
 
 /// Addresses of a region, unless one block needs more. They take no memory.
 const LENGTH: usize = 64 << 30;

@@ -1,28 +1,7 @@
 //! Regions: ranges of addresses whose page faults this library resolves.
 
-mod apart;
-mod behind;
 mod builder;
-mod children;
-mod delivery;
-mod elsewhere;
-mod error;
-mod events;
-mod file;
-mod filter;
-mod handler_pool;
 mod heap;
-mod masked;
-mod message;
-mod page;
-mod pieces;
-mod poll;
-mod reader;
-mod shared;
-mod signal;
-mod source;
-mod thread;
-mod watchdog;
 
 use std::mem::ManuallyDrop;
 use std::ops::Range;
@@ -36,20 +15,20 @@ use faultless_page::knobs::{Knob, When};
 use faultless_page::stats::Counter;
 
 pub use builder::Builder;
-pub use delivery::Delivery;
-pub use error::Error;
 pub use faultless_base::sys::mmu::Rights;
 pub use faultless_base::sys::user_mmu::Backing;
 pub use faultless_mm::region::change::Advice;
-pub use file::FileBacking;
 pub use heap::{Block, Heap};
 
-pub(crate) use masked::Masked;
-use masked::blocks_sigbus;
-use shared::Shared;
-use watchdog::Watched;
-
 use crate::background::{Background, Priority};
+pub use crate::delivery::Delivery;
+use crate::delivery::watchdog::Watched;
+use crate::delivery::{handler_pool, signal};
+pub use crate::error::Error;
+use crate::page;
+use crate::process::masked::{Masked, blocks_sigbus};
+use crate::shared::Shared;
+pub use crate::shared::file::FileBacking;
 
 /// A region of memory.
 ///

@@ -24,7 +24,7 @@ use faultless_page::layout::{Header, MAGIC, Page, TABLES, VERSION, Whole};
 use faultless_page::listing::{Counted, Line, Listing, PLACES, Regions, lines_for};
 use faultless_page::stats::Counter;
 
-use crate::owner::Owner;
+use crate::process::owner::Owner;
 
 /// The page and what is behind it.
 struct Shared {
@@ -61,7 +61,7 @@ static OWNER: OnceLock<Owner> = OnceLock::new();
 
 /// What the budget is unless somebody says otherwise.
 fn budget() -> u64 {
-    (crate::reserve::memory().unwrap_or(0) / 20).max(64 << 20) as u64
+    (crate::background::reserve::memory().unwrap_or(0) / 20).max(64 << 20) as u64
 }
 
 /// The page of this process.

@@ -9,8 +9,8 @@ use faultless_base::sys::{dirty, frames};
 use faultless_mm::region::pool::{Pool, Source};
 
 use crate::background::{Background, Priority};
-use crate::owner::Owner;
-use crate::region::Error;
+use crate::error::Error;
+use crate::process::owner::Owner;
 
 /// The memory of this machine, in whole huge pages.
 pub(crate) fn memory() -> Option<usize> {

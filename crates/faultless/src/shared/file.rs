@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use super::Backing;
+use faultless_base::sys::user_mmu::Backing;
 
 /// A file whose bytes are read when they are faulted in. What is written to the region stays in the region.
 pub struct FileBacking(File);

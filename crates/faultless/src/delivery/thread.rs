@@ -14,13 +14,13 @@ use faultless_base::sys::uffd::{BATCH, Event, Uffd, Waited};
 use faultless_base::{PAGE, Span};
 use faultless_mm::fault::{Fault, Outcome};
 
-use super::elsewhere::{self, Buffer, Files, Request};
-use super::error::Error;
-use super::events::Events;
-use super::masked::Masked;
-use super::poll::End;
-use super::shared::Shared;
-use super::watchdog::Message as Look;
+use crate::delivery::watchdog::Message as Look;
+use crate::error::Error;
+use crate::events::Events;
+use crate::events::remote_fill::{self, Buffer, Files, Request};
+use crate::process::descriptors::End;
+use crate::process::masked::Masked;
+use crate::shared::Shared;
 
 /// A message says that the access was a write.
 const WRITE: u64 = 1;
@@ -128,7 +128,7 @@ fn serve(shared: &Shared, i: usize, inbox: Inbox<'_>, beat: &Beat, watchdog: &Sy
             Ok(Waited::Messages(n)) => {
                 if let Some(files) = inbox.files {
                     let requests = messages[..n].iter().filter_map(Request::from);
-                    requests.for_each(|request| elsewhere::serve(shared, files, &mut buffer, request));
+                    requests.for_each(|request| remote_fill::serve(shared, files, &mut buffer, request));
                 }
                 let mut events = messages.map(Event::from);
                 batch(shared, uffd, beat, &mut events[..n]);

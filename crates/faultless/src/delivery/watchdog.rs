@@ -11,13 +11,13 @@ use faultless_base::sys::uffd::Uffd;
 use faultless_base::sys::uffd::message::is_waiting;
 use faultless_base::sys::{pagemap, raw};
 
-use super::error::Error;
-use super::events::Events;
-use super::masked::Masked;
-use super::message;
-use super::poll::own_files;
-use super::shared::{Shared, since};
-use super::thread::Handlers;
+use crate::delivery::thread::Handlers;
+use crate::error::Error;
+use crate::events::Events;
+use crate::process::descriptors::own_files;
+use crate::process::masked::Masked;
+use crate::process::message;
+use crate::shared::{Shared, since};
 
 /// What the watchdog is told.
 pub enum Message {

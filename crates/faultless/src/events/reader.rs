@@ -19,12 +19,12 @@ use faultless_base::sys::uffd::{BATCH, Event, State, Uffd, Wake};
 use faultless_base::{PAGE, Span};
 use faultless_mm::region::area::View;
 
-use super::children::{Child, Children};
-use super::elsewhere::{self, Request, WINDOW, kept};
-use super::error::Error;
-use super::pieces::Pieces;
-use super::poll::{Poll, own_files};
-use super::shared::Shared;
+use crate::error::Error;
+use crate::events::children::{Child, Children};
+use crate::events::moved_ranges::Pieces;
+use crate::events::remote_fill::{self, Request, WINDOW, kept};
+use crate::process::descriptors::{Poll, own_files};
+use crate::shared::Shared;
 
 /// How often the reader looks whether children have ended.
 const LOOK_MS: i32 = 1000;
@@ -212,29 +212,29 @@ impl Reader {
     /// The process behind `fd` has forked.
     fn add(&mut self, fd: i32, own: Option<usize>, child: i32) {
         if !self.is_backed() {
-            return elsewhere::close(child);
+            return remote_fill::close(child);
         }
         let (stripe, pieces) = match own {
             Some(i) => (i, self.now(i)),
             None => match self.children.get(fd) {
                 Some(parent) => (parent.stripe, parent.pieces.as_ref().and_then(Pieces::copy)),
-                None => return elsewhere::close(child),
+                None => return remote_fill::close(child),
             },
         };
         if pieces.is_none() {
             // No memory to note it: what the child misses is an error at once.
             self.refuse_at_once(fd, own, child);
-            return elsewhere::close(child);
+            return remote_fill::close(child);
         }
         let is_refused = !self.poll.add(child) || !self.children.have_room();
         if !self.children.add(Child { uffd: child, stripe, pieces, is_refused }) {
-            elsewhere::close(child);
+            remote_fill::close(child);
         }
     }
 
     fn refuse_at_once(&mut self, fd: i32, own: Option<usize>, child: i32) {
         if let Some(i) = own {
-            elsewhere::poison(&kept(child), self.shared.memory.part(i));
+            remote_fill::poison(&kept(child), self.shared.memory.part(i));
             poisoned(child, &self.moved[i]);
         } else if let Some(pieces) = self.children.get(fd).and_then(|parent| parent.pieces.as_ref()) {
             poisoned(child, pieces);
@@ -305,7 +305,7 @@ impl Reader {
     /// Ends service for the children of a program that was killed, or is another one now. Locks may be held for ever.
     fn leave(&mut self) {
         // Somebody may wait for the end of all that the program writes.
-        elsewhere::close(libc::STDERR_FILENO);
+        remote_fill::close(libc::STDERR_FILENO);
         // For others that have this memory, as after vfork.
         self.shared.memory.shut();
         self.uffds.iter().chain(&self.starter).for_each(|fd| self.poll.remove(*fd));
@@ -352,7 +352,7 @@ impl Reader {
                 i += 1;
             } else if child.pieces.as_ref().is_none_or(|pieces| poisoned(uffd, pieces)) {
                 self.children.remove(i);
-                elsewhere::close(uffd);
+                remote_fill::close(uffd);
                 self.children.make_spare(self.end);
             } else {
                 self.read(uffd);
@@ -375,5 +375,5 @@ fn each_area(shared: &Shared, starter: Option<i32>, span: Span, mut f: impl FnMu
 
 /// Whether all that a descriptor's process may miss is an error now. Not yet: it tells of something.
 fn poisoned(uffd: i32, pieces: &Pieces) -> bool {
-    pieces.all().all(|(span, _)| elsewhere::poison(&kept(uffd), span))
+    pieces.all().all(|(span, _)| remote_fill::poison(&kept(uffd), span))
 }

@@ -1,7 +1,7 @@
 //! The forked children of a region's process, as its reader knows them: a table of fixed size, because the reader must not allocate.
 
-use super::elsewhere;
-use super::pieces::Pieces;
+use crate::events::moved_ranges::Pieces;
+use crate::events::remote_fill;
 
 /// Children at a time; others are refused.
 const MOST: usize = 1024;
@@ -94,7 +94,7 @@ impl Children {
 
     /// There is no number for another descriptor: the next child's is had all the same, and refused. False: it cannot be had.
     pub fn use_spare(&mut self) -> bool {
-        self.spare.take().map(elsewhere::close).is_some()
+        self.spare.take().map(remote_fill::close).is_some()
     }
 
     /// Has a spare descriptor again, another one of `fd`.

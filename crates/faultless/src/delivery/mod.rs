@@ -1,8 +1,13 @@
 //! How faults of a region are delivered, and the ladder of permissions.
 
+pub mod handler_pool;
+pub mod signal;
+pub mod thread;
+pub mod watchdog;
+
 use faultless_base::sys::uffd::{Uffd, Way, feature};
 
-use super::error::Error;
+use crate::error::Error;
 
 /// How a missing page of a region is noticed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -25,7 +30,7 @@ pub enum Delivery {
 
 impl Delivery {
     /// Whether missing pages are noticed by the region at all.
-    pub(super) fn raises_faults(self) -> bool {
+    pub(crate) fn raises_faults(self) -> bool {
         matches!(self, Self::Thread | Self::Signal)
     }
 }

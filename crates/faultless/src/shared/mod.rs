@@ -1,5 +1,9 @@
 //! What the owner of a region, its handlers and the watchdog share.
 
+pub mod event_sync;
+pub mod file;
+pub mod source;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -15,11 +19,11 @@ use faultless_mm::region::change::Refused;
 use faultless_page::listing::Counted;
 use faultless_page::stats::Counter;
 
-use super::behind::Behind;
-use super::error::Error;
-use super::message;
-use super::source::Source;
-use crate::owner::Owner;
+use crate::error::Error;
+use crate::process::message;
+use crate::process::owner::Owner;
+use crate::shared::event_sync::Behind;
+use crate::shared::source::Source;
 
 /// How often a fault that met a lack of memory is tried again, a millisecond later each time.
 const PATIENCE: u32 = 200;

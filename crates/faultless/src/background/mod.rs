@@ -1,13 +1,17 @@
 //! Work on memory that goes on in the background, with progress, an end to wait for, and a way to stop it.
 
+pub mod ahead;
+pub mod reserve;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use faultless_base::sys::thread;
 
-use crate::owner::Owner;
-use crate::region::{Error, Masked};
+use crate::error::Error;
+use crate::process::masked::Masked;
+use crate::process::owner::Owner;
 
 /// A step: whether there is any use in more of them, or why it could not be done.
 type Step = Box<dyn Fn(usize) -> Result<bool, Error> + Send + Sync>;

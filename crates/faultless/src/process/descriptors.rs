@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use faultless_base::sys::descriptor::Descriptor;
 
-use super::error::Error;
+use crate::error::Error;
 
 /// Descriptors that are told of at a time.
 pub const MOST: usize = 16;

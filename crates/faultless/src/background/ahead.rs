@@ -9,8 +9,8 @@ use std::time::Duration;
 use faultless_base::sys::{frames, raw, thread};
 use faultless_mm::region::pool::Pool;
 
-use crate::region::Masked;
-use crate::reserve::pool;
+use crate::background::reserve::pool;
+use crate::process::masked::Masked;
 
 /// For how long what was made ready waits for somebody to take it.
 const LASTS: Duration = Duration::from_millis(200);

@@ -6,6 +6,13 @@
 //! pipes. If a pipe is full, whoever faulted is woken and faults again. With a backing that thread is a process apart, which lets go of children
 //! also when the program is killed ([`super::apart`]).
 
+mod children;
+mod filter;
+mod helper_process;
+mod moved_ranges;
+mod reader;
+pub mod remote_fill;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
@@ -13,13 +20,12 @@ use std::thread::{Builder, JoinHandle};
 
 use faultless_base::sys::descriptor::Descriptor;
 
-use super::apart;
-use super::elsewhere::Files;
-use super::error::Error;
-use super::masked::Masked;
-use super::poll::{End, pipe};
-use super::reader::Reader;
-use super::shared::Shared;
+use crate::error::Error;
+use crate::events::reader::Reader;
+use crate::events::remote_fill::Files;
+use crate::process::descriptors::{End, pipe};
+use crate::process::masked::Masked;
+use crate::shared::Shared;
 
 /// The reader of a region's messages; it ends with this, after the handlers.
 pub struct Events {
@@ -62,7 +68,7 @@ impl Events {
                     // Children have to be let go of also when the program is killed.
                     let mut apart = None;
                     if is_backed {
-                        apart = apart::run(&mut |starter| reader.run(&shared, Some(starter)));
+                        apart = helper_process::run(&mut |starter| reader.run(&shared, Some(starter)));
                     }
                     let here = || catch_unwind(AssertUnwindSafe(|| reader.run(&shared, None))).is_ok();
                     if !apart.unwrap_or_else(here) {

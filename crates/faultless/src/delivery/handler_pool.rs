@@ -22,14 +22,14 @@ use faultless_base::sys::raw;
 use faultless_base::sys::uffd::message::{self as messages, Message, is_waiting};
 use faultless_base::sys::uffd::{BATCH, Event, Waited};
 
-use super::error::Error;
-use super::masked::Masked;
-use super::message;
-use super::poll::End;
-use super::shared::{Shared, since};
-use super::thread::{Beat, batch};
-use super::watchdog::Message as Look;
-use crate::owner::OfProcess;
+use crate::delivery::thread::{Beat, batch};
+use crate::delivery::watchdog::Message as Look;
+use crate::error::Error;
+use crate::process::descriptors::End;
+use crate::process::masked::Masked;
+use crate::process::message;
+use crate::process::owner::OfProcess;
+use crate::shared::{Shared, since};
 
 /// Shared handlers of a process, at most; no more than processors.
 const MOST: usize = 4;

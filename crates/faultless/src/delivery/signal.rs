@@ -16,10 +16,10 @@ use faultless_base::sys::mmu::Rights;
 use faultless_base::sys::raw;
 use faultless_mm::fault::{Fault, Outcome};
 
-use super::error::Error;
-use super::masked::change_mask;
-use super::page;
-use super::shared::Shared;
+use crate::error::Error;
+use crate::page;
+use crate::process::masked::{self, change_mask};
+use crate::shared::Shared;
 
 /// Regions of this kind at a time.
 const MOST: usize = 4096;
@@ -79,7 +79,7 @@ fn install_handler() {
             // Whether calls that a signal interrupts go on is for the program's handler to say.
             action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | before.sa_flags & libc::SA_RESTART;
             // Another handler that faulted in the middle of this would wait for locks of its own thread.
-            action.sa_mask = super::masked::others();
+            action.sa_mask = masked::others();
             libc::sigaction(libc::SIGBUS, &action, &mut before);
             libc::pthread_atfork(None, None, Some(in_child));
             before

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use faultless_base::sys::raw;
 use faultless_base::sys::user_mmu::Backing;
 
-use super::masked::Unblocked;
+use crate::process::masked::Unblocked;
 
 /// Reads at a time that are noted: more than there are buffers.
 const MOST: usize = 32;

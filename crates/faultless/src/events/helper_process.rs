@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use faultless_base::PAGE;
 use faultless_base::sys::raw::{self, syscall};
 
-use super::{elsewhere, filter};
+use crate::events::{filter, remote_fill};
 
 const STACK_BYTES: usize = 256 << 10;
 /// Between two tries to wait for the process.
@@ -51,7 +51,7 @@ pub fn run(work: &mut Work<'_>) -> Option<bool> {
             task.is_done.load(Ordering::Acquire)
         })
     });
-    elsewhere::close(starter);
+    remote_fill::close(starter);
     done
 }
 

@@ -12,8 +12,8 @@ use faultless_base::sys::uffd::message::Message;
 use faultless_base::sys::uffd::{Uffd, Wake};
 use faultless_base::{PAGE, Span};
 
-use super::message;
-use super::shared::Shared;
+use crate::process::message;
+use crate::shared::Shared;
 
 /// Bytes that are read at a time.
 pub const WINDOW: usize = 16 * PAGE;
