@@ -19,7 +19,7 @@ pub enum Delivery {
     /// Not at all: memory is brought when it is mapped.
     Direct,
     /// By handler threads, which read a userfaultfd. System calls on untouched memory work, if the kernel delivers its own
-    /// faults; see [`super::Region::serves_system_calls`].
+    /// faults; see [`Region::serves_system_calls`](crate::region::Region::serves_system_calls).
     Thread,
     /// By SIGBUS, in the thread that faults: faster, and each thread for itself. A system call on untouched memory fails
     /// with EFAULT, and no thread may block SIGBUS while it uses the region.
