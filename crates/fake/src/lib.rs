@@ -9,7 +9,7 @@ pub mod mmu;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use faultless_base::sys::{Huge, Job, SIGNATURES, Sys};
+use faultless_base::sys::{Headroom, Huge, Job, SIGNATURES, Sys};
 use faultless_base::zero::Engine;
 use faultless_base::zero::driver::Poll;
 use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span};
@@ -454,8 +454,8 @@ impl Sys for Fake {
         Some(Fake::resident(self) * PAGE)
     }
 
-    fn headroom(&self) -> Option<(usize, usize)> {
-        None
+    fn headroom(&self) -> Headroom {
+        Headroom::Unlimited
     }
 
     fn now_ns(&self) -> u64 {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use faultless_base::Span;
 use faultless_base::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use faultless_base::sys::{Huge, Job, Sys};
+use faultless_base::sys::{Headroom, Huge, Job, Sys};
 use faultless_base::zero::Engine;
 use faultless_base::zero::driver::Poll;
 use faultless_fake::Fake;
@@ -167,7 +167,7 @@ impl Sys for Stepped {
         step: present_pages(slot: Span) -> usize;
         step: is_short_of_memory() -> bool;
         step: resident_bytes() -> Option<usize>;
-        step: headroom() -> Option<(usize, usize)>;
+        step: headroom() -> Headroom;
         step: retire();
         step: avoid_cpu(cpu: Option<usize>);
     }

@@ -3,9 +3,11 @@
 //! An area is a range of addresses of which everything is the same to the kernel: rights, locks, advice, memory policy,
 //! keys, what a fork does with it. So two places in one area have the same attributes, whatever these are.
 
-use super::kept::{Kept, aside};
-use super::raw::syscall;
-use super::thread;
+use core::ffi::CStr;
+
+use super::kept::Kept;
+use super::raw::{self, syscall};
+use super::{open, thread};
 use crate::units::Span;
 
 static BACKGROUND: Kept = Kept::new();
@@ -24,6 +26,7 @@ struct Query {
     rest: [u64; 8],
 }
 
+const MAPS: &CStr = c"/proc/self/maps";
 const PROCMAP_QUERY: usize = 3 << 30 | size_of::<Query>() << 16 | (b'f' as usize) << 8 | 17;
 
 /// A new background thread: what the last one had open ended with it.
@@ -37,20 +40,17 @@ pub fn forget() {
     PROGRAM.close();
 }
 
-fn open() -> Result<usize, i32> {
-    // Whatever is there by that name in a root directory of the program's own must not hold this thread up.
-    let flags = (libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY) as usize;
-    let args = [libc::AT_FDCWD as usize, c"/proc/self/maps".as_ptr() as usize, flags, 0, 0, 0];
-    // SAFETY: the path ends with a zero byte.
-    unsafe { syscall(libc::SYS_openat, args) }
+/// Before the process has more threads.
+pub fn keep() {
+    let _ = PROGRAM.get(|| open::file_aside(MAPS));
 }
 
 /// As [`super::Sys::area`].
 pub fn area(addr: usize) -> Option<Span> {
     let (kept, number) = match thread::is_this() {
-        true if thread::has_own_files() => (&BACKGROUND, BACKGROUND.get(open)),
+        true if thread::has_own_files() => (&BACKGROUND, BACKGROUND.get(|| raw::open(MAPS))),
         true => return None,
-        false => (&PROGRAM, PROGRAM.get(|| aside(open()?))),
+        false => (&PROGRAM, PROGRAM.get(|| open::file_aside(MAPS))),
     };
     let mut query = Query { size: size_of::<Query>() as u64, addr: addr as u64, ..Query::default() };
     // SAFETY: writes the structure.
@@ -60,7 +60,6 @@ pub fn area(addr: usize) -> Option<Span> {
         Err(libc::EINTR) => None,
         // An older kernel, or another file by that name.
         Err(_) => {
-            kept.close();
             kept.give_up();
             None
         }

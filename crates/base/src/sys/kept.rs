@@ -6,6 +6,7 @@
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
+use super::open;
 use super::raw::syscall;
 
 /// Where descriptors lie in the program's table: below this number, and above those that select(2) takes where the
@@ -51,9 +52,8 @@ impl Kept {
 
     /// Closes what is of no use here.
     pub fn close(&self) {
-        if let Some(number) = self.open_one() {
-            close(number);
-        }
+        // Where another thread may put a file in its place it stays open.
+        open::unseen(|| self.open_one().map(close));
         self.forget();
     }
 
@@ -76,7 +76,10 @@ impl Kept {
             Ok(number)
         });
         self.tries.fetch_add((opened != Err(libc::EMFILE)) as usize, Ordering::Relaxed);
-        self.number.store(opened.map_or(0, |number| number + 1), Ordering::Release);
+        // A child of vfork has closed its own, perhaps, and not its parent's.
+        if let Ok(number) = opened {
+            self.number.store(number + 1, Ordering::Release);
+        }
         self.opening.store(false, Ordering::Release);
         opened.ok()
     }

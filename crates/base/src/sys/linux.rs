@@ -3,13 +3,22 @@
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use super::raw::{self, Access, syscall};
-use super::{Huge, Job, SIGNATURES, Sys, area, isolate, job, moves, thread, unwritten};
+use super::{Headroom, Huge, Job, SIGNATURES, Sys};
+use super::{area, cgroup, isolate, job, moves, open, pressure, proc_file, thread, unwritten};
 use crate::units::{PAGE, SLOT, SLOT_PAGES, Span};
 use crate::zero::driver::Poll;
 use crate::zero::{self, Engine};
 
 /// Linux, as found. What state it has is where ranges are isolated (`isolate.rs`), and which engines zero best.
 pub struct Linux;
+
+/// Opens what the program's threads need: the process is about to have more than one.
+pub fn keep_descriptors() {
+    moves::keep();
+    area::keep();
+    proc_file::keep();
+    cgroup::keep();
+}
 
 /// Whether some thread is in [`Sys::discard`].
 static DISCARDING: AtomicBool = AtomicBool::new(false);
@@ -243,7 +252,7 @@ impl Sys for Linux {
     }
 
     fn drop_zero(&self, slot: Span, room: Span) -> Option<bool> {
-        unwritten::drop_zero(slot, room)
+        open::unseen(|| unwritten::drop_zero(slot, room)).flatten()
     }
 
     fn copy_from_program(&self, from: Span, to: usize) -> bool {
@@ -267,8 +276,11 @@ impl Sys for Linux {
     }
 
     fn forked(&self) {
+        thread::forget();
         moves::forget();
         area::forget();
+        proc_file::forget();
+        cgroup::forget();
         isolate::forget();
     }
 
@@ -371,15 +383,15 @@ impl Sys for Linux {
     }
 
     fn is_short_of_memory(&self) -> bool {
-        super::pressure::is_short()
+        pressure::is_short()
     }
 
     fn resident_bytes(&self) -> Option<usize> {
-        super::pressure::resident()
+        pressure::resident()
     }
 
-    fn headroom(&self) -> Option<(usize, usize)> {
-        super::pressure::headroom()
+    fn headroom(&self) -> Headroom {
+        cgroup::headroom()
     }
 
     fn now_ns(&self) -> u64 {

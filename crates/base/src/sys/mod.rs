@@ -9,6 +9,7 @@ use crate::zero::Engine;
 use crate::zero::driver::{Cost, Picked, Poll, Processor};
 
 mod area;
+pub mod cgroup;
 mod cpus;
 pub mod descriptor;
 pub mod dirty;
@@ -20,10 +21,12 @@ pub mod linux;
 pub mod lost;
 pub mod mmu;
 pub mod moves;
+pub mod open;
 pub mod page_file;
 pub mod pagemap;
 mod policy;
 pub mod pressure;
+pub mod proc_file;
 pub mod raw;
 pub mod stack;
 pub mod tables;
@@ -39,6 +42,22 @@ pub enum Huge {
     Advised,
     /// Never (`MADV_NOHUGEPAGE`).
     Refused,
+}
+
+/// What a control group may still take, and those that it is part of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Headroom {
+    /// It has no limit.
+    Unlimited,
+    /// So many bytes, what can be reclaimed included, of its limit; nothing where the group is too small.
+    Left {
+        /// Bytes that are left.
+        left: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// That cannot be told now.
+    Unknown,
 }
 
 /// Zeroing in the background, from [`Sys::scrub_start`] to [`Sys::scrub_end`].
@@ -159,8 +178,8 @@ pub trait Sys {
     fn is_short_of_memory(&self) -> bool;
     /// Bytes that this process has in memory; `None` where the kernel does not say.
     fn resident_bytes(&self) -> Option<usize>;
-    /// Bytes that the control group may still take, what can be reclaimed of it included, and its limit. `None`: it has no limit.
-    fn headroom(&self) -> Option<(usize, usize)>;
+    /// What the control group may still take.
+    fn headroom(&self) -> Headroom;
     /// Nanoseconds of a clock that never goes back.
     fn now_ns(&self) -> u64;
     /// Nanoseconds for which this thread had a processor.

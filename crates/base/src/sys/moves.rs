@@ -13,8 +13,8 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::kept::{Kept, aside};
 use super::raw;
-use super::thread;
 use super::uffd::{REGISTER_WP, Uffd, Wake, Way, feature};
+use super::{open as table, thread};
 use crate::units::{SLOT, Span};
 
 static BACKGROUND: Kept = Kept::new();
@@ -130,7 +130,7 @@ pub fn move_pages(from: Span, to: usize) -> Option<usize> {
     let is_background = thread::is_this();
     let (kept, number) = match is_background {
         true => (&BACKGROUND, BACKGROUND.get(|| open_own().map(Uffd::keep))),
-        false => (&PROGRAM, PROGRAM.get(|| aside(open()?.keep()))),
+        false => (&PROGRAM, PROGRAM.get(open_aside)),
     };
     match number {
         Some(number) if is_background => {
@@ -141,6 +141,16 @@ pub fn move_pages(from: Span, to: usize) -> Option<usize> {
         // Not now: another thread opens it.
         None => Some(0),
     }
+}
+
+/// Before the process has more threads.
+pub fn keep() {
+    let _ = PROGRAM.get(open_aside);
+}
+
+/// For the program's threads, in the program's table.
+fn open_aside() -> Result<usize, i32> {
+    table::unseen(|| aside(open()?.keep())).unwrap_or(Err(libc::EMFILE))
 }
 
 /// For the background thread, in its own table.

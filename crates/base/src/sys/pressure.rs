@@ -1,10 +1,11 @@
 //! Whether memory is short: by the kernel's pressure stall information, by the control group's limit, and by what
 //! the machine has left.
 
-use core::ffi::CStr;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use super::raw::{File, leading_number, now_ns, read_file};
+use super::proc_file::STATM;
+use super::raw::{leading_number, now_ns, read_file};
+use super::{cgroup, open};
 use crate::units::PAGE;
 
 /// Share of time (in 1/1000) that some task waited for memory, above which it is short.
@@ -19,34 +20,23 @@ static LAST_LOOK_NS: AtomicU64 = AtomicU64::new(0);
 
 /// Whether memory is short now, compared with the previous call.
 pub fn is_short() -> bool {
-    let mut buffer = [0u8; 2048];
-    let stalled = stalls(read_file(c"/proc/pressure/memory", &mut buffer));
-    stalled || group_is_full() || little_is_left(read_file(c"/proc/meminfo", &mut buffer))
+    let look = || {
+        let mut buffer = [0u8; 2048];
+        let stalled = stalls(read_file(c"/proc/pressure/memory", &mut buffer));
+        stalled || cgroup::is_full(FULL_PERCENT) || little_is_left(read_file(c"/proc/meminfo", &mut buffer))
+    };
+    open::unseen(look).unwrap_or(false)
 }
 
 /// The control group's limit in bytes, if it has one, or one that it is part of.
 pub fn group_limit() -> Option<u64> {
-    let mut tightest = None;
-    each_group(|_, limit| tightest = Some(limit.min(tightest.unwrap_or(u64::MAX))));
-    tightest
-}
-
-/// Bytes that the control group may still take, and its limit: of the group with the least room, if any has a limit.
-pub fn headroom() -> Option<(usize, usize)> {
-    let mut tightest: Option<(u64, u64)> = None;
-    each_group(|used, limit| {
-        let left = limit.saturating_sub(used);
-        if tightest.is_none_or(|(least, _)| left < least) {
-            tightest = Some((left, limit));
-        }
-    });
-    tightest.map(|(left, limit)| (left as usize, limit as usize))
+    open::alone(cgroup::limit).flatten()
 }
 
 /// Bytes that this process has in memory.
 pub fn resident() -> Option<usize> {
     let mut buffer = [0u8; 128];
-    let text = read_file(c"/proc/self/statm", &mut buffer);
+    let text = STATM.read(&mut buffer);
     let at = text.iter().position(|b| *b == b' ')? + 1;
     Some(leading_number(&text[at..])? as usize * PAGE)
 }
@@ -63,108 +53,6 @@ fn little_is_left(text: &[u8]) -> bool {
     match (number_after(text, b"MemTotal:"), number_after(text, b"MemAvailable:")) {
         (Some(total), Some(left)) => left * 100 < total * LEFT_PERCENT,
         _ => false,
-    }
-}
-
-fn group_is_full() -> bool {
-    let mut full = false;
-    each_group(|used, limit| full |= used > limit / 100 * FULL_PERCENT);
-    full
-}
-
-/// The names of what a version of the interface says of a group.
-struct Files {
-    root: &'static [u8],
-    used: &'static [u8],
-    limit: &'static [u8],
-    stat: &'static [u8],
-    /// Of its statistics, the pages of files.
-    cached: [&'static [u8]; 2],
-}
-
-const VERSION_1: Files = Files {
-    root: b"/sys/fs/cgroup/memory",
-    used: b"/memory.usage_in_bytes",
-    limit: b"/memory.limit_in_bytes",
-    stat: b"/memory.stat",
-    cached: [b"total_inactive_file", b"total_active_file"],
-};
-const VERSION_2: Files = Files {
-    root: b"/sys/fs/cgroup",
-    used: b"/memory.current",
-    limit: b"/memory.max",
-    stat: b"/memory.stat",
-    cached: [b"inactive_file", b"active_file"],
-};
-/// Version 1 says so where there is no limit, or a little less.
-const NO_LIMIT: u64 = 1 << 62;
-
-/// Calls `f` for the control group of this process and each that it is part of, if they have a limit: with what they use, but
-/// for what the kernel can reclaim, and may use.
-fn each_group(mut f: impl FnMut(u64, u64)) {
-    let mut buffer = [0u8; 512];
-    let text = read_file(c"/proc/self/cgroup", &mut buffer);
-    for line in text.split(|b| *b == b'\n') {
-        let mut fields = line.splitn(3, |b| *b == b':');
-        let (Some(id), Some(kinds), Some(group)) = (fields.next(), fields.next(), fields.next()) else { continue };
-        let files = if id == b"0" && kinds.is_empty() {
-            &VERSION_2
-        } else if kinds.split(|b| *b == b',').any(|k| k == b"memory") {
-            &VERSION_1
-        } else {
-            continue;
-        };
-        let mut group = group.strip_suffix(b"/").unwrap_or(group);
-        loop {
-            if let (Some(used), Some(limit)) =
-                (number(files, group, files.used), number(files, group, files.limit))
-                && limit < NO_LIMIT
-            {
-                let cached = if used > limit / 2 { cached(files, group) } else { 0 };
-                f(used.saturating_sub(cached), limit);
-            }
-            let Some(end) = group.iter().rposition(|b| *b == b'/') else { break };
-            group = &group[..end];
-        }
-    }
-}
-
-fn open(files: &Files, group: &[u8], name: &[u8]) -> Option<File> {
-    let mut path = [0u8; 600];
-    let mut end = 0;
-    for part in [files.root, group, name, b"\0"] {
-        path.get_mut(end..end + part.len())?.copy_from_slice(part);
-        end += part.len();
-    }
-    File::open(CStr::from_bytes_until_nul(&path).ok()?)
-}
-
-fn number(files: &Files, group: &[u8], name: &[u8]) -> Option<u64> {
-    let mut digits = [0u8; 32];
-    let n = open(files, group, name)?.read(&mut digits);
-    leading_number(&digits[..n])
-}
-
-/// Bytes of the group's that are pages of files: the kernel drops them before it kills anybody.
-fn cached(files: &Files, group: &[u8]) -> u64 {
-    let Some(mut file) = open(files, group, files.stat) else { return 0 };
-    let (mut chunk, mut line, mut n, mut sum) = ([0u8; 256], [0u8; 64], 0, 0);
-    loop {
-        let got = file.read(&mut chunk);
-        if got == 0 {
-            return sum;
-        }
-        for &byte in &chunk[..got] {
-            if byte != b'\n' {
-                line[n.min(63)] = byte;
-                n += 1;
-                continue;
-            }
-            let text = &line[..n.min(63)];
-            let value = |key: &&[u8]| leading_number(text.strip_prefix(*key)?.strip_prefix(b" ")?);
-            sum += files.cached.iter().find_map(value).unwrap_or(0);
-            n = 0;
-        }
     }
 }
 

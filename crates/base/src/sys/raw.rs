@@ -173,16 +173,21 @@ pub fn sleep_ns(ns: u64) {
     futex_wait(&word, 0, Some(ns));
 }
 
+/// Opens a file for reading. In a program's table that takes a number of the program's: see `open.rs`.
+pub(super) fn open(path: &core::ffi::CStr) -> Answer {
+    // Whatever is there by that name in a root directory of the program's own must not hold this thread up.
+    let flags = (libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY) as usize;
+    // SAFETY: the path ends with a zero byte.
+    unsafe { syscall(libc::SYS_openat, [libc::AT_FDCWD as usize, path.as_ptr() as usize, flags, 0, 0, 0]) }
+}
+
 /// A file of /proc or /sys that is read from its start to its end.
 pub struct File(usize);
 
 impl File {
     /// `None` when it cannot be opened.
     pub fn open(path: &core::ffi::CStr) -> Option<Self> {
-        let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
-        let args = [libc::AT_FDCWD as usize, path.as_ptr() as usize, flags, 0, 0, 0];
-        // SAFETY: the path ends with a zero byte.
-        unsafe { syscall(libc::SYS_openat, args) }.ok().map(Self)
+        open(path).ok().map(Self)
     }
 
     /// The next bytes; how many: 0 at its end.

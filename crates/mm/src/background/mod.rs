@@ -32,6 +32,7 @@ const CROWDED_MS: u32 = 8_000;
 impl<S: Sys> Space<S> {
     /// One background step. It takes a fraction of a millisecond of processor time.
     pub fn step(&self) -> Progress {
+        self.look_for_program();
         self.all_shards().filter(|shard| !shard.later.is_empty()).for_each(|shard| self.take_in(shard));
         let rested = self.now_ms().wrapping_sub(self.rest_since.load(Relaxed));
         let rest = self.rest.load(Relaxed);

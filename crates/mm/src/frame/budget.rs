@@ -41,6 +41,8 @@ pub struct Budget {
     peak: AtomicUsize,
     /// Whether the kernel was ever asked.
     looked: AtomicBool,
+    /// Whether it did not answer, the last time: then nothing is kept beyond the budget.
+    blind: AtomicBool,
     /// What the control group lets be idle and charged.
     cap: AtomicUsize,
 }
@@ -61,6 +63,7 @@ impl Budget {
             other: zero(),
             peak: zero(),
             looked: AtomicBool::new(false),
+            blind: AtomicBool::new(false),
             cap: AtomicUsize::new(usize::MAX),
         }
     }
@@ -115,7 +118,8 @@ impl Budget {
 
     /// Pages that the process may have, at least.
     fn allowed(&self) -> usize {
-        self.limit() * SLOT_PAGES + self.peak.load(Relaxed)
+        let peak = if self.blind.load(Relaxed) { 0 } else { self.peak.load(Relaxed) };
+        self.limit() * SLOT_PAGES + peak
     }
 
     /// Pages that it has or is about to have.
@@ -148,7 +152,9 @@ impl Budget {
     pub fn look(&self, resident: impl FnOnce() -> Option<usize>) {
         // What is idle, charged or lost on either side of the question was not the program's.
         let before = self.extra();
-        let Some(resident) = resident() else { return };
+        let resident = resident();
+        self.blind.store(resident.is_none(), Relaxed);
+        let Some(resident) = resident else { return };
         let extra = before.max(self.extra());
         self.other.store(resident.saturating_sub((self.used() + self.idle()) * SLOT_PAGES), Relaxed);
         if !self.looked.load(Relaxed) {
@@ -293,6 +299,21 @@ mod tests {
         assert_eq!((b.room(), b.above_limit()), (14, 50));
         b.close();
         assert_eq!((b.room(), b.above_limit()), (0, 60));
+    }
+
+    #[test]
+    fn nothing_is_kept_beyond_the_budget_while_the_kernel_does_not_answer() {
+        let b = budget(4);
+        b.use_slots(64);
+        b.look(|| Some(64 * SLOT_PAGES));
+        b.unuse(64);
+        b.look(|| Some(0));
+        b.keep(60);
+        assert_eq!((b.room(), b.excess(0)), (8, 0));
+        b.look(|| None);
+        assert_eq!((b.room(), b.excess(0)), (0, 56));
+        b.look(|| Some(60 * SLOT_PAGES));
+        assert_eq!((b.room(), b.excess(0)), (8, 0));
     }
 
     fn budget(slots: usize) -> Budget {

@@ -1,11 +1,11 @@
 //! Looks at what the process has altogether, for the account ([`crate::frame::budget`]), and what follows when that is too much.
 //!
 //! A look costs two microseconds and has its least interval, in whatever thread. The program's threads look when they give memory
-//! back or ask for more than there is room for; the background thread while memory is idle.
+//! back or ask for more than there is room for; the background thread while memory is idle, and where they cannot.
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use faultless_base::sys::Sys;
+use faultless_base::sys::{Headroom, Sys};
 use faultless_base::{PAGE, SLOT, SLOT_PAGES};
 
 use crate::frame::slot::flag;
@@ -14,11 +14,10 @@ use faultless_page::stats::Counter;
 
 /// Pages looked at in a slot that comes back, to tell how much of it was used.
 pub(crate) const SAMPLED_PAGES: usize = 8;
-/// Least time between two looks at the process, and at its control group.
+/// Least time between two looks.
 const LOOK_NS: u64 = 500_000;
-const GROUP_MS: u32 = 10;
-/// The same while the group has no limit.
-const NO_GROUP_MS: u32 = 1_000;
+/// The same where the background thread has to look for the program's.
+const WAKE_MS: u32 = 10;
 /// What was promised counts for so long, and at most for twice as long.
 const PROMISE_MS: u32 = 250;
 /// One byte in so many of what the group may still take may be idle or charged.
@@ -42,24 +41,32 @@ impl<S: Sys> Space<S> {
             self.promised_ms.store(ms, Relaxed);
             self.budget.age_promises();
         }
-        self.look_at_group(ms);
+        if !self.look_at_group() && ms.wrapping_sub(self.group_ms.load(Relaxed)) > WAKE_MS {
+            self.group_ms.store(ms, Relaxed);
+            self.group_unknown.store(true, Relaxed);
+            self.want_worker_now();
+        }
         self.budget.look(|| Some(self.sys.resident_bytes()? / PAGE));
     }
 
-    fn look_at_group(&self, now: u32) {
-        let interval = if self.grouped.load(Relaxed) { GROUP_MS } else { NO_GROUP_MS };
-        let last = self.group_ms.load(Relaxed);
-        if last != 0 && now.wrapping_sub(last) < interval {
-            return;
-        }
-        self.group_ms.store(now | 1, Relaxed);
+    /// Bounds what may be idle by what the control group allows: nothing where that cannot be told. Whether it can.
+    fn look_at_group(&self) -> bool {
         let room = self.sys.headroom();
-        self.grouped.store(room.is_some(), Relaxed);
+        self.grouped.store(room != Headroom::Unlimited, Relaxed);
         self.budget.bound(match room {
-            None => usize::MAX,
-            Some((left, limit)) if left < limit / GROUP_LEFT => 0,
-            Some((left, _)) => left / GROUP_SHARE / SLOT,
+            Headroom::Unlimited => usize::MAX,
+            Headroom::Left { left, limit } if left < limit / GROUP_LEFT => 0,
+            Headroom::Left { left, .. } => left / GROUP_SHARE / SLOT,
+            Headroom::Unknown => 0,
         });
+        room != Headroom::Unknown
+    }
+
+    /// The background thread looks where the program's could not.
+    pub(crate) fn look_for_program(&self) {
+        if self.group_unknown.load(Relaxed) && self.group_unknown.swap(false, Relaxed) {
+            self.look_at_group();
+        }
     }
 
     /// Whether the control group has a limit.
@@ -82,6 +89,17 @@ impl<S: Sys> Space<S> {
             self.make_way(pages);
             self.budget.promise(pages);
         }
+    }
+
+    /// The program asks the kernel for so many bytes at once: what is idle makes room for them, in a group with a limit as much as comes.
+    pub fn before_populate(&self, bytes: usize) {
+        if self.budget.idle() > 0 {
+            self.look_around();
+            if self.is_grouped() {
+                self.give_back(bytes.div_ceil(SLOT), Counter::BytesOverBudget);
+            }
+        }
+        self.promise(bytes.div_ceil(PAGE));
     }
 
     /// Slots come back: those that the kernel was to fill with small pages are promised no more.

@@ -181,10 +181,12 @@ pub struct Space<S> {
     pub(crate) pressure_look: AtomicU32,
     /// When the account was last brought up to date, in ns; see [`crate::space::account`].
     pub(crate) looked_ns: AtomicUsize,
-    /// When the control group was last looked at, and memory last promised, in ms; and whether the group has a limit.
+    /// When the background thread was last asked to look at the control group, and memory last promised, in ms; whether the group may
+    /// have a limit; and whether the program's threads could not look.
     pub(crate) group_ms: AtomicU32,
     pub(crate) promised_ms: AtomicU32,
     pub(crate) grouped: AtomicBool,
+    pub(crate) group_unknown: AtomicBool,
     pub(crate) huge_cost: HugeCost,
     pub(crate) pace: Pace,
     pub(crate) supply: Supply,
@@ -256,6 +258,7 @@ impl<S: Sys> Space<S> {
             group_ms: AtomicU32::new(0),
             promised_ms: AtomicU32::new(0),
             grouped: AtomicBool::new(false),
+            group_unknown: AtomicBool::new(false),
             huge_cost: HugeCost::new(),
             pace: Pace::default(),
             supply: Supply::default(),

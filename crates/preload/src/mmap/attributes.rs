@@ -10,6 +10,7 @@ use faultless_mm::mapping::Change;
 
 use crate::kernel::call::{pages, size, sound, status};
 use crate::kernel::libraries_behind::Call;
+use crate::mmap::before_populate;
 use crate::runtime::engine::{self, Engine};
 
 /// Attributes of a range change: tells the engine, if blocks are concerned.
@@ -105,6 +106,8 @@ enum Effect {
     Nothing,
     /// The content goes, or the program asks for huge pages.
     Change(Change),
+    /// Memory comes at once.
+    Populate,
     /// Blocks must not be recycled.
     Taint,
 }
@@ -114,12 +117,8 @@ fn effect(advice: i32) -> Effect {
         libc::MADV_DONTNEED | libc::MADV_FREE | libc::MADV_DONTNEED_LOCKED | libc::MADV_PAGEOUT => {
             Effect::Change(Change::Dropped)
         }
-        libc::MADV_NORMAL
-        | libc::MADV_WILLNEED
-        | libc::MADV_COLD
-        | libc::MADV_POPULATE_READ
-        | libc::MADV_POPULATE_WRITE
-        | libc::MADV_COLLAPSE => Effect::Nothing,
+        libc::MADV_NORMAL | libc::MADV_WILLNEED | libc::MADV_COLD | libc::MADV_COLLAPSE => Effect::Nothing,
+        libc::MADV_POPULATE_READ | libc::MADV_POPULATE_WRITE => Effect::Populate,
         libc::MADV_HUGEPAGE => Effect::Change(Change::HugeAdvised),
         _ => Effect::Taint,
     }
@@ -138,6 +137,7 @@ fn heed(addr: *mut c_void, bytes: usize, advice: i32) {
     }
     match effect(advice) {
         Effect::Nothing => {}
+        Effect::Populate => before_populate(bytes),
         Effect::Taint => note(addr, bytes),
         Effect::Change(change) => {
             if let Some(engine) = engine::settled() {

@@ -51,6 +51,9 @@ maps! {
 pub fn map(args: [usize; 6], make: impl Fn([usize; 6]) -> Answer) -> Answer {
     let [_, bytes, prot, flags, ..] = args;
     let (prot, flags) = (prot as i32, flags as i32);
+    if flags & (libc::MAP_POPULATE | libc::MAP_LOCKED) != 0 {
+        before_populate(bytes);
+    }
     let mut result = make(args);
     if result == Err(libc::ENOMEM) && limits::relieve() {
         result = make(args);
@@ -72,6 +75,16 @@ pub fn map(args: [usize; 6], make: impl Fn([usize; 6]) -> Answer) -> Answer {
         }
     }
     result
+}
+
+/// The program asks for so many bytes at once.
+fn before_populate(bytes: usize) {
+    if bytes >= SLOT
+        && engine::running().is_some()
+        && let Some(engine) = engine::enter_call().filter(|e| !e.is_retired())
+    {
+        engine.space.before_populate(bytes);
+    }
 }
 
 /// Why a mapping is the kernel's alone; `None` for plain private anonymous memory.

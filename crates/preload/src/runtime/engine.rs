@@ -9,7 +9,7 @@ use faultless_base::Span;
 use faultless_base::sync::Starter;
 use faultless_base::sys::linux::Linux;
 use faultless_base::sys::raw::{self, NoSignals, syscall};
-use faultless_base::sys::{stack, thread};
+use faultless_base::sys::{open, stack, thread};
 use faultless_mm::Space;
 use faultless_page::layout::Page;
 use faultless_page::stats::Counter;
@@ -101,6 +101,7 @@ impl Engine {
 pub fn note_home() {
     if !RETIRED.load(Ordering::Relaxed) {
         HOME.store(pid(), Ordering::Relaxed);
+        open::be_guest(pid());
     }
 }
 
@@ -193,12 +194,14 @@ fn adopt(engine: &'static Engine, _inside: &Inside) -> bool {
     engine.is_settled()
 }
 
-/// Starts the engine, unless another thread is about to: then this request goes without.
+/// Starts the engine, unless another thread is about to: then this request goes without. Files are read for it, so that has to be
+/// before the program's first thread (`first_thread.rs`), or later when it has one thread again.
 #[cold]
 fn start() -> Option<&'static Engine> {
     if comes_home() {
         // The program's thread may have little stack.
-        STARTER.start(pid(), || !RETIRED.load(Ordering::SeqCst) && stack::with_room(build).is_some());
+        let build = || !RETIRED.load(Ordering::SeqCst) && stack::with_room(build).is_some();
+        open::unseen(|| STARTER.start(pid(), build));
     }
     running()
 }

@@ -6,6 +6,7 @@
 
 pub mod engine;
 mod exit;
+pub mod first_thread;
 pub mod fork;
 pub mod inside;
 pub mod page;

@@ -8,8 +8,8 @@
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use faultless_base::sys::page_file;
 use faultless_base::sys::raw::{Answer, boot_ns, syscall};
+use faultless_base::sys::{open, page_file};
 use faultless_page::knobs::{Knob, Values};
 use faultless_page::layout::Page;
 
@@ -118,9 +118,14 @@ pub fn detach() {
 #[inline]
 pub fn after_fork() {
     // A child of vfork has its parent's page.
-    if PENDING.load(Ordering::Relaxed) && engine::is_home() && PENDING.swap(false, Ordering::AcqRel) {
-        replace(share);
-        start(0);
+    if PENDING.load(Ordering::Relaxed) && engine::is_home() {
+        // A file is made: where other threads are, later.
+        open::unseen(|| {
+            if PENDING.swap(false, Ordering::AcqRel) {
+                replace(share);
+                start(0);
+            }
+        });
     }
 }
 

@@ -3,8 +3,8 @@
 
 use core::ffi::CStr;
 
-use faultless_base::sys::pressure;
 use faultless_base::sys::raw::{leading_number, read_file, status_number, syscall};
+use faultless_base::sys::{cgroup, open, pressure};
 use faultless_base::{PAGE, SLOT};
 use faultless_page::knobs::{Kind, Knob, Values};
 use faultless_page::layout::plain;
@@ -124,7 +124,9 @@ fn ruled_out() -> Option<u32> {
 /// then in `FAULTLESS_FILTERS`. What such a filter makes of our calls cannot be known before: it may kill.
 pub fn is_confined() -> bool {
     var(c"FAULTLESS_FILTERS").is_some_and(|before| {
-        status_number("Seccomp_filters").unwrap_or(0) > leading_number(before.trim_ascii_start()).unwrap_or(0)
+        // Not to be told now: later, perhaps.
+        let Some(now) = open::alone(|| status_number("Seccomp_filters")) else { return true };
+        now.unwrap_or(0) > leading_number(before.trim_ascii_start()).unwrap_or(0)
     })
 }
 
@@ -141,10 +143,8 @@ pub fn malloc_threshold() -> usize {
     value(Knob::MallocThreshold).unwrap_or(0) as usize
 }
 
-/// The budget is at most one byte in so many of the control group's limit, and nothing in a group smaller than this: there
-/// free memory could not always be given back in time.
+/// The budget is at most one byte in so many of the control group's limit, and nothing in a small group.
 const GROUP_SHARE: u64 = 128;
-const SMALLEST_GROUP: u64 = 1 << 30;
 
 /// The settings; `None` when this process is to run plain. Why is noted on its page, unless it is to be left alone altogether, or
 /// may not be allowed to make one.
@@ -159,7 +159,7 @@ pub fn read() -> Option<Settings> {
         knobs.set(*knob, value(*knob).unwrap_or((memory / 20).max(64 << 20) as u64));
     }
     // Whoever comes close to the limit is killed for huge pages that it does not use, and they cannot be taken back.
-    let most = |limit| if limit < SMALLEST_GROUP { 0 } else { limit / GROUP_SHARE };
+    let most = |limit| if limit < cgroup::SMALLEST { 0 } else { limit / GROUP_SHARE };
     knobs.set(Knob::Budget, knobs.get(Knob::Budget).min(group.map_or(u64::MAX, most)));
     let no_budget = || (knobs.get(Knob::Budget) < SLOT as u64).then_some(plain::BUDGET);
     match ruled_out().or_else(no_budget) {

@@ -1,0 +1,372 @@
+//! Control groups: what the one of this process, and each that it is part of, may use and has left.
+//!
+//! A program may enter another group at any time, so each look begins with the names of its groups. The files of a group can be opened by
+//! the background thread and while the process has one thread (`open.rs`). For later the files of groups with a limit are kept open.
+//! While that is not enough, the last look counts for a while.
+
+use core::ffi::CStr;
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use super::kept::{Kept, aside};
+use super::proc_file::{CGROUP, read_at};
+use super::raw::{self, File, leading_number, now_ns, read_file};
+use super::{Headroom, open};
+
+/// In a smaller group idle memory could not always be given back in time.
+pub const SMALLEST: u64 = 1 << 30;
+
+/// For so long a group is taken to have no limit; where it cannot be looked at, for longer.
+const NO_LIMIT_NS: u64 = 1_000_000_000;
+const NO_LOOK_NS: u64 = 10 * NO_LIMIT_NS;
+/// For so long what a group has left is taken to be what it was at the last look.
+const LEFT_NS: u64 = 10_000_000;
+/// For so long that counts where a group cannot be looked at.
+const FRESH_NS: u64 = 100_000_000;
+/// Groups with a limit of which the files are kept.
+const LEVELS: usize = 2;
+
+/// The last look: of which groups, told by a number made of their names, and when.
+struct Last {
+    names: AtomicU64,
+    at_ns: AtomicU64,
+    left: AtomicUsize,
+    /// 0: there is none.
+    limit: AtomicUsize,
+}
+
+static LAST: Last = Last {
+    names: AtomicU64::new(0),
+    at_ns: AtomicU64::new(0),
+    left: AtomicUsize::new(0),
+    limit: AtomicUsize::new(0),
+};
+
+impl Last {
+    /// What it was, and how long ago, if it was of these groups. Looks of the same groups may mix.
+    fn of(&self, names: u64, now: u64) -> Option<(Headroom, u64)> {
+        let is_theirs = || names != 0 && self.names.load(Ordering::Acquire) == names;
+        if !is_theirs() {
+            return None;
+        }
+        let age = now.saturating_sub(self.at_ns.load(Ordering::Acquire));
+        let left = self.left.load(Ordering::Acquire);
+        let room = match self.limit.load(Ordering::Acquire) {
+            0 => Headroom::Unlimited,
+            limit => Headroom::Left { left, limit },
+        };
+        is_theirs().then_some((room, age))
+    }
+
+    fn note(&self, names: u64, now: u64, room: Headroom) {
+        let (left, limit) = match room {
+            Headroom::Unknown => return,
+            Headroom::Unlimited => (0, 0),
+            Headroom::Left { left, limit } => (left, limit),
+        };
+        self.names.store(0, Ordering::SeqCst);
+        self.at_ns.store(now, Ordering::Release);
+        self.left.store(left, Ordering::Release);
+        self.limit.store(limit, Ordering::Release);
+        self.names.store(names, Ordering::Release);
+    }
+}
+
+/// The files of a group with a limit.
+struct Level {
+    used: Kept,
+    limit: Kept,
+    stat: Kept,
+}
+
+static KEPT: [Level; LEVELS] =
+    [const { Level { used: Kept::new(), limit: Kept::new(), stat: Kept::new() } }; LEVELS];
+/// Of which groups they are, and how many; 0: of none.
+static KEPT_NAMES: AtomicU64 = AtomicU64::new(0);
+static KEPT_LEVELS: AtomicUsize = AtomicUsize::new(0);
+
+/// What is left of a group, of several the one with the least; of small ones nothing.
+#[derive(Default)]
+struct Tightest(Option<(u64, u64)>);
+
+impl Tightest {
+    fn add(&mut self, used: u64, limit: u64) {
+        let left = if limit < SMALLEST { 0 } else { limit.saturating_sub(used) };
+        if self.0.is_none_or(|(least, _)| left < least) {
+            self.0 = Some((left, limit));
+        }
+    }
+
+    fn room(self) -> Headroom {
+        self.0.map_or(Headroom::Unlimited, |(left, limit)| Headroom::Left {
+            left: left as usize,
+            limit: limit as usize,
+        })
+    }
+}
+
+/// What these texts say, as a number that is not 0.
+fn names(text: &[u8]) -> u64 {
+    let sum = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01B3);
+    if text.is_empty() { 0 } else { text.iter().fold(0xCBF2_9CE4_8422_2325, sum) | 1 }
+}
+
+/// As [`super::Sys::headroom`].
+pub fn headroom() -> Headroom {
+    let (mut buffer, now) = ([0u8; 2048], now_ns());
+    let text = CGROUP.read(&mut buffer);
+    let names = names(text);
+    let last = LAST.of(names, now);
+    if let Some((room @ Headroom::Unlimited, ..NO_LIMIT_NS) | (room, ..LEFT_NS)) = last {
+        return room;
+    }
+    let by_path = || {
+        let mut tightest = Tightest::default();
+        each_group(text, |group| tightest.add(group.used(), group.limit));
+        tightest.room()
+    };
+    let found = if names == 0 { None } else { open::unseen(by_path).or_else(|| by_kept(names)) };
+    match (found, last) {
+        (Some(room), _) => {
+            LAST.note(names, now, room);
+            room
+        }
+        (None, Some((room @ Headroom::Unlimited, ..NO_LOOK_NS) | (room, ..FRESH_NS))) => room,
+        _ => Headroom::Unknown,
+    }
+}
+
+/// By the files that are kept, if they are those of these groups.
+fn by_kept(names: u64) -> Option<Headroom> {
+    if KEPT_NAMES.load(Ordering::Acquire) != names {
+        return None;
+    }
+    let mut tightest = Tightest::default();
+    for level in &KEPT[..KEPT_LEVELS.load(Ordering::Relaxed)] {
+        let fd = |kept: &Kept| kept.get(|| Err(libc::EMFILE));
+        let number = |kept| {
+            let mut digits = [0u8; 32];
+            let n = read_at(fd(kept)?, &mut digits, 0);
+            leading_number(&digits[..n])
+        };
+        let (used, Some(limit)) = (number(&level.used)?, number(&level.limit).filter(|limit| *limit < NO_LIMIT))
+        else {
+            // It has no limit any more.
+            continue;
+        };
+        let (stat, mut at) = (fd(&level.stat)?, 0);
+        let read = |chunk: &mut [u8]| {
+            let n = read_at(stat, chunk, at);
+            at += n;
+            n
+        };
+        let cached = if used > limit / 2 { cached(read) } else { 0 };
+        tightest.add(used.saturating_sub(cached), limit);
+    }
+    Some(tightest.room())
+}
+
+/// Opens the files of groups with a limit, for threads that the process is about to have.
+pub fn keep() {
+    let mut buffer = [0u8; 2048];
+    let text = CGROUP.read(&mut buffer);
+    let Headroom::Left { .. } = headroom() else { return };
+    open::unseen(|| {
+        let mut n = 0;
+        each_group(text, |group| {
+            if let Some(level) = KEPT.get(n) {
+                let open = |kept: &Kept, name| {
+                    kept.close();
+                    kept.get(|| {
+                        aside(open_in(group.files, group.name, name, raw::open).unwrap_or(Err(libc::ENOENT))?)
+                    });
+                };
+                open(&level.used, group.files.used);
+                open(&level.limit, group.files.limit);
+                open(&level.stat, group.files.stat);
+            }
+            n += 1;
+        });
+        KEPT_LEVELS.store(n.min(LEVELS), Ordering::Relaxed);
+        KEPT_NAMES.store(if n <= LEVELS { names(text) } else { 0 }, Ordering::Release);
+    });
+}
+
+/// In a forked child.
+pub fn forget() {
+    KEPT_NAMES.store(0, Ordering::Relaxed);
+    LAST.names.store(0, Ordering::Relaxed);
+    KEPT.iter().flat_map(|level| [&level.used, &level.limit, &level.stat]).for_each(Kept::close);
+}
+
+/// The least limit. Opens files.
+pub fn limit() -> Option<u64> {
+    let (mut buffer, mut least) = ([0u8; 2048], None);
+    each_group(read_file(c"/proc/self/cgroup", &mut buffer), |group| {
+        least = Some(group.limit.min(least.unwrap_or(u64::MAX)));
+    });
+    least
+}
+
+/// Whether more than so many percent of a limit are used. Opens files.
+pub fn is_full(percent: u64) -> bool {
+    let (mut buffer, mut full) = ([0u8; 2048], false);
+    each_group(read_file(c"/proc/self/cgroup", &mut buffer), |group| {
+        full |= group.used() > group.limit / 100 * percent;
+    });
+    full
+}
+
+/// The names of what a version of the interface says of a group.
+struct Files {
+    root: &'static [u8],
+    used: &'static [u8],
+    limit: &'static [u8],
+    stat: &'static [u8],
+}
+
+const VERSION_1: Files = Files {
+    root: b"/sys/fs/cgroup/memory",
+    used: b"/memory.usage_in_bytes",
+    limit: b"/memory.limit_in_bytes",
+    stat: b"/memory.stat",
+};
+const VERSION_2: Files =
+    Files { root: b"/sys/fs/cgroup", used: b"/memory.current", limit: b"/memory.max", stat: b"/memory.stat" };
+/// In its statistics, the pages of files.
+const CACHED: [[&[u8]; 2]; 2] =
+    [[b"inactive_file", b"active_file"], [b"total_inactive_file", b"total_active_file"]];
+/// Version 1 says so where there is no limit, or a little less.
+const NO_LIMIT: u64 = 1 << 62;
+
+/// A group with a limit.
+struct Group<'a> {
+    files: &'a Files,
+    name: &'a [u8],
+    used: u64,
+    limit: u64,
+}
+
+impl Group<'_> {
+    /// What it uses, but for what the kernel can reclaim.
+    fn used(&self) -> u64 {
+        let cached = || {
+            open_in(self.files, self.name, self.files.stat, |path| {
+                let mut file = File::open(path)?;
+                Some(cached(|chunk| file.read(chunk)))
+            })
+        };
+        let cached = if self.used > self.limit / 2 { cached().flatten().unwrap_or(0) } else { 0 };
+        self.used.saturating_sub(cached)
+    }
+}
+
+/// Calls `f` for each group of this process, and each that it is part of, if they have a limit. Opens files.
+fn each_group(text: &[u8], mut f: impl FnMut(&Group)) {
+    for line in text.split(|b| *b == b'\n') {
+        let mut fields = line.splitn(3, |b| *b == b':');
+        let (Some(id), Some(kinds), Some(group)) = (fields.next(), fields.next(), fields.next()) else { continue };
+        let files = if id == b"0" && kinds.is_empty() {
+            &VERSION_2
+        } else if kinds.split(|b| *b == b',').any(|k| k == b"memory") {
+            &VERSION_1
+        } else {
+            continue;
+        };
+        let mut name = group.strip_suffix(b"/").unwrap_or(group);
+        loop {
+            if let Some(limit) = number(files, name, files.limit).filter(|limit| *limit < NO_LIMIT)
+                && let Some(used) = number(files, name, files.used)
+            {
+                f(&Group { files, name, used, limit });
+            }
+            let Some(end) = name.iter().rposition(|b| *b == b'/') else { break };
+            name = &name[..end];
+        }
+    }
+}
+
+/// Opens a file of a group by `open`.
+fn open_in<R>(files: &Files, group: &[u8], name: &[u8], open: impl FnOnce(&CStr) -> R) -> Option<R> {
+    let mut path = [0u8; 600];
+    let mut end = 0;
+    for part in [files.root, group, name, b"\0"] {
+        path.get_mut(end..end + part.len())?.copy_from_slice(part);
+        end += part.len();
+    }
+    Some(open(CStr::from_bytes_until_nul(&path).ok()?))
+}
+
+fn number(files: &Files, group: &[u8], name: &[u8]) -> Option<u64> {
+    let mut digits = [0u8; 32];
+    let n = open_in(files, group, name, File::open)??.read(&mut digits);
+    leading_number(&digits[..n])
+}
+
+/// Bytes of a group's that are pages of files, by its statistics: the kernel drops them before it kills anybody.
+fn cached(mut read: impl FnMut(&mut [u8]) -> usize) -> u64 {
+    let (mut chunk, mut line, mut n, mut sums) = ([0u8; 256], [0u8; 64], 0, [0u64; 2]);
+    loop {
+        let got = read(&mut chunk);
+        if got == 0 {
+            // Version 1 says both, of the group alone and of all below it.
+            return sums[0].max(sums[1]);
+        }
+        for &byte in &chunk[..got] {
+            if byte != b'\n' {
+                line[n.min(63)] = byte;
+                n += 1;
+                continue;
+            }
+            let text = &line[..n.min(63)];
+            for (keys, sum) in CACHED.iter().zip(&mut sums) {
+                let value = |key: &&[u8]| leading_number(text.strip_prefix(*key)?.strip_prefix(b" ")?);
+                *sum += keys.iter().find_map(value).unwrap_or(0);
+            }
+            n = 0;
+        }
+    }
+}
+
+#[cfg(all(test, not(feature = "model")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_of_files_are_counted_once() {
+        let mut texts = [
+            &b"cache 5\ninactive_file 30\nactive_file 1\ntotal_inactive_f"[..],
+            b"ile 300\ntotal_active_file 7\n",
+        ]
+        .into_iter();
+        let sum = cached(|chunk| {
+            let text = texts.next().unwrap_or(b"");
+            chunk[..text.len()].copy_from_slice(text);
+            text.len()
+        });
+        assert_eq!(sum, 307);
+    }
+
+    #[test]
+    fn the_least_that_is_left_counts_and_small_groups_have_nothing() {
+        let room = |groups: &[(u64, u64)]| {
+            let mut tightest = Tightest::default();
+            groups.iter().for_each(|(used, limit)| tightest.add(*used, *limit));
+            tightest.room()
+        };
+        let (small, large, huge) = ((1, SMALLEST - 1), (3, SMALLEST), (SMALLEST, 9 * SMALLEST));
+        let left = |left, limit| Headroom::Left { left, limit: limit as usize };
+        assert_eq!(room(&[]), Headroom::Unlimited);
+        assert_eq!(room(&[huge, large]), left(SMALLEST as usize - 3, SMALLEST));
+        assert_eq!(room(&[large, small, huge]), left(0, SMALLEST - 1));
+    }
+
+    #[test]
+    fn a_look_counts_for_its_groups_alone() {
+        let look = Headroom::Left { left: 5, limit: 9 };
+        LAST.note(3, 100, look);
+        assert_eq!(LAST.of(3, 140), Some((look, 40)));
+        assert_eq!(LAST.of(5, 140), None);
+        assert_eq!(LAST.of(0, 140), None);
+        LAST.names.store(0, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,106 @@
+//! When a file may be opened in the program's table of descriptors.
+//!
+//! A file that is opened has the lowest free number, if only for a moment. Another thread of the program misses that number then, or
+//! puts a file of its own there, which our `close` would close. So a guest of the program opens files only where no other thread
+//! can see it: in the background thread, which has a table of its own, or in a process that has one thread, with signals held back.
+//! What other threads need is opened before there are any ([`super::proc_file`], [`super::moves`]), and lies aside.
+
+use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+
+use super::kept::aside;
+use super::raw::{self, NoSignals, now_ns, syscall};
+use super::thread;
+
+/// Whether the table is a program's that does not know of us. A program that links this crate expects its descriptors.
+static GUEST: AtomicBool = AtomicBool::new(false);
+/// The process that the memory belongs to. A child of vfork has its parent's memory, and a table of its own.
+static HOME: AtomicI32 = AtomicI32::new(0);
+/// Until when the process is taken to have other threads.
+static CROWDED_UNTIL: AtomicU64 = AtomicU64::new(0);
+const CROWDED_NS: u64 = 1_000_000;
+
+/// This process is a guest's, and this memory is its own. Again in a forked child.
+pub fn be_guest(pid: i32) {
+    GUEST.store(true, Ordering::Relaxed);
+    HOME.store(pid, Ordering::Relaxed);
+    CROWDED_UNTIL.store(0, Ordering::Relaxed);
+}
+
+fn is_home() -> bool {
+    // SAFETY: no arguments.
+    HOME.load(Ordering::Relaxed) == unsafe { libc::getpid() }
+}
+
+/// Threads of this process, as its directory of them has so many entries: that takes no descriptor.
+fn threads() -> Option<usize> {
+    let mut stat = MaybeUninit::<libc::stat>::uninit();
+    let args =
+        [libc::AT_FDCWD as usize, c"/proc/self/task".as_ptr() as usize, stat.as_mut_ptr() as usize, 0, 0, 0];
+    // SAFETY: a path that ends with zero; the structure is writable, and filled where the call succeeds.
+    unsafe {
+        syscall(libc::SYS_newfstatat, args).ok()?;
+        (stat.assume_init().st_nlink as usize).checked_sub(2)
+    }
+}
+
+/// Whether no other thread of the program has this table. Without `/proc` that is not known, and not so.
+fn is_alone() -> bool {
+    let now = now_ns();
+    if now < CROWDED_UNTIL.load(Ordering::Relaxed) {
+        return false;
+    }
+    let alone = match threads() {
+        Some(1) => true,
+        // The background thread is counted while it is alive, and a moment longer.
+        Some(2) => thread::is_alive() && is_home(),
+        _ => false,
+    };
+    if !alone {
+        CROWDED_UNTIL.store(now + CROWDED_NS, Ordering::Relaxed);
+    }
+    alone
+}
+
+/// Calls `f`, which opens files and closes them, or puts them aside, where no thread of the program can see that. `None`: not now.
+pub fn unseen<R>(f: impl FnOnce() -> R) -> Option<R> {
+    alone_if(is_home, f)
+}
+
+/// The same in a process that may share its parent's memory: then nothing may be put aside.
+pub fn alone<R>(f: impl FnOnce() -> R) -> Option<R> {
+    alone_if(|| true, f)
+}
+
+fn alone_if<R>(may: impl FnOnce() -> bool, f: impl FnOnce() -> R) -> Option<R> {
+    if !GUEST.load(Ordering::Relaxed) {
+        return Some(f());
+    }
+    if thread::is_this() {
+        return thread::has_own_files().then(f);
+    }
+    // Before the look: a handler may open files and start threads.
+    let _no_signals = NoSignals::new();
+    (may() && is_alone()).then(f)
+}
+
+/// Opens a file for reading, and puts it aside.
+pub fn file_aside(path: &core::ffi::CStr) -> Result<usize, i32> {
+    unseen(|| aside(raw::open(path)?)).unwrap_or(Err(libc::EMFILE))
+}
+
+#[cfg(all(test, not(feature = "model")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_are_counted_without_a_descriptor() {
+        let before = threads().unwrap();
+        let (go, stop) = std::sync::mpsc::channel::<()>();
+        let other = std::thread::spawn(move || stop.recv().is_err());
+        // Other tests begin and end theirs.
+        assert!(before >= 1 && threads().unwrap() >= 2);
+        drop(go);
+        assert!(other.join().unwrap());
+    }
+}

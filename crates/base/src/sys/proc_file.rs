@@ -1,0 +1,95 @@
+//! Files of /proc that are read again and again, by whatever thread.
+//!
+//! The background thread opens each anew in its own table. The program's threads share a descriptor, which lies aside in the program's
+//! table (`kept.rs`), and is opened while there is one thread (`open.rs`). What cannot be had is not known then.
+
+use core::ffi::CStr;
+
+use super::kept::Kept;
+use super::open;
+use super::raw::{self, syscall};
+use super::thread;
+
+/// What the process has in memory.
+pub static STATM: ProcFile = ProcFile::new(c"/proc/self/statm");
+/// The control groups that it is in.
+pub static CGROUP: ProcFile = ProcFile::new(c"/proc/self/cgroup");
+/// Its areas, with all that the kernel says of them.
+pub static SMAPS: ProcFile = ProcFile::new(c"/proc/self/smaps");
+
+/// Such a file.
+pub struct ProcFile {
+    path: &'static CStr,
+    kept: Kept,
+}
+
+impl ProcFile {
+    const fn new(path: &'static CStr) -> Self {
+        Self { path, kept: Kept::new() }
+    }
+
+    fn number(&self) -> Option<usize> {
+        self.kept.get(|| open::file_aside(self.path))
+    }
+
+    /// Its first bytes, as far as they fit; empty when it cannot be had.
+    pub fn read<'a>(&self, buffer: &'a mut [u8]) -> &'a [u8] {
+        if thread::is_this() {
+            return if thread::has_own_files() { raw::read_file(self.path, buffer) } else { &[] };
+        }
+        let n = self.number().map_or(0, |fd| read_at(fd, buffer, 0));
+        &buffer[..n]
+    }
+
+    /// For reading all of it, by one of the program's threads.
+    pub fn reader(&self) -> Option<Reader> {
+        Some(Reader { fd: self.number()?, at: 0 })
+    }
+}
+
+/// A place in a file that others read, too.
+pub struct Reader {
+    fd: usize,
+    at: usize,
+}
+
+impl Reader {
+    /// The next bytes; how many: 0 at its end.
+    pub fn read(&mut self, buffer: &mut [u8]) -> usize {
+        let n = read_at(self.fd, buffer, self.at);
+        self.at += n;
+        n
+    }
+}
+
+/// Bytes of a descriptor that is kept; how many.
+pub(super) fn read_at(fd: usize, buffer: &mut [u8], at: usize) -> usize {
+    // SAFETY: the buffer is writable.
+    unsafe { syscall(libc::SYS_pread64, [fd, buffer.as_mut_ptr() as usize, buffer.len(), at, 0, 0]) }.unwrap_or(0)
+}
+
+/// Opens all of them: the process is about to have more threads.
+pub fn keep() {
+    [&STATM, &CGROUP, &SMAPS].into_iter().for_each(|file| _ = file.number());
+}
+
+/// In a forked child: the descriptors are about the parent.
+pub fn forget() {
+    [&STATM, &CGROUP, &SMAPS].into_iter().for_each(|file| file.kept.close());
+}
+
+#[cfg(all(test, not(feature = "model")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_read_from_its_start_each_time() {
+        let (mut first, mut second) = ([0; 4096], [0; 4096]);
+        let first = CGROUP.read(&mut first);
+        assert!(!first.is_empty());
+        assert_eq!(first, CGROUP.read(&mut second));
+        let mut reader = CGROUP.reader().unwrap();
+        let mut byte = [0];
+        assert!(first.iter().all(|b| reader.read(&mut byte) == 1 && byte[0] == *b));
+    }
+}

@@ -1,0 +1,58 @@
+//! Before the program's first thread: afterwards no file can be opened in its table of descriptors without another thread seeing that
+//! (`base/src/sys/open.rs`). So the engine starts here, if it has not, and what the program's threads need is opened.
+
+use core::ffi::{CStr, c_int, c_void};
+use core::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+
+use faultless_base::sys::linux;
+
+use crate::kernel::call::pid;
+use crate::kernel::libraries_behind::find;
+use crate::runtime::engine;
+
+/// The process in which that was done.
+static PREPARED: AtomicI32 = AtomicI32::new(0);
+
+fn prepare() {
+    let process = pid();
+    if PREPARED.swap(process, Ordering::Relaxed) != process
+        && engine::enter().is_some_and(|engine| !engine.is_retired())
+    {
+        linux::keep_descriptors();
+    }
+}
+
+/// The next function of a name. Neither of these may be called in a signal handler, so it can be looked up when it is needed.
+fn next(place: &AtomicUsize, name: &CStr) -> usize {
+    if place.load(Ordering::Relaxed) == 0 {
+        place.store(find(name), Ordering::Relaxed);
+    }
+    place.load(Ordering::Relaxed)
+}
+
+macro_rules! starts {
+    ($($name:ident, $text:literal, ($($arg:ident: $type:ty),+), $fails:expr;)+) => { $(
+        #[doc = concat!("As ", stringify!($name), "(3).")]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($arg: $type),+) -> c_int {
+            static NEXT: AtomicUsize = AtomicUsize::new(0);
+            prepare();
+            match next(&NEXT, $text) {
+                0 => $fails,
+                // SAFETY: the function of that name, with the caller's arguments.
+                next => unsafe {
+                    core::mem::transmute::<usize, unsafe extern "C" fn($($type),+) -> c_int>(next)($($arg),+)
+                },
+            }
+        }
+    )+ };
+}
+
+/// `thrd_error` of the C library.
+const THRD_ERROR: c_int = 2;
+
+starts! {
+    pthread_create, c"pthread_create",
+        (id: *mut c_void, attributes: *const c_void, start: *const c_void, argument: *mut c_void), libc::EAGAIN;
+    thrd_create, c"thrd_create", (id: *mut c_void, start: *const c_void, argument: *mut c_void), THRD_ERROR;
+}
