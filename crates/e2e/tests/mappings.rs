@@ -155,3 +155,12 @@ fn threads_with_tables_of_their_own() {
 fn descriptors_of_children() {
     recycles("descriptors.c", &["children"]);
 }
+
+#[test]
+fn the_lowest_number_is_the_programs() {
+    for who in ["this", "child"] {
+        let Some(case) = Case::compiled("numbers.c", &["-pthread"]) else { return };
+        let run = case.args([who]).same_and_served();
+        assert_eq!(String::from_utf8_lossy(&run.stdout), "0 wrong, 0 lost, 0 refused\n", "{who}");
+    }
+}

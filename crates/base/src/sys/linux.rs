@@ -14,10 +14,13 @@ pub struct Linux;
 
 /// Opens what the program's threads need: the process is about to have more than one.
 pub fn keep_descriptors() {
-    moves::keep();
-    area::keep();
-    proc_file::keep();
-    cgroup::keep();
+    open::unseen(|| {
+        moves::keep();
+        area::keep();
+        proc_file::keep();
+        unwritten::keep();
+        cgroup::keep();
+    });
 }
 
 /// Whether some thread is in [`Sys::discard`].
@@ -252,7 +255,7 @@ impl Sys for Linux {
     }
 
     fn drop_zero(&self, slot: Span, room: Span) -> Option<bool> {
-        open::unseen(|| unwritten::drop_zero(slot, room)).flatten()
+        unwritten::drop_zero(slot, room)
     }
 
     fn copy_from_program(&self, from: Span, to: usize) -> bool {
@@ -280,6 +283,7 @@ impl Sys for Linux {
         moves::forget();
         area::forget();
         proc_file::forget();
+        unwritten::forget();
         cgroup::forget();
         isolate::forget();
     }

@@ -18,6 +18,8 @@ static GUEST: AtomicBool = AtomicBool::new(false);
 static HOME: AtomicI32 = AtomicI32::new(0);
 /// Until when the process is taken to have other threads.
 static CROWDED_UNTIL: AtomicU64 = AtomicU64::new(0);
+/// The one thread of the process is in [`unseen`].
+static INSIDE: AtomicBool = AtomicBool::new(false);
 const CROWDED_NS: u64 = 1_000_000;
 
 /// This process is a guest's, and this memory is its own. Again in a forked child.
@@ -79,9 +81,19 @@ fn alone_if<R>(may: impl FnOnce() -> bool, f: impl FnOnce() -> R) -> Option<R> {
     if thread::is_this() {
         return thread::has_own_files().then(f);
     }
+    if INSIDE.load(Ordering::Relaxed) {
+        // No other thread is there that could read this.
+        return Some(f());
+    }
     // Before the look: a handler may open files and start threads.
     let _no_signals = NoSignals::new();
-    (may() && is_alone()).then(f)
+    if !may() || !is_alone() {
+        return None;
+    }
+    INSIDE.store(true, Ordering::Relaxed);
+    let done = f();
+    INSIDE.store(false, Ordering::Relaxed);
+    Some(done)
 }
 
 /// Opens a file for reading, and puts it aside.

@@ -3,6 +3,7 @@
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
+use super::proc_file::PAGEMAP;
 use super::raw::{self, syscall};
 use crate::{PAGE, Span};
 
@@ -134,14 +135,11 @@ pub fn count(span: Span, any_of: u64, none_of: u64) -> Option<usize> {
     Some(pages)
 }
 
-/// Whether all of `slot` is one huge page. Without [`open`]. `None` where the kernel does not say.
+/// Whether all of `slot` is one huge page. Without [`open`], by a thread of the program. `None` where the kernel does not say.
 pub fn is_huge(slot: Span) -> Option<bool> {
-    let fd = open_file()?;
     let mut run = [Run::default()];
-    let told = scan(fd, slot, HUGE, 0, &mut run);
-    // SAFETY: opened above.
-    let _ = unsafe { syscall(libc::SYS_close, [fd, 0, 0, 0, 0, 0]) };
-    told.map(|(told, _)| told == 1 && run[0].start as usize == slot.start && run[0].end as usize == slot.end)
+    let (told, _) = scan(PAGEMAP.number()?, slot, HUGE, 0, &mut run)?;
+    Some(told == 1 && run[0].start as usize == slot.start && run[0].end as usize == slot.end)
 }
 
 #[cfg(test)]

@@ -16,6 +16,10 @@ pub static STATM: ProcFile = ProcFile::new(c"/proc/self/statm");
 pub static CGROUP: ProcFile = ProcFile::new(c"/proc/self/cgroup");
 /// Its areas, with all that the kernel says of them.
 pub static SMAPS: ProcFile = ProcFile::new(c"/proc/self/smaps");
+/// Its page tables.
+pub static PAGEMAP: ProcFile = ProcFile::new(c"/proc/self/pagemap");
+
+const ALL: [&ProcFile; 4] = [&STATM, &CGROUP, &SMAPS, &PAGEMAP];
 
 /// Such a file.
 pub struct ProcFile {
@@ -28,7 +32,11 @@ impl ProcFile {
         Self { path, kept: Kept::new() }
     }
 
-    fn number(&self) -> Option<usize> {
+    /// The descriptor, in the program's table. It is not to be closed.
+    pub(super) fn number(&self) -> Option<usize> {
+        if thread::is_this() {
+            return None;
+        }
         self.kept.get(|| open::file_aside(self.path))
     }
 
@@ -37,7 +45,11 @@ impl ProcFile {
         if thread::is_this() {
             return if thread::has_own_files() { raw::read_file(self.path, buffer) } else { &[] };
         }
-        let n = self.number().map_or(0, |fd| read_at(fd, buffer, 0));
+        let n = match self.number() {
+            Some(fd) => read_at(fd, buffer, 0),
+            // Where no number is far enough out of the way.
+            None => open::unseen(|| raw::read_file(self.path, buffer).len()).unwrap_or(0),
+        };
         &buffer[..n]
     }
 
@@ -70,12 +82,12 @@ pub(super) fn read_at(fd: usize, buffer: &mut [u8], at: usize) -> usize {
 
 /// Opens all of them: the process is about to have more threads.
 pub fn keep() {
-    [&STATM, &CGROUP, &SMAPS].into_iter().for_each(|file| _ = file.number());
+    ALL.into_iter().for_each(|file| _ = file.number());
 }
 
 /// In a forked child: the descriptors are about the parent.
 pub fn forget() {
-    [&STATM, &CGROUP, &SMAPS].into_iter().for_each(|file| file.kept.close());
+    ALL.into_iter().for_each(|file| file.kept.close());
 }
 
 #[cfg(all(test, not(feature = "model")))]

@@ -7,34 +7,79 @@
 //! In between the kernel may drop the page for reasons of its own, with what was written before it was given free. So a pipe
 //! holds it meanwhile: the kernel drops no page that somebody else refers to.
 
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use super::kept::{Kept, aside};
 use super::linux::{Linux, madvise};
 use super::raw::syscall;
-use super::{Sys, pagemap};
+use super::{Sys, open, pagemap};
 use crate::units::{SLOT, Span};
 
-/// A pipe that holds a page.
-struct Held([i32; 2]);
+/// The ends of a pipe, which lie aside in the program's table; see `open.rs`.
+static READ: Kept = Kept::new();
+static WRITE: Kept = Kept::new();
+/// Whether the pipe holds a page. If the page is held for good it stays so.
+static IN_USE: AtomicBool = AtomicBool::new(false);
+
+fn write_end() -> Option<usize> {
+    WRITE.get(|| {
+        open::unseen(|| {
+            let (mut ends, flags) = ([0i32; 2], (libc::O_CLOEXEC | libc::O_NONBLOCK) as usize);
+            // SAFETY: writes two numbers.
+            unsafe { syscall(libc::SYS_pipe2, [&raw mut ends as usize, flags, 0, 0, 0, 0]) }?;
+            let [read, write] = ends.map(|end| aside(end as usize));
+            READ.close();
+            READ.get(|| read).ok_or(libc::EBADF)?;
+            write
+        })
+        .unwrap_or(Err(libc::EMFILE))
+    })
+}
+
+fn read_end() -> Option<usize> {
+    READ.get(|| Err(libc::EMFILE))
+}
+
+/// Before the process has more threads.
+pub(super) fn keep() {
+    let _ = write_end();
+}
+
+/// In a forked child, for which what its parent holds is not held.
+pub(super) fn forget() {
+    READ.close();
+    WRITE.close();
+    IN_USE.store(false, Ordering::Relaxed);
+}
+
+/// A page that the pipe holds.
+struct Held(());
 
 impl Held {
     fn new(at: usize) -> Option<Self> {
-        let mut ends = [0; 2];
-        let flags = (libc::O_CLOEXEC | libc::O_NONBLOCK) as usize;
-        // SAFETY: writes two numbers.
-        unsafe { syscall(libc::SYS_pipe2, [&raw mut ends as usize, flags, 0, 0, 0, 0]) }.ok()?;
-        let held = Self(ends);
+        if IN_USE.swap(true, Ordering::Acquire) {
+            return None;
+        }
         let piece = libc::iovec { iov_base: at as *mut libc::c_void, iov_len: 1 };
-        let args = [ends[1] as usize, &raw const piece as usize, 1, 0, 0, 0];
+        let args = |end| [end, &raw const piece as usize, 1, 0, 0, 0];
+        let end = write_end().filter(|_| read_end().is_some());
         // SAFETY: refers to the page, and reads it never.
-        let sent = unsafe { syscall(libc::SYS_vmsplice, args) };
-        (sent == Ok(1)).then_some(held)
+        let sent = end.is_some_and(|end| unsafe { syscall(libc::SYS_vmsplice, args(end)) } == Ok(1));
+        if !sent {
+            IN_USE.store(false, Ordering::Release);
+        }
+        sent.then_some(Self(()))
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        for end in self.0 {
-            // SAFETY: opened above.
-            let _ = unsafe { syscall(libc::SYS_close, [end as usize, 0, 0, 0, 0, 0]) };
+        let mut byte = 0u8;
+        // SAFETY: writes a byte.
+        let read = |end| unsafe { syscall(libc::SYS_read, [end, &raw mut byte as usize, 1, 0, 0, 0]) };
+        // Where the program has closed its end it stays in use.
+        if read_end().map(read) == Some(Ok(1)) {
+            IN_USE.store(false, Ordering::Release);
         }
     }
 }
