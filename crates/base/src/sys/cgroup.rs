@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use super::kept::{Kept, aside};
 use super::proc_file::{CGROUP, read_at};
 use super::raw::{self, File, leading_number, now_ns, read_file};
-use super::{Headroom, open};
+use super::{Headroom, open, stack};
 
 /// In a smaller group idle memory could not always be given back in time.
 pub const SMALLEST: u64 = 1 << 30;
@@ -104,27 +104,49 @@ impl Tightest {
     }
 }
 
-/// What these texts say, as a number that is not 0.
+const NO_NAMES: u64 = 0xCBF2_9CE4_8422_2325;
+
+fn add_names(sum: u64, text: &[u8]) -> u64 {
+    text.iter().fold(sum, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01B3))
+}
+
+/// What these texts say, as a number that is not 0, but for no text.
 fn names(text: &[u8]) -> u64 {
-    let sum = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01B3);
-    if text.is_empty() { 0 } else { text.iter().fold(0xCBF2_9CE4_8422_2325, sum) | 1 }
+    if text.is_empty() { 0 } else { add_names(NO_NAMES, text) | 1 }
+}
+
+/// The same of the groups of now, with little stack: threads of the program may have no more.
+fn names_now() -> u64 {
+    let Some(mut file) = CGROUP.reader() else { return stack::with_room(|| with_text(names)) };
+    let (mut chunk, mut all) = ([0u8; 128], NO_NAMES);
+    loop {
+        match file.read(&mut chunk) {
+            0 => return if all == NO_NAMES { 0 } else { all | 1 },
+            n => all = add_names(all, &chunk[..n]),
+        }
+    }
+}
+
+/// Calls `f` with what says in which groups the process is.
+fn with_text<R>(f: impl FnOnce(&[u8]) -> R) -> R {
+    let mut buffer = [0u8; 4096];
+    f(CGROUP.read(&mut buffer))
 }
 
 /// As [`super::Sys::headroom`].
 pub fn headroom() -> Headroom {
-    let (mut buffer, now) = ([0u8; 2048], now_ns());
-    let text = CGROUP.read(&mut buffer);
-    let names = names(text);
+    let (names, now) = (names_now(), now_ns());
     let last = LAST.of(names, now);
     if let Some((room @ Headroom::Unlimited, ..NO_LIMIT_NS) | (room, ..LEFT_NS)) = last {
         return room;
     }
     let by_path = || {
         let mut tightest = Tightest::default();
-        each_group(text, |group| tightest.add(group.used(), group.limit));
+        with_text(|text| each_group(text, |group| tightest.add(group.used(), group.limit)));
         tightest.room()
     };
-    let found = if names == 0 { None } else { open::unseen(by_path).or_else(|| by_kept(names)) };
+    let look = || open::unseen(by_path).or_else(|| by_kept(names));
+    let found = if names == 0 { None } else { stack::with_room(look) };
     match (found, last) {
         (Some(room), _) => {
             LAST.note(names, now, room);
