@@ -128,6 +128,8 @@ fn names_now() -> u64 {
 }
 
 /// Calls `f` with what says in which groups the process is.
+// Its buffer is in no frame of a caller's.
+#[inline(never)]
 fn with_text<R>(f: impl FnOnce(&[u8]) -> R) -> R {
     let mut buffer = [0u8; 4096];
     f(CGROUP.read(&mut buffer))
@@ -158,6 +160,7 @@ pub fn headroom() -> Headroom {
 }
 
 /// By the files that are kept, if they are those of these groups.
+#[inline(never)]
 fn by_kept(names: u64) -> Option<Headroom> {
     if KEPT_NAMES.load(Ordering::Acquire) != names {
         return None;
@@ -308,6 +311,7 @@ fn each_group(text: &[u8], mut f: impl FnMut(&Group)) {
 }
 
 /// Opens a file of a group by `open`.
+#[inline(never)]
 fn open_in<R>(files: &Files, group: &[u8], name: &[u8], open: impl FnOnce(&CStr) -> R) -> Option<R> {
     let mut path = [0u8; 600];
     let mut end = 0;
@@ -325,6 +329,7 @@ fn number(files: &Files, group: &[u8], name: &[u8]) -> Option<u64> {
 }
 
 /// Bytes of a group's that are pages of files, by its statistics: the kernel drops them before it kills anybody.
+#[inline(never)]
 fn cached(mut read: impl FnMut(&mut [u8]) -> usize) -> u64 {
     let (mut chunk, mut line, mut n, mut sums) = ([0u8; 256], [0u8; 64], 0, [0u64; 2]);
     loop {
