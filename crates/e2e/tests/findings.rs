@@ -111,6 +111,13 @@ fn a_limit_that_another_process_sets() {
 }
 
 #[test]
+fn ranges_of_several_areas_under_a_limit_that_the_program_set_unseen() {
+    for kind in ["plain", "sealed"] {
+        passes("limit_inside", &[kind]);
+    }
+}
+
+#[test]
 fn a_child_of_vfork_asks_first() {
     passes("vfork", &[]);
 }
