@@ -5,7 +5,7 @@ use anyhow::{Result, ensure};
 use crate::shell::{self, command, target};
 use crate::{check, setup};
 
-const SCRIPT: &str = "crates/cli/src/bench/programs/scripts/numpy_arrays.py";
+const SCRIPT: &str = "crates/bench/src/programs/scripts/numpy_arrays.py";
 const ROUNDS: &str = "40";
 const PAIRS: &str = "8";
 

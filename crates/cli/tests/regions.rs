@@ -5,12 +5,12 @@ mod common;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Stdio};
 
-use common::{faultless, text};
+use common::{bench, faultless, text};
 use serde_json::Value;
 
 /// Words of a program that faults in a region without a pause.
 fn program(seconds: &str) -> Vec<&str> {
-    ["bench", "loop", "spf", "--way", "speculative", "--work", "touch", "--seconds", seconds].to_vec()
+    ["loop", "spf", "--way", "speculative", "--work", "touch", "--seconds", seconds].to_vec()
 }
 
 /// Such a program, killed at the end.
@@ -19,12 +19,12 @@ struct Faulting(Child);
 impl Faulting {
     /// `None` where there is no userfaultfd.
     fn start() -> Option<Self> {
-        let tried = faultless(program("0.001")).output().unwrap();
+        let tried = bench(program("0.001")).output().unwrap();
         if !tried.status.success() {
             println!("skipped: {}", text(&tried.stderr));
             return None;
         }
-        Some(Self(faultless(program("600")).stdout(Stdio::null()).spawn().unwrap()))
+        Some(Self(bench(program("600")).stdout(Stdio::null()).spawn().unwrap()))
     }
 
     fn pid(&self) -> String {
@@ -46,8 +46,8 @@ fn every_program_of_the_bench_runs() {
         return;
     }
     let run = |way: &str, work: &str| {
-        let words = ["bench", "loop", "spf", "--way", way, "--work", work, "--seconds", "0.1", "--threads", "2"];
-        let out = faultless(words).args(["--beside", "unmaps", "--timed"]).output().unwrap();
+        let words = ["loop", "spf", "--way", way, "--work", work, "--seconds", "0.1", "--threads", "2"];
+        let out = bench(words).args(["--beside", "unmaps", "--timed"]).output().unwrap();
         assert!(out.status.success(), "{way} {work}: {}", text(&out.stderr));
         let reached: Value = serde_json::from_slice(&out.stdout).unwrap();
         assert!(reached["rate"].as_f64().unwrap() > 0.0, "{way} {work}: {reached}");

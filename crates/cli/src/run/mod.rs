@@ -25,9 +25,8 @@ use faultless_page::knobs::Knob;
 pub use child::{End, Running};
 pub use options::{Args, library};
 pub use stack::with_room;
-pub use sys::file_size_limit;
 
-use crate::pages::Dir;
+use faultless_measure::pages::Dir;
 use summary::Summary;
 use sys::Inherited;
 

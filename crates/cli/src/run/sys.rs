@@ -242,11 +242,6 @@ pub fn limit(kind: libc::__rlimit_resource_t) -> Option<u64> {
     (known && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
 }
 
-/// How long a file this process may make.
-pub fn file_size_limit() -> Option<u64> {
-    limit(libc::RLIMIT_FSIZE)
-}
-
 /// Whether a file has the attribute `name`.
 pub fn has_attribute(path: &std::path::Path, name: &std::ffi::CStr) -> bool {
     use std::os::unix::ffi::OsStrExt;
