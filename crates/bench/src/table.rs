@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(seconds(-3.2e-9), "-3.20 ns");
         assert_eq!(bytes(1.5 * 1024f64.powi(3)), "1.50 GiB");
         assert_eq!(bytes(4096.0), "4.00 KiB");
-        assert_eq!(ratio(22.04), "22.0");
+        assert_eq!(crate::format::ratio(22.04), "22.0");
     }
 
     #[test]

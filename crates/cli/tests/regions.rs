@@ -3,6 +3,7 @@
 mod common;
 
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Child, ChildStdout, Stdio};
 
 use common::{bench, faultless, text};
@@ -114,9 +115,9 @@ fn faults_are_shown_under_the_names_of_their_events() {
     if Faulting::start().is_none() {
         return;
     }
-    let exe = env!("CARGO_BIN_EXE_faultless");
-    let words = ["stat", "-e", "faults,spf,pagefault:*", "--", exe];
-    let out = faultless(words.into_iter().chain(program("0.05"))).output().unwrap();
+    let bench = Path::new(env!("CARGO_BIN_EXE_faultless")).with_file_name("faultless-bench");
+    let words = ["stat", "-e", "faults,spf,pagefault:*", "--"];
+    let out = faultless(words).arg(bench).args(program("0.05")).output().unwrap();
     assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
     let said = text(&out.stderr);
     let lines: Vec<Vec<&str>> = said.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();

@@ -15,6 +15,7 @@
 //! | [`limit`] | how long a test may take |
 
 pub mod attributes;
+pub mod block;
 pub mod blocks;
 pub mod call;
 pub mod direct;

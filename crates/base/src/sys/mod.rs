@@ -5,6 +5,7 @@
 //! mistake at once.
 
 use crate::Span;
+pub use crate::raw;
 use crate::zero::Engine;
 use crate::zero::driver::{Cost, Picked, Poll, Processor};
 
@@ -24,7 +25,6 @@ pub mod page_file;
 pub mod pagemap;
 mod policy;
 pub mod pressure;
-pub mod raw;
 pub mod stack;
 pub mod tables;
 pub mod thread;

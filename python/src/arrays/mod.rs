@@ -3,6 +3,8 @@
 //! The interpreter gives arguments as an array (`METH_FASTCALL`), and they go on like that, so that no tuple and no dictionary is made.
 //! Options are read here and left out. Whether an array is small is `small.rs`'s to say.
 
+mod small;
+
 use std::ffi::CStr;
 use std::ptr::null_mut;
 
@@ -12,7 +14,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyString, PyTuple, PyType};
 
 use crate::options::Options;
-use crate::small::is_small;
+use small::is_small;
 
 unsafe extern "C" {
     // In the limited API from 3.12 on; 3.11 has the same function.

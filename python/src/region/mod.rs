@@ -1,5 +1,7 @@
 //! Regions: each for itself, with the buffer protocol.
 
+pub mod background;
+
 use std::ffi::c_int;
 use std::ops::{Deref, Range};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,10 +12,10 @@ use pyo3::ffi::{self, Py_buffer, PyBuffer_FillInfo};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::background::Background;
 use crate::errors::{Size, failed, word};
 use crate::options::{Options, name};
 use crate::sigbus::User;
+use background::Background;
 
 const PAGE: usize = 4096;
 const RIGHTS: &[(&str, Rights)] = &[("none", Rights::None), ("r", Rights::Read), ("rw", Rights::Write)];
