@@ -22,7 +22,7 @@ fn build(builder: Builder) -> Option<Region> {
     match builder.build() {
         Ok(region) => Some(region),
         Err(error @ (Error::NoUserfaultfd(_) | Error::NoEvents(_))) => {
-            println!("skipped: {error}");
+            faultless_testkit::skip(format_args!("{error}"));
             None
         }
         Err(error) => panic!("{error}"),
@@ -140,7 +140,7 @@ fn a_fault_drops_nothing() {
         let below = |k, jt, jf| code(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, jf, jt, k);
         let (first, last) = (base as u64, (base + 32 * SLOT - 1) as u64);
         if first >> 32 != last >> 32 {
-            return println!("skipped: an address that takes a longer filter");
+            return faultless_testkit::skip("an address that takes a longer filter");
         }
         // `madvise` of an address in the region kills.
         let filter = [

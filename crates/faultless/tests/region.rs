@@ -17,7 +17,9 @@ fn each(length: usize, choose: impl Fn(Builder) -> Builder, test: impl Fn(Region
     for delivery in [Delivery::Direct, Delivery::Thread, Delivery::Signal] {
         match choose(Region::builder(length).delivery(delivery)).build() {
             Ok(region) => test(region),
-            Err(Error::NoUserfaultfd(error)) => println!("skipped: {delivery:?}, error {error}"),
+            Err(Error::NoUserfaultfd(error)) => {
+                faultless_testkit::skip(format_args!("{delivery:?}, error {error}"))
+            }
             Err(Error::DirectBacking) if delivery == Delivery::Direct => {}
             Err(error) => panic!("{delivery:?}: {error}"),
         }
@@ -156,7 +158,7 @@ fn a_backing_is_read_when_it_is_needed() {
 fn several_handlers_share_a_region() {
     limit();
     let Ok(mut region) = Region::builder(33 * MIB).delivery(Delivery::Thread).handlers(4).build() else {
-        return println!("skipped: no thread delivery");
+        return faultless_testkit::skip("no thread delivery");
     };
     let mut parts: Vec<_> = region.as_mut_slice().unwrap().chunks_mut(5 * MIB).collect();
     std::thread::scope(|scope| {
@@ -205,7 +207,7 @@ fn slices_are_refused_where_something_is_missing() {
 fn the_knob_turns_speculation_off() {
     limit();
     let Ok(region) = Region::builder(4 * MIB).delivery(Delivery::Signal).windows(PAGE, PAGE).build() else {
-        return println!("skipped: no signal delivery");
+        return faultless_testkit::skip("no signal delivery");
     };
     let counted = || Region::counted(Counter::SpeculativePgfault);
     let before = counted();
@@ -266,7 +268,7 @@ fn locked_memory_is_dropped_too() {
             (0..4 * MIB).step_by(PAGE).for_each(|at| write(&region, at, 1));
             // SAFETY: pages of the region, which are there.
             if unsafe { libc::mlock(region.as_ptr().cast(), 64 * PAGE) } != 0 {
-                return println!("skipped: memory cannot be locked");
+                return faultless_testkit::skip("memory cannot be locked");
             }
             region.advise(0..PAGE, Advice::DontNeed).unwrap();
             assert_eq!([0, PAGE].map(|at| read(&region, at)), [0, 1]);

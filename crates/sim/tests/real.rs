@@ -70,7 +70,7 @@ fn a_real_run_counts_the_same() {
             };
             let counted = match real(&setup) {
                 Ok(counted) => counted,
-                Err(error) => return println!("skipped: {error}"),
+                Err(error) => return faultless_testkit::skip(format_args!("{error}")),
             };
             let figures = run(&setup, &MACHINE);
             let simulated = [figures.faults, figures.installed, figures.speculative, 0, 0, 0, 0];

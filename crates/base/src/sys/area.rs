@@ -78,7 +78,7 @@ mod tests {
     fn an_area_ends_where_an_attribute_changes() {
         let span = linux::reserve(4 * SLOT, SLOT).unwrap();
         assert!(Linux.open_first(Span::new(span.start, 3 * SLOT)));
-        let Some(open) = area(span.start) else { return std::eprintln!("skipped: no PROCMAP_QUERY") };
+        let Some(open) = area(span.start) else { return faultless_testkit::skip("no PROCMAP_QUERY") };
         assert_eq!(open.end, span.start + 3 * SLOT);
         let ends = |at: usize| area(at).map(|area| area.end);
         Linux.huge(Span::new(span.start, SLOT), Huge::Advised);

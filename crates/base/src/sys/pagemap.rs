@@ -164,7 +164,7 @@ mod tests {
             ((at + 7 * PAGE) as *mut u8).read_volatile();
         }
         if count(span, PRESENT, 0).is_none() {
-            return std::println!("skipped: no PAGEMAP_SCAN");
+            return faultless_testkit::skip("no PAGEMAP_SCAN");
         }
         assert_eq!(count(span, PRESENT, 0), Some(257), "more runs than one call tells of");
         assert_eq!((count(span, PRESENT, ZERO), count(span, ZERO, 0)), (Some(256), Some(1)));

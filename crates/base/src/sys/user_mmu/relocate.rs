@@ -99,7 +99,6 @@ fn is_in_one_area(at: usize, bytes: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::println;
 
     use super::*;
     use crate::SLOT;
@@ -162,7 +161,7 @@ mod tests {
     /// Somebody who changes it may have looked before.
     #[test]
     fn what_is_shut_is_not_opened_again() {
-        let Some((mmu, from)) = region() else { return println!("skipped: no userfaultfd") };
+        let Some((mmu, from)) = region() else { return faultless_testkit::skip("no userfaultfd") };
         mmu.protect(from, Rights::Read).unwrap();
         mmu.shut();
         assert!(mmu.is_shut());
@@ -176,7 +175,7 @@ mod tests {
 
     #[test]
     fn what_is_the_region_s_is_told_apart() {
-        let Some((mmu, from)) = region() else { return println!("skipped: no userfaultfd") };
+        let Some((mmu, from)) = region() else { return faultless_testkit::skip("no userfaultfd") };
         let (own, missing, other) = (from.start, from.end, from.end + PAGE);
         mmu.protect(Span::new(missing, 2 * PAGE), Rights::Write).unwrap();
         unmap(Span::new(other, PAGE));
@@ -192,7 +191,7 @@ mod tests {
 
     #[test]
     fn pages_of_several_areas_move() {
-        let Some((mmu, from)) = region() else { return println!("skipped: no userfaultfd") };
+        let Some((mmu, from)) = region() else { return faultless_testkit::skip("no userfaultfd") };
         // What differs in rights has areas of its own.
         mmu.protect(page(from, 2), Rights::Read).unwrap();
         let to = Span::new(mmu.span().start + TO, from.bytes());
@@ -205,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_move_that_stops_half_way_is_undone() {
-        let Some((mmu, from)) = region() else { return println!("skipped: no userfaultfd") };
+        let Some((mmu, from)) = region() else { return faultless_testkit::skip("no userfaultfd") };
         unmap(page(from, GAP));
         let to = Span::new(mmu.span().start + TO, from.bytes());
         assert_eq!(mmu.relocate(from, to.start), Err(libc::EFAULT));
@@ -223,7 +222,7 @@ mod tests {
 
     #[test]
     fn nothing_moves_where_nothing_can() {
-        let Some((mmu, from)) = region() else { return println!("skipped: no userfaultfd") };
+        let Some((mmu, from)) = region() else { return faultless_testkit::skip("no userfaultfd") };
         unmap(page(from, 0));
         let to = Span::new(mmu.span().start + TO, from.bytes());
         assert_eq!(mmu.relocate(from, to.start), Err(libc::EFAULT));
@@ -235,7 +234,7 @@ mod tests {
     /// A region's last pages have nothing of it behind them.
     #[test]
     fn the_last_pages_move_there_and_back() {
-        let Some((mmu, from)) = region() else { return println!("skipped: no userfaultfd") };
+        let Some((mmu, from)) = region() else { return faultless_testkit::skip("no userfaultfd") };
         let last = Span::new(mmu.span().end - from.bytes(), from.bytes());
         mmu.relocate(from, last.start).unwrap();
         mmu.relocate(last, from.start).unwrap();
