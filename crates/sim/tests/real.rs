@@ -8,7 +8,7 @@ use faultless_base::PAGE;
 use faultless_page::stats::Counter;
 use faultless_sim::pattern::Pattern;
 use faultless_sim::seed::MACHINE;
-use faultless_sim::work::{Frames, Setup, run};
+use faultless_sim::work::{APART, Frames, Setup, run};
 
 /// Pages of each thread: whole entries, so that threads do not meet.
 const PAGES: usize = 1024;
@@ -24,7 +24,7 @@ const COUNTED: [Counter; 7] = [
 
 /// Touches a region of this process, and says what was counted.
 fn real(setup: &Setup) -> Result<[u64; 7], Error> {
-    let (threads, part) = (setup.threads, setup.pages * PAGE);
+    let (threads, part) = (setup.threads, (setup.pages * PAGE).max(APART));
     let mut region =
         Region::builder(threads * part).delivery(Delivery::Signal).windows(PAGE, PAGE << setup.order).build()?;
     let before = COUNTED.map(Region::counted);
