@@ -58,6 +58,13 @@ fn what_the_program_changed_of_a_block_or_laid_over_it() {
 }
 
 #[test]
+fn a_block_of_which_not_all_can_move_grows() {
+    for why in ["sealed", "limit"] {
+        passes("moved_in_part", &[why]);
+    }
+}
+
+#[test]
 fn memory_given_back_before_a_fork() {
     passes("idle", &[]);
 }

@@ -18,6 +18,7 @@ mod job;
 mod kept;
 pub mod linux;
 pub mod lost;
+mod migrate;
 pub mod mmu;
 pub mod moves;
 pub mod page_file;

@@ -1,10 +1,11 @@
 //! Moving pages within a region by page tables, and back where that cannot be finished.
 
 use super::{Backing, UserMmu};
+use crate::Span;
 use crate::sys::linux::{Linux, reserve_at};
-use crate::sys::raw::{self, syscall};
+use crate::sys::migrate::{Stopped, move_all};
+use crate::sys::raw::syscall;
 use crate::sys::{Huge, Sys};
-use crate::{PAGE, Span};
 
 impl<B: Backing> UserMmu<B> {
     /// As [`Mmu::relocate`](crate::sys::mmu::Mmu::relocate).
@@ -60,52 +61,16 @@ pub(super) fn keep_from_children(span: Span) -> Result<(), i32> {
     unsafe { syscall(libc::SYS_madvise, args) }.map(drop)
 }
 
-/// An error, after so many bytes.
-struct Stopped {
-    done: usize,
-    error: i32,
-}
-
-/// Moves pages from where they leave an empty mapping behind.
-fn move_all(from: Span, to: usize) -> Result<(), Stopped> {
-    let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP) as usize;
-    let (mut done, mut bytes) = (0, from.bytes());
-    while done < from.bytes() {
-        let at = from.start + done;
-        // A call takes no more than one of the kernel's areas, and where they end is not known here.
-        while bytes > PAGE && !is_in_one_area(at, bytes) {
-            bytes = (bytes / PAGE).div_ceil(2) * PAGE;
-        }
-        // SAFETY: both are parts of the reservation that nobody may access.
-        let moved = unsafe { syscall(libc::SYS_mremap, [at, bytes, bytes, flags, to + done, 0]) };
-        moved.map_err(|error| Stopped { done, error })?;
-        done += bytes;
-        bytes = from.bytes() - done;
-    }
-    Ok(())
-}
-
-/// Whether one of the kernel's areas has all of a part of the reservation. To try the move itself would not do: before Linux 6.17 a
-/// refused one has unmapped its target all the same, and somebody else may be there at the next try.
-fn is_in_one_area(at: usize, bytes: usize) -> bool {
-    // SAFETY: it grows by a page where nothing is, or not at all.
-    let grown = unsafe { syscall(libc::SYS_mremap, [at, bytes, bytes + PAGE, 0, 0, 0]) };
-    if grown.is_ok() {
-        // SAFETY: that page.
-        unsafe { raw::unmap(at + bytes, PAGE) };
-    }
-    grown != Err(libc::EFAULT)
-}
-
 #[cfg(test)]
 mod tests {
     use std::println;
 
     use super::*;
-    use crate::SLOT;
     use crate::sys::mmu::{Mmu, Rights, Source};
+    use crate::sys::raw;
     use crate::sys::uffd::{Uffd, feature};
     use crate::sys::user_mmu::STRIPES;
+    use crate::{PAGE, SLOT};
 
     const PAGES: usize = 8;
     /// Where pages come from, the page that is missing in there, and where they are to go.
