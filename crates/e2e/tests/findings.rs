@@ -58,6 +58,20 @@ fn what_the_program_changed_of_a_block_or_laid_over_it() {
 }
 
 #[test]
+fn blocks_of_other_rights_are_the_first_that_are_freed() {
+    if let Some(case) = finding("first_frees", &["-pthread"]) {
+        case.same_and_served();
+    }
+}
+
+#[test]
+fn descriptors_that_are_closed_again_and_again() {
+    for by in ["program", "children"] {
+        passes("closed_often", &[by]);
+    }
+}
+
+#[test]
 fn a_block_of_which_not_all_can_move_grows() {
     for why in ["sealed", "limit"] {
         passes("moved_in_part", &[why]);

@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use super::raw::{self, Access, syscall};
-use super::{Huge, Job, SIGNATURES, Sys, area, isolate, job, migrate, moves, thread, unwritten};
+use super::{Huge, Job, SIGNATURES, Sys, area, isolate, job, kept, migrate, moves, thread, unwritten};
 use crate::units::{PAGE, SLOT, SLOT_PAGES, Span};
 use crate::zero::driver::Poll;
 use crate::zero::{self, Engine};
@@ -151,6 +151,7 @@ impl Sys for Linux {
         // A reservation has nothing to show in a core dump; what is used of it is opened to dumps again.
         madvise(kept, libc::MADV_DONTDUMP);
         isolate::reserve(bytes / 4);
+        kept::note_home();
         Some(kept)
     }
 
@@ -263,6 +264,7 @@ impl Sys for Linux {
     }
 
     fn forked(&self) {
+        kept::note_home();
         moves::forget();
         area::forget();
         isolate::forget();

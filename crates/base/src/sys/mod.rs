@@ -148,7 +148,7 @@ pub trait Sys {
     /// The same for memory that somebody else may unmap meanwhile: what cannot be read counts as overwritten.
     fn peek_overwritten(&self, slot: Span) -> usize;
     /// The addresses around `addr` whose attributes are the same to the kernel, whatever these are; empty where nothing is
-    /// mapped. `None`: it does not say.
+    /// mapped, or where it does not say now. `None`: it never says.
     fn area(&self, addr: usize) -> Option<Span>;
     /// Whether the page at `addr` is present in memory.
     fn present(&self, addr: usize) -> bool;
