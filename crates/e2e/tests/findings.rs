@@ -79,6 +79,13 @@ fn a_block_of_which_not_all_can_move_grows() {
 }
 
 #[test]
+fn what_the_program_lays_where_blocks_might_come() {
+    for args in [&["ahead"][..], &["ahead", "instruction"], &["freed"]] {
+        passes("laid_beside", args);
+    }
+}
+
+#[test]
 fn memory_given_back_before_a_fork() {
     passes("idle", &[]);
 }

@@ -155,6 +155,10 @@ impl Sys for Linux {
         Some(kept)
     }
 
+    fn unclaimed(&self, rest: Span) -> usize {
+        migrate::last_area(rest)
+    }
+
     fn open_first(&self, span: Span) -> bool {
         madvise(span, libc::MADV_DODUMP);
         mprotect(span, libc::PROT_READ | libc::PROT_WRITE)

@@ -5,7 +5,7 @@
 
 use super::linux::{map_at, mprotect};
 use super::raw::{self, syscall};
-use crate::units::{PAGE, Span};
+use crate::units::{PAGE, SLOT, Span};
 
 /// An error, after so many bytes.
 pub struct Stopped {
@@ -88,12 +88,25 @@ pub fn is_in_one_area(at: usize, bytes: usize) -> bool {
     grown != Err(libc::EFAULT)
 }
 
+/// As [`super::Sys::unclaimed`]: what was never opened is one area.
+pub fn last_area(rest: Span) -> usize {
+    let is_one = |start: usize| is_in_one_area(start, rest.end - start);
+    if rest.is_empty() || is_one(rest.start) {
+        return rest.start;
+    }
+    let (mut several, mut one) = (rest.start, rest.end);
+    while one - several > SLOT {
+        let middle = several + ((one - several) / SLOT).div_ceil(2) * SLOT;
+        if is_one(middle) { one = middle } else { several = middle }
+    }
+    one
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::sys::linux::{self, Linux};
     use crate::sys::{Huge, Sys};
-    use crate::units::SLOT;
 
     fn open(slots: usize) -> Span {
         let span = linux::reserve(slots * SLOT, SLOT).unwrap();
@@ -116,6 +129,17 @@ mod tests {
     fn numbers(span: Span) -> std::vec::Vec<usize> {
         // SAFETY: memory of the test's own.
         (span.start..span.end).step_by(SLOT).map(|at| unsafe { (at as *const usize).read() }).collect()
+    }
+
+    #[test]
+    fn what_somebody_maps_into_a_reservation_is_found() {
+        let rest = linux::reserve(64 * SLOT, SLOT).unwrap();
+        assert_eq!(last_area(rest), rest.start);
+        for slot in [0, 7, 20, 62, 63] {
+            let other = Span::new(rest.start + slot * SLOT + 5 * PAGE, PAGE);
+            assert!(map_at(other, libc::PROT_READ, libc::MAP_FIXED));
+            assert_eq!(last_area(rest), rest.start + (slot + 1) * SLOT, "at slot {slot}");
+        }
     }
 
     #[test]

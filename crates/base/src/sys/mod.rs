@@ -81,6 +81,9 @@ pub const SIGNATURES: usize = 4;
 pub trait Sys {
     /// Reserves `bytes` of address space at a multiple of `align`, without access; `None` when refused.
     fn reserve(&self, bytes: usize, align: usize) -> Option<Span>;
+    /// From where on the end of a reservation, which was never opened, is still that: behind the last slot into which the program has
+    /// mapped something of its own.
+    fn unclaimed(&self, rest: Span) -> usize;
     /// Allows reading and writing of a part of the reservation for the first time; whether it worked.
     fn open_first(&self, span: Span) -> bool;
     /// Replaces whatever is mapped there by a fresh mapping, readable and writable; whether it worked.
