@@ -86,6 +86,15 @@ fn what_the_program_lays_where_blocks_might_come() {
 }
 
 #[test]
+fn blocks_of_the_c_library_in_a_hole_of_a_block() {
+    for hole in ["unmapped", "child"] {
+        if let Some(case) = finding("holes", &["-pthread"]) {
+            case.args([hole]).same_and_served();
+        }
+    }
+}
+
+#[test]
 fn memory_given_back_before_a_fork() {
     passes("idle", &[]);
 }
