@@ -2,7 +2,8 @@
 
 use super::{Backing, UserMmu};
 use crate::Span;
-use crate::sys::linux::{Linux, reserve_at};
+use crate::sys::isolate::is_mapped;
+use crate::sys::linux::{Linux, madvise as advise, reserve_at};
 use crate::sys::migrate::{Stopped, move_all};
 use crate::sys::raw::syscall;
 use crate::sys::{Huge, Sys};
@@ -11,6 +12,17 @@ impl<B: Backing> UserMmu<B> {
     /// As [`Mmu::relocate`](crate::sys::mmu::Mmu::relocate).
     pub(super) fn relocate_pages(&self, from: Span, to: usize) -> Result<(), i32> {
         let target = Span::new(to, from.bytes());
+        let _alone = self.relocating.lock();
+        set_apart(from)?;
+        let moved = self.relocate_apart(from, target);
+        for span in [from, target] {
+            advise(span, libc::MADV_NORMAL);
+        }
+        moved
+    }
+
+    fn relocate_apart(&self, from: Span, target: Span) -> Result<(), i32> {
+        let to = target.start;
         // The kernel forgets at the move where faults are delivered.
         let moved = move_all(from, to).and_then(|()| {
             self.let_go_of_moved(from, to);
@@ -52,6 +64,17 @@ impl<B: Backing> UserMmu<B> {
             let _ = keep_from_children(span);
         }
     }
+}
+
+/// The kernel makes one area of what it moves and of what is alike beside its new place, and then forgets for all of that where faults
+/// are delivered. So what moves is unlike anything else meanwhile, by an advice that means nothing for this memory.
+fn set_apart(span: Span) -> Result<(), i32> {
+    // In spite of a gap all else is advised; the move will stop there.
+    if advise(span, libc::MADV_SEQUENTIAL) || !is_mapped(span) {
+        return Ok(());
+    }
+    advise(span, libc::MADV_NORMAL);
+    Err(libc::ENOMEM)
 }
 
 /// Leaves a span out of forked children.
@@ -166,6 +189,21 @@ mod tests {
         assert!(is_delivered(&mmu, from), "where they were");
         mmu.discard(to).unwrap();
         assert!(is_delivered(&mmu, to), "where they went");
+    }
+
+    /// The kernel makes one area of those that are alike.
+    #[test]
+    fn what_lies_beside_is_delivered_as_before() {
+        let Some((mmu, from)) = region() else { return println!("skipped: no userfaultfd") };
+        let to = Span::new(mmu.span().start + TO, from.bytes());
+        let beside = |span: Span| [span.start - span.bytes(), span.end].map(|at| Span::new(at, span.bytes()));
+        mmu.relocate(from, to.start).unwrap();
+        mmu.relocate(to, from.start).unwrap();
+        unmap(page(from, GAP));
+        assert!(mmu.relocate(from, to.start).is_err(), "one that is undone");
+        for span in beside(from).into_iter().chain(beside(to)) {
+            assert!(is_delivered(&mmu, span), "{span:x?}");
+        }
     }
 
     #[test]
