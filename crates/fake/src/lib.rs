@@ -215,6 +215,13 @@ impl Sys for Fake {
         Some(Span::new(start, bytes))
     }
 
+    fn unclaimed(&self, rest: Span) -> usize {
+        let state = self.state.lock().unwrap();
+        let is_claimed = |pages: &[Page; SLOT_PAGES]| pages.iter().any(|page| page.open || page.altered);
+        let slots = state.slots.range(rest.start / SLOT..rest.end.div_ceil(SLOT));
+        slots.rev().find(|(_, pages)| is_claimed(pages)).map_or(rest.start, |(slot, _)| (slot + 1) * SLOT)
+    }
+
     fn open_first(&self, span: Span) -> bool {
         let works = !self.fails(Failing::Open);
         if works {

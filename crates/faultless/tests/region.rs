@@ -57,6 +57,36 @@ fn fresh_memory_is_zero_and_keeps_what_is_written() {
     );
 }
 
+struct Sevens;
+
+impl Backing for Sevens {
+    fn read(&self, _offset: u64, buffer: &mut [u8]) -> Result<(), i32> {
+        buffer.fill(7);
+        Ok(())
+    }
+}
+
+#[test]
+fn what_lies_beside_a_part_that_was_moved_comes_from_the_backing() {
+    each(
+        4 * MIB,
+        |builder| builder.backing(Sevens).windows(PAGE, PAGE),
+        |region| {
+            let (hole, to) = (200 * PAGE..600 * PAGE, 400 * PAGE);
+            region.unmap(hole.clone()).unwrap();
+            region.protect(600 * PAGE..700 * PAGE, Rights::None).unwrap();
+            region.remap(PAGE..11 * PAGE, to).unwrap();
+            for part in [hole.start..hole.start + PAGE, to - PAGE..to, to + 10 * PAGE..hole.end] {
+                region.map(part.clone(), Rights::Write).unwrap();
+                assert_eq!(read(&region, part.start), 7, "{part:?}");
+                region.populate(part).unwrap();
+            }
+            region.protect(600 * PAGE..700 * PAGE, Rights::Read).unwrap();
+            assert_eq!(read(&region, 650 * PAGE), 7, "closed meanwhile");
+        },
+    );
+}
+
 #[test]
 fn parts_are_mapped_moved_and_protected() {
     each(

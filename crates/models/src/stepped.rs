@@ -135,6 +135,7 @@ macro_rules! stepped {
 impl Sys for Stepped {
     stepped! {
         step: reserve(bytes: usize, align: usize) -> Option<Span>;
+        step: unclaimed(rest: Span) -> usize;
         step: open_first(span: Span) -> bool;
         step: reset(span: Span) -> bool;
         step: release(span: Span) -> bool;

@@ -81,6 +81,7 @@ unsafe extern "C" fn route(nr: c_long, a: usize, b: usize, c: usize, d: usize, e
         libc::SYS_munmap => return answer(unmap(args)),
         libc::SYS_madvise => return answer(attributes::advise(a, b, c as c_int)),
         libc::SYS_shmat => {
+            pinned::before_shmat(a as c_int, b as *const c_void, c as c_int);
             let result = make(args);
             pinned::after_shmat(result, b as *const c_void);
             return answer(result);

@@ -3,13 +3,18 @@
 //! An area is a range of addresses of which everything is the same to the kernel: rights, locks, advice, memory policy,
 //! keys, what a fork does with it. So two places in one area have the same attributes, whatever these are.
 
-use super::kept::{Kept, aside};
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use super::kept::{self, Kept, aside};
 use super::raw::syscall;
 use super::thread;
 use crate::units::Span;
 
 static BACKGROUND: Kept = Kept::new();
 static PROGRAM: Kept = Kept::new();
+
+/// An older kernel.
+static IS_SILENT: AtomicBool = AtomicBool::new(false);
 
 /// As the kernel declares it.
 #[repr(C)]
@@ -47,23 +52,50 @@ fn open() -> Result<usize, i32> {
 
 /// As [`super::Sys::area`].
 pub fn area(addr: usize) -> Option<Span> {
-    let (kept, number) = match thread::is_this() {
-        true if thread::has_own_files() => (&BACKGROUND, BACKGROUND.get(open)),
-        true => return None,
-        false => (&PROGRAM, PROGRAM.get(|| aside(open()?))),
+    if IS_SILENT.load(Ordering::Relaxed) {
+        return None;
+    }
+    let number = match thread::is_this() {
+        true if thread::has_own_files() => BACKGROUND.get(open),
+        true => None,
+        false => PROGRAM.get(|| aside(open()?)),
     };
-    let mut query = Query { size: size_of::<Query>() as u64, addr: addr as u64, ..Query::default() };
-    // SAFETY: writes the structure.
-    match unsafe { syscall(libc::SYS_ioctl, [number?, PROCMAP_QUERY, &raw mut query as usize, 0, 0, 0]) } {
-        Ok(_) => Some(Span { start: query.start as usize, end: query.end as usize }),
-        Err(libc::ENOENT) => Some(Span { start: addr, end: addr }),
-        Err(libc::EINTR) => None,
-        // An older kernel, or another file by that name.
-        Err(_) => {
-            kept.close();
-            kept.give_up();
+    // Not kept: another thread opens it, or may have put a file of its own in its place.
+    number.and_then(|number| query(number, addr).ok()).map_or_else(|| ask_once(addr), Some)
+}
+
+/// By a descriptor for this question alone.
+fn ask_once(addr: usize) -> Option<Span> {
+    let not_now = Some(Span { start: addr, end: addr });
+    let number = match open() {
+        Ok(number) => number,
+        Err(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EINTR) => return not_now,
+        Err(_) => return None,
+    };
+    let file = kept::file_of(number);
+    let answer = query(number, addr);
+    // Another thread may have closed it, and have something else there.
+    let is_ours = file.is_some() && kept::file_of(number) == file;
+    if is_ours {
+        kept::close(number);
+    }
+    match answer {
+        Ok(area) => Some(area),
+        Err(libc::ENOTTY) if is_ours => {
+            IS_SILENT.store(true, Ordering::Relaxed);
             None
         }
+        Err(_) => not_now,
+    }
+}
+
+fn query(number: usize, addr: usize) -> Result<Span, i32> {
+    let mut query = Query { size: size_of::<Query>() as u64, addr: addr as u64, ..Query::default() };
+    // SAFETY: writes the structure.
+    match unsafe { syscall(libc::SYS_ioctl, [number, PROCMAP_QUERY, &raw mut query as usize, 0, 0, 0]) } {
+        Ok(_) => Ok(Span { start: query.start as usize, end: query.end as usize }),
+        Err(libc::ENOENT) => Ok(Span { start: addr, end: addr }),
+        Err(error) => Err(error),
     }
 }
 
@@ -96,5 +128,25 @@ mod tests {
         // SAFETY: the same.
         unsafe { syscall(libc::SYS_munmap, [locked.start, PAGE, 0, 0, 0, 0]) }.unwrap();
         assert_eq!(area(locked.start), Some(Span { start: locked.start, end: locked.start }));
+    }
+
+    /// Who opens what is kept, or may not open it, is in nobody's way.
+    #[test]
+    fn the_kernel_is_asked_also_where_no_descriptor_is_kept() {
+        let span = linux::reserve(SLOT, SLOT).unwrap();
+        assert!(Linux.open_first(span));
+        if area(span.start).is_none() {
+            return std::eprintln!("skipped: no PROCMAP_QUERY");
+        }
+        for _ in 0..40 {
+            PROGRAM.close();
+            let mut meanwhile = None;
+            let _ = PROGRAM.get(|| {
+                meanwhile = area(span.start);
+                Err(libc::EPERM)
+            });
+            assert!(meanwhile.is_none_or(|area| area.contains(span.start)), "while it is opened");
+            assert!(area(span.start).is_some_and(|area| area.contains(span.start)));
+        }
     }
 }

@@ -142,7 +142,7 @@ fn unmap(span: Span) {
 }
 
 /// Whether a range has no gap.
-fn is_mapped(span: Span) -> bool {
+pub(super) fn is_mapped(span: Span) -> bool {
     // SAFETY: for memory without a file this writes nothing, and for files it starts nothing.
     unsafe { syscall(libc::SYS_msync, [span.start, span.bytes(), libc::MS_ASYNC as usize, 0, 0, 0]) }.is_ok()
 }

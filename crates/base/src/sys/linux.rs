@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use super::raw::{self, Access, syscall};
-use super::{Huge, Job, SIGNATURES, Sys, area, isolate, job, moves, thread, unwritten};
+use super::{Huge, Job, SIGNATURES, Sys, area, isolate, job, kept, migrate, moves, thread, unwritten};
 use crate::units::{PAGE, SLOT, SLOT_PAGES, Span};
 use crate::zero::driver::Poll;
 use crate::zero::{self, Engine};
@@ -37,13 +37,13 @@ pub(super) fn madvise(span: Span, advice: i32) -> bool {
     unsafe { syscall(libc::SYS_madvise, [span.start, span.bytes(), advice as usize, 0, 0, 0]) }.is_ok()
 }
 
-fn mprotect(span: Span, prot: i32) -> bool {
+pub(super) fn mprotect(span: Span, prot: i32) -> bool {
     // SAFETY: the engine's own spans: no Rust reference points into them.
     unsafe { syscall(libc::SYS_mprotect, [span.start, span.bytes(), prot as usize, 0, 0, 0]) }.is_ok()
 }
 
 /// Puts a fresh mapping with these rights at a span; `place` says whether it may replace another one.
-fn map_at(span: Span, prot: i32, place: i32) -> bool {
+pub(super) fn map_at(span: Span, prot: i32, place: i32) -> bool {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | place;
     let args = [span.start, span.bytes(), prot as usize, flags as usize, usize::MAX, 0];
     // SAFETY: replaces the engine's own spans, or (NOREPLACE) nothing at all.
@@ -151,7 +151,12 @@ impl Sys for Linux {
         // A reservation has nothing to show in a core dump; what is used of it is opened to dumps again.
         madvise(kept, libc::MADV_DONTDUMP);
         isolate::reserve(bytes / 4);
+        kept::note_home();
         Some(kept)
+    }
+
+    fn unclaimed(&self, rest: Span) -> usize {
+        migrate::last_area(rest)
     }
 
     fn open_first(&self, span: Span) -> bool {
@@ -226,11 +231,7 @@ impl Sys for Linux {
     }
 
     fn migrate(&self, from: Span, to: usize) -> bool {
-        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
-        let args = [from.start, from.bytes(), from.bytes(), flags as usize, to, 0];
-        // SAFETY: both spans are the engine's own.
-        let answer = unsafe { syscall(libc::SYS_mremap, args) };
-        answer == Ok(to)
+        migrate::migrate(from, to)
     }
 
     fn move_pages(&self, from: Span, to: usize) -> Option<usize> {
@@ -267,6 +268,7 @@ impl Sys for Linux {
     }
 
     fn forked(&self) {
+        kept::note_home();
         moves::forget();
         area::forget();
         isolate::forget();

@@ -19,6 +19,7 @@ mod job;
 mod kept;
 pub mod linux;
 pub mod lost;
+mod migrate;
 pub mod mmu;
 pub mod moves;
 pub mod page_file;
@@ -80,6 +81,9 @@ pub const SIGNATURES: usize = 4;
 pub trait Sys {
     /// Reserves `bytes` of address space at a multiple of `align`, without access; `None` when refused.
     fn reserve(&self, bytes: usize, align: usize) -> Option<Span>;
+    /// From where on the end of a reservation, which was never opened, is still that: behind the last slot into which the program has
+    /// mapped something of its own.
+    fn unclaimed(&self, rest: Span) -> usize;
     /// Allows reading and writing of a part of the reservation for the first time; whether it worked.
     fn open_first(&self, span: Span) -> bool;
     /// Replaces whatever is mapped there by a fresh mapping, readable and writable; whether it worked.
@@ -147,7 +151,7 @@ pub trait Sys {
     /// The same for memory that somebody else may unmap meanwhile: what cannot be read counts as overwritten.
     fn peek_overwritten(&self, slot: Span) -> usize;
     /// The addresses around `addr` whose attributes are the same to the kernel, whatever these are; empty where nothing is
-    /// mapped. `None`: it does not say.
+    /// mapped, or where it does not say now. `None`: it never says.
     fn area(&self, addr: usize) -> Option<Span>;
     /// Whether the page at `addr` is present in memory.
     fn present(&self, addr: usize) -> bool;

@@ -120,11 +120,17 @@ impl<S: Sys> Space<S> {
         self.span().contains(addr)
     }
 
-    /// Whether `addr`, an address of the arena, lies in memory for blocks. If not it is the program's own mapping, as
-    /// of an allocator that gets its memory here.
+    /// Whether `addr`, an address of the arena where some allocator's block starts, is in memory for blocks of ours. If not it is in a
+    /// mapping of that allocator's: in place of the arena's memory, or in a hole that the program has made in a block.
     pub fn holds_block(&self, addr: usize) -> bool {
         let (shard, slot) = self.locate(addr);
-        shard.slots.state(slot) != State::Mapped
+        match shard.slots.state(slot) {
+            State::Mapped => false,
+            State::Block => self.usable(addr) > 0,
+            // Small blocks lie close together: where nobody has changed anything the caller is wrong.
+            State::Runs => !shard.slots.has(slot, flag::TAINTED) || self.usable(addr) > 0,
+            State::Unbacked | State::Dirty | State::Zeroed | State::InTransit => true,
+        }
     }
 
     /// Bytes that the block at `addr`, which is the caller's, may use; 0 when no block starts there. Takes no lock.
@@ -211,6 +217,7 @@ impl<S: Sys> Space<S> {
 
     pub(crate) fn take_slots_back(&self, shard: &Shard, e: Extent) {
         e.slots().for_each(|i| shard.slots.set(i, State::InTransit));
+        shard.sizes.set_pages(e.first, 0);
         self.take_block_back(shard, e);
     }
 }

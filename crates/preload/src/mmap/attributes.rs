@@ -22,6 +22,17 @@ pub fn note(addr: *const c_void, bytes: usize) {
     }
 }
 
+/// Before something else comes to lie over all of a range, or nothing.
+pub fn give_up(addr: *const c_void, bytes: usize) {
+    let span = pages(addr as usize, bytes);
+    if engine::touches(span) {
+        match engine::enter_call() {
+            Some(engine) => engine.space.give_up(span),
+            None => note(addr, bytes),
+        }
+    }
+}
+
 macro_rules! changes {
     ($($name:ident, $call:ident($addr:ident, $bytes:ident $(, $arg:ident: $type:ty)*);)+) => { $(
         #[doc = concat!("As ", stringify!($name), "(2).")]

@@ -14,7 +14,7 @@ use faultless_page::stats::Counter;
 use crate::kernel::call::{answer, pages, sound, status};
 use crate::kernel::libraries_behind::Call;
 use crate::kernel::{moved_ranges, smaps};
-use crate::mmap::attributes::note;
+use crate::mmap::attributes::{give_up, note};
 use crate::runtime::engine::{self, Engine};
 use crate::shutdown::limits;
 
@@ -49,8 +49,11 @@ maps! {
 
 /// mmap, made by `make`.
 pub fn map(args: [usize; 6], make: impl Fn([usize; 6]) -> Answer) -> Answer {
-    let [_, bytes, prot, flags, ..] = args;
+    let [addr, bytes, prot, flags, ..] = args;
     let (prot, flags) = (prot as i32, flags as i32);
+    if flags & libc::MAP_FIXED != 0 {
+        give_up(addr as *const c_void, bytes);
+    }
     let mut result = make(args);
     if result == Err(libc::ENOMEM) && limits::relieve() {
         result = make(args);
@@ -133,7 +136,7 @@ pub unsafe extern "C" fn munmap(addr: *mut c_void, bytes: usize) -> i32 {
         if bytes >= SLOT {
             gone(pages(addr as usize, bytes));
         }
-        note(addr, bytes);
+        give_up(addr, bytes);
         // SAFETY: the caller's promise.
         return status(unsafe { Call::Munmap.pass_on(args) });
     }
@@ -154,7 +157,7 @@ pub fn unmap(args: [usize; 6]) -> Answer {
         }
     }
     // Of a block, too.
-    note(addr as *const c_void, bytes);
+    give_up(addr as *const c_void, bytes);
     // SAFETY: the program's own call; the kernel checks what is unsound.
     unsafe { syscall(libc::SYS_munmap, args) }
 }
@@ -178,6 +181,9 @@ pub fn remap(args: [usize; 6], make: impl FnOnce([usize; 6]) -> Answer) -> Answe
     let [old, old_bytes, new_bytes, flags, new, _] = args;
     let flags = flags as i32;
     note(old as *const c_void, old_bytes);
+    if flags & libc::MREMAP_FIXED != 0 {
+        give_up(new as *const c_void, new_bytes);
+    }
     let may_stop_half_way = flags & libc::MREMAP_FIXED != 0 && new_bytes <= old_bytes;
     let unregistered = may_stop_half_way.then(unregistered);
     let mut result = make(args);

@@ -6,13 +6,14 @@ pub mod sends;
 
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_ulong, c_void};
+use core::mem::MaybeUninit;
 
-use faultless_base::sys::raw::{self, Answer};
+use faultless_base::sys::raw::{self, Answer, syscall};
 
 use crate::kernel::call::fetch;
 use crate::kernel::call::{answer, pages, size, sound, status};
 use crate::kernel::libraries_behind::Call;
-use crate::mmap::attributes::note;
+use crate::mmap::attributes::{give_up, note};
 use crate::runtime::{engine, seen};
 
 /// `_IOWR(0xAA, 0x00, struct uffdio_register)`.
@@ -159,10 +160,24 @@ pub extern "C" fn before_send(flags: c_int) {
 /// As shmat(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shmat(id: c_int, addr: *const c_void, flags: c_int) -> *mut c_void {
+    before_shmat(id, addr, flags);
     // SAFETY: the caller's promise.
     let at = unsafe { Call::Shmat.pass_on([id as usize, addr as usize, flags as usize, 0, 0, 0]) };
     after_shmat(at, addr);
     answer(at)
+}
+
+/// Before shmat(2), which may put a segment over whatever is there.
+pub fn before_shmat(id: c_int, addr: *const c_void, flags: c_int) {
+    if flags & libc::SHM_REMAP != 0 && engine::owns(addr as usize) {
+        let mut segment = MaybeUninit::<libc::shmid_ds>::uninit();
+        // SAFETY: writes the structure; what is not known is as large as can be.
+        let bytes = unsafe {
+            let args = [id as usize, libc::IPC_STAT as usize, segment.as_mut_ptr() as usize, 0, 0, 0];
+            syscall(libc::SYS_shmctl, args).map_or(LARGEST_SEGMENT, |_| segment.assume_init().shm_segsz)
+        };
+        give_up(addr, bytes);
+    }
 }
 
 /// After shmat(2): with an address it may lie over a block.
