@@ -154,7 +154,7 @@ mod tests {
         let (from, to) = (block(), open(6));
         // SAFETY: memory of the test's own.
         if unsafe { syscall(libc::SYS_mseal, [from.start + 3 * SLOT, SLOT, 0, 0, 0, 0]) }.is_err() {
-            return std::eprintln!("skipped: nothing can be sealed");
+            return faultless_testkit::skip("nothing can be sealed");
         }
         assert!(!migrate(from, to.start));
         assert_eq!((numbers(from), numbers(to)), (std::vec![1, 2, 3, 4, 5, 6], std::vec![0; 6]));

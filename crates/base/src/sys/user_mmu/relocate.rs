@@ -193,7 +193,7 @@ mod tests {
     /// The kernel makes one area of those that are alike.
     #[test]
     fn what_lies_beside_is_delivered_as_before() {
-        let Some((mmu, from)) = region() else { return println!("skipped: no userfaultfd") };
+        let Some((mmu, from)) = region() else { return faultless_testkit::skip("no userfaultfd") };
         let to = Span::new(mmu.span().start + TO, from.bytes());
         let beside = |span: Span| [span.start - span.bytes(), span.end].map(|at| Span::new(at, span.bytes()));
         mmu.relocate(from, to.start).unwrap();
