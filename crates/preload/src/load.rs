@@ -20,7 +20,7 @@ static BEFORE_MAIN: extern "C" fn() = {
         fork::watch();
         // A thread with little stack, or a signal handler, may be the first one to ask for memory.
         next::look_up_all();
-        libraries_behind::look_up(var(c"LD_PRELOAD").unwrap_or(b""));
+        libraries_behind::look_up();
         #[cfg(target_arch = "x86_64")]
         crate::pinned::sends::look_up();
         sandbox::look_up();

@@ -209,10 +209,10 @@ const LARGEST_COPY: usize = 1 << 20;
 unsafe fn adopt(block: *mut c_void, bytes: usize) -> *mut c_void {
     // SAFETY: the caller's promise; two different blocks of at least the copied size.
     unsafe {
-        if !is_small(bytes) {
-            let old = next::usable(block);
-            let new =
-                if old <= LARGEST_COPY { large(bytes, MALLOC_ALIGN, Need::Any) } else { core::ptr::null_mut() };
+        if !is_small(bytes)
+            && let Some(old) = next::size(block).filter(|old| *old <= LARGEST_COPY)
+        {
+            let new = large(bytes, MALLOC_ALIGN, Need::Any);
             if !new.is_null() {
                 core::ptr::copy_nonoverlapping(block.cast::<u8>(), new.cast::<u8>(), old.min(bytes));
                 next::free(block);
@@ -239,18 +239,7 @@ unsafe fn move_to(block: *mut c_void, old: usize, bytes: usize) -> *mut c_void {
     }
 }
 
-/// As reallocarray(3).
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn reallocarray(block: *mut c_void, n: usize, size: usize) -> *mut c_void {
-    match n.checked_mul(size) {
-        // SAFETY: the caller's promise.
-        Some(bytes) => unsafe { reallocate(block, bytes) },
-        None => {
-            set_errno(libc::ENOMEM);
-            core::ptr::null_mut()
-        }
-    }
-}
+// No reallocarray: the C library's calls `realloc`, whoever's that is. The program may have one of its own.
 
 /// As memalign(3).
 #[unsafe(no_mangle)]

@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use faultless_base::sys::raw::leading_number;
 
 use crate::alloc;
+use crate::kernel::library::find;
 
 /// The C library's mallopt, or 0.
 static NEXT: AtomicUsize = AtomicUsize::new(0);
@@ -14,8 +15,7 @@ const M_PERTURB: c_int = -6;
 
 /// Runs before `main`: looks for the function, and at what the environment says.
 pub fn look_up(variable: Option<&[u8]>, tunables: Option<&[u8]>) {
-    // SAFETY: a constant name.
-    NEXT.store(unsafe { libc::dlsym(libc::RTLD_NEXT, NAME.as_ptr()) } as usize, Ordering::Relaxed);
+    NEXT.store(find(NAME), Ordering::Relaxed);
     let named = |setting: &[u8]| setting.strip_prefix(b"glibc.malloc.perturb=").is_some_and(is_on);
     if variable.is_some_and(is_on) || tunables.is_some_and(|all| all.split(|byte| *byte == b':').any(named)) {
         alloc::stop_serving();
@@ -35,8 +35,7 @@ pub unsafe extern "C" fn mallopt(option: c_int, value: c_int) -> c_int {
     }
     let next = match NEXT.load(Ordering::Relaxed) {
         // A constructor of another library is earlier than this one's.
-        // SAFETY: a constant name.
-        0 => unsafe { libc::dlsym(libc::RTLD_NEXT, NAME.as_ptr()) as usize },
+        0 => find(NAME),
         at => at,
     };
     if next == 0 {

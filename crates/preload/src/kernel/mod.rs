@@ -5,6 +5,7 @@
 
 pub mod call;
 pub mod libraries_behind;
+pub mod library;
 pub mod linked;
 pub mod moved_ranges;
 pub mod smaps;

@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use faultless_base::sys::raw;
 
 use crate::kernel::call::size;
-use crate::kernel::libraries_behind;
+use crate::kernel::library::find;
 use crate::pinned::before_send;
 
 /// Before the next functions are known: straight to the kernel.
@@ -70,7 +70,7 @@ macro_rules! sends {
             $(
                 let name = concat!(stringify!($name), "\0");
                 let name = core::ffi::CStr::from_bytes_with_nul(name.as_bytes()).unwrap_or_default();
-                $next.store(libraries_behind::find(name), Ordering::Relaxed);
+                $next.store(find(name), Ordering::Relaxed);
             )+
         }
     };

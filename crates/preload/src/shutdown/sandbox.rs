@@ -8,6 +8,7 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::kernel::call::status;
 use crate::kernel::libraries_behind::Call;
+use crate::kernel::library::find;
 use crate::runtime::engine;
 use crate::runtime::inside::Inside;
 use crate::runtime::worker::{self, Stopped};
@@ -89,8 +90,7 @@ pub fn look_up() {
 
 impl Identity {
     fn look_up(self) -> usize {
-        // SAFETY: a constant name, which the C library has.
-        let at = unsafe { libc::dlsym(libc::RTLD_NEXT, Self::NAMES[self as usize].as_ptr()) } as usize;
+        let at = find(Self::NAMES[self as usize]);
         REAL[self as usize].store(at, Ordering::Relaxed);
         at
     }
