@@ -12,8 +12,8 @@ use faultless_base::{PAGE, SLOT};
 use faultless_mm::Need;
 
 use crate::kernel::call::set_errno;
-use crate::kernel::linked;
-use crate::runtime::{engine, page, settings};
+use crate::kernel::dispatch;
+use crate::runtime::{confined, engine, page, settings};
 use crate::shutdown::{limits, sandbox};
 
 /// No request below this can be a large one; checked before anything else.
@@ -40,7 +40,7 @@ pub fn has_served() -> bool {
 #[cold]
 #[inline(never)]
 fn large(bytes: usize, align: usize, need: Need) -> *mut c_void {
-    if !linked::is_linked() {
+    if !settings::are_read() {
         return core::ptr::null_mut();
     }
     if page::malloc_threshold() == 0 {
@@ -150,13 +150,26 @@ fn release(at: usize) {
     if sandbox::must_keep(usable(at)) {
         return;
     }
+    if dispatch::has_begun() {
+        return drop_content(at);
+    }
     let done = match (engine::enter(), engine::running()) {
         (Some(engine), _) => engine.space.free(at),
-        // A signal handler that interrupted the engine frees: a later call takes the block in.
+        // A signal handler that interrupted the engine frees, or a child without it: a later call takes the block in.
         (None, Some(engine)) if !engine.is_being_adopted() => engine.space.free_later(at),
         // Another thread of a forked child goes through all blocks right now: this one stays, unused.
         _ => true,
     };
+    assert!(done, "free(): {at:#x} is not the start of a block");
+}
+
+/// Gives the memory of a block back, and not its addresses: the engine's own system calls would be the program's to handle.
+#[cold]
+fn drop_content(at: usize) {
+    let args = [at, usable(at) / PAGE * PAGE, libc::MADV_DONTNEED as usize, 0, 0, 0];
+    // SAFETY: the block is nobody's any more.
+    let _ = unsafe { dispatch::syscall(libc::SYS_madvise, args) };
+    let done = engine::running().is_some_and(|engine| engine.space.free_later(at));
     assert!(done, "free(): {at:#x} is not the start of a block");
 }
 
@@ -182,7 +195,7 @@ unsafe fn reallocate(block: *mut c_void, bytes: usize) -> *mut c_void {
     }
     let at = block as usize;
     let old = usable(at);
-    if bytes <= old && sandbox::must_keep(old) {
+    if bytes <= old && (sandbox::must_keep(old) || confined::is_apart()) {
         return block;
     }
     if !is_small(bytes)

@@ -181,7 +181,7 @@ pub unsafe fn free(block: *mut c_void) {
         Other(_) if early::holds(block) => {}
         // SAFETY: the function of that name, and the caller's promise.
         Other(at) => unsafe { core::mem::transmute::<usize, unsafe extern "C" fn(*mut c_void)>(at)(block) },
-        Early => {}
+        Early => early::free(block),
     }
 }
 

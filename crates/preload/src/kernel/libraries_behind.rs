@@ -8,9 +8,10 @@
 use core::ffi::{CStr, c_int};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use faultless_base::sys::raw::{Answer, syscall};
+use faultless_base::sys::raw::Answer;
 
 use crate::kernel::call::errno;
+use crate::kernel::dispatch::syscall;
 use crate::kernel::library::{Library, find};
 use crate::kernel::linked::is_linked;
 

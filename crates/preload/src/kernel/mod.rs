@@ -4,6 +4,7 @@
 //! before `main`. What a call means for memory is the business of the rooms above.
 
 pub mod call;
+pub mod dispatch;
 pub mod libraries_behind;
 pub mod library;
 pub mod linked;

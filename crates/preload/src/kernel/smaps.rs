@@ -4,8 +4,9 @@
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use faultless_base::sys::raw::syscall;
 use faultless_base::{PAGE, SLOT, Span};
+
+use crate::kernel::dispatch::syscall;
 
 /// Advice of the engine's has moved to where it ends between slots.
 static SHIFTED: AtomicBool = AtomicBool::new(false);
