@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Output, Stdio};
@@ -101,41 +101,6 @@ fn signals_about_children_reach_the_program() {
     assert_eq!(line, "ready");
     kill_process(pid(&child), Signal::CHILD).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(9));
-}
-
-/// Entries of the environment need neither a name nor an equals sign.
-#[test]
-fn every_entry_of_the_environment_is_passed_on() {
-    for quiet in [&["--quiet"][..], &[]] {
-        let path = OsString::from_iter([OsStr::new("PATH="), &std::env::var_os("PATH").unwrap()]);
-        let given = ["A=1", "A=2", "noequals", "=x", "", "XDG_CONFIG_HOME=/dev/null", path.to_str().unwrap()];
-        let out = with_environment(run([quiet, &["--", "env"]].concat()), &given);
-        assert!(out.status.success(), "{}", text(&out.stderr));
-        let is_ours =
-            |line: &&str| ["LD_PRELOAD=", "FAULTLESS_", "ASAN_"].iter().any(|name| line.starts_with(name));
-        let passed: Vec<&str> = text(&out.stdout).lines().filter(|line| !is_ours(line)).collect();
-        assert_eq!(passed, given);
-    }
-}
-
-/// Runs `command` with exactly this environment.
-fn with_environment(command: Command, entries: &[&str]) -> Output {
-    let string = |text: &OsStr| CString::new(text.as_encoded_bytes()).unwrap();
-    let words: Vec<CString> = [command.get_program()].into_iter().chain(command.get_args()).map(string).collect();
-    let entries: Vec<CString> = entries.iter().map(|entry| string(OsStr::new(entry))).collect();
-    let pointers = |strings: &[CString]| -> Vec<usize> {
-        strings.iter().map(|string| string.as_ptr() as usize).chain([0]).collect()
-    };
-    let (argv, envp) = (pointers(&words), pointers(&entries));
-    let mut starts = Command::new(command.get_program());
-    // SAFETY: the strings outlive the child's start, and exec is allowed there.
-    unsafe {
-        starts.pre_exec(move || {
-            libc::execvpe(argv[0] as *const _, argv.as_ptr().cast(), envp.as_ptr().cast());
-            Err(std::io::Error::last_os_error())
-        });
-    }
-    starts.output().unwrap()
 }
 
 #[test]

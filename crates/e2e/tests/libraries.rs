@@ -30,3 +30,17 @@ fn functions_of_a_library_that_the_program_is_linked_with() {
     let Some((_dir, case)) = linked("linked.c", "stands_in.c", &["-ldl"]) else { return };
     case.same_and_served();
 }
+
+#[test]
+fn calls_before_the_preloaded_library_is_linked() {
+    let Some((_dir, case)) = linked("resolved_calls.c", "resolver_calls.c", &[]) else { return };
+    case.same_and_served();
+    case.env("LD_BIND_NOW", "1").same_and_served();
+}
+
+#[test]
+fn calls_before_the_c_library_is_ready() {
+    let Some(case) = Case::compiled("resolver_calls.c", &["-DOWN", "-fno-builtin"]) else { return };
+    case.same_and_served();
+    case.env("LD_BIND_NOW", "1").same_and_served();
+}

@@ -48,14 +48,20 @@ pub fn find(name: &CStr) -> usize {
     at
 }
 
-/// A symbol that is not there is not the program's to be told of.
+/// A symbol that is not there is not the program's to be told of. Before the C library's own constructor has run, it cannot
+/// tell; then the same search is made once more, before `main`.
 #[cold]
 fn forget_error() {
     unsafe extern "C" {
         fn dlerror() -> *mut c_char;
+        /// Set by that constructor.
+        static environ: *const *const c_char;
     }
     // SAFETY: no arguments. The second call gives the text of the first one back.
     unsafe {
+        if environ.is_null() {
+            return;
+        }
         dlerror();
         dlerror();
     }
