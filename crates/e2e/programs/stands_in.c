@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 #include <sys/types.h>
 
-int seen[4], early[4];
+int seen[5], early[5];
 
 int ioctl(int fd, unsigned long request, ...)
 {
@@ -37,6 +37,13 @@ int setsockopt(int socket, int level, int name, const void *value, socklen_t byt
     return 9;
 }
 
+ssize_t send(int socket, const void *data, size_t bytes, int flags)
+{
+    (void)socket, (void)data, (void)bytes, (void)flags;
+    seen[4]++;
+    return 11;
+}
+
 void *mmap(void *at, size_t bytes, int prot, int flags, int fd, off_t offset)
 {
     void *(*next)(void *, size_t, int, int, int, off_t) = dlsym(RTLD_NEXT, "mmap");
@@ -49,6 +56,7 @@ __attribute__((constructor)) static void begin(void)
     ioctl(12345, 1, NULL);
     prctl(9999, 0, 0, 0, 0);
     setsockopt(-1, 1, 2, NULL, 0);
+    send(-1, "", 1, 0);
     memcpy(early, seen, sizeof seen);
     memset(seen, 0, sizeof seen);
 }
