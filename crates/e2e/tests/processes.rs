@@ -139,6 +139,11 @@ fn children_that_share_memory_and_confine_themselves() {
 }
 
 #[test]
+fn what_the_c_library_tells_of_blocks() {
+    passes("told.c", &[]);
+}
+
+#[test]
 fn system_calls_that_are_the_programs_to_handle() {
     passes("dispatched.c", &[]);
 }

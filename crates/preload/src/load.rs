@@ -2,7 +2,7 @@
 
 use faultless_page::knobs::Knob;
 
-use crate::alloc::{next, perturb};
+use crate::alloc::{info, next, perturb};
 use crate::kernel::{dispatch, libraries_behind};
 use crate::runtime::settings::{is_on, var};
 use crate::runtime::{engine, fork, settings};
@@ -27,6 +27,7 @@ static BEFORE_MAIN: extern "C" fn() = {
         crate::pinned::sends::look_up();
         sandbox::look_up();
         limits::look_up();
+        info::look_up();
         perturb::look_up(var(c"MALLOC_PERTURB_"), var(c"GLIBC_TUNABLES"));
         if is_on(Knob::NoChildren) {
             leave_to_children();

@@ -1,6 +1,7 @@
 //! malloc and its family.
 
 pub mod early;
+pub mod info;
 pub mod next;
 pub mod perturb;
 
