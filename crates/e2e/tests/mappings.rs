@@ -125,6 +125,13 @@ fn handlers_jump_out_of_calls() {
     }
 }
 
+/// Such a mapping is several areas of the kernel's, and moves piece by piece.
+#[test]
+fn a_handler_jumps_out_of_mremap() {
+    let Some(case) = Case::compiled("leaves.c", &[]) else { return };
+    case.env("FAULTLESS_BUDGET", "8M").same_and_served();
+}
+
 #[test]
 fn the_program_closes_every_descriptor() {
     recycles("descriptors.c", &["close"]);

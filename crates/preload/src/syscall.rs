@@ -4,9 +4,10 @@
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_long, c_uint, c_ulong, c_void};
 
-use faultless_base::sys::raw::{Answer, syscall as kernel};
+use faultless_base::sys::raw::Answer;
 
 use crate::kernel::call::set_errno;
+use crate::kernel::dispatch::{self, syscall as kernel};
 use crate::mmap::attributes::{self, note};
 use crate::mmap::{map, remap, unmap};
 use crate::pinned;
@@ -82,13 +83,15 @@ unsafe extern "C" fn route(nr: c_long, a: usize, b: usize, c: usize, d: usize, e
         libc::SYS_madvise => return answer(attributes::advise(a, b, c as c_int)),
         libc::SYS_shmat => {
             pinned::before_shmat(a as c_int, b as *const c_void, c as c_int);
-            let result = make(args);
+            let result = limits::with_relief(|| make(args));
             pinned::after_shmat(result, b as *const c_void);
             return answer(result);
         }
-        libc::SYS_mprotect | libc::SYS_mbind | libc::SYS_mlock | libc::SYS_mlock2 | libc::SYS_munlock => {
-            note(at, b)
+        libc::SYS_mprotect => {
+            note(at, b);
+            return answer(limits::with_relief(|| make(args)));
         }
+        libc::SYS_mbind | libc::SYS_mlock | libc::SYS_mlock2 | libc::SYS_munlock => note(at, b),
         libc::SYS_mseal => attributes::before_mseal(at, b),
         libc::SYS_pkey_mprotect => attributes::before_pkey(at, b, d as c_int),
         libc::SYS_process_madvise => pinned::process_madvise(b as *const libc::iovec, c),
@@ -106,10 +109,11 @@ unsafe extern "C" fn route(nr: c_long, a: usize, b: usize, c: usize, d: usize, e
         }
         libc::SYS_setrlimit => limits::before(0, a as c_uint, b as *const libc::rlimit),
         libc::SYS_prlimit64 => limits::before(a as c_int, b as c_uint, c as *const libc::rlimit),
-        libc::SYS_prctl => sandbox::before_prctl(a as c_int, b),
+        libc::SYS_prctl => return answer(sandbox::prctl_by(a as c_int, b, || make(args))),
         libc::SYS_exit => sandbox::before_exit(),
-        libc::SYS_seccomp => sandbox::before_seccomp(a),
-        libc::SYS_unshare | libc::SYS_setns | libc::SYS_mlockall => engine::retire(),
+        libc::SYS_seccomp => return answer(sandbox::seccomp_by(a, || make(args))),
+        libc::SYS_unshare | libc::SYS_setns => _ = engine::retire_process(),
+        libc::SYS_mlockall => engine::retire(),
         _ => {}
     }
     answer(make(args))
@@ -134,6 +138,9 @@ pub unsafe extern "C" fn syscall() {
         "bt dword ptr [rax], edi",
         "jc {route}",
         "2:",
+        "mov rax, qword ptr [rip + {by}]",
+        "test rax, rax",
+        "jnz 4f",
         "mov rax, rdi", "mov rdi, rsi", "mov rsi, rdx", "mov rdx, rcx", "mov r10, r8", "mov r8, r9",
         "mov r9, qword ptr [rsp + 8]",
         "syscall",
@@ -142,6 +149,9 @@ pub unsafe extern "C" fn syscall() {
         "ret",
         "3:",
         "neg eax", "mov edi, eax", "jmp {fail}",
+        "4:",
+        "jmp rax",
+        by = sym dispatch::BY,
         numbers = const NUMBERS,
         routed = sym ROUTED,
         route = sym route,

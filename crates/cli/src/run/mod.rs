@@ -15,7 +15,6 @@ mod tree;
 
 use std::fs::File;
 use std::io::Write;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -114,9 +113,7 @@ fn write_json(file: Option<File>, value: &impl serde::Serialize) {
 
 /// Has the program take this process's place; returns only when that was not possible.
 fn replace(args: &Args, library: &Path, inherited: Inherited) -> anyhow::Error {
-    let mut command = args.covered(library, None);
-    inherited.give_to(&mut command);
-    NotStarted::new(args, &command.exec()).into()
+    NotStarted::new(args, &launch::replace(&args.covered(library, None), inherited)).into()
 }
 
 fn run(args: &Args) -> Result<End> {

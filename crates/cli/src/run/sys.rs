@@ -2,8 +2,6 @@
 
 use std::io;
 use std::mem::zeroed;
-use std::os::unix::process::CommandExt;
-use std::process::Command;
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
@@ -46,16 +44,6 @@ impl Inherited {
             libc::sigaction(libc::SIGCHLD, null(), &mut action);
             Self { mask, child_ignored: action.sa_sigaction == libc::SIG_IGN }
         }
-    }
-
-    /// Has `command` start with this state, whatever std and [`take_signals`] did meanwhile.
-    pub fn give_to(self, command: &mut Command) {
-        let restore = move || {
-            self.restore(0..3);
-            Ok(())
-        };
-        // SAFETY: the closure neither allocates nor takes locks.
-        unsafe { command.pre_exec(restore) };
     }
 
     /// Takes this state up: just before a program does. Of the standard files, `files` are as they were.

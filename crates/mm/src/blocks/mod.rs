@@ -143,6 +143,33 @@ impl<S: Sys> Space<S> {
         }
     }
 
+    /// How many blocks the program has, and how many bytes they are. A look at every slot that was ever used, without a lock: what
+    /// changes meanwhile may be in it or not.
+    pub fn blocks_in_use(&self) -> (usize, usize) {
+        let (mut n, mut bytes) = (0, 0);
+        for shard in self.all_shards() {
+            let mut slot = 0;
+            while slot < shard.slots.tail() {
+                let mut slots = 1;
+                match shard.slots.state(slot) {
+                    State::Block => {
+                        let block = shard.sizes.pages(slot) * PAGE;
+                        slots = block.div_ceil(SLOT).max(1);
+                        (n, bytes) = (n + 1, bytes + block);
+                    }
+                    State::Runs => {
+                        for units in (0..UNITS).filter_map(|unit| shard.sizes.run(slot, unit)) {
+                            (n, bytes) = (n + 1, bytes + units * UNIT);
+                        }
+                    }
+                    _ => {}
+                }
+                slot += slots;
+            }
+        }
+        (n, bytes)
+    }
+
     /// Takes the block at `addr` back. False when no block starts there.
     pub fn free(&self, addr: usize) -> bool {
         let (shard, slot) = self.locate(addr);

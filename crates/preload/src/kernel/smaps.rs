@@ -4,8 +4,9 @@
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use faultless_base::sys::raw::syscall;
-use faultless_base::{PAGE, SLOT, Span};
+use faultless_base::{SLOT, Span};
+
+use crate::kernel::dispatch::syscall;
 
 /// Advice of the engine's has moved to where it ends between slots.
 static SHIFTED: AtomicBool = AtomicBool::new(false);
@@ -18,11 +19,13 @@ pub fn note_shift() {
 const SMAPS: &CStr = c"/proc/self/smaps";
 /// The longest line that matters; what is longer (a path) is cut.
 const LINE: usize = 256;
+/// Bytes of the file that are read at a time. They lie on the stack of a thread of the program's.
+const BUFFER: usize = 1024;
 
 /// The lines of a file, by system calls, in memory of its own.
 struct Lines {
     fd: usize,
-    buffer: [u8; PAGE],
+    buffer: [u8; BUFFER],
     at: usize,
     end: usize,
 }
@@ -34,14 +37,14 @@ impl Lines {
         let fd = unsafe {
             syscall(libc::SYS_openat, [libc::AT_FDCWD as usize, path.as_ptr() as usize, flags, 0, 0, 0])
         };
-        Some(Self { fd: fd.ok()?, buffer: [0; PAGE], at: 0, end: 0 })
+        Some(Self { fd: fd.ok()?, buffer: [0; BUFFER], at: 0, end: 0 })
     }
 
     fn byte(&mut self) -> Option<u8> {
         if self.at == self.end {
             let buffer = self.buffer.as_mut_ptr() as usize;
             // SAFETY: the buffer is writable.
-            self.end = unsafe { syscall(libc::SYS_read, [self.fd, buffer, PAGE, 0, 0, 0]) }.ok()?;
+            self.end = unsafe { syscall(libc::SYS_read, [self.fd, buffer, BUFFER, 0, 0, 0]) }.ok()?;
             self.at = 0;
         }
         let byte = *self.buffer[..self.end].get(self.at)?;

@@ -6,12 +6,13 @@ pub mod attributes;
 use core::ffi::c_void;
 
 use faultless_base::sys::moves::Unregistered;
-use faultless_base::sys::raw::{self, Answer, syscall};
+use faultless_base::sys::raw::{self, Answer};
 use faultless_base::{PAGE, SLOT, Span};
 use faultless_page::knobs::Knob;
 use faultless_page::stats::Counter;
 
 use crate::kernel::call::{answer, pages, sound, status};
+use crate::kernel::dispatch::syscall;
 use crate::kernel::libraries_behind::Call;
 use crate::kernel::{moved_ranges, smaps};
 use crate::mmap::attributes::{give_up, note};
@@ -54,10 +55,7 @@ pub fn map(args: [usize; 6], make: impl Fn([usize; 6]) -> Answer) -> Answer {
     if flags & libc::MAP_FIXED != 0 {
         give_up(addr as *const c_void, bytes);
     }
-    let mut result = make(args);
-    if result == Err(libc::ENOMEM) && limits::relieve() {
-        result = make(args);
-    }
+    let result = limits::with_relief(|| make(args));
     if let Ok(at) = result
         && flags & FIXED != 0
     {
@@ -177,7 +175,7 @@ pub unsafe extern "C" fn mremap(
 }
 
 /// mremap, made by `make`.
-pub fn remap(args: [usize; 6], make: impl FnOnce([usize; 6]) -> Answer) -> Answer {
+pub fn remap(args: [usize; 6], make: impl Fn([usize; 6]) -> Answer) -> Answer {
     let [old, old_bytes, new_bytes, flags, new, _] = args;
     let flags = flags as i32;
     note(old as *const c_void, old_bytes);
@@ -185,9 +183,10 @@ pub fn remap(args: [usize; 6], make: impl FnOnce([usize; 6]) -> Answer) -> Answe
         give_up(new as *const c_void, new_bytes);
     }
     let may_stop_half_way = flags & libc::MREMAP_FIXED != 0 && new_bytes <= old_bytes;
-    let unregistered = may_stop_half_way.then(unregistered);
-    let mut result = make(args);
-    drop(unregistered);
+    let mut result = limits::with_relief(|| {
+        let _unregistered = may_stop_half_way.then(unregistered);
+        make(args)
+    });
     if let Ok(to) = result {
         note(to as *const c_void, new_bytes);
     }
@@ -237,8 +236,10 @@ fn in_pieces(from: Span, new_bytes: usize, flags: i32, to: usize) -> Answer {
     let overlap = flags & libc::MREMAP_FIXED != 0 && !from.clip(pages(to, new_bytes.unwrap_or(0))).is_empty();
     match new_bytes {
         Some(bytes) if known && !from.is_empty() && from.start % PAGE == 0 && !overlap => {
-            let _unregistered = unregistered();
-            moved_ranges::remap(from, bytes, flags, to)
+            limits::with_relief(|| {
+                let _unregistered = unregistered();
+                moved_ranges::remap(from, bytes, flags, to)
+            })
         }
         _ => Err(libc::EFAULT),
     }

@@ -15,6 +15,7 @@ use crate::kernel::call::{answer, pages, size, sound, status};
 use crate::kernel::libraries_behind::Call;
 use crate::mmap::attributes::{give_up, note};
 use crate::runtime::{engine, seen};
+use crate::shutdown::limits;
 
 /// `_IOWR(0xAA, 0x00, struct uffdio_register)`.
 const UFFDIO_REGISTER: c_ulong = 0xC020_AA00;
@@ -162,7 +163,9 @@ pub extern "C" fn before_send(flags: c_int) {
 pub unsafe extern "C" fn shmat(id: c_int, addr: *const c_void, flags: c_int) -> *mut c_void {
     before_shmat(id, addr, flags);
     // SAFETY: the caller's promise.
-    let at = unsafe { Call::Shmat.pass_on([id as usize, addr as usize, flags as usize, 0, 0, 0]) };
+    let at = limits::with_relief(|| unsafe {
+        Call::Shmat.pass_on([id as usize, addr as usize, flags as usize, 0, 0, 0])
+    });
     after_shmat(at, addr);
     answer(at)
 }
