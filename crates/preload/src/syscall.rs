@@ -82,8 +82,12 @@ unsafe extern "C" fn route(nr: c_long, a: usize, b: usize, c: usize, d: usize, e
         libc::SYS_madvise => return answer(attributes::advise(a, b, c as c_int)),
         libc::SYS_shmat => {
             let result = make(args);
-            pinned::after_shmat(result, b as *const c_void);
+            pinned::after_shmat(result, a as c_int);
             return answer(result);
+        }
+        libc::SYS_ioctl => {
+            let _unregistered = pinned::before_ioctl(b as c_ulong, c as *mut c_void);
+            return answer(make(args));
         }
         libc::SYS_mprotect | libc::SYS_mbind | libc::SYS_mlock | libc::SYS_mlock2 | libc::SYS_munlock => {
             note(at, b)
@@ -92,8 +96,7 @@ unsafe extern "C" fn route(nr: c_long, a: usize, b: usize, c: usize, d: usize, e
         libc::SYS_pkey_mprotect => attributes::before_pkey(at, b, d as c_int),
         libc::SYS_process_madvise => pinned::process_madvise(b as *const libc::iovec, c),
         libc::SYS_mincore => pinned::before_mincore(at, b),
-        libc::SYS_userfaultfd => seen::look(),
-        libc::SYS_ioctl => pinned::before_ioctl(b as c_ulong, c as *mut c_void),
+        libc::SYS_userfaultfd => seen::watch(),
         libc::SYS_setsockopt => pinned::before_setsockopt(b as c_int, c as c_int),
         libc::SYS_sendto | libc::SYS_sendmmsg => pinned::before_send(d as c_int),
         libc::SYS_sendmsg => pinned::before_send(c as c_int),
