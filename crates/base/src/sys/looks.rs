@@ -151,11 +151,11 @@ fn nonzero_of(there: &Pages, span: Span, samples: usize) -> usize {
     loop {
         // A look at the beginnings of several pages shows most of those that are full.
         let batch: [Option<usize>; PEEKED] = core::array::from_fn(|_| pages.next());
-        let seen = nonzero(batch);
-        n += batch.iter().flatten().zip(seen).filter(|&(&page, seen)| seen || is_nonzero(page, false)).count();
-        if batch[PEEKED - 1].is_none() {
+        if batch[0].is_none() {
             return n;
         }
+        let seen = nonzero(batch);
+        n += batch.iter().flatten().zip(seen).filter(|&(&page, seen)| seen || is_nonzero(page, false)).count();
     }
 }
 
@@ -229,7 +229,7 @@ mod tests {
             assert_eq!(present_pages(empty), 0, "{huge:?}");
         }
         let slot = memory(1, Huge::Refused);
-        (0..SLOT_PAGES).step_by(3).for_each(|page| write(slot.start + page * PAGE + 256, page as u8 | 1));
+        (0..SLOT_PAGES).step_by(3).for_each(|page| write(slot.start + page * PAGE + PAGE / 2, page as u8 | 1));
         let there = present_pages(slot);
         assert_eq!((nonzero_pages(slot, ALL), there), (there, SLOT_PAGES.div_ceil(3)));
         nonzero_pages(slot, 8);

@@ -179,8 +179,10 @@ pub unsafe extern "C" fn shmat(id: c_int, addr: *const c_void, flags: c_int) -> 
 
 /// After shmat(2): the segment may lie over a block, and over a mapping.
 pub fn after_shmat(at: Answer, id: c_int) {
+    // A program that has confined itself may not be allowed to ask.
     if let Ok(at) = at
         && engine::running().is_some()
+        && !engine::is_retired()
     {
         let bytes = segment_bytes(id);
         note(at as *const c_void, bytes);
