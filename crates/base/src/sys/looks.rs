@@ -138,25 +138,35 @@ pub(super) fn somewhere(at: usize, n: usize) -> usize {
 
 /// As [`super::Sys::peek_nonzero_pages`].
 pub(super) fn nonzero_pages(span: Span, samples: usize) -> usize {
-    GATE.pass(|| Pages::of(span).map_or(0, |there| nonzero_of(&there, span, samples))).unwrap_or(0)
+    let first = Span::new(span.start, PAGE);
+    let look = || match samples {
+        1 => sampled(first, PAGE, 0).into_iter().flatten().filter(|&page| is_nonzero(page, true)).count(),
+        _ => nonzero_of(span, (span.bytes() / PAGE / samples.max(1)).max(1) * PAGE),
+    };
+    GATE.pass(look).unwrap_or(0)
 }
 
-fn nonzero_of(there: &Pages, span: Span, samples: usize) -> usize {
-    let step = (span.bytes() / PAGE / samples.max(1)).max(1) * PAGE;
-    if samples == 1 {
-        return (there.has(span.start) && is_nonzero(span.start, true)) as usize;
-    }
-    let sampled = (span.start..span.end).step_by(step).map(|at| somewhere(at, step / PAGE));
-    let (mut pages, mut n) = (sampled.filter(|&page| there.has(page)), 0);
-    loop {
-        // A look at the beginnings of several pages shows most of those that are full.
-        let batch: [Option<usize>; PEEKED] = core::array::from_fn(|_| pages.next());
-        if batch[0].is_none() {
-            return n;
-        }
-        let seen = nonzero(batch);
-        n += batch.iter().flatten().zip(seen).filter(|&(&page, seen)| seen || is_nonzero(page, false)).count();
-    }
+/// The same for one page of each `step` bytes.
+fn nonzero_of(span: Span, step: usize) -> usize {
+    let batches = span.bytes().div_ceil(step).div_ceil(PEEKED);
+    (0..batches)
+        .map(|batch| {
+            let pages = sampled(span, step, batch);
+            // A look at the beginnings of several pages shows most of those that are full.
+            let seen = if pages[0].is_some() { nonzero(pages) } else { return 0 };
+            pages.iter().flatten().zip(seen).filter(|&(&page, seen)| seen || is_nonzero(page, false)).count()
+        })
+        .sum()
+}
+
+/// One page of each `step` bytes: those of a batch that are present. In a frame of its own, because a program's stack may be small.
+#[inline(never)]
+fn sampled(span: Span, step: usize, batch: usize) -> [Option<usize>; PEEKED] {
+    let there = Pages::of(span);
+    let all = (span.start..span.end).step_by(step).map(|at| somewhere(at, step / PAGE));
+    let mut pages =
+        all.skip(batch * PEEKED).take(PEEKED).filter(|&page| there.as_ref().is_some_and(|there| there.has(page)));
+    core::array::from_fn(|_| pages.next())
 }
 
 /// Where the signatures of a slot are, and what they are: evenly spread, at the start of a page, which is what a program
