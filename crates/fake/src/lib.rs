@@ -70,6 +70,8 @@ struct State {
     failing: Vec<Failing>,
     /// Taken away from the program, and not dropped yet.
     isolated: Vec<Span>,
+    /// The program watches memory.
+    looks_ended: bool,
 }
 
 /// The address space; a clone is another handle of the same one. Pages that were never spoken of are closed and
@@ -80,6 +82,16 @@ pub struct Fake {
 }
 
 impl Fake {
+    fn looks_ended(&self) -> bool {
+        self.state.lock().unwrap().looks_ended
+    }
+
+    fn nonzero(&self, span: Span, samples: usize) -> usize {
+        let pages = span.bytes() / PAGE;
+        let step = (pages / samples.max(1)).max(1);
+        (0..pages).step_by(step).filter(|i| self.page(span.start + i * PAGE).byte != 0).count()
+    }
+
     /// What is known of the page at `addr`.
     pub fn page(&self, addr: usize) -> Page {
         let state = self.state.lock().unwrap();
@@ -377,7 +389,7 @@ impl Sys for Fake {
     }
 
     fn touch_if_open(&self, addr: usize) -> bool {
-        let open = self.page(addr).open;
+        let open = self.page(addr).open && !self.looks_ended();
         if open {
             self.fault(addr);
         }
@@ -401,13 +413,11 @@ impl Sys for Fake {
 
     fn nonzero_pages(&self, span: Span, samples: usize) -> usize {
         assert!(self.page(span.start).open, "read of closed memory at {:#x}", span.start);
-        self.peek_nonzero_pages(span, samples)
+        self.nonzero(span, samples)
     }
 
     fn peek_nonzero_pages(&self, span: Span, samples: usize) -> usize {
-        let pages = span.bytes() / PAGE;
-        let step = (pages / samples.max(1)).max(1);
-        (0..pages).step_by(step).filter(|i| self.page(span.start + i * PAGE).byte != 0).count()
+        if self.looks_ended() { 0 } else { self.nonzero(span, samples) }
     }
 
     fn sign(&self, slot: Span) {
@@ -416,11 +426,16 @@ impl Sys for Fake {
 
     fn overwritten(&self, slot: Span) -> usize {
         assert!(self.page(slot.start).open, "read of closed memory at {:#x}", slot.start);
-        self.peek_overwritten(slot)
+        signatures(slot).filter(|&(at, byte)| self.page(at).byte != byte).count()
     }
 
     fn peek_overwritten(&self, slot: Span) -> usize {
-        signatures(slot).filter(|&(at, byte)| self.page(at).byte != byte).count()
+        let stands = |at: usize, byte: u8| self.page(at).present && self.page(at).byte == byte;
+        if self.looks_ended() { 0 } else { signatures(slot).filter(|&(at, byte)| !stands(at, byte)).count() }
+    }
+
+    fn end_looks(&self) {
+        self.state.lock().unwrap().looks_ended = true;
     }
 
     fn area(&self, addr: usize) -> Option<Span> {

@@ -162,6 +162,7 @@ impl Sys for Stepped {
         step: sign(slot: Span);
         step: overwritten(slot: Span) -> usize;
         step: peek_overwritten(slot: Span) -> usize;
+        step: end_looks();
         step: area(addr: usize) -> Option<Span>;
         step: present(addr: usize) -> bool;
         step: missing(addr: usize) -> bool;

@@ -84,8 +84,12 @@ unsafe extern "C" fn route(nr: c_long, a: usize, b: usize, c: usize, d: usize, e
         libc::SYS_shmat => {
             pinned::before_shmat(a as c_int, b as *const c_void, c as c_int);
             let result = limits::with_relief(|| make(args));
-            pinned::after_shmat(result, b as *const c_void);
+            pinned::after_shmat(result, a as c_int);
             return answer(result);
+        }
+        libc::SYS_ioctl => {
+            let _unregistered = pinned::before_ioctl(b as c_ulong, c as *mut c_void);
+            return answer(make(args));
         }
         libc::SYS_mprotect => {
             note(at, b);
@@ -96,8 +100,7 @@ unsafe extern "C" fn route(nr: c_long, a: usize, b: usize, c: usize, d: usize, e
         libc::SYS_pkey_mprotect => attributes::before_pkey(at, b, d as c_int),
         libc::SYS_process_madvise => pinned::process_madvise(b as *const libc::iovec, c),
         libc::SYS_mincore => pinned::before_mincore(at, b),
-        libc::SYS_userfaultfd => seen::look(),
-        libc::SYS_ioctl => pinned::before_ioctl(b as c_ulong, c as *mut c_void),
+        libc::SYS_userfaultfd => seen::watch(),
         libc::SYS_setsockopt => pinned::before_setsockopt(b as c_int, c as c_int),
         libc::SYS_sendto | libc::SYS_sendmmsg => pinned::before_send(d as c_int),
         libc::SYS_sendmsg => pinned::before_send(c as c_int),

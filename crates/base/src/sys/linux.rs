@@ -2,9 +2,10 @@
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use super::looks::{self, signatures, somewhere};
 use super::raw::{self, Access, syscall};
-use super::{Huge, Job, SIGNATURES, Sys, area, isolate, job, kept, migrate, moves, thread, unwritten};
-use crate::units::{PAGE, SLOT, SLOT_PAGES, Span};
+use super::{Huge, Job, Sys, area, isolate, job, kept, migrate, moves, thread, unwritten};
+use crate::units::{PAGE, Span};
 use crate::zero::driver::Poll;
 use crate::zero::{self, Engine};
 
@@ -83,51 +84,6 @@ pub(super) fn peek_written(page: usize) -> bool {
     (page..page + PAGE)
         .step_by(PAGE / 4)
         .any(|at| peek::<64>(at).is_some_and(|bytes| bytes.iter().any(|b| *b != 0)))
-}
-
-/// Places looked at by one call, and bytes of each: few, because a program's stack may be small.
-const PEEKED: usize = 8;
-const WINDOW: usize = 128;
-
-/// At which of `places` something else than zero stands within [`WINDOW`] bytes. What cannot be read is zero.
-fn peek_nonzero(places: [usize; PEEKED]) -> [bool; PEEKED] {
-    let mut bytes = [[0u8; WINDOW]; PEEKED];
-    let remote = places.map(|at| libc::iovec { iov_base: at as *mut libc::c_void, iov_len: WINDOW });
-    let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: WINDOW * PEEKED };
-    // SAFETY: the call writes to `bytes` alone, and reads memory of this process by the kernel's hand.
-    unsafe {
-        let pid = libc::getpid() as usize;
-        let args = [pid, &raw const local as usize, 1, remote.as_ptr() as usize, PEEKED, 0];
-        let _ = syscall(libc::SYS_process_vm_readv, args);
-    }
-    bytes.map(|window| window.iter().any(|b| *b != 0))
-}
-
-/// Whether a page holds something else than zero, by a look at some of it or at all of it.
-fn is_nonzero(page: usize, all: bool) -> bool {
-    // The windows of one call lie apart: objects begin with zeroes as a rule, and by habit at the same places.
-    let calls = if all { PAGE / WINDOW / PEEKED } else { 1 };
-    (0..calls).any(|call| {
-        let places = core::array::from_fn(|i| page + i * (PAGE / PEEKED) + call * WINDOW);
-        peek_nonzero(places).contains(&true)
-    })
-}
-
-/// One of the `n` pages from `at` on, not the same everywhere: programs use every second page, or every first of sixteen.
-fn somewhere(at: usize, n: usize) -> usize {
-    let hash = (at / PAGE).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
-    at + hash % n * PAGE
-}
-
-/// Where the signatures of a slot are, and what they are: evenly spread, at the start of a page, which is what a program
-/// touches of it if it touches little.
-fn signatures(slot: Span) -> impl Iterator<Item = (usize, u64)> {
-    const APART: usize = SLOT / SIGNATURES;
-    (0..SIGNATURES).map(move |i| {
-        let part = slot.start + i * APART;
-        let at = somewhere(part, APART / PAGE);
-        (at, ((at / PAGE) as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 0x80)
-    })
 }
 
 /// A reservation at a multiple of `align`.
@@ -248,15 +204,7 @@ impl Sys for Linux {
     }
 
     fn copy_from_program(&self, from: Span, to: usize) -> bool {
-        let local = libc::iovec { iov_base: to as *mut libc::c_void, iov_len: from.bytes() };
-        let remote = libc::iovec { iov_base: from.start as *mut libc::c_void, iov_len: from.bytes() };
-        // SAFETY: writes to the engine's own memory; reads by the kernel's hand.
-        let read = unsafe {
-            let pid = libc::getpid() as usize;
-            let args = [pid, &raw const local as usize, 1, &raw const remote as usize, 1, 0];
-            syscall(libc::SYS_process_vm_readv, args)
-        };
-        read == Ok(from.bytes())
+        looks::copy(from, to)
     }
 
     fn isolate(&self, span: Span) -> Option<Span> {
@@ -270,6 +218,7 @@ impl Sys for Linux {
     fn forked(&self) {
         kept::note_home();
         moves::forget();
+        looks::forget();
         area::forget();
         isolate::forget();
     }
@@ -290,7 +239,7 @@ impl Sys for Linux {
     }
 
     fn touch_if_open(&self, addr: usize) -> bool {
-        madvise(Span::new(addr & !(PAGE - 1), PAGE), libc::MADV_POPULATE_WRITE)
+        looks::unless_ended(|| madvise(Span::new(addr & !(PAGE - 1), PAGE), libc::MADV_POPULATE_WRITE))
     }
 
     fn poison(&self, span: Span) {
@@ -318,21 +267,7 @@ impl Sys for Linux {
     }
 
     fn peek_nonzero_pages(&self, span: Span, samples: usize) -> usize {
-        let step = (span.bytes() / PAGE / samples.max(1)).max(1) * PAGE;
-        if samples == 1 {
-            return is_nonzero(span.start, true) as usize;
-        }
-        let mut pages = (span.start..span.end).step_by(step).map(|at| somewhere(at, step / PAGE));
-        let (mut n, mut left) = (0, pages.len());
-        while left > 0 {
-            // A look at the beginnings of several pages shows most of those that are full.
-            let batch: [usize; PEEKED] = core::array::from_fn(|_| pages.next().unwrap_or(span.start));
-            let seen = peek_nonzero(batch);
-            let all = batch.iter().zip(seen).take(left.min(PEEKED));
-            n += all.filter(|(page, seen)| *seen || is_nonzero(**page, false)).count();
-            left = left.saturating_sub(PEEKED);
-        }
-        n
+        looks::nonzero_pages(span, samples)
     }
 
     fn sign(&self, slot: Span) {
@@ -348,7 +283,11 @@ impl Sys for Linux {
     }
 
     fn peek_overwritten(&self, slot: Span) -> usize {
-        signatures(slot).filter(|&(at, word)| peek(at) != Some(word.to_ne_bytes())).count()
+        looks::overwritten(slot)
+    }
+
+    fn end_looks(&self) {
+        looks::end();
     }
 
     fn area(&self, addr: usize) -> Option<Span> {
@@ -364,12 +303,7 @@ impl Sys for Linux {
     }
 
     fn present_pages(&self, slot: Span) -> usize {
-        let mut vec = [0u8; SLOT_PAGES];
-        let bytes = slot.bytes().min(SLOT);
-        // SAFETY: one byte for each page of a slot.
-        let answer =
-            unsafe { syscall(libc::SYS_mincore, [slot.start, bytes, vec.as_mut_ptr() as usize, 0, 0, 0]) };
-        if answer.is_ok() { vec.iter().filter(|b| **b & 1 == 1).count() } else { 0 }
+        looks::present_pages(slot)
     }
 
     fn is_short_of_memory(&self) -> bool {

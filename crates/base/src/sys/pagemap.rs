@@ -134,14 +134,48 @@ pub fn count(span: Span, any_of: u64, none_of: u64) -> Option<usize> {
     Some(pages)
 }
 
+/// A file of this process's own for a few questions, in any thread and without [`open`].
+pub struct Opened(usize);
+
+impl Opened {
+    /// `None`: there is none to be had.
+    pub fn new() -> Option<Self> {
+        open_file().map(Self)
+    }
+
+    /// Whether `f` is true of all runs of pages of `span` that are one of `any_of`; it hears whether they are present. `None`
+    /// where the kernel does not say.
+    pub fn all(&self, span: Span, any_of: u64, mut f: impl FnMut(Span, bool) -> bool) -> Option<bool> {
+        let (mut runs, mut at) = ([Run::default(); RUNS], span.start);
+        while at < span.end {
+            let (told, to) = scan(self.0, Span { start: at, ..span }, any_of, 0, &mut runs)?;
+            let as_span = |run: &Run| Span { start: run.start as usize, end: run.end as usize };
+            if !runs[..told].iter().all(|run| f(as_span(run), run.is & PRESENT != 0)) {
+                return Some(false);
+            }
+            at = to;
+        }
+        Some(true)
+    }
+
+    /// Whether all of `slot` is one huge page.
+    fn is_huge(&self, slot: Span) -> Option<bool> {
+        let mut run = [Run::default()];
+        let (told, _) = scan(self.0, slot, HUGE, 0, &mut run)?;
+        Some(told == 1 && run[0].start as usize == slot.start && run[0].end as usize == slot.end)
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        // SAFETY: opened by this.
+        let _ = unsafe { syscall(libc::SYS_close, [self.0, 0, 0, 0, 0, 0]) };
+    }
+}
+
 /// Whether all of `slot` is one huge page. Without [`open`]. `None` where the kernel does not say.
 pub fn is_huge(slot: Span) -> Option<bool> {
-    let fd = open_file()?;
-    let mut run = [Run::default()];
-    let told = scan(fd, slot, HUGE, 0, &mut run);
-    // SAFETY: opened above.
-    let _ = unsafe { syscall(libc::SYS_close, [fd, 0, 0, 0, 0, 0]) };
-    told.map(|(told, _)| told == 1 && run[0].start as usize == slot.start && run[0].end as usize == slot.end)
+    Opened::new()?.is_huge(slot)
 }
 
 #[cfg(test)]

@@ -45,9 +45,11 @@ pub(super) fn drop_zero(slot: Span, room: Span) -> Option<bool> {
     if !is_zero() {
         return Some(false);
     }
-    let held = Held::new(slot.start)?;
+    let is_huge = || pagemap::is_huge(slot) == Some(true);
+    // To hold a missing page would bring one.
+    let held = if is_huge() { Held::new(slot.start)? } else { return None };
     // One page is held: it has to be all of it.
-    if pagemap::is_huge(slot) != Some(true) || !madvise(slot, libc::MADV_FREE) {
+    if !is_huge() || !madvise(slot, libc::MADV_FREE) {
         return None;
     }
     if !is_zero() {

@@ -162,6 +162,8 @@ pub struct Space<S> {
     pub(crate) program: Shard,
     /// Of those, the first one that was ever noted, and the one after the last.
     noted: (AtomicUsize, AtomicUsize),
+    /// The addresses among which all mappings lie that were ever known to [`Space::advices`].
+    pub(crate) committed: (AtomicUsize, AtomicUsize),
     count: usize,
     span: Span,
     shard_bytes: usize,
@@ -241,6 +243,7 @@ impl<S: Sys> Space<S> {
             shards,
             program,
             noted: (AtomicUsize::new(usize::MAX), AtomicUsize::new(0)),
+            committed: (AtomicUsize::new(usize::MAX), AtomicUsize::new(0)),
             count,
             span,
             shard_bytes,

@@ -61,11 +61,12 @@ pub fn map(args: [usize; 6], make: impl Fn([usize; 6]) -> Answer) -> Answer {
     {
         note(at as *const c_void, bytes);
     }
-    if let Ok(at) = result
-        && bytes >= SLOT
-    {
+    if let Ok(at) = result {
         let span = pages(at, bytes);
         match reason_against(prot, flags) {
+            // Plain memory: a mapping known around it goes on.
+            None if bytes < SLOT => forget(span),
+            _ if bytes < SLOT => gone(span),
             _ if flags & libc::MAP_ANONYMOUS == 0 => leave(span, None),
             None if flags & FIXED == 0 => serve(span),
             None => committed(span),
@@ -116,13 +117,30 @@ fn leave(span: Span, reason: Option<Counter>) {
     gone(span);
 }
 
-/// What was known of a large range is no longer so.
-fn gone(span: Span) {
-    if engine::running().is_some()
+/// What was known of a range, of whatever size, is no longer so.
+pub fn gone(span: Span) {
+    forget(span);
+    if let Some(engine) = engine::running()
+        && engine.space.may_have_committed(span)
+        && let Some(engine) = engine::enter_call()
+    {
+        engine.space.uncommitted(span);
+    }
+}
+
+/// Whether anything is known of it.
+fn is_known(span: Span) -> bool {
+    engine::running().is_some_and(|engine| engine.space.is_noted(span) || engine.space.may_have_committed(span))
+}
+
+/// What was known of its slots is no longer so.
+fn forget(span: Span) {
+    // Most ranges are small, and nothing is known of them: that costs a look.
+    if let Some(engine) = engine::running()
+        && engine.space.is_noted(span)
         && let Some(engine) = engine::enter_call()
     {
         engine.space.forget(span);
-        engine.space.uncommitted(span);
     }
 }
 
@@ -131,14 +149,18 @@ fn gone(span: Span) {
 pub unsafe extern "C" fn munmap(addr: *mut c_void, bytes: usize) -> i32 {
     let args = [addr as usize, bytes, 0, 0, 0, 0];
     if Call::Munmap.is_seen() {
-        if bytes >= SLOT {
-            gone(pages(addr as usize, bytes));
-        }
+        unmapped(pages(addr as usize, bytes));
         give_up(addr, bytes);
         // SAFETY: the caller's promise.
         return status(unsafe { Call::Munmap.pass_on(args) });
     }
     status(unmap(args))
+}
+
+/// The program unmaps `span`, and the kernel does it.
+fn unmapped(span: Span) {
+    // A small piece of a mapping that is known changes nothing about the rest.
+    if span.bytes() < SLOT { forget(span) } else { gone(span) }
 }
 
 /// munmap, by the kernel or in its place.
@@ -153,6 +175,9 @@ pub fn unmap(args: [usize; 6]) -> Answer {
         if engine.space.unmap(raw::cpu(), span) {
             return Ok(0);
         }
+    }
+    if bytes < SLOT {
+        unmapped(pages(addr, bytes));
     }
     // Of a block, too.
     give_up(addr as *const c_void, bytes);
@@ -202,25 +227,27 @@ pub fn remap(args: [usize; 6], make: impl Fn([usize; 6]) -> Answer) -> Answer {
         {
             smaps::note_shift();
         }
-        if old_bytes.max(new_bytes) >= SLOT
-            && let Ok(to) = result
+        if let Ok(to) = result
+            && let to = pages(to, new_bytes)
+            && (old_bytes.max(new_bytes) >= SLOT || is_known(from) || is_known(to))
             && let Some(engine) = engine::enter_call()
         {
-            remapped(&engine, from, pages(to, new_bytes), flags);
+            remapped(&engine, from, to, flags);
         }
     }
     result
 }
 
-/// The kernel moves several areas in one call, and stops at one into which the background thread moves frames.
-fn unregistered() -> Option<Unregistered> {
+/// The kernel moves several areas in one call, and stops at one into which the background thread moves frames. Nor may a
+/// program register such a one.
+pub fn unregistered() -> Option<Unregistered> {
     engine::running().filter(|engine| !engine.is_retired()).map(|_| Unregistered::hold())
 }
 
 /// The kernel has resized or moved a mapping.
 fn remapped(engine: &Engine, from: Span, to: Span, flags: i32) {
     if to.start == from.start {
-        return engine.space.forget(Span { start: to.end.min(from.end), end: from.end });
+        return engine.space.forget(Span { start: to.end.min(from.end), end: to.end.max(from.end) });
     }
     if flags & libc::MREMAP_DONTUNMAP == 0 {
         engine.space.uncommitted(from);

@@ -219,8 +219,8 @@ fn build() -> Option<()> {
     if seen::references() {
         space.reference_all();
     }
-    if seen::looks() {
-        space.note_look();
+    if seen::watches() {
+        space.note_watch();
     }
     let span = space.span();
     // SAFETY: by the one thread that is the starter, before it is on.
