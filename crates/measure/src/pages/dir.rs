@@ -1,6 +1,6 @@
 //! The directories in which `run` has the library leave its pages: made, found, read, removed.
 //!
-//! Each is named after the process that made it, in the first of [`places`] that takes it: its number, when it was started
+//! Each is named after the process that made it, in the first of `places` that takes it: its number, when it was started
 //! and the PID namespace that both are of. So a directory is removed only by who can tell that its maker is gone.
 
 use std::cell::RefCell;

@@ -7,9 +7,8 @@
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use faultless_base::sys::raw;
-
 use crate::kernel::call::size;
+use crate::kernel::dispatch::syscall;
 use crate::kernel::library::find;
 use crate::kernel::linked::is_linked;
 use crate::pinned::before_send;
@@ -29,17 +28,17 @@ unsafe extern "C" fn send_early(socket: usize, data: usize, bytes: usize, flags:
 
 unsafe extern "C" fn sendto_early(a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> isize {
     // SAFETY: the caller's promise.
-    size(unsafe { raw::syscall(libc::SYS_sendto, [a, b, c, d, e, f]) })
+    size(unsafe { syscall(libc::SYS_sendto, [a, b, c, d, e, f]) })
 }
 
 unsafe extern "C" fn sendmsg_early(socket: usize, message: usize, flags: usize) -> isize {
     // SAFETY: the caller's promise.
-    size(unsafe { raw::syscall(libc::SYS_sendmsg, [socket, message, flags, 0, 0, 0]) })
+    size(unsafe { syscall(libc::SYS_sendmsg, [socket, message, flags, 0, 0, 0]) })
 }
 
 unsafe extern "C" fn sendmmsg_early(socket: usize, messages: usize, n: usize, flags: usize) -> isize {
     // SAFETY: the caller's promise.
-    size(unsafe { raw::syscall(libc::SYS_sendmmsg, [socket, messages, n, flags, 0, 0]) })
+    size(unsafe { syscall(libc::SYS_sendmmsg, [socket, messages, n, flags, 0, 0]) })
 }
 
 macro_rules! sends {
