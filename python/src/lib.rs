@@ -1,14 +1,12 @@
 //! The compiled part of the Python package: regions and blocks with the buffer protocol. `faultless/_faultless.pyi` has the types.
 
 mod arrays;
-mod background;
 mod block;
 mod counters;
 mod errors;
 mod options;
 mod region;
 mod sigbus;
-mod small;
 
 use pyo3::prelude::*;
 
@@ -16,13 +14,13 @@ use pyo3::prelude::*;
 fn _faultless(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("RegionError", module.py().get_type::<errors::RegionError>())?;
-    module.add_class::<background::Background>()?;
+    module.add_class::<region::background::Background>()?;
     module.add_class::<block::Block>()?;
     module.add_class::<region::Region>()?;
     arrays::add(module)?;
-    module.add_function(wrap_pyfunction!(background::reserve, module)?)?;
-    module.add_function(wrap_pyfunction!(background::reserved, module)?)?;
-    module.add_function(wrap_pyfunction!(background::release_reserved, module)?)?;
+    module.add_function(wrap_pyfunction!(region::background::reserve, module)?)?;
+    module.add_function(wrap_pyfunction!(region::background::reserved, module)?)?;
+    module.add_function(wrap_pyfunction!(region::background::release_reserved, module)?)?;
     module.add_function(wrap_pyfunction!(block::check_options, module)?)?;
     module.add_function(wrap_pyfunction!(counters::counter, module)?)?;
     module.add_function(wrap_pyfunction!(counters::set_speculative, module)?)?;

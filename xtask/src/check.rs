@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 
 use crate::shell::{self, cargo, command, target};
 use crate::watched::{Failed, run};
-use crate::{setup, structure};
+use crate::{pages, setup, structure};
 
 /// Everything, to the end even if something fails; what failed, and what was said of it, is said last.
 pub fn test() -> Result<()> {
@@ -41,7 +41,8 @@ pub fn models() -> Result<()> {
         run(&mut cargo(&format!("clippy {models} --all-targets -- -D warnings")))?;
         run(&mut cargo(&format!("test {models} --no-fail-fast")))?;
     }
-    Ok(())
+    // A driver that the library has only on request.
+    run(&mut cargo("test --package faultless-base --features dsa --lib"))
 }
 
 /// The Python package as a user installs it, and its tests.
@@ -64,8 +65,11 @@ pub fn release() -> Result<()> {
     run(&mut cargo("build --release --workspace"))
 }
 
-/// The API documentation, without a warning.
+/// The pages, and the API documentation without a warning.
 pub fn docs() -> Result<()> {
+    let wrong = pages::violations(&structure::sources()?);
+    wrong.iter().for_each(|wrong| eprintln!("docs: {wrong}"));
+    ensure!(wrong.is_empty(), "{} places in the documentation are wrong", wrong.len());
     run(cargo("doc --workspace --no-deps").env("RUSTDOCFLAGS", "-D warnings"))
 }
 

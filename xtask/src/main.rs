@@ -4,6 +4,7 @@ mod capi;
 mod check;
 mod demo;
 mod generate;
+mod pages;
 mod setup;
 mod shell;
 mod structure;

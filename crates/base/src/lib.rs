@@ -9,6 +9,7 @@ extern crate std;
 
 pub mod pagefault;
 pub mod probe;
+pub mod raw;
 pub mod sync;
 pub mod sys;
 pub mod table;

@@ -2,7 +2,7 @@
 
 use zerocopy::FromZeros;
 
-use crate::sys::raw;
+use crate::raw;
 
 /// A table of `n` zeroed entries that lives as long as the process. The kernel backs it with memory as it is
 /// touched. `None` when the kernel refuses the address space.

@@ -67,7 +67,7 @@ enum faultless_error {
     FAULTLESS_E_SIGBUS_TAKEN = 9,      /* another handler for SIGBUS was installed later */
     FAULTLESS_E_OUTSIDE = 10,          /* the part is empty, not whole pages, or not inside the region */
     FAULTLESS_E_MAPPED = 11,           /* something is mapped there already */
-    FAULTLESS_E_NOT_MAPPED = 12,       /* a part of it is not mapped */
+    FAULTLESS_E_NOT_MAPPED = 12,       /* a part of it is not mapped, or to be moved in several pieces */
     FAULTLESS_E_RIGHTS = 13,           /* it may not be used like that all over */
     FAULTLESS_E_TOO_MANY_AREAS = 14,   /* more parts with different attributes than `areas` */
     FAULTLESS_E_FORKED = 15,           /* the region is the parent's */
@@ -133,7 +133,8 @@ int faultless_map(const faultless_region *region, size_t offset, size_t length, 
 int faultless_unmap(const faultless_region *region, size_t offset, size_t length);
 /* Changes what a part may be used for, all of which is mapped. Errors: _OUTSIDE, _NOT_MAPPED, _TOO_MANY_AREAS. */
 int faultless_protect(const faultless_region *region, size_t offset, size_t length, int rights);
-/* Moves a part to offset `to`, where nothing is mapped. Errors: _OUTSIDE, _NOT_MAPPED, _MAPPED, _TOO_MANY_AREAS. */
+/* Moves a part to offset `to`, where nothing is mapped. The part has the same rights and advice all over, and what of it was moved before
+ * came in one piece; otherwise move it part by part. Errors: _OUTSIDE, _NOT_MAPPED (also for several pieces), _MAPPED, _TOO_MANY_AREAS. */
 int faultless_remap(const faultless_region *region, size_t offset, size_t length, size_t to);
 /* Takes advice, one of enum faultless_advice, about a part, all of which is mapped. Errors: _OUTSIDE, _NOT_MAPPED. */
 int faultless_advise(const faultless_region *region, size_t offset, size_t length, int advice);

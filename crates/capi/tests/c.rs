@@ -62,7 +62,7 @@ fn compile(source: &Path, dir: &Path) -> Option<PathBuf> {
     match compiled {
         Ok(status) => assert!(status.success(), "does not compile"),
         Err(error) => {
-            println!("skipped: no C compiler ({error})");
+            faultless_testkit::skip(format_args!("no C compiler ({error})"));
             return None;
         }
     }

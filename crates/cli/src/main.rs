@@ -2,11 +2,8 @@
 
 mod bench;
 mod doctor;
-mod figures;
 mod generate;
 mod output;
-mod pages;
-mod paired;
 mod run;
 mod settings;
 mod stat;
@@ -34,6 +31,7 @@ enum Command {
     /// Reads and changes what is set.
     Sysctl(sysctl::Args),
     /// Measures faultless beside the kernel and other tools.
+    #[command(disable_help_flag = true)]
     Bench(bench::Args),
     /// Says what this machine allows and what its memory costs.
     Doctor(doctor::Args),
@@ -51,7 +49,7 @@ fn command() -> ExitCode {
         Ok(Args { command: Command::Run(args) }) => run::main(*args),
         Ok(Args { command: Command::Stat(args) }) => stat::main(*args),
         Ok(Args { command: Command::Sysctl(args) }) => sysctl::main(&args),
-        Ok(Args { command: Command::Bench(args) }) => bench::main(args),
+        Ok(Args { command: Command::Bench(args) }) => bench::main(&args),
         Ok(Args { command: Command::Doctor(args) }) => doctor::main(args),
         Ok(Args { command: Command::Generate(args) }) => generate::main(&args, &Args::command()),
         Err(error) => refuse(&error),

@@ -11,12 +11,12 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use faultless_page::knobs::{Kind, Knob, Size, When};
 
-use crate::figures::wrap_at;
 use crate::output::Out;
-use crate::pages::find::Covered;
 use crate::run::{FAILED, complain};
 use crate::settings::{self, Setting};
 use crate::stat::{self, Target};
+use faultless_measure::figures::wrap_at;
+use faultless_measure::pages::find::Covered;
 
 /// Options of `faultless sysctl`.
 #[derive(clap::Args)]

@@ -258,7 +258,7 @@ fn a_user_without_rights() {
     command.uid(nobody).gid(nobody);
     let output = match command.output() {
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-            println!("skipped: this user cannot become another");
+            faultless_testkit::skip("this user cannot become another");
             return;
         }
         output => output.unwrap(),

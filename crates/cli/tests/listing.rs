@@ -73,7 +73,7 @@ fn count(region: &Value, counter: &str) -> u64 {
 
 #[test]
 fn each_region_of_a_process_is_shown() {
-    let Some(program) = Program::start() else { return println!("skipped: no userfaultfd") };
+    let Some(program) = Program::start() else { return faultless_testkit::skip("no userfaultfd") };
     let pid = program.child.id().to_string();
     let report = json(&["stat", "-p", &pid, "--once", "--json"]);
     let process = &report["processes"][0];
@@ -125,7 +125,7 @@ fn regions_that_have_ended_are_in_the_totals_of_a_program() {
     let out = faultless(args).args(WORDS).stdin(Stdio::null()).output().unwrap();
     assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
     if text(&out.stdout).contains("\nnone") {
-        return println!("skipped: no userfaultfd");
+        return faultless_testkit::skip("no userfaultfd");
     }
     let said = text(&out.stderr);
     let report: Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();

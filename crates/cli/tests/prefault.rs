@@ -2,15 +2,14 @@
 
 mod common;
 
-use common::{Scratch, faultless, text};
+use common::{Scratch, bench, text};
 use serde_json::Value;
 
 #[test]
 fn arrays_in_turns_are_measured_with_both_kinds_of_streams() {
     let scratch = Scratch::new("arrays");
     let file = scratch.0.join("figures.json");
-    let out =
-        faultless(["bench", "prefault", "--quick", "--only", "arrays", "--json"]).arg(&file).output().unwrap();
+    let out = bench(["prefault", "--quick", "--only", "arrays", "--json"]).arg(&file).output().unwrap();
     assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
     let said = text(&out.stdout);
     assert!(said.contains("**Arrays in turns**") && !said.contains("**Threads**"), "{said}");
@@ -25,7 +24,7 @@ fn arrays_in_turns_are_measured_with_both_kinds_of_streams() {
         let plain = faults(arrays, &"plain".into()).unwrap();
         let by = |by: &str| faults(arrays, &serde_json::json!({ "signal_by": by }));
         let (Some(area), Some(thread)) = (by("area"), by("thread")) else {
-            return println!("skipped: no userfaultfd");
+            return faultless_testkit::skip("no userfaultfd");
         };
         assert!(said.contains("| faultless, by thread and area |") && said.contains("| faultless, by thread |"));
         // A thread has 16 streams; where there are more arrays, they break each other.

@@ -3,14 +3,15 @@
 mod common;
 
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Child, ChildStdout, Stdio};
 
-use common::{faultless, text};
+use common::{bench, faultless, text};
 use serde_json::Value;
 
 /// Words of a program that faults in a region without a pause.
 fn program(seconds: &str) -> Vec<&str> {
-    ["bench", "loop", "spf", "--way", "speculative", "--work", "touch", "--seconds", seconds].to_vec()
+    ["loop", "spf", "--way", "speculative", "--work", "touch", "--seconds", seconds].to_vec()
 }
 
 /// Such a program, killed at the end.
@@ -19,12 +20,12 @@ struct Faulting(Child);
 impl Faulting {
     /// `None` where there is no userfaultfd.
     fn start() -> Option<Self> {
-        let tried = faultless(program("0.001")).output().unwrap();
+        let tried = bench(program("0.001")).output().unwrap();
         if !tried.status.success() {
-            println!("skipped: {}", text(&tried.stderr));
+            faultless_testkit::skip(format_args!("{}", text(&tried.stderr)));
             return None;
         }
-        Some(Self(faultless(program("600")).stdout(Stdio::null()).spawn().unwrap()))
+        Some(Self(bench(program("600")).stdout(Stdio::null()).spawn().unwrap()))
     }
 
     fn pid(&self) -> String {
@@ -46,8 +47,8 @@ fn every_program_of_the_bench_runs() {
         return;
     }
     let run = |way: &str, work: &str| {
-        let words = ["bench", "loop", "spf", "--way", way, "--work", work, "--seconds", "0.1", "--threads", "2"];
-        let out = faultless(words).args(["--beside", "unmaps", "--timed"]).output().unwrap();
+        let words = ["loop", "spf", "--way", way, "--work", work, "--seconds", "0.1", "--threads", "2"];
+        let out = bench(words).args(["--beside", "unmaps", "--timed"]).output().unwrap();
         assert!(out.status.success(), "{way} {work}: {}", text(&out.stderr));
         let reached: Value = serde_json::from_slice(&out.stdout).unwrap();
         assert!(reached["rate"].as_f64().unwrap() > 0.0, "{way} {work}: {reached}");
@@ -114,9 +115,9 @@ fn faults_are_shown_under_the_names_of_their_events() {
     if Faulting::start().is_none() {
         return;
     }
-    let exe = env!("CARGO_BIN_EXE_faultless");
-    let words = ["stat", "-e", "faults,spf,pagefault:*", "--", exe];
-    let out = faultless(words.into_iter().chain(program("0.05"))).output().unwrap();
+    let bench = Path::new(env!("CARGO_BIN_EXE_faultless")).with_file_name("faultless-bench");
+    let words = ["stat", "-e", "faults,spf,pagefault:*", "--"];
+    let out = faultless(words).arg(bench).args(program("0.05")).output().unwrap();
     assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
     let said = text(&out.stderr);
     let lines: Vec<Vec<&str>> = said.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();

@@ -93,6 +93,16 @@ fn signals_reach_the_program() {
     }
 }
 
+/// One that the kernel sends when a child of this command's changes is for the command alone, one from elsewhere is not.
+#[test]
+fn signals_about_children_reach_the_program() {
+    let script = format!("trap 'exit 9' {}; echo ready; while :; do :; done", libc::SIGCHLD);
+    let (mut child, line) = started(&mut run(["--", "sh", "-c", &script]));
+    assert_eq!(line, "ready");
+    kill_process(pid(&child), Signal::CHILD).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(9));
+}
+
 #[test]
 fn killed_it_leaves_the_program_running() {
     let scratch = Scratch::new("killed");

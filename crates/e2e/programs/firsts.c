@@ -38,19 +38,32 @@ static void *writer(void *none)
     return none;
 }
 
+static int watch;
+
+/* What is missing is a page of zeroes. */
+static void *server(void *none)
+{
+    struct uffd_msg message;
+    while (read(watch, &message, sizeof message) == sizeof message) {
+        struct uffdio_zeropage zero = { .range = { message.arg.pagefault.address & ~4095ul, 4096 } };
+        CHECK(ioctl(watch, UFFDIO_ZEROPAGE, &zero) == 0 || errno == EEXIST);
+    }
+    return none;
+}
+
 static void child(void)
 {
     map_again((SLOTS + 1) * HUGE, 1);
     char *all = map((SLOTS + 1) * HUGE);
     at = (char *)(((uintptr_t)all + HUGE - 1) / HUGE * HUGE);
-    int watch = syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);
+    watch = syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);
     struct uffdio_api api = { .api = UFFD_API };
     CHECK(watch >= 0 && ioctl(watch, UFFDIO_API, &api) == 0);
-    pthread_t thread;
+    pthread_t thread, serving;
+    CHECK(pthread_create(&serving, NULL, server, NULL) == 0);
     CHECK(pthread_create(&thread, NULL, writer, NULL) == 0);
     for (int slot = 0; slot < SLOTS; slot++) {
-        /* For what nobody asks for: no fault is delivered. */
-        struct uffdio_register range = { { (uintptr_t)at + slot * HUGE, HUGE }, UFFDIO_REGISTER_MODE_WP, 0 };
+        struct uffdio_register range = { { (uintptr_t)at + slot * HUGE, HUGE }, UFFDIO_REGISTER_MODE_MISSING, 0 };
         __atomic_store_n(&turn, slot + 1, __ATOMIC_RELEASE);
         CHECK(ioctl(watch, UFFDIO_REGISTER, &range) == 0);
         while (__atomic_load_n(&written, __ATOMIC_ACQUIRE) <= slot)

@@ -1,7 +1,5 @@
 //! What the tests need from the machine.
 
-use std::fmt::Display;
-use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,11 +11,7 @@ use crate::library::{root, target};
 /// Programs that a machine may lack even where everything that `cargo xtask setup` installs has to be there.
 const OPTIONAL: &[&str] = &["clang", "ffmpeg", "gdb"];
 
-/// Says why a test does nothing. It goes around the capture of output, so that it is seen.
-pub fn skip(why: impl Display) {
-    let test = std::thread::current().name().unwrap_or("test").to_owned();
-    let _ = writeln!(std::io::stderr(), "skipped: {test}: {why}");
-}
+pub use faultless_testkit::skip;
 
 /// A program of the machine by its name, if there is one.
 pub fn find(name: &str) -> Option<PathBuf> {
@@ -37,7 +31,7 @@ pub fn need(name: &str) -> Option<PathBuf> {
 fn missing(what: &str, optional: bool) {
     let ci = std::env::var_os("CI").is_some_and(|ci| ci == "true");
     assert!(!ci || optional, "{what} is missing; `cargo xtask setup` installs it");
-    skip(format_args!("{what} is not installed"));
+    faultless_testkit::skip_optional(format_args!("{what} is not installed"));
 }
 
 /// Python with the packages of tests/requirements.txt.

@@ -58,6 +58,43 @@ fn what_the_program_changed_of_a_block_or_laid_over_it() {
 }
 
 #[test]
+fn blocks_of_other_rights_are_the_first_that_are_freed() {
+    if let Some(case) = finding("first_frees", &["-pthread"]) {
+        case.same_and_served();
+    }
+}
+
+#[test]
+fn descriptors_that_are_closed_again_and_again() {
+    for by in ["program", "children"] {
+        passes("closed_often", &[by]);
+    }
+}
+
+#[test]
+fn a_block_of_which_not_all_can_move_grows() {
+    for why in ["sealed", "limit"] {
+        passes("moved_in_part", &[why]);
+    }
+}
+
+#[test]
+fn what_the_program_lays_where_blocks_might_come() {
+    for args in [&["ahead"][..], &["ahead", "instruction"], &["freed"]] {
+        passes("laid_beside", args);
+    }
+}
+
+#[test]
+fn blocks_of_the_c_library_in_a_hole_of_a_block() {
+    for hole in ["unmapped", "child"] {
+        if let Some(case) = finding("holes", &["-pthread"]) {
+            case.args([hole]).same_and_served();
+        }
+    }
+}
+
+#[test]
 fn memory_given_back_before_a_fork() {
     passes("idle", &[]);
 }
@@ -107,6 +144,13 @@ fn blocks_that_the_c_library_is_to_fill() {
 fn a_limit_that_another_process_sets() {
     for kind in ["as", "data"] {
         passes("limited", &[kind]);
+    }
+}
+
+#[test]
+fn ranges_of_several_areas_under_a_limit_that_the_program_set_unseen() {
+    for kind in ["plain", "sealed"] {
+        passes("limit_inside", &[kind]);
     }
 }
 

@@ -117,12 +117,61 @@ fn a_program_watches_its_mappings() {
     recycles("watches.c", &[]);
 }
 
+/// Also where the budget would have much of it brought, and where all that is free moves in.
+#[test]
+fn every_first_touch_of_watched_memory_is_told_of() {
+    for mib in ["8", "64", "256", "1024"] {
+        recycles("watched.c", &["untouched", mib]);
+    }
+    if let Some(case) = Case::compiled("watched.c", &[]) {
+        case.args(["untouched", "256"]).env("FAULTLESS_BUDGET", "1G").same_and_served();
+    }
+}
+
+#[test]
+fn memory_that_is_watched_already() {
+    recycles("watched.c", &["again"]);
+}
+
+/// With little room left the engine would like to know what of it is used.
+#[test]
+fn nobody_touches_memory_that_is_watched() {
+    for how in ["filled", "committed"] {
+        recycles("watched.c", &[how]);
+        for budget in ["8M", "64M"] {
+            let Some(case) = Case::compiled("watched.c", &[]) else { return };
+            case.args([how]).env("FAULTLESS_BUDGET", budget).same_and_served();
+        }
+    }
+}
+
+#[test]
+fn every_write_to_protected_memory_is_told_of() {
+    for how in ["w", "r", "z", "f"] {
+        recycles("watched.c", &["written", how]);
+    }
+}
+
+#[test]
+fn a_look_gives_no_page_to_a_shared_file() {
+    for how in ["pieces", "whole", "instead", "moved", "attached"] {
+        recycles("sparse.c", &[how]);
+    }
+}
+
 /// A handler that leaves by a jump finds the engine between two calls, never inside.
 #[test]
 fn handlers_jump_out_of_calls() {
     if let Some(run) = recycles("jumps.c", &[]) {
         assert_eq!(run.counters.get(Counter::KernelNested), 0);
     }
+}
+
+/// Such a mapping is several areas of the kernel's, and moves piece by piece.
+#[test]
+fn a_handler_jumps_out_of_mremap() {
+    let Some(case) = Case::compiled("leaves.c", &[]) else { return };
+    case.env("FAULTLESS_BUDGET", "8M").same_and_served();
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use faultless_e2e::{Case, Run, compile, find, need, scratch, skip};
+use faultless_e2e::{Case, Run, command, compile, find, need, scratch, skip};
 
 /// What the library may use beyond the program's own peak in the tests that measure it.
 const BUDGET: u64 = 64 << 20;
@@ -102,6 +102,59 @@ fn a_library_that_allocates_before_the_preloaded_one_is_linked() {
     let Some(case) = Case::compiled("resolved.c", &[library.to_str().expect("a readable path")]) else { return };
     case.same_and_served();
     case.env("LD_BIND_NOW", "1").same_and_served();
+}
+
+#[test]
+fn an_environment_that_is_gone() {
+    passes("gone.c", &[]);
+}
+
+/// Entries of the environment need neither a name nor an equals sign; `run` passes them all on.
+#[test]
+fn every_entry_of_the_environment_is_passed_on() {
+    let dir = scratch();
+    let Some(program) = compile(dir.path(), "entries.c", &[]) else { return };
+    for quiet in [&["run", "--quiet", "--"][..], &["run", "--"]] {
+        let run = command(quiet.iter().copied());
+        let out =
+            Command::new(&program).arg("give").arg(run.get_program()).args(run.get_args()).arg(&program).output();
+        let out = out.expect("it runs");
+        let text = String::from_utf8_lossy(&out.stdout);
+        let is_ours =
+            |line: &&str| ["LD_PRELOAD=", "FAULTLESS_", "ASAN_"].iter().any(|name| line.starts_with(name));
+        let passed: Vec<&str> = text.lines().filter(|line| !is_ours(line)).collect();
+        assert_eq!(passed, ["A=1", "A=2", "noequals", "=x", "", "XDG_CONFIG_HOME=/dev/null"], "{out:?}");
+    }
+}
+
+#[test]
+fn children_that_share_memory_and_confine_themselves() {
+    for way in ["strict", "filter", "limit"] {
+        passes("shares.c", &[way, "used"]);
+    }
+    // Before the engine has started.
+    for way in ["filter", "limit"] {
+        passes("shares.c", &[way]);
+    }
+}
+
+#[test]
+fn what_the_c_library_tells_of_blocks() {
+    passes("told.c", &[]);
+}
+
+#[test]
+fn system_calls_that_are_the_programs_to_handle() {
+    passes("dispatched.c", &[]);
+}
+
+#[test]
+fn limits_that_are_met_by_other_calls_than_mmap() {
+    for kind in ["as", "data"] {
+        for call in ["mremap", "sbrk", "brk", "shmat", "mprotect", "syscall"] {
+            passes("relieved.c", &[kind, call]);
+        }
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! for all 4096), and panics where a real program would be killed or its data spoilt: a write to closed memory, a
 //! touch of what is not mapped. Failures of single operations can be asked for.
 
+mod memory;
 pub mod mmu;
 
 use std::collections::BTreeMap;
@@ -70,6 +71,8 @@ struct State {
     failing: Vec<Failing>,
     /// Taken away from the program, and not dropped yet.
     isolated: Vec<Span>,
+    /// The program watches memory.
+    looks_ended: bool,
 }
 
 /// The address space; a clone is another handle of the same one. Pages that were never spoken of are closed and
@@ -77,131 +80,6 @@ struct State {
 #[derive(Clone, Default)]
 pub struct Fake {
     state: Arc<Mutex<State>>,
-}
-
-impl Fake {
-    /// What is known of the page at `addr`.
-    pub fn page(&self, addr: usize) -> Page {
-        let state = self.state.lock().unwrap();
-        state.slots.get(&(addr / SLOT)).map_or(Page::default(), |pages| pages[addr / PAGE % SLOT_PAGES])
-    }
-
-    /// The program writes `byte` all over a span.
-    pub fn write(&self, span: Span, byte: u8) {
-        (span.start..span.end).step_by(PAGE).for_each(|addr| self.fault(addr));
-        self.each(span, |addr, page| {
-            assert!(page.open, "write to closed memory at {addr:#x}");
-            page.present = true;
-            page.byte = byte;
-        });
-    }
-
-    /// The program reads the page at `addr`; `None` is a SIGSEGV.
-    pub fn read(&self, addr: usize) -> Option<u8> {
-        let page = self.page(addr);
-        page.open.then_some(page.byte)
-    }
-
-    /// The kernel maps `bytes` bytes for the program, at a multiple of the slot size.
-    pub fn map(&self, bytes: usize) -> Span {
-        let mut state = self.state.lock().unwrap();
-        let start = state.next.max(1 << 40).next_multiple_of(SLOT);
-        state.next = start + bytes.next_multiple_of(SLOT);
-        drop(state);
-        let span = Span::new(start, bytes);
-        self.each(span, |_, page| *page = Page { open: true, ..Page::default() });
-        span
-    }
-
-    /// The kernel unmaps it.
-    pub fn unmap(&self, span: Span) {
-        self.each(span, |_, page| *page = Page::default());
-    }
-
-    /// The program may access a span from now on.
-    pub fn open(&self, span: Span) {
-        self.each(span, |_, page| page.open = true);
-    }
-
-    /// The program may not access it any more.
-    pub fn close(&self, span: Span) {
-        self.each(span, |_, page| page.open = false);
-    }
-
-    /// The program changes attributes of a span by a call that nobody sees.
-    pub fn alter(&self, span: Span) {
-        self.each(span, |_, page| page.altered = true);
-    }
-
-    /// Pins a page, or lets go of it.
-    pub fn pin(&self, addr: usize, pinned: bool) {
-        self.each(Span::new(addr & !(PAGE - 1), PAGE), |_, page| page.pinned = pinned);
-    }
-
-    fn all(&self, span: Span, what: impl Fn(Page) -> bool) -> bool {
-        let mut all = true;
-        self.each(span, |_, page| all &= what(*page));
-        all
-    }
-
-    /// Makes an operation fail until [`Fake::heal`].
-    pub fn fail(&self, what: Failing) {
-        self.state.lock().unwrap().failing.push(what);
-    }
-
-    /// Nothing fails any more.
-    pub fn heal(&self) {
-        self.state.lock().unwrap().failing.clear();
-    }
-
-    /// Lets time pass.
-    pub fn advance_ms(&self, ms: u64) {
-        self.state.lock().unwrap().now_ns += ms * 1_000_000;
-    }
-
-    /// Others keep so many processors busy.
-    pub fn set_load(&self, load: u64) {
-        self.state.lock().unwrap().load = load;
-    }
-
-    /// Pages that have memory.
-    pub fn resident(&self) -> usize {
-        self.state.lock().unwrap().slots.values().flat_map(|pages| pages.iter()).filter(|p| p.present).count()
-    }
-
-    /// Makes a page present: with all of its slot, if that is empty and huge pages are advised throughout.
-    fn fault(&self, addr: usize) {
-        let slot = Span::new(addr & !(SLOT - 1), SLOT);
-        let page = self.page(addr);
-        if page.present {
-            return;
-        }
-        let whole = page.huge && {
-            let mut all = true;
-            self.each(slot, |_, p| all &= p.huge && p.open && !p.present);
-            all
-        };
-        let unit = if whole { slot } else { Span::new(addr & !(PAGE - 1), PAGE) };
-        self.each(unit, |_, p| p.present = true);
-    }
-
-    fn each(&self, span: Span, mut f: impl FnMut(usize, &mut Page)) {
-        assert!(span.start % PAGE == 0 && span.end % PAGE == 0, "{span:x?} is not page-aligned");
-        let mut state = self.state.lock().unwrap();
-        for slot in span.start / SLOT..span.end.div_ceil(SLOT) {
-            let pages = state.slots.entry(slot).or_insert_with(|| Box::new([Page::default(); SLOT_PAGES]));
-            let part = Span::new(slot * SLOT, SLOT).clip(span);
-            for addr in (part.start..part.end).step_by(PAGE) {
-                let page = &mut pages[addr / PAGE % SLOT_PAGES];
-                assert!(!page.released, "{addr:#x} was given back");
-                f(addr, page);
-            }
-        }
-    }
-
-    fn fails(&self, what: Failing) -> bool {
-        self.state.lock().unwrap().failing.contains(&what)
-    }
 }
 
 impl Sys for Fake {
@@ -213,6 +91,13 @@ impl Sys for Fake {
         let start = (state.next.max(1 << 40)).next_multiple_of(align.max(SLOT));
         state.next = start + bytes;
         Some(Span::new(start, bytes))
+    }
+
+    fn unclaimed(&self, rest: Span) -> usize {
+        let state = self.state.lock().unwrap();
+        let is_claimed = |pages: &[Page; SLOT_PAGES]| pages.iter().any(|page| page.open || page.altered);
+        let slots = state.slots.range(rest.start / SLOT..rest.end.div_ceil(SLOT));
+        slots.rev().find(|(_, pages)| is_claimed(pages)).map_or(rest.start, |(slot, _)| (slot + 1) * SLOT)
     }
 
     fn open_first(&self, span: Span) -> bool {
@@ -370,7 +255,7 @@ impl Sys for Fake {
     }
 
     fn touch_if_open(&self, addr: usize) -> bool {
-        let open = self.page(addr).open;
+        let open = self.page(addr).open && !self.looks_ended();
         if open {
             self.fault(addr);
         }
@@ -394,13 +279,11 @@ impl Sys for Fake {
 
     fn nonzero_pages(&self, span: Span, samples: usize) -> usize {
         assert!(self.page(span.start).open, "read of closed memory at {:#x}", span.start);
-        self.peek_nonzero_pages(span, samples)
+        self.nonzero(span, samples)
     }
 
     fn peek_nonzero_pages(&self, span: Span, samples: usize) -> usize {
-        let pages = span.bytes() / PAGE;
-        let step = (pages / samples.max(1)).max(1);
-        (0..pages).step_by(step).filter(|i| self.page(span.start + i * PAGE).byte != 0).count()
+        if self.looks_ended() { 0 } else { self.nonzero(span, samples) }
     }
 
     fn sign(&self, slot: Span) {
@@ -409,11 +292,16 @@ impl Sys for Fake {
 
     fn overwritten(&self, slot: Span) -> usize {
         assert!(self.page(slot.start).open, "read of closed memory at {:#x}", slot.start);
-        self.peek_overwritten(slot)
+        signatures(slot).filter(|&(at, byte)| self.page(at).byte != byte).count()
     }
 
     fn peek_overwritten(&self, slot: Span) -> usize {
-        signatures(slot).filter(|&(at, byte)| self.page(at).byte != byte).count()
+        let stands = |at: usize, byte: u8| self.page(at).present && self.page(at).byte == byte;
+        if self.looks_ended() { 0 } else { signatures(slot).filter(|&(at, byte)| !stands(at, byte)).count() }
+    }
+
+    fn end_looks(&self) {
+        self.state.lock().unwrap().looks_ended = true;
     }
 
     fn area(&self, addr: usize) -> Option<Span> {

@@ -37,7 +37,7 @@ fn region(then: fn(u64)) -> Option<(Region, Arc<Seen>)> {
     match builder.build() {
         Ok(region) => Some((region, seen)),
         Err(Error::NoUserfaultfd(error)) => {
-            println!("skipped: error {error}");
+            faultless_testkit::skip(format_args!("error {error}"));
             None
         }
         Err(error) => panic!("{error}"),
@@ -66,7 +66,7 @@ fn the_end_of_a_region_waits_for_no_step_that_was_not_begun() {
     const HELPERS: usize = 3;
     let seen = Arc::<Seen>::default();
     let builder = Region::builder(128 * MIB).delivery(Delivery::Signal).backing(Slow(seen.clone(), |_| {}));
-    let Ok(region) = builder.build() else { return println!("skipped: no userfaultfd") };
+    let Ok(region) = builder.build() else { return faultless_testkit::skip("no userfaultfd") };
     let populating = region.populate_in_background(0..128 * MIB).unwrap();
     thread::scope(|scope| {
         for _ in 0..HELPERS {

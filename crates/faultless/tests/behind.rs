@@ -17,7 +17,9 @@ fn each(choose: impl Fn(Builder) -> Builder, test: impl Fn(Region)) {
     for delivery in [Delivery::Direct, Delivery::Thread, Delivery::Signal] {
         match choose(Region::builder(8 * MIB).delivery(delivery)).build() {
             Ok(region) => test(region),
-            Err(Error::NoUserfaultfd(error)) => println!("skipped: {delivery:?}, error {error}"),
+            Err(Error::NoUserfaultfd(error)) => {
+                faultless_testkit::skip(format_args!("{delivery:?}, error {error}"))
+            }
             Err(Error::DirectBacking) => {}
             Err(error) => panic!("{delivery:?}: {error}"),
         }

@@ -37,7 +37,7 @@ fn nobody_keeps_others_from_a_change_while_it_waits_for_a_buffer() {
     let builder = Region::builder(MIB).delivery(Delivery::Signal).windows(PAGE, PAGE).backing(Late);
     let region = match builder.build() {
         Ok(region) => Arc::new(region),
-        Err(Error::NoUserfaultfd(error)) => return println!("skipped: error {error}"),
+        Err(Error::NoUserfaultfd(error)) => return faultless_testkit::skip(format_args!("error {error}")),
         Err(error) => panic!("{error}"),
     };
     let (ended, end) = mpsc::channel();

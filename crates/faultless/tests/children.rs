@@ -33,7 +33,7 @@ fn region(delivery: Delivery, backing: Option<fn()>) -> Option<Region> {
     match builder.build() {
         Ok(region) => Some(region),
         Err(Error::NoUserfaultfd(error)) => {
-            println!("skipped: {delivery:?}, error {error}");
+            faultless_testkit::skip(format_args!("{delivery:?}, error {error}"));
             None
         }
         Err(error) => panic!("{error}"),

@@ -33,7 +33,7 @@ fn brought(first: Option<usize>, most: Option<usize>) -> Option<(usize, u64)> {
     builder = most.into_iter().fold(builder, |builder, most| builder.most_window(most));
     let mut region = match builder.build() {
         Err(Error::NoUserfaultfd(error)) => {
-            println!("skipped: error {error}");
+            faultless_testkit::skip(format_args!("error {error}"));
             return None;
         }
         built => built.unwrap(),

@@ -36,7 +36,7 @@ fn run(scenario: &str) -> Option<End> {
         .unwrap();
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     if out.status.code() == Some(NO_UFFD) {
-        println!("skipped: no userfaultfd");
+        faultless_testkit::skip("no userfaultfd");
         return None;
     }
     println!("{scenario}: {:?}\n{said}", out.status);

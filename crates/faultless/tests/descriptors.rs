@@ -37,7 +37,7 @@ fn build(choose: fn(Builder) -> Builder) -> Option<Region> {
     match choose(Region::builder(8 * MIB)).build() {
         Ok(region) => Some(region),
         Err(error @ (Error::NoUserfaultfd(_) | Error::NoEvents(_))) => {
-            println!("skipped: {error}");
+            faultless_testkit::skip(format_args!("{error}"));
             None
         }
         Err(error) => panic!("{error}"),

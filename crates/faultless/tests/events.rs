@@ -134,8 +134,10 @@ fn events_that_cannot_be_had_are_refused() {
         (done == 0).then(|| Region::builder(MIB).events(true).build().err())
     };
     match thread::spawn(unprivileged).join().unwrap() {
-        None => println!("skipped: this user cannot become another one"),
-        Some(Some(Error::NoUserfaultfd(error))) => println!("skipped: no userfaultfd, error {error}"),
+        None => faultless_testkit::skip("this user cannot become another one"),
+        Some(Some(Error::NoUserfaultfd(error))) => {
+            faultless_testkit::skip(format_args!("no userfaultfd, error {error}"))
+        }
         Some(error) => {
             assert_eq!(error, Some(Error::NoEvents(libc::EPERM)));
             assert!(error.unwrap().to_string().contains("CAP_SYS_PTRACE"));

@@ -20,7 +20,7 @@ fn build(delivery: Delivery, backing: impl Backing + 'static) -> Option<Region> 
     match Region::builder(8 * MIB).delivery(delivery).backing(backing).build() {
         Ok(region) => Some(region),
         Err(Error::NoUserfaultfd(error)) => {
-            println!("skipped: {delivery:?}, error {error}");
+            faultless_testkit::skip(format_args!("{delivery:?}, error {error}"));
             None
         }
         Err(error) => panic!("{error}"),

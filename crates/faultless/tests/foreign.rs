@@ -22,7 +22,7 @@ fn build(builder: Builder) -> Option<Region> {
     match builder.build() {
         Ok(region) => Some(region),
         Err(error @ (Error::NoUserfaultfd(_) | Error::NoEvents(_))) => {
-            println!("skipped: {error}");
+            faultless_testkit::skip(format_args!("{error}"));
             None
         }
         Err(error) => panic!("{error}"),
@@ -131,17 +131,20 @@ fn parts_move_from_descriptor_to_descriptor_with_events() {
 fn a_fault_drops_nothing() {
     limit();
     let status = apart(|| {
-        let builder = Region::builder(32 * SLOT).delivery(Delivery::Signal).windows(16 * SLOT, 16 * SLOT);
-        let Some(region) = build(builder) else { return };
+        let builder = || Region::builder(32 * SLOT).delivery(Delivery::Signal).windows(16 * SLOT, 16 * SLOT);
+        let ends = |region: &Region| [0, 32 * SLOT - 1].map(|at| (region.as_ptr() as u64 + at as u64) >> 32);
+        // The filter compares the lower halves of addresses alone.
+        let made = std::iter::from_fn(|| build(builder())).take(3);
+        let Some(region) = made.collect::<Vec<_>>().into_iter().find(|region| ends(region)[0] == ends(region)[1])
+        else {
+            return;
+        };
         let base = region.as_ptr() as usize;
         let code = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
         let load = |at| code(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, at);
         let equal = |k, jt, jf| code(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, jt, jf, k);
         let below = |k, jt, jf| code(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, jf, jt, k);
         let (first, last) = (base as u64, (base + 32 * SLOT - 1) as u64);
-        if first >> 32 != last >> 32 {
-            return println!("skipped: an address that takes a longer filter");
-        }
         // `madvise` of an address in the region kills.
         let filter = [
             load(0),

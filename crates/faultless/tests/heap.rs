@@ -17,7 +17,9 @@ fn each(test: impl Fn(Delivery, &'static Heap)) {
         let heap = Heap::new(move |builder: Builder| builder.delivery(delivery));
         match heap.allocate(1) {
             Ok(_) => test(delivery, heap),
-            Err(Error::NoUserfaultfd(error)) => println!("skipped: {delivery:?}, error {error}"),
+            Err(Error::NoUserfaultfd(error)) => {
+                faultless_testkit::skip(format_args!("{delivery:?}, error {error}"))
+            }
             Err(error) => panic!("{delivery:?}: {error}"),
         }
     }

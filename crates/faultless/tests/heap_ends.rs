@@ -16,7 +16,7 @@ fn threads_end_with_the_last_block_unless_the_heap_lasts() {
     let (passing, lasting) = (Heap::new(choose), Heap::lasting(choose));
     // The thread that makes huge pages ready starts with the first region, and is the process's.
     match passing.allocate(1) {
-        Err(Error::NoUserfaultfd(error)) => return println!("skipped: error {error}"),
+        Err(Error::NoUserfaultfd(error)) => return faultless_testkit::skip(format_args!("error {error}")),
         first => drop(first.unwrap()),
     }
     let before = threads();

@@ -22,7 +22,9 @@ fn only_what_was_not_written_to_counts_as_unused() {
     for delivery in [Delivery::Signal, Delivery::Thread] {
         let region = match Region::builder((FULL + LEFT) * SLOT).delivery(delivery).huge_pages(false).build() {
             Ok(region) => region,
-            Err(Error::NoUserfaultfd(error)) => return println!("skipped: {delivery:?}, error {error}"),
+            Err(Error::NoUserfaultfd(error)) => {
+                return faultless_testkit::skip(format_args!("{delivery:?}, error {error}"));
+            }
             Err(error) => panic!("{delivery:?}: {error}"),
         };
         let unused = || region.own_count(Counter::RegionUnused).unwrap();

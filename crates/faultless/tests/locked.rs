@@ -25,7 +25,7 @@ fn region(delivery: Delivery) -> Option<Region> {
     match Region::builder(64 * MIB).delivery(delivery).build() {
         Ok(region) => Some(region),
         Err(Error::NoUserfaultfd(error)) => {
-            println!("skipped: {delivery:?}, error {error}");
+            faultless_testkit::skip(format_args!("{delivery:?}, error {error}"));
             None
         }
         Err(error) => panic!("{error}"),
@@ -56,7 +56,7 @@ fn lock(flags: i32) -> bool {
     // SAFETY: this process's own memory.
     let locked = unsafe { libc::mlockall(flags) } == 0;
     if !locked {
-        println!("skipped: {}", std::io::Error::last_os_error());
+        faultless_testkit::skip(format_args!("{}", std::io::Error::last_os_error()));
     }
     locked
 }

@@ -30,7 +30,9 @@ fn each(test: impl Fn(Delivery)) {
     for delivery in [Delivery::Best, Delivery::Direct, Delivery::Thread, Delivery::Signal, Delivery::Kernel] {
         passes_apart(|| match build(delivery, 1) {
             Ok(_) => test(delivery),
-            Err(Error::NoUserfaultfd(error)) => println!("skipped: {delivery:?}, error {error}"),
+            Err(Error::NoUserfaultfd(error)) => {
+                faultless_testkit::skip(format_args!("{delivery:?}, error {error}"))
+            }
             Err(error) => panic!("{delivery:?}: {error}"),
         });
     }
@@ -131,7 +133,7 @@ fn where_descriptors_end_the_error_says_so() {
                 }
             };
             if regions.is_empty() {
-                return println!("skipped: {error}");
+                return faultless_testkit::skip(format_args!("{error}"));
             }
             assert!(regions.len() > 50 && matches!(error, Error::NoUserfaultfd(libc::EMFILE)), "{error}");
             assert!(error.to_string().contains("ulimit -n"), "{error}");
@@ -181,7 +183,7 @@ fn a_stack_may_be_memory_of_a_region() {
         for _ in 0..9 {
             match build(Delivery::Thread, 2 * MIB) {
                 Ok(region) => all.push(region),
-                Err(error) => return println!("skipped: {error}"),
+                Err(error) => return faultless_testkit::skip(format_args!("{error}")),
             }
         }
         // With up to four handlers, the first and the ninth have the same, or the first and one between.

@@ -40,7 +40,7 @@ fn can_be() -> bool {
     };
     let error = Region::builder(PAGE).events(true).delivery(Delivery::Thread).build().err();
     if !tells || error.is_some() {
-        println!("skipped: no events, or a kernel before 6.9: {error:?}");
+        faultless_testkit::skip(format_args!("no events, or a kernel before 6.9: {error:?}"));
     }
     tells && error.is_none()
 }

@@ -60,7 +60,7 @@ fn region() -> Option<Region> {
     match Region::builder(8 * MIB).delivery(Delivery::Signal).build() {
         Ok(region) => Some(region),
         Err(Error::NoUserfaultfd(error)) => {
-            println!("skipped: error {error}");
+            faultless_testkit::skip(format_args!("error {error}"));
             None
         }
         Err(error) => panic!("{error}"),

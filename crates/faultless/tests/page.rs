@@ -34,10 +34,12 @@ fn attach() -> Option<(&'static Page, Regions<'static>)> {
 fn counters_are_seen_and_knobs_turned_from_outside() {
     let region = match Region::builder(1 << 20).delivery(Delivery::Signal).windows(BYTES, BYTES).build() {
         Ok(region) => region,
-        Err(Error::NoUserfaultfd(error)) => return println!("skipped: no userfaultfd, error {error}"),
+        Err(Error::NoUserfaultfd(error)) => {
+            return faultless_testkit::skip(format_args!("no userfaultfd, error {error}"));
+        }
         Err(error) => panic!("{error}"),
     };
-    let Some((page, regions)) = attach() else { return println!("skipped: no shared memory here") };
+    let Some((page, regions)) = attach() else { return faultless_testkit::skip("no shared memory here") };
     assert_eq!(page.header.magic.load(Ordering::Acquire), MAGIC);
     let touch = |i: usize| {
         // SAFETY: mapped for writing.

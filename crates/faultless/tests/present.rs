@@ -77,7 +77,9 @@ fn a_region_has_the_pages_that_the_kernel_says() {
     for (seed, delivery) in (1..9).flat_map(|seed| [(seed, Delivery::Thread), (seed, Delivery::Signal)]) {
         let region = match Region::builder(PAGES * PAGE).delivery(delivery).build() {
             Ok(region) => region,
-            Err(Error::NoUserfaultfd(error)) => return println!("skipped: {delivery:?}, error {error}"),
+            Err(Error::NoUserfaultfd(error)) => {
+                return faultless_testkit::skip(format_args!("{delivery:?}, error {error}"));
+            }
             Err(error) => panic!("{delivery:?}: {error}"),
         };
         let (mut mapped, mut chance) = (vec![true; PAGES], Chance(seed * 1_000_003));

@@ -19,7 +19,9 @@ fn each(length: usize, test: impl Fn(Region)) {
         let builder = Region::builder(length).delivery(delivery).huge_pages(true).handlers(2);
         match builder.build() {
             Ok(region) => test(region),
-            Err(Error::NoUserfaultfd(error)) => println!("skipped: {delivery:?}, error {error}"),
+            Err(Error::NoUserfaultfd(error)) => {
+                faultless_testkit::skip(format_args!("{delivery:?}, error {error}"))
+            }
             Err(error) => panic!("{delivery:?}: {error}"),
         }
     }
@@ -220,7 +222,9 @@ fn faults_beside_truncate() {
         let backing = FileBacking::new(file.try_clone().unwrap());
         let region = match Region::builder(8 * MIB).delivery(delivery).backing(backing).build() {
             Ok(region) => region,
-            Err(Error::NoUserfaultfd(error)) => return println!("skipped: {delivery:?}, error {error}"),
+            Err(Error::NoUserfaultfd(error)) => {
+                return faultless_testkit::skip(format_args!("{delivery:?}, error {error}"));
+            }
             Err(error) => panic!("{delivery:?}: {error}"),
         };
         let done = AtomicBool::new(false);

@@ -107,7 +107,7 @@ fn threads_find_what_ordinary_memory_would_hold() {
         let region = match builder.build() {
             Ok(region) => region,
             Err(Error::NoUserfaultfd(error)) => {
-                println!("skipped: {delivery:?}, error {error}");
+                faultless_testkit::skip(format_args!("{delivery:?}, error {error}"));
                 continue;
             }
             Err(error) => panic!("{delivery:?}: {error}"),

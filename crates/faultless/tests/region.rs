@@ -17,7 +17,9 @@ fn each(length: usize, choose: impl Fn(Builder) -> Builder, test: impl Fn(Region
     for delivery in [Delivery::Direct, Delivery::Thread, Delivery::Signal] {
         match choose(Region::builder(length).delivery(delivery)).build() {
             Ok(region) => test(region),
-            Err(Error::NoUserfaultfd(error)) => println!("skipped: {delivery:?}, error {error}"),
+            Err(Error::NoUserfaultfd(error)) => {
+                faultless_testkit::skip(format_args!("{delivery:?}, error {error}"))
+            }
             Err(Error::DirectBacking) if delivery == Delivery::Direct => {}
             Err(error) => panic!("{delivery:?}: {error}"),
         }
@@ -51,6 +53,36 @@ fn fresh_memory_is_zero_and_keeps_what_is_written() {
             region.advise(0..4 * MIB, Advice::DontNeed).unwrap();
             assert_eq!(read(&region, MIB + 5), 0, "dropped memory is zero again");
             assert_eq!(read(&region, 5 * MIB), (5 * MIB / PAGE) as u8);
+        },
+    );
+}
+
+struct Sevens;
+
+impl Backing for Sevens {
+    fn read(&self, _offset: u64, buffer: &mut [u8]) -> Result<(), i32> {
+        buffer.fill(7);
+        Ok(())
+    }
+}
+
+#[test]
+fn what_lies_beside_a_part_that_was_moved_comes_from_the_backing() {
+    each(
+        4 * MIB,
+        |builder| builder.backing(Sevens).windows(PAGE, PAGE),
+        |region| {
+            let (hole, to) = (200 * PAGE..600 * PAGE, 400 * PAGE);
+            region.unmap(hole.clone()).unwrap();
+            region.protect(600 * PAGE..700 * PAGE, Rights::None).unwrap();
+            region.remap(PAGE..11 * PAGE, to).unwrap();
+            for part in [hole.start..hole.start + PAGE, to - PAGE..to, to + 10 * PAGE..hole.end] {
+                region.map(part.clone(), Rights::Write).unwrap();
+                assert_eq!(read(&region, part.start), 7, "{part:?}");
+                region.populate(part).unwrap();
+            }
+            region.protect(600 * PAGE..700 * PAGE, Rights::Read).unwrap();
+            assert_eq!(read(&region, 650 * PAGE), 7, "closed meanwhile");
         },
     );
 }
@@ -156,7 +188,7 @@ fn a_backing_is_read_when_it_is_needed() {
 fn several_handlers_share_a_region() {
     limit();
     let Ok(mut region) = Region::builder(33 * MIB).delivery(Delivery::Thread).handlers(4).build() else {
-        return println!("skipped: no thread delivery");
+        return faultless_testkit::skip("no thread delivery");
     };
     let mut parts: Vec<_> = region.as_mut_slice().unwrap().chunks_mut(5 * MIB).collect();
     std::thread::scope(|scope| {
@@ -205,7 +237,7 @@ fn slices_are_refused_where_something_is_missing() {
 fn the_knob_turns_speculation_off() {
     limit();
     let Ok(region) = Region::builder(4 * MIB).delivery(Delivery::Signal).windows(PAGE, PAGE).build() else {
-        return println!("skipped: no signal delivery");
+        return faultless_testkit::skip("no signal delivery");
     };
     let counted = || Region::counted(Counter::SpeculativePgfault);
     let before = counted();
@@ -266,7 +298,7 @@ fn locked_memory_is_dropped_too() {
             (0..4 * MIB).step_by(PAGE).for_each(|at| write(&region, at, 1));
             // SAFETY: pages of the region, which are there.
             if unsafe { libc::mlock(region.as_ptr().cast(), 64 * PAGE) } != 0 {
-                return println!("skipped: memory cannot be locked");
+                return faultless_testkit::skip("memory cannot be locked");
             }
             region.advise(0..PAGE, Advice::DontNeed).unwrap();
             assert_eq!([0, PAGE].map(|at| read(&region, at)), [0, 1]);

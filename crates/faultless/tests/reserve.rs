@@ -25,7 +25,7 @@ fn region(bytes: usize, delivery: Delivery) -> Option<Region> {
     match Region::builder(bytes).delivery(delivery).budget(16 * MIB).build() {
         Ok(region) => Some(region),
         Err(Error::NoUserfaultfd(error)) => {
-            println!("skipped: {delivery:?}, error {error}");
+            faultless_testkit::skip(format_args!("{delivery:?}, error {error}"));
             None
         }
         Err(error) => panic!("{delivery:?}: {error}"),
@@ -38,7 +38,7 @@ fn reserve(bytes: usize) -> Option<()> {
     let ready = reservation.wait().unwrap();
     assert!(reservation.is_done() && reservation.bytes() == bytes && ready == reservation.ready());
     if ready < bytes {
-        println!("skipped: {ready} bytes of huge pages for {bytes}");
+        faultless_testkit::skip(format_args!("{ready} bytes of huge pages for {bytes}"));
     }
     (ready == bytes).then_some(())
 }

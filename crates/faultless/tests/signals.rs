@@ -16,7 +16,7 @@ fn region(delivery: Delivery) -> Option<Region> {
     match Region::builder(8 * MIB).delivery(delivery).windows(PAGE, PAGE).build() {
         Ok(region) => Some(region),
         Err(Error::NoUserfaultfd(error)) => {
-            println!("skipped: {delivery:?}, error {error}");
+            faultless_testkit::skip(format_args!("{delivery:?}, error {error}"));
             None
         }
         Err(error) => panic!("{error}"),

@@ -32,7 +32,7 @@ fn region(choose: impl FnOnce(Builder) -> Builder) -> Option<Region> {
     match choose(Region::builder(64 * MIB).delivery(Delivery::Signal)).build() {
         Ok(region) => Some(region),
         Err(Error::NoUserfaultfd(error)) => {
-            println!("skipped: error {error}");
+            faultless_testkit::skip(format_args!("error {error}"));
             None
         }
         Err(error) => panic!("{error}"),

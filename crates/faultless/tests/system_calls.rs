@@ -21,7 +21,9 @@ fn each(test: impl Fn(&Region)) {
     for delivery in [Delivery::Direct, Delivery::Thread, Delivery::Signal] {
         match Region::builder(8 * MIB).delivery(delivery).windows(PAGE, PAGE).build() {
             Ok(region) => test(&region),
-            Err(Error::NoUserfaultfd(error)) => println!("skipped: {delivery:?}, error {error}"),
+            Err(Error::NoUserfaultfd(error)) => {
+                faultless_testkit::skip(format_args!("{delivery:?}, error {error}"))
+            }
             Err(error) => panic!("{delivery:?}: {error}"),
         }
     }
@@ -55,7 +57,7 @@ impl Ring {
         unsafe {
             let fd = libc::syscall(libc::SYS_io_uring_setup, 1, parameters.as_mut_ptr());
             if fd < 0 {
-                println!("skipped: io_uring, {}", std::io::Error::last_os_error());
+                faultless_testkit::skip(format_args!("io_uring, {}", std::io::Error::last_os_error()));
                 return None;
             }
             let fd = File::from_raw_fd(fd as i32);
@@ -146,7 +148,7 @@ fn a_library_that_is_being_loaded_faults() {
         let library = dir.path().join(format!("{:?}.so", region.delivery()));
         match Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).status() {
             Ok(status) => assert!(status.success()),
-            Err(error) => return println!("skipped: no C compiler ({error})"),
+            Err(error) => return faultless_testkit::skip(format_args!("no C compiler ({error})")),
         }
         let path = CString::new(library.to_str().unwrap()).unwrap();
         // SAFETY: this program has one test that looks at the environment; the library does what is written above.

@@ -35,7 +35,7 @@ fn region(delivery: Delivery, zeroed: bool) -> Option<Region> {
     match choose(Region::builder(SLOTS * SLOT)).build() {
         Ok(region) => Some(region),
         Err(Error::NoUserfaultfd(error)) => {
-            println!("skipped: {delivery:?}, error {error}");
+            faultless_testkit::skip(format_args!("{delivery:?}, error {error}"));
             None
         }
         Err(error) => panic!("{delivery:?}: {error}"),
@@ -64,7 +64,7 @@ fn what_is_dropped_comes_again_and_only_to_those_who_take_it() {
         faultless::release_reserved();
         let Some(mut first) = region(delivery, false) else { continue };
         if !has_huge_pages() {
-            return println!("skipped: no huge pages");
+            return faultless_testkit::skip("no huge pages");
         }
         let drops: [fn(Region) -> Option<Region>; 3] = [
             |region| {
@@ -103,7 +103,7 @@ fn no_more_is_kept_than_the_budget_allows_and_it_can_be_given_back() {
     let _alone = alone();
     let Some(mut first) = region(Delivery::Signal, false) else { return };
     if !has_huge_pages() {
-        return println!("skipped: no huge pages");
+        return faultless_testkit::skip("no huge pages");
     }
     // What comes again when it was dropped with a budget of so many frames.
     let mut again = |slots: usize, given_back: bool| {
@@ -196,7 +196,7 @@ fn regions_of_zeroes_never_see_old_bytes_beside_those_that_may() {
     let before = unzeroed();
     for (seed, delivery) in (1..4).flat_map(|seed| MODES.map(|delivery| (seed, delivery))) {
         if region(delivery, true).is_none() || !has_huge_pages() {
-            return println!("skipped: no huge pages that are moved");
+            return faultless_testkit::skip("no huge pages that are moved");
         }
         thread::scope(|scope| {
             for id in 0..4 {
@@ -221,7 +221,7 @@ fn what_the_program_has_in_the_place_of_a_part_stays() {
     let _alone = alone();
     let builder = Region::builder(SLOTS * SLOT).delivery(Delivery::Thread).windows(SLOT, 4 * SLOT);
     let Ok(mut region) = builder.zeroed(false).events(true).build() else {
-        return println!("skipped: no events");
+        return faultless_testkit::skip("no events");
     };
     fill(&mut region, 1);
     let at = region.as_ptr().wrapping_add(2 * SLOT);

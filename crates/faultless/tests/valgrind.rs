@@ -28,7 +28,7 @@ fn a_program_under_valgrind_ends() {
     };
     let mut child = match command("valgrind").spawn() {
         Ok(child) => child,
-        Err(error) => return println!("skipped: valgrind, {error}"),
+        Err(error) => return faultless_testkit::skip(format_args!("valgrind, {error}")),
     };
     let start = Instant::now();
     let status = loop {

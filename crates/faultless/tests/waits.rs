@@ -150,7 +150,7 @@ fn a_region_by_signal_ends_while_another_one_s_backing_waits() {
     let one = || Region::builder(BYTES).delivery(Delivery::Signal);
     let (ending, other) = match (one().build(), one().backing(Guarded(&LOCK)).build()) {
         (Ok(ending), Ok(other)) => (ending, other),
-        (Err(Error::NoUserfaultfd(error)), _) => return println!("skipped: error {error}"),
+        (Err(Error::NoUserfaultfd(error)), _) => return faultless_testkit::skip(format_args!("error {error}")),
         (ending, other) => panic!("{:?} {:?}", ending.err(), other.err()),
     };
     assert_eq!(read(ending.as_ptr()), 0);

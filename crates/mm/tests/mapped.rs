@@ -248,3 +248,37 @@ fn a_program_that_stops_early_again_and_again_is_followed_on_credit() {
     let brought = p.count(Counter::BytesMoved) / SLOT;
     assert!(unused > 0 && unused <= 2 + brought / 32, "{unused} of {brought}");
 }
+
+#[test]
+fn what_is_watched_is_exposed_once_and_left_alone() {
+    for missing in [true, false] {
+        let p = Program::new();
+        p.prepare(30);
+        let span = p.map(40);
+        let used = Span::new(span.start, SLOT);
+        p.walk(used);
+        let brought = p.present(span);
+        assert!(brought.len() > 1 && p.space.is_noted(span));
+        p.space.watch(0, span, missing);
+        // Whoever hears of missing pages finds them so; whoever hears of writes keeps what is there.
+        assert_eq!(p.present(span), if missing { vec![0] } else { brought });
+        assert!(!p.space.is_noted(span));
+        // What the program gives itself is not taken again, nor is it looked at.
+        p.fake.write(span, 0);
+        p.space.watch(0, span, true);
+        assert_eq!(p.present(span), range(0, 40));
+        assert_eq!(p.fake.peek_nonzero_pages(used, 8), 0);
+        p.rest();
+        assert_eq!(p.present(span), range(0, 40));
+    }
+}
+
+#[test]
+fn a_small_part_that_is_replaced_is_noted_no_more() {
+    let p = Program::new();
+    let span = p.growing(40, 30);
+    let part = Span::new(span.start + 5 * SLOT + PAGE, PAGE);
+    assert!(p.space.is_noted(part));
+    p.space.forget(part);
+    assert!(!p.space.is_noted(part) && p.space.is_noted(Span::new(span.start + 4 * SLOT, 2 * SLOT)));
+}

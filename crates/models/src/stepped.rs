@@ -135,6 +135,7 @@ macro_rules! stepped {
 impl Sys for Stepped {
     stepped! {
         step: reserve(bytes: usize, align: usize) -> Option<Span>;
+        step: unclaimed(rest: Span) -> usize;
         step: open_first(span: Span) -> bool;
         step: reset(span: Span) -> bool;
         step: release(span: Span) -> bool;
@@ -161,6 +162,7 @@ impl Sys for Stepped {
         step: sign(slot: Span);
         step: overwritten(slot: Span) -> usize;
         step: peek_overwritten(slot: Span) -> usize;
+        step: end_looks();
         step: area(addr: usize) -> Option<Span>;
         step: present(addr: usize) -> bool;
         step: missing(addr: usize) -> bool;

@@ -2,11 +2,11 @@
 
 use faultless_page::knobs::Knob;
 
-use crate::alloc::{next, perturb};
-use crate::kernel::libraries_behind;
+use crate::alloc::{info, next, perturb};
+use crate::kernel::{dispatch, libraries_behind};
 use crate::runtime::settings::{is_on, var};
-use crate::runtime::{engine, fork};
-use crate::shutdown::sandbox;
+use crate::runtime::{engine, fork, settings};
+use crate::shutdown::{limits, sandbox};
 
 /// The name of this library's file.
 const LIBRARY: &[u8] = b"libfaultless_preload.so";
@@ -17,13 +17,17 @@ const LIBRARY: &[u8] = b"libfaultless_preload.so";
 static BEFORE_MAIN: extern "C" fn() = {
     extern "C" fn before_main() {
         engine::note_home();
+        settings::read_environment();
         fork::watch();
         // A thread with little stack, or a signal handler, may be the first one to ask for memory.
         next::look_up_all();
-        libraries_behind::look_up(var(c"LD_PRELOAD").unwrap_or(b""));
+        libraries_behind::look_up();
+        dispatch::look_up();
         #[cfg(target_arch = "x86_64")]
         crate::pinned::sends::look_up();
         sandbox::look_up();
+        limits::look_up();
+        info::look_up();
         perturb::look_up(var(c"MALLOC_PERTURB_"), var(c"GLIBC_TUNABLES"));
         if is_on(Knob::NoChildren) {
             leave_to_children();

@@ -4,9 +4,10 @@
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_long, c_uint, c_ulong, c_void};
 
-use faultless_base::sys::raw::{Answer, syscall as kernel};
+use faultless_base::sys::raw::Answer;
 
 use crate::kernel::call::set_errno;
+use crate::kernel::dispatch::{self, syscall as kernel};
 use crate::mmap::attributes::{self, note};
 use crate::mmap::{map, remap, unmap};
 use crate::pinned;
@@ -81,19 +82,25 @@ unsafe extern "C" fn route(nr: c_long, a: usize, b: usize, c: usize, d: usize, e
         libc::SYS_munmap => return answer(unmap(args)),
         libc::SYS_madvise => return answer(attributes::advise(a, b, c as c_int)),
         libc::SYS_shmat => {
-            let result = make(args);
-            pinned::after_shmat(result, b as *const c_void);
+            pinned::before_shmat(a as c_int, b as *const c_void, c as c_int);
+            let result = limits::with_relief(|| make(args));
+            pinned::after_shmat(result, a as c_int);
             return answer(result);
         }
-        libc::SYS_mprotect | libc::SYS_mbind | libc::SYS_mlock | libc::SYS_mlock2 | libc::SYS_munlock => {
-            note(at, b)
+        libc::SYS_ioctl => {
+            let _unregistered = pinned::before_ioctl(b as c_ulong, c as *mut c_void);
+            return answer(make(args));
         }
+        libc::SYS_mprotect => {
+            note(at, b);
+            return answer(limits::with_relief(|| make(args)));
+        }
+        libc::SYS_mbind | libc::SYS_mlock | libc::SYS_mlock2 | libc::SYS_munlock => note(at, b),
         libc::SYS_mseal => attributes::before_mseal(at, b),
         libc::SYS_pkey_mprotect => attributes::before_pkey(at, b, d as c_int),
         libc::SYS_process_madvise => pinned::process_madvise(b as *const libc::iovec, c),
         libc::SYS_mincore => pinned::before_mincore(at, b),
-        libc::SYS_userfaultfd => seen::look(),
-        libc::SYS_ioctl => pinned::before_ioctl(b as c_ulong, c as *mut c_void),
+        libc::SYS_userfaultfd => seen::watch(),
         libc::SYS_setsockopt => pinned::before_setsockopt(b as c_int, c as c_int),
         libc::SYS_sendto | libc::SYS_sendmmsg => pinned::before_send(d as c_int),
         libc::SYS_sendmsg => pinned::before_send(c as c_int),
@@ -105,10 +112,11 @@ unsafe extern "C" fn route(nr: c_long, a: usize, b: usize, c: usize, d: usize, e
         }
         libc::SYS_setrlimit => limits::before(0, a as c_uint, b as *const libc::rlimit),
         libc::SYS_prlimit64 => limits::before(a as c_int, b as c_uint, c as *const libc::rlimit),
-        libc::SYS_prctl => sandbox::before_prctl(a as c_int, b),
+        libc::SYS_prctl => return answer(sandbox::prctl_by(a as c_int, b, || make(args))),
         libc::SYS_exit => sandbox::before_exit(),
-        libc::SYS_seccomp => sandbox::before_seccomp(a),
-        libc::SYS_unshare | libc::SYS_setns | libc::SYS_mlockall => engine::retire(),
+        libc::SYS_seccomp => return answer(sandbox::seccomp_by(a, || make(args))),
+        libc::SYS_unshare | libc::SYS_setns => _ = engine::retire_process(),
+        libc::SYS_mlockall => engine::retire(),
         _ => {}
     }
     answer(make(args))
@@ -133,6 +141,9 @@ pub unsafe extern "C" fn syscall() {
         "bt dword ptr [rax], edi",
         "jc {route}",
         "2:",
+        "mov rax, qword ptr [rip + {by}]",
+        "test rax, rax",
+        "jnz 4f",
         "mov rax, rdi", "mov rdi, rsi", "mov rsi, rdx", "mov rdx, rcx", "mov r10, r8", "mov r8, r9",
         "mov r9, qword ptr [rsp + 8]",
         "syscall",
@@ -141,6 +152,9 @@ pub unsafe extern "C" fn syscall() {
         "ret",
         "3:",
         "neg eax", "mov edi, eax", "jmp {fail}",
+        "4:",
+        "jmp rax",
+        by = sym dispatch::BY,
         numbers = const NUMBERS,
         routed = sym ROUTED,
         route = sym route,

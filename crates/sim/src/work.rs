@@ -22,7 +22,7 @@ use crate::pattern::Pattern;
 
 const BASE: usize = 1 << 40;
 /// Parts begin this far apart at least, as large ones do: entries of different threads are not on one line.
-const APART: usize = 32 * SLOT;
+pub const APART: usize = 32 * SLOT;
 
 /// Where the zeroes of a page come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -3,50 +3,9 @@
 use std::ffi::c_void;
 use std::hint::black_box;
 
+use crate::block::Block;
 use crate::call::errno;
-use crate::rng::mix;
 use crate::world::World;
-
-const STRIDE: usize = 2048;
-
-/// A block of malloc.
-#[derive(Clone, Debug)]
-pub struct Block {
-    at: *mut c_void,
-    /// What was asked for.
-    asked: usize,
-    /// What is in use: more, if the allocator said that it may be used.
-    bytes: usize,
-    /// What its content is made of.
-    seed: u64,
-}
-
-/// The offsets that are marked: a word at each multiple of [`STRIDE`], and the last word.
-fn marks(bytes: usize) -> impl Iterator<Item = usize> {
-    let last = bytes.saturating_sub(8);
-    (0..last.saturating_sub(7)).step_by(STRIDE).chain((bytes >= 8).then_some(last))
-}
-
-impl Block {
-    fn mark(&self) {
-        for offset in marks(self.bytes) {
-            // SAFETY: inside the block.
-            unsafe {
-                self.at.cast::<u8>().add(offset).cast::<u64>().write_unaligned(mix(self.seed ^ offset as u64))
-            }
-        }
-    }
-
-    /// The first mark below `bytes` that is not as it was made.
-    fn spoilt(&self, bytes: usize) -> Option<usize> {
-        let whole = marks(self.bytes).filter(|offset| offset + 8 <= bytes);
-        whole.into_iter().find(|&offset| {
-            // SAFETY: inside the block.
-            let found = unsafe { self.at.cast::<u8>().add(offset).cast::<u64>().read_unaligned() };
-            found != mix(self.seed ^ offset as u64)
-        })
-    }
-}
 
 impl World {
     /// A size as programs ask for them, most of them about a threshold or a multiple of 2 MiB.
@@ -249,6 +208,3 @@ impl World {
         }
     }
 }
-
-// SAFETY: a block belongs to the world that it is in.
-unsafe impl Send for Block {}

@@ -5,11 +5,10 @@ use std::cell::Cell;
 use std::ffi::c_void;
 
 use crate::direct;
+pub use crate::direct::Answer;
 
 /// Bytes of a page.
 pub const PAGE: usize = 4096;
-/// What a call answered: a value, or the error number.
-pub type Answer = Result<usize, i32>;
 /// Reading and writing.
 pub const RW: i32 = libc::PROT_READ | libc::PROT_WRITE;
 /// Private anonymous memory.

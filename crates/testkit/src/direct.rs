@@ -2,7 +2,8 @@
 
 use core::arch::asm;
 
-use crate::call::Answer;
+/// What a call answered: a value, or the error number.
+pub type Answer = Result<usize, i32>;
 
 /// Makes system call `nr`.
 ///

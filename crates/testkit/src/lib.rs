@@ -13,8 +13,10 @@
 //! | [`attributes`] | what the kernel says of mappings |
 //! | [`blocks`] | steps on malloc and its family |
 //! | [`limit`] | how long a test may take |
+//! | [`skip`] | tests that cannot run here |
 
 pub mod attributes;
+pub mod block;
 pub mod blocks;
 pub mod call;
 pub mod direct;
@@ -25,4 +27,7 @@ pub mod mistakes;
 pub mod probe;
 pub mod remaps;
 pub mod rng;
+mod skipped;
 pub mod world;
+
+pub use skipped::{skip, skip_optional};

@@ -8,7 +8,7 @@
 use std::fmt::Arguments;
 use std::ops::Range;
 
-use crate::blocks::Block;
+use crate::block::Block;
 use crate::call::{self, PAGE};
 use crate::probe;
 use crate::rng::{Rng, mix};

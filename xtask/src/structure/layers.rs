@@ -15,7 +15,12 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("faultless-capi", &["faultless"]),
     ("faultless-python", &["faultless"]),
     ("faultless-preload", &["faultless-base", "faultless-page", "faultless-mm"]),
-    ("faultless-cli", &["faultless-base", "faultless-page", "faultless-mm", "faultless", "faultless-sim"]),
+    ("faultless-measure", &["faultless-base", "faultless-page", "faultless-mm", "faultless"]),
+    (
+        "faultless-bench",
+        &["faultless-base", "faultless-page", "faultless-mm", "faultless", "faultless-measure", "faultless-sim"],
+    ),
+    ("faultless-cli", &["faultless-base", "faultless-page", "faultless-mm", "faultless", "faultless-measure"]),
     ("faultless-testkit", &["faultless-base", "faultless-page", "faultless-mm", "faultless", "faultless-preload"]),
     (
         "faultless-e2e",

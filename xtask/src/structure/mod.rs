@@ -45,7 +45,7 @@ pub fn run() -> Result<()> {
 }
 
 /// All text files that are tracked or could be.
-fn sources() -> Result<Vec<Source>> {
+pub fn sources() -> Result<Vec<Source>> {
     // The repository may belong to another user than the one who runs the checks.
     let args = ["-c", "safe.directory=*", "ls-files", "--cached", "--others", "--exclude-standard"];
     let list = output(command("git").args(args)).context("git ls-files")?;

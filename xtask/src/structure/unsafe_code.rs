@@ -9,6 +9,8 @@ const ALLOWED: &[(&str, &str)] = &[
     ("crates/faultless/", "blocks and regions become slices, signal handlers"),
     ("crates/capi/src/", "the C API"),
     ("python/src/", "the buffer protocol"),
+    ("crates/measure/src/", "calls of the C library"),
+    ("crates/bench/src/", "loops over raw memory"),
     ("crates/cli/src/", "calls of the C library"),
     ("crates/testkit/", "the calls under test, made directly"),
     ("crates/models/tests/device.rs", "a driver is given memory"),

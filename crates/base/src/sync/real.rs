@@ -5,7 +5,7 @@ use core::ops::Deref;
 pub use core::sync::atomic;
 use core::sync::atomic::{AtomicU32, AtomicUsize};
 
-use crate::sys::raw;
+use crate::raw;
 use crate::table;
 
 /// A word that threads sleep on.

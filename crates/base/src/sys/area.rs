@@ -4,6 +4,7 @@
 //! keys, what a fork does with it. So two places in one area have the same attributes, whatever these are.
 
 use core::ffi::CStr;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use super::kept::Kept;
 use super::raw::{self, syscall};
@@ -12,6 +13,9 @@ use crate::units::Span;
 
 static BACKGROUND: Kept = Kept::new();
 static PROGRAM: Kept = Kept::new();
+
+/// An older kernel.
+static IS_SILENT: AtomicBool = AtomicBool::new(false);
 
 /// As the kernel declares it.
 #[repr(C)]
@@ -47,22 +51,42 @@ pub fn keep() {
 
 /// As [`super::Sys::area`].
 pub fn area(addr: usize) -> Option<Span> {
-    let (kept, number) = match thread::is_this() {
-        true if thread::has_own_files() => (&BACKGROUND, BACKGROUND.get(|| raw::open(MAPS))),
-        true => return None,
-        false => (&PROGRAM, PROGRAM.get(|| open::file_aside(MAPS))),
+    if IS_SILENT.load(Ordering::Relaxed) {
+        return None;
+    }
+    let number = match thread::is_this() {
+        true if thread::has_own_files() => BACKGROUND.get(|| raw::open(MAPS)),
+        true => None,
+        false => PROGRAM.get(|| note(open::file_aside(MAPS))),
     };
-    let mut query = Query { size: size_of::<Query>() as u64, addr: addr as u64, ..Query::default() };
-    // SAFETY: writes the structure.
-    match unsafe { syscall(libc::SYS_ioctl, [number?, PROCMAP_QUERY, &raw mut query as usize, 0, 0, 0]) } {
-        Ok(_) => Some(Span { start: query.start as usize, end: query.end as usize }),
-        Err(libc::ENOENT) => Some(Span { start: addr, end: addr }),
-        Err(libc::EINTR) => None,
-        // An older kernel, or another file by that name.
-        Err(_) => {
-            kept.give_up();
+    let not_now = Some(Span { start: addr, end: addr });
+    match number.map(|number| query(number, addr)) {
+        Some(Ok(area)) => Some(area),
+        // What a program puts in its place has no such question either.
+        Some(Err(libc::ENOTTY)) => {
+            IS_SILENT.store(true, Ordering::Relaxed);
             None
         }
+        _ if IS_SILENT.load(Ordering::Relaxed) => None,
+        _ => not_now,
+    }
+}
+
+/// Without `/proc` there is nobody to ask.
+fn note(opened: Result<usize, i32>) -> Result<usize, i32> {
+    if matches!(opened, Err(libc::ENOENT | libc::ENOTDIR)) {
+        IS_SILENT.store(true, Ordering::Relaxed);
+    }
+    opened
+}
+
+fn query(number: usize, addr: usize) -> Result<Span, i32> {
+    let mut query = Query { size: size_of::<Query>() as u64, addr: addr as u64, ..Query::default() };
+    // SAFETY: writes the structure.
+    match unsafe { syscall(libc::SYS_ioctl, [number, PROCMAP_QUERY, &raw mut query as usize, 0, 0, 0]) } {
+        Ok(_) => Ok(Span { start: query.start as usize, end: query.end as usize }),
+        Err(libc::ENOENT) => Ok(Span { start: addr, end: addr }),
+        Err(error) => Err(error),
     }
 }
 
@@ -77,7 +101,7 @@ mod tests {
     fn an_area_ends_where_an_attribute_changes() {
         let span = linux::reserve(4 * SLOT, SLOT).unwrap();
         assert!(Linux.open_first(Span::new(span.start, 3 * SLOT)));
-        let Some(open) = area(span.start) else { return std::eprintln!("skipped: no PROCMAP_QUERY") };
+        let Some(open) = area(span.start) else { return faultless_testkit::skip("no PROCMAP_QUERY") };
         assert_eq!(open.end, span.start + 3 * SLOT);
         let ends = |at: usize| area(at).map(|area| area.end);
         Linux.huge(Span::new(span.start, SLOT), Huge::Advised);
@@ -95,5 +119,25 @@ mod tests {
         // SAFETY: the same.
         unsafe { syscall(libc::SYS_munmap, [locked.start, PAGE, 0, 0, 0, 0]) }.unwrap();
         assert_eq!(area(locked.start), Some(Span { start: locked.start, end: locked.start }));
+    }
+
+    /// Who opens what is kept, or may not open it, is in nobody's way.
+    #[test]
+    fn the_kernel_is_asked_also_where_no_descriptor_is_kept() {
+        let span = linux::reserve(SLOT, SLOT).unwrap();
+        assert!(Linux.open_first(span));
+        if area(span.start).is_none() {
+            return faultless_testkit::skip("no PROCMAP_QUERY");
+        }
+        for _ in 0..40 {
+            PROGRAM.close();
+            let mut meanwhile = None;
+            let _ = PROGRAM.get(|| {
+                meanwhile = area(span.start);
+                Err(libc::EPERM)
+            });
+            assert!(meanwhile.is_none_or(|area| area.contains(span.start)), "while it is opened");
+            assert!(area(span.start).is_some_and(|area| area.contains(span.start)));
+        }
     }
 }

@@ -62,7 +62,7 @@ mod tests {
     #[test]
     fn whole_huge_pages_move_with_their_bytes_and_others_stay() {
         let Some(kept) = open().then(|| reserve(4 * SLOT)).flatten() else {
-            return std::eprintln!("skipped: no pages are moved here");
+            return faultless_testkit::skip("no pages are moved here");
         };
         pagemap::open();
         let memory = Span::new(frames::reserve_huge(3 * SLOT).unwrap(), 3 * SLOT);
@@ -72,7 +72,7 @@ mod tests {
         // SAFETY: the same.
         let write = |at: usize, value: u8| unsafe { byte(at).write_volatile(value) };
         if !frames::fill(memory.start) {
-            return std::eprintln!("skipped: no huge page is to be had");
+            return faultless_testkit::skip("no huge page is to be had");
         }
         write(memory.start + 5, 7);
         assert!(take(memory.start, kept));

@@ -18,16 +18,18 @@ const PLACES: usize = 4;
 /// Where the places begin, and the bytes of each; 0 before [`reserve`].
 static START: AtomicUsize = AtomicUsize::new(0);
 static BYTES: AtomicUsize = AtomicUsize::new(0);
-/// What the places are: free, in use, or no longer ours alone.
+/// What the places are: free, in use, or no longer ours.
 static TAKEN: [AtomicU8; PLACES] = [const { AtomicU8::new(FREE) }; PLACES];
 const FREE: u8 = 0;
 const IN_USE: u8 = 1;
 const LOST: u8 = 2;
+/// The places have been given back.
+static RETIRED: AtomicBool = AtomicBool::new(false);
 /// The program seals memory: then a move of several areas may stop half way.
 static SEALED: AtomicBool = AtomicBool::new(false);
 
 fn take(place: &AtomicU8) -> bool {
-    place.compare_exchange(FREE, IN_USE, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    place.compare_exchange(FREE, IN_USE, Ordering::SeqCst, Ordering::Relaxed).is_ok()
 }
 
 /// Reserves the places, each of `bytes` bytes.
@@ -59,8 +61,12 @@ pub fn isolate(span: Span) -> Option<Span> {
         Err(libc::EFAULT) => shift_areas(span, i, at),
         Err(_) => None,
     };
-    if moved.is_none() {
-        let _ = TAKEN[i].compare_exchange(IN_USE, FREE, Ordering::Release, Ordering::Relaxed);
+    if moved.is_none() && TAKEN[i].load(Ordering::Relaxed) == IN_USE {
+        // A move that failed late has unmapped its target.
+        match is_mapped(Span::new(at, span.bytes() + PAGE)) {
+            true => TAKEN[i].store(FREE, Ordering::SeqCst),
+            false => lose(i, Span::new(at, span.bytes() + PAGE)),
+        }
     }
     moved
 }
@@ -82,32 +88,61 @@ fn shift_areas(span: Span, place: usize, at: usize) -> Option<Span> {
     if shift(span, span.bytes(), at) == Ok(at) {
         return Some(Span::new(at, span.bytes()));
     }
-    let pages = || (span.start..span.end).step_by(PAGE);
-    let moved = pages().take_while(|&page| !is_mapped(Span::new(page, PAGE))).count() * PAGE;
+    let moved = moved(span, at);
     if moved == 0 {
         return None;
     }
     // Behind what has moved there is a gap, which may be somebody else's by now.
-    TAKEN[place].store(LOST, Ordering::Release);
+    lose(place, Span::new(at, span.bytes()));
     let there = Span::new(at, moved);
-    // Another thread may have mapped something in its old place, too.
-    if linux::reserve_at(Span::new(span.start, moved), libc::MAP_FIXED_NOREPLACE) {
-        if shift(there, moved, span.start).is_err() {
-            // SAFETY: what the program unmaps; the caller unmaps its old place.
-            unsafe { raw::unmap(there.start, moved) };
-        }
+    let old = Span::new(span.start, moved);
+    if !is_somebody_elses(old) && shift(there, moved, old.start) == Ok(old.start) {
         return None;
     }
-    // SAFETY: what the program unmaps.
-    unsafe {
-        raw::unmap(there.start, moved);
-        raw::unmap(span.start + moved, span.bytes() - moved);
-    }
+    unmap(there);
+    unmap(Span { start: old.end, end: span.end });
     Some(Span::new(at, 0))
 }
 
+/// Gives up a place; in `part` of it may be what is not ours.
+fn lose(i: usize, part: Span) {
+    let whole = place(i);
+    TAKEN[i].store(LOST, Ordering::SeqCst);
+    unmap(Span { start: whole.start, end: part.start });
+    unmap(Span { start: part.end, end: whole.end });
+}
+
+/// How much of `span` has moved to `at`, after a move that stopped half way.
+fn moved(span: Span, at: usize) -> usize {
+    let count = |start: usize, is_there: bool| {
+        let is_so = |page: &usize| is_mapped(Span::new(*page, PAGE)) == is_there;
+        (start..start + span.bytes()).step_by(PAGE).take_while(is_so).count() * PAGE
+    };
+    match count(span.start, false) {
+        // Another thread may have mapped something in its old place.
+        0 => count(at, true),
+        gone => gone,
+    }
+}
+
+/// Whether another thread has mapped something where memory has moved away. If not, nobody does from now on.
+fn is_somebody_elses(old: Span) -> bool {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
+    let args = [old.start, old.bytes(), libc::PROT_NONE as usize, flags as usize, usize::MAX, 0];
+    // SAFETY: replaces nothing.
+    let mapped = unsafe { syscall(libc::SYS_mmap, args) };
+    mapped == Err(libc::EEXIST)
+}
+
+fn unmap(span: Span) {
+    if !span.is_empty() {
+        // SAFETY: what the program unmaps, or a place of ours.
+        unsafe { raw::unmap(span.start, span.bytes()) };
+    }
+}
+
 /// Whether a range has no gap.
-fn is_mapped(span: Span) -> bool {
+pub(super) fn is_mapped(span: Span) -> bool {
     // SAFETY: for memory without a file this writes nothing, and for files it starts nothing.
     unsafe { syscall(libc::SYS_msync, [span.start, span.bytes(), libc::MS_ASYNC as usize, 0, 0, 0]) }.is_ok()
 }
@@ -120,9 +155,11 @@ pub fn note_seal() {
 /// As [`super::Sys::drop_isolated`].
 pub fn drop_isolated(span: Span) {
     let i = (span.start - START.load(Ordering::Acquire)) / BYTES.load(Ordering::Relaxed);
-    // Where the kernel has no area left for this, the place stays taken.
-    if linux::reserve_at(Span::new(span.start, span.bytes() + PAGE), libc::MAP_FIXED) {
-        TAKEN[i].store(FREE, Ordering::Release);
+    // A limit of addresses may forbid this, and then all the place goes.
+    let is_ours = linux::reserve_at(Span::new(span.start, span.bytes() + PAGE), libc::MAP_FIXED);
+    TAKEN[i].store(if is_ours { FREE } else { LOST }, Ordering::SeqCst);
+    if !is_ours || RETIRED.load(Ordering::SeqCst) && take(&TAKEN[i]) {
+        unmap(place(i));
     }
 }
 
@@ -135,17 +172,11 @@ pub fn forget() {
     }
 }
 
-/// Gives the places back, but those that a thread uses at this moment.
+/// Gives the places back; one that a thread uses at this moment goes when that thread is done.
 pub fn retire() {
-    if START.load(Ordering::Acquire) == 0 {
-        return;
-    }
-    for (i, taken) in TAKEN.iter().enumerate() {
-        if take(taken) {
-            let place = place(i);
-            // SAFETY: the place is ours, and nobody gets it any more.
-            let _ = unsafe { syscall(libc::SYS_munmap, [place.start, place.bytes(), 0, 0, 0, 0]) };
-        }
+    RETIRED.store(true, Ordering::SeqCst);
+    if START.load(Ordering::Acquire) != 0 {
+        (0..PLACES).filter(|&i| take(&TAKEN[i])).for_each(|i| unmap(place(i)));
     }
 }
 

@@ -1,10 +1,11 @@
 //! A descriptor that is kept open in a table that the program has too.
 //!
 //! It lies out of the way of the numbers that the program gets. The program may close it, or put a file of its own in its
-//! place: each use first asks whether the descriptor is still ours, and opens another one if not.
+//! place: each use first asks whether the descriptor is still ours, and opens another one if not. A child of vfork, and a
+//! thread with a table of its own, would leave one behind in each table: they have none kept.
 
 use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
 
 use super::open;
 use super::raw::syscall;
@@ -16,9 +17,32 @@ const BELOW: usize = 2048;
 const ROOM: usize = 24;
 const LEAST_LIMIT: usize = 64;
 
-/// After so many tries there are no more. Either the process may not have one, or the program closes it each time, or
-/// threads have tables of their own, in each of which one stays open.
+/// After so many tries there are no more: the process may not have one. Where it cannot be told whether threads have tables of
+/// their own, in each of which one stays open, all tries count.
 const MOST_TRIES: usize = 16;
+
+/// The process that this memory belongs to; 0: not known yet.
+static HOME: AtomicI32 = AtomicI32::new(0);
+
+/// This memory belongs to this process.
+pub fn note_home() {
+    // SAFETY: no arguments.
+    HOME.store(unsafe { libc::getpid() }, Ordering::Relaxed);
+}
+
+/// Whether what this thread opens is there for the threads of the process, as far as that can be told.
+fn is_in_shared_table() -> Option<bool> {
+    const KCMP_FILES: usize = 2;
+    // SAFETY: no arguments; compares two threads.
+    unsafe {
+        let (pid, thread) = (libc::getpid(), libc::gettid());
+        if ![0, pid].contains(&HOME.load(Ordering::Relaxed)) {
+            return Some(false);
+        }
+        let same = || syscall(libc::SYS_kcmp, [pid as usize, thread as usize, KCMP_FILES, 0, 0, 0]);
+        if pid == thread { Some(true) } else { same().ok().map(|order| order == 0) }
+    }
+}
 
 /// A descriptor that is kept open.
 pub struct Kept {
@@ -28,7 +52,7 @@ pub struct Kept {
     file: AtomicU64,
     /// Held by who opens it.
     opening: AtomicBool,
-    /// How often that was tried, apart from times when there was no number to spare.
+    /// How often that has failed, apart from times when there was no number to spare.
     tries: AtomicUsize,
 }
 
@@ -68,14 +92,16 @@ impl Kept {
         if let Some(number) = self.open_one() {
             return Some(number);
         }
-        if self.is_given_up() || self.opening.swap(true, Ordering::Acquire) {
+        let shared = is_in_shared_table();
+        if self.is_given_up() || shared == Some(false) || self.opening.swap(true, Ordering::Acquire) {
             return None;
         }
         let opened = open().and_then(|number| {
             self.file.store(file_of(number).ok_or(libc::EBADF)?, Ordering::Relaxed);
             Ok(number)
         });
-        self.tries.fetch_add((opened != Err(libc::EMFILE)) as usize, Ordering::Relaxed);
+        let counts = opened != Err(libc::EMFILE) && (opened.is_err() || shared.is_none());
+        self.tries.fetch_add(counts as usize, Ordering::Relaxed);
         // A child of vfork has closed its own, perhaps, and not its parent's.
         if let Ok(number) = opened {
             self.number.store(number + 1, Ordering::Release);
@@ -88,15 +114,10 @@ impl Kept {
     pub fn is_given_up(&self) -> bool {
         self.tries.load(Ordering::Relaxed) >= MOST_TRIES
     }
-
-    /// It is of no use: it is not tried any more.
-    pub fn give_up(&self) {
-        self.tries.store(MOST_TRIES, Ordering::Relaxed);
-    }
 }
 
 /// What tells an open file from all others of its kind: each userfaultfd has an inode of its own (Linux 5.12).
-fn file_of(fd: usize) -> Option<u64> {
+pub fn file_of(fd: usize) -> Option<u64> {
     let mut stat = MaybeUninit::<libc::stat>::uninit();
     // SAFETY: the structure is writable, and filled where the call succeeds.
     unsafe {
@@ -106,7 +127,7 @@ fn file_of(fd: usize) -> Option<u64> {
     }
 }
 
-fn close(number: usize) {
+pub fn close(number: usize) {
     // SAFETY: a descriptor of ours.
     let _ = unsafe { syscall(libc::SYS_close, [number, 0, 0, 0, 0, 0]) };
 }

@@ -2,10 +2,11 @@
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use super::looks::{self, signatures, somewhere};
 use super::raw::{self, Access, syscall};
-use super::{Headroom, Huge, Job, SIGNATURES, Sys};
-use super::{area, cgroup, isolate, job, moves, open, pressure, proc_file, thread, unwritten};
-use crate::units::{PAGE, SLOT, SLOT_PAGES, Span};
+use super::{Headroom, Huge, Job, Sys};
+use super::{area, cgroup, isolate, job, kept, migrate, moves, open, pressure, proc_file, thread, unwritten};
+use crate::units::{PAGE, Span};
 use crate::zero::driver::Poll;
 use crate::zero::{self, Engine};
 
@@ -49,13 +50,13 @@ pub(super) fn madvise(span: Span, advice: i32) -> bool {
     unsafe { syscall(libc::SYS_madvise, [span.start, span.bytes(), advice as usize, 0, 0, 0]) }.is_ok()
 }
 
-fn mprotect(span: Span, prot: i32) -> bool {
+pub(super) fn mprotect(span: Span, prot: i32) -> bool {
     // SAFETY: the engine's own spans: no Rust reference points into them.
     unsafe { syscall(libc::SYS_mprotect, [span.start, span.bytes(), prot as usize, 0, 0, 0]) }.is_ok()
 }
 
 /// Puts a fresh mapping with these rights at a span; `place` says whether it may replace another one.
-fn map_at(span: Span, prot: i32, place: i32) -> bool {
+pub(super) fn map_at(span: Span, prot: i32, place: i32) -> bool {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | place;
     let args = [span.start, span.bytes(), prot as usize, flags as usize, usize::MAX, 0];
     // SAFETY: replaces the engine's own spans, or (NOREPLACE) nothing at all.
@@ -97,51 +98,6 @@ pub(super) fn peek_written(page: usize) -> bool {
         .any(|at| peek::<64>(at).is_some_and(|bytes| bytes.iter().any(|b| *b != 0)))
 }
 
-/// Places looked at by one call, and bytes of each: few, because a program's stack may be small.
-const PEEKED: usize = 8;
-const WINDOW: usize = 128;
-
-/// At which of `places` something else than zero stands within [`WINDOW`] bytes. What cannot be read is zero.
-fn peek_nonzero(places: [usize; PEEKED]) -> [bool; PEEKED] {
-    let mut bytes = [[0u8; WINDOW]; PEEKED];
-    let remote = places.map(|at| libc::iovec { iov_base: at as *mut libc::c_void, iov_len: WINDOW });
-    let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: WINDOW * PEEKED };
-    // SAFETY: the call writes to `bytes` alone, and reads memory of this process by the kernel's hand.
-    unsafe {
-        let pid = libc::getpid() as usize;
-        let args = [pid, &raw const local as usize, 1, remote.as_ptr() as usize, PEEKED, 0];
-        let _ = syscall(libc::SYS_process_vm_readv, args);
-    }
-    bytes.map(|window| window.iter().any(|b| *b != 0))
-}
-
-/// Whether a page holds something else than zero, by a look at some of it or at all of it.
-fn is_nonzero(page: usize, all: bool) -> bool {
-    // The windows of one call lie apart: objects begin with zeroes as a rule, and by habit at the same places.
-    let calls = if all { PAGE / WINDOW / PEEKED } else { 1 };
-    (0..calls).any(|call| {
-        let places = core::array::from_fn(|i| page + i * (PAGE / PEEKED) + call * WINDOW);
-        peek_nonzero(places).contains(&true)
-    })
-}
-
-/// One of the `n` pages from `at` on, not the same everywhere: programs use every second page, or every first of sixteen.
-fn somewhere(at: usize, n: usize) -> usize {
-    let hash = (at / PAGE).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
-    at + hash % n * PAGE
-}
-
-/// Where the signatures of a slot are, and what they are: evenly spread, at the start of a page, which is what a program
-/// touches of it if it touches little.
-fn signatures(slot: Span) -> impl Iterator<Item = (usize, u64)> {
-    const APART: usize = SLOT / SIGNATURES;
-    (0..SIGNATURES).map(move |i| {
-        let part = slot.start + i * APART;
-        let at = somewhere(part, APART / PAGE);
-        (at, ((at / PAGE) as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 0x80)
-    })
-}
-
 /// A reservation at a multiple of `align`.
 pub(super) fn reserve(bytes: usize, align: usize) -> Option<Span> {
     let whole = bytes.checked_add(align)?;
@@ -163,7 +119,12 @@ impl Sys for Linux {
         // A reservation has nothing to show in a core dump; what is used of it is opened to dumps again.
         madvise(kept, libc::MADV_DONTDUMP);
         isolate::reserve(bytes / 4);
+        kept::note_home();
         Some(kept)
+    }
+
+    fn unclaimed(&self, rest: Span) -> usize {
+        migrate::last_area(rest)
     }
 
     fn open_first(&self, span: Span) -> bool {
@@ -238,11 +199,7 @@ impl Sys for Linux {
     }
 
     fn migrate(&self, from: Span, to: usize) -> bool {
-        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
-        let args = [from.start, from.bytes(), from.bytes(), flags as usize, to, 0];
-        // SAFETY: both spans are the engine's own.
-        let answer = unsafe { syscall(libc::SYS_mremap, args) };
-        answer == Ok(to)
+        migrate::migrate(from, to)
     }
 
     fn move_pages(&self, from: Span, to: usize) -> Option<usize> {
@@ -259,15 +216,7 @@ impl Sys for Linux {
     }
 
     fn copy_from_program(&self, from: Span, to: usize) -> bool {
-        let local = libc::iovec { iov_base: to as *mut libc::c_void, iov_len: from.bytes() };
-        let remote = libc::iovec { iov_base: from.start as *mut libc::c_void, iov_len: from.bytes() };
-        // SAFETY: writes to the engine's own memory; reads by the kernel's hand.
-        let read = unsafe {
-            let pid = libc::getpid() as usize;
-            let args = [pid, &raw const local as usize, 1, &raw const remote as usize, 1, 0];
-            syscall(libc::SYS_process_vm_readv, args)
-        };
-        read == Ok(from.bytes())
+        looks::copy(from, to)
     }
 
     fn isolate(&self, span: Span) -> Option<Span> {
@@ -279,8 +228,10 @@ impl Sys for Linux {
     }
 
     fn forked(&self) {
+        kept::note_home();
         thread::forget();
         moves::forget();
+        looks::forget();
         area::forget();
         proc_file::forget();
         unwritten::forget();
@@ -304,7 +255,7 @@ impl Sys for Linux {
     }
 
     fn touch_if_open(&self, addr: usize) -> bool {
-        madvise(Span::new(addr & !(PAGE - 1), PAGE), libc::MADV_POPULATE_WRITE)
+        looks::unless_ended(|| madvise(Span::new(addr & !(PAGE - 1), PAGE), libc::MADV_POPULATE_WRITE))
     }
 
     fn poison(&self, span: Span) {
@@ -332,21 +283,7 @@ impl Sys for Linux {
     }
 
     fn peek_nonzero_pages(&self, span: Span, samples: usize) -> usize {
-        let step = (span.bytes() / PAGE / samples.max(1)).max(1) * PAGE;
-        if samples == 1 {
-            return is_nonzero(span.start, true) as usize;
-        }
-        let mut pages = (span.start..span.end).step_by(step).map(|at| somewhere(at, step / PAGE));
-        let (mut n, mut left) = (0, pages.len());
-        while left > 0 {
-            // A look at the beginnings of several pages shows most of those that are full.
-            let batch: [usize; PEEKED] = core::array::from_fn(|_| pages.next().unwrap_or(span.start));
-            let seen = peek_nonzero(batch);
-            let all = batch.iter().zip(seen).take(left.min(PEEKED));
-            n += all.filter(|(page, seen)| *seen || is_nonzero(**page, false)).count();
-            left = left.saturating_sub(PEEKED);
-        }
-        n
+        looks::nonzero_pages(span, samples)
     }
 
     fn sign(&self, slot: Span) {
@@ -362,7 +299,11 @@ impl Sys for Linux {
     }
 
     fn peek_overwritten(&self, slot: Span) -> usize {
-        signatures(slot).filter(|&(at, word)| peek(at) != Some(word.to_ne_bytes())).count()
+        looks::overwritten(slot)
+    }
+
+    fn end_looks(&self) {
+        looks::end();
     }
 
     fn area(&self, addr: usize) -> Option<Span> {
@@ -378,12 +319,7 @@ impl Sys for Linux {
     }
 
     fn present_pages(&self, slot: Span) -> usize {
-        let mut vec = [0u8; SLOT_PAGES];
-        let bytes = slot.bytes().min(SLOT);
-        // SAFETY: one byte for each page of a slot.
-        let answer =
-            unsafe { syscall(libc::SYS_mincore, [slot.start, bytes, vec.as_mut_ptr() as usize, 0, 0, 0]) };
-        if answer.is_ok() { vec.iter().filter(|b| **b & 1 == 1).count() } else { 0 }
+        looks::present_pages(slot)
     }
 
     fn is_short_of_memory(&self) -> bool {

@@ -5,6 +5,7 @@
 //! mistake at once.
 
 use crate::Span;
+pub use crate::raw;
 use crate::zero::Engine;
 use crate::zero::driver::{Cost, Picked, Poll, Processor};
 
@@ -18,7 +19,9 @@ pub mod isolate;
 mod job;
 mod kept;
 pub mod linux;
+mod looks;
 pub mod lost;
+mod migrate;
 pub mod mmu;
 pub mod moves;
 pub mod open;
@@ -27,7 +30,6 @@ pub mod pagemap;
 mod policy;
 pub mod pressure;
 pub mod proc_file;
-pub mod raw;
 pub mod stack;
 pub mod tables;
 pub mod thread;
@@ -99,6 +101,9 @@ pub const SIGNATURES: usize = 4;
 pub trait Sys {
     /// Reserves `bytes` of address space at a multiple of `align`, without access; `None` when refused.
     fn reserve(&self, bytes: usize, align: usize) -> Option<Span>;
+    /// From where on the end of a reservation, which was never opened, is still that: behind the last slot into which the program has
+    /// mapped something of its own.
+    fn unclaimed(&self, rest: Span) -> usize;
     /// Allows reading and writing of a part of the reservation for the first time; whether it worked.
     fn open_first(&self, span: Span) -> bool;
     /// Replaces whatever is mapped there by a fresh mapping, readable and writable; whether it worked.
@@ -136,7 +141,8 @@ pub trait Sys {
     /// Drops a slot of the program's if it is all zero; whether that was done. Another thread may write to it meanwhile:
     /// that is not lost. `room`, a slot of the engine's own, is for a look. `None`: the kernel cannot do that here.
     fn drop_zero(&self, slot: Span, room: Span) -> Option<bool>;
-    /// Copies a range of the program's, which may not be readable, to memory of the engine's; whether it worked.
+    /// Copies what is present of a range of the program's to memory of the engine's that is zero elsewhere. False: some of
+    /// it is not readable, or swapped out. Also after [`end_looks`](Self::end_looks): nobody watches the range.
     fn copy_from_program(&self, from: Span, to: usize) -> bool;
     /// Unmaps a range of the program's, but has its memory at another address still, until [`Sys::drop_isolated`].
     /// `None`: nothing has happened. An empty span: it is unmapped, and nothing is left of it.
@@ -147,7 +153,8 @@ pub trait Sys {
     fn forked(&self);
     /// Makes the page at `addr` present by an atomic OR of zero, which changes no byte.
     fn touch(&self, addr: usize);
-    /// Makes the page at `addr` of the program's present where that may be written to; whether it worked. Never faults.
+    /// Makes the page at `addr` of the program's present where that may be written to; whether it worked. Never
+    /// faults, and does nothing after [`end_looks`](Self::end_looks).
     fn touch_if_open(&self, addr: usize) -> bool;
     /// Fills an open span with a byte pattern that is not zero (debugging aid).
     fn poison(&self, span: Span);
@@ -156,17 +163,21 @@ pub trait Sys {
     /// Of the pages of an open span, looks at `samples` evenly spread ones, and counts those that hold a byte
     /// other than zero.
     fn nonzero_pages(&self, span: Span, samples: usize) -> usize;
-    /// The same for memory that somebody else may unmap meanwhile: what cannot be read counts as zero.
+    /// The same for memory of at most a slot that is the program's, which may unmap, close or watch it: a look changes
+    /// nothing. What is missing or cannot be read counts as zero; so does everything after [`end_looks`](Self::end_looks).
     fn peek_nonzero_pages(&self, span: Span, samples: usize) -> usize;
     /// Writes signatures into a few pages of an open span whose content means nothing: words that depend on their
     /// address, so that it can be told later how much of the span was written to.
     fn sign(&self, slot: Span);
     /// Of [`SIGNATURES`] in a slot that was signed, how many were overwritten.
     fn overwritten(&self, slot: Span) -> usize;
-    /// The same for memory that somebody else may unmap meanwhile: what cannot be read counts as overwritten.
+    /// The same for memory that is the program's: what is missing or cannot be read counts as overwritten; nothing does after
+    /// [`end_looks`](Self::end_looks).
     fn peek_overwritten(&self, slot: Span) -> usize;
+    /// The program is about to watch memory: no look at it is under way when this returns, nor a touch, and none begins.
+    fn end_looks(&self);
     /// The addresses around `addr` whose attributes are the same to the kernel, whatever these are; empty where nothing is
-    /// mapped. `None`: it does not say.
+    /// mapped, or where it does not say now. `None`: it never says.
     fn area(&self, addr: usize) -> Option<Span>;
     /// Whether the page at `addr` is present in memory.
     fn present(&self, addr: usize) -> bool;

@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn pages_move_up_to_the_first_that_is_there() {
-        let Ok(uffd) = open() else { return std::eprintln!("skipped: no userfaultfd") };
+        let Ok(uffd) = open() else { return faultless_testkit::skip("no userfaultfd") };
         let (from, to) = (memory(4), memory(4));
         for slot in 0..4 {
             // SAFETY: memory of the test's own.
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn several_areas_are_moved_one_by_one_and_closed_ones_not_at_all() {
-        let Ok(uffd) = open() else { return std::eprintln!("skipped: no userfaultfd") };
+        let Ok(uffd) = open() else { return faultless_testkit::skip("no userfaultfd") };
         let (from, to) = (memory(4), memory(4));
         (from.start..from.end).step_by(SLOT).for_each(|at| Linux.touch(at));
         Linux.huge(Span::new(to.start + SLOT, SLOT), Huge::Refused);
@@ -256,7 +256,7 @@ mod tests {
     /// The range is registered no longer: a system call on what is missing works.
     #[test]
     fn what_is_missing_is_the_kernels_business() {
-        let Ok(uffd) = open() else { return std::eprintln!("skipped: no userfaultfd") };
+        let Ok(uffd) = open() else { return faultless_testkit::skip("no userfaultfd") };
         let (from, to) = (memory(1), memory(2));
         Linux.touch(from.start);
         assert_eq!(move_with(&uffd, from, to.start), SLOT);

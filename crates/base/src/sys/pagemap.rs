@@ -135,11 +135,41 @@ pub fn count(span: Span, any_of: u64, none_of: u64) -> Option<usize> {
     Some(pages)
 }
 
-/// Whether all of `slot` is one huge page. Without [`open`], by a thread of the program. `None` where the kernel does not say.
+/// The file that the program's threads share, for a few questions, without [`open`].
+pub struct Opened(usize);
+
+impl Opened {
+    /// `None`: there is none to be had.
+    pub fn new() -> Option<Self> {
+        PAGEMAP.number().map(Self)
+    }
+
+    /// Whether `f` is true of all runs of pages of `span` that are one of `any_of`; it hears whether they are present. `None`
+    /// where the kernel does not say.
+    pub fn all(&self, span: Span, any_of: u64, mut f: impl FnMut(Span, bool) -> bool) -> Option<bool> {
+        let (mut runs, mut at) = ([Run::default(); RUNS], span.start);
+        while at < span.end {
+            let (told, to) = scan(self.0, Span { start: at, ..span }, any_of, 0, &mut runs)?;
+            let as_span = |run: &Run| Span { start: run.start as usize, end: run.end as usize };
+            if !runs[..told].iter().all(|run| f(as_span(run), run.is & PRESENT != 0)) {
+                return Some(false);
+            }
+            at = to;
+        }
+        Some(true)
+    }
+
+    /// Whether all of `slot` is one huge page.
+    fn is_huge(&self, slot: Span) -> Option<bool> {
+        let mut run = [Run::default()];
+        let (told, _) = scan(self.0, slot, HUGE, 0, &mut run)?;
+        Some(told == 1 && run[0].start as usize == slot.start && run[0].end as usize == slot.end)
+    }
+}
+
+/// Whether all of `slot` is one huge page. Without [`open`]. `None` where the kernel does not say.
 pub fn is_huge(slot: Span) -> Option<bool> {
-    let mut run = [Run::default()];
-    let (told, _) = scan(PAGEMAP.number()?, slot, HUGE, 0, &mut run)?;
-    Some(told == 1 && run[0].start as usize == slot.start && run[0].end as usize == slot.end)
+    Opened::new()?.is_huge(slot)
 }
 
 #[cfg(test)]
@@ -162,7 +192,7 @@ mod tests {
             ((at + 7 * PAGE) as *mut u8).read_volatile();
         }
         if count(span, PRESENT, 0).is_none() {
-            return std::println!("skipped: no PAGEMAP_SCAN");
+            return faultless_testkit::skip("no PAGEMAP_SCAN");
         }
         assert_eq!(count(span, PRESENT, 0), Some(257), "more runs than one call tells of");
         assert_eq!((count(span, PRESENT, ZERO), count(span, ZERO, 0)), (Some(256), Some(1)));

@@ -12,6 +12,7 @@ use super::mmu::{Mmu, Rights, Source};
 use super::raw::{self, syscall};
 use super::uffd::{REGISTER_MISSING, REGISTER_WP, Stopped, Uffd, Wake};
 use super::{Huge, Sys, dirty, frames, pagemap, policy, tables};
+use crate::sync::Lock;
 use crate::{PAGE, SLOT, Span};
 
 /// Pages that are looked at to see how much of a window was used.
@@ -53,6 +54,8 @@ pub struct UserMmu<B: Backing> {
     zeroes: usize,
     /// What others have taken, where that is known.
     lost: Option<Lost>,
+    /// Held by whoever moves pages.
+    relocating: Lock<()>,
     /// Nobody serves it any more.
     is_shut: AtomicBool,
     backing: B,
@@ -76,6 +79,7 @@ impl<B: Backing> UserMmu<B> {
             is_kept_from_children: false,
             zeroes: 0,
             lost: None,
+            relocating: Lock::new(()),
             is_shut: AtomicBool::new(false),
             backing,
         };

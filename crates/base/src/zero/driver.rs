@@ -7,6 +7,7 @@
 use crate::{SLOT, Span};
 
 use super::Engine;
+#[cfg(feature = "dsa")]
 use super::dsa::{Dsa, Queue};
 
 /// How far a driver has come.
@@ -126,6 +127,7 @@ pub enum Picked {
     /// An engine that works while it is polled.
     Processor(Processor),
     /// The device.
+    #[cfg(feature = "dsa")]
     Device(Dsa<&'static Queue>),
 }
 
@@ -133,6 +135,7 @@ macro_rules! either {
     ($picked:expr, $driver:ident => $call:expr) => {
         match $picked {
             Picked::Processor($driver) => $call,
+            #[cfg(feature = "dsa")]
             Picked::Device($driver) => $call,
         }
     };
@@ -141,16 +144,18 @@ macro_rules! either {
 impl Picked {
     /// The driver of an engine that is available, with what it was seen to cost.
     pub fn new(engine: Engine, promised: Cost) -> Self {
-        match Queue::opened() {
-            Some(queue) if engine.is_device() => Self::Device(Dsa::new(queue)),
-            _ => Self::Processor(Processor::new(engine, promised)),
+        #[cfg(feature = "dsa")]
+        if let Some(queue) = Queue::opened().filter(|_| engine.is_device()) {
+            return Self::Device(Dsa::new(queue));
         }
+        Self::Processor(Processor::new(engine, promised))
     }
 
     /// The engine.
     pub fn engine(&self) -> Engine {
         match self {
             Self::Processor(driver) => driver.engine(),
+            #[cfg(feature = "dsa")]
             Self::Device(_) => Engine::Dsa,
         }
     }

@@ -1,6 +1,6 @@
 //! Zeroing by the kernel.
 
-use crate::sys::raw::syscall;
+use crate::raw::syscall;
 
 /// Gives pages back and has the kernel bring others; whether it did. If not, they are zero, too, or not there.
 ///

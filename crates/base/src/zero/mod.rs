@@ -7,6 +7,10 @@
 mod choice;
 mod cpu;
 pub mod driver;
+#[cfg(feature = "dsa")]
+pub mod dsa;
+#[cfg(not(feature = "dsa"))]
+#[path = "no_dsa.rs"]
 pub mod dsa;
 mod engine;
 mod kernel;

@@ -3,7 +3,6 @@
 mod checks;
 mod finding;
 mod libraries;
-pub mod measure;
 mod program;
 mod root;
 mod text;
@@ -20,6 +19,7 @@ use serde::Serialize;
 use crate::output::Out;
 use crate::run;
 use checks::Topic;
+use faultless_measure::costs as measure;
 use finding::{Finding, Level, Verdict};
 use measure::Measured;
 use root::Root;

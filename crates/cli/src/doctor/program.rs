@@ -8,9 +8,9 @@ use faultless_page::knobs::Knob;
 
 use super::finding::{Finding, Level};
 use super::libraries::{Allocator, allocators};
-use crate::figures::size;
 use crate::run;
 use crate::run::program::{self, Kind, Program};
+use faultless_measure::figures::size;
 
 /// What `run` would be set to for it.
 fn settings(command: &[OsString]) -> anyhow::Result<run::Args> {

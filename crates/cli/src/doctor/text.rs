@@ -4,8 +4,8 @@ use std::fmt::{self, Display, Formatter, Write};
 
 use super::Report;
 use super::finding::{Finding, Verdict};
-use super::measure::{Cost, Group, Measured};
-use crate::figures::size;
+use faultless_measure::costs::{Cost, Group, Measured};
+use faultless_measure::figures::size;
 
 /// Room for the level before a finding.
 const LEVEL: usize = 9;

@@ -11,14 +11,15 @@ use crate::sysctl::{range, unit, when};
 
 const START: &str = "# Reference
 
-Made by `cargo xtask generate` from the tables in `crates/page/src/stats.rs` and `crates/page/src/knobs.rs`; change those.
-The manual pages and the completions for shells come from the same tables.
+Made by `cargo xtask generate` from the tables in `crates/page/src/stats.rs` and `crates/page/src/knobs.rs`; change
+those. The manual pages and the completions for shells come from the same tables.
 ";
 
 const SETTINGS: &str = "
 ## Knobs
 
-`faultless sysctl --list` explains them, `faultless run -s NAME=VALUE` sets them. The first of these that sets a knob wins:
+`faultless sysctl --list` explains them, `faultless run -s NAME=VALUE` sets them. The first of these that sets a knob
+wins:
 
 1. a flag (`-s`, or one of its own),
 2. the variable in the environment,
@@ -32,20 +33,22 @@ by the command, and brought into range by the library.
 ";
 
 const VARIABLES: &str = "
-Besides, `FAULTLESS_LIBRARY` names the preload library for `faultless run`. `FAULTLESS_STATS` is the directory in which `run` has the
-library leave its pages. `FAULTLESS_FILTERS` is set by `run`: how many system call filters were in force then; a program with more
-runs plain, for they might kill it.
+Besides, `FAULTLESS_LIBRARY` names the preload library for `faultless run`. `FAULTLESS_STATS` is the directory in which
+`run` has the library leave its pages. `FAULTLESS_FILTERS` is set by `run`: how many system call filters were in force
+then; a program with more runs plain, for they might kill it.
 
-`LD_PRELOAD` is split at spaces and colons. Where the library's path has any, `run` names a link to it instead, in a directory
-`faultless-library-USER-NUMBER` below `$TMPDIR`, `/tmp` or `/dev/shm`. The link stays, for programs that go on.
+`LD_PRELOAD` is split at spaces and colons. Where the library's path has any, `run` names a link to it instead, in a
+directory `faultless-library-USER-NUMBER` below `$TMPDIR`, `/tmp` or `/dev/shm`. The link stays, for programs that go
+on.
 ";
 
 const COUNTERS_START: &str = "
 ## Counters
 
-Counted per process since its first large request, and those of regions also for each region; `faultless stat` shows both, but for
-details. `-e` shows those it names (regions one by one if one of `region_*` is among them), also by the names that perf has:
-`faults` and `spf` for faults of regions and speculative ones, `pagefault:spf_*` for how those ended (`spf` brings the reasons with it).
+Counted per process since its first large request, and those of regions also for each region; `faultless stat` shows
+both, but for details. `-e` shows those it names (regions one by one if one of `region_*` is among them), also by the
+names that perf has: `faults` and `spf` for faults of regions and speculative ones, `pagefault:spf_*` for how those
+ended (`spf` brings the reasons with it).
 ";
 
 const JSON: &str = "
@@ -77,19 +80,19 @@ That of `faultless run --json` is described in `crates/cli/src/run/summary.rs`, 
 ";
 
 const PAGE: &str = "
-The page is made at a process's first large request. It is a segment of System V shared memory without a key, that
-its owner alone may attach and that the kernel removes with the last process that has it mapped, however that ends;
+The page is made at a process's first large request. It is a segment of System V shared memory without a key, that its
+owner alone may attach and that the kernel removes with the last process that has it mapped, however that ends;
 `/proc/sysvipc/shm` lists it with the process that made it. (A process that is killed within the few microseconds
-between making the segment and marking it for removal leaves it behind.) Under `faultless run` and `faultless stat -- PROGRAM`
-it is the file DIR/PID instead, so that it can be read when the process has ended. A process in a PID namespace of its own
-has the file DIR/PID.NAMESPACE.
+between making the segment and marking it for removal leaves it behind.) Under `faultless run` and `faultless stat --
+PROGRAM` it is the file DIR/PID instead, so that it can be read when the process has ended. A process in a PID namespace
+of its own has the file DIR/PID.NAMESPACE.
 
-The directory is `faultless-PID-START-NAMESPACE-N`, below `$XDG_RUNTIME_DIR`, `/dev/shm` or the directory for temporary files: the
-command's number, when it was started (field 22 of `/proc/PID/stat`), and its PID namespace. The command removes it at its end. Of processes that
-have ended it keeps the pages of a thousand, and adds the others up. Where
-the command was killed, the next one in the same PID namespace does, once no process of that tree is left. A page is found by its
-owner alone; other users may pass through the directory to the file `lost`, of which they change the time when they have to count
-elsewhere. Where neither a file nor a segment can be had, a process counts for itself alone.
+The directory is `faultless-PID-START-NAMESPACE-N`, below `$XDG_RUNTIME_DIR`, `/dev/shm` or the directory for temporary
+files: the command's number, when it was started (field 22 of `/proc/PID/stat`), and its PID namespace. The command
+removes it at its end. Of processes that have ended it keeps the pages of a thousand, and adds the others up. Where the
+command was killed, the next one in the same PID namespace does, once no process of that tree is left. A page is found
+by its owner alone; other users may pass through the directory to the file `lost`, of which they change the time when
+they have to count elsewhere. Where neither a file nor a segment can be had, a process counts for itself alone.
 
 Neither takes a descriptor. A process in another IPC namespace (a container) has to be watched from in there.
 Everything but the knobs is for the process to write. A command that finds another version or other tables says so and

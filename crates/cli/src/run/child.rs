@@ -8,7 +8,7 @@
 //! | from the kernel (terminal keys, hang-up, window size) | nothing: the program got it too |
 //! | from another process | sent on to the program |
 //! | from the program itself (a signal to its whole group) | nothing: the program got it too |
-//! | SIGCHLD | the program's state is read: a stop is copied, an end is the end |
+//! | SIGCHLD from the kernel | the program's state is read: a stop is copied, an end is the end |
 //!
 //! One sent to the whole group by another process can reach the program twice: who else was meant is not known.
 
@@ -114,7 +114,6 @@ impl Running {
                 interrupted = Some(received.signal);
             }
             match received.signal {
-                libc::SIGCHLD => {}
                 // One who continues this process continues the program, and has done so already if it was the group.
                 libc::SIGCONT if !stopped => {}
                 _ if received.sender.is_some_and(|sender| sender != pid) => sys::forward(&received, pid),

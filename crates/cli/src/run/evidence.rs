@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use super::options::LIBRARY;
 use super::sys;
-use crate::pages::{segment, variable};
+use faultless_measure::pages::{segment, variable};
 
 /// A program as it was seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 //! std's way takes a pipe for the error of exec. Here this process waits until the program has begun, as after `vfork`,
 //! but on memory of its own; the error comes back in a page that both share.
 
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{CStr, CString, OsString};
 use std::io;
 use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStringExt;
@@ -46,31 +46,72 @@ fn string(text: impl Into<OsString>) -> io::Result<CString> {
     Ok(CString::new(text.into().into_vec())?)
 }
 
-/// The environment that `command` has: this process's, as it changes it.
+/// The environment that `command` has: this process's, entry by entry, as it changes it. An entry may lack a name or an
+/// equals sign, which std would leave out.
 fn environment(command: &Command) -> io::Result<Vec<CString>> {
     let changes: Vec<_> = command.get_envs().collect();
-    let is_changed = |name: &OsStr| changes.iter().any(|(changed, _)| *changed == name);
-    let kept = std::env::vars_os().filter(|(name, _)| !is_changed(name));
-    let set =
-        changes.iter().filter_map(|(name, value)| Some((name.to_os_string(), value.as_ref()?.to_os_string())));
-    let entry = |(mut name, value): (OsString, OsString)| {
-        name.push("=");
-        name.push(value);
-        string(name)
+    let is_changed = |entry: &CString| {
+        let name = entry.as_bytes().split(|byte| *byte == b'=').next().unwrap_or_default();
+        changes.iter().any(|(changed, _)| changed.as_encoded_bytes() == name)
     };
-    kept.chain(set).map(entry).collect()
+    let kept = inherited_environment().into_iter().filter(|entry| !is_changed(entry)).map(Ok);
+    let set = changes.iter().filter_map(|(name, value)| {
+        let mut entry = name.to_os_string();
+        entry.push("=");
+        entry.push((*value)?);
+        Some(string(entry))
+    });
+    kept.chain(set).collect()
+}
+
+/// The entries of this process's environment as they are.
+fn inherited_environment() -> Vec<CString> {
+    unsafe extern "C" {
+        static environ: *const *const libc::c_char;
+    }
+    // SAFETY: a list that ends with a null pointer; this command changes its own environment nowhere.
+    unsafe {
+        let entry = |i| *environ.add(i);
+        let n = if environ.is_null() { 0 } else { (0..).take_while(|i| !entry(*i).is_null()).count() };
+        (0..n).map(|i| CStr::from_ptr(entry(i)).to_owned()).collect()
+    }
 }
 
 fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
     strings.iter().map(|s| s.as_ptr()).chain([null()]).collect()
 }
 
+/// The words and the environment of `command`, as exec takes them.
+struct Image {
+    words: Vec<CString>,
+    variables: Vec<CString>,
+}
+
+impl Image {
+    fn of(command: &Command) -> io::Result<Self> {
+        let words = [command.get_program()].into_iter().chain(command.get_args());
+        Ok(Self { words: words.map(string).collect::<io::Result<_>>()?, variables: environment(command)? })
+    }
+}
+
+/// Has `command` take this process's place, with the signal state that this process inherited; returns only when that was not
+/// possible.
+pub fn replace(command: &Command, inherited: Inherited) -> io::Error {
+    let image = match Image::of(command) {
+        Ok(image) => image,
+        Err(error) => return error,
+    };
+    let (words, variables) = (pointers(&image.words), pointers(&image.variables));
+    inherited.restore(0..3);
+    // SAFETY: lists of strings that end with a null pointer.
+    unsafe { libc::execvpe(words[0], words.as_ptr(), variables.as_ptr()) };
+    io::Error::last_os_error()
+}
+
 /// Starts `command` with these files and the signal state that this process inherited. It has begun when this returns.
 pub fn start(command: &Command, files: Files, inherited: Inherited) -> io::Result<i32> {
-    let words = [command.get_program()].into_iter().chain(command.get_args());
-    let words: Vec<CString> = words.map(string).collect::<io::Result<_>>()?;
-    let variables = environment(command)?;
-    let (words, variables) = (pointers(&words), pointers(&variables));
+    let image = Image::of(command)?;
+    let (words, variables) = (pointers(&image.words), pointers(&image.variables));
     let shared = Shared::new()?;
     // SAFETY: a child with a copy of this memory, which does only what is allowed after a fork: it neither allocates nor
     // takes locks. All signals are blocked, so that no handler runs in it.

@@ -15,7 +15,6 @@ mod tree;
 
 use std::fs::File;
 use std::io::Write;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -25,9 +24,8 @@ use faultless_page::knobs::Knob;
 pub use child::{End, Running};
 pub use options::{Args, library};
 pub use stack::with_room;
-pub use sys::file_size_limit;
 
-use crate::pages::Dir;
+use faultless_measure::pages::Dir;
 use summary::Summary;
 use sys::Inherited;
 
@@ -115,9 +113,7 @@ fn write_json(file: Option<File>, value: &impl serde::Serialize) {
 
 /// Has the program take this process's place; returns only when that was not possible.
 fn replace(args: &Args, library: &Path, inherited: Inherited) -> anyhow::Error {
-    let mut command = args.covered(library, None);
-    inherited.give_to(&mut command);
-    NotStarted::new(args, &command.exec()).into()
+    NotStarted::new(args, &launch::replace(&args.covered(library, None), inherited)).into()
 }
 
 fn run(args: &Args) -> Result<End> {

@@ -207,7 +207,7 @@ impl Args {
         }
         let budget = Knob::Budget.declared().nearest(self.value(Knob::Budget).as_encoded_bytes());
         if let Some(budget) = budget.filter(|budget| *budget < SLOT as u64) {
-            return Some(format!("the budget of {} is less than 2 MiB", crate::figures::size(budget)));
+            return Some(format!("the budget of {} is less than 2 MiB", faultless_measure::figures::size(budget)));
         }
         if sys::limit(libc::RLIMIT_AS).is_some() {
             return Some("address space is limited (ulimit -v)".into());

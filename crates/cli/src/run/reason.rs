@@ -10,7 +10,7 @@ use super::evidence::{End, Evidence, Look};
 use super::options::Args;
 use super::program::{self, Kind, Program};
 use super::sys;
-use crate::pages::{Counters, Dir};
+use faultless_measure::pages::{Counters, Dir};
 
 /// What is known of a program that has no page with anything served.
 pub struct Known<'a> {

@@ -37,8 +37,8 @@ use super::child::{End, Outcome};
 use super::options::Args;
 use super::reason::{Known, Reason};
 use super::tree::{Program, Tree, programs};
-use crate::figures::{seconds, size, wrap};
-use crate::pages::{Counters, Dir};
+use faultless_measure::figures::{seconds, size, wrap};
+use faultless_measure::pages::{Counters, Dir};
 
 /// Everything that is said.
 #[derive(Serialize)]

@@ -2,8 +2,6 @@
 
 use std::io;
 use std::mem::zeroed;
-use std::os::unix::process::CommandExt;
-use std::process::Command;
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
@@ -46,16 +44,6 @@ impl Inherited {
             libc::sigaction(libc::SIGCHLD, null(), &mut action);
             Self { mask, child_ignored: action.sa_sigaction == libc::SIG_IGN }
         }
-    }
-
-    /// Has `command` start with this state, whatever std and [`take_signals`] did meanwhile.
-    pub fn give_to(self, command: &mut Command) {
-        let restore = move || {
-            self.restore(0..3);
-            Ok(())
-        };
-        // SAFETY: the closure neither allocates nor takes locks.
-        unsafe { command.pre_exec(restore) };
     }
 
     /// Takes this state up: just before a program does. Of the standard files, `files` are as they were.
@@ -240,11 +228,6 @@ pub fn limit(kind: libc::__rlimit_resource_t) -> Option<u64> {
     // SAFETY: the structure is writable.
     let known = unsafe { libc::getrlimit(kind, &mut limit) == 0 };
     (known && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
-}
-
-/// How long a file this process may make.
-pub fn file_size_limit() -> Option<u64> {
-    limit(libc::RLIMIT_FSIZE)
 }
 
 /// Whether a file has the attribute `name`.

@@ -5,8 +5,8 @@ use std::fmt;
 use faultless_page::stats::Counter;
 use serde::Serialize;
 
-use crate::figures::{size, wrap_at};
-use crate::pages::{Counters, Folded, Sum};
+use faultless_measure::figures::{size, wrap_at};
+use faultless_measure::pages::{Counters, Folded, Sum};
 
 /// Programs that are named unless all are asked for.
 const NAMED: usize = 5;

@@ -9,8 +9,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::select::Selection;
-use crate::pages::find::Covered;
-use crate::pages::{Counters, Regions};
+use faultless_measure::pages::find::Covered;
+use faultless_measure::pages::{Counters, Regions};
 
 /// A line.
 #[derive(Serialize)]

@@ -10,9 +10,9 @@ use super::show::{lines, short};
 use super::watch::Style;
 use super::{Args, signals};
 use crate::output::Out;
-use crate::pages::Counters;
-use crate::pages::find::{self, All, Covered, Missing};
 use crate::run::complain;
+use faultless_measure::pages::Counters;
+use faultless_measure::pages::find::{self, All, Covered, Missing};
 
 /// Lists them, once or at each interval.
 pub fn main(args: &Args, style: Style, mut out: Out) -> Result<()> {

@@ -21,10 +21,10 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use crate::output::Out;
-use crate::pages::Dir;
-use crate::pages::find::Missing;
 use crate::run::{self, End, FAILED, complain};
 use crate::settings::{self, Setting};
+use faultless_measure::pages::Dir;
+use faultless_measure::pages::find::Missing;
 use select::Selection;
 pub use target::Target;
 use watch::{Style, Watch};

@@ -3,8 +3,8 @@
 use faultless_page::stats::{Counter, Unit};
 
 use super::show::short;
-use crate::figures::seconds;
-use crate::pages::Regions;
+use faultless_measure::figures::seconds;
+use faultless_measure::pages::Regions;
 
 /// A region, or all others together.
 struct Row {
@@ -97,13 +97,13 @@ fn narrow(row: &Row) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pages::regions::tests::Made;
     use faultless_base::PAGE;
+    use faultless_measure::pages::regions::made::Made;
     use faultless_page::stats::Counter;
 
     #[test]
     fn a_table_fits_80_columns_and_lines_fit_less() {
-        let listing = Made::new();
+        let listing = Made::default();
         let span = |at| faultless_base::Span::new(at, 64 << 20);
         let first = listing.take(span(0x7fff_1234_5000), 2);
         for (counter, n) in

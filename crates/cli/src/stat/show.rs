@@ -3,8 +3,8 @@
 use faultless_page::stats::Unit;
 
 use super::select::Selection;
-use crate::figures::{seconds, size};
-use crate::pages::Counters;
+use faultless_measure::figures::{seconds, size};
+use faultless_measure::pages::Counters;
 
 /// Columns of a counter's value, and of the name behind it.
 const VALUE: usize = 16;

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
-use crate::pages::find::{self, Covered};
-use crate::pages::{Counters, is_alive};
+use faultless_measure::pages::find::{self, Covered};
+use faultless_measure::pages::{Counters, is_alive};
 
 /// Processes that are watched together.
 pub struct Target {

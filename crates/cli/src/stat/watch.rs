@@ -10,10 +10,10 @@ use super::regions;
 use super::select::Selection;
 use super::show::{self, Intervals};
 use super::target::Target;
-use crate::figures::wrap_at;
 use crate::output::Out;
-use crate::pages::find::Covered;
-use crate::pages::{Counters, Regions};
+use faultless_measure::figures::wrap_at;
+use faultless_measure::pages::find::Covered;
+use faultless_measure::pages::{Counters, Regions};
 
 /// How often is looked for processes that come up and end.
 pub const LOOK: Duration = Duration::from_millis(50);

@@ -23,6 +23,23 @@ pub fn library() -> &'static Path {
     })
 }
 
+/// `faultless bench` with `args`, built if need be.
+pub fn bench<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
+    static BUILT: OnceLock<()> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let target = Path::new(env!("CARGO_BIN_EXE_faultless")).ancestors().nth(2).unwrap();
+        let status = Command::new(env!("CARGO"))
+            .args(["build", "--quiet", "-p", "faultless-bench", "--target-dir"])
+            .arg(target)
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .status();
+        assert!(status.expect("cargo").success(), "the benches do not build");
+    });
+    let mut command = faultless(["bench"]);
+    command.args(args);
+    command
+}
+
 /// A directory for one test, removed at its end.
 pub struct Scratch(pub PathBuf);
 

@@ -178,7 +178,8 @@ impl Region {
         self.shared.memory.protect(span, rights).map_err(|refused| self.shared.refused(refused))
     }
 
-    /// Moves a part to `to`, where nothing is mapped; where it was nothing is mapped then.
+    /// Moves a part to `to`, where nothing is mapped; where it was nothing is mapped then. It has the same rights and advice all over, and
+    /// what of it was moved before came in one piece: otherwise [`Error::NotMapped`].
     pub fn remap(&self, range: Range<usize>, to: usize) -> Result<(), Error> {
         let (span, _masked) = self.enter(range)?;
         let to = self.shared.memory.span().start.checked_add(to).ok_or(Error::Outside)?;

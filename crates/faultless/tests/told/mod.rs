@@ -33,7 +33,7 @@ pub fn build(builder: Builder) -> Option<Region> {
     match builder.events(true).delivery(Delivery::Thread).handlers(2).build() {
         Ok(region) => Some(region),
         Err(error @ (Error::NoUserfaultfd(_) | Error::NoEvents(_))) => {
-            println!("skipped: {error}");
+            faultless_testkit::skip(format_args!("{error}"));
             None
         }
         Err(error) => panic!("{error}"),

@@ -11,7 +11,7 @@ use faultless_base::{SLOT, Span};
 use crate::frame::arena::Extent;
 use crate::frame::slot::{State, flag};
 use crate::mapping::Change;
-use crate::space::Space;
+use crate::space::{BUSY_WAIT_NS, Space};
 
 impl<S: Sys> Space<S> {
     /// Attributes of the blocks in `span` change. The background thread does not come to them any more.
@@ -22,6 +22,32 @@ impl<S: Sys> Space<S> {
             }
         });
         self.wait_while_busy(Span { start: span.start & !(SLOT - 1), end: span.end });
+    }
+
+    /// The program is about to map something of its own over `span`, or to unmap it, whatever is there: what is free of that is never
+    /// handed out again. Before the call: what is idle has memory, which goes.
+    pub fn give_up(&self, span: Span) {
+        self.taint(span);
+        self.each_part(span, |shard, _, e| {
+            let known =
+                || Extent { first: e.first, n: (e.first + e.n).min(shard.slots.tail()).saturating_sub(e.first) };
+            let is_passing = || known().slots().any(|i| shard.slots.state(i) == State::InTransit);
+            let (mut turn, end) = (0, self.sys.now_ns() + BUSY_WAIT_NS);
+            loop {
+                while let Some(free) = shard.lock_soon().and_then(|mut arena| arena.take_free(known())) {
+                    let idle = free.slots().filter(|&i| shard.slots.was(i) != State::Unbacked).count();
+                    self.budget.unkeep(idle);
+                    self.abandon(shard, free);
+                }
+                // The background thread has some for a moment.
+                self.recalled.store(true, Relaxed);
+                if !is_passing() || self.sys.now_ns() >= end {
+                    break;
+                }
+                self.sys.relax(turn);
+                turn += 1;
+            }
+        });
     }
 
     /// The kernel refers to memory in `span` without a mapping, and not by a pin, which a move would see: a pipe holds

@@ -36,7 +36,7 @@ impl<S: Sys> Space<S> {
         }
     }
 
-    /// Whether slot `i` is as free memory is, and the slots for which the same holds. `None`: the kernel does not say.
+    /// Whether slot `i` is as free memory is, and the slots for which the same holds. `None`: the kernel never says.
     fn area_of(&self, shard: &Shard, i: usize) -> Option<(bool, Extent)> {
         let mut anchored = false;
         for _ in 0..TRIES {

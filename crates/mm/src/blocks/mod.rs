@@ -120,11 +120,17 @@ impl<S: Sys> Space<S> {
         self.span().contains(addr)
     }
 
-    /// Whether `addr`, an address of the arena, lies in memory for blocks. If not it is the program's own mapping, as
-    /// of an allocator that gets its memory here.
+    /// Whether `addr`, an address of the arena where some allocator's block starts, is in memory for blocks of ours. If not it is in a
+    /// mapping of that allocator's: in place of the arena's memory, or in a hole that the program has made in a block.
     pub fn holds_block(&self, addr: usize) -> bool {
         let (shard, slot) = self.locate(addr);
-        shard.slots.state(slot) != State::Mapped
+        match shard.slots.state(slot) {
+            State::Mapped => false,
+            State::Block => self.usable(addr) > 0,
+            // Small blocks lie close together: where nobody has changed anything the caller is wrong.
+            State::Runs => !shard.slots.has(slot, flag::TAINTED) || self.usable(addr) > 0,
+            State::Unbacked | State::Dirty | State::Zeroed | State::InTransit => true,
+        }
     }
 
     /// Bytes that the block at `addr`, which is the caller's, may use; 0 when no block starts there. Takes no lock.
@@ -135,6 +141,33 @@ impl<S: Sys> Space<S> {
             State::Block if addr % SLOT == 0 => shard.sizes.pages(slot) * PAGE,
             _ => 0,
         }
+    }
+
+    /// How many blocks the program has, and how many bytes they are. A look at every slot that was ever used, without a lock: what
+    /// changes meanwhile may be in it or not.
+    pub fn blocks_in_use(&self) -> (usize, usize) {
+        let (mut n, mut bytes) = (0, 0);
+        for shard in self.all_shards() {
+            let mut slot = 0;
+            while slot < shard.slots.tail() {
+                let mut slots = 1;
+                match shard.slots.state(slot) {
+                    State::Block => {
+                        let block = shard.sizes.pages(slot) * PAGE;
+                        slots = block.div_ceil(SLOT).max(1);
+                        (n, bytes) = (n + 1, bytes + block);
+                    }
+                    State::Runs => {
+                        for units in (0..UNITS).filter_map(|unit| shard.sizes.run(slot, unit)) {
+                            (n, bytes) = (n + 1, bytes + units * UNIT);
+                        }
+                    }
+                    _ => {}
+                }
+                slot += slots;
+            }
+        }
+        (n, bytes)
     }
 
     /// Takes the block at `addr` back. False when no block starts there.
@@ -211,6 +244,7 @@ impl<S: Sys> Space<S> {
 
     pub(crate) fn take_slots_back(&self, shard: &Shard, e: Extent) {
         e.slots().for_each(|i| shard.slots.set(i, State::InTransit));
+        shard.sizes.set_pages(e.first, 0);
         self.take_block_back(shard, e);
     }
 }

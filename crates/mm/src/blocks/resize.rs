@@ -91,6 +91,7 @@ impl<S: Sys> Space<S> {
             self.pass_on(shard, old.first + k, to, e.first + k);
         }
         e.slots().for_each(|i| to.slots.set(i, State::Block));
+        shard.sizes.set_pages(old.first, 0);
         // The old place is mapped and empty now, and open, unless the program has closed it.
         self.examine(shard, old);
         shard.groups(

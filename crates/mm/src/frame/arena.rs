@@ -1,5 +1,6 @@
 //! One shard of the arena: its slots, its free lists and its carved slots. Every function here is called with
-//! the shard's lock held, and only [`Arena::reach`] makes a system call.
+//! the shard's lock held, and only those that reach for more of the reservation make
+//! a system call.
 
 use faultless_base::sys::Sys;
 use faultless_base::{SLOT, Span};
@@ -169,18 +170,24 @@ impl Arena {
     }
 
     fn grow(&mut self, n: usize, align: usize, sys: &impl Sys) -> Option<Extent> {
+        self.pass_over(sys);
         let first = self.slots.tail().next_multiple_of(align);
-        self.reach(first.checked_add(n)?, sys).then_some(())?;
+        self.open_to(first.checked_add(n)?, sys).then_some(())?;
         let e = Extent { first, n };
         self.carve(e);
         Some(e)
     }
 
-    /// Opens the reservation up to slot `end` at least; what is new are holes.
+    /// Opens the reservation up to slot `end` at least; what is new are holes, but for what is the program's own.
     pub fn reach(&mut self, end: usize, sys: &impl Sys) -> bool {
         if end <= self.slots.tail() {
             return true;
         }
+        self.pass_over(sys);
+        end <= self.slots.tail() || self.open_to(end, sys)
+    }
+
+    fn open_to(&mut self, end: usize, sys: &impl Sys) -> bool {
         if end > self.slots.len() {
             return false;
         }
@@ -196,6 +203,29 @@ impl Arena {
         self.slots.set_tail(new_tail);
         self.put(grown, Kind::Unbacked, 0);
         true
+    }
+
+    /// The program may have mapped something where the arena was to grow, by whatever call: that is its own, and so is what lies
+    /// before it.
+    pub fn pass_over(&mut self, sys: &impl Sys) {
+        let rest = Extent { first: self.slots.tail(), n: self.slots.len() - self.slots.tail() };
+        let unclaimed = (sys.unclaimed(self.span(rest)) - self.base) / SLOT;
+        for i in rest.first..unclaimed {
+            self.slots.set(i, State::InTransit);
+            self.slots.mark(i, flag::OPEN | flag::TAINTED | flag::FRESH);
+            self.slots.set(i, State::Mapped);
+        }
+        self.slots.set_tail(unclaimed);
+    }
+
+    /// Takes one run of free slots out of `e`, if there is any.
+    pub fn take_free(&mut self, e: Extent) -> Option<Extent> {
+        let is_free = |i: &usize| self.slots.state(*i).is_free();
+        let first = e.slots().find(is_free)?;
+        let n = (first..e.first + e.n).take_while(is_free).count();
+        let free = Extent { first, n };
+        self.carve(free);
+        Some(free)
     }
 
     fn pass(&self, e: Extent) -> Extent {

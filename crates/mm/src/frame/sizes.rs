@@ -3,7 +3,7 @@
 //! A block's size changes only in calls about that block, and the program makes one at a time. So its owner reads the size
 //! without a lock. A slot in state `Runs` has a byte for each unit: the units of the run that starts there, or 0. These
 //! bytes are written with the shard's lock, because runs share words. The first slot of a block of whole slots has the
-//! block's pages in its first word.
+//! block's pages in its first word, and no other slot has any there.
 
 use faultless_base::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use faultless_base::sync::words;

@@ -10,6 +10,8 @@
 //! The program may unmap such memory at any time by ways that are not seen here, so it is only ever read by means
 //! that cannot fault, and never written.
 
+use core::sync::atomic::Ordering::Relaxed;
+
 use faultless_base::sys::{Huge, Sys};
 use faultless_base::{SLOT, SLOT_PAGES, Span};
 
@@ -60,6 +62,8 @@ impl<S: Sys> Space<S> {
         if !cold {
             self.advise_known(&mut known);
         }
+        self.committed.0.fetch_min(inner.start, Relaxed);
+        self.committed.1.fetch_max(inner.end, Relaxed);
         let place = advices.known.iter().position(Option::is_none).unwrap_or(advices.next % KNOWN);
         if let Some(old) = advices.known[place].replace(known) {
             self.budget.discharge(old.charged);
@@ -76,7 +80,7 @@ impl<S: Sys> Space<S> {
 
     /// The program has unmapped, replaced or emptied `span`, outside the arena.
     pub fn uncommitted(&self, span: Span) {
-        if span.bytes() < SLOT {
+        if !self.may_have_committed(span) {
             return;
         }
         let Some(mut advices) = self.advices.lock_soon() else { return };
@@ -88,6 +92,11 @@ impl<S: Sys> Space<S> {
                 *known = None;
             }
         }
+    }
+
+    /// Whether a mapping of which parts are known lies, or ever lay, near `span`. Takes no lock.
+    pub fn may_have_committed(&self, span: Span) -> bool {
+        span.end > self.committed.0.load(Relaxed) && span.start < self.committed.1.load(Relaxed)
     }
 
     /// Advises as much more of a mapping as the budget allows.

@@ -1,7 +1,8 @@
 //! Programs that look whether their memory is resident: by a userfaultfd of their own, or by mincore.
 //!
 //! A mapping that frames moved into is resident at once. To such a program it must be as the kernel made it: from the
-//! first look on nothing moves in any more, and what moved in before and is still all zero moves out again.
+//! first look on nothing moves in any more, and what moved in before and is still all zero moves out again, when the program
+//! registers it to hear of missing pages.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -14,15 +15,20 @@ use crate::frame::slot::flag;
 use crate::space::Space;
 
 impl<S: Sys> Space<S> {
-    /// The program looks: nothing is brought any more.
-    pub fn note_look(&self) {
+    /// The program is about to watch memory: nothing is brought any more, and its memory is looked at no more.
+    pub fn note_watch(&self) {
+        self.note_look();
+        self.sys.end_looks();
+    }
+
+    fn note_look(&self) {
         self.supply.looked.store(true, Relaxed);
     }
 
     /// The program asks what of `span` is resident. What is stays so: a slot that another thread writes to for the first
     /// time could lose that.
     pub fn note_question(&self, span: Span) {
-        if self.lent_in(span).next().is_some() {
+        if self.is_noted(span) {
             self.note_look();
         }
     }
@@ -31,13 +37,22 @@ impl<S: Sys> Space<S> {
         self.supply.looked.load(Relaxed)
     }
 
-    /// The program looks at `span`: takes out of it what was brought and is not used.
-    pub fn expose(&self, cpu: usize, span: Span) {
+    /// The program watches `span` from now on; `missing`: its pages that are not there. Then what was brought and is not used
+    /// is taken out first. Whoever hears of writes alone wants what is there to stay there.
+    ///
+    /// Nothing is known of the range any more: it is exposed once, before it is watched, and never again.
+    pub fn watch(&self, cpu: usize, span: Span, missing: bool) {
+        self.note_watch();
         let program = &self.program;
-        self.note_question(span);
-        for i in self.lent_in(span).filter(|&i| program.slots.has(i, flag::CHARGED | flag::AHEAD)) {
-            self.take_unused(cpu, program.span(Extent { first: i, n: 1 }));
+        for i in self.lent_in(span).filter(|&i| self.end_use(i)) {
+            let slot = program.span(Extent { first: i, n: 1 });
+            // Advised ones may hold nothing.
+            if missing && program.slots.has(i, flag::CHARGED | flag::AHEAD) && self.sys.present_pages(slot) > 0 {
+                self.take_unused(cpu, slot);
+            }
+            self.drop_note(i);
         }
+        self.uncommitted(span);
     }
 
     /// Takes the frame out of a slot if it is all zero.

@@ -176,6 +176,11 @@ impl<S: Sys> Space<S> {
         });
     }
 
+    /// Whether a slot of `span` is noted, perhaps in part. Takes no lock.
+    pub fn is_noted(&self, span: Span) -> bool {
+        self.lent_in(span).next().is_some()
+    }
+
     /// The program drops the content of whole slots of `span`, or has replaced, moved or unmapped them: what is noted
     /// of them is void.
     pub fn forget(&self, span: Span) {
@@ -227,7 +232,7 @@ impl<S: Sys> Space<S> {
 
     /// Ends the program's use of slot `i`, which is in passage then; false when it is not known to have it, or another
     /// thread was first.
-    fn end_use(&self, i: usize) -> bool {
+    pub(crate) fn end_use(&self, i: usize) -> bool {
         self.program.slots.detach(i, State::Mapped)
     }
 
@@ -251,7 +256,7 @@ impl<S: Sys> Space<S> {
         }
     }
 
-    fn drop_note(&self, i: usize) {
+    pub(crate) fn drop_note(&self, i: usize) {
         self.drop_notes(Extent { first: i, n: 1 });
     }
 

@@ -79,12 +79,13 @@ impl<S: Sys> Space<S> {
                 self.empty(shard, e);
             }
         });
-        if !self.is_retired() && slots.tail() < slots.len() {
-            self.sys.discard(shard.span(Extent { first: slots.tail(), n: slots.len() - slots.tail() }));
-        }
         // The parent counts what becomes of it.
         all.slots().for_each(|i| _ = slots.withdraw(i, flag::AHEAD));
         if let Some(mut arena) = shard.lock_soon() {
+            if !self.is_retired() {
+                // Also what a thread of the parent has opened meanwhile.
+                arena.pass_over(&self.sys);
+            }
             arena.begin_again();
         }
     }

@@ -39,7 +39,7 @@ use faultless_page::stats::{self, Block, Counter};
 pub const MAX_SHARDS: usize = stats::BLOCKS;
 
 /// How long a call that changes attributes waits for a thread of ours.
-const BUSY_WAIT_NS: u64 = 500_000;
+pub(crate) const BUSY_WAIT_NS: u64 = 500_000;
 /// After so many extents in a row that came back untouched, the next ones are expected to, too.
 const UNTOUCHED_STREAK: u32 = 4;
 /// After so many extents in a row that were used sparsely, the next ones are expected to be, too.
@@ -162,6 +162,8 @@ pub struct Space<S> {
     pub(crate) program: Shard,
     /// Of those, the first one that was ever noted, and the one after the last.
     noted: (AtomicUsize, AtomicUsize),
+    /// The addresses among which all mappings lie that were ever known to [`Space::advices`].
+    pub(crate) committed: (AtomicUsize, AtomicUsize),
     count: usize,
     span: Span,
     shard_bytes: usize,
@@ -243,6 +245,7 @@ impl<S: Sys> Space<S> {
             shards,
             program,
             noted: (AtomicUsize::new(usize::MAX), AtomicUsize::new(0)),
+            committed: (AtomicUsize::new(usize::MAX), AtomicUsize::new(0)),
             count,
             span,
             shard_bytes,

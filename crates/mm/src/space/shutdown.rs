@@ -47,6 +47,7 @@ impl<S: Sys> Space<S> {
             },
         );
         // What was never used too, and the arena grows no more.
+        arena.pass_over(&self.sys);
         let unused = Extent { first: slots.tail(), n: slots.len() - slots.tail() };
         if unused.n > 0 {
             slots.set_tail(slots.len());

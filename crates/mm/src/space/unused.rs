@@ -26,8 +26,9 @@ impl<S: Sys> Space<S> {
     pub(crate) fn note_left(&self, shard: &Shard, e: Extent) {
         let slots = shard.slots;
         let n = e.slots().filter(|&i| slots.has(i, flag::AHEAD)).count();
-        // A budget of nothing: the program may have confined itself, and forbid to ask.
-        if n == 0 || self.budget.limit() == 0 {
+        // A budget of nothing: the program may have confined itself, and forbid to ask. One that watches its memory is not
+        // looked at.
+        if n == 0 || self.budget.limit() == 0 || self.is_looked_at() {
             return;
         }
         let every = n.div_ceil(LOOKS);

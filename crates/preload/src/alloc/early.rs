@@ -7,57 +7,99 @@
 
 use core::ffi::c_void;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use faultless_base::PAGE;
 use faultless_base::sys::raw::{self, Access};
 
 use crate::alloc::MALLOC_ALIGN;
 
-/// Room for all blocks together.
-const ROOM: usize = 16 << 20;
+/// Rooms for blocks: each one is used when the one before, half as large, has no place left.
+const ROOMS: usize = 12;
+const FIRST_ROOM: usize = 16 << 20;
 /// Before each block: its size.
 const HEAD: usize = size_of::<usize>();
 
-/// Where the room begins; 0: nobody has asked yet.
-static START: AtomicUsize = AtomicUsize::new(0);
-static USED: AtomicUsize = AtomicUsize::new(0);
+struct Room {
+    /// Where it begins; 0: nobody has needed it yet.
+    start: AtomicUsize,
+    used: AtomicUsize,
+}
+
+static ALL: [Room; ROOMS] = [const { Room { start: AtomicUsize::new(0), used: AtomicUsize::new(0) } }; ROOMS];
+
+/// The rooms with their sizes.
+fn rooms() -> impl Iterator<Item = (&'static Room, usize)> {
+    ALL.iter().enumerate().map(|(i, room)| (room, FIRST_ROOM << i))
+}
 
 /// Whether `block` was given out here.
 pub fn holds(block: *mut c_void) -> bool {
-    let start = START.load(Ordering::Relaxed);
-    start != 0 && (block as usize).wrapping_sub(start) < ROOM
+    was_asked()
+        && rooms().any(|(room, bytes)| {
+            let start = room.start.load(Ordering::Relaxed);
+            start != 0 && (block as usize).wrapping_sub(start) < bytes
+        })
 }
 
 /// Whether any block was.
 pub fn was_asked() -> bool {
-    START.load(Ordering::Relaxed) != 0
+    ASKED.load(Ordering::Relaxed)
 }
 
-fn start() -> Option<usize> {
-    if !was_asked() {
-        let room = raw::map_private(ROOM, Access::Write)?;
-        if START.compare_exchange(0, room, Ordering::Relaxed, Ordering::Relaxed).is_err() {
-            // SAFETY: made above, and nobody knows of it.
-            unsafe { raw::unmap(room, ROOM) };
+static ASKED: AtomicBool = AtomicBool::new(false);
+
+impl Room {
+    fn start(&self, bytes: usize) -> Option<usize> {
+        if self.start.load(Ordering::Relaxed) == 0 {
+            let room = raw::map_private(bytes, Access::Write)?;
+            if self.start.compare_exchange(0, room, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+                // SAFETY: made above, and nobody knows of it.
+                unsafe { raw::unmap(room, bytes) };
+            }
         }
+        Some(self.start.load(Ordering::Relaxed))
     }
-    Some(START.load(Ordering::Relaxed))
+
+    /// A block in this room, which has `room` bytes.
+    fn allocate(&self, room: usize, bytes: usize, align: usize) -> Option<*mut c_void> {
+        if bytes > room || align > room {
+            return None;
+        }
+        let start = self.start(room)?;
+        let place = |used: usize| (start + used + HEAD).next_multiple_of(align) - start;
+        let end = |used: usize| Some(place(used) + bytes).filter(|end| *end <= room);
+        let used = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, end).ok()?;
+        let block = (start + place(used)) as *mut usize;
+        // SAFETY: within the room, of which no other block has this part.
+        unsafe { block.sub(1).write(bytes) };
+        Some(block.cast())
+    }
 }
 
 /// A block of zeroes, or null; then without an error number, which is a thread-local variable.
 pub fn allocate(bytes: usize, align: usize) -> *mut c_void {
     let align = align.max(MALLOC_ALIGN);
-    if bytes > ROOM || align > ROOM || !align.is_power_of_two() {
+    if !align.is_power_of_two() {
         return null_mut();
     }
-    let Some(start) = start() else { return null_mut() };
-    let place = |used: usize| (start + used + HEAD).next_multiple_of(align) - start;
-    let end = |used: usize| Some(place(used) + bytes).filter(|end| *end <= ROOM);
-    let Ok(used) = USED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, end) else { return null_mut() };
-    let block = (start + place(used)) as *mut usize;
-    // SAFETY: within the room, of which no other block has this part.
-    unsafe { block.sub(1).write(bytes) };
-    block.cast()
+    ASKED.store(true, Ordering::Relaxed);
+    rooms().find_map(|(room, size)| room.allocate(size, bytes, align)).unwrap_or(null_mut())
+}
+
+/// Gives the memory of a block back, and not its addresses.
+pub fn free(block: *mut c_void) {
+    if !holds(block) {
+        return;
+    }
+    let (at, bytes) = (block as usize, usable(block));
+    let first = at.next_multiple_of(PAGE);
+    if let Some(whole) =
+        (at + bytes).checked_sub(first).map(|bytes| bytes / PAGE * PAGE).filter(|whole| *whole > 0)
+    {
+        // SAFETY: pages of the block alone, which is nobody's any more.
+        let _ = unsafe { raw::syscall(libc::SYS_madvise, [first, whole, libc::MADV_DONTNEED as usize, 0, 0, 0]) };
+    }
 }
 
 /// The size of a block that was given out here.

@@ -1,6 +1,7 @@
 //! malloc and its family.
 
 pub mod early;
+pub mod info;
 pub mod next;
 pub mod perturb;
 
@@ -12,8 +13,8 @@ use faultless_base::{PAGE, SLOT};
 use faultless_mm::Need;
 
 use crate::kernel::call::set_errno;
-use crate::kernel::linked;
-use crate::runtime::{engine, page, settings};
+use crate::kernel::dispatch;
+use crate::runtime::{confined, engine, page, settings};
 use crate::shutdown::{limits, sandbox};
 
 /// No request below this can be a large one; checked before anything else.
@@ -40,7 +41,7 @@ pub fn has_served() -> bool {
 #[cold]
 #[inline(never)]
 fn large(bytes: usize, align: usize, need: Need) -> *mut c_void {
-    if !linked::is_linked() {
+    if !settings::are_read() {
         return core::ptr::null_mut();
     }
     if page::malloc_threshold() == 0 {
@@ -150,13 +151,26 @@ fn release(at: usize) {
     if sandbox::must_keep(usable(at)) {
         return;
     }
+    if dispatch::has_begun() {
+        return drop_content(at);
+    }
     let done = match (engine::enter(), engine::running()) {
         (Some(engine), _) => engine.space.free(at),
-        // A signal handler that interrupted the engine frees: a later call takes the block in.
+        // A signal handler that interrupted the engine frees, or a child without it: a later call takes the block in.
         (None, Some(engine)) if !engine.is_being_adopted() => engine.space.free_later(at),
         // Another thread of a forked child goes through all blocks right now: this one stays, unused.
         _ => true,
     };
+    assert!(done, "free(): {at:#x} is not the start of a block");
+}
+
+/// Gives the memory of a block back, and not its addresses: the engine's own system calls would be the program's to handle.
+#[cold]
+fn drop_content(at: usize) {
+    let args = [at, usable(at) / PAGE * PAGE, libc::MADV_DONTNEED as usize, 0, 0, 0];
+    // SAFETY: the block is nobody's any more.
+    let _ = unsafe { dispatch::syscall(libc::SYS_madvise, args) };
+    let done = engine::running().is_some_and(|engine| engine.space.free_later(at));
     assert!(done, "free(): {at:#x} is not the start of a block");
 }
 
@@ -182,7 +196,7 @@ unsafe fn reallocate(block: *mut c_void, bytes: usize) -> *mut c_void {
     }
     let at = block as usize;
     let old = usable(at);
-    if bytes <= old && sandbox::must_keep(old) {
+    if bytes <= old && (sandbox::must_keep(old) || confined::is_apart()) {
         return block;
     }
     if !is_small(bytes)
@@ -209,10 +223,10 @@ const LARGEST_COPY: usize = 1 << 20;
 unsafe fn adopt(block: *mut c_void, bytes: usize) -> *mut c_void {
     // SAFETY: the caller's promise; two different blocks of at least the copied size.
     unsafe {
-        if !is_small(bytes) {
-            let old = next::usable(block);
-            let new =
-                if old <= LARGEST_COPY { large(bytes, MALLOC_ALIGN, Need::Any) } else { core::ptr::null_mut() };
+        if !is_small(bytes)
+            && let Some(old) = next::size(block).filter(|old| *old <= LARGEST_COPY)
+        {
+            let new = large(bytes, MALLOC_ALIGN, Need::Any);
             if !new.is_null() {
                 core::ptr::copy_nonoverlapping(block.cast::<u8>(), new.cast::<u8>(), old.min(bytes));
                 next::free(block);
@@ -239,18 +253,7 @@ unsafe fn move_to(block: *mut c_void, old: usize, bytes: usize) -> *mut c_void {
     }
 }
 
-/// As reallocarray(3).
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn reallocarray(block: *mut c_void, n: usize, size: usize) -> *mut c_void {
-    match n.checked_mul(size) {
-        // SAFETY: the caller's promise.
-        Some(bytes) => unsafe { reallocate(block, bytes) },
-        None => {
-            set_errno(libc::ENOMEM);
-            core::ptr::null_mut()
-        }
-    }
-}
+// No reallocarray: the C library's calls `realloc`, whoever's that is. The program may have one of its own.
 
 /// As memalign(3).
 #[unsafe(no_mangle)]

@@ -2,9 +2,10 @@
 
 use core::ffi::{CStr, c_void};
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::alloc::{self, early};
+use crate::kernel::library::{Library, find};
 
 /// `malloc` and its family, as somebody else defines them.
 #[derive(Clone, Copy)]
@@ -34,6 +35,8 @@ const LIBC: usize = 1;
 const OTHER: usize = 2;
 
 static WHOSE: AtomicUsize = AtomicUsize::new(UNKNOWN);
+/// Whether the function that tells the size of a block is of the allocator that has the block.
+static TELLS_SIZES: AtomicBool = AtomicBool::new(false);
 static FOUND: [AtomicUsize; NAMES.len()] = [const { AtomicUsize::new(0) }; NAMES.len()];
 
 /// Who is behind us.
@@ -74,27 +77,28 @@ pub fn look_up_all() {
         return;
     }
     WHOSE.store(LIBC, Ordering::Relaxed);
-    let is_libc = |at: usize| at == 0 || at == __libc_malloc as *const () as usize;
-    let behind = find(c"malloc");
-    let debugs = is_libc(behind) && !is_libc(find_base(c"malloc"));
+    let library = Library::of(__libc_malloc as *const () as usize);
+    let is_libc = |at: usize| at == 0 || library.is_some_and(|library| library.has(at));
+    // An allocator may define some of the functions only, and the C library the others.
+    let (own, _) = NAMES.split_at(Symbol::Usable as usize);
+    let is_whole = own.iter().all(|name| is_libc(find(name)));
+    let debugs = is_whole && !is_libc(find_base(c"malloc"));
     if debugs {
         // The program's own faults are to be found, also in its large blocks.
         alloc::stop_serving();
     }
     // The way that asks nobody is for those who have no early block.
-    let libc = is_libc(behind) && !debugs && !early::was_asked();
+    let libc = is_whole && !debugs && !early::was_asked();
     // The C library's own have a second name, but the last ones.
-    let known = if libc { Symbol::Usable as usize } else { 0 };
+    let known = if libc { own.len() } else { 0 };
     for (place, name) in FOUND.iter().zip(NAMES).skip(known) {
         place.store(if debugs { find_base(name) } else { find(name) }, Ordering::Relaxed);
     }
+    let found = |symbol: Symbol| FOUND[symbol as usize].load(Ordering::Relaxed);
+    let sizes = Library::of(found(Symbol::Usable));
+    let blocks = if libc { library } else { Library::of(found(Symbol::Realloc)) };
+    TELLS_SIZES.store(sizes.is_some() && sizes == blocks, Ordering::Relaxed);
     WHOSE.store(if libc { LIBC } else { OTHER }, Ordering::Release);
-}
-
-/// The next function of that name.
-fn find(name: &CStr) -> usize {
-    // SAFETY: a constant name.
-    unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) as usize }
 }
 
 /// The same, also where it is of the C library's oldest version only: the C library's own debugging allocator hides
@@ -177,7 +181,7 @@ pub unsafe fn free(block: *mut c_void) {
         Other(_) if early::holds(block) => {}
         // SAFETY: the function of that name, and the caller's promise.
         Other(at) => unsafe { core::mem::transmute::<usize, unsafe extern "C" fn(*mut c_void)>(at)(block) },
-        Early => {}
+        Early => early::free(block),
     }
 }
 
@@ -205,6 +209,12 @@ pub unsafe fn usable(block: *mut c_void) -> usize {
         // SAFETY: the function of that name, and the caller's promise.
         at => unsafe { core::mem::transmute::<usize, unsafe extern "C" fn(*mut c_void) -> usize>(at)(block) },
     }
+}
+
+/// How many bytes of a block may be copied; `None` where its allocator does not say.
+pub unsafe fn size(block: *mut c_void) -> Option<usize> {
+    // SAFETY: the caller's promise.
+    (early::holds(block) || TELLS_SIZES.load(Ordering::Relaxed)).then(|| unsafe { usable(block) })
 }
 
 /// As aligned_alloc(3). The C library has no second name for it either.

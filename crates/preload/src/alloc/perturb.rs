@@ -1,21 +1,39 @@
 //! Programs that have the C library fill their blocks (`M_PERTURB`) get blocks of its own.
 
 use core::ffi::{CStr, c_int};
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
 use faultless_base::sys::raw::leading_number;
 
 use crate::alloc;
+use crate::kernel::library::find;
+use crate::kernel::linked::is_linked;
 
 /// The C library's mallopt, or 0.
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 const NAME: &CStr = c"mallopt";
 const M_PERTURB: c_int = -6;
 
+/// What was asked for before this library was linked, in order: options and values, and how many.
+static ASKED: [[AtomicI32; 2]; 8] = [const { [const { AtomicI32::new(0) }; 2] }; 8];
+static N_ASKED: AtomicUsize = AtomicUsize::new(0);
+
+/// Keeps an option for later; whether there was room.
+fn keep(option: c_int, value: c_int) -> c_int {
+    let n = N_ASKED.load(Ordering::Relaxed);
+    let Some([kept_option, kept_value]) = ASKED.get(n) else { return 0 };
+    kept_option.store(option, Ordering::Relaxed);
+    kept_value.store(value, Ordering::Relaxed);
+    N_ASKED.store(n + 1, Ordering::Relaxed);
+    1
+}
+
 /// Runs before `main`: looks for the function, and at what the environment says.
 pub fn look_up(variable: Option<&[u8]>, tunables: Option<&[u8]>) {
-    // SAFETY: a constant name.
-    NEXT.store(unsafe { libc::dlsym(libc::RTLD_NEXT, NAME.as_ptr()) } as usize, Ordering::Relaxed);
+    NEXT.store(find(NAME), Ordering::Relaxed);
+    for [option, value] in ASKED.iter().take(N_ASKED.load(Ordering::Relaxed)) {
+        pass_on(option.load(Ordering::Relaxed), value.load(Ordering::Relaxed));
+    }
     let named = |setting: &[u8]| setting.strip_prefix(b"glibc.malloc.perturb=").is_some_and(is_on);
     if variable.is_some_and(is_on) || tunables.is_some_and(|all| all.split(|byte| *byte == b':').any(named)) {
         alloc::stop_serving();
@@ -33,10 +51,13 @@ pub unsafe extern "C" fn mallopt(option: c_int, value: c_int) -> c_int {
     if option == M_PERTURB && value & 0xFF != 0 {
         alloc::stop_serving();
     }
+    if is_linked() { pass_on(option, value) } else { keep(option, value) }
+}
+
+fn pass_on(option: c_int, value: c_int) -> c_int {
     let next = match NEXT.load(Ordering::Relaxed) {
         // A constructor of another library is earlier than this one's.
-        // SAFETY: a constant name.
-        0 => unsafe { libc::dlsym(libc::RTLD_NEXT, NAME.as_ptr()) as usize },
+        0 => find(NAME),
         at => at,
     };
     if next == 0 {

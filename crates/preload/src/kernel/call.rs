@@ -3,17 +3,26 @@
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
 
-use faultless_base::sys::raw::{Answer, syscall};
+use faultless_base::sys::raw::Answer;
 use faultless_base::{PAGE, Span};
 
-/// The calling thread's error number.
+use crate::kernel::dispatch::syscall;
+use crate::kernel::linked::is_linked;
+
+/// The calling thread's error number; 0 as long as nobody can know where that is.
 pub fn errno() -> i32 {
+    if !is_linked() {
+        return 0;
+    }
     // SAFETY: the C library's per-thread variable.
     unsafe { *libc::__errno_location() }
 }
 
 /// Sets the calling thread's error number.
 pub fn set_errno(error: i32) {
+    if !is_linked() {
+        return;
+    }
     // SAFETY: the C library's per-thread variable.
     unsafe { *libc::__errno_location() = error }
 }
@@ -59,8 +68,9 @@ pub fn pages(addr: usize, bytes: usize) -> Span {
 
 /// This process.
 pub fn pid() -> i32 {
+    // Not by the C library, which may not be linked yet.
     // SAFETY: no arguments.
-    unsafe { libc::getpid() }
+    unsafe { syscall(libc::SYS_getpid, [0; 6]) }.unwrap_or(0) as i32
 }
 
 /// The value at `at`, read by the kernel; `None` where it cannot. The call itself reports a bad pointer.

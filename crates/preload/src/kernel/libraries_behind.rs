@@ -1,17 +1,19 @@
-//! Calls that pass on: to a library preloaded behind ours, which may want to see them, and else to the kernel.
+//! Calls that pass on: to a library behind ours that has a function of that name, and else to the kernel. It may be preloaded
+//! behind ours, or the program may be linked with it.
 //!
-//! The next function of a name is looked up at load time, and only where `LD_PRELOAD` names several libraries: a call may
-//! come from a signal handler or a child of vfork, in which nothing can be looked up. The C library's own functions
-//! do not count: they make the system call, and so do we. What the program calls by `syscall` does not pass on: it may be
+//! The next function of a name is looked up at load time: a call may come from a signal handler or a child of vfork, in
+//! which nothing can be looked up. The C library's own functions do not count: they make the system call, and so do we. What the program calls by `syscall` does not pass on: it may be
 //! such a library that makes its own call that way.
 
-use core::ffi::{CStr, c_int, c_void};
-use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::ffi::{CStr, c_int};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use faultless_base::sys::raw::{Answer, syscall};
+use faultless_base::sys::raw::Answer;
 
 use crate::kernel::call::errno;
+use crate::kernel::dispatch::syscall;
+use crate::kernel::library::{Library, find};
+use crate::kernel::linked::is_linked;
 
 /// What a function returns; -1 is an error.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -66,32 +68,18 @@ calls! {
 
 static NEXT: [AtomicUsize; CALLS.len()] = [const { AtomicUsize::new(0) }; CALLS.len()];
 
-/// The next function of that name.
-pub fn find(name: &CStr) -> usize {
-    // SAFETY: a constant name.
-    unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) as usize }
-}
+static LOOKED_UP: AtomicBool = AtomicBool::new(false);
 
-/// Where the library begins that has this address.
-fn library_of(at: usize) -> Option<usize> {
-    let mut info = MaybeUninit::<libc::Dl_info>::uninit();
-    // SAFETY: writes `info` where it succeeds.
-    unsafe {
-        let found = libc::dladdr(at as *const c_void, info.as_mut_ptr()) != 0;
-        found.then(|| info.assume_init().dli_fbase as usize)
-    }
-}
-
-/// Runs before `main`.
-pub fn look_up(preloaded: &[u8]) {
-    let libraries = preloaded.split(|byte| matches!(byte, b':' | b' ')).filter(|path| !path.is_empty());
-    if libraries.count() > 1 {
-        let c_library = library_of(libc::sysconf as *const () as usize);
-        for (place, (name, ..)) in NEXT.iter().zip(CALLS) {
-            let at = find(name);
-            if at != 0 && library_of(at) != c_library {
-                place.store(at, Ordering::Relaxed);
-            }
+/// Runs before `main`, or at the first call of a library whose constructor is earlier.
+#[cold]
+pub fn look_up() {
+    // The search may allocate, for which an allocator may map memory.
+    LOOKED_UP.store(true, Ordering::Relaxed);
+    let c_library = Library::of(libc::sysconf as *const () as usize);
+    for (place, (name, ..)) in NEXT.iter().zip(CALLS) {
+        let at = find(name);
+        if at != 0 && !c_library.is_some_and(|library| library.has(at)) {
+            place.store(at, Ordering::Relaxed);
         }
     }
 }
@@ -100,6 +88,9 @@ type Next = unsafe extern "C" fn(usize, usize, usize, usize, usize, usize) -> us
 
 impl Call {
     fn next(self) -> Option<Next> {
+        if !LOOKED_UP.load(Ordering::Relaxed) && is_linked() {
+            look_up();
+        }
         let next = NEXT[self as usize].load(Ordering::Relaxed);
         // SAFETY: the function of that name: its arguments are in registers, of which it reads its own.
         (next != 0).then(|| unsafe { core::mem::transmute::<usize, Next>(next) })

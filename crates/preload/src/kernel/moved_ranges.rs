@@ -3,9 +3,10 @@
 //! Huge-page advice for a part of a mapping splits it in the kernel's books, and mremap then refuses the whole with
 //! `EFAULT`. Here such a mapping moves piece by piece to a place reserved for it.
 
-use faultless_base::sys::raw::{self, Access, Answer, syscall};
+use faultless_base::sys::raw::{Answer, without_signals};
 use faultless_base::{PAGE, SLOT, Span};
 
+use crate::kernel::dispatch::{self, syscall};
 use crate::kernel::smaps::is_one_mapping;
 
 /// Moves `old` bytes at `from` to `to` by page tables, where they become `new` bytes.
@@ -25,7 +26,10 @@ fn unmap(span: Span) {
 /// A place of `bytes` bytes, as far from a multiple of the slot size as `like` is.
 fn reserve(bytes: usize, like: usize) -> Answer {
     let whole = bytes.checked_add(SLOT).ok_or(libc::ENOMEM)?;
-    let start = raw::map_private(whole, Access::Reserve).ok_or(libc::ENOMEM)?;
+    let map = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let args = [0, whole, libc::PROT_NONE as usize, map as usize, usize::MAX, 0];
+    // SAFETY: a new mapping at a place of the kernel's choice.
+    let start = unsafe { syscall(libc::SYS_mmap, args) }?;
     let at = start + (like.wrapping_sub(start) & (SLOT - 1));
     unmap(Span { start, end: at });
     unmap(Span { start: at + bytes, end: start + whole });
@@ -35,7 +39,17 @@ fn reserve(bytes: usize, like: usize) -> Answer {
 /// As mremap(2), after the kernel has refused it with `EFAULT`, which stands if the range is more than one mapping to
 /// the program too. With `MREMAP_FIXED` the target is `to`, which is
 /// page-aligned and apart from `from`.
+///
+/// The kernel's own call is not interrupted by a handler, which may leave by a jump. Nor is this.
 pub fn remap(from: Span, bytes: usize, flags: i32, to: usize) -> Answer {
+    match dispatch::has_begun() {
+        // It would be the program's handler that answers.
+        true => remap_now(from, bytes, flags, to),
+        false => without_signals(|| remap_now(from, bytes, flags, to)),
+    }
+}
+
+fn remap_now(from: Span, bytes: usize, flags: i32, to: usize) -> Answer {
     if !is_one_mapping(from) {
         return Err(libc::EFAULT);
     }

@@ -4,7 +4,7 @@
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use faultless_base::sys::proc_file::{Reader, SMAPS};
-use faultless_base::{PAGE, SLOT, Span};
+use faultless_base::{SLOT, Span};
 
 /// Advice of the engine's has moved to where it ends between slots.
 static SHIFTED: AtomicBool = AtomicBool::new(false);
@@ -16,18 +16,20 @@ pub fn note_shift() {
 
 /// The longest line that matters; what is longer (a path) is cut.
 const LINE: usize = 256;
+/// Bytes of the file that are read at a time. They lie on the stack of a thread of the program's.
+const BUFFER: usize = 1024;
 
 /// The lines of a file, in memory of its own.
 struct Lines {
     file: Reader,
-    buffer: [u8; PAGE],
+    buffer: [u8; BUFFER],
     at: usize,
     end: usize,
 }
 
 impl Lines {
     fn of(file: Reader) -> Self {
-        Self { file, buffer: [0; PAGE], at: 0, end: 0 }
+        Self { file, buffer: [0; BUFFER], at: 0, end: 0 }
     }
 
     fn byte(&mut self) -> Option<u8> {

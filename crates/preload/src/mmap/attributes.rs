@@ -4,22 +4,37 @@
 use core::ffi::{c_long, c_ulong, c_void};
 
 use faultless_base::sys::isolate;
-use faultless_base::sys::raw::{self, Answer, syscall};
+use faultless_base::sys::raw::{self, Answer};
 use faultless_base::{SLOT, Span};
 use faultless_mm::mapping::Change;
 
 use crate::kernel::call::{pages, size, sound, status};
+use crate::kernel::dispatch::syscall;
 use crate::kernel::libraries_behind::Call;
 use crate::mmap::before_populate;
+use crate::runtime::confined;
 use crate::runtime::engine::{self, Engine};
+use crate::shutdown::limits;
 
 /// Attributes of a range change: tells the engine, if blocks are concerned.
 pub fn note(addr: *const c_void, bytes: usize) {
     let span = pages(addr as usize, bytes);
+    // A child that does without the engine changes its parent's memory, too; a note of that is no call.
     if engine::touches(span)
-        && let Some(engine) = engine::settled()
+        && let Some(engine) = engine::settled().or_else(|| engine::running().filter(|_| confined::is_apart()))
     {
         engine.space.taint(span);
+    }
+}
+
+/// Before something else comes to lie over all of a range, or nothing.
+pub fn give_up(addr: *const c_void, bytes: usize) {
+    let span = pages(addr as usize, bytes);
+    if engine::touches(span) {
+        match engine::enter_call() {
+            Some(engine) => engine.space.give_up(span),
+            None => note(addr, bytes),
+        }
     }
 }
 
@@ -32,7 +47,7 @@ macro_rules! changes {
             let mut args = [0; 6];
             args.iter_mut().zip([$addr as usize, $bytes $(, $arg as usize)*]).for_each(|(to, from)| *to = from);
             // SAFETY: the caller's promise.
-            status(unsafe { Call::$call.pass_on(args) })
+            status(limits::with_relief(|| unsafe { Call::$call.pass_on(args) }))
         }
     )+ };
 }

@@ -6,15 +6,16 @@ pub mod attributes;
 use core::ffi::c_void;
 
 use faultless_base::sys::moves::Unregistered;
-use faultless_base::sys::raw::{self, Answer, syscall};
+use faultless_base::sys::raw::{self, Answer};
 use faultless_base::{PAGE, SLOT, Span};
 use faultless_page::knobs::Knob;
 use faultless_page::stats::Counter;
 
 use crate::kernel::call::{answer, pages, sound, status};
+use crate::kernel::dispatch::syscall;
 use crate::kernel::libraries_behind::Call;
 use crate::kernel::{moved_ranges, smaps};
-use crate::mmap::attributes::note;
+use crate::mmap::attributes::{give_up, note};
 use crate::runtime::engine::{self, Engine};
 use crate::shutdown::limits;
 
@@ -49,25 +50,26 @@ maps! {
 
 /// mmap, made by `make`.
 pub fn map(args: [usize; 6], make: impl Fn([usize; 6]) -> Answer) -> Answer {
-    let [_, bytes, prot, flags, ..] = args;
+    let [addr, bytes, prot, flags, ..] = args;
     let (prot, flags) = (prot as i32, flags as i32);
     if flags & (libc::MAP_POPULATE | libc::MAP_LOCKED) != 0 {
         before_populate(bytes);
     }
-    let mut result = make(args);
-    if result == Err(libc::ENOMEM) && limits::relieve() {
-        result = make(args);
+    if flags & libc::MAP_FIXED != 0 {
+        give_up(addr as *const c_void, bytes);
     }
+    let result = limits::with_relief(|| make(args));
     if let Ok(at) = result
         && flags & FIXED != 0
     {
         note(at as *const c_void, bytes);
     }
-    if let Ok(at) = result
-        && bytes >= SLOT
-    {
+    if let Ok(at) = result {
         let span = pages(at, bytes);
         match reason_against(prot, flags) {
+            // Plain memory: a mapping known around it goes on.
+            None if bytes < SLOT => forget(span),
+            _ if bytes < SLOT => gone(span),
             _ if flags & libc::MAP_ANONYMOUS == 0 => leave(span, None),
             None if flags & FIXED == 0 => serve(span),
             None => committed(span),
@@ -128,13 +130,30 @@ fn leave(span: Span, reason: Option<Counter>) {
     gone(span);
 }
 
-/// What was known of a large range is no longer so.
-fn gone(span: Span) {
-    if engine::running().is_some()
+/// What was known of a range, of whatever size, is no longer so.
+pub fn gone(span: Span) {
+    forget(span);
+    if let Some(engine) = engine::running()
+        && engine.space.may_have_committed(span)
+        && let Some(engine) = engine::enter_call()
+    {
+        engine.space.uncommitted(span);
+    }
+}
+
+/// Whether anything is known of it.
+fn is_known(span: Span) -> bool {
+    engine::running().is_some_and(|engine| engine.space.is_noted(span) || engine.space.may_have_committed(span))
+}
+
+/// What was known of its slots is no longer so.
+fn forget(span: Span) {
+    // Most ranges are small, and nothing is known of them: that costs a look.
+    if let Some(engine) = engine::running()
+        && engine.space.is_noted(span)
         && let Some(engine) = engine::enter_call()
     {
         engine.space.forget(span);
-        engine.space.uncommitted(span);
     }
 }
 
@@ -143,14 +162,18 @@ fn gone(span: Span) {
 pub unsafe extern "C" fn munmap(addr: *mut c_void, bytes: usize) -> i32 {
     let args = [addr as usize, bytes, 0, 0, 0, 0];
     if Call::Munmap.is_seen() {
-        if bytes >= SLOT {
-            gone(pages(addr as usize, bytes));
-        }
-        note(addr, bytes);
+        unmapped(pages(addr as usize, bytes));
+        give_up(addr, bytes);
         // SAFETY: the caller's promise.
         return status(unsafe { Call::Munmap.pass_on(args) });
     }
     status(unmap(args))
+}
+
+/// The program unmaps `span`, and the kernel does it.
+fn unmapped(span: Span) {
+    // A small piece of a mapping that is known changes nothing about the rest.
+    if span.bytes() < SLOT { forget(span) } else { gone(span) }
 }
 
 /// munmap, by the kernel or in its place.
@@ -166,8 +189,11 @@ pub fn unmap(args: [usize; 6]) -> Answer {
             return Ok(0);
         }
     }
+    if bytes < SLOT {
+        unmapped(pages(addr, bytes));
+    }
     // Of a block, too.
-    note(addr as *const c_void, bytes);
+    give_up(addr as *const c_void, bytes);
     // SAFETY: the program's own call; the kernel checks what is unsound.
     unsafe { syscall(libc::SYS_munmap, args) }
 }
@@ -187,14 +213,18 @@ pub unsafe extern "C" fn mremap(
 }
 
 /// mremap, made by `make`.
-pub fn remap(args: [usize; 6], make: impl FnOnce([usize; 6]) -> Answer) -> Answer {
+pub fn remap(args: [usize; 6], make: impl Fn([usize; 6]) -> Answer) -> Answer {
     let [old, old_bytes, new_bytes, flags, new, _] = args;
     let flags = flags as i32;
     note(old as *const c_void, old_bytes);
+    if flags & libc::MREMAP_FIXED != 0 {
+        give_up(new as *const c_void, new_bytes);
+    }
     let may_stop_half_way = flags & libc::MREMAP_FIXED != 0 && new_bytes <= old_bytes;
-    let unregistered = may_stop_half_way.then(unregistered);
-    let mut result = make(args);
-    drop(unregistered);
+    let mut result = limits::with_relief(|| {
+        let _unregistered = may_stop_half_way.then(unregistered);
+        make(args)
+    });
     if let Ok(to) = result {
         note(to as *const c_void, new_bytes);
     }
@@ -210,25 +240,27 @@ pub fn remap(args: [usize; 6], make: impl FnOnce([usize; 6]) -> Answer) -> Answe
         {
             smaps::note_shift();
         }
-        if old_bytes.max(new_bytes) >= SLOT
-            && let Ok(to) = result
+        if let Ok(to) = result
+            && let to = pages(to, new_bytes)
+            && (old_bytes.max(new_bytes) >= SLOT || is_known(from) || is_known(to))
             && let Some(engine) = engine::enter_call()
         {
-            remapped(&engine, from, pages(to, new_bytes), flags);
+            remapped(&engine, from, to, flags);
         }
     }
     result
 }
 
-/// The kernel moves several areas in one call, and stops at one into which the background thread moves frames.
-fn unregistered() -> Option<Unregistered> {
+/// The kernel moves several areas in one call, and stops at one into which the background thread moves frames. Nor may a
+/// program register such a one.
+pub fn unregistered() -> Option<Unregistered> {
     engine::running().filter(|engine| !engine.is_retired()).map(|_| Unregistered::hold())
 }
 
 /// The kernel has resized or moved a mapping.
 fn remapped(engine: &Engine, from: Span, to: Span, flags: i32) {
     if to.start == from.start {
-        return engine.space.forget(Span { start: to.end.min(from.end), end: from.end });
+        return engine.space.forget(Span { start: to.end.min(from.end), end: to.end.max(from.end) });
     }
     if flags & libc::MREMAP_DONTUNMAP == 0 {
         engine.space.uncommitted(from);
@@ -244,8 +276,10 @@ fn in_pieces(from: Span, new_bytes: usize, flags: i32, to: usize) -> Answer {
     let overlap = flags & libc::MREMAP_FIXED != 0 && !from.clip(pages(to, new_bytes.unwrap_or(0))).is_empty();
     match new_bytes {
         Some(bytes) if known && !from.is_empty() && from.start % PAGE == 0 && !overlap => {
-            let _unregistered = unregistered();
-            moved_ranges::remap(from, bytes, flags, to)
+            limits::with_relief(|| {
+                let _unregistered = unregistered();
+                moved_ranges::remap(from, bytes, flags, to)
+            })
         }
         _ => Err(libc::EFAULT),
     }

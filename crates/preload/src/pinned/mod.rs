@@ -6,14 +6,19 @@ pub mod sends;
 
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_ulong, c_void};
+use core::mem::MaybeUninit;
 
+use faultless_base::sys::moves::Unregistered;
 use faultless_base::sys::raw::{self, Answer};
 
 use crate::kernel::call::fetch;
 use crate::kernel::call::{answer, pages, size, sound, status};
+use crate::kernel::dispatch::syscall;
 use crate::kernel::libraries_behind::Call;
-use crate::mmap::attributes::note;
+use crate::mmap::attributes::{give_up, note};
+use crate::mmap::{gone, unregistered};
 use crate::runtime::{engine, seen};
+use crate::shutdown::limits;
 
 /// `_IOWR(0xAA, 0x00, struct uffdio_register)`.
 const UFFDIO_REGISTER: c_ulong = 0xC020_AA00;
@@ -24,16 +29,6 @@ const REGISTER_BUFFERS_UPDATE: usize = 16;
 
 /// `_IO(0xAA, 0x00)`.
 const USERFAULTFD_IOC_NEW: c_ulong = 0xAA00;
-
-/// The program looks what of this range is resident.
-pub fn expose(addr: usize, bytes: usize) {
-    if engine::running().is_some()
-        && let Some(span) = sound(addr, bytes)
-        && let Some(engine) = engine::enter_call()
-    {
-        engine.space.expose(raw::cpu(), span);
-    }
-}
 
 /// As mincore(2).
 #[unsafe(no_mangle)]
@@ -57,13 +52,17 @@ const LARGEST_SEGMENT: usize = 1 << 40;
 /// Pieces in an array, at most: what the kernel takes.
 const MOST_PIECES: usize = 1 << 16;
 
-/// `struct uffdio_range`, the first field of `struct uffdio_register`.
+/// The beginning of `struct uffdio_register`.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct UffdRange {
+struct Register {
     start: u64,
     bytes: u64,
+    mode: u64,
 }
+
+/// In its mode: missing pages are told of.
+const REGISTER_MODE_MISSING: u64 = 1;
 
 /// `struct io_uring_rsrc_register` and, with other names, `struct io_uring_rsrc_update2`: the address of the
 /// buffers is their third word, their number the first or the last half-word.
@@ -109,21 +108,36 @@ pub fn before_vmsplice(pieces: *const libc::iovec, n: usize) {
 /// As ioctl(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
-    before_ioctl(request, argument);
+    let _unregistered = before_ioctl(request, argument);
     // SAFETY: the caller's promise.
     status(unsafe { Call::Ioctl.pass_on([fd as usize, request as usize, argument as usize, 0, 0, 0]) })
 }
 
-/// Before ioctl(2). Memory that the program watches by userfaultfd must not be touched behind its back.
-pub fn before_ioctl(request: c_ulong, argument: *mut c_void) {
-    if request == UFFDIO_REGISTER
-        && let Some(range) = fetch(argument.cast::<UffdRange>())
+/// Before ioctl(2), during which the answer is held. Memory that the program watches by userfaultfd must not be touched
+/// behind its back, and a range in which frames are on their way could not be registered.
+pub fn before_ioctl(request: c_ulong, argument: *mut c_void) -> Option<Unregistered> {
+    if request == UFFDIO_REGISTER {
+        seen::watch();
+        let unregistered = unregistered();
+        if let Some(Register { start, bytes, mode }) = fetch(argument.cast()) {
+            watch(start as usize, bytes as usize, mode & REGISTER_MODE_MISSING != 0);
+        }
+        return unregistered;
+    }
+    if request == USERFAULTFD_IOC_NEW {
+        seen::watch();
+    }
+    None
+}
+
+/// The program registers this range, for missing pages or others.
+fn watch(addr: usize, bytes: usize, missing: bool) {
+    note(addr as *const c_void, bytes);
+    if engine::running().is_some()
+        && let Some(span) = sound(addr, bytes)
+        && let Some(engine) = engine::enter_call()
     {
-        note(range.start as *const c_void, range.bytes as usize);
-        seen::look();
-        expose(range.start as usize, range.bytes as usize);
-    } else if request == USERFAULTFD_IOC_NEW {
-        seen::look();
+        engine.space.watch(raw::cpu(), span, missing);
     }
 }
 
@@ -159,20 +173,41 @@ pub extern "C" fn before_send(flags: c_int) {
 /// As shmat(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shmat(id: c_int, addr: *const c_void, flags: c_int) -> *mut c_void {
+    before_shmat(id, addr, flags);
     // SAFETY: the caller's promise.
-    let at = unsafe { Call::Shmat.pass_on([id as usize, addr as usize, flags as usize, 0, 0, 0]) };
-    after_shmat(at, addr);
+    let at = limits::with_relief(|| unsafe {
+        Call::Shmat.pass_on([id as usize, addr as usize, flags as usize, 0, 0, 0])
+    });
+    after_shmat(at, id);
     answer(at)
 }
 
-/// After shmat(2): with an address it may lie over a block.
-pub fn after_shmat(at: Answer, addr: *const c_void) {
-    if let Ok(at) = at
-        && !addr.is_null()
-    {
-        // How large the segment is only the kernel knows: all of the arena behind it may be concerned.
-        note(at as *const c_void, LARGEST_SEGMENT);
+/// Before shmat(2), which may put a segment over whatever is there.
+pub fn before_shmat(id: c_int, addr: *const c_void, flags: c_int) {
+    if flags & libc::SHM_REMAP != 0 && engine::owns(addr as usize) {
+        give_up(addr, segment_bytes(id));
     }
+}
+
+/// After shmat(2): the segment may lie over a block, and over a mapping.
+pub fn after_shmat(at: Answer, id: c_int) {
+    // A program that has confined itself may not be allowed to ask.
+    if let Ok(at) = at
+        && engine::running().is_some()
+        && !engine::is_retired()
+    {
+        let bytes = segment_bytes(id);
+        note(at as *const c_void, bytes);
+        gone(pages(at, bytes));
+    }
+}
+
+/// How large a segment is. Where the kernel does not say, everything behind its address may be concerned.
+fn segment_bytes(id: c_int) -> usize {
+    let mut segment = MaybeUninit::<libc::shmid_ds>::uninit();
+    let args = [id as usize, libc::IPC_STAT as usize, segment.as_mut_ptr() as usize, 0, 0, 0];
+    // SAFETY: the structure is writable, and filled where the call succeeds.
+    unsafe { syscall(libc::SYS_shmctl, args).map_or(LARGEST_SEGMENT, |_| segment.assume_init().shm_segsz) }
 }
 
 /// As process_madvise(2), for memory of this process.

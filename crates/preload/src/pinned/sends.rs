@@ -7,13 +7,20 @@
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use faultless_base::sys::raw;
-
 use crate::kernel::call::size;
-use crate::kernel::libraries_behind;
+use crate::kernel::dispatch::syscall;
+use crate::kernel::library::find;
+use crate::kernel::linked::is_linked;
 use crate::pinned::before_send;
 
-/// Before the next functions are known: straight to the kernel.
+/// A constructor of another library is earlier than this one's.
+extern "C" fn look_up_early() {
+    if is_linked() {
+        look_up();
+    }
+}
+
+/// Before the next functions can be known: straight to the kernel.
 unsafe extern "C" fn send_early(socket: usize, data: usize, bytes: usize, flags: usize) -> isize {
     // SAFETY: the caller's promise.
     unsafe { sendto_early(socket, data, bytes, flags, 0, 0) }
@@ -21,17 +28,17 @@ unsafe extern "C" fn send_early(socket: usize, data: usize, bytes: usize, flags:
 
 unsafe extern "C" fn sendto_early(a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> isize {
     // SAFETY: the caller's promise.
-    size(unsafe { raw::syscall(libc::SYS_sendto, [a, b, c, d, e, f]) })
+    size(unsafe { syscall(libc::SYS_sendto, [a, b, c, d, e, f]) })
 }
 
 unsafe extern "C" fn sendmsg_early(socket: usize, message: usize, flags: usize) -> isize {
     // SAFETY: the caller's promise.
-    size(unsafe { raw::syscall(libc::SYS_sendmsg, [socket, message, flags, 0, 0, 0]) })
+    size(unsafe { syscall(libc::SYS_sendmsg, [socket, message, flags, 0, 0, 0]) })
 }
 
 unsafe extern "C" fn sendmmsg_early(socket: usize, messages: usize, n: usize, flags: usize) -> isize {
     // SAFETY: the caller's promise.
-    size(unsafe { raw::syscall(libc::SYS_sendmmsg, [socket, messages, n, flags, 0, 0]) })
+    size(unsafe { syscall(libc::SYS_sendmmsg, [socket, messages, n, flags, 0, 0]) })
 }
 
 macro_rules! sends {
@@ -49,6 +56,14 @@ macro_rules! sends {
                     "2:",
                     "mov rax, qword ptr [rip + {next}]",
                     "test rax, rax",
+                    "jz 4f",
+                    "jmp rax",
+                    "4:",
+                    "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "sub rsp, 8",
+                    "call {look_up}",
+                    "add rsp, 8", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
+                    "mov rax, qword ptr [rip + {next}]",
+                    "test rax, rax",
                     "jz {early}",
                     "jmp rax",
                     "3:",
@@ -60,6 +75,7 @@ macro_rules! sends {
                     zerocopy = const libc::MSG_ZEROCOPY,
                     next = sym $next,
                     early = sym $early,
+                    look_up = sym look_up_early,
                     before = sym before_send,
                 )
             }
@@ -70,7 +86,7 @@ macro_rules! sends {
             $(
                 let name = concat!(stringify!($name), "\0");
                 let name = core::ffi::CStr::from_bytes_with_nul(name.as_bytes()).unwrap_or_default();
-                $next.store(libraries_behind::find(name), Ordering::Relaxed);
+                $next.store(find(name), Ordering::Relaxed);
             )+
         }
     };

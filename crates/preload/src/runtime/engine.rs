@@ -15,10 +15,9 @@ use faultless_page::layout::Page;
 use faultless_page::stats::Counter;
 
 use crate::kernel::call::pid;
-use crate::kernel::linked;
 use crate::runtime::inside::Inside;
 use crate::runtime::settings::{self, Settings};
-use crate::runtime::{fork, page, seen, worker};
+use crate::runtime::{confined, fork, page, seen, worker};
 
 struct Cell(UnsafeCell<MaybeUninit<Engine>>);
 // SAFETY: written once, by the thread that became the starter, before STARTER says so.
@@ -105,9 +104,11 @@ pub fn note_home() {
     }
 }
 
-/// Whether this process is not a child of vfork, which shares its parent's memory.
+/// Whether this process is not a child of vfork, which shares its parent's memory. Before this library's constructor has run,
+/// nobody is one.
 pub fn is_home() -> bool {
-    HOME.load(Ordering::Relaxed) == pid()
+    let home = HOME.load(Ordering::Relaxed);
+    home == 0 || home == pid()
 }
 
 /// Before the engine has started, a child of vfork and one of a bare fork look alike: asks the kernel. Whether the memory is
@@ -140,7 +141,7 @@ pub fn running() -> Option<&'static Engine> {
 /// Enters the engine for a large request, starting it if need be. `None`: this process runs plain, this thread
 /// is inside already, or another one is about to start it.
 pub fn enter() -> Option<Entered> {
-    if STARTER.is_off() || !linked::is_linked() {
+    if STARTER.is_off() || !settings::are_read() || confined::is_apart() {
         return None;
     }
     let Some(inside) = Inside::enter() else {
@@ -162,7 +163,7 @@ pub fn enter() -> Option<Entered> {
 /// handler may leave by a jump. So none interrupts the engine here: it would stay inside, with its locks held.
 pub fn enter_call() -> Option<Entered> {
     // A program that has confined itself may not even ask for that.
-    if STARTER.is_off() || RETIRED.load(Ordering::Relaxed) {
+    if STARTER.is_off() || RETIRED.load(Ordering::Relaxed) || confined::is_apart() {
         return None;
     }
     let signals = NoSignals::new();
@@ -174,7 +175,10 @@ pub fn enter_call() -> Option<Entered> {
 /// The engine if it runs and may be used in this process, which may be a forked child.
 #[inline]
 pub fn settled() -> Option<&'static Engine> {
-    running().filter(|engine| engine.is_settled() || Inside::enter().is_some_and(|inside| adopt(engine, &inside)))
+    running().filter(|engine| {
+        !confined::is_apart()
+            && (engine.is_settled() || Inside::enter().is_some_and(|inside| adopt(engine, &inside)))
+    })
 }
 
 /// This process was forked. Makes the engine its own, unless another thread is at that: then it goes without meanwhile. A
@@ -218,8 +222,8 @@ fn build() -> Option<()> {
     if seen::references() {
         space.reference_all();
     }
-    if seen::looks() {
-        space.note_look();
+    if seen::watches() {
+        space.note_watch();
     }
     let span = space.span();
     // SAFETY: by the one thread that is the starter, before it is on.
@@ -232,22 +236,68 @@ fn build() -> Option<()> {
 
 /// Serves no new request from now on, gives all that is free back, addresses included, and ends the background
 /// thread. What the program has in the arena are ordinary mappings from then on. An engine that has not started never
-/// will.
+/// will. A child that shares this memory may ask for it, too, unless it may make few system calls: then nothing is given back.
 pub fn retire() {
-    if is_home() && STARTER.call_off() {
-        return RETIRED.store(true, Ordering::SeqCst);
-    }
-    let entered = enter();
-    // A child of vfork has limits of its own, but its memory is the parent's.
-    if !is_home() {
+    if is_over() {
         return;
     }
+    if STARTER.call_off() || matches!(confined::now(), confined::FILTERED | confined::STRICT) {
+        return RETIRED.store(true, Ordering::SeqCst);
+    }
+    confined::set(confined::FREE);
+    retire_with(enter());
+}
+
+/// Whether all of that was done.
+fn is_over() -> bool {
+    is_retired() && (running().is_none() || MANAGED_BYTES.load(Ordering::Relaxed) == 0)
+}
+
+fn retire_with(entered: Option<Entered>) {
     RETIRED.store(true, Ordering::SeqCst);
-    if let Some(engine) = entered {
+    if let Some(engine) = entered.filter(|_| !is_over()) {
         engine.count(Counter::KernelLimited);
         let _stopped = worker::stop();
         engine.space.retire();
         MANAGED_BYTES.store(0, Ordering::Release);
+    }
+}
+
+/// Before this process confines itself: the engine retires. A child that shares its parent's memory leaves the engine to the
+/// parent, and does without.
+pub fn confine(how: u32) {
+    if !retire_process() {
+        confine_child(how);
+    }
+}
+
+/// The same unless this process shares its parent's memory, which is then told: the engine stays as it is.
+pub fn retire_process() -> bool {
+    if is_over() {
+        return true;
+    }
+    if confined::is_apart() {
+        return false;
+    }
+    if is_home() && STARTER.call_off() {
+        RETIRED.store(true, Ordering::SeqCst);
+        return true;
+    }
+    let entered = enter();
+    let is_home = is_home();
+    if is_home {
+        retire_with(entered);
+    }
+    is_home
+}
+
+/// A child of vfork has limits of its own, but its memory is the parent's.
+fn confine_child(how: u32) {
+    match confined::now() {
+        confined::FREE if confined::ends_with_process() => confined::set(how),
+        confined::FREE => retire(),
+        confined::LIMITED => confined::set(how),
+        _ => {}
     }
 }
 

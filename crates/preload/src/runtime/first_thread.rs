@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use faultless_base::sys::linux;
 
 use crate::kernel::call::pid;
-use crate::kernel::libraries_behind::find;
+use crate::kernel::library::find;
 use crate::runtime::engine;
 
 /// The process in which that was done.

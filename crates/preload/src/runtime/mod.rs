@@ -2,8 +2,10 @@
 //!
 //! [`engine`] owns the engine, which one thread writes once, and whoever has entered may use. [`worker`] owns the
 //! background thread, [`page`] the page that others see. A thread that is inside the engine ([`inside`]) does not enter
-//! it again: its request goes to the C library or to the kernel.
+//! it again: its request goes to the C library or to the kernel. So does one of a child that shares this memory and has confined
+//! itself ([`confined`]).
 
+pub mod confined;
 pub mod engine;
 mod exit;
 pub mod first_thread;

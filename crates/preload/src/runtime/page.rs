@@ -38,7 +38,7 @@ fn open_as(knobs: &Values, plain: u32) -> &'static Page {
     share();
     // Since `share`, nobody has written any of it but the threshold of malloc, with the value that it has here.
     PAGE.knobs.copy(knobs);
-    PAGE.header.set_name(settings::program_name());
+    PAGE.header.set_name(settings::name());
     start(plain);
     &PAGE
 }

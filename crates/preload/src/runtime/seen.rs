@@ -4,14 +4,14 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use crate::runtime::engine;
 
-/// Whether the program will look what of its memory is resident.
-static LOOKS: AtomicBool = AtomicBool::new(false);
+/// Whether the program will watch memory by a userfaultfd.
+static WATCHES: AtomicBool = AtomicBool::new(false);
 
-/// The program will look what of its memory is resident.
-pub fn look() {
-    LOOKS.store(true, Ordering::SeqCst);
+/// The program will watch memory by a userfaultfd. When this returns, nobody looks at its memory any more.
+pub fn watch() {
+    WATCHES.store(true, Ordering::SeqCst);
     if let Some(engine) = engine::settled() {
-        engine.space.note_look();
+        engine.space.note_watch();
     }
 }
 
@@ -34,6 +34,6 @@ pub fn references() -> bool {
 }
 
 /// Whether it will, as far as known.
-pub fn looks() -> bool {
-    LOOKS.load(Ordering::SeqCst)
+pub fn watches() -> bool {
+    WATCHES.load(Ordering::SeqCst)
 }

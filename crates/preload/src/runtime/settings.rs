@@ -1,10 +1,12 @@
 //! What the environment says: the knobs (`faultless_page::knobs`), `FAULTLESS_STATS`, a directory for the page, and
-//! `FAULTLESS_FILTERS`, what `faultless run` knew of system call filters.
+//! `FAULTLESS_FILTERS`, what `faultless run` knew of system call filters. It is read once, before `main`.
 
+use core::cell::UnsafeCell;
 use core::ffi::CStr;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use faultless_base::sys::raw::{leading_number, read_file, status_number, syscall};
-use faultless_base::sys::{cgroup, open, pressure};
+use faultless_base::sys::{cgroup, open, page_file, pressure};
 use faultless_base::{PAGE, SLOT};
 use faultless_page::knobs::{Kind, Knob, Values};
 use faultless_page::layout::plain;
@@ -19,12 +21,82 @@ pub struct Settings {
     pub memory: usize,
 }
 
+/// What the environment says, copied: later the program may have changed it, or unmapped what it points to.
+struct Environment {
+    /// [`UNSET`] where a default depends on the machine.
+    knobs: Values,
+    /// This program is to be left alone.
+    is_off: bool,
+    /// How many filters of system calls there were before; `None` where nobody counted.
+    filters: Option<u64>,
+    /// The directory for the page, up to a zero.
+    stats_dir: [u8; page_file::PATH],
+    /// The name that this program was started by, as much as fits the page, up to a zero.
+    name: [u8; 16],
+}
+
+const UNSET: u64 = u64::MAX;
+
+struct Copied(UnsafeCell<Environment>);
+// SAFETY: written once, before READ says so.
+unsafe impl Sync for Copied {}
+
+static ENVIRONMENT: Copied = Copied(UnsafeCell::new(Environment {
+    knobs: Values::new(),
+    is_off: false,
+    filters: None,
+    stats_dir: [0; page_file::PATH],
+    name: [0; 16],
+}));
+static READ: AtomicBool = AtomicBool::new(false);
+
+/// Copies what the environment says. Before `main`, once.
+pub fn read_environment() {
+    // SAFETY: nobody looks at it yet.
+    let all = unsafe { &mut *ENVIRONMENT.0.get() };
+    for knob in Knob::ALL.iter().filter(|knob| knob.declared().kind != Kind::Text) {
+        all.knobs.set(*knob, value(*knob).unwrap_or(UNSET));
+    }
+    let name = program_name();
+    let skipped = text(Knob::Skip).is_some_and(|list| list.split(|b| *b == b',').any(|n| n == name));
+    all.is_off = skipped || is_on(Knob::Disable);
+    all.filters = var(c"FAULTLESS_FILTERS").map(|n| leading_number(n.trim_ascii_start()).unwrap_or(0));
+    put(&mut all.name, name);
+    // One that is too long could not be used, and a part of it is another one.
+    put(&mut all.stats_dir, var(c"FAULTLESS_STATS").filter(|dir| dir.len() < page_file::PATH).unwrap_or(b""));
+    READ.store(true, Ordering::Release);
+}
+
+fn put(to: &mut [u8], text: &[u8]) {
+    let most = to.len() - 1;
+    to.iter_mut().zip(text.iter().take(most)).for_each(|(to, from)| *to = *from);
+}
+
+fn until_zero(text: &[u8]) -> &[u8] {
+    text.split(|byte| *byte == 0).next().unwrap_or_default()
+}
+
+/// What the environment said; `None` as long as this library's constructor has not run. Then it may not be linked, and the C
+/// library may not be ready.
+#[inline]
+fn environment() -> Option<&'static Environment> {
+    // SAFETY: it is complete, and nobody changes it any more.
+    READ.load(Ordering::Acquire).then(|| unsafe { &*ENVIRONMENT.0.get() })
+}
+
+/// Whether the settings are known, without which nothing starts.
+#[inline]
+pub fn are_read() -> bool {
+    READ.load(Ordering::Acquire)
+}
+
+/// A variable of the environment. Before `main` only, when no other thread changes it.
 pub fn var(name: &CStr) -> Option<&'static [u8]> {
     unsafe extern "C" {
         /// As getenv, but a program with rights that its user lacks has no such variable.
         fn secure_getenv(name: *const libc::c_char) -> *const libc::c_char;
     }
-    // SAFETY: a string; the environment is read before the program's first large request changes it.
+    // SAFETY: a string.
     let value = unsafe { secure_getenv(name.as_ptr()) };
     // SAFETY: a string of the environment.
     (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) }.to_bytes())
@@ -32,7 +104,7 @@ pub fn var(name: &CStr) -> Option<&'static [u8]> {
 
 /// The directory for the counters page.
 pub fn stats_dir() -> Option<&'static [u8]> {
-    var(c"FAULTLESS_STATS").filter(|dir| !dir.is_empty())
+    environment().map(|all| until_zero(&all.stats_dir)).filter(|dir| !dir.is_empty())
 }
 
 /// What a knob's variable says.
@@ -48,12 +120,13 @@ fn value(knob: Knob) -> Option<u64> {
     text(knob).and_then(|text| knob.declared().nearest(text)).or_else(|| knob.default())
 }
 
+/// Whether a switch is on, before `main`.
 pub fn is_on(knob: Knob) -> bool {
     value(knob) == Some(1)
 }
 
 /// The name that this program was started by.
-pub fn program_name() -> &'static [u8] {
+fn program_name() -> &'static [u8] {
     unsafe extern "C" {
         static program_invocation_short_name: *const libc::c_char;
     }
@@ -61,11 +134,9 @@ pub fn program_name() -> &'static [u8] {
     unsafe { CStr::from_ptr(program_invocation_short_name) }.to_bytes()
 }
 
-/// Whether this program is to be left alone.
-fn is_off() -> bool {
-    let name = program_name();
-    let skipped = text(Knob::Skip).is_some_and(|list| list.split(|b| *b == b',').any(|n| n == name));
-    skipped || is_on(Knob::Disable)
+/// The same, as it was before `main`, and as much of it as fits the page.
+pub fn name() -> &'static [u8] {
+    environment().map_or(b"", |all| until_zero(&all.name))
 }
 
 /// Where AddressSanitizer keeps its shadow memory on x86-64, also when it is linked statically and shows no symbol.
@@ -123,10 +194,11 @@ fn ruled_out() -> Option<u32> {
 /// Whether system calls are filtered that were not when `faultless run` was started, which left the number of filters
 /// then in `FAULTLESS_FILTERS`. What such a filter makes of our calls cannot be known before: it may kill.
 pub fn is_confined() -> bool {
-    var(c"FAULTLESS_FILTERS").is_some_and(|before| {
+    let before = environment().and_then(|all| all.filters);
+    before.is_some_and(|before| {
         // Not to be told now: later, perhaps.
         let Some(now) = open::alone(|| status_number("Seccomp_filters")) else { return true };
-        now.unwrap_or(0) > leading_number(before.trim_ascii_start()).unwrap_or(0)
+        now.unwrap_or(0) > before
     })
 }
 
@@ -140,7 +212,7 @@ fn memory(group: Option<u64>) -> usize {
 
 /// The smallest block of malloc that is served.
 pub fn malloc_threshold() -> usize {
-    value(Knob::MallocThreshold).unwrap_or(0) as usize
+    environment().map_or(0, |all| all.knobs.get(Knob::MallocThreshold)) as usize
 }
 
 /// The budget is at most one byte in so many of the control group's limit, and nothing in a small group.
@@ -149,14 +221,16 @@ const GROUP_SHARE: u64 = 128;
 /// The settings; `None` when this process is to run plain. Why is noted on its page, unless it is to be left alone altogether, or
 /// may not be allowed to make one.
 pub fn read() -> Option<Settings> {
-    if is_off() || is_confined() {
+    let environment = environment()?;
+    if environment.is_off || is_confined() {
         return None;
     }
     let group = pressure::group_limit();
     let memory = memory(group);
     let knobs = Values::new();
-    for knob in Knob::ALL.iter().filter(|knob| knob.declared().kind != Kind::Text) {
-        knobs.set(*knob, value(*knob).unwrap_or((memory / 20).max(64 << 20) as u64));
+    knobs.copy(&environment.knobs);
+    if knobs.raw(Knob::Budget).load(Ordering::Relaxed) == UNSET {
+        knobs.set(Knob::Budget, (memory / 20).max(64 << 20) as u64);
     }
     // Whoever comes close to the limit is killed for huge pages that it does not use, and they cannot be taken back.
     let most = |limit| if limit < cgroup::SMALLEST { 0 } else { limit / GROUP_SHARE };

@@ -1,13 +1,17 @@
 //! Limits that a program sets itself. The arena counts towards its address space, and free memory towards its data
 //! and towards what it may lock: the engine retires before. Where another process sets one, it retires when a request fails.
 
-use core::ffi::{c_int, c_uint};
+use core::ffi::{CStr, c_int, c_uint, c_void};
+use core::sync::atomic::{AtomicUsize, Ordering};
 
-use faultless_base::sys::raw::syscall;
+use faultless_base::sys::raw::Answer;
 
 use crate::kernel::call::{self, fetch, status};
+use crate::kernel::dispatch::syscall;
 use crate::kernel::libraries_behind::Call;
-use crate::runtime::engine;
+use crate::kernel::library::find;
+use crate::kernel::linked::is_linked;
+use crate::runtime::{confined, engine};
 
 fn is_about_memory(kind: c_uint) -> bool {
     kind == libc::RLIMIT_AS || kind == libc::RLIMIT_DATA
@@ -15,9 +19,11 @@ fn is_about_memory(kind: c_uint) -> bool {
 
 /// Before a limit of a process is set, if `new` says one.
 pub fn before(pid: libc::pid_t, kind: c_uint, new: *const libc::rlimit) {
-    let here = pid == 0 || pid == call::pid();
-    if here && is_about_memory(kind) && fetch(new).is_some_and(|limit| limit.rlim_cur != libc::RLIM_INFINITY) {
-        engine::retire();
+    if is_about_memory(kind)
+        && (pid == 0 || pid == call::pid())
+        && fetch(new).is_some_and(|limit| limit.rlim_cur != libc::RLIM_INFINITY)
+    {
+        engine::confine(confined::LIMITED);
     }
 }
 
@@ -31,13 +37,23 @@ pub fn relieve() -> bool {
         // SAFETY: the structure is writable.
         unsafe { syscall(libc::SYS_prlimit64, args) }.is_ok() && limit.rlim_cur != libc::RLIM_INFINITY
     };
+    // A child that shares its parent's memory has the arena in the way of its limit, too.
     let retires = engine::running().is_some_and(|engine| !engine.is_retired())
-        && engine::is_home()
+        && confined::now() <= confined::LIMITED
         && (limited(libc::RLIMIT_AS) || limited(libc::RLIMIT_DATA));
     if retires {
         engine::retire();
     }
     retires
+}
+
+/// A request for memory, made by `make` and once more where the arena was in the way of a limit.
+#[inline]
+pub fn with_relief(make: impl Fn() -> Answer) -> Answer {
+    match make() {
+        Err(libc::ENOMEM) if relieve() => make(),
+        answer => answer,
+    }
 }
 
 macro_rules! prlimits {
@@ -90,4 +106,43 @@ pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
     engine::retire();
     // SAFETY: no pointers.
     status(unsafe { Call::Mlockall.pass_on([flags as usize, 0, 0, 0, 0, 0]) })
+}
+
+/// The C library's brk and sbrk.
+static BREAKS: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+const NAMES: [&CStr; 2] = [c"brk", c"sbrk"];
+
+/// Runs before `main`.
+pub fn look_up() {
+    (0..NAMES.len()).for_each(|i| BREAKS[i].store(find(NAMES[i]), Ordering::Relaxed));
+}
+
+/// The end of the heap, moved by function `i` of the C library, which may fail.
+fn moved_break(i: usize, argument: isize, is_failure: impl Fn(isize) -> bool) -> isize {
+    let next = match BREAKS[i].load(Ordering::Relaxed) {
+        // A constructor of another library is earlier than this one's.
+        0 if is_linked() => find(NAMES[i]),
+        at => at,
+    };
+    if next == 0 {
+        return -1;
+    }
+    // SAFETY: the functions of those names take one word; only of brk's result the upper half is not defined.
+    let next = unsafe { core::mem::transmute::<usize, unsafe extern "C" fn(isize) -> isize>(next) };
+    // SAFETY: the caller's promise.
+    let make = || unsafe { next(argument) };
+    let answer = make();
+    if is_failure(answer) && relieve() { make() } else { answer }
+}
+
+/// As brk(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn brk(end: *mut c_void) -> c_int {
+    moved_break(0, end as isize, |answer| answer as c_int == -1) as c_int
+}
+
+/// As sbrk(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sbrk(bytes: isize) -> *mut c_void {
+    moved_break(1, bytes, |answer| answer == -1) as *mut c_void
 }

@@ -4,51 +4,94 @@
 //! the new identity.
 
 use core::ffi::{CStr, c_int, c_ulong};
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use faultless_base::sys::raw::Answer;
 
 use crate::kernel::call::status;
+use crate::kernel::dispatch;
 use crate::kernel::libraries_behind::Call;
-use crate::runtime::engine;
+use crate::kernel::library::find;
+use crate::kernel::linked::is_linked;
 use crate::runtime::inside::Inside;
 use crate::runtime::worker::{self, Stopped};
-
-/// Whether a thread may make no system call any more but read, write and exit.
-static STRICT: AtomicBool = AtomicBool::new(false);
+use crate::runtime::{confined, engine};
 
 /// The largest block that the C library may have in its heap, where freeing it makes no system call.
 const LARGEST_IN_HEAP: usize = 32 << 20;
 
 /// Whether a block of so many bytes is to be freed without a system call, for which the kernel would end the thread.
 pub fn must_keep(bytes: usize) -> bool {
-    STRICT.load(Ordering::Relaxed) && bytes <= LARGEST_IN_HEAP
+    bytes <= LARGEST_IN_HEAP && confined::now() == confined::STRICT
 }
 
-/// Before a prctl(2).
-pub fn before_prctl(operation: c_int, mode: usize) {
-    if operation == libc::PR_SET_SECCOMP {
-        engine::retire();
-        STRICT.fetch_or(mode == libc::SECCOMP_MODE_STRICT as usize, Ordering::Relaxed);
+/// A filter of system calls.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Filter {
+    /// One of the program's own.
+    Own,
+    /// Read, write and exit.
+    Strict,
+}
+
+fn filter_of_prctl(operation: c_int, mode: usize) -> Option<Filter> {
+    let strict = mode == libc::SECCOMP_MODE_STRICT as usize;
+    (operation == libc::PR_SET_SECCOMP).then_some(if strict { Filter::Strict } else { Filter::Own })
+}
+
+/// A thread of this process confines itself by `make`.
+fn confine(filter: Filter, make: impl FnOnce() -> Answer) -> Answer {
+    let before = confined::now();
+    engine::confine(confined::FILTERED);
+    // In memory that is shared, the thread of the parent's is not to be strict when this process has ended.
+    let lasts = filter == Filter::Strict && before == confined::FREE && !confined::is_apart();
+    let becomes_strict = lasts && (engine::is_home() || confined::ends_with_process());
+    let answer = make();
+    match answer {
+        // From now on not even a question is allowed.
+        Ok(_) if becomes_strict => confined::set(confined::STRICT),
+        Ok(_) => {}
+        Err(_) => confined::set(before),
+    }
+    answer
+}
+
+/// prctl, made by `make`.
+pub fn prctl_by(operation: c_int, mode: usize, make: impl FnOnce() -> Answer) -> Answer {
+    if operation == dispatch::PR_SET_SYSCALL_USER_DISPATCH && mode != 0 {
+        engine::retire_process();
+        dispatch::begin();
+    }
+    match filter_of_prctl(operation, mode) {
+        Some(filter) => confine(filter, make),
+        None => make(),
     }
 }
 
-/// Before a seccomp(2).
-pub fn before_seccomp(operation: usize) {
-    engine::retire();
-    STRICT.fetch_or(operation == libc::SECCOMP_SET_MODE_STRICT as usize, Ordering::Relaxed);
+/// seccomp, made by `make`.
+pub fn seccomp_by(operation: usize, make: impl FnOnce() -> Answer) -> Answer {
+    match operation {
+        SECCOMP_SET_MODE_STRICT => confine(Filter::Strict, make),
+        SECCOMP_SET_MODE_FILTER => confine(Filter::Own, make),
+        _ => make(),
+    }
 }
+
+const SECCOMP_SET_MODE_STRICT: usize = libc::SECCOMP_SET_MODE_STRICT as usize;
+const SECCOMP_SET_MODE_FILTER: usize = libc::SECCOMP_SET_MODE_FILTER as usize;
 
 /// As prctl(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn prctl(operation: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int {
-    before_prctl(operation, a as usize);
+    let args = [operation as usize, a as usize, b as usize, c as usize, d as usize, 0];
     // SAFETY: the caller's promise.
-    status(unsafe { Call::Prctl.pass_on([operation as usize, a as usize, b as usize, c as usize, d as usize, 0]) })
+    status(prctl_by(operation, a as usize, || unsafe { Call::Prctl.pass_on(args) }))
 }
 
 /// As unshare(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
-    engine::retire();
+    engine::retire_process();
     // SAFETY: no pointers.
     status(unsafe { Call::Unshare.pass_on([flags as usize, 0, 0, 0, 0, 0]) })
 }
@@ -56,7 +99,7 @@ pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
 /// As setns(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn setns(fd: c_int, kind: c_int) -> c_int {
-    engine::retire();
+    engine::retire_process();
     // SAFETY: no pointers.
     status(unsafe { Call::Setns.pass_on([fd as usize, kind as usize, 0, 0, 0, 0]) })
 }
@@ -76,7 +119,8 @@ fn without_worker() -> Stopped {
 /// Before a thread of the program ends by the bare system call. The process ends with the status of its last thread, which is not
 /// to be ours.
 pub fn before_exit() {
-    if engine::running().is_some_and(|engine| !engine.is_retired()) && engine::is_home() {
+    let serves = engine::running().is_some_and(|engine| !engine.is_retired());
+    if serves && !confined::is_apart() && engine::is_home() {
         drop(without_worker());
     }
 }
@@ -89,10 +133,32 @@ pub fn look_up() {
 
 impl Identity {
     fn look_up(self) -> usize {
-        // SAFETY: a constant name, which the C library has.
-        let at = unsafe { libc::dlsym(libc::RTLD_NEXT, Self::NAMES[self as usize].as_ptr()) } as usize;
+        let at = find(Self::NAMES[self as usize]);
         REAL[self as usize].store(at, Ordering::Relaxed);
         at
+    }
+
+    /// Before this library is linked there is one thread, and the kernel's call is all there is to do.
+    #[cold]
+    fn set_early(self, args: &[usize]) -> c_int {
+        const KEPT: usize = u32::MAX as usize;
+        let arg = |i: usize| args.get(i).copied().unwrap_or(0);
+        let (a, b, c) = (arg(0), arg(1), arg(2));
+        let (number, args) = match self {
+            Self::setuid => (libc::SYS_setuid, [a, 0, 0]),
+            Self::setgid => (libc::SYS_setgid, [a, 0, 0]),
+            Self::seteuid => (libc::SYS_setresuid, [KEPT, a, KEPT]),
+            Self::setegid => (libc::SYS_setresgid, [KEPT, a, KEPT]),
+            Self::setreuid => (libc::SYS_setreuid, [a, b, 0]),
+            Self::setregid => (libc::SYS_setregid, [a, b, 0]),
+            Self::setresuid => (libc::SYS_setresuid, [a, b, c]),
+            Self::setresgid => (libc::SYS_setresgid, [a, b, c]),
+            Self::setgroups => (libc::SYS_setgroups, [a, b, 0]),
+            // It reads files, which takes the C library.
+            Self::initgroups => return -1,
+        };
+        // SAFETY: the caller's promise.
+        status(unsafe { dispatch::syscall(number, [args[0], args[1], args[2], 0, 0, 0]) })
     }
 
     /// The C library's own function of that name. A constructor of another library may have it called before this one's ran.
@@ -126,7 +192,10 @@ macro_rules! identity {
         #[doc = concat!("As ", stringify!($name), "(2).")]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($arg: $type),*) -> c_int {
-            let _stopped = without_worker();
+            if !is_linked() {
+                return Identity::$name.set_early([$($arg as usize),*].as_slice());
+            }
+            let _stopped = (!confined::is_apart()).then(without_worker);
             if let Some(engine) = engine::running() {
                 engine.space.want_worker();
             }

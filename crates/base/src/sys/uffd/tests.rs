@@ -12,13 +12,13 @@ fn registered(features: u64) -> Option<(Uffd, Span)> {
     let (uffd, way) = match Uffd::open_best() {
         Ok(found) => found,
         Err(error) => {
-            println!("skipped: no userfaultfd here (error {error})");
+            faultless_testkit::skip(format_args!("no userfaultfd here (error {error})"));
             return None;
         }
     };
     println!("by {way:?}");
     if uffd.enable(features).is_err() {
-        println!("skipped: features {features:#x} are not there");
+        faultless_testkit::skip(format_args!("features {features:#x} are not there"));
         return None;
     }
     let span = fresh();

@@ -1,15 +1,28 @@
 //! Moving pages within a region by page tables, and back where that cannot be finished.
 
 use super::{Backing, UserMmu};
-use crate::sys::linux::{Linux, reserve_at};
-use crate::sys::raw::{self, syscall};
+use crate::Span;
+use crate::sys::isolate::is_mapped;
+use crate::sys::linux::{Linux, madvise as advise, reserve_at};
+use crate::sys::migrate::{Stopped, move_all};
+use crate::sys::raw::syscall;
 use crate::sys::{Huge, Sys};
-use crate::{PAGE, Span};
 
 impl<B: Backing> UserMmu<B> {
     /// As [`Mmu::relocate`](crate::sys::mmu::Mmu::relocate).
     pub(super) fn relocate_pages(&self, from: Span, to: usize) -> Result<(), i32> {
         let target = Span::new(to, from.bytes());
+        let _alone = self.relocating.lock();
+        set_apart(from)?;
+        let moved = self.relocate_apart(from, target);
+        for span in [from, target] {
+            advise(span, libc::MADV_NORMAL);
+        }
+        moved
+    }
+
+    fn relocate_apart(&self, from: Span, target: Span) -> Result<(), i32> {
+        let to = target.start;
         // The kernel forgets at the move where faults are delivered.
         let moved = move_all(from, to).and_then(|()| {
             self.let_go_of_moved(from, to);
@@ -53,6 +66,17 @@ impl<B: Backing> UserMmu<B> {
     }
 }
 
+/// The kernel makes one area of what it moves and of what is alike beside its new place, and then forgets for all of that where faults
+/// are delivered. So what moves is unlike anything else meanwhile, by an advice that means nothing for this memory.
+fn set_apart(span: Span) -> Result<(), i32> {
+    // In spite of a gap all else is advised; the move will stop there.
+    if advise(span, libc::MADV_SEQUENTIAL) || !is_mapped(span) {
+        return Ok(());
+    }
+    advise(span, libc::MADV_NORMAL);
+    Err(libc::ENOMEM)
+}
+
 /// Leaves a span out of forked children.
 pub(super) fn keep_from_children(span: Span) -> Result<(), i32> {
     let args = [span.start, span.bytes(), libc::MADV_DONTFORK as usize, 0, 0, 0];
@@ -60,52 +84,15 @@ pub(super) fn keep_from_children(span: Span) -> Result<(), i32> {
     unsafe { syscall(libc::SYS_madvise, args) }.map(drop)
 }
 
-/// An error, after so many bytes.
-struct Stopped {
-    done: usize,
-    error: i32,
-}
-
-/// Moves pages from where they leave an empty mapping behind.
-fn move_all(from: Span, to: usize) -> Result<(), Stopped> {
-    let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP) as usize;
-    let (mut done, mut bytes) = (0, from.bytes());
-    while done < from.bytes() {
-        let at = from.start + done;
-        // A call takes no more than one of the kernel's areas, and where they end is not known here.
-        while bytes > PAGE && !is_in_one_area(at, bytes) {
-            bytes = (bytes / PAGE).div_ceil(2) * PAGE;
-        }
-        // SAFETY: both are parts of the reservation that nobody may access.
-        let moved = unsafe { syscall(libc::SYS_mremap, [at, bytes, bytes, flags, to + done, 0]) };
-        moved.map_err(|error| Stopped { done, error })?;
-        done += bytes;
-        bytes = from.bytes() - done;
-    }
-    Ok(())
-}
-
-/// Whether one of the kernel's areas has all of a part of the reservation. To try the move itself would not do: before Linux 6.17 a
-/// refused one has unmapped its target all the same, and somebody else may be there at the next try.
-fn is_in_one_area(at: usize, bytes: usize) -> bool {
-    // SAFETY: it grows by a page where nothing is, or not at all.
-    let grown = unsafe { syscall(libc::SYS_mremap, [at, bytes, bytes + PAGE, 0, 0, 0]) };
-    if grown.is_ok() {
-        // SAFETY: that page.
-        unsafe { raw::unmap(at + bytes, PAGE) };
-    }
-    grown != Err(libc::EFAULT)
-}
-
 #[cfg(test)]
 mod tests {
-    use std::println;
 
     use super::*;
-    use crate::SLOT;
     use crate::sys::mmu::{Mmu, Rights, Source};
+    use crate::sys::raw;
     use crate::sys::uffd::{Uffd, feature};
     use crate::sys::user_mmu::STRIPES;
+    use crate::{PAGE, SLOT};
 
     const PAGES: usize = 8;
     /// Where pages come from, the page that is missing in there, and where they are to go.
@@ -162,7 +149,7 @@ mod tests {
     /// Somebody who changes it may have looked before.
     #[test]
     fn what_is_shut_is_not_opened_again() {
-        let Some((mmu, from)) = region() else { return println!("skipped: no userfaultfd") };
+        let Some((mmu, from)) = region() else { return faultless_testkit::skip("no userfaultfd") };
         mmu.protect(from, Rights::Read).unwrap();
         mmu.shut();
         assert!(mmu.is_shut());
@@ -176,7 +163,7 @@ mod tests {
 
     #[test]
     fn what_is_the_region_s_is_told_apart() {
-        let Some((mmu, from)) = region() else { return println!("skipped: no userfaultfd") };
+        let Some((mmu, from)) = region() else { return faultless_testkit::skip("no userfaultfd") };
         let (own, missing, other) = (from.start, from.end, from.end + PAGE);
         mmu.protect(Span::new(missing, 2 * PAGE), Rights::Write).unwrap();
         unmap(Span::new(other, PAGE));
@@ -192,7 +179,7 @@ mod tests {
 
     #[test]
     fn pages_of_several_areas_move() {
-        let Some((mmu, from)) = region() else { return println!("skipped: no userfaultfd") };
+        let Some((mmu, from)) = region() else { return faultless_testkit::skip("no userfaultfd") };
         // What differs in rights has areas of its own.
         mmu.protect(page(from, 2), Rights::Read).unwrap();
         let to = Span::new(mmu.span().start + TO, from.bytes());
@@ -203,9 +190,24 @@ mod tests {
         assert!(is_delivered(&mmu, to), "where they went");
     }
 
+    /// The kernel makes one area of those that are alike.
+    #[test]
+    fn what_lies_beside_is_delivered_as_before() {
+        let Some((mmu, from)) = region() else { return faultless_testkit::skip("no userfaultfd") };
+        let to = Span::new(mmu.span().start + TO, from.bytes());
+        let beside = |span: Span| [span.start - span.bytes(), span.end].map(|at| Span::new(at, span.bytes()));
+        mmu.relocate(from, to.start).unwrap();
+        mmu.relocate(to, from.start).unwrap();
+        unmap(page(from, GAP));
+        assert!(mmu.relocate(from, to.start).is_err(), "one that is undone");
+        for span in beside(from).into_iter().chain(beside(to)) {
+            assert!(is_delivered(&mmu, span), "{span:x?}");
+        }
+    }
+
     #[test]
     fn a_move_that_stops_half_way_is_undone() {
-        let Some((mmu, from)) = region() else { return println!("skipped: no userfaultfd") };
+        let Some((mmu, from)) = region() else { return faultless_testkit::skip("no userfaultfd") };
         unmap(page(from, GAP));
         let to = Span::new(mmu.span().start + TO, from.bytes());
         assert_eq!(mmu.relocate(from, to.start), Err(libc::EFAULT));
@@ -223,7 +225,7 @@ mod tests {
 
     #[test]
     fn nothing_moves_where_nothing_can() {
-        let Some((mmu, from)) = region() else { return println!("skipped: no userfaultfd") };
+        let Some((mmu, from)) = region() else { return faultless_testkit::skip("no userfaultfd") };
         unmap(page(from, 0));
         let to = Span::new(mmu.span().start + TO, from.bytes());
         assert_eq!(mmu.relocate(from, to.start), Err(libc::EFAULT));
@@ -235,7 +237,7 @@ mod tests {
     /// A region's last pages have nothing of it behind them.
     #[test]
     fn the_last_pages_move_there_and_back() {
-        let Some((mmu, from)) = region() else { return println!("skipped: no userfaultfd") };
+        let Some((mmu, from)) = region() else { return faultless_testkit::skip("no userfaultfd") };
         let last = Span::new(mmu.span().end - from.bytes(), from.bytes());
         mmu.relocate(from, last.start).unwrap();
         mmu.relocate(last, from.start).unwrap();

@@ -15,7 +15,7 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
 use super::{Descriptor, Portal, Record, Sent};
 use crate::PAGE;
-use crate::sys::raw::{self, syscall};
+use crate::raw::{self, syscall};
 use crate::zero::Features;
 
 /// How a request gets into the queue.

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::super::finding::{Finding, Level};
 use super::super::root::Root;
 use super::super::tried::{Limits, Tried};
-use crate::figures::size;
+use faultless_measure::figures::size;
 
 /// Areas that a process may have, by the kernel's default.
 const AREAS: i64 = 65_530;

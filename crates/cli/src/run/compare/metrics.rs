@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use crate::figures::{seconds, size};
-use crate::paired::{RESOLVING, Ratio, Spread};
 use crate::run::child::Outcome;
+use faultless_measure::figures::{seconds, size};
+use faultless_measure::paired::{RESOLVING, Ratio, Spread};
 
 /// Something measured of each run.
 pub struct Metric {

@@ -2,7 +2,7 @@
 //!
 //! The first of a pair is plain and faultless by turns, so that what the first leaves behind (warm caches, a warm
 //! processor) helps both alike. Every run reads the same standard input: a file, what came through a pipe, or nothing. What it
-//! writes and how it ends is compared byte for byte with the first plain run. How ratios are made: [`crate::paired`].
+//! writes and how it ends is compared byte for byte with the first plain run. How ratios are made: [`faultless_measure::paired`].
 //!
 //! `--json FILE` gets an object: `version` 2, `command`, `pairs`, `wanted_pairs`, `interrupted`, `same` (for `output`, `error_output`
 //! and `end`: `same`, `differs`, or `varies` where plain runs differ among themselves), `differences` (in words), `covered` and
@@ -30,8 +30,8 @@ use super::complain;
 use super::options::Args;
 use super::reason::{Known, Reason};
 use super::tree::{Program, Tree, programs};
-use crate::doctor::measure::Warmth;
-use crate::pages::{Counters, Dir};
+use faultless_measure::costs::Warmth;
+use faultless_measure::pages::{Counters, Dir};
 use metrics::{METRICS, Row};
 use output::{Finding, Outputs};
 use runs::{Run, Runner, Way};

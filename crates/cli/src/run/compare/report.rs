@@ -7,9 +7,9 @@ use comfy_table::{Table, presets};
 use super::metrics::{Difference, METRICS};
 use super::output::{Finding, PARTS};
 use super::{Comparison, Memory};
-use crate::figures::wrap;
-use crate::paired::{RESOLVING, Spread};
 use crate::run::child::Outcome;
+use faultless_measure::figures::wrap;
+use faultless_measure::paired::{RESOLVING, Spread};
 
 /// A ratio for people.
 fn figure(ratio: f64) -> String {

@@ -9,11 +9,11 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use super::output::Captured;
-use crate::pages::Dir;
 use crate::run::child::{End, Outcome, Running};
 use crate::run::options::Args;
 use crate::run::sys::{self, Inherited};
 use crate::run::{NotStarted, complain};
+use faultless_measure::pages::Dir;
 
 /// What every run reads on its standard input: the same, from the start.
 struct Input {

@@ -1,0 +1,312 @@
+//! The tables of simulated processors.
+
+use faultless_mm::predict::window::HUGE_ORDER;
+use faultless_sim::costs::Costs;
+use faultless_sim::pattern::Pattern;
+use faultless_sim::seed::{self, MACHINE};
+use faultless_sim::work::{Figures, Frames, Setup, run};
+use serde::Serialize;
+
+use super::costs;
+use super::real;
+use super::runs::{Case, Runs, Way};
+use crate::aims::Aims;
+use crate::loops::Taken;
+use crate::plan::Context;
+use crate::table;
+use faultless_measure::paired::median;
+
+/// Order of the largest window of a region with delivery by signal, unless it is said otherwise.
+const DEFAULT_ORDER: u32 = 13;
+/// Pages of each processor where windows are small, and where they are large: then it takes many until they have grown. A window ends
+/// where these end.
+const PAGES: [usize; 2] = [512, 7680];
+/// Bytes that are made warm before costs are measured, more than these take.
+const WARM: u64 = 2 << 30;
+/// Bytes that each simulated processor touches of memory of its own node, as 256 Gb on 512 processors.
+const SHARE: f64 = (1u64 << 29) as f64;
+
+/// What was computed, for the file of figures and the plot.
+#[derive(Default, Serialize)]
+pub struct Results {
+    /// Costs that were measured, with one thread and with two at once.
+    pub measured: Vec<Costs>,
+    /// Runs of this machine beside simulated ones.
+    pub validation: Vec<Validation>,
+    /// The tables of 2004.
+    pub tables: Vec<Compared>,
+    /// What is simulated up to 512 processors.
+    pub many: Vec<Many>,
+}
+
+/// A run of this machine beside a simulated one.
+#[derive(Serialize)]
+pub struct Validation {
+    way: Way,
+    threads: usize,
+    real: Rates,
+    simulated: Rates,
+}
+
+/// Pages touched in a second, and in a second of processor time.
+#[derive(Clone, Copy, Serialize)]
+struct Rates {
+    clock: f64,
+    processor: f64,
+}
+
+/// A row of 2004 beside a simulated one.
+#[derive(Serialize)]
+pub struct Compared {
+    /// Its table.
+    pub title: &'static str,
+    /// Order of the largest window.
+    pub order: u32,
+    /// Threads.
+    pub threads: usize,
+    /// Pages touched in a second in 2004.
+    pub then: f64,
+    /// In the simulation.
+    pub simulated: f64,
+    /// Whether costs were chosen by it.
+    pub is_fitted: bool,
+}
+
+/// One configuration on one number of processors.
+#[derive(Serialize)]
+pub struct Many {
+    /// Whose costs.
+    pub machine: &'static str,
+    /// The configuration.
+    pub name: &'static str,
+    /// What was run.
+    pub threads: usize,
+    /// Pages touched in a second.
+    pub rate: f64,
+    /// The rest.
+    pub figures: Figures,
+}
+
+fn setup(threads: usize, pages: usize, order: u32) -> Setup {
+    Setup {
+        threads,
+        pages,
+        bytes: SHARE,
+        pattern: Pattern::Sequential,
+        order,
+        speculative: true,
+        frames: Frames::Cleared,
+        huge: false,
+    }
+}
+
+/// Measures costs and compares what they say with runs of one and two threads.
+pub fn validate(runs: &mut Runs, results: &mut Results) {
+    println!(
+        "**Costs of this machine** (measured one by one, not by the runs below: alone, and while another thread does the same)\n"
+    );
+    let measure = |threads| runs.warm(WARM).and_then(|()| costs::measure(threads));
+    let costs = match [1, 2].into_iter().map(measure).collect::<Result<Vec<_>, _>>() {
+        Ok(costs) => costs,
+        Err(why) => return println!("Not to be had: {why}.\n"),
+    };
+    print_costs(&costs.iter().zip(["alone", "two at once"]).collect::<Vec<_>>());
+    println!(
+        "**The simulation beside this machine** (in order; pages touched in a second, and in one of processor time, in which others on the \
+         machine do not count; the fastest run, as costs are the fastest samples)\n"
+    );
+    println!("| | Threads | real | simulated | error | real, flt/cpu/s | simulated | error |");
+    println!("|---|---|---|---|---|---|---|---|");
+    let ways = [(Way::Order(0), 0), (Way::Order(3), 3), (Way::Order(5), 5), (Way::Signal, DEFAULT_ORDER)];
+    for (threads, costs) in (1..).zip(&costs) {
+        let case = Case { threads, ..real::case(runs, "validate") };
+        if ways.iter().any(|(way, _)| runs.taken(&case, *way).is_empty()) {
+            runs.in_turns(&case, &ways.map(|(way, _)| way), 3);
+        }
+        for (way, order) in ways {
+            let taken = runs.taken(&case, way);
+            let best = |rate: fn(&Taken) -> f64| taken.iter().map(rate).reduce(f64::max);
+            let (Some(clock), Some(processor)) = (best(Taken::per_second), best(Taken::per_cpu_second)) else {
+                continue;
+            };
+            let real = Rates { clock, processor };
+            let pages = case.size as usize / costs.page as usize / threads;
+            // Regions of this machine move whole huge pages where their windows have them.
+            let figures = run(&Setup { huge: true, ..setup(threads, pages, order) }, costs);
+            let simulated = Rates { clock: figures.rate(), processor: figures.rate_per_cpu() };
+            let beside = |real: f64, simulated: f64| {
+                format!("{real:.0} | {simulated:.0} | {:+.0} %", (simulated / real - 1.0) * 100.0)
+            };
+            println!(
+                "| {} | {threads} | {} | {} |",
+                way.name(),
+                beside(real.clock, simulated.clock),
+                beside(real.processor, simulated.processor)
+            );
+            results.validation.push(Validation { way, threads, real, simulated });
+        }
+    }
+    println!();
+    results.measured = costs;
+}
+
+/// Costs side by side, each with its heading.
+fn print_costs(all: &[(&Costs, &str)]) {
+    let line = |cells: &mut dyn Iterator<Item = String>| println!("| {} |", cells.collect::<Vec<_>>().join(" | "));
+    let headings = all.iter().map(|(_, heading)| (*heading).to_owned());
+    line(&mut std::iter::once("what".to_owned()).chain(headings));
+    println!("|---|{}", "---|".repeat(all.len()));
+    let row = |name: &str, cost: &dyn Fn(&Costs) -> f64| {
+        let cells = all.iter().map(|(costs, _)| table::seconds(cost(costs) / 1e9));
+        line(&mut std::iter::once(name.to_owned()).chain(cells));
+    };
+    row("a page that is there, touched", &|costs| costs.touch);
+    row("from an access to the fault function and back", &|costs| costs.entry);
+    row("a call that installs", &|costs| costs.call);
+    row("a page installed", &|costs| costs.install);
+    row("a page made and cleared, own node", &|costs| costs.clear_near);
+    let (first, _) = all[0];
+    if first.clear_far != first.clear_near {
+        row(&format!("the same beyond {} on another node", table::bytes(first.near)), &|costs| costs.clear_far);
+        let speed = |ns: f64| format!("{:.2} GB/s", first.page / ns);
+        println!("| clearing, own node and another | {}, {} |", speed(first.clear_near), speed(first.clear_far));
+    }
+    if first.make_huge.is_finite() {
+        row("a huge page made and cleared", &|costs| costs.make_huge);
+        row("a huge page moved", &|costs| costs.move_huge);
+    }
+    row("a shared word, had last by this processor", &|costs| costs.local);
+    row("the same, had by another one", &|costs| costs.transfer);
+    row("each one that waits for a lock adds to its hand-over", &|costs| costs.waiter);
+    if first.serial > 0.0 {
+        row("what one thread does for all, a page", &|costs| costs.serial);
+    }
+    println!();
+}
+
+fn heading(more: &str) {
+    println!("| Gb | Rep | Threads | User | System | Wall | flt/cpu/s | fault/wsec | {more} |");
+    println!("|---|---|---|---|---|---|---|---|{}", "---|".repeat(more.split('|').count()));
+}
+
+/// The rows of the tables of 2004, each beside what the simulation says.
+pub fn tables(full: bool, results: &mut Results) {
+    println!("**Costs fitted to the machine of 2004**\n");
+    print_costs(&[(&MACHINE, "takes")]);
+    for (i, table) in seed::tables().into_iter().enumerate() {
+        for order in table.orders {
+            println!("**{}**, windows up to {} pages\n", table.title, 1 << order);
+            heading("2004 | simulated to 2004");
+            let is_wanted = |threads: usize| full || threads.ilog2() % 2 == 1 || threads == 1;
+            for row in table.rows.iter().filter(|row| is_wanted(row.threads)) {
+                let predicted = table.predict(row, *order, &MACHINE);
+                let (rate, one) = (predicted.rate(), predicted.figures);
+                let pages = table.bytes() * table.reps as f64 / MACHINE.page;
+                let scale = pages / predicted.spaces as f64 / one.pages as f64;
+                let (user, system) = (one.user * scale, one.system * scale);
+                let is_fitted = seed::is_fitted(i, row);
+                println!(
+                    "| {} | {} | {} | {user:.3}s | {system:.3}s | {:.3}s | {:.3} | {rate:.3} | {:.3} | {:.2}{} |",
+                    table.gb,
+                    table.reps,
+                    row.threads,
+                    pages / rate,
+                    pages / (user + system),
+                    row.rate,
+                    rate / row.rate,
+                    if is_fitted { ", fitted" } else { "" },
+                );
+                results.tables.push(Compared {
+                    title: table.title,
+                    order: *order,
+                    threads: row.threads,
+                    then: row.rate,
+                    simulated: rate,
+                    is_fitted,
+                });
+            }
+            println!();
+        }
+    }
+    for (what, fitted) in [("Rows that costs were fitted to", true), ("Rows that were predicted", false)] {
+        let logs: Vec<f64> = results
+            .tables
+            .iter()
+            .filter(|row| row.is_fitted == fitted)
+            .map(|row| (row.simulated / row.then).ln().abs())
+            .collect();
+        let worst = logs.iter().copied().fold(0.0, f64::max).exp();
+        let middle = median(&logs).unwrap_or(0.0).exp();
+        println!("{what}: {}; off by a factor of {middle:.2} in the middle, {worst:.2} at most.", logs.len());
+    }
+    println!();
+}
+
+/// What is simulated on many processors: a name, the order of the largest window, whether faults are tried without a lock, where
+/// zeroes come from, and the order of pages.
+type Kind = (&'static str, u32, bool, Frames, Pattern);
+const MANY: [Kind; 9] = [
+    ("one lock", 0, false, Frames::Cleared, Pattern::Sequential),
+    ("prefault only", 3, false, Frames::Cleared, Pattern::Sequential),
+    ("speculative only", 0, true, Frames::Cleared, Pattern::Sequential),
+    ("both", 3, true, Frames::Cleared, Pattern::Sequential),
+    ("both, prezeroed", 3, true, Frames::Prezeroed, Pattern::Sequential),
+    ("both, prezeroed, order 5", 5, true, Frames::Prezeroed, Pattern::Sequential),
+    ("both, prezeroed, order 9", 9, true, Frames::Prezeroed, Pattern::Sequential),
+    // Parts are no larger, so that it takes all of one to come to the largest windows; on machines that have huge pages by those.
+    ("both, prezeroed, as by default", DEFAULT_ORDER, true, Frames::Prezeroed, Pattern::Sequential),
+    ("speculative, prezeroed, at random", 0, true, Frames::Prezeroed, Pattern::Random),
+];
+
+/// One address space on one to 512 processors.
+pub fn many(context: &Context, results: &mut Results, aims: &mut Aims) {
+    let measured = results.measured.first().cloned();
+    let machines = [("the machine of 2004", Some(MACHINE)), ("processors like those of this machine", measured)];
+    for (machine, costs) in machines {
+        let Some(costs) = costs else { continue };
+        for (name, order, speculative, frames, pattern) in MANY {
+            println!("**{machine}: {name}** (one address space)\n");
+            heading("to linear | busiest line");
+            let most = if context.quick { 3 } else { 9 };
+            let mut first = None;
+            for threads in (0..=most).map(|shift| 1 << shift) {
+                let pages = PAGES[(order > 5 || pattern == Pattern::Random) as usize];
+                let huge = order >= HUGE_ORDER && costs.move_huge.is_finite();
+                let setup = Setup { speculative, frames, pattern, huge, ..setup(threads, pages, order) };
+                let figures = run(&setup, &costs);
+                let (rate, (line, busy)) = (figures.rate(), figures.busiest);
+                let linear = rate / threads as f64 / *first.get_or_insert(rate);
+                let scale = SHARE * threads as f64 / costs.page / figures.pages as f64;
+                println!(
+                    "| {} | 1 | {threads} | {:.3}s | {:.3}s | {:.3}s | {:.3} | {rate:.3} | {linear:.2} | {}, {:.0} % |",
+                    SHARE * threads as f64 / (1u64 << 30) as f64,
+                    figures.user * scale,
+                    figures.system * scale,
+                    figures.wall * scale,
+                    figures.rate_per_cpu(),
+                    line.name(),
+                    busy * 100.0,
+                );
+                if machine == MANY_AIMED && frames == Frames::Prezeroed && pattern == Pattern::Sequential {
+                    if threads == 256 {
+                        aims.add(
+                            format!("{name}, 256 processors: {linear:.2} of linear, aimed at 0.8"),
+                            linear >= 0.8,
+                        );
+                    }
+                    if threads == 512 {
+                        aims.add(
+                            format!("{name}, 512 processors: {rate:.0} pages a second, aimed at 10 million"),
+                            rate > 1e7,
+                        );
+                    }
+                }
+                results.many.push(Many { machine, name, threads, rate, figures });
+            }
+            println!();
+        }
+    }
+}
+
+/// The machine of which something is aimed at.
+const MANY_AIMED: &str = "the machine of 2004";

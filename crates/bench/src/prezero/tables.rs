@@ -1,0 +1,191 @@
+//! The three tables of the patches, and the same for a real program. Columns as there: Gb, repetitions, threads, lines
+//! touched in each page; seconds in user mode, in the kernel, and on the clock; pages touched for the first time in a second
+//! of processor time, and in a second.
+
+use super::runs::{Runs, Way};
+use crate::aims::Aims;
+use crate::loops::Taken;
+use crate::programs::find;
+use crate::turns::{self, Turns, ratio};
+use faultless_measure::paired::{Ratio, median};
+
+/// Bytes of a mapping, as in the patches' tables.
+const SIZE: u64 = 256 << 20;
+
+/// What is run: one line for each way in a table.
+struct Case {
+    threads: usize,
+    reps: u64,
+    lines: usize,
+    bursts: u64,
+    rest: u64,
+}
+
+/// The runs of a case.
+type Rounds = turns::Rounds<Way, Taken>;
+
+fn run(runs: &mut Runs, name: &str, case: &Case, ways: &[Way], rounds: usize) -> Rounds {
+    let size = runs.context.size(SIZE);
+    let Case { threads, reps, lines, bursts, rest } = case;
+    let launch = runs.looping(&format!(
+        "faults --size {size} --threads {threads} --reps {reps} --lines {lines} --bursts {bursts} --rest {rest}"
+    ));
+    in_turns(runs, ways, rounds, |runs, way| runs.taken(name, &launch, way))
+}
+
+/// The ways in turns; they must compute the same.
+fn in_turns(
+    runs: &mut Runs,
+    ways: &[Way],
+    rounds: usize,
+    mut once: impl FnMut(&mut Runs, Way) -> Result<Taken, String>,
+) -> Rounds {
+    let ways: Vec<Way> = ways.iter().copied().filter(|way| runs.has(*way)).collect();
+    let turns = Turns { rounds: if runs.context.quick { 1 } else { rounds }, deadline: runs.deadline() };
+    let mut all = turns.run(&ways, |way| way.name().into(), |way| once(runs, way));
+    let sums: Vec<u64> = all.values().flatten().map(|taken| taken.checksum).collect();
+    if sums.iter().any(|sum| *sum != sums[0]) {
+        println!("The ways did not compute the same: nothing of this counts.\n");
+        all.clear();
+    }
+    all
+}
+
+/// How many times faster `way` was than `other`, round by round.
+fn speed(rounds: &Rounds, way: Way, other: Way) -> Option<Ratio> {
+    Some(ratio(rounds, &way, &other, |taken| taken.wall)?.inverse())
+}
+
+fn heading(title: &str, what: &str) {
+    println!("**{title}** ({what})\n");
+    println!("| | Gb | Rep | Threads | CLine | User | System | Wall | flt/cpu/s | fault/wsec |");
+    println!("|---|---|---|---|---|---|---|---|---|---|");
+}
+
+/// One line: medians, per burst.
+fn line(way: Way, size: u64, case: &Case, taken: &[Taken]) {
+    let middle = |figure: fn(&Taken) -> f64| median(&taken.iter().map(figure).collect::<Vec<_>>()).unwrap_or(0.0);
+    let bursts = case.bursts as f64;
+    println!(
+        "| {} | {:.2} | {} | {} | {} | {:.4} s | {:.4} s | {:.4} s | {:.0} | {:.0} |",
+        way.name(),
+        size as f64 / (1 << 30) as f64,
+        case.reps,
+        case.threads,
+        case.lines,
+        middle(|taken| taken.user) / bursts,
+        middle(|taken| taken.system) / bursts,
+        middle(|taken| taken.wall) / bursts,
+        middle(Taken::per_cpu_second),
+        middle(Taken::per_second),
+    );
+}
+
+fn lines_of(rounds: &Rounds, size: u64, case: &Case) {
+    rounds.iter().for_each(|(way, taken)| line(*way, size, case, taken));
+}
+
+fn rounds(runs: &Runs, usual: usize) -> usize {
+    if runs.context.full { usual * 3 } else { usual }
+}
+
+/// Memory that lay free for long enough to be zeroed.
+pub fn burst(runs: &mut Runs, aims: &mut Aims) {
+    heading("Burst", "one mapping, after memory of that size was given back 300 ms before");
+    for threads in [1, 2] {
+        let case = Case { threads, reps: 1, lines: 1, bursts: 4, rest: 300 };
+        // The interval of what is aimed at is to be narrower than its range.
+        let n = rounds(runs, if threads == 1 { 12 } else { 6 });
+        let rounds = run(runs, "burst", &case, &Way::KERNEL, n);
+        lines_of(&rounds, runs.context.size(SIZE), &case);
+        if threads == 1 {
+            aims.at_least("burst, beside plain", 60.0, speed(&rounds, Way::Faultless, Way::Plain));
+            aims.at_least("burst, beside huge pages always", 12.0, speed(&rounds, Way::Faultless, Way::Huge));
+        }
+    }
+    println!();
+}
+
+/// Ten mappings without a rest.
+pub fn sustained(runs: &mut Runs, aims: &mut Aims) {
+    heading("Sustained", "ten mappings in rapid succession");
+    for threads in [1, 2] {
+        let case = Case { threads, reps: 10, lines: 1, bursts: 1, rest: 300 };
+        let n = rounds(runs, if threads == 1 { 10 } else { 6 });
+        let rounds = run(runs, "sustained", &case, &Way::KERNEL, n);
+        lines_of(&rounds, runs.context.size(SIZE), &case);
+        if threads == 1 {
+            aims.at_least("sustained, beside plain", 22.0, speed(&rounds, Way::Faultless, Way::Plain));
+            aims.at_least("sustained, beside huge pages always", 4.0, speed(&rounds, Way::Faultless, Way::Huge));
+        }
+    }
+    println!();
+}
+
+/// The more lines of a page are touched, the less prezeroing is worth.
+pub fn lines(runs: &mut Runs, aims: &mut Aims) {
+    heading("Lines", "as the burst; lines of 64 bytes touched in each page, of 64");
+    let some: &[usize] = if runs.context.full { &[1, 2, 4, 8, 16, 32, 64] } else { &[1, 2, 4, 16, 64] };
+    for touched in some.iter().copied() {
+        let case = Case { threads: 1, reps: 1, lines: touched, bursts: 3, rest: 200 };
+        // The last is compared closely.
+        let usual = if touched == 64 { 8 } else { 3 };
+        let n = rounds(runs, usual);
+        let rounds = run(runs, "lines", &case, &Way::ALL, n);
+        lines_of(&rounds, runs.context.size(SIZE), &case);
+        if touched == 64 {
+            let slower = speed(&rounds, Way::Faultless, Way::Hot).map(Ratio::inverse);
+            aims.no_loss("all lines touched, beside hot zeroing", 1.0, slower);
+        }
+    }
+    println!();
+}
+
+/// Allocates zeroes, uses a little of them, works, again and again; times the allocation and its use.
+const SCRIPT: &str = "\
+import json, resource, sys, time
+import numpy as np
+
+size, reps = int(sys.argv[1]), int(sys.argv[2])
+work = np.arange(1 << 16, dtype=np.float64)
+taken = dict(user=0.0, system=0.0, wall=0.0, faults=0, checksum=0)
+
+def once():
+    a = np.zeros(size, dtype=np.uint8)
+    a[::4096] = 1
+    return int(a[8::4096].sum()) + int(a[::4096].sum())
+
+once()
+for _ in range(reps):
+    end = time.monotonic() + 0.03
+    while time.monotonic() < end:
+        work = np.sqrt(work * work + 1.0)
+    before, start = resource.getrusage(resource.RUSAGE_SELF), time.monotonic()
+    taken['checksum'] += once()
+    taken['wall'] += time.monotonic() - start
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    taken['user'] += after.ru_utime - before.ru_utime
+    taken['system'] += after.ru_stime - before.ru_stime
+    taken['faults'] += size // 4096
+print(json.dumps(taken))
+";
+
+/// The same for NumPy.
+pub fn program(runs: &mut Runs) {
+    let size = runs.context.size(SIZE / 4);
+    let case = Case { threads: 1, reps: runs.context.count(20), lines: 1, bursts: 1, rest: 0 };
+    let args = [size.to_string(), case.reps.to_string()];
+    match find::python(&runs.context, "numpy", SCRIPT, &args) {
+        Ok(launch) => {
+            heading(
+                "NumPy",
+                "np.zeros and a byte of each page, 30 ms of other work between; that is not measured",
+            );
+            let n = rounds(runs, 5);
+            let rounds = in_turns(runs, &Way::ALL, n, |runs, way| runs.taken("NumPy", &launch, way));
+            lines_of(&rounds, size, &case);
+            println!();
+        }
+        Err(missing) => println!("**NumPy**: {missing}\n"),
+    }
+}

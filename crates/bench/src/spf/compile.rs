@@ -1,0 +1,150 @@
+//! A compile job, as `kernbench` runs one: what faultless costs where faults beside changes do not matter, because each
+//! process has one thread.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::runs::Runs;
+use crate::aims::Aims;
+use crate::measure::Sample;
+use crate::programs::find::on_path;
+use crate::table;
+use crate::turns::{Rounds, ratio};
+use faultless_measure::paired::{Ratio, deviation, mean};
+use faultless_page::knobs::Knob;
+
+/// Files that are compiled, and functions in each.
+const FILES: u64 = 12;
+const FUNCTIONS: u64 = 60;
+
+/// Who runs the job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Way {
+    Kernel,
+    Classic,
+    Speculative,
+    Mapped,
+}
+
+/// The knob that has `run` serve growth by mapped memory.
+const MAPPED: &str = "mapped";
+
+impl Way {
+    /// Those that this build has.
+    fn all() -> Vec<Self> {
+        let mut all = vec![Self::Kernel, Self::Classic, Self::Speculative];
+        all.extend(Knob::ALL.iter().any(|knob| knob.declared().name == MAPPED).then_some(Self::Mapped));
+        all
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Kernel => "kernel",
+            Self::Classic => "faultless run, speculative_page_fault=0",
+            Self::Speculative => "faultless run, speculative_page_fault=1",
+            Self::Mapped => "faultless run, mapped=1",
+        }
+    }
+}
+
+/// What is printed of a run, and how.
+type Figure = (&'static str, fn(&Sample) -> f64);
+const FIGURES: [Figure; 6] = [
+    ("Elapsed Time", |used| used.wall),
+    ("User Time", |used| used.user),
+    ("System Time", |used| used.system),
+    ("Percent CPU", |used| 100.0 * (used.user + used.system) / used.wall),
+    ("Context Switches", |used| used.switches as f64),
+    ("Sleeps", |used| used.sleeps as f64),
+];
+
+/// Sources and a makefile, in a folder of their own.
+fn prepare(runs: &Runs) -> Result<PathBuf, String> {
+    on_path("make", "Debian's build-essential")?;
+    on_path("cc", "Debian's build-essential")?;
+    let dir = runs.context.dir.join("compile");
+    let text = |error: std::io::Error| error.to_string();
+    fs::create_dir_all(&dir).map_err(text)?;
+    let files = runs.context.count(FILES);
+    let objects: Vec<String> = (0..files).map(|i| format!("f{i}.o")).collect();
+    for i in 0..files {
+        fs::write(dir.join(format!("f{i}.c")), source(i)).map_err(text)?;
+    }
+    let makefile = format!("all: {0}\n%.o: %.c\n\tcc -O1 -c -o $@ $<\nclean:\n\trm -f {0}\n", objects.join(" "));
+    fs::write(dir.join("Makefile"), makefile).map_err(text)?;
+    Ok(dir)
+}
+
+/// A C file like many: headers of the system, and functions that differ a little.
+fn source(file: u64) -> String {
+    let mut text =
+        String::from("#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n#include <math.h>\n");
+    for i in 0..FUNCTIONS {
+        let _ = write!(
+            text,
+            "int f{file}_{i}(const char *s, int n) {{\n  char line[256];\n  int sum = {i};\n  for (int k = 0; k < n; k++) {{\n    \
+             snprintf(line, sizeof line, \"%s %d %d\", s, k, sum);\n    switch (strlen(line) % 5) {{\n    case 0: sum += k * {i}; break;\n    \
+             case 1: sum ^= atoi(line); break;\n    case 2: sum -= line[k % 7]; break;\n    default: sum = abs(sum) + (int)strtol(line, 0, {base});\n    \
+             }}\n  }}\n  return sum;\n}}\n",
+            base = i % 10 + 2,
+        );
+    }
+    text
+}
+
+fn job(runs: &mut Runs, dir: &Path, way: Way, jobs: usize) -> Result<Sample, String> {
+    let quiet =
+        |command: &mut Command| command.current_dir(dir).arg("-s").status().map_err(|error| error.to_string());
+    quiet(Command::new("make").arg("clean"))?;
+    let mut command = match way {
+        Way::Kernel => Command::new("make"),
+        Way::Classic | Way::Speculative | Way::Mapped => {
+            let mut command = Command::new(&runs.context.exe);
+            let mapped = (way == Way::Mapped).then(|| format!("--set={MAPPED}=1"));
+            command.args(["run", "--quiet"]).args(mapped).args(["--", "make"]);
+            command
+        }
+    };
+    command.env("FAULTLESS_SPECULATIVE_PAGE_FAULT", if way == Way::Classic { "0" } else { "1" });
+    runs.sample("compile", way.name(), command.current_dir(dir).args(["-s", "-j", &jobs.to_string()]))
+}
+
+/// Half load is a job for every second CPU, optimal load one for each.
+pub fn table(runs: &mut Runs, aims: &mut Aims) {
+    let dir = match prepare(runs) {
+        Ok(dir) => dir,
+        Err(missing) => return println!("**Compile**: {missing}\n"),
+    };
+    let cpus = runs.context.cpus;
+    for (load, jobs) in [("half load", cpus.div_ceil(2)), ("optimal load", cpus)] {
+        let turns = runs.turns(6);
+        let rounds = turns.run(&Way::all(), |way| way.name().into(), |way| job(runs, &dir, way, jobs));
+        print(&format!("Compile, {load} -j {jobs}"), runs.context.count(FILES), &rounds);
+        for way in Way::all().into_iter().filter(|way| *way != Way::Kernel) {
+            let slower = ratio(&rounds, &way, &Way::Kernel, |used| used.wall);
+            aims.no_loss(&format!("compile, {load}, {} beside the kernel", way.name()), 1.01, slower);
+        }
+    }
+}
+
+fn print(title: &str, files: u64, rounds: &Rounds<Way, Sample>) {
+    let times = rounds.values().map(Vec::len).max().unwrap_or(0);
+    println!(
+        "**{title}** (a makefile with one rule for each of {files} C files; mean (standard deviation) of {times} runs)\n"
+    );
+    let mut columns = vec![""];
+    columns.extend(rounds.keys().map(|way| way.name()));
+    columns.push("the last to the kernel");
+    let mut table = table::new_table(&columns);
+    for (name, figure) in FIGURES {
+        let of = |all: &Vec<Sample>| all.iter().map(figure).collect::<Vec<f64>>();
+        let cells = rounds.values().map(|all| format!("{:.2} ({:.3})", mean(&of(all)), deviation(&of(all))));
+        let last = rounds.keys().next_back().copied().unwrap_or(Way::Kernel);
+        let to = ratio(rounds, &last, &Way::Kernel, figure);
+        let to = to.as_ref().map_or("–".into(), |to: &Ratio| table::interval(to));
+        table.add_row(std::iter::once(name.to_owned()).chain(cells).chain([to]));
+    }
+    println!("{table}\n");
+}

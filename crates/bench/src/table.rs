@@ -1,0 +1,201 @@
+//! The tables, as Markdown.
+
+use comfy_table::{Table, presets};
+
+pub use crate::format::{bytes, interval, seconds};
+
+use super::contender::Contender;
+use super::plan::{Against, Line, Metric, Section};
+use super::verdict::{Board, Judgement, Verdict};
+use faultless_measure::paired::{Ratio, Spread};
+
+/// What stands in a cell that has nothing to say.
+const NOTHING: &str = "–";
+
+fn figure(value: f64, metric: Metric) -> String {
+    if metric.is_bytes() { bytes(value) } else { seconds(value) }
+}
+
+/// Median and extremes, the unit said once.
+pub fn spread(spread: &Spread, metric: Metric) -> String {
+    let median = figure(spread.median, metric);
+    if spread.min == spread.max {
+        return median;
+    }
+    let unit = median.rsplit(' ').next().unwrap_or_default();
+    let end = |value| {
+        let text = figure(value, metric);
+        text.strip_suffix(unit).map(|number| number.trim_end().to_owned()).unwrap_or(text)
+    };
+    format!("{median} ({}..{})", end(spread.min), end(spread.max))
+}
+
+/// One table; `None` when no row belongs to it.
+pub fn section(board: &Board, section: Section) -> Option<String> {
+    let mut table = new_table(&[
+        "work",
+        "plain",
+        "huge pages always",
+        "faultless",
+        "best other",
+        "to plain",
+        "to huge pages always",
+        "to best other",
+        "rounds",
+        "target (reached)",
+    ]);
+    let rows = board.rows.iter().enumerate().filter(|(_, row)| row.section == section);
+    for (index, row) in rows {
+        let mut title = row.title.clone();
+        if let Some(note) = &board.results[index].note {
+            title += &format!(" ({note})");
+        }
+        for line in &row.lines {
+            table.add_row(cells(board, index, line, &title));
+        }
+    }
+    (!table.is_empty()).then(|| format!("### {}\n\n{table}\n", section.title()))
+}
+
+fn cells(board: &Board, index: usize, line: &Line, title: &str) -> Vec<String> {
+    let (row, results) = (&board.rows[index], &board.results[index]);
+    let title = match line.metric {
+        Metric::System => format!("{title}: system time"),
+        _ => title.to_owned(),
+    };
+    if let Some(reason) = &results.missing {
+        return vec![title, reason.clone()];
+    }
+    let metric = line.metric;
+    let cell =
+        |contender: Contender| match (board.spread(index, contender, metric), results.failures.get(&contender)) {
+            (_, Some(failure)) => format!("**failed**: {failure}"),
+            (Some(values), _) => spread(&values, metric),
+            (None, None) => NOTHING.into(),
+        };
+    let others: Vec<Contender> = Contender::RETAINING
+        .into_iter()
+        .chain([Contender::Empty])
+        .filter(|c| row.field.contenders().contains(c))
+        .collect();
+    let best = board.best(index, &others, metric);
+    let mut best_text = best.map_or(NOTHING.into(), |best| format!("{}: {}", best.name(), cell(best)));
+    for failed in others.iter().filter(|other| results.failures.contains_key(other)) {
+        best_text += &format!("; {}: {}", failed.name(), cell(*failed));
+    }
+    let compare = |against: Against| {
+        let ratio = Ratio::of(&board.pairs(index, against, metric))?;
+        Some(interval(&if row.section.is_speed() { ratio.inverse() } else { ratio }))
+    };
+    let to = |against| compare(against).unwrap_or(NOTHING.into());
+    let targets: Vec<String> =
+        line.targets.iter().map(|target| judgement(&board.judge(index, target, metric))).collect();
+    vec![
+        title,
+        cell(Contender::Plain),
+        cell(Contender::Huge),
+        cell(Contender::Faultless),
+        best_text,
+        to(Against::PLAIN),
+        to(Against::HUGE),
+        best.map_or(NOTHING.into(), |best| to(Against::One(best))),
+        results.runs.values().map(Vec::len).max().unwrap_or(0).to_string(),
+        if targets.is_empty() { NOTHING.into() } else { targets.join("; ") },
+    ]
+}
+
+fn judgement(judgement: &Judgement) -> String {
+    let reached = judgement.reached.as_ref().map_or(String::new(), |reached| format!("{reached}, "));
+    let verdict = match &judgement.verdict {
+        Verdict::Met => "met".to_owned(),
+        Verdict::Missed => "**missed**".to_owned(),
+        Verdict::Open(reason) => format!("open: {reason}"),
+    };
+    format!("{}: {reached}{verdict}", judgement.target)
+}
+
+/// Page faults, and the memory that the whole machine had in use, of each row that both ran.
+pub fn memory(board: &Board) -> Option<String> {
+    let mut table = new_table(&[
+        "work",
+        "faults plain",
+        "faults faultless",
+        "machine's peak plain",
+        "machine's peak faultless",
+        "plain's peak + budget",
+        "",
+    ]);
+    for (index, row) in board.rows.iter().enumerate() {
+        let runs = &board.results[index].runs;
+        let (Some(plain), Some(own)) = (runs.get(&Contender::Plain), runs.get(&Contender::Faultless)) else {
+            continue;
+        };
+        let most = |runs: &[super::schedule::Run]| runs.iter().map(|run| run.peak).max().unwrap_or(0);
+        let faults = |runs: &[super::schedule::Run]| {
+            let all: Vec<f64> = runs.iter().map(|run| run.sample.faults as f64).collect();
+            Spread::of(&all).map_or(NOTHING.into(), |spread| format!("{:.0}", spread.median))
+        };
+        let limit = most(plain) + board.budget;
+        table.add_row(vec![
+            row.title.clone(),
+            faults(plain),
+            faults(own),
+            bytes(most(plain) as f64),
+            bytes(most(own) as f64),
+            bytes(limit as f64),
+            if most(own) <= limit { "met".into() } else { "**missed**".into() },
+        ]);
+    }
+    (!table.is_empty()).then(|| {
+        format!("### Page faults, and the whole machine's memory in use (sampled each 20 ms)\n\n{table}\n")
+    })
+}
+
+/// A table without lines yet.
+pub fn new_table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::ASCII_MARKDOWN).set_header(header.to_vec());
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Bound, Row};
+    use crate::schedule::Results;
+
+    #[test]
+    fn figures_have_three_digits_and_a_unit() {
+        assert_eq!(seconds(0.050_64), "50.6 ms");
+        assert_eq!(seconds(1.0), "1.00 s");
+        assert_eq!(seconds(-3.2e-9), "-3.20 ns");
+        assert_eq!(bytes(1.5 * 1024f64.powi(3)), "1.50 GiB");
+        assert_eq!(bytes(4096.0), "4.00 KiB");
+        assert_eq!(crate::format::ratio(22.04), "22.0");
+    }
+
+    #[test]
+    fn the_unit_is_said_once_where_it_is_the_same() {
+        let of = |median, min, max| spread(&Spread { median, min, max }, Metric::Cost);
+        assert_eq!(of(0.05, 0.04, 0.06), "50.0 ms (40.0..60.0)");
+        assert_eq!(of(0.05, 0.04, 2.0), "50.0 ms (40.0..2.00 s)");
+        assert_eq!(of(0.05, 0.05, 0.05), "50.0 ms");
+    }
+
+    #[test]
+    fn a_missing_program_and_a_crash_are_shown() {
+        let rows = [
+            Row::new("a", Section::Programs, "first").line(Metric::Wall, &[]),
+            Row::new("b", Section::Programs, "second").line(Metric::Wall, &[(Bound::Share(0.6), Against::PLAIN)]),
+        ];
+        let missing = Results { missing: Some("not installed: pip install polars".into()), ..Results::default() };
+        let mut crashed = Results::default();
+        crashed.failures.insert(Contender::Faultless, "killed by signal 11".into());
+        let board = Board { rows: &rows, results: &[missing, crashed], budget: 0 };
+        let text = section(&board, Section::Programs).unwrap();
+        assert!(text.contains("| first  | not installed: pip install polars |"), "{text}");
+        assert!(text.contains("**failed**: killed by signal 11"), "{text}");
+        assert!(text.contains("≤ 0.6 × plain: **missed**"), "{text}");
+        assert!(section(&board, Section::Loops).is_none());
+    }
+}

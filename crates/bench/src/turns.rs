@@ -1,0 +1,92 @@
+//! Ways of doing the same, in turns: what the machine does meanwhile hits all of them.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::time::Instant;
+
+use faultless_measure::paired::Ratio;
+
+/// How many rounds there are.
+#[derive(Clone, Copy, Debug)]
+pub struct Turns {
+    /// At most.
+    pub rounds: usize,
+    /// From then on only the first.
+    pub deadline: Option<Instant>,
+}
+
+/// What came of each way; the rounds are pairs.
+pub type Rounds<W, T> = BTreeMap<W, Vec<T>>;
+
+impl Turns {
+    /// Every way runs once a round, in an order that rotates; one that fails has no more turns.
+    pub fn run<W: Copy + Ord + Debug, T>(
+        self,
+        ways: &[W],
+        name: impl Fn(W) -> String,
+        mut once: impl FnMut(W) -> Result<T, String>,
+    ) -> Rounds<W, T> {
+        let mut ways = ways.to_vec();
+        let mut all = Rounds::new();
+        for round in 0..self.rounds {
+            if round > 0 && self.deadline.is_some_and(|deadline| Instant::now() > deadline) {
+                break;
+            }
+            for way in ways.clone() {
+                match once(way) {
+                    Ok(result) => all.entry(way).or_insert_with(Vec::new).push(result),
+                    Err(error) => {
+                        println!("{}: {error}\n", name(way));
+                        all.remove(&way);
+                        ways.retain(|other| *other != way);
+                    }
+                }
+            }
+            if !ways.is_empty() {
+                ways.rotate_left(1);
+            }
+        }
+        all
+    }
+}
+
+/// A figure of one way in parts of another's, round by round.
+pub fn ratio<W: Ord, T>(rounds: &Rounds<W, T>, way: &W, other: &W, figure: impl Fn(&T) -> f64) -> Option<Ratio> {
+    let (ours, theirs) = (rounds.get(way)?, rounds.get(other)?);
+    let pairs: Vec<(f64, f64)> = ours.iter().zip(theirs).map(|(a, b)| (figure(a), figure(b))).collect();
+    Ratio::of(&pairs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ways_take_turns_and_one_that_fails_has_no_more() {
+        let mut order = Vec::new();
+        let turns = Turns { rounds: 3, deadline: None };
+        let rounds = turns.run(
+            &[1, 2, 3],
+            |way| way.to_string(),
+            |way| {
+                order.push(way);
+                if way == 2 && order.len() > 3 {
+                    Err("broken".into())
+                } else {
+                    Ok(way as f64 * order.len() as f64)
+                }
+            },
+        );
+        assert_eq!(order, [1, 2, 3, 2, 3, 1, 1, 3]);
+        assert_eq!(rounds.keys().collect::<Vec<_>>(), [&1, &3]);
+        assert_eq!(rounds[&3], [9.0, 15.0, 24.0]);
+        assert_eq!(ratio(&rounds, &3, &1, |x| *x).unwrap().pairs, 3);
+        assert!(ratio(&rounds, &3, &2, |x| *x).is_none());
+    }
+
+    #[test]
+    fn after_the_deadline_there_is_one_round() {
+        let turns = Turns { rounds: 3, deadline: Some(Instant::now()) };
+        assert_eq!(turns.run(&[()], |()| String::new(), |()| Ok(0)).remove(&()).unwrap().len(), 1);
+    }
+}

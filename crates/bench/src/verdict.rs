@@ -1,0 +1,189 @@
+//! Whether a line does what is aimed at.
+
+use super::contender::Contender;
+use super::format;
+use super::plan::{Against, Bound, Metric, Row, Target};
+use super::schedule::Results;
+use faultless_measure::paired::{RESOLVING, Ratio, Spread, median};
+
+/// What came out of a target.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// Reached.
+    Met,
+    /// Not reached.
+    Missed,
+    /// Cannot be said, with the reason.
+    Open(String),
+}
+
+/// A target with its outcome.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Judgement {
+    /// What was aimed at.
+    pub target: String,
+    /// What was reached.
+    pub reached: Option<String>,
+    /// Whether that is enough.
+    pub verdict: Verdict,
+}
+
+/// All rows with their results.
+pub struct Board<'a> {
+    /// The rows.
+    pub rows: &'a [Row],
+    /// What became of each.
+    pub results: &'a [Results],
+    /// Bytes that faultless may use beyond the program's own peak.
+    pub budget: u64,
+}
+
+impl Board<'_> {
+    /// One contender's figures.
+    pub fn spread(&self, row: usize, contender: Contender, metric: Metric) -> Option<Spread> {
+        let values: Vec<f64> =
+            self.results[row].values(contender, metric).into_iter().map(|(_, value)| value).collect();
+        Spread::of(&values)
+    }
+
+    /// The contender among these with the smallest median.
+    pub fn best(&self, row: usize, among: &[Contender], metric: Metric) -> Option<Contender> {
+        let with_median = |c: &Contender| Some((*c, self.spread(row, *c, metric)?.median));
+        among.iter().filter_map(with_median).min_by(|a, b| a.1.total_cmp(&b.1)).map(|(contender, _)| contender)
+    }
+
+    /// Figures of faultless and of whom it is compared with, from rounds in which both ran.
+    pub fn pairs(&self, row: usize, against: Against, metric: Metric) -> Vec<(f64, f64)> {
+        let other = match against {
+            Against::One(contender) => Some((row, contender)),
+            Against::BestKernel => {
+                self.best(row, &[Contender::Plain, Contender::Huge], metric).map(|best| (row, best))
+            }
+            Against::BestRetaining => self.best(row, &Contender::RETAINING, metric).map(|best| (row, best)),
+            Against::Row(id, _) => {
+                self.rows.iter().position(|row| row.id == id).map(|row| (row, Contender::Faultless))
+            }
+        };
+        let Some((other_row, contender)) = other else { return Vec::new() };
+        let others = self.results[other_row].values(contender, metric);
+        let own = self.results[row].values(Contender::Faultless, metric);
+        own.iter()
+            .filter_map(|(round, value)| Some((*value, others.iter().find(|(r, _)| r == round)?.1)))
+            .collect()
+    }
+
+    /// Compares a target with the results.
+    pub fn judge(&self, row: usize, target: &Target, metric: Metric) -> Judgement {
+        let pairs = self.pairs(row, target.against, metric);
+        let (text, name) = (describe(target), target.against.name());
+        let Some(ratio) = Ratio::of(&pairs) else {
+            let failed = self.results[row].failures.contains_key(&Contender::Faultless);
+            let verdict = if failed { Verdict::Missed } else { Verdict::Open(format!("no figure for {name}")) };
+            return Judgement { target: text, reached: None, verdict };
+        };
+        let more = median(&pairs.iter().map(|(own, other)| own - other).collect::<Vec<_>>()).unwrap_or(0.0);
+        let (reached, met) = match target.bound {
+            Bound::Speed(least) => (format::ratio(1.0 / ratio.value), 1.0 / ratio.value >= least),
+            Bound::Share(most) => (format::ratio(ratio.value), ratio.value <= most),
+            Bound::NoLoss(limit, _) => (format::interval(&ratio), ratio.low < limit),
+            Bound::Extra(most) => (format::seconds(more), more <= most),
+            Bound::Budget => (format::bytes(more), more <= self.budget as f64),
+        };
+        let verdict = match target.bound {
+            Bound::NoLoss(_, wanted) if ratio.pairs < wanted.min(if met { wanted } else { RESOLVING }) => {
+                Verdict::Open(format!("{} of {wanted} pairs", ratio.pairs))
+            }
+            _ if met => Verdict::Met,
+            _ => Verdict::Missed,
+        };
+        Judgement { target: text, reached: Some(reached), verdict }
+    }
+}
+
+fn describe(target: &Target) -> String {
+    let name = target.against.name();
+    match target.bound {
+        Bound::Speed(least) => format!("≥ {least} × {name}"),
+        Bound::Share(most) => format!("≤ {most} × {name}"),
+        Bound::NoLoss(limit, _) => format!("not resolved above {limit} × {name}"),
+        Bound::Extra(most) => format!("≤ {name} + {}", format::seconds(most)),
+        Bound::Budget => format!("≤ {name} + budget"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::Sample;
+    use crate::plan::Section;
+    use crate::schedule::Run;
+
+    fn results(figures: &[(Contender, &[f64])]) -> Results {
+        let mut results = Results::default();
+        for (contender, costs) in figures {
+            let run = |(round, cost): (usize, &f64)| Run {
+                round,
+                cost: Some(*cost),
+                peak: 0,
+                sample: Sample::default(),
+            };
+            results.runs.insert(*contender, costs.iter().enumerate().map(run).collect());
+        }
+        results
+    }
+
+    fn verdict(bound: Bound, against: Against, figures: &[(Contender, &[f64])]) -> Verdict {
+        let rows = [Row::new("row", Section::Loops, "")];
+        let board = Board { rows: &rows, results: &[results(figures)], budget: 64 };
+        board.judge(0, &Target { bound, against }, Metric::Cost).verdict
+    }
+
+    #[test]
+    fn bounds() {
+        use Contender::*;
+        let twice = [(Plain, &[2.0, 4.0][..]), (Faultless, &[1.0, 2.0])];
+        assert_eq!(verdict(Bound::Speed(2.0), Against::PLAIN, &twice), Verdict::Met);
+        assert_eq!(verdict(Bound::Speed(2.1), Against::PLAIN, &twice), Verdict::Missed);
+        assert_eq!(verdict(Bound::Share(0.5), Against::PLAIN, &twice), Verdict::Met);
+        assert_eq!(verdict(Bound::Share(0.4), Against::PLAIN, &twice), Verdict::Missed);
+        let more = [(Plain, &[100.0][..]), (Faultless, &[165.0])];
+        assert_eq!(verdict(Bound::Budget, Against::PLAIN, &more), Verdict::Missed);
+        assert_eq!(verdict(Bound::Extra(65.0), Against::PLAIN, &more), Verdict::Met);
+        assert!(matches!(verdict(Bound::Speed(1.0), Against::HUGE, &twice), Verdict::Open(_)));
+    }
+
+    #[test]
+    fn the_best_is_the_one_with_the_smallest_median() {
+        use Contender::*;
+        let figures =
+            [(Mimalloc, &[9.0, 9.0, 1.0][..]), (Jemalloc, &[3.0, 3.0, 3.0]), (Faultless, &[3.1, 3.1, 3.1])];
+        assert_eq!(verdict(Bound::Share(1.05), Against::BestRetaining, &figures), Verdict::Met);
+        assert_eq!(verdict(Bound::Share(1.01), Against::BestRetaining, &figures), Verdict::Missed);
+    }
+
+    #[test]
+    fn a_loss_counts_when_resolved_and_its_absence_only_with_enough_pairs() {
+        use Contender::*;
+        let slow = [1.1; 20];
+        let noisy: Vec<f64> = (0..20).map(|n| if n % 2 == 0 { 0.9 } else { 1.12 }).collect();
+        let against = |own: &[f64]| {
+            verdict(Bound::NoLoss(1.01, 20), Against::PLAIN, &[(Plain, &[1.0; 20]), (Faultless, own)])
+        };
+        assert_eq!(against(&slow), Verdict::Missed);
+        assert_eq!(against(&noisy), Verdict::Met);
+        assert_eq!(against(&noisy[..8]), Verdict::Open("8 of 20 pairs".into()));
+        assert_eq!(against(&slow[..8]), Verdict::Missed);
+        assert_eq!(against(&slow[..5]), Verdict::Open("5 of 20 pairs".into()));
+    }
+
+    #[test]
+    fn a_crash_of_faultless_misses_the_target() {
+        let rows = [Row::new("row", Section::Loops, "")];
+        let mut crashed = results(&[(Contender::Plain, &[1.0])]);
+        crashed.failures.insert(Contender::Faultless, "killed by signal 11".into());
+        let board = Board { rows: &rows, results: &[crashed], budget: 0 };
+        let target = Target { bound: Bound::Speed(1.0), against: Against::PLAIN };
+        assert_eq!(board.judge(0, &target, Metric::Cost).verdict, Verdict::Missed);
+    }
+}

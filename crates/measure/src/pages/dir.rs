@@ -1,0 +1,270 @@
+//! The directories in which `run` has the library leave its pages: made, found, read, removed.
+//!
+//! Each is named after the process that made it, in the first of `places` that takes it: its number, when it was started
+//! and the PID namespace that both are of. So a directory is removed only by who can tell that its maker is gone.
+
+use std::cell::RefCell;
+use std::ffi::OsString;
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use faultless_page::layout::Page;
+
+use super::process::{self, Process};
+use super::{Counters, Folded, Source, variable};
+
+/// The file that a process touches that has its page elsewhere.
+const LOST: &str = "lost";
+
+/// A directory for counters pages, removed when dropped.
+pub struct Dir {
+    path: PathBuf,
+    folded: RefCell<Folded>,
+}
+
+/// Where a command with these variables makes one: in memory if there is such a place, the user's own or everybody's;
+/// else among temporary files.
+fn places(variable: impl Fn(&str) -> Option<OsString>) -> impl Iterator<Item = PathBuf> {
+    let named = |name| variable(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
+    let temporary = named("TMPDIR").unwrap_or("/tmp".into());
+    named("XDG_RUNTIME_DIR").into_iter().chain(["/dev/shm".into(), temporary])
+}
+
+fn own(name: &str) -> Option<OsString> {
+    std::env::var_os(name)
+}
+
+/// Who made a directory of this name, if it was made in the PID namespace `here`.
+fn maker(name: &str, here: u64) -> Option<Process> {
+    let fields: Vec<u64> =
+        name.strip_prefix("faultless-")?.split('-').map(str::parse).collect::<Result<_, _>>().ok()?;
+    let [pid, started, namespace, _] = fields[..] else { return None };
+    (namespace == here).then_some(Process { pid: pid.try_into().ok()?, started })
+}
+
+/// The directories that can be found, with their makers.
+pub fn all() -> Vec<(Process, PathBuf)> {
+    // Others than the caller may have another place of their own.
+    let others = std::fs::read_dir("/run/user").into_iter().flatten().flatten().map(|entry| entry.path());
+    made_in(places(own).chain(others).collect())
+}
+
+/// That of the command `maker`, wherever its own environment has it make one.
+pub fn of(maker: u32) -> Option<PathBuf> {
+    let maker = Process::read(maker)?;
+    let theirs = places(|name| variable(maker.pid, name).ok()?).collect();
+    all().into_iter().chain(made_in(theirs)).find(|(process, _)| *process == maker).map(|(_, dir)| dir)
+}
+
+fn made_in(mut places: Vec<PathBuf>) -> Vec<(Process, PathBuf)> {
+    let Some(here) = process::namespace() else { return Vec::new() };
+    places.sort();
+    places.dedup();
+    let entries = places.iter().filter_map(|place| std::fs::read_dir(place).ok()).flatten().flatten();
+    entries.filter_map(|entry| Some((maker(entry.file_name().to_str()?, here)?, entry.path()))).collect()
+}
+
+/// The pages in a directory, with the processes that they are named after, in their order; 0 for one of another PID
+/// namespace than the directory's.
+pub fn pages(dir: &Path) -> io::Result<Vec<(u32, PathBuf)>> {
+    let named = |path: PathBuf| {
+        let name = path.file_name()?.to_str()?;
+        let pid = match name.split_once('.') {
+            None => name.parse().ok()?,
+            Some((pid, namespace)) => pid.parse::<u32>().ok().zip(namespace.parse::<u64>().ok()).map(|_| 0)?,
+        };
+        Some((pid, path))
+    };
+    let mut pages: Vec<_> = std::fs::read_dir(dir)?.flatten().filter_map(|entry| named(entry.path())).collect();
+    pages.sort();
+    Ok(pages)
+}
+
+/// Whether the process that a page is named after may still have it.
+fn is_in_use(pid: u32, path: &Path) -> bool {
+    let made = Source::file(path).and_then(|source| source.read()).map(|page| page.start_ns);
+    Process::read(pid).is_some_and(|process| made.map_or(true, |made| !process.is_younger_than(made)))
+}
+
+/// Removes what makers that were killed left behind, as soon as nobody of theirs is left. A page whose process goes on
+/// elsewhere is memory until that ends.
+fn sweep() {
+    for (_, dir) in all().into_iter().filter(|(maker, _)| !maker.runs()) {
+        if pages(&dir).is_ok_and(|pages| !pages.iter().any(|(pid, path)| is_in_use(*pid, path))) {
+            let _ = std::fs::remove_dir_all(dir);
+        }
+    }
+}
+
+/// Whether this process may make no file of a page's size; to try that would end it.
+fn is_limited() -> bool {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the structure is writable.
+    let known = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) } == 0;
+    known && limit.rlim_cur < size_of::<Page>() as u64
+}
+
+impl Dir {
+    /// Makes one.
+    pub fn create() -> io::Result<Self> {
+        sweep();
+        let mut last = io::Error::from(io::ErrorKind::NotFound);
+        for place in places(own) {
+            match Self::create_in(&place).and_then(Self::tried) {
+                Ok(dir) => return Ok(dir),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    fn create_in(place: &Path) -> io::Result<Self> {
+        let this = Process::this();
+        let namespace = process::namespace().unwrap_or(0);
+        let mut number = 0;
+        loop {
+            // It may have made others.
+            let dir = place.join(format!("faultless-{}-{}-{namespace}-{number}", this.pid, this.started));
+            // Others may go through it, to what they have by name and are let at.
+            match DirBuilder::new().mode(0o711).create(&dir) {
+                Ok(()) => {
+                    std::fs::set_permissions(&dir, Permissions::from_mode(0o711))?;
+                    return Ok(Self { path: dir, folded: RefCell::default() });
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < 1000 => number += 1,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The directory, if there is room for a page in it, with the file that others touch who cannot leave theirs.
+    fn tried(self) -> io::Result<Self> {
+        // Where files are limited, a place that can tell at least that something was lost.
+        if !is_limited() {
+            self.room()?;
+        }
+        let lost = File::create_new(self.path.join(LOST))?;
+        lost.set_permissions(Permissions::from_mode(0o666))?;
+        lost.set_modified(SystemTime::UNIX_EPOCH)?;
+        Ok(self)
+    }
+
+    /// Whether a process counted that could not leave its page here: of another user, or where nothing could be written.
+    pub fn has_lost(&self) -> bool {
+        let touched = self.path.join(LOST).metadata().and_then(|about| about.modified());
+        touched.is_ok_and(|time| time != SystemTime::UNIX_EPOCH)
+    }
+
+    /// Whether a page can be made in it now.
+    pub fn room(&self) -> io::Result<()> {
+        if is_limited() {
+            return Err(io::Error::other("the size of files is limited (ulimit -f)"));
+        }
+        let path = self.path.join("room");
+        let file = OpenOptions::new().write(true).create_new(true).open(&path)?;
+        // SAFETY: a file of this function's.
+        let made = match unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, size_of::<Page>() as libc::off_t) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        };
+        std::fs::remove_file(path)?;
+        made
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Has pages of ended processes make room for others, if there are many.
+    pub fn fold(&self) {
+        self.folded.borrow_mut().take(&self.path);
+    }
+
+    /// What was on the pages that made room.
+    pub fn folded(&self) -> Folded {
+        self.folded.borrow().clone()
+    }
+
+    /// Reads every page: those understood, in order of process, and what is wrong with the others.
+    pub fn read(&self) -> io::Result<(Vec<Counters>, Vec<String>)> {
+        let (mut counters, mut wrong) = (Vec::new(), Vec::new());
+        for (_, path) in pages(&self.path)? {
+            match Source::file(&path).and_then(|source| source.read()) {
+                Ok(page) => counters.push(page),
+                Err(error) => wrong.push(format!("{}: {error}", path.display())),
+            }
+        }
+        Ok((counters, wrong))
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::page;
+    use super::*;
+
+    #[test]
+    fn a_directory_is_private_read_and_removed() {
+        let dir = Dir::create().unwrap();
+        let path = dir.path().to_owned();
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o711);
+        assert!(!dir.has_lost());
+        assert_ne!(Dir::create().unwrap().path(), path);
+        assert!(all().contains(&(Process::this(), path.clone())));
+        assert_eq!(
+            of(std::process::id()).and_then(|dir| dir.parent().map(Path::to_owned)).as_deref(),
+            path.parent()
+        );
+        std::fs::write(path.join("42"), page()).unwrap();
+        std::fs::write(path.join("43"), b"something else").unwrap();
+        let (pages, wrong) = dir.read().unwrap();
+        assert_eq!(pages, [Counters::parse(&page()).unwrap()]);
+        assert_eq!(wrong.len(), 1);
+        assert!(wrong[0].contains("/43: is not a counters page"), "{wrong:?}");
+        File::open(path.join(LOST)).unwrap().set_modified(SystemTime::now()).unwrap();
+        assert!(dir.has_lost());
+        drop(dir);
+        assert!(!path.exists());
+    }
+
+    /// A number that is taken again, and one of another namespace, are other processes.
+    #[test]
+    fn only_directories_of_ours_are_found() {
+        let found = Process { pid: 12, started: 345 };
+        assert_eq!(maker("faultless-12-345-67-0", 67), Some(found));
+        assert_eq!(maker("faultless-12-345-67-0", 68), None);
+        for name in [
+            "faultless-12",
+            "faultless-12-0",
+            "faultless-x-345-67-0",
+            "other-12-345-67-0",
+            "faultless-12-345-67-x",
+        ] {
+            assert_eq!(maker(name, 67), None, "{name}");
+        }
+        assert!(
+            !Process { started: Process::this().started + 1, ..Process::this() }.runs() && Process::this().runs()
+        );
+    }
+
+    #[test]
+    fn pages_of_other_namespaces_are_nobodys_here() {
+        let dir = Dir::create().unwrap();
+        for name in ["7", "7.4026531836", "x", "7.x", "room"] {
+            std::fs::write(dir.path().join(name), page()).unwrap();
+        }
+        let pages: Vec<u32> = pages(dir.path()).unwrap().into_iter().map(|(pid, _)| pid).collect();
+        assert_eq!(pages, [0, 7]);
+    }
+}

@@ -1,0 +1,299 @@
+//! The pages that processes share: where they are, what is in them, and how a knob on one is turned.
+
+pub mod dir;
+pub mod find;
+mod folded;
+pub mod process;
+pub mod regions;
+pub mod segment;
+mod source;
+
+use std::ffi::OsString;
+use std::fmt;
+use std::io;
+use std::mem::{offset_of, size_of};
+use std::os::unix::ffi::OsStringExt;
+
+use faultless_page::knobs::{self, Knob};
+use faultless_page::layout::{Header, MAGIC, PLAIN, Page, TABLES, VERSION};
+use faultless_page::listing::OWN;
+use faultless_page::stats::{BLOCKS, Block, COUNT, COUNTERS, Counter, Declared};
+
+pub use dir::Dir;
+pub use folded::{Folded, Sum};
+pub use regions::Regions;
+pub use source::Source;
+
+/// Whether there is such a process.
+pub fn is_alive(pid: u32) -> bool {
+    std::fs::exists(format!("/proc/{pid}")).unwrap_or(false)
+}
+
+/// A variable of the environment that a process was started with.
+pub fn variable(pid: u32, name: &str) -> io::Result<Option<OsString>> {
+    let all = std::fs::read(format!("/proc/{pid}/environ"))?;
+    let value = all.split(|b| *b == 0).find_map(|entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"="));
+    Ok(value.map(|value| OsString::from_vec(value.to_vec())))
+}
+
+/// The counters of one process, or of several added up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counters {
+    /// The process; 0 for a sum.
+    pub pid: u32,
+    /// Since when it counts, in ns since the machine was started; 0 for a sum.
+    pub start_ns: u64,
+    /// The name of the program; empty where it is not known, and for a sum.
+    pub name: String,
+    /// Its regions; a sum has none.
+    pub regions: Regions,
+    plain: u32,
+    values: [u64; COUNT],
+    knobs: [u64; knobs::COUNT],
+}
+
+impl Counters {
+    /// Reads a page's bytes, adding its blocks up.
+    pub fn parse(bytes: &[u8]) -> Result<Self, PageError> {
+        let word = |at: usize| Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+        let long = |at: usize| Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+        let truncated = || PageError::Truncated { bytes: bytes.len(), of: size_of::<Page>() };
+        match long(offset_of!(Header, magic)).ok_or_else(truncated)? {
+            MAGIC => {}
+            0 => return Err(PageError::Unfinished),
+            _ => return Err(PageError::Foreign),
+        }
+        let field = |at| word(at).ok_or_else(truncated);
+        let version = field(offset_of!(Header, version))?;
+        if version != VERSION {
+            return Err(PageError::Version(version));
+        }
+        let layout = [
+            (offset_of!(Header, bytes), size_of::<Page>()),
+            (offset_of!(Header, counters), COUNT),
+            (offset_of!(Header, blocks), BLOCKS),
+            (offset_of!(Header, knobs), knobs::COUNT),
+        ];
+        for (at, expected) in layout {
+            if field(at)? as usize != expected {
+                return Err(PageError::Tables);
+            }
+        }
+        if long(offset_of!(Header, tables)).ok_or_else(truncated)? != TABLES {
+            return Err(PageError::Tables);
+        }
+        if bytes.len() < size_of::<Page>() {
+            return Err(truncated());
+        }
+        let mut sum = Self { pid: field(offset_of!(Header, pid))?, ..Self::zero() };
+        sum.start_ns = long(offset_of!(Header, start_ns)).ok_or_else(truncated)?;
+        sum.plain = field(offset_of!(Header, plain))?;
+        sum.name = name(bytes.get(offset_of!(Header, name)..).ok_or_else(truncated)?);
+        for block in 0..BLOCKS {
+            let start = offset_of!(Page, block) + block * size_of::<Block>();
+            for (i, value) in sum.values.iter_mut().enumerate() {
+                *value = value.wrapping_add(long(start + 8 * i).ok_or_else(truncated)?);
+            }
+        }
+        let (regions, counted) = Regions::parse(bytes)?;
+        sum.regions = regions;
+        for (counter, counted) in OWN.iter().zip(counted) {
+            let value = &mut sum.values[*counter as usize];
+            *value = value.wrapping_add(counted);
+        }
+        for (knob, value) in Knob::ALL.iter().zip(&mut sum.knobs) {
+            *value = long(knob_at(*knob)).ok_or_else(truncated)?;
+        }
+        Ok(sum)
+    }
+
+    /// Nothing counted, of no process.
+    pub fn zero() -> Self {
+        let regions = Regions::default();
+        Self {
+            pid: 0,
+            start_ns: 0,
+            name: String::new(),
+            regions,
+            plain: 0,
+            values: [0; COUNT],
+            knobs: [0; knobs::COUNT],
+        }
+    }
+
+    /// The sum over several processes.
+    pub fn sum(of: &[Self]) -> Self {
+        let mut all = Self::zero();
+        of.iter().for_each(|page| all.add(page));
+        all
+    }
+
+    /// Adds what another one has counted.
+    pub fn add(&mut self, other: &Self) {
+        for (sum, value) in self.values.iter_mut().zip(other.values) {
+            *sum = sum.saturating_add(value);
+        }
+        self.plain = if self.plain == 0 { other.plain } else { self.plain };
+    }
+
+    /// What was counted since `before`, which is the same process's or a sum.
+    pub fn since(&self, before: &Self) -> Self {
+        let mut more = self.clone();
+        for (value, before) in more.values.iter_mut().zip(before.values) {
+            *value = value.saturating_sub(before);
+        }
+        more.regions = self.regions.since(&before.regions);
+        more
+    }
+
+    /// Made up, for tests.
+    #[cfg(any(test, feature = "made"))]
+    pub fn from_values(pid: u32, values: impl Iterator<Item = u64>) -> Self {
+        let mut counters = Self { pid, ..Self::zero() };
+        counters.values.iter_mut().zip(values).for_each(|(to, from)| *to = from);
+        counters
+    }
+
+    /// One of them.
+    pub fn get(&self, counter: Counter) -> u64 {
+        self.values[counter as usize]
+    }
+
+    /// Whether anything was done for the process: a request served, or huge pages advised.
+    pub fn is_served(&self) -> bool {
+        [Counter::MmapServed, Counter::MallocServed, Counter::BytesAdvised].iter().any(|c| self.get(*c) > 0)
+    }
+
+    /// Why the program runs plain, if its library found something that rules the engine out.
+    pub fn plain(&self) -> Option<&'static str> {
+        match self.plain {
+            0 => None,
+            why => {
+                Some(PLAIN.get(why as usize).copied().unwrap_or("for a reason that this command does not know"))
+            }
+        }
+    }
+
+    /// How many requests were left to the kernel or the C library, by reason.
+    pub fn left(&self) -> Vec<(&'static str, u64)> {
+        let reason = |(declared, n): (&Declared, &u64)| Some((declared.name.strip_prefix("kernel_")?, *n));
+        COUNTERS.iter().zip(&self.values).filter_map(reason).filter(|(_, n)| *n > 0).collect()
+    }
+
+    /// What a knob is set to.
+    pub fn knob(&self, knob: Knob) -> u64 {
+        self.knobs[knob as usize]
+    }
+
+    /// All of them, in the order of [`faultless_page::stats::COUNTERS`].
+    pub fn values(&self) -> &[u64; COUNT] {
+        &self.values
+    }
+}
+
+/// A program's name as a page has it, up to a zero; what would disturb a terminal is left out.
+fn name(bytes: &[u8]) -> String {
+    let name: Vec<u8> = bytes.iter().copied().take(16).take_while(|b| *b != 0).collect();
+    String::from_utf8_lossy(&name).chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+/// Where a knob's value stands on a page.
+fn knob_at(knob: Knob) -> usize {
+    offset_of!(Page, knobs) + size_of::<u64>() * knob as usize
+}
+
+/// Why something is no page of counters.
+#[derive(Debug)]
+pub enum PageError {
+    /// It cannot be read.
+    Read(io::Error),
+    /// It ends too early.
+    Truncated {
+        /// After so many bytes.
+        bytes: usize,
+        /// Of how many.
+        of: usize,
+    },
+    /// Its header was never filled in: the process ended, or is, at its first large request.
+    Unfinished,
+    /// It is something else.
+    Foreign,
+    /// It has another version's layout.
+    Version(u32),
+    /// It has other counters or knobs.
+    Tables,
+}
+
+impl fmt::Display for PageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let apart = "command and library do not belong together";
+        match self {
+            Self::Read(error) => write!(f, "cannot be read: {error}"),
+            Self::Truncated { bytes, of } => write!(f, "ends after {bytes} of {of} bytes"),
+            Self::Unfinished => write!(f, "has no header yet"),
+            Self::Foreign => write!(f, "is not a counters page"),
+            Self::Version(version) => {
+                write!(f, "has layout version {version}, this command reads {VERSION}: {apart}")
+            }
+            Self::Tables => write!(f, "has other counters or knobs than this command: {apart}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A page of process 42 with 1, 2, 3… in every block, and knobs of 7.
+    pub fn page() -> Vec<u8> {
+        let mut bytes = vec![0u8; size_of::<Page>()];
+        let mut put = |at: usize, n: &[u8]| bytes[at..at + n.len()].copy_from_slice(n);
+        put(0, b"fltless1");
+        let words = [VERSION, 42, size_of::<Page>() as u32, COUNT as u32, BLOCKS as u32, knobs::COUNT as u32];
+        words.iter().enumerate().for_each(|(i, word)| put(8 + 4 * i, &word.to_ne_bytes()));
+        put(32, &TABLES.to_ne_bytes());
+        put(40, &99u64.to_ne_bytes());
+        put(48, b"prog\x1b");
+        put(64, &1u32.to_ne_bytes());
+        (0..knobs::COUNT).for_each(|i| put(128 + 8 * i, &7u64.to_ne_bytes()));
+        let first = (128 + 8 * knobs::COUNT).next_multiple_of(64);
+        let stride = (COUNT * 8).next_multiple_of(64);
+        for (block, i) in (0..BLOCKS).flat_map(|block| (0..COUNT).map(move |i| (block, i))) {
+            put(first + block * stride + 8 * i, &(i as u64 + 1).to_ne_bytes());
+        }
+        bytes
+    }
+
+    #[test]
+    fn blocks_and_processes_are_added_up() {
+        let one = Counters::parse(&page()).unwrap();
+        assert_eq!((one.pid, one.start_ns, one.knob(Knob::Scrub)), (42, 99, 7));
+        assert_eq!((one.name.as_str(), one.plain()), ("prog?", Some(PLAIN[1])));
+        let expected = |i: usize| (i as u64 + 1) * BLOCKS as u64;
+        assert!((0..COUNT).all(|i| one.values()[i] == expected(i)));
+        assert_eq!(one.get(Counter::MmapBytes), expected(Counter::MmapBytes as usize));
+        let two = Counters::sum(&[one.clone(), one]);
+        assert!((0..COUNT).all(|i| two.values()[i] == 2 * expected(i)));
+        assert_eq!(two.since(&Counters::sum(std::slice::from_ref(&two))).values(), &[0; COUNT]);
+    }
+
+    #[test]
+    fn what_is_not_a_page_is_told() {
+        let good = page();
+        for len in [0, 7, 8, 15, 23, 39, 63, 64, 100, good.len() - 1] {
+            let end = Counters::parse(&good[..len]);
+            assert!(matches!(end, Err(PageError::Truncated { bytes, .. }) if bytes == len), "{len}");
+        }
+        let changed = |at: usize| {
+            let mut bytes = good.clone();
+            bytes[at] ^= 0x80;
+            Counters::parse(&bytes).unwrap_err()
+        };
+        assert!(matches!(changed(0), PageError::Foreign));
+        assert!(matches!(changed(8), PageError::Version(v) if v == VERSION ^ 0x80));
+        for at in [16, 20, 24, 28, 32] {
+            assert!(matches!(changed(at), PageError::Tables), "{at}");
+        }
+        assert!(matches!(Counters::parse(&vec![0; good.len()]), Err(PageError::Unfinished)));
+    }
+}

@@ -1,0 +1,82 @@
+//! What the C library tells of its blocks, and ours with them: as blocks with mappings of their own.
+
+use core::ffi::{CStr, c_int};
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::kernel::library::find;
+use crate::kernel::linked::is_linked;
+use crate::runtime::engine;
+
+/// `struct mallinfo`, or with larger numbers `struct mallinfo2`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Info<N> {
+    arena: N,
+    free_blocks: N,
+    fast_blocks: N,
+    mapped_blocks: N,
+    mapped_bytes: N,
+    most_bytes: N,
+    fast_bytes: N,
+    used_bytes: N,
+    free_bytes: N,
+    trimmable_bytes: N,
+}
+
+const NAMES: [&CStr; 2] = [c"mallinfo", c"mallinfo2"];
+/// The C library's functions of those names, or 0.
+static NEXT: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+
+/// Runs before `main`.
+pub fn look_up() {
+    NEXT.iter().zip(NAMES).for_each(|(place, name)| place.store(find(name), Ordering::Relaxed));
+}
+
+/// What function `i` says.
+fn ask<N: Copy + Default>(i: usize) -> Info<N> {
+    let next = match NEXT[i].load(Ordering::Relaxed) {
+        // A constructor of another library is earlier than this one's.
+        0 if is_linked() => find(NAMES[i]),
+        at => at,
+    };
+    if next == 0 {
+        let none = N::default();
+        return Info {
+            arena: none,
+            free_blocks: none,
+            fast_blocks: none,
+            mapped_blocks: none,
+            mapped_bytes: none,
+            most_bytes: none,
+            fast_bytes: none,
+            used_bytes: none,
+            free_bytes: none,
+            trimmable_bytes: none,
+        };
+    }
+    // SAFETY: the function of that name, of which `N` is the kind of numbers.
+    unsafe { core::mem::transmute::<usize, unsafe extern "C" fn() -> Info<N>>(next)() }
+}
+
+/// Our blocks: how many, and their bytes.
+fn ours() -> (usize, usize) {
+    engine::running().map_or((0, 0), |engine| engine.space.blocks_in_use())
+}
+
+/// As mallinfo(3), of which the numbers overflow.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mallinfo() -> Info<c_int> {
+    let (mut info, (n, bytes)) = (ask::<c_int>(0), ours());
+    info.mapped_blocks = info.mapped_blocks.wrapping_add(n as c_int);
+    info.mapped_bytes = info.mapped_bytes.wrapping_add(bytes as c_int);
+    info
+}
+
+/// As mallinfo2(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mallinfo2() -> Info<usize> {
+    let (mut info, (n, bytes)) = (ask::<usize>(1), ours());
+    info.mapped_blocks += n;
+    info.mapped_bytes += bytes;
+    info
+}

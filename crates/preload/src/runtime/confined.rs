@@ -1,0 +1,86 @@
+//! How a thread is confined: a word of each thread, because a filter of system calls is a thread's, and because it can be
+//! read without a system call, which might end the program.
+//!
+//! A child that shares its parent's memory (vfork, clone with `CLONE_VM`) shares this word, too. The kernel sets it back to 0
+//! when the child ends or becomes another program (set_tid_address). Meanwhile the parent's thread waits, as after vfork, or
+//! does without the engine.
+
+use core::arch::{asm, global_asm};
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use crate::kernel::dispatch::syscall;
+use crate::runtime::settings;
+
+global_asm!(
+    ".pushsection .tbss, \"awT\", @nobits",
+    ".balign 4",
+    ".hidden faultless_confined",
+    ".type faultless_confined, @object",
+    ".size faultless_confined, 4",
+    "faultless_confined:",
+    ".zero 4",
+    ".popsection",
+);
+
+/// It may make any call.
+pub const FREE: u32 = 0;
+/// It shares its parent's memory and has a limit of its own: it does without the engine.
+pub const LIMITED: u32 = 1;
+/// It shares its parent's memory and may make few system calls: it does without the engine, and without calls that the program did
+/// not make.
+pub const FILTERED: u32 = 2;
+/// It may only read, write and exit.
+pub const STRICT: u32 = 3;
+
+fn word() -> &'static AtomicU32 {
+    let at: *const AtomicU32;
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: computes the address of this thread's variable.
+    unsafe {
+        asm!("mov {at}, qword ptr [rip + faultless_confined@GOTTPOFF]", "add {at}, qword ptr fs:[0]",
+            at = out(reg) at, options(pure, readonly, nostack));
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: computes the address of this thread's variable.
+    unsafe {
+        asm!("adrp {at}, :gottprel:faultless_confined", "ldr {at}, [{at}, :gottprel_lo12:faultless_confined]",
+            "mrs {tp}, tpidr_el0", "add {at}, {at}, {tp}",
+            at = out(reg) at, tp = out(reg) _, options(pure, readonly, nostack));
+    }
+    // SAFETY: the variable lives as long as the thread, which is the only one that gets its address.
+    unsafe { &*at }
+}
+
+/// How this thread is confined.
+#[inline]
+pub fn now() -> u32 {
+    // Before, this library may not be linked, nor the variable have an address.
+    if settings::are_read() { word().load(Ordering::Relaxed) } else { FREE }
+}
+
+/// Whether this is a child that has to do without its parent's engine.
+#[inline]
+pub fn is_apart() -> bool {
+    matches!(now(), LIMITED | FILTERED)
+}
+
+/// This thread is confined.
+pub fn set(how: u32) {
+    if settings::are_read() {
+        word().store(how, Ordering::Relaxed);
+    }
+}
+
+/// Has the kernel set the word back to 0 at the end of this process, which shares its memory. False where it cannot: the process
+/// needs the kernel to do that with another word.
+pub fn ends_with_process() -> bool {
+    const PR_GET_TID_ADDRESS: usize = 40;
+    let mut other = 0usize;
+    let args = [PR_GET_TID_ADDRESS, &raw mut other as usize, 0, 0, 0, 0];
+    let own = core::ptr::from_ref(word()) as usize;
+    // SAFETY: the address of a word that the kernel writes to, and of one that outlives this process.
+    unsafe {
+        let known = syscall(libc::SYS_prctl, args).is_ok();
+        known && (other == 0 || other == own) && syscall(libc::SYS_set_tid_address, [own, 0, 0, 0, 0, 0]).is_ok()
+    }
+}
