@@ -10,7 +10,7 @@ use super::raw::syscall;
 use super::thread;
 use crate::units::Span;
 
-static BACKGROUND: Kept = Kept::new();
+static BACKGROUND: Kept = Kept::of_background();
 static PROGRAM: Kept = Kept::new();
 
 /// An older kernel.
