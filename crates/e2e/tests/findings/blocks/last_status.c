@@ -35,7 +35,7 @@ static void *later(void *unused)
 {
     while (!is_over())
         usleep(1000);
-    usleep(50000);
+    usleep(1500000);
     use();
     return unused;
 }
