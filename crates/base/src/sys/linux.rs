@@ -315,7 +315,11 @@ impl Sys for Linux {
     }
 
     fn headroom(&self) -> Option<(usize, usize)> {
-        super::pressure::headroom()
+        match thread::is_this() {
+            true => super::pressure::headroom(),
+            // The texts of the group's files take more stack than a program's thread may have.
+            false => super::stack::with_room(super::pressure::headroom),
+        }
     }
 
     fn now_ns(&self) -> u64 {

@@ -120,10 +120,11 @@ fn piece(at: usize, bytes: usize) -> libc::iovec {
 /// read is zero.
 fn nonzero(places: [Option<usize>; PEEKED]) -> [bool; PEEKED] {
     let mut bytes = [[0u8; WINDOW]; PEEKED];
-    let remote = places.map(|at| piece(at.unwrap_or(0), WINDOW));
+    let remote: [_; PEEKED] = core::array::from_fn(|i| piece(places[i].unwrap_or(0), WINDOW));
     let n = places.iter().take_while(|at| at.is_some()).count();
     read(Span::new(bytes.as_mut_ptr() as usize, WINDOW * n), &remote[..n]);
-    bytes.map(|window| window.iter().any(|b| *b != 0))
+    // Not `map`, which would copy them.
+    core::array::from_fn(|i| bytes[i].iter().any(|b| *b != 0))
 }
 
 /// Whether a page holds something else than zero, by a look at some of it or at all of it.

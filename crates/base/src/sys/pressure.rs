@@ -32,6 +32,7 @@ pub fn group_limit() -> Option<u64> {
 }
 
 /// Bytes that the control group may still take, and its limit: of the group with the least room, if any has a limit.
+#[inline(never)]
 pub fn headroom() -> Option<(usize, usize)> {
     let mut tightest: Option<(u64, u64)> = None;
     each_group(|used, limit| {
