@@ -39,7 +39,7 @@ use faultless_page::stats::{self, Block, Counter};
 pub const MAX_SHARDS: usize = stats::BLOCKS;
 
 /// How long a call that changes attributes waits for a thread of ours.
-pub(crate) const BUSY_WAIT_NS: u64 = 500_000;
+const BUSY_WAIT_NS: u64 = 500_000;
 /// After so many extents in a row that came back untouched, the next ones are expected to, too.
 const UNTOUCHED_STREAK: u32 = 4;
 /// After so many extents in a row that were used sparsely, the next ones are expected to be, too.
