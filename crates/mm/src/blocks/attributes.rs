@@ -11,11 +11,7 @@ use faultless_base::{SLOT, Span};
 use crate::frame::arena::Extent;
 use crate::frame::slot::{State, flag};
 use crate::mapping::Change;
-use crate::space::Space;
-
-/// How long a call waits until the background thread is out of memory that the program is about to replace: the thread would
-/// write to what is there then. It may need a processor first; `Sys::relax` gives it an ordinary priority.
-const REPLACED_WAIT_NS: u64 = 100_000_000;
+use crate::space::{REPLACED_WAIT_NS, Space};
 
 impl<S: Sys> Space<S> {
     /// Attributes of the blocks in `span` change. The background thread does not come to them any more.
