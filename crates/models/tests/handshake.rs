@@ -1,10 +1,9 @@
-//! The slots that the background thread is in, against threads that take them back or taint them: in every
-//! interleaving, and with every value that the orderings let a load see.
+//! The slots that the background thread is in, against threads that take them back or taint them, and against calls that
+//! replace them: in every interleaving, and with every value that the orderings let a load see.
 
 use std::sync::Arc;
 
 use faultless_base::{SLOT, Span};
-use faultless_mm::frame::arena::Extent;
 use faultless_mm::frame::busy::Busy;
 use faultless_mm::frame::slot::{Slots, State, flag};
 use loom::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -40,7 +39,11 @@ impl World {
 
     /// The background thread comes to slot `i`.
     fn touch(&self, i: usize) {
-        self.busy.enter(Self::span(i), self.slots, Extent { first: i, n: 1 }, |_| {
+        let is_lent = || {
+            matches!(self.slots.state(i), State::Mapped | State::Block)
+                && !self.slots.has(i, flag::TAINTED | flag::FORKED)
+        };
+        self.busy.enter(Self::span(i), is_lent, || {
             self.inside[i].store(true, Relaxed);
             assert!(!self.gone[i].load(Relaxed), "slot {i} is touched after it was taken back");
             self.inside[i].store(false, Relaxed);
@@ -107,6 +110,49 @@ fn one_slot_after_the_other_is_told_apart() {
         assert!(w.slots.detach(0, State::Mapped));
     };
     check(State::Mapped, &[1, 0], detach_upper);
+}
+
+/// The program replaces what is mapped there; what is noted of it is dropped afterwards.
+#[test]
+fn a_slot_is_not_touched_while_it_is_replaced() {
+    loom::model(|| {
+        let world = World::new(State::Mapped);
+        let background = {
+            let world = world.clone();
+            thread::spawn(move || [0, 0].map(|i| world.touch(i)))
+        };
+        let replaced = world.busy.replace(World::span(0));
+        world.leave_alone(0);
+        assert!(world.slots.detach(0, State::Mapped));
+        drop(replaced);
+        background.join().unwrap();
+    });
+}
+
+/// Two threads that come to one slot are both waited for.
+#[test]
+fn every_thread_that_is_there_is_waited_for() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(2);
+    model.check(|| {
+        let world = World::new(State::Mapped);
+        let others = [1, 0].map(|i| {
+            let world = world.clone();
+            thread::spawn(move || {
+                let is_lent = || world.slots.state(i) == State::Mapped;
+                world.busy.enter(World::span(i), is_lent, || {
+                    world.inside[i].store(true, Relaxed);
+                    assert!(!world.gone[i].load(Relaxed), "slot {i} is used after it was replaced");
+                    world.inside[i].store(false, Relaxed);
+                });
+            })
+        });
+        let replaced = world.busy.replace(World::span(0));
+        world.leave_alone(0);
+        assert!(world.slots.detach(0, State::Mapped));
+        drop(replaced);
+        others.into_iter().for_each(|other| other.join().unwrap());
+    });
 }
 
 /// Two threads take different slots back at the same time. All interleavings would take minutes.

@@ -82,7 +82,7 @@ unsafe extern "C" fn route(nr: c_long, a: usize, b: usize, c: usize, d: usize, e
         libc::SYS_munmap => return answer(unmap(args)),
         libc::SYS_madvise => return answer(attributes::advise(a, b, c as c_int)),
         libc::SYS_shmat => {
-            pinned::before_shmat(a as c_int, b as *const c_void, c as c_int);
+            let _replaced = pinned::before_shmat(a as c_int, b as *const c_void, c as c_int);
             let result = limits::with_relief(|| make(args));
             pinned::after_shmat(result, a as c_int);
             return answer(result);

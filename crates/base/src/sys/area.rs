@@ -11,7 +11,7 @@ use super::raw::{self, syscall};
 use super::{open, thread};
 use crate::units::Span;
 
-static BACKGROUND: Kept = Kept::new();
+static BACKGROUND: Kept = Kept::of_background();
 static PROGRAM: Kept = Kept::new();
 
 /// An older kernel.

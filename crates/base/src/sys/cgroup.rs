@@ -1,15 +1,13 @@
 //! Control groups: what the one of this process, and each that it is part of, may use and has left.
 //!
-//! A program may enter another group at any time, so each look begins with the names of its groups. The files of a group can be opened by
-//! the background thread and while the process has one thread (`open.rs`). For later the files of groups with a limit are kept open.
-//! While that is not enough, the last look counts for a while.
+//! A program may enter another group at any time, so each look begins with the names of its groups. What their files said counts
+//! for a while.
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use super::kept::{Kept, aside};
-use super::proc_file::{CGROUP, read_at};
-use super::raw::{self, File, leading_number, now_ns, read_file};
+use super::proc_file::CGROUP;
+use super::raw::{File, leading_number, now_ns, read_file};
 use super::{Headroom, open, stack};
 
 /// In a smaller group idle memory could not always be given back in time.
@@ -22,8 +20,6 @@ const NO_LOOK_NS: u64 = 10 * NO_LIMIT_NS;
 const LEFT_NS: u64 = 10_000_000;
 /// For so long that counts where a group cannot be looked at.
 const FRESH_NS: u64 = 100_000_000;
-/// Groups with a limit of which the files are kept.
-const LEVELS: usize = 2;
 
 /// The last look: of which groups, told by a number made of their names, and when.
 struct Last {
@@ -70,19 +66,6 @@ impl Last {
         self.names.store(names, Ordering::Release);
     }
 }
-
-/// The files of a group with a limit.
-struct Level {
-    used: Kept,
-    limit: Kept,
-    stat: Kept,
-}
-
-static KEPT: [Level; LEVELS] =
-    [const { Level { used: Kept::new(), limit: Kept::new(), stat: Kept::new() } }; LEVELS];
-/// Of which groups they are, and how many; 0: of none.
-static KEPT_NAMES: AtomicU64 = AtomicU64::new(0);
-static KEPT_LEVELS: AtomicUsize = AtomicUsize::new(0);
 
 /// What is left of a group, of several the one with the least; of small ones nothing.
 #[derive(Default)]
@@ -147,8 +130,7 @@ pub fn headroom() -> Headroom {
         with_text(|text| each_group(text, |group| tightest.add(group.used(), group.limit)));
         tightest.room()
     };
-    let look = || open::unseen(by_path).or_else(|| by_kept(names));
-    let found = if names == 0 { None } else { stack::with_room(look) };
+    let found = if names == 0 { None } else { stack::with_room(|| open::apart(by_path)) };
     match (found, last) {
         (Some(room), _) => {
             LAST.note(names, now, room);
@@ -159,68 +141,9 @@ pub fn headroom() -> Headroom {
     }
 }
 
-/// By the files that are kept, if they are those of these groups.
-#[inline(never)]
-fn by_kept(names: u64) -> Option<Headroom> {
-    if KEPT_NAMES.load(Ordering::Acquire) != names {
-        return None;
-    }
-    let mut tightest = Tightest::default();
-    for level in &KEPT[..KEPT_LEVELS.load(Ordering::Relaxed)] {
-        let fd = |kept: &Kept| kept.get(|| Err(libc::EMFILE));
-        let number = |kept| {
-            let mut digits = [0u8; 32];
-            let n = read_at(fd(kept)?, &mut digits, 0);
-            leading_number(&digits[..n])
-        };
-        let (used, Some(limit)) = (number(&level.used)?, number(&level.limit).filter(|limit| *limit < NO_LIMIT))
-        else {
-            // It has no limit any more.
-            continue;
-        };
-        let (stat, mut at) = (fd(&level.stat)?, 0);
-        let read = |chunk: &mut [u8]| {
-            let n = read_at(stat, chunk, at);
-            at += n;
-            n
-        };
-        let cached = if used > limit / 2 { cached(read) } else { 0 };
-        tightest.add(used.saturating_sub(cached), limit);
-    }
-    Some(tightest.room())
-}
-
-/// Opens the files of groups with a limit, for threads that the process is about to have.
-pub fn keep() {
-    let mut buffer = [0u8; 2048];
-    let text = CGROUP.read(&mut buffer);
-    let Headroom::Left { .. } = headroom() else { return };
-    open::unseen(|| {
-        let mut n = 0;
-        each_group(text, |group| {
-            if let Some(level) = KEPT.get(n) {
-                let open = |kept: &Kept, name| {
-                    kept.close();
-                    kept.get(|| {
-                        aside(open_in(group.files, group.name, name, raw::open).unwrap_or(Err(libc::ENOENT))?)
-                    });
-                };
-                open(&level.used, group.files.used);
-                open(&level.limit, group.files.limit);
-                open(&level.stat, group.files.stat);
-            }
-            n += 1;
-        });
-        KEPT_LEVELS.store(n.min(LEVELS), Ordering::Relaxed);
-        KEPT_NAMES.store(if n <= LEVELS { names(text) } else { 0 }, Ordering::Release);
-    });
-}
-
 /// In a forked child.
 pub fn forget() {
-    KEPT_NAMES.store(0, Ordering::Relaxed);
     LAST.names.store(0, Ordering::Relaxed);
-    KEPT.iter().flat_map(|level| [&level.used, &level.limit, &level.stat]).for_each(Kept::close);
 }
 
 /// The least limit. Opens files.

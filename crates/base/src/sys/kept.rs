@@ -54,16 +54,28 @@ pub struct Kept {
     opening: AtomicBool,
     /// How often that has failed, apart from times when there was no number to spare.
     tries: AtomicUsize,
+    /// It is for a thread with a table of its own.
+    is_own: bool,
 }
 
 impl Kept {
-    /// None yet.
+    /// None yet, for the threads of the program.
     pub const fn new() -> Self {
+        Self::with(false)
+    }
+
+    /// The same for the background thread, which has a table of its own.
+    pub const fn of_background() -> Self {
+        Self::with(true)
+    }
+
+    const fn with(is_own: bool) -> Self {
         Self {
             number: AtomicUsize::new(0),
             file: AtomicU64::new(0),
             opening: AtomicBool::new(false),
             tries: AtomicUsize::new(0),
+            is_own,
         }
     }
 
@@ -92,7 +104,7 @@ impl Kept {
         if let Some(number) = self.open_one() {
             return Some(number);
         }
-        let shared = is_in_shared_table();
+        let shared = if self.is_own { Some(true) } else { is_in_shared_table() };
         if self.is_given_up() || shared == Some(false) || self.opening.swap(true, Ordering::Acquire) {
             return None;
         }

@@ -19,8 +19,6 @@ pub fn keep_descriptors() {
         moves::keep();
         area::keep();
         proc_file::keep();
-        unwritten::keep();
-        cgroup::keep();
     });
 }
 
@@ -234,7 +232,6 @@ impl Sys for Linux {
         looks::forget();
         area::forget();
         proc_file::forget();
-        unwritten::forget();
         cgroup::forget();
         isolate::forget();
     }

@@ -10,7 +10,7 @@
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::raw::{self, syscall};
-use super::{SIGNATURES, pagemap, thread};
+use super::{SIGNATURES, open, pagemap, thread};
 use crate::units::{PAGE, SLOT, SLOT_PAGES, Span};
 
 /// Looks under way, and whether they have ended.
@@ -71,13 +71,17 @@ struct Pages {
 }
 
 impl Pages {
-    /// `None` where not all of it is mapped.
-    fn of(span: Span) -> Option<Self> {
-        let mut present = [0; SLOT_PAGES];
-        let args = [span.start, span.bytes().min(SLOT), present.as_mut_ptr() as usize, 0, 0, 0];
+    fn unknown(span: Span) -> Self {
+        Self { start: span.start, present: [0; SLOT_PAGES] }
+    }
+
+    /// Asks the kernel. None is present where not all of it is mapped. In its place: no second copy lies on the stack.
+    fn ask(&mut self, span: Span) {
+        let args = [span.start, span.bytes().min(SLOT), self.present.as_mut_ptr() as usize, 0, 0, 0];
         // SAFETY: one byte for each page of a slot.
-        unsafe { syscall(libc::SYS_mincore, args) }.ok()?;
-        Some(Self { start: span.start, present })
+        if unsafe { syscall(libc::SYS_mincore, args) }.is_err() {
+            self.present.fill(0);
+        }
     }
 
     fn has(&self, page: usize) -> bool {
@@ -87,12 +91,14 @@ impl Pages {
 
 /// As [`super::Sys::present_pages`].
 pub(super) fn present_pages(span: Span) -> usize {
-    Pages::of(span).map_or(0, |pages| pages.present.iter().filter(|&&byte| byte & 1 == 1).count())
+    let mut pages = Pages::unknown(span);
+    pages.ask(span);
+    pages.present.iter().filter(|&&byte| byte & 1 == 1).count()
 }
 
 /// Places looked at by one call, and bytes of each: few, because a program's stack may be small.
 const PEEKED: usize = 8;
-const WINDOW: usize = 128;
+const WINDOW: usize = 64;
 
 /// Reads memory of this process to memory of the caller's: how many bytes.
 fn read(local: Span, remote: &[libc::iovec]) -> usize {
@@ -114,10 +120,11 @@ fn piece(at: usize, bytes: usize) -> libc::iovec {
 /// read is zero.
 fn nonzero(places: [Option<usize>; PEEKED]) -> [bool; PEEKED] {
     let mut bytes = [[0u8; WINDOW]; PEEKED];
-    let remote = places.map(|at| piece(at.unwrap_or(0), WINDOW));
+    let remote: [_; PEEKED] = core::array::from_fn(|i| piece(places[i].unwrap_or(0), WINDOW));
     let n = places.iter().take_while(|at| at.is_some()).count();
     read(Span::new(bytes.as_mut_ptr() as usize, WINDOW * n), &remote[..n]);
-    bytes.map(|window| window.iter().any(|b| *b != 0))
+    // Not `map`, which would copy them.
+    core::array::from_fn(|i| bytes[i].iter().any(|b| *b != 0))
 }
 
 /// Whether a page holds something else than zero, by a look at some of it or at all of it.
@@ -162,10 +169,10 @@ fn nonzero_of(span: Span, step: usize) -> usize {
 /// One page of each `step` bytes: those of a batch that are present. In a frame of its own, because a program's stack may be small.
 #[inline(never)]
 fn sampled(span: Span, step: usize, batch: usize) -> [Option<usize>; PEEKED] {
-    let there = Pages::of(span);
+    let mut there = Pages::unknown(span);
+    there.ask(span);
     let all = (span.start..span.end).step_by(step).map(|at| somewhere(at, step / PAGE));
-    let mut pages =
-        all.skip(batch * PEEKED).take(PEEKED).filter(|&page| there.as_ref().is_some_and(|there| there.has(page)));
+    let mut pages = all.skip(batch * PEEKED).take(PEEKED).filter(|&page| there.has(page));
     core::array::from_fn(|_| pages.next())
 }
 
@@ -188,8 +195,9 @@ pub(super) fn overwritten(slot: Span) -> usize {
         read(Span::new(&raw mut seen as usize, bytes), &[piece(at, bytes)]) == bytes && seen == word
     };
     let look = || {
-        let there = Pages::of(slot);
-        let stands = |at: usize, word: u64| there.as_ref().is_some_and(|there| there.has(at)) && reads(at, word);
+        let mut there = Pages::unknown(slot);
+        there.ask(slot);
+        let stands = |at: usize, word: u64| there.has(at) && reads(at, word);
         signatures(slot).filter(|&(at, word)| !stands(at, word)).count()
     };
     GATE.pass(look).unwrap_or(0)
@@ -197,7 +205,11 @@ pub(super) fn overwritten(slot: Span) -> usize {
 
 /// As [`super::Sys::copy_from_program`].
 pub(super) fn copy(from: Span, to: usize) -> bool {
-    let Some(pagemap) = pagemap::Opened::new() else { return false };
+    open::apart(|| pagemap::Opened::new().is_some_and(|pagemap| copy_by(&pagemap, from, to))) == Some(true)
+}
+
+/// The same by a file that is open.
+pub(super) fn copy_by(pagemap: &pagemap::Opened, from: Span, to: usize) -> bool {
     let copied = pagemap.all(from, pagemap::PRESENT | pagemap::SWAPPED, |run, is_present| {
         let place = Span::new(to + (run.start - from.start), run.bytes());
         is_present && read(place, &[piece(run.start, run.bytes())]) == run.bytes()

@@ -15,6 +15,7 @@ mod cpus;
 pub mod descriptor;
 pub mod dirty;
 pub mod frames;
+mod helper;
 pub mod isolate;
 mod job;
 mod kept;

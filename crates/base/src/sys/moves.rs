@@ -17,7 +17,7 @@ use super::uffd::{REGISTER_WP, Uffd, Wake, Way, feature};
 use super::{open as table, thread};
 use crate::units::{SLOT, Span};
 
-static BACKGROUND: Kept = Kept::new();
+static BACKGROUND: Kept = Kept::of_background();
 static PROGRAM: Kept = Kept::new();
 
 /// A new background thread: what the last one had open ended with it.

@@ -1,16 +1,22 @@
 //! When a file may be opened in the program's table of descriptors.
 //!
-//! A file that is opened has the lowest free number, if only for a moment. Another thread of the program misses that number then, or
-//! puts a file of its own there, which our `close` would close. So a guest of the program opens files only where no other thread
-//! can see it: in the background thread, which has a table of its own, or in a process that has one thread, with signals held back.
-//! What other threads need is opened before there are any ([`super::proc_file`], [`super::moves`]), and lies aside.
+//! A file that is opened has the lowest free number, if only for a moment. Another thread of the program misses that number
+//! then, or puts a file of its own there, which our `close` would close. So a guest of the program opens files where no other
+//! thread can see it:
+//!
+//! - in a process that has one thread, with signals held back;
+//! - in the background thread, which has a table of its own;
+//! - in a thread made for that ([`super::helper`]).
+//!
+//! What the program's threads need often has to be in their table. It is opened while the process has one thread, and lies
+//! aside (`kept.rs`).
 
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
 use super::kept::aside;
 use super::raw::{self, NoSignals, now_ns, syscall};
-use super::thread;
+use super::{helper, thread};
 
 /// Whether the table is a program's that does not know of us. A program that links this crate expects its descriptors.
 static GUEST: AtomicBool = AtomicBool::new(false);
@@ -18,7 +24,7 @@ static GUEST: AtomicBool = AtomicBool::new(false);
 static HOME: AtomicI32 = AtomicI32::new(0);
 /// Until when the process is taken to have other threads.
 static CROWDED_UNTIL: AtomicU64 = AtomicU64::new(0);
-/// The one thread of the process is in [`unseen`].
+/// The one thread of the process is in [`unseen`] or [`apart`].
 static INSIDE: AtomicBool = AtomicBool::new(false);
 const CROWDED_NS: u64 = 1_000_000;
 
@@ -64,36 +70,43 @@ fn is_alone() -> bool {
     alone
 }
 
-/// Calls `f`, which opens files and closes them, or puts them aside, where no thread of the program can see that. `None`: not now.
+/// Calls `f`, which puts files aside in the program's table, where no thread of the program can see how. `None`: not now.
 pub fn unseen<R>(f: impl FnOnce() -> R) -> Option<R> {
-    alone_if(is_home, f)
+    if !GUEST.load(Ordering::Relaxed) {
+        return Some(f());
+    }
+    if thread::is_this() || !is_home() {
+        return None;
+    }
+    alone(f).ok()
 }
 
-/// The same in a process that may share its parent's memory: then nothing may be put aside.
-pub fn alone<R>(f: impl FnOnce() -> R) -> Option<R> {
-    alone_if(|| true, f)
-}
-
-fn alone_if<R>(may: impl FnOnce() -> bool, f: impl FnOnce() -> R) -> Option<R> {
+/// Calls `f`, which opens files and closes them again, on whatever stack. `None`: not now.
+pub fn apart<R>(f: impl FnOnce() -> R) -> Option<R> {
     if !GUEST.load(Ordering::Relaxed) {
         return Some(f());
     }
     if thread::is_this() {
         return thread::has_own_files().then(f);
     }
+    alone(f).map_or_else(helper::with_own_files, Some)
+}
+
+/// Calls `f` if no other thread of the program has this table, with signals held back.
+fn alone<R, F: FnOnce() -> R>(f: F) -> Result<R, F> {
     if INSIDE.load(Ordering::Relaxed) {
         // No other thread is there that could read this.
-        return Some(f());
+        return Ok(f());
     }
     // Before the look: a handler may open files and start threads.
     let _no_signals = NoSignals::new();
-    if !may() || !is_alone() {
-        return None;
+    if !is_alone() {
+        return Err(f);
     }
     INSIDE.store(true, Ordering::Relaxed);
     let done = f();
     INSIDE.store(false, Ordering::Relaxed);
-    Some(done)
+    Ok(done)
 }
 
 /// Opens a file for reading, and puts it aside.

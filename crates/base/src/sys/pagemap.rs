@@ -3,7 +3,6 @@
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use super::proc_file::PAGEMAP;
 use super::raw::{self, syscall};
 use crate::{PAGE, Span};
 
@@ -135,13 +134,13 @@ pub fn count(span: Span, any_of: u64, none_of: u64) -> Option<usize> {
     Some(pages)
 }
 
-/// The file that the program's threads share, for a few questions, without [`open`].
+/// The file for a few questions, without [`open`]: see `open.rs` where that may be.
 pub struct Opened(usize);
 
 impl Opened {
     /// `None`: there is none to be had.
     pub fn new() -> Option<Self> {
-        PAGEMAP.number().map(Self)
+        open_file().map(Self)
     }
 
     /// Whether `f` is true of all runs of pages of `span` that are one of `any_of`; it hears whether they are present. `None`
@@ -160,16 +159,18 @@ impl Opened {
     }
 
     /// Whether all of `slot` is one huge page.
-    fn is_huge(&self, slot: Span) -> Option<bool> {
+    pub fn is_huge(&self, slot: Span) -> Option<bool> {
         let mut run = [Run::default()];
         let (told, _) = scan(self.0, slot, HUGE, 0, &mut run)?;
         Some(told == 1 && run[0].start as usize == slot.start && run[0].end as usize == slot.end)
     }
 }
 
-/// Whether all of `slot` is one huge page. Without [`open`]. `None` where the kernel does not say.
-pub fn is_huge(slot: Span) -> Option<bool> {
-    Opened::new()?.is_huge(slot)
+impl Drop for Opened {
+    fn drop(&mut self) {
+        // SAFETY: opened by this.
+        let _ = unsafe { syscall(libc::SYS_close, [self.0, 0, 0, 0, 0, 0]) };
+    }
 }
 
 #[cfg(test)]

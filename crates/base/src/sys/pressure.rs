@@ -25,12 +25,12 @@ pub fn is_short() -> bool {
         let stalled = stalls(read_file(c"/proc/pressure/memory", &mut buffer));
         stalled || cgroup::is_full(FULL_PERCENT) || little_is_left(read_file(c"/proc/meminfo", &mut buffer))
     };
-    open::unseen(look).unwrap_or(false)
+    open::apart(look).unwrap_or(false)
 }
 
 /// The control group's limit in bytes, if it has one, or one that it is part of.
 pub fn group_limit() -> Option<u64> {
-    open::alone(cgroup::limit).flatten()
+    open::apart(cgroup::limit).flatten()
 }
 
 /// Bytes that this process has in memory.

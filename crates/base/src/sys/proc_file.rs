@@ -1,7 +1,7 @@
 //! Files of /proc that are read again and again, by whatever thread.
 //!
 //! The background thread opens each anew in its own table. The program's threads share a descriptor, which lies aside in the program's
-//! table (`kept.rs`), and is opened while there is one thread (`open.rs`). What cannot be had is not known then.
+//! table (`kept.rs`), and is opened while there is one thread (`open.rs`). Without it each reads the file apart, which takes longer.
 
 use core::ffi::CStr;
 
@@ -14,12 +14,8 @@ use super::thread;
 pub static STATM: ProcFile = ProcFile::new(c"/proc/self/statm");
 /// The control groups that it is in.
 pub static CGROUP: ProcFile = ProcFile::new(c"/proc/self/cgroup");
-/// Its areas, with all that the kernel says of them.
-pub static SMAPS: ProcFile = ProcFile::new(c"/proc/self/smaps");
-/// Its page tables.
-pub static PAGEMAP: ProcFile = ProcFile::new(c"/proc/self/pagemap");
 
-const ALL: [&ProcFile; 4] = [&STATM, &CGROUP, &SMAPS, &PAGEMAP];
+const ALL: [&ProcFile; 2] = [&STATM, &CGROUP];
 
 /// Such a file.
 pub struct ProcFile {
@@ -47,8 +43,7 @@ impl ProcFile {
         }
         let n = match self.number() {
             Some(fd) => read_at(fd, buffer, 0),
-            // Where no number is far enough out of the way.
-            None => open::unseen(|| raw::read_file(self.path, buffer).len()).unwrap_or(0),
+            None => open::apart(|| raw::read_file(self.path, buffer).len()).unwrap_or(0),
         };
         &buffer[..n]
     }

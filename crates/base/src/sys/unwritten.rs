@@ -7,90 +7,70 @@
 //! In between the kernel may drop the page for reasons of its own, with what was written before it was given free. So a pipe
 //! holds it meanwhile: the kernel drops no page that somebody else refers to.
 
-use core::sync::atomic::{AtomicBool, Ordering};
-
-use super::kept::{Kept, aside};
 use super::linux::{Linux, madvise};
+use super::looks::copy_by;
+use super::pagemap::Opened;
 use super::raw::syscall;
-use super::{Sys, open, pagemap};
+use super::{Sys, open};
 use crate::units::{SLOT, Span};
 
-/// The ends of a pipe, which lie aside in the program's table; see `open.rs`.
-static READ: Kept = Kept::new();
-static WRITE: Kept = Kept::new();
-/// Whether the pipe holds a page. If the page is held for good it stays so.
-static IN_USE: AtomicBool = AtomicBool::new(false);
-
-fn write_end() -> Option<usize> {
-    WRITE.get(|| {
-        open::unseen(|| {
-            let (mut ends, flags) = ([0i32; 2], (libc::O_CLOEXEC | libc::O_NONBLOCK) as usize);
-            // SAFETY: writes two numbers.
-            unsafe { syscall(libc::SYS_pipe2, [&raw mut ends as usize, flags, 0, 0, 0, 0]) }?;
-            let [read, write] = ends.map(|end| aside(end as usize));
-            READ.close();
-            READ.get(|| read).ok_or(libc::EBADF)?;
-            write
-        })
-        .unwrap_or(Err(libc::EMFILE))
-    })
-}
-
-fn read_end() -> Option<usize> {
-    READ.get(|| Err(libc::EMFILE))
-}
-
-/// Before the process has more threads.
-pub(super) fn keep() {
-    let _ = write_end();
-}
-
-/// In a forked child, for which what its parent holds is not held.
-pub(super) fn forget() {
-    READ.close();
-    WRITE.close();
-    IN_USE.store(false, Ordering::Relaxed);
-}
-
-/// A page that the pipe holds.
-struct Held(());
+/// A pipe that holds a page.
+struct Held([i32; 2]);
 
 impl Held {
     fn new(at: usize) -> Option<Self> {
-        if IN_USE.swap(true, Ordering::Acquire) {
-            return None;
-        }
+        let mut ends = [0; 2];
+        let flags = (libc::O_CLOEXEC | libc::O_NONBLOCK) as usize;
+        // SAFETY: writes two numbers.
+        unsafe { syscall(libc::SYS_pipe2, [&raw mut ends as usize, flags, 0, 0, 0, 0]) }.ok()?;
+        let held = Self(ends);
         let piece = libc::iovec { iov_base: at as *mut libc::c_void, iov_len: 1 };
-        let args = |end| [end, &raw const piece as usize, 1, 0, 0, 0];
-        let end = write_end().filter(|_| read_end().is_some());
+        let args = [ends[1] as usize, &raw const piece as usize, 1, 0, 0, 0];
         // SAFETY: refers to the page, and reads it never.
-        let sent = end.is_some_and(|end| unsafe { syscall(libc::SYS_vmsplice, args(end)) } == Ok(1));
-        if !sent {
-            IN_USE.store(false, Ordering::Release);
-        }
-        sent.then_some(Self(()))
+        let sent = unsafe { syscall(libc::SYS_vmsplice, args) };
+        (sent == Ok(1)).then_some(held)
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        let mut byte = 0u8;
-        // SAFETY: writes a byte.
-        let read = |end| unsafe { syscall(libc::SYS_read, [end, &raw mut byte as usize, 1, 0, 0, 0]) };
-        // Where the program has closed its end it stays in use.
-        if read_end().map(read) == Some(Ok(1)) {
-            IN_USE.store(false, Ordering::Release);
+        for end in self.0 {
+            // SAFETY: opened above.
+            let _ = unsafe { syscall(libc::SYS_close, [end as usize, 0, 0, 0, 0, 0]) };
         }
     }
 }
 
+/// Has the kernel take a page that was given free for a written one: where the program may not write to it, by a byte that it
+/// holds already.
+fn keep(slot: Span) -> bool {
+    let by_hand = || {
+        let mut byte = 0u8;
+        let (path, at) = (c"/proc/self/mem".as_ptr() as usize, &raw mut byte as usize);
+        let flags = (libc::O_RDWR | libc::O_CLOEXEC) as usize;
+        // SAFETY: a path that ends with zero, a byte of this stack, and memory of the program's, which does not change.
+        unsafe {
+            let file = syscall(libc::SYS_openat, [libc::AT_FDCWD as usize, path, flags, 0, 0, 0]).ok()?;
+            let read = syscall(libc::SYS_pread64, [file, at, 1, slot.start, 0, 0]);
+            let written = read.and_then(|_| syscall(libc::SYS_pwrite64, [file, at, 1, slot.start, 0, 0]));
+            let _ = syscall(libc::SYS_close, [file, 0, 0, 0, 0, 0]);
+            written.ok().filter(|&n| n == 1)
+        }
+    };
+    madvise(slot, libc::MADV_POPULATE_WRITE) || by_hand().is_some()
+}
+
 /// As [`Sys::drop_zero`].
 pub(super) fn drop_zero(slot: Span, room: Span) -> Option<bool> {
-    let is_zero = || Linux.copy_from_program(slot, room.start) && Linux.first_nonzero(room).is_none();
+    open::apart(|| drop_by(&Opened::new()?, slot, room)).flatten()
+}
+
+fn drop_by(pagemap: &Opened, slot: Span, room: Span) -> Option<bool> {
+    let is_zero = || copy_by(pagemap, slot, room.start) && Linux.first_nonzero(room).is_none();
     if !is_zero() {
         return Some(false);
     }
-    let is_huge = || pagemap::is_huge(slot) == Some(true);
+    let is_huge = || pagemap.is_huge(slot) == Some(true);
     // To hold a missing page would bring one.
     let held = if is_huge() { Held::new(slot.start)? } else { return None };
     // One page is held: it has to be all of it.
@@ -98,10 +78,8 @@ pub(super) fn drop_zero(slot: Span, room: Span) -> Option<bool> {
         return None;
     }
     if !is_zero() {
-        // To the kernel it is written to from now on. If it does not take that, the page is held for good.
-        if !madvise(slot, libc::MADV_POPULATE_WRITE) {
-            core::mem::forget(held);
-        }
+        // Before the pipe lets go of it.
+        keep(slot);
         return Some(false);
     }
     drop(held);

@@ -263,11 +263,12 @@ impl<S: Sys> Space<S> {
             }
             let i = e.first + at.slot;
             at.slot += 1;
-            if shard.slots.has(i, flag::CHARGED)
-                && matches!(shard.slots.state(i), State::Mapped | State::Block | State::Runs)
-            {
+            if shard.slots.has(i, flag::CHARGED) {
                 looks += 1;
-                found += self.confirm_slot(shard, i, || self.peek_full(shard, i)) as usize;
+                let is_lent = || matches!(shard.slots.state(i), State::Mapped | State::Block | State::Runs);
+                let look = || self.confirm_slot(shard, i, || self.peek_full(shard, i));
+                let span = shard.span(Extent { first: i, n: 1 });
+                found += (self.busy.enter(span, is_lent, look) == Some(true)) as usize;
             }
         }
         // A program that uses little of what it has is not looked at again and again.

@@ -11,7 +11,7 @@ use faultless_base::{SLOT, Span};
 use crate::frame::arena::Extent;
 use crate::frame::slot::{State, flag};
 use crate::mapping::Change;
-use crate::space::{BUSY_WAIT_NS, Space};
+use crate::space::{REPLACED_WAIT_NS, Space};
 
 impl<S: Sys> Space<S> {
     /// Attributes of the blocks in `span` change. The background thread does not come to them any more.
@@ -32,7 +32,7 @@ impl<S: Sys> Space<S> {
             let known =
                 || Extent { first: e.first, n: (e.first + e.n).min(shard.slots.tail()).saturating_sub(e.first) };
             let is_passing = || known().slots().any(|i| shard.slots.state(i) == State::InTransit);
-            let (mut turn, end) = (0, self.sys.now_ns() + BUSY_WAIT_NS);
+            let (mut turn, end) = (0, self.sys.now_ns() + REPLACED_WAIT_NS);
             loop {
                 while let Some(free) = shard.lock_soon().and_then(|mut arena| arena.take_free(known())) {
                     let idle = free.slots().filter(|&i| shard.slots.was(i) != State::Unbacked).count();

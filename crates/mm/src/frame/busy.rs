@@ -1,61 +1,115 @@
-//! The slots of the program's that one of our threads is in, and the handshake with whoever takes them back.
+//! Memory of the program's that one of our threads is at, and the handshakes with whoever takes it back or replaces it.
 //!
-//! The thread announces the slots, then looks at their state, then uses them. Whoever takes slots back or taints them
-//! changes their state, then looks at what is announced. A fence on both sides lets one of the two see the other. What
-//! is announced is noted for later, or waited for, but not for long: the thread uses what the program has by system
-//! calls alone, which fail where an access would fault.
+//! Our thread announces the range, then looks whether it is the engine's business still, then uses it. What is announced
+//! is waited for, or noted for later, but not for long: the thread uses what the program has by system calls alone, which
+//! fail where an access would fault.
+//!
+//! - Whoever takes slots back or taints them changes their state, then looks at what is announced ([`Busy::is_left`]).
+//! - A program that maps something else over a range, moves it or unmaps it announces that itself, waits until our
+//!   threads have left the range, and makes its call ([`Busy::replace`]). Without that a thread could see memory of the
+//!   program's by one call, and come to a file that is mapped there by the next: a look would give it pages.
+//!
+//! A fence on both sides lets one of the two see the other.
 
 use faultless_base::Span;
 use faultless_base::sync::atomic::{AtomicUsize, Ordering, fence};
 
-use crate::frame::arena::Extent;
-use crate::frame::slot::{Slots, State, flag};
+/// Threads of ours that are somewhere, and calls of the program, at a time. One that finds no place stays away, or does not
+/// announce itself.
+const OURS: usize = 4;
+const THEIRS: usize = 16;
 
-/// What is announced: the first address, 0 for none, and the end.
-///
-/// Whoever reads two words that do not belong together has read one that was written when the thread had left what the
-/// other one names.
+/// Where threads of ours are, and what the program replaces.
 pub struct Busy {
-    start: AtomicUsize,
-    end: AtomicUsize,
+    ours: [Range; OURS],
+    theirs: [Range; THEIRS],
 }
+
+/// Memory that the program is replacing, until this is dropped.
+pub struct Replaced<'a>(Option<&'a Range>);
 
 impl Busy {
     /// Nothing.
     #[expect(clippy::new_without_default, reason = "there is one")]
     pub fn new() -> Self {
-        Self { start: AtomicUsize::new(0), end: AtomicUsize::new(0) }
+        Self { ours: core::array::from_fn(|_| Range::new()), theirs: core::array::from_fn(|_| Range::new()) }
     }
 
-    /// The one thread that may: enters the slots `e` at `span`, if they are still wholly lent and
-    /// untainted, and calls `f`.
-    pub fn enter<R>(&self, span: Span, slots: Slots, e: Extent, f: impl FnOnce(Span) -> R) -> Option<R> {
-        self.end.store(span.end, Ordering::Release);
-        self.start.store(span.start, Ordering::Release);
-        // Pairs with the one in `is_left`.
-        fence(Ordering::SeqCst);
-        let lent = e.slots().all(|i| {
-            matches!(slots.state(i), State::Mapped | State::Block) && !slots.has(i, flag::TAINTED | flag::FORKED)
-        });
-        let result = lent.then(|| f(span));
-        self.leave();
+    /// Calls `f`, which uses memory in `span`, if `is_ours` and the program does not replace it.
+    pub fn enter<R>(&self, span: Span, is_ours: impl FnOnce() -> bool, f: impl FnOnce() -> R) -> Option<R> {
+        let place = announce(&self.ours, span)?;
+        let is_free = !self.theirs.iter().any(|range| range.is_in(span)) && is_ours();
+        let result = is_free.then(f);
+        place.clear();
         result
     }
 
-    /// The thread is in no slot.
-    pub fn leave(&self) {
-        self.start.store(0, Ordering::Release);
+    /// The program is about to replace what is mapped in `span`. It has to wait until that [is left](Self::is_left).
+    pub fn replace(&self, span: Span) -> Replaced<'_> {
+        Replaced(announce(&self.theirs, span))
     }
 
-    /// Whether the thread is not in `span`, whose slots the caller has changed, so that they are not entered any more.
+    /// Whether no thread of ours is in `span`. The caller has changed its slots or [replaces](Self::replace) it, so that it is not
+    /// entered any more.
     pub fn is_left(&self, span: Span) -> bool {
-        // Pairs with the one in `enter`.
+        // Pairs with the one in `announce`.
         fence(Ordering::SeqCst);
-        !self.is_in(span)
+        !self.ours.iter().any(|range| range.is_in(span))
+    }
+
+    /// No other thread is there.
+    pub fn forget(&self) {
+        self.ours.iter().chain(&self.theirs).for_each(Range::clear);
+    }
+}
+
+fn announce(places: &[Range], span: Span) -> Option<&Range> {
+    let place = places.iter().find(|place| place.claim())?;
+    place.set(span);
+    fence(Ordering::SeqCst);
+    Some(place)
+}
+
+impl Drop for Replaced<'_> {
+    fn drop(&mut self) {
+        if let Some(range) = self.0 {
+            range.clear();
+        }
+    }
+}
+
+/// The first address, 0 for nothing, and the end.
+///
+/// Whoever reads two words that do not belong together has read one that was written when the thread had left what the
+/// other one names; or the thread has [claimed](Self::claim) the place and announced nothing yet.
+struct Range {
+    start: AtomicUsize,
+    end: AtomicUsize,
+}
+
+/// In place of an address.
+const CLAIMED: usize = 1;
+
+impl Range {
+    fn new() -> Self {
+        Self { start: AtomicUsize::new(0), end: AtomicUsize::new(0) }
+    }
+
+    fn claim(&self) -> bool {
+        self.start.compare_exchange(0, CLAIMED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    fn set(&self, span: Span) {
+        self.end.store(span.end, Ordering::Release);
+        self.start.store(span.start, Ordering::Release);
+    }
+
+    fn clear(&self) {
+        self.start.store(0, Ordering::Release);
     }
 
     fn is_in(&self, span: Span) -> bool {
         let start = self.start.load(Ordering::Acquire);
-        start != 0 && !span.clip(Span { start, end: self.end.load(Ordering::Acquire) }).is_empty()
+        start > CLAIMED && !span.clip(Span { start, end: self.end.load(Ordering::Acquire) }).is_empty()
     }
 }

@@ -69,7 +69,7 @@ impl<S: Sys> Space<S> {
             self.budget.discharge(old.charged);
             // It is not looked at any more: the slots left out need not stay areas of their own.
             if old.use_ == Use::Unknown && old.depth == old.most() {
-                self.sys.huge(old.span, Huge::Advised);
+                self.busy.enter(old.span, || true, || self.sys.huge(old.span, Huge::Advised));
             }
         }
         advices.next = place + 1;
@@ -144,7 +144,12 @@ impl<S: Sys> Space<S> {
         let mut changed = false;
         for place in 0..KNOWN {
             let Some(seen) = self.advices.lock_soon().and_then(|advices| advices.known[place]) else { continue };
-            let use_ = if seen.use_ == Use::Unknown { self.look(&seen) } else { seen.use_ };
+            let is_known = || {
+                let advices = self.advices.lock_soon();
+                advices.is_some_and(|advices| advices.known[place].is_some_and(|known| known.span == seen.span))
+            };
+            let look = || if seen.use_ == Use::Unknown { self.look(&seen) } else { seen.use_ };
+            let Some(use_) = self.busy.enter(seen.span, is_known, look) else { continue };
             let cold = use_ != Use::Sparse
                 && seen.span.bytes() >= LARGE * SLOT
                 && if probes { self.finds_cold() } else { self.huge_cost.is_cold(self.now_ms()) == Some(true) };
@@ -152,7 +157,7 @@ impl<S: Sys> Space<S> {
             // The program may have unmapped it meanwhile, or somebody else may have looked.
             let same = |k: &&mut Known| k.span == seen.span && k.use_ == seen.use_;
             if let Some(known) = advices.known[place].as_mut().filter(same) {
-                changed |= self.learn(known, use_, cold);
+                changed |= self.busy.enter(seen.span, || true, || self.learn(known, use_, cold)) == Some(true);
             }
         }
         changed

@@ -168,7 +168,7 @@ impl<S: Sys> Space<S> {
                 let from = Span::new(place(rest.first).start, n * SLOT);
                 let Some(kept) = self.take_frames(cpu, from) else { return };
                 keep -= kept;
-                // The one that did not move is left to the kernel.
+                // The kernel keeps the slot that did not move.
                 let done = (kept + 1).min(rest.n);
                 rest = Extent { first: rest.first + done, n: rest.n - done };
             }
@@ -219,8 +219,8 @@ impl<S: Sys> Space<S> {
         self.forget(from);
     }
 
-    /// Slots are in passage, and nobody's before. False: another thread has not ended their last use yet. Then they are
-    /// the kernel's alone.
+    /// Takes free slots into passage. False: another thread has not ended their last use yet. Then the kernel alone
+    /// deals with them.
     fn begin_use(&self, e: Extent) -> bool {
         let slots = self.program.slots;
         let begun = e.slots().take_while(|&i| slots.detach(i, State::Unbacked)).count();
@@ -260,7 +260,7 @@ impl<S: Sys> Space<S> {
         self.drop_notes(Extent { first: i, n: 1 });
     }
 
-    /// Slots in passage are nobody's from now on.
+    /// Frees slots in passage.
     fn drop_notes(&self, e: Extent) {
         self.release_use(e);
         self.passing(e).for_each(|i| self.wipe(i));

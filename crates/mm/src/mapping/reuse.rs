@@ -67,7 +67,8 @@ impl<S: Sys> Space<S> {
         {
             return false;
         }
-        let in_use = |i: usize| self.is_present(program, i) && self.peek_dense(program, i);
+        let looks = |i: usize| self.is_present(program, i) && self.peek_dense(program, i);
+        let in_use = |i: usize| self.enter(program, Extent { first: i, n: 1 }, |_| looks(i)) == Some(true);
         let in_use = in_use(e.first) && in_use(e.first + e.n - 1);
         let expected = program.dropped.is_long();
         program.dropped.note(in_use);

@@ -22,11 +22,11 @@ use faultless_base::{SLOT, Span, table};
 use crate::frame::arena::{Arena, Extent};
 use crate::frame::buddy::Link;
 use crate::frame::budget::Budget;
-use crate::frame::busy::Busy;
+use crate::frame::busy::{Busy, Replaced};
 use crate::frame::later::Later;
 use crate::frame::runs::Carved;
 use crate::frame::sizes::Sizes;
-use crate::frame::slot::Slots;
+use crate::frame::slot::{Slots, State, flag};
 use crate::predict::huge_cost::HugeCost;
 use crate::predict::pace::Pace;
 use crate::predict::prefault_budget::PrefaultBudget;
@@ -39,7 +39,10 @@ use faultless_page::stats::{self, Block, Counter};
 pub const MAX_SHARDS: usize = stats::BLOCKS;
 
 /// How long a call that changes attributes waits for a thread of ours.
-pub(crate) const BUSY_WAIT_NS: u64 = 500_000;
+const BUSY_WAIT_NS: u64 = 500_000;
+/// How long a call that replaces memory does: our thread would come to what is there then. It may need a processor first;
+/// `Sys::relax` gives it an ordinary priority.
+pub(crate) const REPLACED_WAIT_NS: u64 = 100_000_000;
 /// After so many extents in a row that came back untouched, the next ones are expected to, too.
 const UNTOUCHED_STREAK: u32 = 4;
 /// After so many extents in a row that were used sparsely, the next ones are expected to be, too.
@@ -168,7 +171,7 @@ pub struct Space<S> {
     span: Span,
     shard_bytes: usize,
     /// The slots that the background thread touches, reads or advises right now.
-    busy: Busy,
+    pub(crate) busy: Busy,
     /// Slots that the background thread has taken out of the free lists for a moment.
     pub(crate) away: AtomicUsize,
     /// Nanoseconds for which it slept in the present step, because a device worked for it.
@@ -409,11 +412,15 @@ impl<S: Sys> Space<S> {
     /// Waits until nobody of ours is inside `span`, but not for long: that thread may have no processor. Slots that are in
     /// passage or tainted by now are not entered any more.
     pub(crate) fn wait_while_busy(&self, span: Span) {
+        self.wait_until_left(span, BUSY_WAIT_NS);
+    }
+
+    fn wait_until_left(&self, span: Span, at_most_ns: u64) {
         let mut turn = 0;
         let mut end = None;
         while !self.is_left(span) {
             let now = self.sys.now_ns();
-            if now >= *end.get_or_insert(now + BUSY_WAIT_NS) {
+            if now >= *end.get_or_insert(now + at_most_ns) {
                 return;
             }
             self.sys.relax(turn);
@@ -421,14 +428,26 @@ impl<S: Sys> Space<S> {
         }
     }
 
-    /// In a child of a bare fork: the thread that was in some slots is not here.
+    /// In a child of a bare fork: the threads that were in some slots are not here.
     pub(crate) fn leave_slots(&self) {
-        self.busy.leave();
+        self.busy.forget();
     }
 
-    /// Background thread: enters slots of the program's, if they are still wholly lent and untainted, and calls `f`
-    /// with their addresses.
+    /// Calls `f` with the addresses of slots of the program's, if they are still wholly lent and untainted.
     pub(crate) fn enter<R>(&self, shard: &Shard, e: Extent, f: impl FnOnce(Span) -> R) -> Option<R> {
-        self.busy.enter(shard.span(e), shard.slots, e, f)
+        let lent = |i| {
+            matches!(shard.slots.state(i), State::Mapped | State::Block)
+                && !shard.slots.has(i, flag::TAINTED | flag::FORKED)
+        };
+        let span = shard.span(e);
+        self.busy.enter(span, || e.slots().all(lent), || f(span))
+    }
+
+    /// The program is about to map something else over `span`, to move or to unmap what is there. Nobody of ours is there when
+    /// this returns, nor until what it returns is dropped.
+    pub fn replace(&self, span: Span) -> Replaced<'_> {
+        let replaced = self.busy.replace(span);
+        self.wait_until_left(span, REPLACED_WAIT_NS);
+        replaced
     }
 }

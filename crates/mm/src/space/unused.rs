@@ -19,7 +19,9 @@ const PAGES: usize = 4;
 impl<S: Sys> Space<S> {
     /// The program ends: what it still has is looked at.
     pub fn note_exit(&self) {
-        self.all_slots().for_each(|(shard, e)| self.note_left(shard, e));
+        for (shard, e) in self.all_slots() {
+            self.busy.enter(shard.span(e), || true, || self.note_left(shard, e));
+        }
     }
 
     /// Whoever had `e` is done with it: counts what of it was brought ahead, and what of that is full of zeroes.

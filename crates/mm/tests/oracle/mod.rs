@@ -106,7 +106,7 @@ impl Oracle {
         (thing.at + from * PAGE, n)
     }
 
-    /// New pages of the program: nobody else has them, and they hold zeroes if that was promised.
+    /// New pages of the program: no other thing has them, and they hold zeroes if that was promised.
     fn own(&mut self, at: usize, n: usize, block: bool, zero: bool) -> Thing {
         self.next += 1;
         let thing = Thing { id: self.next, at, pages: n, block };

@@ -105,7 +105,7 @@ fn split(w: &World) {
 }
 const EDGE: usize = SLOT_PAGES / 2;
 
-/// Closes memory for a while, in which nobody else may touch it. The engine hears nothing of it.
+/// Closes memory for a while, in which no other thread may touch it. The engine hears nothing of it.
 fn protect(w: &World) {
     let Some(thing) = w.take(is_mapping) else { return };
     w.sys.step().close(thing.span());
@@ -216,7 +216,7 @@ fn pin(w: &World) {
 fn taint(w: &World) {
     let Some(thing) = w.take(|thing| thing.block) else { return };
     w.space.taint(thing.span());
-    // Nobody of ours accesses it any more, not even a thread that was about to.
+    // No thread of the engine accesses it any more, not even one that was about to.
     let closed = Span::new(thing.at, PAGE);
     w.sys.step().close(closed);
     w.sys.step().open(closed);
@@ -225,7 +225,7 @@ fn taint(w: &World) {
 
 fn resize(w: &World) {
     if w.leaves {
-        // A block whose thread is gone belongs to nobody, and is lost as it would be without faultless.
+        // A block whose thread is gone has no owner, and is lost as it would be without faultless.
         return;
     }
     let Some(mut thing) = w.take(|t| t.block && t.at % SLOT == 0 && t.pages > SLOT_PAGES) else { return };

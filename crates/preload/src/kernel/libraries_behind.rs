@@ -70,17 +70,24 @@ static NEXT: [AtomicUsize; CALLS.len()] = [const { AtomicUsize::new(0) }; CALLS.
 
 static LOOKED_UP: AtomicBool = AtomicBool::new(false);
 
-/// Runs before `main`, or at the first call of a library whose constructor is earlier.
-#[cold]
+/// Runs before `main`.
 pub fn look_up() {
     // The search may allocate, for which an allocator may map memory.
     LOOKED_UP.store(true, Ordering::Relaxed);
-    let c_library = Library::of(libc::sysconf as *const () as usize);
-    for (place, (name, ..)) in NEXT.iter().zip(CALLS) {
-        let at = find(name);
-        if at != 0 && !c_library.is_some_and(|library| library.has(at)) {
-            place.store(at, Ordering::Relaxed);
-        }
+    let c_library = c_library();
+    (0..CALLS.len()).for_each(|call| look_up_one(call, c_library));
+}
+
+fn c_library() -> Option<Library> {
+    Library::of(libc::sysconf as *const () as usize)
+}
+
+/// Looks for a function behind ours that is not the C library's.
+#[cold]
+fn look_up_one(call: usize, c_library: Option<Library>) {
+    let at = find(CALLS[call].0);
+    if at != 0 && !c_library.is_some_and(|library| library.has(at)) {
+        NEXT[call].store(at, Ordering::Relaxed);
     }
 }
 
@@ -88,8 +95,10 @@ type Next = unsafe extern "C" fn(usize, usize, usize, usize, usize, usize) -> us
 
 impl Call {
     fn next(self) -> Option<Next> {
+        // The constructor of another library is earlier, or an allocator makes itself ready, which must not be asked for memory:
+        // no other name is looked up, for the search of one that is not there allocates.
         if !LOOKED_UP.load(Ordering::Relaxed) && is_linked() {
-            look_up();
+            look_up_one(self as usize, c_library());
         }
         let next = NEXT[self as usize].load(Ordering::Relaxed);
         // SAFETY: the function of that name: its arguments are in registers, of which it reads its own.

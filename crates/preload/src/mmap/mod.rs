@@ -8,6 +8,7 @@ use core::ffi::c_void;
 use faultless_base::sys::moves::Unregistered;
 use faultless_base::sys::raw::{self, Answer};
 use faultless_base::{PAGE, SLOT, Span};
+use faultless_mm::frame::busy::Replaced;
 use faultless_page::knobs::Knob;
 use faultless_page::stats::Counter;
 
@@ -55,9 +56,7 @@ pub fn map(args: [usize; 6], make: impl Fn([usize; 6]) -> Answer) -> Answer {
     if flags & (libc::MAP_POPULATE | libc::MAP_LOCKED) != 0 {
         before_populate(bytes);
     }
-    if flags & libc::MAP_FIXED != 0 {
-        give_up(addr as *const c_void, bytes);
-    }
+    let replaced = (flags & libc::MAP_FIXED != 0).then(|| replace(addr, bytes));
     let result = limits::with_relief(|| make(args));
     if let Ok(at) = result
         && flags & FIXED != 0
@@ -76,6 +75,7 @@ pub fn map(args: [usize; 6], make: impl Fn([usize; 6]) -> Answer) -> Answer {
             reason => leave(span, reason.filter(|_| flags & FIXED == 0)),
         }
     }
+    drop(replaced);
     result
 }
 
@@ -87,6 +87,15 @@ fn before_populate(bytes: usize) {
     {
         engine.space.before_populate(bytes);
     }
+}
+
+/// Before a range is unmapped, moved, or mapped anew: none of our threads is there from now on, until what this returns is
+/// dropped, which is when notes of the range are, too.
+pub fn replace(addr: usize, bytes: usize) -> Option<Replaced<'static>> {
+    let span = pages(addr, bytes);
+    give_up(addr as *const c_void, bytes);
+    let engine = engine::running().filter(|engine| !engine.is_retired())?;
+    (engine::touches(span) || is_known(span)).then(|| engine.space.replace(span))
 }
 
 /// Why a mapping is the kernel's alone; `None` for plain private anonymous memory.
@@ -162,8 +171,8 @@ fn forget(span: Span) {
 pub unsafe extern "C" fn munmap(addr: *mut c_void, bytes: usize) -> i32 {
     let args = [addr as usize, bytes, 0, 0, 0, 0];
     if Call::Munmap.is_seen() {
+        let _replaced = replace(addr as usize, bytes);
         unmapped(pages(addr as usize, bytes));
-        give_up(addr, bytes);
         // SAFETY: the caller's promise.
         return status(unsafe { Call::Munmap.pass_on(args) });
     }
@@ -179,6 +188,8 @@ fn unmapped(span: Span) {
 /// munmap, by the kernel or in its place.
 pub fn unmap(args: [usize; 6]) -> Answer {
     let [addr, bytes, ..] = args;
+    // Of a block, too.
+    let _replaced = replace(addr, bytes);
     if bytes >= SLOT
         && engine::running().is_some()
         && let Some(span) = sound(addr, bytes)
@@ -192,8 +203,6 @@ pub fn unmap(args: [usize; 6]) -> Answer {
     if bytes < SLOT {
         unmapped(pages(addr, bytes));
     }
-    // Of a block, too.
-    give_up(addr as *const c_void, bytes);
     // SAFETY: the program's own call; the kernel checks what is unsound.
     unsafe { syscall(libc::SYS_munmap, args) }
 }
@@ -217,9 +226,9 @@ pub fn remap(args: [usize; 6], make: impl Fn([usize; 6]) -> Answer) -> Answer {
     let [old, old_bytes, new_bytes, flags, new, _] = args;
     let flags = flags as i32;
     note(old as *const c_void, old_bytes);
-    if flags & libc::MREMAP_FIXED != 0 {
-        give_up(new as *const c_void, new_bytes);
-    }
+    let leaves = engine::running().filter(|_| is_known(pages(old, old_bytes)));
+    let _left = leaves.map(|engine| engine.space.replace(pages(old, old_bytes)));
+    let _replaced = (flags & libc::MREMAP_FIXED != 0).then(|| replace(new, new_bytes));
     let may_stop_half_way = flags & libc::MREMAP_FIXED != 0 && new_bytes <= old_bytes;
     let mut result = limits::with_relief(|| {
         let _unregistered = may_stop_half_way.then(unregistered);

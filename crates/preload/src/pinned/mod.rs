@@ -10,13 +10,14 @@ use core::mem::MaybeUninit;
 
 use faultless_base::sys::moves::Unregistered;
 use faultless_base::sys::raw::{self, Answer};
+use faultless_mm::frame::busy::Replaced;
 
 use crate::kernel::call::fetch;
 use crate::kernel::call::{answer, pages, size, sound, status};
 use crate::kernel::dispatch::syscall;
 use crate::kernel::libraries_behind::Call;
-use crate::mmap::attributes::{give_up, note};
-use crate::mmap::{gone, unregistered};
+use crate::mmap::attributes::note;
+use crate::mmap::{gone, replace, unregistered};
 use crate::runtime::{engine, seen};
 use crate::shutdown::limits;
 
@@ -173,7 +174,7 @@ pub extern "C" fn before_send(flags: c_int) {
 /// As shmat(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shmat(id: c_int, addr: *const c_void, flags: c_int) -> *mut c_void {
-    before_shmat(id, addr, flags);
+    let _replaced = before_shmat(id, addr, flags);
     // SAFETY: the caller's promise.
     let at = limits::with_relief(|| unsafe {
         Call::Shmat.pass_on([id as usize, addr as usize, flags as usize, 0, 0, 0])
@@ -182,11 +183,12 @@ pub unsafe extern "C" fn shmat(id: c_int, addr: *const c_void, flags: c_int) -> 
     answer(at)
 }
 
-/// Before shmat(2), which may put a segment over whatever is there.
-pub fn before_shmat(id: c_int, addr: *const c_void, flags: c_int) {
-    if flags & libc::SHM_REMAP != 0 && engine::owns(addr as usize) {
-        give_up(addr, segment_bytes(id));
-    }
+/// Before shmat(2), which may put a segment over whatever is there. What this returns lives until after the call.
+pub fn before_shmat(id: c_int, addr: *const c_void, flags: c_int) -> Option<Replaced<'static>> {
+    let engine = engine::running().filter(|_| flags & libc::SHM_REMAP != 0)?;
+    // A program that has confined itself may not be allowed to ask.
+    let may_matter = engine::owns(addr as usize) || !engine.is_retired();
+    may_matter.then(|| replace(addr as usize, segment_bytes(id)))?
 }
 
 /// After shmat(2): the segment may lie over a block, and over a mapping.

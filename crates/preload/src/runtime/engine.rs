@@ -198,14 +198,13 @@ fn adopt(engine: &'static Engine, _inside: &Inside) -> bool {
     engine.is_settled()
 }
 
-/// Starts the engine, unless another thread is about to: then this request goes without. Files are read for it, so that has to be
-/// before the program's first thread (`first_thread.rs`), or later when it has one thread again.
+/// Starts the engine, unless another thread is about to: then this request goes without.
 #[cold]
 fn start() -> Option<&'static Engine> {
     if comes_home() {
         // The program's thread may have little stack.
-        let build = || !RETIRED.load(Ordering::SeqCst) && stack::with_room(build).is_some();
-        open::unseen(|| STARTER.start(pid(), build));
+        let build = || stack::with_room(|| open::apart(build)).flatten();
+        STARTER.start(pid(), || !RETIRED.load(Ordering::SeqCst) && build().is_some());
     }
     running()
 }

@@ -1,5 +1,6 @@
-//! Before the program's first thread: afterwards no file can be opened in its table of descriptors without another thread seeing that
-//! (`base/src/sys/open.rs`). So the engine starts here, if it has not, and what the program's threads need is opened.
+//! Before the program's first thread: afterwards no file can be put in its table of descriptors without another thread seeing
+//! that (`base/src/sys/open.rs`). So what the engine needs there for the program's threads is opened here, whether or not it
+//! has started.
 
 use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
@@ -8,16 +9,14 @@ use faultless_base::sys::linux;
 
 use crate::kernel::call::pid;
 use crate::kernel::library::find;
-use crate::runtime::engine;
+use crate::runtime::{engine, settings};
 
 /// The process in which that was done.
 static PREPARED: AtomicI32 = AtomicI32::new(0);
 
 fn prepare() {
     let process = pid();
-    if PREPARED.swap(process, Ordering::Relaxed) != process
-        && engine::enter().is_some_and(|engine| !engine.is_retired())
-    {
+    if PREPARED.swap(process, Ordering::Relaxed) != process && !engine::is_retired() && settings::may_serve() {
         linux::keep_descriptors();
     }
 }

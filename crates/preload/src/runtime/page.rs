@@ -119,8 +119,7 @@ pub fn detach() {
 pub fn after_fork() {
     // A child of vfork has its parent's page.
     if PENDING.load(Ordering::Relaxed) && engine::is_home() {
-        // A file is made: where other threads are, later.
-        open::unseen(|| {
+        open::apart(|| {
             if PENDING.swap(false, Ordering::AcqRel) {
                 replace(share);
                 start(0);

@@ -194,12 +194,19 @@ fn ruled_out() -> Option<u32> {
 /// Whether system calls are filtered that were not when `faultless run` was started, which left the number of filters
 /// then in `FAULTLESS_FILTERS`. What such a filter makes of our calls cannot be known before: it may kill.
 pub fn is_confined() -> bool {
-    let before = environment().and_then(|all| all.filters);
-    before.is_some_and(|before| {
-        // Not to be told now: later, perhaps.
-        let Some(now) = open::alone(|| status_number("Seccomp_filters")) else { return true };
-        now.unwrap_or(0) > before
-    })
+    let Some(before) = environment().and_then(|all| all.filters) else { return false };
+    // SAFETY: no pointers.
+    let mode = unsafe { syscall(libc::SYS_prctl, [libc::PR_GET_SECCOMP as usize, 0, 0, 0, 0, 0]) };
+    // A kernel without filters has no such question.
+    let has_none = matches!(mode, Ok(0) | Err(libc::EINVAL));
+    // What cannot be told now can be later, perhaps.
+    let now = || open::apart(|| status_number("Seccomp_filters").unwrap_or(0)).unwrap_or(u64::MAX);
+    !has_none && (before == 0 || now() > before)
+}
+
+/// Whether the engine might start in this process, as far as the environment says.
+pub fn may_serve() -> bool {
+    environment().is_some_and(|all| !all.is_off && all.knobs.get(Knob::Budget) >= SLOT as u64)
 }
 
 /// The memory that this process may use: the machine's, or less if its control group says so.

@@ -29,6 +29,11 @@ static STOPPING: AtomicU32 = AtomicU32::new(0);
 /// There is work, which is noted: starts the thread, or wakes it if the work is urgent.
 #[inline]
 pub fn wake(engine: &'static Engine) {
+    if engine.is_retired() {
+        return;
+    }
+    // The thread may not have a processor before this one ends, and then it tells how the process ends.
+    thread::note_outlived();
     match STATE.load(Ordering::SeqCst) {
         ABSENT => start(engine),
         ASLEEP if engine.space.is_worker_wanted_now() => rouse(),
