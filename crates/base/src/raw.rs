@@ -187,7 +187,17 @@ pub struct File(usize);
 impl File {
     /// `None` when it cannot be opened.
     pub fn open(path: &core::ffi::CStr) -> Option<Self> {
-        open(path).ok().map(Self)
+        Self::try_open(path).ok()
+    }
+
+    /// The same, with the error.
+    pub fn try_open(path: &core::ffi::CStr) -> Result<Self, i32> {
+        open(path).map(Self)
+    }
+
+    /// Its number while it is open.
+    pub(super) fn number(&self) -> usize {
+        self.0
     }
 
     /// The next bytes; how many: 0 at its end.

@@ -14,7 +14,7 @@ use crate::units::Span;
 static BACKGROUND: Kept = Kept::of_background();
 static PROGRAM: Kept = Kept::new();
 
-/// An older kernel.
+/// The kernel never says.
 static IS_SILENT: AtomicBool = AtomicBool::new(false);
 
 /// As the kernel declares it.
@@ -57,27 +57,30 @@ pub fn area(addr: usize) -> Option<Span> {
     let number = match thread::is_this() {
         true if thread::has_own_files() => BACKGROUND.get(|| raw::open(MAPS)),
         true => None,
-        false => PROGRAM.get(|| note(open::file_aside(MAPS))),
+        false => PROGRAM.get(|| open::file_aside(MAPS)),
     };
-    let not_now = Some(Span { start: addr, end: addr });
-    match number.map(|number| query(number, addr)) {
-        Some(Ok(area)) => Some(area),
-        // What a program puts in its place has no such question either.
-        Some(Err(libc::ENOTTY)) => {
+    let answer = match number.map(|number| query(number, addr)) {
+        // Not kept: another thread opens it, there is more than one, or a file of the program's is in its place.
+        None | Some(Err(_)) => open::apart(|| ask_once(addr)).unwrap_or(Err(libc::EAGAIN)),
+        Some(answer) => answer,
+    };
+    match answer {
+        Ok(area) => Some(area),
+        Err(libc::EAGAIN | libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EINTR) => {
+            Some(Span { start: addr, end: addr })
+        }
+        // An older kernel, or no `/proc`.
+        Err(_) => {
             IS_SILENT.store(true, Ordering::Relaxed);
             None
         }
-        _ if IS_SILENT.load(Ordering::Relaxed) => None,
-        _ => not_now,
     }
 }
 
-/// Without `/proc` there is nobody to ask.
-fn note(opened: Result<usize, i32>) -> Result<usize, i32> {
-    if matches!(opened, Err(libc::ENOENT | libc::ENOTDIR)) {
-        IS_SILENT.store(true, Ordering::Relaxed);
-    }
-    opened
+/// By a descriptor for this question alone.
+fn ask_once(addr: usize) -> Result<Span, i32> {
+    let file = raw::File::try_open(MAPS)?;
+    query(file.number(), addr)
 }
 
 fn query(number: usize, addr: usize) -> Result<Span, i32> {
