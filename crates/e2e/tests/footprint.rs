@@ -5,6 +5,7 @@
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use faultless_e2e::{Case, Run, skip};
 
@@ -53,7 +54,9 @@ struct Group(PathBuf);
 
 impl Group {
     fn new() -> Option<Self> {
-        let path = PathBuf::from(format!("/sys/fs/cgroup/memory/faultless-{}", std::process::id()));
+        static MADE: AtomicUsize = AtomicUsize::new(0);
+        let name = format!("faultless-{}-{}", std::process::id(), MADE.fetch_add(1, Relaxed));
+        let path = PathBuf::from("/sys/fs/cgroup/memory").join(name);
         match fs::create_dir(&path).map(|()| path.join("memory.limit_in_bytes").exists()) {
             Ok(true) => Some(Self(path)),
             Ok(false) => {

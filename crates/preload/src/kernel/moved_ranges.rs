@@ -7,7 +7,6 @@ use faultless_base::sys::raw::{Answer, without_signals};
 use faultless_base::{PAGE, SLOT, Span};
 
 use crate::kernel::dispatch::{self, syscall};
-use crate::kernel::smaps::is_one_mapping;
 
 /// Moves `old` bytes at `from` to `to` by page tables, where they become `new` bytes.
 fn shift(from: usize, old: usize, new: usize, to: usize, flags: i32) -> Answer {
@@ -37,22 +36,19 @@ fn reserve(bytes: usize, like: usize) -> Answer {
 }
 
 /// As mremap(2), after the kernel has refused it with `EFAULT`, which stands if the range is more than one mapping to
-/// the program too. With `MREMAP_FIXED` the target is `to`, which is
-/// page-aligned and apart from `from`.
+/// the program too, which `is_one` tells. With `MREMAP_FIXED` the target is `to`, which is page-aligned and apart from `from`.
 ///
 /// The kernel's own call is not interrupted by a handler, which may leave by a jump. Nor is this.
-pub fn remap(from: Span, bytes: usize, flags: i32, to: usize) -> Answer {
+pub fn remap(from: Span, bytes: usize, flags: i32, to: usize, is_one: impl FnOnce(Span) -> bool) -> Answer {
+    let now = || if is_one(from) { remap_now(from, bytes, flags, to) } else { Err(libc::EFAULT) };
     match dispatch::has_begun() {
         // It would be the program's handler that answers.
-        true => remap_now(from, bytes, flags, to),
-        false => without_signals(|| remap_now(from, bytes, flags, to)),
+        true => now(),
+        false => without_signals(now),
     }
 }
 
 fn remap_now(from: Span, bytes: usize, flags: i32, to: usize) -> Answer {
-    if !is_one_mapping(from) {
-        return Err(libc::EFAULT);
-    }
     if flags & libc::MREMAP_MAYMOVE == 0 {
         // It grows where it stands if its last page does.
         let args = [from.end - PAGE, PAGE, PAGE + bytes.saturating_sub(from.bytes()), 0, 0, 0];

@@ -4,11 +4,9 @@
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use faultless_base::sys::open;
 use faultless_base::{SLOT, Span};
 
-use crate::kernel::dispatch::{self, syscall};
-use crate::runtime::engine;
+use crate::kernel::dispatch::syscall;
 
 /// Advice of the engine's has moved to where it ends between slots.
 static SHIFTED: AtomicBool = AtomicBool::new(false);
@@ -103,14 +101,6 @@ fn flags(line: &[u8]) -> Option<u64> {
 /// Whether all of `span` is mapped, by areas without a file that differ in huge-page advice alone. Where the kernel does
 /// not tell, the range passes for one mapping.
 pub fn is_one_mapping(span: Span) -> bool {
-    // A program that has confined itself may not be allowed a thread.
-    match dispatch::has_begun() || engine::is_retired() {
-        true => is_one(span),
-        false => open::apart(|| is_one(span)).unwrap_or(true),
-    }
-}
-
-fn is_one(span: Span) -> bool {
     let Some(mut lines) = Lines::open(SMAPS) else { return true };
     let mut line = [0; LINE];
     let (mut area, mut file) = (Span { start: 0, end: 0 }, false);

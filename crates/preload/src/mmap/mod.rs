@@ -6,6 +6,7 @@ pub mod attributes;
 use core::ffi::c_void;
 
 use faultless_base::sys::moves::Unregistered;
+use faultless_base::sys::open;
 use faultless_base::sys::raw::{self, Answer};
 use faultless_base::{PAGE, SLOT, Span};
 use faultless_mm::frame::busy::Replaced;
@@ -13,7 +14,7 @@ use faultless_page::knobs::Knob;
 use faultless_page::stats::Counter;
 
 use crate::kernel::call::{answer, pages, sound, status};
-use crate::kernel::dispatch::syscall;
+use crate::kernel::dispatch::{self, syscall};
 use crate::kernel::libraries_behind::Call;
 use crate::kernel::{moved_ranges, smaps};
 use crate::mmap::attributes::{give_up, note};
@@ -278,6 +279,15 @@ fn remapped(engine: &Engine, from: Span, to: Span, flags: i32) {
     engine.space.moved(from, to);
 }
 
+/// Whether `span` is one mapping to the program, as far as the kernel tells.
+fn is_one_mapping(span: Span) -> bool {
+    // A program that has confined itself may not be allowed a thread.
+    match engine::is_retired() || dispatch::has_begun() {
+        true => smaps::is_one_mapping(span),
+        false => open::apart(|| smaps::is_one_mapping(span)).unwrap_or(true),
+    }
+}
+
 /// After the kernel said `EFAULT`: perhaps only because the engine's advice has split the mapping.
 fn in_pieces(from: Span, new_bytes: usize, flags: i32, to: usize) -> Answer {
     let known = flags & !(libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP) == 0;
@@ -287,7 +297,7 @@ fn in_pieces(from: Span, new_bytes: usize, flags: i32, to: usize) -> Answer {
         Some(bytes) if known && !from.is_empty() && from.start % PAGE == 0 && !overlap => {
             limits::with_relief(|| {
                 let _unregistered = unregistered();
-                moved_ranges::remap(from, bytes, flags, to)
+                moved_ranges::remap(from, bytes, flags, to, is_one_mapping)
             })
         }
         _ => Err(libc::EFAULT),
