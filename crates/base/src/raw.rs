@@ -230,8 +230,12 @@ pub fn read_file<'a>(path: &core::ffi::CStr, buffer: &'a mut [u8]) -> &'a [u8] {
 
 /// What /proc/self/status says of this process under a name, if that is a number.
 pub fn status_number(name: &str) -> Option<u64> {
-    let mut buffer = [0; 4096];
-    let mut lines = read_file(c"/proc/self/status", &mut buffer).split(|byte| *byte == b'\n');
+    status_in(read_file(c"/proc/self/status", &mut [0; 4096]), name)
+}
+
+/// The same in its text.
+pub fn status_in(text: &[u8], name: &str) -> Option<u64> {
+    let mut lines = text.split(|byte| *byte == b'\n');
     let value = lines.find_map(|line| line.strip_prefix(name.as_bytes())?.strip_prefix(b":"))?;
     leading_number(value.trim_ascii_start())
 }

@@ -53,6 +53,8 @@ pub enum Failing {
     Moves,
     /// [`Sys::isolate`].
     Isolate,
+    /// [`Sys::reset`] and [`Sys::discard`]: no more areas, and what it was about is closed.
+    Areas,
 }
 
 /// A page has one byte here, so a signature is one byte too.
@@ -109,8 +111,12 @@ impl Sys for Fake {
     }
 
     fn reset(&self, span: Span) -> bool {
-        self.each(span, |_, page| *page = Page { open: true, ..Page::default() });
-        true
+        let works = !self.fails(Failing::Areas);
+        match works {
+            true => self.each(span, |_, page| *page = Page { open: true, ..Page::default() }),
+            false => self.close(span),
+        }
+        works
     }
 
     fn release(&self, span: Span) -> bool {
@@ -120,11 +126,13 @@ impl Sys for Fake {
 
     fn retire(&self) {}
 
-    fn discard(&self, span: Span) {
-        self.each(span, |_, page| {
-            page.present = false;
-            page.byte = 0;
-        });
+    fn discard(&self, span: Span) -> bool {
+        if self.fails(Failing::Areas) {
+            self.close(span);
+            return false;
+        }
+        self.empty(span);
+        true
     }
 
     fn huge(&self, span: Span, huge: Huge) {
@@ -194,7 +202,7 @@ impl Sys for Fake {
             if new.present || !old.present || !new.open || !old.open || new.pinned || old.pinned {
                 break;
             }
-            self.discard(Span::new(from.start + done, PAGE));
+            self.empty(Span::new(from.start + done, PAGE));
             self.each(Span::new(to + done, PAGE), |_, page| {
                 page.present = true;
                 page.byte = old.byte;
@@ -211,7 +219,7 @@ impl Sys for Fake {
     fn drop_zero(&self, slot: Span, _room: Span) -> Option<bool> {
         let zero = self.all(slot, |page| page.open && page.byte == 0);
         if zero {
-            self.discard(slot);
+            self.empty(slot);
         }
         Some(zero)
     }

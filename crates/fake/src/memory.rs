@@ -79,6 +79,14 @@ impl Fake {
         all
     }
 
+    /// The program drops the content of pages.
+    pub fn empty(&self, span: Span) {
+        self.each(span, |_, page| {
+            page.present = false;
+            page.byte = 0;
+        });
+    }
+
     /// Makes an operation fail until [`Fake::heal`].
     pub fn fail(&self, what: Failing) {
         self.state.lock().unwrap().failing.push(what);

@@ -223,7 +223,7 @@ fn what_the_program_used_and_dropped_counts_as_used_and_a_child_counts_nothing()
     let seen = p.count(Counter::BytesAheadSeen);
     let half = Span::new(span.start, 20 * SLOT);
     p.space.recycle(0, half, |part| {
-        p.fake.discard(part);
+        p.fake.empty(part);
         true
     });
     let dropped = p.count(Counter::BytesAheadSeen) - seen;

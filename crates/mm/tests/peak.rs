@@ -111,7 +111,7 @@ impl Program {
     /// As the library has it: what a mapping drops may come back as zeroes at once.
     fn drop_content(&self, span: Span, block: bool) {
         let give = |part| {
-            self.fake.discard(part);
+            self.fake.empty(part);
             true
         };
         match block {

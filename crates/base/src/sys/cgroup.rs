@@ -100,7 +100,7 @@ fn names(text: &[u8]) -> u64 {
 
 /// The same of the groups of now, with little stack: threads of the program may have no more.
 fn names_now() -> u64 {
-    let Some(mut file) = CGROUP.reader() else { return stack::with_room(|| with_text(names)) };
+    let Some(mut file) = CGROUP.reader() else { return stack::with_room(|| with_text(names)).unwrap_or(0) };
     let (mut chunk, mut all) = ([0u8; 128], NO_NAMES);
     loop {
         match file.read(&mut chunk) {
@@ -130,7 +130,7 @@ pub fn headroom() -> Headroom {
         with_text(|text| each_group(text, |group| tightest.add(group.used(), group.limit)));
         tightest.room()
     };
-    let found = if names == 0 { None } else { stack::with_room(|| open::apart(by_path)) };
+    let found = if names == 0 { None } else { stack::with_room(|| open::apart(by_path)).flatten() };
     match (found, last) {
         (Some(room), _) => {
             LAST.note(names, now, room);

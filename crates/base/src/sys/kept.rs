@@ -94,7 +94,7 @@ impl Kept {
     }
 
     /// Its number, if it is there and ours.
-    fn open_one(&self) -> Option<usize> {
+    pub(super) fn open_one(&self) -> Option<usize> {
         let number = self.number.load(Ordering::Acquire).checked_sub(1)?;
         (file_of(number)? == self.file.load(Ordering::Relaxed)).then_some(number)
     }

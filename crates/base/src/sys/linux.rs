@@ -5,7 +5,9 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use super::looks::{self, signatures, somewhere};
 use super::raw::{self, Access, syscall};
 use super::{Headroom, Huge, Job, Sys};
-use super::{area, cgroup, isolate, job, kept, migrate, moves, open, pressure, proc_file, thread, unwritten};
+use super::{
+    area, cgroup, isolate, job, kept, migrate, moves, open, pressure, proc_file, stack, thread, unwritten,
+};
 use crate::units::{PAGE, Span};
 use crate::zero::driver::Poll;
 use crate::zero::{self, Engine};
@@ -133,8 +135,12 @@ impl Sys for Linux {
     fn reset(&self, span: Span) -> bool {
         let open = libc::PROT_READ | libc::PROT_WRITE;
         // At the limit of areas no mapping is to be had, but closing makes one area of many, and then there may be.
-        map_at(span, open, libc::MAP_FIXED)
-            || mprotect(span, libc::PROT_NONE) && map_at(span, open, libc::MAP_FIXED)
+        let replace = || map_at(span, open, libc::MAP_FIXED);
+        let done = replace() || mprotect(span, libc::PROT_NONE) && replace();
+        if !done {
+            mprotect(span, open);
+        }
+        done
     }
 
     fn release(&self, span: Span) -> bool {
@@ -146,16 +152,14 @@ impl Sys for Linux {
         isolate::retire();
     }
 
-    fn discard(&self, span: Span) {
+    fn discard(&self, span: Span) -> bool {
         let alone = take_turn();
         let dropped = madvise(span, libc::MADV_DONTNEED);
         if alone {
             DISCARDING.store(false, Ordering::Release);
         }
         // Locked memory cannot be dropped, but replaced.
-        if !dropped {
-            self.reset(span);
-        }
+        dropped || self.reset(span)
     }
 
     fn huge(&self, span: Span, huge: Huge) {
@@ -227,6 +231,7 @@ impl Sys for Linux {
 
     fn forked(&self) {
         kept::note_home();
+        stack::forget();
         thread::forget();
         moves::forget();
         looks::forget();

@@ -107,14 +107,15 @@ pub trait Sys {
     fn unclaimed(&self, rest: Span) -> usize;
     /// Allows reading and writing of a part of the reservation for the first time; whether it worked.
     fn open_first(&self, span: Span) -> bool;
-    /// Replaces whatever is mapped there by a fresh mapping, readable and writable; whether it worked.
+    /// Replaces whatever is mapped there by a fresh mapping, readable and writable. False: at the limit of areas nothing is sure
+    /// of what is there, and it must not be handed out.
     fn reset(&self, span: Span) -> bool;
     /// Ends the reservation of a part, with all that is mapped there; whether it worked.
     fn release(&self, span: Span) -> bool;
     /// Gives back what these operations use beside the reservation.
     fn retire(&self);
-    /// Gives the memory back to the kernel; the next read finds zeroes.
-    fn discard(&self, span: Span);
+    /// Gives the memory back to the kernel; the next read finds zeroes. False as for [`reset`](Self::reset).
+    fn discard(&self, span: Span) -> bool;
     /// Advises about huge pages.
     fn huge(&self, span: Span, huge: Huge);
     /// Fills an open span with zeroes that are wanted at once (through the caches).

@@ -12,10 +12,12 @@ use super::thread;
 
 /// What the process has in memory.
 pub static STATM: ProcFile = ProcFile::new(c"/proc/self/statm");
+/// What the kernel says of it, filters of system calls among that.
+pub static STATUS: ProcFile = ProcFile::new(c"/proc/self/status");
 /// The control groups that it is in.
 pub static CGROUP: ProcFile = ProcFile::new(c"/proc/self/cgroup");
 
-const ALL: [&ProcFile; 2] = [&STATM, &CGROUP];
+const ALL: [&ProcFile; 3] = [&STATM, &STATUS, &CGROUP];
 
 /// Such a file.
 pub struct ProcFile {
@@ -46,6 +48,16 @@ impl ProcFile {
             None => open::apart(|| raw::read_file(self.path, buffer).len()).unwrap_or(0),
         };
         &buffer[..n]
+    }
+
+    /// The same by this thread and few system calls, all of which a program behind a filter has made: where the descriptor is kept,
+    /// or the process has one thread. `None`: not now.
+    pub fn read_plainly<'a>(&self, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
+        let n = match self.kept.open_one() {
+            Some(fd) => read_at(fd, buffer, 0),
+            None => open::here(|| raw::read_file(self.path, buffer).len())?,
+        };
+        Some(&buffer[..n])
     }
 
     /// For reading all of it, by one of the program's threads.

@@ -1,19 +1,63 @@
-//! A stack for what needs more of it than a program's thread may have.
+//! Stacks for what needs more than a program's thread may have. They lie in this library's own memory: a mapping of the moment
+//! could be where the program has just unmapped something, and expects nothing.
 
-use super::raw::{self, Access};
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicBool, Ordering};
 
-const BYTES: usize = 64 << 10;
+use super::raw;
 
-/// Calls `f` on a fresh stack, without signals: a handler might not know that stack. Where there is no memory for one, on
-/// the present stack.
-pub fn with_room<R, F: FnOnce() -> R>(f: F) -> R {
-    let Some(stack) = raw::map_private(BYTES, Access::Write) else { return f() };
+const BYTES: usize = 48 << 10;
+/// Threads that have one at a time.
+const STACKS: usize = 3;
+
+#[repr(align(64))]
+struct Stack {
+    memory: UnsafeCell<[u8; BYTES]>,
+    is_taken: AtomicBool,
+}
+
+// SAFETY: the memory belongs to whoever has set `is_taken`.
+unsafe impl Sync for Stack {}
+
+static ALL: [Stack; STACKS] =
+    [const { Stack { memory: UnsafeCell::new([0; BYTES]), is_taken: AtomicBool::new(false) } }; STACKS];
+
+/// A stack, until this is dropped.
+pub(super) struct Taken(&'static Stack);
+
+impl Taken {
+    /// `None`: other threads have all.
+    pub(super) fn new() -> Option<Self> {
+        ALL.iter().find(|stack| !stack.is_taken.swap(true, Ordering::Acquire)).map(Self)
+    }
+
+    /// Its upper end.
+    pub(super) fn top(&self) -> usize {
+        self.0.memory.get() as usize + BYTES
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.0.is_taken.store(false, Ordering::Release);
+    }
+}
+
+/// In a forked child: the threads that had one are not here.
+pub(super) fn forget() {
+    ALL.iter().for_each(|stack| stack.is_taken.store(false, Ordering::Relaxed));
+}
+
+/// Calls `f` on a stack of its own, without signals: a handler might not know that stack. `None`: other threads have all.
+pub fn with_room<R, F: FnOnce() -> R>(f: F) -> Option<R> {
     let mut call = Call { f: Some(f), result: None };
-    // SAFETY: a stack of its own, and `call` is what this instance of `run` expects; it outlives the call.
-    raw::without_signals(|| unsafe { switch(stack + BYTES, (&raw mut call).cast(), run::<R, F>) });
-    // SAFETY: mapped above; the call is over.
-    unsafe { raw::unmap(stack, BYTES) };
-    call.result.expect("the call has returned")
+    raw::without_signals(|| {
+        let stack = Taken::new()?;
+        // SAFETY: nobody else has the stack, and `call` is what this instance of `run` expects; it outlives the call.
+        unsafe { switch(stack.top(), (&raw mut call).cast(), run::<R, F>) };
+        Some(())
+    })?;
+    call.result
 }
 
 struct Call<F, R> {
@@ -62,7 +106,8 @@ mod tests {
         let (there, sum) = with_room(|| {
             let local = [1u8; 32 << 10];
             (at(&local[0]), local.iter().map(|byte| *byte as usize).sum::<usize>())
-        });
+        })
+        .unwrap();
         assert_eq!(sum, 32 << 10);
         assert!(there.abs_diff(at(&here)) > 32 << 10);
     }

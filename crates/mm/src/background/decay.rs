@@ -29,10 +29,13 @@ impl<S: Sys> Space<S> {
     pub(crate) fn return_to_kernel(&self, shard: &Shard, e: Extent, stamp: u32) {
         let span: Span = shard.span(e);
         self.note_left(shard, e);
-        self.sys.discard(span);
+        let is_gone = self.sys.discard(span);
         self.budget.unkeep(e.n);
         self.note_unused(shard, self.zeroed_ahead(shard, e));
-        self.put_back(shard, e, Kind::Unbacked, stamp);
+        match is_gone {
+            true => self.put_back(shard, e, Kind::Unbacked, stamp),
+            false => self.abandon(shard, e),
+        }
     }
 
     /// Slots that were zeroed ahead went to nobody who needed it.

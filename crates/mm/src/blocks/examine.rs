@@ -105,7 +105,10 @@ impl<S: Sys> Space<S> {
                 }
             }
         };
-        self.put_back(shard, e, Kind::Unbacked, 0);
+        match made {
+            true => self.put_back(shard, e, Kind::Unbacked, 0),
+            false => self.abandon(shard, e),
+        }
         made
     }
 }

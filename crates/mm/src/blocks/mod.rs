@@ -237,7 +237,7 @@ impl<S: Sys> Space<S> {
         if let Some(units) = shard.sizes.run(slot, unit) {
             let span = Span::new(shard.base + slot * SLOT + unit * UNIT, units * UNIT);
             if !self.sys.reset(span) {
-                self.sys.discard(span);
+                let _ = self.sys.discard(span);
             }
         }
     }

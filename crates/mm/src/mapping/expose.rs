@@ -64,15 +64,14 @@ impl<S: Sys> Space<S> {
         if self.sys.drop_zero(slot, place).is_none() {
             self.move_unused(slot, place);
         }
-        self.sys.discard(place);
-        self.put_back(shard, e, Kind::Unbacked, 0);
+        self.put_back_empty(shard, e, 0);
     }
 
     /// The same for memory of small pages: it moves to `place`, is looked at there, and comes back if it is not zero.
     fn move_unused(&self, slot: Span, place: Span) {
         // A copy first: memory that the program uses must not be away, not even for a moment.
         let zero = self.sys.copy_from_program(slot, place.start) && self.sys.first_nonzero(place).is_none();
-        self.sys.discard(place);
+        let _ = self.sys.discard(place);
         let moved = if zero { self.sys.move_pages(slot, place.start) } else { None };
         let taken = moved == Some(SLOT);
         if taken && self.sys.first_nonzero(place).is_some() {

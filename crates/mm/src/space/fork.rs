@@ -75,8 +75,12 @@ impl<S: Sys> Space<S> {
         let is_free = |i: usize| slots.state(i).is_free();
         shard.groups(all, is_free, |e, free| {
             if free {
-                self.sys.discard(shard.span(e));
-                self.empty(shard, e);
+                if self.sys.discard(shard.span(e)) {
+                    self.empty(shard, e);
+                } else {
+                    e.slots().for_each(|i| slots.set(i, State::InTransit));
+                    self.abandon(shard, e);
+                }
             }
         });
         // The parent counts what becomes of it.

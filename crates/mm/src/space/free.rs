@@ -103,7 +103,7 @@ impl<S: Sys> Space<S> {
             |i| self.fate(slots, i),
             |g, fate| {
                 let span = shard.span(g);
-                let mut kept = 0;
+                let (mut kept, mut lost) = (0, 0);
                 match fate {
                     Fate::Reset if !self.reset(shard, g) => return self.abandon(shard, g),
                     Fate::Reset => {}
@@ -113,24 +113,28 @@ impl<S: Sys> Space<S> {
                         keep -= kept;
                         shard.count(Counter::BytesKept, kept * SLOT);
                     }
-                    Fate::Discard => self.sys.discard(span),
+                    Fate::Discard if !self.sys.discard(span) => return self.abandon(shard, g),
+                    Fate::Discard => {}
                     Fate::Keep => {
                         kept = g.n.min(keep);
                         keep -= kept;
                         if kept < g.n {
                             let over = Extent { first: g.first + kept, n: g.n - kept };
-                            self.sys.discard(shard.span(over));
+                            if !self.sys.discard(shard.span(over)) {
+                                self.abandon(shard, over);
+                                lost = over.n;
+                            }
                             shard.count(Counter::BytesOverBudget, over.n * SLOT);
                         }
                         shard.count(Counter::BytesKept, kept * SLOT);
                     }
                 }
-                g.slots().for_each(|i| {
-                    slots.clear(i, flag::IN_USE);
-                });
+                let back = Extent { n: g.n - lost, ..g };
+                back.slots().for_each(|i| _ = slots.clear(i, flag::IN_USE));
                 self.budget.keep(kept);
                 self.put_back(shard, Extent { first: g.first, n: kept }, Kind::Dirty, stamp);
-                self.put_back(shard, Extent { first: g.first + kept, n: g.n - kept }, Kind::Unbacked, stamp);
+                let empty = Extent { first: g.first + kept, n: back.n - kept };
+                self.put_back(shard, empty, Kind::Unbacked, stamp);
                 match kept {
                     0 => {}
                     _ if self.is_due(shard, stamp) => self.want_worker_now(),
@@ -161,11 +165,12 @@ impl<S: Sys> Space<S> {
             if done && whole.n > 0 {
                 back = self.move_bytes(shard, shard.span(whole), to(e)) / SLOT;
             }
-            let left = Extent { first: away.first + back, n: moved.div_ceil(SLOT) - back };
-            if left.n > 0 {
-                self.sys.discard(shard.span(left));
-            }
-            self.put_back(shard, away, Kind::Unbacked, 0);
+            let begun = moved.div_ceil(SLOT);
+            let left = Extent { first: away.first + back, n: begun - back };
+            self.put_back(shard, Extent { n: back, ..away }, Kind::Unbacked, 0);
+            self.put_back_empty(shard, left, 0);
+            let rest = Extent { first: away.first + begun, n: away.n - begun };
+            self.put_back(shard, rest, Kind::Unbacked, 0);
         }
         done.then_some(back)
     }
@@ -309,9 +314,17 @@ impl<S: Sys> Space<S> {
         true
     }
 
-    /// Takes an extent in passage whose mapping cannot be replaced out of use for good, without its memory.
+    /// Puts an extent in passage into the free lists without its memory.
+    pub(crate) fn put_back_empty(&self, shard: &Shard, e: Extent, stamp_ms: u32) {
+        match e.n == 0 || self.sys.discard(shard.span(e)) {
+            true => self.put_back(shard, e, Kind::Unbacked, stamp_ms),
+            false => self.abandon(shard, e),
+        }
+    }
+
+    /// Takes an extent in passage whose mapping cannot be replaced out of use for good, without its memory if it goes.
     pub(crate) fn abandon(&self, shard: &Shard, e: Extent) {
-        self.sys.discard(shard.span(e));
+        let _ = self.sys.discard(shard.span(e));
         for i in e.slots() {
             shard.slots.mark(i, flag::TAINTED | flag::FRESH);
             shard.slots.set(i, State::Mapped);

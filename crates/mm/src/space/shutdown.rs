@@ -65,7 +65,7 @@ impl<S: Sys> Space<S> {
         }
         // At the limit of areas it may be refused.
         if !self.sys.release(shard.span(e)) {
-            self.sys.discard(shard.span(e));
+            let _ = self.sys.discard(shard.span(e));
         }
     }
 }

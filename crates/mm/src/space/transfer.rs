@@ -101,9 +101,6 @@ impl<S: Sys> Space<S> {
         self.verify(shard, e);
         let bytes = self.move_bytes(shard, shard.span(e), to);
         let (whole, begun) = (bytes / SLOT, bytes.div_ceil(SLOT));
-        if begun > whole {
-            self.sys.discard(shard.span(Extent { first: e.first + whole, n: 1 }));
-        }
         self.budget.unkeep(begun);
         shard.count(Counter::BytesMoved, bytes);
         let (gone, rest) = (Extent { n: begun, ..e }, Extent { first: e.first + begun, n: e.n - begun });
@@ -116,7 +113,9 @@ impl<S: Sys> Space<S> {
             }
         }
         gone.slots().for_each(|i| _ = slots.clear(i, flag::IN_USE));
-        self.put_back(shard, gone, Kind::Unbacked, self.now_ms());
+        let now = self.now_ms();
+        self.put_back(shard, Extent { n: whole, ..e }, Kind::Unbacked, now);
+        self.put_back_empty(shard, Extent { first: e.first + whole, n: begun - whole }, now);
         (whole, rest)
     }
 
@@ -127,14 +126,15 @@ impl<S: Sys> Space<S> {
         let e = shard.lock_soon()?.take_holes(from.bytes() / SLOT, 1, &self.sys)?;
         let bytes = self.move_bytes(shard, from, shard.span(e).start);
         let whole = bytes / SLOT;
-        if bytes % SLOT != 0 {
-            self.sys.discard(shard.span(Extent { first: e.first + whole, n: 1 }));
-        }
-        let (kept, rest) = (Extent { n: whole, ..e }, Extent { first: e.first + whole, n: e.n - whole });
+        let begun = bytes.div_ceil(SLOT);
+        let kept = Extent { n: whole, ..e };
+        let in_part = Extent { first: e.first + whole, n: begun - whole };
+        let rest = Extent { first: e.first + begun, n: e.n - begun };
         self.budget.keep(whole);
         shard.count(Counter::BytesKept, whole * SLOT);
         let stamp = self.now_ms();
         self.put_back(shard, kept, Kind::Dirty, stamp);
+        self.put_back_empty(shard, in_part, stamp);
         self.put_back(shard, rest, Kind::Unbacked, stamp);
         match whole {
             0 => {}

@@ -302,9 +302,9 @@ impl Oracle {
             }
             Calls::Drop => {
                 match c % 9 {
-                    8 => self.fake.discard(span),
+                    8 => self.fake.empty(span),
                     _ => self.space.recycle(a, span, |part| {
-                        self.fake.discard(part);
+                        self.fake.empty(part);
                         true
                     }),
                 }

@@ -121,7 +121,7 @@ fn drop_content(w: &World) {
     let Some(thing) = w.take(is_mapping) else { return };
     w.call_about(thing.span(), || {
         w.space.recycle(chance(2), thing.span(), |part| {
-            w.sys.step().discard(part);
+            w.sys.step().empty(part);
             true
         });
     });
@@ -130,7 +130,7 @@ fn drop_content(w: &World) {
 
 fn drop_unseen(w: &World) {
     let Some(thing) = w.take(is_mapping) else { return };
-    w.sys.step().discard(thing.span());
+    w.sys.step().empty(thing.span());
     dropped(w, thing);
 }
 
@@ -205,7 +205,7 @@ fn pin(w: &World) {
     let span = thing.span();
     w.call_about(span, || {
         w.space.recycle(0, span, |part| {
-            w.sys.step().discard(part);
+            w.sys.step().empty(part);
             true
         });
     });

@@ -5,8 +5,9 @@ use core::cell::UnsafeCell;
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use faultless_base::sys::raw::{leading_number, read_file, status_number, syscall};
-use faultless_base::sys::{cgroup, open, page_file, pressure};
+use faultless_base::sys::proc_file::STATUS;
+use faultless_base::sys::raw::{leading_number, read_file, status_in, syscall};
+use faultless_base::sys::{cgroup, page_file, pressure};
 use faultless_base::{PAGE, SLOT};
 use faultless_page::knobs::{Kind, Knob, Values};
 use faultless_page::layout::plain;
@@ -195,18 +196,14 @@ fn ruled_out() -> Option<u32> {
 /// then in `FAULTLESS_FILTERS`. What such a filter makes of our calls cannot be known before: it may kill.
 pub fn is_confined() -> bool {
     let Some(before) = environment().and_then(|all| all.filters) else { return false };
-    // SAFETY: no pointers.
-    let mode = unsafe { syscall(libc::SYS_prctl, [libc::PR_GET_SECCOMP as usize, 0, 0, 0, 0, 0]) };
-    // A kernel without filters has no such question.
-    let has_none = matches!(mode, Ok(0) | Err(libc::EINVAL));
-    // What cannot be told now can be later, perhaps.
-    let now = || open::apart(|| status_number("Seccomp_filters").unwrap_or(0)).unwrap_or(u64::MAX);
-    !has_none && (before == 0 || now() > before)
+    // Not to be told now: later, perhaps.
+    let Some(status) = STATUS.read_plainly(&mut [0; 4096]) else { return true };
+    status_in(status, "Seccomp_filters").unwrap_or(0) > before
 }
 
-/// Whether the engine might start in this process, as far as the environment says.
+/// Whether the engine might start in this process, as far as the environment and its filters say.
 pub fn may_serve() -> bool {
-    environment().is_some_and(|all| !all.is_off && all.knobs.get(Knob::Budget) >= SLOT as u64)
+    environment().is_some_and(|all| !all.is_off && all.knobs.get(Knob::Budget) >= SLOT as u64) && !is_confined()
 }
 
 /// The memory that this process may use: the machine's, or less if its control group says so.
