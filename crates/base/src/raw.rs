@@ -77,6 +77,14 @@ pub fn word_wiped_on_fork() -> Option<&'static AtomicU32> {
     Some(word)
 }
 
+/// The calling thread's number. As that of a process it stands for the memory that both have, also after the process's first
+/// thread has ended, when the process's own number stands for none.
+pub fn thread_number() -> usize {
+    // Not by the C library, which may not be linked yet.
+    // SAFETY: no arguments.
+    unsafe { syscall(libc::SYS_gettid, [0; 6]) }.unwrap_or(0)
+}
+
 /// Sleeps while `word` is `expected`, until a wake-up, a signal or, if given, the end of `timeout_ns`.
 pub fn futex_wait(word: &AtomicU32, expected: u32, timeout_ns: Option<u64>) {
     let time = timeout_ns.map(|ns| libc::timespec {
@@ -230,7 +238,7 @@ pub fn read_file<'a>(path: &core::ffi::CStr, buffer: &'a mut [u8]) -> &'a [u8] {
 
 /// What /proc/self/status says of this process under a name, if that is a number.
 pub fn status_number(name: &str) -> Option<u64> {
-    status_in(read_file(c"/proc/self/status", &mut [0; 4096]), name)
+    status_in(read_file(c"/proc/thread-self/status", &mut [0; 4096]), name)
 }
 
 /// The same in its text.

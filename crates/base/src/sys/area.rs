@@ -30,7 +30,7 @@ struct Query {
     rest: [u64; 8],
 }
 
-const MAPS: &CStr = c"/proc/self/maps";
+const MAPS: &CStr = c"/proc/thread-self/maps";
 const PROCMAP_QUERY: usize = 3 << 30 | size_of::<Query>() << 16 | (b'f' as usize) << 8 | 17;
 
 /// A new background thread: what the last one had open ended with it.

@@ -149,7 +149,7 @@ pub fn forget() {
 /// The least limit. Opens files.
 pub fn limit() -> Option<u64> {
     let (mut buffer, mut least) = ([0u8; 2048], None);
-    each_group(read_file(c"/proc/self/cgroup", &mut buffer), |group| {
+    each_group(read_file(c"/proc/thread-self/cgroup", &mut buffer), |group| {
         least = Some(group.limit.min(least.unwrap_or(u64::MAX)));
     });
     least
@@ -158,7 +158,7 @@ pub fn limit() -> Option<u64> {
 /// Whether more than so many percent of a limit are used. Opens files.
 pub fn is_full(percent: u64) -> bool {
     let (mut buffer, mut full) = ([0u8; 2048], false);
-    each_group(read_file(c"/proc/self/cgroup", &mut buffer), |group| {
+    each_group(read_file(c"/proc/thread-self/cgroup", &mut buffer), |group| {
         full |= group.used() > group.limit / 100 * percent;
     });
     full

@@ -56,10 +56,7 @@ fn file() -> Option<&'static AtomicU32> {
 }
 
 fn open_file() -> Option<usize> {
-    let path = c"/proc/self/pagemap".as_ptr() as usize;
-    let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
-    // SAFETY: the path ends with a zero byte.
-    unsafe { syscall(libc::SYS_openat, [libc::AT_FDCWD as usize, path, flags, 0, 0, 0]) }.ok()
+    raw::open(c"/proc/thread-self/pagemap").ok()
 }
 
 /// Opens what is needed, so that [`count`] may be called in a signal handler. Again in a forked child.

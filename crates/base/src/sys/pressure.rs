@@ -36,9 +36,13 @@ pub fn group_limit() -> Option<u64> {
 /// Bytes that this process has in memory.
 pub fn resident() -> Option<usize> {
     let mut buffer = [0u8; 128];
-    let text = STATM.read(&mut buffer);
-    let at = text.iter().position(|b| *b == b' ')? + 1;
-    Some(leading_number(&text[at..])? as usize * PAGE)
+    let number = |text: &[u8]| {
+        let at = text.iter().position(|b| *b == b' ')? + 1;
+        leading_number(&text[at..]).filter(|&pages| pages > 0)
+    };
+    // Nothing is said of a thread that has ended.
+    let found = number(STATM.read(&mut buffer)).or_else(|| number(STATM.read_anew(&mut buffer)));
+    Some(found? as usize * PAGE)
 }
 
 fn stalls(text: &[u8]) -> bool {

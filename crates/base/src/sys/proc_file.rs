@@ -1,4 +1,5 @@
-//! Files of /proc that are read again and again, by whatever thread.
+//! Files of /proc that are read again and again, by whatever thread. They are those of the thread that opens them: those of the
+//! process say nothing once its first thread has ended.
 //!
 //! The background thread opens each anew in its own table. The program's threads share a descriptor, which lies aside in the program's
 //! table (`kept.rs`), and is opened while there is one thread (`open.rs`). Without it each reads the file apart, which takes longer.
@@ -11,11 +12,11 @@ use super::raw::{self, syscall};
 use super::thread;
 
 /// What the process has in memory.
-pub static STATM: ProcFile = ProcFile::new(c"/proc/self/statm");
+pub static STATM: ProcFile = ProcFile::new(c"/proc/thread-self/statm");
 /// What the kernel says of it, filters of system calls among that.
-pub static STATUS: ProcFile = ProcFile::new(c"/proc/self/status");
+pub static STATUS: ProcFile = ProcFile::new(c"/proc/thread-self/status");
 /// The control groups that it is in.
-pub static CGROUP: ProcFile = ProcFile::new(c"/proc/self/cgroup");
+pub static CGROUP: ProcFile = ProcFile::new(c"/proc/thread-self/cgroup");
 
 const ALL: [&ProcFile; 3] = [&STATM, &STATUS, &CGROUP];
 
@@ -32,7 +33,8 @@ impl ProcFile {
 
     /// The descriptor, in the program's table. It is not to be closed.
     pub(super) fn number(&self) -> Option<usize> {
-        if thread::is_this() {
+        // What was opened by a thread that has ended says nothing, or what was so then.
+        if thread::is_this() || thread::is_outlived() {
             return None;
         }
         self.kept.get(|| open::file_aside(self.path))
@@ -45,8 +47,14 @@ impl ProcFile {
         }
         let n = match self.number() {
             Some(fd) => read_at(fd, buffer, 0),
-            None => open::apart(|| raw::read_file(self.path, buffer).len()).unwrap_or(0),
+            None => return self.read_anew(buffer),
         };
+        &buffer[..n]
+    }
+
+    /// The same, of this thread.
+    pub fn read_anew<'a>(&self, buffer: &'a mut [u8]) -> &'a [u8] {
+        let n = open::apart(|| raw::read_file(self.path, buffer).len()).unwrap_or(0);
         &buffer[..n]
     }
 

@@ -164,6 +164,11 @@ pub fn note_outlived() {
 /// Whether other threads of the program were there after its first one had ended.
 static OUTLIVED: AtomicBool = AtomicBool::new(false);
 
+/// Whether the first thread of the program is known to have ended.
+pub fn is_outlived() -> bool {
+    OUTLIVED.load(Ordering::Relaxed)
+}
+
 /// Whether the thread has an ordinary priority for once.
 static HURRIED: AtomicBool = AtomicBool::new(false);
 

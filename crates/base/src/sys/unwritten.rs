@@ -46,7 +46,7 @@ impl Drop for Held {
 fn keep(slot: Span) -> bool {
     let by_hand = || {
         let mut byte = 0u8;
-        let (path, at) = (c"/proc/self/mem".as_ptr() as usize, &raw mut byte as usize);
+        let (path, at) = (c"/proc/thread-self/mem".as_ptr() as usize, &raw mut byte as usize);
         let flags = (libc::O_RDWR | libc::O_CLOEXEC) as usize;
         // SAFETY: a path that ends with zero, a byte of this stack, and memory of the program's, which does not change.
         unsafe {

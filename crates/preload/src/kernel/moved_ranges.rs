@@ -2,11 +2,15 @@
 //!
 //! Huge-page advice for a part of a mapping splits it in the kernel's books, and mremap then refuses the whole with
 //! `EFAULT`. Here such a mapping moves piece by piece to a place reserved for it.
+//!
+//! Pieces are areas, and at the limit of areas none of them moves any more, neither on nor back. Then the rest of plain memory
+//! is copied to that place, which takes no further area.
 
 use faultless_base::sys::raw::{Answer, without_signals};
 use faultless_base::{PAGE, SLOT, Span};
 
 use crate::kernel::dispatch::{self, syscall};
+use crate::kernel::smaps::Mapping;
 
 /// Moves `old` bytes at `from` to `to` by page tables, where they become `new` bytes.
 fn shift(from: usize, old: usize, new: usize, to: usize, flags: i32) -> Answer {
@@ -36,11 +40,14 @@ fn reserve(bytes: usize, like: usize) -> Answer {
 }
 
 /// As mremap(2), after the kernel has refused it with `EFAULT`, which stands if the range is more than one mapping to
-/// the program too, which `is_one` tells. With `MREMAP_FIXED` the target is `to`, which is page-aligned and apart from `from`.
+/// the program too, which `look_up` tells. With `MREMAP_FIXED` the target is `to`, which is page-aligned and apart from `from`.
 ///
 /// The kernel's own call is not interrupted by a handler, which may leave by a jump. Nor is this.
-pub fn remap(from: Span, bytes: usize, flags: i32, to: usize, is_one: impl FnOnce(Span) -> bool) -> Answer {
-    let now = || if is_one(from) { remap_now(from, bytes, flags, to) } else { Err(libc::EFAULT) };
+pub fn remap(from: Span, bytes: usize, flags: i32, to: usize, look_up: impl FnOnce(Span) -> Mapping) -> Answer {
+    let now = || match look_up(from) {
+        Mapping::Several => Err(libc::EFAULT),
+        found => remap_now(from, bytes, flags, to, found == Mapping::Plain),
+    };
     match dispatch::has_begun() {
         // It would be the program's handler that answers.
         true => now(),
@@ -48,7 +55,7 @@ pub fn remap(from: Span, bytes: usize, flags: i32, to: usize, is_one: impl FnOnc
     }
 }
 
-fn remap_now(from: Span, bytes: usize, flags: i32, to: usize) -> Answer {
+fn remap_now(from: Span, bytes: usize, flags: i32, to: usize, is_plain: bool) -> Answer {
     if flags & libc::MREMAP_MAYMOVE == 0 {
         // It grows where it stands if its last page does.
         let args = [from.end - PAGE, PAGE, PAGE + bytes.saturating_sub(from.bytes()), 0, 0, 0];
@@ -67,12 +74,59 @@ fn remap_now(from: Span, bytes: usize, flags: i32, to: usize) -> Answer {
     let kept = Span::new(from.start, from.bytes().min(bytes));
     let flags = flags & libc::MREMAP_DONTUNMAP;
     if let Err((moved, error)) = move_all(kept, bytes, at, flags) {
-        move_all(Span::new(at, moved), moved, from.start, 0).ok();
-        unmap(Span::new(at, bytes));
-        return Err(error);
+        let rest = Span { start: kept.start + moved, end: kept.end };
+        if error == libc::ENOMEM
+            && moved > 0
+            && is_plain
+            && copy(rest, Span { start: at + moved, end: at + bytes })
+        {
+            match flags {
+                0 => unmap(rest),
+                _ => empty(rest),
+            }
+        } else {
+            let back = move_all(Span::new(at, moved), moved, from.start, 0);
+            let stays =
+                back.map_or_else(|(back, _)| Span { start: at + back, end: at + moved }, |()| Span::new(at, 0));
+            unmap(Span { start: at, end: stays.start });
+            unmap(Span { start: at + moved, end: at + bytes });
+            return Err(error);
+        }
     }
     unmap(Span { start: kept.end, end: from.end });
     Ok(at)
+}
+
+/// Opens `to`, which is one area and empty, and copies `from` to its beginning; whether that worked. Another thread that writes
+/// to memory that is being moved has no promise.
+fn copy(from: Span, to: Span) -> bool {
+    let open = (libc::PROT_READ | libc::PROT_WRITE) as usize;
+    // SAFETY: a part of a reservation of this module's own, up to its end.
+    if unsafe { syscall(libc::SYS_mprotect, [to.start, to.bytes(), open, 0, 0, 0]) }.is_err() {
+        return false;
+    }
+    for at in (from.start..from.end).step_by(PAGE) {
+        // SAFETY: both may be read and written to, and are whole pages.
+        unsafe {
+            let page = core::slice::from_raw_parts(at as *const u64, PAGE / 8);
+            // What is zero there is zero here, and stays without memory.
+            if page.iter().any(|word| *word != 0) {
+                core::ptr::copy_nonoverlapping(
+                    page.as_ptr(),
+                    (to.start + (at - from.start)) as *mut u64,
+                    PAGE / 8,
+                );
+            }
+        }
+    }
+    true
+}
+
+/// Leaves the program's range without memory.
+fn empty(span: Span) {
+    // SAFETY: its content has been copied.
+    let _ =
+        unsafe { syscall(libc::SYS_madvise, [span.start, span.bytes(), libc::MADV_DONTNEED as usize, 0, 0, 0]) };
 }
 
 /// Moves all of `from`; its last page grows with it. The error says how many bytes have moved. Goes from slot to slot,

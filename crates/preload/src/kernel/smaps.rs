@@ -16,7 +16,7 @@ pub fn note_shift() {
     SHIFTED.store(true, Ordering::Relaxed);
 }
 
-const SMAPS: &CStr = c"/proc/self/smaps";
+const SMAPS: &CStr = c"/proc/thread-self/smaps";
 /// The longest line that matters; what is longer (a path) is cut.
 const LINE: usize = 256;
 /// Bytes of the file that are read at a time. They lie on the stack of a thread of the program's.
@@ -32,7 +32,8 @@ struct Lines {
 
 impl Lines {
     fn open(path: &CStr) -> Option<Self> {
-        let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
+        // Whatever is there by that name in a root directory of the program's own must not hold this thread up.
+        let flags = (libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY) as usize;
         // SAFETY: the path ends with a zero byte.
         let fd = unsafe {
             syscall(libc::SYS_openat, [libc::AT_FDCWD as usize, path.as_ptr() as usize, flags, 0, 0, 0])
@@ -98,30 +99,57 @@ fn flags(line: &[u8]) -> Option<u64> {
     Some(kept.flatten().fold(0, |sum: u64, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte))))
 }
 
-/// Whether all of `span` is mapped, by areas without a file that differ in huge-page advice alone. Where the kernel does
-/// not tell, the range passes for one mapping.
-pub fn is_one_mapping(span: Span) -> bool {
-    let Some(mut lines) = Lines::open(SMAPS) else { return true };
+/// Whether an area has no other flags than every private mapping that may be read and written to.
+fn is_plain(line: &[u8]) -> bool {
+    let mut words = line.split(|byte| *byte == b' ').skip(1).filter(|word| !word.is_empty());
+    let (mut reads, mut writes) = (false, false);
+    let are_known = words.all(|word| {
+        (reads, writes) = (reads || word == b"rd", writes || word == b"wr");
+        let kept_apart = matches!(word, b"hg" | b"nh" | b"uw" | b"sd" | b"gu");
+        kept_apart || matches!(word, b"rd" | b"wr" | b"mr" | b"mw" | b"me" | b"ac" | b"nr")
+    });
+    are_known && reads && writes
+}
+
+/// What a range is to the program.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Mapping {
+    /// One mapping, plain private memory.
+    Plain,
+    /// One mapping.
+    One,
+    /// Several, or not all of it is mapped.
+    Several,
+}
+
+/// What `span` is: areas without a file that differ in huge-page advice alone are one mapping. Where the kernel does not
+/// tell, the range passes for one, too.
+pub fn look_up(span: Span) -> Mapping {
+    let Some(mut lines) = Lines::open(SMAPS) else { return Mapping::One };
     let mut line = [0; LINE];
     let (mut area, mut file) = (Span { start: 0, end: 0 }, false);
     let mut seen = span.start;
     let mut common = None;
+    let mut found = Mapping::Plain;
     while let Some(line) = lines.next(&mut line) {
         if let Some(next) = head(line) {
             (area, file) = next;
         } else if let Some(flags) = flags(line).filter(|_| area.end > span.start) {
             if area.start > seen || file || common.is_some_and(|common| common != flags) {
-                return false;
+                return Mapping::Several;
+            }
+            if !is_plain(line) {
+                found = Mapping::One;
             }
             (common, seen) = (Some(flags), area.end);
             if seen >= span.end {
-                return true;
+                return found;
             }
             // Advice of the engine's ends where a slot does, unless it was moved elsewhere.
             if seen % SLOT != 0 && !SHIFTED.load(Ordering::Relaxed) {
-                return false;
+                return Mapping::Several;
             }
         }
     }
-    false
+    Mapping::Several
 }

@@ -16,7 +16,8 @@ use faultless_page::stats::Counter;
 use crate::kernel::call::{answer, pages, sound, status};
 use crate::kernel::dispatch::{self, syscall};
 use crate::kernel::libraries_behind::Call;
-use crate::kernel::{moved_ranges, smaps};
+use crate::kernel::moved_ranges;
+use crate::kernel::smaps::{self, Mapping};
 use crate::mmap::attributes::{give_up, note};
 use crate::runtime::engine::{self, Engine};
 use crate::shutdown::limits;
@@ -279,12 +280,12 @@ fn remapped(engine: &Engine, from: Span, to: Span, flags: i32) {
     engine.space.moved(from, to);
 }
 
-/// Whether `span` is one mapping to the program, as far as the kernel tells.
-fn is_one_mapping(span: Span) -> bool {
+/// What `span` is to the program, as far as the kernel tells.
+fn look_up(span: Span) -> Mapping {
     // A program that has confined itself may not be allowed a thread.
     match engine::is_retired() || dispatch::has_begun() {
-        true => smaps::is_one_mapping(span),
-        false => open::apart(|| smaps::is_one_mapping(span)).unwrap_or(true),
+        true => smaps::look_up(span),
+        false => open::apart(|| smaps::look_up(span)).unwrap_or(Mapping::One),
     }
 }
 
@@ -297,7 +298,7 @@ fn in_pieces(from: Span, new_bytes: usize, flags: i32, to: usize) -> Answer {
         Some(bytes) if known && !from.is_empty() && from.start % PAGE == 0 && !overlap => {
             limits::with_relief(|| {
                 let _unregistered = unregistered();
-                moved_ranges::remap(from, bytes, flags, to, is_one_mapping)
+                moved_ranges::remap(from, bytes, flags, to, look_up)
             })
         }
         _ => Err(libc::EFAULT),
