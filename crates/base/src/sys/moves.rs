@@ -12,7 +12,7 @@
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::kept::{Kept, aside};
-use super::raw;
+use super::raw::{self, NoSignals};
 use super::uffd::{REGISTER_WP, Uffd, Wake, Way, feature};
 use super::{open as table, thread};
 use crate::units::{SLOT, Span};
@@ -83,20 +83,23 @@ const TURN_REST_NS: u64 = 50_000;
 /// Looks in a moment: some tens of microseconds, in which a few frames move.
 const MOMENT_LOOKS: usize = 2000;
 
-/// While this lives, the background thread has no range registered that a call of the program's could meet.
-pub struct Unregistered(());
+/// While this lives, the background thread has no range registered that a call of the program's could meet. Signals are held
+/// back: a handler may leave by a jump.
+pub struct Unregistered(#[expect(dead_code, reason = "dropped")] NoSignals);
 
 impl Unregistered {
     /// Waits for what the background thread has registered.
     pub fn hold() -> Self {
+        let no_signals = NoSignals::new();
         TURNS.hold();
-        Self(())
+        Self(no_signals)
     }
 
     /// The same, if nothing is registered now or in a moment.
     pub fn soon() -> Option<Self> {
+        let no_signals = NoSignals::new();
         TURNS.begin();
-        let held = Self(());
+        let held = Self(no_signals);
         let is_free = |_| {
             core::hint::spin_loop();
             !TURNS.is_registered()

@@ -12,7 +12,7 @@ use super::looks::copy_by;
 use super::pagemap::Opened;
 use super::raw::syscall;
 use super::{Sys, open};
-use crate::units::{SLOT, Span};
+use crate::units::{PAGE, Span};
 
 /// A pipe that holds a page.
 struct Held([i32; 2]);
@@ -66,25 +66,44 @@ pub(super) fn drop_zero(slot: Span, room: Span) -> Option<bool> {
 }
 
 fn drop_by(pagemap: &Opened, slot: Span, room: Span) -> Option<bool> {
-    let is_zero = || copy_by(pagemap, slot, room.start) && Linux.first_nonzero(room).is_none();
+    if pagemap.is_huge(slot)? {
+        return drop_unit(pagemap, slot, room);
+    }
+    let mut all = true;
+    for at in (slot.start..slot.end).step_by(PAGE) {
+        let page = Span::new(at, PAGE);
+        if Linux.present(at) {
+            all &= drop_unit(pagemap, page, Span::new(room.start, PAGE))?;
+            Linux.discard(Span::new(room.start, PAGE));
+        }
+    }
+    Some(all)
+}
+
+/// The same for a huge page or a small one.
+fn drop_unit(pagemap: &Opened, unit: Span, room: Span) -> Option<bool> {
+    let is_zero = || copy_by(pagemap, unit, room.start) && Linux.first_nonzero(room).is_none();
     if !is_zero() {
         return Some(false);
     }
-    let is_huge = || pagemap.is_huge(slot) == Some(true);
+    let is_there = || match unit.bytes() {
+        PAGE => Linux.present(unit.start),
+        _ => pagemap.is_huge(unit) == Some(true),
+    };
     // To hold a missing page would bring one.
-    let held = if is_huge() { Held::new(slot.start)? } else { return None };
+    let held = if is_there() { Held::new(unit.start)? } else { return None };
     // One page is held: it has to be all of it.
-    if !is_huge() || !madvise(slot, libc::MADV_FREE) {
+    if !is_there() || !madvise(unit, libc::MADV_FREE) {
         return None;
     }
     if !is_zero() {
         // Before the pipe lets go of it.
-        keep(slot);
+        keep(unit);
         return Some(false);
     }
     drop(held);
-    madvise(slot, libc::MADV_PAGEOUT);
-    Some(!Linux.present(slot.start) && !Linux.present(slot.start + SLOT / 2))
+    madvise(unit, libc::MADV_PAGEOUT);
+    Some(!Linux.present(unit.start) && !Linux.present(unit.end - PAGE))
 }
 
 #[cfg(test)]
@@ -95,6 +114,7 @@ mod tests {
     use super::*;
     use crate::sys::Huge;
     use crate::sys::linux;
+    use crate::units::SLOT;
 
     fn memory(slots: usize) -> Span {
         let span = linux::reserve(slots * SLOT, SLOT).unwrap();
@@ -118,6 +138,19 @@ mod tests {
         assert!(gone && !Linux.present(zero.start));
         assert_eq!(drop_zero(used, room), Some(false));
         assert_eq!(byte(used.start + 77_777).load(Ordering::Relaxed), 5);
+    }
+
+    #[test]
+    fn small_pages_go_one_by_one() {
+        let (slot, room) = (Span::new(memory(1).start, SLOT), memory(1));
+        Linux.huge(slot, Huge::Refused);
+        (0..9).for_each(|page| Linux.touch(slot.start + page * PAGE));
+        byte(slot.start + 3 * PAGE + 5).store(7, Ordering::Relaxed);
+        assert_eq!(drop_zero(slot, room), Some(false));
+        assert_eq!(Linux.present_pages(slot), 1);
+        assert_eq!(byte(slot.start + 3 * PAGE + 5).load(Ordering::Relaxed), 7);
+        byte(slot.start + 3 * PAGE + 5).store(0, Ordering::Relaxed);
+        assert_eq!((drop_zero(slot, room), Linux.present_pages(slot)), (Some(true), 0));
     }
 
     /// Another thread writes twice, at any time: both writes stay.

@@ -17,7 +17,7 @@ use faultless_base::sync::atomic::{AtomicUsize, Ordering, fence};
 /// Threads of ours that are somewhere, and calls of the program, at a time. One that finds no place stays away, or does not
 /// announce itself.
 const OURS: usize = 4;
-const THEIRS: usize = 16;
+const THEIRS: usize = 64;
 
 /// Where threads of ours are, and what the program replaces.
 pub struct Busy {

@@ -6,8 +6,8 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
+use faultless_base::Span;
 use faultless_base::sys::Sys;
-use faultless_base::{SLOT, Span};
 
 use crate::frame::arena::Extent;
 use crate::frame::slot::flag;
@@ -60,22 +60,7 @@ impl<S: Sys> Space<S> {
         let hole = shard.lock_soon().and_then(|mut arena| arena.take_holes(1, 1, &self.sys));
         let Some(e) = hole else { return };
         let place = shard.span(e);
-        if self.sys.drop_zero(slot, place).is_none() {
-            self.move_unused(slot, place);
-        }
+        let _ = self.sys.drop_zero(slot, place);
         self.put_back_empty(shard, e, 0);
-    }
-
-    /// The same for memory of small pages: it moves to `place`, is looked at there, and comes back if it is not zero.
-    fn move_unused(&self, slot: Span, place: Span) {
-        // A copy first: memory that the program uses must not be away, not even for a moment.
-        let zero = self.sys.copy_from_program(slot, place.start) && self.sys.first_nonzero(place).is_none();
-        let _ = self.sys.discard(place);
-        let moved = if zero { self.sys.move_pages(slot, place.start) } else { None };
-        let taken = moved == Some(SLOT);
-        if taken && self.sys.first_nonzero(place).is_some() {
-            // It was written to in between. Where the program was back already, it wrote to another page by now.
-            self.sys.move_pages(place, slot.start);
-        }
     }
 }

@@ -58,7 +58,7 @@ pub struct Oracle {
     unseen: Vec<Span>,
     failing: Vec<Failing>,
     next: u32,
-    /// Each shard may keep one carved slot of which nothing is handed out.
+    /// Slots that may stay with the engine: each shard may keep one carved slot of which nothing is handed out.
     spare: usize,
 }
 
@@ -360,6 +360,10 @@ impl Oracle {
     }
 
     pub fn fail(&mut self, what: Failing) {
+        if what == Failing::Areas {
+            // What the engine gives up then stays as it is.
+            self.spare = SLOTS;
+        }
         self.fake.fail(what);
         self.failing.push(what);
     }

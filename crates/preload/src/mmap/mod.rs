@@ -7,7 +7,7 @@ use core::ffi::c_void;
 
 use faultless_base::sys::moves::Unregistered;
 use faultless_base::sys::open;
-use faultless_base::sys::raw::{self, Answer};
+use faultless_base::sys::raw::{self, Answer, NoSignals};
 use faultless_base::{PAGE, SLOT, Span};
 use faultless_mm::frame::busy::Replaced;
 use faultless_page::knobs::Knob;
@@ -91,13 +91,28 @@ fn before_populate(bytes: usize) {
     }
 }
 
+/// What the program replaces, until this is dropped. Signals are held back: a handler may leave by a jump.
+pub struct Replacing {
+    _replaced: Replaced<'static>,
+    _no_signals: NoSignals,
+}
+
 /// Before a range is unmapped, moved, or mapped anew: none of our threads is there from now on, until what this returns is
 /// dropped, which is when notes of the range are, too.
-pub fn replace(addr: usize, bytes: usize) -> Option<Replaced<'static>> {
-    let span = pages(addr, bytes);
+pub fn replace(addr: usize, bytes: usize) -> Option<Replacing> {
+    let span = sound(addr, bytes)?;
     give_up(addr as *const c_void, bytes);
+    let is_ours = engine::touches(span);
+    leave_alone(span, is_ours)
+}
+
+/// The same for a range of which nothing is ours; `is_ours`: something is.
+fn leave_alone(span: Span, is_ours: bool) -> Option<Replacing> {
     let engine = engine::running().filter(|engine| !engine.is_retired())?;
-    (engine::touches(span) || is_known(span)).then(|| engine.space.replace(span))
+    (is_ours || is_known(span)).then(|| {
+        let _no_signals = NoSignals::new();
+        Replacing { _replaced: engine.space.replace(span), _no_signals }
+    })
 }
 
 /// Why a mapping is the kernel's alone; `None` for plain private anonymous memory.
@@ -228,8 +243,7 @@ pub fn remap(args: [usize; 6], make: impl Fn([usize; 6]) -> Answer) -> Answer {
     let [old, old_bytes, new_bytes, flags, new, _] = args;
     let flags = flags as i32;
     note(old as *const c_void, old_bytes);
-    let leaves = engine::running().filter(|_| is_known(pages(old, old_bytes)));
-    let _left = leaves.map(|engine| engine.space.replace(pages(old, old_bytes)));
+    let _left = leave_alone(pages(old, old_bytes), false);
     let _replaced = (flags & libc::MREMAP_FIXED != 0).then(|| replace(new, new_bytes));
     let may_stop_half_way = flags & libc::MREMAP_FIXED != 0 && new_bytes <= old_bytes;
     let mut result = limits::with_relief(|| {

@@ -10,14 +10,13 @@ use core::mem::MaybeUninit;
 
 use faultless_base::sys::moves::Unregistered;
 use faultless_base::sys::raw::{self, Answer};
-use faultless_mm::frame::busy::Replaced;
 
 use crate::kernel::call::fetch;
 use crate::kernel::call::{answer, pages, size, sound, status};
 use crate::kernel::dispatch::syscall;
 use crate::kernel::libraries_behind::Call;
 use crate::mmap::attributes::note;
-use crate::mmap::{gone, replace, unregistered};
+use crate::mmap::{Replacing, gone, replace, unregistered};
 use crate::runtime::{engine, seen};
 use crate::shutdown::limits;
 
@@ -184,7 +183,7 @@ pub unsafe extern "C" fn shmat(id: c_int, addr: *const c_void, flags: c_int) -> 
 }
 
 /// Before shmat(2), which may put a segment over whatever is there. What this returns lives until after the call.
-pub fn before_shmat(id: c_int, addr: *const c_void, flags: c_int) -> Option<Replaced<'static>> {
+pub fn before_shmat(id: c_int, addr: *const c_void, flags: c_int) -> Option<Replacing> {
     let engine = engine::running().filter(|_| flags & libc::SHM_REMAP != 0)?;
     // A program that has confined itself may not be allowed to ask.
     let may_matter = engine::owns(addr as usize) || !engine.is_retired();

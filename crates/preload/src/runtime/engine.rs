@@ -203,7 +203,9 @@ fn adopt(engine: &'static Engine, _inside: &Inside) -> bool {
 fn start() -> Option<&'static Engine> {
     if comes_home() {
         // The program's thread may have little stack.
-        let build = || stack::with_room(|| open::apart(build)).flatten().flatten();
+        // Whether it is confined is asked before there is another thread for it.
+        let build = || if settings::is_confined() { None } else { open::apart(build).flatten() };
+        let build = || stack::with_room(build).flatten();
         STARTER.start(pid(), || !RETIRED.load(Ordering::SeqCst) && build().is_some());
     }
     running()

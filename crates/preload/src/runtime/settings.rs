@@ -227,7 +227,7 @@ const GROUP_SHARE: u64 = 128;
 /// may not be allowed to make one.
 pub fn read() -> Option<Settings> {
     let environment = environment()?;
-    if environment.is_off || is_confined() {
+    if environment.is_off {
         return None;
     }
     let group = pressure::group_limit();
