@@ -35,7 +35,7 @@ impl<S: Sys> Space<S> {
         self.put_back(shard, e, Kind::Unbacked, stamp);
     }
 
-    /// Slots that were zeroed ahead went to nobody who needed it.
+    /// Counts slots that were zeroed ahead and went where no zeroes were needed.
     pub(crate) fn note_unused(&self, shard: &Shard, n: usize) {
         if n > 0 {
             self.pace.note_wasted(n);

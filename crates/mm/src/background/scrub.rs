@@ -4,9 +4,9 @@
 //! `scrub_stop` is left or enough is zero (`pace.rs`). A block is zeroed as a whole, by one job of an engine. Memory
 //! that was freed a moment ago is left alone: if it is wanted again, its lines are still in the cache, and it is zeroed hot.
 //!
-//! A request that finds its memory with the scrubber calls it back; then the job ends after the piece in progress, and
-//! what is not zero by then is dirty again. An engine that fails, or does not get on, is dropped. Whatever happens to a job,
-//! slots are handed on as zeroed only as far as the job says that they are.
+//! A request that finds its memory with the scrubber calls it back. Then the job ends after the piece in progress,
+//! and the part that is not zero by then is dirty again. An engine that fails or makes no progress is dropped. In
+//! every case, slots are handed on as zeroed only as far as the job says that they are.
 
 use core::sync::atomic::Ordering;
 
@@ -26,15 +26,15 @@ use faultless_page::stats::Counter;
 
 /// Memory wanted again sooner than this is cheaper to zero hot, at its hand-out.
 const DELAY_MS: u32 = 5;
-/// A job that takes so much of this thread's time, working or asking, has an engine that hangs: the slowest takes a few
-/// milliseconds. On the clock it may take long: others go first.
+/// A job that takes this much of the thread's time, working or asking, has an engine that hangs: the slowest takes a
+/// few milliseconds. On the clock it may take long: other threads go first.
 const STALLED_NS: u64 = 50_000_000;
 /// While the machine is loaded: how often it is looked at again.
 const LOADED_US: u64 = 100_000;
 
 /// What became of an extent that was to be zeroed.
 pub(crate) enum Zeroing {
-    /// So many slots from its start are zero by this engine, and the others are not.
+    /// This many slots from its start are zero by this engine, and the others are not.
     Done(usize, Engine),
     /// Its content is lost.
     Lost,
@@ -75,8 +75,8 @@ impl<S: Sys> Space<S> {
             && self.all_shards().any(|shard| largest(shard) >= Some(order))
     }
 
-    /// The order of a block, in slots, from which on it wakes the scrubber; `None`: none does. A block that it would
-    /// not zero wakes nobody.
+    /// The order of a block, in slots, from which on it wakes the scrubber; `None`: none does. A block too small to
+    /// be zeroed does not wake it.
     fn waking_order(&self) -> Option<usize> {
         let (start, stop) = (self.knobs.get(Knob::ScrubStart), self.knobs.get(Knob::ScrubStop));
         (start <= MOST_ORDER).then(|| slot_order(start.max(stop)))

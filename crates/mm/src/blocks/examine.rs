@@ -1,8 +1,8 @@
 //! Whether memory of blocks is as the engine made it when it comes back, by the kernel's own account.
 //!
-//! A program may change attributes of a block by calls that are not seen: rights, locks, advice, memory policy, keys, a mapping of
-//! its own in the middle. The kernel keeps addresses of the same attributes in one area, and of others in another one. What
-//! is free is as the engine made it. So a block is if it lies in one area with a free slot.
+//! A program may change attributes of a block by calls that are not seen: rights, locks, advice, memory policy, keys,
+//! a mapping of its own in the middle. The kernel keeps adjacent addresses of the same attributes in one area. Free
+//! memory is as the engine made it. So a block is unchanged if it lies in one area with a free slot.
 
 use core::sync::atomic::Ordering::SeqCst;
 

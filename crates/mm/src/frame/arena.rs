@@ -1,6 +1,5 @@
-//! One shard of the arena: its slots, its free lists and its carved slots. Every function here is called with
-//! the shard's lock held, and only those that reach for more of the reservation make
-//! a system call.
+//! One shard of the arena: its slots, its free lists and its carved slots. Every function here is called with the
+//! shard's lock held. Only those that reach for more of the reservation make a system call.
 
 use faultless_base::sys::Sys;
 use faultless_base::{SLOT, Span};
@@ -29,7 +28,7 @@ impl Extent {
 
 /// How many slots growth takes from the reservation at a time, at least (32 MiB).
 const GROWTH: usize = 16;
-/// One slot in so many of memory that is handed out again may be without memory, the fewer the better.
+/// One slot in this many of memory that is handed out again may have no frame. Fewer are tried first.
 const HOLES: [usize; 3] = [usize::MAX, 16, 4];
 /// Carved slots with room that are looked at for a run.
 const ROOMS: usize = 8;
@@ -90,9 +89,9 @@ impl Arena {
         &self.buddy
     }
 
-    /// Takes `n` slots with memory behind them, the first one a multiple of `align`: of the wanted kind if
-    /// there are, of the other one or mixed if not, and with a few holes among them as a last resort: what came back was not all
-    /// kept.
+    /// Takes `n` slots with memory behind them, the first one a multiple of `align`. Tries the wanted kind, then the
+    /// other one, then both mixed. The last resort has a few holes among them, because not all memory that came back
+    /// was kept.
     pub fn take_resident(&mut self, n: usize, align: usize, need: Need) -> Option<Extent> {
         let kinds = match need {
             Need::Zero => [Kind::Zeroed, Kind::Dirty],
@@ -133,7 +132,7 @@ impl Arena {
         Some(self.pass(Extent { first, n }))
     }
 
-    /// First fit over all slots, whatever blocks and kinds the memory lies in, with so many holes at most.
+    /// First fit over all slots, in any blocks and of any kind, with `holes` holes at most.
     fn scan(&mut self, n: usize, align: usize, holes: usize) -> Option<Extent> {
         if self.buddy.slots(Kind::Dirty) + self.buddy.slots(Kind::Zeroed) + holes < n {
             return None;
@@ -191,7 +190,7 @@ impl Arena {
         if end > self.slots.len() {
             return false;
         }
-        // One more than is asked for: what is free tells how memory is that nobody changed (`examine.rs`).
+        // One more than is asked for: `examine.rs` compares with a free slot, whose attributes never changed.
         let new_tail = (end + 1).max(self.slots.tail() + GROWTH).min(self.slots.len());
         let grown = Extent { first: self.slots.tail(), n: new_tail - self.slots.tail() };
         if !sys.open_first(self.span(grown)) {

@@ -88,7 +88,8 @@ impl Later {
         if link.compare_exchange(OUT, LAST, SeqCst, SeqCst).is_err() {
             return;
         }
-        // Nobody takes a single slot off the list, so its head is what it was or the list was longer meanwhile.
+        // No thread takes a single slot off the list. So a head that is the same again means the same list, or a new
+        // one with the same first slot.
         let _ = self.head.fetch_update(SeqCst, SeqCst, |head| {
             link.store(head, SeqCst);
             Some(slot as u32 + FIRST_SLOT)
@@ -118,8 +119,8 @@ impl Later {
         Note { slot, blocks, extent: (e.n > 0).then_some((e, what)) }
     }
 
-    /// In a forked child, where threads of the parent may have been in the middle of this: nothing is on the list, and what
-    /// was noted of the slots `0 .. slots` is the caller's.
+    /// In a forked child, where threads of the parent may have been in the middle of this: the list is empty then.
+    /// The notes of the slots `0 .. slots` are the caller's.
     pub fn begin_again(&self, slots: usize) -> impl Iterator<Item = Note> {
         self.head.store(LAST, SeqCst);
         // What is not written is not copied.

@@ -26,7 +26,7 @@ use crate::space::transfer::Moved;
 use crate::space::{Shard, Space};
 use faultless_page::stats::Counter;
 
-/// Slots whose contents are looked at when memory comes back whose use is not known: one in so many.
+/// Slots whose use is not known when they come back: the content of one in this many is looked at.
 const SAMPLES: usize = 16;
 
 impl<S: Sys> Space<S> {
@@ -64,7 +64,7 @@ impl<S: Sys> Space<S> {
         if idle > 0 {
             self.make_room(idle);
         }
-        // At no time do they look like the program's own.
+        // Charged before they move: at no time do they look like the program's own.
         let held = idle.min(self.budget.trust());
         self.budget.charge(held);
         let moved = self.move_frames(cpu, to, held);
@@ -96,7 +96,7 @@ impl<S: Sys> Space<S> {
             && self.budget.limit() > 0
             && !self.is_retired()
             && self.can_move()
-            // Whoever watches memory by a userfaultfd is told of an unmapping, and not of a move.
+            // A program that watches memory by a userfaultfd is told of an unmapping, and not of a move.
             && !self.is_looked_at()
             && !self.is_untouched(program, e);
         let isolated = if keeps { self.sys.isolate(span) } else { None };
@@ -297,7 +297,7 @@ impl<S: Sys> Space<S> {
         for i in noted.filter(|&i| slots.state(i) == State::Mapped) {
             match change {
                 Change::Dropped => {
-                    // How much is left of it is not known: it is no longer use, but a charge.
+                    // How much of it is left is not known: it counts as charged, no longer as used.
                     let before = slots.share(i, flag::FRESH);
                     if before & (flag::FRESH | flag::CHARGED) == 0 {
                         self.budget.unuse(1);
@@ -318,7 +318,7 @@ impl<S: Sys> Space<S> {
         }
     }
 
-    /// What of a mapping the program has on record, for a look.
+    /// Whether a shard is the table of the program's mappings.
     pub(crate) fn is_program(&self, shard: &Shard) -> bool {
         core::ptr::eq(shard, &self.program)
     }

@@ -12,7 +12,7 @@ const WAYS: usize = 16;
 /// For how many faults more a stream that was followed is remembered than one that was not.
 const FOLLOWED_LASTS: usize = 2 * WAYS;
 
-/// One sequence. Nobody's while `who` is 0.
+/// One sequence. It belongs to no thread while `who` is 0.
 pub(crate) struct Stream {
     pub(crate) who: AtomicUsize,
     /// The page of its last fault.
