@@ -137,7 +137,8 @@ fn the_knob_says_whose_faults_follow_each_other() {
     }
 }
 
-/// More areas in turns than a thread has streams are on a line: each fault follows the one before, to no avail. The kernel gets them.
+/// More areas in turns than a thread has streams are on a line: each fault follows the one before, to no avail. The
+/// kernel gets them.
 #[test]
 fn a_line_from_area_to_area_saves_nothing() {
     const AREAS: usize = 24;
@@ -278,7 +279,7 @@ fn windows_become_smaller_when_much_of_them_stays_unused() {
     assert_eq!(long.counted(Counter::RegionUnused), 0);
 }
 
-/// Whoever serves faults for others leaves it to them to look.
+/// A thread that serves faults for others leaves it to them to look.
 #[test]
 fn windows_that_were_left_are_looked_at_later() {
     const RUN: usize = 140;

@@ -336,7 +336,7 @@ fn changes_that_fail_half_way_are_undone() {
     }
 }
 
-/// Of a fault its own page is what counts; whoever populates wants them all.
+/// A fault needs its own page only; populating needs all pages.
 #[test]
 fn populating_says_that_a_page_is_missing() {
     let region = region();

@@ -1,6 +1,6 @@
 //! The engine over a memory-management unit in ordinary memory, against an oracle of what the program must see:
-//! zeroes where zeroes were promised, its own bytes everywhere else, nothing of anybody else's, and no access to
-//! what it unmapped. The unit itself panics when the engine touches what is closed.
+//! zeroes where zeroes were promised, and its own bytes everywhere else. It sees no other bytes, and has no access to
+//! what it unmapped. The unit itself panics when the engine touches closed memory.
 
 mod oracle;
 
@@ -181,7 +181,7 @@ fn what_somebody_else_mapped_there_meanwhile_is_not_recycled() {
     let span = o.fake.map(4 * SLOT);
     o.space.mapped(0, span);
     o.fake.write(span, 1);
-    // Protected by a call that nobody saw: rights differ, so the kernel moves nothing.
+    // Protected by a call that was not seen: rights differ, so the kernel moves nothing.
     o.fake.close(Span::new(span.start + SLOT, SLOT));
     assert!(!o.space.unmap(0, span), "several areas");
     assert_eq!((o.space.budget().idle(), o.space.budget().charged()), (0, 0));

@@ -25,7 +25,7 @@ const LOOK_US: u64 = 50_000;
 const LOOK_ABOVE_US: u64 = 5_000;
 
 impl<S: Sys> Space<S> {
-    /// Discards an extent in passage that was idle.
+    /// Discards an extent in transit that was idle.
     pub(crate) fn return_to_kernel(&self, shard: &Shard, e: Extent, stamp: u32) {
         let span: Span = shard.span(e);
         self.note_left(shard, e);

@@ -2,7 +2,8 @@
 //!
 //! It sleeps until the largest dirty block reaches `scrub_start`, then zeroes the largest blocks first, until none of
 //! `scrub_stop` is left or enough is zero (`pace.rs`). A block is zeroed as a whole, by one job of an engine. Memory
-//! that was freed a moment ago is left alone: if it is wanted again, its lines are still in the cache, and it is zeroed hot.
+//! that was freed a moment ago is left alone: if it is wanted again, its lines are still in the cache, and it is
+//! zeroed hot.
 //!
 //! A request that finds its memory with the scrubber calls it back. Then the job ends after the piece in progress,
 //! and the part that is not zero by then is dirty again. An engine that fails or makes no progress is dropped. In
@@ -144,7 +145,7 @@ impl<S: Sys> Space<S> {
         shard.count(Counter::ScrubNs, (self.sys.thread_ns() - start) as usize);
     }
 
-    /// Zeroes an extent in passage, unless it is called back meanwhile.
+    /// Zeroes an extent in transit, unless it is called back meanwhile.
     pub(crate) fn zero(&self, shard: &Shard, e: Extent, is_recalled: impl Fn() -> bool) -> Zeroing {
         let span = shard.span(e);
         let (start, cpu) = (self.sys.now_ns(), self.sys.thread_ns());

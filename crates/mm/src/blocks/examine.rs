@@ -18,7 +18,7 @@ use crate::space::{Shard, Space};
 const TRIES: usize = 4;
 
 impl<S: Sys> Space<S> {
-    /// Marks those slots of `e`, which is in passage, that may have other attributes than free memory.
+    /// Marks those slots of `e`, which is in transit, that may have other attributes than free memory.
     pub(crate) fn examine(&self, shard: &Shard, e: Extent) {
         let end = e.first + e.n;
         let mut i = e.first;
@@ -73,8 +73,9 @@ impl<S: Sys> Space<S> {
         (i..area.slots().end).chain((area.first..i).rev()).any(|i| shard.slots.state(i).is_free())
     }
 
-    /// The engine advises huge pages for what it hands out, so that its own advice ends where a block does. Makes a hole
-    /// beside `area` like the engine made the slots there: then the kernel has both in one area, unless something else differs.
+    /// The engine advises huge pages for what it hands out, so that its own advice ends where a block does. Makes a
+    /// hole beside `area` like the engine made the slots there: then the kernel has both in one area, unless
+    /// something else differs.
     fn anchor(&self, shard: &Shard, area: Extent) -> bool {
         let before = (area.first > 0).then(|| (area.first - 1, area.first));
         let behind = (area.slots().end, area.slots().end - 1);

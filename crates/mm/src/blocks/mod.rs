@@ -120,8 +120,9 @@ impl<S: Sys> Space<S> {
         self.span().contains(addr)
     }
 
-    /// Whether `addr`, an address of the arena where some allocator's block starts, is in memory for blocks of ours.
-    /// If not, it is in a mapping of that allocator: in place of the arena's memory, or in a hole that the program
+    /// Whether `addr`, where some allocator's block starts in the arena, is in memory for blocks of ours. If not, it
+    /// is in a mapping of another allocator: in place of the arena's memory, or in a hole that the program made in a
+    /// block.
     /// made in a block.
     pub fn holds_block(&self, addr: usize) -> bool {
         let (shard, slot) = self.locate(addr);
@@ -191,7 +192,8 @@ impl<S: Sys> Space<S> {
         starts
     }
 
-    /// Frees the block that starts at unit `unit` of a slot, or notes that it is free. False when no block starts there.
+    /// Frees the block that starts at unit `unit` of a slot, or notes that it is free. False when no block starts
+    /// there.
     pub(crate) fn free_now(&self, shard: &Shard, slot: usize, unit: usize) -> bool {
         match shard.slots.state(slot) {
             State::Runs => self.free_run(shard, slot, unit),

@@ -122,7 +122,8 @@ impl<M: Mmu> Region<M> {
         self.pending.waiting() > 0
     }
 
-    /// Sees how much was used of one of them; whether there was one. By a thread that may wait for a fault of this region.
+    /// Sees how much was used of one of them; whether there was one. By a thread that may wait for a fault of this
+    /// region.
     pub fn look_back(&self) -> bool {
         let left = self.pending.take();
         left.inspect(|left| self.judge(*left, 0)).is_some()

@@ -8,9 +8,10 @@
 //! | rights | abort if they do not suffice | the access is an error |
 //! | frames | filled without a lock; abort if there are none | the same, waiting for them before it begins again |
 //! | entry | tried; abort if it changed | waited for |
-//! | sequence count | looked at again with the entry's lock; abort if it changed | the same; changed only by a cut elsewhere, and then it begins again |
+//! | sequence count | looked at again with the entry's lock; abort if it changed | the same; after a cut elsewhere it begins again |
 //!
-//! A fault tries the first and then, once, the second, with the frames of the first if the area did not change meanwhile.
+//! A fault tries the first and then, once, the second, with the frames of the first if the area did not change
+//! meanwhile.
 
 mod choose;
 mod kernel;

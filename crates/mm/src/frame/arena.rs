@@ -58,8 +58,8 @@ impl Arena {
         Self { base, slots, sizes, buddy: Buddy::new(links), carved, rooms, spare: u32::MAX }
     }
 
-    /// In a forked child: the lists begin anew from what each slot and each block says, whatever a thread of the parent was
-    /// doing to them. Slots in no use are to be holes, without memory; those in passage stay so.
+    /// In a forked child: the lists begin anew from what each slot and each block says, whatever a thread of the
+    /// parent was doing to them. Slots in no use are to be holes, without memory; those in transit stay so.
     pub fn begin_again(&mut self) {
         let slots = self.slots;
         self.buddy.clear(slots.tail());
@@ -204,8 +204,8 @@ impl Arena {
         true
     }
 
-    /// The program may have mapped something where the arena was to grow, by whatever call: that is its own, and so is what lies
-    /// before it.
+    /// The program may have mapped something where the arena was to grow, by whatever call: that is its own, and so
+    /// is what lies before it.
     pub fn pass_over(&mut self, sys: &impl Sys) {
         let rest = Extent { first: self.slots.tail(), n: self.slots.len() - self.slots.tail() };
         let unclaimed = (sys.unclaimed(self.span(rest)) - self.base) / SLOT;
@@ -234,7 +234,7 @@ impl Arena {
         e
     }
 
-    /// Puts slots in passage into the free lists.
+    /// Puts slots in transit into the free lists.
     pub fn give(&mut self, e: Extent, kind: Kind, stamp_ms: u32) {
         debug_assert!(e.slots().all(|i| self.slots.state(i) == State::InTransit));
         for i in e.slots() {
@@ -277,7 +277,7 @@ impl Arena {
         None
     }
 
-    /// Starts carving a slot in passage, and takes its first `units` units: whether they are zero.
+    /// Starts carving a slot in transit, and takes its first `units` units: whether they are zero.
     pub fn carve_slot(&mut self, slot: usize, units: usize, zero: bool) -> bool {
         self.carved[slot] = Carved::start(zero);
         let _ = self.carved[slot].take(units);
@@ -290,8 +290,8 @@ impl Arena {
         zero
     }
 
-    /// Makes the run at `unit` `units` units long where it stands, if there is room, and if no other run that was there had
-    /// attributes of its own.
+    /// Makes the run at `unit` `units` units long where it stands, if there is room, and if no other run that was
+    /// there had attributes of its own.
     pub fn resize_run(&mut self, slot: usize, unit: usize, units: usize) -> bool {
         let Some(old) = self.sizes.run(slot, unit) else { return false };
         let fits = units <= old || !self.slots.has(slot, flag::TAINTED);
@@ -302,7 +302,7 @@ impl Arena {
         done
     }
 
-    /// Gives a run back: whether its slot is no longer needed (then it is in passage). `None` when no run starts
+    /// Gives a run back: whether its slot is no longer needed (then it is in transit). `None` when no run starts
     /// there.
     pub fn give_run(&mut self, slot: usize, unit: usize) -> Option<bool> {
         self.carved[slot].give(unit, self.sizes.run(slot, unit)?);

@@ -186,8 +186,8 @@ impl Buddy {
         (0..ORDERS).rev().find(|&o| self.back[kind as usize][o] != NONE)
     }
 
-    /// The largest block of `kind` of at least that order which has been free for `delay` ms at `now`, the oldest of its
-    /// size, without taking it.
+    /// The largest block of `kind` of at least that order which has been free for `delay` ms at `now`, the oldest of
+    /// its size, without taking it.
     pub fn ready(&self, kind: Kind, order: usize, now: u32, delay: u32) -> Ready {
         let mut result = Ready::None;
         for o in (order..ORDERS).rev().filter(|&o| self.back[kind as usize][o] != NONE) {
@@ -204,8 +204,8 @@ impl Buddy {
         result
     }
 
-    /// Of the blocks of `kind` at the backs of their lists, the one that has been free for the longest time at `now`.
-    /// It stays there: first slot, order, stamp.
+    /// Of the blocks of `kind` at the backs of their lists, gives the one free for the longest time at `now`, without
+    /// taking it: first slot, order, stamp.
     pub fn stalest(&self, kind: Kind, now: u32) -> Option<(usize, usize, u32)> {
         (0..ORDERS)
             .filter(|&o| self.back[kind as usize][o] != NONE)

@@ -5,7 +5,7 @@
 //! threads wait until an announced range is left, but not for long, or note their work for later. Our thread comes to
 //! no harm meanwhile: it uses the program's memory by system calls alone, which fail where an access would fault.
 //!
-//! - A thread that takes slots back or taints them changes their state first. Then it looks at the announced ranges
+//! - A thread that takes slots back or taints them changes their state first. Then it checks the announced ranges
 //!   ([`Busy::is_left`]).
 //! - A program that maps something else over a range, moves it or unmaps it announces that, waits until our threads
 //!   have left the range, and makes its call ([`Busy::replace`]). Otherwise our thread could check the program's
@@ -51,8 +51,8 @@ impl Busy {
         Replaced(announce(&self.theirs, span))
     }
 
-    /// Whether no thread of ours is in `span`. The caller has changed its slots or [replaces](Self::replace) it, so that it is not
-    /// entered any more.
+    /// Whether no thread of ours is in `span`. The caller has changed its slots or [replaces](Self::replace) it, so
+    /// that it is not entered any more.
     pub fn is_left(&self, span: Span) -> bool {
         // Pairs with the one in `announce`.
         fence(Ordering::SeqCst);

@@ -2,8 +2,8 @@
 //!
 //! No thread waits for a shard's lock. A thread that cannot have the lock notes what comes back here, and the next
 //! thread that comes by takes it in. A slot's words say what came back of the slot; they are written first, then the
-//! slot is put on the list, unless it is on the list already. A thread that takes the list takes all of it, takes a slot off, and
-//! then reads its words. So a thread that finds its slot on the list knows that its note will be read.
+//! slot is put on the list, unless it is on the list already. A thread that takes the list takes all of it, takes a
+//! slot off, and then reads its words. So a thread that finds its slot on the list knows that its note will be read.
 //!
 //! A thread that stops for ever in the middle of this keeps what it has in its hands, and holds up no other thread.
 
@@ -24,7 +24,7 @@ const OUT: u32 = 0;
 const LAST: u32 = 1;
 const FIRST_SLOT: u32 = 2;
 
-/// What is to be done with an extent in passage.
+/// What is to be done with an extent in transit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     /// It comes back from its user.
@@ -73,7 +73,7 @@ impl Later {
         self.put(slot);
     }
 
-    /// An extent in passage, which is this thread's no longer.
+    /// An extent in transit, which is this thread's no longer.
     pub fn extent(&self, e: Extent, what: What) {
         let what = match what {
             What::Give(kind) => kind as u32,

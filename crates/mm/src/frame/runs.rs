@@ -1,8 +1,8 @@
 //! Runs: pieces of 64 KiB … 2 MiB carved out of one slot, for `malloc`.
 //!
-//! A slot in state `Runs` has a bit for each of its 32 units. First fit inside the slot; slots with room are
-//! found through a short list of recent ones. How long each run is lies in [`crate::frame::sizes`], where it is read without
-//! a lock.
+//! A slot in state `Runs` has a bit for each of its 32 units. First fit inside the slot; slots with room are found
+//! through a short list of recent ones. How long each run is lies in [`crate::frame::sizes`], where it is read
+//! without a lock.
 
 use faultless_base::{SLOT, UNIT};
 

@@ -195,7 +195,7 @@ impl Slots {
         });
     }
 
-    /// Moves slot `i` from `from` to passage; false when it is in another state, so that of two threads that try
+    /// Moves slot `i` from `from` into transit; false when it is in another state, so that of two threads that try
     /// one succeeds.
     pub fn detach(&self, i: usize, from: State) -> bool {
         let passage = |word: u32| {
@@ -243,7 +243,7 @@ impl Slots {
         self.word(i).fetch_update(Ordering::SeqCst, Ordering::SeqCst, without).is_ok()
     }
 
-    /// Changes a word. Slots that are free or in passage have one thread that may, so a store does; what the
+    /// Changes a word. Slots that are free or in transit have one thread that may, so a store does; what the
     /// program has may be tainted at any time.
     fn update(&self, i: usize, change: impl Fn(u32) -> u32) -> u32 {
         let word = self.word(i);

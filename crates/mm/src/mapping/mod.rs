@@ -156,7 +156,7 @@ impl<S: Sys> Space<S> {
         (self.budget.room() + held, held)
     }
 
-    /// Moves frames of the slots in passage from `place` into the arena, at most `keep`.
+    /// Moves frames of the slots in transit from `place` into the arena, at most `keep`.
     fn collect(&self, cpu: usize, e: Extent, place: impl Fn(usize) -> Span, keep: usize) {
         let slots = self.program.slots;
         let worth = |i: usize| slots.state(i) == State::InTransit && !slots.has(i, flag::EMPTY);
@@ -219,7 +219,7 @@ impl<S: Sys> Space<S> {
         self.forget(from);
     }
 
-    /// Takes free slots into passage. False: another thread has not ended their last use yet. Then the kernel alone
+    /// Takes free slots into transit. False: another thread has not ended their last use yet. Then the kernel alone
     /// deals with them.
     fn begin_use(&self, e: Extent) -> bool {
         let slots = self.program.slots;
@@ -230,19 +230,19 @@ impl<S: Sys> Space<S> {
         begun == e.n
     }
 
-    /// Ends the program's use of slot `i`, which is in passage then; false when it is not known to have it, or another
+    /// Ends the program's use of slot `i`, which is in transit then; false when it is not known to have it, or another
     /// thread was first.
     pub(crate) fn end_use(&self, i: usize) -> bool {
         self.program.slots.detach(i, State::Mapped)
     }
 
-    /// Slots in passage.
+    /// Slots in transit.
     fn passing(&self, e: Extent) -> impl Iterator<Item = usize> {
         let slots = self.program.slots;
         self.noted(e).flat_map(Extent::slots).filter(move |&i| slots.state(i) == State::InTransit)
     }
 
-    /// Ends what a slot in passage counts for.
+    /// Ends what a slot in transit counts for.
     fn release_use(&self, e: Extent) {
         let slots = self.program.slots;
         for i in self.passing(e) {
@@ -260,7 +260,7 @@ impl<S: Sys> Space<S> {
         self.drop_notes(Extent { first: i, n: 1 });
     }
 
-    /// Frees slots in passage.
+    /// Frees slots in transit.
     fn drop_notes(&self, e: Extent) {
         self.release_use(e);
         self.passing(e).for_each(|i| self.wipe(i));

@@ -1,5 +1,5 @@
-//! Memory whose content the program drops (`MADV_DONTNEED`): given to the kernel as always, or replaced by zeroed frames
-//! at once when the program uses it again soon, drop after drop.
+//! Memory whose content the program drops (`MADV_DONTNEED`): given to the kernel as always, or replaced by zeroed
+//! frames at once when the program uses it again soon, drop after drop.
 //!
 //! A huge page that goes costs its removal, a fault, zeroing by the kernel and, on a machine that was idle, a page
 //! that its host has to find first. Zeroing one that is there costs only the zeroing. It stays charged until it is

@@ -1,4 +1,5 @@
-//! A stream: a sequence of faults, and where its next one is expected. A set has those of a thread, alone or with others.
+//! A stream: a sequence of faults, and where its next one is expected. A set has those of a thread, alone or with
+//! others.
 //!
 //! Nothing is locked: threads that share a place may spoil each other's prediction, and no more.
 
@@ -131,7 +132,7 @@ impl Set {
         })
     }
 
-    /// A place for a new stream: a free one, or that of the one that has not been used for longest.
+    /// A place for a new stream: a free one, or the one whose last use is longest ago.
     pub(crate) fn place(&self) -> &Stream {
         let age = |stream: &&Stream| if get(&stream.who) == 0 { 0 } else { get(&stream.used) };
         self.streams.iter().min_by_key(age).unwrap_or(&self.streams[0])

@@ -1,12 +1,12 @@
 //! Streams: sequences of faults, by which windows grow.
 //!
-//! A stream knows where its next fault is expected, and an order. A fault that comes there raises the order by one; one
-//! that no stream expects begins another stream, with the first order. A new stream may go up or down, and three faults of
-//! one thread on a line make one of pages apart. A thread has several streams, so that sequences that alternate do not break
-//! each other; one that another thread goes on with is taken over.
+//! A stream knows where its next fault is expected, and an order. A fault that comes there raises the order by one;
+//! one that no stream expects begins another stream, with the first order. A new stream may go up or down, and three
+//! faults of one thread on a line make one of pages apart. A thread has several streams, so that sequences that
+//! alternate do not break each other; one that another thread goes on with is taken over.
 //!
-//! Faults that follow no stream cost more than they would without a region. They are counted for each area, and what streams
-//! save is set off against it; see [`Streams::is_without_pattern`].
+//! Faults that follow no stream cost more than they would without a region. They are counted for each area, and what
+//! streams save is set off against it; see [`Streams::is_without_pattern`].
 //!
 //! A stream that ends leaves a window behind that may stay unused. When too much of what was brought ahead turns out
 //! to be unused, windows become smaller for all; see [`Streams::judge`].
@@ -187,7 +187,7 @@ impl Streams {
         }
     }
 
-    /// What was spent of an area's patience; what was saved is below zero.
+    /// What was spent of an area's patience: below zero if faults saved more than they cost.
     pub fn spent(&self, id: usize) -> isize {
         self.spent[id % AREAS].load(Ordering::Relaxed)
     }

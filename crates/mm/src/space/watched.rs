@@ -83,7 +83,7 @@ pub(crate) struct Known {
     pub(crate) most_groups: usize,
     /// How many slots of each of its groups have been advised.
     pub(crate) depth: usize,
-    /// Slots charged for it: one for so many that were advised.
+    /// Slots charged for it: one for `share` slots that were advised.
     pub(crate) charged: usize,
     pub(crate) share: usize,
     pub(crate) use_: Use,
