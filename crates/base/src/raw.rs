@@ -48,14 +48,14 @@ pub fn map_private(bytes: usize, access: Access) -> Option<usize> {
         Access::Write => libc::PROT_READ | libc::PROT_WRITE,
     };
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: a new mapping at a place of the kernel's choice takes nothing from anybody.
+    // SAFETY: a new mapping at a place of the kernel's choice replaces nothing.
     unsafe { syscall(libc::SYS_mmap, [0, bytes, prot as usize, flags as usize, usize::MAX, 0]) }.ok()
 }
 
 /// Unmaps what [`map_private`] mapped; the kernel rounds up to whole pages.
 ///
 /// # Safety
-/// Nobody uses the memory any more.
+/// No thread uses the memory any more.
 pub unsafe fn unmap(at: usize, bytes: usize) {
     // SAFETY: by contract.
     let _ = unsafe { syscall(libc::SYS_munmap, [at, bytes, 0, 0, 0, 0]) };

@@ -1,8 +1,8 @@
-//! Grace periods: what was unlinked may be used again once nobody walks who may still see it.
+//! Grace periods: an unlinked object may be used again once no reader can still see it.
 //!
-//! A reader announces itself in one of some places, with neither an allocation nor anything kept for its
-//! thread, so that a signal handler may do it, also one that interrupts another reader. When all places are taken a
-//! reader is refused, and goes another way.
+//! A reader announces itself in one of some places. That takes neither an allocation nor thread-local data, so a
+//! signal handler may do it, even one that interrupts another reader. When all places are taken a reader is refused,
+//! and takes another path.
 
 use super::Table;
 use super::atomic::{AtomicUsize, Ordering, fence};
@@ -22,14 +22,16 @@ pub struct Epoch {
 pub struct Pinned<'a>(&'a AtomicUsize);
 
 impl Epoch {
-    /// The first epoch, with room for so many readers at a time, a power of two. `None` when there is no memory for that.
+    /// The first epoch, with room for `readers` readers at a time, a power of two. `None` when there is no memory for
+    /// that.
     pub fn new(readers: usize) -> Option<Self> {
         assert!(readers.is_power_of_two());
         let places = Table::new(readers, || Place(AtomicUsize::new(FREE)))?;
         Some(Self { now: AtomicUsize::new(1), places })
     }
 
-    /// Announces a reader on this processor: others do not meet it, if there are as many places. `None` when there are too many.
+    /// Announces a reader on this processor: it shares no place with others, if there are as many places. `None` when
+    /// there are too many.
     pub fn enter(&self, cpu: usize) -> Option<Pinned<'_>> {
         let now = self.now.load(Ordering::Acquire);
         let free = |at: usize| {
@@ -55,7 +57,7 @@ impl Epoch {
         self.now.fetch_add(1, Ordering::AcqRel)
     }
 
-    /// What was retired in an epoch before this one is seen by nobody any more.
+    /// No reader sees what was retired in an epoch before this one.
     pub fn oldest(&self) -> usize {
         let now = self.now.load(Ordering::Acquire);
         fence(Ordering::SeqCst);

@@ -1,7 +1,7 @@
 //! Control groups: what the one of this process, and each that it is part of, may use and has left.
 //!
-//! A program may enter another group at any time, so each look begins with the names of its groups. What their files said counts
-//! for a while.
+//! A program may enter another group at any time, so each look begins with the names of its groups. What their files
+//! said counts for a while.
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -13,12 +13,12 @@ use super::{Headroom, open, stack};
 /// In a smaller group idle memory could not always be given back in time.
 pub const SMALLEST: u64 = 1 << 30;
 
-/// For so long a group is taken to have no limit; where it cannot be looked at, for longer.
+/// For this long a group is taken to have no limit; where it cannot be looked at, for longer.
 const NO_LIMIT_NS: u64 = 1_000_000_000;
 const NO_LOOK_NS: u64 = 10 * NO_LIMIT_NS;
-/// For so long what a group has left is taken to be what it was at the last look.
+/// For this long the last look tells what a group has left.
 const LEFT_NS: u64 = 10_000_000;
-/// For so long that counts where a group cannot be looked at.
+/// For this long that counts where a group cannot be looked at.
 const FRESH_NS: u64 = 100_000_000;
 
 /// The last look: of which groups, told by a number made of their names, and when.
@@ -110,7 +110,7 @@ fn names_now() -> u64 {
     }
 }
 
-/// Calls `f` with what says in which groups the process is.
+/// Calls `f` with the text that names the groups of the process.
 // Its buffer is in no frame of a caller's.
 #[inline(never)]
 fn with_text<R>(f: impl FnOnce(&[u8]) -> R) -> R {
@@ -155,7 +155,7 @@ pub fn limit() -> Option<u64> {
     least
 }
 
-/// Whether more than so many percent of a limit are used. Opens files.
+/// Whether more than `percent` percent of a limit are used. Opens files.
 pub fn is_full(percent: u64) -> bool {
     let (mut buffer, mut full) = ([0u8; 2048], false);
     each_group(read_file(c"/proc/self/cgroup", &mut buffer), |group| {
@@ -251,7 +251,7 @@ fn number(files: &Files, group: &[u8], name: &[u8]) -> Option<u64> {
     leading_number(&digits[..n])
 }
 
-/// Bytes of a group's that are pages of files, by its statistics: the kernel drops them before it kills anybody.
+/// Bytes of a group's that are pages of files, by its statistics: the kernel drops them before it kills a process.
 #[inline(never)]
 fn cached(mut read: impl FnMut(&mut [u8]) -> usize) -> u64 {
     let (mut chunk, mut line, mut n, mut sums) = ([0u8; 256], [0u8; 64], 0, [0u64; 2]);

@@ -25,7 +25,7 @@ pub fn keep_descriptors() {
 /// Whether some thread is in [`Sys::discard`].
 static DISCARDING: AtomicBool = AtomicBool::new(false);
 
-/// Waits a moment for whoever else is discarding: two at a time make the kernel flush the translations of all
+/// Waits a moment while another thread discards: two at a time make the kernel flush the translations of all
 /// processors, even when nothing was mapped. False when that takes longer than the flush would.
 fn take_turn() -> bool {
     const SPINS: u32 = 100;
@@ -37,7 +37,7 @@ fn take_turn() -> bool {
         taken
     });
     if !taken {
-        // Whoever has it may have stayed with the parent of this process.
+        // The holder may have stayed with the parent of this process.
         DISCARDING.store(false, Ordering::Release);
     }
     taken
@@ -256,7 +256,7 @@ impl Sys for Linux {
     }
 
     fn poison(&self, span: Span) {
-        // SAFETY: an open span of the engine's own that nobody holds.
+        // SAFETY: an open span of the engine's own without an owner.
         unsafe { core::ptr::write_bytes(span.start as *mut u8, 0xA5, span.bytes()) }
     }
 

@@ -1,7 +1,8 @@
-//! Files of /proc that are read again and again, by whatever thread.
+//! Files of /proc that are read again and again, by any thread.
 //!
-//! The background thread opens each anew in its own table. The program's threads share a descriptor, which lies aside in the program's
-//! table (`kept.rs`), and is opened while there is one thread (`open.rs`). Without it each reads the file apart, which takes longer.
+//! The background thread opens each anew in its own table. The program's threads share a descriptor, which lies aside
+//! in the program's table (`kept.rs`), and is opened while there is one thread (`open.rs`). Without it each thread
+//! reads the file apart, which takes longer.
 
 use core::ffi::CStr;
 

@@ -4,8 +4,8 @@ use super::raw::{self, Access};
 
 const BYTES: usize = 64 << 10;
 
-/// Calls `f` on a fresh stack, without signals: a handler might not know that stack. Where there is no memory for one, on
-/// the present stack.
+/// Calls `f` on a fresh stack, without signals: a handler might not know that stack. Where there is no memory for
+/// one, on the present stack.
 pub fn with_room<R, F: FnOnce() -> R>(f: F) -> R {
     let Some(stack) = raw::map_private(BYTES, Access::Write) else { return f() };
     let mut call = Call { f: Some(f), result: None };
@@ -22,7 +22,7 @@ struct Call<F, R> {
 }
 
 /// # Safety
-/// `call` must be a `Call<F, R>` that nobody else uses.
+/// `call` must be a `Call<F, R>` that no other code uses.
 unsafe extern "C" fn run<R, F: FnOnce() -> R>(call: *mut u8) {
     // SAFETY: by contract.
     let call = unsafe { &mut *call.cast::<Call<F, R>>() };

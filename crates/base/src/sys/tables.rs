@@ -1,11 +1,11 @@
 //! Page tables that are in the way.
 //!
-//! An access to a missing page leaves a table for its 2 MiB behind, even where it is then delivered to this program; a huge
-//! page that is moved there has to be split. A kernel that frees empty tables when memory is dropped (Linux 6.14 and newer,
-//! `CONFIG_PT_RECLAIM`) leaves none behind where a change drops whole slots.
+//! An access to a missing page leaves a table for its 2 MiB behind, even where the fault is delivered to this
+//! program. A huge page that is moved there has to be split. A kernel that frees empty tables when memory is dropped
+//! (Linux 6.14 and newer, `CONFIG_PT_RECLAIM`) leaves none behind where a change drops whole slots.
 //!
-//! A fault must not take its table away like that: no call drops memory only if nothing is in it, and only if it is still the
-//! region's. Another thread may have unmapped it since, and have memory of its own there.
+//! A fault must not take its table away like that: no call drops memory only if it is empty and still the region's.
+//! Another thread may have unmapped it since, and have memory of its own there.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -37,7 +37,7 @@ pub fn are_freed() -> bool {
 
 fn drop_pages(span: Span) -> bool {
     let args = [span.start, span.bytes(), libc::MADV_DONTNEED as usize, 0, 0, 0];
-    // SAFETY: memory of the caller's, which nobody needs.
+    // SAFETY: memory of the caller's, which is not needed.
     unsafe { syscall(libc::SYS_madvise, args) }.is_ok()
 }
 

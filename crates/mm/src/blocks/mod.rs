@@ -121,8 +121,7 @@ impl<S: Sys> Space<S> {
     }
 
     /// Whether `addr`, where some allocator's block starts in the arena, is in memory for blocks of ours. If not, it
-    /// is in a mapping of another allocator: in place of the arena's memory, or in a hole that the program made in a
-    /// block.
+    /// is in a mapping of another allocator. That lies in place of the arena's memory, or in a hole that the program
     /// made in a block.
     pub fn holds_block(&self, addr: usize) -> bool {
         let (shard, slot) = self.locate(addr);

@@ -7,9 +7,11 @@
 //!
 //! - A thread that takes slots back or taints them changes their state first. Then it checks the announced ranges
 //!   ([`Busy::is_left`]).
-//! - A program that maps something else over a range, moves it or unmaps it announces that, waits until our threads
-//!   have left the range, and makes its call ([`Busy::replace`]). Otherwise our thread could check the program's
-//!   memory by one call, and reach a file that was mapped there by the next: a look would give the file pages.
+//!
+//! - A program that maps something else over a range, moves it or unmaps it announces that. It waits until our
+//!   threads have left the range, and makes its call ([`Busy::replace`]). Otherwise our thread could check the
+//!   program's memory by one call, and reach a file that was mapped there by the next: a look would give the file
+//!   pages.
 //!
 //! A fence on both sides makes sure that one of the two sees the other.
 

@@ -42,8 +42,8 @@ impl<B: Backing> UserMmu<B> {
         })
     }
 
-    /// With events the kernel does not forget: what was moved is with the descriptor of the part that it came from, and the one of the part that
-    /// it went to is refused it.
+    /// With events the kernel does not forget. The moved pages stay with the descriptor of the part that they came
+    /// from, so the descriptor of their new part is refused.
     fn let_go_of_moved(&self, from: Span, to: usize) {
         if self.lost().is_some() {
             for (uffd, part) in self.parts(from) {
@@ -66,8 +66,9 @@ impl<B: Backing> UserMmu<B> {
     }
 }
 
-/// The kernel makes one area of what it moves and of what is alike beside its new place, and then forgets for all of that where faults
-/// are delivered. So what moves is unlike anything else meanwhile, by an advice that means nothing for this memory.
+/// The kernel joins a moved area with a like one beside its new place, and then forgets for the whole area where
+/// faults are delivered. So the moved area is made unlike all others meanwhile, by an advice that means nothing for
+/// this memory.
 fn set_apart(span: Span) -> Result<(), i32> {
     // In spite of a gap all else is advised; the move will stop there.
     if advise(span, libc::MADV_SEQUENTIAL) || !is_mapped(span) {
@@ -124,7 +125,7 @@ mod tests {
     }
 
     fn unmap(page: Span) {
-        // SAFETY: a page of a test's region, which nobody accesses.
+        // SAFETY: a page of a test's region, which no thread accesses.
         unsafe { raw::unmap(page.start, PAGE) };
     }
 
@@ -146,7 +147,7 @@ mod tests {
             && (0..PAGES).all(|i| mmu.install(Source::Zeroes, page(span, i)).is_ok())
     }
 
-    /// Somebody who changes it may have looked before.
+    /// A thread that changes it may have looked before.
     #[test]
     fn what_is_shut_is_not_opened_again() {
         let Some((mmu, from)) = region() else { return faultless_testkit::skip("no userfaultfd") };

@@ -10,7 +10,7 @@ pub(super) const BYTES: usize = SLOT + PAGE;
 /// Where in it is a page that cannot be read.
 pub(super) const NOTHING: usize = SLOT;
 
-/// 2 MiB of which every page is the kernel's page of zeroes, and a page that nobody may access.
+/// 2 MiB of which every page is the kernel's page of zeroes, and a page without access.
 pub(super) fn map() -> Option<usize> {
     let at = raw::map_private(BYTES, Access::Write)?;
     let span = Span::new(at, SLOT);
@@ -19,7 +19,7 @@ pub(super) fn map() -> Option<usize> {
         // SAFETY: fresh memory. It is read so that it is there: what is copied from must be.
         unsafe { ((at + page * PAGE) as *const u8).read_volatile() };
     }
-    // SAFETY: as above; nobody shall ever write to it.
+    // SAFETY: as above; it is never to be written.
     let protect =
         |at, bytes, prot: i32| unsafe { syscall(libc::SYS_mprotect, [at, bytes, prot as usize, 0, 0, 0]) };
     let sealed = protect(at, SLOT, libc::PROT_READ).and(protect(at + SLOT, PAGE, libc::PROT_NONE));

@@ -1,11 +1,12 @@
 //! A work queue of the device's, as Linux's driver `idxd` gives it to user space.
 //!
-//! Queues are on the bus `dsa` in sysfs (Documentation/ABI/stable/sysfs-driver-dma-idxd); one of type `user` that is
+//! Queues are on the bus `dsa` in sysfs (Documentation/ABI/stable/sysfs-driver-dma-idxd). One of type `user` that is
 //! enabled has a file in /dev/dsa. To open it binds this process's address space to the queue; to close it makes the
-//! kernel wait for what is under way. The queue's portal is a page of that file (3.3 and 9.3 of the specification): a
-//! descriptor is stored to it as a whole, by ENQCMD where the queue is shared, which says whether there was room (3.3.1),
-//! by MOVDIR64B where it is this process's own, in which one request at a time always has room (3.3.2). Where the kernel
-//! does not give the portal away, because the device does not check what it is given, a descriptor is written to the file.
+//! kernel wait for requests under way. The queue's portal is a page of this file (3.3 and 9.3 of the specification),
+//! and a descriptor is stored to it as a whole. Where the queue is shared, that is done by ENQCMD, which says whether
+//! there was room (3.3.1). Where it is this process's own, that is done by MOVDIR64B; then one request at a time
+//! always has room (3.3.2). The kernel does not give the portal away where the device does not check what it is
+//! given. Then a descriptor is written to the file.
 //!
 //! One thread uses it: it opens it when it starts and closes it when it ends. A child of a fork has neither the thread
 //! nor the portal.
@@ -163,8 +164,8 @@ impl Portal for &Queue {
 #[cfg(target_arch = "x86_64")]
 unsafe fn enqcmd(portal: usize, request: &Descriptor) -> Sent {
     let retry: u8;
-    // SAFETY: the caller's promise. The zero flag says that there was no room. The fence before makes the cleared record
-    // visible to the device first.
+    // SAFETY: the caller's promise. The zero flag says that there was no room. The fence before makes the cleared
+    // record visible to the device first.
     unsafe {
         core::arch::asm!("sfence", "enqcmd {portal}, [{request}]", "setz {retry}",
             portal = in(reg) portal, request = in(reg) request, retry = out(reg_byte) retry, options(nostack));
