@@ -45,7 +45,7 @@ pub enum Error {
     Lost,
     /// Events need thread delivery, and what the kernel asks for: the error number.
     NoEvents(i32),
-    /// This process was forked from the one that made the region.
+    /// This process was forked from the process that made the region.
     Forked,
     /// The region was closed because its faults could not be served any more.
     Closed,

@@ -1,7 +1,7 @@
 //! Memory that does not fault when it is used.
 //!
-//! An [`Arena`] hands out large blocks from memory that was used before, or that its background steps made ready,
-//! so that the first touch of a block costs no page fault.
+//! An [`Arena`] hands out large blocks from memory that was used before, or that its background steps made ready. So
+//! the first touch of a block costs no page fault.
 //!
 //! ```
 //! let arena = faultless::Arena::new(1 << 30)?;
@@ -13,8 +13,9 @@
 //! ```
 
 //!
-//! A [`Region`](region::Region) is memory of which each page is brought when it is first used, in windows that grow, from
-//! zeroes or from a backing. [`reserve`] has memory ready before regions need it.
+//! A [`Region`](region::Region) is memory of which each page is brought when it is first used. Windows of pages grow,
+//! and their bytes are zeroes or come from a backing. The function [`reserve`] has memory ready before regions need
+//! it.
 //!
 //! Rooms use those above them in this table, and never those below; `cargo xtask structure` checks it.
 //!

@@ -81,7 +81,7 @@ fn the_end_of_a_region_waits_for_no_step_that_was_not_begun() {
     });
 }
 
-/// Whoever waits goes on when all is there, whoever else helps.
+/// Each waiting thread goes on when all is there, and other threads may help.
 #[test]
 fn all_who_wait_wait_for_the_end() {
     let Some((region, _)) = region(|_| {}) else { return };

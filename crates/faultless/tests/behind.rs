@@ -1,5 +1,5 @@
-//! What happens to a region's memory without its knowledge: calls that the program makes itself, for which a userfaultfd could
-//! send messages and is not asked to. What follows is what docs/regions.md says.
+//! What happens to a region's memory without its knowledge: calls that the program makes itself, for which a
+//! userfaultfd could send messages and is not asked to. What follows is what docs/regions.md says.
 
 use std::fs::File;
 use std::io::Write;
@@ -104,10 +104,10 @@ fn what_is_moved_away_keeps_its_pages_and_is_no_region_s_any_more() {
             assert!(expected.is_none_or(|expected| expected == found), "{found} in page {page}");
         }
         assert_eq!(read(region.as_ptr().wrapping_add(4 * MIB)), read(region.as_ptr().wrapping_add(5 * MIB)));
-        // The hole is nobody's: the region says so, and what is beside it goes on.
+        // The hole is no memory of the region: the region says so, and what is beside it goes on.
         assert_eq!(region.protect(2 * MIB..3 * MIB, Rights::Read), Err(Error::Kernel(libc::ENOMEM)));
         region.unmap(4 * MIB..5 * MIB).unwrap();
-        // SAFETY: what was moved, which nobody uses any more.
+        // SAFETY: what was moved, which is not used any more.
         assert_eq!(unsafe { libc::munmap(moved.cast(), MIB) }, 0);
     };
     each(|builder| builder.windows(PAGE, PAGE), check);

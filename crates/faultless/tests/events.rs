@@ -1,5 +1,5 @@
-//! Events: what the program does to a region's memory by calls of its own, with a region that is told of it. Each test ends the program
-//! if it takes much too long, because a mistake here is that somebody waits for ever.
+//! Events: what the program does to a region's memory by calls of its own, with a region that is told of it. Each
+//! test ends the program if it takes much too long, because a mistake here is that somebody waits for ever.
 
 mod told;
 

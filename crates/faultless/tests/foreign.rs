@@ -1,5 +1,5 @@
-//! What is not the region's: memory that the program has put where a part of it was. Nothing that the region does touches that, and what
-//! happens there is as without it.
+//! What is not the region's: memory that the program has put where a part of it was. Nothing that the region does
+//! touches that, and what happens there is as without it.
 
 mod apart;
 
@@ -126,7 +126,8 @@ fn parts_move_from_descriptor_to_descriptor_with_events() {
     }
 }
 
-/// While it is served a fault drops no memory of the region: what it has seen there may be somebody else's a moment later.
+/// While it is served a fault drops no memory of the region: what it has seen there may be somebody else's a moment
+/// later.
 #[test]
 fn a_fault_drops_nothing() {
     limit();

@@ -1,5 +1,5 @@
-//! Blocks that share regions: each is zero and its own, many cost no more threads and descriptors than the first, and a forked child
-//! has some of its own.
+//! Blocks that share regions: each is zero and its own, many cost no more threads and descriptors than the first, and
+//! a forked child has some of its own.
 
 use std::fs;
 

@@ -1,4 +1,5 @@
-//! Many regions at a time: they share handler threads, and end with an error that says what to do where descriptors end.
+//! Many regions at a time: they share handler threads, and end with an error that says what to do where descriptors
+//! end.
 
 mod apart;
 

@@ -47,7 +47,8 @@ fn can_be() -> bool {
 
 const SCENARIO: &str = "FAULTLESS_TEST_SCENARIO";
 
-/// Runs `program` as a process of its own, in a group of its own, as the test `name`; what it and its children wrote when all have ended.
+/// Runs `program` as a process of its own, in a group of its own, as the test `name`; what it and its children wrote
+/// when all have ended.
 fn run(name: &str, program: impl FnOnce()) -> Option<String> {
     if std::env::var(SCENARIO).is_ok() {
         limit();
@@ -132,7 +133,8 @@ impl Pipe {
     }
 }
 
-/// Children of several generations, one of which has moved a part: two look while the parent is there, seven when it is no more.
+/// Children of several generations, one of which has moved a part: two look while the parent is there, seven when it
+/// is no more.
 fn family(region: &Region) {
     let (parent, ready) = (Pipe::new(), Pipe::new());
     let at = region.as_ptr();
@@ -165,7 +167,8 @@ fn family(region: &Region) {
     ready.wait();
 }
 
-/// So many programs came to their end, so many of those that looked found an error, and so many what the backing has.
+/// `ends` programs came to their end. Of those that looked, `errors` found an error, and `served` found what the
+/// backing has.
 fn check(output: Option<String>, ends: usize, errors: usize, served: usize) {
     let Some(output) = output else { return };
     let found = ["end", "error", "backing", "zero"].map(|word| count(&output, word));
@@ -261,7 +264,8 @@ fn that_have_the_memory_of_their_parent() {
         let (region, parent) = (build(Ones), Pipe::new());
         AT.store(region.as_ptr() as usize, Ordering::Relaxed);
         let stack = vec![0u128; 4096].leak().as_mut_ptr_range().end;
-        // SAFETY: a stack and a pipe that stay; the child does nothing but wait until nobody uses what is this thread's.
+        // SAFETY: a stack and a pipe that stay; the child does nothing but wait until nobody uses what is this
+        // thread's.
         let pid =
             unsafe { libc::clone(child, stack.cast(), libc::CLONE_VM, (&raw const parent).cast_mut().cast()) };
         assert!(pid > 0);
@@ -378,7 +382,7 @@ fn are_all_that_the_program_sees() {
     check(output, 1, 0, 3);
 }
 
-/// Who kills the process that cares for children ends the region, and nobody reads zero.
+/// To kill the process that cares for children ends the region, and no process reads zero.
 #[test]
 fn of_whom_nobody_takes_care() {
     let output = run("of_whom_nobody_takes_care", || {

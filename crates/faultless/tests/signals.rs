@@ -156,7 +156,8 @@ fn the_program_s_own_sigbus_is_its_own() {
         }
         JUMPED.fetch_add(1, Ordering::SeqCst);
     }
-    // Before the first region of this process, if this test comes first; else it is installed over the region's handler.
+    // Before the first region of this process, if this test comes first; else it is installed over the region's
+    // handler.
     let first = Region::builder(MIB).delivery(Delivery::Direct).build().unwrap().check_thread();
     assert_eq!(first, Ok(()));
     let _turn = turn();

@@ -1,5 +1,5 @@
-//! Requests that the kernel serves later, or in the middle of something else: io_uring, and constructors of libraries that are
-//! being loaded, on memory that was not touched yet.
+//! Requests that the kernel serves later, or in the middle of something else: io_uring, and constructors of libraries
+//! that are being loaded, on memory that was not touched yet.
 
 use std::ffi::CString;
 use std::fs::File;

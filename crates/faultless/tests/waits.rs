@@ -1,4 +1,5 @@
-//! Nobody waits for ever: what makes somebody wait in a region, when those who are waited for cannot do what they should.
+//! No thread waits for ever: cases in which a thread waits in a region, and the one that it waits for cannot do its
+//! work.
 
 mod told;
 
@@ -57,7 +58,7 @@ impl Backing for Broken {
     }
 }
 
-/// The handler of half of the region ends. Nobody else serves its children, nor what was moved away.
+/// The handler of half of the region ends. No other thread serves its children, nor moved memory.
 #[test]
 fn who_misses_something_that_no_handler_serves_does_not_wait() {
     limit();
@@ -221,7 +222,7 @@ fn a_message_that_nobody_reads_is_waited_for_by_nobody() {
 #[test]
 fn no_signal_is_handled_in_a_thread_that_serves() {
     let is_masked = |thread: std::fs::DirEntry| {
-        // One that has ended serves nobody.
+        // One that has ended serves no fault.
         let Ok(status) = std::fs::read_to_string(thread.path().join("status")) else { return true };
         let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap().trim().to_owned();
         u64::from_str_radix(&blocked, 16).unwrap() >> (libc::SIGUSR1 - 1) & 1 == 1

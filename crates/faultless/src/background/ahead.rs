@@ -1,7 +1,7 @@
 //! The thread that makes huge pages ready while a stream of faults goes on, so that the next window finds them.
 //!
-//! There is one for all regions of a process. It has idle priority: on a busy machine it does nothing, and faults make what they
-//! need themselves.
+//! There is one for all regions of a process. It has idle priority: on a busy machine it does nothing, and faults
+//! make what they need themselves.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -38,7 +38,7 @@ pub fn start() -> bool {
     started
 }
 
-/// Does what was asked for; gives back what nobody took.
+/// Does what was asked for; gives back frames that no region took.
 fn work(pool: &Pool) {
     let unkept = pool.missing() == 0 && pool.has_unkept();
     if pool.missing() > 0 {

@@ -1,15 +1,15 @@
 //! Handler threads that regions share: many regions need no more threads than a few.
 //!
-//! A fault of a region without a backing and without events waits for nothing of the program's: for short changes of the same region,
-//! and for the kernel. Who makes a change faults in no other region meanwhile, not with its stack either ([`Masked`]). So one thread may
-//! serve many such regions in turn. It polls their descriptors, and a bell that says that there
-//! are others now. Each handler has a watchdog. Both end with the last region of theirs.
+//! A fault of a region without a backing and without events waits for nothing of the program's: for short changes of
+//! the same region, and for the kernel. Who makes a change faults in no other region meanwhile, not with its stack
+//! either ([`Masked`]). So one thread may serve many such regions in turn. It polls their descriptors, and a bell
+//! that says that there are others now. Each handler has a watchdog. Both end with the last region of theirs.
 //!
 //! The first regions get a handler each, up to [`MOST`]; then a region goes to the handler that has the fewest.
 //!
-//! A region leaves in this order: the watchdog looks at it no more, the handler polls it no more, and what the handler does for it
-//! ends. A handler allocates nothing while it serves: an allocator may have its memory from a region. What it polls is made by those who
-//! come and go, and exchanged for what it had.
+//! A region leaves in this order: the watchdog looks at it no more, the handler polls it no more, and what the
+//! handler does for it ends. A handler allocates nothing while it serves: an allocator may have its memory from a
+//! region. What it polls is made by those who come and go, and exchanged for what it had.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -147,7 +147,7 @@ impl Post {
 
     /// Whether its descriptor can be read.
     fn read(&self, shared: &Shared) -> bool {
-        // By another number than its own it is nobody's.
+        // If the number belongs to another file by now, the descriptor is not the region's.
         let Some(uffd) = shared.uffds().next().filter(|uffd| uffd.is_open()) else { return false };
         let mut read: [Message; BATCH] = [[0; 4]; BATCH];
         match messages::read_now(uffd.number(), &mut read) {

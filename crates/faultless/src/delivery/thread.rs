@@ -103,7 +103,8 @@ struct Inbox<'a> {
 }
 
 impl Inbox<'_> {
-    /// Waits for messages and reads them. An error where one of the descriptors is another file's: the program has closed it.
+    /// Waits for messages and reads them. An error where one of the descriptors is another file's: the program has
+    /// closed it.
     fn receive(&self, uffd: &Uffd, messages: &mut [Message]) -> Result<Waited, i32> {
         let waited = message::wait(self.number, Some(self.end.number()), LOOK_MS)?;
         if self.end.is_told() {

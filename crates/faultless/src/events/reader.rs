@@ -8,7 +8,8 @@
 //! | unmap | it is lost |
 //! | remove | nothing: pages are missing again, and `present` asks the page tables |
 //!
-//! When a handler has died nobody serves what is not the region's own, and all of that which is missing becomes an error.
+//! When a handler has died, no thread serves memory that is not the region's own: each missing page of it becomes an
+//! error.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -71,7 +72,8 @@ impl Reader {
         self.shared.memory.backing().is_some()
     }
 
-    /// Reads until the end of service, or of the thread that started this. It may be killed, so it has nothing that is counted.
+    /// Reads until the end of service, or of the thread that started this. It may be killed, so it has nothing that
+    /// is counted.
     pub fn run(&mut self, shared: &Shared, starter: Option<i32>) {
         self.starter = starter.filter(|starter| self.poll.add(*starter));
         loop {
@@ -167,7 +169,7 @@ impl Reader {
         let uffd = kept(fd);
         let done = match found.filter(|_| !self.shared.is_closed()) {
             _ if !self.is_backed() => {
-                // All of it, because the kernel has only so many areas.
+                // The whole range, because the kernel has a limited number of areas.
                 let all = found.map_or(page, |(span, _)| span);
                 self.moved[i].remove(all);
                 uffd.unregister_pieces(all)
@@ -177,7 +179,7 @@ impl Reader {
                 let offset = offset + (to.start - span.start);
                 message::send(self.outboxes[i], &Request::Bring { uffd: fd, to, offset }.message())
             }
-            // What belongs there is not known, and not zero.
+            // The bytes of this page are not known, and zero would be wrong.
             None => uffd.poison(page, Wake::Now).is_ok(),
         };
         if !done {
@@ -283,7 +285,7 @@ impl Reader {
     /// What a handler would bring is an error from now on.
     fn give_up(&mut self) {
         let is_backed = self.is_backed();
-        // Whoever closed it may not have had these descriptors.
+        // The thread that closed it may not have had these descriptors.
         self.uffds.iter().for_each(|uffd| _ = kept(*uffd).wake(self.shared.memory.span()));
         for (uffd, moved) in self.uffds.iter().zip(&mut self.moved) {
             if !is_backed || poisoned(*uffd, moved) {
@@ -319,7 +321,8 @@ impl Reader {
         }
     }
 
-    /// Ends service: what could be read as zero and is not is an error from now on, and nobody waits any more.
+    /// Ends service. Pages that could be read as zero and are not zero are an error from now on, and no thread waits
+    /// any more.
     fn finish(&mut self) {
         self.poll.remove(self.end);
         let page = Span::new(self.shared.memory.span().start, PAGE);
@@ -329,7 +332,7 @@ impl Reader {
             self.give_up();
             self.children.refuse_all();
             self.end_refused();
-            // Somebody is about to tell of something, and will wait until it was read.
+            // A thread is about to tell of a change, and will wait until the message was read.
             let is_changing = self.uffds.iter().any(|uffd| kept(*uffd).state(page) == State::Changing);
             if !is_changing && !self.serves() && self.children.is_empty() {
                 break;
@@ -337,8 +340,8 @@ impl Reader {
         }
     }
 
-    /// Reads what there is of any descriptor. Who forks tells of it one descriptor after the other, and no page of any can be poisoned
-    /// until all of that was read.
+    /// Reads what there is of any descriptor. A thread that forks tells of it one descriptor after the other. No page
+    /// of any can be poisoned until all these messages were read.
     fn read_on(&mut self) {
         self.poll.wait(1).for_each(|fd| self.read(fd));
     }

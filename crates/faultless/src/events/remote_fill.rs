@@ -1,8 +1,8 @@
-//! Pages of a backed region's forked children, and of what was moved away: the handlers read them from the backing, and a thread with
-//! descriptors of its own brings them.
+//! Pages of a backed region's forked children, and of what was moved away: the handlers read them from the backing,
+//! and a thread with descriptors of its own brings them.
 //!
-//! The kernel opens a descriptor for a child in the table of the thread that reads the message. That table is not the program's, or
-//! the next child would have it too, and the first one would wait for ever should its parent be killed.
+//! The kernel opens a descriptor for a child in the table of the thread that reads the message. That table is not the
+//! program's, or the next child would have it too, and the first one would wait for ever should its parent be killed.
 
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::sync::{Mutex, PoisonError};
@@ -123,14 +123,15 @@ pub fn kept(uffd: i32) -> std::mem::ManuallyDrop<Uffd> {
     Uffd::kept(uffd as usize)
 }
 
-/// Brings what is in the buffer, as far as nothing is there; without one an access to the first page is an error. Whoever
-/// waits goes on.
+/// Brings the bytes of the buffer, as far as pages are missing; without a buffer an access to the first page is an
+/// error. Waiting threads go on.
 fn bring(uffd: &Uffd, to: Span, buffer: Option<usize>) {
     let first = Span::new(to.start, PAGE);
     let mut part = to;
     loop {
         let brought = match buffer {
-            // SAFETY: a buffer of so many bytes, which its handler leaves alone meanwhile; the kernel refuses what is not registered.
+            // SAFETY: a buffer of so many bytes, which its handler leaves alone meanwhile; the kernel refuses what is
+            // not registered.
             Some(at) => unsafe { uffd.copy(at, part, Wake::Now) },
             None => uffd.poison(first, Wake::Now),
         };
@@ -142,12 +143,12 @@ fn bring(uffd: &Uffd, to: Span, buffer: Option<usize>) {
             _ => break,
         }
     }
-    // If the first page was there, nobody was woken.
+    // If the first page was there, no thread was woken.
     let _ = uffd.wake(first);
 }
 
-/// Makes all of a span an error that is not there, and whoever waits for it goes on. False: not yet all, because it changes, and somebody waits for a message
-/// about that to be read.
+/// Makes all missing pages of a span an error; threads that wait for them go on. False: not yet all. The memory
+/// changes, and a thread waits for a message about that to be read.
 pub fn poison(uffd: &Uffd, span: Span) -> bool {
     let (mut at, mut most) = (span.start, span.bytes());
     while at < span.end {
@@ -168,7 +169,7 @@ pub fn poison(uffd: &Uffd, span: Span) -> bool {
             _ => at += PAGE,
         }
     }
-    // What was an error before has woken nobody.
+    // Pages that were an error before have woken no thread.
     let _ = uffd.wake(span);
     true
 }

@@ -114,8 +114,8 @@ impl End {
     }
 }
 
-/// Gives this thread a table of descriptors of its own, with these and stderr alone: others would be kept open by it, like the end
-/// of a pipe that somebody waits for.
+/// Gives this thread a table of descriptors of its own, with these and stderr alone. The thread would keep others
+/// open, like the end of a pipe for which another thread waits.
 pub fn own_files(keep: &[i32]) -> Result<(), Error> {
     let mut keep = [keep, &[libc::STDERR_FILENO]].concat();
     keep.sort_unstable();

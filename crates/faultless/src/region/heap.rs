@@ -1,11 +1,11 @@
 //! Blocks of memory that share regions: many need one handler, its descriptors and one table of areas together.
 //!
-//! A heap has a list of regions, mostly one, of which nothing is mapped at first. A block is an area of one of them: windows end with
-//! it, and an area that is left to the kernel is one block. It begins at a multiple of 2 MiB. A block that is dropped is unmapped, so
-//! its memory is gone, and the next block there is zero again.
+//! A heap has a list of regions, mostly one, of which nothing is mapped at first. A block is an area of one of them:
+//! windows end with it, and an area that is left to the kernel is one block. It begins at a multiple of 2 MiB. A
+//! block that is dropped is unmapped, so its memory is gone, and the next block there is zero again.
 //!
-//! One lock protects the list and the free runs. No thread holds it across a system call. A forked child has a list of its own: the
-//! regions of its parent cannot be changed there, and a thread of the parent may have held the lock.
+//! One lock protects the list and the free runs. No thread holds it across a system call. A forked child has a list
+//! of its own: the regions of its parent cannot be changed there, and a thread of the parent may have held the lock.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,7 +21,8 @@ use faultless_base::sys::mmu::Rights;
 
 /// Addresses of a region, unless one block needs more. They take no memory.
 const LENGTH: usize = 64 << 30;
-/// Addresses of a region where the kernel refuses [`LENGTH`]. Where it refuses these too, a region is as long as its first block.
+/// Addresses of a region where the kernel refuses [`LENGTH`]. Where it refuses these too, a region is as long as its
+/// first block.
 const LESS: usize = 1 << 30;
 /// Blocks of a region at a time, at most.
 const AREAS: usize = 1 << 14;
@@ -97,7 +98,8 @@ impl Home {
         self.free.first_key_value() == Some((&0, &self.length))
     }
 
-    /// Whether threads would have to be started again, were it to end. One that is larger than others was made for its block.
+    /// Whether threads would have to be started again, were it to end. One that is larger than others was made for
+    /// its block.
     fn is_worth_keeping(&self) -> bool {
         self.region.delivery() == Delivery::Thread && self.length <= LENGTH
     }

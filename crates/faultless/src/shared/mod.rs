@@ -45,7 +45,7 @@ pub struct Shared {
     /// The process that made it.
     pub owner: Owner,
     closed: AtomicBool,
-    /// Its end has begun: nobody is to begin anything that this would wait for.
+    /// Its end has begun: no thread is to begin anything that this would wait for.
     ends: AtomicBool,
     /// For when others say what happens to the region without its knowledge.
     pub behind: Behind,
@@ -122,8 +122,9 @@ impl Shared {
     fn try_to_resolve(&self, fault: Fault) -> Outcome {
         let (mut outcome, mut tries) = (self.memory.fault(fault), 0);
         while let Outcome::Failed(error) = outcome {
-            // With events that is so until all are told of a change who have to be, by whatever descriptor, which may take any time.
-            // Unless nobody reads any more: whoever needs the page gets what the end of service means.
+            // With events that is so until all threads that must be told of a change were told, by any descriptor.
+            // That may take any time. If messages are not read any more, a thread that needs the page gets what the
+            // end of service means.
             if self.is_closed() {
                 return Outcome::Forbidden;
             }
@@ -135,7 +136,8 @@ impl Shared {
             }
             let passes = matches!(error, libc::ENOMEM | libc::EAGAIN) && tries <= PATIENCE;
             if passes {
-                // Reclaim may be under way, or others change the region again and again; a page that is given up is lost for good.
+                // Reclaim may be under way, or others change the region again and again; a page that is given up is
+                // lost for good.
                 raw::sleep_ns(1_000_000);
                 outcome = self.memory.fault(fault);
             } else {

@@ -21,7 +21,7 @@ const FIRST_ROOM: usize = 16 << 20;
 const HEAD: usize = size_of::<usize>();
 
 struct Room {
-    /// Where it begins; 0: nobody has needed it yet.
+    /// Where it begins; 0: it was not needed yet.
     start: AtomicUsize,
     used: AtomicUsize,
 }

@@ -91,8 +91,8 @@ fn once_more(ask: impl Fn() -> *mut c_void) -> *mut c_void {
     if block.is_null() && limits::relieve() { ask() } else { block }
 }
 
-// The functions that are exported do not call each other: a call by an exported name is another library's to take over, and
-// has no address yet where the program allocates before this library is linked.
+// The exported functions do not call each other. Another library may take over a call by an exported name. And that
+// name has no address yet where the program allocates before this library is linked.
 
 /// As malloc(3).
 #[unsafe(no_mangle)]
@@ -164,7 +164,8 @@ fn release(at: usize) {
     assert!(done, "free(): {at:#x} is not the start of a block");
 }
 
-/// Gives the memory of a block back, and not its addresses: the engine's own system calls would be the program's to handle.
+/// Gives the memory of a block back, and not its addresses: the engine's own system calls would be the program's to
+/// handle.
 #[cold]
 fn drop_content(at: usize) {
     let args = [at, usable(at) / PAGE * PAGE, libc::MADV_DONTNEED as usize, 0, 0, 0];
@@ -210,7 +211,7 @@ unsafe fn reallocate(block: *mut c_void, bytes: usize) -> *mut c_void {
     unsafe { move_to(block, old, bytes) }
 }
 
-/// The bytes of a block of ours, whoever is in the engine right now.
+/// The bytes of a block of ours, also while a thread is in the engine.
 fn usable(at: usize) -> usize {
     engine::running().map_or(0, |engine| engine.space.usable(at))
 }
@@ -253,7 +254,7 @@ unsafe fn move_to(block: *mut c_void, old: usize, bytes: usize) -> *mut c_void {
     }
 }
 
-// No reallocarray: the C library's calls `realloc`, whoever's that is. The program may have one of its own.
+// No reallocarray: the C library's calls the `realloc` that is first, which may be the program's own.
 
 /// As memalign(3).
 #[unsafe(no_mangle)]

@@ -9,7 +9,7 @@ use faultless_base::{PAGE, Span};
 use crate::kernel::dispatch::syscall;
 use crate::kernel::linked::is_linked;
 
-/// The calling thread's error number; 0 as long as nobody can know where that is.
+/// The calling thread's error number; 0 as long as its address cannot be known.
 pub fn errno() -> i32 {
     if !is_linked() {
         return 0;

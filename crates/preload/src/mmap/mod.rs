@@ -80,7 +80,7 @@ pub fn map(args: [usize; 6], make: impl Fn([usize; 6]) -> Answer) -> Answer {
     result
 }
 
-/// The program asks for so many bytes at once.
+/// The program asks for `bytes` at once.
 fn before_populate(bytes: usize) {
     if bytes >= SLOT
         && engine::running().is_some()
@@ -90,8 +90,8 @@ fn before_populate(bytes: usize) {
     }
 }
 
-/// Before a range is unmapped, moved, or mapped anew: none of our threads is there from now on, until what this returns is
-/// dropped, which is when notes of the range are, too.
+/// Before a range is unmapped, moved, or mapped anew. None of our threads is there until the result is dropped; then
+/// the notes of the range are dropped, too.
 pub fn replace(addr: usize, bytes: usize) -> Option<Replaced<'static>> {
     let span = pages(addr, bytes);
     give_up(addr as *const c_void, bytes);
@@ -261,8 +261,8 @@ pub fn remap(args: [usize; 6], make: impl Fn([usize; 6]) -> Answer) -> Answer {
     result
 }
 
-/// The kernel moves several areas in one call, and stops at one into which the background thread moves frames. Nor may a
-/// program register such a one.
+/// The kernel moves several areas in one call, and stops at one into which the background thread moves frames. Nor
+/// may a program register such a one.
 pub fn unregistered() -> Option<Unregistered> {
     engine::running().filter(|engine| !engine.is_retired()).map(|_| Unregistered::hold())
 }

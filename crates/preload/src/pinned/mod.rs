@@ -1,5 +1,5 @@
-//! Calls after which the kernel may use pages of the program's without a mapping: their memory must go back to the
-//! kernel when the program is done with it, since recycled it would still be written to, or sent.
+//! Calls after which the kernel may use pages of the program without a mapping. The memory of these pages must go
+//! back to the kernel when the program is done with it: the kernel would still write to recycled memory, or send it.
 
 #[cfg(target_arch = "x86_64")]
 pub mod sends;
@@ -217,8 +217,8 @@ pub fn process_madvise(pieces: *const libc::iovec, n: usize) {
     each_piece(pieces, n, note);
 }
 
-/// A call about a ring, which may be from elsewhere. By a ring the kernel sends from buffers that may be unmapped by then
-/// (`IORING_OP_SEND_ZC`).
+/// A call about a ring, which may be from elsewhere. By a ring the kernel sends from buffers that may be unmapped by
+/// then (`IORING_OP_SEND_ZC`).
 pub fn before_io_uring() {
     seen::refer();
 }

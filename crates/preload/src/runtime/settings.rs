@@ -27,7 +27,7 @@ struct Environment {
     knobs: Values,
     /// This program is to be left alone.
     is_off: bool,
-    /// How many filters of system calls there were before; `None` where nobody counted.
+    /// How many filters of system calls there were before; `None` where they were not counted.
     filters: Option<u64>,
     /// The directory for the page, up to a zero.
     stats_dir: [u8; page_file::PATH],
@@ -76,8 +76,8 @@ fn until_zero(text: &[u8]) -> &[u8] {
     text.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-/// What the environment said; `None` as long as this library's constructor has not run. Then it may not be linked, and the C
-/// library may not be ready.
+/// What the environment said; `None` as long as this library's constructor has not run. Then it may not be linked,
+/// and the C library may not be ready.
 #[inline]
 fn environment() -> Option<&'static Environment> {
     // SAFETY: it is complete, and nobody changes it any more.
@@ -171,8 +171,8 @@ fn is_sanitized() -> bool {
     asan | tsan | msan | hwasan != 0 || is_mapped(ASAN_SHADOW)
 }
 
-/// What in this process rules an arena out, if anything does: a limit on address space or data, strict accounting, or a sanitizer with a
-/// memory map of its own.
+/// What in this process rules an arena out, if anything does: a limit on address space or data, strict accounting, or
+/// a sanitizer with a memory map of its own.
 fn ruled_out() -> Option<u32> {
     let limited = |kind| {
         let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
@@ -222,11 +222,11 @@ pub fn malloc_threshold() -> usize {
     environment().map_or(0, |all| all.knobs.get(Knob::MallocThreshold)) as usize
 }
 
-/// The budget is at most one byte in so many of the control group's limit, and nothing in a small group.
+/// The budget is at most one byte in this many of the control group's limit, and nothing in a small group.
 const GROUP_SHARE: u64 = 128;
 
-/// The settings; `None` when this process is to run plain. Why is noted on its page, unless it is to be left alone altogether, or
-/// may not be allowed to make one.
+/// The settings; `None` when this process is to run plain. Why is noted on its page, unless it is to be left alone
+/// altogether, or may not be allowed to make one.
 pub fn read() -> Option<Settings> {
     let environment = environment()?;
     if environment.is_off || is_confined() {
@@ -239,7 +239,8 @@ pub fn read() -> Option<Settings> {
     if knobs.raw(Knob::Budget).load(Ordering::Relaxed) == UNSET {
         knobs.set(Knob::Budget, (memory / 20).max(64 << 20) as u64);
     }
-    // Whoever comes close to the limit is killed for huge pages that it does not use, and they cannot be taken back.
+    // A program close to the limit would be killed for huge pages that it does not use, and they cannot be taken
+    // back.
     let most = |limit| if limit < cgroup::SMALLEST { 0 } else { limit / GROUP_SHARE };
     knobs.set(Knob::Budget, knobs.get(Knob::Budget).min(group.map_or(u64::MAX, most)));
     let no_budget = || (knobs.get(Knob::Budget) < SLOT as u64).then_some(plain::BUDGET);

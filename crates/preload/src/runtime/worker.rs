@@ -4,9 +4,9 @@
 //! asleep. `wake` makes it from absent; only the thread itself makes it absent again, when there is nothing to do or
 //! when `stop` asks for it.
 //!
-//! Work is noted in the engine (`want_worker`), before the state is looked at. The thread takes the notes when it begins a
-//! step, and looks for new ones after it has said that it sleeps, or is absent. So either the one who wants it sees the
-//! state, or the thread sees the note.
+//! Work is noted in the engine (`want_worker`), before the state is looked at. The thread takes the notes when it
+//! begins a step, and looks for new ones after it has said that it sleeps, or is absent. So either the one who wants
+//! it sees the state, or the thread sees the note.
 
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 
@@ -169,6 +169,6 @@ fn sleep(engine: &'static Engine, us: u64) {
     }
 }
 
-/// After a sleep so long, and longer, it is looked whether the program's threads are still there: one by one they may have ended,
-/// and then the process ends with this one.
+/// After a sleep of this length or more, the thread checks that the program's threads are still there. They may have
+/// ended one by one, and then the process ends with this thread.
 const LONG_US: u64 = 5_000;
