@@ -33,7 +33,7 @@ pub enum Origin {
     Environment,
     /// The user's file.
     File,
-    /// Nobody.
+    /// It was not set.
     Default,
 }
 
@@ -56,7 +56,7 @@ pub fn suggestion<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> S
     best.filter(|best| likeness(best) > 0.7).map_or_else(String::new, |best| format!("; did you mean {best}?"))
 }
 
-/// The knob of that name.
+/// The knob of this name.
 pub fn knob(name: &str) -> Result<Knob, String> {
     let found = Knob::ALL.iter().find(|knob| knob.declared().name == name);
     let names = || Knob::ALL.iter().map(|knob| knob.declared().name);
@@ -137,7 +137,7 @@ pub fn save(settings: &[Setting]) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// A variable that names no knob, but one nearly: with the one that is meant.
+/// The variable that was probably meant, if this one names no knob but nearly does.
 fn misspelt(variable: &str) -> Option<&'static str> {
     const PREFIX: &str = "FAULTLESS_";
     let name = variable.strip_prefix(PREFIX)?;
@@ -146,8 +146,8 @@ fn misspelt(variable: &str) -> Option<&'static str> {
     if known().any(|known| known == variable) { None } else { known().find(is_near) }
 }
 
-/// Whether what the environment says can be understood. The library, which has nobody to complain to, takes what is
-/// nearest.
+/// Whether the environment can be understood. The library, which cannot complain to the user, takes the nearest
+/// values.
 pub fn check_environment() -> Result<(), String> {
     for (variable, _) in std::env::vars_os() {
         if let Some(meant) = variable.to_str().and_then(misspelt) {

@@ -1,4 +1,4 @@
-//! No thread waits for ever: cases in which a thread waits in a region, and the one that it waits for cannot do its
+//! No thread waits for ever: cases in which a thread waits in a region for another one that cannot do its work.
 //! work.
 
 mod told;

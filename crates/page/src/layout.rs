@@ -124,14 +124,14 @@ pub struct Whole {
 }
 
 impl Whole {
-    /// Bytes of all of it, with so many lines for each region: whole pages of the kernel's, so that it can be mapped.
+    /// Bytes of all of it, with `lines` lines for each region: whole pages of the kernel's, so that it can be mapped.
     pub const fn bytes(lines: usize) -> usize {
         (size_of::<Self>() + lines * (PLACES + 1) * size_of::<Line>()).next_multiple_of(align_of::<Self>())
     }
 }
 
 impl Page {
-    /// A page of zeroes: nobody's.
+    /// A page of zeroes, which belongs to no process yet.
     pub const fn new() -> Self {
         let header = Header {
             magic: AtomicU64::new(0),

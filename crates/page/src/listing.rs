@@ -52,9 +52,9 @@ const _: () = {
 /// How faults are delivered, by the number of it.
 pub const DELIVERIES: [&str; 5] = ["best", "direct", "thread", "signal", "kernel"];
 
-/// Nobody's.
+/// Of no region.
 pub const FREE: u64 = 0;
-/// A region's.
+/// Of a region that lives.
 pub const LIVE: u64 = 1;
 /// Of a region that has ended.
 pub const ENDED: u64 = 2;
@@ -71,7 +71,8 @@ const LEAST: usize = 8;
 /// See there.
 pub const MOST: usize = 256;
 
-/// Lines of a place on a machine of so many processors: a power of two, so that a fault finds its line without a division.
+/// Lines of a place on a machine of `processors` processors: a power of two, so that a fault finds its line without a
+/// division.
 pub const fn lines_for(processors: usize) -> usize {
     match processors {
         ..=LEAST => LEAST,
@@ -103,7 +104,7 @@ impl Line {
         }
     }
 
-    /// What it has of a counter, by the number of that among [`OWN`].
+    /// Its value of a counter, whose place among [`OWN`] is `at`.
     pub fn get(&self, at: usize) -> u64 {
         self.0[at].load(Ordering::Relaxed)
     }
@@ -136,7 +137,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Nobody's.
+    /// Of no region.
     pub const fn new() -> Self {
         Self {
             state: AtomicU64::new(FREE),
@@ -149,7 +150,7 @@ impl Place {
         }
     }
 
-    /// So many pages are gone; what comes without being counted is less than nothing.
+    /// This many pages are gone. The number is below zero for pages that came without being counted.
     pub fn drop_pages(&self, pages: isize) {
         self.dropped.fetch_add(pages as u64, Ordering::Relaxed);
     }
@@ -196,7 +197,7 @@ impl Default for Listing {
     }
 }
 
-/// Where a region counts: its place, and the lines of that.
+/// Where a region counts: its place, and the lines of the place.
 #[derive(Clone, Copy, Debug)]
 pub struct Counted<'a> {
     place: &'a Place,
@@ -260,8 +261,8 @@ impl<'a> Regions<'a> {
         Counted::new(&self.listing.places[i], &self.lines[i * each..][..each])
     }
 
-    /// A place for a new region: one that nobody has had, that of the one that was made first among those that have ended, or
-    /// the one that is shared.
+    /// A place for a new region: one that was never used, or the oldest of those whose regions have ended, or the
+    /// shared one.
     pub fn take(self, span: Span, delivery: u64) -> Counted<'a> {
         let number = self.listing.made.fetch_add(1, Ordering::Relaxed) + 1;
         let free = || (0..PLACES).find(|i| self.listing.places[*i].take(FREE));

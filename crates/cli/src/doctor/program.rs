@@ -60,7 +60,7 @@ pub fn check(command: &[OsString]) -> Vec<Finding> {
     findings
 }
 
-/// A file that was named by its path, and that nobody may run.
+/// A file that was named by its path, and that no user may run.
 fn not_executable(name: &OsStr) -> Option<Finding> {
     let path = program::find(name, None)?;
     let mode = path.metadata().ok()?.permissions().mode();

@@ -63,7 +63,7 @@ pub struct Intervals {
 
 /// Columns of the time.
 const TIME: usize = 8;
-/// The heading is repeated after so many lines.
+/// The heading is repeated after this many lines.
 const HEADING: usize = 20;
 
 impl Intervals {

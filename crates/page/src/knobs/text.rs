@@ -109,8 +109,8 @@ impl Declared {
         }
     }
 
-    /// The nearest value to what a text stands for, for a process that has nobody to complain to. A switch is on when
-    /// it is not off; another text that stands for nothing counts as none.
+    /// The nearest value to what a text stands for, for a process that cannot complain to its user. A switch is on
+    /// when it is not off; another text that stands for nothing counts as none.
     pub fn nearest(&self, text: &[u8]) -> Option<u64> {
         let (least, most) = self.range();
         match self.read(text) {

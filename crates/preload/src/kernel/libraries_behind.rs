@@ -1,7 +1,7 @@
 //! Calls that pass on: to a library behind ours that has a function of the same name, and else to the kernel. Such a
 //! library may be preloaded behind ours, or the program may be linked with it.
 //!
-//! The next function of a name is looked up at load time: nothing can be looked up in a signal handler or in a child
+//! The next function of a name is looked up at load time. Nothing can be looked up in a signal handler or in a child
 //! of vfork, where a call may come from. The C library's own functions do not count: they make the system call, and
 //! so do we. Calls that the program makes by `syscall` do not pass on: such a library may make its own call that way.
 
