@@ -214,7 +214,7 @@ impl Sys for Stepped {
         self.fake.thread_ns()
     }
 
-    /// Whoever waits lets the others go first, whatever their priorities.
+    /// A waiting thread lets the others go first, whatever their priorities.
     fn relax(&self, turn: u32) {
         shuttle::thread::yield_now();
         self.fake.relax(turn);

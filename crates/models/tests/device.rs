@@ -1,5 +1,5 @@
-//! The driver of a device that zeroes by itself: what it is given, what is called back from it, and who has the memory
-//! afterwards, in an order that chance says. The device faults, fails, has no room and hangs, as chance says too.
+//! The driver of a device that zeroes by itself, in a random order: what it is given, what is called back from it,
+//! and who has the memory afterwards. The device faults, fails, has no room and hangs, at random too.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};

@@ -90,8 +90,8 @@ impl Figures {
     }
 }
 
-/// Faults that may follow nothing before the area is left to the kernel, where there is nothing to simulate: as many as by signals
-/// where faults follow each other at once, more where all threads begin with some that do not.
+/// Faults that may follow nothing before the area is left to the kernel, where there is nothing to simulate. As many
+/// as by signals where faults follow each other at once; more where all threads begin with some that do not.
 fn patience(setup: &Setup) -> usize {
     match setup.pattern {
         Pattern::Sequential | Pattern::Backward => 64,

@@ -181,7 +181,7 @@ impl World {
         }
     }
 
-    /// Requests that nobody can meet.
+    /// Requests that cannot be met.
     fn refused(&mut self) {
         let most = isize::MAX as usize;
         let mut out = std::ptr::null_mut();

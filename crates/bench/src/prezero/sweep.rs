@@ -18,7 +18,7 @@ use faultless_measure::paired::median;
 
 /// Sizes, four times larger each.
 const SIZES: [usize; 8] = [64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20, 1 << 30];
-/// Samples of a size: enough to zero so many bytes, but so many at least and at most.
+/// Samples of a size: enough to zero this many bytes, within the least and the most of [`SAMPLES`].
 const BYTES: usize = 1 << 30;
 const SAMPLES: std::ops::RangeInclusive<usize> = 9..=60;
 /// The device that is simulated.

@@ -74,7 +74,7 @@ fn deliveries(runs: &Runs) -> &'static [&'static str] {
     if runs.context.full { &BOTH } else { &BOTH[..1] }
 }
 
-/// Nobody changes anything.
+/// No thread changes the region.
 pub fn alone(runs: &mut Runs, aims: &mut Aims) {
     for by in deliveries(runs) {
         let cases = runs.cases(&PATHS);

@@ -50,7 +50,7 @@ impl Runs {
         Self { start: Instant::now(), context, records: Vec::new() }
     }
 
-    /// So many rounds, if there is time.
+    /// `usual` rounds, or as many as there is time for.
     pub fn turns(&self, usual: usize) -> Turns {
         let rounds = match &self.context {
             Context { quick: true, .. } => 1,

@@ -98,7 +98,8 @@ impl Area {
         unsafe { driver.submit(part) }
     }
 
-    /// Has faults of it delivered to `uffd`. The area outlives it, or is unmapped with it: nobody else touches it.
+    /// Has faults of it delivered to `uffd`. The area outlives it, or is unmapped with it. No other thread touches
+    /// it.
     pub fn register(&self, uffd: &Uffd) -> Result<(), String> {
         // SAFETY: only the measurement accesses the area, and serves what it registers.
         unsafe { uffd.register(self.span, REGISTER_MISSING) }.map(drop).map_err(|e| super::errno("register", e))

@@ -45,7 +45,7 @@ pub fn by_thread() -> Result<Probe, String> {
                     _ => false,
                 });
                 if !served {
-                    // Whoever waits goes on without us.
+                    // The waiting thread goes on without us.
                     let _ = uffd.unregister(area.span());
                 }
                 served

@@ -85,7 +85,7 @@ pub enum Missing {
     Process,
     /// It belongs to somebody else, or has other rights: this user may not look.
     Foreign,
-    /// So many may be covered, which this user may not look at; and no others are.
+    /// This many processes that this user may not look at may be covered; and no others are.
     Closed(usize),
     /// It was started without the library.
     NotCovered,
@@ -164,8 +164,8 @@ pub fn process(pid: u32) -> Result<Covered, Missing> {
     })
 }
 
-/// The page of the program that took the place of the one that `known` is the page of, in the same process. A file in a
-/// directory of `run`'s is the same for both.
+/// The page of the program that took the place of the program of `known`, in the same process. A file in a directory
+/// of `run`'s is the same for both.
 pub fn successor(known: &Covered) -> Option<Covered> {
     let Source::Segment(held) = &known.source else { return None };
     let is_new = |listed: &segment::Listed| listed.pid == known.pid && listed.id != held.id;
@@ -177,8 +177,8 @@ pub fn successor(known: &Covered) -> Option<Covered> {
         .filter(|found| found.last.start_ns > known.last.start_ns)
 }
 
-/// Where all processes that the `faultless` command `pid` started leave their pages, also those that have ended; `None` if it is no
-/// such one.
+/// Where all processes that the `faultless` command `pid` started leave their pages, also those that have ended;
+/// `None` if it is no such one.
 pub fn tree(pid: u32) -> Result<Option<PathBuf>, Missing> {
     match dir::of(pid).map(|dir| (dir::pages(&dir), dir)) {
         Some((Err(error), _)) if error.kind() == io::ErrorKind::PermissionDenied => Err(Missing::Foreign),

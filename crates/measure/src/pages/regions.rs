@@ -132,7 +132,7 @@ impl Regions {
         get(&self.rest, counter)
     }
 
-    /// What was counted since `before`; what is there is what is there now.
+    /// The counts since `before`; numbers of pages are those of now.
     pub fn since(&self, before: &Self) -> Self {
         let old = |region: &Region| before.each.iter().find(|old| old.number == region.number);
         let each = self.each.iter().map(|region| {

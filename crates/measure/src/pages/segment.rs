@@ -62,7 +62,7 @@ impl Segment {
     /// Attaches it.
     pub fn attach(listed: &Listed) -> io::Result<Self> {
         // SAFETY: a new mapping at a place of the kernel's choice. Its size is what the kernel says of the segment
-        // attached, which is not always the one that was listed; all of it is read and written as atomics.
+        // attached, which is not always the listed one; all of it is read and written as atomics.
         unsafe {
             let at = libc::shmat(listed.id, null(), 0);
             if at.addr() == usize::MAX {

@@ -276,7 +276,7 @@ pub fn recycle_under_failures(w: &World) {
     give_back(w);
 }
 
-/// Maps a slot and gives back parts of slots, whoever mapped them.
+/// Maps a slot and gives back parts of slots that any thread has mapped.
 pub fn give_back_parts(w: &World) {
     let span = w.map(0, SLOT_PAGES);
     w.own(span.start, span.bytes() / PAGE, false, true);

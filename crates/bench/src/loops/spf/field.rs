@@ -13,7 +13,7 @@ use crate::loops::memory::PAGE;
 
 /// Bytes of a part.
 pub const PART: usize = 16 << 20;
-/// What lies between parts of a region and belongs to nobody, so that the kernel's areas differ too.
+/// The gap between parts, which is no part of the region, so that the kernel's areas differ too.
 const GAP: usize = 2 << 20;
 
 /// The memory of all threads.
@@ -138,9 +138,9 @@ impl Part<'_> {
         if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Writes a byte of the page at `at + offset` and looks at another, which nobody wrote.
+    /// Writes a byte of the page at `at + offset` and looks at another, which was not written.
     pub fn touch(&self, at: usize, offset: usize) -> io::Result<()> {
-        // SAFETY: mapped for writing, and nobody else's.
+        // SAFETY: mapped for writing, and this thread's alone.
         let found = unsafe {
             ((at + offset) as *mut u8).write_volatile(1);
             ((at + offset + 8) as *const u8).read_volatile()
