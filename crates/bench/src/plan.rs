@@ -135,7 +135,7 @@ impl Field {
 pub enum Start {
     /// One of our own loops, which prints its cost and its checksum.
     Loop,
-    /// Somebody's program; what it prints and writes is the checksum.
+    /// A program of another project; what it prints and writes is the checksum.
     Program,
     /// The same, but faultless by `faultless run` rather than by the library alone.
     Run,

@@ -36,7 +36,7 @@ struct Function {
     context: *mut c_void,
 }
 
-// SAFETY: whoever gives the function promises that any thread may call it.
+// SAFETY: the program that gives the function promises that any thread may call it.
 unsafe impl Send for Function {}
 // SAFETY: as above.
 unsafe impl Sync for Function {}

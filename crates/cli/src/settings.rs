@@ -91,7 +91,7 @@ pub fn path() -> Option<PathBuf> {
 /// The settings in the user's file; none if there is no file.
 pub fn file() -> Result<Vec<Setting>> {
     let Some(path) = path() else { return Ok(Vec::new()) };
-    // Also where this user may not look: HOME is somebody else's then, as after a change of user.
+    // Also where this user may not look: HOME is another user's then, as after a change of user.
     let is_none = |error: &Error| {
         matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::PermissionDenied)
     };

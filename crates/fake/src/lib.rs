@@ -362,7 +362,7 @@ impl Sys for Fake {
 
     fn relax(&self, _turn: u32) {
         std::thread::yield_now();
-        // Much: on a machine with other work each turn may take some milliseconds indeed, and somebody waits for the
+        // Much: on a machine with other work each turn may take some milliseconds indeed, and a thread waits for the
         // time to pass.
         self.state.lock().unwrap().now_ns += 1_000_000;
     }

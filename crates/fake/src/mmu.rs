@@ -145,7 +145,7 @@ impl FakeMmu {
         self.state.lock().unwrap().end = Some(end);
     }
 
-    /// No huge pages are to be had.
+    /// No huge page can be made.
     pub fn refuse_huge(&self) {
         self.state.lock().unwrap().no_huge = true;
     }
@@ -155,7 +155,7 @@ impl FakeMmu {
         self.state.lock().unwrap().fills
     }
 
-    /// How often it was read over pages that somebody had zeroed, and how many frames were zeroed.
+    /// How often it was read over pages that had been zeroed, and how many frames were zeroed.
     pub fn zeroed(&self) -> (usize, usize) {
         let state = self.state.lock().unwrap();
         (state.zeroed_fills, state.zeroed_frames)

@@ -61,7 +61,7 @@ static PAGE: LazyLock<Shared> = LazyLock::new(|| {
 /// word.
 static OWNER: OnceLock<Owner> = OnceLock::new();
 
-/// What the budget is unless somebody says otherwise.
+/// The budget where it is not set.
 fn budget() -> u64 {
     (crate::background::reserve::memory().unwrap_or(0) / 20).max(64 << 20) as u64
 }

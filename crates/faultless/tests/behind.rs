@@ -11,7 +11,7 @@ use faultless_testkit::limit::limit;
 const PAGE: usize = 4096;
 const MIB: usize = 1 << 20;
 
-/// A region of each mode that is to be had.
+/// A region of each mode that can be made.
 fn each(choose: impl Fn(Builder) -> Builder, test: impl Fn(Region)) {
     limit();
     for delivery in [Delivery::Direct, Delivery::Thread, Delivery::Signal] {
@@ -39,7 +39,7 @@ fn fill(region: &Region, byte: u8) {
 }
 
 fn madvise(region: &Region, from: usize, bytes: usize, advice: i32) -> Option<i32> {
-    // SAFETY: a part of the region, of which nobody has a reference.
+    // SAFETY: a part of the region, without a reference to it.
     let done = unsafe { libc::madvise(region.as_ptr().add(from).cast(), bytes, advice) };
     if done == 0 { None } else { std::io::Error::last_os_error().raw_os_error() }
 }
@@ -91,7 +91,7 @@ fn what_is_moved_away_keeps_its_pages_and_is_no_region_s_any_more() {
         }
         let before = (0..MIB / PAGE).map(|page| is_there(&region, 2 * MIB + page * PAGE)).collect::<Vec<_>>();
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-        // SAFETY: a part of the region that nobody has a reference to, moved to addresses that are reserved for it.
+        // SAFETY: a part of the region without a reference to it, moved to addresses that are reserved for it.
         let moved = unsafe {
             let to = libc::mmap(null_mut(), MIB, libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0);
             libc::mremap(region.as_ptr().add(2 * MIB).cast(), MIB, MIB, flags, to).cast::<u8>()

@@ -49,7 +49,7 @@ fn nobody_keeps_others_from_a_change_while_it_waits_for_a_buffer() {
         });
     };
     fn read(region: &Region, page: usize) {
-        // SAFETY: mapped memory, which nobody writes to.
+        // SAFETY: mapped memory, which is not written to.
         assert_eq!(unsafe { region.as_ptr().add(page * PAGE).read_volatile() }, 4);
     }
     read(&region, 0);

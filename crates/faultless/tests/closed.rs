@@ -211,7 +211,7 @@ fn scenario() {
         "taken-thread" | "taken-signal" => {
             let delivery = if name.ends_with("thread") { Delivery::Thread } else { Delivery::Signal };
             let region = region(delivery, None);
-            // SAFETY: a part of the region that nobody has a reference to; that it is not the region's business is
+            // SAFETY: a part of the region without a reference to it; that it is not the region's business is
             // tested.
             assert_eq!(unsafe { libc::munmap(region.as_ptr().add(MIB).cast(), MIB) }, 0);
             assert_eq!(region.protect(MIB..2 * MIB, Rights::Read), Err(Error::Kernel(libc::ENOMEM)));

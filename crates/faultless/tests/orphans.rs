@@ -125,7 +125,7 @@ impl Pipe {
         unsafe { libc::write(self.0[1], c"".as_ptr().cast(), 1) };
     }
 
-    /// Waits until somebody tells, or, in a child, for the end of the first process.
+    /// Waits until another process tells, or, in a child, for the end of the first process.
     fn wait(&self) {
         let mut byte = 0u8;
         // SAFETY: room for a byte.
@@ -264,7 +264,7 @@ fn that_have_the_memory_of_their_parent() {
         let (region, parent) = (build(Ones), Pipe::new());
         AT.store(region.as_ptr() as usize, Ordering::Relaxed);
         let stack = vec![0u128; 4096].leak().as_mut_ptr_range().end;
-        // SAFETY: a stack and a pipe that stay; the child does nothing but wait until nobody uses what is this
+        // SAFETY: a stack and a pipe that stay; the child does nothing but wait until no process uses what is this
         // thread's.
         let pid =
             unsafe { libc::clone(child, stack.cast(), libc::CLONE_VM, (&raw const parent).cast_mut().cast()) };

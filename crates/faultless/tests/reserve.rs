@@ -138,7 +138,7 @@ fn populating_in_the_background_can_be_waited_for_and_ended() {
         let populating = region.populate_in_background(0..40 * MIB).unwrap();
         populating.cancel();
         assert!(populating.is_done());
-        // The region may go while somebody populates it.
+        // The region may go while another thread populates it.
         let populating = region.populate_in_background(0..40 * MIB).unwrap();
         drop(region);
         assert!(matches!(populating.wait(), Ok(READY) | Err(Error::NotMapped)));

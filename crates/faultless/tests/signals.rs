@@ -78,7 +78,7 @@ fn a_fault_inside_a_signal_handler_is_served() {
         }
         NEXT.store(null_mut(), Ordering::SeqCst);
         assert_eq!(TOUCHED.load(Ordering::SeqCst) - before, 100);
-        // SAFETY: mapped, and nobody writes any more.
+        // SAFETY: mapped, and not written any more.
         assert!((0..100).all(|i| unsafe { region.as_ptr().add(i * PAGE).read() } == 1));
     }
 }

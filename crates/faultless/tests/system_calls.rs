@@ -15,7 +15,7 @@ use faultless_testkit::limit::limit;
 const PAGE: usize = 4096;
 const MIB: usize = 1 << 20;
 
-/// A region of each mode that is to be had.
+/// A region of each mode that can be made.
 fn each(test: impl Fn(&Region)) {
     limit();
     for delivery in [Delivery::Direct, Delivery::Thread, Delivery::Signal] {

@@ -51,7 +51,7 @@ fn fill(region: &mut Region, byte: u8) {
     region.as_mut_slice().unwrap().fill(byte);
 }
 
-/// Whether huge pages are to be had, and moved.
+/// Whether huge pages can be made, and moved.
 fn has_huge_pages() -> bool {
     let ready = faultless::reserve(SLOT).unwrap().wait().unwrap();
     faultless::release_reserved();

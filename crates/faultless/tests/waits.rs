@@ -177,7 +177,7 @@ fn a_region_by_signal_ends_while_another_one_s_backing_waits() {
 fn a_region_ends_in_which_something_is_that_it_was_not_told_of() {
     limit();
     let Some(region) = build(Region::builder(BYTES).backing(Allocating)) else { return };
-    // SAFETY: a new segment, in the place of memory that nobody has a reference to.
+    // SAFETY: a new segment, in the place of memory without a reference to it.
     unsafe {
         let id = libc::shmget(libc::IPC_PRIVATE, PAGE, libc::IPC_CREAT | 0o600);
         let at = libc::shmat(id, region.as_ptr().wrapping_add(MIB).cast(), libc::SHM_REMAP);

@@ -163,7 +163,7 @@ fn a_window_ends_with_its_area() {
     assert_eq!(region.read(span(44, 1).start), Found::Missing);
 }
 
-/// Pages of a window that somebody else has brought stay as they are.
+/// Pages of a window that another thread has brought stay as they are.
 #[test]
 fn pages_that_are_there_are_skipped() {
     let region = region();
@@ -187,7 +187,7 @@ fn a_window_without_memory_installs_what_there_is() {
         let page = |i| if backward { PAGES - 1 - i } else { i };
         write(&region, (0..31).map(page));
         let before = region.resident();
-        // The next window is not to be had, but its first page may be.
+        // The next window cannot be brought, but its first page may be.
         region.fail(&[errno::ENOMEM]);
         let addr = span(page(31), 1).start;
         let outcome = region.fault(Fault { addr, wants: Rights::Write, hint: 1, cpu: 1 });

@@ -382,7 +382,7 @@ fn a_backing_that_fails_is_not_asked_again_and_keeps_no_other_page_away() {
     }
 }
 
-/// What the kernel has no memory for may come later, until somebody says that this was the last time.
+/// Pages for which the kernel has no memory may come later, until the fault is made for the last time.
 #[test]
 fn a_page_that_does_not_come_is_an_error_in_the_end() {
     let region = region_of(FakeMmu::new(|| {}), 10, Orders { first: 0, most: 0 });

@@ -153,7 +153,7 @@ fn what_is_dropped_and_used_again_comes_back() {
     // Not used since: it goes.
     assert_eq!(drop(&o), 0);
     (0..4).for_each(|_| _ = again(&o));
-    // Up to the first page that somebody else refers to.
+    // Up to the first page that has another reference.
     o.fake.write(span, 1);
     o.fake.pin(span.start + 2 * SLOT, true);
     assert_eq!(drop(&o), 2);

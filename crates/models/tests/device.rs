@@ -136,7 +136,7 @@ impl Portal for &'static Device {
 fn use_memory(device: &'static Device, driver: &mut Dsa<&'static Device>) {
     let extent = device.extent();
     device.bytes(extent).iter().for_each(|byte| byte.store(7, Relaxed));
-    // SAFETY: the model's own memory, whole pages; nobody else has it until the driver is idle.
+    // SAFETY: the model's own memory, whole pages; no other code has it until the driver is idle.
     assert!(unsafe { driver.submit(extent) });
     let polls = if thread_rng().gen_bool(0.5) { thread_rng().gen_range(0..12) } else { usize::MAX };
     let mut end = Poll::Working;

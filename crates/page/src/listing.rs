@@ -1,13 +1,14 @@
 //! Regions as others see them: a table behind the page of a process that has any.
 //!
-//! A place of the table has what is known of one region. Behind all places come lines of counters, for each place as many as the
-//! machine has processors, so that these do not meet. When a region has ended its figures stay until another one needs the place; the
-//! lines then go on, and what they were is noted. So all places together have what all regions of the process have counted, at any
-//! time, and what a place has more than was noted is its region's own.
+//! A place of the table has what is known of one region. Behind all places come lines of counters, for each place as
+//! many as the machine has processors, so that these do not meet. When a region has ended its figures stay until
+//! another one needs the place; the lines then go on, and what they were is noted. So all places together have what
+//! all regions of the process have counted, at any time, and what a place has more than was noted is its region's
+//! own.
 //!
 //! | state | |
 //! |---|---|
-//! | 0 | nobody's yet |
+//! | 0 | no region's yet |
 //! | 1 | a region's |
 //! | 2 | of a region that has ended |
 //! | 3 | being given to another one |

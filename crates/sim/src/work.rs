@@ -30,7 +30,7 @@ pub const APART: usize = 32 * SLOT;
 pub enum Frames {
     /// The fault clears it.
     Cleared,
-    /// It was cleared before, by somebody else.
+    /// It was cleared before, by another thread.
     Prezeroed,
 }
 

@@ -4,7 +4,7 @@
 //! unmapped at that moment, all at once. Its pages can then be looked at, moved and dropped without a race. The
 //! kernel decides: it refuses to move a sealed range, for one, and then nothing has happened.
 //!
-//! There are a few such places. When all are taken, or the range is too large, there is none to be had.
+//! There are a few such places. When all are taken, or the range is too large, a range stays with the kernel.
 
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 

@@ -19,7 +19,7 @@ pub fn start(span: Span) -> Option<Job> {
     debug_assert!(span.bytes() <= BYTES);
     let engine = COLD.pick();
     let mut driver = Picked::new(engine, COLD.promised(engine));
-    // SAFETY: whole pages of the engine's own, which nobody else reaches until the job has ended.
+    // SAFETY: whole pages of the engine's own, which no other thread reaches until the job has ended.
     let taken = unsafe { driver.submit(span) };
     let since_ns = clock_ns(engine);
     let job = Job { span, is_hole: false, done: 0, dropped: false, slept_ns: 0, driver, since_ns };
@@ -73,7 +73,7 @@ pub fn end(mut job: Job) {
 fn try_hot(span: Span) {
     let zero = |engine: Engine| {
         let start = raw::now_ns();
-        // SAFETY: part of a job's memory, which nobody else reaches.
+        // SAFETY: part of a job's memory, which no other thread reaches.
         let done = unsafe { engine.zero(span.start as *mut u8, span.bytes()) };
         done.then(|| raw::now_ns() - start)
     };

@@ -132,7 +132,7 @@ impl Sys for Linux {
 
     fn reset(&self, span: Span) -> bool {
         let open = libc::PROT_READ | libc::PROT_WRITE;
-        // At the limit of areas no mapping is to be had, but closing makes one area of many, and then there may be.
+        // At the limit of areas no mapping can be made. But closing makes one area of many, and then one may be.
         map_at(span, open, libc::MAP_FIXED)
             || mprotect(span, libc::PROT_NONE) && map_at(span, open, libc::MAP_FIXED)
     }

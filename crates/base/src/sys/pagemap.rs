@@ -139,7 +139,7 @@ pub fn count(span: Span, any_of: u64, none_of: u64) -> Option<usize> {
 pub struct Opened(usize);
 
 impl Opened {
-    /// `None`: there is none to be had.
+    /// `None`: it cannot be opened.
     pub fn new() -> Option<Self> {
         open_file().map(Self)
     }

@@ -40,7 +40,7 @@ impl Mapping {
 
     /// Writes one byte each `step` bytes.
     pub fn touch(&mut self, step: usize) -> u64 {
-        // SAFETY: the mapping is readable and writable over its whole length and nobody else knows it.
+        // SAFETY: the mapping is readable and writable over its whole length and no other code knows it.
         unsafe { touch(self.base, self.len, step) }
     }
 }
@@ -71,7 +71,7 @@ impl Place {
     /// The byte at an offset.
     pub fn read(self, offset: usize) -> u8 {
         assert!(offset < self.len);
-        // SAFETY: inside the mapping, which whoever made the place keeps until all threads are done.
+        // SAFETY: inside the mapping, which the maker of the place keeps until all threads are done.
         unsafe { ((self.base + offset) as *const u8).read_volatile() }
     }
 
@@ -88,7 +88,7 @@ impl Place {
         for page in (self.base..self.base + self.len).step_by(PAGE) {
             for line in 0..lines.min(PAGE / LINE) {
                 let at = (page + line * LINE) as *mut u8;
-                // SAFETY: whoever made the place waits with unmapping until all threads are done, and parts do not
+                // SAFETY: the maker of the place waits with unmapping until all threads are done, and parts do not
                 // overlap.
                 unsafe {
                     at.write_volatile(line as u8 | 1);

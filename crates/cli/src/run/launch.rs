@@ -37,7 +37,7 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // SAFETY: made by `new`; nobody has a reference.
+        // SAFETY: made by `new`; there is no reference.
         unsafe { libc::munmap(self.0.cast(), BYTES) };
     }
 }

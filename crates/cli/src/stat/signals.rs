@@ -1,4 +1,4 @@
-//! Waiting for a moment, or for somebody who wants this command to end.
+//! Waiting for a moment, or for a signal that ends this command.
 
 use std::mem::zeroed;
 use std::ptr::null_mut;

@@ -12,7 +12,7 @@ use faultless_mm::region::pool::Pool;
 use crate::background::reserve::pool;
 use crate::process::masked::Masked;
 
-/// For how long what was made ready waits for somebody to take it.
+/// For how long frames that were made ready wait for a region to take them.
 const LASTS: Duration = Duration::from_millis(200);
 
 /// Starts it, unless it runs; whether it does.

@@ -39,7 +39,7 @@ impl Job {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does steps until all are begun, or somebody says that it is enough.
+    /// Does steps until all are begun, or a caller ends it.
     fn work(&self) {
         while let Some(n) = self.begin() {
             // A thread that is lost would be waited for in vain.
@@ -140,7 +140,7 @@ impl Background {
         }
     }
 
-    /// Helps until all is ready, or no more is to be had; how many bytes are ready then.
+    /// Helps until all is ready, or no more can be made; how many bytes are ready then.
     pub fn wait(&self) -> Result<usize, Error> {
         if self.is_forked() {
             return Err(Error::Forked);

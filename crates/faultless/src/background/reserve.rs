@@ -55,7 +55,7 @@ pub(crate) fn pool() -> Option<&'static Pool> {
         let pool = Pool::growing(memory()?, source)?;
         let new = Box::into_raw(Box::new(Owned { pool, owner: Owner::here() }));
         if POOL.compare_exchange(last, new, Ordering::AcqRel, Ordering::Acquire).is_err() {
-            // SAFETY: made above, and seen by nobody: another thread was faster. It has no addresses yet.
+            // SAFETY: made above, and not seen yet: another thread was faster. It has no addresses yet.
             unsafe { drop(Box::from_raw(new)) };
         }
         made()
@@ -70,7 +70,7 @@ pub(crate) fn old() -> Option<&'static Pool> {
 
 /// Makes `bytes` of memory ready in the background, at idle priority: faults of regions need not wait for zeroes
 /// then, and take huge pages. Rounded up to 2 MiB, and in addition to what is ready already. It ends early where no
-/// huge page is to be had any more.
+/// huge page can be made any more.
 ///
 /// ```
 /// let reserved = faultless::reserve(8 << 20)?;

@@ -24,8 +24,8 @@ pub enum Delivery {
     /// By SIGBUS, in the thread that faults: faster, and each thread for itself. A system call on untouched memory
     /// fails with EFAULT, and no thread may block SIGBUS while it uses the region.
     Signal,
-    /// By the kernel, as for any memory, in huge pages where it has them. Everybody may have it, and everything works
-    /// with it.
+    /// By the kernel, as for any memory, in huge pages where it has them. Every process may have it, and everything
+    /// works with it.
     Kernel,
 }
 

@@ -153,7 +153,7 @@ fn find(addr: usize, cpu: usize) -> Option<(&'static Shared, Pinned<'static>)> {
     loop {
         if let Some(_table) = EPOCH.enter(cpu) {
             let used = &REGIONS[..USED.load(Ordering::Acquire)];
-            // SAFETY: a region in the table outlives whoever has pinned the epoch before it was taken out.
+            // SAFETY: a region in the table outlives each thread that has pinned the epoch before it was taken out.
             let regions = used.iter().filter_map(|place| unsafe { place.load(Ordering::Acquire).as_ref() });
             let around = |shared: &&Shared| shared.memory.span().contains(addr) && shared.owner.is_here();
             let shared: &'static Shared = regions.into_iter().find(around)?;

@@ -42,7 +42,7 @@ pub struct Handlers {
     end: Arc<End>,
     /// One for each thread.
     pub beats: Arc<Vec<Beat>>,
-    /// Where each finds its messages: the descriptor itself, or what somebody hands on who reads that.
+    /// Where each finds its messages: the descriptor itself, or a pipe from the thread that reads it.
     pub inboxes: Vec<i32>,
 }
 

@@ -23,7 +23,7 @@ use crate::shared::{Shared, since};
 pub enum Message {
     /// A stream has left something behind.
     Look,
-    /// Service has ended: somebody may still wait.
+    /// Service has ended: a thread may still wait.
     Closed,
     /// It is over.
     End,

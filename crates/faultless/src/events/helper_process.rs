@@ -59,7 +59,7 @@ pub fn run(work: &mut Work<'_>) -> Option<bool> {
 }
 
 extern "C" fn enter(task: *mut c_void) -> c_int {
-    // SAFETY: a task that nobody else touches until this process has ended.
+    // SAFETY: a task that no other thread touches until this process has ended.
     let task = unsafe { &mut *task.cast::<Task<'_, '_>>() };
     // SAFETY: this process has both for itself.
     unsafe {
@@ -105,7 +105,7 @@ impl Stack {
 
 impl Drop for Stack {
     fn drop(&mut self) {
-        // SAFETY: nobody uses it any more.
+        // SAFETY: it is not used any more.
         unsafe { libc::munmap(self.0, STACK_BYTES) };
     }
 }

@@ -306,7 +306,7 @@ impl Reader {
 
     /// Ends service for the children of a program that was killed, or is another one now. Locks may be held for ever.
     fn leave(&mut self) {
-        // Somebody may wait for the end of all that the program writes.
+        // Another process may wait for the end of all that the program writes.
         remote_fill::close(libc::STDERR_FILENO);
         // For others that have this memory, as after vfork.
         self.shared.memory.shut();

@@ -88,7 +88,7 @@ pub struct Buffer(Option<usize>);
 impl Drop for Buffer {
     fn drop(&mut self) {
         if let Some(at) = self.0 {
-            // SAFETY: mapped in `serve`, and nobody copies from it any more.
+            // SAFETY: mapped in `serve`, and no thread copies from it any more.
             unsafe { raw::unmap(at, WINDOW) };
         }
     }
@@ -118,7 +118,7 @@ pub fn serve(shared: &Shared, files: &Files, buffer: &mut Buffer, request: Reque
     }
 }
 
-/// A descriptor that somebody else closes.
+/// A descriptor that other code closes.
 pub fn kept(uffd: i32) -> std::mem::ManuallyDrop<Uffd> {
     Uffd::kept(uffd as usize)
 }
@@ -176,6 +176,6 @@ pub fn poison(uffd: &Uffd, span: Span) -> bool {
 
 /// Closes a descriptor of this thread's table.
 pub fn close(fd: i32) {
-    // SAFETY: a descriptor that nobody else has.
+    // SAFETY: a descriptor that no other code uses.
     unsafe { libc::close(fd) };
 }

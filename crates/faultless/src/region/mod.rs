@@ -143,7 +143,7 @@ impl Region {
     /// All of its bytes, if all are mapped for writing.
     pub fn as_mut_slice(&mut self) -> Result<&mut [u8], Error> {
         self.check(Rights::Write)?;
-        // SAFETY: writable now, and nobody else can change the region or write to it: it is borrowed mutably.
+        // SAFETY: writable now, and no other thread can change the region or write to it: it is borrowed mutably.
         Ok(unsafe { std::slice::from_raw_parts_mut(self.as_ptr(), self.length) })
     }
 

@@ -69,7 +69,7 @@ impl Area {
     /// Writes a byte.
     pub fn write(&self, at: usize) {
         assert!(self.span.contains(at), "a byte beyond the area");
-        // SAFETY: inside the mapping, which nobody else knows; pages that are missing are brought by the kernel or
+        // SAFETY: inside the mapping, which no other code knows; pages that are missing are brought by the kernel or
         // by the measurement.
         unsafe { (at as *mut u8).write_volatile(1) }
     }

@@ -27,8 +27,8 @@ pub struct Dir {
     folded: RefCell<Folded>,
 }
 
-/// Where a command with these variables makes one: in memory if there is such a place, the user's own or everybody's;
-/// else among temporary files.
+/// Where a command with these variables makes one: in memory if there is such a place, the user's own or one for all
+/// users; else among temporary files.
 fn places(variable: impl Fn(&str) -> Option<OsString>) -> impl Iterator<Item = PathBuf> {
     let named = |name| variable(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
     let temporary = named("TMPDIR").unwrap_or("/tmp".into());

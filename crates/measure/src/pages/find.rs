@@ -83,7 +83,7 @@ impl Covered {
 pub enum Missing {
     /// There is no such process.
     Process,
-    /// It belongs to somebody else, or has other rights: this user may not look.
+    /// It belongs to another user, or has other rights: this user may not look.
     Foreign,
     /// This many processes that this user may not look at may be covered; and no others are.
     Closed(usize),
@@ -132,7 +132,7 @@ fn named(pid: u32) -> io::Result<Option<PathBuf>> {
 fn in_segment(pid: u32) -> Option<Result<Covered, PageError>> {
     let listed = segment::all().into_iter().filter(|listed| listed.pid == pid);
     let found = listed.map(|listed| Source::segment(&listed).and_then(|source| Covered::new(pid, source)));
-    // A segment of somebody else's is no page of this process.
+    // A segment of another process is no page of this process.
     let pages = found.filter(|page| !matches!(page, Err(PageError::Foreign | PageError::Unfinished)));
     pages.max_by_key(|page| page.as_ref().map_or(0, |covered| covered.last.start_ns))
 }

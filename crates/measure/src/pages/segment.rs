@@ -89,7 +89,7 @@ impl Segment {
 
 impl Drop for Segment {
     fn drop(&mut self) {
-        // SAFETY: attached by `attach`; nobody else has the slice.
+        // SAFETY: attached by `attach`; no other code has the slice.
         unsafe { libc::shmdt(self.words.as_ptr().cast()) };
     }
 }

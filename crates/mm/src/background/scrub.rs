@@ -41,7 +41,7 @@ pub(crate) enum Zeroing {
     Lost,
 }
 
-/// The order of the largest dirty block, in slots, if a look is to be had.
+/// The order of the largest dirty block, in slots; `None` also where the lock is taken.
 fn largest(shard: &Shard) -> Option<usize> {
     shard.lock_soon()?.free().largest(Kind::Dirty)
 }

@@ -125,7 +125,7 @@ impl Drop for Buffer<'_> {
     }
 }
 
-/// There is no buffer to be had now.
+/// There is no free buffer now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotReady;
 

@@ -435,7 +435,7 @@ impl<S: Sys> Space<S> {
         self.busy.forget();
     }
 
-    /// Calls `f` with the addresses of slots of the program's, if they are still wholly lent and untainted.
+    /// Calls `f` with the addresses of slots of the program's, if the program still has all of them, untainted.
     pub(crate) fn enter<R>(&self, shard: &Shard, e: Extent, f: impl FnOnce(Span) -> R) -> Option<R> {
         let lent = |i| {
             matches!(shard.slots.state(i), State::Mapped | State::Block)

@@ -82,7 +82,7 @@ fn give_back_later(w: &World) {
     }
 }
 
-/// Slots and pages from the front, so that some slot is lent in part.
+/// Slots and pages from the front, so that the program has some slot in part.
 fn unmap_front(w: &World) {
     let Some(mut thing) = w.take(|t| is_mapping(t) && t.pages > SLOT_PAGES) else { return };
     let front = Span::new(thing.at, [10, SLOT_PAGES, SLOT_PAGES / 2][chance(3)] * PAGE);
@@ -197,7 +197,7 @@ fn move_mapping(w: &World) {
     w.put(w.fill(Thing { at: to.start, pages: to.bytes() / PAGE, ..thing }));
 }
 
-/// Somebody refers to a page for a while: it cannot move.
+/// A page has another reference for a while: it cannot move.
 fn pin(w: &World) {
     let Some(thing) = w.take(is_mapping) else { return };
     let page = thing.at + chance(thing.pages) * PAGE;

@@ -147,7 +147,7 @@ impl World {
         thing
     }
 
-    /// A page that somebody else writes to, zeroes, closes or drops is no longer what it was.
+    /// A page that another thread writes to, zeroes, closes or drops is no longer what it was.
     pub fn check(&self, thing: Thing) {
         self.check_moved(thing, thing.at, thing.pages);
     }

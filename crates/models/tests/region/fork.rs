@@ -38,7 +38,7 @@ fn start() -> (Arc<Memory>, Arc<AtomicBool>, thread::JoinHandle<()>) {
     let end = Arc::new(AtomicBool::new(false));
     let reader = {
         let (region, end) = (region.clone(), end.clone());
-        // It takes no lock that is held while somebody waits for it.
+        // It takes no lock that is held while a thread waits for it.
         thread::spawn(move || {
             while !end.load(SeqCst) {
                 region.read_message();

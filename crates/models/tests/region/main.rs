@@ -2,7 +2,7 @@
 //! in an order that chance says.
 //!
 //! Each thread has a part of its own and knows what must be there; windows, entries, areas and places in tables are
-//! everybody's. The memory itself panics at a page without access, and an area at a use after it was freed.
+//! shared by all. The memory itself panics at a page without access, and an area at a use after it was freed.
 
 mod fork;
 mod part;

@@ -54,7 +54,7 @@ impl Room {
         if self.start.load(Ordering::Relaxed) == 0 {
             let room = raw::map_private(bytes, Access::Write)?;
             if self.start.compare_exchange(0, room, Ordering::Relaxed, Ordering::Relaxed).is_err() {
-                // SAFETY: made above, and nobody knows of it.
+                // SAFETY: made above, and no other thread knows of it.
                 unsafe { raw::unmap(room, bytes) };
             }
         }
@@ -97,7 +97,7 @@ pub fn free(block: *mut c_void) {
     if let Some(whole) =
         (at + bytes).checked_sub(first).map(|bytes| bytes / PAGE * PAGE).filter(|whole| *whole > 0)
     {
-        // SAFETY: pages of the block alone, which is nobody's any more.
+        // SAFETY: pages of the block alone, which is not used any more.
         let _ = unsafe { raw::syscall(libc::SYS_madvise, [first, whole, libc::MADV_DONTNEED as usize, 0, 0, 0]) };
     }
 }

@@ -62,7 +62,7 @@ fn large(bytes: usize, align: usize, need: Need) -> *mut c_void {
     }
     let at = got.addr as *mut c_void;
     if need == Need::Zero && !got.zero {
-        // SAFETY: a block of at least `bytes` bytes that nobody else knows of.
+        // SAFETY: a block of at least `bytes` bytes that no other code knows of.
         unsafe { core::ptr::write_bytes(at.cast::<u8>(), 0, bytes) };
     }
     at
@@ -169,7 +169,7 @@ fn release(at: usize) {
 #[cold]
 fn drop_content(at: usize) {
     let args = [at, usable(at) / PAGE * PAGE, libc::MADV_DONTNEED as usize, 0, 0, 0];
-    // SAFETY: the block is nobody's any more.
+    // SAFETY: the block is not used any more.
     let _ = unsafe { dispatch::syscall(libc::SYS_madvise, args) };
     let done = engine::running().is_some_and(|engine| engine.space.free_later(at));
     assert!(done, "free(): {at:#x} is not the start of a block");

@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::alloc::{self, early};
 use crate::kernel::library::{Library, find};
 
-/// `malloc` and its family, as somebody else defines them.
+/// `malloc` and its family, as another library defines them.
 #[derive(Clone, Copy)]
 enum Symbol {
     Malloc,

@@ -52,7 +52,7 @@ static READ: AtomicBool = AtomicBool::new(false);
 
 /// Copies what the environment says. Before `main`, once.
 pub fn read_environment() {
-    // SAFETY: nobody looks at it yet.
+    // SAFETY: no thread looks at it yet.
     let all = unsafe { &mut *ENVIRONMENT.0.get() };
     for knob in Knob::ALL.iter().filter(|knob| knob.declared().kind != Kind::Text) {
         all.knobs.set(*knob, value(*knob).unwrap_or(UNSET));
@@ -80,7 +80,7 @@ fn until_zero(text: &[u8]) -> &[u8] {
 /// and the C library may not be ready.
 #[inline]
 fn environment() -> Option<&'static Environment> {
-    // SAFETY: it is complete, and nobody changes it any more.
+    // SAFETY: it is complete, and no thread changes it any more.
     READ.load(Ordering::Acquire).then(|| unsafe { &*ENVIRONMENT.0.get() })
 }
 

@@ -59,7 +59,7 @@ fn start(engine: &'static Engine) {
         if !is_stopping() && thread::spawn(work) {
             engine.count(Counter::WorkerStarts);
         } else {
-            // No thread to be had now: memory is zeroed at its hand-out, and nothing is touched ahead.
+            // No thread can be made now: memory is zeroed at its hand-out, and nothing is touched ahead.
             STATE.store(ABSENT, Ordering::Release);
         }
     }
@@ -82,7 +82,7 @@ fn is_stopping() -> bool {
 /// while.
 pub fn stop() -> Stopped {
     const STOP_US: u64 = 5_000_000;
-    /// The thread's number may be somebody else's by now.
+    /// The thread's number may be another thread's by now.
     const COUNTED_US: u64 = 1_000_000;
     let stopped = stop_within(STOP_US);
     wait_while(thread::is_counted, COUNTED_US);

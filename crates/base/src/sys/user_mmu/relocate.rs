@@ -212,7 +212,7 @@ mod tests {
         unmap(page(from, GAP));
         let to = Span::new(mmu.span().start + TO, from.bytes());
         assert_eq!(mmu.relocate(from, to.start), Err(libc::EFAULT));
-        // Somebody else's page in the place of the missing one, so that all can be looked at.
+        // A foreign page in the place of the missing one, so that all can be looked at.
         assert!(reserve_at(page(from, GAP), libc::MAP_FIXED_NOREPLACE), "nobody was to put anything there");
         assert_eq!(numbers(&mmu, from), [1, 2, 3, 4, 5, 0, 7, 8]);
         assert_eq!(numbers(&mmu, to), [0; PAGES]);

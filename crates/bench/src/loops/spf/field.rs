@@ -104,7 +104,7 @@ impl Part<'_> {
     /// Unmaps what [`Part::map`] mapped. What a region has of a shared file is written to it first.
     pub fn unmap(&self, from: usize, at: usize, bytes: usize) -> io::Result<()> {
         let Some(region) = &self.field.region else {
-            // SAFETY: a mapping of this part's, which nobody uses any more.
+            // SAFETY: a mapping of this part's, which is not used any more.
             let done = unsafe { libc::munmap(at as *mut _, bytes) };
             return if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
         };
@@ -122,7 +122,7 @@ impl Part<'_> {
         if let Some(region) = &self.field.region {
             return Ok(region.advise(self.offset..self.offset + PART, Advice::DontNeed)?);
         }
-        // SAFETY: a mapping of this part's, of which nobody wants the content.
+        // SAFETY: a mapping of this part's, whose content is not needed.
         let done = unsafe { libc::madvise(at as *mut _, PART, libc::MADV_DONTNEED) };
         if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }

@@ -59,7 +59,7 @@ fn namespaces(root: Root, tried: &Tried) -> Finding {
     let is_off = |(name, off): &&(&str, &str)| {
         root.text(&format!("proc/sys/{}", name.replace('.', "/"))).as_deref() == Some(*off)
     };
-    // faultless needs none: no command loosens what somebody has closed.
+    // faultless needs none: no command loosens what an administrator has closed.
     let because = switches.iter().find(is_off).map(|(name, off)| format!(" ({name} is {off})"));
     let because = because.unwrap_or_default();
     Finding::new(
