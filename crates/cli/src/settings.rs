@@ -1,4 +1,4 @@
-//! What a program that is started will be set to, and who says so.
+//! What a program that is started will be set to, and where that comes from.
 //!
 //! The first of these that sets a knob wins: a flag, the environment, the user's file, the default. The file is
 //! `faultless/settings` in the user's configuration directory, a line for each knob, as the one of sysctl:
@@ -24,7 +24,7 @@ pub struct Setting {
     pub value: String,
 }
 
-/// Who says what a knob is set to.
+/// Where a knob's setting comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// The command line.
@@ -161,8 +161,8 @@ pub fn check_environment() -> Result<(), String> {
     })
 }
 
-/// What `knob` is set to for a program started now with `flags`, and who says so; the default may depend on the
-/// machine and is in words then.
+/// What `knob` is set to for a program started now with `flags`, and where that comes from; the default may depend on
+/// the machine and is in words then.
 pub fn resolve(knob: Knob, flags: &[Setting], file: &[Setting]) -> (OsString, Origin) {
     let of = |settings: &[Setting]| settings.iter().rev().find(|s| s.knob == knob).map(|s| s.value.clone().into());
     let declared = knob.declared();

@@ -204,7 +204,7 @@ fn running(pid: u32, requests: &[Request]) -> Result<String> {
     Ok(text)
 }
 
-/// Columns from which who says so stands beside what is set.
+/// Columns from which on the origin stands beside the setting.
 const WIDE: usize = 60;
 
 fn to_come(requests: &[Request], columns: usize) -> Result<String> {

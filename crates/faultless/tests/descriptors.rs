@@ -83,7 +83,7 @@ fn files_of_the_program_are_left_alone() {
             // SAFETY: mapped for writing.
             unsafe { region.as_ptr().write_volatile(1) };
             let pipes = take_all_numbers();
-            // Who serves looks up once in a second.
+            // The serving thread looks up once a second.
             std::thread::sleep(std::time::Duration::from_millis(1200));
             check(&pipes);
             let _ =

@@ -120,7 +120,7 @@ fn own_changes_lose_nothing() {
     });
 }
 
-/// The other modes have none, and neither has who may not.
+/// The other modes have none, and neither has a process that may not.
 #[test]
 fn events_that_cannot_be_had_are_refused() {
     for delivery in [Delivery::Direct, Delivery::Signal] {

@@ -79,7 +79,7 @@ fn what_a_child_misses_after_the_end_is_no_zero() {
     });
 }
 
-/// Who forks holds the allocator's locks; handlers, backings and other threads wait for those.
+/// A forking thread holds the allocator's locks; handlers, backings and other threads wait for those.
 #[test]
 fn forks_beside_allocation_and_faults_do_not_hang() {
     each(|region, fresh| {
@@ -112,7 +112,7 @@ fn forks_beside_allocation_and_faults_do_not_hang() {
     });
 }
 
-/// Who forks tells each part of the region of it, one after the other, also while the region ends.
+/// A forking thread tells each part of the region of it, one after the other, also while the region ends.
 #[test]
 fn forks_beside_the_end_do_not_hang() {
     limit();

@@ -154,7 +154,7 @@ fn a_stack_may_be_memory_of_a_region() {
         pad: usize,
     }
     extern "C" fn change(shared: *mut libc::c_void) -> *mut libc::c_void {
-        // SAFETY: who starts the thread waits for it.
+        // SAFETY: the starter of the thread waits for it.
         let shared = unsafe { &*shared.cast::<Shared>() };
         deep(shared.pad, &|| {
             shared.region.advise(0..MIB, Advice::DontNeed).unwrap();

@@ -211,7 +211,7 @@ fn of_a_parent_that_leaves_its_region() {
     check(output, 1, 7, 2);
 }
 
-/// Who kills a group of processes does not kill children in other ones.
+/// A signal to a group of processes does not kill children in other ones.
 #[test]
 fn of_a_parent_that_is_killed_with_its_group() {
     let output = run("of_a_parent_that_is_killed_with_its_group", || {

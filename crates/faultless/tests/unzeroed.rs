@@ -125,7 +125,7 @@ fn no_more_is_kept_than_the_budget_allows_and_it_can_be_given_back() {
     assert_eq!(again(SLOTS, true), 0);
 }
 
-/// Who works on a region, and what it may find where it wrote nothing.
+/// A thread's work on a region, and what it may find where it wrote nothing.
 struct Worker {
     region: Region,
     delivery: Delivery,

@@ -1,4 +1,4 @@
-//! The page that a process shares with those who watch and steer it: a header, the knobs, the counters.
+//! The page that a process shares with the commands that watch and steer it: a header, the knobs, the counters.
 //!
 //! | at | bytes | |
 //! |---|---|---|
@@ -155,8 +155,9 @@ impl Page {
         self.block.iter().map(|block| block.get(counter as usize)).sum()
     }
 
-    /// Fills in the header for process `pid`, `now_ns` after the machine was started. A page that has counted already,
-    /// for the program that this one takes the place of, goes on counting, and since then: who watches knows it again.
+    /// Fills in the header for process `pid`, `now_ns` after the machine was started. A page that has counted
+    /// already, for the program that this one takes the place of, goes on counting since then, so that a watching
+    /// command knows it again.
     pub fn start(&self, pid: u32, now_ns: u64) {
         let numbers = [
             (&self.header.version, VERSION),

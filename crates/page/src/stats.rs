@@ -71,7 +71,7 @@ pub struct Declared {
     pub meaning: &'static str,
     /// Where Linux counts the like; empty if it does not.
     pub linux: &'static str,
-    /// Whether it is shown only to those who ask for it by name.
+    /// Whether it is shown only when it is named.
     pub is_detail: bool,
 }
 

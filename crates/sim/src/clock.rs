@@ -256,7 +256,7 @@ impl<'a> Machine<'a> {
             self.costs.transfer
         };
         if how == Use::Lock {
-            // Who found no place looks at the table of places again and again.
+            // A processor that found no place looks at the table of places again and again.
             let outside = if line == Line::Ranges { self.outside.len() } else { 0 };
             ns += self.costs.waiter * (queue.waiting.len() + outside) as f64;
         }

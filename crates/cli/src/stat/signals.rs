@@ -4,7 +4,7 @@ use std::mem::zeroed;
 use std::ptr::null_mut;
 use std::time::Duration;
 
-/// What ends a watch: the keys of the terminal, and who is asked to end.
+/// What ends a watch: the keys of the terminal, and signals that ask it to end.
 const ENDS: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 
 fn ends() -> libc::sigset_t {

@@ -17,7 +17,7 @@ use faultless_base::sys::mmu::Rights;
 const COPIED_AT_ONCE: usize = 4;
 
 impl State {
-    /// Who writes while the process forks writes to a page that the child has, too, if it was copied.
+    /// A write while the process forks also goes to the child's page, if that was copied.
     pub(super) fn write_as_forking(&mut self, page: usize, byte: u8) {
         if let Some(copied) = self.forking.as_mut().and_then(|pages| pages.get_mut(&page)) {
             *copied = Page::Own(byte);

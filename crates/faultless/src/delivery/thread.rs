@@ -93,7 +93,7 @@ impl Drop for Handlers {
     }
 }
 
-/// Where a handler finds its messages, and who helps it with those that are not the kernel's.
+/// Where a handler finds its messages, and the files with which it answers those that are not the kernel's.
 struct Inbox<'a> {
     number: i32,
     /// What that is, if it is not the userfaultfd.
@@ -140,7 +140,7 @@ fn serve(shared: &Shared, i: usize, inbox: Inbox<'_>, beat: &Beat, watchdog: &Sy
             }
             Err(_) => {
                 shared.close("the descriptor of a region cannot be read");
-                // It may have others, with which those are woken who wait.
+                // It may have others, by which waiting threads are woken.
                 let _ = watchdog.try_send(Look::Closed);
                 return;
             }

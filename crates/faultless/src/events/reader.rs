@@ -29,7 +29,7 @@ use crate::shared::Shared;
 
 /// How often the reader looks whether children have ended.
 const LOOK_MS: i32 = 1000;
-/// For how long the reader lets those go on who change areas.
+/// How long the reader rests while other threads change areas.
 const LOCKED_NS: u64 = 20_000;
 /// Parts that are moved away, of what one descriptor serves, before there has to be more room for them.
 const MOVED: usize = 256;
@@ -45,7 +45,7 @@ pub struct Reader {
     children: Children,
     poll: Poll,
     end: i32,
-    /// Who started this, if it reads in a process apart.
+    /// The thread that started this, if it reads in a process apart.
     starter: Option<i32>,
     /// It waits, with nothing half done.
     rests: AtomicBool,
@@ -365,7 +365,8 @@ impl Reader {
     }
 }
 
-/// Calls `f` for each area of a span; false if that cannot be, because who has their lock is gone with `starter`.
+/// Calls `f` for each area of a span; false if that cannot be, because the holder of their lock is gone with
+/// `starter`.
 fn each_area(shared: &Shared, starter: Option<i32>, span: Span, mut f: impl FnMut(View)) -> bool {
     while !shared.memory.areas().try_each(span, &mut f) {
         if starter.is_some_and(message::is_waiting) {

@@ -88,7 +88,7 @@ impl End {
         self.ring();
     }
 
-    /// Wakes who waits for it.
+    /// Wakes the thread that waits for it.
     pub fn ring(&self) {
         if self.write.is_open() {
             // SAFETY: a byte.

@@ -267,8 +267,8 @@ impl Drop for Region {
             // The threads are the parent's, and so are the descriptors: what is asked of them is done to the parent.
             std::mem::forget(self.serving.take());
             let span = self.shared.memory.span();
-            // What has a backing is not in the child: something else may be in its place. With events that may be so
-            // of any part, and who knew is the parent's reader.
+            // A region with a backing is not in the child: something else may be in its place. With events that may
+            // be so of any part, and only the parent's reader knows.
             if !self.attributes.backed && self.shared.memory.lost().is_none() {
                 // SAFETY: the child's own copy of the region, which it will not use again.
                 unsafe { faultless_base::sys::raw::unmap(span.start, span.bytes()) };
@@ -276,7 +276,7 @@ impl Drop for Region {
             return;
         }
         self.shared.end();
-        // Those who serve end before the memory does.
+        // The threads that serve end before the memory does.
         drop(self.serving.take());
         let others = Arc::downgrade(&self.shared);
         // SAFETY: it is not used any more.

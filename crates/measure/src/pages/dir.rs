@@ -39,7 +39,7 @@ fn own(name: &str) -> Option<OsString> {
     std::env::var_os(name)
 }
 
-/// Who made a directory of this name, if it was made in the PID namespace `here`.
+/// The process that made a directory of this name, if it was made in the PID namespace `here`.
 fn maker(name: &str, here: u64) -> Option<Process> {
     let fields: Vec<u64> =
         name.strip_prefix("faultless-")?.split('-').map(str::parse).collect::<Result<_, _>>().ok()?;
@@ -142,7 +142,8 @@ impl Dir {
         }
     }
 
-    /// The directory, if there is room for a page in it, with the file that others touch who cannot leave theirs.
+    /// The directory, if there is room for a page in it, with the file that a process touches that cannot leave its
+    /// page.
     fn tried(self) -> io::Result<Self> {
         // Where files are limited, a place that can tell at least that something was lost.
         if !is_limited() {

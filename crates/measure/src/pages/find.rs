@@ -222,7 +222,7 @@ pub fn all() -> All {
             Err(error) => all.closed += (error.kind() == io::ErrorKind::PermissionDenied && maker.runs()) as usize,
         }
     }
-    // In directories that only those know who leave their pages there.
+    // In directories that only the processes know that leave their pages there.
     let others = processes().filter_map(|pid| Some((pid, named(pid).ok()??)));
     let files = files.into_iter().chain(others).map(|(pid, path)| (pid, Source::file(&path)));
     for (pid, source) in segments.chain(files).filter(|(pid, _)| Stat::read(*pid).is_some()) {

@@ -20,7 +20,7 @@ const CHUNK: usize = 16;
 /// Chunks that are tried to be reserved: other threads may be at the first ones, or the kernel may refuse.
 const TRIES: usize = 4;
 
-/// Where a pool that grows has its addresses from, at multiples of 2 MiB, and to whom it gives them back.
+/// Gives addresses to a pool that grows, at multiples of 2 MiB, and takes them back.
 #[derive(Clone, Copy)]
 pub struct Source {
     /// Finds this many bytes of addresses where nothing is mapped.

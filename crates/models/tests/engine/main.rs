@@ -111,8 +111,8 @@ fn the_background_thread_zeroes_what_comes_back() {
     assert_counted(Counter::BytesScrubbed);
 }
 
-/// Memory that is being zeroed is called back by who wants it; what is zero by then is handed out as such, the rest is
-/// not. Engines fail meanwhile.
+/// Memory that is being zeroed is called back by the thread that needs it; what is zero by then is handed out as
+/// such, the rest is not. Engines fail meanwhile.
 #[test]
 fn what_is_being_zeroed_is_called_back() {
     check(|| {

@@ -1,4 +1,4 @@
-//! Memory for who asks before this library is linked.
+//! Memory for requests before this library is linked.
 //!
 //! The dynamic linker fills in a library's addresses in the order that the library is needed in, the last one first. A
 //! resolver of an indirect function (IFUNC) runs while its own library is linked, so before this one, which stands in

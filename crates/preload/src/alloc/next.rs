@@ -39,7 +39,7 @@ static WHOSE: AtomicUsize = AtomicUsize::new(UNKNOWN);
 static TELLS_SIZES: AtomicBool = AtomicBool::new(false);
 static FOUND: [AtomicUsize; NAMES.len()] = [const { AtomicUsize::new(0) }; NAMES.len()];
 
-/// Who is behind us.
+/// The allocator behind us.
 enum Behind {
     /// The C library, by its own names of the functions.
     Libc,

@@ -5,8 +5,8 @@
 //! when `stop` asks for it.
 //!
 //! Work is noted in the engine (`want_worker`), before the state is looked at. The thread takes the notes when it
-//! begins a step, and looks for new ones after it has said that it sleeps, or is absent. So either the one who wants
-//! it sees the state, or the thread sees the note.
+//! begins a step, and looks for new ones after it has said that it sleeps, or is absent. So either the waker sees the
+//! state, or the thread sees the note.
 
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 
