@@ -43,7 +43,7 @@ const PROGRAM: usize = usize::MAX;
 pub(crate) enum Effort {
     /// Everything.
     Full,
-    /// Moving what is zeroed already: while the background work rests.
+    /// Moves of frames that are zeroed already: while the background work rests.
     Moves,
 }
 
@@ -234,7 +234,7 @@ impl<S: Sys> Space<S> {
             if confirmed == Some(true) {
                 self.note_demand(1);
             }
-            // Also where another thread has seen it. What was touched before the hand-out did not come out of the
+            // Also where another thread has seen it. Slots touched before the hand-out did not come out of the
             // prefault budget.
             let used = confirmed.is_some() && !shard.slots.has(i, flag::CHARGED);
             let brought = used && g.confirmed > g.begin && shard.slots.has(i, flag::AHEAD);
@@ -297,7 +297,7 @@ impl<S: Sys> Space<S> {
             self.forget(span);
             return false;
         }
-        // What is used already must not be counted twice, not even for a moment: the peak would stay.
+        // A slot in use must not be counted twice, not even for a moment: the wrong peak would stay.
         if !self.sys.present(span.start) || !is_full() {
             return false;
         }

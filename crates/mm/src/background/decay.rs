@@ -1,4 +1,5 @@
-//! Background steps that give free memory back: what has been idle for too long, and all of it when memory is short.
+//! Background steps that give free memory back: memory that has been idle for too long, and all idle memory when the
+//! machine is short of it.
 
 use core::sync::atomic::Ordering;
 
@@ -43,7 +44,7 @@ impl<S: Sys> Space<S> {
         }
     }
 
-    /// Gives back what has been idle for too long.
+    /// Gives back memory that has been idle for too long.
     pub(crate) fn decay_step(&self) -> Progress {
         if self.budget.idle() == 0 {
             return Progress::Idle;
@@ -61,7 +62,7 @@ impl<S: Sys> Space<S> {
             }
         }
         if self.budget.above_limit() > 0 {
-            // Much of what is charged may be in use by now.
+            // The program may use many of the charged slots by now.
             self.confirm_some();
         }
         let above = self.budget.above_limit();

@@ -102,7 +102,8 @@ impl<S: Sys> Space<S> {
         if missing == 0 {
             return Progress::Idle;
         }
-        // What is in stock is zero, too, but elsewhere: rather a little more than a block with a dirty end.
+        // Zeroed slots in other places do not make this block whole. So zero a little more than needed, rather than
+        // leave a dirty end.
         let of_block = |n: usize| if n <= missing + target / 8 { n } else { missing };
         let stop = slot_order(self.knobs.get(Knob::ScrubStop));
         let mut result = Progress::Idle;

@@ -46,7 +46,7 @@ impl<S: Sys> Space<S> {
                 return Some((false, area));
             }
             if self.has_free(shard, area, i) {
-                // What was given back after the kernel was asked may have had the block's attributes then.
+                // A slot that was given back after the question may have had the block's attributes at that time.
                 if shard.given.load(SeqCst) == given {
                     return Some((true, area));
                 }

@@ -1,8 +1,8 @@
 //! Large blocks for malloc and its family: runs inside a carved slot up to 2 MiB, whole slots above.
 //!
 //! No call waits for another thread. Where a lock is taken, another shard serves, or the C library. A block that
-//! comes back meanwhile is noted, and a later call takes it in (`later.rs`). What rounding up costs is charged to the
-//! budget, so that a program with many odd-sized blocks does not grow by it.
+//! comes back meanwhile is noted, and a later call takes it in (`later.rs`). Bytes lost by rounding up are charged to
+//! the budget, so that a program with many odd-sized blocks does not grow by it.
 
 pub mod attributes;
 mod examine;

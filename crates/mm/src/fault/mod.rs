@@ -86,7 +86,7 @@ pub const fn counter(end: Spf) -> Counter {
     }
 }
 
-/// What is seen of a fault from outside.
+/// Counts how a try ended, and fires its probe.
 fn trace(end: Spf, fault: Fault, context: &mut FaultContext<'_>) {
     context.stats.add(counter(end), 1);
     pagefault::spf(end, fault.addr);

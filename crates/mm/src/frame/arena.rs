@@ -177,7 +177,8 @@ impl Arena {
         Some(e)
     }
 
-    /// Opens the reservation up to slot `end` at least; what is new are holes, but for what is the program's own.
+    /// Opens the reservation up to slot `end` at least; new slots are holes, but for those where the program has
+    /// mapped something.
     pub fn reach(&mut self, end: usize, sys: &impl Sys) -> bool {
         if end <= self.slots.tail() {
             return true;
@@ -258,7 +259,7 @@ impl Arena {
                 continue;
             }
             if self.slots.has(slot as usize, flag::TAINTED) {
-                // What the program changed of it may be free by now, and still be changed.
+                // The part whose attributes the program changed may be free by now, with those attributes.
                 self.rooms[place] = u32::MAX;
                 continue;
             }

@@ -43,7 +43,7 @@ pub struct Budget {
     looked: AtomicBool,
     /// Whether it did not answer, the last time: then nothing is kept beyond the budget.
     blind: AtomicBool,
-    /// What the control group lets be idle and charged.
+    /// Most slots, idle and charged together, that the control group allows.
     cap: AtomicUsize,
 }
 
@@ -150,7 +150,7 @@ impl Budget {
 
     /// Asks how many pages the process has.
     pub fn look(&self, resident: impl FnOnce() -> Option<usize>) {
-        // What is idle, charged or lost on either side of the question was not the program's.
+        // Memory that is idle, charged or lost before or after the question was not the program's.
         let before = self.extra();
         let resident = resident();
         self.blind.store(resident.is_none(), Relaxed);
@@ -158,14 +158,14 @@ impl Budget {
         let extra = before.max(self.extra());
         self.other.store(resident.saturating_sub((self.used() + self.idle()) * SLOT_PAGES), Relaxed);
         if !self.looked.load(Relaxed) {
-            // What was taken for it before was a guess.
+            // The value before the first look was a guess.
             self.peak.store(0, Relaxed);
             self.looked.store(true, Relaxed);
         }
         self.peak.fetch_max(resident.saturating_sub(extra), Relaxed);
     }
 
-    /// What the control group lets be idle and charged.
+    /// Sets the most slots, idle and charged together, that the control group allows.
     pub fn bound(&self, slots: usize) {
         self.cap.store(slots, Relaxed);
     }
@@ -198,7 +198,8 @@ impl Budget {
         }
     }
 
-    /// Time has passed: what was promised the time before is there by now, or will not come soon.
+    /// Time has passed: promises of the last period but one are forgotten: their memory is there by now, or will not
+    /// come soon.
     pub fn age_promises(&self) {
         self.promised[1].store(self.promised[0].swap(0, Relaxed), Relaxed);
     }

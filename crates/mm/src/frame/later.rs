@@ -1,4 +1,4 @@
-//! What comes back while it cannot be taken in: a list without a lock.
+//! Blocks and extents that come back while the shard is locked: a list without a lock.
 //!
 //! No thread waits for a shard's lock. A thread that cannot have the lock notes what comes back here, and the next
 //! thread that comes by takes it in. A slot's words say what came back of the slot; they are written first, then the
@@ -123,7 +123,7 @@ impl Later {
     /// The notes of the slots `0 .. slots` are the caller's.
     pub fn begin_again(&self, slots: usize) -> impl Iterator<Item = Note> {
         self.head.store(LAST, SeqCst);
-        // What is not written is not copied.
+        // A word that is not written is not copied in the child's memory.
         let noted = |slot: &usize| (0..WORDS).any(|which| self.word(*slot, which).load(SeqCst) != 0);
         (0..slots).filter(noted).map(|slot| {
             self.word(slot, LINK).store(OUT, SeqCst);

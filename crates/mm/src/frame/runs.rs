@@ -24,7 +24,7 @@ impl Carved {
         Self { used: 0, clean: if zero { u32::MAX } else { 0 } }
     }
 
-    /// A slot with these runs, each a first unit and a number of units. What is free of it holds old bytes.
+    /// A slot with these runs, each a first unit and a number of units. Its free units hold old bytes.
     pub fn of_runs(runs: impl Iterator<Item = (usize, usize)>) -> Self {
         Self { used: runs.fold(0, |used, (at, n)| used | mask(at, n)), clean: 0 }
     }

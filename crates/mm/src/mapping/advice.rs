@@ -163,7 +163,7 @@ impl<S: Sys> Space<S> {
         changed
     }
 
-    /// What follows from the use that was seen, and from whether huge pages are cold; whether anything does.
+    /// Acts on the use that was seen, and on whether huge pages are cold; whether anything changed.
     fn learn(&self, known: &mut Known, use_: Use, cold: bool) -> bool {
         let news = known.use_ != use_;
         known.use_ = use_;
@@ -177,7 +177,7 @@ impl<S: Sys> Space<S> {
                     self.sys.huge(known.span, Huge::Advised);
                 }
             }
-            // What is not touched yet shall stay small.
+            // Memory that is not touched yet shall get small pages.
             Use::Sparse if news && known.depth > 0 => refuse(known),
             _ => {}
         }
@@ -250,7 +250,7 @@ impl Known {
         (span.start + group / 2 * SLOT..span.end).step_by(group * SLOT).map(|at| Span::new(at, SLOT))
     }
 
-    /// What the slots from `from` to `to` of each group are, without those left out.
+    /// The addresses of slots `from` to `to` of each group, without those left out.
     fn pieces(&self, from: usize, to: usize) -> impl Iterator<Item = Span> + use<> {
         let (span, group) = (self.span, self.group());
         let between = move |start: usize, from: usize, to: usize| {

@@ -25,8 +25,8 @@ impl<S: Sys> Space<S> {
         self.supply.looked.store(true, Relaxed);
     }
 
-    /// The program asks what of `span` is resident. What is stays so: a slot that another thread writes to for the
-    /// first time could lose that.
+    /// The program asks which pages of `span` are resident. Resident pages stay: to take a frame out could lose
+    /// another thread's first write.
     pub fn note_question(&self, span: Span) {
         if self.is_noted(span) {
             self.note_look();

@@ -79,7 +79,7 @@ impl<S: Sys> Space<S> {
     pub fn unmap(&self, cpu: usize, span: Span) -> bool {
         let program = &self.program;
         let e = slots_inside(span);
-        // What it loses only a part of is worth nothing any more.
+        // A slot of which only a part is unmapped is not worth keeping.
         for end in [span.start / SLOT, (span.end - 1) / SLOT] {
             if !e.slots().contains(&end) && self.end_use(end) {
                 self.drop_note(end);
@@ -310,7 +310,7 @@ impl<S: Sys> Space<S> {
                     }
                 }
                 Change::HugeAdvised => {
-                    // What it never had it now has asked for itself.
+                    // Slots that it never had, it now has asked for itself.
                     let fresh = slots.share(i, flag::ADVISED) & flag::FRESH != 0;
                     self.budget.discharge((fresh && slots.withdraw(i, flag::CHARGED)) as usize);
                 }

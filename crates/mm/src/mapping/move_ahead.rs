@@ -68,7 +68,8 @@ impl<S: Sys> Space<S> {
         moved > 0
     }
 
-    /// Moves frames to slots of the program's, except where it is already; the end of what was looked at.
+    /// Moves frames to slots of the program's, except where the program was already; one past the last slot looked
+    /// at.
     fn move_window(&self, start: usize, n: usize) -> usize {
         let missing = |i: usize| {
             let at = start + i * SLOT;

@@ -32,7 +32,7 @@ impl<S: Sys> Space<S> {
         }
     }
 
-    /// Whether the program is going through a growing extent right now: what is ahead of it there comes first.
+    /// Whether the program is going through a growing extent right now: then memory ahead of it there comes first.
     fn is_followed(&self) -> bool {
         let growths = self.growths.lock_soon();
         growths.is_none_or(|growths| growths.followed.iter().flatten().any(|g| g.quiet < STILL_LOOKS))

@@ -18,7 +18,7 @@ impl RunLength {
         Self { long, n: AtomicU32::new(0) }
     }
 
-    /// What the next one was like; what was taken for granted counts.
+    /// Notes what the next one was like. One that was taken for granted counts too.
     pub(crate) fn note(&self, is_so: bool) {
         let next = self.n.load(Relaxed).checked_add(1).unwrap_or(self.long);
         self.n.store(if is_so { next } else { 0 }, Relaxed);

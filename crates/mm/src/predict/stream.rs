@@ -87,7 +87,7 @@ impl Stream {
         (get(&self.end).saturating_sub(get(&self.start)) / PAGE).saturating_sub(1)
     }
 
-    /// Ends it; what it leaves behind, if that is more than a little.
+    /// Ends it; its last window, if that was brought ahead.
     pub(crate) fn end(&self) -> Option<Span> {
         let left = Span { start: get(&self.start), end: get(&self.end) };
         let followed = get(&self.who) != 0 && self.step() != 0;

@@ -187,7 +187,7 @@ impl Streams {
         }
     }
 
-    /// What was spent of an area's patience: below zero if faults saved more than they cost.
+    /// How much of an area's patience was spent: below zero if faults saved more than they cost.
     pub fn spent(&self, id: usize) -> isize {
         self.spent[id % AREAS].load(Ordering::Relaxed)
     }
@@ -197,7 +197,7 @@ impl Streams {
         self.spent(id) >= self.patience as isize
     }
 
-    /// What was seen of an area does not count any more.
+    /// Earlier faults of an area do not count any more.
     pub fn forgive(&self, id: usize) {
         self.spent[id % AREAS].store(0, Ordering::Relaxed);
     }

@@ -11,7 +11,7 @@ const FEW: usize = 16;
 const SLACK: usize = 1024;
 /// The smallest order that unused pages lead to.
 const LEAST: usize = 3;
-/// What is known of this many pages is worth half as much as what comes.
+/// After this many pages, older counts are worth half.
 const RECENT: usize = 1 << 20;
 
 /// Pages brought ahead, of late.
@@ -57,7 +57,7 @@ impl Usage {
         }
     }
 
-    /// What there is with these.
+    /// The sums with these.
     fn add(&self, used: usize, unused: usize) -> (usize, usize) {
         let used = self.used.fetch_add(used, Ordering::Relaxed) + used;
         let unused = self.unused.fetch_add(unused, Ordering::Relaxed) + unused;

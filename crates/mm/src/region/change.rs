@@ -61,12 +61,12 @@ impl<M: Mmu> Region<M> {
         }
     }
 
-    /// Unmaps what is mapped in a part of the region. Its memory is gone, an access is an error.
+    /// Unmaps all areas in a part of the region. Its memory is gone, an access is an error.
     pub fn unmap(&self, span: Span) -> Result<(), Refused> {
         self.check(span)?;
         let _range = self.ranges.lock(span, Access::Exclusive);
         let kernel = || {
-            // First, because what is closed cannot be moved.
+            // First, because pages without rights cannot be moved.
             let aside = self.set_aside(span);
             let closed = self.mmu.protect(span, Rights::None);
             if closed.is_err() {

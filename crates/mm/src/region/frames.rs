@@ -88,16 +88,16 @@ pub struct FaultContext<'a> {
     pub without_pattern: bool,
     /// A window that a stream has left behind.
     pub ended_window: Option<Span>,
-    /// What the streams of an area have said: they are asked once.
+    /// The window that the streams of an area have chosen: they are asked once.
     pub window: Option<(usize, Window)>,
-    /// What it counts.
+    /// Its counts.
     pub stats: FaultStats,
 }
 
 struct Buffer<'a> {
     places: &'a Places<BUFFERS>,
     i: usize,
-    /// What is in it.
+    /// The bytes in it.
     filled: Option<Filled>,
 }
 

@@ -14,7 +14,7 @@ use crate::region::fault_stats::FaultStats;
 use crate::region::frames::Given;
 use faultless_page::stats::Counter;
 
-/// What an access may have left behind where pages are installed: a table, which a huge page cannot go to.
+/// Whether an access may have left a page table behind where pages are installed: a huge page cannot go there.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Met {
     /// No access was there.

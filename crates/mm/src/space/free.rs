@@ -198,7 +198,7 @@ impl<S: Sys> Space<S> {
                 let whole = e.n == 1 || i + 1 < e.first + e.n;
                 if looks && whole && backed % every == 0 && (fresh || self.is_present(shard, i)) {
                     sampled += 1;
-                    // What the program closed must not be read as it stands.
+                    // A load from memory that the program has closed would fault.
                     let written = match slots.has(i, flag::ALTERED) {
                         true => self.peek_written(shard, i),
                         false => self.written(shard, i),

@@ -55,7 +55,7 @@ pub(crate) struct Shard {
     arena: Lock<Arena>,
     pub(crate) slots: Slots,
     pub(crate) sizes: Sizes,
-    /// What came back while the lock could not be had.
+    /// Blocks and extents that came back while the lock was taken.
     pub(crate) later: Later,
     /// How often something was put into the free lists.
     pub(crate) given: AtomicUsize,

@@ -46,7 +46,7 @@ impl<S: Sys> Space<S> {
                 State::InTransit | State::Mapped | State::Block | State::Runs => {}
             },
         );
-        // What was never used too, and the arena grows no more.
+        // Also slots that were never used; so the arena grows no more.
         arena.pass_over(&self.sys);
         let unused = Extent { first: slots.tail(), n: slots.len() - slots.tail() };
         if unused.n > 0 {

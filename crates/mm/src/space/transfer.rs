@@ -1,7 +1,7 @@
 //! Frames move: free ones into mappings of the program, and those of a mapping that ends into the free lists.
 //!
-//! A frame moves as a whole huge page where both sides have one there; its address changes, nothing is copied.
-//! A slot that it leaves is a hole. The kernel refuses what is shared, pinned or locked, and never replaces a page.
+//! A frame moves as a whole huge page where both sides have one there; its address changes, nothing is copied. A slot
+//! that it leaves is a hole. The kernel refuses pages that are shared, pinned or locked, and never replaces a page.
 
 use core::sync::atomic::Ordering::Relaxed;
 

@@ -43,8 +43,8 @@ impl<S: Sys> Space<S> {
                 // Not always the same: programs have habits.
                 let first = slot.start + i % (SLOT_PAGES / PAGES) * PAGE;
                 for page in (first..slot.end).step_by(SLOT / PAGES) {
-                    // In this order, and only what is the engine's business: a look at a missing page brings one, and
-                    // may wait.
+                    // In this order, and only in memory that is the engine's business: a look at a missing page
+                    // brings one, and may wait.
                     let there = !slots.has(i, flag::TAINTED) && self.sys.present(page);
                     seen += there as usize;
                     unused += (there && self.sys.peek_nonzero_pages(Span::new(page, PAGE), 1) != 1) as usize;

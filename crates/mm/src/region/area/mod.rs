@@ -40,7 +40,7 @@ const LINE: usize = 8;
 
 /// The place before the first area; as a link it means "none".
 const HEAD: usize = 0;
-/// What stands in an area that is free. No thread may ever see it.
+/// The attributes of a free place. No thread may ever see it.
 const POISON: usize = 0xA5A5;
 /// A walk that takes longer than this meets too many changes.
 const MOST_STEPS: usize = 4096;
@@ -255,7 +255,7 @@ impl AreaRef<'_> {
         self.areas.word(self.id, SEQUENCE).load(Ordering::Acquire)
     }
 
-    /// What it says, with the count that it said it at. `None` while it is being changed.
+    /// The area as it is now, with its sequence count. `None` while it is being changed.
     pub fn read(&self) -> Option<(View, usize)> {
         let before = self.sequence();
         debug_assert_ne!(self.areas.get(self.id, ATTRIBUTES), POISON, "an area is free while it is used");
@@ -280,7 +280,7 @@ impl AreaRef<'_> {
 
 impl Drop for AreaRef<'_> {
     fn drop(&mut self) {
-        // What the fault did comes before the place is reused.
+        // The fault's accesses come before the place is reused.
         self.users.fetch_sub(1, Ordering::Release);
     }
 }
