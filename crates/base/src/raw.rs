@@ -215,7 +215,7 @@ impl Drop for File {
     }
 }
 
-/// What a file of /proc or /sys says, as far as it fits `buffer`; empty when it cannot be read.
+/// The bytes of a file of /proc or /sys, as far as they fit `buffer`; empty when it cannot be read.
 pub fn read_file<'a>(path: &core::ffi::CStr, buffer: &'a mut [u8]) -> &'a [u8] {
     let Some(mut file) = File::open(path) else { return &[] };
     let mut n = 0;
@@ -228,7 +228,7 @@ pub fn read_file<'a>(path: &core::ffi::CStr, buffer: &'a mut [u8]) -> &'a [u8] {
     &buffer[..n]
 }
 
-/// What /proc/self/status says of this process under a name, if that is a number.
+/// The value under a name in /proc/self/status, if that is a number.
 pub fn status_number(name: &str) -> Option<u64> {
     let mut buffer = [0; 4096];
     let mut lines = read_file(c"/proc/self/status", &mut buffer).split(|byte| *byte == b'\n');

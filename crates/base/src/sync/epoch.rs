@@ -41,8 +41,8 @@ impl Epoch {
             taken.then_some(place)
         };
         let place = (0..self.places.len()).find_map(|i| free(cpu.wrapping_add(i)))?;
-        // Pairs with the one in `oldest`: either the announcement is seen there, or what was unlinked before is seen
-        // as unlinked here.
+        // Pairs with the one in `oldest`: either `oldest` sees the announcement, or this reader sees that the object
+        // is unlinked.
         fence(Ordering::SeqCst);
         Some(Pinned(place))
     }
@@ -57,7 +57,7 @@ impl Epoch {
         self.now.fetch_add(1, Ordering::AcqRel)
     }
 
-    /// No reader sees what was retired in an epoch before this one.
+    /// No reader sees an object that was retired in an epoch before this one.
     pub fn oldest(&self) -> usize {
         let now = self.now.load(Ordering::Acquire);
         fence(Ordering::SeqCst);
@@ -68,7 +68,7 @@ impl Epoch {
 
 impl Drop for Pinned<'_> {
     fn drop(&mut self) {
-        // What the reader did comes before what follows the grace period.
+        // The reader's accesses come before the reuse that follows the grace period.
         self.0.store(FREE, Ordering::Release);
     }
 }

@@ -1,7 +1,7 @@
 //! Control groups: what the one of this process, and each that it is part of, may use and has left.
 //!
-//! A program may enter another group at any time, so each look begins with the names of its groups. What their files
-//! said counts for a while.
+//! A program may enter another group at any time, so each look begins with the names of its groups. The numbers in
+//! their files are reused for a while.
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -38,7 +38,8 @@ static LAST: Last = Last {
 };
 
 impl Last {
-    /// What it was, and how long ago, if it was of these groups. Looks of the same groups may mix.
+    /// The result of the last look and its age, if it was a look at these groups. Two looks at the same groups may
+    /// mix.
     fn of(&self, names: u64, now: u64) -> Option<(Headroom, u64)> {
         let is_theirs = || names != 0 && self.names.load(Ordering::Acquire) == names;
         if !is_theirs() {
@@ -67,7 +68,7 @@ impl Last {
     }
 }
 
-/// What is left of a group, of several the one with the least; of small ones nothing.
+/// The group with the least memory left. A small group has nothing left.
 #[derive(Default)]
 struct Tightest(Option<(u64, u64)>);
 
@@ -93,7 +94,7 @@ fn add_names(sum: u64, text: &[u8]) -> u64 {
     text.iter().fold(sum, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01B3))
 }
 
-/// What these texts say, as a number that is not 0, but for no text.
+/// A number made of a text; not 0, but for an empty text.
 fn names(text: &[u8]) -> u64 {
     if text.is_empty() { 0 } else { add_names(NO_NAMES, text) | 1 }
 }
@@ -195,7 +196,7 @@ struct Group<'a> {
 }
 
 impl Group<'_> {
-    /// What it uses, but for what the kernel can reclaim.
+    /// The memory that it uses, without the part that the kernel can reclaim.
     fn used(&self) -> u64 {
         let cached = || {
             open_in(self.files, self.name, self.files.stat, |path| {

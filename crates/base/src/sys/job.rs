@@ -7,11 +7,11 @@ use crate::zero::{COLD, Engine, HOT};
 
 /// The largest job.
 pub const BYTES: usize = 8 * SLOT;
-/// What the second-level cache of every processor of the last ten years holds.
+/// Bytes that the second-level cache of every processor of the last ten years holds.
 const INSIDE: usize = 128 << 10;
 /// How long a device is left alone between two looks: it zeroes a piece in a tenth of a millisecond.
 const DEVICE_LOOK_NS: u64 = 20_000;
-/// What such a sleep takes at most where a processor is free: timers of threads like this one are 50 µs late.
+/// The longest such sleep where a processor is free: timers of threads like this one are 50 µs late.
 const DEVICE_SLEEP_NS: u64 = 100_000;
 
 /// As [`Sys::scrub_start`].
@@ -31,7 +31,7 @@ pub fn start(span: Span) -> Option<Job> {
     }
 }
 
-/// What an engine's speed is measured by: the processor's time that it takes, or that of a device.
+/// The clock for an engine's speed: the thread's processor time, or for a device the time that passes.
 fn clock_ns(engine: Engine) -> u64 {
     if engine.is_device() { raw::now_ns() } else { raw::thread_ns() }
 }

@@ -86,7 +86,7 @@ impl Kept {
         self.opening.store(false, Ordering::Release);
     }
 
-    /// Closes what is of no use here.
+    /// Closes a descriptor that is of no use here.
     pub fn close(&self) {
         // Where another thread may put a file in its place it stays open.
         open::unseen(|| self.open_one().map(close));
@@ -128,7 +128,8 @@ impl Kept {
     }
 }
 
-/// What tells an open file from all others of its kind: each userfaultfd has an inode of its own (Linux 5.12).
+/// A number that tells an open file from all others of its kind: each userfaultfd has an inode of its own (Linux
+/// 5.12).
 pub fn file_of(fd: usize) -> Option<u64> {
     let mut stat = MaybeUninit::<libc::stat>::uninit();
     // SAFETY: the structure is writable, and filled where the call succeeds.

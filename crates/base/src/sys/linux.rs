@@ -10,7 +10,7 @@ use crate::units::{PAGE, Span};
 use crate::zero::driver::Poll;
 use crate::zero::{self, Engine};
 
-/// Linux, as found. What state it has is where ranges are isolated (`isolate.rs`), and which engines zero best.
+/// Linux, as found. Its only state is where ranges are isolated (`isolate.rs`), and which engines zero best.
 pub struct Linux;
 
 /// Opens what the program's threads need: the process is about to have more than one.
@@ -114,7 +114,7 @@ pub(super) fn reserve(bytes: usize, align: usize) -> Option<Span> {
 impl Sys for Linux {
     fn reserve(&self, bytes: usize, align: usize) -> Option<Span> {
         let kept = reserve(bytes, align)?;
-        // A reservation has nothing to show in a core dump; what is used of it is opened to dumps again.
+        // A reservation has nothing to show in a core dump; its used parts are opened to dumps again.
         madvise(kept, libc::MADV_DONTDUMP);
         isolate::reserve(bytes / 4);
         kept::note_home();
@@ -205,7 +205,7 @@ impl Sys for Linux {
     }
 
     fn can_drop(&self, span: Span) -> bool {
-        // It refuses what `MADV_DONTNEED` refuses, locked memory and what is not mapped, and changes no byte.
+        // It refuses what `MADV_DONTNEED` refuses: locked and unmapped memory. It changes no byte.
         madvise(span, libc::MADV_COLD)
     }
 

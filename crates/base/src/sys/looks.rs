@@ -116,8 +116,8 @@ fn piece(at: usize, bytes: usize) -> libc::iovec {
     libc::iovec { iov_base: at as *mut libc::c_void, iov_len: bytes }
 }
 
-/// At which of `places`, up to the first `None`, something else than zero stands within [`WINDOW`] bytes. What cannot
-/// be read is zero.
+/// At which of `places`, up to the first `None`, something else than zero stands within [`WINDOW`] bytes. Bytes that
+/// cannot be read count as zero.
 fn nonzero(places: [Option<usize>; PEEKED]) -> [bool; PEEKED] {
     let mut bytes = [[0u8; WINDOW]; PEEKED];
     let remote: [_; PEEKED] = core::array::from_fn(|i| piece(places[i].unwrap_or(0), WINDOW));

@@ -90,7 +90,7 @@ pub fn is_in_one_area(at: usize, bytes: usize) -> bool {
     grown != Err(libc::EFAULT)
 }
 
-/// As [`super::Sys::unclaimed`]: what was never opened is one area.
+/// As [`super::Sys::unclaimed`]: the part that was never opened is one area.
 pub fn last_area(rest: Span) -> usize {
     let is_one = |start: usize| is_in_one_area(start, rest.end - start);
     if rest.is_empty() || is_one(rest.start) {

@@ -41,7 +41,7 @@ pub enum Word {
     Users(usize),
     /// The streams of a thread of this hint.
     Streams(usize),
-    /// What is held against an area, or in its favour.
+    /// The faults of an area that followed nothing, set off against those that were saved.
     Account,
     /// The pool, when a huge page is taken from it, and when its place is let go.
     Pool,

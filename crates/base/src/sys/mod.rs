@@ -149,7 +149,7 @@ pub trait Sys {
     /// Unmaps a range of the program's, but has its memory at another address still, until [`Sys::drop_isolated`].
     /// `None`: nothing has happened. An empty span: it is unmapped, and nothing is left of it.
     fn isolate(&self, span: Span) -> Option<Span>;
-    /// Ends that: what is left of the memory goes.
+    /// Ends that: the rest of the memory goes.
     fn drop_isolated(&self, span: Span);
     /// In a forked child: what belongs to threads or memory of the parent goes.
     fn forked(&self);
@@ -166,7 +166,7 @@ pub trait Sys {
     /// other than zero.
     fn nonzero_pages(&self, span: Span, samples: usize) -> usize;
     /// The same for memory of at most a slot that is the program's, which may unmap, close or watch it: a look
-    /// changes nothing. What is missing or cannot be read counts as zero; so does everything after
+    /// changes nothing. Pages that are missing or cannot be read count as zero; so do all pages after
     /// [`end_looks`](Self::end_looks).
     fn peek_nonzero_pages(&self, span: Span, samples: usize) -> usize;
     /// Writes signatures into a few pages of an open span whose content means nothing. These are words that depend on
@@ -174,8 +174,8 @@ pub trait Sys {
     fn sign(&self, slot: Span);
     /// Of [`SIGNATURES`] in a slot that was signed, how many were overwritten.
     fn overwritten(&self, slot: Span) -> usize;
-    /// The same for memory that is the program's: what is missing or cannot be read counts as overwritten; nothing
-    /// does after [`end_looks`](Self::end_looks).
+    /// The same for memory that is the program's: signatures that are missing or cannot be read count as overwritten;
+    /// none do after [`end_looks`](Self::end_looks).
     fn peek_overwritten(&self, slot: Span) -> usize;
     /// The program is about to watch memory: no look at it is under way when this returns, nor a touch, and none
     /// begins.

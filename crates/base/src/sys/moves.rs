@@ -5,7 +5,7 @@
 //! an answer of ours. The kernel serves faults in between as always: of two threads that bring the same page, the
 //! first wins. For the same reason the kind of descriptor that every process may have is enough.
 //!
-//! The kernel refuses to move what is shared, pinned, locked, or of other rights than its target.
+//! The kernel refuses to move pages that are shared, pinned or locked, or that have other rights than their target.
 //!
 //! The background thread has a descriptor in its own table, which ends with it. The program's threads share one in the
 //! program's table (`kept.rs`).
@@ -254,7 +254,7 @@ mod tests {
         assert!(Linux.present(from.start + 3 * SLOT) && !Linux.present(from.start + 2 * SLOT));
     }
 
-    /// The range is registered no longer: a system call on what is missing works.
+    /// The range is registered no longer: a system call on a missing page works.
     #[test]
     fn what_is_missing_is_the_kernels_business() {
         let Ok(uffd) = open() else { return faultless_testkit::skip("no userfaultfd") };

@@ -82,7 +82,7 @@ pub fn open() {
     }
 }
 
-/// The number of what was opened.
+/// The number of the open file.
 pub fn number() -> Option<i32> {
     file()?.load(Ordering::Acquire).checked_sub(2).map(|fd| fd as i32)
 }
@@ -99,7 +99,7 @@ fn scan(fd: usize, span: Span, any_of: u64, none_of: u64, runs: &mut [Run]) -> O
         runs: runs.as_mut_ptr() as u64,
         runs_len: runs.len() as u64,
         max_pages: 0,
-        // What must not be is asked for inverted, among those that must all be so.
+        // Categories that must not be set go into both words: they are inverted, and then all must be set.
         inverted: none_of,
         all_of: none_of,
         any_of,

@@ -41,7 +41,7 @@ fn drop_pages(span: Span) -> bool {
     unsafe { syscall(libc::SYS_madvise, args) }.is_ok()
 }
 
-/// Makes tables, drops what is in them, and sees whether the process has fewer then.
+/// Makes tables, drops their pages, and sees whether the process has fewer tables then.
 fn try_out() -> Option<bool> {
     let bytes = (TRIED + 1) * SLOT;
     let whole = raw::map_private(bytes, Access::Write)?;
@@ -59,7 +59,7 @@ fn try_out() -> Option<bool> {
     Some(dropped && before? >= after? + TRIED * PAGE / 1024 / 2)
 }
 
-/// What the page tables of this process take.
+/// Memory of the page tables of this process.
 fn table_kib() -> Option<usize> {
     raw::status_number("VmPTE").map(|kib| kib as usize)
 }

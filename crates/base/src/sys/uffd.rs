@@ -132,7 +132,7 @@ impl Uffd {
         core::mem::ManuallyDrop::new(self).0.number()
     }
 
-    /// What was kept under this number.
+    /// The descriptor that was kept under this number.
     pub fn kept(number: usize) -> core::mem::ManuallyDrop<Self> {
         core::mem::ManuallyDrop::new(Self(core::mem::ManuallyDrop::into_inner(Descriptor::kept(number))))
     }
@@ -277,8 +277,7 @@ impl Uffd {
         self.0.number() as i32
     }
 
-    /// What there is to say of the memory behind it, by a question about a span that is not registered for write
-    /// protection.
+    /// The state of the memory behind it. The question is about a span that is not registered for write protection.
     pub fn state(&self, span: Span) -> State {
         match self.ioctl(UFFDIO_WRITEPROTECT, &mut [span.start as u64, span.bytes() as u64, 0]) {
             Err(libc::EAGAIN) => State::Changing,
@@ -297,7 +296,7 @@ impl Uffd {
     }
 }
 
-/// What a call of partial results says: its own error, or the count (or negated error) in its last word.
+/// The outcome of a call that may stop half way: its own error, or the count (or negated error) in its last word.
 fn outcome(answer: Result<(), i32>, count: u64) -> Result<(), Stopped> {
     match (answer, count as i64) {
         (Ok(()), 0..) => Ok(()),

@@ -67,7 +67,7 @@ impl<B: Backing> UserMmu<B> {
     pub fn new(bytes: usize, uffds: [Option<Uffd>; STRIPES], backing: B) -> Result<Self, i32> {
         let count = uffds.iter().flatten().count().max(1);
         let span = Linux.reserve(bytes, SLOT).ok_or(libc::ENOMEM)?;
-        // A core dump has what is there of it.
+        // A core dump has the present pages of it.
         let args = [span.start, span.bytes(), libc::MADV_DODUMP as usize, 0, 0, 0];
         // SAFETY: the reservation just made.
         let _ = unsafe { syscall(libc::SYS_madvise, args) };
@@ -300,7 +300,7 @@ impl<B: Backing> Mmu for UserMmu<B> {
 
     fn unused(&self, span: Span) -> usize {
         let pages = span.bytes() / PAGE;
-        // What is missing, or the kernel's page of zeroes, was not written to.
+        // A missing page, or the kernel's page of zeroes, was not written to.
         let is_written = |page: &usize| (self.looks_are_safe || self.is_own(*page)) && linux::peek_written(*page);
         let step = (pages / SAMPLES).max(1) * PAGE;
         let samples = || (span.start..span.end).step_by(step);

@@ -1,8 +1,8 @@
 //! Chooses the engine that zeroes: the fastest one seen on this machine, among those that suit the use.
 //!
 //! Nothing is measured beforehand. The first extents that have to be zeroed anyway are zeroed by one candidate after
-//! the other; then the fastest is taken for all that follow. What it took at its best is its promise. An engine that
-//! fails, or that is seen to be slower than promised again and again, is dropped, and the next best takes its place.
+//! the other; then the fastest is taken for all that follow. Its best time is its promise. An engine that fails, or
+//! that is seen to be slower than promised again and again, is dropped, and the next best takes its place.
 //!
 //! A device beside the processor does not compete: where there is one, it is taken, because the processor is free
 //! meanwhile. It is dropped like the others.
@@ -21,7 +21,7 @@ const SLOW: u32 = 4;
 const SLOW_STREAK: u32 = 64;
 /// Smaller extents say little.
 pub const LEAST: usize = 64 << 10;
-/// What an engine is taken to cost before it was tried.
+/// The cost of an engine that was not tried.
 const UNKNOWN: u32 = u32::MAX;
 
 const ENGINES: usize = Engine::ALL.len();
@@ -35,8 +35,8 @@ pub enum Dropped {
     Slow,
 }
 
-/// The candidates for one use, and what is known of them. All words may be read and written by several threads: what
-/// is lost between them is a measurement.
+/// The candidates for one use, and what is known of them. All words may be read and written by several threads: they
+/// may lose a measurement between them.
 #[derive(Debug)]
 pub struct Choice {
     candidates: &'static [Engine],
@@ -87,7 +87,7 @@ impl Choice {
         self.processors().all(|e| self.tries[e as usize].load(Relaxed) >= TRIES)
     }
 
-    /// What an engine promises: what it took at its best; nothing before it was tried.
+    /// The promise of an engine: its best time; none before it was tried.
     pub fn promised(&self, engine: Engine) -> Cost {
         match self.best[engine as usize].load(Relaxed) {
             UNKNOWN => Cost::default(),

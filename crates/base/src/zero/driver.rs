@@ -1,8 +1,8 @@
 //! One interface for all that zeroes memory: instructions of this processor, the kernel, a device beside it.
 //!
 //! States: idle, working. `submit` makes an idle driver work, `poll` lets it go on and makes it idle again with
-//! [`Poll::Done`] or [`Poll::Failed`], `cancel` makes it idle at once. What was submitted belongs to the driver while
-//! it works; afterwards it is zero if it was done, and anything otherwise.
+//! [`Poll::Done`] or [`Poll::Failed`], `cancel` makes it idle at once. The extent belongs to the driver while it
+//! works. Afterwards it is zero if it was done, and has any content otherwise.
 
 use crate::{SLOT, Span};
 

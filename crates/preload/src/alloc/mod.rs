@@ -277,8 +277,8 @@ unsafe fn aligned(align: usize, bytes: usize) -> *mut c_void {
 /// As aligned_alloc(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aligned_alloc(align: usize, bytes: usize) -> *mut c_void {
-    // What an alignment means that is no power of two depends on the C library's version.
-    // SAFETY: the caller's promise.
+    // The meaning of an alignment that is no power of two depends on the C library's version. SAFETY: the caller's
+    // promise.
     unsafe {
         match align.is_power_of_two() {
             true => aligned(align, bytes),

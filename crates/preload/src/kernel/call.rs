@@ -27,7 +27,7 @@ pub fn set_errno(error: i32) {
     unsafe { *libc::__errno_location() = error }
 }
 
-/// What the C library would return for a kernel's answer.
+/// The C library's return value for a kernel's answer.
 pub fn answer(result: Answer) -> *mut c_void {
     match result {
         Ok(value) => value as *mut c_void,

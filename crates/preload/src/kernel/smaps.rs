@@ -17,7 +17,7 @@ pub fn note_shift() {
 }
 
 const SMAPS: &CStr = c"/proc/self/smaps";
-/// The longest line that matters; what is longer (a path) is cut.
+/// The longest line that matters; a longer one (a path) is cut.
 const LINE: usize = 256;
 /// Bytes of the file that are read at a time. They lie on the stack of a thread of the program's.
 const BUFFER: usize = 1024;

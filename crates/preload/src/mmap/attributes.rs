@@ -115,7 +115,7 @@ pub fn before_pkey(addr: *mut c_void, bytes: usize, key: i32) {
     note(addr, bytes);
 }
 
-/// What an advice does beside what the kernel does.
+/// The engine's part of an advice, beside the kernel's.
 enum Effect {
     /// Nothing that lasts.
     Nothing,

@@ -140,7 +140,7 @@ fn leave(span: Span, reason: Option<Counter>) {
     gone(span);
 }
 
-/// What was known of a range, of whatever size, is no longer so.
+/// Notes of a range, of any size, are void.
 pub fn gone(span: Span) {
     forget(span);
     if let Some(engine) = engine::running()
@@ -156,7 +156,7 @@ fn is_known(span: Span) -> bool {
     engine::running().is_some_and(|engine| engine.space.is_noted(span) || engine.space.may_have_committed(span))
 }
 
-/// What was known of its slots is no longer so.
+/// Notes of its slots are void.
 fn forget(span: Span) {
     // Most ranges are small, and nothing is known of them: that costs a look.
     if let Some(engine) = engine::running()

@@ -183,7 +183,7 @@ pub unsafe extern "C" fn shmat(id: c_int, addr: *const c_void, flags: c_int) -> 
     answer(at)
 }
 
-/// Before shmat(2), which may put a segment over whatever is there. What this returns lives until after the call.
+/// Before shmat(2), which may put a segment over any mapping. The result lives until after the call.
 pub fn before_shmat(id: c_int, addr: *const c_void, flags: c_int) -> Option<Replaced<'static>> {
     let engine = engine::running().filter(|_| flags & libc::SHM_REMAP != 0)?;
     // A program that has confined itself may not be allowed to ask.

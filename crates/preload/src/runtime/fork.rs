@@ -47,7 +47,8 @@ unsafe extern "C" fn prepare() {
 unsafe extern "C" fn parent() {
     let Some(engine) = engine::settled() else { return };
     engine.space.fork_parent();
-    // What other threads gave back meanwhile is to be given back in time. A program without other threads has none.
+    // Memory that other threads freed meanwhile is to go back to the kernel in time. A program without other threads
+    // has none.
     if engine.space.has_idle_memory()
         && let Some(_inside) = Inside::enter()
     {

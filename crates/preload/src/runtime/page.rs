@@ -93,8 +93,8 @@ fn map_file(dir: &[u8]) -> Option<()> {
 
 static PENDING: AtomicBool = AtomicBool::new(false);
 
-/// Replaces the page; what is set and the name of the program go over. The name is not asked for again: the program
-/// may have changed it.
+/// Replaces the page; settings and the name of the program go over. The name is not asked for again: the program may
+/// have changed it.
 fn replace(by: impl FnOnce()) {
     let (knobs, name) = (Values::new(), PAGE.header.name());
     knobs.copy(&PAGE.knobs);

@@ -21,7 +21,7 @@ pub struct Settings {
     pub memory: usize,
 }
 
-/// What the environment says, copied: later the program may have changed it, or unmapped what it points to.
+/// The settings in the environment, copied: later the program may have changed it, or unmapped its strings.
 struct Environment {
     /// [`UNSET`] where a default depends on the machine.
     knobs: Values,
@@ -76,8 +76,8 @@ fn until_zero(text: &[u8]) -> &[u8] {
     text.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-/// What the environment said; `None` as long as this library's constructor has not run. Then it may not be linked,
-/// and the C library may not be ready.
+/// The settings in the environment; `None` as long as this library's constructor has not run. Then it may not be
+/// linked, and the C library may not be ready.
 #[inline]
 fn environment() -> Option<&'static Environment> {
     // SAFETY: it is complete, and no thread changes it any more.
@@ -107,7 +107,7 @@ pub fn stats_dir() -> Option<&'static [u8]> {
     environment().map(|all| until_zero(&all.stats_dir)).filter(|dir| !dir.is_empty())
 }
 
-/// What a knob's variable says.
+/// The value of a knob's variable.
 fn text(knob: Knob) -> Option<&'static [u8]> {
     let mut name = [0u8; 64];
     let variable = knob.declared().variable.as_bytes();
@@ -171,8 +171,8 @@ fn is_sanitized() -> bool {
     asan | tsan | msan | hwasan != 0 || is_mapped(ASAN_SHADOW)
 }
 
-/// What in this process rules an arena out, if anything does: a limit on address space or data, strict accounting, or
-/// a sanitizer with a memory map of its own.
+/// The reason against an arena in this process, if there is one. That is a limit on address space or data, strict
+/// accounting, or a sanitizer with a memory map of its own.
 fn ruled_out() -> Option<u32> {
     let limited = |kind| {
         let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
@@ -192,14 +192,14 @@ fn ruled_out() -> Option<u32> {
 }
 
 /// Whether system calls are filtered that were not when `faultless run` was started, which left the number of filters
-/// then in `FAULTLESS_FILTERS`. What such a filter makes of our calls cannot be known before: it may kill.
+/// then in `FAULTLESS_FILTERS`. The effect of such a filter on our calls cannot be known before: it may kill.
 pub fn is_confined() -> bool {
     let Some(before) = environment().and_then(|all| all.filters) else { return false };
     // SAFETY: no pointers.
     let mode = unsafe { syscall(libc::SYS_prctl, [libc::PR_GET_SECCOMP as usize, 0, 0, 0, 0, 0]) };
     // A kernel without filters has no such question.
     let has_none = matches!(mode, Ok(0) | Err(libc::EINVAL));
-    // What cannot be told now can be later, perhaps.
+    // If the number cannot be told now, the process counts as confined. A later call may find out.
     let now = || open::apart(|| status_number("Seccomp_filters").unwrap_or(0)).unwrap_or(u64::MAX);
     !has_none && (before == 0 || now() > before)
 }

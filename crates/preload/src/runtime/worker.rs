@@ -130,7 +130,7 @@ extern "C" fn work() -> ! {
             run(engine);
             STATE.store(ABSENT, Ordering::SeqCst);
             fence(Ordering::SeqCst);
-            // What came up since is this thread's work still, unless another one is being started for it.
+            // New work since then is still this thread's, unless another one is being started for it.
             let more = !is_stopping() && !engine.is_retired() && engine.space.is_worker_wanted();
             if !more || STATE.compare_exchange(ABSENT, AWAKE, Ordering::AcqRel, Ordering::Relaxed).is_err() {
                 break;

@@ -106,7 +106,7 @@ pub unsafe extern "C" fn setns(fd: c_int, kind: c_int) -> c_int {
 
 /// Ends the background thread for a change of identity.
 fn without_worker() -> Stopped {
-    // A signal handler that interrupted the engine: the thread may be waiting for what is held here.
+    // A signal handler that interrupted the engine: the thread may be waiting for a lock that is held here.
     const NESTED_US: u64 = 100_000;
     // A child finds out first that the thread is not here.
     let _ = engine::settled();

@@ -34,7 +34,8 @@ impl<B: Backing> UserMmu<B> {
             }
             let back = move_all(Span::new(to, done), from.start).is_ok();
             self.reserve_again(Span { start: to + done, ..target });
-            // What cannot be moved back is lost, and what is not delivered would be zero: neither must be read.
+            // Pages that cannot be moved back are lost, and pages that are not delivered would be zero: neither must
+            // be read.
             if !back || self.register(Span::new(from.start, done)).and(self.register(target)).is_err() {
                 self.shut();
             }
@@ -181,7 +182,7 @@ mod tests {
     #[test]
     fn pages_of_several_areas_move() {
         let Some((mmu, from)) = region() else { return faultless_testkit::skip("no userfaultfd") };
-        // What differs in rights has areas of its own.
+        // Parts that differ in rights have areas of their own.
         mmu.protect(page(from, 2), Rights::Read).unwrap();
         let to = Span::new(mmu.span().start + TO, from.bytes());
         mmu.relocate(from, to.start).unwrap();

@@ -1,4 +1,4 @@
-//! What missing pages of zeroes are copied from, and a page from which nothing can be copied.
+//! The source of missing pages of zeroes, and a page from which nothing can be copied.
 
 use crate::sys::linux::Linux;
 use crate::sys::raw::{self, Access, syscall};
@@ -16,7 +16,7 @@ pub(super) fn map() -> Option<usize> {
     let span = Span::new(at, SLOT);
     Linux.huge(span, Huge::Refused);
     for page in 0..SLOT_PAGES {
-        // SAFETY: fresh memory. It is read so that it is there: what is copied from must be.
+        // SAFETY: fresh memory. It is read so that it is present, as a source must be.
         unsafe { ((at + page * PAGE) as *const u8).read_volatile() };
     }
     // SAFETY: as above; it is never to be written.

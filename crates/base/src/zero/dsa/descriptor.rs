@@ -107,7 +107,7 @@ impl Record {
         self.words[0].store((bytes as u64) << 32 | status as u64, Ordering::Release);
     }
 
-    /// What stands there. Acquire: what the device wrote before is seen, too.
+    /// The outcome as it stands now. Acquire: the device's earlier writes are seen, too.
     pub fn outcome(&self) -> Outcome {
         let word = self.words[0].load(Ordering::Acquire);
         // Bit 7 of the status says which access had the fault (table 8-10).

@@ -40,7 +40,7 @@ pub enum Sent {
     Refused,
 }
 
-/// Where requests go in, and what is needed around that.
+/// Where requests go in, with their record, a clock and a pause.
 pub trait Portal {
     /// The most bytes of a request; whole pages, one at least.
     fn largest(&self) -> usize;

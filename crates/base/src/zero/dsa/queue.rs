@@ -138,7 +138,7 @@ impl Portal for &Queue {
         &self.record
     }
 
-    /// Unmapped first: the kernel waits for what is under way when nothing refers to the file any more.
+    /// Unmapped first: when nothing refers to the file any more, the kernel waits for requests under way.
     fn close(&self) {
         let portal = self.portal.swap(0, Relaxed);
         if portal != 0 {
@@ -287,7 +287,7 @@ fn open_file(parts: &[&[u8]], flags: i32) -> Option<usize> {
     unsafe { syscall(libc::SYS_openat, args) }.ok()
 }
 
-/// What a file says, as far as it fits the buffer.
+/// The bytes of a file, as far as they fit the buffer.
 fn read<'a>(parts: &[&[u8]], buffer: &'a mut [u8]) -> &'a [u8] {
     let mut name = [0; 256];
     path(parts, &mut name).map_or(&[], |path| raw::read_file(path, buffer))
