@@ -98,8 +98,8 @@ impl Arena {
         Ok(block)
     }
 
-    /// Does all pending background work: zeroes what was dropped, gives back what is too much. Call it from a
-    /// thread of your own, or when the program is idle.
+    /// Does all pending background work: zeroes dropped blocks, and gives memory beyond the budget back. Call it from
+    /// a thread of your own, or when the program is idle.
     pub fn work(&self) {
         while self.space.step() == Progress::Worked {}
     }

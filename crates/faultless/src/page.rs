@@ -43,7 +43,7 @@ static PAGE: LazyLock<Shared> = LazyLock::new(|| {
     let page = shared.page;
     // A program that had this process before may have left some.
     shared.regions.end_all();
-    // Unless the other library has: then what is set, is set.
+    // If the other library has set the knobs, they stay.
     if page.header.magic.load(Ordering::Acquire) != MAGIC {
         for knob in Knob::ALL {
             let declared = knob.declared();

@@ -71,7 +71,7 @@ pub const TABLES: u64 = {
     sum
 };
 
-/// What the first bytes say.
+/// The value of the first bytes.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Header {

@@ -1,10 +1,9 @@
 //! Regions as others see them: a table behind the page of a process that has any.
 //!
-//! A place of the table has what is known of one region. Behind all places come lines of counters, for each place as
-//! many as the machine has processors, so that these do not meet. When a region has ended its figures stay until
-//! another one needs the place; the lines then go on, and what they were is noted. So all places together have what
-//! all regions of the process have counted, at any time, and what a place has more than was noted is its region's
-//! own.
+//! A place of the table describes one region. Behind all places come lines of counters, for each place as many as the
+//! machine has processors, so that these do not meet. When a region has ended its figures stay until another one
+//! needs the place; the lines then go on, and what they were is noted. So all places together have what all regions
+//! of the process have counted, at any time, and what a place has more than was noted is its region's own.
 //!
 //! | state | |
 //! |---|---|
@@ -22,7 +21,7 @@ use crate::stats::Counter;
 
 /// Regions that are told apart; the others share one more place.
 pub const PLACES: usize = 64;
-/// What is counted by region. They follow each other in the table of counters.
+/// Counters that are kept by region. They follow each other in the table of counters.
 pub const OWN: [Counter; 16] = [
     Counter::RegionPgfault,
     Counter::RegionPages,
@@ -97,7 +96,7 @@ impl Line {
         Self(zeroes())
     }
 
-    /// Counts what is among [`OWN`].
+    /// Adds `n` to a counter, which must be among [`OWN`].
     #[inline]
     pub fn add(&self, counter: Counter, n: u64) {
         if !cfg!(feature = "no-counters") {
@@ -117,7 +116,7 @@ impl Default for Line {
     }
 }
 
-/// What is known of one region, or in the last place of all those without one.
+/// The description of one region; the last place stands for all regions without a place.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Place {
@@ -133,7 +132,7 @@ pub struct Place {
     pub delivery: AtomicU64,
     /// How many of the pages that it was brought are gone again.
     pub dropped: AtomicU64,
-    /// What the lines had counted before.
+    /// The counts of the lines before this region.
     pub before: [AtomicU64; OWN.len()],
 }
 
@@ -223,12 +222,12 @@ impl<'a> Counted<'a> {
         &self.lines[cpu & (self.lines.len() - 1)]
     }
 
-    /// What was counted by all that had the place, by the number of the counter among [`OWN`].
+    /// The count of all regions that had the place, by the number of the counter among [`OWN`].
     fn all(self, at: usize) -> u64 {
         self.lines.iter().fold(0, |sum, line| sum.wrapping_add(line.get(at)))
     }
 
-    /// What the region has counted.
+    /// The region's own count.
     pub fn get(self, counter: Counter) -> Option<u64> {
         let at = own(counter)?;
         Some(self.all(at).wrapping_sub(self.place.before[at].load(Ordering::Relaxed)))
@@ -301,7 +300,7 @@ impl<'a> Regions<'a> {
         self.listing.places.iter().for_each(Place::end);
     }
 
-    /// What all regions have counted.
+    /// The count of all regions.
     pub fn sum(self, counter: Counter) -> u64 {
         own(counter).map_or(0, |at| (0..=PLACES).map(|i| self.at(i).all(at)).sum())
     }

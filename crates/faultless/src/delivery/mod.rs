@@ -12,8 +12,8 @@ use crate::error::Error;
 /// How a missing page of a region is noticed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Delivery {
-    /// What is right everywhere, and fast second: [`Delivery::Thread`] if system calls on untouched memory work with
-    /// it, else [`Delivery::Kernel`]. A region with a backing has [`Delivery::Thread`] in any case.
+    /// The way that is right everywhere, and fast in second place: [`Delivery::Thread`] if system calls on untouched
+    /// memory work with it, else [`Delivery::Kernel`]. A region with a backing has [`Delivery::Thread`] in any case.
     #[default]
     Best,
     /// Not at all: memory is brought when it is mapped.
@@ -83,7 +83,7 @@ fn open_all(features: u64, count: usize) -> Result<Opened, Error> {
     let more = (1..count).map(|_| Uffd::open(way).map_err(Error::NoUserfaultfd));
     let uffds: Vec<_> = std::iter::once(Ok(first)).chain(more).collect::<Result<_, _>>()?;
     for uffd in &uffds {
-        // What more there is to have is for messages, and for memory that is no region's.
+        // The other features are for messages, and for memory that is no region's.
         let wished = features | feature::MOVE | feature::POISON;
         if uffd.enable(wished).is_err()
             && let Err(error) = uffd.enable(features)

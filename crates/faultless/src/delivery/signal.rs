@@ -166,7 +166,7 @@ fn find(addr: usize, cpu: usize) -> Option<(&'static Shared, Pinned<'static>)> {
     }
 }
 
-/// What was interrupted had this mask.
+/// The signal mask of the interrupted code.
 fn interrupted_mask(context: *mut libc::c_void) -> u64 {
     // SAFETY: what the kernel hands over with a signal. Its masks have 64 bits, the C library's have room for more.
     unsafe { (&raw const (*context.cast::<libc::ucontext_t>()).uc_sigmask).cast::<u64>().read() }

@@ -13,7 +13,7 @@ pub struct Child {
     pub uffd: i32,
     /// Which part of the region that serves.
     pub stripe: usize,
-    /// What belongs where, until all of it is an error.
+    /// Which bytes belong where, until all of it is an error.
     pub pieces: Option<Pieces>,
     /// It is let go of as soon as all that it misses is an error.
     pub is_refused: bool,

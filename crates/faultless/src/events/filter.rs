@@ -1,4 +1,4 @@
-//! What system calls a process apart may make: those that its work needs, and no other (seccomp).
+//! The system calls that a process apart may make: only those that its work needs (seccomp).
 //!
 //! It keeps the rights that the program had when it was started. Code that can write to the program's memory can have
 //! it do anything. So a program that gives up rights later must not find them there.

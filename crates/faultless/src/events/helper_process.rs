@@ -2,8 +2,8 @@
 //! by `exec`.
 //!
 //! It has the memory of the program and the descriptors of the thread that starts it. That thread waits meanwhile and
-//! lends it what is a thread's, the thread-local variables of the C library above all, so that it may do whatever
-//! that thread might.
+//! lends it its thread-local variables, those of the C library above all. So the process may do whatever the thread
+//! might.
 //!
 //! The program is not told of it: no signal says that it has ended, and `wait` does not find it unless it is asked
 //! for such processes (`__WALL`). Signals do not reach it, and it is in no process group of the program's; nor does

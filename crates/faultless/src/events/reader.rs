@@ -40,7 +40,7 @@ pub struct Reader {
     /// The descriptors of the region, and the pipes to their handlers.
     uffds: Vec<i32>,
     outboxes: Vec<i32>,
-    /// What was moved away, and what is left where it was, by descriptor.
+    /// Ranges that were moved away, and those left at the old place, by descriptor.
     moved: Vec<Pieces>,
     children: Children,
     poll: Poll,
@@ -243,7 +243,7 @@ impl Reader {
         }
     }
 
-    /// What belongs where, of the part of descriptor `i`.
+    /// Which bytes belong where, of the part of descriptor `i`.
     fn now(&self, i: usize) -> Option<Pieces> {
         let mut pieces = Pieces::new(2 * MOVED)?;
         let part = self.shared.memory.part(i);
@@ -264,7 +264,7 @@ impl Reader {
         let (poll, outboxes) = (&self.poll, &self.outboxes);
         let mut some = false;
         self.children.retain(|child| {
-            // After what was asked for before: a number is used again.
+            // After all earlier requests: a number is used again.
             let is_asked =
                 || message::send(outboxes[child.stripe], &Request::Close { uffd: child.uffd }.message());
             let ended = kept(child.uffd).state(page) == State::Gone && is_asked();
@@ -277,12 +277,12 @@ impl Reader {
         some
     }
 
-    /// Whether handlers may be asked for what is not the region's own.
+    /// Whether handlers may be asked for memory that is not the region's own.
     fn serves(&self) -> bool {
         self.moved.iter().any(|moved| moved.count() > 0) || self.children.have_pieces()
     }
 
-    /// What a handler would bring is an error from now on.
+    /// Pages that a handler would bring are an error from now on.
     fn give_up(&mut self) {
         let is_backed = self.is_backed();
         // The thread that closed it may not have had these descriptors.

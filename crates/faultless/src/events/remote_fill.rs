@@ -1,5 +1,5 @@
-//! Pages of a backed region's forked children, and of what was moved away: the handlers read them from the backing,
-//! and a thread with descriptors of its own brings them.
+//! Pages of a backed region's forked children, and of ranges that were moved away. The handlers read them from the
+//! backing, and a thread with descriptors of its own brings them.
 //!
 //! The kernel opens a descriptor for a child in the table of the thread that reads the message. That table is not the
 //! program's, or the next child would have it too, and the first one would wait for ever should its parent be killed.
@@ -23,7 +23,7 @@ const CLOSE: u8 = 0x81;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// What the reader asks of a handler.
+/// A request of the reader to a handler.
 #[derive(Clone, Copy)]
 pub enum Request {
     /// Bring what the backing has at `offset` to `to`.
@@ -61,7 +61,7 @@ impl Request {
 pub struct Files(Mutex<Sender<Job>>);
 
 impl Files {
-    /// What gives it work, and what it takes that from.
+    /// The end that gives it work, and the end that it takes work from.
     pub fn new() -> (Self, Receiver<Job>) {
         let (sender, jobs) = channel();
         (Self(Mutex::new(sender)), jobs)

@@ -62,7 +62,7 @@ pub fn pipe() -> Result<(Descriptor, Descriptor), Error> {
     }
 }
 
-/// What says that service ends. Not an eventfd: all of those are one file, as far as one can see.
+/// A pipe that says that service ends. It is no eventfd, because the kernel shows the same file for all of those.
 pub struct End {
     read: Descriptor,
     write: Descriptor,

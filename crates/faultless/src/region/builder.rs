@@ -115,7 +115,7 @@ impl Builder {
     /// share, makes up to 64 MiB ready unless it is said otherwise, and gives it back soon after. Without a budget
     /// only the windows limit the memory that one fault brings. [`Delivery::Direct`] has what is mapped, and no more.
     ///
-    /// Not counted are buffers for a backing, up to 32 MiB, of which each has what was last read into it.
+    /// Buffers for a backing are not counted: up to 32 MiB, each with the bytes of its last use.
     pub fn budget(self, bytes: usize) -> Self {
         Self { budget: Some(bytes), ..self }
     }
@@ -138,8 +138,8 @@ impl Builder {
     }
 
     /// Whether missing pages are zero, as they are unless this says no: then they may have old bytes of this
-    /// process's own instead. What such regions drop in huge pages is kept, up to the process's `budget`, and comes
-    /// again to such regions, which saves zeroing it. For memory that is written to before it is read; with a
+    /// process's own instead. Huge pages that such regions drop are kept, up to the process's `budget`, and come
+    /// again to such regions, which saves zeroing them. For memory that is written to before it is read; with a
     /// backing, or delivered directly, it changes nothing.
     ///
     /// Memory that such a region drops may be written to at once, as memory that goes back to an allocator. So it

@@ -44,7 +44,7 @@ struct Regions {
     homes: Mutex<Vec<Home>>,
 }
 
-/// A region and what is free of it.
+/// A region and its free ranges.
 struct Home {
     region: Arc<Region>,
     /// Length by offset, in whole slots; no two of them touch.
@@ -106,7 +106,7 @@ impl Home {
 }
 
 impl Heap {
-    /// A heap of which `choose` makes the regions: it says all but how long they are and what is mapped.
+    /// A heap of which `choose` makes the regions: it sets all but their length and what is mapped.
     ///
     /// ```
     /// use faultless::region::Heap;
@@ -243,7 +243,7 @@ impl Drop for Block {
         if !self.regions.owner.is_here() {
             return;
         }
-        // What cannot be unmapped is not handed out again.
+        // A range that cannot be unmapped is not handed out again.
         if self.region.unmap(self.offset..self.offset + self.length.next_multiple_of(PAGE)).is_ok() {
             self.regions.give(&self.region, self.offset, self.length.next_multiple_of(SLOT));
         }

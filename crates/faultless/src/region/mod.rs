@@ -34,7 +34,7 @@ pub use crate::shared::file::FileBacking;
 ///
 /// Its parts can be mapped, unmapped, protected, moved, advised about and populated, by any thread at any time.
 /// Faults go on meanwhile, and changes of different parts do not wait for each other. All ranges are in bytes from
-/// the region's start, in whole pages of 4096 bytes. An access to what is not mapped is a SIGSEGV, as elsewhere.
+/// the region's start, in whole pages of 4096 bytes. An access to unmapped memory is a SIGSEGV, as elsewhere.
 ///
 /// ```
 /// use faultless::region::{Region, Rights};
@@ -77,7 +77,7 @@ impl Region {
         Builder::new(length)
     }
 
-    /// Its first byte. What may be done with it is what is mapped at the time.
+    /// Its first byte. Access is allowed as far as the region is mapped at the time.
     pub fn as_ptr(&self) -> *mut u8 {
         self.shared.memory.span().start as *mut u8
     }
@@ -169,7 +169,7 @@ impl Region {
         Ok(())
     }
 
-    /// Unmaps what is mapped in a part; its memory is gone.
+    /// Unmaps all mapped memory in a part; its content is gone.
     pub fn unmap(&self, range: Range<usize>) -> Result<(), Error> {
         let (span, _masked) = self.enter(range)?;
         self.shared.memory.unmap(span).map_err(|refused| self.shared.refused(refused))
@@ -206,8 +206,8 @@ impl Region {
         self.shared.memory.populate(span).map(drop).map_err(|refused| self.shared.refused(refused))
     }
 
-    /// The same in the background, 2 MiB at a time; the answer has its progress, and its end to wait for. What is
-    /// unmapped meanwhile ends it with an error, as does the end of the region.
+    /// The same in the background, 2 MiB at a time; the answer has its progress, and its end to wait for. To unmap a
+    /// part meanwhile ends it with an error, as does the end of the region.
     pub fn populate_in_background(&self, range: Range<usize>) -> Result<Background, Error> {
         let (span, _masked) = self.enter(range)?;
         if span.is_empty() || span.start % PAGE != 0 || span.end % PAGE != 0 {
@@ -227,8 +227,8 @@ impl Region {
     /// or changes it.
     pub fn present(&self) -> usize {
         if !self.shared.owner.is_here() {
-            // Without locks, which a thread of the parent may have held; without events, what has a backing is not in
-            // the child.
+            // Without locks, which a thread of the parent may have held; without events, a region with a backing is
+            // not in the child.
             let is_there = !self.attributes.backed || self.shared.memory.lost().is_some();
             return if is_there { self.shared.memory.present(self.shared.memory.span()) * PAGE } else { 0 };
         }
@@ -264,7 +264,7 @@ impl Drop for Region {
             signal::forget(&self.shared);
         }
         if !self.shared.owner.is_here() {
-            // The threads are the parent's, and so are the descriptors: what is asked of them is done to the parent.
+            // The threads are the parent's, and so are the descriptors: calls on them would change the parent.
             std::mem::forget(self.serving.take());
             let span = self.shared.memory.span();
             // A region with a backing is not in the child: something else may be in its place. With events that may

@@ -1,4 +1,4 @@
-//! What the reader of messages and the calls of a region tell each other.
+//! The synchronization between the reader of messages and the calls of a region.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};

@@ -84,7 +84,7 @@ impl Shared {
     /// How many pages of it are there.
     pub fn present_pages(&self) -> usize {
         match self.memory.lost() {
-            // What others have dropped is not counted, but the page tables know.
+            // Pages that the program has dropped by calls of its own are not counted, but the page tables know.
             Some(lost) => lost.kept(self.memory.span()).map(|run| self.memory.present(run)).sum(),
             None => self.memory.present_pages(),
         }
@@ -111,7 +111,7 @@ impl Shared {
         if self.is_closed() { Error::Closed } else { refused.into() }
     }
 
-    /// Resolves a fault. What cannot be had is never read as zero: the access itself fails.
+    /// Resolves a fault. A page that cannot be brought is never read as zero: the access itself fails.
     pub fn resolve(&self, fault: Fault) -> Outcome {
         let start = raw::now_ns();
         let outcome = self.try_to_resolve(fault);
