@@ -4,7 +4,7 @@
 //! for with zeroes, zeroed ahead or not. It also counts the slots that were zeroed ahead in vain: given back to the
 //! kernel, or handed to a block of `malloc`. A program that never asks for zeroes causes no zeroing at all. One that
 //! asks for some gets as many ahead as it ever asked for. While more than half of the zeroing goes to waste, it gets
-//! as many as it asked for in the last seconds.
+//! no more than it asked for in the last seconds.
 //!
 //! A wake-up costs a system call. The scrubber is woken when a large dirty block appears while it sleeps. If it then
 //! finds that block taken again, it is left alone for a while, each time for longer.
