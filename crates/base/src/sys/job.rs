@@ -14,7 +14,7 @@ const DEVICE_LOOK_NS: u64 = 20_000;
 /// The longest such sleep where a processor is free: timers of threads like this one are 50 µs late.
 const DEVICE_SLEEP_NS: u64 = 100_000;
 
-/// As [`Sys::scrub_start`].
+/// As [`super::Sys::scrub_start`].
 pub fn start(span: Span) -> Option<Job> {
     debug_assert!(span.bytes() <= BYTES);
     let engine = COLD.pick();
@@ -36,7 +36,7 @@ fn clock_ns(engine: Engine) -> u64 {
     if engine.is_device() { raw::now_ns() } else { raw::thread_ns() }
 }
 
-/// As [`Sys::scrub_poll`].
+/// As [`super::Sys::scrub_poll`].
 pub fn poll(job: &mut Job) -> Poll {
     let (engine, before) = (job.engine(), job.driver.rest().bytes());
     if !engine.is_device() {
@@ -61,7 +61,7 @@ pub fn poll(job: &mut Job) -> Poll {
     poll
 }
 
-/// As [`Sys::scrub_end`].
+/// As [`super::Sys::scrub_end`].
 pub fn end(mut job: Job) {
     job.driver.cancel();
     if job.done >= INSIDE && !HOT.is_settled() {

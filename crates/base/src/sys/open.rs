@@ -6,7 +6,7 @@
 //!
 //! - in a process with one thread, signals held back,
 //! - in the background thread, which has its own table,
-//! - in a thread made for that ([`super::helper`]).
+//! - in a thread made for that (`helper.rs`).
 //!
 //! Some descriptors must be in the program's table, because its threads need them often. They are opened while the
 //! process has one thread, and lie aside (`kept.rs`).
