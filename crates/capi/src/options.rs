@@ -30,7 +30,6 @@ pub struct Options {
     events: u32,
 }
 
-/// A function of the program's.
 struct Function {
     read: Read,
     context: *mut c_void,

@@ -48,7 +48,6 @@ impl Args {
     }
 }
 
-/// One argument.
 enum Request {
     Read(Knob),
     Change(Setting),

@@ -73,7 +73,6 @@ fn touch(at: *mut u8, pages: &[usize], computes: bool) -> f64 {
     start.elapsed().as_nanos() as f64 / pages.len() as f64
 }
 
-/// A pass over memory.
 struct Pass {
     bytes: usize,
     pages: Vec<usize>,

@@ -114,7 +114,6 @@ fn what_is_moved_away_keeps_its_pages_and_is_no_region_s_any_more() {
     each(|builder| builder.windows(PAGE, PAGE).backing(FileBacking::new(file())), check);
 }
 
-/// Whether a page is there.
 fn is_there(region: &Region, at: usize) -> bool {
     let mut there = 0;
     // SAFETY: a page of the region, and a byte for it.

@@ -105,7 +105,6 @@ impl Pipe {
         Self(ends)
     }
 
-    /// Forks a child that does this.
     fn fork(&self, child: impl FnOnce(&Self)) -> i32 {
         // SAFETY: the child makes system calls, accesses memory and ends.
         unsafe {
@@ -347,7 +346,6 @@ fn processes() -> Vec<i32> {
     std::fs::read_dir("/proc").unwrap().flatten().filter_map(ours).collect()
 }
 
-/// What the kernel says of a process.
 fn of(pid: i32, file: &str) -> String {
     std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap()
 }

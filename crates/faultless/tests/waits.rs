@@ -188,7 +188,6 @@ fn a_region_ends_in_which_something_is_that_it_was_not_told_of() {
     drop(region);
 }
 
-/// Nothing is there.
 struct Unreadable;
 
 impl Backing for Unreadable {

@@ -101,7 +101,6 @@ impl Oracle {
     }
 }
 
-/// Does it to both.
 fn step(region: &Region<FakeMmu>, oracle: &mut Oracle, op: Op) {
     let fresh = |backed: Option<usize>, i: usize| backed.map_or(0, |offset| backing_byte((offset + i) * PAGE));
     match op {

@@ -36,7 +36,6 @@ impl World {
         self.counters[0].get(counter as usize)
     }
 
-    /// Slots that were zeroed in the background.
     fn scrubbed(&self) -> u64 {
         self.count(Counter::BytesScrubbed) / SLOT as u64
     }

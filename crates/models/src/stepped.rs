@@ -37,7 +37,6 @@ struct Device {
 }
 
 impl Device {
-    /// Zeroes what it was given.
     fn serve(&self, fake: &Fake, span: Span) {
         let mut job = Job::by_hand(span);
         while !self.cancelled.load(Ordering::SeqCst) {

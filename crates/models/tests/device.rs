@@ -50,7 +50,6 @@ impl Device {
         &self.memory[first..first + span.bytes()]
     }
 
-    /// The device's thread.
     fn work(&self) {
         while !self.over.load(SeqCst) {
             let request = self.request.lock().unwrap().take();

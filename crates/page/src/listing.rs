@@ -255,7 +255,6 @@ impl<'a> Regions<'a> {
         Self { listing, lines }
     }
 
-    /// A place of the table.
     fn at(self, i: usize) -> Counted<'a> {
         let each = self.lines.len() / (PLACES + 1);
         Counted::new(&self.listing.places[i], &self.lines[i * each..][..each])

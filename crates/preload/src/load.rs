@@ -8,7 +8,6 @@ use crate::runtime::settings::{is_on, var};
 use crate::runtime::{engine, fork, settings};
 use crate::shutdown::{limits, sandbox};
 
-/// The name of this library's file.
 const LIBRARY: &[u8] = b"libfaultless_preload.so";
 
 /// Runs before `main`: sees to forks, finds the allocator behind ours, and, with `FAULTLESS_NO_CHILDREN`, takes this

@@ -51,7 +51,6 @@ impl First {
     }
 }
 
-/// A function of this module.
 struct Function {
     name: &'static CStr,
     first: First,

@@ -99,7 +99,6 @@ impl RangeLock {
         Some(RangeGuard { lock: self, place })
     }
 
-    /// A place in the queue.
     fn queue(&self, span: Span, access: Access) -> Option<usize> {
         let mut table = self.table.lock();
         let place = table.held.iter().position(Option::is_none)?;

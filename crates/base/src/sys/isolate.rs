@@ -205,7 +205,6 @@ mod tests {
         span
     }
 
-    /// The first byte of each slot.
     fn bytes(span: Span) -> std::vec::Vec<u8> {
         // SAFETY: memory of the test's own.
         (span.start..span.end).step_by(SLOT).map(|at| unsafe { byte(at).read() }).collect()

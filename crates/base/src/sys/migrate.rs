@@ -46,7 +46,6 @@ fn copy_back(there: Span, to: usize) {
     }
 }
 
-/// The bytes copied.
 fn copy(from: Span, to: usize) -> usize {
     let local = libc::iovec { iov_base: to as *mut libc::c_void, iov_len: from.bytes() };
     let remote = libc::iovec { iov_base: from.start as *mut libc::c_void, iov_len: from.bytes() };

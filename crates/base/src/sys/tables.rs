@@ -13,7 +13,6 @@ use super::raw::{self, Access, syscall};
 use super::{Huge, Sys, linux::Linux};
 use crate::{PAGE, SLOT, Span};
 
-/// What is known of the kernel.
 static KNOWN: AtomicUsize = AtomicUsize::new(UNKNOWN);
 const UNKNOWN: usize = 0;
 const KEEPS: usize = 1;

@@ -100,7 +100,6 @@ impl<B: Backing> UserMmu<B> {
         self.register(self.span)
     }
 
-    /// Has faults of a part delivered.
     fn register(&self, span: Span) -> Result<(), i32> {
         for (uffd, part) in self.parts(span) {
             // SAFETY: a part of the reservation.

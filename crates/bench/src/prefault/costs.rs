@@ -18,11 +18,9 @@ use faultless_sim::seed;
 
 use faultless_measure::costs::{Area, serving};
 
-/// Samples of each.
 const SAMPLES: usize = 9;
 /// Bytes of a thread in a sample.
 const BYTES: usize = 32 * SLOT;
-/// Passes of a word.
 const PASSES: usize = 20_000;
 /// Looks at it after which another thread is let run.
 const MANY: usize = 4096;

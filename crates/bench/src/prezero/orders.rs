@@ -68,7 +68,6 @@ pub fn table(runs: &mut Runs) {
     runs.keep("scrub_start", &all);
 }
 
-/// One run of each size.
 fn once(runs: &mut Runs, figures: &mut Figures) -> Result<(), String> {
     let bursts = runs.context.count(BURSTS);
     runs.scrub_start = Some(figures.order);

@@ -21,7 +21,6 @@ const SIZES: [usize; 8] = [64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 <
 /// Samples of a size: enough to zero this many bytes, within the least and the most of [`SAMPLES`].
 const BYTES: usize = 1 << 30;
 const SAMPLES: std::ops::RangeInclusive<usize> = 9..=60;
-/// The device that is simulated.
 const DEVICE: Cost = Cost { setup_ns: 10_000, byte_ps: 31 };
 /// How close the chosen engine is to be to the best.
 const CLOSE: f64 = 1.05;

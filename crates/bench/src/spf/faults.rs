@@ -66,10 +66,8 @@ fn changes(all: &[Reached]) -> String {
     }
 }
 
-/// Ways of delivery.
 const BOTH: [&str; 2] = ["signal", "thread"];
 
-/// Both, or by signal alone.
 fn deliveries(runs: &Runs) -> &'static [&'static str] {
     if runs.context.full { &BOTH } else { &BOTH[..1] }
 }

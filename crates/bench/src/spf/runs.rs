@@ -15,7 +15,6 @@ use faultless_measure::paired::Ratio;
 
 /// From then on every part makes one round only, so that the whole stays below eight minutes.
 const TIME: Duration = Duration::from_secs(400);
-/// What a program takes at most.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A way, and how many threads do the work.

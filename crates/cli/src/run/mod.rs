@@ -101,7 +101,6 @@ fn json_file(path: Option<&Path>) -> Result<Option<File>> {
     path.map(|path| File::create(path).with_context(|| format!("cannot write {}", path.display()))).transpose()
 }
 
-/// Writes `value` to it.
 fn write_json(file: Option<File>, value: &impl serde::Serialize) {
     if let Some(mut file) = file
         && let Err(error) =

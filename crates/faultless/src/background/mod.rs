@@ -16,7 +16,6 @@ use crate::process::owner::Owner;
 /// A step: whether there is any use in more of them, or why it could not be done.
 type Step = Box<dyn Fn(usize) -> Result<bool, Error> + Send + Sync>;
 
-/// What several threads may do together.
 struct Job {
     steps: usize,
     done: AtomicUsize,
@@ -74,7 +73,6 @@ impl Job {
         }
     }
 
-    /// Waits until no step is under way.
     fn rest(&self) -> MutexGuard<'_, State> {
         let rest = self.rests.wait_while(self.state(), |state| state.running > 0);
         rest.unwrap_or_else(PoisonError::into_inner)

@@ -101,7 +101,6 @@ impl Post {
         self.bell.ring();
     }
 
-    /// The handler's work.
     fn serve(&self, watchdog: &SyncSender<Look>) {
         let mut list = List::default();
         while !self.bell.is_told() {
@@ -159,7 +158,6 @@ impl Post {
         true
     }
 
-    /// The watchdog's work.
     fn watch(&self, received: &Receiver<Look>) {
         let mut reported = 0;
         let mut next = Instant::now() + BETWEEN;
@@ -212,7 +210,6 @@ impl Post {
     }
 }
 
-/// A handler thread and its watchdog.
 struct Handler {
     post: Arc<Post>,
     watchdog: SyncSender<Look>,
@@ -220,7 +217,6 @@ struct Handler {
 }
 
 impl Handler {
-    /// Starts both.
     fn start() -> Result<Self, Error> {
         let post = Arc::new(Post {
             bell: End::new()?,

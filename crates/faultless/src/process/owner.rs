@@ -72,7 +72,6 @@ fn word() -> Option<&'static AtomicU32> {
 mod tests {
     use super::*;
 
-    /// The answer of a forked child.
     fn in_child(question: impl FnOnce() -> bool) -> bool {
         // SAFETY: the child only looks at memory, makes system calls and ends.
         unsafe {

@@ -37,7 +37,6 @@ pub struct Heap {
     regions: OfProcess<Regions>,
 }
 
-/// The regions of one process.
 struct Regions {
     owner: Owner,
     keeps_threads: bool,
@@ -82,7 +81,6 @@ impl Home {
         Some(offset)
     }
 
-    /// Gives a run back.
     fn give(&mut self, mut offset: usize, mut bytes: usize) {
         if let Some((before, length)) = self.free.range(..offset).next_back().map(|(at, len)| (*at, *len))
             && before + length == offset

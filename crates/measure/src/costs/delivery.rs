@@ -12,7 +12,6 @@ use super::{Probe, Samples, cpus, errno, sigbus};
 
 /// Pages of which each is a fault.
 const PAGES: usize = 64;
-/// Huge pages that are moved.
 const SLOTS: usize = 8;
 /// When a fault that was met has not been delivered by then, it never will be.
 const PATIENCE_MS: u32 = 1000;

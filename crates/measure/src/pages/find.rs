@@ -194,7 +194,6 @@ pub fn in_tree(dir: &Path, known: &[Covered]) -> Vec<Covered> {
     new.filter_map(|(pid, path)| Covered::in_file(pid, path).ok()).collect()
 }
 
-/// The numbers of all processes.
 fn processes() -> impl Iterator<Item = u32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())

@@ -41,7 +41,6 @@ fn listed(line: &str) -> Option<Listed> {
     ours.then_some(listed)
 }
 
-/// What the kernel says of a segment.
 fn state(id: i32) -> Option<libc::shmid_ds> {
     // SAFETY: zero bytes are a value of the structure, which is writable.
     unsafe {

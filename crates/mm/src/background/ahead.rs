@@ -28,7 +28,6 @@ const GAP: usize = 6;
 const PATIENCE: u32 = 200;
 /// Slots that get advice at a time, at least (128 MiB).
 const ADVISED_AT_ONCE: usize = 64;
-/// Time between looks.
 const LOOK_US: u64 = 100;
 /// Slots that a program's thread looks at in one call.
 const LOOKS_IN_CALL: usize = 128;

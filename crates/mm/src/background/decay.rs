@@ -16,7 +16,6 @@ use faultless_page::stats::Counter;
 const KEEP_ABOVE_MS: u32 = 500;
 /// Memory within the budget stays for so long.
 const KEEP_MS: u32 = 10_000;
-/// Slots given back in one step.
 const DECAY_SLOTS: usize = 32;
 /// How often pressure is looked for.
 const PRESSURE_MS: u32 = 50;

@@ -53,7 +53,6 @@ impl<M: Mmu> Region<M> {
         Ok(Ok(Chosen { window, source }))
     }
 
-    /// What a fault on `page` brings.
     fn window(&self, page: usize, view: &View, id: usize, hint: usize, context: &mut FaultContext<'_>) -> Window {
         if view.attributes.random {
             return Window::page(page);

@@ -38,7 +38,6 @@ const ENOUGH: usize = 2;
 const SAMPLES: usize = 256;
 /// Slots with memory whose content is looked at in one look.
 const PEEKS: usize = 16;
-/// Time between looks.
 const LOOK_US: u64 = 5_000;
 
 impl<S: Sys> Space<S> {
@@ -230,7 +229,6 @@ impl Known {
         self.span.bytes() / SLOT
     }
 
-    /// Slots of a group.
     fn group(&self) -> usize {
         self.slots().div_ceil(self.most_groups).max(GROUP)
     }

@@ -236,7 +236,6 @@ impl<S: Sys> Space<S> {
         self.program.slots.detach(i, State::Mapped)
     }
 
-    /// Slots in transit.
     fn passing(&self, e: Extent) -> impl Iterator<Item = usize> {
         let slots = self.program.slots;
         self.noted(e).flat_map(Extent::slots).filter(move |&i| slots.state(i) == State::InTransit)

@@ -8,7 +8,6 @@ use faultless_base::{PAGE, Span};
 
 use crate::predict::window::{DOWN, Step, UP, Window};
 
-/// Streams of a set.
 const WAYS: usize = 16;
 /// For how many faults more a stream that was followed is remembered than one that was not.
 const FOLLOWED_LASTS: usize = 2 * WAYS;

@@ -57,7 +57,6 @@ impl Usage {
         }
     }
 
-    /// The sums with these.
     fn add(&self, used: usize, unused: usize) -> (usize, usize) {
         let used = self.used.fetch_add(used, Ordering::Relaxed) + used;
         let unused = self.unused.fetch_add(unused, Ordering::Relaxed) + unused;

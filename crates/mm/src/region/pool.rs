@@ -92,7 +92,6 @@ impl Pool {
         Some(Span::new(start, self.places * SLOT))
     }
 
-    /// All places of a chunk.
     fn all(&self, chunk: usize) -> usize {
         (1 << CHUNK.min(self.places - chunk * CHUNK)) - 1
     }

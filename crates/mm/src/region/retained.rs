@@ -11,7 +11,6 @@ use crate::region::install::MOST_AGAIN;
 use crate::region::pool::Pool;
 use faultless_page::knobs::Knob;
 
-/// Pages of a frame.
 const PAGES: usize = SLOT / PAGE;
 /// Frames that are kept of what is unmapped at a time.
 const MOST: usize = 128;

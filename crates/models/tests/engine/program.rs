@@ -243,7 +243,6 @@ fn write(w: &World) {
     w.put(w.fill(thing));
 }
 
-/// A fork, seen from the parent.
 fn fork(w: &World) {
     w.space.fork_prepare();
     w.sys.step();

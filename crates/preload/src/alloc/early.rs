@@ -28,7 +28,6 @@ struct Room {
 
 static ALL: [Room; ROOMS] = [const { Room { start: AtomicUsize::new(0), used: AtomicUsize::new(0) } }; ROOMS];
 
-/// The rooms with their sizes.
 fn rooms() -> impl Iterator<Item = (&'static Room, usize)> {
     ALL.iter().enumerate().map(|(i, room)| (room, FIRST_ROOM << i))
 }

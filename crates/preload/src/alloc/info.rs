@@ -32,7 +32,6 @@ pub fn look_up() {
     NEXT.iter().zip(NAMES).for_each(|(place, name)| place.store(find(name), Ordering::Relaxed));
 }
 
-/// The answer of function `i`.
 fn ask<N: Copy + Default>(i: usize) -> Info<N> {
     let next = match NEXT[i].load(Ordering::Relaxed) {
         // A constructor of another library is earlier than this one's.

@@ -56,7 +56,6 @@ fn share() {
     }
 }
 
-/// Maps a new segment over the page.
 fn attach_segment() -> Answer {
     const REMAP: usize = libc::SHM_REMAP as usize;
     let flags = (libc::IPC_CREAT | 0o600) as usize;

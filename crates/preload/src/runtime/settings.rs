@@ -107,7 +107,6 @@ pub fn stats_dir() -> Option<&'static [u8]> {
     environment().map(|all| until_zero(&all.stats_dir)).filter(|dir| !dir.is_empty())
 }
 
-/// The value of a knob's variable.
 fn text(knob: Knob) -> Option<&'static [u8]> {
     let mut name = [0u8; 64];
     let variable = knob.declared().variable.as_bytes();

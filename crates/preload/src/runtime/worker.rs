@@ -141,7 +141,6 @@ extern "C" fn work() -> ! {
     thread::exit_as(thread::left_alone().unwrap_or(0))
 }
 
-/// Works until there is nothing to do.
 fn run(engine: &'static Engine) {
     while !is_stopping() && !engine.is_retired() {
         thread::calm();

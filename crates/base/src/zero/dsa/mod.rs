@@ -99,7 +99,6 @@ impl<P: Portal> Dsa<P> {
         true
     }
 
-    /// Begins the next piece.
     fn send(&mut self) -> Poll {
         let piece = Span::new(self.rest.start, self.rest.bytes().min(PIECE).min(self.portal.largest()));
         if self.faults >= FAULTS || self.full >= FULL {

@@ -269,7 +269,6 @@ fn each_name<T>(folder: &[u8], mut f: impl FnMut(&[u8]) -> Option<T>) -> Option<
     found
 }
 
-/// The path that the parts make.
 fn path<'a>(parts: &[&[u8]], buffer: &'a mut [u8; 256]) -> Option<&'a CStr> {
     let mut end = 0;
     for part in parts.iter().copied().chain([&b"\0"[..]]) {

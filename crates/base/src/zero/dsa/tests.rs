@@ -195,7 +195,6 @@ impl Memory {
     }
 }
 
-/// Zeroes it; the polls end.
 fn run(driver: &mut Dsa<Fake>, memory: &Memory) -> Poll {
     // SAFETY: the test's own memory, whole pages.
     assert!(unsafe { driver.submit(memory.extent) });

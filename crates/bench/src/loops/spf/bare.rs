@@ -16,7 +16,6 @@ use super::samples::Samples;
 use super::{Reached, Spf, Work};
 use crate::loops::memory::{Mapping, PAGE};
 
-/// What the handler serves.
 struct Memory {
     uffd: Uffd,
     span: Span,

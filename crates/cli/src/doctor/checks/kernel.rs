@@ -6,7 +6,6 @@ use super::super::finding::{Finding, Level};
 use super::super::root::Root;
 use super::super::tried::Tried;
 
-/// The oldest kernel that is wanted.
 const WANTED: (u32, u32) = (6, 8);
 
 /// All about it.

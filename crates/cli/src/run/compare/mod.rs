@@ -148,7 +148,6 @@ impl Exports {
     }
 }
 
-/// All runs that were made.
 struct Done {
     outcomes: Vec<(Outcome, Outcome)>,
     outputs: Outputs,
