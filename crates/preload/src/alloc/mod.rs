@@ -37,7 +37,7 @@ pub fn has_served() -> bool {
     SERVED.load(Ordering::Relaxed)
 }
 
-/// A large block from the engine, or null. `clear` asks for zeroes.
+/// A large block from the engine, or null.
 #[cold]
 #[inline(never)]
 fn large(bytes: usize, align: usize, need: Need) -> *mut c_void {
