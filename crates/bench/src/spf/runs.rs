@@ -49,7 +49,7 @@ impl Runs {
         Self { start: Instant::now(), context, records: Vec::new() }
     }
 
-    /// `usual` rounds, or as many as there is time for.
+    /// `usual` rounds; one in a quick run, three times as many in a full one. Only a full run has no deadline.
     pub fn turns(&self, usual: usize) -> Turns {
         let rounds = match &self.context {
             Context { quick: true, .. } => 1,
