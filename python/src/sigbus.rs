@@ -1,5 +1,5 @@
-//! Who has SIGBUS: while there is a region with signal delivery, a handler that Python installs would take its faults away, and the
-//! next one would end the process. `faultless/_sigbus.py` refuses that.
+//! The owner of SIGBUS. While there is a region with signal delivery, a handler that Python installs would take its
+//! faults away, and the next fault would end the process. `faultless/_sigbus.py` refuses that.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

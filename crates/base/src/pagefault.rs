@@ -1,5 +1,6 @@
-//! Places where perf and bpftrace can look on (USDT), under the provider `pagefault`: how each fault of a region ended that was
-//! tried speculatively. The argument is the address. Each is a `nop`, and a note in the file of the program that says where.
+//! Places where perf and bpftrace can look on (USDT), under the provider `pagefault`: how each fault of a region
+//! ended that was tried speculatively. The argument is the address. Each is a `nop`, and a note in the file of the
+//! program that says where.
 
 use probe::probe;
 
@@ -15,7 +16,7 @@ pub enum Spf {
     PmdChanged,
 }
 
-/// Tells whoever looks on.
+/// Fires the probe of this outcome.
 #[inline]
 pub fn spf(end: Spf, addr: usize) {
     match end {

@@ -48,14 +48,14 @@ pub fn map_private(bytes: usize, access: Access) -> Option<usize> {
         Access::Write => libc::PROT_READ | libc::PROT_WRITE,
     };
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: a new mapping at a place of the kernel's choice takes nothing from anybody.
+    // SAFETY: a new mapping at a place of the kernel's choice replaces nothing.
     unsafe { syscall(libc::SYS_mmap, [0, bytes, prot as usize, flags as usize, usize::MAX, 0]) }.ok()
 }
 
 /// Unmaps what [`map_private`] mapped; the kernel rounds up to whole pages.
 ///
 /// # Safety
-/// Nobody uses the memory any more.
+/// No thread uses the memory any more.
 pub unsafe fn unmap(at: usize, bytes: usize) {
     // SAFETY: by contract.
     let _ = unsafe { syscall(libc::SYS_munmap, [at, bytes, 0, 0, 0, 0]) };
@@ -223,7 +223,7 @@ impl Drop for File {
     }
 }
 
-/// What a file of /proc or /sys says, as far as it fits `buffer`; empty when it cannot be read.
+/// The bytes of a file of /proc or /sys, as far as they fit `buffer`; empty when it cannot be read.
 pub fn read_file<'a>(path: &core::ffi::CStr, buffer: &'a mut [u8]) -> &'a [u8] {
     let Some(mut file) = File::open(path) else { return &[] };
     let mut n = 0;
@@ -236,7 +236,7 @@ pub fn read_file<'a>(path: &core::ffi::CStr, buffer: &'a mut [u8]) -> &'a [u8] {
     &buffer[..n]
 }
 
-/// What /proc/self/status says of this process under a name, if that is a number.
+/// The value under a name in /proc/self/status, if that is a number.
 pub fn status_number(name: &str) -> Option<u64> {
     status_in(read_file(c"/proc/thread-self/status", &mut [0; 4096]), name)
 }

@@ -45,7 +45,7 @@ impl Contender {
         matches!(self, Contender::Faultless | Contender::Mapped)
     }
 
-    /// The start of its library's file name, for those that are somebody else's.
+    /// The start of its library's file name, for other projects' ones.
     pub fn library(self) -> Option<&'static str> {
         match self {
             Contender::Mimalloc => Some("libmimalloc.so.2"),

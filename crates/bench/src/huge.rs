@@ -8,8 +8,8 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use super::machine::{self, THP};
 use super::process;
 
-/// The right to change the setting, with a watcher beside it that puts the setting back when this process ends,
-/// however it ends: the watcher waits for the end of a pipe that only this process holds open.
+/// The right to change the setting. A watcher beside it puts the setting back when this process ends, in any way: the
+/// watcher waits for the end of a pipe that only this process holds open.
 pub struct Huge {
     found: String,
     watcher: Child,

@@ -135,7 +135,7 @@ impl Field {
 pub enum Start {
     /// One of our own loops, which prints its cost and its checksum.
     Loop,
-    /// Somebody's program; what it prints and writes is the checksum.
+    /// A program of another project; what it prints and writes is the checksum.
     Program,
     /// The same, but faultless by `faultless run` rather than by the library alone.
     Run,
@@ -199,13 +199,13 @@ impl Against {
 /// How good faultless is to be.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Bound {
-    /// At least so many times as fast.
+    /// At least this many times as fast.
     Speed(f64),
     /// At most this part of the time.
     Share(f64),
-    /// No resolved loss beyond this ratio: the lower end of the interval lies below it, over so many pairs.
+    /// No resolved loss beyond this ratio: the lower end of the interval lies below it, over this many pairs.
     NoLoss(f64, usize),
-    /// At most so many seconds more.
+    /// At most this many seconds more.
     Extra(f64),
     /// At most the budget more.
     Budget,

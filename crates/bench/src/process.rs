@@ -39,7 +39,7 @@ pub fn wait(pid: u32) -> io::Result<Usage> {
     let mut status = 0;
     // SAFETY: all zero is a valid rusage.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: both places are writable; the child is ours and nobody else waits for it.
+    // SAFETY: both places are writable; the child is ours and no other thread waits for it.
     while unsafe { libc::wait4(pid as i32, &mut status, 0, &mut usage) } < 0 {
         let error = io::Error::last_os_error();
         if error.kind() != io::ErrorKind::Interrupted {

@@ -112,7 +112,6 @@ fn groups(rows: &[Row]) -> Vec<Vec<usize>> {
     groups
 }
 
-/// Rows that take turns.
 struct Group<'a> {
     context: &'a Context,
     rows: &'a [Row],
@@ -217,7 +216,6 @@ fn read(row: &Row, launch: &Launch, round: usize, sample: Sample) -> Result<(Run
     Ok((Run { round, cost, peak: 0, sample }, hasher.finish()))
 }
 
-/// The line on the standard error.
 struct Progress {
     start: Instant,
     groups: usize,

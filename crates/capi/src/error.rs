@@ -1,7 +1,8 @@
 //! Errors as numbers, and their texts.
 //!
-//! A text is made once and stays, so a program may keep a pointer to it. Two numbers stand for a refusal of the kernel's: no userfaultfd,
-//! no events. The thread that met one keeps the kernel's own error number until it meets the next error.
+//! A text is made once and stays, so a program may keep a pointer to it. Two numbers stand for a refusal of the
+//! kernel's: no userfaultfd, no events. The thread that met one keeps the kernel's own error number until it meets
+//! the next error.
 
 use std::cell::Cell;
 use std::ffi::{CString, c_char, c_int};
@@ -132,7 +133,7 @@ pub extern "C" fn faultless_strerror(error: c_int) -> *const c_char {
     match place.compare_exchange(null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => new,
         Err(known) => {
-            // SAFETY: made above, and seen by nobody: another thread was faster.
+            // SAFETY: made above, and not seen yet: another thread was faster.
             drop(unsafe { CString::from_raw(new) });
             known
         }

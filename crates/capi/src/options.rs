@@ -10,8 +10,8 @@ use crate::error::{NEWER, SIZE};
 /// Fills a buffer from a backing.
 type Read = unsafe extern "C" fn(context: *mut c_void, offset: u64, buffer: *mut c_void, length: usize) -> c_int;
 
-/// `faultless_options`: zero bytes stand for the defaults. New fields go to the end, and zero means for them what was
-/// before them; a field of four bytes gets a neighbour, so that the size tells which fields there are.
+/// `faultless_options`: zero bytes stand for the defaults. New fields go to the end, and zero in them means what was
+/// so before them. A field of four bytes gets a neighbour, so that the size tells which fields there are.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
@@ -30,13 +30,12 @@ pub struct Options {
     events: u32,
 }
 
-/// A function of the program's.
 struct Function {
     read: Read,
     context: *mut c_void,
 }
 
-// SAFETY: whoever gives the function promises that any thread may call it.
+// SAFETY: the program that gives the function promises that any thread may call it.
 unsafe impl Send for Function {}
 // SAFETY: as above.
 unsafe impl Sync for Function {}
@@ -57,8 +56,8 @@ impl Backing for Function {
 const LARGEST: usize = 4096;
 
 impl Options {
-    /// The options at `from`, which are those of the version that the program was compiled with: what an older one
-    /// does not have is zero, what a newer one has beside has to be. Else the number of an error.
+    /// The options at `from`, which are those of the version that the program was compiled with. Fields that an older
+    /// one does not have are zero. Fields that a newer one has beside must be zero. Else the number of an error.
     ///
     /// # Safety
     /// As many bytes are readable as the first field says, if that is a size that options can have.

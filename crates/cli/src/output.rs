@@ -10,9 +10,9 @@ use crate::run::End;
 
 /// Where reports go.
 pub enum Out {
-    /// To whoever reads this command; when nobody does any more, it ends as by SIGPIPE.
+    /// To the reader of this command's output. When that is gone, the command ends as by SIGPIPE.
     Stdout,
-    /// Beside a program's own output; it goes on when nobody reads that any more.
+    /// Beside a program's own output; the command goes on when its reader is gone.
     Stderr,
     /// To a file.
     File(File),

@@ -1,4 +1,4 @@
-//! What a program that is started will be set to, and who says so.
+//! What a program that is started will be set to, and where that comes from.
 //!
 //! The first of these that sets a knob wins: a flag, the environment, the user's file, the default. The file is
 //! `faultless/settings` in the user's configuration directory, a line for each knob, as the one of sysctl:
@@ -24,7 +24,7 @@ pub struct Setting {
     pub value: String,
 }
 
-/// Who says what a knob is set to.
+/// Where a knob's setting comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// The command line.
@@ -33,7 +33,7 @@ pub enum Origin {
     Environment,
     /// The user's file.
     File,
-    /// Nobody.
+    /// It was not set.
     Default,
 }
 
@@ -56,7 +56,7 @@ pub fn suggestion<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> S
     best.filter(|best| likeness(best) > 0.7).map_or_else(String::new, |best| format!("; did you mean {best}?"))
 }
 
-/// The knob of that name.
+/// The knob of this name.
 pub fn knob(name: &str) -> Result<Knob, String> {
     let found = Knob::ALL.iter().find(|knob| knob.declared().name == name);
     let names = || Knob::ALL.iter().map(|knob| knob.declared().name);
@@ -91,7 +91,7 @@ pub fn path() -> Option<PathBuf> {
 /// The settings in the user's file; none if there is no file.
 pub fn file() -> Result<Vec<Setting>> {
     let Some(path) = path() else { return Ok(Vec::new()) };
-    // Also where this user may not look: HOME is somebody else's then, as after a change of user.
+    // Also where this user may not look: HOME is another user's then, as after a change of user.
     let is_none = |error: &Error| {
         matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::PermissionDenied)
     };
@@ -137,7 +137,7 @@ pub fn save(settings: &[Setting]) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// A variable that names no knob, but one nearly: with the one that is meant.
+/// The variable that was probably meant, if this one names no knob but nearly does.
 fn misspelt(variable: &str) -> Option<&'static str> {
     const PREFIX: &str = "FAULTLESS_";
     let name = variable.strip_prefix(PREFIX)?;
@@ -146,8 +146,8 @@ fn misspelt(variable: &str) -> Option<&'static str> {
     if known().any(|known| known == variable) { None } else { known().find(is_near) }
 }
 
-/// Whether what the environment says can be understood. The library, which has nobody to complain to, takes what is
-/// nearest.
+/// Whether the environment can be understood. The library, which cannot complain to the user, takes the nearest
+/// values.
 pub fn check_environment() -> Result<(), String> {
     for (variable, _) in std::env::vars_os() {
         if let Some(meant) = variable.to_str().and_then(misspelt) {
@@ -161,8 +161,8 @@ pub fn check_environment() -> Result<(), String> {
     })
 }
 
-/// What `knob` is set to for a program started now with `flags`, and who says so; the default may depend on the
-/// machine and is in words then.
+/// What `knob` is set to for a program started now with `flags`, and where that comes from; the default may depend on
+/// the machine and is in words then.
 pub fn resolve(knob: Knob, flags: &[Setting], file: &[Setting]) -> (OsString, Origin) {
     let of = |settings: &[Setting]| settings.iter().rev().find(|s| s.knob == knob).map(|s| s.value.clone().into());
     let declared = knob.declared();

@@ -1,10 +1,10 @@
 //! `faultless sysctl`: what is set, in programs that run and for those to come.
 //!
-//! With `-p` it reads and turns knobs on the pages of running processes; without, it reads what a program that `run`
-//! starts now would be set to, and changes the user's file. Everything is checked before anything is changed.
+//! With `-p` it reads and turns knobs on the pages of running processes. Without, it reads the settings of a program
+//! that `run` starts now, and changes the user's file. Everything is checked before anything is changed.
 //!
-//! Exit status: 0; 1 if the process cannot be reached or the file not be changed; 77 if this user may not look at it; 125 if names or
-//! values are wrong.
+//! Exit status: 0. It is 1 if the process or the file cannot be changed, 77 if this user may not look
+//! at it, and 125 if names or values are wrong.
 
 use std::process::ExitCode;
 
@@ -48,7 +48,6 @@ impl Args {
     }
 }
 
-/// One argument.
 enum Request {
     Read(Knob),
     Change(Setting),
@@ -204,7 +203,7 @@ fn running(pid: u32, requests: &[Request]) -> Result<String> {
     Ok(text)
 }
 
-/// Columns from which who says so stands beside what is set.
+/// Columns from which on the origin stands beside the setting.
 const WIDE: usize = 60;
 
 fn to_come(requests: &[Request], columns: usize) -> Result<String> {

@@ -62,7 +62,7 @@ fn a_directory_that_a_killed_command_left_is_removed_by_the_next() {
     left.kill().unwrap();
     left.wait().unwrap();
     assert_eq!(runtime.entries(), 1);
-    // The program goes on; it ends when nobody reads what it writes.
+    // The program goes on; it ends when the reader of its output is gone.
     drop(left.stdout.take());
     for _ in 0..200 {
         let mut next = common::run(["--", "true"]);

@@ -266,7 +266,7 @@ fn a_user_without_rights() {
     let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
     let level = &finding(&report, "uffd")["level"];
-    // Full rights for everybody may have been set up; then the sysctl or the device says so.
+    // Full rights for all users may have been set up; then the sysctl or the device says so.
     let everybody = ["uffd_sysctl", "uffd_device"].iter().any(|id| finding(&report, id)["level"] == "good");
     assert_eq!(*level == "good", everybody, "{report:#}");
     assert_ne!(finding(&report, "uffd_ptrace")["level"], "good");

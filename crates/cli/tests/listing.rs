@@ -12,8 +12,8 @@ use serde_json::Value;
 const PAGE: usize = 4096;
 const MIB: usize = 1 << 20;
 
-/// Not a test: the program that is watched. One region is written from the front to the back, and of the other three pages far from each other.
-/// It waits until nobody has its input open.
+/// Not a test: the program that is watched. It writes one region from the front to the back, and three pages of the
+/// other, far from each other. It waits until its input is closed.
 #[test]
 #[ignore = "the program of the tests below"]
 fn program() {

@@ -69,7 +69,7 @@ fn a_settings_file_that_is_a_link_stays_one() {
     assert!(dir.join("settings").is_symlink());
 }
 
-/// HOME may be somebody else's: after a change of user, or for a service.
+/// HOME may be another user's: after a change of user, or for a service.
 #[test]
 fn settings_where_the_user_may_not_look_are_none() {
     if !rustix::process::getuid().is_root() {

@@ -13,7 +13,7 @@ use faultless_page::layout::{MAGIC, Page, TABLES, VERSION};
 use faultless_testkit::limit::limit;
 use serde_json::Value;
 
-/// A program with one block from the library, that waits for somebody to read what it writes.
+/// A program with one block from the library, that waits until its output is read.
 struct Covered(Child);
 
 impl Covered {
@@ -97,7 +97,7 @@ fn nothing_is_left_of_a_process_that_was_killed() {
     assert!(has_segment(&program.pid()));
     program.0.kill().unwrap();
     program.0.wait().unwrap();
-    // Unless somebody is looking at it right now: another test's command looks at all.
+    // Unless another process looks at it right now: another test's command looks at all.
     while has_segment(&program.pid()) {
         std::thread::yield_now();
     }

@@ -1,8 +1,8 @@
 //! Real, unmodified programs run plain and under the preload library: same output, same exit status, same files.
 //!
 //! A test describes a program as a [`Case`] and calls [`Case::same`]. Three runs follow: plain, with the library, and
-//! with the library in its checking mode (`FAULTLESS_CHECK=1`), in which it verifies that all memory it hands out
-//! as zero is zero and fills the other with a pattern. What the library did is read from the counters page of each
+//! with the library in its checking mode (`FAULTLESS_CHECK=1`). In this mode it verifies that all memory it hands out
+//! as zero is zero, and fills the other with a pattern. What the library did is read from the counters page of each
 //! process of the run ([`Counters`]).
 
 mod case;

@@ -55,8 +55,8 @@ const NEVER: &[Counter] = &[
     Counter::EnginesSlow,
 ];
 
-/// What counts only when threads meet at the right moment, or the kernel has no area left at the right moment; the models
-/// and the tests of the engine see to it.
+/// Counters that need threads to meet at the right moment, or the kernel to have no area left then. The models and
+/// the tests of the engine cover them.
 const SELDOM: &[Counter] = &[Counter::ScrubRecalls, Counter::KernelRefused, Counter::BackLater];
 
 /// What each zeroing engine did: which of them are used depends on the processor.

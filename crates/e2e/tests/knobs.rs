@@ -29,8 +29,8 @@ fn processes(group: &str, knob: Knob, value: &str) -> Option<[usize; 2]> {
     both(group, knob, value).map(|runs| runs.map(|run| run.counters.processes))
 }
 
-/// Whether a counter that is 0 one way of the knob counts the other way: where the background thread may find no processor
-/// in time, and nothing is done ahead while huge pages are cold, in one of a few runs.
+/// Whether a counter that is 0 one way of the knob counts the other way, in one of a few runs. The background thread
+/// may find no processor in time, and nothing is done ahead while huge pages are cold.
 fn shown(group: &str, knob: Knob, value: &str, counter: Counter) -> Option<bool> {
     let mut last = None;
     for _ in 0..ATTEMPTS {
@@ -131,7 +131,7 @@ impl Drop for Stopped {
 fn every_live_knob_is_turned_while_a_program_runs() {
     let Some(case) = Case::compiled("groups.c", &[]) else { return };
     for (knob, declared) in Knob::ALL.iter().zip(KNOBS).filter(|(_, declared)| declared.when == When::Live) {
-        // How often the counter may count then, and at least does when nobody turns anything.
+        // How often the counter may count then, and at least does when no knob is turned.
         let (value, group, counter) = match knob {
             Knob::Budget => ("0", "mappings", Counter::BytesKept),
             Knob::MallocThreshold => ("1G", "blocks", Counter::MallocServed),
@@ -164,7 +164,8 @@ fn every_live_knob_is_turned_while_a_program_runs() {
                 assert_eq!(over > 0, turned, "{over} bytes over the budget, turned: {turned}");
             }
             let more = program.counter(counter) - before;
-            // On a busy machine the background thread may find no processor in time, and all memory may be cold, which gets no advice.
+            // On a busy machine the background thread may find no processor in time, and all memory may be cold,
+            // which gets no advice.
             if !turned && more == 0 && tries < ATTEMPTS {
                 tries += 1;
                 turns.push(turned);

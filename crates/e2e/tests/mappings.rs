@@ -1,5 +1,5 @@
-//! Small C programs about mappings of their own: addresses, attributes and pages that somebody holds, while frames move
-//! in and out.
+//! Small C programs about mappings of their own: addresses, attributes and pages that another process or the kernel
+//! holds, while frames move in and out.
 
 use faultless_e2e::{Case, Run, compile, scratch};
 use faultless_page::stats::Counter;

@@ -171,7 +171,7 @@ fn address_sanitizer() {
 #[test]
 fn address_sanitizer_as_a_library() {
     let Some(case) = Case::compiled("address.c", &["-fsanitize=address"]) else { return };
-    // The sanitizer insists on being loaded first; whoever preloads anything has to tell it not to.
+    // The sanitizer insists on being loaded first; a program that preloads anything has to tell it not to.
     let run = case.env("ASAN_OPTIONS", "verify_asan_link_order=0").same();
     assert_eq!(run.counters.served(), 0, "the library keeps away from a sanitizer");
 }

@@ -12,8 +12,8 @@ const SLOT: u64 = 2 << 20;
 const READ_WRITE: &str = "PROT_READ|PROT_WRITE";
 const PRIVATE: &str = "MAP_PRIVATE|MAP_ANONYMOUS";
 
-/// Every block that the library would serve gets a mapping of its own from the C library; its size leaves so much of that
-/// unused. Such mappings have this remainder, as programs/known.c has it.
+/// Every block that the library would serve gets a mapping of its own from the C library, and its size leaves this
+/// much of the mapping unused. Such mappings have this remainder, as programs/known.c has it.
 const PLAIN: [(&str, &str); 3] =
     [("MALLOC_MMAP_THRESHOLD_", "262144"), ("OPENBLAS_NUM_THREADS", "1"), ("PYTHONHASHSEED", "0")];
 const UNUSED: u64 = 24;
@@ -68,7 +68,7 @@ impl Trace {
         self.mapped(is_block).iter().map(|bytes| bytes - UNUSED).collect()
     }
 
-    /// The most that it had mapped for itself at once, and how much it unmapped of that.
+    /// The most that it had mapped for itself at once, and how much of its own it unmapped.
     fn peak(&self) -> (u64, u64) {
         let (mut live, mut now, mut peak, mut unmapped) = (BTreeMap::new(), 0, 0, 0);
         for call in &self.0 {
@@ -128,8 +128,8 @@ fn mappings_and_where_their_memory_comes_from() {
         assert_eq!((get(Counter::MmapServed), get(Counter::MmapBytes)), (all.len() as u64, total));
         let fresh = get(Counter::BytesFreshHuge) + get(Counter::BytesFreshSmall);
         assert_eq!(fresh + get(Counter::BytesZeroed) + get(Counter::BytesHotZeroed), total);
-        // What is mapped beyond the most that there was at once has been there before; what the background thread has at
-        // that moment, without a processor, is missing.
+        // What is mapped beyond the most that there was at once has been there before; what the background thread has
+        // at that moment, without a processor, is missing.
         assert!(fresh == peak || fresh > peak && scrub == "1", "{fresh} fresh of {peak}");
         assert_eq!((get(Counter::BytesUnzeroed), get(Counter::BytesKept)), (0, unmapped));
         if scrub == "0" {
@@ -196,7 +196,8 @@ fn arrays_of_numpy() {
     assert_eq!((calls - calls_without, bytes - bytes_without), (blocks.len() as u64, blocks.iter().sum()));
 }
 
-/// As many faults are avoided as the trace has it, by the kernel's own count; `run` itself says no number that it cannot know.
+/// As many faults are avoided as the trace has it, by the kernel's own count; `run` itself says no number that it
+/// cannot know.
 #[test]
 fn faults_that_are_avoided() {
     let Some((case, trace)) = known("mappings") else { return };

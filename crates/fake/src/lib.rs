@@ -1,8 +1,8 @@
 //! An address space in ordinary memory, for tests and simulations.
 //!
-//! It knows, page by page, whether it may be accessed, whether it is present and what it holds (one byte stands
-//! for all 4096), and panics where a real program would be killed or its data spoilt: a write to closed memory, a
-//! touch of what is not mapped. Failures of single operations can be asked for.
+//! It knows, page by page, whether it may be accessed, whether it is present and what it holds (one byte stands for
+//! all 4096). It panics where a real program would be killed or its data spoilt: at a write to closed memory, or a
+//! touch of unmapped memory. Failures of single operations can be asked for.
 
 mod memory;
 pub mod mmu;
@@ -26,9 +26,9 @@ pub struct Page {
     pub byte: u8,
     /// Huge pages advised.
     pub huge: bool,
-    /// What the program changed of it otherwise, by a call that nobody saw.
+    /// Whether the program changed other attributes of it, by a call that was not seen.
     pub altered: bool,
-    /// Cannot move: somebody else refers to it.
+    /// Cannot move: it has another reference.
     pub pinned: bool,
     /// Given back, address and all: whatever is there is not the engine's.
     pub released: bool,
@@ -370,7 +370,8 @@ impl Sys for Fake {
 
     fn relax(&self, _turn: u32) {
         std::thread::yield_now();
-        // Much: on a machine with other work each turn may take some milliseconds indeed, and somebody waits for the time to pass.
+        // Much: on a machine with other work each turn may take some milliseconds indeed, and a thread waits for the
+        // time to pass.
         self.state.lock().unwrap().now_ns += 1_000_000;
     }
 }

@@ -63,7 +63,7 @@ impl Fake {
         self.each(span, |_, page| page.open = false);
     }
 
-    /// The program changes attributes of a span by a call that nobody sees.
+    /// The program changes attributes of a span by a call that is not seen.
     pub fn alter(&self, span: Span) {
         self.each(span, |_, page| page.altered = true);
     }
@@ -102,7 +102,7 @@ impl Fake {
         self.state.lock().unwrap().now_ns += ms * 1_000_000;
     }
 
-    /// Others keep so many processors busy.
+    /// Other processes keep `load` processors busy.
     pub fn set_load(&self, load: u64) {
         self.state.lock().unwrap().load = load;
     }

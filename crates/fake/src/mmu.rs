@@ -1,8 +1,8 @@
 //! The memory of one region, for tests.
 //!
-//! One byte stands for all of a page. It panics where a region breaks a rule: pages installed where nobody may access
-//! them, moved to where some are, or taken from a buffer that is not there. Failures can be asked for, and a hook is called
-//! before each operation, so that a checker switches threads there.
+//! One byte stands for all of a page. It panics where a region breaks a rule: pages installed where no access is
+//! allowed, moved to where some are, or taken from a buffer that is not there. Failures can be asked for, and a hook
+//! is called before each operation, so that a checker switches threads there.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard};
@@ -41,7 +41,7 @@ pub enum Found {
 /// A page that is there.
 #[derive(Clone, Copy)]
 enum Page {
-    /// The kernel's page of zeroes, into which nobody ever writes.
+    /// The kernel's page of zeroes, which is never written.
     Zero,
     /// Its own.
     Own(u8),
@@ -145,7 +145,7 @@ impl FakeMmu {
         self.state.lock().unwrap().end = Some(end);
     }
 
-    /// No huge pages are to be had.
+    /// No huge page can be made.
     pub fn refuse_huge(&self) {
         self.state.lock().unwrap().no_huge = true;
     }
@@ -155,7 +155,7 @@ impl FakeMmu {
         self.state.lock().unwrap().fills
     }
 
-    /// How often it was read over pages that somebody had zeroed, and how many frames were zeroed.
+    /// How often it was read over pages that had been zeroed, and how many frames were zeroed.
     pub fn zeroed(&self) -> (usize, usize) {
         let state = self.state.lock().unwrap();
         (state.zeroed_fills, state.zeroed_frames)
@@ -200,7 +200,7 @@ impl FakeMmu {
 
     fn access(&self, addr: usize, wants: Rights, byte: Option<u8>) -> Found {
         let page = addr / PAGE;
-        // What is there is used while the process forks; the kernel's own faults wait.
+        // A present page can be used while the process forks; the kernel's own faults wait.
         let mut state = self.when(|state| match (state.pages.get(&page), byte) {
             (None, _) => !state.given.contains(&page),
             (Some(Page::Zero), Some(_)) => false,

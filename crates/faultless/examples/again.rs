@@ -1,4 +1,5 @@
-//! What it takes to drop memory and touch it again, in a region of zeroes and in one whose missing pages may have old bytes.
+//! What it takes to drop memory and touch it again, in a region of zeroes and in one whose missing pages may have old
+//! bytes.
 //!
 //! `again [MIB [ROUNDS]]`; nanoseconds a page, medians.
 

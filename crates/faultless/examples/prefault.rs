@@ -1,6 +1,6 @@
-//! First touch: what a page costs by the kernel's faults, small and huge, populated at once, and in a region of each delivery mode,
-//! fresh and after `reserve`. `prefault [MIB [ROUNDS [ORDER]]]`, where ORDER is `forward`, `backward`, `strided` (each eighth page),
-//! `random` (a tenth of the pages) or `compute` (forward, with some work on each page).
+//! First touch: what a page costs by the kernel's faults, small and huge, populated at once, and in a region of each
+//! delivery mode, fresh and after `reserve`. `prefault [MIB [ROUNDS [ORDER]]]`, where ORDER is `forward`, `backward`,
+//! `strided` (each eighth page), `random` (a tenth of the pages) or `compute` (forward, with some work on each page).
 
 use std::collections::BTreeMap;
 use std::ptr::null_mut;
@@ -73,7 +73,6 @@ fn touch(at: *mut u8, pages: &[usize], computes: bool) -> f64 {
     start.elapsed().as_nanos() as f64 / pages.len() as f64
 }
 
-/// A pass over memory.
 struct Pass {
     bytes: usize,
     pages: Vec<usize>,

@@ -13,7 +13,7 @@ pub enum Error {
     Length,
     /// The kernel refused the address space.
     NoAddressSpace,
-    /// No userfaultfd is to be had: the error number of the last try.
+    /// No userfaultfd can be opened: the error number of the last try.
     NoUserfaultfd(i32),
     /// This kernel's userfaultfd lacks what the delivery mode needs.
     NoFeature,
@@ -29,7 +29,7 @@ pub enum Error {
     TooManyRegions,
     /// This thread blocks SIGBUS, which would kill it at a fault of a region with signal delivery.
     SigbusBlocked,
-    /// Somebody replaced the handler for SIGBUS.
+    /// The program replaced the handler for SIGBUS.
     SigbusTaken,
     /// The range is empty, not whole pages of 4096 bytes, or not inside the region.
     Outside,
@@ -41,11 +41,11 @@ pub enum Error {
     Rights,
     /// There are too many areas with different attributes.
     TooManyAreas,
-    /// A part of the range was unmapped or moved away by somebody else; known to a region with events.
+    /// A part of the range was unmapped or moved away by a call of the program's own; known to a region with events.
     Lost,
     /// Events need thread delivery, and what the kernel asks for: the error number.
     NoEvents(i32),
-    /// This process was forked from the one that made the region.
+    /// This process was forked from the process that made the region.
     Forked,
     /// The region was closed because its faults could not be served any more.
     Closed,

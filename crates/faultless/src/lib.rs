@@ -1,7 +1,7 @@
 //! Memory that does not fault when it is used.
 //!
-//! An [`Arena`] hands out large blocks from memory that was used before, or that its background steps made ready,
-//! so that the first touch of a block costs no page fault.
+//! An [`Arena`] hands out large blocks from memory that was used before, or that its background steps made ready. So
+//! the first touch of a block costs no page fault.
 //!
 //! ```
 //! let arena = faultless::Arena::new(1 << 30)?;
@@ -13,8 +13,9 @@
 //! ```
 
 //!
-//! A [`Region`](region::Region) is memory of which each page is brought when it is first used, in windows that grow, from
-//! zeroes or from a backing. [`reserve`] has memory ready before regions need it.
+//! A [`Region`](region::Region) is memory of which each page is brought when it is first used. Windows of pages grow,
+//! and their bytes are zeroes or come from a backing. The function [`reserve`] has memory ready before regions need
+//! it.
 //!
 //! Rooms use those above them in this table, and never those below; `cargo xtask structure` checks it.
 //!
@@ -97,8 +98,8 @@ impl Arena {
         Ok(block)
     }
 
-    /// Does all pending background work: zeroes what was dropped, gives back what is too much. Call it from a
-    /// thread of your own, or when the program is idle.
+    /// Does all pending background work: zeroes dropped blocks, and gives memory beyond the budget back. Call it from
+    /// a thread of your own, or when the program is idle.
     pub fn work(&self) {
         while self.space.step() == Progress::Worked {}
     }

@@ -1,8 +1,9 @@
-//! The page of counters and knobs, and the list of regions behind it, where `faultless stat` and `faultless sysctl` find it.
+//! The page of counters and knobs, and the list of regions behind it, where `faultless stat` and `faultless sysctl`
+//! find it.
 //!
-//! Under `faultless run` it is the file that the library of that command uses in this process too; else a segment of System V
-//! shared memory, marked for removal at once, so that it is gone with the last process that has it. Where there is
-//! neither, it is this process's own. A forked child goes on counting on the page of its parent.
+//! Under `faultless run` it is the file that the library of the command uses in this process too. Else it is a
+//! segment of System V shared memory, marked for removal at once, so that it is gone with the last process that has
+//! it. Where there is neither, it is this process's own. A forked child goes on counting on the page of its parent.
 
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 use std::ffi::{OsStr, c_void};
@@ -42,7 +43,7 @@ static PAGE: LazyLock<Shared> = LazyLock::new(|| {
     let page = shared.page;
     // A program that had this process before may have left some.
     shared.regions.end_all();
-    // Unless the other library has: then what is set, is set.
+    // If the other library has set the knobs, they stay.
     if page.header.magic.load(Ordering::Acquire) != MAGIC {
         for knob in Knob::ALL {
             let declared = knob.declared();
@@ -56,10 +57,11 @@ static PAGE: LazyLock<Shared> = LazyLock::new(|| {
     OWNER.get_or_init(Owner::here);
     shared
 });
-/// The process that it was made for: a child's regions are not listed one by one, because a child may end without a word.
+/// The process that it was made for: a child's regions are not listed one by one, because a child may end without a
+/// word.
 static OWNER: OnceLock<Owner> = OnceLock::new();
 
-/// What the budget is unless somebody says otherwise.
+/// The budget where it is not set.
 fn budget() -> u64 {
     (crate::background::reserve::memory().unwrap_or(0) / 20).max(64 << 20) as u64
 }
@@ -92,8 +94,8 @@ impl Shared {
     /// The page at `at`, with what is behind it.
     ///
     /// # Safety
-    /// There are [`Whole::bytes`] of memory for so many lines, aligned as a page is, zero or used so before, which only atomics are
-    /// made of, and which are never unmapped.
+    /// There are [`Whole::bytes`] of memory for `lines` lines, aligned as a page is, and never unmapped. The memory
+    /// is zero or was used so before, and only atomics are made of it.
     unsafe fn at(at: *const c_void, lines: usize) -> Self {
         // SAFETY: see above; zeroes are a page, and lines.
         let (whole, lines) = unsafe {
@@ -141,7 +143,7 @@ fn open_file(dir: &[u8], lines: usize) -> Option<Shared> {
     }
 }
 
-/// Whether nobody has filled in the page yet, or a library did that counts as this one does.
+/// Whether the page is not filled in yet, or a library has filled it in that counts as this one does.
 fn is_ours(file: &File) -> bool {
     let word = |at| {
         let mut word = [0; size_of::<u64>()];

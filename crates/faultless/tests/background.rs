@@ -59,7 +59,8 @@ fn nobody_reads_the_backing_of_a_region_that_has_ended() {
     assert_eq!(seen.begun.load(Ordering::SeqCst), begun);
 }
 
-/// Nor does the end wait for steps that were not begun, though somebody helps, so that there is always one under way.
+/// Nor does the end wait for steps that were not begun, though another thread helps, so that there is always one
+/// under way.
 #[test]
 fn the_end_of_a_region_waits_for_no_step_that_was_not_begun() {
     limit();
@@ -81,7 +82,7 @@ fn the_end_of_a_region_waits_for_no_step_that_was_not_begun() {
     });
 }
 
-/// Whoever waits goes on when all is there, whoever else helps.
+/// Each waiting thread goes on when all is there, and other threads may help.
 #[test]
 fn all_who_wait_wait_for_the_end() {
     let Some((region, _)) = region(|_| {}) else { return };

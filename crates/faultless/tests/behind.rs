@@ -1,5 +1,5 @@
-//! What happens to a region's memory without its knowledge: calls that the program makes itself, for which a userfaultfd could
-//! send messages and is not asked to. What follows is what docs/regions.md says.
+//! What happens to a region's memory without its knowledge: calls that the program makes itself, for which a
+//! userfaultfd could send messages and is not asked to. What follows is what docs/regions.md says.
 
 use std::fs::File;
 use std::io::Write;
@@ -11,7 +11,7 @@ use faultless_testkit::limit::limit;
 const PAGE: usize = 4096;
 const MIB: usize = 1 << 20;
 
-/// A region of each mode that is to be had.
+/// A region of each mode that can be made.
 fn each(choose: impl Fn(Builder) -> Builder, test: impl Fn(Region)) {
     limit();
     for delivery in [Delivery::Direct, Delivery::Thread, Delivery::Signal] {
@@ -39,7 +39,7 @@ fn fill(region: &Region, byte: u8) {
 }
 
 fn madvise(region: &Region, from: usize, bytes: usize, advice: i32) -> Option<i32> {
-    // SAFETY: a part of the region, of which nobody has a reference.
+    // SAFETY: a part of the region, without a reference to it.
     let done = unsafe { libc::madvise(region.as_ptr().add(from).cast(), bytes, advice) };
     if done == 0 { None } else { std::io::Error::last_os_error().raw_os_error() }
 }
@@ -91,7 +91,7 @@ fn what_is_moved_away_keeps_its_pages_and_is_no_region_s_any_more() {
         }
         let before = (0..MIB / PAGE).map(|page| is_there(&region, 2 * MIB + page * PAGE)).collect::<Vec<_>>();
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-        // SAFETY: a part of the region that nobody has a reference to, moved to addresses that are reserved for it.
+        // SAFETY: a part of the region without a reference to it, moved to addresses that are reserved for it.
         let moved = unsafe {
             let to = libc::mmap(null_mut(), MIB, libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0);
             libc::mremap(region.as_ptr().add(2 * MIB).cast(), MIB, MIB, flags, to).cast::<u8>()
@@ -104,17 +104,16 @@ fn what_is_moved_away_keeps_its_pages_and_is_no_region_s_any_more() {
             assert!(expected.is_none_or(|expected| expected == found), "{found} in page {page}");
         }
         assert_eq!(read(region.as_ptr().wrapping_add(4 * MIB)), read(region.as_ptr().wrapping_add(5 * MIB)));
-        // The hole is nobody's: the region says so, and what is beside it goes on.
+        // The hole is no memory of the region: the region says so, and what is beside it goes on.
         assert_eq!(region.protect(2 * MIB..3 * MIB, Rights::Read), Err(Error::Kernel(libc::ENOMEM)));
         region.unmap(4 * MIB..5 * MIB).unwrap();
-        // SAFETY: what was moved, which nobody uses any more.
+        // SAFETY: what was moved, which is not used any more.
         assert_eq!(unsafe { libc::munmap(moved.cast(), MIB) }, 0);
     };
     each(|builder| builder.windows(PAGE, PAGE), check);
     each(|builder| builder.windows(PAGE, PAGE).backing(FileBacking::new(file())), check);
 }
 
-/// Whether a page is there.
 fn is_there(region: &Region, at: usize) -> bool {
     let mut there = 0;
     // SAFETY: a page of the region, and a byte for it.

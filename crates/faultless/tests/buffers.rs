@@ -49,7 +49,7 @@ fn nobody_keeps_others_from_a_change_while_it_waits_for_a_buffer() {
         });
     };
     fn read(region: &Region, page: usize) {
-        // SAFETY: mapped memory, which nobody writes to.
+        // SAFETY: mapped memory, which is not written to.
         assert_eq!(unsafe { region.as_ptr().add(page * PAGE).read_volatile() }, 4);
     }
     read(&region, 0);
@@ -58,7 +58,7 @@ fn nobody_keeps_others_from_a_change_while_it_waits_for_a_buffer() {
     while READING.load(Ordering::SeqCst) < 2 {
         thread::yield_now();
     }
-    // The area around them is not what it was: they will try again, and wait for whoever changes anything.
+    // The area around them is not what it was: they will try again, and wait for changes.
     region.protect(12 * PAGE..13 * PAGE, Rights::Read).unwrap();
     start(|region| read(region, 20));
     thread::sleep(Duration::from_millis(100));

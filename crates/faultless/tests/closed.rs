@@ -26,7 +26,7 @@ struct End {
     said: String,
 }
 
-/// Runs a scenario; `None` where regions of that mode are not to be had.
+/// Runs a scenario; `None` where such regions cannot be made.
 fn run(scenario: &str) -> Option<End> {
     limit();
     let out = Command::new(std::env::current_exe().unwrap())
@@ -185,7 +185,8 @@ fn scenario() {
             set_handler(libc::SIGBUS, own_handler);
             let region = region(Delivery::Signal, None);
             assert_eq!(read(&region, 0), 0);
-            // SAFETY: zero bytes are a value, with an address behind the first words; a thread may send itself any code.
+            // SAFETY: zero bytes are a value, with an address behind the first words; a thread may send itself any
+            // code.
             unsafe {
                 let mut info: libc::siginfo_t = std::mem::zeroed();
                 (info.si_signo, info.si_code) = (libc::SIGBUS, libc::BUS_MCEERR_AR);
@@ -210,7 +211,8 @@ fn scenario() {
         "taken-thread" | "taken-signal" => {
             let delivery = if name.ends_with("thread") { Delivery::Thread } else { Delivery::Signal };
             let region = region(delivery, None);
-            // SAFETY: a part of the region that nobody has a reference to; that it is not the region's business is tested.
+            // SAFETY: a part of the region without a reference to it; that it is not the region's business is
+            // tested.
             assert_eq!(unsafe { libc::munmap(region.as_ptr().add(MIB).cast(), MIB) }, 0);
             assert_eq!(region.protect(MIB..2 * MIB, Rights::Read), Err(Error::Kernel(libc::ENOMEM)));
             assert_eq!([0, MIB - 1, 2 * MIB].map(|at| read(&region, at)), [0; 3], "what is beside it goes on");

@@ -83,7 +83,7 @@ fn files_of_the_program_are_left_alone() {
             // SAFETY: mapped for writing.
             unsafe { region.as_ptr().write_volatile(1) };
             let pipes = take_all_numbers();
-            // Who serves looks up once in a second.
+            // The serving thread looks up once a second.
             std::thread::sleep(std::time::Duration::from_millis(1200));
             check(&pipes);
             let _ =
@@ -94,7 +94,7 @@ fn files_of_the_program_are_left_alone() {
     }
 }
 
-/// What is missing is what it was before, or an error, whenever it is accessed.
+/// A missing page has its old bytes or is an error, whenever it is accessed.
 #[test]
 fn nothing_is_zero_that_was_not() {
     for (kind, choose, is_zero) in kinds() {

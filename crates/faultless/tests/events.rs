@@ -1,5 +1,5 @@
-//! Events: what the program does to a region's memory by calls of its own, with a region that is told of it. Each test ends the program
-//! if it takes much too long, because a mistake here is that somebody waits for ever.
+//! Events: what the program does to a region's memory by calls of its own, with a region that is told of it. Each
+//! test ends the program if it takes much too long, because a mistake here is that a thread waits for ever.
 
 mod told;
 
@@ -24,9 +24,9 @@ fn what_is_unmapped_is_known_at_once() {
                 assert_eq!(read(at.wrapping_add(part.len())), fresh(part.end));
             }
         });
-        // SAFETY: no slice is to be had.
+        // SAFETY: there is no slice.
         assert_eq!(unsafe { region.as_slice() }.err(), Some(Error::Lost));
-        // What somebody else has there now stays when the region ends.
+        // A foreign mapping that is there now stays when the region ends.
         // SAFETY: nothing is mapped there.
         let other = unsafe {
             let (prot, flags) =
@@ -47,7 +47,7 @@ fn what_is_dropped_is_not_counted_and_comes_again() {
             for round in 0..ROUNDS {
                 let at = region.as_ptr().wrapping_add(MIB);
                 (0..MIB).step_by(PAGE).for_each(|page| write(at.wrapping_add(page), 7));
-                // SAFETY: nobody has a reference to it.
+                // SAFETY: there is no reference to it.
                 assert_eq!(unsafe { libc::madvise(at.cast(), MIB, libc::MADV_DONTNEED) }, 0);
                 let page = round % 256 * PAGE;
                 assert_eq!(read(at.wrapping_add(page)), fresh(MIB + page));
@@ -120,7 +120,7 @@ fn own_changes_lose_nothing() {
     });
 }
 
-/// The other modes have none, and neither has who may not.
+/// The other modes have none, and neither has a process that may not.
 #[test]
 fn events_that_cannot_be_had_are_refused() {
     for delivery in [Delivery::Direct, Delivery::Signal] {

@@ -1,4 +1,4 @@
-//! A backing that fails: it concerns the page that was needed, and whoever needed it.
+//! A backing that fails: that concerns the needed page, and the threads that need it.
 
 mod apart;
 
@@ -178,7 +178,7 @@ fn a_backing_may_read_another_region() {
     }
 }
 
-/// Reads its own region, which nobody may.
+/// Reads its own region, which is not allowed.
 struct Itself(Arc<AtomicUsize>);
 
 impl Backing for Itself {

@@ -1,5 +1,5 @@
-//! What is not the region's: memory that the program has put where a part of it was. Nothing that the region does touches that, and what
-//! happens there is as without it.
+//! What is not the region's: memory that the program has put where a part of it was. Nothing that the region does
+//! touches that, and what happens there is as without it.
 
 mod apart;
 
@@ -17,7 +17,7 @@ const SLOT: usize = 2 << 20;
 const MIB: usize = 1 << 20;
 const MODES: [Delivery; 2] = [Delivery::Thread, Delivery::Signal];
 
-/// `None`: none of this kind is to be had.
+/// `None`: none of this kind can be made.
 fn build(builder: Builder) -> Option<Region> {
     match builder.build() {
         Ok(region) => Some(region),
@@ -74,7 +74,7 @@ fn what_becomes_of_an_area_that_was_left_to_the_kernel_is_known() {
         let (own, moved) = (region.as_ptr().wrapping_add(32 * MIB), region.as_ptr().wrapping_add(40 * MIB));
         replace(own, 2 * MIB);
         write(own, 0x55);
-        // SAFETY: a part that nobody uses as the region's any more.
+        // SAFETY: a part that is not used as the region's any more.
         unsafe {
             let at = libc::mremap(
                 moved.cast(),
@@ -126,7 +126,8 @@ fn parts_move_from_descriptor_to_descriptor_with_events() {
     }
 }
 
-/// While it is served a fault drops no memory of the region: what it has seen there may be somebody else's a moment later.
+/// While it is served a fault drops no memory of the region: what it has seen there may be a foreign mapping a moment
+/// later.
 #[test]
 fn a_fault_drops_nothing() {
     limit();
@@ -200,7 +201,7 @@ fn an_error_in_a_file_of_the_program_is_its_own() {
 
 fn map(file: &File, at: *mut libc::c_void, fixed: i32) -> *const u8 {
     let prot = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: where the kernel wants, or where nobody uses the region any more.
+    // SAFETY: where the kernel wants, or where the region is not used any more.
     let at = unsafe { libc::mmap(at, 2 * PAGE, prot, libc::MAP_SHARED | fixed, file.as_raw_fd(), 0) };
     assert_ne!(at, libc::MAP_FAILED);
     at.cast()

@@ -1,4 +1,4 @@
-//! Forks of a program that has a region with events: its children miss nothing, and nobody waits for ever.
+//! Forks of a program that has a region with events: its children miss nothing, and no process waits for ever.
 
 mod told;
 
@@ -12,8 +12,8 @@ use told::{
     Allocating, BYTES, Ends, MIB, PAGE, ROUNDS, backed, beside, build, each, forked, mremap, munmap, read, write,
 };
 
-/// Children of several generations find what was written, and elsewhere what was there at first; what their parent does later is not
-/// theirs.
+/// Children of several generations find what was written, and elsewhere what was there at first; what their parent
+/// does later is not theirs.
 #[test]
 fn children_are_served() {
     each(|region, fresh| {
@@ -51,14 +51,15 @@ fn children_are_served() {
     });
 }
 
-/// A child that is there for longer than the region: what it misses of a backing is an error, and not zero.
+/// A child that is there for longer than the region: what it misses of a backing is an error instead of zero.
 #[test]
 fn what_a_child_misses_after_the_end_is_no_zero() {
     each(|region, fresh| {
         let (mut ends, mut ended) = ([0; 2], [0u8]);
         let at = region.as_ptr();
         write(at, 5);
-        // SAFETY: a pipe by which the parent says that the region is gone; the child makes system calls and reads memory.
+        // SAFETY: a pipe by which the parent says that the region is gone; the child makes system calls and reads
+        // memory.
         unsafe {
             assert_eq!(libc::pipe(ends.as_mut_ptr()), 0);
             let pid = libc::fork();
@@ -78,7 +79,7 @@ fn what_a_child_misses_after_the_end_is_no_zero() {
     });
 }
 
-/// Who forks holds the allocator's locks; handlers, backings and other threads wait for those.
+/// A forking thread holds the allocator's locks; handlers, backings and other threads wait for those.
 #[test]
 fn forks_beside_allocation_and_faults_do_not_hang() {
     each(|region, fresh| {
@@ -111,7 +112,7 @@ fn forks_beside_allocation_and_faults_do_not_hang() {
     });
 }
 
-/// Who forks tells each part of the region of it, one after the other, also while the region ends.
+/// A forking thread tells each part of the region of it, one after the other, also while the region ends.
 #[test]
 fn forks_beside_the_end_do_not_hang() {
     limit();

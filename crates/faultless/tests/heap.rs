@@ -1,5 +1,5 @@
-//! Blocks that share regions: each is zero and its own, many cost no more threads and descriptors than the first, and a forked child
-//! has some of its own.
+//! Blocks that share regions: each is zero and its own, many cost no more threads and descriptors than the first, and
+//! a forked child has some of its own.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use faultless_testkit::rng::Rng;
 const PAGE: usize = 4096;
 const MIB: usize = 1 << 20;
 
-/// A heap of each mode that is to be had.
+/// A heap of each mode that can be made.
 fn each(test: impl Fn(Delivery, &'static Heap)) {
     limit();
     for delivery in [Delivery::Direct, Delivery::Thread, Delivery::Signal, Delivery::Kernel] {

@@ -35,8 +35,8 @@ fn only_what_was_not_written_to_counts_as_unused() {
             }
         };
         (0..FULL).for_each(|slot| run(slot, RUN));
-        // Few wait to be looked at, and those that were left first are the first: there may have been no room for these, so they are left
-        // again until somebody had a processor to look.
+        // Few windows wait to be looked at, and those that were left first are the first. There may have been no room
+        // for these. So they are left again until another thread had a processor to look.
         let mut rounds = 0;
         while unused() == 0 {
             region.advise(FULL * SLOT..(FULL + LEFT) * SLOT, Advice::DontNeed).unwrap();

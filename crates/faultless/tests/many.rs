@@ -1,4 +1,5 @@
-//! Many regions at a time: they share handler threads, and end with an error that says what to do where descriptors end.
+//! Many regions at a time: they share handler threads, and end with an error that says what to do where descriptors
+//! end.
 
 mod apart;
 
@@ -25,7 +26,7 @@ fn build(delivery: Delivery, bytes: usize) -> Result<Region, Error> {
     Region::builder(bytes).delivery(delivery).build()
 }
 
-/// Each mode that is to be had, in a process of its own.
+/// Each mode that can be made, in a process of its own.
 fn each(test: impl Fn(Delivery)) {
     for delivery in [Delivery::Best, Delivery::Direct, Delivery::Thread, Delivery::Signal, Delivery::Kernel] {
         passes_apart(|| match build(delivery, 1) {
@@ -153,7 +154,7 @@ fn a_stack_may_be_memory_of_a_region() {
         pad: usize,
     }
     extern "C" fn change(shared: *mut libc::c_void) -> *mut libc::c_void {
-        // SAFETY: who starts the thread waits for it.
+        // SAFETY: the starter of the thread waits for it.
         let shared = unsafe { &*shared.cast::<Shared>() };
         deep(shared.pad, &|| {
             shared.region.advise(0..MIB, Advice::DontNeed).unwrap();
@@ -207,7 +208,7 @@ fn a_stack_may_be_memory_of_a_region() {
                 shared.pad = round % 97;
                 let stack = &stacks[round % stacks.len()];
                 stack.advise(0..2 * MIB, Advice::DontNeed).unwrap();
-                // SAFETY: a stack that nobody else uses, for a thread that is waited for.
+                // SAFETY: a stack that no other thread uses, for a thread that is waited for.
                 unsafe {
                     let (mut attributes, mut thread) = (std::mem::zeroed(), 0);
                     assert_eq!(libc::pthread_attr_init(&mut attributes), 0);

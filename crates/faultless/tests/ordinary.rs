@@ -1,5 +1,5 @@
-//! What an ordinary user gets unless it says otherwise, where the kernel delivers faults of programs alone: memory that system calls
-//! can be given.
+//! What an ordinary user gets unless it says otherwise, where the kernel delivers faults of programs alone: memory
+//! that system calls can be given.
 
 use std::fs::File;
 use std::io::Read;

@@ -47,7 +47,8 @@ fn can_be() -> bool {
 
 const SCENARIO: &str = "FAULTLESS_TEST_SCENARIO";
 
-/// Runs `program` as a process of its own, in a group of its own, as the test `name`; what it and its children wrote when all have ended.
+/// Runs `program` as a process of its own, in a group of its own, as the test `name`; what it and its children wrote
+/// when all have ended.
 fn run(name: &str, program: impl FnOnce()) -> Option<String> {
     if std::env::var(SCENARIO).is_ok() {
         limit();
@@ -104,7 +105,6 @@ impl Pipe {
         Self(ends)
     }
 
-    /// Forks a child that does this.
     fn fork(&self, child: impl FnOnce(&Self)) -> i32 {
         // SAFETY: the child makes system calls, accesses memory and ends.
         unsafe {
@@ -124,7 +124,7 @@ impl Pipe {
         unsafe { libc::write(self.0[1], c"".as_ptr().cast(), 1) };
     }
 
-    /// Waits until somebody tells, or, in a child, for the end of the first process.
+    /// Waits until another process tells, or, in a child, for the end of the first process.
     fn wait(&self) {
         let mut byte = 0u8;
         // SAFETY: room for a byte.
@@ -132,7 +132,8 @@ impl Pipe {
     }
 }
 
-/// Children of several generations, one of which has moved a part: two look while the parent is there, seven when it is no more.
+/// Children of several generations, one of which has moved a part: two look while the parent is there, seven when it
+/// is no more.
 fn family(region: &Region) {
     let (parent, ready) = (Pipe::new(), Pipe::new());
     let at = region.as_ptr();
@@ -165,7 +166,8 @@ fn family(region: &Region) {
     ready.wait();
 }
 
-/// So many programs came to their end, so many of those that looked found an error, and so many what the backing has.
+/// `ends` programs came to their end. Of those that looked, `errors` found an error, and `served` found what the
+/// backing has.
 fn check(output: Option<String>, ends: usize, errors: usize, served: usize) {
     let Some(output) = output else { return };
     let found = ["end", "error", "backing", "zero"].map(|word| count(&output, word));
@@ -208,7 +210,7 @@ fn of_a_parent_that_leaves_its_region() {
     check(output, 1, 7, 2);
 }
 
-/// Who kills a group of processes does not kill children in other ones.
+/// A signal to a group of processes does not kill children in other ones.
 #[test]
 fn of_a_parent_that_is_killed_with_its_group() {
     let output = run("of_a_parent_that_is_killed_with_its_group", || {
@@ -261,7 +263,8 @@ fn that_have_the_memory_of_their_parent() {
         let (region, parent) = (build(Ones), Pipe::new());
         AT.store(region.as_ptr() as usize, Ordering::Relaxed);
         let stack = vec![0u128; 4096].leak().as_mut_ptr_range().end;
-        // SAFETY: a stack and a pipe that stay; the child does nothing but wait until nobody uses what is this thread's.
+        // SAFETY: a stack and a pipe that stay; the child does nothing but wait until no process uses what is this
+        // thread's.
         let pid =
             unsafe { libc::clone(child, stack.cast(), libc::CLONE_VM, (&raw const parent).cast_mut().cast()) };
         assert!(pid > 0);
@@ -343,7 +346,6 @@ fn processes() -> Vec<i32> {
     std::fs::read_dir("/proc").unwrap().flatten().filter_map(ours).collect()
 }
 
-/// What the kernel says of a process.
 fn of(pid: i32, file: &str) -> String {
     std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap()
 }
@@ -378,7 +380,7 @@ fn are_all_that_the_program_sees() {
     check(output, 1, 0, 3);
 }
 
-/// Who kills the process that cares for children ends the region, and nobody reads zero.
+/// To kill the process that cares for children ends the region, and no process reads zero.
 #[test]
 fn of_whom_nobody_takes_care() {
     let output = run("of_whom_nobody_takes_care", || {

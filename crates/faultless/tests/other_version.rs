@@ -1,4 +1,5 @@
-//! A page of counters that the library of another version has made in this process: it counts otherwise, and is left alone.
+//! A page of counters that the library of another version has made in this process: it counts otherwise, and is left
+//! alone.
 
 mod apart;
 

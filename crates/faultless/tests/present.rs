@@ -17,7 +17,6 @@ const PAGE: usize = 4096;
 const PAGES: usize = 6 * 512;
 const STEPS: usize = 600;
 
-/// Pages that are present or swapped out.
 fn pagemap(region: &Region) -> usize {
     let mut entries = vec![0u8; PAGES * 8];
     let file = File::open("/proc/self/pagemap").unwrap();
@@ -25,7 +24,6 @@ fn pagemap(region: &Region) -> usize {
     entries.chunks(8).filter(|entry| entry[7] & 0xC0 != 0).count()
 }
 
-/// A part of the region by chance.
 fn part(chance: &mut Chance) -> Range<usize> {
     let first = chance.below(PAGES);
     let pages = 1 + chance.below((PAGES - first).min([3, 40, 2000][first % 3]));

@@ -1,4 +1,4 @@
-//! Faults of several threads against changes by others, on the kernel: what is written stays, what is fresh is zero.
+//! Faults of several threads against changes by others, on the kernel: written bytes stay, fresh pages are zero.
 
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -210,8 +210,8 @@ fn faults_beside_fork() {
     });
 }
 
-/// A file that gets shorter and longer while it is read: a page is one of what the file had, or zero behind its end; and what
-/// was dropped after that does not come back.
+/// A file that gets shorter and longer while it is read. A page is one that the file had, or zero behind its end.
+/// Pages that were dropped after that do not come back.
 #[test]
 fn faults_beside_truncate() {
     limit();

@@ -1,5 +1,5 @@
-//! Random operations of several threads on one region, each in a part of its own, beside ordinary memory: every byte that is looked at
-//! is what it is there.
+//! Random operations of several threads on one region, each in a part of its own, beside ordinary memory: every byte
+//! that is looked at is what it is there.
 
 mod chance;
 

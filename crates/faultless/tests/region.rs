@@ -11,7 +11,7 @@ use faultless_testkit::limit::limit;
 const PAGE: usize = 4096;
 const MIB: usize = 1 << 20;
 
-/// A region of each mode that is to be had.
+/// A region of each mode that can be made.
 fn each(length: usize, choose: impl Fn(Builder) -> Builder, test: impl Fn(Region)) {
     limit();
     for delivery in [Delivery::Direct, Delivery::Thread, Delivery::Signal] {
@@ -217,7 +217,7 @@ fn slices_are_refused_where_something_is_missing() {
     let mut region = Region::builder(4 * MIB).delivery(Delivery::Direct).build().unwrap();
     region.protect(MIB..2 * MIB, Rights::Read).unwrap();
     assert_eq!(region.as_mut_slice().err(), Some(Error::Rights));
-    // SAFETY: nobody changes the region.
+    // SAFETY: no thread changes the region.
     assert_eq!(unsafe { region.as_slice() }.unwrap().len(), 4 * MIB);
     region.unmap(2 * MIB..3 * MIB).unwrap();
     assert_eq!(region.as_mut_slice().err(), Some(Error::NotMapped));

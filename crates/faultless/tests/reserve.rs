@@ -12,7 +12,7 @@ const MODES: [Delivery; 2] = [Delivery::Thread, Delivery::Signal];
 
 static POOL: Mutex<()> = Mutex::new(());
 
-/// Nobody else has the pool, and nothing is in it.
+/// No other test has the pool, and nothing is in it.
 fn alone() -> MutexGuard<'static, ()> {
     let alone = POOL.lock().unwrap_or_else(PoisonError::into_inner);
     limit();
@@ -64,7 +64,7 @@ fn a_walk_takes_what_was_reserved_in_few_faults() {
         assert!(faultless::reserved() <= 20 * MIB, "{} bytes were not taken", faultless::reserved());
         let kept = |(i, page): (usize, &mut [u8])| page.iter().all(|byte| *byte == i as u8 | 1);
         assert!(region.as_mut_slice().unwrap().chunks_mut(PAGE).enumerate().all(kept));
-        // What is dropped is zero, whatever comes there next.
+        // Dropped pages are zero when they come again.
         region.advise(0..64 * MIB, Advice::DontNeed).unwrap();
         assert!(region.as_mut_slice().unwrap().iter().all(|byte| *byte == 0));
     }
@@ -138,7 +138,7 @@ fn populating_in_the_background_can_be_waited_for_and_ended() {
         let populating = region.populate_in_background(0..40 * MIB).unwrap();
         populating.cancel();
         assert!(populating.is_done());
-        // The region may go while somebody populates it.
+        // The region may go while another thread populates it.
         let populating = region.populate_in_background(0..40 * MIB).unwrap();
         drop(region);
         assert!(matches!(populating.wait(), Ok(READY) | Err(Error::NotMapped)));

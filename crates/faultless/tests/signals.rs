@@ -78,7 +78,7 @@ fn a_fault_inside_a_signal_handler_is_served() {
         }
         NEXT.store(null_mut(), Ordering::SeqCst);
         assert_eq!(TOUCHED.load(Ordering::SeqCst) - before, 100);
-        // SAFETY: mapped, and nobody writes any more.
+        // SAFETY: mapped, and not written any more.
         assert!((0..100).all(|i| unsafe { region.as_ptr().add(i * PAGE).read() } == 1));
     }
 }
@@ -156,7 +156,8 @@ fn the_program_s_own_sigbus_is_its_own() {
         }
         JUMPED.fetch_add(1, Ordering::SeqCst);
     }
-    // Before the first region of this process, if this test comes first; else it is installed over the region's handler.
+    // Before the first region of this process, if this test comes first; else it is installed over the region's
+    // handler.
     let first = Region::builder(MIB).delivery(Delivery::Direct).build().unwrap().check_thread();
     assert_eq!(first, Ok(()));
     let _turn = turn();

@@ -1,5 +1,5 @@
-//! Requests that the kernel serves later, or in the middle of something else: io_uring, and constructors of libraries that are
-//! being loaded, on memory that was not touched yet.
+//! Requests that the kernel serves later, or in the middle of something else: io_uring, and constructors of libraries
+//! that are being loaded, on memory that was not touched yet.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -15,7 +15,7 @@ use faultless_testkit::limit::limit;
 const PAGE: usize = 4096;
 const MIB: usize = 1 << 20;
 
-/// A region of each mode that is to be had.
+/// A region of each mode that can be made.
 fn each(test: impl Fn(&Region)) {
     limit();
     for delivery in [Delivery::Direct, Delivery::Thread, Delivery::Signal] {

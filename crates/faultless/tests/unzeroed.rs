@@ -1,4 +1,5 @@
-//! Regions whose missing pages may have old bytes, beside regions whose missing pages are zero. One test at a time has the pools.
+//! Regions whose missing pages may have old bytes, beside regions whose missing pages are zero. One test at a time
+//! has the pools.
 
 mod chance;
 
@@ -20,7 +21,7 @@ const MODES: [Delivery; 2] = [Delivery::Thread, Delivery::Signal];
 
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Nobody else has the pools, and nothing is in them.
+/// No other test has the pools, and nothing is in them.
 fn alone() -> MutexGuard<'static, ()> {
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     limit();
@@ -50,7 +51,7 @@ fn fill(region: &mut Region, byte: u8) {
     region.as_mut_slice().unwrap().fill(byte);
 }
 
-/// Whether huge pages are to be had, and moved.
+/// Whether huge pages can be made, and moved.
 fn has_huge_pages() -> bool {
     let ready = faultless::reserve(SLOT).unwrap().wait().unwrap();
     faultless::release_reserved();
@@ -105,7 +106,7 @@ fn no_more_is_kept_than_the_budget_allows_and_it_can_be_given_back() {
     if !has_huge_pages() {
         return faultless_testkit::skip("no huge pages");
     }
-    // What comes again when it was dropped with a budget of so many frames.
+    // What comes again when it was dropped with a budget of `slots` frames.
     let mut again = |slots: usize, given_back: bool| {
         assert!(set_as(b"budget", (slots * SLOT) as u64));
         fill(&mut first, 7);
@@ -124,7 +125,7 @@ fn no_more_is_kept_than_the_budget_allows_and_it_can_be_given_back() {
     assert_eq!(again(SLOTS, true), 0);
 }
 
-/// Who works on a region, and what it may find where it wrote nothing.
+/// A thread's work on a region, and what it may find where it wrote nothing.
 struct Worker {
     region: Region,
     delivery: Delivery,

@@ -1,5 +1,5 @@
-//! Under valgrind one thread runs at a time, a thread that faults among them: what needs another one is refused, and the default does
-//! without.
+//! Under valgrind one thread runs at a time, a thread that faults among them: what needs another one is refused, and
+//! the default does without.
 
 use std::process::Command;
 use std::time::{Duration, Instant};

@@ -1,4 +1,5 @@
-//! Nobody waits for ever: what makes somebody wait in a region, when those who are waited for cannot do what they should.
+//! No thread waits for ever: cases in which a thread waits in a region for another one that cannot do its work.
+//! work.
 
 mod told;
 
@@ -57,7 +58,7 @@ impl Backing for Broken {
     }
 }
 
-/// The handler of half of the region ends. Nobody else serves its children, nor what was moved away.
+/// The handler of half of the region ends. No other thread serves its children, nor moved memory.
 #[test]
 fn who_misses_something_that_no_handler_serves_does_not_wait() {
     limit();
@@ -176,7 +177,7 @@ fn a_region_by_signal_ends_while_another_one_s_backing_waits() {
 fn a_region_ends_in_which_something_is_that_it_was_not_told_of() {
     limit();
     let Some(region) = build(Region::builder(BYTES).backing(Allocating)) else { return };
-    // SAFETY: a new segment, in the place of memory that nobody has a reference to.
+    // SAFETY: a new segment, in the place of memory without a reference to it.
     unsafe {
         let id = libc::shmget(libc::IPC_PRIVATE, PAGE, libc::IPC_CREAT | 0o600);
         let at = libc::shmat(id, region.as_ptr().wrapping_add(MIB).cast(), libc::SHM_REMAP);
@@ -187,7 +188,6 @@ fn a_region_ends_in_which_something_is_that_it_was_not_told_of() {
     drop(region);
 }
 
-/// Nothing is there.
 struct Unreadable;
 
 impl Backing for Unreadable {
@@ -221,7 +221,7 @@ fn a_message_that_nobody_reads_is_waited_for_by_nobody() {
 #[test]
 fn no_signal_is_handled_in_a_thread_that_serves() {
     let is_masked = |thread: std::fs::DirEntry| {
-        // One that has ended serves nobody.
+        // One that has ended serves no fault.
         let Ok(status) = std::fs::read_to_string(thread.path().join("status")) else { return true };
         let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap().trim().to_owned();
         u64::from_str_radix(&blocked, 16).unwrap() >> (libc::SIGUSR1 - 1) & 1 == 1

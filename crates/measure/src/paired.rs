@@ -1,5 +1,5 @@
-//! Whether two ways of running differ: medians, spreads, and the ratio over pairs of runs. What `run --compare` and `bench`
-//! say rests on it.
+//! Whether two ways of running differ: medians, spreads, and the ratio over pairs of runs. What `run --compare` and
+//! `bench` say rests on it.
 
 /// The middle value.
 pub fn median(values: &[f64]) -> Option<f64> {
@@ -49,10 +49,10 @@ impl Spread {
 
 /// The ratio of two contenders, from rounds in which both ran.
 ///
-/// The estimate is Hodges and Lehmann's (the median of all pairwise means of the logarithms of the ratios), the
-/// interval the one that Wilcoxon's signed-rank test gives: a round disturbed from outside moves neither much,
-/// and no distribution is assumed but symmetry. (Student's t would give a narrower one, if times were normally
-/// distributed: they have a tail to one side.) Fewer pairs than [`RESOLVING`] cannot give 95 %; the interval is the
+/// The estimate is Hodges and Lehmann's: the median of all pairwise means of the logarithms of the ratios. The
+/// interval is from Wilcoxon's signed-rank test. A round disturbed from outside moves neither much, and no
+/// distribution is assumed but symmetry. Student's t would give a narrower interval, if times were normally
+/// distributed: they have a tail to one side. Fewer pairs than [`RESOLVING`] cannot give 95 %; the interval is the
 /// whole range then.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub struct Ratio {

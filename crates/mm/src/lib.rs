@@ -2,8 +2,8 @@
 //!
 //! A [`Space`] owns one large reservation of addresses, the arena. It gives parts of it to large blocks of `malloc`
 //! ([`allocate`](Space::allocate)), and moves frames of it into mappings of the program ([`mapped`](Space::mapped)).
-//! The engine keeps the memory that comes back, zeroes it in the background and uses it again. A [`Region`](region::Region)
-//! is memory whose faults the engine resolves itself.
+//! The engine keeps the memory that comes back, zeroes it in the background and uses it again. A
+//! [`Region`](region::Region) is memory whose faults the engine resolves itself.
 //!
 //! Rooms use those above them in this table, and never those below; `cargo xtask structure` checks it.
 //!

@@ -30,7 +30,7 @@ fn is_untouched(fake: &Fake, span: Span) -> bool {
     (span.start..span.end).step_by(PAGE).all(|at| fake.read(at) == Some(0x77))
 }
 
-/// Takes all that is to be had, and gives it back.
+/// Takes all that there is, and gives it back.
 fn use_all(space: &Space<Fake>, fake: &Fake, claimed: Span) -> usize {
     let ask = || space.allocate(0, 3 * SLOT, SLOT, Need::Zero).map(|block| Span::new(block.addr, 3 * SLOT));
     let blocks: Vec<_> = std::iter::from_fn(ask).collect();

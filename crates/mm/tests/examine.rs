@@ -1,4 +1,4 @@
-//! Blocks whose attributes change by calls that nobody sees.
+//! Blocks whose attributes change by calls that are not seen.
 
 use faultless_base::{PAGE, SLOT, Span};
 use faultless_fake::{Failing, Fake};

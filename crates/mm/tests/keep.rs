@@ -160,7 +160,8 @@ fn ops() -> impl Strategy<Value = Op> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// What was written and not dropped is there, and what is missing is zero or was written once; each page is counted once.
+    /// Pages that were written and not dropped are there. A missing page is zero or was written once. Each page is
+    /// counted once.
     #[test]
     fn nothing_that_was_written_is_lost(ops in prop::collection::vec(ops(), 1..40), patience in prop_oneof![Just(3), Just(100)]) {
         let (region, pool) = region(patience as usize);

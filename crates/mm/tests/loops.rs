@@ -1,5 +1,5 @@
-//! A program that takes, uses and gives back the same amount again and again has its memory recycled, also where that is
-//! more than the budget.
+//! A program that takes, uses and gives back the same amount again and again has its memory recycled, also where that
+//! is more than the budget.
 
 mod calls;
 

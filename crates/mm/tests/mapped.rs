@@ -56,7 +56,7 @@ impl Program {
         }
     }
 
-    /// The program uses so many slots at once, before the background thread has a processor.
+    /// The program uses `slots` slots at once, before the background thread has a processor.
     fn prepare(&self, slots: usize) {
         self.fake.write(self.map(slots), 7);
         self.rest();
@@ -178,12 +178,12 @@ fn without_moves_everything_is_as_always() {
     p.prepare(30);
     p.walk(p.map(40));
     assert_eq!((p.count(Counter::MovesRefused), p.count(Counter::BytesMoved)), (1, 0));
-    // Nothing is made that cannot go where it is needed, but for the one that showed it.
+    // The one frame that could not move showed it; after that, no frame is made that cannot go where it is needed.
     assert!(p.count(Counter::BytesTouchedAhead) <= SLOT, "{} slots", p.count(Counter::BytesTouchedAhead) / SLOT);
     assert!(p.space.budget().idle() <= 1);
 }
 
-/// Slots that are present behind the first `n`: nobody but the background thread was there.
+/// Slots that are present behind the first `n`, where only the background thread was.
 fn behind(p: &Program, span: Span, n: usize) -> usize {
     p.present(span).into_iter().filter(|i| *i >= n).count()
 }
@@ -260,7 +260,7 @@ fn what_is_watched_is_exposed_once_and_left_alone() {
         let brought = p.present(span);
         assert!(brought.len() > 1 && p.space.is_noted(span));
         p.space.watch(0, span, missing);
-        // Whoever hears of missing pages finds them so; whoever hears of writes keeps what is there.
+        // A program that hears of missing pages finds them missing; one that hears of writes keeps its pages.
         assert_eq!(p.present(span), if missing { vec![0] } else { brought });
         assert!(!p.space.is_noted(span));
         // What the program gives itself is not taken again, nor is it looked at.

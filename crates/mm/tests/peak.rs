@@ -1,5 +1,5 @@
-//! The peak rule: whatever a program maps, touches densely or sparsely, and gives back, in whatever order, what is added
-//! to its own memory never exceeds the budget and what it once had and gave back.
+//! The peak rule, for a program that maps, touches densely or sparsely, and gives back, in any order. The memory
+//! added to its own never exceeds the budget and what the program once had and gave back.
 
 mod calls;
 

@@ -137,7 +137,8 @@ fn the_knob_says_whose_faults_follow_each_other() {
     }
 }
 
-/// More areas in turns than a thread has streams are on a line: each fault follows the one before, to no avail. The kernel gets them.
+/// More areas in turns than a thread has streams are on a line: each fault follows the one before, to no avail. The
+/// kernel gets them.
 #[test]
 fn a_line_from_area_to_area_saves_nothing() {
     const AREAS: usize = 24;
@@ -162,7 +163,7 @@ fn a_window_ends_with_its_area() {
     assert_eq!(region.read(span(44, 1).start), Found::Missing);
 }
 
-/// Pages of a window that somebody else has brought stay as they are.
+/// Pages of a window that another thread has brought stay as they are.
 #[test]
 fn pages_that_are_there_are_skipped() {
     let region = region();
@@ -186,7 +187,7 @@ fn a_window_without_memory_installs_what_there_is() {
         let page = |i| if backward { PAGES - 1 - i } else { i };
         write(&region, (0..31).map(page));
         let before = region.resident();
-        // The next window is not to be had, but its first page may be.
+        // The next window cannot be brought, but its first page may be.
         region.fail(&[errno::ENOMEM]);
         let addr = span(page(31), 1).start;
         let outcome = region.fault(Fault { addr, wants: Rights::Write, hint: 1, cpu: 1 });
@@ -278,7 +279,7 @@ fn windows_become_smaller_when_much_of_them_stays_unused() {
     assert_eq!(long.counted(Counter::RegionUnused), 0);
 }
 
-/// Whoever serves faults for others leaves it to them to look.
+/// A thread that serves faults for others leaves it to them to look.
 #[test]
 fn windows_that_were_left_are_looked_at_later() {
     const RUN: usize = 140;

@@ -1,4 +1,4 @@
-//! Who gets zeroes: those who need them, and nobody else.
+//! Who gets zeroes: only callers that need them.
 
 mod calls;
 

@@ -101,7 +101,6 @@ impl Oracle {
     }
 }
 
-/// Does it to both.
 fn step(region: &Region<FakeMmu>, oracle: &mut Oracle, op: Op) {
     let fresh = |backed: Option<usize>, i: usize| backed.map_or(0, |offset| backing_byte((offset + i) * PAGE));
     match op {
@@ -336,7 +335,7 @@ fn changes_that_fail_half_way_are_undone() {
     }
 }
 
-/// Of a fault its own page is what counts; whoever populates wants them all.
+/// A fault needs its own page only; populating needs all pages.
 #[test]
 fn populating_says_that_a_page_is_missing() {
     let region = region();
@@ -382,7 +381,7 @@ fn a_backing_that_fails_is_not_asked_again_and_keeps_no_other_page_away() {
     }
 }
 
-/// What the kernel has no memory for may come later, until somebody says that this was the last time.
+/// Pages for which the kernel has no memory may come later, until the fault is made for the last time.
 #[test]
 fn a_page_that_does_not_come_is_an_error_in_the_end() {
     let region = region_of(FakeMmu::new(|| {}), 10, Orders { first: 0, most: 0 });

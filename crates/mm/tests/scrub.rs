@@ -36,7 +36,6 @@ impl World {
         self.counters[0].get(counter as usize)
     }
 
-    /// Slots that were zeroed in the background.
     fn scrubbed(&self) -> u64 {
         self.count(Counter::BytesScrubbed) / SLOT as u64
     }
@@ -184,7 +183,7 @@ fn it_learns_that_nobody_wants_its_zeroes() {
     w.recycle(8);
     let mut before = 0;
     for _ in 0..10 {
-        // What was zeroed goes to a block that needs none.
+        // Zeroed memory goes to a block that needs no zeroes.
         let got = w.space.allocate(0, 8 * SLOT, PAGE, Need::Any).unwrap();
         w.fake.write(Span::new(got.addr, 8 * SLOT), 7);
         assert!(w.space.free(got.addr));

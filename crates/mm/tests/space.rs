@@ -1,6 +1,6 @@
 //! The engine over a memory-management unit in ordinary memory, against an oracle of what the program must see:
-//! zeroes where zeroes were promised, its own bytes everywhere else, nothing of anybody else's, and no access to
-//! what it unmapped. The unit itself panics when the engine touches what is closed.
+//! zeroes where zeroes were promised, and its own bytes everywhere else. It sees no other bytes, and has no access to
+//! what it unmapped. The unit itself panics when the engine touches closed memory.
 
 mod oracle;
 
@@ -153,7 +153,7 @@ fn what_is_dropped_and_used_again_comes_back() {
     // Not used since: it goes.
     assert_eq!(drop(&o), 0);
     (0..4).for_each(|_| _ = again(&o));
-    // Up to the first page that somebody else refers to.
+    // Up to the first page that has another reference.
     o.fake.write(span, 1);
     o.fake.pin(span.start + 2 * SLOT, true);
     assert_eq!(drop(&o), 2);
@@ -181,7 +181,7 @@ fn what_somebody_else_mapped_there_meanwhile_is_not_recycled() {
     let span = o.fake.map(4 * SLOT);
     o.space.mapped(0, span);
     o.fake.write(span, 1);
-    // Protected by a call that nobody saw: rights differ, so the kernel moves nothing.
+    // Protected by a call that was not seen: rights differ, so the kernel moves nothing.
     o.fake.close(Span::new(span.start + SLOT, SLOT));
     assert!(!o.space.unmap(0, span), "several areas");
     assert_eq!((o.space.budget().idle(), o.space.budget().charged()), (0, 0));

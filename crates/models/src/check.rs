@@ -15,7 +15,8 @@ pub fn check_runs(model: fn(), runs: usize) {
     run(PctScheduler::new(PREEMPTIONS, runs), model);
 }
 
-/// Runs `model`, which starts so many threads, while one of them stops for ever at any point; see [`crate::stopping`].
+/// Runs `model`, which starts `threads` threads, while one of them stops for ever at any point; see
+/// [`crate::stopping`].
 pub fn check_stopping(model: fn(), runs: usize, threads: usize) {
     let runs = std::env::var("MODEL_RUNS").ok().and_then(|n| n.parse().ok()).unwrap_or(runs);
     run(Stopping::new(runs, threads), model);

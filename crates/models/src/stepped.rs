@@ -37,7 +37,6 @@ struct Device {
 }
 
 impl Device {
-    /// Zeroes what it was given.
     fn serve(&self, fake: &Fake, span: Span) {
         let mut job = Job::by_hand(span);
         while !self.cancelled.load(Ordering::SeqCst) {
@@ -214,7 +213,7 @@ impl Sys for Stepped {
         self.fake.thread_ns()
     }
 
-    /// Whoever waits lets the others go first, whatever their priorities.
+    /// A waiting thread lets the others go first, whatever their priorities.
     fn relax(&self, turn: u32) {
         shuttle::thread::yield_now();
         self.fake.relax(turn);

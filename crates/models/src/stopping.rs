@@ -1,5 +1,5 @@
-//! A scheduler under which threads stop for ever at a point that chance says, as one does that a signal handler or a debugger
-//! holds, or that a fork leaves behind. Locks that it has stay taken.
+//! A scheduler under which threads stop for ever at a random point. A thread stops so that a signal handler or a
+//! debugger holds, or that a fork leaves behind. Its locks stay taken.
 
 use std::cell::Cell;
 
@@ -32,7 +32,7 @@ pub fn stopping_thread() -> usize {
     STOPS.get()
 }
 
-/// All other threads have ended: the one that stopped goes on.
+/// All other threads have ended: the stopped thread goes on.
 pub fn resume() {
     REST.set(Rest::Resumes);
 }
@@ -49,7 +49,7 @@ pub struct Stopping {
 }
 
 impl Stopping {
-    /// So many runs of a model that starts so many threads.
+    /// `runs` runs of a model that starts `threads` threads.
     pub fn new(runs: usize, threads: usize) -> Self {
         Self { order: RandomScheduler::new(runs), threads: threads as u64 }
     }

@@ -1,5 +1,5 @@
-//! The driver of a device that zeroes by itself: what it is given, what is called back from it, and who has the memory
-//! afterwards, in an order that chance says. The device faults, fails, has no room and hangs, as chance says too.
+//! The driver of a device that zeroes by itself, in a random order: what it is given, what is called back from it,
+//! and who has the memory afterwards. The device faults, fails, has no room and hangs, at random too.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
@@ -50,7 +50,6 @@ impl Device {
         &self.memory[first..first + span.bytes()]
     }
 
-    /// The device's thread.
     fn work(&self) {
         while !self.over.load(SeqCst) {
             let request = self.request.lock().unwrap().take();
@@ -136,7 +135,7 @@ impl Portal for &'static Device {
 fn use_memory(device: &'static Device, driver: &mut Dsa<&'static Device>) {
     let extent = device.extent();
     device.bytes(extent).iter().for_each(|byte| byte.store(7, Relaxed));
-    // SAFETY: the model's own memory, whole pages; nobody else has it until the driver is idle.
+    // SAFETY: the model's own memory, whole pages; no other code has it until the driver is idle.
     assert!(unsafe { driver.submit(extent) });
     let polls = if thread_rng().gen_bool(0.5) { thread_rng().gen_range(0..12) } else { usize::MAX };
     let mut end = Poll::Working;

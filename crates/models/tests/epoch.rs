@@ -1,4 +1,4 @@
-//! Grace periods, in every interleaving: what is freed is seen by nobody.
+//! Grace periods, in every interleaving: no reader sees a freed object.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ impl World {
         }
     }
 
-    /// Unlinks the thing, and frees it if nobody sees it any more.
+    /// Unlinks the thing, and frees it if no reader sees it any more.
     fn free(&self) {
         self.linked.store(0, Relaxed);
         let retired = self.epoch.retire();

@@ -1,5 +1,5 @@
-//! The slots that the background thread is in, against threads that take them back or taint them, and against calls that
-//! replace them: in every interleaving, and with every value that the orderings let a load see.
+//! The slots that the background thread is in, against threads that take them back or taint them, and against calls
+//! that replace them. All interleavings are tried, with every value that the orderings let a load see.
 
 use std::sync::Arc;
 
@@ -98,7 +98,7 @@ fn a_slot_that_a_fork_shares_is_not_touched() {
     });
 }
 
-/// What is announced changes under whoever reads it, to higher and to lower addresses.
+/// The announced range changes while another thread reads it, to higher and to lower addresses.
 #[test]
 fn one_slot_after_the_other_is_told_apart() {
     let detach = |w: &World| assert!(w.slots.detach(0, State::Mapped));

@@ -1,5 +1,5 @@
-//! Installing against changing, in every interleaving: a sequence count that a change makes odd, and an entry's lock that it takes
-//! once. Nobody installs while the change is under way, or after it by what was so before.
+//! Installing against changing, in every interleaving: a sequence count that a change makes odd, and an entry's lock
+//! that it takes once. No thread installs while the change is under way, or after it by the state before.
 
 use std::sync::Arc;
 

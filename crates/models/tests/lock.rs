@@ -1,5 +1,5 @@
-//! The lock, in every interleaving, and with every value that the orderings let a load see. A sleeper that nobody
-//! wakes is a deadlock, which the checker reports.
+//! The lock, in every interleaving, and with every value that the orderings let a load see. A sleeper that is not
+//! woken is a deadlock, which the checker reports.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use faultless_base::sync::Lock;
 use loom::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use loom::thread::{self, JoinHandle};
 
-/// A sum behind a lock. It is no atomic sum: whoever does not see what the last holder wrote loses it.
+/// A sum behind a lock. It is no atomic sum: a thread that does not see what the last holder wrote loses it.
 struct Sum {
     lock: Lock<()>,
     sum: AtomicU32,
@@ -64,7 +64,7 @@ fn two_threads_take_it_again_and_again() {
     });
 }
 
-/// Whoever is refused leaves the lock alone: the one who has it is still the only one.
+/// A refused thread leaves the lock alone: the holder is still the only one.
 #[test]
 fn a_lock_that_is_tried_excludes_too() {
     loom::model(|| {
@@ -79,7 +79,7 @@ fn a_lock_that_is_tried_excludes_too() {
     });
 }
 
-/// As at a fork: held without a guard, and freed by whoever is there afterwards.
+/// As at a fork: held without a guard, and freed by the thread that is there afterwards.
 #[test]
 fn a_held_lock_keeps_others_out_until_it_is_freed() {
     loom::model(|| {

@@ -9,7 +9,6 @@ use faultless_models::check_runs;
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread;
 
-/// Places of a chunk.
 const CHUNK: usize = 16;
 
 /// Where chunks are: never twice in one place.

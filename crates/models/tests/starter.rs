@@ -68,7 +68,7 @@ fn what_could_not_be_built_stays_off() {
     three_threads(false);
 }
 
-/// Whoever has seen it on finds it on for ever: its memory is in use.
+/// A thread that has seen it on finds it on for ever: its memory is in use.
 #[test]
 fn what_is_called_off_was_never_on() {
     loom::model(|| {

@@ -1,8 +1,8 @@
 //! Knobs: declared once, here, with name, variable, range, default and meaning.
 //!
-//! A knob has its value from the environment when a process starts using the engine. [`Values`] lie on the process's
-//! shared page; the engine reads a [`When::Live`] knob there each time it uses it, so that it can be changed from
-//! outside, and whatever stands there is brought into its range first.
+//! A knob has its value from the environment when a process starts using the engine. The process's shared page holds
+//! the values ([`Values`]). The engine reads a [`When::Live`] knob there each time it uses it, so that it can be
+//! changed from outside. A value from there is brought into its range first.
 
 mod text;
 
@@ -47,7 +47,7 @@ pub struct Declared {
     pub variable: &'static str,
     /// What it can be set to.
     pub kind: Kind,
-    /// What it is if nobody sets it: a value, or how the value is found.
+    /// Its value if it is not set, or how that is found.
     pub default: &'static str,
     /// When it counts.
     pub when: When,
@@ -161,7 +161,7 @@ impl Knob {
         &KNOBS[self as usize]
     }
 
-    /// Its value if nobody sets it, unless that depends on the machine.
+    /// Its value if it is not set, unless that depends on the machine.
     pub fn default(self) -> Option<u64> {
         self.declared().read(self.declared().default.as_bytes()).ok()
     }

@@ -1,4 +1,4 @@
-//! The page that a process shares with those who watch and steer it: a header, the knobs, the counters.
+//! The page that a process shares with the commands that watch and steer it: a header, the knobs, the counters.
 //!
 //! | at | bytes | |
 //! |---|---|---|
@@ -71,7 +71,7 @@ pub const TABLES: u64 = {
     sum
 };
 
-/// What the first bytes say.
+/// The value of the first bytes.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Header {
@@ -124,14 +124,14 @@ pub struct Whole {
 }
 
 impl Whole {
-    /// Bytes of all of it, with so many lines for each region: whole pages of the kernel's, so that it can be mapped.
+    /// Bytes of all of it, with `lines` lines for each region: whole pages of the kernel's, so that it can be mapped.
     pub const fn bytes(lines: usize) -> usize {
         (size_of::<Self>() + lines * (PLACES + 1) * size_of::<Line>()).next_multiple_of(align_of::<Self>())
     }
 }
 
 impl Page {
-    /// A page of zeroes: nobody's.
+    /// A page of zeroes, which belongs to no process yet.
     pub const fn new() -> Self {
         let header = Header {
             magic: AtomicU64::new(0),
@@ -155,8 +155,9 @@ impl Page {
         self.block.iter().map(|block| block.get(counter as usize)).sum()
     }
 
-    /// Fills in the header for process `pid`, `now_ns` after the machine was started. A page that has counted already,
-    /// for the program that this one takes the place of, goes on counting, and since then: who watches knows it again.
+    /// Fills in the header for process `pid`, `now_ns` after the machine was started. A page that has counted
+    /// already, for the program that this one takes the place of, goes on counting since then, so that a watching
+    /// command knows it again.
     pub fn start(&self, pid: u32, now_ns: u64) {
         let numbers = [
             (&self.header.version, VERSION),

@@ -1,4 +1,4 @@
-//! What a process running faultless shares with those who watch and steer it.
+//! What a process running faultless shares with the commands that watch and steer it.
 //!
 //! A process has a page in shared memory: a header, the knobs and the counters ([`layout`]). Behind it lies a table
 //! of its regions ([`listing`]). Counters and knobs are declared here, each once, with unit and meaning; the engine

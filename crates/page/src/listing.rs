@@ -1,13 +1,13 @@
 //! Regions as others see them: a table behind the page of a process that has any.
 //!
-//! A place of the table has what is known of one region. Behind all places come lines of counters, for each place as many as the
-//! machine has processors, so that these do not meet. When a region has ended its figures stay until another one needs the place; the
-//! lines then go on, and what they were is noted. So all places together have what all regions of the process have counted, at any
-//! time, and what a place has more than was noted is its region's own.
+//! A place of the table describes one region. Behind all places come lines of counters, for each place as many as the
+//! machine has processors, so that these do not meet. When a region has ended its figures stay until another one
+//! needs the place; the lines then go on, and what they were is noted. So all places together have what all regions
+//! of the process have counted, at any time, and what a place has more than was noted is its region's own.
 //!
 //! | state | |
 //! |---|---|
-//! | 0 | nobody's yet |
+//! | 0 | no region's yet |
 //! | 1 | a region's |
 //! | 2 | of a region that has ended |
 //! | 3 | being given to another one |
@@ -21,7 +21,7 @@ use crate::stats::Counter;
 
 /// Regions that are told apart; the others share one more place.
 pub const PLACES: usize = 64;
-/// What is counted by region. They follow each other in the table of counters.
+/// Counters that are kept by region. They follow each other in the table of counters.
 pub const OWN: [Counter; 16] = [
     Counter::RegionPgfault,
     Counter::RegionPages,
@@ -52,9 +52,9 @@ const _: () = {
 /// How faults are delivered, by the number of it.
 pub const DELIVERIES: [&str; 5] = ["best", "direct", "thread", "signal", "kernel"];
 
-/// Nobody's.
+/// Of no region.
 pub const FREE: u64 = 0;
-/// A region's.
+/// Of a region that lives.
 pub const LIVE: u64 = 1;
 /// Of a region that has ended.
 pub const ENDED: u64 = 2;
@@ -71,7 +71,8 @@ const LEAST: usize = 8;
 /// See there.
 pub const MOST: usize = 256;
 
-/// Lines of a place on a machine of so many processors: a power of two, so that a fault finds its line without a division.
+/// Lines of a place on a machine of `processors` processors: a power of two, so that a fault finds its line without a
+/// division.
 pub const fn lines_for(processors: usize) -> usize {
     match processors {
         ..=LEAST => LEAST,
@@ -95,7 +96,7 @@ impl Line {
         Self(zeroes())
     }
 
-    /// Counts what is among [`OWN`].
+    /// Adds `n` to a counter, which must be among [`OWN`].
     #[inline]
     pub fn add(&self, counter: Counter, n: u64) {
         if !cfg!(feature = "no-counters") {
@@ -103,7 +104,7 @@ impl Line {
         }
     }
 
-    /// What it has of a counter, by the number of that among [`OWN`].
+    /// Its value of a counter, whose place among [`OWN`] is `at`.
     pub fn get(&self, at: usize) -> u64 {
         self.0[at].load(Ordering::Relaxed)
     }
@@ -115,7 +116,7 @@ impl Default for Line {
     }
 }
 
-/// What is known of one region, or in the last place of all those without one.
+/// The description of one region; the last place stands for all regions without a place.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Place {
@@ -131,12 +132,12 @@ pub struct Place {
     pub delivery: AtomicU64,
     /// How many of the pages that it was brought are gone again.
     pub dropped: AtomicU64,
-    /// What the lines had counted before.
+    /// The counts of the lines before this region.
     pub before: [AtomicU64; OWN.len()],
 }
 
 impl Place {
-    /// Nobody's.
+    /// Of no region.
     pub const fn new() -> Self {
         Self {
             state: AtomicU64::new(FREE),
@@ -149,7 +150,7 @@ impl Place {
         }
     }
 
-    /// So many pages are gone; what comes without being counted is less than nothing.
+    /// This many pages are gone. The number is below zero for pages that came without being counted.
     pub fn drop_pages(&self, pages: isize) {
         self.dropped.fetch_add(pages as u64, Ordering::Relaxed);
     }
@@ -196,7 +197,7 @@ impl Default for Listing {
     }
 }
 
-/// Where a region counts: its place, and the lines of that.
+/// Where a region counts: its place, and the lines of the place.
 #[derive(Clone, Copy, Debug)]
 pub struct Counted<'a> {
     place: &'a Place,
@@ -221,12 +222,12 @@ impl<'a> Counted<'a> {
         &self.lines[cpu & (self.lines.len() - 1)]
     }
 
-    /// What was counted by all that had the place, by the number of the counter among [`OWN`].
+    /// The count of all regions that had the place, by the number of the counter among [`OWN`].
     fn all(self, at: usize) -> u64 {
         self.lines.iter().fold(0, |sum, line| sum.wrapping_add(line.get(at)))
     }
 
-    /// What the region has counted.
+    /// The region's own count.
     pub fn get(self, counter: Counter) -> Option<u64> {
         let at = own(counter)?;
         Some(self.all(at).wrapping_sub(self.place.before[at].load(Ordering::Relaxed)))
@@ -254,14 +255,13 @@ impl<'a> Regions<'a> {
         Self { listing, lines }
     }
 
-    /// A place of the table.
     fn at(self, i: usize) -> Counted<'a> {
         let each = self.lines.len() / (PLACES + 1);
         Counted::new(&self.listing.places[i], &self.lines[i * each..][..each])
     }
 
-    /// A place for a new region: one that nobody has had, that of the one that was made first among those that have ended, or
-    /// the one that is shared.
+    /// A place for a new region: one that was never used, or the oldest of those whose regions have ended, or the
+    /// shared one.
     pub fn take(self, span: Span, delivery: u64) -> Counted<'a> {
         let number = self.listing.made.fetch_add(1, Ordering::Relaxed) + 1;
         let free = || (0..PLACES).find(|i| self.listing.places[*i].take(FREE));
@@ -299,7 +299,7 @@ impl<'a> Regions<'a> {
         self.listing.places.iter().for_each(Place::end);
     }
 
-    /// What all regions have counted.
+    /// The count of all regions.
     pub fn sum(self, counter: Counter) -> u64 {
         own(counter).map_or(0, |at| (0..=PLACES).map(|i| self.at(i).all(at)).sum())
     }

@@ -1,11 +1,11 @@
 //! Counters: declared once, here, with unit and meaning.
 //!
-//! A line names the counter, its name in the style of /proc/vmstat and its unit; then, if they apply, where Linux counts
-//! the like, in brackets, and `detail`, for what is shown only when asked for.
+//! A line names the counter, its name in the style of /proc/vmstat and its unit. If Linux counts the like, its name
+//! for that follows, in brackets. A counter that is shown only when asked for has `detail`.
 //!
-//! A [`Block`] of counters lies on the process's shared page; each shard of the arena has its own, so that an
-//! increment is a relaxed add to a line that few threads share, or no more than a store where the shard is locked
-//! anyway. Readers add the blocks up.
+//! A [`Block`] of counters lies on the process's shared page. Each shard of the arena has its own. So an increment is
+//! a relaxed add to a line that few threads share; where the shard is locked anyway, it is no more than a store.
+//! Readers add the blocks up.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -71,7 +71,7 @@ pub struct Declared {
     pub meaning: &'static str,
     /// Where Linux counts the like; empty if it does not.
     pub linux: &'static str,
-    /// Whether it is shown only to those who ask for it by name.
+    /// Whether it is shown only when it is named.
     pub is_detail: bool,
 }
 
@@ -324,7 +324,7 @@ impl Block {
         }
     }
 
-    /// The same for a counter that nobody else adds to meanwhile.
+    /// The same for a counter to which no other thread adds meanwhile.
     #[inline]
     pub fn add_alone(&self, counter: Counter, n: u64) {
         if !cfg!(feature = "no-counters") {

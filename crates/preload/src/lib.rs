@@ -1,8 +1,8 @@
 //! The library that `faultless run` loads into a program.
 //!
 //! It puts itself before the C library's allocation and mapping calls. Small requests pass on at the cost of a
-//! comparison; the first large one, or the first thread, starts the engine (`runtime/engine.rs`), later ones are served from its arena. Whatever
-//! is not understood is handed to the kernel unchanged.
+//! comparison; the first large one, or the first thread, starts the engine (`runtime/engine.rs`), later ones are
+//! served from its arena. Whatever is not understood is handed to the kernel unchanged.
 //!
 //! Without Rust's std and without allocation: everything it needs is the C library and memory of its own.
 //!

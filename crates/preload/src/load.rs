@@ -8,10 +8,10 @@ use crate::runtime::settings::{is_on, var};
 use crate::runtime::{engine, fork, settings};
 use crate::shutdown::{limits, sandbox};
 
-/// The name of this library's file.
 const LIBRARY: &[u8] = b"libfaultless_preload.so";
 
-/// Runs before `main`: sees to forks, finds the allocator behind ours, and, with `FAULTLESS_NO_CHILDREN`, takes this library out of what children inherit.
+/// Runs before `main`: sees to forks, finds the allocator behind ours, and, with `FAULTLESS_NO_CHILDREN`, takes this
+/// library out of what children inherit.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static BEFORE_MAIN: extern "C" fn() = {

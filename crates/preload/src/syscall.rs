@@ -1,5 +1,6 @@
-//! System calls that a program makes by the C library's `syscall`. Those that the engine must know of have the same beside
-//! them as the function of that name. They do not pass on to libraries behind ours, which may make their own calls here.
+//! System calls that a program makes by the C library's `syscall`. If the engine must know of a call, it does here
+//! what it does beside the function of the same name. They do not pass on to libraries behind ours, which may make
+//! their own calls here.
 
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_long, c_uint, c_ulong, c_void};

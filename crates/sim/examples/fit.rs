@@ -1,5 +1,5 @@
-//! Looks for costs that bring the simulation closer to the rows of 2004 that it is fitted to: each in turn a little larger and a little
-//! smaller, in ever smaller steps.
+//! Looks for costs that bring the simulation closer to the rows of 2004 that it is fitted to. Each cost in turn
+//! becomes a little larger and a little smaller, in ever smaller steps.
 //!
 //!     cargo run --release -p faultless-sim --example fit
 

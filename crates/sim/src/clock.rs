@@ -1,11 +1,12 @@
-//! Virtual time: processors that act one after the other, in the order of their clocks, and cache lines that they pass on.
+//! Virtual time: processors that act one after the other, in the order of their clocks, and cache lines that they
+//! pass on.
 //!
-//! A processor is a coroutine. It runs until it spends time or comes to a shared word; then whoever is next in time
-//! runs. So the engine's code really meets what the others have done by then: an entry that somebody has locked, a page that
-//! somebody has installed.
+//! A processor is a coroutine. It runs until it spends time or comes to a shared word; then the next processor in
+//! time runs. So the engine's code really meets what the others have done by then: an entry that another one has
+//! locked, a page that another one has installed.
 //!
-//! A line serves one processor at a time, first come, first served. One that had it last has it at once, any other waits for its
-//! transfer. Of a lock that others spin on, each of them makes the hand-over longer.
+//! A line serves one processor at a time, first come, first served. One that had it last has it at once, any other
+//! waits for its transfer. Of a lock that others spin on, each of them makes the hand-over longer.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -88,7 +89,7 @@ pub enum Use {
 enum Wait {
     Time(Ps),
     Line(Line, Use),
-    /// One of so many places.
+    /// One of this many places.
     Place(usize),
     /// Nothing: it lets a place go.
     Left,
@@ -117,7 +118,7 @@ impl Clock {
         self.now.load(Relaxed)
     }
 
-    /// Spends so many nanoseconds.
+    /// Spends `ns` nanoseconds.
     pub fn spend(&self, ns: f64) {
         pause(Wait::Time((ns * 1000.0).round() as Ps));
     }
@@ -184,7 +185,7 @@ pub struct Machine<'a> {
 }
 
 impl<'a> Machine<'a> {
-    /// Nobody has run yet.
+    /// No processor has run yet.
     pub fn new(clock: &'a Clock, costs: &'a Costs, cpus: Vec<Cpu<'a>>) -> Self {
         let (events, lines, outside) = (BinaryHeap::new(), HashMap::new(), VecDeque::new());
         let mut machine = Self { clock, costs, cpus, events, count: 0, lines, inside: 0, outside };
@@ -208,7 +209,7 @@ impl<'a> Machine<'a> {
         End { at: self.clock.now(), busiest }
     }
 
-    /// Of events at one time the one that was thought of first comes first.
+    /// Of events at one time, the first to be planned comes first.
     fn after(&mut self, ps: Ps, event: Event) {
         self.count += 1;
         self.events.push(Reverse((self.clock.now() + ps, self.count, event)));
@@ -255,7 +256,7 @@ impl<'a> Machine<'a> {
             self.costs.transfer
         };
         if how == Use::Lock {
-            // Who found no place looks at the table of places again and again.
+            // A processor that found no place looks at the table of places again and again.
             let outside = if line == Line::Ranges { self.outside.len() } else { 0 };
             ns += self.costs.waiter * (queue.waiting.len() + outside) as f64;
         }
@@ -293,11 +294,11 @@ mod tests {
     fn a_line_is_passed_on_and_a_lock_the_slower_the_more_wait() {
         let twice = |how| move |clock: &Clock| (0..2).for_each(|_| clock.pass(WORD, how));
         let many = |how, n| run((0..n).map(|_| Box::new(twice(how)) as Program).collect());
-        // The first has it from nobody.
+        // The first one waits for no transfer.
         assert_eq!(many(Use::Atomic, 1), 1 + 1);
         // The two take turns.
         assert_eq!(many(Use::Atomic, 2), 1 + 3 * 10);
-        // Whoever gets it finds nobody else waiting, or one, but for the first and the last.
+        // Of two, a holder finds no other one waiting. Of three, it finds one, but for the first and the last.
         assert_eq!(many(Use::Lock, 2), many(Use::Atomic, 2));
         assert_eq!(many(Use::Lock, 3), 1 + 4 * (10 + 2) + 10);
     }

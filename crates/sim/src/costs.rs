@@ -40,7 +40,7 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// What clearing a page takes on average, when each processor uses so many bytes.
+    /// What clearing a page takes on average, when each processor uses `bytes` bytes.
     pub fn clear(&self, bytes: f64) -> f64 {
         let near = (self.near / bytes).min(1.0);
         near * self.clear_near + (1.0 - near) * self.clear_far

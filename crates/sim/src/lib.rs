@@ -1,8 +1,8 @@
 //! Many processors that fault at once, simulated.
 //!
-//! The engine's own fault function runs here, for each of up to hundreds of processors, over the memory management unit in
-//! ordinary memory that its tests use. What it asks of that unit, and each word that threads share and it comes to, takes
-//! virtual time.
+//! The engine's own fault function runs here, for each of up to hundreds of processors, over the memory management
+//! unit in ordinary memory that its tests use. Each request to the unit takes virtual time, and so does each shared
+//! word that the function comes to.
 //!
 //! | module | holds |
 //! |---|---|

@@ -1,4 +1,5 @@
-//! The memory management unit that takes time: the one in ordinary memory, each operation charged to the processor that makes it.
+//! The memory management unit that takes time: the one in ordinary memory, each operation charged to the processor
+//! that makes it.
 
 use std::sync::Mutex;
 
@@ -51,7 +52,7 @@ pub struct SimMmu<'a> {
 }
 
 impl<'a> SimMmu<'a> {
-    /// For a region that begins at `base` and has so many lines of counters.
+    /// For a region that begins at `base` and has `lines` lines of counters.
     pub fn new(clock: &'a Clock, costs: &'a Costs, base: usize, lines: usize) -> Self {
         let (clear, make_huge) = (costs.clear_near, costs.make_huge);
         let (fake, places) = (FakeMmu::new(|| {}), places(lines));

@@ -1,13 +1,19 @@
-//! The tables of December 2004: anonymous memory touched for the first time on a machine of 512 processors, by the standard
-//! kernel, with prefaulting, and with prefaulting and faults without the page table's lock.
+//! The tables of December 2004: anonymous memory touched for the first time on a machine of 512 processors. The first
+//! one is of the standard kernel, the second with prefaulting, the third with prefaulting and faults without the page
+//! table's lock.
 //!
 //! What is in them besides what they say:
+//!
 //! - Their clock prints hundredths of a second behind a zero: the rates are pages over seconds read so.
-//! - From 128 threads on, twice the threads give twice the rate (1.8 to 2.0 times) while processor time falls to half, in each
-//!   table. That is how address spaces of 128 threads each behave, of which one is accounted for; one address space cannot.
-//!   So a row of more threads is compared with that many address spaces.
-//! - With several threads the clock runs longer than each thread's share of the processor time, by some 1.1 to 1.4 µs a page, however many
-//!   there are. That is taken to be a part of the program that one thread does for all, as unmapping.
+//!
+//! - From 128 threads on, twice the threads give twice the rate (1.8 to 2.0 times) while processor time falls to
+//!   half, in each table. Address spaces of 128 threads each behave like that, if one of them is accounted for; one
+//!   address space cannot. So a row of more threads is compared with as many address spaces.
+//!
+//! - With several threads the clock runs longer than each thread's share of the processor time. The difference is
+//!   some 1.1 to 1.4 µs a page, however many threads there are. That is taken to be a part of the program that one
+//!   thread does for all, as unmapping.
+//!
 //! - The third table says "max order 3"; what its code brings is up to 15 pages. Both orders are computed.
 
 use serde::Serialize;
@@ -16,9 +22,11 @@ use crate::costs::Costs;
 use crate::pattern::Pattern;
 use crate::work::{Figures, Frames, Setup, run};
 
-/// The machine of the tables: costs with which the simulation comes closest to the rows of [`is_fitted`]. The time of a fault
-/// without clearing is that of the prezeroing patch's table for a page of which one line is used, 500 000 faults a second; of it what
-/// prefaulting saves at one thread is the way into the kernel. (`cargo test -p faultless-sim` checks that none of the fitted ones fits better when it is much larger or smaller.)
+/// The machine of the tables: costs with which the simulation comes closest to the rows of [`is_fitted`]. The time of
+/// a fault without clearing is from the prezeroing patch's table: 500 000 faults a second for a page of which one
+/// line is used. The part of it that prefaulting saves at one thread is the way into the kernel.
+///
+/// `cargo test -p faultless-sim` checks that none of the fitted costs fits better when it is much larger or smaller.
 pub const MACHINE: Costs = Costs {
     page: 16384.0,
     touch: 225.0,
@@ -195,8 +203,9 @@ pub fn tables() -> Vec<Table> {
     ]
 }
 
-/// Whether the costs were chosen to fit a row of a table, by its place: the standard kernel's up to 128 threads, for the lock,
-/// and those of few threads of the third, for memory on other nodes and the serial part. All others are predictions.
+/// Whether the costs were chosen to fit a row of a table, by its place. The standard kernel's rows up to 128 threads
+/// were, for the lock. Rows of few threads of the third table were, for memory on other nodes and the serial part.
+/// All others are predictions.
 pub fn is_fitted(table: usize, row: &Row) -> bool {
     (table == 0 && row.threads <= GROUP) || (table == 2 && row.threads <= 16)
 }
@@ -213,7 +222,7 @@ pub fn distance(costs: &Costs) -> f64 {
     squares.iter().sum::<f64>() / squares.len() as f64
 }
 
-/// The costs that are fitted, for whoever varies them.
+/// The costs that are fitted, for a search that varies them.
 pub type Field = fn(&mut Costs) -> &mut f64;
 /// Names and places of them.
 pub const FITTED: [(&str, Field); 6] = [

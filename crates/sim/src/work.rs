@@ -30,7 +30,7 @@ pub const APART: usize = 32 * SLOT;
 pub enum Frames {
     /// The fault clears it.
     Cleared,
-    /// It was cleared before, by somebody else.
+    /// It was cleared before, by another thread.
     Prezeroed,
 }
 
@@ -90,8 +90,8 @@ impl Figures {
     }
 }
 
-/// Faults that may follow nothing before the area is left to the kernel, where there is nothing to simulate: as many as by signals
-/// where faults follow each other at once, more where all threads begin with some that do not.
+/// Faults that may follow nothing before the area is left to the kernel, where there is nothing to simulate. As many
+/// as by signals where faults follow each other at once; more where all threads begin with some that do not.
 fn patience(setup: &Setup) -> usize {
     match setup.pattern {
         Pattern::Sequential | Pattern::Backward => 64,

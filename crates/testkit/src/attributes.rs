@@ -11,7 +11,6 @@ const NOT_THE_PROGRAMS: [&str; 6] = ["hg", "nh", "uw", "sd", "gu", "ac"];
 /// An area of the kernel's: where it begins and ends, and its flags.
 type Area = (usize, usize, String);
 
-/// All areas, in their order.
 fn areas() -> Vec<Area> {
     let text = std::fs::read_to_string("/proc/self/smaps").expect("smaps can be read");
     let mut areas: Vec<Area> = Vec::new();
@@ -27,7 +26,6 @@ fn areas() -> Vec<Area> {
     areas
 }
 
-/// Kilobytes that are locked in memory.
 fn locked() -> String {
     let text = std::fs::read_to_string("/proc/self/status").expect("the status can be read");
     let line = text.lines().find(|line| line.starts_with("VmLck:"));

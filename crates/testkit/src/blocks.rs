@@ -81,7 +81,6 @@ impl World {
         self.keep(at, bytes, align);
     }
 
-    /// Checks a new block and marks it.
     fn keep(&mut self, at: *mut c_void, bytes: usize, align: usize) {
         // SAFETY: null or the start of a block.
         let usable = unsafe { libc::malloc_usable_size(at) };
@@ -181,7 +180,6 @@ impl World {
         }
     }
 
-    /// Requests that nobody can meet.
     fn refused(&mut self) {
         let most = isize::MAX as usize;
         let mut out = std::ptr::null_mut();

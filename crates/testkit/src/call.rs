@@ -129,7 +129,7 @@ pub fn mincore(at: usize, bytes: usize) -> Answer {
 pub fn file(pages: usize, content: impl Fn(usize) -> u64) -> i32 {
     use std::io::Write;
     use std::os::fd::{FromRawFd, IntoRawFd};
-    // SAFETY: a constant name, and the new descriptor is nobody else's.
+    // SAFETY: a constant name, and the new descriptor is the caller's alone.
     let mut file = unsafe { std::fs::File::from_raw_fd(libc::memfd_create(c"ops".as_ptr(), libc::MFD_CLOEXEC)) };
     for p in 0..pages {
         let page: Vec<u8> = (0..PAGE / 8).flat_map(|_| content(p).to_ne_bytes()).collect();

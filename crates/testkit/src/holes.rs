@@ -1,6 +1,6 @@
 //! What a range must be right after it was unmapped: no access, and for every call an error.
 //!
-//! Only a program with a single thread may look: in others somebody else may have got the addresses by now.
+//! Only a program with a single thread may look: in others another thread may have got the addresses by now.
 
 use std::ops::Range;
 

@@ -1,7 +1,7 @@
 //! Operations, oracles and helpers shared by the tests of faultless.
 //!
 //! The program `ops` makes random calls about memory and keeps its own account of what they must have done
-//! ([`world`]); it runs plain and with the preload library, and must print the same both times.
+//! ([`world`]). It runs plain and with the preload library, and must print the same both times.
 //!
 //! | module | holds |
 //! |---|---|

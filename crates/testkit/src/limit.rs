@@ -1,4 +1,5 @@
-//! A limit on how long a test may take. Where a mistake would be that somebody waits for ever, the test that found it is to say so.
+//! A limit on how long a test may take. Where a mistake would be that a thread waits for ever, the test that found it
+//! is to say so.
 
 use std::cell::RefCell;
 use std::fs;
@@ -37,7 +38,7 @@ fn is_too_long(ended: &Receiver<()>, ticks: usize, tick: Duration) -> bool {
 
 /// It goes around the capture of output, which would be lost.
 fn end(test: &str, caller: &Location<'_>) -> ! {
-    // SAFETY: if somebody holds a lock that this needs, the signal ends it.
+    // SAFETY: if a thread holds a lock that this needs, the signal ends it.
     unsafe { libc::alarm(10) };
     let mut stderr = std::io::stderr();
     let _ = writeln!(stderr, "\nerror: test {test} ({caller}) has not ended after {SECONDS} seconds");

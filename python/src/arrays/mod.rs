@@ -1,4 +1,5 @@
-//! The functions that make arrays: small ones go straight to NumPy, at hardly more than the cost of that. All others are `_arrays.py`'s.
+//! The functions that make arrays: small ones go straight to NumPy, at hardly more than NumPy's cost. All others are
+//! `_arrays.py`'s.
 //!
 //! The interpreter gives arguments as an array (`METH_FASTCALL`), and they go on like that, so that no tuple and no dictionary is made.
 //! Options are read here and left out. Whether an array is small is `small.rs`'s to say.
@@ -50,7 +51,6 @@ impl First {
     }
 }
 
-/// A function of this module.
 struct Function {
     name: &'static CStr,
     first: First,

@@ -41,7 +41,7 @@ impl Deref for Open {
     }
 }
 
-/// What changes of a region. Nobody waits for the interpreter while having it.
+/// What changes of a region. A thread that holds it does not wait for the interpreter.
 struct State {
     /// None: it is closed.
     memory: Option<Arc<Open>>,
@@ -99,7 +99,7 @@ impl Region {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Its memory, for one call: whoever closes it meanwhile does not take it away.
+    /// Its memory, for one call: another thread that closes the region meanwhile does not take it away.
     fn memory(&self) -> PyResult<Arc<Open>> {
         self.state().memory.clone().ok_or_else(|| PyValueError::new_err("the region is closed"))
     }
@@ -358,7 +358,7 @@ impl Region {
     fn protect(&self, py: Python<'_>, start: Size, stop: Size, rights: &str) -> PyResult<()> {
         let rights = word(RIGHTS, rights, "rights")?;
         py.detach(|| {
-            // Nobody gets a buffer meanwhile.
+            // No buffer is given out meanwhile.
             let state = self.state();
             let memory = state.memory.as_ref().ok_or_else(|| PyValueError::new_err("the region is closed"))?;
             let in_use = match rights {

@@ -76,7 +76,6 @@ fn code(line: &str) -> String {
     out
 }
 
-/// The words of a line of code.
 fn words(code: &str) -> impl Iterator<Item = &str> {
     code.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty())
 }

@@ -1,8 +1,8 @@
-//! Grace periods: what was unlinked may be used again once nobody walks who may still see it.
+//! Grace periods: an unlinked object may be used again once no reader can still see it.
 //!
-//! A reader announces itself in one of some places, with neither an allocation nor anything kept for its
-//! thread, so that a signal handler may do it, also one that interrupts another reader. When all places are taken a
-//! reader is refused, and goes another way.
+//! A reader announces itself in one of some places. That takes neither an allocation nor thread-local data, so a
+//! signal handler may do it, even one that interrupts another reader. When all places are taken a reader is refused,
+//! and takes another path.
 
 use super::Table;
 use super::atomic::{AtomicUsize, Ordering, fence};
@@ -22,14 +22,16 @@ pub struct Epoch {
 pub struct Pinned<'a>(&'a AtomicUsize);
 
 impl Epoch {
-    /// The first epoch, with room for so many readers at a time, a power of two. `None` when there is no memory for that.
+    /// The first epoch, with room for `readers` readers at a time, a power of two. `None` when there is no memory for
+    /// that.
     pub fn new(readers: usize) -> Option<Self> {
         assert!(readers.is_power_of_two());
         let places = Table::new(readers, || Place(AtomicUsize::new(FREE)))?;
         Some(Self { now: AtomicUsize::new(1), places })
     }
 
-    /// Announces a reader on this processor: others do not meet it, if there are as many places. `None` when there are too many.
+    /// Announces a reader on this processor: it shares no place with others, if there are as many places. `None` when
+    /// there are too many.
     pub fn enter(&self, cpu: usize) -> Option<Pinned<'_>> {
         let now = self.now.load(Ordering::Acquire);
         let free = |at: usize| {
@@ -39,8 +41,8 @@ impl Epoch {
             taken.then_some(place)
         };
         let place = (0..self.places.len()).find_map(|i| free(cpu.wrapping_add(i)))?;
-        // Pairs with the one in `oldest`: either the announcement is seen there, or what was unlinked before is seen
-        // as unlinked here.
+        // Pairs with the one in `oldest`: either `oldest` sees the announcement, or this reader sees that the object
+        // is unlinked.
         fence(Ordering::SeqCst);
         Some(Pinned(place))
     }
@@ -55,7 +57,7 @@ impl Epoch {
         self.now.fetch_add(1, Ordering::AcqRel)
     }
 
-    /// What was retired in an epoch before this one is seen by nobody any more.
+    /// No reader sees an object that was retired in an epoch before this one.
     pub fn oldest(&self) -> usize {
         let now = self.now.load(Ordering::Acquire);
         fence(Ordering::SeqCst);
@@ -66,7 +68,7 @@ impl Epoch {
 
 impl Drop for Pinned<'_> {
     fn drop(&mut self) {
-        // What the reader did comes before what follows the grace period.
+        // The reader's accesses come before the reuse that follows the grace period.
         self.0.store(FREE, Ordering::Release);
     }
 }

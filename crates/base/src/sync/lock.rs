@@ -1,7 +1,7 @@
 //! A mutual exclusion lock: a short spin, then a futex wait.
 //!
-//! Word: 0 free, 1 held, 2 held and somebody may wait. It can be taken before `main`, in any thread and across
-//! fork: who forks takes it with [`Lock::hold`], and both sides free it with [`Lock::force_unlock`].
+//! Word: 0 free, 1 held, 2 held and a thread may wait. It can be taken before `main`, in any thread and across fork:
+//! a thread that forks takes it with [`Lock::hold`], and both sides free it with [`Lock::force_unlock`].
 
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
@@ -42,7 +42,7 @@ impl<T> Lock<T> {
         Guard { lock: self }
     }
 
-    /// Takes the lock if nobody has it.
+    /// Takes the lock if it is free.
     pub fn try_lock(&self) -> Option<Guard<'_, T>> {
         self.word
             .compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed)

@@ -15,7 +15,7 @@ macro_rules! const_unless_loom {
     };
 }
 
-/// Whether a checker runs the code, which takes the longer the more there is to look at.
+/// Whether a checker runs the code. That takes longer the more there is to look at.
 pub const CHECKED: bool = cfg!(feature = "model");
 
 mod epoch;

@@ -14,8 +14,8 @@ pub use checker::atomic;
 use checker::atomic::{AtomicU32, AtomicUsize, Ordering};
 use checker::{Condvar, Mutex};
 
-/// A word that threads sleep on. As in the kernel, the look at the word and the falling asleep are one step for
-/// whoever wakes: both hold the queue.
+/// A word that threads sleep on. As in the kernel, a waker sees the look at the word and the falling asleep as one
+/// step: both hold the queue.
 pub struct Futex {
     word: AtomicU32,
     queue: Mutex<()>,
@@ -24,7 +24,7 @@ pub struct Futex {
 
 impl Futex {
     const_unless_loom! {
-        /// A word of that value.
+        /// A word of this value.
         pub fn new(value: u32) -> Self {
             Self { word: AtomicU32::new(value), queue: Mutex::new(()), woken: Condvar::new() }
         }

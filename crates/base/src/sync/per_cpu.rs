@@ -1,4 +1,5 @@
-//! What each of many threads changes is spread over places, each on cache lines of its own, so that they do not wait for each other's.
+//! Numbers that many threads change, spread over places on cache lines of their own, so that threads do not wait for
+//! each other.
 
 use super::atomic::{AtomicIsize, Ordering};
 use super::{CHECKED, Table};
@@ -6,7 +7,7 @@ use super::{CHECKED, Table};
 /// Places at least: more than a small machine has processors, because streams are kept by thread.
 const LEAST: usize = 64;
 
-/// Places of a region with so many lines of counters: a power of two.
+/// Places of a region with `lines` lines of counters: a power of two.
 pub const fn places(lines: usize) -> usize {
     match lines {
         _ if CHECKED => 2,
@@ -22,7 +23,7 @@ pub struct PerCpu(Table<Part>);
 struct Part(AtomicIsize);
 
 impl PerCpu {
-    /// Nothing, in so many parts, a power of two. `None` when there is no memory for them.
+    /// Nothing, in `parts` parts, a power of two. `None` when there is no memory for them.
     pub fn new(parts: usize) -> Option<Self> {
         Some(Self(Table::new(parts, || Part(AtomicIsize::new(0)))?))
     }
@@ -32,7 +33,7 @@ impl PerCpu {
         self.0[cpu & (self.0.len() - 1)].0.fetch_add(n, Ordering::Relaxed);
     }
 
-    /// All of it. Exact while nobody adds.
+    /// All of it. Exact while no thread adds.
     pub fn sum(&self) -> isize {
         self.0.iter().map(|part| part.0.load(Ordering::Relaxed)).sum()
     }

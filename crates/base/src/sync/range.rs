@@ -1,7 +1,7 @@
-//! A lock on ranges of addresses: whoever changes one part does not wait for those who change another.
+//! A lock on ranges of addresses: a change of one part does not wait for a change of another.
 //!
-//! First come, first served: one waits for every earlier one that it conflicts with, whether that has its range or
-//! waits for it, so nobody starves. The table of ranges is behind a [`Lock`] held for some steps; sleeping is done on
+//! First come, first served: a thread waits for every earlier one that it conflicts with, one that holds its range or
+//! waits for it. So no thread starves. The table of ranges is behind a [`Lock`] held for some steps. Threads sleep on
 //! a word that changes whenever a range is let go.
 
 use super::atomic::{AtomicU32, Ordering};
@@ -16,7 +16,7 @@ const SPINS: u32 = if cfg!(feature = "model") { 1 } else { 50 };
 /// What a range is locked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Others may share it.
+    /// Other threads may share it.
     Shared,
     /// Alone.
     Exclusive,
@@ -85,7 +85,7 @@ impl RangeLock {
         }
     }
 
-    /// Takes a range if nobody has any of it or waits for it.
+    /// Takes a range if no other thread holds a part of it or waits for one.
     pub fn try_lock(&self, span: Span, access: Access) -> Option<RangeGuard<'_>> {
         let mut table = self.table.lock();
         let turn = table.next;
@@ -99,7 +99,6 @@ impl RangeLock {
         Some(RangeGuard { lock: self, place })
     }
 
-    /// A place in the queue.
     fn queue(&self, span: Span, access: Access) -> Option<usize> {
         let mut table = self.table.lock();
         let place = table.held.iter().position(Option::is_none)?;

@@ -14,7 +14,7 @@ pub struct Futex {
 }
 
 impl Futex {
-    /// A word of that value.
+    /// A word of this value.
     pub const fn new(value: u32) -> Self {
         Self { word: AtomicU32::new(value) }
     }
@@ -67,7 +67,8 @@ impl<T> Table<T> {
     pub fn new(n: usize, make: impl Fn() -> T) -> Option<Self> {
         const { assert!(align_of::<T>() <= crate::PAGE && !core::mem::needs_drop::<T>()) };
         let at = raw::map_private(n.checked_mul(size_of::<T>())?.max(1), raw::Access::Write)? as *mut T;
-        // SAFETY: fresh memory of that size, page-aligned, which this value alone unmaps; all of it is filled before it is seen.
+        // SAFETY: fresh memory of that size, page-aligned, which this value alone unmaps; all of it is filled before
+        // it is seen.
         unsafe {
             (0..n).for_each(|i| at.add(i).write(make()));
             Some(Self(core::slice::from_raw_parts(at, n)))
@@ -84,7 +85,7 @@ impl<T> Deref for Table<T> {
 
 impl<T> Drop for Table<T> {
     fn drop(&mut self) {
-        // SAFETY: the table is this value's own, made by `new`, and nobody else kept a reference to it.
+        // SAFETY: the table is this value's own, made by `new`, and no reference to it is left.
         unsafe { raw::unmap(self.0.as_ptr() as usize, size_of_val(self.0).max(1)) };
     }
 }

@@ -1,4 +1,4 @@
-//! What one thread starts for all of its process, and what may be called off before it was.
+//! A service that one thread starts for all of its process, and that may be called off before.
 
 use super::atomic::{AtomicI32, AtomicU8, Ordering};
 
@@ -8,7 +8,7 @@ const OFF: u8 = 2;
 
 /// Whether something was started, and by which process.
 pub struct Starter {
-    /// The process of which a thread became the one that starts; 0: none has.
+    /// The process whose thread became the starter; 0: none has.
     process: AtomicI32,
     state: AtomicU8,
 }
@@ -32,9 +32,9 @@ impl Starter {
         self.state.load(Ordering::Acquire) == OFF
     }
 
-    /// Has the first caller `build` it, which may fail. Other callers go on without it meanwhile: that thread may have
-    /// stopped. It may also have been left behind by a fork in the middle of it; then the child goes without for good. Whether it was
-    /// started.
+    /// Has the first caller `build` it, which may fail. Other callers go on without it meanwhile, because that thread
+    /// may have stopped. A fork may also have left that thread behind in the middle of it; then the child goes
+    /// without for good. Whether it was started.
     pub fn start(&self, process: i32, build: impl FnOnce() -> bool) -> bool {
         match self.process.compare_exchange(0, process, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => {
@@ -49,7 +49,7 @@ impl Starter {
         self.is_on()
     }
 
-    /// Sees to it that it will never be started; false when it was already.
+    /// Makes sure that it will never be started; false when it was already.
     pub fn call_off(&self) -> bool {
         self.state.compare_exchange(NEW, OFF, Ordering::AcqRel, Ordering::Acquire) != Err(ON)
     }

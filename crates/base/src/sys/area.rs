@@ -60,7 +60,8 @@ pub fn area(addr: usize) -> Option<Span> {
         false => PROGRAM.get(|| open::file_aside(MAPS)),
     };
     let answer = match number.map(|number| query(number, addr)) {
-        // Not kept: another thread opens it, there is more than one, or a file of the program's is in its place.
+        // Not kept: another thread opens it, the process has more than one thread, or a file of the program's is in
+        // its place.
         None | Some(Err(_)) => open::apart(|| ask_once(addr)).unwrap_or(Err(libc::EAGAIN)),
         Some(answer) => answer,
     };
@@ -124,7 +125,7 @@ mod tests {
         assert_eq!(area(locked.start), Some(Span { start: locked.start, end: locked.start }));
     }
 
-    /// Who opens what is kept, or may not open it, is in nobody's way.
+    /// A thread that opens the kept descriptor, or may not open it, holds up no other.
     #[test]
     fn the_kernel_is_asked_also_where_no_descriptor_is_kept() {
         let span = linux::reserve(SLOT, SLOT).unwrap();

@@ -1,7 +1,7 @@
 //! Control groups: what the one of this process, and each that it is part of, may use and has left.
 //!
-//! A program may enter another group at any time, so each look begins with the names of its groups. What their files said counts
-//! for a while.
+//! A program may enter another group at any time, so each look begins with the names of its groups. The numbers in
+//! their files are reused for a while.
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -13,12 +13,12 @@ use super::{Headroom, open, stack};
 /// In a smaller group idle memory could not always be given back in time.
 pub const SMALLEST: u64 = 1 << 30;
 
-/// For so long a group is taken to have no limit; where it cannot be looked at, for longer.
+/// For this long a group is taken to have no limit; where it cannot be looked at, for longer.
 const NO_LIMIT_NS: u64 = 1_000_000_000;
 const NO_LOOK_NS: u64 = 10 * NO_LIMIT_NS;
-/// For so long what a group has left is taken to be what it was at the last look.
+/// For this long the last look tells what a group has left.
 const LEFT_NS: u64 = 10_000_000;
-/// For so long that counts where a group cannot be looked at.
+/// For this long that counts where a group cannot be looked at.
 const FRESH_NS: u64 = 100_000_000;
 
 /// The last look: of which groups, told by a number made of their names, and when.
@@ -38,7 +38,8 @@ static LAST: Last = Last {
 };
 
 impl Last {
-    /// What it was, and how long ago, if it was of these groups. Looks of the same groups may mix.
+    /// The result of the last look and its age, if it was a look at these groups. Two looks at the same groups may
+    /// mix.
     fn of(&self, names: u64, now: u64) -> Option<(Headroom, u64)> {
         let is_theirs = || names != 0 && self.names.load(Ordering::Acquire) == names;
         if !is_theirs() {
@@ -67,7 +68,7 @@ impl Last {
     }
 }
 
-/// What is left of a group, of several the one with the least; of small ones nothing.
+/// The group with the least memory left. A small group has nothing left.
 #[derive(Default)]
 struct Tightest(Option<(u64, u64)>);
 
@@ -93,7 +94,7 @@ fn add_names(sum: u64, text: &[u8]) -> u64 {
     text.iter().fold(sum, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01B3))
 }
 
-/// What these texts say, as a number that is not 0, but for no text.
+/// A number made of a text; not 0, but for an empty text.
 fn names(text: &[u8]) -> u64 {
     if text.is_empty() { 0 } else { add_names(NO_NAMES, text) | 1 }
 }
@@ -110,7 +111,7 @@ fn names_now() -> u64 {
     }
 }
 
-/// Calls `f` with what says in which groups the process is.
+/// Calls `f` with the text that names the groups of the process.
 // Its buffer is in no frame of a caller's.
 #[inline(never)]
 fn with_text<R>(f: impl FnOnce(&[u8]) -> R) -> R {
@@ -155,7 +156,7 @@ pub fn limit() -> Option<u64> {
     least
 }
 
-/// Whether more than so many percent of a limit are used. Opens files.
+/// Whether more than `percent` percent of a limit are used. Opens files.
 pub fn is_full(percent: u64) -> bool {
     let (mut buffer, mut full) = ([0u8; 2048], false);
     each_group(read_file(c"/proc/thread-self/cgroup", &mut buffer), |group| {
@@ -195,7 +196,7 @@ struct Group<'a> {
 }
 
 impl Group<'_> {
-    /// What it uses, but for what the kernel can reclaim.
+    /// The memory that it uses, without the part that the kernel can reclaim.
     fn used(&self) -> u64 {
         let cached = || {
             open_in(self.files, self.name, self.files.stat, |path| {
@@ -251,7 +252,7 @@ fn number(files: &Files, group: &[u8], name: &[u8]) -> Option<u64> {
     leading_number(&digits[..n])
 }
 
-/// Bytes of a group's that are pages of files, by its statistics: the kernel drops them before it kills anybody.
+/// Bytes of a group's that are pages of files, by its statistics: the kernel drops them before it kills a process.
 #[inline(never)]
 fn cached(mut read: impl FnMut(&mut [u8]) -> usize) -> u64 {
     let (mut chunk, mut line, mut n, mut sums) = ([0u8; 256], [0u8; 64], 0, [0u64; 2]);

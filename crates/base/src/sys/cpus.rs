@@ -1,7 +1,7 @@
 //! Which processors are idle, as /proc/stat counts it.
 //!
-//! Between two looks the kernel has counted the ticks that each processor was idle. Those that were idle nearly as long as
-//! the most idle one are where background work is in nobody's way.
+//! Between two looks the kernel has counted the ticks that each processor was idle. Background work disturbs least on
+//! the processors that were idle nearly as long as the most idle one.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -105,8 +105,8 @@ impl Known {
     }
 }
 
-/// The processors for work in the background, of those that the process may use, while the program is on `busy`; none, if
-/// there is no other. Where there is a choice, the kernel is asked which are idle, now and then.
+/// The processors for work in the background, of those that the process may use, while the program is on `busy`;
+/// none, if there is no other. Where there is a choice, the kernel is asked which are idle, now and then.
 pub fn most_idle(allowed: &Set, busy: usize) -> Set {
     /// With two there is one other.
     const CHOICE: usize = 3;
@@ -152,7 +152,7 @@ mod tests {
         set
     }
 
-    /// /proc/stat of a machine whose processors were idle for so many ticks.
+    /// /proc/stat of a machine whose processors were idle for `idle` ticks.
     fn stat(idle: &[u64]) -> String {
         let line = |(cpu, idle): (usize, &u64)| format!("cpu{cpu} 10 2 33 {idle} 7 0 1 0 0 0\n");
         let lines: String = idle.iter().enumerate().map(line).collect();
@@ -160,7 +160,7 @@ mod tests {
         format!("cpu  99 9 99 {sum} 9 0 9 0 0 0\n{lines}intr {}\nctxt 5\n", "12 ".repeat(1000))
     }
 
-    /// Two looks, in parts of that many bytes.
+    /// Two looks, in parts of `part` bytes.
     fn known(first: &[u64], second: &[u64], part: usize) -> Known {
         let known = Known::new();
         for (now, idle) in [(1000, first), (1000 + APART_MS, second)] {

@@ -1,13 +1,15 @@
 //! Descriptors of this library in the program's table.
 //!
-//! A program may close descriptors that it does not know (`closefrom`), and the next file that it opens has the number then. So a
-//! descriptor knows which file it was opened for, and is closed, read and registered with only while it is still that file's.
+//! A program may close descriptors that it does not know (`closefrom`), and the next file that it opens has the
+//! number then. So a descriptor knows which file it was opened for, and is closed, read and registered with only
+//! while it is still that file's.
 
 use core::mem::{ManuallyDrop, MaybeUninit};
 
 use super::raw::syscall;
 
-/// A file, as the kernel tells files apart: those that have no inode of their own, like eventfds, it does not.
+/// A file, as the kernel tells files apart. Files without an inode of their own, like eventfds, it does not tell
+/// apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct File {
     device: u64,
@@ -32,12 +34,12 @@ pub struct Descriptor {
 }
 
 impl Descriptor {
-    /// Of a number that was just opened, and is nobody else's.
+    /// For a number that was just opened, and belongs to the caller alone.
     pub fn new(number: usize) -> Self {
         Self { number, file: file(number) }
     }
 
-    /// Of one that somebody else sees to.
+    /// For a number that other code closes.
     pub fn kept(number: usize) -> ManuallyDrop<Self> {
         ManuallyDrop::new(Self { number, file: None })
     }

@@ -1,7 +1,7 @@
 //! Huge pages with old bytes: they were this process's own, and wait to be so again.
 //!
-//! The kernel moves pages only to where a userfaultfd is registered (`UFFDIO_MOVE`). Here it is registered for write protection,
-//! which nobody asks for: no fault is delivered, and nobody waits.
+//! The kernel moves pages only to where a userfaultfd is registered (`UFFDIO_MOVE`). Here it is registered for write
+//! protection, and no page is ever protected: so no fault is delivered, and no thread waits.
 
 use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -29,22 +29,22 @@ pub fn reserve(bytes: usize) -> Option<usize> {
     let span = Span::new(frames::reserve(bytes)?, bytes);
     // SAFETY: nothing is ever write-protected, so no access waits.
     if unsafe { uffd.register(span, REGISTER_WP) }.is_err() {
-        // SAFETY: reserved above, and nobody's yet.
+        // SAFETY: reserved above, and not used yet.
         unsafe { raw::unmap(span.start, span.bytes()) };
         return None;
     }
     Some(span.start)
 }
 
-/// Moves the huge page at `slot`, if one is there, to a `frame` of that span, where nothing is. False: it is not there; where it went half
-/// of the way, it is gone.
+/// Moves the huge page at `slot`, if one is there, to an empty `frame` of a span that [`reserve`] gave. False: it is
+/// not in the frame; if the move stopped half way, the page is gone.
 pub fn take(slot: usize, frame: usize) -> bool {
     let Some(uffd) = uffd() else { return false };
     // Page by page it would take longer than to have a new one.
     if pagemap::first(Span::new(slot, SLOT), pagemap::HUGE, 0) != Some(Span::new(slot, SLOT)) {
         return false;
     }
-    // SAFETY: the caller's own memory, which nobody needs where it is any more; the target is registered.
+    // SAFETY: the caller's own memory, which is not needed at its old place any more; the target is registered.
     let moved = unsafe { uffd.move_pages(slot, Span::new(frame, SLOT), Wake::Later) };
     if moved.is_err_and(|stopped| stopped.done > 0) {
         frames::drop_pages(frame);

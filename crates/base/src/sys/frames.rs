@@ -22,7 +22,7 @@ pub fn reserve_huge(bytes: usize) -> Option<usize> {
 
 /// Gives that back.
 pub fn release(span: Span) {
-    // SAFETY: memory of this module, which nobody uses any more.
+    // SAFETY: memory of this module, which is not used any more.
     unsafe { raw::unmap(span.start, span.bytes()) };
 }
 
@@ -51,7 +51,7 @@ fn reserve_closed(bytes: usize) -> Option<usize> {
     // SAFETY: the mapping just made.
     let kept_from_children = unsafe { syscall(libc::SYS_madvise, args) };
     if kept_from_children.is_err() {
-        // SAFETY: as above; nobody knows of it.
+        // SAFETY: as above; no other code knows of it.
         unsafe { raw::unmap(at, bytes) };
     }
     kept_from_children.ok().map(|_| at)
@@ -59,7 +59,8 @@ fn reserve_closed(bytes: usize) -> Option<usize> {
 
 /// Has a huge page come where one is advised; whether one did.
 pub fn fill(frame: usize) -> bool {
-    // The second time, if a table was in the way, left behind by a huge page that had to be split; dropping takes it away.
+    // The second time, if a table was in the way, left behind by a huge page that had to be split; dropping takes it
+    // away.
     (0..2).any(|_| {
         Linux.touch(frame);
         let whole = is_whole(frame);
@@ -80,6 +81,6 @@ pub fn is_whole(frame: usize) -> bool {
 /// Gives its memory back to the kernel.
 pub fn drop_pages(frame: usize) {
     let args = [frame, SLOT, DONTNEED_LOCKED, 0, 0, 0];
-    // SAFETY: memory of this module, which nobody needs.
+    // SAFETY: memory of this module, which is not needed.
     let _ = unsafe { syscall(libc::SYS_madvise, args) };
 }

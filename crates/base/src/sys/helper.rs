@@ -1,7 +1,7 @@
 //! A call by a short-lived thread with a table of descriptors of its own, which is empty at first.
 //!
 //! It costs 15 microseconds. The caller waits with signals held back, and the thread has the caller's thread-local
-//! variables meanwhile: to whatever `f` calls it is the same thread, but for its number.
+//! variables meanwhile. To the code that `f` calls it is the same thread, but for its number.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -27,7 +27,7 @@ struct Call<F, R> {
 }
 
 /// # Safety
-/// `call` must be a `Call<F, R>` that nobody else uses.
+/// `call` must be a `Call<F, R>` that no other code uses.
 unsafe extern "C" fn run<R, F: FnOnce() -> R>(call: *mut u8) {
     let unshare = libc::CLOSE_RANGE_UNSHARE as usize;
     // SAFETY: in one step, so that no file of the program's is held for a moment.

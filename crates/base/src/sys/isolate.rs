@@ -1,10 +1,10 @@
 //! Taking a range away from the program, as munmap does, with its memory still there.
 //!
-//! `mremap` moves the range, areas and page tables, to a place that nobody else knows. To the program it is unmapped
-//! at that moment, all at once. What is in it can then be looked at, moved and dropped without a race. The kernel
-//! decides: a sealed range, for one, does not move, and then nothing has happened.
+//! `mremap` moves the range, areas and page tables, to a place that no other code knows. To the program it is
+//! unmapped at that moment, all at once. Its pages can then be looked at, moved and dropped without a race. The
+//! kernel decides: it refuses to move a sealed range, for one, and then nothing has happened.
 //!
-//! There are a few such places. When all are taken, or the range is too large, there is none to be had.
+//! There are a few such places. When all are taken, or the range is too large, a range stays with the kernel.
 
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 
@@ -77,8 +77,8 @@ fn shift(from: Span, bytes: usize, to: usize) -> Answer {
     unsafe { syscall(libc::SYS_mremap, [from.start, from.bytes(), bytes, flags, to, 0]) }
 }
 
-/// As [`isolate`], at `at`, for a range of several areas without a gap, which the kernel moves since Linux 6.17. It may stop
-/// half way, where munmap would have done nothing: at a sealed area. Then what has moved goes back.
+/// As [`isolate`], at `at`, for a range of several areas without a gap, which the kernel moves since Linux 6.17. At a
+/// sealed area it may stop half way, where munmap would have done nothing. Then the part that has moved goes back.
 fn shift_areas(span: Span, place: usize, at: usize) -> Option<Span> {
     // Nor is it interrupted by a range that the background thread has registered.
     let _unregistered = Unregistered::soon()?;
@@ -92,7 +92,7 @@ fn shift_areas(span: Span, place: usize, at: usize) -> Option<Span> {
     if moved == 0 {
         return None;
     }
-    // Behind what has moved there is a gap, which may be somebody else's by now.
+    // Behind the part that has moved there is a gap, where another thread may have mapped something by now.
     lose(place, Span::new(at, span.bytes()));
     let there = Span::new(at, moved);
     let old = Span::new(span.start, moved);
@@ -104,7 +104,7 @@ fn shift_areas(span: Span, place: usize, at: usize) -> Option<Span> {
     Some(Span::new(at, 0))
 }
 
-/// Gives up a place; in `part` of it may be what is not ours.
+/// Gives up a place; `part` of it may hold a mapping that is not ours.
 fn lose(i: usize, part: Span) {
     let whole = place(i);
     TAKEN[i].store(LOST, Ordering::SeqCst);
@@ -125,7 +125,7 @@ fn moved(span: Span, at: usize) -> usize {
     }
 }
 
-/// Whether another thread has mapped something where memory has moved away. If not, nobody does from now on.
+/// Whether another thread has mapped something where memory has moved away. If not, none does from now on.
 fn is_somebody_elses(old: Span) -> bool {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
     let args = [old.start, old.bytes(), libc::PROT_NONE as usize, flags as usize, usize::MAX, 0];
@@ -163,7 +163,7 @@ pub fn drop_isolated(span: Span) {
     }
 }
 
-/// In a forked child: what another thread of the parent had taken away is here too, and nobody's.
+/// In a forked child: memory that another thread of the parent had taken away is here too, and has no owner.
 pub fn forget() {
     for (i, taken) in TAKEN.iter().enumerate() {
         if taken.load(Ordering::Acquire) == IN_USE && linux::reserve_at(place(i), libc::MAP_FIXED) {
@@ -205,7 +205,6 @@ mod tests {
         span
     }
 
-    /// The first byte of each slot.
     fn bytes(span: Span) -> std::vec::Vec<u8> {
         // SAFETY: memory of the test's own.
         (span.start..span.end).step_by(SLOT).map(|at| unsafe { byte(at).read() }).collect()
@@ -234,7 +233,7 @@ mod tests {
         assert_eq!(isolate(gap), None);
         assert_eq!(bytes(Span::new(gap.start + 3 * SLOT, SLOT)), [4]);
 
-        // Sealed in the middle, which nobody noted: all of it is as before.
+        // Sealed in the middle, without a note: all of it is as before.
         let sealed = areas();
         // SAFETY: the same.
         if unsafe { syscall(libc::SYS_mseal, [sealed.start + 2 * SLOT, SLOT, 0, 0, 0, 0]) }.is_ok() {

@@ -7,19 +7,19 @@ use crate::zero::{COLD, Engine, HOT};
 
 /// The largest job.
 pub const BYTES: usize = 8 * SLOT;
-/// What the second-level cache of every processor of the last ten years holds.
+/// Bytes that the second-level cache of every processor of the last ten years holds.
 const INSIDE: usize = 128 << 10;
 /// How long a device is left alone between two looks: it zeroes a piece in a tenth of a millisecond.
 const DEVICE_LOOK_NS: u64 = 20_000;
-/// What such a sleep takes at most where a processor is free: timers of threads like this one are 50 µs late.
+/// The longest such sleep where a processor is free: timers of threads like this one are 50 µs late.
 const DEVICE_SLEEP_NS: u64 = 100_000;
 
-/// As [`Sys::scrub_start`].
+/// As [`super::Sys::scrub_start`].
 pub fn start(span: Span) -> Option<Job> {
     debug_assert!(span.bytes() <= BYTES);
     let engine = COLD.pick();
     let mut driver = Picked::new(engine, COLD.promised(engine));
-    // SAFETY: whole pages of the engine's own, which nobody else reaches until the job has ended.
+    // SAFETY: whole pages of the engine's own, which no other thread reaches until the job has ended.
     let taken = unsafe { driver.submit(span) };
     let since_ns = clock_ns(engine);
     let job = Job { span, is_hole: false, done: 0, dropped: false, slept_ns: 0, driver, since_ns };
@@ -31,12 +31,12 @@ pub fn start(span: Span) -> Option<Job> {
     }
 }
 
-/// What an engine's speed is measured by: the processor's time that it takes, or that of a device.
+/// The clock for an engine's speed: the thread's processor time, or for a device the time that passes.
 fn clock_ns(engine: Engine) -> u64 {
     if engine.is_device() { raw::now_ns() } else { raw::thread_ns() }
 }
 
-/// As [`Sys::scrub_poll`].
+/// As [`super::Sys::scrub_poll`].
 pub fn poll(job: &mut Job) -> Poll {
     let (engine, before) = (job.engine(), job.driver.rest().bytes());
     if !engine.is_device() {
@@ -61,7 +61,7 @@ pub fn poll(job: &mut Job) -> Poll {
     poll
 }
 
-/// As [`Sys::scrub_end`].
+/// As [`super::Sys::scrub_end`].
 pub fn end(mut job: Job) {
     job.driver.cancel();
     if job.done >= INSIDE && !HOT.is_settled() {
@@ -73,7 +73,7 @@ pub fn end(mut job: Job) {
 fn try_hot(span: Span) {
     let zero = |engine: Engine| {
         let start = raw::now_ns();
-        // SAFETY: part of a job's memory, which nobody else reaches.
+        // SAFETY: part of a job's memory, which no other thread reaches.
         let done = unsafe { engine.zero(span.start as *mut u8, span.bytes()) };
         done.then(|| raw::now_ns() - start)
     };

@@ -1,8 +1,8 @@
 //! A descriptor that is kept open in a table that the program has too.
 //!
-//! It lies out of the way of the numbers that the program gets. The program may close it, or put a file of its own in its
-//! place: each use first asks whether the descriptor is still ours, and opens another one if not. A child of vfork, and a
-//! thread with a table of its own, would leave one behind in each table: they have none kept.
+//! It lies out of the way of the numbers that the program gets. The program may close it, or put a file of its own in
+//! its place. So each use first asks whether the descriptor is still ours, and opens another one if not. A child of
+//! vfork, and a thread with a table of its own, would leave one behind in each table: they have none kept.
 
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
@@ -17,8 +17,8 @@ const BELOW: usize = 2048;
 const ROOM: usize = 24;
 const LEAST_LIMIT: usize = 64;
 
-/// After so many tries there are no more: the process may not have one. Where it cannot be told whether threads have tables of
-/// their own, in each of which one stays open, all tries count.
+/// After this many tries there are no more: the process may not have one. Threads may have tables of their own, and
+/// one descriptor stays open in each. Where that cannot be told, all tries count.
 const MOST_TRIES: usize = 16;
 
 /// The process that this memory belongs to; 0: not known yet.
@@ -50,7 +50,7 @@ pub struct Kept {
     number: AtomicUsize,
     /// The number of its file, by which it is told from others.
     file: AtomicU64,
-    /// Held by who opens it.
+    /// Held by the thread that opens it.
     opening: AtomicBool,
     /// How often that has failed, apart from times when there was no number to spare.
     tries: AtomicUsize,
@@ -86,7 +86,7 @@ impl Kept {
         self.opening.store(false, Ordering::Release);
     }
 
-    /// Closes what is of no use here.
+    /// Closes a descriptor that is of no use here.
     pub fn close(&self) {
         // Where another thread may put a file in its place it stays open.
         open::unseen(|| self.open_one().map(close));
@@ -128,7 +128,8 @@ impl Kept {
     }
 }
 
-/// What tells an open file from all others of its kind: each userfaultfd has an inode of its own (Linux 5.12).
+/// A number that tells an open file from all others of its kind: each userfaultfd has an inode of its own (Linux
+/// 5.12).
 pub fn file_of(fd: usize) -> Option<u64> {
     let mut stat = MaybeUninit::<libc::stat>::uninit();
     // SAFETY: the structure is writable, and filled where the call succeeds.
@@ -144,7 +145,7 @@ pub fn close(number: usize) {
     let _ = unsafe { syscall(libc::SYS_close, [number, 0, 0, 0, 0, 0]) };
 }
 
-/// Puts a descriptor where it is in nobody's way.
+/// Moves a descriptor out of the way of the program's numbers.
 pub fn aside(number: usize) -> Result<usize, i32> {
     let placed = copy_aside(number);
     close(number);

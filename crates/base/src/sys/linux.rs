@@ -12,7 +12,7 @@ use crate::units::{PAGE, Span};
 use crate::zero::driver::Poll;
 use crate::zero::{self, Engine};
 
-/// Linux, as found. What state it has is where ranges are isolated (`isolate.rs`), and which engines zero best.
+/// Linux, as found. Its only state is where ranges are isolated (`isolate.rs`), and which engines zero best.
 pub struct Linux;
 
 /// Opens what the program's threads need: the process is about to have more than one.
@@ -27,7 +27,7 @@ pub fn keep_descriptors() {
 /// Whether some thread is in [`Sys::discard`].
 static DISCARDING: AtomicBool = AtomicBool::new(false);
 
-/// Waits a moment for whoever else is discarding: two at a time make the kernel flush the translations of all
+/// Waits a moment while another thread discards: two at a time make the kernel flush the translations of all
 /// processors, even when nothing was mapped. False when that takes longer than the flush would.
 fn take_turn() -> bool {
     const SPINS: u32 = 100;
@@ -39,7 +39,7 @@ fn take_turn() -> bool {
         taken
     });
     if !taken {
-        // Whoever has it may have stayed with the parent of this process.
+        // The holder may have stayed with the parent of this process.
         DISCARDING.store(false, Ordering::Release);
     }
     taken
@@ -115,7 +115,7 @@ pub(super) fn reserve(bytes: usize, align: usize) -> Option<Span> {
 impl Sys for Linux {
     fn reserve(&self, bytes: usize, align: usize) -> Option<Span> {
         let kept = reserve(bytes, align)?;
-        // A reservation has nothing to show in a core dump; what is used of it is opened to dumps again.
+        // A reservation has nothing to show in a core dump; its used parts are opened to dumps again.
         madvise(kept, libc::MADV_DONTDUMP);
         isolate::reserve(bytes / 4);
         kept::note_home();
@@ -133,7 +133,7 @@ impl Sys for Linux {
 
     fn reset(&self, span: Span) -> bool {
         let open = libc::PROT_READ | libc::PROT_WRITE;
-        // At the limit of areas no mapping is to be had, but closing makes one area of many, and then there may be.
+        // At the limit of areas no mapping can be made. But closing makes one area of many, and then one may be.
         let replace = || map_at(span, open, libc::MAP_FIXED);
         let done = replace() || mprotect(span, libc::PROT_NONE) && replace();
         if !done {
@@ -208,7 +208,7 @@ impl Sys for Linux {
     }
 
     fn can_drop(&self, span: Span) -> bool {
-        // It refuses what `MADV_DONTNEED` refuses, locked memory and what is not mapped, and changes no byte.
+        // It refuses what `MADV_DONTNEED` refuses: locked and unmapped memory. It changes no byte.
         madvise(span, libc::MADV_COLD)
     }
 
@@ -260,7 +260,7 @@ impl Sys for Linux {
     }
 
     fn poison(&self, span: Span) {
-        // SAFETY: an open span of the engine's own that nobody holds.
+        // SAFETY: an open span of the engine's own without an owner.
         unsafe { core::ptr::write_bytes(span.start as *mut u8, 0xA5, span.bytes()) }
     }
 

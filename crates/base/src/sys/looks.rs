@@ -1,11 +1,11 @@
 //! Looks at memory of the program's, which it may unmap, close, drop or watch by a userfaultfd at any time.
 //!
-//! A look changes nothing. It reads by the kernel's hand, and only pages that are present: to read a missing one would make it
-//! present, give a page to a file that has a hole there, and wait for whoever watches the memory. What is not present is not
-//! read, and so is whatever a look cannot see.
+//! A look changes nothing. It reads by system calls, and only pages that are present. To read a missing page would
+//! make it present, even in a hole of a file, and would wait for a program that watches the memory. Missing pages are
+//! not read, and the same holds for all that a look cannot see.
 //!
-//! A page may go between the kernel's answer and the reading. So a program that is about to watch memory ends all looks
-//! first, and what touches its memory ahead of it ([`end`]).
+//! A page may go between the kernel's answer and the reading. So a program that is about to watch memory first ends
+//! all looks, and all code that touches its memory ahead of it ([`end`]).
 
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -21,8 +21,8 @@ struct Gate {
 
 static GATE: Gate = Gate { under_way: AtomicUsize::new(0), is_closed: AtomicBool::new(false) };
 
-/// How often and how long the end waits for looks under way: a tenth of a second in all. They end by themselves, but the
-/// thread of one may be stopped, or be the one that waits, in a signal handler.
+/// How often and how long the end waits for looks under way: a tenth of a second in all. Looks end by themselves. But
+/// the thread of one may be stopped, or it may be the thread that waits, in a signal handler.
 const TRIES: usize = 2000;
 const REST_NS: u64 = 50_000;
 
@@ -115,8 +115,8 @@ fn piece(at: usize, bytes: usize) -> libc::iovec {
     libc::iovec { iov_base: at as *mut libc::c_void, iov_len: bytes }
 }
 
-/// At which of `places`, up to the first `None`, something else than zero stands within [`WINDOW`] bytes. What cannot be
-/// read is zero.
+/// At which of `places`, up to the first `None`, something else than zero stands within [`WINDOW`] bytes. Bytes that
+/// cannot be read count as zero.
 fn nonzero(places: [Option<usize>; PEEKED]) -> [bool; PEEKED] {
     let mut bytes = [[0u8; WINDOW]; PEEKED];
     let remote: [_; PEEKED] = core::array::from_fn(|i| piece(places[i].unwrap_or(0), WINDOW));
@@ -136,7 +136,8 @@ fn is_nonzero(page: usize, all: bool) -> bool {
     })
 }
 
-/// One of the `n` pages from `at` on, not the same everywhere: programs use every second page, or every first of sixteen.
+/// One of the `n` pages from `at` on, not the same everywhere: programs use every second page, or every first of
+/// sixteen.
 pub(super) fn somewhere(at: usize, n: usize) -> usize {
     let hash = (at / PAGE).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
     at + hash % n * PAGE
@@ -165,7 +166,8 @@ fn nonzero_of(span: Span, step: usize) -> usize {
         .sum()
 }
 
-/// One page of each `step` bytes: those of a batch that are present. In a frame of its own, because a program's stack may be small.
+/// One page of each `step` bytes: those of a batch that are present. In a frame of its own, because a program's stack
+/// may be small.
 #[inline(never)]
 fn sampled(span: Span, step: usize, batch: usize) -> [Option<usize>; PEEKED] {
     let mut there = Pages::unknown(span);
@@ -175,8 +177,8 @@ fn sampled(span: Span, step: usize, batch: usize) -> [Option<usize>; PEEKED] {
     core::array::from_fn(|_| pages.next())
 }
 
-/// Where the signatures of a slot are, and what they are: evenly spread, at the start of a page, which is what a program
-/// touches of it if it touches little.
+/// Where the signatures of a slot are, and what they are: evenly spread, each at the start of a page. A program that
+/// touches little of a page touches its start.
 pub(super) fn signatures(slot: Span) -> impl Iterator<Item = (usize, u64)> {
     const APART: usize = SLOT / SIGNATURES;
     (0..SIGNATURES).map(move |i| {

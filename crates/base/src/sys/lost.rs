@@ -1,7 +1,7 @@
-//! What of a region others have taken: parts that were unmapped or moved away by calls of the program's own.
+//! Parts of a region that the program has taken: it unmapped them or moved them away by calls of its own.
 //!
-//! A bit for each page, set once and for good. Without an allocation or a lock, because whoever reads the messages that say so
-//! must not wait for anybody.
+//! A bit for each page, set once and for good. There is neither an allocation nor a lock here: the thread that reads
+//! the messages about such calls must not wait for another one.
 
 use crate::sync::Words;
 use crate::sync::atomic::Ordering;

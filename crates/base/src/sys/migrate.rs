@@ -1,13 +1,14 @@
 //! Moving pages by page tables, all of them or none.
 //!
-//! One call of the kernel moves one area, or nothing. Since Linux 6.17 a call may move several, and stops half way at one that is
-//! sealed, or at the limit of areas. So here each call is for one area, and what has moved goes back when a later one is refused.
+//! One call of the kernel moves one area, or nothing. Since Linux 6.17 a call may move several, and stops half way at
+//! one that is sealed, or at the limit of areas. So here each call is for one area. When a later one is refused, the
+//! areas that have moved go back.
 
 use super::linux::{map_at, mprotect};
 use super::raw::{self, syscall};
 use crate::units::{PAGE, SLOT, Span};
 
-/// An error, after so many bytes.
+/// An error, after `done` bytes.
 pub struct Stopped {
     pub done: usize,
     pub error: i32,
@@ -16,7 +17,7 @@ pub struct Stopped {
 /// As [`super::Sys::migrate`].
 pub fn migrate(from: Span, to: usize) -> bool {
     let Err(Stopped { done, .. }) = move_all(from, to) else { return true };
-    // A move that fails may have unmapped where it was to go.
+    // A move that fails may have unmapped its target.
     let rest = Span { start: to + done, end: to + from.bytes() };
     map_at(rest, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_FIXED_NOREPLACE);
     if let Err(stopped) = move_all(Span::new(to, done), from.start) {
@@ -26,8 +27,8 @@ pub fn migrate(from: Span, to: usize) -> bool {
     false
 }
 
-/// Copies what has moved to where it was. The kernel copies, so that rights that the program has changed are an error; they give
-/// way then.
+/// Copies the moved part back. The kernel makes the copy, so that rights that the program has changed are an error;
+/// then the rights are opened.
 fn copy_back(there: Span, to: usize) {
     let mut done = 0;
     let mut opened = false;
@@ -45,7 +46,6 @@ fn copy_back(there: Span, to: usize) {
     }
 }
 
-/// The bytes copied.
 fn copy(from: Span, to: usize) -> usize {
     let local = libc::iovec { iov_base: to as *mut libc::c_void, iov_len: from.bytes() };
     let remote = libc::iovec { iov_base: from.start as *mut libc::c_void, iov_len: from.bytes() };
@@ -66,7 +66,7 @@ pub fn move_all(from: Span, to: usize) -> Result<(), Stopped> {
         while bytes > PAGE && !is_in_one_area(at, bytes) {
             bytes = (bytes / PAGE).div_ceil(2) * PAGE;
         }
-        // SAFETY: both are the engine's own, and nobody accesses them meanwhile.
+        // SAFETY: both are the engine's own, and no thread accesses them meanwhile.
         let moved = unsafe { syscall(libc::SYS_mremap, [at, bytes, bytes, flags, to + done, 0]) };
         moved.map_err(|error| Stopped { done, error })?;
         done += bytes;
@@ -75,8 +75,9 @@ pub fn move_all(from: Span, to: usize) -> Result<(), Stopped> {
     Ok(())
 }
 
-/// Whether one of the kernel's areas has all of a part of a reservation. To try the move itself would not do: before Linux 6.17 a
-/// refused one has unmapped its target all the same, and somebody else may be there at the next try.
+/// Whether one of the kernel's areas contains all of a part of a reservation. A move as a trial would not do: before
+/// Linux 6.17 a refused move unmaps its target all the same. Then another thread may map something there before the
+/// next try.
 pub fn is_in_one_area(at: usize, bytes: usize) -> bool {
     // SAFETY: it grows by a page where nothing is, or not at all.
     let grown = unsafe { syscall(libc::SYS_mremap, [at, bytes, bytes + PAGE, 0, 0, 0]) };
@@ -87,7 +88,7 @@ pub fn is_in_one_area(at: usize, bytes: usize) -> bool {
     grown != Err(libc::EFAULT)
 }
 
-/// As [`super::Sys::unclaimed`]: what was never opened is one area.
+/// As [`super::Sys::unclaimed`]: the part that was never opened is one area.
 pub fn last_area(rest: Span) -> usize {
     let is_one = |start: usize| is_in_one_area(start, rest.end - start);
     if rest.is_empty() || is_one(rest.start) {

@@ -1,7 +1,7 @@
 //! What the fault path asks of the memory management unit.
 //!
-//! [`super::user_mmu::UserMmu`] is the kernel's, through userfaultfd; `faultless-fake` has one in ordinary memory, which
-//! checks every rule that the kernel would enforce and some that it would not.
+//! [`super::user_mmu::UserMmu`] is the kernel's, through userfaultfd; `faultless-fake` has one in ordinary memory,
+//! which checks every rule that the kernel would enforce and some that it would not.
 
 use super::uffd::Stopped;
 use crate::Span;
@@ -22,15 +22,15 @@ pub enum Rights {
 pub enum Source {
     /// They are zero.
     Zeroes,
-    /// They are zero and were asked for by a read: the kernel's page of zeroes, which takes no memory. The kernel makes a page of
-    /// its own of it at the first write.
+    /// They are zero and were asked for by a read: the kernel's page of zeroes, which takes no memory. At the first
+    /// write the kernel replaces it by a page of its own.
     ZeroPage,
     /// They are in a buffer at this address.
     Buffer(usize),
 }
 
-/// A word that all threads of a region share, when the fault path comes to it. What that costs depends on who had its cache
-/// line before.
+/// A word that all threads of a region share, when the fault path comes to it. Its cost depends on the processor that
+/// had its cache line before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Word {
     /// What the region counts on this processor, from the first number of it to the last.
@@ -41,7 +41,7 @@ pub enum Word {
     Users(usize),
     /// The streams of a thread of this hint.
     Streams(usize),
-    /// What is held against an area, or in its favour.
+    /// The faults of an area that followed nothing, set off against those that were saved.
     Account,
     /// The pool, when a huge page is taken from it, and when its place is let go.
     Pool,
@@ -59,17 +59,19 @@ pub enum Word {
 
 /// Operations on the memory of one region. All spans are whole pages inside it, which makes them safe to call.
 pub trait Mmu {
-    /// Fills the missing pages of `to`, up to the first that is there (EEXIST). Whoever waits for them still waits.
+    /// Fills the missing pages of `to`, up to the first that is there (EEXIST). Threads that wait for them still
+    /// wait.
     fn install(&self, from: Source, to: Span) -> Result<(), Stopped>;
-    /// Moves a huge page, made by [`Mmu::make_huge`] or taken by [`Mmu::take_huge`], to where nothing is. False leaves it where it is, or
-    /// drops it.
+    /// Moves a huge page, made by [`Mmu::make_huge`] or taken by [`Mmu::take_huge`], to where nothing is. False
+    /// leaves it where it is, or drops it.
     fn move_huge(&self, frame: usize, to: usize) -> bool;
-    /// Moves the huge page of a slot with the bytes that are in it to a frame that is for such, where nothing is; where it was nobody accesses
-    /// it any more. False: it did not come. It is where it was, if it was whole.
+    /// Moves the huge page of a slot with its bytes to an empty frame that is reserved for such pages. No thread
+    /// accesses the slot any more. False: it did not come. It is where it was, if it was whole.
     fn take_huge(&self, _slot: usize, _frame: usize) -> bool {
         false
     }
-    /// Whether dropping a whole slot leaves nothing in the way of a huge page, not even the table that accesses left there.
+    /// Whether dropping a whole slot leaves nothing in the way of a huge page, not even the table that accesses left
+    /// there.
     fn frees_tables(&self) -> bool;
     /// Has the kernel itself bring the missing pages of a span from now on, zeroes all of them.
     fn leave_to_kernel(&self, span: Span) -> Result<(), i32>;
@@ -79,28 +81,28 @@ pub trait Mmu {
     fn present(&self, span: Span) -> usize;
     /// Whether a page is there that takes memory.
     fn is_own(&self, page: usize) -> bool;
-    /// How many pages of a span of zeroes that the program has left were not written to, by a few samples; all of them where
-    /// that cannot be seen.
+    /// How many pages of a span of zeroes that the program has left were not written to, by a few samples; all of
+    /// them where that cannot be seen.
     fn unused(&self, span: Span) -> usize;
-    /// Whether that may be asked while a fault is served: not where the one who serves it would wait for itself, if a page of the
-    /// span is missing by then.
+    /// Whether that may be asked while a fault is served. Not where the serving thread would wait for itself, if a
+    /// page of the span is missing by then.
     fn looks_in_faults(&self) -> bool {
         true
     }
-    /// Makes a missing page an error for whoever accesses it, until it is dropped. Whoever waits for it still waits. EEXIST: something is
-    /// there, be it such an error. ENOENT: it is not the region's any more.
+    /// Makes a missing page an error for each access, until it is dropped. Threads that wait for it still wait.
+    /// EEXIST: a page is there, or such an error. ENOENT: it is not the region's any more.
     fn poison(&self, page: usize) -> Result<(), i32>;
-    /// Whether faults on a page are delivered: what somebody else put there is not the region's.
+    /// Whether faults on a page are delivered. A foreign mapping there is not the region's.
     fn serves(&self, _page: usize) -> bool {
         true
     }
-    /// Lets whoever waits for pages of a span look again.
+    /// Lets threads that wait for pages of a span look again.
     fn wake(&self, span: Span);
     /// Changes what a span may be used for, or gives the error number.
     fn protect(&self, span: Span, rights: Rights) -> Result<(), i32>;
     /// Drops the pages of a span: they are missing again.
     fn discard(&self, span: Span) -> Result<(), i32>;
-    /// Moves the pages of a span that nobody may use to another such place, where pages are missing.
+    /// Moves the pages of a span without rights to another such span, where pages are missing.
     fn relocate(&self, from: Span, to: usize) -> Result<(), i32>;
     /// Whether [`Mmu::fill`] may be called while the region changes.
     fn fills_at_any_time(&self) -> bool;
@@ -119,7 +121,7 @@ pub trait Mmu {
     fn release(&self, span: Span);
     /// Makes a huge page of zeroes of a slot of such memory; whether it is one.
     fn make_huge(&self, frame: usize) -> bool;
-    /// Drops what is left of such a page if not all of it is there any more; whether it is whole.
+    /// Drops the rest of such a page if not all of it is there any more; whether it is whole.
     fn drop_unless_whole(&self, frame: usize) -> bool;
     /// Spends a moment waiting for another thread, the longer the higher `turn`.
     fn relax(&self, turn: u32);

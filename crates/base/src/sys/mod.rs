@@ -1,8 +1,7 @@
 //! What the engine asks of an operating system.
 //!
-//! [`linux::Linux`] is the real thing; the crate `faultless-fake` has a whole address space in ordinary
-//! memory, which checks every rule that the kernel would enforce and some that it would not, so that tests see a
-//! mistake at once.
+//! [`linux::Linux`] is the real thing. The crate `faultless-fake` has a whole address space in ordinary memory. It
+//! checks every rule that the kernel would enforce and some that it would not, so that tests see a mistake at once.
 
 use crate::Span;
 pub use crate::raw;
@@ -52,7 +51,7 @@ pub enum Huge {
 pub enum Headroom {
     /// It has no limit.
     Unlimited,
-    /// So many bytes, what can be reclaimed included, of its limit; nothing where the group is too small.
+    /// This many bytes of its limit, reclaimable ones included; nothing where the group is too small.
     Left {
         /// Bytes that are left.
         left: usize,
@@ -82,7 +81,7 @@ pub struct Job {
 }
 
 impl Job {
-    /// Zeroing that somebody else sees to, piece by piece.
+    /// Zeroing that the caller does itself, piece by piece.
     pub fn by_hand(span: Span) -> Self {
         let driver = Picked::Processor(Processor::new(Engine::StringStore, Cost::default()));
         Self { span, is_hole: false, done: 0, dropped: false, slept_ns: 0, driver, since_ns: 0 }
@@ -97,12 +96,12 @@ impl Job {
 /// Signatures in a slot; see [`Sys::sign`].
 pub const SIGNATURES: usize = 4;
 
-/// Operations on the address space of this process. All spans are page-aligned and lie in memory that came
-/// from [`Sys::reserve`], which makes them safe to call: nobody else holds references into it.
+/// Operations on the address space of this process. All spans are page-aligned and lie in memory that came from
+/// [`Sys::reserve`]. That makes them safe to call: no references into it exist elsewhere.
 pub trait Sys {
     /// Reserves `bytes` of address space at a multiple of `align`, without access; `None` when refused.
     fn reserve(&self, bytes: usize, align: usize) -> Option<Span>;
-    /// From where on the end of a reservation, which was never opened, is still that: behind the last slot into which the program has
+    /// Where the untouched end of a reservation begins. That is behind the last slot into which the program has
     /// mapped something of its own.
     fn unclaimed(&self, rest: Span) -> usize;
     /// Allows reading and writing of a part of the reservation for the first time; whether it worked.
@@ -134,22 +133,24 @@ pub trait Sys {
     /// Moves the pages of `from` to the equally large span at `to`, replacing what is there, by page tables.
     /// `from` stays mapped and reads as zero. Whether it worked; if not, nothing moved.
     fn migrate(&self, from: Span, to: usize) -> bool;
-    /// Moves the pages of `from`, whole huge pages where both sides are such, to where those at `to` are missing. One of
-    /// the two is memory of the program. Never replaces a page. Ends where that is not possible: the bytes moved, whose
-    /// old place is empty. `None`: this process cannot do that now.
+    /// Moves the pages of `from`, whole huge pages where both sides are such, to where those at `to` are missing. One
+    /// of the two is memory of the program. Never replaces a page. Ends where that is not possible: the bytes moved,
+    /// whose old place is empty. `None`: this process cannot do that now.
     fn move_pages(&self, from: Span, to: usize) -> Option<usize>;
     /// Whether the kernel would drop the content of all of a range of the program's, as far as it says beforehand.
     fn can_drop(&self, span: Span) -> bool;
-    /// Drops a slot of the program's if it is all zero; whether that was done. Another thread may write to it meanwhile:
-    /// that is not lost. `room`, a slot of the engine's own, is for a look. `None`: the kernel cannot do that here.
+    /// Drops a slot of the program's if it is all zero; whether that was done. Another thread may write to it
+    /// meanwhile: that is not lost. `room`, a slot of the engine's own, is for a look. `None`: the kernel cannot do
+    /// that here.
     fn drop_zero(&self, slot: Span, room: Span) -> Option<bool>;
-    /// Copies what is present of a range of the program's to memory of the engine's that is zero elsewhere. False: some of
-    /// it is not readable, or swapped out. Also after [`end_looks`](Self::end_looks): nobody watches the range.
+    /// Copies the present pages of a range of the program's to memory of the engine's that is zero elsewhere. False:
+    /// some of it is not readable, or swapped out. Works after [`end_looks`](Self::end_looks) too: the caller's range
+    /// is not watched yet.
     fn copy_from_program(&self, from: Span, to: usize) -> bool;
     /// Unmaps a range of the program's, but has its memory at another address still, until [`Sys::drop_isolated`].
     /// `None`: nothing has happened. An empty span: it is unmapped, and nothing is left of it.
     fn isolate(&self, span: Span) -> Option<Span>;
-    /// Ends that: what is left of the memory goes.
+    /// Ends that: the rest of the memory goes.
     fn drop_isolated(&self, span: Span);
     /// In a forked child: what belongs to threads or memory of the parent goes.
     fn forked(&self);
@@ -165,21 +166,23 @@ pub trait Sys {
     /// Of the pages of an open span, looks at `samples` evenly spread ones, and counts those that hold a byte
     /// other than zero.
     fn nonzero_pages(&self, span: Span, samples: usize) -> usize;
-    /// The same for memory of at most a slot that is the program's, which may unmap, close or watch it: a look changes
-    /// nothing. What is missing or cannot be read counts as zero; so does everything after [`end_looks`](Self::end_looks).
+    /// The same for memory of at most a slot that is the program's, which may unmap, close or watch it: a look
+    /// changes nothing. Pages that are missing or cannot be read count as zero; so do all pages after
+    /// [`end_looks`](Self::end_looks).
     fn peek_nonzero_pages(&self, span: Span, samples: usize) -> usize;
-    /// Writes signatures into a few pages of an open span whose content means nothing: words that depend on their
-    /// address, so that it can be told later how much of the span was written to.
+    /// Writes signatures into a few pages of an open span whose content means nothing. These are words that depend on
+    /// their address: they show later how much of the span was written to.
     fn sign(&self, slot: Span);
     /// Of [`SIGNATURES`] in a slot that was signed, how many were overwritten.
     fn overwritten(&self, slot: Span) -> usize;
-    /// The same for memory that is the program's: what is missing or cannot be read counts as overwritten; nothing does after
-    /// [`end_looks`](Self::end_looks).
+    /// The same for memory that is the program's: signatures that are missing or cannot be read count as overwritten;
+    /// none do after [`end_looks`](Self::end_looks).
     fn peek_overwritten(&self, slot: Span) -> usize;
-    /// The program is about to watch memory: no look at it is under way when this returns, nor a touch, and none begins.
+    /// The program is about to watch memory: no look at it is under way when this returns, nor a touch, and none
+    /// begins.
     fn end_looks(&self);
-    /// The addresses around `addr` whose attributes are the same to the kernel, whatever these are; empty where nothing is
-    /// mapped, or where it does not say now. `None`: it never says.
+    /// The addresses around `addr` whose attributes are the same to the kernel, whatever these are; empty where
+    /// nothing is mapped, or where it does not say now. `None`: it never says.
     fn area(&self, addr: usize) -> Option<Span>;
     /// Whether the page at `addr` is present in memory.
     fn present(&self, addr: usize) -> bool;
@@ -199,8 +202,8 @@ pub trait Sys {
     fn thread_ns(&self) -> u64;
     /// The load average of the last minute, rounded down.
     fn load(&self) -> u64;
-    /// Keeps this thread off a processor, on the most idle of the others, or lets it run on all that the process may use.
-    /// Best effort.
+    /// Keeps this thread off a processor, on the most idle of the others, or lets it run on all that the process may
+    /// use. Best effort.
     fn avoid_cpu(&self, cpu: Option<usize>);
     /// Spends a moment waiting for another thread, the longer the higher `turn`.
     fn relax(&self, turn: u32);

@@ -1,10 +1,11 @@
+//! Moving pages between memory of the engine and of the program (`UFFDIO_MOVE`).
 //!
 //! The kernel moves pages only into a range that is registered with a userfaultfd. The range is registered for write
-//! protection, which nobody asks for, and only while pages move. So no fault is ever delivered and no thread waits for
-//! an answer of ours. Faults in between are the kernel's as always: of two who bring the same page, the first wins.
-//! For the same reason the humblest kind of descriptor does, which every process may have.
+//! protection, and only while pages move; no page is ever protected. So no fault is delivered and no thread waits for
+//! an answer of ours. The kernel serves faults in between as always: of two threads that bring the same page, the
+//! first wins. For the same reason the kind of descriptor that every process may have is enough.
 //!
-//! The kernel refuses to move what is shared, pinned, locked, or of other rights than its target.
+//! The kernel refuses to move pages that are shared, pinned or locked, or that have other rights than their target.
 //!
 //! The background thread has a descriptor in its own table, which ends with it. The program's threads share one in the
 //! program's table (`kept.rs`).
@@ -25,8 +26,8 @@ pub fn new_thread() {
     BACKGROUND.forget();
 }
 
-/// Who may not meet a registered range: the kernel moves several areas in one call (Linux 6.17), but stops half way at
-/// one that is registered.
+/// Calls that must not meet a registered range: the kernel moves several areas in one call (Linux 6.17), but stops
+/// half way at one that is registered.
 struct Turns {
     /// Calls of the program under way that may move several areas.
     held: AtomicUsize,
@@ -175,7 +176,7 @@ fn move_with(uffd: &Uffd, from: Span, to: usize) -> usize {
             Ok(()) => done += part.bytes(),
             // Either side may be several areas to the kernel, of which each needs a call of its own.
             Err(stopped) if stopped.error == libc::EINVAL && stopped.done == 0 && piece > SLOT => piece = SLOT,
-            // Somebody changes the address space: nothing is wrong with this page.
+            // The address space changes: nothing is wrong with this page.
             Err(stopped) if stopped.error == libc::EAGAIN && stopped.done > 0 => done += stopped.done,
             Err(stopped) => {
                 done += stopped.done;
@@ -256,7 +257,7 @@ mod tests {
         assert!(Linux.present(from.start + 3 * SLOT) && !Linux.present(from.start + 2 * SLOT));
     }
 
-    /// The range is registered no longer: a system call on what is missing works.
+    /// The range is registered no longer: a system call on a missing page works.
     #[test]
     fn what_is_missing_is_the_kernels_business() {
         let Ok(uffd) = open() else { return faultless_testkit::skip("no userfaultfd") };

@@ -1,15 +1,15 @@
 //! When a file may be opened in the program's table of descriptors.
 //!
-//! A file that is opened has the lowest free number, if only for a moment. Another thread of the program misses that number
-//! then, or puts a file of its own there, which our `close` would close. So a guest of the program opens files where no other
-//! thread can see it:
+//! A file that is opened gets the lowest free number, if only for a moment. Another thread of the program misses that
+//! number then. Or it puts a file of its own there, which our `close` would close. So a guest of the program opens
+//! files only where no other thread can see it:
 //!
-//! - in a process that has one thread, with signals held back;
-//! - in the background thread, which has a table of its own;
-//! - in a thread made for that ([`super::helper`]).
+//! - in a process with one thread, signals held back,
+//! - in the background thread, which has its own table,
+//! - in a thread made for that (`helper.rs`).
 //!
-//! What the program's threads need often has to be in their table. It is opened while the process has one thread, and lies
-//! aside (`kept.rs`).
+//! Some descriptors must be in the program's table, because its threads need them often. They are opened while the
+//! process has one thread, and lie aside (`kept.rs`).
 
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
@@ -40,7 +40,7 @@ fn is_home() -> bool {
     HOME.load(Ordering::Relaxed) == unsafe { libc::getpid() }
 }
 
-/// Threads of this process, as its directory of them has so many entries: that takes no descriptor.
+/// Threads of this process: the entries of its task directory. To count them takes no descriptor.
 fn threads() -> Option<usize> {
     let mut stat = MaybeUninit::<libc::stat>::uninit();
     let args =
@@ -70,7 +70,8 @@ fn is_alone() -> bool {
     alone
 }
 
-/// Calls `f`, which puts files aside in the program's table, where no thread of the program can see how. `None`: not now.
+/// Calls `f`, which puts files aside in the program's table, where no thread of the program can see how. `None`: not
+/// now.
 pub fn unseen<R>(f: impl FnOnce() -> R) -> Option<R> {
     if !GUEST.load(Ordering::Relaxed) {
         return Some(f());

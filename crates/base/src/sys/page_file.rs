@@ -1,7 +1,9 @@
-//! The file of counters of a process, in the directory that `faultless run` made: its name, whether it may be made, and what to do if not.
+//! The file of counters of a process, in the directory that `faultless run` made: its name, whether it may be made,
+//! and what to do if not.
 //!
-//! The name is DIR/PID. Numbers of processes mean others in another PID namespace than the directory's: there it is DIR/PID.NAMESPACE.
-//! The command removes the directory with all files in it, also those of processes that were killed.
+//! The name is DIR/PID. Numbers of processes mean others in another PID namespace than the directory's: there it is
+//! DIR/PID.NAMESPACE. The command removes the directory with all files in it, also those of processes that were
+//! killed.
 
 use core::ffi::CStr;
 
@@ -21,7 +23,7 @@ fn join<'a>(path: &'a mut [u8; PATH], parts: &[&[u8]]) -> Option<&'a CStr> {
     CStr::from_bytes_until_nul(path.get(..=end)?).ok()
 }
 
-/// Whether a file may have so many bytes. To make one longer than the limit ends the program.
+/// Whether a file may have `bytes` bytes. To make one longer than the limit ends the program.
 pub fn may_be_made(bytes: usize) -> bool {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     let args = [0, libc::RLIMIT_FSIZE as usize, 0, &raw mut limit as usize, 0, 0];
@@ -38,8 +40,8 @@ fn namespace(link: &mut [u8; 32]) -> &[u8] {
     link[..n].strip_prefix(b"pid:[").and_then(|rest| rest.strip_suffix(b"]")).unwrap_or(&[])
 }
 
-/// Whether `dir`, of which the name is `faultless-PID-START-NAMESPACE-N`, was made in a PID namespace other than `own`. Numbers of
-/// processes mean others there.
+/// Whether `dir`, of which the name is `faultless-PID-START-NAMESPACE-N`, was made in a PID namespace other than
+/// `own`. Numbers of processes mean others there.
 fn is_foreign(dir: &[u8], own: &[u8]) -> bool {
     let name = dir.rsplit(|b| *b == b'/').next().unwrap_or(dir);
     let made_in = name.strip_prefix(b"faultless-").and_then(|rest| rest.split(|b| *b == b'-').nth(2));
@@ -66,8 +68,8 @@ pub fn path<'a>(dir: &[u8], path: &'a mut [u8; PATH]) -> Option<&'a CStr> {
     join(path, &[dir, b"/", &digits[first..], dot, own])
 }
 
-/// Tells the command that made `dir` that a process counts where the command cannot read it: the file DIR/lost is no longer as old as
-/// it was made. That takes no descriptor and no room, and other users may do it.
+/// Tells the command that made `dir` that a process counts where the command cannot read it: the file DIR/lost is no
+/// longer as old as it was made. That takes no descriptor and no room, and other users may do it.
 pub fn mark_lost(dir: &[u8]) -> Option<()> {
     let mut path = [0u8; PATH];
     let path = join(&mut path, &[dir, b"/lost"])?;

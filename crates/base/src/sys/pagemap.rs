@@ -46,8 +46,8 @@ struct Run {
     is: u64,
 }
 
-/// Where the descriptor is, and 2 more; less: it is not open. A forked child finds 0 there: its parent's file goes on telling of
-/// its parent.
+/// Where the descriptor is, and 2 more; less: it is not open. A forked child finds 0 there: its parent's file goes on
+/// telling of its parent.
 static FILE: AtomicPtr<AtomicU32> = AtomicPtr::new(null_mut());
 
 fn file() -> Option<&'static AtomicU32> {
@@ -79,12 +79,13 @@ pub fn open() {
     }
 }
 
-/// The number of what was opened.
+/// The number of the open file.
 pub fn number() -> Option<i32> {
     file()?.load(Ordering::Acquire).checked_sub(2).map(|fd| fd as i32)
 }
 
-/// Asks for runs of pages of `span` that are one of `any_of` and none of `none_of`; how many it told of, and up to where.
+/// Asks for runs of pages of `span` that are one of `any_of` and none of `none_of`; how many it told of, and up to
+/// where.
 fn scan(fd: usize, span: Span, any_of: u64, none_of: u64, runs: &mut [Run]) -> Option<(usize, usize)> {
     let mut scan = Scan {
         size: size_of::<Scan>() as u64,
@@ -95,7 +96,7 @@ fn scan(fd: usize, span: Span, any_of: u64, none_of: u64, runs: &mut [Run]) -> O
         runs: runs.as_mut_ptr() as u64,
         runs_len: runs.len() as u64,
         max_pages: 0,
-        // What must not be is asked for inverted, among those that must all be so.
+        // Categories that must not be set go into both words: they are inverted, and then all must be set.
         inverted: none_of,
         all_of: none_of,
         any_of,
@@ -107,8 +108,8 @@ fn scan(fd: usize, span: Span, any_of: u64, none_of: u64, runs: &mut [Run]) -> O
     (to > span.start).then_some((told, to))
 }
 
-/// The first run of such pages, empty if there is none. With little stack, for signal handlers. `None` where the kernel does
-/// not say.
+/// The first run of such pages, empty if there is none. With little stack, for signal handlers. `None` where the
+/// kernel does not say.
 pub fn first(span: Span, any_of: u64, none_of: u64) -> Option<Span> {
     let mut run = [Run::default()];
     let (told, _) = scan(number()? as usize, span, any_of, none_of, &mut run)?;
@@ -135,13 +136,13 @@ pub fn count(span: Span, any_of: u64, none_of: u64) -> Option<usize> {
 pub struct Opened(usize);
 
 impl Opened {
-    /// `None`: there is none to be had.
+    /// `None`: it cannot be opened.
     pub fn new() -> Option<Self> {
         open_file().map(Self)
     }
 
-    /// Whether `f` is true of all runs of pages of `span` that are one of `any_of`; it hears whether they are present. `None`
-    /// where the kernel does not say.
+    /// Whether `f` is true of all runs of pages of `span` that are one of `any_of`; it hears whether they are
+    /// present. `None` where the kernel does not say.
     pub fn all(&self, span: Span, any_of: u64, mut f: impl FnMut(Span, bool) -> bool) -> Option<bool> {
         let (mut runs, mut at) = ([Run::default(); RUNS], span.start);
         while at < span.end {

@@ -1,5 +1,5 @@
-//! Memory policies (NUMA): where the program wants the pages of a part, by `mbind` or for all that it has. Pages that are brought by a copy are
-//! where it says; those that were made before are wherever they were made.
+//! Memory policies (NUMA): where the program wants the pages of a part, by `mbind` or for all of its memory. Pages
+//! that are brought by a copy are where the policy says. Pages that were made before stay where they were made.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -23,7 +23,7 @@ fn nodes() -> usize {
     }
     let mut allowed = [0u64; WORDS];
     let args = [0, allowed.as_mut_ptr() as usize, size_of_val(&allowed) * 8, 0, ALLOWED, 0];
-    // SAFETY: room for so many bits.
+    // SAFETY: room for that many bits.
     let answer = unsafe { syscall(libc::SYS_get_mempolicy, args) };
     let count = allowed.iter().map(|word| word.count_ones() as usize).sum::<usize>();
     // A kernel that does not know of nodes has one.

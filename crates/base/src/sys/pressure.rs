@@ -12,7 +12,7 @@ use crate::units::PAGE;
 const STALLED_PER_MILLE: u64 = 50;
 /// Share of the limit (in 1/100) in use above which memory is short.
 const FULL_PERCENT: u64 = 92;
-/// Share of the machine's memory (in 1/100) below which what is left is too little.
+/// Memory is short when less than this share (in 1/100) of the machine's memory is left.
 const LEFT_PERCENT: u64 = 3;
 
 static LAST_STALL_US: AtomicU64 = AtomicU64::new(u64::MAX);

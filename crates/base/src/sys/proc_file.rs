@@ -1,8 +1,9 @@
-//! Files of /proc that are read again and again, by whatever thread. They are those of the thread that opens them: those of the
-//! process say nothing once its first thread has ended.
+//! Files of /proc that are read again and again, by any thread. They are those of the thread that opens them: the files
+//! of the process say nothing once its first thread has ended.
 //!
-//! The background thread opens each anew in its own table. The program's threads share a descriptor, which lies aside in the program's
-//! table (`kept.rs`), and is opened while there is one thread (`open.rs`). Without it each reads the file apart, which takes longer.
+//! The background thread opens each anew in its own table. The program's threads share a descriptor, which lies aside
+//! in the program's table (`kept.rs`), and is opened while there is one thread (`open.rs`). Without it each thread
+//! reads the file apart, which takes longer.
 
 use core::ffi::CStr;
 

@@ -1,5 +1,5 @@
-//! Stacks for what needs more than a program's thread may have. They lie in this library's own memory: a mapping of the moment
-//! could be where the program has just unmapped something, and expects nothing.
+//! Stacks for calls that need more than a program's thread may have. They lie in this library's own memory: a mapping of
+//! the moment could be where the program has just unmapped something, and expects nothing.
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ struct Stack {
     is_taken: AtomicBool,
 }
 
-// SAFETY: the memory belongs to whoever has set `is_taken`.
+// SAFETY: the memory belongs to the thread that has set `is_taken`.
 unsafe impl Sync for Stack {}
 
 static ALL: [Stack; STACKS] =
@@ -48,12 +48,13 @@ pub(super) fn forget() {
     ALL.iter().for_each(|stack| stack.is_taken.store(false, Ordering::Relaxed));
 }
 
-/// Calls `f` on a stack of its own, without signals: a handler might not know that stack. `None`: other threads have all.
+/// Calls `f` on a stack of its own, without signals: a handler might not know that stack. `None`: other threads have
+/// all.
 pub fn with_room<R, F: FnOnce() -> R>(f: F) -> Option<R> {
     let mut call = Call { f: Some(f), result: None };
     raw::without_signals(|| {
         let stack = Taken::new()?;
-        // SAFETY: nobody else has the stack, and `call` is what this instance of `run` expects; it outlives the call.
+        // SAFETY: no other thread has the stack, and `call` is what this instance of `run` expects; it outlives the call.
         unsafe { switch(stack.top(), (&raw mut call).cast(), run::<R, F>) };
         Some(())
     })?;
@@ -66,7 +67,7 @@ struct Call<F, R> {
 }
 
 /// # Safety
-/// `call` must be a `Call<F, R>` that nobody else uses.
+/// `call` must be a `Call<F, R>` that no other code uses.
 unsafe extern "C" fn run<R, F: FnOnce() -> R>(call: *mut u8) {
     // SAFETY: by contract.
     let call = unsafe { &mut *call.cast::<Call<F, R>>() };

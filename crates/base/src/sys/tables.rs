@@ -1,11 +1,11 @@
 //! Page tables that are in the way.
 //!
-//! An access to a missing page leaves a table for its 2 MiB behind, even where it is then delivered to this program; a huge
-//! page that is moved there has to be split. A kernel that frees empty tables when memory is dropped (Linux 6.14 and newer,
-//! `CONFIG_PT_RECLAIM`) leaves none behind where a change drops whole slots.
+//! An access to a missing page leaves a table for its 2 MiB behind, even where the fault is delivered to this
+//! program. A huge page that is moved there has to be split. A kernel that frees empty tables when memory is dropped
+//! (Linux 6.14 and newer, `CONFIG_PT_RECLAIM`) leaves none behind where a change drops whole slots.
 //!
-//! A fault must not take its table away like that: no call drops memory only if nothing is in it, and only if it is still the
-//! region's. Another thread may have unmapped it since, and have memory of its own there.
+//! A fault must not take its table away like that: no call drops memory only if it is empty and still the region's.
+//! Another thread may have unmapped it since, and have memory of its own there.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,7 +13,6 @@ use super::raw::{self, Access, syscall};
 use super::{Huge, Sys, linux::Linux};
 use crate::{PAGE, SLOT, Span};
 
-/// What is known of the kernel.
 static KNOWN: AtomicUsize = AtomicUsize::new(UNKNOWN);
 const UNKNOWN: usize = 0;
 const KEEPS: usize = 1;
@@ -37,11 +36,11 @@ pub fn are_freed() -> bool {
 
 fn drop_pages(span: Span) -> bool {
     let args = [span.start, span.bytes(), libc::MADV_DONTNEED as usize, 0, 0, 0];
-    // SAFETY: memory of the caller's, which nobody needs.
+    // SAFETY: memory of the caller's, which is not needed.
     unsafe { syscall(libc::SYS_madvise, args) }.is_ok()
 }
 
-/// Makes tables, drops what is in them, and sees whether the process has fewer then.
+/// Makes tables, drops their pages, and sees whether the process has fewer tables then.
 fn try_out() -> Option<bool> {
     let bytes = (TRIED + 1) * SLOT;
     let whole = raw::map_private(bytes, Access::Write)?;
@@ -59,7 +58,7 @@ fn try_out() -> Option<bool> {
     Some(dropped && before? >= after? + TRIED * PAGE / 1024 / 2)
 }
 
-/// What the page tables of this process take.
+/// Memory of the page tables of this process.
 fn table_kib() -> Option<usize> {
     raw::status_number("VmPTE").map(|kib| kib as usize)
 }

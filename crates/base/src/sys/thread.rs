@@ -1,8 +1,8 @@
-//! A thread without the C library's help, which would allocate: whoever starts it may be in the middle of the
-//! program's own allocator.
+//! A thread without the C library's help, which would allocate: its starter may be in the middle of the program's own
+//! allocator.
 //!
-//! The thread has a stack and a thread-local area of its own, blocks every signal, and may call nothing that needs
-//! more of the C library than memory and clock functions. There is one at a time.
+//! The thread has a stack and a thread-local area of its own, and blocks every signal. Of the C library it may call
+//! memory and clock functions only. There is one at a time.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
@@ -40,12 +40,12 @@ pub fn spawn(entry: extern "C" fn() -> !) -> bool {
     let pointer = memory + STACK_BYTES + LOCAL_BYTES;
     // SAFETY: inside the memory above; the first word of the thread's control block is its own address.
     unsafe { (pointer as *mut usize).write(pointer) };
-    // SAFETY: a stack and a thread pointer that nobody else uses while THREAD is not 0.
+    // SAFETY: a stack and a thread pointer that no other thread uses while THREAD is not 0.
     raw::without_signals(|| unsafe { clone(memory + STACK_BYTES, pointer, entry) })
 }
 
 /// # Safety
-/// `stack` must be the upper end of unused memory, `pointer` a thread control block that nobody else uses.
+/// `stack` must be the upper end of unused memory, `pointer` a thread control block that no other thread uses.
 #[cfg(target_arch = "x86_64")]
 unsafe fn clone(stack: usize, pointer: usize, entry: extern "C" fn() -> !) -> bool {
     let flags = libc::CLONE_VM
@@ -119,8 +119,8 @@ pub fn is_this() -> bool {
     memory != 0 && (memory..memory + STACK_BYTES).contains(&at)
 }
 
-/// Whether all other threads of the process have ended: then how the last one ended, which is how the process would, as far as the
-/// kernel tells. As for waitpid(2): the status eight bits up, or a signal.
+/// Whether all other threads of the process have ended. Then gives how the last one ended, as far as the kernel
+/// tells: the process would end in the same way. As for waitpid(2): the status eight bits up, or a signal.
 pub fn left_alone() -> Option<usize> {
     const STATE: usize = 0;
     const THREADS: usize = 17;
@@ -133,7 +133,7 @@ pub fn left_alone() -> Option<usize> {
     // A first thread that has ended is counted until the process does.
     let (ended, threads) = (field(STATE)? == b"Z", raw::leading_number(field(THREADS)?)?);
     if !ended || threads > 2 {
-        // Whoever ends later, the process ends with his status, and threads end with 0.
+        // A later thread decides the status of the process, and threads end with 0.
         OUTLIVED.store(ended, Ordering::Relaxed);
         return None;
     }
@@ -172,7 +172,7 @@ pub fn is_outlived() -> bool {
 /// Whether the thread has an ordinary priority for once.
 static HURRIED: AtomicBool = AtomicBool::new(false);
 
-/// Gives the thread an ordinary priority, if this process may: somebody waits for it.
+/// Gives the thread an ordinary priority, if this process may: another thread waits for it.
 pub fn hurry() {
     HURRIED.store(true, Ordering::Release);
     let last = LAST.load(Ordering::Acquire) as usize;
@@ -184,7 +184,7 @@ pub fn hurry() {
     }
 }
 
-/// Called by the thread: nobody waits for it any more.
+/// Called by the thread: no thread waits for it any more.
 pub fn calm() {
     if HURRIED.load(Ordering::Relaxed) && HURRIED.swap(false, Ordering::AcqRel) {
         set_idle(true);
@@ -244,8 +244,8 @@ pub fn has_own_files() -> bool {
     OWN_FILES.load(Ordering::Acquire)
 }
 
-/// Keeps this thread off processor `cpu`, on those that are most idle of the others that the process may use, or lets it
-/// run on all of them.
+/// Keeps this thread off processor `cpu`, on those that are most idle of the others that the process may use, or lets
+/// it run on all of them.
 pub fn avoid_cpu(cpu: Option<usize>) {
     let mut allowed = Set::new();
     let bytes = size_of::<Set>();

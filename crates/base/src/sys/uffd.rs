@@ -1,9 +1,9 @@
 //! userfaultfd: missing pages of a range become messages or signals, and are filled by calls.
 //!
 //! A thin layer over the kernel's interface (`linux/userfaultfd.h`, whose names the constants have). One descriptor
-//! goes through: [`Uffd::open`], [`Uffd::enable`] once, [`Uffd::register`] for each range; then faults arrive at
-//! [`Uffd::next_event`], or as SIGBUS with [`feature::SIGBUS`], and are answered by [`Uffd::zero_pages`],
-//! [`Uffd::copy`] or [`Uffd::move_pages`]. Closing the descriptor lets whoever still waits go on, with zeroes.
+//! goes through [`Uffd::open`], [`Uffd::enable`] once, and [`Uffd::register`] for each range. Then faults arrive at
+//! [`Uffd::next_event`], or as SIGBUS with [`feature::SIGBUS`]. They are answered by [`Uffd::zero_pages`],
+//! [`Uffd::copy`] or [`Uffd::move_pages`]. When the descriptor is closed, threads that still wait go on, with zeroes.
 
 use core::mem::size_of;
 
@@ -18,11 +18,12 @@ pub use message::{BATCH, Event, Waited};
 /// Ways to a descriptor, the most capable first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// The device, for whoever may open it: sees faults of the kernel, too.
+    /// The device, for processes that may open it: sees faults of the kernel, too.
     Device,
     /// The system call: the same, for `CAP_SYS_PTRACE` or where `vm.unprivileged_userfaultfd` is 1.
     Syscall,
-    /// The system call with `UFFD_USER_MODE_ONLY`, for everybody: a system call on a missing page fails with EFAULT.
+    /// The system call with `UFFD_USER_MODE_ONLY`, for every process: a system call on a missing page fails with
+    /// EFAULT.
     UserModeOnly,
 }
 
@@ -63,7 +64,7 @@ pub const REGISTER_MISSING: u64 = 1;
 /// What a range is registered for: writes to protected pages.
 pub const REGISTER_WP: u64 = 1 << 1;
 
-/// Whether those who wait for a page are to go on now, or at the next [`Uffd::wake`].
+/// Whether threads that wait for a page go on now, or at the next [`Uffd::wake`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
     /// Now.
@@ -74,8 +75,8 @@ pub enum Wake {
 
 /// A call that stopped before its end: it did `done` bytes, and then met error number `error`.
 ///
-/// EEXIST (a page is there already), ENOENT (nothing to move, or unmapped meanwhile), EBUSY (a page is shared or
-/// pinned) and EAGAIN (the address space is changing) belong to normal operation.
+/// These belong to normal operation: EEXIST (a page is there already), ENOENT (nothing to move, or unmapped
+/// meanwhile), EBUSY (a page is shared or pinned) and EAGAIN (the address space is changing).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stopped {
     /// Bytes done before.
@@ -87,9 +88,9 @@ pub struct Stopped {
 /// The address space behind a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Nobody changes it, as far as there are messages about that.
+    /// It does not change, as far as there are messages about that.
     There,
-    /// It is changing, and a message about that was not read yet or whoever does it has not gone on.
+    /// It is changing: a message about that was not read yet, or the changing thread has not gone on.
     Changing,
     /// The process has ended, or runs another program.
     Gone,
@@ -131,7 +132,7 @@ impl Uffd {
         core::mem::ManuallyDrop::new(self).0.number()
     }
 
-    /// What was kept under this number.
+    /// The descriptor that was kept under this number.
     pub fn kept(number: usize) -> core::mem::ManuallyDrop<Self> {
         core::mem::ManuallyDrop::new(Self(core::mem::ManuallyDrop::into_inner(Descriptor::kept(number))))
     }
@@ -189,7 +190,7 @@ impl Uffd {
     /// Has faults of `span` delivered, and gives the calls that work on it (a bit for each number).
     ///
     /// # Safety
-    /// Nobody accesses the span without reckoning with it: an access waits, or is a SIGBUS.
+    /// Each access to the span must reckon with it: an access waits, or is a SIGBUS.
     pub unsafe fn register(&self, span: Span, modes: u64) -> Result<u64, i32> {
         if !self.is_open() {
             return Err(libc::EBADF);
@@ -199,12 +200,13 @@ impl Uffd {
         Ok(words[3])
     }
 
-    /// Ends that; who waits goes on as without it.
+    /// Ends that; threads that wait go on as without it.
     pub fn unregister(&self, span: Span) -> Result<(), i32> {
         self.ioctl(UFFDIO_UNREGISTER, &mut [span.start as u64, span.bytes() as u64])
     }
 
-    /// The same where a part of it may be memory of another kind, of which the kernel refuses all; whether nothing is left.
+    /// The same where a part of it may be memory of another kind, of which the kernel refuses all; whether nothing is
+    /// left.
     pub fn unregister_pieces(&self, span: Span) -> bool {
         self.unregister(span).is_ok() || {
             let half = (span.bytes() / PAGE).div_ceil(2) * PAGE;
@@ -214,7 +216,7 @@ impl Uffd {
         }
     }
 
-    /// Has those who wait for pages of `span` look again.
+    /// Has threads that wait for pages of `span` look again.
     pub fn wake(&self, span: Span) -> Result<(), i32> {
         self.ioctl(UFFDIO_WAKE, &mut [span.start as u64, span.bytes() as u64])
     }
@@ -222,7 +224,7 @@ impl Uffd {
     /// Fills missing pages of `to` with the bytes at `from`.
     ///
     /// # Safety
-    /// As many bytes at `from` are readable and nobody changes them; the span is registered here.
+    /// As many bytes at `from` are readable and no thread changes them; the span is registered here.
     pub unsafe fn copy(&self, from: usize, to: Span, wake: Wake) -> Result<(), Stopped> {
         let mut words = [to.start as u64, from as u64, to.bytes() as u64, (wake == Wake::Later) as u64, 0];
         let answer = self.ioctl(UFFDIO_COPY, &mut words);
@@ -275,7 +277,7 @@ impl Uffd {
         self.0.number() as i32
     }
 
-    /// What there is to say of the memory behind it, by a question about a span that is not registered for write protection.
+    /// The state of the memory behind it. The question is about a span that is not registered for write protection.
     pub fn state(&self, span: Span) -> State {
         match self.ioctl(UFFDIO_WRITEPROTECT, &mut [span.start as u64, span.bytes() as u64, 0]) {
             Err(libc::EAGAIN) => State::Changing,
@@ -294,7 +296,7 @@ impl Uffd {
     }
 }
 
-/// What a call of partial results says: its own error, or the count (or negated error) in its last word.
+/// The outcome of a call that may stop half way: its own error, or the count (or negated error) in its last word.
 fn outcome(answer: Result<(), i32>, count: u64) -> Result<(), Stopped> {
     match (answer, count as i64) {
         (Ok(()), 0..) => Ok(()),

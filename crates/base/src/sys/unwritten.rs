@@ -1,11 +1,11 @@
 //! Dropping memory that is all zero, beside threads that may write to it for the first time.
 //!
-//! After `MADV_FREE` the kernel may drop a page, until somebody writes to it: a write and a drop never miss each other.
-//! So a page is given free, then looked at, then dropped by `MADV_PAGEOUT`. The look sees what was written before it. What
-//! is written after it keeps the page.
+//! After `MADV_FREE` the kernel may drop a page, until a thread writes to it: a write and a drop never miss each
+//! other. So a page is given free, then looked at, then dropped by `MADV_PAGEOUT`. The look sees all writes before
+//! it. A write after it keeps the page.
 //!
-//! In between the kernel may drop the page for reasons of its own, with what was written before it was given free. So a pipe
-//! holds it meanwhile: the kernel drops no page that somebody else refers to.
+//! In between the kernel may drop the page for reasons of its own, with the bytes written before it was given free.
+//! So a pipe holds it meanwhile: the kernel drops no page that has another reference.
 
 use super::linux::{Linux, madvise};
 use super::looks::copy_by;
@@ -41,8 +41,8 @@ impl Drop for Held {
     }
 }
 
-/// Has the kernel take a page that was given free for a written one: where the program may not write to it, by a byte that it
-/// holds already.
+/// Has the kernel take a page that was given free for a written one: where the program may not write to it, by a byte
+/// that it holds already.
 fn keep(slot: Span) -> bool {
     let by_hand = || {
         let mut byte = 0u8;

@@ -22,9 +22,9 @@ pub const STRIPES: usize = 16;
 
 /// Where the bytes of a region come from that are not zero.
 pub trait Backing: Send + Sync {
-    /// Reads what is at `offset` into all of `buffer`, zeroes behind the end; or gives an error number, whichever: if it is for one page
-    /// alone, whoever needs that gets SIGBUS. It is called by any thread, in a signal handler if that is how faults are delivered, and must
-    /// not use the region itself.
+    /// Reads what is at `offset` into all of `buffer`, zeroes behind the end; or gives any error number. If a single
+    /// page cannot be read, threads that need it get SIGBUS. Any thread may call this, in a signal handler if that is
+    /// how faults are delivered. It must not use the region itself.
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), i32>;
 
     /// Whether it may be read while parts of the region are unmapped or moved. If not, faults wait for that.
@@ -50,13 +50,14 @@ pub struct UserMmu<B: Backing> {
     looks_are_safe: bool,
     /// Whether forked children are without it.
     is_kept_from_children: bool,
-    /// 2 MiB that read as zero and take no memory: what [`Source::Zeroes`] is copied from. Behind them is a page that cannot be read.
+    /// 2 MiB that read as zero and take no memory: what [`Source::Zeroes`] is copied from. Behind them is a page that
+    /// cannot be read.
     zeroes: usize,
-    /// What others have taken, where that is known.
+    /// Parts that the program has taken, where that is known.
     lost: Option<Lost>,
-    /// Held by whoever moves pages.
+    /// Held while pages move.
     relocating: Lock<()>,
-    /// Nobody serves it any more.
+    /// No thread serves it any more.
     is_shut: AtomicBool,
     backing: B,
 }
@@ -66,7 +67,7 @@ impl<B: Backing> UserMmu<B> {
     pub fn new(bytes: usize, uffds: [Option<Uffd>; STRIPES], backing: B) -> Result<Self, i32> {
         let count = uffds.iter().flatten().count().max(1);
         let span = Linux.reserve(bytes, SLOT).ok_or(libc::ENOMEM)?;
-        // A core dump has what is there of it.
+        // A core dump has the present pages of it.
         let args = [span.start, span.bytes(), libc::MADV_DODUMP as usize, 0, 0, 0];
         // SAFETY: the reservation just made.
         let _ = unsafe { syscall(libc::SYS_madvise, args) };
@@ -94,12 +95,11 @@ impl<B: Backing> UserMmu<B> {
         Ok(mmu)
     }
 
-    /// Has faults delivered from now on, and messages sent. Whoever reads them is there already: others wait for that.
+    /// Has faults delivered from now on, and messages sent. Their reader is there already: threads wait for it.
     pub fn deliver(&self) -> Result<(), i32> {
         self.register(self.span)
     }
 
-    /// Has faults of a part delivered.
     fn register(&self, span: Span) -> Result<(), i32> {
         for (uffd, part) in self.parts(span) {
             // SAFETY: a part of the reservation.
@@ -118,18 +118,18 @@ impl<B: Backing> UserMmu<B> {
         self.uffds.iter().flatten()
     }
 
-    /// Faults of the kernel itself are not delivered to anybody who would have to be waited for.
+    /// Faults of the kernel itself are not delivered to a thread that would have to be waited for.
     pub fn allow_looks(&mut self) {
         self.looks_are_safe = true;
     }
 
-    /// Somebody will say what others take of the region.
+    /// From now on a caller notes which parts of the region the program takes.
     pub fn note_losses(&mut self) -> Result<(), i32> {
         self.lost = Some(Lost::new(self.span).ok_or(libc::ENOMEM)?);
         Ok(())
     }
 
-    /// What others have taken, where that is known.
+    /// Parts that the program has taken, where that is known.
     pub fn lost(&self) -> Option<&Lost> {
         self.lost.as_ref()
     }
@@ -144,7 +144,7 @@ impl<B: Backing> UserMmu<B> {
         &self.backing
     }
 
-    /// Leaves the reservation out of forked children, whose missing pages nobody would fill from the backing.
+    /// Leaves the reservation out of forked children: no thread would fill their missing pages from the backing.
     pub fn keep_from_children(&mut self) -> Result<(), i32> {
         self.is_kept_from_children = true;
         relocate::keep_from_children(self.span)
@@ -165,9 +165,10 @@ impl<B: Backing> UserMmu<B> {
         parts.filter(|(_, part)| !part.is_empty())
     }
 
-    /// Closes all of it for good, whatever is mapped: an access is a SIGSEGV. For when faults cannot be served any more.
+    /// Closes all of it for good, whatever is mapped: an access is a SIGSEGV. For when faults cannot be served any
+    /// more.
     pub fn shut(&self) {
-        // Before: who opens a part meanwhile sees it then, or is seen here.
+        // First: a thread that opens a part meanwhile sees the flag then, or its part is closed here.
         self.is_shut.store(true, Ordering::SeqCst);
         for run in kept(self.span, &self.lost) {
             let _ = self.protect(run, Rights::None);
@@ -180,7 +181,7 @@ impl<B: Backing> UserMmu<B> {
         self.is_shut.load(Ordering::SeqCst)
     }
 
-    /// Has nobody deliver faults any more, nor tell of changes: the region is shut before.
+    /// From now on no thread delivers faults, or tells of changes: the region is shut before.
     pub fn let_go(&self) {
         self.shut();
         for (uffd, part) in self.parts(self.span) {
@@ -190,8 +191,9 @@ impl<B: Backing> UserMmu<B> {
         }
     }
 
-    /// Whether an access to memory that is not the region's any more is a SIGBUS for good, as one behind the end of a file that somebody has
-    /// mapped there. By having the kernel make that access; if it is made again and is none, or another error, that is what counts.
+    /// Whether an access to memory that is not the region's any more is a SIGBUS for good, as behind the end of a
+    /// foreign file mapping. The kernel makes that access here. If the access is made again and is no error, or
+    /// another one, that counts.
     pub fn is_sigbus_of_others(&self, page: usize, wants: Rights) -> bool {
         let advice = if wants == Rights::Write { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
         let args = [page, PAGE, advice as usize, 0, 0, 0];
@@ -202,11 +204,12 @@ impl<B: Backing> UserMmu<B> {
 
 impl<B: Backing> Drop for UserMmu<B> {
     fn drop(&mut self) {
-        // First the memory: while a descriptor is open nobody reads zeroes that are none.
-        // SAFETY: this value's own, and nobody has it any more.
+        // First the memory: so no thread reads false zeroes while a descriptor is open.
+        // SAFETY: this value's own, and no longer used.
         unsafe {
             if self.lost.is_some() {
-                // Nobody reads messages any more, so whoever causes one would wait for ever: the memory is shut first, and then unmapped.
+                // No thread reads messages any more, so a thread that causes one would wait for ever. So the memory
+                // is shut first, and then unmapped.
                 self.shut();
                 ManuallyDrop::drop(&mut self.uffds);
             }
@@ -223,7 +226,7 @@ impl<B: Backing> Drop for UserMmu<B> {
     }
 }
 
-/// The runs of a span that nobody has taken, as far as that is known.
+/// The runs of a span that the program has not taken, as far as that is known.
 fn kept(span: Span, lost: &Option<Lost>) -> impl Iterator<Item = Span> {
     let all = lost.is_none().then_some(span);
     all.into_iter().chain(lost.iter().flat_map(move |lost| lost.kept(span)))
@@ -252,7 +255,7 @@ impl<B: Backing> Mmu for UserMmu<B> {
         }
         match self.uffd(to).map(moved) {
             Some(Ok(())) => true,
-            // Pages of it may have moved. What is left is not whole any more.
+            // Pages of it may have moved. The rest is not whole any more.
             Some(Err(stopped)) if stopped.done > 0 => {
                 frames::drop_pages(frame);
                 false
@@ -262,7 +265,7 @@ impl<B: Backing> Mmu for UserMmu<B> {
     }
 
     fn take_huge(&self, slot: usize, frame: usize) -> bool {
-        // Somebody else's may be there now.
+        // A foreign mapping may be there now.
         !self.lost.as_ref().is_some_and(|lost| lost.meets(Span::new(slot, SLOT))) && dirty::take(slot, frame)
     }
 
@@ -273,7 +276,8 @@ impl<B: Backing> Mmu for UserMmu<B> {
     fn leave_to_kernel(&self, span: Span) -> Result<(), i32> {
         self.parts(span).try_for_each(|(uffd, part)| match self.lost {
             None => uffd.unregister(part),
-            // The kernel tells of what becomes of memory as long as it is registered for something: here for what nobody asks for.
+            // The kernel tells of changes of memory as long as it is registered. Here it is registered for write
+            // protection, which is never used.
             // SAFETY: nothing is ever write-protected, so no access waits.
             Some(_) => unsafe { uffd.register(part, REGISTER_WP) }.map(drop),
         })
@@ -295,7 +299,7 @@ impl<B: Backing> Mmu for UserMmu<B> {
 
     fn unused(&self, span: Span) -> usize {
         let pages = span.bytes() / PAGE;
-        // What is missing, or the kernel's page of zeroes, was not written to.
+        // A missing page, or the kernel's page of zeroes, was not written to.
         let is_written = |page: &usize| (self.looks_are_safe || self.is_own(*page)) && linux::peek_written(*page);
         let step = (pages / SAMPLES).max(1) * PAGE;
         let samples = || (span.start..span.end).step_by(step);
@@ -312,7 +316,8 @@ impl<B: Backing> Mmu for UserMmu<B> {
         uffd.poison(Span::new(page, PAGE), Wake::Later).map_err(|stopped| stopped.error)
     }
 
-    /// The kernel first looks whether the page is registered, then whether it is missing, and then at what is to be copied: nothing.
+    /// The kernel first looks whether the page is registered, then whether it is missing, and last at the bytes to
+    /// copy: there are none.
     fn serves(&self, page: usize) -> bool {
         let nothing = self.zeroes + zeroes::NOTHING;
         // SAFETY: nothing can be read there, so nothing is copied.

@@ -1,11 +1,11 @@
-//! Which engine zeroes: the one that was seen to be fastest on this machine, among those that suit the use.
+//! Chooses the engine that zeroes: the fastest one seen on this machine, among those that suit the use.
 //!
-//! Nothing is measured beforehand. The first extents that have to be zeroed anyway are zeroed by one candidate after the
-//! other; then the fastest is taken for all that follow. What it took at its best is its promise. An engine that fails,
-//! or that is seen to be slower than promised again and again, is dropped, and the next best takes its place.
+//! Nothing is measured beforehand. The first extents that have to be zeroed anyway are zeroed by one candidate after
+//! the other; then the fastest is taken for all that follow. Its best time is its promise. An engine that fails, or
+//! that is seen to be slower than promised again and again, is dropped, and the next best takes its place.
 //!
-//! A device beside the processor does not compete: where there is one, it is taken, because the processor is free meanwhile.
-//! It is dropped like the others.
+//! A device beside the processor does not compete: where there is one, it is taken, because the processor is free
+//! meanwhile. It is dropped like the others.
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -16,11 +16,12 @@ use super::driver::Cost;
 const TRIES: u32 = 4;
 /// An engine is slow when it takes this many times what it promised …
 const SLOW: u32 = 4;
-/// … for so many extents in a row. Two processors that write to memory at once get half each, and so may a virtual one.
+/// … for this many extents in a row. Two processors that write to memory at once get half each, and so may a virtual
+/// one.
 const SLOW_STREAK: u32 = 64;
 /// Smaller extents say little.
 pub const LEAST: usize = 64 << 10;
-/// What an engine is taken to cost before it was tried.
+/// The cost of an engine that was not tried.
 const UNKNOWN: u32 = u32::MAX;
 
 const ENGINES: usize = Engine::ALL.len();
@@ -34,8 +35,8 @@ pub enum Dropped {
     Slow,
 }
 
-/// The candidates for one use, and what is known of them. All words may be read and written by several threads: what
-/// is lost between them is a measurement.
+/// The candidates for one use, and what is known of them. All words may be read and written by several threads: they
+/// may lose a measurement between them.
 #[derive(Debug)]
 pub struct Choice {
     candidates: &'static [Engine],
@@ -86,7 +87,7 @@ impl Choice {
         self.processors().all(|e| self.tries[e as usize].load(Relaxed) >= TRIES)
     }
 
-    /// What an engine promises: what it took at its best; nothing before it was tried.
+    /// The promise of an engine: its best time; none before it was tried.
     pub fn promised(&self, engine: Engine) -> Cost {
         match self.best[engine as usize].load(Relaxed) {
             UNKNOWN => Cost::default(),

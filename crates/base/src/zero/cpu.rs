@@ -26,7 +26,7 @@ impl Features {
     /// Asks the processor, once: under a hypervisor the question costs a trap.
     pub fn detect() -> Self {
         static FOUND: AtomicU8 = AtomicU8::new(0);
-        // Relaxed: the value is all there is to see, and whoever comes second finds the same one.
+        // Relaxed: there is nothing to see but the value, and a second thread finds the same one.
         match FOUND.load(Ordering::Relaxed) {
             0 => {
                 let found = ask() | Self::KNOWN;

@@ -1,8 +1,8 @@
-//! One interface for whatever zeroes memory: instructions of this processor, the kernel, a device beside it.
+//! One interface for all that zeroes memory: instructions of this processor, the kernel, a device beside it.
 //!
 //! States: idle, working. `submit` makes an idle driver work, `poll` lets it go on and makes it idle again with
-//! [`Poll::Done`] or [`Poll::Failed`], `cancel` makes it idle at once. What was submitted belongs to the driver while it
-//! works; afterwards it is zero if it was done, and anything otherwise.
+//! [`Poll::Done`] or [`Poll::Failed`], `cancel` makes it idle at once. The extent belongs to the driver while it
+//! works. Afterwards it is zero if it was done, and has any content otherwise.
 
 use crate::{SLOT, Span};
 
@@ -31,7 +31,7 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// Nanoseconds for so many bytes.
+    /// Nanoseconds for `bytes` bytes.
     pub fn ns(self, bytes: usize) -> u64 {
         self.setup_ns as u64 + bytes as u64 * self.byte_ps as u64 / 1000
     }
@@ -48,8 +48,8 @@ pub trait Driver {
     /// Starts zeroing; whether it took the extent.
     ///
     /// # Safety
-    /// The memory must be writable and nobody else's until the driver is idle again, aligned to 64 bytes, as its
-    /// length, and to pages for [`Engine::Kernel`].
+    /// The memory must be writable, and the driver's alone until it is idle again. It is aligned to 64 bytes, as is
+    /// its length; to pages for [`Engine::Kernel`].
     unsafe fn submit(&mut self, extent: Span) -> bool;
     /// Lets it go on.
     fn poll(&mut self) -> Poll;
@@ -107,7 +107,7 @@ impl Driver for Processor {
 
     fn poll(&mut self) -> Poll {
         let piece = Span::new(self.rest.start, self.rest.bytes().min(PIECE));
-        // SAFETY: what was submitted is writable, nobody else's and aligned, and so is its part.
+        // SAFETY: what was submitted is writable, the driver's alone and aligned, and so is its part.
         if !unsafe { self.engine.zero(piece.start as *mut u8, piece.bytes()) } {
             self.cancel();
             return Poll::Failed;

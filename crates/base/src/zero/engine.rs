@@ -86,8 +86,8 @@ impl Engine {
     /// Zeroes `bytes` at `at`; whether it could. The content is unknown if not.
     ///
     /// # Safety
-    /// The memory must be writable, nobody else's, and aligned to the [grain](Self::grain), as its length; private and
-    /// anonymous for [`Engine::Kernel`]. The engine must be [available](Self::is_available).
+    /// The memory must be writable, the caller's alone, and aligned to the [grain](Self::grain), as its length;
+    /// private and anonymous for [`Engine::Kernel`]. The engine must be [available](Self::is_available).
     #[inline]
     pub unsafe fn zero(self, at: *mut u8, bytes: usize) -> bool {
         debug_assert!(at as usize % self.grain() == 0 && bytes % self.grain() == 0 && self.is_available());

@@ -5,7 +5,7 @@ use crate::raw::syscall;
 /// Gives pages back and has the kernel bring others; whether it did. If not, they are zero, too, or not there.
 ///
 /// # Safety
-/// The memory must be private, anonymous, writable, and nobody else's; whole pages.
+/// The memory must be private, anonymous, writable, and the caller's alone; whole pages.
 pub unsafe fn repopulate(at: *mut u8, bytes: usize) -> bool {
     let advise = |advice: i32| {
         // SAFETY: the caller's promise; both calls leave zeroes.

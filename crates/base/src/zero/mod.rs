@@ -1,8 +1,9 @@
 //! Ways to fill memory with zeroes.
 //!
-//! `string_store` goes through the caches and suits memory that is about to be used; `stream` goes past them and
-//! suits memory that is wanted later. [`Engine`] has these and those that only some processors can run, [`Choice`]
-//! finds the best of them for a use, and [`driver::Driver`] is the interface that a device beside the processor has too.
+//! `string_store` goes through the caches and suits memory that is about to be used. `stream` goes past them and
+//! suits memory that is wanted later. The type [`Engine`] has these and those that only some processors can run. A
+//! [`Choice`] finds the best of them for a use. A [`driver::Driver`] is the interface that a device beside the
+//! processor has too.
 
 mod choice;
 mod cpu;
@@ -27,7 +28,7 @@ pub static HOT: Choice = Choice::new(&[Engine::StringStore, Engine::Memset]);
 pub static COLD: Choice =
     Choice::new(&[Engine::Dsa, Engine::Stream64, Engine::Stream32, Engine::Stream16, Engine::LineZero]);
 
-/// The engine for a span of so many bytes that is wanted at once.
+/// The engine for a span of `bytes` bytes that is wanted at once.
 pub fn hot_engine(bytes: usize) -> Engine {
     match bytes {
         ..BEYOND_CACHES => HOT.fastest(),
@@ -43,7 +44,7 @@ pub const BEYOND_CACHES: usize = 64 << 20;
 /// Zeroes `bytes` at `at` with the processor's string store (`rep stosb`; `memset` elsewhere).
 ///
 /// # Safety
-/// The memory must be writable and nobody else's.
+/// The memory must be writable and the caller's alone.
 #[inline]
 pub unsafe fn string_store(at: *mut u8, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
@@ -62,7 +63,7 @@ pub unsafe fn string_store(at: *mut u8, bytes: usize) {
 /// Zeroes `bytes` at `at` with non-temporal stores, 64 bytes at a time (`memset` elsewhere).
 ///
 /// # Safety
-/// The memory must be writable, nobody else's, and aligned to 64 bytes, as its length.
+/// The memory must be writable, the caller's alone, and aligned to 64 bytes, as its length.
 #[inline]
 pub unsafe fn stream(at: *mut u8, bytes: usize) {
     debug_assert!(at as usize % 64 == 0 && bytes % 64 == 0);

@@ -1,9 +1,9 @@
 //! A device beside the processor that does not exist: what zeroing costs the processor when something else does it.
 //!
-//! It has a latency and a bandwidth, and takes one extent at a time; such was the block transfer engine of the Altix, to
-//! which the prezeroing patches of 2005 left the zeroing. What it was given is zero when its time has come, and costs
-//! whoever waits for it no more than asking. The zeroes themselves are stored by the processor in the end: only what
-//! submitting and asking takes is what a device would leave to it.
+//! It has a latency and a bandwidth, and takes one extent at a time. The Altix had such a device, its block transfer
+//! engine; the prezeroing patches of 2005 left the zeroing to it. An extent is zero when its time has come, and costs
+//! the waiting thread no more than asking. The processor stores the zeroes in the end. Only submitting and asking are
+//! the work that a device would leave to it.
 
 use crate::Span;
 
@@ -71,7 +71,7 @@ impl Driver for Simulated {
         if !self.is_due() {
             return Poll::Working;
         }
-        // SAFETY: what was submitted is writable and nobody else's.
+        // SAFETY: what was submitted is writable and the driver's alone.
         unsafe { string_store(self.extent.start as *mut u8, self.extent.bytes()) };
         self.extent = Span::new(0, 0);
         Poll::Done

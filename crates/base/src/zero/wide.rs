@@ -35,7 +35,8 @@ mod arch {
         /// Zeroes with 32-byte stores past the caches.
         ///
         /// # Safety
-        /// The memory must be writable, nobody else's, aligned to 64 bytes, as its length; the processor has AVX2.
+        /// The memory must be writable, the caller's alone, aligned to 64 bytes, as its length; the processor has
+        /// AVX2.
         stream32: "vmovntdq [rdi], ymm0", "vmovntdq [rdi + 32], ymm0"
     }
 
@@ -43,14 +44,16 @@ mod arch {
         /// Zeroes with 64-byte stores past the caches.
         ///
         /// # Safety
-        /// The memory must be writable, nobody else's, aligned to 64 bytes, as its length; the processor has AVX-512F.
+        /// The memory must be writable, the caller's alone, aligned to 64 bytes, as its length; the processor has
+        /// AVX-512F.
         stream64: "vmovntdq [rdi], zmm0"
     }
 
     /// Zeroes line by line with `clzero`.
     ///
     /// # Safety
-    /// The memory must be writable, nobody else's, aligned to 64 bytes, as its length; the processor has `clzero`.
+    /// The memory must be writable, the caller's alone, aligned to 64 bytes, as its length; the processor has
+    /// `clzero`.
     pub unsafe fn line_zero(at: *mut u8, bytes: usize) {
         if bytes == 0 {
             return;

@@ -53,7 +53,7 @@ pub fn once(what: First) -> io::Result<Touched> {
     }
 }
 
-/// Writes a byte of each page, and adds up these and others that nobody wrote.
+/// Writes a byte of each page, and adds up these and others that were not written.
 fn touch(bytes: &mut [u8], what: First, apart: usize, pages: usize) -> io::Result<Touched> {
     let (before, faults) = (process::own_times()?, process::own_faults()?);
     let start = Instant::now();

@@ -1,5 +1,5 @@
-//! The program of the prezeroing tables: maps memory, touches some lines of each page, unmaps it; a fault is the first
-//! touch of a page, whether the kernel takes one or not.
+//! The program of the prezeroing tables: maps memory, touches some lines of each page, unmaps it. A fault is the
+//! first touch of a page, whether the kernel takes one or not.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -123,7 +123,7 @@ pub fn run(what: First) -> io::Result<Touched> {
     Ok(all)
 }
 
-/// A region of so many bytes.
+/// A region of `bytes` bytes.
 pub fn region(what: First, bytes: usize) -> Result<Region, faultless::region::Error> {
     let delivery = if what.memory == Memory::Signal { Delivery::Signal } else { Delivery::Thread };
     let builder = Region::builder(bytes).delivery(delivery);
@@ -176,7 +176,7 @@ fn once(what: First, bytes: &mut [u8]) -> io::Result<Touched> {
     Ok(Touched { taken, resolved })
 }
 
-/// Writes a byte of each page of the pattern, and adds up these and others that nobody wrote.
+/// Writes a byte of each page of the pattern, and adds up these and others that were not written.
 fn touch(bytes: &mut [u8], what: First, seed: usize) -> (u64, u64) {
     let (mut count, mut sum) = (0, 0u64);
     for page in what.pattern.touches(bytes.len() / PAGE, seed as u64 + 1) {

@@ -40,7 +40,7 @@ impl Mapping {
 
     /// Writes one byte each `step` bytes.
     pub fn touch(&mut self, step: usize) -> u64 {
-        // SAFETY: the mapping is readable and writable over its whole length and nobody else knows it.
+        // SAFETY: the mapping is readable and writable over its whole length and no other code knows it.
         unsafe { touch(self.base, self.len, step) }
     }
 }
@@ -71,7 +71,7 @@ impl Place {
     /// The byte at an offset.
     pub fn read(self, offset: usize) -> u8 {
         assert!(offset < self.len);
-        // SAFETY: inside the mapping, which whoever made the place keeps until all threads are done.
+        // SAFETY: inside the mapping, which the maker of the place keeps until all threads are done.
         unsafe { ((self.base + offset) as *const u8).read_volatile() }
     }
 
@@ -81,14 +81,14 @@ impl Place {
         Place { base: self.base + at(index), len: at(index + 1) - at(index) }
     }
 
-    /// Writes a byte in each of the first `lines` lines of each page, and adds up these and others that nobody wrote, as
-    /// [`touch`] does.
+    /// Writes a byte in each of the first `lines` lines of each page, and adds up these and others that were not
+    /// written, as [`touch`] does.
     pub fn touch_lines(self, lines: usize) -> u64 {
         let mut sum = 0u64;
         for page in (self.base..self.base + self.len).step_by(PAGE) {
             for line in 0..lines.min(PAGE / LINE) {
                 let at = (page + line * LINE) as *mut u8;
-                // SAFETY: whoever made the place waits with unmapping until all threads are done, and parts do not
+                // SAFETY: the maker of the place waits with unmapping until all threads are done, and parts do not
                 // overlap.
                 unsafe {
                     at.write_volatile(line as u8 | 1);
@@ -160,12 +160,12 @@ impl Drop for Block {
     }
 }
 
-/// Writes a byte each `step` bytes and adds up what was written and the byte eight places further, which nobody
-/// wrote: a sum that differs shows memory that was not zero. The write comes first, so that the kernel sees one
-/// fault and not a read fault before it.
+/// Writes a byte each `step` bytes. Adds up these and the bytes eight places further, which were not written: a sum
+/// that differs shows memory that was not zero. The write comes first, so that the kernel sees one fault and not a
+/// read fault before it.
 ///
-/// # Safety
-/// `len` bytes from `base` are readable, writable and nobody else's, and `step` divides into pieces over 8 bytes.
+/// # Safety `len` bytes from `base` are readable, writable and the caller's alone, and `step` divides into pieces
+/// over 8 bytes.
 unsafe fn touch(base: *mut u8, len: usize, step: usize) -> u64 {
     let mut sum = 0u64;
     for offset in (0..len).step_by(step) {

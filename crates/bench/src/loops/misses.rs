@@ -50,7 +50,7 @@ impl Misses {
         let fd = unsafe {
             libc::syscall(libc::SYS_perf_event_open, &raw const attributes, this_thread, any_cpu, no_group, 0)
         };
-        // SAFETY: a new descriptor, nobody else's.
+        // SAFETY: a new descriptor, this value's alone.
         (fd >= 0).then(|| Self(unsafe { File::from_raw_fd(fd as i32) }))
     }
 

@@ -228,7 +228,6 @@ fn fail(error: &str) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// What one thread did.
 struct Share {
     begin: Instant,
     end: Instant,

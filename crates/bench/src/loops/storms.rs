@@ -36,7 +36,7 @@ pub fn spawns(program: &str, count: u64) -> io::Result<Outcome> {
 pub struct Neighbours(Vec<Child>);
 
 impl Neighbours {
-    /// Starts so many.
+    /// Starts `count` of them.
     pub fn start(count: usize) -> io::Result<Neighbours> {
         let mut neighbours = Neighbours(Vec::new());
         for _ in 0..count {

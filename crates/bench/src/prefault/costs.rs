@@ -1,7 +1,8 @@
 //! What operations cost on this machine, measured one by one; none of the runs that the simulation is compared with is used.
 //!
-//! Each is made by as many threads at once as those runs have, each in memory of its own: processors may share a core, and all share
-//! memory and the kernel's locks of one address space. All of it goes through more memory than caches hold, as the runs do.
+//! Each is made by as many threads at once as those runs have, each in memory of its own. Processors may share a
+//! core, and all share memory and the kernel's locks of one address space. All of it goes through more memory than
+//! caches hold, as the runs do.
 
 use std::hint;
 use std::sync::Barrier;
@@ -17,16 +18,14 @@ use faultless_sim::seed;
 
 use faultless_measure::costs::{Area, serving};
 
-/// Samples of each.
 const SAMPLES: usize = 9;
 /// Bytes of a thread in a sample.
 const BYTES: usize = 32 * SLOT;
-/// Passes of a word.
 const PASSES: usize = 20_000;
 /// Looks at it after which another thread is let run.
 const MANY: usize = 4096;
 
-/// Measures them with so many threads at once. The error says what this machine does not allow.
+/// Measures them with `threads` threads at once. The error says what this machine does not allow.
 pub fn measure(threads: usize) -> Result<Costs, String> {
     let small = Small::new(threads)?;
     let (signal, touch) = small.by_signal();
@@ -177,7 +176,7 @@ fn made(threads: usize) -> Result<f64, String> {
     }
 }
 
-/// An operation on a word that so many threads pass on from one to the next.
+/// An operation on a word that `threads` threads pass on from one to the next.
 fn passed(threads: usize) -> f64 {
     let turn = AtomicUsize::new(0);
     let pass_on = |i: usize| {

@@ -1,5 +1,5 @@
-//! `faultless bench prefault`: the tables of the prefaulting patch of 2004 on this machine, with the kernel's ways and regions in
-//! the same run, and on simulated processors, up to 512 of them.
+//! `faultless bench prefault`: the tables of the prefaulting patch of 2004. They are made on this machine, with the
+//! kernel's ways and regions in the same run, and on up to 512 simulated processors.
 
 mod costs;
 mod plot;

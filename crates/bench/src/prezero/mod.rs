@@ -1,5 +1,5 @@
-//! `faultless bench prezero`: the tables of the prezeroing patches of 2004 and 2005, on this machine, with the kernel's
-//! settings and faultless in the same run; and what those tables could not show.
+//! `faultless bench prezero`: the tables of the prezeroing patches of 2004 and 2005, on this machine. The kernel's
+//! settings and faultless are in the same run. More tables show what those could not.
 
 mod neighbour;
 mod orders;

@@ -107,7 +107,6 @@ fn beside(runs: &mut Runs, scrubs: bool, seconds: f64) -> Result<(Steps, [u64; 2
     Ok((steps?, counted))
 }
 
-/// What a loop printed when it ended.
 fn steps(child: &mut Child) -> Result<Steps, String> {
     let text = child.stdout.take().map(std::io::read_to_string);
     let status = child.wait().map_err(|error| error.to_string())?;

@@ -14,7 +14,7 @@ const ORDERS: [u64; 7] = [9, 10, 11, 12, 13, 14, OFF];
 const OFF: u64 = MOST_ORDER + 1;
 /// Bytes of the mappings that a program makes: blocks of order 9, 11, 13 and 15.
 const SIZES: [u64; 4] = [2 << 20, 8 << 20, 32 << 20, 128 << 20];
-/// Of each size, so many in a run.
+/// Mappings of each size in a run.
 const BURSTS: u64 = 12;
 /// Between two, in ms.
 const REST: u64 = 25;
@@ -68,7 +68,6 @@ pub fn table(runs: &mut Runs) {
     runs.keep("scrub_start", &all);
 }
 
-/// One run of each size.
 fn once(runs: &mut Runs, figures: &mut Figures) -> Result<(), String> {
     let bursts = runs.context.count(BURSTS);
     runs.scrub_start = Some(figures.order);

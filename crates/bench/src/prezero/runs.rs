@@ -32,7 +32,7 @@ pub enum Way {
 impl Way {
     /// Those that every table has.
     pub const KERNEL: [Way; 3] = [Way::Plain, Way::Huge, Way::Faultless];
-    /// And the one that prezeroing is to be compared with.
+    /// And the way that prezeroing is to be compared with.
     pub const ALL: [Way; 4] = [Way::Plain, Way::Huge, Way::Faultless, Way::Hot];
 
     /// As it stands in the tables.

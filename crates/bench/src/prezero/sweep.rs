@@ -18,10 +18,9 @@ use faultless_measure::paired::median;
 
 /// Sizes, four times larger each.
 const SIZES: [usize; 8] = [64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20, 1 << 30];
-/// Samples of a size: enough to zero so many bytes, but so many at least and at most.
+/// Samples of a size: enough to zero this many bytes, within the least and the most of [`SAMPLES`].
 const BYTES: usize = 1 << 30;
 const SAMPLES: std::ops::RangeInclusive<usize> = 9..=60;
-/// The device that is simulated.
 const DEVICE: Cost = Cost { setup_ns: 10_000, byte_ps: 31 };
 /// How close the chosen engine is to be to the best.
 const CLOSE: f64 = 1.05;

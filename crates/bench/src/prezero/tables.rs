@@ -1,6 +1,6 @@
-//! The three tables of the patches, and the same for a real program. Columns as there: Gb, repetitions, threads, lines
-//! touched in each page; seconds in user mode, in the kernel, and on the clock; pages touched for the first time in a second
-//! of processor time, and in a second.
+//! The three tables of the patches, and the same for a real program. Columns as there: Gb, repetitions, threads,
+//! lines touched in each page. Then seconds in user mode, in the kernel, and on the clock. Then pages touched for the
+//! first time in a second of processor time, and in a second.
 
 use super::runs::{Runs, Way};
 use crate::aims::Aims;

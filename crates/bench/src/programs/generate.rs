@@ -5,7 +5,6 @@ use std::fmt::Write;
 /// An odd constant that spreads small numbers over all bits.
 pub const ODD: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// Numbers that look random.
 fn numbers() -> impl Iterator<Item = u64> {
     (1u64..).map(|n| {
         let mixed = n.wrapping_mul(ODD);

@@ -66,15 +66,13 @@ fn changes(all: &[Reached]) -> String {
     }
 }
 
-/// Ways of delivery.
 const BOTH: [&str; 2] = ["signal", "thread"];
 
-/// Both, or by signal alone.
 fn deliveries(runs: &Runs) -> &'static [&'static str] {
     if runs.context.full { &BOTH } else { &BOTH[..1] }
 }
 
-/// Nobody changes anything.
+/// No thread changes the region.
 pub fn alone(runs: &mut Runs, aims: &mut Aims) {
     for by in deliveries(runs) {
         let cases = runs.cases(&PATHS);

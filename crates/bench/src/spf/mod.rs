@@ -1,5 +1,5 @@
-//! `faultless bench spf`: faults beside changes of the address space, as the patches for speculative page faults of 2019
-//! measured them, with the kernel, the path that waits, and the speculative path in the same run.
+//! `faultless bench spf`: faults beside changes of the address space, as the patches for speculative page faults of
+//! 2019 measured them. The kernel, the path that waits, and the speculative path are in the same run.
 
 mod compile;
 mod faults;

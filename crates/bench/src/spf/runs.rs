@@ -15,7 +15,6 @@ use faultless_measure::paired::Ratio;
 
 /// From then on every part makes one round only, so that the whole stays below eight minutes.
 const TIME: Duration = Duration::from_secs(400);
-/// What a program takes at most.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A way, and how many threads do the work.
@@ -50,7 +49,7 @@ impl Runs {
         Self { start: Instant::now(), context, records: Vec::new() }
     }
 
-    /// So many rounds, if there is time.
+    /// `usual` rounds; one in a quick run, three times as many in a full one. Only a full run has no deadline.
     pub fn turns(&self, usual: usize) -> Turns {
         let rounds = match &self.context {
             Context { quick: true, .. } => 1,

@@ -49,7 +49,7 @@ impl Finding {
         Self { id, level, found: found.into(), means: means.into(), change: None }
     }
 
-    /// With the command that would make it better: what is good has none.
+    /// With the command that would make it better. A good finding has none.
     pub fn change(mut self, command: impl Into<String>) -> Self {
         self.change = (self.level != Level::Good).then(|| command.into());
         self
@@ -69,7 +69,7 @@ pub enum Verdict {
     Good,
     /// Something is limited.
     Limited,
-    /// Programs, or the one that was named, run plain.
+    /// Programs, or the named one, run plain.
     Cannot,
 }
 

@@ -144,8 +144,8 @@ fn resolve(name: &str, search: &[String], user: &Path, cache: &[u8]) -> Option<P
     first.or_else(|| cached(cache, name)).or_else(|| FOLDERS.into_iter().find_map(at))
 }
 
-/// The loader's cache: a magic text, the number of entries (four bytes at 20), and from 48 on entries of 24 bytes, whose
-/// second and third word are the places of name and path.
+/// The loader's cache: a magic text, and the number of entries (four bytes at 20). From 48 on there are entries of 24
+/// bytes, whose second and third word are the places of name and path.
 fn cached(cache: &[u8], name: &str) -> Option<PathBuf> {
     let start = cache.windows(20).position(|w| w == b"glibc-ld.so.cache1.1")?;
     let cache = &cache[start..];

@@ -85,7 +85,7 @@ pub fn main(args: Args) -> ExitCode {
         false => text::Text { report: &report, columns: Out::Stdout.columns() }.to_string(),
     };
     match io::stdout().write_all(text.as_bytes()) {
-        // Who reads no further has seen enough.
+        // A reader who stops has seen enough.
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             run::complain(&format!("cannot write the report: {error}"));
             ExitCode::from(run::FAILED)

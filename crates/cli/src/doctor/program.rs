@@ -60,7 +60,7 @@ pub fn check(command: &[OsString]) -> Vec<Finding> {
     findings
 }
 
-/// A file that was named by its path, and that nobody may run.
+/// A file that was named by its path, and that no user may run.
 fn not_executable(name: &OsStr) -> Option<Finding> {
     let path = program::find(name, None)?;
     let mode = path.metadata().ok()?.permissions().mode();
@@ -111,7 +111,7 @@ fn threshold(args: &run::Args, knob: Knob) -> u64 {
     knob.declared().nearest(args.value(knob).as_encoded_bytes()).or(knob.default()).unwrap_or(0)
 }
 
-/// Who answers its malloc; `from` these sizes on, blocks and mappings are served.
+/// The library that answers its malloc; `from` these sizes on, blocks and mappings are served.
 fn served(found: &[Allocator], from: [u64; 2]) -> Finding {
     let id = "program_allocator";
     let [blocks, mappings] = from.map(size);

@@ -136,7 +136,6 @@ pub fn text() -> String {
     text
 }
 
-/// The layout of the page.
 fn page() -> String {
     let magic = String::from_utf8_lossy(&MAGIC.to_le_bytes()).into_owned();
     let (knobs, blocks) = (offset_of!(Page, knobs), offset_of!(Page, block));

@@ -10,7 +10,8 @@
 //! | from the program itself (a signal to its whole group) | nothing: the program got it too |
 //! | SIGCHLD from the kernel | the program's state is read: a stop is copied, an end is the end |
 //!
-//! One sent to the whole group by another process can reach the program twice: who else was meant is not known.
+//! One sent to the whole group by another process can reach the program twice: it is not known which other processes
+//! were meant.
 
 use std::io;
 use std::process::Command;
@@ -114,7 +115,7 @@ impl Running {
                 interrupted = Some(received.signal);
             }
             match received.signal {
-                // One who continues this process continues the program, and has done so already if it was the group.
+                // A process that continues this one continues the program, and has done so already if it was the group.
                 libc::SIGCONT if !stopped => {}
                 _ if received.sender.is_some_and(|sender| sender != pid) => sys::forward(&received, pid),
                 _ => {}

@@ -1,8 +1,9 @@
 //! What is seen of a program from outside, which tells why it was not covered.
 //!
-//! A program leaves a page only when its library was asked for something large. Where there is none, these looks tell the reasons
-//! apart: while it runs, ever more seldom, and once between its end and when it is waited for, when the kernel still has its name,
-//! user, filters and limits. A program that ends before the first look is known by the last one alone.
+//! A program leaves a page only when its library was asked for something large. Where there is none, these looks tell
+//! the reasons apart. They are made while the program runs, ever more seldom, and once between its end and the wait
+//! for it. At that time the kernel still has its name, user, filters and limits. A program that ends before the first
+//! look is known by the last one alone.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

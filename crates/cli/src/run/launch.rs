@@ -16,7 +16,6 @@ use super::sys::Inherited;
 /// What stands for standard input, output and error; `None`: as they are here.
 pub type Files = [Option<RawFd>; 3];
 
-/// A page that a child shares.
 struct Shared(*mut AtomicI32);
 
 const BYTES: usize = 4096;
@@ -37,7 +36,7 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // SAFETY: made by `new`; nobody has a reference.
+        // SAFETY: made by `new`; there is no reference.
         unsafe { libc::munmap(self.0.cast(), BYTES) };
     }
 }

@@ -91,7 +91,7 @@ pub fn not_found(name: &std::ffi::OsStr) -> anyhow::Error {
     not_started(name, &std::io::Error::from_raw_os_error(libc::ENOENT))
 }
 
-/// Says something on stderr; unlike `eprintln!`, does not mind that nobody can hear it.
+/// Says something on stderr; unlike `eprintln!`, also works when stderr is closed.
 pub fn complain(text: &str) {
     let _ = writeln!(std::io::stderr(), "faultless: {text}");
 }
@@ -101,7 +101,6 @@ fn json_file(path: Option<&Path>) -> Result<Option<File>> {
     path.map(|path| File::create(path).with_context(|| format!("cannot write {}", path.display()))).transpose()
 }
 
-/// Writes `value` to it.
 fn write_json(file: Option<File>, value: &impl serde::Serialize) {
     if let Some(mut file) = file
         && let Err(error) =
@@ -121,7 +120,7 @@ fn run(args: &Args) -> Result<End> {
     let inherited = Inherited::read();
     let quiet = args.is_on(Knob::Quiet);
     if quiet && args.json.is_none() {
-        // Nothing to do at the end, so nobody needs to wait for it.
+        // Nothing to do at the end, so no process needs to wait for it.
         return Err(replace(args, &library, inherited));
     }
     let json = json_file(args.json.as_deref())?;

@@ -110,7 +110,7 @@ pub fn library() -> Result<PathBuf> {
     link::loadable(path)
 }
 
-/// The options of AddressSanitizer, with the one that lets it start behind a preloaded library.
+/// The options of AddressSanitizer, with one more that lets it start behind a preloaded library.
 fn asan_options(given: Option<OsString>) -> OsString {
     let mut options = OsString::from("verify_asan_link_order=0");
     if let Some(given) = given.filter(|g| !g.is_empty()) {

@@ -51,7 +51,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// The program that was named, and the one that runs in the end.
+/// The named program, and the file that runs in the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
     /// The file; of a script, its interpreter.

@@ -29,9 +29,9 @@ pub struct Known<'a> {
 pub enum Reason {
     /// It was not.
     Plain(String),
-    /// It was, and what was done is lost.
+    /// It was, and its counters are lost.
     Lost(String),
-    /// Who knows.
+    /// The reason is not known.
     Unknown(String),
 }
 

@@ -31,7 +31,7 @@ pub fn with_room(main: Main) -> ExitCode {
     call.0 = Some(main);
     drop(call);
     // SAFETY: zero bytes are a value of both contexts, which the calls fill in. The second one begins at the lower end of
-    // memory that nobody else has, and goes on in the first one when `enter` returns.
+    // memory that no other code uses, and goes on in the first one when `enter` returns.
     unsafe {
         let (mut here, mut there): (libc::ucontext_t, libc::ucontext_t) = (std::mem::zeroed(), std::mem::zeroed());
         libc::getcontext(&mut there);

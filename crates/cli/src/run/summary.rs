@@ -71,8 +71,9 @@ pub struct Summary {
     pages: Option<Vec<Counters>>,
 }
 
-/// What became of memory that was brought ahead of the program. How many faults that spared it does not say: most are spared by huge pages and
-/// by memory that is used again, and a program may have huge pages of its own. `--compare` counts them.
+/// What became of memory that was brought ahead of the program. It does not say how many faults that spared. Most
+/// faults are spared by huge pages and by memory that is used again, and a program may have huge pages of its own.
+/// `--compare` counts them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 struct Ahead {
     seen_bytes: u64,

@@ -56,7 +56,6 @@ struct Others {
     counters: BTreeMap<&'static str, u64>,
 }
 
-/// What is counted by region.
 fn of_region(get: impl Fn(Counter) -> u64) -> BTreeMap<&'static str, u64> {
     OWN.iter().map(|counter| (counter.declared().name, get(*counter))).collect()
 }

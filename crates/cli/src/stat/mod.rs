@@ -1,7 +1,7 @@
 //! `faultless stat`: what is counted in programs, while they run.
 //!
-//! Exit status: that of CMD if there is one, as of `run`; else 0, 1 if the process cannot be watched, 77 if this user may not look
-//! at it, 125 if the arguments are wrong.
+//! Exit status: that of CMD if there is one, as of `run`. Else it is 0, 1 if the process cannot be watched, 77 if
+//! this user may not look at it, and 125 if the arguments are wrong.
 
 mod json;
 mod list;

@@ -46,7 +46,7 @@ impl Selection {
             }
             has_group |= text == GROUP.0;
         }
-        // Last, since whoever names them himself says what they are called.
+        // Last: counters that the user names himself keep the names that he used.
         let reasons = Pattern::new(GROUP.1)?;
         for (label, counter) in labels.iter_mut().zip(COUNTERS) {
             if has_group && reasons.matches(counter.name) {

@@ -61,9 +61,8 @@ pub struct Intervals {
     printed: usize,
 }
 
-/// Columns of the time.
 const TIME: usize = 8;
-/// The heading is repeated after so many lines.
+/// The heading is repeated after this many lines.
 const HEADING: usize = 20;
 
 impl Intervals {

@@ -1,10 +1,10 @@
-//! Waiting for a moment, or for somebody who wants this command to end.
+//! Waiting for a moment, or for a signal that ends this command.
 
 use std::mem::zeroed;
 use std::ptr::null_mut;
 use std::time::Duration;
 
-/// What ends a watch: the keys of the terminal, and who is asked to end.
+/// What ends a watch: the keys of the terminal, and signals that ask it to end.
 const ENDS: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 
 fn ends() -> libc::sigset_t {

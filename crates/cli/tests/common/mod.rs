@@ -70,8 +70,8 @@ pub fn run<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
     command
 }
 
-/// `faultless` with `args`, without settings of the caller's, and with no signal ignored, as signals are where nobody is
-/// at a terminal (`nohup`, a job in the background).
+/// `faultless` with `args`, without settings of the caller's, and with no signal ignored. Signals are ignored in a
+/// job without a terminal (`nohup`, a job in the background).
 pub fn faultless<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
     let library = library();
     limit();

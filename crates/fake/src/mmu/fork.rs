@@ -1,9 +1,9 @@
 //! Forking, and messages about what changes.
 //!
-//! As in the kernel: a fork has the address space to itself, so nobody installs, drops or moves pages meanwhile. It copies tables part by
-//! part, and what is there already may be read and written to all the time; what is written before its end the child has as well, because
-//! translations are only forgotten then. With messages, whoever forks or changes anything goes on when its message was read, and
-//! nothing is installed before.
+//! As in the kernel, a fork has the address space to itself: no thread installs, drops or moves pages meanwhile. It
+//! copies tables part by part, and present pages may be read and written to all the time. The child also has bytes
+//! that are written before the fork's end, because translations are only forgotten then. With messages, a thread that
+//! forks or changes anything goes on when its message was read, and nothing is installed before.
 
 use std::collections::BTreeMap;
 use std::mem::take;
@@ -17,7 +17,7 @@ use faultless_base::sys::mmu::Rights;
 const COPIED_AT_ONCE: usize = 4;
 
 impl State {
-    /// Who writes while the process forks writes to a page that the child has, too, if it was copied.
+    /// A write while the process forks also goes to the child's page, if that was copied.
     pub(super) fn write_as_forking(&mut self, page: usize, byte: u8) {
         if let Some(copied) = self.forking.as_mut().and_then(|pages| pages.get_mut(&page)) {
             *copied = Page::Own(byte);
@@ -31,7 +31,7 @@ impl FakeMmu {
         Self { sends_messages: true, ..self }
     }
 
-    /// The state, when nobody has the address space to itself or `regardless` says that this does not matter.
+    /// The state, when no fork has the address space to itself or `regardless` says that this does not matter.
     pub(super) fn when(&self, regardless: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
         loop {
             (self.step)();

@@ -1,7 +1,7 @@
 //! The thread that makes huge pages ready while a stream of faults goes on, so that the next window finds them.
 //!
-//! There is one for all regions of a process. It has idle priority: on a busy machine it does nothing, and faults make what they
-//! need themselves.
+//! There is one for all regions of a process. It has idle priority: on a busy machine it does nothing, and faults
+//! make what they need themselves.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use faultless_mm::region::pool::Pool;
 use crate::background::reserve::pool;
 use crate::process::masked::Masked;
 
-/// For how long what was made ready waits for somebody to take it.
+/// For how long frames that were made ready wait for a region to take them.
 const LASTS: Duration = Duration::from_millis(200);
 
 /// Starts it, unless it runs; whether it does.
@@ -38,7 +38,7 @@ pub fn start() -> bool {
     started
 }
 
-/// Does what was asked for; gives back what nobody took.
+/// Does what was asked for; gives back frames that no region took.
 fn work(pool: &Pool) {
     let unkept = pool.missing() == 0 && pool.has_unkept();
     if pool.missing() > 0 {

@@ -16,7 +16,6 @@ use crate::process::owner::Owner;
 /// A step: whether there is any use in more of them, or why it could not be done.
 type Step = Box<dyn Fn(usize) -> Result<bool, Error> + Send + Sync>;
 
-/// What several threads may do together.
 struct Job {
     steps: usize,
     done: AtomicUsize,
@@ -39,7 +38,7 @@ impl Job {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does steps until all are begun, or somebody says that it is enough.
+    /// Does steps until all are begun, or a caller ends it.
     fn work(&self) {
         while let Some(n) = self.begin() {
             // A thread that is lost would be waited for in vain.
@@ -74,7 +73,6 @@ impl Job {
         }
     }
 
-    /// Waits until no step is under way.
     fn rest(&self) -> MutexGuard<'_, State> {
         let rest = self.rests.wait_while(self.state(), |state| state.running > 0);
         rest.unwrap_or_else(PoisonError::into_inner)
@@ -140,7 +138,7 @@ impl Background {
         }
     }
 
-    /// Helps until all is ready, or no more is to be had; how many bytes are ready then.
+    /// Helps until all is ready, or no more can be made; how many bytes are ready then.
     pub fn wait(&self) -> Result<usize, Error> {
         if self.is_forked() {
             return Err(Error::Forked);

@@ -1,4 +1,5 @@
-//! Memory that is made ready in the background: huge pages of zeroes, which faults of regions move to where they are needed.
+//! Memory that is made ready in the background: huge pages of zeroes, which faults of regions move to where they are
+//! needed.
 
 use std::ptr::null_mut;
 use std::sync::LazyLock;
@@ -54,7 +55,7 @@ pub(crate) fn pool() -> Option<&'static Pool> {
         let pool = Pool::growing(memory()?, source)?;
         let new = Box::into_raw(Box::new(Owned { pool, owner: Owner::here() }));
         if POOL.compare_exchange(last, new, Ordering::AcqRel, Ordering::Acquire).is_err() {
-            // SAFETY: made above, and seen by nobody: another thread was faster. It has no addresses yet.
+            // SAFETY: made above, and not seen yet: another thread was faster. It has no addresses yet.
             unsafe { drop(Box::from_raw(new)) };
         }
         made()
@@ -67,9 +68,9 @@ pub(crate) fn old() -> Option<&'static Pool> {
     OLD.as_ref().and_then(own)
 }
 
-/// Makes `bytes` of memory ready in the background, at idle priority: faults of regions need not wait for zeroes then, and take
-/// huge pages. Rounded up to 2 MiB, and in addition to what is ready already. It ends early where no huge page is to be had
-/// any more.
+/// Makes `bytes` of memory ready in the background, at idle priority: faults of regions need not wait for zeroes
+/// then, and take huge pages. Rounded up to 2 MiB, and in addition to what is ready already. It ends early where no
+/// huge page can be made any more.
 ///
 /// ```
 /// let reserved = faultless::reserve(8 << 20)?;
@@ -87,8 +88,8 @@ pub fn reserved() -> usize {
     made().map_or(0, |pool| pool.ready() * SLOT)
 }
 
-/// Gives what is ready and was not taken back to the system, and what regions of old bytes have dropped and nobody took; how many bytes that
-/// were.
+/// Gives memory back to the system: what is ready and was not taken, and what regions of old bytes have dropped and
+/// no region took. How many bytes that were.
 pub fn release_reserved() -> usize {
     let old = if HAS_OLD.load(Ordering::Relaxed) { old() } else { None };
     made().into_iter().chain(old).map(release).sum()

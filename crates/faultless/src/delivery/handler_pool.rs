@@ -1,15 +1,16 @@
 //! Handler threads that regions share: many regions need no more threads than a few.
 //!
-//! A fault of a region without a backing and without events waits for nothing of the program's: for short changes of the same region,
-//! and for the kernel. Who makes a change faults in no other region meanwhile, not with its stack either ([`Masked`]). So one thread may
-//! serve many such regions in turn. It polls their descriptors, and a bell that says that there
-//! are others now. Each handler has a watchdog. Both end with the last region of theirs.
+//! A fault of a region without a backing and without events waits for nothing of the program's. It waits only for
+//! short changes of the same region, and for the kernel. A thread that makes a change faults in no other region
+//! meanwhile, not with its stack either ([`Masked`]). So one thread may serve many such regions in turn. It polls
+//! their descriptors, and a bell that says that there are others now. Each handler has a watchdog. Both end with the
+//! last region of theirs.
 //!
 //! The first regions get a handler each, up to [`MOST`]; then a region goes to the handler that has the fewest.
 //!
-//! A region leaves in this order: the watchdog looks at it no more, the handler polls it no more, and what the handler does for it
-//! ends. A handler allocates nothing while it serves: an allocator may have its memory from a region. What it polls is made by those who
-//! come and go, and exchanged for what it had.
+//! A region leaves in this order: the watchdog looks at it no more, the handler polls it no more, and what the
+//! handler does for it ends. A handler allocates nothing while it serves: an allocator may have its memory from a
+//! region. The list that it polls is made by the threads that add and remove regions, and exchanged for the old one.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -78,10 +79,10 @@ impl List {
     }
 }
 
-/// What the threads of a handler have, and those who come and go.
+/// What the threads of a handler have, and the threads that add and remove regions.
 struct Post {
     bell: End,
-    /// The regions, for who comes or goes and for the watchdog.
+    /// The regions, for threads that add or remove one and for the watchdog.
     members: Mutex<Vec<Arc<Member>>>,
     /// A list that the handler has not taken yet, or one that it has left.
     next: Mutex<(bool, List)>,
@@ -100,7 +101,6 @@ impl Post {
         self.bell.ring();
     }
 
-    /// The handler's work.
     fn serve(&self, watchdog: &SyncSender<Look>) {
         let mut list = List::default();
         while !self.bell.is_told() {
@@ -147,7 +147,7 @@ impl Post {
 
     /// Whether its descriptor can be read.
     fn read(&self, shared: &Shared) -> bool {
-        // By another number than its own it is nobody's.
+        // If the number belongs to another file by now, the descriptor is not the region's.
         let Some(uffd) = shared.uffds().next().filter(|uffd| uffd.is_open()) else { return false };
         let mut read: [Message; BATCH] = [[0; 4]; BATCH];
         match messages::read_now(uffd.number(), &mut read) {
@@ -158,7 +158,6 @@ impl Post {
         true
     }
 
-    /// The watchdog's work.
     fn watch(&self, received: &Receiver<Look>) {
         let mut reported = 0;
         let mut next = Instant::now() + BETWEEN;
@@ -211,7 +210,6 @@ impl Post {
     }
 }
 
-/// A handler thread and its watchdog.
 struct Handler {
     post: Arc<Post>,
     watchdog: SyncSender<Look>,
@@ -219,7 +217,6 @@ struct Handler {
 }
 
 impl Handler {
-    /// Starts both.
     fn start() -> Result<Self, Error> {
         let post = Arc::new(Post {
             bell: End::new()?,

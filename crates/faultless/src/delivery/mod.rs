@@ -12,19 +12,20 @@ use crate::error::Error;
 /// How a missing page of a region is noticed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Delivery {
-    /// What is right everywhere, and fast second: [`Delivery::Thread`] if system calls on untouched memory work with it, else
-    /// [`Delivery::Kernel`]. A region with a backing has [`Delivery::Thread`] in any case.
+    /// The way that is right everywhere, and fast in second place: [`Delivery::Thread`] if system calls on untouched
+    /// memory work with it, else [`Delivery::Kernel`]. A region with a backing has [`Delivery::Thread`] in any case.
     #[default]
     Best,
     /// Not at all: memory is brought when it is mapped.
     Direct,
-    /// By handler threads, which read a userfaultfd. System calls on untouched memory work, if the kernel delivers its own
-    /// faults; see [`Region::serves_system_calls`](crate::region::Region::serves_system_calls).
+    /// By handler threads, which read a userfaultfd. System calls on untouched memory work, if the kernel delivers
+    /// its own faults; see [`Region::serves_system_calls`](crate::region::Region::serves_system_calls).
     Thread,
-    /// By SIGBUS, in the thread that faults: faster, and each thread for itself. A system call on untouched memory fails
-    /// with EFAULT, and no thread may block SIGBUS while it uses the region.
+    /// By SIGBUS, in the thread that faults: faster, and each thread for itself. A system call on untouched memory
+    /// fails with EFAULT, and no thread may block SIGBUS while it uses the region.
     Signal,
-    /// By the kernel, as for any memory, in huge pages where it has them. Everybody may have it, and everything works with it.
+    /// By the kernel, as for any memory, in huge pages where it has them. Every process may have it, and everything
+    /// works with it.
     Kernel,
 }
 
@@ -67,7 +68,8 @@ pub fn open(delivery: Delivery, count: usize) -> Result<(Delivery, Opened), Erro
         Delivery::Signal => feature::SIGBUS,
     };
     match (open_all(features, count), delivery) {
-        // Otherwise a system call on memory that was not touched yet would fail, where the kernel's own memory serves it.
+        // Otherwise a system call on memory that was not touched yet would fail, where the kernel's own memory serves
+        // it.
         (Ok(opened), Delivery::Best) if opened.way.is_some_and(Way::sees_kernel_faults) => {
             Ok((Delivery::Thread, opened))
         }
@@ -81,7 +83,7 @@ fn open_all(features: u64, count: usize) -> Result<Opened, Error> {
     let more = (1..count).map(|_| Uffd::open(way).map_err(Error::NoUserfaultfd));
     let uffds: Vec<_> = std::iter::once(Ok(first)).chain(more).collect::<Result<_, _>>()?;
     for uffd in &uffds {
-        // What more there is to have is for messages, and for memory that is no region's.
+        // The other features are for messages, and for memory that is no region's.
         let wished = features | feature::MOVE | feature::POISON;
         if uffd.enable(wished).is_err()
             && let Err(error) = uffd.enable(features)
@@ -92,16 +94,16 @@ fn open_all(features: u64, count: usize) -> Result<Opened, Error> {
     Ok(Opened { uffds, way: Some(way) })
 }
 
-/// Whether valgrind runs this process. It lets one thread run at a time, and a thread that faults is one that runs: a handler would
-/// never get its turn.
+/// Whether valgrind runs this process. It lets one thread run at a time, and a thread that faults is one that runs: a
+/// handler would never get its turn.
 fn under_valgrind() -> bool {
     #[cfg(target_arch = "x86_64")]
     {
         /// RUNNING_ON_VALGRIND of valgrind.h, and its five arguments.
         static QUESTION: [usize; 6] = [0x1001, 0, 0, 0, 0, 0];
         let mut answer = 0_usize;
-        // SAFETY: a processor turns a register round by 128 bits in all and exchanges another with itself. Valgrind knows this
-        // sequence, reads the question, and writes nothing but the answer.
+        // SAFETY: a processor turns a register round by 128 bits in all and exchanges another with itself. Valgrind
+        // knows this sequence, reads the question, and writes nothing but the answer.
         unsafe {
             core::arch::asm!(
                 "rol rdi, 3", "rol rdi, 13", "rol rdi, 61", "rol rdi, 51", "xchg rbx, rbx",

@@ -1,9 +1,9 @@
 //! Delivery by SIGBUS: the thread that faults resolves the fault itself, in the signal handler.
 //!
-//! The process has one handler, installed with its first region of this kind. What is not a region's goes to the handler
-//! that was there before. A region is found in a table of fixed size without a lock; it stays until nobody reads the table
-//! who may have seen it, and then until no handler resolves a fault of it. Those of others, which may wait for their backing for
-//! long, do not keep it.
+//! The process has one handler, installed with its first region of this kind. Other signals go to the handler that
+//! was there before. A region is found in a table of fixed size without a lock. It stays until no reader of the table
+//! can have seen it, and then until no handler resolves a fault of it. Handlers of other regions, which may wait for
+//! their backing for long, do not keep it.
 
 use std::mem::zeroed;
 use std::ptr::null_mut;
@@ -70,8 +70,8 @@ extern "C" fn in_child() {
 
 fn install_handler() {
     BEFORE.get_or_init(|| {
-        // SAFETY: zero bytes are values of the structures; a handler of the right kind, which calls nothing that a signal
-        // handler may not. Until the previous action is known to it, it has no region to serve.
+        // SAFETY: zero bytes are values of the structures; a handler of the right kind, which calls nothing that a
+        // signal handler may not. Until the previous action is known to it, it has no region to serve.
         unsafe {
             let (mut action, mut before): (libc::sigaction, libc::sigaction) = (zeroed(), zeroed());
             libc::sigaction(libc::SIGBUS, std::ptr::null(), &mut before);
@@ -153,7 +153,7 @@ fn find(addr: usize, cpu: usize) -> Option<(&'static Shared, Pinned<'static>)> {
     loop {
         if let Some(_table) = EPOCH.enter(cpu) {
             let used = &REGIONS[..USED.load(Ordering::Acquire)];
-            // SAFETY: a region in the table outlives whoever has pinned the epoch before it was taken out.
+            // SAFETY: a region in the table outlives each thread that has pinned the epoch before it was taken out.
             let regions = used.iter().filter_map(|place| unsafe { place.load(Ordering::Acquire).as_ref() });
             let around = |shared: &&Shared| shared.memory.span().contains(addr) && shared.owner.is_here();
             let shared: &'static Shared = regions.into_iter().find(around)?;
@@ -161,18 +161,19 @@ fn find(addr: usize, cpu: usize) -> Option<(&'static Shared, Pinned<'static>)> {
                 return Some((shared, pinned));
             }
         }
-        // Only so many handlers at a time.
+        // The number of handlers at a time is limited.
         raw::sleep_ns(50_000);
     }
 }
 
-/// What was interrupted had this mask.
+/// The signal mask of the interrupted code.
 fn interrupted_mask(context: *mut libc::c_void) -> u64 {
     // SAFETY: what the kernel hands over with a signal. Its masks have 64 bits, the C library's have room for more.
     unsafe { (&raw const (*context.cast::<libc::ucontext_t>()).uc_sigmask).cast::<u64>().read() }
 }
 
-/// Blocks what the kernel would block while the handler that was there before runs. At its return the kernel restores what was before.
+/// Blocks what the kernel would block while the handler that was there before runs. At its return the kernel restores
+/// what was before.
 fn mask_as_for(before: &libc::sigaction, signal: i32, context: *mut libc::c_void) {
     // SAFETY: the first 64 signals of a set, which are all that there are.
     let own = unsafe { (&raw const before.sa_mask).cast::<u64>().read() };

@@ -42,7 +42,7 @@ pub struct Handlers {
     end: Arc<End>,
     /// One for each thread.
     pub beats: Arc<Vec<Beat>>,
-    /// Where each finds its messages: the descriptor itself, or what somebody hands on who reads that.
+    /// Where each finds its messages: the descriptor itself, or a pipe from the thread that reads it.
     pub inboxes: Vec<i32>,
 }
 
@@ -93,7 +93,7 @@ impl Drop for Handlers {
     }
 }
 
-/// Where a handler finds its messages, and who helps it with those that are not the kernel's.
+/// Where a handler finds its messages, and the files with which it answers those that are not the kernel's.
 struct Inbox<'a> {
     number: i32,
     /// What that is, if it is not the userfaultfd.
@@ -103,7 +103,8 @@ struct Inbox<'a> {
 }
 
 impl Inbox<'_> {
-    /// Waits for messages and reads them. An error where one of the descriptors is another file's: the program has closed it.
+    /// Waits for messages and reads them. An error where one of the descriptors is another file's: the program has
+    /// closed it.
     fn receive(&self, uffd: &Uffd, messages: &mut [Message]) -> Result<Waited, i32> {
         let waited = message::wait(self.number, Some(self.end.number()), LOOK_MS)?;
         if self.end.is_told() {
@@ -139,7 +140,7 @@ fn serve(shared: &Shared, i: usize, inbox: Inbox<'_>, beat: &Beat, watchdog: &Sy
             }
             Err(_) => {
                 shared.close("the descriptor of a region cannot be read");
-                // It may have others, with which those are woken who wait.
+                // It may have others, by which waiting threads are woken.
                 let _ = watchdog.try_send(Look::Closed);
                 return;
             }

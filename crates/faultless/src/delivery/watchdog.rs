@@ -1,5 +1,5 @@
-//! The watchdog: a thread that notices when faults are not served, and says what they wait for. It also looks how much was used of
-//! what streams have left behind: if it faults there, handlers serve it.
+//! The watchdog: a thread that notices when faults are not served, and says what they wait for. It also looks how
+//! much was used of what streams have left behind: if it faults there, handlers serve it.
 
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -23,7 +23,7 @@ use crate::shared::{Shared, since};
 pub enum Message {
     /// A stream has left something behind.
     Look,
-    /// Service has ended: somebody may still wait.
+    /// Service has ended: a thread may still wait.
     Closed,
     /// It is over.
     End,
@@ -33,17 +33,17 @@ pub enum Message {
 const LEAST: Duration = Duration::from_millis(1);
 const MOST: Duration = Duration::from_secs(3600);
 
-/// Handler threads, if there are any, and the one that watches what is under way; all end with it.
+/// Handler threads, if there are any, and the thread that watches what is under way; all end with it.
 pub struct Watched {
     handlers: Arc<Mutex<Option<Handlers>>>,
     messages: SyncSender<Message>,
     watchdog: Option<JoinHandle<()>>,
-    // Ends last, so that nobody waits for a reader that is not there.
+    // Ends last, so that no thread waits for a reader that is not there.
     _events: Option<Events>,
 }
 
 impl Watched {
-    /// Starts the watchdog alone, where faults are resolved by whoever meets them.
+    /// Starts the watchdog alone, where each thread resolves its own faults.
     pub fn start(shared: &Arc<Shared>, patience: Duration) -> Result<Self, Error> {
         let (messages, received) = sync_channel(1);
         Self::watch(shared, patience, None, None, messages, received)
@@ -111,8 +111,8 @@ impl Drop for Watched {
     }
 }
 
-/// What the watchdog keeps open, in a table of its own, of a region with a backing: should the program close all descriptors that it does not
-/// know, what is missing must not become zero before the region is closed.
+/// Descriptors that the watchdog keeps open, in a table of its own, of a region with a backing. The program may close
+/// all descriptors that it does not know. Even then missing pages must not become zero before the region is closed.
 fn descriptors_of_its_own(shared: &Shared, inboxes: &[i32]) -> Option<Vec<i32>> {
     let uffds = shared.uffds().map(Uffd::number);
     let all = uffds.chain(inboxes.iter().copied()).chain(pagemap::number());

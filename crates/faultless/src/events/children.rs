@@ -1,4 +1,5 @@
-//! The forked children of a region's process, as its reader knows them: a table of fixed size, because the reader must not allocate.
+//! The forked children of a region's process, as its reader knows them: a table of fixed size, because the reader
+//! must not allocate.
 
 use crate::events::moved_ranges::Pieces;
 use crate::events::remote_fill;
@@ -12,7 +13,7 @@ pub struct Child {
     pub uffd: i32,
     /// Which part of the region that serves.
     pub stripe: usize,
-    /// What belongs where, until all of it is an error.
+    /// Which bytes belong where, until all of it is an error.
     pub pieces: Option<Pieces>,
     /// It is let go of as soon as all that it misses is an error.
     pub is_refused: bool,
@@ -92,7 +93,8 @@ impl Children {
         self.all.iter_mut().for_each(|child| child.is_refused = true);
     }
 
-    /// There is no number for another descriptor: the next child's is had all the same, and refused. False: it cannot be had.
+    /// There is no number for another descriptor: the next child's is had all the same, and refused. False: it cannot
+    /// be had.
     pub fn use_spare(&mut self) -> bool {
         self.spare.take().map(remote_fill::close).is_some()
     }

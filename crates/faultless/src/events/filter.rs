@@ -1,7 +1,7 @@
-//! What system calls a process apart may make: those that its work needs, and no other (seccomp).
+//! The system calls that a process apart may make: only those that its work needs (seccomp).
 //!
-//! It keeps the rights that the program had when it was started, and whoever can write to the program's memory can have it do anything.
-//! So a program that gives up rights later must not find them there.
+//! It keeps the rights that the program had when it was started. Code that can write to the program's memory can have
+//! it do anything. So a program that gives up rights later must not find them there.
 
 use libc::sock_filter;
 
@@ -38,7 +38,7 @@ const fn load(at: u32) -> sock_filter {
     sock_filter { code: (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16, jt: 0, jf: 0, k: at }
 }
 
-/// Passes over so many if what was loaded is `k`, and over so many others if not.
+/// Skips `equal` instructions if the loaded word is `k`, and `other` instructions if not.
 const fn jump(k: u32, equal: usize, other: usize) -> sock_filter {
     sock_filter { code: (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16, jt: equal as u8, jf: other as u8, k }
 }

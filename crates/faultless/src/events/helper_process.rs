@@ -1,10 +1,13 @@
-//! A process apart, for work that has to come to its end also when the program is killed, or becomes another program by `exec`.
+//! A process apart, for work that has to come to its end also when the program is killed, or becomes another program
+//! by `exec`.
 //!
-//! It has the memory of the program and the descriptors of the thread that starts it. That thread waits meanwhile and lends it what is
-//! a thread's, the thread-local variables of the C library above all, so that it may do whatever that thread might.
+//! It has the memory of the program and the descriptors of the thread that starts it. That thread waits meanwhile and
+//! lends it its thread-local variables, those of the C library above all. So the process may do whatever the thread
+//! might.
 //!
-//! The program is not told of it: no signal says that it has ended, and `wait` does not find it unless it is asked for such processes
-//! (`__WALL`). Signals do not reach it, and it is in no process group of the program's; nor does it keep the program's directory in use.
+//! The program is not told of it: no signal says that it has ended, and `wait` does not find it unless it is asked
+//! for such processes (`__WALL`). Signals do not reach it, and it is in no process group of the program's; nor does
+//! it keep the program's directory in use.
 
 use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -31,8 +34,8 @@ struct Task<'a, 'b> {
     is_done: AtomicBool,
 }
 
-/// Does `work` in a process apart, and waits until it has ended; whether the work was done then, and nobody has killed it.
-/// `None`: nothing was done, because there can be no such process.
+/// Does `work` in a process apart, and waits until it has ended. Whether the work was done then, and the process was
+/// not killed. `None`: nothing was done, because there can be no such process.
 pub fn run(work: &mut Work<'_>) -> Option<bool> {
     // SAFETY: a new descriptor of our own; kernels before 6.9 do not know the flag.
     let starter =
@@ -41,8 +44,8 @@ pub fn run(work: &mut Work<'_>) -> Option<bool> {
     let done = Stack::new().and_then(|stack| {
         let mut task = Task { work, starter, is_done: AtomicBool::new(false) };
         let flags = libc::CLONE_VM | libc::CLONE_FILES;
-        // SAFETY: the stack and the task are there until the process has ended, which is waited for. This thread does nothing meanwhile that
-        // needs what both have. The process begins with all signals blocked.
+        // SAFETY: the stack and the task are there until the process has ended, which is waited for. This thread does
+        // nothing meanwhile that needs what both have. The process begins with all signals blocked.
         let process = raw::without_signals(|| unsafe {
             libc::clone(enter, stack.top() as *mut c_void, flags, (&raw mut task).cast())
         });
@@ -56,7 +59,7 @@ pub fn run(work: &mut Work<'_>) -> Option<bool> {
 }
 
 extern "C" fn enter(task: *mut c_void) -> c_int {
-    // SAFETY: a task that nobody else touches until this process has ended.
+    // SAFETY: a task that no other thread touches until this process has ended.
     let task = unsafe { &mut *task.cast::<Task<'_, '_>>() };
     // SAFETY: this process has both for itself.
     unsafe {
@@ -69,7 +72,8 @@ extern "C" fn enter(task: *mut c_void) -> c_int {
     0
 }
 
-/// Waits for the end of a process. Not by the C library, which would write to a variable that the process has at that time.
+/// Waits for the end of a process. Not by the C library, which would write to a variable that the process has at that
+/// time.
 fn wait(process: c_int) {
     let args = [process as usize, 0, libc::__WCLONE as usize, 0, 0, 0];
     // SAFETY: no status is asked for.
@@ -101,7 +105,7 @@ impl Stack {
 
 impl Drop for Stack {
     fn drop(&mut self) {
-        // SAFETY: nobody uses it any more.
+        // SAFETY: it is not used any more.
         unsafe { libc::munmap(self.0, STACK_BYTES) };
     }
 }

@@ -1,10 +1,11 @@
 //! Events: what the program does to a region's memory without its knowledge, as the kernel tells of it.
 //!
-//! Whoever forks, unmaps, moves or drops memory of the region waits in the kernel until the message about it was read, whatever locks
-//! it holds: a range of this region, or the allocator's. So one thread reads all messages and does nothing that could make it wait for
-//! such a thread: it takes no lock that is held across a system call, allocates nothing, and hands faults on to the handlers through
-//! pipes. If a pipe is full, whoever faulted is woken and faults again. With a backing that thread is a process apart, which lets go of children
-//! also when the program is killed ([`super::apart`]).
+//! A thread that forks, unmaps, moves or drops memory of the region waits in the kernel until the message about it
+//! was read. It keeps its locks meanwhile: a range of this region, or the allocator's. So one thread reads all
+//! messages, and does nothing that could make it wait for such a thread. It takes no lock that is held across a
+//! system call, and allocates nothing. It hands faults on to the handlers through pipes. If a pipe is full, the
+//! faulting thread is woken and faults again. With a backing the reader is a process apart, which lets go of children
+//! also when the program is killed ([`helper_process`]).
 
 mod children;
 mod filter;

@@ -1,7 +1,8 @@
-//! What belongs at addresses that are no area's: of a forked child, or of what was moved away without the region's knowledge.
+//! Which bytes belong at addresses that are no area's: of a forked child, or of memory that was moved away without
+//! the region's knowledge.
 //!
-//! The table lies in pages of its own: whoever reads messages must not allocate, because those who fork hold the allocator's locks
-//! meanwhile. What there is no memory for is not known, and an access to it fails.
+//! The table lies in pages of its own. The reader of messages must not allocate, because forking threads hold the
+//! allocator's locks meanwhile. A range for which there is no memory is not known, and an access to it fails.
 
 use std::sync::atomic::Ordering;
 
@@ -10,7 +11,8 @@ use faultless_base::sync::Words;
 
 const WORDS: usize = 3;
 
-/// Ranges of addresses, each with the offset in the backing that belongs at its start. Of two that overlap the newer one holds.
+/// Ranges of addresses, each with the offset in the backing that belongs at its start. Of two that overlap the newer
+/// one holds.
 pub struct Pieces {
     words: Words,
     len: usize,
@@ -98,7 +100,8 @@ impl Pieces {
             }
             let before = Span { end: gone.start.max(span.start), ..span };
             let after = Span { start: gone.end.min(span.end), ..span };
-            // In order, because the newer one holds: what is behind the gap takes its own place where there is none before it.
+            // In order, because the newer one holds: what is behind the gap takes its own place where there is none
+            // before it.
             if before.is_empty() {
                 self.set(i, after, offset + (after.start - span.start));
                 if after.is_empty() {
@@ -114,7 +117,7 @@ impl Pieces {
         }
     }
 
-    /// What belongs at `from` belongs at `to` as well, by the `oldest` so many of them.
+    /// The bytes of `from` belong at `to` as well, by the `oldest` first of the ranges.
     pub fn moved(&mut self, from: Span, to: usize, oldest: usize) {
         for i in 0..oldest {
             let (span, offset) = self.get(i);

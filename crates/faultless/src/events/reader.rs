@@ -8,7 +8,8 @@
 //! | unmap | it is lost |
 //! | remove | nothing: pages are missing again, and `present` asks the page tables |
 //!
-//! When a handler has died nobody serves what is not the region's own, and all of that which is missing becomes an error.
+//! When a handler has died, no thread serves memory that is not the region's own: each missing page of it becomes an
+//! error.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,7 +29,7 @@ use crate::shared::Shared;
 
 /// How often the reader looks whether children have ended.
 const LOOK_MS: i32 = 1000;
-/// For how long the reader lets those go on who change areas.
+/// How long the reader rests while other threads change areas.
 const LOCKED_NS: u64 = 20_000;
 /// Parts that are moved away, of what one descriptor serves, before there has to be more room for them.
 const MOVED: usize = 256;
@@ -39,12 +40,12 @@ pub struct Reader {
     /// The descriptors of the region, and the pipes to their handlers.
     uffds: Vec<i32>,
     outboxes: Vec<i32>,
-    /// What was moved away, and what is left where it was, by descriptor.
+    /// Ranges that were moved away, and those left at the old place, by descriptor.
     moved: Vec<Pieces>,
     children: Children,
     poll: Poll,
     end: i32,
-    /// Who started this, if it reads in a process apart.
+    /// The thread that started this, if it reads in a process apart.
     starter: Option<i32>,
     /// It waits, with nothing half done.
     rests: AtomicBool,
@@ -71,7 +72,8 @@ impl Reader {
         self.shared.memory.backing().is_some()
     }
 
-    /// Reads until the end of service, or of the thread that started this. It may be killed, so it has nothing that is counted.
+    /// Reads until the end of service, or of the thread that started this. It may be killed, so it has nothing that
+    /// is counted.
     pub fn run(&mut self, shared: &Shared, starter: Option<i32>) {
         self.starter = starter.filter(|starter| self.poll.add(*starter));
         loop {
@@ -167,7 +169,7 @@ impl Reader {
         let uffd = kept(fd);
         let done = match found.filter(|_| !self.shared.is_closed()) {
             _ if !self.is_backed() => {
-                // All of it, because the kernel has only so many areas.
+                // The whole range, because the kernel has a limited number of areas.
                 let all = found.map_or(page, |(span, _)| span);
                 self.moved[i].remove(all);
                 uffd.unregister_pieces(all)
@@ -177,7 +179,7 @@ impl Reader {
                 let offset = offset + (to.start - span.start);
                 message::send(self.outboxes[i], &Request::Bring { uffd: fd, to, offset }.message())
             }
-            // What belongs there is not known, and not zero.
+            // The bytes of this page are not known, and zero would be wrong.
             None => uffd.poison(page, Wake::Now).is_ok(),
         };
         if !done {
@@ -241,7 +243,7 @@ impl Reader {
         }
     }
 
-    /// What belongs where, of the part of descriptor `i`.
+    /// Which bytes belong where, of the part of descriptor `i`.
     fn now(&self, i: usize) -> Option<Pieces> {
         let mut pieces = Pieces::new(2 * MOVED)?;
         let part = self.shared.memory.part(i);
@@ -262,7 +264,7 @@ impl Reader {
         let (poll, outboxes) = (&self.poll, &self.outboxes);
         let mut some = false;
         self.children.retain(|child| {
-            // After what was asked for before: a number is used again.
+            // After all earlier requests: a number is used again.
             let is_asked =
                 || message::send(outboxes[child.stripe], &Request::Close { uffd: child.uffd }.message());
             let ended = kept(child.uffd).state(page) == State::Gone && is_asked();
@@ -275,15 +277,15 @@ impl Reader {
         some
     }
 
-    /// Whether handlers may be asked for what is not the region's own.
+    /// Whether handlers may be asked for memory that is not the region's own.
     fn serves(&self) -> bool {
         self.moved.iter().any(|moved| moved.count() > 0) || self.children.have_pieces()
     }
 
-    /// What a handler would bring is an error from now on.
+    /// Pages that a handler would bring are an error from now on.
     fn give_up(&mut self) {
         let is_backed = self.is_backed();
-        // Whoever closed it may not have had these descriptors.
+        // The thread that closed it may not have had these descriptors.
         self.uffds.iter().for_each(|uffd| _ = kept(*uffd).wake(self.shared.memory.span()));
         for (uffd, moved) in self.uffds.iter().zip(&mut self.moved) {
             if !is_backed || poisoned(*uffd, moved) {
@@ -304,7 +306,7 @@ impl Reader {
 
     /// Ends service for the children of a program that was killed, or is another one now. Locks may be held for ever.
     fn leave(&mut self) {
-        // Somebody may wait for the end of all that the program writes.
+        // Another process may wait for the end of all that the program writes.
         remote_fill::close(libc::STDERR_FILENO);
         // For others that have this memory, as after vfork.
         self.shared.memory.shut();
@@ -319,7 +321,8 @@ impl Reader {
         }
     }
 
-    /// Ends service: what could be read as zero and is not is an error from now on, and nobody waits any more.
+    /// Ends service. Pages that could be read as zero and are not zero are an error from now on, and no thread waits
+    /// any more.
     fn finish(&mut self) {
         self.poll.remove(self.end);
         let page = Span::new(self.shared.memory.span().start, PAGE);
@@ -329,7 +332,7 @@ impl Reader {
             self.give_up();
             self.children.refuse_all();
             self.end_refused();
-            // Somebody is about to tell of something, and will wait until it was read.
+            // A thread is about to tell of a change, and will wait until the message was read.
             let is_changing = self.uffds.iter().any(|uffd| kept(*uffd).state(page) == State::Changing);
             if !is_changing && !self.serves() && self.children.is_empty() {
                 break;
@@ -337,8 +340,8 @@ impl Reader {
         }
     }
 
-    /// Reads what there is of any descriptor. Who forks tells of it one descriptor after the other, and no page of any can be poisoned
-    /// until all of that was read.
+    /// Reads what there is of any descriptor. A thread that forks tells of it one descriptor after the other. No page
+    /// of any can be poisoned until all these messages were read.
     fn read_on(&mut self) {
         self.poll.wait(1).for_each(|fd| self.read(fd));
     }
@@ -362,7 +365,8 @@ impl Reader {
     }
 }
 
-/// Calls `f` for each area of a span; false if that cannot be, because who has their lock is gone with `starter`.
+/// Calls `f` for each area of a span; false if that cannot be, because the holder of their lock is gone with
+/// `starter`.
 fn each_area(shared: &Shared, starter: Option<i32>, span: Span, mut f: impl FnMut(View)) -> bool {
     while !shared.memory.areas().try_each(span, &mut f) {
         if starter.is_some_and(message::is_waiting) {

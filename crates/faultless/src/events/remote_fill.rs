@@ -1,8 +1,8 @@
-//! Pages of a backed region's forked children, and of what was moved away: the handlers read them from the backing, and a thread with
-//! descriptors of its own brings them.
+//! Pages of a backed region's forked children, and of ranges that were moved away. The handlers read them from the
+//! backing, and a thread with descriptors of its own brings them.
 //!
-//! The kernel opens a descriptor for a child in the table of the thread that reads the message. That table is not the program's, or
-//! the next child would have it too, and the first one would wait for ever should its parent be killed.
+//! The kernel opens a descriptor for a child in the table of the thread that reads the message. That table is not the
+//! program's, or the next child would have it too, and the first one would wait for ever should its parent be killed.
 
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::sync::{Mutex, PoisonError};
@@ -23,7 +23,7 @@ const CLOSE: u8 = 0x81;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// What the reader asks of a handler.
+/// A request of the reader to a handler.
 #[derive(Clone, Copy)]
 pub enum Request {
     /// Bring what the backing has at `offset` to `to`.
@@ -61,7 +61,7 @@ impl Request {
 pub struct Files(Mutex<Sender<Job>>);
 
 impl Files {
-    /// What gives it work, and what it takes that from.
+    /// The end that gives it work, and the end that it takes work from.
     pub fn new() -> (Self, Receiver<Job>) {
         let (sender, jobs) = channel();
         (Self(Mutex::new(sender)), jobs)
@@ -88,7 +88,7 @@ pub struct Buffer(Option<usize>);
 impl Drop for Buffer {
     fn drop(&mut self) {
         if let Some(at) = self.0 {
-            // SAFETY: mapped in `serve`, and nobody copies from it any more.
+            // SAFETY: mapped in `serve`, and no thread copies from it any more.
             unsafe { raw::unmap(at, WINDOW) };
         }
     }
@@ -118,19 +118,20 @@ pub fn serve(shared: &Shared, files: &Files, buffer: &mut Buffer, request: Reque
     }
 }
 
-/// A descriptor that somebody else closes.
+/// A descriptor that other code closes.
 pub fn kept(uffd: i32) -> std::mem::ManuallyDrop<Uffd> {
     Uffd::kept(uffd as usize)
 }
 
-/// Brings what is in the buffer, as far as nothing is there; without one an access to the first page is an error. Whoever
-/// waits goes on.
+/// Brings the bytes of the buffer, as far as pages are missing; without a buffer an access to the first page is an
+/// error. Waiting threads go on.
 fn bring(uffd: &Uffd, to: Span, buffer: Option<usize>) {
     let first = Span::new(to.start, PAGE);
     let mut part = to;
     loop {
         let brought = match buffer {
-            // SAFETY: a buffer of so many bytes, which its handler leaves alone meanwhile; the kernel refuses what is not registered.
+            // SAFETY: a buffer of so many bytes, which its handler leaves alone meanwhile; the kernel refuses what is
+            // not registered.
             Some(at) => unsafe { uffd.copy(at, part, Wake::Now) },
             None => uffd.poison(first, Wake::Now),
         };
@@ -142,12 +143,12 @@ fn bring(uffd: &Uffd, to: Span, buffer: Option<usize>) {
             _ => break,
         }
     }
-    // If the first page was there, nobody was woken.
+    // If the first page was there, no thread was woken.
     let _ = uffd.wake(first);
 }
 
-/// Makes all of a span an error that is not there, and whoever waits for it goes on. False: not yet all, because it changes, and somebody waits for a message
-/// about that to be read.
+/// Makes all missing pages of a span an error; threads that wait for them go on. False: not yet all. The memory
+/// changes, and a thread waits for a message about that to be read.
 pub fn poison(uffd: &Uffd, span: Span) -> bool {
     let (mut at, mut most) = (span.start, span.bytes());
     while at < span.end {
@@ -168,13 +169,13 @@ pub fn poison(uffd: &Uffd, span: Span) -> bool {
             _ => at += PAGE,
         }
     }
-    // What was an error before has woken nobody.
+    // Pages that were an error before have woken no thread.
     let _ = uffd.wake(span);
     true
 }
 
 /// Closes a descriptor of this thread's table.
 pub fn close(fd: i32) {
-    // SAFETY: a descriptor that nobody else has.
+    // SAFETY: a descriptor that no other code uses.
     unsafe { libc::close(fd) };
 }

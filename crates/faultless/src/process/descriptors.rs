@@ -62,7 +62,7 @@ pub fn pipe() -> Result<(Descriptor, Descriptor), Error> {
     }
 }
 
-/// What says that service ends. Not an eventfd: all of those are one file, as far as one can see.
+/// A pipe that says that service ends. It is no eventfd, because the kernel shows the same file for all of those.
 pub struct End {
     read: Descriptor,
     write: Descriptor,
@@ -88,7 +88,7 @@ impl End {
         self.ring();
     }
 
-    /// Wakes who waits for it.
+    /// Wakes the thread that waits for it.
     pub fn ring(&self) {
         if self.write.is_open() {
             // SAFETY: a byte.
@@ -114,8 +114,8 @@ impl End {
     }
 }
 
-/// Gives this thread a table of descriptors of its own, with these and stderr alone: others would be kept open by it, like the end
-/// of a pipe that somebody waits for.
+/// Gives this thread a table of descriptors of its own, with these and stderr alone. The thread would keep others
+/// open, like the end of a pipe for which another thread waits.
 pub fn own_files(keep: &[i32]) -> Result<(), Error> {
     let mut keep = [keep, &[libc::STDERR_FILENO]].concat();
     keep.sort_unstable();

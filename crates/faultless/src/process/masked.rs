@@ -29,7 +29,8 @@ pub fn others() -> libc::sigset_t {
 /// Bytes of stack that a call of the engine takes, and more.
 const STACK: usize = 8 << 10;
 
-/// Has the stack below touched before a lock is taken. It may be memory of another region, and the handler of that may wait for this lock.
+/// Has the stack below touched before a lock is taken. The stack may be memory of another region, whose handler may
+/// wait for this lock.
 #[inline(never)]
 fn touch_stack() {
     let mut room = MaybeUninit::<[u8; STACK]>::uninit();
@@ -59,7 +60,8 @@ impl Drop for Masked {
     }
 }
 
-/// Until this is dropped, SIGBUS may interrupt this thread. With the kernel's own masks, which are small: a signal handler has little stack.
+/// Until this is dropped, SIGBUS may interrupt this thread. With the kernel's own masks, which are small: a signal
+/// handler has little stack.
 pub struct Unblocked(u64);
 
 impl Unblocked {

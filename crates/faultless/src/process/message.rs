@@ -1,5 +1,5 @@
-//! Messages on stderr about what no return value can tell. Without an allocation, for signal handlers; and without waiting: if stderr is a
-//! pipe that is full, whoever reads it may be the one that waits for this thread.
+//! Messages on stderr about what no return value can tell. They take no allocation, for signal handlers. They do not
+//! wait for a full pipe: the reader of stderr may itself wait for this thread.
 
 use std::fmt::{self, Write};
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! What the library needs of its process: which one it is, signals held back, descriptors of its own, words on stderr.
 //!
-//! Owns nothing of a region. [`owner`] tells by a look at memory whether a fork came between; [`masked`] holds signals
-//! back while a thread is inside the engine; [`descriptors`] are those that the program does not see.
+//! Owns nothing of a region. By a look at memory, [`owner`] tells whether a fork came between. A thread inside the
+//! engine holds signals back by [`masked`]. The module [`descriptors`] has those that the program does not see.
 
 pub mod descriptors;
 pub mod masked;

@@ -19,7 +19,7 @@ impl Owner {
         Self { word: word(), pid: std::process::id() }
     }
 
-    /// Whether it is the one that calls.
+    /// Whether it is the calling process.
     pub fn is_here(self) -> bool {
         match self.word {
             Some(word) => word.load(Ordering::Relaxed) != 0,
@@ -28,8 +28,8 @@ impl Owner {
     }
 }
 
-/// A value that each process has of its own: a forked child makes another, and leaves its parent's alone, of which a thread of the parent
-/// may have had a lock.
+/// A value that each process has of its own. A forked child makes another. It leaves its parent's alone, because a
+/// thread of the parent may have held a lock of it.
 pub struct OfProcess<T>(AtomicPtr<(Owner, T)>);
 
 impl<T: Sync + 'static> OfProcess<T> {
@@ -72,7 +72,6 @@ fn word() -> Option<&'static AtomicU32> {
 mod tests {
     use super::*;
 
-    /// What a forked child answers.
     fn in_child(question: impl FnOnce() -> bool) -> bool {
         // SAFETY: the child only looks at memory, makes system calls and ends.
         unsafe {

@@ -87,8 +87,8 @@ impl Builder {
         Self { delivery, ..self }
     }
 
-    /// How many bytes one fault brings: `first` at first, and twice as much each time while faults follow each other, up to
-    /// `most`. Both are at least a page, and are rounded down to a power of two of pages.
+    /// How many bytes one fault brings: `first` at first, and twice as much each time while faults follow each other,
+    /// up to `most`. Both are at least a page, and are rounded down to a power of two of pages.
     pub fn windows(self, first: usize, most: usize) -> Self {
         self.first_window(first).most_window(most)
     }
@@ -110,18 +110,19 @@ impl Builder {
         Self { huge, ..self }
     }
 
-    /// How much memory the region may have beyond what was asked for: what is made ready while a stream of faults goes on (by a
-    /// thread of idle priority that all regions share; up to 64 MiB unless it is said otherwise, and given back soon after), and
-    /// likewise what one fault brings. Without it only the windows limit that. [`Delivery::Direct`] has what is mapped, and no
-    /// more.
+    /// How much memory the region may have beyond what was asked for. That is memory made ready while a stream of
+    /// faults goes on, and likewise the memory that one fault brings. A thread of idle priority, which all regions
+    /// share, makes up to 64 MiB ready unless it is said otherwise, and gives it back soon after. Without a budget
+    /// only the windows limit the memory that one fault brings. [`Delivery::Direct`] has what is mapped, and no more.
     ///
-    /// Not counted are buffers for a backing, up to 32 MiB, of which each has what was last read into it.
+    /// Buffers for a backing are not counted: up to 32 MiB, each with the bytes of its last use.
     pub fn budget(self, bytes: usize) -> Self {
         Self { budget: Some(bytes), ..self }
     }
 
-    /// How many threads serve faults with [`Delivery::Thread`], 1 to 16 of them (more count as 16); each has an equal part of the region, and a descriptor of
-    /// its own. With [`Delivery::Signal`] only the descriptors: threads that fault in different parts have less in common then.
+    /// How many threads serve faults with [`Delivery::Thread`], 1 to 16 of them (more count as 16); each has an equal
+    /// part of the region, and a descriptor of its own. With [`Delivery::Signal`] only the descriptors: threads that
+    /// fault in different parts have less in common then.
     pub fn handlers(self, handlers: usize) -> Self {
         Self { handlers, ..self }
     }
@@ -136,23 +137,25 @@ impl Builder {
         Self { mapped, ..self }
     }
 
-    /// Whether missing pages are zero, as they are unless this says no: then they may have old bytes of this process's own instead. What such
-    /// regions drop in huge pages is kept, up to the process's `budget`, and comes again to such regions, which saves zeroing it. For
-    /// memory that is written to before it is read; with a backing, or delivered directly, it changes nothing.
+    /// Whether missing pages are zero, as they are unless this says no: then they may have old bytes of this
+    /// process's own instead. Huge pages that such regions drop are kept, up to the process's `budget`, and come
+    /// again to such regions, which saves zeroing them. For memory that is written to before it is read; with a
+    /// backing, or delivered directly, it changes nothing.
     ///
-    /// What such a region drops may be written to at once, as what goes back to an allocator. So nobody may still read it, the kernel
-    /// included: not from a pipe (`vmsplice`), nor for a socket (`MSG_ZEROCOPY`).
+    /// Memory that such a region drops may be written to at once, as memory that goes back to an allocator. So it
+    /// must not be read any more, not even by the kernel: not from a pipe (`vmsplice`), nor for a socket
+    /// (`MSG_ZEROCOPY`).
     pub fn zeroed(self, zeroed: bool) -> Self {
         Self { zeroed, ..self }
     }
 
     /// Whether the kernel tells the region what the program does to its memory by calls of its own, with
-    /// [`Delivery::Thread`]: `fork`, `mremap`, `munmap`, `madvise`. Missing pages of forked children, and of what was moved away, are
-    /// then what the backing has; what was unmapped is known ([`Error::Lost`]).
+    /// [`Delivery::Thread`]: `fork`, `mremap`, `munmap`, `madvise`. Missing pages of forked children, and of memory
+    /// that was moved away, then come from the backing. Ranges that were unmapped are known ([`Error::Lost`]).
     ///
-    /// Each such call waits for a thread of the region's, and while it does no page is brought; those of the region's own as well. The
-    /// process needs `CAP_SYS_PTRACE`. With a backing it has a process beside it, so that children of a program that is killed find an
-    /// error and not zero (Linux 6.9).
+    /// Each such call waits for a thread of the region's, and while it does no page is brought; those of the region's
+    /// own as well. The process needs `CAP_SYS_PTRACE`. With a backing it has a process beside it. So children of a
+    /// program that is killed find an error instead of a false zero (Linux 6.9).
     pub fn events(self, events: bool) -> Self {
         Self { events, ..self }
     }
@@ -202,7 +205,8 @@ impl Builder {
 
     /// Makes the region.
     pub fn build(self) -> Result<Region, Error> {
-        // Threads that are started begin with that: a handler of the program's that ran in one of those which serve would wait for itself.
+        // Threads that are started begin with that: a handler of the program's that ran in one of those which serve
+        // would wait for itself.
         let _masked = Masked::new();
         self.check()?;
         let bytes =

@@ -1,11 +1,11 @@
 //! Blocks of memory that share regions: many need one handler, its descriptors and one table of areas together.
 //!
-//! A heap has a list of regions, mostly one, of which nothing is mapped at first. A block is an area of one of them: windows end with
-//! it, and an area that is left to the kernel is one block. It begins at a multiple of 2 MiB. A block that is dropped is unmapped, so
-//! its memory is gone, and the next block there is zero again.
+//! A heap has a list of regions, mostly one, of which nothing is mapped at first. A block is an area of one of them:
+//! windows end with it, and an area that is left to the kernel is one block. It begins at a multiple of 2 MiB. A
+//! block that is dropped is unmapped, so its memory is gone, and the next block there is zero again.
 //!
-//! One lock protects the list and the free runs. No thread holds it across a system call. A forked child has a list of its own: the
-//! regions of its parent cannot be changed there, and a thread of the parent may have held the lock.
+//! One lock protects the list and the free runs. No thread holds it across a system call. A forked child has a list
+//! of its own: the regions of its parent cannot be changed there, and a thread of the parent may have held the lock.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,7 +21,8 @@ use faultless_base::sys::mmu::Rights;
 
 /// Addresses of a region, unless one block needs more. They take no memory.
 const LENGTH: usize = 64 << 30;
-/// Addresses of a region where the kernel refuses [`LENGTH`]. Where it refuses these too, a region is as long as its first block.
+/// Addresses of a region where the kernel refuses [`LENGTH`]. Where it refuses these too, a region is as long as its
+/// first block.
 const LESS: usize = 1 << 30;
 /// Blocks of a region at a time, at most.
 const AREAS: usize = 1 << 14;
@@ -36,14 +37,13 @@ pub struct Heap {
     regions: OfProcess<Regions>,
 }
 
-/// The regions of one process.
 struct Regions {
     owner: Owner,
     keeps_threads: bool,
     homes: Mutex<Vec<Home>>,
 }
 
-/// A region and what is free of it.
+/// A region and its free ranges.
 struct Home {
     region: Arc<Region>,
     /// Length by offset, in whole slots; no two of them touch.
@@ -81,7 +81,6 @@ impl Home {
         Some(offset)
     }
 
-    /// Gives a run back.
     fn give(&mut self, mut offset: usize, mut bytes: usize) {
         if let Some((before, length)) = self.free.range(..offset).next_back().map(|(at, len)| (*at, *len))
             && before + length == offset
@@ -97,14 +96,15 @@ impl Home {
         self.free.first_key_value() == Some((&0, &self.length))
     }
 
-    /// Whether threads would have to be started again, were it to end. One that is larger than others was made for its block.
+    /// Whether threads would have to be started again, were it to end. One that is larger than others was made for
+    /// its block.
     fn is_worth_keeping(&self) -> bool {
         self.region.delivery() == Delivery::Thread && self.length <= LENGTH
     }
 }
 
 impl Heap {
-    /// A heap of which `choose` makes the regions: it says all but how long they are and what is mapped.
+    /// A heap of which `choose` makes the regions: it sets all but their length and what is mapped.
     ///
     /// ```
     /// use faultless::region::Heap;
@@ -241,7 +241,7 @@ impl Drop for Block {
         if !self.regions.owner.is_here() {
             return;
         }
-        // What cannot be unmapped is not handed out again.
+        // A range that cannot be unmapped is not handed out again.
         if self.region.unmap(self.offset..self.offset + self.length.next_multiple_of(PAGE)).is_ok() {
             self.regions.give(&self.region, self.offset, self.length.next_multiple_of(SLOT));
         }

@@ -32,9 +32,9 @@ pub use crate::shared::file::FileBacking;
 
 /// A region of memory.
 ///
-/// Its parts can be mapped, unmapped, protected, moved, advised about and populated, by any thread at any time; faults go on
-/// meanwhile, and changes of different parts do not wait for each other. All ranges are in bytes from the region's start, in whole
-/// pages of 4096 bytes. An access to what is not mapped is a SIGSEGV, as elsewhere.
+/// Its parts can be mapped, unmapped, protected, moved, advised about and populated, by any thread at any time.
+/// Faults go on meanwhile, and changes of different parts do not wait for each other. All ranges are in bytes from
+/// the region's start, in whole pages of 4096 bytes. An access to unmapped memory is a SIGSEGV, as elsewhere.
 ///
 /// ```
 /// use faultless::region::{Region, Rights};
@@ -46,8 +46,8 @@ pub use crate::shared::file::FileBacking;
 /// # Ok::<(), faultless::region::Error>(())
 /// ```
 ///
-/// A forked child has the bytes of an anonymous region that were there, and zeroes for the others, but cannot change the region;
-/// of a region with a backing it has nothing, unless the region has events ([`Builder::events`]).
+/// A forked child has the bytes of an anonymous region that were there, and zeroes for the others, but cannot change
+/// the region. Of a region with a backing it has nothing, unless the region has events ([`Builder::events`]).
 pub struct Region {
     serving: Option<Serving>,
     shared: ManuallyDrop<Arc<Shared>>,
@@ -77,7 +77,7 @@ impl Region {
         Builder::new(length)
     }
 
-    /// Its first byte. What may be done with it is what is mapped at the time.
+    /// Its first byte. Access is allowed as far as the region is mapped at the time.
     pub fn as_ptr(&self) -> *mut u8 {
         self.shared.memory.span().start as *mut u8
     }
@@ -97,7 +97,8 @@ impl Region {
         self.delivery
     }
 
-    /// Whether a system call may be given memory of the region that was not touched yet: otherwise it fails with EFAULT.
+    /// Whether a system call may be given memory of the region that was not touched yet: otherwise it fails with
+    /// EFAULT.
     pub fn serves_system_calls(&self) -> bool {
         self.serves_system_calls
     }
@@ -131,7 +132,8 @@ impl Region {
     /// All of its bytes, if all are mapped for reading.
     ///
     /// # Safety
-    /// While the slice lives nobody writes to the region, and no part of it is unmapped, moved, dropped or protected.
+    /// While the slice lives no thread writes to the region, and no part of it is unmapped, moved, dropped or
+    /// protected.
     pub unsafe fn as_slice(&self) -> Result<&[u8], Error> {
         self.check(Rights::Read)?;
         // SAFETY: readable now, and by contract for as long as the slice lives.
@@ -141,7 +143,7 @@ impl Region {
     /// All of its bytes, if all are mapped for writing.
     pub fn as_mut_slice(&mut self) -> Result<&mut [u8], Error> {
         self.check(Rights::Write)?;
-        // SAFETY: writable now, and nobody else can change the region or write to it: it is borrowed mutably.
+        // SAFETY: writable now, and no other thread can change the region or write to it: it is borrowed mutably.
         Ok(unsafe { std::slice::from_raw_parts_mut(self.as_ptr(), self.length) })
     }
 
@@ -155,7 +157,8 @@ impl Region {
         Ok((span, Masked::new()))
     }
 
-    /// Maps a part where nothing is mapped, as the region was built: zeroes, or what the backing has at the same offset.
+    /// Maps a part where nothing is mapped, as the region was built: zeroes, or what the backing has at the same
+    /// offset.
     pub fn map(&self, range: Range<usize>, rights: Rights) -> Result<(), Error> {
         let (span, _masked) = self.enter(range.clone())?;
         let mapped = self.shared.memory.map(span, Attributes { rights, ..self.attributes }, range.start);
@@ -166,7 +169,7 @@ impl Region {
         Ok(())
     }
 
-    /// Unmaps what is mapped in a part; its memory is gone.
+    /// Unmaps all mapped memory in a part; its content is gone.
     pub fn unmap(&self, range: Range<usize>) -> Result<(), Error> {
         let (span, _masked) = self.enter(range)?;
         self.shared.memory.unmap(span).map_err(|refused| self.shared.refused(refused))
@@ -178,8 +181,8 @@ impl Region {
         self.shared.memory.protect(span, rights).map_err(|refused| self.shared.refused(refused))
     }
 
-    /// Moves a part to `to`, where nothing is mapped; where it was nothing is mapped then. It has the same rights and advice all over, and
-    /// what of it was moved before came in one piece: otherwise [`Error::NotMapped`].
+    /// Moves a part to `to`, where nothing is mapped; where it was nothing is mapped then. It has the same rights and
+    /// advice all over, and what of it was moved before came in one piece: otherwise [`Error::NotMapped`].
     pub fn remap(&self, range: Range<usize>, to: usize) -> Result<(), Error> {
         let (span, _masked) = self.enter(range)?;
         let to = self.shared.memory.span().start.checked_add(to).ok_or(Error::Outside)?;
@@ -203,8 +206,8 @@ impl Region {
         self.shared.memory.populate(span).map(drop).map_err(|refused| self.shared.refused(refused))
     }
 
-    /// The same in the background, 2 MiB at a time; the answer has its progress, and its end to wait for. What is unmapped
-    /// meanwhile ends it with an error, as does the end of the region.
+    /// The same in the background, 2 MiB at a time; the answer has its progress, and its end to wait for. To unmap a
+    /// part meanwhile ends it with an error, as does the end of the region.
     pub fn populate_in_background(&self, range: Range<usize>) -> Result<Background, Error> {
         let (span, _masked) = self.enter(range)?;
         if span.is_empty() || span.start % PAGE != 0 || span.end % PAGE != 0 {
@@ -220,10 +223,12 @@ impl Region {
         })
     }
 
-    /// How many bytes of it are there: in memory, or the kernel's page of zeroes. Exact while nobody faults in it or changes it.
+    /// How many bytes of it are there: in memory, or the kernel's page of zeroes. Exact while no thread faults in it
+    /// or changes it.
     pub fn present(&self) -> usize {
         if !self.shared.owner.is_here() {
-            // Without locks, which a thread of the parent may have held; without events, what has a backing is not in the child.
+            // Without locks, which a thread of the parent may have held; without events, a region with a backing is
+            // not in the child.
             let is_there = !self.attributes.backed || self.shared.memory.lost().is_some();
             return if is_there { self.shared.memory.present(self.shared.memory.span()) * PAGE } else { 0 };
         }
@@ -241,8 +246,8 @@ impl Region {
         by_name(name).map(Self::counted)
     }
 
-    /// What was counted for this region alone: faults, their windows and pages, and the time that they took. `None` for other counters.
-    /// From the 65th region that a process has at a time on, regions count together.
+    /// What was counted for this region alone: faults, their windows and pages, and the time that they took. `None`
+    /// for other counters. From the 65th region that a process has at a time on, regions count together.
     pub fn own_count(&self, counter: Counter) -> Option<u64> {
         self.shared.counted.get(counter)
     }
@@ -259,11 +264,11 @@ impl Drop for Region {
             signal::forget(&self.shared);
         }
         if !self.shared.owner.is_here() {
-            // The threads are the parent's, and so are the descriptors: what is asked of them is done to the parent.
+            // The threads are the parent's, and so are the descriptors: calls on them would change the parent.
             std::mem::forget(self.serving.take());
             let span = self.shared.memory.span();
-            // What has a backing is not in the child: something else may be in its place. With events that may be so of any part, and who
-            // knew is the parent's reader.
+            // A region with a backing is not in the child: something else may be in its place. With events that may
+            // be so of any part, and only the parent's reader knows.
             if !self.attributes.backed && self.shared.memory.lost().is_none() {
                 // SAFETY: the child's own copy of the region, which it will not use again.
                 unsafe { faultless_base::sys::raw::unmap(span.start, span.bytes()) };
@@ -271,7 +276,7 @@ impl Drop for Region {
             return;
         }
         self.shared.end();
-        // Those who serve end before the memory does.
+        // The threads that serve end before the memory does.
         drop(self.serving.take());
         let others = Arc::downgrade(&self.shared);
         // SAFETY: it is not used any more.

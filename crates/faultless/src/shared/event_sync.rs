@@ -1,4 +1,4 @@
-//! What the reader of messages and the calls of a region tell each other.
+//! The synchronization between the reader of messages and the calls of a region.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -31,20 +31,21 @@ impl Drop for Turn<'_> {
 pub struct Behind {
     /// Odd while messages are read and noted.
     turn: AtomicUsize,
-    /// Held by whoever moves a part of the region.
+    /// Held while a part of the region moves.
     moving: Mutex<()>,
     /// Where that is from and where it goes to: start and end of each.
     own: [AtomicUsize; 4],
 }
 
 impl Behind {
-    /// Reads messages and notes what they say, with `read`. Whoever made such a message goes on in the middle of it.
+    /// Reads messages and notes what they say, with `read`. The thread that caused such a message goes on in the
+    /// middle of it.
     pub fn reading<R>(&self, read: impl FnOnce() -> R) -> R {
         let _turn = Turn::begin(&self.turn);
         read()
     }
 
-    /// Nobody reads any more, though messages may have been half read.
+    /// Messages are not read any more, though they may have been half read.
     pub fn end(&self) {
         self.turn.fetch_or(1, Ordering::SeqCst);
         self.turn.fetch_add(1, Ordering::SeqCst);
@@ -61,7 +62,8 @@ impl Behind {
         }
     }
 
-    /// Moves a part of the region, by `move_it`: what the kernel says about these two parts meanwhile is nobody else's doing.
+    /// Moves a part of the region, by `move_it`: the kernel's messages about these two parts meanwhile come from this
+    /// move alone.
     pub fn moving<R>(&self, from: Span, to: Span, move_it: impl FnOnce() -> R) -> R {
         let _moving = self.moving.lock().unwrap_or_else(PoisonError::into_inner);
         self.note([from.start, from.end, to.start, to.end]);

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 
 use faultless_base::sys::user_mmu::Backing;
 
-/// A file whose bytes are read when they are faulted in. What is written to the region stays in the region.
+/// A file whose bytes are read when they are faulted in. Bytes written to the region stay in the region.
 pub struct FileBacking(File);
 
 impl FileBacking {

@@ -45,7 +45,7 @@ pub struct Shared {
     /// The process that made it.
     pub owner: Owner,
     closed: AtomicBool,
-    /// Its end has begun: nobody is to begin anything that this would wait for.
+    /// Its end has begun: no thread is to begin anything that this would wait for.
     ends: AtomicBool,
     /// For when others say what happens to the region without its knowledge.
     pub behind: Behind,
@@ -84,7 +84,7 @@ impl Shared {
     /// How many pages of it are there.
     pub fn present_pages(&self) -> usize {
         match self.memory.lost() {
-            // What others have dropped is not counted, but the page tables know.
+            // Pages that the program has dropped by calls of its own are not counted, but the page tables know.
             Some(lost) => lost.kept(self.memory.span()).map(|run| self.memory.present(run)).sum(),
             None => self.memory.present_pages(),
         }
@@ -111,7 +111,7 @@ impl Shared {
         if self.is_closed() { Error::Closed } else { refused.into() }
     }
 
-    /// Resolves a fault. What cannot be had is never read as zero: the access itself fails.
+    /// Resolves a fault. A page that cannot be brought is never read as zero: the access itself fails.
     pub fn resolve(&self, fault: Fault) -> Outcome {
         let start = raw::now_ns();
         let outcome = self.try_to_resolve(fault);
@@ -122,8 +122,9 @@ impl Shared {
     fn try_to_resolve(&self, fault: Fault) -> Outcome {
         let (mut outcome, mut tries) = (self.memory.fault(fault), 0);
         while let Outcome::Failed(error) = outcome {
-            // With events that is so until all are told of a change who have to be, by whatever descriptor, which may take any time.
-            // Unless nobody reads any more: whoever needs the page gets what the end of service means.
+            // With events that is so until all threads that must be told of a change were told, by any descriptor.
+            // That may take any time. If messages are not read any more, a thread that needs the page gets what the
+            // end of service means.
             if self.is_closed() {
                 return Outcome::Forbidden;
             }
@@ -135,7 +136,8 @@ impl Shared {
             }
             let passes = matches!(error, libc::ENOMEM | libc::EAGAIN) && tries <= PATIENCE;
             if passes {
-                // Reclaim may be under way, or others change the region again and again; a page that is given up is lost for good.
+                // Reclaim may be under way, or others change the region again and again; a page that is given up is
+                // lost for good.
                 raw::sleep_ns(1_000_000);
                 outcome = self.memory.fault(fault);
             } else {

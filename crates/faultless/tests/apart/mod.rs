@@ -1,4 +1,4 @@
-//! A test in a process of its own: what it does to its process is nobody else's business, and how it ends is seen.
+//! A test in a process of its own: what it does to its process concerns no other test, and how it ends is seen.
 
 use std::fs::File;
 use std::io::Write;

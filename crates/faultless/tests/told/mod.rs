@@ -57,12 +57,12 @@ pub fn read(at: *const u8) -> u8 {
 }
 
 pub fn write(at: *mut u8, byte: u8) {
-    // SAFETY: the tests write to what is mapped, and nobody else does.
+    // SAFETY: the tests write to what is mapped, and no other code does.
     unsafe { at.write_volatile(byte) }
 }
 
 pub fn munmap(at: *mut u8, bytes: usize) {
-    // SAFETY: memory that nobody uses any more, which is what is tested.
+    // SAFETY: memory that is not used any more, which is what is tested.
     assert_eq!(unsafe { libc::munmap(at.cast(), bytes) }, 0);
 }
 

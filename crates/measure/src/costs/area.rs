@@ -69,7 +69,7 @@ impl Area {
     /// Writes a byte.
     pub fn write(&self, at: usize) {
         assert!(self.span.contains(at), "a byte beyond the area");
-        // SAFETY: inside the mapping, which nobody else knows; pages that are missing are brought by the kernel or
+        // SAFETY: inside the mapping, which no other code knows; pages that are missing are brought by the kernel or
         // by the measurement.
         unsafe { (at as *mut u8).write_volatile(1) }
     }
@@ -98,7 +98,8 @@ impl Area {
         unsafe { driver.submit(part) }
     }
 
-    /// Has faults of it delivered to `uffd`. The area outlives it, or is unmapped with it: nobody else touches it.
+    /// Has faults of it delivered to `uffd`. The area outlives it, or is unmapped with it. No other thread touches
+    /// it.
     pub fn register(&self, uffd: &Uffd) -> Result<(), String> {
         // SAFETY: only the measurement accesses the area, and serves what it registers.
         unsafe { uffd.register(self.span, REGISTER_MISSING) }.map(drop).map_err(|e| super::errno("register", e))

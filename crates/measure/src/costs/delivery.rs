@@ -12,7 +12,6 @@ use super::{Probe, Samples, cpus, errno, sigbus};
 
 /// Pages of which each is a fault.
 const PAGES: usize = 64;
-/// Huge pages that are moved.
 const SLOTS: usize = 8;
 /// When a fault that was met has not been delivered by then, it never will be.
 const PATIENCE_MS: u32 = 1000;
@@ -45,7 +44,7 @@ pub fn by_thread() -> Result<Probe, String> {
                     _ => false,
                 });
                 if !served {
-                    // Whoever waits goes on without us.
+                    // The waiting thread goes on without us.
                     let _ = uffd.unregister(area.span());
                 }
                 served

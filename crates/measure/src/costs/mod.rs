@@ -69,7 +69,7 @@ pub struct Measured {
     pub costs: Vec<Cost>,
 }
 
-/// Nanoseconds for each 4 KiB of the first touch of memory and of the second; `None` where there is no memory to be had.
+/// Nanoseconds for each 4 KiB of the first touch of memory and of the second; `None` where there is no memory.
 pub struct Warmth {
     /// Of the first touch.
     pub first_ns: f64,

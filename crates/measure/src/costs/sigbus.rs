@@ -30,7 +30,7 @@ extern "C" fn handle(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
                     let _ = uffd.unregister(span);
                 }
             }
-            // Somebody else's: dies of it at the next try.
+            // Another fault's: the program dies of it at the next try.
             _ => drop(libc::signal(libc::SIGBUS, libc::SIG_DFL)),
         }
     }

@@ -1,7 +1,8 @@
 //! The directories in which `run` has the library leave its pages: made, found, read, removed.
 //!
-//! Each is named after the process that made it, in the first of `places` that takes it: its number, when it was started
-//! and the PID namespace that both are of. So a directory is removed only by who can tell that its maker is gone.
+//! Each is in the first of `places` that takes it. Its name has the number of the process that made it, when that was
+//! started, and the PID namespace of both. So a directory is removed only by a process that can tell that its maker
+//! is gone.
 
 use std::cell::RefCell;
 use std::ffi::OsString;
@@ -26,8 +27,8 @@ pub struct Dir {
     folded: RefCell<Folded>,
 }
 
-/// Where a command with these variables makes one: in memory if there is such a place, the user's own or everybody's;
-/// else among temporary files.
+/// Where a command with these variables makes one: in memory if there is such a place, the user's own or one for all
+/// users; else among temporary files.
 fn places(variable: impl Fn(&str) -> Option<OsString>) -> impl Iterator<Item = PathBuf> {
     let named = |name| variable(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
     let temporary = named("TMPDIR").unwrap_or("/tmp".into());
@@ -38,7 +39,7 @@ fn own(name: &str) -> Option<OsString> {
     std::env::var_os(name)
 }
 
-/// Who made a directory of this name, if it was made in the PID namespace `here`.
+/// The process that made a directory of this name, if it was made in the PID namespace `here`.
 fn maker(name: &str, here: u64) -> Option<Process> {
     let fields: Vec<u64> =
         name.strip_prefix("faultless-")?.split('-').map(str::parse).collect::<Result<_, _>>().ok()?;
@@ -90,8 +91,8 @@ fn is_in_use(pid: u32, path: &Path) -> bool {
     Process::read(pid).is_some_and(|process| made.map_or(true, |made| !process.is_younger_than(made)))
 }
 
-/// Removes what makers that were killed left behind, as soon as nobody of theirs is left. A page whose process goes on
-/// elsewhere is memory until that ends.
+/// Removes directories of makers that were killed, as soon as none of their processes is left. A page whose process
+/// goes on elsewhere is memory until that ends.
 fn sweep() {
     for (_, dir) in all().into_iter().filter(|(maker, _)| !maker.runs()) {
         if pages(&dir).is_ok_and(|pages| !pages.iter().any(|(pid, path)| is_in_use(*pid, path))) {
@@ -141,7 +142,8 @@ impl Dir {
         }
     }
 
-    /// The directory, if there is room for a page in it, with the file that others touch who cannot leave theirs.
+    /// The directory, if there is room for a page in it, with the file that a process touches that cannot leave its
+    /// page.
     fn tried(self) -> io::Result<Self> {
         // Where files are limited, a place that can tell at least that something was lost.
         if !is_limited() {
@@ -153,7 +155,8 @@ impl Dir {
         Ok(self)
     }
 
-    /// Whether a process counted that could not leave its page here: of another user, or where nothing could be written.
+    /// Whether a process counted that could not leave its page here: of another user, or where nothing could be
+    /// written.
     pub fn has_lost(&self) -> bool {
         let touched = self.path.join(LOST).metadata().and_then(|about| about.modified());
         touched.is_ok_and(|time| time != SystemTime::UNIX_EPOCH)

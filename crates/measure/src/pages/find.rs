@@ -83,9 +83,9 @@ impl Covered {
 pub enum Missing {
     /// There is no such process.
     Process,
-    /// It belongs to somebody else, or has other rights: this user may not look.
+    /// It belongs to another user, or has other rights: this user may not look.
     Foreign,
-    /// So many may be covered, which this user may not look at; and no others are.
+    /// This many processes that this user may not look at may be covered; and no others are.
     Closed(usize),
     /// It was started without the library.
     NotCovered,
@@ -132,7 +132,7 @@ fn named(pid: u32) -> io::Result<Option<PathBuf>> {
 fn in_segment(pid: u32) -> Option<Result<Covered, PageError>> {
     let listed = segment::all().into_iter().filter(|listed| listed.pid == pid);
     let found = listed.map(|listed| Source::segment(&listed).and_then(|source| Covered::new(pid, source)));
-    // A segment of somebody else's is no page of this process.
+    // A segment of another process is no page of this process.
     let pages = found.filter(|page| !matches!(page, Err(PageError::Foreign | PageError::Unfinished)));
     pages.max_by_key(|page| page.as_ref().map_or(0, |covered| covered.last.start_ns))
 }
@@ -164,8 +164,8 @@ pub fn process(pid: u32) -> Result<Covered, Missing> {
     })
 }
 
-/// The page of the program that took the place of the one that `known` is the page of, in the same process. A file in a
-/// directory of `run`'s is the same for both.
+/// The page of the program that took the place of the program of `known`, in the same process. A file in a directory
+/// of `run`'s is the same for both.
 pub fn successor(known: &Covered) -> Option<Covered> {
     let Source::Segment(held) = &known.source else { return None };
     let is_new = |listed: &segment::Listed| listed.pid == known.pid && listed.id != held.id;
@@ -177,8 +177,8 @@ pub fn successor(known: &Covered) -> Option<Covered> {
         .filter(|found| found.last.start_ns > known.last.start_ns)
 }
 
-/// Where all processes that the `faultless` command `pid` started leave their pages, also those that have ended; `None` if it is no
-/// such one.
+/// Where all processes that the `faultless` command `pid` started leave their pages, also those that have ended;
+/// `None` if it is no such one.
 pub fn tree(pid: u32) -> Result<Option<PathBuf>, Missing> {
     match dir::of(pid).map(|dir| (dir::pages(&dir), dir)) {
         Some((Err(error), _)) if error.kind() == io::ErrorKind::PermissionDenied => Err(Missing::Foreign),
@@ -194,7 +194,6 @@ pub fn in_tree(dir: &Path, known: &[Covered]) -> Vec<Covered> {
     new.filter_map(|(pid, path)| Covered::in_file(pid, path).ok()).collect()
 }
 
-/// The numbers of all processes.
 fn processes() -> impl Iterator<Item = u32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
@@ -222,7 +221,7 @@ pub fn all() -> All {
             Err(error) => all.closed += (error.kind() == io::ErrorKind::PermissionDenied && maker.runs()) as usize,
         }
     }
-    // In directories that only those know who leave their pages there.
+    // In directories that only the processes know that leave their pages there.
     let others = processes().filter_map(|pid| Some((pid, named(pid).ok()??)));
     let files = files.into_iter().chain(others).map(|(pid, path)| (pid, Source::file(&path)));
     for (pid, source) in segments.chain(files).filter(|(pid, _)| Stat::read(*pid).is_some()) {

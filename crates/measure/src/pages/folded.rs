@@ -1,4 +1,4 @@
-//! Pages of processes that have ended, added up by program, so that a long run of many processes leaves only so many files.
+//! Pages of processes that have ended, added up by program, so that a long run of many processes leaves few files.
 
 use std::path::Path;
 
@@ -30,7 +30,7 @@ impl Folded {
 
     fn take_beyond(&mut self, dir: &Path, kept: usize) {
         let pages = dir::pages(dir).unwrap_or_default();
-        // Of another PID namespace nobody here can tell.
+        // Processes of another PID namespace cannot be told here.
         let ended: Vec<_> = pages.into_iter().filter(|(pid, _)| *pid != 0 && !is_alive(*pid)).collect();
         let more = ended.len().saturating_sub(kept);
         for (pid, path) in ended.into_iter().take(more) {

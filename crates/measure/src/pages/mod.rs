@@ -209,7 +209,7 @@ pub enum PageError {
     Read(io::Error),
     /// It ends too early.
     Truncated {
-        /// After so many bytes.
+        /// After this many bytes.
         bytes: usize,
         /// Of how many.
         of: usize,

@@ -71,7 +71,7 @@ impl Regions {
         let word = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
         let words = |at: usize| -> Values { std::array::from_fn(|i| word(at + 8 * i)) };
         let listing = offset_of!(Whole, listing);
-        // Who has none, or is about to make the first one.
+        // A process that has none, or is about to make the first one.
         let lines = if bytes.len() < size_of::<Whole>() { 0 } else { word(listing + offset_of!(Listing, lines)) };
         let lines = match lines as usize {
             0 => return Ok((regions, all)),
@@ -132,7 +132,7 @@ impl Regions {
         get(&self.rest, counter)
     }
 
-    /// What was counted since `before`; what is there is what is there now.
+    /// The counts since `before`; numbers of pages are those of now.
     pub fn since(&self, before: &Self) -> Self {
         let old = |region: &Region| before.each.iter().find(|old| old.number == region.number);
         let each = self.each.iter().map(|region| {

@@ -41,7 +41,6 @@ fn listed(line: &str) -> Option<Listed> {
     ours.then_some(listed)
 }
 
-/// What the kernel says of a segment.
 fn state(id: i32) -> Option<libc::shmid_ds> {
     // SAFETY: zero bytes are a value of the structure, which is writable.
     unsafe {
@@ -62,7 +61,7 @@ impl Segment {
     /// Attaches it.
     pub fn attach(listed: &Listed) -> io::Result<Self> {
         // SAFETY: a new mapping at a place of the kernel's choice. Its size is what the kernel says of the segment
-        // attached, which is not always the one that was listed; all of it is read and written as atomics.
+        // attached, which is not always the listed one; all of it is read and written as atomics.
         unsafe {
             let at = libc::shmat(listed.id, null(), 0);
             if at.addr() == usize::MAX {
@@ -89,7 +88,7 @@ impl Segment {
 
 impl Drop for Segment {
     fn drop(&mut self) {
-        // SAFETY: attached by `attach`; nobody else has the slice.
+        // SAFETY: attached by `attach`; no other code has the slice.
         unsafe { libc::shmdt(self.words.as_ptr().cast()) };
     }
 }

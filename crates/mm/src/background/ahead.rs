@@ -1,12 +1,12 @@
 //! Background steps on growth: touching memory that the process never had before the program gets there.
 //!
-//! Growth is a large extent that was handed out without memory: the thread follows the program
-//! through it and touches every other slot of a window ahead of it, so that both zero different slots at the same
-//! time; the slots left out show how far the program is. The window doubles while the program follows (the
-//! anticipatory prefaulting of 2004, in slots instead of pages) and the extent is forgotten when it does not.
+//! Growth is a large extent that was handed out without memory. The background thread follows the program through it,
+//! and touches every other slot of a window ahead of the program. So both zero different slots at the same time, and
+//! the slots left out show how far the program is. The window doubles while the program follows (the anticipatory
+//! prefaulting of 2004, in slots instead of pages). An extent that the program does not follow is forgotten.
 //!
-//! Huge-page advice for growth is charged to the budget until the program is seen to use the memory; that is
-//! looked at here, and gives room for the next advice.
+//! Huge-page advice for growth is charged to the budget until the program is seen to use the memory. The looks here
+//! find that out, and so give room for the next advice.
 
 use faultless_base::sys::{Huge, Sys};
 use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span};
@@ -28,7 +28,6 @@ const GAP: usize = 6;
 const PATIENCE: u32 = 200;
 /// Slots that get advice at a time, at least (128 MiB).
 const ADVISED_AT_ONCE: usize = 64;
-/// Time between looks.
 const LOOK_US: u64 = 100;
 /// Slots that a program's thread looks at in one call.
 const LOOKS_IN_CALL: usize = 128;
@@ -43,7 +42,7 @@ const PROGRAM: usize = usize::MAX;
 pub(crate) enum Effort {
     /// Everything.
     Full,
-    /// Moving what is zeroed already: while the background work rests.
+    /// Moves of frames that are zeroed already: while the background work rests.
     Moves,
 }
 
@@ -163,7 +162,7 @@ impl<S: Sys> Space<S> {
         if g.reached > old { Progress::Worked } else { Progress::Wait(LOOK_US) }
     }
 
-    /// How far the program has come: one past the last slot that has memory though nobody but it touched it. Looks on
+    /// How far the program has come: one past the last slot that has memory from the program's own touch. Looks on
     /// from where it was seen last, over a short gap.
     fn reached(&self, shard: &Shard, g: &Growth) -> usize {
         let present = |i: usize| {
@@ -189,7 +188,7 @@ impl<S: Sys> Space<S> {
 
     fn touch_lent(&self, shard: &Shard, i: usize) -> bool {
         let touched = self.enter(shard, Extent { first: i, n: 1 }, |span| {
-            // The program may have unmapped it by a system call that nobody saw: then it is not touched.
+            // The program may have unmapped the slot by a system call that was not seen: then it is not touched.
             let missing = self.sys.missing(span.start);
             missing && !self.is_looked_at() && self.touch_for_program(shard, i, |at| self.sys.touch_if_open(at))
         });
@@ -234,15 +233,16 @@ impl<S: Sys> Space<S> {
             if confirmed == Some(true) {
                 self.note_demand(1);
             }
-            // Also where somebody else has seen it. What was touched before the hand-out was not on credit.
+            // Also where another thread has seen it. Slots touched before the hand-out did not come out of the
+            // prefault budget.
             let used = confirmed.is_some() && !shard.slots.has(i, flag::CHARGED);
             let brought = used && g.confirmed > g.begin && shard.slots.has(i, flag::AHEAD);
             self.prefault_budget.note_used(brought as usize);
         }
     }
 
-    /// In a program's thread that finds the budget used up: looks at some of the slots that are charged, since the
-    /// background thread may not have had a processor for a while.
+    /// In a program's thread that finds the budget used up: looks at some of the charged slots. The background thread
+    /// may not have had a processor for a while.
     pub(crate) fn confirm_some(&self) {
         let Some(mut at) = self.confirming.try_lock() else { return };
         let now = self.now_ms();
@@ -296,11 +296,11 @@ impl<S: Sys> Space<S> {
             self.forget(span);
             return false;
         }
-        // What is used already must not be counted twice, not even for a moment: the peak would stay.
+        // A slot in use must not be counted twice, not even for a moment: the wrong peak would stay.
         if !self.sys.present(span.start) || !is_full() {
             return false;
         }
-        // Before the flags say so: whoever sees them may end this use at once.
+        // Before the flags say so: a thread that sees the flags may end this use at once.
         self.budget.use_slots(1);
         let confirmed = shard.slots.confirm(i);
         match confirmed {

@@ -1,4 +1,5 @@
-//! Background steps that give free memory back: what has been idle for too long, and all of it when memory is short.
+//! Background steps that give free memory back: memory that has been idle for too long, and all idle memory when the
+//! machine is short of it.
 
 use core::sync::atomic::Ordering;
 
@@ -15,7 +16,6 @@ use faultless_page::stats::Counter;
 const KEEP_ABOVE_MS: u32 = 500;
 /// Memory within the budget stays for so long.
 const KEEP_MS: u32 = 10_000;
-/// Slots given back in one step.
 const DECAY_SLOTS: usize = 32;
 /// How often pressure is looked for.
 const PRESSURE_MS: u32 = 50;
@@ -25,7 +25,7 @@ const LOOK_US: u64 = 50_000;
 const LOOK_ABOVE_US: u64 = 5_000;
 
 impl<S: Sys> Space<S> {
-    /// Discards an extent in passage that was idle.
+    /// Discards an extent in transit that was idle.
     pub(crate) fn return_to_kernel(&self, shard: &Shard, e: Extent, stamp: u32) {
         let span: Span = shard.span(e);
         self.note_left(shard, e);
@@ -38,7 +38,7 @@ impl<S: Sys> Space<S> {
         }
     }
 
-    /// Slots that were zeroed ahead went to nobody who needed it.
+    /// Counts slots that were zeroed ahead and went where no zeroes were needed.
     pub(crate) fn note_unused(&self, shard: &Shard, n: usize) {
         if n > 0 {
             self.pace.note_wasted(n);
@@ -46,7 +46,7 @@ impl<S: Sys> Space<S> {
         }
     }
 
-    /// Gives back what has been idle for too long.
+    /// Gives back memory that has been idle for too long.
     pub(crate) fn decay_step(&self) -> Progress {
         if self.budget.idle() == 0 {
             return Progress::Idle;
@@ -64,7 +64,7 @@ impl<S: Sys> Space<S> {
             }
         }
         if self.budget.above_limit() > 0 {
-            // Much of what is charged may be in use by now.
+            // The program may use many of the charged slots by now.
             self.confirm_some();
         }
         let above = self.budget.above_limit();

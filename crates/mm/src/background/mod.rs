@@ -1,9 +1,9 @@
 //! The background work as a whole: one step after the other, the most urgent kind first.
 //!
-//! The thread has the lowest priority. When it is preempted in the middle of a step the processors are busy: then
-//! memory that it has taken out of the lists is missing, and what it touches it touches at the program's expense. So
-//! it rests after such a step, the longer the more often it happens, and only gives back what is due, and moves what is
-//! zeroed already to where the program needs it.
+//! The thread has the lowest priority. A step that is preempted shows that the processors are busy. Then memory that
+//! the step has taken out of the lists is missing, and its touches take time from the program. So the thread rests
+//! after such a step, longer each time it happens again. While it rests it only gives back what is due, and moves
+//! memory that is zeroed already to where the program needs it.
 
 pub mod ahead;
 pub mod decay;

@@ -2,11 +2,12 @@
 //!
 //! It sleeps until the largest dirty block reaches `scrub_start`, then zeroes the largest blocks first, until none of
 //! `scrub_stop` is left or enough is zero (`pace.rs`). A block is zeroed as a whole, by one job of an engine. Memory
-//! that was freed a moment ago is left alone: if it is wanted again, its lines are still in the cache, and it is zeroed hot.
+//! that was freed a moment ago is left alone: if it is wanted again, its lines are still in the cache, and it is
+//! zeroed hot.
 //!
-//! A request that finds its memory with the scrubber calls it back; then the job ends after the piece in progress, and
-//! what is not zero by then is dirty again. An engine that fails, or does not get on, is dropped. Whatever happens to a job,
-//! slots are handed on as zeroed only as far as the job says that they are.
+//! A request that finds its memory with the scrubber calls it back. Then the job ends after the piece in progress,
+//! and the part that is not zero by then is dirty again. An engine that fails or makes no progress is dropped. In
+//! every case, slots are handed on as zeroed only as far as the job says that they are.
 
 use core::sync::atomic::Ordering;
 
@@ -26,21 +27,21 @@ use faultless_page::stats::Counter;
 
 /// Memory wanted again sooner than this is cheaper to zero hot, at its hand-out.
 const DELAY_MS: u32 = 5;
-/// A job that takes so much of this thread's time, working or asking, has an engine that hangs: the slowest takes a few
-/// milliseconds. On the clock it may take long: others go first.
+/// A job that takes this much of the thread's time, working or asking, has an engine that hangs: the slowest takes a
+/// few milliseconds. On the clock it may take long: other threads go first.
 const STALLED_NS: u64 = 50_000_000;
 /// While the machine is loaded: how often it is looked at again.
 const LOADED_US: u64 = 100_000;
 
 /// What became of an extent that was to be zeroed.
 pub(crate) enum Zeroing {
-    /// So many slots from its start are zero by this engine, and the others are not.
+    /// This many slots from its start are zero by this engine, and the others are not.
     Done(usize, Engine),
     /// Its content is lost.
     Lost,
 }
 
-/// The order of the largest dirty block, in slots, if a look is to be had.
+/// The order of the largest dirty block, in slots; `None` also where the lock is taken.
 fn largest(shard: &Shard) -> Option<usize> {
     shard.lock_soon()?.free().largest(Kind::Dirty)
 }
@@ -75,8 +76,8 @@ impl<S: Sys> Space<S> {
             && self.all_shards().any(|shard| largest(shard) >= Some(order))
     }
 
-    /// The order of a block, in slots, from which on it wakes the scrubber; `None`: none does. A block that it would
-    /// not zero wakes nobody.
+    /// The order of a block, in slots, from which on it wakes the scrubber; `None`: none does. A block too small to
+    /// be zeroed does not wake it.
     fn waking_order(&self) -> Option<usize> {
         let (start, stop) = (self.knobs.get(Knob::ScrubStart), self.knobs.get(Knob::ScrubStop));
         (start <= MOST_ORDER).then(|| slot_order(start.max(stop)))
@@ -101,7 +102,8 @@ impl<S: Sys> Space<S> {
         if missing == 0 {
             return Progress::Idle;
         }
-        // What is in stock is zero, too, but elsewhere: rather a little more than a block with a dirty end.
+        // Zeroed slots in other places do not make this block whole. So zero a little more than needed, rather than
+        // leave a dirty end.
         let of_block = |n: usize| if n <= missing + target / 8 { n } else { missing };
         let stop = slot_order(self.knobs.get(Knob::ScrubStop));
         let mut result = Progress::Idle;
@@ -144,7 +146,7 @@ impl<S: Sys> Space<S> {
         shard.count(Counter::ScrubNs, (self.sys.thread_ns() - start) as usize);
     }
 
-    /// Zeroes an extent in passage, unless it is called back meanwhile.
+    /// Zeroes an extent in transit, unless it is called back meanwhile.
     pub(crate) fn zero(&self, shard: &Shard, e: Extent, is_recalled: impl Fn() -> bool) -> Zeroing {
         let span = shard.span(e);
         let (start, cpu) = (self.sys.now_ns(), self.sys.thread_ns());

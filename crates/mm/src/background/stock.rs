@@ -71,7 +71,7 @@ impl<S: Sys> Space<S> {
         self.huge_cost.is_cold(self.now_ms()) == Some(true)
     }
 
-    /// Makes a hole in passage zeroed memory, which is free then.
+    /// Makes a hole in transit zeroed memory, which is free then.
     pub(crate) fn fill(&self, shard: &Shard, e: Extent) -> bool {
         if !self.make(shard, e) {
             return false;
@@ -82,7 +82,7 @@ impl<S: Sys> Space<S> {
         true
     }
 
-    /// The same for memory that stays in passage. False: it is a hole again.
+    /// The same for memory that stays in transit. False: it is a hole again.
     pub(crate) fn make(&self, shard: &Shard, e: Extent) -> bool {
         let span = shard.span(e);
         let slots = shard.slots;

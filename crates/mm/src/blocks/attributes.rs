@@ -24,8 +24,8 @@ impl<S: Sys> Space<S> {
         self.wait_while_busy(Span { start: span.start & !(SLOT - 1), end: span.end });
     }
 
-    /// The program is about to map something of its own over `span`, or to unmap it, whatever is there: what is free of that is never
-    /// handed out again. Before the call: what is idle has memory, which goes.
+    /// The program is about to map something of its own over `span`, or to unmap it. The free slots of `span` are
+    /// never handed out again. To be called first: idle slots have memory, which goes then.
     pub fn give_up(&self, span: Span) {
         self.taint(span);
         self.each_part(span, |shard, _, e| {
@@ -50,8 +50,8 @@ impl<S: Sys> Space<S> {
         });
     }
 
-    /// The kernel refers to memory in `span` without a mapping, and not by a pin, which a move would see: a pipe holds
-    /// its pages, or a socket sends from them. It must not be used for anything else.
+    /// The kernel refers to memory in `span` without a mapping: a pipe holds its pages, or a socket sends from them.
+    /// A move does not see that, as it would see a pin. So the memory must not be used for anything else.
     pub fn reference(&self, span: Span) {
         self.taint(span);
         self.lent_in(span).for_each(|i| _ = self.program.slots.share(i, flag::TAINTED));
@@ -77,7 +77,7 @@ impl<S: Sys> Space<S> {
                         if whole {
                             shard.slots.clear(i, flag::SIGNED);
                         }
-                        // How much is left of it is not known: it is no longer use, but a charge.
+                        // How much of it is left is not known: it counts as charged, no longer as used.
                         let before = shard.slots.share(i, flag::FRESH);
                         if before & (flag::FRESH | flag::CHARGED) == 0 {
                             self.budget.unuse(1);

@@ -1,8 +1,8 @@
 //! Whether memory of blocks is as the engine made it when it comes back, by the kernel's own account.
 //!
-//! A program may change attributes of a block by calls that are not seen: rights, locks, advice, memory policy, keys, a mapping of
-//! its own in the middle. The kernel keeps addresses of the same attributes in one area, and of others in another one. What
-//! is free is as the engine made it. So a block is if it lies in one area with a free slot.
+//! A program may change attributes of a block by calls that are not seen: rights, locks, advice, memory policy, keys,
+//! a mapping of its own in the middle. The kernel keeps adjacent addresses of the same attributes in one area. Free
+//! memory is as the engine made it. So a block is unchanged if it lies in one area with a free slot.
 
 use core::sync::atomic::Ordering::SeqCst;
 
@@ -18,7 +18,7 @@ use crate::space::{Shard, Space};
 const TRIES: usize = 4;
 
 impl<S: Sys> Space<S> {
-    /// Marks those slots of `e`, which is in passage, that may have other attributes than free memory.
+    /// Marks those slots of `e`, which is in transit, that may have other attributes than free memory.
     pub(crate) fn examine(&self, shard: &Shard, e: Extent) {
         let end = e.first + e.n;
         let mut i = e.first;
@@ -46,7 +46,7 @@ impl<S: Sys> Space<S> {
                 return Some((false, area));
             }
             if self.has_free(shard, area, i) {
-                // What was given back after the kernel was asked may have had the block's attributes then.
+                // A slot that was given back after the question may have had the block's attributes at that time.
                 if shard.given.load(SeqCst) == given {
                     return Some((true, area));
                 }
@@ -73,8 +73,9 @@ impl<S: Sys> Space<S> {
         (i..area.slots().end).chain((area.first..i).rev()).any(|i| shard.slots.state(i).is_free())
     }
 
-    /// The engine advises huge pages for what it hands out, so that its own advice ends where a block does. Makes a hole
-    /// beside `area` like the engine made the slots there: then the kernel has both in one area, unless something else differs.
+    /// The engine advises huge pages for what it hands out, so that its own advice ends where a block does. Makes a
+    /// hole beside `area` like the engine made the slots there: then the kernel has both in one area, unless
+    /// something else differs.
     fn anchor(&self, shard: &Shard, area: Extent) -> bool {
         let before = (area.first > 0).then(|| (area.first - 1, area.first));
         let behind = (area.slots().end, area.slots().end - 1);

@@ -1,8 +1,8 @@
 //! Large blocks for malloc and its family: runs inside a carved slot up to 2 MiB, whole slots above.
 //!
-//! No call waits for another thread: where a lock is not to be had at once, another shard serves, or the C library; what
-//! comes back is noted, and taken in by a later call (`later.rs`). What rounding up costs is charged to the
-//! budget's room, so that a program with many odd-sized blocks does not grow by it.
+//! No call waits for another thread. Where a lock is taken, another shard serves, or the C library. A block that
+//! comes back meanwhile is noted, and a later call takes it in (`later.rs`). Bytes lost by rounding up are charged to
+//! the budget, so that a program with many odd-sized blocks does not grow by it.
 
 pub mod attributes;
 mod examine;
@@ -55,7 +55,7 @@ impl<S: Sys> Space<S> {
             }
             Some(run.map(|(slot, unit, zero)| Allocated { addr: shard.base + slot * SLOT + unit * UNIT, zero }))
         };
-        // Other shards are asked only where this one's lock is not to be had.
+        // Other shards are asked only where this one's lock is taken.
         let found = carved(shard).unwrap_or_else(|| self.shards_from(shard).skip(1).find_map(carved)?);
         if found.is_some() {
             return found;
@@ -120,14 +120,15 @@ impl<S: Sys> Space<S> {
         self.span().contains(addr)
     }
 
-    /// Whether `addr`, an address of the arena where some allocator's block starts, is in memory for blocks of ours. If not it is in a
-    /// mapping of that allocator's: in place of the arena's memory, or in a hole that the program has made in a block.
+    /// Whether `addr`, where some allocator's block starts in the arena, is in memory for blocks of ours. If not, it
+    /// is in a mapping of another allocator. That lies in place of the arena's memory, or in a hole that the program
+    /// made in a block.
     pub fn holds_block(&self, addr: usize) -> bool {
         let (shard, slot) = self.locate(addr);
         match shard.slots.state(slot) {
             State::Mapped => false,
             State::Block => self.usable(addr) > 0,
-            // Small blocks lie close together: where nobody has changed anything the caller is wrong.
+            // Small blocks lie close together: where no attribute was changed, the caller is wrong.
             State::Runs => !shard.slots.has(slot, flag::TAINTED) || self.usable(addr) > 0,
             State::Unbacked | State::Dirty | State::Zeroed | State::InTransit => true,
         }
@@ -143,8 +144,8 @@ impl<S: Sys> Space<S> {
         }
     }
 
-    /// How many blocks the program has, and how many bytes they are. A look at every slot that was ever used, without a lock: what
-    /// changes meanwhile may be in it or not.
+    /// How many blocks the program has, and their bytes together. Looks at every slot that was ever used, without a
+    /// lock: a change meanwhile may be counted or not.
     pub fn blocks_in_use(&self) -> (usize, usize) {
         let (mut n, mut bytes) = (0, 0);
         for shard in self.all_shards() {
@@ -190,7 +191,8 @@ impl<S: Sys> Space<S> {
         starts
     }
 
-    /// Frees the block that starts at unit `unit` of a slot, or notes that it is free. False when no block starts there.
+    /// Frees the block that starts at unit `unit` of a slot, or notes that it is free. False when no block starts
+    /// there.
     pub(crate) fn free_now(&self, shard: &Shard, slot: usize, unit: usize) -> bool {
         match shard.slots.state(slot) {
             State::Runs => self.free_run(shard, slot, unit),
@@ -231,8 +233,9 @@ impl<S: Sys> Space<S> {
         given.is_some()
     }
 
-    /// A slot of which attributes were changed goes back to the kernel with its last run. Its other runs may live for long,
-    /// so this one's memory goes now, with its attributes: it may be locked. Nobody gets its place before the slot is empty.
+    /// A slot whose attributes were changed goes back to the kernel with its last run. Its other runs may live for
+    /// long, so the memory of this one goes now, with its attributes: it may be locked. Its place is not used again
+    /// before the slot is empty.
     fn reset_run(&self, shard: &Shard, slot: usize, unit: usize) {
         if let Some(units) = shard.sizes.run(slot, unit) {
             let span = Span::new(shard.base + slot * SLOT + unit * UNIT, units * UNIT);

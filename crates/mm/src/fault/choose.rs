@@ -20,7 +20,7 @@ pub(crate) struct Chosen {
 }
 
 impl<M: Mmu> Region<M> {
-    /// Chooses for a fault on `page`, and reads what comes from the backing; or gives the error number of that.
+    /// Chooses for a fault on `page`, and reads the bytes that come from the backing; an error number if that fails.
     pub(crate) fn choose<'a>(
         &'a self,
         page: usize,
@@ -53,7 +53,6 @@ impl<M: Mmu> Region<M> {
         Ok(Ok(Chosen { window, source }))
     }
 
-    /// What a fault on `page` brings.
     fn window(&self, page: usize, view: &View, id: usize, hint: usize, context: &mut FaultContext<'_>) -> Window {
         if view.attributes.random {
             return Window::page(page);
@@ -79,14 +78,14 @@ impl<M: Mmu> Region<M> {
         prediction.window
     }
 
-    /// Whether the program has written where it came from, as one that reads each page before it writes to it: it will write to
-    /// this window, too.
+    /// Whether the program has written where it came from. It reads each page before it writes to it, so it will
+    /// write to this window, too.
     fn is_written_behind(&self, window: Window, page: usize, view: &View) -> bool {
         let before = page.wrapping_add_signed(-window.step);
         window.pages() > 1 && view.span.contains(before) && self.mmu.is_own(before)
     }
 
-    /// Has somebody else make huge pages meanwhile, for this window and the one after it.
+    /// Has another thread make huge pages meanwhile, for this window and the one after it.
     fn ask_ahead(&self, window: Window) {
         if let Some(pool) = self.frames.pool()
             && self.ahead > 0
@@ -117,12 +116,13 @@ impl<M: Mmu> Region<M> {
         self.count(Counter::RegionUnused, unused, cpu);
     }
 
-    /// Whether windows that streams have left wait for somebody to look at them: [`Self::look_back`].
+    /// Whether windows that streams have left wait for a look: [`Self::look_back`].
     pub fn has_left_windows(&self) -> bool {
         self.pending.waiting() > 0
     }
 
-    /// Sees how much was used of one of them; whether there was one. By a thread that may wait for a fault of this region.
+    /// Sees how much was used of one of them; whether there was one. By a thread that may wait for a fault of this
+    /// region.
     pub fn look_back(&self) -> bool {
         let left = self.pending.take();
         left.inspect(|left| self.judge(*left, 0)).is_some()

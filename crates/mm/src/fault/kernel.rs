@@ -14,11 +14,11 @@ impl<M: Mmu> Region<M> {
     /// Has the kernel serve the area around `addr`, of which faults follow nothing: it does that faster.
     pub(super) fn give_up(&self, addr: usize) {
         let seen = |area: AreaRef<'_>| Some((area.read()?.0.span, area.id()));
-        // Who has an area must not wait for a change.
+        // A thread that holds an area must not wait for a change.
         let Some((span, id)) = self.areas.find_locked(addr).and_then(seen) else { return };
-        // Nor for whoever populates: a later fault finds out.
+        // Nor for a thread that populates: a later fault tries again.
         let Some(_range) = self.ranges.try_lock(span, Access::Exclusive) else { return };
-        // It may have changed before the lock was had.
+        // It may have changed before the lock was taken.
         let same = self.areas.find_locked(addr).and_then(|area| area.read()).filter(|(view, _)| view.span == span);
         let Some((view, _)) = same.filter(|(view, _)| !view.attributes.backed && !view.attributes.kernel) else {
             return;
@@ -59,7 +59,7 @@ mod tests {
     use faultless_page::listing::{Counted, Line};
     use std::boxed::Box;
 
-    /// Somebody populates, or changes another part of the area, and takes long: no fault waits for that.
+    /// Another thread populates, or changes another part of the area, and takes long: no fault waits for that.
     #[test]
     fn an_area_that_somebody_uses_is_left_to_the_kernel_later() {
         faultless_testkit::limit::limit();

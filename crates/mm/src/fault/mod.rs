@@ -2,15 +2,16 @@
 //!
 //! | step | speculative | classic |
 //! |---|---|---|
-//! | before | nothing | shares the range lock on its 2 MiB: nobody changes anything there |
+//! | before | nothing | shares the range lock on its 2 MiB: no thread changes anything there |
 //! | the area | by a walk without locks | by a walk with the index's lock |
 //! | it changes | abort | cannot be |
 //! | rights | abort if they do not suffice | the access is an error |
 //! | frames | filled without a lock; abort if there are none | the same, waiting for them before it begins again |
 //! | entry | tried; abort if it changed | waited for |
-//! | sequence count | looked at again with the entry's lock; abort if it changed | the same; changed only by a cut elsewhere, and then it begins again |
+//! | sequence count | looked at again with the entry's lock; abort if it changed | the same; after a cut elsewhere it begins again |
 //!
-//! A fault tries the first and then, once, the second, with the frames of the first if the area did not change meanwhile.
+//! A fault tries the first and then, once, the second, with the frames of the first if the area did not change
+//! meanwhile.
 
 mod choose;
 mod kernel;
@@ -38,20 +39,21 @@ pub struct Fault {
     pub wants: Rights,
     /// A number that tells threads apart, by which their streams are known.
     pub hint: usize,
-    /// The processor that resolves it. What all faults write is spread by that: those that are resolved at once do not meet.
+    /// The processor that resolves it. Counters that all faults write are spread by it, so that faults at the same
+    /// time write to different lines.
     pub cpu: usize,
 }
 
 /// How a fault ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The page is there, as are all of these, unless somebody dropped them since.
+    /// The page is there, as are all of these, unless another thread dropped them since.
     Installed(Span),
     /// Nothing may be installed: the access itself is an error, and will be one when it is made again.
     Forbidden,
     /// The page cannot be had now, for the reason of this error number.
     Failed(i32),
-    /// It cannot be had, for that reason: whoever accesses it gets an error, until it is dropped.
+    /// It cannot be had, for that reason: each access gets an error, until the page is dropped.
     Lost(i32),
 }
 
@@ -84,7 +86,7 @@ pub const fn counter(end: Spf) -> Counter {
     }
 }
 
-/// What is seen of a fault from outside.
+/// Counts how a try ended, and fires its probe.
 fn trace(end: Spf, fault: Fault, context: &mut FaultContext<'_>) {
     context.stats.add(counter(end), 1);
     pagefault::spf(end, fault.addr);
@@ -103,11 +105,11 @@ struct Found<'a> {
     sequence: usize,
 }
 
-/// Huge pages that a fault makes before whoever waits for it goes on: to wake a thread costs as much as to make one or two.
+/// Huge pages that a fault makes before it wakes the waiting thread: to wake one costs as much as to make one or two.
 const MADE_AT_ONCE: usize = 8;
 
 impl<M: Mmu> Region<M> {
-    /// Brings the page of a fault, and a window around it. Whoever waits for them is not woken.
+    /// Brings the page of a fault, and a window around it. Threads that wait for them are not woken.
     pub fn fault(&self, fault: Fault) -> Outcome {
         self.fault_with(fault, Short::Missing)
     }
@@ -152,7 +154,8 @@ impl<M: Mmu> Region<M> {
             }
         }
         loop {
-            // Before the range: a fault that has a buffer may wait for a change, which waits for whoever has the range.
+            // Before the range lock: a fault with a buffer may wait for a change, which waits for the holder of the
+            // range.
             if end == Some(Spf::VmaNoanon) && self.frames.take(context, Wait::Yes, &self.mmu).is_err() {
                 return Outcome::Failed(libc_error::ENOMEM);
             }
@@ -166,7 +169,7 @@ impl<M: Mmu> Region<M> {
     /// The second try. An error is that there is no buffer.
     fn classic<'a>(&'a self, fault: Fault, short: Short, context: &mut FaultContext<'a>) -> Result<Outcome, Spf> {
         self.mmu.meets(Word::RangeTaken);
-        // No more than needs be: a change elsewhere may wait for somebody who takes long.
+        // No more than needed: a change elsewhere may wait for a fault that takes long.
         let around = Span::new(fault.addr & !(SLOT - 1), SLOT);
         let part = if self.mmu.fills_at_any_time() { around } else { self.span };
         let range = self.ranges.lock(part, Access::Shared);
@@ -197,7 +200,7 @@ impl<M: Mmu> Region<M> {
         });
         self.mmu.meets(Word::Users(users));
         let end = self.handle(fault, policy, short, context);
-        // It was let go.
+        // The area was let go.
         self.mmu.meets(Word::Users(users));
         end
     }
@@ -218,7 +221,7 @@ impl<M: Mmu> Region<M> {
         let version = Version { area: found.area.id(), sequence: found.sequence };
         match self.choose(page, fault.wants, fault.hint, &found.view, version, context) {
             Err(NotReady) => Err(Spf::VmaNoanon),
-            // The backing's answer, whatever its number: nobody asks again.
+            // The backing's answer, for any error number: it is not asked again.
             Ok(Err(error)) => self.lose(page, &found, error),
             Ok(Ok(chosen)) => match self.bring(fault, policy, &found, (seen, chosen), context)? {
                 Outcome::Failed(error) if short == Short::Lost => self.lose(page, &found, error),
@@ -227,8 +230,8 @@ impl<M: Mmu> Region<M> {
         }
     }
 
-    /// Makes the page of a fault an error, if the area is as it was: what was mapped there since has not asked. The entry is waited for,
-    /// whatever happened to it: nobody asks the backing once more because of that.
+    /// Makes the page of a fault an error, if the area is as it was: a new mapping there has not asked. This waits
+    /// for the entry, even if the entry has changed: otherwise the backing would be asked once more.
     fn lose(&self, page: usize, found: &Found<'_>, error: i32) -> Result<Outcome, Spf> {
         self.mmu.meets(Word::Entry(page));
         let mut entry = self.entries.lock(page, |turn| self.mmu.relax(turn));
@@ -242,7 +245,7 @@ impl<M: Mmu> Region<M> {
         loop {
             return match self.mmu.poison(page) {
                 Ok(()) => Ok(Outcome::Lost(error)),
-                // Another thread that needed it had as little luck, or more.
+                // Another thread that needed the page failed, too.
                 Err(libc_error::EEXIST) if self.mmu.present(Span::new(page, PAGE)) == 0 => {
                     Ok(Outcome::Lost(error))
                 }
@@ -252,7 +255,7 @@ impl<M: Mmu> Region<M> {
                     self.mmu.relax(again);
                     continue;
                 }
-                // Somebody else's is there by now, and needs nothing of the backing.
+                // Another mapping is there by now, and needs nothing of the backing.
                 Err(libc_error::ENOENT) => Ok(Outcome::Forbidden),
                 Err(error) => Ok(Outcome::Failed(error)),
             };
@@ -277,14 +280,14 @@ impl<M: Mmu> Region<M> {
             Policy::Speculative if rights < fault.wants => Err(Spf::VmaAccess),
             Policy::Speculative if kernel => Err(Spf::VmaChanged),
             Policy::Classic if rights < fault.wants => Ok(self.forbid(fault.addr, rights)),
-            // Once more: it may have been taken back behind the area's back.
+            // Once more: the memory may have been taken from the kernel's service without the area's knowledge.
             Policy::Classic if kernel => Ok(self.leave_again(fault.addr, view.span)),
             _ => return Ok(Found { area, view, sequence }),
         })
     }
 
-    /// Installs what was chosen, if the area and the entry of the fault are as they were. Apart from the choice, because a signal
-    /// handler has little stack.
+    /// Installs what was chosen, if the area and the entry of the fault are as they were. A function of its own,
+    /// because a signal handler has little stack.
     fn bring(
         &self,
         fault: Fault,
@@ -303,7 +306,7 @@ impl<M: Mmu> Region<M> {
             let abort = match self.enter(piece.start, policy, seen) {
                 None => Spf::PmdChanged,
                 Some(_) if found.area.sequence() != found.sequence => Spf::VmaChanged,
-                // Somebody was there before this window: each page would be asked for in vain.
+                // Another fault was there before this window: each page would be asked for in vain.
                 Some(entry) if !first && entry.kind() == Kind::Huge => continue,
                 Some(entry) => {
                     let met = match (first, woken) {
@@ -326,7 +329,8 @@ impl<M: Mmu> Region<M> {
                             }
                             continue;
                         }
-                        // Somebody changes the address space without asking; the second try waits for the end of that.
+                        // The address space changes without the region's knowledge; the second try waits until that
+                        // has ended.
                         Err(libc_error::EAGAIN | libc_error::ENOENT) if policy == Policy::Speculative => {
                             Spf::VmaChanged
                         }
@@ -354,8 +358,9 @@ impl<M: Mmu> Region<M> {
         }
     }
 
-    /// Sees to it that an access that is an error does not come back as a fault, whatever was done to the memory without
-    /// the region's knowledge. With the range lock shared, so that nobody changes it. What somebody else put there stays as it is.
+    /// Makes sure that an access that is an error does not come back as a fault, even if the memory was changed
+    /// without the region's knowledge. The caller shares the range lock, so that no thread changes it. A foreign
+    /// mapping stays as it is.
     fn forbid(&self, addr: usize, rights: Rights) -> Outcome {
         let page = Span::new(addr & !(PAGE - 1), PAGE);
         if self.mmu.serves(page.start) {

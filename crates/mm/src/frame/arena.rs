@@ -1,6 +1,5 @@
-//! One shard of the arena: its slots, its free lists and its carved slots. Every function here is called with
-//! the shard's lock held, and only those that reach for more of the reservation make
-//! a system call.
+//! One shard of the arena: its slots, its free lists and its carved slots. Every function here is called with the
+//! shard's lock held. Only those that reach for more of the reservation make a system call.
 
 use faultless_base::sys::Sys;
 use faultless_base::{SLOT, Span};
@@ -29,7 +28,7 @@ impl Extent {
 
 /// How many slots growth takes from the reservation at a time, at least (32 MiB).
 const GROWTH: usize = 16;
-/// One slot in so many of memory that is handed out again may be without memory, the fewer the better.
+/// One slot in this many of memory that is handed out again may have no frame. Fewer are tried first.
 const HOLES: [usize; 3] = [usize::MAX, 16, 4];
 /// Carved slots with room that are looked at for a run.
 const ROOMS: usize = 8;
@@ -59,8 +58,8 @@ impl Arena {
         Self { base, slots, sizes, buddy: Buddy::new(links), carved, rooms, spare: u32::MAX }
     }
 
-    /// In a forked child: the lists begin anew from what each slot and each block says, whatever a thread of the parent was
-    /// doing to them. Slots in no use are to be holes, without memory; those in passage stay so.
+    /// In a forked child: the lists begin anew from what each slot and each block says, whatever a thread of the
+    /// parent was doing to them. Slots in no use are to be holes, without memory; those in transit stay so.
     pub fn begin_again(&mut self) {
         let slots = self.slots;
         self.buddy.clear(slots.tail());
@@ -90,9 +89,9 @@ impl Arena {
         &self.buddy
     }
 
-    /// Takes `n` slots with memory behind them, the first one a multiple of `align`: of the wanted kind if
-    /// there are, of the other one or mixed if not, and with a few holes among them as a last resort: what came back was not all
-    /// kept.
+    /// Takes `n` slots with memory behind them, the first one a multiple of `align`. Tries the wanted kind, then the
+    /// other one, then both mixed. The last resort has a few holes among them, because not all memory that came back
+    /// was kept.
     pub fn take_resident(&mut self, n: usize, align: usize, need: Need) -> Option<Extent> {
         let kinds = match need {
             Need::Zero => [Kind::Zeroed, Kind::Dirty],
@@ -133,7 +132,7 @@ impl Arena {
         Some(self.pass(Extent { first, n }))
     }
 
-    /// First fit over all slots, whatever blocks and kinds the memory lies in, with so many holes at most.
+    /// First fit over all slots, in any blocks and of any kind, with `holes` holes at most.
     fn scan(&mut self, n: usize, align: usize, holes: usize) -> Option<Extent> {
         if self.buddy.slots(Kind::Dirty) + self.buddy.slots(Kind::Zeroed) + holes < n {
             return None;
@@ -178,7 +177,8 @@ impl Arena {
         Some(e)
     }
 
-    /// Opens the reservation up to slot `end` at least; what is new are holes, but for what is the program's own.
+    /// Opens the reservation up to slot `end` at least; new slots are holes, but for those where the program has
+    /// mapped something.
     pub fn reach(&mut self, end: usize, sys: &impl Sys) -> bool {
         if end <= self.slots.tail() {
             return true;
@@ -191,7 +191,7 @@ impl Arena {
         if end > self.slots.len() {
             return false;
         }
-        // One more than is asked for: what is free tells how memory is that nobody changed (`examine.rs`).
+        // One more than is asked for: `examine.rs` compares with a free slot, whose attributes never changed.
         let new_tail = (end + 1).max(self.slots.tail() + GROWTH).min(self.slots.len());
         let grown = Extent { first: self.slots.tail(), n: new_tail - self.slots.tail() };
         if !sys.open_first(self.span(grown)) {
@@ -205,8 +205,8 @@ impl Arena {
         true
     }
 
-    /// The program may have mapped something where the arena was to grow, by whatever call: that is its own, and so is what lies
-    /// before it.
+    /// The program may have mapped something where the arena was to grow, by whatever call: that is its own, and so
+    /// is what lies before it.
     pub fn pass_over(&mut self, sys: &impl Sys) {
         let rest = Extent { first: self.slots.tail(), n: self.slots.len() - self.slots.tail() };
         let unclaimed = (sys.unclaimed(self.span(rest)) - self.base) / SLOT;
@@ -235,7 +235,7 @@ impl Arena {
         e
     }
 
-    /// Puts slots in passage into the free lists.
+    /// Puts slots in transit into the free lists.
     pub fn give(&mut self, e: Extent, kind: Kind, stamp_ms: u32) {
         debug_assert!(e.slots().all(|i| self.slots.state(i) == State::InTransit));
         for i in e.slots() {
@@ -259,7 +259,7 @@ impl Arena {
                 continue;
             }
             if self.slots.has(slot as usize, flag::TAINTED) {
-                // What the program changed of it may be free by now, and still be changed.
+                // The part whose attributes the program changed may be free by now, with those attributes.
                 self.rooms[place] = u32::MAX;
                 continue;
             }
@@ -278,7 +278,7 @@ impl Arena {
         None
     }
 
-    /// Starts carving a slot in passage, and takes its first `units` units: whether they are zero.
+    /// Starts carving a slot in transit, and takes its first `units` units: whether they are zero.
     pub fn carve_slot(&mut self, slot: usize, units: usize, zero: bool) -> bool {
         self.carved[slot] = Carved::start(zero);
         let _ = self.carved[slot].take(units);
@@ -291,8 +291,8 @@ impl Arena {
         zero
     }
 
-    /// Makes the run at `unit` `units` units long where it stands, if there is room, and if no other run that was there had
-    /// attributes of its own.
+    /// Makes the run at `unit` `units` units long where it stands, if there is room, and if no other run that was
+    /// there had attributes of its own.
     pub fn resize_run(&mut self, slot: usize, unit: usize, units: usize) -> bool {
         let Some(old) = self.sizes.run(slot, unit) else { return false };
         let fits = units <= old || !self.slots.has(slot, flag::TAINTED);
@@ -303,7 +303,7 @@ impl Arena {
         done
     }
 
-    /// Gives a run back: whether its slot is no longer needed (then it is in passage). `None` when no run starts
+    /// Gives a run back: whether its slot is no longer needed (then it is in transit). `None` when no run starts
     /// there.
     pub fn give_run(&mut self, slot: usize, unit: usize) -> Option<bool> {
         self.carved[slot].give(unit, self.sizes.run(slot, unit)?);

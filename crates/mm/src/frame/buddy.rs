@@ -1,8 +1,8 @@
 //! Free lists: blocks of 2^order slots, naturally aligned, one list per order and per kind.
 //!
-//! Holes, dirty and zeroed memory are kept apart (the prezeroing patches of 2004 introduced the split of zeroed
-//! and not zeroed); blocks coalesce with their buddy of the same kind only. Newly freed blocks go to the front,
-//! since their lines may still be cached; the back of a list is the oldest.
+//! Holes, dirty and zeroed memory have lists of their own (the prezeroing patches of 2004 introduced the split of
+//! zeroed and not zeroed). Blocks coalesce with their buddy of the same kind only. Newly freed blocks go to the
+//! front, since their lines may still be cached; the back of a list is the oldest.
 
 use crate::frame::slot::State;
 use faultless_page::knobs;
@@ -48,7 +48,7 @@ impl Kind {
 pub enum Ready {
     /// There is none, and there will be none by itself.
     None,
-    /// There is none for so many ms.
+    /// There is none for this many ms.
     Later(u32),
     /// This one.
     Now {
@@ -186,8 +186,8 @@ impl Buddy {
         (0..ORDERS).rev().find(|&o| self.back[kind as usize][o] != NONE)
     }
 
-    /// The largest block of `kind` of at least that order which has been free for `delay` ms at `now`, the oldest of its
-    /// size, without taking it.
+    /// The largest block of `kind` of at least that order which has been free for `delay` ms at `now`, the oldest of
+    /// its size, without taking it.
     pub fn ready(&self, kind: Kind, order: usize, now: u32, delay: u32) -> Ready {
         let mut result = Ready::None;
         for o in (order..ORDERS).rev().filter(|&o| self.back[kind as usize][o] != NONE) {
@@ -204,8 +204,8 @@ impl Buddy {
         result
     }
 
-    /// The block of `kind` that has been free for the longest time, as seen at `now`, of those at the backs of
-    /// their lists, without taking it: first slot, order, stamp.
+    /// Of the blocks of `kind` at the backs of their lists, gives the one free for the longest time at `now`, without
+    /// taking it: first slot, order, stamp.
     pub fn stalest(&self, kind: Kind, now: u32) -> Option<(usize, usize, u32)> {
         (0..ORDERS)
             .filter(|&o| self.back[kind as usize][o] != NONE)

@@ -1,12 +1,12 @@
-//! The peak rule: what a process has in memory never exceeds what the program by itself once had, and the budget.
+//! The peak rule: a process never has more in memory than the program by itself once had, plus the budget.
 //!
-//! Three things make a process larger than it would be: memory kept while it is free (`idle`), huge pages that the
-//! program got but is not yet seen to use (`charged`), and parts of slots that no block uses (`lost`). While all three
-//! fit into the budget the rule holds, whatever the program does. Beyond that, memory may be kept as long as the
-//! process is not larger than the program's own peak and the budget. For that the kernel is asked from time to time how much the
-//! process has ([`Budget::look`]), because the C library's heap and small pages are the kernel's business. What it has
-//! without these three is a lower bound of the program's own peak. Between two looks, memory that the kernel is
-//! about to bring counts as if it had (`promised`).
+//! Three things make a process larger than it would be. They are memory kept while it is free (`idle`), huge pages
+//! that the program is not yet seen to use (`charged`), and parts of slots that no block uses (`lost`). While all
+//! three fit into the budget the rule holds, whatever the program does. Beyond that, memory may be kept as long as
+//! the process is not larger than the program's own peak and the budget. For that the kernel is asked from time to
+//! time how much the process has ([`Budget::look`]), because the C library's heap and small pages are the kernel's
+//! business. The answer without these three is a lower bound of the program's own peak. Between two looks, memory
+//! that the kernel is about to bring counts as if it were there (`promised`).
 //!
 //! Idle memory can go back at any moment, and does when the program itself grows. The other two cannot. So these stay
 //! within the budget alone, but for a program that used all it got: it is trusted with more (`proven`).
@@ -16,9 +16,9 @@ use faultless_base::{SLOT, SLOT_PAGES};
 
 use faultless_page::knobs::{Knob, Values};
 
-/// A program is not trusted before it has used so many slots all over, one after the other (256 MiB) …
+/// A program is trusted only after it used this many slots completely, one after the other (256 MiB) …
 const PROVES: usize = 128;
-/// … and with so many times the budget at most.
+/// … and with this many times the budget at most.
 const TRUSTED: usize = 8;
 
 /// The account of a process, in slots where nothing else is said.
@@ -28,10 +28,10 @@ pub struct Budget {
     closed: AtomicBool,
     idle: AtomicUsize,
     charged: AtomicUsize,
-    /// Pages of slots that no block has.
+    /// Pages of slots in use that belong to no block.
     lost: AtomicUsize,
     used: AtomicUsize,
-    /// Slots that the program used all over since it last left one in part.
+    /// Slots that the program used completely since it last left one in part.
     proven: AtomicUsize,
     /// Pages that were promised lately, and a while ago.
     promised: [AtomicUsize; 2],
@@ -43,7 +43,7 @@ pub struct Budget {
     looked: AtomicBool,
     /// Whether it did not answer, the last time: then nothing is kept beyond the budget.
     blind: AtomicBool,
-    /// What the control group lets be idle and charged.
+    /// Most slots, idle and charged together, that the control group allows.
     cap: AtomicUsize,
 }
 
@@ -138,7 +138,7 @@ impl Budget {
         (self.idle() + self.charged()).saturating_sub(self.limit()).min(self.idle())
     }
 
-    /// How many idle slots have to go at once, if so many pages more come.
+    /// How many idle slots have to go at once, if `pages` more come.
     pub fn excess(&self, pages: usize) -> usize {
         let idle = self.idle();
         if idle == 0 || self.limit() == 0 {
@@ -150,7 +150,7 @@ impl Budget {
 
     /// Asks how many pages the process has.
     pub fn look(&self, resident: impl FnOnce() -> Option<usize>) {
-        // What is idle, charged or lost on either side of the question was not the program's.
+        // Memory that is idle, charged or lost before or after the question was not the program's.
         let before = self.extra();
         let resident = resident();
         self.blind.store(resident.is_none(), Relaxed);
@@ -158,14 +158,14 @@ impl Budget {
         let extra = before.max(self.extra());
         self.other.store(resident.saturating_sub((self.used() + self.idle()) * SLOT_PAGES), Relaxed);
         if !self.looked.load(Relaxed) {
-            // What was taken for it before was a guess.
+            // The value before the first look was a guess.
             self.peak.store(0, Relaxed);
             self.looked.store(true, Relaxed);
         }
         self.peak.fetch_max(resident.saturating_sub(extra), Relaxed);
     }
 
-    /// What the control group lets be idle and charged.
+    /// Sets the most slots, idle and charged together, that the control group allows.
     pub fn bound(&self, slots: usize) {
         self.cap.store(slots, Relaxed);
     }
@@ -183,12 +183,12 @@ impl Budget {
         sub(&self.used, n);
     }
 
-    /// The kernel is about to bring so many pages.
+    /// The kernel is about to bring this many pages.
     pub fn promise(&self, pages: usize) {
         self.promised[0].fetch_add(pages, Relaxed);
     }
 
-    /// So many of them came back.
+    /// This many of them came back.
     pub fn end_promise(&self, pages: usize) {
         let mut left = pages;
         for promised in &self.promised {
@@ -198,12 +198,13 @@ impl Budget {
         }
     }
 
-    /// Time has passed: what was promised the time before is there by now, or will not come soon.
+    /// Time has passed: promises of the last period but one are forgotten: their memory is there by now, or will not
+    /// come soon.
     pub fn age_promises(&self) {
         self.promised[1].store(self.promised[0].swap(0, Relaxed), Relaxed);
     }
 
-    /// Slots that came back, or were looked at: so many were used all over, and so many not.
+    /// Slots that came back, or were looked at: `all` of them were used completely, and `not_all` were not.
     pub fn note_use(&self, all: usize, not_all: usize) {
         if not_all > 0 {
             self.proven.store(0, Relaxed);
@@ -213,7 +214,7 @@ impl Budget {
         }
     }
 
-    /// So many pages of slots in use belong to no block.
+    /// This many pages of slots in use belong to no block.
     pub fn lose(&self, pages: usize) {
         self.lost.fetch_add(pages, Relaxed);
     }
@@ -260,7 +261,7 @@ impl Budget {
         sub(&self.charged, n);
     }
 
-    /// After a fork, in the child: nothing is idle, so many slots are used and charged, and so many pages lost.
+    /// After a fork, in the child: nothing is idle; the counts of used and charged slots and of lost pages are new.
     pub fn recount(&self, used: usize, charged: usize, lost: usize) {
         let counts = [(&self.charged, charged), (&self.used, used), (&self.lost, lost)];
         let gone = [&self.idle, &self.promised[0], &self.promised[1], &self.other, &self.peak];

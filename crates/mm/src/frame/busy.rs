@@ -1,21 +1,25 @@
-//! Memory of the program's that one of our threads is at, and the handshakes with whoever takes it back or replaces it.
+//! Ranges of the program's memory that threads of ours use, and the handshake with threads that take it back or
+//! replace it.
 //!
-//! Our thread announces the range, then looks whether it is the engine's business still, then uses it. What is announced
-//! is waited for, or noted for later, but not for long: the thread uses what the program has by system calls alone, which
-//! fail where an access would fault.
+//! Our thread announces the range, then checks that the memory is still the engine's business, then uses it. Other
+//! threads wait until an announced range is left, but not for long, or note their work for later. Our thread comes to
+//! no harm meanwhile: it uses the program's memory by system calls alone, which fail where an access would fault.
 //!
-//! - Whoever takes slots back or taints them changes their state, then looks at what is announced ([`Busy::is_left`]).
-//! - A program that maps something else over a range, moves it or unmaps it announces that itself, waits until our
-//!   threads have left the range, and makes its call ([`Busy::replace`]). Without that a thread could see memory of the
-//!   program's by one call, and come to a file that is mapped there by the next: a look would give it pages.
+//! - A thread that takes slots back or taints them changes their state first. Then it checks the announced ranges
+//!   ([`Busy::is_left`]).
 //!
-//! A fence on both sides lets one of the two see the other.
+//! - A program that maps something else over a range, moves it or unmaps it announces that. It waits until our
+//!   threads have left the range, and makes its call ([`Busy::replace`]). Otherwise our thread could check the
+//!   program's memory by one call, and reach a file that was mapped there by the next: a look would give the file
+//!   pages.
+//!
+//! A fence on both sides makes sure that one of the two sees the other.
 
 use faultless_base::Span;
 use faultless_base::sync::atomic::{AtomicUsize, Ordering, fence};
 
-/// Threads of ours that are somewhere, and calls of the program, at a time. One that finds no place stays away, or does not
-/// announce itself.
+/// Threads of ours in ranges, and calls of the program, at a time. A thread that finds no place stays away; a call
+/// that finds none does not announce itself.
 const OURS: usize = 4;
 const THEIRS: usize = 64;
 
@@ -49,8 +53,8 @@ impl Busy {
         Replaced(announce(&self.theirs, span))
     }
 
-    /// Whether no thread of ours is in `span`. The caller has changed its slots or [replaces](Self::replace) it, so that it is not
-    /// entered any more.
+    /// Whether no thread of ours is in `span`. The caller has changed its slots or [replaces](Self::replace) it, so
+    /// that it is not entered any more.
     pub fn is_left(&self, span: Span) -> bool {
         // Pairs with the one in `announce`.
         fence(Ordering::SeqCst);
@@ -80,8 +84,8 @@ impl Drop for Replaced<'_> {
 
 /// The first address, 0 for nothing, and the end.
 ///
-/// Whoever reads two words that do not belong together has read one that was written when the thread had left what the
-/// other one names; or the thread has [claimed](Self::claim) the place and announced nothing yet.
+/// A reader may see a start and an end that do not belong together. Then the thread has left the older of the two
+/// ranges; or it has [claimed](Self::claim) the place and announced nothing yet.
 struct Range {
     start: AtomicUsize,
     end: AtomicUsize,

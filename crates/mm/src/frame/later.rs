@@ -1,9 +1,9 @@
-//! What comes back while it cannot be taken in: a list without a lock.
+//! Blocks and extents that come back while the shard is locked: a list without a lock.
 //!
 //! No thread waits for a shard's lock. A thread that cannot have the lock notes what comes back here, and the next
 //! thread that comes by takes it in. A slot's words say what came back of the slot; they are written first, then the
-//! slot is put on the list, unless it is on the list already. A thread that takes the list takes all of it, takes a slot off, and
-//! then reads its words. So a thread that finds its slot on the list knows that its note will be read.
+//! slot is put on the list, unless it is on the list already. A thread that takes the list takes all of it, takes a
+//! slot off, and then reads its words. So a thread that finds its slot on the list knows that its note will be read.
 //!
 //! A thread that stops for ever in the middle of this keeps what it has in its hands, and holds up no other thread.
 
@@ -24,7 +24,7 @@ const OUT: u32 = 0;
 const LAST: u32 = 1;
 const FIRST_SLOT: u32 = 2;
 
-/// What is to be done with an extent in passage.
+/// What is to be done with an extent in transit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     /// It comes back from its user.
@@ -73,7 +73,7 @@ impl Later {
         self.put(slot);
     }
 
-    /// An extent in passage, which is this thread's no longer.
+    /// An extent in transit, which is this thread's no longer.
     pub fn extent(&self, e: Extent, what: What) {
         let what = match what {
             What::Give(kind) => kind as u32,
@@ -88,7 +88,8 @@ impl Later {
         if link.compare_exchange(OUT, LAST, SeqCst, SeqCst).is_err() {
             return;
         }
-        // Nobody takes a single slot off the list, so its head is what it was or the list was longer meanwhile.
+        // No thread takes a single slot off the list. So a head that is the same again means the same list, or a new
+        // one with the same first slot.
         let _ = self.head.fetch_update(SeqCst, SeqCst, |head| {
             link.store(head, SeqCst);
             Some(slot as u32 + FIRST_SLOT)
@@ -118,11 +119,11 @@ impl Later {
         Note { slot, blocks, extent: (e.n > 0).then_some((e, what)) }
     }
 
-    /// In a forked child, where threads of the parent may have been in the middle of this: nothing is on the list, and what
-    /// was noted of the slots `0 .. slots` is the caller's.
+    /// In a forked child, where threads of the parent may have been in the middle of this: the list is empty then.
+    /// The notes of the slots `0 .. slots` are the caller's.
     pub fn begin_again(&self, slots: usize) -> impl Iterator<Item = Note> {
         self.head.store(LAST, SeqCst);
-        // What is not written is not copied.
+        // A word that is not written is not copied in the child's memory.
         let noted = |slot: &usize| (0..WORDS).any(|which| self.word(*slot, which).load(SeqCst) != 0);
         (0..slots).filter(noted).map(|slot| {
             self.word(slot, LINK).store(OUT, SeqCst);

@@ -1,9 +1,9 @@
 //! Frames: 2 MiB slots of the arena, their states, and the free lists.
 //!
 //! Owns the state of each slot (`slot`), the free lists (`buddy`), the pieces of a slot and the sizes of blocks
-//! (`runs`, `sizes`), one shard of all that (`arena`), and the account of the process (`budget`).
-//! A shard's lock protects its free lists. A slot's state is an atomic word: whoever takes a slot from a list owns
-//! it until it comes back. Nothing here makes a system call but `arena`, which opens new addresses.
+//! (`runs`, `sizes`). `arena` is one shard of these, `budget` the account of the process. A shard's lock protects its
+//! free lists. A slot's state is an atomic word: a thread that takes a slot from a list owns it until it comes back.
+//! Nothing here makes a system call but `arena`, which opens new addresses.
 
 pub mod arena;
 pub mod buddy;

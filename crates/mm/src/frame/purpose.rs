@@ -1,14 +1,14 @@
 //! What memory is taken for, and whether it has to be zero: every place that takes some says so.
 //!
-//! Only mappings and calloc need zeroes. Whoever overwrites what it takes gets memory with old bytes, and nothing is zeroed
-//! for it.
+//! Only mappings and calloc need zeroes. A caller that overwrites what it takes gets memory with old bytes, and
+//! nothing is zeroed for it.
 
 /// Whether memory has to be zero when it is handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     /// It has to be.
     Zero,
-    /// Whoever asked will overwrite it.
+    /// The caller will overwrite it.
     Any,
 }
 

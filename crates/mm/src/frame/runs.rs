@@ -1,8 +1,8 @@
 //! Runs: pieces of 64 KiB … 2 MiB carved out of one slot, for `malloc`.
 //!
-//! A slot in state `Runs` has a bit for each of its 32 units. First fit inside the slot; slots with room are
-//! found through a short list of recent ones. How long each run is lies in [`crate::frame::sizes`], where it is read without
-//! a lock.
+//! A slot in state `Runs` has a bit for each of its 32 units. First fit inside the slot; slots with room are found
+//! through a short list of recent ones. How long each run is lies in [`crate::frame::sizes`], where it is read
+//! without a lock.
 
 use faultless_base::{SLOT, UNIT};
 
@@ -24,7 +24,7 @@ impl Carved {
         Self { used: 0, clean: if zero { u32::MAX } else { 0 } }
     }
 
-    /// A slot with these runs, each a first unit and a number of units. What is free of it holds old bytes.
+    /// A slot with these runs, each a first unit and a number of units. Its free units hold old bytes.
     pub fn of_runs(runs: impl Iterator<Item = (usize, usize)>) -> Self {
         Self { used: runs.fold(0, |used, (at, n)| used | mask(at, n)), clean: 0 }
     }

@@ -1,9 +1,9 @@
 //! How long each block of malloc is: a table beside the slots, read without a lock.
 //!
-//! A block's size changes only in calls about that block, and the program makes one at a time. So its owner reads the size
-//! without a lock. A slot in state `Runs` has a byte for each unit: the units of the run that starts there, or 0. These
-//! bytes are written with the shard's lock, because runs share words. The first slot of a block of whole slots has the
-//! block's pages in its first word, and no other slot has any there.
+//! A block's size changes only in calls about that block, and the program makes one at a time. So its owner reads the
+//! size without a lock. A slot in state `Runs` has a byte for each unit: the units of the run that starts there, or
+//! 0. These bytes are written with the shard's lock, because runs share words. The first slot of a block of whole
+//! slots has the block's pages in its first word, and no other slot has any there.
 
 use faultless_base::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use faultless_base::sync::words;
@@ -48,7 +48,7 @@ impl Sizes {
         word.store(word.load(Relaxed) & !(0xFF << shift) | (n as u32) << shift, Relaxed);
     }
 
-    /// A slot in passage is about to be carved: no run starts in it.
+    /// A slot in transit is about to be carved: no run starts in it.
     pub fn clear(&self, slot: usize) {
         self.words[slot * WORDS..][..WORDS].iter().for_each(|word| word.store(0, Relaxed));
     }

@@ -10,9 +10,9 @@
 //!  └─ unmap ── Mapped · Block · Runs
 //! ```
 //!
-//! Whoever holds the arena's lock moves a slot into or out of a free list (Unbacked, Dirty, Zeroed). A slot in
-//! `InTransit` belongs to one thread, which moves it on without the lock: to the program's side when it hands it
-//! out, to a free list when it takes it back. Taint alone is set by any thread at any time.
+//! A thread that holds the arena's lock moves a slot into or out of a free list (Unbacked, Dirty, Zeroed). A slot in
+//! `InTransit` belongs to one thread, which moves it on without the lock. It goes to the program's side when it is
+//! handed out, and to a free list when it is taken back. Any thread may set taint at any time.
 
 use core::ops::Range;
 
@@ -195,7 +195,7 @@ impl Slots {
         });
     }
 
-    /// Moves slot `i` from `from` to passage; false when it is in another state, so that of two threads that try
+    /// Moves slot `i` from `from` into transit; false when it is in another state, so that of two threads that try
     /// one succeeds.
     pub fn detach(&self, i: usize, from: State) -> bool {
         let passage = |word: u32| {
@@ -209,13 +209,13 @@ impl Slots {
         self.update(i, |word| word | flags)
     }
 
-    /// Adds `flags` to slot `i`, whoever has it: the owner of a slot in passage may overwrite them.
-    /// The flags that it had before.
+    /// Adds `flags` to slot `i`, in any state: the owner of a slot in transit may overwrite them. The flags that it
+    /// had before.
     pub fn share(&self, i: usize, flags: u32) -> u32 {
         self.word(i).fetch_or(flags, Ordering::SeqCst)
     }
 
-    /// Removes `flags` from slot `i`, whoever has it: its owner may bring them back. Whether it had any of them.
+    /// Removes `flags` from slot `i`, in any state: its owner may bring them back. Whether it had any of them.
     pub fn withdraw(&self, i: usize, flags: u32) -> bool {
         self.has(i, flags) && self.word(i).fetch_and(!flags, Ordering::SeqCst) & flags != 0
     }
@@ -243,7 +243,7 @@ impl Slots {
         self.word(i).fetch_update(Ordering::SeqCst, Ordering::SeqCst, without).is_ok()
     }
 
-    /// Changes a word. Slots that are free or in passage have one thread that may, so a store does; what the
+    /// Changes a word. Slots that are free or in transit have one thread that may, so a store does; what the
     /// program has may be tainted at any time.
     fn update(&self, i: usize, change: impl Fn(u32) -> u32) -> u32 {
         let word = self.word(i);

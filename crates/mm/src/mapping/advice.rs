@@ -1,11 +1,11 @@
 //! Mappings that stay with the kernel, at the program's own addresses: memory committed inside a reservation.
 //!
-//! Large ones get huge-page advice, as far as the budget goes. A mapping is divided into groups, and each group gets
-//! the same part of what the budget has, because nobody knows where the program begins: a JVM allocates from the end
-//! of its heap, or from two thirds on. One slot of each group is left out. How densely the program
-//! uses a mapping is looked at from time to time: in the slots left out, page by page; in the others by their
-//! content, which shows nothing where the program writes zeroes. A mapping that is used densely is advised
-//! throughout and no longer charged; one that is used sparsely gets no more advice.
+//! Large ones get huge-page advice, as far as the budget goes. Where the program begins is not known: a JVM allocates
+//! from the end of its heap, or from two thirds on. So a mapping is divided into groups, and each group gets the same
+//! part of the budget. One slot of each group is left out. From time to time a look finds out how densely the program
+//! uses a mapping: page by page in the slots left out, by the content in the others. Content shows nothing where the
+//! program writes zeroes. A mapping that is used densely is advised throughout and no longer charged; one that is
+//! used sparsely gets no more advice.
 //!
 //! The program may unmap such memory at any time by ways that are not seen here, so it is only ever read by means
 //! that cannot fault, and never written.
@@ -25,10 +25,10 @@ use faultless_page::stats::Counter;
 
 /// Slots from which a mapping is worth it.
 const LEAST_SLOTS: usize = 2;
-/// Where a mapping continues one that is used densely, one slot is charged for so many.
+/// Where a mapping continues one that is used densely, one slot is charged for this many.
 const TRUSTED_SHARE: usize = 4;
-/// Slots of a group, at least, and groups of a mapping and of all, at most: each is up to three areas to the kernel, and a
-/// program may have 65 530.
+/// Least slots of a group, most groups of a mapping, and most groups of all. A group is up to three areas to the
+/// kernel, and a program may have 65 530.
 const GROUP: usize = 32;
 const MOST_GROUPS: usize = 64;
 const GROUPS_OF_ALL: usize = 128;
@@ -38,7 +38,6 @@ const ENOUGH: usize = 2;
 const SAMPLES: usize = 256;
 /// Slots with memory whose content is looked at in one look.
 const PEEKS: usize = 16;
-/// Time between looks.
 const LOOK_US: u64 = 5_000;
 
 impl<S: Sys> Space<S> {
@@ -154,7 +153,7 @@ impl<S: Sys> Space<S> {
                 && seen.span.bytes() >= LARGE * SLOT
                 && if probes { self.finds_cold() } else { self.huge_cost.is_cold(self.now_ms()) == Some(true) };
             let Some(mut advices) = self.advices.lock_soon() else { continue };
-            // The program may have unmapped it meanwhile, or somebody else may have looked.
+            // The program may have unmapped it meanwhile, or another thread may have looked.
             let same = |k: &&mut Known| k.span == seen.span && k.use_ == seen.use_;
             if let Some(known) = advices.known[place].as_mut().filter(same) {
                 changed |= self.busy.enter(seen.span, || true, || self.learn(known, use_, cold)) == Some(true);
@@ -163,7 +162,7 @@ impl<S: Sys> Space<S> {
         changed
     }
 
-    /// What follows from the use that was seen, and from whether huge pages are cold; whether anything does.
+    /// Acts on the use that was seen, and on whether huge pages are cold; whether anything changed.
     fn learn(&self, known: &mut Known, use_: Use, cold: bool) -> bool {
         let news = known.use_ != use_;
         known.use_ = use_;
@@ -177,7 +176,7 @@ impl<S: Sys> Space<S> {
                     self.sys.huge(known.span, Huge::Advised);
                 }
             }
-            // What is not touched yet shall stay small.
+            // Memory that is not touched yet shall get small pages.
             Use::Sparse if news && known.depth > 0 => refuse(known),
             _ => {}
         }
@@ -230,7 +229,6 @@ impl Known {
         self.span.bytes() / SLOT
     }
 
-    /// Slots of a group.
     fn group(&self) -> usize {
         self.slots().div_ceil(self.most_groups).max(GROUP)
     }
@@ -250,7 +248,7 @@ impl Known {
         (span.start + group / 2 * SLOT..span.end).step_by(group * SLOT).map(|at| Span::new(at, SLOT))
     }
 
-    /// What the slots from `from` to `to` of each group are, without those left out.
+    /// The addresses of slots `from` to `to` of each group, without those left out.
     fn pieces(&self, from: usize, to: usize) -> impl Iterator<Item = Span> + use<> {
         let (span, group) = (self.span, self.group());
         let between = move |start: usize, from: usize, to: usize| {

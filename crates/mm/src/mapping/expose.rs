@@ -1,8 +1,8 @@
 //! Programs that look whether their memory is resident: by a userfaultfd of their own, or by mincore.
 //!
-//! A mapping that frames moved into is resident at once. To such a program it must be as the kernel made it: from the
-//! first look on nothing moves in any more, and what moved in before and is still all zero moves out again, when the program
-//! registers it to hear of missing pages.
+//! A mapping that frames moved into is resident at once. To such a program it must be as the kernel made it. From the
+//! first look on, no frames move in any more. When the program registers memory to hear of missing pages, frames that
+//! moved in before and are still all zero move out again.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -24,8 +24,8 @@ impl<S: Sys> Space<S> {
         self.supply.looked.store(true, Relaxed);
     }
 
-    /// The program asks what of `span` is resident. What is stays so: a slot that another thread writes to for the first
-    /// time could lose that.
+    /// The program asks which pages of `span` are resident. Resident pages stay: to take a frame out could lose
+    /// another thread's first write.
     pub fn note_question(&self, span: Span) {
         if self.is_noted(span) {
             self.note_look();
@@ -36,8 +36,8 @@ impl<S: Sys> Space<S> {
         self.supply.looked.load(Relaxed)
     }
 
-    /// The program watches `span` from now on; `missing`: its pages that are not there. Then what was brought and is not used
-    /// is taken out first. Whoever hears of writes alone wants what is there to stay there.
+    /// The program watches `span` from now on; `missing`: its pages that are not there. Then memory that was brought
+    /// and is not used is taken out first. A program that hears of writes alone wants its memory to stay there.
     ///
     /// Nothing is known of the range any more: it is exposed once, before it is watched, and never again.
     pub fn watch(&self, cpu: usize, span: Span, missing: bool) {

@@ -26,7 +26,7 @@ use crate::space::transfer::Moved;
 use crate::space::{Shard, Space};
 use faultless_page::stats::Counter;
 
-/// Slots whose contents are looked at when memory comes back whose use is not known: one in so many.
+/// Slots whose use is not known when they come back: the content of one in this many is looked at.
 const SAMPLES: usize = 16;
 
 impl<S: Sys> Space<S> {
@@ -64,7 +64,7 @@ impl<S: Sys> Space<S> {
         if idle > 0 {
             self.make_room(idle);
         }
-        // At no time do they look like the program's own.
+        // Charged before they move: at no time do they look like the program's own.
         let held = idle.min(self.budget.trust());
         self.budget.charge(held);
         let moved = self.move_frames(cpu, to, held);
@@ -79,7 +79,7 @@ impl<S: Sys> Space<S> {
     pub fn unmap(&self, cpu: usize, span: Span) -> bool {
         let program = &self.program;
         let e = slots_inside(span);
-        // What it loses only a part of is worth nothing any more.
+        // A slot of which only a part is unmapped is not worth keeping.
         for end in [span.start / SLOT, (span.end - 1) / SLOT] {
             if !e.slots().contains(&end) && self.end_use(end) {
                 self.drop_note(end);
@@ -96,7 +96,7 @@ impl<S: Sys> Space<S> {
             && self.budget.limit() > 0
             && !self.is_retired()
             && self.can_move()
-            // Whoever watches memory by a userfaultfd is told of an unmapping, and not of a move.
+            // A program that watches memory by a userfaultfd is told of an unmapping, and not of a move.
             && !self.is_looked_at()
             && !self.is_untouched(program, e);
         let isolated = if keeps { self.sys.isolate(span) } else { None };
@@ -156,7 +156,7 @@ impl<S: Sys> Space<S> {
         (self.budget.room() + held, held)
     }
 
-    /// Moves frames of the slots in passage from `place` into the arena, at most `keep`.
+    /// Moves frames of the slots in transit from `place` into the arena, at most `keep`.
     fn collect(&self, cpu: usize, e: Extent, place: impl Fn(usize) -> Span, keep: usize) {
         let slots = self.program.slots;
         let worth = |i: usize| slots.state(i) == State::InTransit && !slots.has(i, flag::EMPTY);
@@ -219,7 +219,7 @@ impl<S: Sys> Space<S> {
         self.forget(from);
     }
 
-    /// Takes free slots into passage. False: another thread has not ended their last use yet. Then the kernel alone
+    /// Takes free slots into transit. False: another thread has not ended their last use yet. Then the kernel alone
     /// deals with them.
     fn begin_use(&self, e: Extent) -> bool {
         let slots = self.program.slots;
@@ -230,19 +230,18 @@ impl<S: Sys> Space<S> {
         begun == e.n
     }
 
-    /// Ends the program's use of slot `i`, which is in passage then; false when it is not known to have it, or another
+    /// Ends the program's use of slot `i`, which is in transit then; false when it is not known to have it, or another
     /// thread was first.
     pub(crate) fn end_use(&self, i: usize) -> bool {
         self.program.slots.detach(i, State::Mapped)
     }
 
-    /// Slots in passage.
     fn passing(&self, e: Extent) -> impl Iterator<Item = usize> {
         let slots = self.program.slots;
         self.noted(e).flat_map(Extent::slots).filter(move |&i| slots.state(i) == State::InTransit)
     }
 
-    /// Ends what a slot in passage counts for.
+    /// Ends what a slot in transit counts for.
     fn release_use(&self, e: Extent) {
         let slots = self.program.slots;
         for i in self.passing(e) {
@@ -260,7 +259,7 @@ impl<S: Sys> Space<S> {
         self.drop_notes(Extent { first: i, n: 1 });
     }
 
-    /// Frees slots in passage.
+    /// Frees slots in transit.
     fn drop_notes(&self, e: Extent) {
         self.release_use(e);
         self.passing(e).for_each(|i| self.wipe(i));
@@ -297,7 +296,7 @@ impl<S: Sys> Space<S> {
         for i in noted.filter(|&i| slots.state(i) == State::Mapped) {
             match change {
                 Change::Dropped => {
-                    // How much is left of it is not known: it is no longer use, but a charge.
+                    // How much of it is left is not known: it counts as charged, no longer as used.
                     let before = slots.share(i, flag::FRESH);
                     if before & (flag::FRESH | flag::CHARGED) == 0 {
                         self.budget.unuse(1);
@@ -310,7 +309,7 @@ impl<S: Sys> Space<S> {
                     }
                 }
                 Change::HugeAdvised => {
-                    // What it never had it now has asked for itself.
+                    // Slots that it never had, it now has asked for itself.
                     let fresh = slots.share(i, flag::ADVISED) & flag::FRESH != 0;
                     self.budget.discharge((fresh && slots.withdraw(i, flag::CHARGED)) as usize);
                 }
@@ -318,7 +317,7 @@ impl<S: Sys> Space<S> {
         }
     }
 
-    /// What of a mapping the program has on record, for a look.
+    /// Whether a shard is the table of the program's mappings.
     pub(crate) fn is_program(&self, shard: &Shard) -> bool {
         core::ptr::eq(shard, &self.program)
     }

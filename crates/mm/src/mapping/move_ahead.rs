@@ -1,11 +1,12 @@
 //! Following a program by moves: zeroed frames of the supply move to a window ahead of it, at its own addresses.
 //!
 //! A window is a row of slots. Its first one, the marker, is left to the program: a fault there says that the program
-//! has arrived, and the next window begins behind. A huge page moves in a hundredth of the time that it takes to zero it, so
-//! the thread is ahead of any program as long as there are frames. When there are none, nothing waits: growth is
-//! touched ahead as always (`ahead.rs`), or left to the kernel.
+//! has arrived, and the next window begins behind. A huge page moves in a hundredth of the time that it takes to zero
+//! it, so the thread is ahead of any program as long as there are frames. When there are none, nothing waits: growth
+//! is touched ahead as always (`ahead.rs`), or left to the kernel.
 //!
-//! Windows double while the program follows; one that has followed often gets the first window of the next extent at once.
+//! Windows double while the program follows; one that has followed often gets the first window of the next extent at
+//! once.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -19,8 +20,8 @@ use faultless_page::stats::Counter;
 
 /// Windows after which a program is known to follow.
 const TRUSTED: usize = 10;
-/// The first window of an extent, in slots, and that of a program that is known to follow. A program crosses a small one
-/// before the thread looks again.
+/// The first window of an extent, in slots, and that of a program that is known to follow. A program crosses a small
+/// one before the thread looks again.
 const FIRST_WINDOW: usize = 16;
 const TRUSTED_WINDOW: usize = 64;
 
@@ -67,7 +68,8 @@ impl<S: Sys> Space<S> {
         moved > 0
     }
 
-    /// Moves frames to slots of the program's, except where it is already; the end of what was looked at.
+    /// Moves frames to slots of the program's, except where the program was already; one past the last slot looked
+    /// at.
     fn move_window(&self, start: usize, n: usize) -> usize {
         let missing = |i: usize| {
             let at = start + i * SLOT;

@@ -1,9 +1,10 @@
-//! Memory whose content the program drops (`MADV_DONTNEED`): given to the kernel as always, or replaced by zeroed frames
-//! at once when the program uses it again soon, drop after drop.
+//! Memory whose content the program drops (`MADV_DONTNEED`): given to the kernel as always, or replaced by zeroed
+//! frames at once when the program uses it again soon, drop after drop.
 //!
 //! A huge page that goes costs its removal, a fault, zeroing by the kernel and, on a machine that was idle, a page
-//! that its host has to find first. Zeroing one that is there costs only that. It stays charged until it is used,
-//! so a program that does not come back gives up the budget's worth of memory at most, and with its next drop all.
+//! that its host has to find first. Zeroing one that is there costs only the zeroing. It stays charged until it is
+//! used. So a program that does not come back keeps the budget's worth of memory at most, and gives all of it up with
+//! its next drop.
 
 use faultless_base::sys::Sys;
 use faultless_base::{SLOT, Span};
@@ -18,8 +19,8 @@ use faultless_page::stats::Counter;
 const AT_ONCE: usize = 32;
 
 impl<S: Sys> Space<S> {
-    /// The program drops the content of `span`. Takes frames out of it where it uses them again soon, has the kernel
-    /// drop the rest by `give`, part by part as long as that works, and brings as many frames of zeroes.
+    /// The program drops the content of `span`. Takes frames out of it where the program uses them again soon. Has
+    /// the kernel drop the rest by `give`, part by part as long as that works, and brings as many frames of zeroes.
     pub fn recycle(&self, cpu: usize, span: Span, mut give: impl FnMut(Span) -> bool) {
         let e = slots_inside(span);
         self.noted(e).for_each(|part| self.note_left(&self.program, part));

@@ -1,9 +1,9 @@
-//! The supply: huge pages zeroed while a processor is idle, before anybody knows where they will be needed.
+//! The supply: huge pages zeroed while a processor is idle, before it is known where they will be needed.
 //!
-//! A program that has used much will use more. So for each slot that is seen to be used for the first time one is zeroed in
-//! the background, up to a quarter of the budget; what is not wanted for long decays as any other idle memory.
-//! Requests are served from it directly where it has room in one piece; elsewhere its frames move to where
-//! the program is about to be (`movein.rs`, `transfer.rs`).
+//! A program that has used much will use more. So for each slot that is seen to be used for the first time, one is
+//! zeroed in the background, up to a quarter of the budget. Slots that are not needed for long decay as other idle
+//! memory. The supply serves requests directly where it has room in one piece. Elsewhere its frames move to where the
+//! program is about to be (`move_ahead.rs`, `transfer.rs`).
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -15,7 +15,7 @@ use faultless_page::knobs::Knob;
 
 /// Looks without progress after which a program does something else (1 ms).
 const STILL_LOOKS: u32 = 10;
-/// One slot in so many of the budget may be of the supply.
+/// One slot in this many of the budget may be of the supply.
 const SHARE: usize = 4;
 
 impl<S: Sys> Space<S> {
@@ -24,7 +24,7 @@ impl<S: Sys> Space<S> {
         self.knobs.is_on(Knob::Mapped) && self.can_move()
     }
 
-    /// The program uses so many slots that it never had before.
+    /// The program uses `n` slots that it never had before.
     pub(crate) fn note_demand(&self, n: usize) {
         if n > 0 && self.moves() {
             let most = self.budget.limit() / SHARE;
@@ -32,7 +32,7 @@ impl<S: Sys> Space<S> {
         }
     }
 
-    /// Whether the program is going through a growing extent right now: what is ahead of it there comes first.
+    /// Whether the program is going through a growing extent right now: then memory ahead of it there comes first.
     fn is_followed(&self) -> bool {
         let growths = self.growths.lock_soon();
         growths.is_none_or(|growths| growths.followed.iter().flatten().any(|g| g.quiet < STILL_LOOKS))

@@ -1,25 +1,26 @@
 //! Whether huge pages are cold.
 //!
-//! A hypervisor that takes idle memory back (free page reporting) takes whole huge pages: the kernel reports only free
-//! blocks of that size. To touch such a block again costs milliseconds, because the host has to find memory for it,
-//! while small pages still come from blocks that were never taken. Measured: 1.5 GiB after 8 s of idleness took 0.8 s in
-//! small pages and 4 s in huge ones. So while huge pages are seen to be cold, extents of a program that does not
-//! give memory back, where the cost would not be earned again, get small ones.
+//! A hypervisor with free page reporting takes idle memory back in whole huge pages: the kernel reports only free
+//! blocks of this size. To touch such a block again costs milliseconds, because the host has to find memory for it,
+//! while small pages still come from blocks that were never taken. Measured: 1.5 GiB after 8 s of idleness took 0.8 s
+//! in small pages and 4 s in huge ones. So while huge pages are seen to be cold, extents of a program that does not
+//! give memory back get small ones: the cost would not be earned again.
 
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
 /// The first touch of a huge page takes 0.1 to 0.2 ms where it is warm, 2 to 4 ms where it is cold.
 const COLD_NS: u64 = 1_000_000;
-/// Small pages for a slot take 0.8 ms in all, so they are better off when so many of the last touches were slow …
+/// Small pages for a slot take 0.8 ms in all. So they are better when this many of the last touches were slow …
 const COLD_TOUCHES: u32 = 2;
 const OF_LAST: u32 = 4;
-/// … for so long; then it is tried again.
+/// … for this long; then huge pages are tried again.
 const LASTS_MS: u32 = 2_000;
-/// A quick touch tells how it is for so long: warm memory is handed out first, and cold memory may come right behind.
+/// A quick touch tells the state for this long: warm memory is handed out first, and cold memory may come right
+/// behind.
 const HOLDS_MS: u32 = 4;
 /// Touches that may be needed to know.
 pub(crate) const PROBES: usize = 3;
-/// From so many slots on it is worth looking (8 MiB).
+/// It is worth looking from this many slots on (8 MiB).
 pub(crate) const LARGE: usize = 4;
 
 /// What the last touches cost, and whether memory comes back.
@@ -47,7 +48,7 @@ impl HugeCost {
         }
     }
 
-    /// A huge page was touched for the first time, in so much processor time.
+    /// A huge page was touched for the first time, in `ns` of processor time.
     pub(crate) fn note_touch(&self, ns: u64, now_ms: u32) {
         self.noted.store(now_ms | 1, Relaxed);
         let slow = (self.slow.load(Relaxed) << 1 | u32::from(ns >= COLD_NS)) & ((1 << OF_LAST) - 1);

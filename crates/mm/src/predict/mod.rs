@@ -1,9 +1,9 @@
 //! What a program will need next, judged by what it did.
 //!
-//! Owns the streams of a region's faults and the windows that they lead to (`streams`, `window`), how much of what
-//! was brought is used (`usage`, `prefault_budget`), how far ahead zeroing works (`pace`), and when huge
-//! pages do not pay (`huge_cost`, `run_length`). Guesses only: a wrong one costs time or memory within the budget,
-//! and never changes a byte. Atomic words or the lock of whoever owns the value protect the data.
+//! Owns the streams of a region's faults and their windows (`streams`, `window`), and how much of what was brought
+//! ahead is used (`usage`, `prefault_budget`). Owns how far ahead zeroing works (`pace`), and when huge pages do not
+//! pay (`huge_cost`, `run_length`). Guesses only: a wrong one costs time or memory within the budget, and never
+//! changes a byte. Atomic words protect the data, or the lock of the value's owner.
 
 pub(crate) mod huge_cost;
 pub(crate) mod pace;

@@ -1,13 +1,13 @@
 //! How far ahead zeroing works, and when the scrubber is woken.
 //!
-//! Memory is worth zeroing ahead as far as zeroes will be asked for. So it is learned how many slots were asked for with
-//! zeroes, however they were had, and how many that were zeroed ahead went to nobody who needed it: given back to the
-//! kernel, or handed to a block of `malloc`. A program that never asks for zeroes causes no zeroing at all. One that asks for
-//! some gets as many ahead as it ever asked for; while more than half of the zeroing goes to waste, no more than it asked
-//! for in the last seconds.
+//! Memory is worth zeroing ahead as far as zeroes will be asked for. So this module counts the slots that were asked
+//! for with zeroes, zeroed ahead or not. It also counts the slots that were zeroed ahead in vain: given back to the
+//! kernel, or handed to a block of `malloc`. A program that never asks for zeroes causes no zeroing at all. One that
+//! asks for some gets as many ahead as it ever asked for. While more than half of the zeroing goes to waste, it gets
+//! no more than it asked for in the last seconds.
 //!
-//! A wake-up costs a system call. The scrubber is woken when a large dirty block comes into being while it sleeps; if it
-//! then finds that block taken again, it asks to be left alone for a while, each time for longer.
+//! A wake-up costs a system call. The scrubber is woken when a large dirty block appears while it sleeps. If it then
+//! finds that block taken again, it is left alone for a while, each time for longer.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
 
@@ -34,7 +34,7 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Slots were handed out that had to be zero. When is asked only if it matters: this is a path that counts.
+    /// Slots were handed out that had to be zero. The time is asked for only if it matters: this path is hot.
     pub(crate) fn note_asked(&self, n: usize, now_ms: impl FnOnce() -> u32) {
         if self.is_wasteful() {
             self.turn(now_ms());
@@ -47,7 +47,7 @@ impl Pace {
         }
     }
 
-    /// Slots that were zeroed ahead went to nobody who needed it.
+    /// Slots that were zeroed ahead went where no zeroes were needed.
     pub(crate) fn note_wasted(&self, n: usize) {
         let _ = self.wasted.fetch_update(Relaxed, Relaxed, |wasted| Some((wasted + n).min(MEMORY)));
     }
@@ -61,7 +61,7 @@ impl Pace {
         self.recent.iter().map(|n| n.load(Relaxed)).max().unwrap_or(0)
     }
 
-    /// Whether more than half of the zeroing is for nobody.
+    /// Whether more than half of the zeroing is wasted.
     fn is_wasteful(&self) -> bool {
         self.wasted.load(Relaxed) * 2 > self.asked.load(Relaxed)
     }

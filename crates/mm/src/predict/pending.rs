@@ -1,6 +1,6 @@
-//! Windows that streams have left behind, until somebody looks how much of them was used.
+//! Windows that streams have left behind, until a thread looks how much of them was used.
 //!
-//! To look may be to fault, where the page was dropped meanwhile: a thread that serves faults leaves it to another one.
+//! A look may fault, where the page was dropped meanwhile. So a thread that serves faults leaves it to another one.
 
 use faultless_base::Span;
 use faultless_base::sync::Lock;
@@ -39,7 +39,7 @@ impl Pending {
         }
     }
 
-    /// The one that has waited for longest.
+    /// The window that has waited for longest.
     pub fn take(&self) -> Option<Span> {
         let mut queue = self.queue.lock();
         let count = self.waiting().checked_sub(1)?;

@@ -1,15 +1,15 @@
 //! How much is brought ahead of a program: no more than it was seen to use of what was brought before, and a little.
 //!
 //! Each huge page that is touched ahead is taken on budget. When the program uses it the budget comes back, with a
-//! little more; what it leaves unused is lost. So a program that goes through all it asks for is soon far behind the
-//! background thread, and of all that was brought at most a few huge pages and a small part are never used.
+//! little more; what it leaves unused is lost. So for a program that goes through all it asks for, the background
+//! thread is soon far ahead. Of all that was brought, at most a few huge pages and a small part are never used.
 
 use faultless_base::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// Slots on budget at first, and at most (128 MiB).
 const FIRST: usize = 2;
 const MOST: usize = 64;
-/// So many that were used are good for one more.
+/// This many that were used are good for one more.
 const SHARE: usize = 32;
 
 /// What is left of the budget, in parts of a slot.
@@ -31,7 +31,7 @@ impl PrefaultBudget {
         self.0.fetch_add(SHARE, Relaxed);
     }
 
-    /// The program uses so many of what was brought.
+    /// The program uses `n` slots of those that were brought.
     pub(crate) fn note_used(&self, n: usize) {
         let _ = self.0.fetch_update(Relaxed, Relaxed, |left| Some((left + n * (SHARE + 1)).min(MOST * SHARE)));
     }

@@ -1,8 +1,8 @@
-//! What the next one will be like, judged by those before it.
+//! A run-length predictor: what the next one will be like, judged by those before it.
 
 use faultless_base::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// One in so many is looked at although its outcome is expected.
+/// One in this many is looked at although its outcome is expected.
 const LOOK_AT_ONE_IN: u32 = 8;
 
 /// How many in a row were so; after some, the next ones are expected to be so, too. Threads may lose each other's
@@ -13,12 +13,12 @@ pub(crate) struct RunLength {
 }
 
 impl RunLength {
-    /// One that is `long` after so many in a row.
+    /// A predictor that is `long` after this many in a row.
     pub(crate) fn new(long: u32) -> Self {
         Self { long, n: AtomicU32::new(0) }
     }
 
-    /// What the next one was like; what was taken for granted counts.
+    /// Notes what the next one was like. One that was taken for granted counts too.
     pub(crate) fn note(&self, is_so: bool) {
         let next = self.n.load(Relaxed).checked_add(1).unwrap_or(self.long);
         self.n.store(if is_so { next } else { 0 }, Relaxed);
@@ -29,7 +29,7 @@ impl RunLength {
         self.n.load(Relaxed) >= self.long
     }
 
-    /// Whether that can be taken for granted: one in so many is looked at, to see whether it still holds.
+    /// Whether that can be taken for granted: now and then one is looked at, to see whether it still holds.
     pub(crate) fn is_granted(&self) -> bool {
         self.is_long() && self.n.load(Relaxed) % LOOK_AT_ONE_IN != 0
     }

@@ -1,4 +1,5 @@
-//! A stream: a sequence of faults, and where its next one is expected. A set has those of a thread, alone or with others.
+//! A stream: a sequence of faults, and where its next one is expected. A set has those of a thread, alone or with
+//! others.
 //!
 //! Nothing is locked: threads that share a place may spoil each other's prediction, and no more.
 
@@ -7,12 +8,11 @@ use faultless_base::{PAGE, Span};
 
 use crate::predict::window::{DOWN, Step, UP, Window};
 
-/// Streams of a set.
 const WAYS: usize = 16;
 /// For how many faults more a stream that was followed is remembered than one that was not.
 const FOLLOWED_LASTS: usize = 2 * WAYS;
 
-/// One sequence. Nobody's while `who` is 0.
+/// One sequence. It belongs to no thread while `who` is 0.
 pub(crate) struct Stream {
     pub(crate) who: AtomicUsize,
     /// The page of its last fault.
@@ -86,7 +86,7 @@ impl Stream {
         (get(&self.end).saturating_sub(get(&self.start)) / PAGE).saturating_sub(1)
     }
 
-    /// Ends it; what it leaves behind, if that is more than a little.
+    /// Ends it; its last window, if that was brought ahead.
     pub(crate) fn end(&self) -> Option<Span> {
         let left = Span { start: get(&self.start), end: get(&self.end) };
         let followed = get(&self.who) != 0 && self.step() != 0;
@@ -131,7 +131,7 @@ impl Set {
         })
     }
 
-    /// A place for a new stream: a free one, or that of the one that has not been used for longest.
+    /// A place for a new stream: a free one, or the one whose last use is longest ago.
     pub(crate) fn place(&self) -> &Stream {
         let age = |stream: &&Stream| if get(&stream.who) == 0 { 0 } else { get(&stream.used) };
         self.streams.iter().min_by_key(age).unwrap_or(&self.streams[0])

@@ -1,15 +1,15 @@
 //! Streams: sequences of faults, by which windows grow.
 //!
-//! A stream knows where its next fault is expected, and an order. A fault that comes there raises the order by one; one
-//! that no stream expects begins another stream, with the first order. A new stream may go up or down, and three faults of
-//! one thread on a line make one of pages apart. A thread has several streams, so that sequences that alternate do not break
-//! each other; one that another thread goes on with is taken over.
+//! A stream knows where its next fault is expected, and an order. A fault that comes there raises the order by one;
+//! one that no stream expects begins another stream, with the first order. A new stream may go up or down, and three
+//! faults of one thread on a line make one of pages apart. A thread has several streams, so that sequences that
+//! alternate do not break each other; one that another thread goes on with is taken over.
 //!
-//! Faults that follow no stream cost more than they would without a region. They are counted for each area, and what streams
-//! save is set off against it; see [`Streams::is_without_pattern`].
+//! Faults that follow no stream cost more than they would without a region. They are counted for each area, and what
+//! streams save is set off against it; see [`Streams::is_without_pattern`].
 //!
-//! A stream that ends leaves a window behind that nobody may use. When too much of what was brought ahead turns out to be unused,
-//! windows become smaller for all; see [`Streams::judge`].
+//! A stream that ends leaves a window behind that may stay unused. When too much of what was brought ahead turns out
+//! to be unused, windows become smaller for all; see [`Streams::judge`].
 
 use core::hash::{Hash, Hasher};
 
@@ -85,7 +85,7 @@ impl Hasher for Mix {
 }
 
 impl Streams {
-    /// No thread has been seen yet; they have so many sets, a power of two. `None` when there is no memory for those.
+    /// No thread has been seen yet; they have `sets` sets, a power of two. `None` when there is no memory for those.
     pub fn new(orders: Orders, patience: usize, sets: usize) -> Option<Self> {
         Some(Self {
             sets: Table::new(sets, Set::new)?,
@@ -142,8 +142,8 @@ impl Streams {
         Prediction { window, follows: step != 0, left }
     }
 
-    /// A fault came where a window ended: so many pages were used. Nobody asks how many there were while windows are as large as
-    /// they may be.
+    /// A fault came where a window ended: `pages` pages were used. While windows are as large as they may be, the sum
+    /// is not needed, and stays in the thread's own set.
     fn count_used(&self, own: &Set, pages: usize) {
         own.used.fetch_add(pages, Ordering::Relaxed);
         if self.usage.is_limited() {
@@ -151,7 +151,7 @@ impl Streams {
         }
     }
 
-    /// Of a window that a stream has left, so many pages were found unused.
+    /// Of a window that a stream has left, `unused` pages were found unused.
     pub fn judge(&self, pages: usize, unused: usize) {
         self.usage.add_used(self.sets.iter().map(|set| set.used.swap(0, Ordering::Relaxed)).sum());
         self.usage.judge(pages, unused);
@@ -181,13 +181,13 @@ impl Streams {
             true => (before - pages as isize).max(-((MOST_CREDIT * self.patience) as isize)),
             false => before + 1,
         };
-        // All threads read it: it is written while something comes of that.
+        // All threads read it: it is written only when it changes.
         if after != before {
             spent.store(after, Ordering::Relaxed);
         }
     }
 
-    /// What was spent of an area's patience; what was saved is below zero.
+    /// How much of an area's patience was spent: below zero if faults saved more than they cost.
     pub fn spent(&self, id: usize) -> isize {
         self.spent[id % AREAS].load(Ordering::Relaxed)
     }
@@ -197,7 +197,7 @@ impl Streams {
         self.spent(id) >= self.patience as isize
     }
 
-    /// What was seen of an area does not count any more.
+    /// Earlier faults of an area do not count any more.
     pub fn forgive(&self, id: usize) {
         self.spent[id % AREAS].store(0, Ordering::Relaxed);
     }

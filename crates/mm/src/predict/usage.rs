@@ -1,7 +1,7 @@
 //! How much of what was brought ahead is used, and how large windows may be for that.
 //!
-//! All threads read the largest order with each fault; the numbers change only when somebody has looked at what a stream left
-//! behind, and after that for as long as windows are smaller than they might be.
+//! All threads read the largest order with each fault. The numbers change only when a thread has looked at what a
+//! stream left behind, and after that for as long as windows are smaller than they might be.
 
 use faultless_base::sync::atomic::{AtomicUsize, Ordering};
 
@@ -11,7 +11,7 @@ const FEW: usize = 16;
 const SLACK: usize = 1024;
 /// The smallest order that unused pages lead to.
 const LEAST: usize = 3;
-/// What is known of so many pages is worth half as much as what comes.
+/// After this many pages, older counts are worth half.
 const RECENT: usize = 1 << 20;
 
 /// Pages brought ahead, of late.
@@ -40,7 +40,7 @@ impl Usage {
         (self.limit() as usize) < self.most
     }
 
-    /// So many pages were used.
+    /// This many pages were used.
     pub fn add_used(&self, pages: usize) {
         let (used, unused) = self.add(pages, 0);
         if self.is_limited() && unused * FEW <= used {
@@ -48,7 +48,7 @@ impl Usage {
         }
     }
 
-    /// So many pages were looked at, and so many of them not used.
+    /// `pages` pages were looked at, and `unused` of them were not used.
     pub fn judge(&self, pages: usize, unused: usize) {
         let (used, unused) = self.add(pages.saturating_sub(unused), unused);
         if unused > SLACK && unused * FEW > used {
@@ -57,7 +57,6 @@ impl Usage {
         }
     }
 
-    /// What there is with these.
     fn add(&self, used: usize, unused: usize) -> (usize, usize) {
         let used = self.used.fetch_add(used, Ordering::Relaxed) + used;
         let unused = self.unused.fetch_add(unused, Ordering::Relaxed) + unused;

@@ -1,7 +1,7 @@
 //! Windows: what a fault brings, cut to where it may reach.
 //!
-//! A window is a span around the page of the fault, or pages at equal distances from it. [`crate::predict::streams`] says which; here
-//! it is clipped and taken apart into pieces of one entry each, the fault's own first.
+//! A window is a span around the page of the fault, or pages at equal distances from it. [`crate::predict::streams`]
+//! says which. Here it is clipped, and divided into pieces of one entry each, the fault's own first.
 
 use faultless_base::{PAGE, SLOT, Span};
 
@@ -50,8 +50,8 @@ impl Window {
 
     /// The window of an order for a fault on `page` in `area`.
     ///
-    /// It ends with the area; while it is smaller than a huge page, with the 2 MiB around it too; when it is larger, at a
-    /// border of them, so that what comes next are whole huge pages.
+    /// It ends with the area. While it is smaller than a huge page, it also ends with the 2 MiB around it. When it is
+    /// larger, it ends at a border of 2 MiB, so that whole huge pages come next.
     pub fn of(page: usize, step: Step, order: u32, area: Span) -> Self {
         let bytes = PAGE << order;
         let around = slot(page);

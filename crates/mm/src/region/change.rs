@@ -1,7 +1,7 @@
 //! Changes of a region: map, unmap, protect, remap, advise, populate.
 //!
-//! Each takes the range lock on what it changes, marks the areas there as changing, waits until nobody installs pages there
-//! any more, and only then asks the kernel. Changes of different parts go on at the same time.
+//! Each takes the range lock on what it changes, and marks the areas there as changing. Then it waits until no thread
+//! installs pages there any more, and only then asks the kernel. Changes of different parts go on at the same time.
 
 use faultless_base::sync::Access;
 use faultless_base::sys::mmu::{Mmu, Rights, Source};
@@ -26,7 +26,7 @@ pub enum Advice {
     Huge,
     /// They are not.
     NoHuge,
-    /// What is there is not wanted any more: it is as it was when it was mapped.
+    /// The content is not wanted any more: the part is as it was when it was mapped.
     DontNeed,
 }
 
@@ -61,12 +61,12 @@ impl<M: Mmu> Region<M> {
         }
     }
 
-    /// Unmaps what is mapped in a part of the region. Its memory is gone, an access is an error.
+    /// Unmaps all areas in a part of the region. Its memory is gone, an access is an error.
     pub fn unmap(&self, span: Span) -> Result<(), Refused> {
         self.check(span)?;
         let _range = self.ranges.lock(span, Access::Exclusive);
         let kernel = || {
-            // First, because what is closed cannot be moved.
+            // First, because pages without rights cannot be moved.
             let aside = self.set_aside(span);
             let closed = self.mmu.protect(span, Rights::None);
             if closed.is_err() {
@@ -98,7 +98,7 @@ impl<M: Mmu> Region<M> {
         self.check(from)?;
         self.check(target)?;
         let hull = Span { start: from.start.min(to), end: from.end.max(target.end) };
-        // One lock around both: of two that are taken one after the other, each might be waited for by the other.
+        // One lock around both: with two locks, one after the other, two threads could wait for each other.
         let _range = self.ranges.lock(hull, Access::Exclusive);
         let (mut first, mut pieces, mut free) = (None, 0, true);
         self.areas.each(target, |_| free = false);
@@ -132,7 +132,7 @@ impl<M: Mmu> Region<M> {
             }
             moved
         };
-        // The new place is found by nobody before the old one is gone.
+        // No fault finds the new place before the old one is gone.
         let moved = self.change(from, kernel, |_| None);
         let attributes = Attributes { kernel: false, ..view.attributes };
         self.insert_or_not(moved, View { span: target, offset, attributes })
@@ -186,7 +186,7 @@ impl<M: Mmu> Region<M> {
             // Changes and faults that have to wait do not wait for all of it.
             let slot = Span::new(at & !(SLOT - 1), SLOT).clip(span);
             installed += self.populate_on(slot, &mut at, context)?;
-            // Not with the range: whoever has a buffer may wait for that.
+            // Not with the range lock: the holder of a buffer may wait for that lock.
             if at < slot.end {
                 self.frames.take(context, Wait::Yes, &self.mmu).map_err(|_| Refused::Kernel(ENOMEM))?;
             }
@@ -208,7 +208,7 @@ impl<M: Mmu> Region<M> {
         let mut installed = 0;
         while *at < span.end {
             let Some(area) = self.areas.find_locked(*at) else { return Err(Refused::NotMapped) };
-            // Nobody changes what is here, but a neighbour may cut its own part off the area before it is read.
+            // No thread changes this part, but a neighbour may cut its own part off the area before it is read.
             let Some((view, sequence)) = area.read().filter(|(view, _)| view.span.contains(*at)) else {
                 self.mmu.relax(0);
                 continue;

@@ -1,8 +1,8 @@
 //! The upper table: a word for each 2 MiB of a region, with a lock.
 //!
-//! A fault installs pages with the lock of their entry, after a look at the area's sequence count. A change makes that
-//! count odd, and then takes each entry's lock once ([`Entries::settle`]): whoever installs was there before, or sees the
-//! count.
+//! A fault installs pages with the lock of their entry, after a look at the area's sequence count. A change makes
+//! that count odd, and then takes each entry's lock once ([`Entries::settle`]). So a fault either has installed
+//! before, or sees the odd count.
 
 use faultless_base::sync::Words;
 use faultless_base::sync::atomic::{AtomicUsize, Ordering};
@@ -69,12 +69,12 @@ impl Entries {
         &self.words[(addr - self.base) / SLOT]
     }
 
-    /// The entry around `addr`, whoever has it.
+    /// The entry around `addr`, locked or not.
     pub fn read(&self, addr: usize) -> Seen {
         Seen(self.word(addr).load(Ordering::Acquire) & !LOCKED)
     }
 
-    /// Locks it if it is as it was `seen` and nobody keeps it for long.
+    /// Locks it if it is as it was `seen` and no thread holds it for long.
     pub fn try_lock(&self, addr: usize, seen: Seen, mut relax: impl FnMut()) -> Option<Entry<'_>> {
         let word = self.word(addr);
         for _ in 0..TRIES {
@@ -101,7 +101,8 @@ impl Entries {
         }
     }
 
-    /// Waits until nobody installs in `span` who came before. What was `seen` of entries there does not hold any more.
+    /// Waits until all threads that came before have installed in `span`. A `seen` entry there does not hold any
+    /// more.
     pub fn settle(&self, span: Span, mut relax: impl FnMut(u32)) {
         let mut at = span.start;
         while at < span.end {
@@ -110,8 +111,8 @@ impl Entries {
         }
     }
 
-    /// Something was brought to `span` without faults, or it was emptied: what is below its entries now. Of an entry of
-    /// which only a part is in the span nothing is known but that there may be pages.
+    /// Pages were brought to `span` without faults, or it was emptied: sets what is below its entries now. Of an
+    /// entry that the span covers in part, only one thing is known: there may be pages.
     pub fn put(&self, span: Span, kind: Kind, mut relax: impl FnMut(u32)) {
         let whole = span.aligned_inside(SLOT);
         for slot in (span.start & !(SLOT - 1)..span.end).step_by(SLOT) {

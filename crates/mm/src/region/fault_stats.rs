@@ -1,5 +1,5 @@
-//! What a fault counts, kept until its end: threads that share a block of counters then pass its lines on once for each fault, not
-//! once for each number.
+//! What a fault counts, kept until its end: threads that share a block of counters then pass its lines on once for
+//! each fault, not once for each number.
 
 use faultless_page::stats::Counter;
 

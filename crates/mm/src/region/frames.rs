@@ -1,11 +1,11 @@
-//! Where the bytes of a window are before they are installed: buffers that are filled from a backing, and huge pages of
-//! zeroes.
+//! Where the bytes of a window are before they are installed: buffers that are filled from a backing, and huge pages
+//! of zeroes.
 //!
-//! Both lie in memory that the region reserves when it first needs it, without a lock: whoever has a place has it alone.
-//! Small pages of zeroes need none of that, the kernel copies them from its own.
+//! Both lie in memory that the region reserves when it first needs it, without a lock: the holder of a place has it
+//! alone. Small pages of zeroes need neither: the kernel copies them from its own.
 //!
-//! A buffer is for the bytes of a file ([`Purpose::File`]), which are read over all of it: it is taken as the last one
-//! left it, and never from the huge pages, nobody else having a use for zeroes here.
+//! A buffer is for the bytes of a file ([`Purpose::File`]), which are read over all of it. So it is taken with the
+//! bytes of its last use, and never from the huge pages: nothing else here needs zeroes.
 
 use faultless_base::sync::atomic::{AtomicUsize, Ordering};
 use faultless_base::sys::mmu::{Mmu, Word};
@@ -88,16 +88,16 @@ pub struct FaultContext<'a> {
     pub without_pattern: bool,
     /// A window that a stream has left behind.
     pub ended_window: Option<Span>,
-    /// What the streams of an area have said: they are asked once.
+    /// The window that the streams of an area have chosen: they are asked once.
     pub window: Option<(usize, Window)>,
-    /// What it counts.
+    /// Its counts.
     pub stats: FaultStats,
 }
 
 struct Buffer<'a> {
     places: &'a Places<BUFFERS>,
     i: usize,
-    /// What is in it.
+    /// The bytes in it.
     filled: Option<Filled>,
 }
 
@@ -109,8 +109,8 @@ struct Filled {
     version: Version,
 }
 
-/// An area and its sequence count, when something was read for it. After a change of the area, which may have dropped its pages
-/// because the backing has others now, that is not to be installed any more.
+/// An area and its sequence count, when something was read for it. A change of the area may have dropped its pages
+/// because the backing has other bytes now. After that the bytes must not be installed any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version {
     /// Which area.
@@ -125,7 +125,7 @@ impl Drop for Buffer<'_> {
     }
 }
 
-/// There is no buffer to be had now.
+/// There is no free buffer now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotReady;
 
@@ -225,7 +225,7 @@ impl Frames {
         }
     }
 
-    /// Gives all memory back. Nobody has any of it.
+    /// Gives all memory back. No thread uses any of it.
     pub fn release(&mut self, mmu: &impl Mmu) {
         self.buffers.release(mmu);
         self.release_own(mmu);
@@ -244,8 +244,8 @@ impl FaultContext<'_> {
         }
     }
 
-    /// Where the bytes of the backing from `offset` on are, and how many were read now: none, if they were at the first
-    /// try and the area is as it was then. There is a buffer.
+    /// Where the bytes of the backing from `offset` on are, and how many were read now. None were read if the first
+    /// try read them and the area is as it was then. The caller has taken a buffer.
     pub fn fill(
         &mut self,
         offset: usize,

@@ -1,7 +1,7 @@
 //! Installing pages below one entry, and how many pages a region has.
 //!
-//! Every page that a fault or populating brings goes through [`Region::install`], and every one that is dropped through
-//! [`Region::drop_pages`]; what the kernel serves itself is asked for when somebody wants to know.
+//! Every page that a fault or populating brings goes through [`Region::install`], and every one that is dropped
+//! through [`Region::drop_pages`]. Pages that the kernel brings itself are counted when a caller asks.
 
 use faultless_base::sys::mmu::{Mmu, Source, Word};
 use faultless_base::sys::uffd::Stopped;
@@ -14,14 +14,14 @@ use crate::region::fault_stats::FaultStats;
 use crate::region::frames::Given;
 use faultless_page::stats::Counter;
 
-/// What an access may have left behind where pages are installed: a table, which a huge page cannot go to.
+/// Whether an access may have left a page table behind where pages are installed: a huge page cannot go there.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Met {
-    /// Nobody has come there.
+    /// No access was there.
     Nothing,
     /// The same, and all of the pages are wanted.
     All,
-    /// Others may have.
+    /// Other threads may have been there.
     Others,
     /// The fault on this page did.
     Fault(usize),
@@ -37,12 +37,14 @@ pub(crate) struct Installed {
 pub(crate) const MOST_AGAIN: u32 = 1000;
 
 impl<M: Mmu> Region<M> {
-    /// How many of its pages are there, the kernel's page of zeroes included. Exact while nobody faults or changes anything.
+    /// How many of its pages are there, the kernel's page of zeroes included. Exact while no thread faults or changes
+    /// anything.
     pub fn present_pages(&self) -> usize {
         if !self.mmu.raises_faults() {
             return self.mmu.present(self.span);
         }
-        // What somebody else put there and was dropped was never counted.
+        // Pages that the program put there itself, and that were dropped, were never counted: the sum may be below
+        // zero.
         self.resident.sum().max(0) as usize + self.left_to_kernel(self.span)
     }
 
@@ -57,14 +59,15 @@ impl<M: Mmu> Region<M> {
         core::iter::from_fn(next).map(|left| self.mmu.present(left)).sum()
     }
 
-    /// The first part of `span` that the kernel serves. Apart, because nothing is asked of the kernel with the areas' lock.
+    /// The first part of `span` that the kernel serves. A function of its own, because no system call is made with
+    /// the areas' lock.
     fn next_left_to_kernel(&self, span: Span) -> Option<Span> {
         let mut first = None;
         self.areas.each(span, |view| first = first.or(view.attributes.kernel.then(|| view.span.clip(span))));
         first
     }
 
-    /// Has the kernel serve a span from now on. Nobody installs anything there.
+    /// Has the kernel serve a span from now on. No thread installs anything there.
     pub(crate) fn leave_to_kernel(&self, span: Span) -> Result<(), i32> {
         let there = self.mmu.present(span);
         self.mmu.leave_to_kernel(span)?;
@@ -72,12 +75,12 @@ impl<M: Mmu> Region<M> {
         Ok(())
     }
 
-    /// So many pages are gone.
+    /// This many pages are gone.
     pub(crate) fn count_less(&self, pages: usize) {
         self.count_more_or_less(-(pages as isize));
     }
 
-    /// So many pages are there that no fault has counted.
+    /// This many pages are there that no fault has counted.
     pub(crate) fn count_more(&self, pages: usize) {
         self.count_more_or_less(pages as isize);
     }
@@ -96,7 +99,8 @@ impl<M: Mmu> Region<M> {
         Ok(())
     }
 
-    /// Drops all pages of a span where nobody installs anything. Where a whole huge page may be again, one may come.
+    /// Drops all pages of a span where no thread installs anything. Where a whole huge page may be again, one may
+    /// come.
     pub(crate) fn drop_pages(&self, span: Span) -> Result<(), i32> {
         let there = self.mmu.present(span).saturating_sub(self.left_to_kernel(span));
         self.mmu.discard(span)?;
@@ -111,8 +115,8 @@ impl<M: Mmu> Region<M> {
         Ok(())
     }
 
-    /// Installs the missing ones of the pages of one entry. The page of a fault is there then, or all of them if they are wanted, or
-    /// the answer is an error.
+    /// Installs the missing pages of a piece of one entry. Then the page of a fault is there, or all pages if they
+    /// are wanted; otherwise the answer is an error.
     pub(crate) fn install(
         &self,
         entry: Entry<'_>,
@@ -141,7 +145,7 @@ impl<M: Mmu> Region<M> {
         installed: &mut usize,
     ) -> Result<bool, i32> {
         let whole = piece.bytes() == SLOT && source == Source::Zeroes && view.attributes.huge;
-        // A table cannot be taken out of its way: what it is of may be somebody else's by now.
+        // A table cannot be taken out of the way: by now it may belong to a mapping that is not the region's.
         if whole && entry.kind() == Kind::Empty && matches!(met, Met::Nothing | Met::All) {
             let given = self.move_huge_page(piece, installed);
             if given != Given::None {
@@ -156,7 +160,8 @@ impl<M: Mmu> Region<M> {
         self.install_pages(source, piece, met, installed).map(|()| false)
     }
 
-    /// Moves a huge page of zeroes to where nothing was installed. Apart, as what follows: a signal handler has little stack.
+    /// Moves a huge page of zeroes to where nothing was installed. A function of its own, as the next one: a signal
+    /// handler has little stack.
     fn move_huge_page(&self, to: Span, installed: &mut usize) -> Given {
         self.frames.with_huge(&self.mmu, |frame| {
             let moved = self.mmu.move_huge(frame, to.start);
@@ -183,7 +188,7 @@ impl<M: Mmu> Region<M> {
             *installed += done / PAGE;
             at += done;
             match error {
-                // Somebody was here first: what is there stays.
+                // Another thread was here first: its page stays.
                 libc_error::EEXIST => at += PAGE,
                 // Up to something that is there.
                 libc_error::EAGAIN if done > 0 => {}

@@ -1,11 +1,14 @@
-//! A region: a range of addresses of which missing pages are brought by its own faults, as areas say.
+//! A region: a range of addresses whose missing pages are brought by its own faults, as areas say.
 //!
-//! Locks, in the order in which they are taken: a range of the region ([`RangeLock`]: changes take what they change, a
-//! classic fault shares all of it), an entry ([`crate::region::entry`]), the areas' shape ([`crate::region::area`]). System calls are made
-//! under the first two.
+//! Locks, in the order in which they are taken. System calls are made under the first two.
 //!
-//! The thread that changes a region or brings pages outside a fault must not be interrupted by a signal handler that uses
-//! the same region: whoever calls sees to that.
+//! 1. a range of the region ([`RangeLock`]): a change takes what it changes. A classic fault shares its 2 MiB, or the
+//!    whole region where filling needs that.
+//! 2. an entry ([`crate::region::entry`])
+//! 3. the areas' shape ([`crate::region::area`])
+//!
+//! The caller makes sure of this: while a thread changes a region or brings pages outside a fault, no signal handler
+//! that uses the same region interrupts it.
 
 pub mod area;
 pub mod change;
@@ -171,8 +174,8 @@ impl<M: Mmu> Region<M> {
         self.knobs.set(knob, value);
     }
 
-    /// Tries for as long as there are areas whose places will be free: a fault that lost its processor may keep back as many as
-    /// others unlink meanwhile. Nobody who has an area waits for a change.
+    /// Tries for as long as there are areas whose places will be free. A fault that lost its processor may keep back
+    /// as many places as other threads unlink meanwhile. No thread that holds an area waits for a change.
     pub(crate) fn with_room(&self, mut attempt: impl FnMut() -> Result<(), Full>) -> Result<(), Full> {
         let mut turn = 0;
         loop {

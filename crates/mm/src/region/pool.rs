@@ -1,27 +1,29 @@
-//! The pool: huge pages that wait to be moved into regions, for all regions of a process. One has those of zeroes, and another one those
-//! with old bytes.
+//! The pool: huge pages that wait to be moved into regions, for all regions of a process. One pool has huge pages of
+//! zeroes, another one those with old bytes.
 //!
-//! One that grows has its addresses in chunks, and gives those back that are empty. Each place of 2 MiB has two bits, so that whoever takes a frame in a signal handler waits for nobody.
+//! A pool that grows has its addresses in chunks, and gives empty chunks back. Each place of 2 MiB has two bits, so
+//! that a signal handler takes a frame without waiting.
 //!
 //! | in use | ready | |
 //! |---|---|---|
 //! | 0 | 0 | a hole |
-//! | 1 | 0 | somebody's: it is being made, or moved |
-//! | 1 | 1 | a huge page, nobody's |
+//! | 1 | 0 | in one thread's hands: it is being made, or moved |
+//! | 1 | 1 | a huge page that waits |
 
 use faultless_base::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use faultless_base::sync::{Futex, Words};
 use faultless_base::{SLOT, Span};
 
-/// Places that are reserved at a time: a limit of addresses, and who locks all memory, meets no more than what is used and one of these.
+/// Places that are reserved at a time. So a program with a limit of addresses, or one that locks all memory, pays for
+/// the places in use and one chunk at most.
 const CHUNK: usize = 16;
-/// Chunks that are tried to be reserved: others may be at the first ones, or the kernel may refuse.
+/// Chunks that are tried to be reserved: other threads may be at the first ones, or the kernel may refuse.
 const TRIES: usize = 4;
 
-/// Where a pool that grows has its addresses from, at multiples of 2 MiB, and to whom it gives them back.
+/// Gives addresses to a pool that grows, at multiples of 2 MiB, and takes them back.
 #[derive(Clone, Copy)]
 pub struct Source {
-    /// Finds so many bytes, of which nothing is there.
+    /// Finds this many bytes of addresses where nothing is mapped.
     pub reserve: fn(usize) -> Option<usize>,
     /// Takes them back.
     pub release: fn(Span),
@@ -30,7 +32,8 @@ pub struct Source {
 /// Huge pages, and places for more.
 pub struct Pool {
     places: usize,
-    /// A word for each chunk: its places that are in use. All of them: somebody may be about to reserve it, or to give it back.
+    /// A word for each chunk: its places that are in use. All of them: one thread may be about to reserve the chunk,
+    /// or to give it back.
     in_use: Words,
     ready: Words,
     /// Where each chunk is; 0: nowhere yet, or any more.
@@ -41,15 +44,15 @@ pub struct Pool {
     source: Option<Source>,
     /// How many are ready; for a moment it may differ.
     count: AtomicUsize,
-    /// How many of them somebody asked to be kept until they are taken.
+    /// How many of them are to be kept until they are taken.
     owed: AtomicUsize,
-    /// How many are to be ready for windows to come; somebody may sleep until that is not 0.
+    /// How many are to be ready for windows to come; a thread may sleep until that is not 0.
     asked: Futex,
 }
 
 impl Pool {
-    /// A pool of holes, `bytes` of addresses that `reserve` finds, at a multiple of 2 MiB. `None` when it finds none, or when there
-    /// is no memory for tables, which are made first: nothing is reserved for nobody.
+    /// A pool of holes, `bytes` of addresses that `reserve` finds, at a multiple of 2 MiB. `None` when it finds none,
+    /// or when there is no memory for tables. The tables are made first, so that a failure leaves nothing reserved.
     pub fn new(bytes: usize, reserve: impl FnOnce(usize) -> Option<usize>) -> Option<Self> {
         let pool = Self::with_places(bytes / SLOT)?;
         let start = reserve(bytes)?;
@@ -89,7 +92,6 @@ impl Pool {
         Some(Span::new(start, self.places * SLOT))
     }
 
-    /// All places of a chunk.
     fn all(&self, chunk: usize) -> usize {
         (1 << CHUNK.min(self.places - chunk * CHUNK)) - 1
     }
@@ -99,12 +101,12 @@ impl Pool {
         self.chunks.load(Ordering::Acquire)
     }
 
-    /// A place that somebody has.
+    /// The address of a place that the caller holds.
     fn frame(&self, place: usize) -> usize {
         self.at[place / CHUNK].load(Ordering::Acquire) + place % CHUNK * SLOT
     }
 
-    /// Whoever has a frame keeps its chunk where it is.
+    /// The place of a frame, whose holder keeps its chunk where it is.
     fn place(&self, frame: usize) -> usize {
         let offset = |chunk: usize| frame.wrapping_sub(self.at[chunk].load(Ordering::Acquire));
         let has_it = |chunk: &usize| offset(*chunk) < CHUNK * SLOT;
@@ -116,7 +118,7 @@ impl Pool {
     /// Sets or clears the bit of a place; whether it was another before.
     fn turn(words: &Words, place: usize, on: bool) -> bool {
         let (word, bit) = (&words[place / CHUNK], 1 << (place % CHUNK));
-        // What was done to the frame before is seen by whoever takes it over.
+        // The next holder of the frame sees what was done to it before.
         let before =
             if on { word.fetch_or(bit, Ordering::AcqRel) } else { word.fetch_and(!bit, Ordering::AcqRel) };
         (before & bit != 0) != on
@@ -160,7 +162,7 @@ impl Pool {
         }
     }
 
-    /// Gives the addresses of a chunk back, if nobody has any of them.
+    /// Gives the addresses of a chunk back, if none of its places is in use.
     fn give_back(&self, chunk: usize) {
         let (Some(source), word, all) = (self.source, &self.in_use[chunk], self.all(chunk)) else { return };
         if word.compare_exchange(0, all, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
@@ -172,7 +174,7 @@ impl Pool {
         }
     }
 
-    /// Reserves the addresses of a chunk that nobody has; the first of its places is the caller's.
+    /// Reserves the addresses of a chunk in which no place is in use; the first of its places is the caller's.
     fn reserve(&self, chunk: usize) -> Option<usize> {
         let (word, all) = (&self.in_use[chunk], self.all(chunk));
         word.compare_exchange(0, all, Ordering::AcqRel, Ordering::Relaxed).ok()?;
@@ -230,7 +232,7 @@ impl Pool {
 
     /// The same, and it is to be kept until it is taken.
     pub fn make_kept(&self, make: impl FnOnce(usize) -> bool) -> bool {
-        // First, so that nobody takes it for one that need not be kept.
+        // First, so that another thread does not take it for one that need not be kept.
         self.owed.fetch_add(1, Ordering::Relaxed);
         let made = self.make(make);
         if !made {
@@ -249,7 +251,7 @@ impl Pool {
         self.ready() > self.owed.load(Ordering::Relaxed)
     }
 
-    /// One that nobody asked to be kept; as if it was taken.
+    /// A frame that need not be kept; it is taken as by [`Self::take`].
     pub fn take_unkept(&self) -> Option<usize> {
         let owed = self.owed.load(Ordering::Relaxed);
         let frame = if self.has_unkept() { self.take() } else { None };
@@ -259,7 +261,7 @@ impl Pool {
         frame
     }
 
-    /// Asks for so many to be ready, beside those that are kept for something else.
+    /// Asks for `frames` to be ready, beside those that are kept for something else.
     pub fn ask(&self, frames: usize) {
         if self.ready() < frames && self.asked.swap(frames as u32, Ordering::Relaxed) == 0 {
             self.asked.wake_all();
@@ -271,7 +273,7 @@ impl Pool {
         (self.asked.load(Ordering::Relaxed) as usize).saturating_sub(self.ready())
     }
 
-    /// Nothing is asked for any more, until somebody asks again.
+    /// Nothing is asked for any more, until the next [`Self::ask`].
     pub fn answer(&self) {
         self.asked.store(0, Ordering::Relaxed);
     }

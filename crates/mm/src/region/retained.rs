@@ -11,7 +11,6 @@ use crate::region::install::MOST_AGAIN;
 use crate::region::pool::Pool;
 use faultless_page::knobs::Knob;
 
-/// Pages of a frame.
 const PAGES: usize = SLOT / PAGE;
 /// Frames that are kept of what is unmapped at a time.
 const MOST: usize = 128;
@@ -23,14 +22,15 @@ pub(crate) struct Aside {
 }
 
 impl<M: Mmu> Region<M> {
-    /// Has it keep the huge pages that it drops in `pool`, as many as the budget allows, and take those that are there before any
-    /// of zeroes: for a program that writes to all of its memory before it reads it.
+    /// Has the region keep the huge pages that it drops in `pool`, as many as the budget allows. It takes those
+    /// before any of zeroes. For a program that writes to all of its memory before it reads it.
     pub fn with_old_bytes(mut self, pool: &'static Pool) -> Self {
         self.frames.take_old(pool);
         self
     }
 
-    /// Takes the huge pages of a span out of it, while `keep` says so of a slot and its frame. Nobody installs anything there.
+    /// Takes the huge pages of a span out of it, while `keep` says so of a slot and its frame. No thread installs
+    /// anything there.
     fn take_frames(&self, span: Span, mut keep: impl FnMut(&Pool, usize, usize) -> bool) {
         let Some(pool) = self.frames.old() else { return };
         let most = self.knobs.get(Knob::Budget) as usize / SLOT;
@@ -81,7 +81,7 @@ impl<M: Mmu> Region<M> {
         }
     }
 
-    /// Nothing is where it was; the kernel may still ask for patience.
+    /// The slots are as they were, and empty; the kernel may still ask to try again.
     fn move_back(&self, frame: usize, slot: usize) -> bool {
         let moved = (0..MOST_AGAIN).any(|turn| {
             self.mmu.move_huge(frame, slot) || {

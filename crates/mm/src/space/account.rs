@@ -1,7 +1,9 @@
-//! Looks at what the process has altogether, for the account ([`crate::frame::budget`]), and what follows when that is too much.
+//! Looks at what the process has altogether, for the account ([`crate::frame::budget`]), and what follows when that
+//! is too much.
 //!
-//! A look costs two microseconds and has its least interval, in whatever thread. The program's threads look when they give memory
-//! back or ask for more than there is room for; the background thread while memory is idle, and where they cannot.
+//! A look costs two microseconds and has a least interval, in every thread. The program's threads look when they give
+//! memory back or ask for more than there is room for. The background thread looks while memory is idle, and where
+//! they cannot.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -18,11 +20,11 @@ pub(crate) const SAMPLED_PAGES: usize = 8;
 const LOOK_NS: u64 = 500_000;
 /// The same where the background thread has to look for the program's.
 const WAKE_MS: u32 = 10;
-/// What was promised counts for so long, and at most for twice as long.
+/// A promise counts for this long, and at most for twice as long.
 const PROMISE_MS: u32 = 250;
-/// One byte in so many of what the group may still take may be idle or charged.
+/// Of what the group may still take, one byte in this many may be idle or charged.
 const GROUP_SHARE: usize = 4;
-/// Nothing may, when less than one byte in so many of its limit is left.
+/// Nothing may, when less than one byte in this many of its limit is left.
 const GROUP_LEFT: usize = 16;
 
 impl<S: Sys> Space<S> {
@@ -74,7 +76,7 @@ impl<S: Sys> Space<S> {
         self.grouped.load(Relaxed)
     }
 
-    /// Gives idle memory back as far as the account is overdrawn once so many pages more have come; whether any was.
+    /// Gives idle memory back as far as the account is overdrawn once `pages` more have come; whether any was.
     pub(crate) fn make_way(&self, pages: usize) -> bool {
         if self.budget.excess(pages) == 0 {
             return false;
@@ -83,7 +85,7 @@ impl<S: Sys> Space<S> {
         self.give_back(self.budget.excess(pages), Counter::BytesOverBudget) > 0
     }
 
-    /// The program is about to get so many pages from the kernel: what is idle makes room for them.
+    /// The program is about to get `pages` from the kernel: idle memory makes room for them.
     pub(crate) fn promise(&self, pages: usize) {
         if pages > 0 {
             self.make_way(pages);
@@ -91,7 +93,8 @@ impl<S: Sys> Space<S> {
         }
     }
 
-    /// The program asks the kernel for so many bytes at once: what is idle makes room for them, in a group with a limit as much as comes.
+    /// The program asks the kernel for `bytes` at once: idle memory makes room for them. In a group with a limit, as
+    /// much of it goes as comes.
     pub fn before_populate(&self, bytes: usize) {
         if self.budget.idle() > 0 {
             self.look_around();

@@ -1,6 +1,6 @@
 //! The way of memory to its user: finding slots and making them ready.
 //!
-//! Slots are found under a shard's lock and are then in passage. Opening, zeroing and advising them happens without
+//! Slots are found under a shard's lock and are then in transit. Opening, zeroing and advising them happens without
 //! any lock.
 
 use core::sync::atomic::Ordering;
@@ -21,8 +21,8 @@ use faultless_page::stats::Counter;
 const SCRUBBER_WAIT_NS: u64 = 500_000;
 
 impl<S: Sys> Space<S> {
-    /// Slots in passage: with memory behind them if there are, else holes.
-    /// Memory of another shard is better than none, and so is another shard than one whose lock is not to be had.
+    /// Slots in transit: with memory behind them if there are, else holes. Memory of another shard is better than
+    /// none. Another shard is also tried where a lock is taken.
     pub(crate) fn take<'a>(
         &'a self,
         shard: &'a Shard,
@@ -65,8 +65,8 @@ impl<S: Sys> Space<S> {
         self.budget.trust() >= n
     }
 
-    /// When enough memory is idle for `n` slots but some of it is with the scrubber, calls it back and waits a fraction of
-    /// a millisecond.
+    /// When enough memory is idle for `n` slots but some of it is with the scrubber, calls it back and waits a
+    /// fraction of a millisecond.
     fn wait_for_scrubber(&self, n: usize) {
         if self.away.load(Ordering::SeqCst) == 0 || self.budget.idle() < n {
             return;
@@ -78,8 +78,7 @@ impl<S: Sys> Space<S> {
         }
     }
 
-    /// Makes an extent in passage ready for its user and hands it out as `state`. False when the kernel
-    /// refuses; then the extent is free again.
+    /// Makes an extent in transit ready for its user and hands it out as `state`. Always true.
     pub(crate) fn prepare(&self, shard: &Shard, e: Extent, purpose: Purpose, state: State) -> bool {
         let slots = shard.slots;
         let (mut ready, mut zeroed, mut dirty) = (0, 0, 0);
@@ -104,13 +103,14 @@ impl<S: Sys> Space<S> {
         true
     }
 
-    /// Slots in passage that were zeroed ahead. Those of the stock are zero because the kernel had to fill them.
+    /// Slots in transit that were zeroed ahead. Those of the stock are zero because the kernel had to fill them.
     pub(crate) fn zeroed_ahead(&self, shard: &Shard, e: Extent) -> usize {
         let slots = shard.slots;
         e.slots().filter(|&i| slots.was(i) == State::Zeroed && !slots.has(i, flag::FRESH)).count()
     }
 
-    /// Memory was handed out: so many slots of it were zero, so many of these zeroed ahead, and so many dirty.
+    /// Memory was handed out. `ready` slots of it were zero, `zeroed` of these had been zeroed ahead, and `dirty`
+    /// slots were not zero.
     pub(crate) fn count_zeroes(
         &self,
         shard: &Shard,
@@ -196,11 +196,12 @@ impl<S: Sys> Space<S> {
         }
     }
 
-    /// Memory that the kernel will fill at the first touch: with huge pages as far as the budget goes. Where that is all of
-    /// it the advice is for `whole`, which has it inside.
+    /// Memory that the kernel will fill at the first touch: with huge pages as far as the budget goes. Where that is
+    /// all of it, the advice is for `whole`, which contains it.
     pub(crate) fn hand_out_hole(&self, shard: &Shard, e: Extent, whole: Span) {
         self.make_room(e.n);
-        // Idle memory that does not serve would have to go while these fill: rather now, so that there is room for advice.
+        // Idle memory that does not fit would have to go while these fill. It goes now, so that there is room for
+        // advice.
         self.make_way(e.n * SLOT_PAGES);
         self.huge_cost.note_growth(e.n);
         if e.n <= SMALL_DEMAND {
@@ -229,7 +230,7 @@ impl<S: Sys> Space<S> {
         shard.count(Counter::BytesFreshSmall, rest.n * SLOT);
     }
 
-    /// The program is about to get so many slots: where there is no room for them, the account may be out of date.
+    /// The program is about to get `n` slots. Where there is no room for them, the account may be out of date.
     pub(crate) fn make_room(&self, n: usize) {
         if self.budget.room().min(self.budget.trust()) < n {
             self.confirm_some();
@@ -237,8 +238,8 @@ impl<S: Sys> Space<S> {
         }
     }
 
-    /// Touches up to three of the first slots of an extent that is about to be handed out, until it is known whether huge
-    /// pages are cold: these are what the program will touch first, so nothing is brought for nothing. How many.
+    /// Touches up to three of the first slots of an extent that is about to be handed out, until it is known whether
+    /// huge pages are cold. The program will touch these slots first, so no touch is wasted. How many.
     fn probe(&self, shard: &Shard, e: Extent) -> usize {
         let mut probed = 0;
         while probed < PROBES && self.huge_cost.is_cold(self.now_ms()).is_none() {
@@ -285,8 +286,8 @@ impl<S: Sys> Space<S> {
         true
     }
 
-    /// Advises huge pages for the first slots of `e`, as many as the budget allows, and charges them; for all of `whole`
-    /// where these are all.
+    /// Advises huge pages for the first slots of `e`, as many as the budget allows, and charges them; for all of
+    /// `whole` where these are all.
     fn advise(&self, shard: &Shard, e: Extent, whole: Span) -> usize {
         self.advise_if(shard, e, whole, |i| {
             shard.slots.mark(i, flag::ADVISED | flag::FRESH | flag::CHARGED);

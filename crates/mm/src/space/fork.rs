@@ -1,10 +1,10 @@
 //! Fork: free memory is not copied, and memory in use is not recycled while two processes may share it.
 //!
-//! A fork takes no lock, so no thread waits for a fork, and a fork waits for no thread. What is idle goes back to the kernel
-//! before. The child begins anew from what each slot and each block says of itself (`slot.rs`, `sizes.rs`): these
-//! are single words, so that they are never half written. The kernel copies memory while other threads of the parent go
-//! on, so the words may be of different moments. What was in use throughout the fork says so in each of them. The child
-//! trusts nothing else, and gives all other memory back.
+//! A fork takes no lock, so no thread waits for a fork, and a fork waits for no thread. Idle memory is given back to
+//! the kernel before. The child begins anew from what each slot and each block says of itself (`slot.rs`,
+//! `sizes.rs`): these are single words, so that they are never half written. The kernel copies memory while other
+//! threads of the parent go on, so the words may be of different moments. What was in use throughout the fork says so
+//! in each of them. The child trusts nothing else, and gives all other memory back.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -18,8 +18,8 @@ use crate::space::{Shard, Space};
 use faultless_page::stats::Counter;
 
 impl<S: Sys> Space<S> {
-    /// Before a fork. What is idle would be copied, and after the fork there is no background thread that gives it back in
-    /// time: a program that looks for a second thread when it forks shall find none.
+    /// Before a fork. Idle memory would be copied. After the fork the child has no background thread that gives it
+    /// back in time, because a program that looks for a second thread when it forks shall find none.
     pub fn fork_prepare(&self) {
         self.recalled.store(true, Relaxed);
         self.shard(0).count(Counter::Forks, 1);
@@ -31,7 +31,8 @@ impl<S: Sys> Space<S> {
         self.mark_shared();
     }
 
-    /// In a forked child, by its only thread that is in the engine, whatever threads of the parent were doing there.
+    /// In a forked child, by its only thread that is in the engine, in any state that threads of the parent have
+    /// left.
     pub fn fork_child(&self) {
         self.sys.forked();
         self.leave_slots();

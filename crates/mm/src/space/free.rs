@@ -31,7 +31,7 @@ enum Fate {
 }
 
 impl<S: Sys> Space<S> {
-    /// Takes an extent in passage back that was a block's.
+    /// Takes an extent in transit back that was a block's.
     pub(crate) fn take_block_back(&self, shard: &Shard, e: Extent) {
         if self.is_left(shard.span(e)) {
             self.take_back(shard, e);
@@ -40,13 +40,13 @@ impl<S: Sys> Space<S> {
         }
     }
 
-    /// Puts an extent in passage into the free lists, now or later.
+    /// Puts an extent in transit into the free lists, now or later.
     pub(crate) fn put_back(&self, shard: &Shard, e: Extent, kind: Kind, stamp_ms: u32) {
         if e.n == 0 {
             return;
         }
         match shard.lock_soon() {
-            // Looked at with the lock: whoever retires the arena takes the lock after saying so.
+            // Checked with the lock: a thread that retires the arena first says so, then takes the lock.
             Some(_) if self.is_retired() => self.let_go(shard, e),
             Some(mut arena) => {
                 shard.given.fetch_add(1, Ordering::SeqCst);
@@ -84,7 +84,7 @@ impl<S: Sys> Space<S> {
         }
     }
 
-    /// Keeps or returns the memory of an extent in passage that comes back. No thread of ours is in it.
+    /// Keeps or returns the memory of an extent in transit that comes back. No thread of ours is in it.
     fn take_back(&self, shard: &Shard, e: Extent) {
         let slots = shard.slots;
         self.huge_cost.note_return(e.n);
@@ -145,9 +145,9 @@ impl<S: Sys> Space<S> {
         self.budget.discharge(held);
     }
 
-    /// Replaces the mapping under an extent in passage, but not the frames of up to `most` slots from the first on: they move away
-    /// and back. The kernel moves none that it locks or pins, or that have other rights. How many are there again; `None`: the
-    /// mapping is as it was.
+    /// Replaces the mapping under an extent in transit, but not the frames of up to `most` slots from the first on:
+    /// they move away and back. The kernel moves no frames that it locks or pins, or that have other rights. How many
+    /// are there again; `None`: the mapping is as it was.
     fn refresh(&self, shard: &Shard, e: Extent, most: usize) -> Option<usize> {
         let n = if self.can_move() { e.n.min(most) } else { 0 };
         let away = (n > 0).then(|| shard.lock_soon()?.take_holes(n, 1, &self.sys)).flatten();
@@ -175,14 +175,14 @@ impl<S: Sys> Space<S> {
         done.then_some(back)
     }
 
-    /// Squares the account for slots that come back: how many of them may be kept, and how many stay charged until that is
-    /// done, because they were not the program's own.
+    /// Squares the account for slots that come back: how many of them may be kept. And how many stay charged until
+    /// that is done, because they were not the program's own.
     fn settle(&self, shard: &Shard, e: Extent) -> (usize, usize) {
         let slots = shard.slots;
         let untouched = self.is_untouched(shard, e);
         let unknown = |i: usize| slots.has(i, flag::FRESH | flag::CHARGED);
         let every = (e.slots().filter(|&i| unknown(i)).count() / SAMPLES).max(1);
-        // With nothing to be kept nothing needs to be known: a program that is confined may forbid to ask.
+        // With nothing to be kept, no look is needed: a program in a sandbox may forbid the calls.
         let looks = self.budget.limit() > 0;
         let (mut known, mut charged, mut backed, mut sampled, mut dense, mut full) = (0, 0, 0, 0, 0, 0);
         for i in e.slots() {
@@ -198,12 +198,12 @@ impl<S: Sys> Space<S> {
             if !has_memory {
                 slots.mark(i, flag::EMPTY);
             } else if !lost {
-                // The program may have unmapped it by itself.
-                // The last slot of a block may not be all the program's.
+                // The program may have unmapped the slot by itself. And the last slot of a block may not be all the
+                // program's.
                 let whole = e.n == 1 || i + 1 < e.first + e.n;
                 if looks && whole && backed % every == 0 && (fresh || self.is_present(shard, i)) {
                     sampled += 1;
-                    // What the program closed must not be read as it stands.
+                    // A load from memory that the program has closed would fault.
                     let written = match slots.has(i, flag::ALTERED) {
                         true => self.peek_written(shard, i),
                         false => self.written(shard, i),
@@ -299,7 +299,7 @@ impl<S: Sys> Space<S> {
         }
     }
 
-    /// Replaces the mapping under an extent in passage: no memory, no attributes.
+    /// Replaces the mapping under an extent in transit: no memory, no attributes.
     /// Whether that worked: at the limit of areas it may not.
     pub(crate) fn reset(&self, shard: &Shard, e: Extent) -> bool {
         let slots = shard.slots;
@@ -314,7 +314,7 @@ impl<S: Sys> Space<S> {
         true
     }
 
-    /// Puts an extent in passage into the free lists without its memory.
+    /// Puts an extent in transit into the free lists without its memory.
     pub(crate) fn put_back_empty(&self, shard: &Shard, e: Extent, stamp_ms: u32) {
         match e.n == 0 || self.sys.discard(shard.span(e)) {
             true => self.put_back(shard, e, Kind::Unbacked, stamp_ms),
@@ -322,7 +322,7 @@ impl<S: Sys> Space<S> {
         }
     }
 
-    /// Takes an extent in passage whose mapping cannot be replaced out of use for good, without its memory if it goes.
+    /// Takes an extent in transit whose mapping cannot be replaced out of use for good, without its memory if that goes.
     pub(crate) fn abandon(&self, shard: &Shard, e: Extent) {
         let _ = self.sys.discard(shard.span(e));
         for i in e.slots() {

@@ -1,8 +1,8 @@
 //! All of the arena: its shards, and the way of memory to its user and back.
 //!
 //! Lock order: a shard's lock, then the growth table's ([`crate::background::ahead`]). No system call is made under a
-//! shard's lock but those that open a new part of the reservation or give it up. A slot in passage belongs to the thread
-//! that put it there, so that zeroing, opening and closing happen without any lock.
+//! shard's lock but those that open a new part of the reservation or give it up. A slot in transit belongs to the
+//! thread that put it there, so that zeroing, opening and closing happen without any lock.
 
 pub mod account;
 pub mod alloc;
@@ -40,14 +40,14 @@ pub const MAX_SHARDS: usize = stats::BLOCKS;
 
 /// How long a call that changes attributes waits for a thread of ours.
 const BUSY_WAIT_NS: u64 = 500_000;
-/// How long a call that replaces memory does: our thread would come to what is there then. It may need a processor first;
+/// The same for a call that replaces memory: our thread must not reach the new memory. It may need a processor first;
 /// `Sys::relax` gives it an ordinary priority.
 pub(crate) const REPLACED_WAIT_NS: u64 = 100_000_000;
-/// After so many extents in a row that came back untouched, the next ones are expected to, too.
+/// After this many extents in a row that came back untouched, the next ones are expected to, too.
 const UNTOUCHED_STREAK: u32 = 4;
-/// After so many extents in a row that were used sparsely, the next ones are expected to be, too.
+/// After this many extents in a row that were used sparsely, the next ones are expected to be, too.
 const SPARSE_STREAK: u32 = 8;
-/// After so many drops in a row of memory that was in use, it is expected to be used again.
+/// After this many drops in a row of memory that was in use, it is expected to be used again.
 const DROPPED_STREAK: u32 = 3;
 
 /// A shard: an arena behind its lock, and what may be used without it.
@@ -55,7 +55,7 @@ pub(crate) struct Shard {
     arena: Lock<Arena>,
     pub(crate) slots: Slots,
     pub(crate) sizes: Sizes,
-    /// What came back while the lock could not be had.
+    /// Blocks and extents that came back while the lock was taken.
     pub(crate) later: Later,
     /// How often something was put into the free lists.
     pub(crate) given: AtomicUsize,
@@ -63,8 +63,8 @@ pub(crate) struct Shard {
     pub(crate) counters: &'static Block,
     /// Extents in a row that came back untouched: the program seems to map memory here without using it.
     pub(crate) untouched: RunLength,
-    /// Extents in a row that came back with a page used here and there, and those that were handed out accordingly since:
-    /// neither huge pages nor zeroing all of it pay.
+    /// Extents in a row that came back with a page used here and there, and those that were handed out accordingly
+    /// since. Huge pages do not pay there, nor does zeroing all of it.
     pub(crate) sparse: RunLength,
     /// Drops in a row of memory that was in use; see [`crate::mapping::reuse`].
     pub(crate) dropped: RunLength,
@@ -102,7 +102,7 @@ impl Shard {
         self.arena.lock_soon()
     }
 
-    /// In a forked child: whoever held the lock is not here.
+    /// In a forked child: the holder of the lock is not here.
     pub(crate) fn force_unlock(&self) {
         self.arena.force_unlock();
     }
@@ -161,7 +161,8 @@ pub struct Space<S> {
     pub(crate) growths: Lock<Growths>,
     pub(crate) advices: Lock<Advices>,
     pub(crate) shards: [Option<Shard>; MAX_SHARDS],
-    /// The program's own mappings, as far as frames move into them: slots of the whole address space, without free lists.
+    /// The program's own mappings, as far as frames move into them: slots of the whole address space, without free
+    /// lists.
     pub(crate) program: Shard,
     /// Of those, the first one that was ever noted, and the one after the last.
     noted: (AtomicUsize, AtomicUsize),
@@ -186,8 +187,8 @@ pub struct Space<S> {
     pub(crate) pressure_look: AtomicU32,
     /// When the account was last brought up to date, in ns; see [`crate::space::account`].
     pub(crate) looked_ns: AtomicUsize,
-    /// When the background thread was last asked to look at the control group, and memory last promised, in ms; whether the group may
-    /// have a limit; and whether the program's threads could not look.
+    /// When the background thread was last asked to look at the control group, and when memory was last promised, in
+    /// ms. Whether the group may have a limit. Whether the program's threads could not look.
     pub(crate) group_ms: AtomicU32,
     pub(crate) promised_ms: AtomicU32,
     pub(crate) grouped: AtomicBool,
@@ -362,7 +363,8 @@ impl<S: Sys> Space<S> {
     pub fn want_worker(&self) {
         if !self.wanted.load(Ordering::Relaxed) {
             self.wanted.store(true, Ordering::Release);
-            // Pairs with the thread's own, between its saying that it goes and its look at this: one of the two sees the other.
+            // Pairs with the thread's own, between its saying that it goes and its look at this: one of the two sees
+            // the other.
             fence(Ordering::SeqCst);
         }
     }
@@ -409,8 +411,8 @@ impl<S: Sys> Space<S> {
         self.busy.is_left(span)
     }
 
-    /// Waits until nobody of ours is inside `span`, but not for long: that thread may have no processor. Slots that are in
-    /// passage or tainted by now are not entered any more.
+    /// Waits until no thread of ours is inside `span`, but not for long: that thread may have no processor. Slots
+    /// that are in transit or tainted by now are not entered any more.
     pub(crate) fn wait_while_busy(&self, span: Span) {
         self.wait_until_left(span, BUSY_WAIT_NS);
     }
@@ -433,7 +435,7 @@ impl<S: Sys> Space<S> {
         self.busy.forget();
     }
 
-    /// Calls `f` with the addresses of slots of the program's, if they are still wholly lent and untainted.
+    /// Calls `f` with the addresses of slots of the program's, if the program still has all of them, untainted.
     pub(crate) fn enter<R>(&self, shard: &Shard, e: Extent, f: impl FnOnce(Span) -> R) -> Option<R> {
         let lent = |i| {
             matches!(shard.slots.state(i), State::Mapped | State::Block)
@@ -443,8 +445,8 @@ impl<S: Sys> Space<S> {
         self.busy.enter(span, || e.slots().all(lent), || f(span))
     }
 
-    /// The program is about to map something else over `span`, to move or to unmap what is there. Nobody of ours is there when
-    /// this returns, nor until what it returns is dropped.
+    /// The program is about to map something else over `span`, or to move or unmap it. When this returns, no thread
+    /// of ours is there, unless one had no processor for 100 ms. None comes until the result is dropped.
     pub fn replace(&self, span: Span) -> Replaced<'_> {
         let replaced = self.busy.replace(span);
         self.wait_until_left(span, REPLACED_WAIT_NS);

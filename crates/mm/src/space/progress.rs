@@ -5,13 +5,13 @@
 pub enum Progress {
     /// Something; call again.
     Worked,
-    /// Nothing now; call again after so many microseconds.
+    /// Nothing now; call again after this many microseconds.
     Wait(u64),
     /// Nothing, and nothing will come up unless the program does something.
     Idle,
 }
 
-/// Of two outcomes the one that asks for the earlier call.
+/// Of two outcomes, picks the earlier call.
 pub(crate) fn sooner(a: Progress, b: Progress) -> Progress {
     match (a, b) {
         (Progress::Worked, _) | (_, Progress::Worked) => Progress::Worked,

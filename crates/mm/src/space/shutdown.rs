@@ -1,9 +1,9 @@
 //! The end of service: what is free of the arena goes back to the kernel, addresses and all.
 //!
-//! A program that limits its address space, locks all its memory or confines itself must find its address space as it
-//! would be without an arena. What it has stays where it is and is an ordinary mapping from then on; addresses that
-//! are given back count as the program's too, since the kernel may put anything there. A block that comes back is
-//! unmapped.
+//! A program that limits its address space, locks all its memory or enters a sandbox must find its address space as
+//! it would be without an arena. The memory that it has stays where it is, and is an ordinary mapping from then on.
+//! Addresses that are given back count as the program's too, since the kernel may map anything there. A block that
+//! comes back is unmapped.
 
 use core::sync::atomic::Ordering;
 
@@ -19,8 +19,8 @@ impl<S: Sys> Space<S> {
         self.retired.load(Ordering::SeqCst)
     }
 
-    /// Gives everything back that the program does not have. Nothing may be asked for any more; what is out already
-    /// may come back, and goes to the kernel then. A shard whose lock is not to be had stays reserved.
+    /// Gives everything back that the program does not have. No memory may be asked for any more. Memory that is out
+    /// may come back, and goes to the kernel then. A shard whose lock is taken stays reserved.
     pub fn retire(&self) {
         if self.retired.swap(true, Ordering::SeqCst) {
             return;
@@ -46,7 +46,7 @@ impl<S: Sys> Space<S> {
                 State::InTransit | State::Mapped | State::Block | State::Runs => {}
             },
         );
-        // What was never used too, and the arena grows no more.
+        // Also slots that were never used; so the arena grows no more.
         arena.pass_over(&self.sys);
         let unused = Extent { first: slots.tail(), n: slots.len() - slots.tail() };
         if unused.n > 0 {
@@ -56,9 +56,9 @@ impl<S: Sys> Space<S> {
         }
     }
 
-    /// Gives an extent in passage back, addresses and all.
+    /// Gives an extent in transit back, addresses and all.
     pub(crate) fn let_go(&self, shard: &Shard, e: Extent) {
-        // First, because whoever the kernel gives these addresses to must find that they are no block.
+        // First, because the next owner of these addresses must find that they are no block.
         for i in e.slots() {
             shard.slots.mark(i, flag::TAINTED | flag::FRESH);
             shard.slots.set(i, State::Mapped);

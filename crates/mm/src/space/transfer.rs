@@ -1,7 +1,7 @@
 //! Frames move: free ones into mappings of the program, and those of a mapping that ends into the free lists.
 //!
-//! A frame moves as a whole huge page where both sides have one there; its address changes, nothing is copied.
-//! A slot that it leaves is a hole. The kernel refuses what is shared, pinned or locked, and never replaces a page.
+//! A frame moves as a whole huge page where both sides have one there; its address changes, nothing is copied. A slot
+//! that it leaves is a hole. The kernel refuses pages that are shared, pinned or locked, and never replaces a page.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -68,7 +68,7 @@ impl<S: Sys> Space<S> {
         self.count_zeroes(&self.program, e, Purpose::Map, (moved.ready, moved.ahead, moved.hot));
     }
 
-    /// Free frames in passage, up to `n` in one piece, of the shard at hand or else of another one.
+    /// Free frames in transit, up to `n` in one piece, of the shard at hand or else of another one.
     fn take_frame(&self, cpu: usize, n: usize, kind: Kind) -> Option<(&Shard, Extent)> {
         if !self.can_move() || self.is_looked_at() || self.budget.idle() == 0 {
             return None;
@@ -95,7 +95,7 @@ impl<S: Sys> Space<S> {
         bytes.unwrap_or(0)
     }
 
-    /// Moves zeroed frames in passage: how many slots have moved as a whole, and those that stay, in passage.
+    /// Moves zeroed frames in transit: how many slots have moved as a whole, and those that stay, in transit.
     fn send(&self, shard: &Shard, e: Extent, to: usize) -> (usize, Extent) {
         let slots = shard.slots;
         self.verify(shard, e);

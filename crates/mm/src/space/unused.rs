@@ -1,8 +1,8 @@
 //! What the program left unused of the memory that was brought ahead of it.
 //!
-//! That shows when the program is done with it, and by its content alone: a page of zeroes was not used, or used for
-//! zeroes. So what is counted is an upper bound. Pages that are gone by then, because the program dropped them one by
-//! one, count neither way.
+//! That shows when the program is done with the memory, and by its content alone: a page of zeroes was not used, or
+//! used for zeroes. So the counts are upper bounds. Pages that are gone by then, because the program dropped them one
+//! by one, count neither way.
 
 use faultless_base::sys::Sys;
 use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span};
@@ -24,12 +24,13 @@ impl<S: Sys> Space<S> {
         }
     }
 
-    /// Whoever had `e` is done with it: counts what of it was brought ahead, and what of that is full of zeroes.
+    /// The user of `e` is done with it: counts how much of it was brought ahead, and how much of this is full of
+    /// zeroes.
     pub(crate) fn note_left(&self, shard: &Shard, e: Extent) {
         let slots = shard.slots;
         let n = e.slots().filter(|&i| slots.has(i, flag::AHEAD)).count();
-        // A budget of nothing: the program may have confined itself, and forbid to ask. One that watches its memory is not
-        // looked at.
+        // With a budget of nothing, the program may be in a sandbox that forbids the calls. A program that watches
+        // its memory is not looked at.
         if n == 0 || self.budget.limit() == 0 || self.is_looked_at() {
             return;
         }
@@ -42,7 +43,8 @@ impl<S: Sys> Space<S> {
                 // Not always the same: programs have habits.
                 let first = slot.start + i % (SLOT_PAGES / PAGES) * PAGE;
                 for page in (first..slot.end).step_by(SLOT / PAGES) {
-                    // In this order, and only what is the engine's business: a look at a missing page brings one, and may wait.
+                    // In this order, and only in memory that is the engine's business: a look at a missing page
+                    // brings one, and may wait.
                     let there = !slots.has(i, flag::TAINTED) && self.sys.present(page);
                     seen += there as usize;
                     unused += (there && self.sys.peek_nonzero_pages(Span::new(page, PAGE), 1) != 1) as usize;

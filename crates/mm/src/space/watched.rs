@@ -83,7 +83,7 @@ pub(crate) struct Known {
     pub(crate) most_groups: usize,
     /// How many slots of each of its groups have been advised.
     pub(crate) depth: usize,
-    /// Slots charged for it: one for so many that were advised.
+    /// Slots charged for it: one for `share` slots that were advised.
     pub(crate) charged: usize,
     pub(crate) share: usize,
     pub(crate) use_: Use,
@@ -129,7 +129,7 @@ pub(crate) struct Supply {
     pub(crate) followed: AtomicUsize,
     /// Whether this process cannot move pages.
     pub(crate) refused: AtomicBool,
-    /// Whether the program looks what is resident.
+    /// Whether the program looks which pages are resident.
     pub(crate) looked: AtomicBool,
     /// Whether the kernel may use frames of the program's without a mapping, in ways that a move does not see.
     pub(crate) referenced: AtomicBool,

@@ -6,8 +6,8 @@ use faultless_fake::mmu::{FakeMmu, Found};
 use faultless_mm::fault::{Fault, Outcome};
 use faultless_mm::region::Region;
 
-/// Reads or writes the byte at `addr`, faulting as often as it takes: what was there, and what each fault said it brought; or how the
-/// last fault ended.
+/// Reads or writes the byte at `addr`, faulting as often as it takes: what was there, and what each fault said it
+/// brought; or how the last fault ended.
 pub fn access(region: &Region<FakeMmu>, addr: usize, write: Option<u8>) -> Result<(u8, Vec<Span>), Outcome> {
     let wants = if write.is_some() { Rights::Write } else { Rights::Read };
     let mut brought = Vec::new();

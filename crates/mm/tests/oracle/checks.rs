@@ -48,7 +48,7 @@ impl Oracle {
                 self.lose(thing.at, thing.pages, true);
             }
         }
-        // What nobody told of stays on the account until somebody looks.
+        // What was unmapped without notice stays on the account until a look.
         std::mem::take(&mut self.unseen).into_iter().for_each(|span| self.space.forget(span));
         self.mine.clear();
         self.check_all();

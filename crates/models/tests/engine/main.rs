@@ -1,5 +1,5 @@
-//! The engine as a whole, over a simulated address space: two threads of a program and the background thread, each
-//! of them doing what chance says, in an order that chance says.
+//! The engine as a whole, over a simulated address space: two threads of a program and the background thread. Each of
+//! them does random calls, in a random order.
 //!
 //! A failure prints its schedule; `SHUTTLE_RANDOM_SEED` repeats a run, `MODEL_RUNS` asks for more.
 
@@ -74,7 +74,7 @@ fn the_background_thread_keeps_out_of_what_the_program_has_no_longer() {
     assert_counted(Counter::BytesMoved);
 }
 
-/// Whoever maps where another thread unmaps has what it mapped, and both are counted.
+/// A thread that maps where another one unmaps has its mapping, and both are counted.
 #[test]
 fn a_range_is_mapped_again_while_its_last_use_ends() {
     check(|| {
@@ -99,7 +99,7 @@ fn what_is_dropped_is_zero_whoever_zeroes_it() {
     assert_counted(Counter::BytesRecycled);
 }
 
-/// What is zeroed in the background is in nobody's hands meanwhile.
+/// No thread has memory that is zeroed in the background.
 #[test]
 fn the_background_thread_zeroes_what_comes_back() {
     check(|| {
@@ -111,8 +111,8 @@ fn the_background_thread_zeroes_what_comes_back() {
     assert_counted(Counter::BytesScrubbed);
 }
 
-/// Memory that is being zeroed is called back by who wants it; what is zero by then is handed out as such, the rest is
-/// not. Engines fail meanwhile.
+/// Memory that is being zeroed is called back by the thread that needs it; what is zero by then is handed out as
+/// such, the rest is not. Engines fail meanwhile.
 #[test]
 fn what_is_being_zeroed_is_called_back() {
     check(|| {
@@ -148,7 +148,8 @@ fn a_device_zeroes_while_the_program_goes_on() {
     assert_counted(Counter::BytesScrubbed);
 }
 
-/// A background thread that stands still in the middle of zeroing holds nobody up, and nothing is handed out twice.
+/// A background thread that stands still in the middle of zeroing holds no thread up, and nothing is handed out
+/// twice.
 #[test]
 fn nobody_waits_for_a_background_thread_that_stands_still() {
     check(|| {
@@ -176,8 +177,8 @@ fn parts_of_one_slot_come_back_from_two_threads() {
     });
 }
 
-/// Threads that a fork left behind had slots on their way, anywhere; nobody holds a lock. What the account says of
-/// such slots is lost, the slots are not.
+/// Threads that a fork left behind had slots on their way, anywhere; no lock is held. What the account says of such
+/// slots is lost, the slots are not.
 #[test]
 fn a_child_goes_on_without_the_other_threads() {
     check(|| {

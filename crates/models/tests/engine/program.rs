@@ -82,7 +82,7 @@ fn give_back_later(w: &World) {
     }
 }
 
-/// Slots and pages from the front, so that some slot is lent in part.
+/// Slots and pages from the front, so that the program has some slot in part.
 fn unmap_front(w: &World) {
     let Some(mut thing) = w.take(|t| is_mapping(t) && t.pages > SLOT_PAGES) else { return };
     let front = Span::new(thing.at, [10, SLOT_PAGES, SLOT_PAGES / 2][chance(3)] * PAGE);
@@ -197,7 +197,7 @@ fn move_mapping(w: &World) {
     w.put(w.fill(Thing { at: to.start, pages: to.bytes() / PAGE, ..thing }));
 }
 
-/// Somebody refers to a page for a while: it cannot move.
+/// A page has another reference for a while: it cannot move.
 fn pin(w: &World) {
     let Some(thing) = w.take(is_mapping) else { return };
     let page = thing.at + chance(thing.pages) * PAGE;
@@ -243,7 +243,6 @@ fn write(w: &World) {
     w.put(w.fill(thing));
 }
 
-/// A fork, seen from the parent.
 fn fork(w: &World) {
     w.space.fork_prepare();
     w.sys.step();
@@ -276,7 +275,7 @@ pub fn recycle_under_failures(w: &World) {
     give_back(w);
 }
 
-/// Maps a slot and gives back parts of slots, whoever mapped them.
+/// Maps a slot and gives back parts of slots that any thread has mapped.
 pub fn give_back_parts(w: &World) {
     let span = w.map(0, SLOT_PAGES);
     w.own(span.start, span.bytes() / PAGE, false, true);

@@ -54,7 +54,7 @@ fn a_child_waits_for_no_thread_that_is_not_there() {
             stop_all_others();
             world.space.fork_child();
             world.go_on_alone();
-            // Nobody joins the threads, which end with the run.
+            // The threads are not joined: they end with the run.
         },
         RUNS,
         PROGRAMS + 1,

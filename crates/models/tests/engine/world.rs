@@ -139,7 +139,7 @@ impl World {
         self.things.lock().unwrap().push(thing);
     }
 
-    /// The program fills what it has with a byte that is nobody else's.
+    /// The program fills its memory with a byte of its own.
     pub fn fill(&self, mut thing: Thing) -> Thing {
         thing.byte = (self.bytes.fetch_add(1, Ordering::Relaxed) % 255) as u8 + 1;
         let fake = self.sys.step();
@@ -147,7 +147,7 @@ impl World {
         thing
     }
 
-    /// A page that somebody else writes to, zeroes, closes or drops is no longer what it was.
+    /// A page that another thread writes to, zeroes, closes or drops is no longer what it was.
     pub fn check(&self, thing: Thing) {
         self.check_moved(thing, thing.at, thing.pages);
     }
@@ -227,7 +227,7 @@ impl World {
         while let Some(span) = self.meanwhile.take() {
             self.unmap_unseen(span);
         }
-        // What nobody told of stays on the account until somebody looks.
+        // What was unmapped without notice stays on the account until a look.
         while let Some(span) = self.unseen.take() {
             self.space.forget(span);
         }
@@ -250,8 +250,8 @@ impl World {
         self.space.press();
     }
 
-    /// The program goes on as a child that threads were left behind of, in the middle of anything: it has what it had, and
-    /// all else that it gets is zero where it must be, and nobody else's.
+    /// The program goes on as a child of which threads were left behind, in the middle of anything. It has its memory
+    /// as before. All else that it gets is zero where it must be, and has no other owner.
     pub fn go_on_alone(&self) {
         let pair = |shard| self.space.allocate(shard, 2 * SLOT, 16, Need::Zero);
         let all: Vec<_> = (0..self.shards).flat_map(|shard| std::iter::from_fn(move || pair(shard))).collect();

@@ -31,14 +31,14 @@ impl Log {
     }
 }
 
-/// A region in a random mode, and whoever reads its messages until it is told to end.
+/// A region in a random mode, and a thread that reads its messages until it is told to end.
 fn start() -> (Arc<Memory>, Arc<AtomicBool>, thread::JoinHandle<()>) {
     let mmu = if chance(2) == 1 { memory().with_messages() } else { memory() };
     let region = region(20, mmu);
     let end = Arc::new(AtomicBool::new(false));
     let reader = {
         let (region, end) = (region.clone(), end.clone());
-        // It takes no lock that is held while somebody waits for it.
+        // It takes no lock that is held while a thread waits for it.
         thread::spawn(move || {
             while !end.load(SeqCst) {
                 region.read_message();
@@ -108,7 +108,8 @@ fn forks_beside_faults() {
     });
 }
 
-/// While one thread forks, another one moves pages, takes their rights and drops others, with locks that faults wait for.
+/// While one thread forks, another one moves pages, takes their rights and drops others, with locks that faults wait
+/// for.
 #[test]
 fn forks_beside_changes() {
     check(|| {

@@ -1,8 +1,8 @@
-//! Regions as a whole, over a simulated memory: threads that fault, and threads that unmap, protect, move and drop, in an order
-//! that chance says.
+//! Regions as a whole, over a simulated memory: threads that fault, and threads that unmap, protect, move and drop,
+//! in an order that chance says.
 //!
-//! Each thread has a part of its own and knows what must be there; windows, entries, areas and places in tables are everybody's. The memory
-//! itself panics at a page that nobody may access, and an area at a use after it was freed.
+//! Each thread has a part of its own and knows what must be there; windows, entries, areas and places in tables are
+//! shared by all. The memory itself panics at a page without access, and an area at a use after it was freed.
 
 mod fork;
 mod part;
@@ -90,7 +90,8 @@ fn faults_go_on_beside_changes() {
     assert_counted(Counter::RegionGivenUp);
 }
 
-/// Two threads walk through each other's windows, and write to every other page each; in some runs memory ends meanwhile.
+/// Two threads walk through each other's windows, and write to every other page each; in some runs memory ends
+/// meanwhile.
 #[test]
 fn windows_of_two_threads_overlap() {
     check(|| {
@@ -231,7 +232,7 @@ fn threads_fault_on_the_same_pages() {
     assert_counted(Counter::SpfVmaNoanon);
 }
 
-/// The backing ends earlier than before, and what was beyond is dropped: nobody finds it afterwards, whoever read it before.
+/// The backing ends earlier than before, and the pages beyond are dropped: no thread finds them afterwards.
 #[test]
 fn what_was_truncated_does_not_come_back() {
     check(|| {
@@ -250,7 +251,7 @@ fn what_was_truncated_does_not_come_back() {
             })
         };
         let threads = [work(0), work(1)];
-        // Else nobody has read anything yet.
+        // Else no thread has read anything yet.
         (0..chance(60)).for_each(|_| thread::yield_now());
         region.truncate(2 * PAGE);
         region.advise(page(2, 6), Advice::DontNeed).unwrap();

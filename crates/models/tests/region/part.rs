@@ -83,7 +83,7 @@ impl Part {
     }
 }
 
-/// Threads, each with its part and so many steps.
+/// `threads` threads, each with its part and `steps` steps.
 pub fn run(region: &Arc<Memory>, threads: usize, steps: usize) {
     let work = |id: usize| {
         let region = region.clone();

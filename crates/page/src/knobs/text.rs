@@ -58,7 +58,7 @@ impl fmt::Display for Size {
     }
 }
 
-/// A number of bytes, alone or with K, M or G; what 64 bits cannot hold is their largest number.
+/// A number of bytes, alone or with K, M or G; a larger number than 64 bits can hold is their largest one.
 fn size(text: &[u8]) -> Result<u64, Bad> {
     let digits = text.iter().take_while(|b| b.is_ascii_digit()).count();
     let shift = match &text[digits..] {
@@ -72,7 +72,7 @@ fn size(text: &[u8]) -> Result<u64, Bad> {
     Ok(number.saturating_mul(1 << shift))
 }
 
-/// A number in decimal digits; what 64 bits cannot hold is their largest number.
+/// A number in decimal digits; a larger number than 64 bits can hold is their largest one.
 fn number(text: &[u8]) -> Option<u64> {
     let add = |n: u64, digit: &u8| n.saturating_mul(10).saturating_add((digit - b'0') as u64);
     let is_number = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
@@ -109,8 +109,8 @@ impl Declared {
         }
     }
 
-    /// The nearest value to what a text stands for, for a process that has nobody to complain to. A switch is on when
-    /// it is not off; another text that stands for nothing counts as none.
+    /// The nearest value to what a text stands for, for a process that cannot complain to its user. A switch is on
+    /// when it is not off; another text that stands for nothing counts as none.
     pub fn nearest(&self, text: &[u8]) -> Option<u64> {
         let (least, most) = self.range();
         match self.read(text) {

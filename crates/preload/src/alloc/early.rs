@@ -1,4 +1,4 @@
-//! Memory for who asks before this library is linked.
+//! Memory for requests before this library is linked.
 //!
 //! The dynamic linker fills in a library's addresses in the order that the library is needed in, the last one first. A
 //! resolver of an indirect function (IFUNC) runs while its own library is linked, so before this one, which stands in
@@ -21,14 +21,13 @@ const FIRST_ROOM: usize = 16 << 20;
 const HEAD: usize = size_of::<usize>();
 
 struct Room {
-    /// Where it begins; 0: nobody has needed it yet.
+    /// Where it begins; 0: it was not needed yet.
     start: AtomicUsize,
     used: AtomicUsize,
 }
 
 static ALL: [Room; ROOMS] = [const { Room { start: AtomicUsize::new(0), used: AtomicUsize::new(0) } }; ROOMS];
 
-/// The rooms with their sizes.
 fn rooms() -> impl Iterator<Item = (&'static Room, usize)> {
     ALL.iter().enumerate().map(|(i, room)| (room, FIRST_ROOM << i))
 }
@@ -54,7 +53,7 @@ impl Room {
         if self.start.load(Ordering::Relaxed) == 0 {
             let room = raw::map_private(bytes, Access::Write)?;
             if self.start.compare_exchange(0, room, Ordering::Relaxed, Ordering::Relaxed).is_err() {
-                // SAFETY: made above, and nobody knows of it.
+                // SAFETY: made above, and no other thread knows of it.
                 unsafe { raw::unmap(room, bytes) };
             }
         }
@@ -97,7 +96,7 @@ pub fn free(block: *mut c_void) {
     if let Some(whole) =
         (at + bytes).checked_sub(first).map(|bytes| bytes / PAGE * PAGE).filter(|whole| *whole > 0)
     {
-        // SAFETY: pages of the block alone, which is nobody's any more.
+        // SAFETY: pages of the block alone, which is not used any more.
         let _ = unsafe { raw::syscall(libc::SYS_madvise, [first, whole, libc::MADV_DONTNEED as usize, 0, 0, 0]) };
     }
 }

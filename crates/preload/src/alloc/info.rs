@@ -1,4 +1,4 @@
-//! What the C library tells of its blocks, and ours with them: as blocks with mappings of their own.
+//! What the C library tells of its blocks. Ours are added: as blocks with mappings of their own.
 
 use core::ffi::{CStr, c_int};
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -32,7 +32,6 @@ pub fn look_up() {
     NEXT.iter().zip(NAMES).for_each(|(place, name)| place.store(find(name), Ordering::Relaxed));
 }
 
-/// What function `i` says.
 fn ask<N: Copy + Default>(i: usize) -> Info<N> {
     let next = match NEXT[i].load(Ordering::Relaxed) {
         // A constructor of another library is earlier than this one's.

@@ -37,7 +37,7 @@ pub fn has_served() -> bool {
     SERVED.load(Ordering::Relaxed)
 }
 
-/// A large block from the engine, or null. `clear` asks for zeroes.
+/// A large block from the engine, or null.
 #[cold]
 #[inline(never)]
 fn large(bytes: usize, align: usize, need: Need) -> *mut c_void {
@@ -62,7 +62,7 @@ fn large(bytes: usize, align: usize, need: Need) -> *mut c_void {
     }
     let at = got.addr as *mut c_void;
     if need == Need::Zero && !got.zero {
-        // SAFETY: a block of at least `bytes` bytes that nobody else knows of.
+        // SAFETY: a block of at least `bytes` bytes that no other code knows of.
         unsafe { core::ptr::write_bytes(at.cast::<u8>(), 0, bytes) };
     }
     at
@@ -91,8 +91,8 @@ fn once_more(ask: impl Fn() -> *mut c_void) -> *mut c_void {
     if block.is_null() && limits::relieve() { ask() } else { block }
 }
 
-// The functions that are exported do not call each other: a call by an exported name is another library's to take over, and
-// has no address yet where the program allocates before this library is linked.
+// The exported functions do not call each other. Another library may take over a call by an exported name. And that
+// name has no address yet where the program allocates before this library is linked.
 
 /// As malloc(3).
 #[unsafe(no_mangle)]
@@ -164,11 +164,12 @@ fn release(at: usize) {
     assert!(done, "free(): {at:#x} is not the start of a block");
 }
 
-/// Gives the memory of a block back, and not its addresses: the engine's own system calls would be the program's to handle.
+/// Gives the memory of a block back, and not its addresses: the engine's own system calls would be the program's to
+/// handle.
 #[cold]
 fn drop_content(at: usize) {
     let args = [at, usable(at) / PAGE * PAGE, libc::MADV_DONTNEED as usize, 0, 0, 0];
-    // SAFETY: the block is nobody's any more.
+    // SAFETY: the block is not used any more.
     let _ = unsafe { dispatch::syscall(libc::SYS_madvise, args) };
     let done = engine::running().is_some_and(|engine| engine.space.free_later(at));
     assert!(done, "free(): {at:#x} is not the start of a block");
@@ -210,7 +211,7 @@ unsafe fn reallocate(block: *mut c_void, bytes: usize) -> *mut c_void {
     unsafe { move_to(block, old, bytes) }
 }
 
-/// The bytes of a block of ours, whoever is in the engine right now.
+/// The bytes of a block of ours, also while a thread is in the engine.
 fn usable(at: usize) -> usize {
     engine::running().map_or(0, |engine| engine.space.usable(at))
 }
@@ -253,7 +254,7 @@ unsafe fn move_to(block: *mut c_void, old: usize, bytes: usize) -> *mut c_void {
     }
 }
 
-// No reallocarray: the C library's calls `realloc`, whoever's that is. The program may have one of its own.
+// No reallocarray: the C library's calls the `realloc` that is first, which may be the program's own.
 
 /// As memalign(3).
 #[unsafe(no_mangle)]
@@ -276,8 +277,8 @@ unsafe fn aligned(align: usize, bytes: usize) -> *mut c_void {
 /// As aligned_alloc(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aligned_alloc(align: usize, bytes: usize) -> *mut c_void {
-    // What an alignment means that is no power of two depends on the C library's version.
-    // SAFETY: the caller's promise.
+    // The meaning of an alignment that is no power of two depends on the C library's version. SAFETY: the caller's
+    // promise.
     unsafe {
         match align.is_power_of_two() {
             true => aligned(align, bytes),

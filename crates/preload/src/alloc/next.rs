@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::alloc::{self, early};
 use crate::kernel::library::{Library, find};
 
-/// `malloc` and its family, as somebody else defines them.
+/// `malloc` and its family, as another library defines them.
 #[derive(Clone, Copy)]
 enum Symbol {
     Malloc,
@@ -39,7 +39,7 @@ static WHOSE: AtomicUsize = AtomicUsize::new(UNKNOWN);
 static TELLS_SIZES: AtomicBool = AtomicBool::new(false);
 static FOUND: [AtomicUsize; NAMES.len()] = [const { AtomicUsize::new(0) }; NAMES.len()];
 
-/// Who is behind us.
+/// The allocator behind us.
 enum Behind {
     /// The C library, by its own names of the functions.
     Libc,
@@ -87,7 +87,7 @@ pub fn look_up_all() {
         // The program's own faults are to be found, also in its large blocks.
         alloc::stop_serving();
     }
-    // The way that asks nobody is for those who have no early block.
+    // The way without a look-up is for a program that has no early block.
     let libc = is_whole && !debugs && !early::was_asked();
     // The C library's own have a second name, but the last ones.
     let known = if libc { own.len() } else { 0 };
@@ -101,8 +101,8 @@ pub fn look_up_all() {
     WHOSE.store(if libc { LIBC } else { OTHER }, Ordering::Release);
 }
 
-/// The same, also where it is of the C library's oldest version only: the C library's own debugging allocator hides
-/// its functions from whoever asks for no version.
+/// The same, also where the function has the C library's oldest version only. The C library's own debugging allocator
+/// hides its functions from a look-up without a version.
 fn find_base(name: &CStr) -> usize {
     #[cfg(target_arch = "x86_64")]
     const BASE: [&CStr; 2] = [c"GLIBC_2.2.5", c"GLIBC_2.16"];

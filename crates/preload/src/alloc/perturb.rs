@@ -14,7 +14,7 @@ static NEXT: AtomicUsize = AtomicUsize::new(0);
 const NAME: &CStr = c"mallopt";
 const M_PERTURB: c_int = -6;
 
-/// What was asked for before this library was linked, in order: options and values, and how many.
+/// Requests from before this library was linked, in order: options and values, and how many.
 static ASKED: [[AtomicI32; 2]; 8] = [const { [const { AtomicI32::new(0) }; 2] }; 8];
 static N_ASKED: AtomicUsize = AtomicUsize::new(0);
 

@@ -9,7 +9,7 @@ use faultless_base::{PAGE, Span};
 use crate::kernel::dispatch::syscall;
 use crate::kernel::linked::is_linked;
 
-/// The calling thread's error number; 0 as long as nobody can know where that is.
+/// The calling thread's error number; 0 as long as its address cannot be known.
 pub fn errno() -> i32 {
     if !is_linked() {
         return 0;
@@ -27,7 +27,7 @@ pub fn set_errno(error: i32) {
     unsafe { *libc::__errno_location() = error }
 }
 
-/// What the C library would return for a kernel's answer.
+/// The C library's return value for a kernel's answer.
 pub fn answer(result: Answer) -> *mut c_void {
     match result {
         Ok(value) => value as *mut c_void,

@@ -1,8 +1,8 @@
 //! System calls made by the C library's own instructions.
 //!
-//! With syscall user dispatch (`prctl(PR_SET_SYSCALL_USER_DISPATCH)`) a program has the system calls of code outside a range of
-//! its choice delivered to itself. That range is the C library's as a rule, and not ours: from then on the calls that
-//! pass on are made there.
+//! With syscall user dispatch (`prctl(PR_SET_SYSCALL_USER_DISPATCH)`) a program has the system calls of code outside
+//! a range of its choice delivered to itself. That range is the C library's as a rule, and not ours: from then on the
+//! calls that pass on are made there.
 
 use core::ffi::{c_int, c_long};
 use core::sync::atomic::{AtomicUsize, Ordering};

@@ -1,9 +1,9 @@
-//! Calls that pass on: to a library behind ours that has a function of that name, and else to the kernel. It may be preloaded
-//! behind ours, or the program may be linked with it.
+//! Calls that pass on: to a library behind ours that has a function of the same name, and else to the kernel. Such a
+//! library may be preloaded behind ours, or the program may be linked with it.
 //!
-//! The next function of a name is looked up at load time: a call may come from a signal handler or a child of vfork, in
-//! which nothing can be looked up. The C library's own functions do not count: they make the system call, and so do we. What the program calls by `syscall` does not pass on: it may be
-//! such a library that makes its own call that way.
+//! The next function of a name is looked up at load time. Nothing can be looked up in a signal handler or in a child
+//! of vfork, where a call may come from. The C library's own functions do not count: they make the system call, and
+//! so do we. Calls that the program makes by `syscall` do not pass on: such a library may make its own call that way.
 
 use core::ffi::{CStr, c_int};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -95,8 +95,8 @@ type Next = unsafe extern "C" fn(usize, usize, usize, usize, usize, usize) -> us
 
 impl Call {
     fn next(self) -> Option<Next> {
-        // The constructor of another library is earlier, or an allocator makes itself ready, which must not be asked for memory:
-        // no other name is looked up, for the search of one that is not there allocates.
+        // The constructor of another library may be earlier, or an allocator makes itself ready, which must not be
+        // asked for memory. No other name is looked up, because the search for a missing one allocates.
         if !LOOKED_UP.load(Ordering::Relaxed) && is_linked() {
             look_up_one(self as usize, c_library());
         }

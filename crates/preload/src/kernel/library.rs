@@ -10,7 +10,7 @@ use faultless_base::Span;
 pub struct Library(Span);
 
 impl Library {
-    /// The one that has this address; `None` where the dynamic linker knows none.
+    /// The library that has this address; `None` where the dynamic linker knows none.
     pub fn of(at: usize) -> Option<Self> {
         let mut info = MaybeUninit::<libc::Dl_info>::uninit();
         // SAFETY: writes `info` where it succeeds.
@@ -38,7 +38,7 @@ impl Library {
     }
 }
 
-/// The next function of that name behind this library; 0 where there is none.
+/// The next function of this name behind this library; 0 where there is none.
 pub fn find(name: &CStr) -> usize {
     // SAFETY: a constant name.
     let at = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) } as usize;
@@ -48,8 +48,8 @@ pub fn find(name: &CStr) -> usize {
     at
 }
 
-/// A symbol that is not there is not the program's to be told of. Before the C library's own constructor has run, it cannot
-/// tell; then the same search is made once more, before `main`.
+/// A symbol that is not there is not the program's to be told of. Before the C library's own constructor has run, it
+/// cannot tell; then the same search is made once more, before `main`.
 #[cold]
 fn forget_error() {
     unsafe extern "C" {

@@ -1,7 +1,7 @@
 //! The kernel and the C library as this library meets them, without the engine.
 //!
-//! Owns no state but the addresses of functions in libraries behind ours ([`libraries_behind`], [`dispatch`]), which are looked
-//! up before `main`. What a call means for memory is the business of the rooms above.
+//! Owns no state but the addresses of functions in libraries behind ours ([`libraries_behind`], [`dispatch`]), which
+//! are looked up before `main`. What a call means for memory is the business of the rooms above.
 
 pub mod call;
 pub mod dispatch;

@@ -40,7 +40,8 @@ fn reserve(bytes: usize, like: usize) -> Answer {
 }
 
 /// As mremap(2), after the kernel has refused it with `EFAULT`, which stands if the range is more than one mapping to
-/// the program too, which `look_up` tells. With `MREMAP_FIXED` the target is `to`, which is page-aligned and apart from `from`.
+/// the program too, which `look_up` tells. With `MREMAP_FIXED` the target is `to`, which is page-aligned and apart
+/// from `from`.
 ///
 /// The kernel's own call is not interrupted by a handler, which may leave by a jump. Nor is this.
 pub fn remap(from: Span, bytes: usize, flags: i32, to: usize, look_up: impl FnOnce(Span) -> Mapping) -> Answer {

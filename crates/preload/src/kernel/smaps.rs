@@ -1,5 +1,5 @@
-//! What the kernel's areas have in common: a range in which they differ in nothing but huge-page advice is one mapping
-//! to the program, which the engine's advice may have split.
+//! What the kernel's areas have in common. A range whose areas differ only in huge-page advice is one mapping to the
+//! program: the engine's advice may have split it.
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -90,9 +90,9 @@ fn head(line: &[u8]) -> Option<(Span, bool)> {
     Some((span, words.nth(3)? != b"0"))
 }
 
-/// A number for what the flags of an area say apart from what the engine sets, huge-page advice and write protection by a
-/// userfaultfd (while pages move in), and from what the kernel does not keep areas apart for: soft-dirty bits, and
-/// whether there may be guard pages, which one page of it decides for all.
+/// A number for the flags of an area. It leaves out flags that the engine sets: huge-page advice, and write
+/// protection by a userfaultfd (while pages move in). It also leaves out flags for which the kernel keeps no areas
+/// apart. These are soft-dirty bits, and the mark of possible guard pages, which one page sets for the whole area.
 fn flags(line: &[u8]) -> Option<u64> {
     let words = line.strip_prefix(b"VmFlags:")?.split(|byte| *byte == b' ');
     let kept = words.filter(|word| !matches!(*word, b"" | b"hg" | b"nh" | b"uw" | b"sd" | b"gu"));

@@ -19,7 +19,7 @@ use crate::shutdown::limits;
 /// Attributes of a range change: tells the engine, if blocks are concerned.
 pub fn note(addr: *const c_void, bytes: usize) {
     let span = pages(addr as usize, bytes);
-    // A child that does without the engine changes its parent's memory, too; a note of that is no call.
+    // A child that does without the engine changes its parent's memory, too; to note that takes no system call.
     if engine::touches(span)
         && let Some(engine) = engine::settled().or_else(|| engine::running().filter(|_| confined::is_apart()))
     {
@@ -115,7 +115,7 @@ pub fn before_pkey(addr: *mut c_void, bytes: usize, key: i32) {
     note(addr, bytes);
 }
 
-/// What an advice does beside what the kernel does.
+/// The engine's part of an advice, beside the kernel's.
 enum Effect {
     /// Nothing that lasts.
     Nothing,

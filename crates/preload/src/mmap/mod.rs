@@ -81,7 +81,7 @@ pub fn map(args: [usize; 6], make: impl Fn([usize; 6]) -> Answer) -> Answer {
     result
 }
 
-/// The program asks for so many bytes at once.
+/// The program asks for `bytes` at once.
 fn before_populate(bytes: usize) {
     if bytes >= SLOT
         && engine::running().is_some()
@@ -91,14 +91,14 @@ fn before_populate(bytes: usize) {
     }
 }
 
-/// What the program replaces, until this is dropped. Signals are held back: a handler may leave by a jump.
+/// A range that the program replaces, until this is dropped. Signals are held back: a handler may leave by a jump.
 pub struct Replacing {
     _replaced: Replaced<'static>,
     _no_signals: NoSignals,
 }
 
-/// Before a range is unmapped, moved, or mapped anew: none of our threads is there from now on, until what this returns is
-/// dropped, which is when notes of the range are, too.
+/// Before a range is unmapped, moved, or mapped anew. None of our threads is there until the result is dropped; then
+/// the notes of the range are dropped, too.
 pub fn replace(addr: usize, bytes: usize) -> Option<Replacing> {
     let span = sound(addr, bytes)?;
     give_up(addr as *const c_void, bytes);
@@ -156,7 +156,7 @@ fn leave(span: Span, reason: Option<Counter>) {
     gone(span);
 }
 
-/// What was known of a range, of whatever size, is no longer so.
+/// Notes of a range, of any size, are void.
 pub fn gone(span: Span) {
     forget(span);
     if let Some(engine) = engine::running()
@@ -172,7 +172,7 @@ fn is_known(span: Span) -> bool {
     engine::running().is_some_and(|engine| engine.space.is_noted(span) || engine.space.may_have_committed(span))
 }
 
-/// What was known of its slots is no longer so.
+/// Notes of its slots are void.
 fn forget(span: Span) {
     // Most ranges are small, and nothing is known of them: that costs a look.
     if let Some(engine) = engine::running()
@@ -276,8 +276,8 @@ pub fn remap(args: [usize; 6], make: impl Fn([usize; 6]) -> Answer) -> Answer {
     result
 }
 
-/// The kernel moves several areas in one call, and stops at one into which the background thread moves frames. Nor may a
-/// program register such a one.
+/// The kernel moves several areas in one call, and stops at one into which the background thread moves frames. Nor
+/// may a program register such a one.
 pub fn unregistered() -> Option<Unregistered> {
     engine::running().filter(|engine| !engine.is_retired()).map(|_| Unregistered::hold())
 }

@@ -1,5 +1,5 @@
-//! Calls after which the kernel may use pages of the program's without a mapping: their memory must go back to the
-//! kernel when the program is done with it, since recycled it would still be written to, or sent.
+//! Calls after which the kernel may use pages of the program without a mapping. The memory of these pages must go
+//! back to the kernel when the program is done with it: the kernel would still write to recycled memory, or send it.
 
 #[cfg(target_arch = "x86_64")]
 pub mod sends;
@@ -182,7 +182,7 @@ pub unsafe extern "C" fn shmat(id: c_int, addr: *const c_void, flags: c_int) -> 
     answer(at)
 }
 
-/// Before shmat(2), which may put a segment over whatever is there. What this returns lives until after the call.
+/// Before shmat(2), which may put a segment over any mapping. The result lives until after the call.
 pub fn before_shmat(id: c_int, addr: *const c_void, flags: c_int) -> Option<Replacing> {
     let engine = engine::running().filter(|_| flags & libc::SHM_REMAP != 0)?;
     // A program that has confined itself may not be allowed to ask.
@@ -216,8 +216,8 @@ pub fn process_madvise(pieces: *const libc::iovec, n: usize) {
     each_piece(pieces, n, note);
 }
 
-/// A call about a ring, which may be from elsewhere. By a ring the kernel sends from buffers that may be unmapped by then
-/// (`IORING_OP_SEND_ZC`).
+/// A call about a ring, which may be from elsewhere. By a ring the kernel sends from buffers that may be unmapped by
+/// then (`IORING_OP_SEND_ZC`).
 pub fn before_io_uring() {
     seen::refer();
 }

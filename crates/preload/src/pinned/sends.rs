@@ -1,5 +1,5 @@
-//! send(2) and its like: what is sent with `MSG_ZEROCOPY` leaves from the program's own pages, perhaps after they were
-//! unmapped.
+//! send(2) and its like: bytes that are sent with `MSG_ZEROCOPY` leave from the program's own pages, perhaps after
+//! they were unmapped.
 //!
 //! Each jumps to the next function of its name: a thread may be cancelled there, and then nothing of ours is on its
 //! stack.

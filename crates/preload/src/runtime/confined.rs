@@ -1,9 +1,9 @@
-//! How a thread is confined: a word of each thread, because a filter of system calls is a thread's, and because it can be
-//! read without a system call, which might end the program.
+//! How a thread is confined: a word of each thread, because a filter of system calls is a thread's. To read it takes
+//! no system call, which might end the program.
 //!
-//! A child that shares its parent's memory (vfork, clone with `CLONE_VM`) shares this word, too. The kernel sets it back to 0
-//! when the child ends or becomes another program (set_tid_address). Meanwhile the parent's thread waits, as after vfork, or
-//! does without the engine.
+//! A child that shares its parent's memory (vfork, clone with `CLONE_VM`) shares this word, too. The kernel sets it
+//! back to 0 when the child ends or becomes another program (set_tid_address). Meanwhile the parent's thread waits,
+//! as after vfork, or does without the engine.
 
 use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -26,8 +26,8 @@ global_asm!(
 pub const FREE: u32 = 0;
 /// It shares its parent's memory and has a limit of its own: it does without the engine.
 pub const LIMITED: u32 = 1;
-/// It shares its parent's memory and may make few system calls: it does without the engine, and without calls that the program did
-/// not make.
+/// It shares its parent's memory and may make few system calls: it does without the engine, and without calls that
+/// the program did not make.
 pub const FILTERED: u32 = 2;
 /// It may only read, write and exit.
 pub const STRICT: u32 = 3;
@@ -71,8 +71,8 @@ pub fn set(how: u32) {
     }
 }
 
-/// Has the kernel set the word back to 0 at the end of this process, which shares its memory. False where it cannot: the process
-/// needs the kernel to do that with another word.
+/// Has the kernel set the word back to 0 at the end of this process, which shares its memory. False where it cannot:
+/// the process needs the kernel to do that with another word.
 pub fn ends_with_process() -> bool {
     const PR_GET_TID_ADDRESS: usize = 40;
     let mut other = 0usize;

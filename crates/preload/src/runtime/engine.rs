@@ -95,8 +95,8 @@ impl Engine {
     }
 }
 
-/// This memory belongs to this process from now on. Once the engine has retired nobody asks, and the system call for it may
-/// be forbidden.
+/// This memory belongs to this process from now on. Once the engine has retired, the answer is not needed, and the
+/// system call for it may be forbidden.
 pub fn note_home() {
     if !RETIRED.load(Ordering::Relaxed) {
         HOME.store(pid(), Ordering::Relaxed);
@@ -104,15 +104,15 @@ pub fn note_home() {
     }
 }
 
-/// Whether this process is not a child of vfork, which shares its parent's memory. Before this library's constructor has run,
-/// nobody is one.
+/// Whether this process is not a child of vfork, which shares its parent's memory. Before this library's constructor
+/// has run, no process is such a child.
 pub fn is_home() -> bool {
     let home = HOME.load(Ordering::Relaxed);
     home == 0 || home == pid()
 }
 
-/// Before the engine has started, a child of vfork and one of a bare fork look alike: asks the kernel. Whether the memory is
-/// this process's own.
+/// Before the engine has started, a child of vfork and one of a bare fork look alike: asks the kernel. Whether the
+/// memory is this process's own.
 fn comes_home() -> bool {
     const KCMP_VM: usize = 1;
     if !is_home() {
@@ -181,14 +181,15 @@ pub fn settled() -> Option<&'static Engine> {
     })
 }
 
-/// This process was forked. Makes the engine its own, unless another thread is at that: then it goes without meanwhile. A
-/// handler that interrupted the engine before the fork leaves it to what it interrupted.
+/// This process was forked. Makes the engine its own, unless another thread is at that: then it goes without
+/// meanwhile. A handler that interrupted the engine before the fork leaves it to what it interrupted.
 #[cold]
 fn adopt(engine: &'static Engine, _inside: &Inside) -> bool {
     let word = engine.same_process;
     if word.compare_exchange(0, ADOPTING, Ordering::AcqRel, Ordering::Acquire).is_ok() {
         note_home();
-        // A retired engine hands nothing out, and this process may be allowed few system calls: what the arena has stays as it is.
+        // A retired engine hands nothing out, and this process may be allowed few system calls: what the arena has
+        // stays as it is.
         if !engine.is_retired() {
             engine.space.fork_child();
         }
@@ -237,7 +238,8 @@ fn build() -> Option<()> {
 
 /// Serves no new request from now on, gives all that is free back, addresses included, and ends the background
 /// thread. What the program has in the arena are ordinary mappings from then on. An engine that has not started never
-/// will. A child that shares this memory may ask for it, too, unless it may make few system calls: then nothing is given back.
+/// will. A child that shares this memory may ask for it, too, unless it may make few system calls: then nothing is
+/// given back.
 pub fn retire() {
     if is_over() {
         return;
@@ -249,7 +251,7 @@ pub fn retire() {
     retire_with(enter());
 }
 
-/// Whether all of that was done.
+/// Whether the whole retirement is done.
 fn is_over() -> bool {
     is_retired() && (running().is_none() || MANAGED_BYTES.load(Ordering::Relaxed) == 0)
 }
@@ -264,8 +266,8 @@ fn retire_with(entered: Option<Entered>) {
     }
 }
 
-/// Before this process confines itself: the engine retires. A child that shares its parent's memory leaves the engine to the
-/// parent, and does without.
+/// Before this process confines itself: the engine retires. A child that shares its parent's memory leaves the engine
+/// to the parent, and does without.
 pub fn confine(how: u32) {
     if !retire_process() {
         confine_child(how);

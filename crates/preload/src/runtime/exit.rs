@@ -1,4 +1,4 @@
-//! The end of the program, if it ends by itself: what was brought ahead of it and not used is counted.
+//! The end of the program, if it ends by itself: memory that was brought ahead of it and not used is counted.
 
 use core::sync::atomic::Ordering;
 

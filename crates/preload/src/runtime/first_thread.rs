@@ -1,6 +1,6 @@
-//! Before the program's first thread: afterwards no file can be put in its table of descriptors without another thread seeing
-//! that (`base/src/sys/open.rs`). So what the engine needs there for the program's threads is opened here, whether or not it
-//! has started.
+//! Before the program's first thread: afterwards no file can be put in its table of descriptors without another
+//! thread seeing that (`base/src/sys/open.rs`). So what the engine needs there for the program's threads is opened
+//! here, whether or not it has started.
 
 use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
@@ -21,7 +21,8 @@ fn prepare() {
     }
 }
 
-/// The next function of a name. Neither of these may be called in a signal handler, so it can be looked up when it is needed.
+/// The next function of a name. Neither of these may be called in a signal handler, so it can be looked up when it is
+/// needed.
 fn next(place: &AtomicUsize, name: &CStr) -> usize {
     if place.load(Ordering::Relaxed) == 0 {
         place.store(find(name), Ordering::Relaxed);

@@ -1,8 +1,8 @@
 //! Fork, by the C library's own hooks: they run for fork, forkpty and daemon, but not for vfork and posix_spawn,
 //! which share memory and need nothing.
 //!
-//! Hooks of other libraries run before and after these, in any order, and may ask for memory: no lock is held across them. A
-//! child that was forked without the hooks finds out at its next large request (`engine::adopt`).
+//! Hooks of other libraries run before and after these, in any order, and may ask for memory: no lock is held across
+//! them. A child that was forked without the hooks finds out at its next large request (`engine::adopt`).
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -22,9 +22,9 @@ unsafe extern "C" {
 /// How long a fork waits for the background thread to end.
 const STOP_US: u64 = 5_000;
 
-/// Has the hooks called from now on. Before those of other libraries if that can be had: then theirs run before ours at a
-/// fork, and after ours behind it. Not in a call of the program's that may come out of a hook: some C libraries hold
-/// a lock of their hooks while they run them.
+/// Has the hooks called from now on. Before those of other libraries if that can be had: then theirs run before ours
+/// at a fork, and after ours behind it. Not in a call of the program's that may come out of a hook: some C libraries
+/// hold a lock of their hooks while they run them.
 pub fn watch() {
     static WATCHED: AtomicBool = AtomicBool::new(false);
     if !WATCHED.swap(true, Ordering::Relaxed) {
@@ -47,7 +47,8 @@ unsafe extern "C" fn prepare() {
 unsafe extern "C" fn parent() {
     let Some(engine) = engine::settled() else { return };
     engine.space.fork_parent();
-    // What other threads gave back meanwhile is to be given back in time. A program without other threads has none.
+    // Memory that other threads freed meanwhile is to go back to the kernel in time. A program without other threads
+    // has none.
     if engine.space.has_idle_memory()
         && let Some(_inside) = Inside::enter()
     {

@@ -1,10 +1,10 @@
 //! The page of counters and knobs, where others can reach it.
 //!
-//! It lies in this library's own memory, so that reading a knob takes no pointer. When the engine starts, shared memory
-//! is mapped over it: a file in the directory that `faultless run` made, which outlives the process; else a segment
-//! of System V shared memory that is marked for removal at once. Such a segment has no name, can be attached by its
-//! owner as long as a process has it mapped, and is gone with the last one, however that ends. Neither takes a
-//! descriptor. Where there is neither, the page stays this process's own.
+//! It lies in this library's own memory, so that reading a knob takes no pointer. When the engine starts, shared
+//! memory is mapped over it. That is a file in the directory that `faultless run` made, which outlives the process.
+//! Without such a directory it is a segment of System V shared memory that is marked for removal at once. Such a
+//! segment has no name, can be attached by its owner as long as a process has it mapped, and is gone with the last
+//! one, however that ends. Neither takes a descriptor. Where there is neither, the page stays this process's own.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -36,7 +36,7 @@ pub fn open_plain(knobs: &Values, why: u32) {
 
 fn open_as(knobs: &Values, plain: u32) -> &'static Page {
     share();
-    // Since `share`, nobody has written any of it but the threshold of malloc, with the value that it has here.
+    // Since `share`, only the threshold of malloc was written, with the value that it has here.
     PAGE.knobs.copy(knobs);
     PAGE.header.set_name(settings::name());
     start(plain);
@@ -56,7 +56,6 @@ fn share() {
     }
 }
 
-/// Maps a new segment over the page.
 fn attach_segment() -> Answer {
     const REMAP: usize = libc::SHM_REMAP as usize;
     let flags = (libc::IPC_CREAT | 0o600) as usize;
@@ -93,7 +92,8 @@ fn map_file(dir: &[u8]) -> Option<()> {
 
 static PENDING: AtomicBool = AtomicBool::new(false);
 
-/// Replaces the page; what is set and the name of the program go over. The name is not asked for again: the program may have changed it.
+/// Replaces the page; settings and the name of the program go over. The name is not asked for again: the program may
+/// have changed it.
 fn replace(by: impl FnOnce()) {
     let (knobs, name) = (Values::new(), PAGE.header.name());
     knobs.copy(&PAGE.knobs);

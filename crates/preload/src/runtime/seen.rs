@@ -7,7 +7,7 @@ use crate::runtime::engine;
 /// Whether the program will watch memory by a userfaultfd.
 static WATCHES: AtomicBool = AtomicBool::new(false);
 
-/// The program will watch memory by a userfaultfd. When this returns, nobody looks at its memory any more.
+/// The program will watch memory by a userfaultfd. When this returns, no thread of ours looks at its memory any more.
 pub fn watch() {
     WATCHES.store(true, Ordering::SeqCst);
     if let Some(engine) = engine::settled() {

@@ -22,13 +22,13 @@ pub struct Settings {
     pub memory: usize,
 }
 
-/// What the environment says, copied: later the program may have changed it, or unmapped what it points to.
+/// The settings in the environment, copied: later the program may have changed it, or unmapped its strings.
 struct Environment {
     /// [`UNSET`] where a default depends on the machine.
     knobs: Values,
     /// This program is to be left alone.
     is_off: bool,
-    /// How many filters of system calls there were before; `None` where nobody counted.
+    /// How many filters of system calls there were before; `None` where they were not counted.
     filters: Option<u64>,
     /// The directory for the page, up to a zero.
     stats_dir: [u8; page_file::PATH],
@@ -53,7 +53,7 @@ static READ: AtomicBool = AtomicBool::new(false);
 
 /// Copies what the environment says. Before `main`, once.
 pub fn read_environment() {
-    // SAFETY: nobody looks at it yet.
+    // SAFETY: no thread looks at it yet.
     let all = unsafe { &mut *ENVIRONMENT.0.get() };
     for knob in Knob::ALL.iter().filter(|knob| knob.declared().kind != Kind::Text) {
         all.knobs.set(*knob, value(*knob).unwrap_or(UNSET));
@@ -77,11 +77,11 @@ fn until_zero(text: &[u8]) -> &[u8] {
     text.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-/// What the environment said; `None` as long as this library's constructor has not run. Then it may not be linked, and the C
-/// library may not be ready.
+/// The settings in the environment; `None` as long as this library's constructor has not run. Then it may not be
+/// linked, and the C library may not be ready.
 #[inline]
 fn environment() -> Option<&'static Environment> {
-    // SAFETY: it is complete, and nobody changes it any more.
+    // SAFETY: it is complete, and no thread changes it any more.
     READ.load(Ordering::Acquire).then(|| unsafe { &*ENVIRONMENT.0.get() })
 }
 
@@ -108,7 +108,6 @@ pub fn stats_dir() -> Option<&'static [u8]> {
     environment().map(|all| until_zero(&all.stats_dir)).filter(|dir| !dir.is_empty())
 }
 
-/// What a knob's variable says.
 fn text(knob: Knob) -> Option<&'static [u8]> {
     let mut name = [0u8; 64];
     let variable = knob.declared().variable.as_bytes();
@@ -172,8 +171,8 @@ fn is_sanitized() -> bool {
     asan | tsan | msan | hwasan != 0 || is_mapped(ASAN_SHADOW)
 }
 
-/// What in this process rules an arena out, if anything does: a limit on address space or data, strict accounting, or a sanitizer with a
-/// memory map of its own.
+/// The reason against an arena in this process, if there is one. That is a limit on address space or data, strict
+/// accounting, or a sanitizer with a memory map of its own.
 fn ruled_out() -> Option<u32> {
     let limited = |kind| {
         let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
@@ -193,7 +192,7 @@ fn ruled_out() -> Option<u32> {
 }
 
 /// Whether system calls are filtered that were not when `faultless run` was started, which left the number of filters
-/// then in `FAULTLESS_FILTERS`. What such a filter makes of our calls cannot be known before: it may kill.
+/// then in `FAULTLESS_FILTERS`. The effect of such a filter on our calls cannot be known before: it may kill.
 pub fn is_confined() -> bool {
     let Some(before) = environment().and_then(|all| all.filters) else { return false };
     // Not to be told now: later, perhaps.
@@ -220,11 +219,11 @@ pub fn malloc_threshold() -> usize {
     environment().map_or(0, |all| all.knobs.get(Knob::MallocThreshold)) as usize
 }
 
-/// The budget is at most one byte in so many of the control group's limit, and nothing in a small group.
+/// The budget is at most one byte in this many of the control group's limit, and nothing in a small group.
 const GROUP_SHARE: u64 = 128;
 
-/// The settings; `None` when this process is to run plain. Why is noted on its page, unless it is to be left alone altogether, or
-/// may not be allowed to make one.
+/// The settings; `None` when this process is to run plain. Why is noted on its page, unless it is to be left alone
+/// altogether, or may not be allowed to make one.
 pub fn read() -> Option<Settings> {
     let environment = environment()?;
     if environment.is_off {
@@ -237,7 +236,8 @@ pub fn read() -> Option<Settings> {
     if knobs.raw(Knob::Budget).load(Ordering::Relaxed) == UNSET {
         knobs.set(Knob::Budget, (memory / 20).max(64 << 20) as u64);
     }
-    // Whoever comes close to the limit is killed for huge pages that it does not use, and they cannot be taken back.
+    // A program close to the limit would be killed for huge pages that it does not use, and they cannot be taken
+    // back.
     let most = |limit| if limit < cgroup::SMALLEST { 0 } else { limit / GROUP_SHARE };
     knobs.set(Knob::Budget, knobs.get(Knob::Budget).min(group.map_or(u64::MAX, most)));
     let no_budget = || (knobs.get(Knob::Budget) < SLOT as u64).then_some(plain::BUDGET);

@@ -4,8 +4,8 @@
 //! asleep. `wake` makes it from absent; only the thread itself makes it absent again, when there is nothing to do or
 //! when `stop` asks for it.
 //!
-//! Work is noted in the engine (`want_worker`), before the state is looked at. The thread takes the notes when it begins a
-//! step, and looks for new ones after it has said that it sleeps, or is absent. So either the one who wants it sees the
+//! Work is noted in the engine (`want_worker`), before the state is looked at. The thread takes the notes when it
+//! begins a step, and looks for new ones after it has said that it sleeps, or is absent. So either the waker sees the
 //! state, or the thread sees the note.
 
 use core::sync::atomic::{AtomicU32, Ordering, fence};
@@ -59,7 +59,7 @@ fn start(engine: &'static Engine) {
         if !is_stopping() && thread::spawn(work) {
             engine.count(Counter::WorkerStarts);
         } else {
-            // No thread to be had now: memory is zeroed at its hand-out, and nothing is touched ahead.
+            // No thread can be made now: memory is zeroed at its hand-out, and nothing is touched ahead.
             STATE.store(ABSENT, Ordering::Release);
         }
     }
@@ -82,7 +82,7 @@ fn is_stopping() -> bool {
 /// while.
 pub fn stop() -> Stopped {
     const STOP_US: u64 = 5_000_000;
-    /// The thread's number may be somebody else's by now.
+    /// The thread's number may be another thread's by now.
     const COUNTED_US: u64 = 1_000_000;
     let stopped = stop_within(STOP_US);
     wait_while(thread::is_counted, COUNTED_US);
@@ -130,7 +130,7 @@ extern "C" fn work() -> ! {
             run(engine);
             STATE.store(ABSENT, Ordering::SeqCst);
             fence(Ordering::SeqCst);
-            // What came up since is this thread's work still, unless another one is being started for it.
+            // New work since then is still this thread's, unless another one is being started for it.
             let more = !is_stopping() && !engine.is_retired() && engine.space.is_worker_wanted();
             if !more || STATE.compare_exchange(ABSENT, AWAKE, Ordering::AcqRel, Ordering::Relaxed).is_err() {
                 break;
@@ -141,7 +141,6 @@ extern "C" fn work() -> ! {
     thread::exit_as(thread::left_alone().unwrap_or(0))
 }
 
-/// Works until there is nothing to do.
 fn run(engine: &'static Engine) {
     while !is_stopping() && !engine.is_retired() {
         thread::calm();
@@ -169,6 +168,6 @@ fn sleep(engine: &'static Engine, us: u64) {
     }
 }
 
-/// After a sleep so long, and longer, it is looked whether the program's threads are still there: one by one they may have ended,
-/// and then the process ends with this one.
+/// After a sleep of this length or more, the thread checks that the program's threads are still there. They may have
+/// ended one by one, and then the process ends with this thread.
 const LONG_US: u64 = 5_000;

@@ -1,5 +1,6 @@
 //! Limits that a program sets itself. The arena counts towards its address space, and free memory towards its data
-//! and towards what it may lock: the engine retires before. Where another process sets one, it retires when a request fails.
+//! and towards what it may lock: the engine retires before. Where another process sets one, it retires when a request
+//! fails.
 
 use core::ffi::{CStr, c_int, c_uint, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};

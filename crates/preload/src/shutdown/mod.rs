@@ -1,6 +1,6 @@
 //! When the engine ends its service: before the program limits its memory, or its system calls.
 //!
-//! Owns whether the program has confined itself. What the program has of the arena stays its own.
+//! Owns whether the program has confined itself. Memory of the arena that the program has stays its own.
 
 pub mod limits;
 pub mod sandbox;

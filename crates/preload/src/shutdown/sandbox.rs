@@ -1,7 +1,7 @@
 //! Calls by which a program confines itself. Afterwards our own system calls might be refused, or end the program:
-//! the engine retires before. Changes of namespace also want a process with one thread. Changes of identity are made
-//! thread by thread in the C library, which does not know of ours: it ends before, and the next one is started with
-//! the new identity.
+//! the engine retires before. Changes of namespace also want a process with one thread. The C library changes
+//! identity thread by thread, and does not know of our thread. So our thread ends before, and the next one is started
+//! with the new identity.
 
 use core::ffi::{CStr, c_int, c_ulong};
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +20,7 @@ use crate::runtime::{confined, engine};
 /// The largest block that the C library may have in its heap, where freeing it makes no system call.
 const LARGEST_IN_HEAP: usize = 32 << 20;
 
-/// Whether a block of so many bytes is to be freed without a system call, for which the kernel would end the thread.
+/// Whether a block of `bytes` bytes must be freed without a system call, for which the kernel would end the thread.
 pub fn must_keep(bytes: usize) -> bool {
     bytes <= LARGEST_IN_HEAP && confined::now() == confined::STRICT
 }
@@ -106,7 +106,7 @@ pub unsafe extern "C" fn setns(fd: c_int, kind: c_int) -> c_int {
 
 /// Ends the background thread for a change of identity.
 fn without_worker() -> Stopped {
-    // A signal handler that interrupted the engine: the thread may be waiting for what is held here.
+    // A signal handler that interrupted the engine: the thread may be waiting for a lock that is held here.
     const NESTED_US: u64 = 100_000;
     // A child finds out first that the thread is not here.
     let _ = engine::settled();
@@ -116,8 +116,8 @@ fn without_worker() -> Stopped {
     }
 }
 
-/// Before a thread of the program ends by the bare system call. The process ends with the status of its last thread, which is not
-/// to be ours.
+/// Before a thread of the program ends by the bare system call. The process ends with the status of its last thread,
+/// which is not to be ours.
 pub fn before_exit() {
     let serves = engine::running().is_some_and(|engine| !engine.is_retired());
     if serves && !confined::is_apart() && engine::is_home() {
@@ -125,8 +125,8 @@ pub fn before_exit() {
     }
 }
 
-/// Finds the C library's own functions, before `main`: in a call of the program's another thread may be loading a library and
-/// wait for this one.
+/// Finds the C library's own functions, before `main`: in a call of the program's another thread may be loading a
+/// library and wait for this one.
 pub fn look_up() {
     Identity::ALL.iter().for_each(|call| _ = call.look_up());
 }
@@ -161,7 +161,8 @@ impl Identity {
         status(unsafe { dispatch::syscall(number, [args[0], args[1], args[2], 0, 0, 0]) })
     }
 
-    /// The C library's own function of that name. A constructor of another library may have it called before this one's ran.
+    /// The C library's own function of this name. A constructor of another library may have it called before this
+    /// one's ran.
     fn real(self) -> usize {
         match REAL[self as usize].load(Ordering::Relaxed) {
             0 => self.look_up(),

@@ -52,7 +52,7 @@ pub const BATCH: usize = 32;
 /// What a wait for messages brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waited {
-    /// So many messages.
+    /// This many messages.
     Messages(usize),
     /// Nothing in the time given.
     Nothing,
@@ -60,8 +60,8 @@ pub enum Waited {
     Other,
 }
 
-/// Waits up to `timeout_ms` for messages of the descriptor `from`, as many as are there and have room, or until the descriptor
-/// `other` can be read.
+/// Waits up to `timeout_ms` for messages of the descriptor `from`, as many as are there and have room, or until the
+/// descriptor `other` can be read.
 pub fn receive(from: i32, other: Option<i32>, timeout_ms: u32, messages: &mut [Message]) -> Result<Waited, i32> {
     match wait(from, other, timeout_ms)? {
         Waited::Messages(_) => read_now(from, messages),
@@ -73,7 +73,7 @@ pub fn receive(from: i32, other: Option<i32>, timeout_ms: u32, messages: &mut [M
 pub fn read_now(from: i32, messages: &mut [Message]) -> Result<Waited, i32> {
     match read(from, messages) {
         Ok(n) => Ok(Waited::Messages(n)),
-        // Another thread has taken it, or the one that waited was woken.
+        // Another thread has taken it, or the waiting thread was woken.
         Err(libc::EAGAIN) => Ok(Waited::Nothing),
         Err(error) => Err(error),
     }

@@ -22,7 +22,7 @@ fn registered(features: u64) -> Option<(Uffd, Span)> {
         return None;
     }
     let span = fresh();
-    // SAFETY: nobody knows the memory but the test.
+    // SAFETY: only the test knows the memory.
     unsafe { uffd.register(span, REGISTER_MISSING) }.unwrap();
     Some((uffd, span))
 }
@@ -36,7 +36,7 @@ fn page(span: Span, i: usize) -> Span {
 }
 
 fn byte(at: usize) -> u8 {
-    // SAFETY: pages that the tests have filled, or that somebody is about to fill.
+    // SAFETY: pages that the tests have filled, or that a thread is about to fill.
     unsafe { (at as *const u8).read_volatile() }
 }
 

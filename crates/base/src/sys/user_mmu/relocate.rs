@@ -34,7 +34,8 @@ impl<B: Backing> UserMmu<B> {
             }
             let back = move_all(Span::new(to, done), from.start).is_ok();
             self.reserve_again(Span { start: to + done, ..target });
-            // What cannot be moved back is lost, and what is not delivered would be zero: neither must be read.
+            // Pages that cannot be moved back are lost, and pages that are not delivered would be zero: neither must
+            // be read.
             if !back || self.register(Span::new(from.start, done)).and(self.register(target)).is_err() {
                 self.shut();
             }
@@ -42,8 +43,8 @@ impl<B: Backing> UserMmu<B> {
         })
     }
 
-    /// With events the kernel does not forget: what was moved is with the descriptor of the part that it came from, and the one of the part that
-    /// it went to is refused it.
+    /// With events the kernel does not forget. The moved pages stay with the descriptor of the part that they came
+    /// from, so the descriptor of their new part is refused.
     fn let_go_of_moved(&self, from: Span, to: usize) {
         if self.lost().is_some() {
             for (uffd, part) in self.parts(from) {
@@ -66,8 +67,9 @@ impl<B: Backing> UserMmu<B> {
     }
 }
 
-/// The kernel makes one area of what it moves and of what is alike beside its new place, and then forgets for all of that where faults
-/// are delivered. So what moves is unlike anything else meanwhile, by an advice that means nothing for this memory.
+/// The kernel joins a moved area with a like one beside its new place, and then forgets for the whole area where
+/// faults are delivered. So the moved area is made unlike all others meanwhile, by an advice that means nothing for
+/// this memory.
 fn set_apart(span: Span) -> Result<(), i32> {
     // In spite of a gap all else is advised; the move will stop there.
     if advise(span, libc::MADV_SEQUENTIAL) || !is_mapped(span) {
@@ -124,7 +126,7 @@ mod tests {
     }
 
     fn unmap(page: Span) {
-        // SAFETY: a page of a test's region, which nobody accesses.
+        // SAFETY: a page of a test's region, which no thread accesses.
         unsafe { raw::unmap(page.start, PAGE) };
     }
 
@@ -146,7 +148,7 @@ mod tests {
             && (0..PAGES).all(|i| mmu.install(Source::Zeroes, page(span, i)).is_ok())
     }
 
-    /// Somebody who changes it may have looked before.
+    /// A thread that changes it may have looked before.
     #[test]
     fn what_is_shut_is_not_opened_again() {
         let Some((mmu, from)) = region() else { return faultless_testkit::skip("no userfaultfd") };
@@ -180,7 +182,7 @@ mod tests {
     #[test]
     fn pages_of_several_areas_move() {
         let Some((mmu, from)) = region() else { return faultless_testkit::skip("no userfaultfd") };
-        // What differs in rights has areas of its own.
+        // Parts that differ in rights have areas of their own.
         mmu.protect(page(from, 2), Rights::Read).unwrap();
         let to = Span::new(mmu.span().start + TO, from.bytes());
         mmu.relocate(from, to.start).unwrap();
@@ -211,7 +213,7 @@ mod tests {
         unmap(page(from, GAP));
         let to = Span::new(mmu.span().start + TO, from.bytes());
         assert_eq!(mmu.relocate(from, to.start), Err(libc::EFAULT));
-        // Somebody else's page in the place of the missing one, so that all can be looked at.
+        // A foreign page in the place of the missing one, so that all can be looked at.
         assert!(reserve_at(page(from, GAP), libc::MAP_FIXED_NOREPLACE), "nobody was to put anything there");
         assert_eq!(numbers(&mmu, from), [1, 2, 3, 4, 5, 0, 7, 8]);
         assert_eq!(numbers(&mmu, to), [0; PAGES]);

@@ -17,8 +17,8 @@ const RECORD_ALWAYS: u32 = 1 << 3;
 
 /// A request to fill memory with zeroes (8.1 and 8.3.5).
 ///
-/// Its other flags are 0: a page fault ends the operation in part ("Block On Fault" is 0); the zeroes are written to
-/// memory, not to the cache ("Cache Control" is 0); nobody is interrupted; and the pattern has 8 bytes.
+/// Its other flags are 0. So a page fault ends the operation in part ("Block On Fault" is 0). The zeroes are written
+/// to memory, not to the cache ("Cache Control" is 0). No interrupt is sent, and the pattern has 8 bytes.
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug)]
 pub struct Descriptor {
@@ -77,7 +77,7 @@ pub enum Outcome {
     Pending,
     /// All of it is zero.
     Done,
-    /// A page was missing; so many bytes before it are zero.
+    /// A page was missing; this many bytes before it are zero.
     Fault(usize),
     /// It did not work; the device's status code.
     Failed(u8),
@@ -107,7 +107,7 @@ impl Record {
         self.words[0].store((bytes as u64) << 32 | status as u64, Ordering::Release);
     }
 
-    /// What stands there. Acquire: what the device wrote before is seen, too.
+    /// The outcome as it stands now. Acquire: the device's earlier writes are seen, too.
     pub fn outcome(&self) -> Outcome {
         let word = self.words[0].load(Ordering::Acquire);
         // Bit 7 of the status says which access had the fault (table 8-10).

@@ -1,14 +1,14 @@
 //! Intel's Data Streaming Accelerator: zeroing by a device beside the processor, through the work queues that it has
 //! for user space.
 //!
-//! Written against its specification (`descriptor.rs`) and Linux's driver `idxd` (`queue.rs`); it was tried on a simulated
-//! queue, not on a device.
+//! Written against its specification (`descriptor.rs`) and Linux's driver `idxd` (`queue.rs`); it was tried on a
+//! simulated queue, not on a device.
 //!
-//! A request is one piece of the extent. What the device meets a page fault at, it has done in part: the processor zeroes
-//! the rest of that page, which makes it present, and the device goes on behind it. Where faults are many, or the queue
-//! stays full, the processor zeroes the rest of the extent. A request cannot be called back from the device: to cancel is
-//! to wait for its end. From a device that does not come to it the queue is taken away, and the kernel waits, until
-//! nothing of the request is under way.
+//! A request is one piece of the extent. At a page fault the device has done a part of the piece. The processor
+//! zeroes the rest of the missing page, which makes it present, and the device goes on behind it. Where faults are
+//! many, or the queue stays full, the processor zeroes the rest of the extent. A request cannot be called back from
+//! the device: to cancel is to wait for its end. If the device does not come to an end, the queue is taken away from
+//! it. Then the kernel waits until no request is under way.
 
 mod descriptor;
 mod queue;
@@ -22,7 +22,7 @@ use super::driver::{Cost, Driver, PIECE, Poll};
 use super::{stream, string_store};
 use crate::{PAGE, Span};
 
-/// A request that takes so long has a device that hangs: 2 MiB take a tenth of a millisecond.
+/// A request that takes this long has a device that hangs: 2 MiB take a tenth of a millisecond.
 const HUNG_NS: u64 = 100_000_000;
 /// Page faults in an extent, from which on it is left to the processor.
 const FAULTS: u32 = 16;
@@ -40,15 +40,15 @@ pub enum Sent {
     Refused,
 }
 
-/// Where requests go in, and what is needed around that.
+/// Where requests go in, with their record, a clock and a pause.
 pub trait Portal {
     /// The most bytes of a request; whole pages, one at least.
     fn largest(&self) -> usize;
     /// Gives a request to the device.
     ///
     /// # Safety
-    /// The memory that it names must be writable and nobody else's until the request has an outcome, or the portal is
-    /// closed.
+    /// The memory that it names must be writable, and the device's alone until the request has an outcome, or the
+    /// portal is closed.
     unsafe fn send(&self, request: &Descriptor) -> Sent;
     /// Where the device writes the outcome.
     fn record(&self) -> &Record;
@@ -66,7 +66,7 @@ pub struct Dsa<P> {
     portal: P,
     /// All before it is zero.
     rest: Span,
-    /// Of that, what the device has; empty: nothing.
+    /// The part of `rest` that the device has; empty: none.
     piece: Span,
     sent_ns: u64,
     faults: u32,
@@ -74,7 +74,7 @@ pub struct Dsa<P> {
 }
 
 impl<P: Portal> Dsa<P> {
-    /// Behind an open portal that nobody else uses meanwhile.
+    /// Behind an open portal that no other driver uses meanwhile.
     pub fn new(portal: P) -> Self {
         Self { portal, rest: Span::new(0, 0), piece: Span::new(0, 0), sent_ns: 0, faults: 0, full: 0 }
     }
@@ -99,7 +99,6 @@ impl<P: Portal> Dsa<P> {
         true
     }
 
-    /// Begins the next piece.
     fn send(&mut self) -> Poll {
         let piece = Span::new(self.rest.start, self.rest.bytes().min(PIECE).min(self.portal.largest()));
         if self.faults >= FAULTS || self.full >= FULL {
@@ -124,14 +123,14 @@ impl<P: Portal> Dsa<P> {
         }
     }
 
-    /// So many more bytes are zero, and the device has nothing.
+    /// `bytes` more bytes are zero, and the device has nothing.
     fn advance(&mut self, bytes: usize) -> Poll {
         self.piece = Span::new(0, 0);
         self.rest.start += bytes;
         if self.rest.is_empty() { Poll::Done } else { Poll::Working }
     }
 
-    /// A page was missing behind so many bytes of the piece: the processor zeroes what is left of the page.
+    /// A page was missing behind `bytes` bytes of the piece: the processor zeroes the rest of the page.
     fn go_on_behind(&mut self, bytes: usize) -> Poll {
         self.faults += 1;
         let at = (self.piece.start + bytes.min(self.piece.bytes() - 1)) & !63;
@@ -191,7 +190,8 @@ impl<P: Portal> Driver for Dsa<P> {
 /// Has the device zero memory, and waits for it; whether it did.
 ///
 /// # Safety
-/// The memory must be writable, nobody else's, and aligned to 64 bytes, as its length; no other request is under way.
+/// The memory must be writable, the caller's alone, and aligned to 64 bytes, as its length; no other request is under
+/// way.
 pub unsafe fn fill(at: *mut u8, bytes: usize) -> bool {
     if bytes == 0 {
         return true;

@@ -1,11 +1,12 @@
 //! A work queue of the device's, as Linux's driver `idxd` gives it to user space.
 //!
-//! Queues are on the bus `dsa` in sysfs (Documentation/ABI/stable/sysfs-driver-dma-idxd); one of type `user` that is
+//! Queues are on the bus `dsa` in sysfs (Documentation/ABI/stable/sysfs-driver-dma-idxd). One of type `user` that is
 //! enabled has a file in /dev/dsa. To open it binds this process's address space to the queue; to close it makes the
-//! kernel wait for what is under way. The queue's portal is a page of that file (3.3 and 9.3 of the specification): a
-//! descriptor is stored to it as a whole, by ENQCMD where the queue is shared, which says whether there was room (3.3.1),
-//! by MOVDIR64B where it is this process's own, in which one request at a time always has room (3.3.2). Where the kernel
-//! does not give the portal away, because the device does not check what it is given, a descriptor is written to the file.
+//! kernel wait for requests under way. The queue's portal is a page of this file (3.3 and 9.3 of the specification),
+//! and a descriptor is stored to it as a whole. Where the queue is shared, that is done by ENQCMD, which says whether
+//! there was room (3.3.1). Where it is this process's own, that is done by MOVDIR64B; then one request at a time
+//! always has room (3.3.2). The kernel does not give the portal away where the device does not check what it is
+//! given. Then a descriptor is written to the file.
 //!
 //! One thread uses it: it opens it when it starts and closes it when it ends. A child of a fork has neither the thread
 //! nor the portal.
@@ -137,7 +138,7 @@ impl Portal for &Queue {
         &self.record
     }
 
-    /// Unmapped first: the kernel waits for what is under way when nothing refers to the file any more.
+    /// Unmapped first: when nothing refers to the file any more, the kernel waits for requests under way.
     fn close(&self) {
         let portal = self.portal.swap(0, Relaxed);
         if portal != 0 {
@@ -163,8 +164,8 @@ impl Portal for &Queue {
 #[cfg(target_arch = "x86_64")]
 unsafe fn enqcmd(portal: usize, request: &Descriptor) -> Sent {
     let retry: u8;
-    // SAFETY: the caller's promise. The zero flag says that there was no room. The fence before makes the cleared record
-    // visible to the device first.
+    // SAFETY: the caller's promise. The zero flag says that there was no room. The fence before makes the cleared
+    // record visible to the device first.
     unsafe {
         core::arch::asm!("sfence", "enqcmd {portal}, [{request}]", "setz {retry}",
             portal = in(reg) portal, request = in(reg) request, retry = out(reg_byte) retry, options(nostack));
@@ -268,7 +269,6 @@ fn each_name<T>(folder: &[u8], mut f: impl FnMut(&[u8]) -> Option<T>) -> Option<
     found
 }
 
-/// The path that the parts make.
 fn path<'a>(parts: &[&[u8]], buffer: &'a mut [u8; 256]) -> Option<&'a CStr> {
     let mut end = 0;
     for part in parts.iter().copied().chain([&b"\0"[..]]) {
@@ -286,7 +286,7 @@ fn open_file(parts: &[&[u8]], flags: i32) -> Option<usize> {
     unsafe { syscall(libc::SYS_openat, args) }.ok()
 }
 
-/// What a file says, as far as it fits the buffer.
+/// The bytes of a file, as far as they fit the buffer.
 fn read<'a>(parts: &[&[u8]], buffer: &'a mut [u8]) -> &'a [u8] {
     let mut name = [0; 256];
     path(parts, &mut name).map_or(&[], |path| raw::read_file(path, buffer))

@@ -15,7 +15,7 @@ use super::*;
 enum Does {
     /// What it is asked to.
     Fill,
-    /// So many bytes, and then a page is missing.
+    /// This many bytes, and then a page is missing.
     Fault(usize),
     /// It has this status.
     Status(u8),
@@ -168,7 +168,7 @@ fn serve(page: &Page, does: Does) {
     first.store(completed << 32 | status as u64, SeqCst);
 }
 
-/// Memory of so many pages that is not zero, with a page on either side.
+/// Memory of `pages` pages that is not zero, with a page on either side.
 struct Memory {
     bytes: Box<[u8]>,
     extent: Span,
@@ -195,7 +195,6 @@ impl Memory {
     }
 }
 
-/// Zeroes it; the polls end.
 fn run(driver: &mut Dsa<Fake>, memory: &Memory) -> Poll {
     // SAFETY: the test's own memory, whole pages.
     assert!(unsafe { driver.submit(memory.extent) });
@@ -279,7 +278,7 @@ fn a_device_that_hangs_loses_its_queue() {
     assert_eq!(run(&mut driver, &memory), Poll::Failed, "there is no queue any more");
 }
 
-/// What is cancelled is written by nobody afterwards: the memory has another use at once.
+/// After a cancel nothing is written any more: the memory has another use at once.
 #[test]
 fn to_cancel_is_to_wait_for_what_is_under_way() {
     for hangs in [false, true] {

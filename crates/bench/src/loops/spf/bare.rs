@@ -16,7 +16,6 @@ use super::samples::Samples;
 use super::{Reached, Spf, Work};
 use crate::loops::memory::{Mapping, PAGE};
 
-/// What the handler serves.
 struct Memory {
     uffd: Uffd,
     span: Span,
@@ -52,7 +51,7 @@ fn prepare(what: &Spf) -> io::Result<&'static [Memory]> {
         let start = (mapping.place().start() + SLOT - 1) & !(SLOT - 1);
         let span = Span::new(start, PART);
         Linux.huge(span, Huge::Refused);
-        // SAFETY: whoever touches it from now on reckons with faults.
+        // SAFETY: each touch from now on reckons with faults.
         unsafe { uffd.register(span, REGISTER_MISSING) }.map_err(os)?;
         let zeroes = Mapping::new(SLOT)?;
         (0..SLOT).step_by(PAGE).for_each(|offset| _ = zeroes.place().read(offset));
@@ -102,7 +101,7 @@ fn touch(memory: &Memory, what: &Spf, end: Instant, pages: &AtomicU64) -> io::Re
         }
         pages.fetch_add((memory.span.bytes() / PAGE) as u64, Ordering::Relaxed);
         let (at, bytes) = (memory.span.start as *mut libc::c_void, memory.span.bytes());
-        // SAFETY: this thread's own memory, of which nobody wants the content.
+        // SAFETY: this thread's own memory, whose content is not needed.
         if unsafe { libc::madvise(at, bytes, libc::MADV_DONTNEED) } != 0 {
             return Err(io::Error::last_os_error());
         }

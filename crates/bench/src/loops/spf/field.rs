@@ -13,7 +13,7 @@ use crate::loops::memory::PAGE;
 
 /// Bytes of a part.
 pub const PART: usize = 16 << 20;
-/// What lies between parts of a region and belongs to nobody, so that the kernel's areas differ too.
+/// The gap between parts, which is no part of the region, so that the kernel's areas differ too.
 const GAP: usize = 2 << 20;
 
 /// The memory of all threads.
@@ -104,7 +104,7 @@ impl Part<'_> {
     /// Unmaps what [`Part::map`] mapped. What a region has of a shared file is written to it first.
     pub fn unmap(&self, from: usize, at: usize, bytes: usize) -> io::Result<()> {
         let Some(region) = &self.field.region else {
-            // SAFETY: a mapping of this part's, which nobody uses any more.
+            // SAFETY: a mapping of this part's, which is not used any more.
             let done = unsafe { libc::munmap(at as *mut _, bytes) };
             return if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
         };
@@ -122,7 +122,7 @@ impl Part<'_> {
         if let Some(region) = &self.field.region {
             return Ok(region.advise(self.offset..self.offset + PART, Advice::DontNeed)?);
         }
-        // SAFETY: a mapping of this part's, of which nobody wants the content.
+        // SAFETY: a mapping of this part's, whose content is not needed.
         let done = unsafe { libc::madvise(at as *mut _, PART, libc::MADV_DONTNEED) };
         if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
@@ -138,9 +138,9 @@ impl Part<'_> {
         if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Writes a byte of the page at `at + offset` and looks at another, which nobody wrote.
+    /// Writes a byte of the page at `at + offset` and looks at another, which was not written.
     pub fn touch(&self, at: usize, offset: usize) -> io::Result<()> {
-        // SAFETY: mapped for writing, and nobody else's.
+        // SAFETY: mapped for writing, and this thread's alone.
         let found = unsafe {
             ((at + offset) as *mut u8).write_volatile(1);
             ((at + offset + 8) as *const u8).read_volatile()

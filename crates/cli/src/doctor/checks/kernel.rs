@@ -6,7 +6,6 @@ use super::super::finding::{Finding, Level};
 use super::super::root::Root;
 use super::super::tried::Tried;
 
-/// The oldest kernel that is wanted.
 const WANTED: (u32, u32) = (6, 8);
 
 /// All about it.
@@ -59,7 +58,7 @@ fn namespaces(root: Root, tried: &Tried) -> Finding {
     let is_off = |(name, off): &&(&str, &str)| {
         root.text(&format!("proc/sys/{}", name.replace('.', "/"))).as_deref() == Some(*off)
     };
-    // faultless needs none: no command loosens what somebody has closed.
+    // faultless needs none: no command loosens what an administrator has closed.
     let because = switches.iter().find(is_off).map(|(name, off)| format!(" ({name} is {off})"));
     let because = because.unwrap_or_default();
     Finding::new(

@@ -122,7 +122,6 @@ fn defrag(root: Root) -> Finding {
     }
 }
 
-/// Sizes between a page and 2 MiB.
 fn sizes(root: Root) -> Finding {
     let id = "thp_sizes";
     let all = root.names(THP);

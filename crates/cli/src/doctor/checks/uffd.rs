@@ -27,7 +27,7 @@ const FEATURES: [(&str, u64); 6] = [
 pub fn check(root: Root, tried: &Tried) -> Vec<Finding> {
     let [device, call, user_only] = &tried.uffd;
     let best = best(tried);
-    // Where the best is to be had, nobody else need be allowed anything.
+    // Where the best way is there, no other need be allowed.
     let enough = best.level == Level::Good;
     let others = vec![
         features(tried),

@@ -116,7 +116,7 @@ mod tests {
         let few = of(&[0.5; 5]).unwrap();
         assert_eq!((few.verdict, few.low, few.high), (Verdict::TooFewRuns, None, None));
         assert!((few.ratio - 0.5).abs() < 1e-9);
-        // A run of fifteen that somebody else disturbed does not hide what the others say.
+        // A run of fifteen that another program disturbed does not hide what the others say.
         let mut disturbed = [0.5; 15];
         disturbed[3] = 20.0;
         assert_eq!(verdict(&disturbed), Verdict::Less);

@@ -1,15 +1,25 @@
 //! `--compare N`: the program plain and under faultless, N times each, in pairs.
 //!
 //! The first of a pair is plain and faultless by turns, so that what the first leaves behind (warm caches, a warm
-//! processor) helps both alike. Every run reads the same standard input: a file, what came through a pipe, or nothing. What it
-//! writes and how it ends is compared byte for byte with the first plain run. How ratios are made: [`faultless_measure::paired`].
+//! processor) helps both alike. Every run reads the same standard input: a file, the bytes of a pipe, or nothing. Its
+//! output and its end are compared byte for byte with the first plain run. How ratios are made:
+//! [`faultless_measure::paired`].
 //!
-//! `--json FILE` gets an object: `version` 2, `command`, `pairs`, `wanted_pairs`, `interrupted`, `same` (for `output`, `error_output`
-//! and `end`: `same`, `differs`, or `varies` where plain runs differ among themselves), `differences` (in words), `covered` and
-//! `not_covered` (as without --compare, of the last run), `memory` (`before` and `after` the runs: `first_touch_ns` and
-//! `second_touch_ns` of 4 KiB, `warm`; or null), `programs` (as without, of all runs), and under `wall_s`, `user_s`, `system_s`,
-//! `minor_faults` and `max_rss_bytes` each `plain` and `faultless` (median, min, max), `runs` (both figures of each pair) and
-//! `ratio` (null if a run took none; else ratio, low, high, verdict).
+//! `--json FILE` gets an object:
+//!
+//! | field | value |
+//! |---|---|
+//! | `version` | 2 |
+//! | `command`, `pairs`, `wanted_pairs`, `interrupted` | |
+//! | `same` | for `output`, `error_output` and `end`: `same`, `differs`, or `varies` where plain runs differ among themselves |
+//! | `differences` | in words |
+//! | `covered`, `not_covered` | as without --compare, of the last run |
+//! | `memory` | `before` and `after` the runs: `first_touch_ns` and `second_touch_ns` of 4 KiB, `warm`; or null |
+//! | `programs` | as without, of all runs |
+//! | `wall_s`, `user_s`, `system_s`, `minor_faults`, `max_rss_bytes` | see below |
+//!
+//! Each of the last ones has `plain` and `faultless` (median, min, max), `runs` (both figures of each pair) and
+//! `ratio`. A ratio is null if a run took none; else it has ratio, low, high and verdict.
 
 mod metrics;
 mod output;
@@ -138,7 +148,6 @@ impl Exports {
     }
 }
 
-/// All runs that were made.
 struct Done {
     outcomes: Vec<(Outcome, Outcome)>,
     outputs: Outputs,

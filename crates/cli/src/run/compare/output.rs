@@ -109,7 +109,7 @@ struct Part {
 pub enum Finding {
     /// All runs are the same.
     Same,
-    /// Plain runs are the same, and so many under faultless are not: how the first of them differs.
+    /// Plain runs are the same, and this many under faultless are not: how the first of them differs.
     Differs(usize, String),
     /// Plain runs are not the same either.
     Varies,

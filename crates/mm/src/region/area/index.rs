@@ -87,7 +87,7 @@ impl Areas {
         })
     }
 
-    /// Frees the places of areas that nobody can see or uses any more.
+    /// Frees the places of areas that no thread can see or use any more.
     fn reclaim(&self, shape: &mut Shape) {
         let oldest = self.epoch.oldest();
         while shape.oldest != HEAD {
@@ -112,15 +112,15 @@ impl Areas {
         for (level, before) in before.iter().enumerate().take(height) {
             self.link(id, level, self.next(*before, level));
         }
-        // From below, so that whoever finds it on one level finds it on those below.
+        // From below, so that a walk that finds it on one level finds it on those below.
         for (level, before) in before.iter().enumerate().take(height) {
             self.link(*before, level, id);
         }
         shape.count += 1;
     }
 
-    /// Whoever is on its way through the area goes on from it as before. Its count is odd for good, so that a fault that
-    /// still finds it takes it for one that changes.
+    /// A walk that is on its way through the area goes on from it as before. The count of the area stays odd for
+    /// good: a fault that still finds the area takes it for one that changes.
     fn unlink(&self, shape: &mut Shape, id: usize) {
         let before = self.before(self.get(id, START) - 1);
         for level in (0..height(id)).rev() {
@@ -152,14 +152,15 @@ impl Areas {
         Some(())
     }
 
-    /// Joins the area that begins at `at` to the one before, if nothing tells them apart and nobody changes either.
+    /// Joins the area that begins at `at` to the one before, if nothing tells them apart and no thread changes
+    /// either.
     fn join(&self, shape: &mut Shape, at: usize) {
         let (Some(left), Some(right)) = (self.covering(at - 1), self.covering(at)) else { return };
         let (a, b) = (self.view(left), self.view(right));
         let quiet = |id| self.get(id, SEQUENCE) % 2 == 0;
         let follows = !a.attributes.backed || a.offset + a.span.bytes() == b.offset;
         if left != right && a.attributes == b.attributes && follows && quiet(left) && quiet(right) {
-            // First, so that no moment has two areas at one address.
+            // First, so that two areas never cover one address.
             self.word(right, SEQUENCE).fetch_add(1, Ordering::AcqRel);
             self.unlink(shape, right);
             self.write(left, View { span: Span { end: b.span.end, ..a.span }, ..a });
@@ -173,8 +174,8 @@ fn height(id: usize) -> usize {
     (1 + mixed.trailing_zeros() as usize / 2).min(LEVELS)
 }
 
-/// Changes. Whoever makes one holds the range lock on `span` until its end, and does what it asks of the kernel
-/// between [`Areas::begin`] and [`Areas::end`].
+/// Changes. The caller holds the range lock on `span` until the end of the change, and makes its system calls between
+/// [`Areas::begin`] and [`Areas::end`].
 impl Areas {
     /// Cuts areas where `span` begins and ends, and marks those inside as changing.
     pub fn begin(&self, span: Span) -> Result<(), Full> {

@@ -1,8 +1,8 @@
 //! Areas: ranges of a region with one set of attributes each, and their index.
 //!
-//! The index is a skip list by address in a table of words. [`Areas::find`] walks it with neither a lock nor an allocation,
-//! in a signal handler too; it may miss an area that is being changed, and then says that there is none. Changes of the index
-//! take the lock `shape` for some steps; no system call is made under it.
+//! The index is a skip list by address in a table of words. [`Areas::find`] walks it with neither a lock nor an
+//! allocation, in a signal handler too. It may miss an area that is being changed, and then says that there is none.
+//! Changes of the index take the lock `shape` for some steps; no system call is made under it.
 //!
 //! | word | |
 //! |---|---|
@@ -11,11 +11,11 @@
 //! | `EPOCH`, `LINK` | of an unlinked area: when that was, and the next one in the queue; with the lock |
 //! | `NEXT`… | the next area on each level |
 //!
-//! Faults that use an area are counted in a table of its own, in several places for each area: its place is not reused while
-//! there are any. A fault so writes to no line that all others read.
+//! Faults that use an area are counted in a table of its own, in several places for each area. So a fault writes to
+//! no line that all others read. The place of an area is not reused while a fault is counted.
 //!
-//! States: free → linked (`insert`) → changing ⇄ linked (`begin`, `end`) → unlinked (`end`) → free, after a grace period and
-//! when no fault uses it any more (`reclaim`).
+//! States: free → linked (`insert`) → changing ⇄ linked (`begin`, `end`) → unlinked (`end`) → free, after a grace
+//! period and when no fault uses it any more (`reclaim`).
 
 mod index;
 
@@ -40,12 +40,12 @@ const LINE: usize = 8;
 
 /// The place before the first area; as a link it means "none".
 const HEAD: usize = 0;
-/// What stands in an area that is free. Nobody may ever see it.
+/// The attributes of a free place. No thread may ever see it.
 const POISON: usize = 0xA5A5;
 /// A walk that takes longer than this meets too many changes.
 const MOST_STEPS: usize = 4096;
 
-/// What is so all over an area.
+/// Attributes of every page of an area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {
     /// What it may be used for.
@@ -82,14 +82,14 @@ pub struct View {
     pub span: Span,
     /// What belongs at its start, as an offset of the backing.
     pub offset: usize,
-    /// What is so all over it.
+    /// Its attributes.
     pub attributes: Attributes,
 }
 
 /// There is no room for another area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full {
-    /// Only because somebody may still use areas that were unlinked.
+    /// Only because a fault may still use areas that were unlinked.
     pub passes: bool,
 }
 
@@ -126,8 +126,8 @@ pub struct AreaRef<'a> {
 }
 
 impl Areas {
-    /// Room for `places` areas at a time. Faults that use one are counted in so many `users`, a power of two. `None` when there is no
-    /// memory for that.
+    /// Room for `places` areas at a time. Faults that use one are counted in `users` places, a power of two. `None`
+    /// when there is no memory for that.
     pub fn new(places: usize, users: usize) -> Option<Self> {
         let (mask, epoch) = (users - 1, Epoch::new(users)?);
         let all = places.checked_add(1)?;
@@ -146,8 +146,8 @@ impl Areas {
         &self.users[(cpu & self.mask) * (self.places + 1).next_multiple_of(LINE) + id]
     }
 
-    /// Whether a fault uses the area. Once it is seen by nobody any more, there is none for good when this says so: each place
-    /// can only go down.
+    /// Whether a fault uses the area. Once no thread sees the area any more, a `false` holds for good: each place can
+    /// only go down.
     fn is_used(&self, id: usize) -> bool {
         (0..=self.mask).any(|i| self.users(id, i).load(Ordering::Acquire) > 0)
     }
@@ -202,7 +202,7 @@ impl Areas {
         if id == HEAD || addr >= self.get(id, END) {
             return None;
         }
-        // Before the grace period can end, so that whoever frees places sees it.
+        // Before the grace period can end, so that a thread that frees places sees it.
         Some(self.use_it(id, cpu))
     }
 
@@ -224,7 +224,8 @@ impl Areas {
         self.ids(span).for_each(|id| f(self.view(id)));
     }
 
-    /// The same, if nobody is changing which areas there are; whether it did. For those who must not wait for whoever does.
+    /// The same, if no thread is changing which areas there are; whether it did. For callers that must not wait for a
+    /// change.
     pub fn try_each(&self, span: Span, f: impl FnMut(View)) -> bool {
         let shape = self.shape.try_lock();
         shape.map(|_shape| self.ids(span).map(|id| self.view(id)).for_each(f)).is_some()
@@ -254,7 +255,7 @@ impl AreaRef<'_> {
         self.areas.word(self.id, SEQUENCE).load(Ordering::Acquire)
     }
 
-    /// What it says, with the count that it said it at. `None` while it is being changed.
+    /// The area as it is now, with its sequence count. `None` while it is being changed.
     pub fn read(&self) -> Option<(View, usize)> {
         let before = self.sequence();
         debug_assert_ne!(self.areas.get(self.id, ATTRIBUTES), POISON, "an area is free while it is used");
@@ -279,7 +280,7 @@ impl AreaRef<'_> {
 
 impl Drop for AreaRef<'_> {
     fn drop(&mut self) {
-        // What the fault did comes before the place is reused.
+        // The fault's accesses come before the place is reused.
         self.users.fetch_sub(1, Ordering::Release);
     }
 }
