@@ -1,0 +1,75 @@
+//! Ranges of the program's that are taken away before they are unmapped. Alone in its process: no other thread maps anything
+//! where a range was.
+
+use faultless_base::sys::linux::Linux;
+use faultless_base::sys::raw::{self, Access, syscall};
+use faultless_base::sys::{Sys, isolate};
+use faultless_base::{PAGE, SLOT, Span};
+
+const BYTES_EACH: usize = 64 * SLOT;
+
+fn byte(at: usize) -> *mut u8 {
+    at as *mut u8
+}
+
+fn is_mapped(page: usize) -> bool {
+    let mut present = 0u8;
+    // SAFETY: one page, one byte for the answer.
+    unsafe { syscall(libc::SYS_mincore, [page, PAGE, &raw mut present as usize, 0, 0, 0]) }.is_ok()
+}
+
+/// Four slots with a byte in each, the second of them an area of its own.
+fn areas() -> Span {
+    let span = Linux.reserve(4 * SLOT, SLOT).unwrap();
+    // SAFETY: memory of the test's own.
+    unsafe {
+        let rights = (libc::PROT_READ | libc::PROT_WRITE) as usize;
+        syscall(libc::SYS_mprotect, [span.start, span.bytes(), rights, 0, 0, 0]).unwrap();
+        let advice = libc::MADV_NOHUGEPAGE as usize;
+        syscall(libc::SYS_madvise, [span.start + SLOT, SLOT, advice, 0, 0, 0]).unwrap();
+        (0..4).for_each(|i| byte(span.start + i * SLOT).write(i as u8 + 1));
+    }
+    span
+}
+
+/// The first byte of each slot.
+fn bytes(span: Span) -> Vec<u8> {
+    // SAFETY: memory of the test's own.
+    (span.start..span.end).step_by(SLOT).map(|at| unsafe { byte(at).read() }).collect()
+}
+
+// One test: the places are the process's.
+#[test]
+fn ranges_of_one_area_and_of_several() {
+    isolate::reserve(BYTES_EACH);
+    let one = raw::map_private(SLOT, Access::Write).unwrap();
+    let there = Linux.isolate(Span::new(one, SLOT)).unwrap();
+    assert!(!is_mapped(one));
+    Linux.drop_isolated(there);
+
+    let several = areas();
+    let Some(there) = Linux.isolate(several) else {
+        // Before Linux 6.17: nothing has happened.
+        return assert_eq!(bytes(several), [1, 2, 3, 4]);
+    };
+    assert!(!is_mapped(several.start));
+    assert_eq!(bytes(there), [1, 2, 3, 4]);
+    Linux.drop_isolated(there);
+
+    // With a gap it is the kernel's.
+    let gap = areas();
+    // SAFETY: memory of the test's own.
+    unsafe { raw::unmap(gap.start + 2 * SLOT, SLOT) };
+    assert_eq!(Linux.isolate(gap), None);
+    assert_eq!(bytes(Span::new(gap.start + 3 * SLOT, SLOT)), [4]);
+
+    // Sealed in the middle, which no thread noted: all of it is as before.
+    let sealed = areas();
+    // SAFETY: the same.
+    if unsafe { syscall(libc::SYS_mseal, [sealed.start + 2 * SLOT, SLOT, 0, 0, 0, 0]) }.is_ok() {
+        assert_eq!(Linux.isolate(sealed), None);
+        assert_eq!(bytes(sealed), [1, 2, 3, 4]);
+    }
+    // Places are left for others.
+    assert_eq!(Linux.isolate(areas()).map(bytes), Some(vec![1, 2, 3, 4]));
+}
