@@ -16,6 +16,12 @@ fn passes(source: &str, args: &[&str]) {
     }
 }
 
+fn passes_with(budget: &str, source: &str, arg: &str) {
+    if let Some(case) = Case::compiled(source, &["-pthread"]) {
+        case.env("FAULTLESS_BUDGET", budget).args([arg]).same_and_served();
+    }
+}
+
 #[test]
 fn mmap_in_a_signal_handler() {
     passes("signals.c", &["mmap"]);
@@ -81,6 +87,21 @@ fn areas_run_out() {
         for (a, b) in plain.iter().zip(&under) {
             assert!((a - b).abs() <= a * 0.01, "areas before ENOMEM: {under:?} instead of {plain:?}");
         }
+    }
+}
+
+/// Where nothing is sure of a piece of memory any more, it is not used again.
+#[test]
+fn bytes_at_the_limit_of_areas() {
+    for left in ["0", "4", "8"] {
+        passes_with("8M", "last_areas.c", left);
+    }
+}
+
+#[test]
+fn a_thread_goes_on_after_the_first_one() {
+    for (budget, work) in [("64M", "pipes"), ("8M", "sizes"), ("64M", "watched"), ("64M", "limited")] {
+        passes_with(budget, "outlived.c", work);
     }
 }
 
