@@ -6,6 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use faultless_testkit::copy_program;
 use faultless_testkit::limit::limit;
 use serde_json::Value;
 
@@ -250,7 +251,7 @@ fn a_user_without_rights() {
     // A copy, as the build's directory may be closed to others.
     let dir = tempfile::tempdir().unwrap();
     let copy = dir.path().join("faultless");
-    std::fs::copy(env!("CARGO_BIN_EXE_faultless"), &copy).unwrap();
+    copy_program(env!("CARGO_BIN_EXE_faultless"), &copy);
     std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let nobody = 65534;
     let mut command = Command::new(&copy);

@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};
 
 use common::{Scratch, library, run, text};
+use faultless_testkit::copy_program;
 
 const DD: [&str; 5] = ["dd", "if=/dev/zero", "of=/dev/null", "bs=8M", "count=1"];
 
@@ -117,7 +118,7 @@ fn a_limit_on_processes_costs_the_summary_alone() {
     std::fs::set_permissions(&scratch.0, PermissionsExt::from_mode(0o755)).unwrap();
     let copies = [(env!("CARGO_BIN_EXE_faultless").as_ref(), "faultless"), (library(), "libfaultless_preload.so")];
     for (from, name) in copies {
-        std::fs::copy(from, scratch.0.join(name)).unwrap();
+        copy_program(from, scratch.0.join(name));
     }
     // A user of whom there is nothing else here.
     let mut command = Command::new("setpriv");

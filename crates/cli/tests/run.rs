@@ -10,6 +10,7 @@ use std::process::{Child, Command, Output, Stdio};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, kill_process_group, waitpid};
 
 use common::{Scratch, library, run, text};
+use faultless_testkit::copy_program;
 
 fn output<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Output {
     run(args).output().unwrap()
@@ -144,7 +145,7 @@ fn without_the_library_nothing_runs() {
     let scratch = Scratch::new("library");
     let named = run(["--", "echo", "ran"]).env("FAULTLESS_LIBRARY", scratch.0.join("none.so")).output().unwrap();
     let alone = scratch.0.join("faultless");
-    std::fs::copy(env!("CARGO_BIN_EXE_faultless"), &alone).unwrap();
+    copy_program(env!("CARGO_BIN_EXE_faultless"), &alone);
     let beside =
         Command::new(&alone).args(["run", "echo", "ran"]).env_remove("FAULTLESS_LIBRARY").output().unwrap();
     for out in [named, beside] {

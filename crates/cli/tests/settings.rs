@@ -6,6 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use common::{Scratch, faultless, text};
+use faultless_testkit::copy_program;
 
 #[test]
 fn a_flag_comes_before_the_environment_and_that_before_the_file() {
@@ -81,7 +82,7 @@ fn settings_where_the_user_may_not_look_are_none() {
     std::fs::create_dir_all(home.0.join("faultless")).unwrap();
     std::fs::write(home.0.join("faultless/settings"), "scrub = 0\n").unwrap();
     let copy = Scratch::new("foreign-sysctl");
-    std::fs::copy(env!("CARGO_BIN_EXE_faultless"), copy.0.join("faultless")).unwrap();
+    copy_program(env!("CARGO_BIN_EXE_faultless"), copy.0.join("faultless"));
     let sysctl = |mode| {
         std::fs::set_permissions(&home.0, std::fs::Permissions::from_mode(mode)).unwrap();
         let mut command = Command::new(copy.0.join("faultless"));

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use common::{Scratch, faultless, library, run, text};
 use faultless_page::layout::{MAGIC, Page, TABLES, VERSION};
+use faultless_testkit::copy_program;
 use faultless_testkit::limit::limit;
 use serde_json::Value;
 
@@ -286,7 +287,7 @@ fn another_users_process_is_not_shown() {
     // A copy, which another user may run.
     let scratch = Scratch::new("foreign");
     let copy = scratch.0.join("faultless");
-    std::fs::copy(env!("CARGO_BIN_EXE_faultless"), &copy).unwrap();
+    copy_program(env!("CARGO_BIN_EXE_faultless"), &copy);
     for args in [&["stat", "-p", &program.pid()][..], &["sysctl", "-p", &program.pid(), "scrub=0"]] {
         let out = Command::new(&copy).args(args).uid(65534).gid(65534).output().unwrap();
         assert_eq!(out.status.code(), Some(77));
@@ -390,7 +391,7 @@ fn a_narrow_terminal_loses_nothing() {
     // A name as long as the kernel keeps.
     let scratch = Scratch::new("narrow");
     let name = "fifteen_letters";
-    std::fs::copy("/bin/dd", scratch.0.join(name)).unwrap();
+    copy_program("/bin/dd", scratch.0.join(name));
     let program = Covered::of(&scratch.0.join(name));
     let pid = program.pid();
     let table: [(&[&str], &[&str]); 4] = [

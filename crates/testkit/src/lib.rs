@@ -13,12 +13,14 @@
 //! | [`attributes`] | what the kernel says of mappings |
 //! | [`blocks`] | steps on malloc and its family |
 //! | [`limit`] | how long a test may take |
+//! | [`copy`] | programs to be run from elsewhere |
 //! | [`skip`] | tests that cannot run here |
 
 pub mod attributes;
 pub mod block;
 pub mod blocks;
 pub mod call;
+pub mod copy;
 pub mod direct;
 pub mod holes;
 pub mod limit;
@@ -30,4 +32,5 @@ pub mod rng;
 mod skipped;
 pub mod world;
 
+pub use copy::copy_program;
 pub use skipped::{skip, skip_optional};

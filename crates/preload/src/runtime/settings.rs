@@ -193,6 +193,8 @@ fn ruled_out() -> Option<u32> {
 
 /// Whether system calls are filtered that were not when `faultless run` was started, which left the number of filters
 /// then in `FAULTLESS_FILTERS`. The effect of such a filter on our calls cannot be known before: it may kill.
+// Its buffer is in no frame of a caller's, who may have little stack.
+#[inline(never)]
 pub fn is_confined() -> bool {
     let Some(before) = environment().and_then(|all| all.filters) else { return false };
     // Not to be told now: later, perhaps.
