@@ -22,7 +22,7 @@ pub fn small(bytes: usize) -> Result<Probe, String> {
                 samples.add(id, time(|| work(slot)) / SLOT_PAGES as f64);
             }
         };
-        each("discard_small", &|slot| Linux.discard(slot));
+        each("discard_small", &|slot| _ = Linux.discard(slot));
         each("small_fault", &|slot| area.touch(slot));
         each("touch", &|slot| area.touch(slot));
         Ok(())
@@ -50,7 +50,7 @@ pub fn huge(bytes: usize) -> Result<Probe, String> {
         each("move", &mut |here, there| moves(there, here));
         each("mremap", &mut |here, there| refused |= !Linux.migrate(here, there.start));
         each("mremap", &mut |here, there| refused |= !Linux.migrate(there, here.start));
-        each("discard_huge", &mut |here, _| Linux.discard(here));
+        each("discard_huge", &mut |here, _| _ = Linux.discard(here));
         each("huge_fault", &mut |here, _| area.write(here.start));
         if refused { Err("the kernel refuses".into()) } else { Ok(()) }
     }))

@@ -197,7 +197,8 @@ fn ruled_out() -> Option<u32> {
 pub fn is_confined() -> bool {
     let Some(before) = environment().and_then(|all| all.filters) else { return false };
     // Not to be told now: later, perhaps.
-    let Some(status) = STATUS.read_plainly(&mut [0; 4096]) else { return true };
+    let mut buffer = [0; 4096];
+    let Some(status) = STATUS.read_plainly(&mut buffer) else { return true };
     status_in(status, "Seccomp_filters").unwrap_or(0) > before
 }
 
