@@ -76,8 +76,7 @@ fn peek<const N: usize>(addr: usize) -> Option<[u8; N]> {
     let remote = libc::iovec { iov_base: addr as *mut libc::c_void, iov_len: N };
     // SAFETY: the call writes to `bytes` alone, and reads memory of this process by the kernel's hand.
     let read = unsafe {
-        let pid = libc::getpid() as usize;
-        let args = [pid, &raw const local as usize, 1, &raw const remote as usize, 1, 0];
+        let args = [raw::thread_number(), &raw const local as usize, 1, &raw const remote as usize, 1, 0];
         syscall(libc::SYS_process_vm_readv, args)
     };
     (read == Ok(N)).then_some(bytes)

@@ -105,8 +105,7 @@ fn read(local: Span, remote: &[libc::iovec]) -> usize {
     let local = libc::iovec { iov_base: local.start as *mut libc::c_void, iov_len: local.bytes() };
     // SAFETY: the caller's memory is written to alone, and the program's is read by the kernel's hand.
     let read = unsafe {
-        let args =
-            [libc::getpid() as usize, &raw const local as usize, 1, remote.as_ptr() as usize, remote.len(), 0];
+        let args = [raw::thread_number(), &raw const local as usize, 1, remote.as_ptr() as usize, remote.len(), 0];
         syscall(libc::SYS_process_vm_readv, args)
     };
     read.unwrap_or(0)

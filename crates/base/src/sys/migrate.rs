@@ -51,8 +51,7 @@ fn copy(from: Span, to: usize) -> usize {
     let remote = libc::iovec { iov_base: from.start as *mut libc::c_void, iov_len: from.bytes() };
     // SAFETY: both are the engine's own, and by the kernel's hand.
     unsafe {
-        let pid = libc::getpid() as usize;
-        let args = [pid, &raw const local as usize, 1, &raw const remote as usize, 1, 0];
+        let args = [raw::thread_number(), &raw const local as usize, 1, &raw const remote as usize, 1, 0];
         syscall(libc::SYS_process_vm_readv, args).unwrap_or(0)
     }
 }

@@ -10,7 +10,6 @@ use faultless_base::sys::Sys;
 use faultless_base::{SLOT, Span};
 
 use crate::frame::arena::Extent;
-use crate::frame::buddy::Kind;
 use crate::frame::slot::flag;
 use crate::space::Space;
 

@@ -29,7 +29,7 @@ static STOPPING: AtomicU32 = AtomicU32::new(0);
 /// There is work, which is noted: starts the thread, or wakes it if the work is urgent.
 #[inline]
 pub fn wake(engine: &'static Engine) {
-    if engine.is_retired() {
+    if engine.is_retired() || !raw::may_call() {
         return;
     }
     // The thread may not have a processor before this one ends, and then it tells how the process ends.
