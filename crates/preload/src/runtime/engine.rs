@@ -176,8 +176,7 @@ pub fn enter_call() -> Option<Entered> {
 #[inline]
 pub fn settled() -> Option<&'static Engine> {
     running().filter(|engine| {
-        !confined::is_apart()
-            && (engine.is_settled() || Inside::enter().is_some_and(|_inside| adopt(engine)))
+        !confined::is_apart() && (engine.is_settled() || Inside::enter().is_some_and(|_inside| adopt(engine)))
     })
 }
 
@@ -186,7 +185,7 @@ pub fn settled() -> Option<&'static Engine> {
 #[cold]
 fn adopt(engine: &'static Engine) -> bool {
     let word = engine.same_process;
-    if word.compare_exchange(0, ADOPTING, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+    if raw::may_call() && word.compare_exchange(0, ADOPTING, Ordering::AcqRel, Ordering::Acquire).is_ok() {
         note_home();
         // A retired engine hands nothing out, and this process may be allowed few system calls: what the arena has stays as it is.
         if !engine.is_retired() {
@@ -201,7 +200,7 @@ fn adopt(engine: &'static Engine) -> bool {
 /// Starts the engine, unless another thread is about to: then this request goes without.
 #[cold]
 fn start() -> Option<&'static Engine> {
-    if comes_home() {
+    if raw::may_call() && comes_home() {
         // The program's thread may have little stack.
         let build = || stack::with_room(|| open::apart(build)).flatten().flatten();
         STARTER.start(pid(), || !RETIRED.load(Ordering::SeqCst) && build().is_some());

@@ -13,10 +13,10 @@ use crate::kernel::dispatch;
 use crate::kernel::libraries_behind::Call;
 use crate::kernel::library::find;
 use crate::kernel::linked::is_linked;
+use crate::runtime::confined;
+use crate::runtime::engine::{self, Calls};
 use crate::runtime::inside::Inside;
 use crate::runtime::worker::{self, Stopped};
-use crate::runtime::engine::{self, Calls};
-use crate::runtime::confined;
 
 /// The largest block that the C library may have in its heap, where freeing it makes no system call.
 const LARGEST_IN_HEAP: usize = 32 << 20;
