@@ -109,6 +109,11 @@ pub fn is_home() -> bool {
     home == 0 || home == pid()
 }
 
+/// Whether this thread is the first one of this process, or of the parent that waits for it after vfork.
+pub fn is_first_thread() -> bool {
+    inside::is_first_thread(HOME.load(Ordering::Relaxed))
+}
+
 /// Before the engine has started, a child of vfork and one of a bare fork look alike: asks the kernel. Whether the memory is
 /// this process's own.
 fn comes_home() -> bool {

@@ -34,6 +34,8 @@ global_asm!(
 #[repr(C)]
 struct Thread {
     state: u32,
+    /// The process of which it is the first thread; below 0: of which it is another one; 0: not known.
+    first_in: i32,
     /// The signals that it held back before, while it is [`COUNTED`].
     mask: u64,
 }
@@ -106,6 +108,25 @@ fn count_in(signals: u64) -> Option<u64> {
 fn count_out(mask: u64) {
     THREADS.0.fetch_sub(1, Ordering::SeqCst);
     raw::set_signal_mask(mask);
+}
+
+/// Whether this thread is the first one of the process `home`. Asks the kernel once.
+pub fn is_first_thread(home: i32) -> bool {
+    // SAFETY: this thread's own variable.
+    let first_in = unsafe { &mut (*thread()).first_in };
+    if first_in.abs() != home {
+        *first_in = match raw::thread_number() as i32 {
+            0 => 0,
+            number => {
+                if number == home {
+                    home
+                } else {
+                    -home
+                }
+            }
+        };
+    }
+    *first_in == home
 }
 
 /// Before a system call of the engine's: whether this thread may make it. The background thread is outside, and ends before.
