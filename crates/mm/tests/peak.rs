@@ -5,7 +5,6 @@ mod calls;
 
 use std::collections::BTreeMap;
 
-use faultless_base::sys::Sys;
 use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span};
 use faultless_fake::Fake;
 use faultless_mm::mapping::Change;

@@ -31,12 +31,12 @@ impl<S: Sys> Space<S> {
     pub fn retire(&self) -> bool {
         self.close();
         self.press();
-        let all = self.all_shards().fold(true, |all, shard| self.let_go_of_free(shard) && all);
+        let left = self.all_shards().filter(|shard| !self.let_go_of_free(shard)).count();
         self.sys.retire();
-        all
+        left == 0
     }
 
-    /// Gives back what is in no use. A thread that has slots on their way finds out when it puts them back.
+    /// Gives back what is in no use; whether the lock was to be had. A thread that has slots on their way finds out when it puts them back.
     fn let_go_of_free(&self, shard: &Shard) -> bool {
         let slots = shard.slots;
         let Some(mut arena) = shard.lock_soon() else { return false };

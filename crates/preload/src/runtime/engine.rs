@@ -289,10 +289,11 @@ fn retire_with(calls: Calls) {
     let Some(engine) = engine.or_else(running).filter(|engine| engine.is_settled()) else {
         return DUE.store(calls == Calls::GoOn && running().is_some(), Ordering::SeqCst);
     };
-    if MANAGED_BYTES.swap(0, Ordering::SeqCst) != 0 {
+    if MANAGED_BYTES.load(Ordering::Relaxed) != 0 {
         engine.count(Counter::KernelLimited);
     }
     let all = engine.space.retire();
+    MANAGED_BYTES.store(0, Ordering::Release);
     // A filter may forbid to do it later.
     DUE.store(calls == Calls::GoOn && !all, Ordering::SeqCst);
 }
