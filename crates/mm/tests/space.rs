@@ -4,7 +4,6 @@
 
 mod oracle;
 
-use faultless_base::sys::Sys;
 use faultless_base::{PAGE, SLOT, Span};
 use faultless_fake::Failing;
 use faultless_mm::Need;
