@@ -213,8 +213,8 @@ impl Ending {
     /// The engine makes no more calls than the program would from now on, and none is under way, unless a thread of it does not
     /// get on.
     pub fn end_calls(&mut self) {
-        /// A tenth of a second in all: the thread may be stopped.
-        const TRIES: usize = 2000;
+        /// A second in all: the thread may be stopped.
+        const TRIES: usize = 20_000;
         const REST_NS: u64 = 50_000;
         OVER.store(true, Ordering::SeqCst);
         if self.before == EARLY {
