@@ -1,18 +1,49 @@
 //! System calls, made directly: the C library's wrappers may be interposed by this very project.
 
 use core::arch::asm;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 /// What the kernel answered: a value, or the error number.
 pub type Answer = Result<usize, i32>;
 
-/// Makes system call `nr`.
+/// The function that is asked before each call; 0 where none is.
+static ASKED: AtomicUsize = AtomicUsize::new(0);
+
+/// From now on calls are made only while `may` says so; the others fail with `ENOSYS`.
+pub fn ask_before_calls(may: fn() -> bool) {
+    ASKED.store(may as usize, Ordering::Relaxed);
+}
+
+/// Whether this thread may make a call of ours now.
+#[inline]
+pub fn may_call() -> bool {
+    match ASKED.load(Ordering::Relaxed) {
+        0 => true,
+        // SAFETY: what `ask_before_calls` stored.
+        may => unsafe { core::mem::transmute::<usize, fn() -> bool>(may)() },
+    }
+}
+
+/// Makes system call `nr`, if this thread may.
 ///
 /// # Safety
 /// As the system call: pointers among `args` must fit what it does with them, and memory that it unmaps or
 /// changes must not be in use.
 #[inline]
 pub unsafe fn syscall(nr: i64, args: [usize; 6]) -> Answer {
+    if !may_call() {
+        return Err(libc::ENOSYS);
+    }
+    // SAFETY: by contract.
+    unsafe { direct(nr, args) }
+}
+
+/// Makes system call `nr`, whoever asks: the program, or a thread that ends.
+///
+/// # Safety
+/// As [`syscall`].
+#[inline]
+pub unsafe fn direct(nr: i64, args: [usize; 6]) -> Answer {
     let ret: isize;
     #[cfg(target_arch = "x86_64")]
     // SAFETY: the kernel's calling convention: it keeps all registers but rax, rcx and r11.
@@ -80,7 +111,7 @@ pub fn word_wiped_on_fork() -> Option<&'static AtomicU32> {
 /// The calling thread's number. As that of a process it stands for the memory that both have, also after the process's first
 /// thread has ended, when the process's own number stands for none.
 pub fn thread_number() -> usize {
-    // Not by the C library, which may not be linked yet.
+    // Not by the C library: its call does not ask before (`may_call`), and it may not be linked yet.
     // SAFETY: no arguments.
     unsafe { syscall(libc::SYS_gettid, [0; 6]) }.unwrap_or(0)
 }
@@ -123,41 +154,53 @@ pub fn boot_ns() -> u64 {
 
 /// Nanoseconds for which this thread had a processor.
 pub fn thread_ns() -> u64 {
-    clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
+    // That takes a system call, and the C library asks nobody before.
+    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let args = [libc::CLOCK_THREAD_CPUTIME_ID as usize, &raw mut t as usize, 0, 0, 0, 0];
+    // SAFETY: `t` is writable.
+    let _ = unsafe { syscall(libc::SYS_clock_gettime, args) };
+    in_ns(&t)
 }
 
 fn clock_ns(clock: libc::clockid_t) -> u64 {
     let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `t` is writable; the C library answers from the vDSO where it can.
     unsafe { libc::clock_gettime(clock, &mut t) };
+    in_ns(&t)
+}
+
+fn in_ns(t: &libc::timespec) -> u64 {
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
 /// This thread takes no signals while this exists.
 pub struct NoSignals {
-    before: u64,
+    before: Option<u64>,
 }
 
 impl NoSignals {
-    /// Holds signals back from now on.
+    /// Holds signals back from now on, if this thread may make calls.
     #[allow(clippy::new_without_default)]
     pub fn new() -> Self {
-        let mut before = 0;
-        set_mask(&u64::MAX, &raw mut before);
-        Self { before }
+        Self { before: may_call().then(|| set_signal_mask(u64::MAX)) }
     }
 }
 
 impl Drop for NoSignals {
     fn drop(&mut self) {
-        set_mask(&self.before, core::ptr::null_mut());
+        if let Some(before) = self.before {
+            set_signal_mask(before);
+        }
     }
 }
 
-fn set_mask(new: &u64, old: *mut u64) {
-    let args = [libc::SIG_SETMASK as usize, core::ptr::from_ref(new) as usize, old as usize, 8, 0, 0];
-    // SAFETY: two words for the masks; `NoSignals` puts the mask back.
-    let _ = unsafe { syscall(libc::SYS_rt_sigprocmask, args) };
+/// Holds these signals back, a bit each, and no others: those that were before.
+pub fn set_signal_mask(new: u64) -> u64 {
+    let mut old = 0u64;
+    let args = [libc::SIG_SETMASK as usize, &raw const new as usize, &raw mut old as usize, 8, 0, 0];
+    // SAFETY: two words for the masks.
+    let _ = unsafe { direct(libc::SYS_rt_sigprocmask, args) };
+    old
 }
 
 /// Calls `f` while this thread takes no signals.

@@ -170,6 +170,20 @@ fn system_calls_that_are_the_programs_to_handle() {
 }
 
 #[test]
+fn a_handler_that_interrupted_the_allocator_confines_the_program() {
+    for how in ["limit", "filter", "namespace"] {
+        passes("interrupts.c", &[how]);
+    }
+}
+
+#[test]
+fn a_filter_for_threads_that_are_at_memory() {
+    for what in ["blocks", "maps"] {
+        passes("interrupts.c", &[what]);
+    }
+}
+
+#[test]
 fn limits_that_are_met_by_other_calls_than_mmap() {
     for kind in ["as", "data"] {
         for call in ["mremap", "sbrk", "brk", "shmat", "mprotect", "syscall"] {

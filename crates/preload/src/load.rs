@@ -1,11 +1,12 @@
 //! What happens when the library is loaded, before `main`.
 
+use faultless_base::sys::raw;
 use faultless_page::knobs::Knob;
 
 use crate::alloc::{info, next, perturb};
 use crate::kernel::{dispatch, libraries_behind};
 use crate::runtime::settings::{is_on, var};
-use crate::runtime::{engine, fork, settings};
+use crate::runtime::{engine, fork, inside, settings};
 use crate::shutdown::{limits, sandbox};
 
 const LIBRARY: &[u8] = b"libfaultless_preload.so";
@@ -18,6 +19,7 @@ static BEFORE_MAIN: extern "C" fn() = {
     extern "C" fn before_main() {
         engine::note_home();
         settings::read_environment();
+        raw::ask_before_calls(inside::may_call);
         fork::watch();
         // A thread with little stack, or a signal handler, may be the first one to ask for memory.
         next::look_up_all();

@@ -116,7 +116,7 @@ unsafe extern "C" fn route(nr: c_long, a: usize, b: usize, c: usize, d: usize, e
         libc::SYS_prctl => return answer(sandbox::prctl_by(a as c_int, b, || make(args))),
         libc::SYS_exit => sandbox::before_exit(),
         libc::SYS_seccomp => return answer(sandbox::seccomp_by(a, || make(args))),
-        libc::SYS_unshare | libc::SYS_setns => _ = engine::retire_process(),
+        libc::SYS_unshare | libc::SYS_setns => _ = engine::retire_process(engine::Calls::GoOn),
         libc::SYS_mlockall => engine::retire(),
         _ => {}
     }

@@ -12,6 +12,9 @@ use super::stack::Taken;
 pub fn with_own_files<R, F: FnOnce() -> R>(f: F) -> Option<R> {
     let mut call = Call { f: Some(f), result: None };
     let number = AtomicU32::new(1);
+    if !raw::may_call() {
+        return None;
+    }
     raw::without_signals(|| {
         let stack = Taken::new()?;
         // SAFETY: nobody else has the stack, and `call` is what this instance of `run` expects; both outlive the thread.

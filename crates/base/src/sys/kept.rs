@@ -8,7 +8,7 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
 
 use super::open;
-use super::raw::syscall;
+use super::raw::{self, syscall};
 
 /// Where descriptors lie in the program's table: below this number, and above those that select(2) takes where the
 /// limit allows.
@@ -33,6 +33,9 @@ pub fn note_home() {
 /// Whether what this thread opens is there for the threads of the process, as far as that can be told.
 fn is_in_shared_table() -> Option<bool> {
     const KCMP_FILES: usize = 2;
+    if !raw::may_call() {
+        return None;
+    }
     // SAFETY: no arguments; compares two threads.
     unsafe {
         let (pid, thread) = (libc::getpid(), libc::gettid());

@@ -34,7 +34,7 @@ pub fn prepare() {
 /// Starts the thread with `entry`; false when there is one already, or its memory was never made. One caller at a time.
 pub fn spawn(entry: extern "C" fn() -> !) -> bool {
     let memory = MEMORY.load(Ordering::Acquire);
-    if memory == 0 || THREAD.load(Ordering::Acquire) != 0 {
+    if memory == 0 || THREAD.load(Ordering::Acquire) != 0 || !raw::may_call() {
         return false;
     }
     let pointer = memory + STACK_BYTES + LOCAL_BYTES;
@@ -107,7 +107,7 @@ pub fn exit_as(code: usize) -> ! {
 pub fn exit(status: usize) -> ! {
     loop {
         // SAFETY: ends this thread alone; its memory stays.
-        let _ = unsafe { syscall(libc::SYS_exit, [status, 0, 0, 0, 0, 0]) };
+        let _ = unsafe { raw::direct(libc::SYS_exit, [status, 0, 0, 0, 0, 0]) };
     }
 }
 

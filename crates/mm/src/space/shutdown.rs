@@ -19,22 +19,27 @@ impl<S: Sys> Space<S> {
         self.retired.load(Ordering::SeqCst)
     }
 
-    /// Gives everything back that the program does not have. No memory may be asked for any more. Memory that is out
-    /// may come back, and goes to the kernel then. A shard whose lock is taken stays reserved.
-    pub fn retire(&self) {
-        if self.retired.swap(true, Ordering::SeqCst) {
-            return;
-        }
+    /// From now on nothing is kept: what comes back goes to the kernel, by `munmap` alone.
+    pub fn close(&self) {
+        self.retired.store(true, Ordering::SeqCst);
         self.budget.close();
-        self.press();
-        self.all_shards().for_each(|shard| self.let_go_of_free(shard));
-        self.sys.retire();
     }
 
-    /// Gives back what is in no use. A thread that has slots on their way finds out when it puts them back.
-    fn let_go_of_free(&self, shard: &Shard) {
+    /// Gives everything back that the program does not have. Nothing may be asked for any more; what is out already
+    /// may come back, and goes to the kernel then. Waits for no lock: a shard whose lock is not to be had stays reserved,
+    /// and the answer is false. It may be asked for again.
+    pub fn retire(&self) -> bool {
+        self.close();
+        self.press();
+        let left = self.all_shards().filter(|shard| !self.let_go_of_free(shard)).count();
+        self.sys.retire();
+        left == 0
+    }
+
+    /// Gives back what is in no use; whether the lock was to be had. A thread that has slots on their way finds out when it puts them back.
+    fn let_go_of_free(&self, shard: &Shard) -> bool {
         let slots = shard.slots;
-        let Some(mut arena) = shard.lock_soon() else { return };
+        let Some(mut arena) = shard.lock_soon() else { return false };
         shard.groups(
             Extent { first: 0, n: slots.tail() },
             |i| slots.state(i),
@@ -54,6 +59,7 @@ impl<S: Sys> Space<S> {
             unused.slots().for_each(|i| slots.set(i, State::InTransit));
             self.let_go(shard, unused);
         }
+        true
     }
 
     /// Gives an extent in transit back, addresses and all.

@@ -60,6 +60,8 @@ fn large(bytes: usize, align: usize, need: Need) -> *mut c_void {
     if !has_served() {
         SERVED.store(true, Ordering::Relaxed);
     }
+    // It may hold signals back, and to fill a block takes long.
+    drop(engine);
     let at = got.addr as *mut c_void;
     if need == Need::Zero && !got.zero {
         // SAFETY: a block of at least `bytes` bytes that no other code knows of.

@@ -48,7 +48,7 @@ pub fn has_begun() -> bool {
 pub unsafe fn syscall(nr: i64, args: [usize; 6]) -> Answer {
     match BY.load(Ordering::Relaxed) {
         // SAFETY: by contract.
-        0 => unsafe { raw::syscall(nr, args) },
+        0 => unsafe { raw::direct(nr, args) },
         // SAFETY: by contract.
         by => unsafe { by_c_library(by, nr, args) },
     }

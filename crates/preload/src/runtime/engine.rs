@@ -15,9 +15,9 @@ use faultless_page::layout::Page;
 use faultless_page::stats::Counter;
 
 use crate::kernel::call::pid;
-use crate::runtime::inside::Inside;
+use crate::runtime::inside::{Ending, Inside};
 use crate::runtime::settings::{self, Settings};
-use crate::runtime::{confined, fork, page, seen, worker};
+use crate::runtime::{confined, fork, inside, page, seen, worker};
 
 struct Cell(UnsafeCell<MaybeUninit<Engine>>);
 // SAFETY: written once, by the thread that became the starter, before STARTER says so.
@@ -53,9 +53,7 @@ pub struct Engine {
 /// The right to call the engine; this thread is inside while it exists.
 pub struct Entered {
     engine: &'static Engine,
-    // Left before signals are taken again.
     _inside: Inside,
-    _signals: Option<NoSignals>,
 }
 
 impl Deref for Entered {
@@ -111,8 +109,13 @@ pub fn is_home() -> bool {
     home == 0 || home == pid()
 }
 
-/// Before the engine has started, a child of vfork and one of a bare fork look alike: asks the kernel. Whether the
-/// memory is this process's own.
+/// Whether this thread is the first one of this process, or of the parent that waits for it after vfork.
+pub fn is_first_thread() -> bool {
+    inside::is_first_thread(HOME.load(Ordering::Relaxed))
+}
+
+/// Before the engine has started, a child of vfork and one of a bare fork look alike: asks the kernel. Whether the memory is
+/// this process's own.
 fn comes_home() -> bool {
     const KCMP_VM: usize = 1;
     if !is_home() {
@@ -144,19 +147,24 @@ pub fn enter() -> Option<Entered> {
     if STARTER.is_off() || !settings::are_read() || confined::is_apart() {
         return None;
     }
-    let Some(inside) = Inside::enter() else {
+    enter_as(Inside::enter)
+}
+
+#[inline]
+fn enter_as(make: impl FnOnce() -> Option<Inside>) -> Option<Entered> {
+    let Some(inside) = make() else {
         running()?.count(Counter::KernelNested);
         return None;
     };
     let engine = running().or_else(start)?;
-    if !engine.is_settled() && !adopt(engine, &inside) {
+    if !engine.is_settled() && !adopt(engine) {
         return None;
     }
     // A program that has confined itself may not be allowed to open a file.
     if !engine.is_retired() {
         page::after_fork();
     }
-    Some(Entered { engine, _inside: inside, _signals: None })
+    Some(Entered { engine, _inside: inside })
 }
 
 /// As [`enter`], beside a system call of the program's. No signal interrupts the kernel in a call about memory, and its
@@ -166,27 +174,23 @@ pub fn enter_call() -> Option<Entered> {
     if STARTER.is_off() || RETIRED.load(Ordering::Relaxed) || confined::is_apart() {
         return None;
     }
-    let signals = NoSignals::new();
-    let mut entered = enter()?;
-    entered._signals = Some(signals);
-    Some(entered)
+    settings::are_read().then(|| enter_as(Inside::enter_call))?
 }
 
 /// The engine if it runs and may be used in this process, which may be a forked child.
 #[inline]
 pub fn settled() -> Option<&'static Engine> {
     running().filter(|engine| {
-        !confined::is_apart()
-            && (engine.is_settled() || Inside::enter().is_some_and(|inside| adopt(engine, &inside)))
+        !confined::is_apart() && (engine.is_settled() || Inside::enter().is_some_and(|_inside| adopt(engine)))
     })
 }
 
 /// This process was forked. Makes the engine its own, unless another thread is at that: then it goes without
 /// meanwhile. A handler that interrupted the engine before the fork leaves it to what it interrupted.
 #[cold]
-fn adopt(engine: &'static Engine, _inside: &Inside) -> bool {
+fn adopt(engine: &'static Engine) -> bool {
     let word = engine.same_process;
-    if word.compare_exchange(0, ADOPTING, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+    if raw::may_call() && word.compare_exchange(0, ADOPTING, Ordering::AcqRel, Ordering::Acquire).is_ok() {
         note_home();
         // A retired engine hands nothing out, and this process may be allowed few system calls: what the arena has
         // stays as it is.
@@ -202,7 +206,7 @@ fn adopt(engine: &'static Engine, _inside: &Inside) -> bool {
 /// Starts the engine, unless another thread is about to: then this request goes without.
 #[cold]
 fn start() -> Option<&'static Engine> {
-    if comes_home() {
+    if raw::may_call() && comes_home() {
         // The program's thread may have little stack.
         // Whether it is confined is asked before there is another thread for it.
         let build = || if settings::is_confined() { None } else { open::apart(build).flatten() };
@@ -236,6 +240,15 @@ fn build() -> Option<()> {
     Some(())
 }
 
+/// The engine's own system calls once its service has ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Calls {
+    /// They may go on.
+    GoOn,
+    /// None is made that the program would not: it is about to filter them.
+    End,
+}
+
 /// Serves no new request from now on, gives all that is free back, addresses included, and ends the background
 /// thread. What the program has in the arena are ordinary mappings from then on. An engine that has not started never
 /// will. A child that shares this memory may ask for it, too, unless it may make few system calls: then nothing is
@@ -248,35 +261,74 @@ pub fn retire() {
         return RETIRED.store(true, Ordering::SeqCst);
     }
     confined::set(confined::FREE);
-    retire_with(enter());
+    retire_with(Calls::GoOn);
 }
 
-/// Whether the whole retirement is done.
-fn is_over() -> bool {
-    is_retired() && (running().is_none() || MANAGED_BYTES.load(Ordering::Relaxed) == 0)
+/// Whether all of that was done.
+pub fn is_over() -> bool {
+    is_retired()
+        && !DUE.load(Ordering::Relaxed)
+        && (running().is_none() || MANAGED_BYTES.load(Ordering::Relaxed) == 0)
 }
 
-fn retire_with(entered: Option<Entered>) {
+/// Something of the arena is to be given back still: its lock was not to be had, perhaps because this was asked for by a
+/// handler that interrupted its holder.
+static DUE: AtomicBool = AtomicBool::new(false);
+
+fn retire_with(calls: Calls) {
+    let mut ending = Ending::new();
+    let _signals = NoSignals::new();
+    // What was interrupted sees to a forked child's engine.
+    let engine = running().filter(|engine| engine.is_settled() || !ending.is_nested() && adopt(engine));
+    if engine.is_some_and(|engine| !engine.is_retired() && !ending.is_nested()) {
+        page::after_fork();
+    }
     RETIRED.store(true, Ordering::SeqCst);
-    if let Some(engine) = entered.filter(|_| !is_over()) {
+    let _stopped = engine.map(|_| worker::stop());
+    if calls == Calls::End {
+        running().into_iter().for_each(|engine| engine.space.close());
+        ending.end_calls();
+    }
+    // It may have been started by another thread just now.
+    let Some(engine) = engine.or_else(running).filter(|engine| engine.is_settled()) else {
+        return DUE.store(calls == Calls::GoOn && running().is_some(), Ordering::SeqCst);
+    };
+    if MANAGED_BYTES.load(Ordering::Relaxed) != 0 {
         engine.count(Counter::KernelLimited);
-        let _stopped = worker::stop();
-        engine.space.retire();
-        MANAGED_BYTES.store(0, Ordering::Release);
+    }
+    let all = engine.space.retire();
+    MANAGED_BYTES.store(0, Ordering::Release);
+    // A filter may forbid to do it later.
+    DUE.store(calls == Calls::GoOn && !all, Ordering::SeqCst);
+}
+
+/// Gives back what is due, after this thread has left the engine.
+#[inline]
+pub fn finish_if_due() {
+    if DUE.load(Ordering::Relaxed) {
+        finish();
+    }
+}
+
+#[cold]
+fn finish() {
+    if !confined::is_apart() && is_home() && DUE.swap(false, Ordering::SeqCst) {
+        retire_with(Calls::GoOn);
     }
 }
 
 /// Before this process confines itself: the engine retires. A child that shares its parent's memory leaves the engine
 /// to the parent, and does without.
 pub fn confine(how: u32) {
-    if !retire_process() {
+    let calls = if how == confined::FILTERED { Calls::End } else { Calls::GoOn };
+    if !retire_process(calls) {
         confine_child(how);
     }
 }
 
 /// The same unless this process shares its parent's memory, which is then told: the engine stays as it is.
-pub fn retire_process() -> bool {
-    if is_over() {
+pub fn retire_process(calls: Calls) -> bool {
+    if is_over() && (calls == Calls::GoOn || running().is_none() || inside::are_calls_over()) {
         return true;
     }
     if confined::is_apart() {
@@ -286,10 +338,9 @@ pub fn retire_process() -> bool {
         RETIRED.store(true, Ordering::SeqCst);
         return true;
     }
-    let entered = enter();
     let is_home = is_home();
     if is_home {
-        retire_with(entered);
+        retire_with(calls);
     }
     is_home
 }

@@ -8,7 +8,7 @@ use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use crate::runtime::inside::Inside;
-use crate::runtime::{engine, page, worker};
+use crate::runtime::{engine, inside, page, worker};
 
 unsafe extern "C" {
     fn __register_atfork(
@@ -64,6 +64,7 @@ unsafe extern "C" fn child() {
 
 /// What a child needs besides its memory.
 pub fn become_child() {
+    inside::forget();
     worker::forget();
     page::detach();
 }

@@ -1,24 +1,65 @@
-//! A flag of each thread: it is inside the engine.
+//! What each thread does in the engine, and when the engine's system calls are over.
 //!
-//! A signal handler may interrupt the engine and call mmap or malloc. The flag tells it to go to the kernel
+//! A signal handler may interrupt the engine and call mmap or malloc. A word of each thread tells it to go to the kernel
 //! instead of waiting for a lock that its own thread holds. It is a thread-local variable of the initial-exec
 //! model, because the other models may allocate.
+//!
+//! A program that filters its system calls must not be ended for one of ours. So an operation makes all of its system calls
+//! or none. From the first one on it is counted, and takes no signals until its end. Whoever sets a filter says that they
+//! are over ([`end_calls`]), waits until nobody is counted, and only then makes the call. An operation that had made none
+//! by then is refused all of them, in this thread, which a handler interrupted, and in others. It ends as where the kernel refuses.
+//! One that begins later knows that the engine has retired, and makes only such calls as the program would.
+//!
+//! Most operations make no system call, and pay nothing.
 
 use core::arch::{asm, global_asm};
+use core::sync::atomic::{AtomicBool, AtomicIsize, Ordering, compiler_fence};
+
+use faultless_base::sys::raw;
+
+use crate::runtime::engine;
 
 global_asm!(
     ".pushsection .tbss, \"awT\", @nobits",
-    ".balign 4",
+    ".balign 8",
     ".hidden faultless_inside",
     ".type faultless_inside, @object",
-    ".size faultless_inside, 4",
+    ".size faultless_inside, 16",
     "faultless_inside:",
-    ".zero 4",
+    ".zero 16",
     ".popsection",
 );
 
-fn flag() -> *mut u32 {
-    let at: *mut u32;
+/// The thread's variable.
+#[repr(C)]
+struct Thread {
+    state: u32,
+    /// The process of which it is the first thread; below 0: of which it is another one; 0: not known.
+    first_in: i32,
+    /// The signals that it held back before, while it is [`COUNTED`].
+    mask: u64,
+}
+
+/// Values of `state`. The thread is not in the engine.
+const OUTSIDE: u32 = 0;
+/// It has made no system call yet.
+const EARLY: u32 = 1;
+/// It may make calls, and takes no signals.
+const COUNTED: u32 = 2;
+/// It makes no calls any more.
+const REFUSED: u32 = 3;
+/// It began after the end of calls, or brings that about.
+const FREE: u32 = 4;
+
+/// Threads that are [`COUNTED`], on a line of its own.
+#[repr(align(128))]
+struct Counted(AtomicIsize);
+
+static THREADS: Counted = Counted(AtomicIsize::new(0));
+static OVER: AtomicBool = AtomicBool::new(false);
+
+fn thread() -> *mut Thread {
+    let at: *mut Thread;
     #[cfg(target_arch = "x86_64")]
     // SAFETY: computes the address of this thread's variable.
     unsafe {
@@ -35,6 +76,78 @@ fn flag() -> *mut u32 {
     at
 }
 
+fn state() -> u32 {
+    // SAFETY: the variable is this thread's own; a signal handler leaves it as it found it, or refused.
+    unsafe { (&raw const (*thread()).state).read_volatile() }
+}
+
+fn set_state(state: u32) {
+    // SAFETY: as above.
+    unsafe { (&raw mut (*thread()).state).write_volatile(state) };
+}
+
+/// Signals that the processor raises: a program may handle a fault on memory of its own.
+const FAULTS: u64 = 1 << (libc::SIGSEGV - 1) | 1 << (libc::SIGBUS - 1);
+
+/// Counts this thread and holds these signals back: those that were held back before. `None`: calls are over.
+fn count_in(signals: u64) -> Option<u64> {
+    THREADS.0.fetch_add(1, Ordering::SeqCst);
+    if OVER.load(Ordering::SeqCst) {
+        THREADS.0.fetch_sub(1, Ordering::SeqCst);
+        return None;
+    }
+    let mask = raw::set_signal_mask(signals);
+    // A handler may have come in between.
+    if OVER.load(Ordering::SeqCst) {
+        count_out(mask);
+        return None;
+    }
+    Some(mask)
+}
+
+fn count_out(mask: u64) {
+    THREADS.0.fetch_sub(1, Ordering::SeqCst);
+    raw::set_signal_mask(mask);
+}
+
+/// Whether this thread is the first one of the process `home`. Asks the kernel once.
+pub fn is_first_thread(home: i32) -> bool {
+    // SAFETY: this thread's own variable.
+    let first_in = unsafe { &mut (*thread()).first_in };
+    if first_in.abs() != home {
+        *first_in = match raw::thread_number() as i32 {
+            0 => 0,
+            number => {
+                if number == home {
+                    home
+                } else {
+                    -home
+                }
+            }
+        };
+    }
+    *first_in == home
+}
+
+/// Before a system call of the engine's: whether this thread may make it. The background thread is outside, and ends before.
+pub fn may_call() -> bool {
+    match state() {
+        EARLY => first_call(),
+        state => state != REFUSED,
+    }
+}
+
+#[cold]
+fn first_call() -> bool {
+    let mask = count_in(!FAULTS);
+    if let Some(mask) = mask {
+        // SAFETY: this thread's own variable.
+        unsafe { (*thread()).mask = mask };
+    }
+    set_state(if mask.is_some() { COUNTED } else { REFUSED });
+    mask.is_some()
+}
+
 /// This thread is inside the engine until this is dropped.
 pub struct Inside(());
 
@@ -42,20 +155,92 @@ impl Inside {
     /// Enters; `None` when this thread is inside already.
     #[inline]
     pub fn enter() -> Option<Self> {
-        // SAFETY: the variable is this thread's own; a signal handler leaves it as it found it.
-        unsafe {
-            if flag().read_volatile() != 0 {
-                return None;
-            }
-            flag().write_volatile(1);
+        if state() != OUTSIDE {
+            return None;
         }
+        set_state(if OVER.load(Ordering::SeqCst) { FREE } else { EARLY });
+        Some(Self(()))
+    }
+
+    /// Enters as for a system call; `None` also when these are over. No signal is taken before this thread is inside.
+    pub fn enter_call() -> Option<Self> {
+        if state() != OUTSIDE {
+            return None;
+        }
+        let mask = count_in(u64::MAX)?;
+        // SAFETY: this thread's own variable.
+        unsafe { (*thread()).mask = mask };
+        set_state(COUNTED);
         Some(Self(()))
     }
 }
 
 impl Drop for Inside {
+    #[inline]
     fn drop(&mut self) {
-        // SAFETY: as in `enter`.
-        unsafe { flag().write_volatile(0) };
+        let was_counted = state() == COUNTED;
+        // SAFETY: this thread's own variable.
+        let mask = unsafe { (*thread()).mask };
+        // Left before signals are taken again.
+        set_state(OUTSIDE);
+        if was_counted {
+            count_out(mask);
+        }
+        // A handler that came before found the thread inside.
+        compiler_fence(Ordering::SeqCst);
+        engine::finish_if_due();
     }
+}
+
+/// This thread ends the engine's service until this is dropped. A handler may have interrupted the engine.
+pub struct Ending {
+    before: u32,
+}
+
+impl Ending {
+    /// It may make any call meanwhile.
+    pub fn new() -> Self {
+        let before = state();
+        set_state(FREE);
+        Self { before }
+    }
+
+    /// Whether it interrupted the engine.
+    pub fn is_nested(&self) -> bool {
+        self.before != OUTSIDE
+    }
+
+    /// The engine makes no more calls than the program would from now on, and none is under way, unless a thread of it does not
+    /// get on.
+    pub fn end_calls(&mut self) {
+        /// A second in all: the thread may be stopped.
+        const TRIES: usize = 20_000;
+        const REST_NS: u64 = 50_000;
+        OVER.store(true, Ordering::SeqCst);
+        if self.before == EARLY {
+            self.before = REFUSED;
+        }
+        for _ in 0..TRIES {
+            if THREADS.0.load(Ordering::SeqCst) <= 0 {
+                return;
+            }
+            raw::sleep_ns(REST_NS);
+        }
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        set_state(self.before);
+    }
+}
+
+/// Whether calls are over.
+pub fn are_calls_over() -> bool {
+    OVER.load(Ordering::SeqCst)
+}
+
+/// In a forked child: the others are not here.
+pub fn forget() {
+    THREADS.0.store((state() == COUNTED) as isize, Ordering::SeqCst);
 }

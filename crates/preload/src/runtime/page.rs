@@ -8,7 +8,7 @@
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use faultless_base::sys::raw::{Answer, boot_ns, syscall};
+use faultless_base::sys::raw::{self, Answer, boot_ns, syscall};
 use faultless_base::sys::{open, page_file};
 use faultless_page::knobs::{Knob, Values};
 use faultless_page::layout::Page;
@@ -118,7 +118,7 @@ pub fn detach() {
 #[inline]
 pub fn after_fork() {
     // A child of vfork has its parent's page.
-    if PENDING.load(Ordering::Relaxed) && engine::is_home() {
+    if PENDING.load(Ordering::Relaxed) && raw::may_call() && engine::is_home() {
         open::apart(|| {
             if PENDING.swap(false, Ordering::AcqRel) {
                 replace(share);

@@ -33,7 +33,9 @@ pub fn wake(engine: &'static Engine) {
         return;
     }
     // The thread may not have a processor before this one ends, and then it tells how the process ends.
-    thread::note_outlived();
+    if !engine::is_first_thread() && raw::may_call() {
+        thread::note_outlived();
+    }
     match STATE.load(Ordering::SeqCst) {
         ABSENT => start(engine),
         ASLEEP if engine.space.is_worker_wanted_now() => rouse(),
@@ -51,7 +53,7 @@ fn rouse() {
 #[cold]
 fn start(engine: &'static Engine) {
     // In a child of vfork a thread would end with the child.
-    if is_stopping() || engine.is_retired() || !engine::is_home() {
+    if !raw::may_call() || is_stopping() || engine.is_retired() || !engine::is_home() {
         return;
     }
     if STATE.compare_exchange(ABSENT, AWAKE, Ordering::SeqCst, Ordering::Relaxed).is_ok() {

@@ -39,7 +39,8 @@ pub fn relieve() -> bool {
         unsafe { syscall(libc::SYS_prlimit64, args) }.is_ok() && limit.rlim_cur != libc::RLIM_INFINITY
     };
     // A child that shares its parent's memory has the arena in the way of its limit, too.
-    let retires = engine::running().is_some_and(|engine| !engine.is_retired())
+    let retires = engine::running().is_some()
+        && !engine::is_over()
         && confined::now() <= confined::LIMITED
         && (limited(libc::RLIMIT_AS) || limited(libc::RLIMIT_DATA));
     if retires {

@@ -13,9 +13,10 @@ use crate::kernel::dispatch;
 use crate::kernel::libraries_behind::Call;
 use crate::kernel::library::find;
 use crate::kernel::linked::is_linked;
+use crate::runtime::confined;
+use crate::runtime::engine::{self, Calls};
 use crate::runtime::inside::Inside;
 use crate::runtime::worker::{self, Stopped};
-use crate::runtime::{confined, engine};
 
 /// The largest block that the C library may have in its heap, where freeing it makes no system call.
 const LARGEST_IN_HEAP: usize = 32 << 20;
@@ -59,7 +60,7 @@ fn confine(filter: Filter, make: impl FnOnce() -> Answer) -> Answer {
 /// prctl, made by `make`.
 pub fn prctl_by(operation: c_int, mode: usize, make: impl FnOnce() -> Answer) -> Answer {
     if operation == dispatch::PR_SET_SYSCALL_USER_DISPATCH && mode != 0 {
-        engine::retire_process();
+        engine::retire_process(Calls::End);
         dispatch::begin();
     }
     match filter_of_prctl(operation, mode) {
@@ -91,7 +92,7 @@ pub unsafe extern "C" fn prctl(operation: c_int, a: c_ulong, b: c_ulong, c: c_ul
 /// As unshare(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
-    engine::retire_process();
+    engine::retire_process(Calls::GoOn);
     // SAFETY: no pointers.
     status(unsafe { Call::Unshare.pass_on([flags as usize, 0, 0, 0, 0, 0]) })
 }
@@ -99,7 +100,7 @@ pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
 /// As setns(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn setns(fd: c_int, kind: c_int) -> c_int {
-    engine::retire_process();
+    engine::retire_process(Calls::GoOn);
     // SAFETY: no pointers.
     status(unsafe { Call::Setns.pass_on([fd as usize, kind as usize, 0, 0, 0, 0]) })
 }
