@@ -6,11 +6,12 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::raw::{self, syscall};
-use super::stack::Taken;
+use super::stack::{self, Call, Taken};
+use super::thread;
 
 /// Calls `f`, whose files end with the call. `None`: there can be no such thread now.
 pub fn with_own_files<R, F: FnOnce() -> R>(f: F) -> Option<R> {
-    let mut call = Call { f: Some(f), result: None };
+    let mut call = Call::new(f);
     let number = AtomicU32::new(1);
     if !raw::may_call() {
         return None;
@@ -18,27 +19,21 @@ pub fn with_own_files<R, F: FnOnce() -> R>(f: F) -> Option<R> {
     raw::without_signals(|| {
         let stack = Taken::new()?;
         // SAFETY: nobody else has the stack, and `call` is what this instance of `run` expects; both outlive the thread.
-        let is_there = unsafe { clone(stack.top(), &number, run::<R, F>, (&raw mut call).cast()) };
+        let is_there = unsafe { thread::clone(stack.top(), &number, None, run::<R, F>, (&raw mut call).cast()) };
         is_there.then(|| wait(&number))
     })?;
     call.result
 }
 
-struct Call<F, R> {
-    f: Option<F>,
-    result: Option<R>,
-}
-
 /// # Safety
-/// `call` must be a `Call<F, R>` that no other code uses.
+/// As [`stack::run`].
 unsafe extern "C" fn run<R, F: FnOnce() -> R>(call: *mut u8) {
     let unshare = libc::CLOSE_RANGE_UNSHARE as usize;
     // SAFETY: in one step, so that no file of the program's is held for a moment.
     let is_own = unsafe { syscall(libc::SYS_close_range, [0, u32::MAX as usize, unshare, 0, 0, 0]) }.is_ok();
-    // SAFETY: by contract.
-    let call = unsafe { &mut *call.cast::<Call<F, R>>() };
     if is_own {
-        call.result = call.f.take().map(|f| f());
+        // SAFETY: by contract.
+        unsafe { stack::run::<R, F>(call) };
     }
 }
 
@@ -53,51 +48,6 @@ fn wait(number: &AtomicU32) {
         // SAFETY: a live word; every outcome means "look again".
         let _ = unsafe { syscall(libc::SYS_futex, args) };
     }
-}
-
-/// # Safety
-/// `stack` must be the upper end of unused memory, `number` live until the thread has ended, and `f` may be called with
-/// `argument` by another thread.
-#[cfg(target_arch = "x86_64")]
-unsafe fn clone(stack: usize, number: &AtomicU32, f: unsafe extern "C" fn(*mut u8), argument: *mut u8) -> bool {
-    let flags = libc::CLONE_VM
-        | libc::CLONE_FS
-        | libc::CLONE_FILES
-        | libc::CLONE_SIGHAND
-        | libc::CLONE_THREAD
-        | libc::CLONE_SYSVSEM
-        | libc::CLONE_PARENT_SETTID
-        | libc::CLONE_CHILD_CLEARTID;
-    let answer: isize;
-    // SAFETY: the new thread continues behind the system call on its own stack, calls `f`, and ends itself alone.
-    unsafe {
-        core::arch::asm!(
-            "syscall",
-            "test rax, rax",
-            "jnz 2f",
-            "xor ebp, ebp",
-            "mov rdi, r12",
-            "call r9",
-            "xor edi, edi",
-            "mov eax, {exit}",
-            "syscall",
-            "ud2",
-            "2:",
-            exit = const libc::SYS_exit,
-            in("r9") f, in("r12") argument,
-            inlateout("rax") libc::SYS_clone as isize => answer,
-            in("rdi") flags as usize, in("rsi") stack & !15, in("rdx") number.as_ptr(), in("r10") number.as_ptr(),
-            lateout("rcx") _, lateout("r11") _,
-        );
-    }
-    answer > 0
-}
-
-/// # Safety
-/// None needed: it does nothing.
-#[cfg(not(target_arch = "x86_64"))]
-unsafe fn clone(_: usize, _: &AtomicU32, _: unsafe extern "C" fn(*mut u8), _: *mut u8) -> bool {
-    false
 }
 
 #[cfg(all(test, not(feature = "model"), target_arch = "x86_64"))]

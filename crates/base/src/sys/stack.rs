@@ -51,7 +51,7 @@ pub(super) fn forget() {
 /// Calls `f` on a stack of its own, without signals: a handler might not know that stack. `None`: other threads have
 /// all.
 pub fn with_room<R, F: FnOnce() -> R>(f: F) -> Option<R> {
-    let mut call = Call { f: Some(f), result: None };
+    let mut call = Call::new(f);
     raw::without_signals(|| {
         let stack = Taken::new()?;
         // SAFETY: no other thread has the stack, and `call` is what this instance of `run` expects; it outlives the call.
@@ -61,14 +61,21 @@ pub fn with_room<R, F: FnOnce() -> R>(f: F) -> Option<R> {
     call.result
 }
 
-struct Call<F, R> {
+/// A call that is made elsewhere, and its result.
+pub(super) struct Call<F, R> {
     f: Option<F>,
-    result: Option<R>,
+    pub(super) result: Option<R>,
+}
+
+impl<F, R> Call<F, R> {
+    pub(super) fn new(f: F) -> Self {
+        Self { f: Some(f), result: None }
+    }
 }
 
 /// # Safety
 /// `call` must be a `Call<F, R>` that no other code uses.
-unsafe extern "C" fn run<R, F: FnOnce() -> R>(call: *mut u8) {
+pub(super) unsafe extern "C" fn run<R, F: FnOnce() -> R>(call: *mut u8) {
     // SAFETY: by contract.
     let call = unsafe { &mut *call.cast::<Call<F, R>>() };
     call.result = call.f.take().map(|f| f());

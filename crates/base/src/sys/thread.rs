@@ -41,37 +41,61 @@ pub fn spawn(entry: extern "C" fn() -> !) -> bool {
     // SAFETY: inside the memory above; the first word of the thread's control block is its own address.
     unsafe { (pointer as *mut usize).write(pointer) };
     // SAFETY: a stack and a thread pointer that no other thread uses while THREAD is not 0.
-    raw::without_signals(|| unsafe { clone(memory + STACK_BYTES, pointer, entry) })
+    raw::without_signals(|| unsafe {
+        clone(memory + STACK_BYTES, &THREAD, Some(pointer), enter, entry as *mut u8)
+    })
 }
 
 /// # Safety
-/// `stack` must be the upper end of unused memory, `pointer` a thread control block that no other thread uses.
+/// `entry` must be a function without arguments.
+unsafe extern "C" fn enter(entry: *mut u8) {
+    // SAFETY: by contract.
+    unsafe { core::mem::transmute::<*mut u8, extern "C" fn() -> !>(entry)() }
+}
+
+/// Makes a thread of this process that calls `f` with `argument`, and ends. Whether there is one: then `number` holds its
+/// number until it is gone. Without a `pointer` it has the caller's thread-local variables.
+///
+/// # Safety
+/// `stack` must be the upper end of unused memory, `pointer` a thread control block that no other thread uses, `number` live
+/// until the thread has ended, and `f` may be called with `argument` by another thread.
 #[cfg(target_arch = "x86_64")]
-unsafe fn clone(stack: usize, pointer: usize, entry: extern "C" fn() -> !) -> bool {
+pub(super) unsafe fn clone(
+    stack: usize,
+    number: &AtomicU32,
+    pointer: Option<usize>,
+    f: unsafe extern "C" fn(*mut u8),
+    argument: *mut u8,
+) -> bool {
     let flags = libc::CLONE_VM
         | libc::CLONE_FS
         | libc::CLONE_FILES
         | libc::CLONE_SIGHAND
         | libc::CLONE_THREAD
         | libc::CLONE_SYSVSEM
-        | libc::CLONE_SETTLS
         | libc::CLONE_PARENT_SETTID
-        | libc::CLONE_CHILD_CLEARTID;
+        | libc::CLONE_CHILD_CLEARTID
+        | if pointer.is_some() { libc::CLONE_SETTLS } else { 0 };
     let answer: isize;
-    // SAFETY: the new thread continues behind the system call on its own stack, and never returns from `entry`.
+    // SAFETY: the new thread continues behind the system call on its own stack, calls `f`, and ends itself alone.
     unsafe {
         core::arch::asm!(
             "syscall",
             "test rax, rax",
             "jnz 2f",
             "xor ebp, ebp",
+            "mov rdi, r12",
             "call r9",
+            "xor edi, edi",
+            "mov eax, {exit}",
+            "syscall",
             "ud2",
             "2:",
-            in("r9") entry,
+            exit = const libc::SYS_exit,
+            in("r9") f, in("r12") argument,
             inlateout("rax") libc::SYS_clone as isize => answer,
-            in("rdi") flags as usize, in("rsi") stack & !15, in("rdx") THREAD.as_ptr(), in("r10") THREAD.as_ptr(),
-            in("r8") pointer,
+            in("rdi") flags as usize, in("rsi") stack & !15, in("rdx") number.as_ptr(), in("r10") number.as_ptr(),
+            in("r8") pointer.unwrap_or(0),
             lateout("rcx") _, lateout("r11") _,
         );
     }
@@ -81,7 +105,13 @@ unsafe fn clone(stack: usize, pointer: usize, entry: extern "C" fn() -> !) -> bo
 /// # Safety
 /// None needed: it does nothing.
 #[cfg(not(target_arch = "x86_64"))]
-unsafe fn clone(_stack: usize, _pointer: usize, _entry: extern "C" fn() -> !) -> bool {
+pub(super) unsafe fn clone(
+    _: usize,
+    _: &AtomicU32,
+    _: Option<usize>,
+    _: unsafe extern "C" fn(*mut u8),
+    _: *mut u8,
+) -> bool {
     false
 }
 
