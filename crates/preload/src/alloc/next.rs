@@ -5,7 +5,7 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::alloc::{self, early};
-use crate::kernel::library::{Library, find};
+use crate::kernel::library::{Library, any_behind, find};
 
 /// `malloc` and its family, as another library defines them.
 #[derive(Clone, Copy)]
@@ -77,12 +77,13 @@ pub fn look_up_all() {
         return;
     }
     WHOSE.store(LIBC, Ordering::Relaxed);
-    let library = Library::of(__libc_malloc as *const () as usize);
+    let library = Library::c_library();
     let is_libc = |at: usize| at == 0 || library.is_some_and(|library| library.has(at));
     // An allocator may define some of the functions only, and the C library the others.
     let (own, _) = NAMES.split_at(Symbol::Usable as usize);
-    let is_whole = own.iter().all(|name| is_libc(find(name)));
-    let debugs = is_whole && !is_libc(find_base(c"malloc"));
+    let alone = !any_behind();
+    let is_whole = alone || own.iter().all(|name| is_libc(find(name)));
+    let debugs = !alone && is_whole && !is_libc(find_base(c"malloc"));
     if debugs {
         // The program's own faults are to be found, also in its large blocks.
         alloc::stop_serving();

@@ -12,7 +12,7 @@ use faultless_base::sys::raw::Answer;
 
 use crate::kernel::call::errno;
 use crate::kernel::dispatch::syscall;
-use crate::kernel::library::{Library, find};
+use crate::kernel::library::{Library, any_behind, find};
 use crate::kernel::linked::is_linked;
 
 /// What a function returns; -1 is an error.
@@ -74,12 +74,10 @@ static LOOKED_UP: AtomicBool = AtomicBool::new(false);
 pub fn look_up() {
     // The search may allocate, for which an allocator may map memory.
     LOOKED_UP.store(true, Ordering::Relaxed);
-    let c_library = c_library();
-    (0..CALLS.len()).for_each(|call| look_up_one(call, c_library));
-}
-
-fn c_library() -> Option<Library> {
-    Library::of(libc::sysconf as *const () as usize)
+    if any_behind() {
+        let c_library = Library::c_library();
+        (0..CALLS.len()).for_each(|call| look_up_one(call, c_library));
+    }
 }
 
 /// Looks for a function behind ours that is not the C library's.
@@ -98,7 +96,7 @@ impl Call {
         // The constructor of another library may be earlier, or an allocator makes itself ready, which must not be
         // asked for memory. No other name is looked up, because the search for a missing one allocates.
         if !LOOKED_UP.load(Ordering::Relaxed) && is_linked() {
-            look_up_one(self as usize, c_library());
+            look_up_one(self as usize, Library::c_library());
         }
         let next = NEXT[self as usize].load(Ordering::Relaxed);
         // SAFETY: the function of that name: its arguments are in registers, of which it reads its own.
