@@ -50,6 +50,21 @@ fn a_loop_of_blocks_is_recycled() {
     }
 }
 
+/// Otherwise each block brings a huge page that the last one had.
+#[test]
+fn a_block_of_which_little_is_used_comes_again() {
+    let (space, fake, _) = space();
+    let round = || {
+        let at = space.allocate(0, 4 * SLOT, PAGE, Need::Any).unwrap().addr;
+        fake.write(Span::new(at, SLOT), 1);
+        assert!(space.free(at));
+        at
+    };
+    let first = round();
+    assert!((1..ROUNDS).all(|_| round() == first));
+    assert_eq!(fake.resident(), SLOT / PAGE);
+}
+
 #[test]
 fn a_loop_of_mappings_is_recycled() {
     for n in [8, BUDGET, 2 * BUDGET, 3 * BUDGET] {

@@ -1,9 +1,9 @@
-//! The lock, in every interleaving, and with every value that the orderings let a load see. A sleeper that is not
+//! The locks, in every interleaving, and with every value that the orderings let a load see. A sleeper that is not
 //! woken is a deadlock, which the checker reports.
 
 use std::sync::Arc;
 
-use faultless_base::sync::Lock;
+use faultless_base::sync::{Lock, TryLock};
 use loom::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use loom::thread::{self, JoinHandle};
 
@@ -90,5 +90,26 @@ fn a_held_lock_keeps_others_out_until_it_is_freed() {
         sum.lock.force_unlock();
         other.join().unwrap();
         sum.check(2);
+    });
+}
+
+/// Each of two threads adds as often as it gets the lock.
+#[test]
+fn a_lock_that_nobody_waits_for_excludes_too() {
+    loom::model(|| {
+        let sum = Arc::new((TryLock::new(()), AtomicU32::new(0)));
+        let add = |sum: &(TryLock<()>, AtomicU32)| match sum.0.lock_soon() {
+            Some(_guard) => {
+                sum.1.store(sum.1.load(Relaxed) + 1, Relaxed);
+                1
+            }
+            None => 0,
+        };
+        let there = sum.clone();
+        let other = thread::spawn(move || add(&there) + add(&there));
+        let added = add(&sum) + add(&sum);
+        let added = added + other.join().unwrap();
+        let _guard = sum.0.try_lock().expect("free at the end");
+        assert_eq!(sum.1.load(Relaxed), added);
     });
 }

@@ -51,16 +51,6 @@ impl<T> Lock<T> {
             .then(|| Guard { lock: self })
     }
 
-    /// Takes the lock if it is free now, or in the moment that a short critical section takes. It never waits for a
-    /// holder that does not run.
-    #[inline]
-    pub fn lock_soon(&self) -> Option<Guard<'_, T>> {
-        if self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok() || self.spin() {
-            return Some(Guard { lock: self });
-        }
-        None
-    }
-
     #[cold]
     fn spin(&self) -> bool {
         for _ in 0..SPINS {
@@ -157,7 +147,6 @@ mod tests {
         let g = l.try_lock().unwrap();
         assert!(l.try_lock().is_none());
         assert!(l.try_lock().is_none(), "a refused try leaves the lock alone");
-        assert!(l.lock_soon().is_none(), "the holder does not get on meanwhile");
         drop(g);
         l.hold();
         assert!(l.try_lock().is_none());

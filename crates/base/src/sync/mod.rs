@@ -27,6 +27,7 @@ mod range;
 #[cfg(not(feature = "model"))]
 mod real;
 mod starter;
+mod try_lock;
 
 pub use epoch::{Epoch, Pinned};
 pub use lock::{Guard, Lock};
@@ -36,3 +37,4 @@ pub use range::{Access, PLACES as RANGE_PLACES, RangeGuard, RangeLock};
 #[cfg(not(feature = "model"))]
 pub use real::{Futex, Table, Words, atomic, pause, words};
 pub use starter::Starter;
+pub use try_lock::{TryGuard, TryLock};

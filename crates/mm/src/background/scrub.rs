@@ -52,6 +52,7 @@ impl<S: Sys> Space<S> {
         let now = self.now_ms();
         if !self.pace.is_awake() {
             if !self.is_worth_waking() {
+                self.pace.note_nothing(now);
                 return Progress::Idle;
             }
             if self.is_loaded() {
@@ -183,9 +184,13 @@ impl<S: Sys> Space<S> {
 
     /// Memory came back: whether the scrubber is to be woken for the largest dirty block.
     pub(crate) fn is_due(&self, shard: &Shard, now_ms: u32) -> bool {
-        self.knobs.is_on(Knob::Scrub)
+        let due = self.knobs.is_on(Knob::Scrub)
             && self.pace.wants_call(now_ms)
             && self.pace.target(now_ms) > 0
-            && self.waking_order().is_some_and(|order| largest(shard) >= Some(order))
+            && self.waking_order().is_some_and(|order| largest(shard) >= Some(order));
+        if due {
+            self.pace.call();
+        }
+        due
     }
 }

@@ -10,10 +10,11 @@ pub mod resize;
 
 use core::sync::atomic::Ordering::Relaxed;
 
+use faultless_base::sync::TryGuard;
 use faultless_base::sys::Sys;
 use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span, UNIT};
 
-use crate::frame::arena::Extent;
+use crate::frame::arena::{Arena, Extent};
 use crate::frame::purpose::{Need, Purpose};
 use crate::frame::runs::UNITS;
 use crate::frame::slot::{State, flag};
@@ -50,7 +51,7 @@ impl<S: Sys> Space<S> {
             let mut arena = shard.lock_soon()?;
             let run = arena.take_run(units);
             if run.is_some() {
-                self.budget.regain(units * UNIT / PAGE);
+                self.note_unused_units(shard, &arena);
                 shard.count_block(Some(&arena), bytes);
             }
             Some(run.map(|(slot, unit, zero)| Allocated { addr: shard.base + slot * SLOT + unit * UNIT, zero }))
@@ -73,7 +74,7 @@ impl<S: Sys> Space<S> {
             return None;
         };
         let zero = arena.carve_slot(e.first, units, zero);
-        self.budget.lose((UNITS - units) * UNIT / PAGE);
+        self.note_unused_units(shard, &arena);
         shard.count_block(Some(&arena), bytes);
         Some(Allocated { addr: shard.span(e).start, zero })
     }
@@ -99,6 +100,12 @@ impl<S: Sys> Space<S> {
         self.budget.lose(waste);
         self.note_growth(shard, e, shard.span(e));
         Some(Allocated { addr: shard.span(e).start, zero: need == Need::Zero })
+    }
+
+    /// Brings the account up to date after a change of carved slots.
+    #[inline]
+    pub(crate) fn note_unused_units(&self, shard: &Shard, held: &TryGuard<'_, Arena>) {
+        self.budget.set_unused(shard.number, held.unused_units());
     }
 
     /// Whether a block of `bytes` bytes may take `slots` slots in part. If not, the C library gets it from the kernel.
@@ -218,14 +225,8 @@ impl<S: Sys> Space<S> {
             }
             return starts;
         };
-        let units = shard.sizes.run(slot, unit).unwrap_or(0);
         let given = arena.give_run(slot, unit);
-        if given.is_some() {
-            self.budget.lose(units * UNIT / PAGE);
-        }
-        if given == Some(true) {
-            self.budget.regain(SLOT_PAGES);
-        }
+        self.note_unused_units(shard, &arena);
         drop(arena);
         if given == Some(true) {
             self.take_block_back(shard, Extent { first: slot, n: 1 });

@@ -20,12 +20,8 @@ impl<S: Sys> Space<S> {
             let units = bytes.div_ceil(UNIT);
             let unit = addr % SLOT / UNIT;
             let mut arena = shard.lock_soon()?;
-            let old = shard.sizes.run(slot, unit).unwrap_or(0);
             let fits = (1..=UNITS).contains(&units) && arena.resize_run(slot, unit, units);
-            if fits {
-                self.budget.lose(old * UNIT / PAGE);
-                self.budget.regain(units * UNIT / PAGE);
-            }
+            self.note_unused_units(shard, &arena);
             drop(arena);
             shard.count(Counter::ReallocInPlace, fits as usize);
             return fits.then_some(addr);

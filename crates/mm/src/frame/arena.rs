@@ -43,6 +43,10 @@ pub struct Arena {
     rooms: [u32; ROOMS],
     /// A carved slot with nothing handed out, kept for the next run; `u32::MAX` for none.
     spare: u32,
+    /// Units of carved slots that belong to no block.
+    unused: usize,
+    /// The block that came back last and of which memory was kept.
+    last: Extent,
 }
 
 impl Arena {
@@ -55,7 +59,17 @@ impl Arena {
         carved: &'static mut [Carved],
     ) -> Self {
         let rooms = [u32::MAX; ROOMS];
-        Self { base, slots, sizes, buddy: Buddy::new(links), carved, rooms, spare: u32::MAX }
+        Self {
+            base,
+            slots,
+            sizes,
+            buddy: Buddy::new(links),
+            carved,
+            rooms,
+            spare: u32::MAX,
+            unused: 0,
+            last: Extent { first: 0, n: 0 },
+        }
     }
 
     /// In a forked child: the lists begin anew from what each slot and each block says, whatever a thread of the
@@ -63,7 +77,8 @@ impl Arena {
     pub fn begin_again(&mut self) {
         let slots = self.slots;
         self.buddy.clear(slots.tail());
-        (self.rooms, self.spare) = ([u32::MAX; ROOMS], u32::MAX);
+        (self.rooms, self.spare, self.unused) = ([u32::MAX; ROOMS], u32::MAX, 0);
+        self.last = Extent { first: 0, n: 0 };
         let mut i = 0;
         while i < slots.tail() {
             let n = (i..slots.tail()).take_while(|&j| slots.state(j) == slots.state(i)).count();
@@ -71,6 +86,7 @@ impl Arena {
                 State::Unbacked => self.buddy.insert(i, n, Kind::Unbacked, 0, |_| false),
                 State::Runs => (i..i + n).for_each(|slot| {
                     self.carved[slot] = Carved::of_runs(self.sizes.runs(slot));
+                    self.unused += UNITS - self.sizes.runs(slot).map(|(_, units)| units).sum::<usize>();
                     self.has_room(slot);
                 }),
                 _ => {}
@@ -84,21 +100,40 @@ impl Arena {
         Span::new(self.base + e.first * SLOT, e.n * SLOT)
     }
 
+    /// Units of carved slots that belong to no block.
+    pub fn unused_units(&self) -> usize {
+        self.unused
+    }
+
     /// The free lists, to look at.
     pub fn free(&self) -> &Buddy {
         &self.buddy
     }
 
     /// Takes `n` slots with memory behind them, the first one a multiple of `align`. Tries the wanted kind, then the
-    /// other one, then both mixed. The last resort has a few holes among them, because not all memory that came back
-    /// was kept.
+    /// other one, then both mixed, with a few holes among them, because not all memory that came back was kept. The
+    /// last resort is the block that came back last.
     pub fn take_resident(&mut self, n: usize, align: usize, need: Need) -> Option<Extent> {
         let kinds = match need {
             Need::Zero => [Kind::Zeroed, Kind::Dirty],
             Need::Any => [Kind::Dirty, Kind::Zeroed],
         };
         let whole = kinds.into_iter().find_map(|k| self.pop(n, align, k));
-        whole.or_else(|| HOLES.into_iter().find_map(|part| self.scan(n, align, n / part)))
+        let mixed = whole.or_else(|| HOLES.into_iter().find_map(|part| self.scan(n, align, n / part)));
+        mixed.or_else(|| self.take_last(n, align, need))
+    }
+
+    /// A block came back, and memory of it was kept.
+    pub fn note_last(&mut self, e: Extent) {
+        self.last = e;
+    }
+
+    /// Takes the block that came back last, as it is: a program that used little of a block uses little of the next.
+    fn take_last(&mut self, n: usize, align: usize, need: Need) -> Option<Extent> {
+        let last = core::mem::replace(&mut self.last, Extent { first: 0, n: 0 });
+        let fits = need == Need::Any && n <= last.n && last.first % align == 0;
+        let e = Extent { n, ..last };
+        (fits && self.take_at(e)).then_some(e)
     }
 
     /// Takes up to `n` slots of a kind, as many as there are in one piece of their size.
@@ -266,6 +301,7 @@ impl Arena {
             let carved = &mut self.carved[slot as usize];
             if let Some((unit, zero)) = carved.take(units) {
                 self.sizes.set_run(slot as usize, unit, units);
+                self.unused -= units;
                 if carved.is_full() {
                     self.rooms[place] = u32::MAX;
                 }
@@ -284,6 +320,7 @@ impl Arena {
         let _ = self.carved[slot].take(units);
         self.sizes.clear(slot);
         self.sizes.set_run(slot, 0, units);
+        self.unused += UNITS - units;
         self.slots.set(slot, State::Runs);
         if units < UNITS {
             self.has_room(slot);
@@ -299,6 +336,7 @@ impl Arena {
         let done = fits && self.carved[slot].resize(unit, old, units);
         if done {
             self.sizes.set_run(slot, unit, units);
+            self.unused = self.unused + old - units;
         }
         done
     }
@@ -306,13 +344,16 @@ impl Arena {
     /// Gives a run back: whether its slot is no longer needed (then it is in transit). `None` when no run starts
     /// there.
     pub fn give_run(&mut self, slot: usize, unit: usize) -> Option<bool> {
-        self.carved[slot].give(unit, self.sizes.run(slot, unit)?);
+        let units = self.sizes.run(slot, unit)?;
+        self.carved[slot].give(unit, units);
         self.sizes.set_run(slot, unit, 0);
+        self.unused += units;
         let changed = self.slots.has(slot, flag::TAINTED | flag::FORKED);
         let empty = self.carved[slot].is_empty() && (changed || self.spare != u32::MAX);
         if empty {
             self.rooms.iter_mut().filter(|r| **r == slot as u32).for_each(|r| *r = u32::MAX);
             self.slots.set(slot, State::InTransit);
+            self.unused -= UNITS;
         } else {
             if self.carved[slot].is_empty() {
                 self.spare = slot as u32;

@@ -12,14 +12,23 @@
 //! within the budget alone, but for a program that used all it got: it is trusted with more (`proven`).
 
 use faultless_base::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use faultless_base::{SLOT, SLOT_PAGES};
+use faultless_base::{PAGE, SLOT, SLOT_PAGES, UNIT};
 
 use faultless_page::knobs::{Knob, Values};
+use faultless_page::stats;
+
+/// Shards at most.
+pub const MAX_SHARDS: usize = stats::BLOCKS;
 
 /// A program is trusted only after it used this many slots completely, one after the other (256 MiB) …
 const PROVES: usize = 128;
 /// … and with this many times the budget at most.
 const TRUSTED: usize = 8;
+
+/// On a cache line of its own, because it is written at each call.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Apart(AtomicUsize);
 
 /// The account of a process, in slots where nothing else is said.
 #[derive(Debug)]
@@ -28,8 +37,10 @@ pub struct Budget {
     closed: AtomicBool,
     idle: AtomicUsize,
     charged: AtomicUsize,
-    /// Pages of slots in use that belong to no block.
+    /// Pages of blocks of whole slots that the program did not ask for.
     lost: AtomicUsize,
+    /// Units of carved slots that belong to no block, shard by shard.
+    unused: [Apart; MAX_SHARDS],
     used: AtomicUsize,
     /// Slots that the program used completely since it last left one in part.
     proven: AtomicUsize,
@@ -57,6 +68,7 @@ impl Budget {
             idle: zero(),
             charged: zero(),
             lost: zero(),
+            unused: core::array::from_fn(|_| Apart(zero())),
             used: zero(),
             proven: zero(),
             promised: [zero(), zero()],
@@ -108,7 +120,7 @@ impl Budget {
         match self.limit() {
             0 => 0,
             limit => {
-                let lost = self.lost.load(Relaxed).div_ceil(SLOT_PAGES);
+                let lost = self.lost().div_ceil(SLOT_PAGES);
                 let proven = self.proven.load(Relaxed).saturating_sub(PROVES);
                 let most = (limit + proven.min(self.peak.load(Relaxed) / SLOT_PAGES)).min(self.cap.load(Relaxed));
                 most.saturating_sub(self.charged() + lost)
@@ -130,7 +142,13 @@ impl Budget {
 
     /// Pages that it has because of us, at most.
     fn extra(&self) -> usize {
-        (self.idle() + self.charged()) * SLOT_PAGES + self.lost.load(Relaxed)
+        (self.idle() + self.charged()) * SLOT_PAGES + self.lost()
+    }
+
+    /// Pages of slots in use that belong to no block.
+    fn lost(&self) -> usize {
+        let units: usize = self.unused.iter().map(|unused| unused.0.load(Relaxed)).sum();
+        self.lost.load(Relaxed) + units * UNIT / PAGE
     }
 
     /// How many idle slots exceed the budget by itself; they may stay only for a moment.
@@ -214,7 +232,13 @@ impl Budget {
         }
     }
 
-    /// This many pages of slots in use belong to no block.
+    /// This many units of a shard's carved slots belong to no block. Called with the shard's lock held.
+    #[inline]
+    pub fn set_unused(&self, shard: usize, units: usize) {
+        self.unused[shard].0.store(units, Relaxed);
+    }
+
+    /// A block of whole slots has this many pages more than were asked for.
     pub fn lose(&self, pages: usize) {
         self.lost.fetch_add(pages, Relaxed);
     }
@@ -261,7 +285,8 @@ impl Budget {
         sub(&self.charged, n);
     }
 
-    /// After a fork, in the child: nothing is idle; the counts of used and charged slots and of lost pages are new.
+    /// After a fork, in the child: nothing is idle; the counts of used and charged slots and of pages that blocks of
+    /// whole slots have in excess are new.
     pub fn recount(&self, used: usize, charged: usize, lost: usize) {
         let counts = [(&self.charged, charged), (&self.used, used), (&self.lost, lost)];
         let gone = [&self.idle, &self.promised[0], &self.promised[1], &self.other, &self.peak];

@@ -28,6 +28,7 @@ pub(crate) struct Pace {
     recent: [AtomicUsize; 2],
     period: AtomicU32,
     awake: AtomicBool,
+    called: AtomicBool,
     hold: AtomicU32,
     /// When the scrubber fell asleep, in ms.
     asleep_since: AtomicU32,
@@ -82,6 +83,7 @@ impl Pace {
 
     /// It begins.
     pub(crate) fn wake(&self) {
+        self.called.store(false, Relaxed);
         self.awake.store(true, Relaxed);
     }
 
@@ -104,6 +106,18 @@ impl Pace {
     pub(crate) fn wants_call(&self, now_ms: u32) -> bool {
         let slept = now_ms.wrapping_sub(self.asleep_since.load(Relaxed));
         !self.is_awake() && slept >= self.hold.load(Relaxed)
+    }
+
+    /// It is called for such a block.
+    pub(crate) fn call(&self) {
+        self.called.store(true, Relaxed);
+    }
+
+    /// There is nothing for it to do. If it was called, the block is taken again.
+    pub(crate) fn note_nothing(&self, now_ms: u32) {
+        if self.called.swap(false, Relaxed) {
+            self.sleep(now_ms, false);
+        }
     }
 }
 
@@ -155,5 +169,17 @@ mod tests {
         }
         pace.note_zeroed();
         assert!(pace.wants_call(10_000));
+    }
+
+    #[test]
+    fn a_call_for_a_block_that_is_taken_again_counts_as_one_for_nothing() {
+        let pace = Pace::default();
+        pace.note_nothing(10_000);
+        assert!(pace.wants_call(10_000), "it was not called");
+        pace.call();
+        pace.note_nothing(10_000);
+        assert!(!pace.wants_call(10_000 + HOLD_MS - 1) && pace.wants_call(10_000 + HOLD_MS));
+        pace.note_nothing(10_000 + HOLD_MS);
+        assert!(pace.wants_call(10_000 + HOLD_MS), "the call before was for nothing, and this one is none");
     }
 }

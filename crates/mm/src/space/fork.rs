@@ -8,11 +8,10 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
+use faultless_base::SLOT_PAGES;
 use faultless_base::sys::Sys;
-use faultless_base::{PAGE, SLOT_PAGES, UNIT};
 
 use crate::frame::arena::Extent;
-use crate::frame::runs::UNITS;
 use crate::frame::slot::{State, flag};
 use crate::space::{Shard, Space};
 use faultless_page::stats::Counter;
@@ -92,6 +91,7 @@ impl<S: Sys> Space<S> {
                 arena.pass_over(&self.sys);
             }
             arena.begin_again();
+            self.note_unused_units(shard, &arena);
         }
     }
 
@@ -116,9 +116,6 @@ impl<S: Sys> Space<S> {
         }
         for shard in self.all_shards() {
             let slots = shard.slots;
-            let carved = (0..slots.tail()).filter(|&i| slots.state(i) == State::Runs);
-            let taken = |i: usize| shard.sizes.runs(i).map(|(_, units)| units).sum::<usize>();
-            lost += carved.map(|i| UNITS - taken(i)).sum::<usize>() * UNIT / PAGE;
             let mut i = 0;
             while i < slots.tail() {
                 let pages = if slots.state(i) == State::Block { shard.sizes.pages(i) } else { 0 };

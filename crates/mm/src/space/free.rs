@@ -98,6 +98,7 @@ impl<S: Sys> Space<S> {
             return self.let_go(shard, e);
         }
         let stamp = self.now_ms();
+        let mut all_kept = 0;
         shard.groups(
             e,
             |i| self.fate(slots, i),
@@ -132,6 +133,7 @@ impl<S: Sys> Space<S> {
                 let back = Extent { n: g.n - lost, ..g };
                 back.slots().for_each(|i| _ = slots.clear(i, flag::IN_USE));
                 self.budget.keep(kept);
+                all_kept += kept;
                 self.put_back(shard, Extent { first: g.first, n: kept }, Kind::Dirty, stamp);
                 let empty = Extent { first: g.first + kept, n: back.n - kept };
                 self.put_back(shard, empty, Kind::Unbacked, stamp);
@@ -143,6 +145,11 @@ impl<S: Sys> Space<S> {
             },
         );
         self.budget.discharge(held);
+        if all_kept > 0
+            && let Some(mut arena) = shard.lock_soon()
+        {
+            arena.note_last(e);
+        }
     }
 
     /// Replaces the mapping under an extent in transit, but not the frames of up to `most` slots from the first on:

@@ -15,13 +15,13 @@ pub(crate) mod unused;
 pub mod watched;
 
 use faultless_base::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
-use faultless_base::sync::{self, Guard, Lock};
+use faultless_base::sync::{self, TryGuard, TryLock};
 use faultless_base::sys::Sys;
 use faultless_base::{SLOT, Span, table};
 
 use crate::frame::arena::{Arena, Extent};
 use crate::frame::buddy::Link;
-use crate::frame::budget::Budget;
+use crate::frame::budget::{Budget, MAX_SHARDS};
 use crate::frame::busy::{Busy, Replaced};
 use crate::frame::later::Later;
 use crate::frame::runs::Carved;
@@ -33,10 +33,7 @@ use crate::predict::prefault_budget::PrefaultBudget;
 use crate::predict::run_length::RunLength;
 use crate::space::watched::{Advices, Growths, Supply};
 use faultless_page::knobs::{Knob, Values};
-use faultless_page::stats::{self, Block, Counter};
-
-/// Shards at most.
-pub const MAX_SHARDS: usize = stats::BLOCKS;
+use faultless_page::stats::{Block, Counter};
 
 /// How long a call that changes attributes waits for a thread of ours.
 const BUSY_WAIT_NS: u64 = 500_000;
@@ -52,13 +49,14 @@ const DROPPED_STREAK: u32 = 3;
 
 /// A shard: an arena behind its lock, and what may be used without it.
 pub(crate) struct Shard {
-    arena: Lock<Arena>,
+    arena: TryLock<Arena>,
     pub(crate) slots: Slots,
     pub(crate) sizes: Sizes,
     /// Blocks and extents that came back while the lock was taken.
     pub(crate) later: Later,
     /// How often something was put into the free lists.
     pub(crate) given: AtomicUsize,
+    pub(crate) number: usize,
     pub(crate) base: usize,
     pub(crate) counters: &'static Block,
     /// Extents in a row that came back untouched: the program seems to map memory here without using it.
@@ -75,7 +73,7 @@ type Tables = (&'static mut [Link], &'static mut [Carved]);
 
 impl Shard {
     fn new(
-        base: usize,
+        (number, base): (usize, usize),
         slots: Slots,
         n: usize,
         (links, carved): Tables,
@@ -83,11 +81,12 @@ impl Shard {
     ) -> Option<Self> {
         let sizes = Sizes::new(n)?;
         Some(Self {
-            arena: Lock::new(Arena::new(base, slots, sizes, links, carved)),
+            arena: TryLock::new(Arena::new(base, slots, sizes, links, carved)),
             slots,
             sizes,
             later: Later::new(n)?,
             given: AtomicUsize::new(0),
+            number,
             base,
             counters,
             untouched: RunLength::new(UNTOUCHED_STREAK),
@@ -98,7 +97,7 @@ impl Shard {
 
     /// The lock, if it can be had without waiting for a thread that may have stopped.
     #[inline]
-    pub(crate) fn lock_soon(&self) -> Option<Guard<'_, Arena>> {
+    pub(crate) fn lock_soon(&self) -> Option<TryGuard<'_, Arena>> {
         self.arena.lock_soon()
     }
 
@@ -122,7 +121,7 @@ impl Shard {
 
     /// A block of malloc's went out. Counted under the lock, where it costs no locked instruction: this is the hottest
     /// path of all. Without the lock a count may be lost.
-    pub(crate) fn count_block(&self, _held: Option<&Guard<'_, Arena>>, bytes: usize) {
+    pub(crate) fn count_block(&self, _held: Option<&TryGuard<'_, Arena>>, bytes: usize) {
         self.counters.add_alone(Counter::MallocServed, 1);
         self.counters.add_alone(Counter::MallocBytes, bytes as u64);
     }
@@ -158,8 +157,8 @@ pub struct Space<S> {
     pub(crate) knobs: &'static Values,
     /// Whether each hand-out is verified; as it was at the start, for a block must not be half verified.
     pub(crate) check: bool,
-    pub(crate) growths: Lock<Growths>,
-    pub(crate) advices: Lock<Advices>,
+    pub(crate) growths: TryLock<Growths>,
+    pub(crate) advices: TryLock<Advices>,
     pub(crate) shards: [Option<Shard>; MAX_SHARDS],
     /// The program's own mappings, as far as frames move into them: slots of the whole address space, without free
     /// lists.
@@ -201,7 +200,7 @@ pub struct Space<S> {
     /// Set when a request wants the memory that the scrubber has.
     pub(crate) recalled: AtomicBool,
     /// Where [`Space::confirm_some`] goes on.
-    pub(crate) confirming: Lock<Cursor>,
+    pub(crate) confirming: TryLock<Cursor>,
     /// The processor that the program last asked for memory on, plus one; and where the background thread keeps away
     /// from, likewise.
     pub(crate) program_cpu: AtomicUsize,
@@ -230,22 +229,27 @@ impl<S: Sys> Space<S> {
         let shard_slots = (bytes / SLOT / count).next_power_of_two();
         let shard_bytes = shard_slots * SLOT;
         let span = sys.reserve(count * shard_bytes, 1 << 30)?;
-        let program =
-            Shard::new(0, Slots::sparse(sync::words(Slots::SPARSE_WORDS)?), 0, (&mut [], &mut []), &counters[0])?;
+        let program = Shard::new(
+            (0, 0),
+            Slots::sparse(sync::words(Slots::SPARSE_WORDS)?),
+            0,
+            (&mut [], &mut []),
+            &counters[0],
+        )?;
         let mut shards = [const { None }; MAX_SHARDS];
         for (i, shard) in shards.iter_mut().take(count).enumerate() {
             let base = span.start + i * shard_bytes;
             let slots = Slots::new(sync::words(shard_slots + 1)?);
             let tables = (table::lasting(shard_slots)?, table::lasting(shard_slots)?);
-            *shard = Some(Shard::new(base, slots, shard_slots, tables, &counters[i])?);
+            *shard = Some(Shard::new((i, base), slots, shard_slots, tables, &counters[i])?);
         }
         Some(Self {
             sys,
             budget: Budget::new(knobs),
             knobs,
             check: knobs.is_on(Knob::Check),
-            growths: Lock::new(Growths::new()),
-            advices: Lock::new(Advices::new()),
+            growths: TryLock::new(Growths::new()),
+            advices: TryLock::new(Advices::new()),
             shards,
             program,
             noted: (AtomicUsize::new(usize::MAX), AtomicUsize::new(0)),
@@ -271,7 +275,7 @@ impl<S: Sys> Space<S> {
             supply: Supply::default(),
             scrubbed: AtomicBool::new(false),
             recalled: AtomicBool::new(false),
-            confirming: Lock::new(Cursor { shard: 0, slot: 0, rest: 0, since: 0 }),
+            confirming: TryLock::new(Cursor { shard: 0, slot: 0, rest: 0, since: 0 }),
             program_cpu: AtomicUsize::new(0),
             avoided_cpu: AtomicUsize::new(0),
             crowded: AtomicU32::new(0),

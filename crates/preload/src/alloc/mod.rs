@@ -150,7 +150,7 @@ unsafe fn give_back(block: *mut c_void) {
 #[cold]
 #[inline(never)]
 fn release(at: usize) {
-    if sandbox::must_keep(usable(at)) {
+    if sandbox::must_keep(|| usable(at)) {
         return;
     }
     if dispatch::has_begun() {
@@ -199,7 +199,7 @@ unsafe fn reallocate(block: *mut c_void, bytes: usize) -> *mut c_void {
     }
     let at = block as usize;
     let old = usable(at);
-    if bytes <= old && (sandbox::must_keep(old) || confined::is_apart()) {
+    if bytes <= old && (sandbox::must_keep(|| old) || confined::is_apart()) {
         return block;
     }
     if !is_small(bytes)

@@ -22,8 +22,9 @@ use crate::runtime::worker::{self, Stopped};
 const LARGEST_IN_HEAP: usize = 32 << 20;
 
 /// Whether a block of `bytes` bytes must be freed without a system call, for which the kernel would end the thread.
-pub fn must_keep(bytes: usize) -> bool {
-    bytes <= LARGEST_IN_HEAP && confined::now() == confined::STRICT
+#[inline]
+pub fn must_keep(bytes: impl FnOnce() -> usize) -> bool {
+    confined::now() == confined::STRICT && bytes() <= LARGEST_IN_HEAP
 }
 
 /// A filter of system calls.
