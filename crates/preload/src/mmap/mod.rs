@@ -19,7 +19,7 @@ use crate::kernel::libraries_behind::Call;
 use crate::kernel::moved_ranges;
 use crate::kernel::smaps::{self, Mapping};
 use crate::mmap::attributes::{give_up, note};
-use crate::runtime::engine::{self, Engine};
+use crate::runtime::engine::{self, Engine, Entered};
 use crate::shutdown::limits;
 
 const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
@@ -94,7 +94,15 @@ fn before_populate(bytes: usize) {
 /// A range that the program replaces, until this is dropped. Signals are held back: a handler may leave by a jump.
 pub struct Replacing {
     _replaced: Replaced<'static>,
-    _no_signals: NoSignals,
+    no_signals: NoSignals,
+}
+
+/// Enters the engine beside a call that replaces this.
+fn enter(replaced: Option<&Replacing>) -> Option<Entered> {
+    match replaced {
+        Some(replaced) => engine::enter_held(&replaced.no_signals),
+        None => engine::enter_call(),
+    }
 }
 
 /// Before a range is unmapped, moved, or mapped anew. None of our threads is there until the result is dropped; then
@@ -110,8 +118,8 @@ pub fn replace(addr: usize, bytes: usize) -> Option<Replacing> {
 fn leave_alone(span: Span, is_ours: bool) -> Option<Replacing> {
     let engine = engine::running().filter(|engine| !engine.is_retired())?;
     (is_ours || is_known(span)).then(|| {
-        let _no_signals = NoSignals::new();
-        Replacing { _replaced: engine.space.replace(span), _no_signals }
+        let no_signals = NoSignals::new();
+        Replacing { _replaced: engine.space.replace(span), no_signals }
     })
 }
 
@@ -206,11 +214,11 @@ fn unmapped(span: Span) {
 pub fn unmap(args: [usize; 6]) -> Answer {
     let [addr, bytes, ..] = args;
     // Of a block, too.
-    let _replaced = replace(addr, bytes);
+    let replaced = replace(addr, bytes);
     if bytes >= SLOT
         && engine::running().is_some()
         && let Some(span) = sound(addr, bytes)
-        && let Some(engine) = engine::enter_call()
+        && let Some(engine) = enter(replaced.as_ref())
     {
         engine.space.uncommitted(span);
         if engine.space.unmap(raw::cpu(), span) {

@@ -177,6 +177,14 @@ pub fn enter_call() -> Option<Entered> {
     settings::are_read().then(|| enter_as(Inside::enter_call))?
 }
 
+/// The same where the caller holds all signals back.
+pub fn enter_held(held: &NoSignals) -> Option<Entered> {
+    if STARTER.is_off() || RETIRED.load(Ordering::Relaxed) || confined::is_apart() {
+        return None;
+    }
+    settings::are_read().then(|| enter_as(|| Inside::enter_held(held)))?
+}
+
 /// The engine if it runs and may be used in this process, which may be a forked child.
 #[inline]
 pub fn settled() -> Option<&'static Engine> {

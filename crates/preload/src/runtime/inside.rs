@@ -15,7 +15,7 @@
 use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicBool, AtomicIsize, Ordering, compiler_fence};
 
-use faultless_base::sys::raw;
+use faultless_base::sys::raw::{self, NoSignals};
 
 use crate::runtime::engine;
 
@@ -46,6 +46,8 @@ const OUTSIDE: u32 = 0;
 const EARLY: u32 = 1;
 /// It may make calls, and takes no signals.
 const COUNTED: u32 = 2;
+/// The same, and its caller holds the signals back.
+const HELD: u32 = 5;
 /// It makes no calls any more.
 const REFUSED: u32 = 3;
 /// It began after the end of calls, or brings that about.
@@ -89,11 +91,19 @@ fn set_state(state: u32) {
 /// Signals that the processor raises: a program may handle a fault on memory of its own.
 const FAULTS: u64 = 1 << (libc::SIGSEGV - 1) | 1 << (libc::SIGBUS - 1);
 
+/// Counts this thread. False: calls are over.
+fn count() -> bool {
+    THREADS.0.fetch_add(1, Ordering::SeqCst);
+    let goes_on = !OVER.load(Ordering::SeqCst);
+    if !goes_on {
+        THREADS.0.fetch_sub(1, Ordering::SeqCst);
+    }
+    goes_on
+}
+
 /// Counts this thread and holds these signals back: those that were held back before. `None`: calls are over.
 fn count_in(signals: u64) -> Option<u64> {
-    THREADS.0.fetch_add(1, Ordering::SeqCst);
-    if OVER.load(Ordering::SeqCst) {
-        THREADS.0.fetch_sub(1, Ordering::SeqCst);
+    if !count() {
         return None;
     }
     let mask = raw::set_signal_mask(signals);
@@ -173,18 +183,29 @@ impl Inside {
         set_state(COUNTED);
         Some(Self(()))
     }
+
+    /// The same where the caller holds all signals back until this is dropped.
+    pub fn enter_held(_held: &NoSignals) -> Option<Self> {
+        if state() != OUTSIDE || !count() {
+            return None;
+        }
+        set_state(HELD);
+        Some(Self(()))
+    }
 }
 
 impl Drop for Inside {
     #[inline]
     fn drop(&mut self) {
-        let was_counted = state() == COUNTED;
+        let was = state();
         // SAFETY: this thread's own variable.
         let mask = unsafe { (*thread()).mask };
         // Left before signals are taken again.
         set_state(OUTSIDE);
-        if was_counted {
-            count_out(mask);
+        match was {
+            COUNTED => count_out(mask),
+            HELD => _ = THREADS.0.fetch_sub(1, Ordering::SeqCst),
+            _ => {}
         }
         // A handler that came before found the thread inside.
         compiler_fence(Ordering::SeqCst);
@@ -242,5 +263,5 @@ pub fn are_calls_over() -> bool {
 
 /// In a forked child: the others are not here.
 pub fn forget() {
-    THREADS.0.store((state() == COUNTED) as isize, Ordering::SeqCst);
+    THREADS.0.store(matches!(state(), COUNTED | HELD) as isize, Ordering::SeqCst);
 }
