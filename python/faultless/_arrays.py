@@ -73,10 +73,12 @@ def _filled(array: NDArray[Any], value: Any) -> NDArray[Any]:
 
 
 def _extents(shape: Shape) -> tuple[int, ...]:
-    try:
-        return (operator.index(shape),)  # type: ignore[arg-type]
-    except TypeError:
-        return tuple(operator.index(n) for n in shape)  # type: ignore[union-attr]
+    """TypeError: whether that is a shape, and which one, is NumPy's to say."""
+    if isinstance(shape, (tuple, list)) and not any(isinstance(n, (bool, numpy.bool_)) for n in shape):
+        return tuple(operator.index(n) for n in shape)
+    if isinstance(shape, bool):
+        raise TypeError("a truth value")
+    return (operator.index(shape),)  # type: ignore[arg-type]
 
 
 def _needs_block(extents: tuple[int, ...], dtype: numpy.dtype[Any]) -> bool:

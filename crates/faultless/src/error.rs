@@ -86,7 +86,7 @@ impl fmt::Display for Error {
                 );
             }
             Self::NoFeature => "the kernel's userfaultfd lacks a feature for this delivery mode: use another mode",
-            Self::DirectBacking => "with direct delivery no fault can be filled from a backing: use thread or signal",
+            Self::DirectBacking => "with direct or kernel delivery no fault can be filled from a backing: use thread or signal",
             Self::NoThread => "no handler thread can be started: raise `ulimit -u`, or use signal delivery",
             Self::Valgrind => {
                 "valgrind lets one thread run at a time, so a handler thread would wait for ever: use another delivery mode"

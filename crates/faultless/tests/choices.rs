@@ -44,6 +44,15 @@ fn brought(first: Option<usize>, most: Option<usize>) -> Option<(usize, u64)> {
     Some((at_first, region.own_count_as(b"region_pgfault").unwrap()))
 }
 
+/// Memory comes in huge pages, and the last one may reach beyond the region.
+#[test]
+fn no_more_than_the_region_is_present() {
+    limit();
+    let bytes = 64 * MIB + 100;
+    let region = Region::builder(bytes).delivery(Delivery::Direct).build().unwrap();
+    assert_eq!(region.present(), bytes.next_multiple_of(PAGE));
+}
+
 #[test]
 fn one_window_may_be_chosen_without_the_other() {
     limit();

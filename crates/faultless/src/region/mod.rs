@@ -233,7 +233,8 @@ impl Region {
             return if is_there { self.shared.memory.present(self.shared.memory.span()) * PAGE } else { 0 };
         }
         let _masked = Masked::new();
-        self.shared.present_pages() * PAGE
+        // What the length was rounded up by is not the region's.
+        (self.shared.present_pages() * PAGE).min(self.len().next_multiple_of(PAGE))
     }
 
     /// What was counted for all regions of the process.
