@@ -6,34 +6,33 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::raw::{self, syscall};
-use super::stack::{self, Call, Taken};
+use super::stack::{self, Taken};
 use super::thread;
 
-/// Calls `f`, whose files end with the call. `None`: there can be no such thread now.
-pub fn with_own_files<R, F: FnOnce() -> R>(f: F) -> Option<R> {
-    let mut call = Call::new(f);
-    let number = AtomicU32::new(1);
+/// Calls `f`, whose files end with the call. Not where there can be no such thread now.
+pub fn with_own_files(mut f: &mut dyn FnMut()) {
     if !raw::may_call() {
-        return None;
+        return;
     }
+    let number = AtomicU32::new(1);
     raw::without_signals(|| {
-        let stack = Taken::new()?;
-        // SAFETY: nobody else has the stack, and `call` is what this instance of `run` expects; both outlive the thread.
-        let is_there = unsafe { thread::clone(stack.top(), &number, None, run::<R, F>, (&raw mut call).cast()) };
-        is_there.then(|| wait(&number))
-    })?;
-    call.result
+        let Some(stack) = Taken::new() else { return };
+        // SAFETY: no other thread has the stack, and `run` expects this function; both outlive the thread.
+        if unsafe { thread::clone(stack.top(), &number, None, run, (&raw mut f).cast()) } {
+            wait(&number);
+        }
+    });
 }
 
 /// # Safety
 /// As [`stack::run`].
-unsafe extern "C" fn run<R, F: FnOnce() -> R>(call: *mut u8) {
+unsafe extern "C" fn run(f: *mut u8) {
     let unshare = libc::CLOSE_RANGE_UNSHARE as usize;
     // SAFETY: in one step, so that no file of the program's is held for a moment.
     let is_own = unsafe { syscall(libc::SYS_close_range, [0, u32::MAX as usize, unshare, 0, 0, 0]) }.is_ok();
     if is_own {
         // SAFETY: by contract.
-        unsafe { stack::run::<R, F>(call) };
+        unsafe { stack::run(f) };
     }
 }
 
@@ -57,9 +56,10 @@ mod tests {
     #[test]
     fn files_of_the_call_have_numbers_of_their_own() {
         let here = raw::open(c"/proc/self/maps").unwrap();
-        let (there, here_seen_there) = with_own_files(|| {
-            (raw::open(c"/proc/self/statm"), super::super::kept::file_of(here).is_some() && here != 0)
-        })
+        let (there, here_seen_there) = stack::once(
+            || (raw::open(c"/proc/self/statm"), super::super::kept::file_of(here).is_some() && here != 0),
+            with_own_files,
+        )
         .unwrap();
         assert_eq!(there, Ok(0), "its table is empty");
         assert!(!here_seen_there);
@@ -72,7 +72,7 @@ mod tests {
             for i in 0..8usize {
                 scope.spawn(move || {
                     for round in 0..200 {
-                        let answer = with_own_files(|| i * 1000 + round);
+                        let answer = stack::once(|| i * 1000 + round, with_own_files);
                         assert!(answer.is_none_or(|answer| answer == i * 1000 + round), "{answer:?}");
                     }
                 });

@@ -16,6 +16,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
 use super::kept::aside;
 use super::raw::{self, NoSignals, now_ns, syscall};
+use super::stack::once;
 use super::{helper, thread};
 
 /// Whether the table is a program's that does not know of us. A program that links this crate expects its descriptors.
@@ -73,49 +74,60 @@ fn is_alone() -> bool {
 /// Calls `f`, which puts files aside in the program's table, where no thread of the program can see how. `None`: not
 /// now.
 pub fn unseen<R>(f: impl FnOnce() -> R) -> Option<R> {
-    if !GUEST.load(Ordering::Relaxed) {
-        return Some(f());
+    fn unseen(f: &mut dyn FnMut()) {
+        if !GUEST.load(Ordering::Relaxed) {
+            f();
+        } else if !thread::is_this() && is_home() {
+            alone(f);
+        }
     }
-    if thread::is_this() || !is_home() {
-        return None;
-    }
-    alone(f).ok()
+    once(f, unseen)
 }
 
-/// Calls `f`, which opens files and closes them again, on whatever stack. `None`: not now.
+/// Calls `f`, which opens files and closes them again, on any stack. `None`: not now.
 pub fn apart<R>(f: impl FnOnce() -> R) -> Option<R> {
-    if !GUEST.load(Ordering::Relaxed) {
-        return Some(f());
+    fn apart(f: &mut dyn FnMut()) {
+        match thread::is_this() {
+            _ if !GUEST.load(Ordering::Relaxed) => f(),
+            true if thread::has_own_files() => f(),
+            true => {}
+            false => {
+                if !alone(f) {
+                    helper::with_own_files(f);
+                }
+            }
+        }
     }
-    if thread::is_this() {
-        return thread::has_own_files().then(f);
-    }
-    alone(f).map_or_else(helper::with_own_files, Some)
+    once(f, apart)
 }
 
 /// Calls `f`, which opens files and closes them again, by this thread or never.
 pub fn here<R>(f: impl FnOnce() -> R) -> Option<R> {
-    if !GUEST.load(Ordering::Relaxed) {
-        return Some(f());
+    fn here(f: &mut dyn FnMut()) {
+        match GUEST.load(Ordering::Relaxed) {
+            true => _ = alone(f),
+            false => f(),
+        }
     }
-    alone(f).ok()
+    once(f, here)
 }
 
-/// Calls `f` if no other thread of the program has this table, with signals held back.
-fn alone<R, F: FnOnce() -> R>(f: F) -> Result<R, F> {
+/// Calls `f` if no other thread of the program has this table, with signals held back; whether it did.
+fn alone(f: &mut dyn FnMut()) -> bool {
     if INSIDE.load(Ordering::Relaxed) {
         // No other thread is there that could read this.
-        return Ok(f());
+        f();
+        return true;
     }
     // Before the look: a handler may open files and start threads.
     let _no_signals = NoSignals::new();
-    if !is_alone() {
-        return Err(f);
+    let alone = is_alone();
+    if alone {
+        INSIDE.store(true, Ordering::Relaxed);
+        f();
+        INSIDE.store(false, Ordering::Relaxed);
     }
-    INSIDE.store(true, Ordering::Relaxed);
-    let done = f();
-    INSIDE.store(false, Ordering::Relaxed);
-    Ok(done)
+    alone
 }
 
 /// Opens a file for reading, and puts it aside.

@@ -50,35 +50,31 @@ pub(super) fn forget() {
 
 /// Calls `f` on a stack of its own, without signals: a handler might not know that stack. `None`: other threads have
 /// all.
-pub fn with_room<R, F: FnOnce() -> R>(f: F) -> Option<R> {
-    let mut call = Call::new(f);
+pub fn with_room<R>(f: impl FnOnce() -> R) -> Option<R> {
+    once(f, on_another)
+}
+
+fn on_another(mut f: &mut dyn FnMut()) {
     raw::without_signals(|| {
-        let stack = Taken::new()?;
-        // SAFETY: no other thread has the stack, and `call` is what this instance of `run` expects; it outlives the call.
-        unsafe { switch(stack.top(), (&raw mut call).cast(), run::<R, F>) };
-        Some(())
-    })?;
-    call.result
+        if let Some(stack) = Taken::new() {
+            // SAFETY: no other thread has the stack, and `run` expects this function; it outlives the call.
+            unsafe { switch(stack.top(), (&raw mut f).cast(), run) };
+        }
+    });
 }
 
-/// A call that is made elsewhere, and its result.
-pub(super) struct Call<F, R> {
-    f: Option<F>,
-    pub(super) result: Option<R>,
-}
-
-impl<F, R> Call<F, R> {
-    pub(super) fn new(f: F) -> Self {
-        Self { f: Some(f), result: None }
-    }
+/// Has `how` call `f`, or not: what it gave. All callers share the code of `how`.
+pub(super) fn once<R>(f: impl FnOnce() -> R, how: impl FnOnce(&mut dyn FnMut())) -> Option<R> {
+    let (mut f, mut result) = (Some(f), None);
+    how(&mut || result = f.take().map(|f| f()));
+    result
 }
 
 /// # Safety
-/// `call` must be a `Call<F, R>` that no other code uses.
-pub(super) unsafe extern "C" fn run<R, F: FnOnce() -> R>(call: *mut u8) {
+/// `f` must be a `&mut dyn FnMut()` that no other code uses.
+pub(super) unsafe extern "C" fn run(f: *mut u8) {
     // SAFETY: by contract.
-    let call = unsafe { &mut *call.cast::<Call<F, R>>() };
-    call.result = call.f.take().map(|f| f());
+    unsafe { (*f.cast::<&mut dyn FnMut()>())() };
 }
 
 /// # Safety
