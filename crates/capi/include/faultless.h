@@ -79,7 +79,8 @@ enum faultless_error {
     FAULTLESS_E_SIZE = 21,      /* options without FAULTLESS_OPTIONS */
     FAULTLESS_E_NEWER = 22,     /* options that this version of the library does not know */
     FAULTLESS_E_CHOICE = 23,    /* a window of less than a page, or the first larger than the largest */
-    FAULTLESS_E_VALGRIND = 24   /* FAULTLESS_THREAD, or events, under valgrind */
+    FAULTLESS_E_VALGRIND = 24,  /* FAULTLESS_THREAD, or events, under valgrind */
+    FAULTLESS_E_ENDED = 25      /* the region was freed before background work on it was done */
 };
 
 /* Fills all of a buffer with what the backing has at an offset, zeroes behind its end; returns 0, or an errno. Called by any thread,

@@ -22,6 +22,7 @@ pub const SIZE: c_int = 21;
 pub const NEWER: c_int = 22;
 const CHOICE: c_int = 23;
 const VALGRIND: c_int = 24;
+const ENDED: c_int = 25;
 const NO_USERFAULTFD: c_int = 3;
 
 /// Each error that has no number of its own, in the order of `enum faultless_error`.
@@ -58,6 +59,7 @@ pub fn number(error: Error) -> c_int {
         Error::Lost => (LOST, 0),
         Error::Choice(_) => (CHOICE, 0),
         Error::Valgrind => (VALGRIND, 0),
+        Error::Ended => (ENDED, 0),
         error => (ERRORS.iter().position(|e| *e == error).map_or(OTHER, |at| at as c_int + 1), 0),
     };
     LAST.set((number, errno));
@@ -96,6 +98,7 @@ fn text(error: c_int, errno: c_int) -> String {
                 .into()
         }
         VALGRIND => Error::Valgrind.to_string(),
+        ENDED => Error::Ended.to_string(),
         _ => ERRORS.get((error as usize).wrapping_sub(1)).map_or("an unknown error".into(), Error::to_string),
     }
 }

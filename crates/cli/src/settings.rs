@@ -9,7 +9,9 @@
 //! ```
 
 use std::ffi::{OsStr, OsString};
+use std::fs::Metadata;
 use std::io::{Error, ErrorKind, Write};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
@@ -95,10 +97,21 @@ pub fn file() -> Result<Vec<Setting>> {
     let is_none = |error: &Error| {
         matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::PermissionDenied)
     };
-    match path.metadata().map(|_| std::fs::read_to_string(&path)) {
+    match path.metadata().and_then(|metadata| regular(&metadata)).map(|()| std::fs::read_to_string(&path)) {
         Err(error) if is_none(&error) => Ok(Vec::new()),
         Err(error) | Ok(Err(error)) => Err(error).with_context(|| path.display().to_string()),
         Ok(Ok(text)) => parse(&text, &path),
+    }
+}
+
+/// A pipe without a writer would hold up the program for ever.
+fn regular(metadata: &Metadata) -> std::io::Result<()> {
+    match metadata.file_type().is_fifo() {
+        true => Err(Error::new(
+            ErrorKind::InvalidInput,
+            "settings are read from a file, and this is a pipe: remove it",
+        )),
+        false => Ok(()),
     }
 }
 

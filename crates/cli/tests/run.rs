@@ -201,6 +201,11 @@ fn children_can_be_left_alone() {
     };
     assert!(covered(&[]).starts_with("faultless: 1 process covered;"));
     assert!(covered(&["--no-children"]).starts_with("faultless: nothing covered;"));
+    // Other libraries stay, however many there are.
+    let others = vec!["libc.so.6"; 1000].join(":");
+    let mut inherited = run(["--no-children", "--quiet", "sh", "-c", "echo $LD_PRELOAD"]);
+    let out = inherited.env("LD_PRELOAD", &others).output().unwrap();
+    assert_eq!(text(&out.stdout).trim_end(), others);
 }
 
 #[test]

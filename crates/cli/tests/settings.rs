@@ -7,6 +7,7 @@ use std::process::Command;
 
 use common::{Scratch, faultless, text};
 use faultless_testkit::copy_program;
+use faultless_testkit::limit::limit;
 
 #[test]
 fn a_flag_comes_before_the_environment_and_that_before_the_file() {
@@ -55,6 +56,18 @@ fn a_flag_comes_before_the_environment_and_that_before_the_file() {
     let out = faultless(&["run", "--", "echo", "ran"]).output().unwrap();
     assert_eq!((out.status.code(), text(&out.stdout)), (Some(125), ""));
     assert!(text(&out.stderr).contains("settings:2: there is no knob \"scrb\"; did you mean scrub?"));
+}
+
+#[test]
+fn settings_are_not_read_from_a_pipe() {
+    limit();
+    let config = Scratch::new("pipe");
+    let dir = config.0.join("faultless");
+    std::fs::create_dir(&dir).unwrap();
+    assert!(Command::new("mkfifo").arg(dir.join("settings")).status().unwrap().success());
+    let out = faultless(&["run", "--", "echo", "ran"]).env("XDG_CONFIG_HOME", &config.0).output().unwrap();
+    assert_eq!((out.status.code(), text(&out.stdout)), (Some(125), ""));
+    assert!(text(&out.stderr).contains("this is a pipe: remove it"), "{}", text(&out.stderr));
 }
 
 #[test]

@@ -49,6 +49,8 @@ pub enum Error {
     Forked,
     /// The region was closed because its faults could not be served any more.
     Closed,
+    /// The region ended before the work on it was done.
+    Ended,
     /// The kernel refused, with this error number.
     Kernel(i32),
 }
@@ -118,6 +120,7 @@ impl fmt::Display for Error {
             }
             Self::Forked => "the region belongs to the parent of this process: make one after the fork",
             Self::Closed => "the region was closed because its faults could not be served: see the message on stderr",
+            Self::Ended => "the region ended before the work on it was done: keep it until then",
             Self::Kernel(error) => return write!(f, "the kernel refused: {}", os(error)),
         })
     }

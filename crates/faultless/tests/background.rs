@@ -55,7 +55,7 @@ fn nobody_reads_the_backing_of_a_region_that_has_ended() {
     drop(region);
     assert_eq!(seen.begun.load(Ordering::SeqCst), seen.ended.load(Ordering::SeqCst));
     let begun = seen.begun.load(Ordering::SeqCst);
-    assert_eq!(populating.wait(), Err(Error::NotMapped));
+    assert_eq!(populating.wait(), Err(Error::Ended));
     assert_eq!(seen.begun.load(Ordering::SeqCst), begun);
 }
 
@@ -71,7 +71,7 @@ fn the_end_of_a_region_waits_for_no_step_that_was_not_begun() {
     let populating = region.populate_in_background(0..128 * MIB).unwrap();
     thread::scope(|scope| {
         for _ in 0..HELPERS {
-            scope.spawn(|| assert_eq!(populating.wait(), Err(Error::NotMapped)));
+            scope.spawn(|| assert_eq!(populating.wait(), Err(Error::Ended)));
         }
         while seen.begun.load(Ordering::SeqCst) < 2 * HELPERS {
             thread::yield_now();

@@ -40,26 +40,30 @@ static BEFORE_MAIN: extern "C" fn() = {
 
 /// `LD_PRELOAD` without this library. Runs before `main`, when no other thread reads the environment.
 fn leave_to_children() {
-    let mut kept = [0u8; 4096];
-    let mut end = 0;
-    let all = var(c"LD_PRELOAD").unwrap_or(b"");
-    for path in all.split(|b| matches!(b, b':' | b' ')) {
-        if path.is_empty() || path.ends_with(LIBRARY) || end + path.len() + 2 > kept.len() {
-            continue;
-        }
-        if end > 0 {
-            kept[end] = b':';
-            end += 1;
-        }
-        kept[end..end + path.len()].copy_from_slice(path);
-        end += path.len();
-    }
-    // SAFETY: the buffer ends with zero; setenv copies it.
+    let Some(all) = var(c"LD_PRELOAD") else { return };
+    // SAFETY: a block that is freed below; the value with its end, and never more, is written to it.
     unsafe {
-        if end == 0 {
-            libc::unsetenv(c"LD_PRELOAD".as_ptr());
-        } else {
-            libc::setenv(c"LD_PRELOAD".as_ptr(), kept.as_ptr().cast(), 1);
+        let kept = next::malloc(all.len() + 1).cast::<u8>();
+        if kept.is_null() {
+            return;
         }
+        let mut end = 0;
+        for path in all.split(|b| matches!(b, b':' | b' ')) {
+            if path.is_empty() || path.ends_with(LIBRARY) {
+                continue;
+            }
+            if end > 0 {
+                kept.add(end).write(b':');
+                end += 1;
+            }
+            kept.add(end).copy_from_nonoverlapping(path.as_ptr(), path.len());
+            end += path.len();
+        }
+        kept.add(end).write(0);
+        match end {
+            0 => libc::unsetenv(c"LD_PRELOAD".as_ptr()),
+            _ => libc::setenv(c"LD_PRELOAD".as_ptr(), kept.cast(), 1),
+        };
+        next::free(kept.cast());
     }
 }

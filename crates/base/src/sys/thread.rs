@@ -217,7 +217,7 @@ pub fn hurry() {
 /// Called by the thread: no thread waits for it any more.
 pub fn calm() {
     if HURRIED.load(Ordering::Relaxed) && HURRIED.swap(false, Ordering::AcqRel) {
-        set_idle(true);
+        set_idle();
     }
 }
 
@@ -243,9 +243,7 @@ pub fn forget() {
 
 /// Gives this thread the lowest priority, a name, and descriptors of its own.
 pub fn be_idle(name: &core::ffi::CStr) {
-    let idle = libc::sched_param { sched_priority: 0 };
-    let at = &raw const idle as usize;
-    // SAFETY: this thread's own number, descriptors, scheduling and name; failures only cost speed.
+    // SAFETY: this thread's own number, descriptors and name; failures only cost speed.
     unsafe {
         let number = syscall(libc::SYS_gettid, [0; 6]).unwrap_or(0);
         LAST.store(number as u32, Ordering::Release);
@@ -255,18 +253,17 @@ pub fn be_idle(name: &core::ffi::CStr) {
         OWN_FILES.store(files.is_ok(), Ordering::Release);
         super::moves::new_thread();
         super::area::new_thread();
-        let _ = syscall(libc::SYS_sched_setscheduler, [0, libc::SCHED_IDLE as usize, at, 0, 0, 0]);
+        set_idle();
         let _ = syscall(libc::SYS_prctl, [libc::PR_SET_NAME as usize, name.as_ptr() as usize, 0, 0, 0, 0]);
     }
 }
 
-/// Gives this thread the lowest priority, or an ordinary one.
-pub fn set_idle(idle: bool) {
+/// Gives this thread the lowest priority.
+pub fn set_idle() {
     let param = libc::sched_param { sched_priority: 0 };
-    let policy = if idle { libc::SCHED_IDLE } else { libc::SCHED_OTHER };
+    let args = [0, libc::SCHED_IDLE as usize, &raw const param as usize, 0, 0, 0];
     // SAFETY: this thread's own scheduling; a failure only costs speed.
-    let _ =
-        unsafe { syscall(libc::SYS_sched_setscheduler, [0, policy as usize, &raw const param as usize, 0, 0, 0]) };
+    let _ = unsafe { syscall(libc::SYS_sched_setscheduler, args) };
 }
 
 /// Whether descriptors that the thread opens are its own, and end with it.

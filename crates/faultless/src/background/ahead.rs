@@ -26,7 +26,7 @@ pub fn start() -> bool {
     }
     let work = move || {
         let _masked = Masked::new();
-        thread::set_idle(true);
+        thread::set_idle();
         loop {
             work(pool);
         }

@@ -113,7 +113,9 @@ impl Background {
         let shared = job.clone();
         let work = move || {
             let _masked = Masked::new();
-            thread::set_idle(priority == Priority::Idle);
+            if priority == Priority::Idle {
+                thread::set_idle();
+            }
             shared.work();
         };
         std::thread::Builder::new().name("faultless-fill".into()).spawn(work).map_err(|_| Error::NoThread)?;

@@ -217,9 +217,10 @@ impl Region {
         let shared = Arc::downgrade(&self.shared);
         Background::start(Priority::Ordinary, (span.end - first).div_ceil(SLOT), SLOT, move |n| {
             // Where several help, one or the other always has the region: its end must say that it has begun.
-            let shared = shared.upgrade().filter(|shared| !shared.ends()).ok_or(Error::NotMapped)?;
-            shared.memory.populate(Span::new(first + n * SLOT, SLOT).clip(span))?;
-            Ok(true)
+            let shared = shared.upgrade().filter(|shared| !shared.ends()).ok_or(Error::Ended)?;
+            let part = Span::new(first + n * SLOT, SLOT).clip(span);
+            let error = |refused| if shared.ends() { Error::Ended } else { shared.refused(refused) };
+            shared.memory.populate(part).map(|_| true).map_err(error)
         })
     }
 

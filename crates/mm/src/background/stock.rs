@@ -47,8 +47,11 @@ impl<S: Sys> Space<S> {
         let shard = self.shard(0);
         let hole = shard.lock_soon().and_then(|mut arena| arena.take_holes(1, 1, &self.sys));
         match hole {
-            Some(e) if self.fill(shard, e) => Progress::Worked,
-            _ => {
+            Some(e) => {
+                self.fill(shard, e);
+                Progress::Worked
+            }
+            None => {
                 self.prefault_budget.give_back();
                 Progress::Wait(LOOK_US)
             }
@@ -72,18 +75,15 @@ impl<S: Sys> Space<S> {
     }
 
     /// Makes a hole in transit zeroed memory, which is free then.
-    pub(crate) fn fill(&self, shard: &Shard, e: Extent) -> bool {
-        if !self.make(shard, e) {
-            return false;
-        }
+    pub(crate) fn fill(&self, shard: &Shard, e: Extent) {
+        self.make(shard, e);
         // Whether the program will use it densely is as unknown as for any other memory it never had.
         shard.slots.mark(e.first, flag::FRESH);
         self.put_back(shard, e, Kind::Zeroed, self.now_ms());
-        true
     }
 
-    /// The same for memory that stays in transit. False: it is a hole again.
-    pub(crate) fn make(&self, shard: &Shard, e: Extent) -> bool {
+    /// The same for memory that stays in transit.
+    pub(crate) fn make(&self, shard: &Shard, e: Extent) {
         let span = shard.span(e);
         let slots = shard.slots;
         if slots.mark(e.first, flag::ADVISED) & flag::ADVISED == 0 {
@@ -96,6 +96,5 @@ impl<S: Sys> Space<S> {
         self.huge_cost.note_touch(self.sys.thread_ns() - cpu, self.now_ms());
         shard.count(Counter::BytesTouchedAhead, SLOT);
         slots.mark(e.first, flag::AHEAD);
-        true
     }
 }

@@ -66,9 +66,7 @@ impl<S: Sys> Space<S> {
         }
         let (shard, e) = self.take(shard, 1, 1, Purpose::Malloc)?;
         let zero = shard.slots.was(e.first) != State::Dirty && !self.check;
-        if !self.prepare(shard, e, Purpose::Malloc, State::InTransit) {
-            return None;
-        }
+        self.prepare(shard, e, Purpose::Malloc, State::InTransit);
         let Some(mut arena) = shard.lock_soon() else {
             self.take_block_back(shard, e);
             return None;
@@ -93,9 +91,7 @@ impl<S: Sys> Space<S> {
         let pages = u32::try_from(pages).ok()?;
         let (shard, e) = self.take(shard, n, align, Purpose::of_block(need))?;
         shard.sizes.set_pages(e.first, pages);
-        if !self.prepare(shard, e, Purpose::of_block(need), State::Block) {
-            return None;
-        }
+        self.prepare(shard, e, Purpose::of_block(need), State::Block);
         shard.count_block(shard.lock_soon().as_ref(), bytes);
         self.budget.lose(waste);
         self.note_growth(shard, e, shard.span(e));

@@ -152,7 +152,9 @@ impl Buddy {
             if !joins {
                 break;
             }
-            stamp = stamp.max(self.links[buddy].stamp);
+            // The later one; the clock wraps.
+            let other = self.links[buddy].stamp;
+            stamp = if (other.wrapping_sub(stamp) as i32) > 0 { other } else { stamp };
             self.unlink(buddy, order, kind);
             i &= !(1 << order);
             order += 1;
@@ -259,6 +261,14 @@ mod tests {
         assert_eq!(b.pop(Kind::Zeroed, 0), None);
         assert_eq!(b.pop(Kind::Dirty, 1), Some((4, 2, 2)));
         assert_eq!(b.slots(Kind::Dirty), 0);
+    }
+
+    #[test]
+    fn a_joined_block_is_as_young_as_its_younger_half_also_where_the_clock_wraps() {
+        let mut b = buddy(16);
+        b.insert(0, 2, Kind::Dirty, 3, |_| false);
+        b.insert(2, 2, Kind::Dirty, u32::MAX, |i| i == 0);
+        assert_eq!(b.pop(Kind::Dirty, 0), Some((0, 2, 3)));
     }
 
     #[test]

@@ -52,8 +52,11 @@ impl<S: Sys> Space<S> {
         let hole = shard.lock_soon().and_then(|mut arena| arena.take_holes(1, 1, &self.sys));
         let _ = self.supply.due.fetch_update(Relaxed, Relaxed, |due| due.checked_sub(1));
         match hole {
-            Some(e) if self.fill(shard, e) => Progress::Worked,
-            _ => Progress::Idle,
+            Some(e) => {
+                self.fill(shard, e);
+                Progress::Worked
+            }
+            None => Progress::Idle,
         }
     }
 

@@ -78,8 +78,8 @@ impl<S: Sys> Space<S> {
         }
     }
 
-    /// Makes an extent in transit ready for its user and hands it out as `state`. Always true.
-    pub(crate) fn prepare(&self, shard: &Shard, e: Extent, purpose: Purpose, state: State) -> bool {
+    /// Makes an extent in transit ready for its user and hands it out as `state`.
+    pub(crate) fn prepare(&self, shard: &Shard, e: Extent, purpose: Purpose, state: State) {
         let slots = shard.slots;
         let (mut ready, mut zeroed, mut dirty) = (0, 0, 0);
         shard.groups(
@@ -100,7 +100,6 @@ impl<S: Sys> Space<S> {
         );
         e.slots().for_each(|i| slots.set(i, state));
         self.count_zeroes(shard, e, purpose, (ready, zeroed, dirty));
-        true
     }
 
     /// Slots in transit that were zeroed ahead. Those of the stock are zero because the kernel had to fill them.

@@ -154,13 +154,11 @@ impl<S: Sys> Space<S> {
         let shard = self.shard(cpu);
         let hole = shard.lock_soon().and_then(|mut arena| arena.take_holes(1, 1, &self.sys));
         let Some(e) = hole else { return false };
-        let made = self.make(shard, e);
-        if made {
-            let (_, rest) = self.send(shard, e, i * SLOT);
-            if rest.n > 0 {
-                self.return_to_kernel(shard, rest, self.now_ms());
-            }
+        self.make(shard, e);
+        let (_, rest) = self.send(shard, e, i * SLOT);
+        if rest.n > 0 {
+            self.return_to_kernel(shard, rest, self.now_ms());
         }
-        made
+        true
     }
 }
