@@ -65,7 +65,7 @@ fn settings_are_not_read_from_a_pipe() {
     let dir = config.0.join("faultless");
     std::fs::create_dir(&dir).unwrap();
     assert!(Command::new("mkfifo").arg(dir.join("settings")).status().unwrap().success());
-    let out = faultless(&["run", "--", "echo", "ran"]).env("XDG_CONFIG_HOME", &config.0).output().unwrap();
+    let out = faultless(["run", "--", "echo", "ran"]).env("XDG_CONFIG_HOME", &config.0).output().unwrap();
     assert_eq!((out.status.code(), text(&out.stdout)), (Some(125), ""));
     assert!(text(&out.stderr).contains("this is a pipe: remove it"), "{}", text(&out.stderr));
 }
