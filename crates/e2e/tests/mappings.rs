@@ -35,6 +35,16 @@ fn a_mapping_stays_one_area() {
     assert!(run.counters.get(Counter::BytesFreshHuge) > 0, "nothing was advised: {:?}", run.counters);
 }
 
+/// Advice for a part of a mapping makes it several areas, of which the kernel counts those without memory no more once
+/// they are closed to writes.
+#[test]
+fn a_mapping_that_is_closed_to_writes_grows() {
+    let Some(case) = Case::compiled("closed_grows.c", &[]) else { return };
+    let run = case.env("FAULTLESS_AHEAD", "0").env("FAULTLESS_BUDGET", "8M").same_and_served();
+    let fresh = [Counter::BytesFreshHuge, Counter::BytesFreshSmall];
+    assert!(fresh.iter().all(|&kind| run.counters.get(kind) > 0), "advised in part: {:?}", run.counters);
+}
+
 #[test]
 fn unmapped_addresses_are_free_for_shared_memory() {
     recycles("addresses.c", &["segments"]);

@@ -93,9 +93,15 @@ fn head(line: &[u8]) -> Option<(Span, bool)> {
 /// A number for the flags of an area. It leaves out flags that the engine sets: huge-page advice, and write
 /// protection by a userfaultfd (while pages move in). It also leaves out flags for which the kernel keeps no areas
 /// apart. These are soft-dirty bits, and the mark of possible guard pages, which one page sets for the whole area.
+///
+/// An area that may be written to counts as committed memory. Closed to writes, it counts on only if it has memory. So
+/// the engine's advice may be why one part counts and another one does not.
 fn flags(line: &[u8]) -> Option<u64> {
-    let words = line.strip_prefix(b"VmFlags:")?.split(|byte| *byte == b' ');
-    let kept = words.filter(|word| !matches!(*word, b"" | b"hg" | b"nh" | b"uw" | b"sd" | b"gu"));
+    let words = || line.strip_prefix(b"VmFlags:").map(|words| words.split(|byte| *byte == b' '));
+    let writes = words()?.any(|word| word == b"wr");
+    let is_ours =
+        |word: &[u8]| matches!(word, b"" | b"hg" | b"nh" | b"uw" | b"sd" | b"gu") || word == b"ac" && !writes;
+    let kept = words()?.filter(|word| !is_ours(word));
     Some(kept.flatten().fold(0, |sum: u64, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte))))
 }
 
