@@ -4,7 +4,7 @@
 //! The thread has a stack and a thread-local area of its own, and blocks every signal. Of the C library it may call
 //! memory and clock functions only. There is one at a time.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use super::cpus::{self, Set};
 use super::raw::{self, Access, syscall};
@@ -176,8 +176,16 @@ pub fn is_alive() -> bool {
     THREAD.load(Ordering::Acquire) != 0
 }
 
-/// By a thread of the program: notes if the first one has ended, which has no memory any more then.
+/// By a thread of the program: notes if the first one has ended, which has no memory any more then. Looks once in a
+/// millisecond.
 pub fn note_outlived() {
+    const LOOK_NS: u64 = 1_000_000;
+    static LOOKED: AtomicU64 = AtomicU64::new(0);
+    let now = raw::now_ns();
+    if is_outlived() || now.wrapping_sub(LOOKED.load(Ordering::Relaxed)) < LOOK_NS {
+        return;
+    }
+    LOOKED.store(now, Ordering::Relaxed);
     let byte = 0u8;
     let piece = libc::iovec { iov_base: (&raw const byte).cast_mut().cast(), iov_len: 1 };
     let at = &raw const piece as usize;

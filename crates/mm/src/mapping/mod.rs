@@ -92,7 +92,10 @@ impl<S: Sys> Space<S> {
         self.huge_cost.note_return(lent);
         self.end_promise(program, self.passing(e));
         self.noted(e).for_each(|part| self.note_left(program, part));
+        // Huge pages that moved here, or that the kernel was advised to bring.
+        let is_small = |i| program.slots.has(i, flag::FRESH) && !program.slots.has(i, flag::ADVISED);
         let keeps = !self.is_referenced()
+            && !self.passing(e).all(is_small)
             && self.budget.limit() > 0
             && !self.is_retired()
             && self.can_move()

@@ -2,8 +2,10 @@
 
 use faultless_base::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// One in this many is looked at although its outcome is expected.
+/// One in this many is looked at although its outcome is expected: at first, and in a streak of [`STEADY`] and more.
 const LOOK_AT_ONE_IN: u32 = 8;
+const STEADY_LOOK_AT_ONE_IN: u32 = 32;
+const STEADY: u32 = 256;
 
 /// How many in a row were so; after some, the next ones are expected to be so, too. Threads may lose each other's
 /// steps: it is a guess in any case.
@@ -31,7 +33,8 @@ impl RunLength {
 
     /// Whether that can be taken for granted: now and then one is looked at, to see whether it still holds.
     pub(crate) fn is_granted(&self) -> bool {
-        self.is_long() && self.n.load(Relaxed) % LOOK_AT_ONE_IN != 0
+        let n = self.n.load(Relaxed);
+        n >= self.long && n % if n < STEADY { LOOK_AT_ONE_IN } else { STEADY_LOOK_AT_ONE_IN } != 0
     }
 }
 
@@ -40,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_in_eight_is_looked_at() {
+    fn one_in_eight_is_looked_at_and_fewer_in_a_long_streak() {
         let run = RunLength::new(4);
         let mut granted = 0;
         for n in 0..80 {
@@ -49,6 +52,12 @@ mod tests {
             run.note(true);
         }
         assert_eq!(granted, 76 - 9);
+        (80..STEADY).for_each(|_| run.note(true));
+        let steady = (0..320).filter(|_| {
+            run.note(true);
+            run.is_granted()
+        });
+        assert_eq!(steady.count(), 320 - 10);
         run.note(false);
         assert!(!run.is_long() && !run.is_granted());
     }

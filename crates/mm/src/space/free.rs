@@ -238,7 +238,7 @@ impl<S: Sys> Space<S> {
 
     /// Whether a large fresh extent comes back as it was handed out, as far as a look at its ends and its middle
     /// tells. It is discarded then, which loses time, not data, if it was not so. While one extent after the other
-    /// comes back untouched, only one in eight is looked at.
+    /// comes back untouched, only now and then one is looked at.
     pub(crate) fn is_untouched(&self, shard: &Shard, e: Extent) -> bool {
         let last = e.first + e.n - 1;
         if e.n < 4 || self.budget.limit() == 0 || [e.first, last].iter().any(|&i| !shard.slots.has(i, flag::FRESH))
