@@ -79,20 +79,6 @@ fn a_lock_that_is_tried_excludes_too() {
     });
 }
 
-/// As at a fork: held without a guard, and freed by the thread that is there afterwards.
-#[test]
-fn a_held_lock_keeps_others_out_until_it_is_freed() {
-    loom::model(|| {
-        let sum = Sum::new();
-        let other = sum.thread(Sum::add_locked);
-        sum.lock.hold();
-        sum.add();
-        sum.lock.force_unlock();
-        other.join().unwrap();
-        sum.check(2);
-    });
-}
-
 /// Each of two threads adds as often as it gets the lock.
 #[test]
 fn a_lock_that_nobody_waits_for_excludes_too() {

@@ -1,7 +1,6 @@
 //! A mutual exclusion lock: a short spin, then a futex wait.
 //!
-//! Word: 0 free, 1 held, 2 held and a thread may wait. It can be taken before `main`, in any thread and across fork:
-//! a thread that forks takes it with [`Lock::hold`], and both sides free it with [`Lock::force_unlock`].
+//! Word: 0 free, 1 held, 2 held and a thread may wait. It can be taken before `main` and in any thread.
 
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
@@ -80,17 +79,6 @@ impl<T> Lock<T> {
             self.word.wake_one();
         }
     }
-
-    /// Takes the lock and keeps it; [`Lock::force_unlock`] ends that. For fork, where the holder is another
-    /// process afterwards.
-    pub fn hold(&self) {
-        core::mem::forget(self.lock());
-    }
-
-    /// Frees a lock that [`Lock::hold`] took.
-    pub fn force_unlock(&self) {
-        self.unlock();
-    }
 }
 
 /// The right to use a lock's value; dropping it frees the lock.
@@ -148,9 +136,6 @@ mod tests {
         assert!(l.try_lock().is_none());
         assert!(l.try_lock().is_none(), "a refused try leaves the lock alone");
         drop(g);
-        l.hold();
-        assert!(l.try_lock().is_none());
-        l.force_unlock();
         assert!(l.try_lock().is_some());
     }
 }
