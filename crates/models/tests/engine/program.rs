@@ -23,6 +23,7 @@ const CALLS: &[(Call, usize)] = &[
     (drop_unseen, 1),
     (unmap_unseen, 2),
     (replace, 2),
+    (commit, 2),
     (move_mapping, 2),
     (pin, 1),
     (resize, 1),
@@ -80,6 +81,22 @@ fn give_back_later(w: &World) {
         w.check(thing);
         assert!(w.space.free_later(thing.at), "{thing:x?}");
     }
+}
+
+/// Plain memory that the program puts where it has some.
+fn commit(w: &World) {
+    let Some(thing) = w.take(|t| is_mapping(t) && t.pages >= 2 * SLOT_PAGES) else { return };
+    w.check(thing);
+    w.call_about(thing.span(), || {
+        {
+            let _replaced = w.space.replace(thing.span());
+            w.sys.step().empty(thing.span());
+        }
+        w.space.forget(thing.span());
+        w.space.uncommitted(thing.span());
+        w.space.committed(thing.span());
+    });
+    w.own(thing.at, thing.pages, false, true);
 }
 
 /// Slots and pages from the front, so that the program has some slot in part.

@@ -187,13 +187,17 @@ impl World {
             }
             None => self.sys.step().map(pages * PAGE),
         };
-        self.call_about(span, || self.space.mapped(cpu, span));
+        self.call_about(span, || {
+            self.space.uncommitted(span);
+            self.space.mapped(cpu, span);
+        });
         span
     }
 
     /// munmap.
     pub fn unmap(&self, cpu: usize, span: Span) {
         self.call_about(span, || {
+            self.space.uncommitted(span);
             if !self.space.unmap(cpu, span) {
                 self.sys.step().unmap(span);
             }
@@ -231,6 +235,8 @@ impl World {
         while let Some(span) = self.unseen.take() {
             self.space.forget(span);
         }
+        // Advice is not ended where another thread has its table.
+        self.space.uncommitted(Span { start: 0, end: usize::MAX });
         self.space.press();
         assert_eq!(self.space.budget().idle(), 0, "idle");
         let resident = self.sys.step().resident();
