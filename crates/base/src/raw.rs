@@ -1,7 +1,7 @@
 //! System calls, made directly: the C library's wrappers may be interposed by this very project.
 
 use core::arch::asm;
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 /// What the kernel answered: a value, or the error number.
 pub type Answer = Result<usize, i32>;
@@ -116,6 +116,12 @@ pub fn thread_number() -> usize {
     unsafe { syscall(libc::SYS_gettid, [0; 6]) }.unwrap_or(0)
 }
 
+/// This process's number; 0 where this thread may make no call.
+pub fn process_number() -> usize {
+    // SAFETY: no arguments.
+    unsafe { syscall(libc::SYS_getpid, [0; 6]) }.unwrap_or(0)
+}
+
 /// Sleeps while `word` is `expected`, until a wake-up, a signal or, if given, the end of `timeout_ns`.
 pub fn futex_wait(word: &AtomicU32, expected: u32, timeout_ns: Option<u64>) {
     let time = timeout_ns.map(|ns| libc::timespec {
@@ -162,10 +168,23 @@ pub fn thread_ns() -> u64 {
     in_ns(&t)
 }
 
+/// Whether the processor's clock may not be read.
+static NO_CLOCK: AtomicBool = AtomicBool::new(false);
+
+/// The program has reading the processor's clock end in a signal (`PR_SET_TSC`): the kernel is asked from now on.
+pub fn ask_kernel_for_time() {
+    NO_CLOCK.store(true, Ordering::Relaxed);
+}
+
 fn clock_ns(clock: libc::clockid_t) -> u64 {
     let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `t` is writable; the C library answers from the vDSO where it can.
-    unsafe { libc::clock_gettime(clock, &mut t) };
+    unsafe {
+        match NO_CLOCK.load(Ordering::Relaxed) {
+            true => _ = direct(libc::SYS_clock_gettime, [clock as usize, &raw mut t as usize, 0, 0, 0, 0]),
+            false => _ = libc::clock_gettime(clock, &mut t),
+        }
+    }
     in_ns(&t)
 }
 
@@ -173,7 +192,18 @@ fn in_ns(t: &libc::timespec) -> u64 {
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
-/// This thread takes no signals while this exists.
+/// Signals that the processor raises, or a filter of system calls. Held back they end the program, whatever handler it
+/// has.
+const RAISED: u64 = 1 << (libc::SIGSEGV - 1)
+    | 1 << (libc::SIGBUS - 1)
+    | 1 << (libc::SIGTRAP - 1)
+    | 1 << (libc::SIGILL - 1)
+    | 1 << (libc::SIGFPE - 1)
+    | 1 << (libc::SIGSYS - 1);
+/// Signals that a thread of the program's holds back while the engine works.
+pub const HELD_BACK: u64 = !RAISED;
+
+/// This thread takes no signals while this exists, but those that the processor raises.
 pub struct NoSignals {
     before: Option<u64>,
 }
@@ -182,6 +212,11 @@ impl NoSignals {
     /// Holds signals back from now on, if this thread may make calls.
     #[allow(clippy::new_without_default)]
     pub fn new() -> Self {
+        Self { before: may_call().then(|| set_signal_mask(HELD_BACK)) }
+    }
+
+    /// Holds all signals back, as a thread of ours does that is made meanwhile.
+    pub fn all() -> Self {
         Self { before: may_call().then(|| set_signal_mask(u64::MAX)) }
     }
 }

@@ -6,7 +6,7 @@ use faultless_page::knobs::Knob;
 use crate::alloc::{info, next, perturb};
 use crate::kernel::{dispatch, libraries_behind};
 use crate::runtime::settings::{is_on, var};
-use crate::runtime::{engine, fork, inside, settings};
+use crate::runtime::{engine, first_thread, fork, inside, settings};
 use crate::shutdown::{limits, sandbox};
 
 const LIBRARY: &[u8] = b"libfaultless_preload.so";
@@ -30,6 +30,7 @@ static BEFORE_MAIN: extern "C" fn() = {
         sandbox::look_up();
         limits::look_up();
         info::look_up();
+        first_thread::look_up();
         perturb::look_up(var(c"MALLOC_PERTURB_"), var(c"GLIBC_TUNABLES"));
         if is_on(Knob::NoChildren) {
             leave_to_children();

@@ -32,6 +32,7 @@ static ROUTED: [u32; NUMBERS / 32] = {
         libc::SYS_process_madvise,
         libc::SYS_mseal,
         libc::SYS_io_uring_setup,
+        libc::SYS_io_setup,
         libc::SYS_mbind,
         libc::SYS_mlock,
         libc::SYS_mlock2,
@@ -99,14 +100,14 @@ unsafe extern "C" fn route(nr: c_long, a: usize, b: usize, c: usize, d: usize, e
         libc::SYS_mbind | libc::SYS_mlock | libc::SYS_mlock2 | libc::SYS_munlock => note(at, b),
         libc::SYS_mseal => attributes::before_mseal(at, b),
         libc::SYS_pkey_mprotect => attributes::before_pkey(at, b, d as c_int),
-        libc::SYS_process_madvise => pinned::process_madvise(b as *const libc::iovec, c),
+        libc::SYS_process_madvise => pinned::before_process_madvise(b as *const libc::iovec, c),
         libc::SYS_mincore => pinned::before_mincore(at, b),
         libc::SYS_userfaultfd => seen::watch(),
         libc::SYS_setsockopt => pinned::before_setsockopt(b as c_int, c as c_int),
         libc::SYS_sendto | libc::SYS_sendmmsg => pinned::before_send(d as c_int),
         libc::SYS_sendmsg => pinned::before_send(c as c_int),
         libc::SYS_vmsplice => pinned::before_vmsplice(b as *const libc::iovec, c),
-        libc::SYS_io_uring_setup | libc::SYS_io_uring_enter => pinned::before_io_uring(),
+        libc::SYS_io_uring_setup | libc::SYS_io_uring_enter | libc::SYS_io_setup => pinned::before_io_uring(),
         libc::SYS_io_uring_register => {
             pinned::before_io_uring();
             pinned::before_io_uring_register(args);

@@ -5,7 +5,7 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use super::raw::{self, syscall};
+use super::raw::{self, NoSignals, syscall};
 use super::stack::{self, Taken};
 use super::thread;
 
@@ -15,13 +15,12 @@ pub fn with_own_files(mut f: &mut dyn FnMut()) {
         return;
     }
     let number = AtomicU32::new(1);
-    raw::without_signals(|| {
-        let Some(stack) = Taken::new() else { return };
-        // SAFETY: no other thread has the stack, and `run` expects this function; both outlive the thread.
-        if unsafe { thread::clone(stack.top(), &number, None, run, (&raw mut f).cast()) } {
-            wait(&number);
-        }
-    });
+    let _no_signals = NoSignals::all();
+    let Some(stack) = Taken::new() else { return };
+    // SAFETY: no other thread has the stack, and `run` expects this function; both outlive the thread.
+    if unsafe { thread::clone(stack.top(), &number, None, run, (&raw mut f).cast()) } {
+        wait(&number);
+    }
 }
 
 /// # Safety

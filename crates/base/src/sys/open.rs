@@ -37,8 +37,7 @@ pub fn be_guest(pid: i32) {
 }
 
 fn is_home() -> bool {
-    // SAFETY: no arguments.
-    HOME.load(Ordering::Relaxed) == unsafe { libc::getpid() }
+    HOME.load(Ordering::Relaxed) as usize == raw::process_number()
 }
 
 /// Threads of this process: the entries of its task directory. To count them takes no descriptor.

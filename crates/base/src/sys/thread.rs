@@ -40,10 +40,9 @@ pub fn spawn(entry: extern "C" fn() -> !) -> bool {
     let pointer = memory + STACK_BYTES + LOCAL_BYTES;
     // SAFETY: inside the memory above; the first word of the thread's control block is its own address.
     unsafe { (pointer as *mut usize).write(pointer) };
+    let _no_signals = raw::NoSignals::all();
     // SAFETY: a stack and a thread pointer that no other thread uses while THREAD is not 0.
-    raw::without_signals(|| unsafe {
-        clone(memory + STACK_BYTES, &THREAD, Some(pointer), enter, entry as *mut u8)
-    })
+    unsafe { clone(memory + STACK_BYTES, &THREAD, Some(pointer), enter, entry as *mut u8) }
 }
 
 /// # Safety
@@ -191,8 +190,8 @@ pub fn note_outlived() {
     let at = &raw const piece as usize;
     // SAFETY: reads a byte of this stack over itself, by the first thread's memory.
     unsafe {
-        let (pid, this) = (libc::getpid(), libc::gettid());
-        let read = || syscall(libc::SYS_process_vm_readv, [pid as usize, at, 1, at, 1, 0]);
+        let (pid, this) = (raw::process_number(), raw::thread_number());
+        let read = || syscall(libc::SYS_process_vm_readv, [pid, at, 1, at, 1, 0]);
         if pid != this && read() == Err(libc::ESRCH) {
             OUTLIVED.store(true, Ordering::Relaxed);
         }
@@ -235,7 +234,7 @@ pub fn is_counted() -> bool {
     let last = LAST.load(Ordering::Acquire) as usize;
     // SAFETY: signal 0 is only a question.
     let counted =
-        last != 0 && unsafe { syscall(libc::SYS_tgkill, [libc::getpid() as usize, last, 0, 0, 0, 0]) }.is_ok();
+        last != 0 && unsafe { syscall(libc::SYS_tgkill, [raw::process_number(), last, 0, 0, 0, 0]) }.is_ok();
     if !counted {
         let _ = LAST.compare_exchange(last as u32, 0, Ordering::AcqRel, Ordering::Relaxed);
     }

@@ -297,7 +297,7 @@ impl<S: Sys> Space<S> {
     fn fate(&self, slots: Slots, i: usize) -> Fate {
         if slots.has(i, flag::TAINTED | flag::FORKED) {
             Fate::Reset
-        } else if slots.has(i, flag::EMPTY) {
+        } else if slots.has(i, flag::EMPTY) || self.is_referenced() {
             if slots.has(i, flag::ALTERED) { Fate::Reset } else { Fate::Discard }
         } else if slots.has(i, flag::ALTERED) {
             Fate::Refresh

@@ -199,7 +199,8 @@ unsafe fn reallocate(block: *mut c_void, bytes: usize) -> *mut c_void {
     }
     let at = block as usize;
     let old = usable(at);
-    if bytes <= old && (sandbox::must_keep(|| old) || confined::is_apart()) {
+    // The C library, too, makes no block of its own smaller by moving it.
+    if bytes <= old && (sandbox::must_keep(|| old) || confined::is_apart() || engine::is_retired()) {
         return block;
     }
     if !is_small(bytes)

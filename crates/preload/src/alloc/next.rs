@@ -22,6 +22,9 @@ enum Symbol {
 const NAMES: [&CStr; 7] =
     [c"malloc", c"calloc", c"realloc", c"free", c"memalign", c"malloc_usable_size", c"aligned_alloc"];
 
+/// Other functions that take blocks, of an allocator behind ours.
+const BESIDES: [&CStr; 4] = [c"reallocarray", c"free_sized", c"sallocx", c"tc_free"];
+
 unsafe extern "C" {
     fn __libc_malloc(bytes: usize) -> *mut c_void;
     fn __libc_calloc(n: usize, bytes: usize) -> *mut c_void;
@@ -84,6 +87,10 @@ pub fn look_up_all() {
     let alone = !any_behind();
     let is_whole = alone || own.iter().all(|name| is_libc(find(name)));
     let debugs = !alone && is_whole && !is_libc(find_base(c"malloc"));
+    if !alone && BESIDES.iter().any(|name| !is_libc(find(name))) {
+        // They would be asked about blocks of ours.
+        alloc::stop_serving();
+    }
     if debugs {
         // The program's own faults are to be found, also in its large blocks.
         alloc::stop_serving();

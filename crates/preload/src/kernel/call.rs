@@ -3,7 +3,7 @@
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
 
-use faultless_base::sys::raw::{Answer, thread_number};
+use faultless_base::sys::raw::Answer;
 use faultless_base::{PAGE, Span};
 
 use crate::kernel::dispatch::syscall;
@@ -79,7 +79,10 @@ pub fn fetch<T: Copy>(at: *const T) -> Option<T> {
     let bytes = size_of::<T>();
     let local = libc::iovec { iov_base: value.as_mut_ptr().cast(), iov_len: bytes };
     let remote = libc::iovec { iov_base: at as *mut c_void, iov_len: bytes };
-    let args = [thread_number(), &raw const local as usize, 1, &raw const remote as usize, 1, 0];
+    // By a call of the program's: it may be made in a handler that interrupted the engine.
+    // SAFETY: no arguments.
+    let thread = unsafe { syscall(libc::SYS_gettid, [0; 6]) }.unwrap_or(0);
+    let args = [thread, &raw const local as usize, 1, &raw const remote as usize, 1, 0];
     // SAFETY: writes to `value` alone; what is not readable makes it fail. All types here are plain numbers.
     unsafe {
         match syscall(libc::SYS_process_vm_readv, args) {

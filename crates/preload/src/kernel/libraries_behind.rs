@@ -59,6 +59,7 @@ calls! {
     Mbind, c"mbind", SYS_mbind, Word;
     Madvise, c"madvise", SYS_madvise, Int;
     PosixMadvise, c"posix_madvise", SYS_madvise, Int;
+    ProcessMadvise, c"process_madvise", SYS_process_madvise, Word;
     Mincore, c"mincore", SYS_mincore, Int;
     Ioctl, c"ioctl", SYS_ioctl, Int;
     Setsockopt, c"setsockopt", SYS_setsockopt, Int;
@@ -89,13 +90,19 @@ fn look_up_one(call: usize, c_library: Option<Library>) {
     }
 }
 
+fn is_first_thread() -> bool {
+    // SAFETY: no arguments.
+    unsafe { syscall(libc::SYS_gettid, [0; 6]) == syscall(libc::SYS_getpid, [0; 6]) }
+}
+
 type Next = unsafe extern "C" fn(usize, usize, usize, usize, usize, usize) -> usize;
 
 impl Call {
     fn next(self) -> Option<Next> {
         // The constructor of another library may be earlier, or an allocator makes itself ready, which must not be
         // asked for memory. No other name is looked up, because the search for a missing one allocates.
-        if !LOOKED_UP.load(Ordering::Relaxed) && is_linked() {
+        // Another thread does not look: the first one may be loading a library, and wait for it.
+        if !LOOKED_UP.load(Ordering::Relaxed) && is_linked() && is_first_thread() {
             look_up_one(self as usize, Library::c_library());
         }
         let next = NEXT[self as usize].load(Ordering::Relaxed);

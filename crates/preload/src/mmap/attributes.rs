@@ -14,6 +14,7 @@ use crate::kernel::libraries_behind::Call;
 use crate::mmap::before_populate;
 use crate::runtime::confined;
 use crate::runtime::engine::{self, Engine};
+use crate::runtime::inside::aside;
 use crate::shutdown::limits;
 
 /// Attributes of a range change: tells the engine, if blocks are concerned.
@@ -23,7 +24,7 @@ pub fn note(addr: *const c_void, bytes: usize) {
     if engine::touches(span)
         && let Some(engine) = engine::settled().or_else(|| engine::running().filter(|_| confined::is_apart()))
     {
-        engine.space.taint(span);
+        aside(|| engine.space.taint(span));
     }
 }
 
@@ -110,7 +111,7 @@ pub fn before_pkey(addr: *mut c_void, bytes: usize, key: i32) {
         && let Some(engine) = engine::settled()
     {
         // The kernel may refuse to drop what a key protects.
-        engine.space.reference(pages(addr as usize, bytes));
+        aside(|| engine.space.reference(pages(addr as usize, bytes)));
     }
     note(addr, bytes);
 }
@@ -157,9 +158,9 @@ fn heed(addr: *mut c_void, bytes: usize, advice: i32) {
         Effect::Change(change) => {
             if let Some(engine) = engine::settled() {
                 if engine::touches(span) {
-                    engine.space.change_blocks(span, change);
+                    aside(|| engine.space.change_blocks(span, change));
                 } else if bytes >= SLOT {
-                    engine.space.change(span, change);
+                    aside(|| engine.space.change(span, change));
                 }
             }
         }

@@ -20,6 +20,7 @@ use crate::kernel::moved_ranges;
 use crate::kernel::smaps::{self, Mapping};
 use crate::mmap::attributes::{give_up, note};
 use crate::runtime::engine::{self, Engine, Entered};
+use crate::runtime::inside::aside;
 use crate::shutdown::limits;
 
 const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
@@ -118,8 +119,10 @@ pub fn replace(addr: usize, bytes: usize) -> Option<Replacing> {
 fn leave_alone(span: Span, is_ours: bool) -> Option<Replacing> {
     let engine = engine::running().filter(|engine| !engine.is_retired())?;
     (is_ours || is_known(span)).then(|| {
-        let no_signals = NoSignals::new();
-        Replacing { _replaced: engine.space.replace(span), no_signals }
+        aside(|| {
+            let no_signals = NoSignals::new();
+            Replacing { _replaced: engine.space.replace(span), no_signals }
+        })
     })
 }
 
@@ -287,7 +290,7 @@ pub fn remap(args: [usize; 6], make: impl Fn([usize; 6]) -> Answer) -> Answer {
 /// The kernel moves several areas in one call, and stops at one into which the background thread moves frames. Nor
 /// may a program register such a one.
 pub fn unregistered() -> Option<Unregistered> {
-    engine::running().filter(|engine| !engine.is_retired()).map(|_| Unregistered::hold())
+    engine::running().filter(|engine| !engine.is_retired()).map(|_| aside(Unregistered::hold))
 }
 
 /// The kernel has resized or moved a mapping.
@@ -320,7 +323,7 @@ fn in_pieces(from: Span, new_bytes: usize, flags: i32, to: usize) -> Answer {
         Some(bytes) if known && !from.is_empty() && from.start % PAGE == 0 && !overlap => {
             limits::with_relief(|| {
                 let _unregistered = unregistered();
-                moved_ranges::remap(from, bytes, flags, to, look_up)
+                aside(|| moved_ranges::remap(from, bytes, flags, to, look_up))
             })
         }
         _ => Err(libc::EFAULT),

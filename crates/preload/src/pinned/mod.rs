@@ -5,7 +5,7 @@
 pub mod sends;
 
 use core::arch::naked_asm;
-use core::ffi::{c_int, c_ulong, c_void};
+use core::ffi::{c_int, c_uint, c_ulong, c_void};
 use core::mem::MaybeUninit;
 
 use faultless_base::sys::moves::Unregistered;
@@ -17,18 +17,20 @@ use crate::kernel::dispatch::syscall;
 use crate::kernel::libraries_behind::Call;
 use crate::mmap::attributes::note;
 use crate::mmap::{Replacing, gone, replace, unregistered};
-use crate::runtime::{engine, seen};
+use crate::runtime::engine::{self, Engine};
+use crate::runtime::inside::aside;
+use crate::runtime::seen;
 use crate::shutdown::limits;
 
 /// `_IOWR(0xAA, 0x00, struct uffdio_register)`.
-const UFFDIO_REGISTER: c_ulong = 0xC020_AA00;
+const UFFDIO_REGISTER: u32 = 0xC020_AA00;
 /// Operations of io_uring_register(2) that take an array of buffers.
 const REGISTER_BUFFERS: usize = 0;
 const REGISTER_BUFFERS2: usize = 15;
 const REGISTER_BUFFERS_UPDATE: usize = 16;
 
 /// `_IO(0xAA, 0x00)`.
-const USERFAULTFD_IOC_NEW: c_ulong = 0xAA00;
+const USERFAULTFD_IOC_NEW: u32 = 0xAA00;
 
 /// As mincore(2).
 #[unsafe(no_mangle)]
@@ -43,7 +45,7 @@ pub fn before_mincore(addr: *mut c_void, bytes: usize) {
     if let Some(engine) = engine::settled()
         && let Some(span) = sound(addr as usize, bytes)
     {
-        engine.space.note_question(span);
+        aside(|| engine.space.note_question(span));
     }
 }
 
@@ -64,8 +66,7 @@ struct Register {
 /// In its mode: missing pages are told of.
 const REGISTER_MODE_MISSING: u64 = 1;
 
-/// `struct io_uring_rsrc_register` and, with other names, `struct io_uring_rsrc_update2`: the address of the
-/// buffers is their third word, their number the first or the last half-word.
+/// `struct io_uring_rsrc_register`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Resources {
@@ -76,9 +77,25 @@ struct Resources {
     _tags: u64,
 }
 
+/// `struct io_uring_rsrc_update2`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Update {
+    _offset: u32,
+    _reserved: u32,
+    data: u64,
+    _tags: u64,
+    n: u32,
+    _reserved2: u32,
+}
+
+/// In its operation: the ring is a registered one.
+const USE_REGISTERED_RING: usize = 1 << 31;
+
 /// Calls `f` for each piece of memory of an array of the program's.
 fn each_piece(pieces: *const libc::iovec, n: usize, f: impl Fn(*const c_void, usize)) {
-    if engine::running().is_none() || pieces.is_null() {
+    // Calls that the program does not make may be forbidden once it has confined itself.
+    if engine::running().is_none_or(Engine::is_retired) || pieces.is_null() {
         return;
     }
     for i in 0..n.min(MOST_PIECES) {
@@ -100,7 +117,7 @@ pub unsafe extern "C" fn vmsplice(fd: c_int, pieces: *const libc::iovec, n: usiz
 pub fn before_vmsplice(pieces: *const libc::iovec, n: usize) {
     each_piece(pieces, n, |at, bytes| {
         if let Some(engine) = engine::settled() {
-            engine.space.reference(pages(at as usize, bytes));
+            aside(|| engine.space.reference(pages(at as usize, bytes)));
         }
     });
 }
@@ -116,6 +133,11 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_voi
 /// Before ioctl(2), during which the answer is held. Memory that the program watches by userfaultfd must not be touched
 /// behind its back, and a range in which frames are on their way could not be registered.
 pub fn before_ioctl(request: c_ulong, argument: *mut c_void) -> Option<Unregistered> {
+    // The kernel looks at 32 bits.
+    let request = request as u32;
+    if engine::is_over() {
+        return None;
+    }
     if request == UFFDIO_REGISTER {
         seen::watch();
         let unregistered = unregistered();
@@ -211,8 +233,23 @@ fn segment_bytes(id: c_int) -> usize {
     unsafe { syscall(libc::SYS_shmctl, args).map_or(LARGEST_SEGMENT, |_| segment.assume_init().shm_segsz) }
 }
 
-/// As process_madvise(2), for memory of this process.
-pub fn process_madvise(pieces: *const libc::iovec, n: usize) {
+/// As process_madvise(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn process_madvise(
+    process: c_int,
+    pieces: *const libc::iovec,
+    n: usize,
+    advice: c_int,
+    flags: c_uint,
+) -> isize {
+    before_process_madvise(pieces, n);
+    let args = [process as usize, pieces as usize, n, advice as usize, flags as usize, 0];
+    // SAFETY: the caller's promise.
+    size(unsafe { Call::ProcessMadvise.pass_on(args) })
+}
+
+/// Before process_madvise(2), which may be about this process.
+pub fn before_process_madvise(pieces: *const libc::iovec, n: usize) {
     each_piece(pieces, n, note);
 }
 
@@ -225,12 +262,20 @@ pub fn before_io_uring() {
 /// Before io_uring_register(2), which the C library has no function for.
 pub fn before_io_uring_register(args: [usize; 6]) {
     let [_, operation, argument, n, ..] = args;
-    match operation {
-        REGISTER_BUFFERS => each_piece(argument as *const libc::iovec, n, note),
-        REGISTER_BUFFERS2 | REGISTER_BUFFERS_UPDATE if argument != 0 => {
-            if let Some(resources) = fetch(argument as *const Resources) {
-                let n = if operation == REGISTER_BUFFERS2 { resources.n as usize } else { n };
-                each_piece(resources.data as *const libc::iovec, n, note);
+    if engine::running().is_none_or(Engine::is_retired) {
+        return;
+    }
+    let note_all = |data: u64, n: u32| each_piece(data as *const libc::iovec, n as usize, note);
+    match operation as u32 as usize & !USE_REGISTERED_RING {
+        REGISTER_BUFFERS => each_piece(argument as *const libc::iovec, n as u32 as usize, note),
+        REGISTER_BUFFERS2 => {
+            if let Some(all) = fetch(argument as *const Resources) {
+                note_all(all.data, all.n);
+            }
+        }
+        REGISTER_BUFFERS_UPDATE => {
+            if let Some(some) = fetch(argument as *const Update) {
+                note_all(some.data, some.n);
             }
         }
         _ => {}

@@ -15,7 +15,7 @@ use faultless_page::layout::Page;
 use faultless_page::stats::Counter;
 
 use crate::kernel::call::pid;
-use crate::runtime::inside::{Ending, Inside};
+use crate::runtime::inside::{Ending, Inside, wait_for_end};
 use crate::runtime::settings::{self, Settings};
 use crate::runtime::{confined, fork, inside, page, seen, worker};
 
@@ -73,7 +73,7 @@ impl Drop for Entered {
 
 impl Engine {
     /// Whether it is this process's own, and not still that of the process it was forked from.
-    fn is_settled(&self) -> bool {
+    pub fn is_settled(&self) -> bool {
         self.same_process.load(Ordering::Acquire) == SETTLED
     }
 
@@ -201,9 +201,10 @@ fn adopt(engine: &'static Engine) -> bool {
     if raw::may_call() && word.compare_exchange(0, ADOPTING, Ordering::AcqRel, Ordering::Acquire).is_ok() {
         note_home();
         // A retired engine hands nothing out, and this process may be allowed few system calls: what the arena has
-        // stays as it is.
-        if !engine.is_retired() {
+        // stays as it is. Where a thread of the parent was about to retire it, this one will.
+        if !is_over() && !inside::are_calls_over() {
             engine.space.fork_child();
+            DUE.store(engine.is_retired(), Ordering::SeqCst);
         }
         fork::become_child();
         word.store(SETTLED, Ordering::Release);
@@ -285,7 +286,10 @@ static DUE: AtomicBool = AtomicBool::new(false);
 
 fn retire_with(calls: Calls) {
     let mut ending = Ending::new();
-    let _signals = NoSignals::new();
+    if ending.is_late() {
+        return wait_for_end();
+    }
+    let signals = NoSignals::new();
     // What was interrupted sees to a forked child's engine.
     let engine = running().filter(|engine| engine.is_settled() || !ending.is_nested() && adopt(engine));
     if engine.is_some_and(|engine| !engine.is_retired() && !ending.is_nested()) {
@@ -295,7 +299,10 @@ fn retire_with(calls: Calls) {
     let _stopped = engine.map(|_| worker::stop());
     if calls == Calls::End {
         running().into_iter().for_each(|engine| engine.space.close());
-        ending.end_calls();
+        if !ending.end_calls() {
+            drop(signals);
+            return ending.give_way();
+        }
     }
     // It may have been started by another thread just now.
     let Some(engine) = engine.or_else(running).filter(|engine| engine.is_settled()) else {
@@ -337,6 +344,7 @@ pub fn confine(how: u32) {
 /// The same unless this process shares its parent's memory, which is then told: the engine stays as it is.
 pub fn retire_process(calls: Calls) -> bool {
     if is_over() && (calls == Calls::GoOn || running().is_none() || inside::are_calls_over()) {
+        wait_for_end();
         return true;
     }
     if confined::is_apart() {

@@ -21,8 +21,7 @@ fn prepare() {
     }
 }
 
-/// The next function of a name. Neither of these may be called in a signal handler, so it can be looked up when it is
-/// needed.
+/// The next function of a name. Before `main` it may not be known yet.
 fn next(place: &AtomicUsize, name: &CStr) -> usize {
     if place.load(Ordering::Relaxed) == 0 {
         place.store(find(name), Ordering::Relaxed);
@@ -30,14 +29,21 @@ fn next(place: &AtomicUsize, name: &CStr) -> usize {
     place.load(Ordering::Relaxed)
 }
 
+/// Runs before `main`: later another thread may be loading a library, and wait for this one.
+pub fn look_up() {
+    NEXT.iter().zip(NAMES).for_each(|(place, name)| _ = next(place, name));
+}
+
+const NAMES: [&CStr; 2] = [c"pthread_create", c"thrd_create"];
+static NEXT: [AtomicUsize; NAMES.len()] = [const { AtomicUsize::new(0) }; NAMES.len()];
+
 macro_rules! starts {
-    ($($name:ident, $text:literal, ($($arg:ident: $type:ty),+), $fails:expr;)+) => { $(
+    ($($name:ident, $place:literal, ($($arg:ident: $type:ty),+), $fails:expr;)+) => { $(
         #[doc = concat!("As ", stringify!($name), "(3).")]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($arg: $type),+) -> c_int {
-            static NEXT: AtomicUsize = AtomicUsize::new(0);
             prepare();
-            match next(&NEXT, $text) {
+            match next(&NEXT[$place], NAMES[$place]) {
                 0 => $fails,
                 // SAFETY: the function of that name, with the caller's arguments.
                 next => unsafe {
@@ -52,7 +58,7 @@ macro_rules! starts {
 const THRD_ERROR: c_int = 2;
 
 starts! {
-    pthread_create, c"pthread_create",
+    pthread_create, 0,
         (id: *mut c_void, attributes: *const c_void, start: *const c_void, argument: *mut c_void), libc::EAGAIN;
-    thrd_create, c"thrd_create", (id: *mut c_void, start: *const c_void, argument: *mut c_void), THRD_ERROR;
+    thrd_create, 1, (id: *mut c_void, start: *const c_void, argument: *mut c_void), THRD_ERROR;
 }

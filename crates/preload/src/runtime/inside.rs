@@ -88,9 +88,6 @@ fn set_state(state: u32) {
     unsafe { (&raw mut (*thread()).state).write_volatile(state) };
 }
 
-/// Signals that the processor raises: a program may handle a fault on memory of its own.
-const FAULTS: u64 = 1 << (libc::SIGSEGV - 1) | 1 << (libc::SIGBUS - 1);
-
 /// Counts this thread. False: calls are over.
 fn count() -> bool {
     THREADS.0.fetch_add(1, Ordering::SeqCst);
@@ -101,15 +98,15 @@ fn count() -> bool {
     goes_on
 }
 
-/// Counts this thread and holds these signals back: those that were held back before. `None`: calls are over.
-fn count_in(signals: u64) -> Option<u64> {
-    if !count() {
+/// Counts this thread and holds signals back: those that were held back before. `None`: calls are over.
+fn count_in() -> Option<u64> {
+    if OVER.load(Ordering::SeqCst) {
         return None;
     }
-    let mask = raw::set_signal_mask(signals);
-    // A handler may have come in between.
-    if OVER.load(Ordering::SeqCst) {
-        count_out(mask);
+    // First, so that no handler of this thread waits for it.
+    let mask = raw::set_signal_mask(raw::HELD_BACK);
+    if !count() {
+        raw::set_signal_mask(mask);
         return None;
     }
     Some(mask)
@@ -149,7 +146,7 @@ pub fn may_call() -> bool {
 
 #[cold]
 fn first_call() -> bool {
-    let mask = count_in(!FAULTS);
+    let mask = count_in();
     if let Some(mask) = mask {
         // SAFETY: this thread's own variable.
         unsafe { (*thread()).mask = mask };
@@ -177,7 +174,7 @@ impl Inside {
         if state() != OUTSIDE {
             return None;
         }
-        let mask = count_in(u64::MAX)?;
+        let mask = count_in()?;
         // SAFETY: this thread's own variable.
         unsafe { (*thread()).mask = mask };
         set_state(COUNTED);
@@ -213,17 +210,45 @@ impl Drop for Inside {
     }
 }
 
+/// Calls `f`, which does something for the program beside the engine, perhaps in a handler that interrupted the engine:
+/// its calls are not those of the operation that was interrupted.
+pub fn aside<R>(f: impl FnOnce() -> R) -> R {
+    let before = state();
+    if before != EARLY {
+        return f();
+    }
+    set_state(FREE);
+    let result = f();
+    set_state(before);
+    result
+}
+
+/// A thread brings the end of calls about, or has.
+static ENDER: AtomicBool = AtomicBool::new(false);
+/// It has.
+static ENDED: AtomicBool = AtomicBool::new(false);
+
+/// How long one thread waits for another, which may be stopped.
+const WAIT_NS: u64 = 1_000_000_000;
+
 /// This thread ends the engine's service until this is dropped. A handler may have interrupted the engine.
 pub struct Ending {
     before: u32,
+    counted: bool,
+    ender: bool,
 }
 
 impl Ending {
-    /// It may make any call meanwhile.
+    /// It may make any call meanwhile, and is counted.
     pub fn new() -> Self {
         let before = state();
         set_state(FREE);
-        Self { before }
+        Self { before, counted: count(), ender: false }
+    }
+
+    /// Whether another thread had ended all calls before.
+    pub fn is_late(&self) -> bool {
+        !self.counted
     }
 
     /// Whether it interrupted the engine.
@@ -231,28 +256,56 @@ impl Ending {
         self.before != OUTSIDE
     }
 
-    /// The engine makes no more calls than the program would from now on, and none is under way, unless a thread of it does not
-    /// get on.
-    pub fn end_calls(&mut self) {
-        /// A second in all: the thread may be stopped.
-        const TRIES: usize = 20_000;
+    /// The engine makes no more calls than the program would from now on, and none is under way in other threads, unless
+    /// one of them does not get on. False: another thread brings that about. This one is to [`give_way`](Self::give_way).
+    pub fn end_calls(&mut self) -> bool {
         const REST_NS: u64 = 50_000;
         OVER.store(true, Ordering::SeqCst);
         if self.before == EARLY {
             self.before = REFUSED;
         }
-        for _ in 0..TRIES {
-            if THREADS.0.load(Ordering::SeqCst) <= 0 {
-                return;
+        self.ender = !ENDER.swap(true, Ordering::SeqCst);
+        if self.ender {
+            let own = isize::from(self.counted) + isize::from(matches!(self.before, COUNTED | HELD));
+            let start = raw::now_ns();
+            while THREADS.0.load(Ordering::SeqCst) > own && raw::now_ns() - start < WAIT_NS {
+                raw::sleep_ns(REST_NS);
             }
-            raw::sleep_ns(REST_NS);
+        }
+        self.ender
+    }
+
+    /// Makes no more calls, and waits for the thread that ends them.
+    pub fn give_way(mut self) {
+        self.count_out();
+        wait_for_end();
+    }
+
+    fn count_out(&mut self) {
+        if core::mem::take(&mut self.counted) {
+            THREADS.0.fetch_sub(1, Ordering::SeqCst);
         }
     }
 }
 
 impl Drop for Ending {
     fn drop(&mut self) {
+        self.count_out();
+        if self.ender {
+            ENDED.store(true, Ordering::SeqCst);
+        }
         set_state(self.before);
+    }
+}
+
+/// Where another thread ends all calls: until it has. Without a system call, which that thread's filter may forbid.
+pub fn wait_for_end() {
+    if !are_calls_over() || ENDED.load(Ordering::SeqCst) {
+        return;
+    }
+    let start = raw::now_ns();
+    while !ENDED.load(Ordering::SeqCst) && raw::now_ns() - start < WAIT_NS {
+        core::hint::spin_loop();
     }
 }
 
@@ -264,4 +317,7 @@ pub fn are_calls_over() -> bool {
 /// In a forked child: the others are not here.
 pub fn forget() {
     THREADS.0.store(matches!(state(), COUNTED | HELD) as isize, Ordering::SeqCst);
+    if ENDER.load(Ordering::SeqCst) {
+        ENDED.store(true, Ordering::SeqCst);
+    }
 }

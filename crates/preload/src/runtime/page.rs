@@ -13,7 +13,7 @@ use faultless_base::sys::{open, page_file};
 use faultless_page::knobs::{Knob, Values};
 use faultless_page::layout::Page;
 
-use crate::runtime::{engine, settings};
+use crate::runtime::{engine, inside, settings};
 
 /// The page. All zero, so that it takes no room in the file of this library.
 pub static PAGE: Page = Page::new();
@@ -105,6 +105,9 @@ fn replace(by: impl FnOnce()) {
 /// In a forked child: its counters start from zero, in memory of its own, until [`after_fork`]. Its knobs stay as the
 /// parent had them.
 pub fn detach() {
+    if inside::are_calls_over() {
+        return;
+    }
     replace(|| {
         let prot = (libc::PROT_READ | libc::PROT_WRITE) as usize;
         let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED) as usize;

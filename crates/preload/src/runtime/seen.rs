@@ -2,7 +2,9 @@
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use crate::alloc;
 use crate::runtime::engine;
+use crate::runtime::inside::aside;
 
 /// Whether the program will watch memory by a userfaultfd.
 static WATCHES: AtomicBool = AtomicBool::new(false);
@@ -11,20 +13,22 @@ static WATCHES: AtomicBool = AtomicBool::new(false);
 pub fn watch() {
     WATCHES.store(true, Ordering::SeqCst);
     if let Some(engine) = engine::settled() {
-        engine.space.note_watch();
+        aside(|| engine.space.note_watch());
     }
 }
 
-/// Whether the kernel may refer to memory of the program's by a ring.
+/// Whether the kernel may use memory of the program's by a ring, or later than in a call.
 static REFERENCES: AtomicBool = AtomicBool::new(false);
 
-/// The kernel may refer to any memory of the program's from now on.
+/// The kernel may use any memory of the program's from now on, also after the program is done with it: no more blocks
+/// are served, and no memory is kept.
 pub fn refer() {
     if !references() {
         REFERENCES.store(true, Ordering::SeqCst);
+        alloc::stop_serving();
     }
     if let Some(engine) = engine::settled() {
-        engine.space.reference_all();
+        aside(|| engine.space.reference_all());
     }
 }
 

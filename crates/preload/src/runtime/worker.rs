@@ -29,7 +29,8 @@ static STOPPING: AtomicU32 = AtomicU32::new(0);
 /// There is work, which is noted: starts the thread, or wakes it if the work is urgent.
 #[inline]
 pub fn wake(engine: &'static Engine) {
-    if engine.is_retired() {
+    // A handler that interrupted this may have forked: the child makes the engine its own first.
+    if engine.is_retired() || !engine.is_settled() {
         return;
     }
     // The thread may not have a processor before this one ends, and then it tells how the process ends.

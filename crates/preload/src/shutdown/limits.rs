@@ -20,12 +20,22 @@ fn is_about_memory(kind: c_uint) -> bool {
 
 /// Before a limit of a process is set, if `new` says one.
 pub fn before(pid: libc::pid_t, kind: c_uint, new: *const libc::rlimit) {
+    // Calls that the program does not make may be forbidden once it has confined itself.
     if is_about_memory(kind)
-        && (pid == 0 || pid == call::pid())
+        && !engine::is_over()
+        && is_own(pid)
         && fetch(new).is_some_and(|limit| limit.rlim_cur != libc::RLIM_INFINITY)
     {
         engine::confine(confined::LIMITED);
     }
+}
+
+/// Whether this is a number of this process: any thread's stands for all of it.
+fn is_own(pid: libc::pid_t) -> bool {
+    // SAFETY: signal 0 is only a question.
+    let is_thread =
+        || unsafe { syscall(libc::SYS_tgkill, [call::pid() as usize, pid as usize, 0, 0, 0, 0]) }.is_ok();
+    pid == 0 || pid == call::pid() || pid > 0 && is_thread()
 }
 
 /// A request for memory has failed. Whether it is worth another try, because another process has limited this one, and

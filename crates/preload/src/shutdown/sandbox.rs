@@ -6,7 +6,7 @@
 use core::ffi::{CStr, c_int, c_ulong};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use faultless_base::sys::raw::Answer;
+use faultless_base::sys::raw::{self, Answer};
 
 use crate::kernel::call::status;
 use crate::kernel::dispatch;
@@ -15,7 +15,7 @@ use crate::kernel::library::find;
 use crate::kernel::linked::is_linked;
 use crate::runtime::confined;
 use crate::runtime::engine::{self, Calls};
-use crate::runtime::inside::Inside;
+use crate::runtime::inside::{Inside, aside};
 use crate::runtime::worker::{self, Stopped};
 
 /// The largest block that the C library may have in its heap, where freeing it makes no system call.
@@ -64,6 +64,9 @@ pub fn prctl_by(operation: c_int, mode: usize, make: impl FnOnce() -> Answer) ->
         engine::retire_process(Calls::End);
         dispatch::begin();
     }
+    if operation == libc::PR_SET_TSC && mode != libc::PR_TSC_ENABLE as usize {
+        raw::ask_kernel_for_time();
+    }
     match filter_of_prctl(operation, mode) {
         Some(filter) => confine(filter, make),
         None => make(),
@@ -72,7 +75,8 @@ pub fn prctl_by(operation: c_int, mode: usize, make: impl FnOnce() -> Answer) ->
 
 /// seccomp, made by `make`.
 pub fn seccomp_by(operation: usize, make: impl FnOnce() -> Answer) -> Answer {
-    match operation {
+    // The kernel looks at 32 bits.
+    match operation as u32 as usize {
         SECCOMP_SET_MODE_STRICT => confine(Filter::Strict, make),
         SECCOMP_SET_MODE_FILTER => confine(Filter::Own, make),
         _ => make(),
@@ -114,7 +118,7 @@ fn without_worker() -> Stopped {
     let _ = engine::settled();
     match Inside::enter() {
         Some(_inside) => worker::stop(),
-        None => worker::stop_within(NESTED_US),
+        None => aside(|| worker::stop_within(NESTED_US)),
     }
 }
 
