@@ -96,6 +96,20 @@ fn buffers_registered_with_io_uring() {
 }
 
 #[test]
+fn blocks_that_the_kernel_uses_after_their_end() {
+    for how in ["ring", "buffers", "update", "aio"] {
+        passes("used_later.c", &[&[how]]);
+    }
+}
+
+#[test]
+fn calls_as_the_kernel_takes_them() {
+    for how in ["request", "advice", "thread", "clock", "text"] {
+        passes("narrow.c", &[&[how]]);
+    }
+}
+
+#[test]
 fn faults_that_the_program_handles() {
     passes("pins.c", &[&["userfaultfd"]]);
 }

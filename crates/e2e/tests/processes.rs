@@ -184,6 +184,27 @@ fn a_filter_for_threads_that_are_at_memory() {
 }
 
 #[test]
+fn a_handler_that_interrupted_the_allocator_leaves_its_signals_alone() {
+    for how in ["fixed", "limit", "unmap"] {
+        passes("masks.c", &[how]);
+    }
+}
+
+#[test]
+fn threads_confine_the_program_at_the_same_time() {
+    for how in ["both", "limit", "lock", "unshare"] {
+        passes("filters_meet.c", &[how]);
+    }
+}
+
+#[test]
+fn calls_behind_a_filter_make_no_others() {
+    for call in ["limit", "read", "pipe", "advice", "watch", "smaller", "fork"] {
+        passes("after_filter.c", &[call]);
+    }
+}
+
+#[test]
 fn limits_that_are_met_by_other_calls_than_mmap() {
     for kind in ["as", "data"] {
         for call in ["mremap", "sbrk", "brk", "shmat", "mprotect", "syscall"] {
