@@ -113,6 +113,7 @@ static void clocks(void)
 static void texts(void)
 {
     pthread_t thread;
+    free(memset(malloc(5 * MIB), 1, 5 * MIB));
     CHECK(!dlopen("libnowhere.so", RTLD_NOW));
     CHECK(pthread_create(&thread, NULL, nothing, NULL) == 0 && pthread_join(thread, NULL) == 0);
     const char *text = dlerror();

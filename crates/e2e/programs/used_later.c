@@ -106,11 +106,12 @@ static int registered(int update)
     return 1;
 }
 
-static int aio(const char *name)
+static int aio(void)
 {
+    char name[] = "/tmp/used_later.XXXXXX";
     const size_t length = 24 * MIB;
     aio_context_t context = 0;
-    int fd = open(name, O_RDWR | O_CREAT | O_TRUNC | O_DIRECT, 0600);
+    int fd = mkostemp(name, O_DIRECT);
     if (fd < 0 || syscall(SYS_io_setup, 8, &context) || posix_fallocate(fd, 0, length))
         return refused();
     for (int round = 0; round < ROUNDS; round++) {
@@ -137,7 +138,7 @@ int main(int n, char **args)
     int done = !strcmp(how, "ring")    ? ring()
              : !strcmp(how, "buffers") ? registered(0)
              : !strcmp(how, "update")  ? registered(1)
-                                       : aio("used_later.dat");
+                                       : aio();
     if (done)
         puts("apart");
 }
