@@ -57,8 +57,10 @@ fn large(bytes: usize, align: usize, need: Need) -> *mut c_void {
     let Some(got) = engine.space.allocate(raw::cpu(), bytes, align, need) else {
         return core::ptr::null_mut();
     };
-    if !has_served() {
-        SERVED.store(true, Ordering::Relaxed);
+    if !has_served() && !SERVED.swap(true, Ordering::Relaxed) {
+        // The C library's allocator makes itself ready with its first block, by calls that a filter may forbid later.
+        // SAFETY: a block of its own.
+        unsafe { next::free(next::malloc(1)) };
     }
     // It may hold signals back, and to fill a block takes long.
     drop(engine);

@@ -219,13 +219,26 @@ fn start() -> Option<&'static Engine> {
         // The program's thread may have little stack.
         // Whether it is confined is asked before there is another thread for it.
         let build = || if settings::is_confined() { None } else { open::apart(build).flatten() };
-        let build = || stack::with_room(build).flatten();
-        STARTER.start(pid(), || !RETIRED.load(Ordering::SeqCst) && build().is_some());
+        let mut arena = None;
+        STARTER.start(pid(), || {
+            if !RETIRED.load(Ordering::SeqCst) {
+                arena = stack::with_room(build).flatten();
+            }
+            arena.is_some()
+        });
+        // Called off meanwhile: its addresses would count towards the program's limits.
+        if let Some(arena) = arena.filter(|_| running().is_none()) {
+            MANAGED_BYTES.store(0, Ordering::Release);
+            ARENA_BYTES.store(0, Ordering::Release);
+            // SAFETY: of the engine that will never be on.
+            unsafe { raw::unmap(arena.start, arena.bytes()) };
+        }
     }
     running()
 }
 
-fn build() -> Option<()> {
+/// Makes the engine; its arena.
+fn build() -> Option<Span> {
     let settings = settings::read()?;
     let page = page::open(&settings.knobs);
     let same_process = raw::word_wiped_on_fork()?;
@@ -246,7 +259,7 @@ fn build() -> Option<()> {
     ARENA_START.store(span.start, Ordering::Relaxed);
     MANAGED_BYTES.store(span.bytes(), Ordering::Relaxed);
     ARENA_BYTES.store(span.bytes(), Ordering::Release);
-    Some(())
+    Some(span)
 }
 
 /// The engine's own system calls once its service has ended.

@@ -130,8 +130,13 @@ fn program_name() -> &'static [u8] {
     unsafe extern "C" {
         static program_invocation_short_name: *const libc::c_char;
     }
-    // SAFETY: the C library's string, which is there before any constructor runs.
-    unsafe { CStr::from_ptr(program_invocation_short_name) }.to_bytes()
+    // SAFETY: the C library's string, which is there before any constructor runs, unless the variable is the program's.
+    unsafe {
+        match program_invocation_short_name.is_null() {
+            true => b"",
+            false => CStr::from_ptr(program_invocation_short_name).to_bytes(),
+        }
+    }
 }
 
 /// The same, as it was before `main`, and as much of it as fits the page.
