@@ -23,6 +23,7 @@ static BEFORE_MAIN: extern "C" fn() = {
         fork::watch();
         // A thread with little stack, or a signal handler, may be the first one to ask for memory.
         next::look_up_all();
+        next::look_for_others();
         libraries_behind::look_up();
         dispatch::look_up();
         #[cfg(target_arch = "x86_64")]

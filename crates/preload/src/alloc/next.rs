@@ -87,10 +87,6 @@ pub fn look_up_all() {
     let alone = !any_behind();
     let is_whole = alone || own.iter().all(|name| is_libc(find(name)));
     let debugs = !alone && is_whole && !is_libc(find_base(c"malloc"));
-    if !alone && BESIDES.iter().any(|name| !is_libc(find(name))) {
-        // They would be asked about blocks of ours.
-        alloc::stop_serving();
-    }
     if debugs {
         // The program's own faults are to be found, also in its large blocks.
         alloc::stop_serving();
@@ -107,6 +103,15 @@ pub fn look_up_all() {
     let blocks = if libc { library } else { Library::of(found(Symbol::Realloc)) };
     TELLS_SIZES.store(sizes.is_some() && sizes == blocks, Ordering::Relaxed);
     WHOSE.store(if libc { LIBC } else { OTHER }, Ordering::Release);
+}
+
+/// Runs before `main`: a function of another allocator would be asked about blocks of ours.
+pub fn look_for_others() {
+    let library = Library::c_library();
+    let is_libc = |at: usize| at == 0 || library.is_some_and(|library| library.has(at));
+    if any_behind() && BESIDES.iter().any(|name| !is_libc(find(name))) {
+        alloc::stop_serving();
+    }
 }
 
 /// The same, also where the function has the C library's oldest version only. The C library's own debugging allocator
