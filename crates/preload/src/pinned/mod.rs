@@ -256,6 +256,10 @@ pub fn before_process_madvise(pieces: *const libc::iovec, n: usize) {
 /// A call about a ring, which may be from elsewhere. By a ring the kernel sends from buffers that may be unmapped by
 /// then (`IORING_OP_SEND_ZC`).
 pub fn before_io_uring() {
+    if !seen::references() {
+        // The kernel may use a block after it was freed.
+        crate::alloc::stop_serving();
+    }
     seen::refer();
 }
 

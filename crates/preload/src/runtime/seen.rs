@@ -2,7 +2,6 @@
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use crate::alloc;
 use crate::runtime::engine;
 use crate::runtime::inside::aside;
 
@@ -20,12 +19,10 @@ pub fn watch() {
 /// Whether the kernel may use memory of the program's by a ring, or later than in a call.
 static REFERENCES: AtomicBool = AtomicBool::new(false);
 
-/// The kernel may use any memory of the program's from now on, also after the program is done with it: no more blocks
-/// are served, and no memory is kept.
+/// The kernel may use any memory of the program's from now on, also after the program is done with it.
 pub fn refer() {
     if !references() {
         REFERENCES.store(true, Ordering::SeqCst);
-        alloc::stop_serving();
     }
     if let Some(engine) = engine::settled() {
         aside(|| engine.space.reference_all());
