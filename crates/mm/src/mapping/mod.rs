@@ -92,6 +92,8 @@ impl<S: Sys> Space<S> {
         self.huge_cost.note_return(lent);
         self.end_promise(program, self.passing(e));
         self.noted(e).for_each(|part| self.note_left(program, part));
+        // Noted of small pages too: what is not used needs no look ahead.
+        let is_untouched = self.is_untouched(program, e);
         // Huge pages that moved here, or that the kernel was advised to bring.
         let is_small = |i| program.slots.has(i, flag::FRESH) && !program.slots.has(i, flag::ADVISED);
         let keeps = !self.is_referenced()
@@ -101,7 +103,7 @@ impl<S: Sys> Space<S> {
             && self.can_move()
             // A program that watches memory by a userfaultfd is told of an unmapping, and not of a move.
             && !self.is_looked_at()
-            && !self.is_untouched(program, e);
+            && !is_untouched;
         let isolated = if keeps { self.sys.isolate(span) } else { None };
         let Some(isolated) = isolated.filter(|there| !there.is_empty()) else {
             if self.budget.limit() == 0 {

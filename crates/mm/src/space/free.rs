@@ -241,7 +241,7 @@ impl<S: Sys> Space<S> {
     /// comes back untouched, only now and then one is looked at.
     pub(crate) fn is_untouched(&self, shard: &Shard, e: Extent) -> bool {
         let last = e.first + e.n - 1;
-        if e.n < 4 || self.budget.limit() == 0 || [e.first, last].iter().any(|&i| !shard.slots.has(i, flag::FRESH))
+        if e.n < 2 || self.budget.limit() == 0 || [e.first, last].iter().any(|&i| !shard.slots.has(i, flag::FRESH))
         {
             return false;
         }
