@@ -76,3 +76,25 @@ fn a_loop_of_mappings_is_recycled() {
         assert!(fresh <= 8 * n, "{n} slots: {fresh} slots in {ROUNDS} rounds");
     }
 }
+
+/// Frames come to the first ones only, until it is known that they are not used.
+#[test]
+fn mappings_that_are_not_used_cost_no_moves() {
+    for n in [2, 8] {
+        let (space, fake, counters) = space();
+        let used = calls::map(&space, &fake, 8 * SLOT);
+        fake.write(used, 1);
+        calls::unmap(&space, &fake, used);
+        let rounds = |count| {
+            let moved = || counters.get(Counter::BytesMoved as usize);
+            let before = moved();
+            for _ in 0..count {
+                let span = calls::map(&space, &fake, n * SLOT);
+                calls::unmap(&space, &fake, span);
+            }
+            moved() - before
+        };
+        assert!(rounds(100) > 0);
+        assert_eq!(rounds(1000), 0, "{n} slots");
+    }
+}
