@@ -98,3 +98,32 @@ fn mappings_that_are_not_used_cost_no_moves() {
         assert_eq!(rounds(1000), 0, "{n} slots");
     }
 }
+
+/// Idle memory in pieces serves a block that is larger than each piece, and one that grows.
+#[test]
+fn idle_memory_in_pieces_moves_together() {
+    for need in [Need::Any, Need::Zero] {
+        let (space, fake, counters) = space();
+        let block = |n| space.allocate(0, n * SLOT, PAGE, need).unwrap().addr;
+        let blocks: Vec<usize> = (0..6)
+            .map(|turn| {
+                let at = block(4);
+                fake.write(Span::new(at, 4 * SLOT), turn + 1);
+                at
+            })
+            .collect();
+        let moved = || counters.get(Counter::BytesMoved as usize) as usize / SLOT;
+        blocks.iter().step_by(2).for_each(|&at| assert!(space.free(at)));
+        let large = block(8);
+        assert_eq!(moved(), 8, "{need:?}");
+        let holds = |at: usize, n: usize, byte: u8| {
+            (at..at + n * SLOT).step_by(PAGE).all(|at| fake.read(at).unwrap_or(0) == byte)
+        };
+        assert!(need == Need::Any || holds(large, 8, 0));
+        fake.write(Span::new(large, 8 * SLOT), 9);
+        let grown = space.resize(0, large, 12 * SLOT).unwrap();
+        assert_eq!(moved(), 12, "{need:?}");
+        assert!(holds(grown, 8, 9));
+        assert!([1, 3, 5].iter().all(|&i| holds(blocks[i], 4, i as u8 + 1)));
+    }
+}

@@ -52,6 +52,7 @@ impl<S: Sys> Space<S> {
     fn grow<'a>(&'a self, cpu: usize, shard: &'a Shard, old: Extent, n: usize) -> Option<(&'a Shard, Extent)> {
         let more = Extent { first: old.first + old.n, n: n - old.n };
         if shard.lock_soon().is_some_and(|mut arena| arena.take_at(more)) {
+            self.gather(shard, more);
             self.prepare(shard, more, Purpose::Malloc, State::Block);
             self.note_growth(shard, more, shard.span(more));
             return Some((shard, Extent { n, ..old }));
@@ -70,6 +71,7 @@ impl<S: Sys> Space<S> {
     /// Moves the pages of a block by page tables into the first of `n` fresh slots, and takes the old place back.
     fn move_block(&self, shard: &Shard, old: Extent, to: &Shard, n: usize) -> Option<Extent> {
         let e = to.lock_soon()?.take_holes(n, 1, &self.sys)?;
+        self.gather(to, Extent { first: e.first + old.n, n: n - old.n });
         self.prepare(to, e, Purpose::Copy, State::InTransit);
         old.slots().for_each(|i| shard.slots.set(i, State::InTransit));
         let left = self.is_left(shard.span(old));

@@ -195,6 +195,14 @@ impl Slots {
         });
     }
 
+    /// Slot `i`, in transit, was a hole and has a frame of old bytes now.
+    pub fn fill(&self, i: usize) {
+        self.update(i, |word| {
+            debug_assert!(State::of(word) == State::InTransit && State::of(word >> 4) == State::Unbacked);
+            (word & !0xF0) | (State::Dirty as u32) << 4
+        });
+    }
+
     /// Moves slot `i` from `from` into transit; false when it is in another state, so that of two threads that try
     /// one succeeds.
     pub fn detach(&self, i: usize, from: State) -> bool {

@@ -51,8 +51,11 @@ impl<S: Sys> Space<S> {
             let mut arena = s.lock_soon()?;
             Some((s, arena.take_holes(n, align, &self.sys)?))
         });
-        if holes.is_none() {
-            shard.count(Counter::KernelNoSpace, 1);
+        match holes {
+            // What is idle lies in pieces.
+            Some((shard, e)) if !sparse => self.gather(shard, e),
+            Some(_) => {}
+            None => shard.count(Counter::KernelNoSpace, 1),
         }
         holes
     }

@@ -11,7 +11,7 @@ use faultless_base::{SLOT, Span};
 use crate::frame::arena::Extent;
 use crate::frame::buddy::Kind;
 use crate::frame::purpose::Purpose;
-use crate::frame::slot::flag;
+use crate::frame::slot::{State, flag};
 use crate::space::{Shard, Space};
 use faultless_page::stats::Counter;
 
@@ -41,7 +41,7 @@ impl<S: Sys> Space<S> {
         let mut moved = Moved::default();
         for kind in [Kind::Zeroed, Kind::Dirty] {
             while moved.slots() < n
-                && let Some((shard, e)) = self.take_frame(cpu, n - moved.slots(), kind)
+                && let Some((shard, e)) = self.take_frame(self.shard(cpu), n - moved.slots(), kind)
             {
                 let ahead = self.zeroed_ahead(shard, e);
                 if kind == Kind::Dirty {
@@ -69,13 +69,44 @@ impl<S: Sys> Space<S> {
     }
 
     /// Free frames in transit, up to `n` in one piece, of the shard at hand or else of another one.
-    fn take_frame(&self, cpu: usize, n: usize, kind: Kind) -> Option<(&Shard, Extent)> {
+    fn take_frame<'a>(&'a self, own: &'a Shard, n: usize, kind: Kind) -> Option<(&'a Shard, Extent)> {
         if !self.can_move() || self.is_looked_at() || self.budget.idle() == 0 {
             return None;
         }
-        let own = self.shard(cpu);
         let take = |shard: &Shard| shard.lock_soon()?.take_some(n, kind);
         self.shards_from(own).find_map(|shard| Some((shard, take(shard)?)))
+    }
+
+    /// Brings idle frames with old bytes to the holes of `e`, in transit: as many as the program may get at once.
+    pub(crate) fn gather(&self, shard: &Shard, e: Extent) {
+        let is_hole = |i: &usize| shard.slots.was(*i) == State::Unbacked;
+        let mut most = self.budget.trust();
+        let mut at = e.first;
+        while let Some(first) = (at..e.first + e.n).find(is_hole) {
+            let n = (first..e.first + e.n).take_while(is_hole).count().min(most);
+            let Some((from, frames)) = (n > 0).then(|| self.take_frame(shard, n, Kind::Dirty)).flatten() else {
+                return;
+            };
+            let to = shard.span(Extent { first, n: frames.n });
+            let bytes = self.move_bytes(from, from.span(frames), to.start);
+            let (whole, begun) = (bytes / SLOT, bytes.div_ceil(SLOT));
+            // A frame of which a part has moved is old bytes on this side, and empty on the other.
+            (first..first + begun).for_each(|i| shard.slots.fill(i));
+            shard.count(Counter::BytesMoved, bytes);
+            self.put_back(from, Extent { n: whole, ..frames }, Kind::Unbacked, 0);
+            self.put_back_empty(from, Extent { first: frames.first + whole, n: begun - whole }, 0);
+            self.put_back(
+                from,
+                Extent { first: frames.first + begun, n: frames.n - begun },
+                Kind::Dirty,
+                self.now_ms(),
+            );
+            if whole < frames.n {
+                return;
+            }
+            at = first + whole;
+            most -= whole;
+        }
     }
 
     fn zero_now(&self, shard: &Shard, e: Extent) {
