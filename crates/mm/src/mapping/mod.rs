@@ -85,19 +85,19 @@ impl<S: Sys> Space<S> {
                 self.drop_note(end);
             }
         }
-        let lent = self.noted(e).flat_map(Extent::slots).filter(|&i| self.end_use(i)).count();
-        if lent == 0 {
+        let lent = self.end_uses(e);
+        if lent.is_empty() {
             return false;
         }
-        self.huge_cost.note_return(lent);
-        self.end_promise(program, self.passing(e));
+        self.huge_cost.note_return(lent.slots().count());
+        self.end_promise(program, lent.slots());
         self.noted(e).for_each(|part| self.note_left(program, part));
         // Noted of small pages too: what is not used needs no look ahead.
         let is_untouched = self.is_untouched(program, e);
         // Huge pages that moved here, or that the kernel was advised to bring.
         let is_small = |i| program.slots.has(i, flag::FRESH) && !program.slots.has(i, flag::ADVISED);
         let keeps = !self.is_referenced()
-            && !self.passing(e).all(is_small)
+            && !lent.slots().all(is_small)
             && self.budget.limit() > 0
             && !self.is_retired()
             && self.can_move()
@@ -107,30 +107,29 @@ impl<S: Sys> Space<S> {
         let isolated = if keeps { self.sys.isolate(span) } else { None };
         let Some(isolated) = isolated.filter(|there| !there.is_empty()) else {
             if self.budget.limit() == 0 {
-                program.count(Counter::BytesOverBudget, lent * SLOT);
+                program.count(Counter::BytesOverBudget, lent.slots().count() * SLOT);
             }
-            self.drop_notes(e);
+            self.drop_notes(&lent);
             return isolated.is_some();
         };
         let place = |i: usize| Span::new(isolated.start + (i * SLOT - span.start), SLOT);
-        let (keep, held) = self.settle_mapping(e, place);
-        self.collect(cpu, e, place, keep);
+        let (keep, held) = self.settle_mapping(&lent, place);
+        self.collect(cpu, &lent, place, keep);
         self.sys.drop_isolated(isolated);
         self.budget.discharge(held);
-        self.drop_notes(e);
+        self.drop_notes(&lent);
         true
     }
 
     /// Squares the account for slots that come back and lie at `place` now: how many of them may be kept. Those
     /// without memory worth keeping are marked. And how many stay charged until that is done.
-    fn settle_mapping(&self, e: Extent, place: impl Fn(usize) -> Span) -> (usize, usize) {
+    fn settle_mapping(&self, lent: &Owned, place: impl Fn(usize) -> Span) -> (usize, usize) {
         let slots = self.program.slots;
-        let unknown = |i: usize| slots.has(i, flag::FRESH | flag::CHARGED);
-        let passing = |i: &usize| slots.state(*i) == State::InTransit;
-        e.slots().filter(|&i| slots.has(i, flag::TAINTED)).for_each(|i| _ = slots.mark(i, flag::EMPTY));
-        let every = (e.slots().filter(passing).filter(|&i| unknown(i)).count() / SAMPLES).max(1);
+        let unknown = |i: &usize| slots.has(*i, flag::FRESH | flag::CHARGED);
+        lent.slots().filter(|&i| slots.has(i, flag::TAINTED)).for_each(|i| _ = slots.mark(i, flag::EMPTY));
+        let every = (lent.slots().filter(unknown).count() / SAMPLES).max(1);
         let (mut backed, mut sampled, mut dense, mut full) = (0, 0, 0, 0);
-        for i in e.slots().filter(passing).filter(|&i| unknown(i)) {
+        for i in lent.slots().filter(unknown) {
             let fresh = slots.has(i, flag::FRESH);
             if fresh && !(slots.has(i, flag::ADVISED) && self.is_backed_at(place(i))) {
                 slots.mark(i, flag::EMPTY);
@@ -149,24 +148,24 @@ impl<S: Sys> Space<S> {
         }
         let used = (backed * full).checked_div(sampled).unwrap_or(0);
         self.budget.note_use(used, sampled - full);
-        let charged = self.passing(e).filter(|&i| slots.has(i, flag::CHARGED)).count();
+        let charged = lent.slots().filter(|&i| slots.has(i, flag::CHARGED)).count();
         let held = charged.saturating_sub(used);
         // It is all there at the same time.
         self.budget.use_slots(used);
         self.budget.discharge(charged - held);
         self.look_around();
         self.budget.charge(charged);
-        self.release_use(e);
+        self.release_use(lent.slots());
         self.budget.unuse(used);
         (self.budget.room() + held, held)
     }
 
-    /// Moves frames of the slots in transit from `place` into the arena, at most `keep`.
-    fn collect(&self, cpu: usize, e: Extent, place: impl Fn(usize) -> Span, keep: usize) {
+    /// Moves frames of slots from `place` into the arena, at most `keep`.
+    fn collect(&self, cpu: usize, lent: &Owned, place: impl Fn(usize) -> Span, keep: usize) {
         let slots = self.program.slots;
-        let worth = |i: usize| slots.state(i) == State::InTransit && !slots.has(i, flag::EMPTY);
+        let worth = |i: usize| !slots.has(i, flag::EMPTY);
         let mut keep = keep;
-        self.program.groups(e, worth, |g, worth| {
+        let mut collect = |g: Extent, worth: bool| {
             let mut rest = g;
             while worth && rest.n > 0 && keep > 0 {
                 let n = rest.n.min(keep);
@@ -178,7 +177,8 @@ impl<S: Sys> Space<S> {
                 rest = Extent { first: rest.first + done, n: rest.n - done };
             }
             self.program.count(Counter::BytesOverBudget, if worth { rest.n * SLOT } else { 0 });
-        });
+        };
+        lent.runs().iter().for_each(|&run| self.program.groups(run, worth, &mut collect));
     }
 
     /// Whether a slot of `span` is noted, perhaps in part. Takes no lock.
@@ -241,15 +241,21 @@ impl<S: Sys> Space<S> {
         self.program.slots.detach(i, State::Mapped)
     }
 
-    fn passing(&self, e: Extent) -> impl Iterator<Item = usize> {
-        let slots = self.program.slots;
-        self.noted(e).flat_map(Extent::slots).filter(move |&i| slots.state(i) == State::InTransit)
+    /// Ends the program's use of the slots of `e`: those that are in transit now, by this thread alone.
+    fn end_uses(&self, e: Extent) -> Owned {
+        let mut owned = Owned::default();
+        for i in self.noted(e).flat_map(Extent::slots) {
+            if self.end_use(i) && !owned.add(i) {
+                self.drop_note(i);
+            }
+        }
+        owned
     }
 
-    /// Ends what a slot in transit counts for.
-    fn release_use(&self, e: Extent) {
+    /// Ends what slots in transit count for.
+    fn release_use(&self, own: impl Iterator<Item = usize>) {
         let slots = self.program.slots;
-        for i in self.passing(e) {
+        for i in own {
             if slots.has(i, flag::FRESH | flag::CHARGED) {
                 self.budget.discharge(slots.clear(i, flag::CHARGED) as usize);
                 slots.mark(i, flag::FRESH);
@@ -261,13 +267,14 @@ impl<S: Sys> Space<S> {
     }
 
     pub(crate) fn drop_note(&self, i: usize) {
-        self.drop_notes(Extent { first: i, n: 1 });
+        self.release_use(core::iter::once(i));
+        self.wipe(i);
     }
 
     /// Frees slots in transit.
-    fn drop_notes(&self, e: Extent) {
-        self.release_use(e);
-        self.passing(e).for_each(|i| self.wipe(i));
+    fn drop_notes(&self, own: &Owned) {
+        self.release_use(own.slots());
+        own.slots().for_each(|i| self.wipe(i));
     }
 
     /// In a forked child: no thread is at work on a mapping, and the parent counts what becomes of what was brought.
@@ -325,6 +332,48 @@ impl<S: Sys> Space<S> {
     /// Whether a shard is the table of the program's mappings.
     pub(crate) fn is_program(&self, shard: &Shard) -> bool {
         core::ptr::eq(shard, &self.program)
+    }
+}
+
+/// Runs of slots that one thread may have in transit at a time.
+const RUNS: usize = 8;
+
+/// Slots of the program's that one thread has in transit. Other threads may have slots between them.
+struct Owned {
+    runs: [Extent; RUNS],
+    n: usize,
+}
+
+impl Default for Owned {
+    fn default() -> Self {
+        Self { runs: [Extent { first: 0, n: 0 }; RUNS], n: 0 }
+    }
+}
+
+impl Owned {
+    fn is_empty(&self) -> bool {
+        self.n == 0
+    }
+
+    fn runs(&self) -> &[Extent] {
+        &self.runs[..self.n]
+    }
+
+    fn slots(&self) -> impl Iterator<Item = usize> {
+        self.runs().iter().flat_map(|run| run.slots())
+    }
+
+    /// Adds the slot `i`, which is behind all others. False: there is no room for one more run.
+    fn add(&mut self, i: usize) -> bool {
+        match self.runs[..self.n].last_mut() {
+            Some(last) if last.first + last.n == i => last.n += 1,
+            _ if self.n == RUNS => return false,
+            _ => {
+                self.runs[self.n] = Extent { first: i, n: 1 };
+                self.n += 1;
+            }
+        }
+        true
     }
 }
 
