@@ -87,6 +87,22 @@ fn a_range_is_mapped_again_while_its_last_use_ends() {
     assert_counted(Counter::BytesMoved);
 }
 
+/// A thread that unmaps what another one maps or unmaps at that moment ends notes of its own alone.
+#[test]
+fn a_range_is_unmapped_while_it_is_mapped() {
+    check(|| {
+        let world = Arc::new(World::new(&[PLENTY]));
+        program::recycle(&world);
+        let threads = start(&world, 3, 4, program::unmap_under_way);
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        while let Some(span) = world.unseen.take() {
+            world.unmap(0, span);
+        }
+        world.end();
+        world.check_account();
+    });
+}
+
 /// Frames that a program drops and uses again leave and come back as zeroes.
 #[test]
 fn what_is_dropped_is_zero_whoever_zeroes_it() {

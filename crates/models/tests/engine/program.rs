@@ -313,6 +313,18 @@ pub fn map_where_others_unmap(w: &World) {
     give_back(w);
 }
 
+/// Maps a range, or unmaps one that another thread maps or unmaps at that moment.
+pub fn unmap_under_way(w: &World) {
+    match chance(3) {
+        0 => w.unmap_under_way(0),
+        1 => w.unseen.put(w.map(chance(2), 3 * SLOT_PAGES)),
+        _ => {
+            let span = w.map(chance(2), 3 * SLOT_PAGES);
+            w.unmap(0, span);
+        }
+    }
+}
+
 /// Walks into a large mapping, in which the background thread goes ahead, and ends that in one way or another.
 pub fn grow(w: &World) {
     let span = w.map(0, GROWTH * SLOT_PAGES);

@@ -205,6 +205,15 @@ impl World {
         self.vacant.put(span);
     }
 
+    /// munmap of what a call of another thread is about.
+    pub fn unmap_under_way(&self, cpu: usize) {
+        let Some(span) = self.meanwhile.take() else { return };
+        self.space.uncommitted(span);
+        if !self.space.unmap(cpu, span) {
+            self.sys.step().unmap(span);
+        }
+    }
+
     /// The same by a call that the engine does not see.
     pub fn unmap_unseen(&self, span: Span) {
         self.unseen.put(span);
