@@ -31,6 +31,8 @@ const ADVISED_AT_ONCE: usize = 64;
 const LOOK_US: u64 = 100;
 /// Slots that a program's thread looks at in one call.
 const LOOKS_IN_CALL: usize = 128;
+/// Slots that it passes at most, to find them.
+const STEPS_IN_CALL: usize = 16 << 10;
 /// How long such looks rest at most when they find nothing.
 const LOOK_REST_MS: u32 = 64;
 
@@ -253,7 +255,7 @@ impl<S: Sys> Space<S> {
         let shards = self.all_slots().count();
         let all: usize = self.all_slots().map(|(_, e)| e.n).sum();
         while looks < LOOKS_IN_CALL
-            && steps < all + shards
+            && steps < STEPS_IN_CALL.min(all + shards)
             && let Some((shard, e)) = self.all_slots().nth(at.shard)
         {
             steps += 1;
@@ -263,7 +265,8 @@ impl<S: Sys> Space<S> {
             }
             let i = e.first + at.slot;
             at.slot += 1;
-            if shard.slots.has(i, flag::CHARGED) {
+            if shard.slots.has(i, flag::CHARGED) && !(self.is_program(shard) && shard.slots.has(i, flag::TAINTED))
+            {
                 looks += 1;
                 let is_lent = || matches!(shard.slots.state(i), State::Mapped | State::Block | State::Runs);
                 let look = || self.confirm_slot(shard, i, || self.peek_full(shard, i));
@@ -293,7 +296,7 @@ impl<S: Sys> Space<S> {
         let span = shard.span(Extent { first: i, n: 1 });
         if self.is_program(shard) && !self.sys.present(span.start) && !self.sys.missing(span.start) {
             // Unmapped by a call that was not seen.
-            self.forget(span);
+            self.cut(i, Span::new(span.start, PAGE));
             return false;
         }
         // A slot in use must not be counted twice, not even for a moment: the wrong peak would stay.

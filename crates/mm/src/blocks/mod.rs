@@ -16,7 +16,7 @@ use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span, UNIT};
 
 use crate::frame::arena::{Arena, Extent};
 use crate::frame::purpose::{Need, Purpose};
-use crate::frame::runs::UNITS;
+use crate::frame::runs::{Content, UNITS};
 use crate::frame::slot::{State, flag};
 use crate::space::{Shard, Space};
 use faultless_page::stats::Counter;
@@ -65,13 +65,19 @@ impl<S: Sys> Space<S> {
             return None;
         }
         let (shard, e) = self.take(shard, 1, 1, Purpose::Malloc)?;
-        let zero = shard.slots.was(e.first) != State::Dirty && !self.check;
+        let was = shard.slots.was(e.first);
         self.prepare(shard, e, Purpose::Malloc, State::InTransit);
+        let content = match was {
+            State::Dirty => Content::Old,
+            _ if self.check => Content::Old,
+            State::Unbacked if !shard.slots.has(e.first, flag::ADVISED) => Content::Nothing,
+            _ => Content::Zero,
+        };
         let Some(mut arena) = shard.lock_soon() else {
             self.take_block_back(shard, e);
             return None;
         };
-        let zero = arena.carve_slot(e.first, units, zero);
+        let zero = arena.carve_slot(e.first, units, content);
         self.note_unused_units(shard, &arena);
         shard.count_block(Some(&arena), bytes);
         Some(Allocated { addr: shard.span(e).start, zero })
@@ -214,6 +220,7 @@ impl<S: Sys> Space<S> {
         if shard.slots.has(slot, flag::TAINTED) {
             self.reset_run(shard, slot, unit);
         }
+        let bare = self.budget.is_full(shard.number, self.shards_in_use()) && self.drop_run(shard, slot, unit);
         let Some(mut arena) = shard.lock_soon() else {
             let starts = shard.sizes.run(slot, unit).is_some();
             if starts {
@@ -221,13 +228,24 @@ impl<S: Sys> Space<S> {
             }
             return starts;
         };
-        let given = arena.give_run(slot, unit);
+        let given = arena.give_run(slot, unit, bare);
         self.note_unused_units(shard, &arena);
         drop(arena);
         if given == Some(true) {
             self.take_block_back(shard, Extent { first: slot, n: 1 });
         }
         given.is_some()
+    }
+
+    /// Gives the memory of a run back before the run itself: the budget has no room for what lies between blocks.
+    /// Whether it is gone.
+    #[cold]
+    fn drop_run(&self, shard: &Shard, slot: usize, unit: usize) -> bool {
+        let Some(units) = shard.sizes.run(slot, unit) else { return false };
+        let span = Span::new(shard.base + slot * SLOT + unit * UNIT, units * UNIT);
+        let done = self.sys.discard(span);
+        shard.count(Counter::BytesOverBudget, if done { span.bytes() } else { 0 });
+        done
     }
 
     /// A slot whose attributes were changed goes back to the kernel with its last run. Its other runs may live for

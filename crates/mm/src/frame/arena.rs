@@ -6,7 +6,7 @@ use faultless_base::{SLOT, Span};
 
 use crate::frame::buddy::{Buddy, Kind, Link};
 use crate::frame::purpose::Need;
-use crate::frame::runs::{Carved, UNITS};
+use crate::frame::runs::{Carved, Content, UNITS};
 use crate::frame::sizes::Sizes;
 use crate::frame::slot::{Slots, State, flag};
 
@@ -43,7 +43,7 @@ pub struct Arena {
     rooms: [u32; ROOMS],
     /// A carved slot with nothing handed out, kept for the next run; `u32::MAX` for none.
     spare: u32,
-    /// Units of carved slots that belong to no block.
+    /// Units of carved slots that belong to no block, and have memory.
     unused: usize,
     /// The block that came back last and of which memory was kept.
     last: Extent,
@@ -86,7 +86,7 @@ impl Arena {
                 State::Unbacked => self.buddy.insert(i, n, Kind::Unbacked, 0, |_| false),
                 State::Runs => (i..i + n).for_each(|slot| {
                     self.carved[slot] = Carved::of_runs(self.sizes.runs(slot));
-                    self.unused += UNITS - self.sizes.runs(slot).map(|(_, units)| units).sum::<usize>();
+                    self.unused += self.carved[slot].wasted();
                     self.has_room(slot);
                 }),
                 _ => {}
@@ -100,7 +100,7 @@ impl Arena {
         Span::new(self.base + e.first * SLOT, e.n * SLOT)
     }
 
-    /// Units of carved slots that belong to no block.
+    /// Units of carved slots that belong to no block, and have memory.
     pub fn unused_units(&self) -> usize {
         self.unused
     }
@@ -299,9 +299,10 @@ impl Arena {
                 continue;
             }
             let carved = &mut self.carved[slot as usize];
+            let before = carved.wasted();
             if let Some((unit, zero)) = carved.take(units) {
                 self.sizes.set_run(slot as usize, unit, units);
-                self.unused -= units;
+                self.unused = self.unused + carved.wasted() - before;
                 if carved.is_full() {
                     self.rooms[place] = u32::MAX;
                 }
@@ -315,17 +316,17 @@ impl Arena {
     }
 
     /// Starts carving a slot in transit, and takes its first `units` units: whether they are zero.
-    pub fn carve_slot(&mut self, slot: usize, units: usize, zero: bool) -> bool {
-        self.carved[slot] = Carved::start(zero);
+    pub fn carve_slot(&mut self, slot: usize, units: usize, content: Content) -> bool {
+        self.carved[slot] = Carved::start(content);
         let _ = self.carved[slot].take(units);
         self.sizes.clear(slot);
         self.sizes.set_run(slot, 0, units);
-        self.unused += UNITS - units;
+        self.unused += self.carved[slot].wasted();
         self.slots.set(slot, State::Runs);
         if units < UNITS {
             self.has_room(slot);
         }
-        zero
+        content != Content::Old
     }
 
     /// Makes the run at `unit` `units` units long where it stands, if there is room, and if no other run that was
@@ -333,27 +334,33 @@ impl Arena {
     pub fn resize_run(&mut self, slot: usize, unit: usize, units: usize) -> bool {
         let Some(old) = self.sizes.run(slot, unit) else { return false };
         let fits = units <= old || !self.slots.has(slot, flag::TAINTED);
+        let before = self.carved[slot].wasted();
         let done = fits && self.carved[slot].resize(unit, old, units);
         if done {
             self.sizes.set_run(slot, unit, units);
-            self.unused = self.unused + old - units;
+            self.unused = self.unused + self.carved[slot].wasted() - before;
         }
         done
     }
 
-    /// Gives a run back: whether its slot is no longer needed (then it is in transit). `None` when no run starts
-    /// there.
-    pub fn give_run(&mut self, slot: usize, unit: usize) -> Option<bool> {
+    /// Gives a run back, `bare`: without its memory. Whether its slot is no longer needed (then it is in transit).
+    /// `None` when no run starts there.
+    pub fn give_run(&mut self, slot: usize, unit: usize, bare: bool) -> Option<bool> {
         let units = self.sizes.run(slot, unit)?;
-        self.carved[slot].give(unit, units);
+        let before = self.carved[slot].wasted();
+        self.carved[slot].give(unit, units, bare);
         self.sizes.set_run(slot, unit, 0);
-        self.unused += units;
+        self.unused = self.unused + self.carved[slot].wasted() - before;
+        let in_part = self.carved[slot].is_bare();
         let changed = self.slots.has(slot, flag::TAINTED | flag::FORKED);
-        let empty = self.carved[slot].is_empty() && (changed || self.spare != u32::MAX);
+        let empty = self.carved[slot].is_empty() && (changed || in_part || self.spare != u32::MAX);
         if empty {
             self.rooms.iter_mut().filter(|r| **r == slot as u32).for_each(|r| *r = u32::MAX);
             self.slots.set(slot, State::InTransit);
-            self.unused -= UNITS;
+            self.unused -= self.carved[slot].wasted();
+            if in_part {
+                self.slots.mark(slot, flag::EMPTY);
+            }
         } else {
             if self.carved[slot].is_empty() {
                 self.spare = slot as u32;

@@ -151,6 +151,16 @@ impl Budget {
         self.lost.load(Relaxed) + units * UNIT / PAGE
     }
 
+    /// Whether what cannot go back at any moment takes all of the budget. Asked of one of `shards` shards, where it is
+    /// hot: as long as each has no more than its share, there is no need to look at them all.
+    #[inline]
+    pub fn is_full(&self, shard: usize, shards: usize) -> bool {
+        let limit = self.limit() * SLOT_PAGES;
+        let charged = self.charged() * SLOT_PAGES;
+        let own = self.unused[shard].0.load(Relaxed) * UNIT / PAGE;
+        limit > 0 && charged + self.lost.load(Relaxed) + own * shards >= limit && charged + self.lost() >= limit
+    }
+
     /// How many idle slots exceed the budget by itself; they may stay only for a moment.
     pub fn above_limit(&self) -> usize {
         (self.idle() + self.charged()).saturating_sub(self.limit()).min(self.idle())

@@ -9,6 +9,17 @@ use faultless_base::{SLOT, UNIT};
 /// Units of a slot.
 pub const UNITS: usize = SLOT / UNIT;
 
+/// What a slot holds when it is carved.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Content {
+    /// Old bytes.
+    Old,
+    /// Zeroes.
+    Zero,
+    /// No memory: zeroes come with small pages, where the program touches it.
+    Nothing,
+}
+
 /// The map of one carved slot. All zero: nothing is handed out.
 #[derive(Clone, Copy, Debug, Default, zerocopy::FromZeros)]
 #[repr(C)]
@@ -16,17 +27,20 @@ pub struct Carved {
     used: u32,
     /// Units that still hold the zeroes which the slot came with.
     clean: u32,
+    /// Units that have no memory.
+    bare: u32,
 }
 
 impl Carved {
-    /// A slot with nothing handed out, its memory zero or not.
-    pub fn start(zero: bool) -> Self {
-        Self { used: 0, clean: if zero { u32::MAX } else { 0 } }
+    /// A slot with nothing handed out.
+    pub fn start(content: Content) -> Self {
+        let all = |is: bool| if is { u32::MAX } else { 0 };
+        Self { used: 0, clean: all(content != Content::Old), bare: all(content == Content::Nothing) }
     }
 
     /// A slot with these runs, each a first unit and a number of units. Its free units hold old bytes.
     pub fn of_runs(runs: impl Iterator<Item = (usize, usize)>) -> Self {
-        Self { used: runs.fold(0, |used, (at, n)| used | mask(at, n)), clean: 0 }
+        Self { used: runs.fold(0, |used, (at, n)| used | mask(at, n)), ..Self::default() }
     }
 
     /// Takes `n` units: the first one, and whether all of them are zero.
@@ -41,14 +55,30 @@ impl Carved {
         let at = fits.trailing_zeros() as usize;
         let mask = mask(at, n);
         let zero = self.clean & mask == mask;
-        self.used |= mask;
-        self.clean &= !mask;
+        self.hand_out(mask);
         Some((at, zero))
     }
 
-    /// Gives back the `n` units from `at` on.
-    pub fn give(&mut self, at: usize, n: usize) {
+    fn hand_out(&mut self, mask: u32) {
+        self.used |= mask;
+        self.clean &= !mask;
+        self.bare &= !mask;
+    }
+
+    /// Gives back the `n` units from `at` on; `bare`: without their memory.
+    pub fn give(&mut self, at: usize, n: usize, bare: bool) {
         self.used &= !mask(at, n);
+        self.bare |= if bare { mask(at, n) } else { 0 };
+    }
+
+    /// Units that have memory, and belong to no run.
+    pub fn wasted(&self) -> usize {
+        (!self.used & !self.bare).count_ones() as usize
+    }
+
+    /// Whether some of it has no memory.
+    pub fn is_bare(&self) -> bool {
+        self.bare != 0
     }
 
     /// Makes the run of `old` units at `at` `n` units long where it stands, if there is room.
@@ -57,8 +87,8 @@ impl Carved {
         if at + n > UNITS || without & mask(at, n) != 0 {
             return false;
         }
-        self.used = without | mask(at, n);
-        self.clean &= !mask(at, n);
+        self.used = without;
+        self.hand_out(mask(at, n));
         true
     }
 
@@ -85,18 +115,20 @@ mod tests {
 
     #[test]
     fn a_whole_slot_is_one_run() {
-        let mut c = Carved::start(true);
+        let mut c = Carved::start(Content::Zero);
         assert_eq!(c.take(UNITS), Some((0, true)));
         assert!(c.is_full() && c.take(1).is_none());
-        c.give(0, UNITS);
+        c.give(0, UNITS, false);
         assert_eq!(c.take(1), Some((0, false)), "used memory is no longer zero");
     }
 
     proptest! {
         #[test]
         fn runs_never_overlap(ops in prop::collection::vec((0usize..UNITS, 1usize..=UNITS, 0u8..3), 1..100)) {
-            let mut c = Carved::start(false);
+            let mut c = Carved::start(Content::Nothing);
             let mut model = vec![0usize; UNITS];
+            // Units that have memory.
+            let mut filled = vec![false; UNITS];
             let mut id = 0;
             for (at, n, op) in ops {
                 id += 1;
@@ -107,10 +139,12 @@ mod tests {
                     0 => if let Some((i, _)) = c.take(n) {
                         prop_assert!(model[i..i + n].iter().all(|o| *o == 0));
                         model[i..i + n].fill(id);
+                        filled[i..i + n].fill(true);
                     },
                     1 if starts => {
-                        c.give(at, len);
+                        c.give(at, len, n % 2 == 0);
                         model[at..at + len].fill(0);
+                        filled[at..at + len].fill(n % 2 == 1);
                     }
                     2 if starts => {
                         let room = at + n <= UNITS && model[at..at + n].iter().all(|o| *o == 0 || *o == owner);
@@ -118,10 +152,13 @@ mod tests {
                         if room {
                             model[at..at + len].fill(0);
                             model[at..at + n].fill(owner);
+                            filled[at..at + n].fill(true);
                         }
                     }
                     _ => {}
                 }
+                let wasted = (0..UNITS).filter(|&unit| model[unit] == 0 && filled[unit]).count();
+                prop_assert_eq!(c.wasted(), wasted);
                 prop_assert_eq!(c.is_empty(), model.iter().all(|o| *o == 0));
                 prop_assert_eq!(c.is_full(), model.iter().all(|o| *o != 0));
             }

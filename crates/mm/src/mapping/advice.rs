@@ -51,26 +51,25 @@ impl<S: Sys> Space<S> {
         self.look_at_all(true);
         let cold = inner.bytes() >= LARGE * SLOT && self.finds_cold();
         let Some(mut advices) = self.advices.lock_soon() else { return };
-        let trusted = |k: &Known| k.use_ == Use::Dense || k.use_ == Use::Unknown && k.share > 1;
+        let trusted = |k: &Known| !k.cut && (k.use_ == Use::Dense || k.use_ == Use::Unknown && k.share > 1);
+        // One that counts stays: its huge pages do.
+        let free = advices.known.iter().position(Option::is_none);
+        let ended = |place: &usize| advices.known[*place].is_some_and(|k| k.charged == 0);
+        let place = (0..KNOWN).map(|i| (advices.next + i) % KNOWN).find(ended);
+        let Some(place) = free.or(place) else { return };
         let beside = |k: &Known| k.span.end == inner.start || inner.end == k.span.start;
         let share =
             if advices.known.iter().flatten().any(|k| beside(k) && trusted(k)) { TRUSTED_SHARE } else { 1 };
         let others: usize = advices.known.iter().flatten().map(Known::groups).sum();
         let most_groups = GROUPS_OF_ALL.saturating_sub(others).clamp(1, MOST_GROUPS);
-        let mut known = Known { span: inner, most_groups, depth: 0, charged: 0, share, use_: Use::Unknown };
+        let (use_, refused, cut) = (Use::Unknown, false, false);
+        let mut known = Known { span: inner, most_groups, depth: 0, charged: 0, share, use_, refused, cut };
         if !cold {
             self.advise_known(&mut known);
         }
         self.committed.0.fetch_min(inner.start, Relaxed);
         self.committed.1.fetch_max(inner.end, Relaxed);
-        let place = advices.known.iter().position(Option::is_none).unwrap_or(advices.next % KNOWN);
-        if let Some(old) = advices.known[place].replace(known) {
-            self.budget.discharge(old.charged);
-            // It is not looked at any more: the slots left out need not stay areas of their own.
-            if old.use_ == Use::Unknown && old.depth == old.most() {
-                self.busy.enter(old.span, || true, || self.sys.huge(old.span, Huge::Advised));
-            }
-        }
+        advices.known[place] = Some(known);
         advices.next = place + 1;
         advices.quiet = 0;
         drop(advices);
@@ -84,12 +83,52 @@ impl<S: Sys> Space<S> {
         }
         let Some(mut advices) = self.advices.lock_soon() else { return };
         for known in &mut advices.known {
-            if let Some(k) = known
-                && !k.span.clip(span).is_empty()
-            {
-                self.budget.discharge(k.charged);
+            let Some(k) = known.as_mut().filter(|k| !k.span.clip(span).is_empty()) else { continue };
+            let before = k.charged;
+            k.lose(span);
+            self.budget.discharge(before - k.charged);
+            if k.charged == 0 {
                 *known = None;
             }
+        }
+    }
+
+    /// The kernel has moved memory of the program's from `from` to `to`: what is charged for it stays so.
+    pub fn carried(&self, from: Span, to: Span) {
+        if !self.may_have_committed(from) {
+            return;
+        }
+        let Some(mut advices) = self.advices.lock_soon() else { return };
+        for place in 0..KNOWN {
+            let Some(mut left) = advices.known[place] else { continue };
+            let part = left.span.clip(from);
+            if part.is_empty() {
+                continue;
+            }
+            let start = to.start + (part.start - from.start);
+            let span = Span { start, end: start + part.bytes() }.clip(to);
+            let mut moved = Known { span, charged: left.charged.min(touched_slots(span)), cut: true, ..left };
+            left.lose(part);
+            if left.span.is_empty() {
+                left = moved;
+                moved.charged = 0;
+            }
+            let free = advices.known.iter().position(Option::is_none);
+            if moved.charged > 0 && free.is_none() {
+                // It counts as a whole where it was.
+                left = Known { cut: true, ..advices.known[place].expect("known just now") };
+            }
+            self.committed.0.fetch_min(span.start, Relaxed);
+            self.committed.1.fetch_max(span.end, Relaxed);
+            let before = advices.known[place].map_or(0, |known| known.charged);
+            advices.known[place] = Some(left).filter(|known| known.charged > 0);
+            let mut after = left.charged;
+            if let Some(free) = free.filter(|_| moved.charged > 0) {
+                advices.known[free] = Some(moved);
+                after += moved.charged;
+            }
+            self.budget.charge(after.saturating_sub(before));
+            self.budget.discharge(before.saturating_sub(after));
         }
     }
 
@@ -106,7 +145,7 @@ impl<S: Sys> Space<S> {
             _ if before == most => return,
             Use::Sparse => return,
             Use::Dense => {
-                known.depth = most;
+                (known.depth, known.refused) = (most, false);
                 self.sys.huge(known.span, Huge::Advised);
             }
             Use::Unknown => {
@@ -142,7 +181,8 @@ impl<S: Sys> Space<S> {
     fn look_at_all(&self, probes: bool) -> bool {
         let mut changed = false;
         for place in 0..KNOWN {
-            let Some(seen) = self.advices.lock_soon().and_then(|advices| advices.known[place]) else { continue };
+            let seen = self.advices.lock_soon().and_then(|advices| advices.known[place]);
+            let Some(seen) = seen.filter(|known| !known.cut) else { continue };
             let is_known = || {
                 let advices = self.advices.lock_soon();
                 advices.is_some_and(|advices| advices.known[place].is_some_and(|known| known.span == seen.span))
@@ -154,7 +194,7 @@ impl<S: Sys> Space<S> {
                 && if probes { self.finds_cold() } else { self.huge_cost.is_cold(self.now_ms()) == Some(true) };
             let Some(mut advices) = self.advices.lock_soon() else { continue };
             // The program may have unmapped it meanwhile, or another thread may have looked.
-            let same = |k: &&mut Known| k.span == seen.span && k.use_ == seen.use_;
+            let same = |k: &&mut Known| k.span == seen.span && k.use_ == seen.use_ && !k.cut;
             if let Some(known) = advices.known[place].as_mut().filter(same) {
                 changed |= self.busy.enter(seen.span, || true, || self.learn(known, use_, cold)) == Some(true);
             }
@@ -167,12 +207,15 @@ impl<S: Sys> Space<S> {
         let news = known.use_ != use_;
         known.use_ = use_;
         // All of it, so that it is one area again.
-        let refuse = |known: &Known| self.sys.huge(known.span, Huge::Refused);
+        let refuse = |known: &mut Known| {
+            known.refused = true;
+            self.sys.huge(known.span, Huge::Refused);
+        };
         match use_ {
             Use::Dense if news => {
                 self.budget.discharge(core::mem::take(&mut known.charged));
                 // The slots left out are advised too.
-                if known.depth == known.most() {
+                if known.depth == known.most() && !known.refused {
                     self.sys.huge(known.span, Huge::Advised);
                 }
             }
@@ -180,18 +223,21 @@ impl<S: Sys> Space<S> {
             Use::Sparse if news && known.depth > 0 => refuse(known),
             _ => {}
         }
-        let before = known.depth;
+        let before = (known.depth, known.refused);
         match cold {
-            false => self.advise_known(known),
-            // The program gets small pages where it has none yet, and advice once huge ones are warm again.
-            true if before > 0 => {
-                refuse(known);
-                self.budget.discharge(core::mem::take(&mut known.charged));
-                known.depth = 0;
-            }
+            // The program gets small pages where it has none yet, and huge ones once these are warm again. What it has
+            // it keeps, so that counts.
+            true if known.depth > 0 && !known.refused => refuse(known),
             true => {}
+            false => {
+                if known.refused && use_ != Use::Sparse {
+                    known.refused = false;
+                    known.pieces(0, known.depth).for_each(|piece| self.sys.huge(piece, Huge::Advised));
+                }
+                self.advise_known(known);
+            }
         }
-        news || before != known.depth
+        news || before != (known.depth, known.refused)
     }
 
     /// How the program uses a mapping, as far as it can be told by now.
@@ -224,7 +270,25 @@ impl<S: Sys> Space<S> {
     }
 }
 
+/// The slots of which a part lies in `span`.
+fn touched_slots(span: Span) -> usize {
+    if span.is_empty() { 0 } else { span.end.div_ceil(SLOT) - span.start / SLOT }
+}
+
 impl Known {
+    /// The program has given up `gone`. What is left of a front or a back counts for its slots at most.
+    fn lose(&mut self, gone: Span) {
+        let span = self.span;
+        if gone.start <= span.start {
+            self.span.start = gone.end.min(span.end);
+        }
+        if gone.end >= span.end {
+            self.span.end = gone.start.max(self.span.start);
+        }
+        self.cut = true;
+        self.charged = self.charged.min(touched_slots(self.span));
+    }
+
     fn slots(&self) -> usize {
         self.span.bytes() / SLOT
     }
@@ -275,7 +339,8 @@ mod tests {
 
     fn known(slots: usize) -> Known {
         let (span, most_groups) = (Span::new(0, slots * SLOT), MOST_GROUPS);
-        Known { span, most_groups, depth: 0, charged: 0, share: 1, use_: Use::Unknown }
+        let (use_, refused, cut) = (Use::Unknown, false, false);
+        Known { span, most_groups, depth: 0, charged: 0, share: 1, use_, refused, cut }
     }
 
     /// Which slots `spans` cover, each once.

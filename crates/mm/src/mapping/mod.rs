@@ -17,7 +17,7 @@ mod supply;
 use core::sync::atomic::Ordering::Relaxed;
 
 use faultless_base::sys::Sys;
-use faultless_base::{SLOT, Span};
+use faultless_base::{PAGE, SLOT, Span};
 
 use crate::frame::arena::Extent;
 use crate::frame::slot::{State, flag};
@@ -35,8 +35,9 @@ impl<S: Sys> Space<S> {
     pub fn mapped(&self, cpu: usize, span: Span) {
         let program = &self.program;
         let e = slots_inside(span);
-        if e.n == 0 || self.is_looked_at() || !self.note_slots(e) {
-            return;
+        // Of a mapping that could not be filled most is never touched, and to note all of it would take long.
+        if e.n == 0 || span.bytes() > self.span().bytes() || self.is_looked_at() || !self.note_slots(e) {
+            return self.forget(span);
         }
         self.program_cpu.store(cpu + 1, Relaxed);
         self.forget(program.span(e));
@@ -79,10 +80,9 @@ impl<S: Sys> Space<S> {
     pub fn unmap(&self, cpu: usize, span: Span) -> bool {
         let program = &self.program;
         let e = slots_inside(span);
-        // A slot of which only a part is unmapped is not worth keeping.
         for end in [span.start / SLOT, (span.end - 1) / SLOT] {
-            if !e.slots().contains(&end) && self.end_use(end) {
-                self.drop_note(end);
+            if !e.slots().contains(&end) {
+                self.cut(end, span);
             }
         }
         let lent = self.end_uses(e);
@@ -186,14 +186,60 @@ impl<S: Sys> Space<S> {
         self.lent_in(span).next().is_some()
     }
 
-    /// The program drops the content of whole slots of `span`, or has replaced, moved or unmapped them: what is noted
-    /// of them is void.
+    /// The program has replaced, moved or unmapped `span`: what is noted of its slots is void, but for what is left of
+    /// them.
     pub fn forget(&self, span: Span) {
         if span.is_empty() {
             return;
         }
         let outer = Extent { first: span.start / SLOT, n: span.end.div_ceil(SLOT) - span.start / SLOT };
-        self.noted(outer).flat_map(Extent::slots).filter(|&i| self.end_use(i)).for_each(|i| self.drop_note(i));
+        self.noted(outer).flat_map(Extent::slots).for_each(|i| self.cut(i, span));
+    }
+
+    /// Memory in `span` is not the program's own any more, or is other memory. A huge page that was brought to slot
+    /// `i`, and that the program was not seen to use, stays charged as long as a part of it is left elsewhere. There,
+    /// nothing is brought, looked at or kept any more.
+    pub(crate) fn cut(&self, i: usize, span: Span) {
+        let slots = self.program.slots;
+        if !self.end_use(i) {
+            return;
+        }
+        let slot = Span::new(i * SLOT, SLOT);
+        let before = Span { start: slot.start, end: span.start.clamp(slot.start, slot.end) };
+        let behind = Span { start: span.end.clamp(slot.start, slot.end), end: slot.end };
+        let counts = slots.has(i, flag::CHARGED) && self.budget.limit() > 0 && !self.is_retired();
+        if counts && (self.has_memory(before) || self.has_memory(behind)) {
+            slots.mark(i, flag::TAINTED);
+            slots.set(i, State::Mapped);
+        } else {
+            self.drop_note(i);
+        }
+    }
+
+    /// Whether any page of a part of a slot is present. Parts of it may be unmapped.
+    fn has_memory(&self, part: Span) -> bool {
+        let mut pages = (part.start..part.end).step_by(PAGE);
+        !part.is_empty() && (self.sys.present_pages(part) > 0 || pages.any(|at| self.sys.present(at)))
+    }
+
+    /// What was brought to `from`, and is noted there still, has moved to `to`, slot by slot or not. It stays charged.
+    fn carry_charges(&self, from: Span, to: Span) {
+        let slots = self.program.slots;
+        let lent = self.lent_in(from).filter(|&i| slots.has(i, flag::CHARGED));
+        for i in lent {
+            let part = Span::new(i * SLOT, SLOT).clip(from);
+            let start = to.start + (part.start - from.start);
+            let part = Span { start, end: start + part.bytes() }.clip(to);
+            let e = Extent { first: part.start / SLOT, n: part.end.div_ceil(SLOT) - part.start / SLOT };
+            if part.is_empty() || !self.note_slots(e) {
+                continue;
+            }
+            for j in e.slots().filter(|&j| self.begin_use(Extent { first: j, n: 1 })) {
+                self.budget.charge(1);
+                slots.mark(j, flag::CHARGED | flag::FRESH | flag::TAINTED);
+                slots.set(j, State::Mapped);
+            }
+        }
     }
 
     /// The kernel has moved the program's mapping `from` to `to`, as far as it fits there.
@@ -221,6 +267,7 @@ impl<S: Sys> Space<S> {
                 }
             }
         }
+        self.carry_charges(from, to);
         self.forget(from);
     }
 

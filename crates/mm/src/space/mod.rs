@@ -305,6 +305,11 @@ impl<S: Sys> Space<S> {
         self.shards[cpu & (self.count - 1)].as_ref().expect("a shard in use")
     }
 
+    /// How many shards there are.
+    pub(crate) fn shards_in_use(&self) -> usize {
+        self.count
+    }
+
     pub(crate) fn all_shards(&self) -> impl Iterator<Item = &Shard> {
         self.shards.iter().flatten()
     }

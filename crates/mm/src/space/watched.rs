@@ -87,6 +87,10 @@ pub(crate) struct Known {
     pub(crate) charged: usize,
     pub(crate) share: usize,
     pub(crate) use_: Use,
+    /// Whether huge pages are refused there for now, because they are cold.
+    pub(crate) refused: bool,
+    /// Whether the program has given up a part of it. Then it only counts, until all of it is gone.
+    pub(crate) cut: bool,
 }
 
 /// How the program uses a mapping.
@@ -103,6 +107,7 @@ pub(crate) enum Use {
 /// The mappings that were advised.
 pub struct Advices {
     pub(crate) known: [Option<Known>; KNOWN],
+    /// Which one makes room for another first.
     pub(crate) next: usize,
     pub(crate) quiet: u32,
 }

@@ -281,7 +281,7 @@ pub fn remap(args: [usize; 6], make: impl Fn([usize; 6]) -> Answer) -> Answer {
             && (old_bytes.max(new_bytes) >= SLOT || is_known(from) || is_known(to))
             && let Some(engine) = engine::enter_call()
         {
-            remapped(&engine, from, to, flags);
+            remapped(&engine, from, to);
         }
     }
     result
@@ -294,14 +294,14 @@ pub fn unregistered() -> Option<Unregistered> {
 }
 
 /// The kernel has resized or moved a mapping.
-fn remapped(engine: &Engine, from: Span, to: Span, flags: i32) {
+fn remapped(engine: &Engine, from: Span, to: Span) {
     if to.start == from.start {
-        return engine.space.forget(Span { start: to.end.min(from.end), end: to.end.max(from.end) });
-    }
-    if flags & libc::MREMAP_DONTUNMAP == 0 {
-        engine.space.uncommitted(from);
+        let end = Span { start: to.end.min(from.end), end: to.end.max(from.end) };
+        engine.space.uncommitted(end);
+        return engine.space.forget(end);
     }
     engine.space.uncommitted(to);
+    engine.space.carried(from, to);
     engine.space.moved(from, to);
 }
 

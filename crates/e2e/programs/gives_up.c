@@ -1,0 +1,85 @@
+/* A program that uses one page of each huge page, gives up parts of them, and maps more. What is left of them must not
+ * grow. Arguments: how it gives them up, and how often. Prints its largest resident memory in KiB. */
+#include "check.h"
+#include <sys/resource.h>
+
+#define HUGE (2 * MIB)
+#define BYTES (8 * MIB)
+
+static char *reserved(int prot)
+{
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    char *at = mmap(NULL, BYTES + HUGE, prot, flags, -1, 0);
+    CHECK(at != MAP_FAILED);
+    return (char *)(((uintptr_t)at + HUGE - 1) / HUGE * HUGE);
+}
+
+static char *touched(char *at)
+{
+    for (size_t i = 0; i < BYTES; i += HUGE)
+        at[i] = 1;
+    return at;
+}
+
+static char *committed(void)
+{
+    char *at = reserved(PROT_NONE);
+    CHECK(mmap(at, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == at);
+    return touched(at);
+}
+
+static void move(char *from, size_t by)
+{
+    char *to = reserved(PROT_NONE) + by;
+    CHECK(mremap(from, BYTES, BYTES, MREMAP_MAYMOVE | MREMAP_FIXED, to) == to);
+}
+
+/* Small blocks of which most are freed, and then larger ones, as much as was freed. */
+static void in_pieces(void)
+{
+    enum { BLOCKS = 2000, SMALL = 256 << 10, LARGE = 1000 << 10 };
+    static char *blocks[BLOCKS];
+    for (int i = 0; i < BLOCKS; i++)
+        memset(blocks[i] = malloc(SMALL), 1, SMALL);
+    for (int i = 0; i < BLOCKS; i++)
+        if (i % 8)
+            free(blocks[i]);
+    for (int i = 0; i < BLOCKS / 8 * 7 / 4; i++)
+        memset(malloc(LARGE), 1, LARGE);
+}
+
+int main(int argc, char **argv)
+{
+    CHECK(argc == 3);
+    const char *how = argv[1];
+    for (int round = 0; round < atoi(argv[2]); round++) {
+        if (!strcmp(how, "half of each")) {
+            char *at = touched(reserved(PROT_READ | PROT_WRITE));
+            for (size_t i = 0; i < BYTES; i += HUGE)
+                CHECK(munmap(at + i + 4096, HUGE / 2) == 0);
+        } else if (!strcmp(how, "a page of each")) {
+            char *at = touched(reserved(PROT_READ | PROT_WRITE));
+            for (size_t i = 0; i < BYTES; i += HUGE)
+                CHECK(mmap(at + i + 8192, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == at + i + 8192);
+        } else if (!strcmp(how, "moved")) {
+            move(touched(reserved(PROT_READ | PROT_WRITE)), 4096);
+        } else if (!strcmp(how, "committed")) {
+            committed();
+        } else if (!strcmp(how, "committed in part")) {
+            CHECK(munmap(committed(), HUGE) == 0);
+        } else if (!strcmp(how, "committed and moved")) {
+            move(committed(), 0);
+        } else if (!strcmp(how, "blocks")) {
+            in_pieces();
+        } else {
+            CHECK(!"a known way");
+        }
+        /* The background thread goes on. */
+        if (round % 8 == 0)
+            usleep(3000);
+    }
+    struct rusage used;
+    CHECK(getrusage(RUSAGE_SELF, &used) == 0);
+    fprintf(stderr, "%ld\n", used.ru_maxrss);
+    return 0;
+}
