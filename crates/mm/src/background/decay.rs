@@ -48,7 +48,7 @@ impl<S: Sys> Space<S> {
 
     /// Gives back memory that has been idle for too long.
     pub(crate) fn decay_step(&self) -> Progress {
-        if self.budget.idle() == 0 {
+        if self.budget.idle() == 0 && self.budget.wasted_above_limit() == 0 {
             return Progress::Idle;
         }
         self.look_around();
@@ -86,7 +86,15 @@ impl<S: Sys> Space<S> {
                 return Progress::Worked;
             }
         }
-        Progress::Wait(if above > 0 || self.is_grouped() { LOOK_ABOVE_US } else { LOOK_US })
+        let wasted = self.budget.wasted_above_limit();
+        if wasted == 0 {
+            self.wasted_ms.store(now, Ordering::Relaxed);
+        } else if now.wrapping_sub(self.wasted_ms.load(Ordering::Relaxed)) >= KEEP_ABOVE_MS
+            && self.strip_runs(wasted.min(DECAY_SLOTS), Counter::BytesDecayed) > 0
+        {
+            return Progress::Worked;
+        }
+        Progress::Wait(if above > 0 || wasted > 0 || self.is_grouped() { LOOK_ABOVE_US } else { LOOK_US })
     }
 
     /// Memory is short: gives idle memory back at once, all that can be had. The bytes given back.
@@ -99,7 +107,7 @@ impl<S: Sys> Space<S> {
         self.give_back(usize::MAX, Counter::BytesPressed)
     }
 
-    /// Gives `n` idle slots back, or all there are: the bytes given back.
+    /// Gives `n` slots back that are idle or between blocks, or all there are: the bytes given back.
     pub(crate) fn give_back(&self, n: usize, counter: Counter) -> usize {
         let (mut bytes, mut left) = (0, n);
         for shard in self.all_shards() {
@@ -117,6 +125,6 @@ impl<S: Sys> Space<S> {
                 }
             }
         }
-        bytes
+        bytes + self.strip_runs(left, counter)
     }
 }

@@ -21,6 +21,9 @@ use crate::frame::slot::{State, flag};
 use crate::space::{Shard, Space};
 use faultless_page::stats::Counter;
 
+/// The largest blocks that the C library may keep in its heap (`DEFAULT_MMAP_THRESHOLD_MAX` of glibc).
+const LARGEST_OF_HEAP: usize = 32 << 20;
+
 /// Memory for a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allocated {
@@ -37,6 +40,9 @@ impl<S: Sys> Space<S> {
         let shard = self.shard(cpu);
         if !shard.later.is_empty() {
             self.take_in(shard);
+        }
+        if bytes <= LARGEST_OF_HEAP && self.budget.leaves_blocks() {
+            return None;
         }
         if bytes <= SLOT && align <= UNIT {
             return self.allocate_run(shard, bytes);
@@ -61,7 +67,7 @@ impl<S: Sys> Space<S> {
         if found.is_some() {
             return found;
         }
-        if !self.may_lose(shard, 1, bytes) {
+        if !self.may_begin(shard, bytes) {
             return None;
         }
         let (shard, e) = self.take(shard, 1, 1, Purpose::Malloc)?;
@@ -110,6 +116,27 @@ impl<S: Sys> Space<S> {
         self.budget.set_unused(shard.number, held.unused_units());
     }
 
+    /// Whether a block of `bytes` bytes may begin a slot. If not, the C library may have room for it in its own free
+    /// memory, which is not known here.
+    fn may_begin(&self, shard: &Shard, bytes: usize) -> bool {
+        self.make_way(SLOT_PAGES);
+        if self.budget.room() == 0 {
+            self.make_room(1);
+        }
+        let may = self.budget.room() > 0;
+        if !may {
+            self.leave_block(shard, bytes);
+        }
+        may
+    }
+
+    /// The C library gets a block for want of room.
+    fn leave_block(&self, shard: &Shard, bytes: usize) {
+        self.budget.leave_block();
+        shard.count(Counter::KernelWaste, 1);
+        self.promise(bytes.div_ceil(PAGE));
+    }
+
     /// Whether a block of `bytes` bytes may take `slots` slots in part. If not, the C library gets it from the kernel.
     fn may_lose(&self, shard: &Shard, slots: usize, bytes: usize) -> bool {
         if slots > 0 && self.budget.trust() < slots {
@@ -117,8 +144,7 @@ impl<S: Sys> Space<S> {
         }
         let may = self.budget.trust() >= slots;
         if !may {
-            shard.count(Counter::KernelWaste, 1);
-            self.promise(bytes.div_ceil(PAGE));
+            self.leave_block(shard, bytes);
         }
         may
     }
@@ -220,7 +246,11 @@ impl<S: Sys> Space<S> {
         if shard.slots.has(slot, flag::TAINTED) {
             self.reset_run(shard, slot, unit);
         }
-        let bare = self.budget.is_full(shard.number, self.shards_in_use()) && self.drop_run(shard, slot, unit);
+        self.give_run(shard, slot, unit, false)
+    }
+
+    /// Gives a run back, `bare`: without its memory. False when none starts there.
+    fn give_run(&self, shard: &Shard, slot: usize, unit: usize, bare: bool) -> bool {
         let Some(mut arena) = shard.lock_soon() else {
             let starts = shard.sizes.run(slot, unit).is_some();
             if starts {
@@ -233,19 +263,35 @@ impl<S: Sys> Space<S> {
         drop(arena);
         if given == Some(true) {
             self.take_block_back(shard, Extent { first: slot, n: 1 });
+        } else if self.budget.wastes(shard.number, self.shards_in_use()) {
+            self.want_worker();
         }
         given.is_some()
     }
 
-    /// Gives the memory of a run back before the run itself: the budget has no room for what lies between blocks.
-    /// Whether it is gone.
-    #[cold]
-    fn drop_run(&self, shard: &Shard, slot: usize, unit: usize) -> bool {
-        let Some(units) = shard.sizes.run(slot, unit) else { return false };
-        let span = Span::new(shard.base + slot * SLOT + unit * UNIT, units * UNIT);
-        let done = self.sys.discard(span);
-        shard.count(Counter::BytesOverBudget, if done { span.bytes() } else { 0 });
-        done
+    /// Gives memory between small blocks back to the kernel, `n` slots' worth or all there is: the bytes given back.
+    pub(crate) fn strip_runs(&self, n: usize, counter: Counter) -> usize {
+        let mut bytes = 0;
+        for shard in self.all_shards() {
+            while bytes / SLOT < n {
+                let Some(mut arena) = shard.lock_soon() else { break };
+                let Some((slot, unit, units)) = arena.take_wasted() else { break };
+                self.note_unused_units(shard, &arena);
+                drop(arena);
+                let before = shard.slots.share(slot, flag::FRESH);
+                self.budget.discharge(shard.slots.withdraw(slot, flag::CHARGED) as usize);
+                let done = self.sys.discard(Span::new(shard.base + slot * SLOT + unit * UNIT, units * UNIT));
+                let pages = if done { units * UNIT / PAGE } else { 0 };
+                self.budget.strip(pages, before & (flag::FRESH | flag::CHARGED) == 0);
+                shard.count(counter, pages * PAGE);
+                self.give_run(shard, slot, unit, done);
+                if !done {
+                    break;
+                }
+                bytes += pages * PAGE;
+            }
+        }
+        bytes
     }
 
     /// A slot whose attributes were changed goes back to the kernel with its last run. Its other runs may live for

@@ -45,6 +45,8 @@ pub struct Arena {
     spare: u32,
     /// Units of carved slots that belong to no block, and have memory.
     unused: usize,
+    /// Where the search for such units goes on.
+    searched: usize,
     /// The block that came back last and of which memory was kept.
     last: Extent,
 }
@@ -68,6 +70,7 @@ impl Arena {
             rooms,
             spare: u32::MAX,
             unused: 0,
+            searched: 0,
             last: Extent { first: 0, n: 0 },
         }
     }
@@ -368,6 +371,26 @@ impl Arena {
             self.has_room(slot);
         }
         Some(empty)
+    }
+
+    /// Takes a piece of a carved slot that has memory and belongs to no block, as if it were one: its slot, its first
+    /// unit and its units.
+    pub fn take_wasted(&mut self) -> Option<(usize, usize, usize)> {
+        let tail = self.slots.tail();
+        for _ in 0..if self.unused > 0 { tail } else { 0 } {
+            let slot = self.searched % tail;
+            let is_plain = !self.slots.has(slot, flag::TAINTED | flag::FORKED);
+            if self.slots.state(slot) == State::Runs
+                && is_plain
+                && let Some((unit, units)) = self.carved[slot].take_wasted()
+            {
+                self.sizes.set_run(slot, unit, units);
+                self.unused -= units;
+                return Some((slot, unit, units));
+            }
+            self.searched = slot + 1;
+        }
+        None
     }
 
     fn has_room(&mut self, slot: usize) {

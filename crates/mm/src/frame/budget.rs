@@ -25,6 +25,9 @@ const PROVES: usize = 128;
 /// … and with this many times the budget at most.
 const TRUSTED: usize = 8;
 
+/// A budget of so many slots (64 MiB) is small.
+const SMALL: usize = 32;
+
 /// On a cache line of its own, because it is written at each call.
 #[derive(Debug)]
 #[repr(align(64))]
@@ -54,6 +57,8 @@ pub struct Budget {
     looked: AtomicBool,
     /// Whether it did not answer, the last time: then nothing is kept beyond the budget.
     blind: AtomicBool,
+    /// Whether the C library got a block for want of room.
+    left_some: AtomicBool,
     /// Most slots, idle and charged together, that the control group allows.
     cap: AtomicUsize,
 }
@@ -76,6 +81,7 @@ impl Budget {
             peak: zero(),
             looked: AtomicBool::new(false),
             blind: AtomicBool::new(false),
+            left_some: AtomicBool::new(false),
             cap: AtomicUsize::new(usize::MAX),
         }
     }
@@ -120,7 +126,8 @@ impl Budget {
         match self.limit() {
             0 => 0,
             limit => {
-                let lost = self.lost().div_ceil(SLOT_PAGES);
+                // Units of no block can go back at any moment.
+                let lost = self.lost.load(Relaxed).div_ceil(SLOT_PAGES);
                 let proven = self.proven.load(Relaxed).saturating_sub(PROVES);
                 let most = (limit + proven.min(self.peak.load(Relaxed) / SLOT_PAGES)).min(self.cap.load(Relaxed));
                 most.saturating_sub(self.charged() + lost)
@@ -130,8 +137,21 @@ impl Budget {
 
     /// Pages that the process may have, at least.
     fn allowed(&self) -> usize {
-        let peak = if self.blind.load(Relaxed) { 0 } else { self.peak.load(Relaxed) };
+        let is_strict = self.blind.load(Relaxed) || self.leaves_blocks();
+        let peak = if is_strict { 0 } else { self.peak.load(Relaxed) };
         self.limit() * SLOT_PAGES + peak
+    }
+
+    /// The C library gets a block for want of room.
+    pub fn leave_block(&self) {
+        self.left_some.store(true, Relaxed);
+    }
+
+    /// Whether the C library gets all blocks that it may keep itself. Neither it nor the engine can use what the other
+    /// one keeps. A small budget cannot bear both: once it was used up, it alone says what is kept.
+    #[inline]
+    pub fn leaves_blocks(&self) -> bool {
+        self.left_some.load(Relaxed) && self.limit() <= SMALL
     }
 
     /// Pages that it has or is about to have.
@@ -147,18 +167,39 @@ impl Budget {
 
     /// Pages of slots in use that belong to no block.
     fn lost(&self) -> usize {
-        let units: usize = self.unused.iter().map(|unused| unused.0.load(Relaxed)).sum();
-        self.lost.load(Relaxed) + units * UNIT / PAGE
+        self.lost.load(Relaxed) + self.unused_units() * UNIT / PAGE
     }
 
-    /// Whether what cannot go back at any moment takes all of the budget. Asked of one of `shards` shards, where it is
-    /// hot: as long as each has no more than its share, there is no need to look at them all.
+    fn unused_units(&self) -> usize {
+        self.unused.iter().map(|unused| unused.0.load(Relaxed)).sum()
+    }
+
+    /// Whether a shard, one of `shards`, has more than its share of the budget in units of no block.
     #[inline]
-    pub fn is_full(&self, shard: usize, shards: usize) -> bool {
-        let limit = self.limit() * SLOT_PAGES;
-        let charged = self.charged() * SLOT_PAGES;
-        let own = self.unused[shard].0.load(Relaxed) * UNIT / PAGE;
-        limit > 0 && charged + self.lost.load(Relaxed) + own * shards >= limit && charged + self.lost() >= limit
+    pub fn wastes(&self, shard: usize, shards: usize) -> bool {
+        let units = self.unused[shard].0.load(Relaxed);
+        units * UNIT * shards > self.limit() * SLOT
+    }
+
+    /// Units of no block, in slots.
+    fn wasted(&self) -> usize {
+        self.unused_units() * UNIT / SLOT
+    }
+
+    /// How many slots of them exceed the budget by themselves; they may stay only for a moment.
+    pub fn wasted_above_limit(&self) -> usize {
+        self.wasted().saturating_sub(self.limit())
+    }
+
+    /// Memory of no block goes back to the kernel, in pages. How much its slot still has is not known: it `was_used`
+    /// before, or counts no more than the kernel says.
+    pub fn strip(&self, pages: usize, was_used: bool) {
+        if was_used {
+            self.unuse(1);
+            self.other.fetch_add(SLOT_PAGES - pages, Relaxed);
+        } else {
+            let _ = self.other.fetch_update(Relaxed, Relaxed, |other| Some(other.saturating_sub(pages)));
+        }
     }
 
     /// How many idle slots exceed the budget by itself; they may stay only for a moment.
@@ -166,14 +207,14 @@ impl Budget {
         (self.idle() + self.charged()).saturating_sub(self.limit()).min(self.idle())
     }
 
-    /// How many idle slots have to go at once, if `pages` more come.
+    /// How many slots of idle memory, and of units of no block, have to go at once, if `pages` more come.
     pub fn excess(&self, pages: usize) -> usize {
-        let idle = self.idle();
-        if idle == 0 || self.limit() == 0 {
-            return idle;
+        let spare = self.idle() + self.wasted();
+        if spare == 0 || self.limit() == 0 {
+            return self.idle();
         }
-        let capped = (idle + self.charged()).saturating_sub(self.cap.load(Relaxed));
-        self.overdrawn(pages).max(capped).min(idle)
+        let capped = (spare + self.charged()).saturating_sub(self.cap.load(Relaxed));
+        self.overdrawn(pages).max(capped).min(spare)
     }
 
     /// Asks how many pages the process has.

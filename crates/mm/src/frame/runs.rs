@@ -71,6 +71,15 @@ impl Carved {
         self.bare |= if bare { mask(at, n) } else { 0 };
     }
 
+    /// Takes a piece that has memory and belongs to no run: its first unit, and its units.
+    pub fn take_wasted(&mut self) -> Option<(usize, usize)> {
+        let wasted = !self.used & !self.bare;
+        let at = wasted.trailing_zeros() as usize;
+        let n = wasted.checked_shr(at as u32)?.trailing_ones() as usize;
+        self.hand_out(mask(at, n));
+        Some((at, n))
+    }
+
     /// Units that have memory, and belong to no run.
     pub fn wasted(&self) -> usize {
         (!self.used & !self.bare).count_ones() as usize
@@ -124,13 +133,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn runs_never_overlap(ops in prop::collection::vec((0usize..UNITS, 1usize..=UNITS, 0u8..3), 1..100)) {
+        fn runs_never_overlap(ops in prop::collection::vec((0usize..UNITS, 1usize..=UNITS, 0u8..4), 1..100)) {
             let mut c = Carved::start(Content::Nothing);
             let mut model = vec![0usize; UNITS];
             // Units that have memory.
             let mut filled = vec![false; UNITS];
             let mut id = 0;
             for (at, n, op) in ops {
+                let wasted = |model: &[usize], filled: &[bool]| (0..UNITS).filter(|&u| model[u] == 0 && filled[u]).count();
                 id += 1;
                 let owner = model[at];
                 let starts = owner != 0 && (at == 0 || model[at - 1] != owner);
@@ -155,10 +165,15 @@ mod tests {
                             filled[at..at + n].fill(true);
                         }
                     }
+                    3 => if let Some((i, n)) = c.take_wasted() {
+                        prop_assert!((i..i + n).all(|unit| model[unit] == 0 && filled[unit]));
+                        model[i..i + n].fill(id);
+                    } else {
+                        prop_assert_eq!(wasted(&model, &filled), 0);
+                    },
                     _ => {}
                 }
-                let wasted = (0..UNITS).filter(|&unit| model[unit] == 0 && filled[unit]).count();
-                prop_assert_eq!(c.wasted(), wasted);
+                prop_assert_eq!(c.wasted(), wasted(&model, &filled));
                 prop_assert_eq!(c.is_empty(), model.iter().all(|o| *o == 0));
                 prop_assert_eq!(c.is_full(), model.iter().all(|o| *o != 0));
             }

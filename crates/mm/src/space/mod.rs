@@ -184,6 +184,8 @@ pub struct Space<S> {
     pub(crate) rest_since: AtomicU32,
     /// When memory pressure was last looked for, in ms.
     pub(crate) pressure_look: AtomicU32,
+    /// When what lies between blocks was last seen to fit into the budget, in ms.
+    pub(crate) wasted_ms: AtomicU32,
     /// When the account was last brought up to date, in ns; see [`crate::space::account`].
     pub(crate) looked_ns: AtomicUsize,
     /// When the background thread was last asked to look at the control group, and when memory was last promised, in
@@ -265,6 +267,7 @@ impl<S: Sys> Space<S> {
             rest: AtomicU32::new(0),
             rest_since: AtomicU32::new(0),
             pressure_look: AtomicU32::new(0),
+            wasted_ms: AtomicU32::new(0),
             looked_ns: AtomicUsize::new(0),
             group_ms: AtomicU32::new(0),
             promised_ms: AtomicU32::new(0),
