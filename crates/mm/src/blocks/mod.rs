@@ -243,10 +243,8 @@ impl<S: Sys> Space<S> {
     }
 
     fn free_run(&self, shard: &Shard, slot: usize, unit: usize) -> bool {
-        if shard.slots.has(slot, flag::TAINTED) {
-            self.reset_run(shard, slot, unit);
-        }
-        self.give_run(shard, slot, unit, false)
+        let bare = shard.slots.has(slot, flag::TAINTED) && self.reset_run(shard, slot, unit);
+        self.give_run(shard, slot, unit, bare)
     }
 
     /// Gives a run back, `bare`: without its memory. False when none starts there.
@@ -284,10 +282,11 @@ impl<S: Sys> Space<S> {
                 let pages = if done { units * UNIT / PAGE } else { 0 };
                 self.budget.strip(pages, before & (flag::FRESH | flag::CHARGED) == 0);
                 shard.count(counter, pages * PAGE);
-                self.give_run(shard, slot, unit, done);
                 if !done {
-                    break;
+                    // Nothing is sure of what is there: the slot is used no more.
+                    shard.slots.mark(slot, flag::TAINTED);
                 }
+                self.give_run(shard, slot, unit, done);
                 bytes += pages * PAGE;
             }
         }
@@ -296,14 +295,11 @@ impl<S: Sys> Space<S> {
 
     /// A slot whose attributes were changed goes back to the kernel with its last run. Its other runs may live for
     /// long, so the memory of this one goes now, with its attributes: it may be locked. Its place is not used again
-    /// before the slot is empty.
-    fn reset_run(&self, shard: &Shard, slot: usize, unit: usize) {
-        if let Some(units) = shard.sizes.run(slot, unit) {
-            let span = Span::new(shard.base + slot * SLOT + unit * UNIT, units * UNIT);
-            if !self.sys.reset(span) {
-                let _ = self.sys.discard(span);
-            }
-        }
+    /// before the slot is empty. Whether it is gone.
+    fn reset_run(&self, shard: &Shard, slot: usize, unit: usize) -> bool {
+        let Some(units) = shard.sizes.run(slot, unit) else { return false };
+        let span = Span::new(shard.base + slot * SLOT + unit * UNIT, units * UNIT);
+        self.sys.reset(span) || self.sys.discard(span)
     }
 
     pub(crate) fn take_slots_back(&self, shard: &Shard, e: Extent) {
