@@ -1,15 +1,16 @@
 //! The peak rule: a process never has more in memory than the program by itself once had, plus the budget.
 //!
 //! Three things make a process larger than it would be. They are memory kept while it is free (`idle`), huge pages
-//! that the program is not yet seen to use (`charged`), and parts of slots that no block uses (`lost`). While all
-//! three fit into the budget the rule holds, whatever the program does. Beyond that, memory may be kept as long as
-//! the process is not larger than the program's own peak and the budget. For that the kernel is asked from time to
-//! time how much the process has ([`Budget::look`]), because the C library's heap and small pages are the kernel's
-//! business. The answer without these three is a lower bound of the program's own peak. Between two looks, memory
-//! that the kernel is about to bring counts as if it were there (`promised`).
+//! that the program is not yet seen to use (`charged`), and memory between blocks (`unused`, `lost`). While all three
+//! fit into the budget the rule holds, whatever the program does. Beyond that, memory may be kept as long as the process
+//! is not larger than the program's own peak and the budget. For that the kernel is asked from time to time how much the
+//! process has ([`Budget::look`]), because the C library's heap and small pages are the kernel's business. The answer
+//! without these three is a lower bound of the program's own peak. Between two looks, memory that the kernel is about to
+//! bring counts as if it were there (`promised`).
 //!
-//! Idle memory can go back at any moment, and does when the program itself grows. The other two cannot. So these stay
-//! within the budget alone, but for a program that used all it got: it is trusted with more (`proven`).
+//! Idle memory, and memory between small blocks, can go back at any moment, and does when the program itself grows. The
+//! rest cannot. So it stays within the budget alone, but for a program that used all it got: it is trusted with more
+//! (`proven`).
 
 use faultless_base::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use faultless_base::{PAGE, SLOT, SLOT_PAGES, UNIT};
