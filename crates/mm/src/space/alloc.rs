@@ -308,6 +308,12 @@ impl<S: Sys> Space<S> {
         if range.clone().any(|i| !shard.slots.has(i, flag::ADVISED)) {
             let at = if granted.n == e.n { whole } else { shard.span(granted) };
             self.sys.huge(at, Huge::Advised);
+            if self.is_program(shard) {
+                // Frames that moved in before the extent have advice now, too: it outlives them.
+                let inner = at.aligned_inside(SLOT);
+                let moved = (inner.start / SLOT..inner.end / SLOT).filter(|i| !granted.slots().contains(i));
+                moved.for_each(|i| _ = shard.slots.share(i, flag::ADVISED));
+            }
         }
         self.budget.discharge(range.filter(|&i| !is_charged(i)).count());
         granted.n
