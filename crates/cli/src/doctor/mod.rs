@@ -34,6 +34,9 @@ pub struct Args {
     /// Look only; measure nothing.
     #[arg(long)]
     no_measure: bool,
+    /// Say what each finding means, also where all is good.
+    #[arg(short, long)]
+    verbose: bool,
     /// A program, to say what of it can be covered.
     #[arg(trailing_var_arg = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
@@ -82,7 +85,7 @@ pub fn main(args: Args) -> ExitCode {
     let report = examine(&args);
     let text = match args.json {
         true => serde_json::to_string_pretty(&report.json()).unwrap_or_default() + "\n",
-        false => text::Text { report: &report, columns: Out::Stdout.columns() }.to_string(),
+        false => text::Text { report: &report, columns: Out::Stdout.columns(), verbose: args.verbose }.to_string(),
     };
     match io::stdout().write_all(text.as_bytes()) {
         // A reader who stops has seen enough.

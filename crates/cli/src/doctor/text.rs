@@ -3,7 +3,7 @@
 use std::fmt::{self, Display, Formatter, Write};
 
 use super::Report;
-use super::finding::{Finding, Verdict};
+use super::finding::{Finding, Level, Verdict};
 use faultless_measure::costs::{Cost, Group, Measured};
 use faultless_measure::figures::size;
 
@@ -20,21 +20,47 @@ pub struct Text<'a> {
     pub report: &'a Report,
     /// Columns.
     pub columns: usize,
+    /// All that is known of each finding.
+    pub verbose: bool,
 }
 
 impl Display for Text<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let columns = self.columns.clamp(NARROW, WIDE);
+        write_verdict(f, self.report, columns)?;
+        let findings = self.report.topics.iter().flat_map(|(_, findings)| findings);
+        let marked: Vec<_> = findings.filter(|finding| finding.level >= Level::Limited).collect();
+        if !marked.is_empty() {
+            writeln!(f, "\nWhat to change")?;
+            marked.into_iter().try_for_each(|finding| write_finding(f, finding, Detail::Full, columns))?;
+        }
         for (title, findings) in &self.report.topics {
-            writeln!(f, "{title}")?;
-            findings.iter().try_for_each(|finding| write_finding(f, finding, columns))?;
-            writeln!(f)?;
+            writeln!(f, "\n{title}")?;
+            for finding in findings {
+                let detail = match finding.level {
+                    _ if self.verbose => Detail::Full,
+                    Level::Note => Detail::Meaning,
+                    Level::Good | Level::Limited | Level::Cannot => Detail::Found,
+                };
+                write_finding(f, finding, detail, columns)?;
+            }
         }
-        if let Some(measured) = &self.report.costs {
-            write_measured(f, measured, columns)?;
+        match &self.report.costs {
+            Some(measured) => write_measured(f, measured, columns),
+            None => Ok(()),
         }
-        write_verdict(f, self.report, columns)
     }
+}
+
+/// How much is said of a finding.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Detail {
+    /// What was found.
+    Found,
+    /// And what that means.
+    Meaning,
+    /// And the command that would improve it.
+    Full,
 }
 
 /// Words in lines of at most `columns`, each after `indent`; a longer word has a line to itself.
@@ -60,7 +86,7 @@ fn wrap(text: &str, indent: usize, columns: usize) -> String {
     out
 }
 
-fn write_finding(f: &mut impl Write, finding: &Finding, columns: usize) -> fmt::Result {
+fn write_finding(f: &mut impl Write, finding: &Finding, detail: Detail, columns: usize) -> fmt::Result {
     // A narrow terminal has no room for a column of levels.
     let indent = if columns < 60 { 2 } else { LEVEL + 2 };
     let found = wrap(&finding.found, indent, columns);
@@ -70,17 +96,19 @@ fn write_finding(f: &mut impl Write, finding: &Finding, columns: usize) -> fmt::
     } else {
         writeln!(f, "{level}:\n{found}")?;
     }
-    writeln!(f, "{}", wrap(&finding.means, indent, columns))?;
+    if detail >= Detail::Meaning {
+        writeln!(f, "{}", wrap(&finding.means, indent, columns))?;
+    }
     match &finding.change {
         // In one piece, however long: to be copied.
-        Some(command) => writeln!(f, "{}$ {command}", " ".repeat(indent)),
-        None => Ok(()),
+        Some(command) if detail == Detail::Full => writeln!(f, "{}$ {command}", " ".repeat(indent)),
+        _ => Ok(()),
     }
 }
 
 fn write_measured(f: &mut impl Write, measured: &Measured, columns: usize) -> fmt::Result {
     let place = measured.cpu.map_or("wherever it was put".into(), |cpu| format!("on CPU {cpu}"));
-    writeln!(f, "Costs, measured {place}")?;
+    writeln!(f, "\nCosts, measured {place}")?;
     writeln!(f, "{}", wrap(&warmth(measured), 2, columns))?;
     let group = |group| measured.costs.iter().filter(move |cost| cost.group == group).collect::<Vec<_>>();
     write_bars(f, &group(Group::Pages), Scale::Logarithmic, columns)?;
@@ -88,8 +116,7 @@ fn write_measured(f: &mut impl Write, measured: &Measured, columns: usize) -> fm
     writeln!(f, "\nZeroing in the caches, per 4 KiB")?;
     write_bars(f, &group(Group::ZeroInside), Scale::Linear, columns)?;
     writeln!(f, "\nZeroing beyond the caches, per 4 KiB")?;
-    write_bars(f, &group(Group::ZeroBeyond), Scale::Linear, columns)?;
-    writeln!(f)
+    write_bars(f, &group(Group::ZeroBeyond), Scale::Linear, columns)
 }
 
 /// Whether memory was warm, with the figures that say so.
@@ -176,8 +203,8 @@ fn write_verdict(f: &mut impl Write, report: &Report, columns: usize) -> fmt::Re
     let whom = if report.program.is_empty() { "Programs".into() } else { report.program.join(" ") };
     let text = match report.verdict {
         Verdict::Good => format!("Good: {whom} can be covered in full."),
-        Verdict::Limited => format!("Limited: {whom} can be covered, with what is marked above."),
-        Verdict::Cannot => format!("Cannot: {whom} cannot be covered, for the reason marked above."),
+        Verdict::Limited => format!("Limited: {whom} can be covered, but for what is said next."),
+        Verdict::Cannot => format!("Cannot: {whom} cannot be covered, for the reason said next."),
     };
     writeln!(f, "{}", wrap(&text, 0, columns))
 }
@@ -223,7 +250,7 @@ mod tests {
     fn every_line_fits_but_commands_and_long_words() {
         let report = report();
         for columns in [0, 10, 30, 40, 59, 60, 80, 100, 1000, usize::MAX] {
-            let text = Text { report: &report, columns }.to_string();
+            let text = Text { report: &report, columns, verbose: columns % 2 == 0 }.to_string();
             let most = columns.clamp(NARROW, WIDE);
             for line in text.lines().filter(|line| !line.contains("$ ") && !line.contains("averyvery")) {
                 assert!(line.chars().count() <= most, "{columns}: {line:?}");
@@ -234,6 +261,28 @@ mod tests {
                 "{text}"
             );
         }
+    }
+
+    #[test]
+    fn the_verdict_comes_first_and_what_is_good_has_a_line() {
+        let good = Finding::new("a", Level::Good, "this is there", "What good it does.");
+        let note = Finding::new("b", Level::Note, "that is so", "What follows.").change("a command");
+        let bad = Finding::new("c", Level::Limited, "it is missing", "What it costs.").change("another command");
+        let report = Report::new(vec![("Kernel", vec![good, note, bad])], None, Vec::new());
+        let text = |verbose| Text { report: &report, columns: 80, verbose }.to_string();
+        let (short, long) = (text(false), text(true));
+        assert!(
+            short.starts_with("Limited: Programs can be covered, but for what is said next.\n\nWhat to change\n")
+        );
+        let listed = short.split_once("\nKernel\n").unwrap();
+        assert!(listed.0.contains("it is missing") && listed.0.contains("$ another command"));
+        assert_eq!(
+            listed.1,
+            "  good     this is there\n  note     that is so\n           What follows.\n  limited  it is missing\n"
+        );
+        assert!(long.contains("What good it does.") && long.contains("$ a command"));
+        let none = Report::new(vec![("Kernel", Vec::new())], None, Vec::new());
+        assert!(!Text { report: &none, columns: 80, verbose: false }.to_string().contains("What to change"));
     }
 
     #[test]
