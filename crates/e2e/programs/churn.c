@@ -1,7 +1,8 @@
 /* Memory that comes and goes at random, by a seed: churn SEED LIVE-MIB OPERATIONS [TASKS].
- * Blocks of 16K to 32M by malloc, calloc and realloc, and mappings; touched throughout, here and there, or not at all; given back
- * in any order; by three threads, one after the other, so that each run asks for the same. What is kept is verified. With
- * TASKS, a file of a control group, it first joins that. The largest resident memory, in KiB, goes to stderr. */
+ * Blocks of 16K to 32M by malloc, calloc and realloc, and mappings; eight times as large with more than 1024 MIB. They are
+ * touched throughout, here and there, or not at all, and given back in any order, by three threads, one after the other,
+ * so that each run asks for the same. What is kept is verified. With TASKS, a file of a control group, it first joins
+ * that. The largest resident memory, in KiB, goes to stderr. */
 #include <malloc.h>
 #include <pthread.h>
 #include <sched.h>
@@ -28,9 +29,12 @@ static uint64_t any(uint64_t n) {
 }
 
 static size_t size(void) {
-    size_t order = 14 + any(12);
+    /* More than a gigabyte takes larger things. */
+    unsigned larger = most > 1 << 30 ? 3 : 0;
+    size_t order = 14 + larger + any(12);
     size_t bytes = ((size_t)1 << order) / 2 + any((size_t)1 << order);
-    return bytes < 16384 ? 16384 : bytes > 32u << 20 ? 32u << 20 : bytes;
+    size_t largest = (size_t)(32 << 20) << larger;
+    return bytes < 16384 ? 16384 : bytes > largest ? largest : bytes;
 }
 
 /* What of a thing counts as touched, at most. */

@@ -14,7 +14,7 @@ const MIB: u64 = 1 << 20;
 const TABLES: u64 = MIB;
 /// What a program has at a time at most, in MiB, and how often it takes or gives something.
 const SMALL: [&str; 2] = ["128", "600"];
-const LARGE: [&str; 2] = ["1100", "100"];
+const LARGE: [&str; 2] = ["2500", "300"];
 
 fn seeds() -> std::ops::Range<u64> {
     let n = std::env::var("FOOTPRINT_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(2);
@@ -123,6 +123,7 @@ fn a_group_that_is_large_enough_for_a_program_stays_so() {
         group.limit(-1);
         let plain = case.plain();
         let own = group.most();
+        assert_eq!(own > 1024 * MIB, size == LARGE, "{own} bytes");
         // Below 1 GiB a group's programs run plain, and need no more than that.
         let percents: &[u64] = if size == SMALL { &[100, 110, 150] } else { &[110, 150] };
         for percent in percents {
