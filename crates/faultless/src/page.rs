@@ -6,7 +6,7 @@
 //! it. Where there is neither, it is this process's own. A forked child goes on counting on the page of its parent.
 
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
-use std::ffi::{OsStr, c_void};
+use std::ffi::{CStr, CString, OsStr, c_void};
 use std::fs::{File, OpenOptions};
 use std::mem::offset_of;
 use std::os::fd::AsRawFd;
@@ -14,7 +14,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering;
-use std::sync::{LazyLock, OnceLock};
 
 use faultless_base::Span;
 use faultless_base::sync::per_cpu;
@@ -25,20 +24,29 @@ use faultless_page::layout::{Header, MAGIC, Page, TABLES, VERSION, Whole};
 use faultless_page::listing::{Counted, Line, Listing, PLACES, Regions, lines_for};
 use faultless_page::stats::Counter;
 
+use crate::process::once::Once;
 use crate::process::owner::Owner;
 
 /// The page and what is behind it.
 struct Shared {
     page: &'static Page,
     regions: Regions<'static>,
+    /// The process that it was made for: a child's regions are not listed one by one, because a child may end without
+    /// a word.
+    owner: Owner,
 }
 
-static PAGE: LazyLock<Shared> = LazyLock::new(|| {
+static PAGE: Once<Shared> = Once::new();
+
+fn shared() -> &'static Shared {
+    PAGE.get(make)
+}
+
+fn make() -> Shared {
     // SAFETY: no pointers.
     let processors = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }.max(1) as usize;
     let lines = lines_for(processors);
-    let dir = std::env::var_os("FAULTLESS_STATS");
-    let in_file = || in_file(dir.as_ref()?.as_bytes(), lines);
+    let in_file = || in_file(variable("FAULTLESS_STATS")?, lines);
     let shared = in_file().or_else(|| in_segment(lines)).unwrap_or_else(|| in_memory(lines));
     let page = shared.page;
     // A program that had this process before may have left some.
@@ -47,19 +55,25 @@ static PAGE: LazyLock<Shared> = LazyLock::new(|| {
     if page.header.magic.load(Ordering::Acquire) != MAGIC {
         for knob in Knob::ALL {
             let declared = knob.declared();
-            let set = std::env::var_os(declared.variable);
-            let value = set.and_then(|text| declared.nearest(text.as_encoded_bytes())).or(knob.default());
+            let set = variable(declared.variable);
+            let value = set.and_then(|text| declared.nearest(text)).or(knob.default());
             // The only size without a default of its own: the budget.
             page.knobs.set(*knob, value.unwrap_or_else(budget));
         }
         page.start(std::process::id(), boot_ns());
     }
-    OWNER.get_or_init(Owner::here);
     shared
-});
-/// The process that it was made for: a child's regions are not listed one by one, because a child may end without a
-/// word.
-static OWNER: OnceLock<Owner> = OnceLock::new();
+}
+
+/// A variable of the environment. Not by `std`, whose lock a fork may leave held.
+fn variable(name: &str) -> Option<&'static [u8]> {
+    let name = CString::new(name).ok()?;
+    // SAFETY: a name that ends with a zero byte; a value is used at once.
+    unsafe {
+        let value = libc::getenv(name.as_ptr());
+        (!value.is_null()).then(|| CStr::from_ptr(value).to_bytes())
+    }
+}
 
 /// The budget where it is not set.
 fn budget() -> u64 {
@@ -68,26 +82,23 @@ fn budget() -> u64 {
 
 /// The page of this process.
 pub fn page() -> &'static Page {
-    PAGE.page
+    shared().page
 }
 
 /// Places over which threads are spread.
 pub fn places() -> usize {
-    per_cpu::places(PAGE.regions.shared().lines())
+    per_cpu::places(shared().regions.shared().lines())
 }
 
 /// A counter, over all that this process counts.
 pub fn sum(counter: Counter) -> u64 {
-    PAGE.page.sum(counter) + PAGE.regions.sum(counter)
+    shared().page.sum(counter) + shared().regions.sum(counter)
 }
 
 /// Where a new region counts.
 pub fn counted(span: Span, delivery: u64) -> Counted<'static> {
-    let regions = PAGE.regions;
-    match OWNER.get() {
-        Some(owner) if owner.is_here() => regions.take(span, delivery),
-        _ => regions.shared(),
-    }
+    let Shared { regions, owner, .. } = shared();
+    if owner.is_here() { regions.take(span, delivery) } else { regions.shared() }
 }
 
 impl Shared {
@@ -102,7 +113,7 @@ impl Shared {
             let whole: &Whole = &*at.cast();
             (whole, std::slice::from_raw_parts((&raw const *whole).add(1).cast::<Line>(), lines * (PLACES + 1)))
         };
-        Self { page: &whole.page, regions: Regions::new(&whole.listing, lines) }
+        Self { page: &whole.page, regions: Regions::new(&whole.listing, lines), owner: Owner::here() }
     }
 }
 

@@ -74,8 +74,8 @@ impl Backing for Source {
             reading.thread.store(this_thread(), Ordering::Relaxed);
         });
         let read = {
-            // It may meet faults of other regions.
-            let _unblocked = Unblocked::sigbus();
+            // It may meet faults of other regions, or have handlers of its own for what it does.
+            let _unblocked = Unblocked::own();
             backing.read(offset, buffer)
         };
         noted.inspect(|reading| {
