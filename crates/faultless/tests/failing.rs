@@ -193,6 +193,8 @@ impl Backing for Itself {
 #[test]
 fn a_backing_that_uses_its_own_region_ends_the_program() {
     let status = apart(|| {
+        // With two signals on it, that of a thread of Rust's may be too small.
+        set_alternate_stack();
         let at = Arc::new(AtomicUsize::new(0));
         let Some(region) = build(Delivery::Signal, Itself(at.clone())) else {
             // SAFETY: as if it had ended so.
