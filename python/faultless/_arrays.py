@@ -90,9 +90,17 @@ def _needs_block(extents: tuple[int, ...], dtype: numpy.dtype[Any]) -> bool:
     )
 
 
-def _array(extents: tuple[int, ...], dtype: numpy.dtype[Any], order: Order, zeroed: bool, options: Options) -> NDArray[Any]:
-    # NumPy's types know such a buffer from Python 3.12 on.
-    block: Any = Block(math.prod(extents) * dtype.itemsize, zeroed=zeroed, **options)
+def _array(
+    extents: tuple[int, ...], dtype: numpy.dtype[Any], order: Order, zeroed: bool, options: Options
+) -> NDArray[Any] | None:
+    """None where there is no memory for a block and its tables: NumPy's own may fit, and else it says what is missing."""
+    try:
+        # NumPy's types know such a buffer from Python 3.12 on.
+        block: Any = Block(math.prod(extents) * dtype.itemsize, zeroed=zeroed, **options)
+    except MemoryError:
+        if options.get("events") or options.get("delivery", "best") != "best":
+            raise
+        return None
     return numpy.ndarray(extents, dtype, buffer=block, order=order)
 
 
@@ -109,7 +117,8 @@ def _new(
         return plain(shape, dtype, order)
     if not _needs_block(extents, sample.dtype):
         return plain(shape, dtype, order)
-    return _array(extents, sample.dtype, "C" if sample.flags.c_contiguous else "F", zeroed, options)
+    array = _array(extents, sample.dtype, "C" if sample.flags.c_contiguous else "F", zeroed, options)
+    return plain(shape, dtype, order) if array is None else array
 
 
 def _like(
@@ -149,6 +158,6 @@ def _block_like(
         # As near to the prototype as an array without gaps can be: the axis with the largest stride comes first.
         axes = sorted(range(prototype.ndim), key=lambda axis: -abs(prototype.strides[axis]))
         array = _array(tuple(extents[axis] for axis in axes), sample.dtype, "C", zeroed, options)
-        return array.transpose(sorted(range(len(axes)), key=axes.__getitem__))
+        return None if array is None else array.transpose(sorted(range(len(axes)), key=axes.__getitem__))
     follows = order == "A" or order == "K" and len(extents) == prototype.ndim
     return _array(extents, sample.dtype, "F" if order == "F" or follows and is_fortran else "C", zeroed, options)

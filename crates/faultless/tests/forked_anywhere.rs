@@ -176,13 +176,13 @@ fn scenario() {
 
 #[test]
 fn a_child_has_regions_whatever_its_parent_was_doing() {
-    for delivery in 0..DELIVERIES.len() {
+    for (number, delivery) in DELIVERIES.iter().enumerate() {
         limit();
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "scenario", "--nocapture"]).env(SCENARIO, delivery.to_string());
+        command.args(["--exact", "scenario", "--nocapture"]).env(SCENARIO, number.to_string());
         let out = command.output().unwrap();
         let text = String::from_utf8_lossy(&out.stdout);
         assert!(out.status.success(), "{text}{}", String::from_utf8_lossy(&out.stderr));
-        println!("{:?}: {}", DELIVERIES[delivery], text.lines().last().unwrap_or_default());
+        println!("{delivery:?}: {}", text.lines().last().unwrap_or_default());
     }
 }

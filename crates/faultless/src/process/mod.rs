@@ -5,6 +5,7 @@
 //! [`once`] or [`owner`], and threads by [`thread`]: all of them bear a fork at any moment.
 
 pub mod descriptors;
+pub mod limits;
 pub mod masked;
 pub mod message;
 pub mod once;
