@@ -6,12 +6,14 @@ import math
 import operator
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, SupportsIndex, TypedDict, Union, Unpack
-
-import numpy
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypedDict, Union, Unpack
 
 from ._faultless import Block, _check_options
+
+if TYPE_CHECKING:
+    # Regions need no NumPy, so the first array sets it here (`arrays/mod.rs`).
+    import numpy
+    from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 Shape = Union[SupportsIndex, Sequence[SupportsIndex]]
 Order = Union[Literal["C"], Literal["F"]]

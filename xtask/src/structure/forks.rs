@@ -7,7 +7,7 @@ use super::{Source, code, words};
 const FOLDERS: &[&str] = &["crates/faultless/src/", "crates/capi/src/", "python/src/"];
 
 /// What makes a value once, with a lock inside.
-const ONCE: &[&str] = &["LazyLock", "OnceLock", "LazyCell", "OnceCell"];
+const ONCE: &[&str] = &["LazyLock", "OnceLock", "PyOnceLock"];
 /// What a value of the process must not be.
 const LOCKS: &[&str] = &["Mutex", "RwLock", "Condvar"];
 /// How `std` starts a thread.
@@ -29,7 +29,7 @@ pub fn violations(sources: &[Source]) -> Vec<String> {
             let line = code(line);
             let mut violation = |why| found.push(format!("{}:{}: {why}", source.path, number + 1));
             if words(&line).any(|word| ONCE.contains(&word)) {
-                violation("a child of a fork would wait for it: use process::once");
+                violation("a child of a fork would wait for it: use process::once, or an AtomicPtr");
             }
             if is_locked_static(&line) && !is_allowed {
                 violation("a child of a fork may find it locked: use process::owner::OfProcess");
