@@ -66,7 +66,7 @@ os._exit(0)
 
 
 def test_forks_beside_the_first_array():
-    for _ in range(8):
+    for _ in range(4):
         made = subprocess.run([sys.executable, "-c", FIRST], capture_output=True, text=True)
         assert made.returncode == 0, made.stderr
 

@@ -60,23 +60,23 @@ def run(program, name, extra):
 
 @pytest.mark.parametrize("name", ["AS", "DATA"])
 def test_a_lack_of_addresses_is_as_with_numpy(name):
-    for extra in (0, 1, 5, 9, 12, 20, 40):
+    for extra in (0, 5, 12, 40):
         made = run(PLAIN, name, extra)
         assert made.returncode == 0, f"{extra} MiB: {made.stderr}"
     # Memory that is enough for both is shared by both.
-    for extra in (40, 100, 1500):
+    for extra in (40, 1500):
         made = run(NUMPY_TOO, name, extra)
         assert made.returncode == 0, f"{extra} MiB: {made.stderr}"
 
 
 def test_a_lack_of_descriptors_is_none():
-    for extra in range(5):
+    for extra in (0, 1, 3):
         made = run(PLAIN, "NOFILE", extra)
         assert made.returncode == 0, f"{extra}: {made.stderr}"
 
 
 @pytest.mark.parametrize("name", ["AS", "DATA", "NOFILE"])
 def test_regions_under_a_limit_are_errors_or_work(name):
-    for extra in (0, 1, 3, 5, 9, 20, 60):
+    for extra in (0, 3, 9, 60):
         made = run(REGIONS, name, extra)
         assert made.returncode == 0, f"{extra}: {made.stderr}"
