@@ -31,6 +31,9 @@ class Options(TypedDict, total=False):
     events: bool
 
 
+FOREIGN = ("device", "like")
+"""What NumPy's functions take beside that. An array with one of them is NumPy's own."""
+
 SMALL = 4 << 20
 """Bytes from which on NumPy asks for huge pages, too. What is smaller is NumPy's own: a block has nothing to win there."""
 
@@ -106,11 +109,20 @@ def _array(
     return numpy.ndarray(extents, dtype, buffer=block, order=order)
 
 
+def _take_foreign(options: Options) -> dict[str, Any]:
+    """Takes what is NumPy's alone out of the arguments by name."""
+    named: dict[str, Any] = options  # type: ignore[assignment]
+    return {name: named.pop(name) for name in FOREIGN if name in named}
+
+
 def _new(
     plain: Callable[..., NDArray[Any]], shape: Shape, dtype: DTypeLike | None, order: Order, options: Options, zeroed: bool
 ) -> NDArray[Any]:
+    foreign = _take_foreign(options)
     if options:
         _check_options(**options)
+    if foreign:
+        return plain(shape, dtype, order, **foreign)
     # What NumPy makes of type and order: a string has a length, a type of several elements gives more dimensions.
     sample = numpy.empty((2, 2), dtype, order)
     try:
@@ -134,8 +146,11 @@ def _like(
     zeroed: bool,
     **options: Unpack[Options],
 ) -> NDArray[Any]:
+    foreign = _take_foreign(options)
     if options:
         _check_options(**options)
+    if foreign:
+        return plain(prototype, dtype, order, subok, shape, **foreign)
     array = _block_like(prototype, dtype, order, shape, options, zeroed)
     return plain(prototype, dtype, order, subok, shape) if array is None else array
 

@@ -37,6 +37,40 @@ fn the_documented_example_works() {
     assert!(pc.contains("libdir="));
 }
 
+/// Programs of other standards include it, too, however strict their compiler is.
+#[test]
+fn the_header_is_for_all_standards_and_for_cpp() {
+    limit();
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("includes.c");
+    let text = "#include <faultless.h>\nint main(void) { return faultless_region_new(1, 0, 0) == 0; }\n";
+    std::fs::write(&source, text).unwrap();
+    for (compiler, language, standards) in
+        [("cc", "c", &["c89", "c99", "c11", "c17"][..]), ("c++", "c++", &["c++98", "c++11", "c++17", "c++20"])]
+    {
+        for standard in standards {
+            let compiled = Command::new(compiler)
+                .args([
+                    "-x",
+                    language,
+                    &format!("-std={standard}"),
+                    "-Wall",
+                    "-Wextra",
+                    "-pedantic",
+                    "-Werror",
+                    "-I",
+                ])
+                .arg(here().join("include"))
+                .args(["-fsyntax-only".as_ref(), source.as_os_str()])
+                .status();
+            match compiled {
+                Ok(status) => assert!(status.success(), "{compiler} {standard}"),
+                Err(error) => faultless_testkit::skip(format_args!("no {compiler} ({error})")),
+            }
+        }
+    }
+}
+
 fn here() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
