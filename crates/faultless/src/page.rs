@@ -5,7 +5,7 @@
 //! segment of System V shared memory, marked for removal at once, so that it is gone with the last process that has
 //! it. Where there is neither, it is this process's own. A forked child goes on counting on the page of its parent.
 
-use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
+use std::cell::UnsafeCell;
 use std::ffi::{CStr, CString, OsStr, c_void};
 use std::fs::{File, OpenOptions};
 use std::mem::offset_of;
@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 use faultless_base::Span;
 use faultless_base::sync::per_cpu;
 use faultless_base::sys::page_file;
-use faultless_base::sys::raw::boot_ns;
+use faultless_base::sys::raw::{self, Access, boot_ns};
 use faultless_page::knobs::Knob;
 use faultless_page::layout::{Header, MAGIC, Page, TABLES, VERSION, Whole};
 use faultless_page::listing::{Counted, Line, Listing, PLACES, Regions, lines_for};
@@ -47,7 +47,7 @@ fn make() -> Shared {
     let processors = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }.max(1) as usize;
     let lines = lines_for(processors);
     let in_file = || in_file(variable("FAULTLESS_STATS")?, lines);
-    let shared = in_file().or_else(|| in_segment(lines)).unwrap_or_else(|| in_memory(lines));
+    let shared = in_file().or_else(|| in_segment(lines)).or_else(|| in_memory(lines)).unwrap_or_else(spare);
     let page = shared.page;
     // A program that had this process before may have left some.
     shared.regions.end_all();
@@ -194,14 +194,20 @@ fn in_segment(lines: usize) -> Option<Shared> {
 }
 
 /// In this process alone.
-fn in_memory(lines: usize) -> Shared {
-    let layout = Layout::from_size_align(Whole::bytes(lines), align_of::<Whole>()).expect("a page's size");
-    // SAFETY: new zeroes that are never freed.
-    unsafe {
-        let at = alloc_zeroed(layout);
-        if at.is_null() {
-            handle_alloc_error(layout);
-        }
-        Shared::at(at.cast(), lines)
-    }
+fn in_memory(lines: usize) -> Option<Shared> {
+    let at = raw::map_private(Whole::bytes(lines), Access::Write)?;
+    // SAFETY: new zeroes that are never unmapped.
+    Some(unsafe { Shared::at(at as *const c_void, lines) })
+}
+
+/// Where the kernel refuses addresses, too: a page that the library brings along, with a line for all processors.
+fn spare() -> Shared {
+    #[repr(C, align(4096))]
+    struct Spare(UnsafeCell<[u8; Whole::bytes(1)]>);
+    // SAFETY: only atomics are made of it.
+    unsafe impl Sync for Spare {}
+    const { assert!(align_of::<Whole>() <= align_of::<Spare>()) };
+    static SPARE: Spare = Spare(UnsafeCell::new([0; Whole::bytes(1)]));
+    // SAFETY: zeroes of that size, which stay.
+    unsafe { Shared::at(SPARE.0.get().cast(), 1) }
 }

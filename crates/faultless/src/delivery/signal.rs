@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 use faultless_base::PAGE;
-use faultless_base::sync::{Epoch, Pinned};
+use faultless_base::sync::{Epoch, Pinned, Table};
 use faultless_base::sys::mmu::Rights;
 use faultless_base::sys::raw;
 use faultless_mm::fault::{Fault, Outcome};
@@ -25,49 +25,49 @@ use crate::shared::Shared;
 /// Regions of this kind at a time.
 const MOST: usize = 4096;
 
-struct Table {
-    regions: [AtomicPtr<Shared>; MOST],
+struct Regions {
+    all: Table<AtomicPtr<Shared>>,
     /// Places up to which there may be one: a fault looks at no others.
     used: AtomicUsize,
     epoch: Epoch,
 }
 
 /// That of this process: the threads that read its parent's stayed there, and so did the regions.
-static TABLE: OfProcess<Table> = OfProcess::new();
+static REGIONS: OfProcess<Regions> = OfProcess::new();
 /// What SIGBUS did before; null until that is known. It is never freed.
 static BEFORE: AtomicPtr<libc::sigaction> = AtomicPtr::new(null_mut());
 /// The handler was installed, in this process or in one before it.
 static IS_INSTALLED: AtomicBool = AtomicBool::new(false);
 
-impl Table {
+impl Regions {
     fn new() -> Option<Self> {
-        let regions = [const { AtomicPtr::new(null_mut()) }; MOST];
-        Some(Self { regions, used: AtomicUsize::new(0), epoch: Epoch::new(page::places())? })
+        let all = Table::new(MOST, || AtomicPtr::new(null_mut()))?;
+        Some(Self { all, used: AtomicUsize::new(0), epoch: Epoch::new(page::places())? })
     }
 }
 
 /// Has faults of a region resolved by the signal handler.
 pub fn serve(shared: &Arc<Shared>) -> Result<(), Error> {
-    let table = TABLE.try_get(Table::new).ok_or(Error::NoAddressSpace)?;
+    let regions = REGIONS.try_get(Regions::new).ok_or(Error::NoAddressSpace)?;
     install_handler();
     check_handler()?;
     let region = Arc::as_ptr(shared).cast_mut();
     let take = |place: &AtomicPtr<Shared>| {
         place.compare_exchange(null_mut(), region, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     };
-    let taken = table.regions.iter().position(take).ok_or(Error::TooManyRegions)?;
+    let taken = regions.all.iter().position(take).ok_or(Error::TooManyRegions)?;
     // Before anything of it can fault.
-    table.used.fetch_max(taken + 1, Ordering::AcqRel);
+    regions.used.fetch_max(taken + 1, Ordering::AcqRel);
     Ok(())
 }
 
 /// Ends that; when it returns no handler uses the region.
 pub fn forget(shared: &Arc<Shared>) {
     let own = |place: &&AtomicPtr<Shared>| std::ptr::eq(place.load(Ordering::Relaxed), Arc::as_ptr(shared));
-    let Some(table) = TABLE.known() else { return };
-    let Some(place) = table.regions.iter().find(own) else { return };
+    let Some(regions) = REGIONS.known() else { return };
+    let Some(place) = regions.all.iter().find(own) else { return };
     place.store(null_mut(), Ordering::Release);
-    for epoch in [&table.epoch, &shared.handlers] {
+    for epoch in [&regions.epoch, &shared.handlers] {
         let retired = epoch.retire();
         while epoch.oldest() <= retired {
             raw::sleep_ns(50_000);
@@ -180,10 +180,10 @@ fn resolve(addr: usize, wants: Rights) -> bool {
 
 /// The region around `addr`, which stays until it is let go.
 fn find(addr: usize, cpu: usize) -> Option<(&'static Shared, Pinned<'static>)> {
-    let table = TABLE.known()?;
+    let all = REGIONS.known()?;
     loop {
-        if let Some(_table) = table.epoch.enter(cpu) {
-            let used = &table.regions[..table.used.load(Ordering::Acquire)];
+        if let Some(_pinned) = all.epoch.enter(cpu) {
+            let used = &all.all[..all.used.load(Ordering::Acquire)];
             // SAFETY: a region in the table outlives each thread that has pinned the epoch before it was taken out.
             let regions = used.iter().filter_map(|place| unsafe { place.load(Ordering::Acquire).as_ref() });
             let around = |shared: &&Shared| shared.memory.span().contains(addr) && shared.owner.is_here();
