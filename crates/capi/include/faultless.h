@@ -84,7 +84,8 @@ enum faultless_error {
     FAULTLESS_E_ENDED = 25      /* the region was freed before background work on it was done */
 };
 
-/* Fills all of a buffer with what the backing has at an offset, zeroes behind its end; returns 0, or an errno. Called by any thread,
+/* Fills all of a buffer with what the backing has at an offset, zeroes behind its end; returns 0, or an errno. At EINTR it is called
+ * again. Called by any thread,
  * with signal delivery inside a signal handler; not any more when faultless_region_free has returned. The buffer is the library's. */
 typedef int (*faultless_read)(void *context, uint64_t offset, void *buffer, size_t length);
 

@@ -128,6 +128,29 @@ fn a_read_that_fails_is_no_error_of_what_was_mapped_since() {
     }
 }
 
+/// Is interrupted, as a system call is by a signal, before it reads.
+struct Interrupted(AtomicUsize);
+
+impl Backing for Interrupted {
+    fn read(&self, _offset: u64, buffer: &mut [u8]) -> Result<(), i32> {
+        if self.0.fetch_add(1, Ordering::Relaxed) % 3 < 2 {
+            return Err(libc::EINTR);
+        }
+        buffer.fill(5);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_read_that_is_interrupted_is_done_again() {
+    limit();
+    for delivery in MODES {
+        let Some(region) = build(delivery, Interrupted(AtomicUsize::new(0))) else { continue };
+        region.populate(0..MIB).unwrap();
+        assert!((0..1024).all(|page| read(&region, page) == 5));
+    }
+}
+
 /// Reads another region.
 struct Reads(usize);
 
