@@ -20,6 +20,14 @@ fn a_c_program_uses_each_function() {
     }
 }
 
+#[test]
+fn large_thread_local_variables_leave_room_for_handlers() {
+    limit();
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = compile(&here().join("tests/tls.c"), dir.path()) else { return };
+    run(&mut Command::new(&program));
+}
+
 /// The example of the documentation, as it stands there.
 #[test]
 fn the_documented_example_works() {

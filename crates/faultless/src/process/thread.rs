@@ -11,7 +11,7 @@
 use std::ffi::{CStr, c_void};
 use std::mem::{MaybeUninit, zeroed};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -94,7 +94,11 @@ fn create(start: *mut Start) -> Option<libc::pthread_t> {
         libc::sigfillset(&mut all);
         libc::sigdelset(&mut all, libc::SIGBUS);
         libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
-        let refused = libc::pthread_create(&mut id, attributes.as_ptr(), enter, start.cast());
+        let mut refused = libc::pthread_create(&mut id, attributes.as_ptr(), enter, start.cast());
+        if refused == libc::EINVAL {
+            // The program's thread-local variables do not fit into such a stack.
+            refused = libc::pthread_create(&mut id, null(), enter, start.cast());
+        }
         libc::pthread_sigmask(libc::SIG_SETMASK, &before, null_mut());
         libc::pthread_attr_destroy(attributes.as_mut_ptr());
         (refused == 0).then_some(id)
