@@ -2,7 +2,7 @@
 #include <faultless.h>
 #include <stdio.h>
 
-volatile __thread char large[6 << 20];
+__thread volatile char large[6 << 20];
 
 int main(void) {
     faultless_options options = {FAULTLESS_OPTIONS, .delivery = FAULTLESS_THREAD};
