@@ -33,6 +33,10 @@ from ._faultless import (
     zeros_like,
 )
 
+# Not at the first array: a fork beside an import in another thread leaves Python's lock of that module held in the child.
+from . import _arrays as _arrays
+from . import _sigbus as _sigbus
+
 __all__ = [
     "Background",
     "Block",

@@ -6,12 +6,14 @@ import math
 import operator
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, SupportsIndex, TypedDict, Union, Unpack
-
-import numpy
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypedDict, Union, Unpack
 
 from ._faultless import Block, _check_options
+
+if TYPE_CHECKING:
+    # Regions need no NumPy, so the first array sets it here (`arrays/mod.rs`).
+    import numpy
+    from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 Shape = Union[SupportsIndex, Sequence[SupportsIndex]]
 Order = Union[Literal["C"], Literal["F"]]
@@ -28,6 +30,9 @@ class Options(TypedDict, total=False):
     budget: int | None
     events: bool
 
+
+FOREIGN = ("device", "like")
+"""What NumPy's functions take beside that. An array with one of them is NumPy's own."""
 
 SMALL = 4 << 20
 """Bytes from which on NumPy asks for huge pages, too. What is smaller is NumPy's own: a block has nothing to win there."""
@@ -90,17 +95,34 @@ def _needs_block(extents: tuple[int, ...], dtype: numpy.dtype[Any]) -> bool:
     )
 
 
-def _array(extents: tuple[int, ...], dtype: numpy.dtype[Any], order: Order, zeroed: bool, options: Options) -> NDArray[Any]:
-    # NumPy's types know such a buffer from Python 3.12 on.
-    block: Any = Block(math.prod(extents) * dtype.itemsize, zeroed=zeroed, **options)
+def _array(
+    extents: tuple[int, ...], dtype: numpy.dtype[Any], order: Order, zeroed: bool, options: Options
+) -> NDArray[Any] | None:
+    """None where there is no memory for a block and its tables: NumPy's own may fit, and else it says what is missing."""
+    try:
+        # NumPy's types know such a buffer from Python 3.12 on.
+        block: Any = Block(math.prod(extents) * dtype.itemsize, zeroed=zeroed, **options)
+    except MemoryError:
+        if options.get("events") or options.get("delivery", "best") != "best":
+            raise
+        return None
     return numpy.ndarray(extents, dtype, buffer=block, order=order)
+
+
+def _take_foreign(options: Options) -> dict[str, Any]:
+    """Takes what is NumPy's alone out of the arguments by name."""
+    named: dict[str, Any] = options  # type: ignore[assignment]
+    return {name: named.pop(name) for name in FOREIGN if name in named}
 
 
 def _new(
     plain: Callable[..., NDArray[Any]], shape: Shape, dtype: DTypeLike | None, order: Order, options: Options, zeroed: bool
 ) -> NDArray[Any]:
+    foreign = _take_foreign(options)
     if options:
         _check_options(**options)
+    if foreign:
+        return plain(shape, dtype, order, **foreign)
     # What NumPy makes of type and order: a string has a length, a type of several elements gives more dimensions.
     sample = numpy.empty((2, 2), dtype, order)
     try:
@@ -109,7 +131,8 @@ def _new(
         return plain(shape, dtype, order)
     if not _needs_block(extents, sample.dtype):
         return plain(shape, dtype, order)
-    return _array(extents, sample.dtype, "C" if sample.flags.c_contiguous else "F", zeroed, options)
+    array = _array(extents, sample.dtype, "C" if sample.flags.c_contiguous else "F", zeroed, options)
+    return plain(shape, dtype, order) if array is None else array
 
 
 def _like(
@@ -123,8 +146,11 @@ def _like(
     zeroed: bool,
     **options: Unpack[Options],
 ) -> NDArray[Any]:
+    foreign = _take_foreign(options)
     if options:
         _check_options(**options)
+    if foreign:
+        return plain(prototype, dtype, order, subok, shape, **foreign)
     array = _block_like(prototype, dtype, order, shape, options, zeroed)
     return plain(prototype, dtype, order, subok, shape) if array is None else array
 
@@ -149,6 +175,6 @@ def _block_like(
         # As near to the prototype as an array without gaps can be: the axis with the largest stride comes first.
         axes = sorted(range(prototype.ndim), key=lambda axis: -abs(prototype.strides[axis]))
         array = _array(tuple(extents[axis] for axis in axes), sample.dtype, "C", zeroed, options)
-        return array.transpose(sorted(range(len(axes)), key=axes.__getitem__))
+        return None if array is None else array.transpose(sorted(range(len(axes)), key=axes.__getitem__))
     follows = order == "A" or order == "K" and len(extents) == prototype.ndim
     return _array(extents, sample.dtype, "F" if order == "F" or follows and is_fortran else "C", zeroed, options)

@@ -8,7 +8,7 @@ import faulthandler
 import functools
 import signal
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ._faultless import RegionError, _needs_sigbus
@@ -45,6 +45,8 @@ def watch() -> None:
 def _looks_first(function: Callable[..., Any], takes: Callable[..., bool], instead: str) -> Callable[..., Any]:
     @functools.wraps(function)
     def looks_first(*args: Any, **kwargs: Any) -> Any:
+        # A look would use up an iterator.
+        args = tuple(list(arg) if isinstance(arg, Iterator) else arg for arg in args)
         if _needs_sigbus() and takes(*args):
             raise RegionError(
                 "SIGBUS brings the memory of regions and arrays made with delivery='signal', and another handler would end "

@@ -234,3 +234,15 @@ def test_empty_arrays_may_have_old_bytes_and_zeros_never():
 def test_numpy_is_imported_when_an_array_is_made():
     code = "import faultless, sys; faultless.Region(1); assert 'numpy' not in sys.modules; faultless.ones(1); assert 'numpy' in sys.modules"
     assert os.spawnv(os.P_WAIT, sys.executable, [sys.executable, "-c", code]) == 0
+
+
+def test_arguments_that_are_numpys_alone_go_to_numpy():
+    like = np.ones(8 << 20, "u1")
+    arrays = [faultless.zeros(8 << 20, "u1", like=like, delivery="kernel"), faultless.ones(3, like=like)]
+    if int(np.__version__.split(".")[0]) >= 2:
+        arrays += [faultless.zeros(8 << 20, "u1", device="cpu"), faultless.zeros_like(like, device="cpu")]
+        with pytest.raises(ValueError):
+            faultless.zeros(3, device="gpu")
+    assert all(type(array) is np.ndarray and array.base is None for array in arrays)
+    with pytest.raises(ValueError):
+        faultless.zeros(3, like=like, delivery="never")

@@ -1,5 +1,6 @@
 """SIGBUS has one handler: who else wants it is told at once, and everything works that does not."""
 
+import signal
 import subprocess
 import sys
 
@@ -104,3 +105,37 @@ signal.raise_signal(signal.SIGBUS)
 assert a.sum() == 8 << 20
 """
     assert run(code) == "handled\n"
+
+
+def test_a_mask_may_be_an_iterator():
+    """It is looked at, and has to be there for the call, too."""
+    array = faultless.zeros(8 << 20, "u1", delivery="signal")
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, iter([signal.SIGUSR1]))
+    try:
+        assert signal.SIGUSR1 in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+        with pytest.raises(faultless.RegionError):
+            signal.pthread_sigmask(signal.SIG_BLOCK, iter([signal.SIGBUS]))
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    assert array[5] == 0
+
+
+WAITS = """
+import os, signal
+# Its threads would take them.
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
+import faultless
+array = faultless.zeros(8 << 20, "u1")
+array[::4096] = 1
+work = faultless.reserve(64 << 20)
+signals = {getattr(signal, name) for name in ("SIGTRAP", "SIGFPE", "SIGILL", "SIGSEGV", "SIGSYS", "SIGTERM", "SIGUSR1")}
+signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+for number in signals:
+    os.kill(os.getpid(), number)
+    assert signal.sigwait({number}) == number
+"""
+
+
+def test_signals_that_the_program_waits_for_come_to_no_thread_of_the_package():
+    made = subprocess.run([sys.executable, "-c", WAITS], capture_output=True, text=True)
+    assert made.returncode == 0, (made.returncode, made.stderr)

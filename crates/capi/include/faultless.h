@@ -28,7 +28,8 @@ typedef struct faultless_background faultless_background;
 /* How a missing page is noticed. */
 enum faultless_delivery {
     /* What is right everywhere, and fast second: FAULTLESS_THREAD if system calls on untouched memory work with it, which takes root
-     * or access to /dev/userfaultfd, else FAULTLESS_KERNEL. With `read`: FAULTLESS_THREAD in any case. */
+     * or access to /dev/userfaultfd, else FAULTLESS_KERNEL. FAULTLESS_KERNEL, too, where no thread or descriptor can be had, and with
+     * a limit of addresses or data (ulimit -v, -d). With `read` or `events`: FAULTLESS_THREAD in any case. */
     FAULTLESS_BEST = 0,
     /* Not at all: memory is brought when it is mapped. Not with `read`. */
     FAULTLESS_DIRECT = 1,
@@ -61,7 +62,7 @@ enum faultless_error {
     FAULTLESS_E_NO_USERFAULTFD = 3,    /* not allowed here, or no more descriptors: faultless_errno says which */
     FAULTLESS_E_NO_FEATURE = 4,        /* this kernel's userfaultfd cannot do that */
     FAULTLESS_E_DIRECT_BACKING = 5,    /* `read` needs FAULTLESS_THREAD or FAULTLESS_SIGNAL */
-    FAULTLESS_E_NO_THREAD = 6,         /* no thread can be started (ulimit -u) */
+    FAULTLESS_E_NO_THREAD = 6,         /* no thread can be started (ulimit -u, -v) */
     FAULTLESS_E_TOO_MANY_REGIONS = 7,  /* more than 4096 with FAULTLESS_SIGNAL */
     FAULTLESS_E_SIGBUS_BLOCKED = 8,    /* this thread blocks SIGBUS */
     FAULTLESS_E_SIGBUS_TAKEN = 9,      /* another handler for SIGBUS was installed later */
@@ -83,7 +84,8 @@ enum faultless_error {
     FAULTLESS_E_ENDED = 25      /* the region was freed before background work on it was done */
 };
 
-/* Fills all of a buffer with what the backing has at an offset, zeroes behind its end; returns 0, or an errno. Called by any thread,
+/* Fills all of a buffer with what the backing has at an offset, zeroes behind its end; returns 0, or an errno. At EINTR it is called
+ * again. Called by any thread,
  * with signal delivery inside a signal handler; not any more when faultless_region_free has returned. The buffer is the library's. */
 typedef int (*faultless_read)(void *context, uint64_t offset, void *buffer, size_t length);
 

@@ -20,6 +20,14 @@ fn a_c_program_uses_each_function() {
     }
 }
 
+#[test]
+fn large_thread_local_variables_leave_room_for_handlers() {
+    limit();
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = compile(&here().join("tests/tls.c"), dir.path()) else { return };
+    run(&mut Command::new(&program));
+}
+
 /// The example of the documentation, as it stands there.
 #[test]
 fn the_documented_example_works() {
@@ -35,6 +43,40 @@ fn the_documented_example_works() {
     assert!(text.contains("--libs faultless) -Wl,-rpath,$(pkg-config --variable=libdir faultless)"));
     let pc = std::fs::read_to_string(here().join("faultless.pc.in")).unwrap();
     assert!(pc.contains("libdir="));
+}
+
+/// Programs of other standards include it, too, however strict their compiler is.
+#[test]
+fn the_header_is_for_all_standards_and_for_cpp() {
+    limit();
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("includes.c");
+    let text = "#include <faultless.h>\nint main(void) { return faultless_region_new(1, 0, 0) == 0; }\n";
+    std::fs::write(&source, text).unwrap();
+    for (compiler, language, standards) in
+        [("cc", "c", &["c89", "c99", "c11", "c17"][..]), ("c++", "c++", &["c++98", "c++11", "c++17", "c++20"])]
+    {
+        for standard in standards {
+            let compiled = Command::new(compiler)
+                .args([
+                    "-x",
+                    language,
+                    &format!("-std={standard}"),
+                    "-Wall",
+                    "-Wextra",
+                    "-pedantic",
+                    "-Werror",
+                    "-I",
+                ])
+                .arg(here().join("include"))
+                .args(["-fsyntax-only".as_ref(), source.as_os_str()])
+                .status();
+            match compiled {
+                Ok(status) => assert!(status.success(), "{compiler} {standard}"),
+                Err(error) => faultless_testkit::skip(format_args!("no {compiler} ({error})")),
+            }
+        }
+    }
 }
 
 fn here() -> &'static Path {

@@ -89,7 +89,7 @@ impl fmt::Display for Error {
             }
             Self::NoFeature => "the kernel's userfaultfd lacks a feature for this delivery mode: use another mode",
             Self::DirectBacking => "with direct or kernel delivery no fault can be filled from a backing: use thread or signal",
-            Self::NoThread => "no handler thread can be started: raise `ulimit -u`, or use signal delivery",
+            Self::NoThread => "no handler thread can be started: raise `ulimit -u` or `ulimit -v`, or use signal or kernel delivery",
             Self::Valgrind => {
                 "valgrind lets one thread run at a time, so a handler thread would wait for ever: use another delivery mode"
             }
@@ -132,6 +132,9 @@ impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
         let kind = match error {
             Error::NoAddressSpace | Error::TooManyAreas => io::ErrorKind::OutOfMemory,
+            Error::NoUserfaultfd(error @ (libc::EMFILE | libc::ENFILE)) => {
+                io::Error::from_raw_os_error(error).kind()
+            }
             Error::NoUserfaultfd(_) | Error::NoEvents(_) => io::ErrorKind::PermissionDenied,
             Error::NoFeature => io::ErrorKind::Unsupported,
             Error::Kernel(error) => io::Error::from_raw_os_error(error).kind(),

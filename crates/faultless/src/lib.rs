@@ -73,6 +73,9 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {}
 
 /// A source of large blocks of memory.
+///
+/// A forked child makes one of its own. In that of its parent it may find no room, because a thread of the parent was
+/// using it.
 pub struct Arena {
     space: Space<Linux>,
 }

@@ -5,8 +5,8 @@
 //! segment of System V shared memory, marked for removal at once, so that it is gone with the last process that has
 //! it. Where there is neither, it is this process's own. A forked child goes on counting on the page of its parent.
 
-use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
-use std::ffi::{OsStr, c_void};
+use std::cell::UnsafeCell;
+use std::ffi::{CStr, CString, OsStr, c_void};
 use std::fs::{File, OpenOptions};
 use std::mem::offset_of;
 use std::os::fd::AsRawFd;
@@ -14,32 +14,40 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering;
-use std::sync::{LazyLock, OnceLock};
 
 use faultless_base::Span;
 use faultless_base::sync::per_cpu;
 use faultless_base::sys::page_file;
-use faultless_base::sys::raw::boot_ns;
+use faultless_base::sys::raw::{self, Access, boot_ns};
 use faultless_page::knobs::Knob;
 use faultless_page::layout::{Header, MAGIC, Page, TABLES, VERSION, Whole};
 use faultless_page::listing::{Counted, Line, Listing, PLACES, Regions, lines_for};
 use faultless_page::stats::Counter;
 
+use crate::process::once::Once;
 use crate::process::owner::Owner;
 
 /// The page and what is behind it.
 struct Shared {
     page: &'static Page,
     regions: Regions<'static>,
+    /// The process that it was made for: a child's regions are not listed one by one, because a child may end without
+    /// a word.
+    owner: Owner,
 }
 
-static PAGE: LazyLock<Shared> = LazyLock::new(|| {
+static PAGE: Once<Shared> = Once::new();
+
+fn shared() -> &'static Shared {
+    PAGE.get(make)
+}
+
+fn make() -> Shared {
     // SAFETY: no pointers.
     let processors = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }.max(1) as usize;
     let lines = lines_for(processors);
-    let dir = std::env::var_os("FAULTLESS_STATS");
-    let in_file = || in_file(dir.as_ref()?.as_bytes(), lines);
-    let shared = in_file().or_else(|| in_segment(lines)).unwrap_or_else(|| in_memory(lines));
+    let in_file = || in_file(variable("FAULTLESS_STATS")?, lines);
+    let shared = in_file().or_else(|| in_segment(lines)).or_else(|| in_memory(lines)).unwrap_or_else(spare);
     let page = shared.page;
     // A program that had this process before may have left some.
     shared.regions.end_all();
@@ -47,19 +55,25 @@ static PAGE: LazyLock<Shared> = LazyLock::new(|| {
     if page.header.magic.load(Ordering::Acquire) != MAGIC {
         for knob in Knob::ALL {
             let declared = knob.declared();
-            let set = std::env::var_os(declared.variable);
-            let value = set.and_then(|text| declared.nearest(text.as_encoded_bytes())).or(knob.default());
+            let set = variable(declared.variable);
+            let value = set.and_then(|text| declared.nearest(text)).or(knob.default());
             // The only size without a default of its own: the budget.
             page.knobs.set(*knob, value.unwrap_or_else(budget));
         }
         page.start(std::process::id(), boot_ns());
     }
-    OWNER.get_or_init(Owner::here);
     shared
-});
-/// The process that it was made for: a child's regions are not listed one by one, because a child may end without a
-/// word.
-static OWNER: OnceLock<Owner> = OnceLock::new();
+}
+
+/// A variable of the environment. Not by `std`, whose lock a fork may leave held.
+fn variable(name: &str) -> Option<&'static [u8]> {
+    let name = CString::new(name).ok()?;
+    // SAFETY: a name that ends with a zero byte; a value is used at once.
+    unsafe {
+        let value = libc::getenv(name.as_ptr());
+        (!value.is_null()).then(|| CStr::from_ptr(value).to_bytes())
+    }
+}
 
 /// The budget where it is not set.
 fn budget() -> u64 {
@@ -68,26 +82,23 @@ fn budget() -> u64 {
 
 /// The page of this process.
 pub fn page() -> &'static Page {
-    PAGE.page
+    shared().page
 }
 
 /// Places over which threads are spread.
 pub fn places() -> usize {
-    per_cpu::places(PAGE.regions.shared().lines())
+    per_cpu::places(shared().regions.shared().lines())
 }
 
 /// A counter, over all that this process counts.
 pub fn sum(counter: Counter) -> u64 {
-    PAGE.page.sum(counter) + PAGE.regions.sum(counter)
+    shared().page.sum(counter) + shared().regions.sum(counter)
 }
 
 /// Where a new region counts.
 pub fn counted(span: Span, delivery: u64) -> Counted<'static> {
-    let regions = PAGE.regions;
-    match OWNER.get() {
-        Some(owner) if owner.is_here() => regions.take(span, delivery),
-        _ => regions.shared(),
-    }
+    let Shared { regions, owner, .. } = shared();
+    if owner.is_here() { regions.take(span, delivery) } else { regions.shared() }
 }
 
 impl Shared {
@@ -102,7 +113,7 @@ impl Shared {
             let whole: &Whole = &*at.cast();
             (whole, std::slice::from_raw_parts((&raw const *whole).add(1).cast::<Line>(), lines * (PLACES + 1)))
         };
-        Self { page: &whole.page, regions: Regions::new(&whole.listing, lines) }
+        Self { page: &whole.page, regions: Regions::new(&whole.listing, lines), owner: Owner::here() }
     }
 }
 
@@ -183,14 +194,20 @@ fn in_segment(lines: usize) -> Option<Shared> {
 }
 
 /// In this process alone.
-fn in_memory(lines: usize) -> Shared {
-    let layout = Layout::from_size_align(Whole::bytes(lines), align_of::<Whole>()).expect("a page's size");
-    // SAFETY: new zeroes that are never freed.
-    unsafe {
-        let at = alloc_zeroed(layout);
-        if at.is_null() {
-            handle_alloc_error(layout);
-        }
-        Shared::at(at.cast(), lines)
-    }
+fn in_memory(lines: usize) -> Option<Shared> {
+    let at = raw::map_private(Whole::bytes(lines), Access::Write)?;
+    // SAFETY: new zeroes that are never unmapped.
+    Some(unsafe { Shared::at(at as *const c_void, lines) })
+}
+
+/// Where the kernel refuses addresses, too: a page that the library brings along, with a line for all processors.
+fn spare() -> Shared {
+    #[repr(C, align(4096))]
+    struct Spare(UnsafeCell<[u8; Whole::bytes(1)]>);
+    // SAFETY: only atomics are made of it.
+    unsafe impl Sync for Spare {}
+    const { assert!(align_of::<Whole>() <= align_of::<Spare>()) };
+    static SPARE: Spare = Spare(UnsafeCell::new([0; Whole::bytes(1)]));
+    // SAFETY: zeroes of that size, which stay.
+    unsafe { Shared::at(SPARE.0.get().cast(), 1) }
 }

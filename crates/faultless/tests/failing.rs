@@ -128,6 +128,29 @@ fn a_read_that_fails_is_no_error_of_what_was_mapped_since() {
     }
 }
 
+/// Is interrupted, as a system call is by a signal, before it reads.
+struct Interrupted(AtomicUsize);
+
+impl Backing for Interrupted {
+    fn read(&self, _offset: u64, buffer: &mut [u8]) -> Result<(), i32> {
+        if self.0.fetch_add(1, Ordering::Relaxed) % 3 < 2 {
+            return Err(libc::EINTR);
+        }
+        buffer.fill(5);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_read_that_is_interrupted_is_done_again() {
+    limit();
+    for delivery in MODES {
+        let Some(region) = build(delivery, Interrupted(AtomicUsize::new(0))) else { continue };
+        region.populate(0..MIB).unwrap();
+        assert!((0..1024).all(|page| read(&region, page) == 5));
+    }
+}
+
 /// Reads another region.
 struct Reads(usize);
 
@@ -193,6 +216,8 @@ impl Backing for Itself {
 #[test]
 fn a_backing_that_uses_its_own_region_ends_the_program() {
     let status = apart(|| {
+        // With two signals on it, that of a thread of Rust's may be too small.
+        set_alternate_stack();
         let at = Arc::new(AtomicUsize::new(0));
         let Some(region) = build(Delivery::Signal, Itself(at.clone())) else {
             // SAFETY: as if it had ended so.

@@ -8,10 +8,10 @@ mod small;
 
 use std::ffi::CStr;
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyString, PyTuple, PyType};
 
 use crate::options::Options;
@@ -55,7 +55,8 @@ struct Function {
     name: &'static CStr,
     first: First,
     doc: &'static CStr,
-    makers: PyOnceLock<Makers>,
+    /// Null until they are known. Without a lock, which a fork could leave held.
+    makers: AtomicPtr<Makers>,
 }
 
 /// Who makes arrays.
@@ -130,13 +131,21 @@ impl Left {
 
 impl Function {
     fn makers(&self, py: Python<'_>) -> PyResult<&Makers> {
-        self.makers.get_or_try_init(py, || {
-            let name = &*self.name.to_string_lossy();
-            let numpy = py.import("numpy")?;
-            let plain = numpy.getattr(name)?.unbind();
-            let large = py.import("faultless._arrays")?.getattr(name)?.unbind();
-            Ok(Makers { plain, large, ndarray: numpy.getattr("ndarray")?.cast_into()?.unbind() })
-        })
+        // SAFETY: null, or never freed.
+        if let Some(known) = unsafe { self.makers.load(Ordering::Acquire).as_ref() } {
+            return Ok(known);
+        }
+        let name = &*self.name.to_string_lossy();
+        let numpy = py.import("numpy")?;
+        let plain = numpy.getattr(name)?.unbind();
+        let arrays = py.import("faultless._arrays")?;
+        arrays.setattr("numpy", &numpy)?;
+        let large = arrays.getattr(name)?.unbind();
+        let makers = Makers { plain, large, ndarray: numpy.getattr("ndarray")?.cast_into()?.unbind() };
+        // Where two threads come here, both find the same, and one is used no more.
+        let makers = Box::leak(Box::new(makers));
+        self.makers.store(makers, Ordering::Release);
+        Ok(makers)
     }
 
     /// Has an array made.
@@ -261,7 +270,7 @@ macro_rules! doc {
 }
 
 const fn function(name: &'static CStr, first: First, doc: &'static CStr) -> Function {
-    Function { name, first, doc, makers: PyOnceLock::new() }
+    Function { name, first, doc, makers: AtomicPtr::new(null_mut()) }
 }
 
 static FUNCTIONS: [Function; 8] = [

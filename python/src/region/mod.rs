@@ -41,7 +41,8 @@ impl Deref for Open {
     }
 }
 
-/// What changes of a region. A thread that holds it does not wait for the interpreter.
+/// What changes of a region. A thread that holds it has the interpreter's lock, too, and keeps that: so a fork of
+/// Python's never leaves it held in the child.
 struct State {
     /// None: it is closed.
     memory: Option<Arc<Open>>,
@@ -355,23 +356,21 @@ impl Region {
     /// >>> region.protect(0, 4096, "r")
     /// >>> memoryview(region).readonly
     /// True
-    fn protect(&self, py: Python<'_>, start: Size, stop: Size, rights: &str) -> PyResult<()> {
+    fn protect(&self, start: Size, stop: Size, rights: &str) -> PyResult<()> {
         let rights = word(RIGHTS, rights, "rights")?;
-        py.detach(|| {
-            // No buffer is given out meanwhile.
-            let state = self.state();
-            let memory = state.memory.as_ref().ok_or_else(|| PyValueError::new_err("the region is closed"))?;
-            let in_use = match rights {
-                Rights::None => state.buffers,
-                Rights::Read => state.writable,
-                Rights::Write => 0,
-            };
-            if in_use > 0 {
-                let why = "buffers of the region may be used for more: drop arrays and release views of it first";
-                return Err(PyBufferError::new_err(why));
-            }
-            memory.protect(start.0..stop.0, rights).map_err(failed)
-        })
+        // No buffer is given out meanwhile. What this waits for needs no interpreter.
+        let state = self.state();
+        let memory = state.memory.as_ref().ok_or_else(|| PyValueError::new_err("the region is closed"))?;
+        let in_use = match rights {
+            Rights::None => state.buffers,
+            Rights::Read => state.writable,
+            Rights::Write => 0,
+        };
+        if in_use > 0 {
+            let why = "buffers of the region may be used for more: drop arrays and release views of it first";
+            return Err(PyBufferError::new_err(why));
+        }
+        memory.protect(start.0..stop.0, rights).map_err(failed)
     }
 
     /// # Safety

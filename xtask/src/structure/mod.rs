@@ -1,8 +1,10 @@
-//! The structure of the code, checked: arrows only go down, unsafe code stays where it belongs, files stay small.
+//! The structure of the code, checked: arrows only go down, unsafe code stays where it belongs, files stay small, and
+//! the library of regions bears forks.
 //!
 //! Each check is a function from texts to a list of violations, so that its tests can show it a bad example.
 
 mod files;
+mod forks;
 mod layers;
 mod rooms;
 mod unsafe_code;
@@ -29,6 +31,7 @@ pub fn run() -> Result<()> {
         rooms::violations(&sources),
         unsafe_code::violations(&sources),
         files::violations(&sources),
+        forks::violations(&sources),
     ]
     .concat();
     for warning in files::warnings(&sources) {

@@ -3,37 +3,37 @@
 //! There is one for all regions of a process. It has idle priority: on a busy machine it does nothing, and faults
 //! make what they need themselves.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use faultless_base::sys::{frames, raw, thread};
 use faultless_mm::region::pool::Pool;
 
 use crate::background::reserve::pool;
-use crate::process::masked::Masked;
+use crate::process::owner::OfProcess;
+use crate::process::thread::Thread;
 
 /// For how long frames that were made ready wait for a region to take them.
 const LASTS: Duration = Duration::from_millis(200);
 
 /// Starts it, unless it runs; whether it does.
 pub fn start() -> bool {
-    /// The process in which it was: it is not in a forked child.
-    static STARTED: AtomicU32 = AtomicU32::new(0);
+    /// Whether it was: it is not in a forked child.
+    static STARTED: OfProcess<AtomicBool> = OfProcess::new();
     let Some(pool) = pool() else { return false };
-    let pid = std::process::id();
-    if STARTED.swap(pid, Ordering::Relaxed) == pid {
+    let has_started = STARTED.get(AtomicBool::default);
+    if has_started.swap(true, Ordering::Relaxed) {
         return true;
     }
     let work = move || {
-        let _masked = Masked::new();
         thread::set_idle();
         loop {
             work(pool);
         }
     };
-    let started = std::thread::Builder::new().name("faultless-ahead".into()).spawn(work).is_ok();
+    let started = Thread::start(c"faultless-ahead", work).is_ok();
     if !started {
-        STARTED.store(0, Ordering::Relaxed);
+        has_started.store(false, Ordering::Relaxed);
     }
     started
 }

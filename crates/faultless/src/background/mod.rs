@@ -12,6 +12,7 @@ use faultless_base::sys::thread;
 use crate::error::Error;
 use crate::process::masked::Masked;
 use crate::process::owner::Owner;
+use crate::process::thread::Thread;
 
 /// A step: whether there is any use in more of them, or why it could not be done.
 type Step = Box<dyn Fn(usize) -> Result<bool, Error> + Send + Sync>;
@@ -112,13 +113,12 @@ impl Background {
         });
         let shared = job.clone();
         let work = move || {
-            let _masked = Masked::new();
             if priority == Priority::Idle {
                 thread::set_idle();
             }
             shared.work();
         };
-        std::thread::Builder::new().name("faultless-fill".into()).spawn(work).map_err(|_| Error::NoThread)?;
+        drop(Thread::start(c"faultless-fill", work)?);
         Ok(Self { job, step_bytes, owner: Owner::here() })
     }
 

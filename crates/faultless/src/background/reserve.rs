@@ -2,7 +2,6 @@
 //! needed.
 
 use std::ptr::null_mut;
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use faultless_base::SLOT;
@@ -11,6 +10,7 @@ use faultless_mm::region::pool::{Pool, Source};
 
 use crate::background::{Background, Priority};
 use crate::error::Error;
+use crate::process::once::Once;
 use crate::process::owner::Owner;
 
 /// The memory of this machine, in whole huge pages.
@@ -29,11 +29,7 @@ struct Owned {
 /// Huge pages of zeroes: the last pool that was made. None is ever freed; a child makes its own.
 static POOL: AtomicPtr<Owned> = AtomicPtr::new(null_mut());
 /// Those with old bytes of this process's.
-static OLD: LazyLock<Option<Owned>> = LazyLock::new(|| {
-    let source = Source { reserve: dirty::reserve, release: frames::release };
-    let pool = dirty::open().then(|| Pool::growing(memory()?, source));
-    Some(Owned { pool: pool??, owner: Owner::here() })
-});
+static OLD: Once<Option<Owned>> = Once::new();
 /// Whether there may be any of those.
 static HAS_OLD: AtomicBool = AtomicBool::new(false);
 
@@ -65,7 +61,12 @@ pub(crate) fn pool() -> Option<&'static Pool> {
 /// The pool of huge pages with old bytes. `None` in a forked child, and where the kernel does not move pages.
 pub(crate) fn old() -> Option<&'static Pool> {
     HAS_OLD.store(true, Ordering::Relaxed);
-    OLD.as_ref().and_then(own)
+    let make = || {
+        let source = Source { reserve: dirty::reserve, release: frames::release };
+        let pool = dirty::open().then(|| Pool::growing(memory()?, source));
+        Some(Owned { pool: pool??, owner: Owner::here() })
+    };
+    OLD.get(make).as_ref().and_then(own)
 }
 
 /// Makes `bytes` of memory ready in the background, at idle priority: faults of regions need not wait for zeroes

@@ -16,7 +16,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::thread::{Builder, JoinHandle, available_parallelism};
+use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
 use faultless_base::sys::raw;
@@ -30,6 +30,7 @@ use crate::process::descriptors::End;
 use crate::process::masked::Masked;
 use crate::process::message;
 use crate::process::owner::OfProcess;
+use crate::process::thread::Thread;
 use crate::shared::{Shared, since};
 
 /// Shared handlers of a process, at most; no more than processors.
@@ -213,7 +214,7 @@ impl Post {
 struct Handler {
     post: Arc<Post>,
     watchdog: SyncSender<Look>,
-    threads: Vec<JoinHandle<()>>,
+    threads: Vec<Thread>,
 }
 
 impl Handler {
@@ -228,23 +229,9 @@ impl Handler {
         let (watchdog, received) = sync_channel(1);
         let mut handler = Self { post: post.clone(), watchdog: watchdog.clone(), threads: Vec::new() };
         let (serving, watching) = (post.clone(), post);
-        let serve = move || {
-            let _masked = Masked::new();
-            serving.serve(&watchdog);
-        };
-        let watch = move || {
-            let _masked = Masked::new();
-            watching.watch(&received);
-        };
-        handler.spawn("faultless-0", serve)?;
-        handler.spawn("faultless-watch", watch)?;
+        handler.threads.push(Thread::start(c"faultless-0", move || serving.serve(&watchdog))?);
+        handler.threads.push(Thread::start(c"faultless-watch", move || watching.watch(&received))?);
         Ok(handler)
-    }
-
-    fn spawn(&mut self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Error> {
-        let thread = Builder::new().name(name.into()).spawn(work).map_err(|_| Error::NoThread)?;
-        self.threads.push(thread);
-        Ok(())
     }
 
     fn members(&self) -> usize {
@@ -256,7 +243,7 @@ impl Drop for Handler {
     fn drop(&mut self) {
         let _ = self.watchdog.send(Look::End);
         self.post.bell.tell();
-        self.threads.drain(..).for_each(|thread| drop(thread.join()));
+        self.threads.drain(..).for_each(Thread::join);
     }
 }
 

@@ -13,7 +13,9 @@ use crate::error::Error;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Delivery {
     /// The way that is right everywhere, and fast in second place: [`Delivery::Thread`] if system calls on untouched
-    /// memory work with it, else [`Delivery::Kernel`]. A region with a backing has [`Delivery::Thread`] in any case.
+    /// memory work with it, else [`Delivery::Kernel`]. It is [`Delivery::Kernel`], too, where there is no thread or no
+    /// descriptor for a handler, and where the process has a limit of addresses or data (`ulimit -v`, `-d`): threads
+    /// would use it up. A region with a backing or events has [`Delivery::Thread`] in any case.
     #[default]
     Best,
     /// Not at all: memory is brought when it is mapped.

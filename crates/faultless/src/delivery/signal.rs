@@ -7,11 +7,11 @@
 
 use std::mem::zeroed;
 use std::ptr::null_mut;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock, OnceLock};
 
 use faultless_base::PAGE;
-use faultless_base::sync::{Epoch, Pinned};
+use faultless_base::sync::{Epoch, Pinned, Table};
 use faultless_base::sys::mmu::Rights;
 use faultless_base::sys::raw;
 use faultless_mm::fault::{Fault, Outcome};
@@ -19,84 +19,114 @@ use faultless_mm::fault::{Fault, Outcome};
 use crate::error::Error;
 use crate::page;
 use crate::process::masked::{self, change_mask};
+use crate::process::owner::OfProcess;
 use crate::shared::Shared;
 
 /// Regions of this kind at a time.
 const MOST: usize = 4096;
 
-static REGIONS: [AtomicPtr<Shared>; MOST] = [const { AtomicPtr::new(null_mut()) }; MOST];
-/// Places up to which there may be one: a fault looks at no others.
-static USED: AtomicUsize = AtomicUsize::new(0);
-static EPOCH: LazyLock<Epoch> =
-    LazyLock::new(|| Epoch::new(page::places()).expect("memory for the places of readers"));
-/// What SIGBUS did before.
-static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
+struct Regions {
+    all: Table<AtomicPtr<Shared>>,
+    /// Places up to which there may be one: a fault looks at no others.
+    used: AtomicUsize,
+    epoch: Epoch,
+}
+
+/// That of this process: the threads that read its parent's stayed there, and so did the regions.
+static REGIONS: OfProcess<Regions> = OfProcess::new();
+/// What SIGBUS did before; null until that is known. It is never freed.
+static BEFORE: AtomicPtr<libc::sigaction> = AtomicPtr::new(null_mut());
+/// The handler was installed, in this process or in one before it.
+static IS_INSTALLED: AtomicBool = AtomicBool::new(false);
+
+impl Regions {
+    fn new() -> Option<Self> {
+        let all = Table::new(MOST, || AtomicPtr::new(null_mut()))?;
+        Some(Self { all, used: AtomicUsize::new(0), epoch: Epoch::new(page::places())? })
+    }
+}
 
 /// Has faults of a region resolved by the signal handler.
 pub fn serve(shared: &Arc<Shared>) -> Result<(), Error> {
-    LazyLock::force(&EPOCH);
+    let regions = REGIONS.try_get(Regions::new).ok_or(Error::NoAddressSpace)?;
     install_handler();
     check_handler()?;
     let region = Arc::as_ptr(shared).cast_mut();
     let take = |place: &AtomicPtr<Shared>| {
         place.compare_exchange(null_mut(), region, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     };
-    let taken = REGIONS.iter().position(take).ok_or(Error::TooManyRegions)?;
+    let taken = regions.all.iter().position(take).ok_or(Error::TooManyRegions)?;
     // Before anything of it can fault.
-    USED.fetch_max(taken + 1, Ordering::AcqRel);
+    regions.used.fetch_max(taken + 1, Ordering::AcqRel);
     Ok(())
 }
 
 /// Ends that; when it returns no handler uses the region.
 pub fn forget(shared: &Arc<Shared>) {
     let own = |place: &&AtomicPtr<Shared>| std::ptr::eq(place.load(Ordering::Relaxed), Arc::as_ptr(shared));
-    let Some(place) = REGIONS.iter().find(own) else { return };
+    let Some(regions) = REGIONS.known() else { return };
+    let Some(place) = regions.all.iter().find(own) else { return };
     place.store(null_mut(), Ordering::Release);
-    if shared.owner.is_here() {
-        for epoch in [&*EPOCH, &shared.handlers] {
-            let retired = epoch.retire();
-            while epoch.oldest() <= retired {
-                raw::sleep_ns(50_000);
-            }
+    for epoch in [&regions.epoch, &shared.handlers] {
+        let retired = epoch.retire();
+        while epoch.oldest() <= retired {
+            raw::sleep_ns(50_000);
         }
     }
 }
 
-/// The threads that read the table stayed with the parent, and its regions are served there alone.
-extern "C" fn in_child() {
-    EPOCH.forget_readers();
-    REGIONS.iter().for_each(|place| place.store(null_mut(), Ordering::Relaxed));
-}
-
+/// Installs the handler, once: one that the program installs later stays. Any step may be the last one before a fork,
+/// and several threads may come at a time. So the previous action is known before the handler is there, and each step
+/// may be done again.
 fn install_handler() {
-    BEFORE.get_or_init(|| {
-        // SAFETY: zero bytes are values of the structures; a handler of the right kind, which calls nothing that a
-        // signal handler may not. Until the previous action is known to it, it has no region to serve.
-        unsafe {
-            let (mut action, mut before): (libc::sigaction, libc::sigaction) = (zeroed(), zeroed());
-            libc::sigaction(libc::SIGBUS, std::ptr::null(), &mut before);
+    if IS_INSTALLED.load(Ordering::Acquire) {
+        return;
+    }
+    let before = installed();
+    if !is_ours(&before) {
+        remember(before);
+        // SAFETY: zero bytes are a value of the structure; a handler of the right kind, which calls nothing that a
+        // signal handler may not.
+        let before = unsafe {
+            let (mut action, mut last): (libc::sigaction, libc::sigaction) = (zeroed(), zeroed());
             action.sa_sigaction = handle as extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) as usize;
             // Whether calls that a signal interrupts go on is for the program's handler to say.
             action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | before.sa_flags & libc::SA_RESTART;
             // Another handler that faulted in the middle of this would wait for locks of its own thread.
             action.sa_mask = masked::others();
-            libc::sigaction(libc::SIGBUS, &action, &mut before);
-            libc::pthread_atfork(None, None, Some(in_child));
-            before
+            libc::sigaction(libc::SIGBUS, &action, &mut last);
+            last
+        };
+        // The program may have installed another one meanwhile.
+        if !is_ours(&before) {
+            remember(before);
         }
-    });
+    }
+    IS_INSTALLED.store(true, Ordering::Release);
+}
+
+/// What SIGBUS does now.
+fn installed() -> libc::sigaction {
+    // SAFETY: zero bytes are a value; the call only reads the action.
+    unsafe {
+        let mut now: libc::sigaction = zeroed();
+        libc::sigaction(libc::SIGBUS, std::ptr::null(), &mut now);
+        now
+    }
+}
+
+fn is_ours(action: &libc::sigaction) -> bool {
+    action.sa_sigaction == handle as extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) as usize
+}
+
+/// Signals that are no region's go there. What was known before is not freed: a handler may have it.
+fn remember(before: libc::sigaction) {
+    BEFORE.store(Box::into_raw(Box::new(before)), Ordering::Release);
 }
 
 /// Whether SIGBUS still comes here.
 pub fn check_handler() -> Result<(), Error> {
-    // SAFETY: zero bytes are a value; the call only reads the action.
-    let now = unsafe {
-        let mut now: libc::sigaction = zeroed();
-        libc::sigaction(libc::SIGBUS, std::ptr::null(), &mut now);
-        now.sa_sigaction
-    };
-    let ours = handle as extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) as usize;
-    if now == ours { Ok(()) } else { Err(Error::SigbusTaken) }
+    if is_ours(&installed()) { Ok(()) } else { Err(Error::SigbusTaken) }
 }
 
 extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
@@ -150,9 +180,10 @@ fn resolve(addr: usize, wants: Rights) -> bool {
 
 /// The region around `addr`, which stays until it is let go.
 fn find(addr: usize, cpu: usize) -> Option<(&'static Shared, Pinned<'static>)> {
+    let all = REGIONS.known()?;
     loop {
-        if let Some(_table) = EPOCH.enter(cpu) {
-            let used = &REGIONS[..USED.load(Ordering::Acquire)];
+        if let Some(_pinned) = all.epoch.enter(cpu) {
+            let used = &all.all[..all.used.load(Ordering::Acquire)];
             // SAFETY: a region in the table outlives each thread that has pinned the epoch before it was taken out.
             let regions = used.iter().filter_map(|place| unsafe { place.load(Ordering::Acquire).as_ref() });
             let around = |shared: &&Shared| shared.memory.span().contains(addr) && shared.owner.is_here();
@@ -190,7 +221,8 @@ fn handler_before(before: &libc::sigaction) -> libc::sighandler_t {
 
 /// Does what would have been done without regions.
 fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    let Some(before) = BEFORE.get() else { return };
+    // SAFETY: null, or never freed; never null once this handler is installed.
+    let Some(before) = (unsafe { BEFORE.load(Ordering::Acquire).as_ref() }) else { return };
     match handler_before(before) {
         // SAFETY: what the kernel hands over with a signal.
         libc::SIG_IGN if unsafe { (*info).si_code } <= 0 => {}

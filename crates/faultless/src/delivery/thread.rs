@@ -1,16 +1,17 @@
 //! Delivery by threads: each reads one descriptor, which has an equal part of the region.
 
+use std::ffi::CStr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::SyncSender;
-use std::thread::JoinHandle;
 
 use faultless_base::sys::descriptor::Descriptor;
 use faultless_base::sys::mmu::{Mmu, Rights};
 use faultless_base::sys::raw;
 use faultless_base::sys::uffd::message::{self, Message};
 use faultless_base::sys::uffd::{BATCH, Event, Uffd, Waited};
+use faultless_base::sys::user_mmu::STRIPES;
 use faultless_base::{PAGE, Span};
 use faultless_mm::fault::{Fault, Outcome};
 
@@ -19,13 +20,33 @@ use crate::error::Error;
 use crate::events::Events;
 use crate::events::remote_fill::{self, Buffer, Files, Request};
 use crate::process::descriptors::End;
-use crate::process::masked::Masked;
+use crate::process::thread::Thread;
 use crate::shared::Shared;
 
 /// A message says that the access was a write.
 const WRITE: u64 = 1;
 /// How often a handler looks up without being asked.
 const LOOK_MS: u32 = 1000;
+
+/// Of handlers, by the part that they serve.
+const NAMES: [&CStr; STRIPES] = [
+    c"faultless-0",
+    c"faultless-1",
+    c"faultless-2",
+    c"faultless-3",
+    c"faultless-4",
+    c"faultless-5",
+    c"faultless-6",
+    c"faultless-7",
+    c"faultless-8",
+    c"faultless-9",
+    c"faultless-10",
+    c"faultless-11",
+    c"faultless-12",
+    c"faultless-13",
+    c"faultless-14",
+    c"faultless-15",
+];
 
 /// What others see of a handler.
 #[derive(Default)]
@@ -38,7 +59,7 @@ pub struct Beat {
 
 /// The handler threads of a region; they end with it.
 pub struct Handlers {
-    threads: Vec<JoinHandle<()>>,
+    threads: Vec<Thread>,
     end: Arc<End>,
     /// One for each thread.
     pub beats: Arc<Vec<Beat>>,
@@ -66,7 +87,6 @@ impl Handlers {
             let files = events.and_then(|events| events.files.clone());
             let pipe = events.map(|events| events.inboxes[i].clone());
             let work = move || {
-                let _masked = Masked::new();
                 let inbox = Inbox { number: inbox, pipe: pipe.as_deref(), end: &end, files: files.as_deref() };
                 let serving = || serve(&shared, i, inbox, &beats[i], &watchdog);
                 let serving = AssertUnwindSafe(serving);
@@ -74,22 +94,21 @@ impl Handlers {
                     shared.close("a handler thread has died");
                 }
             };
-            let thread = std::thread::Builder::new().name(format!("faultless-{i}")).spawn(work);
-            handlers.threads.push(thread.map_err(|_| Error::NoThread)?);
+            handlers.threads.push(Thread::start(NAMES[i.min(NAMES.len() - 1)], work)?);
         }
         Ok(handlers)
     }
 
     /// Whether a thread has ended that should not have.
     pub fn has_lost_one(&self) -> bool {
-        self.threads.iter().any(JoinHandle::is_finished)
+        self.threads.iter().any(Thread::has_ended)
     }
 }
 
 impl Drop for Handlers {
     fn drop(&mut self) {
         self.end.tell();
-        self.threads.drain(..).for_each(|thread| drop(thread.join()));
+        self.threads.drain(..).for_each(Thread::join);
     }
 }
 

@@ -4,7 +4,6 @@
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use faultless_base::sys::uffd::Uffd;
@@ -15,8 +14,8 @@ use crate::delivery::thread::Handlers;
 use crate::error::Error;
 use crate::events::Events;
 use crate::process::descriptors::own_files;
-use crate::process::masked::Masked;
 use crate::process::message;
+use crate::process::thread::Thread;
 use crate::shared::{Shared, since};
 
 /// What the watchdog is told.
@@ -37,7 +36,7 @@ const MOST: Duration = Duration::from_secs(3600);
 pub struct Watched {
     handlers: Arc<Mutex<Option<Handlers>>>,
     messages: SyncSender<Message>,
-    watchdog: Option<JoinHandle<()>>,
+    watchdog: Option<Thread>,
     // Ends last, so that no thread waits for a reader that is not there.
     _events: Option<Events>,
 }
@@ -71,7 +70,6 @@ impl Watched {
         let (watching, shared) = (handlers.clone(), shared.clone());
         let (begun, has_begun) = sync_channel::<()>(1);
         let work = move || {
-            let _masked = Masked::new();
             if let Some(files) = files {
                 // Not all threads may have such.
                 let _ = own_files(&files);
@@ -95,8 +93,7 @@ impl Watched {
                 }
             }
         };
-        let watchdog = std::thread::Builder::new().name("faultless-watch".into()).spawn(work);
-        let watchdog = watchdog.map_err(|_| Error::NoThread)?;
+        let watchdog = Thread::start(c"faultless-watch", work)?;
         // It has what it needs when the region is there.
         let _ = has_begun.recv();
         Ok(Self { handlers, messages, watchdog: Some(watchdog), _events: events })
@@ -106,7 +103,7 @@ impl Watched {
 impl Drop for Watched {
     fn drop(&mut self) {
         let _ = self.messages.send(Message::End);
-        self.watchdog.take().map(JoinHandle::join);
+        self.watchdog.take().into_iter().for_each(Thread::join);
         self.handlers.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 }

@@ -17,7 +17,6 @@ pub mod remote_fill;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
-use std::thread::{Builder, JoinHandle};
 
 use faultless_base::sys::descriptor::Descriptor;
 
@@ -25,7 +24,7 @@ use crate::error::Error;
 use crate::events::reader::Reader;
 use crate::events::remote_fill::Files;
 use crate::process::descriptors::{End, pipe};
-use crate::process::masked::Masked;
+use crate::process::thread::Thread;
 use crate::shared::Shared;
 
 /// The reader of a region's messages; it ends with this, after the handlers.
@@ -36,7 +35,7 @@ pub struct Events {
     pub files: Option<Arc<Files>>,
     _outboxes: Vec<Descriptor>,
     end: End,
-    threads: Vec<JoinHandle<()>>,
+    threads: Vec<Thread>,
 }
 
 impl Events {
@@ -51,16 +50,12 @@ impl Events {
         let numbers: Vec<_> = outboxes.iter().map(|outbox| outbox.number() as i32).collect();
         let (shared, end_number) = (shared.clone(), end.number());
         let is_backed = shared.memory.backing().is_some();
-        let jobs = move || {
-            let _masked = Masked::new();
-            jobs.iter().for_each(|job| job());
-        };
+        let jobs = move || jobs.iter().for_each(|job| job());
         let work = move || {
-            let _masked = Masked::new();
             let reader = Reader::new(shared, numbers, end_number).and_then(|reader| {
                 // It has the descriptors of the thread that starts it.
-                let jobs = is_backed.then(|| Builder::new().name("faultless-files".into()).spawn(jobs));
-                Ok((reader, jobs.transpose().map_err(|_| Error::NoThread)?))
+                let jobs = is_backed.then(|| Thread::start(c"faultless-files", jobs));
+                Ok((reader, jobs.transpose()?))
             });
             match reader {
                 Ok((mut reader, jobs)) => {
@@ -80,8 +75,8 @@ impl Events {
                 Err(error) => drop(started.send(Err(error))),
             }
         };
-        let reader = Builder::new().name("faultless-events".into()).spawn(work).map_err(|_| Error::NoThread)?;
-        let jobs: Option<JoinHandle<()>> = start.recv().unwrap_or(Err(Error::NoThread))?;
+        let reader = Thread::start(c"faultless-events", work)?;
+        let jobs: Option<Thread> = start.recv().unwrap_or(Err(Error::NoThread))?;
         let files = is_backed.then(|| Arc::new(files));
         let threads = std::iter::once(reader).chain(jobs).collect();
         Ok(Self { inboxes, files, _outboxes: outboxes, end, threads })
@@ -92,6 +87,6 @@ impl Drop for Events {
     fn drop(&mut self) {
         self.end.tell();
         self.files.take();
-        self.threads.drain(..).for_each(|thread| drop(thread.join()));
+        self.threads.drain(..).for_each(Thread::join);
     }
 }

@@ -49,7 +49,15 @@ impl Poll {
 /// The number is a new descriptor's, or negative.
 unsafe fn owned(fd: i32) -> Result<OwnedFd, Error> {
     // SAFETY: as above.
-    if fd < 0 { Err(Error::NoThread) } else { Ok(unsafe { OwnedFd::from_raw_fd(fd) }) }
+    if fd < 0 { Err(refused()) } else { Ok(unsafe { OwnedFd::from_raw_fd(fd) }) }
+}
+
+/// Why the last call gave no descriptor.
+fn refused() -> Error {
+    match std::io::Error::last_os_error().raw_os_error() {
+        Some(error @ (libc::EMFILE | libc::ENFILE)) => Error::NoUserfaultfd(error),
+        error => Error::Kernel(error.unwrap_or(libc::EIO)),
+    }
 }
 
 /// A pipe that does not block: where it is read, and where it is written to.
@@ -58,7 +66,7 @@ pub fn pipe() -> Result<(Descriptor, Descriptor), Error> {
     // SAFETY: room for two new descriptors of our own.
     match unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) } {
         0 => Ok((Descriptor::new(ends[0] as usize), Descriptor::new(ends[1] as usize))),
-        _ => Err(Error::NoThread),
+        _ => Err(refused()),
     }
 }
 

@@ -13,6 +13,16 @@ pub struct Masked(libc::sigset_t);
 /// Caused by what the thread does, so holding them back would kill it.
 const OWN: [i32; 5] = [libc::SIGBUS, libc::SIGSEGV, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP];
 
+/// The same as the kernel has it. Not worked out in a signal handler, which has little stack.
+const OWN_MASK: u64 = {
+    let (mut mask, mut i) = (0, 0);
+    while i < OWN.len() {
+        mask |= 1 << (OWN[i] - 1);
+        i += 1;
+    }
+    mask
+};
+
 /// All signals that other causes have.
 pub fn others() -> libc::sigset_t {
     // SAFETY: zero bytes are a value, and both calls only write to the set.
@@ -60,15 +70,15 @@ impl Drop for Masked {
     }
 }
 
-/// Until this is dropped, SIGBUS may interrupt this thread. With the kernel's own masks, which are small: a signal
-/// handler has little stack.
+/// Until this is dropped, signals that this thread causes itself may interrupt it. With the kernel's own masks, which
+/// are small: a signal handler has little stack.
 pub struct Unblocked(u64);
 
 impl Unblocked {
     /// From now on.
-    pub fn sigbus() -> Self {
+    pub fn own() -> Self {
         let mut before = 0;
-        change_mask(libc::SIG_UNBLOCK, 1 << (libc::SIGBUS - 1), &raw mut before);
+        change_mask(libc::SIG_UNBLOCK, OWN_MASK, &raw mut before);
         Self(before)
     }
 }

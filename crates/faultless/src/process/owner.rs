@@ -38,20 +38,37 @@ impl<T: Sync + 'static> OfProcess<T> {
         Self(AtomicPtr::new(null_mut()))
     }
 
-    /// That of the process that calls.
+    /// That of the process that calls. Of several that threads make at a time one stays.
     pub fn get(&self, make: impl Fn() -> T) -> &'static T {
+        match self.try_get(|| Some(make())) {
+            Some(value) => value,
+            None => unreachable!("it is always made"),
+        }
+    }
+
+    /// The same where making may fail.
+    pub fn try_get(&self, make: impl Fn() -> Option<T>) -> Option<&'static T> {
         loop {
             let last = self.0.load(Ordering::Acquire);
-            // SAFETY: null, or never freed.
-            if let Some((_, value)) = unsafe { last.as_ref() }.filter(|(owner, _)| owner.is_here()) {
-                return value;
+            if let Some(value) = Self::here(last) {
+                return Some(value);
             }
-            let new = Box::into_raw(Box::new((Owner::here(), make())));
+            let new = Box::into_raw(Box::new((Owner::here(), make()?)));
             if self.0.compare_exchange(last, new, Ordering::AcqRel, Ordering::Acquire).is_err() {
                 // SAFETY: made above, and no other thread has seen it: one was faster.
                 drop(unsafe { Box::from_raw(new) });
             }
         }
+    }
+
+    /// The same, if it was made. For signal handlers.
+    pub fn known(&self) -> Option<&'static T> {
+        Self::here(self.0.load(Ordering::Acquire))
+    }
+
+    fn here(last: *mut (Owner, T)) -> Option<&'static T> {
+        // SAFETY: null, or never freed.
+        unsafe { last.as_ref() }.filter(|(owner, _)| owner.is_here()).map(|(_, value)| value)
     }
 }
 

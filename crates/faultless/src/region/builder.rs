@@ -21,6 +21,7 @@ use crate::delivery::watchdog::Watched;
 use crate::delivery::{self, Delivery};
 use crate::error::Error;
 use crate::page::{self, page};
+use crate::process::limits;
 use crate::process::masked::Masked;
 use crate::region::Region;
 use crate::region::Serving;
@@ -204,19 +205,30 @@ impl Builder {
     }
 
     /// Makes the region.
-    pub fn build(self) -> Result<Region, Error> {
-        // Threads that are started begin with that: a handler of the program's that ran in one of those which serve
-        // would wait for itself.
+    pub fn build(mut self) -> Result<Region, Error> {
+        // A handler of the program's that ran in the middle of this, and made a region, would wait for itself.
         let _masked = Masked::new();
         self.check()?;
         let bytes =
             round_up(self.length, SLOT).filter(|bytes| *bytes > 0 && *bytes < 1 << 46).ok_or(Error::Length)?;
+        if self.delivery != Delivery::Best {
+            return self.make(bytes, self.delivery);
+        }
+        if self.backing.is_some() || self.events {
+            // Nothing else would do, and the reason why it is no better is what helps.
+            return self.make(bytes, Delivery::Thread);
+        }
+        if limits::memory().is_none()
+            && let Ok(region) = self.make(bytes, Delivery::Best)
+        {
+            return Ok(region);
+        }
+        // Threads and descriptors are not what was asked for.
+        self.make(bytes, Delivery::Kernel)
+    }
+
+    fn make(&mut self, bytes: usize, wanted: Delivery) -> Result<Region, Error> {
         let stripes = self.handlers.clamp(1, STRIPES.min(bytes / SLOT));
-        let wanted = match self.delivery {
-            // Direct delivery would not do, and the reason why it is no better is what helps.
-            Delivery::Best if self.backing.is_some() => Delivery::Thread,
-            wanted => wanted,
-        };
         let open = if self.events { delivery::open_with_events } else { delivery::open };
         let (delivery, opened) = open(wanted, stripes)?;
         let orders = self.orders(delivery);
@@ -227,10 +239,11 @@ impl Builder {
         let uffds = std::array::from_fn(|_| uffds.next());
         let has_backing = self.backing.is_some();
         let ahead = self.ahead(delivery);
-        let mut mmu = UserMmu::new(bytes, uffds, Source::new(self.backing)).map_err(|error| match error {
-            libc::ENOMEM => Error::NoAddressSpace,
-            error => Error::Kernel(error),
-        })?;
+        let mut mmu =
+            UserMmu::new(bytes, uffds, Source::new(self.backing.take())).map_err(|error| match error {
+                libc::ENOMEM => Error::NoAddressSpace,
+                error => Error::Kernel(error),
+            })?;
         if delivery == Delivery::Signal {
             mmu.allow_looks();
         }

@@ -15,6 +15,7 @@ use faultless_base::{PAGE, SLOT};
 
 use crate::delivery::Delivery;
 use crate::error::Error;
+use crate::process::limits;
 use crate::process::owner::{OfProcess, Owner};
 use crate::region::{Builder, Region};
 use faultless_base::sys::mmu::Rights;
@@ -24,8 +25,14 @@ const LENGTH: usize = 64 << 30;
 /// Addresses of a region where the kernel refuses [`LENGTH`]. Where it refuses these too, a region is as long as its
 /// first block.
 const LESS: usize = 1 << 30;
+/// The part of a limit of addresses that a region may have beyond its first block: reservations are only ours, and
+/// what the program itself asks for has to fit beside them.
+const PART_OF_LIMIT: usize = 64;
 /// Blocks of a region at a time, at most.
 const AREAS: usize = 1 << 14;
+
+/// Areas that a change takes while it lasts.
+const SPARE_AREAS: usize = 8;
 
 /// How a region is made.
 type Choose = Box<dyn Fn(Builder) -> Builder + Send + Sync>;
@@ -169,12 +176,15 @@ impl Heap {
     /// A new region, and how long it is.
     fn region(&self, bytes: usize) -> Result<(Region, usize), Error> {
         let make = |length: usize| {
-            let builder = (self.choose)(Region::builder(length).areas(AREAS));
+            // No more than there can be blocks.
+            let areas = AREAS.min(length / SLOT + SPARE_AREAS);
+            let builder = (self.choose)(Region::builder(length).areas(areas));
             builder.mapped(false).build().map(|region| (region, length))
         };
+        let most = limits::memory().map_or(usize::MAX, |limit| limit / PART_OF_LIMIT / SLOT * SLOT);
         let mut last = Error::NoAddressSpace;
-        for length in [LENGTH.max(bytes), LESS.max(bytes), bytes] {
-            match make(length) {
+        for length in [LENGTH, LESS, 0] {
+            match make(length.min(most).max(bytes)) {
                 Err(error @ Error::NoAddressSpace) => last = error,
                 made => return made,
             }

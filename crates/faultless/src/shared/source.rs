@@ -10,6 +10,9 @@ use crate::process::masked::Unblocked;
 /// Reads at a time that are noted: more than there are buffers.
 const MOST: usize = 32;
 
+/// How often a read that a signal has interrupted is done again. One that says so for ever fails.
+const INTERRUPTIONS: usize = 1000;
+
 /// A read that is under way.
 #[derive(Default)]
 struct Reading {
@@ -74,9 +77,16 @@ impl Backing for Source {
             reading.thread.store(this_thread(), Ordering::Relaxed);
         });
         let read = {
-            // It may meet faults of other regions.
-            let _unblocked = Unblocked::sigbus();
-            backing.read(offset, buffer)
+            // It may meet faults of other regions, or have handlers of its own for what it does.
+            let _unblocked = Unblocked::own();
+            let mut read = backing.read(offset, buffer);
+            for _ in 0..INTERRUPTIONS {
+                if read != Err(libc::EINTR) {
+                    break;
+                }
+                read = backing.read(offset, buffer);
+            }
+            read
         };
         noted.inspect(|reading| {
             reading.thread.store(0, Ordering::Relaxed);

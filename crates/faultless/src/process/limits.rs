@@ -1,0 +1,13 @@
+//! Limits of the process that reservations of addresses would use up.
+
+/// Bytes that the process may have, where it may not have as many as there are: the smaller limit of addresses
+/// (`ulimit -v`) and of data (`ulimit -d`).
+pub fn memory() -> Option<usize> {
+    let limits = [libc::RLIMIT_AS, libc::RLIMIT_DATA].into_iter().filter_map(|resource| {
+        let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+        // SAFETY: a structure to write to.
+        unsafe { libc::getrlimit(resource, &mut limit) };
+        (limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
+    });
+    limits.min().map(|limit| usize::try_from(limit).unwrap_or(usize::MAX))
+}

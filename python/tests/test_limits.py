@@ -1,0 +1,82 @@
+"""Limits of the process: an array comes where NumPy's would, or the error is NumPy's."""
+
+import subprocess
+import sys
+
+import pytest
+
+# What is done in a process of its own, with a limit beyond what it has.
+WITH_LIMIT = """
+import os, resource, sys
+import numpy as np
+import faultless
+faultless.zeros(1)
+
+def has(name):
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) << 10 for line in file if line.startswith(name))
+
+name, extra = sys.argv[1], int(sys.argv[2])
+if name == "NOFILE":
+    limit = len(os.listdir("/proc/self/fd")) - 1 + extra
+else:
+    limit = {"AS": lambda: has("VmSize"), "DATA": lambda: has("VmData")}[name]() + (extra << 20)
+resource.setrlimit(getattr(resource, "RLIMIT_" + name), (limit, limit))
+"""
+PLAIN = """
+try:
+    array = faultless.zeros(8 << 20, "u1")
+except MemoryError as error:
+    # As NumPy says it.
+    assert "Unable to allocate 8.00 MiB" in str(error), error
+else:
+    array[:] = 1
+    assert int(array.sum()) == array.nbytes
+    assert os.write(os.open("/dev/null", os.O_WRONLY) if name != "NOFILE" else 1, array[:0]) == 0
+    del array
+"""
+NUMPY_TOO = """
+array = faultless.zeros(8 << 20, "u1")
+array[:] = 1
+assert int(np.ones(8 << 20, "u1").sum() + array.sum()) == 2 * array.nbytes
+"""
+REGIONS = """
+for delivery in ("best", "thread", "signal", "kernel", "direct"):
+    for make in (faultless.Region, faultless.Block):
+        try:
+            memory = make(8 << 20, delivery=delivery)
+        except (MemoryError, faultless.RegionError) as error:
+            assert str(error)
+        else:
+            view = memoryview(memory)
+            view[4096] = 1
+            view.release()
+"""
+
+
+def run(program, name, extra):
+    return subprocess.run([sys.executable, "-c", WITH_LIMIT + program, name, str(extra)], capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("name", ["AS", "DATA"])
+def test_a_lack_of_addresses_is_as_with_numpy(name):
+    for extra in (0, 5, 12, 40):
+        made = run(PLAIN, name, extra)
+        assert made.returncode == 0, f"{extra} MiB: {made.stderr}"
+    # Memory that is enough for both is shared by both.
+    for extra in (40, 1500):
+        made = run(NUMPY_TOO, name, extra)
+        assert made.returncode == 0, f"{extra} MiB: {made.stderr}"
+
+
+def test_a_lack_of_descriptors_is_none():
+    for extra in (0, 1, 3):
+        made = run(PLAIN, "NOFILE", extra)
+        assert made.returncode == 0, f"{extra}: {made.stderr}"
+
+
+@pytest.mark.parametrize("name", ["AS", "DATA", "NOFILE"])
+def test_regions_under_a_limit_are_errors_or_work(name):
+    for extra in (0, 3, 9, 60):
+        made = run(REGIONS, name, extra)
+        assert made.returncode == 0, f"{extra}: {made.stderr}"
