@@ -23,14 +23,9 @@ pub fn is_short() -> bool {
     let look = || {
         let mut buffer = [0u8; 2048];
         let stalled = stalls(read_file(c"/proc/pressure/memory", &mut buffer));
-        stalled || cgroup::is_full(FULL_PERCENT) || little_is_left(read_file(c"/proc/meminfo", &mut buffer))
+        stalled || little_is_left(read_file(c"/proc/meminfo", &mut buffer))
     };
-    open::apart(look).unwrap_or(false)
-}
-
-/// The control group's limit in bytes, if it has one, or one that it is part of.
-pub fn group_limit() -> Option<u64> {
-    open::apart(cgroup::limit).flatten()
+    open::apart(look).unwrap_or(false) || cgroup::is_full(FULL_PERCENT)
 }
 
 /// Bytes that this process has in memory.

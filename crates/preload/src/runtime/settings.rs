@@ -5,9 +5,10 @@ use core::cell::UnsafeCell;
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use faultless_base::sys::cgroup::{self, Limit};
+use faultless_base::sys::page_file;
 use faultless_base::sys::proc_file::STATUS;
 use faultless_base::sys::raw::{leading_number, read_file, status_in, syscall};
-use faultless_base::sys::{cgroup, page_file, pressure};
 use faultless_base::{PAGE, SLOT};
 use faultless_page::knobs::{Kind, Knob, Values};
 use faultless_page::layout::plain;
@@ -214,11 +215,14 @@ pub fn may_serve() -> bool {
 }
 
 /// The memory that this process may use: the machine's, or less if its control group says so.
-fn memory(group: Option<u64>) -> usize {
+fn memory(group: Limit) -> usize {
     // SAFETY: no pointers.
     let (pages, size) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
     let machine = (pages.max(0) as usize).saturating_mul(size.max(0) as usize);
-    group.map_or(machine, |limit| machine.min(limit as usize))
+    match group {
+        Limit::Bytes(limit) => machine.min(limit as usize),
+        Limit::None | Limit::Hidden => machine,
+    }
 }
 
 /// The smallest block of malloc that is served.
@@ -236,7 +240,7 @@ pub fn read() -> Option<Settings> {
     if environment.is_off {
         return None;
     }
-    let group = pressure::group_limit();
+    let group = cgroup::limit();
     let memory = memory(group);
     let knobs = Values::new();
     knobs.copy(&environment.knobs);
@@ -245,10 +249,15 @@ pub fn read() -> Option<Settings> {
     }
     // A program close to the limit would be killed for huge pages that it does not use, and they cannot be taken
     // back.
-    let most = |limit| if limit < cgroup::SMALLEST { 0 } else { limit / GROUP_SHARE };
-    knobs.set(Knob::Budget, knobs.get(Knob::Budget).min(group.map_or(u64::MAX, most)));
+    let most = match group {
+        Limit::None | Limit::Hidden => u64::MAX,
+        Limit::Bytes(..cgroup::SMALLEST) => 0,
+        Limit::Bytes(limit) => limit / GROUP_SHARE,
+    };
+    knobs.set(Knob::Budget, knobs.get(Knob::Budget).min(most));
     let no_budget = || (knobs.get(Knob::Budget) < SLOT as u64).then_some(plain::BUDGET);
-    match ruled_out().or_else(no_budget) {
+    let hidden = || (group == Limit::Hidden).then_some(plain::GROUP);
+    match ruled_out().or_else(no_budget).or_else(hidden) {
         None => Some(Settings { knobs, memory }),
         Some(why) => {
             page::open_plain(&knobs, why);
