@@ -10,7 +10,7 @@ use faultless_base::sys::page_file;
 use faultless_base::sys::proc_file::STATUS;
 use faultless_base::sys::raw::{leading_number, read_file, status_in, syscall};
 use faultless_base::{PAGE, SLOT};
-use faultless_page::knobs::{Kind, Knob, Values};
+use faultless_page::knobs::{Kind, Knob, Values, skip};
 use faultless_page::layout::plain;
 
 use crate::runtime::page;
@@ -52,16 +52,16 @@ static ENVIRONMENT: Copied = Copied(UnsafeCell::new(Environment {
 }));
 static READ: AtomicBool = AtomicBool::new(false);
 
-/// Copies what the environment says. Before `main`, once.
-pub fn read_environment() {
+/// Copies what the environment says to a program of these words, as the loader hands them to a constructor. Before
+/// `main`, once.
+pub fn read_environment(words: &[*const libc::c_char]) {
     // SAFETY: no thread looks at it yet.
     let all = unsafe { &mut *ENVIRONMENT.0.get() };
     for knob in Knob::ALL.iter().filter(|knob| knob.declared().kind != Kind::Text) {
         all.knobs.set(*knob, value(*knob).unwrap_or(UNSET));
     }
     let name = program_name();
-    let skipped = text(Knob::Skip).is_some_and(|list| list.split(|b| *b == b',').any(|n| n == name));
-    all.is_off = skipped || is_on(Knob::Disable);
+    all.is_off = is_on(Knob::Disable) || text(Knob::Skip).is_some_and(|list| is_skipped(list, name, words));
     all.filters = var(c"FAULTLESS_FILTERS").map(|n| leading_number(n.trim_ascii_start()).unwrap_or(0));
     put(&mut all.name, name);
     // One that is too long could not be used, and a part of it is another one.
@@ -124,6 +124,24 @@ fn value(knob: Knob) -> Option<u64> {
 /// Whether a switch is on, before `main`.
 pub fn is_on(knob: Knob) -> bool {
     value(knob) == Some(1)
+}
+
+/// Whether this program is one of those in `list`, by any of its names.
+#[inline(never)]
+fn is_skipped(list: &[u8], name: &[u8], words: &[*const libc::c_char]) -> bool {
+    // SAFETY: strings that live as long as the program's stack.
+    let string = |text: *const libc::c_char| unsafe { CStr::from_ptr(text) }.to_bytes();
+    // What was asked for: of a script, the script.
+    // SAFETY: no pointers; the kernel's string, or none.
+    let started = unsafe { libc::getauxval(libc::AT_EXECFN) } as *const libc::c_char;
+    let started = if started.is_null() { b"" } else { string(started) };
+    let mut runs = [0u8; libc::PATH_MAX as usize];
+    let link = c"/proc/self/exe".as_ptr() as usize;
+    let args = [libc::AT_FDCWD as usize, link, runs.as_mut_ptr() as usize, runs.len(), 0, 0];
+    // SAFETY: a path that ends with zero, and a buffer that is writable.
+    let n = unsafe { syscall(libc::SYS_readlinkat, args) }.unwrap_or(0);
+    let argument = skip::argument(words.iter().map(|word| string(*word)));
+    skip::named(list, [name, started, &runs[..n]].into_iter().chain(argument)).is_some()
 }
 
 /// The name that this program was started by.
