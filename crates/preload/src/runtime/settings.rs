@@ -254,6 +254,17 @@ const GROUP_SHARE: u64 = 128;
 /// The settings; `None` when this process is to run plain. Why is noted on its page, unless it is to be left alone
 /// altogether, or may not be allowed to make one.
 pub fn read() -> Option<Settings> {
+    read_with(None)
+}
+
+/// Leaves the page of a process whose service was called off before it began, unless it is to be left alone
+/// altogether.
+pub fn tell_ended() {
+    let _ = read_with(Some(plain::ENDED));
+}
+
+/// The settings, unless there is this or another reason to run plain.
+fn read_with(ended: Option<u32>) -> Option<Settings> {
     let environment = environment()?;
     if environment.is_off {
         return None;
@@ -275,7 +286,7 @@ pub fn read() -> Option<Settings> {
     knobs.set(Knob::Budget, knobs.get(Knob::Budget).min(most));
     let no_budget = || (knobs.get(Knob::Budget) < SLOT as u64).then_some(plain::BUDGET);
     let hidden = || (group == Limit::Hidden).then_some(plain::GROUP);
-    match ruled_out().or_else(no_budget).or_else(hidden) {
+    match ruled_out().or_else(no_budget).or(ended).or_else(hidden) {
         None => Some(Settings { knobs, memory }),
         Some(why) => {
             page::open_plain(&knobs, why);
