@@ -5,7 +5,7 @@ mod common;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
@@ -176,6 +176,43 @@ fn an_interrupt_shows_what_was_measured_so_far() {
         (&json["interrupted"], &json["pairs"], &json["wanted_pairs"]),
         (&true.into(), &1.into(), &9.into())
     );
+}
+
+/// A program that signals its own group, or its parent, is not interrupted by that: it ends as it does.
+#[test]
+fn signals_of_the_programs_own_do_not_interrupt() {
+    for (script, status, signal) in [
+        ("kill -TERM $$", None, Some(libc::SIGTERM)),
+        ("kill -TERM 0", None, Some(libc::SIGTERM)),
+        ("trap '' TERM; kill -TERM 0; (kill -TERM 0; true); echo on; exit 3", Some(3), None),
+        ("trap '' INT; kill -INT $PPID; exit 4", Some(4), None),
+    ] {
+        let out = run(["--compare", "2", "--", "sh", "-c", script]).process_group(0).output().unwrap();
+        let said = text(&out.stdout);
+        assert!(!said.contains("Interrupted") && said.contains("2 pairs of runs"), "{script}: {said}");
+        assert!(said.contains("byte for byte: output, error output, end."), "{script}: {said}");
+        assert_eq!((out.status.code(), out.status.signal()), (status, signal), "{script}: {said}");
+    }
+}
+
+#[test]
+fn what_was_measured_before_an_error_is_shown() {
+    let scratch = Scratch::new("late");
+    let (log, file) = (scratch.0.join("log"), scratch.0.join("out.json"));
+    let prepare = format!("echo >>{0}; test $(wc -l <{0}) -lt 6", log.display());
+    let options = ["--compare", "9", "--prepare", &prepare, "--json", file.to_str().unwrap(), "--", "true"];
+    let out = output(options);
+    let said = text(&out.stdout);
+    assert_eq!(out.status.code(), Some(125), "{said}");
+    assert!(text(&out.stderr).contains("--prepare ended by status 1"), "{}", text(&out.stderr));
+    assert!(said.contains("Interrupted: 2 of 9 pairs were run.") && said.contains("wall"), "{said}");
+    assert_eq!(json(&file)["pairs"], 2);
+    // One file that cannot be written leaves the others.
+    let table = scratch.0.join("out.md");
+    let options = ["--export-json", "/dev/full", "--export-markdown", table.to_str().unwrap()];
+    let out = run(["--compare", "1"]).args(options).args(["--", "true"]).output().unwrap();
+    assert_eq!(out.status.code(), Some(125));
+    assert!(std::fs::read_to_string(&table).unwrap().starts_with('|'));
 }
 
 #[test]

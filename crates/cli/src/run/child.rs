@@ -111,13 +111,17 @@ impl Running {
                 now_and_then();
                 continue;
             };
-            if matches!(received.signal, libc::SIGINT | libc::SIGQUIT | libc::SIGTERM | libc::SIGHUP) {
+            // A signal to all of its group, or to its parent, is the program's own business.
+            let is_own = received.sender.is_some_and(|sender| sys::descends(sender, pid));
+            let asks_to_end =
+                matches!(received.signal, libc::SIGINT | libc::SIGQUIT | libc::SIGTERM | libc::SIGHUP);
+            if asks_to_end && !is_own {
                 interrupted = Some(received.signal);
             }
             match received.signal {
                 // A process that continues this one continues the program, and has done so already if it was the group.
                 libc::SIGCONT if !stopped => {}
-                _ if received.sender.is_some_and(|sender| sender != pid) => sys::forward(&received, pid),
+                _ if received.sender.is_some() && !is_own => sys::forward(&received, pid),
                 _ => {}
             }
             if sys::has_ended(pid) {
