@@ -114,6 +114,8 @@ impl Covered {
 pub enum Missing {
     /// There is no such process.
     Process,
+    /// There may be any: the kernel's list of them is not there.
+    Unseen,
     /// It belongs to another user, or has other rights: this user may not look.
     Foreign,
     /// This many processes that this user may not look at may be covered; and no others are.
@@ -133,7 +135,8 @@ impl std::error::Error for Missing {}
 impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Process => f.write_str("there is no such process"),
+            Self::Process => f.write_str("there is no such process, or it has ended"),
+            Self::Unseen => f.write_str("processes cannot be seen: /proc is not mounted"),
             Self::Foreign => {
                 f.write_str("it belongs to another user, or has other rights: you may not look at it")
             }
@@ -180,7 +183,7 @@ fn in_segment(pid: u32) -> Option<Result<Covered, PageError>> {
 /// The process `pid`.
 pub fn process(pid: u32) -> Result<Covered, Missing> {
     if Stat::read(pid).is_none() {
-        return Err(Missing::Process);
+        return Err(if is_proc_there() { Missing::Process } else { Missing::Unseen });
     }
     if let Some(found) = in_segment(pid) {
         return found.map_err(|error| match error {
@@ -238,6 +241,11 @@ pub fn in_tree(dir: &Path, known: &[Covered]) -> Vec<Covered> {
     let new =
         pages.into_iter().filter(|(_, path)| known.iter().all(|covered| covered.path.as_ref() != Some(path)));
     new.filter_map(|(pid, path)| Covered::in_file(pid, path).ok()).collect()
+}
+
+/// Whether processes can be seen at all.
+pub fn is_proc_there() -> bool {
+    Path::new("/proc/self/stat").exists()
 }
 
 fn processes() -> impl Iterator<Item = u32> {

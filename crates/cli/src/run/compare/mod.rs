@@ -39,6 +39,7 @@ use super::child::{End, Outcome};
 use super::complain;
 use super::options::Args;
 use super::reason::{Known, Reason};
+use super::sys;
 use super::tree::{Program, Tree, programs};
 use faultless_measure::costs::Warmth;
 use faultless_measure::pages::{Counters, Dir};
@@ -108,6 +109,9 @@ struct Comparison {
     more_covered: usize,
     #[serde(skip)]
     tree: String,
+    /// A run was ended for what it wrote: its output goes to files here.
+    #[serde(skip)]
+    too_long: bool,
 }
 
 /// Files that the comparison is written to, opened before anything runs.
@@ -280,6 +284,10 @@ impl Comparison {
             programs,
             rows: rows.collect(),
             findings,
+            too_long: sys::limit(libc::RLIMIT_FSIZE).is_some()
+                && done.outcomes.iter().any(|(plain, faultless)| {
+                    [plain, faultless].iter().any(|outcome| outcome.end.shell() == 128 + libc::SIGXFSZ)
+                }),
             more_covered: done.outputs.covered().saturating_sub(done.outcomes.len()),
         };
         comparison.differences = comparison.headline().lines().map(str::to_owned).collect();

@@ -8,6 +8,13 @@ use anyhow::{Context, Result};
 
 use crate::run::child::End;
 
+/// A file without a name: among temporary files, wherever there is a place for them.
+pub fn unnamed() -> io::Result<File> {
+    tempfile::tempfile()
+        .or_else(|error| tempfile::tempfile_in("/tmp").map_err(|_| error))
+        .or_else(|error| tempfile::tempfile_in("/dev/shm").map_err(|_| error))
+}
+
 /// What a run writes, kept in files that have no name.
 pub struct Captured {
     out: File,
@@ -17,7 +24,7 @@ pub struct Captured {
 impl Captured {
     /// Nothing yet.
     pub fn new() -> Result<Self> {
-        let file = || tempfile::tempfile().context("no place for the program's output (TMPDIR)");
+        let file = || unnamed().context("no place for the program's output (TMPDIR, /tmp, /dev/shm)");
         Ok(Self { out: file()?, err: file()? })
     }
 
