@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{Scratch, run, text};
 use rustix::process::{Pid, Signal, kill_process};
@@ -193,6 +193,37 @@ fn signals_of_the_programs_own_do_not_interrupt() {
         assert!(said.contains("byte for byte: output, error output, end."), "{script}: {said}");
         assert_eq!((out.status.code(), out.status.signal()), (status, signal), "{script}: {said}");
     }
+}
+
+/// The time for which a program was stopped is not its own.
+#[test]
+fn a_stopped_program_takes_no_time() {
+    let scratch = Scratch::new("stopped");
+    let file = scratch.0.join("out.json");
+    let args = ["--compare", "1", "--json", file.to_str().unwrap(), "--", "sh", "-c", "kill -STOP $$"];
+    let start = Instant::now();
+    let mut child = run(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let is_stopped = || {
+        let text = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+        text.rsplit_once(") ").unwrap().1.starts_with('T')
+    };
+    let mut stopped = Duration::ZERO;
+    for _ in 0..2 {
+        while !is_stopped() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let since = Instant::now();
+        std::thread::sleep(Duration::from_millis(300));
+        stopped += since.elapsed();
+        kill_process(Pid::from_child(&child), Signal::CONT).unwrap();
+        while is_stopped() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    child.wait().unwrap();
+    let runs = &json(&file)["wall_s"]["runs"][0];
+    let sum = runs[0].as_f64().unwrap() + runs[1].as_f64().unwrap();
+    assert!(sum <= (start.elapsed() - stopped).as_secs_f64(), "{runs}: stopped for {stopped:?}");
 }
 
 #[test]

@@ -151,6 +151,19 @@ fn sysctl_changes_nothing_where_no_knob_counts() {
     }
 }
 
+/// It belongs to no user, and has no environment.
+#[test]
+fn a_thread_of_the_kernels_is_no_foreign_process() {
+    let is_kernels = |pid: &u32| {
+        std::fs::read(format!("/proc/{pid}/environ")).is_err_and(|error| error.raw_os_error() == Some(libc::ESRCH))
+            && std::path::Path::new(&format!("/proc/{pid}/stat")).exists()
+    };
+    let Some(pid) = (2..20).find(is_kernels) else { return eprintln!("no thread of the kernel's: not tested") };
+    let out = faultless(["stat", "-p", &pid.to_string(), "--once"]).output().unwrap();
+    assert_eq!(out.status.code(), Some(1), "{}", text(&out.stderr));
+    assert!(text(&out.stderr).contains("was not started under faultless"), "{}", text(&out.stderr));
+}
+
 /// A process of another PID namespace has a number of its own there, by which its page is named.
 #[test]
 fn a_process_of_another_namespace_is_found_by_its_number_here() {

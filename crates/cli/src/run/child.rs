@@ -65,6 +65,8 @@ pub struct Outcome {
     pub end: End,
     /// From just before its start to its end.
     pub wall: Duration,
+    /// For how long of that it was stopped, by a key or a signal.
+    pub stopped: Duration,
     /// What it used up.
     pub usage: Usage,
     /// The signal that asked this process to end meanwhile, if one did.
@@ -101,6 +103,7 @@ impl Running {
     pub fn wait(self, mut now_and_then: impl FnMut()) -> io::Result<Outcome> {
         let pid = self.pid();
         let (mut stopped, mut interrupted) = (false, None);
+        let (mut since, mut pauses) = (Instant::now(), Duration::ZERO);
         let (mut evidence, mut look) = (Evidence::default(), LOOK);
         loop {
             let Some(received) = sys::next_signal(look.saturating_sub(self.start.elapsed()).min(PAUSE)) else {
@@ -132,16 +135,27 @@ impl Running {
                     Event::Exited(status, usage) => (End::Status(status), usage),
                     Event::Killed(signal, usage) => (End::Signal(signal), usage),
                     Event::Continued => {
+                        if stopped {
+                            pauses += since.elapsed();
+                        }
                         stopped = false;
                         continue;
                     }
                     Event::Stopped(signal) => {
+                        // Of two that come without one to go on between them, the first counts.
+                        if !stopped {
+                            since = Instant::now();
+                        }
                         stopped = true;
                         sys::suffer(signal);
                         continue;
                     }
                 };
-                return Ok(Outcome { end, wall: self.start.elapsed(), usage, interrupted, evidence });
+                if stopped {
+                    pauses += since.elapsed();
+                }
+                let wall = self.start.elapsed();
+                return Ok(Outcome { end, wall, stopped: pauses, usage, interrupted, evidence });
             }
         }
     }

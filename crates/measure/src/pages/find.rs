@@ -191,7 +191,12 @@ pub fn process(pid: u32) -> Result<Covered, Missing> {
             error => Missing::Page(error),
         });
     }
-    let not_readable = |_| if is_alive(pid) { Missing::Foreign } else { Missing::Process };
+    let not_readable = |error: io::Error| match error.kind() {
+        _ if !is_alive(pid) => Missing::Process,
+        io::ErrorKind::PermissionDenied => Missing::Foreign,
+        // A thread of the kernel's, or a process that is just ending.
+        _ => Missing::NotCovered,
+    };
     if let Some(path) = named(pid).map_err(not_readable)? {
         match Source::file(&path).and_then(|source| Covered::new(pid, source)) {
             Err(PageError::Read(_) | PageError::Unfinished) => {}

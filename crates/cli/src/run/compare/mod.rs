@@ -19,7 +19,8 @@
 //! | `wall_s`, `user_s`, `system_s`, `minor_faults`, `max_rss_bytes` | see below |
 //!
 //! Each of the last ones has `plain` and `faultless` (median, min, max), `runs` (both figures of each pair) and
-//! `ratio`. A ratio is null if a run took none; else it has ratio, low, high and verdict.
+//! `ratio`. A ratio is null if a run took none; else it has ratio, low, high and verdict. `wall_s` is without the time
+//! for which the program was stopped.
 
 mod metrics;
 mod output;
