@@ -23,9 +23,9 @@ pub fn is_short() -> bool {
     let look = || {
         let mut buffer = [0u8; 2048];
         let stalled = stalls(read_file(c"/proc/pressure/memory", &mut buffer));
-        stalled || little_is_left(read_file(c"/proc/meminfo", &mut buffer))
+        stalled || cgroup::is_full(FULL_PERCENT) || little_is_left(read_file(c"/proc/meminfo", &mut buffer))
     };
-    open::apart(look).unwrap_or(false) || cgroup::is_full(FULL_PERCENT)
+    open::apart(look).unwrap_or(false)
 }
 
 /// Bytes that this process has in memory.

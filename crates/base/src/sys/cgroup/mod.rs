@@ -13,7 +13,7 @@ mod place;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::proc_file::CGROUP;
-use super::raw::now_ns;
+use super::raw::{now_ns, read_file};
 use super::{Headroom, open, stack};
 use groups::{Depth, Group, Seen, each_group};
 
@@ -145,18 +145,20 @@ fn with_text<R>(f: impl FnOnce(&[u8]) -> R) -> R {
     f(CGROUP.read(&mut buffer))
 }
 
-/// Calls `f` for each group with a limit of this process, and each that it is part of; whether there is none besides
-/// that is hidden. `None`: that cannot be told now.
-fn look(depth: Depth, mut f: impl FnMut(&Group)) -> Option<Seen> {
-    let by_path = || {
-        with_text(|text| match text.len() {
-            0 => Seen::Nothing,
-            TEXT => Seen::Hidden,
-            _ => each_group(text, depth, &mut f),
-        })
-    };
-    // On a stack of its own: it takes buffers for paths.
-    stack::with_room(|| open::apart(by_path)).flatten()
+/// Calls `f` for each group that `text` names, and each that it is part of, if they have a limit.
+fn each(text: &[u8], depth: Depth, mut f: impl FnMut(&Group)) -> Seen {
+    match text.len() {
+        0 => Seen::Nothing,
+        TEXT => Seen::Hidden,
+        _ => each_group(text, depth, &mut f),
+    }
+}
+
+/// The same of the process's groups, for a caller who may open files and has 48 KiB of stack.
+#[inline(never)]
+fn each_here(depth: Depth, f: impl FnMut(&Group)) -> Seen {
+    let mut buffer = [0u8; TEXT];
+    each(read_file(c"/proc/thread-self/cgroup", &mut buffer), depth, f)
 }
 
 /// As [`super::Sys::headroom`].
@@ -168,7 +170,10 @@ pub fn headroom() -> Headroom {
     }
     let found = || {
         let mut tightest = Tightest::default();
-        match look(Depth::Seen, |group| tightest.add(group.used(), group.limit))? {
+        let add = |group: &Group| tightest.add(group.used(), group.limit);
+        let by_path = || with_text(|text| each(text, Depth::Seen, add));
+        // On a stack of its own: it takes buffers for paths.
+        match stack::with_room(|| open::apart(by_path)).flatten()? {
             Seen::Nothing => return None,
             Seen::All => {}
             Seen::Hidden => tightest.hide(),
@@ -190,21 +195,21 @@ pub fn forget() {
     LAST.names.store(0, Ordering::Relaxed);
 }
 
-/// The least limit. Where there can be no look now, it may be any.
+/// The least limit. Opens files, and takes some stack: as [`each_here`].
 pub fn limit() -> Limit {
     let mut least = None;
-    let seen = look(Depth::Above, |group| least = Some(group.limit.min(least.unwrap_or(u64::MAX))));
+    let seen = each_here(Depth::Above, |group| least = Some(group.limit.min(least.unwrap_or(u64::MAX))));
     match (seen, least) {
-        (Some(Seen::Nothing), _) | (Some(Seen::All), None) => Limit::None,
-        (Some(Seen::All), Some(least)) => Limit::Bytes(least),
-        (Some(Seen::Hidden) | None, _) => Limit::Hidden,
+        (Seen::Nothing, _) | (Seen::All, None) => Limit::None,
+        (Seen::All, Some(least)) => Limit::Bytes(least),
+        (Seen::Hidden, _) => Limit::Hidden,
     }
 }
 
-/// Whether more than `percent` percent of a limit are used.
+/// Whether more than `percent` percent of a limit are used. As [`limit`].
 pub fn is_full(percent: u64) -> bool {
     let mut full = false;
-    look(Depth::Seen, |group| full |= group.used() > group.limit / 100 * percent);
+    each_here(Depth::Seen, |group| full |= group.used() > group.limit / 100 * percent);
     full
 }
 
