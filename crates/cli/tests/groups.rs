@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use common::{run, text};
+use common::{Scratch, run, text};
 
 const MOUNT: &str = "/sys/fs/cgroup/memory";
 const DD: &str = "dd if=/dev/zero of=/dev/null bs=8M count=1 status=none";
@@ -83,6 +83,25 @@ fn a_limit_counts_however_long_the_path_of_the_group_is() {
         let said = said(&Group::run(&group.below(depth), "", "true", &program()));
         assert!(said.contains("its budget is less than 2 MiB") || said.contains(HIDDEN), "{depth}: {said}");
     }
+}
+
+/// The group of a program whose first large request comes beside other threads is looked at, too.
+#[test]
+fn a_group_is_seen_beside_other_threads() {
+    let scratch = Scratch::new("beside");
+    let (source, program) = (scratch.0.join("main.c"), scratch.0.join("main"));
+    let code = "#include <pthread.h>\n#include <stdlib.h>\n#include <string.h>\n#include <unistd.h>\n\
+                static void *wait(void *p) { pause(); return p; }\n\
+                int main(void) { pthread_t t; for (int i = 0; i < 4; i++) pthread_create(&t, 0, wait, 0);\n\
+                char *volatile p = malloc(8 << 20); memset(p, 1, 8 << 20); return 0; }";
+    fs::write(&source, code).unwrap();
+    let built = Command::new("cc").arg("-pthread").arg(&source).arg("-o").arg(&program).status();
+    if !built.is_ok_and(|status| status.success()) {
+        eprintln!("no C compiler: not tested");
+        return;
+    }
+    let out = run(["--".as_ref(), program.as_os_str()]).output().unwrap();
+    assert!(said(&out).contains("1 process covered;"), "{}", said(&out));
 }
 
 /// Where the group's files lie is what the kernel's list of mounts says, and not where the path alone would be.
