@@ -195,7 +195,7 @@ pub fn forget() {
     LAST.names.store(0, Ordering::Relaxed);
 }
 
-/// The least limit. Opens files, and takes some stack: as [`each_here`].
+/// The least limit. For a caller who may open files and has 48 KiB of stack.
 pub fn limit() -> Limit {
     let mut least = None;
     let seen = each_here(Depth::Above, |group| least = Some(group.limit.min(least.unwrap_or(u64::MAX))));
