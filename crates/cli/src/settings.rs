@@ -97,22 +97,32 @@ pub fn file() -> Result<Vec<Setting>> {
     let is_none = |error: &Error| {
         matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::PermissionDenied)
     };
-    match path.metadata().and_then(|metadata| regular(&metadata)).map(|()| std::fs::read_to_string(&path)) {
+    match path.canonicalize().and_then(|place| Ok((place, path.metadata()?))) {
         Err(error) if is_none(&error) => Ok(Vec::new()),
-        Err(error) | Ok(Err(error)) => Err(error).with_context(|| path.display().to_string()),
-        Ok(Ok(text)) => parse(&text, &path),
+        // The kernel's own, which people put in place of a file that is to say nothing.
+        Ok((place, _)) if place == Path::new("/dev/null") => Ok(Vec::new()),
+        found => {
+            let text =
+                found.and_then(|(_, metadata)| regular(&metadata)).and_then(|()| std::fs::read_to_string(&path));
+            parse(&text.with_context(|| path.display().to_string())?, &path)
+        }
     }
 }
 
-/// A pipe without a writer would hold up the program for ever.
+/// Settings are no longer than this.
+const MOST: u64 = 1 << 20;
+
+/// A pipe without a writer would hold up the program for ever, and a device may have no end.
 fn regular(metadata: &Metadata) -> std::io::Result<()> {
-    match metadata.file_type().is_fifo() {
-        true => Err(Error::new(
-            ErrorKind::InvalidInput,
-            "settings are read from a file, and this is a pipe: remove it",
-        )),
-        false => Ok(()),
-    }
+    let kind = metadata.file_type();
+    let why = match () {
+        () if kind.is_dir() => "settings are read from a file, and this is a directory: remove it",
+        () if kind.is_fifo() => "settings are read from a file, and this is a pipe: remove it",
+        () if !kind.is_file() => "settings are read from a file, and this is none: remove it",
+        () if metadata.len() > MOST => "settings are no longer than 1 MiB",
+        () => return Ok(()),
+    };
+    Err(Error::new(ErrorKind::InvalidInput, why))
 }
 
 fn parse(text: &str, path: &Path) -> Result<Vec<Setting>> {
@@ -140,7 +150,12 @@ pub fn save(settings: &[Setting]) -> Result<PathBuf> {
         std::fs::create_dir_all(path.parent().context("no directory")?)?;
         // A link stays one: people keep such files elsewhere.
         let place = path.canonicalize().unwrap_or_else(|_| path.clone());
-        let text = if place.exists() { std::fs::read_to_string(&place)? } else { String::new() };
+        let text = match place.metadata() {
+            // It would be replaced, and others need it: /dev/null.
+            Ok(metadata) if !metadata.is_file() => return Err(anyhow!("{} is no file", place.display())),
+            Ok(_) => std::fs::read_to_string(&place)?,
+            Err(_) => String::new(),
+        };
         let mut new = tempfile::NamedTempFile::new_in(place.parent().context("no directory")?)?;
         new.write_all(change(&text, settings).as_bytes())?;
         new.persist(&place)?;

@@ -186,21 +186,55 @@ fn running(pid: u32, requests: &[Request]) -> Result<String> {
     let with_pid = target.is_tree();
     target.processes.retain(Covered::runs);
     if target.processes.is_empty() {
-        bail!("process {pid}: nothing that it runs is covered now");
+        bail!("process {pid}: nothing that it runs is covered now, as far as can be told from here");
     }
     let mut text = String::new();
+    let mut deaf = Vec::new();
     for covered in &mut target.processes {
-        for request in requests {
-            let knob = request.knob();
-            if let Request::Change(Setting { value, .. }) = request {
-                let number = knob.declared().parse(value.as_bytes()).map_err(anyhow::Error::msg)?;
-                let pid = covered.pid;
-                covered.set(knob, number).with_context(|| format!("process {pid}: cannot write to its page"))?;
+        match deaf_because(covered) {
+            Some(why) => {
+                deaf.push(format!("process {}: {why}", covered.pid));
+                // What it was set to last is of no use to know, but to tell that is no error.
+                if requests.iter().any(|request| matches!(request, Request::Change(_))) {
+                    continue;
+                }
             }
-            text += &line(covered, knob, with_pid);
+            None => change(covered, requests)?,
+        }
+        for request in requests {
+            text += &line(covered, request.knob(), with_pid);
         }
     }
+    if text.is_empty() {
+        bail!(deaf.join("; "));
+    }
+    deaf.iter().for_each(|why| complain(why));
     Ok(text)
+}
+
+/// Why no knob counts in a process, if it has a page.
+fn deaf_because(covered: &mut Covered) -> Option<String> {
+    if covered.listens() == Some(false) {
+        return Some(
+            "the program that counted there was replaced, and the present one made no large request so far".into(),
+        );
+    }
+    covered.counters().plain().map(|why| format!("it runs plain, and no knob counts: {why}"))
+}
+
+fn change(covered: &mut Covered, requests: &[Request]) -> Result<()> {
+    let pid = covered.pid;
+    for request in requests {
+        if let Request::Change(Setting { knob, value }) = request {
+            let number = knob.declared().parse(value.as_bytes()).map_err(anyhow::Error::msg)?;
+            covered.set(*knob, number).with_context(|| format!("process {pid}: cannot write to its page"))?;
+        }
+    }
+    let is_changed = requests.iter().any(|request| matches!(request, Request::Change(_)));
+    if is_changed && (!covered.runs() || covered.listens() == Some(false)) {
+        bail!("process {pid}: it has ended, or was replaced by another program, meanwhile");
+    }
+    Ok(())
 }
 
 /// Columns from which on the origin stands beside the setting.

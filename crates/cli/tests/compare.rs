@@ -5,9 +5,9 @@ mod common;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{Scratch, run, text};
 use rustix::process::{Pid, Signal, kill_process};
@@ -176,6 +176,74 @@ fn an_interrupt_shows_what_was_measured_so_far() {
         (&json["interrupted"], &json["pairs"], &json["wanted_pairs"]),
         (&true.into(), &1.into(), &9.into())
     );
+}
+
+/// A program that signals its own group, or its parent, is not interrupted by that: it ends as it does.
+#[test]
+fn signals_of_the_programs_own_do_not_interrupt() {
+    for (script, status, signal) in [
+        ("kill -TERM $$", None, Some(libc::SIGTERM)),
+        ("kill -TERM 0", None, Some(libc::SIGTERM)),
+        ("trap '' TERM; kill -TERM 0; echo on; exit 3", Some(3), None),
+        ("trap '' INT; kill -INT $PPID; exit 4", Some(4), None),
+    ] {
+        let out = run(["--compare", "2", "--", "sh", "-c", script]).process_group(0).output().unwrap();
+        let said = text(&out.stdout);
+        assert!(!said.contains("Interrupted") && said.contains("2 pairs of runs"), "{script}: {said}");
+        assert!(said.contains("byte for byte: output, error output, end."), "{script}: {said}");
+        assert_eq!((out.status.code(), out.status.signal()), (status, signal), "{script}: {said}");
+    }
+}
+
+/// The time for which a program was stopped is not its own.
+#[test]
+fn a_stopped_program_takes_no_time() {
+    let scratch = Scratch::new("stopped");
+    let file = scratch.0.join("out.json");
+    let args = ["--compare", "1", "--json", file.to_str().unwrap(), "--", "sh", "-c", "kill -STOP $$"];
+    let start = Instant::now();
+    let mut child = run(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let is_stopped = || {
+        let text = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+        text.rsplit_once(") ").unwrap().1.starts_with('T')
+    };
+    let mut stopped = Duration::ZERO;
+    for _ in 0..2 {
+        while !is_stopped() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let since = Instant::now();
+        std::thread::sleep(Duration::from_millis(300));
+        stopped += since.elapsed();
+        kill_process(Pid::from_child(&child), Signal::CONT).unwrap();
+        while is_stopped() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    child.wait().unwrap();
+    let runs = &json(&file)["wall_s"]["runs"][0];
+    let sum = runs[0].as_f64().unwrap() + runs[1].as_f64().unwrap();
+    assert!(sum <= (start.elapsed() - stopped).as_secs_f64(), "{runs}: stopped for {stopped:?}");
+}
+
+#[test]
+fn what_was_measured_before_an_error_is_shown() {
+    let scratch = Scratch::new("late");
+    let (log, file) = (scratch.0.join("log"), scratch.0.join("out.json"));
+    let prepare = format!("echo >>{0}; test $(wc -l <{0}) -lt 6", log.display());
+    let options = ["--compare", "9", "--prepare", &prepare, "--json", file.to_str().unwrap(), "--", "true"];
+    let out = output(options);
+    let said = text(&out.stdout);
+    assert_eq!(out.status.code(), Some(125), "{said}");
+    assert!(text(&out.stderr).contains("--prepare ended by status 1"), "{}", text(&out.stderr));
+    assert!(said.contains("Interrupted: 2 of 9 pairs were run.") && said.contains("wall"), "{said}");
+    assert_eq!(json(&file)["pairs"], 2);
+    // One file that cannot be written leaves the others.
+    let table = scratch.0.join("out.md");
+    let options = ["--export-json", "/dev/full", "--export-markdown", table.to_str().unwrap()];
+    let out = run(["--compare", "1"]).args(options).args(["--", "true"]).output().unwrap();
+    assert_eq!(out.status.code(), Some(125));
+    assert!(std::fs::read_to_string(&table).unwrap().starts_with('|'));
 }
 
 #[test]

@@ -68,6 +68,38 @@ fn a_limit_on_files_ends_no_program() {
     }
 }
 
+/// A comparison keeps output in files: it says so where that ended a run.
+#[test]
+fn a_limit_on_files_is_named_in_a_comparison() {
+    let of = |bytes: u32| {
+        let out = limited("ulimit -f 1", &["--compare", "1", "--", "head", "-c", &bytes.to_string(), "/dev/zero"]);
+        text(&out.stdout).split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert!(of(100_000).contains("A run was ended because files are limited (ulimit -f)"), "{}", of(100_000));
+    assert!(!of(10).contains("ulimit"), "{}", of(10));
+}
+
+/// No place among those that are named.
+#[test]
+fn odd_places_for_files_are_passed_over() {
+    let scratch = Scratch::new("places");
+    // The library names its file by less than 512 bytes.
+    let long = scratch.0.join("x".repeat(250)).join("x".repeat(250));
+    std::fs::create_dir_all(&long).unwrap();
+    for place in
+        [long.as_os_str(), "/nonexistent".as_ref(), "relative".as_ref(), "".as_ref(), "/dev/null".as_ref()]
+    {
+        let with = |options: &[&str]| {
+            let mut command = run([options, &["--"], &DD].concat());
+            command.env("TMPDIR", place).env("XDG_RUNTIME_DIR", place).current_dir(&scratch.0).output().unwrap()
+        };
+        let out = with(&[]);
+        assert!(text(&out.stderr).contains("1 process covered;"), "{place:?}: {}", text(&out.stderr));
+        let out = with(&["--compare", "1"]);
+        assert_eq!(out.status.code(), Some(0), "{place:?}: {}", text(&out.stderr));
+    }
+}
+
 #[test]
 fn descriptors_are_the_programs_own() {
     let out = limited("ulimit -n 4", &[&["--"][..], &DD].concat());

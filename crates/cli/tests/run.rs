@@ -95,6 +95,40 @@ fn signals_reach_the_program() {
 }
 
 /// One that the kernel sends when a child of this command's changes is for the command alone, one from elsewhere is not.
+/// A signal that a program's child sends to their group reaches the program once, as without the command.
+#[test]
+fn a_signal_to_the_group_from_within_comes_once() {
+    let scratch = Scratch::new("group");
+    let (source, program) = (scratch.0.join("main.c"), scratch.0.join("main"));
+    let code = r#"
+        #include <signal.h>
+        #include <sys/wait.h>
+        #include <time.h>
+        #include <unistd.h>
+        static void on(int signal) { write(1, "T", 1); }
+        int main(void) {
+            struct timespec second = {1, 0};
+            signal(SIGTERM, on);
+            int child = fork();
+            if (child == 0) {
+                signal(SIGTERM, SIG_IGN);
+                kill(0, SIGTERM);
+                while (nanosleep(&second, &second)) ;
+                _exit(0);
+            }
+            while (waitpid(child, 0, 0) < 0) ;
+            return 0;
+        }"#;
+    std::fs::write(&source, code).unwrap();
+    let built = std::process::Command::new("cc").arg(&source).arg("-o").arg(&program).status();
+    if !built.is_ok_and(|status| status.success()) {
+        eprintln!("no C compiler: not tested");
+        return;
+    }
+    let out = run(["--".as_ref(), program.as_os_str()]).process_group(0).output().unwrap();
+    assert_eq!((out.status.code(), text(&out.stdout)), (Some(0), "T"), "{}", text(&out.stderr));
+}
+
 #[test]
 fn signals_about_children_reach_the_program() {
     let script = format!("trap 'exit 9' {}; echo ready; while :; do :; done", libc::SIGCHLD);

@@ -70,6 +70,36 @@ fn settings_are_not_read_from_a_pipe() {
     assert!(text(&out.stderr).contains("this is a pipe: remove it"), "{}", text(&out.stderr));
 }
 
+/// A device may have no end. /dev/null says nothing, and stays what it is.
+#[test]
+fn settings_are_read_from_a_file() {
+    limit();
+    let config = Scratch::new("device");
+    let dir = config.0.join("faultless");
+    std::fs::create_dir(&dir).unwrap();
+    let settings = dir.join("settings");
+    let ran = |args: &[&str]| {
+        let out = faultless(args).env("XDG_CONFIG_HOME", &config.0).output().unwrap();
+        (out.status.code(), text(&out.stderr).to_owned())
+    };
+    let program = &["run", "--quiet", "--", "true"];
+    for (target, words) in [("/dev/zero", "this is none"), ("/", "this is a directory"), ("/dev/null", "")] {
+        std::os::unix::fs::symlink(target, &settings).unwrap();
+        let (status, said) = ran(program);
+        assert_eq!(status, Some(if words.is_empty() { 0 } else { 125 }), "{target}: {said}");
+        assert!(said.contains(words), "{target}: {said}");
+        if target != "/" {
+            // Where the link leads cannot be replaced by this test's user, and must not be by root.
+            let (status, said) = ran(&["sysctl", "scrub=0"]);
+            assert_eq!(status, Some(1), "{target}: {said}");
+            assert!(!std::path::Path::new(target).metadata().unwrap().is_file(), "{target}");
+        }
+        std::fs::remove_file(&settings).unwrap();
+    }
+    std::fs::write(&settings, "#".repeat(2 << 20)).unwrap();
+    assert!(ran(program).1.contains("no longer than 1 MiB"));
+}
+
 #[test]
 fn a_settings_file_that_is_a_link_stays_one() {
     let config = Scratch::new("link");

@@ -27,7 +27,7 @@ const GROUPS: &[Group] = {
         ("groups.c", "ahead", &[BUDGET], &[BytesTouchedLent, BytesTouchedAhead, TouchNs, BytesFreshSmall, BytesAheadSeen, BytesAheadUnused]),
         ("groups.c", "much", &[BUDGET], &[BytesDecayed]),
         ("groups.c", "reservation", &[("FAULTLESS_BUDGET", "1G")], &[BytesAdvised]),
-        ("groups.c", "supplied", &[("FAULTLESS_BUDGET", "256M"), ("FAULTLESS_MAPPED", "1")], &[BytesMoved, BytesMovedUnused, MoveWindows, MoveMisses]),
+        ("groups.c", "supplied", &[("FAULTLESS_BUDGET", "256M"), ("FAULTLESS_MAPPED", "1")], &[BytesMoved, BytesMovedAhead, BytesMovedUnused, MoveWindows, MoveMisses]),
         ("groups.c", "dropped", &[BUDGET], &[BytesRecycled]),
         ("groups.c", "attributes", &[BUDGET], &[BytesTainted]),
         ("groups.c", "forked", &[BUDGET], &[BytesForked, Forks]),

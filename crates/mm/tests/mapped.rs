@@ -152,6 +152,26 @@ fn nothing_moves_onto_what_is_there_or_to_what_is_closed() {
     assert!(!p.present(span).contains(&25));
 }
 
+/// Neither what the program had there already, nor what moved when the mapping was made.
+#[test]
+fn what_moved_ahead_is_what_moved_there() {
+    let p = Program::new();
+    let span = p.growing(40, 30);
+    let slot = |i: usize| Span::new(span.start + i * SLOT, SLOT);
+    p.fake.write(slot(9), 5);
+    let ahead = p.count(Counter::BytesMovedAhead);
+    p.walk(slot(0));
+    assert_eq!(p.count(Counter::BytesMovedAhead) - ahead, 15 * SLOT);
+    p.unmap(span);
+    p.rest();
+    (0..300).for_each(|_| _ = p.space.step());
+    assert_eq!(p.count(Counter::BytesMovedUnused), 15 * SLOT, "of sixteen slots, one was the program's");
+    let (all, ahead) = (p.count(Counter::BytesMoved), p.count(Counter::BytesMovedAhead));
+    p.map(4);
+    assert_eq!(p.count(Counter::BytesMoved) - all, 4 * SLOT, "it finds frames");
+    assert_eq!(p.count(Counter::BytesMovedAhead), ahead);
+}
+
 #[test]
 fn turned_off_while_the_program_runs_nothing_is_zeroed_or_moved_any_more() {
     let p = Program::new();

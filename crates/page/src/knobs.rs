@@ -4,6 +4,7 @@
 //! the values ([`Values`]). The engine reads a [`When::Live`] knob there each time it uses it, so that it can be
 //! changed from outside. A value from there is brought into its range first.
 
+pub mod skip;
 mod text;
 
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -146,7 +147,8 @@ knobs! {
     Disable, "disable", "FAULTLESS_DISABLE", Kind::Switch, "0", Start;
     /// Runs the programs that the program starts plain.
     NoChildren, "no_children", "FAULTLESS_NO_CHILDREN", Kind::Switch, "0", Start;
-    /// Names of programs to leave alone, separated by commas.
+    /// Names of programs to leave alone, separated by commas: of the file that is started, a script or a link too, of the file that
+    /// runs, such as its interpreter, of the first argument that is no option, or the name that `exec -a` gives.
     Skip, "skip", "FAULTLESS_SKIP", Kind::Text, "", Start;
     /// Says nothing at the end of a program.
     Quiet, "quiet", "FAULTLESS_QUIET", Kind::Switch, "0", Run;

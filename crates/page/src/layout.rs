@@ -30,14 +30,17 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"fltless1");
 /// Version of the layout of [`Page`].
 pub const VERSION: u32 = 5;
 
-/// Why a program runs plain throughout, as its library found at the first large request: the number on the page is the place here.
-pub const PLAIN: [&str; 6] = [
+/// Why a program runs plain, as its library found at the first large request, or later: the number on the page is the
+/// place here.
+pub const PLAIN: [&str; 8] = [
     "",
     "its address space is limited (ulimit -v, RLIMIT_AS)",
     "its data is limited (ulimit -d, RLIMIT_DATA)",
     "the kernel does not overcommit (vm.overcommit_memory is 2)",
     "it has a sanitizer, which lays memory out itself",
     "its budget is less than 2 MiB",
+    "its control group cannot be read, and may have a limit",
+    "it limits or locks its memory, filters its calls, or changes its namespace",
 ];
 /// The places in [`PLAIN`].
 pub mod plain {
@@ -51,6 +54,10 @@ pub mod plain {
     pub const SANITIZER: u32 = 4;
     /// No budget.
     pub const BUDGET: u32 = 5;
+    /// A control group that is hidden.
+    pub const GROUP: u32 = 6;
+    /// The service has ended.
+    pub const ENDED: u32 = 7;
 }
 
 /// A number made from the names of all counters and knobs in their order (FNV-1a). Command and library belong together

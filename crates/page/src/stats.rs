@@ -194,9 +194,12 @@ counters! {
     BytesRecycled, "bytes_recycled", Bytes;
     /// Huge pages advised in mappings that stay with the kernel.
     BytesAdvised, "bytes_advised", Bytes;
-    /// Zeroed beforehand and moved to the program's own addresses, ahead of it.
+    /// Moved by page tables, not by copies: to a mapping when it is made or ahead of the program, and within the arena, to join idle
+    /// memory for a block.
     BytesMoved, "bytes_moved", Bytes;
-    /// Moved to where the program had not come when it was last looked at.
+    /// Of that, zeroes that moved to the program's own addresses ahead of it.
+    BytesMovedAhead, "bytes_moved_ahead", Bytes;
+    /// Of that, moved to where the program had not come when it was last looked at.
     BytesMovedUnused, "bytes_moved_unused", Bytes;
     /// Of memory touched ahead or moved: looked at when the program dropped it, gave it back or ended, or when nobody had
     /// come for it.

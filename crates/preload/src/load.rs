@@ -15,10 +15,12 @@ const LIBRARY: &[u8] = b"libfaultless_preload.so";
 /// library out of what children inherit.
 #[used]
 #[unsafe(link_section = ".init_array")]
-static BEFORE_MAIN: extern "C" fn() = {
-    extern "C" fn before_main() {
+static BEFORE_MAIN: extern "C" fn(libc::c_int, *const *const libc::c_char) = {
+    extern "C" fn before_main(count: libc::c_int, words: *const *const libc::c_char) {
         engine::note_home();
-        settings::read_environment();
+        // SAFETY: the GNU C library hands constructors the words of the command, with their number.
+        let words = unsafe { core::slice::from_raw_parts(words, count.max(0) as usize) };
+        settings::read_environment(words);
         raw::ask_before_calls(inside::may_call);
         fork::watch();
         // A thread with little stack, or a signal handler, may be the first one to ask for memory.

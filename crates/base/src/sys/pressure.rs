@@ -28,11 +28,6 @@ pub fn is_short() -> bool {
     open::apart(look).unwrap_or(false)
 }
 
-/// The control group's limit in bytes, if it has one, or one that it is part of.
-pub fn group_limit() -> Option<u64> {
-    open::apart(cgroup::limit).flatten()
-}
-
 /// Bytes that this process has in memory.
 pub fn resident() -> Option<usize> {
     let mut buffer = [0u8; 128];

@@ -2,6 +2,7 @@
 
 use std::mem::zeroed;
 
+use faultless_base::sys::cgroup;
 use faultless_base::sys::raw::{Answer, syscall};
 use faultless_base::sys::uffd::{Uffd, Way};
 
@@ -16,6 +17,8 @@ pub struct Tried {
     pub io_uring: Result<(), i32>,
     /// Limits on address space, data and locked memory; `None`: unlimited.
     pub limits: Limits,
+    /// That of the control group on memory, as the library sees it.
+    pub group: cgroup::Limit,
     /// The user's number.
     pub user: u32,
 }
@@ -43,6 +46,7 @@ impl Tried {
                 data: limit(libc::RLIMIT_DATA),
                 locked: limit(libc::RLIMIT_MEMLOCK),
             },
+            group: cgroup::limit(),
             // SAFETY: no arguments.
             user: unsafe { libc::geteuid() },
         }

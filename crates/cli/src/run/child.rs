@@ -65,6 +65,8 @@ pub struct Outcome {
     pub end: End,
     /// From just before its start to its end.
     pub wall: Duration,
+    /// For how long of that it was stopped, by a key or a signal.
+    pub stopped: Duration,
     /// What it used up.
     pub usage: Usage,
     /// The signal that asked this process to end meanwhile, if one did.
@@ -101,6 +103,7 @@ impl Running {
     pub fn wait(self, mut now_and_then: impl FnMut()) -> io::Result<Outcome> {
         let pid = self.pid();
         let (mut stopped, mut interrupted) = (false, None);
+        let (mut since, mut pauses) = (Instant::now(), Duration::ZERO);
         let (mut evidence, mut look) = (Evidence::default(), LOOK);
         loop {
             let Some(received) = sys::next_signal(look.saturating_sub(self.start.elapsed()).min(PAUSE)) else {
@@ -111,13 +114,17 @@ impl Running {
                 now_and_then();
                 continue;
             };
-            if matches!(received.signal, libc::SIGINT | libc::SIGQUIT | libc::SIGTERM | libc::SIGHUP) {
+            // A signal to all of its group, or to its parent, is the program's own business.
+            let is_own = received.sender.is_some_and(|sender| sys::descends(sender, pid));
+            let asks_to_end =
+                matches!(received.signal, libc::SIGINT | libc::SIGQUIT | libc::SIGTERM | libc::SIGHUP);
+            if asks_to_end && !is_own {
                 interrupted = Some(received.signal);
             }
             match received.signal {
                 // A process that continues this one continues the program, and has done so already if it was the group.
                 libc::SIGCONT if !stopped => {}
-                _ if received.sender.is_some_and(|sender| sender != pid) => sys::forward(&received, pid),
+                _ if received.sender.is_some() && !is_own => sys::forward(&received, pid),
                 _ => {}
             }
             if sys::has_ended(pid) {
@@ -128,16 +135,27 @@ impl Running {
                     Event::Exited(status, usage) => (End::Status(status), usage),
                     Event::Killed(signal, usage) => (End::Signal(signal), usage),
                     Event::Continued => {
+                        if stopped {
+                            pauses += since.elapsed();
+                        }
                         stopped = false;
                         continue;
                     }
                     Event::Stopped(signal) => {
+                        // Of two that come without one to go on between them, the first counts.
+                        if !stopped {
+                            since = Instant::now();
+                        }
                         stopped = true;
                         sys::suffer(signal);
                         continue;
                     }
                 };
-                return Ok(Outcome { end, wall: self.start.elapsed(), usage, interrupted, evidence });
+                if stopped {
+                    pauses += since.elapsed();
+                }
+                let wall = self.start.elapsed();
+                return Ok(Outcome { end, wall, stopped: pauses, usage, interrupted, evidence });
             }
         }
     }

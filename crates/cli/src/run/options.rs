@@ -1,15 +1,16 @@
 //! What is asked for on the command line, and the environment that says so to the library.
 
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use faultless_base::SLOT;
 use faultless_base::sys::raw::status_number;
-use faultless_page::knobs::Knob;
+use faultless_page::knobs::{Knob, skip};
 
-use super::{link, sys};
+use super::{link, program, sys};
 use crate::settings::{self, Origin, Setting};
 
 /// The preload library's file.
@@ -42,7 +43,8 @@ pub struct Args {
     /// Smallest mapping that is served, from 2M.
     #[arg(long, value_name = "SIZE", value_parser = value_of(Knob::MmapThreshold))]
     pub mmap_threshold: Option<Setting>,
-    /// Programs of the tree to leave alone: names, separated by commas.
+    /// Programs of the tree to leave alone: names, separated by commas. That of the file that is started counts, that of
+    /// the one that runs (of a script, its interpreter's), and that of the first argument that is no option.
     #[arg(long, value_name = "NAMES", value_parser = value_of(Knob::Skip))]
     pub skip: Option<Setting>,
     /// Run the programs that the program starts plain.
@@ -218,11 +220,36 @@ impl Args {
         if std::fs::read("/proc/sys/vm/overcommit_memory").is_ok_and(|mode| mode.first() == Some(&b'2')) {
             return Some("the kernel does not overcommit (vm.overcommit_memory is 2)".into());
         }
-        let skip = self.value(Knob::Skip);
-        let name = Path::new(&self.program[0]).file_name().unwrap_or(OsStr::new(""));
-        let is_skipped = skip.as_encoded_bytes().split(|b| *b == b',').any(|n| n == name.as_encoded_bytes());
-        let is_skipped = is_skipped && !name.is_empty();
-        is_skipped.then(|| format!("{} is to be skipped", name.display()))
+        let name = self.skipped()?;
+        Some(format!("{} is to be skipped", name.display()))
+    }
+
+    /// The name by which the program is one to be skipped. As the library tells: see `faultless_page::knobs::skip`.
+    fn skipped(&self) -> Option<OsString> {
+        let list = self.value(Knob::Skip);
+        if list.is_empty() {
+            return None;
+        }
+        let path = std::env::var_os("PATH");
+        let file = program::find(&self.program[0], path.as_deref());
+        let runs = program::inspect(&self.program[0], path.as_deref()).map(|program| program.path);
+        let real = [&file, &runs].map(|path| path.as_deref().and_then(|path| path.canonicalize().ok()));
+        let files = [file, runs].into_iter().chain(real).flatten().map(PathBuf::into_os_string);
+        let argument = skip::argument(self.program.iter().map(|word| word.as_bytes()));
+        let argument = argument.map(|word| OsStr::from_bytes(word).to_owned());
+        let names: Vec<_> = [self.program[0].clone()].into_iter().chain(files).chain(argument).collect();
+        let found = skip::named(list.as_bytes(), names.iter().map(|name| name.as_bytes()))?;
+        Some(OsStr::from_bytes(skip::file_name(found)).to_owned())
+    }
+
+    /// Whether there are any.
+    pub fn has_skips(&self) -> bool {
+        !self.value(Knob::Skip).is_empty()
+    }
+
+    /// Whether the program of which the kernel shows this name in the end is one to be skipped.
+    pub fn skips(&self, name: &str) -> bool {
+        skip::shown(self.value(Knob::Skip).as_bytes(), name.as_bytes())
     }
 }
 

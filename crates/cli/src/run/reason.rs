@@ -85,7 +85,10 @@ impl Known<'_> {
         if let Some(why) = self.args.ruled_out() {
             return Some(Reason::Plain(why));
         }
-        let page = self.page?;
+        let Some(page) = self.page else {
+            let last = self.evidence.ended.as_ref().map(|end| end.name.as_str())?;
+            return self.args.skips(last).then(|| Reason::Plain(format!("{last} is to be skipped")));
+        };
         Some(Reason::Plain(match page.plain() {
             Some(why) => why.into(),
             None if page.left().is_empty() => "its library could not start the engine".into(),
@@ -173,9 +176,11 @@ impl Known<'_> {
         let was_seen = look.is_some_and(|look| {
             look.loaded == Some(true) && look.file.as_deref().is_some_and(|file| kernel_name(file) == *last)
         });
+        // A name that it was given (`exec -a`) is not to be seen.
+        let or = if self.args.has_skips() { ", or is to be skipped" } else { "" };
         (!is_same && !was_seen).then(|| {
             Reason::Unknown(format!(
-                "it was {last} in the end, of which nothing was seen; if the library was loaded there, it made no large request"
+                "it was {last} in the end, of which nothing was seen; if the library was loaded there, it made no large request{or}"
             ))
         })
     }

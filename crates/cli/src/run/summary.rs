@@ -159,7 +159,10 @@ impl Summary {
         ];
         let all = sources.iter().map(|(_, counter)| get(*counter)).sum();
         let requests = get(Counter::MmapServed) + get(Counter::MallocServed);
-        row(f, "memory handed out", &size(all), &format!("in {requests} requests"))?;
+        let bytes = get(Counter::MmapBytes) + get(Counter::MallocBytes);
+        row(f, "memory handed out", &size(bytes), &format!("in {requests} requests"))?;
+        // A large block has whole slots, and many small ones share one.
+        row(f, "slots of 2 MiB taken for that", &size(all), "")?;
         for (label, counter) in sources.iter().filter(|(_, counter)| get(*counter) > 0) {
             row(f, &format!("  {label}"), &size(get(*counter)), "")?;
         }
@@ -179,9 +182,12 @@ impl Summary {
             let of = format!("of {}, by samples", size(ahead.seen_bytes));
             row(f, "  seen to be used (not all zeroes)", &size(ahead.used_bytes), &of)?;
         }
-        if get(Counter::BytesMoved) > 0 {
-            let windows = format!("in {} windows", get(Counter::MoveWindows));
-            row(f, "moved ahead of the program", &size(get(Counter::BytesMoved)), &windows)?;
+        if get(Counter::BytesMovedAhead) > 0 {
+            let windows = match get(Counter::MoveWindows) {
+                0 => "slot by slot".into(),
+                n => format!("in {n} windows, and slot by slot"),
+            };
+            row(f, "moved ahead of the program", &size(get(Counter::BytesMovedAhead)), &windows)?;
         }
         if get(Counter::MovesRefused) > 0 {
             row(f, "nothing moved ahead (mapped)", "", "no userfaultfd: see doctor")?;

@@ -99,6 +99,18 @@ pub fn next_signal(within: Duration) -> Option<Received> {
     }
 }
 
+/// Whether a process is `ancestor`, or was started by it or by those that it started, as far as they are there still.
+pub fn descends(process: i32, ancestor: i32) -> bool {
+    let parent = |process: &i32| {
+        let text = std::fs::read(format!("/proc/{process}/stat")).ok()?;
+        // number (name) state parent …
+        let text = String::from_utf8_lossy(&text);
+        text.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok().filter(|parent| *parent > 1)
+    };
+    // A number that is taken again may close a circle.
+    std::iter::successors(Some(process), parent).take(1000).any(|process| process == ancestor)
+}
+
 /// Sends `pid` a signal like the one received, with its value if it had one.
 pub fn forward(received: &Received, pid: i32) {
     // SAFETY: no memory is involved; the value is passed on as it came.

@@ -34,15 +34,18 @@ pub struct Program {
 impl Program {
     fn of(page: &Counters) -> Self {
         let sum = |counters: &[Counter]| counters.iter().map(|counter| page.get(*counter)).sum();
+        let bytes: u64 = sum(&[Counter::MmapBytes, Counter::MallocBytes]);
+        // Counted by slots, of which a block may use a part.
+        let of_these = |counters: &[Counter]| bytes.min(sum(counters));
         Self {
             name: if page.name.is_empty() { "?".into() } else { page.name.clone() },
             served_processes: page.is_served() as usize,
             plain_processes: !page.is_served() as usize,
             plain: page.plain(),
             requests: sum(&[Counter::MmapServed, Counter::MallocServed]),
-            bytes: sum(&[Counter::MmapBytes, Counter::MallocBytes]),
-            ready_bytes: sum(&[Counter::BytesZeroed, Counter::BytesUnzeroed, Counter::BytesHotZeroed]),
-            ahead_bytes: sum(&[Counter::BytesTouchedLent, Counter::BytesMoved]),
+            bytes,
+            ready_bytes: of_these(&[Counter::BytesZeroed, Counter::BytesUnzeroed, Counter::BytesHotZeroed]),
+            ahead_bytes: of_these(&[Counter::BytesTouchedLent, Counter::BytesMovedAhead]),
             left: page.left().iter().map(|(_, n)| n).sum(),
         }
     }

@@ -16,6 +16,9 @@ use faultless_measure::pages::find::{self, All, Covered, Missing};
 
 /// Lists them, once or at each interval.
 pub fn main(args: &Args, style: Style, mut out: Out) -> Result<()> {
+    if !find::is_proc_there() {
+        return Err(Missing::Unseen.into());
+    }
     signals::hold();
     let start = Instant::now();
     for turn in 1.. {

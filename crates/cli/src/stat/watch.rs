@@ -153,6 +153,21 @@ impl Watch {
         have.map(one).collect()
     }
 
+    /// Why processes run plain, if any does.
+    fn plain(&self, all: &[Counters]) -> String {
+        let of = self
+            .target
+            .processes
+            .iter()
+            .zip(all)
+            .filter_map(|(covered, counted)| Some((covered, counted.plain()?)));
+        let one = |(covered, why): (&Covered, &str)| {
+            let text = format!("process {} ({}) runs plain: {why}", covered.pid, covered.command());
+            wrap_at(&text, "", self.out.columns()) + "\n"
+        };
+        of.map(one).collect()
+    }
+
     fn total(&mut self, now: &[Counters], over: f64) -> Result<()> {
         let counted = since(now, &self.base);
         let text = if self.style.json {
@@ -162,6 +177,7 @@ impl Watch {
             let title = format!("faultless: {}, {:.2} s", self.target.title(), over);
             wrap_at(&title, "", self.out.columns())
                 + "\n"
+                + &self.plain(&counted)
                 + &show::lines(&self.style.selection, &Counters::sum(&counted), over, self.out.columns())
                 + &self.regions(counted.iter().map(|counted| counted.regions.clone()))
         };

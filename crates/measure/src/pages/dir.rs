@@ -13,11 +13,14 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use faultless_base::sys::page_file;
 use faultless_page::layout::Page;
 
 use super::process::{self, Process};
 use super::{Counters, Folded, Source, variable};
 
+/// The longest name of a page: a slash, a process, a dot, and a namespace.
+const PAGE_NAME: usize = 1 + 10 + 1 + 20;
 /// The file that a process touches that has its page elsewhere.
 const LOST: &str = "lost";
 
@@ -130,6 +133,10 @@ impl Dir {
         loop {
             // It may have made others.
             let dir = place.join(format!("faultless-{}-{}-{namespace}-{number}", this.pid, this.started));
+            // The library could not name its file there.
+            if dir.as_os_str().len() + PAGE_NAME >= page_file::PATH {
+                return Err(io::Error::other("the path is too long"));
+            }
             // Others may go through it, to what they have by name and are let at.
             match DirBuilder::new().mode(0o711).create(&dir) {
                 Ok(()) => {

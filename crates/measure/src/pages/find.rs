@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use faultless_base::sys::raw::boot_ns;
 use faultless_page::knobs::Knob;
 
-use super::process::Stat;
+use super::process::{self, Process, Stat};
 use super::{Counters, PageError, Source, dir, is_alive, segment, variable};
 
 /// A covered process.
@@ -42,6 +42,37 @@ impl Covered {
         // One of another PID namespace has its number as it knows it.
         let pid = if pid == 0 { found.last.pid } else { pid };
         Ok(Self { pid, path: Some(path), ..found })
+    }
+
+    /// Whether the page is that of an earlier process of this number, as far as can be told.
+    fn is_stale(&self) -> bool {
+        let process = self.started.map(|started| Process { pid: self.pid, started });
+        process.is_some_and(|process| process.is_younger_than(self.last.start_ns)) && self.listens() == Some(false)
+    }
+
+    /// Whether the program that runs in the process has the page now: not after it was replaced by one without a page of
+    /// its own. `None`: that cannot be told.
+    pub fn listens(&self) -> Option<bool> {
+        let maps = std::fs::read(format!("/proc/{}/maps", self.pid)).ok().filter(|maps| !maps.is_empty())?;
+        let maps = String::from_utf8_lossy(&maps);
+        let mut lines = maps.lines().map(|line| line.strip_suffix(" (deleted)").unwrap_or(line));
+        match (&self.source, &self.path) {
+            (Source::Segment(held), _) => {
+                let number = held.id.to_string();
+                // address rights offset device number name
+                Some(lines.any(|line| {
+                    line.ends_with("/SYSV00000000") && line.split_whitespace().nth(4) == Some(number.as_str())
+                }))
+            }
+            (Source::File(_), Some(path)) => {
+                // The process may have another root directory.
+                let mut parts = path.iter().rev().map(|part| part.to_string_lossy());
+                let (name, dir) = (parts.next()?, parts.next()?);
+                let end = format!("/{dir}/{name}");
+                Some(lines.any(|line| line.ends_with(&end)))
+            }
+            (Source::File(_), None) => None,
+        }
     }
 
     /// The process, if it still runs.
@@ -83,6 +114,8 @@ impl Covered {
 pub enum Missing {
     /// There is no such process.
     Process,
+    /// There may be any: the kernel's list of them is not there.
+    Unseen,
     /// It belongs to another user, or has other rights: this user may not look.
     Foreign,
     /// This many processes that this user may not look at may be covered; and no others are.
@@ -102,7 +135,8 @@ impl std::error::Error for Missing {}
 impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Process => f.write_str("there is no such process"),
+            Self::Process => f.write_str("there is no such process, or it has ended"),
+            Self::Unseen => f.write_str("processes cannot be seen: /proc is not mounted"),
             Self::Foreign => {
                 f.write_str("it belongs to another user, or has other rights: you may not look at it")
             }
@@ -125,7 +159,16 @@ fn named(pid: u32) -> io::Result<Option<PathBuf>> {
     let Some(dir) = variable(pid, "FAULTLESS_STATS")? else { return Ok(None) };
     // As the process sees it.
     let dir = Path::new(&dir).strip_prefix("/").map(PathBuf::from).unwrap_or_default();
-    Ok(Some(Path::new(&format!("/proc/{pid}/root")).join(dir).join(pid.to_string())))
+    let dir = Path::new(&format!("/proc/{pid}/root")).join(dir);
+    // In a PID namespace of its own it has another number, and says which namespace that is of.
+    let name = match process::inside(pid) {
+        Some((namespace, number)) if Some(namespace) != process::namespace() => {
+            [format!("{number}.{namespace}"), number.to_string()]
+        }
+        _ => [pid.to_string(), pid.to_string()],
+    };
+    let [first, second] = name.map(|name| dir.join(name));
+    Ok(Some(if first.exists() { first } else { second }))
 }
 
 /// The segment of a process, if it has one: the newest, as a program before it may have left one to its children.
@@ -140,7 +183,7 @@ fn in_segment(pid: u32) -> Option<Result<Covered, PageError>> {
 /// The process `pid`.
 pub fn process(pid: u32) -> Result<Covered, Missing> {
     if Stat::read(pid).is_none() {
-        return Err(Missing::Process);
+        return Err(if is_proc_there() { Missing::Process } else { Missing::Unseen });
     }
     if let Some(found) = in_segment(pid) {
         return found.map_err(|error| match error {
@@ -148,11 +191,22 @@ pub fn process(pid: u32) -> Result<Covered, Missing> {
             error => Missing::Page(error),
         });
     }
-    let not_readable = |_| if is_alive(pid) { Missing::Foreign } else { Missing::Process };
+    let not_readable = |error: io::Error| match error.kind() {
+        _ if !is_alive(pid) => Missing::Process,
+        io::ErrorKind::PermissionDenied => Missing::Foreign,
+        // A thread of the kernel's, or a process that is just ending.
+        _ => Missing::NotCovered,
+    };
     if let Some(path) = named(pid).map_err(not_readable)? {
         match Source::file(&path).and_then(|source| Covered::new(pid, source)) {
             Err(PageError::Read(_) | PageError::Unfinished) => {}
-            found => return found.map_err(Missing::Page),
+            Ok(found) => {
+                let found = Covered { path: Some(path), ..found };
+                if !found.is_stale() {
+                    return Ok(found);
+                }
+            }
+            Err(error) => return Err(Missing::Page(error)),
         }
     }
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
@@ -194,6 +248,11 @@ pub fn in_tree(dir: &Path, known: &[Covered]) -> Vec<Covered> {
     new.filter_map(|(pid, path)| Covered::in_file(pid, path).ok()).collect()
 }
 
+/// Whether processes can be seen at all.
+pub fn is_proc_there() -> bool {
+    Path::new("/proc/self/stat").exists()
+}
+
 fn processes() -> impl Iterator<Item = u32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
@@ -213,7 +272,7 @@ pub struct All {
 /// All covered processes.
 pub fn all() -> All {
     let mut all = All::default();
-    let segments = segment::all().into_iter().map(|listed| (listed.pid, Source::segment(&listed)));
+    let segments = segment::all().into_iter().map(|listed| (listed.pid, None, Source::segment(&listed)));
     let mut files = Vec::new();
     for (maker, dir) in dir::all() {
         match dir::pages(&dir) {
@@ -223,10 +282,16 @@ pub fn all() -> All {
     }
     // In directories that only the processes know that leave their pages there.
     let others = processes().filter_map(|pid| Some((pid, named(pid).ok()??)));
-    let files = files.into_iter().chain(others).map(|(pid, path)| (pid, Source::file(&path)));
-    for (pid, source) in segments.chain(files).filter(|(pid, _)| Stat::read(*pid).is_some()) {
+    let files = files.into_iter().chain(others).map(|(pid, path)| (pid, Some(path.clone()), Source::file(&path)));
+    for (pid, path, source) in segments.chain(files).filter(|(pid, ..)| Stat::read(*pid).is_some()) {
         match source.and_then(|source| Covered::new(pid, source)) {
-            Ok(covered) => all.found.push(covered),
+            Ok(covered) => {
+                let covered = Covered { path, ..covered };
+                // Of an earlier process of that number.
+                if !covered.is_stale() {
+                    all.found.push(covered);
+                }
+            }
             Err(PageError::Read(error)) => {
                 all.closed += (error.kind() == io::ErrorKind::PermissionDenied) as usize;
             }

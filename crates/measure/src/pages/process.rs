@@ -43,6 +43,16 @@ pub fn namespace() -> Option<u64> {
     link.to_str()?.strip_prefix("pid:[")?.strip_suffix(']')?.parse().ok()
 }
 
+/// The number of another process's PID namespace, and the number that it has there.
+pub fn inside(pid: u32) -> Option<(u64, u32)> {
+    let link = std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok()?;
+    let namespace = link.to_str()?.strip_prefix("pid:[")?.strip_suffix(']')?.parse().ok()?;
+    let status = std::fs::read(format!("/proc/{pid}/status")).ok()?;
+    let status = String::from_utf8_lossy(&status).into_owned();
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    Some((namespace, numbers.split_whitespace().last()?.parse().ok()?))
+}
+
 /// The fields of /proc/PID/stat that matter here.
 pub struct Stat {
     /// The name of what it runs.

@@ -59,27 +59,28 @@ impl<S: Sys> Space<S> {
             return false;
         }
         let e = Extent { first: g.first + marker + 1, n: end - marker - 1 };
-        let moved = self.enter(shard, e, |span| self.move_window(span.start, e.n)).unwrap_or(0);
+        let (passed, moved) = self.enter(shard, e, |span| self.move_window(span.start, e.n)).unwrap_or((0, 0));
         shard.count(Counter::MoveWindows, (moved > 0) as usize);
+        shard.count(Counter::BytesMovedAhead, moved * SLOT);
         if moved > 0 {
-            g.touched = marker + 1 + moved;
-            g.moved = Some(Window { marker, end: g.touched });
+            g.touched = marker + 1 + passed;
+            g.moved = Some(Window { marker, end: g.touched, moved });
         }
         moved > 0
     }
 
-    /// Moves frames to slots of the program's, except where the program was already; one past the last slot looked
-    /// at.
-    fn move_window(&self, start: usize, n: usize) -> usize {
+    /// Moves frames to slots of the program's, except where the program was already: one past the last slot looked
+    /// at, and how many moved.
+    fn move_window(&self, start: usize, n: usize) -> (usize, usize) {
         let missing = |i: usize| {
             let at = start + i * SLOT;
             self.sys.missing(at) && self.sys.missing(at + SLOT - PAGE)
         };
-        let (mut at, mut any) = (0, false);
+        let (mut at, mut all) = (0, 0);
         while at < n {
             let run = (at..n).take_while(|&i| missing(i)).count();
             let moved = self.move_frames(0, start + at * SLOT, run).slots();
-            any |= moved > 0;
+            all += moved;
             at += moved;
             if moved < run && self.frames() == 0 {
                 break;
@@ -87,13 +88,13 @@ impl<S: Sys> Space<S> {
             // A page of the program's.
             at += 1;
         }
-        if any { at.min(n) } else { 0 }
+        (at.min(n), all)
     }
 
     /// An extent is not followed any more: what the program did not come to was moved for nothing.
     pub(crate) fn note_end(&self, shard: &Shard, g: &Growth) {
         if let Some(window) = g.moved.filter(|window| g.reached <= window.marker) {
-            shard.count(Counter::BytesMovedUnused, (window.end - window.marker - 1) * SLOT);
+            shard.count(Counter::BytesMovedUnused, window.moved * SLOT);
         }
     }
 }

@@ -186,7 +186,8 @@ impl<S: Sys> Space<S> {
         let hole = shard.lock_soon().and_then(|mut arena| arena.take_holes(1, 1, &self.sys));
         let Some(e) = hole else { return false };
         self.make(shard, e);
-        let (_, rest) = self.send(shard, e, i * SLOT);
+        let (sent, rest) = self.send(shard, e, i * SLOT);
+        shard.count(Counter::BytesMovedAhead, sent * SLOT);
         if rest.n > 0 {
             self.return_to_kernel(shard, rest, self.now_ms());
         }

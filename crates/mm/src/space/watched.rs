@@ -46,6 +46,8 @@ pub(crate) struct Window {
     /// The one before them, which is left to the program.
     pub(crate) marker: usize,
     pub(crate) end: usize,
+    /// How many they are: between them may be some that the program has already.
+    pub(crate) moved: usize,
 }
 
 /// The extents that are being followed, and the stock.

@@ -11,7 +11,7 @@ use faultless_base::sys::linux::Linux;
 use faultless_base::sys::raw::{self, NoSignals, syscall};
 use faultless_base::sys::{open, stack, thread};
 use faultless_mm::Space;
-use faultless_page::layout::Page;
+use faultless_page::layout::{Page, plain};
 use faultless_page::stats::Counter;
 
 use crate::kernel::call::pid;
@@ -145,9 +145,41 @@ pub fn running() -> Option<&'static Engine> {
 /// is inside already, or another one is about to start it.
 pub fn enter() -> Option<Entered> {
     if STARTER.is_off() || !settings::are_read() || confined::is_apart() {
+        tell_if_untold();
         return None;
     }
     enter_as(Inside::enter)
+}
+
+/// The service was called off before it began, and no page says so yet. A program that makes no large request leaves
+/// none.
+static UNTOLD: AtomicBool = AtomicBool::new(false);
+
+#[inline]
+fn tell_if_untold() {
+    if UNTOLD.load(Ordering::Relaxed) {
+        tell_ended();
+    }
+}
+
+/// The first large request of a program whose service was called off.
+#[cold]
+fn tell_ended() {
+    let Some(_inside) = Inside::enter() else { return };
+    let may_tell = is_home() && !confined::is_apart() && raw::may_call() && !settings::is_confined();
+    if may_tell && UNTOLD.swap(false, Ordering::Relaxed) {
+        stack::with_room(|| open::apart(settings::tell_ended));
+    }
+}
+
+/// Makes sure that the service never begins, if it has not; whether that is so. Its own calls may go on or not.
+fn call_off(calls: Calls) -> bool {
+    let is_first = !STARTER.is_off();
+    let done = STARTER.call_off();
+    if done && is_first && calls == Calls::GoOn && is_home() {
+        UNTOLD.store(true, Ordering::Relaxed);
+    }
+    done
 }
 
 #[inline]
@@ -172,6 +204,7 @@ fn enter_as(make: impl FnOnce() -> Option<Inside>) -> Option<Entered> {
 pub fn enter_call() -> Option<Entered> {
     // A program that has confined itself may not even ask for that.
     if STARTER.is_off() || RETIRED.load(Ordering::Relaxed) || confined::is_apart() {
+        tell_if_untold();
         return None;
     }
     settings::are_read().then(|| enter_as(Inside::enter_call))?
@@ -279,7 +312,7 @@ pub fn retire() {
     if is_over() {
         return;
     }
-    if STARTER.call_off() || matches!(confined::now(), confined::FILTERED | confined::STRICT) {
+    if call_off(Calls::GoOn) || matches!(confined::now(), confined::FILTERED | confined::STRICT) {
         return RETIRED.store(true, Ordering::SeqCst);
     }
     confined::set(confined::FREE);
@@ -309,6 +342,8 @@ fn retire_with(calls: Calls) {
         page::after_fork();
     }
     RETIRED.store(true, Ordering::SeqCst);
+    // No call: it is memory, which watchers read.
+    engine.inspect(|engine| engine.page.header.plain.store(plain::ENDED, Ordering::Relaxed));
     let _stopped = engine.map(|_| worker::stop());
     if calls == Calls::End {
         running().into_iter().for_each(|engine| engine.space.close());
@@ -356,6 +391,9 @@ pub fn confine(how: u32) {
 
 /// The same unless this process shares its parent's memory, which is then told: the engine stays as it is.
 pub fn retire_process(calls: Calls) -> bool {
+    if calls == Calls::End {
+        UNTOLD.store(false, Ordering::Relaxed);
+    }
     if is_over() && (calls == Calls::GoOn || running().is_none() || inside::are_calls_over()) {
         wait_for_end();
         return true;
@@ -363,7 +401,7 @@ pub fn retire_process(calls: Calls) -> bool {
     if confined::is_apart() {
         return false;
     }
-    if is_home() && STARTER.call_off() {
+    if is_home() && call_off(calls) {
         RETIRED.store(true, Ordering::SeqCst);
         return true;
     }

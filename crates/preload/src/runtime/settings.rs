@@ -5,11 +5,12 @@ use core::cell::UnsafeCell;
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use faultless_base::sys::cgroup::{self, Limit};
+use faultless_base::sys::page_file;
 use faultless_base::sys::proc_file::STATUS;
 use faultless_base::sys::raw::{leading_number, read_file, status_in, syscall};
-use faultless_base::sys::{cgroup, page_file, pressure};
 use faultless_base::{PAGE, SLOT};
-use faultless_page::knobs::{Kind, Knob, Values};
+use faultless_page::knobs::{Kind, Knob, Values, skip};
 use faultless_page::layout::plain;
 
 use crate::runtime::page;
@@ -51,16 +52,16 @@ static ENVIRONMENT: Copied = Copied(UnsafeCell::new(Environment {
 }));
 static READ: AtomicBool = AtomicBool::new(false);
 
-/// Copies what the environment says. Before `main`, once.
-pub fn read_environment() {
+/// Copies what the environment says to a program of these words, as the loader hands them to a constructor. Before
+/// `main`, once.
+pub fn read_environment(words: &[*const libc::c_char]) {
     // SAFETY: no thread looks at it yet.
     let all = unsafe { &mut *ENVIRONMENT.0.get() };
     for knob in Knob::ALL.iter().filter(|knob| knob.declared().kind != Kind::Text) {
         all.knobs.set(*knob, value(*knob).unwrap_or(UNSET));
     }
     let name = program_name();
-    let skipped = text(Knob::Skip).is_some_and(|list| list.split(|b| *b == b',').any(|n| n == name));
-    all.is_off = skipped || is_on(Knob::Disable);
+    all.is_off = is_on(Knob::Disable) || text(Knob::Skip).is_some_and(|list| is_skipped(list, name, words));
     all.filters = var(c"FAULTLESS_FILTERS").map(|n| leading_number(n.trim_ascii_start()).unwrap_or(0));
     put(&mut all.name, name);
     // One that is too long could not be used, and a part of it is another one.
@@ -123,6 +124,24 @@ fn value(knob: Knob) -> Option<u64> {
 /// Whether a switch is on, before `main`.
 pub fn is_on(knob: Knob) -> bool {
     value(knob) == Some(1)
+}
+
+/// Whether this program is one of those in `list`, by any of its names.
+#[inline(never)]
+fn is_skipped(list: &[u8], name: &[u8], words: &[*const libc::c_char]) -> bool {
+    // SAFETY: strings that live as long as the program's stack.
+    let string = |text: *const libc::c_char| unsafe { CStr::from_ptr(text) }.to_bytes();
+    // What was asked for: of a script, the script.
+    // SAFETY: no pointers; the kernel's string, or none.
+    let started = unsafe { libc::getauxval(libc::AT_EXECFN) } as *const libc::c_char;
+    let started = if started.is_null() { b"" } else { string(started) };
+    let mut runs = [0u8; libc::PATH_MAX as usize];
+    let link = c"/proc/self/exe".as_ptr() as usize;
+    let args = [libc::AT_FDCWD as usize, link, runs.as_mut_ptr() as usize, runs.len(), 0, 0];
+    // SAFETY: a path that ends with zero, and a buffer that is writable.
+    let n = unsafe { syscall(libc::SYS_readlinkat, args) }.unwrap_or(0);
+    let argument = skip::argument(words.iter().map(|word| string(*word)));
+    skip::named(list, [name, started, &runs[..n]].into_iter().chain(argument)).is_some()
 }
 
 /// The name that this program was started by.
@@ -214,11 +233,14 @@ pub fn may_serve() -> bool {
 }
 
 /// The memory that this process may use: the machine's, or less if its control group says so.
-fn memory(group: Option<u64>) -> usize {
+fn memory(group: Limit) -> usize {
     // SAFETY: no pointers.
     let (pages, size) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
     let machine = (pages.max(0) as usize).saturating_mul(size.max(0) as usize);
-    group.map_or(machine, |limit| machine.min(limit as usize))
+    match group {
+        Limit::Bytes(limit) => machine.min(limit as usize),
+        Limit::None | Limit::Hidden => machine,
+    }
 }
 
 /// The smallest block of malloc that is served.
@@ -232,11 +254,22 @@ const GROUP_SHARE: u64 = 128;
 /// The settings; `None` when this process is to run plain. Why is noted on its page, unless it is to be left alone
 /// altogether, or may not be allowed to make one.
 pub fn read() -> Option<Settings> {
+    read_with(None)
+}
+
+/// Leaves the page of a process whose service was called off before it began, unless it is to be left alone
+/// altogether.
+pub fn tell_ended() {
+    let _ = read_with(Some(plain::ENDED));
+}
+
+/// The settings, unless there is this or another reason to run plain.
+fn read_with(ended: Option<u32>) -> Option<Settings> {
     let environment = environment()?;
     if environment.is_off {
         return None;
     }
-    let group = pressure::group_limit();
+    let group = cgroup::limit();
     let memory = memory(group);
     let knobs = Values::new();
     knobs.copy(&environment.knobs);
@@ -245,10 +278,15 @@ pub fn read() -> Option<Settings> {
     }
     // A program close to the limit would be killed for huge pages that it does not use, and they cannot be taken
     // back.
-    let most = |limit| if limit < cgroup::SMALLEST { 0 } else { limit / GROUP_SHARE };
-    knobs.set(Knob::Budget, knobs.get(Knob::Budget).min(group.map_or(u64::MAX, most)));
+    let most = match group {
+        Limit::None | Limit::Hidden => u64::MAX,
+        Limit::Bytes(..cgroup::SMALLEST) => 0,
+        Limit::Bytes(limit) => limit / GROUP_SHARE,
+    };
+    knobs.set(Knob::Budget, knobs.get(Knob::Budget).min(most));
     let no_budget = || (knobs.get(Knob::Budget) < SLOT as u64).then_some(plain::BUDGET);
-    match ruled_out().or_else(no_budget) {
+    let hidden = || (group == Limit::Hidden).then_some(plain::GROUP);
+    match ruled_out().or_else(no_budget).or(ended).or_else(hidden) {
         None => Some(Settings { knobs, memory }),
         Some(why) => {
             page::open_plain(&knobs, why);

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use faultless_base::sys::cgroup;
+
 use super::super::finding::{Finding, Level};
 use super::super::root::Root;
 use super::super::tried::{Limits, Tried};
@@ -11,19 +13,25 @@ use faultless_measure::figures::size;
 const AREAS: i64 = 65_530;
 /// Below this, the budget beyond a program's peak is a large part of all memory.
 const LITTLE: u64 = 512 << 20;
+/// What is taken to be left where a control group cannot be seen.
+const HIDDEN: u64 = 256 << 20;
 
 /// All about it.
 pub fn check(root: Root, tried: &Tried) -> Vec<Finding> {
     let mut all = vec![total(root), overcommit(root), areas(root)];
     all.extend(limits(&tried.limits));
-    all.extend([group(root), pressure(root)]);
+    all.extend([group(root, tried.group), pressure(root)]);
     all
 }
 
 /// What may be used for measuring: a quarter of what is left to this process.
 pub fn spare(root: Root, tried: &Tried) -> u64 {
     let left = root.meminfo("MemAvailable").unwrap_or(1 << 30);
-    let group = memory_limit(root).map(|limit| limit.value);
+    let group = match tried.group {
+        cgroup::Limit::None => None,
+        cgroup::Limit::Bytes(bytes) => Some(bytes),
+        cgroup::Limit::Hidden => Some(HIDDEN),
+    };
     let limits = &tried.limits;
     let rest = [group, limits.address_space, limits.data].into_iter().flatten();
     rest.fold(left, u64::min) / 4
@@ -112,9 +120,9 @@ enum Resource {
     Cpu,
 }
 
-/// The lowest limit of a group and those above it, in bytes or CPUs, and the command that lifts it.
-struct Limit<T> {
-    value: T,
+/// The lowest limit of a group and those above it, in CPUs, and the command that lifts it.
+struct CpuLimit {
+    value: f64,
     lift: String,
 }
 
@@ -141,22 +149,19 @@ fn folders(root: Root, resource: Resource) -> Vec<(String, bool)> {
     found
 }
 
-fn memory_limit(root: Root) -> Option<Limit<u64>> {
-    let limits = folders(root, Resource::Memory).into_iter().flat_map(|(folder, unified)| {
+/// The file that has this limit of memory, and the command that lifts it.
+fn memory_lift(root: Root, bytes: u64) -> Option<String> {
+    let files = folders(root, Resource::Memory).into_iter().flat_map(|(folder, unified)| {
         let names: &[&str] = if unified { &["memory.max", "memory.high"] } else { &["memory.limit_in_bytes"] };
         names.iter().map(move |name| format!("{folder}/{name}")).collect::<Vec<_>>()
     });
-    // Version 1 says "no limit" by a number that no machine has.
-    let read = |file: String| {
-        let bytes = root.number(&file).and_then(|n| u64::try_from(n).ok()).filter(|n| *n < 1 << 60)?;
-        let none = if file.ends_with("in_bytes") { "-1" } else { "max" };
-        Some(Limit { value: bytes, lift: format!("echo {none} | sudo tee /{file}") })
-    };
-    limits.filter_map(read).min_by_key(|limit| limit.value)
+    let mut files = files.filter(|file| root.number(file).and_then(|n| u64::try_from(n).ok()) == Some(bytes));
+    let none = |file: &str| if file.ends_with("in_bytes") { "-1" } else { "max" };
+    files.next().map(|file| format!("echo {} | sudo tee /{file}", none(&file)))
 }
 
 /// CPUs' worth of time that a group may use.
-fn cpu_limit(root: Root) -> Option<Limit<f64>> {
+fn cpu_limit(root: Root) -> Option<CpuLimit> {
     let limits = folders(root, Resource::Cpu).into_iter().filter_map(|(folder, unified)| {
         let (quota, period, lift) = if unified {
             let file = format!("{folder}/cpu.max");
@@ -168,21 +173,31 @@ fn cpu_limit(root: Root) -> Option<Limit<f64>> {
             let lift = format!("echo -1 | sudo tee /{folder}/cpu.cfs_quota_us");
             (number("cpu.cfs_quota_us")?, number("cpu.cfs_period_us")?, lift)
         };
-        (quota > 0.0 && period > 0.0).then(|| Limit { value: quota / period, lift })
+        (quota > 0.0 && period > 0.0).then(|| CpuLimit { value: quota / period, lift })
     });
     limits.min_by(|a, b| a.value.total_cmp(&b.value))
 }
 
-fn group(root: Root) -> Finding {
+fn group(root: Root, memory: cgroup::Limit) -> Finding {
     let id = "cgroup";
     let version = match root.has("sys/fs/cgroup/cgroup.controllers") {
         true => "version 2",
         false if root.has("sys/fs/cgroup") => "version 1",
         false => "none",
     };
-    let (memory, cpu) = (memory_limit(root), cpu_limit(root));
+    if memory == cgroup::Limit::Hidden {
+        return Finding::new(
+            id,
+            Level::Cannot,
+            format!("control group ({version}): it cannot be read, and may have a limit"),
+            "Programs started from here run plain: near a limit that faultless does not see, the kernel would kill them. \
+             The group is not below what is mounted at /sys/fs/cgroup (/proc/self/cgroup and mountinfo tell).",
+        );
+    }
+    let bytes = if let cgroup::Limit::Bytes(bytes) = memory { Some(bytes) } else { None };
+    let cpu = cpu_limit(root);
     let limits = [
-        memory.as_ref().map(|limit| format!("memory up to {}", size(limit.value))),
+        bytes.map(|bytes| format!("memory up to {}", size(bytes))),
         cpu.as_ref().map(|limit| format!("{:.1} CPUs", limit.value)),
     ];
     let limits: Vec<_> = limits.into_iter().flatten().collect();
@@ -190,25 +205,26 @@ fn group(root: Root) -> Finding {
         true => format!("control group ({version}): no limit"),
         false => format!("control group ({version}): {}", limits.join(", ")),
     };
-    let busy = cpu.as_ref().is_some_and(|limit| limit.value < 1.5);
-    let little = memory.as_ref().is_some_and(|limit| limit.value < LITTLE);
-    let level = match (limits.is_empty(), busy || little) {
-        (true, _) => Level::Good,
-        (_, true) => Level::Limited,
-        _ => Level::Note,
-    };
-    let means = match level {
-        Level::Good => "Only the machine's own memory and CPUs limit a program.",
-        Level::Limited if busy => {
-            "The background thread takes CPU time that the program needs; --no-ahead and --no-scrub stop it."
-        }
-        _ => {
-            "faultless counts this as the machine's memory; below 1 GiB programs run plain. The guide says what holds in larger groups."
-        }
+    let little = bytes.is_some_and(|bytes| bytes < cgroup::SMALLEST);
+    let busy = cpu.as_ref().is_some_and(|limit| limit.value < 1.5) && !little;
+    let (level, means) = match () {
+        () if limits.is_empty() => (Level::Good, "Only the machine's own memory and CPUs limit a program."),
+        () if little => (
+            Level::Cannot,
+            "Programs started from here run plain: below 1 GiB, faultless could not always give memory back in time.",
+        ),
+        () if busy => (
+            Level::Limited,
+            "The background thread takes CPU time that the program needs; --no-ahead and --no-scrub stop it.",
+        ),
+        () => (
+            Level::Note,
+            "faultless counts a limit on memory as the machine's memory. The guide says what holds then.",
+        ),
     };
     let finding = Finding::new(id, level, found, means);
     // That of what is said above.
-    let (memory, cpu) = (memory.map(|limit| limit.lift), cpu.map(|limit| limit.lift));
+    let (memory, cpu) = (bytes.and_then(|bytes| memory_lift(root, bytes)), cpu.map(|limit| limit.lift));
     let lift = if busy { cpu } else { memory.or(cpu) };
     lift.into_iter().fold(finding, Finding::change)
 }
@@ -259,7 +275,8 @@ mod tests {
             ("sys/fs/cgroup/a/b/cpu.max", "max 100000\n"),
             ("sys/fs/cgroup/a/cpu.max", "250000 100000\n"),
         ]);
-        let finding = group(fake.root());
+        let finding = group(fake.root(), cgroup::Limit::Bytes(1 << 30));
+        assert_eq!(finding.level, Level::Note);
         assert_eq!(finding.found, "control group (version 2): memory up to 1 GiB, 2.5 CPUs");
         assert_eq!(finding.change.unwrap(), "echo max | sudo tee /sys/fs/cgroup/a/memory.max");
     }
@@ -272,16 +289,18 @@ mod tests {
             ("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "-1\n"),
             ("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n"),
         ]);
-        let finding = group(fake.root());
+        let finding = group(fake.root(), cgroup::Limit::Bytes(256 << 20));
         assert_eq!(
             (finding.level, finding.found.as_str()),
-            (Level::Limited, "control group (version 1): memory up to 256 MiB")
+            (Level::Cannot, "control group (version 1): memory up to 256 MiB")
         );
         let unlimited = [
             ("proc/self/cgroup", "4:memory:/\n"),
             ("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
         ];
-        assert_eq!(group(Fake::new(&unlimited).root()).level, Level::Good);
+        assert_eq!(group(Fake::new(&unlimited).root(), cgroup::Limit::None).level, Level::Good);
+        let hidden = group(fake.root(), cgroup::Limit::Hidden);
+        assert!(hidden.level == Level::Cannot && hidden.found.contains("cannot be read"), "{}", hidden.found);
     }
 
     #[test]
@@ -294,6 +313,7 @@ mod tests {
                     ("sys/fs/cgroup/a/memory.max", "1073741824\n"),
                 ])
                 .root(),
+                cgroup::Limit::Bytes(1 << 30),
             )
         };
         let (busy, idle) = (fake("100000 100000\n"), fake("400000 100000\n"));
@@ -305,7 +325,7 @@ mod tests {
             ("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "200000\n"),
             ("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n"),
         ]);
-        let change = group(alone.root()).change.unwrap();
+        let change = group(alone.root(), cgroup::Limit::None).change.unwrap();
         assert_eq!(change, "echo -1 | sudo tee /sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us");
     }
 
@@ -313,7 +333,7 @@ mod tests {
     fn odd_texts_are_no_trouble() {
         for text in ["", "0", "::::", "0::", "4:memory", "0::/../..", "\u{0}\n\n"] {
             let fake = Fake::new(&[("proc/self/cgroup", text), ("sys/fs/cgroup/cpu.max", "x y")]);
-            assert_eq!(group(fake.root()).level, Level::Good, "{text:?}");
+            assert_eq!(group(fake.root(), cgroup::Limit::None).level, Level::Good, "{text:?}");
         }
     }
 }

@@ -43,6 +43,7 @@ mod tests {
             uffd: [Ok(u64::MAX); 3],
             namespace: Ok([true; 3]),
             io_uring: Ok(()),
+            group: faultless_base::sys::cgroup::Limit::None,
             limits: Limits::default(),
             user: 1000,
         }

@@ -16,7 +16,12 @@ pub struct Metric {
 
 /// All of them, in the order in which they are shown.
 pub const METRICS: [Metric; 5] = [
-    Metric { name: "wall_s", label: "wall", value: |o| o.wall.as_secs_f64(), text: seconds },
+    Metric {
+        name: "wall_s",
+        label: "wall",
+        value: |o| o.wall.saturating_sub(o.stopped).as_secs_f64(),
+        text: seconds,
+    },
     Metric { name: "user_s", label: "user", value: |o| o.usage.user.as_secs_f64(), text: seconds },
     Metric { name: "system_s", label: "system", value: |o| o.usage.system.as_secs_f64(), text: seconds },
     Metric {

@@ -19,7 +19,8 @@
 //! | `wall_s`, `user_s`, `system_s`, `minor_faults`, `max_rss_bytes` | see below |
 //!
 //! Each of the last ones has `plain` and `faultless` (median, min, max), `runs` (both figures of each pair) and
-//! `ratio`. A ratio is null if a run took none; else it has ratio, low, high and verdict.
+//! `ratio`. A ratio is null if a run took none; else it has ratio, low, high and verdict. `wall_s` is without the time
+//! for which the program was stopped.
 
 mod metrics;
 mod output;
@@ -39,6 +40,7 @@ use super::child::{End, Outcome};
 use super::complain;
 use super::options::Args;
 use super::reason::{Known, Reason};
+use super::sys;
 use super::tree::{Program, Tree, programs};
 use faultless_measure::costs::Warmth;
 use faultless_measure::pages::{Counters, Dir};
@@ -108,6 +110,9 @@ struct Comparison {
     more_covered: usize,
     #[serde(skip)]
     tree: String,
+    /// A run was ended for what it wrote: its output goes to files here.
+    #[serde(skip)]
+    too_long: bool,
 }
 
 /// Files that the comparison is written to, opened before anything runs.
@@ -135,45 +140,58 @@ impl Exports {
         Ok(Self(all.map(open).collect::<Result<_>>()?))
     }
 
+    /// Writes all that can be written; the first error.
     fn write(self, comparison: &Comparison, outcomes: &[(Outcome, Outcome)]) -> Result<()> {
-        for (path, mut file, format) in self.0 {
+        let write = |(path, mut file, format): (PathBuf, File, Format)| {
             let text = match format {
                 Format::Json => serde_json::to_string_pretty(comparison)? + "\n",
                 Format::Csv => report::csv(outcomes),
                 Format::Markdown => comparison.markdown(),
             };
-            file.write_all(text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
-        }
-        Ok(())
+            file.write_all(text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))
+        };
+        let done: Vec<Result<()>> = self.0.into_iter().map(write).collect();
+        done.into_iter().collect()
     }
 }
 
+#[derive(Default)]
 struct Done {
     outcomes: Vec<(Outcome, Outcome)>,
     outputs: Outputs,
     /// The signal that ended them early.
     interrupted: Option<i32>,
+    /// What else ended them early.
+    failed: Option<anyhow::Error>,
     /// The process of the last run under faultless.
     last: u32,
 }
 
-/// Makes the runs: those before that do not count, and the pairs.
+/// Makes the runs: those before that do not count, and the pairs. What was measured before an error is not lost.
 fn run_all(runner: &Runner, args: &Args, pairs: u32) -> Result<Done> {
-    let mut done = Done { outcomes: Vec::new(), outputs: Outputs::new(), interrupted: None, last: 0 };
+    let mut done = Done::default();
+    match run_into(&mut done, runner, args, pairs) {
+        Err(error) if done.outcomes.is_empty() => Err(error),
+        Err(error) => Ok(Done { failed: Some(error), ..done }),
+        Ok(()) => Ok(done),
+    }
+}
+
+fn run_into(done: &mut Done, runner: &Runner, args: &Args, pairs: u32) -> Result<()> {
     // The first run of all has to be plain: the others are compared with it.
     for pair in (0..args.warmup).map(|_| None).chain((0..pairs).map(Some)) {
-        let mut outcomes = [None, None];
+        let (mut outcomes, mut last) = ([None, None], 0);
         for way in Way::of_pair(pair.unwrap_or(0)) {
             match runner.run(way)? {
                 Run::Interrupted(signal) => {
                     done.interrupted = Some(signal);
-                    return Ok(done);
+                    return Ok(());
                 }
                 Run::Done(run) => {
                     let (pid, outcome, captured) = *run;
                     done.outputs.add(way == Way::Plain, captured, outcome.end)?;
                     if way == Way::Faultless {
-                        done.last = pid as u32;
+                        last = pid as u32;
                     }
                     outcomes[(way == Way::Faultless) as usize] = Some(outcome);
                 }
@@ -181,15 +199,19 @@ fn run_all(runner: &Runner, args: &Args, pairs: u32) -> Result<Done> {
         }
         if let ([Some(plain), Some(faultless)], Some(_)) = (outcomes, pair) {
             done.outcomes.push((plain, faultless));
+            done.last = last;
         }
     }
-    if done.outputs.is_undecided()
-        && let Run::Done(run) = runner.run(Way::Plain)?
-    {
-        let (_, outcome, captured) = *run;
-        done.outputs.add(true, captured, outcome.end)?;
+    if done.outputs.is_undecided() {
+        match runner.run(Way::Plain)? {
+            Run::Interrupted(signal) => done.interrupted = Some(signal),
+            Run::Done(run) => {
+                let (_, outcome, captured) = *run;
+                done.outputs.add(true, captured, outcome.end)?;
+            }
+        }
     }
-    Ok(done)
+    Ok(())
 }
 
 /// Runs the pairs and prints the comparison. The end is the program's, or status 1 if the two ways did not do the same.
@@ -197,14 +219,21 @@ pub fn main(args: &Args, pairs: u32) -> Result<End> {
     let exports = Exports::open(args)?;
     let runner = Runner::new(args)?;
     let before = Touch::measure();
-    let done = run_all(&runner, args, pairs)?;
-    let after = if done.interrupted.is_none() { Touch::measure() } else { None };
+    let mut done = run_all(&runner, args, pairs)?;
+    let failed = done.failed.take();
+    let is_early = failed.is_some() || done.interrupted.is_some();
+    let after = if !is_early { Touch::measure() } else { None };
     let memory = before.zip(after).map(|(before, after)| Memory { before, after });
-    let comparison = Comparison::new(args, pairs, &done, memory, &runner.dir);
+    let comparison =
+        Comparison { interrupted: is_early, ..Comparison::new(args, pairs, &done, memory, &runner.dir) };
     if !args.is_on(Knob::Quiet) {
         let _ = std::io::stdout().write_all(comparison.text().as_bytes());
     }
-    exports.write(&comparison, &done.outcomes)?;
+    let written = exports.write(&comparison, &done.outcomes);
+    if let Some(error) = failed {
+        return Err(error);
+    }
+    written?;
     if let Some(signal) = done.interrupted {
         return Ok(End::Signal(signal));
     }
@@ -256,7 +285,11 @@ impl Comparison {
             programs,
             rows: rows.collect(),
             findings,
-            more_covered: args.warmup as usize,
+            too_long: sys::limit(libc::RLIMIT_FSIZE).is_some()
+                && done.outcomes.iter().any(|(plain, faultless)| {
+                    [plain, faultless].iter().any(|outcome| outcome.end.shell() == 128 + libc::SIGXFSZ)
+                }),
+            more_covered: done.outputs.covered().saturating_sub(done.outcomes.len()),
         };
         comparison.differences = comparison.headline().lines().map(str::to_owned).collect();
         comparison

@@ -8,6 +8,13 @@ use anyhow::{Context, Result};
 
 use crate::run::child::End;
 
+/// A file without a name: among temporary files, wherever there is a place for them.
+pub fn unnamed() -> io::Result<File> {
+    tempfile::tempfile()
+        .or_else(|error| tempfile::tempfile_in("/tmp").map_err(|_| error))
+        .or_else(|error| tempfile::tempfile_in("/dev/shm").map_err(|_| error))
+}
+
 /// What a run writes, kept in files that have no name.
 pub struct Captured {
     out: File,
@@ -17,7 +24,7 @@ pub struct Captured {
 impl Captured {
     /// Nothing yet.
     pub fn new() -> Result<Self> {
-        let file = || tempfile::tempfile().context("no place for the program's output (TMPDIR)");
+        let file = || unnamed().context("no place for the program's output (TMPDIR, /tmp, /dev/shm)");
         Ok(Self { out: file()?, err: file()? })
     }
 
@@ -88,6 +95,7 @@ fn fill(from: &mut &File, bytes: &mut [u8]) -> io::Result<usize> {
 pub const PARTS: [&str; 3] = ["output", "error output", "end"];
 
 /// How the runs compare with the first plain one.
+#[derive(Default)]
 pub struct Outputs {
     first: Option<(Captured, End)>,
     parts: [Part; 3],
@@ -116,11 +124,6 @@ pub enum Finding {
 }
 
 impl Outputs {
-    /// Of no run yet.
-    pub fn new() -> Self {
-        Self { first: None, parts: Default::default() }
-    }
-
     /// Takes a run in. The first one has to be plain.
     pub fn add(&mut self, is_plain: bool, captured: Captured, end: End) -> Result<()> {
         let Some((first, first_end)) = &self.first else {
@@ -149,6 +152,11 @@ impl Outputs {
             captured.show_errors();
         }
         Ok(())
+    }
+
+    /// How many runs under faultless were taken in.
+    pub fn covered(&self) -> usize {
+        self.parts[0].faultless.0
     }
 
     /// Whether another plain run would tell if the program varies by itself.
@@ -195,7 +203,7 @@ mod tests {
     #[test]
     fn what_varies_by_itself_is_no_difference() {
         let end = End::Status(0);
-        let mut outputs = Outputs::new();
+        let mut outputs = Outputs::default();
         outputs.add(true, run(b"x", b"1"), end).unwrap();
         outputs.add(false, run(b"y", b"2"), End::Status(3)).unwrap();
         assert!(outputs.is_undecided());

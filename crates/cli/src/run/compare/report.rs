@@ -103,6 +103,12 @@ impl Comparison {
             let what = varies.join(", ");
             notes.push(format!("Not compared, because plain runs differ among themselves: {what}."));
         }
+        if self.too_long {
+            notes.push(
+                "A run was ended because files are limited (ulimit -f): the comparison keeps output in files."
+                    .into(),
+            );
+        }
         notes.extend(self.memory.as_ref().map(Memory::words));
         notes.extend(self.not_covered.clone());
         notes

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use super::output::Captured;
+use super::output::{Captured, unnamed};
 use crate::run::child::{End, Outcome, Running};
 use crate::run::options::Args;
 use crate::run::sys::{self, Inherited};
@@ -34,7 +34,7 @@ impl Input {
             if !sys::is_readable_within(&own, sys::A_SECOND) {
                 complain("waiting for all of standard input, to give it to each run (</dev/null: nothing)");
             }
-            let mut file = tempfile::tempfile().context("no place for standard input (TMPDIR)")?;
+            let mut file = unnamed().context("no place for standard input (TMPDIR, /tmp, /dev/shm)")?;
             io::copy(&mut &own, &mut file).context("cannot keep standard input")?;
             return Ok(Self { file, start: 0 });
         }

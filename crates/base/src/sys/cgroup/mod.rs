@@ -1,14 +1,21 @@
 //! Control groups: what the one of this process, and each that it is part of, may use and has left.
 //!
 //! A program may enter another group at any time, so each look begins with the names of its groups. The numbers in
-//! their files are reused for a while.
+//! their files are reused for a while. Of a group that is there and cannot be looked at, a limit is not known: nothing
+//! is left of it.
+//!
+//! - `groups.rs`: the files of groups.
+//! - `place.rs`: where a group is in the file system, if it can be seen.
 
-use core::ffi::CStr;
+mod groups;
+mod place;
+
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::proc_file::CGROUP;
-use super::raw::{File, leading_number, now_ns, read_file};
+use super::raw::{now_ns, read_file};
 use super::{Headroom, open, stack};
+use groups::{Depth, Group, Seen, each_group};
 
 /// In a smaller group idle memory could not always be given back in time.
 pub const SMALLEST: u64 = 1 << 30;
@@ -68,7 +75,18 @@ impl Last {
     }
 }
 
-/// The group with the least memory left. A small group has nothing left.
+/// The limit of the groups of a process: the least one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// There is none.
+    None,
+    /// In bytes.
+    Bytes(u64),
+    /// A group of the process cannot be seen, and may have one.
+    Hidden,
+}
+
+/// The group with the least memory left. A small group has nothing left, nor has one that is hidden.
 #[derive(Default)]
 struct Tightest(Option<(u64, u64)>);
 
@@ -78,6 +96,11 @@ impl Tightest {
         if self.0.is_none_or(|(least, _)| left < least) {
             self.0 = Some((left, limit));
         }
+    }
+
+    /// One is there of which nothing is known.
+    fn hide(&mut self) {
+        self.add(0, 1);
     }
 
     fn room(self) -> Headroom {
@@ -111,12 +134,31 @@ fn names_now() -> u64 {
     }
 }
 
+/// Bytes of the text that names the groups. A longer one is not read to its end: its group is hidden.
+const TEXT: usize = 16 << 10;
+
 /// Calls `f` with the text that names the groups of the process.
 // Its buffer is in no frame of a caller's.
 #[inline(never)]
 fn with_text<R>(f: impl FnOnce(&[u8]) -> R) -> R {
-    let mut buffer = [0u8; 4096];
+    let mut buffer = [0u8; TEXT];
     f(CGROUP.read(&mut buffer))
+}
+
+/// Calls `f` for each group that `text` names, and each that it is part of, if they have a limit.
+fn each(text: &[u8], depth: Depth, mut f: impl FnMut(&Group)) -> Seen {
+    match text.len() {
+        0 => Seen::Nothing,
+        TEXT => Seen::Hidden,
+        _ => each_group(text, depth, &mut f),
+    }
+}
+
+/// The same of the process's groups, for a caller who may open files and has 48 KiB of stack.
+#[inline(never)]
+fn each_here(depth: Depth, f: impl FnMut(&Group)) -> Seen {
+    let mut buffer = [0u8; TEXT];
+    each(read_file(c"/proc/thread-self/cgroup", &mut buffer), depth, f)
 }
 
 /// As [`super::Sys::headroom`].
@@ -126,13 +168,19 @@ pub fn headroom() -> Headroom {
     if let Some((room @ Headroom::Unlimited, ..NO_LIMIT_NS) | (room, ..LEFT_NS)) = last {
         return room;
     }
-    let by_path = || {
+    let found = || {
         let mut tightest = Tightest::default();
-        with_text(|text| each_group(text, |group| tightest.add(group.used(), group.limit)));
-        tightest.room()
+        let add = |group: &Group| tightest.add(group.used(), group.limit);
+        let by_path = || with_text(|text| each(text, Depth::Seen, add));
+        // On a stack of its own: it takes buffers for paths.
+        match stack::with_room(|| open::apart(by_path)).flatten()? {
+            Seen::Nothing => return None,
+            Seen::All => {}
+            Seen::Hidden => tightest.hide(),
+        }
+        Some(tightest.room())
     };
-    let found = if names == 0 { None } else { stack::with_room(|| open::apart(by_path)).flatten() };
-    match (found, last) {
+    match (if names == 0 { None } else { found() }, last) {
         (Some(room), _) => {
             LAST.note(names, now, room);
             room
@@ -147,155 +195,27 @@ pub fn forget() {
     LAST.names.store(0, Ordering::Relaxed);
 }
 
-/// The least limit. Opens files.
-pub fn limit() -> Option<u64> {
-    let (mut buffer, mut least) = ([0u8; 2048], None);
-    each_group(read_file(c"/proc/thread-self/cgroup", &mut buffer), |group| {
-        least = Some(group.limit.min(least.unwrap_or(u64::MAX)));
-    });
-    least
+/// The least limit. For a caller who may open files and has 48 KiB of stack.
+pub fn limit() -> Limit {
+    let mut least = None;
+    let seen = each_here(Depth::Above, |group| least = Some(group.limit.min(least.unwrap_or(u64::MAX))));
+    match (seen, least) {
+        (Seen::Nothing, _) | (Seen::All, None) => Limit::None,
+        (Seen::All, Some(least)) => Limit::Bytes(least),
+        (Seen::Hidden, _) => Limit::Hidden,
+    }
 }
 
-/// Whether more than `percent` percent of a limit are used. Opens files.
+/// Whether more than `percent` percent of a limit are used. As [`limit`].
 pub fn is_full(percent: u64) -> bool {
-    let (mut buffer, mut full) = ([0u8; 2048], false);
-    each_group(read_file(c"/proc/thread-self/cgroup", &mut buffer), |group| {
-        full |= group.used() > group.limit / 100 * percent;
-    });
+    let mut full = false;
+    each_here(Depth::Seen, |group| full |= group.used() > group.limit / 100 * percent);
     full
-}
-
-/// The names of what a version of the interface says of a group.
-struct Files {
-    root: &'static [u8],
-    used: &'static [u8],
-    limit: &'static [u8],
-    stat: &'static [u8],
-}
-
-const VERSION_1: Files = Files {
-    root: b"/sys/fs/cgroup/memory",
-    used: b"/memory.usage_in_bytes",
-    limit: b"/memory.limit_in_bytes",
-    stat: b"/memory.stat",
-};
-const VERSION_2: Files =
-    Files { root: b"/sys/fs/cgroup", used: b"/memory.current", limit: b"/memory.max", stat: b"/memory.stat" };
-/// In its statistics, the pages of files.
-const CACHED: [[&[u8]; 2]; 2] =
-    [[b"inactive_file", b"active_file"], [b"total_inactive_file", b"total_active_file"]];
-/// Version 1 says so where there is no limit, or a little less.
-const NO_LIMIT: u64 = 1 << 62;
-
-/// A group with a limit.
-struct Group<'a> {
-    files: &'a Files,
-    name: &'a [u8],
-    used: u64,
-    limit: u64,
-}
-
-impl Group<'_> {
-    /// The memory that it uses, without the part that the kernel can reclaim.
-    fn used(&self) -> u64 {
-        let cached = || {
-            open_in(self.files, self.name, self.files.stat, |path| {
-                let mut file = File::open(path)?;
-                Some(cached(|chunk| file.read(chunk)))
-            })
-        };
-        let cached = if self.used > self.limit / 2 { cached().flatten().unwrap_or(0) } else { 0 };
-        self.used.saturating_sub(cached)
-    }
-}
-
-/// Calls `f` for each group of this process, and each that it is part of, if they have a limit. Opens files.
-fn each_group(text: &[u8], mut f: impl FnMut(&Group)) {
-    for line in text.split(|b| *b == b'\n') {
-        let mut fields = line.splitn(3, |b| *b == b':');
-        let (Some(id), Some(kinds), Some(group)) = (fields.next(), fields.next(), fields.next()) else { continue };
-        let files = if id == b"0" && kinds.is_empty() {
-            &VERSION_2
-        } else if kinds.split(|b| *b == b',').any(|k| k == b"memory") {
-            &VERSION_1
-        } else {
-            continue;
-        };
-        let mut name = group.strip_suffix(b"/").unwrap_or(group);
-        loop {
-            if let Some(limit) = number(files, name, files.limit).filter(|limit| *limit < NO_LIMIT)
-                && let Some(used) = number(files, name, files.used)
-            {
-                f(&Group { files, name, used, limit });
-            }
-            let Some(end) = name.iter().rposition(|b| *b == b'/') else { break };
-            name = &name[..end];
-        }
-    }
-}
-
-/// Opens a file of a group by `open`.
-#[inline(never)]
-fn open_in<R>(files: &Files, group: &[u8], name: &[u8], open: impl FnOnce(&CStr) -> R) -> Option<R> {
-    let mut path = [0u8; 600];
-    let mut end = 0;
-    for part in [files.root, group, name, b"\0"] {
-        path.get_mut(end..end + part.len())?.copy_from_slice(part);
-        end += part.len();
-    }
-    Some(open(CStr::from_bytes_until_nul(&path).ok()?))
-}
-
-fn number(files: &Files, group: &[u8], name: &[u8]) -> Option<u64> {
-    let mut digits = [0u8; 32];
-    let n = open_in(files, group, name, File::open)??.read(&mut digits);
-    leading_number(&digits[..n])
-}
-
-/// Bytes of a group's that are pages of files, by its statistics: the kernel drops them before it kills a process.
-#[inline(never)]
-fn cached(mut read: impl FnMut(&mut [u8]) -> usize) -> u64 {
-    let (mut chunk, mut line, mut n, mut sums) = ([0u8; 256], [0u8; 64], 0, [0u64; 2]);
-    loop {
-        let got = read(&mut chunk);
-        if got == 0 {
-            // Version 1 says both, of the group alone and of all below it.
-            return sums[0].max(sums[1]);
-        }
-        for &byte in &chunk[..got] {
-            if byte != b'\n' {
-                line[n.min(63)] = byte;
-                n += 1;
-                continue;
-            }
-            let text = &line[..n.min(63)];
-            for (keys, sum) in CACHED.iter().zip(&mut sums) {
-                let value = |key: &&[u8]| leading_number(text.strip_prefix(*key)?.strip_prefix(b" ")?);
-                *sum += keys.iter().find_map(value).unwrap_or(0);
-            }
-            n = 0;
-        }
-    }
 }
 
 #[cfg(all(test, not(feature = "model")))]
 mod tests {
     use super::*;
-
-    #[test]
-    fn pages_of_files_are_counted_once() {
-        let mut texts = [
-            &b"cache 5\ninactive_file 30\nactive_file 1\ntotal_inactive_f"[..],
-            b"ile 300\ntotal_active_file 7\n",
-        ]
-        .into_iter();
-        let sum = cached(|chunk| {
-            let text = texts.next().unwrap_or(b"");
-            chunk[..text.len()].copy_from_slice(text);
-            text.len()
-        });
-        assert_eq!(sum, 307);
-    }
 
     #[test]
     fn the_least_that_is_left_counts_and_small_groups_have_nothing() {
@@ -309,6 +229,9 @@ mod tests {
         assert_eq!(room(&[]), Headroom::Unlimited);
         assert_eq!(room(&[huge, large]), left(SMALLEST as usize - 3, SMALLEST));
         assert_eq!(room(&[large, small, huge]), left(0, SMALLEST - 1));
+        let mut tightest = Tightest(Some((1, SMALLEST)));
+        tightest.hide();
+        assert_eq!(tightest.room(), left(0, 1), "of one that is hidden nothing is left");
     }
 
     #[test]
