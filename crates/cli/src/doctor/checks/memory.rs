@@ -108,8 +108,7 @@ fn limits(limits: &Limits) -> [Finding; 3] {
             Level::Note,
             format!("memory can be locked {locked} (RLIMIT_MEMLOCK)"),
             "A program that locks all its memory runs plain from then on.",
-        )
-        .change("ulimit -l unlimited"),
+        ),
     ]
 }
 
