@@ -227,9 +227,23 @@ fn address_sanitizer() {
 #[test]
 fn address_sanitizer_as_a_library() {
     let Some(case) = Case::compiled("address.c", &["-fsanitize=address"]) else { return };
-    // The sanitizer insists on being loaded first; a program that preloads anything has to tell it not to.
+    // The sanitizer insists on being loaded first, unless it is told not to: by the library, or by the program.
+    let run = case.same();
+    assert_eq!(run.counters.served(), 0, "the library keeps away from a sanitizer");
     let run = case.env("ASAN_OPTIONS", "verify_asan_link_order=0").same();
     assert_eq!(run.counters.served(), 0, "the library keeps away from a sanitizer");
+}
+
+/// Their run-times stand before functions of the C library, and are not ready when the first of these is called.
+#[test]
+fn other_sanitizers() {
+    for flags in [&["-fsanitize=thread"][..], &["-fsanitize=thread", "-static-libtsan"], &["-fsanitize=leak"]] {
+        let flags = [flags, &["-pthread", "-ldl"]].concat();
+        let Some(case) = Case::compiled("sanitized.c", &flags) else { return };
+        for _ in 0..5 {
+            assert_eq!(case.same().counters.served() > 0, flags[0] == "-fsanitize=leak", "{flags:?}");
+        }
+    }
 }
 
 #[test]

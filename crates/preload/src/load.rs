@@ -3,42 +3,40 @@
 use faultless_base::sys::raw;
 use faultless_page::knobs::Knob;
 
-use crate::alloc::{info, next, perturb};
-use crate::kernel::{dispatch, libraries_behind};
+use crate::alloc::{next, perturb};
+use crate::kernel::behind;
 use crate::runtime::settings::{is_on, var};
-use crate::runtime::{engine, first_thread, fork, inside, settings};
-use crate::shutdown::{limits, sandbox};
+use crate::runtime::{engine, fork, inside, settings};
 
 const LIBRARY: &[u8] = b"libfaultless_preload.so";
 
-/// Runs before `main`: sees to forks, finds the allocator behind ours, and, with `FAULTLESS_NO_CHILDREN`, takes this
+/// Runs before `main`: finds the functions behind ours, sees to forks, and, with `FAULTLESS_NO_CHILDREN`, takes this
 /// library out of what children inherit.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static BEFORE_MAIN: extern "C" fn() = {
     extern "C" fn before_main() {
-        engine::note_home();
-        settings::read_environment();
-        raw::ask_before_calls(inside::may_call);
-        fork::watch();
-        // A thread with little stack, or a signal handler, may be the first one to ask for memory.
-        next::look_up_all();
-        next::look_for_others();
-        libraries_behind::look_up();
-        dispatch::look_up();
         #[cfg(target_arch = "x86_64")]
         crate::pinned::sends::look_up();
-        sandbox::look_up();
-        limits::look_up();
-        info::look_up();
-        first_thread::look_up();
-        perturb::look_up(var(c"MALLOC_PERTURB_"), var(c"GLIBC_TUNABLES"));
+        if behind::is_glibc() {
+            begin();
+        }
         if is_on(Knob::NoChildren) {
             leave_to_children();
         }
     }
     before_main
 };
+
+/// Makes ready what large requests take. Without that every call passes on.
+fn begin() {
+    engine::note_home();
+    settings::read_environment();
+    raw::ask_before_calls(inside::may_call);
+    fork::watch();
+    next::look_for_others();
+    perturb::look_up(var(c"MALLOC_PERTURB_"), var(c"GLIBC_TUNABLES"));
+}
 
 /// `LD_PRELOAD` without this library. Runs before `main`, when no other thread reads the environment.
 fn leave_to_children() {

@@ -12,6 +12,7 @@ use faultless_base::{PAGE, SLOT};
 use faultless_page::knobs::{Kind, Knob, Values};
 use faultless_page::layout::plain;
 
+use crate::kernel::linked::weak;
 use crate::runtime::page;
 
 /// The settings of this process.
@@ -144,8 +145,9 @@ pub fn name() -> &'static [u8] {
     environment().map_or(b"", |all| until_zero(&all.name))
 }
 
-/// Where AddressSanitizer keeps its shadow memory on x86-64, also when it is linked statically and shows no symbol.
-const ASAN_SHADOW: usize = 0x7fff_8000;
+/// Where sanitizers keep their shadow memory on x86-64, also when they are linked statically and show no symbol: that of
+/// addresses, and that of threads or of memory.
+const SHADOWS: [usize; 2] = [0x7fff_8000, 0x100_0000_0000];
 
 fn is_mapped(page: usize) -> bool {
     let mut present = 0u8;
@@ -157,23 +159,8 @@ fn is_mapped(page: usize) -> bool {
 /// Whether a sanitizer's run-time is loaded. Weak references tell, which the loader has resolved; dlsym would allocate
 /// when it finds nothing, and the program's allocator may be what called us.
 fn is_sanitized() -> bool {
-    let (asan, tsan, msan, hwasan): (usize, usize, usize, usize);
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: loads four words of this library's own table of addresses.
-    unsafe {
-        core::arch::asm!(
-            ".weak __asan_init", "mov {0}, qword ptr [rip + __asan_init@GOTPCREL]",
-            ".weak __tsan_init", "mov {1}, qword ptr [rip + __tsan_init@GOTPCREL]",
-            ".weak __msan_init", "mov {2}, qword ptr [rip + __msan_init@GOTPCREL]",
-            ".weak __hwasan_init", "mov {3}, qword ptr [rip + __hwasan_init@GOTPCREL]",
-            out(reg) asan, out(reg) tsan, out(reg) msan, out(reg) hwasan,
-            options(pure, readonly, nostack, preserves_flags));
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    {
-        (asan, tsan, msan, hwasan) = (0, 0, 0, 0);
-    }
-    asan | tsan | msan | hwasan != 0 || is_mapped(ASAN_SHADOW)
+    let known = weak!("__asan_init") | weak!("__tsan_init") | weak!("__msan_init") | weak!("__hwasan_init");
+    known != 0 || SHADOWS.into_iter().any(is_mapped)
 }
 
 /// The reason against an arena in this process, if there is one. That is a limit on address space or data, strict
