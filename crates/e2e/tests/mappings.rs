@@ -223,3 +223,13 @@ fn the_lowest_number_is_the_programs() {
         assert_eq!(String::from_utf8_lossy(&run.stdout), "0 wrong, 0 lost, 0 refused\n", "{who}");
     }
 }
+
+#[test]
+fn calls_of_threads_without_a_thread_pointer() {
+    for pointer in ["null", "zeroes"] {
+        let Some(case) = Case::compiled("no_thread_pointer.c", &["-Wl,-z,now", "-fno-stack-protector"]) else {
+            return;
+        };
+        case.args([pointer]).same_and_served();
+    }
+}

@@ -4,7 +4,7 @@ use faultless_base::sys::raw;
 use faultless_page::knobs::Knob;
 
 use crate::alloc::{next, perturb};
-use crate::kernel::behind;
+use crate::kernel::{behind, thread_pointer};
 use crate::runtime::settings::{is_on, var};
 use crate::runtime::{engine, fork, inside, settings};
 
@@ -30,6 +30,7 @@ static BEFORE_MAIN: extern "C" fn() = {
 
 /// Makes ready what large requests take. Without that every call passes on.
 fn begin() {
+    thread_pointer::look_up();
     engine::note_home();
     settings::read_environment();
     raw::ask_before_calls(inside::may_call);

@@ -11,3 +11,4 @@ pub mod libraries_behind;
 pub mod linked;
 pub mod moved_ranges;
 pub mod smaps;
+pub mod thread_pointer;
