@@ -233,3 +233,13 @@ fn calls_of_threads_without_a_thread_pointer() {
         case.args([pointer]).same_and_served();
     }
 }
+
+#[test]
+fn memory_that_is_executable_where_it_is_readable() {
+    for by in ["function", "number"] {
+        let Some(case) = Case::compiled("executable.c", &[]) else { return };
+        let run = case.clone().args(["first", by]).same();
+        assert_eq!(run.counters.served(), 0, "the arena is not executable");
+        case.args(["later", by]).same_and_served();
+    }
+}

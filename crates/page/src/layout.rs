@@ -31,13 +31,14 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"fltless1");
 pub const VERSION: u32 = 5;
 
 /// Why a program runs plain throughout, as its library found at the first large request: the number on the page is the place here.
-pub const PLAIN: [&str; 6] = [
+pub const PLAIN: [&str; 7] = [
     "",
     "its address space is limited (ulimit -v, RLIMIT_AS)",
     "its data is limited (ulimit -d, RLIMIT_DATA)",
     "the kernel does not overcommit (vm.overcommit_memory is 2)",
     "it has a sanitizer, which lays memory out itself",
     "its budget is less than 2 MiB",
+    "what it may read, it may execute (READ_IMPLIES_EXEC)",
 ];
 /// The places in [`PLAIN`].
 pub mod plain {
@@ -51,6 +52,8 @@ pub mod plain {
     pub const SANITIZER: u32 = 4;
     /// No budget.
     pub const BUDGET: u32 = 5;
+    /// Readable memory is executable.
+    pub const EXECUTABLE: u32 = 6;
 }
 
 /// A number made from the names of all counters and knobs in their order (FNV-1a). Command and library belong together

@@ -13,7 +13,7 @@ use crate::mmap::attributes::{self, note};
 use crate::mmap::{map, remap, unmap};
 use crate::pinned;
 use crate::runtime::{engine, seen};
-use crate::shutdown::{limits, sandbox};
+use crate::shutdown::{limits, personality, sandbox};
 
 const NUMBERS: usize = 512;
 
@@ -42,6 +42,7 @@ static ROUTED: [u32; NUMBERS / 32] = {
         libc::SYS_prlimit64,
         libc::SYS_prctl,
         libc::SYS_seccomp,
+        libc::SYS_personality,
         libc::SYS_unshare,
         libc::SYS_setns,
         libc::SYS_exit,
@@ -119,6 +120,7 @@ unsafe extern "C" fn route(nr: c_long, a: usize, b: usize, c: usize, d: usize, e
         libc::SYS_seccomp => return answer(sandbox::seccomp_by(a, || make(args))),
         libc::SYS_unshare | libc::SYS_setns => _ = engine::retire_process(engine::Calls::GoOn),
         libc::SYS_mlockall => engine::retire(),
+        libc::SYS_personality => personality::before(a as c_ulong),
         _ => {}
     }
     answer(make(args))

@@ -41,7 +41,7 @@ functions! {
     Munmap c"munmap", Mremap c"mremap", Mprotect c"mprotect", PkeyMprotect c"pkey_mprotect", Mlock c"mlock",
     Mlock2 c"mlock2", Munlock c"munlock", Mseal c"mseal", Mbind c"mbind", Madvise c"madvise",
     PosixMadvise c"posix_madvise", ProcessMadvise c"process_madvise", Mincore c"mincore", Ioctl c"ioctl",
-    Setsockopt c"setsockopt", Shmat c"shmat", Vmsplice c"vmsplice",
+    Setsockopt c"setsockopt", Shmat c"shmat", Vmsplice c"vmsplice", Personality c"personality",
     Syscall c"syscall", Brk c"brk", Sbrk c"sbrk", Dlopen c"dlopen",
     PthreadCreate c"pthread_create", ThrdCreate c"thrd_create",
     Send c"send", Sendto c"sendto", Sendmsg c"sendmsg", Sendmmsg c"sendmmsg",

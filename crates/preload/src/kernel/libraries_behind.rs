@@ -63,6 +63,7 @@ calls! {
     Setsockopt, SYS_setsockopt, Int;
     Shmat, SYS_shmat, Word;
     Vmsplice, SYS_vmsplice, Word;
+    Personality, SYS_personality, Int;
 }
 
 type Next = unsafe extern "C" fn(usize, usize, usize, usize, usize, usize) -> usize;

@@ -163,8 +163,16 @@ fn is_sanitized() -> bool {
     known != 0 || SHADOWS.into_iter().any(is_mapped)
 }
 
+/// Whether the kernel makes readable memory executable for this thread.
+fn reading_implies_executing() -> bool {
+    const QUESTION: usize = u32::MAX as usize;
+    // SAFETY: asks for the present personality, and changes nothing.
+    let now = unsafe { syscall(libc::SYS_personality, [QUESTION, 0, 0, 0, 0, 0]) };
+    now.is_ok_and(|now| now & libc::READ_IMPLIES_EXEC as usize != 0)
+}
+
 /// The reason against an arena in this process, if there is one. That is a limit on address space or data, strict
-/// accounting, or a sanitizer with a memory map of its own.
+/// accounting, a personality that has memory executable, or a sanitizer with a memory map of its own.
 fn ruled_out() -> Option<u32> {
     let limited = |kind| {
         let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
@@ -178,6 +186,7 @@ fn ruled_out() -> Option<u32> {
         () if limited(libc::RLIMIT_AS) => Some(plain::ADDRESS_SPACE),
         () if limited(libc::RLIMIT_DATA) => Some(plain::DATA),
         () if counted => Some(plain::ACCOUNTING),
+        () if reading_implies_executing() => Some(plain::EXECUTABLE),
         () if is_sanitized() => Some(plain::SANITIZER),
         () => None,
     }
