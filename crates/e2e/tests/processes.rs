@@ -305,3 +305,10 @@ fn a_core_dump_has_the_memory_and_the_size_of_a_plain_one() {
     let trace = String::from_utf8_lossy(&run.stdout);
     assert!(trace.contains("main ()"), "{trace}");
 }
+
+#[test]
+fn the_stack_that_the_first_thread_takes() {
+    if let Some(case) = Case::compiled("first_thread.c", &["-pthread", "-Wl,-z,now"]) {
+        case.same_and_served();
+    }
+}

@@ -5,7 +5,7 @@
 use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicI32, Ordering};
 
-use faultless_base::sys::linux;
+use faultless_base::sys::{linux, stack};
 
 use crate::kernel::behind::{self, Function};
 use crate::kernel::call::pid;
@@ -16,8 +16,17 @@ static PREPARED: AtomicI32 = AtomicI32::new(0);
 
 fn prepare() {
     let process = pid();
-    if PREPARED.swap(process, Ordering::Relaxed) != process && !engine::is_retired() && settings::may_serve() {
-        linux::keep_descriptors();
+    if PREPARED.swap(process, Ordering::Relaxed) != process && !engine::is_retired() {
+        // The program's thread may have little stack.
+        let done = stack::with_room(|| {
+            if settings::may_serve() {
+                linux::keep_descriptors();
+            }
+        });
+        if done.is_none() {
+            // Threads that are in the engine have all stacks: before the next one.
+            PREPARED.store(0, Ordering::Relaxed);
+        }
     }
 }
 
