@@ -1,6 +1,8 @@
 //! Small C programs with libraries that have functions of the C library's, too, or that run before the preloaded one.
 
-use faultless_e2e::{Case, compile, scratch};
+use std::process::Command;
+
+use faultless_e2e::{Case, compile, need, scratch};
 use faultless_page::stats::Counter;
 use tempfile::TempDir;
 
@@ -43,4 +45,21 @@ fn calls_before_the_c_library_is_ready() {
     let Some(case) = Case::compiled("resolver_calls.c", &["-DOWN", "-fno-builtin"]) else { return };
     case.same_and_served();
     case.env("LD_BIND_NOW", "1").same_and_served();
+}
+
+/// A child of a covered program may be one of another C library, and have covered children itself.
+#[test]
+fn a_program_of_another_c_library() {
+    let Some(musl) = need("musl-gcc") else { return };
+    let dir = scratch();
+    let program = dir.path().join("program");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/programs/other_c_library.c");
+    let status = Command::new(musl).args(["-O1", "-fno-builtin", source, "-o"]).arg(&program).status();
+    assert!(status.expect("a compiler").success());
+    let case = Case::new(&program);
+    assert_eq!(case.same().counters.served(), 0, "another C library is left alone");
+    case.env("FAULTLESS_NO_CHILDREN", "1").same();
+    let Some(parent) = need("python3") else { return };
+    let script = "import subprocess, sys; b = bytearray(99 << 20); subprocess.run(sys.argv[1:], check=True)";
+    Case::new(parent).args(["-c", script]).args([&program]).same_and_served();
 }

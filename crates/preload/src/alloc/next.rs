@@ -1,7 +1,12 @@
 //! The allocator behind ours: the next one in the order of symbol lookup, usually the C library's.
+//!
+//! Each function passes on to the next one of its own name: that may call another one of the family by its name, which is
+//! ours again.
 
-use core::ffi::c_void;
+use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
+
+use faultless_base::PAGE;
 
 use crate::alloc::{self, early};
 use crate::kernel::behind::{self, Function, are_together, is_foreign};
@@ -98,12 +103,68 @@ pub unsafe fn free(block: *mut c_void) {
 
 /// As memalign(3).
 pub unsafe fn memalign(align: usize, bytes: usize) -> *mut c_void {
-    match behind(Function::Memalign) {
+    // SAFETY: the caller's promise.
+    unsafe { aligned(Function::Memalign, align, bytes) }
+}
+
+/// As aligned_alloc(3).
+pub unsafe fn aligned_alloc(align: usize, bytes: usize) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    unsafe { aligned(Function::AlignedAlloc, align, bytes) }
+}
+
+/// Asks one of the two functions that take an alignment and a size.
+unsafe fn aligned(function: Function, align: usize, bytes: usize) -> *mut c_void {
+    type Aligned = unsafe extern "C" fn(usize, usize) -> *mut c_void;
+    match behind(function) {
         // SAFETY: the function of that name, and the caller's promise.
-        At(at) => unsafe {
-            core::mem::transmute::<usize, unsafe extern "C" fn(usize, usize) -> *mut c_void>(at)(align, bytes)
-        },
+        At(at) => unsafe { core::mem::transmute::<usize, Aligned>(at)(align, bytes) },
         Early => early::allocate(bytes, align),
+    }
+}
+
+/// As posix_memalign(3).
+pub unsafe fn posix_memalign(out: *mut *mut c_void, align: usize, bytes: usize) -> c_int {
+    type PosixMemalign = unsafe extern "C" fn(*mut *mut c_void, usize, usize) -> c_int;
+    match behind(Function::PosixMemalign) {
+        // SAFETY: the function of that name, and the caller's promise.
+        At(at) => unsafe { core::mem::transmute::<usize, PosixMemalign>(at)(out, align, bytes) },
+        Early if !align.is_power_of_two() || align % size_of::<usize>() != 0 => libc::EINVAL,
+        Early => {
+            let block = early::allocate(bytes, align);
+            if block.is_null() {
+                return libc::ENOMEM;
+            }
+            // SAFETY: the caller's promise.
+            unsafe { *out = block };
+            0
+        }
+    }
+}
+
+/// As valloc(3).
+pub unsafe fn valloc(bytes: usize) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    unsafe { of_pages(Function::Valloc, bytes) }
+}
+
+/// As pvalloc(3).
+pub unsafe fn pvalloc(bytes: usize) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    unsafe { of_pages(Function::Pvalloc, bytes) }
+}
+
+/// Asks one of the two functions that give whole pages. Not every C library has both.
+unsafe fn of_pages(function: Function, bytes: usize) -> *mut c_void {
+    type OfPages = unsafe extern "C" fn(usize) -> *mut c_void;
+    match behind(function) {
+        // SAFETY: the function of that name, and the caller's promise.
+        At(at) => unsafe { core::mem::transmute::<usize, OfPages>(at)(bytes) },
+        // SAFETY: the caller's promise.
+        Early => match bytes.checked_next_multiple_of(PAGE) {
+            Some(whole) => unsafe { memalign(PAGE, whole) },
+            None => null_mut(),
+        },
     }
 }
 
@@ -122,15 +183,4 @@ pub unsafe fn size(block: *mut c_void) -> Option<usize> {
     let tells = || are_together(Function::Usable, Function::Realloc);
     // SAFETY: the caller's promise.
     (early::holds(block) || tells()).then(|| unsafe { usable(block) })
-}
-
-/// As aligned_alloc(3).
-pub unsafe fn aligned_alloc(align: usize, bytes: usize) -> *mut c_void {
-    match behind(Function::AlignedAlloc) {
-        // SAFETY: the function of that name, and the caller's promise.
-        At(at) => unsafe {
-            core::mem::transmute::<usize, unsafe extern "C" fn(usize, usize) -> *mut c_void>(at)(align, bytes)
-        },
-        Early => early::allocate(bytes, align),
-    }
 }

@@ -29,9 +29,10 @@ macro_rules! functions {
 }
 
 functions! {
-    // The allocator.
+    // The allocator. Of these the C library's debugging allocator has old versions.
     Malloc c"malloc", Calloc c"calloc", Realloc c"realloc", Free c"free", Memalign c"memalign",
-    Usable c"malloc_usable_size", AlignedAlloc c"aligned_alloc",
+    Usable c"malloc_usable_size", AlignedAlloc c"aligned_alloc", PosixMemalign c"posix_memalign", Valloc c"valloc",
+    Pvalloc c"pvalloc",
     // Others that take its blocks.
     Reallocarray c"reallocarray", FreeSized c"free_sized", Sallocx c"sallocx", TcFree c"tc_free",
     Mallinfo c"mallinfo", Mallinfo2 c"mallinfo2", Mallopt c"mallopt",
@@ -54,7 +55,7 @@ functions! {
 
 const N: usize = NAMES.len();
 /// The allocator's functions come first.
-const ALLOCATOR: usize = Function::AlignedAlloc as usize + 1;
+const ALLOCATOR: usize = Function::Pvalloc as usize + 1;
 
 static ADDRESSES: [AtomicUsize; N] = [const { AtomicUsize::new(0) }; N];
 /// The libraries that they are of, by their place behind ours.
