@@ -312,3 +312,10 @@ fn the_stack_that_the_first_thread_takes() {
         case.same_and_served();
     }
 }
+
+#[test]
+fn programs_with_as_many_words_as_fit() {
+    if let Some(case) = Case::compiled("long_words.c", &[]) {
+        case.same_and_served();
+    }
+}

@@ -4,11 +4,10 @@ use faultless_base::sys::raw;
 use faultless_page::knobs::Knob;
 
 use crate::alloc::{next, perturb};
+use crate::exec;
 use crate::kernel::{behind, thread_pointer};
 use crate::runtime::settings::{is_on, var};
 use crate::runtime::{engine, fork, inside, settings};
-
-const LIBRARY: &[u8] = b"libfaultless_preload.so";
 
 /// Runs before `main`: finds the functions behind ours, sees to forks, and, with `FAULTLESS_NO_CHILDREN`, takes this
 /// library out of what children inherit.
@@ -48,19 +47,7 @@ fn leave_to_children() {
         if kept.is_null() {
             return;
         }
-        let mut end = 0;
-        for path in all.split(|b| matches!(b, b':' | b' ')) {
-            if path.is_empty() || path.ends_with(LIBRARY) {
-                continue;
-            }
-            if end > 0 {
-                kept.add(end).write(b':');
-                end += 1;
-            }
-            kept.add(end).copy_from_nonoverlapping(path.as_ptr(), path.len());
-            end += path.len();
-        }
-        kept.add(end).write(0);
+        let end = exec::copy_others(all, kept);
         match end {
             0 => libc::unsetenv(c"LD_PRELOAD".as_ptr()),
             _ => libc::setenv(c"LD_PRELOAD".as_ptr(), kept.cast(), 1),

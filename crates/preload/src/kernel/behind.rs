@@ -49,6 +49,8 @@ functions! {
     Setuid c"setuid", Setgid c"setgid", Seteuid c"seteuid", Setegid c"setegid", Setreuid c"setreuid",
     Setregid c"setregid", Setresuid c"setresuid", Setresgid c"setresgid", Setgroups c"setgroups",
     Initgroups c"initgroups",
+    Execve c"execve", Execvpe c"execvpe", Fexecve c"fexecve", Execv c"execv", Execvp c"execvp",
+    PosixSpawn c"posix_spawn", PosixSpawnp c"posix_spawnp",
     // The C library's own.
     RegisterAtfork c"__register_atfork",
 }
