@@ -160,8 +160,8 @@ unsafe fn of_pages(function: Function, bytes: usize) -> *mut c_void {
     match behind(function) {
         // SAFETY: the function of that name, and the caller's promise.
         At(at) => unsafe { core::mem::transmute::<usize, OfPages>(at)(bytes) },
-        // SAFETY: the caller's promise.
         Early => match bytes.checked_next_multiple_of(PAGE) {
+            // SAFETY: the caller's promise.
             Some(whole) => unsafe { memalign(PAGE, whole) },
             None => null_mut(),
         },
