@@ -63,3 +63,39 @@ fn a_program_of_another_c_library() {
     let script = "import subprocess, sys; b = bytearray(99 << 20); subprocess.run(sys.argv[1:], check=True)";
     Case::new(parent).args(["-c", script]).args([&program]).same_and_served();
 }
+
+/// What the dynamic linker finds behind the library, the library finds: in tables of both kinds, indirect functions, and no
+/// version that is hidden.
+#[test]
+fn functions_of_libraries_of_every_kind() {
+    let map = format!("-Wl,--version-script={}/programs/versions.map", env!("CARGO_MANIFEST_DIR"));
+    let kinds = [
+        &["-Wl,--hash-style=sysv"][..],
+        &["-Wl,--hash-style=gnu"],
+        &["-DVERSIONS", &map],
+        &["-DVERSIONS", &map, "-Wl,--hash-style=sysv"],
+    ];
+    for kind in kinds {
+        let flags = [&["-shared", "-fPIC", "-fno-builtin"], kind].concat();
+        let dir = scratch();
+        let Some(library) = compile(dir.path(), "kinds_lib.c", &flags) else { return };
+        let library = library.to_str().expect("a readable path");
+        let linked = ["-fno-builtin", "-Wl,--no-as-needed", library];
+        let Some(case) = Case::compiled("kinds.c", &linked) else { return };
+        case.same_and_served();
+        let Some(case) = Case::compiled("kinds.c", &["-fno-builtin"]) else { return };
+        case.behind(library).same_and_served();
+    }
+}
+
+#[test]
+fn threads_that_load_libraries_before_main() {
+    let flags = ["-shared", "-fPIC", "-fno-builtin", "-DLOADS", "-pthread", "-ldl"];
+    let dir = scratch();
+    let Some(library) = compile(dir.path(), "kinds_lib.c", &flags) else { return };
+    let Some(case) = Case::compiled("kinds.c", &["-fno-builtin"]) else { return };
+    let case = case.behind(library.to_str().expect("a readable path"));
+    for _ in 0..10 {
+        case.same();
+    }
+}
