@@ -99,3 +99,10 @@ fn threads_that_load_libraries_before_main() {
         case.same();
     }
 }
+
+/// By their names the library would find a program's own functions, which may not work in its thread or at its start.
+#[test]
+fn functions_of_the_programs_own() {
+    let Some(case) = Case::compiled("own_functions.c", &["-fno-builtin", "-rdynamic"]) else { return };
+    case.same_and_served();
+}

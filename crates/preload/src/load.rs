@@ -5,7 +5,8 @@ use faultless_page::knobs::Knob;
 
 use crate::alloc::{next, perturb};
 use crate::exec;
-use crate::kernel::{behind, thread_pointer};
+use crate::kernel::behind::{self, Function};
+use crate::kernel::thread_pointer;
 use crate::runtime::settings::{is_on, var};
 use crate::runtime::{engine, fork, inside, settings};
 
@@ -30,6 +31,8 @@ static BEFORE_MAIN: extern "C" fn() = {
 /// Makes ready what large requests take. Without that every call passes on.
 fn begin() {
     thread_pointer::look_up();
+    // SAFETY: the functions of these names.
+    unsafe { raw::use_own(behind::next(Function::ClockGettime), behind::next(Function::SchedGetcpu)) };
     engine::note_home();
     settings::read_environment();
     raw::ask_before_calls(inside::may_call);

@@ -51,11 +51,14 @@ functions! {
     Initgroups c"initgroups",
     Execve c"execve", Execvpe c"execvpe", Fexecve c"fexecve", Execv c"execv", Execvp c"execvp",
     PosixSpawn c"posix_spawn", PosixSpawnp c"posix_spawnp",
-    // The C library's own.
-    RegisterAtfork c"__register_atfork",
+    // The C library's own, whatever stands before it.
+    RegisterAtfork c"__register_atfork", ClockGettime c"clock_gettime", SchedGetcpu c"sched_getcpu",
+    SecureGetenv c"secure_getenv",
 }
 
 const N: usize = NAMES.len();
+/// From here on they are the C library's own.
+const OWN: usize = Function::RegisterAtfork as usize;
 /// The allocator's functions come first.
 const ALLOCATOR: usize = Function::Pvalloc as usize + 1;
 
@@ -174,7 +177,8 @@ impl Found {
                 let Some(library) = Library::of(map) else { continue };
                 let is_c_library = library.is_called(c"libc.so.6");
                 if is_c_library || behind.is_some() {
-                    self.look_in_one(&library, place, Version::Default, 0..N);
+                    let end = if is_c_library { N } else { OWN };
+                    self.look_in_one(&library, place, Version::Default, 0..end);
                 }
                 if is_c_library {
                     C_LIBRARY.store(place, Ordering::Relaxed);

@@ -12,6 +12,7 @@ use faultless_base::{PAGE, SLOT};
 use faultless_page::knobs::{Kind, Knob, Values};
 use faultless_page::layout::plain;
 
+use crate::kernel::behind::{self, Function};
 use crate::kernel::linked::weak;
 use crate::runtime::page;
 
@@ -94,12 +95,13 @@ pub fn are_read() -> bool {
 
 /// A variable of the environment. Before `main` only, when no other thread changes it.
 pub fn var(name: &CStr) -> Option<&'static [u8]> {
-    unsafe extern "C" {
-        /// As getenv, but a program with rights that its user lacks has no such variable.
-        fn secure_getenv(name: *const libc::c_char) -> *const libc::c_char;
-    }
-    // SAFETY: a string.
-    let value = unsafe { secure_getenv(name.as_ptr()) };
+    /// As getenv, but a program with rights that its user lacks has no such variable.
+    type SecureGetenv = unsafe extern "C" fn(*const libc::c_char) -> *const libc::c_char;
+    let value = match behind::next(Function::SecureGetenv) {
+        0 => return None,
+        // SAFETY: the function of that name, and a string.
+        at => unsafe { core::mem::transmute::<usize, SecureGetenv>(at)(name.as_ptr()) },
+    };
     // SAFETY: a string of the environment.
     (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) }.to_bytes())
 }
@@ -176,8 +178,10 @@ fn reading_implies_executing() -> bool {
 fn ruled_out() -> Option<u32> {
     let limited = |kind| {
         let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        let args = [0, kind as usize, 0, &raw mut limit as usize, 0, 0];
         // SAFETY: the structure is writable.
-        unsafe { libc::getrlimit(kind, &mut limit) != 0 || limit.rlim_cur != libc::RLIM_INFINITY }
+        let asked = unsafe { syscall(libc::SYS_prlimit64, args) };
+        asked.is_err() || limit.rlim_cur != libc::RLIM_INFINITY
     };
     let mut mode = [0u8; 4];
     // Without overcommit all that was ever opened stays accounted for.
