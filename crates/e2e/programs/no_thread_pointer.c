@@ -1,5 +1,6 @@
-/* Threads by a bare clone whose thread pointer is null ("null") or names zeroes ("zeroes") call what needs no thread-local
- * variables in the C library: not its mremap, of which the stack is protected. Built with -z now: to bind takes some. */
+/* Threads by a bare clone whose thread pointer is null ("null"), names zeroes ("zeroes"), or its own address with nothing before
+ * it ("own"), call what needs no thread-local variables in the C library: not its mremap, of which the stack is protected.
+ * Built with -z now: to bind takes some. */
 #include "check.h"
 #include <sched.h>
 #include <sys/resource.h>
@@ -54,6 +55,12 @@ int main(int argc, char **argv)
         | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID;
     CHECK(argc == 2);
     void *pointer = argv[1][0] == 'z' ? zeroes + sizeof zeroes / 2 : NULL;
+    if (argv[1][0] == 'o') {
+        char *pages = map(3 * 4096);
+        CHECK(mprotect(pages, 4096, PROT_NONE) == 0);
+        pointer = pages + 4096;
+        *(void **)pointer = pointer;
+    }
     char *stack = map(STACK);
     given = malloc(32 * MIB);
     for (long i = 0; i < THREADS; i++) {

@@ -38,8 +38,11 @@ pub fn spawn(entry: extern "C" fn() -> !) -> bool {
         return false;
     }
     let pointer = memory + STACK_BYTES + LOCAL_BYTES;
-    // SAFETY: inside the memory above; the first word of the thread's control block is its own address.
-    unsafe { (pointer as *mut usize).write(pointer) };
+    // SAFETY: inside the memory above; the first and the third word of the thread's control block are its own address.
+    unsafe {
+        (pointer as *mut usize).write(pointer);
+        (pointer as *mut usize).add(2).write(pointer);
+    }
     let _no_signals = raw::NoSignals::all();
     // SAFETY: a stack and a thread pointer that no other thread uses while THREAD is not 0.
     unsafe { clone(memory + STACK_BYTES, &THREAD, Some(pointer), enter, entry as *mut u8) }
