@@ -1,6 +1,6 @@
 //! The next functions behind ours, in the order of symbol lookup: of another library, or of the C library.
 //!
-//! They are found all at once, by the libraries' own tables ([`elf`]), and published together: a thread that sees one of them
+//! They are found all at once, by the libraries' own tables (`elf.rs`), and published together: a thread that sees one of them
 //! sees all. Nothing is asked of other libraries for that, which may not be ready yet.
 //!
 //! Only libraries up to the C library count. These were loaded with the program, and stay: so no lock is needed to walk the
