@@ -24,6 +24,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("zstd", "zstd"),
     ("stress-ng", "stress-ng"),
     ("valgrind", "valgrind"),
+    ("musl-gcc", "musl-tools"),
     ("pg_ctlcluster", "postgresql"),
 ];
 

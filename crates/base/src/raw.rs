@@ -141,11 +141,29 @@ pub fn futex_wake(word: &AtomicU32, n: u32) {
     let _ = unsafe { syscall(libc::SYS_futex, [word.as_ptr() as usize, op, n as usize, 0, 0, 0]) };
 }
 
+/// The C library's `clock_gettime` and `sched_getcpu`; 0: whatever has that name.
+static CLOCK: AtomicUsize = AtomicUsize::new(0);
+static GETCPU: AtomicUsize = AtomicUsize::new(0);
+
+/// From now on these functions are asked. By their names a program's own may be found, which may not work in every thread.
+///
+/// # Safety
+/// Each is 0, or the address of the function of that name.
+pub unsafe fn use_own(clock_gettime: usize, sched_getcpu: usize) {
+    CLOCK.store(clock_gettime, Ordering::Relaxed);
+    GETCPU.store(sched_getcpu, Ordering::Relaxed);
+}
+
 /// The processor that this thread runs on, as the C library knows without asking the kernel.
 #[inline]
 pub fn cpu() -> usize {
-    // SAFETY: no arguments.
-    unsafe { libc::sched_getcpu() }.max(0) as usize
+    let number = match GETCPU.load(Ordering::Relaxed) {
+        // SAFETY: no arguments.
+        0 => unsafe { libc::sched_getcpu() },
+        // SAFETY: what `use_own` stored; no arguments.
+        own => unsafe { core::mem::transmute::<usize, unsafe extern "C" fn() -> libc::c_int>(own)() },
+    };
+    number.max(0) as usize
 }
 
 /// Nanoseconds of the monotonic clock.
@@ -182,10 +200,23 @@ fn clock_ns(clock: libc::clockid_t) -> u64 {
     unsafe {
         match NO_CLOCK.load(Ordering::Relaxed) {
             true => _ = direct(libc::SYS_clock_gettime, [clock as usize, &raw mut t as usize, 0, 0, 0, 0]),
-            false => _ = libc::clock_gettime(clock, &mut t),
+            false => _ = by_c_library(clock, &mut t),
         }
     }
     in_ns(&t)
+}
+
+/// # Safety
+/// As clock_gettime(2).
+unsafe fn by_c_library(clock: libc::clockid_t, t: &mut libc::timespec) -> libc::c_int {
+    type Clock = unsafe extern "C" fn(libc::clockid_t, *mut libc::timespec) -> libc::c_int;
+    // SAFETY: by contract; what `use_own` stored.
+    unsafe {
+        match CLOCK.load(Ordering::Relaxed) {
+            0 => libc::clock_gettime(clock, t),
+            own => core::mem::transmute::<usize, Clock>(own)(clock, t),
+        }
+    }
 }
 
 fn in_ns(t: &libc::timespec) -> u64 {

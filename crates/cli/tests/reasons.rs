@@ -229,3 +229,34 @@ fn a_quiet_command_inside_counts_for_the_one_outside() {
     let said = script(&format!("{inner}; true"));
     assert!(said.starts_with("faultless: 1 process covered;"), "{said}");
 }
+
+/// Words and environment have a limit together. A program that reaches it has no room for more variables.
+#[test]
+fn a_program_without_room_for_variables_runs_plain() {
+    // As many bytes as fit plain, in words of 100 KiB and a last one. With this command before them so many less fit as its
+    // own words and the longer name of the file take.
+    let script = r"
+import os, resource, subprocess, sys
+resource.setrlimit(resource.RLIMIT_STACK, (4 << 20, 4 << 20))
+os.chdir(os.path.dirname(sys.argv[1]))
+def start(n, first=()):
+    words = ['x' * 102400] * (n // 102400) + ['x' * (n % 102400)]
+    try: return subprocess.run([*first, '/bin/true', *words], stderr=subprocess.PIPE)
+    except OSError: return None
+low, high = 0, 2 << 20
+while high - low > 1:
+    middle = (low + high) // 2
+    low, high = (middle, high) if start(middle) else (low, middle)
+for options in [], ['--quiet']:
+    run = ['./faultless', 'run', *options, '--']
+    done = start(low - sum(len(word) + 9 for word in run) - 8, run)
+    print('status', done.returncode, done.stderr.decode())
+";
+    let mut python = Command::new("python3");
+    python.args(["-c", script, env!("CARGO_BIN_EXE_faultless")]).env("FAULTLESS_LIBRARY", library());
+    let out = python.env("XDG_CONFIG_HOME", "/dev/null").output().expect("python3");
+    let said = text(&out.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    assert_eq!(said.matches("no room for the variables").count(), 1, "{said}");
+    assert_eq!(said.matches("status 0").count(), 2, "{said}");
+}

@@ -223,3 +223,23 @@ fn the_lowest_number_is_the_programs() {
         assert_eq!(String::from_utf8_lossy(&run.stdout), "0 wrong, 0 lost, 0 refused\n", "{who}");
     }
 }
+
+#[test]
+fn calls_of_threads_without_a_thread_pointer() {
+    for pointer in ["null", "zeroes", "own"] {
+        let Some(case) = Case::compiled("no_thread_pointer.c", &["-Wl,-z,now", "-fno-stack-protector"]) else {
+            return;
+        };
+        case.args([pointer]).same_and_served();
+    }
+}
+
+#[test]
+fn memory_that_is_executable_where_it_is_readable() {
+    for by in ["function", "number"] {
+        let Some(case) = Case::compiled("executable.c", &[]) else { return };
+        let run = case.clone().args(["first", by]).same();
+        assert_eq!(run.counters.served(), 0, "the arena is not executable");
+        case.args(["later", by]).same_and_served();
+    }
+}

@@ -227,9 +227,23 @@ fn address_sanitizer() {
 #[test]
 fn address_sanitizer_as_a_library() {
     let Some(case) = Case::compiled("address.c", &["-fsanitize=address"]) else { return };
-    // The sanitizer insists on being loaded first; a program that preloads anything has to tell it not to.
+    // The sanitizer insists on being loaded first, unless it is told not to: by the library, or by the program.
+    let run = case.same();
+    assert_eq!(run.counters.served(), 0, "the library keeps away from a sanitizer");
     let run = case.env("ASAN_OPTIONS", "verify_asan_link_order=0").same();
     assert_eq!(run.counters.served(), 0, "the library keeps away from a sanitizer");
+}
+
+/// Their run-times stand before functions of the C library, and are not ready when the first of these is called.
+#[test]
+fn other_sanitizers() {
+    for flags in [&["-fsanitize=thread"][..], &["-fsanitize=thread", "-static-libtsan"], &["-fsanitize=leak"]] {
+        let flags = [flags, &["-pthread", "-ldl"]].concat();
+        let Some(case) = Case::compiled("sanitized.c", &flags) else { return };
+        for _ in 0..5 {
+            assert_eq!(case.same().counters.served() > 0, flags[0] == "-fsanitize=leak", "{flags:?}");
+        }
+    }
 }
 
 #[test]
@@ -290,4 +304,18 @@ fn a_core_dump_has_the_memory_and_the_size_of_a_plain_one() {
     let run = Case::new(gdb).args(["-batch", "-nx", "-ex", "bt"]).args([crash.program(), &under]).plain();
     let trace = String::from_utf8_lossy(&run.stdout);
     assert!(trace.contains("main ()"), "{trace}");
+}
+
+#[test]
+fn the_stack_that_the_first_thread_takes() {
+    if let Some(case) = Case::compiled("first_thread.c", &["-pthread", "-Wl,-z,now"]) {
+        case.same_and_served();
+    }
+}
+
+#[test]
+fn programs_with_as_many_words_as_fit() {
+    if let Some(case) = Case::compiled("long_words.c", &[]) {
+        case.same_and_served();
+    }
 }

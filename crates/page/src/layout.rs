@@ -32,7 +32,7 @@ pub const VERSION: u32 = 5;
 
 /// Why a program runs plain, as its library found at the first large request, or later: the number on the page is the
 /// place here.
-pub const PLAIN: [&str; 8] = [
+pub const PLAIN: [&str; 9] = [
     "",
     "its address space is limited (ulimit -v, RLIMIT_AS)",
     "its data is limited (ulimit -d, RLIMIT_DATA)",
@@ -41,6 +41,7 @@ pub const PLAIN: [&str; 8] = [
     "its budget is less than 2 MiB",
     "its control group cannot be read, and may have a limit",
     "it limits or locks its memory, filters its calls, or changes its namespace",
+    "what it may read, it may execute (READ_IMPLIES_EXEC)",
 ];
 /// The places in [`PLAIN`].
 pub mod plain {
@@ -58,6 +59,8 @@ pub mod plain {
     pub const GROUP: u32 = 6;
     /// The service has ended.
     pub const ENDED: u32 = 7;
+    /// Readable memory is executable.
+    pub const EXECUTABLE: u32 = 8;
 }
 
 /// A number made from the names of all counters and knobs in their order (FNV-1a). Command and library belong together

@@ -10,22 +10,28 @@
 //!
 //! | room | holds |
 //! |---|---|
+//! | `memory` | copies and comparisons of the compiler's: without the C library |
 //! | `kernel` | calls, areas, libraries behind ours: without the engine |
+//! | `exec` | programs that the program starts, where our variables are too much |
 //! | `runtime` | the one engine of the process, its thread, its page, its settings; forks |
 //! | `shutdown` | when its service ends: limits, filters of system calls |
 //! | `alloc` | malloc and its family, and the allocator behind ours |
 //! | `mmap` | mmap, munmap, mremap, and calls that change attributes of memory |
 //! | `pinned` | calls after which a device or a pipe may hold pages of the program's |
 //! | `syscall` | the same calls, made by the C library's `syscall` |
+//! | `sanitizers` | what run-times of sanitizers ask for |
 //! | `load` | what happens before `main` |
 #![no_std]
 
 mod alloc;
+mod exec;
 mod kernel;
 mod load;
+mod memory;
 mod mmap;
 mod pinned;
 mod runtime;
+mod sanitizers;
 mod shutdown;
 mod syscall;
 

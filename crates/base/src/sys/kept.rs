@@ -26,8 +26,7 @@ static HOME: AtomicI32 = AtomicI32::new(0);
 
 /// This memory belongs to this process.
 pub fn note_home() {
-    // SAFETY: no arguments.
-    HOME.store(unsafe { libc::getpid() }, Ordering::Relaxed);
+    HOME.store(raw::process_number() as i32, Ordering::Relaxed);
 }
 
 /// Whether what this thread opens is there for the threads of the process, as far as that can be told.
@@ -38,7 +37,7 @@ fn is_in_shared_table() -> Option<bool> {
     }
     // SAFETY: no arguments; compares two threads.
     unsafe {
-        let (pid, thread) = (libc::getpid(), libc::gettid());
+        let (pid, thread) = (raw::process_number() as i32, raw::thread_number() as i32);
         if ![0, pid].contains(&HOME.load(Ordering::Relaxed)) {
             return Some(false);
         }

@@ -38,8 +38,11 @@ pub fn spawn(entry: extern "C" fn() -> !) -> bool {
         return false;
     }
     let pointer = memory + STACK_BYTES + LOCAL_BYTES;
-    // SAFETY: inside the memory above; the first word of the thread's control block is its own address.
-    unsafe { (pointer as *mut usize).write(pointer) };
+    // SAFETY: inside the memory above; the first and the third word of the thread's control block are its own address.
+    unsafe {
+        (pointer as *mut usize).write(pointer);
+        (pointer as *mut usize).add(2).write(pointer);
+    }
     let _no_signals = raw::NoSignals::all();
     // SAFETY: a stack and a thread pointer that no other thread uses while THREAD is not 0.
     unsafe { clone(memory + STACK_BYTES, &THREAD, Some(pointer), enter, entry as *mut u8) }
@@ -126,7 +129,7 @@ pub fn exit_as(code: usize) -> ! {
             let how = libc::SIG_SETMASK as usize;
             let _ = syscall(libc::SYS_rt_sigprocmask, [how, &raw const all_others as usize, 0, 8, 0, 0]);
             let this = syscall(libc::SYS_gettid, [0; 6]).unwrap_or(0);
-            let _ = syscall(libc::SYS_tgkill, [libc::getpid() as usize, this, signal, 0, 0, 0]);
+            let _ = syscall(libc::SYS_tgkill, [raw::process_number(), this, signal, 0, 0, 0]);
         }
     }
     exit(code >> 8 & 0xFF)
@@ -285,10 +288,7 @@ pub fn avoid_cpu(cpu: Option<usize>) {
     let bytes = size_of::<Set>();
     let at = allowed.words().as_mut_ptr() as usize;
     // SAFETY: the set is writable; the process's number names its first thread.
-    let known = unsafe {
-        let process = libc::getpid() as usize;
-        syscall(libc::SYS_sched_getaffinity, [process, bytes, at, 0, 0, 0])
-    };
+    let known = unsafe { syscall(libc::SYS_sched_getaffinity, [raw::process_number(), bytes, at, 0, 0, 0]) };
     let mut chosen = cpu.map_or(allowed, |cpu| cpus::most_idle(&allowed, cpu));
     if known.is_ok() && chosen.count() > 0 {
         let at = chosen.words().as_ptr() as usize;

@@ -9,7 +9,7 @@ use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStringExt;
 use std::process::Command;
 use std::ptr::{null, null_mut};
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use super::sys::Inherited;
 
@@ -91,25 +91,57 @@ impl Image {
         let words = [command.get_program()].into_iter().chain(command.get_args());
         Ok(Self { words: words.map(string).collect::<io::Result<_>>()?, variables: environment(command)? })
     }
+
+    /// After it did not fit: whether it is another one now, with the environment as this process has it. Words and
+    /// environment have a limit together, which the program may have used up.
+    fn leave_out_changes(&mut self, error: &io::Error) -> bool {
+        let plain = inherited_environment();
+        let is_shorter = error.raw_os_error() == Some(libc::E2BIG) && plain != self.variables;
+        if is_shorter {
+            self.variables = plain;
+            LEFT_OUT.store(true, Ordering::Relaxed);
+        }
+        is_shorter
+    }
+}
+
+/// A program had no room for the variables that this command adds.
+static LEFT_OUT: AtomicBool = AtomicBool::new(false);
+
+/// Whether a program was started without the variables that this command adds, for want of room.
+pub fn had_no_room() -> bool {
+    LEFT_OUT.load(Ordering::Relaxed)
 }
 
 /// Has `command` take this process's place, with the signal state that this process inherited; returns only when that was not
 /// possible.
 pub fn replace(command: &Command, inherited: Inherited) -> io::Error {
-    let image = match Image::of(command) {
+    let mut image = match Image::of(command) {
         Ok(image) => image,
         Err(error) => return error,
     };
-    let (words, variables) = (pointers(&image.words), pointers(&image.variables));
     inherited.restore(0..3);
-    // SAFETY: lists of strings that end with a null pointer.
-    unsafe { libc::execvpe(words[0], words.as_ptr(), variables.as_ptr()) };
-    io::Error::last_os_error()
+    loop {
+        let (words, variables) = (pointers(&image.words), pointers(&image.variables));
+        // SAFETY: lists of strings that end with a null pointer.
+        unsafe { libc::execvpe(words[0], words.as_ptr(), variables.as_ptr()) };
+        let error = io::Error::last_os_error();
+        if !image.leave_out_changes(&error) {
+            return error;
+        }
+    }
 }
 
 /// Starts `command` with these files and the signal state that this process inherited. It has begun when this returns.
 pub fn start(command: &Command, files: Files, inherited: Inherited) -> io::Result<i32> {
-    let image = Image::of(command)?;
+    let mut image = Image::of(command)?;
+    match start_image(&image, files, inherited) {
+        Err(error) if image.leave_out_changes(&error) => start_image(&image, files, inherited),
+        result => result,
+    }
+}
+
+fn start_image(image: &Image, files: Files, inherited: Inherited) -> io::Result<i32> {
     let (words, variables) = (pointers(&image.words), pointers(&image.variables));
     let shared = Shared::new()?;
     // SAFETY: a child with a copy of this memory, which does only what is allowed after a fork: it neither allocates nor

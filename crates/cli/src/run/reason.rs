@@ -7,6 +7,7 @@ use faultless_base::sys::raw::status_number;
 use faultless_page::layout::Page;
 
 use super::evidence::{End, Evidence, Look};
+use super::launch;
 use super::options::Args;
 use super::program::{self, Kind, Program};
 use super::sys;
@@ -84,6 +85,10 @@ impl Known<'_> {
     fn told(&self) -> Option<Reason> {
         if let Some(why) = self.args.ruled_out() {
             return Some(Reason::Plain(why));
+        }
+        if launch::had_no_room() {
+            let why = "its arguments and environment leave no room for the variables of the library (ARG_MAX)";
+            return Some(Reason::Plain(why.into()));
         }
         let Some(page) = self.page else {
             let last = self.evidence.ended.as_ref().map(|end| end.name.as_str())?;

@@ -1,10 +1,8 @@
 //! What the C library tells of its blocks. Ours are added: as blocks with mappings of their own.
 
-use core::ffi::{CStr, c_int};
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::ffi::c_int;
 
-use crate::kernel::library::find;
-use crate::kernel::linked::is_linked;
+use crate::kernel::behind::{Function, next};
 use crate::runtime::engine;
 
 /// `struct mallinfo`, or with larger numbers `struct mallinfo2`.
@@ -23,21 +21,8 @@ pub struct Info<N> {
     trimmable_bytes: N,
 }
 
-const NAMES: [&CStr; 2] = [c"mallinfo", c"mallinfo2"];
-/// The C library's functions of those names, or 0.
-static NEXT: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
-
-/// Runs before `main`.
-pub fn look_up() {
-    NEXT.iter().zip(NAMES).for_each(|(place, name)| place.store(find(name), Ordering::Relaxed));
-}
-
-fn ask<N: Copy + Default>(i: usize) -> Info<N> {
-    let next = match NEXT[i].load(Ordering::Relaxed) {
-        // A constructor of another library is earlier than this one's.
-        0 if is_linked() => find(NAMES[i]),
-        at => at,
-    };
+fn ask<N: Copy + Default>(function: Function) -> Info<N> {
+    let next = next(function);
     if next == 0 {
         let none = N::default();
         return Info {
@@ -65,7 +50,7 @@ fn ours() -> (usize, usize) {
 /// As mallinfo(3), of which the numbers overflow.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mallinfo() -> Info<c_int> {
-    let (mut info, (n, bytes)) = (ask::<c_int>(0), ours());
+    let (mut info, (n, bytes)) = (ask::<c_int>(Function::Mallinfo), ours());
     info.mapped_blocks = info.mapped_blocks.wrapping_add(n as c_int);
     info.mapped_bytes = info.mapped_bytes.wrapping_add(bytes as c_int);
     info
@@ -74,7 +59,7 @@ pub unsafe extern "C" fn mallinfo() -> Info<c_int> {
 /// As mallinfo2(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mallinfo2() -> Info<usize> {
-    let (mut info, (n, bytes)) = (ask::<usize>(1), ours());
+    let (mut info, (n, bytes)) = (ask::<usize>(Function::Mallinfo2), ours());
     info.mapped_blocks += n;
     info.mapped_bytes += bytes;
     info

@@ -265,55 +265,59 @@ unsafe fn move_to(block: *mut c_void, old: usize, bytes: usize) -> *mut c_void {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memalign(align: usize, bytes: usize) -> *mut c_void {
     // SAFETY: the caller's promise.
-    unsafe { aligned(align, bytes) }
+    aligned(align, bytes, || unsafe { next::memalign(align, bytes) })
 }
 
-unsafe fn aligned(align: usize, bytes: usize) -> *mut c_void {
-    if !is_small(bytes) && align.is_power_of_two() && align <= 64 * SLOT {
-        let at = large(bytes, align, Need::Any);
-        if !at.is_null() {
-            return at;
-        }
+/// A large block, or what `ask` gives.
+fn aligned(align: usize, bytes: usize, ask: impl Fn() -> *mut c_void) -> *mut c_void {
+    match large_aligned(align, bytes) {
+        at if at.is_null() => once_more(ask),
+        at => at,
     }
-    // SAFETY: the caller's promise.
-    unsafe { once_more(|| next::memalign(align, bytes)) }
+}
+
+/// A large block, or null.
+fn large_aligned(align: usize, bytes: usize) -> *mut c_void {
+    match !is_small(bytes) && align.is_power_of_two() && align <= 64 * SLOT {
+        true => large(bytes, align, Need::Any),
+        false => core::ptr::null_mut(),
+    }
 }
 
 /// As aligned_alloc(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aligned_alloc(align: usize, bytes: usize) -> *mut c_void {
-    // The meaning of an alignment that is no power of two depends on the C library's version. SAFETY: the caller's
-    // promise.
-    unsafe {
-        match align.is_power_of_two() {
-            true => aligned(align, bytes),
-            false => next::aligned_alloc(align, bytes),
-        }
-    }
+    // The meaning of an alignment that is no power of two depends on the C library's version.
+    // SAFETY: the caller's promise.
+    aligned(align, bytes, || unsafe { next::aligned_alloc(align, bytes) })
 }
 
 /// As posix_memalign(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn posix_memalign(out: *mut *mut c_void, align: usize, bytes: usize) -> i32 {
-    if !align.is_power_of_two() || align % size_of::<usize>() != 0 {
-        return libc::EINVAL;
-    }
+    let at = match align % size_of::<usize>() {
+        0 => large_aligned(align, bytes),
+        // An error.
+        _ => core::ptr::null_mut(),
+    };
     // SAFETY: `out` is writable by the caller's promise.
     unsafe {
-        let at = aligned(align, bytes);
-        if at.is_null() {
-            return libc::ENOMEM;
+        if !at.is_null() {
+            *out = at;
+            return 0;
         }
-        *out = at;
+        match next::posix_memalign(out, align, bytes) {
+            libc::ENOMEM if limits::relieve() => next::posix_memalign(out, align, bytes),
+            answer => answer,
+        }
     }
-    0
 }
 
 /// As valloc(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn valloc(bytes: usize) -> *mut c_void {
     // SAFETY: the caller's promise.
-    unsafe { aligned(PAGE, bytes) }
+    aligned(PAGE, bytes, || unsafe { next::valloc(bytes) })
 }
 
 /// As pvalloc(3).
@@ -321,7 +325,7 @@ pub unsafe extern "C" fn valloc(bytes: usize) -> *mut c_void {
 pub unsafe extern "C" fn pvalloc(bytes: usize) -> *mut c_void {
     match faultless_base::units::round_up(bytes, PAGE) {
         // SAFETY: the caller's promise.
-        Some(bytes) => unsafe { aligned(PAGE, bytes) },
+        Some(whole) => aligned(PAGE, whole, || unsafe { next::pvalloc(bytes) }),
         None => {
             set_errno(libc::ENOMEM);
             core::ptr::null_mut()

@@ -1,20 +1,16 @@
 //! Programs that have the C library fill their blocks (`M_PERTURB`) get blocks of its own.
 
-use core::ffi::{CStr, c_int};
+use core::ffi::c_int;
 use core::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
 use faultless_base::sys::raw::leading_number;
 
 use crate::alloc;
-use crate::kernel::library::find;
-use crate::kernel::linked::is_linked;
+use crate::kernel::behind::{self, Function};
 
-/// The C library's mallopt, or 0.
-static NEXT: AtomicUsize = AtomicUsize::new(0);
-const NAME: &CStr = c"mallopt";
 const M_PERTURB: c_int = -6;
 
-/// Requests from before this library was linked, in order: options and values, and how many.
+/// Requests from before the next function was known, in order: options and values, and how many.
 static ASKED: [[AtomicI32; 2]; 8] = [const { [const { AtomicI32::new(0) }; 2] }; 8];
 static N_ASKED: AtomicUsize = AtomicUsize::new(0);
 
@@ -28,9 +24,8 @@ fn keep(option: c_int, value: c_int) -> c_int {
     1
 }
 
-/// Runs before `main`: looks for the function, and at what the environment says.
+/// Runs before `main`: makes the requests that were kept, and looks at what the environment says.
 pub fn look_up(variable: Option<&[u8]>, tunables: Option<&[u8]>) {
-    NEXT.store(find(NAME), Ordering::Relaxed);
     for [option, value] in ASKED.iter().take(N_ASKED.load(Ordering::Relaxed)) {
         pass_on(option.load(Ordering::Relaxed), value.load(Ordering::Relaxed));
     }
@@ -51,15 +46,11 @@ pub unsafe extern "C" fn mallopt(option: c_int, value: c_int) -> c_int {
     if option == M_PERTURB && value & 0xFF != 0 {
         alloc::stop_serving();
     }
-    if is_linked() { pass_on(option, value) } else { keep(option, value) }
+    if behind::is_known() { pass_on(option, value) } else { keep(option, value) }
 }
 
 fn pass_on(option: c_int, value: c_int) -> c_int {
-    let next = match NEXT.load(Ordering::Relaxed) {
-        // A constructor of another library is earlier than this one's.
-        0 => find(NAME),
-        at => at,
-    };
+    let next = behind::next(Function::Mallopt);
     if next == 0 {
         return 0;
     }

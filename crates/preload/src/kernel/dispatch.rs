@@ -9,29 +9,18 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use faultless_base::sys::raw::{self, Answer};
 
+use crate::kernel::behind::{Function, next};
 use crate::kernel::call::errno;
-use crate::kernel::library::find;
 
 /// As prctl(2) has it.
 pub const PR_SET_SYSCALL_USER_DISPATCH: c_int = 59;
 
 /// The C library's `syscall`, once it is to make the calls; 0 before.
 pub static BY: AtomicUsize = AtomicUsize::new(0);
-/// The same, as found before `main`.
-static FOUND: AtomicUsize = AtomicUsize::new(0);
-
-/// Runs before `main`.
-pub fn look_up() {
-    FOUND.store(find(c"syscall"), Ordering::Relaxed);
-}
 
 /// The C library makes the calls from now on.
 pub fn begin() {
-    let found = match FOUND.load(Ordering::Relaxed) {
-        0 => find(c"syscall"),
-        at => at,
-    };
-    BY.store(found, Ordering::Relaxed);
+    BY.store(next(Function::Syscall), Ordering::Relaxed);
 }
 
 /// Whether it does.

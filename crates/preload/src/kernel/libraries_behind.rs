@@ -5,15 +5,13 @@
 //! of vfork, where a call may come from. The C library's own functions do not count: they make the system call, and
 //! so do we. Calls that the program makes by `syscall` do not pass on: such a library may make its own call that way.
 
-use core::ffi::{CStr, c_int};
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use core::ffi::c_int;
 
 use faultless_base::sys::raw::Answer;
 
+use crate::kernel::behind::{Function, foreign};
 use crate::kernel::call::errno;
 use crate::kernel::dispatch::syscall;
-use crate::kernel::library::{Library, any_behind, find};
-use crate::kernel::linked::is_linked;
 
 /// What a function returns; -1 is an error.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -26,86 +24,54 @@ enum Returns {
 use Returns::{Int, Word};
 
 macro_rules! calls {
-    ($($call:ident, $name:literal, $number:ident, $returns:ident;)+) => {
+    ($($call:ident, $number:ident, $returns:ident;)+) => {
         /// A call that passes on.
         #[derive(Clone, Copy)]
         pub enum Call {
             $($call),+
         }
 
-        const CALLS: &[(&CStr, i64, Returns)] = &[$(($name, libc::$number, $returns)),+];
+        const CALLS: &[(Function, i64, Returns)] = &[$((Function::$call, libc::$number, $returns)),+];
     };
 }
 
 calls! {
-    Prctl, c"prctl", SYS_prctl, Int;
-    Unshare, c"unshare", SYS_unshare, Int;
-    Setns, c"setns", SYS_setns, Int;
-    Setrlimit, c"setrlimit", SYS_setrlimit, Int;
-    Setrlimit64, c"setrlimit64", SYS_setrlimit, Int;
-    Prlimit, c"prlimit", SYS_prlimit64, Int;
-    Prlimit64, c"prlimit64", SYS_prlimit64, Int;
-    Mlockall, c"mlockall", SYS_mlockall, Int;
-    Mmap, c"mmap", SYS_mmap, Word;
-    Mmap64, c"mmap64", SYS_mmap, Word;
-    Munmap, c"munmap", SYS_munmap, Int;
-    Mremap, c"mremap", SYS_mremap, Word;
-    Mprotect, c"mprotect", SYS_mprotect, Int;
-    PkeyMprotect, c"pkey_mprotect", SYS_pkey_mprotect, Int;
-    Mlock, c"mlock", SYS_mlock, Int;
-    Mlock2, c"mlock2", SYS_mlock2, Int;
-    Munlock, c"munlock", SYS_munlock, Int;
-    Mseal, c"mseal", SYS_mseal, Int;
-    Mbind, c"mbind", SYS_mbind, Word;
-    Madvise, c"madvise", SYS_madvise, Int;
-    PosixMadvise, c"posix_madvise", SYS_madvise, Int;
-    ProcessMadvise, c"process_madvise", SYS_process_madvise, Word;
-    Mincore, c"mincore", SYS_mincore, Int;
-    Ioctl, c"ioctl", SYS_ioctl, Int;
-    Setsockopt, c"setsockopt", SYS_setsockopt, Int;
-    Shmat, c"shmat", SYS_shmat, Word;
-    Vmsplice, c"vmsplice", SYS_vmsplice, Word;
-}
-
-static NEXT: [AtomicUsize; CALLS.len()] = [const { AtomicUsize::new(0) }; CALLS.len()];
-
-static LOOKED_UP: AtomicBool = AtomicBool::new(false);
-
-/// Runs before `main`.
-pub fn look_up() {
-    // The search may allocate, for which an allocator may map memory.
-    LOOKED_UP.store(true, Ordering::Relaxed);
-    if any_behind() {
-        let c_library = Library::c_library();
-        (0..CALLS.len()).for_each(|call| look_up_one(call, c_library));
-    }
-}
-
-/// Looks for a function behind ours that is not the C library's.
-#[cold]
-fn look_up_one(call: usize, c_library: Option<Library>) {
-    let at = find(CALLS[call].0);
-    if at != 0 && !c_library.is_some_and(|library| library.has(at)) {
-        NEXT[call].store(at, Ordering::Relaxed);
-    }
-}
-
-fn is_first_thread() -> bool {
-    // SAFETY: no arguments.
-    unsafe { syscall(libc::SYS_gettid, [0; 6]) == syscall(libc::SYS_getpid, [0; 6]) }
+    Prctl, SYS_prctl, Int;
+    Unshare, SYS_unshare, Int;
+    Setns, SYS_setns, Int;
+    Setrlimit, SYS_setrlimit, Int;
+    Setrlimit64, SYS_setrlimit, Int;
+    Prlimit, SYS_prlimit64, Int;
+    Prlimit64, SYS_prlimit64, Int;
+    Mlockall, SYS_mlockall, Int;
+    Mmap, SYS_mmap, Word;
+    Mmap64, SYS_mmap, Word;
+    Munmap, SYS_munmap, Int;
+    Mremap, SYS_mremap, Word;
+    Mprotect, SYS_mprotect, Int;
+    PkeyMprotect, SYS_pkey_mprotect, Int;
+    Mlock, SYS_mlock, Int;
+    Mlock2, SYS_mlock2, Int;
+    Munlock, SYS_munlock, Int;
+    Mseal, SYS_mseal, Int;
+    Mbind, SYS_mbind, Word;
+    Madvise, SYS_madvise, Int;
+    PosixMadvise, SYS_madvise, Int;
+    ProcessMadvise, SYS_process_madvise, Word;
+    Mincore, SYS_mincore, Int;
+    Ioctl, SYS_ioctl, Int;
+    Setsockopt, SYS_setsockopt, Int;
+    Shmat, SYS_shmat, Word;
+    Vmsplice, SYS_vmsplice, Word;
+    Personality, SYS_personality, Int;
 }
 
 type Next = unsafe extern "C" fn(usize, usize, usize, usize, usize, usize) -> usize;
 
 impl Call {
     fn next(self) -> Option<Next> {
-        // The constructor of another library may be earlier, or an allocator makes itself ready, which must not be
-        // asked for memory. No other name is looked up, because the search for a missing one allocates.
-        // Another thread does not look: the first one may be loading a library, and wait for it.
-        if !LOOKED_UP.load(Ordering::Relaxed) && is_linked() && is_first_thread() {
-            look_up_one(self as usize, Library::c_library());
-        }
-        let next = NEXT[self as usize].load(Ordering::Relaxed);
+        let (function, ..) = CALLS[self as usize];
+        let next = foreign(function);
         // SAFETY: the function of that name: its arguments are in registers, of which it reads its own.
         (next != 0).then(|| unsafe { core::mem::transmute::<usize, Next>(next) })
     }

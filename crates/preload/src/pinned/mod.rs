@@ -11,6 +11,7 @@ use core::mem::MaybeUninit;
 use faultless_base::sys::moves::Unregistered;
 use faultless_base::sys::raw::{self, Answer};
 
+use crate::kernel::behind::{self, Function};
 use crate::kernel::call::fetch;
 use crate::kernel::call::{answer, pages, size, sound, status};
 use crate::kernel::dispatch::syscall;
@@ -305,9 +306,12 @@ unsafe extern "C" fn before_dlopen(flags: c_int) -> Passed {
             crate::alloc::stop_serving();
         }
     }
-    // SAFETY: a constant name.
-    let to = unsafe { libc::dlsym(libc::RTLD_NEXT, c"dlopen".as_ptr()) };
-    Passed { to, flags: flags as usize }
+    // Older C libraries have it in a library of its own, which may be a part of the program that comes later.
+    let to = match behind::next(Function::Dlopen) {
+        0 => behind::ask(c"dlopen"),
+        at => at,
+    };
+    Passed { to: to as *mut c_void, flags: flags as usize }
 }
 
 /// As dlopen(3). It jumps to the real one, which looks at its caller's address.

@@ -7,17 +7,14 @@
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::kernel::behind::{self, Function};
 use crate::kernel::call::size;
 use crate::kernel::dispatch::syscall;
-use crate::kernel::library::find;
-use crate::kernel::linked::is_linked;
 use crate::pinned::before_send;
 
 /// A constructor of another library is earlier than this one's.
 extern "C" fn look_up_early() {
-    if is_linked() {
-        look_up();
-    }
+    look_up();
 }
 
 /// Before the next functions can be known: straight to the kernel.
@@ -42,7 +39,7 @@ unsafe extern "C" fn sendmmsg_early(socket: usize, messages: usize, n: usize, fl
 }
 
 macro_rules! sends {
-    ($($name:ident, $next:ident, $early:ident, $flags:literal;)+) => {
+    ($($name:ident, $function:ident, $next:ident, $early:ident, $flags:literal;)+) => {
         $(
             static $next: AtomicUsize = AtomicUsize::new(0);
 
@@ -84,17 +81,15 @@ macro_rules! sends {
         /// Runs before `main`.
         pub fn look_up() {
             $(
-                let name = concat!(stringify!($name), "\0");
-                let name = core::ffi::CStr::from_bytes_with_nul(name.as_bytes()).unwrap_or_default();
-                $next.store(find(name), Ordering::Relaxed);
+                $next.store(behind::next(Function::$function), Ordering::Relaxed);
             )+
         }
     };
 }
 
 sends! {
-    send, SEND, send_early, "ecx";
-    sendto, SENDTO, sendto_early, "ecx";
-    sendmsg, SENDMSG, sendmsg_early, "edx";
-    sendmmsg, SENDMMSG, sendmmsg_early, "ecx";
+    send, Send, SEND, send_early, "ecx";
+    sendto, Sendto, SENDTO, sendto_early, "ecx";
+    sendmsg, Sendmsg, SENDMSG, sendmsg_early, "edx";
+    sendmmsg, Sendmmsg, SENDMMSG, sendmmsg_early, "ecx";
 }

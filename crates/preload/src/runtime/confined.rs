@@ -9,6 +9,7 @@ use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::kernel::dispatch::syscall;
+use crate::kernel::thread_pointer::has_variables;
 use crate::runtime::settings;
 
 global_asm!(
@@ -32,6 +33,14 @@ pub const FILTERED: u32 = 2;
 /// It may only read, write and exit.
 pub const STRICT: u32 = 3;
 
+/// This thread's word. `None`: it has none, and is [`FREE`]; or this library may not be linked, nor the word have an
+/// address.
+#[inline]
+fn own() -> Option<&'static AtomicU32> {
+    (settings::are_read() && has_variables()).then(word)
+}
+
+#[inline]
 fn word() -> &'static AtomicU32 {
     let at: *const AtomicU32;
     #[cfg(target_arch = "x86_64")]
@@ -54,8 +63,7 @@ fn word() -> &'static AtomicU32 {
 /// How this thread is confined.
 #[inline]
 pub fn now() -> u32 {
-    // Before, this library may not be linked, nor the variable have an address.
-    if settings::are_read() { word().load(Ordering::Relaxed) } else { FREE }
+    own().map_or(FREE, |word| word.load(Ordering::Relaxed))
 }
 
 /// Whether this is a child that has to do without its parent's engine.
@@ -66,8 +74,8 @@ pub fn is_apart() -> bool {
 
 /// This thread is confined.
 pub fn set(how: u32) {
-    if settings::are_read() {
-        word().store(how, Ordering::Relaxed);
+    if let Some(word) = own() {
+        word.store(how, Ordering::Relaxed);
     }
 }
 
@@ -77,7 +85,7 @@ pub fn ends_with_process() -> bool {
     const PR_GET_TID_ADDRESS: usize = 40;
     let mut other = 0usize;
     let args = [PR_GET_TID_ADDRESS, &raw mut other as usize, 0, 0, 0, 0];
-    let own = core::ptr::from_ref(word()) as usize;
+    let Some(own) = own().map(|word| core::ptr::from_ref(word) as usize) else { return false };
     // SAFETY: the address of a word that the kernel writes to, and of one that outlives this process.
     unsafe {
         let known = syscall(libc::SYS_prctl, args).is_ok();

@@ -3,12 +3,12 @@
 //! here, whether or not it has started.
 
 use core::ffi::{CStr, c_int, c_void};
-use core::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicI32, Ordering};
 
-use faultless_base::sys::linux;
+use faultless_base::sys::{linux, stack};
 
+use crate::kernel::behind::{self, Function};
 use crate::kernel::call::pid;
-use crate::kernel::library::find;
 use crate::runtime::{engine, settings};
 
 /// The process in which that was done.
@@ -16,34 +16,36 @@ static PREPARED: AtomicI32 = AtomicI32::new(0);
 
 fn prepare() {
     let process = pid();
-    if PREPARED.swap(process, Ordering::Relaxed) != process && !engine::is_retired() && settings::may_serve() {
-        linux::keep_descriptors();
+    if PREPARED.swap(process, Ordering::Relaxed) != process && !engine::is_retired() {
+        // The program's thread may have little stack.
+        let done = stack::with_room(|| {
+            if settings::may_serve() {
+                linux::keep_descriptors();
+            }
+        });
+        if done.is_none() {
+            // Threads that are in the engine have all stacks: before the next one.
+            PREPARED.store(0, Ordering::Relaxed);
+        }
     }
 }
 
-/// The next function of a name. Before `main` it may not be known yet.
-fn next(place: &AtomicUsize, name: &CStr) -> usize {
-    if place.load(Ordering::Relaxed) == 0 {
-        place.store(find(name), Ordering::Relaxed);
+/// The next function of a name. Older C libraries have it in a library of its own, which may be a part of the program that
+/// comes later.
+fn next(function: Function, name: &CStr) -> usize {
+    match behind::next(function) {
+        0 if behind::is_known() => behind::ask(name),
+        at => at,
     }
-    place.load(Ordering::Relaxed)
 }
-
-/// Runs before `main`: later another thread may be loading a library, and wait for this one.
-pub fn look_up() {
-    NEXT.iter().zip(NAMES).for_each(|(place, name)| _ = next(place, name));
-}
-
-const NAMES: [&CStr; 2] = [c"pthread_create", c"thrd_create"];
-static NEXT: [AtomicUsize; NAMES.len()] = [const { AtomicUsize::new(0) }; NAMES.len()];
 
 macro_rules! starts {
-    ($($name:ident, $place:literal, ($($arg:ident: $type:ty),+), $fails:expr;)+) => { $(
+    ($($name:ident, $function:ident, $text:literal, ($($arg:ident: $type:ty),+), $fails:expr;)+) => { $(
         #[doc = concat!("As ", stringify!($name), "(3).")]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($arg: $type),+) -> c_int {
             prepare();
-            match next(&NEXT[$place], NAMES[$place]) {
+            match next(Function::$function, $text) {
                 0 => $fails,
                 // SAFETY: the function of that name, with the caller's arguments.
                 next => unsafe {
@@ -58,7 +60,7 @@ macro_rules! starts {
 const THRD_ERROR: c_int = 2;
 
 starts! {
-    pthread_create, 0,
+    pthread_create, PthreadCreate, c"pthread_create",
         (id: *mut c_void, attributes: *const c_void, start: *const c_void, argument: *mut c_void), libc::EAGAIN;
-    thrd_create, 1, (id: *mut c_void, start: *const c_void, argument: *mut c_void), THRD_ERROR;
+    thrd_create, ThrdCreate, c"thrd_create", (id: *mut c_void, start: *const c_void, argument: *mut c_void), THRD_ERROR;
 }

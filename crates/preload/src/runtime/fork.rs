@@ -7,17 +7,13 @@
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use crate::kernel::behind::{self, Function};
 use crate::runtime::inside::Inside;
 use crate::runtime::{engine, inside, page, worker};
 
-unsafe extern "C" {
-    fn __register_atfork(
-        prepare: Option<unsafe extern "C" fn()>,
-        parent: Option<unsafe extern "C" fn()>,
-        child: Option<unsafe extern "C" fn()>,
-        library: *mut c_void,
-    ) -> i32;
-}
+type Hook = Option<unsafe extern "C" fn()>;
+/// The C library's `__register_atfork`.
+type Register = unsafe extern "C" fn(prepare: Hook, parent: Hook, child: Hook, library: *mut c_void) -> i32;
 
 /// How long a fork waits for the background thread to end.
 const STOP_US: u64 = 5_000;
@@ -27,9 +23,13 @@ const STOP_US: u64 = 5_000;
 /// hold a lock of their hooks while they run them.
 pub fn watch() {
     static WATCHED: AtomicBool = AtomicBool::new(false);
-    if !WATCHED.swap(true, Ordering::Relaxed) {
-        // SAFETY: the hooks live as long as the process: a preloaded library is never unloaded.
-        unsafe { __register_atfork(Some(prepare), Some(parent), Some(child), core::ptr::null_mut()) };
+    let register = behind::next(Function::RegisterAtfork);
+    if register != 0 && !WATCHED.swap(true, Ordering::Relaxed) {
+        // SAFETY: the function of that name. The hooks live as long as the process: a preloaded library is never unloaded.
+        unsafe {
+            let register = core::mem::transmute::<usize, Register>(register);
+            register(Some(prepare), Some(parent), Some(child), core::ptr::null_mut())
+        };
     }
 }
 

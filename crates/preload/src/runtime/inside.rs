@@ -17,6 +17,7 @@ use core::sync::atomic::{AtomicBool, AtomicIsize, Ordering, compiler_fence};
 
 use faultless_base::sys::raw::{self, NoSignals};
 
+use crate::kernel::thread_pointer::has_variables;
 use crate::runtime::engine;
 
 global_asm!(
@@ -60,7 +61,14 @@ struct Counted(AtomicIsize);
 static THREADS: Counted = Counted(AtomicIsize::new(0));
 static OVER: AtomicBool = AtomicBool::new(false);
 
-fn thread() -> *mut Thread {
+/// The thread's variable; `None`: it has no such variables.
+#[inline]
+fn thread() -> Option<*mut Thread> {
+    has_variables().then(variable)
+}
+
+#[inline]
+fn variable() -> *mut Thread {
     let at: *mut Thread;
     #[cfg(target_arch = "x86_64")]
     // SAFETY: computes the address of this thread's variable.
@@ -78,14 +86,18 @@ fn thread() -> *mut Thread {
     at
 }
 
+/// A thread without the variable never enters, and its calls are its own, as those of a handler that interrupted the
+/// engine.
 fn state() -> u32 {
     // SAFETY: the variable is this thread's own; a signal handler leaves it as it found it, or refused.
-    unsafe { (&raw const (*thread()).state).read_volatile() }
+    thread().map_or(FREE, |thread| unsafe { (&raw const (*thread).state).read_volatile() })
 }
 
 fn set_state(state: u32) {
-    // SAFETY: as above.
-    unsafe { (&raw mut (*thread()).state).write_volatile(state) };
+    if let Some(thread) = thread() {
+        // SAFETY: as above.
+        unsafe { (&raw mut (*thread).state).write_volatile(state) };
+    }
 }
 
 /// Counts this thread. False: calls are over.
@@ -120,7 +132,9 @@ fn count_out(mask: u64) {
 /// Whether this thread is the first one of the process `home`. Asks the kernel once.
 pub fn is_first_thread(home: i32) -> bool {
     // SAFETY: this thread's own variable.
-    let first_in = unsafe { &mut (*thread()).first_in };
+    let Some(first_in) = thread().map(|thread| unsafe { &mut (*thread).first_in }) else {
+        return raw::thread_number() as i32 == home;
+    };
     if first_in.abs() != home {
         *first_in = match raw::thread_number() as i32 {
             0 => 0,
@@ -144,12 +158,16 @@ pub fn may_call() -> bool {
     }
 }
 
+fn keep_mask(mask: u64) {
+    // SAFETY: this thread's own variable, which it has: it is inside, or about to be.
+    unsafe { (*variable()).mask = mask };
+}
+
 #[cold]
 fn first_call() -> bool {
     let mask = count_in();
     if let Some(mask) = mask {
-        // SAFETY: this thread's own variable.
-        unsafe { (*thread()).mask = mask };
+        keep_mask(mask);
     }
     set_state(if mask.is_some() { COUNTED } else { REFUSED });
     mask.is_some()
@@ -174,9 +192,7 @@ impl Inside {
         if state() != OUTSIDE {
             return None;
         }
-        let mask = count_in()?;
-        // SAFETY: this thread's own variable.
-        unsafe { (*thread()).mask = mask };
+        keep_mask(count_in()?);
         set_state(COUNTED);
         Some(Self(()))
     }
@@ -195,8 +211,8 @@ impl Drop for Inside {
     #[inline]
     fn drop(&mut self) {
         let was = state();
-        // SAFETY: this thread's own variable.
-        let mask = unsafe { (*thread()).mask };
+        // SAFETY: this thread's own variable, which it has: it was inside.
+        let mask = unsafe { (*variable()).mask };
         // Left before signals are taken again.
         set_state(OUTSIDE);
         match was {

@@ -45,8 +45,7 @@ fn open_as(knobs: &Values, plain: u32) -> &'static Page {
 
 fn start(plain: u32) {
     PAGE.header.plain.store(plain, Ordering::Relaxed);
-    // SAFETY: no arguments.
-    PAGE.start(unsafe { libc::getpid() } as u32, boot_ns());
+    PAGE.start(raw::process_number() as u32, boot_ns());
 }
 
 fn share() {

@@ -13,6 +13,8 @@ use faultless_base::{PAGE, SLOT};
 use faultless_page::knobs::{Kind, Knob, Values, skip};
 use faultless_page::layout::plain;
 
+use crate::kernel::behind::{self, Function};
+use crate::kernel::linked::weak;
 use crate::runtime::page;
 
 /// The settings of this process.
@@ -94,12 +96,13 @@ pub fn are_read() -> bool {
 
 /// A variable of the environment. Before `main` only, when no other thread changes it.
 pub fn var(name: &CStr) -> Option<&'static [u8]> {
-    unsafe extern "C" {
-        /// As getenv, but a program with rights that its user lacks has no such variable.
-        fn secure_getenv(name: *const libc::c_char) -> *const libc::c_char;
-    }
-    // SAFETY: a string.
-    let value = unsafe { secure_getenv(name.as_ptr()) };
+    /// As getenv, but a program with rights that its user lacks has no such variable.
+    type SecureGetenv = unsafe extern "C" fn(*const libc::c_char) -> *const libc::c_char;
+    let value = match behind::next(Function::SecureGetenv) {
+        0 => return None,
+        // SAFETY: the function of that name, and a string.
+        at => unsafe { core::mem::transmute::<usize, SecureGetenv>(at)(name.as_ptr()) },
+    };
     // SAFETY: a string of the environment.
     (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) }.to_bytes())
 }
@@ -163,8 +166,9 @@ pub fn name() -> &'static [u8] {
     environment().map_or(b"", |all| until_zero(&all.name))
 }
 
-/// Where AddressSanitizer keeps its shadow memory on x86-64, also when it is linked statically and shows no symbol.
-const ASAN_SHADOW: usize = 0x7fff_8000;
+/// Where sanitizers keep their shadow memory on x86-64, also when they are linked statically and show no symbol: that of
+/// addresses, and that of threads or of memory.
+const SHADOWS: [usize; 2] = [0x7fff_8000, 0x100_0000_0000];
 
 fn is_mapped(page: usize) -> bool {
     let mut present = 0u8;
@@ -176,32 +180,27 @@ fn is_mapped(page: usize) -> bool {
 /// Whether a sanitizer's run-time is loaded. Weak references tell, which the loader has resolved; dlsym would allocate
 /// when it finds nothing, and the program's allocator may be what called us.
 fn is_sanitized() -> bool {
-    let (asan, tsan, msan, hwasan): (usize, usize, usize, usize);
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: loads four words of this library's own table of addresses.
-    unsafe {
-        core::arch::asm!(
-            ".weak __asan_init", "mov {0}, qword ptr [rip + __asan_init@GOTPCREL]",
-            ".weak __tsan_init", "mov {1}, qword ptr [rip + __tsan_init@GOTPCREL]",
-            ".weak __msan_init", "mov {2}, qword ptr [rip + __msan_init@GOTPCREL]",
-            ".weak __hwasan_init", "mov {3}, qword ptr [rip + __hwasan_init@GOTPCREL]",
-            out(reg) asan, out(reg) tsan, out(reg) msan, out(reg) hwasan,
-            options(pure, readonly, nostack, preserves_flags));
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    {
-        (asan, tsan, msan, hwasan) = (0, 0, 0, 0);
-    }
-    asan | tsan | msan | hwasan != 0 || is_mapped(ASAN_SHADOW)
+    let known = weak!("__asan_init") | weak!("__tsan_init") | weak!("__msan_init") | weak!("__hwasan_init");
+    known != 0 || SHADOWS.into_iter().any(is_mapped)
+}
+
+/// Whether the kernel makes readable memory executable for this thread.
+fn reading_implies_executing() -> bool {
+    const QUESTION: usize = u32::MAX as usize;
+    // SAFETY: asks for the present personality, and changes nothing.
+    let now = unsafe { syscall(libc::SYS_personality, [QUESTION, 0, 0, 0, 0, 0]) };
+    now.is_ok_and(|now| now & libc::READ_IMPLIES_EXEC as usize != 0)
 }
 
 /// The reason against an arena in this process, if there is one. That is a limit on address space or data, strict
-/// accounting, or a sanitizer with a memory map of its own.
+/// accounting, a personality that has memory executable, or a sanitizer with a memory map of its own.
 fn ruled_out() -> Option<u32> {
     let limited = |kind| {
         let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        let args = [0, kind as usize, 0, &raw mut limit as usize, 0, 0];
         // SAFETY: the structure is writable.
-        unsafe { libc::getrlimit(kind, &mut limit) != 0 || limit.rlim_cur != libc::RLIM_INFINITY }
+        let asked = unsafe { syscall(libc::SYS_prlimit64, args) };
+        asked.is_err() || limit.rlim_cur != libc::RLIM_INFINITY
     };
     let mut mode = [0u8; 4];
     // Without overcommit all that was ever opened stays accounted for.
@@ -210,6 +209,7 @@ fn ruled_out() -> Option<u32> {
         () if limited(libc::RLIMIT_AS) => Some(plain::ADDRESS_SPACE),
         () if limited(libc::RLIMIT_DATA) => Some(plain::DATA),
         () if counted => Some(plain::ACCOUNTING),
+        () if reading_implies_executing() => Some(plain::EXECUTABLE),
         () if is_sanitized() => Some(plain::SANITIZER),
         () => None,
     }

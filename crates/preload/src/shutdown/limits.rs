@@ -2,16 +2,14 @@
 //! and towards what it may lock: the engine retires before. Where another process sets one, it retires when a request
 //! fails.
 
-use core::ffi::{CStr, c_int, c_uint, c_void};
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::ffi::{c_int, c_uint, c_void};
 
 use faultless_base::sys::raw::Answer;
 
+use crate::kernel::behind::{self, Function};
 use crate::kernel::call::{self, fetch, status};
 use crate::kernel::dispatch::syscall;
 use crate::kernel::libraries_behind::Call;
-use crate::kernel::library::find;
-use crate::kernel::linked::is_linked;
 use crate::runtime::{confined, engine};
 
 fn is_about_memory(kind: c_uint) -> bool {
@@ -120,22 +118,9 @@ pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
     status(unsafe { Call::Mlockall.pass_on([flags as usize, 0, 0, 0, 0, 0]) })
 }
 
-/// The C library's brk and sbrk.
-static BREAKS: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
-const NAMES: [&CStr; 2] = [c"brk", c"sbrk"];
-
-/// Runs before `main`.
-pub fn look_up() {
-    (0..NAMES.len()).for_each(|i| BREAKS[i].store(find(NAMES[i]), Ordering::Relaxed));
-}
-
-/// The end of the heap, moved by function `i` of the C library, which may fail.
-fn moved_break(i: usize, argument: isize, is_failure: impl Fn(isize) -> bool) -> isize {
-    let next = match BREAKS[i].load(Ordering::Relaxed) {
-        // A constructor of another library is earlier than this one's.
-        0 if is_linked() => find(NAMES[i]),
-        at => at,
-    };
+/// The end of the heap, moved by a function of the C library, which may fail.
+fn moved_break(by: Function, argument: isize, is_failure: impl Fn(isize) -> bool) -> isize {
+    let next = behind::next(by);
     if next == 0 {
         return -1;
     }
@@ -150,11 +135,11 @@ fn moved_break(i: usize, argument: isize, is_failure: impl Fn(isize) -> bool) ->
 /// As brk(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn brk(end: *mut c_void) -> c_int {
-    moved_break(0, end as isize, |answer| answer as c_int == -1) as c_int
+    moved_break(Function::Brk, end as isize, |answer| answer as c_int == -1) as c_int
 }
 
 /// As sbrk(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sbrk(bytes: isize) -> *mut c_void {
-    moved_break(1, bytes, |answer| answer == -1) as *mut c_void
+    moved_break(Function::Sbrk, bytes, |answer| answer == -1) as *mut c_void
 }

@@ -3,16 +3,14 @@
 //! identity thread by thread, and does not know of our thread. So our thread ends before, and the next one is started
 //! with the new identity.
 
-use core::ffi::{CStr, c_int, c_ulong};
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::ffi::{c_int, c_ulong};
 
 use faultless_base::sys::raw::{self, Answer};
 
+use crate::kernel::behind::{self, Function};
 use crate::kernel::call::status;
 use crate::kernel::dispatch;
 use crate::kernel::libraries_behind::Call;
-use crate::kernel::library::find;
-use crate::kernel::linked::is_linked;
 use crate::runtime::confined;
 use crate::runtime::engine::{self, Calls};
 use crate::runtime::inside::{Inside, aside};
@@ -131,98 +129,57 @@ pub fn before_exit() {
     }
 }
 
-/// Finds the C library's own functions, before `main`: in a call of the program's another thread may be loading a
-/// library and wait for this one.
-pub fn look_up() {
-    Identity::ALL.iter().for_each(|call| _ = call.look_up());
-}
-
-impl Identity {
-    fn look_up(self) -> usize {
-        let at = find(Self::NAMES[self as usize]);
-        REAL[self as usize].store(at, Ordering::Relaxed);
-        at
-    }
-
-    /// Before this library is linked there is one thread, and the kernel's call is all there is to do.
-    #[cold]
-    fn set_early(self, args: &[usize]) -> c_int {
-        const KEPT: usize = u32::MAX as usize;
-        let arg = |i: usize| args.get(i).copied().unwrap_or(0);
-        let (a, b, c) = (arg(0), arg(1), arg(2));
-        let (number, args) = match self {
-            Self::setuid => (libc::SYS_setuid, [a, 0, 0]),
-            Self::setgid => (libc::SYS_setgid, [a, 0, 0]),
-            Self::seteuid => (libc::SYS_setresuid, [KEPT, a, KEPT]),
-            Self::setegid => (libc::SYS_setresgid, [KEPT, a, KEPT]),
-            Self::setreuid => (libc::SYS_setreuid, [a, b, 0]),
-            Self::setregid => (libc::SYS_setregid, [a, b, 0]),
-            Self::setresuid => (libc::SYS_setresuid, [a, b, c]),
-            Self::setresgid => (libc::SYS_setresgid, [a, b, c]),
-            Self::setgroups => (libc::SYS_setgroups, [a, b, 0]),
-            // It reads files, which takes the C library.
-            Self::initgroups => return -1,
-        };
-        // SAFETY: the caller's promise.
-        status(unsafe { dispatch::syscall(number, [args[0], args[1], args[2], 0, 0, 0]) })
-    }
-
-    /// The C library's own function of this name. A constructor of another library may have it called before this
-    /// one's ran.
-    fn real(self) -> usize {
-        match REAL[self as usize].load(Ordering::Relaxed) {
-            0 => self.look_up(),
-            at => at,
-        }
-    }
+/// Before the next functions are known there is one thread, and the kernel's call is all there is to do.
+#[cold]
+fn set_early(function: Function, args: &[usize]) -> c_int {
+    const KEPT: usize = u32::MAX as usize;
+    let arg = |i: usize| args.get(i).copied().unwrap_or(0);
+    let (a, b, c) = (arg(0), arg(1), arg(2));
+    let (number, args) = match function {
+        Function::Setuid => (libc::SYS_setuid, [a, 0, 0]),
+        Function::Setgid => (libc::SYS_setgid, [a, 0, 0]),
+        Function::Seteuid => (libc::SYS_setresuid, [KEPT, a, KEPT]),
+        Function::Setegid => (libc::SYS_setresgid, [KEPT, a, KEPT]),
+        Function::Setreuid => (libc::SYS_setreuid, [a, b, 0]),
+        Function::Setregid => (libc::SYS_setregid, [a, b, 0]),
+        Function::Setresuid => (libc::SYS_setresuid, [a, b, c]),
+        Function::Setresgid => (libc::SYS_setresgid, [a, b, c]),
+        Function::Setgroups => (libc::SYS_setgroups, [a, b, 0]),
+        // Initgroups reads files, which takes the C library.
+        _ => return -1,
+    };
+    // SAFETY: the caller's promise.
+    status(unsafe { dispatch::syscall(number, [args[0], args[1], args[2], 0, 0, 0]) })
 }
 
 macro_rules! identity {
-    ($($name:ident($($arg:ident: $type:ty),*);)+) => {
-        #[allow(non_camel_case_types)]
-        #[derive(Clone, Copy)]
-        enum Identity {
-            $($name),+
-        }
-
-        impl Identity {
-            const ALL: &[Self] = &[$(Self::$name),+];
-            const NAMES: &[&CStr] = &[$(match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
-                Ok(name) => name,
-                Err(_) => panic!(),
-            }),+];
-        }
-
-        static REAL: [AtomicUsize; Identity::ALL.len()] = [const { AtomicUsize::new(0) }; Identity::ALL.len()];
-
-        $(
+    ($($name:ident, $function:ident($($arg:ident: $type:ty),*);)+) => { $(
         #[doc = concat!("As ", stringify!($name), "(2).")]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($arg: $type),*) -> c_int {
-            if !is_linked() {
-                return Identity::$name.set_early([$($arg as usize),*].as_slice());
+            let real = behind::next(Function::$function);
+            if real == 0 {
+                return set_early(Function::$function, [$($arg as usize),*].as_slice());
             }
             let _stopped = (!confined::is_apart()).then(without_worker);
             if let Some(engine) = engine::running() {
                 engine.space.want_worker();
             }
-            let real = Identity::$name.real();
             // SAFETY: the function of that name and type, and the caller's promise.
             unsafe { core::mem::transmute::<usize, unsafe extern "C" fn($($type),*) -> c_int>(real)($($arg),*) }
         }
-        )+
-    };
+    )+ };
 }
 
 identity! {
-    setuid(user: libc::uid_t);
-    setgid(group: libc::gid_t);
-    seteuid(user: libc::uid_t);
-    setegid(group: libc::gid_t);
-    setreuid(real_user: libc::uid_t, user: libc::uid_t);
-    setregid(real_group: libc::gid_t, group: libc::gid_t);
-    setresuid(real_user: libc::uid_t, user: libc::uid_t, saved: libc::uid_t);
-    setresgid(real_group: libc::gid_t, group: libc::gid_t, saved: libc::gid_t);
-    setgroups(n: usize, groups: *const libc::gid_t);
-    initgroups(user: *const libc::c_char, group: libc::gid_t);
+    setuid, Setuid(user: libc::uid_t);
+    setgid, Setgid(group: libc::gid_t);
+    seteuid, Seteuid(user: libc::uid_t);
+    setegid, Setegid(group: libc::gid_t);
+    setreuid, Setreuid(real_user: libc::uid_t, user: libc::uid_t);
+    setregid, Setregid(real_group: libc::gid_t, group: libc::gid_t);
+    setresuid, Setresuid(real_user: libc::uid_t, user: libc::uid_t, saved: libc::uid_t);
+    setresgid, Setresgid(real_group: libc::gid_t, group: libc::gid_t, saved: libc::gid_t);
+    setgroups, Setgroups(n: usize, groups: *const libc::gid_t);
+    initgroups, Initgroups(user: *const libc::c_char, group: libc::gid_t);
 }
