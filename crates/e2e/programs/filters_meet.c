@@ -14,7 +14,7 @@
 enum { CHILDREN = 8, BLOCKS = 8 };
 #define FORBID(nr) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_##nr, 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS)
 
-static volatile int go, done;
+static volatile int begun, go, done;
 static char how;
 
 static void spin_us(long us)
@@ -24,6 +24,14 @@ static void spin_us(long us)
     do
         clock_gettime(CLOCK_MONOTONIC, &now);
     while ((now.tv_sec - from.tv_sec) * 1000000 + (now.tv_nsec - from.tv_nsec) / 1000 < us);
+}
+
+/* A thread that is being made when a filter comes makes calls of its own, and so does the one that makes it. */
+static void begin(void)
+{
+    __sync_fetch_and_add(&begun, 1);
+    while (!go)
+        ;
 }
 
 static void end(void)
@@ -42,8 +50,7 @@ static void *filters(void *us)
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
     struct sock_fprog program = { sizeof rules / sizeof *rules, rules };
-    while (!go)
-        ;
+    begin();
     spin_us((long)us);
     CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
     CHECK(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) == 0);
@@ -55,7 +62,7 @@ static void *confines(void *unused)
 {
     struct rlimit limit = { 1ul << 45, RLIM_INFINITY };
     (void)unused;
-    go = 1;
+    begin();
     if (how == 'l' && setrlimit(RLIMIT_AS, &limit))
         _exit(8);
     if (how == 'k')
@@ -76,15 +83,12 @@ static void child(long us)
     for (int i = 0; i < BLOCKS; i++)
         free(blocks[i]);
     pthread_t thread;
-    /* A thread that is being made when a filter comes makes calls of its own. */
     CHECK(pthread_create(&thread, NULL, filters, (void *)us) == 0);
     CHECK(how == 'b' ? pthread_create(&thread, NULL, filters, (void *)(us / 2)) == 0
                      : pthread_create(&thread, NULL, confines, NULL) == 0);
-    if (how == 'b') {
-        struct timespec while_they_begin = { 0, 20000000 };
-        nanosleep(&while_they_begin, NULL);
-        go = 1;
-    }
+    while (begun < 2)
+        sched_yield();
+    go = 1;
     struct timespec moment = { 0, 1000000 };
     while (done < 2)
         nanosleep(&moment, NULL);

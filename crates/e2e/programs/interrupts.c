@@ -15,7 +15,7 @@
 #define CHILDREN 40
 #define ALLOW(nr) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_##nr, 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
 
-static volatile int done;
+static volatile int begun, done;
 
 /* The calls that a plain program makes here. */
 static void filter(void)
@@ -67,14 +67,23 @@ static void use_blocks(uint64_t seed)
     }
 }
 
+/* A thread that begins, and its first block, take calls that the filter forbids. */
+static void begin(void)
+{
+    free(malloc(3 * MIB));
+    __sync_fetch_and_add(&begun, 1);
+}
+
 static void *use_blocks_beside(void *seed)
 {
+    begin();
     use_blocks((uintptr_t)seed);
     return NULL;
 }
 
 static void *use_maps_beside(void *seed)
 {
+    begin();
     for (uint64_t n = (uintptr_t)seed; !done;) {
         n = n * 6364136223846793005u + 1;
         size_t bytes = ((n >> 33) % 16 + 1) * MIB;
@@ -99,6 +108,8 @@ static void filter_beside(void *(*use)(void *), int i)
         pthread_t thread;
         CHECK(pthread_create(&thread, NULL, use, (void *)(n * 100 + i)) == 0);
     }
+    while (begun < 2)
+        sched_yield();
     usleep(20000 + i * 173 % 4000);
     filter();
     usleep(5000);
