@@ -3,9 +3,9 @@
 
 mod calls;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span};
+use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span, UNIT};
 use faultless_fake::Fake;
 use faultless_mm::mapping::Change;
 use faultless_mm::space::progress::Progress;
@@ -13,6 +13,9 @@ use faultless_mm::{Need, Space};
 use faultless_page::knobs::{Knob, Values};
 use faultless_page::stats::Block as Counters;
 use proptest::prelude::*;
+
+/// Units of a slot, from which small blocks are made.
+const UNITS: usize = SLOT / UNIT;
 
 /// How much a program touches of what it has.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +34,11 @@ enum Op {
     /// Memory from malloc that is not zeroed.
     Block(usize, Touch),
     Free(usize),
+    /// A block of so many units, all of it touched.
+    Small(usize),
+    FreeSmall(usize),
+    /// Half of each slot of a mapping, without the page that it touches if it touches one.
+    Cut(usize),
     /// Drops the content of something it has, and uses it again.
     Drop(usize, Touch),
     Steps(usize),
@@ -45,6 +53,9 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         2 => (slots(), touch()).prop_map(|(n, t)| Op::Zeroed(n, t)),
         2 => (slots(), touch()).prop_map(|(n, t)| Op::Block(n, t)),
         5 => any::<u8>().prop_map(|i| Op::Free(i as usize)),
+        4 => (1usize..=UNITS).prop_map(Op::Small),
+        4 => any::<u8>().prop_map(|i| Op::FreeSmall(i as usize)),
+        2 => any::<u8>().prop_map(|i| Op::Cut(i as usize)),
         4 => (any::<u8>(), touch()).prop_map(|(i, t)| Op::Drop(i as usize, t)),
         2 => (1usize..40).prop_map(Op::Steps),
         1 => prop::sample::select(vec![1u64, 6, 600, 11_000]).prop_map(Op::Wait),
@@ -57,6 +68,10 @@ struct Program {
     fake: Fake,
     /// Address: slots, pages touched, whether it is a block.
     has: BTreeMap<usize, (usize, usize, bool)>,
+    /// Small blocks: address, and pages.
+    small: BTreeMap<usize, usize>,
+    /// Mappings of which a part is unmapped.
+    cut: BTreeSet<usize>,
     peak: usize,
     limit: usize,
 }
@@ -69,7 +84,15 @@ impl Program {
         knobs.set(Knob::Budget, (budget_slots * SLOT) as u64);
         knobs.set(Knob::Mapped, mapped as u64);
         let space = Space::new(fake.clone(), 512 * SLOT, 1, counters, knobs).unwrap();
-        Self { space, fake, has: BTreeMap::new(), peak: 0, limit: budget_slots * SLOT_PAGES }
+        Self {
+            space,
+            fake,
+            has: BTreeMap::new(),
+            small: BTreeMap::new(),
+            cut: BTreeSet::new(),
+            peak: 0,
+            limit: budget_slots * SLOT_PAGES,
+        }
     }
 
     fn allocate(&self, n: usize, need: Need) -> Option<usize> {
@@ -95,15 +118,38 @@ impl Program {
 
     /// Pages that it would have by itself.
     fn now(&self) -> usize {
-        self.has.values().map(|(_, touched, _)| touched).sum()
+        self.has.values().map(|(_, touched, _)| touched).chain(self.small.values()).sum()
     }
 
     fn free(&mut self, i: usize) {
         let Some((&at, &(n, _, block))) = self.has.iter().nth(i % self.has.len().max(1)) else { return };
         self.has.remove(&at);
+        self.cut.remove(&at);
         match block {
             true => assert!(self.space.free(at)),
             false => calls::unmap(&self.space, &self.fake, Span::new(at, n * SLOT)),
+        }
+    }
+
+    fn allocate_small(&mut self, units: usize) {
+        let Some(got) = self.space.allocate(0, units * UNIT, PAGE, Need::Any) else { return };
+        self.fake.write(Span::new(got.addr, units * UNIT), 1);
+        self.small.insert(got.addr, units * UNIT / PAGE);
+        self.peak = self.peak.max(self.now());
+    }
+
+    fn cut(&mut self, i: usize) {
+        let whole: Vec<_> =
+            self.has.keys().copied().filter(|at| !self.has[at].2 && !self.cut.contains(at)).collect();
+        let Some(&at) = whole.get(i % whole.len().max(1)) else { return };
+        let (n, touched, _) = self.has.get_mut(&at).expect("one of these");
+        if *touched == *n * SLOT_PAGES {
+            *touched /= 2;
+        }
+        let n = *n;
+        self.cut.insert(at);
+        for slot in (at..at + n * SLOT).step_by(SLOT) {
+            calls::unmap(&self.space, &self.fake, Span::new(slot + SLOT / 4, SLOT / 2));
         }
     }
 
@@ -133,8 +179,19 @@ impl Program {
             }
             Op::Block(n, touch) => self.got(self.allocate(n, Need::Any), n, touch, true),
             Op::Free(i) => self.free(i),
+            Op::Small(units) => self.allocate_small(units),
+            Op::FreeSmall(i) => {
+                if let Some((&at, _)) = self.small.iter().nth(i % self.small.len().max(1)) {
+                    self.small.remove(&at);
+                    assert!(self.space.free(at));
+                }
+            }
+            Op::Cut(i) => self.cut(i),
             Op::Drop(i, touch) => {
                 let Some((&at, &(n, _, block))) = self.has.iter().nth(i % self.has.len().max(1)) else { return };
+                if self.cut.contains(&at) {
+                    return;
+                }
                 let span = Span::new(at, n * SLOT);
                 self.drop_content(span, block);
                 assert!((span.start..span.end).step_by(PAGE).all(|page| self.fake.read(page) == Some(0)));

@@ -335,6 +335,7 @@ impl Known {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use faultless_base::PAGE;
     use std::vec::Vec;
 
     fn known(slots: usize) -> Known {
@@ -364,6 +365,23 @@ mod tests {
                 assert!(seen.iter().all(|&s| s), "{slots} slots, cut at {cut}");
             }
         }
+    }
+
+    #[test]
+    fn what_is_left_of_a_mapping_counts_for_its_slots_at_most() {
+        let counts = |parts: &[(usize, usize)]| {
+            let mut k = Known { charged: 6, ..known(8) };
+            parts.iter().for_each(|&(start, end)| k.lose(Span { start: start * PAGE, end: end * PAGE }));
+            assert!(k.cut);
+            k.charged
+        };
+        let slot = SLOT_PAGES;
+        assert_eq!(counts(&[(0, slot)]), 6);
+        assert_eq!(counts(&[(0, 5 * slot)]), 3);
+        assert_eq!(counts(&[(0, 5 * slot - 1)]), 4, "a page of the fifth is left");
+        assert_eq!(counts(&[(7 * slot, 8 * slot), (0, 6 * slot)]), 1);
+        assert_eq!(counts(&[(slot, 7 * slot)]), 6, "the front and the back are not told apart");
+        assert_eq!(counts(&[(0, 8 * slot)]), 0);
     }
 
     #[test]
