@@ -48,6 +48,40 @@ static void in_pieces(void)
         memset(malloc(LARGE), 1, LARGE);
 }
 
+/* Small blocks, a child that ends at once, most of them freed, and then as much again by mappings. */
+static void beside_a_child(void)
+{
+    enum { BLOCKS = 400, BYTES_OF_EACH = 512 << 10, MAPPINGS = 70 };
+    static char *blocks[BLOCKS];
+    for (int i = 0; i < BLOCKS; i++)
+        memset(blocks[i] = malloc(BYTES_OF_EACH), 1, BYTES_OF_EACH);
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(0);
+    CHECK(ended(pid) == 0);
+    for (int i = 0; i < BLOCKS; i++)
+        if (i % 4)
+            free(blocks[i]);
+    for (int i = 0; i < MAPPINGS; i++)
+        memset(map(HUGE), 1, HUGE);
+}
+
+/* Memory at an address of its own: used throughout, dropped, and then used here and there. */
+static void dropped(void)
+{
+    size_t bytes = 4 * BYTES;
+    char *at = mmap(NULL, bytes + HUGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    CHECK(at != MAP_FAILED);
+    at = (char *)(((uintptr_t)at + HUGE - 1) / HUGE * HUGE);
+    CHECK(mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == at);
+    memset(at, 1, bytes);
+    /* Time for looks. */
+    usleep(100000);
+    CHECK(madvise(at, bytes, MADV_DONTNEED) == 0);
+    for (size_t i = 0; i < bytes; i += HUGE)
+        at[i] = 1;
+}
+
 int main(int argc, char **argv)
 {
     CHECK(argc == 3);
@@ -71,6 +105,15 @@ int main(int argc, char **argv)
             move(committed(), 0);
         } else if (!strcmp(how, "blocks")) {
             in_pieces();
+        } else if (!strcmp(how, "shrunk")) {
+            char *block = malloc(2 * HUGE);
+            CHECK(block);
+            memset(block, 1, 2 * HUGE);
+            CHECK(realloc(block, HUGE + 4096));
+        } else if (!strcmp(how, "forked")) {
+            beside_a_child();
+        } else if (!strcmp(how, "dropped")) {
+            dropped();
         } else {
             CHECK(!"a known way");
         }

@@ -53,7 +53,8 @@ fn resident_memory_stays_below_the_own_peak_and_the_budget() {
 fn what_is_left_of_huge_pages_counts() {
     let ways =
         ["half of each", "a page of each", "moved", "committed", "committed in part", "committed and moved"];
-    for (how, rounds) in ways.map(|how| (how, "100")).into_iter().chain([("blocks", "1")]) {
+    let others = [("blocks", "1"), ("shrunk", "60"), ("forked", "1"), ("dropped", "6")];
+    for (how, rounds) in ways.map(|how| (how, "100")).into_iter().chain(others) {
         let Some(case) = Case::compiled("gives_up.c", &[]) else { return };
         let case = case.args([how, rounds]);
         let plain = peak(&case.plain());

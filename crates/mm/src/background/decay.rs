@@ -48,7 +48,8 @@ impl<S: Sys> Space<S> {
 
     /// Gives back memory that has been idle for too long.
     pub(crate) fn decay_step(&self) -> Progress {
-        if self.budget.idle() == 0 && self.budget.wasted_above_limit() == 0 {
+        let wastes = || self.budget.wasted_above_limit() > 0 && self.may_strip();
+        if self.budget.idle() == 0 && !wastes() {
             return Progress::Idle;
         }
         self.look_around();
@@ -86,7 +87,7 @@ impl<S: Sys> Space<S> {
                 return Progress::Worked;
             }
         }
-        let wasted = self.budget.wasted_above_limit();
+        let wasted = if self.may_strip() { self.budget.wasted_above_limit() } else { 0 };
         if wasted == 0 {
             self.wasted_ms.store(now, Ordering::Relaxed);
         } else if now.wrapping_sub(self.wasted_ms.load(Ordering::Relaxed)) >= KEEP_ABOVE_MS

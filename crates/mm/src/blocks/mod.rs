@@ -105,9 +105,50 @@ impl<S: Sys> Space<S> {
         shard.sizes.set_pages(e.first, pages);
         self.prepare(shard, e, Purpose::of_block(need), State::Block);
         shard.count_block(shard.lock_soon().as_ref(), bytes);
-        self.budget.lose(waste);
+        self.lose(shard, e, waste);
         self.note_growth(shard, e, shard.span(e));
         Some(Allocated { addr: shard.span(e).start, zero: need == Need::Zero })
+    }
+
+    /// A block of whole slots has `pages` more than were asked for, and they count.
+    fn lose(&self, shard: &Shard, e: Extent, pages: usize) {
+        if pages > 0 {
+            shard.slots.mark(e.first, flag::LOSES);
+            self.budget.lose(pages);
+        }
+    }
+
+    /// What counts so of a block of `pages` pages.
+    pub(crate) fn lost(&self, shard: &Shard, e: Extent, pages: usize) -> usize {
+        if shard.slots.has(e.first, flag::LOSES) { e.n * SLOT_PAGES - pages } else { 0 }
+    }
+
+    /// The block in `e` has another length now, `pages` pages. What is left of its last slot counts, or has no memory, or
+    /// is charged.
+    pub(crate) fn lose_end(&self, shard: &Shard, e: Extent, pages: usize) {
+        let waste = e.n * SLOT_PAGES - pages;
+        let last = e.first + e.n - 1;
+        shard.slots.withdraw(e.first, flag::LOSES);
+        if waste.div_ceil(SLOT_PAGES) <= self.budget.trust() || shard.slots.has(last, flag::TAINTED) {
+            return self.lose(shard, e, waste);
+        }
+        let span = Span::new(shard.base + (e.first * SLOT_PAGES + pages) * PAGE, waste * PAGE);
+        self.strip_slot(shard, last, span);
+    }
+
+    /// Gives memory inside slot `i` back to the kernel, which nobody uses. How much the slot still has is not known then.
+    /// Whether it is gone.
+    fn strip_slot(&self, shard: &Shard, i: usize, span: Span) -> bool {
+        let before = shard.slots.share(i, flag::FRESH);
+        self.budget.discharge(shard.slots.withdraw(i, flag::CHARGED) as usize);
+        let done = span.is_empty() || self.sys.discard(span);
+        if !done {
+            // Nothing is sure of what is there: the slot is used no more.
+            shard.slots.mark(i, flag::TAINTED);
+        }
+        let pages = if done { span.bytes() / PAGE } else { 0 };
+        self.budget.strip(pages, before & (flag::FRESH | flag::CHARGED) == 0);
+        done
     }
 
     /// Brings the account up to date after a change of carved slots.
@@ -234,7 +275,7 @@ impl<S: Sys> Space<S> {
             State::Block if unit == 0 => {
                 let pages = shard.sizes.pages(slot);
                 let e = Extent { first: slot, n: (pages * PAGE).div_ceil(SLOT) };
-                self.budget.regain(e.n * SLOT_PAGES - pages);
+                self.budget.regain(self.lost(shard, e, pages));
                 self.take_slots_back(shard, e);
                 true
             }
@@ -267,6 +308,11 @@ impl<S: Sys> Space<S> {
         given.is_some()
     }
 
+    /// Whether memory between small blocks may go back, as far as that is known without waiting.
+    pub(crate) fn may_strip(&self) -> bool {
+        self.all_shards().any(|shard| shard.lock_soon().is_none_or(|arena| arena.may_strip()))
+    }
+
     /// Gives memory between small blocks back to the kernel, `n` slots' worth or all there is: the bytes given back.
     pub(crate) fn strip_runs(&self, n: usize, counter: Counter) -> usize {
         let mut bytes = 0;
@@ -276,18 +322,12 @@ impl<S: Sys> Space<S> {
                 let Some((slot, unit, units)) = arena.take_wasted() else { break };
                 self.note_unused_units(shard, &arena);
                 drop(arena);
-                let before = shard.slots.share(slot, flag::FRESH);
-                self.budget.discharge(shard.slots.withdraw(slot, flag::CHARGED) as usize);
-                let done = self.sys.discard(Span::new(shard.base + slot * SLOT + unit * UNIT, units * UNIT));
-                let pages = if done { units * UNIT / PAGE } else { 0 };
-                self.budget.strip(pages, before & (flag::FRESH | flag::CHARGED) == 0);
-                shard.count(counter, pages * PAGE);
-                if !done {
-                    // Nothing is sure of what is there: the slot is used no more.
-                    shard.slots.mark(slot, flag::TAINTED);
-                }
+                let span = Span::new(shard.base + slot * SLOT + unit * UNIT, units * UNIT);
+                let done = self.strip_slot(shard, slot, span);
+                let gone = if done { span.bytes() } else { 0 };
+                shard.count(counter, gone);
                 self.give_run(shard, slot, unit, done);
-                bytes += pages * PAGE;
+                bytes += gone;
             }
         }
         bytes

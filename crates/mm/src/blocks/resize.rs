@@ -1,9 +1,9 @@
 //! What realloc asks for: a block resized where it stands, or moved by its page tables.
 
 use faultless_base::sys::Sys;
-use faultless_base::{PAGE, SLOT, SLOT_PAGES, UNIT};
+use faultless_base::{PAGE, SLOT, UNIT};
 
-use crate::frame::arena::Extent;
+use crate::frame::arena::{Arena, Extent};
 use crate::frame::buddy::Kind;
 use crate::frame::purpose::Purpose;
 use crate::frame::runs::UNITS;
@@ -33,13 +33,14 @@ impl<S: Sys> Space<S> {
         if bytes <= SLOT {
             return None;
         }
+        let lost = self.lost(shard, old, old_pages);
         let (to, e) = match n > old.n {
             true => self.grow(cpu, shard, old, n)?,
             false => (shard, Extent { n, ..old }),
         };
-        self.budget.lose(n * SLOT_PAGES - pages as usize);
-        self.budget.regain(old.n * SLOT_PAGES - old_pages);
+        self.budget.regain(lost);
         to.sizes.set_pages(e.first, pages);
+        self.lose_end(to, e, pages as usize);
         if n < old.n {
             self.take_slots_back(shard, Extent { first: slot + n, n: old.n - n });
         }
@@ -51,7 +52,12 @@ impl<S: Sys> Space<S> {
     /// Makes a block of whole slots `n` slots long: where it is then.
     fn grow<'a>(&'a self, cpu: usize, shard: &'a Shard, old: Extent, n: usize) -> Option<(&'a Shard, Extent)> {
         let more = Extent { first: old.first + old.n, n: n - old.n };
-        if shard.lock_soon().is_some_and(|mut arena| arena.take_at(more)) {
+        // Idle memory only as far as the program may get it.
+        let trusted = self.is_trusted_with(more.n);
+        let is_hole = |i: usize| shard.slots.state(i) == State::Unbacked;
+        let fits = |arena: &mut Arena| (trusted || more.slots().all(is_hole)) && arena.take_at(more);
+        if more.first + more.n <= shard.slots.tail() && shard.lock_soon().is_some_and(|mut arena| fits(&mut arena))
+        {
             self.gather(shard, more);
             self.prepare(shard, more, Purpose::Malloc, State::Block);
             self.note_growth(shard, more, shard.span(more));
@@ -115,6 +121,6 @@ impl<S: Sys> Space<S> {
                 to.slots.clear(j, known);
             }
         }
-        shard.slots.clear(i, flag::FRESH | flag::CHARGED | flag::SIGNED | flag::AHEAD);
+        shard.slots.clear(i, flag::FRESH | flag::CHARGED | flag::SIGNED | flag::AHEAD | flag::LOSES);
     }
 }

@@ -45,8 +45,9 @@ pub struct Arena {
     spare: u32,
     /// Units of carved slots that belong to no block, and have memory.
     unused: usize,
-    /// Where the search for such units goes on.
+    /// Where the search for such units goes on, and whether there may be any that can go back.
     searched: usize,
+    strippable: bool,
     /// The block that came back last and of which memory was kept.
     last: Extent,
 }
@@ -71,6 +72,7 @@ impl Arena {
             spare: u32::MAX,
             unused: 0,
             searched: 0,
+            strippable: false,
             last: Extent { first: 0, n: 0 },
         }
     }
@@ -81,6 +83,7 @@ impl Arena {
         let slots = self.slots;
         self.buddy.clear(slots.tail());
         (self.rooms, self.spare, self.unused) = ([u32::MAX; ROOMS], u32::MAX, 0);
+        self.strippable = true;
         self.last = Extent { first: 0, n: 0 };
         let mut i = 0;
         while i < slots.tail() {
@@ -324,6 +327,7 @@ impl Arena {
         let _ = self.carved[slot].take(units);
         self.sizes.clear(slot);
         self.sizes.set_run(slot, 0, units);
+        self.strippable = true;
         self.unused += self.carved[slot].wasted();
         self.slots.set(slot, State::Runs);
         if units < UNITS {
@@ -342,6 +346,7 @@ impl Arena {
         if done {
             self.sizes.set_run(slot, unit, units);
             self.unused = self.unused + self.carved[slot].wasted() - before;
+            self.strippable = true;
         }
         done
     }
@@ -352,6 +357,7 @@ impl Arena {
         let units = self.sizes.run(slot, unit)?;
         let before = self.carved[slot].wasted();
         self.carved[slot].give(unit, units, bare);
+        self.strippable |= !bare;
         self.sizes.set_run(slot, unit, 0);
         self.unused = self.unused + self.carved[slot].wasted() - before;
         let in_part = self.carved[slot].is_bare();
@@ -373,13 +379,18 @@ impl Arena {
         Some(empty)
     }
 
+    /// Whether memory between blocks may go back.
+    pub fn may_strip(&self) -> bool {
+        self.strippable && self.unused > 0
+    }
+
     /// Takes a piece of a carved slot that has memory and belongs to no block, as if it were one: its slot, its first
-    /// unit and its units.
+    /// unit and its units. Where the program changed attributes, nothing is taken.
     pub fn take_wasted(&mut self) -> Option<(usize, usize, usize)> {
         let tail = self.slots.tail();
-        for _ in 0..if self.unused > 0 { tail } else { 0 } {
+        for _ in 0..if self.may_strip() { tail } else { 0 } {
             let slot = self.searched % tail;
-            let is_plain = !self.slots.has(slot, flag::TAINTED | flag::FORKED);
+            let is_plain = !self.slots.has(slot, flag::TAINTED);
             if self.slots.state(slot) == State::Runs
                 && is_plain
                 && let Some((unit, units)) = self.carved[slot].take_wasted()
@@ -390,6 +401,7 @@ impl Arena {
             }
             self.searched = slot + 1;
         }
+        self.strippable = false;
         None
     }
 

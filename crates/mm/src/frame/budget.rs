@@ -12,6 +12,7 @@
 //! rest cannot. So it stays within the budget alone, but for a program that used all it got: it is trusted with more
 //! (`proven`).
 
+use faultless_base::sync::CHECKED;
 use faultless_base::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use faultless_base::{PAGE, SLOT, SLOT_PAGES, UNIT};
 
@@ -26,8 +27,8 @@ const PROVES: usize = 128;
 /// … and with this many times the budget at most.
 const TRUSTED: usize = 8;
 
-/// A budget of so many slots (64 MiB) is small.
-const SMALL: usize = 32;
+/// A budget below so many slots is small: up to 64 MiB. Models have none that is.
+const SMALL: usize = if CHECKED { 0 } else { 33 };
 
 /// On a cache line of its own, because it is written at each call.
 #[derive(Debug)]
@@ -152,7 +153,7 @@ impl Budget {
     /// one keeps. A small budget cannot bear both: once it was used up, it alone says what is kept.
     #[inline]
     pub fn leaves_blocks(&self) -> bool {
-        self.left_some.load(Relaxed) && self.limit() <= SMALL
+        self.left_some.load(Relaxed) && self.limit() < SMALL
     }
 
     /// Pages that it has or is about to have.

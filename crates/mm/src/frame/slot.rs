@@ -84,8 +84,10 @@ pub mod flag {
     pub const AHEAD: u32 = 1 << 16;
     /// On its way back, and not as the engine made it, as far as the kernel says.
     pub const ALTERED: u32 = 1 << 17;
+    /// A block begins here, and what it has more than was asked for counts.
+    pub const LOSES: u32 = 1 << 18;
     /// What is known of a slot only while it is in use.
-    pub const IN_USE: u32 = FRESH | TAINTED | FORKED | EMPTY | SIGNED | AHEAD | ALTERED;
+    pub const IN_USE: u32 = FRESH | TAINTED | FORKED | EMPTY | SIGNED | AHEAD | ALTERED | LOSES;
 }
 
 /// Slots that one leaf of a sparse table covers (64 GiB of addresses), and leaves.

@@ -13,7 +13,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use faultless_base::sys::{Huge, Sys};
-use faultless_base::{SLOT, SLOT_PAGES, Span};
+use faultless_base::{SLOT, SLOT_PAGES, Span, UNIT};
 
 use crate::predict::huge_cost::LARGE;
 use crate::space::Space;
@@ -53,10 +53,7 @@ impl<S: Sys> Space<S> {
         let Some(mut advices) = self.advices.lock_soon() else { return };
         let trusted = |k: &Known| !k.cut && (k.use_ == Use::Dense || k.use_ == Use::Unknown && k.share > 1);
         // One that counts stays: its huge pages do.
-        let free = advices.known.iter().position(Option::is_none);
-        let ended = |place: &usize| advices.known[*place].is_some_and(|k| k.charged == 0);
-        let place = (0..KNOWN).map(|i| (advices.next + i) % KNOWN).find(ended);
-        let Some(place) = free.or(place) else { return };
+        let Some(place) = advices.place(|_| true) else { return };
         let beside = |k: &Known| k.span.end == inner.start || inner.end == k.span.start;
         let share =
             if advices.known.iter().flatten().any(|k| beside(k) && trusted(k)) { TRUSTED_SHARE } else { 1 };
@@ -76,7 +73,50 @@ impl<S: Sys> Space<S> {
         self.want_worker();
     }
 
-    /// The program has unmapped, replaced or emptied `span`, outside the arena.
+    /// The program drops the content of `span`. Where it used memory densely, that says nothing of what it does next: it
+    /// begins anew.
+    pub fn emptied(&self, span: Span) {
+        let span = span.aligned_inside(SLOT);
+        if !self.may_have_committed(span) {
+            return;
+        }
+        let Some(mut advices) = self.advices.lock_soon() else { return };
+        for place in 0..KNOWN {
+            let Some(known) = advices.known[place].filter(|k| !k.cut) else { continue };
+            let part = known.span.clip(span);
+            let is_all = part == known.span;
+            let is_trusted = known.use_ == Use::Dense || is_all && known.share > 1;
+            if part.is_empty() || !is_trusted {
+                continue;
+            }
+            let others = advices.known.iter().enumerate().filter(|(other, _)| *other != place);
+            let has_begun = |k: &Known| !k.cut && k.span.clip(part) == part;
+            if others.filter_map(|(_, known)| *known).any(|k| has_begun(&k)) {
+                continue;
+            }
+            self.sys.huge(part, Huge::Refused);
+            let at = if is_all { Some(place) } else { advices.place(|k| k.use_ != Use::Dense) };
+            let Some(at) = at else { continue };
+            self.budget.discharge(if is_all { known.charged } else { 0 });
+            let mut again = Known { span: part, depth: 0, charged: 0, share: 1, use_: Use::Unknown, ..known };
+            self.advise_known(&mut again);
+            advices.known[at] = Some(again);
+            advices.quiet = 0;
+            self.want_worker();
+        }
+    }
+
+    /// The slots of a mapping that have memory, as far as those count: parts of it may be unmapped.
+    fn left_of(&self, known: &Known) -> usize {
+        let pieces =
+            |slot: usize| (slot..slot + SLOT).step_by(UNIT).map(|at| Span::new(at, UNIT).clip(known.span));
+        let is_there = |piece: Span| !piece.is_empty() && self.sys.present_pages(piece) > 0;
+        let first = known.span.start / SLOT * SLOT;
+        let slots = (first..known.span.end).step_by(SLOT).filter(|slot| pieces(*slot).any(is_there));
+        slots.take(known.charged).count()
+    }
+
+    /// The program has unmapped or replaced `span`, outside the arena.
     pub fn uncommitted(&self, span: Span) {
         if !self.may_have_committed(span) {
             return;
@@ -84,8 +124,10 @@ impl<S: Sys> Space<S> {
         let Some(mut advices) = self.advices.lock_soon() else { return };
         for known in &mut advices.known {
             let Some(k) = known.as_mut().filter(|k| !k.span.clip(span).is_empty()) else { continue };
-            let before = k.charged;
+            let (before, was_cut) = (k.charged, k.cut);
             k.lose(span);
+            // Holes are not noted.
+            k.charged = if was_cut { self.left_of(k) } else { k.charged };
             self.budget.discharge(before - k.charged);
             if k.charged == 0 {
                 *known = None;

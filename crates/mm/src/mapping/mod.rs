@@ -208,7 +208,9 @@ impl<S: Sys> Space<S> {
         let before = Span { start: slot.start, end: span.start.clamp(slot.start, slot.end) };
         let behind = Span { start: span.end.clamp(slot.start, slot.end), end: slot.end };
         let counts = slots.has(i, flag::CHARGED) && self.budget.limit() > 0 && !self.is_retired();
-        if counts && (self.has_memory(before) || self.has_memory(behind)) {
+        let parts = [before, behind];
+        let is_there = |part: &Span| !part.is_empty() && self.sys.present_pages(*part) > 0;
+        if counts && (parts.iter().any(is_there) || parts.into_iter().any(|part| self.has_memory(part))) {
             slots.mark(i, flag::TAINTED);
             slots.set(i, State::Mapped);
         } else {
@@ -216,10 +218,9 @@ impl<S: Sys> Space<S> {
         }
     }
 
-    /// Whether any page of a part of a slot is present. Parts of it may be unmapped.
+    /// Whether any page of a part of a slot is present, of which parts may be unmapped: page by page.
     fn has_memory(&self, part: Span) -> bool {
-        let mut pages = (part.start..part.end).step_by(PAGE);
-        !part.is_empty() && (self.sys.present_pages(part) > 0 || pages.any(|at| self.sys.present(at)))
+        (part.start..part.end).step_by(PAGE).any(|at| self.sys.present(at))
     }
 
     /// What was brought to `from`, and is noted there still, has moved to `to`, slot by slot or not. It stays charged.

@@ -61,7 +61,7 @@ impl<S: Sys> Space<S> {
     }
 
     /// Whether the program may get `n` slots of idle memory at once.
-    fn is_trusted_with(&self, n: usize) -> bool {
+    pub(crate) fn is_trusted_with(&self, n: usize) -> bool {
         if self.budget.idle() > 0 && self.budget.trust() < n {
             self.make_room(n);
         }

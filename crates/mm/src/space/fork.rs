@@ -120,7 +120,7 @@ impl<S: Sys> Space<S> {
             while i < slots.tail() {
                 let pages = if slots.state(i) == State::Block { shard.sizes.pages(i) } else { 0 };
                 let n = pages.div_ceil(SLOT_PAGES);
-                lost += n * SLOT_PAGES - pages;
+                lost += if slots.has(i, flag::LOSES) { n * SLOT_PAGES - pages } else { 0 };
                 i += n.max(1);
             }
         }

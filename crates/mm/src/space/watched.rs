@@ -119,6 +119,13 @@ impl Advices {
     pub const fn new() -> Self {
         Self { known: [None; KNOWN], next: 0, quiet: ADVICE_PATIENCE }
     }
+
+    /// Where there is room for another mapping: a free place, or that of one that does not count and `may_go`.
+    pub(crate) fn place(&self, may_go: impl Fn(&Known) -> bool) -> Option<usize> {
+        let free = self.known.iter().position(Option::is_none);
+        let ended = |place: &usize| self.known[*place].is_some_and(|k| k.charged == 0 && may_go(&k));
+        free.or_else(|| (0..KNOWN).map(|i| (self.next + i) % KNOWN).find(ended))
+    }
 }
 
 impl Default for Advices {

@@ -160,7 +160,12 @@ fn heed(addr: *mut c_void, bytes: usize, advice: i32) {
                 if engine::touches(span) {
                     aside(|| engine.space.change_blocks(span, change));
                 } else if bytes >= SLOT {
-                    aside(|| engine.space.change(span, change));
+                    aside(|| {
+                        if change == Change::Dropped {
+                            engine.space.emptied(span);
+                        }
+                        engine.space.change(span, change);
+                    });
                 }
             }
         }
@@ -197,6 +202,7 @@ pub fn advise(addr: usize, bytes: usize, advice: i32) -> Answer {
 /// `MADV_DONTNEED`: frames that the program is expected to use again soon are taken out first and come back as zeroes.
 fn drop_content(engine: &Engine, span: Span) -> Answer {
     let mut answer = Ok(0);
+    engine.space.emptied(span);
     engine.space.recycle(raw::cpu(), span, |part| {
         // SAFETY: the program's own call for a part of its range.
         answer = unsafe { advised(part.start, part.bytes(), libc::MADV_DONTNEED) };
