@@ -7,7 +7,6 @@ use core::ffi::{c_int, c_long, c_uint, c_ulong, c_void};
 
 use faultless_base::sys::raw::Answer;
 
-use crate::exec;
 use crate::kernel::call::set_errno;
 use crate::kernel::dispatch::{self, syscall as kernel};
 use crate::mmap::attributes::{self, note};
@@ -44,7 +43,6 @@ static ROUTED: [u32; NUMBERS / 32] = {
         libc::SYS_prctl,
         libc::SYS_seccomp,
         libc::SYS_personality,
-        libc::SYS_execve,
         libc::SYS_unshare,
         libc::SYS_setns,
         libc::SYS_exit,
@@ -92,8 +90,6 @@ unsafe extern "C" fn route(nr: c_long, a: usize, b: usize, c: usize, d: usize, e
             pinned::after_shmat(result, a as c_int);
             return answer(result);
         }
-        // SAFETY: the caller's promise.
-        libc::SYS_execve => return answer(unsafe { exec::execve_by(args, make) }),
         libc::SYS_ioctl => {
             let _unregistered = pinned::before_ioctl(b as c_ulong, c as *mut c_void);
             return answer(make(args));
