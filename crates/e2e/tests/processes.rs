@@ -317,3 +317,8 @@ fn the_stack_that_the_first_thread_takes() {
 fn programs_that_are_started_wrongly() {
     passes("starts.c", &[]);
 }
+
+#[test]
+fn numbers_of_calls_with_more_than_32_bits() {
+    passes("wide_numbers.c", &[]);
+}

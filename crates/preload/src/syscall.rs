@@ -79,7 +79,8 @@ unsafe extern "C" fn route(nr: c_long, a: usize, b: usize, c: usize, d: usize, e
     let (args, at) = ([a, b, c, d, e, f], a as *mut c_void);
     // SAFETY: the caller's promise, the same as to the kernel.
     let make = |args| unsafe { kernel(nr, args) };
-    match nr {
+    // As the kernel reads it.
+    match c_long::from(nr as c_int) {
         libc::SYS_mmap => return answer(map(args, make)),
         libc::SYS_mremap => return answer(remap(args, make)),
         libc::SYS_munmap => return answer(unmap(args)),
@@ -132,14 +133,14 @@ unsafe extern "C" fn fail(error: c_int) -> isize {
     -1
 }
 
-/// As syscall(2). Calls that are not routed pass on with registers and stack as they were, since some return twice;
+/// As syscall(2). Of the number the kernel looks at the lower 32 bits. Calls that are not routed pass on with registers and stack as they were, since some return twice;
 /// those that are find their arguments where any function does.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn syscall() {
     naked_asm!(
-        "cmp rdi, {numbers}",
+        "cmp edi, {numbers}",
         "jae 2f",
         "lea rax, [rip + {routed}]",
         "bt dword ptr [rax], edi",
