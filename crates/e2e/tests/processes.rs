@@ -319,6 +319,14 @@ fn programs_that_are_started_wrongly() {
 }
 
 #[test]
+fn threads_that_are_cancelled_while_they_wait() {
+    for how in ["vmsplice", "send", "sendto", "sendmsg", "sendmmsg"] {
+        let Some(case) = Case::compiled("cancelled.c", &["-pthread"]) else { return };
+        case.args([how]).same_and_served();
+    }
+}
+
+#[test]
 fn numbers_of_calls_with_more_than_32_bits() {
     passes("wide_numbers.c", &[]);
 }
