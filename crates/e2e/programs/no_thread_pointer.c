@@ -1,5 +1,5 @@
-/* Threads by a bare clone whose thread pointer is null ("null"), names zeroes ("zeroes"), or its own address with nothing before
- * it ("own"), call what needs no thread-local variables in the C library: not its mremap, of which the stack is protected.
+/* Threads by a bare clone whose thread pointer is null ("null"), names zeroes ("zeroes"), its own address with nothing before
+ * it ("own") or behind it ("last"), closed memory ("closed"), or is a number ("number", "round"), call what needs no thread-local variables in the C library: not its mremap, of which the stack is protected.
  * Built with -z now: to bind takes some. */
 #include "check.h"
 #include <sched.h>
@@ -61,6 +61,20 @@ int main(int argc, char **argv)
         pointer = pages + 4096;
         *(void **)pointer = pointer;
     }
+    if (argv[1][0] == 'l') {
+        char *pages = map(2 * 4096);
+        CHECK(mprotect(pages + 4096, 4096, PROT_NONE) == 0);
+        pointer = pages + 4096 - sizeof(void *);
+        *(void **)pointer = pointer;
+    }
+    if (argv[1][0] == 'c') {
+        pointer = map(4096);
+        CHECK(mprotect(pointer, 4096, PROT_NONE) == 0);
+    }
+    if (argv[1][0] == 'n' && argv[1][2] == 'm')
+        pointer = (void *)7;
+    if (argv[1][0] == 'r')
+        pointer = (void *)0x123456000;
     char *stack = map(STACK);
     given = malloc(32 * MIB);
     for (long i = 0; i < THREADS; i++) {

@@ -226,7 +226,7 @@ fn the_lowest_number_is_the_programs() {
 
 #[test]
 fn calls_of_threads_without_a_thread_pointer() {
-    for pointer in ["null", "zeroes", "own"] {
+    for pointer in ["null", "zeroes", "own", "last", "closed", "number", "round"] {
         let Some(case) = Case::compiled("no_thread_pointer.c", &["-Wl,-z,now", "-fno-stack-protector"]) else {
             return;
         };

@@ -314,8 +314,19 @@ fn the_stack_that_the_first_thread_takes() {
 }
 
 #[test]
-fn programs_with_as_many_words_as_fit() {
-    if let Some(case) = Case::compiled("long_words.c", &[]) {
-        case.same_and_served();
+fn programs_that_are_started_wrongly() {
+    passes("starts.c", &[]);
+}
+
+#[test]
+fn threads_that_are_cancelled_while_they_wait() {
+    for how in ["vmsplice", "send", "sendto", "sendmsg", "sendmmsg"] {
+        let Some(case) = Case::compiled("cancelled.c", &["-pthread"]) else { return };
+        case.args([how]).same_and_served();
     }
+}
+
+#[test]
+fn numbers_of_calls_with_more_than_32_bits() {
+    passes("wide_numbers.c", &[]);
 }

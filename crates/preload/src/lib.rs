@@ -12,7 +12,6 @@
 //! |---|---|
 //! | `memory` | copies and comparisons of the compiler's: without the C library |
 //! | `kernel` | calls, areas, libraries behind ours: without the engine |
-//! | `exec` | programs that the program starts, where our variables are too much |
 //! | `runtime` | the one engine of the process, its thread, its page, its settings; forks |
 //! | `shutdown` | when its service ends: limits, filters of system calls |
 //! | `alloc` | malloc and its family, and the allocator behind ours |
@@ -24,7 +23,6 @@
 #![no_std]
 
 mod alloc;
-mod exec;
 mod kernel;
 mod load;
 mod memory;

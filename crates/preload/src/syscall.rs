@@ -7,7 +7,6 @@ use core::ffi::{c_int, c_long, c_uint, c_ulong, c_void};
 
 use faultless_base::sys::raw::Answer;
 
-use crate::exec;
 use crate::kernel::call::set_errno;
 use crate::kernel::dispatch::{self, syscall as kernel};
 use crate::mmap::attributes::{self, note};
@@ -44,7 +43,6 @@ static ROUTED: [u32; NUMBERS / 32] = {
         libc::SYS_prctl,
         libc::SYS_seccomp,
         libc::SYS_personality,
-        libc::SYS_execve,
         libc::SYS_unshare,
         libc::SYS_setns,
         libc::SYS_exit,
@@ -81,7 +79,8 @@ unsafe extern "C" fn route(nr: c_long, a: usize, b: usize, c: usize, d: usize, e
     let (args, at) = ([a, b, c, d, e, f], a as *mut c_void);
     // SAFETY: the caller's promise, the same as to the kernel.
     let make = |args| unsafe { kernel(nr, args) };
-    match nr {
+    // As the kernel reads it.
+    match c_long::from(nr as c_int) {
         libc::SYS_mmap => return answer(map(args, make)),
         libc::SYS_mremap => return answer(remap(args, make)),
         libc::SYS_munmap => return answer(unmap(args)),
@@ -92,8 +91,6 @@ unsafe extern "C" fn route(nr: c_long, a: usize, b: usize, c: usize, d: usize, e
             pinned::after_shmat(result, a as c_int);
             return answer(result);
         }
-        // SAFETY: the caller's promise.
-        libc::SYS_execve => return answer(unsafe { exec::execve_by(args, make) }),
         libc::SYS_ioctl => {
             let _unregistered = pinned::before_ioctl(b as c_ulong, c as *mut c_void);
             return answer(make(args));
@@ -136,14 +133,14 @@ unsafe extern "C" fn fail(error: c_int) -> isize {
     -1
 }
 
-/// As syscall(2). Calls that are not routed pass on with registers and stack as they were, since some return twice;
+/// As syscall(2). Of the number the kernel looks at the lower 32 bits. Calls that are not routed pass on with registers and stack as they were, since some return twice;
 /// those that are find their arguments where any function does.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn syscall() {
     naked_asm!(
-        "cmp rdi, {numbers}",
+        "cmp edi, {numbers}",
         "jae 2f",
         "lea rax, [rip + {routed}]",
         "bt dword ptr [rax], edi",

@@ -19,7 +19,7 @@ macro_rules! functions {
     ($($function:ident $name:literal,)+) => {
         /// A function of which the next one is known.
         #[allow(non_camel_case_types)]
-        #[derive(Clone, Copy, PartialEq, Eq)]
+        #[derive(Clone, Copy)]
         pub enum Function {
             $($function),+
         }
@@ -49,8 +49,6 @@ functions! {
     Setuid c"setuid", Setgid c"setgid", Seteuid c"seteuid", Setegid c"setegid", Setreuid c"setreuid",
     Setregid c"setregid", Setresuid c"setresuid", Setresgid c"setresgid", Setgroups c"setgroups",
     Initgroups c"initgroups",
-    Execve c"execve", Execvpe c"execvpe", Fexecve c"fexecve", Execv c"execv", Execvp c"execvp",
-    PosixSpawn c"posix_spawn", PosixSpawnp c"posix_spawnp",
     // The C library's own, whatever stands before it.
     RegisterAtfork c"__register_atfork", ClockGettime c"clock_gettime", SchedGetcpu c"sched_getcpu",
     SecureGetenv c"secure_getenv",

@@ -106,16 +106,16 @@ fn each_piece(pieces: *const libc::iovec, n: usize, f: impl Fn(*const c_void, us
     }
 }
 
-/// As vmsplice(2).
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn vmsplice(fd: c_int, pieces: *const libc::iovec, n: usize, flags: u32) -> isize {
+/// As vmsplice(2), where no next function of that name can be jumped to.
+#[cfg_attr(not(target_arch = "x86_64"), unsafe(export_name = "vmsplice"))]
+pub unsafe extern "C" fn vmsplice_early(fd: c_int, pieces: *const libc::iovec, n: usize, flags: u32) -> isize {
     before_vmsplice(pieces, n);
     // SAFETY: the caller's promise.
     size(unsafe { Call::Vmsplice.pass_on([fd as usize, pieces as usize, n, flags as usize, 0, 0]) })
 }
 
 /// Before vmsplice(2): the pipe holds the pages themselves.
-pub fn before_vmsplice(pieces: *const libc::iovec, n: usize) {
+pub extern "C" fn before_vmsplice(pieces: *const libc::iovec, n: usize) {
     each_piece(pieces, n, |at, bytes| {
         if let Some(engine) = engine::settled() {
             aside(|| engine.space.reference(pages(at as usize, bytes)));

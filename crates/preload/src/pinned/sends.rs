@@ -1,5 +1,5 @@
 //! send(2) and its like: bytes that are sent with `MSG_ZEROCOPY` leave from the program's own pages, perhaps after
-//! they were unmapped.
+//! they were unmapped. vmsplice(2) is among them: the pipe holds the pages themselves.
 //!
 //! Each jumps to the next function of its name: a thread may be cancelled there, and then nothing of ours is on its
 //! stack.
@@ -10,7 +10,10 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use crate::kernel::behind::{self, Function};
 use crate::kernel::call::size;
 use crate::kernel::dispatch::syscall;
-use crate::pinned::before_send;
+use crate::pinned::{before_send, before_vmsplice, vmsplice_early};
+
+// The instructions below have it as a number.
+const _: () = assert!(libc::MSG_ZEROCOPY == 0x400_0000);
 
 /// A constructor of another library is earlier than this one's.
 extern "C" fn look_up_early() {
@@ -38,8 +41,9 @@ unsafe extern "C" fn sendmmsg_early(socket: usize, messages: usize, n: usize, fl
     size(unsafe { syscall(libc::SYS_sendmmsg, [socket, messages, n, flags, 0, 0]) })
 }
 
+// For each name: which calls are looked at before, by what function, and how it gets its arguments.
 macro_rules! sends {
-    ($($name:ident, $function:ident, $next:ident, $early:ident, $flags:literal;)+) => {
+    ($($name:ident, $function:ident, $next:ident, $early:ident, [$($when:literal),+] $before:ident [$($give:literal),+];)+) => {
         $(
             static $next: AtomicUsize = AtomicUsize::new(0);
 
@@ -48,8 +52,7 @@ macro_rules! sends {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name() {
                 naked_asm!(
-                    concat!("test ", $flags, ", {zerocopy}"),
-                    "jnz 3f",
+                    $($when,)+
                     "2:",
                     "mov rax, qword ptr [rip + {next}]",
                     "test rax, rax",
@@ -65,15 +68,14 @@ macro_rules! sends {
                     "jmp rax",
                     "3:",
                     "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "sub rsp, 8",
-                    concat!("mov edi, ", $flags),
+                    $($give,)+
                     "call {before}",
                     "add rsp, 8", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
                     "jmp 2b",
-                    zerocopy = const libc::MSG_ZEROCOPY,
                     next = sym $next,
                     early = sym $early,
                     look_up = sym look_up_early,
-                    before = sym before_send,
+                    before = sym $before,
                 )
             }
         )+
@@ -88,8 +90,9 @@ macro_rules! sends {
 }
 
 sends! {
-    send, Send, SEND, send_early, "ecx";
-    sendto, Sendto, SENDTO, sendto_early, "ecx";
-    sendmsg, Sendmsg, SENDMSG, sendmsg_early, "edx";
-    sendmmsg, Sendmmsg, SENDMMSG, sendmmsg_early, "ecx";
+    send, Send, SEND, send_early, ["test ecx, 0x4000000", "jnz 3f"] before_send ["mov edi, ecx"];
+    sendto, Sendto, SENDTO, sendto_early, ["test ecx, 0x4000000", "jnz 3f"] before_send ["mov edi, ecx"];
+    sendmsg, Sendmsg, SENDMSG, sendmsg_early, ["test edx, 0x4000000", "jnz 3f"] before_send ["mov edi, edx"];
+    sendmmsg, Sendmmsg, SENDMMSG, sendmmsg_early, ["test ecx, 0x4000000", "jnz 3f"] before_send ["mov edi, ecx"];
+    vmsplice, Vmsplice, VMSPLICE, vmsplice_early, ["jmp 3f"] before_vmsplice ["mov rdi, rsi", "mov rsi, rdx"];
 }

@@ -9,7 +9,7 @@ use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::kernel::dispatch::syscall;
-use crate::kernel::thread_pointer::has_variables;
+use crate::runtime::inside::has_variables;
 use crate::runtime::settings;
 
 global_asm!(

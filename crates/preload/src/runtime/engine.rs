@@ -141,6 +141,11 @@ pub fn running() -> Option<&'static Engine> {
     STARTER.is_on().then(|| unsafe { (*ENGINE.0.get()).assume_init_ref() })
 }
 
+/// Whether the engine runs, or may do so later.
+pub fn may_run() -> bool {
+    !STARTER.is_off()
+}
+
 /// Enters the engine for a large request, starting it if need be. `None`: this process runs plain, this thread
 /// is inside already, or another one is about to start it.
 pub fn enter() -> Option<Entered> {

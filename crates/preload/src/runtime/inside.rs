@@ -17,7 +17,7 @@ use core::sync::atomic::{AtomicBool, AtomicIsize, Ordering, compiler_fence};
 
 use faultless_base::sys::raw::{self, NoSignals};
 
-use crate::kernel::thread_pointer::has_variables;
+use crate::kernel::thread_pointer::{Pointer, Variables, variables};
 use crate::runtime::engine;
 
 global_asm!(
@@ -60,6 +60,27 @@ struct Counted(AtomicIsize);
 
 static THREADS: Counted = Counted(AtomicIsize::new(0));
 static OVER: AtomicBool = AtomicBool::new(false);
+
+/// Whether the calling thread has thread-local variables.
+#[inline]
+pub fn has_variables() -> bool {
+    match variables() {
+        Variables::Some => true,
+        Variables::None => false,
+        Variables::Unknown(pointer) => look_at(pointer),
+    }
+}
+
+/// The first time that a thread comes here with this pointer. Behind a filter, and where nothing will be served, no call is
+/// made for it.
+#[cold]
+#[inline(never)]
+fn look_at(pointer: Pointer) -> bool {
+    let Some(mask) = engine::may_run().then(count_in).flatten() else { return pointer.follow() };
+    let has = pointer.look();
+    count_out(mask);
+    has
+}
 
 /// The thread's variable; `None`: it has no such variables.
 #[inline]
