@@ -27,8 +27,8 @@ const PROVES: usize = 128;
 /// … and with this many times the budget at most.
 const TRUSTED: usize = 8;
 
-/// A budget below so many slots is small: up to 64 MiB. Models have none that is.
-const SMALL: usize = if CHECKED { 0 } else { 33 };
+/// A budget of so many slots (64 MiB) is small.
+const SMALL: usize = 32;
 
 /// On a cache line of its own, because it is written at each call.
 #[derive(Debug)]
@@ -153,7 +153,8 @@ impl Budget {
     /// one keeps. A small budget cannot bear both: once it was used up, it alone says what is kept.
     #[inline]
     pub fn leaves_blocks(&self) -> bool {
-        self.left_some.load(Relaxed) && self.limit() < SMALL
+        // Not in models: all of their budgets are small.
+        !CHECKED && self.left_some.load(Relaxed) && self.limit() <= SMALL
     }
 
     /// Pages that it has or is about to have.
