@@ -305,10 +305,9 @@ impl Arena {
                 continue;
             }
             let carved = &mut self.carved[slot as usize];
-            let before = carved.wasted();
-            if let Some((unit, zero)) = carved.take(units) {
+            if let Some((unit, zero, backed)) = carved.take(units) {
                 self.sizes.set_run(slot as usize, unit, units);
-                self.unused = self.unused + carved.wasted() - before;
+                self.unused -= backed;
                 if carved.is_full() {
                     self.rooms[place] = u32::MAX;
                 }
@@ -355,11 +354,10 @@ impl Arena {
     /// `None` when no run starts there.
     pub fn give_run(&mut self, slot: usize, unit: usize, bare: bool) -> Option<bool> {
         let units = self.sizes.run(slot, unit)?;
-        let before = self.carved[slot].wasted();
         self.carved[slot].give(unit, units, bare);
         self.strippable |= !bare;
         self.sizes.set_run(slot, unit, 0);
-        self.unused = self.unused + self.carved[slot].wasted() - before;
+        self.unused += if bare { 0 } else { units };
         let in_part = self.carved[slot].is_bare();
         let changed = self.slots.has(slot, flag::TAINTED | flag::FORKED);
         let empty = self.carved[slot].is_empty() && (changed || in_part || self.spare != u32::MAX);

@@ -43,8 +43,8 @@ impl Carved {
         Self { used: runs.fold(0, |used, (at, n)| used | mask(at, n)), ..Self::default() }
     }
 
-    /// Takes `n` units: the first one, and whether all of them are zero.
-    pub fn take(&mut self, n: usize) -> Option<(usize, bool)> {
+    /// Takes `n` units: the first one, whether all of them are zero, and how many of them have memory.
+    pub fn take(&mut self, n: usize) -> Option<(usize, bool, usize)> {
         let mut fits = !self.used;
         for _ in 1..n {
             fits &= fits >> 1;
@@ -55,8 +55,9 @@ impl Carved {
         let at = fits.trailing_zeros() as usize;
         let mask = mask(at, n);
         let zero = self.clean & mask == mask;
+        let backed = self.backed(at, n);
         self.hand_out(mask);
-        Some((at, zero))
+        Some((at, zero, backed))
     }
 
     fn hand_out(&mut self, mask: u32) {
@@ -78,6 +79,13 @@ impl Carved {
         let n = wasted.checked_shr(at as u32)?.trailing_ones() as usize;
         self.hand_out(mask(at, n));
         Some((at, n))
+    }
+
+    /// How many of the `n` units from `at` on have memory.
+    #[inline]
+    pub fn backed(&self, at: usize, n: usize) -> usize {
+        // To count bits takes long without an instruction for it.
+        if self.bare == 0 { n } else { (mask(at, n) & !self.bare).count_ones() as usize }
     }
 
     /// Units that have memory, and belong to no run.
@@ -125,10 +133,10 @@ mod tests {
     #[test]
     fn a_whole_slot_is_one_run() {
         let mut c = Carved::start(Content::Zero);
-        assert_eq!(c.take(UNITS), Some((0, true)));
+        assert_eq!(c.take(UNITS), Some((0, true, UNITS)));
         assert!(c.is_full() && c.take(1).is_none());
         c.give(0, UNITS, false);
-        assert_eq!(c.take(1), Some((0, false)), "used memory is no longer zero");
+        assert_eq!(c.take(1), Some((0, false, 1)), "used memory is no longer zero");
     }
 
     proptest! {
@@ -146,7 +154,8 @@ mod tests {
                 let starts = owner != 0 && (at == 0 || model[at - 1] != owner);
                 let len = model.iter().filter(|o| **o == owner).count();
                 match op {
-                    0 => if let Some((i, _)) = c.take(n) {
+                    0 => if let Some((i, _, backed)) = c.take(n) {
+                        prop_assert_eq!(backed, (i..i + n).filter(|&unit| filled[unit]).count());
                         prop_assert!(model[i..i + n].iter().all(|o| *o == 0));
                         model[i..i + n].fill(id);
                         filled[i..i + n].fill(true);

@@ -97,6 +97,16 @@ pub fn variables() -> Variables {
         return Variables::Some;
     }
     let at = own();
+    // Nearly all pointers are at the first of their places.
+    if places(at).next().is_some_and(|place| place.load(Ordering::Relaxed) == at) && at != 0 {
+        return if Pointer(at).follow() { Variables::Some } else { Variables::None };
+    }
+    look_for(at)
+}
+
+#[cold]
+#[inline(never)]
+fn look_for(at: usize) -> Variables {
     // Below that no program has memory, as a rule.
     const LOWEST: usize = 1 << 16;
     if at < LOWEST || at % ALIGNMENT != 0 {

@@ -72,6 +72,12 @@ pub fn is_apart() -> bool {
     matches!(now(), LIMITED | FILTERED)
 }
 
+/// The same in a thread that has variables, once settings are read.
+#[inline]
+pub fn is_thread_apart() -> bool {
+    matches!(word().load(Ordering::Relaxed), LIMITED | FILTERED)
+}
+
 /// This thread is confined.
 pub fn set(how: u32) {
     if let Some(word) = own() {

@@ -149,11 +149,11 @@ pub fn may_run() -> bool {
 /// Enters the engine for a large request, starting it if need be. `None`: this process runs plain, this thread
 /// is inside already, or another one is about to start it.
 pub fn enter() -> Option<Entered> {
-    if STARTER.is_off() || !settings::are_read() || confined::is_apart() {
+    if STARTER.is_off() || !settings::are_read() {
         tell_if_untold();
         return None;
     }
-    enter_as(Inside::enter)
+    enter_as(Inside::enter_together)
 }
 
 /// The service was called off before it began, and no page says so yet. A program that makes no large request leaves

@@ -18,7 +18,7 @@ use core::sync::atomic::{AtomicBool, AtomicIsize, Ordering, compiler_fence};
 use faultless_base::sys::raw::{self, NoSignals};
 
 use crate::kernel::thread_pointer::{Pointer, Variables, variables};
-use crate::runtime::engine;
+use crate::runtime::{confined, engine};
 
 global_asm!(
     ".pushsection .tbss, \"awT\", @nobits",
@@ -201,10 +201,28 @@ impl Inside {
     /// Enters; `None` when this thread is inside already.
     #[inline]
     pub fn enter() -> Option<Self> {
-        if state() != OUTSIDE {
-            return None;
+        Self::enter_if(|| true)
+    }
+
+    /// The same unless this is a child that has to do without its parent's engine.
+    #[inline]
+    pub fn enter_together() -> Option<Self> {
+        Self::enter_if(|| !confined::is_thread_apart())
+    }
+
+    #[inline]
+    fn enter_if(may: impl FnOnce() -> bool) -> Option<Self> {
+        let thread = thread().filter(|_| may())?;
+        // SAFETY: this thread's own variable; a signal handler leaves it as it found it, or refused.
+        let state = unsafe { &raw mut (*thread).state };
+        let next = if OVER.load(Ordering::SeqCst) { FREE } else { EARLY };
+        // SAFETY: as above.
+        unsafe {
+            if state.read_volatile() != OUTSIDE {
+                return None;
+            }
+            state.write_volatile(next);
         }
-        set_state(if OVER.load(Ordering::SeqCst) { FREE } else { EARLY });
         Some(Self(()))
     }
 
@@ -231,11 +249,12 @@ impl Inside {
 impl Drop for Inside {
     #[inline]
     fn drop(&mut self) {
-        let was = state();
-        // SAFETY: this thread's own variable, which it has: it was inside.
-        let mask = unsafe { (*variable()).mask };
-        // Left before signals are taken again.
-        set_state(OUTSIDE);
+        let thread = variable();
+        // SAFETY: this thread's own variable, which it has: it was inside. A signal handler leaves it as it found it, or
+        // refused.
+        let (was, mask) = unsafe { ((&raw const (*thread).state).read_volatile(), (*thread).mask) };
+        // Left before signals are taken again. SAFETY: as above.
+        unsafe { (&raw mut (*thread).state).write_volatile(OUTSIDE) };
         match was {
             COUNTED => count_out(mask),
             HELD => _ = THREADS.0.fetch_sub(1, Ordering::SeqCst),
