@@ -136,7 +136,7 @@ impl<S: Sys> Space<S> {
         self.strip_slot(shard, last, span);
     }
 
-    /// Gives memory inside slot `i` back to the kernel, which nobody uses. How much the slot still has is not known then.
+    /// Gives memory inside slot `i`, which no block uses, back to the kernel. How much the slot still has is not known then.
     /// Whether it is gone.
     fn strip_slot(&self, shard: &Shard, i: usize, span: Span) -> bool {
         let before = shard.slots.share(i, flag::FRESH);

@@ -27,7 +27,7 @@ const PROVES: usize = 128;
 /// … and with this many times the budget at most.
 const TRUSTED: usize = 8;
 
-/// A budget of so many slots (64 MiB) is small.
+/// The largest budget that is small, in slots (64 MiB).
 const SMALL: usize = 32;
 
 /// On a cache line of its own, because it is written at each call.

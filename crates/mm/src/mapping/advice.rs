@@ -15,6 +15,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use faultless_base::sys::{Huge, Sys};
 use faultless_base::{SLOT, SLOT_PAGES, Span, UNIT};
 
+use crate::mapping::{moved_place, slots_around};
 use crate::predict::huge_cost::LARGE;
 use crate::space::Space;
 use crate::space::account::SAMPLED_PAGES;
@@ -147,9 +148,8 @@ impl<S: Sys> Space<S> {
             if part.is_empty() {
                 continue;
             }
-            let start = to.start + (part.start - from.start);
-            let span = Span { start, end: start + part.bytes() }.clip(to);
-            let mut moved = Known { span, charged: left.charged.min(touched_slots(span)), cut: true, ..left };
+            let span = moved_place(part, from, to);
+            let mut moved = Known { span, charged: left.charged.min(slots_around(span).n), cut: true, ..left };
             left.lose(part);
             if left.span.is_empty() {
                 left = moved;
@@ -312,11 +312,6 @@ impl<S: Sys> Space<S> {
     }
 }
 
-/// The slots of which a part lies in `span`.
-fn touched_slots(span: Span) -> usize {
-    if span.is_empty() { 0 } else { span.end.div_ceil(SLOT) - span.start / SLOT }
-}
-
 impl Known {
     /// The program has given up `gone`. What is left of a front or a back counts for its slots at most.
     fn lose(&mut self, gone: Span) {
@@ -328,7 +323,7 @@ impl Known {
             self.span.end = gone.start.max(self.span.start);
         }
         self.cut = true;
-        self.charged = self.charged.min(touched_slots(self.span));
+        self.charged = self.charged.min(slots_around(self.span).n);
     }
 
     fn slots(&self) -> usize {

@@ -192,7 +192,7 @@ impl<S: Sys> Space<S> {
         if span.is_empty() {
             return;
         }
-        let outer = Extent { first: span.start / SLOT, n: span.end.div_ceil(SLOT) - span.start / SLOT };
+        let outer = slots_around(span);
         self.noted(outer).flat_map(Extent::slots).for_each(|i| self.cut(i, span));
     }
 
@@ -229,10 +229,8 @@ impl<S: Sys> Space<S> {
         let lent = self.lent_in(from).filter(|&i| slots.has(i, flag::CHARGED));
         for i in lent {
             let part = Span::new(i * SLOT, SLOT).clip(from);
-            let start = to.start + (part.start - from.start);
-            let part = Span { start, end: start + part.bytes() }.clip(to);
-            let e = Extent { first: part.start / SLOT, n: part.end.div_ceil(SLOT) - part.start / SLOT };
-            if part.is_empty() || !self.note_slots(e) {
+            let e = slots_around(moved_place(part, from, to));
+            if e.n == 0 || !self.note_slots(e) {
                 continue;
             }
             for j in e.slots().filter(|&j| self.begin_use(Extent { first: j, n: 1 })) {
@@ -345,7 +343,7 @@ impl<S: Sys> Space<S> {
 
     /// The slots of a range, some of them perhaps in part, that the program is known to have.
     pub(crate) fn lent_in(&self, span: Span) -> impl Iterator<Item = usize> {
-        let outer = Extent { first: span.start / SLOT, n: span.end.div_ceil(SLOT) - span.start / SLOT };
+        let outer = slots_around(span);
         self.noted(outer).flat_map(Extent::slots).filter(|&i| self.program.slots.state(i) == State::Mapped)
     }
 
@@ -432,6 +430,17 @@ pub enum Change {
     Dropped,
     /// The program itself asks for huge pages.
     HugeAdvised,
+}
+
+/// Where `part` of `from` is after the kernel has moved it to `to`, as far as it fits there.
+pub(crate) fn moved_place(part: Span, from: Span, to: Span) -> Span {
+    Span::new(to.start + (part.start - from.start), part.bytes()).clip(to)
+}
+
+/// The slots of which a part lies in a range of addresses.
+pub(crate) fn slots_around(span: Span) -> Extent {
+    let n = if span.is_empty() { 0 } else { span.end.div_ceil(SLOT) - span.start / SLOT };
+    Extent { first: span.start / SLOT, n }
 }
 
 /// The whole slots inside a range of addresses.
