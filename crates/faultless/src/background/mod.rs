@@ -1,6 +1,6 @@
 //! Work on memory that goes on in the background, with progress, an end to wait for, and a way to stop it.
 
-pub mod ahead;
+pub mod owner;
 pub mod reserve;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -79,7 +79,10 @@ impl<S: Sys> Space<S> {
                     (1.., KEEP_ABOVE_MS..) => above.min(1 << order),
                     _ => continue,
                 };
-                let e = Extent { first, n: n.min(DECAY_SLOTS) };
+                let e = Extent { first, n: n.min(DECAY_SLOTS).min(self.budget.idle()) };
+                if e.n == 0 {
+                    continue;
+                }
                 arena.take_at(e);
                 drop(arena);
                 self.return_to_kernel(shard, e, stamp);

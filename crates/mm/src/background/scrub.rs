@@ -94,7 +94,7 @@ impl<S: Sys> Space<S> {
 
     /// Slots that are zero and free.
     pub(crate) fn zeroed(&self) -> usize {
-        self.all_shards().filter_map(|shard| Some(shard.lock_soon()?.free().slots(Kind::Zeroed))).sum()
+        self.free_slots(Kind::Zeroed)
     }
 
     fn scrub_next(&self, now: u32) -> Progress {

@@ -224,7 +224,7 @@ impl<S: Sys> Space<S> {
     /// lock: a change meanwhile may be counted or not.
     pub fn blocks_in_use(&self) -> (usize, usize) {
         let (mut n, mut bytes) = (0, 0);
-        for shard in self.all_shards() {
+        for shard in self.block_shards() {
             let mut slot = 0;
             while slot < shard.slots.tail() {
                 let mut slots = 1;
@@ -310,13 +310,13 @@ impl<S: Sys> Space<S> {
 
     /// Whether memory between small blocks may go back, as far as that is known without waiting.
     pub(crate) fn may_strip(&self) -> bool {
-        self.all_shards().any(|shard| shard.lock_soon().is_none_or(|arena| arena.may_strip()))
+        self.block_shards().any(|shard| shard.lock_soon().is_none_or(|arena| arena.may_strip()))
     }
 
     /// Gives memory between small blocks back to the kernel, `n` slots' worth or all there is: the bytes given back.
     pub(crate) fn strip_runs(&self, n: usize, counter: Counter) -> usize {
         let mut bytes = 0;
-        for shard in self.all_shards() {
+        for shard in self.block_shards() {
             while bytes / SLOT < n {
                 let Some(mut arena) = shard.lock_soon() else { break };
                 let Some((slot, unit, units)) = arena.take_wasted() else { break };

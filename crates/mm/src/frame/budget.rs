@@ -41,6 +41,8 @@ pub struct Budget {
     knobs: &'static Values,
     closed: AtomicBool,
     idle: AtomicUsize,
+    /// Slots that hold memory because the program asked for that: its own, in the account.
+    reserved: AtomicUsize,
     charged: AtomicUsize,
     /// Pages of blocks of whole slots that the program did not ask for.
     lost: AtomicUsize,
@@ -73,6 +75,7 @@ impl Budget {
             knobs,
             closed: AtomicBool::new(false),
             idle: zero(),
+            reserved: zero(),
             charged: zero(),
             lost: zero(),
             unused: core::array::from_fn(|_| Apart(zero())),
@@ -98,9 +101,14 @@ impl Budget {
         self.closed.store(true, Relaxed);
     }
 
-    /// Free slots that hold memory.
+    /// Free slots that hold memory, but for those that the program has reserved.
     pub fn idle(&self) -> usize {
         self.idle.load(Relaxed)
+    }
+
+    /// Free slots that hold memory because the program asked for that.
+    pub fn reserved(&self) -> usize {
+        self.reserved.load(Relaxed)
     }
 
     /// Slots that the program is known to use.
@@ -160,7 +168,8 @@ impl Budget {
     /// Pages that it has or is about to have.
     fn total(&self) -> usize {
         let promised: usize = self.promised.iter().map(|promised| promised.load(Relaxed)).sum();
-        (self.used() + self.idle() + self.charged()) * SLOT_PAGES + self.other.load(Relaxed) + promised
+        let slots = self.used() + self.reserved() + self.idle() + self.charged();
+        slots * SLOT_PAGES + self.other.load(Relaxed) + promised
     }
 
     /// Pages that it has because of us, at most.
@@ -228,7 +237,8 @@ impl Budget {
         self.blind.store(resident.is_none(), Relaxed);
         let Some(resident) = resident else { return };
         let extra = before.max(self.extra());
-        self.other.store(resident.saturating_sub((self.used() + self.idle()) * SLOT_PAGES), Relaxed);
+        let known = self.used() + self.reserved() + self.idle();
+        self.other.store(resident.saturating_sub(known * SLOT_PAGES), Relaxed);
         if !self.looked.load(Relaxed) {
             // The value before the first look was a guess.
             self.peak.store(0, Relaxed);
@@ -307,9 +317,20 @@ impl Budget {
         self.idle.fetch_add(n, Relaxed);
     }
 
-    /// Kept memory is handed out or returned.
+    /// Kept memory is handed out or returned: idle memory first, then what is reserved.
     pub fn unkeep(&self, n: usize) {
+        sub(&self.reserved, n - take(&self.idle, n));
+    }
+
+    /// Idle memory is reserved.
+    pub fn reserve(&self, n: usize) {
         sub(&self.idle, n);
+        self.reserved.fetch_add(n, Relaxed);
+    }
+
+    /// Memory is handed out that may have been reserved.
+    pub fn unkeep_reserved(&self, n: usize) {
+        sub(&self.idle, n - take(&self.reserved, n));
     }
 
     /// Charges up to `n` slots for advice that is not confirmed yet. Leaves room for a frame on its way there.
@@ -343,12 +364,18 @@ impl Budget {
     /// whole slots have in excess are new.
     pub fn recount(&self, used: usize, charged: usize, lost: usize) {
         let counts = [(&self.charged, charged), (&self.used, used), (&self.lost, lost)];
-        let gone = [&self.idle, &self.promised[0], &self.promised[1], &self.other, &self.peak];
+        let gone = [&self.idle, &self.reserved, &self.promised[0], &self.promised[1], &self.other, &self.peak];
         counts.into_iter().for_each(|(count, n)| count.store(n, Relaxed));
         gone.into_iter().for_each(|count| count.store(0, Relaxed));
         self.looked.store(false, Relaxed);
         self.use_slots(0);
     }
+}
+
+/// Takes up to `n`; how many.
+fn take(value: &AtomicUsize, n: usize) -> usize {
+    let less = |v: usize| Some(v - v.min(n));
+    value.fetch_update(Relaxed, Relaxed, less).map_or(0, |before| before.min(n))
 }
 
 fn sub(value: &AtomicUsize, n: usize) {

@@ -14,3 +14,4 @@ pub mod purpose;
 pub(crate) mod runs;
 pub mod sizes;
 pub mod slot;
+pub mod store;

@@ -42,7 +42,7 @@ impl<S: Sys> Space<S> {
             }
             self.wait_for_scrubber(n);
             if self.budget.idle() >= n
-                && let Some(found) = self.all_shards().find_map(resident)
+                && let Some(found) = self.block_shards().find_map(resident)
             {
                 return Some(found);
             }

@@ -8,6 +8,7 @@ pub mod account;
 pub mod alloc;
 pub mod fork;
 pub mod free;
+pub mod lend;
 pub mod progress;
 pub mod shutdown;
 pub(crate) mod transfer;
@@ -31,6 +32,7 @@ use crate::predict::huge_cost::HugeCost;
 use crate::predict::pace::Pace;
 use crate::predict::prefault_budget::PrefaultBudget;
 use crate::predict::run_length::RunLength;
+use crate::space::lend::Requests;
 use crate::space::watched::{Advices, Growths, Supply};
 use faultless_page::knobs::{Knob, Values};
 use faultless_page::stats::{Block, Counter};
@@ -93,6 +95,13 @@ impl Shard {
             sparse: RunLength::new(SPARSE_STREAK),
             dropped: RunLength::new(DROPPED_STREAK),
         })
+    }
+
+    /// One over `span`, of which nothing is open yet, for whole frames alone.
+    fn apart(span: Span, counters: &'static Block) -> Option<Self> {
+        let n = span.bytes() / SLOT;
+        let tables: Tables = (table::lasting(n)?, table::lasting(n)?);
+        Self::new((MAX_SHARDS - 1, span.start), Slots::new(sync::words(n + 1)?), n, tables, counters)
     }
 
     /// The lock, if it can be had without waiting for a thread that may have stopped.
@@ -160,6 +169,9 @@ pub struct Space<S> {
     pub(crate) growths: TryLock<Growths>,
     pub(crate) advices: TryLock<Advices>,
     pub(crate) shards: [Option<Shard>; MAX_SHARDS],
+    /// Frames of regions: see [`lend`].
+    apart: Option<Shard>,
+    requests: Requests,
     /// The program's own mappings, as far as frames move into them: slots of the whole address space, without free
     /// lists.
     pub(crate) program: Shard,
@@ -253,6 +265,8 @@ impl<S: Sys> Space<S> {
             growths: TryLock::new(Growths::new()),
             advices: TryLock::new(Advices::new()),
             shards,
+            apart: None,
+            requests: Requests::new(),
             program,
             noted: (AtomicUsize::new(usize::MAX), AtomicUsize::new(0)),
             committed: (AtomicUsize::new(usize::MAX), AtomicUsize::new(0)),
@@ -313,7 +327,13 @@ impl<S: Sys> Space<S> {
         self.count
     }
 
+    /// All shards in which frames may be free.
     pub(crate) fn all_shards(&self) -> impl Iterator<Item = &Shard> {
+        self.block_shards().chain(&self.apart)
+    }
+
+    /// Those in which blocks may lie.
+    pub(crate) fn block_shards(&self) -> impl Iterator<Item = &Shard> {
         self.shards.iter().flatten()
     }
 
@@ -341,9 +361,9 @@ impl<S: Sys> Space<S> {
         shards.chain(self.noted(everything).map(|e| (&self.program, e)))
     }
 
-    /// All shards, this one first.
+    /// All shards in which blocks may lie, this one first.
     pub(crate) fn shards_from<'a>(&'a self, first: &'a Shard) -> impl Iterator<Item = &'a Shard> {
-        let others = self.all_shards().filter(move |shard| shard.base != first.base);
+        let others = self.block_shards().filter(move |shard| shard.base != first.base);
         core::iter::once(first).chain(others)
     }
 

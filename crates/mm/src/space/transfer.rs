@@ -74,7 +74,7 @@ impl<S: Sys> Space<S> {
             return None;
         }
         let take = |shard: &Shard| shard.lock_soon()?.take_some(n, kind);
-        self.shards_from(own).find_map(|shard| Some((shard, take(shard)?)))
+        self.shards_from(own).chain(&self.apart).find_map(|shard| Some((shard, take(shard)?)))
     }
 
     /// Brings idle frames with old bytes to the holes of `e`, in transit: as many as the program may get at once.
@@ -109,7 +109,7 @@ impl<S: Sys> Space<S> {
         }
     }
 
-    fn zero_now(&self, shard: &Shard, e: Extent) {
+    pub(crate) fn zero_now(&self, shard: &Shard, e: Extent) {
         let start = self.sys.now_ns();
         self.sys.zero_hot(shard.span(e));
         shard.count(Counter::HotZeroNs, (self.sys.now_ns() - start) as usize);
