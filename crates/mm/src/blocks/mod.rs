@@ -8,13 +8,12 @@ pub mod attributes;
 mod examine;
 pub mod resize;
 
-use core::sync::atomic::Ordering::Relaxed;
-
 use faultless_base::sync::TryGuard;
 use faultless_base::sys::Sys;
 use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span, UNIT};
 
-use crate::frame::arena::{Arena, Extent};
+use crate::frame::arena::Arena;
+use crate::frame::extent::Extent;
 use crate::frame::purpose::{Need, Purpose};
 use crate::frame::runs::{Content, UNITS};
 use crate::frame::slot::{State, flag};
@@ -47,7 +46,7 @@ impl<S: Sys> Space<S> {
         if bytes <= SLOT && align <= UNIT {
             return self.allocate_run(shard, bytes);
         }
-        self.program_cpu.store(cpu + 1, Relaxed);
+        self.worker.cpus.note_program(cpu);
         self.allocate_slots(shard, bytes, align.div_ceil(SLOT), need)
     }
 

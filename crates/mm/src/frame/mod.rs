@@ -9,6 +9,7 @@ pub mod arena;
 pub mod buddy;
 pub mod budget;
 pub mod busy;
+pub mod extent;
 pub mod later;
 pub mod purpose;
 pub(crate) mod runs;

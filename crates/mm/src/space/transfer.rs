@@ -3,13 +3,11 @@
 //! A frame moves as a whole huge page where both sides have one there; its address changes, nothing is copied. A slot
 //! that it leaves is a hole. The kernel refuses pages that are shared, pinned or locked, and never replaces a page.
 
-use core::sync::atomic::Ordering::Relaxed;
-
 use faultless_base::sys::Sys;
 use faultless_base::{SLOT, Span};
 
-use crate::frame::arena::Extent;
 use crate::frame::buddy::Kind;
+use crate::frame::extent::Extent;
 use crate::frame::purpose::Purpose;
 use crate::frame::slot::{State, flag};
 use crate::space::{Shard, Space};
@@ -32,7 +30,7 @@ impl Moved {
 impl<S: Sys> Space<S> {
     /// Whether this process can move frames at all.
     pub(crate) fn can_move(&self) -> bool {
-        !self.supply.refused.load(Relaxed)
+        !self.moves.are_refused()
     }
 
     /// Moves free frames, zeroed, to `n` slots of the program's at `to`: how many slots from the first on. Less than
@@ -64,8 +62,8 @@ impl<S: Sys> Space<S> {
 
     /// The program asked for the slots `e`, which read as zero, and some of them have moved there.
     pub(crate) fn count_moved(&self, e: Extent, moved: Moved) {
-        self.program.count(Counter::BytesZeroed, moved.ready * SLOT);
-        self.count_zeroes(&self.program, e, Purpose::Map, (moved.ready, moved.ahead, moved.hot));
+        self.program().count(Counter::BytesZeroed, moved.ready * SLOT);
+        self.count_zeroes(self.program(), e, Purpose::Map, (moved.ready, moved.ahead, moved.hot));
     }
 
     /// Free frames in transit, up to `n` in one piece, of the shard at hand or else of another one.
@@ -120,7 +118,7 @@ impl<S: Sys> Space<S> {
     pub(crate) fn move_bytes(&self, shard: &Shard, from: Span, to: usize) -> usize {
         let bytes = self.sys.move_pages(from, to);
         if bytes.is_none() {
-            self.supply.refused.store(true, Relaxed);
+            self.moves.refuse();
             shard.count(Counter::MovesRefused, 1);
         }
         bytes.unwrap_or(0)
@@ -136,7 +134,7 @@ impl<S: Sys> Space<S> {
         shard.count(Counter::BytesMoved, bytes);
         let (gone, rest) = (Extent { n: begun, ..e }, Extent { first: e.first + begun, n: e.n - begun });
         let stocked = gone.slots().filter(|&i| slots.has(i, flag::FRESH)).count();
-        self.prefault_budget.note_used(stocked);
+        self.ahead.prefault_budget.note_used(stocked);
         let (target, first) = self.place(to);
         for (i, source) in gone.slots().enumerate().take(whole) {
             if slots.has(source, flag::AHEAD) {
