@@ -97,6 +97,7 @@ impl Sys for Fake {
 
     fn reserve_apart(&self, bytes: usize) -> Option<Span> {
         let span = self.reserve(bytes, SLOT)?;
+        self.open(span);
         self.huge(span, Huge::Advised);
         Some(span)
     }

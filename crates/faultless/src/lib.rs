@@ -87,9 +87,10 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// An arena for up to `bytes` bytes of blocks. It takes no memory by itself.
+    /// An arena for up to `bytes` bytes of blocks. It takes no memory by itself. The first arena of a process reserves
+    /// the addresses of all of them: twice the machine's memory, or `bytes` if that is more.
     pub fn new(bytes: usize) -> Result<Self, Error> {
-        let space = owner::frames().filter(|space| bytes <= space.span().bytes()).ok_or(Error::NoAddressSpace)?;
+        let space = owner::with_arena(bytes).ok_or(Error::NoAddressSpace)?;
         Ok(Self { space, owner: Owner::here(), left: AtomicUsize::new(bytes) })
     }
 

@@ -11,6 +11,7 @@
 //! |---|---|
 //! | [`frame`] | slots and their states, free lists, sizes of blocks, the budget: data, each with its own lock |
 //! | [`predict`] | what will be needed next: streams of faults, windows, how much of what was brought is used |
+//! | `state` | what is remembered from call to call: small owners of words, clocks and short tables |
 //! | [`space`] | the arena as a whole: frames taken and given back, moved, counted; forks; the end of service |
 //! | [`mapping`] | mappings of the program: frames move in, ahead of it, and out again |
 //! | [`blocks`] | what `malloc`, `realloc` and `free` ask for |
@@ -31,6 +32,7 @@ pub mod mapping;
 pub mod predict;
 pub mod region;
 pub mod space;
+mod state;
 
 pub use frame::purpose::Need;
 pub use space::Space;

@@ -12,17 +12,11 @@ pub fn reserve(bytes: usize) -> Option<usize> {
     reserve_closed(bytes).filter(|at| open(*at, bytes))
 }
 
-/// The same with huge pages advised all over, and not accessible yet: where the program has all future memory locked,
-/// memory comes as soon as it may be accessed.
-pub(super) fn reserve_apart(bytes: usize) -> Option<Span> {
-    let span = Span::new(reserve_closed(bytes)?, bytes);
-    Linux.huge(span, Huge::Advised);
-    Some(span)
-}
-
-/// The same for [`fill`], accessible.
+/// The same with huge pages advised all over, for [`fill`].
 pub fn reserve_huge(bytes: usize) -> Option<usize> {
-    let at = reserve_apart(bytes)?.start;
+    let at = reserve_closed(bytes)?;
+    // Before: where the program has all future memory locked it comes as soon as it may be accessed.
+    Linux.huge(Span::new(at, bytes), Huge::Advised);
     open(at, bytes).then_some(at)
 }
 

@@ -122,10 +122,8 @@ impl Sys for Linux {
     }
 
     fn reserve_apart(&self, bytes: usize) -> Option<Span> {
-        let kept = frames::reserve_apart(bytes)?;
-        madvise(kept, libc::MADV_DONTDUMP);
         kept::note_home();
-        Some(kept)
+        Some(Span::new(frames::reserve_huge(bytes)?, bytes))
     }
 
     fn unclaimed(&self, rest: Span) -> usize {

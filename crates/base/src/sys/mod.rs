@@ -100,7 +100,8 @@ pub const SIGNATURES: usize = 4;
 pub trait Sys {
     /// Reserves `bytes` of address space at a multiple of `align`, without access; `None` when refused.
     fn reserve(&self, bytes: usize, align: usize) -> Option<Span>;
-    /// The same for memory that no forked child has, at a multiple of a slot, with huge pages advised.
+    /// The same for memory that no forked child has, at a multiple of a slot, which may be accessed, and has huge pages
+    /// advised.
     fn reserve_apart(&self, bytes: usize) -> Option<Span>;
     /// Where the untouched end of a reservation begins. That is behind the last slot into which the program has
     /// mapped something of its own.

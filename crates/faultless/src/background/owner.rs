@@ -11,7 +11,7 @@ use faultless_base::sync::TryLock;
 use faultless_base::sys::linux::Linux;
 use faultless_base::sys::{Sys, raw, thread};
 use faultless_mm::{Progress, Space};
-use faultless_page::stats::BLOCKS;
+use faultless_page::stats::{BLOCKS, Block};
 
 use crate::page::page;
 use crate::process::limits;
@@ -19,12 +19,8 @@ use crate::process::once::Once;
 use crate::process::owner::OfProcess;
 use crate::process::thread::Thread;
 
-/// Addresses for blocks of arenas, where the machine has less than half as much memory (64 GiB).
-const BLOCKS_BYTES: usize = 64 << 30;
-/// Addresses for blocks, and for frames, where the kernel refuses more.
+/// Addresses of an arena where the kernel refuses more, at least.
 const LESS: usize = 64 << 20;
-/// The part of a limit of addresses that either may take: what the program itself asks for has to fit beside them.
-const PART_OF_LIMIT: usize = 64;
 
 /// The owner, and who does its background work.
 struct Owned {
@@ -45,16 +41,25 @@ fn owned() -> Option<&'static Owned> {
 fn make() -> Option<Owned> {
     // What the parent of a forked process kept open is about its memory.
     Linux.forked();
-    let memory = limits::of_machine()?;
-    let most = limits::memory().map_or(usize::MAX, |limit| limit / PART_OF_LIMIT);
     let page = page();
-    // Apart from the counters of `faultless run`, which may have this page, too.
-    let counters = &page.block[BLOCKS - 1..];
-    let with = |blocks: usize, frames: usize| {
-        Space::new(Linux, blocks.min(most), 1, counters, &page.knobs)?.with_frames_apart(frames.min(most))
-    };
-    let space = with((2 * memory).max(BLOCKS_BYTES), memory).or_else(|| with(LESS, LESS))?;
+    let space = Space::without_arena(Linux, counters(), &page.knobs)?.with_pool(limits::of_machine()?)?;
     Some(Owned { space, steps: TryLock::new(()), started: AtomicBool::new(false) })
+}
+
+/// Apart from those of `faultless run`, which may have this page, too.
+fn counters() -> &'static Block {
+    &page().block[BLOCKS - 1]
+}
+
+/// The owner with addresses for blocks of arenas, `bytes` at least.
+pub(crate) fn with_arena(bytes: usize) -> Option<&'static Space<Linux>> {
+    let space = frames()?;
+    let most = (2 * limits::of_machine()?).next_power_of_two().max(bytes);
+    if !space.has_arena() {
+        let counters = std::slice::from_ref(counters());
+        let _ = space.add_arena(most, 1, counters) || space.add_arena(bytes.max(LESS), 1, counters);
+    }
+    (space.span().bytes() >= bytes).then_some(space)
 }
 
 /// The owner of all frames. `None` where the kernel refuses the addresses.

@@ -11,12 +11,13 @@
 use faultless_base::sys::{Huge, Sys};
 use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span};
 
-use crate::frame::arena::Extent;
+use crate::frame::extent::Extent;
 use crate::frame::slot::{State, flag};
 use crate::space::account::SAMPLED_PAGES;
 use crate::space::progress::{Progress, sooner};
-use crate::space::watched::{FOLLOWED, Growth, SMALL_DEMAND};
 use crate::space::{Shard, Space};
+use crate::state::ahead::SMALL_DEMAND;
+use crate::state::growths::{FOLLOWED, Growth};
 use faultless_page::knobs::Knob;
 
 /// Slots touched ahead at first, and at most (128 MiB).
@@ -33,8 +34,6 @@ const LOOK_US: u64 = 100;
 const LOOKS_IN_CALL: usize = 128;
 /// Slots that it passes at most, to find them.
 const STEPS_IN_CALL: usize = 16 << 10;
-/// How long such looks rest at most when they find nothing.
-const LOOK_REST_MS: u32 = 64;
 
 /// In place of the number of a shard: the program's own mappings.
 const PROGRAM: usize = usize::MAX;
@@ -77,10 +76,8 @@ impl<S: Sys> Space<S> {
             moved: None,
             quiet: 0,
         };
-        let Some(mut growths) = self.growths.lock_soon() else { return };
-        let place = growths.followed.iter().position(Option::is_none).unwrap_or(growths.next % FOLLOWED);
-        growths.followed[place] = Some(growth);
-        growths.next = place + 1;
+        let Some(mut growths) = self.ahead.growths() else { return };
+        growths.add(growth);
         drop(growths);
         self.want_worker_now();
     }
@@ -92,27 +89,23 @@ impl<S: Sys> Space<S> {
         }
         let mut result = Progress::Idle;
         for place in 0..FOLLOWED {
-            let Some(mut growth) = self.growths.lock_soon().and_then(|growths| growths.followed[place]) else {
+            let Some(mut growth) = self.ahead.growths().and_then(|growths| growths.at(place)) else {
                 continue;
             };
-            let before = (growth.shard, growth.first);
             let progress = self.follow(&mut growth, effort);
             result = sooner(result, progress);
-            let Some(mut growths) = self.growths.lock_soon() else { continue };
+            let Some(mut growths) = self.ahead.growths() else { continue };
             if progress == Progress::Idle {
                 self.note_end(self.shard_of(&growth), &growth);
             }
-            // The program may have put another extent there meanwhile.
-            if growths.followed[place].is_some_and(|g| (g.shard, g.first) == before) {
-                growths.followed[place] = (progress != Progress::Idle).then_some(growth);
-            }
+            growths.update(place, &growth, progress != Progress::Idle);
         }
         let done = result == Progress::Worked || effort == Effort::Moves;
         if done { result } else { sooner(result, self.stock_step()) }
     }
 
     fn shard_of(&self, g: &Growth) -> &Shard {
-        if g.shard == PROGRAM { &self.program } else { self.shard(g.shard) }
+        if g.shard == PROGRAM { self.program() } else { self.shard(g.shard) }
     }
 
     fn follow(&self, g: &mut Growth, effort: Effort) -> Progress {
@@ -149,7 +142,7 @@ impl<S: Sys> Space<S> {
         // Nothing is touched before the program has come to the extent at all.
         while g.touched < end && g.reached > g.begin {
             let i = g.touched;
-            if i % 2 == 1 && !self.prefault_budget.take() {
+            if i % 2 == 1 && !self.ahead.prefault_budget.take() {
                 break;
             }
             g.touched += 1;
@@ -157,7 +150,7 @@ impl<S: Sys> Space<S> {
                 if self.touch_lent(shard, g.first + i) {
                     return Progress::Worked;
                 }
-                self.prefault_budget.give_back();
+                self.ahead.prefault_budget.give_back();
             }
         }
         // A program that moves is looked after at once.
@@ -239,16 +232,16 @@ impl<S: Sys> Space<S> {
             // prefault budget.
             let used = confirmed.is_some() && !shard.slots.has(i, flag::CHARGED);
             let brought = used && g.confirmed > g.begin && shard.slots.has(i, flag::AHEAD);
-            self.prefault_budget.note_used(brought as usize);
+            self.ahead.prefault_budget.note_used(brought as usize);
         }
     }
 
     /// In a program's thread that finds the budget used up: looks at some of the charged slots. The background thread
     /// may not have had a processor for a while.
     pub(crate) fn confirm_some(&self) {
-        let Some(mut at) = self.confirming.try_lock() else { return };
+        let Some(mut at) = self.ahead.confirming() else { return };
         let now = self.now_ms();
-        if now.wrapping_sub(at.since) < at.rest {
+        if at.rests(now) {
             return;
         }
         let (mut looks, mut found, mut steps) = (0, 0, 0);
@@ -274,9 +267,7 @@ impl<S: Sys> Space<S> {
                 found += (self.busy.enter(span, is_lent, look) == Some(true)) as usize;
             }
         }
-        // A program that uses little of what it has is not looked at again and again.
-        at.rest = if found > 0 { 0 } else { (at.rest * 2).clamp(1, LOOK_REST_MS) };
-        at.since = now;
+        at.rest(found > 0, now);
     }
 
     /// Whether most of slot `i`, which the program may unmap meanwhile, was written to.

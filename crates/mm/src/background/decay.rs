@@ -1,13 +1,11 @@
 //! Background steps that give free memory back: memory that has been idle for too long, and all idle memory when the
 //! machine is short of it.
 
-use core::sync::atomic::Ordering;
-
 use faultless_base::sys::Sys;
 use faultless_base::{SLOT, Span};
 
-use crate::frame::arena::Extent;
 use crate::frame::buddy::Kind;
+use crate::frame::extent::Extent;
 use crate::space::progress::Progress;
 use crate::space::{Shard, Space};
 use faultless_page::stats::Counter;
@@ -17,8 +15,6 @@ const KEEP_ABOVE_MS: u32 = 500;
 /// Memory within the budget stays for so long.
 const KEEP_MS: u32 = 10_000;
 const DECAY_SLOTS: usize = 32;
-/// How often pressure is looked for.
-const PRESSURE_MS: u32 = 50;
 /// How often ages are looked at while nothing else is to be done.
 const LOOK_US: u64 = 50_000;
 /// The same while more is idle than the budget alone allows, or the control group has a limit.
@@ -41,7 +37,7 @@ impl<S: Sys> Space<S> {
     /// Counts slots that were zeroed ahead and went where no zeroes were needed.
     pub(crate) fn note_unused(&self, shard: &Shard, n: usize) {
         if n > 0 {
-            self.pace.note_wasted(n);
+            self.scrubber.pace.note_wasted(n);
             shard.count(Counter::BytesZeroedUnused, n * SLOT);
         }
     }
@@ -49,7 +45,7 @@ impl<S: Sys> Space<S> {
     /// Gives back memory that has been idle for too long.
     pub(crate) fn decay_step(&self) -> Progress {
         let wastes = || self.budget.wasted_above_limit() > 0 && self.may_strip();
-        if self.budget.idle() == 0 && !wastes() {
+        if self.budget.idle() + self.budget.reserved() == 0 && !wastes() {
             return Progress::Idle;
         }
         self.look_around();
@@ -57,12 +53,9 @@ impl<S: Sys> Space<S> {
             return Progress::Worked;
         }
         let now = self.now_ms();
-        let last = self.pressure_look.load(Ordering::Relaxed);
-        if now.wrapping_sub(last) >= PRESSURE_MS {
-            self.pressure_look.store(now, Ordering::Relaxed);
-            if self.sys.is_short_of_memory() && self.give_all_back() > 0 {
-                return Progress::Worked;
-            }
+        let decay = &self.worker.decay;
+        if decay.looks_for_pressure(now) && self.sys.is_short_of_memory() && self.give_all_back() > 0 {
+            return Progress::Worked;
         }
         if self.budget.above_limit() > 0 {
             // The program may use many of the charged slots by now.
@@ -90,10 +83,14 @@ impl<S: Sys> Space<S> {
                 return Progress::Worked;
             }
         }
+        let age = if above > 0 { KEEP_ABOVE_MS } else { KEEP_MS };
+        if self.budget.idle() > 0 && self.drop_from_pool(now, age, Counter::BytesDecayed) {
+            return Progress::Worked;
+        }
         let wasted = if self.may_strip() { self.budget.wasted_above_limit() } else { 0 };
         if wasted == 0 {
-            self.wasted_ms.store(now, Ordering::Relaxed);
-        } else if now.wrapping_sub(self.wasted_ms.load(Ordering::Relaxed)) >= KEEP_ABOVE_MS
+            decay.note_fit(now);
+        } else if decay.above_for(now) >= KEEP_ABOVE_MS
             && self.strip_runs(wasted.min(DECAY_SLOTS), Counter::BytesDecayed) > 0
         {
             return Progress::Worked;
@@ -128,6 +125,10 @@ impl<S: Sys> Space<S> {
                     bytes += e.n * SLOT;
                 }
             }
+        }
+        while left > 0 && self.drop_from_pool(self.now_ms(), 0, counter) {
+            left -= 1;
+            bytes += SLOT;
         }
         bytes + self.strip_runs(left, counter)
     }

@@ -9,16 +9,14 @@
 //! and the part that is not zero by then is dirty again. An engine that fails or makes no progress is dropped. In
 //! every case, slots are handed on as zeroed only as far as the job says that they are.
 
-use core::sync::atomic::Ordering;
-
-use faultless_base::SLOT;
+use faultless_base::{SLOT, Span};
 use faultless_base::probe;
 use faultless_base::sys::Sys;
 use faultless_base::zero::Engine;
 use faultless_base::zero::driver::Poll;
 
-use crate::frame::arena::Extent;
 use crate::frame::buddy::{Kind, Ready};
+use crate::frame::extent::Extent;
 use crate::frame::slot::State;
 use crate::space::progress::{Progress, sooner};
 use crate::space::{Shard, Space};
@@ -50,22 +48,22 @@ impl<S: Sys> Space<S> {
     /// Zeroes a block, if there is one.
     pub(crate) fn scrub_step(&self) -> Progress {
         let now = self.now_ms();
-        if !self.pace.is_awake() {
+        if !self.scrubber.pace.is_awake() {
             if !self.is_worth_waking() {
-                self.pace.note_nothing(now);
+                self.scrubber.pace.note_nothing(now);
                 return Progress::Idle;
             }
             if self.is_loaded() {
                 return Progress::Wait(LOADED_US);
             }
-            self.pace.wake();
+            self.scrubber.pace.wake();
             self.choose_cpu();
-            self.shard(0).count(Counter::ScrubWakeups, 1);
+            self.program().count(Counter::ScrubWakeups, 1);
             probe::scrub_wakeup();
         }
         let progress = self.scrub_next(now);
         if progress == Progress::Idle {
-            self.pace.sleep(now, self.scrubbed.swap(false, Ordering::Relaxed));
+            self.scrubber.sleep(now);
         }
         progress
     }
@@ -73,8 +71,9 @@ impl<S: Sys> Space<S> {
     /// Whether a dirty block is as large as one has to be to wake the scrubber, and zeroes are in demand.
     fn is_worth_waking(&self) -> bool {
         let Some(order) = self.waking_order() else { return false };
-        self.pace.target(self.now_ms()) > self.zeroed()
-            && self.all_shards().any(|shard| largest(shard) >= Some(order))
+        self.scrubber.pace.target(self.now_ms()) > self.zeroed()
+            && (self.free_in_pool(Kind::Dirty) >= 1 << order
+                || self.all_shards().any(|shard| largest(shard) >= Some(order)))
     }
 
     /// The order of a block, in slots, from which on it wakes the scrubber; `None`: none does. A block too small to
@@ -98,7 +97,7 @@ impl<S: Sys> Space<S> {
     }
 
     fn scrub_next(&self, now: u32) -> Progress {
-        let target = self.pace.target(now);
+        let target = self.scrubber.pace.target(now);
         let missing = target.saturating_sub(self.zeroed());
         if missing == 0 {
             return Progress::Idle;
@@ -116,24 +115,49 @@ impl<S: Sys> Space<S> {
                 Ready::Now { first, order, stamp } => {
                     let n = of_block((1 << order).min(self.sys.scrub_largest() / SLOT));
                     let e = Extent { first, n };
-                    self.recalled.store(false, Ordering::Relaxed);
+                    self.scrubber.begin();
                     arena.take_at(e);
-                    self.away.fetch_add(e.n, Ordering::SeqCst);
+                    self.scrubber.take_away(e.n);
                     drop(arena);
                     self.scrub(shard, e, stamp);
-                    self.away.fetch_sub(e.n, Ordering::SeqCst);
-                    self.scrubbed.store(true, Ordering::Relaxed);
-                    self.pace.note_zeroed();
+                    self.scrubber.bring_back(e.n);
+                    self.scrubber.pace.note_zeroed();
                     return Progress::Worked;
                 }
             }
         }
+        if let Some(at) = self.older_in_pool(Kind::Dirty, now, DELAY_MS) {
+            self.scrub_in_pool(at);
+            return Progress::Worked;
+        }
         result
+    }
+
+    /// Zeroes a frame of the pool in transit.
+    fn scrub_in_pool(&self, at: usize) {
+        let (start, counting) = (self.sys.thread_ns(), self.program());
+        self.scrubber.begin();
+        match self.zero(counting, Span::new(at, SLOT), false, || false) {
+            Zeroing::Done(1, engine) => {
+                counting.count(Counter::BytesScrubbed, SLOT);
+                counting.count(Counter::scrubbed_by(engine), SLOT);
+                counting.count(Counter::ScrubBlocks, 1);
+                self.give_to_pool(at, Kind::Zeroed);
+            }
+            Zeroing::Done(..) => self.give_to_pool(at, Kind::Dirty),
+            Zeroing::Lost => {
+                self.budget.unkeep(1);
+                self.empty_in_pool(at);
+            }
+        }
+        self.scrubber.pace.note_zeroed();
+        counting.count(Counter::ScrubNs, (self.sys.thread_ns() - start) as usize);
     }
 
     fn scrub(&self, shard: &Shard, e: Extent, stamp: u32) {
         let start = self.sys.thread_ns();
-        match self.zero(shard, e, || self.recalled.load(Ordering::Relaxed)) {
+        let is_hole = shard.slots.was(e.first) == State::Unbacked;
+        match self.zero(shard, shard.span(e), is_hole, || self.scrubber.is_recalled()) {
             Zeroing::Lost => self.return_to_kernel(shard, e, stamp),
             Zeroing::Done(n, engine) => {
                 let (zero, rest) = (Extent { n, ..e }, Extent { first: e.first + n, n: e.n - n });
@@ -147,12 +171,17 @@ impl<S: Sys> Space<S> {
         shard.count(Counter::ScrubNs, (self.sys.thread_ns() - start) as usize);
     }
 
-    /// Zeroes an extent in transit, unless it is called back meanwhile.
-    pub(crate) fn zero(&self, shard: &Shard, e: Extent, is_recalled: impl Fn() -> bool) -> Zeroing {
-        let span = shard.span(e);
+    /// Zeroes memory in transit, unless it is called back meanwhile.
+    pub(crate) fn zero(
+        &self,
+        shard: &Shard,
+        span: Span,
+        is_hole: bool,
+        is_recalled: impl Fn() -> bool,
+    ) -> Zeroing {
         let (start, cpu) = (self.sys.now_ns(), self.sys.thread_ns());
         let Some(mut job) = self.sys.scrub_start(span) else { return Zeroing::Lost };
-        job.is_hole = shard.slots.was(e.first) == State::Unbacked;
+        job.is_hole = is_hole;
         let engine = job.engine();
         let broken = loop {
             match self.sys.scrub_poll(&mut job) {
@@ -175,7 +204,7 @@ impl<S: Sys> Space<S> {
             }
             probe::engine_dropped(engine);
         }
-        self.slept.fetch_add(job.slept_ns, Ordering::Relaxed);
+        self.worker.rest.note_sleep(job.slept_ns);
         let n = job.done / SLOT;
         self.sys.scrub_end(job);
         probe::scrub(span.start, n * SLOT, self.sys.now_ns() - start, engine);
@@ -185,11 +214,11 @@ impl<S: Sys> Space<S> {
     /// Memory came back: whether the scrubber is to be woken for the largest dirty block.
     pub(crate) fn is_due(&self, shard: &Shard, now_ms: u32) -> bool {
         let due = self.knobs.is_on(Knob::Scrub)
-            && self.pace.wants_call(now_ms)
-            && self.pace.target(now_ms) > 0
+            && self.scrubber.pace.wants_call(now_ms)
+            && self.scrubber.pace.target(now_ms) > 0
             && self.waking_order().is_some_and(|order| largest(shard) >= Some(order));
         if due {
-            self.pace.call();
+            self.scrubber.pace.call();
         }
         due
     }

@@ -1,47 +1,33 @@
 //! Background steps on memory that is not handed out yet: while small extents are asked for, a few zeroed slots are
 //! kept ready for the next ones.
 
-use core::sync::atomic::Ordering;
-
 use faultless_base::SLOT;
 use faultless_base::sys::{Huge, Sys};
 
-use crate::frame::arena::Extent;
 use crate::frame::buddy::Kind;
+use crate::frame::extent::Extent;
 use crate::frame::slot::flag;
 use crate::predict::huge_cost::PROBES;
 use crate::space::progress::Progress;
-use crate::space::watched::STOCK_QUIET_LOOKS;
 use crate::space::{Shard, Space};
+use crate::state::growths::STOCK_MAX;
 use faultless_page::stats::Counter;
 
-/// Most slots kept in stock (64 MiB).
-const STOCK_MAX: usize = 32;
 /// Time between looks at the demand.
 const LOOK_US: u64 = 400;
 
 impl<S: Sys> Space<S> {
     /// Keeps a few zeroed slots ready while small extents are asked for.
     pub(crate) fn stock_step(&self) -> Progress {
-        let demand = self.demand.swap(0, Ordering::Relaxed);
-        let Some(mut growths) = self.growths.lock_soon() else { return Progress::Wait(LOOK_US) };
-        if demand > 0 {
-            growths.stock = (growths.stock * 2).clamp(demand.min(STOCK_MAX), STOCK_MAX);
-            growths.stock_quiet = 0;
-        } else {
-            growths.stock_quiet += 1;
-        }
-        let (want, quiet) = (growths.stock, growths.stock_quiet);
-        if quiet > STOCK_QUIET_LOOKS {
-            growths.stock = 0;
-            return Progress::Idle;
-        }
+        let demand = self.ahead.take_demand();
+        let Some(mut growths) = self.ahead.growths() else { return Progress::Wait(LOOK_US) };
+        let Some(want) = growths.stock_for(demand) else { return Progress::Idle };
         drop(growths);
         let zeroed = self.zeroed();
         // The host takes its time for a cold one, and this processor with it, however idle the thread is.
         let cold = self.huge_cost.is_cold(self.now_ms()) == Some(true);
         let full = zeroed >= want || self.budget.idle() >= want || self.budget.room() == 0;
-        if full || cold || !self.prefault_budget.take() {
+        if full || cold || !self.ahead.prefault_budget.take() {
             return Progress::Wait(LOOK_US);
         }
         let shard = self.shard(0);
@@ -52,7 +38,7 @@ impl<S: Sys> Space<S> {
                 Progress::Worked
             }
             None => {
-                self.prefault_budget.give_back();
+                self.ahead.prefault_budget.give_back();
                 Progress::Wait(LOOK_US)
             }
         }
@@ -89,12 +75,17 @@ impl<S: Sys> Space<S> {
         if slots.mark(e.first, flag::ADVISED) & flag::ADVISED == 0 {
             self.sys.huge(span, Huge::Advised);
         }
+        self.touch_new(shard, span.start);
+        slots.mark(e.first, flag::AHEAD);
+    }
+
+    /// The same for a place with advice, wherever it is.
+    pub(crate) fn touch_new(&self, counting: &Shard, at: usize) {
         self.budget.keep(1);
         let (start, cpu) = (self.sys.now_ns(), self.sys.thread_ns());
-        self.sys.touch(span.start);
-        shard.count(Counter::TouchNs, (self.sys.now_ns() - start) as usize);
+        self.sys.touch(at);
+        counting.count(Counter::TouchNs, (self.sys.now_ns() - start) as usize);
         self.huge_cost.note_touch(self.sys.thread_ns() - cpu, self.now_ms());
-        shard.count(Counter::BytesTouchedAhead, SLOT);
-        slots.mark(e.first, flag::AHEAD);
+        counting.count(Counter::BytesTouchedAhead, SLOT);
     }
 }

@@ -3,12 +3,10 @@
 //! Memory whose attributes changed (protection, locking, policy, inheritance, a pin) must not be handed out again: it
 //! goes back to the kernel when its block is freed.
 
-use core::sync::atomic::Ordering::Relaxed;
-
 use faultless_base::sys::Sys;
 use faultless_base::{SLOT, Span};
 
-use crate::frame::arena::Extent;
+use crate::frame::extent::Extent;
 use crate::frame::slot::{State, flag};
 use crate::mapping::Change;
 use crate::space::{REPLACED_WAIT_NS, Space};
@@ -40,7 +38,7 @@ impl<S: Sys> Space<S> {
                     self.abandon(shard, free);
                 }
                 // The background thread has some for a moment.
-                self.recalled.store(true, Relaxed);
+                self.scrubber.recall();
                 if !is_passing() || self.sys.now_ns() >= end {
                     break;
                 }
@@ -54,16 +52,16 @@ impl<S: Sys> Space<S> {
     /// A move does not see that, as it would see a pin. So the memory must not be used for anything else.
     pub fn reference(&self, span: Span) {
         self.taint(span);
-        self.lent_in(span).for_each(|i| _ = self.program.slots.share(i, flag::TAINTED));
+        self.lent_in(span).for_each(|i| _ = self.program().slots.share(i, flag::TAINTED));
     }
 
     /// The kernel may refer to any memory in such ways from now on.
     pub fn reference_all(&self) {
-        self.supply.referenced.store(true, Relaxed);
+        self.moves.note_reference();
     }
 
     pub(crate) fn is_referenced(&self) -> bool {
-        self.supply.referenced.load(Relaxed)
+        self.moves.are_referenced()
     }
 
     /// The content of blocks in `span` goes, or the program asks for huge pages there itself.

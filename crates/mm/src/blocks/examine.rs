@@ -9,8 +9,8 @@ use core::sync::atomic::Ordering::SeqCst;
 use faultless_base::sys::{Huge, Sys};
 use faultless_base::{SLOT, Span};
 
-use crate::frame::arena::Extent;
 use crate::frame::buddy::Kind;
+use crate::frame::extent::Extent;
 use crate::frame::slot::{State, flag};
 use crate::space::{Shard, Space};
 

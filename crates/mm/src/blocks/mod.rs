@@ -8,13 +8,12 @@ pub mod attributes;
 mod examine;
 pub mod resize;
 
-use core::sync::atomic::Ordering::Relaxed;
-
 use faultless_base::sync::TryGuard;
 use faultless_base::sys::Sys;
 use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span, UNIT};
 
-use crate::frame::arena::{Arena, Extent};
+use crate::frame::arena::Arena;
+use crate::frame::extent::Extent;
 use crate::frame::purpose::{Need, Purpose};
 use crate::frame::runs::{Content, UNITS};
 use crate::frame::slot::{State, flag};
@@ -47,7 +46,7 @@ impl<S: Sys> Space<S> {
         if bytes <= SLOT && align <= UNIT {
             return self.allocate_run(shard, bytes);
         }
-        self.program_cpu.store(cpu + 1, Relaxed);
+        self.worker.cpus.note_program(cpu);
         self.allocate_slots(shard, bytes, align.div_ceil(SLOT), need)
     }
 
@@ -224,7 +223,7 @@ impl<S: Sys> Space<S> {
     /// lock: a change meanwhile may be counted or not.
     pub fn blocks_in_use(&self) -> (usize, usize) {
         let (mut n, mut bytes) = (0, 0);
-        for shard in self.block_shards() {
+        for shard in self.all_shards() {
             let mut slot = 0;
             while slot < shard.slots.tail() {
                 let mut slots = 1;
@@ -310,13 +309,13 @@ impl<S: Sys> Space<S> {
 
     /// Whether memory between small blocks may go back, as far as that is known without waiting.
     pub(crate) fn may_strip(&self) -> bool {
-        self.block_shards().any(|shard| shard.lock_soon().is_none_or(|arena| arena.may_strip()))
+        self.all_shards().any(|shard| shard.lock_soon().is_none_or(|arena| arena.may_strip()))
     }
 
     /// Gives memory between small blocks back to the kernel, `n` slots' worth or all there is: the bytes given back.
     pub(crate) fn strip_runs(&self, n: usize, counter: Counter) -> usize {
         let mut bytes = 0;
-        for shard in self.block_shards() {
+        for shard in self.all_shards() {
             while bytes / SLOT < n {
                 let Some(mut arena) = shard.lock_soon() else { break };
                 let Some((slot, unit, units)) = arena.take_wasted() else { break };

@@ -3,8 +3,9 @@
 use faultless_base::sys::Sys;
 use faultless_base::{PAGE, SLOT, UNIT};
 
-use crate::frame::arena::{Arena, Extent};
+use crate::frame::arena::Arena;
 use crate::frame::buddy::Kind;
+use crate::frame::extent::Extent;
 use crate::frame::purpose::Purpose;
 use crate::frame::runs::UNITS;
 use crate::frame::slot::{State, flag};

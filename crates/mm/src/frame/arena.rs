@@ -5,26 +5,11 @@ use faultless_base::sys::Sys;
 use faultless_base::{SLOT, Span};
 
 use crate::frame::buddy::{Buddy, Kind, Link};
+use crate::frame::extent::Extent;
 use crate::frame::purpose::Need;
 use crate::frame::runs::{Carved, Content, UNITS};
 use crate::frame::sizes::Sizes;
 use crate::frame::slot::{Slots, State, flag};
-
-/// A run of slots.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Extent {
-    /// Its first slot.
-    pub first: usize,
-    /// Its slots.
-    pub n: usize,
-}
-
-impl Extent {
-    /// The numbers of its slots.
-    pub fn slots(self) -> core::ops::Range<usize> {
-        self.first..self.first + self.n
-    }
-}
 
 /// How many slots growth takes from the reservation at a time, at least (32 MiB).
 const GROWTH: usize = 16;

@@ -10,8 +10,8 @@
 use faultless_base::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use faultless_base::sync::words;
 
-use crate::frame::arena::Extent;
 use crate::frame::buddy::Kind;
+use crate::frame::extent::Extent;
 
 /// Words of a slot: its place on the list, runs to be freed, what becomes of the extent that it begins.
 const WORDS: usize = 3;

@@ -1,26 +1,23 @@
 //! Mappings that stay with the kernel, at the program's own addresses: memory committed inside a reservation.
 //!
-//! Large ones get huge-page advice, as far as the budget goes. Where the program begins is not known: a JVM allocates
-//! from the end of its heap, or from two thirds on. So a mapping is divided into groups, and each group gets the same
-//! part of the budget. One slot of each group is left out. From time to time a look finds out how densely the program
-//! uses a mapping: page by page in the slots left out, by the content in the others. Content shows nothing where the
-//! program writes zeroes. A mapping that is used densely is advised throughout and no longer charged; one that is
-//! used sparsely gets no more advice.
+//! Large ones get huge-page advice, as far as the budget goes, in groups that leave one slot out each
+//! (`state/known.rs`). From time to time a look finds out how densely the program uses a mapping: page by page in the
+//! slots left out, by the content in the others. Content shows nothing where the program writes zeroes. A mapping that
+//! is used densely is advised throughout and no longer charged; one that is used sparsely gets no more advice.
 //!
 //! The program may unmap such memory at any time by ways that are not seen here, so it is only ever read by means
 //! that cannot fault, and never written.
 
-use core::sync::atomic::Ordering::Relaxed;
-
 use faultless_base::sys::{Huge, Sys};
 use faultless_base::{SLOT, SLOT_PAGES, Span, UNIT};
 
-use crate::mapping::{moved_place, slots_around};
+use crate::mapping::moved_place;
 use crate::predict::huge_cost::LARGE;
 use crate::space::Space;
 use crate::space::account::SAMPLED_PAGES;
 use crate::space::progress::Progress;
-use crate::space::watched::{ADVICE_PATIENCE, KNOWN, Known, Use};
+use crate::state::advices::KNOWN;
+use crate::state::known::{Known, Use};
 use faultless_page::knobs::Knob;
 use faultless_page::stats::Counter;
 
@@ -28,11 +25,6 @@ use faultless_page::stats::Counter;
 const LEAST_SLOTS: usize = 2;
 /// Where a mapping continues one that is used densely, one slot is charged for this many.
 const TRUSTED_SHARE: usize = 4;
-/// Least slots of a group, most groups of a mapping, and most groups of all. A group is up to three areas to the
-/// kernel, and a program may have 65 530.
-const GROUP: usize = 32;
-const MOST_GROUPS: usize = 64;
-const GROUPS_OF_ALL: usize = 128;
 /// Slots of either kind that are enough to tell.
 const ENOUGH: usize = 2;
 /// Slots looked at by their content in one look.
@@ -51,26 +43,19 @@ impl<S: Sys> Space<S> {
         // The background thread may not have had a processor for a while: what it would see gives room now.
         self.look_at_all(true);
         let cold = inner.bytes() >= LARGE * SLOT && self.finds_cold();
-        let Some(mut advices) = self.advices.lock_soon() else { return };
-        let trusted = |k: &Known| !k.cut && (k.use_ == Use::Dense || k.use_ == Use::Unknown && k.share > 1);
-        // One that counts stays: its huge pages do.
-        let Some(place) = advices.place(|_| true) else { return };
+        let Some(mut table) = self.advices.lock() else { return };
+        let Some(place) = table.place(|_| true) else { return };
         let beside = |k: &Known| k.span.end == inner.start || inner.end == k.span.start;
-        let share =
-            if advices.known.iter().flatten().any(|k| beside(k) && trusted(k)) { TRUSTED_SHARE } else { 1 };
-        let others: usize = advices.known.iter().flatten().map(Known::groups).sum();
-        let most_groups = GROUPS_OF_ALL.saturating_sub(others).clamp(1, MOST_GROUPS);
-        let (use_, refused, cut) = (Use::Unknown, false, false);
-        let mut known = Known { span: inner, most_groups, depth: 0, charged: 0, share, use_, refused, cut };
-        if !cold {
-            self.advise_known(&mut known);
+        let trusted = |k: &Known| !k.cut && (k.use_ == Use::Dense || k.use_ == Use::Unknown && k.share > 1);
+        let share = if table.all().any(|k| beside(k) && trusted(k)) { TRUSTED_SHARE } else { 1 };
+        let groups = table.all().map(Known::groups).sum();
+        self.advices.widen(inner);
+        table.set(place, Known::new(inner, share, groups), &self.budget);
+        if let Some(known) = table.at_mut(place).filter(|_| !cold) {
+            self.advise_known(known);
         }
-        self.committed.0.fetch_min(inner.start, Relaxed);
-        self.committed.1.fetch_max(inner.end, Relaxed);
-        advices.known[place] = Some(known);
-        advices.next = place + 1;
-        advices.quiet = 0;
-        drop(advices);
+        table.note_new(place);
+        drop(table);
         self.want_worker();
     }
 
@@ -81,28 +66,25 @@ impl<S: Sys> Space<S> {
         if !self.may_have_committed(span) {
             return;
         }
-        let Some(mut advices) = self.advices.lock_soon() else { return };
+        let Some(mut table) = self.advices.lock() else { return };
         for place in 0..KNOWN {
-            let Some(known) = advices.known[place].filter(|k| !k.cut) else { continue };
+            let Some(known) = table.at(place).filter(|k| !k.cut) else { continue };
             let part = known.span.clip(span);
             let is_all = part == known.span;
             let is_trusted = known.use_ == Use::Dense || is_all && known.share > 1;
-            if part.is_empty() || !is_trusted {
-                continue;
-            }
-            let others = advices.known.iter().enumerate().filter(|(other, _)| *other != place);
             let has_begun = |k: &Known| !k.cut && k.span.clip(part) == part;
-            if others.filter_map(|(_, known)| *known).any(|k| has_begun(&k)) {
+            let others = || (0..KNOWN).filter(|other| *other != place).filter_map(|other| table.at(other));
+            if part.is_empty() || !is_trusted || others().any(|k| has_begun(&k)) {
                 continue;
             }
             self.sys.huge(part, Huge::Refused);
-            let at = if is_all { Some(place) } else { advices.place(|k| k.use_ != Use::Dense) };
+            let at = if is_all { Some(place) } else { table.place(|k| k.use_ != Use::Dense) };
             let Some(at) = at else { continue };
-            self.budget.discharge(if is_all { known.charged } else { 0 });
-            let mut again = Known { span: part, depth: 0, charged: 0, share: 1, use_: Use::Unknown, ..known };
-            self.advise_known(&mut again);
-            advices.known[at] = Some(again);
-            advices.quiet = 0;
+            table.set(at, known.again(part), &self.budget);
+            if let Some(again) = table.at_mut(at) {
+                self.advise_known(again);
+            }
+            table.note_change();
             self.want_worker();
         }
     }
@@ -122,17 +104,15 @@ impl<S: Sys> Space<S> {
         if !self.may_have_committed(span) {
             return;
         }
-        let Some(mut advices) = self.advices.lock_soon() else { return };
-        for known in &mut advices.known {
-            let Some(k) = known.as_mut().filter(|k| !k.span.clip(span).is_empty()) else { continue };
-            let (before, was_cut) = (k.charged, k.cut);
-            k.lose(span);
-            // Holes are not noted.
-            k.charged = if was_cut { self.left_of(k) } else { k.charged };
-            self.budget.discharge(before - k.charged);
-            if k.charged == 0 {
-                *known = None;
+        let Some(mut table) = self.advices.lock() else { return };
+        for place in 0..KNOWN {
+            let Some(known) = table.at(place).filter(|k| !k.span.clip(span).is_empty()) else { continue };
+            let mut left = known.without(span);
+            if known.cut {
+                // Holes are not noted.
+                left.charged = self.left_of(&left);
             }
+            table.set(place, left, &self.budget);
         }
     }
 
@@ -141,42 +121,30 @@ impl<S: Sys> Space<S> {
         if !self.may_have_committed(from) {
             return;
         }
-        let Some(mut advices) = self.advices.lock_soon() else { return };
+        let Some(mut table) = self.advices.lock() else { return };
         for place in 0..KNOWN {
-            let Some(mut left) = advices.known[place] else { continue };
-            let part = left.span.clip(from);
-            if part.is_empty() {
-                continue;
-            }
-            let span = moved_place(part, from, to);
-            let mut moved = Known { span, charged: left.charged.min(slots_around(span).n), cut: true, ..left };
-            left.lose(part);
+            let Some(known) = table.at(place).filter(|k| !k.span.clip(from).is_empty()) else { continue };
+            let part = known.span.clip(from);
+            let moved = known.only_counts(moved_place(part, from, to));
+            let left = known.without(part);
+            self.advices.widen(moved.span);
             if left.span.is_empty() {
-                left = moved;
-                moved.charged = 0;
-            }
-            let free = advices.known.iter().position(Option::is_none);
-            if moved.charged > 0 && free.is_none() {
+                table.set(place, moved, &self.budget);
+            } else if let Some(free) = table.free() {
+                // First what is new: at no time does it look like the program's own.
+                table.set(free, moved, &self.budget);
+                table.set(place, left, &self.budget);
+            } else {
                 // It counts as a whole where it was.
-                left = Known { cut: true, ..advices.known[place].expect("known just now") };
+                let counts = if moved.charged > 0 { known.only_counts_as_before() } else { left };
+                table.set(place, counts, &self.budget);
             }
-            self.committed.0.fetch_min(span.start, Relaxed);
-            self.committed.1.fetch_max(span.end, Relaxed);
-            let before = advices.known[place].map_or(0, |known| known.charged);
-            advices.known[place] = Some(left).filter(|known| known.charged > 0);
-            let mut after = left.charged;
-            if let Some(free) = free.filter(|_| moved.charged > 0) {
-                advices.known[free] = Some(moved);
-                after += moved.charged;
-            }
-            self.budget.charge(after.saturating_sub(before));
-            self.budget.discharge(before.saturating_sub(after));
         }
     }
 
     /// Whether a mapping of which parts are known lies, or ever lay, near `span`. Takes no lock.
     pub fn may_have_committed(&self, span: Span) -> bool {
-        span.end > self.committed.0.load(Relaxed) && span.start < self.committed.1.load(Relaxed)
+        self.advices.may_have(span)
     }
 
     /// Advises as much more of a mapping as the budget allows.
@@ -200,21 +168,19 @@ impl<S: Sys> Space<S> {
                 known.pieces(before, known.depth).for_each(|piece| self.sys.huge(piece, Huge::Advised));
             }
         }
-        self.shard(0).count(Counter::BytesAdvised, known.bytes(before, known.depth));
+        self.program().count(Counter::BytesAdvised, known.bytes(before, known.depth));
     }
 
     /// Looks at how the advised mappings are used.
     pub(crate) fn advice_step(&self) -> Progress {
-        let Some(mut advices) = self.advices.lock_soon() else { return Progress::Wait(LOOK_US) };
-        if advices.quiet >= ADVICE_PATIENCE {
-            return Progress::Idle;
-        }
-        advices.quiet += 1;
+        let Some(mut table) = self.advices.lock() else { return Progress::Wait(LOOK_US) };
+        let Some(look) = table.begin_look() else { return Progress::Idle };
+        drop(table);
         // Each touch to see whether memory is cold is one for nothing.
-        let probes = advices.quiet.is_power_of_two();
-        drop(advices);
-        if self.look_at_all(probes) {
-            let _ = self.advices.lock_soon().map(|mut advices| advices.quiet = 0);
+        if self.look_at_all(look.is_power_of_two())
+            && let Some(mut table) = self.advices.lock()
+        {
+            table.note_change();
         }
         Progress::Wait(LOOK_US)
     }
@@ -223,21 +189,21 @@ impl<S: Sys> Space<S> {
     fn look_at_all(&self, probes: bool) -> bool {
         let mut changed = false;
         for place in 0..KNOWN {
-            let seen = self.advices.lock_soon().and_then(|advices| advices.known[place]);
+            let seen = self.advices.lock().and_then(|table| table.at(place));
             let Some(seen) = seen.filter(|known| !known.cut) else { continue };
             let is_known = || {
-                let advices = self.advices.lock_soon();
-                advices.is_some_and(|advices| advices.known[place].is_some_and(|known| known.span == seen.span))
+                let known = self.advices.lock().and_then(|table| table.at(place));
+                known.is_some_and(|known| known.span == seen.span)
             };
             let look = || if seen.use_ == Use::Unknown { self.look(&seen) } else { seen.use_ };
             let Some(use_) = self.busy.enter(seen.span, is_known, look) else { continue };
             let cold = use_ != Use::Sparse
                 && seen.span.bytes() >= LARGE * SLOT
                 && if probes { self.finds_cold() } else { self.huge_cost.is_cold(self.now_ms()) == Some(true) };
-            let Some(mut advices) = self.advices.lock_soon() else { continue };
+            let Some(mut table) = self.advices.lock() else { continue };
             // The program may have unmapped it meanwhile, or another thread may have looked.
             let same = |k: &&mut Known| k.span == seen.span && k.use_ == seen.use_ && !k.cut;
-            if let Some(known) = advices.known[place].as_mut().filter(same) {
+            if let Some(known) = table.at_mut(place).filter(same) {
                 changed |= self.busy.enter(seen.span, || true, || self.learn(known, use_, cold)) == Some(true);
             }
         }
@@ -309,122 +275,5 @@ impl<S: Sys> Space<S> {
         } else {
             Use::Unknown
         }
-    }
-}
-
-impl Known {
-    /// The program has given up `gone`. What is left of a front or a back counts for its slots at most.
-    fn lose(&mut self, gone: Span) {
-        let span = self.span;
-        if gone.start <= span.start {
-            self.span.start = gone.end.min(span.end);
-        }
-        if gone.end >= span.end {
-            self.span.end = gone.start.max(self.span.start);
-        }
-        self.cut = true;
-        self.charged = self.charged.min(slots_around(self.span).n);
-    }
-
-    fn slots(&self) -> usize {
-        self.span.bytes() / SLOT
-    }
-
-    fn group(&self) -> usize {
-        self.slots().div_ceil(self.most_groups).max(GROUP)
-    }
-
-    /// The depth at which all but what is left out is advised.
-    fn most(&self) -> usize {
-        self.group().min(self.slots())
-    }
-
-    fn groups(&self) -> usize {
-        self.slots().div_ceil(self.group())
-    }
-
-    /// The slots that stay without advice until the mapping is seen to be used densely: one of each group.
-    fn left_out(&self) -> impl Iterator<Item = Span> + use<> {
-        let (span, group) = (self.span, self.group());
-        (span.start + group / 2 * SLOT..span.end).step_by(group * SLOT).map(|at| Span::new(at, SLOT))
-    }
-
-    /// The addresses of slots `from` to `to` of each group, without those left out.
-    fn pieces(&self, from: usize, to: usize) -> impl Iterator<Item = Span> + use<> {
-        let (span, group) = (self.span, self.group());
-        let between = move |start: usize, from: usize, to: usize| {
-            Span { start: start + from * SLOT, end: start + to * SLOT }.clip(span)
-        };
-        (span.start..span.end)
-            .step_by(group * SLOT)
-            .flat_map(move |start| {
-                let left_out = group / 2;
-                [between(start, from, to.min(left_out)), between(start, from.max(left_out + 1), to)]
-            })
-            .filter(|piece| !piece.is_empty())
-    }
-
-    fn bytes(&self, from: usize, to: usize) -> usize {
-        self.pieces(from, to).map(|piece| piece.bytes()).sum()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use faultless_base::PAGE;
-    use std::vec::Vec;
-
-    fn known(slots: usize) -> Known {
-        let (span, most_groups) = (Span::new(0, slots * SLOT), MOST_GROUPS);
-        let (use_, refused, cut) = (Use::Unknown, false, false);
-        Known { span, most_groups, depth: 0, charged: 0, share: 1, use_, refused, cut }
-    }
-
-    /// Which slots `spans` cover, each once.
-    fn covered(slots: usize, spans: impl Iterator<Item = Span>) -> Vec<bool> {
-        let mut seen = std::vec![false; slots];
-        for i in spans.flat_map(|s| s.start / SLOT..s.end / SLOT) {
-            assert!(!core::mem::replace(&mut seen[i], true), "slot {i} twice");
-        }
-        seen
-    }
-
-    #[test]
-    fn the_pieces_of_all_depths_and_what_is_left_out_are_the_whole_mapping() {
-        for slots in [2, 16, 17, 31, 32, 33, 100, 2048, 2049, 5000] {
-            let k = known(slots);
-            let most = k.most();
-            assert!(k.groups() <= MOST_GROUPS);
-            for cut in [0, 1, most / 2, most / 2 + 1, most] {
-                let pieces = k.pieces(0, cut).chain(k.pieces(cut, most));
-                let seen = covered(slots, pieces.chain(k.left_out()));
-                assert!(seen.iter().all(|&s| s), "{slots} slots, cut at {cut}");
-            }
-        }
-    }
-
-    #[test]
-    fn what_is_left_of_a_mapping_counts_for_its_slots_at_most() {
-        let counts = |parts: &[(usize, usize)]| {
-            let mut k = Known { charged: 6, ..known(8) };
-            parts.iter().for_each(|&(start, end)| k.lose(Span { start: start * PAGE, end: end * PAGE }));
-            assert!(k.cut);
-            k.charged
-        };
-        let slot = SLOT_PAGES;
-        assert_eq!(counts(&[(0, slot)]), 6);
-        assert_eq!(counts(&[(0, 5 * slot)]), 3);
-        assert_eq!(counts(&[(0, 5 * slot - 1)]), 4, "a page of the fifth is left");
-        assert_eq!(counts(&[(7 * slot, 8 * slot), (0, 6 * slot)]), 1);
-        assert_eq!(counts(&[(slot, 7 * slot)]), 6, "the front and the back are not told apart");
-        assert_eq!(counts(&[(0, 8 * slot)]), 0);
-    }
-
-    #[test]
-    fn every_part_of_a_large_mapping_gets_some_advice() {
-        let k = known(1536);
-        let seen = covered(1536, k.pieces(0, 8));
-        assert!(seen.chunks(96).all(|part| part.iter().filter(|&&s| s).count() == 24));
     }
 }

@@ -4,12 +4,10 @@
 //! first look on, no frames move in any more. When the program registers memory to hear of missing pages, frames that
 //! moved in before and are still all zero move out again.
 
-use core::sync::atomic::Ordering::Relaxed;
-
 use faultless_base::Span;
 use faultless_base::sys::Sys;
 
-use crate::frame::arena::Extent;
+use crate::frame::extent::Extent;
 use crate::frame::slot::flag;
 use crate::space::Space;
 
@@ -21,7 +19,7 @@ impl<S: Sys> Space<S> {
     }
 
     fn note_look(&self) {
-        self.supply.looked.store(true, Relaxed);
+        self.moves.note_look();
     }
 
     /// The program asks which pages of `span` are resident. Resident pages stay: to take a frame out could lose
@@ -33,7 +31,7 @@ impl<S: Sys> Space<S> {
     }
 
     pub(crate) fn is_looked_at(&self) -> bool {
-        self.supply.looked.load(Relaxed)
+        self.moves.are_looked_at()
     }
 
     /// The program watches `span` from now on; `missing`: its pages that are not there. Then memory that was brought
@@ -42,7 +40,7 @@ impl<S: Sys> Space<S> {
     /// Nothing is known of the range any more: it is exposed once, before it is watched, and never again.
     pub fn watch(&self, cpu: usize, span: Span, missing: bool) {
         self.note_watch();
-        let program = &self.program;
+        let program = self.program();
         for i in self.lent_in(span).filter(|&i| self.end_use(i)) {
             let slot = program.span(Extent { first: i, n: 1 });
             // Advised ones may hold nothing.

@@ -11,19 +11,19 @@
 pub mod advice;
 mod expose;
 mod move_ahead;
+mod owned;
 pub mod reuse;
 mod supply;
-
-use core::sync::atomic::Ordering::Relaxed;
 
 use faultless_base::sys::Sys;
 use faultless_base::{PAGE, SLOT, Span};
 
-use crate::frame::arena::Extent;
+use crate::frame::extent::Extent;
 use crate::frame::slot::{State, flag};
+use crate::mapping::owned::Owned;
+use crate::space::Space;
 use crate::space::account::SAMPLED_PAGES;
 use crate::space::transfer::Moved;
-use crate::space::{Shard, Space};
 use faultless_page::stats::Counter;
 
 /// Slots whose use is not known when they come back: the content of one in this many is looked at.
@@ -33,13 +33,13 @@ impl<S: Sys> Space<S> {
     /// The kernel has put a fresh mapping of the program at `span`: private, anonymous, readable and writable. Brings
     /// frames that are there already, and has the rest of it watched as it grows.
     pub fn mapped(&self, cpu: usize, span: Span) {
-        let program = &self.program;
-        let e = slots_inside(span);
+        let program = self.program();
+        let e = Extent::inside(span);
         // Of a mapping that could not be filled most is never touched, and to note all of it would take long.
         if e.n == 0 || span.bytes() > self.span().bytes() || self.is_looked_at() || !self.note_slots(e) {
             return self.forget(span);
         }
-        self.program_cpu.store(cpu + 1, Relaxed);
+        self.worker.cpus.note_program(cpu);
         self.forget(program.span(e));
         if !self.begin_use(e) {
             return;
@@ -60,7 +60,7 @@ impl<S: Sys> Space<S> {
 
     /// Moves free frames, zeroed, to the first slots of `e`, which are the program's and empty.
     pub(crate) fn bring(&self, cpu: usize, e: Extent) -> Moved {
-        let to = self.program.span(e).start;
+        let to = self.program().span(e).start;
         let idle = e.n.min(self.budget.idle());
         if idle > 0 {
             self.make_room(idle);
@@ -70,7 +70,7 @@ impl<S: Sys> Space<S> {
         self.budget.charge(held);
         let moved = self.move_frames(cpu, to, held);
         let all = Extent { first: e.first, n: moved.slots() };
-        let not_yet = |i: &usize| self.program.slots.share(*i, flag::CHARGED) & flag::CHARGED == 0;
+        let not_yet = |i: &usize| self.program().slots.share(*i, flag::CHARGED) & flag::CHARGED == 0;
         self.budget.charge(all.slots().filter(not_yet).count());
         self.budget.discharge(held);
         moved
@@ -78,8 +78,8 @@ impl<S: Sys> Space<S> {
 
     /// Unmaps `span` and keeps what frames it can. False: the kernel has to unmap it.
     pub fn unmap(&self, cpu: usize, span: Span) -> bool {
-        let program = &self.program;
-        let e = slots_inside(span);
+        let program = self.program();
+        let e = Extent::inside(span);
         for end in [span.start / SLOT, (span.end - 1) / SLOT] {
             if !e.slots().contains(&end) {
                 self.cut(end, span);
@@ -124,7 +124,7 @@ impl<S: Sys> Space<S> {
     /// Squares the account for slots that come back and lie at `place` now: how many of them may be kept. Those
     /// without memory worth keeping are marked. And how many stay charged until that is done.
     fn settle_mapping(&self, lent: &Owned, place: impl Fn(usize) -> Span) -> (usize, usize) {
-        let slots = self.program.slots;
+        let slots = self.program().slots;
         let unknown = |i: &usize| slots.has(*i, flag::FRESH | flag::CHARGED);
         lent.slots().filter(|&i| slots.has(i, flag::TAINTED)).for_each(|i| _ = slots.mark(i, flag::EMPTY));
         let every = (lent.slots().filter(unknown).count() / SAMPLES).max(1);
@@ -144,7 +144,7 @@ impl<S: Sys> Space<S> {
             backed += 1;
         }
         if sampled > 0 {
-            self.program.sparse.note(dense == 0);
+            self.program().sparse.note(dense == 0);
         }
         let used = (backed * full).checked_div(sampled).unwrap_or(0);
         self.budget.note_use(used, sampled - full);
@@ -162,7 +162,7 @@ impl<S: Sys> Space<S> {
 
     /// Moves frames of slots from `place` into the arena, at most `keep`.
     fn collect(&self, cpu: usize, lent: &Owned, place: impl Fn(usize) -> Span, keep: usize) {
-        let slots = self.program.slots;
+        let slots = self.program().slots;
         let worth = |i: usize| !slots.has(i, flag::EMPTY);
         let mut keep = keep;
         let mut collect = |g: Extent, worth: bool| {
@@ -176,9 +176,9 @@ impl<S: Sys> Space<S> {
                 let done = (kept + 1).min(rest.n);
                 rest = Extent { first: rest.first + done, n: rest.n - done };
             }
-            self.program.count(Counter::BytesOverBudget, if worth { rest.n * SLOT } else { 0 });
+            self.program().count(Counter::BytesOverBudget, if worth { rest.n * SLOT } else { 0 });
         };
-        lent.runs().iter().for_each(|&run| self.program.groups(run, worth, &mut collect));
+        lent.runs().iter().for_each(|&run| self.program().groups(run, worth, &mut collect));
     }
 
     /// Whether a slot of `span` is noted, perhaps in part. Takes no lock.
@@ -192,7 +192,7 @@ impl<S: Sys> Space<S> {
         if span.is_empty() {
             return;
         }
-        let outer = slots_around(span);
+        let outer = Extent::around(span);
         self.noted(outer).flat_map(Extent::slots).for_each(|i| self.cut(i, span));
     }
 
@@ -200,7 +200,7 @@ impl<S: Sys> Space<S> {
     /// `i`, and that the program was not seen to use, stays charged as long as a part of it is left elsewhere. There,
     /// nothing is brought, looked at or kept any more.
     pub(crate) fn cut(&self, i: usize, span: Span) {
-        let slots = self.program.slots;
+        let slots = self.program().slots;
         if !self.end_use(i) {
             return;
         }
@@ -225,11 +225,11 @@ impl<S: Sys> Space<S> {
 
     /// What was brought to `from`, and is noted there still, has moved to `to`, slot by slot or not. It stays charged.
     fn carry_charges(&self, from: Span, to: Span) {
-        let slots = self.program.slots;
+        let slots = self.program().slots;
         let lent = self.lent_in(from).filter(|&i| slots.has(i, flag::CHARGED));
         for i in lent {
             let part = Span::new(i * SLOT, SLOT).clip(from);
-            let e = slots_around(moved_place(part, from, to));
+            let e = Extent::around(moved_place(part, from, to));
             if e.n == 0 || !self.note_slots(e) {
                 continue;
             }
@@ -244,9 +244,9 @@ impl<S: Sys> Space<S> {
     /// The kernel has moved the program's mapping `from` to `to`, as far as it fits there.
     pub fn moved(&self, from: Span, to: Span) {
         const KNOWN: [u32; 5] = [flag::ADVISED, flag::FRESH, flag::CHARGED, flag::AHEAD, flag::TAINTED];
-        let slots = self.program.slots;
+        let slots = self.program().slots;
         self.forget(to);
-        let e = slots_inside(Span::new(from.start, from.bytes().min(to.bytes())));
+        let e = Extent::inside(Span::new(from.start, from.bytes().min(to.bytes())));
         let first = (to.start + e.first * SLOT).wrapping_sub(from.start) / SLOT;
         let has_notes = || self.noted(e).flat_map(Extent::slots).any(|i| slots.state(i) == State::Mapped);
         let fits = to.start % SLOT == from.start % SLOT;
@@ -273,7 +273,7 @@ impl<S: Sys> Space<S> {
     /// Takes free slots into transit. False: another thread has not ended their last use yet. Then the kernel alone
     /// deals with them.
     fn begin_use(&self, e: Extent) -> bool {
-        let slots = self.program.slots;
+        let slots = self.program().slots;
         let begun = e.slots().take_while(|&i| slots.detach(i, State::Unbacked)).count();
         if begun < e.n {
             (e.first..e.first + begun).for_each(|i| slots.set(i, State::Unbacked));
@@ -284,7 +284,7 @@ impl<S: Sys> Space<S> {
     /// Ends the program's use of slot `i`, which is in transit then; false when it is not known to have it, or another
     /// thread was first.
     pub(crate) fn end_use(&self, i: usize) -> bool {
-        self.program.slots.detach(i, State::Mapped)
+        self.program().slots.detach(i, State::Mapped)
     }
 
     /// Ends the program's use of the slots of `e`: those that are in transit now, by this thread alone.
@@ -300,7 +300,7 @@ impl<S: Sys> Space<S> {
 
     /// Ends what slots in transit count for.
     fn release_use(&self, own: impl Iterator<Item = usize>) {
-        let slots = self.program.slots;
+        let slots = self.program().slots;
         for i in own {
             if slots.has(i, flag::FRESH | flag::CHARGED) {
                 self.budget.discharge(slots.clear(i, flag::CHARGED) as usize);
@@ -325,7 +325,7 @@ impl<S: Sys> Space<S> {
 
     /// In a forked child: no thread is at work on a mapping, and the parent counts what becomes of what was brought.
     pub(crate) fn leave_mappings(&self) {
-        let slots = self.program.slots;
+        let slots = self.program().slots;
         let noted = self.all_slots().filter(|(shard, _)| self.is_program(shard));
         for i in noted.flat_map(|(_, e)| e.slots()) {
             match slots.state(i) {
@@ -336,21 +336,21 @@ impl<S: Sys> Space<S> {
     }
 
     fn wipe(&self, i: usize) {
-        let slots = self.program.slots;
+        let slots = self.program().slots;
         slots.clear(i, flag::IN_USE | flag::ADVISED | flag::CHARGED);
         slots.set(i, State::Unbacked);
     }
 
     /// The slots of a range, some of them perhaps in part, that the program is known to have.
     pub(crate) fn lent_in(&self, span: Span) -> impl Iterator<Item = usize> {
-        let outer = slots_around(span);
-        self.noted(outer).flat_map(Extent::slots).filter(|&i| self.program.slots.state(i) == State::Mapped)
+        let outer = Extent::around(span);
+        self.noted(outer).flat_map(Extent::slots).filter(|&i| self.program().slots.state(i) == State::Mapped)
     }
 
     /// Notes that the content of slots that the program keeps is gone, or that it asks for huge pages itself.
     pub fn change(&self, span: Span, change: Change) {
-        let slots = self.program.slots;
-        let noted = self.noted(slots_inside(span)).flat_map(Extent::slots);
+        let slots = self.program().slots;
+        let noted = self.noted(Extent::inside(span)).flat_map(Extent::slots);
         for i in noted.filter(|&i| slots.state(i) == State::Mapped) {
             match change {
                 Change::Dropped => {
@@ -374,53 +374,6 @@ impl<S: Sys> Space<S> {
             }
         }
     }
-
-    /// Whether a shard is the table of the program's mappings.
-    pub(crate) fn is_program(&self, shard: &Shard) -> bool {
-        core::ptr::eq(shard, &self.program)
-    }
-}
-
-/// Runs of slots that one thread may have in transit at a time.
-const RUNS: usize = 8;
-
-/// Slots of the program's that one thread has in transit. Other threads may have slots between them.
-struct Owned {
-    runs: [Extent; RUNS],
-    n: usize,
-}
-
-impl Default for Owned {
-    fn default() -> Self {
-        Self { runs: [Extent { first: 0, n: 0 }; RUNS], n: 0 }
-    }
-}
-
-impl Owned {
-    fn is_empty(&self) -> bool {
-        self.n == 0
-    }
-
-    fn runs(&self) -> &[Extent] {
-        &self.runs[..self.n]
-    }
-
-    fn slots(&self) -> impl Iterator<Item = usize> {
-        self.runs().iter().flat_map(|run| run.slots())
-    }
-
-    /// Adds the slot `i`, which is behind all others. False: there is no room for one more run.
-    fn add(&mut self, i: usize) -> bool {
-        match self.runs[..self.n].last_mut() {
-            Some(last) if last.first + last.n == i => last.n += 1,
-            _ if self.n == RUNS => return false,
-            _ => {
-                self.runs[self.n] = Extent { first: i, n: 1 };
-                self.n += 1;
-            }
-        }
-        true
-    }
 }
 
 /// What a call of the program does to the pages of a range.
@@ -435,16 +388,4 @@ pub enum Change {
 /// Where `part` of `from` is after the kernel has moved it to `to`, as far as it fits there.
 pub(crate) fn moved_place(part: Span, from: Span, to: Span) -> Span {
     Span::new(to.start + (part.start - from.start), part.bytes()).clip(to)
-}
-
-/// The slots of which a part lies in a range of addresses.
-pub(crate) fn slots_around(span: Span) -> Extent {
-    let n = if span.is_empty() { 0 } else { span.end.div_ceil(SLOT) - span.start / SLOT };
-    Extent { first: span.start / SLOT, n }
-}
-
-/// The whole slots inside a range of addresses.
-pub(crate) fn slots_inside(span: Span) -> Extent {
-    let inner = span.aligned_inside(SLOT);
-    Extent { first: inner.start / SLOT, n: inner.bytes() / SLOT }
 }

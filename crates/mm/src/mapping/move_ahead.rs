@@ -8,18 +8,14 @@
 //! Windows double while the program follows; one that has followed often gets the first window of the next extent at
 //! once.
 
-use core::sync::atomic::Ordering::Relaxed;
-
 use faultless_base::sys::Sys;
 use faultless_base::{PAGE, SLOT};
 
-use crate::frame::arena::Extent;
-use crate::space::watched::{Growth, Window};
+use crate::frame::extent::Extent;
 use crate::space::{Shard, Space};
+use crate::state::growths::{Growth, Window};
 use faultless_page::stats::Counter;
 
-/// Windows after which a program is known to follow.
-const TRUSTED: usize = 10;
 /// The first window of an extent, in slots, and that of a program that is known to follow. A program crosses a small
 /// one before the thread looks again.
 const FIRST_WINDOW: usize = 16;
@@ -28,7 +24,7 @@ const TRUSTED_WINDOW: usize = 64;
 impl<S: Sys> Space<S> {
     /// Whether the program has followed so often that windows begin before it comes.
     pub(crate) fn is_trusted(&self) -> bool {
-        self.supply.followed.load(Relaxed) >= TRUSTED
+        self.ahead.supply.is_trusted()
     }
 
     /// The size of the first window of an extent.
@@ -47,7 +43,7 @@ impl<S: Sys> Space<S> {
             if g.reached <= window.marker {
                 return true;
             }
-            self.supply.followed.fetch_add(1, Relaxed);
+            self.ahead.supply.note_followed();
         }
         let marker = g.touched.max(g.reached + 1);
         let end = (marker + 1 + g.window).min(g.advised);

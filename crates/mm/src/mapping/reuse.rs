@@ -9,9 +9,9 @@
 use faultless_base::sys::Sys;
 use faultless_base::{SLOT, Span};
 
-use crate::frame::arena::Extent;
+use crate::frame::extent::Extent;
 use crate::frame::slot::{State, flag};
-use crate::mapping::{Change, slots_inside};
+use crate::mapping::Change;
 use crate::space::Space;
 use faultless_page::stats::Counter;
 
@@ -22,8 +22,8 @@ impl<S: Sys> Space<S> {
     /// The program drops the content of `span`. Takes frames out of it where the program uses them again soon. Has
     /// the kernel drop the rest by `give`, part by part as long as that works, and brings as many frames of zeroes.
     pub fn recycle(&self, cpu: usize, span: Span, mut give: impl FnMut(Span) -> bool) {
-        let e = slots_inside(span);
-        self.noted(e).for_each(|part| self.note_left(&self.program, part));
+        let e = Extent::inside(span);
+        self.noted(e).for_each(|part| self.note_left(self.program(), part));
         // Nothing may leave that the kernel would not drop.
         if !self.comes_back(e) || !self.sys.can_drop(span) {
             self.change(span, Change::Dropped);
@@ -33,7 +33,7 @@ impl<S: Sys> Space<S> {
         let mut rest = span;
         for first in e.slots().step_by(AT_ONCE) {
             let piece = Extent { first, n: AT_ONCE.min(e.first + e.n - first) };
-            let at = self.program.span(piece);
+            let at = self.program().span(piece);
             // From the first on, and up to what does not move: the kernel too goes on as far as it can.
             let taken = self.take_frames(cpu, at).unwrap_or(0);
             self.change(at, Change::Dropped);
@@ -47,7 +47,7 @@ impl<S: Sys> Space<S> {
             if wanted.n > 0 {
                 self.count_moved(wanted, moved);
             }
-            self.program.count(Counter::BytesRecycled, moved.slots() * SLOT);
+            self.program().count(Counter::BytesRecycled, moved.slots() * SLOT);
         }
         if !rest.is_empty() {
             give(rest);
@@ -56,7 +56,7 @@ impl<S: Sys> Space<S> {
 
     /// Whether the program uses all of these slots, and did so at the last drops too.
     fn comes_back(&self, e: Extent) -> bool {
-        let program = &self.program;
+        let program = self.program();
         let known = |i: usize| program.slots.state(i) == State::Mapped && !program.slots.has(i, flag::TAINTED);
         if self.is_referenced()
             || e.n == 0

@@ -5,8 +5,6 @@
 //! memory. The supply serves requests directly where it has room in one piece. Elsewhere its frames move to where the
 //! program is about to be (`move_ahead.rs`, `transfer.rs`).
 
-use core::sync::atomic::Ordering::Relaxed;
-
 use faultless_base::sys::Sys;
 
 use crate::space::Space;
@@ -28,29 +26,29 @@ impl<S: Sys> Space<S> {
     pub(crate) fn note_demand(&self, n: usize) {
         if n > 0 && self.moves() {
             let most = self.budget.limit() / SHARE;
-            let _ = self.supply.due.fetch_update(Relaxed, Relaxed, |due| Some((due + n).min(most)));
+            self.ahead.supply.ask(n, most);
         }
     }
 
     /// Whether the program is going through a growing extent right now: then memory ahead of it there comes first.
     fn is_followed(&self) -> bool {
-        let growths = self.growths.lock_soon();
-        growths.is_none_or(|growths| growths.followed.iter().flatten().any(|g| g.quiet < STILL_LOOKS))
+        let growths = self.ahead.growths();
+        growths.is_none_or(|growths| growths.all().any(|g| g.quiet < STILL_LOOKS))
     }
 
     /// Zeroes one more slot, if one is due.
     pub(crate) fn supply_step(&self) -> Progress {
-        if !self.moves() || self.supply.due.load(Relaxed) == 0 || self.is_followed() {
+        if !self.moves() || !self.ahead.supply.is_due() || self.is_followed() {
             return Progress::Idle;
         }
         let full = self.budget.idle() >= self.budget.limit() / SHARE || self.budget.room() == 0;
         if full || self.huge_cost.is_cold(self.now_ms()) == Some(true) {
-            self.supply.due.store(0, Relaxed);
+            self.ahead.supply.clear();
             return Progress::Idle;
         }
         let shard = self.shard(0);
         let hole = shard.lock_soon().and_then(|mut arena| arena.take_holes(1, 1, &self.sys));
-        let _ = self.supply.due.fetch_update(Relaxed, Relaxed, |due| due.checked_sub(1));
+        self.ahead.supply.take();
         match hole {
             Some(e) => {
                 self.fill(shard, e);

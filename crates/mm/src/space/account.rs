@@ -5,8 +5,6 @@
 //! memory back or ask for more than there is room for. The background thread looks while memory is idle, and where
 //! they cannot.
 
-use core::sync::atomic::Ordering::Relaxed;
-
 use faultless_base::sys::{Headroom, Sys};
 use faultless_base::{PAGE, SLOT, SLOT_PAGES};
 
@@ -16,12 +14,6 @@ use faultless_page::stats::Counter;
 
 /// Pages looked at in a slot that comes back, to tell how much of it was used.
 pub(crate) const SAMPLED_PAGES: usize = 8;
-/// Least time between two looks.
-const LOOK_NS: u64 = 500_000;
-/// The same where the background thread has to look for the program's.
-const WAKE_MS: u32 = 10;
-/// A promise counts for this long, and at most for twice as long.
-const PROMISE_MS: u32 = 250;
 /// Of what the group may still take, one byte in this many may be idle or charged.
 const GROUP_SHARE: usize = 4;
 /// Nothing may, when less than one byte in this many of its limit is left.
@@ -31,21 +23,14 @@ impl<S: Sys> Space<S> {
     /// Brings the account up to date, unless that was done a moment ago.
     pub(crate) fn look_around(&self) {
         let now = self.sys.now_ns();
-        let last = self.looked_ns.load(Relaxed) as u64;
-        if self.budget.limit() == 0
-            || last != 0 && now.wrapping_sub(last) < LOOK_NS
-            || self.looked_ns.compare_exchange(last as usize, now as usize, Relaxed, Relaxed).is_err()
-        {
+        if self.budget.limit() == 0 || !self.looks.begin(now) {
             return;
         }
         let ms = (now / 1_000_000) as u32;
-        if ms.wrapping_sub(self.promised_ms.load(Relaxed)) > PROMISE_MS {
-            self.promised_ms.store(ms, Relaxed);
+        if self.looks.ages_promises(ms) {
             self.budget.age_promises();
         }
-        if !self.look_at_group() && ms.wrapping_sub(self.group_ms.load(Relaxed)) > WAKE_MS {
-            self.group_ms.store(ms, Relaxed);
-            self.group_unknown.store(true, Relaxed);
+        if !self.look_at_group() && self.looks.asks_for_group(ms) {
             self.want_worker_now();
         }
         self.budget.look(|| Some(self.sys.resident_bytes()? / PAGE));
@@ -54,7 +39,7 @@ impl<S: Sys> Space<S> {
     /// Bounds what may be idle by what the control group allows: nothing where that cannot be told. Whether it can.
     fn look_at_group(&self) -> bool {
         let room = self.sys.headroom();
-        self.grouped.store(room != Headroom::Unlimited, Relaxed);
+        self.looks.note_group(room != Headroom::Unlimited);
         self.budget.bound(match room {
             Headroom::Unlimited => usize::MAX,
             Headroom::Left { left, limit } if left < limit / GROUP_LEFT => 0,
@@ -66,14 +51,14 @@ impl<S: Sys> Space<S> {
 
     /// The background thread looks where the program's could not.
     pub(crate) fn look_for_program(&self) {
-        if self.group_unknown.load(Relaxed) && self.group_unknown.swap(false, Relaxed) {
+        if self.looks.is_group_asked_for() {
             self.look_at_group();
         }
     }
 
     /// Whether the control group has a limit.
     pub(crate) fn is_grouped(&self) -> bool {
-        self.grouped.load(Relaxed)
+        self.looks.is_grouped()
     }
 
     /// Gives idle memory back as far as the account is overdrawn once `pages` more have come; whether any was.

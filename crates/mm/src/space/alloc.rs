@@ -3,17 +3,15 @@
 //! Slots are found under a shard's lock and are then in transit. Opening, zeroing and advising them happens without
 //! any lock.
 
-use core::sync::atomic::Ordering;
-
 use faultless_base::sys::{Huge, Sys};
 use faultless_base::{SLOT, SLOT_PAGES, Span, probe};
 
-use crate::frame::arena::Extent;
+use crate::frame::extent::Extent;
 use crate::frame::purpose::{Need, Purpose};
 use crate::frame::slot::{State, flag};
 use crate::predict::huge_cost::{LARGE, PROBES};
-use crate::space::watched::SMALL_DEMAND;
 use crate::space::{Shard, Space};
+use crate::state::ahead::SMALL_DEMAND;
 use faultless_page::knobs::Knob;
 use faultless_page::stats::Counter;
 
@@ -31,9 +29,7 @@ impl<S: Sys> Space<S> {
         purpose: Purpose,
     ) -> Option<(&'a Shard, Extent)> {
         let need = purpose.need();
-        if n <= SMALL_DEMAND {
-            self.demand.fetch_add(n, Ordering::Relaxed);
-        }
+        self.ahead.note_request(n);
         let sparse = need == Need::Zero && shard.sparse.is_granted() || !self.is_trusted_with(n);
         let resident = |s: &'a Shard| Some((s, s.lock_soon()?.take_resident(n, align, need)?));
         if !sparse {
@@ -42,7 +38,7 @@ impl<S: Sys> Space<S> {
             }
             self.wait_for_scrubber(n);
             if self.budget.idle() >= n
-                && let Some(found) = self.block_shards().find_map(resident)
+                && let Some(found) = self.all_shards().find_map(resident)
             {
                 return Some(found);
             }
@@ -71,12 +67,12 @@ impl<S: Sys> Space<S> {
     /// When enough memory is idle for `n` slots but some of it is with the scrubber, calls it back and waits a
     /// fraction of a millisecond.
     fn wait_for_scrubber(&self, n: usize) {
-        if self.away.load(Ordering::SeqCst) == 0 || self.budget.idle() < n {
+        if !self.scrubber.has_slots() || self.budget.idle() < n {
             return;
         }
-        self.recalled.store(true, Ordering::Relaxed);
+        self.scrubber.recall();
         let end = self.sys.now_ns() + SCRUBBER_WAIT_NS;
-        while self.away.load(Ordering::SeqCst) > 0 && self.sys.now_ns() < end {
+        while self.scrubber.has_slots() && self.sys.now_ns() < end {
             self.sys.relax(0);
         }
     }
@@ -102,7 +98,7 @@ impl<S: Sys> Space<S> {
             },
         );
         e.slots().for_each(|i| slots.set(i, state));
-        self.count_zeroes(shard, e, purpose, (ready, zeroed, dirty));
+        self.count_zeroes(shard, shard.span(e), purpose, (ready, zeroed, dirty));
     }
 
     /// Slots in transit that were zeroed ahead. Those of the stock are zero because the kernel had to fill them.
@@ -116,10 +112,11 @@ impl<S: Sys> Space<S> {
     pub(crate) fn count_zeroes(
         &self,
         shard: &Shard,
-        e: Extent,
+        span: Span,
         purpose: Purpose,
         (ready, zeroed, dirty): (usize, usize, usize),
     ) {
+        let n = span.bytes() / SLOT;
         let hot = if purpose.need() == Need::Zero { dirty } else { 0 };
         if zeroed + hot > 0 {
             let counter = match purpose {
@@ -136,9 +133,9 @@ impl<S: Sys> Space<S> {
         if purpose.need() == Need::Any {
             return self.note_unused(shard, zeroed);
         }
-        self.pace.note_asked(e.n, || self.now_ms());
-        let (at, bytes) = (shard.span(e).start, e.n * SLOT);
-        if ready + hot < e.n {
+        self.scrubber.pace.note_asked(n, || self.now_ms());
+        let (at, bytes) = (span.start, span.bytes());
+        if ready + hot < n {
             shard.count(Counter::ZeroMisses, 1);
             probe::zero_miss(at, bytes);
         } else if hot > 0 {
@@ -161,7 +158,7 @@ impl<S: Sys> Space<S> {
                 self.sys.zero_hot(span);
                 shard.count(Counter::HotZeroNs, (self.sys.now_ns() - start) as usize);
                 shard.count(Counter::BytesHotZeroed, span.bytes());
-                self.verify(shard, e);
+                self.verify(shard.span(e));
             }
             Need::Any => {
                 shard.count(Counter::BytesUnzeroed, span.bytes());
@@ -189,10 +186,10 @@ impl<S: Sys> Space<S> {
         self.budget.unkeep(e.n);
         // Of the supply, or of the stock.
         let stocked = e.slots().filter(|&i| shard.slots.has(i, flag::FRESH)).count();
-        self.prefault_budget.note_used(stocked);
+        self.ahead.prefault_budget.note_used(stocked);
         self.note_demand(stocked);
         shard.count(Counter::BytesZeroed, e.n * SLOT);
-        self.verify(shard, e);
+        self.verify(shard.span(e));
         if need == Need::Any && self.check {
             self.sys.poison(shard.span(e));
         }
@@ -267,7 +264,7 @@ impl<S: Sys> Space<S> {
     fn charge_some(&self, e: Extent) -> usize {
         let granted = self.budget.charge_up_to(e.n);
         let new = Extent { n: granted, ..e };
-        new.slots().for_each(|i| _ = self.program.slots.mark(i, flag::ADVISED | flag::FRESH | flag::CHARGED));
+        new.slots().for_each(|i| _ = self.program().slots.mark(i, flag::ADVISED | flag::FRESH | flag::CHARGED));
         granted
     }
 
@@ -319,9 +316,9 @@ impl<S: Sys> Space<S> {
         granted.n
     }
 
-    pub(crate) fn verify(&self, shard: &Shard, e: Extent) {
+    pub(crate) fn verify(&self, span: Span) {
         if self.check {
-            let bad = self.sys.first_nonzero(shard.span(e));
+            let bad = self.sys.first_nonzero(span);
             assert!(bad.is_none(), "memory promised as zero is not, at {bad:x?}");
         }
     }

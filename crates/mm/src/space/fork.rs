@@ -6,12 +6,10 @@
 //! threads of the parent go on, so the words may be of different moments. What was in use throughout the fork says so
 //! in each of them. The child trusts nothing else, and gives all other memory back.
 
-use core::sync::atomic::Ordering::Relaxed;
-
 use faultless_base::SLOT_PAGES;
 use faultless_base::sys::Sys;
 
-use crate::frame::arena::Extent;
+use crate::frame::extent::Extent;
 use crate::frame::slot::{State, flag};
 use crate::space::{Shard, Space};
 use faultless_page::stats::Counter;
@@ -20,8 +18,8 @@ impl<S: Sys> Space<S> {
     /// Before a fork. Idle memory would be copied. After the fork the child has no background thread that gives it
     /// back in time, because a program that looks for a second thread when it forks shall find none.
     pub fn fork_prepare(&self) {
-        self.recalled.store(true, Relaxed);
-        self.shard(0).count(Counter::Forks, 1);
+        self.scrubber.recall();
+        self.program().count(Counter::Forks, 1);
         self.press();
     }
 
@@ -36,13 +34,9 @@ impl<S: Sys> Space<S> {
         self.sys.forked();
         self.leave_slots();
         self.advices.force_unlock();
-        self.growths.force_unlock();
-        self.confirming.force_unlock();
+        self.ahead.begin_again();
         self.all_shards().for_each(Shard::force_unlock);
-        if let Some(mut growths) = self.growths.try_lock() {
-            growths.forget();
-        }
-        self.away.store(0, Relaxed);
+        self.scrubber.forget();
         self.all_shards().for_each(|shard| self.begin_again(shard));
         self.leave_mappings();
         self.recount();
@@ -124,13 +118,7 @@ impl<S: Sys> Space<S> {
                 i += n.max(1);
             }
         }
-        self.budget.recount(used, charged + self.advised_outside(), lost);
-    }
-
-    fn advised_outside(&self) -> usize {
-        self.advices
-            .try_lock()
-            .map_or(0, |advices| advices.known.iter().flatten().map(|known| known.charged).sum())
+        self.budget.recount(used, charged + self.advices.charged(), lost);
     }
 
     fn mark_shared(&self) {

@@ -5,8 +5,8 @@ use faultless_base::{SLOT, Span};
 
 use core::sync::atomic::Ordering;
 
-use crate::frame::arena::Extent;
 use crate::frame::buddy::Kind;
+use crate::frame::extent::Extent;
 use crate::frame::later::{Later, Note, What};
 use crate::frame::runs::UNITS;
 use crate::frame::slot::{Slots, State, flag};

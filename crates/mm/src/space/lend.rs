@@ -1,12 +1,11 @@
 //! Frames for regions, and for whatever else puts whole frames to use at addresses of its own.
 //!
-//! An idle frame of any shard serves, whoever left it: a block, a mapping, a region. Places for frames that are made
-//! for regions, or that come back from them, are in a shard *apart*. No forked child has its memory, because the
-//! kernel moves no page that two processes share. No block ever lies there.
+//! They are taken from the pool and from the arena, whoever left them there: a region, a mapping or a block. Places for
+//! frames that are made for regions, or that come back from them, are in the pool. Idle frames of both are one
+//! account, and one budget.
 //!
-//! A program may ask for frames to be *reserved*. They are idle frames that wait in the free lists like others, but
-//! the account counts them as the program's own: they stay beside the budget until a region takes them, or memory is
-//! short.
+//! A program may ask for frames to be *reserved*. They wait like idle frames, but the account counts them as the
+//! program's own: they stay beside the budget until a region takes them, or memory is short.
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -14,8 +13,9 @@ use faultless_base::sync::Futex;
 use faultless_base::sys::Sys;
 use faultless_base::{SLOT, SLOT_PAGES, Span};
 
-use crate::frame::arena::Extent;
 use crate::frame::buddy::Kind;
+use crate::frame::extent::Extent;
+use crate::frame::pool::Pool;
 use crate::frame::purpose::{Need, Purpose};
 use crate::frame::slot::flag;
 use crate::frame::store::{Frame, Store};
@@ -26,7 +26,7 @@ use faultless_page::stats::Counter;
 pub(crate) struct Requests {
     /// Frames that are to be ready.
     frames: AtomicUsize,
-    /// 1 while there is news for the background thread; it may sleep here.
+    /// 1 while there is news for the background thread, which may sleep here.
     bell: Futex,
 }
 
@@ -42,55 +42,97 @@ impl Requests {
     }
 }
 
+/// An idle frame in transit.
+enum Idle<'a> {
+    Pool(usize),
+    Arena(&'a Shard, Extent),
+}
+
 impl<S: Sys> Space<S> {
-    /// Reserves `bytes` of addresses for frames of regions. `None` when the kernel refuses.
-    pub fn with_frames_apart(mut self, bytes: usize) -> Option<Self> {
-        let span = self.sys.reserve_apart(bytes.next_multiple_of(SLOT))?;
-        self.apart = Some(Shard::apart(span, self.shard(0).counters)?);
+    /// Has a pool for up to `bytes` of frames. `None` when the kernel refuses memory for its tables.
+    pub fn with_pool(mut self, bytes: usize) -> Option<Self> {
+        self.pool = Some(Pool::new(bytes)?);
         Some(self)
     }
 
-    /// The shard, and the slot, of a place that was handed out here.
-    fn home(&self, at: usize) -> (&Shard, usize) {
-        let is_there = |shard: &&Shard| Span::new(shard.base, shard.slots.len() * SLOT).contains(at);
-        let apart = self.apart.as_ref().filter(is_there);
-        apart.map_or_else(|| self.locate(at), |shard| (shard, (at - shard.base) / SLOT))
-    }
-
-    /// An idle frame in transit.
-    fn take_idle(&self, kind: Kind) -> Option<(&Shard, Extent)> {
-        let own = self.apart.as_ref();
-        let others = self.all_shards().filter(|shard| own.is_none_or(|own| own.base != shard.base));
-        own.into_iter().chain(others).find_map(|shard| Some((shard, shard.lock_soon()?.take_some(1, kind)?)))
+    fn take_idle(&self, kind: Kind) -> Option<Idle<'_>> {
+        self.take_from_pool(kind).map(Idle::Pool).or_else(|| {
+            let take = |shard: &Shard| shard.lock_soon()?.take_some(1, kind);
+            self.all_shards().find_map(|shard| Some(Idle::Arena(shard, take(shard)?)))
+        })
     }
 
     /// Free slots of a kind, but for those of shards whose lock is taken.
     pub(crate) fn free_slots(&self, kind: Kind) -> usize {
-        self.all_shards().filter_map(|shard| Some(shard.lock_soon()?.free().slots(kind))).sum()
+        let of_shard = |shard: &Shard| Some(shard.lock_soon()?.free().slots(kind));
+        self.free_in_pool(kind) + self.all_shards().filter_map(of_shard).sum::<usize>()
+    }
+
+    pub(crate) fn free_in_pool(&self, kind: Kind) -> usize {
+        self.pool.as_ref().map_or(0, |pool| pool.free(kind))
+    }
+
+    pub(crate) fn take_from_pool(&self, kind: Kind) -> Option<usize> {
+        self.pool.as_ref()?.take(kind)
+    }
+
+    /// The frame of the pool that has been idle for longest, if that is `age_ms` or more.
+    pub(crate) fn older_in_pool(&self, kind: Kind, now_ms: u32, age_ms: u32) -> Option<usize> {
+        self.pool.as_ref()?.take_older(kind, now_ms, age_ms)
+    }
+
+    /// A frame or a place in transit is the pool's again.
+    pub(crate) fn give_to_pool(&self, at: usize, kind: Kind) {
+        if let Some(pool) = &self.pool
+            && let Some(place) = pool.place(at)
+        {
+            pool.give(place, kind, self.now_ms(), |span| _ = self.sys.release(span));
+        }
+    }
+
+    /// The same without its memory.
+    pub(crate) fn empty_in_pool(&self, at: usize) {
+        let _ = self.sys.discard(Span::new(at, SLOT));
+        self.give_to_pool(at, Kind::Unbacked);
+    }
+
+    /// Gives a frame back to the kernel that was idle in the pool for `age_ms` or longer; whether there was one.
+    pub(crate) fn drop_from_pool(&self, now_ms: u32, age_ms: u32, counter: Counter) -> bool {
+        let kinds = [Kind::Dirty, Kind::Zeroed].into_iter();
+        let oldest = kinds.filter_map(|kind| Some((self.older_in_pool(kind, now_ms, age_ms)?, kind))).next();
+        let Some((at, _)) = oldest else { return false };
+        self.empty_in_pool(at);
+        self.budget.unkeep(1);
+        self.program().count(counter, SLOT);
+        true
+    }
+
+    /// A place of the pool, which has huge pages advised.
+    fn hole_in_pool(&self) -> Option<usize> {
+        let reserve = |bytes: usize| self.sys.reserve_apart(bytes).map(|span| span.start);
+        self.pool.as_ref()?.hole(reserve)
     }
 
     /// Makes a frame of zeroes, `reserved` or idle; whether it could. One that the kernel makes of small pages is none.
     fn make_one(&self, reserved: bool) -> bool {
-        let hole = self.apart.as_ref().and_then(|shard| {
-            let mut arena = shard.lock_soon()?;
-            Some((shard, arena.take_holes(1, 1, &self.sys)?))
-        });
-        let Some((shard, e)) = hole else { return false };
-        self.make(shard, e);
-        // Twice: a table may have been in the way, which goes with the small pages.
-        let is_whole = || self.sys.present_pages(shard.span(e)) == SLOT_PAGES;
+        let Some(at) = self.hole_in_pool() else { return false };
+        let frame = Span::new(at, SLOT);
+        let is_whole = || self.sys.present_pages(frame) == SLOT_PAGES;
+        self.touch_new(self.program(), at);
         if !is_whole() {
-            let _ = self.sys.discard(shard.span(e));
-            self.sys.touch(shard.span(e).start);
+            // A table may have been in the way, which goes with the small pages.
+            let _ = self.sys.discard(frame);
+            self.sys.touch(at);
         }
         if !is_whole() {
-            self.return_to_kernel(shard, e, self.now_ms());
+            self.budget.unkeep(1);
+            self.empty_in_pool(at);
             return false;
         }
         if reserved {
             self.budget.reserve(1);
         }
-        self.put_back(shard, e, Kind::Zeroed, self.now_ms());
+        self.give_to_pool(at, Kind::Zeroed);
         true
     }
 
@@ -102,10 +144,10 @@ impl<S: Sys> Space<S> {
 
     /// Frames of zeroes that wait.
     pub fn frames_ready(&self) -> usize {
-        self.ready_now(Need::Zero)
+        self.ready(Need::Zero)
     }
 
-    fn ready_now(&self, need: Need) -> usize {
+    fn ready(&self, need: Need) -> usize {
         let old = if need == Need::Any { self.free_slots(Kind::Dirty) } else { 0 };
         old + self.free_slots(Kind::Zeroed)
     }
@@ -120,6 +162,11 @@ impl<S: Sys> Space<S> {
         false
     }
 
+    /// Tells the background thread that there is something to do.
+    pub fn ring(&self) {
+        self.requests.ring();
+    }
+
     /// The background thread begins to look what there is to do: what is asked for from now on is new.
     pub fn take_requests(&self) {
         self.requests.bell.store(0, Relaxed);
@@ -128,6 +175,22 @@ impl<S: Sys> Space<S> {
     /// The word that is 0 while nothing new was asked for: the background thread sleeps there.
     pub fn bell(&self) -> &Futex {
         &self.requests.bell
+    }
+
+    /// The content of an idle frame that a region takes: zeroes where it needs them.
+    fn lend(&self, shard: &Shard, span: Span, need: Need, kind: Kind, ahead: usize) -> Kind {
+        let is_dirty = kind == Kind::Dirty;
+        match need {
+            Need::Any => {
+                self.note_unused(shard, ahead);
+                return kind;
+            }
+            Need::Zero if is_dirty => self.zero_now(shard, span),
+            Need::Zero => {}
+        }
+        self.verify(span);
+        self.count_zeroes(shard, span, Purpose::Map, (!is_dirty as usize, ahead, is_dirty as usize));
+        Kind::Zeroed
     }
 }
 
@@ -140,71 +203,69 @@ impl<S: Sys + Sync> Store for Space<S> {
             Need::Zero => [Kind::Zeroed, Kind::Dirty],
             Need::Any => [Kind::Dirty, Kind::Zeroed],
         };
-        let (shard, e, kind) = kinds.into_iter().find_map(|kind| {
-            let (shard, e) = self.take_idle(kind)?;
-            Some((shard, e, kind))
-        })?;
-        let ahead = self.zeroed_ahead(shard, e);
-        let is_dirty = kind == Kind::Dirty;
-        match need {
-            Need::Any => self.note_unused(shard, ahead),
-            Need::Zero => {
-                if is_dirty {
-                    self.zero_now(shard, e);
-                }
-                self.verify(shard, e);
-                self.count_zeroes(shard, e, Purpose::Map, (!is_dirty as usize, ahead, is_dirty as usize));
+        let (idle, kind) = kinds.into_iter().find_map(|kind| Some((self.take_idle(kind)?, kind)))?;
+        // In this order: at no time does it look like the region's own.
+        let frame = match idle {
+            Idle::Pool(at) => {
+                Frame { at, kind: self.lend(self.program(), Span::new(at, SLOT), need, kind, 0) }
             }
-        }
+            Idle::Arena(shard, e) => {
+                let ahead = self.zeroed_ahead(shard, e);
+                let stocked = shard.slots.has(e.first, flag::FRESH);
+                self.ahead.prefault_budget.note_used(stocked as usize);
+                let kind = self.lend(shard, shard.span(e), need, kind, ahead);
+                shard.slots.clear(e.first, flag::IN_USE);
+                Frame { at: shard.span(e).start, kind }
+            }
+        };
         match kind {
             Kind::Dirty => self.budget.unkeep(1),
             _ => self.budget.unkeep_reserved(1),
         }
-        let stocked = shard.slots.has(e.first, flag::FRESH);
-        self.prefault_budget.note_used(stocked as usize);
-        shard.slots.clear(e.first, flag::IN_USE);
-        let kind = if need == Need::Zero { Kind::Zeroed } else { kind };
-        Some(Frame { at: shard.span(e).start, kind })
+        Some(frame)
     }
 
     fn place(&self) -> Option<usize> {
-        let shard = self.apart.as_ref()?;
-        let e = shard.lock_soon()?.take_holes(1, 1, &self.sys)?;
+        let place = self.hole_in_pool();
         // What the region grows by, idle memory makes room for.
-        if self.budget.idle() > 0 {
+        if place.is_some() && self.budget.idle() > 0 {
             self.promise(SLOT_PAGES);
         }
-        Some(shard.span(e).start)
+        place
     }
 
     fn place_to_keep(&self) -> Option<usize> {
-        let shard = self.apart.as_ref()?;
         if self.budget.room() == 0 {
             self.look_around();
         }
-        let e = (self.budget.room() > 0).then(|| shard.lock_soon()?.take_holes(1, 1, &self.sys)).flatten()?;
-        Some(shard.span(e).start)
+        (self.budget.room() > 0).then(|| self.hole_in_pool()).flatten()
     }
 
     fn give(&self, at: usize, kind: Kind) {
-        let (shard, slot) = self.home(at);
-        let e = Extent { first: slot, n: 1 };
         if kind != Kind::Unbacked {
             self.budget.keep(1);
-            shard.count(Counter::BytesKept, SLOT);
-            self.requests.ring();
+            self.program().count(Counter::BytesKept, SLOT);
         }
-        self.put_back(shard, e, kind, self.now_ms());
+        match self.span().contains(at) {
+            false => self.give_to_pool(at, kind),
+            true => {
+                let (shard, first) = self.locate(at);
+                self.put_back(shard, Extent { first, n: 1 }, kind, self.now_ms());
+            }
+        }
+        if kind != Kind::Unbacked {
+            self.ring();
+        }
     }
 
     fn ready(&self, need: Need) -> usize {
-        self.ready_now(need)
+        self.ready(need)
     }
 
     fn ask(&self, frames: usize) {
         if self.requests.frames.load(Relaxed) < frames && self.frames_ready() < frames {
             self.requests.frames.fetch_max(frames, Relaxed);
-            self.requests.ring();
+            self.ring();
         }
     }
 }

@@ -10,223 +10,72 @@ pub mod fork;
 pub mod free;
 pub mod lend;
 pub mod progress;
+pub(crate) mod shards;
 pub mod shutdown;
 pub(crate) mod transfer;
 pub(crate) mod unused;
-pub mod watched;
 
-use faultless_base::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
-use faultless_base::sync::{self, TryGuard, TryLock};
+use faultless_base::sync::Late;
 use faultless_base::sys::Sys;
-use faultless_base::{SLOT, Span, table};
+use faultless_base::{SLOT, Span};
 
-use crate::frame::arena::{Arena, Extent};
-use crate::frame::buddy::Link;
-use crate::frame::budget::{Budget, MAX_SHARDS};
+use crate::frame::budget::Budget;
 use crate::frame::busy::{Busy, Replaced};
-use crate::frame::later::Later;
-use crate::frame::runs::Carved;
-use crate::frame::sizes::Sizes;
-use crate::frame::slot::{Slots, State, flag};
+use crate::frame::extent::Extent;
+use crate::frame::pool::Pool;
+use crate::frame::slot::{State, flag};
 use crate::predict::huge_cost::HugeCost;
-use crate::predict::pace::Pace;
-use crate::predict::prefault_budget::PrefaultBudget;
-use crate::predict::run_length::RunLength;
 use crate::space::lend::Requests;
-use crate::space::watched::{Advices, Growths, Supply};
+pub(crate) use crate::space::shards::Shard;
+use crate::space::shards::{Program, Shards};
+use crate::state::advices::Advices;
+use crate::state::ahead::Ahead;
+use crate::state::looks::Looks;
+use crate::state::moves::Moves;
+use crate::state::scrubber::Scrubber;
+use crate::state::worker::Worker;
 use faultless_page::knobs::{Knob, Values};
-use faultless_page::stats::{Block, Counter};
+use faultless_page::stats::Block;
 
 /// How long a call that changes attributes waits for a thread of ours.
 const BUSY_WAIT_NS: u64 = 500_000;
 /// The same for a call that replaces memory: our thread must not reach the new memory. It may need a processor first;
 /// `Sys::relax` gives it an ordinary priority.
 pub(crate) const REPLACED_WAIT_NS: u64 = 100_000_000;
-/// After this many extents in a row that came back untouched, the next ones are expected to, too.
-const UNTOUCHED_STREAK: u32 = 4;
-/// After this many extents in a row that were used sparsely, the next ones are expected to be, too.
-const SPARSE_STREAK: u32 = 8;
-/// After this many drops in a row of memory that was in use, it is expected to be used again.
-const DROPPED_STREAK: u32 = 3;
-
-/// A shard: an arena behind its lock, and what may be used without it.
-pub(crate) struct Shard {
-    arena: TryLock<Arena>,
-    pub(crate) slots: Slots,
-    pub(crate) sizes: Sizes,
-    /// Blocks and extents that came back while the lock was taken.
-    pub(crate) later: Later,
-    /// How often something was put into the free lists.
-    pub(crate) given: AtomicUsize,
-    pub(crate) number: usize,
-    pub(crate) base: usize,
-    pub(crate) counters: &'static Block,
-    /// Extents in a row that came back untouched: the program seems to map memory here without using it.
-    pub(crate) untouched: RunLength,
-    /// Extents in a row that came back with a page used here and there, and those that were handed out accordingly
-    /// since. Huge pages do not pay there, nor does zeroing all of it.
-    pub(crate) sparse: RunLength,
-    /// Drops in a row of memory that was in use; see [`crate::mapping::reuse`].
-    pub(crate) dropped: RunLength,
-}
-
-/// The tables of an arena, with an entry for each slot.
-type Tables = (&'static mut [Link], &'static mut [Carved]);
-
-impl Shard {
-    fn new(
-        (number, base): (usize, usize),
-        slots: Slots,
-        n: usize,
-        (links, carved): Tables,
-        counters: &'static Block,
-    ) -> Option<Self> {
-        let sizes = Sizes::new(n)?;
-        Some(Self {
-            arena: TryLock::new(Arena::new(base, slots, sizes, links, carved)),
-            slots,
-            sizes,
-            later: Later::new(n)?,
-            given: AtomicUsize::new(0),
-            number,
-            base,
-            counters,
-            untouched: RunLength::new(UNTOUCHED_STREAK),
-            sparse: RunLength::new(SPARSE_STREAK),
-            dropped: RunLength::new(DROPPED_STREAK),
-        })
-    }
-
-    /// One over `span`, of which nothing is open yet, for whole frames alone.
-    fn apart(span: Span, counters: &'static Block) -> Option<Self> {
-        let n = span.bytes() / SLOT;
-        let tables: Tables = (table::lasting(n)?, table::lasting(n)?);
-        Self::new((MAX_SHARDS - 1, span.start), Slots::new(sync::words(n + 1)?), n, tables, counters)
-    }
-
-    /// The lock, if it can be had without waiting for a thread that may have stopped.
-    #[inline]
-    pub(crate) fn lock_soon(&self) -> Option<TryGuard<'_, Arena>> {
-        self.arena.lock_soon()
-    }
-
-    /// In a forked child: the holder of the lock is not here.
-    pub(crate) fn force_unlock(&self) {
-        self.arena.force_unlock();
-    }
-
-    /// Whether an extent that is handed out without memory now is expected to be used sparsely.
-    pub(crate) fn skips_advice(&self) -> bool {
-        let skips = self.sparse.is_granted();
-        if self.sparse.is_long() {
-            self.sparse.note(true);
-        }
-        skips
-    }
-
-    pub(crate) fn count(&self, counter: Counter, n: usize) {
-        self.counters.add(counter, n as u64);
-    }
-
-    /// A block of malloc's went out. Counted under the lock, where it costs no locked instruction: this is the hottest
-    /// path of all. Without the lock a count may be lost.
-    pub(crate) fn count_block(&self, _held: Option<&TryGuard<'_, Arena>>, bytes: usize) {
-        self.counters.add_alone(Counter::MallocServed, 1);
-        self.counters.add_alone(Counter::MallocBytes, bytes as u64);
-    }
-
-    pub(crate) fn span(&self, e: Extent) -> Span {
-        Span::new(self.base + e.first * SLOT, e.n * SLOT)
-    }
-
-    /// The neighbouring slots of `e` for which `key` gives the same answer, group by group.
-    pub(crate) fn groups<K: PartialEq>(&self, e: Extent, key: impl Fn(usize) -> K, mut f: impl FnMut(Extent, K)) {
-        let (mut i, end) = (e.first, e.first + e.n);
-        while i < end {
-            let k = key(i);
-            let n = (i..end).take_while(|&j| key(j) == k).count();
-            f(Extent { first: i, n }, k);
-            i += n;
-        }
-    }
-}
-
-/// Where looks at charged slots go on, and how long they rest, in ms, and since when.
-pub(crate) struct Cursor {
-    pub(crate) shard: usize,
-    pub(crate) slot: usize,
-    pub(crate) rest: u32,
-    pub(crate) since: u32,
-}
-
-/// The engine of one process.
+/// The engine of one process: the kernel, the settings, and the owners of all that it remembers.
+///
+/// Each owner says what protects its fields. `sys`, `knobs` and `check` never change.
 pub struct Space<S> {
     pub(crate) sys: S,
-    pub(crate) budget: Budget,
+    /// The user's settings, which may change at any time.
     pub(crate) knobs: &'static Values,
     /// Whether each hand-out is verified; as it was at the start, for a block must not be half verified.
     pub(crate) check: bool,
-    pub(crate) growths: TryLock<Growths>,
-    pub(crate) advices: TryLock<Advices>,
-    pub(crate) shards: [Option<Shard>; MAX_SHARDS],
-    /// Frames of regions: see [`lend`].
-    apart: Option<Shard>,
+    /// The account of the peak rule.
+    pub(crate) budget: Budget,
+    /// When the account was last brought up to date; see [`account`].
+    pub(crate) looks: Looks,
+    /// The arena, whose memory is handed out, if there is one yet.
+    shards: Late<Shards>,
+    /// Frames of regions, where there are any; and what is asked of the background thread for them.
+    pool: Option<Pool>,
     requests: Requests,
-    /// The program's own mappings, as far as frames move into them: slots of the whole address space, without free
-    /// lists.
-    pub(crate) program: Shard,
-    /// Of those, the first one that was ever noted, and the one after the last.
-    noted: (AtomicUsize, AtomicUsize),
-    /// The addresses among which all mappings lie that were ever known to [`Space::advices`].
-    pub(crate) committed: (AtomicUsize, AtomicUsize),
-    count: usize,
-    span: Span,
-    shard_bytes: usize,
-    /// The slots that the background thread touches, reads or advises right now.
+    /// The program's own mappings, which frames move into.
+    program: Program,
+    /// The memory that threads of ours are in right now, and that the program replaces.
     pub(crate) busy: Busy,
-    /// Slots that the background thread has taken out of the free lists for a moment.
-    pub(crate) away: AtomicUsize,
-    /// Nanoseconds for which it slept in the present step, because a device worked for it.
-    pub(crate) slept: AtomicUsize,
-    /// Slots handed out since the background thread last looked, for [`crate::background::ahead`].
-    pub(crate) demand: AtomicUsize,
-    pub(crate) prefault_budget: PrefaultBudget,
-    /// How long the background work rests, in ms, and since when; see [`crate::background`].
-    pub(crate) rest: AtomicU32,
-    pub(crate) rest_since: AtomicU32,
-    /// When memory pressure was last looked for, in ms.
-    pub(crate) pressure_look: AtomicU32,
-    /// When what lies between blocks was last seen to fit into the budget, in ms.
-    pub(crate) wasted_ms: AtomicU32,
-    /// When the account was last brought up to date, in ns; see [`crate::space::account`].
-    pub(crate) looked_ns: AtomicUsize,
-    /// When the background thread was last asked to look at the control group, and when memory was last promised, in
-    /// ms. Whether the group may have a limit. Whether the program's threads could not look.
-    pub(crate) group_ms: AtomicU32,
-    pub(crate) promised_ms: AtomicU32,
-    pub(crate) grouped: AtomicBool,
-    pub(crate) group_unknown: AtomicBool,
+    /// What huge pages cost, and whether memory comes back.
     pub(crate) huge_cost: HugeCost,
-    pub(crate) pace: Pace,
-    pub(crate) supply: Supply,
-    /// Whether the scrubber has zeroed something since it woke.
-    pub(crate) scrubbed: AtomicBool,
-    /// Set when a request wants the memory that the scrubber has.
-    pub(crate) recalled: AtomicBool,
-    /// Where [`Space::confirm_some`] goes on.
-    pub(crate) confirming: TryLock<Cursor>,
-    /// The processor that the program last asked for memory on, plus one; and where the background thread keeps away
-    /// from, likewise.
-    pub(crate) program_cpu: AtomicUsize,
-    pub(crate) avoided_cpu: AtomicUsize,
-    /// When the processors beside the program's were last seen to be busy, in ms; odd, 0 for never.
-    pub(crate) crowded: AtomicU32,
-    /// See [`crate::space::shutdown`].
-    pub(crate) retired: AtomicBool,
-    /// Set when there is new work for the background thread.
-    wanted: AtomicBool,
-    /// Set when that work cannot wait for its next look.
-    urgent: AtomicBool,
+    /// What is brought ahead of the program: growth, stock, supply.
+    pub(crate) ahead: Ahead,
+    /// Whether frames may move, and be kept.
+    pub(crate) moves: Moves,
+    /// What the scrubber has in its hands.
+    pub(crate) scrubber: Scrubber,
+    /// Mappings that were advised; see [`crate::mapping::advice`].
+    pub(crate) advices: Advices,
+    /// The notes for the background thread, and its habits; see [`crate::background`].
+    pub(crate) worker: Worker,
 }
 
 impl<S: Sys> Space<S> {
@@ -239,77 +88,56 @@ impl<S: Sys> Space<S> {
         counters: &'static [Block],
         knobs: &'static Values,
     ) -> Option<Self> {
-        let count = shards.next_power_of_two().clamp(1, MAX_SHARDS.min(counters.len()));
-        let shard_slots = (bytes / SLOT / count).next_power_of_two();
-        let shard_bytes = shard_slots * SLOT;
-        let span = sys.reserve(count * shard_bytes, 1 << 30)?;
-        let program = Shard::new(
-            (0, 0),
-            Slots::sparse(sync::words(Slots::SPARSE_WORDS)?),
-            0,
-            (&mut [], &mut []),
-            &counters[0],
-        )?;
-        let mut shards = [const { None }; MAX_SHARDS];
-        for (i, shard) in shards.iter_mut().take(count).enumerate() {
-            let base = span.start + i * shard_bytes;
-            let slots = Slots::new(sync::words(shard_slots + 1)?);
-            let tables = (table::lasting(shard_slots)?, table::lasting(shard_slots)?);
-            *shard = Some(Shard::new((i, base), slots, shard_slots, tables, &counters[i])?);
-        }
+        let space = Self::without_arena(sys, &counters[0], knobs)?;
+        space.add_arena(bytes, shards, counters).then_some(space)
+    }
+
+    /// One without an arena: nothing may be allocated before [`Space::add_arena`].
+    pub fn without_arena(sys: S, counters: &'static Block, knobs: &'static Values) -> Option<Self> {
+        let program = Program::new(counters)?;
         Some(Self {
             sys,
-            budget: Budget::new(knobs),
             knobs,
             check: knobs.is_on(Knob::Check),
-            growths: TryLock::new(Growths::new()),
-            advices: TryLock::new(Advices::new()),
-            shards,
-            apart: None,
+            budget: Budget::new(knobs),
+            looks: Looks::default(),
+            shards: Late::new(),
+            pool: None,
             requests: Requests::new(),
             program,
-            noted: (AtomicUsize::new(usize::MAX), AtomicUsize::new(0)),
-            committed: (AtomicUsize::new(usize::MAX), AtomicUsize::new(0)),
-            count,
-            span,
-            shard_bytes,
             busy: Busy::new(),
-            away: AtomicUsize::new(0),
-            slept: AtomicUsize::new(0),
-            demand: AtomicUsize::new(0),
-            prefault_budget: PrefaultBudget::new(),
-            rest: AtomicU32::new(0),
-            rest_since: AtomicU32::new(0),
-            pressure_look: AtomicU32::new(0),
-            wasted_ms: AtomicU32::new(0),
-            looked_ns: AtomicUsize::new(0),
-            group_ms: AtomicU32::new(0),
-            promised_ms: AtomicU32::new(0),
-            grouped: AtomicBool::new(false),
-            group_unknown: AtomicBool::new(false),
             huge_cost: HugeCost::new(),
-            pace: Pace::default(),
-            supply: Supply::default(),
-            scrubbed: AtomicBool::new(false),
-            recalled: AtomicBool::new(false),
-            confirming: TryLock::new(Cursor { shard: 0, slot: 0, rest: 0, since: 0 }),
-            program_cpu: AtomicUsize::new(0),
-            avoided_cpu: AtomicUsize::new(0),
-            crowded: AtomicU32::new(0),
-            retired: AtomicBool::new(false),
-            wanted: AtomicBool::new(false),
-            urgent: AtomicBool::new(false),
+            ahead: Ahead::new(),
+            moves: Moves::default(),
+            scrubber: Scrubber::default(),
+            advices: Advices::new(),
+            worker: Worker::default(),
         })
+    }
+
+    /// Reserves the arena, as [`Space::new`] does; false where the kernel refuses, or where there is one.
+    pub fn add_arena(&self, bytes: usize, shards: usize, counters: &'static [Block]) -> bool {
+        Shards::new(&self.sys, bytes, shards, counters).is_some_and(|shards| self.shards.set(shards))
+    }
+
+    /// Whether there is an arena.
+    pub fn has_arena(&self) -> bool {
+        self.shards.get().is_some()
+    }
+
+    #[inline]
+    fn arena(&self) -> &Shards {
+        self.shards.get().expect("an arena")
     }
 
     /// The arena's addresses.
     pub fn span(&self) -> Span {
-        self.span
+        self.shards.get().map_or(Span::new(0, 0), Shards::span)
     }
 
     /// Whether each shard begins, and ends, at a multiple of `align` slots.
     pub(crate) fn is_aligned(&self, align: usize) -> bool {
-        (self.span.start | self.shard_bytes) % (align.max(1) * SLOT) == 0
+        (self.span().start | self.arena().bytes_of_each()) % (align.max(1) * SLOT) == 0
     }
 
     /// The account of the peak rule.
@@ -319,70 +147,66 @@ impl<S: Sys> Space<S> {
 
     /// The shard that a thread on processor `cpu` uses first.
     pub(crate) fn shard(&self, cpu: usize) -> &Shard {
-        self.shards[cpu & (self.count - 1)].as_ref().expect("a shard in use")
+        self.arena().of(cpu)
     }
 
     /// How many shards there are.
     pub(crate) fn shards_in_use(&self) -> usize {
-        self.count
+        self.arena().count()
     }
 
-    /// All shards in which frames may be free.
     pub(crate) fn all_shards(&self) -> impl Iterator<Item = &Shard> {
-        self.block_shards().chain(&self.apart)
-    }
-
-    /// Those in which blocks may lie.
-    pub(crate) fn block_shards(&self) -> impl Iterator<Item = &Shard> {
-        self.shards.iter().flatten()
+        self.shards.get().into_iter().flat_map(Shards::all)
     }
 
     /// Has the slots `e` of the program's mappings noted from now on; false where that is not possible.
     pub(crate) fn note_slots(&self, e: Extent) -> bool {
-        let works = self.program.slots.reach(e.slots());
-        if works {
-            self.noted.0.fetch_min(e.first, Ordering::Relaxed);
-            self.noted.1.fetch_max(e.first + e.n, Ordering::Relaxed);
-        }
-        works
+        self.program.note(e)
     }
 
     /// The parts of `e`, of whatever size, in which slots of the program's may be noted.
     pub(crate) fn noted(&self, e: Extent) -> impl Iterator<Item = Extent> + use<S> {
-        let (first, end) = (self.noted.0.load(Ordering::Relaxed), self.noted.1.load(Ordering::Relaxed));
-        let parts = self.program.slots.known(e.first.max(first)..(e.first + e.n).min(end));
-        parts.map(|part| Extent { first: part.start, n: part.len() })
+        self.program.noted(e)
+    }
+
+    /// The table of the program's mappings.
+    pub(crate) fn program(&self) -> &Shard {
+        &self.program.shard
+    }
+
+    /// Whether a shard is that table.
+    pub(crate) fn is_program(&self, shard: &Shard) -> bool {
+        core::ptr::eq(shard, self.program())
     }
 
     /// All slots that may be in use: those of each shard, and of the program's mappings.
     pub(crate) fn all_slots(&self) -> impl Iterator<Item = (&Shard, Extent)> {
         let shards = self.all_shards().map(|shard| (shard, Extent { first: 0, n: shard.slots.tail() }));
         let everything = Extent { first: 0, n: usize::MAX / SLOT };
-        shards.chain(self.noted(everything).map(|e| (&self.program, e)))
+        shards.chain(self.noted(everything).map(|e| (self.program(), e)))
     }
 
-    /// All shards in which blocks may lie, this one first.
+    /// All shards, this one first.
     pub(crate) fn shards_from<'a>(&'a self, first: &'a Shard) -> impl Iterator<Item = &'a Shard> {
-        let others = self.block_shards().filter(move |shard| shard.base != first.base);
+        let others = self.all_shards().filter(move |shard| shard.base != first.base);
         core::iter::once(first).chain(others)
     }
 
     /// The shard and the slot of an address of the arena.
     pub(crate) fn locate(&self, addr: usize) -> (&Shard, usize) {
-        let offset = addr - self.span.start;
-        (self.shard(offset / self.shard_bytes), offset % self.shard_bytes / SLOT)
+        self.arena().locate(addr)
     }
 
     /// The slots that an address belongs to, and its number among them.
     pub(crate) fn place(&self, addr: usize) -> (&Shard, usize) {
-        if self.span.contains(addr) { self.locate(addr) } else { (&self.program, addr / SLOT) }
+        if self.span().contains(addr) { self.locate(addr) } else { (self.program(), addr / SLOT) }
     }
 
     /// Calls `f` for the part of `span` in each shard, with the slots that it touches.
     pub(crate) fn each_part(&self, span: Span, mut f: impl FnMut(&Shard, Span, Extent)) {
-        let span = span.clip(self.span);
+        let span = span.clip(self.span());
         for shard in self.all_shards() {
-            let part = span.clip(Span::new(shard.base, self.shard_bytes));
+            let part = span.clip(Span::new(shard.base, self.arena().bytes_of_each()));
             if !part.is_empty() {
                 let first = (part.start - shard.base) / SLOT;
                 let end = (part.end - shard.base).div_ceil(SLOT);
@@ -393,39 +217,28 @@ impl<S: Sys> Space<S> {
 
     /// Says that there is work for the background thread.
     pub fn want_worker(&self) {
-        if !self.wanted.load(Ordering::Relaxed) {
-            self.wanted.store(true, Ordering::Release);
-            // Pairs with the thread's own, between its saying that it goes and its look at this: one of the two sees
-            // the other.
-            fence(Ordering::SeqCst);
-        }
+        self.worker.notes.want();
     }
 
     /// Whether there is new work for the background thread.
     #[inline]
     pub fn is_worker_wanted(&self) -> bool {
-        self.wanted.load(Ordering::Relaxed)
+        self.worker.notes.is_wanted()
     }
 
     /// Says that there is work which cannot wait.
     pub(crate) fn want_worker_now(&self) {
-        if !self.urgent.load(Ordering::Relaxed) {
-            self.urgent.store(true, Ordering::Release);
-            fence(Ordering::SeqCst);
-        }
-        self.want_worker();
+        self.worker.notes.want_now();
     }
 
     /// Whether that work cannot wait.
     pub fn is_worker_wanted_now(&self) -> bool {
-        self.urgent.load(Ordering::Relaxed)
+        self.worker.notes.is_urgent()
     }
 
     /// The background thread begins to look what there is to do: notes from now on are new ones.
     pub fn take_notes(&self) {
-        self.wanted.store(false, Ordering::Relaxed);
-        self.urgent.store(false, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
+        self.worker.notes.take();
     }
 
     /// Whether the background thread would have memory to give back.

@@ -3,13 +3,11 @@
 //! A frame moves as a whole huge page where both sides have one there; its address changes, nothing is copied. A slot
 //! that it leaves is a hole. The kernel refuses pages that are shared, pinned or locked, and never replaces a page.
 
-use core::sync::atomic::Ordering::Relaxed;
-
 use faultless_base::sys::Sys;
 use faultless_base::{SLOT, Span};
 
-use crate::frame::arena::Extent;
 use crate::frame::buddy::Kind;
+use crate::frame::extent::Extent;
 use crate::frame::purpose::Purpose;
 use crate::frame::slot::{State, flag};
 use crate::space::{Shard, Space};
@@ -32,7 +30,7 @@ impl Moved {
 impl<S: Sys> Space<S> {
     /// Whether this process can move frames at all.
     pub(crate) fn can_move(&self) -> bool {
-        !self.supply.refused.load(Relaxed)
+        !self.moves.are_refused()
     }
 
     /// Moves free frames, zeroed, to `n` slots of the program's at `to`: how many slots from the first on. Less than
@@ -45,7 +43,7 @@ impl<S: Sys> Space<S> {
             {
                 let ahead = self.zeroed_ahead(shard, e);
                 if kind == Kind::Dirty {
-                    self.zero_now(shard, e);
+                    self.zero_now(shard, shard.span(e));
                 }
                 let (sent, rest) = self.send(shard, e, to + moved.slots() * SLOT);
                 self.put_back(shard, rest, Kind::Zeroed, self.now_ms());
@@ -64,8 +62,8 @@ impl<S: Sys> Space<S> {
 
     /// The program asked for the slots `e`, which read as zero, and some of them have moved there.
     pub(crate) fn count_moved(&self, e: Extent, moved: Moved) {
-        self.program.count(Counter::BytesZeroed, moved.ready * SLOT);
-        self.count_zeroes(&self.program, e, Purpose::Map, (moved.ready, moved.ahead, moved.hot));
+        self.program().count(Counter::BytesZeroed, moved.ready * SLOT);
+        self.count_zeroes(self.program(), self.program().span(e), Purpose::Map, (moved.ready, moved.ahead, moved.hot));
     }
 
     /// Free frames in transit, up to `n` in one piece, of the shard at hand or else of another one.
@@ -74,7 +72,7 @@ impl<S: Sys> Space<S> {
             return None;
         }
         let take = |shard: &Shard| shard.lock_soon()?.take_some(n, kind);
-        self.shards_from(own).chain(&self.apart).find_map(|shard| Some((shard, take(shard)?)))
+        self.shards_from(own).find_map(|shard| Some((shard, take(shard)?)))
     }
 
     /// Brings idle frames with old bytes to the holes of `e`, in transit: as many as the program may get at once.
@@ -85,7 +83,11 @@ impl<S: Sys> Space<S> {
         while let Some(first) = (at..e.first + e.n).find(is_hole) {
             let n = (first..e.first + e.n).take_while(is_hole).count().min(most);
             let Some((from, frames)) = (n > 0).then(|| self.take_frame(shard, n, Kind::Dirty)).flatten() else {
-                return;
+                if n == 0 || !self.gather_from_pool(shard, first) {
+                    return;
+                }
+                (at, most) = (first + 1, most - 1);
+                continue;
             };
             let to = shard.span(Extent { first, n: frames.n });
             let bytes = self.move_bytes(from, from.span(frames), to.start);
@@ -109,18 +111,36 @@ impl<S: Sys> Space<S> {
         }
     }
 
-    pub(crate) fn zero_now(&self, shard: &Shard, e: Extent) {
+    /// Brings one of the pool to the hole `i`; whether it did.
+    fn gather_from_pool(&self, shard: &Shard, i: usize) -> bool {
+        let may = self.can_move() && !self.is_looked_at() && self.budget.idle() > 0;
+        let Some(at) = may.then(|| self.take_from_pool(Kind::Dirty)).flatten() else { return false };
+        let to = shard.span(Extent { first: i, n: 1 }).start;
+        let bytes = self.move_bytes(shard, Span::new(at, SLOT), to);
+        if bytes > 0 {
+            shard.slots.fill(i);
+        }
+        shard.count(Counter::BytesMoved, bytes);
+        match bytes {
+            0 => self.give_to_pool(at, Kind::Dirty),
+            SLOT => self.give_to_pool(at, Kind::Unbacked),
+            _ => self.empty_in_pool(at),
+        }
+        bytes == SLOT
+    }
+
+    pub(crate) fn zero_now(&self, shard: &Shard, span: Span) {
         let start = self.sys.now_ns();
-        self.sys.zero_hot(shard.span(e));
+        self.sys.zero_hot(span);
         shard.count(Counter::HotZeroNs, (self.sys.now_ns() - start) as usize);
-        shard.count(Counter::BytesHotZeroed, e.n * SLOT);
+        shard.count(Counter::BytesHotZeroed, span.bytes());
     }
 
     /// Moves what the kernel lets go: how many bytes.
     pub(crate) fn move_bytes(&self, shard: &Shard, from: Span, to: usize) -> usize {
         let bytes = self.sys.move_pages(from, to);
         if bytes.is_none() {
-            self.supply.refused.store(true, Relaxed);
+            self.moves.refuse();
             shard.count(Counter::MovesRefused, 1);
         }
         bytes.unwrap_or(0)
@@ -129,14 +149,14 @@ impl<S: Sys> Space<S> {
     /// Moves zeroed frames in transit: how many slots have moved as a whole, and those that stay, in transit.
     fn send(&self, shard: &Shard, e: Extent, to: usize) -> (usize, Extent) {
         let slots = shard.slots;
-        self.verify(shard, e);
+        self.verify(shard.span(e));
         let bytes = self.move_bytes(shard, shard.span(e), to);
         let (whole, begun) = (bytes / SLOT, bytes.div_ceil(SLOT));
         self.budget.unkeep(begun);
         shard.count(Counter::BytesMoved, bytes);
         let (gone, rest) = (Extent { n: begun, ..e }, Extent { first: e.first + begun, n: e.n - begun });
         let stocked = gone.slots().filter(|&i| slots.has(i, flag::FRESH)).count();
-        self.prefault_budget.note_used(stocked);
+        self.ahead.prefault_budget.note_used(stocked);
         let (target, first) = self.place(to);
         for (i, source) in gone.slots().enumerate().take(whole) {
             if slots.has(source, flag::AHEAD) {

@@ -7,7 +7,7 @@
 use faultless_base::sys::Sys;
 use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span};
 
-use crate::frame::arena::Extent;
+use crate::frame::extent::Extent;
 use crate::frame::slot::flag;
 use crate::space::{Shard, Space};
 use faultless_page::stats::Counter;

@@ -10,5 +10,5 @@ use faultless_page::stats::{BLOCKS, Block};
 pub fn owner(memory: &Fake, slots: usize, knobs: &'static Values) -> &'static Space<Fake> {
     let counters: &'static [Block] = Vec::leak((0..BLOCKS).map(|_| Block::new()).collect());
     let space = Space::new(memory.clone(), slots * SLOT, 1, counters, knobs).unwrap();
-    Box::leak(Box::new(space.with_frames_apart(slots * SLOT).unwrap()))
+    Box::leak(Box::new(space.with_pool(slots * SLOT).unwrap()))
 }

@@ -1,0 +1,117 @@
+//! The mappings that were advised: a short table behind a lock. [`crate::mapping::advice`] acts on it.
+
+use faultless_base::Span;
+use faultless_base::sync::{TryGuard, TryLock};
+
+use crate::frame::budget::Budget;
+use crate::state::bounds::Bounds;
+use crate::state::known::Known;
+
+/// Mappings known at a time.
+pub(crate) const KNOWN: usize = 16;
+/// Looks without a change after which they end until the program maps something again.
+const PATIENCE: u32 = 100;
+
+/// The table, and around what it may be asked.
+pub(crate) struct Advices {
+    table: TryLock<Table>,
+    /// The addresses among which all mappings lie that were ever in the table.
+    bounds: Bounds,
+}
+
+impl Advices {
+    pub(crate) fn new() -> Self {
+        let table = Table { known: [None; KNOWN], next: 0, quiet: PATIENCE };
+        Self { table: TryLock::new(table), bounds: Bounds::new() }
+    }
+
+    /// The table, behind its lock. The lock is held while advice is given, but not while looking, which takes longer.
+    pub(crate) fn lock(&self) -> Option<TryGuard<'_, Table>> {
+        self.table.lock_soon()
+    }
+
+    /// Whether a mapping that was ever in the table lies near `span`. Takes no lock.
+    pub(crate) fn may_have(&self, span: Span) -> bool {
+        self.bounds.meet(span.start..span.end)
+    }
+
+    /// To be called before a mapping at `span` gets into the table.
+    pub(crate) fn widen(&self, span: Span) {
+        self.bounds.widen(span.start..span.end);
+    }
+
+    /// In a forked child: the holder of the lock is not here.
+    pub(crate) fn force_unlock(&self) {
+        self.table.force_unlock();
+    }
+
+    /// Slots that are charged for mappings in the table.
+    pub(crate) fn charged(&self) -> usize {
+        self.table.try_lock().map_or(0, |table| table.all().map(|known| known.charged).sum())
+    }
+}
+
+/// The mappings that were advised.
+pub(crate) struct Table {
+    known: [Option<Known>; KNOWN],
+    /// Which one makes room for another first.
+    next: usize,
+    /// Looks since the last change.
+    quiet: u32,
+}
+
+impl Table {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Known> {
+        self.known.iter().flatten()
+    }
+
+    pub(crate) fn at(&self, place: usize) -> Option<Known> {
+        self.known[place]
+    }
+
+    pub(crate) fn at_mut(&mut self, place: usize) -> Option<&mut Known> {
+        self.known[place].as_mut()
+    }
+
+    /// A free place.
+    pub(crate) fn free(&self) -> Option<usize> {
+        self.known.iter().position(Option::is_none)
+    }
+
+    /// A place for another mapping: a free one, or that of one that does not count and `may_go`. One that counts stays:
+    /// its huge pages do.
+    pub(crate) fn place(&self, may_go: impl Fn(&Known) -> bool) -> Option<usize> {
+        let ended = |place: &usize| self.known[*place].is_some_and(|k| k.charged == 0 && may_go(&k));
+        self.free().or_else(|| (0..KNOWN).map(|i| (self.next + i) % KNOWN).find(ended))
+    }
+
+    /// The program has mapped the one at `place`: another one makes room first.
+    pub(crate) fn note_new(&mut self, place: usize) {
+        self.next = place + 1;
+        self.note_change();
+    }
+
+    /// Something has changed: looks go on.
+    pub(crate) fn note_change(&mut self) {
+        self.quiet = 0;
+    }
+
+    /// Another look begins: which one it is since the last change. `None`: there were enough.
+    pub(crate) fn begin_look(&mut self) -> Option<u32> {
+        (self.quiet < PATIENCE).then(|| {
+            self.quiet += 1;
+            self.quiet
+        })
+    }
+
+    /// Puts `known` where another one was or none, and squares the account: what each of them is charged counts while
+    /// it is in the table. One that only counts is not put there if it counts for nothing.
+    pub(crate) fn set(&mut self, place: usize, known: Known, account: &Budget) {
+        let charged = |known: Option<Known>| known.map_or(0, |known| known.charged);
+        let known = Some(known).filter(|known| !known.cut || known.charged > 0);
+        let before = charged(core::mem::replace(&mut self.known[place], known));
+        let after = charged(known);
+        account.charge(after.saturating_sub(before));
+        account.discharge(before.saturating_sub(after));
+    }
+}

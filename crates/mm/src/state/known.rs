@@ -1,0 +1,180 @@
+//! A mapping of the program that was advised, or of which a part was: how it is divided, and what it counts for.
+//!
+//! Where the program begins is not known: a JVM allocates from the end of its heap, or from two thirds on. So a mapping
+//! is divided into groups. Each group gets the same part of the budget, and one slot of each is left out.
+
+use faultless_base::{SLOT, Span};
+
+use crate::frame::extent::Extent;
+
+/// Least slots of a group, most groups of a mapping, and most groups of all. A group is up to three areas to the
+/// kernel, and a program may have 65 530.
+const GROUP: usize = 32;
+const MOST_GROUPS: usize = 64;
+const GROUPS_OF_ALL: usize = 128;
+
+/// A mapping of the program.
+#[derive(Clone, Copy)]
+pub(crate) struct Known {
+    /// Its whole slots.
+    pub(crate) span: Span,
+    /// Groups that it may be divided into: each costs areas.
+    most_groups: usize,
+    /// How many slots of each of its groups have been advised.
+    pub(crate) depth: usize,
+    /// Slots charged for it: one for `share` slots that were advised.
+    pub(crate) charged: usize,
+    pub(crate) share: usize,
+    pub(crate) use_: Use,
+    /// Whether huge pages are refused there for now, because they are cold.
+    pub(crate) refused: bool,
+    /// Whether the program has given up a part of it. Then it only counts, until all of it is gone.
+    pub(crate) cut: bool,
+}
+
+/// How the program uses a mapping.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// It has not shown yet.
+    Unknown,
+    /// Most pages of what it touches.
+    Dense,
+    /// A page here and there.
+    Sparse,
+}
+
+impl Known {
+    /// One that is not advised yet, and is charged once for `share` slots, while others have `groups` groups.
+    pub(crate) fn new(span: Span, share: usize, groups: usize) -> Self {
+        let most_groups = GROUPS_OF_ALL.saturating_sub(groups).clamp(1, MOST_GROUPS);
+        let (use_, refused, cut) = (Use::Unknown, false, false);
+        Self { span, most_groups, depth: 0, charged: 0, share, use_, refused, cut }
+    }
+
+    /// The part `span` of it, which is new to the program again.
+    pub(crate) fn again(self, span: Span) -> Self {
+        Self { span, depth: 0, charged: 0, share: 1, use_: Use::Unknown, ..self }
+    }
+
+    /// The same at `span` as one that only counts, for its slots at most.
+    pub(crate) fn only_counts(self, span: Span) -> Self {
+        Self { span, charged: self.charged.min(Extent::around(span).n), cut: true, ..self }
+    }
+
+    /// The same as one that only counts, for as much as before: it is not known where.
+    pub(crate) fn only_counts_as_before(self) -> Self {
+        Self { cut: true, ..self }
+    }
+
+    /// What is left when the program has given up `gone`: a front or a back.
+    pub(crate) fn without(self, gone: Span) -> Self {
+        let mut left = self.span;
+        if gone.start <= left.start {
+            left.start = gone.end.min(left.end);
+        }
+        if gone.end >= left.end {
+            left.end = gone.start.max(left.start);
+        }
+        self.only_counts(left)
+    }
+
+    pub(crate) fn slots(&self) -> usize {
+        self.span.bytes() / SLOT
+    }
+
+    fn group(&self) -> usize {
+        self.slots().div_ceil(self.most_groups).max(GROUP)
+    }
+
+    /// The depth at which all but what is left out is advised.
+    pub(crate) fn most(&self) -> usize {
+        self.group().min(self.slots())
+    }
+
+    pub(crate) fn groups(&self) -> usize {
+        self.slots().div_ceil(self.group())
+    }
+
+    /// The slots that stay without advice until the mapping is seen to be used densely: one of each group.
+    pub(crate) fn left_out(&self) -> impl Iterator<Item = Span> + use<> {
+        let (span, group) = (self.span, self.group());
+        (span.start + group / 2 * SLOT..span.end).step_by(group * SLOT).map(|at| Span::new(at, SLOT))
+    }
+
+    /// The addresses of slots `from` to `to` of each group, without those left out.
+    pub(crate) fn pieces(&self, from: usize, to: usize) -> impl Iterator<Item = Span> + use<> {
+        let (span, group) = (self.span, self.group());
+        let between = move |start: usize, from: usize, to: usize| {
+            Span { start: start + from * SLOT, end: start + to * SLOT }.clip(span)
+        };
+        (span.start..span.end)
+            .step_by(group * SLOT)
+            .flat_map(move |start| {
+                let left_out = group / 2;
+                [between(start, from, to.min(left_out)), between(start, from.max(left_out + 1), to)]
+            })
+            .filter(|piece| !piece.is_empty())
+    }
+
+    pub(crate) fn bytes(&self, from: usize, to: usize) -> usize {
+        self.pieces(from, to).map(|piece| piece.bytes()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use faultless_base::{PAGE, SLOT_PAGES};
+    use std::vec::Vec;
+
+    fn known(slots: usize) -> Known {
+        Known::new(Span::new(0, slots * SLOT), 1, 0)
+    }
+
+    /// Which slots `spans` cover, each once.
+    fn covered(slots: usize, spans: impl Iterator<Item = Span>) -> Vec<bool> {
+        let mut seen = std::vec![false; slots];
+        for i in spans.flat_map(|s| s.start / SLOT..s.end / SLOT) {
+            assert!(!core::mem::replace(&mut seen[i], true), "slot {i} twice");
+        }
+        seen
+    }
+
+    #[test]
+    fn the_pieces_of_all_depths_and_what_is_left_out_are_the_whole_mapping() {
+        for slots in [2, 16, 17, 31, 32, 33, 100, 2048, 2049, 5000] {
+            let k = known(slots);
+            let most = k.most();
+            assert!(k.groups() <= MOST_GROUPS);
+            for cut in [0, 1, most / 2, most / 2 + 1, most] {
+                let pieces = k.pieces(0, cut).chain(k.pieces(cut, most));
+                let seen = covered(slots, pieces.chain(k.left_out()));
+                assert!(seen.iter().all(|&s| s), "{slots} slots, cut at {cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_left_of_a_mapping_counts_for_its_slots_at_most() {
+        let counts = |parts: &[(usize, usize)]| {
+            let mut k = Known { charged: 6, ..known(8) };
+            parts.iter().for_each(|&(start, end)| k = k.without(Span { start: start * PAGE, end: end * PAGE }));
+            assert!(k.cut);
+            k.charged
+        };
+        let slot = SLOT_PAGES;
+        assert_eq!(counts(&[(0, slot)]), 6);
+        assert_eq!(counts(&[(0, 5 * slot)]), 3);
+        assert_eq!(counts(&[(0, 5 * slot - 1)]), 4, "a page of the fifth is left");
+        assert_eq!(counts(&[(7 * slot, 8 * slot), (0, 6 * slot)]), 1);
+        assert_eq!(counts(&[(slot, 7 * slot)]), 6, "the front and the back are not told apart");
+        assert_eq!(counts(&[(0, 8 * slot)]), 0);
+    }
+
+    #[test]
+    fn every_part_of_a_large_mapping_gets_some_advice() {
+        let k = known(1536);
+        let seen = covered(1536, k.pieces(0, 8));
+        assert!(seen.chunks(96).all(|part| part.iter().filter(|&&s| s).count() == 24));
+    }
+}
