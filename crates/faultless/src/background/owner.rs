@@ -80,24 +80,38 @@ pub(crate) fn work() {
 
 /// Starts the background thread, unless it runs; whether it does.
 pub(crate) fn start() -> bool {
-    let Some(owned) = owned() else { return false };
-    if owned.started.swap(true, Ordering::Relaxed) {
-        return true;
-    }
-    let work = || {
-        thread::set_idle();
-        loop {
-            owned.serve();
-        }
-    };
-    let started = Thread::start(c"faultless-memory", work).is_ok();
-    if !started {
-        owned.started.store(false, Ordering::Relaxed);
-    }
-    started
+    owned().is_some_and(|owned| owned.is_started() || owned.start(|| {}))
+}
+
+/// Starts it with `work` to do first; false where it runs already, or cannot be started. A thread more would take
+/// addresses for a heap of its own.
+pub(crate) fn start_with(work: impl FnOnce() + Send + 'static) -> bool {
+    owned().is_some_and(|owned| !owned.is_started() && owned.start(work))
 }
 
 impl Owned {
+    fn is_started(&self) -> bool {
+        self.started.load(Ordering::Relaxed)
+    }
+
+    fn start(&'static self, first: impl FnOnce() + Send + 'static) -> bool {
+        if self.started.swap(true, Ordering::Relaxed) {
+            return false;
+        }
+        let work = move || {
+            thread::set_idle();
+            first();
+            loop {
+                self.serve();
+            }
+        };
+        let is_started = Thread::start(c"faultless-memory", work).is_ok();
+        if !is_started {
+            self.started.store(false, Ordering::Relaxed);
+        }
+        is_started
+    }
+
     /// One step, unless another thread makes one.
     fn step(&self) -> Progress {
         let Some(_turn) = self.steps.try_lock() else { return Progress::Idle };

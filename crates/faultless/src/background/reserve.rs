@@ -21,8 +21,6 @@ use crate::error::Error;
 /// ```
 pub fn reserve(bytes: usize) -> Result<Background, Error> {
     let frames = owner::frames().ok_or(Error::NoAddressSpace)?;
-    // It looks whether memory gets short.
-    owner::start();
     Background::start(Priority::Idle, bytes.div_ceil(SLOT), SLOT, |_| Ok(frames.reserve_frame()))
 }
 

@@ -9,11 +9,11 @@
 //! and the part that is not zero by then is dirty again. An engine that fails or makes no progress is dropped. In
 //! every case, slots are handed on as zeroed only as far as the job says that they are.
 
-use faultless_base::{SLOT, Span};
 use faultless_base::probe;
 use faultless_base::sys::Sys;
 use faultless_base::zero::Engine;
 use faultless_base::zero::driver::Poll;
+use faultless_base::{SLOT, Span};
 
 use crate::frame::buddy::{Kind, Ready};
 use crate::frame::extent::Extent;

@@ -244,8 +244,7 @@ mod tests {
     #[test]
     fn the_oldest_comes_first() {
         let (pool, addresses) = (Pool::new(CHUNK * SLOT).unwrap(), Addresses::new());
-        let frames: Vec<usize> =
-            (0..3).map(|_| pool.hole(|bytes| addresses.reserve(bytes)).unwrap()).collect();
+        let frames: Vec<usize> = (0..3).map(|_| pool.hole(|bytes| addresses.reserve(bytes)).unwrap()).collect();
         for (at, now) in frames.iter().zip([20, 10, 30]) {
             give(&pool, &addresses, *at, Kind::Dirty, now);
         }
@@ -270,7 +269,8 @@ mod tests {
                             _ => pool.hole(|bytes| addresses.reserve(bytes)),
                         };
                         let own: Vec<usize> = (0..round % 40).filter_map(take).collect();
-                        own.iter().for_each(|at| assert!(taken.lock().unwrap().insert(*at), "somebody else has it"));
+                        own.iter()
+                            .for_each(|at| assert!(taken.lock().unwrap().insert(*at), "somebody else has it"));
                         for (i, at) in own.iter().enumerate() {
                             taken.lock().unwrap().remove(at);
                             let kind = [Kind::Unbacked, Kind::Dirty, Kind::Zeroed][(i + round) % 3];

@@ -206,9 +206,7 @@ impl<S: Sys + Sync> Store for Space<S> {
         let (idle, kind) = kinds.into_iter().find_map(|kind| Some((self.take_idle(kind)?, kind)))?;
         // In this order: at no time does it look like the region's own.
         let frame = match idle {
-            Idle::Pool(at) => {
-                Frame { at, kind: self.lend(self.program(), Span::new(at, SLOT), need, kind, 0) }
-            }
+            Idle::Pool(at) => Frame { at, kind: self.lend(self.program(), Span::new(at, SLOT), need, kind, 0) },
             Idle::Arena(shard, e) => {
                 let ahead = self.zeroed_ahead(shard, e);
                 let stocked = shard.slots.has(e.first, flag::FRESH);

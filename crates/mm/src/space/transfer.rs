@@ -56,14 +56,58 @@ impl<S: Sys> Space<S> {
                     break;
                 }
             }
+            while moved.slots() < n && self.move_from_pool(kind, to + moved.slots() * SLOT) {
+                match kind {
+                    Kind::Dirty => moved.hot += 1,
+                    _ => moved.ready += 1,
+                }
+            }
         }
         moved
+    }
+
+    /// Moves a frame of the pool, zeroed, to where nothing is; whether one has moved.
+    fn move_from_pool(&self, kind: Kind, to: usize) -> bool {
+        let Some(at) = self.take_idle_from_pool(kind) else { return false };
+        let frame = Span::new(at, SLOT);
+        if kind == Kind::Dirty {
+            self.zero_now(self.program(), frame);
+        }
+        self.verify(frame);
+        let bytes = self.send_from_pool(at, Kind::Zeroed, to);
+        if bytes > 0 {
+            self.budget.unkeep(1);
+        }
+        bytes == SLOT
+    }
+
+    /// A frame of the pool in transit that may move into the program's memory.
+    fn take_idle_from_pool(&self, kind: Kind) -> Option<usize> {
+        let may = self.can_move() && !self.is_looked_at() && self.budget.idle() > 0;
+        may.then(|| self.take_from_pool(kind)).flatten()
+    }
+
+    /// Moves such a frame, which is of this kind; how many bytes have moved. The rest goes.
+    fn send_from_pool(&self, at: usize, kind: Kind, to: usize) -> usize {
+        let bytes = self.move_bytes(self.program(), Span::new(at, SLOT), to);
+        self.program().count(Counter::BytesMoved, bytes);
+        match bytes {
+            0 => self.give_to_pool(at, kind),
+            SLOT => self.give_to_pool(at, Kind::Unbacked),
+            _ => self.empty_in_pool(at),
+        }
+        bytes
     }
 
     /// The program asked for the slots `e`, which read as zero, and some of them have moved there.
     pub(crate) fn count_moved(&self, e: Extent, moved: Moved) {
         self.program().count(Counter::BytesZeroed, moved.ready * SLOT);
-        self.count_zeroes(self.program(), self.program().span(e), Purpose::Map, (moved.ready, moved.ahead, moved.hot));
+        self.count_zeroes(
+            self.program(),
+            self.program().span(e),
+            Purpose::Map,
+            (moved.ready, moved.ahead, moved.hot),
+        );
     }
 
     /// Free frames in transit, up to `n` in one piece, of the shard at hand or else of another one.
@@ -113,18 +157,10 @@ impl<S: Sys> Space<S> {
 
     /// Brings one of the pool to the hole `i`; whether it did.
     fn gather_from_pool(&self, shard: &Shard, i: usize) -> bool {
-        let may = self.can_move() && !self.is_looked_at() && self.budget.idle() > 0;
-        let Some(at) = may.then(|| self.take_from_pool(Kind::Dirty)).flatten() else { return false };
-        let to = shard.span(Extent { first: i, n: 1 }).start;
-        let bytes = self.move_bytes(shard, Span::new(at, SLOT), to);
+        let Some(at) = self.take_idle_from_pool(Kind::Dirty) else { return false };
+        let bytes = self.send_from_pool(at, Kind::Dirty, shard.span(Extent { first: i, n: 1 }).start);
         if bytes > 0 {
             shard.slots.fill(i);
-        }
-        shard.count(Counter::BytesMoved, bytes);
-        match bytes {
-            0 => self.give_to_pool(at, Kind::Dirty),
-            SLOT => self.give_to_pool(at, Kind::Unbacked),
-            _ => self.empty_in_pool(at),
         }
         bytes == SLOT
     }
