@@ -124,7 +124,7 @@ impl Pool {
     /// A place of a chunk that is there.
     fn hole_in(&self, chunk: usize) -> Option<usize> {
         let is_there = || self.at[chunk].load(Ordering::Acquire) != 0;
-        let one_more = |users: usize| (users < CHUNK).then_some(users + 1);
+        let one_more = |users: usize| (users < CHUNK).then(|| users + 1);
         if !is_there() || self.users[chunk].fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_more).is_err() {
             return None;
         }
