@@ -150,8 +150,8 @@ pub enum Given {
 }
 
 impl Frames {
-    /// Buffers alone, nothing yet.
-    pub fn new() -> Self {
+    /// Buffers alone, none yet.
+    pub fn empty() -> Self {
         Self { buffers: Places::new(), store: None, need: Need::Zero }
     }
 

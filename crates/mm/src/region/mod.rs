@@ -99,7 +99,7 @@ impl<M: Mmu> Region<M> {
         let places = per_cpu::places(counted.lines());
         let (areas, entries) = (Areas::new(plan.areas, places)?, Entries::new(span)?);
         let (streams, resident) = (Streams::new(plan.orders, PATIENCE, places)?, PerCpu::new(places)?);
-        let frames = Frames::new();
+        let frames = Frames::empty();
         Some(Self {
             mmu,
             span,
