@@ -24,7 +24,7 @@ use tree::{Memory, Tree};
 /// How often memory is looked at.
 pub const EVERY: Duration = Duration::from_millis(5);
 /// How many samples lie between looks at shared memory, which hardly changes.
-const SHARED: u32 = 8;
+const SHARED: u32 = 16;
 
 const PAGE: u64 = 4096;
 const MIB: u64 = 1 << 20;

@@ -199,7 +199,9 @@ struct Stat {
 
 impl Stat {
     fn read(pid: u32) -> Option<Stat> {
-        Stat::parse(&fs::read(format!("/proc/{pid}/stat")).ok()?)
+        let mut buffer = [0; 1024];
+        let length = File::open(format!("/proc/{pid}/stat")).ok()?.read_at(&mut buffer, 0).ok()?;
+        Stat::parse(&buffer[..length])
     }
 
     /// The fields follow the name, which may have blanks and brackets itself.
