@@ -47,12 +47,11 @@ pub fn measure(command: &mut Command, limit: Duration) -> Result<Sample, String>
     command.stderr(errors.try_clone().map_err(text)?);
     process::tie(command);
 
-    let own = peak::own_resident().map_err(text)?;
     let start = Instant::now();
     let pid = command.spawn().map_err(text)?.id();
     let ended = AtomicBool::new(false);
     let (usage, wall, watch, late) = thread::scope(|scope| {
-        let sampler = scope.spawn(|| watch(pid, own, &ended, start + limit));
+        let sampler = scope.spawn(|| watch(pid, &ended, start + limit));
         let usage = process::wait(pid);
         let wall = start.elapsed().as_secs_f64();
         ended.store(true, Ordering::Relaxed);
@@ -76,7 +75,7 @@ pub fn measure(command: &mut Command, limit: Duration) -> Result<Sample, String>
         resident: usage.resident,
         switches: usage.switches,
         sleeps: usage.sleeps,
-        peak: watch.and_then(|watch| watch.end(usage.resident)),
+        peak: watch.and_then(|watch| watch.peak()),
         output: contents(&mut output).map_err(text)?,
         counters: None,
     })
@@ -84,8 +83,8 @@ pub fn measure(command: &mut Command, limit: Duration) -> Result<Sample, String>
 
 /// Watches the child's processes until it has ended; kills its group at the deadline. Returns what was seen, and
 /// whether the deadline passed.
-fn watch(pid: u32, own: u64, ended: &AtomicBool, deadline: Instant) -> (Option<Watch>, bool) {
-    let mut watch = Watch::new(pid, own).ok();
+fn watch(pid: u32, ended: &AtomicBool, deadline: Instant) -> (Option<Watch>, bool) {
+    let mut watch = Watch::new(pid).ok();
     let mut late = false;
     while !ended.load(Ordering::Relaxed) {
         if watch.as_mut().is_some_and(|watch| watch.sample().is_err()) {

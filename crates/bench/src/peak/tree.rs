@@ -18,11 +18,6 @@ use crate::process;
 
 const PAGE: u64 = 4096;
 
-/// Samples for which a process that has forked, and not started a program, is not counted: until it does something of
-/// its own, its memory is its parent's. Most such processes start a program, or end, within this time. Without it
-/// peaks would depend on whether a sample hit that moment.
-const FORKED: u32 = 2;
-
 /// Set in a process's flags between its fork and its start of a program.
 const PF_FORKNOEXEC: u64 = 0x40;
 
@@ -38,10 +33,11 @@ pub struct Memory {
 /// Whose memory a process has.
 enum Image {
     Own,
-    /// Still that of the process which it was forked from, seen this often.
+    /// Still that of the process which it was forked from.
     Forked {
         parent: u32,
-        samples: u32,
+        /// Anonymous bytes that it had from its parent, once they are known.
+        inherited: Option<u64>,
     },
 }
 
@@ -49,6 +45,19 @@ struct Member {
     /// Stays that of this process, even when its number is given to another one.
     statm: File,
     image: Image,
+    /// What it had in the last sample.
+    now: Memory,
+    /// The most that a sample had of pages of files and shared memory.
+    most_shared: u64,
+}
+
+/// What the processes have together.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sum {
+    /// Anonymous bytes.
+    pub bytes: u64,
+    /// How many processes there are.
+    pub processes: usize,
 }
 
 /// The living processes of a run.
@@ -81,20 +90,34 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Looks for new processes, and says what each has that counts.
-    pub fn sample(&mut self) -> io::Result<Vec<Memory>> {
+    /// Looks for new processes, and says what all have together. If that is more than `known`, what forked processes
+    /// share with their parents is taken off: that costs more, and what is less is no peak.
+    pub fn sample(&mut self, known: u64) -> io::Result<Sum> {
         self.find()?;
-        let mut all = Vec::with_capacity(self.members.len());
-        self.members.retain(|pid, member| match member.read(*pid) {
-            Some(memory) => {
-                if member.has_own_image(*pid) {
-                    all.push(memory);
-                }
-                true
-            }
-            None => false,
-        });
-        Ok(all)
+        self.members.retain(|pid, member| member.look(*pid));
+        let parents: BTreeMap<u32, u64> =
+            self.members.iter().map(|(pid, member)| (*pid, member.now.anonymous)).collect();
+        self.members.values_mut().for_each(|member| member.inherit(&parents));
+        let mut bytes = parents.values().sum();
+        if bytes > known {
+            bytes = self.members.iter_mut().map(|(pid, member)| member.own(*pid, &parents)).sum();
+        }
+        Ok(Sum { bytes, processes: self.members.len() })
+    }
+
+    /// Bytes of anonymous memory that the largest process had at some time at least, as the kernel tells.
+    ///
+    /// The kernel keeps the most of all resident memory. The most of files and shared memory that a sample had is
+    /// taken off, and what the kernel's figure may be wrong by.
+    pub fn kernels_peak(&self) -> Option<u64> {
+        let (pid, member) = self.members.iter().max_by_key(|(_, member)| member.now.anonymous)?;
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let field = |name: &str| {
+            let value = status.lines().find_map(|line| line.strip_prefix(name))?;
+            value.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kib| kib * 1024)
+        };
+        let shared = (field("RssFile:")? + field("RssShmem:")?).max(member.most_shared);
+        Some(field("VmHWM:")?.saturating_sub(shared + uncertainty()))
     }
 
     /// Whether this living process belongs to the run.
@@ -116,7 +139,7 @@ impl Tree {
         self.last = last;
         for (index, pid) in numbers.into_iter().enumerate() {
             match Stat::read(pid) {
-                Some(stat) => self.look(pid, &stat)?,
+                Some(stat) => self.consider(pid, &stat)?,
                 None if index >= old => self.expected.push(pid),
                 None => {}
             }
@@ -125,17 +148,19 @@ impl Tree {
     }
 
     /// Takes in a process that belongs here.
-    fn look(&mut self, pid: u32, stat: &Stat) -> io::Result<()> {
+    fn consider(&mut self, pid: u32, stat: &Stat) -> io::Result<()> {
         let is_ours = stat.group == self.group || self.has(stat.parent);
         if stat.is_thread || !is_ours || self.has(pid) {
             return Ok(());
         }
         let image = match stat.has_forked {
-            true => Image::Forked { parent: stat.parent, samples: 0 },
+            true => Image::Forked { parent: stat.parent, inherited: None },
             false => Image::Own,
         };
         match File::open(format!("/proc/{pid}/statm")) {
-            Ok(statm) => drop(self.members.insert(pid, Member { statm, image })),
+            Ok(statm) => {
+                self.members.insert(pid, Member { statm, image, now: Memory::default(), most_shared: 0 });
+            }
             // It has ended.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
@@ -161,17 +186,52 @@ impl Member {
         Some(memory)
     }
 
-    /// Whether its memory counts as its own.
-    fn has_own_image(&mut self, pid: u32) -> bool {
-        let Image::Forked { parent, samples } = &mut self.image else { return true };
-        let has_started = Stat::read(pid).is_some_and(|stat| !stat.has_forked);
-        *samples += 1;
-        // A child of vfork has its parent's memory, not a copy, for as long as it takes.
-        if has_started || (*samples > FORKED && !process::share_memory(pid, *parent)) {
-            self.image = Image::Own;
-        }
-        matches!(self.image, Image::Own)
+    /// Looks at what it has; false when it has ended.
+    fn look(&mut self, pid: u32) -> bool {
+        let Some(memory) = self.read(pid) else { return false };
+        self.now = memory;
+        self.most_shared = self.most_shared.max(memory.shared);
+        true
     }
+
+    /// Notes what it has from its parent, when it is looked at first.
+    fn inherit(&mut self, parents: &BTreeMap<u32, u64>) {
+        if let Image::Forked { parent, inherited: inherited @ None } = &mut self.image {
+            *inherited = Some(parents.get(parent).map_or(0, |bytes| self.now.anonymous.min(*bytes)));
+        }
+    }
+
+    /// What it has for itself. That is all, if it has started a program, or if its parent has ended.
+    ///
+    /// Of what it has from its parent, only what it has written to is a copy of its own, a page for each fault at
+    /// most. What the parent writes to meanwhile is not seen.
+    fn own(&mut self, pid: u32, parents: &BTreeMap<u32, u64>) -> u64 {
+        let all = self.now.anonymous;
+        let Image::Forked { parent, inherited } = self.image else { return all };
+        // If it has just ended, it has nothing.
+        let Some(stat) = Stat::read(pid) else { return 0 };
+        if !stat.has_forked {
+            self.image = Image::Own;
+            // What was seen before may have been its parent's.
+            return if self.look(pid) { self.now.anonymous } else { 0 };
+        }
+        if !parents.contains_key(&parent) {
+            self.image = Image::Own;
+            return all;
+        }
+        // A child of vfork has its parent's memory, not a copy.
+        if process::share_memory(pid, parent) {
+            return 0;
+        }
+        all.saturating_sub(inherited.unwrap_or(0)).max(stat.faults * PAGE).min(all)
+    }
+}
+
+/// By how much a resident size may be wrong that the kernel adds up roughly: three sums (anonymous, files, shared), of
+/// which each CPU keeps a part to itself.
+pub fn uncertainty() -> u64 {
+    let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
+    3 * cpus * (2 * cpus).max(32) * PAGE
 }
 
 fn memory_of(statm: File) -> Option<(File, Memory)> {
@@ -179,7 +239,7 @@ fn memory_of(statm: File) -> Option<(File, Memory)> {
 }
 
 /// What a process has; `None` when there is none any more. Nothing if it has no memory any more.
-pub fn memory(statm: &File) -> Option<Memory> {
+fn memory(statm: &File) -> Option<Memory> {
     let mut buffer = [0; 128];
     let length = statm.read_at(&mut buffer, 0).ok()?;
     let text = std::str::from_utf8(&buffer[..length]).ok()?;
@@ -195,6 +255,8 @@ struct Stat {
     group: u32,
     is_thread: bool,
     has_forked: bool,
+    /// Page faults since it was forked.
+    faults: u64,
 }
 
 impl Stat {
@@ -216,6 +278,7 @@ impl Stat {
             // Only the first thread has a signal that tells its parent of its end, if only the signal 0.
             is_thread: field(38)? == "-1",
             has_forked: field(9)?.parse::<u64>().ok()? & PF_FORKNOEXEC != 0,
+            faults: field(10)?.parse::<u64>().ok()? + field(12)?.parse::<u64>().ok()?,
         })
     }
 }
@@ -230,4 +293,20 @@ fn last_number(loadavg: &File) -> io::Result<u32> {
 
 fn malformed(what: &str) -> io::Error {
     io::Error::other(format!("{what} is not understood"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A name may look like what follows it.
+    #[test]
+    fn the_fields_of_a_process() {
+        let rest = "7 5 5 0 -1 4194368 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37";
+        let line = |signal: &str| format!("9 (a) S 1 (b) S {rest} {signal} 39");
+        let stat = Stat { parent: 7, group: 5, is_thread: false, has_forked: true, faults: 22 };
+        assert_eq!(Stat::parse(line("17").as_bytes()), Some(stat));
+        assert!(Stat::parse(line("-1").as_bytes()).unwrap().is_thread);
+        assert_eq!(Stat::parse(b"9 (a) S 7"), None);
+    }
 }
