@@ -44,6 +44,8 @@ enum Image {
 struct Member {
     /// Stays that of this process, even when its number is given to another one.
     statm: File,
+    /// Open once it was asked for the kernel's peak.
+    status: Option<File>,
     image: Image,
     /// What it had in the last sample.
     now: Memory,
@@ -109,9 +111,14 @@ impl Tree {
     ///
     /// The kernel keeps the most of all resident memory. The most of files and shared memory that a sample had is
     /// taken off, and what the kernel's figure may be wrong by.
-    pub fn kernels_peak(&self) -> Option<u64> {
-        let (pid, member) = self.members.iter().max_by_key(|(_, member)| member.now.anonymous)?;
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    pub fn kernels_peak(&mut self) -> Option<u64> {
+        let (pid, member) = self.members.iter_mut().max_by_key(|(_, member)| member.now.anonymous)?;
+        if member.status.is_none() {
+            member.status = File::open(format!("/proc/{pid}/status")).ok();
+        }
+        let mut buffer = [0; 4096];
+        let length = member.status.as_ref()?.read_at(&mut buffer, 0).ok()?;
+        let status = String::from_utf8_lossy(&buffer[..length]);
         let field = |name: &str| {
             let value = status.lines().find_map(|line| line.strip_prefix(name))?;
             value.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kib| kib * 1024)
@@ -159,7 +166,8 @@ impl Tree {
         };
         match File::open(format!("/proc/{pid}/statm")) {
             Ok(statm) => {
-                self.members.insert(pid, Member { statm, image, now: Memory::default(), most_shared: 0 });
+                self.members
+                    .insert(pid, Member { statm, status: None, image, now: Memory::default(), most_shared: 0 });
             }
             // It has ended.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
