@@ -91,7 +91,7 @@ pub fn main(args: &Args) -> Result<()> {
         println!("No {}: {reason}.", contender.name());
     }
     if let Some(before) = &args.before {
-        println!("The library before: {}.", before.display());
+        println!("The library before: {}.\n", before.display());
     }
     for section in Section::ALL {
         if let Some(text) = table::section(&board, section) {
