@@ -2,6 +2,7 @@
 
 mod aims;
 mod before;
+mod change;
 mod contender;
 mod contenders;
 mod format;

@@ -16,7 +16,7 @@ use super::machine::Machine;
 use super::plan::{Context, Field, Line, Row, Section, Start};
 use super::schedule::{self, Results};
 use super::verdict::{Board, Judgement, Verdict};
-use super::{before, loops, plan, programs, table};
+use super::{change, loops, plan, programs, table};
 
 /// What the measuring may take by default; with what is around it the whole stays below eight minutes.
 const TIME: Duration = Duration::from_secs(440);
@@ -101,7 +101,7 @@ pub fn main(args: &Args) -> Result<()> {
     if let Some(text) = table::memory(&board) {
         println!("{text}");
     }
-    if let Some(text) = before::table(&board) {
+    if let Some(text) = change::table(&board) {
         println!("{text}");
     }
     let judgements = judge(&board);

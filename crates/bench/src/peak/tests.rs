@@ -20,13 +20,16 @@ fn program() {
     match what.as_str() {
         "has memory" => {}
         "had memory" => drop(std::hint::black_box(memory)),
-        // SAFETY: the child is a copy of a process in which no other thread does anything.
         "forks" | "forks and writes" | "forks and takes more" | "forks and ends" => {
-            match unsafe { libc::fork() } {
-                0 => in_child(&what, memory),
-                _ if what == "forks and ends" => {}
-                _ => end_with_input(),
+            // SAFETY: the child is a copy of a process in which no other thread does anything.
+            if unsafe { libc::fork() } == 0 {
+                in_child(&what, memory);
             }
+            if what == "forks and ends" {
+                return;
+            }
+            // The child says when it is ready.
+            end_with_input();
         }
         "forks with its memory" => {
             let stack = vec![0u128; 4096];
@@ -52,9 +55,7 @@ fn program() {
         other => panic!("{other}"),
     }
     println!("ready");
-    if what != "forks and ends" {
-        end_with_input();
-    }
+    end_with_input();
 }
 
 /// In the forked child: what it does with its copy of the memory.
