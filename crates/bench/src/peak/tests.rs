@@ -196,7 +196,8 @@ fn a_process_without_its_first_thread_counts() {
 fn a_spike_between_samples_counts() {
     let mut run = Running::start("had memory", r#"exec "$@""#);
     let peak = after(&mut run.watch(), 1);
-    let least = SIZE.saturating_sub(tree::uncertainty());
+    // It has used more of its files since.
+    let least = SIZE.saturating_sub(tree::uncertainty() + MIB);
     assert!((least..SIZE + 2 * MIB).contains(&peak.bytes), "{peak:?}");
     run.end();
 }
