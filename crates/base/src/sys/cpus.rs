@@ -230,7 +230,8 @@ mod tests {
         assert!(idle >= cpus, "{idle} of {cpus}");
     }
 
-    const STAT: &str = "cpu  99 9 99 100 9 0 9 0 0 0\ncpu0 10 2 33 900 7 0 1 0 0 0\ncpu1 10 2 33 4294967295 7\nintr 1 2\n";
+    const STAT: &str =
+        "cpu  99 9 99 100 9 0 9 0 0 0\ncpu0 10 2 33 900 7 0 1 0 0 0\ncpu1 10 2 33 4294967295 7\nintr 1 2\n";
 
     proptest! {
         #![proptest_config(cases())]

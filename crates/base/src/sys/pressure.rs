@@ -94,7 +94,8 @@ mod tests {
     #[test]
     fn the_largest_numbers_are_compared() {
         let most = u64::MAX;
-        let left = |left: u64| little_is_left(format!("MemTotal: {most} kB\nMemAvailable: {left} kB\n").as_bytes());
+        let left =
+            |left: u64| little_is_left(format!("MemTotal: {most} kB\nMemAvailable: {left} kB\n").as_bytes());
         assert_eq!([most, most / 2, most / 100].map(left), [false, false, true]);
         let text = format!("some total={most}\n");
         assert!(stalls_since(text.as_bytes(), &AtomicU64::new(0), &AtomicU64::new(0)));

@@ -195,7 +195,8 @@ mod tests {
         assert!(shown.iter().all(|(bytes, text)| Size(*bytes).to_string() == *text));
     }
 
-    const VALUES: &[&str] = &["64M", "1e9", "-1", "0", "2G", "18446744073709551615", "17179869184G", "on", "thread", "9"];
+    const VALUES: &[&str] =
+        &["64M", "1e9", "-1", "0", "2G", "18446744073709551615", "17179869184G", "on", "thread", "9"];
 
     /// A size, digit by digit.
     fn naive(text: &[u8]) -> Option<u128> {
