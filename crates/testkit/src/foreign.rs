@@ -64,6 +64,28 @@ pub fn garbled(samples: &'static [&'static str]) -> impl Strategy<Value = Vec<u8
     prop_oneof![4 => changed, 1 => prop::collection::vec(any::<u8>(), 0..400)]
 }
 
+/// Changes of binary data: where, to what, and how many bytes.
+pub type Change = (usize, u64, u32);
+
+/// Some changes. Many are among the first 64 bytes, where headers are.
+pub fn changes() -> impl Strategy<Value = Vec<Change>> {
+    let place = prop_oneof![0usize..64, any::<usize>()];
+    let value =
+        prop_oneof![0u64..64, any::<u64>(), Just(u64::MAX), Just(u32::MAX.into()), Just(1 << 63), Just(1 << 31)];
+    prop::collection::vec((place, value, 0u32..4), 0..8)
+}
+
+/// These bytes changed, and cut where that is wanted.
+pub fn changed(mut bytes: Vec<u8>, changes: Vec<Change>, cut: Option<usize>) -> Vec<u8> {
+    for (at, value, size) in changes {
+        let size = 1 << size;
+        let at = at % (bytes.len() - size) / size * size;
+        bytes[at..at + size].copy_from_slice(&value.to_le_bytes()[..size]);
+    }
+    bytes.truncate(cut.map_or(bytes.len(), |cut| cut % bytes.len()));
+    bytes
+}
+
 /// As `read`, for a text: it gives `part` bytes at a time, and nothing at the end.
 pub fn in_parts(mut text: &[u8], part: usize) -> impl FnMut(&mut [u8]) -> usize {
     move |buffer| {

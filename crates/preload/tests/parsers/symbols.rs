@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_void};
 
-use faultless_testkit::foreign::{Guarded, cases};
+use faultless_testkit::foreign::{Guarded, cases, changed, changes};
 use proptest::prelude::*;
 
 use crate::elf::{Image, Library, Map, Name, Place, Version};
@@ -97,16 +97,11 @@ proptest! {
         mut symbols in symbols(),
         gnu in any::<bool>(),
         versioned in any::<bool>(),
-        changes in prop::collection::vec((any::<usize>(), prop_oneof![0u64..40, any::<u64>(), Just(u64::MAX), Just(u64::from(u32::MAX))], 0u32..4), 0..8),
+        changes in changes(),
         cut in prop::option::of(any::<usize>()),
     ) {
-        let mut bytes = library(&mut symbols, if gnu { Hashes::Gnu } else { Hashes::Old }, versioned);
-        for (at, value, size) in changes {
-            let size = 1 << size;
-            let at = at % (bytes.len() - size) / size * size;
-            bytes[at..at + size].copy_from_slice(&value.to_le_bytes()[..size]);
-        }
-        bytes.truncate(cut.map_or(bytes.len(), |cut| cut % bytes.len()));
+        let bytes = library(&mut symbols, if gnu { Hashes::Gnu } else { Hashes::Old }, versioned);
+        let bytes = changed(bytes, changes, cut);
         with(&bytes, |library, memory| {
             let _ = library.is_called(OWN_NAME);
             let inside = memory.start()..memory.start() + bytes.len();
