@@ -4,11 +4,15 @@
 #[allow(dead_code)]
 #[path = "../src/kernel/elf.rs"]
 mod elf;
+#[path = "../src/kernel/preloads.rs"]
+mod preloads;
 #[path = "../src/kernel/smaps/text.rs"]
 mod text;
 
 #[path = "parsers/areas.rs"]
 mod areas;
+#[path = "parsers/lists.rs"]
+mod lists;
 #[path = "parsers/symbols.rs"]
 mod symbols;
 #[path = "parsers/tables.rs"]
