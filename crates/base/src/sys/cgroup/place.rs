@@ -205,15 +205,22 @@ mod tests {
                           36 31 0:32 /a\\040b /sys/fs/cgroup rw - cgroup2 x rw\n9 1 0:2 / /sys/fs/cgroup/x rw - x x\n";
 
     /// The field with its characters as they are, character by character.
-    fn unescaped(field: &[u8]) -> Vec<u8> {
+    fn unescaped(mut field: &[u8]) -> Vec<u8> {
         let is_octal = |b: &u8| (b'0'..b'8').contains(b);
-        match field {
-            [] => Vec::new(),
-            [b'\\', a, b, c, rest @ ..] if [a, b, c].into_iter().all(is_octal) => {
-                let value = [a, b, c].iter().fold(0u32, |sum, digit| sum * 8 + u32::from(**digit - b'0'));
-                [&[value as u8][..], &unescaped(rest)].concat()
-            }
-            [first, rest @ ..] => [&[*first][..], &unescaped(rest)].concat(),
+        let mut all = Vec::new();
+        loop {
+            field = match field {
+                [] => return all,
+                [b'\\', a, b, c, rest @ ..] if [a, b, c].into_iter().all(is_octal) => {
+                    let value = [a, b, c].iter().fold(0u32, |sum, digit| sum * 8 + u32::from(**digit - b'0'));
+                    all.push(value as u8);
+                    rest
+                }
+                [first, rest @ ..] => {
+                    all.push(*first);
+                    rest
+                }
+            };
         }
     }
 
