@@ -5,6 +5,7 @@ mod check;
 mod demo;
 mod generate;
 mod pages;
+mod sanitize;
 mod setup;
 mod shell;
 mod structure;
@@ -31,6 +32,11 @@ const TASKS: &[Task] = &[
     Task { name: "lint", about: "formatting, clippy, structure", run: |_| check::lint() },
     Task { name: "structure", about: "layers, unsafe code, file sizes", run: |_| structure::run() },
     Task { name: "models", about: "model checks of what runs at the same time", run: |_| check::models() },
+    Task {
+        name: "sanitize",
+        about: "unsafe code and the C API under sanitizers and valgrind: some minutes",
+        run: |_| sanitize::run(),
+    },
     Task {
         name: "python",
         about: "install the Python package where its tests are run, and run them",

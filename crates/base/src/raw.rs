@@ -363,3 +363,34 @@ pub fn leading_number(text: &[u8]) -> Option<u64> {
     digits().next()?;
     digits().try_fold(0u64, |n, d| n.checked_mul(10)?.checked_add((d - b'0') as u64))
 }
+
+#[cfg(all(test, not(feature = "model")))]
+mod tests {
+    use std::string::String;
+
+    use super::*;
+    use faultless_testkit::foreign::{cases, garbled};
+    use proptest::prelude::*;
+
+    const STATUS: &[&str] = &["Name:\tx\nSeccomp:\t2\nSeccomp_filters:\t12\nThreads:\t1\n"];
+
+    proptest! {
+        #![proptest_config(cases())]
+
+        #[test]
+        fn a_number_is_that_of_the_digits(text in garbled(&["123", "18446744073709551615 kB\n", "max\n"])) {
+            let digits: String = text.iter().map(|b| *b as char).take_while(char::is_ascii_digit).collect();
+            prop_assert_eq!(leading_number(&text), digits.parse().ok());
+        }
+
+        #[test]
+        fn a_field_of_a_status_is_found_as_by_lines(text in garbled(STATUS)) {
+            let name = "Seccomp_filters";
+            let lossy = String::from_utf8_lossy(&text);
+            let value = lossy.split('\n').find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            let value = value.map(|value| value.trim_start_matches(|c: char| c.is_ascii_whitespace()));
+            let digits = |value: &str| value.chars().take_while(char::is_ascii_digit).collect::<String>();
+            prop_assert_eq!(status_in(&text, name), value.and_then(|value| digits(value).parse().ok()));
+        }
+    }
+}

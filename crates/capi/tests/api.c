@@ -19,7 +19,8 @@
 enum { PAGE = 4096, MIB = 1 << 20 };
 
 static int read_sevens(void *context, uint64_t offset, void *buffer, size_t length) {
-    ++*(int *)context;
+    /* By a thread of the library: what it writes before a page is there, a checker of races does not order. */
+    __atomic_add_fetch((int *)context, 1, __ATOMIC_SEQ_CST);
     memset(buffer, 7, length);
     return offset >= MIB ? 5 : 0;
 }
@@ -255,7 +256,7 @@ int main(void) {
     int reads = 0;
     faultless_options options = {FAULTLESS_OPTIONS, .delivery = FAULTLESS_THREAD, .read = read_sevens, .context = &reads};
     if (faultless_region_new(MIB, &options, &region) == 0) {
-        CHECK(((unsigned char *)faultless_region_data(region))[PAGE] == 7 && reads > 0);
+        CHECK(((unsigned char *)faultless_region_data(region))[PAGE] == 7 && __atomic_load_n(&reads, __ATOMIC_SEQ_CST) > 0);
         faultless_region_free(region);
     }
     faultless_options old = {FAULTLESS_OPTIONS, .delivery = FAULTLESS_SIGNAL, .unzeroed = 1, .window_first = 2 * MIB, .window_most = 2 * MIB};
@@ -268,6 +269,7 @@ int main(void) {
         CHECK(faultless_release_reserved() > 0 || faultless_counter("region_unzeroed") == taken);
         faultless_region_free(region);
     }
+#ifndef WITHOUT_EVENTS
     options.events = 1;
     int made = faultless_region_new(MIB, &options, &region);
     if (made == 0) {
@@ -278,6 +280,8 @@ int main(void) {
     } else {
         CHECK(made == FAULTLESS_E_NO_USERFAULTFD || made == FAULTLESS_E_NO_EVENTS);
     }
+#endif
+    options.events = 1;
     options.delivery = FAULTLESS_SIGNAL;
     CHECK(faultless_region_new(MIB, &options, &region) == FAULTLESS_E_NO_EVENTS);
     CHECK(strstr(faultless_strerror(FAULTLESS_E_NO_EVENTS), "CAP_SYS_PTRACE"));

@@ -211,6 +211,8 @@ pub fn is_on(knob: Knob, value: &OsStr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use faultless_testkit::foreign::{cases, garbled};
+    use proptest::prelude::*;
 
     fn read(text: &str) -> Result<Vec<Setting>> {
         parse(text, Path::new("/a/settings"))
@@ -264,5 +266,28 @@ mod tests {
         assert_eq!(resolve(Knob::Check, &flags, std::slice::from_ref(&file)), ("1".into(), Origin::Flag));
         assert_eq!(resolve(Knob::Check, &[], &[file]), ("0".into(), Origin::File));
         assert_eq!(resolve(Knob::Check, &[], &[]), ("0".into(), Origin::Default));
+    }
+
+    const FILE: &str = "# mine\n\n budget=1G\nprefault_by = thread\nskip = a,b=c\nscrub=0\nmmap_threshold = 4M\n";
+
+    proptest! {
+        #![proptest_config(cases())]
+
+        /// What is read is sound; what is changed is read as it was written, and the rest stays.
+        #[test]
+        fn any_file_is_read_or_refused(text in garbled(&[FILE]), value in garbled(&["a,b", "x = # y"])) {
+            let text = String::from_utf8_lossy(&text);
+            match read(&text) {
+                Ok(settings) => {
+                    prop_assert!(settings.iter().all(|s| s.knob.declared().parse(s.value.as_bytes()).is_ok()));
+                    let value = String::from_utf8_lossy(&value);
+                    let new = assignment(&format!("skip={value}")).unwrap_or(assignment("skip=").unwrap());
+                    let mut expected: Vec<_> = settings.into_iter().filter(|s| s.knob != Knob::Skip).collect();
+                    expected.push(new.clone());
+                    prop_assert_eq!(read(&change(&text, &[new])).map_err(|error| error.to_string()), Ok(expected));
+                }
+                Err(error) => prop_assert!(error.to_string().starts_with("/a/settings:")),
+            }
+        }
     }
 }

@@ -28,7 +28,7 @@ fn a_command_in_a_namespace_removes_nothing_of_those_outside() {
     drop(outer.stdout.take());
     outer.wait().unwrap();
     if !made {
-        eprintln!("no PID namespace can be made: not tested");
+        faultless_testkit::skip("no PID namespace can be made");
         return;
     }
     let report: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
@@ -44,7 +44,7 @@ fn numbers_of_another_namespace_are_other_processes() {
     let dd = "unshare -p -f dd if=/dev/zero of=/dev/null bs=8M count=1 2>/dev/null";
     let mut command = run(["--json", file.to_str().unwrap(), "--", "sh", "-c", &format!("{dd} && {dd}")]);
     if !command.output().unwrap().status.success() {
-        eprintln!("no PID namespace can be made: not tested");
+        faultless_testkit::skip("no PID namespace can be made");
         return;
     }
     let report: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();

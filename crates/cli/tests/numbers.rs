@@ -42,7 +42,7 @@ fn program(scratch: &Scratch) -> Option<PathBuf> {
     let built = Command::new("cc").arg("-O1").arg(&source).arg("-o").arg(&program).status();
     let is_built = built.is_ok_and(|status| status.success());
     if !is_built {
-        eprintln!("no C compiler: not tested");
+        faultless_testkit::skip("no C compiler");
     }
     is_built.then_some(program)
 }

@@ -25,7 +25,7 @@ fn has(program: &str) -> bool {
     let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
     let found = found.is_ok_and(|out| out.status.success());
     if !found {
-        eprintln!("there is no {program}: not tested");
+        faultless_testkit::skip(format_args!("there is no {program}"));
     }
     found
 }
@@ -33,7 +33,7 @@ fn has(program: &str) -> bool {
 fn is_root() -> bool {
     let is = rustix::process::getuid().is_root();
     if !is {
-        eprintln!("this takes root: not tested");
+        faultless_testkit::skip("this takes root");
     }
     is
 }
@@ -182,12 +182,12 @@ fn filters_of_system_calls_are_told() {
     std::fs::write(&source, code).unwrap();
     let built = Command::new("cc").arg(&source).arg("-o").arg(&program).status();
     if !built.is_ok_and(|status| status.success()) {
-        eprintln!("no C compiler: not tested");
+        faultless_testkit::skip("no C compiler");
         return;
     }
     let out = run(["--".as_ref(), program.as_os_str()]).args(DD.split(' ')).output().unwrap();
     if out.status.code() == Some(9) {
-        eprintln!("no filter can be installed: not tested");
+        faultless_testkit::skip("no filter can be installed");
         return;
     }
     let said = said(&out);
@@ -214,7 +214,7 @@ fn no_room_for_counters_is_told() {
     let full = "for i in 1 2 3 4 5 6 7 8 9; do touch full$i; done 2>/dev/null;";
     let at_once = outside(full, &format!("exec {DD}"));
     if at_once.status.code() == Some(9) {
-        eprintln!("nothing can be mounted: not tested");
+        faultless_testkit::skip("nothing can be mounted");
         return;
     }
     assert!(said(&at_once).starts_with("faultless: 1 process covered;"), "{}", said(&at_once));

@@ -16,7 +16,7 @@ fn program(scratch: &Scratch) -> bool {
         Command::new("cc").arg(&source).arg("-o").arg(scratch.0.join("big_program_with_a_long_name")).status();
     let is_built = built.is_ok_and(|status| status.success());
     if !is_built {
-        eprintln!("no C compiler: not tested");
+        faultless_testkit::skip("no C compiler");
     }
     is_built
 }

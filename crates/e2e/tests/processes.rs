@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use faultless_e2e::{Case, Run, command, compile, find, need, scratch, skip};
+use faultless_e2e::{Case, Run, command, compile, need, scratch, skip};
 
 /// What the library may use beyond the program's own peak in the tests that measure it.
 const BUDGET: u64 = 64 << 20;
@@ -300,7 +300,7 @@ fn a_core_dump_has_the_memory_and_the_size_of_a_plain_one() {
     for core in [&plain, &under] {
         Case::new(&grep).args(["-aq", "a word to be found in the core"]).args([core]).plain();
     }
-    let Some(gdb) = find("gdb") else { return skip("no gdb, so nobody reads the core dump") };
+    let Some(gdb) = need("gdb") else { return };
     let run = Case::new(gdb).args(["-batch", "-nx", "-ex", "bt"]).args([crash.program(), &under]).plain();
     let trace = String::from_utf8_lossy(&run.stdout);
     assert!(trace.contains("main ()"), "{trace}");

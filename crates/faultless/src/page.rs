@@ -212,3 +212,36 @@ fn spare() -> Shared {
     // SAFETY: zeroes of that size, which stay.
     unsafe { Shared::at(SPARE.0.get().cast(), 1) }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+    use faultless_testkit::foreign::{cases, changed, changes};
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(cases())]
+
+        /// A file in the place of the page is another program's, or has as many lines as a page may have.
+        #[test]
+        fn any_file_is_told(changes in changes(), cut in prop::option::of(any::<usize>()), lines in any::<u64>()) {
+            let mut page = vec![0u8; size_of::<Whole>()];
+            let mut put = |at: usize, bytes: &[u8]| page[at..at + bytes.len()].copy_from_slice(bytes);
+            put(offset_of!(Header, magic), &MAGIC.to_ne_bytes());
+            put(offset_of!(Header, version), &VERSION.to_ne_bytes());
+            put(offset_of!(Header, bytes), &(size_of::<Page>() as u32).to_ne_bytes());
+            put(offset_of!(Header, tables), &TABLES.to_ne_bytes());
+            put(offset_of!(Whole, listing) + offset_of!(Listing, lines), &(lines % 600).to_ne_bytes());
+            let page = changed(page, changes, cut);
+            let mut file = tempfile::tempfile().unwrap();
+            file.write_all(&page).unwrap();
+            let word = |at: usize| page.get(at..at + 8).map_or(0, |word| u64::from_ne_bytes(word.try_into().unwrap()));
+            let magic = word(offset_of!(Header, magic));
+            prop_assert!(!is_ours(&file) || magic == 0 || magic == MAGIC && word(offset_of!(Header, tables)) == TABLES);
+            let known = lines_in(&file);
+            prop_assert!(known.is_none_or(|lines| [8, 16, 32, 64, 128, 256].contains(&lines)));
+        }
+    }
+}

@@ -129,6 +129,8 @@ fn child_works(heap: &Heap) -> bool {
     }
 }
 
+const NO_NOTIFICATIONS: &str = "0 forks: no notifications";
+
 /// Makes a region while another thread forks at each of its calls.
 fn make_and_fork(delivery: Delivery) {
     let heap = Heap::lasting(move |builder| builder.delivery(delivery));
@@ -138,7 +140,7 @@ fn make_and_fork(delivery: Delivery) {
         tell.send(stop_at_calls()).unwrap();
         finish.send(works(delivery, heap)).unwrap();
     });
-    let Some(listener) = told.recv().unwrap() else { return println!("0 forks: no notifications") };
+    let Some(listener) = told.recv().unwrap() else { return println!("{NO_NOTIFICATIONS}") };
     let mut forks = 0;
     let works = loop {
         if let Ok(works) = finished.try_recv() {
@@ -183,6 +185,9 @@ fn a_child_has_regions_whatever_its_parent_was_doing() {
         let out = command.output().unwrap();
         let text = String::from_utf8_lossy(&out.stdout);
         assert!(out.status.success(), "{text}{}", String::from_utf8_lossy(&out.stderr));
+        if text.contains(NO_NOTIFICATIONS) {
+            return faultless_testkit::skip("a filter's notifications cannot be had");
+        }
         println!("{delivery:?}: {}", text.lines().last().unwrap_or_default());
     }
 }

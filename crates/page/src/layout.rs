@@ -162,7 +162,7 @@ impl Page {
 
     /// A counter, over all blocks.
     pub fn sum(&self, counter: Counter) -> u64 {
-        self.block.iter().map(|block| block.get(counter as usize)).sum()
+        self.block.iter().fold(0, |sum, block| sum.wrapping_add(block.get(counter as usize)))
     }
 
     /// Fills in the header for process `pid`, `now_ns` after the machine was started. A page that has counted
@@ -215,6 +215,14 @@ impl Default for Page {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counters_of_any_page_add_up() {
+        let page = Page::new();
+        page.block[0].add(Counter::Forks, u64::MAX);
+        page.block[1].add(Counter::Forks, 3);
+        assert_eq!(page.sum(Counter::Forks), 2, "the page may come from elsewhere");
+    }
 
     #[test]
     fn a_page_that_counted_before_goes_on() {

@@ -301,13 +301,16 @@ impl<'a> Regions<'a> {
 
     /// The count of all regions.
     pub fn sum(self, counter: Counter) -> u64 {
-        own(counter).map_or(0, |at| (0..=PLACES).map(|i| self.at(i).all(at)).sum())
+        let add = |sum: u64, i| own(counter).map_or(0, |at| sum.wrapping_add(self.at(i).all(at)));
+        (0..=PLACES).fold(0, add)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use faultless_testkit::foreign::cases;
+    use proptest::prelude::*;
     use std::vec::Vec;
 
     const HITS: Counter = Counter::RegionWindowHits;
@@ -348,5 +351,35 @@ mod tests {
         (1000..1064).for_each(|cpu| counted.line(cpu).add(HITS, 1));
         assert!(lines.iter().all(|line| line.get(own(HITS).unwrap()) == 1));
         assert_eq!(counted.get(HITS), Some(64));
+    }
+
+    proptest! {
+        #![proptest_config(cases())]
+
+        /// A table that stands in a file may hold anything. Regions still get places, and lines of their own place.
+        #[test]
+        fn any_table_gives_places(
+            words in prop::collection::vec((0usize..8, 0usize..=PLACES, prop_oneof![0u64..5, any::<u64>()]), 0..300),
+            counts in prop::collection::vec((0usize..8 * (PLACES + 1), 0usize..OWN.len(), any::<u64>()), 0..40),
+        ) {
+            let (listing, lines) = (Listing::new(), Vec::from_iter((0..8 * (PLACES + 1)).map(|_| Line::new())));
+            for (field, place, value) in words {
+                let at = &listing.places[place];
+                let words = [&at.state, &at.number, &at.start, &at.bytes, &at.delivery, &at.dropped, &at.before[0]];
+                words.get(field).unwrap_or(&&listing.made).store(value, Ordering::Relaxed);
+            }
+            counts.iter().for_each(|(line, at, n)| lines[*line].add(OWN[*at], *n));
+            let regions = Regions::new(&listing, &lines);
+            let sum = regions.sum(HITS);
+            for i in 0..PLACES + 3 {
+                let place = regions.take(Span::new(i << 30, 1 << 20), 1);
+                let is_shared = core::ptr::eq(&*place, &listing.places[PLACES]);
+                prop_assert!(is_shared || place.get(HITS) == Some(0));
+                place.line(i).add(HITS, 1);
+                place.drop_pages(-1);
+            }
+            regions.end_all();
+            prop_assert_eq!(regions.sum(HITS), sum.wrapping_add(PLACES as u64 + 3));
+        }
     }
 }

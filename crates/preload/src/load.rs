@@ -5,6 +5,7 @@ use faultless_page::knobs::Knob;
 
 use crate::alloc::{next, perturb};
 use crate::kernel::behind::{self, Function};
+use crate::kernel::preloads::write_others;
 use crate::kernel::thread_pointer;
 use crate::runtime::settings::{is_on, var};
 use crate::runtime::{engine, fork, inside, settings};
@@ -41,45 +42,21 @@ fn begin(words: &[*const libc::c_char]) {
     perturb::look_up(var(c"MALLOC_PERTURB_"), var(c"GLIBC_TUNABLES"));
 }
 
-const LIBRARY: &[u8] = b"libfaultless_preload.so";
-
-/// Copies a list of libraries without this one to `to`, with a zero behind it; how many bytes that are without the zero.
-///
-/// # Safety
-/// At `to` there is room for all of the list and a zero.
-unsafe fn copy_others(list: &[u8], to: *mut u8) -> usize {
-    let mut end = 0;
-    // SAFETY: by contract; never more than the list has.
-    unsafe {
-        for path in list.split(|b| matches!(b, b':' | b' ')) {
-            if path.is_empty() || path.ends_with(LIBRARY) {
-                continue;
-            }
-            if end > 0 {
-                to.add(end).write(b':');
-                end += 1;
-            }
-            to.add(end).copy_from_nonoverlapping(path.as_ptr(), path.len());
-            end += path.len();
-        }
-        to.add(end).write(0);
-    }
-    end
-}
-
 /// `LD_PRELOAD` without this library. Runs before `main`, when no other thread reads the environment.
 fn leave_to_children() {
     let Some(all) = var(c"LD_PRELOAD") else { return };
-    // SAFETY: a block that is freed below; the value with its end, and never more, is written to it.
+    let bytes = all.len() + 1;
+    // SAFETY: a block of that size, which is filled before it is a slice, and freed below; the C library copies it.
     unsafe {
-        let kept = next::malloc(all.len() + 1).cast::<u8>();
+        let kept = next::malloc(bytes).cast::<u8>();
         if kept.is_null() {
             return;
         }
-        let end = copy_others(all, kept);
-        match end {
-            0 => libc::unsetenv(c"LD_PRELOAD".as_ptr()),
-            _ => libc::setenv(c"LD_PRELOAD".as_ptr(), kept.cast(), 1),
+        kept.write_bytes(0, bytes);
+        match write_others(all, core::slice::from_raw_parts_mut(kept, bytes)) {
+            None => 0,
+            Some(0) => libc::unsetenv(c"LD_PRELOAD".as_ptr()),
+            Some(_) => libc::setenv(c"LD_PRELOAD".as_ptr(), kept.cast(), 1),
         };
         next::free(kept.cast());
     }

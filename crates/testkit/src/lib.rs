@@ -13,6 +13,7 @@
 //! | [`attributes`] | what the kernel says of mappings |
 //! | [`blocks`] | steps on malloc and its family |
 //! | [`limit`] | how long a test may take |
+//! | [`foreign`] | bytes that others wrote, for parsers |
 //! | [`copy`] | programs to be run from elsewhere |
 //! | [`skip`] | tests that cannot run here |
 
@@ -22,6 +23,7 @@ pub mod blocks;
 pub mod call;
 pub mod copy;
 pub mod direct;
+pub mod foreign;
 pub mod holes;
 pub mod limit;
 pub mod mappings;

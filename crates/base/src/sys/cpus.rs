@@ -144,6 +144,8 @@ fn each_line(mut read: impl FnMut(&mut [u8]) -> usize, mut f: impl FnMut(&[u8]) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use faultless_testkit::foreign::{cases, garbled, in_parts};
+    use proptest::prelude::*;
     use std::{format, string::String, vec::Vec};
 
     fn set(cpus: &[usize]) -> Set {
@@ -226,5 +228,37 @@ mod tests {
         let cpus = std::thread::available_parallelism().unwrap().get();
         let idle = known.ticks.iter().filter(|ticks| ticks.load(Relaxed) >> 32 > 0).count();
         assert!(idle >= cpus, "{idle} of {cpus}");
+    }
+
+    const STAT: &str =
+        "cpu  99 9 99 100 9 0 9 0 0 0\ncpu0 10 2 33 900 7 0 1 0 0 0\ncpu1 10 2 33 4294967295 7\nintr 1 2\n";
+
+    proptest! {
+        #![proptest_config(cases())]
+
+        /// Whatever stands there, what is chosen is allowed, and not busy.
+        #[test]
+        fn any_text_is_borne(first in garbled(&[STAT]), second in garbled(&[STAT]), part in 1usize..600) {
+            let known = Known::new();
+            known.look(1, in_parts(&first, part));
+            known.look(1 + APART_MS, in_parts(&second, part));
+            let allowed = set(&[0, 1, 2, 1023]);
+            let chosen = known.most_idle(&allowed, 1);
+            prop_assert!(chosen.count() > 0 && chosen.iter().all(|cpu| allowed.has(cpu) && cpu != 1));
+        }
+
+        /// Lines are those of the text, up to the first one that is not wanted.
+        #[test]
+        fn lines_come_as_they_are(text in garbled(&[STAT]), part in 1usize..600, wanted in 0usize..6) {
+            let mut lines = Vec::new();
+            each_line(in_parts(&text, part), |line| {
+                lines.push(line.to_vec());
+                lines.len() <= wanted
+            });
+            let mut expected: Vec<_> = text.split(|b| *b == b'\n').map(|line| &line[..line.len().min(128)]).collect();
+            expected.pop();
+            expected.truncate(wanted + 1);
+            prop_assert_eq!(lines, expected);
+        }
     }
 }

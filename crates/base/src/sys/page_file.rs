@@ -85,6 +85,8 @@ mod tests {
     use std::format;
 
     use super::*;
+    use faultless_testkit::foreign::{cases, garbled};
+    use proptest::prelude::*;
 
     #[test]
     fn names_tell_namespaces_apart() {
@@ -102,5 +104,25 @@ mod tests {
             assert_eq!(path(dir.as_bytes(), &mut room).unwrap().to_str().unwrap(), expected);
         }
         assert!(path(&[b'x'; PATH], &mut [0; PATH]).is_none(), "too long");
+    }
+
+    proptest! {
+        #![proptest_config(cases())]
+
+        /// A name is all of its parts, or there is none.
+        #[test]
+        fn a_name_is_whole_or_not_there(dir in garbled(&["/dev/shm/faultless-7-8-9-0", "/x/faultless-", "-"]), long in 0usize..600) {
+            let dir = [&b"/".repeat(long)[..], &dir].concat();
+            let mut room = [7; PATH];
+            let own = format!("/{}", std::process::id());
+            match path(&dir, &mut room).filter(|_| !dir.contains(&0)) {
+                Some(path) => {
+                    let rest = path.to_bytes().strip_prefix(&dir[..]).and_then(|rest| rest.strip_prefix(own.as_bytes()));
+                    prop_assert!(rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b".")));
+                }
+                None => prop_assert!(dir.contains(&0) || dir.len() + own.len() + 12 > PATH),
+            }
+            prop_assert!(!is_foreign(&dir, b""));
+        }
     }
 }

@@ -31,28 +31,40 @@ pub fn is_short() -> bool {
 /// Bytes that this process has in memory.
 pub fn resident() -> Option<usize> {
     let mut buffer = [0u8; 128];
-    let number = |text: &[u8]| {
-        let at = text.iter().position(|b| *b == b' ')? + 1;
-        leading_number(&text[at..]).filter(|&pages| pages > 0)
-    };
     // Nothing is said of a thread that has ended.
-    let found = number(STATM.read(&mut buffer)).or_else(|| number(STATM.read_anew(&mut buffer)));
-    Some(found? as usize * PAGE)
+    resident_in(STATM.read(&mut buffer)).or_else(|| resident_in(STATM.read_anew(&mut buffer)))
+}
+
+/// The same in the text of `statm`: its second number, in pages.
+fn resident_in(text: &[u8]) -> Option<usize> {
+    let at = text.iter().position(|b| *b == b' ')? + 1;
+    let pages = leading_number(&text[at..]).filter(|&pages| pages > 0)?;
+    usize::try_from(pages).ok()?.checked_mul(PAGE)
 }
 
 fn stalls(text: &[u8]) -> bool {
+    stalls_since(text, &LAST_STALL_US, &LAST_LOOK_NS)
+}
+
+/// The same, as against the last look: what it saw, and when.
+fn stalls_since(text: &[u8], stall_us: &AtomicU64, look_ns: &AtomicU64) -> bool {
     let Some(total) = number_after(text, b"total=") else { return false };
     let now = now_ns();
-    let before = LAST_STALL_US.swap(total, Ordering::Relaxed);
-    let elapsed_us = now.saturating_sub(LAST_LOOK_NS.swap(now, Ordering::Relaxed)) / 1000;
-    before != u64::MAX && total.saturating_sub(before) * 1000 > elapsed_us * STALLED_PER_MILLE
+    let before = stall_us.swap(total, Ordering::Relaxed);
+    let elapsed_us = now.saturating_sub(look_ns.swap(now, Ordering::Relaxed)) / 1000;
+    before != u64::MAX && is_share_above(total.saturating_sub(before), elapsed_us, STALLED_PER_MILLE, 1000)
 }
 
 fn little_is_left(text: &[u8]) -> bool {
     match (number_after(text, b"MemTotal:"), number_after(text, b"MemAvailable:")) {
-        (Some(total), Some(left)) => left * 100 < total * LEFT_PERCENT,
+        (Some(total), Some(left)) => is_share_above(total, left, 100, LEFT_PERCENT),
         _ => false,
     }
+}
+
+/// Whether `part` is more than `share` of `of` wholes of `whole`. The numbers are the kernel's, and may have any size.
+fn is_share_above(part: u64, whole: u64, share: u64, of: u64) -> bool {
+    u128::from(part) * u128::from(of) > u128::from(whole) * u128::from(share)
 }
 
 fn number_after(text: &[u8], key: &[u8]) -> Option<u64> {
@@ -60,9 +72,13 @@ fn number_after(text: &[u8], key: &[u8]) -> Option<u64> {
     leading_number(text[at..].trim_ascii_start())
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "model")))]
 mod tests {
+    use std::format;
+
     use super::*;
+    use faultless_testkit::foreign::{cases, garbled};
+    use proptest::prelude::*;
 
     #[test]
     fn numbers_are_found_behind_their_names() {
@@ -76,9 +92,50 @@ mod tests {
     }
 
     #[test]
+    fn the_largest_numbers_are_compared() {
+        let most = u64::MAX;
+        let left =
+            |left: u64| little_is_left(format!("MemTotal: {most} kB\nMemAvailable: {left} kB\n").as_bytes());
+        assert_eq!([most, most / 2, most / 100].map(left), [false, false, true]);
+        let text = format!("some total={most}\n");
+        assert!(stalls_since(text.as_bytes(), &AtomicU64::new(0), &AtomicU64::new(0)));
+        assert_eq!(resident_in(format!("1 {most} 1").as_bytes()), None);
+    }
+
+    #[test]
     fn a_rise_of_the_stall_time_is_pressure() {
         assert!(!stalls(b"some total=0"), "the first look has nothing to compare with");
         assert!(stalls(b"some total=999999999999"));
         assert!(!stalls(b"some total=999999999999"));
+    }
+
+    const MEMINFO: &str = "MemTotal:       24683520 kB\nMemFree:  1 kB\nMemAvailable:     500000 kB\n";
+    const PRESSURE: &str = "some avg10=0.00 avg60=0.12 avg300=0.00 total=12345\nfull avg10=0.00 total=7\n";
+    const STATM: &str = "25621 1340 1110 7 0 371 0\n";
+
+    proptest! {
+        #![proptest_config(cases())]
+
+        /// What the kernel says may hold any number, and may be cut anywhere.
+        #[test]
+        fn any_text_is_borne(text in garbled(&[MEMINFO, PRESSURE, STATM])) {
+            for key in [&b"total="[..], b"MemTotal:", b"MemAvailable:"] {
+                let naive = || {
+                    let at = (0..text.len()).find(|at| text[*at..].starts_with(key))? + key.len();
+                    leading_number(text[at..].trim_ascii_start())
+                };
+                prop_assert_eq!(number_after(&text, key), naive());
+            }
+            let numbers = [&b"MemTotal:"[..], b"MemAvailable:"].map(|key| number_after(&text, key));
+            let little = match numbers {
+                [Some(total), Some(left)] => left as f64 / (total as f64) < 0.03 + 1e-9,
+                _ => false,
+            };
+            prop_assert!(little || !little_is_left(&text));
+            prop_assert!(resident_in(&text).is_none_or(|bytes| bytes > 0 && bytes % PAGE == 0));
+            // It keeps what the last look saw; whatever that was.
+            let _ = stalls_since(&text, &AtomicU64::new(u64::MAX), &AtomicU64::new(0));
+            let _ = stalls_since(&text, &AtomicU64::new(0), &AtomicU64::new(u64::MAX));
+        }
     }
 }

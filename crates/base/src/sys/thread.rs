@@ -154,23 +154,38 @@ pub fn is_this() -> bool {
 /// Whether all other threads of the process have ended. Then gives how the last one ended, as far as the kernel
 /// tells: the process would end in the same way. As for waitpid(2): the status eight bits up, or a signal.
 pub fn left_alone() -> Option<usize> {
-    const STATE: usize = 0;
-    const THREADS: usize = 17;
-    const EXIT_CODE: usize = 49;
     let mut buffer = [0; 1024];
-    let stat = raw::read_file(c"/proc/self/stat", &mut buffer);
-    // Behind the name, which may hold anything.
-    let fields = stat.get(stat.iter().rposition(|byte| *byte == b')')? + 2..)?;
-    let field = |n: usize| fields.split(|byte| *byte == b' ').nth(n);
-    // A first thread that has ended is counted until the process does.
-    let (ended, threads) = (field(STATE)? == b"Z", raw::leading_number(field(THREADS)?)?);
-    if !ended || threads > 2 {
+    let first = First::parse(raw::read_file(c"/proc/self/stat", &mut buffer))?;
+    if !first.has_ended || first.threads > 2 {
         // A later thread decides the status of the process, and threads end with 0.
-        OUTLIVED.store(ended, Ordering::Relaxed);
+        OUTLIVED.store(first.has_ended, Ordering::Relaxed);
         return None;
     }
-    let code = field(EXIT_CODE).and_then(raw::leading_number).unwrap_or(0) as usize;
-    Some(if OUTLIVED.load(Ordering::Relaxed) { 0 } else { code })
+    Some(if OUTLIVED.load(Ordering::Relaxed) { 0 } else { first.exit_code })
+}
+
+/// What the kernel says of the first thread of a process.
+#[derive(Debug, PartialEq, Eq)]
+struct First {
+    has_ended: bool,
+    /// Of the process. A first thread that has ended is counted until the process does.
+    threads: u64,
+    exit_code: usize,
+}
+
+impl First {
+    /// The text of `/proc/PID/stat`.
+    fn parse(stat: &[u8]) -> Option<Self> {
+        const STATE: usize = 0;
+        const THREADS: usize = 17;
+        const EXIT_CODE: usize = 49;
+        // Behind the name, which may hold anything.
+        let fields = stat.get(stat.iter().rposition(|byte| *byte == b')')? + 2..)?;
+        let field = |n: usize| fields.split(|byte| *byte == b' ').nth(n);
+        let (has_ended, threads) = (field(STATE)? == b"Z", raw::leading_number(field(THREADS)?)?);
+        let exit_code = field(EXIT_CODE).and_then(raw::leading_number).unwrap_or(0) as usize;
+        Some(Self { has_ended, threads, exit_code })
+    }
 }
 
 /// Whether the thread still uses memory.
@@ -294,5 +309,42 @@ pub fn avoid_cpu(cpu: Option<usize>) {
         let at = chosen.words().as_ptr() as usize;
         // SAFETY: only this thread's own placement.
         let _ = unsafe { syscall(libc::SYS_sched_setaffinity, [0, bytes, at, 0, 0, 0]) };
+    }
+}
+
+#[cfg(all(test, not(feature = "model")))]
+mod tests {
+    use std::string::String;
+    use std::vec::Vec;
+
+    use super::*;
+    use faultless_testkit::foreign::{cases, garbled};
+    use proptest::prelude::*;
+
+    const STAT: &str = "4711 (a) b) Z 1 4711 1 0 -1 4227084 101 0 0 0 0 0 0 0 20 0 2 0 100 0 0 18446744073709551615 0 0 \
+                        0 0 0 0 0 0 0 0 0 0 17 1 0 0 0 0 0 0 0 0 0 0 0 0 256\n";
+
+    #[test]
+    fn the_first_thread_is_read_behind_any_name() {
+        let parsed = First::parse(STAT.as_bytes());
+        assert_eq!(parsed, Some(First { has_ended: true, threads: 2, exit_code: 256 }));
+    }
+
+    proptest! {
+        #![proptest_config(cases())]
+
+        #[test]
+        fn any_text_is_borne(text in garbled(&[STAT])) {
+            let text: Vec<u8> = text.into_iter().filter(u8::is_ascii).collect();
+            let naive = || {
+                let text = std::str::from_utf8(&text).ok()?;
+                let fields: Vec<_> = text[text.rfind(')')? + 1..].get(1..)?.split(' ').collect();
+                let number = |field: &str| field.chars().take_while(char::is_ascii_digit).collect::<String>().parse::<u64>();
+                let threads = number(fields.get(17)?).ok()?;
+                let code = fields.get(49).and_then(|field| number(field).ok()).unwrap_or(0);
+                Some(First { has_ended: fields[0] == "Z", threads, exit_code: code as usize })
+            };
+            prop_assert_eq!(First::parse(&text), naive());
+        }
     }
 }

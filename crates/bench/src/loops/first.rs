@@ -220,7 +220,7 @@ mod tests {
                         assert!(same(&small) && same(&large), "{pattern:?}");
                         assert!(large.resolved < small.resolved || pattern != Pattern::Sequential);
                     }
-                    _ => println!("skipped: no userfaultfd"),
+                    _ => faultless_testkit::skip("no userfaultfd"),
                 }
             }
         }
@@ -248,7 +248,7 @@ mod tests {
             let plain = of(Memory::Plain, arrays, None).unwrap();
             let (area, thread) = match [By::Area, By::Thread].map(|by| of(Memory::Signal, arrays, Some(by))) {
                 [Ok(area), Ok(thread)] => (area, thread),
-                _ => return println!("skipped: no userfaultfd"),
+                _ => return faultless_testkit::skip("no userfaultfd"),
             };
             for touched in [area, thread] {
                 assert_eq!(

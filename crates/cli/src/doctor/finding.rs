@@ -43,15 +43,29 @@ pub struct Finding {
     pub change: Option<String>,
 }
 
+/// A text without what would disturb a terminal: what others named may hold anything.
+fn shown(text: String) -> String {
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+/// A word of a command: in quotes, if the shell would not read it as it stands.
+pub fn word(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:,@%".contains(c);
+    match !text.is_empty() && text.chars().all(is_plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
+}
+
 impl Finding {
     /// Without a command.
     pub fn new(id: &'static str, level: Level, found: impl Into<String>, means: impl Into<String>) -> Self {
-        Self { id, level, found: found.into(), means: means.into(), change: None }
+        Self { id, level, found: shown(found.into()), means: shown(means.into()), change: None }
     }
 
     /// With the command that would make it better. A good finding has none.
     pub fn change(mut self, command: impl Into<String>) -> Self {
-        self.change = (self.level != Level::Good).then(|| command.into());
+        self.change = (self.level != Level::Good).then(|| shown(command.into()));
         self
     }
 
@@ -92,6 +106,16 @@ impl Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_others_named_disturbs_neither_terminal_nor_shell() {
+        let finding = Finding::new("program", Level::Note, "a\x1b[31mb", "c\n").change("d\r");
+        assert_eq!((finding.found.as_str(), finding.means.as_str()), ("a?[31mb", "c?"));
+        assert_eq!(finding.change.as_deref(), Some("d?"));
+        let words = [("/a/b-1.c", "/a/b-1.c"), ("", "''"), ("a b", "'a b'"), ("$(x);y", "'$(x);y'")];
+        assert!(words.iter().all(|(text, shown)| word(text) == *shown));
+        assert_eq!(word("it's"), r"'it'\''s'");
+    }
 
     #[test]
     fn what_is_good_is_left_as_it_is() {

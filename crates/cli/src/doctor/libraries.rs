@@ -7,7 +7,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use object::read::elf::ElfFile64;
-use object::{LittleEndian, Object, ObjectSection, ObjectSymbol, ReadCache, elf};
+use object::{LittleEndian, Object, ObjectSection, ObjectSymbol, ReadCache, ReadRef, elf};
 
 /// Libraries that are followed at most.
 const MOST: usize = 500;
@@ -68,7 +68,7 @@ pub fn allocators(program: &Path) -> (Vec<Allocator>, Vec<String>) {
 }
 
 /// What is needed of a file.
-#[derive(Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 struct Content {
     needed: Vec<String>,
     search: Vec<String>,
@@ -77,12 +77,16 @@ struct Content {
 }
 
 fn read(path: &Path) -> Option<Content> {
-    let data = ReadCache::new(File::open(path).ok()?);
-    let file = ElfFile64::<LittleEndian, _>::parse(&data).ok()?;
+    content(&ReadCache::new(File::open(path).ok()?))
+}
+
+/// The same of what is in a file.
+fn content<'data>(data: impl ReadRef<'data>) -> Option<Content> {
+    let file = ElfFile64::<LittleEndian, _>::parse(data).ok()?;
     let mut content = Content::default();
     let (endian, sections) = (LittleEndian, file.elf_section_table());
-    if let Ok(Some((entries, strings))) = sections.dynamic(endian, &data)
-        && let Ok(strings) = sections.strings(endian, &data, strings)
+    if let Ok(Some((entries, strings))) = sections.dynamic(endian, data)
+        && let Ok(strings) = sections.strings(endian, data, strings)
     {
         for entry in entries {
             let text = || {
@@ -141,12 +145,14 @@ fn resolve(name: &str, search: &[String], user: &Path, cache: &[u8]) -> Option<P
     let folders = folders.chain(given.split(':').filter(|folder| !folder.is_empty()).map(str::to_owned));
     let at = |folder: &str| Some(Path::new(folder).join(name)).filter(|path| path.is_file());
     let first = folders.into_iter().find_map(|folder| at(&folder));
-    first.or_else(|| cached(cache, name)).or_else(|| FOLDERS.into_iter().find_map(at))
+    // The same name may stand for 32 bits.
+    let cached = || cached(cache, name, |path| read(path).is_some());
+    first.or_else(cached).or_else(|| FOLDERS.into_iter().find_map(at))
 }
 
 /// The loader's cache: a magic text, and the number of entries (four bytes at 20). From 48 on there are entries of 24
 /// bytes, whose second and third word are the places of name and path.
-fn cached(cache: &[u8], name: &str) -> Option<PathBuf> {
+fn cached(cache: &[u8], name: &str, is_fit: impl Fn(&Path) -> bool) -> Option<PathBuf> {
     let start = cache.windows(20).position(|w| w == b"glibc-ld.so.cache1.1")?;
     let cache = &cache[start..];
     let word = |at: usize| Some(u32::from_le_bytes(cache.get(at..at + 4)?.try_into().ok()?) as usize);
@@ -155,15 +161,15 @@ fn cached(cache: &[u8], name: &str) -> Option<PathBuf> {
         std::str::from_utf8(&rest[..rest.iter().position(|b| *b == 0)?]).ok()
     };
     (0..word(20)?).map_while(|i| Some((word(52 + 24 * i)?, word(56 + 24 * i)?))).find_map(|(key, value)| {
-        let path = (text(key)? == name).then(|| text(value))??;
-        // The same name may stand for 32 bits.
-        Some(PathBuf::from(path)).filter(|path| read(path).is_some())
+        (text(key)? == name).then(|| text(value))?.map(PathBuf::from).filter(|path| is_fit(path))
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use faultless_testkit::foreign::{Guarded, cases, changed, changes};
+    use proptest::prelude::*;
 
     #[test]
     fn libraries_of_this_program_are_found() {
@@ -178,7 +184,7 @@ mod tests {
     fn a_cut_cache_and_odd_files_are_no_trouble() {
         let cache = std::fs::read(CACHE).unwrap_or_default();
         for end in [0, 19, 21, 40, 49, 60, cache.len() / 2] {
-            assert_eq!(cached(&cache[..end.min(cache.len())], "libnothing.so.1"), None);
+            assert_eq!(cached(&cache[..end.min(cache.len())], "libnothing.so.1", |_| true), None);
         }
         assert_eq!(allocators(Path::new("/nonexistent")), (Vec::new(), Vec::new()));
         assert!(read(Path::new("/etc/passwd")).is_none());
@@ -190,5 +196,50 @@ mod tests {
         assert!(speaks(text("jemalloc").as_bytes(), "jemalloc"));
         assert!(!speaks(b"jemalloc", "jemalloc") && !speaks(b"", "mimalloc") && !speaks(b"mimalloc:", "mimalloc"));
         assert!(speaks(b"xmimalloc: y", "mimalloc"));
+    }
+
+    /// A cache with these names, each with its path.
+    fn cache(entries: &[(&str, &str)]) -> Vec<u8> {
+        let mut cache = b"glibc-ld.so.cache1.1".to_vec();
+        cache.extend((entries.len() as u32).to_le_bytes());
+        cache.resize(48, 0);
+        let mut texts = Vec::new();
+        for (name, path) in entries {
+            let first = 48 + 24 * entries.len() + texts.len();
+            let words = [1, first, first + name.len() + 1, 0, 0, 0];
+            cache.extend(words.iter().flat_map(|word| (*word as u32).to_le_bytes()));
+            texts.extend(format!("{name}\0{path}\0").bytes());
+        }
+        [cache, texts].concat()
+    }
+
+    proptest! {
+        #![proptest_config(cases())]
+
+        #[test]
+        fn any_cache_is_borne(changes in changes(), cut in prop::option::of(any::<usize>())) {
+            let entries = [("liba.so.1", "/lib/liba.so.1"), ("libb.so.1", "/lib32/libb.so.1"), ("libb.so.1", "/lib/b")];
+            let whole = cache(&entries);
+            let is_fit = |path: &Path| !path.starts_with("/lib32");
+            prop_assert_eq!(cached(&whole, "libb.so.1", is_fit), Some("/lib/b".into()));
+            let bytes = Guarded::new(&changed(whole, changes, cut));
+            if let Some(path) = cached(&bytes, "libb.so.1", is_fit) {
+                let path = path.into_os_string().into_encoded_bytes();
+                prop_assert!(path.is_empty() || bytes.windows(path.len()).any(|part| part == path));
+            }
+        }
+
+        /// Of a library that is changed or cut, each name stands in the file.
+        #[test]
+        fn any_library_is_borne(changes in changes(), cut in prop::option::of(any::<usize>())) {
+            let is_whole = changes.is_empty() && cut.is_none();
+            let bytes = changed(std::fs::read("/bin/true").unwrap(), changes, cut);
+            let found = content(&ReadCache::new(std::io::Cursor::new(&bytes[..]))).unwrap_or_default();
+            let text = String::from_utf8_lossy(&bytes);
+            prop_assert!(found.needed.iter().chain(&found.search).all(|name| text.contains(name)));
+            prop_assert!(found.needed.iter().any(|name| name.starts_with("libc.so")) || !is_whole);
+            let other = content(&Guarded::new(&bytes)[..]).unwrap_or_default();
+            prop_assert!(other.needed.iter().all(|name| text.contains(name)));
+        }
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use faultless_page::knobs::Knob;
 
-use super::finding::{Finding, Level};
+use super::finding::{Finding, Level, word};
 use super::libraries::{Allocator, allocators};
 use crate::run;
 use crate::run::program::{self, Kind, Program};
@@ -71,7 +71,7 @@ fn not_executable(name: &OsStr) -> Option<Finding> {
             format!("{} is not executable", path.display()),
             "The kernel refuses to run it.",
         )
-        .change(format!("chmod +x {}", path.display()))
+        .change(format!("chmod +x {}", word(&path.display().to_string())))
     };
     (mode & 0o111 == 0).then(finding)
 }
@@ -103,7 +103,7 @@ fn as_its_owner(path: &Path) -> String {
     let (mode, user, group) = path.metadata().map_or((0, 0, 0), |about| (about.mode(), about.uid(), about.gid()));
     let user = if mode & libc::S_ISUID != 0 { format!(" -u '#{user}'") } else { String::new() };
     let group = if mode & libc::S_ISGID != 0 { format!(" -g '#{group}'") } else { String::new() };
-    format!("sudo{user}{group} faultless run -- {}", path.display())
+    format!("sudo{user}{group} faultless run -- {}", word(&path.display().to_string()))
 }
 
 /// From what size on something is served, as set now.

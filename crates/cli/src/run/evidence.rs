@@ -138,6 +138,8 @@ impl Evidence {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use faultless_testkit::foreign::{cases, garbled};
+    use proptest::prelude::*;
 
     #[test]
     fn what_the_kernel_has_of_an_ended_program_is_read() {
@@ -156,5 +158,30 @@ mod tests {
         assert_eq!(is_loaded(&loading), None);
         assert_eq!(is_loaded(&(loading.clone() + &line("/lib/libc.so.6"))), Some(false));
         assert_eq!(is_loaded(&(loading + &line("/a b/libfaultless_preload.so"))), Some(true));
+    }
+
+    const STATUS: &str = "Name:\tsleep\nState:\tZ (zombie)\nUid:\t0\t0\t0\t65534\nSeccomp_filters:\t1\n";
+    const LIMITS: &str = "Max file size             4096                 unlimited            bytes\n";
+    const MAPS: &str =
+        "7f00-7f10 r-xp 00000000 08:01 1    /lib/libc.so.6\n7f20-7f30 r-xp 0 0:0 1 /a/libfaultless_preload.so\n";
+
+    proptest! {
+        #![proptest_config(cases())]
+
+        #[test]
+        fn any_text_is_borne(status in garbled(&[STATUS]), limits in garbled(&[LIMITS]), maps in garbled(&[MAPS])) {
+            let [status, limits, maps] = [&status, &limits, &maps].map(|text| String::from_utf8_lossy(text));
+            let end = End::parse(&status, &limits);
+            prop_assert!(!end.name.chars().any(char::is_control));
+            let stands = |number: u64, text: &str| number == 0 || text.contains(&number.to_string());
+            prop_assert!(stands(end.user.unwrap_or(0).into(), &status) && stands(end.filters, &status));
+            prop_assert!(stands(end.file_size.unwrap_or(0), &limits));
+            let has = |name: &str| maps.contains(&format!("/{name}"));
+            match is_loaded(&maps) {
+                Some(true) => prop_assert!(has(LIBRARY)),
+                Some(false) => prop_assert!(has("libc")),
+                None => {}
+            }
+        }
     }
 }

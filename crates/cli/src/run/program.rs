@@ -7,11 +7,11 @@ use std::fmt;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
-use object::{LittleEndian, Object, ObjectSection, ObjectSymbol, ReadCache, elf};
+use object::{LittleEndian, Object, ObjectSection, ObjectSymbol, ReadCache, ReadRef, elf};
 
 use super::sys;
 
@@ -85,7 +85,7 @@ pub fn inspect(name: &OsStr, search: Option<&OsStr>) -> Option<Program> {
     let mut program = Program { path: find(name, search)?, is_script: false, kind: Kind::Unknown };
     // The kernel follows four interpreters at most; `env` is one more step each.
     for _ in 0..8 {
-        let Some((interpreter, argument)) = File::open(&program.path).ok().and_then(|f| interpreter(&f)) else {
+        let Some((interpreter, argument)) = head(&program.path).and_then(|head| interpreter(&head)) else {
             break;
         };
         program.is_script = true;
@@ -98,10 +98,15 @@ pub fn inspect(name: &OsStr, search: Option<&OsStr>) -> Option<Program> {
     Some(program)
 }
 
-/// The interpreter in a script's first line, with the command that follows it: `env`'s options left out.
-fn interpreter(file: &File) -> Option<(OsString, Option<OsString>)> {
+/// The beginning of a file, as much as the kernel looks at.
+fn head(path: &Path) -> Option<Vec<u8>> {
     let mut head = Vec::new();
-    file.take(256).read_to_end(&mut head).ok()?;
+    File::open(path).ok()?.take(256).read_to_end(&mut head).ok()?;
+    Some(head)
+}
+
+/// The interpreter in a script's first line, with the command that follows it: `env`'s options left out.
+fn interpreter(head: &[u8]) -> Option<(OsString, Option<OsString>)> {
     if head.starts_with(elf::ELFMAG.as_slice()) {
         return None;
     }
@@ -123,20 +128,24 @@ pub fn kind(path: &Path) -> Kind {
     if is_privileged(path) {
         return Kind::Privileged;
     }
-    let mut ident = [0u8; 20];
-    if file.read_exact_at(&mut ident, 0).is_err() || !ident.starts_with(elf::ELFMAG.as_slice()) {
+    kind_in(&ReadCache::new(file))
+}
+
+/// The same by what is in it.
+fn kind_in<'data>(data: impl ReadRef<'data>) -> Kind {
+    let Ok(ident) = data.read_bytes_at(0, 20) else { return Kind::Unknown };
+    if !ident.starts_with(elf::ELFMAG.as_slice()) {
         return Kind::Unknown;
     }
     let machine = if cfg!(target_arch = "aarch64") { elf::EM_AARCH64 } else { elf::EM_X86_64 };
     if ident[4] != elf::ELFCLASS64 || u16::from_le_bytes([ident[18], ident[19]]) != machine {
         return Kind::OtherMachine;
     }
-    elf_kind(file).unwrap_or(Kind::Unknown)
+    elf_kind(data).unwrap_or(Kind::Unknown)
 }
 
-fn elf_kind(file: File) -> object::Result<Kind> {
-    let data = ReadCache::new(file);
-    let elf = ElfFile64::<LittleEndian, _>::parse(&data)?;
+fn elf_kind<'data>(data: impl ReadRef<'data>) -> object::Result<Kind> {
+    let elf = ElfFile64::<LittleEndian, _>::parse(data)?;
     let go = [".go.buildinfo", ".note.go.buildid"];
     if elf.sections().any(|section| section.name().is_ok_and(|name| go.contains(&name))) {
         return Ok(Kind::Go);
@@ -144,8 +153,8 @@ fn elf_kind(file: File) -> object::Result<Kind> {
     let endian = LittleEndian;
     let header = elf.elf_header();
     let mut loader = None;
-    for segment in header.program_headers(endian, &data)? {
-        loader = loader.or(segment.interpreter(endian, &data)?);
+    for segment in header.program_headers(endian, data)? {
+        loader = loader.or(segment.interpreter(endian, data)?);
     }
     let Some(loader) = loader else { return Ok(Kind::Static) };
     let loader = String::from_utf8_lossy(loader);
@@ -176,6 +185,8 @@ fn is_privileged(path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use faultless_testkit::foreign::{Guarded, cases, changed, changes, garbled};
+    use proptest::prelude::*;
 
     fn scratch(name: &str, content: &[u8]) -> PathBuf {
         let path = std::env::temp_dir().join(format!("faultless-program-{}-{name}", std::process::id()));
@@ -264,10 +275,42 @@ mod tests {
         set(0o4755);
         // Set-uid to the caller's own user changes nothing.
         assert!(!is_privileged(&path));
-        if std::os::unix::fs::chown(&path, Some(12345), None).is_ok() {
-            set(0o4755);
-            assert_eq!(kind(&path), Kind::Privileged);
+        match std::os::unix::fs::chown(&path, Some(12345), None) {
+            Ok(()) => {
+                set(0o4755);
+                assert_eq!(kind(&path), Kind::Privileged);
+            }
+            Err(error) => faultless_testkit::skip(format_args!("no file can be another user's: {error}")),
         }
         std::fs::remove_file(path).unwrap();
+    }
+
+    const SCRIPTS: &[&str] = &["#! /usr/bin/env -S A=1 cat -u\n", "#!/bin/cat -u\nx", "echo no first line\n"];
+
+    proptest! {
+        #![proptest_config(cases())]
+
+        /// An interpreter is a word of the first line.
+        #[test]
+        fn any_beginning_is_borne(head in garbled(SCRIPTS)) {
+            if let Some((name, argument)) = interpreter(&head) {
+                let line = head.split(|b| *b == b'\n').next().unwrap();
+                let has = |word: &OsString| line.windows(word.len().max(1)).any(|part| part == word.as_bytes());
+                prop_assert!(!name.is_empty() && (has(&name) || !head.starts_with(b"#!") && name == "/bin/sh"));
+                prop_assert!(argument.is_none_or(|argument| has(&argument) && !argument.as_bytes().starts_with(b"-")));
+            }
+        }
+
+        /// A program that is changed or cut is of some kind. As bytes in memory it may be refused besides: what lies at
+        /// odd places.
+        #[test]
+        fn any_program_is_of_some_kind(changes in changes(), cut in prop::option::of(any::<usize>())) {
+            let is_whole = changes.is_empty() && cut.is_none();
+            let bytes = changed(std::fs::read("/bin/true").unwrap(), changes, cut);
+            let kind = kind_in(&ReadCache::new(std::io::Cursor::new(&bytes[..])));
+            prop_assert!(!kind.to_string().is_empty() && (kind == Kind::Dynamic || !is_whole));
+            let other = kind_in(&Guarded::new(&bytes)[..]);
+            prop_assert!(other == kind || other == Kind::Unknown);
+        }
     }
 }

@@ -99,13 +99,17 @@ pub fn next_signal(within: Duration) -> Option<Received> {
     }
 }
 
+/// The parent in the text of `/proc/PID/stat`.
+fn parent_in(stat: &str) -> Option<i32> {
+    // number (name) state parent …
+    stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
+}
+
 /// Whether a process is `ancestor`, or was started by it or by those that it started, as far as they are there still.
 pub fn descends(process: i32, ancestor: i32) -> bool {
     let parent = |process: &i32| {
         let text = std::fs::read(format!("/proc/{process}/stat")).ok()?;
-        // number (name) state parent …
-        let text = String::from_utf8_lossy(&text);
-        text.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok().filter(|parent| *parent > 1)
+        parent_in(&String::from_utf8_lossy(&text)).filter(|parent| *parent > 1)
     };
     // A number that is taken again may close a circle.
     std::iter::successors(Some(process), parent).take(1000).any(|process| process == ancestor)

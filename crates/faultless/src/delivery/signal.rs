@@ -35,7 +35,15 @@ struct Regions {
 /// That of this process: the threads that read its parent's stayed there, and so did the regions.
 static REGIONS: OfProcess<Regions> = OfProcess::new();
 /// What SIGBUS did before; null until that is known. It is never freed.
-static BEFORE: AtomicPtr<libc::sigaction> = AtomicPtr::new(null_mut());
+static BEFORE: AtomicPtr<Before> = AtomicPtr::new(null_mut());
+
+/// What SIGBUS did, and what it did before that.
+struct Before {
+    action: libc::sigaction,
+    /// It stays where it can be found: a look for memory that is lost counts it as used.
+    last: *mut Before,
+}
+
 /// The handler was installed, in this process or in one before it.
 static IS_INSTALLED: AtomicBool = AtomicBool::new(false);
 
@@ -121,7 +129,16 @@ fn is_ours(action: &libc::sigaction) -> bool {
 
 /// Signals that are no region's go there. What was known before is not freed: a handler may have it.
 fn remember(before: libc::sigaction) {
-    BEFORE.store(Box::into_raw(Box::new(before)), Ordering::Release);
+    let new = Box::into_raw(Box::new(Before { action: before, last: BEFORE.load(Ordering::Acquire) }));
+    loop {
+        // SAFETY: no other thread has it yet.
+        let last = unsafe { (*new).last };
+        match BEFORE.compare_exchange(last, new, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => return,
+            // SAFETY: the same.
+            Err(now) => unsafe { (*new).last = now },
+        }
+    }
 }
 
 /// Whether SIGBUS still comes here.
@@ -222,7 +239,7 @@ fn handler_before(before: &libc::sigaction) -> libc::sighandler_t {
 /// Does what would have been done without regions.
 fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: null, or never freed; never null once this handler is installed.
-    let Some(before) = (unsafe { BEFORE.load(Ordering::Acquire).as_ref() }) else { return };
+    let Some(Before { action: before, .. }) = (unsafe { BEFORE.load(Ordering::Acquire).as_ref() }) else { return };
     match handler_before(before) {
         // SAFETY: what the kernel hands over with a signal.
         libc::SIG_IGN if unsafe { (*info).si_code } <= 0 => {}

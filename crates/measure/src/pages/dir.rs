@@ -75,17 +75,18 @@ fn made_in(mut places: Vec<PathBuf>) -> Vec<(Process, PathBuf)> {
 /// The pages in a directory, with the processes that they are named after, in their order; 0 for one of another PID
 /// namespace than the directory's.
 pub fn pages(dir: &Path) -> io::Result<Vec<(u32, PathBuf)>> {
-    let named = |path: PathBuf| {
-        let name = path.file_name()?.to_str()?;
-        let pid = match name.split_once('.') {
-            None => name.parse().ok()?,
-            Some((pid, namespace)) => pid.parse::<u32>().ok().zip(namespace.parse::<u64>().ok()).map(|_| 0)?,
-        };
-        Some((pid, path))
-    };
+    let named = |path: PathBuf| Some((owner(path.file_name()?.to_str()?)?, path));
     let mut pages: Vec<_> = std::fs::read_dir(dir)?.flatten().filter_map(|entry| named(entry.path())).collect();
     pages.sort();
     Ok(pages)
+}
+
+/// The process that a page of this name is of.
+fn owner(name: &str) -> Option<u32> {
+    match name.split_once('.') {
+        None => name.parse().ok(),
+        Some((pid, namespace)) => pid.parse::<u32>().ok().zip(namespace.parse::<u64>().ok()).map(|_| 0),
+    }
 }
 
 /// Whether the process that a page is named after may still have it.
@@ -223,6 +224,8 @@ impl Drop for Dir {
 mod tests {
     use super::super::tests::page;
     use super::*;
+    use faultless_testkit::foreign::{cases, garbled};
+    use proptest::prelude::*;
 
     #[test]
     fn a_directory_is_private_read_and_removed() {
@@ -276,5 +279,22 @@ mod tests {
         }
         let pages: Vec<u32> = pages(dir.path()).unwrap().into_iter().map(|(pid, _)| pid).collect();
         assert_eq!(pages, [0, 7]);
+    }
+
+    proptest! {
+        #![proptest_config(cases())]
+
+        /// Others may put files of any name there.
+        #[test]
+        fn any_name_is_borne(name in garbled(&["faultless-12-345-67-0", "4711", "7.4026531836"])) {
+            let name = String::from_utf8_lossy(&name);
+            if let Some(found) = maker(&name, 67) {
+                let rest = name.strip_prefix("faultless-").unwrap().split('-').map(|n| n.parse::<u64>().unwrap());
+                let rest: Vec<u64> = rest.collect();
+                prop_assert_eq!((&rest[..3], rest.len()), (&[found.pid.into(), found.started, 67][..], 4));
+            }
+            let digits = |text: &str| text.strip_prefix('+').unwrap_or(text).bytes().all(|b| b.is_ascii_digit());
+            prop_assert!(owner(&name).is_none() || name.split('.').all(digits));
+        }
     }
 }

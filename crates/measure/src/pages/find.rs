@@ -55,22 +55,9 @@ impl Covered {
     pub fn listens(&self) -> Option<bool> {
         let maps = std::fs::read(format!("/proc/{}/maps", self.pid)).ok().filter(|maps| !maps.is_empty())?;
         let maps = String::from_utf8_lossy(&maps);
-        let mut lines = maps.lines().map(|line| line.strip_suffix(" (deleted)").unwrap_or(line));
         match (&self.source, &self.path) {
-            (Source::Segment(held), _) => {
-                let number = held.id.to_string();
-                // address rights offset device number name
-                Some(lines.any(|line| {
-                    line.ends_with("/SYSV00000000") && line.split_whitespace().nth(4) == Some(number.as_str())
-                }))
-            }
-            (Source::File(_), Some(path)) => {
-                // The process may have another root directory.
-                let mut parts = path.iter().rev().map(|part| part.to_string_lossy());
-                let (name, dir) = (parts.next()?, parts.next()?);
-                let end = format!("/{dir}/{name}");
-                Some(lines.any(|line| line.ends_with(&end)))
-            }
+            (Source::Segment(held), _) => Some(has_segment(&maps, held.id)),
+            (Source::File(_), Some(path)) => has_file(&maps, path),
             (Source::File(_), None) => None,
         }
     }
@@ -107,6 +94,28 @@ impl Covered {
     pub fn age(&self) -> f64 {
         boot_ns().saturating_sub(self.last.start_ns) as f64 / 1e9
     }
+}
+
+/// The lines of `/proc/PID/maps`, without what the kernel says of files that are gone.
+fn areas(maps: &str) -> impl Iterator<Item = &str> {
+    maps.lines().map(|line| line.strip_suffix(" (deleted)").unwrap_or(line))
+}
+
+/// Whether this segment of shared memory is among the areas.
+fn has_segment(maps: &str, id: i32) -> bool {
+    let number = id.to_string();
+    // address rights offset device number name
+    let is =
+        |line: &str| line.ends_with("/SYSV00000000") && line.split_whitespace().nth(4) == Some(number.as_str());
+    areas(maps).any(is)
+}
+
+/// Whether this file is: by its name and that of its directory, since the process may have another root directory.
+fn has_file(maps: &str, path: &Path) -> Option<bool> {
+    let mut parts = path.iter().rev().map(|part| part.to_string_lossy());
+    let (name, dir) = (parts.next()?, parts.next()?);
+    let end = format!("/{dir}/{name}");
+    Some(areas(maps).any(|line| line.ends_with(&end)))
 }
 
 /// Why a process has no page to be found.
@@ -310,6 +319,16 @@ pub fn all() -> All {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use faultless_testkit::foreign::{cases, garbled};
+    use proptest::prelude::*;
+
+    #[test]
+    fn areas_tell_who_has_a_page() {
+        assert_eq!([32769, 3276, 0].map(|id| has_segment(MAPS, id)), [true, false, false]);
+        let has = |path: &str| has_file(MAPS, Path::new(path));
+        assert_eq!(has("/faultless-7-8-9-0/4711"), Some(true));
+        assert_eq!([has("/faultless-7-8-9-0/47"), has("4711")], [Some(false), None]);
+    }
 
     #[test]
     fn a_process_that_is_not_covered_is_told() {
@@ -322,5 +341,20 @@ mod tests {
         assert!(matches!(missing, Err(Missing::NotCovered)));
         // No process has the largest number.
         assert!(matches!(process(u32::MAX), Err(Missing::Process)));
+    }
+
+    const MAPS: &str = "7f00-7f10 rw-s 00000000 00:01 32769                      /SYSV00000000 (deleted)\n\
+                        7f20-7f30 rw-s 00000000 00:19 17      /dev/shm/faultless-7-8-9-0/4711\n";
+
+    proptest! {
+        #![proptest_config(cases())]
+
+        #[test]
+        fn what_is_among_the_areas_stands_there(maps in garbled(&[MAPS])) {
+            let maps = String::from_utf8_lossy(&maps);
+            prop_assert!(!has_segment(&maps, 32769) || maps.contains("/SYSV00000000") && maps.contains("32769"));
+            let file = has_file(&maps, Path::new("/x/shm/faultless-7-8-9-0/4711"));
+            prop_assert!(file.is_some_and(|is_there| !is_there || maps.contains("/faultless-7-8-9-0/4711")));
+        }
     }
 }

@@ -32,8 +32,12 @@ pub fn is_alive(pid: u32) -> bool {
 /// A variable of the environment that a process was started with.
 pub fn variable(pid: u32, name: &str) -> io::Result<Option<OsString>> {
     let all = std::fs::read(format!("/proc/{pid}/environ"))?;
-    let value = all.split(|b| *b == 0).find_map(|entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"="));
-    Ok(value.map(|value| OsString::from_vec(value.to_vec())))
+    Ok(value_in(&all, name).map(|value| OsString::from_vec(value.to_vec())))
+}
+
+/// A variable in the text of `/proc/PID/environ`, which the process may have written over.
+fn value_in<'a>(environ: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    environ.split(|b| *b == 0).find_map(|entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
 }
 
 /// The counters of one process, or of several added up.
@@ -243,6 +247,10 @@ impl fmt::Display for PageError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use faultless_page::layout::Whole;
+    use faultless_page::listing::{Listing, Place};
+    use faultless_testkit::foreign::{Guarded, cases, garbled};
+    use proptest::prelude::*;
 
     /// A page of process 42 with 1, 2, 3… in every block, and knobs of 7.
     pub fn page() -> Vec<u8> {
@@ -295,5 +303,98 @@ mod tests {
             assert!(matches!(changed(at), PageError::Tables), "{at}");
         }
         assert!(matches!(Counters::parse(&vec![0; good.len()]), Err(PageError::Unfinished)));
+    }
+
+    /// A page with some regions behind it.
+    fn with_regions() -> Vec<u8> {
+        let list = regions::made::Made::default();
+        for i in 0..5 {
+            let region = list.take(faultless_base::Span::new(i << 30, 4 << 20), 2);
+            region.line(i).add(Counter::RegionPages, 10);
+            region.line(1).add(Counter::RegionWindowHits, 3);
+            region.drop_pages(2);
+        }
+        let mut bytes = list.bytes();
+        let page = page();
+        bytes[..page.len()].copy_from_slice(&page);
+        bytes
+    }
+
+    /// All that is made of a page when it is shown.
+    fn use_all(page: &Counters) -> Result<(), TestCaseError> {
+        prop_assert!(page.name.chars().count() <= 16 && !page.name.chars().any(char::is_control));
+        prop_assert!(page.regions.each.len() <= faultless_page::listing::PLACES);
+        prop_assert!(page.regions.each.is_sorted_by_key(|region| region.number));
+        let more = Counters::sum(&[page.clone(), page.clone()]);
+        let double = |n: &u64| n.saturating_mul(2);
+        prop_assert!(more.values().iter().zip(page.values()).all(|(more, n)| *more == double(n)));
+        prop_assert!(page.since(page).values().iter().all(|n| *n == 0));
+        let _ = (page.left(), page.plain(), page.is_served(), page.regions.active(), more.since(page));
+        Ok(())
+    }
+
+    proptest! {
+        #![proptest_config(cases())]
+
+        #[test]
+        fn random_bytes_are_no_page(bytes in prop::collection::vec(any::<u8>(), 0..20_000)) {
+            let is_zero = bytes.len() >= 8 && bytes[..8] == [0; 8];
+            match Counters::parse(&bytes) {
+                Err(PageError::Truncated { bytes: n, .. }) => prop_assert!(n == bytes.len() && n < 8),
+                Err(PageError::Unfinished) => prop_assert!(is_zero),
+                Err(PageError::Foreign) => prop_assert!(!is_zero),
+                found => prop_assert!(false, "{:?}", found),
+            }
+        }
+
+        /// A page of which words are changed, or the end is missing, is read, or refused with what is wrong.
+        #[test]
+        fn a_changed_page_is_read_or_refused(
+            changes in prop::collection::vec(
+                (prop_oneof![0usize..16, any::<usize>()], prop_oneof![0u64..10, any::<u64>(), Just(u64::MAX), Just(1 << 62)], any::<bool>()),
+                0..12,
+            ),
+            cut in prop::option::of(any::<usize>()),
+        ) {
+            let mut bytes = with_regions();
+            for (word, value, flips) in changes {
+                let at = word % (bytes.len() / 8) * 8;
+                let before = u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap());
+                let value = if flips { before ^ 1 << (value % 64) } else { value };
+                bytes[at..at + 8].copy_from_slice(&value.to_ne_bytes());
+            }
+            bytes.truncate(cut.map_or(bytes.len(), |cut| cut % bytes.len()));
+            let guarded = Guarded::new(&bytes);
+            match Counters::parse(&guarded) {
+                Ok(page) => {
+                    prop_assert!(bytes.len() >= size_of::<Page>());
+                    use_all(&page)?;
+                    // Block by block, and with the lines of regions.
+                    let long = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap());
+                    let blocks = |i: usize| (0..BLOCKS).fold(0u64, |sum, block| {
+                        sum.wrapping_add(long(offset_of!(Page, block) + block * size_of::<Block>() + 8 * i))
+                    });
+                    let own = |i: &usize| !OWN.iter().any(|counter| *counter as usize == *i);
+                    prop_assert!((0..COUNT).filter(own).all(|i| page.values()[i] == blocks(i)));
+                }
+                Err(error) => prop_assert!(!error.to_string().is_empty()),
+            }
+        }
+
+        #[test]
+        fn a_variable_is_that_of_a_name(environ in garbled(&["A=1\0FAULTLESS_STATS=/x\0B=2\0FAULTLESS_STATS=/y\0"])) {
+            let name = "FAULTLESS_STATS";
+            let expected = environ.split(|b| *b == 0).find(|entry| entry.starts_with(b"FAULTLESS_STATS="));
+            prop_assert_eq!(value_in(&environ, name), expected.map(|entry| &entry[name.len() + 1..]));
+        }
+    }
+
+    #[test]
+    fn a_region_of_any_size_is_shown() {
+        let mut bytes = with_regions();
+        let at = offset_of!(Whole, listing) + offset_of!(Listing, places) + offset_of!(Place, dropped);
+        bytes[at..at + 8].copy_from_slice(&(1u64 << 63 | 11).to_ne_bytes());
+        let page = Counters::parse(&bytes).unwrap();
+        assert_eq!(page.regions.each[0].present_bytes, Some(u64::MAX));
     }
 }

@@ -48,9 +48,13 @@ pub fn inside(pid: u32) -> Option<(u64, u32)> {
     let link = std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok()?;
     let namespace = link.to_str()?.strip_prefix("pid:[")?.strip_suffix(']')?.parse().ok()?;
     let status = std::fs::read(format!("/proc/{pid}/status")).ok()?;
-    let status = String::from_utf8_lossy(&status).into_owned();
+    Some((namespace, innermost(&String::from_utf8_lossy(&status))?))
+}
+
+/// The number that a process has in the innermost of its PID namespaces, in the text of `/proc/PID/status`.
+fn innermost(status: &str) -> Option<u32> {
     let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
-    Some((namespace, numbers.split_whitespace().last()?.parse().ok()?))
+    numbers.split_whitespace().last()?.parse().ok()
 }
 
 /// The fields of /proc/PID/stat that matter here.
@@ -65,7 +69,10 @@ impl Stat {
     /// Of a process that has not ended.
     pub fn read(pid: u32) -> Option<Self> {
         let text = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
-        let text = String::from_utf8_lossy(&text);
+        Self::parse(&String::from_utf8_lossy(&text))
+    }
+
+    fn parse(text: &str) -> Option<Self> {
         // The name can hold anything, also a bracket.
         let (start, rest) = text.rsplit_once(") ")?;
         let mut fields = rest.split(' ');
@@ -79,11 +86,38 @@ impl Stat {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use faultless_testkit::foreign::{cases, garbled};
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_name_may_hold_anything() {
+        let stat = Stat::parse(STAT).unwrap();
+        assert_eq!((stat.name.as_str(), stat.started, innermost(STATUS)), ("a) b", 345, Some(1)));
+    }
 
     #[test]
     fn age_is_told_from_the_clock_of_pages() {
         let now = faultless_base::sys::raw::boot_ns();
         assert!(!Process::this().is_younger_than(now) && Process::this().is_younger_than(0));
         assert!(namespace().is_some());
+    }
+
+    const STAT: &str = "4711 (a) b) S 1 4711 1 0 -1 4227084 101 0 0 0 0 0 0 0 20 0 2 0 345 0 0\n";
+    const STATUS: &str = "Name:\tx\nNSpid:\t4711\t17\t1\nThreads:\t1\n";
+
+    proptest! {
+        #![proptest_config(cases())]
+
+        #[test]
+        fn any_text_is_borne(text in garbled(&[STAT, STATUS])) {
+            let text = String::from_utf8_lossy(&text);
+            if let Some(stat) = Stat::parse(&text) {
+                prop_assert!(!stat.name.chars().any(char::is_control) && text.contains(&stat.started.to_string()));
+                prop_assert!(stat.name.chars().count() < text.chars().count());
+            }
+            let line = text.lines().find(|line| line.starts_with("NSpid:"));
+            let last = line.and_then(|line| line["NSpid:".len()..].split_whitespace().next_back()?.parse().ok());
+            prop_assert_eq!(innermost(&text), last);
+        }
     }
 }

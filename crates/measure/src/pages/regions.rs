@@ -99,7 +99,8 @@ impl Regions {
             let field = |offset| word(at + offset);
             let delivery = DELIVERIES.get(field(offset_of!(Place, delivery)) as usize).copied().unwrap_or("?");
             let pages = get(&values, Counter::RegionPages).wrapping_sub(field(offset_of!(Place, dropped)));
-            let present = if state == ENDED { 0 } else { (pages as i64).max(0) as u64 * PAGE as u64 };
+            let present =
+                if state == ENDED { 0 } else { ((pages as i64).max(0) as u64).saturating_mul(PAGE as u64) };
             regions.each.push(Region {
                 number: field(offset_of!(Place, number)),
                 start: field(offset_of!(Place, start)),

@@ -96,6 +96,8 @@ impl Drop for Segment {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use faultless_testkit::foreign::{cases, garbled};
+    use proptest::prelude::*;
 
     #[test]
     fn lines_of_the_kernel_are_read() {
@@ -116,6 +118,22 @@ mod tests {
             "key shmid".into(),
         ] {
             assert_eq!(listed(&other), None, "{other}");
+        }
+    }
+
+    const LINE: &str = "         0      32769  1600  4096  4711  4711  1  1000  1000  1000  1000  0 0 0";
+
+    proptest! {
+        #![proptest_config(cases())]
+
+        /// What is attached has a size that a page may have.
+        #[test]
+        fn any_line_is_borne(line in garbled(&[LINE, "       key      shmid perms                  size\n"])) {
+            let line = String::from_utf8_lossy(&line);
+            if let Some(found) = listed(&line) {
+                prop_assert!((4096..=Whole::bytes(MOST)).contains(&found.bytes) && found.bytes % 4096 == 0);
+                prop_assert!(line.contains(&found.id.to_string().replace('-', "")) || found.id == 0);
+            }
         }
     }
 }

@@ -38,7 +38,11 @@ pub fn argument<'a>(words: impl Iterator<Item = &'a [u8]>) -> Option<&'a [u8]> {
 
 #[cfg(test)]
 mod tests {
+    use std::vec::Vec;
+
     use super::*;
+    use faultless_testkit::foreign::{cases, garbled};
+    use proptest::prelude::*;
 
     #[test]
     fn names_are_found_in_a_list() {
@@ -68,5 +72,24 @@ mod tests {
         let words = |words: &'static [&'static str]| argument(words.iter().map(|word| word.as_bytes()));
         assert_eq!(words(&["python3", "-u", "a.py", "b"]), Some(&b"a.py"[..]));
         assert_eq!(words(&["a"]), None);
+    }
+
+    proptest! {
+        #![proptest_config(cases())]
+
+        /// A name that is found is one of those asked for, and stands in the list, if only as the kernel shows it.
+        #[test]
+        fn what_is_found_stands_in_the_list(
+            list in garbled(&["dd,/bin/cat , a_name_of_more_", ",,"]),
+            name in garbled(&["dd", "/usr/bin/cat", "a_name_of_more_than_15"]),
+        ) {
+            let entries: Vec<&[u8]> = list.split(|b| *b == b',').map(|e| file_name(e.trim_ascii())).collect();
+            let own = file_name(&name);
+            let is = !own.is_empty() && entries.iter().any(|e| *e == own || e.len() == 15 && own.starts_with(e));
+            let names = [&name[..]];
+            prop_assert_eq!(named(&list, names.into_iter()), is.then_some(&name[..]));
+            let shown_is = entries.iter().any(|e| !e.is_empty() && e.iter().take(15).eq(name.iter()));
+            prop_assert_eq!(shown(&list, &name), shown_is);
+        }
     }
 }

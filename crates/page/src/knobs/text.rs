@@ -143,6 +143,8 @@ impl fmt::Display for Shown {
 mod tests {
     use super::super::{Knob, MOST, MOST_ORDER, ORDERS, slot_order};
     use super::*;
+    use faultless_testkit::foreign::{cases, garbled};
+    use proptest::prelude::*;
     use std::string::ToString;
 
     #[test]
@@ -191,5 +193,54 @@ mod tests {
         assert_eq!(by.parse(b"lax").unwrap_err().to_string(), "not one of area thread");
         let shown = [(0, "0"), (1000, "1000"), (3 << 10, "3K"), (256 << 20, "256M"), (2 << 40, "2048G")];
         assert!(shown.iter().all(|(bytes, text)| Size(*bytes).to_string() == *text));
+    }
+
+    const VALUES: &[&str] =
+        &["64M", "1e9", "-1", "0", "2G", "18446744073709551615", "17179869184G", "on", "thread", "9"];
+
+    /// A size, digit by digit.
+    fn naive(text: &[u8]) -> Option<u128> {
+        let text = core::str::from_utf8(text).ok()?;
+        let (digits, unit) = match text.bytes().last()?.to_ascii_uppercase() {
+            b'K' => (&text[..text.len() - 1], 1 << 10),
+            b'M' => (&text[..text.len() - 1], 1 << 20),
+            b'G' => (&text[..text.len() - 1], 1 << 30),
+            _ => (text, 1),
+        };
+        let is_number = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+        let add = |n: u128, digit: u8| n.saturating_mul(10).saturating_add((digit - b'0').into());
+        is_number.then(|| digits.bytes().fold(0, add).saturating_mul(unit))
+    }
+
+    proptest! {
+        #![proptest_config(cases())]
+
+        /// Each knob reads any text, and takes what lies in its range; what it shows, it reads.
+        #[test]
+        fn any_text_is_a_value_in_range_or_refused(text in garbled(VALUES)) {
+            for declared in super::super::KNOBS {
+                let (least, most) = declared.range();
+                let (parsed, nearest) = (declared.parse(&text), declared.nearest(&text));
+                prop_assert!(nearest.is_none_or(|value| (least..=most).contains(&value)));
+                if let Ok(value) = parsed {
+                    prop_assert!((least..=most).contains(&value) && nearest == Some(value));
+                    let shown = declared.show(value).to_string();
+                    prop_assert!(declared.kind == Kind::Text || declared.parse(shown.as_bytes()) == Ok(value));
+                }
+                let number = naive(&text).map(|n| n.min(u64::MAX.into()) as u64);
+                match declared.kind {
+                    Kind::Bytes(..) => prop_assert_eq!(parsed.ok(), number.filter(|n| (least..=most).contains(n))),
+                    Kind::Number(..) if text.last().is_some_and(u8::is_ascii_digit) => {
+                        prop_assert_eq!(nearest, number.map(|n| n.clamp(least, most)));
+                    }
+                    _ => {}
+                }
+            }
+        }
+
+        #[test]
+        fn sizes_come_back_as_they_were(bytes in prop_oneof![any::<u64>(), (0u64..4096, 0u32..50).prop_map(|(n, shift)| n << shift)]) {
+            prop_assert_eq!(size(Size(bytes).to_string().as_bytes()), Ok(bytes));
+        }
     }
 }

@@ -1,7 +1,8 @@
 //! The next functions behind ours, in the order of symbol lookup: of another library, or of the C library.
 //!
 //! They are found all at once, by the libraries' own tables (`elf.rs`), and published together: a thread that sees one of them
-//! sees all. Nothing is asked of other libraries for that, which may not be ready yet.
+//! sees all. Nothing is asked of other libraries for that, which may not be ready yet, but of the dynamic linker where each
+//! library lies (`_dl_find_object`, glibc 2.35), for which it takes no lock.
 //!
 //! Only libraries up to the C library count. These were loaded with the program, and stay: so no lock is needed to walk the
 //! dynamic linker's list up to there, whatever other threads load and unload. Libraries that the program opens later are
@@ -9,10 +10,10 @@
 //!
 //! Without the GNU C library (musl) the functions are found by `dlsym`, and nothing starts.
 
-use core::ffi::{CStr, c_char, c_void};
+use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
 
-use crate::kernel::elf::{Debug, Library, Map, Name, Version};
+use crate::kernel::elf::{Debug, Image, Library, Map, Name, Place, Version};
 use crate::kernel::linked::{is_linked, weak};
 
 macro_rules! functions {
@@ -172,7 +173,7 @@ impl Found {
                     behind = next;
                     continue;
                 }
-                let Some(library) = Library::of(map) else { continue };
+                let Some(library) = Library::of(map, image_of(map)) else { continue };
                 let is_c_library = library.is_called(c"libc.so.6");
                 if is_c_library || behind.is_some() {
                     let end = if is_c_library { N } else { OWN };
@@ -194,7 +195,7 @@ impl Found {
     fn look_in_one(&mut self, library: &Library, place: u16, version: Version, names: core::ops::Range<usize>) {
         for i in names {
             if self.libraries[i] == NONE
-                && let Some(at) = library.find(&NAMES[i], version).filter(|at| *at != 0)
+                && let Some(at) = library.find(&NAMES[i], version).map(address).filter(|at| *at != 0)
             {
                 (self.addresses[i], self.libraries[i]) = (at, place);
             }
@@ -220,7 +221,7 @@ impl Found {
             // SAFETY: by contract.
             unsafe {
                 next = map.next();
-                let Some(library) = Library::of(map) else { continue };
+                let Some(library) = Library::of(map, image_of(map)) else { continue };
                 for version in BASE {
                     base.look_in_one(&library, place, Version::Named(version), 0..ALLOCATOR);
                 }
@@ -240,6 +241,43 @@ impl Found {
             self.addresses[i] = ask(name.text());
             self.libraries[i] = if self.addresses[i] == 0 { NONE } else { 0 };
         }
+    }
+}
+
+/// The memory of a library, as the dynamic linker knows it. An older one does not tell: then the library's tables are
+/// believed.
+///
+/// # Safety
+/// It is loaded, and stays so while the result is used.
+unsafe fn image_of(map: &Map) -> Image {
+    /// The beginning of `struct dl_find_object`, and more room than it has behind.
+    #[repr(C)]
+    #[derive(Default)]
+    struct Object {
+        flags: u64,
+        start: usize,
+        end: usize,
+        rest: [usize; 29],
+    }
+    type Find = unsafe extern "C" fn(usize, *mut Object) -> c_int;
+    let mut object = Object::default();
+    let is_known = match weak!("_dl_find_object") {
+        0 => false,
+        // SAFETY: the function of that name; the structure is writable.
+        find => unsafe { core::mem::transmute::<usize, Find>(find)(map.dynamic, &mut object) == 0 },
+    };
+    let is_there = is_known && (object.start..object.end).contains(&map.dynamic);
+    // SAFETY: by contract.
+    unsafe { if is_there { Image::new(object.start, object.end) } else { Image::new(1, usize::MAX) } }
+}
+
+/// The address of a function. An indirect one is asked for it.
+fn address(place: Place) -> usize {
+    match place {
+        Place::Direct(at) => at,
+        // SAFETY: a function without arguments, of a library that the dynamic linker has linked: it links those behind
+        // ours first.
+        Place::Indirect(at) => unsafe { core::mem::transmute::<usize, extern "C" fn() -> usize>(at)() },
     }
 }
 

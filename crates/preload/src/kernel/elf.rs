@@ -3,16 +3,20 @@
 //! They are read without the dynamic linker. Its `dlsym` takes a lock that another thread may hold while it waits for
 //! this one, allocates where it finds nothing, and other libraries stand before it. What is found here is what
 //! `dlsym(RTLD_NEXT, …)` would find in the one library.
+//!
+//! Whatever the tables say, nothing outside of the library's [`Image`] is read, and each walk ends: tables that are
+//! wrong have no such symbol.
 
 use core::ffi::{CStr, c_char, c_int};
 
 /// The dynamic linker's entry for a library (`struct link_map`).
 #[repr(C)]
 pub struct Map {
-    base: usize,
-    name: *const c_char,
-    dynamic: *const Entry,
-    next: *const Map,
+    pub base: usize,
+    pub name: *const c_char,
+    /// Where its dynamic section is.
+    pub dynamic: usize,
+    pub next: *const Map,
 }
 
 /// The beginning of `struct r_debug`.
@@ -23,12 +27,14 @@ pub struct Debug {
 }
 
 #[repr(C)]
+#[derive(Clone, Copy)]
 struct Entry {
     tag: isize,
     value: usize,
 }
 
 #[repr(C)]
+#[derive(Clone, Copy)]
 struct Symbol {
     name: u32,
     info: u8,
@@ -40,6 +46,7 @@ struct Symbol {
 
 /// `Elf64_Verdef`.
 #[repr(C)]
+#[derive(Clone, Copy)]
 struct Definition {
     _version: u16,
     _flags: u16,
@@ -115,106 +122,153 @@ impl Map {
 
     /// Whether this is the library that has this dynamic section.
     pub fn has_dynamic_section(&self, at: usize) -> bool {
-        self.dynamic as usize == at
+        self.dynamic == at
     }
 }
 
-/// The tables of a library.
+/// What may be read at any place: numbers alone.
+trait Plain: Copy {}
+impl Plain for u8 {}
+impl Plain for u16 {}
+impl Plain for u32 {}
+impl Plain for usize {}
+impl Plain for Entry {}
+impl Plain for Symbol {}
+impl Plain for Definition {}
+
+/// The memory of a library.
+#[derive(Clone, Copy)]
+pub struct Image {
+    start: usize,
+    end: usize,
+}
+
+impl Image {
+    /// From `start` to `end`.
+    ///
+    /// # Safety
+    /// That can be read while the result is used, or at least what the library's tables name of it.
+    pub const unsafe fn new(start: usize, end: usize) -> Self {
+        Self { start, end }
+    }
+
+    fn contains(self, at: usize) -> bool {
+        self.start <= at && at < self.end
+    }
+
+    fn read<T: Plain>(self, at: usize) -> Option<T> {
+        let fits = self.start <= at && at.checked_add(size_of::<T>())? <= self.end;
+        // SAFETY: by contract of `new`.
+        fits.then(|| unsafe { (at as *const T).read_unaligned() })
+    }
+
+    /// Number `i` of a table.
+    fn item<T: Plain>(self, table: usize, i: usize) -> Option<T> {
+        self.read(table.checked_add(i.checked_mul(size_of::<T>())?)?)
+    }
+
+    /// Whether this text stands there, with the zero at its end.
+    fn has_text(self, at: Option<usize>, text: &CStr) -> bool {
+        let is_there = |(i, byte): (usize, &u8)| self.read(at?.checked_add(i)?).map(|read: u8| read == *byte);
+        text.to_bytes_with_nul().iter().enumerate().all(|place| is_there(place) == Some(true))
+    }
+}
+
+/// The tables of a library, by their addresses; 0: there is none.
 pub struct Library {
+    image: Image,
     base: usize,
-    symbols: *const Symbol,
-    strings: *const c_char,
-    gnu_hash: *const u32,
-    old_hash: *const u32,
-    versions: *const u16,
-    definitions: *const Definition,
+    symbols: usize,
+    strings: usize,
+    gnu_hash: usize,
+    old_hash: usize,
+    versions: usize,
+    definitions: usize,
     own_name: Option<usize>,
 }
 
+/// What was found of a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Its address.
+    Direct(usize),
+    /// That of a function without arguments, which returns its address.
+    Indirect(usize),
+}
+
 impl Library {
-    /// The tables of `map`; `None` where it has no symbols.
-    ///
-    /// # Safety
-    /// It stays loaded while the result is used.
-    pub unsafe fn of(map: &Map) -> Option<Self> {
+    /// The tables of `map`, whose memory is `image`; `None` where it has no symbols.
+    pub fn of(map: &Map, image: Image) -> Option<Self> {
         let mut tables = [0; 5];
         let [strings, symbols, gnu_hash, old_hash, versions] = &mut tables;
-        let (mut definitions, mut own_name, mut entry) = (0, None, map.dynamic);
-        // SAFETY: by contract; a list that ends with a tag of 0.
-        while let Some(Entry { tag, value }) = unsafe { entry.as_ref() }.filter(|entry| entry.tag != 0) {
-            match *tag {
-                DT_STRTAB => *strings = *value,
-                DT_SYMTAB => *symbols = *value,
-                DT_GNU_HASH => *gnu_hash = *value,
-                DT_HASH => *old_hash = *value,
-                DT_VERSYM => *versions = *value,
-                DT_VERDEF => definitions = *value,
-                DT_SONAME => own_name = Some(*value),
+        let (mut definitions, mut own_name, mut i) = (0, None, 0);
+        // A list that ends with a tag of 0.
+        loop {
+            let Entry { tag, value } = image.item(map.dynamic, i)?;
+            match tag {
+                0 => break,
+                DT_STRTAB => *strings = value,
+                DT_SYMTAB => *symbols = value,
+                DT_GNU_HASH => *gnu_hash = value,
+                DT_HASH => *old_hash = value,
+                DT_VERSYM => *versions = value,
+                DT_VERDEF => definitions = value,
+                DT_SONAME => own_name = Some(value),
                 _ => {}
             }
-            entry = entry.wrapping_add(1);
+            i += 1;
         }
         if tables[0] == 0 || tables[1] == 0 {
             return None;
         }
         // The dynamic linker turns these addresses into real ones where it may write to them. A library is much smaller
         // than the distance to its addresses in the file: which of the two lie near this section tells.
-        let far = |value: usize| value.abs_diff(map.dynamic as usize);
+        let far = |value: usize| value.abs_diff(map.dynamic);
         let add = if far(tables[0]) <= far(tables[0].wrapping_add(map.base)) { 0 } else { map.base };
         let real = |value: usize, add| if value == 0 { 0 } else { value.wrapping_add(add) };
         let [strings, symbols, gnu_hash, old_hash, versions] = tables.map(|value| real(value, add));
         // It never does so with this one.
         let definitions = real(definitions, map.base);
-        Some(Self {
-            base: map.base,
-            symbols: symbols as *const Symbol,
-            strings: strings as *const c_char,
-            gnu_hash: gnu_hash as *const u32,
-            old_hash: old_hash as *const u32,
-            versions: versions as *const u16,
-            definitions: definitions as *const Definition,
-            own_name,
-        })
+        Some(Self { image, base: map.base, symbols, strings, gnu_hash, old_hash, versions, definitions, own_name })
     }
 
     /// Whether it calls itself so (`DT_SONAME`).
     pub fn is_called(&self, name: &CStr) -> bool {
-        self.own_name.is_some_and(|own| self.string(own) == name)
+        self.own_name.is_some_and(|own| self.is_string(own, name))
     }
 
-    fn string(&self, at: usize) -> &CStr {
-        // SAFETY: a place in the table of strings, each of which ends with zero.
-        unsafe { CStr::from_ptr(self.strings.add(at)) }
+    /// Whether at this place of the table of strings stands `text`.
+    fn is_string(&self, at: usize, text: &CStr) -> bool {
+        self.image.has_text(self.strings.checked_add(at), text)
     }
 
-    /// The address of a function that it defines. An indirect one is asked for it.
-    pub fn find(&self, name: &Name, version: Version) -> Option<usize> {
-        let symbol = match self.gnu_hash.is_null() {
-            false => self.find_by_gnu_hash(name, version),
-            true => self.find_by_old_hash(name, version),
+    /// Where a function is that it defines.
+    pub fn find(&self, name: &Name, version: Version) -> Option<Place> {
+        let symbol = match self.gnu_hash {
+            0 => self.find_by_old_hash(name, version),
+            _ => self.find_by_gnu_hash(name, version),
         }?;
-        let base = if symbol.section == SHN_ABS { 0 } else { self.base };
-        let at = base.wrapping_add(symbol.value);
+        let at = match symbol.section {
+            SHN_ABS => Some(symbol.value),
+            _ => Some(self.base.wrapping_add(symbol.value)).filter(|at| self.image.contains(*at)),
+        }?;
         const STT_GNU_IFUNC: u8 = 10;
-        if symbol.info & 0xF != STT_GNU_IFUNC {
-            return Some(at);
-        }
-        // SAFETY: a function without arguments, of a library that the dynamic linker has linked: it links those behind
-        // ours first.
-        Some(unsafe { core::mem::transmute::<usize, extern "C" fn() -> usize>(at)() })
+        Some(if symbol.info & 0xF == STT_GNU_IFUNC { Place::Indirect(at) } else { Place::Direct(at) })
     }
 
     /// Takes the first symbol of a chain that fits, or else the only one with a version that is not hidden.
-    fn choose(&self, chain: impl Iterator<Item = usize>, name: &Name, version: Version) -> Option<&Symbol> {
+    fn choose(&self, chain: impl Iterator<Item = usize>, name: &Name, version: Version) -> Option<Symbol> {
         let mut default = None;
         for i in chain {
-            // SAFETY: the tables of hashes name no other symbols.
-            let symbol = unsafe { &*self.symbols.add(i) };
-            if !symbol.is_defined_function() || self.string(symbol.name as usize) != name.text {
+            let symbol: Symbol = self.image.item(self.symbols, i)?;
+            if !symbol.is_defined_function() || !self.is_string(symbol.name as usize, name.text) {
                 continue;
             }
-            // SAFETY: one number for each symbol, where there are any.
-            let number = (!self.versions.is_null()).then(|| unsafe { *self.versions.add(i) });
+            // One number for each symbol, where there are any.
+            let number = match self.versions {
+                0 => None,
+                versions => Some(self.image.item::<u16>(versions, i)?),
+            };
             match (version, number) {
                 (_, None) => return Some(symbol),
                 (Version::Default, Some(number)) if number & !HIDDEN < FIRST_DEFINED => return Some(symbol),
@@ -230,71 +284,73 @@ impl Library {
 
     /// Whether version `index` has this name.
     fn is_version(&self, index: u16, name: &CStr) -> bool {
-        let mut at = self.definitions;
-        // SAFETY: the library's list of its versions.
-        while let Some(definition) = unsafe { at.as_ref() } {
-            if definition.index == index {
-                let first = at.wrapping_byte_add(definition.first_name as usize).cast::<u32>();
-                // SAFETY: the first name is the version's own.
-                return self.string(unsafe { *first } as usize) == name;
+        let first_name = || {
+            let mut at = Some(self.definitions).filter(|at| *at != 0)?;
+            loop {
+                let definition: Definition = self.image.read(at)?;
+                if definition.index == index {
+                    // The first name is the version's own.
+                    return self.image.read::<u32>(at.checked_add(definition.first_name as usize)?);
+                }
+                // Each lies behind the one before.
+                let next = Some(definition.next as usize).filter(|next| *next != 0)?;
+                at = at.checked_add(next)?;
             }
-            if definition.next == 0 {
-                break;
-            }
-            at = at.wrapping_byte_add(definition.next as usize);
-        }
-        false
+        };
+        first_name().is_some_and(|at| self.is_string(at as usize, name))
     }
 
-    fn find_by_gnu_hash(&self, name: &Name, version: Version) -> Option<&Symbol> {
-        // SAFETY: the table as the linker makes it: four numbers, a filter, buckets, hashes.
-        unsafe {
-            let word = |i: usize| *self.gnu_hash.add(i);
-            let (buckets, first, filter_words, shift) = (word(0), word(1), word(2) as usize, word(3));
-            if buckets == 0 || !filter_words.is_power_of_two() {
-                return None;
-            }
-            let filter = self.gnu_hash.add(4).cast::<usize>();
-            let bit = |hash: u32| 1usize << (hash % usize::BITS);
-            let bits = bit(name.hash) | bit(name.hash.checked_shr(shift).unwrap_or(0));
-            let word = *filter.add((name.hash / usize::BITS) as usize & (filter_words - 1));
-            if word & bits != bits {
-                return None;
-            }
-            let all = filter.add(filter_words).cast::<u32>();
-            let start = *all.add((name.hash % buckets) as usize);
-            if start < first {
-                return None;
-            }
-            let hashes = all.add(buckets as usize);
-            let hash_of = |i: usize| *hashes.add(i - first as usize);
-            // The last one of a chain has its lowest bit set.
-            let mut ended = false;
-            let chain = (start as usize..)
-                .take_while(|i| !core::mem::replace(&mut ended, hash_of(*i) & 1 != 0))
-                .filter(|i| hash_of(*i) | 1 == name.hash | 1);
-            self.choose(chain, name, version)
+    /// The table has four numbers, a filter, buckets, hashes.
+    fn find_by_gnu_hash(&self, name: &Name, version: Version) -> Option<Symbol> {
+        let number = |i: usize| self.image.item::<u32>(self.gnu_hash, i);
+        let (buckets, first, filter_words, shift) = (number(0)?, number(1)?, number(2)? as usize, number(3)?);
+        if buckets == 0 || !filter_words.is_power_of_two() {
+            return None;
         }
+        let filter = self.gnu_hash.checked_add(4 * size_of::<u32>())?;
+        let bit = |hash: u32| 1usize << (hash % usize::BITS);
+        let bits = bit(name.hash) | bit(name.hash.checked_shr(shift).unwrap_or(0));
+        let word: usize = self.image.item(filter, (name.hash / usize::BITS) as usize & (filter_words - 1))?;
+        if word & bits != bits {
+            return None;
+        }
+        let all = filter.checked_add(filter_words.checked_mul(size_of::<usize>())?)?;
+        let start: u32 = self.image.item(all, (name.hash % buckets) as usize)?;
+        if start < first {
+            return None;
+        }
+        let hashes = all.checked_add(buckets as usize * size_of::<u32>())?;
+        let hash_of = |i: usize| self.image.item::<u32>(hashes, i - first as usize);
+        // The last one of a chain has its lowest bit set.
+        let mut next = Some(start as usize);
+        let chain = core::iter::from_fn(|| {
+            let i = next?;
+            let hash = hash_of(i)?;
+            next = (hash & 1 == 0).then_some(i + 1);
+            Some((i, hash))
+        });
+        let chain = chain.filter(|(_, hash)| hash | 1 == name.hash | 1).map(|(i, _)| i);
+        self.choose(chain, name, version)
     }
 
-    fn find_by_old_hash(&self, name: &Name, version: Version) -> Option<&Symbol> {
-        // SAFETY: the table as the linker makes it: two numbers, buckets, chains.
-        unsafe {
-            if self.old_hash.is_null() || *self.old_hash == 0 {
-                return None;
-            }
-            let buckets = *self.old_hash;
-            let (heads, links) = (self.old_hash.add(2), self.old_hash.add(2 + buckets as usize));
-            let mut at = *heads.add((name.old_hash() % buckets) as usize) as usize;
-            let chain = core::iter::from_fn(|| {
-                let here = at;
-                (here != 0).then(|| {
-                    at = *links.add(here) as usize;
-                    here
-                })
-            });
-            self.choose(chain, name, version)
+    /// The table has two numbers, buckets, and a link for each symbol.
+    fn find_by_old_hash(&self, name: &Name, version: Version) -> Option<Symbol> {
+        let number = |i: usize| self.image.item::<u32>(self.old_hash, i);
+        if self.old_hash == 0 {
+            return None;
         }
+        let (buckets, symbols) = (number(0)?, number(1)?);
+        if buckets == 0 {
+            return None;
+        }
+        // All of it is there.
+        number((1 + buckets as usize).checked_add(symbols as usize)?)?;
+        let head = number(2 + (name.old_hash() % buckets) as usize)?;
+        let link = |i: usize| number(2 + buckets as usize + i).map(|i| i as usize);
+        // A chain passes each symbol once at most.
+        let chain = core::iter::successors(Some(head as usize), |i| link(*i));
+        let chain = chain.take_while(|i| *i != 0).take(symbols as usize);
+        self.choose(chain, name, version)
     }
 }
 

@@ -10,5 +10,6 @@ mod elf;
 pub mod libraries_behind;
 pub mod linked;
 pub mod moved_ranges;
+pub mod preloads;
 pub mod smaps;
 pub mod thread_pointer;

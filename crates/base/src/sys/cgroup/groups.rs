@@ -226,13 +226,17 @@ fn number_of(line: &[u8], key: &[u8]) -> Option<u64> {
 /// kills a process.
 fn add_cached(sums: &mut [u64; 2], line: &[u8]) {
     for (keys, sum) in CACHED.iter().zip(sums) {
-        *sum += keys.iter().find_map(|key| number_of(line, key)).unwrap_or(0);
+        *sum = sum.saturating_add(keys.iter().find_map(|key| number_of(line, key)).unwrap_or(0));
     }
 }
 
 #[cfg(all(test, not(feature = "model")))]
 mod tests {
+    use std::vec::Vec;
+
     use super::*;
+    use faultless_testkit::foreign::{cases, garbled, in_parts};
+    use proptest::prelude::*;
 
     #[test]
     fn pages_of_files_are_counted_once() {
@@ -249,6 +253,8 @@ mod tests {
         let mut sums = [0; 2];
         each_line(read, |line| add_cached(&mut sums, line));
         assert_eq!(sums, [31, 307]);
+        add_cached(&mut sums, b"inactive_file 18446744073709551615");
+        assert_eq!(sums, [u64::MAX, 307]);
     }
 
     #[test]
@@ -269,5 +275,40 @@ mod tests {
         assert!(matches!(folder(b"/task").group(), Ok(None)), "it has no files of a group's");
         assert_eq!(folder(b"/nothing").group().err(), Some(libc::ENOENT));
         assert_eq!(folder(&[b'x'; 5000]).group().err(), Some(libc::ENAMETOOLONG));
+    }
+
+    const STAT: &str = "cache 5\ninactive_file 30\nactive_file 1\nhierarchical_memory_limit 9223372036854771712\n\
+                        total_inactive_file 300\ntotal_active_file 7\n";
+    const NAMES: &str = "12:cpu,memory:/a:b\n1:name=systemd:/user.slice\n0::/c d\n";
+
+    proptest! {
+        #![proptest_config(cases())]
+
+        #[test]
+        fn lines_come_as_they_are_whatever_the_parts(text in garbled(&[STAT]), part in 1usize..300) {
+            let (mut lines, mut sums) = (Vec::new(), [0; 2]);
+            each_line(in_parts(&text, part), |line| {
+                lines.push(line.to_vec());
+                add_cached(&mut sums, line);
+            });
+            let mut expected: Vec<_> = text.split(|b| *b == b'\n').map(|line| &line[..line.len().min(63)]).collect();
+            expected.pop();
+            prop_assert_eq!(&lines, &expected);
+            let sum = |keys: [&[u8]; 2]| {
+                let number = |line: &[u8]| keys.iter().find_map(|key| number_of(line, key)).unwrap_or(0);
+                expected.iter().fold(0u128, |sum, line| sum + u128::from(number(line))).min(u64::MAX.into()) as u64
+            };
+            prop_assert_eq!(sums, CACHED.map(sum));
+        }
+
+        /// The name is the end of a line that names memory, and no more.
+        #[test]
+        fn a_name_is_the_end_of_a_line(text in garbled(&[NAMES, "0::/\n"])) {
+            if let Some((files, name)) = of_memory(&text) {
+                let lines = || text.split(|b| *b == b'\n');
+                prop_assert!(lines().any(|line| line.ends_with(name) && line.iter().filter(|b| **b == b':').count() > 1));
+                prop_assert!(files == &VERSION_1 || lines().any(|line| line.starts_with(b"0::")));
+            }
+        }
     }
 }

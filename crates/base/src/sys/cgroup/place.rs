@@ -146,8 +146,11 @@ fn is_mounted(path: &CStr, magic: u32) -> bool {
 mod tests {
     use std::format;
     use std::string::ToString;
+    use std::vec::Vec;
 
     use super::*;
+    use faultless_testkit::foreign::{cases, garbled, in_parts};
+    use proptest::prelude::*;
 
     #[test]
     fn a_group_is_where_the_list_of_mounts_says() {
@@ -196,5 +199,53 @@ mod tests {
         assert!(own.is_none_or(|own| own.st_ino >= 0xE000_0000), "a number of a namespace");
         assert!(status(c"/proc/self/nothing").is_none());
         assert!(!is_mounted(c"/proc", 0x27_E0EB) && is_mounted(c"/proc", 0x9FA0));
+    }
+
+    const MOUNTS: &str = "1 0 0:1 / / rw - ext4 /dev/x rw\n35 31 0:32 / /sys/fs/cgroup rw,nosuid - cgroup2 x rw\n\
+                          36 31 0:32 /a\\040b /sys/fs/cgroup rw - cgroup2 x rw\n9 1 0:2 / /sys/fs/cgroup/x rw - x x\n";
+
+    /// The field with its characters as they are, character by character.
+    fn unescaped(mut field: &[u8]) -> Vec<u8> {
+        let is_octal = |b: &u8| (b'0'..b'8').contains(b);
+        let mut all = Vec::new();
+        loop {
+            field = match field {
+                [] => return all,
+                [b'\\', a, b, c, rest @ ..] if [a, b, c].into_iter().all(is_octal) => {
+                    let value = [a, b, c].iter().fold(0u32, |sum, digit| sum * 8 + u32::from(**digit - b'0'));
+                    all.push(value as u8);
+                    rest
+                }
+                [first, rest @ ..] => {
+                    all.push(*first);
+                    rest
+                }
+            };
+        }
+    }
+
+    proptest! {
+        #![proptest_config(cases())]
+
+        #[test]
+        fn any_list_of_mounts_is_read_as_line_by_line(
+            list in garbled(&[MOUNTS]),
+            name in garbled(&["/", "/a b/c", "/user.slice/x", "/../y"]),
+            part in 1usize..600,
+        ) {
+            let mut lines: Vec<_> = list.split(|b| *b == b'\n').collect();
+            lines.pop();
+            let mut expected = None;
+            for line in lines {
+                let line = &line[..line.len().min(2 * libc::PATH_MAX as usize)];
+                let fields: Vec<_> = line.split(|b| *b == b' ').collect();
+                if fields.len() > 4 && unescaped(fields[4]) == b"/sys/fs/cgroup" {
+                    expected = above(&unescaped(fields[3]), &name);
+                }
+            }
+            let found = find(in_parts(&list, part), b"/sys/fs/cgroup", &name);
+            prop_assert_eq!(found, expected);
+            prop_assert!(found.is_none_or(|n| n <= name.len()));
+        }
     }
 }

@@ -122,3 +122,34 @@ pub fn is_waiting(from: i32) -> bool {
     // SAFETY: one structure to poll, a timeout, no signal mask.
     unsafe { syscall(libc::SYS_ppoll, args) }.is_ok() && poll.revents & libc::POLLIN != 0
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use faultless_testkit::foreign::cases;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(cases())]
+
+        /// Of any four words something is made, and a range never ends before it begins by our own sum.
+        #[test]
+        fn any_words_are_a_message(kind in prop_oneof![0x10u64..0x18, any::<u64>()], rest in any::<[u64; 3]>()) {
+            let [a, b, c] = rest;
+            match Event::from([kind, a, b, c]) {
+                Event::Fault { address, flags, thread } => {
+                    prop_assert_eq!((address as u64, flags, thread), (b, a, c as u32));
+                }
+                Event::Fork(descriptor) => prop_assert_eq!(descriptor, a as u32),
+                Event::Remap(from, to) => {
+                    prop_assert_eq!((from.start as u64, to as u64), (a, b));
+                    prop_assert!(from.end >= from.start && from.bytes() as u64 <= c);
+                }
+                Event::Remove(span) | Event::Unmap(span) => {
+                    prop_assert_eq!((span.start as u64, span.end as u64), (a, b));
+                }
+                Event::Other(other) => prop_assert!(other == kind as u8 && !(0x12..=0x16).contains(&other)),
+            }
+        }
+    }
+}

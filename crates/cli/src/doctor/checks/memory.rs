@@ -4,7 +4,7 @@ use std::path::Path;
 
 use faultless_base::sys::cgroup;
 
-use super::super::finding::{Finding, Level};
+use super::super::finding::{Finding, Level, word};
 use super::super::root::Root;
 use super::super::tried::{Limits, Tried};
 use faultless_measure::figures::size;
@@ -156,7 +156,7 @@ fn memory_lift(root: Root, bytes: u64) -> Option<String> {
     });
     let mut files = files.filter(|file| root.number(file).and_then(|n| u64::try_from(n).ok()) == Some(bytes));
     let none = |file: &str| if file.ends_with("in_bytes") { "-1" } else { "max" };
-    files.next().map(|file| format!("echo {} | sudo tee /{file}", none(&file)))
+    files.next().map(|file| format!("echo {} | sudo tee {}", none(&file), word(&format!("/{file}"))))
 }
 
 /// CPUs' worth of time that a group may use.
@@ -166,10 +166,14 @@ fn cpu_limit(root: Root) -> Option<CpuLimit> {
             let file = format!("{folder}/cpu.max");
             let text = root.text(&file)?;
             let (quota, period) = text.split_once(' ')?;
-            (quota.parse().ok()?, period.parse().ok()?, format!("echo max | sudo tee /{file}"))
+            (
+                quota.parse().ok()?,
+                period.parse().ok()?,
+                format!("echo max | sudo tee {}", word(&format!("/{file}"))),
+            )
         } else {
             let number = |name| root.number(&format!("{folder}/{name}")).map(|n| n as f64);
-            let lift = format!("echo -1 | sudo tee /{folder}/cpu.cfs_quota_us");
+            let lift = format!("echo -1 | sudo tee {}", word(&format!("/{folder}/cpu.cfs_quota_us")));
             (number("cpu.cfs_quota_us")?, number("cpu.cfs_period_us")?, lift)
         };
         (quota > 0.0 && period > 0.0).then(|| CpuLimit { value: quota / period, lift })

@@ -1,51 +1,24 @@
-//! What the kernel's areas have in common. A range whose areas differ only in huge-page advice is one mapping to the
-//! program: the engine's advice may have split it.
-
-use core::ffi::CStr;
-use core::sync::atomic::{AtomicBool, Ordering};
+//! The text of `smaps`: what a range is to the program, by the areas that the kernel lists.
 
 use faultless_base::{SLOT, Span};
 
-use crate::kernel::dispatch::syscall;
-
-/// Advice of the engine's has moved to where it ends between slots.
-static SHIFTED: AtomicBool = AtomicBool::new(false);
-
-/// Notes such a move.
-pub fn note_shift() {
-    SHIFTED.store(true, Ordering::Relaxed);
-}
-
-const SMAPS: &CStr = c"/proc/thread-self/smaps";
 /// The longest line that matters; what is longer (a path) is cut.
 const LINE: usize = 256;
-/// Bytes of the file that are read at a time. They lie on the stack of a thread of the program's.
+/// Bytes of the text that are read at a time. They lie on the stack of a thread of the program's.
 const BUFFER: usize = 1024;
 
-/// The lines of a file, by system calls, in memory of its own.
-struct Lines {
-    fd: usize,
+/// The lines of a text that `read` gives in parts; how many bytes: 0 at its end.
+struct Lines<R> {
+    read: R,
     buffer: [u8; BUFFER],
     at: usize,
     end: usize,
 }
 
-impl Lines {
-    fn open(path: &CStr) -> Option<Self> {
-        // Whatever is there by that name in a root directory of the program's own must not hold this thread up.
-        let flags = (libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY) as usize;
-        // SAFETY: the path ends with a zero byte.
-        let fd = unsafe {
-            syscall(libc::SYS_openat, [libc::AT_FDCWD as usize, path.as_ptr() as usize, flags, 0, 0, 0])
-        };
-        Some(Self { fd: fd.ok()?, buffer: [0; BUFFER], at: 0, end: 0 })
-    }
-
+impl<R: FnMut(&mut [u8]) -> usize> Lines<R> {
     fn byte(&mut self) -> Option<u8> {
         if self.at == self.end {
-            let buffer = self.buffer.as_mut_ptr() as usize;
-            // SAFETY: the buffer is writable.
-            self.end = unsafe { syscall(libc::SYS_read, [self.fd, buffer, BUFFER, 0, 0, 0]) }.ok()?;
+            self.end = (self.read)(&mut self.buffer);
             self.at = 0;
         }
         let byte = *self.buffer[..self.end].get(self.at)?;
@@ -66,13 +39,6 @@ impl Lines {
                 _ => {}
             }
         }
-    }
-}
-
-impl Drop for Lines {
-    fn drop(&mut self) {
-        // SAFETY: the descriptor opened above.
-        let _ = unsafe { syscall(libc::SYS_close, [self.fd, 0, 0, 0, 0, 0]) };
     }
 }
 
@@ -118,7 +84,7 @@ fn is_plain(line: &[u8]) -> bool {
 }
 
 /// What a range is to the program.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mapping {
     /// One mapping, plain private memory.
     Plain,
@@ -128,10 +94,9 @@ pub enum Mapping {
     Several,
 }
 
-/// What `span` is: areas without a file that differ in huge-page advice alone are one mapping. Where the kernel does not
-/// tell, the range passes for one, too.
-pub fn look_up(span: Span) -> Mapping {
-    let Some(mut lines) = Lines::open(SMAPS) else { return Mapping::One };
+/// What `span` is by the text that `read` gives. With `shifted`, areas may meet anywhere, and else where slots do.
+pub fn look_up(read: impl FnMut(&mut [u8]) -> usize, span: Span, shifted: impl Fn() -> bool) -> Mapping {
+    let mut lines = Lines { read, buffer: [0; BUFFER], at: 0, end: 0 };
     let mut line = [0; LINE];
     let (mut area, mut file) = (Span { start: 0, end: 0 }, false);
     let mut seen = span.start;
@@ -152,7 +117,7 @@ pub fn look_up(span: Span) -> Mapping {
                 return found;
             }
             // Advice of the engine's ends where a slot does, unless it was moved elsewhere.
-            if seen % SLOT != 0 && !SHIFTED.load(Ordering::Relaxed) {
+            if seen % SLOT != 0 && !shifted() {
                 return Mapping::Several;
             }
         }
