@@ -8,12 +8,21 @@ use super::{Headroom, Huge, Job, Sys};
 use super::{
     area, cgroup, frames, isolate, job, kept, migrate, moves, open, pressure, proc_file, stack, thread, unwritten,
 };
-use crate::units::{PAGE, Span};
+use crate::units::{PAGE, SLOT, Span};
 use crate::zero::driver::Poll;
 use crate::zero::{self, Engine};
 
 /// Linux, as found. Its only state is where ranges are isolated (`isolate.rs`), and which engines zero best.
 pub struct Linux;
+
+/// Advice about huge pages was given to a range that begins or ends between slots. That is a mapping as the engine knows
+/// it. To the kernel it may be a part of an area: the program had it grow since, or it touches another mapping.
+static ADVISED_BETWEEN_SLOTS: AtomicBool = AtomicBool::new(false);
+
+/// Whether advice of the engine's may end between slots.
+pub fn has_advised_between_slots() -> bool {
+    ADVISED_BETWEEN_SLOTS.load(Ordering::Relaxed)
+}
 
 /// Opens what the program's threads need: the process is about to have more than one.
 pub fn keep_descriptors() {
@@ -166,6 +175,9 @@ impl Sys for Linux {
     }
 
     fn huge(&self, span: Span, huge: Huge) {
+        if (span.start | span.end) % SLOT != 0 {
+            ADVISED_BETWEEN_SLOTS.store(true, Ordering::Relaxed);
+        }
         let advice = match huge {
             Huge::Advised => libc::MADV_HUGEPAGE,
             Huge::Refused => libc::MADV_NOHUGEPAGE,

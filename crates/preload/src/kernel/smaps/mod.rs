@@ -7,6 +7,7 @@ use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use faultless_base::Span;
+use faultless_base::sys::linux::has_advised_between_slots;
 
 use crate::kernel::dispatch::syscall;
 
@@ -56,5 +57,9 @@ impl Drop for File {
 pub fn look_up(span: Span) -> Mapping {
     let Some(file) = File::open(SMAPS) else { return Mapping::One };
     // Advice of the engine's ends where a slot does, unless it was moved elsewhere.
-    text::look_up(|buffer| file.read(buffer), span, || SHIFTED.load(Ordering::Relaxed))
+    text::look_up(
+        |buffer| file.read(buffer),
+        span,
+        || SHIFTED.load(Ordering::Relaxed) || has_advised_between_slots(),
+    )
 }
