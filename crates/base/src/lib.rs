@@ -16,4 +16,4 @@ pub mod table;
 pub mod units;
 pub mod zero;
 
-pub use units::{PAGE, SLOT, SLOT_PAGES, Span, UNIT};
+pub use units::{PAGE, Pages, SLOT, SLOT_PAGES, Slot, Span, UNIT};

@@ -15,7 +15,7 @@ pub(crate) mod transfer;
 pub(crate) mod unused;
 
 use faultless_base::sys::Sys;
-use faultless_base::{SLOT, Span};
+use faultless_base::{SLOT, Slot, Span};
 
 use crate::frame::budget::Budget;
 use crate::frame::busy::{Busy, Replaced};
@@ -152,8 +152,8 @@ impl<S: Sys> Space<S> {
 
     /// All slots that may be in use: those of each shard, and of the program's mappings.
     pub(crate) fn all_slots(&self) -> impl Iterator<Item = (&Shard, Extent)> {
-        let shards = self.all_shards().map(|shard| (shard, Extent { first: 0, n: shard.slots.tail() }));
-        let everything = Extent { first: 0, n: usize::MAX / SLOT };
+        let shards = self.all_shards().map(|shard| (shard, shard.slots.ever_used()));
+        let everything = Extent { first: Slot::new(0), n: usize::MAX / SLOT };
         shards.chain(self.noted(everything).map(|e| (self.program(), e)))
     }
 
@@ -164,13 +164,13 @@ impl<S: Sys> Space<S> {
     }
 
     /// The shard and the slot of an address of the arena.
-    pub(crate) fn locate(&self, addr: usize) -> (&Shard, usize) {
+    pub(crate) fn locate(&self, addr: usize) -> (&Shard, Slot) {
         self.shards.locate(addr)
     }
 
     /// The slots that an address belongs to, and its number among them.
-    pub(crate) fn place(&self, addr: usize) -> (&Shard, usize) {
-        if self.span().contains(addr) { self.locate(addr) } else { (self.program(), addr / SLOT) }
+    pub(crate) fn place(&self, addr: usize) -> (&Shard, Slot) {
+        if self.span().contains(addr) { self.locate(addr) } else { (self.program(), Slot::around(addr)) }
     }
 
     /// Calls `f` for the part of `span` in each shard, with the slots that it touches.
@@ -179,9 +179,8 @@ impl<S: Sys> Space<S> {
         for shard in self.all_shards() {
             let part = span.clip(Span::new(shard.base, self.shards.bytes_of_each()));
             if !part.is_empty() {
-                let first = (part.start - shard.base) / SLOT;
-                let end = (part.end - shard.base).div_ceil(SLOT);
-                f(shard, part, Extent { first, n: end - first });
+                let inside = Span { start: part.start - shard.base, end: part.end - shard.base };
+                f(shard, part, Extent::around(inside));
             }
         }
     }

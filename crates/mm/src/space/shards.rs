@@ -5,14 +5,14 @@
 use faultless_base::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use faultless_base::sync::{self, TryGuard, TryLock};
 use faultless_base::sys::Sys;
-use faultless_base::{SLOT, Span, table};
+use faultless_base::{SLOT, Slot, Span, UNIT, table};
 
 use crate::frame::arena::Arena;
 use crate::frame::buddy::Link;
 use crate::frame::budget::MAX_SHARDS;
 use crate::frame::extent::Extent;
 use crate::frame::later::Later;
-use crate::frame::runs::Carved;
+use crate::frame::runs::{Carved, Run};
 use crate::frame::sizes::Sizes;
 use crate::frame::slot::Slots;
 use crate::predict::run_length::RunLength;
@@ -105,19 +105,21 @@ impl Shard {
         self.counters.add_alone(Counter::MallocBytes, bytes as u64);
     }
 
+    #[inline]
     pub(crate) fn span(&self, e: Extent) -> Span {
-        Span::new(self.base + e.first * SLOT, e.n * SLOT)
+        e.span(self.base)
     }
 
-    /// The neighbouring slots of `e` for which `key` gives the same answer, group by group.
-    pub(crate) fn groups<K: PartialEq>(&self, e: Extent, key: impl Fn(usize) -> K, mut f: impl FnMut(Extent, K)) {
-        let (mut i, end) = (e.first, e.first + e.n);
-        while i < end {
-            let k = key(i);
-            let n = (i..end).take_while(|&j| key(j) == k).count();
-            f(Extent { first: i, n }, k);
-            i += n;
-        }
+    /// The addresses of one slot.
+    #[inline]
+    pub(crate) fn slot(&self, slot: Slot) -> Span {
+        slot.span(self.base)
+    }
+
+    /// The addresses of a run.
+    #[inline]
+    pub(crate) fn run(&self, slot: Slot, run: Run) -> Span {
+        Span::new(slot.addr(self.base) + run.unit * UNIT, run.n * UNIT)
     }
 }
 
@@ -178,9 +180,9 @@ impl Shards {
 
     /// The shard and the slot of an address of the arena.
     #[inline]
-    pub(crate) fn locate(&self, addr: usize) -> (&Shard, usize) {
+    pub(crate) fn locate(&self, addr: usize) -> (&Shard, Slot) {
         let offset = addr - self.span.start;
-        (self.of(offset / self.bytes), offset % self.bytes / SLOT)
+        (self.of(offset / self.bytes), Slot::around(offset % self.bytes))
     }
 
     /// From now on its free addresses are given back.
@@ -210,16 +212,16 @@ impl Program {
 
     /// Has the slots `e` noted from now on; false where that is not possible.
     pub(crate) fn note(&self, e: Extent) -> bool {
-        let works = self.shard.slots.reach(e.slots());
+        let works = self.shard.slots.reach(e);
         if works {
-            self.noted.widen(e.slots());
+            self.noted.widen(e.first.number()..e.end().number());
         }
         works
     }
 
     /// The parts of `e`, of whatever size, in which slots may be noted.
     pub(crate) fn noted(&self, e: Extent) -> impl Iterator<Item = Extent> + use<> {
-        let parts = self.shard.slots.known(self.noted.clip(e.slots()));
-        parts.map(|part| Extent { first: part.start, n: part.len() })
+        let inside = self.noted.clip(e.first.number()..e.end().number());
+        self.shard.slots.known(Extent::between(Slot::new(inside.start), Slot::new(inside.end)))
     }
 }
