@@ -3,8 +3,8 @@
 mod access;
 
 use faultless_base::sys::mmu::{Mmu, Rights};
-use faultless_base::{PAGE, SLOT, Span};
-use faultless_fake::mmu::{FakeMmu, errno};
+use faultless_base::{Errno, PAGE, SLOT, Span};
+use faultless_fake::mmu::{FakeMmu, WORKS};
 use faultless_mm::fault::Outcome;
 use faultless_mm::predict::window::Orders;
 use faultless_mm::region::area::Attributes;
@@ -108,7 +108,7 @@ fn what_cannot_be_moved_is_zero_again() {
     let (region, pool) = region(100);
     fill(&region, 7);
     region.protect(span(0, EACH), Rights::Read).unwrap();
-    region.fail(&[errno::EBUSY]);
+    region.fail(&[Errno::EBUSY]);
     region.advise(span(0, 2 * EACH), Advice::DontNeed).unwrap();
     assert_eq!((pool.ready(), region.resident()), (1, PAGES - 2 * EACH));
     region.protect(span(0, EACH), Rights::Write).unwrap();
@@ -123,8 +123,8 @@ fn what_was_set_aside_goes_back_when_the_memory_stays() {
     let (region, pool) = region(100);
     fill(&region, 7);
     // All four go aside, then the kernel refuses, and it takes two tries to put the first one back.
-    region.fail(&[0, 0, 0, 0, errno::ENOMEM, errno::EAGAIN]);
-    assert_eq!(region.unmap(region.span()), Err(Refused::Kernel(errno::ENOMEM)));
+    region.fail(&[WORKS, WORKS, WORKS, WORKS, Errno::ENOMEM, Errno::EAGAIN]);
+    assert_eq!(region.unmap(region.span()), Err(Refused::Kernel(Errno::ENOMEM)));
     assert_eq!((pool.ready(), region.resident(), region.present_pages()), (0, PAGES, PAGES));
     assert_eq!(fill(&region, 8), [7; PAGES]);
     assert_eq!(region.counted(Counter::RegionUnzeroed), 0);
