@@ -233,26 +233,27 @@ impl Buddy {
 
     /// Takes the free slots `e` of `kind` out of whatever blocks they lie in.
     pub fn carve(&mut self, e: Extent, kind: Kind) {
-        let (mut i, end) = (e.first.number(), e.end().number());
+        let (mut i, end) = (e.first, e.end());
         while i < end {
-            let (head, order) = self.block_of(i);
-            let stamp = self.links[head].stamp;
-            self.unlink(head, order, kind);
-            let block_end = head + (1 << order);
-            if head < i {
-                self.insert(Extent::between(Slot::new(head), Slot::new(i)), kind, stamp, |_| false);
+            let block = self.block_of(i);
+            self.unlink(block.first.number(), block.order, kind);
+            let block_end = block.extent().end();
+            if block.first < i {
+                self.insert(Extent::between(block.first, i), kind, block.stamp, |_| false);
             }
             if block_end > end {
-                self.insert(Extent::between(Slot::new(end), Slot::new(block_end)), kind, stamp, |_| false);
+                self.insert(Extent::between(end, block_end), kind, block.stamp, |_| false);
             }
             i = block_end;
         }
     }
 
-    fn block_of(&self, i: usize) -> (usize, usize) {
+    /// The block that a free slot lies in.
+    fn block_of(&self, slot: Slot) -> Free {
         (0..ORDERS)
-            .map(|o| (i & !((1 << o) - 1), o))
+            .map(|o| (slot.number() & !((1 << o) - 1), o))
             .find(|&(head, o)| self.links[head].head as usize == o + 1)
+            .map(|(head, o)| self.block(head as u32, o))
             .expect("a free slot lies in a block")
     }
 }

@@ -26,17 +26,23 @@ const SPARSE_STREAK: u32 = 8;
 /// After this many drops in a row of memory that was in use, it is expected to be used again.
 const DROPPED_STREAK: u32 = 3;
 
-/// A shard: an arena behind its lock, and what may be used without it.
+/// A shard: an arena behind its lock, and what may be used without it. `number`, `base` and `counters` never change.
 pub(crate) struct Shard {
+    /// The free lists and the carved slots.
     arena: TryLock<Arena>,
+    /// A word for each slot. Who may change it: see [`Slots`].
     pub(crate) slots: Slots,
+    /// The sizes of blocks. Who may change them: see [`Sizes`].
     pub(crate) sizes: Sizes,
-    /// Blocks and extents that came back while the lock was taken.
+    /// Blocks and extents that came back while the lock was taken: a list without a lock.
     pub(crate) later: Later,
-    /// How often something was put into the free lists.
+    /// How often something was put into the free lists. A thread that puts something there counts it first, with the
+    /// lock; one that asks the kernel about free slots compares the count before and after.
     pub(crate) given: AtomicUsize,
+    /// Which one it is, and where its slot 0 begins.
     pub(crate) number: usize,
     pub(crate) base: usize,
+    /// What it counts; statistics alone.
     pub(crate) counters: &'static Block,
     /// Extents in a row that came back untouched: the program seems to map memory here without using it.
     pub(crate) untouched: RunLength,
@@ -52,7 +58,8 @@ type Tables = (&'static mut [Link], &'static mut [Carved]);
 
 impl Shard {
     fn new(
-        (number, base): (usize, usize),
+        number: usize,
+        base: usize,
         slots: Slots,
         n: usize,
         (links, carved): Tables,
@@ -148,7 +155,7 @@ impl Shards {
         for (i, shard) in all.iter_mut().take(count).enumerate() {
             let words = Slots::new(sync::words(slots + 1)?);
             let tables = (table::lasting(slots)?, table::lasting(slots)?);
-            *shard = Some(Shard::new((i, span.start + i * bytes), words, slots, tables, &counters[i])?);
+            *shard = Some(Shard::new(i, span.start + i * bytes, words, slots, tables, &counters[i])?);
         }
         Some(Self { all, count, span, bytes, retired: AtomicBool::new(false) })
     }
@@ -207,7 +214,7 @@ impl Program {
     /// Nothing is noted. `None` when the kernel refuses.
     pub(crate) fn new(counters: &'static Block) -> Option<Self> {
         let slots = Slots::sparse(sync::words(Slots::SPARSE_WORDS)?);
-        Some(Self { shard: Shard::new((0, 0), slots, 0, (&mut [], &mut []), counters)?, noted: Bounds::new() })
+        Some(Self { shard: Shard::new(0, 0, slots, 0, (&mut [], &mut []), counters)?, noted: Bounds::new() })
     }
 
     /// Has the slots `e` noted from now on; false where that is not possible.
