@@ -10,6 +10,9 @@ pub enum Contender {
     Huge,
     /// faultless.
     Faultless,
+    /// faultless as it was before: another library, by `--before` alone.
+    #[value(skip)]
+    Before,
     /// faultless, with frames that move to where the program is about to be.
     Mapped,
     /// The allocator mimalloc.
@@ -32,6 +35,7 @@ impl Contender {
             Contender::Plain => "plain",
             Contender::Huge => "huge pages always",
             Contender::Faultless => "faultless",
+            Contender::Before => "faultless before",
             Contender::Mapped => "faultless, mapped",
             Contender::Mimalloc => "mimalloc",
             Contender::Tcmalloc => "tcmalloc",
@@ -42,7 +46,7 @@ impl Contender {
 
     /// Whether it is faultless, however it is set.
     pub fn is_own(self) -> bool {
-        matches!(self, Contender::Faultless | Contender::Mapped)
+        matches!(self, Contender::Faultless | Contender::Before | Contender::Mapped)
     }
 
     /// The start of its library's file name, for other projects' ones.

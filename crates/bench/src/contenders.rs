@@ -9,6 +9,7 @@ use std::process::Command;
 
 use faultless_page::knobs::Knob;
 
+use super::before;
 use super::contender::Contender;
 use super::huge::Huge;
 use super::measure::{Sample, measure};
@@ -49,6 +50,8 @@ impl Contenders {
                     Ok(huge) => found.huge = Some(huge),
                     Err(reason) => found.missing.push((Contender::Huge, reason)),
                 },
+                // It has none until `take_before`.
+                Contender::Before => {}
                 Contender::Empty => found.library(Contender::Empty, empty_library(dir)),
                 other => found.library(*other, find_library(other.library().expect("the allocators have one"))),
             }
@@ -61,6 +64,27 @@ impl Contenders {
             Ok(path) => drop(self.libraries.insert(contender, path)),
             Err(reason) => self.missing.push((contender, reason)),
         }
+    }
+
+    /// Has the library at `path` take part beside faultless; what has to be made for that goes to `dir`.
+    pub fn take_before(&mut self, path: &Path, dir: &Path) -> Result<(), String> {
+        if !self.has(Contender::Faultless) {
+            return Err("--before compares with faultless, which does not take part".into());
+        }
+        self.libraries.insert(Contender::Before, before::loadable(path, dir)?);
+        self.wanted.push(Contender::Before);
+        Ok(())
+    }
+
+    /// Those who run a row, in the order of the first round. The library before runs beside faultless, but not where
+    /// the command starts the program: the command loads its own library.
+    pub fn of(&self, row: &Row) -> Vec<Contender> {
+        let mut all: Vec<Contender> = row.field.contenders().into_iter().filter(|c| self.has(*c)).collect();
+        let place = all.iter().position(|contender| *contender == Contender::Faultless);
+        if let Some(place) = place.filter(|_| self.has(Contender::Before) && row.start != Start::Run) {
+            all.insert(place, Contender::Before);
+        }
+        all
     }
 
     /// Whether it takes part.
@@ -146,6 +170,30 @@ fn empty_library(dir: &Path) -> Result<PathBuf, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::{Field, Section};
+
+    fn two(wanted: &[Contender]) -> Contenders {
+        let (exe, libraries) = ("faultless".into(), BTreeMap::new());
+        Contenders { exe, libraries, huge: None, wanted: wanted.to_vec(), missing: Vec::new() }
+    }
+
+    #[test]
+    fn the_library_before_runs_what_faultless_runs() {
+        use Contender::*;
+        let row = |field| Row::new("a", Section::Loops, "").field(field);
+        assert_eq!(two(&[Plain, Faultless]).of(&row(Field::Kernel)), [Plain, Faultless]);
+        let three = two(&[Plain, Faultless, Before]);
+        assert_eq!(three.of(&row(Field::Kernel)), [Plain, Before, Faultless]);
+        assert_eq!(three.of(&row(Field::Own)), [Before, Faultless]);
+        assert_eq!(three.of(&row(Field::Pair).starting(Start::Run)), [Plain, Faultless]);
+    }
+
+    #[test]
+    fn the_library_before_takes_nothing_but_faultless_beside_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = two(&[Contender::Plain]).take_before(Path::new("/none"), dir.path()).unwrap_err();
+        assert!(error.contains("does not take part"), "{error}");
+    }
 
     #[test]
     fn a_library_that_is_not_there_is_named() {

@@ -1,7 +1,11 @@
 //! The machine that the figures belong to.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
+
+use faultless_page::knobs::Knob;
 
 /// Where the kernel says when it uses huge pages.
 pub const THP: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
@@ -53,10 +57,7 @@ impl Machine {
                 .filter(|(name, _)| name.starts_with("FAULTLESS_") && !OURS.contains(&name.as_str()))
                 .map(|(name, value)| format!("{name}={value}"))
                 .collect(),
-            budget: std::env::var("FAULTLESS_BUDGET")
-                .ok()
-                .and_then(|text| parse_bytes(&text))
-                .unwrap_or((memory / 20).max(64 << 20)),
+            budget: budget(std::env::var_os(Knob::Budget.declared().variable).as_deref(), memory),
         }
     }
 
@@ -99,23 +100,16 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 }
 
 /// A figure of /proc/meminfo, in bytes.
-pub fn meminfo(name: &str) -> Option<u64> {
+fn meminfo(name: &str) -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     field(&text, name)?.strip_suffix(" kB")?.parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
-/// A number of bytes with an optional suffix K, M or G.
-pub fn parse_bytes(text: &str) -> Option<u64> {
-    let (digits, shift) = match text.trim_end_matches(['k', 'm', 'g', 'K', 'M', 'G']) {
-        digits if digits.len() == text.len() => (digits, 0),
-        digits => match text[digits.len()..].to_ascii_uppercase().as_str() {
-            "K" => (digits, 10),
-            "M" => (digits, 20),
-            "G" => (digits, 30),
-            _ => return None,
-        },
-    };
-    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+/// The budget by this text of the environment, as the library reads it, on a machine with so much memory. In a control
+/// group with a limit the library takes less.
+fn budget(text: Option<&OsStr>, memory: u64) -> u64 {
+    let set = text.and_then(|text| Knob::Budget.declared().nearest(text.as_bytes()));
+    set.unwrap_or((memory / 20).max(64 << 20))
 }
 
 #[cfg(test)]
@@ -131,12 +125,16 @@ mod tests {
     }
 
     #[test]
-    fn sizes() {
-        assert_eq!(parse_bytes("64M"), Some(64 << 20));
-        assert_eq!(parse_bytes("7"), Some(7));
-        assert_eq!(parse_bytes("2g"), Some(2 << 30));
-        for wrong in ["", "M", "1MM", "-1", "1.5G", "99999999999999999999G"] {
-            assert_eq!(parse_bytes(wrong), None, "{wrong:?}");
+    fn the_budget_is_what_the_library_takes() {
+        let of = |text: &str| budget(Some(OsStr::new(text)), 100 << 30);
+        for (text, bytes) in [("0", 0), ("2M", 2 << 20), ("64m", 64 << 20), ("1G", 1 << 30), ("7", 7)] {
+            assert_eq!(of(text), bytes, "{text}");
         }
+        for default in ["", "M", "1MM", "-1", "1.5G"] {
+            assert_eq!(of(default), 5 << 30, "{default:?}");
+        }
+        assert_eq!((budget(None, 100 << 30), budget(None, 1 << 30)), (5 << 30, 64 << 20));
+        // More than any machine has is the most that can be set.
+        assert_eq!(of("99999999999999999999G"), Knob::Budget.declared().range().1);
     }
 }

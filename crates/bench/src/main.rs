@@ -1,6 +1,8 @@
 //! `faultless bench`: what faultless does, measured beside the kernel and other tools, one subcommand a subject.
 
 mod aims;
+mod before;
+mod change;
 mod contender;
 mod contenders;
 mod format;
@@ -9,6 +11,7 @@ mod loops;
 mod machine;
 mod measure;
 mod parts;
+mod peak;
 mod plan;
 mod prefault;
 mod prezero;

@@ -8,11 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{machine, process};
+use super::peak::{self, Peak, Watch};
+use super::process;
 use faultless_measure::pages::Counters;
-
-/// How often the machine's memory is looked at.
-const SAMPLING: Duration = Duration::from_millis(20);
 
 /// What one run used.
 #[derive(Clone, Debug, Default, serde::Serialize)]
@@ -25,16 +23,14 @@ pub struct Sample {
     pub system: f64,
     /// Page faults.
     pub faults: u64,
-    /// Largest resident set, in bytes.
+    /// Largest resident set of any of its processes, in bytes.
     pub resident: u64,
     /// How often it was made to leave its CPU.
     pub switches: u64,
     /// How often it left it to wait.
     pub sleeps: u64,
-    /// The machine's available memory before the start, in bytes.
-    pub available: u64,
-    /// The lowest value of it seen meanwhile.
-    pub lowest: u64,
+    /// The most memory of all its processes together; `None` where nobody saw them.
+    pub peak: Option<Peak>,
     /// What it printed.
     #[serde(skip)]
     pub output: String,
@@ -51,18 +47,17 @@ pub fn measure(command: &mut Command, limit: Duration) -> Result<Sample, String>
     command.stderr(errors.try_clone().map_err(text)?);
     process::tie(command);
 
-    let before = machine::meminfo("MemAvailable").unwrap_or(0);
     let start = Instant::now();
     let pid = command.spawn().map_err(text)?.id();
     let ended = AtomicBool::new(false);
-    let (usage, wall, lowest, late) = thread::scope(|scope| {
-        let sampler = scope.spawn(|| sample(pid, &ended, start + limit));
+    let (usage, wall, watch, late) = thread::scope(|scope| {
+        let sampler = scope.spawn(|| watch(pid, &ended, start + limit));
         let usage = process::wait(pid);
         let wall = start.elapsed().as_secs_f64();
         ended.store(true, Ordering::Relaxed);
         sampler.thread().unpark();
-        let (lowest, late) = sampler.join().expect("the sampler does not panic");
-        (usage, wall, lowest, late)
+        let (watch, late) = sampler.join().expect("the sampler does not panic");
+        (usage, wall, watch, late)
     });
     process::kill_group(pid);
     if late {
@@ -80,27 +75,28 @@ pub fn measure(command: &mut Command, limit: Duration) -> Result<Sample, String>
         resident: usage.resident,
         switches: usage.switches,
         sleeps: usage.sleeps,
-        available: before,
-        lowest,
+        peak: watch.and_then(|watch| watch.peak()),
         output: contents(&mut output).map_err(text)?,
         counters: None,
     })
 }
 
-/// Watches the machine's available memory until the child has ended; kills its group at the deadline. Returns the
-/// lowest value seen and whether the deadline passed.
-fn sample(pid: u32, ended: &AtomicBool, deadline: Instant) -> (u64, bool) {
-    let mut lowest = u64::MAX;
+/// Watches the child's processes until it has ended; kills its group at the deadline. Returns what was seen, and
+/// whether the deadline passed.
+fn watch(pid: u32, ended: &AtomicBool, deadline: Instant) -> (Option<Watch>, bool) {
+    let mut watch = Watch::new(pid).ok();
     let mut late = false;
     while !ended.load(Ordering::Relaxed) {
-        lowest = lowest.min(machine::meminfo("MemAvailable").unwrap_or(u64::MAX));
+        if watch.as_mut().is_some_and(|watch| watch.sample().is_err()) {
+            watch = None;
+        }
         if !late && Instant::now() > deadline {
             late = true;
             process::kill_group(pid);
         }
-        thread::park_timeout(SAMPLING);
+        thread::park_timeout(peak::EVERY);
     }
-    (lowest, late)
+    (watch, late)
 }
 
 fn text(error: io::Error) -> String {

@@ -153,7 +153,7 @@ pub enum Metric {
     Wall,
     /// Seconds in the kernel.
     System,
-    /// Bytes by which the machine's available memory fell.
+    /// The most bytes that the processes of the run have together.
     Peak,
 }
 
@@ -207,7 +207,7 @@ pub enum Bound {
     NoLoss(f64, usize),
     /// At most this many seconds more.
     Extra(f64),
-    /// At most the budget more.
+    /// At most the budget more, and 1 MiB of tables for each process.
     Budget,
 }
 

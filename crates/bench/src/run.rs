@@ -16,7 +16,7 @@ use super::machine::Machine;
 use super::plan::{Context, Field, Line, Row, Section, Start};
 use super::schedule::{self, Results};
 use super::verdict::{Board, Judgement, Verdict};
-use super::{loops, plan, programs, table};
+use super::{change, loops, plan, programs, table};
 
 /// What the measuring may take by default; with what is around it the whole stays below eight minutes.
 const TIME: Duration = Duration::from_secs(440);
@@ -48,6 +48,9 @@ pub struct Args {
     /// Who takes part.
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     contenders: Vec<Contender>,
+    /// Another build of the library, libfaultless_preload.so: it runs beside faultless in each round.
+    #[arg(long, value_name = "LIBRARY")]
+    before: Option<PathBuf>,
     /// Tiny sizes and one round, to try the bench itself.
     #[arg(long, hide = true)]
     quick: bool,
@@ -74,7 +77,10 @@ pub fn main(args: &Args) -> Result<()> {
     }
     remove_on_signal(dir.path().to_owned())?;
     let wanted = if args.contenders.is_empty() { Contender::value_variants() } else { &args.contenders };
-    let contenders = Contenders::find(&context.exe, &context.dir, wanted).map_err(anyhow::Error::msg)?;
+    let mut contenders = Contenders::find(&context.exe, &context.dir, wanted).map_err(anyhow::Error::msg)?;
+    if let Some(before) = &args.before {
+        contenders.take_before(before, &context.dir).map_err(anyhow::Error::msg)?;
+    }
     let time = (!args.full).then_some(TIME);
     let results = schedule::run(&context, &rows, &contenders, time);
 
@@ -84,12 +90,18 @@ pub fn main(args: &Args) -> Result<()> {
     for (contender, reason) in &contenders.missing {
         println!("No {}: {reason}.", contender.name());
     }
+    if let Some(before) = &args.before {
+        println!("The library before: {}.\n", before.display());
+    }
     for section in Section::ALL {
         if let Some(text) = table::section(&board, section) {
             println!("{text}");
         }
     }
     if let Some(text) = table::memory(&board) {
+        println!("{text}");
+    }
+    if let Some(text) = change::table(&board) {
         println!("{text}");
     }
     let judgements = judge(&board);

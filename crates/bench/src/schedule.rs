@@ -24,8 +24,6 @@ pub struct Run {
     pub round: usize,
     /// What a loop measured itself.
     pub cost: Option<f64>,
-    /// How far the machine's available memory fell, in bytes.
-    pub peak: u64,
     /// What it used.
     #[serde(flatten)]
     pub sample: Sample,
@@ -38,7 +36,7 @@ impl Run {
             Metric::Cost | Metric::Bytes => self.cost,
             Metric::Wall => Some(self.sample.wall),
             Metric::System => Some(self.sample.system),
-            Metric::Peak => Some(self.peak as f64),
+            Metric::Peak => self.sample.peak.map(|peak| peak.bytes as f64),
         }
     }
 }
@@ -126,8 +124,7 @@ impl Group<'_> {
         let jobs: Vec<(usize, &Launch, Contender)> = launches
             .iter()
             .flat_map(|(index, launch)| {
-                let field = self.rows[*index].field.contenders();
-                field.into_iter().filter(|c| self.contenders.has(*c)).map(move |c| (*index, launch, c))
+                self.contenders.of(&self.rows[*index]).into_iter().map(move |c| (*index, launch, c))
             })
             .collect();
         let rounds = self.members.iter().map(|index| self.rows[*index].rounds).max().unwrap_or(0);
@@ -147,19 +144,6 @@ impl Group<'_> {
                     let run = self.contenders.run(row, launch, *contender);
                     results[*index].add(*contender, run.and_then(|sample| read(row, launch, round, sample)));
                 }
-            }
-        }
-        self.measure_peaks(results);
-    }
-
-    /// What is available with nothing running differs by some ten MiB from moment to moment: pages on their way to
-    /// the free lists, or just being reported to a hypervisor. The most that was seen in the group counts for all.
-    fn measure_peaks(&self, results: &mut [Results]) {
-        let runs = |r: &Results| r.runs.values().flatten().map(|run| run.sample.available).max();
-        let idle = self.members.iter().filter_map(|index| runs(&results[*index])).max().unwrap_or(0);
-        for index in self.members {
-            for run in results[*index].runs.values_mut().flatten() {
-                run.peak = idle.saturating_sub(run.sample.lowest);
             }
         }
     }
@@ -213,7 +197,7 @@ fn read(row: &Row, launch: &Launch, round: usize, sample: Sample) -> Result<(Run
         // A contender that writes nothing must not be judged by what the one before it wrote.
         fs::remove_file(path).map_err(|error| format!("{}: {error}", path.display()))?;
     }
-    Ok((Run { round, cost, peak: 0, sample }, hasher.finish()))
+    Ok((Run { round, cost, sample }, hasher.finish()))
 }
 
 struct Progress {
@@ -246,7 +230,7 @@ mod tests {
     use crate::plan::Section;
 
     fn run_of(round: usize, cost: f64) -> Run {
-        Run { round, cost: Some(cost), peak: 0, sample: Sample::default() }
+        Run { round, cost: Some(cost), sample: Sample::default() }
     }
 
     #[test]

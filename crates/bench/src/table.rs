@@ -6,11 +6,11 @@ pub use crate::format::{bytes, interval, seconds};
 
 use super::contender::Contender;
 use super::plan::{Against, Line, Metric, Section};
-use super::verdict::{Board, Judgement, Verdict};
+use super::verdict::{Board, Judgement, Peaks, Verdict};
 use faultless_measure::paired::{Ratio, Spread};
 
 /// What stands in a cell that has nothing to say.
-const NOTHING: &str = "–";
+pub const NOTHING: &str = "–";
 
 fn figure(value: f64, metric: Metric) -> String {
     if metric.is_bytes() { bytes(value) } else { seconds(value) }
@@ -57,22 +57,31 @@ pub fn section(board: &Board, section: Section) -> Option<String> {
     (!table.is_empty()).then(|| format!("### {}\n\n{table}\n", section.title()))
 }
 
-fn cells(board: &Board, index: usize, line: &Line, title: &str) -> Vec<String> {
-    let (row, results) = (&board.rows[index], &board.results[index]);
-    let title = match line.metric {
+/// What a line is about, in a row of this title.
+pub fn title(title: &str, metric: Metric) -> String {
+    match metric {
         Metric::System => format!("{title}: system time"),
         _ => title.to_owned(),
-    };
+    }
+}
+
+/// A contender's figures, or why it has none.
+pub fn cell(board: &Board, index: usize, contender: Contender, metric: Metric) -> String {
+    match (board.spread(index, contender, metric), board.results[index].failures.get(&contender)) {
+        (_, Some(failure)) => format!("**failed**: {failure}"),
+        (Some(values), _) => spread(&values, metric),
+        (None, None) => NOTHING.into(),
+    }
+}
+
+fn cells(board: &Board, index: usize, line: &Line, title: &str) -> Vec<String> {
+    let (row, results) = (&board.rows[index], &board.results[index]);
+    let title = self::title(title, line.metric);
     if let Some(reason) = &results.missing {
         return vec![title, reason.clone()];
     }
     let metric = line.metric;
-    let cell =
-        |contender: Contender| match (board.spread(index, contender, metric), results.failures.get(&contender)) {
-            (_, Some(failure)) => format!("**failed**: {failure}"),
-            (Some(values), _) => spread(&values, metric),
-            (None, None) => NOTHING.into(),
-        };
+    let cell = |contender: Contender| cell(board, index, contender, metric);
     let others: Vec<Contender> = Contender::RETAINING
         .into_iter()
         .chain([Contender::Empty])
@@ -114,14 +123,14 @@ fn judgement(judgement: &Judgement) -> String {
     format!("{}: {reached}{verdict}", judgement.target)
 }
 
-/// Page faults, and the memory that the whole machine had in use, of each row that both ran.
+/// Page faults, and the peaks of each row that both ran.
 pub fn memory(board: &Board) -> Option<String> {
     let mut table = new_table(&[
         "work",
         "faults plain",
         "faults faultless",
-        "machine's peak plain",
-        "machine's peak faultless",
+        "peak plain",
+        "peak faultless",
         "plain's peak + budget",
         "",
     ]);
@@ -130,25 +139,27 @@ pub fn memory(board: &Board) -> Option<String> {
         let (Some(plain), Some(own)) = (runs.get(&Contender::Plain), runs.get(&Contender::Faultless)) else {
             continue;
         };
-        let most = |runs: &[super::schedule::Run]| runs.iter().map(|run| run.peak).max().unwrap_or(0);
         let faults = |runs: &[super::schedule::Run]| {
             let all: Vec<f64> = runs.iter().map(|run| run.sample.faults as f64).collect();
             Spread::of(&all).map_or(NOTHING.into(), |spread| format!("{:.0}", spread.median))
         };
-        let limit = most(plain) + board.budget;
+        let peaks = board.peaks(index);
+        let cell = |part: fn(&Peaks) -> u64| peaks.as_ref().map_or(NOTHING.into(), |p| bytes(part(p) as f64));
+        let verdict = peaks.as_ref().map_or(NOTHING, |p| if p.is_met() { "met" } else { "**missed**" });
         table.add_row(vec![
             row.title.clone(),
             faults(plain),
             faults(own),
-            bytes(most(plain) as f64),
-            bytes(most(own) as f64),
-            bytes(limit as f64),
-            if most(own) <= limit { "met".into() } else { "**missed**".into() },
+            cell(|p| p.plain),
+            cell(|p| p.own),
+            cell(|p| p.limit),
+            verdict.into(),
         ]);
     }
-    (!table.is_empty()).then(|| {
-        format!("### Page faults, and the whole machine's memory in use (sampled each 20 ms)\n\n{table}\n")
-    })
+    let title = "Page faults, and peaks";
+    let note = "A peak is the most anonymous memory that all processes of a run have together, the largest of all \
+                rounds. 1 MiB of tables for each process is allowed beside the budget.";
+    (!table.is_empty()).then(|| format!("### {title}\n\n{note}\n\n{table}\n"))
 }
 
 /// A table without lines yet.
@@ -161,8 +172,10 @@ pub fn new_table(header: &[&str]) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::measure::Sample;
+    use crate::peak::Peak;
     use crate::plan::{Bound, Row};
-    use crate::schedule::Results;
+    use crate::schedule::{Results, Run};
 
     #[test]
     fn figures_have_three_digits_and_a_unit() {
@@ -197,5 +210,45 @@ mod tests {
         assert!(text.contains("**failed**: killed by signal 11"), "{text}");
         assert!(text.contains("≤ 0.6 × plain: **missed**"), "{text}");
         assert!(section(&board, Section::Loops).is_none());
+    }
+
+    /// A run in which so many processes had so many bytes at its peak.
+    fn run_of(bytes: u64, processes: u64) -> Run {
+        let sample = Sample { peak: Some(Peak { bytes, processes }), ..Sample::default() };
+        Run { round: 0, cost: None, sample }
+    }
+
+    #[test]
+    fn a_peak_above_plains_and_the_budget_and_tables_is_missed() {
+        const MIB: u64 = 1 << 20;
+        let verdict = |plain: &[u64], own: &[(u64, u64)]| {
+            let mut results = Results::default();
+            results.runs.insert(Contender::Plain, plain.iter().map(|bytes| run_of(*bytes, 1)).collect());
+            results.runs.insert(Contender::Faultless, own.iter().map(|(b, n)| run_of(*b, *n)).collect());
+            let rows = [Row::new("a", Section::Loops, "work")];
+            let text = memory(&Board { rows: &rows, results: &[results], budget: 64 * MIB }).unwrap();
+            match (text.contains("| met "), text.contains("**missed**")) {
+                (met, missed) if met != missed => met,
+                _ => panic!("{text}"),
+            }
+        };
+        assert!(verdict(&[100 * MIB], &[(165 * MIB, 1)]));
+        assert!(!verdict(&[100 * MIB], &[(165 * MIB + 1, 1)]));
+        // The largest of all rounds counts, on both sides.
+        assert!(!verdict(&[100 * MIB, 90 * MIB], &[(165 * MIB + 1, 1), (100 * MIB, 1)]));
+        assert!(verdict(&[90 * MIB, 100 * MIB], &[(100 * MIB, 1), (165 * MIB, 1)]));
+        // Each process has tables.
+        assert!(verdict(&[100 * MIB], &[(167 * MIB, 3)]));
+    }
+
+    #[test]
+    fn a_peak_that_is_not_known_has_no_verdict() {
+        let mut results = Results::default();
+        let run = Run { sample: Sample::default(), ..run_of(0, 0) };
+        results.runs.insert(Contender::Plain, vec![run.clone()]);
+        results.runs.insert(Contender::Faultless, vec![run]);
+        let rows = [Row::new("a", Section::Loops, "work")];
+        let text = memory(&Board { rows: &rows, results: &[results], budget: 0 }).unwrap();
+        assert!(!text.contains("met") && !text.contains("missed"), "{text}");
     }
 }

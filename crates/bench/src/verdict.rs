@@ -2,9 +2,13 @@
 
 use super::contender::Contender;
 use super::format;
+use super::peak::Peak;
 use super::plan::{Against, Bound, Metric, Row, Target};
 use super::schedule::Results;
 use faultless_measure::paired::{RESOLVING, Ratio, Spread, median};
+
+/// What the library's tables and its thread may take in each process, beside the budget.
+const TABLES: u64 = 1 << 20;
 
 /// What came out of a target.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
@@ -27,6 +31,24 @@ pub struct Judgement {
     pub reached: Option<String>,
     /// Whether that is enough.
     pub verdict: Verdict,
+}
+
+/// Peaks of a row, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+pub struct Peaks {
+    /// Of plain.
+    pub plain: u64,
+    /// Of faultless.
+    pub own: u64,
+    /// The most that faultless's may be.
+    pub limit: u64,
+}
+
+impl Peaks {
+    /// Whether it is no more.
+    pub fn is_met(&self) -> bool {
+        self.own <= self.limit
+    }
 }
 
 /// All rows with their results.
@@ -73,6 +95,24 @@ impl Board<'_> {
             .collect()
     }
 
+    /// What faultless may have beyond plain with so many processes.
+    pub fn allowed(&self, processes: u64) -> u64 {
+        self.budget + processes * TABLES
+    }
+
+    /// The largest peak of a contender's runs.
+    pub fn peak(&self, row: usize, contender: Contender) -> Option<Peak> {
+        let runs = self.results[row].runs.get(&contender)?;
+        runs.iter().filter_map(|run| run.sample.peak).max_by_key(|peak| peak.bytes)
+    }
+
+    /// The peaks of plain and of faultless, and the most that faultless's may be.
+    pub fn peaks(&self, row: usize) -> Option<Peaks> {
+        let (plain, own) = (self.peak(row, Contender::Plain)?, self.peak(row, Contender::Faultless)?);
+        let limit = plain.bytes + self.allowed(own.processes);
+        Some(Peaks { plain: plain.bytes, own: own.bytes, limit })
+    }
+
     /// Compares a target with the results.
     pub fn judge(&self, row: usize, target: &Target, metric: Metric) -> Judgement {
         let pairs = self.pairs(row, target.against, metric);
@@ -88,7 +128,10 @@ impl Board<'_> {
             Bound::Share(most) => (format::ratio(ratio.value), ratio.value <= most),
             Bound::NoLoss(limit, _) => (format::interval(&ratio), ratio.low < limit),
             Bound::Extra(most) => (format::seconds(more), more <= most),
-            Bound::Budget => (format::bytes(more), more <= self.budget as f64),
+            Bound::Budget => {
+                let processes = self.peak(row, Contender::Faultless).map_or(1, |peak| peak.processes);
+                (format::bytes(more), more <= self.allowed(processes) as f64)
+            }
         };
         let verdict = match target.bound {
             Bound::NoLoss(_, wanted) if ratio.pairs < wanted.min(if met { wanted } else { RESOLVING }) => {
@@ -122,12 +165,7 @@ mod tests {
     fn results(figures: &[(Contender, &[f64])]) -> Results {
         let mut results = Results::default();
         for (contender, costs) in figures {
-            let run = |(round, cost): (usize, &f64)| Run {
-                round,
-                cost: Some(*cost),
-                peak: 0,
-                sample: Sample::default(),
-            };
+            let run = |(round, cost): (usize, &f64)| Run { round, cost: Some(*cost), sample: Sample::default() };
             results.runs.insert(*contender, costs.iter().enumerate().map(run).collect());
         }
         results
@@ -148,7 +186,11 @@ mod tests {
         assert_eq!(verdict(Bound::Share(0.5), Against::PLAIN, &twice), Verdict::Met);
         assert_eq!(verdict(Bound::Share(0.4), Against::PLAIN, &twice), Verdict::Missed);
         let more = [(Plain, &[100.0][..]), (Faultless, &[165.0])];
-        assert_eq!(verdict(Bound::Budget, Against::PLAIN, &more), Verdict::Missed);
+        let budget = 64.0 + (1 << 20) as f64;
+        let most = [(Plain, &[100.0][..]), (Faultless, &[100.0 + budget])];
+        let above = [(Plain, &[100.0][..]), (Faultless, &[101.0 + budget])];
+        assert_eq!(verdict(Bound::Budget, Against::PLAIN, &most), Verdict::Met);
+        assert_eq!(verdict(Bound::Budget, Against::PLAIN, &above), Verdict::Missed);
         assert_eq!(verdict(Bound::Extra(65.0), Against::PLAIN, &more), Verdict::Met);
         assert!(matches!(verdict(Bound::Speed(1.0), Against::HUGE, &twice), Verdict::Open(_)));
     }

@@ -95,6 +95,13 @@ impl Sys for Fake {
         Some(Span::new(start, bytes))
     }
 
+    fn reserve_apart(&self, bytes: usize) -> Option<Span> {
+        let span = self.reserve(bytes, SLOT)?;
+        self.open(span);
+        self.huge(span, Huge::Advised);
+        Some(span)
+    }
+
     fn unclaimed(&self, rest: Span) -> usize {
         let state = self.state.lock().unwrap();
         let is_claimed = |pages: &[Page; SLOT_PAGES]| pages.iter().any(|page| page.open || page.altered);

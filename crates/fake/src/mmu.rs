@@ -10,6 +10,8 @@ use std::sync::{Mutex, MutexGuard};
 use faultless_base::sys::mmu::Rights;
 use faultless_base::{Errno, PAGE, SLOT, Span};
 
+use crate::Fake;
+
 mod fork;
 mod operations;
 
@@ -78,7 +80,7 @@ struct State {
     splits: usize,
     copied: usize,
     rights: Ranges,
-    /// Reserved memory, slot by slot: what is in it.
+    /// Memory reserved for buffers, slot by slot: what is in it.
     reserved: BTreeMap<usize, Option<Vec<u8>>>,
     next: usize,
     failures: VecDeque<Errno>,
@@ -103,6 +105,8 @@ pub struct FakeMmu {
     at_any_time: bool,
     looks_in_faults: bool,
     sends_messages: bool,
+    /// Where huge pages lie while they are not the region's.
+    frames: Fake,
 }
 
 /// The byte that the backing has at an offset.
@@ -113,7 +117,19 @@ pub fn backing_byte(offset: usize) -> u8 {
 impl FakeMmu {
     /// Nothing is there; `step` is called before each operation.
     pub fn new(step: fn()) -> Self {
-        Self { state: Mutex::default(), step, at_any_time: true, looks_in_faults: true, sends_messages: false }
+        Self {
+            state: Mutex::default(),
+            step,
+            at_any_time: true,
+            looks_in_faults: true,
+            sends_messages: false,
+            frames: Fake::default(),
+        }
+    }
+
+    /// With huge pages that lie in this memory while they are not the region's.
+    pub fn with_frames(self, frames: Fake) -> Self {
+        Self { frames, ..self }
     }
 
     /// With a backing that may not be read while the region changes.

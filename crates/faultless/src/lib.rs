@@ -25,8 +25,8 @@
 //! | `process` | which process this is, signals held back, descriptors of the library's own |
 //! | `shared` | what the owner of a region and its threads share; the backing |
 //! | `events` | what the program does to a region's memory by calls of its own, and what follows |
-//! | `background` | work that goes on beside the program: its thread, `reserve`, huge pages made ahead |
 //! | `page` | the page of counters and knobs, and the list of regions |
+//! | `background` | the owner of all frames, and work that goes on beside the program: its threads, `reserve` |
 //! | `delivery` | how a fault reaches the library: by threads, by signal; the watchdog |
 //! | [`region`] | regions as a program has them, and blocks that share one |
 
@@ -44,12 +44,13 @@ pub use background::reserve::{release_reserved, reserve, reserved};
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use faultless_base::sys::linux::Linux;
-use faultless_mm::Progress;
 use faultless_mm::{Need, Space};
-use faultless_page::knobs::Values;
-use faultless_page::stats::{BLOCKS, Block as Counters};
+
+use crate::background::owner;
+use crate::process::owner::Owner;
 
 /// Why a block could not be had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,26 +75,36 @@ impl std::error::Error for Error {}
 
 /// A source of large blocks of memory.
 ///
-/// A forked child makes one of its own. In that of its parent it may find no room, because a thread of the parent was
-/// using it.
+/// All arenas and regions of a process share idle memory, and one budget.
+///
+/// A forked child makes one of its own: from that of its parent it gets no block. Those that it has of its parent stay
+/// as they are until it ends.
 pub struct Arena {
-    space: Space<Linux>,
+    space: &'static Space<Linux>,
+    owner: Owner,
+    /// Bytes that may still be handed out.
+    left: AtomicUsize,
 }
 
 impl Arena {
-    /// An arena for up to `bytes` bytes of blocks. It takes address space, not memory. It stays reserved until the
-    /// process ends.
+    /// An arena for up to `bytes` bytes of blocks. It takes no memory by itself. The first arena of a process reserves
+    /// the addresses of all of them: twice the machine's memory, or `bytes` if that is more.
     pub fn new(bytes: usize) -> Result<Self, Error> {
-        let counters: &'static [Counters] = Vec::leak((0..BLOCKS).map(|_| Counters::new()).collect());
-        let knobs = Box::leak(Box::<Values>::default());
-        Space::new(Linux, bytes.max(64 << 20), 1, counters, knobs)
-            .map(|space| Self { space })
-            .ok_or(Error::NoAddressSpace)
+        let space = owner::with_arena(bytes).ok_or(Error::NoAddressSpace)?;
+        Ok(Self { space, owner: Owner::here(), left: AtomicUsize::new(bytes) })
     }
 
     /// A block of `bytes` zero bytes.
     pub fn zeroed(&self, bytes: usize) -> Result<Block<'_>, Error> {
-        let got = self.space.allocate(0, bytes.max(1), 1, Need::Zero).ok_or(Error::ArenaFull)?;
+        if !self.owner.is_here() {
+            return Err(Error::ArenaFull);
+        }
+        let take = |left: usize| left.checked_sub(bytes);
+        self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).map_err(|_| Error::ArenaFull)?;
+        let Some(got) = self.space.allocate(0, bytes.max(1), 1, Need::Zero) else {
+            self.left.fetch_add(bytes, Ordering::Relaxed);
+            return Err(Error::ArenaFull);
+        };
         let mut block = Block { arena: self, addr: got.addr, bytes };
         if !got.zero {
             block.fill(0);
@@ -104,7 +115,9 @@ impl Arena {
     /// Does all pending background work: zeroes dropped blocks, and gives memory beyond the budget back. Call it from
     /// a thread of your own, or when the program is idle.
     pub fn work(&self) {
-        while self.space.step() == Progress::Worked {}
+        if self.owner.is_here() {
+            owner::work();
+        }
     }
 }
 
@@ -132,7 +145,11 @@ impl DerefMut for Block<'_> {
 
 impl Drop for Block<'_> {
     fn drop(&mut self) {
-        self.arena.space.free(self.addr);
+        let arena = self.arena;
+        if arena.owner.is_here() {
+            arena.space.free(self.addr);
+            arena.left.fetch_add(self.bytes, Ordering::Relaxed);
+        }
     }
 }
 

@@ -24,6 +24,7 @@ use faultless_page::layout::{Header, MAGIC, Page, TABLES, VERSION, Whole};
 use faultless_page::listing::{Counted, Line, Listing, PLACES, Regions, lines_for};
 use faultless_page::stats::Counter;
 
+use crate::process::limits;
 use crate::process::once::Once;
 use crate::process::owner::Owner;
 
@@ -77,7 +78,7 @@ fn variable(name: &str) -> Option<&'static [u8]> {
 
 /// The budget where it is not set.
 fn budget() -> u64 {
-    (crate::background::reserve::memory().unwrap_or(0) / 20).max(64 << 20) as u64
+    (limits::of_machine().unwrap_or(0) / 20).max(64 << 20) as u64
 }
 
 /// The page of this process.

@@ -30,7 +30,7 @@ fn what_is_refused_leaves_no_address_space_behind() {
     // What is reserved takes addresses for itself and little more, and not for all of this machine's memory.
     limited(256 * MIB);
     let ready = faultless::reserve(4 * MIB).unwrap().wait().unwrap();
-    assert!(ready == faultless::reserved() && ready <= 4 * MIB);
+    assert!(ready == faultless::reserved() && ready <= 4 * MIB, "{ready} {}", faultless::reserved());
     assert!(address_space() < before + 192 * MIB, "{} bytes", address_space() - before);
     // Where there are none, it ends early, and leaves none behind when it is given back.
     let all = faultless::reserve(1 << 40).unwrap().wait().unwrap();

@@ -1,16 +1,19 @@
 //! Huge pages that a region drops with the bytes that are in them, over a simulated memory.
 
 mod access;
+mod owner;
 
 use faultless_base::sys::mmu::{Mmu, Rights};
 use faultless_base::{Errno, PAGE, SLOT, Span};
+use faultless_fake::Fake;
 use faultless_fake::mmu::{FakeMmu, WORKS};
 use faultless_mm::fault::Outcome;
+use faultless_mm::frame::store::Store;
 use faultless_mm::predict::window::Orders;
 use faultless_mm::region::area::Attributes;
 use faultless_mm::region::change::{Advice, Refused};
-use faultless_mm::region::pool::Pool;
 use faultless_mm::region::{Plan, Region};
+use faultless_mm::{Need, Space};
 use faultless_page::knobs::{Knob, Values};
 use faultless_page::listing::{Counted, Line};
 use faultless_page::stats::Counter;
@@ -26,16 +29,19 @@ const ATTRIBUTES: Attributes =
 
 type Memory = Region<FakeMmu>;
 
-/// A region whose windows are huge pages from the first fault on, and its pool.
-fn region(patience: usize) -> (Memory, &'static Pool) {
+/// A region whose windows are huge pages from the first fault on, and where they come from.
+fn region(patience: usize) -> (Memory, &'static Space<Fake>) {
     let counted = Counted::new(Box::leak(Box::default()), Box::leak(Box::new([const { Line::new() }; 4])));
     let knobs = Box::leak(Box::<Values>::default());
     let plan = Plan { areas: 100, orders: Orders { first: 9, most: 10 } };
     let span = Span::new(BASE, SLOTS * SLOT);
-    let region = Region::new(FakeMmu::new(|| {}), span, plan, counted, knobs).unwrap();
-    let pool = Box::leak(Box::new(Pool::new(8 * SLOT, |bytes| region.reserve(bytes)).unwrap()));
+    let frames = Fake::default();
+    let mmu = FakeMmu::new(|| {}).with_frames(frames.clone());
+    let region = Region::new(mmu, span, plan, counted, knobs).unwrap();
+    knobs.set(Knob::Budget, 8 * SLOT as u64);
+    let store = owner::owner(&frames, 16, knobs);
     region.map(span, ATTRIBUTES, 0).unwrap();
-    (region.with_patience(patience).with_old_bytes(pool), pool)
+    (region.with_patience(patience).with_frames(store, 0).with_old_bytes(), store)
 }
 
 fn span(first: usize, pages: usize) -> Span {
@@ -59,23 +65,23 @@ fn fill(region: &Memory, byte: u8) -> Vec<u8> {
 
 #[test]
 fn what_is_dropped_comes_again_first_and_no_more_than_the_budget() {
-    let (region, pool) = region(100);
+    let (region, store) = region(100);
     assert_eq!(fill(&region, 7), [0; PAGES]);
     region.advise(region.span(), Advice::DontNeed).unwrap();
-    assert_eq!((pool.ready(), region.resident(), region.present_pages()), (SLOTS, 0, 0));
+    assert_eq!((store.ready(Need::Any), region.resident(), region.present_pages()), (SLOTS, 0, 0));
     assert_eq!(fill(&region, 8), [7; PAGES]);
     assert_eq!(region.counted(Counter::RegionUnzeroed), (SLOTS * SLOT) as u64);
     // One whole slot, and parts of two others.
     region.unmap(span(EACH / 2, 2 * EACH)).unwrap();
-    assert_eq!((pool.ready(), region.present_pages()), (1, PAGES - 2 * EACH));
+    assert_eq!((store.ready(Need::Any), region.present_pages()), (1, PAGES - 2 * EACH));
     assert!((0..EACH / 2).all(|page| access(&region, page, None) == Some(8)), "the other parts stay");
     region.set(Knob::Budget, 2 * SLOT as u64);
     region.advise(span(3 * EACH, EACH), Advice::DontNeed).unwrap();
-    assert_eq!(pool.ready(), 2);
+    assert_eq!(store.ready(Need::Any), 2);
     region.map(span(EACH / 2, 2 * EACH), ATTRIBUTES, 0).unwrap();
     fill(&region, 9);
     region.advise(region.span(), Advice::DontNeed).unwrap();
-    assert_eq!(pool.ready(), 2, "the budget");
+    assert_eq!(store.ready(Need::Any), 2, "the budget");
 }
 
 /// An area that is left to the kernel ends behind the end of a slot that was huge.
@@ -105,14 +111,14 @@ fn an_area_of_the_kernel_goes_on_behind_a_huge_page() {
 /// Closed memory and what only the kernel knows is dropped as ever.
 #[test]
 fn what_cannot_be_moved_is_zero_again() {
-    let (region, pool) = region(100);
+    let (region, store) = region(100);
     fill(&region, 7);
     region.protect(span(0, EACH), Rights::Read).unwrap();
     region.fail(&[Errno::EBUSY]);
     region.advise(span(0, 2 * EACH), Advice::DontNeed).unwrap();
-    assert_eq!((pool.ready(), region.resident()), (1, PAGES - 2 * EACH));
+    assert_eq!((store.ready(Need::Any), region.resident()), (1, PAGES - 2 * EACH));
     region.protect(span(0, EACH), Rights::Write).unwrap();
-    assert_eq!(pool.take().map(|frame| pool.put_back(frame)), Some(()));
+    assert_eq!(store.take(Need::Any).map(|frame| store.give(frame.at, frame.kind)), Some(()));
     let found: Vec<u8> = (0..2 * EACH).map(|page| access(&region, page, Some(1)).unwrap()).collect();
     assert!(found.iter().all(|byte| [0, 7].contains(byte)) && found.contains(&0));
 }
@@ -120,16 +126,16 @@ fn what_cannot_be_moved_is_zero_again() {
 /// An unmap that fails has changed nothing.
 #[test]
 fn what_was_set_aside_goes_back_when_the_memory_stays() {
-    let (region, pool) = region(100);
+    let (region, store) = region(100);
     fill(&region, 7);
     // All four go aside, then the kernel refuses, and it takes two tries to put the first one back.
     region.fail(&[WORKS, WORKS, WORKS, WORKS, Errno::ENOMEM, Errno::EAGAIN]);
     assert_eq!(region.unmap(region.span()), Err(Refused::Kernel(Errno::ENOMEM)));
-    assert_eq!((pool.ready(), region.resident(), region.present_pages()), (0, PAGES, PAGES));
+    assert_eq!((store.ready(Need::Any), region.resident(), region.present_pages()), (0, PAGES, PAGES));
     assert_eq!(fill(&region, 8), [7; PAGES]);
     assert_eq!(region.counted(Counter::RegionUnzeroed), 0);
     region.unmap(region.span()).unwrap();
-    assert_eq!((pool.ready(), region.present_pages()), (SLOTS, 0));
+    assert_eq!((store.ready(Need::Any), region.present_pages()), (SLOTS, 0));
 }
 
 #[derive(Clone, Debug)]
@@ -164,7 +170,7 @@ proptest! {
     /// counted once.
     #[test]
     fn nothing_that_was_written_is_lost(ops in prop::collection::vec(ops(), 1..40), patience in prop_oneof![Just(3), Just(100)]) {
-        let (region, pool) = region(patience as usize);
+        let (region, store) = region(patience as usize);
         let mut pages = vec![(Rights::Write, None); PAGES];
         let mut written = std::collections::BTreeSet::from([0]);
         for op in ops {
@@ -206,7 +212,7 @@ proptest! {
             }
             region.areas().check();
             prop_assert_eq!(region.present_pages(), region.present(region.span()));
-            prop_assert!(pool.ready() <= 8);
+            prop_assert!(store.ready(Need::Any) <= 8);
         }
     }
 }

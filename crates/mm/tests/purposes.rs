@@ -1,6 +1,7 @@
 //! Who gets zeroes: only callers that need them.
 
 mod calls;
+mod owner;
 
 use faultless_base::sys::mmu::Rights;
 use faultless_base::{PAGE, SLOT, Span};
@@ -22,7 +23,10 @@ fn region() -> Region<FakeMmu> {
     let counted = Counted::new(Box::leak(Box::default()), Box::leak(Box::new([const { Line::new() }; 4])));
     let knobs = Box::leak(Box::<Values>::default());
     let plan = Plan { areas: 10, orders: Orders { first: 0, most: 11 } };
-    Region::new(FakeMmu::new(|| {}), Span::new(BASE, SLOTS * SLOT), plan, counted, knobs).unwrap()
+    let frames = Fake::default();
+    let mmu = FakeMmu::new(|| {}).with_frames(frames.clone());
+    let region = Region::new(mmu, Span::new(BASE, SLOTS * SLOT), plan, counted, knobs).unwrap();
+    region.with_frames(owner::owner(&frames, 8, knobs), 0)
 }
 
 /// Maps all of the region, and reads it from its start to its end.

@@ -1,9 +1,11 @@
 //! Regions over a simulated memory: random operations against a naive oracle, and each way a fault can end.
 
 mod access;
+mod owner;
 
 use faultless_base::sys::mmu::{Mmu, Rights};
 use faultless_base::{Errno, PAGE, SLOT, Span};
+use faultless_fake::Fake;
 use faultless_fake::mmu::{FakeMmu, Found, WORKS, backing_byte};
 use faultless_mm::fault::{Fault, Outcome};
 use faultless_mm::predict::window::Orders;
@@ -256,7 +258,9 @@ fn failures_of_the_kernel_are_met() {
 /// After a fork the frames that were made before are shared, and the kernel refuses to move them.
 #[test]
 fn a_huge_page_that_cannot_be_moved_is_made_of_small_ones() {
-    let region = region_of(FakeMmu::new(|| {}), 10, Orders { first: 9, most: 9 });
+    let frames = Fake::default();
+    let region = region_of(FakeMmu::new(|| {}).with_frames(frames.clone()), 10, Orders { first: 9, most: 9 });
+    let region = region.with_frames(owner::owner(&frames, 8, Box::leak(Box::default())), 0);
     region.map(region.span(), Attributes { huge: true, ..ANONYMOUS }, 0).unwrap();
     assert!(region.prepare_huge(1));
     // The move fails; then small ones in its place.

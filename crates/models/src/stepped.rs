@@ -134,6 +134,7 @@ macro_rules! stepped {
 impl Sys for Stepped {
     stepped! {
         step: reserve(bytes: usize, align: usize) -> Option<Span>;
+        step: reserve_apart(bytes: usize) -> Option<Span>;
         step: unclaimed(rest: Span) -> usize;
         step: open_first(span: Span) -> bool;
         step: reset(span: Span) -> bool;

@@ -4,16 +4,18 @@ use std::sync::Arc;
 
 use faultless_base::sys::mmu::{Mmu, Rights};
 use faultless_base::{PAGE, SLOT, Span};
+use faultless_fake::Fake;
 use faultless_fake::mmu::FakeMmu;
+use faultless_mm::frame::store::Store;
 use faultless_mm::predict::window::Orders;
 use faultless_mm::region::area::Attributes;
 use faultless_mm::region::change::Advice;
-use faultless_mm::region::pool::Pool;
 use faultless_mm::region::{Plan, Region};
+use faultless_mm::{Need, Space};
 use faultless_models::{accessed, check_runs};
-use faultless_page::knobs::Values;
+use faultless_page::knobs::{Knob, Values};
 use faultless_page::listing::{Counted, Line, Place};
-use faultless_page::stats::Counter;
+use faultless_page::stats::{Block, Counter};
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread;
 
@@ -52,11 +54,13 @@ fn what_is_dropped_is_in_one_place() {
             let plan = Plan { areas: 20, orders: Orders { first: 9, most: 10 } };
             let span = Span::new(BASE, SLOTS * SLOT);
             let counted = Counted::new(&PLACE, &LINES);
-            let region = Region::new(FakeMmu::new(thread::yield_now), span, plan, counted, knobs).unwrap();
-            let pool: &Pool =
-                Box::leak(Box::new(Pool::new(FRAMES * SLOT, |bytes| region.reserve(bytes)).unwrap()));
-            let frames = pool.span().expect("it does not grow");
-            let region = Arc::new(region.with_old_bytes(pool));
+            knobs.set(Knob::Budget, (FRAMES * SLOT) as u64);
+            let memory = Fake::default();
+            let mmu = FakeMmu::new(thread::yield_now).with_frames(memory.clone());
+            let space = Space::without_arena(memory.clone(), Box::leak(Box::new(Block::new())), knobs);
+            let space: &Space<Fake> = Box::leak(Box::new(space.unwrap().with_pool(FRAMES * SLOT).unwrap()));
+            let region = Region::new(mmu, span, plan, counted, knobs).unwrap();
+            let region = Arc::new(region.with_frames(space, 0).with_old_bytes());
             region.map(span, ATTRIBUTES, 0).unwrap();
             region.populate(span).unwrap();
             (0..SLOTS).for_each(|i| assert_eq!(access(&region, i * EACH + 5, Some(7)), Some(0)));
@@ -86,11 +90,13 @@ fn what_is_dropped_is_in_one_place() {
             user.join().unwrap();
             region.areas().check();
             assert_eq!(region.present_pages(), region.present(span), "pages");
-            let kept: Vec<usize> = std::iter::from_fn(|| pool.take()).collect();
-            assert!(kept.iter().all(|frame| region.drop_unless_whole(*frame)), "a frame that is not there waits");
-            let others = (0..FRAMES).map(|i| frames.start + i * SLOT).filter(|frame| !kept.contains(frame));
-            others.for_each(|frame| assert!(!region.drop_unless_whole(frame), "a frame is lost"));
-            kept.into_iter().for_each(|frame| pool.put_back(frame));
+            let kept: Vec<_> = std::iter::from_fn(|| space.take(Need::Any)).collect();
+            assert!(
+                kept.iter().all(|frame| region.drop_unless_whole(frame.at)),
+                "a frame that is not there waits"
+            );
+            assert_eq!(memory.resident(), kept.len() * EACH, "a frame is lost");
+            kept.into_iter().for_each(|frame| space.give(frame.at, frame.kind));
         },
         500,
     );

@@ -4,12 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use faultless_base::{SLOT, Span};
-use faultless_mm::region::pool::{Pool, Source};
+use faultless_mm::frame::buddy::Kind;
+use faultless_mm::frame::pool::{CHUNK, Pool};
 use faultless_models::check_runs;
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread;
-
-const CHUNK: usize = 16;
 
 /// Where chunks are: never twice in one place.
 struct Addresses {
@@ -33,6 +32,10 @@ fn release(span: Span) {
     thread::yield_now();
 }
 
+fn give(pool: &Pool, frame: usize, kind: Kind) {
+    pool.give(pool.place(frame).unwrap(), kind, 0, release);
+}
+
 fn is_there(frame: usize) -> bool {
     let addresses = ADDRESSES.lock().unwrap();
     addresses.chunks.range(..=frame).next_back().is_some_and(|at| frame < at + CHUNK * SLOT)
@@ -43,14 +46,14 @@ fn who_has_a_place_has_it_alone_and_it_stays() {
     check_runs(
         || {
             *ADDRESSES.lock().unwrap() = Addresses { next: SLOT, chunks: BTreeSet::new() };
-            let pool = Arc::new(Pool::growing(3 * CHUNK * SLOT, Source { reserve, release }).unwrap());
+            let pool = Arc::new(Pool::new(3 * CHUNK * SLOT).unwrap());
             // The first one is full and stays.
-            let first: Vec<_> = (0..CHUNK).map(|_| pool.begin().unwrap()).collect();
+            let first: Vec<_> = (0..CHUNK).map(|_| pool.hole(reserve).unwrap()).collect();
             let all = Arc::new(Mutex::new(BTreeSet::from_iter(first)));
             let worker = |pool: Arc<Pool>, all: Arc<Mutex<BTreeSet<usize>>>| {
                 for _ in 0..3 {
                     let places: Vec<_> =
-                        (0..1 + thread_rng().gen_range(0..2)).filter_map(|_| pool.begin()).collect();
+                        (0..1 + thread_rng().gen_range(0..2)).filter_map(|_| pool.hole(reserve)).collect();
                     for frame in &places {
                         assert!(is_there(*frame), "nothing is there");
                         assert!(all.lock().unwrap().insert(*frame), "two have it");
@@ -60,13 +63,14 @@ fn who_has_a_place_has_it_alone_and_it_stays() {
                         assert!(is_there(frame), "it is gone");
                         assert!(all.lock().unwrap().remove(&frame));
                         match thread_rng().gen_range(0..2) {
-                            0 => pool.leave(frame),
+                            0 => give(&pool, frame, Kind::Unbacked),
                             _ => {
-                                pool.put_back(frame);
+                                let kind = [Kind::Dirty, Kind::Zeroed][thread_rng().gen_range(0..2)];
+                                give(&pool, frame, kind);
                                 // That one or another one's.
-                                if let Some(frame) = pool.take() {
+                                if let Some(frame) = pool.take(kind) {
                                     assert!(is_there(frame), "what waits is gone");
-                                    pool.leave(frame);
+                                    give(&pool, frame, Kind::Unbacked);
                                 }
                             }
                         }
@@ -80,8 +84,9 @@ fn who_has_a_place_has_it_alone_and_it_stays() {
                 })
                 .collect();
             threads.into_iter().for_each(|thread| thread.join().unwrap());
-            while let Some(frame) = pool.take() {
-                pool.leave(frame);
+            let left = || [Kind::Dirty, Kind::Zeroed].into_iter().find_map(|kind| pool.take(kind));
+            while let Some(frame) = left() {
+                give(&pool, frame, Kind::Unbacked);
             }
             assert_eq!(ADDRESSES.lock().unwrap().chunks.len(), 1, "what is empty goes");
         },

@@ -9,6 +9,7 @@ use faultless_base::sys::mmu::{Mmu, Rights, Source, Word};
 use faultless_base::sys::uffd::Stopped;
 use faultless_base::sys::user_mmu::SAMPLES;
 use faultless_base::{Errno, PAGE, SLOT, Span};
+use faultless_fake::Fake;
 use faultless_fake::mmu::{FakeMmu, Found};
 use serde::Serialize;
 
@@ -37,6 +38,8 @@ pub struct Operations {
 /// The simulated one.
 pub struct SimMmu<'a> {
     fake: FakeMmu,
+    /// Where huge pages lie while they are not the region's.
+    frames: Fake,
     clock: &'a Clock,
     costs: &'a Costs,
     /// What clearing a page takes.
@@ -55,8 +58,9 @@ impl<'a> SimMmu<'a> {
     /// For a region that begins at `base` and has `lines` lines of counters.
     pub fn new(clock: &'a Clock, costs: &'a Costs, base: usize, lines: usize) -> Self {
         let (clear, make_huge) = (costs.clear_near, costs.make_huge);
-        let (fake, places) = (FakeMmu::new(|| {}), places(lines));
-        Self { fake, clock, costs, clear, make_huge, base, lines, places, made: Mutex::default() }
+        let (frames, places) = (Fake::default(), places(lines));
+        let fake = FakeMmu::new(|| {}).with_frames(frames.clone());
+        Self { fake, frames, clock, costs, clear, make_huge, base, lines, places, made: Mutex::default() }
     }
 
     /// What each page takes to be cleared, instead of what it takes on the own node.
@@ -67,6 +71,11 @@ impl<'a> SimMmu<'a> {
     /// All frames were cleared before.
     pub fn prezeroed(self) -> Self {
         Self { clear: 0.0, make_huge: 0.0, ..self }
+    }
+
+    /// The memory in which huge pages lie while they are not the region's.
+    pub fn frames(&self) -> Fake {
+        self.frames.clone()
     }
 
     /// How often each operation was made.

@@ -2,17 +2,17 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use faultless_base::sys::mmu::{Mmu, Rights};
+use faultless_base::sys::mmu::Rights;
 use faultless_base::units::round_up;
 use faultless_base::{PAGE, SLOT, Span};
+use faultless_mm::Space;
 use faultless_mm::fault::{Fault, Outcome};
 use faultless_mm::predict::window::Orders;
 use faultless_mm::region::area::Attributes;
-use faultless_mm::region::pool::Pool;
 use faultless_mm::region::{Plan, Region};
 use faultless_page::knobs::{Knob, Values};
 use faultless_page::listing::{Counted, Line as Counters, lines_for};
-use faultless_page::stats::Counter;
+use faultless_page::stats::{Block, Counter};
 use serde::Serialize;
 
 use crate::clock::{Clock, Cpu, Line, Machine};
@@ -100,10 +100,12 @@ fn patience(setup: &Setup) -> usize {
     }
 }
 
-/// A pool with a place for each thread.
+/// Huge pages come from a pool with a place for each thread.
 fn with_frames<'a>(region: Region<SimMmu<'a>>, threads: usize) -> Region<SimMmu<'a>> {
-    let pool = Pool::new(threads * SLOT, |bytes| region.reserve(bytes)).expect("memory for frames");
-    region.with_pool(Box::leak(Box::new(pool)), 0)
+    let (counters, knobs) = (Box::leak(Box::new(Block::new())), Box::leak(Box::<Values>::default()));
+    let space = Space::without_arena(region.frames(), counters, knobs);
+    let space = space.and_then(|space| space.with_pool(threads * SLOT)).expect("memory for tables");
+    region.with_frames(Box::leak(Box::new(space)), 0)
 }
 
 /// Runs it on a machine of these costs.

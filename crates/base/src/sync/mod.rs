@@ -19,6 +19,7 @@ macro_rules! const_unless_loom {
 pub const CHECKED: bool = cfg!(feature = "model");
 
 mod epoch;
+mod late;
 mod lock;
 #[cfg(feature = "model")]
 mod model;
@@ -30,6 +31,7 @@ mod starter;
 mod try_lock;
 
 pub use epoch::{Epoch, Pinned};
+pub use late::Late;
 pub use lock::{Guard, Lock};
 #[cfg(feature = "model")]
 pub use model::{Futex, Table, Words, atomic, pause, words};

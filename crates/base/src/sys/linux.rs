@@ -6,7 +6,7 @@ use super::looks::{self, signatures, somewhere};
 use super::raw::{self, Access, syscall};
 use super::{Headroom, Huge, Job, Sys};
 use super::{
-    area, cgroup, isolate, job, kept, migrate, moves, open, pressure, proc_file, stack, thread, unwritten,
+    area, cgroup, frames, isolate, job, kept, migrate, moves, open, pressure, proc_file, stack, thread, unwritten,
 };
 use crate::units::{PAGE, Span};
 use crate::zero::driver::Poll;
@@ -117,9 +117,13 @@ impl Sys for Linux {
         let kept = reserve(bytes, align)?;
         // A reservation has nothing to show in a core dump; its used parts are opened to dumps again.
         madvise(kept, libc::MADV_DONTDUMP);
-        isolate::reserve(bytes / 4);
         kept::note_home();
         Some(kept)
+    }
+
+    fn reserve_apart(&self, bytes: usize) -> Option<Span> {
+        kept::note_home();
+        Some(Span::new(frames::reserve_huge(bytes)?, bytes))
     }
 
     fn unclaimed(&self, rest: Span) -> usize {
@@ -348,7 +352,10 @@ impl Sys for Linux {
     }
 
     fn avoid_cpu(&self, cpu: Option<usize>) {
-        thread::avoid_cpu(cpu);
+        // Where a thread of the program's does the work, it stays where the program wants it.
+        if thread::is_this() {
+            thread::avoid_cpu(cpu);
+        }
     }
 
     fn relax(&self, turn: u32) {

@@ -12,7 +12,6 @@ mod area;
 pub mod cgroup;
 mod cpus;
 pub mod descriptor;
-pub mod dirty;
 pub mod frames;
 mod helper;
 pub mod isolate;
@@ -101,6 +100,9 @@ pub const SIGNATURES: usize = 4;
 pub trait Sys {
     /// Reserves `bytes` of address space at a multiple of `align`, without access; `None` when refused.
     fn reserve(&self, bytes: usize, align: usize) -> Option<Span>;
+    /// The same for memory that no forked child has, at a multiple of a slot, which may be accessed, and has huge pages
+    /// advised.
+    fn reserve_apart(&self, bytes: usize) -> Option<Span>;
     /// Where the untouched end of a reservation begins. That is behind the last slot into which the program has
     /// mapped something of its own.
     fn unclaimed(&self, rest: Span) -> usize;

@@ -15,7 +15,7 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use super::kept::{Kept, aside};
 use super::raw::{self, NoSignals};
 use super::uffd::{REGISTER_WP, Uffd, Wake, Way, feature};
-use super::{open as table, thread};
+use super::{frames, open as table, pagemap, thread};
 use crate::Errno;
 use crate::units::{SLOT, Span};
 
@@ -148,6 +148,25 @@ pub fn move_pages(from: Span, to: usize) -> Option<usize> {
     }
 }
 
+/// Moves the huge page at `slot`, if one is there, to an empty `frame` of the engine's. False: it is not in the frame;
+/// if the move stopped half way, the page is gone.
+pub fn take_huge(slot: usize, frame: usize) -> bool {
+    let from = Span::new(slot, SLOT);
+    // Page by page it would take longer than to have a new one.
+    if pagemap::first(from, pagemap::HUGE, 0) != Some(from) {
+        return false;
+    }
+    match move_pages(from, frame).unwrap_or(0) {
+        SLOT => true,
+        done => {
+            if done > 0 {
+                frames::drop_pages(frame);
+            }
+            false
+        }
+    }
+}
+
 /// Before the process has more threads.
 pub fn keep() {
     let _ = PROGRAM.get(open_aside);
@@ -269,5 +288,32 @@ mod tests {
         let other = open().unwrap();
         // SAFETY: nothing is protected.
         assert!(unsafe { other.register(to, REGISTER_WP) }.is_ok(), "still registered with the first");
+    }
+
+    #[test]
+    fn whole_huge_pages_move_with_their_bytes_and_others_stay() {
+        let kept = memory(4).start;
+        if open().is_err() {
+            return faultless_testkit::skip("no pages are moved here");
+        }
+        pagemap::open();
+        let memory = Span::new(frames::reserve_huge(3 * SLOT).unwrap(), 3 * SLOT);
+        let byte = |at: usize| at as *mut u8;
+        // SAFETY: memory of this test's own.
+        let read = |at: usize| unsafe { byte(at).read_volatile() };
+        // SAFETY: the same.
+        let write = |at: usize, value: u8| unsafe { byte(at).write_volatile(value) };
+        if !frames::fill(memory.start) {
+            return faultless_testkit::skip("no huge page is to be had");
+        }
+        write(memory.start + 5, 7);
+        assert!(take_huge(memory.start, kept));
+        assert_eq!((read(kept + 5), read(kept + SLOT - 1)), (7, 0));
+        assert_eq!(read(memory.start + 5), 0, "nothing is left behind");
+        // Small pages, and nothing at all.
+        Linux.huge(Span::new(memory.start + SLOT, SLOT), Huge::Refused);
+        write(memory.start + SLOT + PAGE, 8);
+        assert!(!take_huge(memory.start + SLOT, kept + SLOT) && !take_huge(memory.start + 2 * SLOT, kept + SLOT));
+        assert_eq!((read(memory.start + SLOT + PAGE), frames::is_whole(kept + SLOT)), (8, false));
     }
 }

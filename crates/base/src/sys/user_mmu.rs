@@ -11,7 +11,7 @@ use super::lost::Lost;
 use super::mmu::{Mmu, Rights, Source};
 use super::raw::{self, syscall};
 use super::uffd::{REGISTER_MISSING, REGISTER_WP, Stopped, Uffd, Wake};
-use super::{Huge, Sys, dirty, frames, pagemap, policy, tables};
+use super::{Huge, Sys, frames, moves, pagemap, policy, tables};
 use crate::sync::Lock;
 use crate::{Errno, PAGE, SLOT, Span};
 
@@ -266,7 +266,7 @@ impl<B: Backing> Mmu for UserMmu<B> {
 
     fn take_huge(&self, slot: usize, frame: usize) -> bool {
         // A foreign mapping may be there now.
-        !self.lost.as_ref().is_some_and(|lost| lost.meets(Span::new(slot, SLOT))) && dirty::take(slot, frame)
+        !self.lost.as_ref().is_some_and(|lost| lost.meets(Span::new(slot, SLOT))) && moves::take_huge(slot, frame)
     }
 
     fn frees_tables(&self) -> bool {

@@ -159,7 +159,7 @@ fn costs() -> Vec<Row> {
 
 fn sparse(context: &Context) -> Vec<Row> {
     let size = (8 * GIB).min(context.memory / 3);
-    let title = format!("one byte per 2 MiB of {}: machine's memory in use", crate::format::bytes(size as f64));
+    let title = format!("one byte per 2 MiB of {}: peak", crate::format::bytes(size as f64));
     vec![
         Row::new("sparse", Section::Memory, title)
             .rounds(2, 6.0)

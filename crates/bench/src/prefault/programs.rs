@@ -169,7 +169,7 @@ fn ratio(results: &Results, way: Contender, other: Contender) -> Option<Ratio> {
 
 /// What is aimed at, by faultless as it is set by default.
 fn judge(board: &Board, index: usize, aims: &mut Aims) {
-    let (row, results) = (&board.rows[index], &board.results[index]);
+    let row = &board.rows[index];
     let shares: Vec<_> = SHARES.iter().filter(|(id, ..)| *id == row.id).collect();
     let to = |against| Ratio::of(&board.pairs(index, against, Metric::Wall));
     for (_, against, most) in &shares {
@@ -186,15 +186,13 @@ fn judge(board: &Board, index: usize, aims: &mut Aims) {
     if shares.is_empty() {
         aims.no_loss(&format!("{}, beside the best kernel setting", row.title), 1.0, to(Against::BestKernel));
     }
-    let most = |way| results.runs.get(&way)?.iter().map(|run| run.sample.resident).max();
-    if let (Some(plain), Some(own)) = (most(Contender::Plain), most(Contender::Faultless)) {
-        let limit = plain + board.budget;
+    if let Some(peaks) = board.peaks(index) {
         let line = format!(
-            "{}: {} resident, aimed at no more than plain's peak and the budget, {}",
+            "{}: peak {}, aimed at no more than plain's peak, the budget and tables, {}",
             row.title,
-            table::bytes(own as f64),
-            table::bytes(limit as f64)
+            table::bytes(peaks.own as f64),
+            table::bytes(peaks.limit as f64)
         );
-        aims.add(line, own <= limit);
+        aims.add(line, peaks.is_met());
     }
 }

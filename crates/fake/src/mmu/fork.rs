@@ -88,7 +88,7 @@ impl FakeMmu {
         let pages = take(&mut state.forking).unwrap_or_default();
         self.tell(state);
         let state = State { pages, rights, given, ..State::default() };
-        Self { state: Mutex::new(state), ..*self }
+        Self { state: Mutex::new(state), frames: self.frames.clone(), ..*self }
     }
 
     /// What is at an address, whatever may be done with it.

@@ -72,9 +72,14 @@ impl Mmu for FakeMmu {
             return false;
         }
         state.splits += state.tables.contains(&(to / SLOT)) as usize;
-        let bytes = state.reserved.get_mut(&(frame / SLOT)).expect("a frame that is not there").take();
-        let bytes = bytes.expect("a frame that was moved already");
-        state.pages.extend(pages(span).zip(bytes.into_iter().map(Page::Own)));
+        let frame = Span::new(frame, SLOT);
+        let own = pages(frame).map(|page| {
+            let page = self.frames.page(page * PAGE);
+            assert!(page.open && page.present, "a frame that is not there");
+            Page::Own(page.byte)
+        });
+        state.pages.extend(pages(span).zip(own));
+        self.frames.empty(frame);
         true
     }
 
@@ -86,9 +91,9 @@ impl Mmu for FakeMmu {
             _ => None,
         };
         let Some(bytes) = pages.clone().map(own).collect::<Option<Vec<u8>>>() else { return false };
-        let frame = state.reserved.get_mut(&(frame / SLOT)).expect("a frame that is not there");
-        assert!(frame.is_none(), "a frame that is in use");
-        *frame = Some(bytes);
+        let is_used = |i: usize| self.frames.page(frame + i * PAGE).present;
+        assert!(!(0..bytes.len()).any(is_used), "a frame that is in use");
+        bytes.into_iter().enumerate().for_each(|(i, b)| self.frames.write(Span::new(frame + i * PAGE, PAGE), b));
         pages.for_each(|page| {
             state.pages.remove(&page);
         });
@@ -199,14 +204,18 @@ impl Mmu for FakeMmu {
         if state.no_huge {
             return false;
         }
-        let old = state.reserved.insert(frame / SLOT, Some(vec![0; SLOT / PAGE]));
-        old.expect("a frame that is not there");
+        self.frames.write(Span::new(frame, SLOT), 0);
         state.zeroed_frames += 1;
         true
     }
 
     fn drop_unless_whole(&self, frame: usize) -> bool {
-        self.quietly().reserved.get(&(frame / SLOT)).is_some_and(Option::is_some)
+        let frame = Span::new(frame, SLOT);
+        let is_whole = pages(frame).all(|page| self.frames.page(page * PAGE).present);
+        if !is_whole {
+            self.frames.empty(frame);
+        }
+        is_whole
     }
 
     fn relax(&self, _turn: u32) {

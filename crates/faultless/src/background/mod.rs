@@ -1,6 +1,6 @@
 //! Work on memory that goes on in the background, with progress, an end to wait for, and a way to stop it.
 
-pub mod ahead;
+pub mod owner;
 pub mod reserve;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -111,14 +111,17 @@ impl Background {
             rests: Condvar::new(),
             step: Box::new(step),
         });
-        let shared = job.clone();
-        let work = move || {
-            if priority == Priority::Idle {
-                thread::set_idle();
-            }
-            shared.work();
-        };
-        drop(Thread::start(c"faultless-fill", work)?);
+        let work = |job: Arc<Job>| move || job.work();
+        if priority == Priority::Ordinary || !owner::start_with(work(job.clone())) {
+            let shared = job.clone();
+            let work = move || {
+                if priority == Priority::Idle {
+                    thread::set_idle();
+                }
+                shared.work();
+            };
+            drop(Thread::start(c"faultless-fill", work)?);
+        }
         Ok(Self { job, step_bytes, owner: Owner::here() })
     }
 

@@ -1,4 +1,13 @@
-//! Limits of the process that reservations of addresses would use up.
+//! The memory of the machine, and limits of the process that reservations of addresses would use up.
+
+use faultless_base::{PAGE, SLOT};
+
+/// The memory of this machine, in whole huge pages.
+pub fn of_machine() -> Option<usize> {
+    // SAFETY: a question.
+    let pages = unsafe { libc::sysconf(libc::_SC_PHYS_PAGES) };
+    Some((usize::try_from(pages).ok()? * PAGE).next_multiple_of(SLOT))
+}
 
 /// Bytes that the process may have, where it may not have as many as there are: the smaller limit of addresses
 /// (`ulimit -v`) and of data (`ulimit -d`).

@@ -32,6 +32,12 @@ impl<T: Sync + 'static> Once<T> {
         Self(AtomicPtr::new(null_mut()))
     }
 
+    /// The value, if it was made.
+    pub fn known(&self) -> Option<&'static T> {
+        // SAFETY: null, or never freed once it was here; so is the value.
+        unsafe { self.0.load(Ordering::Acquire).as_ref()?.value.load(Ordering::Acquire).as_ref() }
+    }
+
     /// The value. A thread waits only for another one of its own process that is making it.
     pub fn get(&self, make: impl FnOnce() -> T) -> &'static T {
         // A handler that interrupted the making and came here would wait for its own thread.

@@ -14,7 +14,7 @@ use faultless_mm::predict::window::{MOST_ORDER, Orders};
 use faultless_mm::region::area::Attributes;
 use faultless_mm::region::{Plan, Region as Engine};
 
-use crate::background::{ahead, reserve};
+use crate::background::owner;
 use crate::delivery::handler_pool::{self, Place};
 use crate::delivery::signal;
 use crate::delivery::watchdog::Watched;
@@ -184,7 +184,7 @@ impl Builder {
     fn ahead(&self, delivery: Delivery) -> usize {
         let frames = self.budget.unwrap_or(BUDGET) / SLOT;
         let asks = self.huge && self.backing.is_none() && delivery.raises_faults();
-        if asks && frames > 0 && ahead::start() { frames } else { 0 }
+        if asks && frames > 0 && owner::start() { frames } else { 0 }
     }
 
     /// Whether the choices make sense; [`Builder::build`] looks, too.
@@ -263,15 +263,13 @@ impl Builder {
         };
         let patience = if delivery == Delivery::Signal { PATIENCE_BY_SIGNAL } else { PATIENCE_BY_THREAD };
         let memory = memory.with_patience(patience);
-        let memory = match reserve::pool() {
-            Some(pool) => memory.with_pool(pool, ahead),
+        let memory = match owner::frames() {
+            Some(frames) => memory.with_frames(frames, ahead),
             None => memory,
         };
-        let old = if self.zeroed || has_backing || !delivery.raises_faults() { None } else { reserve::old() };
-        let memory = match old {
-            Some(old) => memory.with_old_bytes(old),
-            None => memory,
-        };
+        // What is kept goes back after a while, by the background thread.
+        let keeps = !self.zeroed && !has_backing && delivery.raises_faults() && owner::start();
+        let memory = if keeps { memory.with_old_bytes() } else { memory };
         let shared = Arc::new(Shared::new(memory, counted, handlers));
         let shares_handler =
             !has_backing && !self.events && stripes == 1 && self.patience == handler_pool::PATIENCE;

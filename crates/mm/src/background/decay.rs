@@ -45,7 +45,7 @@ impl<S: Sys> Space<S> {
     /// Gives back memory that has been idle for too long.
     pub(crate) fn decay_step(&self) -> Progress {
         let wastes = || self.budget.wasted_above_limit() > 0 && self.may_strip();
-        if self.budget.idle() == 0 && !wastes() {
+        if self.budget.idle() + self.budget.reserved() == 0 && !wastes() {
             return Progress::Idle;
         }
         self.look_around();
@@ -72,13 +72,20 @@ impl<S: Sys> Space<S> {
                     (1.., KEEP_ABOVE_MS..) => above.min(free.extent().n),
                     _ => continue,
                 };
-                let e = free.extent().front(n.min(DECAY_SLOTS));
+                let e = free.extent().front(n.min(DECAY_SLOTS).min(self.budget.idle()));
+                if e.is_empty() {
+                    continue;
+                }
                 arena.take_at(e);
                 drop(arena);
                 self.return_to_kernel(shard, e, free.stamp);
                 shard.count(Counter::BytesDecayed, e.bytes());
                 return Progress::Worked;
             }
+        }
+        let age = if above > 0 { KEEP_ABOVE_MS } else { KEEP_MS };
+        if self.budget.idle() > 0 && self.drop_from_pool(now, age, Counter::BytesDecayed) {
+            return Progress::Worked;
         }
         let wasted = if self.may_strip() { self.budget.wasted_above_limit() } else { 0 };
         if wasted == 0 {
@@ -118,6 +125,10 @@ impl<S: Sys> Space<S> {
                     bytes += e.bytes();
                 }
             }
+        }
+        while left > 0 && self.drop_from_pool(self.now_ms(), 0, counter) {
+            left -= 1;
+            bytes += SLOT;
         }
         bytes + self.strip_runs(left, counter)
     }

@@ -41,7 +41,7 @@ impl<S: Sys> Space<S> {
                 self.worker.cpus.note_crowd(self.now_ms());
                 self.sys.avoid_cpu(None);
             }
-            self.shard(0).count(Counter::WorkerRests, (rest_ms > 0) as usize);
+            self.program().count(Counter::WorkerRests, (rest_ms > 0) as usize);
         }
         progress
     }

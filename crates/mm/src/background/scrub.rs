@@ -9,11 +9,11 @@
 //! and the part that is not zero by then is dirty again. An engine that fails or makes no progress is dropped. In
 //! every case, slots are handed on as zeroed only as far as the job says that they are.
 
-use faultless_base::SLOT;
 use faultless_base::probe;
 use faultless_base::sys::Sys;
 use faultless_base::zero::Engine;
 use faultless_base::zero::driver::Poll;
+use faultless_base::{SLOT, Span};
 
 use crate::frame::buddy::{Kind, Ready};
 use crate::frame::extent::Extent;
@@ -58,7 +58,7 @@ impl<S: Sys> Space<S> {
             }
             self.scrubber.pace.wake();
             self.choose_cpu();
-            self.shard(0).count(Counter::ScrubWakeups, 1);
+            self.program().count(Counter::ScrubWakeups, 1);
             probe::scrub_wakeup();
         }
         let progress = self.scrub_next(now);
@@ -72,7 +72,8 @@ impl<S: Sys> Space<S> {
     fn is_worth_waking(&self) -> bool {
         let Some(order) = self.waking_order() else { return false };
         self.scrubber.pace.target(self.now_ms()) > self.zeroed()
-            && self.all_shards().any(|shard| largest(shard) >= Some(order))
+            && (self.free_in_pool(Kind::Dirty) >= 1 << order
+                || self.all_shards().any(|shard| largest(shard) >= Some(order)))
     }
 
     /// The order of a block, in slots, from which on it wakes the scrubber; `None`: none does. A block too small to
@@ -92,7 +93,7 @@ impl<S: Sys> Space<S> {
 
     /// Slots that are zero and free.
     pub(crate) fn zeroed(&self) -> usize {
-        self.all_shards().filter_map(|shard| Some(shard.lock_soon()?.free().slots(Kind::Zeroed))).sum()
+        self.free_slots(Kind::Zeroed)
     }
 
     fn scrub_next(&self, now: u32) -> Progress {
@@ -125,12 +126,38 @@ impl<S: Sys> Space<S> {
                 }
             }
         }
+        if let Some(at) = self.older_in_pool(Kind::Dirty, now, DELAY_MS) {
+            self.scrub_in_pool(at);
+            return Progress::Worked;
+        }
         result
+    }
+
+    /// Zeroes a frame of the pool in transit.
+    fn scrub_in_pool(&self, at: usize) {
+        let (start, counting) = (self.sys.thread_ns(), self.program());
+        self.scrubber.begin();
+        match self.zero(counting, Span::new(at, SLOT), false, || false) {
+            Zeroing::Done(1, engine) => {
+                counting.count(Counter::BytesScrubbed, SLOT);
+                counting.count(Counter::scrubbed_by(engine), SLOT);
+                counting.count(Counter::ScrubBlocks, 1);
+                self.give_to_pool(at, Kind::Zeroed);
+            }
+            Zeroing::Done(..) => self.give_to_pool(at, Kind::Dirty),
+            Zeroing::Lost => {
+                self.budget.unkeep(1);
+                self.empty_in_pool(at);
+            }
+        }
+        self.scrubber.pace.note_zeroed();
+        counting.count(Counter::ScrubNs, (self.sys.thread_ns() - start) as usize);
     }
 
     fn scrub(&self, shard: &Shard, e: Extent, stamp: u32) {
         let start = self.sys.thread_ns();
-        match self.zero(shard, e, || self.scrubber.is_recalled()) {
+        let is_hole = shard.slots.was(e.first) == State::Unbacked;
+        match self.zero(shard, shard.span(e), is_hole, || self.scrubber.is_recalled()) {
             Zeroing::Lost => self.return_to_kernel(shard, e, stamp),
             Zeroing::Done(n, engine) => {
                 let (zero, rest) = (e.front(n), e.behind(n));
@@ -144,12 +171,17 @@ impl<S: Sys> Space<S> {
         shard.count(Counter::ScrubNs, (self.sys.thread_ns() - start) as usize);
     }
 
-    /// Zeroes an extent in transit, unless it is called back meanwhile.
-    pub(crate) fn zero(&self, shard: &Shard, e: Extent, is_recalled: impl Fn() -> bool) -> Zeroing {
-        let span = shard.span(e);
+    /// Zeroes memory in transit, unless it is called back meanwhile.
+    pub(crate) fn zero(
+        &self,
+        shard: &Shard,
+        span: Span,
+        is_hole: bool,
+        is_recalled: impl Fn() -> bool,
+    ) -> Zeroing {
         let (start, cpu) = (self.sys.now_ns(), self.sys.thread_ns());
         let Some(mut job) = self.sys.scrub_start(span) else { return Zeroing::Lost };
-        job.is_hole = shard.slots.was(e.first) == State::Unbacked;
+        job.is_hole = is_hole;
         let engine = job.engine();
         let broken = loop {
             match self.sys.scrub_poll(&mut job) {

@@ -8,7 +8,6 @@ use crate::predict::window::Window;
 use crate::region::Region;
 use crate::region::area::View;
 use crate::region::frames::{FaultContext, NotReady, Version, Wait};
-use crate::region::pool::Pool;
 use faultless_page::knobs::Knob;
 use faultless_page::stats::Counter;
 
@@ -87,11 +86,10 @@ impl<M: Mmu> Region<M> {
 
     /// Has another thread make huge pages meanwhile, for this window and the one after it.
     fn ask_ahead(&self, window: Window) {
-        if let Some(pool) = self.frames.pool()
+        if let Some(store) = self.frames.store()
             && self.ahead > 0
         {
-            let old = self.frames.old().map_or(0, Pool::ready);
-            pool.ask((window.span.bytes() / SLOT * 2).min(self.ahead).saturating_sub(old));
+            store.ask((window.span.bytes() / SLOT * 2).min(self.ahead));
         }
     }
 

@@ -42,6 +42,8 @@ pub struct Budget {
     closed: AtomicBool,
     /// Free slots that hold memory.
     idle: SlotCount,
+    /// Slots that hold memory because the program asked for that: its own, in the account.
+    reserved: SlotCount,
     /// Slots with advice that is not confirmed yet.
     charged: SlotCount,
     /// What blocks of whole slots have that the program did not ask for.
@@ -75,6 +77,7 @@ impl Budget {
             knobs,
             closed: AtomicBool::new(false),
             idle: SlotCount::default(),
+            reserved: SlotCount::default(),
             charged: SlotCount::default(),
             lost: PageCount::default(),
             unused: UnusedUnits::default(),
@@ -100,9 +103,14 @@ impl Budget {
         self.closed.store(true, Relaxed);
     }
 
-    /// Free slots that hold memory.
+    /// Free slots that hold memory, but for those that the program has reserved.
     pub fn idle(&self) -> usize {
         self.idle.get()
+    }
+
+    /// Free slots that hold memory because the program asked for that.
+    pub fn reserved(&self) -> usize {
+        self.reserved.get()
     }
 
     /// Slots that the program is known to use.
@@ -161,7 +169,8 @@ impl Budget {
 
     /// What it has or is about to have.
     fn total(&self) -> Pages {
-        Pages::of_slots(self.used() + self.idle() + self.charged()) + self.other.get() + self.promised.all()
+        let slots = self.used() + self.reserved() + self.idle() + self.charged();
+        Pages::of_slots(slots) + self.other.get() + self.promised.all()
     }
 
     /// What it has because of us, at most.
@@ -219,7 +228,8 @@ impl Budget {
         self.blind.store(resident.is_none(), Relaxed);
         let Some(resident) = resident else { return };
         let extra = before.max(self.extra());
-        self.other.set(resident.without(Pages::of_slots(self.used() + self.idle())));
+        let known = self.used() + self.reserved() + self.idle();
+        self.other.set(resident.without(Pages::of_slots(known)));
         if !self.looked.load(Relaxed) {
             // The value before the first look was a guess.
             self.peak.set(Pages::NONE);
@@ -292,9 +302,20 @@ impl Budget {
         self.idle.add(slots);
     }
 
-    /// Kept slots are handed out, or their memory returned.
+    /// Kept slots are handed out, or their memory returned: idle ones first, then reserved ones.
     pub fn unkeep(&self, slots: usize) {
+        self.reserved.sub(slots - self.idle.sub_up_to(slots));
+    }
+
+    /// Idle slots are reserved.
+    pub fn reserve(&self, slots: usize) {
         self.idle.sub(slots);
+        self.reserved.add(slots);
+    }
+
+    /// Kept slots are handed out that may have been reserved.
+    pub fn unkeep_reserved(&self, slots: usize) {
+        self.idle.sub(slots - self.reserved.sub_up_to(slots));
     }
 
     /// Charges up to `slots` slots for advice that is not confirmed yet: how many. Leaves room for a frame on its way
@@ -332,6 +353,7 @@ impl Budget {
         self.used.set(counted.used);
         self.lost.set(counted.lost);
         self.idle.set(0);
+        self.reserved.set(0);
         self.promised.forget();
         self.other.set(Pages::NONE);
         self.peak.set(Pages::NONE);

@@ -34,6 +34,13 @@ impl SlotCount {
         });
     }
 
+    /// Takes away up to so many; how many it took.
+    #[inline]
+    pub(super) fn sub_up_to(&self, slots: usize) -> usize {
+        let less = |v: usize| Some(v - v.min(slots));
+        self.0.fetch_update(Relaxed, Relaxed, less).map_or(0, |before| before.min(slots))
+    }
+
     /// Adds some, but no more than that there are `most` then.
     pub(super) fn add_up_to(&self, slots: usize, most: usize) {
         let _ = self.0.fetch_update(Relaxed, Relaxed, |v| Some((v + slots).min(most)));
@@ -65,9 +72,7 @@ impl PageCount {
 
     /// Takes away up to so many; how many it took.
     pub(super) fn sub_up_to(&self, pages: Pages) -> Pages {
-        let less = |v: usize| Some(v - v.min(pages.count()));
-        let before = self.0.0.fetch_update(Relaxed, Relaxed, less).unwrap_or(0);
-        pages.min(Pages::new(before))
+        Pages::new(self.0.sub_up_to(pages.count()))
     }
 
     /// It is so many at least.

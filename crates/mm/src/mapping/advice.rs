@@ -168,7 +168,7 @@ impl<S: Sys> Space<S> {
                 known.pieces(before, known.depth).for_each(|piece| self.sys.huge(piece, Huge::Advised));
             }
         }
-        self.shard(0).count(Counter::BytesAdvised, known.bytes(before, known.depth));
+        self.program().count(Counter::BytesAdvised, known.bytes(before, known.depth));
     }
 
     /// Looks at how the advised mappings are used.

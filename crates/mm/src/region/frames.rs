@@ -1,8 +1,8 @@
-//! Where the bytes of a window are before they are installed: buffers that are filled from a backing, and huge pages
-//! of zeroes.
+//! Where the bytes of a window are before they are installed: buffers that are filled from a backing, and huge pages.
 //!
-//! Both lie in memory that the region reserves when it first needs it, without a lock: the holder of a place has it
-//! alone. Small pages of zeroes need neither: the kernel copies them from its own.
+//! Buffers lie in memory that the region reserves when it first needs it, without a lock: the holder of a place has it
+//! alone. Huge pages come from the owner of all frames ([`Store`]). Small pages of zeroes need neither: the kernel
+//! copies them from its own.
 //!
 //! A buffer is for the bytes of a file ([`Purpose::File`]), which are read over all of it. So it is taken with the
 //! bytes of its last use, and never from the huge pages: nothing else here needs zeroes.
@@ -11,17 +11,16 @@ use faultless_base::sync::atomic::{AtomicUsize, Ordering};
 use faultless_base::sys::mmu::{Mmu, Word};
 use faultless_base::{Errno, SLOT, Span};
 
+use crate::frame::buddy::Kind;
 use crate::frame::purpose::{Need, Purpose};
+use crate::frame::store::{Frame, Store};
 use crate::predict::window::Window;
 use crate::region::fault_stats::FaultStats;
-use crate::region::pool::Pool;
 
 const _: () = assert!(matches!(Purpose::File.need(), Need::Any), "buffers are context with whatever is in them");
 
 /// Buffers of a region, of 2 MiB each.
 const BUFFERS: usize = if cfg!(debug_assertions) { 2 } else { 16 };
-/// Huge pages of zeroes that a region has at most while it has no share in a pool.
-const HUGE: usize = 32;
 
 // States of a place.
 const FREE: usize = 0;
@@ -74,11 +73,10 @@ impl<const N: usize> Places<N> {
 /// The buffers and huge pages of one region.
 pub struct Frames {
     buffers: Places<BUFFERS>,
-    /// Its own, until it has a share in one.
-    own: Option<Pool>,
-    shared: Option<&'static Pool>,
-    /// Those with old bytes, which are as good for this region.
-    old: Option<&'static Pool>,
+    /// Where huge pages come from.
+    store: Option<&'static dyn Store>,
+    /// What this region needs of them: where old bytes will do, it keeps the frames that it drops.
+    need: Need,
 }
 
 /// What a fault carries from its first try to its second.
@@ -143,7 +141,7 @@ pub enum Wait {
 pub enum Given {
     /// It was ready.
     Ready,
-    /// It was ready, with old bytes.
+    /// It was ready, with old bytes in it.
     Old,
     /// It was made for this, which takes long.
     Made,
@@ -152,31 +150,34 @@ pub enum Given {
 }
 
 impl Frames {
-    /// Nothing yet.
-    pub fn new(mmu: &impl Mmu) -> Self {
-        let own = Pool::new(HUGE * SLOT, |bytes| mmu.reserve(bytes));
-        Self { buffers: Places::new(), own, shared: None, old: None }
+    /// Buffers alone, none yet.
+    pub fn empty() -> Self {
+        Self { buffers: Places::new(), store: None, need: Need::Zero }
     }
 
-    /// Shares a pool.
-    pub fn share(&mut self, pool: &'static Pool, mmu: &impl Mmu) {
-        self.release_own(mmu);
-        self.shared = Some(pool);
+    /// Has it take huge pages from `store`.
+    pub fn take_from(&mut self, store: &'static dyn Store) {
+        self.store = Some(store);
     }
 
-    /// Has it take huge pages with old bytes first.
-    pub fn take_old(&mut self, pool: &'static Pool) {
-        self.old = Some(pool);
+    /// Has it take huge pages with old bytes first, and keep its own.
+    pub fn take_old(&mut self) {
+        self.need = Need::Any;
     }
 
-    /// Where those come from, and go to.
-    pub fn old(&self) -> Option<&'static Pool> {
-        self.old
+    /// Where huge pages come from.
+    pub fn store(&self) -> Option<&'static dyn Store> {
+        self.store
     }
 
-    /// Where huge pages of zeroes come from.
-    pub fn pool(&self) -> Option<&Pool> {
-        self.shared.or(self.own.as_ref())
+    /// Where the frames go that the region drops; `None`: to the kernel.
+    pub fn keeps(&self) -> Option<&'static dyn Store> {
+        self.store.filter(|_| self.need == Need::Any)
+    }
+
+    /// Frames that are ready for this region.
+    pub fn ready(&self) -> usize {
+        self.store.map_or(0, |store| store.ready(self.need))
     }
 
     /// Takes a buffer, unless the fault has one already.
@@ -199,36 +200,34 @@ impl Frames {
 
     /// Gives a huge page to `put`, which says whether it has gone: one of zeroes, unless others will do.
     pub fn with_huge(&self, mmu: &impl Mmu, put: impl FnOnce(usize) -> bool) -> Given {
-        if let Some((old, frame)) = self.old.and_then(|pool| Some((pool, pool.take()?))) {
-            let gone = put(frame);
-            old.let_go(frame, !gone && mmu.drop_unless_whole(frame));
-            return if gone { Given::Old } else { Given::None };
-        }
-        let Some(pool) = self.pool() else { return Given::None };
+        let Some(store) = self.store else { return Given::None };
         mmu.meets(Word::Pool);
-        let ready = pool.take();
-        let Some(frame) = ready.or_else(|| pool.begin()) else { return Given::None };
-        let made = ready.is_some() || mmu.make_huge(frame);
-        let gone = made && put(frame);
+        let ready = store.take(self.need);
+        let place = || Some(Frame { at: store.place()?, kind: Kind::Unbacked });
+        let Some(frame) = ready.or_else(place) else { return Given::None };
+        let is_there = ready.is_some() || mmu.make_huge(frame.at);
+        let gone = is_there && put(frame.at);
         mmu.meets(Word::Pool);
-        pool.let_go(frame, made && !gone && mmu.drop_unless_whole(frame));
-        match (gone, ready) {
-            (false, _) => Given::None,
-            (true, Some(_)) => Given::Ready,
-            (true, None) => Given::Made,
-        }
-    }
-
-    fn release_own(&mut self, mmu: &impl Mmu) {
-        if let Some(own) = self.own.take() {
-            own.span().into_iter().for_each(|span| mmu.release(span));
+        let is_left = is_there && !gone && mmu.drop_unless_whole(frame.at);
+        store.give(
+            frame.at,
+            match frame.kind {
+                _ if !is_left => Kind::Unbacked,
+                Kind::Unbacked => Kind::Zeroed,
+                kind => kind,
+            },
+        );
+        match frame.kind {
+            _ if !gone => Given::None,
+            Kind::Zeroed => Given::Ready,
+            Kind::Dirty => Given::Old,
+            Kind::Unbacked => Given::Made,
         }
     }
 
     /// Gives all memory back. No thread uses any of it.
     pub fn release(&mut self, mmu: &impl Mmu) {
         self.buffers.release(mmu);
-        self.release_own(mmu);
     }
 }
 

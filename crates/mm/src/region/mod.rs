@@ -16,7 +16,6 @@ pub mod entry;
 pub(crate) mod fault_stats;
 pub mod frames;
 pub(crate) mod install;
-pub mod pool;
 pub(crate) mod retained;
 
 use core::ops::Deref;
@@ -25,6 +24,8 @@ use faultless_base::sync::{Access, RangeLock};
 use faultless_base::sys::mmu::{Mmu, Word};
 use faultless_base::{Errno, SLOT, Span};
 
+use crate::frame::buddy::Kind;
+use crate::frame::store::Store;
 use crate::predict::pending::Pending;
 use crate::predict::streams::Streams;
 use crate::predict::window::Orders;
@@ -32,7 +33,6 @@ use crate::region::area::{Areas, Attributes, Full, View};
 use crate::region::entry::Entries;
 use crate::region::fault_stats::FaultStats;
 use crate::region::frames::{FaultContext, Frames, Version};
-use crate::region::pool::Pool;
 use faultless_base::sync::per_cpu::{self, PerCpu};
 use faultless_page::knobs::{Knob, Values};
 use faultless_page::listing::{Counted, own};
@@ -99,8 +99,7 @@ impl<M: Mmu> Region<M> {
         let places = per_cpu::places(counted.lines());
         let (areas, entries) = (Areas::new(plan.areas, places)?, Entries::new(span)?);
         let (streams, resident) = (Streams::new(plan.orders, PATIENCE, places)?, PerCpu::new(places)?);
-        // Reserved last: only a region gives it back.
-        let frames = Frames::new(&mmu);
+        let frames = Frames::empty();
         Some(Self {
             mmu,
             span,
@@ -123,9 +122,9 @@ impl<M: Mmu> Region<M> {
         self
     }
 
-    /// Has it take huge pages of zeroes from a pool, and ask for `ahead` of them at most before a stream needs them.
-    pub fn with_pool(mut self, pool: &'static Pool, ahead: usize) -> Self {
-        self.frames.share(pool, &self.mmu);
+    /// Has it take huge pages from their owner, and ask for `ahead` of them at most before a stream needs them.
+    pub fn with_frames(mut self, store: &'static dyn Store, ahead: usize) -> Self {
+        self.frames.take_from(store);
         self.ahead = ahead;
         self
     }
@@ -142,7 +141,12 @@ impl<M: Mmu> Region<M> {
 
     /// Makes a huge page of zeroes beforehand, unless `most` are there; whether it did.
     pub fn prepare_huge(&self, most: usize) -> bool {
-        self.frames.pool().is_some_and(|pool| pool.ready() < most && pool.make(|frame| self.mmu.make_huge(frame)))
+        let Some(store) = self.frames.store().filter(|_| self.frames.ready() < most) else { return false };
+        store.place().is_some_and(|place| {
+            let made = self.mmu.make_huge(place);
+            store.give(place, if made { Kind::Zeroed } else { Kind::Unbacked });
+            made
+        })
     }
 
     /// The bytes of the backing from `offset` on, in the buffer that was taken.

@@ -1,15 +1,14 @@
-//! Keeping what a region drops: huge pages with the bytes that are in them, for regions that take them so.
-//!
-//! They are in a pool of their own, so that none ever comes to a region that was promised zeroes.
+//! Keeping what a region drops: huge pages with the bytes that are in them go back to the owner of all frames. Others
+//! get them zeroed, or as they are where they will do.
 
 use faultless_base::sys::mmu::Mmu;
 use faultless_base::{PAGE, SLOT, Span};
 
+use crate::frame::buddy::Kind as Holds;
+use crate::frame::store::Store;
 use crate::region::Region;
 use crate::region::entry::Kind;
 use crate::region::install::MOST_AGAIN;
-use crate::region::pool::Pool;
-use faultless_page::knobs::Knob;
 
 const PAGES: usize = SLOT / PAGE;
 /// Frames that are kept of what is unmapped at a time.
@@ -22,32 +21,31 @@ pub(crate) struct Aside {
 }
 
 impl<M: Mmu> Region<M> {
-    /// Has the region keep the huge pages that it drops in `pool`, as many as the budget allows. It takes those
+    /// Has the region keep the huge pages that it drops, as many as the budget allows. It takes frames with old bytes
     /// before any of zeroes. For a program that writes to all of its memory before it reads it.
-    pub fn with_old_bytes(mut self, pool: &'static Pool) -> Self {
-        self.frames.take_old(pool);
+    pub fn with_old_bytes(mut self) -> Self {
+        self.frames.take_old();
         self
     }
 
     /// Takes the huge pages of a span out of it, while `keep` says so of a slot and its frame. No thread installs
     /// anything there.
-    fn take_frames(&self, span: Span, mut keep: impl FnMut(&Pool, usize, usize) -> bool) {
-        let Some(pool) = self.frames.old() else { return };
-        let most = self.knobs.get(Knob::Budget) as usize / SLOT;
+    fn take_frames(&self, span: Span, mut keep: impl FnMut(&dyn Store, usize, usize) -> bool) {
+        let Some(store) = self.frames.keeps() else { return };
         let whole = span.aligned_inside(SLOT);
         for slot in (whole.start..whole.end).step_by(SLOT) {
             if self.entries.read(slot).kind() != Kind::Huge {
                 continue;
             }
-            let Some(frame) = Some(pool).filter(|pool| pool.ready() < most).and_then(Pool::begin) else { return };
+            let Some(frame) = store.place_to_keep() else { return };
             let there = PAGES - self.left_to_kernel(Span::new(slot, SLOT)).min(PAGES);
             if !self.mmu.take_huge(slot, frame) {
-                pool.leave(frame);
+                store.give(frame, Holds::Unbacked);
                 continue;
             }
             self.count_less(there);
             self.entries.put(Span::new(slot, SLOT), Kind::Empty, |turn| self.mmu.relax(turn));
-            if !keep(pool, slot, frame) {
+            if !keep(store, slot, frame) {
                 return;
             }
         }
@@ -55,8 +53,8 @@ impl<M: Mmu> Region<M> {
 
     /// Keeps the huge pages of a span that is dropped in any case.
     pub(crate) fn keep_frames(&self, span: Span) {
-        self.take_frames(span, |pool, _, frame| {
-            pool.put_back(frame);
+        self.take_frames(span, |store, _, frame| {
+            store.give(frame, Holds::Dirty);
             true
         });
     }
@@ -74,10 +72,11 @@ impl<M: Mmu> Region<M> {
 
     /// Keeps what was set aside, or puts it back where it was.
     pub(crate) fn settle(&self, aside: &Aside, dropped: bool) {
-        let Some(pool) = self.frames.old() else { return };
+        let Some(store) = self.frames.keeps() else { return };
         for (slot, frame) in &aside.frames[..aside.count] {
             let is_back = !dropped && self.move_back(*frame, *slot);
-            pool.let_go(*frame, !is_back && self.mmu.drop_unless_whole(*frame));
+            let is_left = !is_back && self.mmu.drop_unless_whole(*frame);
+            store.give(*frame, if is_left { Holds::Dirty } else { Holds::Unbacked });
         }
     }
 

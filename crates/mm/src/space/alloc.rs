@@ -98,7 +98,7 @@ impl<S: Sys> Space<S> {
             },
         );
         e.slots().for_each(|i| slots.set(i, state));
-        self.count_zeroes(shard, e, purpose, out);
+        self.count_zeroes(shard, shard.span(e), purpose, out);
     }
 
     /// Slots in transit that were zeroed ahead. Those of the stock are zero because the kernel had to fill them.
@@ -107,8 +107,9 @@ impl<S: Sys> Space<S> {
         e.slots().filter(|&i| slots.was(i) == State::Zeroed && !slots.has(i, flag::FRESH)).count()
     }
 
-    /// The slots of `e` were handed out, some of them with memory.
-    pub(crate) fn count_zeroes(&self, shard: &Shard, e: Extent, purpose: Purpose, out: HandedOut) {
+    /// Memory at `span` was handed out, some of it there already.
+    pub(crate) fn count_zeroes(&self, shard: &Shard, span: Span, purpose: Purpose, out: HandedOut) {
+        let n = span.bytes() / SLOT;
         let hot = if purpose.need() == Need::Zero { out.dirty } else { 0 };
         if out.ahead + hot > 0 {
             let counter = match purpose {
@@ -125,9 +126,9 @@ impl<S: Sys> Space<S> {
         if purpose.need() == Need::Any {
             return self.note_unused(shard, out.ahead);
         }
-        self.scrubber.pace.note_asked(e.n, || self.now_ms());
-        let (at, bytes) = (shard.span(e).start, e.bytes());
-        if out.ready + hot < e.n {
+        self.scrubber.pace.note_asked(n, || self.now_ms());
+        let (at, bytes) = (span.start, span.bytes());
+        if out.ready + hot < n {
             shard.count(Counter::ZeroMisses, 1);
             probe::zero_miss(at, bytes);
         } else if hot > 0 {
@@ -150,7 +151,7 @@ impl<S: Sys> Space<S> {
                 self.sys.zero_hot(span);
                 shard.count(Counter::HotZeroNs, (self.sys.now_ns() - start) as usize);
                 shard.count(Counter::BytesHotZeroed, span.bytes());
-                self.verify(shard, e);
+                self.verify(shard.span(e));
             }
             Need::Any => {
                 shard.count(Counter::BytesUnzeroed, span.bytes());
@@ -181,7 +182,7 @@ impl<S: Sys> Space<S> {
         self.ahead.prefault_budget.note_used(stocked);
         self.note_demand(stocked);
         shard.count(Counter::BytesZeroed, e.bytes());
-        self.verify(shard, e);
+        self.verify(shard.span(e));
         if need == Need::Any && self.check {
             self.sys.poison(shard.span(e));
         }
@@ -307,9 +308,9 @@ impl<S: Sys> Space<S> {
         granted.n
     }
 
-    pub(crate) fn verify(&self, shard: &Shard, e: Extent) {
+    pub(crate) fn verify(&self, span: Span) {
         if self.check {
-            let bad = self.sys.first_nonzero(shard.span(e));
+            let bad = self.sys.first_nonzero(span);
             assert!(bad.is_none(), "memory promised as zero is not, at {bad:x?}");
         }
     }

@@ -20,7 +20,7 @@ impl<S: Sys> Space<S> {
     /// back in time, because a program that looks for a second thread when it forks shall find none.
     pub fn fork_prepare(&self) {
         self.scrubber.recall();
-        self.shard(0).count(Counter::Forks, 1);
+        self.program().count(Counter::Forks, 1);
         self.press();
     }
 

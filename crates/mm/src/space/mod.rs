@@ -8,20 +8,24 @@ pub mod account;
 pub mod alloc;
 pub mod fork;
 pub mod free;
+pub mod lend;
 pub mod progress;
 pub(crate) mod shards;
 pub mod shutdown;
 pub(crate) mod transfer;
 pub(crate) mod unused;
 
+use faultless_base::sync::Late;
 use faultless_base::sys::Sys;
 use faultless_base::{SLOT, Slot, Span};
 
 use crate::frame::budget::Budget;
 use crate::frame::busy::{Busy, Replaced};
 use crate::frame::extent::Extent;
+use crate::frame::pool::Pool;
 use crate::frame::slot::{State, flag};
 use crate::predict::huge_cost::HugeCost;
+use crate::space::lend::Requests;
 pub(crate) use crate::space::shards::Shard;
 use crate::space::shards::{Program, Shards};
 use crate::state::advices::Advices;
@@ -51,8 +55,11 @@ pub struct Space<S> {
     pub(crate) budget: Budget,
     /// When the account was last brought up to date; see [`account`].
     pub(crate) looks: Looks,
-    /// The arena, whose memory is handed out.
-    shards: Shards,
+    /// The arena, whose memory is handed out, if there is one yet.
+    shards: Late<Shards>,
+    /// Frames of regions, where there are any; and what is asked of the background thread for them.
+    pool: Option<Pool>,
+    requests: Requests,
     /// The program's own mappings, which frames move into.
     program: Program,
     /// The memory that threads of ours are in right now, and that the program replaces.
@@ -81,15 +88,22 @@ impl<S: Sys> Space<S> {
         counters: &'static [Block],
         knobs: &'static Values,
     ) -> Option<Self> {
-        let shards = Shards::new(&sys, bytes, shards, counters)?;
-        let program = Program::new(&counters[0])?;
+        let space = Self::without_arena(sys, &counters[0], knobs)?;
+        space.add_arena(bytes, shards, counters).then_some(space)
+    }
+
+    /// One without an arena: nothing may be allocated before [`Space::add_arena`].
+    pub fn without_arena(sys: S, counters: &'static Block, knobs: &'static Values) -> Option<Self> {
+        let program = Program::new(counters)?;
         Some(Self {
             sys,
             knobs,
             check: knobs.is_on(Knob::Check),
             budget: Budget::new(knobs),
             looks: Looks::default(),
-            shards,
+            shards: Late::new(),
+            pool: None,
+            requests: Requests::new(),
             program,
             busy: Busy::new(),
             huge_cost: HugeCost::new(),
@@ -101,14 +115,29 @@ impl<S: Sys> Space<S> {
         })
     }
 
+    /// Reserves the arena, as [`Space::new`] does; false where the kernel refuses, or where there is one.
+    pub fn add_arena(&self, bytes: usize, shards: usize, counters: &'static [Block]) -> bool {
+        Shards::new(&self.sys, bytes, shards, counters).is_some_and(|shards| self.shards.set(shards))
+    }
+
+    /// Whether there is an arena.
+    pub fn has_arena(&self) -> bool {
+        self.shards.get().is_some()
+    }
+
+    #[inline]
+    fn arena(&self) -> &Shards {
+        self.shards.get().expect("an arena")
+    }
+
     /// The arena's addresses.
     pub fn span(&self) -> Span {
-        self.shards.span()
+        self.shards.get().map_or(Span::new(0, 0), Shards::span)
     }
 
     /// Whether each shard begins, and ends, at a multiple of `align` slots.
     pub(crate) fn is_aligned(&self, align: usize) -> bool {
-        (self.span().start | self.shards.bytes_of_each()) % (align.max(1) * SLOT) == 0
+        (self.span().start | self.arena().bytes_of_each()) % (align.max(1) * SLOT) == 0
     }
 
     /// The account of the peak rule.
@@ -118,16 +147,16 @@ impl<S: Sys> Space<S> {
 
     /// The shard that a thread on processor `cpu` uses first.
     pub(crate) fn shard(&self, cpu: usize) -> &Shard {
-        self.shards.of(cpu)
+        self.arena().of(cpu)
     }
 
     /// How many shards there are.
     pub(crate) fn shards_in_use(&self) -> usize {
-        self.shards.count()
+        self.arena().count()
     }
 
     pub(crate) fn all_shards(&self) -> impl Iterator<Item = &Shard> {
-        self.shards.all()
+        self.shards.get().into_iter().flat_map(Shards::all)
     }
 
     /// Has the slots `e` of the program's mappings noted from now on; false where that is not possible.
@@ -165,7 +194,7 @@ impl<S: Sys> Space<S> {
 
     /// The shard and the slot of an address of the arena.
     pub(crate) fn locate(&self, addr: usize) -> (&Shard, Slot) {
-        self.shards.locate(addr)
+        self.arena().locate(addr)
     }
 
     /// The slots that an address belongs to, and its number among them.
@@ -177,7 +206,7 @@ impl<S: Sys> Space<S> {
     pub(crate) fn each_part(&self, span: Span, mut f: impl FnMut(&Shard, Span, Extent)) {
         let span = span.clip(self.span());
         for shard in self.all_shards() {
-            let part = span.clip(Span::new(shard.base, self.shards.bytes_of_each()));
+            let part = span.clip(Span::new(shard.base, self.arena().bytes_of_each()));
             if !part.is_empty() {
                 let inside = Span { start: part.start - shard.base, end: part.end - shard.base };
                 f(shard, part, Extent::around(inside));

@@ -9,17 +9,18 @@ use faultless_base::sys::Sys;
 
 use crate::frame::extent::Extent;
 use crate::frame::slot::{State, flag};
+use crate::space::shards::Shards;
 use crate::space::{Shard, Space};
 
 impl<S: Sys> Space<S> {
     /// Whether the arena's free addresses have been given back.
     pub fn is_retired(&self) -> bool {
-        self.shards.are_retired()
+        self.shards.get().is_some_and(Shards::are_retired)
     }
 
     /// From now on nothing is kept: what comes back goes to the kernel, by `munmap` alone.
     pub fn close(&self) {
-        self.shards.retire();
+        self.shards.get().into_iter().for_each(Shards::retire);
         self.budget.close();
     }
 

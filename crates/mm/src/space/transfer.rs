@@ -77,7 +77,7 @@ impl<S: Sys> Space<S> {
             {
                 let ahead = self.zeroed_ahead(shard, e);
                 if kind == Kind::Dirty {
-                    self.zero_now(shard, e);
+                    self.zero_now(shard, shard.span(e));
                 }
                 let sent = self.send(shard, e, to + moved.slots() * SLOT);
                 self.put_back(shard, sent.rest, Kind::Zeroed, self.now_ms());
@@ -90,14 +90,53 @@ impl<S: Sys> Space<S> {
                     break;
                 }
             }
+            while moved.slots() < n && self.move_from_pool(kind, to + moved.slots() * SLOT) {
+                match kind {
+                    Kind::Dirty => moved.dirty += 1,
+                    _ => moved.ready += 1,
+                }
+            }
         }
         moved
+    }
+
+    /// Moves a frame of the pool, zeroed, to where nothing is; whether one has moved.
+    fn move_from_pool(&self, kind: Kind, to: usize) -> bool {
+        let Some(at) = self.take_idle_from_pool(kind) else { return false };
+        let frame = Span::new(at, SLOT);
+        if kind == Kind::Dirty {
+            self.zero_now(self.program(), frame);
+        }
+        self.verify(frame);
+        let bytes = self.send_from_pool(at, Kind::Zeroed, to);
+        if bytes > 0 {
+            self.budget.unkeep(1);
+        }
+        bytes == SLOT
+    }
+
+    /// A frame of the pool in transit that may move into the program's memory.
+    fn take_idle_from_pool(&self, kind: Kind) -> Option<usize> {
+        let may = self.can_move() && !self.is_looked_at() && self.budget.idle() > 0;
+        may.then(|| self.take_from_pool(kind)).flatten()
+    }
+
+    /// Moves such a frame, which is of this kind; how many bytes have moved. The rest goes.
+    fn send_from_pool(&self, at: usize, kind: Kind, to: usize) -> usize {
+        let bytes = self.move_bytes(self.program(), Span::new(at, SLOT), to);
+        self.program().count(Counter::BytesMoved, bytes);
+        match bytes {
+            0 => self.give_to_pool(at, kind),
+            SLOT => self.give_to_pool(at, Kind::Unbacked),
+            _ => self.empty_in_pool(at),
+        }
+        bytes
     }
 
     /// The program asked for the slots `e`, which read as zero, and some of them have moved there.
     pub(crate) fn count_moved(&self, e: Extent, moved: HandedOut) {
         self.program().count(Counter::BytesZeroed, moved.ready * SLOT);
-        self.count_zeroes(self.program(), e, Purpose::Map, moved);
+        self.count_zeroes(self.program(), self.program().span(e), Purpose::Map, moved);
     }
 
     /// Free frames in transit, up to `n` in one piece, of the shard at hand or else of another one.
@@ -118,7 +157,11 @@ impl<S: Sys> Space<S> {
             rest = Extent::between(first, e.end());
             let n = rest.slots().take_while(is_hole).count().min(most);
             let Some((from, frames)) = (n > 0).then(|| self.take_frame(shard, n, Kind::Dirty)).flatten() else {
-                return;
+                if n == 0 || !self.gather_from_pool(shard, first) {
+                    return;
+                }
+                (rest, most) = (rest.behind(1), most - 1);
+                continue;
             };
             let bytes = self.move_bytes(from, from.span(frames), shard.slot(first).start);
             let moved = Split::at(frames, bytes);
@@ -136,11 +179,21 @@ impl<S: Sys> Space<S> {
         }
     }
 
-    fn zero_now(&self, shard: &Shard, e: Extent) {
+    /// Brings one of the pool to the hole `i`; whether it did.
+    fn gather_from_pool(&self, shard: &Shard, i: Slot) -> bool {
+        let Some(at) = self.take_idle_from_pool(Kind::Dirty) else { return false };
+        let bytes = self.send_from_pool(at, Kind::Dirty, shard.slot(i).start);
+        if bytes > 0 {
+            shard.slots.fill(i);
+        }
+        bytes == SLOT
+    }
+
+    pub(crate) fn zero_now(&self, shard: &Shard, span: Span) {
         let start = self.sys.now_ns();
-        self.sys.zero_hot(shard.span(e));
+        self.sys.zero_hot(span);
         shard.count(Counter::HotZeroNs, (self.sys.now_ns() - start) as usize);
-        shard.count(Counter::BytesHotZeroed, e.bytes());
+        shard.count(Counter::BytesHotZeroed, span.bytes());
     }
 
     /// Moves what the kernel lets go: how many bytes.
@@ -156,7 +209,7 @@ impl<S: Sys> Space<S> {
     /// Moves zeroed frames in transit.
     fn send(&self, shard: &Shard, e: Extent, to: usize) -> Sent {
         let slots = shard.slots;
-        self.verify(shard, e);
+        self.verify(shard.span(e));
         let bytes = self.move_bytes(shard, shard.span(e), to);
         let moved = Split::at(e, bytes);
         self.budget.unkeep(moved.begun());

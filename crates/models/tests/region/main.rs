@@ -11,7 +11,9 @@ use std::sync::Arc;
 
 use faultless_base::sys::mmu::{Mmu, Rights};
 use faultless_base::{Errno, PAGE, SLOT, Span};
+use faultless_fake::Fake;
 use faultless_fake::mmu::{FakeMmu, Found, backing_byte};
+use faultless_mm::Space;
 use faultless_mm::fault::{Fault, Outcome};
 use faultless_mm::predict::window::Orders;
 use faultless_mm::region::area::Attributes;
@@ -20,7 +22,7 @@ use faultless_mm::region::{Plan, Region};
 use faultless_models::{accessed, check_runs};
 use faultless_page::knobs::Values;
 use faultless_page::listing::{Counted, Line, Place};
-use faultless_page::stats::Counter;
+use faultless_page::stats::{Block, Counter};
 use part::run;
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread;
@@ -47,6 +49,20 @@ fn chance(n: usize) -> usize {
 type Memory = Region<FakeMmu>;
 
 fn region(areas: usize, mmu: FakeMmu) -> Arc<Memory> {
+    Arc::new(region_of(areas, mmu))
+}
+
+/// One that has huge pages.
+fn region_with_frames(areas: usize) -> Arc<Memory> {
+    let (counters, knobs) = (Box::leak(Box::new(Block::new())), Box::leak(Box::<Values>::default()));
+    let memory = Fake::default();
+    let space = Space::without_arena(memory.clone(), counters, knobs);
+    let space: &Space<Fake> = Box::leak(Box::new(space.unwrap().with_pool(SLOTS * SLOT).unwrap()));
+    let mmu = FakeMmu::new(thread::yield_now).with_frames(memory);
+    Arc::new(region_of(areas, mmu).with_frames(space, 0))
+}
+
+fn region_of(areas: usize, mmu: FakeMmu) -> Memory {
     let knobs = Box::leak(Box::<Values>::default());
     // Into the parts of others, too.
     let orders = [(0, 0), (0, 2), (3, 4), (3, 3), (0, 11)][chance(5)];
@@ -56,7 +72,7 @@ fn region(areas: usize, mmu: FakeMmu) -> Arc<Memory> {
     let patience = [2, 100][chance(2)];
     let counted = Counted::new(&PLACE, &LINES);
     let region = Region::new(mmu, span, Plan { areas, orders }, counted, knobs).unwrap();
-    Arc::new(region.with_patience(patience))
+    region.with_patience(patience)
 }
 
 fn memory() -> FakeMmu {
@@ -302,7 +318,7 @@ fn slow_backings_and_rights_send_faults_the_other_way() {
 #[test]
 fn huge_pages_go_where_nothing_is() {
     check(|| {
-        let region = region(100, memory());
+        let region = region_with_frames(100);
         let huge = Attributes { huge: true, ..ATTRIBUTES };
         region.map(region.span(), huge, 0).unwrap();
         let one = {

@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering
 use faultless_base::sync::Starter;
 use faultless_base::sys::linux::Linux;
 use faultless_base::sys::raw::{self, NoSignals, syscall};
-use faultless_base::sys::{open, stack, thread};
+use faultless_base::sys::{isolate, open, stack, thread};
 use faultless_base::{Errno, Span};
 use faultless_mm::Space;
 use faultless_page::layout::{Page, plain};
@@ -285,6 +285,7 @@ fn build() -> Option<Span> {
     let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }.max(1) as usize;
     let bytes = settings.memory.next_power_of_two().saturating_mul(4);
     let space = Space::new(Linux, bytes, cpus.min(SHARDS), &page.block, &page.knobs)?;
+    isolate::reserve(bytes / 4);
     if seen::references() {
         space.reference_all();
     }
