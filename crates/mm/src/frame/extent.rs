@@ -24,7 +24,7 @@ impl Extent {
     /// The slots from `first` on that are before `end`.
     #[inline]
     pub fn between(first: Slot, end: Slot) -> Self {
-        Self { first, n: end.max(first) - first }
+        Self { first, n: end.number().saturating_sub(first.number()) }
     }
 
     /// The slots of the whole address space of which a part lies in a range of addresses.
@@ -78,7 +78,7 @@ impl Extent {
     /// The part that is before `end`.
     #[inline]
     pub fn before(self, end: Slot) -> Self {
-        Self { n: self.n.min(end.max(self.first) - self.first), ..self }
+        Self { n: self.n.min(Self::between(self.first, end).n), ..self }
     }
 
     /// Its first `n` slots; it must have as many.
@@ -96,13 +96,12 @@ impl Extent {
 
     /// Calls `f` for its neighbouring slots for which `key` gives the same answer, group by group.
     pub fn groups<K: PartialEq>(self, key: impl Fn(Slot) -> K, mut f: impl FnMut(Self, K)) {
-        let mut rest = self;
-        while !rest.is_empty() {
-            let k = key(rest.first);
-            let n = rest.slots().take_while(|&i| key(i) == k).count();
-            let (group, behind) = (rest.front(n), rest.behind(n));
-            f(group, k);
-            rest = behind;
+        let (mut first, end) = (self.first, self.end());
+        while first < end {
+            let k = key(first);
+            let n = Self { first, n: end - first }.slots().take_while(|&i| key(i) == k).count();
+            f(Self { first, n }, k);
+            first += n;
         }
     }
 

@@ -152,21 +152,22 @@ impl<S: Sys> Space<S> {
     pub(crate) fn gather(&self, shard: &Shard, e: Extent) {
         let is_hole = |i: &Slot| shard.slots.was(*i) == State::Unbacked;
         let mut most = self.budget.trust();
-        let mut rest = e;
-        while let Some(first) = rest.slots().find(is_hole) {
-            rest = Extent::between(first, e.end());
-            let n = rest.slots().take_while(is_hole).count().min(most);
+        let end = e.end();
+        let mut at = e.first;
+        while let Some(first) = Extent::between(at, end).slots().find(is_hole) {
+            let holes = Extent::between(first, end);
+            let n = holes.slots().take_while(is_hole).count().min(most);
             let Some((from, frames)) = (n > 0).then(|| self.take_frame(shard, n, Kind::Dirty)).flatten() else {
                 if n == 0 || !self.gather_from_pool(shard, first) {
                     return;
                 }
-                (rest, most) = (rest.behind(1), most - 1);
+                (at, most) = (first + 1, most - 1);
                 continue;
             };
             let bytes = self.move_bytes(from, from.span(frames), shard.slot(first).start);
             let moved = Split::at(frames, bytes);
             // A frame of which a part has moved is old bytes on this side, and empty on the other.
-            rest.front(moved.begun()).slots().for_each(|i| shard.slots.fill(i));
+            holes.front(moved.begun()).slots().for_each(|i| shard.slots.fill(i));
             shard.count(Counter::BytesMoved, bytes);
             self.put_back(from, moved.whole, Kind::Unbacked, 0);
             self.put_back_empty(from, moved.part, 0);
@@ -174,7 +175,7 @@ impl<S: Sys> Space<S> {
             if moved.whole.n < frames.n {
                 return;
             }
-            rest = rest.behind(moved.whole.n);
+            at = first + moved.whole.n;
             most -= moved.whole.n;
         }
     }
