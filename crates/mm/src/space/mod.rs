@@ -22,10 +22,9 @@ use faultless_base::{SLOT, Slot, Span};
 use crate::frame::budget::Budget;
 use crate::frame::busy::{Busy, Replaced};
 use crate::frame::extent::Extent;
-use crate::frame::pool::Pool;
 use crate::frame::slot::{State, flag};
 use crate::predict::huge_cost::HugeCost;
-use crate::space::lend::Requests;
+use crate::space::lend::Lending;
 pub(crate) use crate::space::shards::Shard;
 use crate::space::shards::{Program, Shards};
 use crate::state::advices::Advices;
@@ -42,6 +41,7 @@ const BUSY_WAIT_NS: u64 = 500_000;
 /// The same for a call that replaces memory: our thread must not reach the new memory. It may need a processor first;
 /// `Sys::relax` gives it an ordinary priority.
 pub(crate) const REPLACED_WAIT_NS: u64 = 100_000_000;
+
 /// The engine of one process: the kernel, the settings, and the owners of all that it remembers.
 ///
 /// Each owner says what protects its fields. `sys`, `knobs` and `check` never change.
@@ -57,9 +57,8 @@ pub struct Space<S> {
     pub(crate) looks: Looks,
     /// The arena, whose memory is handed out, if there is one yet.
     shards: Late<Shards>,
-    /// Frames of regions, where there are any; and what is asked of the background thread for them.
-    pool: Option<Pool>,
-    requests: Requests,
+    /// The frames of regions, and what is asked of the background thread for them.
+    lending: Lending,
     /// The program's own mappings, which frames move into.
     program: Program,
     /// The memory that threads of ours are in right now, and that the program replaces.
@@ -102,8 +101,7 @@ impl<S: Sys> Space<S> {
             budget: Budget::new(knobs),
             looks: Looks::default(),
             shards: Late::new(),
-            pool: None,
-            requests: Requests::new(),
+            lending: Lending::new(),
             program,
             busy: Busy::new(),
             huge_cost: HugeCost::new(),
