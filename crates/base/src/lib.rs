@@ -1,4 +1,4 @@
-//! The ground of faultless: units, locks, system calls and zeroing engines.
+//! The ground of faultless: units, error numbers, locks, system calls and zeroing engines.
 //!
 //! This is the only crate, besides those that speak a foreign ABI, that may hold unsafe code. What lies above
 //! (`faultless-mm`) sees memory as [`Span`]s of addresses and acts on it through the [`sys::Sys`] trait.
@@ -7,6 +7,7 @@
 #[cfg(test)]
 extern crate std;
 
+mod errno;
 pub mod pagefault;
 pub mod probe;
 pub mod raw;
@@ -16,4 +17,5 @@ pub mod table;
 pub mod units;
 pub mod zero;
 
-pub use units::{PAGE, SLOT, SLOT_PAGES, Span, UNIT};
+pub use errno::Errno;
+pub use units::{PAGE, Pages, SLOT, SLOT_PAGES, Slot, Span, UNIT};

@@ -3,8 +3,10 @@
 use core::arch::asm;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
+use crate::Errno;
+
 /// What the kernel answered: a value, or the error number.
-pub type Answer = Result<usize, i32>;
+pub type Answer = Result<usize, Errno>;
 
 /// The function that is asked before each call; 0 where none is.
 static ASKED: AtomicUsize = AtomicUsize::new(0);
@@ -32,7 +34,7 @@ pub fn may_call() -> bool {
 #[inline]
 pub unsafe fn syscall(nr: i64, args: [usize; 6]) -> Answer {
     if !may_call() {
-        return Err(libc::ENOSYS);
+        return Err(Errno::ENOSYS);
     }
     // SAFETY: by contract.
     unsafe { direct(nr, args) }
@@ -60,7 +62,7 @@ pub unsafe fn direct(nr: i64, args: [usize; 6]) -> Answer {
             in("x1") args[1], in("x2") args[2], in("x3") args[3],
             in("x4") args[4], in("x5") args[5], options(nostack));
     }
-    if (-4095..0).contains(&ret) { Err(-ret as i32) } else { Ok(ret as usize) }
+    if (-4095..0).contains(&ret) { Err(Errno::new(-ret as i32)) } else { Ok(ret as usize) }
 }
 
 /// What a new private mapping may be used for.
@@ -308,7 +310,7 @@ impl File {
     }
 
     /// The same, with the error.
-    pub fn try_open(path: &core::ffi::CStr) -> Result<Self, i32> {
+    pub fn try_open(path: &core::ffi::CStr) -> Result<Self, Errno> {
         open(path).map(Self)
     }
 

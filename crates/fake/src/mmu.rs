@@ -8,24 +8,15 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard};
 
 use faultless_base::sys::mmu::Rights;
-use faultless_base::{PAGE, SLOT, Span};
+use faultless_base::{Errno, PAGE, SLOT, Span};
 
 use crate::Fake;
 
 mod fork;
 mod operations;
 
-/// Error numbers as the kernel gives them.
-pub mod errno {
-    #![allow(missing_docs)]
-    pub const ENOENT: i32 = 2;
-    pub const EIO: i32 = 5;
-    pub const EAGAIN: i32 = 11;
-    pub const ENOMEM: i32 = 12;
-    pub const EFAULT: i32 = 14;
-    pub const EBUSY: i32 = 16;
-    pub const EEXIST: i32 = 17;
-}
+/// In a row of errors: this call works.
+pub const WORKS: Errno = Errno::new(0);
 
 /// What an access finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +83,7 @@ struct State {
     /// Memory reserved for buffers, slot by slot: what is in it.
     reserved: BTreeMap<usize, Option<Vec<u8>>>,
     next: usize,
-    failures: VecDeque<i32>,
+    failures: VecDeque<Errno>,
     fills: usize,
     /// Where the backing ends, if it does.
     end: Option<usize>,
@@ -152,7 +143,7 @@ impl FakeMmu {
     }
 
     /// The next operations fail with these error numbers, one each; 0: that one works.
-    pub fn fail(&self, errors: &[i32]) {
+    pub fn fail(&self, errors: &[Errno]) {
         self.state.lock().unwrap().failures.extend(errors);
     }
 
@@ -251,10 +242,10 @@ impl FakeMmu {
     }
 
     /// Begins an operation that takes the lock of the address space.
-    fn begin(&self) -> Result<MutexGuard<'_, State>, i32> {
+    fn begin(&self) -> Result<MutexGuard<'_, State>, Errno> {
         let mut state = self.when(|_| false);
         match state.failures.pop_front() {
-            None | Some(0) => Ok(state),
+            None | Some(WORKS) => Ok(state),
             Some(error) => Err(error),
         }
     }

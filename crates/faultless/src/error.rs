@@ -62,7 +62,7 @@ impl From<Refused> for Error {
             Refused::Mapped => Self::Mapped,
             Refused::NotMapped => Self::NotMapped,
             Refused::Full => Self::TooManyAreas,
-            Refused::Kernel(error) => Self::Kernel(error),
+            Refused::Kernel(error) => Self::Kernel(error.number()),
         }
     }
 }

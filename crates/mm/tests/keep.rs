@@ -4,9 +4,9 @@ mod access;
 mod owner;
 
 use faultless_base::sys::mmu::{Mmu, Rights};
-use faultless_base::{PAGE, SLOT, Span};
+use faultless_base::{Errno, PAGE, SLOT, Span};
 use faultless_fake::Fake;
-use faultless_fake::mmu::{FakeMmu, errno};
+use faultless_fake::mmu::{FakeMmu, WORKS};
 use faultless_mm::fault::Outcome;
 use faultless_mm::frame::store::Store;
 use faultless_mm::predict::window::Orders;
@@ -114,7 +114,7 @@ fn what_cannot_be_moved_is_zero_again() {
     let (region, store) = region(100);
     fill(&region, 7);
     region.protect(span(0, EACH), Rights::Read).unwrap();
-    region.fail(&[errno::EBUSY]);
+    region.fail(&[Errno::EBUSY]);
     region.advise(span(0, 2 * EACH), Advice::DontNeed).unwrap();
     assert_eq!((store.ready(Need::Any), region.resident()), (1, PAGES - 2 * EACH));
     region.protect(span(0, EACH), Rights::Write).unwrap();
@@ -129,8 +129,8 @@ fn what_was_set_aside_goes_back_when_the_memory_stays() {
     let (region, store) = region(100);
     fill(&region, 7);
     // All four go aside, then the kernel refuses, and it takes two tries to put the first one back.
-    region.fail(&[0, 0, 0, 0, errno::ENOMEM, errno::EAGAIN]);
-    assert_eq!(region.unmap(region.span()), Err(Refused::Kernel(errno::ENOMEM)));
+    region.fail(&[WORKS, WORKS, WORKS, WORKS, Errno::ENOMEM, Errno::EAGAIN]);
+    assert_eq!(region.unmap(region.span()), Err(Refused::Kernel(Errno::ENOMEM)));
     assert_eq!((store.ready(Need::Any), region.resident(), region.present_pages()), (0, PAGES, PAGES));
     assert_eq!(fill(&region, 8), [7; PAGES]);
     assert_eq!(region.counted(Counter::RegionUnzeroed), 0);

@@ -3,8 +3,8 @@
 mod access;
 
 use faultless_base::sys::mmu::Rights;
-use faultless_base::{PAGE, SLOT, Span};
-use faultless_fake::mmu::{FakeMmu, Found, errno};
+use faultless_base::{Errno, PAGE, SLOT, Span};
+use faultless_fake::mmu::{FakeMmu, Found};
 use faultless_mm::fault::{Fault, Outcome};
 use faultless_mm::predict::window::Orders;
 use faultless_mm::region::area::Attributes;
@@ -188,11 +188,11 @@ fn a_window_without_memory_installs_what_there_is() {
         write(&region, (0..31).map(page));
         let before = region.resident();
         // The next window cannot be brought, but its first page may be.
-        region.fail(&[errno::ENOMEM]);
+        region.fail(&[Errno::ENOMEM]);
         let addr = span(page(31), 1).start;
         let outcome = region.fault(Fault { addr, wants: Rights::Write, hint: 1, cpu: 1 });
         match backward {
-            false => assert_eq!(outcome, Outcome::Failed(errno::ENOMEM)),
+            false => assert_eq!(outcome, Outcome::Failed(Errno::ENOMEM)),
             true => assert!(matches!(outcome, Outcome::Installed(_)), "{outcome:?}"),
         }
         assert_eq!(region.resident(), before + backward as usize);

@@ -4,9 +4,9 @@ mod access;
 mod owner;
 
 use faultless_base::sys::mmu::{Mmu, Rights};
-use faultless_base::{PAGE, SLOT, Span};
+use faultless_base::{Errno, PAGE, SLOT, Span};
 use faultless_fake::Fake;
-use faultless_fake::mmu::{FakeMmu, Found, backing_byte, errno};
+use faultless_fake::mmu::{FakeMmu, Found, WORKS, backing_byte};
 use faultless_mm::fault::{Fault, Outcome};
 use faultless_mm::predict::window::Orders;
 use faultless_mm::region::area::Attributes;
@@ -227,24 +227,23 @@ fn changes_are_refused_with_their_reason() {
     access(&region, 20, Some(9)).unwrap();
     assert_eq!(region.unmap(span(20, 1)), Err(Refused::Full));
     assert_eq!(access(&region, 20, None), Ok(9));
-    region.fail(&[errno::ENOMEM]);
-    assert_eq!(region.protect(span(0, 50), Rights::Read), Err(Refused::Kernel(errno::ENOMEM)));
+    region.fail(&[Errno::ENOMEM]);
+    assert_eq!(region.protect(span(0, 50), Rights::Read), Err(Refused::Kernel(Errno::ENOMEM)));
     assert_eq!(access(&region, 20, Some(8)), Ok(9));
     region.areas().check();
 }
 
 #[test]
 fn failures_of_the_kernel_are_met() {
-    use errno::*;
     // What a fault on the second page of four meets, and how it ends.
-    let cases: [(&[i32], Result<u8, Outcome>); 6] = [
+    let cases: [(&[Errno], Result<u8, Outcome>); 6] = [
         (&[], Ok(0)),
-        (&[EAGAIN], Ok(0)),
-        (&[EAGAIN, EAGAIN, EAGAIN, EAGAIN], Ok(0)),
-        (&[EEXIST], Ok(0)),
-        (&[ENOMEM], Err(Outcome::Failed(ENOMEM))),
+        (&[Errno::EAGAIN], Ok(0)),
+        (&[Errno::EAGAIN, Errno::EAGAIN, Errno::EAGAIN, Errno::EAGAIN], Ok(0)),
+        (&[Errno::EEXIST], Ok(0)),
+        (&[Errno::ENOMEM], Err(Outcome::Failed(Errno::ENOMEM))),
         // A part of the kernel's areas is gone: once for the window, once for the page, twice over.
-        (&[ENOENT, ENOENT], Err(Outcome::Forbidden)),
+        (&[Errno::ENOENT, Errno::ENOENT], Err(Outcome::Forbidden)),
     ];
     for (errors, end) in cases {
         let region = region_of(FakeMmu::new(|| {}), 10, Orders { first: 2, most: 2 });
@@ -265,7 +264,7 @@ fn a_huge_page_that_cannot_be_moved_is_made_of_small_ones() {
     region.map(region.span(), Attributes { huge: true, ..ANONYMOUS }, 0).unwrap();
     assert!(region.prepare_huge(1));
     // The move fails; then small ones in its place.
-    region.fail(&[errno::EBUSY]);
+    region.fail(&[Errno::EBUSY]);
     assert_eq!(region.populate(span(0, SLOT / PAGE)), Ok(SLOT / PAGE));
     assert_eq!(region.resident(), SLOT / PAGE);
     assert!((0..SLOT / PAGE).all(|page| access(&region, page, None) == Ok(0)));
@@ -306,22 +305,21 @@ fn changes_wait_for_places_that_a_fault_keeps_back() {
 /// Whatever fails in the middle of a change, nothing has changed.
 #[test]
 fn changes_that_fail_half_way_are_undone() {
-    use errno::*;
     type Change = fn(&Region<FakeMmu>) -> Result<(), Refused>;
     let remap: Change = |region| region.remap(span(4, 8), span(100, 1).start);
     let unmap: Change = |region| region.unmap(span(4, 8));
     let drop: Change = |region| region.advise(span(4, 8), Advice::DontNeed);
     let map: Change = |region| region.map(span(200, 8), ANONYMOUS, 0);
     // Which of its steps fails.
-    let cases: [(Change, &[i32]); 8] = [
-        (remap, &[ENOMEM]),
-        (remap, &[0, EFAULT]),
-        (remap, &[0, EAGAIN]),
-        (remap, &[0, 0, ENOMEM]),
-        (unmap, &[ENOMEM]),
-        (unmap, &[0, ENOMEM]),
-        (drop, &[EAGAIN]),
-        (map, &[ENOMEM]),
+    let cases: [(Change, &[Errno]); 8] = [
+        (remap, &[Errno::ENOMEM]),
+        (remap, &[WORKS, Errno::EFAULT]),
+        (remap, &[WORKS, Errno::EAGAIN]),
+        (remap, &[WORKS, WORKS, Errno::ENOMEM]),
+        (unmap, &[Errno::ENOMEM]),
+        (unmap, &[WORKS, Errno::ENOMEM]),
+        (drop, &[Errno::EAGAIN]),
+        (map, &[Errno::ENOMEM]),
     ];
     for (i, (change, errors)) in cases.into_iter().enumerate() {
         let region = region_of(FakeMmu::new(|| {}), 10, Orders { first: 0, most: 0 });
@@ -346,8 +344,8 @@ fn populating_says_that_a_page_is_missing() {
     region.map(span(0, 8), ANONYMOUS, 0).unwrap();
     access(&region, 3, Some(1)).unwrap();
     // As far as the page that is there, and then no further.
-    region.fail(&[0, errno::ENOMEM]);
-    assert_eq!(region.populate(span(0, 8)), Err(Refused::Kernel(errno::ENOMEM)));
+    region.fail(&[WORKS, Errno::ENOMEM]);
+    assert_eq!(region.populate(span(0, 8)), Err(Refused::Kernel(Errno::ENOMEM)));
     assert_eq!(region.populate(span(0, 8)), Ok(4));
 }
 
@@ -358,8 +356,8 @@ fn an_unreadable_backing_is_an_error_and_not_zeroes() {
     // Buffers are made by the first fault that is not speculative.
     assert_eq!(access(&region, 0, None), Ok(backing_byte(0)));
     assert_eq!(region.counted(Counter::SpfVmaNoanon), 1);
-    region.fail(&[errno::EIO]);
-    assert_eq!(access(&region, 4, None), Err(Outcome::Lost(errno::EIO)));
+    region.fail(&[Errno::EIO]);
+    assert_eq!(access(&region, 4, None), Err(Outcome::Lost(Errno::EIO)));
     assert_eq!(region.read(span(4, 1).start), Found::Poisoned);
     // Until it is dropped.
     region.advise(span(4, 1), Advice::DontNeed).unwrap();
@@ -374,12 +372,12 @@ fn a_backing_that_fails_is_not_asked_again_and_keeps_no_other_page_away() {
     assert_eq!(access(&region, 0, None), Ok(backing_byte(0)));
     let before = region.fills();
     // All of the window cannot be read, but its first page can.
-    region.fail(&[errno::EIO]);
+    region.fail(&[Errno::EIO]);
     assert_eq!(access(&region, 8, None), Ok(backing_byte(8 * PAGE)));
     assert_eq!((region.read(span(9, 1).start), region.fills()), (Found::Missing, before + 1));
-    for error in [errno::EAGAIN, errno::ENOMEM] {
+    for error in [Errno::EAGAIN, Errno::ENOMEM] {
         region.fail(&[error, error]);
-        let page = 16 + error as usize;
+        let page = 16 + error.number() as usize;
         assert_eq!(access(&region, page, None), Err(Outcome::Lost(error)));
         assert_eq!(region.read(span(page, 1).start), Found::Poisoned);
     }
@@ -391,10 +389,10 @@ fn a_page_that_does_not_come_is_an_error_in_the_end() {
     let region = region_of(FakeMmu::new(|| {}), 10, Orders { first: 0, most: 0 });
     region.map(span(0, 8), ANONYMOUS, 0).unwrap();
     let fault = Fault { addr: span(1, 1).start, wants: Rights::Read, hint: 0, cpu: 0 };
-    region.fail(&[errno::ENOMEM]);
-    assert_eq!((region.fault(fault), region.read(fault.addr)), (Outcome::Failed(errno::ENOMEM), Found::Missing));
-    region.fail(&[errno::ENOMEM]);
-    assert_eq!(region.last_fault(fault), Outcome::Lost(errno::ENOMEM));
+    region.fail(&[Errno::ENOMEM]);
+    assert_eq!((region.fault(fault), region.read(fault.addr)), (Outcome::Failed(Errno::ENOMEM), Found::Missing));
+    region.fail(&[Errno::ENOMEM]);
+    assert_eq!(region.last_fault(fault), Outcome::Lost(Errno::ENOMEM));
     assert_eq!((region.read(fault.addr), region.counted(Counter::RegionPgfault)), (Found::Poisoned, 1));
 }
 
@@ -406,10 +404,10 @@ fn filled_frames_are_kept_for_the_second_try() {
     access(&region, 0, None).unwrap();
     assert_eq!(region.fills(), 1);
     // The fill works, the installing that follows is interrupted.
-    region.fail(&[0, errno::EAGAIN]);
+    region.fail(&[WORKS, Errno::EAGAIN]);
     let before = region.counted(Counter::SpfVmaChanged);
     // More often than the speculative fault asks again.
-    region.fail(&[errno::EAGAIN; 1100]);
+    region.fail(&[Errno::EAGAIN; 1100]);
     assert_eq!(access(&region, 5, None), Ok(backing_byte(5 * PAGE)));
     assert_eq!(region.counted(Counter::SpfVmaChanged), before + 1);
     assert_eq!(region.fills(), 2, "read once for both tries");

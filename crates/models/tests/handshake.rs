@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use faultless_base::{SLOT, Span};
+use faultless_base::{SLOT, Slot, Span};
 use faultless_mm::frame::busy::Busy;
 use faultless_mm::frame::slot::{Slots, State, flag};
 use loom::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -26,8 +26,8 @@ impl World {
     fn new(state: State) -> Arc<Self> {
         let slots = Slots::new(faultless_base::sync::words(N + 1).unwrap());
         for i in 0..N {
-            slots.set(i, State::InTransit);
-            slots.set(i, state);
+            slots.set(Slot::new(i), State::InTransit);
+            slots.set(Slot::new(i), state);
         }
         let no = || [false; N].map(AtomicBool::new);
         Arc::new(Self { busy: Busy::new(), slots, inside: no(), gone: no() })
@@ -40,8 +40,8 @@ impl World {
     /// The background thread comes to slot `i`.
     fn touch(&self, i: usize) {
         let is_lent = || {
-            matches!(self.slots.state(i), State::Mapped | State::Block)
-                && !self.slots.has(i, flag::TAINTED | flag::FORKED)
+            matches!(self.slots.state(Slot::new(i)), State::Mapped | State::Block)
+                && !self.slots.has(Slot::new(i), flag::TAINTED | flag::FORKED)
         };
         self.busy.enter(Self::span(i), is_lent, || {
             self.inside[i].store(true, Relaxed);
@@ -76,38 +76,38 @@ fn check(state: State, order: &'static [usize], take: fn(&World)) {
 
 #[test]
 fn a_slot_that_is_unmapped_is_not_touched() {
-    check(State::Mapped, &[0], |w| assert!(w.slots.detach(0, State::Mapped)));
+    check(State::Mapped, &[0], |w| assert!(w.slots.detach(Slot::new(0), State::Mapped)));
 }
 
 #[test]
 fn a_block_that_is_freed_is_not_touched() {
-    check(State::Block, &[0], |w| w.slots.set(0, State::InTransit));
+    check(State::Block, &[0], |w| w.slots.set(Slot::new(0), State::InTransit));
 }
 
 #[test]
 fn a_slot_whose_attributes_change_is_not_touched() {
     check(State::Mapped, &[0], |w| {
-        w.slots.mark(0, flag::TAINTED);
+        w.slots.mark(Slot::new(0), flag::TAINTED);
     });
 }
 
 #[test]
 fn a_slot_that_a_fork_shares_is_not_touched() {
     check(State::Mapped, &[0], |w| {
-        w.slots.share(0, flag::FORKED);
+        w.slots.share(Slot::new(0), flag::FORKED);
     });
 }
 
 /// The announced range changes while another thread reads it, to higher and to lower addresses.
 #[test]
 fn one_slot_after_the_other_is_told_apart() {
-    let detach = |w: &World| assert!(w.slots.detach(0, State::Mapped));
+    let detach = |w: &World| assert!(w.slots.detach(Slot::new(0), State::Mapped));
     check(State::Mapped, &[0, 1], detach);
     check(State::Mapped, &[1, 0], detach);
     let detach_upper = |w: &World| {
-        assert!(w.slots.detach(1, State::Mapped));
+        assert!(w.slots.detach(Slot::new(1), State::Mapped));
         w.leave_alone(1);
-        assert!(w.slots.detach(0, State::Mapped));
+        assert!(w.slots.detach(Slot::new(0), State::Mapped));
     };
     check(State::Mapped, &[1, 0], detach_upper);
 }
@@ -123,7 +123,7 @@ fn a_slot_is_not_touched_while_it_is_replaced() {
         };
         let replaced = world.busy.replace(World::span(0));
         world.leave_alone(0);
-        assert!(world.slots.detach(0, State::Mapped));
+        assert!(world.slots.detach(Slot::new(0), State::Mapped));
         drop(replaced);
         background.join().unwrap();
     });
@@ -139,7 +139,7 @@ fn every_thread_that_is_there_is_waited_for() {
         let others = [1, 0].map(|i| {
             let world = world.clone();
             thread::spawn(move || {
-                let is_lent = || world.slots.state(i) == State::Mapped;
+                let is_lent = || world.slots.state(Slot::new(i)) == State::Mapped;
                 world.busy.enter(World::span(i), is_lent, || {
                     world.inside[i].store(true, Relaxed);
                     assert!(!world.gone[i].load(Relaxed), "slot {i} is used after it was replaced");
@@ -149,7 +149,7 @@ fn every_thread_that_is_there_is_waited_for() {
         });
         let replaced = world.busy.replace(World::span(0));
         world.leave_alone(0);
-        assert!(world.slots.detach(0, State::Mapped));
+        assert!(world.slots.detach(Slot::new(0), State::Mapped));
         drop(replaced);
         others.into_iter().for_each(|other| other.join().unwrap());
     });
@@ -165,7 +165,7 @@ fn two_threads_wait_for_one() {
         let take = |i: usize| {
             let world = world.clone();
             move || {
-                assert!(world.slots.detach(i, State::Mapped));
+                assert!(world.slots.detach(Slot::new(i), State::Mapped));
                 world.leave_alone(i);
             }
         };
@@ -189,10 +189,10 @@ fn a_slot_that_is_handed_out_again_is_the_programs_again() {
             let world = world.clone();
             thread::spawn(move || [0, 0].map(|i| world.touch(i)))
         };
-        assert!(world.slots.detach(0, State::Mapped));
+        assert!(world.slots.detach(Slot::new(0), State::Mapped));
         world.leave_alone(0);
         world.gone[0].store(false, Relaxed);
-        world.slots.set(0, State::Mapped);
+        world.slots.set(Slot::new(0), State::Mapped);
         background.join().unwrap();
     });
 }

@@ -5,6 +5,7 @@
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_long, c_uint, c_ulong, c_void};
 
+use faultless_base::Errno;
 use faultless_base::sys::raw::Answer;
 
 use crate::kernel::call::set_errno;
@@ -129,7 +130,7 @@ unsafe extern "C" fn route(nr: c_long, a: usize, b: usize, c: usize, d: usize, e
 
 /// Called by our `syscall` when the kernel reports an error.
 unsafe extern "C" fn fail(error: c_int) -> isize {
-    set_errno(error);
+    set_errno(Errno::new(error));
     -1
 }
 

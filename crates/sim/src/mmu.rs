@@ -8,7 +8,7 @@ use faultless_base::sync::per_cpu::places;
 use faultless_base::sys::mmu::{Mmu, Rights, Source, Word};
 use faultless_base::sys::uffd::Stopped;
 use faultless_base::sys::user_mmu::SAMPLES;
-use faultless_base::{PAGE, SLOT, Span};
+use faultless_base::{Errno, PAGE, SLOT, Span};
 use faultless_fake::Fake;
 use faultless_fake::mmu::{FakeMmu, Found};
 use serde::Serialize;
@@ -156,11 +156,11 @@ impl Mmu for SimMmu<'_> {
         self.fake.frees_tables()
     }
 
-    fn leave_to_kernel(&self, span: Span) -> Result<(), i32> {
+    fn leave_to_kernel(&self, span: Span) -> Result<(), Errno> {
         self.fake.leave_to_kernel(span)
     }
 
-    fn take_from_kernel(&self, span: Span) -> Result<(), i32> {
+    fn take_from_kernel(&self, span: Span) -> Result<(), Errno> {
         self.fake.take_from_kernel(span)
     }
 
@@ -182,7 +182,7 @@ impl Mmu for SimMmu<'_> {
         self.fake.drop_unless_whole(frame)
     }
 
-    fn poison(&self, page: usize) -> Result<(), i32> {
+    fn poison(&self, page: usize) -> Result<(), Errno> {
         self.fake.poison(page)
     }
 
@@ -190,15 +190,15 @@ impl Mmu for SimMmu<'_> {
         self.fake.wake(span);
     }
 
-    fn protect(&self, span: Span, rights: Rights) -> Result<(), i32> {
+    fn protect(&self, span: Span, rights: Rights) -> Result<(), Errno> {
         self.fake.protect(span, rights)
     }
 
-    fn discard(&self, span: Span) -> Result<(), i32> {
+    fn discard(&self, span: Span) -> Result<(), Errno> {
         self.fake.discard(span)
     }
 
-    fn relocate(&self, from: Span, to: usize) -> Result<(), i32> {
+    fn relocate(&self, from: Span, to: usize) -> Result<(), Errno> {
         self.fake.relocate(from, to)
     }
 
@@ -206,7 +206,7 @@ impl Mmu for SimMmu<'_> {
         self.fake.fills_at_any_time()
     }
 
-    fn fill(&self, offset: u64, buffer: Span) -> Result<(), i32> {
+    fn fill(&self, offset: u64, buffer: Span) -> Result<(), Errno> {
         self.fake.fill(offset, buffer)
     }
 

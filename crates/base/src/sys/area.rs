@@ -9,6 +9,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use super::kept::Kept;
 use super::raw::{self, syscall};
 use super::{open, thread};
+use crate::Errno;
 use crate::units::Span;
 
 static BACKGROUND: Kept = Kept::of_background();
@@ -62,12 +63,12 @@ pub fn area(addr: usize) -> Option<Span> {
     let answer = match number.map(|number| query(number, addr)) {
         // Not kept: another thread opens it, the process has more than one thread, or a file of the program's is in
         // its place.
-        None | Some(Err(_)) => open::apart(|| ask_once(addr)).unwrap_or(Err(libc::EAGAIN)),
+        None | Some(Err(_)) => open::apart(|| ask_once(addr)).unwrap_or(Err(Errno::EAGAIN)),
         Some(answer) => answer,
     };
     match answer {
         Ok(area) => Some(area),
-        Err(libc::EAGAIN | libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EINTR) => {
+        Err(Errno::EAGAIN | Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM | Errno::EINTR) => {
             Some(Span { start: addr, end: addr })
         }
         // An older kernel, or no `/proc`.
@@ -79,17 +80,17 @@ pub fn area(addr: usize) -> Option<Span> {
 }
 
 /// By a descriptor for this question alone.
-fn ask_once(addr: usize) -> Result<Span, i32> {
+fn ask_once(addr: usize) -> Result<Span, Errno> {
     let file = raw::File::try_open(MAPS)?;
     query(file.number(), addr)
 }
 
-fn query(number: usize, addr: usize) -> Result<Span, i32> {
+fn query(number: usize, addr: usize) -> Result<Span, Errno> {
     let mut query = Query { size: size_of::<Query>() as u64, addr: addr as u64, ..Query::default() };
     // SAFETY: writes the structure.
     match unsafe { syscall(libc::SYS_ioctl, [number, PROCMAP_QUERY, &raw mut query as usize, 0, 0, 0]) } {
         Ok(_) => Ok(Span { start: query.start as usize, end: query.end as usize }),
-        Err(libc::ENOENT) => Ok(Span { start: addr, end: addr }),
+        Err(Errno::ENOENT) => Ok(Span { start: addr, end: addr }),
         Err(error) => Err(error),
     }
 }
@@ -138,7 +139,7 @@ mod tests {
             let mut meanwhile = None;
             let _ = PROGRAM.get(|| {
                 meanwhile = area(span.start);
-                Err(libc::EPERM)
+                Err(Errno::EPERM)
             });
             assert!(meanwhile.is_none_or(|area| area.contains(span.start)), "while it is opened");
             assert!(area(span.start).is_some_and(|area| area.contains(span.start)));

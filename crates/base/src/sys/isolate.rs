@@ -11,6 +11,7 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use super::linux;
 use super::moves::Unregistered;
 use super::raw::{self, Answer, syscall};
+use crate::Errno;
 use crate::units::{PAGE, SLOT, Span};
 
 const PLACES: usize = 4;
@@ -58,7 +59,7 @@ pub fn isolate(span: Span) -> Option<Span> {
     // One page larger: so the kernel takes a single area only.
     let moved = match shift(span, span.bytes() + PAGE, at) {
         Ok(_) => Some(Span::new(at, span.bytes())),
-        Err(libc::EFAULT) => shift_areas(span, i, at),
+        Err(Errno::EFAULT) => shift_areas(span, i, at),
         Err(_) => None,
     };
     if moved.is_none() && TAKEN[i].load(Ordering::Relaxed) == IN_USE {
@@ -131,7 +132,7 @@ fn is_somebody_elses(old: Span) -> bool {
     let args = [old.start, old.bytes(), libc::PROT_NONE as usize, flags as usize, usize::MAX, 0];
     // SAFETY: replaces nothing.
     let mapped = unsafe { syscall(libc::SYS_mmap, args) };
-    mapped == Err(libc::EEXIST)
+    mapped == Err(Errno::EEXIST)
 }
 
 fn unmap(span: Span) {

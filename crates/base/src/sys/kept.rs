@@ -9,6 +9,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering
 
 use super::open;
 use super::raw::{self, syscall};
+use crate::Errno;
 
 /// Where descriptors lie in the program's table: below this number, and above those that select(2) takes where the
 /// limit allows.
@@ -102,7 +103,7 @@ impl Kept {
     }
 
     /// Its number; opens it by `open` if there is none.
-    pub fn get(&self, open: impl FnOnce() -> Result<usize, i32>) -> Option<usize> {
+    pub fn get(&self, open: impl FnOnce() -> Result<usize, Errno>) -> Option<usize> {
         if let Some(number) = self.open_one() {
             return Some(number);
         }
@@ -111,10 +112,10 @@ impl Kept {
             return None;
         }
         let opened = open().and_then(|number| {
-            self.file.store(file_of(number).ok_or(libc::EBADF)?, Ordering::Relaxed);
+            self.file.store(file_of(number).ok_or(Errno::EBADF)?, Ordering::Relaxed);
             Ok(number)
         });
-        let counts = opened != Err(libc::EMFILE) && (opened.is_err() || shared.is_none());
+        let counts = opened != Err(Errno::EMFILE) && (opened.is_err() || shared.is_none());
         self.tries.fetch_add(counts as usize, Ordering::Relaxed);
         // A child of vfork has closed its own, perhaps, and not its parent's.
         if let Ok(number) = opened {
@@ -148,13 +149,13 @@ pub fn close(number: usize) {
 }
 
 /// Moves a descriptor out of the way of the program's numbers.
-pub fn aside(number: usize) -> Result<usize, i32> {
+pub fn aside(number: usize) -> Result<usize, Errno> {
     let placed = copy_aside(number);
     close(number);
     placed
 }
 
-fn copy_aside(number: usize) -> Result<usize, i32> {
+fn copy_aside(number: usize) -> Result<usize, Errno> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     let at = &raw mut limit as usize;
     // SAFETY: writes the limit; duplicates a descriptor of ours.
@@ -162,7 +163,7 @@ fn copy_aside(number: usize) -> Result<usize, i32> {
         syscall(libc::SYS_prlimit64, [0, libc::RLIMIT_NOFILE as usize, 0, at, 0, 0])?;
         let limit = limit.rlim_cur.min(BELOW as u64) as usize;
         if limit < LEAST_LIMIT {
-            return Err(libc::EMFILE);
+            return Err(Errno::EMFILE);
         }
         syscall(libc::SYS_fcntl, [number, libc::F_DUPFD_CLOEXEC as usize, limit - ROOM, 0, 0, 0])
     }

@@ -6,12 +6,13 @@
 
 use super::linux::{map_at, mprotect};
 use super::raw::{self, syscall};
+use crate::Errno;
 use crate::units::{PAGE, SLOT, Span};
 
 /// An error, after `done` bytes.
 pub struct Stopped {
     pub done: usize,
-    pub error: i32,
+    pub error: Errno,
 }
 
 /// As [`super::Sys::migrate`].
@@ -85,7 +86,7 @@ pub fn is_in_one_area(at: usize, bytes: usize) -> bool {
         // SAFETY: that page.
         unsafe { raw::unmap(at + bytes, PAGE) };
     }
-    grown != Err(libc::EFAULT)
+    grown != Err(Errno::EFAULT)
 }
 
 /// As [`super::Sys::unclaimed`]: the part that was never opened is one area.

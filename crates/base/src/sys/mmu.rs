@@ -4,7 +4,7 @@
 //! which checks every rule that the kernel would enforce and some that it would not.
 
 use super::uffd::Stopped;
-use crate::Span;
+use crate::{Errno, Span};
 
 /// What an area may be used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -74,9 +74,9 @@ pub trait Mmu {
     /// there.
     fn frees_tables(&self) -> bool;
     /// Has the kernel itself bring the missing pages of a span from now on, zeroes all of them.
-    fn leave_to_kernel(&self, span: Span) -> Result<(), i32>;
+    fn leave_to_kernel(&self, span: Span) -> Result<(), Errno>;
     /// Ends that.
-    fn take_from_kernel(&self, span: Span) -> Result<(), i32>;
+    fn take_from_kernel(&self, span: Span) -> Result<(), Errno>;
     /// How many pages of a span are there, the kernel's page of zeroes included.
     fn present(&self, span: Span) -> usize;
     /// Whether a page is there that takes memory.
@@ -91,7 +91,7 @@ pub trait Mmu {
     }
     /// Makes a missing page an error for each access, until it is dropped. Threads that wait for it still wait.
     /// EEXIST: a page is there, or such an error. ENOENT: it is not the region's any more.
-    fn poison(&self, page: usize) -> Result<(), i32>;
+    fn poison(&self, page: usize) -> Result<(), Errno>;
     /// Whether faults on a page are delivered. A foreign mapping there is not the region's.
     fn serves(&self, _page: usize) -> bool {
         true
@@ -99,16 +99,16 @@ pub trait Mmu {
     /// Lets threads that wait for pages of a span look again.
     fn wake(&self, span: Span);
     /// Changes what a span may be used for, or gives the error number.
-    fn protect(&self, span: Span, rights: Rights) -> Result<(), i32>;
+    fn protect(&self, span: Span, rights: Rights) -> Result<(), Errno>;
     /// Drops the pages of a span: they are missing again.
-    fn discard(&self, span: Span) -> Result<(), i32>;
+    fn discard(&self, span: Span) -> Result<(), Errno>;
     /// Moves the pages of a span without rights to another such span, where pages are missing.
-    fn relocate(&self, from: Span, to: usize) -> Result<(), i32>;
+    fn relocate(&self, from: Span, to: usize) -> Result<(), Errno>;
     /// Whether [`Mmu::fill`] may be called while the region changes.
     fn fills_at_any_time(&self) -> bool;
     /// Reads what belongs at `offset` of the region's backing into a buffer, to its end; zeroes behind the backing's
     /// end.
-    fn fill(&self, offset: u64, buffer: Span) -> Result<(), i32>;
+    fn fill(&self, offset: u64, buffer: Span) -> Result<(), Errno>;
     /// Whether missing pages raise faults; otherwise the kernel brings them, and nothing is ever installed.
     fn raises_faults(&self) -> bool;
     /// Says whether the kernel is to bring huge pages, where missing pages raise no faults.

@@ -16,6 +16,7 @@ use super::kept::{Kept, aside};
 use super::raw::{self, NoSignals};
 use super::uffd::{REGISTER_WP, Uffd, Wake, Way, feature};
 use super::{frames, open as table, pagemap, thread};
+use crate::Errno;
 use crate::units::{SLOT, Span};
 
 static BACKGROUND: Kept = Kept::of_background();
@@ -123,7 +124,7 @@ pub fn forget() {
 }
 
 /// Whether this process may have what it takes; the descriptor.
-pub fn open() -> Result<Uffd, i32> {
+pub fn open() -> Result<Uffd, Errno> {
     let uffd = Uffd::open(Way::UserModeOnly)?;
     uffd.enable(feature::MOVE)?;
     Ok(uffd)
@@ -172,13 +173,13 @@ pub fn keep() {
 }
 
 /// For the program's threads, in the program's table.
-fn open_aside() -> Result<usize, i32> {
-    table::unseen(|| aside(open()?.keep())).unwrap_or(Err(libc::EMFILE))
+fn open_aside() -> Result<usize, Errno> {
+    table::unseen(|| aside(open()?.keep())).unwrap_or(Err(Errno::EMFILE))
 }
 
 /// For the background thread, in its own table.
-fn open_own() -> Result<Uffd, i32> {
-    thread::has_own_files().then(open).ok_or(libc::EPERM)?
+fn open_own() -> Result<Uffd, Errno> {
+    thread::has_own_files().then(open).ok_or(Errno::EPERM)?
 }
 
 fn move_with(uffd: &Uffd, from: Span, to: usize) -> usize {
@@ -194,9 +195,9 @@ fn move_with(uffd: &Uffd, from: Span, to: usize) -> usize {
         match unsafe { uffd.move_pages(from.start + done, part, Wake::Later) } {
             Ok(()) => done += part.bytes(),
             // Either side may be several areas to the kernel, of which each needs a call of its own.
-            Err(stopped) if stopped.error == libc::EINVAL && stopped.done == 0 && piece > SLOT => piece = SLOT,
+            Err(stopped) if stopped.error == Errno::EINVAL && stopped.done == 0 && piece > SLOT => piece = SLOT,
             // The address space changes: nothing is wrong with this page.
-            Err(stopped) if stopped.error == libc::EAGAIN && stopped.done > 0 => done += stopped.done,
+            Err(stopped) if stopped.error == Errno::EAGAIN && stopped.done > 0 => done += stopped.done,
             Err(stopped) => {
                 done += stopped.done;
                 break;

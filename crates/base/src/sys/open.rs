@@ -18,6 +18,7 @@ use super::kept::aside;
 use super::raw::{self, NoSignals, now_ns, syscall};
 use super::stack::once;
 use super::{helper, thread};
+use crate::Errno;
 
 /// Whether the table is a program's that does not know of us. A program that links this crate expects its descriptors.
 static GUEST: AtomicBool = AtomicBool::new(false);
@@ -130,8 +131,8 @@ fn alone(f: &mut dyn FnMut()) -> bool {
 }
 
 /// Opens a file for reading, and puts it aside.
-pub fn file_aside(path: &core::ffi::CStr) -> Result<usize, i32> {
-    unseen(|| aside(raw::open(path)?)).unwrap_or(Err(libc::EMFILE))
+pub fn file_aside(path: &core::ffi::CStr) -> Result<usize, Errno> {
+    unseen(|| aside(raw::open(path)?)).unwrap_or(Err(Errno::EMFILE))
 }
 
 #[cfg(all(test, not(feature = "model")))]

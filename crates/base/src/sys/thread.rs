@@ -8,6 +8,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering
 
 use super::cpus::{self, Set};
 use super::raw::{self, Access, syscall};
+use crate::Errno;
 
 const STACK_BYTES: usize = 128 << 10;
 /// Room on both sides of the thread pointer; zero bytes are what fresh thread-local variables of ours hold.
@@ -210,7 +211,7 @@ pub fn note_outlived() {
     unsafe {
         let (pid, this) = (raw::process_number(), raw::thread_number());
         let read = || syscall(libc::SYS_process_vm_readv, [pid, at, 1, at, 1, 0]);
-        if pid != this && read() == Err(libc::ESRCH) {
+        if pid != this && read() == Err(Errno::ESRCH) {
             OUTLIVED.store(true, Ordering::Relaxed);
         }
     }

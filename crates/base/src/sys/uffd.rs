@@ -9,7 +9,7 @@ use core::mem::size_of;
 
 use super::descriptor::Descriptor;
 use super::raw::syscall;
-use crate::{PAGE, Span};
+use crate::{Errno, PAGE, Span};
 
 pub mod message;
 
@@ -82,7 +82,7 @@ pub struct Stopped {
     /// Bytes done before.
     pub done: usize,
     /// The error number.
-    pub error: i32,
+    pub error: Errno,
 }
 
 /// The address space behind a descriptor.
@@ -139,7 +139,7 @@ impl Uffd {
 
     /// A new descriptor, or the error number: EPERM where it is not allowed, ENOENT without the device, ENOSYS
     /// without the system call.
-    pub fn open(way: Way) -> Result<Self, i32> {
+    pub fn open(way: Way) -> Result<Self, Errno> {
         // The kernel lets only those be polled that do not block.
         let flags = (libc::O_CLOEXEC | libc::O_NONBLOCK) as usize;
         // SAFETY: no memory is touched but a constant path.
@@ -161,8 +161,8 @@ impl Uffd {
     }
 
     /// A descriptor by the most capable way that works, or the error of the last.
-    pub fn open_best() -> Result<(Self, Way), i32> {
-        let mut last = libc::ENOSYS;
+    pub fn open_best() -> Result<(Self, Way), Errno> {
+        let mut last = Errno::ENOSYS;
         for way in Way::ALL {
             match Self::open(way) {
                 Ok(uffd) => return Ok((uffd, way)),
@@ -172,7 +172,7 @@ impl Uffd {
         Err(last)
     }
 
-    fn ioctl(&self, request: usize, words: &mut [u64]) -> Result<(), i32> {
+    fn ioctl(&self, request: usize, words: &mut [u64]) -> Result<(), Errno> {
         debug_assert_eq!(size_of_val(words), request >> 16 & 0x3FFF);
         // SAFETY: the words are as many as the request says; what it does to memory is up to the callers here.
         unsafe { syscall(libc::SYS_ioctl, [self.0.number(), request, words.as_mut_ptr() as usize, 0, 0, 0]) }
@@ -181,7 +181,7 @@ impl Uffd {
 
     /// Enables `features`, and gives all those that this kernel has. Once for each descriptor; EINVAL where one is
     /// not there.
-    pub fn enable(&self, features: u64) -> Result<u64, i32> {
+    pub fn enable(&self, features: u64) -> Result<u64, Errno> {
         let mut words = [API, features, 0];
         self.ioctl(UFFDIO_API, &mut words)?;
         Ok(words[1])
@@ -191,9 +191,9 @@ impl Uffd {
     ///
     /// # Safety
     /// Each access to the span must reckon with it: an access waits, or is a SIGBUS.
-    pub unsafe fn register(&self, span: Span, modes: u64) -> Result<u64, i32> {
+    pub unsafe fn register(&self, span: Span, modes: u64) -> Result<u64, Errno> {
         if !self.is_open() {
-            return Err(libc::EBADF);
+            return Err(Errno::EBADF);
         }
         let mut words = [span.start as u64, span.bytes() as u64, modes, 0];
         self.ioctl(UFFDIO_REGISTER, &mut words)?;
@@ -201,7 +201,7 @@ impl Uffd {
     }
 
     /// Ends that; threads that wait go on as without it.
-    pub fn unregister(&self, span: Span) -> Result<(), i32> {
+    pub fn unregister(&self, span: Span) -> Result<(), Errno> {
         self.ioctl(UFFDIO_UNREGISTER, &mut [span.start as u64, span.bytes() as u64])
     }
 
@@ -217,7 +217,7 @@ impl Uffd {
     }
 
     /// Has threads that wait for pages of `span` look again.
-    pub fn wake(&self, span: Span) -> Result<(), i32> {
+    pub fn wake(&self, span: Span) -> Result<(), Errno> {
         self.ioctl(UFFDIO_WAKE, &mut [span.start as u64, span.bytes() as u64])
     }
 
@@ -256,7 +256,7 @@ impl Uffd {
     ///
     /// # Safety
     /// The span is registered here for [`REGISTER_WP`]; a write waits, or is a SIGBUS.
-    pub unsafe fn write_protect(&self, span: Span, protected: bool) -> Result<(), i32> {
+    pub unsafe fn write_protect(&self, span: Span, protected: bool) -> Result<(), Errno> {
         self.ioctl(UFFDIO_WRITEPROTECT, &mut [span.start as u64, span.bytes() as u64, protected as u64])
     }
 
@@ -280,14 +280,14 @@ impl Uffd {
     /// The state of the memory behind it. The question is about a span that is not registered for write protection.
     pub fn state(&self, span: Span) -> State {
         match self.ioctl(UFFDIO_WRITEPROTECT, &mut [span.start as u64, span.bytes() as u64, 0]) {
-            Err(libc::EAGAIN) => State::Changing,
-            Err(libc::ESRCH) => State::Gone,
+            Err(Errno::EAGAIN) => State::Changing,
+            Err(Errno::ESRCH) => State::Gone,
             _ => State::There,
         }
     }
 
     /// Waits up to `timeout_ms` for the next message; `None` when there was none.
-    pub fn next_event(&self, timeout_ms: u32) -> Result<Option<Event>, i32> {
+    pub fn next_event(&self, timeout_ms: u32) -> Result<Option<Event>, Errno> {
         let mut messages = [[0; 4]];
         Ok(match message::receive(self.number(), None, timeout_ms, &mut messages)? {
             Waited::Messages(1..) => Some(Event::from(messages[0])),
@@ -297,10 +297,10 @@ impl Uffd {
 }
 
 /// The outcome of a call that may stop half way: its own error, or the count (or negated error) in its last word.
-fn outcome(answer: Result<(), i32>, count: u64) -> Result<(), Stopped> {
+fn outcome(answer: Result<(), Errno>, count: u64) -> Result<(), Stopped> {
     match (answer, count as i64) {
         (Ok(()), 0..) => Ok(()),
-        (Ok(()), error) => Err(Stopped { done: 0, error: -error as i32 }),
+        (Ok(()), error) => Err(Stopped { done: 0, error: Errno::new(-error as i32) }),
         (Err(error), done) => Err(Stopped { done: done.max(0) as usize, error }),
     }
 }

@@ -13,7 +13,7 @@ use super::raw::{self, syscall};
 use super::uffd::{REGISTER_MISSING, REGISTER_WP, Stopped, Uffd, Wake};
 use super::{Huge, Sys, frames, moves, pagemap, policy, tables};
 use crate::sync::Lock;
-use crate::{PAGE, SLOT, Span};
+use crate::{Errno, PAGE, SLOT, Span};
 
 /// Pages that are looked at to see how much of a window was used.
 pub const SAMPLES: usize = 8;
@@ -64,9 +64,9 @@ pub struct UserMmu<B: Backing> {
 
 impl<B: Backing> UserMmu<B> {
     /// Reserves `bytes`, whole slots, without access. Each descriptor is enabled and serves an equal part of them.
-    pub fn new(bytes: usize, uffds: [Option<Uffd>; STRIPES], backing: B) -> Result<Self, i32> {
+    pub fn new(bytes: usize, uffds: [Option<Uffd>; STRIPES], backing: B) -> Result<Self, Errno> {
         let count = uffds.iter().flatten().count().max(1);
-        let span = Linux.reserve(bytes, SLOT).ok_or(libc::ENOMEM)?;
+        let span = Linux.reserve(bytes, SLOT).ok_or(Errno::ENOMEM)?;
         // A core dump has the present pages of it.
         let args = [span.start, span.bytes(), libc::MADV_DODUMP as usize, 0, 0, 0];
         // SAFETY: the reservation just made.
@@ -84,7 +84,7 @@ impl<B: Backing> UserMmu<B> {
             is_shut: AtomicBool::new(false),
             backing,
         };
-        mmu.zeroes = zeroes::map().ok_or(libc::ENOMEM)?;
+        mmu.zeroes = zeroes::map().ok_or(Errno::ENOMEM)?;
         if mmu.uffds().next().is_some() {
             // A huge page would be made for each fault, before it is delivered.
             Linux.huge(span, Huge::Refused);
@@ -96,11 +96,11 @@ impl<B: Backing> UserMmu<B> {
     }
 
     /// Has faults delivered from now on, and messages sent. Their reader is there already: threads wait for it.
-    pub fn deliver(&self) -> Result<(), i32> {
+    pub fn deliver(&self) -> Result<(), Errno> {
         self.register(self.span)
     }
 
-    fn register(&self, span: Span) -> Result<(), i32> {
+    fn register(&self, span: Span) -> Result<(), Errno> {
         for (uffd, part) in self.parts(span) {
             // SAFETY: a part of the reservation.
             unsafe { uffd.register(part, REGISTER_MISSING) }?;
@@ -124,8 +124,8 @@ impl<B: Backing> UserMmu<B> {
     }
 
     /// From now on a caller notes which parts of the region the program takes.
-    pub fn note_losses(&mut self) -> Result<(), i32> {
-        self.lost = Some(Lost::new(self.span).ok_or(libc::ENOMEM)?);
+    pub fn note_losses(&mut self) -> Result<(), Errno> {
+        self.lost = Some(Lost::new(self.span).ok_or(Errno::ENOMEM)?);
         Ok(())
     }
 
@@ -145,7 +145,7 @@ impl<B: Backing> UserMmu<B> {
     }
 
     /// Leaves the reservation out of forked children: no thread would fill their missing pages from the backing.
-    pub fn keep_from_children(&mut self) -> Result<(), i32> {
+    pub fn keep_from_children(&mut self) -> Result<(), Errno> {
         self.is_kept_from_children = true;
         relocate::keep_from_children(self.span)
     }
@@ -198,7 +198,7 @@ impl<B: Backing> UserMmu<B> {
         let advice = if wants == Rights::Write { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
         let args = [page, PAGE, advice as usize, 0, 0, 0];
         // SAFETY: it brings a page, as the access does.
-        !self.serves(page) && unsafe { syscall(libc::SYS_madvise, args) } == Err(libc::EFAULT)
+        !self.serves(page) && unsafe { syscall(libc::SYS_madvise, args) } == Err(Errno::EFAULT)
     }
 }
 
@@ -234,7 +234,7 @@ fn kept(span: Span, lost: &Option<Lost>) -> impl Iterator<Item = Span> {
 
 impl<B: Backing> Mmu for UserMmu<B> {
     fn install(&self, from: Source, to: Span) -> Result<(), Stopped> {
-        let Some(uffd) = self.uffd(to.start) else { return Err(Stopped { done: 0, error: libc::ENOENT }) };
+        let Some(uffd) = self.uffd(to.start) else { return Err(Stopped { done: 0, error: Errno::ENOENT }) };
         let at = match from {
             // SAFETY: the span is registered.
             Source::ZeroPage => return unsafe { uffd.zero_pages(to, Wake::Later) },
@@ -273,7 +273,7 @@ impl<B: Backing> Mmu for UserMmu<B> {
         tables::are_freed()
     }
 
-    fn leave_to_kernel(&self, span: Span) -> Result<(), i32> {
+    fn leave_to_kernel(&self, span: Span) -> Result<(), Errno> {
         self.parts(span).try_for_each(|(uffd, part)| match self.lost {
             None => uffd.unregister(part),
             // The kernel tells of changes of memory as long as it is registered. Here it is registered for write
@@ -283,7 +283,7 @@ impl<B: Backing> Mmu for UserMmu<B> {
         })
     }
 
-    fn take_from_kernel(&self, span: Span) -> Result<(), i32> {
+    fn take_from_kernel(&self, span: Span) -> Result<(), Errno> {
         self.register(span)
     }
 
@@ -311,8 +311,8 @@ impl<B: Backing> Mmu for UserMmu<B> {
         self.looks_are_safe
     }
 
-    fn poison(&self, page: usize) -> Result<(), i32> {
-        let uffd = self.uffd(page).ok_or(libc::EINVAL)?;
+    fn poison(&self, page: usize) -> Result<(), Errno> {
+        let uffd = self.uffd(page).ok_or(Errno::EINVAL)?;
         uffd.poison(Span::new(page, PAGE), Wake::Later).map_err(|stopped| stopped.error)
     }
 
@@ -322,7 +322,7 @@ impl<B: Backing> Mmu for UserMmu<B> {
         let nothing = self.zeroes + zeroes::NOTHING;
         // SAFETY: nothing can be read there, so nothing is copied.
         let answer = self.uffd(page).map(|uffd| unsafe { uffd.copy(nothing, Span::new(page, PAGE), Wake::Later) });
-        answer.is_some_and(|answer| answer.is_err_and(|stopped| stopped.error != libc::ENOENT))
+        answer.is_some_and(|answer| answer.is_err_and(|stopped| stopped.error != Errno::ENOENT))
     }
 
     fn wake(&self, span: Span) {
@@ -331,7 +331,7 @@ impl<B: Backing> Mmu for UserMmu<B> {
         }
     }
 
-    fn protect(&self, span: Span, rights: Rights) -> Result<(), i32> {
+    fn protect(&self, span: Span, rights: Rights) -> Result<(), Errno> {
         let prot = match rights {
             Rights::None => libc::PROT_NONE,
             Rights::Read => libc::PROT_READ,
@@ -346,18 +346,18 @@ impl<B: Backing> Mmu for UserMmu<B> {
         if rights != Rights::None && self.is_shut() {
             // It was opened after it was shut.
             let _ = protect(libc::PROT_NONE);
-            return Err(libc::EIO);
+            return Err(Errno::EIO);
         }
         Ok(())
     }
 
-    fn discard(&self, span: Span) -> Result<(), i32> {
+    fn discard(&self, span: Span) -> Result<(), Errno> {
         let args = [span.start, span.bytes(), frames::DONTNEED_LOCKED, 0, 0, 0];
         // SAFETY: a part of the reservation whose content is not wanted any more.
         unsafe { syscall(libc::SYS_madvise, args) }.map(drop)
     }
 
-    fn relocate(&self, from: Span, to: usize) -> Result<(), i32> {
+    fn relocate(&self, from: Span, to: usize) -> Result<(), Errno> {
         self.relocate_pages(from, to)
     }
 
@@ -365,10 +365,10 @@ impl<B: Backing> Mmu for UserMmu<B> {
         self.backing.is_read_at_any_time()
     }
 
-    fn fill(&self, offset: u64, buffer: Span) -> Result<(), i32> {
+    fn fill(&self, offset: u64, buffer: Span) -> Result<(), Errno> {
         // SAFETY: memory of [`Mmu::reserve`], which is the caller's alone, and readable and writable.
         let bytes = unsafe { core::slice::from_raw_parts_mut(buffer.start as *mut u8, buffer.bytes()) };
-        self.backing.read(offset, bytes)
+        self.backing.read(offset, bytes).map_err(Errno::new)
     }
 
     fn raises_faults(&self) -> bool {

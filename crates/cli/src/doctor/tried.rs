@@ -54,7 +54,7 @@ impl Tried {
 }
 
 fn uffd(way: Way) -> Result<u64, i32> {
-    Uffd::open(way)?.enable(0)
+    Ok(Uffd::open(way)?.enable(0)?)
 }
 
 fn limit(kind: libc::__rlimit_resource_t) -> Option<u64> {
@@ -89,7 +89,7 @@ fn namespace() -> Result<[bool; 3], i32> {
             let made: Answer = syscall(libc::SYS_unshare, [libc::CLONE_NEWUSER as usize, 0, 0, 0, 0, 0]);
             let status = match made {
                 Ok(_) => (0..3).filter(|i| uffd(Way::ALL[*i]).is_ok()).fold(0, |set, i| set | 1 << i),
-                Err(number) => (NUMBERS + number).min(255),
+                Err(error) => (NUMBERS + error.number()).min(255),
             };
             libc::_exit(status);
         }

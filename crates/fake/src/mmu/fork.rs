@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use std::mem::take;
 use std::sync::{Mutex, MutexGuard};
 
-use super::{FakeMmu, Found, Page, State, errno};
-use faultless_base::PAGE;
+use super::{FakeMmu, Found, Page, State};
 use faultless_base::sys::mmu::Rights;
+use faultless_base::{Errno, PAGE};
 
 /// Pages that are copied at a time.
 const COPIED_AT_ONCE: usize = 4;
@@ -43,9 +43,9 @@ impl FakeMmu {
     }
 
     /// Begins to install something: not while a message waits.
-    pub(super) fn begin_bringing(&self) -> Result<MutexGuard<'_, State>, i32> {
+    pub(super) fn begin_bringing(&self) -> Result<MutexGuard<'_, State>, Errno> {
         let state = self.begin()?;
-        if state.sent > state.read { Err(errno::EAGAIN) } else { Ok(state) }
+        if state.sent > state.read { Err(Errno::EAGAIN) } else { Ok(state) }
     }
 
     /// Sends a message, and waits until it was read.

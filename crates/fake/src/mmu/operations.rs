@@ -2,9 +2,9 @@
 
 use faultless_base::sys::mmu::{Mmu, Rights, Source};
 use faultless_base::sys::uffd::Stopped;
-use faultless_base::{PAGE, SLOT, Span};
+use faultless_base::{Errno, PAGE, SLOT, Span};
 
-use super::{FakeMmu, Page, backing_byte, errno, pages};
+use super::{FakeMmu, Page, backing_byte, pages};
 
 impl Mmu for FakeMmu {
     fn install(&self, from: Source, to: Span) -> Result<(), Stopped> {
@@ -12,7 +12,7 @@ impl Mmu for FakeMmu {
         for (i, page) in pages(to).enumerate() {
             assert!(state.rights.get(page) > Some(Rights::None), "a page for nobody at {page:#x}");
             if state.pages.contains_key(&page) {
-                return Err(Stopped { done: i * PAGE, error: errno::EEXIST });
+                return Err(Stopped { done: i * PAGE, error: Errno::EEXIST });
             }
             assert!(!state.given.contains(&page), "a page that is the kernel's to bring");
             let byte = match from {
@@ -34,13 +34,13 @@ impl Mmu for FakeMmu {
         !self.quietly().keeps_tables
     }
 
-    fn leave_to_kernel(&self, span: Span) -> Result<(), i32> {
+    fn leave_to_kernel(&self, span: Span) -> Result<(), Errno> {
         let mut state = self.begin()?;
         state.given.extend(pages(span));
         Ok(())
     }
 
-    fn take_from_kernel(&self, span: Span) -> Result<(), i32> {
+    fn take_from_kernel(&self, span: Span) -> Result<(), Errno> {
         let mut state = self.begin()?;
         pages(span).for_each(|page| {
             state.given.remove(&page);
@@ -53,10 +53,10 @@ impl Mmu for FakeMmu {
         self.quietly().pages.range(pages(span)).filter(is_there).count()
     }
 
-    fn poison(&self, page: usize) -> Result<(), i32> {
+    fn poison(&self, page: usize) -> Result<(), Errno> {
         let mut state = self.begin_bringing()?;
         if state.pages.contains_key(&(page / PAGE)) {
-            return Err(errno::EEXIST);
+            return Err(Errno::EEXIST);
         }
         state.pages.insert(page / PAGE, Page::Poison);
         Ok(())
@@ -118,13 +118,13 @@ impl Mmu for FakeMmu {
         (self.step)();
     }
 
-    fn protect(&self, span: Span, rights: Rights) -> Result<(), i32> {
+    fn protect(&self, span: Span, rights: Rights) -> Result<(), Errno> {
         let mut state = self.begin()?;
         state.rights.set(pages(span), rights);
         Ok(())
     }
 
-    fn discard(&self, span: Span) -> Result<(), i32> {
+    fn discard(&self, span: Span) -> Result<(), Errno> {
         let mut state = self.begin()?;
         pages(span).for_each(|page| {
             state.pages.remove(&page);
@@ -137,7 +137,7 @@ impl Mmu for FakeMmu {
         Ok(())
     }
 
-    fn relocate(&self, from: Span, to: usize) -> Result<(), i32> {
+    fn relocate(&self, from: Span, to: usize) -> Result<(), Errno> {
         let mut state = self.begin()?;
         for (i, page) in pages(from).enumerate() {
             let target = to / PAGE + i;
@@ -157,7 +157,7 @@ impl Mmu for FakeMmu {
         self.at_any_time
     }
 
-    fn fill(&self, offset: u64, buffer: Span) -> Result<(), i32> {
+    fn fill(&self, offset: u64, buffer: Span) -> Result<(), Errno> {
         let mut state = self.begin()?;
         state.fills += 1;
         let end = state.end.unwrap_or(usize::MAX);

@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
+use faultless_base::Errno;
 use faultless_base::sys::raw;
 use faultless_base::sys::uffd::message::{self as messages, Message, is_waiting};
 use faultless_base::sys::uffd::{BATCH, Event, Waited};
@@ -153,7 +154,7 @@ impl Post {
         let mut read: [Message; BATCH] = [[0; 4]; BATCH];
         match messages::read_now(uffd.number(), &mut read) {
             Ok(Waited::Messages(n)) => batch(shared, uffd, &self.beat, &mut read.map(Event::from)[..n]),
-            Ok(_) | Err(libc::EINTR) => {}
+            Ok(_) | Err(Errno::EINTR) => {}
             Err(_) => return false,
         }
         true

@@ -81,8 +81,8 @@ pub fn open(delivery: Delivery, count: usize) -> Result<(Delivery, Opened), Erro
 }
 
 fn open_all(features: u64, count: usize) -> Result<Opened, Error> {
-    let (first, way) = Uffd::open_best().map_err(Error::NoUserfaultfd)?;
-    let more = (1..count).map(|_| Uffd::open(way).map_err(Error::NoUserfaultfd));
+    let (first, way) = Uffd::open_best().map_err(|error| Error::NoUserfaultfd(error.number()))?;
+    let more = (1..count).map(|_| Uffd::open(way).map_err(|error| Error::NoUserfaultfd(error.number())));
     let uffds: Vec<_> = std::iter::once(Ok(first)).chain(more).collect::<Result<_, _>>()?;
     for uffd in &uffds {
         // The other features are for messages, and for memory that is no region's.
@@ -90,7 +90,7 @@ fn open_all(features: u64, count: usize) -> Result<Opened, Error> {
         if uffd.enable(wished).is_err()
             && let Err(error) = uffd.enable(features)
         {
-            return Err(if features & EVENTS != 0 { Error::NoEvents(error) } else { Error::NoFeature });
+            return Err(if features & EVENTS != 0 { Error::NoEvents(error.number()) } else { Error::NoFeature });
         }
     }
     Ok(Opened { uffds, way: Some(way) })

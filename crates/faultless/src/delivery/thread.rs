@@ -12,7 +12,7 @@ use faultless_base::sys::raw;
 use faultless_base::sys::uffd::message::{self, Message};
 use faultless_base::sys::uffd::{BATCH, Event, Uffd, Waited};
 use faultless_base::sys::user_mmu::STRIPES;
-use faultless_base::{PAGE, Span};
+use faultless_base::{Errno, PAGE, Span};
 use faultless_mm::fault::{Fault, Outcome};
 
 use crate::delivery::watchdog::Message as Look;
@@ -124,13 +124,13 @@ struct Inbox<'a> {
 impl Inbox<'_> {
     /// Waits for messages and reads them. An error where one of the descriptors is another file's: the program has
     /// closed it.
-    fn receive(&self, uffd: &Uffd, messages: &mut [Message]) -> Result<Waited, i32> {
+    fn receive(&self, uffd: &Uffd, messages: &mut [Message]) -> Result<Waited, Errno> {
         let waited = message::wait(self.number, Some(self.end.number()), LOOK_MS)?;
         if self.end.is_told() {
             return Ok(Waited::Other);
         }
         if waited == Waited::Other || !uffd.is_open() || !self.pipe.is_none_or(Descriptor::is_open) {
-            return Err(libc::EBADF);
+            return Err(Errno::EBADF);
         }
         if waited == Waited::Nothing { Ok(waited) } else { message::read_now(self.number, messages) }
     }
@@ -144,7 +144,7 @@ fn serve(shared: &Shared, i: usize, inbox: Inbox<'_>, beat: &Beat, watchdog: &Sy
     loop {
         match inbox.receive(uffd, &mut messages) {
             Ok(Waited::Other) => return,
-            Ok(Waited::Nothing) | Err(libc::EINTR) => {}
+            Ok(Waited::Nothing) | Err(Errno::EINTR) => {}
             Ok(Waited::Messages(n)) => {
                 if let Some(files) = inbox.files {
                     let requests = messages[..n].iter().filter_map(Request::from);

@@ -14,8 +14,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use faultless_base::PAGE;
 use faultless_base::sys::raw::{self, syscall};
+use faultless_base::{Errno, PAGE};
 
 use crate::events::{filter, remote_fill};
 
@@ -77,7 +77,7 @@ extern "C" fn enter(task: *mut c_void) -> c_int {
 fn wait(process: c_int) {
     let args = [process as usize, 0, libc::__WCLONE as usize, 0, 0, 0];
     // SAFETY: no status is asked for.
-    while !matches!(unsafe { syscall(libc::SYS_wait4, args) }, Ok(_) | Err(libc::ECHILD)) {
+    while !matches!(unsafe { syscall(libc::SYS_wait4, args) }, Ok(_) | Err(Errno::ECHILD)) {
         // The program may have forbidden the call, and the process uses what is on the stack of this thread.
         raw::sleep_ns(WAIT_NS);
     }

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use faultless_base::sys::raw;
 use faultless_base::sys::uffd::message::{self, Message};
 use faultless_base::sys::uffd::{BATCH, Event, State, Uffd, Wake};
-use faultless_base::{PAGE, Span};
+use faultless_base::{Errno, PAGE, Span};
 use faultless_mm::region::area::View;
 
 use crate::error::Error;
@@ -120,9 +120,9 @@ impl Reader {
         match message::read(fd, &mut messages) {
             Ok(n) => messages[..n].iter().for_each(|message| self.take(fd, message)),
             // It was woken meanwhile.
-            Err(libc::EAGAIN) => {}
+            Err(Errno::EAGAIN) => {}
             // For the descriptor of a child.
-            Err(libc::EMFILE) if self.forget_ended() || self.children.use_spare() => {}
+            Err(Errno::EMFILE) if self.forget_ended() || self.children.use_spare() => {}
             // The same, and it has to wait until one is to be had.
             Err(_) => raw::sleep_ns(1_000_000),
         }

@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use faultless_base::sys::raw::{self, Access};
 use faultless_base::sys::uffd::message::Message;
 use faultless_base::sys::uffd::{Uffd, Wake};
-use faultless_base::{PAGE, Span};
+use faultless_base::{Errno, PAGE, Span};
 
 use crate::process::message;
 use crate::shared::Shared;
@@ -103,7 +103,7 @@ pub fn serve(shared: &Shared, files: &Files, buffer: &mut Buffer, request: Reque
             buffer.0 = buffer.0.or_else(|| raw::map_private(WINDOW, Access::Write));
             let mut to = to;
             let read_all = |at, bytes| shared.memory.read_aside(offset, Span::new(at, bytes)).map(|()| at);
-            let read = buffer.0.ok_or(libc::ENOMEM).and_then(|at| {
+            let read = buffer.0.ok_or(Errno::ENOMEM).and_then(|at| {
                 read_all(at, to.bytes()).or_else(|_| {
                     // One page that cannot be read is no reason to have none of the others.
                     to = Span::new(to.start, PAGE);
@@ -137,9 +137,9 @@ fn bring(uffd: &Uffd, to: Span, buffer: Option<usize>) {
         };
         match brought.map_err(|stopped| stopped.error) {
             // It changes: the reader reads what it says about that, and it goes on.
-            Err(libc::EAGAIN) => raw::sleep_ns(50_000),
+            Err(Errno::EAGAIN) => raw::sleep_ns(50_000),
             // The kernel has several areas there; a call stays inside one.
-            Err(libc::ENOENT) if part != first => part = first,
+            Err(Errno::ENOENT) if part != first => part = first,
             _ => break,
         }
     }
@@ -160,10 +160,10 @@ pub fn poison(uffd: &Uffd, span: Span) -> bool {
         at += stopped.done;
         match stopped.error {
             // Up to something that is there.
-            libc::EAGAIN if stopped.done > 0 => {}
-            libc::EEXIST => at += PAGE,
-            libc::EAGAIN => return false,
-            libc::ESRCH => return true,
+            Errno::EAGAIN if stopped.done > 0 => {}
+            Errno::EEXIST => at += PAGE,
+            Errno::EAGAIN => return false,
+            Errno::ESRCH => return true,
             // The kernel has several areas there; a call stays inside one.
             _ if most > PAGE => most = (most / PAGE).div_ceil(2) * PAGE,
             _ => at += PAGE,

@@ -4,7 +4,7 @@
 use std::fmt::{self, Write};
 use std::time::Duration;
 
-use faultless_base::Span;
+use faultless_base::{Errno, Span};
 
 /// A line of limited length.
 struct Line {
@@ -36,7 +36,8 @@ fn say(text: fmt::Arguments<'_>) {
 }
 
 /// A page is lost.
-pub fn page_cannot_be_had(addr: usize, error: i32) {
+pub fn page_cannot_be_had(addr: usize, error: Errno) {
+    let error = error.number();
     say(format_args!("the page at {addr:#x} cannot be had (error {error}): whoever needs it gets SIGBUS"));
 }
 

@@ -9,7 +9,7 @@ use faultless_base::sys::mmu::Mmu;
 use faultless_base::sys::uffd::Way;
 use faultless_base::sys::user_mmu::{Backing, STRIPES, UserMmu};
 use faultless_base::units::round_up;
-use faultless_base::{PAGE, SLOT};
+use faultless_base::{Errno, PAGE, SLOT};
 use faultless_mm::predict::window::{MOST_ORDER, Orders};
 use faultless_mm::region::area::Attributes;
 use faultless_mm::region::{Plan, Region as Engine};
@@ -241,8 +241,8 @@ impl Builder {
         let ahead = self.ahead(delivery);
         let mut mmu =
             UserMmu::new(bytes, uffds, Source::new(self.backing.take())).map_err(|error| match error {
-                libc::ENOMEM => Error::NoAddressSpace,
-                error => Error::Kernel(error),
+                Errno::ENOMEM => Error::NoAddressSpace,
+                error => Error::Kernel(error.number()),
             })?;
         if delivery == Delivery::Signal {
             mmu.allow_looks();
@@ -251,7 +251,7 @@ impl Builder {
         if self.events {
             mmu.note_losses().map_err(|_| Error::NoAddressSpace)?;
         } else if has_backing {
-            mmu.keep_from_children().map_err(Error::Kernel)?;
+            mmu.keep_from_children().map_err(|error| Error::Kernel(error.number()))?;
         }
         mmu.prefer_huge(span, self.huge);
         let plan = Plan { areas: self.areas.max(3), orders };
@@ -288,7 +288,7 @@ impl Builder {
             if delivery == Delivery::Signal {
                 signal::forget(&shared);
             }
-            return Err(Error::Kernel(error));
+            return Err(Error::Kernel(error.number()));
         }
         let attributes = Attributes {
             rights: Rights::None,

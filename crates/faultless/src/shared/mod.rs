@@ -7,12 +7,12 @@ pub mod source;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use faultless_base::Span;
 use faultless_base::sync::Epoch;
 use faultless_base::sys::mmu::Mmu;
 use faultless_base::sys::raw;
 use faultless_base::sys::uffd::Uffd;
 use faultless_base::sys::user_mmu::UserMmu;
+use faultless_base::{Errno, Span};
 use faultless_mm::fault::{Fault, Outcome};
 use faultless_mm::region::Region as Engine;
 use faultless_mm::region::change::Refused;
@@ -128,13 +128,13 @@ impl Shared {
             if self.is_closed() {
                 return Outcome::Forbidden;
             }
-            let is_told = error == libc::EAGAIN && self.has_events();
+            let is_told = error == Errno::EAGAIN && self.has_events();
             tries += !is_told as u32;
             if tries > PATIENCE + 1 {
                 self.close("a page cannot be marked as lost");
                 break;
             }
-            let passes = matches!(error, libc::ENOMEM | libc::EAGAIN) && tries <= PATIENCE;
+            let passes = matches!(error, Errno::ENOMEM | Errno::EAGAIN) && tries <= PATIENCE;
             if passes {
                 // Reclaim may be under way, or others change the region again and again; a page that is given up is
                 // lost for good.

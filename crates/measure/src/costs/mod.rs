@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use faultless_base::SLOT;
+use faultless_base::{Errno, SLOT};
 use serde::Serialize;
 
 pub use area::{Area, time};
@@ -46,8 +46,8 @@ impl Samples {
 }
 
 /// The error of a system call, for people.
-fn errno(what: &str, number: i32) -> String {
-    format!("{what}: {}", std::io::Error::from_raw_os_error(number))
+fn errno(what: &str, error: Errno) -> String {
+    format!("{what}: {}", std::io::Error::from_raw_os_error(error.number()))
 }
 
 /// What was measured.

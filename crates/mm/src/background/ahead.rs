@@ -9,7 +9,7 @@
 //! find that out, and so give room for the next advice.
 
 use faultless_base::sys::{Huge, Sys};
-use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span};
+use faultless_base::{PAGE, Pages, SLOT, Slot, Span};
 
 use crate::frame::extent::Extent;
 use crate::frame::slot::{State, flag};
@@ -51,8 +51,8 @@ impl<S: Sys> Space<S> {
     /// Notes an extent just handed out, inside `whole`; it is followed if much of it has no memory.
     pub(crate) fn note_growth(&self, shard: &Shard, e: Extent, whole: Span) {
         let slots = shard.slots;
-        let fresh = |i: usize| slots.has(i, flag::FRESH);
-        if !self.knobs.is_on(Knob::Ahead) || e.n < 2 || !fresh(e.first + e.n - 1) || shard.untouched.is_long() {
+        let fresh = |i: Slot| slots.has(i, flag::FRESH);
+        if !self.knobs.is_on(Knob::Ahead) || e.n < 2 || !fresh(e.last()) || shard.untouched.is_long() {
             if e.n <= SMALL_DEMAND && self.knobs.is_on(Knob::Ahead) {
                 self.want_worker();
             }
@@ -161,7 +161,7 @@ impl<S: Sys> Space<S> {
     /// from where it was seen last, over a short gap.
     fn reached(&self, shard: &Shard, g: &Growth) -> usize {
         let present = |i: usize| {
-            let at = shard.span(Extent { first: g.first + i, n: 1 }).start;
+            let at = shard.slot(g.first + i).start;
             self.sys.present(at) || self.sys.present(at + SLOT - PAGE)
         };
         let mut reached = g.reached;
@@ -181,8 +181,8 @@ impl<S: Sys> Space<S> {
         reached
     }
 
-    fn touch_lent(&self, shard: &Shard, i: usize) -> bool {
-        let touched = self.enter(shard, Extent { first: i, n: 1 }, |span| {
+    fn touch_lent(&self, shard: &Shard, i: Slot) -> bool {
+        let touched = self.enter(shard, Extent::one(i), |span| {
             // The program may have unmapped the slot by a system call that was not seen: then it is not touched.
             let missing = self.sys.missing(span.start);
             missing && !self.is_looked_at() && self.touch_for_program(shard, i, |at| self.sys.touch_if_open(at))
@@ -192,20 +192,20 @@ impl<S: Sys> Space<S> {
 
     /// The range of advice that reaches to the end of an extent: all of a mapping, which stays one area then.
     fn whole(&self, shard: &Shard, g: &Growth, e: Extent) -> Span {
-        let all = Extent { first: g.first, n: g.n };
-        let is_whole = || all.slots().all(|i| shard.slots.state(i) == State::Mapped);
+        let is_whole = || g.extent().slots().all(|i| shard.slots.state(i) == State::Mapped);
         if self.is_program(shard) && is_whole() { g.whole } else { shard.span(e) }
     }
 
     /// Takes the advice back where the program has not been yet.
     fn refuse_rest(&self, shard: &Shard, g: &Growth) {
         let first = (g.reached + 1).max(g.touched) + 1;
-        let e = Extent { first: g.first + first, n: g.advised.saturating_sub(first) };
-        if e.n == 0 {
+        let advised = g.extent().front(g.advised);
+        let e = advised.behind(first.min(advised.n));
+        if e.is_empty() {
             return;
         }
         let slots = shard.slots;
-        let waiting = |i: usize| [flag::FRESH, flag::ADVISED, flag::CHARGED].iter().all(|&f| slots.has(i, f));
+        let waiting = |i: Slot| [flag::FRESH, flag::ADVISED, flag::CHARGED].iter().all(|&f| slots.has(i, f));
         self.enter(shard, e, |_| {
             if e.slots().all(waiting) {
                 self.sys.huge(self.whole(shard, g, e), Huge::Refused);
@@ -222,9 +222,8 @@ impl<S: Sys> Space<S> {
         while g.confirmed < g.reached {
             let i = g.first + g.confirmed;
             g.confirmed += 1;
-            let confirmed = self.enter(shard, Extent { first: i, n: 1 }, |_| {
-                self.confirm_slot(shard, i, || self.peek_full(shard, i))
-            });
+            let confirmed =
+                self.enter(shard, Extent::one(i), |_| self.confirm_slot(shard, i, || self.peek_full(shard, i)));
             if confirmed == Some(true) {
                 self.note_demand(1);
             }
@@ -263,7 +262,7 @@ impl<S: Sys> Space<S> {
                 looks += 1;
                 let is_lent = || matches!(shard.slots.state(i), State::Mapped | State::Block | State::Runs);
                 let look = || self.confirm_slot(shard, i, || self.peek_full(shard, i));
-                let span = shard.span(Extent { first: i, n: 1 });
+                let span = shard.slot(i);
                 found += (self.busy.enter(span, is_lent, look) == Some(true)) as usize;
             }
         }
@@ -271,20 +270,20 @@ impl<S: Sys> Space<S> {
     }
 
     /// Whether most of slot `i`, which the program may unmap meanwhile, was written to.
-    pub(crate) fn peek_dense(&self, shard: &Shard, i: usize) -> bool {
+    pub(crate) fn peek_dense(&self, shard: &Shard, i: Slot) -> bool {
         self.peek_written(shard, i) * 2 >= SAMPLED_PAGES
     }
 
     /// The same for all of it, as far as some pages tell.
-    fn peek_full(&self, shard: &Shard, i: usize) -> bool {
+    fn peek_full(&self, shard: &Shard, i: Slot) -> bool {
         self.peek_written(shard, i) == SAMPLED_PAGES
     }
 
-    fn confirm_slot(&self, shard: &Shard, i: usize, is_full: impl Fn() -> bool) -> bool {
+    fn confirm_slot(&self, shard: &Shard, i: Slot, is_full: impl Fn() -> bool) -> bool {
         if !shard.slots.has(i, flag::CHARGED) {
             return false;
         }
-        let span = shard.span(Extent { first: i, n: 1 });
+        let span = shard.slot(i);
         if self.is_program(shard) && !self.sys.present(span.start) && !self.sys.missing(span.start) {
             // Unmapped by a call that was not seen.
             self.cut(i, Span::new(span.start, PAGE));
@@ -316,17 +315,17 @@ impl<S: Sys> Space<S> {
         if missing == 0 || !near || room < missing.min(ADVISED_AT_ONCE) {
             return;
         }
-        let e = Extent { first: g.first + g.advised, n: missing.min(room) };
+        let e = g.extent().behind(g.advised).front(missing.min(room));
         g.advised += e.n;
         // The slots may have come back and been handed out again since.
         let slots = shard.slots;
-        let waiting = |i: usize| slots.has(i, flag::FRESH) && !slots.has(i, flag::ADVISED | flag::CHARGED);
+        let waiting = |i: Slot| slots.has(i, flag::FRESH) && !slots.has(i, flag::ADVISED | flag::CHARGED);
         self.enter(shard, e, |_| {
             if e.slots().all(waiting) {
                 let last = g.advised == g.n;
                 let at = if last { self.whole(shard, g, e) } else { shard.span(e) };
                 let advised = self.advise_in_use(shard, e, at);
-                self.budget.end_promise(advised * SLOT_PAGES);
+                self.budget.end_promise(Pages::of_slots(advised));
             }
         });
     }

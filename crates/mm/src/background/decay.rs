@@ -2,7 +2,7 @@
 //! machine is short of it.
 
 use faultless_base::sys::Sys;
-use faultless_base::{SLOT, Span};
+use faultless_base::{Pages, SLOT, Span};
 
 use crate::frame::buddy::Kind;
 use crate::frame::extent::Extent;
@@ -49,7 +49,7 @@ impl<S: Sys> Space<S> {
             return Progress::Idle;
         }
         self.look_around();
-        if self.make_way(0) {
+        if self.make_way(Pages::NONE) {
             return Progress::Worked;
         }
         let now = self.now_ms();
@@ -65,21 +65,21 @@ impl<S: Sys> Space<S> {
         for shard in self.all_shards() {
             let Some(mut arena) = shard.lock_soon() else { continue };
             for kind in [Kind::Dirty, Kind::Zeroed] {
-                let Some((first, order, stamp)) = arena.free().stalest(kind, now) else { continue };
-                let age = now.wrapping_sub(stamp);
+                let Some(free) = arena.free().stalest(kind, now) else { continue };
+                let age = now.wrapping_sub(free.stamp);
                 let n = match (above, age) {
-                    (_, KEEP_MS..) => 1 << order,
-                    (1.., KEEP_ABOVE_MS..) => above.min(1 << order),
+                    (_, KEEP_MS..) => free.extent().n,
+                    (1.., KEEP_ABOVE_MS..) => above.min(free.extent().n),
                     _ => continue,
                 };
-                let e = Extent { first, n: n.min(DECAY_SLOTS).min(self.budget.idle()) };
-                if e.n == 0 {
+                let e = free.extent().front(n.min(DECAY_SLOTS).min(self.budget.idle()));
+                if e.is_empty() {
                     continue;
                 }
                 arena.take_at(e);
                 drop(arena);
-                self.return_to_kernel(shard, e, stamp);
-                shard.count(Counter::BytesDecayed, e.n * SLOT);
+                self.return_to_kernel(shard, e, free.stamp);
+                shard.count(Counter::BytesDecayed, e.bytes());
                 return Progress::Worked;
             }
         }
@@ -115,14 +115,14 @@ impl<S: Sys> Space<S> {
             for kind in [Kind::Dirty, Kind::Zeroed] {
                 while left > 0 {
                     let Some(mut arena) = shard.lock_soon() else { break };
-                    let Some((first, order, stamp)) = arena.free().oldest(kind) else { break };
-                    let e = Extent { first, n: left.min(1 << order) };
+                    let Some(free) = arena.free().oldest(kind) else { break };
+                    let e = free.extent().front(left.min(free.extent().n));
                     left -= e.n;
                     arena.take_at(e);
                     drop(arena);
-                    self.return_to_kernel(shard, e, stamp);
-                    shard.count(counter, e.n * SLOT);
-                    bytes += e.n * SLOT;
+                    self.return_to_kernel(shard, e, free.stamp);
+                    shard.count(counter, e.bytes());
+                    bytes += e.bytes();
                 }
             }
         }

@@ -112,14 +112,14 @@ impl<S: Sys> Space<S> {
             match arena.free().ready(Kind::Dirty, stop, now, DELAY_MS) {
                 Ready::None => {}
                 Ready::Later(ms) => result = sooner(result, Progress::Wait(ms as u64 * 1000)),
-                Ready::Now { first, order, stamp } => {
-                    let n = of_block((1 << order).min(self.sys.scrub_largest() / SLOT));
-                    let e = Extent { first, n };
+                Ready::Now(free) => {
+                    let most = free.extent().n.min(self.sys.scrub_largest() / SLOT);
+                    let e = free.extent().front(of_block(most));
                     self.scrubber.begin();
                     arena.take_at(e);
                     self.scrubber.take_away(e.n);
                     drop(arena);
-                    self.scrub(shard, e, stamp);
+                    self.scrub(shard, e, free.stamp);
                     self.scrubber.bring_back(e.n);
                     self.scrubber.pace.note_zeroed();
                     return Progress::Worked;
@@ -160,7 +160,7 @@ impl<S: Sys> Space<S> {
         match self.zero(shard, shard.span(e), is_hole, || self.scrubber.is_recalled()) {
             Zeroing::Lost => self.return_to_kernel(shard, e, stamp),
             Zeroing::Done(n, engine) => {
-                let (zero, rest) = (Extent { n, ..e }, Extent { first: e.first + n, n: e.n - n });
+                let (zero, rest) = (e.front(n), e.behind(n));
                 shard.count(Counter::BytesScrubbed, n * SLOT);
                 shard.count(Counter::scrubbed_by(engine), n * SLOT);
                 shard.count(Counter::ScrubBlocks, 1);

@@ -6,7 +6,6 @@
 use faultless_base::sys::Sys;
 use faultless_base::{SLOT, Span};
 
-use crate::frame::extent::Extent;
 use crate::frame::slot::{State, flag};
 use crate::mapping::Change;
 use crate::space::{REPLACED_WAIT_NS, Space};
@@ -27,8 +26,7 @@ impl<S: Sys> Space<S> {
     pub fn give_up(&self, span: Span) {
         self.taint(span);
         self.each_part(span, |shard, _, e| {
-            let known =
-                || Extent { first: e.first, n: (e.first + e.n).min(shard.slots.tail()).saturating_sub(e.first) };
+            let known = || e.before(shard.slots.tail());
             let is_passing = || known().slots().any(|i| shard.slots.state(i) == State::InTransit);
             let (mut turn, end) = (0, self.sys.now_ns() + REPLACED_WAIT_NS);
             loop {
@@ -68,7 +66,7 @@ impl<S: Sys> Space<S> {
     pub fn change_blocks(&self, span: Span, change: Change) {
         self.each_part(span, |shard, part, e| {
             for i in e.slots().filter(|&i| shard.slots.state(i) == State::Block) {
-                let slot = shard.span(Extent { first: i, n: 1 });
+                let slot = shard.slot(i);
                 let whole = slot.clip(part) == slot;
                 match change {
                     Change::Dropped => {

@@ -10,12 +10,14 @@ pub mod resize;
 
 use faultless_base::sync::TryGuard;
 use faultless_base::sys::Sys;
-use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span, UNIT};
+use faultless_base::{Pages, SLOT, Slot, Span, UNIT};
 
 use crate::frame::arena::Arena;
+use crate::frame::carver::{Given, Piece};
 use crate::frame::extent::Extent;
 use crate::frame::purpose::{Need, Purpose};
-use crate::frame::runs::{Content, UNITS};
+use crate::frame::runs::{Content, Run};
+use crate::frame::sizes::Sizes;
 use crate::frame::slot::{State, flag};
 use crate::space::{Shard, Space};
 use faultless_page::stats::Counter;
@@ -30,6 +32,22 @@ pub struct Allocated {
     pub addr: usize,
     /// Whether it is known to be zero.
     pub zero: bool,
+}
+
+/// How many blocks the program has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InUse {
+    /// Their number.
+    pub blocks: usize,
+    /// Their bytes together.
+    pub bytes: usize,
+}
+
+impl InUse {
+    fn add(&mut self, bytes: usize) {
+        self.blocks += 1;
+        self.bytes += bytes;
+    }
 }
 
 impl<S: Sys> Space<S> {
@@ -54,12 +72,12 @@ impl<S: Sys> Space<S> {
         let units = bytes.div_ceil(UNIT).max(1);
         let carved = |shard: &Shard| {
             let mut arena = shard.lock_soon()?;
-            let run = arena.take_run(units);
+            let run = arena.carver.take_run(units);
             if run.is_some() {
                 self.note_unused_units(shard, &arena);
                 shard.count_block(Some(&arena), bytes);
             }
-            Some(run.map(|(slot, unit, zero)| Allocated { addr: shard.base + slot * SLOT + unit * UNIT, zero }))
+            Some(run.map(|run| Allocated { addr: run.slot.addr(shard.base) + run.unit * UNIT, zero: run.zero }))
         };
         // Other shards are asked only where this one's lock is taken.
         let found = carved(shard).unwrap_or_else(|| self.shards_from(shard).skip(1).find_map(carved)?);
@@ -82,7 +100,7 @@ impl<S: Sys> Space<S> {
             self.take_block_back(shard, e);
             return None;
         };
-        let zero = arena.carve_slot(e.first, units, content);
+        let zero = arena.carver.carve_slot(e.first, units, content);
         self.note_unused_units(shard, &arena);
         shard.count_block(Some(&arena), bytes);
         Some(Allocated { addr: shard.span(e).start, zero })
@@ -90,16 +108,18 @@ impl<S: Sys> Space<S> {
 
     fn allocate_slots(&self, shard: &Shard, bytes: usize, align: usize, need: Need) -> Option<Allocated> {
         let n = bytes.div_ceil(SLOT);
-        let pages = bytes.div_ceil(PAGE);
-        let waste = n * SLOT_PAGES - pages;
-        if !self.may_lose(shard, waste.div_ceil(SLOT_PAGES), bytes) {
+        let pages = Pages::holding(bytes);
+        let waste = Pages::of_slots(n) - pages;
+        if !self.may_lose(shard, waste.slots_around(), bytes) {
             return None;
         }
         if !self.is_aligned(align) {
             shard.count(Counter::KernelNoSpace, 1);
             return None;
         }
-        let pages = u32::try_from(pages).ok()?;
+        if !Sizes::may_be(pages) {
+            return None;
+        }
         let (shard, e) = self.take(shard, n, align, Purpose::of_block(need))?;
         shard.sizes.set_pages(e.first, pages);
         self.prepare(shard, e, Purpose::of_block(need), State::Block);
@@ -109,35 +129,34 @@ impl<S: Sys> Space<S> {
         Some(Allocated { addr: shard.span(e).start, zero: need == Need::Zero })
     }
 
-    /// A block of whole slots has `pages` more than were asked for, and they count.
-    fn lose(&self, shard: &Shard, e: Extent, pages: usize) {
-        if pages > 0 {
+    /// A block of whole slots has `waste` more than was asked for, and it counts.
+    fn lose(&self, shard: &Shard, e: Extent, waste: Pages) {
+        if waste > Pages::NONE {
             shard.slots.mark(e.first, flag::LOSES);
-            self.budget.lose(pages);
+            self.budget.lose(waste);
         }
     }
 
     /// What counts so of a block of `pages` pages.
-    pub(crate) fn lost(&self, shard: &Shard, e: Extent, pages: usize) -> usize {
-        if shard.slots.has(e.first, flag::LOSES) { e.n * SLOT_PAGES - pages } else { 0 }
+    pub(crate) fn lost(&self, shard: &Shard, e: Extent, pages: Pages) -> Pages {
+        if shard.slots.has(e.first, flag::LOSES) { Pages::of_slots(e.n) - pages } else { Pages::NONE }
     }
 
     /// The block in `e` has another length now, `pages` pages. What is left of its last slot counts, or has no memory, or
     /// is charged.
-    pub(crate) fn lose_end(&self, shard: &Shard, e: Extent, pages: usize) {
-        let waste = e.n * SLOT_PAGES - pages;
-        let last = e.first + e.n - 1;
+    pub(crate) fn lose_end(&self, shard: &Shard, e: Extent, pages: Pages) {
+        let waste = Pages::of_slots(e.n) - pages;
         shard.slots.withdraw(e.first, flag::LOSES);
-        if waste.div_ceil(SLOT_PAGES) <= self.budget.trust() || shard.slots.has(last, flag::TAINTED) {
+        if waste.slots_around() <= self.budget.trust() || shard.slots.has(e.last(), flag::TAINTED) {
             return self.lose(shard, e, waste);
         }
-        let span = Span::new(shard.base + (e.first * SLOT_PAGES + pages) * PAGE, waste * PAGE);
-        self.strip_slot(shard, last, span);
+        let block = shard.span(e);
+        self.strip_slot(shard, e.last(), Span { start: block.start + pages.bytes(), end: block.end });
     }
 
     /// Gives memory inside slot `i`, which no block uses, back to the kernel. How much the slot still has is not known then.
     /// Whether it is gone.
-    fn strip_slot(&self, shard: &Shard, i: usize, span: Span) -> bool {
+    fn strip_slot(&self, shard: &Shard, i: Slot, span: Span) -> bool {
         let before = shard.slots.share(i, flag::FRESH);
         self.budget.discharge(shard.slots.withdraw(i, flag::CHARGED) as usize);
         let done = span.is_empty() || self.sys.discard(span);
@@ -145,21 +164,21 @@ impl<S: Sys> Space<S> {
             // Nothing is sure of what is there: the slot is used no more.
             shard.slots.mark(i, flag::TAINTED);
         }
-        let pages = if done { span.bytes() / PAGE } else { 0 };
-        self.budget.strip(pages, before & (flag::FRESH | flag::CHARGED) == 0);
+        let gone = if done { Pages::filled_by(span.bytes()) } else { Pages::NONE };
+        self.budget.strip(gone, before & (flag::FRESH | flag::CHARGED) == 0);
         done
     }
 
     /// Brings the account up to date after a change of carved slots.
     #[inline]
     pub(crate) fn note_unused_units(&self, shard: &Shard, held: &TryGuard<'_, Arena>) {
-        self.budget.set_unused(shard.number, held.unused_units());
+        self.budget.set_unused(shard.number, held.carver.unused_units());
     }
 
     /// Whether a block of `bytes` bytes may begin a slot. If not, the C library may have room for it in its own free
     /// memory, which is not known here.
     fn may_begin(&self, shard: &Shard, bytes: usize) -> bool {
-        self.make_way(SLOT_PAGES);
+        self.make_way(Pages::of_slots(1));
         if self.budget.room() == 0 {
             self.make_room(1);
         }
@@ -174,7 +193,7 @@ impl<S: Sys> Space<S> {
     fn leave_block(&self, shard: &Shard, bytes: usize) {
         self.budget.leave_block();
         shard.count(Counter::KernelWaste, 1);
-        self.promise(bytes.div_ceil(PAGE));
+        self.promise(Pages::holding(bytes));
     }
 
     /// Whether a block of `bytes` bytes may take `slots` slots in part. If not, the C library gets it from the kernel.
@@ -214,36 +233,32 @@ impl<S: Sys> Space<S> {
         let (shard, slot) = self.locate(addr);
         match shard.slots.state(slot) {
             State::Runs if addr % UNIT == 0 => shard.sizes.run(slot, addr % SLOT / UNIT).unwrap_or(0) * UNIT,
-            State::Block if addr % SLOT == 0 => shard.sizes.pages(slot) * PAGE,
+            State::Block if addr % SLOT == 0 => shard.sizes.pages(slot).bytes(),
             _ => 0,
         }
     }
 
-    /// How many blocks the program has, and their bytes together. Looks at every slot that was ever used, without a
+    /// What blocks the program has. Looks at every slot that was ever used, without a
     /// lock: a change meanwhile may be counted or not.
-    pub fn blocks_in_use(&self) -> (usize, usize) {
-        let (mut n, mut bytes) = (0, 0);
+    pub fn blocks_in_use(&self) -> InUse {
+        let mut all = InUse::default();
         for shard in self.all_shards() {
-            let mut slot = 0;
+            let mut slot = Slot::new(0);
             while slot < shard.slots.tail() {
                 let mut slots = 1;
                 match shard.slots.state(slot) {
                     State::Block => {
-                        let block = shard.sizes.pages(slot) * PAGE;
-                        slots = block.div_ceil(SLOT).max(1);
-                        (n, bytes) = (n + 1, bytes + block);
+                        let pages = shard.sizes.pages(slot);
+                        slots = pages.slots_around().max(1);
+                        all.add(pages.bytes());
                     }
-                    State::Runs => {
-                        for units in (0..UNITS).filter_map(|unit| shard.sizes.run(slot, unit)) {
-                            (n, bytes) = (n + 1, bytes + units * UNIT);
-                        }
-                    }
+                    State::Runs => shard.sizes.runs(slot).for_each(|run| all.add(run.n * UNIT)),
                     _ => {}
                 }
                 slot += slots;
             }
         }
-        (n, bytes)
+        all
     }
 
     /// Takes the block at `addr` back. False when no block starts there.
@@ -268,12 +283,12 @@ impl<S: Sys> Space<S> {
 
     /// Frees the block that starts at unit `unit` of a slot, or notes that it is free. False when no block starts
     /// there.
-    pub(crate) fn free_now(&self, shard: &Shard, slot: usize, unit: usize) -> bool {
+    pub(crate) fn free_now(&self, shard: &Shard, slot: Slot, unit: usize) -> bool {
         match shard.slots.state(slot) {
             State::Runs => self.free_run(shard, slot, unit),
             State::Block if unit == 0 => {
                 let pages = shard.sizes.pages(slot);
-                let e = Extent { first: slot, n: (pages * PAGE).div_ceil(SLOT) };
+                let e = Extent { first: slot, n: pages.slots_around() };
                 self.budget.regain(self.lost(shard, e, pages));
                 self.take_slots_back(shard, e);
                 true
@@ -282,13 +297,13 @@ impl<S: Sys> Space<S> {
         }
     }
 
-    fn free_run(&self, shard: &Shard, slot: usize, unit: usize) -> bool {
+    fn free_run(&self, shard: &Shard, slot: Slot, unit: usize) -> bool {
         let bare = shard.slots.has(slot, flag::TAINTED) && self.reset_run(shard, slot, unit);
         self.give_run(shard, slot, unit, bare)
     }
 
     /// Gives a run back, `bare`: without its memory. False when none starts there.
-    fn give_run(&self, shard: &Shard, slot: usize, unit: usize, bare: bool) -> bool {
+    fn give_run(&self, shard: &Shard, slot: Slot, unit: usize, bare: bool) -> bool {
         let Some(mut arena) = shard.lock_soon() else {
             let starts = shard.sizes.run(slot, unit).is_some();
             if starts {
@@ -296,11 +311,11 @@ impl<S: Sys> Space<S> {
             }
             return starts;
         };
-        let given = arena.give_run(slot, unit, bare);
+        let given = arena.carver.give_run(slot, unit, bare);
         self.note_unused_units(shard, &arena);
         drop(arena);
-        if given == Some(true) {
-            self.take_block_back(shard, Extent { first: slot, n: 1 });
+        if given == Some(Given::Emptied) {
+            self.take_block_back(shard, Extent::one(slot));
         } else if self.budget.wastes(shard.number, self.shards_in_use()) {
             self.want_worker();
         }
@@ -309,7 +324,7 @@ impl<S: Sys> Space<S> {
 
     /// Whether memory between small blocks may go back, as far as that is known without waiting.
     pub(crate) fn may_strip(&self) -> bool {
-        self.all_shards().any(|shard| shard.lock_soon().is_none_or(|arena| arena.may_strip()))
+        self.all_shards().any(|shard| shard.lock_soon().is_none_or(|arena| arena.carver.may_strip()))
     }
 
     /// Gives memory between small blocks back to the kernel, `n` slots' worth or all there is: the bytes given back.
@@ -318,14 +333,14 @@ impl<S: Sys> Space<S> {
         for shard in self.all_shards() {
             while bytes / SLOT < n {
                 let Some(mut arena) = shard.lock_soon() else { break };
-                let Some((slot, unit, units)) = arena.take_wasted() else { break };
+                let Some(Piece { slot, run }) = arena.carver.take_wasted() else { break };
                 self.note_unused_units(shard, &arena);
                 drop(arena);
-                let span = Span::new(shard.base + slot * SLOT + unit * UNIT, units * UNIT);
+                let span = shard.run(slot, run);
                 let done = self.strip_slot(shard, slot, span);
                 let gone = if done { span.bytes() } else { 0 };
                 shard.count(counter, gone);
-                self.give_run(shard, slot, unit, done);
+                self.give_run(shard, slot, run.unit, done);
                 bytes += gone;
             }
         }
@@ -335,15 +350,15 @@ impl<S: Sys> Space<S> {
     /// A slot whose attributes were changed goes back to the kernel with its last run. Its other runs may live for
     /// long, so the memory of this one goes now, with its attributes: it may be locked. Its place is not used again
     /// before the slot is empty. Whether it is gone.
-    fn reset_run(&self, shard: &Shard, slot: usize, unit: usize) -> bool {
-        let Some(units) = shard.sizes.run(slot, unit) else { return false };
-        let span = Span::new(shard.base + slot * SLOT + unit * UNIT, units * UNIT);
+    fn reset_run(&self, shard: &Shard, slot: Slot, unit: usize) -> bool {
+        let Some(n) = shard.sizes.run(slot, unit) else { return false };
+        let span = shard.run(slot, Run { unit, n });
         self.sys.reset(span) || self.sys.discard(span)
     }
 
     pub(crate) fn take_slots_back(&self, shard: &Shard, e: Extent) {
         e.slots().for_each(|i| shard.slots.set(i, State::InTransit));
-        shard.sizes.set_pages(e.first, 0);
+        shard.sizes.set_pages(e.first, Pages::NONE);
         self.take_block_back(shard, e);
     }
 }

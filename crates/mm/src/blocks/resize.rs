@@ -1,13 +1,14 @@
 //! What realloc asks for: a block resized where it stands, or moved by its page tables.
 
 use faultless_base::sys::Sys;
-use faultless_base::{PAGE, SLOT, UNIT};
+use faultless_base::{Pages, SLOT, Slot, UNIT};
 
 use crate::frame::arena::Arena;
 use crate::frame::buddy::Kind;
 use crate::frame::extent::Extent;
 use crate::frame::purpose::Purpose;
 use crate::frame::runs::UNITS;
+use crate::frame::sizes::Sizes;
 use crate::frame::slot::{State, flag};
 use crate::space::{Shard, Space};
 use faultless_page::stats::Counter;
@@ -21,15 +22,15 @@ impl<S: Sys> Space<S> {
             let units = bytes.div_ceil(UNIT);
             let unit = addr % SLOT / UNIT;
             let mut arena = shard.lock_soon()?;
-            let fits = (1..=UNITS).contains(&units) && arena.resize_run(slot, unit, units);
+            let fits = (1..=UNITS).contains(&units) && arena.carver.resize_run(slot, unit, units);
             self.note_unused_units(shard, &arena);
             drop(arena);
             shard.count(Counter::ReallocInPlace, fits as usize);
             return fits.then_some(addr);
         }
-        let pages = u32::try_from(bytes.div_ceil(PAGE)).ok()?;
+        let pages = Some(Pages::holding(bytes)).filter(|pages| Sizes::may_be(*pages))?;
         let old_pages = shard.sizes.pages(slot);
-        let old = Extent { first: slot, n: (old_pages * PAGE).div_ceil(SLOT) };
+        let old = Extent { first: slot, n: old_pages.slots_around() };
         let n = bytes.div_ceil(SLOT);
         if bytes <= SLOT {
             return None;
@@ -37,13 +38,13 @@ impl<S: Sys> Space<S> {
         let lost = self.lost(shard, old, old_pages);
         let (to, e) = match n > old.n {
             true => self.grow(cpu, shard, old, n)?,
-            false => (shard, Extent { n, ..old }),
+            false => (shard, old.front(n)),
         };
         self.budget.regain(lost);
         to.sizes.set_pages(e.first, pages);
-        self.lose_end(to, e, pages as usize);
+        self.lose_end(to, e, pages);
         if n < old.n {
-            self.take_slots_back(shard, Extent { first: slot + n, n: old.n - n });
+            self.take_slots_back(shard, old.behind(n));
         }
         let at = to.span(e).start;
         shard.count(Counter::ReallocInPlace, (at == addr) as usize);
@@ -52,25 +53,25 @@ impl<S: Sys> Space<S> {
 
     /// Makes a block of whole slots `n` slots long: where it is then.
     fn grow<'a>(&'a self, cpu: usize, shard: &'a Shard, old: Extent, n: usize) -> Option<(&'a Shard, Extent)> {
-        let more = Extent { first: old.first + old.n, n: n - old.n };
+        let whole = Extent { n, ..old };
+        let more = whole.behind(old.n);
         // Idle memory only as far as the program may get it.
         let trusted = self.is_trusted_with(more.n);
-        let is_hole = |i: usize| shard.slots.state(i) == State::Unbacked;
+        let is_hole = |i: Slot| shard.slots.state(i) == State::Unbacked;
         let fits = |arena: &mut Arena| (trusted || more.slots().all(is_hole)) && arena.take_at(more);
-        if more.first + more.n <= shard.slots.tail() && shard.lock_soon().is_some_and(|mut arena| fits(&mut arena))
-        {
+        if more.end() <= shard.slots.tail() && shard.lock_soon().is_some_and(|mut arena| fits(&mut arena)) {
             self.gather(shard, more);
             self.prepare(shard, more, Purpose::Malloc, State::Block);
             self.note_growth(shard, more, shard.span(more));
-            return Some((shard, Extent { n, ..old }));
+            return Some((shard, whole));
         }
-        let is_plain = |i: usize| !shard.slots.has(i, flag::TAINTED | flag::FORKED);
+        let is_plain = |i: Slot| !shard.slots.has(i, flag::TAINTED | flag::FORKED);
         if !old.slots().all(is_plain) {
             return None;
         }
         let to = self.shard(cpu);
         let e = self.move_block(shard, old, to, n)?;
-        let more = Extent { first: e.first + old.n, n: n - old.n };
+        let more = e.behind(old.n);
         self.note_growth(to, more, to.span(more));
         Some((to, e))
     }
@@ -78,7 +79,7 @@ impl<S: Sys> Space<S> {
     /// Moves the pages of a block by page tables into the first of `n` fresh slots, and takes the old place back.
     fn move_block(&self, shard: &Shard, old: Extent, to: &Shard, n: usize) -> Option<Extent> {
         let e = to.lock_soon()?.take_holes(n, 1, &self.sys)?;
-        self.gather(to, Extent { first: e.first + old.n, n: n - old.n });
+        self.gather(to, e.behind(old.n));
         self.prepare(to, e, Purpose::Copy, State::InTransit);
         old.slots().for_each(|i| shard.slots.set(i, State::InTransit));
         let left = self.is_left(shard.span(old));
@@ -88,15 +89,12 @@ impl<S: Sys> Space<S> {
             self.take_block_back(to, e);
             return None;
         }
-        for k in 0..old.n {
-            self.pass_on(shard, old.first + k, to, e.first + k);
-        }
+        old.slots().zip(e.slots()).for_each(|(i, j)| self.pass_on(shard, i, to, j));
         e.slots().for_each(|i| to.slots.set(i, State::Block));
-        shard.sizes.set_pages(old.first, 0);
+        shard.sizes.set_pages(old.first, Pages::NONE);
         // The old place is mapped and empty now, and open, unless the program has closed it.
         self.examine(shard, old);
-        shard.groups(
-            old,
+        old.groups(
             |i| shard.slots.has(i, flag::ALTERED),
             |g, is_altered| {
                 if is_altered && !self.reset(shard, g) {
@@ -111,7 +109,7 @@ impl<S: Sys> Space<S> {
     }
 
     /// What is known of the memory of slot `i` holds for slot `j` now; the memory itself has moved there.
-    fn pass_on(&self, shard: &Shard, i: usize, to: &Shard, j: usize) {
+    fn pass_on(&self, shard: &Shard, i: Slot, to: &Shard, j: Slot) {
         if to.slots.clear(j, flag::CHARGED) {
             self.budget.discharge(1);
         }

@@ -1,7 +1,7 @@
 //! The choice of what a fault brings: a window, and where its bytes come from.
 
 use faultless_base::sys::mmu::{Mmu, Rights, Source, Word};
-use faultless_base::{PAGE, SLOT, Span};
+use faultless_base::{Errno, PAGE, SLOT, Span};
 
 use crate::predict::streams::{By, Seen};
 use crate::predict::window::Window;
@@ -28,7 +28,7 @@ impl<M: Mmu> Region<M> {
         view: &View,
         version: Version,
         context: &mut FaultContext<'a>,
-    ) -> Result<Result<Chosen, i32>, NotReady> {
+    ) -> Result<Result<Chosen, Errno>, NotReady> {
         let window = self.window(page, view, version.area, hint, context);
         context.without_pattern = !view.attributes.backed && self.streams.is_without_pattern(version.area);
         if view.attributes.backed {
@@ -100,7 +100,7 @@ impl<M: Mmu> Region<M> {
         version: Version,
         window: Window,
         context: &mut FaultContext<'a>,
-    ) -> Result<Result<Chosen, i32>, NotReady> {
+    ) -> Result<Result<Chosen, Errno>, NotReady> {
         self.frames.take(context, Wait::No, &self.mmu)?;
         let offset = view.offset + (window.span.start - view.span.start);
         let at = self.fill(context, offset, window.span.bytes(), version);

@@ -19,14 +19,14 @@ mod kernel;
 use faultless_base::pagefault::{self, Spf};
 use faultless_base::sync::Access;
 use faultless_base::sys::mmu::{Mmu, Rights, Word};
-use faultless_base::{PAGE, SLOT, Span};
+use faultless_base::{Errno, PAGE, SLOT, Span};
 
 use crate::fault::choose::Chosen;
 use crate::region::Region;
 use crate::region::area::{AreaRef, Attributes, View};
 use crate::region::entry::{Entry, Kind, Seen};
 use crate::region::frames::{FaultContext, NotReady, Version, Wait};
-use crate::region::install::{Installed, MOST_AGAIN, Met, libc_error};
+use crate::region::install::{Installed, MOST_AGAIN, Met};
 use faultless_page::knobs::Knob;
 use faultless_page::stats::Counter;
 
@@ -52,9 +52,9 @@ pub enum Outcome {
     /// Nothing may be installed: the access itself is an error, and will be one when it is made again.
     Forbidden,
     /// The page cannot be had now, for the reason of this error number.
-    Failed(i32),
+    Failed(Errno),
     /// It cannot be had, for that reason: each access gets an error, until the page is dropped.
-    Lost(i32),
+    Lost(Errno),
 }
 
 /// What becomes of a page that the kernel cannot bring.
@@ -157,7 +157,7 @@ impl<M: Mmu> Region<M> {
             // Before the range lock: a fault with a buffer may wait for a change, which waits for the holder of the
             // range.
             if end == Some(Spf::VmaNoanon) && self.frames.take(context, Wait::Yes, &self.mmu).is_err() {
-                return Outcome::Failed(libc_error::ENOMEM);
+                return Outcome::Failed(Errno::ENOMEM);
             }
             match self.classic(fault, short, context) {
                 Ok(outcome) => return outcome,
@@ -232,7 +232,7 @@ impl<M: Mmu> Region<M> {
 
     /// Makes the page of a fault an error, if the area is as it was: a new mapping there has not asked. This waits
     /// for the entry, even if the entry has changed: otherwise the backing would be asked once more.
-    fn lose(&self, page: usize, found: &Found<'_>, error: i32) -> Result<Outcome, Spf> {
+    fn lose(&self, page: usize, found: &Found<'_>, error: Errno) -> Result<Outcome, Spf> {
         self.mmu.meets(Word::Entry(page));
         let mut entry = self.entries.lock(page, |turn| self.mmu.relax(turn));
         if found.area.sequence() != found.sequence {
@@ -246,17 +246,15 @@ impl<M: Mmu> Region<M> {
             return match self.mmu.poison(page) {
                 Ok(()) => Ok(Outcome::Lost(error)),
                 // Another thread that needed the page failed, too.
-                Err(libc_error::EEXIST) if self.mmu.present(Span::new(page, PAGE)) == 0 => {
-                    Ok(Outcome::Lost(error))
-                }
-                Err(libc_error::EEXIST) => Ok(Outcome::Installed(Span::new(page, PAGE))),
-                Err(libc_error::EAGAIN) if again < MOST_AGAIN => {
+                Err(Errno::EEXIST) if self.mmu.present(Span::new(page, PAGE)) == 0 => Ok(Outcome::Lost(error)),
+                Err(Errno::EEXIST) => Ok(Outcome::Installed(Span::new(page, PAGE))),
+                Err(Errno::EAGAIN) if again < MOST_AGAIN => {
                     again += 1;
                     self.mmu.relax(again);
                     continue;
                 }
                 // Another mapping is there by now, and needs nothing of the backing.
-                Err(libc_error::ENOENT) => Ok(Outcome::Forbidden),
+                Err(Errno::ENOENT) => Ok(Outcome::Forbidden),
                 Err(error) => Ok(Outcome::Failed(error)),
             };
         }
@@ -331,10 +329,8 @@ impl<M: Mmu> Region<M> {
                         }
                         // The address space changes without the region's knowledge; the second try waits until that
                         // has ended.
-                        Err(libc_error::EAGAIN | libc_error::ENOENT) if policy == Policy::Speculative => {
-                            Spf::VmaChanged
-                        }
-                        Err(libc_error::ENOENT) => return Ok(Outcome::Forbidden),
+                        Err(Errno::EAGAIN | Errno::ENOENT) if policy == Policy::Speculative => Spf::VmaChanged,
+                        Err(Errno::ENOENT) => return Ok(Outcome::Forbidden),
                         Err(error) if first => return Ok(Outcome::Failed(error)),
                         Err(_) => break,
                     }

@@ -2,12 +2,13 @@
 //! shard's lock held. Only those that reach for more of the reservation make a system call.
 
 use faultless_base::sys::Sys;
-use faultless_base::{SLOT, Span};
+use faultless_base::{SLOT, Slot, Span};
 
 use crate::frame::buddy::{Buddy, Kind, Link};
+use crate::frame::carver::Carver;
 use crate::frame::extent::Extent;
 use crate::frame::purpose::Need;
-use crate::frame::runs::{Carved, Content, UNITS};
+use crate::frame::runs::Carved;
 use crate::frame::sizes::Sizes;
 use crate::frame::slot::{Slots, State, flag};
 
@@ -15,24 +16,14 @@ use crate::frame::slot::{Slots, State, flag};
 const GROWTH: usize = 16;
 /// One slot in this many of memory that is handed out again may have no frame. Fewer are tried first.
 const HOLES: [usize; 3] = [usize::MAX, 16, 4];
-/// Carved slots with room that are looked at for a run.
-const ROOMS: usize = 8;
 
 /// A shard.
 pub struct Arena {
     base: usize,
     slots: Slots,
-    sizes: Sizes,
     buddy: Buddy,
-    carved: &'static mut [Carved],
-    rooms: [u32; ROOMS],
-    /// A carved slot with nothing handed out, kept for the next run; `u32::MAX` for none.
-    spare: u32,
-    /// Units of carved slots that belong to no block, and have memory.
-    unused: usize,
-    /// Where the search for such units goes on, and whether there may be any that can go back.
-    searched: usize,
-    strippable: bool,
+    /// The slots that are carved into runs.
+    pub carver: Carver,
     /// The block that came back last and of which memory was kept.
     last: Extent,
 }
@@ -46,20 +37,8 @@ impl Arena {
         links: &'static mut [Link],
         carved: &'static mut [Carved],
     ) -> Self {
-        let rooms = [u32::MAX; ROOMS];
-        Self {
-            base,
-            slots,
-            sizes,
-            buddy: Buddy::new(links),
-            carved,
-            rooms,
-            spare: u32::MAX,
-            unused: 0,
-            searched: 0,
-            strippable: false,
-            last: Extent { first: 0, n: 0 },
-        }
+        let carver = Carver::new(slots, sizes, carved);
+        Self { base, slots, buddy: Buddy::new(links), carver, last: Extent::NONE }
     }
 
     /// In a forked child: the lists begin anew from what each slot and each block says, whatever a thread of the
@@ -67,33 +46,21 @@ impl Arena {
     pub fn begin_again(&mut self) {
         let slots = self.slots;
         self.buddy.clear(slots.tail());
-        (self.rooms, self.spare, self.unused) = ([u32::MAX; ROOMS], u32::MAX, 0);
-        self.strippable = true;
-        self.last = Extent { first: 0, n: 0 };
-        let mut i = 0;
-        while i < slots.tail() {
-            let n = (i..slots.tail()).take_while(|&j| slots.state(j) == slots.state(i)).count();
-            match slots.state(i) {
-                State::Unbacked => self.buddy.insert(i, n, Kind::Unbacked, 0, |_| false),
-                State::Runs => (i..i + n).for_each(|slot| {
-                    self.carved[slot] = Carved::of_runs(self.sizes.runs(slot));
-                    self.unused += self.carved[slot].wasted();
-                    self.has_room(slot);
-                }),
+        self.carver.clear();
+        self.last = Extent::NONE;
+        slots.ever_used().groups(
+            |i| slots.state(i),
+            |e, state| match state {
+                State::Unbacked => self.buddy.insert(e, Kind::Unbacked, 0, |_| false),
+                State::Runs => e.slots().for_each(|slot| self.carver.take_up(slot)),
                 _ => {}
-            }
-            i += n;
-        }
+            },
+        );
     }
 
     /// The addresses of an extent.
     pub fn span(&self, e: Extent) -> Span {
-        Span::new(self.base + e.first * SLOT, e.n * SLOT)
-    }
-
-    /// Units of carved slots that belong to no block, and have memory.
-    pub fn unused_units(&self) -> usize {
-        self.unused
+        e.span(self.base)
     }
 
     /// The free lists, to look at.
@@ -121,8 +88,8 @@ impl Arena {
 
     /// Takes the block that came back last, as it is: a program that used little of a block uses little of the next.
     fn take_last(&mut self, n: usize, align: usize, need: Need) -> Option<Extent> {
-        let last = core::mem::replace(&mut self.last, Extent { first: 0, n: 0 });
-        let fits = need == Need::Any && n <= last.n && last.first % align == 0;
+        let last = core::mem::replace(&mut self.last, Extent::NONE);
+        let fits = need == Need::Any && n <= last.n && last.first.number() % align == 0;
         let e = Extent { n, ..last };
         (fits && self.take_at(e)).then_some(e)
     }
@@ -140,7 +107,7 @@ impl Arena {
 
     /// Takes exactly these slots, if all of them are free.
     pub fn take_at(&mut self, e: Extent) -> bool {
-        let inside = e.first + e.n <= self.slots.tail();
+        let inside = e.end() <= self.slots.tail();
         let free = inside && e.slots().all(|i| self.slots.state(i).is_free());
         if free {
             self.carve(e);
@@ -150,12 +117,12 @@ impl Arena {
 
     fn pop(&mut self, n: usize, align: usize, kind: Kind) -> Option<Extent> {
         let order = n.max(align).next_power_of_two().trailing_zeros() as usize;
-        let (first, order, stamp) = self.buddy.pop(kind, order)?;
-        let rest = (1 << order) - n;
-        if rest > 0 {
-            self.put(Extent { first: first + n, n: rest }, kind, stamp);
+        let free = self.buddy.pop(kind, order)?;
+        let rest = free.extent().behind(n);
+        if !rest.is_empty() {
+            self.put(rest, kind, free.stamp);
         }
-        Some(self.pass(Extent { first, n }))
+        Some(self.pass(free.extent().front(n)))
     }
 
     /// First fit over all slots, in any blocks and of any kind, with `holes` holes at most.
@@ -163,14 +130,13 @@ impl Arena {
         if self.buddy.slots(Kind::Dirty) + self.buddy.slots(Kind::Zeroed) + holes < n {
             return None;
         }
-        let mut start = 0;
-        while start + n <= self.slots.tail() {
-            let e = Extent { first: start, n };
+        let mut e = Extent { first: Slot::new(0), n };
+        while e.end() <= self.slots.tail() {
             let taken = e.slots().rev().find(|&i| !self.slots.state(i).is_free());
             // From the end, the first hole that is too many.
             let hole = || e.slots().rev().filter(|&i| self.slots.state(i) == State::Unbacked).nth(holes);
             match taken.or_else(hole) {
-                Some(i) => start = (i + 1).next_multiple_of(align),
+                Some(i) => e.first = (i + 1).next_multiple_of(align),
                 None => {
                     self.carve(e);
                     return Some(e);
@@ -182,22 +148,22 @@ impl Arena {
 
     /// Takes free slots out of the lists, kind by kind.
     fn carve(&mut self, e: Extent) {
-        let (mut i, end) = (e.first, e.first + e.n);
-        while i < end {
-            let state = self.slots.state(i);
-            let n = (i..end).take_while(|&j| self.slots.state(j) == state).count();
-            if let Some(kind) = Kind::of(state) {
-                self.buddy.carve(i, n, kind);
-            }
-            i += n;
-        }
+        let slots = self.slots;
+        e.groups(
+            |i| slots.state(i),
+            |part, state| {
+                if let Some(kind) = Kind::of(state) {
+                    self.buddy.carve(part, kind);
+                }
+            },
+        );
         self.pass(e);
     }
 
     fn grow(&mut self, n: usize, align: usize, sys: &impl Sys) -> Option<Extent> {
         self.pass_over(sys);
         let first = self.slots.tail().next_multiple_of(align);
-        self.open_to(first.checked_add(n)?, sys).then_some(())?;
+        self.open_to(Slot::new(first.number().checked_add(n)?), sys).then_some(())?;
         let e = Extent { first, n };
         self.carve(e);
         Some(e)
@@ -205,7 +171,7 @@ impl Arena {
 
     /// Opens the reservation up to slot `end` at least; new slots are holes, but for those where the program has
     /// mapped something.
-    pub fn reach(&mut self, end: usize, sys: &impl Sys) -> bool {
+    pub fn reach(&mut self, end: Slot, sys: &impl Sys) -> bool {
         if end <= self.slots.tail() {
             return true;
         }
@@ -213,19 +179,18 @@ impl Arena {
         end <= self.slots.tail() || self.open_to(end, sys)
     }
 
-    fn open_to(&mut self, end: usize, sys: &impl Sys) -> bool {
-        if end > self.slots.len() {
+    fn open_to(&mut self, end: Slot, sys: &impl Sys) -> bool {
+        let limit = Slot::new(self.slots.len());
+        if end > limit {
             return false;
         }
         // One more than is asked for: `examine.rs` compares with a free slot, whose attributes never changed.
-        let new_tail = (end + 1).max(self.slots.tail() + GROWTH).min(self.slots.len());
-        let grown = Extent { first: self.slots.tail(), n: new_tail - self.slots.tail() };
+        let new_tail = (end + 1).max(self.slots.tail() + GROWTH).min(limit);
+        let grown = Extent::between(self.slots.tail(), new_tail);
         if !sys.open_first(self.span(grown)) {
             return false;
         }
-        for i in grown.first..new_tail {
-            self.slots.mark(i, flag::OPEN);
-        }
+        grown.slots().for_each(|i| _ = self.slots.mark(i, flag::OPEN));
         self.slots.set_tail(new_tail);
         self.put(grown, Kind::Unbacked, 0);
         true
@@ -234,9 +199,9 @@ impl Arena {
     /// The program may have mapped something where the arena was to grow, by whatever call: that is its own, and so
     /// is what lies before it.
     pub fn pass_over(&mut self, sys: &impl Sys) {
-        let rest = Extent { first: self.slots.tail(), n: self.slots.len() - self.slots.tail() };
-        let unclaimed = (sys.unclaimed(self.span(rest)) - self.base) / SLOT;
-        for i in rest.first..unclaimed {
+        let rest = self.slots.never_used();
+        let unclaimed = Slot::new((sys.unclaimed(self.span(rest)) - self.base) / SLOT);
+        for i in rest.before(unclaimed).slots() {
             self.slots.set(i, State::InTransit);
             self.slots.mark(i, flag::OPEN | flag::TAINTED | flag::FRESH);
             self.slots.set(i, State::Mapped);
@@ -246,9 +211,9 @@ impl Arena {
 
     /// Takes one run of free slots out of `e`, if there is any.
     pub fn take_free(&mut self, e: Extent) -> Option<Extent> {
-        let is_free = |i: &usize| self.slots.state(*i).is_free();
+        let is_free = |i: &Slot| self.slots.state(*i).is_free();
         let first = e.slots().find(is_free)?;
-        let n = (first..e.first + e.n).take_while(is_free).count();
+        let n = Extent::between(first, e.end()).slots().take_while(is_free).count();
         let free = Extent { first, n };
         self.carve(free);
         Some(free)
@@ -273,134 +238,7 @@ impl Arena {
     fn put(&mut self, e: Extent, kind: Kind, stamp_ms: u32) {
         let slots = self.slots;
         let tail = self.slots.tail();
-        let same = |i: usize| i < tail && slots.state(i) == kind.state();
-        self.buddy.insert(e.first, e.n, kind, stamp_ms, same);
-    }
-
-    /// Takes a run of `units` units from a carved slot that has room: slot, first unit, whether it is zero.
-    pub fn take_run(&mut self, units: usize) -> Option<(usize, usize, bool)> {
-        for place in 0..ROOMS {
-            let slot = self.rooms[place];
-            if slot == u32::MAX {
-                continue;
-            }
-            if self.slots.has(slot as usize, flag::TAINTED) {
-                // The part whose attributes the program changed may be free by now, with those attributes.
-                self.rooms[place] = u32::MAX;
-                continue;
-            }
-            let carved = &mut self.carved[slot as usize];
-            if let Some((unit, zero, backed)) = carved.take(units) {
-                self.sizes.set_run(slot as usize, unit, units);
-                self.unused -= backed;
-                if carved.is_full() {
-                    self.rooms[place] = u32::MAX;
-                }
-                if self.spare == slot {
-                    self.spare = u32::MAX;
-                }
-                return Some((slot as usize, unit, zero));
-            }
-        }
-        None
-    }
-
-    /// Starts carving a slot in transit, and takes its first `units` units: whether they are zero.
-    pub fn carve_slot(&mut self, slot: usize, units: usize, content: Content) -> bool {
-        self.carved[slot] = Carved::start(content);
-        let _ = self.carved[slot].take(units);
-        self.sizes.clear(slot);
-        self.sizes.set_run(slot, 0, units);
-        self.strippable = true;
-        self.unused += self.carved[slot].wasted();
-        self.slots.set(slot, State::Runs);
-        if units < UNITS {
-            self.has_room(slot);
-        }
-        content != Content::Old
-    }
-
-    /// Makes the run at `unit` `units` units long where it stands, if there is room, and if no other run that was
-    /// there had attributes of its own.
-    pub fn resize_run(&mut self, slot: usize, unit: usize, units: usize) -> bool {
-        let Some(old) = self.sizes.run(slot, unit) else { return false };
-        let fits = units <= old || !self.slots.has(slot, flag::TAINTED);
-        let before = self.carved[slot].wasted();
-        let done = fits && self.carved[slot].resize(unit, old, units);
-        if done {
-            self.sizes.set_run(slot, unit, units);
-            self.unused = self.unused + self.carved[slot].wasted() - before;
-            self.strippable = true;
-        }
-        done
-    }
-
-    /// Gives a run back, `bare`: without its memory. Whether its slot is no longer needed (then it is in transit).
-    /// `None` when no run starts there.
-    pub fn give_run(&mut self, slot: usize, unit: usize, bare: bool) -> Option<bool> {
-        let units = self.sizes.run(slot, unit)?;
-        self.carved[slot].give(unit, units, bare);
-        self.strippable |= !bare;
-        self.sizes.set_run(slot, unit, 0);
-        self.unused += if bare { 0 } else { units };
-        let in_part = self.carved[slot].is_bare();
-        let changed = self.slots.has(slot, flag::TAINTED | flag::FORKED);
-        let empty = self.carved[slot].is_empty() && (changed || in_part || self.spare != u32::MAX);
-        if empty {
-            self.rooms.iter_mut().filter(|r| **r == slot as u32).for_each(|r| *r = u32::MAX);
-            self.slots.set(slot, State::InTransit);
-            self.unused -= self.carved[slot].wasted();
-            if in_part {
-                self.slots.mark(slot, flag::EMPTY);
-            }
-        } else {
-            if self.carved[slot].is_empty() {
-                self.spare = slot as u32;
-            }
-            self.has_room(slot);
-        }
-        Some(empty)
-    }
-
-    /// Whether memory between blocks may go back.
-    pub fn may_strip(&self) -> bool {
-        self.strippable && self.unused > 0
-    }
-
-    /// Takes a piece of a carved slot that has memory and belongs to no block, as if it were one: its slot, its first
-    /// unit and its units. Where the program changed attributes, nothing is taken.
-    pub fn take_wasted(&mut self) -> Option<(usize, usize, usize)> {
-        let tail = self.slots.tail();
-        for _ in 0..if self.may_strip() { tail } else { 0 } {
-            let slot = self.searched % tail;
-            let is_plain = !self.slots.has(slot, flag::TAINTED);
-            if self.slots.state(slot) == State::Runs
-                && is_plain
-                && let Some((unit, units)) = self.carved[slot].take_wasted()
-            {
-                self.sizes.set_run(slot, unit, units);
-                self.unused -= units;
-                return Some((slot, unit, units));
-            }
-            self.searched = slot + 1;
-        }
-        self.strippable = false;
-        None
-    }
-
-    fn has_room(&mut self, slot: usize) {
-        let slot = slot as u32;
-        if self.rooms.contains(&slot) {
-            return;
-        }
-        match self.rooms.iter().position(|&r| r == u32::MAX) {
-            Some(i) => self.rooms[i] = slot,
-            // The slot at the end is forgotten until one of its runs comes back.
-            None => {
-                self.rooms.rotate_right(1);
-                let place = (self.rooms[0] == self.spare) as usize;
-                self.rooms[place] = slot;
-            }
-        }
+        let same = |i: Slot| i < tail && slots.state(i) == kind.state();
+        self.buddy.insert(e, kind, stamp_ms, same);
     }
 }

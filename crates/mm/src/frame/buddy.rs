@@ -4,6 +4,9 @@
 //! zeroed and not zeroed). Blocks coalesce with their buddy of the same kind only. Newly freed blocks go to the
 //! front, since their lines may still be cached; the back of a list is the oldest.
 
+use faultless_base::Slot;
+
+use crate::frame::extent::Extent;
 use crate::frame::slot::State;
 use faultless_page::knobs;
 
@@ -51,14 +54,26 @@ pub enum Ready {
     /// There is none for this many ms.
     Later(u32),
     /// This one.
-    Now {
-        /// Its first slot.
-        first: usize,
-        /// Its order.
-        order: usize,
-        /// When it was freed, in ms.
-        stamp: u32,
-    },
+    Now(Free),
+}
+
+/// A free block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Free {
+    /// Its first slot.
+    pub first: Slot,
+    /// Its order.
+    pub order: usize,
+    /// When it was freed, in ms.
+    pub stamp: u32,
+}
+
+impl Free {
+    /// Its slots.
+    #[inline]
+    pub fn extent(self) -> Extent {
+        Extent { first: self.first, n: 1 << self.order }
+    }
 }
 
 /// The entry of a slot: links while it heads a free block.
@@ -93,9 +108,9 @@ impl Buddy {
     }
 
     /// Forgets all blocks, which lie before slot `end`.
-    pub fn clear(&mut self, end: usize) {
+    pub fn clear(&mut self, end: Slot) {
         (self.front, self.back, self.slots) = ([[NONE; ORDERS]; 3], [[NONE; ORDERS]; 3], [0; 3]);
-        self.links[..end].iter_mut().filter(|link| link.head != 0).for_each(|link| link.head = 0);
+        self.links[..end.number()].iter_mut().filter(|link| link.head != 0).for_each(|link| link.head = 0);
     }
 
     fn push(&mut self, i: usize, order: usize, kind: Kind, stamp: u32) {
@@ -124,10 +139,9 @@ impl Buddy {
         self.slots[k] -= 1 << order;
     }
 
-    /// Inserts the free slots `first .. first + n`, coalescing with buddies for which `same` says that they are
-    /// free and of this kind.
-    pub fn insert(&mut self, first: usize, n: usize, kind: Kind, stamp: u32, same: impl Fn(usize) -> bool) {
-        let (mut i, end) = (first, first + n);
+    /// Inserts free slots, coalescing with buddies for which `same` says that they are free and of this kind.
+    pub fn insert(&mut self, e: Extent, kind: Kind, stamp: u32, same: impl Fn(Slot) -> bool) {
+        let (mut i, end) = (e.first.number(), e.end().number());
         while i < end {
             let fit = (end - i).ilog2() as usize;
             let order = if i == 0 { fit } else { fit.min(i.trailing_zeros() as usize) }.min(ORDERS - 1);
@@ -142,12 +156,12 @@ impl Buddy {
         mut order: usize,
         kind: Kind,
         mut stamp: u32,
-        same: &impl Fn(usize) -> bool,
+        same: &impl Fn(Slot) -> bool,
     ) {
         while order + 1 < ORDERS {
             let buddy = i ^ (1 << order);
             let joins = buddy + (1 << order) <= self.links.len()
-                && same(buddy)
+                && same(Slot::new(buddy))
                 && self.links[buddy].head as usize == order + 1;
             if !joins {
                 break;
@@ -162,21 +176,24 @@ impl Buddy {
         self.push(i, order, kind, stamp);
     }
 
-    /// The newest block of `kind` with at least 2^`order` slots, smallest first, taken out: its first slot, its
-    /// order and its stamp.
-    pub fn pop(&mut self, kind: Kind, order: usize) -> Option<(usize, usize, u32)> {
-        let o = (order..ORDERS).find(|&o| self.front[kind as usize][o] != NONE)?;
-        let i = self.front[kind as usize][o] as usize;
-        let stamp = self.links[i].stamp;
-        self.unlink(i, o, kind);
-        Some((i, o, stamp))
+    /// The block of that order which slot `first` heads.
+    fn block(&self, first: u32, order: usize) -> Free {
+        Free { first: Slot::new(first as usize), order, stamp: self.links[first as usize].stamp }
     }
 
-    /// The oldest block of `kind`, largest order first, without taking it: first slot, order, stamp.
-    pub fn oldest(&self, kind: Kind) -> Option<(usize, usize, u32)> {
+    /// The newest block of `kind` with at least 2^`order` slots, smallest first, taken out.
+    pub fn pop(&mut self, kind: Kind, order: usize) -> Option<Free> {
+        let o = (order..ORDERS).find(|&o| self.front[kind as usize][o] != NONE)?;
+        let free = self.block(self.front[kind as usize][o], o);
+        self.unlink(free.first.number(), o, kind);
+        Some(free)
+    }
+
+    /// The oldest block of `kind`, largest order first, without taking it.
+    pub fn oldest(&self, kind: Kind) -> Option<Free> {
         (0..ORDERS).rev().find_map(|o| match self.back[kind as usize][o] {
             NONE => None,
-            i => Some((i as usize, o, self.links[i as usize].stamp)),
+            i => Some(self.block(i, o)),
         })
     }
 
@@ -193,11 +210,10 @@ impl Buddy {
     pub fn ready(&self, kind: Kind, order: usize, now: u32, delay: u32) -> Ready {
         let mut result = Ready::None;
         for o in (order..ORDERS).rev().filter(|&o| self.back[kind as usize][o] != NONE) {
-            let first = self.back[kind as usize][o] as usize;
-            let stamp = self.links[first].stamp;
-            let age = now.wrapping_sub(stamp);
+            let free = self.block(self.back[kind as usize][o], o);
+            let age = now.wrapping_sub(free.stamp);
             if age >= delay {
-                return Ready::Now { first, order: o, stamp };
+                return Ready::Now(free);
             }
             if let Ready::None = result {
                 result = Ready::Later(delay - age);
@@ -207,37 +223,37 @@ impl Buddy {
     }
 
     /// Of the blocks of `kind` at the backs of their lists, gives the one free for the longest time at `now`, without
-    /// taking it: first slot, order, stamp.
-    pub fn stalest(&self, kind: Kind, now: u32) -> Option<(usize, usize, u32)> {
+    /// taking it.
+    pub fn stalest(&self, kind: Kind, now: u32) -> Option<Free> {
         (0..ORDERS)
             .filter(|&o| self.back[kind as usize][o] != NONE)
-            .map(|o| (self.back[kind as usize][o] as usize, o))
-            .map(|(i, o)| (i, o, self.links[i].stamp))
-            .max_by_key(|&(_, _, stamp)| now.wrapping_sub(stamp))
+            .map(|o| self.block(self.back[kind as usize][o], o))
+            .max_by_key(|free| now.wrapping_sub(free.stamp))
     }
 
-    /// Takes the free slots `first .. first + n` of `kind` out of whatever blocks they lie in.
-    pub fn carve(&mut self, first: usize, n: usize, kind: Kind) {
-        let (mut i, end) = (first, first + n);
+    /// Takes the free slots `e` of `kind` out of whatever blocks they lie in.
+    pub fn carve(&mut self, e: Extent, kind: Kind) {
+        let (mut i, end) = (e.first, e.end());
         while i < end {
-            let (head, order) = self.block_of(i);
-            let stamp = self.links[head].stamp;
-            self.unlink(head, order, kind);
-            let block_end = head + (1 << order);
-            if head < i {
-                self.insert(head, i - head, kind, stamp, |_| false);
+            let block = self.block_of(i);
+            self.unlink(block.first.number(), block.order, kind);
+            let block_end = block.extent().end();
+            if block.first < i {
+                self.insert(Extent::between(block.first, i), kind, block.stamp, |_| false);
             }
             if block_end > end {
-                self.insert(end, block_end - end, kind, stamp, |_| false);
+                self.insert(Extent::between(end, block_end), kind, block.stamp, |_| false);
             }
             i = block_end;
         }
     }
 
-    fn block_of(&self, i: usize) -> (usize, usize) {
+    /// The block that a free slot lies in.
+    fn block_of(&self, slot: Slot) -> Free {
         (0..ORDERS)
-            .map(|o| (i & !((1 << o) - 1), o))
+            .map(|o| (slot.number() & !((1 << o) - 1), o))
             .find(|&(head, o)| self.links[head].head as usize == o + 1)
+            .map(|(head, o)| self.block(head as u32, o))
             .expect("a free slot lies in a block")
     }
 }
@@ -252,35 +268,43 @@ mod tests {
         Buddy::new(Box::leak(vec![Link::default(); n].into_boxed_slice()))
     }
 
+    fn extent(first: usize, n: usize) -> Extent {
+        Extent { first: Slot::new(first), n }
+    }
+
+    fn free(first: usize, order: usize, stamp: u32) -> Free {
+        Free { first: Slot::new(first), order, stamp }
+    }
+
     #[test]
     fn neighbours_coalesce_to_one_block() {
         let mut b = buddy(16);
-        b.insert(4, 2, Kind::Dirty, 1, |_| false);
-        b.insert(6, 2, Kind::Dirty, 2, |i| i == 4);
-        assert_eq!(b.oldest(Kind::Dirty), Some((4, 2, 2)));
+        b.insert(extent(4, 2), Kind::Dirty, 1, |_| false);
+        b.insert(extent(6, 2), Kind::Dirty, 2, |i| i == Slot::new(4));
+        assert_eq!(b.oldest(Kind::Dirty), Some(free(4, 2, 2)));
         assert_eq!(b.pop(Kind::Zeroed, 0), None);
-        assert_eq!(b.pop(Kind::Dirty, 1), Some((4, 2, 2)));
+        assert_eq!(b.pop(Kind::Dirty, 1), Some(free(4, 2, 2)));
         assert_eq!(b.slots(Kind::Dirty), 0);
     }
 
     #[test]
     fn a_joined_block_is_as_young_as_its_younger_half_also_where_the_clock_wraps() {
         let mut b = buddy(16);
-        b.insert(0, 2, Kind::Dirty, 3, |_| false);
-        b.insert(2, 2, Kind::Dirty, u32::MAX, |i| i == 0);
-        assert_eq!(b.pop(Kind::Dirty, 0), Some((0, 2, 3)));
+        b.insert(extent(0, 2), Kind::Dirty, 3, |_| false);
+        b.insert(extent(2, 2), Kind::Dirty, u32::MAX, |i| i == Slot::new(0));
+        assert_eq!(b.pop(Kind::Dirty, 0), Some(free(0, 2, 3)));
     }
 
     #[test]
     fn the_largest_block_that_is_old_enough_is_ready() {
         let mut b = buddy(64);
         assert_eq!((b.largest(Kind::Dirty), b.ready(Kind::Dirty, 0, 9, 5)), (None, Ready::None));
-        b.insert(0, 8, Kind::Dirty, 100, |_| false);
-        b.insert(16, 4, Kind::Dirty, 90, |_| false);
-        b.insert(32, 4, Kind::Dirty, 95, |_| false);
+        b.insert(extent(0, 8), Kind::Dirty, 100, |_| false);
+        b.insert(extent(16, 4), Kind::Dirty, 90, |_| false);
+        b.insert(extent(32, 4), Kind::Dirty, 95, |_| false);
         assert_eq!(b.largest(Kind::Dirty), Some(3));
-        assert_eq!(b.ready(Kind::Dirty, 0, 105, 5), Ready::Now { first: 0, order: 3, stamp: 100 });
-        assert_eq!(b.ready(Kind::Dirty, 0, 102, 5), Ready::Now { first: 16, order: 2, stamp: 90 });
+        assert_eq!(b.ready(Kind::Dirty, 0, 105, 5), Ready::Now(free(0, 3, 100)));
+        assert_eq!(b.ready(Kind::Dirty, 0, 102, 5), Ready::Now(free(16, 2, 90)));
         assert_eq!(b.ready(Kind::Dirty, 3, 102, 5), Ready::Later(3));
         assert_eq!(b.ready(Kind::Dirty, 4, 105, 5), Ready::None);
     }
@@ -288,12 +312,12 @@ mod tests {
     #[test]
     fn lists_that_begin_again_are_empty() {
         let mut b = buddy(16);
-        b.insert(2, 7, Kind::Dirty, 1, |_| false);
-        b.insert(12, 4, Kind::Unbacked, 1, |_| false);
-        b.clear(16);
+        b.insert(extent(2, 7), Kind::Dirty, 1, |_| false);
+        b.insert(extent(12, 4), Kind::Unbacked, 1, |_| false);
+        b.clear(Slot::new(16));
         assert_eq!((b.slots(Kind::Dirty), b.slots(Kind::Unbacked), b.oldest(Kind::Dirty)), (0, 0, None));
-        b.insert(0, 16, Kind::Unbacked, 1, |_| true);
-        assert_eq!(b.pop(Kind::Unbacked, 0), Some((0, 4, 1)));
+        b.insert(extent(0, 16), Kind::Unbacked, 1, |_| true);
+        assert_eq!(b.pop(Kind::Unbacked, 0), Some(free(0, 4, 1)));
     }
 
     proptest! {
@@ -311,18 +335,19 @@ mod tests {
                         if !busy {
                             model[at..at + n].fill(Some(kind));
                             let seen = model.clone();
-                            b.insert(at, n, kind, 0, |i| seen[i] == Some(kind));
+                            b.insert(extent(at, n), kind, 0, |i| seen[i.number()] == Some(kind));
                         }
                     }
                     2 => {
                         if model[at..at + n].iter().all(|k| *k == Some(kind)) {
-                            b.carve(at, n, kind);
+                            b.carve(extent(at, n), kind);
                             model[at..at + n].fill(None);
                         }
                     }
                     _ => {
                         let order = n.ilog2() as usize;
-                        if let Some((i, o, _)) = b.pop(kind, order) {
+                        if let Some(free) = b.pop(kind, order) {
+                            let (i, o) = (free.first.number(), free.order);
                             prop_assert!(o >= order && i % (1 << o) == 0);
                             prop_assert!(model[i..i + (1 << o)].iter().all(|k| *k == Some(kind)));
                             model[i..i + (1 << o)].fill(None);

@@ -13,9 +13,12 @@
 //! (`proven`).
 
 use faultless_base::sync::CHECKED;
-use faultless_base::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use faultless_base::{PAGE, SLOT, SLOT_PAGES, UNIT};
+use faultless_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use faultless_base::{Pages, SLOT, UNIT};
 
+use crate::frame::count::{PageCount, SlotCount};
+use crate::frame::promises::Promises;
+use crate::frame::unused::UnusedUnits;
 use faultless_page::knobs::{Knob, Values};
 use faultless_page::stats;
 
@@ -30,33 +33,31 @@ const TRUSTED: usize = 8;
 /// The largest budget that is small, in slots (64 MiB).
 const SMALL: usize = 32;
 
-/// On a cache line of its own, because it is written at each call.
-#[derive(Debug)]
-#[repr(align(64))]
-struct Apart(AtomicUsize);
-
-/// The account of a process, in slots where nothing else is said.
+/// The account of a process. Each field is a word of its own that any thread changes by one atomic operation, and that
+/// orders nothing; a thread that adds to one and takes from another adds first.
 #[derive(Debug)]
 pub struct Budget {
     knobs: &'static Values,
+    /// Whether nothing may be kept any more.
     closed: AtomicBool,
-    idle: AtomicUsize,
+    /// Free slots that hold memory.
+    idle: SlotCount,
     /// Slots that hold memory because the program asked for that: its own, in the account.
-    reserved: AtomicUsize,
-    charged: AtomicUsize,
-    /// Pages of blocks of whole slots that the program did not ask for.
-    lost: AtomicUsize,
-    /// Units of carved slots that belong to no block, shard by shard.
-    unused: [Apart; MAX_SHARDS],
-    used: AtomicUsize,
+    reserved: SlotCount,
+    /// Slots with advice that is not confirmed yet.
+    charged: SlotCount,
+    /// What blocks of whole slots have that the program did not ask for.
+    lost: PageCount,
+    unused: UnusedUnits,
+    /// Slots that the program is known to use.
+    used: SlotCount,
     /// Slots that the program used completely since it last left one in part.
-    proven: AtomicUsize,
-    /// Pages that were promised lately, and a while ago.
-    promised: [AtomicUsize; 2],
+    proven: SlotCount,
+    promised: Promises,
     /// Resident pages at the last look that are neither used nor idle.
-    other: AtomicUsize,
-    /// Pages that the program once had by itself, at least.
-    peak: AtomicUsize,
+    other: PageCount,
+    /// What the program once had by itself, at least.
+    peak: PageCount,
     /// Whether the kernel was ever asked.
     looked: AtomicBool,
     /// Whether it did not answer, the last time: then nothing is kept beyond the budget.
@@ -64,30 +65,31 @@ pub struct Budget {
     /// Whether the C library got a block for want of room.
     left_some: AtomicBool,
     /// Most slots, idle and charged together, that the control group allows.
-    cap: AtomicUsize,
+    cap: SlotCount,
 }
 
 impl Budget {
     /// An account that may overdraw by as much as [`Knob::Budget`] says.
     pub fn new(knobs: &'static Values) -> Self {
-        let zero = || AtomicUsize::new(0);
+        let cap = SlotCount::default();
+        cap.set(usize::MAX);
         Self {
             knobs,
             closed: AtomicBool::new(false),
-            idle: zero(),
-            reserved: zero(),
-            charged: zero(),
-            lost: zero(),
-            unused: core::array::from_fn(|_| Apart(zero())),
-            used: zero(),
-            proven: zero(),
-            promised: [zero(), zero()],
-            other: zero(),
-            peak: zero(),
+            idle: SlotCount::default(),
+            reserved: SlotCount::default(),
+            charged: SlotCount::default(),
+            lost: PageCount::default(),
+            unused: UnusedUnits::default(),
+            used: SlotCount::default(),
+            proven: SlotCount::default(),
+            promised: Promises::default(),
+            other: PageCount::default(),
+            peak: PageCount::default(),
             looked: AtomicBool::new(false),
             blind: AtomicBool::new(false),
             left_some: AtomicBool::new(false),
-            cap: AtomicUsize::new(usize::MAX),
+            cap,
         }
     }
 
@@ -103,53 +105,53 @@ impl Budget {
 
     /// Free slots that hold memory, but for those that the program has reserved.
     pub fn idle(&self) -> usize {
-        self.idle.load(Relaxed)
+        self.idle.get()
     }
 
     /// Free slots that hold memory because the program asked for that.
     pub fn reserved(&self) -> usize {
-        self.reserved.load(Relaxed)
+        self.reserved.get()
     }
 
     /// Slots that the program is known to use.
     pub fn used(&self) -> usize {
-        self.used.load(Relaxed)
+        self.used.get()
     }
 
     /// Slots with advice that is not confirmed yet.
     pub fn charged(&self) -> usize {
-        self.charged.load(Relaxed)
+        self.charged.get()
     }
 
-    /// What may still be kept. A budget of nothing allows nothing.
+    /// How many slots may still be kept. A budget of nothing allows nothing.
     pub fn room(&self) -> usize {
         if self.limit() == 0 {
             return 0;
         }
-        let free = self.allowed().saturating_sub(self.total()) / SLOT_PAGES;
-        let within = (self.limit() * SLOT_PAGES).saturating_sub(self.extra()) / SLOT_PAGES;
-        free.max(within).min(self.cap.load(Relaxed).saturating_sub(self.idle() + self.charged()))
+        let free = self.allowed().without(self.total());
+        let within = Pages::of_slots(self.limit()).without(self.extra());
+        free.max(within).slots_inside().min(self.cap.get().saturating_sub(self.idle() + self.charged()))
     }
 
-    /// How much more the program may get as huge pages of which it is not known that it will use them.
+    /// How many slots more the program may get as huge pages of which it is not known that it will use them.
     pub fn trust(&self) -> usize {
         match self.limit() {
             0 => 0,
             limit => {
                 // Units of no block can go back at any moment.
-                let lost = self.lost.load(Relaxed).div_ceil(SLOT_PAGES);
-                let proven = self.proven.load(Relaxed).saturating_sub(PROVES);
-                let most = (limit + proven.min(self.peak.load(Relaxed) / SLOT_PAGES)).min(self.cap.load(Relaxed));
+                let lost = self.lost.get().slots_around();
+                let proven = self.proven.get().saturating_sub(PROVES);
+                let most = (limit + proven.min(self.peak.get().slots_inside())).min(self.cap.get());
                 most.saturating_sub(self.charged() + lost)
             }
         }
     }
 
-    /// Pages that the process may have, at least.
-    fn allowed(&self) -> usize {
+    /// What the process may have, at least.
+    fn allowed(&self) -> Pages {
         let is_strict = self.blind.load(Relaxed) || self.leaves_blocks();
-        let peak = if is_strict { 0 } else { self.peak.load(Relaxed) };
-        self.limit() * SLOT_PAGES + peak
+        let peak = if is_strict { Pages::NONE } else { self.peak.get() };
+        Pages::of_slots(self.limit()) + peak
     }
 
     /// The C library gets a block for want of room.
@@ -165,37 +167,26 @@ impl Budget {
         !CHECKED && self.left_some.load(Relaxed) && self.limit() <= SMALL
     }
 
-    /// Pages that it has or is about to have.
-    fn total(&self) -> usize {
-        let promised: usize = self.promised.iter().map(|promised| promised.load(Relaxed)).sum();
+    /// What it has or is about to have.
+    fn total(&self) -> Pages {
         let slots = self.used() + self.reserved() + self.idle() + self.charged();
-        slots * SLOT_PAGES + self.other.load(Relaxed) + promised
+        Pages::of_slots(slots) + self.other.get() + self.promised.all()
     }
 
-    /// Pages that it has because of us, at most.
-    fn extra(&self) -> usize {
-        (self.idle() + self.charged()) * SLOT_PAGES + self.lost()
-    }
-
-    /// Pages of slots in use that belong to no block.
-    fn lost(&self) -> usize {
-        self.lost.load(Relaxed) + self.unused_units() * UNIT / PAGE
-    }
-
-    fn unused_units(&self) -> usize {
-        self.unused.iter().map(|unused| unused.0.load(Relaxed)).sum()
+    /// What it has because of us, at most.
+    fn extra(&self) -> Pages {
+        Pages::of_slots(self.idle() + self.charged()) + self.lost.get() + self.unused.pages()
     }
 
     /// Whether a shard, one of `shards`, has more than its share of the budget in units of no block.
     #[inline]
     pub fn wastes(&self, shard: usize, shards: usize) -> bool {
-        let units = self.unused[shard].0.load(Relaxed);
-        units * UNIT * shards > self.limit() * SLOT
+        self.unused.of(shard) * UNIT * shards > self.limit() * SLOT
     }
 
     /// Units of no block, in slots.
     fn wasted(&self) -> usize {
-        self.unused_units() * UNIT / SLOT
+        self.unused.slots()
     }
 
     /// How many slots of them exceed the budget by themselves; they may stay only for a moment.
@@ -203,14 +194,14 @@ impl Budget {
         self.wasted().saturating_sub(self.limit())
     }
 
-    /// Memory of no block goes back to the kernel, in pages. How much its slot still has is not known: it `was_used`
-    /// before, or counts no more than the kernel says.
-    pub fn strip(&self, pages: usize, was_used: bool) {
+    /// Memory of no block goes back to the kernel. How much its slot still has is not known: it `was_used` before, or
+    /// counts no more than the kernel says.
+    pub fn strip(&self, memory: Pages, was_used: bool) {
         if was_used {
             self.unuse(1);
-            self.other.fetch_add(SLOT_PAGES - pages, Relaxed);
+            self.other.add(Pages::of_slots(1) - memory);
         } else {
-            let _ = self.other.fetch_update(Relaxed, Relaxed, |other| Some(other.saturating_sub(pages)));
+            self.other.sub_up_to(memory);
         }
     }
 
@@ -219,18 +210,18 @@ impl Budget {
         (self.idle() + self.charged()).saturating_sub(self.limit()).min(self.idle())
     }
 
-    /// How many slots of idle memory, and of units of no block, have to go at once, if `pages` more come.
-    pub fn excess(&self, pages: usize) -> usize {
+    /// How many slots of idle memory, and of units of no block, have to go at once, if `coming` comes.
+    pub fn excess(&self, coming: Pages) -> usize {
         let spare = self.idle() + self.wasted();
         if spare == 0 || self.limit() == 0 {
             return self.idle();
         }
-        let capped = (spare + self.charged()).saturating_sub(self.cap.load(Relaxed));
-        self.overdrawn(pages).max(capped).min(spare)
+        let capped = (spare + self.charged()).saturating_sub(self.cap.get());
+        self.overdrawn(coming).max(capped).min(spare)
     }
 
-    /// Asks how many pages the process has.
-    pub fn look(&self, resident: impl FnOnce() -> Option<usize>) {
+    /// Asks what the process has.
+    pub fn look(&self, resident: impl FnOnce() -> Option<Pages>) {
         // Memory that is idle, charged or lost before or after the question was not the program's.
         let before = self.extra();
         let resident = resident();
@@ -238,248 +229,149 @@ impl Budget {
         let Some(resident) = resident else { return };
         let extra = before.max(self.extra());
         let known = self.used() + self.reserved() + self.idle();
-        self.other.store(resident.saturating_sub(known * SLOT_PAGES), Relaxed);
+        self.other.set(resident.without(Pages::of_slots(known)));
         if !self.looked.load(Relaxed) {
             // The value before the first look was a guess.
-            self.peak.store(0, Relaxed);
+            self.peak.set(Pages::NONE);
             self.looked.store(true, Relaxed);
         }
-        self.peak.fetch_max(resident.saturating_sub(extra), Relaxed);
+        self.peak.raise(resident.without(extra));
     }
 
     /// Sets the most slots, idle and charged together, that the control group allows.
     pub fn bound(&self, slots: usize) {
-        self.cap.store(slots, Relaxed);
+        self.cap.set(slots);
     }
 
-    /// Memory of the program's was seen to be resident.
-    pub fn use_slots(&self, n: usize) {
-        let used = self.used.fetch_add(n, Relaxed) + n;
+    /// So many slots of the program's were seen to be resident.
+    pub fn use_slots(&self, slots: usize) {
+        let used = self.used.add(slots);
         if !self.looked.load(Relaxed) {
-            self.peak.fetch_max(used * SLOT_PAGES, Relaxed);
+            self.peak.raise(Pages::of_slots(used));
         }
     }
 
-    /// The program gave such memory back.
-    pub fn unuse(&self, n: usize) {
-        sub(&self.used, n);
+    /// The program gave such slots back.
+    pub fn unuse(&self, slots: usize) {
+        self.used.sub(slots);
     }
 
-    /// The kernel is about to bring this many pages.
-    pub fn promise(&self, pages: usize) {
-        self.promised[0].fetch_add(pages, Relaxed);
+    /// The kernel is about to bring so much.
+    pub fn promise(&self, memory: Pages) {
+        self.promised.add(memory);
     }
 
-    /// This many of them came back.
-    pub fn end_promise(&self, pages: usize) {
-        let mut left = pages;
-        for promised in &self.promised {
-            let take = |all: usize| Some(all - all.min(left));
-            let before = promised.fetch_update(Relaxed, Relaxed, take).unwrap_or(0);
-            left -= left.min(before);
-        }
+    /// So much of it came back.
+    pub fn end_promise(&self, memory: Pages) {
+        self.promised.end(memory);
     }
 
-    /// Time has passed: promises of the last period but one are forgotten: their memory is there by now, or will not
-    /// come soon.
+    /// Time has passed: promises of the last period but one are forgotten.
     pub fn age_promises(&self) {
-        self.promised[1].store(self.promised[0].swap(0, Relaxed), Relaxed);
+        self.promised.age();
     }
 
     /// Slots that came back, or were looked at: `all` of them were used completely, and `not_all` were not.
     pub fn note_use(&self, all: usize, not_all: usize) {
         if not_all > 0 {
-            self.proven.store(0, Relaxed);
+            self.proven.set(0);
         } else if all > 0 {
             let most = PROVES + TRUSTED * self.limit();
-            let _ = self.proven.fetch_update(Relaxed, Relaxed, |proven| Some((proven + all).min(most)));
+            self.proven.add_up_to(all, most);
         }
     }
 
     /// This many units of a shard's carved slots belong to no block. Called with the shard's lock held.
     #[inline]
     pub fn set_unused(&self, shard: usize, units: usize) {
-        self.unused[shard].0.store(units, Relaxed);
+        self.unused.set(shard, units);
     }
 
-    /// A block of whole slots has this many pages more than were asked for.
-    pub fn lose(&self, pages: usize) {
-        self.lost.fetch_add(pages, Relaxed);
+    /// A block of whole slots has so much more than was asked for.
+    pub fn lose(&self, memory: Pages) {
+        self.lost.add(memory);
     }
 
     /// The reverse of [`Budget::lose`].
-    pub fn regain(&self, pages: usize) {
-        sub(&self.lost, pages);
+    pub fn regain(&self, memory: Pages) {
+        self.lost.sub(memory);
     }
 
-    /// Free memory is kept.
-    pub fn keep(&self, n: usize) {
-        self.idle.fetch_add(n, Relaxed);
+    /// Free slots are kept with their memory.
+    pub fn keep(&self, slots: usize) {
+        self.idle.add(slots);
     }
 
-    /// Kept memory is handed out or returned: idle memory first, then what is reserved.
-    pub fn unkeep(&self, n: usize) {
-        sub(&self.reserved, n - take(&self.idle, n));
+    /// Kept slots are handed out, or their memory returned: idle ones first, then reserved ones.
+    pub fn unkeep(&self, slots: usize) {
+        self.reserved.sub(slots - self.idle.sub_up_to(slots));
     }
 
-    /// Idle memory is reserved.
-    pub fn reserve(&self, n: usize) {
-        sub(&self.idle, n);
-        self.reserved.fetch_add(n, Relaxed);
+    /// Idle slots are reserved.
+    pub fn reserve(&self, slots: usize) {
+        self.idle.sub(slots);
+        self.reserved.add(slots);
     }
 
-    /// Memory is handed out that may have been reserved.
-    pub fn unkeep_reserved(&self, n: usize) {
-        sub(&self.idle, n - take(&self.reserved, n));
+    /// Kept slots are handed out that may have been reserved.
+    pub fn unkeep_reserved(&self, slots: usize) {
+        self.idle.sub(slots - self.reserved.sub_up_to(slots));
     }
 
-    /// Charges up to `n` slots for advice that is not confirmed yet. Leaves room for a frame on its way there.
-    pub fn charge_up_to(&self, n: usize) -> usize {
+    /// Charges up to `slots` slots for advice that is not confirmed yet: how many. Leaves room for a frame on its way
+    /// there.
+    pub fn charge_up_to(&self, slots: usize) -> usize {
         let way = usize::from(self.limit() > 1);
-        let got = n.min(self.room().min(self.trust()).saturating_sub(way));
-        self.charged.fetch_add(got, Relaxed);
+        let got = slots.min(self.room().min(self.trust()).saturating_sub(way));
+        self.charged.add(got);
         // Others may have taken from the same room meanwhile.
-        let over = self.overdrawn(0).min(got);
-        sub(&self.charged, over);
+        let over = self.overdrawn(Pages::NONE).min(got);
+        self.charged.sub(over);
         got - over
     }
 
-    fn overdrawn(&self, pages: usize) -> usize {
-        let over = (self.total() + pages).saturating_sub(self.allowed());
-        let beyond = self.extra().saturating_sub(self.limit() * SLOT_PAGES);
-        over.min(beyond).div_ceil(SLOT_PAGES)
+    /// How many slots too many there are, if `coming` comes.
+    fn overdrawn(&self, coming: Pages) -> usize {
+        let over = (self.total() + coming).without(self.allowed());
+        let beyond = self.extra().without(Pages::of_slots(self.limit()));
+        over.min(beyond).slots_around()
     }
 
-    /// Charges `n` slots, come what may.
-    pub fn charge(&self, n: usize) {
-        self.charged.fetch_add(n, Relaxed);
+    /// Charges slots, come what may.
+    pub fn charge(&self, slots: usize) {
+        self.charged.add(slots);
     }
 
-    /// Ends the charge of `n` slots.
-    pub fn discharge(&self, n: usize) {
-        sub(&self.charged, n);
+    /// Ends the charge of slots.
+    pub fn discharge(&self, slots: usize) {
+        self.charged.sub(slots);
     }
 
-    /// After a fork, in the child: nothing is idle; the counts of used and charged slots and of pages that blocks of
-    /// whole slots have in excess are new.
-    pub fn recount(&self, used: usize, charged: usize, lost: usize) {
-        let counts = [(&self.charged, charged), (&self.used, used), (&self.lost, lost)];
-        let gone = [&self.idle, &self.reserved, &self.promised[0], &self.promised[1], &self.other, &self.peak];
-        counts.into_iter().for_each(|(count, n)| count.store(n, Relaxed));
-        gone.into_iter().for_each(|count| count.store(0, Relaxed));
+    /// After a fork, in the child: nothing is idle, and what slots and blocks say is counted anew.
+    pub fn recount(&self, counted: Counted) {
+        self.charged.set(counted.charged);
+        self.used.set(counted.used);
+        self.lost.set(counted.lost);
+        self.idle.set(0);
+        self.reserved.set(0);
+        self.promised.forget();
+        self.other.set(Pages::NONE);
+        self.peak.set(Pages::NONE);
         self.looked.store(false, Relaxed);
         self.use_slots(0);
     }
 }
 
-/// Takes up to `n`; how many.
-fn take(value: &AtomicUsize, n: usize) -> usize {
-    let less = |v: usize| Some(v - v.min(n));
-    value.fetch_update(Relaxed, Relaxed, less).map_or(0, |before| before.min(n))
-}
-
-fn sub(value: &AtomicUsize, n: usize) {
-    let _ = value.fetch_update(Relaxed, Relaxed, |v| {
-        debug_assert!(v >= n, "account overdrawn: {v} - {n}");
-        Some(v.saturating_sub(n))
-    });
+/// What slots and blocks in use count for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counted {
+    /// Slots that the program is known to use.
+    pub used: usize,
+    /// Slots that are charged.
+    pub charged: usize,
+    /// What blocks of whole slots have in excess.
+    pub lost: Pages,
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_the_program_gave_back_may_be_kept() {
-        let knobs: &'static Values = std::boxed::Box::leak(std::boxed::Box::default());
-        knobs.set(Knob::Budget, 4 * SLOT as u64);
-        let b = Budget::new(knobs);
-        assert_eq!(b.charge_up_to(10), 3);
-        assert_eq!(b.room(), 1);
-        b.discharge(3);
-        b.use_slots(64);
-        b.unuse(64);
-        assert_eq!(b.room(), 68);
-        b.keep(60);
-        assert_eq!((b.room(), b.above_limit()), (8, 56));
-        knobs.set(Knob::Budget, 10 * SLOT as u64 + 1);
-        assert_eq!((b.room(), b.above_limit()), (14, 50));
-        b.close();
-        assert_eq!((b.room(), b.above_limit()), (0, 60));
-    }
-
-    #[test]
-    fn nothing_is_kept_beyond_the_budget_while_the_kernel_does_not_answer() {
-        let b = budget(4);
-        b.use_slots(64);
-        b.look(|| Some(64 * SLOT_PAGES));
-        b.unuse(64);
-        b.look(|| Some(0));
-        b.keep(60);
-        assert_eq!((b.room(), b.excess(0)), (8, 0));
-        b.look(|| None);
-        assert_eq!((b.room(), b.excess(0)), (0, 56));
-        b.look(|| Some(60 * SLOT_PAGES));
-        assert_eq!((b.room(), b.excess(0)), (8, 0));
-    }
-
-    fn budget(slots: usize) -> Budget {
-        let knobs: &'static Values = std::boxed::Box::leak(std::boxed::Box::default());
-        knobs.set(Knob::Budget, (slots * SLOT) as u64);
-        Budget::new(knobs)
-    }
-
-    #[test]
-    fn what_the_process_has_beside_counts() {
-        let b = budget(4);
-        b.use_slots(64);
-        b.lose(2 * SLOT_PAGES);
-        b.look(|| Some(80 * SLOT_PAGES));
-        assert_eq!(b.room(), 2, "two slots of its eighty are nobody's");
-        b.regain(2 * SLOT_PAGES);
-        b.unuse(64);
-        assert_eq!(b.room(), 66);
-        b.keep(60);
-        assert_eq!((b.room(), b.excess(0)), (6, 0));
-        assert_eq!(b.excess(10 * SLOT_PAGES), 4);
-        b.promise(10 * SLOT_PAGES);
-        assert_eq!((b.room(), b.excess(0)), (0, 4));
-        b.age_promises();
-        assert_eq!(b.excess(0), 4);
-        b.end_promise(7 * SLOT_PAGES);
-        assert_eq!(b.excess(0), 0);
-        b.age_promises();
-        b.look(|| Some(90 * SLOT_PAGES));
-        assert_eq!((b.room(), b.excess(0)), (0, 8), "the program itself has grown to thirty");
-        b.bound(8);
-        assert_eq!((b.room(), b.excess(0)), (0, 52));
-    }
-
-    #[test]
-    fn what_fits_into_the_budget_may_be_kept_whatever_is_promised() {
-        let b = budget(4);
-        b.look(|| Some(0));
-        b.keep(3);
-        b.promise(1000 * SLOT_PAGES);
-        assert_eq!((b.room(), b.excess(0)), (1, 0));
-        b.keep(3);
-        assert_eq!((b.room(), b.excess(0)), (0, 2));
-    }
-
-    #[test]
-    fn a_program_that_used_all_it_got_is_trusted_with_more() {
-        let b = budget(4);
-        b.note_use(PROVES, 0);
-        b.note_use(20, 0);
-        assert_eq!(b.trust(), 4, "it never had that much");
-        b.look(|| Some(22 * SLOT_PAGES));
-        assert_eq!(b.trust(), 24);
-        b.charge(20);
-        b.lose(SLOT_PAGES / 2);
-        assert_eq!(b.trust(), 3);
-        b.note_use(1000, 0);
-        assert_eq!(b.trust(), 5, "no more than a part of the budget and what it once had");
-        b.note_use(0, 1);
-        assert_eq!(b.trust(), 0);
-    }
-}
+mod tests;

@@ -7,6 +7,7 @@
 //!
 //! A thread that stops for ever in the middle of this keeps what it has in its hands, and holds up no other thread.
 
+use faultless_base::Slot;
 use faultless_base::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use faultless_base::sync::words;
 
@@ -44,7 +45,7 @@ pub struct Later {
 /// What came back of a slot.
 pub struct Note {
     /// The slot.
-    pub slot: usize,
+    pub slot: Slot,
     /// The blocks to be freed, by their first unit: a bit each.
     pub blocks: u32,
     /// The extent that it begins.
@@ -57,8 +58,8 @@ impl Later {
         Some(Self { head: AtomicU32::new(LAST), words: words(slots.checked_mul(WORDS)?)? })
     }
 
-    fn word(&self, slot: usize, which: usize) -> &AtomicU32 {
-        &self.words[slot * WORDS + which]
+    fn word(&self, slot: Slot, which: usize) -> &AtomicU32 {
+        &self.words[slot.number() * WORDS + which]
     }
 
     /// Whether there is nothing.
@@ -68,7 +69,7 @@ impl Later {
     }
 
     /// The block that starts at unit `unit` of a slot is free.
-    pub fn free(&self, slot: usize, unit: usize) {
+    pub fn free(&self, slot: Slot, unit: usize) {
         self.word(slot, RUNS).fetch_or(1 << unit, SeqCst);
         self.put(slot);
     }
@@ -83,7 +84,7 @@ impl Later {
         self.put(e.first);
     }
 
-    fn put(&self, slot: usize) {
+    fn put(&self, slot: Slot) {
         let link = self.word(slot, LINK);
         if link.compare_exchange(OUT, LAST, SeqCst, SeqCst).is_err() {
             return;
@@ -92,7 +93,7 @@ impl Later {
         // one with the same first slot.
         let _ = self.head.fetch_update(SeqCst, SeqCst, |head| {
             link.store(head, SeqCst);
-            Some(slot as u32 + FIRST_SLOT)
+            Some(slot.number() as u32 + FIRST_SLOT)
         });
     }
 
@@ -100,13 +101,13 @@ impl Later {
     pub fn take(&self) -> impl Iterator<Item = Note> {
         let mut next = self.head.swap(LAST, SeqCst);
         core::iter::from_fn(move || {
-            let slot = next.checked_sub(FIRST_SLOT)? as usize;
+            let slot = Slot::new(next.checked_sub(FIRST_SLOT)? as usize);
             next = self.word(slot, LINK).swap(OUT, SeqCst);
             Some(self.note(slot))
         })
     }
 
-    fn note(&self, slot: usize) -> Note {
+    fn note(&self, slot: Slot) -> Note {
         let blocks = self.word(slot, RUNS).swap(0, SeqCst);
         let extent = self.word(slot, EXTENT).swap(0, SeqCst);
         let what = match extent & 3 {
@@ -120,12 +121,12 @@ impl Later {
     }
 
     /// In a forked child, where threads of the parent may have been in the middle of this: the list is empty then.
-    /// The notes of the slots `0 .. slots` are the caller's.
-    pub fn begin_again(&self, slots: usize) -> impl Iterator<Item = Note> {
+    /// The notes of `slots` are the caller's.
+    pub fn begin_again(&self, slots: Extent) -> impl Iterator<Item = Note> {
         self.head.store(LAST, SeqCst);
         // A word that is not written is not copied in the child's memory.
-        let noted = |slot: &usize| (0..WORDS).any(|which| self.word(*slot, which).load(SeqCst) != 0);
-        (0..slots).filter(noted).map(|slot| {
+        let noted = |slot: &Slot| (0..WORDS).any(|which| self.word(*slot, which).load(SeqCst) != 0);
+        slots.slots().filter(noted).map(|slot| {
             self.word(slot, LINK).store(OUT, SeqCst);
             self.note(slot)
         })
@@ -141,36 +142,37 @@ mod tests {
     fn what_came_back_is_taken_once_and_whole() {
         let later = Later::new(8).unwrap();
         assert!(later.is_empty());
-        later.free(3, 0);
-        later.free(3, 31);
-        later.extent(Extent { first: 5, n: 2 }, What::Give(Kind::Zeroed));
-        later.extent(Extent { first: 0, n: 1 }, What::TakeBack);
-        later.free(3, 7);
-        let mut notes: Vec<_> = later.take().map(|note| (note.slot, note.blocks, note.extent)).collect();
+        later.free(Slot::new(3), 0);
+        later.free(Slot::new(3), 31);
+        later.extent(Extent { first: Slot::new(5), n: 2 }, What::Give(Kind::Zeroed));
+        later.extent(Extent::one(Slot::new(0)), What::TakeBack);
+        later.free(Slot::new(3), 7);
+        let mut notes: Vec<_> = later.take().map(|note| (note.slot.number(), note.blocks, note.extent)).collect();
         notes.sort_by_key(|note| note.0);
         assert_eq!(
             notes,
             [
-                (0, 0, Some((Extent { first: 0, n: 1 }, What::TakeBack))),
+                (0, 0, Some((Extent::one(Slot::new(0)), What::TakeBack))),
                 (3, 1 << 31 | 1 << 7 | 1, None),
-                (5, 0, Some((Extent { first: 5, n: 2 }, What::Give(Kind::Zeroed)))),
+                (5, 0, Some((Extent { first: Slot::new(5), n: 2 }, What::Give(Kind::Zeroed)))),
             ]
         );
         assert!(later.is_empty() && later.take().next().is_none());
-        later.free(3, 1);
-        assert_eq!(later.take().map(|note| (note.slot, note.blocks)).collect::<Vec<_>>(), [(3, 2)]);
+        later.free(Slot::new(3), 1);
+        assert_eq!(later.take().map(|note| (note.slot.number(), note.blocks)).collect::<Vec<_>>(), [(3, 2)]);
     }
 
     #[test]
     fn a_child_finds_what_a_thread_left_behind_had_in_its_hands() {
         let later = Later::new(4).unwrap();
-        later.free(1, 4);
-        later.free(2, 5);
+        later.free(Slot::new(1), 4);
+        later.free(Slot::new(2), 5);
         let mut left_behind = later.take();
-        assert_eq!(left_behind.next().map(|note| note.slot), Some(2));
-        let found: Vec<_> = later.begin_again(4).filter(|note| note.blocks != 0).collect();
-        assert_eq!(found.iter().map(|note| (note.slot, note.blocks)).collect::<Vec<_>>(), [(1, 1 << 4)]);
-        later.free(1, 6);
-        assert_eq!(later.take().map(|note| (note.slot, note.blocks)).collect::<Vec<_>>(), [(1, 1 << 6)]);
+        assert_eq!(left_behind.next().map(|note| note.slot.number()), Some(2));
+        let found: Vec<_> =
+            later.begin_again(Extent { first: Slot::new(0), n: 4 }).filter(|note| note.blocks != 0).collect();
+        assert_eq!(found.iter().map(|note| (note.slot.number(), note.blocks)).collect::<Vec<_>>(), [(1, 1 << 4)]);
+        later.free(Slot::new(1), 6);
+        assert_eq!(later.take().map(|note| (note.slot.number(), note.blocks)).collect::<Vec<_>>(), [(1, 1 << 6)]);
     }
 }

@@ -11,9 +11,10 @@
 
 use faultless_base::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use faultless_base::sync::{self, Words};
-use faultless_base::{SLOT, Span};
+use faultless_base::{SLOT, Slot, Span};
 
 use crate::frame::buddy::Kind;
+use crate::frame::extent::Extent;
 use crate::frame::slot::{Slots, State};
 
 /// Places of a chunk.
@@ -42,6 +43,11 @@ fn index(kind: Kind) -> Option<usize> {
     (kind as usize).checked_sub(1)
 }
 
+/// The chunk of a place.
+fn chunk_of(place: Slot) -> usize {
+    place.number() / CHUNK
+}
+
 impl Pool {
     /// Places for up to `bytes`, without addresses yet. `None` when there is no memory for tables.
     pub fn new(bytes: usize) -> Option<Self> {
@@ -64,21 +70,21 @@ impl Pool {
     }
 
     /// All places of chunks that there ever were.
-    fn places(&self) -> core::ops::Range<usize> {
-        0..self.chunks.load(Ordering::Acquire) * CHUNK
+    fn places(&self) -> impl Iterator<Item = Slot> + use<> {
+        Extent { first: Slot::new(0), n: self.chunks.load(Ordering::Acquire) * CHUNK }.slots()
     }
 
     /// The address of a place that the caller has.
-    fn address(&self, place: usize) -> usize {
-        self.at[place / CHUNK].load(Ordering::Acquire) + place % CHUNK * SLOT
+    fn address(&self, place: Slot) -> usize {
+        self.at[chunk_of(place)].load(Ordering::Acquire) + place.number() % CHUNK * SLOT
     }
 
     /// The place at an address; `None`: none of this pool's that anybody has.
-    pub fn place(&self, at: usize) -> Option<usize> {
+    pub fn place(&self, at: usize) -> Option<Slot> {
         let offset = |chunk: usize| at.wrapping_sub(self.at[chunk].load(Ordering::Acquire));
         let has_it = |chunk: &usize| offset(*chunk) < CHUNK * SLOT;
         let chunk = (0..self.chunks.load(Ordering::Acquire)).find(has_it)?;
-        Some(chunk * CHUNK + offset(chunk) / SLOT)
+        Some(Slot::new(chunk * CHUNK) + offset(chunk) / SLOT)
     }
 
     /// A free frame; it is the caller's until [`Pool::give`].
@@ -95,13 +101,13 @@ impl Pool {
         if self.free(kind) == 0 {
             return None;
         }
-        let age = |place: usize| now_ms.wrapping_sub(self.stamps[place].load(Ordering::Relaxed));
-        let is_free = |place: &usize| self.slots.state(*place) == kind.state();
+        let age = |place: Slot| now_ms.wrapping_sub(self.stamps[place.number()].load(Ordering::Relaxed));
+        let is_free = |place: &Slot| self.slots.state(*place) == kind.state();
         let oldest = self.places().filter(is_free).max_by_key(|place| age(*place))?;
         (age(oldest) >= age_ms && self.detach(oldest, kind)).then(|| self.address(oldest))
     }
 
-    fn detach(&self, place: usize, kind: Kind) -> bool {
+    fn detach(&self, place: Slot, kind: Kind) -> bool {
         let state = kind.state();
         let taken = self.slots.state(place) == state && self.slots.detach(place, state);
         if taken && let Some(kind) = index(kind) {
@@ -139,7 +145,7 @@ impl Pool {
     /// The place of a thread that has counted itself in: there are as many holes as users that have none yet.
     fn claim(&self, chunk: usize) -> usize {
         loop {
-            let mut places = chunk * CHUNK..(chunk + 1) * CHUNK;
+            let mut places = Extent { first: Slot::new(chunk * CHUNK), n: CHUNK }.slots();
             if let Some(place) = places.find(|place| self.detach(*place, Kind::Unbacked)) {
                 return self.address(place);
             }
@@ -164,14 +170,14 @@ impl Pool {
     }
 
     /// The caller is done with a place, and this is what is in it now. Addresses that nobody uses go back by `release`.
-    pub fn give(&self, place: usize, kind: Kind, now_ms: u32, release: impl FnOnce(Span)) {
+    pub fn give(&self, place: Slot, kind: Kind, now_ms: u32, release: impl FnOnce(Span)) {
         debug_assert_eq!(self.slots.state(place), State::InTransit);
         if let Some(kind) = index(kind) {
-            self.stamps[place].store(now_ms, Ordering::Relaxed);
+            self.stamps[place.number()].store(now_ms, Ordering::Relaxed);
             self.free[kind].fetch_add(1, Ordering::Relaxed);
         }
         self.slots.set(place, kind.state());
-        let chunk = place / CHUNK;
+        let chunk = chunk_of(place);
         let is_last = kind == Kind::Unbacked && self.users[chunk].fetch_sub(1, Ordering::SeqCst) == 1;
         // One chunk stays, so that not each fault maps and unmaps one.
         if is_last && chunk > 0 && self.begin_change(chunk) {

@@ -9,6 +9,26 @@ use faultless_base::{SLOT, UNIT};
 /// Units of a slot.
 pub const UNITS: usize = SLOT / UNIT;
 
+/// A run, or a piece of the same kind that is no block's: units of one slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// Its first unit.
+    pub unit: usize,
+    /// How many it has.
+    pub n: usize,
+}
+
+/// A run that is handed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// Its first unit.
+    pub unit: usize,
+    /// Whether all of it is zero.
+    pub zero: bool,
+    /// How many of its units have memory.
+    pub backed: usize,
+}
+
 /// What a slot holds when it is carved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Content {
@@ -38,13 +58,13 @@ impl Carved {
         Self { used: 0, clean: all(content != Content::Old), bare: all(content == Content::Nothing) }
     }
 
-    /// A slot with these runs, each a first unit and a number of units. Its free units hold old bytes.
-    pub fn of_runs(runs: impl Iterator<Item = (usize, usize)>) -> Self {
-        Self { used: runs.fold(0, |used, (at, n)| used | mask(at, n)), ..Self::default() }
+    /// A slot with these runs. Its free units hold old bytes.
+    pub fn of_runs(runs: impl Iterator<Item = Run>) -> Self {
+        Self { used: runs.fold(0, |used, run| used | mask(run.unit, run.n)), ..Self::default() }
     }
 
-    /// Takes `n` units: the first one, whether all of them are zero, and how many of them have memory.
-    pub fn take(&mut self, n: usize) -> Option<(usize, bool, usize)> {
+    /// Takes a run of `n` units, if there is room.
+    pub fn take(&mut self, n: usize) -> Option<Taken> {
         let mut fits = !self.used;
         for _ in 1..n {
             fits &= fits >> 1;
@@ -52,12 +72,12 @@ impl Carved {
         if fits == 0 {
             return None;
         }
-        let at = fits.trailing_zeros() as usize;
-        let mask = mask(at, n);
+        let unit = fits.trailing_zeros() as usize;
+        let mask = mask(unit, n);
         let zero = self.clean & mask == mask;
-        let backed = self.backed(at, n);
+        let backed = self.backed(unit, n);
         self.hand_out(mask);
-        Some((at, zero, backed))
+        Some(Taken { unit, zero, backed })
     }
 
     fn hand_out(&mut self, mask: u32) {
@@ -72,13 +92,13 @@ impl Carved {
         self.bare |= if bare { mask(at, n) } else { 0 };
     }
 
-    /// Takes a piece that has memory and belongs to no run: its first unit, and its units.
-    pub fn take_wasted(&mut self) -> Option<(usize, usize)> {
+    /// Takes a piece that has memory and belongs to no run.
+    pub fn take_wasted(&mut self) -> Option<Run> {
         let wasted = !self.used & !self.bare;
-        let at = wasted.trailing_zeros() as usize;
-        let n = wasted.checked_shr(at as u32)?.trailing_ones() as usize;
-        self.hand_out(mask(at, n));
-        Some((at, n))
+        let unit = wasted.trailing_zeros() as usize;
+        let n = wasted.checked_shr(unit as u32)?.trailing_ones() as usize;
+        self.hand_out(mask(unit, n));
+        Some(Run { unit, n })
     }
 
     /// How many of the `n` units from `at` on have memory.
@@ -133,10 +153,10 @@ mod tests {
     #[test]
     fn a_whole_slot_is_one_run() {
         let mut c = Carved::start(Content::Zero);
-        assert_eq!(c.take(UNITS), Some((0, true, UNITS)));
+        assert_eq!(c.take(UNITS), Some(Taken { unit: 0, zero: true, backed: UNITS }));
         assert!(c.is_full() && c.take(1).is_none());
         c.give(0, UNITS, false);
-        assert_eq!(c.take(1), Some((0, false, 1)), "used memory is no longer zero");
+        assert_eq!(c.take(1), Some(Taken { unit: 0, zero: false, backed: 1 }), "used memory is no longer zero");
     }
 
     proptest! {
@@ -154,7 +174,7 @@ mod tests {
                 let starts = owner != 0 && (at == 0 || model[at - 1] != owner);
                 let len = model.iter().filter(|o| **o == owner).count();
                 match op {
-                    0 => if let Some((i, _, backed)) = c.take(n) {
+                    0 => if let Some(Taken { unit: i, backed, .. }) = c.take(n) {
                         prop_assert_eq!(backed, (i..i + n).filter(|&unit| filled[unit]).count());
                         prop_assert!(model[i..i + n].iter().all(|o| *o == 0));
                         model[i..i + n].fill(id);
@@ -174,7 +194,7 @@ mod tests {
                             filled[at..at + n].fill(true);
                         }
                     }
-                    3 => if let Some((i, n)) = c.take_wasted() {
+                    3 => if let Some(Run { unit: i, n }) = c.take_wasted() {
                         prop_assert!((i..i + n).all(|unit| model[unit] == 0 && filled[unit]));
                         model[i..i + n].fill(id);
                     } else {

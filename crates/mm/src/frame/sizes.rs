@@ -5,10 +5,12 @@
 //! 0. These bytes are written with the shard's lock, because runs share words. The first slot of a block of whole
 //! slots has the block's pages in its first word, and no other slot has any there.
 
+use faultless_base::Pages;
+use faultless_base::Slot;
 use faultless_base::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use faultless_base::sync::words;
 
-use crate::frame::runs::UNITS;
+use crate::frame::runs::{Run, UNITS};
 
 /// Words of a slot.
 const WORDS: usize = UNITS / RUNS_OF_WORD;
@@ -26,41 +28,47 @@ impl Sizes {
         Some(Self { words: words(slots.checked_mul(WORDS)?)? })
     }
 
-    fn place(&self, slot: usize, unit: usize) -> (&AtomicU32, u32) {
-        (&self.words[slot * WORDS + unit / RUNS_OF_WORD], (unit % RUNS_OF_WORD * 8) as u32)
+    fn place(&self, slot: Slot, unit: usize) -> (&AtomicU32, u32) {
+        (&self.words[slot.number() * WORDS + unit / RUNS_OF_WORD], (unit % RUNS_OF_WORD * 8) as u32)
     }
 
     /// Units of the run that starts at unit `unit` of a carved slot.
-    pub fn run(&self, slot: usize, unit: usize) -> Option<usize> {
+    pub fn run(&self, slot: Slot, unit: usize) -> Option<usize> {
         let (word, shift) = self.place(slot, unit);
         let n = word.load(Relaxed) >> shift & 0xFF;
         (n != 0).then_some(n as usize)
     }
 
-    /// The runs of a carved slot: the first unit and the units of each.
-    pub fn runs(self, slot: usize) -> impl Iterator<Item = (usize, usize)> {
-        (0..UNITS).filter_map(move |unit| Some((unit, self.run(slot, unit)?)))
+    /// The runs of a carved slot.
+    pub fn runs(self, slot: Slot) -> impl Iterator<Item = Run> {
+        (0..UNITS).filter_map(move |unit| Some(Run { unit, n: self.run(slot, unit)? }))
     }
 
     /// With the shard's lock: a run of `n` units starts at unit `unit`; 0: none does.
-    pub fn set_run(&self, slot: usize, unit: usize, n: usize) {
+    pub fn set_run(&self, slot: Slot, unit: usize, n: usize) {
         let (word, shift) = self.place(slot, unit);
         word.store(word.load(Relaxed) & !(0xFF << shift) | (n as u32) << shift, Relaxed);
     }
 
     /// A slot in transit is about to be carved: no run starts in it.
-    pub fn clear(&self, slot: usize) {
-        self.words[slot * WORDS..][..WORDS].iter().for_each(|word| word.store(0, Relaxed));
+    pub fn clear(&self, slot: Slot) {
+        self.words[slot.number() * WORDS..][..WORDS].iter().for_each(|word| word.store(0, Relaxed));
     }
 
     /// Pages of the block of whole slots that starts with this slot.
-    pub fn pages(&self, slot: usize) -> usize {
-        self.words[slot * WORDS].load(Relaxed) as usize
+    pub fn pages(&self, slot: Slot) -> Pages {
+        Pages::new(self.words[slot.number() * WORDS].load(Relaxed) as usize)
+    }
+
+    /// Whether a block may have so many.
+    pub fn may_be(pages: Pages) -> bool {
+        u32::try_from(pages.count()).is_ok()
     }
 
     /// A block of whole slots starts with this slot.
-    pub fn set_pages(&self, slot: usize, pages: u32) {
-        self.words[slot * WORDS].store(pages, Relaxed);
+    pub fn set_pages(&self, slot: Slot, pages: Pages) {
+        debug_assert!(Self::may_be(pages));
+        self.words[slot.number() * WORDS].store(pages.count() as u32, Relaxed);
     }
 }
 
@@ -72,18 +80,21 @@ mod tests {
     #[test]
     fn runs_of_neighbouring_units_and_slots_are_told_apart() {
         let sizes = Sizes::new(3).unwrap();
-        for slot in 0..3 {
-            (0..UNITS).for_each(|unit| sizes.set_run(slot, unit, (unit + slot) % (UNITS + 1)));
+        let slots = || (0..3).map(|slot| (slot, Slot::new(slot)));
+        let [zero, one, two] = [0, 1, 2].map(Slot::new);
+        for (slot, at) in slots() {
+            (0..UNITS).for_each(|unit| sizes.set_run(at, unit, (unit + slot) % (UNITS + 1)));
         }
-        sizes.set_run(1, 5, 0);
-        for slot in 0..3 {
+        sizes.set_run(one, 5, 0);
+        for (slot, at) in slots() {
             for unit in 0..UNITS {
                 let expected = if (slot, unit) == (1, 5) { 0 } else { (unit + slot) % (UNITS + 1) };
-                assert_eq!(sizes.run(slot, unit).unwrap_or(0), expected);
+                assert_eq!(sizes.run(at, unit).unwrap_or(0), expected);
             }
         }
-        sizes.clear(0);
-        sizes.set_pages(2, 513);
-        assert_eq!((sizes.runs(0).collect::<Vec<_>>().len(), sizes.run(1, 0), sizes.pages(2)), (0, Some(1), 513));
+        sizes.clear(zero);
+        sizes.set_pages(two, Pages::new(513));
+        assert_eq!(sizes.runs(zero).collect::<Vec<_>>().len(), 0);
+        assert_eq!((sizes.run(one, 0), sizes.pages(two)), (Some(1), Pages::new(513)));
     }
 }

@@ -14,9 +14,10 @@
 //! `InTransit` belongs to one thread, which moves it on without the lock. It goes to the program's side when it is
 //! handed out, and to a free list when it is taken back. Any thread may set taint at any time.
 
-use core::ops::Range;
-
+use faultless_base::Slot;
 use faultless_base::sync::atomic::{AtomicU32, Ordering};
+
+use crate::frame::extent::Extent;
 
 /// Where a slot is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,8 +123,8 @@ impl Slots {
     pub const SPARSE_WORDS: usize = LEAVES * (LEAF + 1) + 1;
 
     /// Makes sure that slots of a sparse table have words; false when there are no more leaves.
-    pub fn reach(&self, slots: Range<usize>) -> bool {
-        let pieces = slots.start / LEAF..slots.end.div_ceil(LEAF);
+    pub fn reach(&self, e: Extent) -> bool {
+        let pieces = e.first.number() / LEAF..e.end().number().div_ceil(LEAF);
         if pieces.len() > LEAVES {
             return false;
         }
@@ -137,7 +138,8 @@ impl Slots {
     }
 
     /// The word of slot `i`. In a sparse table slots that were never spoken of share one, which stays zero.
-    fn word(&self, i: usize) -> &'static AtomicU32 {
+    fn word(&self, i: Slot) -> &'static AtomicU32 {
+        let i = i.number();
         if self.keys.is_empty() {
             return &self.words[i];
         }
@@ -147,20 +149,31 @@ impl Slots {
     }
 
     /// The parts of a range, of whatever size, whose slots have words of their own in a sparse table.
-    pub fn known(&self, slots: Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
+    pub fn known(&self, e: Extent) -> impl Iterator<Item = Extent> + use<> {
         let keys = self.keys.iter().map(|place| place.load(Ordering::Acquire) as usize).filter(|&key| key != 0);
-        let part = move |key| slots.start.max((key - 1) * LEAF)..slots.end.min(key * LEAF);
+        let leaf = |key: usize| Slot::new((key - 1) * LEAF)..Slot::new(key * LEAF);
+        let part = move |key| Extent::between(e.first.max(leaf(key).start), e.end().min(leaf(key).end));
         keys.map(part).filter(|part| !part.is_empty())
     }
 
     /// The slots that were ever used are those before this one.
-    pub fn tail(&self) -> usize {
-        self.tail.load(Ordering::Acquire) as usize
+    pub fn tail(&self) -> Slot {
+        Slot::new(self.tail.load(Ordering::Acquire) as usize)
     }
 
     /// Moves the end of what was ever used; under the arena's lock.
-    pub fn set_tail(&self, tail: usize) {
-        self.tail.store(tail as u32, Ordering::Release);
+    pub fn set_tail(&self, tail: Slot) {
+        self.tail.store(tail.number() as u32, Ordering::Release);
+    }
+
+    /// All slots that were ever used.
+    pub fn ever_used(&self) -> Extent {
+        Extent::between(Slot::new(0), self.tail())
+    }
+
+    /// Those that were never used.
+    pub fn never_used(&self) -> Extent {
+        Extent::between(self.tail(), Slot::new(self.len()))
     }
 
     /// Whether there is no slot at all.
@@ -174,22 +187,22 @@ impl Slots {
     }
 
     /// The state of slot `i`.
-    pub fn state(&self, i: usize) -> State {
+    pub fn state(&self, i: Slot) -> State {
         State::of(self.word(i).load(Ordering::SeqCst))
     }
 
     /// The state that slot `i` had before the present one.
-    pub fn was(&self, i: usize) -> State {
+    pub fn was(&self, i: Slot) -> State {
         State::of(self.word(i).load(Ordering::Relaxed) >> 4)
     }
 
     /// Whether slot `i` has any of `flags`.
-    pub fn has(&self, i: usize, flags: u32) -> bool {
+    pub fn has(&self, i: Slot, flags: u32) -> bool {
         self.word(i).load(Ordering::SeqCst) & flags != 0
     }
 
     /// Moves slot `i` to `next`, keeping its flags.
-    pub fn set(&self, i: usize, next: State) {
+    pub fn set(&self, i: Slot, next: State) {
         self.update(i, |word| {
             let now = State::of(word);
             debug_assert!(now.may_become(next), "slot {i}: {now:?} may not become {next:?}");
@@ -198,7 +211,7 @@ impl Slots {
     }
 
     /// Slot `i`, in transit, was a hole and has a frame of old bytes now.
-    pub fn fill(&self, i: usize) {
+    pub fn fill(&self, i: Slot) {
         self.update(i, |word| {
             debug_assert!(State::of(word) == State::InTransit && State::of(word >> 4) == State::Unbacked);
             (word & !0xF0) | (State::Dirty as u32) << 4
@@ -207,7 +220,7 @@ impl Slots {
 
     /// Moves slot `i` from `from` into transit; false when it is in another state, so that of two threads that try
     /// one succeeds.
-    pub fn detach(&self, i: usize, from: State) -> bool {
+    pub fn detach(&self, i: Slot, from: State) -> bool {
         let passage = |word: u32| {
             (State::of(word) == from).then_some((word & !0xFF) | State::InTransit as u32 | ((from as u32) << 4))
         };
@@ -215,28 +228,28 @@ impl Slots {
     }
 
     /// Adds `flags` to slot `i`; the ones it had before.
-    pub fn mark(&self, i: usize, flags: u32) -> u32 {
+    pub fn mark(&self, i: Slot, flags: u32) -> u32 {
         self.update(i, |word| word | flags)
     }
 
     /// Adds `flags` to slot `i`, in any state: the owner of a slot in transit may overwrite them. The flags that it
     /// had before.
-    pub fn share(&self, i: usize, flags: u32) -> u32 {
+    pub fn share(&self, i: Slot, flags: u32) -> u32 {
         self.word(i).fetch_or(flags, Ordering::SeqCst)
     }
 
     /// Removes `flags` from slot `i`, in any state: its owner may bring them back. Whether it had any of them.
-    pub fn withdraw(&self, i: usize, flags: u32) -> bool {
+    pub fn withdraw(&self, i: Slot, flags: u32) -> bool {
         self.has(i, flags) && self.word(i).fetch_and(!flags, Ordering::SeqCst) & flags != 0
     }
 
     /// Removes `flags` from slot `i`; whether it had all of them.
-    pub fn clear(&self, i: usize, flags: u32) -> bool {
+    pub fn clear(&self, i: Slot, flags: u32) -> bool {
         self.update(i, |word| word & !flags) & flags == flags
     }
 
     /// Notes that slot `i` is advised and charged, if the program has it and it is not charged; whether that was so.
-    pub fn charge(&self, i: usize) -> bool {
+    pub fn charge(&self, i: Slot) -> bool {
         let with = |word: u32| {
             let in_use = matches!(State::of(word), State::Mapped | State::Block);
             (in_use && word & flag::CHARGED == 0).then_some(word | flag::ADVISED | flag::FRESH | flag::CHARGED)
@@ -245,7 +258,7 @@ impl Slots {
     }
 
     /// Makes slot `i` count as used if the program has it and it is charged; whether that was so.
-    pub fn confirm(&self, i: usize) -> bool {
+    pub fn confirm(&self, i: Slot) -> bool {
         let without = |word: u32| {
             let in_use = matches!(State::of(word), State::Mapped | State::Block | State::Runs);
             (in_use && word & flag::CHARGED != 0).then_some(word & !(flag::CHARGED | flag::FRESH))
@@ -255,7 +268,7 @@ impl Slots {
 
     /// Changes a word. Slots that are free or in transit have one thread that may, so a store does; what the
     /// program has may be tainted at any time.
-    fn update(&self, i: usize, change: impl Fn(u32) -> u32) -> u32 {
+    fn update(&self, i: Slot, change: impl Fn(u32) -> u32) -> u32 {
         let word = self.word(i);
         let before = word.load(Ordering::Relaxed);
         let state = State::of(before);
@@ -280,24 +293,25 @@ mod tests {
     #[test]
     fn a_slot_remembers_where_it_came_from_and_keeps_its_flags() {
         let s = slots(2);
-        assert_eq!(s.state(0), State::Unbacked);
-        s.mark(0, flag::OPEN | flag::ADVISED);
-        s.set(0, State::InTransit);
-        assert_eq!(s.was(0), State::Unbacked);
-        s.set(0, State::Mapped);
-        assert!(s.has(0, flag::OPEN) && s.has(0, flag::ADVISED) && !s.has(0, flag::TAINTED));
-        assert!(!s.clear(0, flag::TAINTED));
-        assert!(s.clear(0, flag::ADVISED));
-        assert_eq!(s.state(1), State::Unbacked);
+        let (zero, one) = (Slot::new(0), Slot::new(1));
+        assert_eq!(s.state(zero), State::Unbacked);
+        s.mark(zero, flag::OPEN | flag::ADVISED);
+        s.set(zero, State::InTransit);
+        assert_eq!(s.was(zero), State::Unbacked);
+        s.set(zero, State::Mapped);
+        assert!(s.has(zero, flag::OPEN) && s.has(zero, flag::ADVISED) && !s.has(zero, flag::TAINTED));
+        assert!(!s.clear(zero, flag::TAINTED));
+        assert!(s.clear(zero, flag::ADVISED));
+        assert_eq!(s.state(one), State::Unbacked);
     }
 
     #[test]
     #[cfg(debug_assertions)]
     #[should_panic(expected = "may not become")]
     fn a_lent_slot_does_not_jump_into_a_free_list() {
-        let s = slots(1);
-        s.set(0, State::InTransit);
-        s.set(0, State::Mapped);
-        s.set(0, State::Zeroed);
+        let (s, zero) = (slots(1), Slot::new(0));
+        s.set(zero, State::InTransit);
+        s.set(zero, State::Mapped);
+        s.set(zero, State::Zeroed);
     }
 }

@@ -7,7 +7,6 @@
 use faultless_base::Span;
 use faultless_base::sys::Sys;
 
-use crate::frame::extent::Extent;
 use crate::frame::slot::flag;
 use crate::space::Space;
 
@@ -42,7 +41,7 @@ impl<S: Sys> Space<S> {
         self.note_watch();
         let program = self.program();
         for i in self.lent_in(span).filter(|&i| self.end_use(i)) {
-            let slot = program.span(Extent { first: i, n: 1 });
+            let slot = program.slot(i);
             // Advised ones may hold nothing.
             if missing && program.slots.has(i, flag::CHARGED | flag::AHEAD) && self.sys.present_pages(slot) > 0 {
                 self.take_unused(cpu, slot);

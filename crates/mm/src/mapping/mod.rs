@@ -16,14 +16,15 @@ pub mod reuse;
 mod supply;
 
 use faultless_base::sys::Sys;
-use faultless_base::{PAGE, SLOT, Span};
+use faultless_base::{PAGE, SLOT, Slot, Span};
 
 use crate::frame::extent::Extent;
 use crate::frame::slot::{State, flag};
 use crate::mapping::owned::Owned;
 use crate::space::Space;
 use crate::space::account::SAMPLED_PAGES;
-use crate::space::transfer::Moved;
+use crate::space::free::Settled;
+use crate::space::transfer::HandedOut;
 use faultless_page::stats::Counter;
 
 /// Slots whose use is not known when they come back: the content of one in this many is looked at.
@@ -45,11 +46,10 @@ impl<S: Sys> Space<S> {
             return;
         }
         let spares = program.sparse.is_granted() || program.untouched.is_long();
-        let moved = if spares { Moved::default() } else { self.bring(cpu, e) };
+        let moved = if spares { HandedOut::default() } else { self.bring(cpu, e) };
         self.count_moved(e, moved);
-        let brought = moved.slots();
-        let rest = Extent { first: e.first + brought, n: e.n - brought };
-        if rest.n > 0 {
+        let rest = e.behind(moved.slots());
+        if !rest.is_empty() {
             self.hand_out_hole(program, rest, span);
         }
         e.slots().for_each(|i| program.slots.set(i, State::Mapped));
@@ -59,7 +59,7 @@ impl<S: Sys> Space<S> {
     }
 
     /// Moves free frames, zeroed, to the first slots of `e`, which are the program's and empty.
-    pub(crate) fn bring(&self, cpu: usize, e: Extent) -> Moved {
+    pub(crate) fn bring(&self, cpu: usize, e: Extent) -> HandedOut {
         let to = self.program().span(e).start;
         let idle = e.n.min(self.budget.idle());
         if idle > 0 {
@@ -69,8 +69,8 @@ impl<S: Sys> Space<S> {
         let held = idle.min(self.budget.trust());
         self.budget.charge(held);
         let moved = self.move_frames(cpu, to, held);
-        let all = Extent { first: e.first, n: moved.slots() };
-        let not_yet = |i: &usize| self.program().slots.share(*i, flag::CHARGED) & flag::CHARGED == 0;
+        let all = e.front(moved.slots());
+        let not_yet = |i: &Slot| self.program().slots.share(*i, flag::CHARGED) & flag::CHARGED == 0;
         self.budget.charge(all.slots().filter(not_yet).count());
         self.budget.discharge(held);
         moved
@@ -80,8 +80,8 @@ impl<S: Sys> Space<S> {
     pub fn unmap(&self, cpu: usize, span: Span) -> bool {
         let program = self.program();
         let e = Extent::inside(span);
-        for end in [span.start / SLOT, (span.end - 1) / SLOT] {
-            if !e.slots().contains(&end) {
+        for end in [Slot::around(span.start), Slot::around(span.end - 1)] {
+            if !e.has(end) {
                 self.cut(end, span);
             }
         }
@@ -112,8 +112,8 @@ impl<S: Sys> Space<S> {
             self.drop_notes(&lent);
             return isolated.is_some();
         };
-        let place = |i: usize| Span::new(isolated.start + (i * SLOT - span.start), SLOT);
-        let (keep, held) = self.settle_mapping(&lent, place);
+        let place = |i: Slot| Span::new(isolated.start + (program.slot(i).start - span.start), SLOT);
+        let Settled { keep, held } = self.settle_mapping(&lent, place);
         self.collect(cpu, &lent, place, keep);
         self.sys.drop_isolated(isolated);
         self.budget.discharge(held);
@@ -121,11 +121,11 @@ impl<S: Sys> Space<S> {
         true
     }
 
-    /// Squares the account for slots that come back and lie at `place` now: how many of them may be kept. Those
-    /// without memory worth keeping are marked. And how many stay charged until that is done.
-    fn settle_mapping(&self, lent: &Owned, place: impl Fn(usize) -> Span) -> (usize, usize) {
+    /// Squares the account for slots that come back and lie at `place` now. Those without memory worth keeping
+    /// are marked.
+    fn settle_mapping(&self, lent: &Owned, place: impl Fn(Slot) -> Span) -> Settled {
         let slots = self.program().slots;
-        let unknown = |i: &usize| slots.has(*i, flag::FRESH | flag::CHARGED);
+        let unknown = |i: &Slot| slots.has(*i, flag::FRESH | flag::CHARGED);
         lent.slots().filter(|&i| slots.has(i, flag::TAINTED)).for_each(|i| _ = slots.mark(i, flag::EMPTY));
         let every = (lent.slots().filter(unknown).count() / SAMPLES).max(1);
         let (mut backed, mut sampled, mut dense, mut full) = (0, 0, 0, 0);
@@ -157,28 +157,28 @@ impl<S: Sys> Space<S> {
         self.budget.charge(charged);
         self.release_use(lent.slots());
         self.budget.unuse(used);
-        (self.budget.room() + held, held)
+        Settled { keep: self.budget.room() + held, held }
     }
 
     /// Moves frames of slots from `place` into the arena, at most `keep`.
-    fn collect(&self, cpu: usize, lent: &Owned, place: impl Fn(usize) -> Span, keep: usize) {
+    fn collect(&self, cpu: usize, lent: &Owned, place: impl Fn(Slot) -> Span, keep: usize) {
         let slots = self.program().slots;
-        let worth = |i: usize| !slots.has(i, flag::EMPTY);
+        let worth = |i: Slot| !slots.has(i, flag::EMPTY);
         let mut keep = keep;
         let mut collect = |g: Extent, worth: bool| {
             let mut rest = g;
-            while worth && rest.n > 0 && keep > 0 {
+            while worth && !rest.is_empty() && keep > 0 {
                 let n = rest.n.min(keep);
                 let from = Span::new(place(rest.first).start, n * SLOT);
                 let Some(kept) = self.take_frames(cpu, from) else { return };
                 keep -= kept;
                 // The kernel keeps the slot that did not move.
                 let done = (kept + 1).min(rest.n);
-                rest = Extent { first: rest.first + done, n: rest.n - done };
+                rest = rest.behind(done);
             }
             self.program().count(Counter::BytesOverBudget, if worth { rest.n * SLOT } else { 0 });
         };
-        lent.runs().iter().for_each(|&run| self.program().groups(run, worth, &mut collect));
+        lent.runs().iter().for_each(|run| run.groups(worth, &mut collect));
     }
 
     /// Whether a slot of `span` is noted, perhaps in part. Takes no lock.
@@ -199,12 +199,12 @@ impl<S: Sys> Space<S> {
     /// Memory in `span` is not the program's own any more, or is other memory. A huge page that was brought to slot
     /// `i`, and that the program was not seen to use, stays charged as long as a part of it is left elsewhere. There,
     /// nothing is brought, looked at or kept any more.
-    pub(crate) fn cut(&self, i: usize, span: Span) {
+    pub(crate) fn cut(&self, i: Slot, span: Span) {
         let slots = self.program().slots;
         if !self.end_use(i) {
             return;
         }
-        let slot = Span::new(i * SLOT, SLOT);
+        let slot = self.program().slot(i);
         let before = Span { start: slot.start, end: span.start.clamp(slot.start, slot.end) };
         let behind = Span { start: span.end.clamp(slot.start, slot.end), end: slot.end };
         let counts = slots.has(i, flag::CHARGED) && self.budget.limit() > 0 && !self.is_retired();
@@ -228,12 +228,12 @@ impl<S: Sys> Space<S> {
         let slots = self.program().slots;
         let lent = self.lent_in(from).filter(|&i| slots.has(i, flag::CHARGED));
         for i in lent {
-            let part = Span::new(i * SLOT, SLOT).clip(from);
+            let part = self.program().slot(i).clip(from);
             let e = Extent::around(moved_place(part, from, to));
-            if e.n == 0 || !self.note_slots(e) {
+            if e.is_empty() || !self.note_slots(e) {
                 continue;
             }
-            for j in e.slots().filter(|&j| self.begin_use(Extent { first: j, n: 1 })) {
+            for j in e.slots().filter(|&j| self.begin_use(Extent::one(j))) {
                 self.budget.charge(1);
                 slots.mark(j, flag::CHARGED | flag::FRESH | flag::TAINTED);
                 slots.set(j, State::Mapped);
@@ -247,13 +247,13 @@ impl<S: Sys> Space<S> {
         let slots = self.program().slots;
         self.forget(to);
         let e = Extent::inside(Span::new(from.start, from.bytes().min(to.bytes())));
-        let first = (to.start + e.first * SLOT).wrapping_sub(from.start) / SLOT;
+        let first = Slot::around((to.start + self.program().span(e).start).wrapping_sub(from.start));
         let has_notes = || self.noted(e).flat_map(Extent::slots).any(|i| slots.state(i) == State::Mapped);
         let fits = to.start % SLOT == from.start % SLOT;
         if fits && has_notes() && self.note_slots(Extent { first, n: e.n }) {
             for i in self.noted(e).flat_map(Extent::slots) {
-                let j = first + i - e.first;
-                if slots.state(i) != State::Mapped || !self.begin_use(Extent { first: j, n: 1 }) {
+                let j = first + (i - e.first);
+                if slots.state(i) != State::Mapped || !self.begin_use(Extent::one(j)) {
                     continue;
                 }
                 if self.end_use(i) {
@@ -276,14 +276,14 @@ impl<S: Sys> Space<S> {
         let slots = self.program().slots;
         let begun = e.slots().take_while(|&i| slots.detach(i, State::Unbacked)).count();
         if begun < e.n {
-            (e.first..e.first + begun).for_each(|i| slots.set(i, State::Unbacked));
+            e.front(begun).slots().for_each(|i| slots.set(i, State::Unbacked));
         }
         begun == e.n
     }
 
     /// Ends the program's use of slot `i`, which is in transit then; false when it is not known to have it, or another
     /// thread was first.
-    pub(crate) fn end_use(&self, i: usize) -> bool {
+    pub(crate) fn end_use(&self, i: Slot) -> bool {
         self.program().slots.detach(i, State::Mapped)
     }
 
@@ -299,7 +299,7 @@ impl<S: Sys> Space<S> {
     }
 
     /// Ends what slots in transit count for.
-    fn release_use(&self, own: impl Iterator<Item = usize>) {
+    fn release_use(&self, own: impl Iterator<Item = Slot>) {
         let slots = self.program().slots;
         for i in own {
             if slots.has(i, flag::FRESH | flag::CHARGED) {
@@ -312,7 +312,7 @@ impl<S: Sys> Space<S> {
         }
     }
 
-    pub(crate) fn drop_note(&self, i: usize) {
+    pub(crate) fn drop_note(&self, i: Slot) {
         self.release_use(core::iter::once(i));
         self.wipe(i);
     }
@@ -335,14 +335,14 @@ impl<S: Sys> Space<S> {
         }
     }
 
-    fn wipe(&self, i: usize) {
+    fn wipe(&self, i: Slot) {
         let slots = self.program().slots;
         slots.clear(i, flag::IN_USE | flag::ADVISED | flag::CHARGED);
         slots.set(i, State::Unbacked);
     }
 
     /// The slots of a range, some of them perhaps in part, that the program is known to have.
-    pub(crate) fn lent_in(&self, span: Span) -> impl Iterator<Item = usize> {
+    pub(crate) fn lent_in(&self, span: Span) -> impl Iterator<Item = Slot> {
         let outer = Extent::around(span);
         self.noted(outer).flat_map(Extent::slots).filter(|&i| self.program().slots.state(i) == State::Mapped)
     }

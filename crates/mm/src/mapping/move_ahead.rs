@@ -11,7 +11,6 @@
 use faultless_base::sys::Sys;
 use faultless_base::{PAGE, SLOT};
 
-use crate::frame::extent::Extent;
 use crate::space::{Shard, Space};
 use crate::state::growths::{Growth, Window};
 use faultless_page::stats::Counter;
@@ -20,6 +19,15 @@ use faultless_page::stats::Counter;
 /// one before the thread looks again.
 const FIRST_WINDOW: usize = 16;
 const TRUSTED_WINDOW: usize = 64;
+
+/// What became of a window that was to move.
+#[derive(Default)]
+struct MovedWindow {
+    /// Slots looked at, from the first on.
+    passed: usize,
+    /// How many of them moved.
+    moved: usize,
+}
 
 impl<S: Sys> Space<S> {
     /// Whether the program has followed so often that windows begin before it comes.
@@ -54,20 +62,19 @@ impl<S: Sys> Space<S> {
             shard.count(Counter::MoveMisses, (old < g.reached) as usize);
             return false;
         }
-        let e = Extent { first: g.first + marker + 1, n: end - marker - 1 };
-        let (passed, moved) = self.enter(shard, e, |span| self.move_window(span.start, e.n)).unwrap_or((0, 0));
-        shard.count(Counter::MoveWindows, (moved > 0) as usize);
-        shard.count(Counter::BytesMovedAhead, moved * SLOT);
-        if moved > 0 {
-            g.touched = marker + 1 + passed;
-            g.moved = Some(Window { marker, end: g.touched, moved });
+        let e = g.extent().front(end).behind(marker + 1);
+        let window = self.enter(shard, e, |span| self.move_window(span.start, e.n)).unwrap_or_default();
+        shard.count(Counter::MoveWindows, (window.moved > 0) as usize);
+        shard.count(Counter::BytesMovedAhead, window.moved * SLOT);
+        if window.moved > 0 {
+            g.touched = marker + 1 + window.passed;
+            g.moved = Some(Window { marker, end: g.touched, moved: window.moved });
         }
-        moved > 0
+        window.moved > 0
     }
 
-    /// Moves frames to slots of the program's, except where the program was already: one past the last slot looked
-    /// at, and how many moved.
-    fn move_window(&self, start: usize, n: usize) -> (usize, usize) {
+    /// Moves frames to slots of the program's, except where the program was already.
+    fn move_window(&self, start: usize, n: usize) -> MovedWindow {
         let missing = |i: usize| {
             let at = start + i * SLOT;
             self.sys.missing(at) && self.sys.missing(at + SLOT - PAGE)
@@ -84,7 +91,7 @@ impl<S: Sys> Space<S> {
             // A page of the program's.
             at += 1;
         }
-        (at.min(n), all)
+        MovedWindow { passed: at.min(n), moved: all }
     }
 
     /// An extent is not followed any more: what the program did not come to was moved for nothing.

@@ -1,5 +1,7 @@
 //! The slots of the program's that one thread has in transit.
 
+use faultless_base::Slot;
+
 use crate::frame::extent::Extent;
 
 /// Runs of slots that one thread may have in transit at a time.
@@ -13,7 +15,7 @@ pub(super) struct Owned {
 
 impl Default for Owned {
     fn default() -> Self {
-        Self { runs: [Extent { first: 0, n: 0 }; RUNS], n: 0 }
+        Self { runs: [Extent::NONE; RUNS], n: 0 }
     }
 }
 
@@ -26,17 +28,17 @@ impl Owned {
         &self.runs[..self.n]
     }
 
-    pub(super) fn slots(&self) -> impl Iterator<Item = usize> {
+    pub(super) fn slots(&self) -> impl Iterator<Item = Slot> {
         self.runs().iter().flat_map(|run| run.slots())
     }
 
     /// Adds the slot `i`, which is behind all others. False: there is no room for one more run.
-    pub(super) fn add(&mut self, i: usize) -> bool {
+    pub(super) fn add(&mut self, i: Slot) -> bool {
         match self.runs[..self.n].last_mut() {
-            Some(last) if last.first + last.n == i => last.n += 1,
+            Some(last) if last.end() == i => last.n += 1,
             _ if self.n == RUNS => return false,
             _ => {
-                self.runs[self.n] = Extent { first: i, n: 1 };
+                self.runs[self.n] = Extent::one(i);
                 self.n += 1;
             }
         }

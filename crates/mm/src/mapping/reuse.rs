@@ -7,7 +7,7 @@
 //! its next drop.
 
 use faultless_base::sys::Sys;
-use faultless_base::{SLOT, Span};
+use faultless_base::{SLOT, Slot, Span};
 
 use crate::frame::extent::Extent;
 use crate::frame::slot::{State, flag};
@@ -31,8 +31,10 @@ impl<S: Sys> Space<S> {
             return;
         }
         let mut rest = span;
-        for first in e.slots().step_by(AT_ONCE) {
-            let piece = Extent { first, n: AT_ONCE.min(e.first + e.n - first) };
+        let mut left = e;
+        while !left.is_empty() {
+            let piece = left.front(left.n.min(AT_ONCE));
+            left = left.behind(piece.n);
             let at = self.program().span(piece);
             // From the first on, and up to what does not move: the kernel too goes on as far as it can.
             let taken = self.take_frames(cpu, at).unwrap_or(0);
@@ -42,9 +44,9 @@ impl<S: Sys> Space<S> {
             }
             rest.start = at.end;
             let room = self.budget.limit().saturating_sub(self.budget.charged());
-            let wanted = Extent { first, n: taken.min(room) };
+            let wanted = piece.front(taken.min(room));
             let moved = self.bring(cpu, wanted);
-            if wanted.n > 0 {
+            if !wanted.is_empty() {
                 self.count_moved(wanted, moved);
             }
             self.program().count(Counter::BytesRecycled, moved.slots() * SLOT);
@@ -57,9 +59,9 @@ impl<S: Sys> Space<S> {
     /// Whether the program uses all of these slots, and did so at the last drops too.
     fn comes_back(&self, e: Extent) -> bool {
         let program = self.program();
-        let known = |i: usize| program.slots.state(i) == State::Mapped && !program.slots.has(i, flag::TAINTED);
+        let known = |i: Slot| program.slots.state(i) == State::Mapped && !program.slots.has(i, flag::TAINTED);
         if self.is_referenced()
-            || e.n == 0
+            || e.is_empty()
             || self.budget.limit() == 0
             || self.is_retired()
             || !self.can_move()
@@ -68,9 +70,9 @@ impl<S: Sys> Space<S> {
         {
             return false;
         }
-        let looks = |i: usize| self.is_present(program, i) && self.peek_dense(program, i);
-        let in_use = |i: usize| self.enter(program, Extent { first: i, n: 1 }, |_| looks(i)) == Some(true);
-        let in_use = in_use(e.first) && in_use(e.first + e.n - 1);
+        let looks = |i: Slot| self.is_present(program, i) && self.peek_dense(program, i);
+        let in_use = |i: Slot| self.enter(program, Extent::one(i), |_| looks(i)) == Some(true);
+        let in_use = in_use(e.first) && in_use(e.last());
         let expected = program.dropped.is_long();
         program.dropped.note(in_use);
         in_use && expected

@@ -5,7 +5,7 @@
 
 use faultless_base::sync::Access;
 use faultless_base::sys::mmu::{Mmu, Rights, Source};
-use faultless_base::{PAGE, SLOT, Span};
+use faultless_base::{Errno, PAGE, SLOT, Span};
 
 pub use crate::region::Refused;
 use crate::region::area::{Attributes, View};
@@ -188,7 +188,7 @@ impl<M: Mmu> Region<M> {
             installed += self.populate_on(slot, &mut at, context)?;
             // Not with the range lock: the holder of a buffer may wait for that lock.
             if at < slot.end {
-                self.frames.take(context, Wait::Yes, &self.mmu).map_err(|_| Refused::Kernel(ENOMEM))?;
+                self.frames.take(context, Wait::Yes, &self.mmu).map_err(|_| Refused::Kernel(Errno::ENOMEM))?;
             }
         }
         Ok(installed)
@@ -254,5 +254,3 @@ impl<M: Mmu> Region<M> {
         installed.map(|installed| installed.pages)
     }
 }
-
-const ENOMEM: i32 = 12;

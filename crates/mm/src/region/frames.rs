@@ -9,7 +9,7 @@
 
 use faultless_base::sync::atomic::{AtomicUsize, Ordering};
 use faultless_base::sys::mmu::{Mmu, Word};
-use faultless_base::{SLOT, Span};
+use faultless_base::{Errno, SLOT, Span};
 
 use crate::frame::buddy::Kind;
 use crate::frame::purpose::{Need, Purpose};
@@ -251,8 +251,8 @@ impl FaultContext<'_> {
         bytes: usize,
         version: Version,
         mmu: &impl Mmu,
-    ) -> Result<(usize, usize), i32> {
-        let Some(buffer) = &mut self.buffer else { return Err(0) };
+    ) -> Result<(usize, usize), Errno> {
+        let Some(buffer) = &mut self.buffer else { return Err(Errno::new(0)) };
         let at = buffer.places.span(buffer.i);
         let holds =
             |f: &Filled| f.version == version && f.offset <= offset && offset + bytes <= f.offset + f.bytes;

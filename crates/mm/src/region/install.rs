@@ -5,7 +5,7 @@
 
 use faultless_base::sys::mmu::{Mmu, Source, Word};
 use faultless_base::sys::uffd::Stopped;
-use faultless_base::{PAGE, SLOT, Span};
+use faultless_base::{Errno, PAGE, SLOT, Span};
 
 use crate::region::Region;
 use crate::region::area::View;
@@ -68,7 +68,7 @@ impl<M: Mmu> Region<M> {
     }
 
     /// Has the kernel serve a span from now on. No thread installs anything there.
-    pub(crate) fn leave_to_kernel(&self, span: Span) -> Result<(), i32> {
+    pub(crate) fn leave_to_kernel(&self, span: Span) -> Result<(), Errno> {
         let there = self.mmu.present(span);
         self.mmu.leave_to_kernel(span)?;
         self.count_less(there);
@@ -91,7 +91,7 @@ impl<M: Mmu> Region<M> {
     }
 
     /// The kernel does not serve `span` any more, if it did.
-    pub(crate) fn take_from_kernel(&self, span: Span) -> Result<(), i32> {
+    pub(crate) fn take_from_kernel(&self, span: Span) -> Result<(), Errno> {
         if self.next_left_to_kernel(span).is_some() {
             self.mmu.take_from_kernel(span)?;
             self.count_more(self.left_to_kernel(span));
@@ -101,7 +101,7 @@ impl<M: Mmu> Region<M> {
 
     /// Drops all pages of a span where no thread installs anything. Where a whole huge page may be again, one may
     /// come.
-    pub(crate) fn drop_pages(&self, span: Span) -> Result<(), i32> {
+    pub(crate) fn drop_pages(&self, span: Span) -> Result<(), Errno> {
         let there = self.mmu.present(span).saturating_sub(self.left_to_kernel(span));
         self.mmu.discard(span)?;
         self.count_less(there);
@@ -125,7 +125,7 @@ impl<M: Mmu> Region<M> {
         piece: Span,
         met: Met,
         stats: &mut FaultStats,
-    ) -> Result<Installed, i32> {
+    ) -> Result<Installed, Errno> {
         let mut pages = 0;
         let result = self.install_some(entry, source, view, piece, met, &mut pages);
         self.mmu.meets(Word::Resident(stats.cpu));
@@ -143,7 +143,7 @@ impl<M: Mmu> Region<M> {
         piece: Span,
         met: Met,
         installed: &mut usize,
-    ) -> Result<bool, i32> {
+    ) -> Result<bool, Errno> {
         let whole = piece.bytes() == SLOT && source == Source::Zeroes && view.attributes.huge;
         // A table cannot be taken out of the way: by now it may belong to a mapping that is not the region's.
         if whole && entry.kind() == Kind::Empty && matches!(met, Met::Nothing | Met::All) {
@@ -171,7 +171,7 @@ impl<M: Mmu> Region<M> {
     }
 
     /// Installs missing pages, one area of the kernel's after the other.
-    fn install_pages(&self, source: Source, piece: Span, met: Met, installed: &mut usize) -> Result<(), i32> {
+    fn install_pages(&self, source: Source, piece: Span, met: Met, installed: &mut usize) -> Result<(), Errno> {
         let wanted = if let Met::Fault(page) = met { page } else { piece.start };
         let (mut at, mut again, mut most) = (piece.start, 0, piece.bytes());
         while at < piece.end {
@@ -189,15 +189,15 @@ impl<M: Mmu> Region<M> {
             at += done;
             match error {
                 // Another thread was here first: its page stays.
-                libc_error::EEXIST => at += PAGE,
+                Errno::EEXIST => at += PAGE,
                 // Up to something that is there.
-                libc_error::EAGAIN if done > 0 => {}
-                libc_error::EAGAIN if again < MOST_AGAIN => {
+                Errno::EAGAIN if done > 0 => {}
+                Errno::EAGAIN if again < MOST_AGAIN => {
                     again += 1;
                     self.mmu.relax(again);
                 }
                 // The kernel has several areas here, after a move; a call stays inside one.
-                libc_error::ENOENT if most > PAGE => most = PAGE,
+                Errno::ENOENT if most > PAGE => most = PAGE,
                 // Of a window that leads up to the fault, its own page is what counts.
                 _ if at < wanted => (at, most) = (wanted, PAGE),
                 // The page of the fault is there.
@@ -207,12 +207,4 @@ impl<M: Mmu> Region<M> {
         }
         Ok(())
     }
-}
-
-/// Error numbers that the kernel gives here.
-pub(crate) mod libc_error {
-    pub const ENOENT: i32 = 2;
-    pub const EAGAIN: i32 = 11;
-    pub const ENOMEM: i32 = 12;
-    pub const EEXIST: i32 = 17;
 }

@@ -22,7 +22,7 @@ use core::ops::Deref;
 
 use faultless_base::sync::{Access, RangeLock};
 use faultless_base::sys::mmu::{Mmu, Word};
-use faultless_base::{SLOT, Span};
+use faultless_base::{Errno, SLOT, Span};
 
 use crate::frame::buddy::Kind;
 use crate::frame::store::Store;
@@ -58,8 +58,8 @@ pub enum Refused {
     NotMapped,
     /// There are too many areas.
     Full,
-    /// The kernel refused, with this error number.
-    Kernel(i32),
+    /// The kernel refused, for this reason.
+    Kernel(Errno),
 }
 
 impl From<Full> for Refused {
@@ -156,14 +156,14 @@ impl<M: Mmu> Region<M> {
         offset: usize,
         bytes: usize,
         version: Version,
-    ) -> Result<usize, i32> {
+    ) -> Result<usize, Errno> {
         let (at, read) = context.fill(offset, bytes, version, &self.mmu)?;
         context.stats.add(Counter::RegionFilled, read);
         Ok(at)
     }
 
     /// Reads from the backing for memory that is no area's.
-    pub fn read_aside(&self, offset: usize, buffer: Span) -> Result<(), i32> {
+    pub fn read_aside(&self, offset: usize, buffer: Span) -> Result<(), Errno> {
         let _quiet = (!self.mmu.fills_at_any_time()).then(|| self.ranges.lock(self.span, Access::Shared));
         self.mmu.fill(offset as u64, buffer)
     }
@@ -195,7 +195,7 @@ impl<M: Mmu> Region<M> {
     pub(crate) fn change(
         &self,
         span: Span,
-        kernel: impl FnOnce() -> Result<(), i32>,
+        kernel: impl FnOnce() -> Result<(), Errno>,
         new: impl FnMut(View) -> Option<Attributes>,
     ) -> Result<(), Refused> {
         self.with_room(|| self.areas.begin(span))?;

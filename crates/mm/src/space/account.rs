@@ -6,7 +6,7 @@
 //! they cannot.
 
 use faultless_base::sys::{Headroom, Sys};
-use faultless_base::{PAGE, SLOT, SLOT_PAGES};
+use faultless_base::{Pages, SLOT, Slot};
 
 use crate::frame::slot::flag;
 use crate::space::{Shard, Space};
@@ -33,7 +33,7 @@ impl<S: Sys> Space<S> {
         if !self.look_at_group() && self.looks.asks_for_group(ms) {
             self.want_worker_now();
         }
-        self.budget.look(|| Some(self.sys.resident_bytes()? / PAGE));
+        self.budget.look(|| Some(Pages::filled_by(self.sys.resident_bytes()?)));
     }
 
     /// Bounds what may be idle by what the control group allows: nothing where that cannot be told. Whether it can.
@@ -61,20 +61,20 @@ impl<S: Sys> Space<S> {
         self.looks.is_grouped()
     }
 
-    /// Gives idle memory back as far as the account is overdrawn once `pages` more have come; whether any was.
-    pub(crate) fn make_way(&self, pages: usize) -> bool {
-        if self.budget.excess(pages) == 0 {
+    /// Gives idle memory back as far as the account is overdrawn once `coming` has come; whether any was.
+    pub(crate) fn make_way(&self, coming: Pages) -> bool {
+        if self.budget.excess(coming) == 0 {
             return false;
         }
         self.look_around();
-        self.give_back(self.budget.excess(pages), Counter::BytesOverBudget) > 0
+        self.give_back(self.budget.excess(coming), Counter::BytesOverBudget) > 0
     }
 
-    /// The program is about to get `pages` from the kernel: idle memory makes room for them.
-    pub(crate) fn promise(&self, pages: usize) {
-        if pages > 0 {
-            self.make_way(pages);
-            self.budget.promise(pages);
+    /// The program is about to get `memory` from the kernel: idle memory makes room for it.
+    pub(crate) fn promise(&self, memory: Pages) {
+        if memory > Pages::NONE {
+            self.make_way(memory);
+            self.budget.promise(memory);
         }
     }
 
@@ -87,12 +87,12 @@ impl<S: Sys> Space<S> {
                 self.give_back(bytes.div_ceil(SLOT), Counter::BytesOverBudget);
             }
         }
-        self.promise(bytes.div_ceil(PAGE));
+        self.promise(Pages::holding(bytes));
     }
 
     /// Slots come back: those that the kernel was to fill with small pages are promised no more.
-    pub(crate) fn end_promise(&self, shard: &Shard, slots: impl Iterator<Item = usize>) {
-        let small = |i: &usize| shard.slots.has(*i, flag::FRESH) && !shard.slots.has(*i, flag::ADVISED);
-        self.budget.end_promise(slots.filter(small).count() * SLOT_PAGES);
+    pub(crate) fn end_promise(&self, shard: &Shard, slots: impl Iterator<Item = Slot>) {
+        let small = |i: &Slot| shard.slots.has(*i, flag::FRESH) && !shard.slots.has(*i, flag::ADVISED);
+        self.budget.end_promise(Pages::of_slots(slots.filter(small).count()));
     }
 }

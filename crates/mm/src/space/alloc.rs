@@ -4,12 +4,13 @@
 //! any lock.
 
 use faultless_base::sys::{Huge, Sys};
-use faultless_base::{SLOT, SLOT_PAGES, Span, probe};
+use faultless_base::{Pages, SLOT, Slot, Span, probe};
 
 use crate::frame::extent::Extent;
 use crate::frame::purpose::{Need, Purpose};
 use crate::frame::slot::{State, flag};
 use crate::predict::huge_cost::{LARGE, PROBES};
+use crate::space::transfer::HandedOut;
 use crate::space::{Shard, Space};
 use crate::state::ahead::SMALL_DEMAND;
 use faultless_page::knobs::Knob;
@@ -80,25 +81,24 @@ impl<S: Sys> Space<S> {
     /// Makes an extent in transit ready for its user and hands it out as `state`.
     pub(crate) fn prepare(&self, shard: &Shard, e: Extent, purpose: Purpose, state: State) {
         let slots = shard.slots;
-        let (mut ready, mut zeroed, mut dirty) = (0, 0, 0);
-        shard.groups(
-            e,
+        let mut out = HandedOut::default();
+        e.groups(
             |i| slots.was(i),
             |g, was| match was {
                 State::Dirty => {
                     self.hand_out_dirty(shard, g, purpose.need());
-                    dirty += g.n;
+                    out.dirty += g.n;
                 }
                 State::Zeroed => {
                     self.hand_out_zeroed(shard, g, purpose.need());
-                    ready += g.n;
-                    zeroed += self.zeroed_ahead(shard, g);
+                    out.ready += g.n;
+                    out.ahead += self.zeroed_ahead(shard, g);
                 }
                 _ => self.hand_out_hole(shard, g, shard.span(g)),
             },
         );
         e.slots().for_each(|i| slots.set(i, state));
-        self.count_zeroes(shard, shard.span(e), purpose, (ready, zeroed, dirty));
+        self.count_zeroes(shard, shard.span(e), purpose, out);
     }
 
     /// Slots in transit that were zeroed ahead. Those of the stock are zero because the kernel had to fill them.
@@ -107,18 +107,11 @@ impl<S: Sys> Space<S> {
         e.slots().filter(|&i| slots.was(i) == State::Zeroed && !slots.has(i, flag::FRESH)).count()
     }
 
-    /// Memory was handed out. `ready` slots of it were zero, `zeroed` of these had been zeroed ahead, and `dirty`
-    /// slots were not zero.
-    pub(crate) fn count_zeroes(
-        &self,
-        shard: &Shard,
-        span: Span,
-        purpose: Purpose,
-        (ready, zeroed, dirty): (usize, usize, usize),
-    ) {
+    /// Memory at `span` was handed out, some of it there already.
+    pub(crate) fn count_zeroes(&self, shard: &Shard, span: Span, purpose: Purpose, out: HandedOut) {
         let n = span.bytes() / SLOT;
-        let hot = if purpose.need() == Need::Zero { dirty } else { 0 };
-        if zeroed + hot > 0 {
+        let hot = if purpose.need() == Need::Zero { out.dirty } else { 0 };
+        if out.ahead + hot > 0 {
             let counter = match purpose {
                 Purpose::Map => Counter::ZeroedForMap,
                 Purpose::Calloc => Counter::ZeroedForCalloc,
@@ -128,20 +121,20 @@ impl<S: Sys> Space<S> {
                 Purpose::Copy => Counter::ZeroedForCopy,
                 Purpose::File => Counter::ZeroedForFile,
             };
-            shard.count(counter, (zeroed + hot) * SLOT);
+            shard.count(counter, (out.ahead + hot) * SLOT);
         }
         if purpose.need() == Need::Any {
-            return self.note_unused(shard, zeroed);
+            return self.note_unused(shard, out.ahead);
         }
         self.scrubber.pace.note_asked(n, || self.now_ms());
         let (at, bytes) = (span.start, span.bytes());
-        if ready + hot < n {
+        if out.ready + hot < n {
             shard.count(Counter::ZeroMisses, 1);
             probe::zero_miss(at, bytes);
         } else if hot > 0 {
             shard.count(Counter::ZeroHot, 1);
             probe::zero_hot(at, bytes);
-        } else if ready > 0 {
+        } else if out.ready > 0 {
             shard.count(Counter::ZeroHits, 1);
             probe::zero_hit(at, bytes);
         }
@@ -166,7 +159,7 @@ impl<S: Sys> Space<S> {
                     self.sys.poison(span);
                 }
                 for i in e.slots() {
-                    self.sys.sign(shard.span(Extent { first: i, n: 1 }));
+                    self.sys.sign(shard.slot(i));
                     shard.slots.mark(i, flag::SIGNED);
                 }
             }
@@ -188,7 +181,7 @@ impl<S: Sys> Space<S> {
         let stocked = e.slots().filter(|&i| shard.slots.has(i, flag::FRESH)).count();
         self.ahead.prefault_budget.note_used(stocked);
         self.note_demand(stocked);
-        shard.count(Counter::BytesZeroed, e.n * SLOT);
+        shard.count(Counter::BytesZeroed, e.bytes());
         self.verify(shard.span(e));
         if need == Need::Any && self.check {
             self.sys.poison(shard.span(e));
@@ -201,7 +194,7 @@ impl<S: Sys> Space<S> {
         self.make_room(e.n);
         // Idle memory that does not fit would have to go while these fill. It goes now, so that there is room for
         // advice.
-        self.make_way(e.n * SLOT_PAGES);
+        self.make_way(Pages::of_slots(e.n));
         self.huge_cost.note_growth(e.n);
         if e.n <= SMALL_DEMAND {
             self.note_demand(e.n);
@@ -214,9 +207,9 @@ impl<S: Sys> Space<S> {
             }
             small = self.huge_cost.is_too_cold(|| self.now_ms());
         }
-        let behind = Extent { first: e.first + probed, n: e.n - probed };
+        let behind = e.behind(probed);
         let advised = probed + if small { 0 } else { self.advise(shard, behind, whole) };
-        let rest = Extent { first: e.first + advised, n: e.n - advised };
+        let rest = e.behind(advised);
         if rest.slots().any(|i| shard.slots.has(i, flag::ADVISED)) {
             self.sys.huge(shard.span(rest), Huge::Refused);
         }
@@ -224,7 +217,7 @@ impl<S: Sys> Space<S> {
             shard.slots.clear(i, flag::ADVISED);
             shard.slots.mark(i, flag::FRESH);
         }
-        self.promise(rest.n * SLOT_PAGES);
+        self.promise(Pages::of_slots(rest.n));
         shard.count(Counter::BytesFreshHuge, advised * SLOT);
         shard.count(Counter::BytesFreshSmall, rest.n * SLOT);
     }
@@ -242,7 +235,7 @@ impl<S: Sys> Space<S> {
     fn probe(&self, shard: &Shard, e: Extent) -> usize {
         let mut probed = 0;
         while probed < PROBES && self.huge_cost.is_cold(self.now_ms()).is_none() {
-            let one = Extent { first: e.first + probed, n: 1 };
+            let one = Extent::one(e.first + probed);
             // A frame that moves into a mapping needs no advice there.
             let granted = match self.is_program(shard) {
                 true => self.charge_some(one),
@@ -263,19 +256,19 @@ impl<S: Sys> Space<S> {
     /// Charges the first slots of `e`, new to a mapping of the program's, as many as the budget allows.
     fn charge_some(&self, e: Extent) -> usize {
         let granted = self.budget.charge_up_to(e.n);
-        let new = Extent { n: granted, ..e };
+        let new = e.front(granted);
         new.slots().for_each(|i| _ = self.program().slots.mark(i, flag::ADVISED | flag::FRESH | flag::CHARGED));
         granted
     }
 
     /// Makes slot `i`, which the program has or is about to get, present by `touch`. False: that cost nothing.
-    pub(crate) fn touch_for_program(&self, shard: &Shard, i: usize, touch: impl Fn(usize) -> bool) -> bool {
+    pub(crate) fn touch_for_program(&self, shard: &Shard, i: Slot, touch: impl Fn(usize) -> bool) -> bool {
         if self.is_program(shard) {
             // It may be gone by now: a touch would fault, a move does not.
             return self.bring_new(0, i);
         }
         let (start, cpu) = (self.sys.now_ns(), self.sys.thread_ns());
-        if !touch(shard.span(Extent { first: i, n: 1 }).start) {
+        if !touch(shard.slot(i).start) {
             return false;
         }
         shard.slots.share(i, flag::AHEAD);
@@ -299,16 +292,15 @@ impl<S: Sys> Space<S> {
         self.advise_if(shard, e, whole, |i| shard.slots.charge(i))
     }
 
-    fn advise_if(&self, shard: &Shard, e: Extent, whole: Span, is_charged: impl Fn(usize) -> bool) -> usize {
-        let granted = Extent { first: e.first, n: self.budget.charge_up_to(e.n) };
+    fn advise_if(&self, shard: &Shard, e: Extent, whole: Span, is_charged: impl Fn(Slot) -> bool) -> usize {
+        let granted = e.front(self.budget.charge_up_to(e.n));
         let range = granted.slots();
         if range.clone().any(|i| !shard.slots.has(i, flag::ADVISED)) {
             let at = if granted.n == e.n { whole } else { shard.span(granted) };
             self.sys.huge(at, Huge::Advised);
             if self.is_program(shard) {
                 // Frames that moved in before the extent have advice now, too: it outlives them.
-                let inner = at.aligned_inside(SLOT);
-                let moved = (inner.start / SLOT..inner.end / SLOT).filter(|i| !granted.slots().contains(i));
+                let moved = Extent::inside(at).slots().filter(|i| !granted.has(*i));
                 moved.for_each(|i| _ = shard.slots.share(i, flag::ADVISED));
             }
         }

@@ -6,9 +6,10 @@
 //! threads of the parent go on, so the words may be of different moments. What was in use throughout the fork says so
 //! in each of them. The child trusts nothing else, and gives all other memory back.
 
-use faultless_base::SLOT_PAGES;
 use faultless_base::sys::Sys;
+use faultless_base::{Pages, Slot};
 
+use crate::frame::budget::Counted;
 use crate::frame::extent::Extent;
 use crate::frame::slot::{State, flag};
 use crate::space::{Shard, Space};
@@ -42,7 +43,7 @@ impl<S: Sys> Space<S> {
         self.recount();
         self.mark_shared();
         for shard in self.all_shards() {
-            let freed = shard.later.begin_again(shard.slots.tail());
+            let freed = shard.later.begin_again(shard.slots.ever_used());
             // Extents on their way have become holes.
             freed.for_each(|note| self.take_in_blocks(shard, note.slot, note.blocks));
         }
@@ -51,14 +52,15 @@ impl<S: Sys> Space<S> {
     fn begin_again(&self, shard: &Shard) {
         let slots = shard.slots;
         // A thread of the parent may have opened more slots than its tail says in this copy.
-        slots.set_tail((slots.tail()..slots.len()).find(|&i| !slots.has(i, flag::OPEN)).unwrap_or(slots.len()));
-        let all = Extent { first: 0, n: slots.tail() };
-        let is_passing = |i: usize| match slots.state(i) {
+        let never_used = slots.never_used();
+        slots.set_tail(never_used.slots().find(|&i| !slots.has(i, flag::OPEN)).unwrap_or(never_used.end()));
+        let all = slots.ever_used();
+        let is_passing = |i: Slot| match slots.state(i) {
             State::InTransit => true,
             State::Runs => shard.sizes.runs(i).next().is_none(),
             _ => false,
         };
-        shard.groups(all, is_passing, |e, passing| {
+        all.groups(is_passing, |e, passing| {
             if passing {
                 e.slots().for_each(|i| slots.set(i, State::InTransit));
                 if self.reset(shard, e) {
@@ -66,8 +68,8 @@ impl<S: Sys> Space<S> {
                 }
             }
         });
-        let is_free = |i: usize| slots.state(i).is_free();
-        shard.groups(all, is_free, |e, free| {
+        let is_free = |i: Slot| slots.state(i).is_free();
+        all.groups(is_free, |e, free| {
             if free {
                 if self.sys.discard(shard.span(e)) {
                     self.empty(shard, e);
@@ -100,30 +102,32 @@ impl<S: Sys> Space<S> {
 
     /// Makes up the account again from the slots in use.
     fn recount(&self) {
-        let (mut used, mut charged, mut lost) = (0, 0, 0);
+        let mut counted = Counted { charged: self.advices.charged(), ..Counted::default() };
         for (shard, e) in self.all_slots() {
             let slots = shard.slots;
             for i in e.slots().filter(|&i| !slots.state(i).is_free()) {
-                charged += slots.has(i, flag::CHARGED) as usize;
-                used += !slots.has(i, flag::CHARGED | flag::FRESH) as usize;
+                counted.charged += slots.has(i, flag::CHARGED) as usize;
+                counted.used += !slots.has(i, flag::CHARGED | flag::FRESH) as usize;
             }
         }
         for shard in self.all_shards() {
             let slots = shard.slots;
-            let mut i = 0;
+            let mut i = Slot::new(0);
             while i < slots.tail() {
-                let pages = if slots.state(i) == State::Block { shard.sizes.pages(i) } else { 0 };
-                let n = pages.div_ceil(SLOT_PAGES);
-                lost += if slots.has(i, flag::LOSES) { n * SLOT_PAGES - pages } else { 0 };
+                let pages = if slots.state(i) == State::Block { shard.sizes.pages(i) } else { Pages::NONE };
+                let n = pages.slots_around();
+                if slots.has(i, flag::LOSES) {
+                    counted.lost += Pages::of_slots(n) - pages;
+                }
                 i += n.max(1);
             }
         }
-        self.budget.recount(used, charged + self.advices.charged(), lost);
+        self.budget.recount(counted);
     }
 
     fn mark_shared(&self) {
         for shard in self.all_shards() {
-            for i in 0..shard.slots.tail() {
+            for i in shard.slots.ever_used().slots() {
                 if !shard.slots.state(i).is_free() {
                     shard.slots.share(i, flag::FORKED);
                 }

@@ -1,7 +1,7 @@
 //! The way of memory back from its user: what is worth keeping, and what the peak rule allows to keep.
 
 use faultless_base::sys::{Huge, SIGNATURES, Sys};
-use faultless_base::{SLOT, Span};
+use faultless_base::{SLOT, Slot, Span};
 
 use core::sync::atomic::Ordering;
 
@@ -11,11 +11,20 @@ use crate::frame::later::{Later, Note, What};
 use crate::frame::runs::UNITS;
 use crate::frame::slot::{Slots, State, flag};
 use crate::space::account::SAMPLED_PAGES;
+use crate::space::transfer::Split;
 use crate::space::{Shard, Space};
 use faultless_page::stats::Counter;
 
 /// Slots whose contents are looked at when memory comes back whose use is not known.
 const SAMPLES: usize = 16;
+
+/// What the account says of slots that come back.
+pub(crate) struct Settled {
+    /// How many of them may be kept.
+    pub(crate) keep: usize,
+    /// How many stay charged until that is done, because they were not the program's own.
+    pub(crate) held: usize,
+}
 
 /// What became of memory that came back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,7 +80,7 @@ impl<S: Sys> Space<S> {
     }
 
     /// Frees the blocks that start at these units of a slot, a bit each.
-    pub(crate) fn take_in_blocks(&self, shard: &Shard, slot: usize, blocks: u32) {
+    pub(crate) fn take_in_blocks(&self, shard: &Shard, slot: Slot, blocks: u32) {
         (0..UNITS).filter(|unit| blocks & 1 << unit != 0).for_each(|unit| _ = self.free_now(shard, slot, unit));
     }
 
@@ -92,15 +101,14 @@ impl<S: Sys> Space<S> {
         if !self.is_retired() {
             self.examine(shard, e);
         }
-        let (mut keep, held) = self.settle(shard, e);
+        let Settled { mut keep, held } = self.settle(shard, e);
         if self.is_retired() {
             self.budget.discharge(held);
             return self.let_go(shard, e);
         }
         let stamp = self.now_ms();
         let mut all_kept = 0;
-        shard.groups(
-            e,
+        e.groups(
             |i| self.fate(slots, i),
             |g, fate| {
                 let span = shard.span(g);
@@ -120,7 +128,7 @@ impl<S: Sys> Space<S> {
                         kept = g.n.min(keep);
                         keep -= kept;
                         if kept < g.n {
-                            let over = Extent { first: g.first + kept, n: g.n - kept };
+                            let over = g.behind(kept);
                             if !self.sys.discard(shard.span(over)) {
                                 self.abandon(shard, over);
                                 lost = over.n;
@@ -130,13 +138,12 @@ impl<S: Sys> Space<S> {
                         shard.count(Counter::BytesKept, kept * SLOT);
                     }
                 }
-                let back = Extent { n: g.n - lost, ..g };
+                let back = g.front(g.n - lost);
                 back.slots().for_each(|i| _ = slots.clear(i, flag::IN_USE));
                 self.budget.keep(kept);
                 all_kept += kept;
-                self.put_back(shard, Extent { first: g.first, n: kept }, Kind::Dirty, stamp);
-                let empty = Extent { first: g.first + kept, n: back.n - kept };
-                self.put_back(shard, empty, Kind::Unbacked, stamp);
+                self.put_back(shard, back.front(kept), Kind::Dirty, stamp);
+                self.put_back(shard, back.behind(kept), Kind::Unbacked, stamp);
                 match kept {
                     0 => {}
                     _ if self.is_due(shard, stamp) => self.want_worker_now(),
@@ -159,7 +166,7 @@ impl<S: Sys> Space<S> {
         let n = if self.can_move() { e.n.min(most) } else { 0 };
         let away = (n > 0).then(|| shard.lock_soon()?.take_holes(n, 1, &self.sys)).flatten();
         let to = |e: Extent| shard.span(e).start;
-        let moved = away.map_or(0, |away| self.move_bytes(shard, shard.span(Extent { n, ..e }), to(away)));
+        let moved = away.map_or(0, |away| self.move_bytes(shard, shard.span(e.front(n)), to(away)));
         let advised = e.slots().all(|i| shard.slots.has(i, flag::ADVISED));
         let done = self.reset(shard, e);
         let mut back = 0;
@@ -168,26 +175,23 @@ impl<S: Sys> Space<S> {
                 self.sys.huge(shard.span(e), Huge::Advised);
                 e.slots().for_each(|i| _ = shard.slots.mark(i, flag::ADVISED));
             }
-            let whole = Extent { n: moved / SLOT, ..away };
-            if done && whole.n > 0 {
-                back = self.move_bytes(shard, shard.span(whole), to(e)) / SLOT;
+            let moved = Split::at(away, moved);
+            if done && !moved.whole.is_empty() {
+                back = self.move_bytes(shard, shard.span(moved.whole), to(e)) / SLOT;
             }
-            let begun = moved.div_ceil(SLOT);
-            let left = Extent { first: away.first + back, n: begun - back };
-            self.put_back(shard, Extent { n: back, ..away }, Kind::Unbacked, 0);
-            self.put_back_empty(shard, left, 0);
-            let rest = Extent { first: away.first + begun, n: away.n - begun };
-            self.put_back(shard, rest, Kind::Unbacked, 0);
+            let begun = away.front(moved.begun());
+            self.put_back(shard, begun.front(back), Kind::Unbacked, 0);
+            self.put_back_empty(shard, begun.behind(back), 0);
+            self.put_back(shard, moved.rest, Kind::Unbacked, 0);
         }
         done.then_some(back)
     }
 
-    /// Squares the account for slots that come back: how many of them may be kept. And how many stay charged until
-    /// that is done, because they were not the program's own.
-    fn settle(&self, shard: &Shard, e: Extent) -> (usize, usize) {
+    /// Squares the account for slots that come back.
+    fn settle(&self, shard: &Shard, e: Extent) -> Settled {
         let slots = shard.slots;
         let untouched = self.is_untouched(shard, e);
-        let unknown = |i: usize| slots.has(i, flag::FRESH | flag::CHARGED);
+        let unknown = |i: Slot| slots.has(i, flag::FRESH | flag::CHARGED);
         let every = (e.slots().filter(|&i| unknown(i)).count() / SAMPLES).max(1);
         // With nothing to be kept, no look is needed: a program in a sandbox may forbid the calls.
         let looks = self.budget.limit() > 0;
@@ -207,7 +211,7 @@ impl<S: Sys> Space<S> {
             } else if !lost {
                 // The program may have unmapped the slot by itself. And the last slot of a block may not be all the
                 // program's.
-                let whole = e.n == 1 || i + 1 < e.first + e.n;
+                let whole = e.n == 1 || i < e.last();
                 if looks && whole && backed % every == 0 && (fresh || self.is_present(shard, i)) {
                     sampled += 1;
                     // A load from memory that the program has closed would fault.
@@ -233,15 +237,17 @@ impl<S: Sys> Space<S> {
         // It is all there at the same time.
         self.look_around();
         self.budget.unuse(used + known);
-        (if self.budget.limit() == 0 { 0 } else { self.budget.room() + held }, held)
+        let keep = if self.budget.limit() == 0 { 0 } else { self.budget.room() + held };
+        Settled { keep, held }
     }
 
     /// Whether a large fresh extent comes back as it was handed out, as far as a look at its ends and its middle
     /// tells. It is discarded then, which loses time, not data, if it was not so. While one extent after the other
     /// comes back untouched, only now and then one is looked at.
     pub(crate) fn is_untouched(&self, shard: &Shard, e: Extent) -> bool {
-        let last = e.first + e.n - 1;
-        if e.n < 2 || self.budget.limit() == 0 || [e.first, last].iter().any(|&i| !shard.slots.has(i, flag::FRESH))
+        if e.n < 2
+            || self.budget.limit() == 0
+            || [e.first, e.last()].iter().any(|&i| !shard.slots.has(i, flag::FRESH))
         {
             return false;
         }
@@ -257,13 +263,13 @@ impl<S: Sys> Space<S> {
     }
 
     /// Whether a slot that was handed out as a hole has a huge page now, as far as three looks tell.
-    fn is_backed(&self, shard: &Shard, i: usize) -> bool {
+    fn is_backed(&self, shard: &Shard, i: Slot) -> bool {
         shard.slots.has(i, flag::ADVISED) && self.is_present(shard, i)
     }
 
     /// Whether a slot has memory throughout, as far as three looks tell.
-    pub(crate) fn is_present(&self, shard: &Shard, i: usize) -> bool {
-        self.is_backed_at(shard.span(Extent { first: i, n: 1 }))
+    pub(crate) fn is_present(&self, shard: &Shard, i: Slot) -> bool {
+        self.is_backed_at(shard.slot(i))
     }
 
     /// The same for memory of a slot that lies elsewhere.
@@ -277,8 +283,8 @@ impl<S: Sys> Space<S> {
     }
 
     /// Of some pages of slot `i`, which can be read, how many were written to.
-    fn written(&self, shard: &Shard, i: usize) -> usize {
-        let slot = shard.span(Extent { first: i, n: 1 });
+    fn written(&self, shard: &Shard, i: Slot) -> usize {
+        let slot = shard.slot(i);
         match shard.slots.has(i, flag::SIGNED) {
             true => self.sys.overwritten(slot) * (SAMPLED_PAGES / SIGNATURES),
             false => self.sys.nonzero_pages(slot, SAMPLED_PAGES),
@@ -286,15 +292,15 @@ impl<S: Sys> Space<S> {
     }
 
     /// The same for a slot that the program may unmap or close meanwhile.
-    pub(crate) fn peek_written(&self, shard: &Shard, i: usize) -> usize {
-        let slot = shard.span(Extent { first: i, n: 1 });
+    pub(crate) fn peek_written(&self, shard: &Shard, i: Slot) -> usize {
+        let slot = shard.slot(i);
         match shard.slots.has(i, flag::SIGNED) {
             true => self.sys.peek_overwritten(slot) * (SAMPLED_PAGES / SIGNATURES),
             false => self.sys.peek_nonzero_pages(slot, SAMPLED_PAGES),
         }
     }
 
-    fn fate(&self, slots: Slots, i: usize) -> Fate {
+    fn fate(&self, slots: Slots, i: Slot) -> Fate {
         if slots.has(i, flag::TAINTED | flag::FORKED) {
             Fate::Reset
         } else if slots.has(i, flag::EMPTY) || self.is_referenced() {

@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use faultless_base::sync::Futex;
 use faultless_base::sys::Sys;
-use faultless_base::{SLOT, SLOT_PAGES, Span};
+use faultless_base::{Pages, SLOT, SLOT_PAGES, Span};
 
 use crate::frame::buddy::Kind;
 use crate::frame::extent::Extent;
@@ -19,20 +19,24 @@ use crate::frame::pool::Pool;
 use crate::frame::purpose::{Need, Purpose};
 use crate::frame::slot::flag;
 use crate::frame::store::{Frame, Store};
+use crate::space::transfer::HandedOut;
 use crate::space::{Shard, Space};
 use faultless_page::stats::Counter;
 
-/// What users of frames wait for.
-pub(crate) struct Requests {
-    /// Frames that are to be ready.
+/// What regions have of the engine.
+pub(crate) struct Lending {
+    /// Frames apart from the arena, where there are regions; made before the engine is shared.
+    pool: Option<Pool>,
+    /// Frames that are to be ready. Any thread raises it, the background thread clears it.
     frames: AtomicUsize,
     /// 1 while there is news for the background thread, which may sleep here.
     bell: Futex,
 }
 
-impl Requests {
+impl Lending {
+    /// Without a pool.
     pub(crate) fn new() -> Self {
-        Self { frames: AtomicUsize::new(0), bell: Futex::new(0) }
+        Self { pool: None, frames: AtomicUsize::new(0), bell: Futex::new(0) }
     }
 
     fn ring(&self) {
@@ -51,7 +55,7 @@ enum Idle<'a> {
 impl<S: Sys> Space<S> {
     /// Has a pool for up to `bytes` of frames. `None` when the kernel refuses memory for its tables.
     pub fn with_pool(mut self, bytes: usize) -> Option<Self> {
-        self.pool = Some(Pool::new(bytes)?);
+        self.lending.pool = Some(Pool::new(bytes)?);
         Some(self)
     }
 
@@ -69,21 +73,21 @@ impl<S: Sys> Space<S> {
     }
 
     pub(crate) fn free_in_pool(&self, kind: Kind) -> usize {
-        self.pool.as_ref().map_or(0, |pool| pool.free(kind))
+        self.lending.pool.as_ref().map_or(0, |pool| pool.free(kind))
     }
 
     pub(crate) fn take_from_pool(&self, kind: Kind) -> Option<usize> {
-        self.pool.as_ref()?.take(kind)
+        self.lending.pool.as_ref()?.take(kind)
     }
 
     /// The frame of the pool that has been idle for longest, if that is `age_ms` or more.
     pub(crate) fn older_in_pool(&self, kind: Kind, now_ms: u32, age_ms: u32) -> Option<usize> {
-        self.pool.as_ref()?.take_older(kind, now_ms, age_ms)
+        self.lending.pool.as_ref()?.take_older(kind, now_ms, age_ms)
     }
 
     /// A frame or a place in transit is the pool's again.
     pub(crate) fn give_to_pool(&self, at: usize, kind: Kind) {
-        if let Some(pool) = &self.pool
+        if let Some(pool) = &self.lending.pool
             && let Some(place) = pool.place(at)
         {
             pool.give(place, kind, self.now_ms(), |span| _ = self.sys.release(span));
@@ -110,7 +114,7 @@ impl<S: Sys> Space<S> {
     /// A place of the pool, which has huge pages advised.
     fn hole_in_pool(&self) -> Option<usize> {
         let reserve = |bytes: usize| self.sys.reserve_apart(bytes).map(|span| span.start);
-        self.pool.as_ref()?.hole(reserve)
+        self.lending.pool.as_ref()?.hole(reserve)
     }
 
     /// Makes a frame of zeroes, `reserved` or idle; whether it could. One that the kernel makes of small pages is none.
@@ -154,27 +158,27 @@ impl<S: Sys> Space<S> {
 
     /// Makes a frame that was asked for; whether there is more to do.
     pub fn answer_requests(&self) -> bool {
-        let frames = self.requests.frames.load(Relaxed);
+        let frames = self.lending.frames.load(Relaxed);
         if frames > self.frames_ready() && self.budget.room() > 0 && self.make_one(false) {
             return true;
         }
-        self.requests.frames.store(0, Relaxed);
+        self.lending.frames.store(0, Relaxed);
         false
     }
 
     /// Tells the background thread that there is something to do.
     pub fn ring(&self) {
-        self.requests.ring();
+        self.lending.ring();
     }
 
     /// The background thread begins to look what there is to do: what is asked for from now on is new.
     pub fn take_requests(&self) {
-        self.requests.bell.store(0, Relaxed);
+        self.lending.bell.store(0, Relaxed);
     }
 
     /// The word that is 0 while nothing new was asked for: the background thread sleeps there.
     pub fn bell(&self) -> &Futex {
-        &self.requests.bell
+        &self.lending.bell
     }
 
     /// The content of an idle frame that a region takes: zeroes where it needs them.
@@ -189,7 +193,12 @@ impl<S: Sys> Space<S> {
             Need::Zero => {}
         }
         self.verify(span);
-        self.count_zeroes(shard, span, Purpose::Map, (!is_dirty as usize, ahead, is_dirty as usize));
+        self.count_zeroes(
+            shard,
+            span,
+            Purpose::Map,
+            HandedOut { ready: !is_dirty as usize, ahead, dirty: is_dirty as usize },
+        );
         Kind::Zeroed
     }
 }
@@ -227,7 +236,7 @@ impl<S: Sys + Sync> Store for Space<S> {
         let place = self.hole_in_pool();
         // What the region grows by, idle memory makes room for.
         if place.is_some() && self.budget.idle() > 0 {
-            self.promise(SLOT_PAGES);
+            self.promise(Pages::of_slots(1));
         }
         place
     }
@@ -248,7 +257,7 @@ impl<S: Sys + Sync> Store for Space<S> {
             false => self.give_to_pool(at, kind),
             true => {
                 let (shard, first) = self.locate(at);
-                self.put_back(shard, Extent { first, n: 1 }, kind, self.now_ms());
+                self.put_back(shard, Extent::one(first), kind, self.now_ms());
             }
         }
         if kind != Kind::Unbacked {
@@ -261,8 +270,8 @@ impl<S: Sys + Sync> Store for Space<S> {
     }
 
     fn ask(&self, frames: usize) {
-        if self.requests.frames.load(Relaxed) < frames && self.frames_ready() < frames {
-            self.requests.frames.fetch_max(frames, Relaxed);
+        if self.lending.frames.load(Relaxed) < frames && self.frames_ready() < frames {
+            self.lending.frames.fetch_max(frames, Relaxed);
             self.ring();
         }
     }

@@ -17,15 +17,14 @@ pub(crate) mod unused;
 
 use faultless_base::sync::Late;
 use faultless_base::sys::Sys;
-use faultless_base::{SLOT, Span};
+use faultless_base::{SLOT, Slot, Span};
 
 use crate::frame::budget::Budget;
 use crate::frame::busy::{Busy, Replaced};
 use crate::frame::extent::Extent;
-use crate::frame::pool::Pool;
 use crate::frame::slot::{State, flag};
 use crate::predict::huge_cost::HugeCost;
-use crate::space::lend::Requests;
+use crate::space::lend::Lending;
 pub(crate) use crate::space::shards::Shard;
 use crate::space::shards::{Program, Shards};
 use crate::state::advices::Advices;
@@ -42,6 +41,7 @@ const BUSY_WAIT_NS: u64 = 500_000;
 /// The same for a call that replaces memory: our thread must not reach the new memory. It may need a processor first;
 /// `Sys::relax` gives it an ordinary priority.
 pub(crate) const REPLACED_WAIT_NS: u64 = 100_000_000;
+
 /// The engine of one process: the kernel, the settings, and the owners of all that it remembers.
 ///
 /// Each owner says what protects its fields. `sys`, `knobs` and `check` never change.
@@ -57,9 +57,8 @@ pub struct Space<S> {
     pub(crate) looks: Looks,
     /// The arena, whose memory is handed out, if there is one yet.
     shards: Late<Shards>,
-    /// Frames of regions, where there are any; and what is asked of the background thread for them.
-    pool: Option<Pool>,
-    requests: Requests,
+    /// The frames of regions, and what is asked of the background thread for them.
+    lending: Lending,
     /// The program's own mappings, which frames move into.
     program: Program,
     /// The memory that threads of ours are in right now, and that the program replaces.
@@ -102,8 +101,7 @@ impl<S: Sys> Space<S> {
             budget: Budget::new(knobs),
             looks: Looks::default(),
             shards: Late::new(),
-            pool: None,
-            requests: Requests::new(),
+            lending: Lending::new(),
             program,
             busy: Busy::new(),
             huge_cost: HugeCost::new(),
@@ -181,8 +179,8 @@ impl<S: Sys> Space<S> {
 
     /// All slots that may be in use: those of each shard, and of the program's mappings.
     pub(crate) fn all_slots(&self) -> impl Iterator<Item = (&Shard, Extent)> {
-        let shards = self.all_shards().map(|shard| (shard, Extent { first: 0, n: shard.slots.tail() }));
-        let everything = Extent { first: 0, n: usize::MAX / SLOT };
+        let shards = self.all_shards().map(|shard| (shard, shard.slots.ever_used()));
+        let everything = Extent { first: Slot::new(0), n: usize::MAX / SLOT };
         shards.chain(self.noted(everything).map(|e| (self.program(), e)))
     }
 
@@ -193,13 +191,13 @@ impl<S: Sys> Space<S> {
     }
 
     /// The shard and the slot of an address of the arena.
-    pub(crate) fn locate(&self, addr: usize) -> (&Shard, usize) {
+    pub(crate) fn locate(&self, addr: usize) -> (&Shard, Slot) {
         self.arena().locate(addr)
     }
 
     /// The slots that an address belongs to, and its number among them.
-    pub(crate) fn place(&self, addr: usize) -> (&Shard, usize) {
-        if self.span().contains(addr) { self.locate(addr) } else { (self.program(), addr / SLOT) }
+    pub(crate) fn place(&self, addr: usize) -> (&Shard, Slot) {
+        if self.span().contains(addr) { self.locate(addr) } else { (self.program(), Slot::around(addr)) }
     }
 
     /// Calls `f` for the part of `span` in each shard, with the slots that it touches.
@@ -208,9 +206,8 @@ impl<S: Sys> Space<S> {
         for shard in self.all_shards() {
             let part = span.clip(Span::new(shard.base, self.arena().bytes_of_each()));
             if !part.is_empty() {
-                let first = (part.start - shard.base) / SLOT;
-                let end = (part.end - shard.base).div_ceil(SLOT);
-                f(shard, part, Extent { first, n: end - first });
+                let inside = Span { start: part.start - shard.base, end: part.end - shard.base };
+                f(shard, part, Extent::around(inside));
             }
         }
     }

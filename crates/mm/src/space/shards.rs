@@ -5,14 +5,14 @@
 use faultless_base::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use faultless_base::sync::{self, TryGuard, TryLock};
 use faultless_base::sys::Sys;
-use faultless_base::{SLOT, Span, table};
+use faultless_base::{SLOT, Slot, Span, UNIT, table};
 
 use crate::frame::arena::Arena;
 use crate::frame::buddy::Link;
 use crate::frame::budget::MAX_SHARDS;
 use crate::frame::extent::Extent;
 use crate::frame::later::Later;
-use crate::frame::runs::Carved;
+use crate::frame::runs::{Carved, Run};
 use crate::frame::sizes::Sizes;
 use crate::frame::slot::Slots;
 use crate::predict::run_length::RunLength;
@@ -26,17 +26,23 @@ const SPARSE_STREAK: u32 = 8;
 /// After this many drops in a row of memory that was in use, it is expected to be used again.
 const DROPPED_STREAK: u32 = 3;
 
-/// A shard: an arena behind its lock, and what may be used without it.
+/// A shard: an arena behind its lock, and what may be used without it. `number`, `base` and `counters` never change.
 pub(crate) struct Shard {
+    /// The free lists and the carved slots.
     arena: TryLock<Arena>,
+    /// A word for each slot. Who may change it: see [`Slots`].
     pub(crate) slots: Slots,
+    /// The sizes of blocks. Who may change them: see [`Sizes`].
     pub(crate) sizes: Sizes,
-    /// Blocks and extents that came back while the lock was taken.
+    /// Blocks and extents that came back while the lock was taken: a list without a lock.
     pub(crate) later: Later,
-    /// How often something was put into the free lists.
+    /// How often something was put into the free lists. A thread that puts something there counts it first, with the
+    /// lock; one that asks the kernel about free slots compares the count before and after.
     pub(crate) given: AtomicUsize,
+    /// Which one it is, and where its slot 0 begins.
     pub(crate) number: usize,
     pub(crate) base: usize,
+    /// What it counts; statistics alone.
     pub(crate) counters: &'static Block,
     /// Extents in a row that came back untouched: the program seems to map memory here without using it.
     pub(crate) untouched: RunLength,
@@ -52,7 +58,8 @@ type Tables = (&'static mut [Link], &'static mut [Carved]);
 
 impl Shard {
     fn new(
-        (number, base): (usize, usize),
+        number: usize,
+        base: usize,
         slots: Slots,
         n: usize,
         (links, carved): Tables,
@@ -105,19 +112,21 @@ impl Shard {
         self.counters.add_alone(Counter::MallocBytes, bytes as u64);
     }
 
+    #[inline]
     pub(crate) fn span(&self, e: Extent) -> Span {
-        Span::new(self.base + e.first * SLOT, e.n * SLOT)
+        e.span(self.base)
     }
 
-    /// The neighbouring slots of `e` for which `key` gives the same answer, group by group.
-    pub(crate) fn groups<K: PartialEq>(&self, e: Extent, key: impl Fn(usize) -> K, mut f: impl FnMut(Extent, K)) {
-        let (mut i, end) = (e.first, e.first + e.n);
-        while i < end {
-            let k = key(i);
-            let n = (i..end).take_while(|&j| key(j) == k).count();
-            f(Extent { first: i, n }, k);
-            i += n;
-        }
+    /// The addresses of one slot.
+    #[inline]
+    pub(crate) fn slot(&self, slot: Slot) -> Span {
+        slot.span(self.base)
+    }
+
+    /// The addresses of a run.
+    #[inline]
+    pub(crate) fn run(&self, slot: Slot, run: Run) -> Span {
+        Span::new(slot.addr(self.base) + run.unit * UNIT, run.n * UNIT)
     }
 }
 
@@ -146,7 +155,7 @@ impl Shards {
         for (i, shard) in all.iter_mut().take(count).enumerate() {
             let words = Slots::new(sync::words(slots + 1)?);
             let tables = (table::lasting(slots)?, table::lasting(slots)?);
-            *shard = Some(Shard::new((i, span.start + i * bytes), words, slots, tables, &counters[i])?);
+            *shard = Some(Shard::new(i, span.start + i * bytes, words, slots, tables, &counters[i])?);
         }
         Some(Self { all, count, span, bytes, retired: AtomicBool::new(false) })
     }
@@ -178,9 +187,9 @@ impl Shards {
 
     /// The shard and the slot of an address of the arena.
     #[inline]
-    pub(crate) fn locate(&self, addr: usize) -> (&Shard, usize) {
+    pub(crate) fn locate(&self, addr: usize) -> (&Shard, Slot) {
         let offset = addr - self.span.start;
-        (self.of(offset / self.bytes), offset % self.bytes / SLOT)
+        (self.of(offset / self.bytes), Slot::around(offset % self.bytes))
     }
 
     /// From now on its free addresses are given back.
@@ -205,21 +214,21 @@ impl Program {
     /// Nothing is noted. `None` when the kernel refuses.
     pub(crate) fn new(counters: &'static Block) -> Option<Self> {
         let slots = Slots::sparse(sync::words(Slots::SPARSE_WORDS)?);
-        Some(Self { shard: Shard::new((0, 0), slots, 0, (&mut [], &mut []), counters)?, noted: Bounds::new() })
+        Some(Self { shard: Shard::new(0, 0, slots, 0, (&mut [], &mut []), counters)?, noted: Bounds::new() })
     }
 
     /// Has the slots `e` noted from now on; false where that is not possible.
     pub(crate) fn note(&self, e: Extent) -> bool {
-        let works = self.shard.slots.reach(e.slots());
+        let works = self.shard.slots.reach(e);
         if works {
-            self.noted.widen(e.slots());
+            self.noted.widen(e.first.number()..e.end().number());
         }
         works
     }
 
     /// The parts of `e`, of whatever size, in which slots may be noted.
     pub(crate) fn noted(&self, e: Extent) -> impl Iterator<Item = Extent> + use<> {
-        let parts = self.shard.slots.known(self.noted.clip(e.slots()));
-        parts.map(|part| Extent { first: part.start, n: part.len() })
+        let inside = self.noted.clip(e.first.number()..e.end().number());
+        self.shard.slots.known(Extent::between(Slot::new(inside.start), Slot::new(inside.end)))
     }
 }

@@ -39,8 +39,7 @@ impl<S: Sys> Space<S> {
     fn let_go_of_free(&self, shard: &Shard) -> bool {
         let slots = shard.slots;
         let Some(mut arena) = shard.lock_soon() else { return false };
-        shard.groups(
-            Extent { first: 0, n: slots.tail() },
+        slots.ever_used().groups(
             |i| slots.state(i),
             |e, state| match state {
                 State::Unbacked | State::Dirty | State::Zeroed => {
@@ -52,9 +51,9 @@ impl<S: Sys> Space<S> {
         );
         // Also slots that were never used; so the arena grows no more.
         arena.pass_over(&self.sys);
-        let unused = Extent { first: slots.tail(), n: slots.len() - slots.tail() };
-        if unused.n > 0 {
-            slots.set_tail(slots.len());
+        let unused = slots.never_used();
+        if !unused.is_empty() {
+            slots.set_tail(unused.end());
             unused.slots().for_each(|i| slots.set(i, State::InTransit));
             self.let_go(shard, unused);
         }

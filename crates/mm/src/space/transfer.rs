@@ -4,7 +4,7 @@
 //! that it leaves is a hole. The kernel refuses pages that are shared, pinned or locked, and never replaces a page.
 
 use faultless_base::sys::Sys;
-use faultless_base::{SLOT, Span};
+use faultless_base::{SLOT, Slot, Span};
 
 use crate::frame::buddy::Kind;
 use crate::frame::extent::Extent;
@@ -13,18 +13,52 @@ use crate::frame::slot::{State, flag};
 use crate::space::{Shard, Space};
 use faultless_page::stats::Counter;
 
-/// Slots that have moved: those that were zero, those of them that were zeroed ahead, and those that were dirty.
+/// How many slots were handed out, or have moved.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Moved {
-    ready: usize,
-    ahead: usize,
-    hot: usize,
+pub(crate) struct HandedOut {
+    /// Those that were zero.
+    pub(crate) ready: usize,
+    /// Those of them that were zeroed ahead.
+    pub(crate) ahead: usize,
+    /// Those that were dirty.
+    pub(crate) dirty: usize,
 }
 
-impl Moved {
+impl HandedOut {
+    /// All that had memory.
     pub(crate) fn slots(self) -> usize {
-        self.ready + self.hot
+        self.ready + self.dirty
     }
+}
+
+/// An extent of which memory has moved away, from the front on.
+pub(crate) struct Split {
+    /// Slots that have moved as a whole: their old place is empty.
+    pub(crate) whole: Extent,
+    /// One of which a part has moved, if there is such.
+    pub(crate) part: Extent,
+    /// Slots that are as they were.
+    pub(crate) rest: Extent,
+}
+
+impl Split {
+    pub(crate) fn at(e: Extent, bytes: usize) -> Self {
+        let (whole, begun) = (bytes / SLOT, bytes.div_ceil(SLOT));
+        Self { whole: e.front(whole), part: e.front(begun).behind(whole), rest: e.behind(begun) }
+    }
+
+    /// Slots of which memory has moved.
+    pub(crate) fn begun(&self) -> usize {
+        self.whole.n + self.part.n
+    }
+}
+
+/// What became of frames that were to move.
+pub(crate) struct Sent {
+    /// How many have moved as a whole.
+    pub(crate) n: usize,
+    /// Those that stay, in transit.
+    pub(crate) rest: Extent,
 }
 
 impl<S: Sys> Space<S> {
@@ -35,8 +69,8 @@ impl<S: Sys> Space<S> {
 
     /// Moves free frames, zeroed, to `n` slots of the program's at `to`: how many slots from the first on. Less than
     /// `n` if there are no more frames, or a page is there already.
-    pub(crate) fn move_frames(&self, cpu: usize, to: usize, n: usize) -> Moved {
-        let mut moved = Moved::default();
+    pub(crate) fn move_frames(&self, cpu: usize, to: usize, n: usize) -> HandedOut {
+        let mut moved = HandedOut::default();
         for kind in [Kind::Zeroed, Kind::Dirty] {
             while moved.slots() < n
                 && let Some((shard, e)) = self.take_frame(self.shard(cpu), n - moved.slots(), kind)
@@ -45,20 +79,20 @@ impl<S: Sys> Space<S> {
                 if kind == Kind::Dirty {
                     self.zero_now(shard, shard.span(e));
                 }
-                let (sent, rest) = self.send(shard, e, to + moved.slots() * SLOT);
-                self.put_back(shard, rest, Kind::Zeroed, self.now_ms());
+                let sent = self.send(shard, e, to + moved.slots() * SLOT);
+                self.put_back(shard, sent.rest, Kind::Zeroed, self.now_ms());
                 match kind {
-                    Kind::Dirty => moved.hot += sent,
-                    _ => moved.ready += sent,
+                    Kind::Dirty => moved.dirty += sent.n,
+                    _ => moved.ready += sent.n,
                 }
-                moved.ahead += ahead.min(sent);
-                if sent < e.n {
+                moved.ahead += ahead.min(sent.n);
+                if sent.n < e.n {
                     break;
                 }
             }
             while moved.slots() < n && self.move_from_pool(kind, to + moved.slots() * SLOT) {
                 match kind {
-                    Kind::Dirty => moved.hot += 1,
+                    Kind::Dirty => moved.dirty += 1,
                     _ => moved.ready += 1,
                 }
             }
@@ -100,14 +134,9 @@ impl<S: Sys> Space<S> {
     }
 
     /// The program asked for the slots `e`, which read as zero, and some of them have moved there.
-    pub(crate) fn count_moved(&self, e: Extent, moved: Moved) {
+    pub(crate) fn count_moved(&self, e: Extent, moved: HandedOut) {
         self.program().count(Counter::BytesZeroed, moved.ready * SLOT);
-        self.count_zeroes(
-            self.program(),
-            self.program().span(e),
-            Purpose::Map,
-            (moved.ready, moved.ahead, moved.hot),
-        );
+        self.count_zeroes(self.program(), self.program().span(e), Purpose::Map, moved);
     }
 
     /// Free frames in transit, up to `n` in one piece, of the shard at hand or else of another one.
@@ -121,11 +150,13 @@ impl<S: Sys> Space<S> {
 
     /// Brings idle frames with old bytes to the holes of `e`, in transit: as many as the program may get at once.
     pub(crate) fn gather(&self, shard: &Shard, e: Extent) {
-        let is_hole = |i: &usize| shard.slots.was(*i) == State::Unbacked;
+        let is_hole = |i: &Slot| shard.slots.was(*i) == State::Unbacked;
         let mut most = self.budget.trust();
+        let end = e.end();
         let mut at = e.first;
-        while let Some(first) = (at..e.first + e.n).find(is_hole) {
-            let n = (first..e.first + e.n).take_while(is_hole).count().min(most);
+        while let Some(first) = Extent::between(at, end).slots().find(is_hole) {
+            let holes = Extent::between(first, end);
+            let n = holes.slots().take_while(is_hole).count().min(most);
             let Some((from, frames)) = (n > 0).then(|| self.take_frame(shard, n, Kind::Dirty)).flatten() else {
                 if n == 0 || !self.gather_from_pool(shard, first) {
                     return;
@@ -133,32 +164,26 @@ impl<S: Sys> Space<S> {
                 (at, most) = (first + 1, most - 1);
                 continue;
             };
-            let to = shard.span(Extent { first, n: frames.n });
-            let bytes = self.move_bytes(from, from.span(frames), to.start);
-            let (whole, begun) = (bytes / SLOT, bytes.div_ceil(SLOT));
+            let bytes = self.move_bytes(from, from.span(frames), shard.slot(first).start);
+            let moved = Split::at(frames, bytes);
             // A frame of which a part has moved is old bytes on this side, and empty on the other.
-            (first..first + begun).for_each(|i| shard.slots.fill(i));
+            holes.front(moved.begun()).slots().for_each(|i| shard.slots.fill(i));
             shard.count(Counter::BytesMoved, bytes);
-            self.put_back(from, Extent { n: whole, ..frames }, Kind::Unbacked, 0);
-            self.put_back_empty(from, Extent { first: frames.first + whole, n: begun - whole }, 0);
-            self.put_back(
-                from,
-                Extent { first: frames.first + begun, n: frames.n - begun },
-                Kind::Dirty,
-                self.now_ms(),
-            );
-            if whole < frames.n {
+            self.put_back(from, moved.whole, Kind::Unbacked, 0);
+            self.put_back_empty(from, moved.part, 0);
+            self.put_back(from, moved.rest, Kind::Dirty, self.now_ms());
+            if moved.whole.n < frames.n {
                 return;
             }
-            at = first + whole;
-            most -= whole;
+            at = first + moved.whole.n;
+            most -= moved.whole.n;
         }
     }
 
     /// Brings one of the pool to the hole `i`; whether it did.
-    fn gather_from_pool(&self, shard: &Shard, i: usize) -> bool {
+    fn gather_from_pool(&self, shard: &Shard, i: Slot) -> bool {
         let Some(at) = self.take_idle_from_pool(Kind::Dirty) else { return false };
-        let bytes = self.send_from_pool(at, Kind::Dirty, shard.span(Extent { first: i, n: 1 }).start);
+        let bytes = self.send_from_pool(at, Kind::Dirty, shard.slot(i).start);
         if bytes > 0 {
             shard.slots.fill(i);
         }
@@ -182,28 +207,28 @@ impl<S: Sys> Space<S> {
         bytes.unwrap_or(0)
     }
 
-    /// Moves zeroed frames in transit: how many slots have moved as a whole, and those that stay, in transit.
-    fn send(&self, shard: &Shard, e: Extent, to: usize) -> (usize, Extent) {
+    /// Moves zeroed frames in transit.
+    fn send(&self, shard: &Shard, e: Extent, to: usize) -> Sent {
         let slots = shard.slots;
         self.verify(shard.span(e));
         let bytes = self.move_bytes(shard, shard.span(e), to);
-        let (whole, begun) = (bytes / SLOT, bytes.div_ceil(SLOT));
-        self.budget.unkeep(begun);
+        let moved = Split::at(e, bytes);
+        self.budget.unkeep(moved.begun());
         shard.count(Counter::BytesMoved, bytes);
-        let (gone, rest) = (Extent { n: begun, ..e }, Extent { first: e.first + begun, n: e.n - begun });
+        let gone = e.front(moved.begun());
         let stocked = gone.slots().filter(|&i| slots.has(i, flag::FRESH)).count();
         self.ahead.prefault_budget.note_used(stocked);
         let (target, first) = self.place(to);
-        for (i, source) in gone.slots().enumerate().take(whole) {
+        for (i, source) in moved.whole.slots().enumerate() {
             if slots.has(source, flag::AHEAD) {
                 target.slots.share(first + i, flag::AHEAD);
             }
         }
         gone.slots().for_each(|i| _ = slots.clear(i, flag::IN_USE));
         let now = self.now_ms();
-        self.put_back(shard, Extent { n: whole, ..e }, Kind::Unbacked, now);
-        self.put_back_empty(shard, Extent { first: e.first + whole, n: begun - whole }, now);
-        (whole, rest)
+        self.put_back(shard, moved.whole, Kind::Unbacked, now);
+        self.put_back_empty(shard, moved.part, now);
+        Sent { n: moved.whole.n, rest: moved.rest }
     }
 
     /// Moves frames from `from`, whole slots of memory that the program has given up, into free slots: how many slots
@@ -211,18 +236,14 @@ impl<S: Sys> Space<S> {
     pub(crate) fn take_frames(&self, cpu: usize, from: Span) -> Option<usize> {
         let shard = self.shard(cpu);
         let e = shard.lock_soon()?.take_holes(from.bytes() / SLOT, 1, &self.sys)?;
-        let bytes = self.move_bytes(shard, from, shard.span(e).start);
-        let whole = bytes / SLOT;
-        let begun = bytes.div_ceil(SLOT);
-        let kept = Extent { n: whole, ..e };
-        let in_part = Extent { first: e.first + whole, n: begun - whole };
-        let rest = Extent { first: e.first + begun, n: e.n - begun };
+        let moved = Split::at(e, self.move_bytes(shard, from, shard.span(e).start));
+        let whole = moved.whole.n;
         self.budget.keep(whole);
         shard.count(Counter::BytesKept, whole * SLOT);
         let stamp = self.now_ms();
-        self.put_back(shard, kept, Kind::Dirty, stamp);
-        self.put_back_empty(shard, in_part, stamp);
-        self.put_back(shard, rest, Kind::Unbacked, stamp);
+        self.put_back(shard, moved.whole, Kind::Dirty, stamp);
+        self.put_back_empty(shard, moved.part, stamp);
+        self.put_back(shard, moved.rest, Kind::Unbacked, stamp);
         match whole {
             0 => {}
             _ if self.is_due(shard, stamp) => self.want_worker_now(),
@@ -233,7 +254,7 @@ impl<S: Sys> Space<S> {
 
     /// Brings a new frame of the kernel's to slot `i` of the program's: made in the arena, zeroed by the kernel, and
     /// moved. One that cannot move goes back, so that no more are idle than the budget says. Whether one was made.
-    pub(crate) fn bring_new(&self, cpu: usize, i: usize) -> bool {
+    pub(crate) fn bring_new(&self, cpu: usize, i: Slot) -> bool {
         // On its way it is there beside what it is for, which the program may touch meanwhile.
         if !self.can_move() || self.is_looked_at() || self.budget.room() == 0 {
             return false;
@@ -242,10 +263,10 @@ impl<S: Sys> Space<S> {
         let hole = shard.lock_soon().and_then(|mut arena| arena.take_holes(1, 1, &self.sys));
         let Some(e) = hole else { return false };
         self.make(shard, e);
-        let (sent, rest) = self.send(shard, e, i * SLOT);
-        shard.count(Counter::BytesMovedAhead, sent * SLOT);
-        if rest.n > 0 {
-            self.return_to_kernel(shard, rest, self.now_ms());
+        let sent = self.send(shard, e, self.program().slot(i).start);
+        shard.count(Counter::BytesMovedAhead, sent.n * SLOT);
+        if !sent.rest.is_empty() {
+            self.return_to_kernel(shard, sent.rest, self.now_ms());
         }
         true
     }

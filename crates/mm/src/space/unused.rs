@@ -39,9 +39,9 @@ impl<S: Sys> Space<S> {
         for (turn, i) in e.slots().filter(|&i| slots.withdraw(i, flag::AHEAD)).enumerate() {
             if turn % every == 0 {
                 looks += 1;
-                let slot = shard.span(Extent { first: i, n: 1 });
+                let slot = shard.slot(i);
                 // Not always the same: programs have habits.
-                let first = slot.start + i % (SLOT_PAGES / PAGES) * PAGE;
+                let first = slot.start + i.number() % (SLOT_PAGES / PAGES) * PAGE;
                 for page in (first..slot.end).step_by(SLOT / PAGES) {
                     // In this order, and only in memory that is the engine's business: a look at a missing page
                     // brings one, and may wait.

@@ -115,3 +115,38 @@ impl Table {
         account.discharge(before.saturating_sub(after));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use faultless_base::SLOT;
+    use faultless_page::knobs::{Knob, Values};
+    use std::boxed::Box;
+
+    #[test]
+    fn what_is_charged_counts_while_it_is_in_the_table() {
+        let knobs: &'static Values = Box::leak(Box::default());
+        knobs.set(Knob::Budget, 64 * SLOT as u64);
+        let account = Budget::new(knobs);
+        let advices = Advices::new();
+        let mut table = advices.lock().unwrap();
+        let known = |charged: usize| {
+            let mut known = Known::new(Span::new(0, 8 * SLOT), 1, 0);
+            known.charged = charged;
+            known
+        };
+        let place = table.place(|_| true).unwrap();
+        table.set(place, known(6), &account);
+        assert_eq!(account.charged(), 6);
+        table.set(place, known(2), &account);
+        assert_eq!((account.charged(), table.all().count()), (2, 1));
+        assert_ne!(table.place(|_| true), Some(place), "one that counts stays");
+        // Its last three slots, of which two at most are charged.
+        table.set(place, known(2).without(Span::new(0, 5 * SLOT)), &account);
+        assert_eq!((account.charged(), table.free() == Some(place)), (2, false));
+        table.set(place, known(2).without(Span::new(0, 8 * SLOT)), &account);
+        assert_eq!((account.charged(), table.free()), (0, Some(place)), "nothing is left of it");
+        drop(table);
+        assert_eq!(advices.charged(), 0);
+    }
+}

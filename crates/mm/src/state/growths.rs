@@ -1,7 +1,9 @@
 //! The extents that the background thread follows, and how large the stock is. Behind the lock of
 //! [`Ahead`](crate::state::ahead::Ahead).
 
-use faultless_base::Span;
+use faultless_base::{Slot, Span};
+
+use crate::frame::extent::Extent;
 
 /// Growing extents followed at a time.
 pub(crate) const FOLLOWED: usize = 8;
@@ -14,7 +16,7 @@ const STOCK_QUIET_LOOKS: u32 = 40;
 #[derive(Clone, Copy)]
 pub(crate) struct Growth {
     pub(crate) shard: usize,
-    pub(crate) first: usize,
+    pub(crate) first: Slot,
     pub(crate) n: usize,
     /// What it lies in, which is one area to the kernel until a part of it is advised.
     pub(crate) whole: Span,
@@ -35,6 +37,11 @@ pub(crate) struct Growth {
 }
 
 impl Growth {
+    /// All of it. The counts below are of its slots from the first on.
+    pub(crate) fn extent(&self) -> Extent {
+        Extent { first: self.first, n: self.n }
+    }
+
     fn is_same(&self, other: &Self) -> bool {
         (self.shard, self.first) == (other.shard, other.first)
     }

@@ -158,3 +158,37 @@ impl Cpus {
         self.crowded_ms.store(now_ms | 1, Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rests_become_longer_while_steps_are_preempted_again() {
+        let rest = Rest::default();
+        let step = |waited: u64| {
+            rest.begin_step();
+            rest.note_sleep(1000);
+            rest.end_step(5000 + 1000 + waited, 5000, 7)
+        };
+        assert_eq!([0, 1, 1, 1].map(|waited| step(waited * PREEMPTED_NS)), [0, REST_MS, 2, 4]);
+        assert_eq!((rest.left(7), rest.left(10), rest.left(11)), (Some(4), Some(1), None));
+        (0..20).for_each(|_| assert!(step(PREEMPTED_NS) <= REST_MAX_MS));
+        assert_eq!((step(PREEMPTED_NS - 1), rest.left(7)), (0, None));
+    }
+
+    #[test]
+    fn the_thread_keeps_off_where_the_program_was_unless_the_others_are_busy() {
+        let cpus = Cpus::default();
+        assert_eq!((cpus.choose(|| 0), cpus.avoided()), (None, None));
+        cpus.note_program(3);
+        assert_eq!((cpus.choose(|| 0), cpus.choose(|| 0), cpus.avoided()), (Some(3), None, Some(3)));
+        cpus.note_program(3);
+        assert_eq!(cpus.choose(|| 0), None, "it keeps off there already");
+        cpus.note_crowd(100);
+        cpus.note_program(5);
+        assert_eq!((cpus.choose(|| 200), cpus.avoided()), (None, None));
+        cpus.note_program(5);
+        assert_eq!(cpus.choose(|| 200 + CROWDED_MS), Some(5));
+    }
+}

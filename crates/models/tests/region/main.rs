@@ -10,9 +10,9 @@ mod part;
 use std::sync::Arc;
 
 use faultless_base::sys::mmu::{Mmu, Rights};
-use faultless_base::{PAGE, SLOT, Span};
+use faultless_base::{Errno, PAGE, SLOT, Span};
 use faultless_fake::Fake;
-use faultless_fake::mmu::{FakeMmu, Found, backing_byte, errno};
+use faultless_fake::mmu::{FakeMmu, Found, backing_byte};
 use faultless_mm::Space;
 use faultless_mm::fault::{Fault, Outcome};
 use faultless_mm::predict::window::Orders;
@@ -124,10 +124,10 @@ fn windows_of_two_threads_overlap() {
                     while region.write(addr, id as u8 + 1) == Found::Missing {
                         assert!(tries.next().is_some(), "a page that does not come");
                         if chance(8) == 0 {
-                            region.fail(&[errno::ENOMEM]);
+                            region.fail(&[Errno::ENOMEM]);
                         }
                         let outcome = region.fault(Fault { addr, wants: Rights::Write, hint: id, cpu: id });
-                        let short = outcome == Outcome::Failed(errno::ENOMEM);
+                        let short = outcome == Outcome::Failed(Errno::ENOMEM);
                         assert!(short || matches!(outcome, Outcome::Installed(_)), "{outcome:?}");
                     }
                 }

@@ -2,6 +2,8 @@
 
 use core::ffi::c_int;
 
+use faultless_mm::blocks::InUse;
+
 use crate::kernel::behind::{Function, next};
 use crate::runtime::engine;
 
@@ -42,25 +44,25 @@ fn ask<N: Copy + Default>(function: Function) -> Info<N> {
     unsafe { core::mem::transmute::<usize, unsafe extern "C" fn() -> Info<N>>(next)() }
 }
 
-/// Our blocks: how many, and their bytes.
-fn ours() -> (usize, usize) {
-    engine::running().map_or((0, 0), |engine| engine.space.blocks_in_use())
+/// Our blocks.
+fn ours() -> InUse {
+    engine::running().map(|engine| engine.space.blocks_in_use()).unwrap_or_default()
 }
 
 /// As mallinfo(3), of which the numbers overflow.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mallinfo() -> Info<c_int> {
-    let (mut info, (n, bytes)) = (ask::<c_int>(Function::Mallinfo), ours());
-    info.mapped_blocks = info.mapped_blocks.wrapping_add(n as c_int);
-    info.mapped_bytes = info.mapped_bytes.wrapping_add(bytes as c_int);
+    let (mut info, ours) = (ask::<c_int>(Function::Mallinfo), ours());
+    info.mapped_blocks = info.mapped_blocks.wrapping_add(ours.blocks as c_int);
+    info.mapped_bytes = info.mapped_bytes.wrapping_add(ours.bytes as c_int);
     info
 }
 
 /// As mallinfo2(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mallinfo2() -> Info<usize> {
-    let (mut info, (n, bytes)) = (ask::<usize>(Function::Mallinfo2), ours());
-    info.mapped_blocks += n;
-    info.mapped_bytes += bytes;
+    let (mut info, ours) = (ask::<usize>(Function::Mallinfo2), ours());
+    info.mapped_blocks += ours.blocks;
+    info.mapped_bytes += ours.bytes;
     info
 }

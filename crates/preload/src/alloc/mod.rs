@@ -9,7 +9,7 @@ use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use faultless_base::sys::raw;
-use faultless_base::{PAGE, SLOT};
+use faultless_base::{Errno, PAGE, SLOT};
 use faultless_mm::Need;
 
 use crate::kernel::call::set_errno;
@@ -327,7 +327,7 @@ pub unsafe extern "C" fn pvalloc(bytes: usize) -> *mut c_void {
         // SAFETY: the caller's promise.
         Some(whole) => aligned(PAGE, whole, || unsafe { next::pvalloc(bytes) }),
         None => {
-            set_errno(libc::ENOMEM);
+            set_errno(Errno::ENOMEM);
             core::ptr::null_mut()
         }
     }

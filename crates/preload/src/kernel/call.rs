@@ -4,27 +4,27 @@ use core::ffi::c_void;
 use core::mem::MaybeUninit;
 
 use faultless_base::sys::raw::Answer;
-use faultless_base::{PAGE, Span};
+use faultless_base::{Errno, PAGE, Span};
 
 use crate::kernel::dispatch::syscall;
 use crate::kernel::linked::is_linked;
 
 /// The calling thread's error number; 0 as long as its address cannot be known.
-pub fn errno() -> i32 {
+pub fn errno() -> Errno {
     if !is_linked() {
-        return 0;
+        return Errno::new(0);
     }
     // SAFETY: the C library's per-thread variable.
-    unsafe { *libc::__errno_location() }
+    Errno::new(unsafe { *libc::__errno_location() })
 }
 
 /// Sets the calling thread's error number.
-pub fn set_errno(error: i32) {
+pub fn set_errno(error: Errno) {
     if !is_linked() {
         return;
     }
     // SAFETY: the C library's per-thread variable.
-    unsafe { *libc::__errno_location() = error }
+    unsafe { *libc::__errno_location() = error.number() }
 }
 
 /// The C library's return value for a kernel's answer.
@@ -87,7 +87,7 @@ pub fn fetch<T: Copy>(at: *const T) -> Option<T> {
     unsafe {
         match syscall(libc::SYS_process_vm_readv, args) {
             Ok(read) => (read == bytes).then(|| value.assume_init()),
-            Err(libc::EFAULT) => None,
+            Err(Errno::EFAULT) => None,
             // The call itself is refused. The program means its argument to be readable.
             Err(_) => (!at.is_null()).then(|| at.read_unaligned()),
         }

@@ -7,7 +7,7 @@
 //! is copied to that place, which takes no further area.
 
 use faultless_base::sys::raw::{Answer, without_signals};
-use faultless_base::{PAGE, SLOT, Span};
+use faultless_base::{Errno, PAGE, SLOT, Span};
 
 use crate::kernel::dispatch::{self, syscall};
 use crate::kernel::smaps::Mapping;
@@ -28,7 +28,7 @@ fn unmap(span: Span) {
 
 /// A place of `bytes` bytes, as far from a multiple of the slot size as `like` is.
 fn reserve(bytes: usize, like: usize) -> Answer {
-    let whole = bytes.checked_add(SLOT).ok_or(libc::ENOMEM)?;
+    let whole = bytes.checked_add(SLOT).ok_or(Errno::ENOMEM)?;
     let map = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     let args = [0, whole, libc::PROT_NONE as usize, map as usize, usize::MAX, 0];
     // SAFETY: a new mapping at a place of the kernel's choice.
@@ -46,7 +46,7 @@ fn reserve(bytes: usize, like: usize) -> Answer {
 /// The kernel's own call is not interrupted by a handler, which may leave by a jump. Nor is this.
 pub fn remap(from: Span, bytes: usize, flags: i32, to: usize, look_up: impl FnOnce(Span) -> Mapping) -> Answer {
     let now = || match look_up(from) {
-        Mapping::Several => Err(libc::EFAULT),
+        Mapping::Several => Err(Errno::EFAULT),
         found => remap_now(from, bytes, flags, to, found == Mapping::Plain),
     };
     match dispatch::has_begun() {
@@ -74,9 +74,9 @@ fn remap_now(from: Span, bytes: usize, flags: i32, to: usize, is_plain: bool) ->
     };
     let kept = Span::new(from.start, from.bytes().min(bytes));
     let flags = flags & libc::MREMAP_DONTUNMAP;
-    if let Err((moved, error)) = move_all(kept, bytes, at, flags) {
+    if let Err(Stopped { done: moved, error }) = move_all(kept, bytes, at, flags) {
         let rest = Span { start: kept.start + moved, end: kept.end };
-        if error == libc::ENOMEM
+        if error == Errno::ENOMEM
             && moved > 0
             && is_plain
             && copy(rest, Span { start: at + moved, end: at + bytes })
@@ -88,7 +88,7 @@ fn remap_now(from: Span, bytes: usize, flags: i32, to: usize, is_plain: bool) ->
         } else {
             let back = move_all(Span::new(at, moved), moved, from.start, 0);
             let stays =
-                back.map_or_else(|(back, _)| Span { start: at + back, end: at + moved }, |()| Span::new(at, 0));
+                back.map_or_else(|back| Span { start: at + back.done, end: at + moved }, |()| Span::new(at, 0));
             unmap(Span { start: at, end: stays.start });
             unmap(Span { start: at + moved, end: at + bytes });
             return Err(error);
@@ -130,10 +130,17 @@ fn empty(span: Span) {
         unsafe { syscall(libc::SYS_madvise, [span.start, span.bytes(), libc::MADV_DONTNEED as usize, 0, 0, 0]) };
 }
 
-/// Moves all of `from`; its last page grows with it. The error says how many bytes have moved. Goes from slot to slot,
+/// A move that ended half way.
+struct Stopped {
+    /// Bytes that have moved.
+    done: usize,
+    error: Errno,
+}
+
+/// Moves all of `from`; its last page grows with it. Goes from slot to slot,
 /// where the engine's advice ends: several areas in one call could stop half way (since Linux 6.17). Advice that has
 /// moved may end anywhere.
-fn move_all(from: Span, bytes: usize, to: usize, flags: i32) -> Result<(), (usize, i32)> {
+fn move_all(from: Span, bytes: usize, to: usize, flags: i32) -> Result<(), Stopped> {
     let mut done = 0;
     let mut most = SLOT;
     while done < from.bytes() {
@@ -142,8 +149,8 @@ fn move_all(from: Span, bytes: usize, to: usize, flags: i32) -> Result<(), (usiz
         let new = if last { bytes - done } else { piece };
         match shift(from.start + done, piece, new, to + done, flags) {
             Ok(_) => (done, most) = (done + piece, SLOT),
-            Err(libc::EFAULT) if piece > PAGE => most = (piece / 2).next_multiple_of(PAGE),
-            Err(error) => return Err((done, error)),
+            Err(Errno::EFAULT) if piece > PAGE => most = (piece / 2).next_multiple_of(PAGE),
+            Err(error) => return Err(Stopped { done, error }),
         }
     }
     Ok(())

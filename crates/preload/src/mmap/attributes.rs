@@ -5,7 +5,7 @@ use core::ffi::{c_long, c_ulong, c_void};
 
 use faultless_base::sys::isolate;
 use faultless_base::sys::raw::{self, Answer};
-use faultless_base::{SLOT, Span};
+use faultless_base::{Errno, SLOT, Span};
 use faultless_mm::mapping::Change;
 
 use crate::kernel::call::{pages, size, sound, status};
@@ -221,5 +221,5 @@ pub unsafe extern "C" fn posix_madvise(addr: *mut c_void, bytes: usize, advice: 
     }
     // SAFETY: the caller's promise. A function of that name answers with the error.
     let answer = unsafe { Call::PosixMadvise.pass_on([addr as usize, bytes, advice as usize, 0, 0, 0]) };
-    answer.map_or_else(|error| error, |error| error as i32)
+    answer.map_or_else(Errno::number, |error| error as i32)
 }

@@ -8,7 +8,7 @@ use core::ffi::c_void;
 use faultless_base::sys::moves::Unregistered;
 use faultless_base::sys::open;
 use faultless_base::sys::raw::{self, Answer, NoSignals};
-use faultless_base::{PAGE, SLOT, Span};
+use faultless_base::{Errno, PAGE, SLOT, Span};
 use faultless_mm::frame::busy::Replaced;
 use faultless_page::knobs::Knob;
 use faultless_page::stats::Counter;
@@ -267,7 +267,7 @@ pub fn remap(args: [usize; 6], make: impl Fn([usize; 6]) -> Answer) -> Answer {
     if engine::running().is_some() {
         let from = pages(old, old_bytes);
         // Also a few pages: the engine's advice may begin or end among them.
-        if result == Err(libc::EFAULT) {
+        if result == Err(Errno::EFAULT) {
             result = in_pieces(from, new_bytes, flags, new);
         }
         if let Ok(to) = result
@@ -326,6 +326,6 @@ fn in_pieces(from: Span, new_bytes: usize, flags: i32, to: usize) -> Answer {
                 aside(|| moved_ranges::remap(from, bytes, flags, to, look_up))
             })
         }
-        _ => Err(libc::EFAULT),
+        _ => Err(Errno::EFAULT),
     }
 }

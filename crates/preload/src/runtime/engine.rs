@@ -5,11 +5,11 @@ use core::mem::MaybeUninit;
 use core::ops::Deref;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering};
 
-use faultless_base::Span;
 use faultless_base::sync::Starter;
 use faultless_base::sys::linux::Linux;
 use faultless_base::sys::raw::{self, NoSignals, syscall};
 use faultless_base::sys::{isolate, open, stack, thread};
+use faultless_base::{Errno, Span};
 use faultless_mm::Space;
 use faultless_page::layout::{Page, plain};
 use faultless_page::stats::Counter;
@@ -127,7 +127,7 @@ fn comes_home() -> bool {
         match unsafe { syscall(libc::SYS_kcmp, [pid() as usize, home, KCMP_VM, 0, 0, 0]) } {
             Ok(0) => return false,
             // A parent that waits for its child of vfork exists.
-            Ok(_) | Err(libc::ESRCH) => note_home(),
+            Ok(_) | Err(Errno::ESRCH) => note_home(),
             Err(_) => return false,
         }
     }

@@ -4,6 +4,7 @@
 
 use core::ffi::{c_int, c_uint, c_void};
 
+use faultless_base::Errno;
 use faultless_base::sys::raw::Answer;
 
 use crate::kernel::behind::{self, Function};
@@ -61,7 +62,7 @@ pub fn relieve() -> bool {
 #[inline]
 pub fn with_relief(make: impl Fn() -> Answer) -> Answer {
     match make() {
-        Err(libc::ENOMEM) if relieve() => make(),
+        Err(Errno::ENOMEM) if relieve() => make(),
         answer => answer,
     }
 }

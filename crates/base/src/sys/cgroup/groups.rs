@@ -3,6 +3,7 @@
 use core::ffi::CStr;
 
 use super::place::{self, Place};
+use crate::Errno;
 use crate::sys::raw::{File, leading_number};
 
 /// The names of what a version of the interface says of a group.
@@ -141,7 +142,7 @@ struct Folder<'a> {
 
 impl<'a> Folder<'a> {
     /// The group, if it has a limit. An error: that cannot be told.
-    fn group(self) -> Result<Option<Group<'a>>, i32> {
+    fn group(self) -> Result<Option<Group<'a>>, Errno> {
         let mut least = NO_LIMIT;
         for file in self.files.limits {
             least = least.min(self.number(file)?.unwrap_or(NO_LIMIT));
@@ -155,14 +156,14 @@ impl<'a> Folder<'a> {
 
     /// The number in a file of the group; `None` where it says that there is none, or where there is no such file: the
     /// root has none, nor has a group without this controller.
-    fn number(self, file: &[u8]) -> Result<Option<u64>, i32> {
+    fn number(self, file: &[u8]) -> Result<Option<u64>, Errno> {
         let mut digits = [0u8; 32];
         let n = match self.open(file) {
             Ok(mut file) => file.read(&mut digits),
-            Err(libc::ENOENT) if self.is_there() => return Ok(None),
+            Err(Errno::ENOENT) if self.is_there() => return Ok(None),
             Err(error) => return Err(error),
         };
-        if n == 0 { Err(libc::EIO) } else { Ok(leading_number(&digits[..n])) }
+        if n == 0 { Err(Errno::EIO) } else { Ok(leading_number(&digits[..n])) }
     }
 
     /// The least limit of this group and all that it is part of, where the kernel says it.
@@ -180,8 +181,8 @@ impl<'a> Folder<'a> {
         self.with_path(b"", |path| place::status(path).is_some()).unwrap_or(false)
     }
 
-    fn open(self, file: &[u8]) -> Result<File, i32> {
-        self.with_path(file, File::try_open).unwrap_or(Err(libc::ENAMETOOLONG))
+    fn open(self, file: &[u8]) -> Result<File, Errno> {
+        self.with_path(file, File::try_open).unwrap_or(Err(Errno::ENAMETOOLONG))
     }
 
     /// Calls `f` with the path of a file of the group. `None`: the kernel takes none as long as this.
@@ -273,8 +274,8 @@ mod tests {
     fn a_group_that_is_not_there_is_hidden_and_a_path_that_is_too_long_too() {
         let folder = |name| Folder { files: &VERSION_2, mount: c"/proc/self", name };
         assert!(matches!(folder(b"/task").group(), Ok(None)), "it has no files of a group's");
-        assert_eq!(folder(b"/nothing").group().err(), Some(libc::ENOENT));
-        assert_eq!(folder(&[b'x'; 5000]).group().err(), Some(libc::ENAMETOOLONG));
+        assert_eq!(folder(b"/nothing").group().err(), Some(Errno::ENOENT));
+        assert_eq!(folder(&[b'x'; 5000]).group().err(), Some(Errno::ENAMETOOLONG));
     }
 
     const STAT: &str = "cache 5\ninactive_file 30\nactive_file 1\nhierarchical_memory_limit 9223372036854771712\n\

@@ -3,7 +3,7 @@
 use core::mem::size_of_val;
 
 use super::super::raw::syscall;
-use crate::Span;
+use crate::{Errno, Span};
 
 /// A message as the kernel writes it (`struct uffd_msg`).
 pub type Message = [u64; 4];
@@ -62,7 +62,7 @@ pub enum Waited {
 
 /// Waits up to `timeout_ms` for messages of the descriptor `from`, as many as are there and have room, or until the
 /// descriptor `other` can be read.
-pub fn receive(from: i32, other: Option<i32>, timeout_ms: u32, messages: &mut [Message]) -> Result<Waited, i32> {
+pub fn receive(from: i32, other: Option<i32>, timeout_ms: u32, messages: &mut [Message]) -> Result<Waited, Errno> {
     match wait(from, other, timeout_ms)? {
         Waited::Messages(_) => read_now(from, messages),
         nothing => Ok(nothing),
@@ -70,17 +70,17 @@ pub fn receive(from: i32, other: Option<i32>, timeout_ms: u32, messages: &mut [M
 }
 
 /// Reads what there is after a wait.
-pub fn read_now(from: i32, messages: &mut [Message]) -> Result<Waited, i32> {
+pub fn read_now(from: i32, messages: &mut [Message]) -> Result<Waited, Errno> {
     match read(from, messages) {
         Ok(n) => Ok(Waited::Messages(n)),
         // Another thread has taken it, or the waiting thread was woken.
-        Err(libc::EAGAIN) => Ok(Waited::Nothing),
+        Err(Errno::EAGAIN) => Ok(Waited::Nothing),
         Err(error) => Err(error),
     }
 }
 
 /// The same without reading them: there is one at least, or the descriptor has failed.
-pub fn wait(from: i32, other: Option<i32>, timeout_ms: u32) -> Result<Waited, i32> {
+pub fn wait(from: i32, other: Option<i32>, timeout_ms: u32) -> Result<Waited, Errno> {
     // A negative number is passed over.
     let poll = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     let mut polls = [poll(from), poll(other.unwrap_or(-1))];
@@ -100,11 +100,11 @@ pub fn wait(from: i32, other: Option<i32>, timeout_ms: u32) -> Result<Waited, i3
 }
 
 /// Reads what messages there are, without waiting; EAGAIN if there are none.
-pub fn read(from: i32, messages: &mut [Message]) -> Result<usize, i32> {
+pub fn read(from: i32, messages: &mut [Message]) -> Result<usize, Errno> {
     let args = [from as usize, messages.as_mut_ptr() as usize, size_of_val(messages), 0, 0, 0];
     // SAFETY: a buffer for as many messages as it says.
     let bytes = unsafe { syscall(libc::SYS_read, args)? };
-    if bytes > 0 { Ok(bytes / size_of::<Message>()) } else { Err(libc::EIO) }
+    if bytes > 0 { Ok(bytes / size_of::<Message>()) } else { Err(Errno::EIO) }
 }
 
 /// Writes a message to a pipe that does not block; whether there was room.

@@ -71,7 +71,7 @@ fn what_is_there_already_stops_a_call() {
         let stopped = uffd.copy(source.start, span, Wake::Now).unwrap_err();
         assert_eq!(stopped.done, 2 * PAGE);
         let stopped = uffd.zero_pages(page(span, 2), Wake::Now).unwrap_err();
-        assert_eq!(stopped, Stopped { done: 0, error: libc::EEXIST });
+        assert_eq!(stopped, Stopped { done: 0, error: Errno::EEXIST });
     }
     assert_eq!([0, 1, 2].map(|i| byte(page(span, i).start)), [7, 0, 7]);
 }

@@ -1,16 +1,16 @@
 //! Moving pages within a region by page tables, and back where that cannot be finished.
 
 use super::{Backing, UserMmu};
-use crate::Span;
 use crate::sys::isolate::is_mapped;
 use crate::sys::linux::{Linux, madvise as advise, reserve_at};
 use crate::sys::migrate::{Stopped, move_all};
 use crate::sys::raw::syscall;
 use crate::sys::{Huge, Sys};
+use crate::{Errno, Span};
 
 impl<B: Backing> UserMmu<B> {
     /// As [`Mmu::relocate`](crate::sys::mmu::Mmu::relocate).
-    pub(super) fn relocate_pages(&self, from: Span, to: usize) -> Result<(), i32> {
+    pub(super) fn relocate_pages(&self, from: Span, to: usize) -> Result<(), Errno> {
         let target = Span::new(to, from.bytes());
         let _alone = self.relocating.lock();
         set_apart(from)?;
@@ -21,7 +21,7 @@ impl<B: Backing> UserMmu<B> {
         moved
     }
 
-    fn relocate_apart(&self, from: Span, target: Span) -> Result<(), i32> {
+    fn relocate_apart(&self, from: Span, target: Span) -> Result<(), Errno> {
         let to = target.start;
         // The kernel forgets at the move where faults are delivered.
         let moved = move_all(from, to).and_then(|()| {
@@ -70,17 +70,17 @@ impl<B: Backing> UserMmu<B> {
 /// The kernel joins a moved area with a like one beside its new place, and then forgets for the whole area where
 /// faults are delivered. So the moved area is made unlike all others meanwhile, by an advice that means nothing for
 /// this memory.
-fn set_apart(span: Span) -> Result<(), i32> {
+fn set_apart(span: Span) -> Result<(), Errno> {
     // In spite of a gap all else is advised; the move will stop there.
     if advise(span, libc::MADV_SEQUENTIAL) || !is_mapped(span) {
         return Ok(());
     }
     advise(span, libc::MADV_NORMAL);
-    Err(libc::ENOMEM)
+    Err(Errno::ENOMEM)
 }
 
 /// Leaves a span out of forked children.
-pub(super) fn keep_from_children(span: Span) -> Result<(), i32> {
+pub(super) fn keep_from_children(span: Span) -> Result<(), Errno> {
     let args = [span.start, span.bytes(), libc::MADV_DONTFORK as usize, 0, 0, 0];
     // SAFETY: a part of the reservation.
     unsafe { syscall(libc::SYS_madvise, args) }.map(drop)
@@ -156,7 +156,7 @@ mod tests {
         mmu.shut();
         assert!(mmu.is_shut());
         for rights in [Rights::Read, Rights::Write] {
-            assert_eq!(mmu.protect(from, rights), Err(libc::EIO));
+            assert_eq!(mmu.protect(from, rights), Err(Errno::EIO));
             let closed = crate::sys::linux::peek_written(from.start);
             assert!(!closed, "it can be read");
         }
@@ -212,7 +212,7 @@ mod tests {
         let Some((mmu, from)) = region() else { return faultless_testkit::skip("no userfaultfd") };
         unmap(page(from, GAP));
         let to = Span::new(mmu.span().start + TO, from.bytes());
-        assert_eq!(mmu.relocate(from, to.start), Err(libc::EFAULT));
+        assert_eq!(mmu.relocate(from, to.start), Err(Errno::EFAULT));
         // A foreign page in the place of the missing one, so that all can be looked at.
         assert!(reserve_at(page(from, GAP), libc::MAP_FIXED_NOREPLACE), "nobody was to put anything there");
         assert_eq!(numbers(&mmu, from), [1, 2, 3, 4, 5, 0, 7, 8]);
@@ -230,7 +230,7 @@ mod tests {
         let Some((mmu, from)) = region() else { return faultless_testkit::skip("no userfaultfd") };
         unmap(page(from, 0));
         let to = Span::new(mmu.span().start + TO, from.bytes());
-        assert_eq!(mmu.relocate(from, to.start), Err(libc::EFAULT));
+        assert_eq!(mmu.relocate(from, to.start), Err(Errno::EFAULT));
         assert!(reserve_at(page(from, 0), libc::MAP_FIXED_NOREPLACE));
         assert_eq!(numbers(&mmu, from), [0, 2, 3, 4, 5, 6, 7, 8]);
         assert!(is_delivered(&mmu, to));

@@ -15,9 +15,9 @@ use core::ffi::CStr;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
 use super::{Descriptor, Portal, Record, Sent};
-use crate::PAGE;
 use crate::raw::{self, syscall};
 use crate::zero::Features;
+use crate::{Errno, PAGE};
 
 /// How a request gets into the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,7 +126,7 @@ impl Portal for &Queue {
                 // SAFETY: reads the request; the rest is the caller's promise.
                 match unsafe { syscall(libc::SYS_write, args) } {
                     Ok(_) => Sent::Taken,
-                    Err(libc::EAGAIN | libc::EINTR) => Sent::Full,
+                    Err(Errno::EAGAIN | Errno::EINTR) => Sent::Full,
                     Err(_) => Sent::Refused,
                 }
             }

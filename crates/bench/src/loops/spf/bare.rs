@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use faultless_base::sys::uffd::{REGISTER_MISSING, Uffd, Wake, feature};
 use faultless_base::sys::{Huge, Sys, linux::Linux};
-use faultless_base::{SLOT, Span};
+use faultless_base::{Errno, SLOT, Span};
 
 use super::field::PART;
 use super::samples::Samples;
@@ -41,7 +41,7 @@ extern "C" fn handle(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
 
 /// Memory of 2 MiB that reads as zero, a region of `PART` bytes for each thread, and the handler.
 fn prepare(what: &Spf) -> io::Result<&'static [Memory]> {
-    let os = io::Error::from_raw_os_error;
+    let os = |error: Errno| io::Error::from_raw_os_error(error.number());
     let mut memories = Vec::new();
     for _ in 0..what.threads {
         let (uffd, _) =
