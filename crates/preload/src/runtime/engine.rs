@@ -275,6 +275,9 @@ fn start() -> Option<&'static Engine> {
     running()
 }
 
+/// The frame that makes the engine has several copies of it.
+const _: () = assert!(8 * size_of::<Engine>() < stack::BYTES);
+
 /// Makes the engine; its arena.
 fn build() -> Option<Span> {
     let settings = settings::read()?;
