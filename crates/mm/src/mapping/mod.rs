@@ -76,15 +76,35 @@ impl<S: Sys> Space<S> {
         moved
     }
 
-    /// Unmaps `span` and keeps what frames it can. False: the kernel has to unmap it.
+    /// Unmaps `span` and keeps what frames it can. False: the kernel has to unmap it, and [`Space::unmapped`] comes
+    /// after that.
     pub fn unmap(&self, cpu: usize, span: Span) -> bool {
-        let program = self.program();
+        self.cut_ends(span);
+        let is_done = self.unmap_slots(cpu, span);
+        if is_done {
+            self.unmapped(span);
+        }
+        is_done
+    }
+
+    /// `span` is unmapped. Another thread may have been at the slots at its ends when they were cut.
+    pub fn unmapped(&self, span: Span) {
+        self.cut_ends(span);
+    }
+
+    /// Cuts the slots that `span` has in part.
+    fn cut_ends(&self, span: Span) {
         let e = Extent::inside(span);
         for end in [Slot::around(span.start), Slot::around(span.end - 1)] {
             if !e.has(end) {
                 self.cut(end, span);
             }
         }
+    }
+
+    fn unmap_slots(&self, cpu: usize, span: Span) -> bool {
+        let program = self.program();
+        let e = Extent::inside(span);
         let lent = self.end_uses(e);
         if lent.is_empty() {
             return false;
@@ -201,20 +221,23 @@ impl<S: Sys> Space<S> {
     /// nothing is brought, looked at or kept any more.
     pub(crate) fn cut(&self, i: Slot, span: Span) {
         let slots = self.program().slots;
-        if !self.end_use(i) {
-            return;
-        }
         let slot = self.program().slot(i);
         let before = Span { start: slot.start, end: span.start.clamp(slot.start, slot.end) };
         let behind = Span { start: span.end.clamp(slot.start, slot.end), end: slot.end };
-        let counts = slots.has(i, flag::CHARGED) && self.budget.limit() > 0 && !self.is_retired();
         let parts = [before, behind];
         let is_there = |part: &Span| !part.is_empty() && self.sys.present_pages(*part) > 0;
-        if counts && (parts.iter().any(is_there) || parts.into_iter().any(|part| self.has_memory(part))) {
+        let is_left = || parts.iter().any(is_there) || parts.into_iter().any(|part| self.has_memory(part));
+        while self.end_use(i) {
+            let counts = slots.has(i, flag::CHARGED) && self.budget.limit() > 0 && !self.is_retired();
+            if !counts || !is_left() {
+                return self.drop_note(i);
+            }
             slots.mark(i, flag::TAINTED);
             slots.set(i, State::Mapped);
-        } else {
-            self.drop_note(i);
+            // A thread that came for the rest meanwhile has found the slot in transit, and gone on.
+            if is_left() {
+                return;
+            }
         }
     }
 

@@ -200,6 +200,7 @@ impl World {
             self.space.uncommitted(span);
             if !self.space.unmap(cpu, span) {
                 self.sys.step().unmap(span);
+                self.space.unmapped(span);
             }
         });
         self.vacant.put(span);
@@ -211,6 +212,7 @@ impl World {
         self.space.uncommitted(span);
         if !self.space.unmap(cpu, span) {
             self.sys.step().unmap(span);
+            self.space.unmapped(span);
         }
     }
 

@@ -202,7 +202,7 @@ pub unsafe extern "C" fn munmap(addr: *mut c_void, bytes: usize) -> i32 {
         let _replaced = replace(addr as usize, bytes);
         unmapped(pages(addr as usize, bytes));
         // SAFETY: the caller's promise.
-        return status(unsafe { Call::Munmap.pass_on(args) });
+        return status(cut(args, unsafe { Call::Munmap.pass_on(args) }));
     }
     status(unmap(args))
 }
@@ -232,7 +232,21 @@ pub fn unmap(args: [usize; 6]) -> Answer {
         unmapped(pages(addr, bytes));
     }
     // SAFETY: the program's own call; the kernel checks what is unsound.
-    unsafe { syscall(libc::SYS_munmap, args) }
+    cut(args, unsafe { syscall(libc::SYS_munmap, args) })
+}
+
+/// The kernel has unmapped a range, as `result` says, which may end between slots.
+fn cut(args: [usize; 6], result: Answer) -> Answer {
+    let [addr, bytes, ..] = args;
+    let span = pages(addr, bytes);
+    if result.is_ok()
+        && (span.start | span.end) % SLOT != 0
+        && engine::running().is_some_and(|engine| engine.space.is_noted(span))
+        && let Some(engine) = engine::enter_call()
+    {
+        engine.space.unmapped(span);
+    }
+    result
 }
 
 /// As mremap(2). The fifth argument counts with `MREMAP_FIXED` or `MREMAP_DONTUNMAP` only.
