@@ -382,3 +382,16 @@ impl Sys for Linux {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_that_ends_between_slots_is_remembered() {
+        let memory = reserve(2 * SLOT, SLOT).unwrap();
+        assert!(Linux.open_first(memory));
+        Linux.huge(Span::new(memory.start, SLOT + PAGE), Huge::Advised);
+        assert!(has_advised_between_slots());
+    }
+}
