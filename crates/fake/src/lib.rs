@@ -142,6 +142,11 @@ impl Sys for Fake {
         true
     }
 
+    fn discard_apart(&self, span: Span) -> bool {
+        self.empty(span);
+        true
+    }
+
     fn huge(&self, span: Span, huge: Huge) {
         self.each(span, |_, page| page.huge = huge == Huge::Advised);
     }

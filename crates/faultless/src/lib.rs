@@ -91,6 +91,8 @@ impl Arena {
     /// the addresses of all of them: twice the machine's memory, or `bytes` if that is more.
     pub fn new(bytes: usize) -> Result<Self, Error> {
         let space = owner::with_arena(bytes).ok_or(Error::NoAddressSpace)?;
+        // It gives back what stays idle.
+        owner::start();
         Ok(Self { space, owner: Owner::here(), left: AtomicUsize::new(bytes) })
     }
 
@@ -148,6 +150,9 @@ impl Drop for Block<'_> {
         let arena = self.arena;
         if arena.owner.is_here() {
             arena.space.free(self.addr);
+            if arena.space.is_worker_wanted() {
+                arena.space.ring();
+            }
             arena.left.fetch_add(self.bytes, Ordering::Relaxed);
         }
     }

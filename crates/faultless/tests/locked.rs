@@ -86,8 +86,10 @@ fn memory_is_had_and_given_back_where_all_is_locked() {
                 return;
             }
             for zeroed in [true, false] {
+                let mut first = None;
                 for _ in 0..3 {
                     let ready = faultless::reserve(8 * MIB).unwrap().wait().unwrap();
+                    assert_eq!(ready, *first.get_or_insert(ready), "places are as good as new");
                     // Others may have been made beside, for a stream that has ended since.
                     assert!(faultless::release_reserved() >= ready);
                 }

@@ -140,6 +140,7 @@ impl Sys for Stepped {
         step: reset(span: Span) -> bool;
         step: release(span: Span) -> bool;
         step: discard(span: Span) -> bool;
+        step: discard_apart(span: Span) -> bool;
         step: huge(span: Span, huge: Huge);
         last_step: zero_hot(span: Span);
         step: scrub_largest() -> usize;

@@ -80,7 +80,12 @@ pub fn is_whole(frame: usize) -> bool {
 
 /// Gives its memory back to the kernel.
 pub fn drop_pages(frame: usize) {
-    let args = [frame, SLOT, DONTNEED_LOCKED, 0, 0, 0];
+    discard(Span::new(frame, SLOT));
+}
+
+/// The same for a span; whether it worked.
+pub(super) fn discard(span: Span) -> bool {
+    let args = [span.start, span.bytes(), DONTNEED_LOCKED, 0, 0, 0];
     // SAFETY: memory of this module, which is not needed.
-    let _ = unsafe { syscall(libc::SYS_madvise, args) };
+    unsafe { syscall(libc::SYS_madvise, args) }.is_ok()
 }

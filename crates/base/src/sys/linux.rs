@@ -174,6 +174,10 @@ impl Sys for Linux {
         dropped || self.reset(span)
     }
 
+    fn discard_apart(&self, span: Span) -> bool {
+        frames::discard(span)
+    }
+
     fn huge(&self, span: Span, huge: Huge) {
         if (span.start | span.end) % SLOT != 0 {
             ADVISED_BETWEEN_SLOTS.store(true, Ordering::Relaxed);

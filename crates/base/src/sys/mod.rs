@@ -117,6 +117,9 @@ pub trait Sys {
     fn retire(&self);
     /// Gives the memory back to the kernel; the next read finds zeroes. False as for [`reset`](Self::reset).
     fn discard(&self, span: Span) -> bool;
+    /// The same for memory that [`reserve_apart`](Self::reserve_apart) gave, which keeps its attributes. False: it may
+    /// still have its memory.
+    fn discard_apart(&self, span: Span) -> bool;
     /// Advises about huge pages.
     fn huge(&self, span: Span, huge: Huge);
     /// Fills an open span with zeroes that are wanted at once (through the caches).

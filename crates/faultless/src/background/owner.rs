@@ -29,6 +29,8 @@ struct Owned {
     steps: TryLock<()>,
     /// Whether the thread was started.
     started: AtomicBool,
+    /// Whether addresses for arenas were asked for.
+    arena: Once<()>,
 }
 
 /// A child makes its own: the frames of its parent are not in its memory.
@@ -43,7 +45,9 @@ fn make() -> Option<Owned> {
     Linux.forked();
     let page = page();
     let space = Space::without_arena(Linux, counters(), &page.knobs)?.with_pool(limits::of_machine()?)?;
-    Some(Owned { space, steps: TryLock::new(()), started: AtomicBool::new(false) })
+    // What the program maps and allocates itself is not seen here.
+    space.budget().be_strict();
+    Some(Owned { space, steps: TryLock::new(()), started: AtomicBool::new(false), arena: Once::new() })
 }
 
 /// Apart from those of `faultless run`, which may have this page, too.
@@ -51,15 +55,31 @@ fn counters() -> &'static Block {
     &page().block[BLOCKS - 1]
 }
 
-/// The owner with addresses for blocks of arenas, `bytes` at least.
+/// The owner with addresses for blocks of arenas, if it has as many as `bytes`. The first call decides how many.
 pub(crate) fn with_arena(bytes: usize) -> Option<&'static Space<Linux>> {
-    let space = frames()?;
-    let most = (2 * limits::of_machine()?).next_power_of_two().max(bytes);
-    if !space.has_arena() {
+    let owned = owned()?;
+    owned.arena.get(|| {
         let counters = std::slice::from_ref(counters());
-        let _ = space.add_arena(most, 1, counters) || space.add_arena(bytes.max(LESS), 1, counters);
+        let most = limits::of_machine().map_or(bytes, |memory| (2 * memory).next_power_of_two().max(bytes));
+        let _ = owned.space.add_arena(most, 1, counters) || owned.space.add_arena(bytes.max(LESS), 1, counters);
+        give_back_before_forks();
+    });
+    (owned.space.span().bytes() >= bytes).then_some(&owned.space)
+}
+
+/// A child would have the idle memory of the arena, and nobody there who gives it back.
+fn give_back_before_forks() {
+    extern "C" fn give_back() {
+        if let Some(space) = known() {
+            space.press_arena();
+        }
     }
-    (space.span().bytes() >= bytes).then_some(space)
+    static REGISTERED: AtomicBool = AtomicBool::new(false);
+    if !REGISTERED.swap(true, Ordering::Relaxed) {
+        // SAFETY: a function that takes no lock it would have to wait for. Where there is no room for it, a child has
+        // more memory than it needs.
+        unsafe { libc::pthread_atfork(Some(give_back), None, None) };
+    }
 }
 
 /// The owner of all frames. `None` where the kernel refuses the addresses.

@@ -104,12 +104,26 @@ impl<S: Sys> Space<S> {
         self.give_all_back()
     }
 
+    /// Gives the idle memory of the arena back, and none of the pool: the bytes given back.
+    pub fn press_arena(&self) -> usize {
+        self.all_shards().for_each(|shard| self.take_in(shard));
+        self.give_back_of_arena(usize::MAX, Counter::BytesPressed)
+    }
+
     pub(crate) fn give_all_back(&self) -> usize {
         self.give_back(usize::MAX, Counter::BytesPressed)
     }
 
     /// Gives `n` slots back that are idle or between blocks, or all there are: the bytes given back.
     pub(crate) fn give_back(&self, n: usize, counter: Counter) -> usize {
+        let mut bytes = self.give_back_of_arena(n, counter);
+        while bytes / SLOT < n && self.drop_from_pool(self.now_ms(), 0, counter) {
+            bytes += SLOT;
+        }
+        bytes + self.strip_runs(n.saturating_sub(bytes / SLOT), counter)
+    }
+
+    fn give_back_of_arena(&self, n: usize, counter: Counter) -> usize {
         let (mut bytes, mut left) = (0, n);
         for shard in self.all_shards() {
             for kind in [Kind::Dirty, Kind::Zeroed] {
@@ -126,10 +140,6 @@ impl<S: Sys> Space<S> {
                 }
             }
         }
-        while left > 0 && self.drop_from_pool(self.now_ms(), 0, counter) {
-            left -= 1;
-            bytes += SLOT;
-        }
-        bytes + self.strip_runs(left, counter)
+        bytes
     }
 }

@@ -75,13 +75,13 @@ impl<S: Sys> Space<S> {
         if slots.mark(e.first, flag::ADVISED) & flag::ADVISED == 0 {
             self.sys.huge(span, Huge::Advised);
         }
+        self.budget.keep(1);
         self.touch_new(shard, span.start);
         slots.mark(e.first, flag::AHEAD);
     }
 
     /// The same for a place with advice, wherever it is.
     pub(crate) fn touch_new(&self, counting: &Shard, at: usize) {
-        self.budget.keep(1);
         let (start, cpu) = (self.sys.now_ns(), self.sys.thread_ns());
         self.sys.touch(at);
         counting.count(Counter::TouchNs, (self.sys.now_ns() - start) as usize);

@@ -30,6 +30,9 @@ const PROVES: usize = 128;
 /// … and with this many times the budget at most.
 const TRUSTED: usize = 8;
 
+/// How often two counts are tried that change meanwhile.
+const MOST_TURNS: usize = 1000;
+
 /// The largest budget that is small, in slots (64 MiB).
 const SMALL: usize = 32;
 
@@ -62,6 +65,8 @@ pub struct Budget {
     looked: AtomicBool,
     /// Whether it did not answer, the last time: then nothing is kept beyond the budget.
     blind: AtomicBool,
+    /// Whether the program's own growth is not seen: then, too.
+    strict: AtomicBool,
     /// Whether the C library got a block for want of room.
     left_some: AtomicBool,
     /// Most slots, idle and charged together, that the control group allows.
@@ -88,6 +93,7 @@ impl Budget {
             peak: PageCount::default(),
             looked: AtomicBool::new(false),
             blind: AtomicBool::new(false),
+            strict: AtomicBool::new(false),
             left_some: AtomicBool::new(false),
             cap,
         }
@@ -149,7 +155,7 @@ impl Budget {
 
     /// What the process may have, at least.
     fn allowed(&self) -> Pages {
-        let is_strict = self.blind.load(Relaxed) || self.leaves_blocks();
+        let is_strict = self.blind.load(Relaxed) || self.strict.load(Relaxed) || self.leaves_blocks();
         let peak = if is_strict { Pages::NONE } else { self.peak.get() };
         Pages::of_slots(self.limit()) + peak
     }
@@ -304,18 +310,22 @@ impl Budget {
 
     /// Kept slots are handed out, or their memory returned: idle ones first, then reserved ones.
     pub fn unkeep(&self, slots: usize) {
-        self.reserved.sub(slots - self.idle.sub_up_to(slots));
+        take_from([&self.idle, &self.reserved], slots);
     }
 
-    /// Idle slots are reserved.
+    /// Slots are reserved.
     pub fn reserve(&self, slots: usize) {
-        self.idle.sub(slots);
         self.reserved.add(slots);
     }
 
     /// Kept slots are handed out that may have been reserved.
     pub fn unkeep_reserved(&self, slots: usize) {
-        self.idle.sub(slots - self.reserved.sub_up_to(slots));
+        take_from([&self.reserved, &self.idle], slots);
+    }
+
+    /// From now on nothing is kept beyond the budget, however large the program once was: its own growth is not seen.
+    pub fn be_strict(&self) {
+        self.strict.store(true, Relaxed);
     }
 
     /// Charges up to `slots` slots for advice that is not confirmed yet: how many. Leaves room for a frame on its way
@@ -371,6 +381,19 @@ pub struct Counted {
     pub charged: usize,
     /// What blocks of whole slots have in excess.
     pub lost: Pages,
+}
+
+/// Takes slots away, from the first of two counts as far as it goes. Together they have as many; which of them has may
+/// change meanwhile.
+fn take_from(counts: [&SlotCount; 2], slots: usize) {
+    let mut left = slots;
+    for _ in 0..MOST_TURNS {
+        counts.iter().for_each(|count| left -= count.sub_up_to(left));
+        if left == 0 {
+            return;
+        }
+    }
+    debug_assert!(false, "account overdrawn: {left} of {slots}");
 }
 
 #[cfg(test)]

@@ -94,10 +94,11 @@ impl<S: Sys> Space<S> {
         }
     }
 
-    /// The same without its memory.
+    /// The same without its memory. A place that keeps it in spite of that is not used again.
     pub(crate) fn empty_in_pool(&self, at: usize) {
-        let _ = self.sys.discard(Span::new(at, SLOT));
-        self.give_to_pool(at, Kind::Unbacked);
+        if self.sys.discard_apart(Span::new(at, SLOT)) {
+            self.give_to_pool(at, Kind::Unbacked);
+        }
     }
 
     /// Gives a frame back to the kernel that was idle in the pool for `age_ms` or longer; whether there was one.
@@ -122,22 +123,29 @@ impl<S: Sys> Space<S> {
         let Some(at) = self.hole_in_pool() else { return false };
         let frame = Span::new(at, SLOT);
         let is_whole = || self.sys.present_pages(frame) == SLOT_PAGES;
+        // Before there is one, as what it will be: another thread may drop one of the others meanwhile.
+        match reserved {
+            true => self.budget.reserve(1),
+            false => self.budget.keep(1),
+        }
         self.touch_new(self.program(), at);
         if !is_whole() {
             // A table may have been in the way, which goes with the small pages.
-            let _ = self.sys.discard(frame);
+            let _ = self.sys.discard_apart(frame);
             self.sys.touch(at);
         }
-        if !is_whole() {
-            self.budget.unkeep(1);
-            self.empty_in_pool(at);
-            return false;
+        let made = is_whole();
+        match made {
+            true => self.give_to_pool(at, Kind::Zeroed),
+            false => {
+                self.empty_in_pool(at);
+                match reserved {
+                    true => self.budget.unkeep_reserved(1),
+                    false => self.budget.unkeep(1),
+                }
+            }
         }
-        if reserved {
-            self.budget.reserve(1);
-        }
-        self.give_to_pool(at, Kind::Zeroed);
-        true
+        made
     }
 
     /// Makes a frame of zeroes that is kept, beside the budget, until a region takes it or memory is short; whether it
@@ -225,6 +233,8 @@ impl<S: Sys + Sync> Store for Space<S> {
                 Frame { at: shard.span(e).start, kind }
             }
         };
+        // It is the region's from now on, also before the kernel is asked again.
+        self.budget.promise(Pages::of_slots(1));
         match kind {
             Kind::Dirty => self.budget.unkeep(1),
             _ => self.budget.unkeep_reserved(1),

@@ -150,7 +150,8 @@ impl Shards {
         let count = shards.next_power_of_two().clamp(1, MAX_SHARDS.min(counters.len()));
         let slots = (bytes / SLOT / count).next_power_of_two();
         let bytes = slots * SLOT;
-        let span = sys.reserve(count * bytes, 1 << 30)?;
+        let all = count * bytes;
+        let span = sys.reserve(all, all.min(1 << 30))?;
         let mut all = [const { None }; MAX_SHARDS];
         for (i, shard) in all.iter_mut().take(count).enumerate() {
             let words = Slots::new(sync::words(slots + 1)?);
