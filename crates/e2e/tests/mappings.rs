@@ -45,6 +45,17 @@ fn a_mapping_that_is_closed_to_writes_grows() {
     assert!(fresh.iter().all(|&kind| run.counters.get(kind) > 0), "advised in part: {:?}", run.counters);
 }
 
+/// A mapping that advice has split moves in pieces, and none of them before it is known that all may.
+#[test]
+fn a_growth_that_is_refused_disturbs_no_thread() {
+    let Some(case) = Case::compiled("refused_growth.c", &["-pthread"]) else { return };
+    for budget in ["8M", "16M"] {
+        let run = case.clone().env("FAULTLESS_BUDGET", budget).same_and_served();
+        let fresh = [Counter::BytesFreshHuge, Counter::BytesFreshSmall];
+        assert!(fresh.iter().all(|&kind| run.counters.get(kind) > 0), "advised in part: {:?}", run.counters);
+    }
+}
+
 #[test]
 fn unmapped_addresses_are_free_for_shared_memory() {
     recycles("addresses.c", &["segments"]);

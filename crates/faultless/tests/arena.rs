@@ -75,13 +75,13 @@ fn threads_that_make_the_first_arena_together_reserve_it_once() {
             let before = status("VmSize");
             thread::scope(|scope| {
                 for _ in 0..8 {
-                    scope.spawn(|| drop(Arena::new(MIB).unwrap()));
+                    scope.spawn(|| _ = Arena::new(MIB).unwrap());
                 }
             });
             status("VmSize") - before
         };
         let reserved = status("VmSize");
-        drop(Arena::new(MIB).unwrap());
+        let _ = Arena::new(MIB).unwrap();
         assert_eq!(status("VmSize"), reserved);
         // SAFETY: a question.
         let memory = faultless_base::PAGE * unsafe { libc::sysconf(libc::_SC_PHYS_PAGES) } as usize;

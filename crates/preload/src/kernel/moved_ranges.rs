@@ -72,25 +72,42 @@ fn remap_now(from: Span, bytes: usize, flags: i32, to: usize, is_plain: bool) ->
     } else {
         reserve(bytes, from.start)?
     };
-    let kept = Span::new(from.start, from.bytes().min(bytes));
     let flags = flags & libc::MREMAP_DONTUNMAP;
-    if let Err(Stopped { done: moved, error }) = move_all(kept, bytes, at, flags) {
-        let rest = Span { start: kept.start + moved, end: kept.end };
+    let kept = Span::new(from.start, from.bytes().min(bytes));
+    // First what may be refused for want of memory: nothing has moved then, and other threads may use all of it.
+    let last = match bytes > from.bytes() {
+        true => match move_and_grow(kept, bytes, at) {
+            Ok(piece) => Span { start: kept.end - piece, end: kept.end },
+            Err(error) => {
+                unmap(Span::new(at, bytes));
+                return Err(error);
+            }
+        },
+        false => Span { start: kept.end, end: kept.end },
+    };
+    let first = Span { start: kept.start, end: last.start };
+    let there = |addr: usize| at + (addr - from.start);
+    if let Err(Stopped { done: moved, error }) = move_all(first, at, flags) {
+        let rest = Span { start: first.start + moved, end: first.end };
         if error == Errno::ENOMEM
             && moved > 0
             && is_plain
-            && copy(rest, Span { start: at + moved, end: at + bytes })
+            && copy(rest, Span { start: there(rest.start), end: there(rest.end) })
         {
             match flags {
                 0 => unmap(rest),
                 _ => empty(rest),
             }
         } else {
-            let back = move_all(Span::new(at, moved), moved, from.start, 0);
+            if !last.is_empty() {
+                // It becomes smaller, which takes nothing.
+                let _ = shift(there(last.start), at + bytes - there(last.start), last.bytes(), last.start, 0);
+            }
+            let back = move_all(Span::new(at, moved), from.start, 0);
             let stays =
                 back.map_or_else(|back| Span { start: at + back.done, end: at + moved }, |()| Span::new(at, 0));
             unmap(Span { start: at, end: stays.start });
-            unmap(Span { start: at + moved, end: at + bytes });
+            unmap(Span { start: at + moved, end: there(last.start) });
             return Err(error);
         }
     }
@@ -137,17 +154,27 @@ struct Stopped {
     error: Errno,
 }
 
-/// Moves all of `from`; its last page grows with it. Goes from slot to slot,
-/// where the engine's advice ends: several areas in one call could stop half way (since Linux 6.17). Advice that has
-/// moved may end anywhere.
-fn move_all(from: Span, bytes: usize, to: usize, flags: i32) -> Result<(), Stopped> {
+/// Moves the last piece of `from`, with which it grows to `bytes`, to where that lies from `to` on: how long the piece was.
+fn move_and_grow(from: Span, bytes: usize, to: usize) -> Result<usize, Errno> {
+    let mut piece = ((from.end - 1) % SLOT / PAGE * PAGE + PAGE).min(from.bytes());
+    loop {
+        let before = from.bytes() - piece;
+        match shift(from.end - piece, piece, bytes - before, to + before, 0) {
+            Ok(_) => return Ok(piece),
+            Err(Errno::EFAULT) if piece > PAGE => piece = (piece / 2).next_multiple_of(PAGE),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Moves all of `from`. The error says how many bytes have moved. Goes from slot to slot, where the engine's advice ends:
+/// several areas in one call could stop half way (since Linux 6.17). Advice that has moved may end anywhere.
+fn move_all(from: Span, to: usize, flags: i32) -> Result<(), Stopped> {
     let mut done = 0;
     let mut most = SLOT;
     while done < from.bytes() {
         let piece = (SLOT - (from.start + done) % SLOT).min(from.bytes() - done).min(most);
-        let last = done + piece == from.bytes();
-        let new = if last { bytes - done } else { piece };
-        match shift(from.start + done, piece, new, to + done, flags) {
+        match shift(from.start + done, piece, piece, to + done, flags) {
             Ok(_) => (done, most) = (done + piece, SLOT),
             Err(Errno::EFAULT) if piece > PAGE => most = (piece / 2).next_multiple_of(PAGE),
             Err(error) => return Err(Stopped { done, error }),
