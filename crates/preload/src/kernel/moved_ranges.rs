@@ -90,7 +90,7 @@ fn remap_now(from: Span, bytes: usize, flags: i32, to: usize, is_plain: bool) ->
     if let Err(Stopped { done: moved, error }) = move_all(first, at, flags) {
         let rest = Span { start: first.start + moved, end: first.end };
         if error == Errno::ENOMEM
-            && moved > 0
+            && (moved > 0 || !last.is_empty())
             && is_plain
             && copy(rest, Span { start: there(rest.start), end: there(rest.end) })
         {
