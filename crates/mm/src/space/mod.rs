@@ -1,6 +1,6 @@
 //! All of the arena: its shards, and the way of memory to its user and back.
 //!
-//! Lock order: a shard's lock, then the growth table's ([`crate::background::ahead`]). No system call is made under a
+//! Lock order: a shard's lock, then the growth table's (`growths` in `state/ahead.rs`). No system call is made under a
 //! shard's lock but those that open a new part of the reservation or give it up. A slot in transit belongs to the
 //! thread that put it there, so that zeroing, opening and closing happen without any lock.
 
