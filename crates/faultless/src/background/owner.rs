@@ -22,6 +22,9 @@ use crate::process::thread::Thread;
 /// Addresses of an arena where the kernel refuses more, at least.
 const LESS: usize = 64 << 20;
 
+/// How long the background thread rests while another thread makes a step.
+const TURN_US: u64 = 1000;
+
 /// The owner, and who does its background work.
 struct Owned {
     space: Space<Linux>,
@@ -132,9 +135,9 @@ impl Owned {
         is_started
     }
 
-    /// One step, unless another thread makes one.
+    /// One step, unless another thread makes one: that may leave something to be done later.
     fn step(&self) -> Progress {
-        let Some(_turn) = self.steps.try_lock() else { return Progress::Idle };
+        let Some(_turn) = self.steps.try_lock() else { return Progress::Wait(TURN_US) };
         match self.space.answer_requests() {
             true => Progress::Worked,
             false => self.space.step(),

@@ -323,6 +323,11 @@ impl Budget {
         take_from([&self.reserved, &self.idle], slots);
     }
 
+    /// Whether nothing is kept beyond the budget for good.
+    pub fn is_strict(&self) -> bool {
+        self.strict.load(Relaxed)
+    }
+
     /// From now on nothing is kept beyond the budget, however large the program once was: its own growth is not seen.
     pub fn be_strict(&self) {
         self.strict.store(true, Relaxed);

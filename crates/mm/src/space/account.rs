@@ -44,6 +44,8 @@ impl<S: Sys> Space<S> {
             Headroom::Unlimited => usize::MAX,
             Headroom::Left { left, limit } if left < limit / GROUP_LEFT => 0,
             Headroom::Left { left, .. } => left / GROUP_SHARE / SLOT,
+            // Nothing is kept beyond the budget then, and the background thread looks soon.
+            Headroom::Unknown if self.budget.is_strict() => usize::MAX,
             Headroom::Unknown => 0,
         });
         room != Headroom::Unknown

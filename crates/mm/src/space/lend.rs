@@ -103,9 +103,8 @@ impl<S: Sys> Space<S> {
 
     /// Gives a frame back to the kernel that was idle in the pool for `age_ms` or longer; whether there was one.
     pub(crate) fn drop_from_pool(&self, now_ms: u32, age_ms: u32, counter: Counter) -> bool {
-        let kinds = [Kind::Dirty, Kind::Zeroed].into_iter();
-        let oldest = kinds.filter_map(|kind| Some((self.older_in_pool(kind, now_ms, age_ms)?, kind))).next();
-        let Some((at, _)) = oldest else { return false };
+        let oldest = |kind| self.older_in_pool(kind, now_ms, age_ms);
+        let Some(at) = [Kind::Dirty, Kind::Zeroed].into_iter().find_map(oldest) else { return false };
         self.empty_in_pool(at);
         self.budget.unkeep(1);
         self.program().count(counter, SLOT);

@@ -118,11 +118,6 @@ impl<S: Sys> Space<S> {
         Shards::new(&self.sys, bytes, shards, counters).is_some_and(|shards| self.shards.set(shards))
     }
 
-    /// Whether there is an arena.
-    pub fn has_arena(&self) -> bool {
-        self.shards.get().is_some()
-    }
-
     #[inline]
     fn arena(&self) -> &Shards {
         self.shards.get().expect("an arena")

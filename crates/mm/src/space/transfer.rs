@@ -67,6 +67,11 @@ impl<S: Sys> Space<S> {
         !self.moves.are_refused()
     }
 
+    /// Whether idle frames may move into the program's memory now, if there are any.
+    fn has_frames_to_move(&self) -> bool {
+        self.can_move() && !self.is_looked_at() && self.budget.idle() > 0
+    }
+
     /// Moves free frames, zeroed, to `n` slots of the program's at `to`: how many slots from the first on. Less than
     /// `n` if there are no more frames, or a page is there already.
     pub(crate) fn move_frames(&self, cpu: usize, to: usize, n: usize) -> HandedOut {
@@ -117,8 +122,7 @@ impl<S: Sys> Space<S> {
 
     /// A frame of the pool in transit that may move into the program's memory.
     fn take_idle_from_pool(&self, kind: Kind) -> Option<usize> {
-        let may = self.can_move() && !self.is_looked_at() && self.budget.idle() > 0;
-        may.then(|| self.take_from_pool(kind)).flatten()
+        self.has_frames_to_move().then(|| self.take_from_pool(kind)).flatten()
     }
 
     /// Moves such a frame, which is of this kind; how many bytes have moved. The rest goes.
@@ -141,7 +145,7 @@ impl<S: Sys> Space<S> {
 
     /// Free frames in transit, up to `n` in one piece, of the shard at hand or else of another one.
     fn take_frame<'a>(&'a self, own: &'a Shard, n: usize, kind: Kind) -> Option<(&'a Shard, Extent)> {
-        if !self.can_move() || self.is_looked_at() || self.budget.idle() == 0 {
+        if !self.has_frames_to_move() {
             return None;
         }
         let take = |shard: &Shard| shard.lock_soon()?.take_some(n, kind);
