@@ -1,5 +1,4 @@
 //! No thread waits for ever: cases in which a thread waits in a region for another one that cannot do its work.
-//! work.
 
 mod told;
 
@@ -14,36 +13,31 @@ use faultless_testkit::limit::limit;
 use told::{Allocating, BYTES, MIB, PAGE, ROUNDS, beside, build, each, forked, mremap, munmap, read, write};
 
 /// A child that lives until it is dropped, and has all descriptors that the program has.
-struct Lives {
-    pid: i32,
-    end: i32,
-}
+struct Lives(i32);
 
 impl Lives {
     fn new() -> Self {
-        let mut ends = [0; 2];
-        // SAFETY: a pipe; the child makes system calls alone.
+        // SAFETY: the child makes system calls alone, and ends with the thread that has it.
         unsafe {
-            assert_eq!(libc::pipe(ends.as_mut_ptr()), 0);
             let pid = libc::fork();
             assert!(pid >= 0);
             if pid == 0 {
-                libc::close(ends[1]);
-                libc::read(ends[0], [0u8].as_mut_ptr().cast(), 1);
-                libc::_exit(0);
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                loop {
+                    libc::pause();
+                }
             }
-            libc::close(ends[0]);
-            Self { pid, end: ends[1] }
+            Self(pid)
         }
     }
 }
 
 impl Drop for Lives {
     fn drop(&mut self) {
-        // SAFETY: the pipe's end; the child ends then.
+        // SAFETY: a child that was not waited for yet.
         unsafe {
-            libc::close(self.end);
-            libc::waitpid(self.pid, &mut 0, 0);
+            libc::kill(self.0, libc::SIGKILL);
+            libc::waitpid(self.0, &mut 0, 0);
         }
     }
 }

@@ -204,7 +204,7 @@ fn move_with(uffd: &Uffd, from: Span, to: usize) -> usize {
             }
         }
     }
-    let _ = uffd.unregister(target);
+    let _ = uffd.unregister_unwaited(target);
     done
 }
 

@@ -202,6 +202,14 @@ impl Uffd {
 
     /// Ends that; threads that wait go on as without it.
     pub fn unregister(&self, span: Span) -> Result<(), Errno> {
+        self.unregister_unwaited(span)?;
+        // The kernel wakes before it waits for faults that have the lock of their area, and such a fault waits after
+        // that.
+        self.wake(span)
+    }
+
+    /// The same where no thread waits: no fault of `span` was delivered here.
+    pub fn unregister_unwaited(&self, span: Span) -> Result<(), Errno> {
         self.ioctl(UFFDIO_UNREGISTER, &mut [span.start as u64, span.bytes() as u64])
     }
 

@@ -1,4 +1,5 @@
 use std::println;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 use crate::PAGE;
@@ -98,6 +99,38 @@ fn who_waits_goes_on_when_the_range_is_let_go() {
     assert!(matches!(uffd.next_event(60_000), Ok(Some(Event::Fault { .. }))));
     uffd.unregister(span).unwrap();
     assert_eq!(reader.join().unwrap(), 0);
+}
+
+/// A fault may have the lock of its area while the range is let go, and waits only afterwards.
+#[test]
+fn who_is_about_to_wait_goes_on_too() {
+    let Some((uffd, span)) = registered(0) else { return };
+    let turn = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            for round in 1..=3000 {
+                while turn.load(Ordering::Acquire) < round {
+                    std::hint::spin_loop();
+                }
+                assert_eq!(byte(page(span, round % PAGES).start), 0);
+                turn.store(0, Ordering::Release);
+            }
+        });
+        for round in 1..=3000 {
+            // SAFETY: the test's own memory; what waits in it is woken below.
+            unsafe {
+                libc::madvise(span.start as *mut _, span.bytes(), libc::MADV_DONTNEED);
+                uffd.register(span, REGISTER_MISSING).unwrap();
+            }
+            turn.store(round, Ordering::Release);
+            (0..round % 100).for_each(|_| std::hint::spin_loop());
+            uffd.unregister(span).unwrap();
+            while turn.load(Ordering::Acquire) != 0 && !reader.is_finished() {
+                std::hint::spin_loop();
+            }
+        }
+        reader.join().unwrap();
+    });
 }
 
 #[test]
