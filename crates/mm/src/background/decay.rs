@@ -100,7 +100,6 @@ impl<S: Sys> Space<S> {
 
     /// Memory is short: gives idle memory back at once, all that can be had. The bytes given back.
     pub fn press(&self) -> usize {
-        self.all_shards().for_each(|shard| self.take_in(shard));
         self.give_all_back()
     }
 
@@ -116,6 +115,7 @@ impl<S: Sys> Space<S> {
 
     /// Gives `n` slots back that are idle or between blocks, or all there are: the bytes given back.
     pub(crate) fn give_back(&self, n: usize, counter: Counter) -> usize {
+        self.all_shards().for_each(|shard| self.take_in(shard));
         let mut bytes = self.give_back_of_arena(n, counter);
         while bytes / SLOT < n && self.drop_from_pool(self.now_ms(), 0, counter) {
             bytes += SLOT;

@@ -268,6 +268,10 @@ impl<S: Sys> Space<S> {
         if !shard.later.is_empty() {
             self.take_in(shard);
         }
+        if self.budget.leaves_blocks() {
+            // No block comes here again, and the C library's next one is about to come.
+            self.make_way(Pages::NONE);
+        }
         done
     }
 
@@ -276,7 +280,7 @@ impl<S: Sys> Space<S> {
         let starts = self.usable(addr) > 0;
         if starts {
             let (shard, slot) = self.locate(addr);
-            self.note_later(shard, |later| later.free(slot, addr % SLOT / UNIT));
+            self.free_block_later(shard, slot, addr % SLOT / UNIT);
         }
         starts
     }
@@ -307,7 +311,7 @@ impl<S: Sys> Space<S> {
         let Some(mut arena) = shard.lock_soon() else {
             let starts = shard.sizes.run(slot, unit).is_some();
             if starts {
-                self.note_later(shard, |later| later.free(slot, unit));
+                self.free_block_later(shard, slot, unit);
             }
             return starts;
         };

@@ -52,6 +52,8 @@ pub struct Budget {
     /// What blocks of whole slots have that the program did not ask for.
     lost: PageCount,
     unused: UnusedUnits,
+    /// Blocks that came back and are not taken in yet.
+    deferred: PageCount,
     /// Slots that the program is known to use.
     used: SlotCount,
     /// Slots that the program used completely since it last left one in part.
@@ -86,6 +88,7 @@ impl Budget {
             charged: SlotCount::default(),
             lost: PageCount::default(),
             unused: UnusedUnits::default(),
+            deferred: PageCount::default(),
             used: SlotCount::default(),
             proven: SlotCount::default(),
             promised: Promises::default(),
@@ -181,7 +184,8 @@ impl Budget {
 
     /// What it has because of us, at most.
     fn extra(&self) -> Pages {
-        Pages::of_slots(self.idle() + self.charged()) + self.lost.get() + self.unused.pages()
+        let slots = self.idle() + self.charged();
+        Pages::of_slots(slots) + self.lost.get() + self.unused.pages() + self.deferred.get()
     }
 
     /// Whether a shard, one of `shards`, has more than its share of the budget in units of no block.
@@ -218,7 +222,7 @@ impl Budget {
 
     /// How many slots of idle memory, and of units of no block, have to go at once, if `coming` comes.
     pub fn excess(&self, coming: Pages) -> usize {
-        let spare = self.idle() + self.wasted();
+        let spare = self.idle() + self.wasted() + self.deferred.get().slots_inside();
         if spare == 0 || self.limit() == 0 {
             return self.idle();
         }
@@ -291,6 +295,16 @@ impl Budget {
     #[inline]
     pub fn set_unused(&self, shard: usize, units: usize) {
         self.unused.set(shard, units);
+    }
+
+    /// A block comes back, and is taken in later.
+    pub fn defer(&self, memory: Pages) {
+        self.deferred.add(memory);
+    }
+
+    /// It is taken in.
+    pub fn end_deferral(&self, memory: Pages) {
+        self.deferred.sub(memory);
     }
 
     /// A block of whole slots has so much more than was asked for.
@@ -369,6 +383,7 @@ impl Budget {
         self.lost.set(counted.lost);
         self.idle.set(0);
         self.reserved.set(0);
+        self.deferred.set(Pages::NONE);
         self.promised.forget();
         self.other.set(Pages::NONE);
         self.peak.set(Pages::NONE);

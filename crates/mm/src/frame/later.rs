@@ -68,10 +68,11 @@ impl Later {
         self.head.load(SeqCst) == LAST
     }
 
-    /// The block that starts at unit `unit` of a slot is free.
-    pub fn free(&self, slot: Slot, unit: usize) {
-        self.word(slot, RUNS).fetch_or(1 << unit, SeqCst);
+    /// The block that starts at unit `unit` of a slot is free; whether that is new.
+    pub fn free(&self, slot: Slot, unit: usize) -> bool {
+        let before = self.word(slot, RUNS).fetch_or(1 << unit, SeqCst);
         self.put(slot);
+        before & 1 << unit == 0
     }
 
     /// An extent in transit, which is this thread's no longer.

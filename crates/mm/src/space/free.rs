@@ -1,7 +1,7 @@
 //! The way of memory back from its user: what is worth keeping, and what the peak rule allows to keep.
 
 use faultless_base::sys::{Huge, SIGNATURES, Sys};
-use faultless_base::{SLOT, Slot, Span};
+use faultless_base::{Pages, SLOT, Slot, Span, UNIT};
 
 use core::sync::atomic::Ordering;
 
@@ -45,6 +45,7 @@ impl<S: Sys> Space<S> {
         if self.is_left(shard.span(e)) {
             self.take_back(shard, e);
         } else {
+            self.budget.defer(Pages::of_slots(e.n));
             self.note_later(shard, |later| later.extent(e, What::TakeBack));
         }
     }
@@ -72,6 +73,22 @@ impl<S: Sys> Space<S> {
         self.want_worker();
     }
 
+    /// The same for a block that starts at a unit of a slot.
+    pub(crate) fn free_block_later(&self, shard: &Shard, slot: Slot, unit: usize) {
+        let memory = self.block_at(shard, slot, unit);
+        self.budget.defer(memory);
+        self.note_later(shard, |later| {
+            if !later.free(slot, unit) {
+                self.budget.end_deferral(memory);
+            }
+        });
+    }
+
+    /// What the block that starts at a unit of a slot has.
+    fn block_at(&self, shard: &Shard, slot: Slot, unit: usize) -> Pages {
+        Pages::filled_by(self.usable(slot.addr(shard.base) + unit * UNIT))
+    }
+
     /// Takes in what came back to a shard while it could not be taken in.
     #[cold]
     #[inline(never)]
@@ -85,10 +102,15 @@ impl<S: Sys> Space<S> {
     }
 
     fn take_in_one(&self, shard: &Shard, note: Note) {
+        let noted = (0..UNITS).filter(|unit| note.blocks & 1 << unit != 0);
+        self.budget.end_deferral(noted.map(|unit| self.block_at(shard, note.slot, unit)).sum());
         self.take_in_blocks(shard, note.slot, note.blocks);
         match note.extent {
             Some((e, What::Give(kind))) => self.put_back(shard, e, kind, self.now_ms()),
-            Some((e, What::TakeBack)) => self.take_block_back(shard, e),
+            Some((e, What::TakeBack)) => {
+                self.budget.end_deferral(Pages::of_slots(e.n));
+                self.take_block_back(shard, e);
+            }
             None => {}
         }
     }

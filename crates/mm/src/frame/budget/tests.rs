@@ -70,6 +70,18 @@ fn what_the_process_has_beside_counts() {
 }
 
 #[test]
+fn blocks_that_are_to_be_taken_in_are_the_program_s_no_longer() {
+    let b = budget(4);
+    b.use_slots(64);
+    b.defer(Pages::of_slots(10));
+    b.look(|| Some(Pages::of_slots(64)));
+    assert_eq!((b.room(), b.excess(Pages::NONE)), (0, 6), "ten of its slots are free");
+    b.end_deferral(Pages::of_slots(10));
+    b.unuse(64);
+    assert_eq!(b.room(), 58, "it had no more than 54");
+}
+
+#[test]
 fn what_fits_into_the_budget_may_be_kept_whatever_is_promised() {
     let b = budget(4);
     b.look(|| Some(Pages::NONE));
