@@ -19,7 +19,7 @@ use faultless_base::{Pages, SLOT, UNIT};
 use crate::frame::count::{PageCount, SlotCount};
 use crate::frame::promises::Promises;
 use crate::frame::unused::UnusedUnits;
-use faultless_page::knobs::{Knob, Values};
+use faultless_page::knobs::Values;
 use faultless_page::stats;
 
 /// Shards at most.
@@ -76,7 +76,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// An account that may overdraw by as much as [`Knob::Budget`] says.
+    /// An account that may overdraw by its share of the budget.
     pub fn new(knobs: &'static Values) -> Self {
         let cap = SlotCount::default();
         cap.set(usize::MAX);
@@ -102,9 +102,9 @@ impl Budget {
         }
     }
 
-    /// The budget itself, in slots.
+    /// This account's share of the budget, in slots.
     pub fn limit(&self) -> usize {
-        if self.closed.load(Relaxed) { 0 } else { self.knobs.get(Knob::Budget) as usize / SLOT }
+        if self.closed.load(Relaxed) { 0 } else { self.knobs.budget_share() as usize / SLOT }
     }
 
     /// From now on nothing may be kept, whatever the knob says.
