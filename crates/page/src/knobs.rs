@@ -169,17 +169,29 @@ impl Knob {
     }
 }
 
+/// Owners of memory that a process may have, which share its budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Sharer {
+    /// The library that `faultless run` preloads.
+    Run = 1,
+    /// The library of regions and arenas.
+    Library = 2,
+}
+
 /// The value of each knob, on cache lines of their own.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Values {
     value: [AtomicU64; COUNT],
+    /// A bit of each [`Sharer`] that there is.
+    sharers: AtomicU64,
 }
 
 impl Values {
     /// A set of zeroes.
     pub const fn new() -> Self {
-        Self { value: [const { AtomicU64::new(0) }; COUNT] }
+        Self { value: [const { AtomicU64::new(0) }; COUNT], sharers: AtomicU64::new(0) }
     }
 
     /// What stands there.
@@ -206,8 +218,20 @@ impl Values {
         self.raw(knob).store(value, Ordering::Relaxed);
     }
 
-    /// Sets all to what they are in `other`.
+    /// From now on this owner has its part of the budget.
+    pub fn share_budget(&self, sharer: Sharer) {
+        self.sharers.fetch_or(sharer as u64, Ordering::Relaxed);
+    }
+
+    /// What each owner may keep of the budget, in bytes: equal parts.
+    #[inline]
+    pub fn budget_share(&self) -> u64 {
+        self.get(Knob::Budget) / u64::from(self.sharers.load(Ordering::Relaxed).count_ones().max(1))
+    }
+
+    /// Sets all to what they are in `other`; who shares the budget there shares it here.
     pub fn copy(&self, other: &Self) {
+        self.sharers.fetch_or(other.sharers.load(Ordering::Relaxed), Ordering::Relaxed);
         for (to, from) in self.value.iter().zip(&other.value) {
             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
         }
@@ -238,6 +262,17 @@ mod tests {
             values.set(*knob, 0);
             assert_eq!(values.get(*knob), declared.range().0, "{}", declared.name);
         }
+    }
+
+    #[test]
+    fn owners_share_the_budget() {
+        let values = Values::default();
+        let budget = values.get(Knob::Budget);
+        let shares = [Sharer::Run, Sharer::Run, Sharer::Library, Sharer::Library].map(|sharer| {
+            values.share_budget(sharer);
+            values.budget_share()
+        });
+        assert_eq!(shares, [budget, budget, budget / 2, budget / 2]);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use faultless_base::sync::TryLock;
 use faultless_base::sys::linux::Linux;
 use faultless_base::sys::{Sys, raw, thread};
 use faultless_mm::{Progress, Space};
+use faultless_page::knobs::Sharer;
 use faultless_page::stats::{BLOCKS, Block};
 
 use crate::page::page;
@@ -47,6 +48,7 @@ fn make() -> Option<Owned> {
     // What the parent of a forked process kept open is about its memory.
     Linux.forked();
     let page = page();
+    page.knobs.share_budget(Sharer::Library);
     let space = Space::without_arena(Linux, counters(), &page.knobs)?.with_pool(limits::of_machine()?)?;
     // What the program maps and allocates itself is not seen here.
     space.budget().be_strict();

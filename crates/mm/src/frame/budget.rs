@@ -19,8 +19,10 @@ use faultless_base::{Pages, SLOT, UNIT};
 use crate::frame::count::{PageCount, SlotCount};
 use crate::frame::promises::Promises;
 use crate::frame::unused::UnusedUnits;
-use faultless_page::knobs::{Knob, Values};
+use faultless_page::knobs::Values;
 use faultless_page::stats;
+
+mod rule;
 
 /// Shards at most.
 pub const MAX_SHARDS: usize = stats::BLOCKS;
@@ -76,7 +78,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// An account that may overdraw by as much as [`Knob::Budget`] says.
+    /// An account that may overdraw by its share of the budget.
     pub fn new(knobs: &'static Values) -> Self {
         let cap = SlotCount::default();
         cap.set(usize::MAX);
@@ -102,9 +104,9 @@ impl Budget {
         }
     }
 
-    /// The budget itself, in slots.
+    /// This account's share of the budget, in slots.
     pub fn limit(&self) -> usize {
-        if self.closed.load(Relaxed) { 0 } else { self.knobs.get(Knob::Budget) as usize / SLOT }
+        if self.closed.load(Relaxed) { 0 } else { self.knobs.budget_share() as usize / SLOT }
     }
 
     /// From now on nothing may be kept, whatever the knob says.
@@ -132,37 +134,6 @@ impl Budget {
         self.charged.get()
     }
 
-    /// How many slots may still be kept. A budget of nothing allows nothing.
-    pub fn room(&self) -> usize {
-        if self.limit() == 0 {
-            return 0;
-        }
-        let free = self.allowed().without(self.total());
-        let within = Pages::of_slots(self.limit()).without(self.extra());
-        free.max(within).slots_inside().min(self.cap.get().saturating_sub(self.idle() + self.charged()))
-    }
-
-    /// How many slots more the program may get as huge pages of which it is not known that it will use them.
-    pub fn trust(&self) -> usize {
-        match self.limit() {
-            0 => 0,
-            limit => {
-                // Units of no block can go back at any moment.
-                let lost = self.lost.get().slots_around();
-                let proven = self.proven.get().saturating_sub(PROVES);
-                let most = (limit + proven.min(self.peak.get().slots_inside())).min(self.cap.get());
-                most.saturating_sub(self.charged() + lost)
-            }
-        }
-    }
-
-    /// What the process may have, at least.
-    fn allowed(&self) -> Pages {
-        let is_strict = self.blind.load(Relaxed) || self.strict.load(Relaxed) || self.leaves_blocks();
-        let peak = if is_strict { Pages::NONE } else { self.peak.get() };
-        Pages::of_slots(self.limit()) + peak
-    }
-
     /// The C library gets a block for want of room.
     pub fn leave_block(&self) {
         self.left_some.store(true, Relaxed);
@@ -174,18 +145,6 @@ impl Budget {
     pub fn leaves_blocks(&self) -> bool {
         // Not in models: all of their budgets are small.
         !CHECKED && self.left_some.load(Relaxed) && self.limit() <= SMALL
-    }
-
-    /// What it has or is about to have.
-    fn total(&self) -> Pages {
-        let slots = self.used() + self.reserved() + self.idle() + self.charged();
-        Pages::of_slots(slots) + self.other.get() + self.promised.all()
-    }
-
-    /// What it has because of us, at most.
-    fn extra(&self) -> Pages {
-        let slots = self.idle() + self.charged();
-        Pages::of_slots(slots) + self.lost.get() + self.unused.pages() + self.deferred.get()
     }
 
     /// Whether a shard, one of `shards`, has more than its share of the budget in units of no block.
@@ -213,21 +172,6 @@ impl Budget {
         } else {
             self.other.sub_up_to(memory);
         }
-    }
-
-    /// How many idle slots exceed the budget by itself; they may stay only for a moment.
-    pub fn above_limit(&self) -> usize {
-        (self.idle() + self.charged()).saturating_sub(self.limit()).min(self.idle())
-    }
-
-    /// How many slots of idle memory, and of units of no block, have to go at once, if `coming` comes.
-    pub fn excess(&self, coming: Pages) -> usize {
-        let spare = self.idle() + self.wasted() + self.deferred.get().slots_inside();
-        if spare == 0 || self.limit() == 0 {
-            return self.idle();
-        }
-        let capped = (spare + self.charged()).saturating_sub(self.cap.get());
-        self.overdrawn(coming).max(capped).min(spare)
     }
 
     /// Asks what the process has.
@@ -345,25 +289,6 @@ impl Budget {
     /// From now on nothing is kept beyond the budget, however large the program once was: its own growth is not seen.
     pub fn be_strict(&self) {
         self.strict.store(true, Relaxed);
-    }
-
-    /// Charges up to `slots` slots for advice that is not confirmed yet: how many. Leaves room for a frame on its way
-    /// there.
-    pub fn charge_up_to(&self, slots: usize) -> usize {
-        let way = usize::from(self.limit() > 1);
-        let got = slots.min(self.room().min(self.trust()).saturating_sub(way));
-        self.charged.add(got);
-        // Others may have taken from the same room meanwhile.
-        let over = self.overdrawn(Pages::NONE).min(got);
-        self.charged.sub(over);
-        got - over
-    }
-
-    /// How many slots too many there are, if `coming` comes.
-    fn overdrawn(&self, coming: Pages) -> usize {
-        let over = (self.total() + coming).without(self.allowed());
-        let beyond = self.extra().without(Pages::of_slots(self.limit()));
-        over.min(beyond).slots_around()
     }
 
     /// Charges slots, come what may.

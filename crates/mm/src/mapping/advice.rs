@@ -11,7 +11,7 @@
 use faultless_base::sys::{Huge, Sys};
 use faultless_base::{SLOT, SLOT_PAGES, Span, UNIT};
 
-use crate::mapping::moved_place;
+use crate::mapping::moved::moved_place;
 use crate::predict::huge_cost::LARGE;
 use crate::space::Space;
 use crate::space::account::SAMPLED_PAGES;

@@ -11,6 +11,7 @@ use faultless_base::sys::raw::{self, NoSignals, syscall};
 use faultless_base::sys::{isolate, open, stack, thread};
 use faultless_base::{Errno, Span};
 use faultless_mm::Space;
+use faultless_page::knobs::Sharer;
 use faultless_page::layout::{Page, plain};
 use faultless_page::stats::Counter;
 
@@ -288,6 +289,7 @@ fn build() -> Option<Span> {
     let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }.max(1) as usize;
     let bytes = settings.memory.next_power_of_two().saturating_mul(4);
     let space = Space::new(Linux, bytes, cpus.min(SHARDS), &page.block, &page.knobs)?;
+    page.knobs.share_budget(Sharer::Run);
     isolate::reserve(bytes / 4);
     if seen::references() {
         space.reference_all();

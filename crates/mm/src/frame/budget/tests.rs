@@ -2,6 +2,7 @@
 
 use super::*;
 use faultless_base::SLOT_PAGES;
+use faultless_page::knobs::Knob;
 
 #[test]
 fn what_the_program_gave_back_may_be_kept() {
