@@ -140,7 +140,7 @@ pub fn memory(board: &Board) -> Option<String> {
             continue;
         };
         let faults = |runs: &[super::schedule::Run]| {
-            let all: Vec<f64> = runs.iter().map(|run| run.sample.faults as f64).collect();
+            let all: Vec<f64> = runs.iter().map(|run| run.sample.used.faults as f64).collect();
             Spread::of(&all).map_or(NOTHING.into(), |spread| format!("{:.0}", spread.median))
         };
         let peaks = board.peaks(index);
