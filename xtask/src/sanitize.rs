@@ -61,14 +61,7 @@ pub fn run() -> Result<()> {
         steps.push((format!("{}, C", sanitizer.name), tools.c_programs(sanitizer)));
     }
     steps.push(("valgrind".into(), valgrind()));
-    for (name, end) in &steps {
-        match end {
-            Ok(()) => eprintln!("{name}: ok"),
-            Err(error) => eprintln!("{name}: failed: {error:#}"),
-        }
-    }
-    ensure!(steps.iter().all(|(_, end)| end.is_ok()), "something was found, or did not run: see above");
-    Ok(())
+    check::conclude(&steps)
 }
 
 /// What the compiler has.
