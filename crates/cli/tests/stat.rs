@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-use common::{Scratch, faultless, library, run, text};
+use common::{Scratch, faultless, is_root, library, run, text};
 use faultless_page::layout::{MAGIC, Page, TABLES, VERSION};
 use faultless_testkit::copy_program;
 use faultless_testkit::limit::limit;
@@ -280,8 +280,7 @@ fn what_is_wrong_is_said_in_one_line_and_changes_nothing() {
 #[test]
 fn another_users_process_is_not_shown() {
     let program = Covered::start();
-    if !rustix::process::getuid().is_root() {
-        faultless_testkit::skip("only root can be another user");
+    if !is_root() {
         return;
     }
     // A copy, which another user may run.
