@@ -16,6 +16,9 @@ use super::plan::Context;
 /// Options of a bench in parts.
 #[derive(clap::Args)]
 pub struct Options<P: ValueEnum + Send + Sync + 'static> {
+    /// More rounds, and more cases of each part.
+    #[arg(long)]
+    pub full: bool,
     /// Only these parts.
     #[arg(long, value_delimiter = ',', value_name = "PARTS")]
     only: Vec<P>,
@@ -24,10 +27,15 @@ pub struct Options<P: ValueEnum + Send + Sync + 'static> {
     json: Option<PathBuf>,
     /// Tiny sizes and one round, to try the bench itself.
     #[arg(long, hide = true)]
-    pub quick: bool,
+    quick: bool,
 }
 
 impl<P: ValueEnum + PartialEq + Debug + Send + Sync + 'static> Options<P> {
+    /// What the parts are run for.
+    pub fn context(&self, session: &Session, python: &str) -> Result<Context> {
+        Ok(Context { full: self.full, quick: self.quick, ..session.context(python)? })
+    }
+
     /// Runs the parts that were asked for, all of them if none was. Each is announced when its turn comes.
     pub fn run(&self, session: &Session, mut part: impl FnMut(&P, &mut Aims)) -> Aims {
         let mut aims = Aims::default();

@@ -98,10 +98,10 @@ proptest! {
     #[test]
     fn the_program_sees_what_it_must((settings, shards, ops) in programs(160)) {
         let mut o = Oracle::new(&settings, shards);
-        for op in ops {
+        ops.into_iter().for_each(|op| {
             apply(&mut o, op);
             o.check();
-        }
+        });
         o.check_all();
         o.end();
     }
@@ -109,9 +109,7 @@ proptest! {
     #[test]
     fn a_retired_engine_keeps_no_addresses((settings, shards, ops) in programs(80)) {
         let mut o = Oracle::new(&settings, shards);
-        for op in ops {
-            apply(&mut o, op);
-        }
+        ops.into_iter().for_each(|op| apply(&mut o, op));
         o.retire();
     }
 }

@@ -14,15 +14,11 @@ use anyhow::Result;
 use clap::ValueEnum;
 
 use super::parts::{self, Session};
-use super::plan::Context;
 use runs::Runs;
 
 /// Options of `faultless bench prefault`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// More rounds, every pattern by several threads, and every number of simulated processors.
-    #[arg(long)]
-    full: bool,
     #[command(flatten)]
     parts: parts::Options<Part>,
     /// Writes the plot of the simulation to this file, as SVG.
@@ -59,8 +55,7 @@ enum Part {
 /// Runs the parts and prints the tables.
 pub fn main(args: &Args) -> Result<()> {
     let session = Session::begin()?;
-    let context = Context { full: args.full, quick: args.parts.quick, ..session.context(&args.python)? };
-    let mut runs = Runs::new(context)?;
+    let mut runs = Runs::new(args.parts.context(&session, &args.python)?)?;
     session.introduce(runs.missing());
     let mut results = simulated::Results::default();
     let mut outcomes = Vec::new();
@@ -71,7 +66,7 @@ pub fn main(args: &Args) -> Result<()> {
         Part::Arrays => real::arrays(&mut runs),
         Part::Cold => real::cold(&mut runs),
         Part::Validate => simulated::validate(&mut runs, &mut results),
-        Part::Tables => simulated::tables(args.full, &mut results),
+        Part::Tables => simulated::tables(args.parts.full, &mut results),
         Part::Many => simulated::many(&runs.context, &mut results, aims),
         Part::Programs => outcomes = programs::programs(&runs.context, &session.machine, session.start, aims),
     });

@@ -11,15 +11,11 @@ use anyhow::Result;
 use clap::ValueEnum;
 
 use super::parts::{self, Session};
-use super::plan::Context;
 use runs::Runs;
 
 /// Options of `faultless bench prezero`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// More rounds, and every number of lines.
-    #[arg(long)]
-    full: bool,
     #[command(flatten)]
     parts: parts::Options<Part>,
     /// The Python that has NumPy.
@@ -49,8 +45,7 @@ enum Part {
 /// Runs the parts and prints the tables.
 pub fn main(args: &Args) -> Result<()> {
     let session = Session::begin()?;
-    let context = Context { full: args.full, quick: args.parts.quick, ..session.context(&args.python)? };
-    let mut runs = Runs::new(context)?;
+    let mut runs = Runs::new(args.parts.context(&session, &args.python)?)?;
     session.introduce(runs.missing());
     let aims = args.parts.run(&session, |part, aims| match part {
         Part::Burst => tables::burst(&mut runs, aims),

@@ -10,15 +10,12 @@ use anyhow::Result;
 use clap::ValueEnum;
 
 use super::parts::{self, Session};
-use super::plan::{self, Context};
+use super::plan;
 use runs::Runs;
 
 /// Options of `faultless bench spf`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// More rounds, and both ways of delivery everywhere.
-    #[arg(long)]
-    full: bool,
     #[command(flatten)]
     parts: parts::Options<Part>,
 }
@@ -47,8 +44,7 @@ enum Part {
 /// Runs the parts and prints the tables.
 pub fn main(args: &Args) -> Result<()> {
     let session = Session::begin()?;
-    let context = Context { full: args.full, quick: args.parts.quick, ..session.context(plan::PYTHON)? };
-    let mut runs = Runs::new(context);
+    let mut runs = Runs::new(args.parts.context(&session, plan::PYTHON)?);
     session.introduce(&[]);
     let aims = args.parts.run(&session, |part, aims| match part {
         Part::Alone => faults::alone(&mut runs, aims),
