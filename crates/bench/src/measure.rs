@@ -20,7 +20,7 @@ pub struct Sample {
     /// What the kernel says of it at its end.
     #[serde(flatten)]
     pub used: Usage,
-    /// The most memory of all its processes together; `None` where nobody saw them.
+    /// The most memory of all its processes together; `None` where the sampler saw none.
     pub peak: Option<Peak>,
     /// What it printed.
     #[serde(skip)]

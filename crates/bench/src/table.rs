@@ -212,7 +212,7 @@ mod tests {
         assert!(section(&board, Section::Loops).is_none());
     }
 
-    /// A run in which so many processes had so many bytes at its peak.
+    /// A run in which `processes` processes had `bytes` bytes at its peak.
     fn run_of(bytes: u64, processes: u64) -> Run {
         let sample = Sample { peak: Some(Peak { bytes, processes }), ..Sample::default() };
         Run { round: 0, cost: None, sample }

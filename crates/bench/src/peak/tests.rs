@@ -126,7 +126,7 @@ impl Running {
     }
 }
 
-/// The peak after so many samples.
+/// The peak after this number of samples.
 fn after(watch: &mut Watch, samples: u32) -> Peak {
     (0..samples).for_each(|_| watch.sample().unwrap());
     watch.peak().unwrap()
@@ -144,7 +144,7 @@ fn a_grandchild_counts_and_so_do_those_above_it() {
     assert_eq!(watch.peak(), Some(peak));
 }
 
-/// After so many samples the memory of what is started counts, and once.
+/// After this number of samples the memory of what is started counts, and once.
 fn counts_once(what: &str, script: &str, samples: u32) -> Peak {
     let mut run = Running::start(what, script);
     let peak = after(&mut run.watch(), samples);

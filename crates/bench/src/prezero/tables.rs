@@ -89,8 +89,8 @@ fn rounds(runs: &Runs, usual: usize) -> usize {
     if runs.context.full { usual * 3 } else { usual }
 }
 
-/// A case by one thread and by two, with so many rounds of each. What is aimed at, beside plain and beside huge pages
-/// always, is for one thread.
+/// A case by one thread and by two, with the usual number of rounds of each. The aims, beside plain and beside huge
+/// pages always, are for one thread.
 fn by_threads(runs: &mut Runs, aims: &mut Aims, name: &str, usual: [usize; 2], case: &Case, aimed: [f64; 2]) {
     for (threads, usual) in [1, 2].into_iter().zip(usual) {
         let case = Case { threads, ..*case };
@@ -110,7 +110,7 @@ fn by_threads(runs: &mut Runs, aims: &mut Aims, name: &str, usual: [usize; 2], c
 
 /// Memory that lay free for long enough to be zeroed.
 pub fn burst(runs: &mut Runs, aims: &mut Aims) {
-    heading("Burst", "one mapping, after memory of that size was given back 300 ms before");
+    heading("Burst", "one mapping, after memory of its size was given back 300 ms before");
     let case = Case { threads: 1, reps: 1, lines: 1, bursts: 4, rest: 300 };
     // The interval of what is aimed at is to be narrower than its range.
     by_threads(runs, aims, "burst", [12, 6], &case, [60.0, 12.0]);

@@ -28,7 +28,7 @@ fn check(model: impl Fn() + Copy + Send + Sync + 'static) {
     check_runs(model, 3000);
 }
 
-/// Runs of `programs` threads, each with so many of these calls, and the background thread.
+/// Runs of `programs` threads, each with `calls` of these calls, and the background thread.
 fn check_calls(budgets: &'static [usize], programs: usize, calls: usize, call: fn(&World)) {
     check(move || {
         let world = Arc::new(World::new(budgets));
