@@ -14,6 +14,7 @@ use std::{env, fs};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::check;
 use crate::shell::{self, cargo, command, is_installed, output, root, show, target};
 
 struct Sanitizer {
