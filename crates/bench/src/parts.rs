@@ -16,7 +16,7 @@ use super::plan::Context;
 /// Options of a bench in parts.
 #[derive(clap::Args)]
 pub struct Options<P: ValueEnum + Send + Sync + 'static> {
-    /// More rounds, and more cases of each part.
+    /// More rounds, and more cases of the parts that say so.
     #[arg(long)]
     pub full: bool,
     /// Only these parts.

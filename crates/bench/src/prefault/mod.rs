@@ -36,7 +36,7 @@ enum Part {
     Large,
     /// From one thread to four times as many as there are CPUs.
     Threads,
-    /// Other orders of pages.
+    /// Other orders of pages; with --full by several threads, too.
     Patterns,
     /// Several arrays in turns, with streams of a thread, or of a thread in one area.
     Arrays,
@@ -44,7 +44,7 @@ enum Part {
     Cold,
     /// Costs of this machine, and the simulation beside it.
     Validate,
-    /// The tables of 2004, simulated.
+    /// The tables of 2004, simulated; with --full for every number of processors.
     Tables,
     /// One lock, prefaulting, speculation, both, and both with prezeroed frames, on up to 512 processors.
     Many,

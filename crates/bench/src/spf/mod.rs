@@ -23,11 +23,11 @@ pub struct Args {
 /// What can be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Part {
-    /// Faults alone.
+    /// Faults alone; with --full by both ways of delivery.
     Alone,
     /// Faults while another thread maps and unmaps.
     Beside,
-    /// Threads that allocate, use and free blocks.
+    /// Threads that allocate, use and free blocks; with --full by both ways of delivery.
     Blocks,
     /// Anonymous memory, a private file, a shared file.
     Files,
