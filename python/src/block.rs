@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::sync::{Mutex, PoisonError};
 
 use faultless::region::{Block as Memory, Heap};
-use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::ffi::{self, Py_buffer, PyBuffer_FillInfo};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -68,11 +68,7 @@ impl Block {
     #[pyo3(signature = (length, **options),
            text_signature = "(length, *, delivery='best', window=None, huge_pages=True, handlers=1, budget=None, zeroed=True, events=False)")]
     fn new(py: Python<'_>, length: Size, options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
-        let options = Options::read("Block()", options)?;
-        if length.0 == 0 {
-            return Err(PyValueError::new_err("a block has at least 1 byte"));
-        }
-        let user = User::new(py, options.delivery)?;
+        let (options, user) = Options::begin(py, ["Block()", "a block"], length, options)?;
         let heap = heap(py, options);
         let memory = py.detach(|| heap.allocate(length.0)).map_err(failed)?;
         Ok(Self { memory, _user: user })

@@ -1,11 +1,12 @@
 //! The choices that a region is made with.
 
 use faultless::region::{Builder, Delivery, Region};
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
 use crate::errors::{Size, failed, word};
+use crate::sigbus::User;
 
 pub const DELIVERIES: &[(&str, Delivery)] = &[
     ("best", Delivery::Best),
@@ -58,6 +59,22 @@ impl Options {
             }
         }
         Ok(options)
+    }
+
+    /// What memory of this length begins with: its options, and whether it needs SIGBUS. The names are those of its
+    /// constructor and of the memory.
+    pub fn begin(
+        py: Python<'_>,
+        [who, what]: [&str; 2],
+        length: Size,
+        named: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<(Self, User)> {
+        let options = Self::read(who, named)?;
+        if length.0 == 0 {
+            return Err(PyValueError::new_err(format!("{what} has at least 1 byte")));
+        }
+        let user = User::new(py, options.delivery)?;
+        Ok((options, user))
     }
 
     /// Takes one of them; whether there is such an option.

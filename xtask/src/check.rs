@@ -1,5 +1,7 @@
 //! What has to pass before a change is taken.
 
+use std::fmt::Display;
+
 use anyhow::{Result, ensure};
 
 use crate::shell::{self, cargo, command, target};
@@ -24,13 +26,18 @@ pub fn test() -> Result<()> {
             eprintln!("\n{name}:\n{}", failed.said);
         }
     }
-    for (name, end) in &ends {
+    conclude(&ends)
+}
+
+/// Says how each step ended; all of them have to end well.
+pub fn conclude<N: Display>(ends: &[(N, Result<()>)]) -> Result<()> {
+    for (name, end) in ends {
         match end {
             Ok(()) => eprintln!("{name}: ok"),
             Err(error) => eprintln!("{name}: failed: {error:#}"),
         }
     }
-    ensure!(ends.iter().all(|(_, end)| end.is_ok()), "something failed, see above");
+    ensure!(ends.iter().all(|(_, end)| end.is_ok()), "something failed, or did not run: see above");
     Ok(())
 }
 

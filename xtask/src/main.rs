@@ -21,39 +21,27 @@ struct Task {
     run: fn(&[String]) -> Result<()>,
 }
 
+const fn task(name: &'static str, about: &'static str, run: fn(&[String]) -> Result<()>) -> Task {
+    Task { name, about, run }
+}
+
 const TASKS: &[Task] = &[
-    Task { name: "setup", about: "install what the tests and the demo need", run: |_| setup::run() },
-    Task { name: "demo", about: "run a program plain and under faultless, and compare", run: |_| demo::run() },
-    Task {
-        name: "test",
-        about: "everything that has to pass: setup, lint, build, tests, models, docs",
-        run: |_| check::test(),
-    },
-    Task { name: "lint", about: "formatting, clippy, structure", run: |_| check::lint() },
-    Task { name: "structure", about: "layers, unsafe code, file sizes", run: |_| structure::run() },
-    Task { name: "models", about: "model checks of what runs at the same time", run: |_| check::models() },
-    Task {
-        name: "sanitize",
-        about: "unsafe code and the C API under sanitizers and valgrind: some minutes",
-        run: |_| sanitize::run(),
-    },
-    Task {
-        name: "python",
-        about: "install the Python package where its tests are run, and run them",
-        run: |_| setup::run().and_then(|()| check::python()),
-    },
-    Task { name: "docs", about: "build the API documentation", run: |_| check::docs() },
-    Task {
-        name: "generate",
-        about: "docs/reference.md, manual pages and completions, from the tables in the code",
-        run: |_| generate::generate(),
-    },
-    Task {
-        name: "capi",
-        about: "install the C library, header and pkg-config file below a prefix",
-        run: capi::install,
-    },
-    Task { name: "bench", about: "faultless bench run, with the arguments given", run: check::bench },
+    task("setup", "install what the tests and the demo need", |_| setup::run()),
+    task("demo", "run a program plain and under faultless, and compare", |_| demo::run()),
+    task("test", "everything that has to pass: setup, lint, build, tests, models, docs", |_| check::test()),
+    task("lint", "formatting, clippy, structure", |_| check::lint()),
+    task("structure", "layers, unsafe code, file sizes", |_| structure::run()),
+    task("models", "model checks of what runs at the same time", |_| check::models()),
+    task("sanitize", "unsafe code and the C API under sanitizers and valgrind: some minutes", |_| sanitize::run()),
+    task("python", "install the Python package where its tests are run, and run them", |_| {
+        setup::run().and_then(|()| check::python())
+    }),
+    task("docs", "build the API documentation", |_| check::docs()),
+    task("generate", "docs/reference.md, manual pages and completions, from the tables in the code", |_| {
+        generate::generate()
+    }),
+    task("capi", "install the C library, header and pkg-config file below a prefix", capi::install),
+    task("bench", "faultless bench run, with the arguments given", check::bench),
 ];
 
 fn main() -> ExitCode {

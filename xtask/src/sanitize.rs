@@ -14,6 +14,7 @@ use std::{env, fs};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::check;
 use crate::shell::{self, cargo, command, is_installed, output, root, show, target};
 
 struct Sanitizer {
@@ -61,14 +62,7 @@ pub fn run() -> Result<()> {
         steps.push((format!("{}, C", sanitizer.name), tools.c_programs(sanitizer)));
     }
     steps.push(("valgrind".into(), valgrind()));
-    for (name, end) in &steps {
-        match end {
-            Ok(()) => eprintln!("{name}: ok"),
-            Err(error) => eprintln!("{name}: failed: {error:#}"),
-        }
-    }
-    ensure!(steps.iter().all(|(_, end)| end.is_ok()), "something was found, or did not run: see above");
-    Ok(())
+    check::conclude(&steps)
 }
 
 /// What the compiler has.

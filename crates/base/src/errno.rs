@@ -31,7 +31,7 @@ names! {
 }
 
 impl Errno {
-    /// The one of that number.
+    /// The error with this number.
     #[inline]
     pub const fn new(number: i32) -> Self {
         Self(number)

@@ -40,7 +40,7 @@ pub unsafe fn syscall(nr: i64, args: [usize; 6]) -> Answer {
     unsafe { direct(nr, args) }
 }
 
-/// Makes system call `nr`, whoever asks: the program, or a thread that ends.
+/// Makes system call `nr` for any caller: the program, or a thread that ends.
 ///
 /// # Safety
 /// As [`syscall`].
@@ -150,7 +150,7 @@ static GETCPU: AtomicUsize = AtomicUsize::new(0);
 /// From now on these functions are asked. By their names a program's own may be found, which may not work in every thread.
 ///
 /// # Safety
-/// Each is 0, or the address of the function of that name.
+/// Each is 0, or the address of the function with its name.
 pub unsafe fn use_own(clock_gettime: usize, sched_getcpu: usize) {
     CLOCK.store(clock_gettime, Ordering::Relaxed);
     GETCPU.store(sched_getcpu, Ordering::Relaxed);
@@ -180,7 +180,7 @@ pub fn boot_ns() -> u64 {
 
 /// Nanoseconds for which this thread had a processor.
 pub fn thread_ns() -> u64 {
-    // That takes a system call, and the C library asks nobody before.
+    // That takes a system call, which the C library makes without asking.
     let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     let args = [libc::CLOCK_THREAD_CPUTIME_ID as usize, &raw mut t as usize, 0, 0, 0, 0];
     // SAFETY: `t` is writable.

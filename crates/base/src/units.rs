@@ -27,7 +27,7 @@ impl Slot {
         Self(number)
     }
 
-    /// Of the whole address space, the one that `addr` lies in.
+    /// The slot of the whole address space in which `addr` lies.
     #[inline]
     pub const fn around(addr: usize) -> Self {
         Self(addr / SLOT)
@@ -64,7 +64,7 @@ impl fmt::Display for Slot {
     }
 }
 
-/// The one so many slots on.
+/// The slot that is this many slots on.
 impl Add<usize> for Slot {
     type Output = Self;
     #[inline]
@@ -80,7 +80,7 @@ impl AddAssign<usize> for Slot {
     }
 }
 
-/// The one so many slots before.
+/// The slot that is this many slots before.
 impl Sub<usize> for Slot {
     type Output = Self;
     #[inline]
@@ -112,19 +112,19 @@ impl Pages {
         Self(pages)
     }
 
-    /// Those of so many slots.
+    /// The pages of this many slots.
     #[inline]
     pub const fn of_slots(slots: usize) -> Self {
         Self(slots * SLOT_PAGES)
     }
 
-    /// As many as so many bytes need.
+    /// As many as this number of bytes needs.
     #[inline]
     pub const fn holding(bytes: usize) -> Self {
         Self(bytes.div_ceil(PAGE))
     }
 
-    /// As many as so many bytes fill.
+    /// As many as this number of bytes fills.
     #[inline]
     pub const fn filled_by(bytes: usize) -> Self {
         Self(bytes / PAGE)

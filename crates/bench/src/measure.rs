@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::peak::{self, Peak, Watch};
-use super::process;
+use super::process::{self, Usage};
 use faultless_measure::pages::Counters;
 
 /// What one run used.
@@ -17,19 +17,10 @@ use faultless_measure::pages::Counters;
 pub struct Sample {
     /// Seconds from start to end.
     pub wall: f64,
-    /// Seconds in user mode.
-    pub user: f64,
-    /// Seconds in the kernel.
-    pub system: f64,
-    /// Page faults.
-    pub faults: u64,
-    /// Largest resident set of any of its processes, in bytes.
-    pub resident: u64,
-    /// How often it was made to leave its CPU.
-    pub switches: u64,
-    /// How often it left it to wait.
-    pub sleeps: u64,
-    /// The most memory of all its processes together; `None` where nobody saw them.
+    /// What the kernel says of it at its end.
+    #[serde(flatten)]
+    pub used: Usage,
+    /// The most memory of all its processes together; `None` where the sampler saw none.
     pub peak: Option<Peak>,
     /// What it printed.
     #[serde(skip)]
@@ -63,18 +54,13 @@ pub fn measure(command: &mut Command, limit: Duration) -> Result<Sample, String>
     if late {
         return Err(format!("over {} s", limit.as_secs()));
     }
-    let usage = usage.map_err(text)?;
-    if !usage.status.success() {
-        return Err(format!("{}{}", describe(usage.status), last_line(&mut errors)));
+    let (status, used) = usage.map_err(text)?;
+    if !status.success() {
+        return Err(format!("{}{}", describe(status), last_line(&mut errors)));
     }
     Ok(Sample {
         wall,
-        user: usage.user,
-        system: usage.system,
-        faults: usage.faults,
-        resident: usage.resident,
-        switches: usage.switches,
-        sleeps: usage.sleeps,
+        used,
         peak: watch.and_then(|watch| watch.peak()),
         output: contents(&mut output).map_err(text)?,
         counters: None,
@@ -139,7 +125,7 @@ mod tests {
     fn output_and_usage() {
         let sample = measure(&mut shell("echo out; echo err >&2"), Duration::from_secs(60)).unwrap();
         assert_eq!(sample.output, "out\n");
-        assert!(sample.wall > 0.0 && sample.faults > 0 && sample.resident > 0);
+        assert!(sample.wall > 0.0 && sample.used.faults > 0 && sample.used.resident > 0);
     }
 
     #[test]

@@ -1,38 +1,95 @@
-//! Benches in parts: which ones are run, and where their figures go.
+//! What the benches have in common: the machine they run on, and the parts they are made of.
 
 use std::fmt::Debug;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::{Context as _, Result};
 use clap::ValueEnum;
+use tempfile::TempDir;
 
 use super::aims::Aims;
 use super::contender::Contender;
+use super::machine::Machine;
+use super::plan::Context;
 
-/// The parts that were asked for, all of them if none was; each is announced when its turn comes.
-pub fn wanted<P: ValueEnum + PartialEq + Debug + 'static>(
-    only: &[P],
-    start: Instant,
-) -> impl Iterator<Item = &'static P> {
-    let is_wanted = move |part: &&P| only.is_empty() || only.contains(part);
-    P::value_variants()
-        .iter()
-        .filter(is_wanted)
-        .inspect(move |part| eprintln!("[{:4.0} s] {part:?}", start.elapsed().as_secs_f64()))
+/// Options of a bench in parts.
+#[derive(clap::Args)]
+pub struct Options<P: ValueEnum + Send + Sync + 'static> {
+    /// More rounds, and more cases of the parts that say so.
+    #[arg(long)]
+    pub full: bool,
+    /// Only these parts.
+    #[arg(long, value_delimiter = ',', value_name = "PARTS")]
+    only: Vec<P>,
+    /// Writes all figures to this file.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Tiny sizes and one round, to try the bench itself.
+    #[arg(long, hide = true)]
+    quick: bool,
 }
 
-/// Says who cannot take part, and why.
-pub fn say_missing(missing: &[(Contender, String)]) {
-    for (contender, reason) in missing {
-        println!("No {}: {reason}.\n", contender.name());
+impl<P: ValueEnum + PartialEq + Debug + Send + Sync + 'static> Options<P> {
+    /// What the parts are run for.
+    pub fn context(&self, session: &Session, python: &str) -> Result<Context> {
+        Ok(Context { full: self.full, quick: self.quick, ..session.context(python)? })
+    }
+
+    /// Runs the parts that were asked for, all of them if none was. Each is announced when its turn comes.
+    pub fn run(&self, session: &Session, mut part: impl FnMut(&P, &mut Aims)) -> Aims {
+        let mut aims = Aims::default();
+        let is_wanted = |part: &&P| self.only.is_empty() || self.only.contains(part);
+        for wanted in P::value_variants().iter().filter(is_wanted) {
+            eprintln!("[{:4.0} s] {wanted:?}", session.seconds());
+            part(wanted, &mut aims);
+        }
+        aims
+    }
+
+    /// Says what was aimed at and what was reached, and writes all figures where that was asked for.
+    pub fn close(&self, session: &Session, aims: &Aims, json: impl FnOnce() -> Result<String>) -> Result<()> {
+        aims.print();
+        println!("{:.0} s elapsed.", session.seconds());
+        self.json.as_ref().map_or(Ok(()), |path| save(path, &json()?))
     }
 }
 
-/// Says what was aimed at and what was reached, and how long it took.
-pub fn close(aims: &Aims, start: Instant) {
-    aims.print();
-    println!("{:.0} s elapsed.", start.elapsed().as_secs_f64());
+/// One run of a bench.
+pub struct Session {
+    /// When it began.
+    pub start: Instant,
+    /// Where it runs.
+    pub machine: Machine,
+    /// For what the programs read and write; it goes with the session.
+    pub dir: TempDir,
+}
+
+impl Session {
+    /// Begins now, on this machine.
+    pub fn begin() -> Result<Self> {
+        let start = Instant::now();
+        let dir = tempfile::tempdir().context("a folder for the inputs")?;
+        Ok(Self { start, machine: Machine::read(), dir })
+    }
+
+    /// What its rows are made for: at the default size, with this Python.
+    pub fn context(&self, python: &str) -> Result<Context> {
+        Ok(Context { python: python.to_owned(), ..Context::new(&self.machine, self.dir.path())? })
+    }
+
+    /// Names the machine, and says who cannot take part, and why.
+    pub fn introduce(&self, missing: &[(Contender, String)]) {
+        println!("{}\n", self.machine.line());
+        for (contender, reason) in missing {
+            println!("No {}: {reason}.\n", contender.name());
+        }
+    }
+
+    /// Since it began.
+    pub fn seconds(&self) -> f64 {
+        self.start.elapsed().as_secs_f64()
+    }
 }
 
 /// Writes a file that was asked for.

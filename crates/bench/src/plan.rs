@@ -9,6 +9,9 @@ use std::time::Duration;
 use super::contender::Contender;
 use super::machine::Machine;
 
+/// The Python where no other is asked for.
+pub const PYTHON: &str = "python3";
+
 /// What the rows are made for.
 pub struct Context {
     /// The command `faultless`.
@@ -38,7 +41,7 @@ impl Context {
             dir: dir.to_owned(),
             cpus: machine.cpus,
             memory: machine.memory,
-            python: "python3".into(),
+            python: PYTHON.into(),
             full: false,
             quick: false,
         })

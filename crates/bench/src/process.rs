@@ -5,9 +5,8 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus};
 
 /// What a finished child used, its own waited-for children included.
+#[derive(Clone, Copy, Debug, Default, serde::Serialize)]
 pub struct Usage {
-    /// How it ended.
-    pub status: ExitStatus,
     /// Seconds in user mode.
     pub user: f64,
     /// Seconds in the kernel.
@@ -34,8 +33,8 @@ pub fn tie(command: &mut Command) {
     }
 }
 
-/// Waits for the child and says what it used.
-pub fn wait(pid: u32) -> io::Result<Usage> {
+/// Waits for the child, and says how it ended and what it used.
+pub fn wait(pid: u32) -> io::Result<(ExitStatus, Usage)> {
     let mut status = 0;
     // SAFETY: all zero is a valid rusage.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
@@ -46,15 +45,15 @@ pub fn wait(pid: u32) -> io::Result<Usage> {
             return Err(error);
         }
     }
-    Ok(Usage {
-        status: ExitStatus::from_raw(status),
+    let used = Usage {
         user: seconds(usage.ru_utime),
         system: seconds(usage.ru_stime),
         faults: (usage.ru_minflt + usage.ru_majflt) as u64,
         resident: usage.ru_maxrss as u64 * 1024,
         switches: usage.ru_nivcsw as u64,
         sleeps: usage.ru_nvcsw as u64,
-    })
+    };
+    Ok((ExitStatus::from_raw(status), used))
 }
 
 /// Processor time of this process and all its threads, in seconds.

@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::PathBuf;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use clap::ValueEnum;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -13,6 +13,7 @@ use signal_hook::iterator::Signals;
 use super::contender::Contender;
 use super::contenders::Contenders;
 use super::machine::Machine;
+use super::parts::{Session, save};
 use super::plan::{Context, Field, Line, Row, Section, Start};
 use super::schedule::{self, Results};
 use super::verdict::{Board, Judgement, Verdict};
@@ -58,15 +59,8 @@ pub struct Args {
 
 /// Runs the rows and prints the tables.
 pub fn main(args: &Args) -> Result<()> {
-    let start = Instant::now();
-    let dir = tempfile::tempdir().context("a folder for the inputs")?;
-    let machine = Machine::read();
-    let context = Context {
-        python: args.python.clone(),
-        full: args.full,
-        quick: args.quick,
-        ..Context::new(&machine, dir.path())?
-    };
+    let session = Session::begin()?;
+    let context = Context { full: args.full, quick: args.quick, ..session.context(&args.python)? };
     let rows = select(args, all_rows(&context));
     if rows.is_empty() {
         bail!("no row has such a name; `faultless bench run --list` names them");
@@ -75,7 +69,7 @@ pub fn main(args: &Args) -> Result<()> {
         rows.iter().for_each(|row| println!("{:24} {}", row.id, row.title));
         return Ok(());
     }
-    remove_on_signal(dir.path().to_owned())?;
+    remove_on_signal(session.dir.path().to_owned())?;
     let wanted = if args.contenders.is_empty() { Contender::value_variants() } else { &args.contenders };
     let mut contenders = Contenders::find(&context.exe, &context.dir, wanted).map_err(anyhow::Error::msg)?;
     if let Some(before) = &args.before {
@@ -84,8 +78,8 @@ pub fn main(args: &Args) -> Result<()> {
     let time = (!args.full).then_some(TIME);
     let results = schedule::run(&context, &rows, &contenders, time);
 
-    let board = Board { rows: &rows, results: &results, budget: machine.budget };
-    println!("{}\n", machine.line());
+    let board = Board { rows: &rows, results: &results, budget: session.machine.budget };
+    println!("{}\n", session.machine.line());
     println!("Median (smallest..largest); ratios of the rounds in pairs with their 95 % interval.\n");
     for (contender, reason) in &contenders.missing {
         println!("No {}: {reason}.", contender.name());
@@ -111,10 +105,10 @@ pub fn main(args: &Args) -> Result<()> {
         count(|v| *v == Verdict::Met),
         count(|v| *v == Verdict::Missed),
         count(|v| matches!(v, Verdict::Open(_))),
-        start.elapsed().as_secs_f64()
+        session.seconds()
     );
     if let Some(path) = &args.json {
-        fs::write(path, json(&machine, &board, &judgements)?).with_context(|| path.display().to_string())?;
+        save(path, &json(&session.machine, &board, &judgements)?)?;
     }
     Ok(())
 }

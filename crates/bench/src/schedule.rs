@@ -35,7 +35,7 @@ impl Run {
         match metric {
             Metric::Cost | Metric::Bytes => self.cost,
             Metric::Wall => Some(self.sample.wall),
-            Metric::System => Some(self.sample.system),
+            Metric::System => Some(self.sample.used.system),
             Metric::Peak => self.sample.peak.map(|peak| peak.bytes as f64),
         }
     }

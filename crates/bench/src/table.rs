@@ -140,7 +140,7 @@ pub fn memory(board: &Board) -> Option<String> {
             continue;
         };
         let faults = |runs: &[super::schedule::Run]| {
-            let all: Vec<f64> = runs.iter().map(|run| run.sample.faults as f64).collect();
+            let all: Vec<f64> = runs.iter().map(|run| run.sample.used.faults as f64).collect();
             Spread::of(&all).map_or(NOTHING.into(), |spread| format!("{:.0}", spread.median))
         };
         let peaks = board.peaks(index);
@@ -212,7 +212,7 @@ mod tests {
         assert!(section(&board, Section::Loops).is_none());
     }
 
-    /// A run in which so many processes had so many bytes at its peak.
+    /// A run in which `processes` processes had `bytes` bytes at its peak.
     fn run_of(bytes: u64, processes: u64) -> Run {
         let sample = Sample { peak: Some(Peak { bytes, processes }), ..Sample::default() };
         Run { round: 0, cost: None, sample }

@@ -95,7 +95,7 @@ impl Board<'_> {
             .collect()
     }
 
-    /// What faultless may have beyond plain with so many processes.
+    /// What faultless may have beyond plain with this number of processes.
     pub fn allowed(&self, processes: u64) -> u64 {
         self.budget + processes * TABLES
     }

@@ -28,6 +28,26 @@ fn range(offset: usize, length: usize) -> Range<usize> {
     offset..offset.saturating_add(length)
 }
 
+/// The bytes of a text; `None` for null.
+///
+/// # Safety
+/// Null, or text that ends with a zero byte and lives as long as it is used.
+unsafe fn text<'a>(text: *const c_char) -> Option<&'a [u8]> {
+    // SAFETY: by contract.
+    (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_bytes())
+}
+
+/// Ends a region, or work in the background.
+///
+/// # Safety
+/// Null, or what was made here, not freed, and not used any more.
+unsafe fn end<T>(made: *mut T) {
+    if !made.is_null() {
+        // SAFETY: by contract.
+        drop(unsafe { Box::from_raw(made) });
+    }
+}
+
 /// Calls `f` with a region.
 ///
 /// # Safety
@@ -85,29 +105,28 @@ pub unsafe extern "C" fn faultless_region_new(
 /// Null, or a region that was made here, not freed, and not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn faultless_region_free(region: *mut Region) {
-    if !region.is_null() {
-        // SAFETY: by contract.
-        drop(unsafe { Box::from_raw(region) });
-    }
+    // SAFETY: by contract.
+    unsafe { end(region) };
 }
 
-/// Functions of a region that answer with a value; null gives 0.
+/// Functions of a region, or of work in the background, that answer with a value; null gives the value named first.
 macro_rules! values {
-    ($($(#[$doc:meta])* $name:ident: $type:ty, $null:expr, $f:expr;)+) => {
+    ($of:ty; $($(#[$doc:meta])* $name:ident: $type:ty, $null:expr, $f:expr;)+) => {
         $($(#[$doc])*
         ///
         /// # Safety
-        /// Null, or a region that was made here and not freed.
+        /// Null, or what was made here and not freed.
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(region: *const Region) -> $type {
-            let value: fn(&Region) -> $type = $f;
+        pub unsafe extern "C" fn $name(of: *const $of) -> $type {
+            let value: fn(&$of) -> $type = $f;
             // SAFETY: by contract.
-            unsafe { region.as_ref() }.map_or_else(|| $null, value)
+            unsafe { of.as_ref() }.map_or_else(|| $null, value)
         })+
     };
 }
 
 values! {
+    Region;
     /// Its first byte.
     faultless_region_data: *mut u8, null_mut(), |region| region.as_ptr();
     /// Its length.
@@ -128,9 +147,10 @@ values! {
     faultless_region_check_thread: c_int, mistake(ARGUMENT), |region| answer(region.check_thread());
 }
 
-/// Functions that change a part of a region.
+/// Functions that change a part of a region. An argument that stands for something is looked up by the function named
+/// behind it; a number that stands for nothing is a mistake.
 macro_rules! changes {
-    ($($(#[$doc:meta])* $name:ident($($arg:ident: $type:ty),*), |$region:ident, $range:ident| $call:expr;)+) => {
+    ($($(#[$doc:meta])* $name:ident($($arg:ident: $type:ty $(=> $meaning:ident)?),*), |$region:ident, $range:ident| $call:expr;)+) => {
         $($(#[$doc])*
         ///
         /// # Safety
@@ -142,6 +162,7 @@ macro_rules! changes {
             length: usize,
             $($arg: $type),*
         ) -> c_int {
+            $($(let Some($arg) = $meaning($arg) else { return mistake(ARGUMENT) };)?)*
             let $range = range(offset, length);
             // SAFETY: by contract.
             unsafe { with(region, |$region| $call) }
@@ -150,6 +171,12 @@ macro_rules! changes {
 }
 
 changes! {
+    /// Maps a part.
+    faultless_map(number: c_int => rights), |region, range| region.map(range, number);
+    /// Changes what a part may be used for.
+    faultless_protect(number: c_int => rights), |region, range| region.protect(range, number);
+    /// Takes advice about a part.
+    faultless_advise(number: c_int => advice), |region, range| region.advise(range, number);
     /// Unmaps a part.
     faultless_unmap(), |region, range| region.unmap(range);
     /// Moves a part.
@@ -158,66 +185,14 @@ changes! {
     faultless_populate(), |region, range| region.populate(range);
 }
 
-/// Maps a part.
-///
-/// # Safety
-/// Null, or a region that was made here and not freed.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn faultless_map(
-    region: *const Region,
-    offset: usize,
-    length: usize,
-    number: c_int,
-) -> c_int {
-    let Some(rights) = rights(number) else { return mistake(ARGUMENT) };
-    // SAFETY: by contract.
-    unsafe { with(region, |region| region.map(range(offset, length), rights)) }
-}
-
-/// Changes what a part may be used for.
-///
-/// # Safety
-/// Null, or a region that was made here and not freed.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn faultless_protect(
-    region: *const Region,
-    offset: usize,
-    length: usize,
-    number: c_int,
-) -> c_int {
-    let Some(rights) = rights(number) else { return mistake(ARGUMENT) };
-    // SAFETY: by contract.
-    unsafe { with(region, |region| region.protect(range(offset, length), rights)) }
-}
-
-/// Takes advice about a part.
-///
-/// # Safety
-/// Null, or a region that was made here and not freed.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn faultless_advise(
-    region: *const Region,
-    offset: usize,
-    length: usize,
-    number: c_int,
-) -> c_int {
-    let Some(advice) = advice(number) else { return mistake(ARGUMENT) };
-    // SAFETY: by contract.
-    unsafe { with(region, |region| region.advise(range(offset, length), advice)) }
-}
-
 /// A counter by its name.
 ///
 /// # Safety
 /// Null, or text that ends with a zero byte.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn faultless_counter(name: *const c_char) -> u64 {
-    if name.is_null() {
-        return 0;
-    }
     // SAFETY: by contract.
-    let name = unsafe { CStr::from_ptr(name) }.to_bytes();
-    Region::counted_as(name).unwrap_or(0)
+    unsafe { text(name) }.and_then(Region::counted_as).unwrap_or(0)
 }
 
 /// A counter of one region by its name.
@@ -227,9 +202,8 @@ pub unsafe extern "C" fn faultless_counter(name: *const c_char) -> u64 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn faultless_region_counter(region: *const Region, name: *const c_char) -> u64 {
     // SAFETY: by contract.
-    let Some(region) = (unsafe { region.as_ref() }).filter(|_| !name.is_null()) else { return 0 };
-    // SAFETY: by contract.
-    region.own_count_as(unsafe { CStr::from_ptr(name) }.to_bytes()).unwrap_or(0)
+    let (Some(region), Some(name)) = (unsafe { (region.as_ref(), text(name)) }) else { return 0 };
+    region.own_count_as(name).unwrap_or(0)
 }
 
 /// Sets a knob.
@@ -238,12 +212,8 @@ pub unsafe extern "C" fn faultless_region_counter(region: *const Region, name: *
 /// Null, or text that ends with a zero byte.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn faultless_set(name: *const c_char, value: u64) -> c_int {
-    if name.is_null() {
-        return mistake(ARGUMENT);
-    }
     // SAFETY: by contract.
-    let name = unsafe { CStr::from_ptr(name) }.to_bytes();
-    if set_as(name, value) { 0 } else { mistake(ARGUMENT) }
+    if unsafe { text(name) }.is_some_and(|name| set_as(name, value)) { 0 } else { mistake(ARGUMENT) }
 }
 
 /// Makes memory ready in the background.
@@ -284,35 +254,14 @@ pub unsafe extern "C" fn faultless_populate_in_background(
     }
 }
 
-/// Waits for the end of work in the background.
-///
-/// # Safety
-/// Null, or what was given here and not freed.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn faultless_background_wait(background: *const Background) -> c_int {
-    // SAFETY: by contract.
-    unsafe { background.as_ref() }
-        .map_or_else(|| mistake(ARGUMENT), |background| answer(background.wait().map(drop)))
-}
-
-/// How many bytes are ready.
-///
-/// # Safety
-/// Null, or what was given here and not freed.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn faultless_background_ready(background: *const Background) -> usize {
-    // SAFETY: by contract.
-    unsafe { background.as_ref() }.map_or(0, Background::ready)
-}
-
-/// Whether it has ended.
-///
-/// # Safety
-/// Null, or what was given here and not freed.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn faultless_background_done(background: *const Background) -> c_int {
-    // SAFETY: by contract.
-    unsafe { background.as_ref() }.is_none_or(Background::is_done) as c_int
+values! {
+    Background;
+    /// Waits for the end of work in the background.
+    faultless_background_wait: c_int, mistake(ARGUMENT), |background| answer(background.wait().map(drop));
+    /// How many bytes are ready.
+    faultless_background_ready: usize, 0, Background::ready;
+    /// Whether it has ended.
+    faultless_background_done: c_int, 1, |background| background.is_done() as c_int;
 }
 
 /// Ends it.
@@ -333,10 +282,8 @@ pub unsafe extern "C" fn faultless_background_cancel(background: *const Backgrou
 /// Null, or what was given here, not freed, and not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn faultless_background_free(background: *mut Background) {
-    if !background.is_null() {
-        // SAFETY: by contract.
-        drop(unsafe { Box::from_raw(background) });
-    }
+    // SAFETY: by contract.
+    unsafe { end(background) };
 }
 
 /// How many bytes are ready for regions to take.

@@ -7,12 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use faultless_testkit::limit::limit;
+use tempfile::TempDir;
 
 #[test]
 fn a_c_program_uses_each_function() {
-    limit();
-    let dir = tempfile::tempdir().unwrap();
-    let Some(program) = compile(&here().join("tests/api.c"), dir.path()) else { return };
+    let Some((program, _dir)) = compiled("tests/api.c") else { return };
     run(&mut Command::new(&program));
     if std::fs::metadata("/proc/self").unwrap().uid() == 0 {
         // Most users are without privileges.
@@ -22,9 +21,7 @@ fn a_c_program_uses_each_function() {
 
 #[test]
 fn large_thread_local_variables_leave_room_for_handlers() {
-    limit();
-    let dir = tempfile::tempdir().unwrap();
-    let Some(program) = compile(&here().join("tests/tls.c"), dir.path()) else { return };
+    let Some((program, _dir)) = compiled("tests/tls.c") else { return };
     run(&mut Command::new(&program));
 }
 
@@ -81,6 +78,13 @@ fn the_header_is_for_all_standards_and_for_cpp() {
 
 fn here() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The program of a source of this crate, in a directory for this test. `None` without a compiler.
+fn compiled(source: &str) -> Option<(PathBuf, TempDir)> {
+    limit();
+    let dir = tempfile::tempdir().unwrap();
+    Some((compile(&here().join(source), dir.path())?, dir))
 }
 
 /// The program of a source; `None` without a compiler.

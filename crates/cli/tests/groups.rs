@@ -118,7 +118,7 @@ fn a_group_that_cannot_be_seen_is_not_without_limit() {
     let remount = format!("umount {MOUNT} && mount -t cgroup -o memory none {MOUNT}");
     let bind = |path: &Path| format!("mount --bind {} {MOUNT}", path.display());
     let cases = [
-        // What is mounted is another namespace's.
+        // The mounted groups are another namespace's.
         ("-C", "true".into(), false, false),
         // The group is what is mounted, as in a container; then a group above it counts, as far as the kernel tells.
         ("-C -m", remount.clone(), true, false),

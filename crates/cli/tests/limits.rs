@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};
 
-use common::{Scratch, library, run, text};
+use common::{Scratch, is_root, library, run, text};
 use faultless_testkit::copy_program;
 
 const DD: [&str; 5] = ["dd", "if=/dev/zero", "of=/dev/null", "bs=8M", "count=1"];
@@ -142,8 +142,7 @@ fn the_library_may_have_any_path() {
 /// A user who may have no more processes still runs the program.
 #[test]
 fn a_limit_on_processes_costs_the_summary_alone() {
-    if !rustix::process::getuid().is_root() {
-        faultless_testkit::skip("only root can be another user");
+    if !is_root() {
         return;
     }
     let scratch = Scratch::new("processes");

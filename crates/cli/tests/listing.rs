@@ -3,10 +3,11 @@
 mod common;
 
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use common::{faultless, text};
 use faultless::region::{Delivery, Error, Region};
+use faultless_testkit::Killed;
 use serde_json::Value;
 
 const PAGE: usize = 4096;
@@ -33,7 +34,7 @@ fn program() {
 const WORDS: [&str; 4] = ["--exact", "program", "--ignored", "--nocapture"];
 
 struct Program {
-    child: Child,
+    child: Killed,
     /// Where its regions are.
     addresses: Vec<u64>,
 }
@@ -43,7 +44,7 @@ impl Program {
     fn start() -> Option<Self> {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(WORDS).env_remove("FAULTLESS_STATS").stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().unwrap();
+        let mut child = Killed(command.spawn().unwrap());
         let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
         let is_said =
             |line: &String| line == "none" || line.split(' ').all(|w| u64::from_str_radix(w, 16).is_ok());
@@ -51,13 +52,6 @@ impl Program {
         let addresses: Vec<_> = said.split(' ').filter_map(|word| u64::from_str_radix(word, 16).ok()).collect();
         let program = Self { child, addresses };
         if program.addresses.len() == 2 { Some(program) } else { None }
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -8,7 +8,7 @@ use std::process::Command;
 use common::{Scratch, run, text};
 use serde_json::Value;
 
-/// Blocks of so many bytes, so many times, one after the other, and then many at once.
+/// Blocks of a size, a number of times, one after the other, and then many at once.
 const CODE: &str = r#"
 #include <signal.h>
 #include <stdlib.h>

@@ -3,10 +3,10 @@
 mod common;
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use common::{Scratch, library, run, text};
+use common::{Scratch, is_root, library, run, text};
 use serde_json::Value;
 
 const DD: &str = "dd if=/dev/zero of=/dev/null bs=8M count=1 status=none";
@@ -30,20 +30,21 @@ fn has(program: &str) -> bool {
     found
 }
 
-fn is_root() -> bool {
-    let is = rustix::process::getuid().is_root();
-    if !is {
-        faultless_testkit::skip("this takes root");
-    }
-    is
-}
-
 /// The library where every user may read it.
-fn readable_library(scratch: &Scratch) -> std::path::PathBuf {
+fn readable_library(scratch: &Scratch) -> PathBuf {
     std::fs::set_permissions(&scratch.0, PermissionsExt::from_mode(0o755)).unwrap();
     let copy = scratch.0.join("libfaultless_preload.so");
     std::fs::copy(library(), &copy).unwrap();
     copy
+}
+
+/// A directory and a library for a test with another user; `None` where it cannot be another user.
+fn another_user(name: &str) -> Option<(Scratch, PathBuf)> {
+    (is_root() && has("setpriv")).then(|| {
+        let scratch = Scratch::new(name);
+        let library = readable_library(&scratch);
+        (scratch, library)
+    })
 }
 
 #[test]
@@ -73,11 +74,8 @@ fn what_the_library_found_is_said() {
 /// Another user may not leave counters: that it was covered is not said to be nothing.
 #[test]
 fn what_another_user_did_is_not_known() {
-    if !is_root() || !has("setpriv") {
-        return;
-    }
-    let scratch = Scratch::new("user");
-    let (library, file) = (readable_library(&scratch), scratch.0.join("out.json"));
+    let Some((scratch, library)) = another_user("user") else { return };
+    let file = scratch.0.join("out.json");
     let user = "setpriv --reuid 65534 --regid 65534 --clear-groups";
     for (script, words) in [
         (format!("exec {user} {DD}"), "ran as another user (65534)"),
@@ -106,11 +104,7 @@ fn what_another_user_did_is_not_known() {
 /// The loader cannot read the library for that user.
 #[test]
 fn a_library_that_cannot_be_read_is_not_said_to_have_seen_nothing() {
-    if !is_root() || !has("setpriv") {
-        return;
-    }
-    let scratch = Scratch::new("unreadable");
-    let library = readable_library(&scratch);
+    let Some((scratch, library)) = another_user("unreadable") else { return };
     std::fs::set_permissions(&scratch.0, PermissionsExt::from_mode(0o700)).unwrap();
     let mut command =
         run(["--", "setpriv", "--reuid", "65534", "dd", "if=/dev/zero", "of=/dev/null", "bs=8M", "count=1"]);

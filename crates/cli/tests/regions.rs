@@ -4,9 +4,10 @@ mod common;
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, ChildStdout, Stdio};
+use std::process::{ChildStdout, Stdio};
 
 use common::{bench, faultless, text};
+use faultless_testkit::Killed;
 use serde_json::Value;
 
 /// Words of a program that faults in a region without a pause.
@@ -15,7 +16,7 @@ fn program(seconds: &str) -> Vec<&str> {
 }
 
 /// Such a program, killed at the end.
-struct Faulting(Child);
+struct Faulting(Killed);
 
 impl Faulting {
     /// `None` where there is no userfaultfd.
@@ -25,18 +26,11 @@ impl Faulting {
             faultless_testkit::skip(format_args!("{}", text(&tried.stderr)));
             return None;
         }
-        Some(Self(bench(program("600")).stdout(Stdio::null()).spawn().unwrap()))
+        Some(Self(Killed(bench(program("600")).stdout(Stdio::null()).spawn().unwrap())))
     }
 
     fn pid(&self) -> String {
         self.0.id().to_string()
-    }
-}
-
-impl Drop for Faulting {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

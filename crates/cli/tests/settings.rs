@@ -3,11 +3,20 @@
 mod common;
 
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::Command;
 
-use common::{Scratch, faultless, text};
+use common::{Scratch, faultless, is_root, text};
 use faultless_testkit::copy_program;
 use faultless_testkit::limit::limit;
+
+/// A directory for a user's settings, and in it the one for those of `faultless`.
+fn config(name: &str) -> (Scratch, PathBuf) {
+    let config = Scratch::new(name);
+    let dir = config.0.join("faultless");
+    std::fs::create_dir(&dir).unwrap();
+    (config, dir)
+}
 
 #[test]
 fn a_flag_comes_before_the_environment_and_that_before_the_file() {
@@ -61,9 +70,7 @@ fn a_flag_comes_before_the_environment_and_that_before_the_file() {
 #[test]
 fn settings_are_not_read_from_a_pipe() {
     limit();
-    let config = Scratch::new("pipe");
-    let dir = config.0.join("faultless");
-    std::fs::create_dir(&dir).unwrap();
+    let (config, dir) = config("pipe");
     assert!(Command::new("mkfifo").arg(dir.join("settings")).status().unwrap().success());
     let out = faultless(["run", "--", "echo", "ran"]).env("XDG_CONFIG_HOME", &config.0).output().unwrap();
     assert_eq!((out.status.code(), text(&out.stdout)), (Some(125), ""));
@@ -74,9 +81,7 @@ fn settings_are_not_read_from_a_pipe() {
 #[test]
 fn settings_are_read_from_a_file() {
     limit();
-    let config = Scratch::new("device");
-    let dir = config.0.join("faultless");
-    std::fs::create_dir(&dir).unwrap();
+    let (config, dir) = config("device");
     let settings = dir.join("settings");
     let ran = |args: &[&str]| {
         let out = faultless(args).env("XDG_CONFIG_HOME", &config.0).output().unwrap();
@@ -102,9 +107,8 @@ fn settings_are_read_from_a_file() {
 
 #[test]
 fn a_settings_file_that_is_a_link_stays_one() {
-    let config = Scratch::new("link");
-    let (dir, kept) = (config.0.join("faultless"), config.0.join("kept"));
-    std::fs::create_dir(&dir).unwrap();
+    let (config, dir) = config("link");
+    let kept = config.0.join("kept");
     std::fs::write(&kept, "# mine\n").unwrap();
     std::os::unix::fs::symlink(&kept, dir.join("settings")).unwrap();
     let out = faultless(["sysctl", "scrub=0"]).env("XDG_CONFIG_HOME", &config.0).output().unwrap();
@@ -116,8 +120,7 @@ fn a_settings_file_that_is_a_link_stays_one() {
 /// HOME may be another user's: after a change of user, or for a service.
 #[test]
 fn settings_where_the_user_may_not_look_are_none() {
-    if !rustix::process::getuid().is_root() {
-        faultless_testkit::skip("only root can be another user");
+    if !is_root() {
         return;
     }
     use std::os::unix::fs::PermissionsExt;

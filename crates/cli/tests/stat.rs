@@ -5,17 +5,18 @@ mod common;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use common::{Scratch, faultless, library, run, text};
+use common::{Scratch, faultless, is_root, library, run, text};
 use faultless_page::layout::{MAGIC, Page, TABLES, VERSION};
+use faultless_testkit::Killed;
 use faultless_testkit::copy_program;
 use faultless_testkit::limit::limit;
 use serde_json::Value;
 
 /// A program with one block from the library, that waits until its output is read.
-struct Covered(Child);
+struct Covered(Killed);
 
 impl Covered {
     fn start() -> Self {
@@ -29,7 +30,7 @@ impl Covered {
         let mut command = Command::new(dd);
         command.args(["if=/dev/zero", "bs=8M", "count=2"]).env("LD_PRELOAD", library);
         command.env("FAULTLESS_BUDGET", "64M").env_remove("FAULTLESS_STATS");
-        let mut child = Self(command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap());
+        let mut child = Self(Killed(command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()));
         // Its first byte comes after the block.
         child.0.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
         child
@@ -43,13 +44,6 @@ impl Covered {
     fn end(&mut self) {
         std::io::copy(&mut self.0.stdout.take().unwrap(), &mut std::io::sink()).unwrap();
         self.0.wait().unwrap();
-    }
-}
-
-impl Drop for Covered {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 
@@ -280,8 +274,7 @@ fn what_is_wrong_is_said_in_one_line_and_changes_nothing() {
 #[test]
 fn another_users_process_is_not_shown() {
     let program = Covered::start();
-    if !rustix::process::getuid().is_root() {
-        faultless_testkit::skip("only root can be another user");
+    if !is_root() {
         return;
     }
     // A copy, which another user may run.

@@ -79,6 +79,34 @@ static inline void take_and_give(int seed, int rounds, int sizes)
     }
 }
 
+/* What the kernel says of this process, in KiB: "VmLck", "VmRSS". */
+static inline size_t kib_of_status(const char *key)
+{
+    char line[256];
+    size_t kib = 0;
+    FILE *status = fopen("/proc/self/status", "r");
+    CHECK(status);
+    while (fgets(line, sizeof line, status))
+        if (strncmp(line, key, strlen(key)) == 0)
+            sscanf(line + strlen(key), ": %zu", &kib);
+    fclose(status);
+    return kib;
+}
+
+/* A block and a mapping, used and given back. Returns where the block was. */
+static inline char *use_both(size_t mib)
+{
+    char *block = calloc(mib, MIB), *area = map(mib * 2 * MIB);
+    CHECK(block && is_zero(block, mib * MIB) && is_zero(area, mib * 2 * MIB));
+    fill(block, mib * MIB, mib);
+    block = realloc(block, 3 * mib * MIB);
+    CHECK(block && is_filled(block, mib * MIB, mib));
+    char *volatile was = block;
+    free(block);
+    CHECK(munmap(area, mib * 2 * MIB) == 0);
+    return was;
+}
+
 /* The exit status of a child, or 256 + the signal that killed it. */
 static inline int ended(pid_t pid)
 {

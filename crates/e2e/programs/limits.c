@@ -48,19 +48,6 @@ static int chunks(int by_mmap)
     return n;
 }
 
-/* Bytes that are locked. */
-static size_t locked(void)
-{
-    char line[256];
-    size_t kib = 0;
-    FILE *status = fopen("/proc/self/status", "r");
-    CHECK(status);
-    while (fgets(line, sizeof line, status))
-        sscanf(line, "VmLck: %zu", &kib);
-    fclose(status);
-    return kib << 10;
-}
-
 static void *small_thread(void *arg)
 {
     return arg;
@@ -142,7 +129,7 @@ int main(int argc, char **argv)
         if (setrlimit(RLIMIT_MEMLOCK, &limit) == 0 && geteuid() == 0)
             CHECK(setgid(65534) == 0 && setuid(65534) == 0);
         int failed = mlockall(MCL_CURRENT | (strcmp(argv[2], "future") == 0 ? MCL_FUTURE : 0));
-        printf("locked: %d, %zu\n", failed ? errno : 0, locked() / (256 * MIB));
+        printf("locked: %d, %zu\n", failed ? errno : 0, kib_of_status("VmLck") / (256 << 10));
     } else {
         set(strcmp(argv[1], "as") == 0 ? RLIMIT_AS : RLIMIT_DATA, 1000 * MIB, argv[2]);
     }

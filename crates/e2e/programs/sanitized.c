@@ -3,18 +3,10 @@
 #include <pthread.h>
 #include "check.h"
 
-
 static void *work(void *unused)
 {
-    for (size_t i = 1; i < 6; i++) {
-        char *block = calloc(i, MIB), *area = map(i * 2 * MIB);
-        CHECK(block && is_zero(block, i * MIB) && is_zero(area, i * 2 * MIB));
-        fill(block, i * MIB, i);
-        block = realloc(block, 3 * i * MIB);
-        CHECK(block && is_filled(block, i * MIB, i));
-        free(block);
-        CHECK(munmap(area, i * 2 * MIB) == 0);
-    }
+    for (size_t i = 1; i < 6; i++)
+        use_both(i);
     return unused;
 }
 

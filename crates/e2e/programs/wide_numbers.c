@@ -5,17 +5,6 @@
 #define WIDE(number) ((long)(number) | 1L << 32)
 enum { ROUNDS = 20 };
 
-static long locked(void)
-{
-    char line[200];
-    long kib = -1;
-    FILE *file = fopen("/proc/self/status", "r");
-    while (fgets(line, sizeof line, file))
-        sscanf(line, "VmLck: %ld", &kib);
-    fclose(file);
-    return kib;
-}
-
 int main(void)
 {
     void *blocks[ROUNDS];
@@ -38,7 +27,7 @@ int main(void)
         free(block);
         CHECK(blocks[i] = malloc(MIB));
     }
-    printf("%ld KiB locked\n", locked());
+    printf("%zu KiB locked\n", kib_of_status("VmLck"));
     char *at = (char *)syscall(WIDE(SYS_mmap), NULL, 8 * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(at != MAP_FAILED && is_zero(at, 8 * MIB) && syscall(WIDE(SYS_munmap), at, 8 * MIB) == 0);
     CHECK(syscall(WIDE(SYS_munmap), 1, 4096) == -1 && errno == EINVAL);

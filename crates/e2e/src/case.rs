@@ -75,6 +75,13 @@ impl Case {
         Some(Self { _compiled: Some(Arc::new(dir)), ..Self::new(program) })
     }
 
+    /// Runs it with the arguments of each of these lines, as [`Case::same_and_served`].
+    pub fn with_each(&self, lines: &[impl AsRef<str>]) {
+        for line in lines {
+            self.clone().args(line.as_ref().split_whitespace()).same_and_served();
+        }
+    }
+
     /// The program's path.
     pub fn program(&self) -> &Path {
         &self.program

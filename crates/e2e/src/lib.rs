@@ -5,6 +5,18 @@
 //! as zero is zero, and fills the other with a pattern. What the library did is read from the counters page of each
 //! process of the run ([`Counters`]).
 
+/// Tests with names of their own: each line is a name, and what the test of this name runs.
+#[macro_export]
+macro_rules! tests {
+    ($($(#[$about:meta])* $name:ident: $run:expr;)+) => {
+        $($(#[$about])*
+        #[test]
+        fn $name() {
+            $run;
+        })+
+    };
+}
+
 mod case;
 mod counters;
 mod library;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use faultless_e2e::{Case, Run, need, scratch};
+use faultless_e2e::{Case, Run, need, scratch, tests};
 
 /// A C file of `n` functions that use each other and some tables.
 fn c_source(n: usize) -> String {
@@ -50,26 +50,16 @@ fn compile(compiler: &str, file: &str, source: &str, args: &[&str]) -> Option<Ru
     Some(run)
 }
 
-#[test]
-fn gcc() {
-    let run = compile("gcc", "big.c", &c_source(700), &["-c", "-O1"]);
-    assert!(run.is_none_or(|run| run.counters.served() > 0), "cc1 maps its memory directly");
+/// The compiler proper maps its memory directly.
+fn is_served(run: Option<Run>) {
+    assert!(run.is_none_or(|run| run.counters.served() > 0), "nothing was served");
 }
 
-#[test]
-fn gcc_through_the_assembler_and_the_linker() {
-    compile("gcc", "big.c", &c_source(800), &["-O0", "-g"]);
-}
-
-#[test]
-fn gxx() {
-    let run = compile("g++", "big.cc", &cpp_source(25), &["-c", "-O1", "-std=c++17"]);
-    assert!(run.is_none_or(|run| run.counters.served() > 0), "cc1plus maps its memory directly");
-}
-
-#[test]
-fn clang() {
-    compile("clang", "big.c", &c_source(600), &["-c", "-O1"]);
+tests! {
+    gcc: is_served(compile("gcc", "big.c", &c_source(700), &["-c", "-O1"]));
+    gcc_through_the_assembler_and_the_linker: compile("gcc", "big.c", &c_source(800), &["-O0", "-g"]);
+    gxx: is_served(compile("g++", "big.cc", &cpp_source(25), &["-c", "-O1", "-std=c++17"]));
+    clang: compile("clang", "big.c", &c_source(600), &["-c", "-O1"]);
 }
 
 #[test]

@@ -1,60 +1,42 @@
 //! Programs that showed a fault of blocks of malloc once: each does under the library what it does plain.
 
-use faultless_e2e::{Case, compile, scratch, skip};
+use faultless_e2e::{Case, compile, scratch, skip, tests};
 
 fn finding(name: &str, flags: &[&str]) -> Option<Case> {
     // Calls of malloc are what this is about: none is optimised away.
     Case::compiled(&format!("../tests/findings/blocks/{name}.c"), &[flags, &["-fno-builtin"]].concat())
 }
 
-fn passes(name: &str, args: &[&str]) {
+/// Runs a program with the arguments of each of these lines.
+fn passes(name: &str, lines: &[&str]) {
     if let Some(case) = finding(name, &[]) {
-        case.args(args).same_and_served();
+        case.with_each(lines);
     }
 }
 
-#[test]
-fn a_hook_of_fork_that_takes_a_lock_under_which_others_allocate() {
-    passes("hook_lock", &[]);
-}
-
-#[test]
-fn a_hook_of_fork_that_waits_for_a_thread_that_allocates() {
-    for side in ["prepare", "parent", "child"] {
-        passes("hook_thread", &[side]);
-    }
-}
-
-#[test]
-fn hooks_of_fork_that_resize_and_free_blocks() {
-    passes("hook_calls", &[]);
-}
-
-#[test]
-fn forks_beside_threads_that_have_locks_of_the_c_library() {
-    passes("stdio", &[]);
-}
-
-#[test]
-fn a_collector_that_stops_threads_and_then_allocates() {
-    passes("collector", &[]);
-}
-
-#[test]
-fn a_block_that_grows_over_a_neighbour_of_other_attributes() {
-    passes("attributes", &[]);
-}
-
-#[test]
-fn locked_blocks_that_are_freed() {
-    passes("locked", &[]);
-}
-
-#[test]
-fn what_the_program_changed_of_a_block_or_laid_over_it() {
-    for way in ["calls", "instructions"] {
-        passes("laid_over", &[way]);
-    }
+tests! {
+    a_hook_of_fork_that_takes_a_lock_under_which_others_allocate: passes("hook_lock", &[""]);
+    a_hook_of_fork_that_waits_for_a_thread_that_allocates: passes("hook_thread", &["prepare", "parent", "child"]);
+    hooks_of_fork_that_resize_and_free_blocks: passes("hook_calls", &[""]);
+    forks_beside_threads_that_have_locks_of_the_c_library: passes("stdio", &[""]);
+    a_collector_that_stops_threads_and_then_allocates: passes("collector", &[""]);
+    a_block_that_grows_over_a_neighbour_of_other_attributes: passes("attributes", &[""]);
+    locked_blocks_that_are_freed: passes("locked", &[""]);
+    what_the_program_changed_of_a_block_or_laid_over_it: passes("laid_over", &["calls", "instructions"]);
+    descriptors_that_are_closed_again_and_again: passes("closed_often", &["program", "children"]);
+    a_block_of_which_not_all_can_move_grows: passes("moved_in_part", &["sealed", "limit"]);
+    what_the_program_lays_where_blocks_might_come:
+        passes("laid_beside", &["ahead", "ahead instruction", "freed"]);
+    memory_given_back_before_a_fork: passes("idle", &[""]);
+    the_last_thread_ends_the_process: passes("last_thread", &[""]);
+    the_status_of_a_process_whose_threads_end_one_by_one: passes("last_status", &[""]);
+    blocks_that_are_freed_where_no_system_call_is_allowed: passes("strict", &["", "seccomp"]);
+    a_filter_after_the_end_of_service: passes("later_filter", &[""]);
+    a_limit_that_another_process_sets: passes("limited", &["as", "data"]);
+    ranges_of_several_areas_under_a_limit_that_the_program_set_unseen:
+        passes("limit_inside", &["plain", "sealed"]);
+    a_child_of_vfork_asks_first: passes("vfork", &[""]);
+    large_alignments: passes("aligned", &[""]);
 }
 
 #[test]
@@ -65,48 +47,10 @@ fn blocks_of_other_rights_are_the_first_that_are_freed() {
 }
 
 #[test]
-fn descriptors_that_are_closed_again_and_again() {
-    for by in ["program", "children"] {
-        passes("closed_often", &[by]);
-    }
-}
-
-#[test]
-fn a_block_of_which_not_all_can_move_grows() {
-    for why in ["sealed", "limit"] {
-        passes("moved_in_part", &[why]);
-    }
-}
-
-#[test]
-fn what_the_program_lays_where_blocks_might_come() {
-    for args in [&["ahead"][..], &["ahead", "instruction"], &["freed"]] {
-        passes("laid_beside", args);
-    }
-}
-
-#[test]
 fn blocks_of_the_c_library_in_a_hole_of_a_block() {
-    for hole in ["unmapped", "child"] {
-        if let Some(case) = finding("holes", &["-pthread"]) {
-            case.args([hole]).same_and_served();
-        }
+    if let Some(case) = finding("holes", &["-pthread"]) {
+        case.with_each(&["unmapped", "child"]);
     }
-}
-
-#[test]
-fn memory_given_back_before_a_fork() {
-    passes("idle", &[]);
-}
-
-#[test]
-fn the_last_thread_ends_the_process() {
-    passes("last_thread", &[]);
-}
-
-#[test]
-fn the_status_of_a_process_whose_threads_end_one_by_one() {
-    passes("last_status", &[]);
 }
 
 #[test]
@@ -120,17 +64,6 @@ fn a_thread_changes_its_identity_while_a_library_is_loaded() {
 }
 
 #[test]
-fn blocks_that_are_freed_where_no_system_call_is_allowed() {
-    passes("strict", &[]);
-    passes("strict", &["seccomp"]);
-}
-
-#[test]
-fn a_filter_after_the_end_of_service() {
-    passes("later_filter", &[]);
-}
-
-#[test]
 fn blocks_that_the_c_library_is_to_fill() {
     passes("filled", &["mallopt"]);
     let variables = [("MALLOC_PERTURB_", "165"), ("GLIBC_TUNABLES", "glibc.malloc.perturb=165")];
@@ -141,35 +74,11 @@ fn blocks_that_the_c_library_is_to_fill() {
 }
 
 #[test]
-fn a_limit_that_another_process_sets() {
-    for kind in ["as", "data"] {
-        passes("limited", &[kind]);
-    }
-}
-
-#[test]
-fn ranges_of_several_areas_under_a_limit_that_the_program_set_unseen() {
-    for kind in ["plain", "sealed"] {
-        passes("limit_inside", &[kind]);
-    }
-}
-
-#[test]
-fn a_child_of_vfork_asks_first() {
-    passes("vfork", &[]);
-}
-
-#[test]
 fn threads_with_little_stack() {
     // Bound at the start: the linker takes more stack than the calls.
     let Some(case) = finding("stack", &["-Wl,-z,now"]) else { return };
     case.same_and_served();
     case.args(["thread"]).same_and_served();
-}
-
-#[test]
-fn large_alignments() {
-    passes("aligned", &[]);
 }
 
 #[test]

@@ -1,11 +1,12 @@
 //! Every knob changes something: from the environment, and those that can be turned while a program runs, then.
 
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use faultless_e2e::{Case, Run, command, library};
 use faultless_page::knobs::{KNOBS, Knob, When};
 use faultless_page::stats::{COUNTERS, Counter};
+use faultless_testkit::Killed;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, waitpid};
 
 /// How often a program is run until the library has done something that depends on the machine's state.
@@ -80,13 +81,13 @@ fn every_knob_changes_something() {
 }
 
 /// A program under the library that has stopped itself.
-struct Stopped(Child);
+struct Stopped(Killed);
 
 impl Stopped {
     fn start(program: &Path, group: &str) -> Self {
         let mut command = Command::new(program);
         command.args(["stop", group]).env("LD_PRELOAD", library()).env(BUDGET.0, BUDGET.1).stdout(Stdio::null());
-        let child = Self(command.spawn().expect("the program starts"));
+        let child = Self(Killed(command.spawn().expect("the program starts")));
         assert!(child.wait().is_some_and(|status| status.stopped()), "{group} does not stop");
         child
     }
@@ -117,13 +118,6 @@ impl Stopped {
         let text = self.faultless(&["stat", "--once", "--json", "-e", name]);
         let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
         json["totals"][name].as_u64().expect("a number")
-    }
-}
-
-impl Drop for Stopped {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

@@ -1,21 +1,49 @@
 //! Small C programs about mappings of their own: addresses, attributes and pages that another process or the kernel
 //! holds, while frames move in and out.
 
-use faultless_e2e::{Case, Run, compile, scratch};
+use faultless_e2e::{Case, Run, compile, scratch, tests};
 use faultless_page::stats::Counter;
 
-/// Runs a program with these arguments; frames have moved out of its mappings and into them.
-fn recycles(source: &str, args: &[&str]) -> Option<Run> {
-    let run = Case::compiled(source, &[])?.args(args).same_and_served();
+/// Runs a program with this line of arguments; frames have moved out of its mappings and into them.
+fn recycled(source: &str, line: &str) -> Option<Run> {
+    let run = Case::compiled(source, &[])?.args(line.split_whitespace()).same_and_served();
     for counter in [Counter::BytesKept, Counter::BytesMoved] {
-        assert!(run.counters.get(counter) > 0, "{source} {args:?}: {counter:?}: {:?}", run.counters);
+        assert!(run.counters.get(counter) > 0, "{source} {line}: {counter:?}: {:?}", run.counters);
     }
     Some(run)
 }
 
-#[test]
-fn unmapped_addresses_are_free_for_hints() {
-    recycles("addresses.c", &["hints"]);
+/// The same with each of these lines.
+fn recycles(source: &str, lines: &[&str]) {
+    for line in lines {
+        recycled(source, line);
+    }
+}
+
+tests! {
+    unmapped_addresses_are_free_for_hints: recycles("addresses.c", &["hints"]);
+    unmapped_addresses_are_free_for_shared_memory: recycles("addresses.c", &["segments"]);
+    questions_about_unmapped_addresses: recycles("addresses.c", &["answers"]);
+    two_threads_want_the_same_addresses: recycles("addresses.c", &["race"]);
+    ranges_larger_than_memory: recycles("addresses.c", &["large"]);
+    sealed_memory: recycles("given.c", &["sealed"]);
+    attributes_end_with_their_mapping: recycles("given.c", &["advised"]);
+    locked_memory: recycles("given.c", &["locked"]);
+    pages_in_a_pipe_outlive_their_mapping: recycles("held.c", &["pipe", "pipe dropped"]);
+    sockets_and_rings_from_elsewhere:
+        recycles("inherits.c", &["send", "sendto", "sendmsg", "sendmmsg", "syscall", "ring"]);
+    first_writes_while_memory_is_registered: recycles("firsts.c", &["-"]);
+    a_read_is_under_way_when_its_buffer_goes: recycles("held.c", &["ring", "ring dropped"]);
+    a_program_watches_its_mappings: recycles("watches.c", &[""]);
+    memory_that_is_watched_already: recycles("watched.c", &["again"]);
+    every_write_to_protected_memory_is_told_of:
+        recycles("watched.c", &["written w", "written r", "written z", "written f"]);
+    a_look_gives_no_page_to_a_shared_file:
+        recycles("sparse.c", &["pieces", "whole", "instead", "moved", "attached"]);
+    the_program_closes_every_descriptor: recycles("descriptors.c", &["close"]);
+    the_program_puts_files_at_any_number: recycles("descriptors.c", &["put"]);
+    threads_with_tables_of_their_own: recycles("descriptors.c", &["tables 4096"]);
+    descriptors_of_children: recycles("descriptors.c", &["children"]);
 }
 
 #[test]
@@ -56,102 +84,31 @@ fn a_growth_that_is_refused_disturbs_no_thread() {
     }
 }
 
-#[test]
-fn unmapped_addresses_are_free_for_shared_memory() {
-    recycles("addresses.c", &["segments"]);
-}
-
-#[test]
-fn questions_about_unmapped_addresses() {
-    recycles("addresses.c", &["answers"]);
-}
-
-#[test]
-fn two_threads_want_the_same_addresses() {
-    recycles("addresses.c", &["race"]);
-}
-
-#[test]
-fn ranges_larger_than_memory() {
-    recycles("addresses.c", &["large"]);
-}
-
-#[test]
-fn sealed_memory() {
-    recycles("given.c", &["sealed"]);
-}
-
-#[test]
-fn attributes_end_with_their_mapping() {
-    recycles("given.c", &["advised"]);
-}
-
-#[test]
-fn locked_memory() {
-    recycles("given.c", &["locked"]);
-}
-
-#[test]
-fn pages_in_a_pipe_outlive_their_mapping() {
-    recycles("held.c", &["pipe"]);
-    recycles("held.c", &["pipe", "dropped"]);
-}
-
-#[test]
-fn sockets_and_rings_from_elsewhere() {
-    for how in ["send", "sendto", "sendmsg", "sendmmsg", "syscall", "ring"] {
-        recycles("inherits.c", &[how]);
-    }
-}
-
-#[test]
-fn first_writes_while_memory_is_registered() {
-    recycles("firsts.c", &["-"]);
-}
-
 /// A library behind ours sees the calls of the program, each once, and none of the engine's.
 #[test]
 fn calls_pass_on_to_libraries_behind() {
     let dir = scratch();
     let Some(library) = compile(dir.path(), "seen.c", &["-shared", "-fPIC", "-ldl"]) else { return };
     let Some(case) = Case::compiled("calls.c", &[]) else { return };
-    recycles("calls.c", &[]);
+    recycles("calls.c", &[""]);
     case.behind(library.to_str().expect("a readable path")).same_and_served();
 }
 
 #[test]
 fn drops_that_the_kernel_refuses_or_makes_in_part() {
     for how in ["head", "hole"] {
-        let Some(run) = recycles("drops.c", &[how]) else { return };
+        let Some(run) = recycled("drops.c", how) else { return };
         assert!(run.counters.get(Counter::BytesRecycled) > 0, "{how}: nothing came back: {:?}", run.counters);
     }
-}
-
-#[test]
-fn a_read_is_under_way_when_its_buffer_goes() {
-    recycles("held.c", &["ring"]);
-    recycles("held.c", &["ring", "dropped"]);
-}
-
-#[test]
-fn a_program_watches_its_mappings() {
-    recycles("watches.c", &[]);
 }
 
 /// Also where the budget would have much of it brought, and where all that is free moves in.
 #[test]
 fn every_first_touch_of_watched_memory_is_told_of() {
-    for mib in ["8", "64", "256", "1024"] {
-        recycles("watched.c", &["untouched", mib]);
-    }
+    recycles("watched.c", &["untouched 8", "untouched 64", "untouched 256", "untouched 1024"]);
     if let Some(case) = Case::compiled("watched.c", &[]) {
         case.args(["untouched", "256"]).env("FAULTLESS_BUDGET", "1G").same_and_served();
     }
-}
-
-#[test]
-fn memory_that_is_watched_already() {
-    recycles("watched.c", &["again"]);
 }
 
 /// With little room left the engine would like to know what of it is used.
@@ -166,24 +123,10 @@ fn nobody_touches_memory_that_is_watched() {
     }
 }
 
-#[test]
-fn every_write_to_protected_memory_is_told_of() {
-    for how in ["w", "r", "z", "f"] {
-        recycles("watched.c", &["written", how]);
-    }
-}
-
-#[test]
-fn a_look_gives_no_page_to_a_shared_file() {
-    for how in ["pieces", "whole", "instead", "moved", "attached"] {
-        recycles("sparse.c", &[how]);
-    }
-}
-
 /// A handler that leaves by a jump finds the engine between two calls, never inside.
 #[test]
 fn handlers_jump_out_of_calls() {
-    if let Some(run) = recycles("jumps.c", &[]) {
+    if let Some(run) = recycled("jumps.c", "") {
         assert_eq!(run.counters.get(Counter::KernelNested), 0);
     }
 }
@@ -195,35 +138,13 @@ fn a_handler_jumps_out_of_mremap() {
     case.env("FAULTLESS_BUDGET", "8M").same_and_served();
 }
 
-#[test]
-fn the_program_closes_every_descriptor() {
-    recycles("descriptors.c", &["close"]);
-}
-
-#[test]
-fn the_program_puts_files_at_any_number() {
-    recycles("descriptors.c", &["put"]);
-}
-
 /// Where the table is full, or may hold few from the start, nothing can move.
 #[test]
 fn tables_of_descriptors_that_are_full() {
-    recycles("descriptors.c", &["full"]);
-    recycles("descriptors.c", &["full", "64"]);
-    recycles("descriptors.c", &["full", "1000"]);
+    recycles("descriptors.c", &["full", "full 64", "full 1000"]);
     if let Some(case) = Case::compiled("descriptors.c", &[]) {
         case.args(["full", "4"]).same();
     }
-}
-
-#[test]
-fn threads_with_tables_of_their_own() {
-    recycles("descriptors.c", &["tables", "4096"]);
-}
-
-#[test]
-fn descriptors_of_children() {
-    recycles("descriptors.c", &["children"]);
 }
 
 #[test]

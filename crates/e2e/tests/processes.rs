@@ -5,70 +5,55 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use faultless_e2e::{Case, Run, command, compile, need, scratch, skip};
+use faultless_e2e::{Case, Run, command, compile, need, scratch, skip, tests};
 
 /// What the library may use beyond the program's own peak in the tests that measure it.
 const BUDGET: u64 = 64 << 20;
 
-fn passes(source: &str, args: &[&str]) {
+/// Runs a program with the arguments of each of these lines.
+fn passes(source: &str, lines: &[impl AsRef<str>]) {
     if let Some(case) = Case::compiled(source, &[]) {
-        case.args(args).same_and_served();
+        case.with_each(lines);
     }
 }
 
-fn passes_with(budget: &str, source: &str, arg: &str) {
+fn passes_with(budget: &str, source: &str, lines: &[&str]) {
     if let Some(case) = Case::compiled(source, &["-pthread"]) {
-        case.env("FAULTLESS_BUDGET", budget).args([arg]).same_and_served();
+        case.env("FAULTLESS_BUDGET", budget).with_each(lines);
     }
 }
 
-#[test]
-fn mmap_in_a_signal_handler() {
-    passes("signals.c", &["mmap"]);
-}
-
-#[test]
-fn malloc_in_a_signal_handler() {
-    passes("signals.c", &["malloc"]);
-}
-
-#[test]
-fn two_thousand_threads() {
-    passes("threads.c", &[]);
-}
-
-#[test]
-fn forks_of_all_kinds() {
-    passes("forks.c", &[]);
-}
-
-#[test]
-fn forks_while_threads_allocate() {
-    passes("forks.c", &["threads"]);
-}
-
-#[test]
-fn memory_before_and_after_main() {
-    passes("early.c", &[]);
-}
-
-#[test]
-fn a_program_that_leaves_its_surroundings() {
-    passes("departs.c", &[]);
+tests! {
+    mmap_in_a_signal_handler: passes("signals.c", &["mmap"]);
+    malloc_in_a_signal_handler: passes("signals.c", &["malloc"]);
+    two_thousand_threads: passes("threads.c", &[""]);
+    forks_of_all_kinds: passes("forks.c", &[""]);
+    forks_while_threads_allocate: passes("forks.c", &["threads"]);
+    memory_before_and_after_main: passes("early.c", &[""]);
+    a_program_that_leaves_its_surroundings: passes("departs.c", &[""]);
+    a_program_started_behind_a_filter_that_kills: passes("filtered.c", &["exec"]);
+    an_environment_that_is_gone: passes("gone.c", &[""]);
+    what_the_c_library_tells_of_blocks: passes("told.c", &[""]);
+    system_calls_that_are_the_programs_to_handle: passes("dispatched.c", &[""]);
+    a_handler_that_interrupted_the_allocator_confines_the_program:
+        passes("interrupts.c", &["limit", "filter", "namespace"]);
+    a_filter_for_threads_that_are_at_memory: passes("interrupts.c", &["blocks", "maps"]);
+    a_handler_that_interrupted_the_allocator_leaves_its_signals_alone:
+        passes("masks.c", &["fixed", "limit", "unmap"]);
+    threads_confine_the_program_at_the_same_time: passes("filters_meet.c", &["both", "limit", "lock", "unshare"]);
+    calls_behind_a_filter_make_no_others:
+        passes("after_filter.c", &["limit", "read", "pipe", "advice", "watch", "smaller", "fork"]);
+    /// Where nothing is sure of a piece of memory any more, it is not used again.
+    bytes_at_the_limit_of_areas: passes_with("8M", "last_areas.c", &["0", "4", "8"]);
+    programs_that_are_started_wrongly: passes("starts.c", &[""]);
+    numbers_of_calls_with_more_than_32_bits: passes("wide_numbers.c", &[""]);
 }
 
 #[test]
 fn a_program_that_allows_itself_few_system_calls() {
     for way in ["prctl", "syscall"] {
-        for children in [&[][..], &["fork"], &["bare"]] {
-            passes("filtered.c", &[&[way], children].concat());
-        }
+        passes("filtered.c", &["", "fork", "bare"].map(|children| format!("{way} {children}")));
     }
-}
-
-#[test]
-fn a_program_started_behind_a_filter_that_kills() {
-    passes("filtered.c", &["exec"]);
 }
 
 #[test]
@@ -90,18 +75,10 @@ fn areas_run_out() {
     }
 }
 
-/// Where nothing is sure of a piece of memory any more, it is not used again.
-#[test]
-fn bytes_at_the_limit_of_areas() {
-    for left in ["0", "4", "8"] {
-        passes_with("8M", "last_areas.c", left);
-    }
-}
-
 #[test]
 fn a_thread_goes_on_after_the_first_one() {
     for (budget, work) in [("64M", "pipes"), ("8M", "sizes"), ("64M", "watched"), ("64M", "limited")] {
-        passes_with(budget, "outlived.c", work);
+        passes_with(budget, "outlived.c", &[work]);
     }
 }
 
@@ -125,11 +102,6 @@ fn a_library_that_allocates_before_the_preloaded_one_is_linked() {
     case.env("LD_BIND_NOW", "1").same_and_served();
 }
 
-#[test]
-fn an_environment_that_is_gone() {
-    passes("gone.c", &[]);
-}
-
 /// Entries of the environment need neither a name nor an equals sign; `run` passes them all on.
 #[test]
 fn every_entry_of_the_environment_is_passed_on() {
@@ -150,66 +122,16 @@ fn every_entry_of_the_environment_is_passed_on() {
 
 #[test]
 fn children_that_share_memory_and_confine_themselves() {
-    for way in ["strict", "filter", "limit"] {
-        passes("shares.c", &[way, "used"]);
-    }
+    passes("shares.c", &["strict used", "filter used", "limit used"]);
     // Before the engine has started.
-    for way in ["filter", "limit"] {
-        passes("shares.c", &[way]);
-    }
-}
-
-#[test]
-fn what_the_c_library_tells_of_blocks() {
-    passes("told.c", &[]);
-}
-
-#[test]
-fn system_calls_that_are_the_programs_to_handle() {
-    passes("dispatched.c", &[]);
-}
-
-#[test]
-fn a_handler_that_interrupted_the_allocator_confines_the_program() {
-    for how in ["limit", "filter", "namespace"] {
-        passes("interrupts.c", &[how]);
-    }
-}
-
-#[test]
-fn a_filter_for_threads_that_are_at_memory() {
-    for what in ["blocks", "maps"] {
-        passes("interrupts.c", &[what]);
-    }
-}
-
-#[test]
-fn a_handler_that_interrupted_the_allocator_leaves_its_signals_alone() {
-    for how in ["fixed", "limit", "unmap"] {
-        passes("masks.c", &[how]);
-    }
-}
-
-#[test]
-fn threads_confine_the_program_at_the_same_time() {
-    for how in ["both", "limit", "lock", "unshare"] {
-        passes("filters_meet.c", &[how]);
-    }
-}
-
-#[test]
-fn calls_behind_a_filter_make_no_others() {
-    for call in ["limit", "read", "pipe", "advice", "watch", "smaller", "fork"] {
-        passes("after_filter.c", &[call]);
-    }
+    passes("shares.c", &["filter", "limit"]);
 }
 
 #[test]
 fn limits_that_are_met_by_other_calls_than_mmap() {
     for kind in ["as", "data"] {
-        for call in ["mremap", "sbrk", "brk", "shmat", "mprotect", "syscall"] {
-            passes("relieved.c", &[kind, call]);
-        }
+        let calls = ["mremap", "sbrk", "brk", "shmat", "mprotect", "syscall"];
+        passes("relieved.c", &calls.map(|call| format!("{kind} {call}")));
     }
 }
 
@@ -314,19 +236,9 @@ fn the_stack_that_the_first_thread_takes() {
 }
 
 #[test]
-fn programs_that_are_started_wrongly() {
-    passes("starts.c", &[]);
-}
-
-#[test]
 fn threads_that_are_cancelled_while_they_wait() {
     for how in ["vmsplice", "send", "sendto", "sendmsg", "sendmmsg"] {
         let Some(case) = Case::compiled("cancelled.c", &["-pthread"]) else { return };
         case.args([how]).same_and_served();
     }
-}
-
-#[test]
-fn numbers_of_calls_with_more_than_32_bits() {
-    passes("wide_numbers.c", &[]);
 }

@@ -1,10 +1,13 @@
 //! Populating in the background, with a backing that is slow, breaks or goes.
 
+mod built;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use built::built;
 use faultless::region::{Backing, Delivery, Error, Region};
 use faultless_testkit::limit::limit;
 
@@ -34,14 +37,7 @@ fn region(then: fn(u64)) -> Option<(Region, Arc<Seen>)> {
     limit();
     let seen = Arc::<Seen>::default();
     let builder = Region::builder(8 * MIB).delivery(Delivery::Signal).backing(Slow(seen.clone(), then));
-    match builder.build() {
-        Ok(region) => Some((region, seen)),
-        Err(Error::NoUserfaultfd(error)) => {
-            faultless_testkit::skip(format_args!("error {error}"));
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
+    built(builder).map(|region| (region, seen))
 }
 
 /// The end of a region is the end of all use of its backing.

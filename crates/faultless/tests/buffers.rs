@@ -1,11 +1,14 @@
 //! More threads than buffers for what a backing has. Each test build has two buffers.
 
+mod built;
+
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use faultless::region::{Backing, Delivery, Error, Region, Rights};
+use built::built;
+use faultless::region::{Backing, Delivery, Region, Rights};
 use faultless_testkit::limit::limit;
 
 const PAGE: usize = 4096;
@@ -35,11 +38,7 @@ impl Backing for Late {
 fn nobody_keeps_others_from_a_change_while_it_waits_for_a_buffer() {
     limit();
     let builder = Region::builder(MIB).delivery(Delivery::Signal).windows(PAGE, PAGE).backing(Late);
-    let region = match builder.build() {
-        Ok(region) => Arc::new(region),
-        Err(Error::NoUserfaultfd(error)) => return faultless_testkit::skip(format_args!("error {error}")),
-        Err(error) => panic!("{error}"),
-    };
+    let Some(region) = built(builder).map(Arc::new) else { return };
     let (ended, end) = mpsc::channel();
     let start = |work: fn(&Region)| {
         let (region, ended) = (region.clone(), ended.clone());

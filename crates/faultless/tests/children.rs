@@ -1,9 +1,12 @@
 //! Regions in a forked child: those of its parent end without harm, and those of its own are as any.
 
+mod built;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use faultless::region::{Backing, Delivery, Error, Region};
+use built::built;
+use faultless::region::{Backing, Delivery, Region};
 use faultless_testkit::limit::limit;
 
 const PAGE: usize = 4096;
@@ -30,14 +33,7 @@ fn region(delivery: Delivery, backing: Option<fn()>) -> Option<Region> {
     if let Some(step) = backing {
         builder = builder.backing(Slow(step));
     }
-    match builder.build() {
-        Ok(region) => Some(region),
-        Err(Error::NoUserfaultfd(error)) => {
-            faultless_testkit::skip(format_args!("{delivery:?}, error {error}"));
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
+    built(builder)
 }
 
 /// Sevens, after something else.

@@ -1,5 +1,8 @@
 //! Choices that make no sense are errors, and those that were left out are the defaults.
 
+mod built;
+
+use built::built;
 use faultless::region::{Delivery, Error, Region};
 use faultless_testkit::limit::limit;
 
@@ -31,13 +34,7 @@ fn brought(first: Option<usize>, most: Option<usize>) -> Option<(usize, u64)> {
     let mut builder = Region::builder(8 * MIB).delivery(Delivery::Signal).huge_pages(false);
     builder = first.into_iter().fold(builder, |builder, first| builder.first_window(first));
     builder = most.into_iter().fold(builder, |builder, most| builder.most_window(most));
-    let mut region = match builder.build() {
-        Err(Error::NoUserfaultfd(error)) => {
-            faultless_testkit::skip(format_args!("error {error}"));
-            return None;
-        }
-        built => built.unwrap(),
-    };
+    let mut region = built(builder)?;
     region.as_mut_slice().unwrap()[0] = 1;
     let at_first = region.present() / PAGE;
     region.as_mut_slice().unwrap().iter_mut().step_by(PAGE).for_each(|byte| *byte = 1);

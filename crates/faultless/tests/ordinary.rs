@@ -1,11 +1,14 @@
 //! What an ordinary user gets unless it says otherwise, where the kernel delivers faults of programs alone: memory
 //! that system calls can be given.
 
+mod sevens;
+
 use std::fs::File;
 use std::io::Read;
 
-use faultless::region::{Backing, Delivery, Region};
+use faultless::region::{Delivery, Region};
 use faultless_testkit::limit::limit;
+use sevens::Sevens;
 
 const MIB: usize = 1 << 20;
 
@@ -42,15 +45,6 @@ fn a_system_call_on_untouched_memory_works_by_default() {
     assert!(as_ordinary_user(works));
     // The kernel brings pages when they are touched.
     assert!(as_ordinary_user(|| Region::anonymous(1 << 40).unwrap().present() == 0));
-}
-
-struct Sevens;
-
-impl Backing for Sevens {
-    fn read(&self, _offset: u64, buffer: &mut [u8]) -> Result<(), i32> {
-        buffer.fill(7);
-        Ok(())
-    }
 }
 
 /// The kernel has not the bytes of a backing, so a handler it is, and the region says what does not work.

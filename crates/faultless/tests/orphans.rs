@@ -179,21 +179,23 @@ fn kill_myself() {
     unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
 }
 
-#[test]
-fn of_a_parent_that_is_killed() {
-    let output = run("of_a_parent_that_is_killed", || {
+/// A parent with a region and a family comes to its end by `end`, as the test `name`.
+fn run_family(name: &str, end: fn(Region)) -> Option<String> {
+    run(name, || {
         let region = build(Ones);
         family(&region);
-        kill_myself();
-    });
-    check(output, 0, 7, 2);
+        end(region);
+    })
+}
+
+#[test]
+fn of_a_parent_that_is_killed() {
+    check(run_family("of_a_parent_that_is_killed", |_region| kill_myself()), 0, 7, 2);
 }
 
 #[test]
 fn of_a_parent_that_becomes_another_program() {
-    let output = run("of_a_parent_that_becomes_another_program", || {
-        let region = build(Ones);
-        family(&region);
+    let output = run_family("of_a_parent_that_becomes_another_program", |_region| {
         let error = Command::new("/bin/sh").args(["-c", "exit"]).exec();
         say(&format!("\n{error}\n"));
     });
@@ -202,12 +204,7 @@ fn of_a_parent_that_becomes_another_program() {
 
 #[test]
 fn of_a_parent_that_leaves_its_region() {
-    let output = run("of_a_parent_that_leaves_its_region", || {
-        let region = build(Ones);
-        family(&region);
-        std::mem::forget(region);
-    });
-    check(output, 1, 7, 2);
+    check(run_family("of_a_parent_that_leaves_its_region", std::mem::forget), 1, 7, 2);
 }
 
 /// A signal to a group of processes does not kill children in other ones.

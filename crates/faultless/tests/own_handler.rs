@@ -1,6 +1,7 @@
 //! The program's own handler of SIGBUS, which was there before the first region: it runs as if there were none.
 
 mod apart;
+mod built;
 
 use std::fs::File;
 use std::mem::zeroed;
@@ -10,7 +11,8 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
 
 use apart::{apart, passes_apart};
-use faultless::region::{Delivery, Error, Region};
+use built::built;
+use faultless::region::{Delivery, Region};
 
 const PAGE: usize = 4096;
 const MIB: usize = 1 << 20;
@@ -57,14 +59,7 @@ fn fault(file: &File) -> u8 {
 }
 
 fn region() -> Option<Region> {
-    match Region::builder(8 * MIB).delivery(Delivery::Signal).build() {
-        Ok(region) => Some(region),
-        Err(Error::NoUserfaultfd(error)) => {
-            faultless_testkit::skip(format_args!("error {error}"));
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
+    built(Region::builder(8 * MIB).delivery(Delivery::Signal))
 }
 
 #[test]

@@ -1,9 +1,12 @@
 //! The page of counters and knobs, as others see it: through shared memory that only /proc names.
 
+mod built;
+
 use std::ptr::null;
 use std::sync::atomic::Ordering;
 
-use faultless::region::{Delivery, Error, Region};
+use built::built;
+use faultless::region::{Delivery, Region};
 use faultless_page::knobs::Knob;
 use faultless_page::layout::{MAGIC, Page, Whole};
 use faultless_page::listing::{Line, PLACES, Regions};
@@ -32,13 +35,8 @@ fn attach() -> Option<(&'static Page, Regions<'static>)> {
 
 #[test]
 fn counters_are_seen_and_knobs_turned_from_outside() {
-    let region = match Region::builder(1 << 20).delivery(Delivery::Signal).windows(BYTES, BYTES).build() {
-        Ok(region) => region,
-        Err(Error::NoUserfaultfd(error)) => {
-            return faultless_testkit::skip(format_args!("no userfaultfd, error {error}"));
-        }
-        Err(error) => panic!("{error}"),
-    };
+    let builder = Region::builder(1 << 20).delivery(Delivery::Signal).windows(BYTES, BYTES);
+    let Some(region) = built(builder) else { return };
     let Some((page, regions)) = attach() else { return faultless_testkit::skip("no shared memory here") };
     assert_eq!(page.header.magic.load(Ordering::Acquire), MAGIC);
     let touch = |i: usize| {

@@ -1,5 +1,7 @@
 //! Regions on the kernel, in each delivery mode. Where there is no userfaultfd the tests say so and pass.
 
+mod sevens;
+
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::FromRawFd;
@@ -7,6 +9,7 @@ use std::os::fd::FromRawFd;
 use faultless::region::{Advice, Backing, Builder, Delivery, Error, FileBacking, Region, Rights};
 use faultless_page::stats::Counter;
 use faultless_testkit::limit::limit;
+use sevens::Sevens;
 
 const PAGE: usize = 4096;
 const MIB: usize = 1 << 20;
@@ -55,15 +58,6 @@ fn fresh_memory_is_zero_and_keeps_what_is_written() {
             assert_eq!(read(&region, 5 * MIB), (5 * MIB / PAGE) as u8);
         },
     );
-}
-
-struct Sevens;
-
-impl Backing for Sevens {
-    fn read(&self, _offset: u64, buffer: &mut [u8]) -> Result<(), i32> {
-        buffer.fill(7);
-        Ok(())
-    }
 }
 
 #[test]

@@ -1,7 +1,10 @@
 //! Memory made ready beforehand, and regions that take it. One test at a time has the pool.
 
+mod built;
+
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use built::built;
 use faultless::region::{Advice, Delivery, Error, Region};
 use faultless_page::stats::Counter;
 use faultless_testkit::limit::limit;
@@ -22,14 +25,7 @@ fn alone() -> MutexGuard<'static, ()> {
 
 /// A region that asks for no more than one huge page itself.
 fn region(bytes: usize, delivery: Delivery) -> Option<Region> {
-    match Region::builder(bytes).delivery(delivery).budget(16 * MIB).build() {
-        Ok(region) => Some(region),
-        Err(Error::NoUserfaultfd(error)) => {
-            faultless_testkit::skip(format_args!("{delivery:?}, error {error}"));
-            None
-        }
-        Err(error) => panic!("{delivery:?}: {error}"),
-    }
+    built(Region::builder(bytes).delivery(delivery).budget(16 * MIB))
 }
 
 /// All huge pages that were asked for, or nothing where there are none.

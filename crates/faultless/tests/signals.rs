@@ -1,11 +1,14 @@
 //! Faults where they are awkward: in signal handlers, on small stacks, beside the program's own handlers.
 
+mod built;
+
 use std::mem::zeroed;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{fs::File, os::fd::AsRawFd};
 
+use built::built;
 use faultless::region::{Advice, Delivery, Error, Region, Rights};
 use faultless_testkit::limit::limit;
 
@@ -13,14 +16,7 @@ const PAGE: usize = 4096;
 const MIB: usize = 1 << 20;
 
 fn region(delivery: Delivery) -> Option<Region> {
-    match Region::builder(8 * MIB).delivery(delivery).windows(PAGE, PAGE).build() {
-        Ok(region) => Some(region),
-        Err(Error::NoUserfaultfd(error)) => {
-            faultless_testkit::skip(format_args!("{delivery:?}, error {error}"));
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
+    built(Region::builder(8 * MIB).delivery(delivery).windows(PAGE, PAGE))
 }
 
 /// What the handlers touch: the address of the next page, and how many there were.

@@ -74,6 +74,13 @@ impl Program {
         span
     }
 
+    /// The program unmaps it, and nothing is asked for during a long time.
+    fn leave(&self, span: Span) {
+        self.unmap(span);
+        self.rest();
+        (0..300).for_each(|_| _ = self.space.step());
+    }
+
     /// The program walks through slots, which must be zero, and writes to every page.
     fn walk(&self, span: Span) {
         for at in (span.start..span.end).step_by(SLOT) {
@@ -123,24 +130,28 @@ fn windows_double_behind_markers_while_the_program_follows() {
     assert!(p.count(Counter::BytesMoved) >= 48 * SLOT, "{}", p.count(Counter::BytesMoved) / SLOT);
 }
 
+/// A program that grows into forty slots, and any of these slots. Slot 9 is in use.
+fn growing_over_a_used_slot() -> (Program, Span, impl Fn(usize) -> Span) {
+    let p = Program::new();
+    let span = p.growing(40, 30);
+    let slot = move |i: usize| Span::new(span.start + i * SLOT, SLOT);
+    p.fake.write(slot(9), 5);
+    (p, span, slot)
+}
+
 #[test]
 fn what_the_program_does_not_come_to_is_counted() {
     let p = Program::new();
     let span = p.growing(40, 30);
     p.walk(Span::new(span.start, SLOT));
     assert_eq!(p.count(Counter::BytesMovedUnused), 0);
-    p.unmap(span);
-    p.rest();
-    (0..300).for_each(|_| _ = p.space.step());
+    p.leave(span);
     assert_eq!(p.count(Counter::BytesMovedUnused), 16 * SLOT);
 }
 
 #[test]
 fn nothing_moves_onto_what_is_there_or_to_what_is_closed() {
-    let p = Program::new();
-    let span = p.growing(40, 30);
-    let slot = |i: usize| Span::new(span.start + i * SLOT, SLOT);
-    p.fake.write(slot(9), 5);
+    let (p, span, slot) = growing_over_a_used_slot();
     let moved = p.count(Counter::BytesMoved);
     p.walk(slot(0));
     assert_eq!(p.present(span), [&[0], &range(3, 19)[..]].concat());
@@ -155,16 +166,11 @@ fn nothing_moves_onto_what_is_there_or_to_what_is_closed() {
 /// Neither what the program had there already, nor what moved when the mapping was made.
 #[test]
 fn what_moved_ahead_is_what_moved_there() {
-    let p = Program::new();
-    let span = p.growing(40, 30);
-    let slot = |i: usize| Span::new(span.start + i * SLOT, SLOT);
-    p.fake.write(slot(9), 5);
+    let (p, span, slot) = growing_over_a_used_slot();
     let ahead = p.count(Counter::BytesMovedAhead);
     p.walk(slot(0));
     assert_eq!(p.count(Counter::BytesMovedAhead) - ahead, 15 * SLOT);
-    p.unmap(span);
-    p.rest();
-    (0..300).for_each(|_| _ = p.space.step());
+    p.leave(span);
     assert_eq!(p.count(Counter::BytesMovedUnused), 15 * SLOT, "of sixteen slots, one was the program's");
     let (all, ahead) = (p.count(Counter::BytesMoved), p.count(Counter::BytesMovedAhead));
     p.map(4);

@@ -34,7 +34,7 @@ enum Op {
     /// Memory from malloc that is not zeroed.
     Block(usize, Touch),
     Free(usize),
-    /// A block of so many units, all of it touched.
+    /// A block of this number of units, all of it touched.
     Small(usize),
     FreeSmall(usize),
     /// Half of each slot of a mapping, without the page that it touches if it touches one.

@@ -66,6 +66,13 @@ impl World {
         self.work();
     }
 
+    /// Uses a block of `n` slots that needs no zeroes, and frees it.
+    fn use_block(&self, n: usize) {
+        let got = self.space.allocate(0, n * SLOT, PAGE, Need::Any).unwrap();
+        self.fake.write(Span::new(got.addr, n * SLOT), 7);
+        assert!(self.space.free(got.addr));
+    }
+
     fn work(&self) {
         while self.space.step() == Progress::Worked {}
     }
@@ -154,9 +161,7 @@ fn a_block_is_zeroed_to_its_end() {
     // What is asked for is four slots: no more of a large block is zeroed than that, or hardly.
     let w = World::new();
     w.unmap(w.map(4), 4);
-    let got = w.space.allocate(0, 32 * SLOT, PAGE, Need::Any).unwrap();
-    w.fake.write(Span::new(got.addr, 32 * SLOT), 7);
-    assert!(w.space.free(got.addr));
+    w.use_block(32);
     w.fake.advance_ms(LATER_MS);
     w.work();
     assert_eq!(w.scrubbed(), 4);
@@ -166,9 +171,7 @@ fn a_block_is_zeroed_to_its_end() {
 fn blocks_that_need_no_zeroes_cause_none() {
     let w = World::new();
     for _ in 0..20 {
-        let got = w.space.allocate(0, 8 * SLOT, PAGE, Need::Any).unwrap();
-        w.fake.write(Span::new(got.addr, 8 * SLOT), 7);
-        assert!(w.space.free(got.addr));
+        w.use_block(8);
         w.fake.advance_ms(LATER_MS);
         w.work();
     }
@@ -184,9 +187,7 @@ fn it_learns_that_nobody_wants_its_zeroes() {
     let mut before = 0;
     for _ in 0..10 {
         // Zeroed memory goes to a block that needs no zeroes.
-        let got = w.space.allocate(0, 8 * SLOT, PAGE, Need::Any).unwrap();
-        w.fake.write(Span::new(got.addr, 8 * SLOT), 7);
-        assert!(w.space.free(got.addr));
+        w.use_block(8);
         w.fake.advance_ms(5000);
         before = w.scrubbed();
         w.work();

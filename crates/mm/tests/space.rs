@@ -25,6 +25,12 @@ fn settings() -> impl Strategy<Value = Vec<(Knob, u64)>> {
     })
 }
 
+/// Settings, shards, and up to `most` calls.
+fn programs(most: usize) -> impl Strategy<Value = (Vec<(Knob, u64)>, usize, Vec<Op>)> {
+    let op = (0u8..106, any::<u32>(), any::<u32>(), any::<u32>());
+    (settings(), 1usize..3, prop::collection::vec(op, 1..most))
+}
+
 fn apply(o: &mut Oracle, (op, a, b, c): Op) {
     let (a, b, c) = (a as usize, b as usize, c as usize);
     match op {
@@ -90,30 +96,20 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases()) })]
 
     #[test]
-    fn the_program_sees_what_it_must(
-        settings in settings(),
-        shards in 1usize..3,
-        ops in prop::collection::vec((0u8..106, any::<u32>(), any::<u32>(), any::<u32>()), 1..160),
-    ) {
+    fn the_program_sees_what_it_must((settings, shards, ops) in programs(160)) {
         let mut o = Oracle::new(&settings, shards);
-        for op in ops {
+        ops.into_iter().for_each(|op| {
             apply(&mut o, op);
             o.check();
-        }
+        });
         o.check_all();
         o.end();
     }
 
     #[test]
-    fn a_retired_engine_keeps_no_addresses(
-        settings in settings(),
-        shards in 1usize..3,
-        ops in prop::collection::vec((0u8..106, any::<u32>(), any::<u32>(), any::<u32>()), 1..80),
-    ) {
+    fn a_retired_engine_keeps_no_addresses((settings, shards, ops) in programs(80)) {
         let mut o = Oracle::new(&settings, shards);
-        for op in ops {
-            apply(&mut o, op);
-        }
+        ops.into_iter().for_each(|op| apply(&mut o, op));
         o.retire();
     }
 }

@@ -9,7 +9,7 @@ use crate::stopping::Stopping;
 const PREEMPTIONS: usize = 3;
 
 /// Runs `model` so often under each scheduler, or as often as `MODEL_RUNS` says.
-pub fn check_runs(model: fn(), runs: usize) {
+pub fn check_runs(model: impl Fn() + Copy + Send + Sync + 'static, runs: usize) {
     let runs = std::env::var("MODEL_RUNS").ok().and_then(|n| n.parse().ok()).unwrap_or(runs);
     run(RandomScheduler::new(runs), model);
     run(PctScheduler::new(PREEMPTIONS, runs), model);
@@ -22,7 +22,7 @@ pub fn check_stopping(model: fn(), runs: usize, threads: usize) {
     run(Stopping::new(runs, threads), model);
 }
 
-fn run(scheduler: impl Scheduler + 'static, model: fn()) {
+fn run(scheduler: impl Scheduler + 'static, model: impl Fn() + Send + Sync + 'static) {
     let mut config = Config::new();
     config.stack_size = 1 << 20;
     config.silence_warnings = true;

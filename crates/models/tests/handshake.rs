@@ -7,7 +7,7 @@ use faultless_base::{SLOT, Slot, Span};
 use faultless_mm::frame::busy::Busy;
 use faultless_mm::frame::slot::{Slots, State, flag};
 use loom::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use loom::thread;
+use loom::thread::{self, JoinHandle};
 
 const BASE: usize = 1 << 40;
 const N: usize = 2;
@@ -60,14 +60,17 @@ impl World {
     }
 }
 
+/// The background thread, on its way through `order`.
+fn background(world: &Arc<World>, order: &'static [usize]) -> JoinHandle<()> {
+    let world = world.clone();
+    thread::spawn(move || order.iter().for_each(|&i| world.touch(i)))
+}
+
 /// The background thread goes through `order`, while the program does something to slot 0.
 fn check(state: State, order: &'static [usize], take: fn(&World)) {
     loom::model(move || {
         let world = World::new(state);
-        let background = {
-            let world = world.clone();
-            thread::spawn(move || order.iter().for_each(|&i| world.touch(i)))
-        };
+        let background = background(&world, order);
         take(&world);
         world.leave_alone(0);
         background.join().unwrap();
@@ -117,10 +120,7 @@ fn one_slot_after_the_other_is_told_apart() {
 fn a_slot_is_not_touched_while_it_is_replaced() {
     loom::model(|| {
         let world = World::new(State::Mapped);
-        let background = {
-            let world = world.clone();
-            thread::spawn(move || [0, 0].map(|i| world.touch(i)))
-        };
+        let background = background(&world, &[0, 0]);
         let replaced = world.busy.replace(World::span(0));
         world.leave_alone(0);
         assert!(world.slots.detach(Slot::new(0), State::Mapped));
@@ -170,10 +170,7 @@ fn two_threads_wait_for_one() {
             }
         };
         let other = thread::spawn(take(1));
-        let background = {
-            let world = world.clone();
-            thread::spawn(move || [1, 0].iter().for_each(|&i| world.touch(i)))
-        };
+        let background = background(&world, &[1, 0]);
         take(0)();
         other.join().unwrap();
         background.join().unwrap();
@@ -185,10 +182,7 @@ fn two_threads_wait_for_one() {
 fn a_slot_that_is_handed_out_again_is_the_programs_again() {
     loom::model(|| {
         let world = World::new(State::Mapped);
-        let background = {
-            let world = world.clone();
-            thread::spawn(move || [0, 0].map(|i| world.touch(i)))
-        };
+        let background = background(&world, &[0, 0]);
         assert!(world.slots.detach(Slot::new(0), State::Mapped));
         world.leave_alone(0);
         world.gone[0].store(false, Relaxed);

@@ -87,11 +87,6 @@ impl Table {
         Self { title, gb: size.0, reps: size.1, orders, speculative, rows: Vec::new() }
     }
 
-    fn rows(self, rows: &[(usize, f64, f64, f64)]) -> Self {
-        let row = |&(threads, user, system, rate)| Row { threads, user, system, rate };
-        Self { rows: rows.iter().map(row).collect(), ..self }
-    }
-
     /// Bytes that are touched in one repetition.
     pub fn bytes(&self) -> f64 {
         self.gb as f64 * (1u64 << 30) as f64
@@ -136,71 +131,27 @@ impl Predicted {
     }
 }
 
-/// The tables, in their order.
+/// The tables, in their order. `seed.csv` has their rows.
 pub fn tables() -> Vec<Table> {
-    vec![
-        Table::new("Standard kernel: one lock", (32, 3), &[0], false).rows(&[
-            (1, 1.416, 138.165, 45097.498),
-            (2, 1.397, 148.523, 80201.646),
-            (4, 1.390, 152.618, 141545.239),
-            (8, 1.500, 374.008, 118671.950),
-            (16, 1.415, 1051.759, 85087.358),
-            (32, 1.867, 3400.417, 53754.928),
-            (64, 5.361, 11633.040, 31881.112),
-            (128, 23.387, 39386.390, 18918.599),
-            (256, 15.409, 20031.450, 37237.918),
-            (512, 18.720, 10338.511, 72752.686),
-        ]),
-        Table::new("Prefaulting", (32, 3), &[3, 4], false).rows(&[
-            (1, 1.098, 138.544, 45057.920),
-            (2, 1.022, 127.770, 92707.085),
-            (4, 0.995, 119.666, 167955.292),
-            (8, 0.928, 87.400, 342934.242),
-            (16, 1.067, 72.943, 553989.377),
-            (32, 1.248, 133.753, 606062.151),
-            (64, 5.557, 438.634, 451418.617),
-            (128, 17.860, 1496.797, 322808.509),
-            (256, 13.382, 766.063, 618816.838),
-            (512, 17.067, 369.106, 1161285.521),
-        ]),
-        Table::new("Prefaulting, and faults without the lock", (32, 10), &[3, 4], true).rows(&[
-            (1, 4.103, 456.384, 45544.369),
-            (2, 4.005, 415.119, 94484.174),
-            (4, 3.855, 371.317, 187635.724),
-            (8, 3.902, 308.673, 308634.397),
-            (16, 4.011, 224.213, 564241.062),
-            (32, 5.483, 209.391, 763495.417),
-            (64, 19.166, 219.925, 797286.395),
-            (128, 53.482, 342.342, 769687.791),
-            (256, 67.334, 180.321, 1364614.334),
-            (512, 66.516, 93.098, 2291548.865),
-        ]),
-        Table::new("Prefaulting, much memory", (256, 3), &[3, 4], false).rows(&[
-            (4, 8.241, 1414.348, 112056.239),
-            (8, 8.306, 1300.982, 203559.271),
-            (16, 8.368, 1223.853, 324940.924),
-            (32, 8.536, 1284.041, 453556.624),
-            (64, 13.025, 3587.203, 457131.492),
-            (128, 25.025, 11460.700, 345404.909),
-            (256, 26.150, 6061.649, 663414.482),
-            (512, 20.637, 3037.097, 1302993.019),
-        ]),
+    let mut tables = vec![
+        Table::new("Standard kernel: one lock", (32, 3), &[0], false),
+        Table::new("Prefaulting", (32, 3), &[3, 4], false),
+        Table::new("Prefaulting, and faults without the lock", (32, 10), &[3, 4], true),
+        Table::new("Prefaulting, much memory", (256, 3), &[3, 4], false),
         Table::new(
             "Prefaulting by up to 32 pages, and faults without the lock, much memory",
             (256, 10),
             &[5],
             true,
-        )
-        .rows(&[
-            (8, 33.571, 4516.293, 194356.930),
-            (16, 33.103, 3737.688, 363704.484),
-            (32, 35.094, 3436.561, 521352.840),
-            (64, 46.675, 2899.997, 684214.256),
-            (128, 85.493, 2890.198, 826122.524),
-            (256, 74.299, 1374.973, 1679630.272),
-            (512, 62.760, 706.559, 3149273.714),
-        ]),
-    ]
+        ),
+    ];
+    for line in include_str!("seed.csv").lines().filter(|line| !line.starts_with('#')) {
+        let mut numbers = line.split(',').map(|number| number.trim().parse::<f64>().expect("a number"));
+        let mut next = || numbers.next().expect("five numbers in each line");
+        let table = &mut tables[next() as usize];
+        table.rows.push(Row { threads: next() as usize, user: next(), system: next(), rate: next() });
+    }
+    tables
 }
 
 /// Whether the costs were chosen to fit a row of a table, by its place. The standard kernel's rows up to 128 threads

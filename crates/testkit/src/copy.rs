@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::process::Command;
 
-/// Copies a program or library. Another process writes the copy: a file that this one has open for writing is open in a
-/// child that another test forks at that moment, too, and cannot be executed until that child has called exec (`ETXTBSY`).
+/// Copies a program or library. Another process writes the copy. A file that this process has open for writing is
+/// also open in a child that another test forks at that moment. It cannot be executed until that child has called
+/// exec (`ETXTBSY`).
 ///
 /// # Panics
 /// If that fails.

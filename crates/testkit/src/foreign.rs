@@ -1,7 +1,7 @@
 //! Bytes that others wrote: what parsers must bear.
 //!
-//! [`garbled`] makes texts that are nearly sound, or not at all. [`Guarded`] ends where memory ends, so that a read
-//! behind it crashes. `PROPTEST_CASES=1000000` runs so many cases of each test instead of 256.
+//! [`garbled`] makes texts that are nearly sound, or not at all. [`Guarded`] ends where memory ends, so that a
+//! read behind it crashes. `PROPTEST_CASES=1000000` runs a million cases of each test instead of 256.
 
 use proptest::prelude::*;
 

@@ -15,6 +15,7 @@
 //! | [`limit`] | how long a test may take |
 //! | [`foreign`] | bytes that others wrote, for parsers |
 //! | [`copy`] | programs to be run from elsewhere |
+//! | [`Killed`] | children that end with their test |
 //! | [`skip`] | tests that cannot run here |
 
 pub mod attributes;
@@ -25,6 +26,7 @@ pub mod copy;
 pub mod direct;
 pub mod foreign;
 pub mod holes;
+mod killed;
 pub mod limit;
 pub mod mappings;
 pub mod mistakes;
@@ -35,4 +37,5 @@ mod skipped;
 pub mod world;
 
 pub use copy::copy_program;
+pub use killed::Killed;
 pub use skipped::{skip, skip_optional};

@@ -117,11 +117,7 @@ impl Region {
     #[pyo3(signature = (length, **options),
            text_signature = "(length, *, delivery='best', window=None, huge_pages=True, handlers=1, budget=None, zeroed=True, events=False)")]
     fn new(py: Python<'_>, length: Size, options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
-        let options = Options::read("Region()", options)?;
-        if length.0 == 0 {
-            return Err(PyValueError::new_err("a region has at least 1 byte"));
-        }
-        let user = User::new(py, options.delivery)?;
+        let (options, user) = Options::begin(py, ["Region()", "a region"], length, options)?;
         let memory = py.detach(|| options.apply(Memory::builder(length.0)).build()).map_err(failed)?;
         let open = Open { memory, _user: user };
         Ok(Self(Mutex::new(State { memory: Some(Arc::new(open)), buffers: 0, writable: 0 })))

@@ -1,5 +1,5 @@
-//! The structure of the code, checked: arrows only go down, unsafe code stays where it belongs, files stay small, the
-//! library of regions bears forks, and tests that cannot run say so where it counts.
+//! The structure of the code, checked: arrows only go down, unsafe code stays where it belongs, and files stay
+//! small. The library of regions bears forks, and tests that cannot run say so where it counts.
 //!
 //! Each check is a function from texts to a list of violations, so that its tests can show it a bad example.
 

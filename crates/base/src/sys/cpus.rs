@@ -236,7 +236,7 @@ mod tests {
     proptest! {
         #![proptest_config(cases())]
 
-        /// Whatever stands there, what is chosen is allowed, and not busy.
+        /// Whatever stands there, the chosen processor is allowed, and not busy.
         #[test]
         fn any_text_is_borne(first in garbled(&[STAT]), second in garbled(&[STAT]), part in 1usize..600) {
             let known = Known::new();

@@ -7,9 +7,9 @@
 //! A sum that lasts shorter than that may be missed. So the kernel's own peak of the largest process is read every
 //! [`KERNELS`] samples: what that process had by itself is no more than all had together.
 //!
-//! What it costs, of an AMD EPYC with Linux 6.18 and a run of one process: 13 µs a sample with warm caches, and some
-//! 12 µs to wake up and sleep, together 0.5 % of a CPU. With all CPUs busy by others that start many processes it was
-//! 1 to 2 %.
+//! What it costs, on an AMD EPYC with Linux 6.18 and a run of one process: 13 µs a sample with warm caches. To
+//! wake up and sleep costs some 12 µs. Together that is 0.5 % of a CPU. With all CPUs busy by others that start
+//! many processes it was 1 to 2 %.
 
 mod shared;
 mod tree;

@@ -126,7 +126,7 @@ impl Running {
     }
 }
 
-/// The peak after so many samples.
+/// The peak after this number of samples.
 fn after(watch: &mut Watch, samples: u32) -> Peak {
     (0..samples).for_each(|_| watch.sample().unwrap());
     watch.peak().unwrap()
@@ -144,30 +144,31 @@ fn a_grandchild_counts_and_so_do_those_above_it() {
     assert_eq!(watch.peak(), Some(peak));
 }
 
+/// After this number of samples the memory of what is started counts, and once.
+fn counts_once(what: &str, script: &str, samples: u32) -> Peak {
+    let mut run = Running::start(what, script);
+    let peak = after(&mut run.watch(), samples);
+    assert!(ONCE.contains(&peak.bytes), "{peak:?}");
+    run.end();
+    peak
+}
+
 /// Its parent has ended before anyone looked.
 #[test]
 fn an_orphan_counts() {
-    let mut run = Running::start("has memory", r#"exec 3<&0; ("$@" <&3 &); read end"#);
-    let peak = after(&mut run.watch(), 1);
-    assert!(ONCE.contains(&peak.bytes) && peak.processes == 2, "{peak:?}");
-    run.end();
+    let peak = counts_once("has memory", r#"exec 3<&0; ("$@" <&3 &); read end"#, 1);
+    assert_eq!(peak.processes, 2, "{peak:?}");
 }
 
 /// One that comes while it is watched, and leaves the group: its parent tells.
 #[test]
 fn a_process_of_another_group_counts() {
-    let mut run = Running::start("has memory", r#"exec 3<&0; setsid "$@" <&3 & wait"#);
-    let peak = after(&mut run.watch(), 1);
-    assert!(ONCE.contains(&peak.bytes), "{peak:?}");
-    run.end();
+    counts_once("has memory", r#"exec 3<&0; setsid "$@" <&3 & wait"#, 1);
 }
 
 #[test]
 fn memory_that_a_process_only_borrows_counts_once() {
-    let mut run = Running::start("forks with its memory", r#"exec "$@""#);
-    let peak = after(&mut run.watch(), 4 * SHARED);
-    assert!(ONCE.contains(&peak.bytes), "{peak:?}");
-    run.end();
+    counts_once("forks with its memory", r#"exec "$@""#, 4 * SHARED);
 }
 
 #[test]
@@ -185,10 +186,7 @@ fn what_a_forked_process_shares_with_its_parent_counts_once() {
 
 #[test]
 fn a_process_without_its_first_thread_counts() {
-    let mut run = Running::start("loses its first thread", r#"exec "$@""#);
-    let peak = after(&mut run.watch(), 2);
-    assert!(ONCE.contains(&peak.bytes), "{peak:?}");
-    run.end();
+    counts_once("loses its first thread", r#"exec "$@""#, 2);
 }
 
 /// What was there between samples: the kernel tells. Its figure has pages of files, which do not count.

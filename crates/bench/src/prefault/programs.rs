@@ -151,10 +151,10 @@ fn lines(board: &Board, index: usize) {
             table::spread(&wall, Metric::Wall),
             to(Contender::Plain),
             to(Contender::Huge),
-            table::seconds(middle(|run| run.sample.user)),
-            table::seconds(middle(|run| run.sample.system)),
-            table::bytes(middle(|run| run.sample.resident as f64)),
-            middle(|run| run.sample.faults as f64),
+            table::seconds(middle(|run| run.sample.used.user)),
+            table::seconds(middle(|run| run.sample.used.system)),
+            table::bytes(middle(|run| run.sample.used.resident as f64)),
+            middle(|run| run.sample.used.faults as f64),
             if way.is_own() { Ahead::of(runs).cells(runs.len()) } else { "– | – | – | –".into() },
         );
     }

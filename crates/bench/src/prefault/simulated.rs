@@ -112,8 +112,8 @@ pub fn validate(runs: &mut Runs, results: &mut Results) {
     };
     print_costs(&costs.iter().zip(["alone", "two at once"]).collect::<Vec<_>>());
     println!(
-        "**The simulation beside this machine** (in order; pages touched in a second, and in one of processor time, in which others on the \
-         machine do not count; the fastest run, as costs are the fastest samples)\n"
+        "**The simulation beside this machine** (in order; pages touched in a second, and in a second of processor time, which \
+         leaves out other programs; the fastest run, as costs are the fastest samples)\n"
     );
     println!("| | Threads | real | simulated | error | real, flt/cpu/s | simulated | error |");
     println!("|---|---|---|---|---|---|---|---|");

@@ -7,36 +7,20 @@ mod runs;
 mod sweep;
 mod tables;
 
-use std::path::PathBuf;
-use std::time::Instant;
-
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::ValueEnum;
 
-use super::aims::Aims;
-use super::machine::Machine;
-use super::parts;
-use super::plan::Context;
+use super::parts::{self, Session};
 use runs::Runs;
 
 /// Options of `faultless bench prezero`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// More rounds, and every number of lines.
-    #[arg(long)]
-    full: bool,
-    /// Only these parts.
-    #[arg(long, value_delimiter = ',', value_name = "PARTS")]
-    only: Vec<Part>,
-    /// Writes all figures to this file.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    parts: parts::Options<Part>,
     /// The Python that has NumPy.
     #[arg(long, env = "FAULTLESS_PYTHON", default_value = "python3", value_name = "PROGRAM")]
     python: String,
-    /// Tiny sizes and one round, to try the bench itself.
-    #[arg(long, hide = true)]
-    quick: bool,
 }
 
 /// What can be measured.
@@ -46,7 +30,7 @@ enum Part {
     Burst,
     /// Ten mappings in rapid succession.
     Sustained,
-    /// More and more lines of each page.
+    /// More and more lines of each page; with --full more numbers of them.
     Lines,
     /// A real program.
     Program,
@@ -60,37 +44,21 @@ enum Part {
 
 /// Runs the parts and prints the tables.
 pub fn main(args: &Args) -> Result<()> {
-    let start = Instant::now();
-    let dir = tempfile::tempdir().context("a folder for the inputs")?;
-    let machine = Machine::read();
-    let context = Context {
-        python: args.python.clone(),
-        full: args.full,
-        quick: args.quick,
-        ..Context::new(&machine, dir.path())?
-    };
-    let mut runs = Runs::new(context)?;
-    let mut aims = Aims::default();
-    println!("{}\n", machine.line());
-    parts::say_missing(runs.missing());
-    for part in parts::wanted(&args.only, start) {
-        match part {
-            Part::Burst => tables::burst(&mut runs, &mut aims),
-            Part::Sustained => tables::sustained(&mut runs, &mut aims),
-            Part::Lines => tables::lines(&mut runs, &mut aims),
-            Part::Program => tables::program(&mut runs),
-            Part::Neighbour => neighbour::table(&mut runs, &mut aims),
-            Part::Orders => orders::table(&mut runs),
-            Part::Engines => {
-                let figures = sweep::table(runs.context.quick, machine.memory, &mut aims);
-                runs.keep("engines", &figures);
-            }
+    let session = Session::begin()?;
+    let mut runs = Runs::new(args.parts.context(&session, &args.python)?)?;
+    session.introduce(runs.missing());
+    let aims = args.parts.run(&session, |part, aims| match part {
+        Part::Burst => tables::burst(&mut runs, aims),
+        Part::Sustained => tables::sustained(&mut runs, aims),
+        Part::Lines => tables::lines(&mut runs, aims),
+        Part::Program => tables::program(&mut runs),
+        Part::Neighbour => neighbour::table(&mut runs, aims),
+        Part::Orders => orders::table(&mut runs),
+        Part::Engines => {
+            let figures = sweep::table(runs.context.quick, session.machine.memory, aims);
+            runs.keep("engines", &figures);
         }
-    }
+    });
     runs.print_scrubbing();
-    parts::close(&aims, start);
-    if let Some(path) = &args.json {
-        parts::save(path, &runs.json(&machine)?)?;
-    }
-    Ok(())
+    args.parts.close(&session, &aims, || runs.json(&session.machine))
 }

@@ -86,7 +86,7 @@ fn once(runs: &mut Runs, figures: &mut Figures) -> Result<(), String> {
 fn print(all: &[Figures]) {
     let megabytes = SIZES.map(|size| table::bytes(size as f64)).join(" | ");
     println!(
-        "**Waking the scrubber** (one mapping and a byte of each page, {REST} ms after one of that size was given back)\n"
+        "**Waking the scrubber** (one mapping and a byte of each page, {REST} ms after one of its size was given back)\n"
     );
     println!("| scrub_start | {megabytes} | times the least | wake-ups | zeroed | time of that | never used |");
     println!("|---|{}---|---|---|---|---|", "---|".repeat(SIZES.len()));

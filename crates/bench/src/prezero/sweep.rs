@@ -127,7 +127,7 @@ fn print(use_: Use, figures: &Figures, aims: &mut Aims) {
         Use::Hot => ("Engines, hot", "GB/s on memory that was just written"),
         Use::Background => ("Engines, in the background", "GB/s on memory that was not used for longest"),
     };
-    println!("**{title}** ({what}; the one that is chosen in bold)\n");
+    println!("**{title}** ({what}; the chosen one in bold)\n");
     let engines: Vec<Engine> = Engine::ALL.into_iter().filter(|engine| engine.is_available()).collect();
     let names: Vec<&str> = engines.iter().map(|engine| engine.name()).collect();
     println!("| size | {} | best / chosen |", names.join(" | "));

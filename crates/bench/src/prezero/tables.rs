@@ -89,37 +89,38 @@ fn rounds(runs: &Runs, usual: usize) -> usize {
     if runs.context.full { usual * 3 } else { usual }
 }
 
-/// Memory that lay free for long enough to be zeroed.
-pub fn burst(runs: &mut Runs, aims: &mut Aims) {
-    heading("Burst", "one mapping, after memory of that size was given back 300 ms before");
-    for threads in [1, 2] {
-        let case = Case { threads, reps: 1, lines: 1, bursts: 4, rest: 300 };
-        // The interval of what is aimed at is to be narrower than its range.
-        let n = rounds(runs, if threads == 1 { 12 } else { 6 });
-        let rounds = run(runs, "burst", &case, &Way::KERNEL, n);
+/// A case by one thread and by two, with the usual number of rounds of each. The aims, beside plain and beside huge
+/// pages always, are for one thread.
+fn by_threads(runs: &mut Runs, aims: &mut Aims, name: &str, usual: [usize; 2], case: &Case, aimed: [f64; 2]) {
+    for (threads, usual) in [1, 2].into_iter().zip(usual) {
+        let case = Case { threads, ..*case };
+        let n = rounds(runs, usual);
+        let rounds = run(runs, name, &case, &Way::KERNEL, n);
         lines_of(&rounds, runs.context.size(SIZE), &case);
         if threads == 1 {
-            aims.at_least("burst, beside plain", 60.0, speed(&rounds, Way::Faultless, Way::Plain));
-            aims.at_least("burst, beside huge pages always", 12.0, speed(&rounds, Way::Faultless, Way::Huge));
+            for ((way, of), least) in
+                [(Way::Plain, "plain"), (Way::Huge, "huge pages always")].into_iter().zip(aimed)
+            {
+                aims.at_least(&format!("{name}, beside {of}"), least, speed(&rounds, Way::Faultless, way));
+            }
         }
     }
     println!();
 }
 
+/// Memory that lay free for long enough to be zeroed.
+pub fn burst(runs: &mut Runs, aims: &mut Aims) {
+    heading("Burst", "one mapping, after memory of its size was given back 300 ms before");
+    let case = Case { threads: 1, reps: 1, lines: 1, bursts: 4, rest: 300 };
+    // The interval of what is aimed at is to be narrower than its range.
+    by_threads(runs, aims, "burst", [12, 6], &case, [60.0, 12.0]);
+}
+
 /// Ten mappings without a rest.
 pub fn sustained(runs: &mut Runs, aims: &mut Aims) {
     heading("Sustained", "ten mappings in rapid succession");
-    for threads in [1, 2] {
-        let case = Case { threads, reps: 10, lines: 1, bursts: 1, rest: 300 };
-        let n = rounds(runs, if threads == 1 { 10 } else { 6 });
-        let rounds = run(runs, "sustained", &case, &Way::KERNEL, n);
-        lines_of(&rounds, runs.context.size(SIZE), &case);
-        if threads == 1 {
-            aims.at_least("sustained, beside plain", 22.0, speed(&rounds, Way::Faultless, Way::Plain));
-            aims.at_least("sustained, beside huge pages always", 4.0, speed(&rounds, Way::Faultless, Way::Huge));
-        }
-    }
-    println!();
+    let case = Case { threads: 1, reps: 10, lines: 1, bursts: 1, rest: 300 };
+    by_threads(runs, aims, "sustained", [10, 6], &case, [22.0, 4.0]);
 }
 
 /// The more lines of a page are touched, the less prezeroing is worth.

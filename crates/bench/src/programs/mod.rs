@@ -66,27 +66,22 @@ fn numpy() -> Row {
         .line(Metric::Wall, &[(Bound::Share(0.8), Against::PLAIN)])
 }
 
-fn duckdb() -> Row {
-    program("duckdb", "DuckDB, joins, window functions and a sort", 4, 20.0)
-        .program(|c| {
-            let rows = c.size(DUCKDB_ROWS).to_string();
-            python(c, "duckdb", include_str!("scripts/duckdb_queries.py"), &[rows])
-        })
+/// Queries of a module of Python.
+fn queries(id: &'static str, title: &str, rows: u64, script: &'static str) -> Row {
+    program(id, title, 4, 20.0)
+        .program(move |c| python(c, id, script, &[c.size(rows).to_string()]))
         .line(Metric::Wall, &[(Bound::NoLoss(1.01, 6), Against::BestKernel)])
 }
 
-const DUCKDB_ROWS: u64 = 12_000_000;
+fn duckdb() -> Row {
+    let title = "DuckDB, joins, window functions and a sort";
+    queries("duckdb", title, 12_000_000, include_str!("scripts/duckdb_queries.py"))
+}
 
 fn pyarrow() -> Row {
-    program("pyarrow", "PyArrow, Parquet, group by and sort", 4, 20.0)
-        .program(|c| {
-            let rows = c.size(PYARROW_ROWS).to_string();
-            python(c, "pyarrow", include_str!("scripts/arrow_tables.py"), &[rows])
-        })
-        .line(Metric::Wall, &[(Bound::NoLoss(1.01, 6), Against::BestKernel)])
+    let title = "PyArrow, Parquet, group by and sort";
+    queries("pyarrow", title, 3_000_000, include_str!("scripts/arrow_tables.py"))
 }
-
-const PYARROW_ROWS: u64 = 3_000_000;
 
 fn node() -> Row {
     program("node", "Node, JSON", 6, 12.0)

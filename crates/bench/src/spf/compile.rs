@@ -52,12 +52,12 @@ impl Way {
 /// What is printed of a run, and how.
 type Figure = (&'static str, fn(&Sample) -> f64);
 const FIGURES: [Figure; 6] = [
-    ("Elapsed Time", |used| used.wall),
-    ("User Time", |used| used.user),
-    ("System Time", |used| used.system),
-    ("Percent CPU", |used| 100.0 * (used.user + used.system) / used.wall),
-    ("Context Switches", |used| used.switches as f64),
-    ("Sleeps", |used| used.sleeps as f64),
+    ("Elapsed Time", |sample| sample.wall),
+    ("User Time", |sample| sample.used.user),
+    ("System Time", |sample| sample.used.system),
+    ("Percent CPU", |sample| 100.0 * (sample.used.user + sample.used.system) / sample.wall),
+    ("Context Switches", |sample| sample.used.switches as f64),
+    ("Sleeps", |sample| sample.used.sleeps as f64),
 ];
 
 /// Sources and a makefile, in a folder of their own.

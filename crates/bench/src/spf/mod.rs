@@ -6,43 +6,28 @@ mod faults;
 mod latency;
 mod runs;
 
-use std::path::PathBuf;
-use std::time::Instant;
-
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::ValueEnum;
 
-use super::aims::Aims;
-use super::machine::Machine;
-use super::parts;
-use super::plan::Context;
+use super::parts::{self, Session};
+use super::plan;
 use runs::Runs;
 
 /// Options of `faultless bench spf`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// More rounds, and both ways of delivery everywhere.
-    #[arg(long)]
-    full: bool,
-    /// Only these parts.
-    #[arg(long, value_delimiter = ',', value_name = "PARTS")]
-    only: Vec<Part>,
-    /// Writes all figures to this file.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Short times and one round, to try the bench itself.
-    #[arg(long, hide = true)]
-    quick: bool,
+    #[command(flatten)]
+    parts: parts::Options<Part>,
 }
 
 /// What can be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Part {
-    /// Faults alone.
+    /// Faults alone; with --full by both ways of delivery.
     Alone,
     /// Faults while another thread maps and unmaps.
     Beside,
-    /// Threads that allocate, use and free blocks.
+    /// Threads that allocate, use and free blocks; with --full by both ways of delivery.
     Blocks,
     /// Anonymous memory, a private file, a shared file.
     Files,
@@ -58,28 +43,18 @@ enum Part {
 
 /// Runs the parts and prints the tables.
 pub fn main(args: &Args) -> Result<()> {
-    let start = Instant::now();
-    let dir = tempfile::tempdir().context("a folder for the inputs")?;
-    let machine = Machine::read();
-    let context = Context { full: args.full, quick: args.quick, ..Context::new(&machine, dir.path())? };
-    let mut runs = Runs::new(context);
-    let mut aims = Aims::default();
-    println!("{}\n", machine.line());
-    for part in parts::wanted(&args.only, start) {
-        match part {
-            Part::Alone => faults::alone(&mut runs, &mut aims),
-            Part::Beside => faults::beside(&mut runs, &mut aims),
-            Part::Blocks => faults::blocks(&mut runs),
-            Part::Files => faults::files(&mut runs, &mut aims),
-            Part::Cost => faults::cost(&mut runs, &mut aims),
-            Part::Latency => latency::faults(&mut runs),
-            Part::Starts => latency::starts(&mut runs),
-            Part::Compile => compile::table(&mut runs, &mut aims),
-        }
-    }
-    parts::close(&aims, start);
-    if let Some(path) = &args.json {
-        parts::save(path, &runs.json(&machine)?)?;
-    }
-    Ok(())
+    let session = Session::begin()?;
+    let mut runs = Runs::new(args.parts.context(&session, plan::PYTHON)?);
+    session.introduce(&[]);
+    let aims = args.parts.run(&session, |part, aims| match part {
+        Part::Alone => faults::alone(&mut runs, aims),
+        Part::Beside => faults::beside(&mut runs, aims),
+        Part::Blocks => faults::blocks(&mut runs),
+        Part::Files => faults::files(&mut runs, aims),
+        Part::Cost => faults::cost(&mut runs, aims),
+        Part::Latency => latency::faults(&mut runs),
+        Part::Starts => latency::starts(&mut runs),
+        Part::Compile => compile::table(&mut runs, aims),
+    });
+    args.parts.close(&session, &aims, || runs.json(&session.machine))
 }

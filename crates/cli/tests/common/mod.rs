@@ -85,6 +85,15 @@ pub fn faultless<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command 
     command
 }
 
+/// Whether this is root, who can be another user. Otherwise the test says that it is skipped.
+pub fn is_root() -> bool {
+    let is = rustix::process::getuid().is_root();
+    if !is {
+        faultless_testkit::skip("only root can be another user");
+    }
+    is
+}
+
 /// As text.
 pub fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()

@@ -1,9 +1,9 @@
 //! The owner of all frames of this process, and its background thread.
 //!
-//! Regions, arenas and [`crate::reserve`] have their frames from it: what one of them gave back serves another, under
-//! one budget. The thread makes the frames that streams of faults ask for, zeroes what came back, and gives back what
-//! was idle for too long, or all of it when memory is short. It has idle priority: on a busy machine it does nothing,
-//! and faults make what they need themselves.
+//! Regions, arenas and [`crate::reserve`] have their frames from it: what one of them gave back serves another,
+//! under one budget. The thread makes the frames that streams of faults ask for, and zeroes what came back. It
+//! gives back what was idle for too long, or all of it when memory is short. It has idle priority: on a busy
+//! machine it does nothing, and faults make what they need themselves.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -72,7 +72,7 @@ pub(crate) fn with_arena(bytes: usize) -> Option<&'static Space<Linux>> {
     (owned.space.span().bytes() >= bytes).then_some(&owned.space)
 }
 
-/// A child would have the idle memory of the arena, and nobody there who gives it back.
+/// A child would have the idle memory of the arena, and no thread that gives it back.
 fn give_back_before_forks() {
     extern "C" fn give_back() {
         if let Some(space) = known() {

@@ -30,7 +30,7 @@ pub fn reserved() -> usize {
 }
 
 /// Gives memory back to the system: what is ready and was not taken, and what regions and arenas have dropped and
-/// nobody took. How many bytes that were.
+/// was not taken either. How many bytes that were.
 pub fn release_reserved() -> usize {
     owner::known().map_or(0, |frames| frames.press())
 }

@@ -12,10 +12,11 @@ use crate::error::Error;
 /// How a missing page of a region is noticed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Delivery {
-    /// The way that is right everywhere, and fast in second place: [`Delivery::Thread`] if system calls on untouched
-    /// memory work with it, else [`Delivery::Kernel`]. It is [`Delivery::Kernel`], too, where there is no thread or no
-    /// descriptor for a handler, and where the process has a limit of addresses or data (`ulimit -v`, `-d`): threads
-    /// would use it up. A region with a backing or events has [`Delivery::Thread`] in any case.
+    /// The way that is right everywhere, and fast in second place: [`Delivery::Thread`] if system calls on
+    /// untouched memory work with it, else [`Delivery::Kernel`]. It is [`Delivery::Kernel`], too, where there is
+    /// no thread or no descriptor for a handler. So it is where the process has a limit of addresses or data
+    /// (`ulimit -v`, `-d`), which threads would use up. A region with a backing or events has [`Delivery::Thread`]
+    /// in any case.
     #[default]
     Best,
     /// Not at all: memory is brought when it is mapped.

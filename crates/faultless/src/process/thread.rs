@@ -1,12 +1,13 @@
 //! Threads of the library's own.
 //!
-//! They hold back signals from their first instruction on: a handler of the program's that ran in one of them would
-//! wait for itself, and a signal that the program waits for (`sigwait`) must find none that takes it. The exception is
-//! SIGBUS: what such a thread touches may be memory of a region with signal delivery (an allocator's, say). While a
-//! thread reads a backing, all signals come through that the reading itself may cause (`masked.rs`).
+//! They hold back signals from their first instruction on. A handler of the program's that ran in one of them
+//! would wait for itself. A signal that the program waits for (`sigwait`) must find no thread that takes it. The
+//! exception is SIGBUS: what such a thread touches may be memory of a region with signal delivery (an allocator's,
+//! say). While a thread reads a backing, all signals come through that the reading itself may cause (`masked.rs`).
 //!
-//! They are not `std`'s: those begin with the mask of the thread that starts them, read the environment under a lock
-//! that a fork may leave held, and panic where there is no memory for their signal stack.
+//! They are not `std`'s. Threads of `std` begin with the mask of the thread that starts them. They read the
+//! environment under a lock that a fork may leave held. Where there is no memory for their signal stack, they
+//! panic.
 
 use std::ffi::{CStr, c_void};
 use std::mem::{MaybeUninit, zeroed};

@@ -267,7 +267,7 @@ impl Builder {
             Some(frames) => memory.with_frames(frames, ahead),
             None => memory,
         };
-        // What is kept goes back after a while, by the background thread.
+        // The background thread gives the kept memory back after a while.
         let keeps = !self.zeroed && !has_backing && delivery.raises_faults() && owner::start();
         let memory = if keeps { memory.with_old_bytes() } else { memory };
         let shared = Arc::new(Shared::new(memory, counted, handlers));

@@ -25,7 +25,7 @@ const LENGTH: usize = 64 << 30;
 /// Addresses of a region where the kernel refuses [`LENGTH`]. Where it refuses these too, a region is as long as its
 /// first block.
 const LESS: usize = 1 << 30;
-/// The part of a limit of addresses that a region may have beyond its first block: reservations are only ours, and
+/// The part of a limit of addresses that a region may have beyond its first block. Reservations are only ours, and
 /// what the program itself asks for has to fit beside them.
 const PART_OF_LIMIT: usize = 64;
 /// Blocks of a region at a time, at most.

@@ -296,7 +296,7 @@ pub fn all() -> All {
         match source.and_then(|source| Covered::new(pid, source)) {
             Ok(covered) => {
                 let covered = Covered { path, ..covered };
-                // Of an earlier process of that number.
+                // Of an earlier process with this number.
                 if !covered.is_stale() {
                     all.found.push(covered);
                 }

@@ -126,7 +126,7 @@ mod tests {
     proptest! {
         #![proptest_config(cases())]
 
-        /// What is attached has a size that a page may have.
+        /// The attached segment has a size that a page may have.
         #[test]
         fn any_line_is_borne(line in garbled(&[LINE, "       key      shmid perms                  size\n"])) {
             let line = String::from_utf8_lossy(&line);

@@ -176,7 +176,7 @@ impl Buddy {
         self.push(i, order, kind, stamp);
     }
 
-    /// The block of that order which slot `first` heads.
+    /// The block of this order which slot `first` heads.
     fn block(&self, first: u32, order: usize) -> Free {
         Free { first: Slot::new(first as usize), order, stamp: self.links[first as usize].stamp }
     }

@@ -38,8 +38,8 @@ const MOST_TURNS: usize = 1000;
 /// The largest budget that is small, in slots (64 MiB).
 const SMALL: usize = 32;
 
-/// The account of a process. Each field is a word of its own that any thread changes by one atomic operation, and that
-/// orders nothing; a thread that adds to one and takes from another adds first.
+/// The account of a process. Each field is a word of its own that any thread changes by one atomic operation, and
+/// that orders nothing. A thread that adds to one and takes from another adds first.
 #[derive(Debug)]
 pub struct Budget {
     knobs: &'static Values,
@@ -197,7 +197,7 @@ impl Budget {
         self.cap.set(slots);
     }
 
-    /// So many slots of the program's were seen to be resident.
+    /// This number of the program's slots was seen to be resident.
     pub fn use_slots(&self, slots: usize) {
         let used = self.used.add(slots);
         if !self.looked.load(Relaxed) {

@@ -34,7 +34,7 @@ impl SlotCount {
         });
     }
 
-    /// Takes away up to so many; how many it took.
+    /// Takes away up to this number; how many it took.
     #[inline]
     pub(super) fn sub_up_to(&self, slots: usize) -> usize {
         let less = |v: usize| Some(v - v.min(slots));
@@ -70,12 +70,12 @@ impl PageCount {
         self.0.sub(pages.count());
     }
 
-    /// Takes away up to so many; how many it took.
+    /// Takes away up to this number; how many it took.
     pub(super) fn sub_up_to(&self, pages: Pages) -> Pages {
         Pages::new(self.0.sub_up_to(pages.count()))
     }
 
-    /// It is so many at least.
+    /// It is at least this number.
     pub(super) fn raise(&self, pages: Pages) {
         self.0.0.fetch_max(pages.count(), Relaxed);
     }

@@ -5,9 +5,9 @@
 //! of `Unbacked`, `Dirty` or `Zeroed` owns it ([`Slots::detach`]), until it puts it back. So a signal handler takes a
 //! frame without waiting.
 //!
-//! The pool has its addresses in chunks, so that a program with a limit of addresses, or one that locks all memory,
-//! pays for the places in use and one chunk at most. A chunk without users goes back. Its count of users says who may
-//! do that: who takes a place first counts itself in.
+//! The pool has its addresses in chunks. So a program with a limit of addresses, or one that locks all memory,
+//! pays for the places in use and one chunk at most. A chunk without users goes back. Its count of users says who
+//! may do that: who takes a place first counts itself in.
 
 use faultless_base::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use faultless_base::sync::{self, Words};
@@ -169,7 +169,7 @@ impl Pool {
         self.users[chunk].compare_exchange(0, CHANGING, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
-    /// The caller is done with a place, and this is what is in it now. Addresses that nobody uses go back by `release`.
+    /// The caller is done with a place, and this is what is in it now. Addresses that are not in use go back by `release`.
     pub fn give(&self, place: Slot, kind: Kind, now_ms: u32, release: impl FnOnce(Span)) {
         debug_assert_eq!(self.slots.state(place), State::InTransit);
         if let Some(kind) = index(kind) {

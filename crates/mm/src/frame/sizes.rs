@@ -60,7 +60,7 @@ impl Sizes {
         Pages::new(self.words[slot.number() * WORDS].load(Relaxed) as usize)
     }
 
-    /// Whether a block may have so many.
+    /// Whether a block may have this number of pages.
     pub fn may_be(pages: Pages) -> bool {
         u32::try_from(pages.count()).is_ok()
     }

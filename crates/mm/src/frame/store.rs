@@ -32,6 +32,6 @@ pub trait Store: Sync {
     fn give(&self, at: usize, kind: Kind);
     /// How many idle frames [`Store::take`] could give.
     fn ready(&self, need: Need) -> usize;
-    /// Has so many frames be ready soon, made by the background thread as far as the budget goes.
+    /// Has this number of frames be ready soon, made by the background thread as far as the budget goes.
     fn ask(&self, frames: usize);
 }

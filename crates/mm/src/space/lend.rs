@@ -1,6 +1,6 @@
 //! Frames for regions, and for whatever else puts whole frames to use at addresses of its own.
 //!
-//! They are taken from the pool and from the arena, whoever left them there: a region, a mapping or a block. Places for
+//! They are taken from the pool and from the arena, where a region, a mapping or a block left them. Places for
 //! frames that are made for regions, or that come back from them, are in the pool. Idle frames of both are one
 //! account, and one budget.
 //!
@@ -94,7 +94,7 @@ impl<S: Sys> Space<S> {
         }
     }
 
-    /// The same without its memory. A place that keeps it in spite of that is not used again.
+    /// The same without its memory. A place that keeps it all the same is not used again.
     pub(crate) fn empty_in_pool(&self, at: usize) {
         if self.sys.discard_apart(Span::new(at, SLOT)) {
             self.give_to_pool(at, Kind::Unbacked);

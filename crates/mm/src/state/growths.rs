@@ -89,7 +89,7 @@ impl Growths {
         self.followed[place]
     }
 
-    /// The one that was at `place` is as `growth` says now, or is followed no more; unless the program has put another
+    /// The growth that was at `place` is as `growth` says now, or is followed no more; unless the program has put another
     /// extent there meanwhile.
     pub(crate) fn update(&mut self, place: usize, growth: &Growth, goes_on: bool) {
         if self.followed[place].is_some_and(|g| g.is_same(growth)) {

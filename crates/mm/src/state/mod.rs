@@ -1,9 +1,9 @@
 //! What the engine remembers from call to call beside the memory itself: one small owner for each concern.
 //!
-//! Each has private words and a few methods, and makes no system call. The rooms below act on what they say. A word
-//! that threads share is atomic and orders nothing, unless its line says more: a thread that reads an old value does
-//! something too early, too late or for nothing, and nothing wrong. What is more than a word is behind a lock that
-//! no thread waits for.
+//! Each has private words and a few methods, and makes no system call. The rooms below act on what they say. A
+//! word that threads share is atomic and orders nothing, unless its line says more. A thread that reads an old
+//! value does something too early, too late or for nothing, and nothing wrong. What is more than a word is behind
+//! a lock that no thread waits for.
 
 pub(crate) mod advices;
 pub(crate) mod ahead;

@@ -104,7 +104,7 @@ impl Rest {
         rest
     }
 
-    /// Whether a rest of that length follows another one.
+    /// Whether a rest of this length follows another one.
     pub(crate) fn is_again(ms: u32) -> bool {
         ms > REST_MS
     }

@@ -24,8 +24,23 @@ const STEPS: usize = 14;
 const BUDGETS: [usize; 4] = [0, 1, 4, PLENTY];
 const PLENTY: usize = 1000;
 
-fn check(model: fn()) {
+fn check(model: impl Fn() + Copy + Send + Sync + 'static) {
     check_runs(model, 3000);
+}
+
+/// Runs of `programs` threads, each with `calls` of these calls, and the background thread.
+fn check_calls(budgets: &'static [usize], programs: usize, calls: usize, call: fn(&World)) {
+    check(move || {
+        let world = Arc::new(World::new(budgets));
+        end(&world, start(&world, programs, calls, call));
+    });
+}
+
+/// The threads come to their ends, and then all is as it has to be.
+fn end(world: &World, threads: Vec<JoinHandle<()>>) {
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    world.end();
+    world.check_account();
 }
 
 /// Threads of the program that make such calls, and the background thread.
@@ -53,23 +68,13 @@ fn assert_counted(counter: Counter) {
 
 #[test]
 fn threads_share_the_engine() {
-    check(|| {
-        let world = Arc::new(World::new(&BUDGETS));
-        start(&world, 2, CALLS, World::call).into_iter().for_each(|thread| thread.join().unwrap());
-        world.end();
-        world.check_account();
-    });
+    check_calls(&BUDGETS, 2, CALLS, World::call);
 }
 
 /// What is unmapped, protected, replaced or moved is not touched ahead of the program any more.
 #[test]
 fn the_background_thread_keeps_out_of_what_the_program_has_no_longer() {
-    check(|| {
-        let world = Arc::new(World::new(&[PLENTY]));
-        start(&world, 1, 3, program::grow).into_iter().for_each(|thread| thread.join().unwrap());
-        world.end();
-        world.check_account();
-    });
+    check_calls(&[PLENTY], 1, 3, program::grow);
     assert_counted(Counter::BytesTouchedAhead);
     assert_counted(Counter::BytesMoved);
 }
@@ -77,13 +82,7 @@ fn the_background_thread_keeps_out_of_what_the_program_has_no_longer() {
 /// A thread that maps where another one unmaps has its mapping, and both are counted.
 #[test]
 fn a_range_is_mapped_again_while_its_last_use_ends() {
-    check(|| {
-        let world = Arc::new(World::new(&[PLENTY]));
-        let threads = start(&world, 2, 2, program::map_where_others_unmap);
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
-        world.end();
-        world.check_account();
-    });
+    check_calls(&[PLENTY], 2, 2, program::map_where_others_unmap);
     assert_counted(Counter::BytesMoved);
 }
 
@@ -106,24 +105,14 @@ fn a_range_is_unmapped_while_it_is_mapped() {
 /// Frames that a program drops and uses again leave and come back as zeroes.
 #[test]
 fn what_is_dropped_is_zero_whoever_zeroes_it() {
-    check(|| {
-        let world = Arc::new(World::new(&[PLENTY]));
-        start(&world, 2, 2, program::drop_again).into_iter().for_each(|thread| thread.join().unwrap());
-        world.end();
-        world.check_account();
-    });
+    check_calls(&[PLENTY], 2, 2, program::drop_again);
     assert_counted(Counter::BytesRecycled);
 }
 
 /// No thread has memory that is zeroed in the background.
 #[test]
 fn the_background_thread_zeroes_what_comes_back() {
-    check(|| {
-        let world = Arc::new(World::new(&[PLENTY]));
-        start(&world, 2, 3, program::recycle).into_iter().for_each(|thread| thread.join().unwrap());
-        world.end();
-        world.check_account();
-    });
+    check_calls(&[PLENTY], 2, 3, program::recycle);
     assert_counted(Counter::BytesScrubbed);
 }
 
@@ -185,12 +174,7 @@ fn nobody_waits_for_a_background_thread_that_stands_still() {
 /// A slot goes back when its last part does, not while another thread is still at work in it.
 #[test]
 fn parts_of_one_slot_come_back_from_two_threads() {
-    check(|| {
-        let world = Arc::new(World::new(&BUDGETS));
-        start(&world, 2, 3, program::give_back_parts).into_iter().for_each(|thread| thread.join().unwrap());
-        world.end();
-        world.check_account();
-    });
+    check_calls(&BUDGETS, 2, 3, program::give_back_parts);
 }
 
 /// Threads that a fork left behind had slots on their way, anywhere; no lock is held. What the account says of such

@@ -1,8 +1,8 @@
 //! Which programs the knob `skip` means.
 //!
-//! A program has several names, and each of them counts: that of the file that was asked for (a script, a link), that
-//! of the file that runs (the script's interpreter, the target of the link), the one that it was told to have (`exec
-//! -a`), and, as for `env python3 SCRIPT`, its first argument that is no option.
+//! A program has several names, and each of them counts. One is that of the file that was asked for: a script, a
+//! link. One is that of the file that runs: the script's interpreter, the target of the link. One is the name that
+//! it was told to have (`exec -a`). The last is its first argument that is no option, as for `env python3 SCRIPT`.
 
 /// As much of a name as the kernel keeps, and shows.
 pub const KERNEL_NAME: usize = 15;

@@ -31,8 +31,8 @@ fn behind(function: Function) -> Behind {
     }
 }
 
-/// Runs before `main`: large blocks are not served where the program's own faults are to be found in them, nor where a
-/// function of another allocator would be asked about blocks of ours.
+/// Runs before `main`. Large blocks are not served where the program's own faults are to be found in them. Nor are
+/// they where a function of another allocator would be asked about blocks of ours.
 pub fn look_for_others() {
     if behind::debugs() || BESIDES.into_iter().any(is_foreign) {
         alloc::stop_serving();

@@ -1,8 +1,8 @@
 //! The next functions behind ours, in the order of symbol lookup: of another library, or of the C library.
 //!
-//! They are found all at once, by the libraries' own tables (`elf.rs`), and published together: a thread that sees one of them
-//! sees all. Nothing is asked of other libraries for that, which may not be ready yet, but of the dynamic linker where each
-//! library lies (`_dl_find_object`, glibc 2.35), for which it takes no lock.
+//! They are found all at once, by the libraries' own tables (`elf.rs`), and published together: a thread that sees
+//! one of them sees all. Other libraries may not be ready yet, so they are not asked. The dynamic linker is asked
+//! where each library lies (`_dl_find_object`, glibc 2.35), for which it takes no lock.
 //!
 //! Only libraries up to the C library count. These were loaded with the program, and stay: so no lock is needed to walk the
 //! dynamic linker's list up to there, whatever other threads load and unload. Libraries that the program opens later are

@@ -1,8 +1,8 @@
 //! Whether a thread has thread-local variables.
 //!
-//! A thread that a program makes by a bare `clone` may have none: its thread pointer is zero, a number, or names a block of
-//! zeroes or one of the program's own kind. It may call what needs none in the C library, which is most of what stands
-//! before ours.
+//! A thread that a program makes by a bare `clone` may have none. Its thread pointer is zero or a number, or it
+//! names a block of zeroes or one of the program's own kind. It may call what needs none in the C library, which
+//! is most of what stands before ours.
 //!
 //! So a thread pointer is followed only once it is known to name memory. The kernel is asked once for each, and a table
 //! keeps the answer. Entries stay: a thread that the C library makes where another one ended is known. Where the table has

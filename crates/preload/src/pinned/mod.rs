@@ -106,7 +106,7 @@ fn each_piece(pieces: *const libc::iovec, n: usize, f: impl Fn(*const c_void, us
     }
 }
 
-/// As vmsplice(2), where no next function of that name can be jumped to.
+/// As vmsplice(2), where no next function of its name can be jumped to.
 #[cfg_attr(not(target_arch = "x86_64"), unsafe(export_name = "vmsplice"))]
 pub unsafe extern "C" fn vmsplice_early(fd: c_int, pieces: *const libc::iovec, n: usize, flags: u32) -> isize {
     before_vmsplice(pieces, n);

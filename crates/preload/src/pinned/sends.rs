@@ -1,4 +1,4 @@
-//! send(2) and its like: bytes that are sent with `MSG_ZEROCOPY` leave from the program's own pages, perhaps after
+//! send(2) and its like. Bytes that are sent with `MSG_ZEROCOPY` leave from the program's own pages, perhaps after
 //! they were unmapped. vmsplice(2) is among them: the pipe holds the pages themselves.
 //!
 //! Each jumps to the next function of its name: a thread may be cancelled there, and then nothing of ours is on its

@@ -330,7 +330,7 @@ pub fn retire() {
     retire_with(Calls::GoOn);
 }
 
-/// Whether all of that was done.
+/// Whether all of it was done.
 pub fn is_over() -> bool {
     is_retired()
         && !DUE.load(Ordering::Relaxed)

@@ -4,11 +4,12 @@
 //! instead of waiting for a lock that its own thread holds. It is a thread-local variable of the initial-exec
 //! model, because the other models may allocate.
 //!
-//! A program that filters its system calls must not be ended for one of ours. So an operation makes all of its system calls
-//! or none. From the first one on it is counted, and takes no signals until its end. Whoever sets a filter says that they
-//! are over ([`end_calls`]), waits until nobody is counted, and only then makes the call. An operation that had made none
-//! by then is refused all of them, in this thread, which a handler interrupted, and in others. It ends as where the kernel refuses.
-//! One that begins later knows that the engine has retired, and makes only such calls as the program would.
+//! A program that filters its system calls must not be ended for one of ours. So an operation makes all of its
+//! system calls or none. From the first one on it is counted, and takes no signals until its end. A thread that
+//! sets a filter says that they are over ([`end_calls`]), waits until no operation is counted, and only then makes
+//! the call. An operation that had made none by then is refused all of them, in this thread, which a handler
+//! interrupted, and in others. It ends as where the kernel refuses. One that begins later knows that the engine
+//! has retired, and makes only such calls as the program would.
 //!
 //! Most operations make no system call, and pay nothing.
 

@@ -137,7 +137,7 @@ fn a_circle_of_links_ends() {
     }
 }
 
-/// The C library, as it lies in this process: what is found is what the dynamic linker finds.
+/// The C library, as it lies in this process: the parser finds what the dynamic linker finds.
 #[test]
 fn the_c_library_has_what_the_dynamic_linker_finds() {
     // SAFETY: it is loaded, and stays; the linker's entry for it has the layout that is declared.
@@ -171,7 +171,7 @@ struct Bounds {
     end: usize,
 }
 
-/// Notes where the library of that dynamic section lies.
+/// Notes where the library of this dynamic section lies.
 unsafe extern "C" fn note_bounds(info: *mut libc::dl_phdr_info, _: usize, bounds: *mut c_void) -> i32 {
     // SAFETY: what the C library hands over, and the bounds of the caller.
     unsafe {

@@ -27,8 +27,8 @@ const FIRST: u64 = 0xEFFF_FFFB;
 /// The number of the root of all groups in the file system.
 const ROOT: u64 = 1;
 
-/// The last group that was found by the list of mounts: a number made of its name, the mount and the namespace, and
-/// how many bytes of its name are above the mount.
+/// The last group that was found by the list of mounts. That is a number made of its name, the mount and the
+/// namespace, and how many bytes of its name are above the mount.
 static LAST: (AtomicU64, AtomicUsize) = (AtomicU64::new(0), AtomicUsize::new(0));
 /// For that many bytes: it is not below the mount.
 const NOT_BELOW: usize = usize::MAX;

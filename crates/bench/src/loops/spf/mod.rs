@@ -21,7 +21,7 @@ pub use samples::{EDGES, Latency};
 pub enum Way {
     /// The kernel's, as found.
     Kernel,
-    /// A region's, each fault by the path that waits for whoever changes the region.
+    /// A region's, each fault by the path that waits for threads that change the region.
     Classic,
     /// A region's, with speculative faults.
     Speculative,

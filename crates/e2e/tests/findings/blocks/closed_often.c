@@ -2,19 +2,13 @@
  * freed. No descriptor of anybody's is left over. */
 #define _GNU_SOURCE
 #include "../../../programs/check.h"
+#include "../../../programs/instruction.h"
 #include <fcntl.h>
 #include <malloc.h>
 #include <sched.h>
 #include <sys/syscall.h>
 
 #define N (8 * MIB)
-
-static long instruction(long nr, long a, long b, long c)
-{
-    long r;
-    asm volatile("syscall" : "=a"(r) : "a"(nr), "D"(a), "S"(b), "d"(c) : "rcx", "r11", "memory");
-    return r;
-}
 
 static void use(void)
 {

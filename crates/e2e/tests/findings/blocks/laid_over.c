@@ -2,6 +2,7 @@
  * C library; "instructions": by system calls of the program's own. */
 #define _GNU_SOURCE
 #include "../../../programs/check.h"
+#include "../../../programs/instruction.h"
 #include <malloc.h>
 #include <sys/shm.h>
 #include <sys/syscall.h>
@@ -11,31 +12,21 @@
 
 static int own;
 
-static long instruction(long nr, long a, long b, long c, long d, long e, long f)
-{
-    long r;
-    register long r10 asm("r10") = d;
-    register long r8 asm("r8") = e;
-    register long r9 asm("r9") = f;
-    asm volatile("syscall" : "=a"(r) : "a"(nr), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9) : "rcx", "r11", "memory");
-    return r;
-}
-
 static int protect(char *at, int rights)
 {
-    return own ? instruction(SYS_mprotect, (long)at, PART, rights, 0, 0, 0) : mprotect(at, PART, rights);
+    return own ? instruction(SYS_mprotect, (long)at, PART, rights) : mprotect(at, PART, rights);
 }
 
 static int advise(char *at, int advice)
 {
-    return own ? instruction(SYS_madvise, (long)at, PART, advice, 0, 0, 0) : madvise(at, PART, advice);
+    return own ? instruction(SYS_madvise, (long)at, PART, advice) : madvise(at, PART, advice);
 }
 
 static char *place(char *at, int flags, int fd)
 {
     flags |= MAP_FIXED;
     int rights = PROT_READ | PROT_WRITE;
-    return own ? (char *)instruction(SYS_mmap, (long)at, PART, rights, flags, fd, 0) : mmap(at, PART, rights, flags, fd, 0);
+    return own ? (char *)instruction(SYS_mmap, (long)at, PART, rights, flags, fd) : mmap(at, PART, rights, flags, fd, 0);
 }
 
 static int file;
@@ -51,9 +42,9 @@ static int change(const char *what, char *at)
     if (!strcmp(what, "empty for children"))
         return advise(at, MADV_WIPEONFORK);
     if (!strcmp(what, "locked"))
-        return own ? instruction(SYS_mlock, (long)at, PART, 0, 0, 0, 0) : mlock(at, PART);
+        return own ? instruction(SYS_mlock, (long)at, PART) : mlock(at, PART);
     if (!strcmp(what, "sealed")) {
-        long r = own ? instruction(462, (long)at, PART, 0, 0, 0, 0) : syscall(462, at, PART, 0);
+        long r = own ? instruction(462, (long)at, PART) : syscall(462, at, PART, 0);
         return r && (own ? r == -ENOSYS : errno == ENOSYS) ? 0 : r;
     }
     if (!strcmp(what, "shared"))
@@ -63,28 +54,17 @@ static int change(const char *what, char *at)
     if (!strcmp(what, "moved there")) {
         char *from = mmap(NULL, PART, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
         int flags = MREMAP_MAYMOVE | MREMAP_FIXED;
-        return (own ? (char *)instruction(SYS_mremap, (long)from, PART, PART, flags, (long)at, 0)
+        return (own ? (char *)instruction(SYS_mremap, (long)from, PART, PART, flags, (long)at)
                     : mremap(from, PART, PART, flags, at)) != at;
     }
     if (!strcmp(what, "attached")) {
         int id = shmget(IPC_PRIVATE, PART, 0600 | IPC_CREAT);
-        char *is = own ? (char *)instruction(SYS_shmat, id, (long)at, SHM_REMAP, 0, 0, 0) : shmat(id, at, SHM_REMAP);
+        char *is = own ? (char *)instruction(SYS_shmat, id, (long)at, SHM_REMAP) : shmat(id, at, SHM_REMAP);
         shmctl(id, IPC_RMID, NULL);
         return is != at;
     }
     CHECK(!strcmp(what, "hole"));
-    return own ? instruction(SYS_munmap, (long)at, PART, 0, 0, 0, 0) : munmap(at, PART);
-}
-
-static int locked_kib(void)
-{
-    char line[256];
-    int kib = -1;
-    FILE *status = fopen("/proc/self/status", "r");
-    while (fgets(line, sizeof line, status))
-        sscanf(line, "VmLck: %d", &kib);
-    fclose(status);
-    return kib;
+    return own ? instruction(SYS_munmap, (long)at, PART) : munmap(at, PART);
 }
 
 /* Blocks are as any: writable, private, copied for children. */
@@ -131,7 +111,7 @@ static void try(const char *what)
     free(neighbour[0]);
     look();
     CHECK(pread(file, &byte, 1, 100) == 1);
-    printf("%s: %d, %d KiB locked, %d in the file\n", what, done, locked_kib(), byte);
+    printf("%s: %d, %zu KiB locked, %d in the file\n", what, done, kib_of_status("VmLck"), byte);
     fflush(stdout);
 }
 

@@ -1,19 +1,11 @@
 /* The status of a process whose threads end one by one, or are killed one by one. */
 #include "../../../programs/check.h"
+#include "../../../programs/instruction.h"
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
-
-static long instruction(long nr, long a, long b, long c)
-{
-    long r;
-    register long r10 asm("r10") = 0;
-    register long r8 asm("r8") = 0;
-    asm volatile("syscall" : "=a"(r) : "a"(nr), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8) : "rcx", "r11", "memory");
-    return r;
-}
 
 static void use(void)
 {

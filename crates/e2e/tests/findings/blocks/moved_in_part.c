@@ -2,16 +2,10 @@
  * there afterwards, wherever that is. */
 #define _GNU_SOURCE
 #include "../../../programs/check.h"
+#include "../../../programs/instruction.h"
 #include <sys/syscall.h>
 
 #define N (64 * MIB)
-
-static long instruction(long nr, long a, long b, long c)
-{
-    long r;
-    asm volatile("syscall" : "=a"(r) : "a"(nr), "D"(a), "S"(b), "d"(c) : "rcx", "r11", "memory");
-    return r;
-}
 
 static void grow(int left)
 {
