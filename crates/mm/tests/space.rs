@@ -162,7 +162,7 @@ fn frames_that_cannot_move_are_left_to_the_kernel() {
     o.space.mapped(0, span);
     o.fake.write(span, 1);
     o.fake.pin(span.start + 3 * SLOT + 5 * PAGE, true);
-    assert!(o.space.unmap(0, span));
+    assert!(o.space.unmap(0, span, || false));
     assert_eq!(o.space.budget().idle(), 7);
     // And what is kept comes back as zeroes.
     let span = o.fake.map(8 * SLOT);
@@ -179,8 +179,31 @@ fn what_somebody_else_mapped_there_meanwhile_is_not_recycled() {
     o.fake.write(span, 1);
     // Protected by a call that was not seen: rights differ, so the kernel moves nothing.
     o.fake.close(Span::new(span.start + SLOT, SLOT));
-    assert!(!o.space.unmap(0, span), "several areas");
+    let by_kernel = || {
+        o.fake.unmap(span);
+        true
+    };
+    assert!(o.space.unmap(0, span, by_kernel), "several areas");
     assert_eq!((o.space.budget().idle(), o.space.budget().charged()), (0, 0));
+}
+
+#[test]
+fn what_the_kernel_does_not_unmap_is_noted_as_before() {
+    let o = Oracle::new(&[(Knob::Budget, 32 * SLOT as u64)], 1);
+    let span = o.fake.map(4 * SLOT);
+    o.space.mapped(0, span);
+    let charged = o.space.budget().charged();
+    assert!(charged > 0);
+    for _ in 0..2 {
+        o.fake.fail(Failing::Isolate);
+        assert!(!o.space.unmap(0, span, || false));
+        assert_eq!((o.space.budget().charged(), o.space.is_noted(span)), (charged, true));
+    }
+    // Memory that the program offers is there until the kernel needs it.
+    o.space.change(span, Change::Offered);
+    assert_eq!(o.space.budget().charged(), charged);
+    o.call_munmap(0, span);
+    assert_eq!((o.space.budget().charged(), o.space.is_noted(span)), (0, false));
 }
 
 /// What the program changed the attributes of is out of reach when it comes back. Frames move in and out all the same.
@@ -193,7 +216,7 @@ fn frames_move_through_slots_that_were_reset() {
     let span = o.fake.map(4 * SLOT);
     o.space.mapped(0, span);
     o.fake.write(span, 1);
-    assert!(o.space.unmap(0, span));
+    assert!(o.space.unmap(0, span, || false));
     assert_eq!(o.space.budget().idle(), 4);
     let span = o.fake.map(4 * SLOT);
     o.space.mapped(0, span);
@@ -231,7 +254,7 @@ fn ranges_of_any_size_are_no_work() {
     o.space.mapped(0, span);
     assert!(o.space.budget().charged() > 0, "a mapping that is not noted");
     o.fake.fail(Failing::Isolate);
-    assert!(!o.space.unmap(0, Span { start: SLOT, ..all }));
+    assert!(o.space.unmap(0, Span { start: SLOT, ..all }, || true));
     assert_eq!(o.space.budget().charged(), 0);
 }
 

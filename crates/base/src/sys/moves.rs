@@ -10,7 +10,7 @@
 //! The background thread has a descriptor in its own table, which ends with it. The program's threads share one in the
 //! program's table (`kept.rs`).
 
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use super::kept::{Kept, aside};
 use super::raw::{self, NoSignals};
@@ -32,17 +32,17 @@ pub fn new_thread() {
 struct Turns {
     /// Calls of the program under way that may move several areas.
     held: AtomicUsize,
-    /// The background thread has a range registered.
-    registered: AtomicBool,
+    /// Threads that have a range registered.
+    registered: AtomicUsize,
 }
 
-static TURNS: Turns = Turns { held: AtomicUsize::new(0), registered: AtomicBool::new(false) };
+static TURNS: Turns = Turns { held: AtomicUsize::new(0), registered: AtomicUsize::new(0) };
 
 impl Turns {
-    /// The background thread registers nothing from now on until as many [`release`](Self::release)s. Waits for what it
-    /// has registered, which is a matter of its own calls to the kernel alone, but not for ever.
+    /// No thread registers anything from now on until as many [`release`](Self::release)s. Waits for what is
+    /// registered, which is a matter of our own calls to the kernel alone, but not for ever.
     fn hold(&self) {
-        self.begin();
+        self.held.fetch_add(1, Ordering::SeqCst);
         for _ in 0..TURN_TRIES {
             if !self.is_registered() {
                 return;
@@ -52,61 +52,42 @@ impl Turns {
         }
     }
 
-    fn begin(&self) {
-        self.held.fetch_add(1, Ordering::SeqCst);
-    }
-
     fn is_registered(&self) -> bool {
-        self.registered.load(Ordering::SeqCst)
+        self.registered.load(Ordering::SeqCst) != 0
     }
 
     fn release(&self) {
         self.held.fetch_sub(1, Ordering::Release);
     }
 
-    /// `register` by the background thread, unless its range might be met.
+    /// `register`, unless its range might be met.
     fn take<T>(&self, register: impl FnOnce() -> T) -> Option<T> {
-        self.registered.store(true, Ordering::SeqCst);
+        self.registered.fetch_add(1, Ordering::SeqCst);
         let done = (self.held.load(Ordering::SeqCst) == 0).then(register);
-        self.registered.store(false, Ordering::Release);
+        self.registered.fetch_sub(1, Ordering::Release);
         done
     }
 
     fn forget(&self) {
         self.held.store(0, Ordering::Relaxed);
-        self.registered.store(false, Ordering::Relaxed);
+        self.registered.store(0, Ordering::Relaxed);
     }
 }
 
-/// How often and how long a call of the program waits for the background thread: a tenth of a second in all.
+/// How often and how long a call of the program waits for ranges that are registered: a tenth of a second in all.
 const TURN_TRIES: usize = 2000;
 const TURN_REST_NS: u64 = 50_000;
 
-/// Looks in a moment: some tens of microseconds, in which a few frames move.
-const MOMENT_LOOKS: usize = 2000;
-
-/// While this lives, the background thread has no range registered that a call of the program's could meet. Signals are held
-/// back: a handler may leave by a jump.
+/// While this lives, no range is registered that a call of the program's could meet. Signals are held back: a handler may
+/// leave by a jump.
 pub struct Unregistered(#[expect(dead_code, reason = "dropped")] NoSignals);
 
 impl Unregistered {
-    /// Waits for what the background thread has registered.
+    /// Waits for what is registered.
     pub fn hold() -> Self {
         let no_signals = NoSignals::new();
         TURNS.hold();
         Self(no_signals)
-    }
-
-    /// The same, if nothing is registered now or in a moment.
-    pub fn soon() -> Option<Self> {
-        let no_signals = NoSignals::new();
-        TURNS.begin();
-        let held = Self(no_signals);
-        let is_free = |_| {
-            core::hint::spin_loop();
-            !TURNS.is_registered()
-        };
-        (0..MOMENT_LOOKS).any(is_free).then_some(held)
     }
 }
 
@@ -138,10 +119,7 @@ pub fn move_pages(from: Span, to: usize) -> Option<usize> {
         false => (&PROGRAM, PROGRAM.get(open_aside)),
     };
     match number {
-        Some(number) if is_background => {
-            Some(TURNS.take(|| move_with(&Uffd::kept(number), from, to)).unwrap_or(0))
-        }
-        Some(number) => Some(move_with(&Uffd::kept(number), from, to)),
+        Some(number) => Some(TURNS.take(|| move_with(&Uffd::kept(number), from, to)).unwrap_or(0)),
         None if kept.is_given_up() => None,
         // Not now: another thread opens it.
         None => Some(0),
@@ -227,22 +205,23 @@ mod tests {
     }
 
     #[test]
-    fn the_background_thread_registers_nothing_that_a_call_could_meet() {
-        let turns = Turns { held: AtomicUsize::new(0), registered: AtomicBool::new(false) };
+    fn no_thread_registers_anything_that_a_call_could_meet() {
+        let turns = Turns { held: AtomicUsize::new(0), registered: AtomicUsize::new(0) };
         assert_eq!(turns.take(|| 1), Some(1));
         turns.hold();
         assert_eq!(turns.take(|| 2), None);
         turns.release();
-        let registered = AtomicBool::new(false);
+        let registered = AtomicUsize::new(0);
         let register = || {
-            registered.store(true, Ordering::SeqCst);
-            registered.store(false, Ordering::SeqCst);
+            registered.fetch_add(1, Ordering::SeqCst);
+            registered.fetch_sub(1, Ordering::SeqCst);
         };
         std::thread::scope(|scope| {
-            let background = scope.spawn(|| (0..20_000).for_each(|_| _ = turns.take(register)));
-            while !background.is_finished() {
+            let move_some = || (0..20_000).for_each(|_| _ = turns.take(register));
+            let moving = [scope.spawn(move_some), scope.spawn(move_some)];
+            while !moving.iter().all(|thread| thread.is_finished()) {
                 turns.hold();
-                assert!(!registered.load(Ordering::SeqCst));
+                assert_eq!(registered.load(Ordering::SeqCst), 0);
                 turns.release();
             }
         });

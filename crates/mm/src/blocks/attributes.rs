@@ -69,7 +69,7 @@ impl<S: Sys> Space<S> {
                 let slot = shard.slot(i);
                 let whole = slot.clip(part) == slot;
                 match change {
-                    Change::Dropped => {
+                    Change::Dropped | Change::Offered => {
                         if whole {
                             shard.slots.clear(i, flag::SIGNED);
                         }

@@ -158,8 +158,13 @@ impl<S: Sys> Space<S> {
     /// Whether it is gone.
     fn strip_slot(&self, shard: &Shard, i: Slot, span: Span) -> bool {
         let before = shard.slots.share(i, flag::FRESH);
-        self.budget.discharge(shard.slots.withdraw(i, flag::CHARGED) as usize);
         let done = span.is_empty() || self.sys.discard(span);
+        let is_empty = done && self.sys.present_pages(shard.slot(i)) == 0;
+        if is_empty && before & flag::CHARGED != 0 && shard.slots.has(i, flag::ADVISED) {
+            // The next touch brings a huge page all the same.
+            return true;
+        }
+        self.budget.discharge(shard.slots.withdraw(i, flag::CHARGED) as usize);
         if !done {
             // Nothing is sure of what is there: the slot is used no more.
             shard.slots.mark(i, flag::TAINTED);

@@ -77,18 +77,17 @@ impl<S: Sys> Space<S> {
         moved
     }
 
-    /// Unmaps `span` and keeps what frames it can. False: the kernel has to unmap it, and [`Space::unmapped`] comes
-    /// after that.
-    pub fn unmap(&self, cpu: usize, span: Span) -> bool {
-        self.cut_ends(span);
-        let is_done = self.unmap_slots(cpu, span);
+    /// Unmaps `span` and keeps what frames it can; whether it did. Where none can be kept `by_kernel` unmaps it, and
+    /// says whether the kernel did. That is not called where nothing is noted.
+    pub fn unmap(&self, cpu: usize, span: Span, by_kernel: impl FnOnce() -> bool) -> bool {
+        let is_done = self.unmap_slots(cpu, span, by_kernel);
         if is_done {
             self.unmapped(span);
         }
         is_done
     }
 
-    /// `span` is unmapped. Another thread may have been at the slots at its ends when they were cut.
+    /// `span` is unmapped.
     pub fn unmapped(&self, span: Span) {
         self.cut_ends(span);
     }
@@ -103,7 +102,7 @@ impl<S: Sys> Space<S> {
         }
     }
 
-    fn unmap_slots(&self, cpu: usize, span: Span) -> bool {
+    fn unmap_slots(&self, cpu: usize, span: Span, by_kernel: impl FnOnce() -> bool) -> bool {
         let program = self.program();
         let e = Extent::inside(span);
         let lent = self.end_uses(e);
@@ -126,12 +125,23 @@ impl<S: Sys> Space<S> {
             && !self.is_looked_at()
             && !is_untouched;
         let isolated = if keeps { self.sys.isolate(span) } else { None };
-        let Some(isolated) = isolated.filter(|there| !there.is_empty()) else {
+        if isolated.is_none() && self.is_looked_at() {
+            // The kernel's call may wait for a thread of the program's.
+            self.drop_notes(&lent);
+            return false;
+        }
+        let Some(isolated) = isolated else {
+            // Only then it is known that the memory is gone.
+            let is_done = by_kernel();
+            if !is_done {
+                lent.slots().for_each(|i| program.slots.set(i, State::Mapped));
+                return false;
+            }
             if self.budget.limit() == 0 {
                 program.count(Counter::BytesOverBudget, lent.slots().count() * SLOT);
             }
             self.drop_notes(&lent);
-            return isolated.is_some();
+            return true;
         };
         let place = |i: Slot| Span::new(isolated.start + (program.slot(i).start - span.start), SLOT);
         let Settled { keep, held } = self.settle_mapping(&lent, place);
@@ -330,7 +340,7 @@ impl<S: Sys> Space<S> {
         let noted = self.noted(Extent::inside(span)).flat_map(Extent::slots);
         for i in noted.filter(|&i| slots.state(i) == State::Mapped) {
             match change {
-                Change::Dropped => {
+                Change::Dropped | Change::Offered => {
                     // How much of it is left is not known: it counts as charged, no longer as used.
                     let before = slots.share(i, flag::FRESH);
                     if before & (flag::FRESH | flag::CHARGED) == 0 {
@@ -339,7 +349,10 @@ impl<S: Sys> Space<S> {
                             self.budget.charge(1);
                             slots.share(i, flag::CHARGED);
                         }
-                    } else if before & flag::ADVISED == 0 && slots.withdraw(i, flag::CHARGED) {
+                    } else if change == Change::Dropped
+                        && before & flag::ADVISED == 0
+                        && slots.withdraw(i, flag::CHARGED)
+                    {
                         self.budget.discharge(1);
                     }
                 }
@@ -358,6 +371,8 @@ impl<S: Sys> Space<S> {
 pub enum Change {
     /// Their content goes; they read as zero.
     Dropped,
+    /// Their content may go when the kernel needs memory.
+    Offered,
     /// The program itself asks for huge pages.
     HugeAdvised,
 }

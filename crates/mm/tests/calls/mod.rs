@@ -13,7 +13,11 @@ pub fn map(space: &Space<Fake>, fake: &Fake, bytes: usize) -> Span {
 
 /// Unmaps a range of mappings.
 pub fn unmap(space: &Space<Fake>, fake: &Fake, span: Span) {
-    if !space.unmap(0, span) {
+    let by_kernel = || {
+        fake.unmap(span);
+        true
+    };
+    if !space.unmap(0, span, by_kernel) {
         fake.unmap(span);
     }
 }

@@ -42,9 +42,7 @@ impl Oracle {
                 self.lose(thing.at, thing.pages, false);
             } else {
                 let span = faultless_base::Span::new(thing.at, thing.pages * faultless_base::PAGE);
-                if !self.space.unmap(0, span) {
-                    self.fake.unmap(span);
-                }
+                self.call_munmap(0, span);
                 self.lose(thing.at, thing.pages, true);
             }
         }

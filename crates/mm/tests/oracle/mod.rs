@@ -176,10 +176,21 @@ impl Oracle {
         if c % 7 == 0 {
             self.fake.unmap(span);
             self.unseen.push(span);
-        } else if !self.space.unmap(a, span) {
-            self.fake.unmap(span);
+        } else {
+            self.call_munmap(a, span);
         }
         self.lose(at, n, true);
+    }
+
+    /// munmap, by the engine or by the kernel.
+    pub fn call_munmap(&self, cpu: usize, span: Span) {
+        let by_kernel = || {
+            self.fake.unmap(span);
+            true
+        };
+        if !self.space.unmap(cpu, span, by_kernel) {
+            self.fake.unmap(span);
+        }
     }
 
     fn is_in_block(&self, page: usize) -> bool {

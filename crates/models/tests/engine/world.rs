@@ -196,24 +196,26 @@ impl World {
 
     /// munmap.
     pub fn unmap(&self, cpu: usize, span: Span) {
-        self.call_about(span, || {
-            self.space.uncommitted(span);
-            if !self.space.unmap(cpu, span) {
-                self.sys.step().unmap(span);
-                self.space.unmapped(span);
-            }
-        });
+        self.call_about(span, || self.unmap_now(cpu, span));
         self.vacant.put(span);
     }
 
     /// munmap of what a call of another thread is about.
     pub fn unmap_under_way(&self, cpu: usize) {
         let Some(span) = self.meanwhile.take() else { return };
-        self.space.uncommitted(span);
-        if !self.space.unmap(cpu, span) {
+        self.unmap_now(cpu, span);
+    }
+
+    fn unmap_now(&self, cpu: usize, span: Span) {
+        let by_kernel = || {
             self.sys.step().unmap(span);
-            self.space.unmapped(span);
+            true
+        };
+        if !self.space.unmap(cpu, span, by_kernel) {
+            self.sys.step().unmap(span);
+            self.space.forget(span);
         }
+        self.space.uncommitted(span);
     }
 
     /// The same by a call that the engine does not see.

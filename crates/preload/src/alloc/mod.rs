@@ -9,7 +9,7 @@ use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use faultless_base::sys::raw;
-use faultless_base::{Errno, PAGE, SLOT};
+use faultless_base::{Errno, PAGE, SLOT, Span};
 use faultless_mm::Need;
 
 use crate::kernel::call::set_errno;
@@ -246,17 +246,31 @@ unsafe fn adopt(block: *mut c_void, bytes: usize) -> *mut c_void {
     }
 }
 
-/// A new block with the bytes of `block`, which is freed; null when there is no memory, and nothing changed.
+/// A new block with the bytes of `block`, one of ours, which is freed; null when there is no memory, and nothing changed.
 unsafe fn move_to(block: *mut c_void, old: usize, bytes: usize) -> *mut c_void {
-    // SAFETY: two different blocks of at least the copied size.
-    unsafe {
-        let new = allocate(bytes);
-        if !new.is_null() {
-            core::ptr::copy_nonoverlapping(block.cast::<u8>(), new.cast::<u8>(), old.min(bytes));
-            give_back(block);
+    // SAFETY: asks for a new block.
+    let new = unsafe { allocate(bytes) };
+    if !new.is_null() {
+        let copied = Span::new(block as usize, old.min(bytes));
+        for start in (copied.start..copied.end).step_by(SLOT) {
+            let part = Span::new(start, SLOT).clip(copied);
+            // SAFETY: two different blocks of at least the copied size.
+            unsafe {
+                let to = new.cast::<u8>().add(start - copied.start);
+                core::ptr::copy_nonoverlapping(start as *const u8, to, part.bytes());
+            }
+            // A large block is not in memory twice. Where the kernel refuses, it is until the end.
+            if old > SLOT && part.bytes() == SLOT {
+                // SAFETY: a part of a block that is about to be freed.
+                let _ = unsafe {
+                    raw::syscall(libc::SYS_madvise, [start, SLOT, libc::MADV_DONTNEED as usize, 0, 0, 0])
+                };
+            }
         }
-        new
+        // SAFETY: the caller's promise.
+        unsafe { give_back(block) };
     }
+    new
 }
 
 // No reallocarray: the C library's calls the `realloc` that is first, which may be the program's own.

@@ -3,7 +3,6 @@
 
 use core::ffi::{c_long, c_ulong, c_void};
 
-use faultless_base::sys::isolate;
 use faultless_base::sys::raw::{self, Answer};
 use faultless_base::{Errno, SLOT, Span};
 use faultless_mm::mapping::Change;
@@ -70,7 +69,6 @@ pub unsafe extern "C" fn mseal(addr: *mut c_void, bytes: usize, flags: c_ulong) 
 
 /// Before memory is sealed.
 pub fn before_mseal(addr: *mut c_void, bytes: usize) {
-    isolate::note_seal();
     note(addr, bytes);
 }
 
@@ -130,9 +128,8 @@ enum Effect {
 
 fn effect(advice: i32) -> Effect {
     match advice {
-        libc::MADV_DONTNEED | libc::MADV_FREE | libc::MADV_DONTNEED_LOCKED | libc::MADV_PAGEOUT => {
-            Effect::Change(Change::Dropped)
-        }
+        libc::MADV_DONTNEED | libc::MADV_DONTNEED_LOCKED => Effect::Change(Change::Dropped),
+        libc::MADV_FREE | libc::MADV_PAGEOUT => Effect::Change(Change::Offered),
         libc::MADV_NORMAL | libc::MADV_WILLNEED | libc::MADV_COLD | libc::MADV_COLLAPSE => Effect::Nothing,
         libc::MADV_POPULATE_READ | libc::MADV_POPULATE_WRITE => Effect::Populate,
         libc::MADV_HUGEPAGE => Effect::Change(Change::HugeAdvised),
@@ -161,7 +158,7 @@ fn heed(addr: *mut c_void, bytes: usize, advice: i32) {
                     aside(|| engine.space.change_blocks(span, change));
                 } else if bytes >= SLOT {
                     aside(|| {
-                        if change == Change::Dropped {
+                        if change != Change::HugeAdvised {
                             engine.space.emptied(span);
                         }
                         engine.space.change(span, change);

@@ -200,17 +200,10 @@ pub unsafe extern "C" fn munmap(addr: *mut c_void, bytes: usize) -> i32 {
     let args = [addr as usize, bytes, 0, 0, 0, 0];
     if Call::Munmap.is_seen() {
         let _replaced = replace(addr as usize, bytes);
-        unmapped(pages(addr as usize, bytes));
         // SAFETY: the caller's promise.
-        return status(cut(args, unsafe { Call::Munmap.pass_on(args) }));
+        return status(unmapped(args, unsafe { Call::Munmap.pass_on(args) }));
     }
     status(unmap(args))
-}
-
-/// The program unmaps `span`, and the kernel does it.
-fn unmapped(span: Span) {
-    // A small piece of a mapping that is known changes nothing about the rest.
-    if span.bytes() < SLOT { forget(span) } else { gone(span) }
 }
 
 /// munmap, by the kernel or in its place.
@@ -223,28 +216,30 @@ pub fn unmap(args: [usize; 6]) -> Answer {
         && let Some(span) = sound(addr, bytes)
         && let Some(engine) = enter(replaced.as_ref())
     {
-        engine.space.uncommitted(span);
-        if engine.space.unmap(raw::cpu(), span) {
-            return Ok(0);
+        let mut answer = Ok(0);
+        let is_done = engine.space.unmap(raw::cpu(), span, || {
+            // SAFETY: as below.
+            answer = unsafe { syscall(libc::SYS_munmap, args) };
+            answer.is_ok()
+        });
+        if is_done {
+            engine.space.uncommitted(span);
+        }
+        if is_done || answer.is_err() {
+            return answer;
         }
     }
-    if bytes < SLOT {
-        unmapped(pages(addr, bytes));
-    }
     // SAFETY: the program's own call; the kernel checks what is unsound.
-    cut(args, unsafe { syscall(libc::SYS_munmap, args) })
+    unmapped(args, unsafe { syscall(libc::SYS_munmap, args) })
 }
 
-/// The kernel has unmapped a range, as `result` says, which may end between slots.
-fn cut(args: [usize; 6], result: Answer) -> Answer {
+/// The kernel has unmapped a range, as `result` says. Where it refused, all that is noted holds as before.
+fn unmapped(args: [usize; 6], result: Answer) -> Answer {
     let [addr, bytes, ..] = args;
     let span = pages(addr, bytes);
-    if result.is_ok()
-        && (span.start | span.end) % SLOT != 0
-        && engine::running().is_some_and(|engine| engine.space.is_noted(span))
-        && let Some(engine) = engine::enter_call()
-    {
-        engine.space.unmapped(span);
+    if result.is_ok() {
+        // A small piece of a mapping that is known changes nothing about the rest.
+        if span.bytes() < SLOT { forget(span) } else { gone(span) }
     }
     result
 }
@@ -270,9 +265,10 @@ pub fn remap(args: [usize; 6], make: impl Fn([usize; 6]) -> Answer) -> Answer {
     note(old as *const c_void, old_bytes);
     let _left = leave_alone(pages(old, old_bytes), false);
     let _replaced = (flags & libc::MREMAP_FIXED != 0).then(|| replace(new, new_bytes));
-    let may_stop_half_way = flags & libc::MREMAP_FIXED != 0 && new_bytes <= old_bytes;
+    // Several areas may move half way; and an area that grows takes along what it is registered with.
+    let meets_registered = flags & libc::MREMAP_FIXED != 0 || new_bytes > old_bytes;
     let mut result = limits::with_relief(|| {
-        let _unregistered = may_stop_half_way.then(unregistered);
+        let _unregistered = meets_registered.then(unregistered);
         make(args)
     });
     if let Ok(to) = result {
@@ -301,8 +297,8 @@ pub fn remap(args: [usize; 6], make: impl Fn([usize; 6]) -> Answer) -> Answer {
     result
 }
 
-/// The kernel moves several areas in one call, and stops at one into which the background thread moves frames. Nor
-/// may a program register such a one.
+/// The kernel moves several areas in one call, and stops at one into which another thread moves frames. Nor may a
+/// program register such a one.
 pub fn unregistered() -> Option<Unregistered> {
     engine::running().filter(|engine| !engine.is_retired()).map(|_| aside(Unregistered::hold))
 }
