@@ -68,6 +68,21 @@ fn what_is_left_of_huge_pages_counts() {
     }
 }
 
+/// Also where the kernel refuses what was asked for, and what is noted of memory has to hold.
+#[test]
+fn memory_that_is_not_used_stays_within_the_budget() {
+    for how in ["offered", "refused", "blocks", "grows"] {
+        let Some(case) = Case::compiled("refuses.c", &[]) else { return };
+        let case = case.args([how]);
+        let plain = peak(&case.plain());
+        for mib in [16, 64] {
+            let most = peak(&case.under(&[("FAULTLESS_BUDGET", &format!("{mib}M"))]));
+            let allowed = plain + plain / 100 + mib * MIB + TABLES + 2 * MIB;
+            assert!(most <= allowed, "{how}, budget {mib}M: {most} bytes, {plain} plain");
+        }
+    }
+}
+
 /// A control group of version 1 for one test.
 struct Group(PathBuf);
 

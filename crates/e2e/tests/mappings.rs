@@ -84,6 +84,15 @@ fn a_growth_that_is_refused_disturbs_no_thread() {
     }
 }
 
+/// Also of several areas, of which the kernel moves the first ones in one call and then stops.
+#[test]
+fn an_unmapping_is_one_step_or_none() {
+    for how in ["of", "refused", "grown"] {
+        let Some(case) = Case::compiled("whole.c", &["-pthread"]) else { return };
+        case.args([how]).same_and_served();
+    }
+}
+
 /// A library behind ours sees the calls of the program, each once, and none of the engine's.
 #[test]
 fn calls_pass_on_to_libraries_behind() {
