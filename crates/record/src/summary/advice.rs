@@ -1,0 +1,56 @@
+//! One line of advice. It goes by the time in faults, and by what kinds they are of.
+
+use super::{Advice, Kind, Origin, Summary};
+
+/// Below this part of the processors' time, faults are not worth a change.
+const LITTLE: f64 = 0.02;
+/// From this part of all faults on, a kind is what counts.
+const MOST: f64 = 0.5;
+
+/// What to do about these faults.
+pub fn advice(summary: &Summary) -> Advice {
+    let of = |test: &dyn Fn(Kind) -> bool| -> f64 {
+        summary.kinds.iter().filter(|by| test(by.kind)).map(|by| by.part.share).sum()
+    };
+    let part = summary.time.of_cpu.or(summary.time.of_wall);
+    let told = |action: &str, text: &str| Advice { action: action.into(), text: text.into() };
+    let Some(part) = part else {
+        let text = match summary.faults.source {
+            Origin::None => "Nothing was counted: see the notes.",
+            _ => {
+                "Where the faults are is not known: see the notes. `faultless run --compare` measures what it saves."
+            }
+        };
+        return told("unknown", text);
+    };
+    let percent = part * 100.0;
+    if part < LITTLE {
+        return told("nothing", &format!("Do not bother: faults take {percent:.1} % of this program's time."));
+    }
+    if summary.recording.covered {
+        let text =
+            format!("Under faultless, faults still take {percent:.0} %: `report --diff` shows what is gone.");
+        return told("nothing", &text);
+    }
+    let new = of(&Kind::is_new_memory);
+    if of(&|kind| kind == Kind::Input) >= MOST {
+        let text = "Most faults wait for input: more memory, or reading files ahead. faultless does not help.";
+        return told("memory", text);
+    }
+    if new >= MOST {
+        let text = format!(
+            "Run it under faultless: new memory is {:.0} % of its faults, which take {percent:.0} % of its time. \
+             Measure with `faultless run --compare 10 -- …`.",
+            new * 100.0
+        );
+        return told("run", &text);
+    }
+    let text = if of(&|kind| kind == Kind::Copy) >= MOST {
+        "Most faults are copies after a fork: faultless does not help. Fewer or shorter-lived children do."
+    } else if of(&|kind| kind == Kind::File) >= MOST {
+        "Most faults are pages of files in memory: MAP_POPULATE, or huge pages for files. faultless does not help."
+    } else {
+        "No kind of fault dominates: try `faultless run --compare 10 -- …`."
+    };
+    told("unknown", text)
+}

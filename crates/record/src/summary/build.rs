@@ -1,0 +1,466 @@
+//! The records of a recording, added up.
+//!
+//! Each record stands for as many faults as its period says. What all of them stand for is scaled to the number that
+//! was counted, so that records that were dropped, and faults after a thread's last record, change no sum. The time of a
+//! kind is the mean of its timed faults; a kind with too few of them has the mean of all.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::Hash;
+use std::rc::Rc;
+
+use super::place::{self, Class, Kind, Label};
+use super::{
+    ByFunction, ByKind, ByMapping, ByProcess, ByStack, ByThread, Faults, Origin, Part, Recording, Summary, Time,
+    TimeSource, Timeline, VERSION, advice,
+};
+use crate::file::{End, Head};
+use crate::pairs::{Ended, Pairs, usual};
+use crate::space::Space;
+use crate::symbols::Symbols;
+use crate::sys::event::What;
+use crate::wire::{Record, Sample, Told};
+
+/// Steps of the time line.
+const STEPS: usize = 100;
+/// Rows of a table; what is left is added up in no row.
+const MOST_ROWS: usize = 1000;
+/// Call stacks that are told apart.
+const MOST_STACKS: usize = 200_000;
+/// Timed faults of a kind from which their mean is given, and of all kinds together.
+const ENOUGH: usize = 10;
+/// Times of a kind that are kept.
+const MOST_TIMES: usize = 1 << 20;
+
+/// What was added up so far: faults by kind, so that their time can be told in the end.
+#[derive(Clone, Default)]
+struct Weight {
+    /// Faults, and the records that stand for them.
+    by_kind: BTreeMap<Kind, (u64, u64)>,
+}
+
+impl Weight {
+    fn add(&mut self, kind: Kind, faults: u64) {
+        let sums = self.by_kind.entry(kind).or_default();
+        *sums = (sums.0.saturating_add(faults), sums.1 + 1);
+    }
+
+    fn faults(&self) -> u64 {
+        self.by_kind.values().fold(0, |sum, (faults, _)| sum.saturating_add(*faults))
+    }
+
+    fn samples(&self) -> u64 {
+        self.by_kind.values().map(|(_, samples)| samples).sum()
+    }
+
+    /// What of it is of one kind.
+    fn only(&self, kind: Kind) -> Self {
+        Self { by_kind: self.by_kind.get(&kind).map(|sums| (kind, *sums)).into_iter().collect() }
+    }
+}
+
+/// Areas that had faults.
+#[derive(Default)]
+struct Areas {
+    weight: Weight,
+    seen: HashSet<(u32, u64)>,
+    largest: u64,
+}
+
+/// Areas of a label that are told apart.
+const MOST_AREAS: usize = 100_000;
+
+/// Adds records up.
+pub struct Builder {
+    head: Head,
+    end: Option<End>,
+    space: Space,
+    symbols: Symbols,
+    pairs: Pairs,
+    kinds: Weight,
+    times: BTreeMap<Kind, Vec<f64>>,
+    mappings: HashMap<Label, Areas>,
+    processes: HashMap<u32, (String, Weight)>,
+    threads: HashMap<(u32, u32), (String, Weight)>,
+    functions: HashMap<(Rc<str>, Rc<str>), Weight>,
+    stacks: HashMap<Vec<Rc<str>>, Weight>,
+    /// Faults by time since the beginning, in steps of so many nanoseconds; doubled when there are too many.
+    line: (u64, Vec<u64>),
+    allocators: HashMap<u32, Option<&'static str>>,
+    lost: u64,
+    minor: u64,
+    major: u64,
+    last: u64,
+}
+
+impl Builder {
+    pub fn new(head: Head) -> Self {
+        Self {
+            head,
+            end: None,
+            space: Space::default(),
+            symbols: Symbols::default(),
+            pairs: Pairs::default(),
+            kinds: Weight::default(),
+            times: BTreeMap::new(),
+            mappings: HashMap::new(),
+            processes: HashMap::new(),
+            threads: HashMap::new(),
+            functions: HashMap::new(),
+            stacks: HashMap::new(),
+            line: (1_000_000, Vec::new()),
+            allocators: HashMap::new(),
+            lost: 0,
+            minor: 0,
+            major: 0,
+            last: 0,
+        }
+    }
+
+    pub fn end(&mut self, end: End) {
+        self.end = Some(end);
+    }
+
+    pub fn maps(&mut self, pid: u32, text: &str) {
+        self.space.maps(pid, text);
+    }
+
+    pub fn threads(&mut self, pid: u32, text: &str) {
+        for line in text.lines() {
+            if let Some((tid, name)) = line.split_once(' ')
+                && let Ok(tid) = tid.parse()
+            {
+                self.space.name(pid, tid, name, false);
+            }
+        }
+    }
+
+    pub fn names(&mut self, pid: u32, text: &str) {
+        self.symbols.add_made(pid, text);
+    }
+
+    pub fn add(&mut self, record: Record) {
+        self.last = self.last.max(record.time);
+        match record.told {
+            Told::Sample(sample) => {
+                match sample.what {
+                    What::Begin => {}
+                    What::Minor => self.minor = self.minor.saturating_add(sample.period),
+                    What::Major => self.major = self.major.saturating_add(sample.period),
+                }
+                if let Some((begin, ended)) = self.pairs.add(sample) {
+                    self.fault(&begin, ended);
+                }
+            }
+            Told::Mapping(mapping) => {
+                self.allocators.remove(&mapping.pid);
+                self.space.map(&mapping);
+            }
+            Told::Name { pid, tid, name, exec } => {
+                self.allocators.remove(&pid);
+                self.space.name(pid, tid, &name, exec);
+            }
+            Told::Fork { pid, tid, parent, parent_tid } => {
+                self.allocators.remove(&pid);
+                self.space.fork((pid, tid), (parent, parent_tid));
+            }
+            Told::Exit { pid, tid } => {
+                if let Some(begin) = self.pairs.end(tid) {
+                    self.fault(&begin, None);
+                }
+                self.space.exit(pid, tid);
+            }
+            Told::Lost(records) => self.lost = self.lost.saturating_add(records),
+            Told::Other => {}
+        }
+    }
+
+    /// A fault of which all is known.
+    fn fault(&mut self, begin: &Sample, ended: Option<Ended>) {
+        let (pid, faults) = (begin.pid, begin.period);
+        let thread = self.space.thread(pid, begin.tid).to_owned();
+        let process = self.space.process(pid);
+        let area = process.area(begin.address).cloned();
+        let class = Class::of(area.as_deref());
+        let kind = place::kind(class, begin, ended);
+        let allocator = *self.allocators.entry(pid).or_insert_with(|| place::allocator(process));
+        let name = process.name.clone();
+        self.kinds.add(kind, faults);
+        if let Some(ended) = ended {
+            let times = self.times.entry(kind).or_default();
+            if times.len() < MOST_TIMES {
+                times.push(ended.ns as f64);
+            }
+        }
+        let areas = self.mappings.entry(place::label(class, area.as_deref(), allocator)).or_default();
+        areas.weight.add(kind, faults);
+        if let Some(area) = &area {
+            areas.largest = areas.largest.max(area.bytes);
+            if areas.seen.len() < MOST_AREAS {
+                areas.seen.insert((pid, area.start));
+            }
+        }
+        let named = |map: &mut (String, Weight), name: String| {
+            map.0 = name;
+            map.1.add(kind, faults);
+        };
+        named(self.processes.entry(pid).or_default(), name);
+        named(self.threads.entry((pid, begin.tid)).or_default(), thread);
+        self.calls(begin, kind);
+        self.step(begin.time, faults);
+    }
+
+    /// The function and the call stack of a fault.
+    fn calls(&mut self, begin: &Sample, kind: Kind) {
+        let pid = begin.pid;
+        // A stack that could not be walked has at least the instruction. Return addresses lie behind their calls.
+        let all = if begin.stack.is_empty() { std::slice::from_ref(&begin.ip) } else { &begin.stack };
+        let mut frames = Vec::with_capacity(all.len());
+        for (depth, address) in all.iter().enumerate() {
+            let address = address.saturating_sub(u64::from(depth > 0));
+            let area = self.space.process(pid).area(address).cloned();
+            // Code without frame pointers leads the kernel astray: from data on, it is no call stack.
+            if depth > 0 && area.as_ref().is_none_or(|area| area.access & libc::PROT_EXEC as u32 == 0) {
+                break;
+            }
+            frames.push(self.symbols.name(pid, address, area.as_deref()));
+            if depth == 0 {
+                let file = area.as_ref().map_or_else(|| Rc::from("[unknown]"), |area| Rc::clone(&area.name));
+                let function = (Rc::clone(&frames[0]), file);
+                self.functions.entry(function).or_default().add(kind, begin.period);
+            }
+        }
+        frames.reverse();
+        if self.stacks.len() >= MOST_STACKS && !self.stacks.contains_key(&frames) {
+            frames = vec!["[other stacks]".into()];
+        }
+        self.stacks.entry(frames).or_default().add(kind, begin.period);
+    }
+
+    fn step(&mut self, time: u64, faults: u64) {
+        let since = time.saturating_sub(self.head.start_ns);
+        let (step, line) = &mut self.line;
+        while since / *step >= STEPS as u64 {
+            *step = step.saturating_mul(2);
+            *line = line.chunks(2).map(|two| two.iter().fold(0, |sum: u64, n| sum.saturating_add(*n))).collect();
+        }
+        let at = (since / *step) as usize;
+        if line.len() <= at {
+            line.resize(at + 1, 0);
+        }
+        line[at] = line[at].saturating_add(faults);
+    }
+
+    /// The summary; `wrong` is what was wrong with the file.
+    pub fn finish(mut self, wrong: Option<String>) -> Summary {
+        for begin in std::mem::take(&mut self.pairs).rest() {
+            self.fault(&begin, None);
+        }
+        let faults = self.counted();
+        let (time, costs) = self.time(&faults);
+        let scale = Scale { faults: faults.exceptions, sampled: self.kinds.faults(), costs };
+        let kinds = self.kinds.by_kind.keys().map(|kind| ByKind {
+            kind: *kind,
+            part: scale.part(&self.kinds.only(*kind)),
+            per_fault_ns: scale.costs.as_ref().and_then(|costs| costs.get(kind).copied()),
+        });
+        let mut kinds: Vec<_> = kinds.collect();
+        kinds.sort_by(|a, b| b.part.faults.cmp(&a.part.faults).then(a.kind.cmp(&b.kind)));
+        let mappings = rows(
+            self.mappings,
+            |areas| &areas.weight,
+            |label| label.name.clone(),
+            |label, areas| ByMapping {
+                name: label.name,
+                class: label.class.into(),
+                allocator: label.allocator.map(Into::into),
+                part: scale.part(&areas.weight),
+                areas: areas.seen.len() as u64,
+                largest_bytes: areas.largest,
+            },
+        );
+        let processes = rows(
+            self.processes,
+            |of| &of.1,
+            |pid| *pid,
+            |pid, (name, weight)| ByProcess { pid, name, part: scale.part(&weight) },
+        );
+        let threads = rows(
+            self.threads,
+            |of| &of.1,
+            |ids| *ids,
+            |(pid, tid), (name, weight)| ByThread { pid, tid, name, part: scale.part(&weight) },
+        );
+        let functions = rows(
+            self.functions,
+            |weight| weight,
+            Clone::clone,
+            |(name, file), weight| ByFunction {
+                name: name.to_string(),
+                file: file.to_string(),
+                part: scale.part(&weight),
+            },
+        );
+        let stacks = rows(
+            self.stacks,
+            |weight| weight,
+            Clone::clone,
+            |frames, weight| ByStack {
+                frames: frames.iter().map(ToString::to_string).collect(),
+                part: scale.part(&weight),
+            },
+        );
+        let (step, line) = self.line;
+        let timeline = Timeline {
+            step_s: step as f64 / 1e9,
+            faults: line.into_iter().map(|faults| scale.number(faults)).collect(),
+        };
+        let end = self.end.clone().unwrap_or_default();
+        let wall = if self.end.is_some() { end.wall_ns } else { self.last.saturating_sub(self.head.start_ns) };
+        let recording = Recording {
+            command: self.head.command.clone(),
+            pid: self.head.pid,
+            covered: self.head.covered,
+            status: end.status.clone(),
+            unix_s: self.head.unix_s,
+            wall_s: wall as f64 / 1e9,
+            cpu_s: end.usage.map(|usage| usage.user_s + usage.system_s),
+            peak_bytes: end.usage.map(|usage| usage.peak),
+            processes: self.space.started,
+            threads: self.space.threads_started,
+            period: self.head.period,
+            samples: self.kinds.samples(),
+            lost: self.lost.saturating_add(end.dropped),
+            complete: self.end.is_some() && wrong.is_none(),
+            kernel: self.head.kernel.clone(),
+            cpus: self.head.cpus,
+            huge_pages: self.head.huge_pages.clone(),
+        };
+        let mut summary = Summary {
+            version: VERSION,
+            recording,
+            faults,
+            time,
+            kinds,
+            mappings,
+            processes,
+            threads,
+            functions,
+            stacks,
+            timeline,
+            ..Summary::default()
+        };
+        summary.notes = super::notes::notes(&summary, &self.head, &end, wrong);
+        summary.advice = advice::advice(&summary);
+        summary
+    }
+
+    /// How many faults there were.
+    fn counted(&self) -> Faults {
+        let Some(end) = &self.end else {
+            let (minor, major) = (self.minor, self.major);
+            let exceptions = minor.saturating_add(major).max(self.kinds.faults());
+            let source = if exceptions == 0 { Origin::None } else { Origin::Samples };
+            return Faults { total: exceptions, minor, major, exceptions, in_calls: 0, source };
+        };
+        let usage = end.usage.unwrap_or_default();
+        // The account has pages that calls brought in, the events have processes that nothing waited for.
+        let (minor, major) = (end.minor.max(usage.minor), end.major.max(usage.major));
+        let total = minor.saturating_add(major);
+        let exceptions = end.minor.saturating_add(end.major);
+        let source = match (self.head.sources.is_empty(), end.usage) {
+            (false, _) => Origin::Counted,
+            (true, Some(_)) => Origin::Getrusage,
+            (true, None) => Origin::None,
+        };
+        Faults { total, minor, major, exceptions, in_calls: total.saturating_sub(exceptions), source }
+    }
+
+    /// What they cost, and what a fault of each kind does.
+    fn time(&mut self, faults: &Faults) -> (Time, Option<BTreeMap<Kind, f64>>) {
+        let cost = self.head.cost.unwrap_or_default();
+        // A record costs time itself, between the two of a fault.
+        let extra = if cost.between_records_ns > 0.0 { cost.fault_ns - cost.between_records_ns } else { 0.0 };
+        let least = cost.fault_ns.max(100.0) / 10.0;
+        let mut all: Vec<_> = self.times.values().flatten().copied().collect();
+        let timed = all.len();
+        let machine = (cost.fault_ns > 0.0).then_some(cost.fault_ns);
+        let (source, mean) = match machine {
+            _ if timed >= ENOUGH => (TimeSource::Timed, Some((usual(&mut all) + extra).max(least))),
+            Some(ns) => (TimeSource::Machine, Some(ns)),
+            None => (TimeSource::None, None),
+        };
+        let mut result = Time { source, timed: timed as u64, machine_fault_ns: machine, ..Time::default() };
+        let Some(mean) = mean.filter(|_| self.kinds.faults() > 0) else { return (result, None) };
+        let costs: BTreeMap<_, _> = self
+            .kinds
+            .by_kind
+            .keys()
+            .map(|kind| {
+                let times = self.times.get_mut(kind).filter(|times| times.len() >= ENOUGH);
+                (*kind, times.map_or(mean, |times| (usual(times) + extra).max(least)))
+            })
+            .collect();
+        let sum: f64 = self.kinds.by_kind.iter().map(|(kind, (faults, _))| costs[kind] * *faults as f64).sum();
+        let per_fault = sum / self.kinds.faults() as f64;
+        let total = per_fault * faults.exceptions as f64 / 1e9;
+        result.per_fault_ns = Some(per_fault);
+        result.total_s = Some(total);
+        let end = self.end.as_ref();
+        let wall = end.map(|end| end.wall_ns as f64 / 1e9).filter(|wall| *wall > 0.0);
+        result.of_wall = wall.map(|wall| total / wall);
+        let cpu = end.and_then(|end| end.usage).map(|usage| usage.user_s + usage.system_s);
+        result.of_cpu = cpu.filter(|cpu| *cpu > 0.0).map(|cpu| total / cpu);
+        (result, Some(costs))
+    }
+}
+
+/// From what records stand for to what was counted.
+struct Scale {
+    faults: u64,
+    sampled: u64,
+    costs: Option<BTreeMap<Kind, f64>>,
+}
+
+impl Scale {
+    fn number(&self, faults: u64) -> u64 {
+        if self.sampled == 0 { 0 } else { (faults as u128 * self.faults as u128 / self.sampled as u128) as u64 }
+    }
+
+    fn part(&self, weight: &Weight) -> Part {
+        let faults = weight.faults();
+        let factor = if self.sampled == 0 { 0.0 } else { self.faults as f64 / self.sampled as f64 };
+        let time = |costs: &BTreeMap<Kind, f64>| {
+            let ns: f64 = weight
+                .by_kind
+                .iter()
+                .map(|(kind, (faults, _))| costs.get(kind).unwrap_or(&0.0) * *faults as f64)
+                .sum();
+            ns * factor / 1e9
+        };
+        Part {
+            faults: self.number(faults),
+            share: if self.sampled == 0 { 0.0 } else { faults as f64 / self.sampled as f64 },
+            time_s: self.costs.as_ref().map(time),
+            samples: weight.samples(),
+        }
+    }
+}
+
+/// The rows of a table, with the most faults first, and where these are equal by `order`.
+fn rows<K: Hash + Eq, V, O: Ord, R>(
+    map: HashMap<K, V>,
+    weight: impl Fn(&V) -> &Weight,
+    order: impl Fn(&K) -> O,
+    row: impl Fn(K, V) -> R,
+) -> Vec<R> {
+    let mut all: Vec<_> = map
+        .into_iter()
+        .map(|(key, value)| {
+            let faults = weight(&value).faults();
+            (faults, key, value)
+        })
+        .collect();
+    all.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| order(&a.1).cmp(&order(&b.1))));
+    all.truncate(MOST_ROWS);
+    all.into_iter().map(|(_, key, value)| row(key, value)).collect()
+}
