@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use faultless_record::summary::{self, Summary};
-use faultless_record::view::text;
+use faultless_record::view::{collapsed, diff, text, trace};
 
 use crate::output::Out;
 use crate::record::FILE;
@@ -21,8 +21,17 @@ pub struct Args {
     #[arg(default_value = FILE)]
     pub file: PathBuf,
     /// One JSON object.
-    #[arg(long)]
+    #[arg(long, group = "form")]
     pub json: bool,
+    /// Call stacks, a line each, with their faults: what tools for flame graphs read.
+    #[arg(long, group = "form", conflicts_with = "diff")]
+    pub collapsed: bool,
+    /// Faults over time in Chrome's trace format, which Perfetto reads.
+    #[arg(long, group = "form", conflicts_with = "diff")]
+    pub chrome_trace: bool,
+    /// Compare two recordings.
+    #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with = "file")]
+    pub diff: Vec<PathBuf>,
     /// Rows of each table.
     #[arg(short = 'n', long, value_name = "N", default_value_t = 10)]
     pub rows: usize,
@@ -52,13 +61,28 @@ fn open(path: &Path) -> Result<Summary> {
     summary::read(BufReader::with_capacity(1 << 16, from)).with_context(shown)
 }
 
+fn pretty(value: &impl serde::Serialize) -> Result<String> {
+    Ok(serde_json::to_string_pretty(value)? + "\n")
+}
+
 fn report(args: &Args) -> Result<()> {
-    let summary = open(&args.file)?;
-    let mut out = Out::new(args.output.as_deref(), Out::Stdout)?;
-    let text = if args.json {
-        serde_json::to_string_pretty(&summary)? + "\n"
+    let style = |out: &Out| text::Style { columns: out.columns(), rows: args.rows };
+    let new = || Out::new(args.output.as_deref(), Out::Stdout);
+    // All is read before the output is opened: a recording that cannot be read leaves that alone.
+    let (text, mut out) = if let [a, b] = &args.diff[..] {
+        let diff = diff::diff(&open(a)?, &open(b)?);
+        let out = new()?;
+        (if args.json { pretty(&diff)? } else { diff.text(style(&out)) }, out)
     } else {
-        text::report(&summary, text::Style { columns: out.columns(), rows: args.rows })
+        let summary = open(&args.file)?;
+        let out = new()?;
+        let text = match args {
+            Args { json: true, .. } => pretty(&summary)?,
+            Args { collapsed: true, .. } => collapsed::collapsed(&summary),
+            Args { chrome_trace: true, .. } => trace::trace(&summary).to_string() + "\n",
+            _ => text::report(&summary, style(&out)),
+        };
+        (text, out)
     };
     out.write(&text).context("cannot write")
 }

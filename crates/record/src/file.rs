@@ -234,6 +234,7 @@ impl<W: Write> Writer<W> {
 pub struct Reader<R> {
     from: R,
     is_over: bool,
+    is_cut: bool,
 }
 
 impl<R: Read> Reader<R> {
@@ -246,7 +247,7 @@ impl<R: Read> Reader<R> {
             _ => return Err(Fault::Foreign),
         }
         match u32::from_le_bytes([head[8], head[9], head[10], head[11]]) {
-            VERSION => Ok(Self { from, is_over: false }),
+            VERSION => Ok(Self { from, is_over: false, is_cut: false }),
             version => Err(Fault::Version(version)),
         }
     }
@@ -255,6 +256,10 @@ impl<R: Read> Reader<R> {
     pub fn chunk(&mut self) -> Result<Option<Chunk>, Fault> {
         if self.is_over {
             return Ok(None);
+        }
+        if self.is_cut {
+            self.is_over = true;
+            return Err(Fault::Cut);
         }
         let read = self.read();
         self.is_over = !matches!(read, Ok(Some(_)));
@@ -277,7 +282,9 @@ impl<R: Read> Reader<R> {
         // No more memory than there are bytes: the length may be wrong.
         (&mut self.from).take(length).read_to_end(&mut body).map_err(Fault::Io)?;
         if (body.len() as u64) < length {
-            return Err(Fault::Cut);
+            // Of records, those before the cut are good.
+            self.is_cut = true;
+            return if kind == kind::RECORDS { Ok(Some(Chunk::Records(body))) } else { Err(Fault::Cut) };
         }
         let text = |body: Vec<u8>| String::from_utf8_lossy(&body).into_owned();
         Ok(Some(match kind {

@@ -35,6 +35,8 @@ type Areas = BTreeMap<u64, (u64, Rc<Area>)>;
 #[derive(Clone, Debug, Default)]
 pub struct Process {
     areas: Rc<Areas>,
+    /// Stands for the code that it has mapped: another number after each change of that.
+    pub code: u64,
     /// Its program's name.
     pub name: String,
 }
@@ -85,6 +87,8 @@ pub struct Space {
     processes: HashMap<u32, Process>,
     names: HashMap<String, Rc<str>>,
     threads: HashMap<u32, String>,
+    /// How often code was mapped.
+    code: u64,
     /// Processes that there were.
     pub started: u64,
     /// Threads that there were, with the first ones of processes.
@@ -107,6 +111,11 @@ impl Space {
         self.threads.get(&tid).map(String::as_str).or_else(process).unwrap_or("?")
     }
 
+    /// The same, if something was told of it.
+    pub fn known(&self, pid: u32) -> Option<&Process> {
+        self.processes.get(&pid)
+    }
+
     /// A mapping was made.
     pub fn map(&mut self, told: &Mapping) {
         let name = match self.names.get(&told.name) {
@@ -118,13 +127,20 @@ impl Space {
             }
         };
         let &Mapping { pid, start, bytes, offset, inode, access, flags, .. } = told;
+        if access & libc::PROT_EXEC as u32 != 0 {
+            self.code += 1;
+            self.process(pid).code = self.code;
+        }
         self.process(pid).add(Area { start, bytes, offset, inode, flags, access, name });
     }
 
     /// A thread has another name; with `exec` its process runs another program, and has no mapping any more.
     pub fn name(&mut self, pid: u32, tid: u32, name: &str, exec: bool) {
+        self.code += u64::from(exec);
+        let code = self.code;
         let process = self.process(pid);
         if exec {
+            process.code = code;
             process.areas = Rc::default();
         }
         if exec || pid == tid {
@@ -149,15 +165,9 @@ impl Space {
         self.processes.insert(pid, from);
     }
 
-    /// A thread ends; with the first one its process.
-    pub fn exit(&mut self, pid: u32, tid: u32) {
+    /// A thread ends. Its process may go on without it: the mappings stay.
+    pub fn exit(&mut self, tid: u32) {
         self.threads.remove(&tid);
-        if pid == tid {
-            // Other threads of it may go on for a while: their names are lost, not their areas.
-            if let Some(process) = self.processes.get_mut(&pid) {
-                process.name.shrink_to_fit();
-            }
-        }
     }
 
     /// The mappings of a process as the text of `/proc/PID/maps` has them.

@@ -8,6 +8,7 @@ use faultless_record::file::End as Last;
 use faultless_record::sys::{now, open_more_files};
 
 use super::{Args, LOOK, create, fail, said};
+use crate::run::complain;
 use crate::stat::{NOT_ALLOWED, UNREACHED, signals};
 
 /// Records until the process ends, or a signal ends this command.
@@ -80,6 +81,9 @@ fn process(pid: u32, args: &Args) -> Result<()> {
     let maps = std::fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
     writer.maps(pid, &maps).with_context(shown)?;
     let collecting = recorder.collect(writer).context("no thread")?;
+    if !args.quiet {
+        complain(&format!("recording process {pid} until it ends, or until Ctrl-C"));
+    }
     while runs(pid) && !collecting.has_failed() && !signals::wait(LOOK) {}
     let status = if runs(pid) { "recording stopped" } else { "the process's end" };
     let last = Last { wall_ns: now().saturating_sub(start), status: status.into(), ..Last::default() };

@@ -4,14 +4,15 @@
 //! was counted, so that records that were dropped, and faults after a thread's last record, change no sum. The time of a
 //! kind is the mean of its timed faults; a kind with too few of them has the mean of all.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::hash::Hash;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
-use super::place::{self, Class, Kind, Label};
+use super::place::{self, Class, Kind};
+use super::tables::{Finished, Tables};
+use super::weight::{MOST_ROWS, Scale, Weight, rows};
 use super::{
-    ByFunction, ByKind, ByMapping, ByProcess, ByStack, ByThread, Faults, Origin, Part, Recording, Summary, Time,
-    TimeSource, Timeline, VERSION, advice,
+    ByKind, ByProcess, ByThread, Faults, Origin, Recording, Sampled, Summary, Time, TimeSource, Timeline, VERSION,
+    advice,
 };
 use crate::file::{End, Head};
 use crate::pairs::{Ended, Pairs, usual};
@@ -22,52 +23,12 @@ use crate::wire::{Record, Sample, Told};
 
 /// Steps of the time line.
 const STEPS: usize = 100;
-/// Rows of a table; what is left is added up in no row.
-const MOST_ROWS: usize = 1000;
-/// Call stacks that are told apart.
-const MOST_STACKS: usize = 200_000;
 /// Timed faults of a kind from which their mean is given, and of all kinds together.
 const ENOUGH: usize = 10;
+/// Single faults that are kept.
+const MOST_KEPT: usize = 100_000;
 /// Times of a kind that are kept.
 const MOST_TIMES: usize = 1 << 20;
-
-/// What was added up so far: faults by kind, so that their time can be told in the end.
-#[derive(Clone, Default)]
-struct Weight {
-    /// Faults, and the records that stand for them.
-    by_kind: BTreeMap<Kind, (u64, u64)>,
-}
-
-impl Weight {
-    fn add(&mut self, kind: Kind, faults: u64) {
-        let sums = self.by_kind.entry(kind).or_default();
-        *sums = (sums.0.saturating_add(faults), sums.1 + 1);
-    }
-
-    fn faults(&self) -> u64 {
-        self.by_kind.values().fold(0, |sum, (faults, _)| sum.saturating_add(*faults))
-    }
-
-    fn samples(&self) -> u64 {
-        self.by_kind.values().map(|(_, samples)| samples).sum()
-    }
-
-    /// What of it is of one kind.
-    fn only(&self, kind: Kind) -> Self {
-        Self { by_kind: self.by_kind.get(&kind).map(|sums| (kind, *sums)).into_iter().collect() }
-    }
-}
-
-/// Areas that had faults.
-#[derive(Default)]
-struct Areas {
-    weight: Weight,
-    seen: HashSet<(u32, u64)>,
-    largest: u64,
-}
-
-/// Areas of a label that are told apart.
-const MOST_AREAS: usize = 100_000;
 
 /// Adds records up.
 pub struct Builder {
@@ -78,14 +39,15 @@ pub struct Builder {
     pairs: Pairs,
     kinds: Weight,
     times: BTreeMap<Kind, Vec<f64>>,
-    mappings: HashMap<Label, Areas>,
+    tables: Tables,
     processes: HashMap<u32, (String, Weight)>,
     threads: HashMap<(u32, u32), (String, Weight)>,
-    functions: HashMap<(Rc<str>, Rc<str>), Weight>,
-    stacks: HashMap<Vec<Rc<str>>, Weight>,
     /// Faults by time since the beginning, in steps of so many nanoseconds; doubled when there are too many.
     line: (u64, Vec<u64>),
     allocators: HashMap<u32, Option<&'static str>>,
+    samples: Vec<(Sampled, usize)>,
+    /// One of so many faults is kept, and how many there were.
+    kept: (u64, u64),
     lost: u64,
     minor: u64,
     major: u64,
@@ -102,13 +64,13 @@ impl Builder {
             pairs: Pairs::default(),
             kinds: Weight::default(),
             times: BTreeMap::new(),
-            mappings: HashMap::new(),
+            tables: Tables::new(),
             processes: HashMap::new(),
             threads: HashMap::new(),
-            functions: HashMap::new(),
-            stacks: HashMap::new(),
             line: (1_000_000, Vec::new()),
             allocators: HashMap::new(),
+            samples: Vec::new(),
+            kept: (1, 0),
             lost: 0,
             minor: 0,
             major: 0,
@@ -148,7 +110,7 @@ impl Builder {
                     What::Major => self.major = self.major.saturating_add(sample.period),
                 }
                 if let Some((begin, ended)) = self.pairs.add(sample) {
-                    self.fault(&begin, ended);
+                    self.fault(begin, ended);
                 }
             }
             Told::Mapping(mapping) => {
@@ -163,11 +125,11 @@ impl Builder {
                 self.allocators.remove(&pid);
                 self.space.fork((pid, tid), (parent, parent_tid));
             }
-            Told::Exit { pid, tid } => {
+            Told::Exit { tid, .. } => {
                 if let Some(begin) = self.pairs.end(tid) {
-                    self.fault(&begin, None);
+                    self.fault(begin, None);
                 }
-                self.space.exit(pid, tid);
+                self.space.exit(tid);
             }
             Told::Lost(records) => self.lost = self.lost.saturating_add(records),
             Told::Other => {}
@@ -175,15 +137,13 @@ impl Builder {
     }
 
     /// A fault of which all is known.
-    fn fault(&mut self, begin: &Sample, ended: Option<Ended>) {
-        let (pid, faults) = (begin.pid, begin.period);
-        let thread = self.space.thread(pid, begin.tid).to_owned();
-        let process = self.space.process(pid);
-        let area = process.area(begin.address).cloned();
-        let class = Class::of(area.as_deref());
-        let kind = place::kind(class, begin, ended);
-        let allocator = *self.allocators.entry(pid).or_insert_with(|| place::allocator(process));
-        let name = process.name.clone();
+    fn fault(&mut self, begin: Sample, ended: Option<Ended>) {
+        let (pid, tid, time, faults) = (begin.pid, begin.tid, begin.time, begin.period);
+        self.space.process(pid);
+        let Some(process) = self.space.known(pid) else { return };
+        let area = process.area(begin.address);
+        let class = Class::of(area.map(Rc::as_ref));
+        let kind = place::kind(class, &begin, ended);
         self.kinds.add(kind, faults);
         if let Some(ended) = ended {
             let times = self.times.entry(kind).or_default();
@@ -191,49 +151,44 @@ impl Builder {
                 times.push(ended.ns as f64);
             }
         }
-        let areas = self.mappings.entry(place::label(class, area.as_deref(), allocator)).or_default();
-        areas.weight.add(kind, faults);
-        if let Some(area) = &area {
-            areas.largest = areas.largest.max(area.bytes);
-            if areas.seen.len() < MOST_AREAS {
-                areas.seen.insert((pid, area.start));
+        let allocators = &mut self.allocators;
+        let allocator = || *allocators.entry(pid).or_insert_with(|| place::allocator(process));
+        self.tables.area((pid, class, kind), area, faults, allocator);
+        let named = |map: &mut (String, Weight), name: &str| {
+            if map.0 != name {
+                name.clone_into(&mut map.0);
             }
-        }
-        let named = |map: &mut (String, Weight), name: String| {
-            map.0 = name;
             map.1.add(kind, faults);
         };
-        named(self.processes.entry(pid).or_default(), name);
-        named(self.threads.entry((pid, begin.tid)).or_default(), thread);
-        self.calls(begin, kind);
-        self.step(begin.time, faults);
+        named(self.processes.entry(pid).or_default(), &process.name);
+        named(self.threads.entry((pid, tid)).or_default(), self.space.thread(pid, tid));
+        let address = begin.address;
+        let function = self.tables.calls(begin, kind, process, &mut self.symbols);
+        let took_ns = ended.map(|ended| ended.ns);
+        let time_ns = time.saturating_sub(self.head.start_ns);
+        self.keep(
+            Sampled { time_ns, took_ns, pid, tid, kind, address, period: faults, function: "".into() },
+            function,
+        );
+        self.step(time, faults);
     }
 
-    /// The function and the call stack of a fault.
-    fn calls(&mut self, begin: &Sample, kind: Kind) {
-        let pid = begin.pid;
-        // A stack that could not be walked has at least the instruction. Return addresses lie behind their calls.
-        let all = if begin.stack.is_empty() { std::slice::from_ref(&begin.ip) } else { &begin.stack };
-        let mut frames = Vec::with_capacity(all.len());
-        for (depth, address) in all.iter().enumerate() {
-            let address = address.saturating_sub(u64::from(depth > 0));
-            let area = self.space.process(pid).area(address).cloned();
-            // Code without frame pointers leads the kernel astray: from data on, it is no call stack.
-            if depth > 0 && area.as_ref().is_none_or(|area| area.access & libc::PROT_EXEC as u32 == 0) {
-                break;
-            }
-            frames.push(self.symbols.name(pid, address, area.as_deref()));
-            if depth == 0 {
-                let file = area.as_ref().map_or_else(|| Rc::from("[unknown]"), |area| Rc::clone(&area.name));
-                let function = (Rc::clone(&frames[0]), file);
-                self.functions.entry(function).or_default().add(kind, begin.period);
-            }
+    /// Keeps a fault, if its turn is now; where there are too many, every other one goes.
+    fn keep(&mut self, sample: Sampled, function: usize) {
+        let (stride, next) = &mut self.kept;
+        *next += 1;
+        if !next.is_multiple_of(*stride) {
+            return;
         }
-        frames.reverse();
-        if self.stacks.len() >= MOST_STACKS && !self.stacks.contains_key(&frames) {
-            frames = vec!["[other stacks]".into()];
+        if self.samples.len() == MOST_KEPT {
+            let mut is_kept = false;
+            self.samples.retain(|_| {
+                is_kept = !is_kept;
+                is_kept
+            });
+            *stride *= 2;
         }
-        self.stacks.entry(frames).or_default().add(kind, begin.period);
+        self.samples.push((sample, function));
     }
 
     fn step(&mut self, time: u64, faults: u64) {
@@ -253,7 +208,7 @@ impl Builder {
     /// The summary; `wrong` is what was wrong with the file.
     pub fn finish(mut self, wrong: Option<String>) -> Summary {
         for begin in std::mem::take(&mut self.pairs).rest() {
-            self.fault(&begin, None);
+            self.fault(begin, None);
         }
         let faults = self.counted();
         let (time, costs) = self.time(&faults);
@@ -265,50 +220,21 @@ impl Builder {
         });
         let mut kinds: Vec<_> = kinds.collect();
         kinds.sort_by(|a, b| b.part.faults.cmp(&a.part.faults).then(a.kind.cmp(&b.kind)));
-        let mappings = rows(
-            self.mappings,
-            |areas| &areas.weight,
-            |label| label.name.clone(),
-            |label, areas| ByMapping {
-                name: label.name,
-                class: label.class.into(),
-                allocator: label.allocator.map(Into::into),
-                part: scale.part(&areas.weight),
-                areas: areas.seen.len() as u64,
-                largest_bytes: areas.largest,
-            },
-        );
         let processes = rows(
             self.processes,
+            MOST_ROWS,
             |of| &of.1,
             |pid| *pid,
             |pid, (name, weight)| ByProcess { pid, name, part: scale.part(&weight) },
         );
         let threads = rows(
             self.threads,
+            MOST_ROWS,
             |of| &of.1,
             |ids| *ids,
             |(pid, tid), (name, weight)| ByThread { pid, tid, name, part: scale.part(&weight) },
         );
-        let functions = rows(
-            self.functions,
-            |weight| weight,
-            Clone::clone,
-            |(name, file), weight| ByFunction {
-                name: name.to_string(),
-                file: file.to_string(),
-                part: scale.part(&weight),
-            },
-        );
-        let stacks = rows(
-            self.stacks,
-            |weight| weight,
-            Clone::clone,
-            |frames, weight| ByStack {
-                frames: frames.iter().map(ToString::to_string).collect(),
-                part: scale.part(&weight),
-            },
-        );
+        let Finished { mappings, functions, stacks, named } = self.tables.finish(&scale, &mut self.symbols);
         let (step, line) = self.line;
         let timeline = Timeline {
             step_s: step as f64 / 1e9,
@@ -335,6 +261,10 @@ impl Builder {
             cpus: self.head.cpus,
             huge_pages: self.head.huge_pages.clone(),
         };
+        let with_name = |(sample, function): (Sampled, usize)| match named.get(function) {
+            Some(function) => Sampled { function: Rc::clone(function), ..sample },
+            None => sample,
+        };
         let mut summary = Summary {
             version: VERSION,
             recording,
@@ -347,6 +277,7 @@ impl Builder {
             functions,
             stacks,
             timeline,
+            samples: self.samples.into_iter().map(with_name).collect(),
             ..Summary::default()
         };
         summary.notes = super::notes::notes(&summary, &self.head, &end, wrong);
@@ -412,55 +343,4 @@ impl Builder {
         result.of_cpu = cpu.filter(|cpu| *cpu > 0.0).map(|cpu| total / cpu);
         (result, Some(costs))
     }
-}
-
-/// From what records stand for to what was counted.
-struct Scale {
-    faults: u64,
-    sampled: u64,
-    costs: Option<BTreeMap<Kind, f64>>,
-}
-
-impl Scale {
-    fn number(&self, faults: u64) -> u64 {
-        if self.sampled == 0 { 0 } else { (faults as u128 * self.faults as u128 / self.sampled as u128) as u64 }
-    }
-
-    fn part(&self, weight: &Weight) -> Part {
-        let faults = weight.faults();
-        let factor = if self.sampled == 0 { 0.0 } else { self.faults as f64 / self.sampled as f64 };
-        let time = |costs: &BTreeMap<Kind, f64>| {
-            let ns: f64 = weight
-                .by_kind
-                .iter()
-                .map(|(kind, (faults, _))| costs.get(kind).unwrap_or(&0.0) * *faults as f64)
-                .sum();
-            ns * factor / 1e9
-        };
-        Part {
-            faults: self.number(faults),
-            share: if self.sampled == 0 { 0.0 } else { faults as f64 / self.sampled as f64 },
-            time_s: self.costs.as_ref().map(time),
-            samples: weight.samples(),
-        }
-    }
-}
-
-/// The rows of a table, with the most faults first, and where these are equal by `order`.
-fn rows<K: Hash + Eq, V, O: Ord, R>(
-    map: HashMap<K, V>,
-    weight: impl Fn(&V) -> &Weight,
-    order: impl Fn(&K) -> O,
-    row: impl Fn(K, V) -> R,
-) -> Vec<R> {
-    let mut all: Vec<_> = map
-        .into_iter()
-        .map(|(key, value)| {
-            let faults = weight(&value).faults();
-            (faults, key, value)
-        })
-        .collect();
-    all.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| order(&a.1).cmp(&order(&b.1))));
-    all.truncate(MOST_ROWS);
-    all.into_iter().map(|(_, key, value)| row(key, value)).collect()
 }

@@ -5,6 +5,8 @@
 //! | `mod` | the data; names and meanings are those of the JSON, see docs/record.md |
 //! | `read` | a file's chunks, put in the order of time |
 //! | `build` | the records, added up |
+//! | `tables` | mappings, functions and call stacks, added up |
+//! | `weight` | sums, and what they are scaled to |
 //! | `place` | the mapping that an address belongs to, and the kind of a fault |
 //! | `notes`, `advice` | what to know, what to do |
 
@@ -13,6 +15,8 @@ mod build;
 mod notes;
 mod place;
 mod read;
+mod tables;
+mod weight;
 
 use serde::{Deserialize, Serialize};
 
@@ -52,6 +56,30 @@ pub struct Summary {
     pub advice: Advice,
     /// What the reader has to know of these figures.
     pub notes: Vec<String>,
+    /// Single faults, evenly chosen where there are too many. They are no part of the JSON.
+    #[serde(skip)]
+    pub samples: Vec<Sampled>,
+}
+
+/// A fault that was recorded.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sampled {
+    /// Nanoseconds since the beginning.
+    pub time_ns: u64,
+    /// Nanoseconds between its records; none: it was not timed.
+    pub took_ns: Option<u64>,
+    /// The process.
+    pub pid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// Its kind.
+    pub kind: Kind,
+    /// What was touched.
+    pub address: u64,
+    /// So many faults it stands for.
+    pub period: u64,
+    /// The function that touched it.
+    pub function: std::rc::Rc<str>,
 }
 
 /// What was recorded.

@@ -35,7 +35,7 @@ pub fn notes(summary: &Summary, head: &Head, end: &End, wrong: Option<String>) -
     if head.refused.is_none() && samples < ENOUGH && summary.faults.source != Origin::None {
         notes.push(format!("{samples} records: shares are rough"));
     }
-    if summary.time.source == TimeSource::Machine {
+    if summary.time.source == TimeSource::Machine && summary.time.total_s.is_some() {
         notes.push("too few faults were timed: the time is that of a first touch on this machine".into());
     }
     notes

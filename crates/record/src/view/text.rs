@@ -16,7 +16,7 @@ pub struct Style {
 }
 
 /// A number with a space between thousands.
-fn number(n: u64) -> String {
+pub fn number(n: u64) -> String {
     let digits = n.to_string();
     let mut text = String::new();
     for (i, digit) in digits.chars().enumerate() {
@@ -33,12 +33,12 @@ fn percent(share: f64) -> String {
 }
 
 /// Characters that a terminal would act on become dots.
-fn plain(text: &str) -> String {
+pub fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '.' } else { c }).collect()
 }
 
 /// `text` without its middle, if it is longer.
-fn fit(text: &str, columns: usize) -> String {
+pub fn fit(text: &str, columns: usize) -> String {
     let text = plain(text);
     let length = text.chars().count();
     if length <= columns || columns < 8 {
