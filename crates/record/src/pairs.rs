@@ -62,13 +62,17 @@ pub fn middle(figures: &mut [f64]) -> f64 {
     figures.get(figures.len() / 2).copied().unwrap_or(0.0)
 }
 
+/// Figures from which their largest hundredth tells disturbances from what is usual.
+const MANY: usize = 100;
+
 /// The mean of some figures without the largest hundredth: a thread may have lost its CPU within a fault, and the time
-/// until it goes on is no cost of the fault.
+/// until it goes on is no cost of the fault. Of few figures it is the mean of the middle half.
 pub fn usual(figures: &mut [f64]) -> f64 {
     figures.sort_by(f64::total_cmp);
-    let kept = figures.len() - figures.len().div_ceil(100).min(figures.len().saturating_sub(1));
-    let sum: f64 = figures[..kept].iter().sum();
-    if kept == 0 { 0.0 } else { sum / kept as f64 }
+    let n = figures.len();
+    let kept = if n >= MANY { 0..n - n.div_ceil(100) } else { n / 4..n - n / 4 };
+    let kept = &figures[kept];
+    if kept.is_empty() { 0.0 } else { kept.iter().sum::<f64>() / kept.len() as f64 }
 }
 
 #[cfg(test)]
@@ -99,7 +103,8 @@ mod tests {
         let mut figures = vec![10.0; 99];
         figures.push(1e9);
         assert_eq!(usual(&mut figures), 10.0);
-        assert_eq!(usual(&mut [5.0]), 5.0);
+        assert_eq!((usual(&mut [5.0]), usual(&mut [5.0, 7.0])), (5.0, 6.0));
+        assert_eq!(usual(&mut [1e9, 4.0, 5.0, 6.0, 7.0, 1.0, 8.0, 1e9]), 6.5);
         assert_eq!((usual(&mut []), middle(&mut [])), (0.0, 0.0));
         assert_eq!(middle(&mut [3.0, 1.0, 2.0]), 2.0);
     }

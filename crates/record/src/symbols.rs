@@ -45,6 +45,20 @@ impl Table {
     }
 }
 
+/// A name as it stands in the program's source.
+fn readable(name: &str) -> Rc<str> {
+    if let Ok(rust) = rustc_demangle::try_demangle(name) {
+        return format!("{rust:#}").into();
+    }
+    if name.starts_with("_Z")
+        && let Ok(symbol) = cpp_demangle::Symbol::new(name)
+        && let Ok(readable) = symbol.demangle()
+    {
+        return readable.into();
+    }
+    name.into()
+}
+
 /// What is known of one file.
 #[derive(Default)]
 struct Image {
@@ -71,7 +85,6 @@ impl Image {
         let functions = symbols.filter_map(|symbol| {
             let name = symbol.name().ok().filter(|name| !name.is_empty())?;
             let start = symbol.address();
-            let name = format!("{:#}", rustc_demangle::demangle(name));
             Some(Function { start, end: start.saturating_add(symbol.size()), name: name.into() })
         });
         Some(Self { segments: segments.collect(), table: Table::new(functions.collect()) })
@@ -121,7 +134,7 @@ impl Symbols {
         let image = self.images.entry((Rc::clone(&area.name), area.inode));
         let image = image.or_insert_with(|| Image::read(&area.name, area.inode));
         match image.as_ref().and_then(|image| image.find(place)) {
-            Some(name) => Rc::clone(name),
+            Some(name) => readable(name),
             None => format!("[{}]", area.name.rsplit('/').next().unwrap_or_default()).into(),
         }
     }
@@ -137,6 +150,16 @@ mod tests {
         let table = Table::new(vec![function(30, 30, "c"), function(10, 20, "a"), function(10, 10, "alias")]);
         let names = [9, 10, 19, 20, 30, 31].map(|at| table.find(at).map_or("-", |name| name));
         assert_eq!(names, ["-", "a", "a", "-", "c", "-"]);
+    }
+
+    #[test]
+    fn names_are_those_of_the_source() {
+        let names =
+            ["_Z4fillPcl", "_RNvCskwGfYPst2Cb_3foo4fill", "_ZN3foo4fill17h0123456789abcdefE", "fill", "_Zx"];
+        assert_eq!(
+            names.map(|name| readable(name).to_string()),
+            ["fill(char*, long)", "foo::fill", "foo::fill", "fill", "_Zx"]
+        );
     }
 
     #[test]

@@ -144,7 +144,7 @@ pub fn allocator(process: &Process) -> Option<&'static str> {
         }
         has_glibc |= name.starts_with("libc.so") || name.starts_with("libc-2");
     }
-    has_glibc.then_some("glibc malloc")
+    has_glibc.then_some("glibc")
 }
 
 /// What an area is called: files by their paths, anonymous ones by their sizes, from one power of two to the next.
