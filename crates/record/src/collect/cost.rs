@@ -15,8 +15,8 @@ use crate::sys::memory::Memory;
 use crate::wire::{Records, Told};
 
 /// Pages of the memory that is touched again and again, and how often.
-const PAGES: usize = 1024;
-const ROUNDS: usize = 12;
+const PAGES: usize = 512;
+const ROUNDS: usize = 4;
 /// Timed faults from which their middle is taken.
 const ENOUGH: usize = 20;
 
