@@ -281,7 +281,7 @@ impl Builder {
             ..Summary::default()
         };
         summary.notes = super::notes::notes(&summary, &self.head, &end, wrong);
-        summary.advice = advice::advice(&summary);
+        summary.advice = advice::advice(&summary, self.head.system_calls);
         summary
     }
 
@@ -333,7 +333,9 @@ impl Builder {
             .collect();
         let sum: f64 = self.kinds.by_kind.iter().map(|(kind, (faults, _))| costs[kind] * *faults as f64).sum();
         let per_fault = sum / self.kinds.faults() as f64;
-        let total = per_fault * faults.exceptions as f64 / 1e9;
+        // Faults in system calls cost as much where they are not seen.
+        let number = if self.head.system_calls { faults.exceptions } else { faults.total };
+        let total = per_fault * number as f64 / 1e9;
         result.per_fault_ns = Some(per_fault);
         result.total_s = Some(total);
         let end = self.end.as_ref();

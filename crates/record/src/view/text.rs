@@ -49,13 +49,18 @@ pub fn fit(text: &str, columns: usize) -> String {
     all[..front].iter().chain(['…'].iter()).chain(&all[length - back..]).collect()
 }
 
+/// A short time.
+fn short(ns: f64) -> String {
+    if ns < 10_000.0 { format!("{ns:.0} ns") } else { seconds(ns / 1e9) }
+}
+
 /// The report.
 pub fn report(summary: &Summary, style: Style) -> String {
     let mut out = String::new();
     head(&mut out, summary, style);
     if !summary.kinds.is_empty() {
         let rows = summary.kinds.iter().map(|by| {
-            let each = by.per_fault_ns.map_or(String::new(), |ns| format!(", {} each", seconds(ns / 1e9)));
+            let each = by.per_fault_ns.map_or(String::new(), |ns| format!(", {} each", short(ns)));
             (&by.part, format!("{}{each}", by.kind.text()))
         });
         table(&mut out, "By kind", rows, style);
@@ -108,7 +113,7 @@ fn head(out: &mut String, summary: &Summary, style: Style) {
     if let Some(cpu) = recording.cpu_s {
         let _ = write!(line, ", {} of processor time", seconds(cpu));
     }
-    if let Some(peak) = recording.peak_bytes {
+    if let Some(peak) = recording.peak_bytes.filter(|peak| *peak > 0) {
         let _ = write!(line, ", {} at its peak", size(peak));
     }
     if !recording.status.is_empty() {
@@ -127,8 +132,7 @@ fn head(out: &mut String, summary: &Summary, style: Style) {
                 number(faults.major)
             );
             if faults.source == Origin::Counted && faults.in_calls > 0 {
-                let _ =
-                    write!(text, "; {} of them within calls (populate, mlock, exec …)", number(faults.in_calls));
+                let _ = write!(text, "; {} of them within system calls", number(faults.in_calls));
             }
             text
         }
@@ -147,7 +151,7 @@ fn head(out: &mut String, summary: &Summary, style: Style) {
             TimeSource::Timed => format!("{} of its faults were timed", number(time.timed)),
             _ => "the cost of a first touch here".into(),
         };
-        let _ = write!(line, " ({each:.0} ns each; {how})");
+        let _ = write!(line, " ({} each; {how})", short(each));
         let _ = writeln!(out, "{}", wrap_at(&line, "", style.columns));
     }
 }
@@ -180,4 +184,17 @@ fn timeline(out: &mut String, summary: &Summary) {
     let _ = writeln!(out, "\nOver time (at most {} faults/s):", number(rate as u64));
     let bars: String = sums.iter().map(bar).collect();
     let _ = writeln!(out, "  0 s |{bars}| {}\n", seconds(line.step_s * line.faults.len() as f64));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_numbers_fit_into_their_columns() {
+        assert_eq!((number(0), number(999), number(1_234_567)), ("0".into(), "999".into(), "1 234 567".into()));
+        assert_eq!(fit("/usr/lib/x86_64-linux-gnu/libc.so.6", 16), "/usr/…/libc.so.6");
+        assert_eq!((fit("short", 16), fit("a\u{1b}[2Jb", 16)), ("short".into(), "a.[2Jb".into()));
+        assert_eq!((short(850.4), short(12_500.0)), ("850 ns".into(), "12 µs".into()));
+    }
 }
