@@ -1,8 +1,8 @@
 //! The two records of a fault put together: that of its beginning, and that of its end.
 //!
 //! Both events have the same period. So their records belong to the same faults, until a fault ends otherwise (with
-//! input, or by a signal), or its thread moves to another CPU within it. From then on the ends have no beginnings: a
-//! fault's end is taken for that of the beginning before it only if the address is the same.
+//! input, or by a signal), or its thread moves to another CPU within it. From then on only ends that are recorded in a
+//! window have beginnings: a fault's end is taken for that of the beginning before it only if the address is the same.
 
 use std::collections::HashMap;
 
@@ -93,6 +93,10 @@ mod tests {
         assert_eq!(pairs.add(sample(What::Major, 1, 16, 0x1000)), None, "an end without a beginning");
         let (begin, end) = pairs.add(sample(What::Minor, 2, 20, 0xa000)).unwrap();
         assert_eq!((begin.tid, end), (2, None), "that of another fault");
+        pairs.add(sample(What::Begin, 2, 25, 0x1000));
+        let end = pairs.add(sample(What::Window, 2, 27, 0x1000)).unwrap().1;
+        assert_eq!(end, Some(Ended { ns: 2, page: 4096, major: false }));
+        assert_eq!(pairs.add(sample(What::Minor, 2, 27, 0x1000)), None, "the same end once more");
         pairs.add(sample(What::Begin, 2, 30, 0x1000));
         assert_eq!(pairs.add(sample(What::Begin, 2, 31, 0x2000)).unwrap().0.time, 30);
         assert_eq!(pairs.rest()[0].time, 31);

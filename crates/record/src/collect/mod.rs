@@ -12,7 +12,7 @@ use std::io::{self, BufWriter};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::file::{Cost, End, Head, Writer};
 use crate::sys::event::{Event, Sampling, What, Whose};
@@ -39,6 +39,10 @@ impl Default for Options {
 const RINGS: [usize; 4] = [512 << 10, 128 << 10, 32 << 10, 8 << 10];
 /// How long rings are left alone at most.
 const PAUSE: Duration = Duration::from_millis(200);
+
+/// How long all ends of faults are recorded: once in each pause, and four times as often for a while at first.
+const WINDOW: Duration = Duration::from_millis(4);
+const SOON: Duration = Duration::from_secs(1);
 
 /// The events of one CPU. The first one has the ring.
 struct Cpu {
@@ -139,24 +143,36 @@ impl Recorder {
     pub fn describe(&self, head: &mut Head) {
         head.period = self.options.period;
         head.system_calls = self.sampling.kernel;
-        let events = self.cpus.iter().flat_map(|cpu| &cpu.events);
         let source = |(what, event): &(What, Event)| Source {
             id: event.id,
             what: *what,
             period: self.sampling.of(*what),
             stacks: *what == What::Begin && self.sampling.stacks,
         };
-        head.sources = events.map(source).collect();
+        head.sources = self.events().map(source).collect();
     }
 
-    /// Switches events of threads on.
+    /// Switches events of threads on, but for windows.
     pub fn enable(&self) -> io::Result<()> {
-        self.cpus.iter().flat_map(|cpu| &cpu.events).try_for_each(|(_, event)| event.enable())
+        self.events().filter(|(what, _)| *what != What::Window).try_for_each(|(_, event)| event.enable())
+    }
+
+    fn events(&self) -> impl Iterator<Item = &(What, Event)> {
+        self.cpus.iter().flat_map(|cpu| &cpu.events)
+    }
+
+    /// Has the ends of all faults recorded for a moment: those among them of which the beginning has a record are timed,
+    /// also after others have brought the two events out of step.
+    fn window(&self) -> io::Result<()> {
+        let windows = || self.events().filter(|(what, _)| *what == What::Window);
+        windows().try_for_each(|(_, event)| event.enable())?;
+        thread::sleep(WINDOW);
+        windows().try_for_each(|(_, event)| event.disable())
     }
 
     /// Switches them off.
     pub fn disable(&self) -> io::Result<()> {
-        self.cpus.iter().flat_map(|cpu| &cpu.events).try_for_each(|(_, event)| event.disable())
+        self.events().try_for_each(|(_, event)| event.disable())
     }
 
     /// Begins to write to `file`, in a thread.
@@ -182,8 +198,15 @@ impl Recorder {
     ) -> io::Result<()> {
         let files: Vec<_> = self.cpus.iter().map(|cpu| cpu.events[0].1.fd()).collect();
         // Pairs with the store in `finish`: all that was written to the rings before it is taken.
+        let (start, mut last) = (Instant::now(), None::<Instant>);
         while !stop.load(Ordering::Acquire) {
-            sys::wait(&files, PAUSE);
+            let pause = if start.elapsed() < SOON { PAUSE / 4 } else { PAUSE };
+            if last.is_none_or(|last| last.elapsed() >= pause) {
+                // Where the kernel refuses a window, faults are timed as far as they can be without.
+                let _ = self.window();
+                last = Some(Instant::now());
+            }
+            sys::wait(&files, pause);
             self.take(writer, dropped)?;
         }
         self.take(writer, dropped)?;
@@ -214,9 +237,9 @@ impl Recorder {
     /// Faults that were counted: without and with input.
     fn counts(&self) -> io::Result<(u64, u64)> {
         let (mut minor, mut major) = (0, 0);
-        for (what, event) in self.cpus.iter().flat_map(|cpu| &cpu.events) {
+        for (what, event) in self.events() {
             match what {
-                What::Begin => {}
+                What::Begin | What::Window => {}
                 What::Minor => minor += event.count()?,
                 What::Major => major += event.count()?,
             }

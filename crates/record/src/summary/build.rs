@@ -105,7 +105,7 @@ impl Builder {
         match record.told {
             Told::Sample(sample) => {
                 match sample.what {
-                    What::Begin => {}
+                    What::Begin | What::Window => {}
                     What::Minor => self.minor = self.minor.saturating_add(sample.period),
                     What::Major => self.major = self.major.saturating_add(sample.period),
                 }
@@ -320,6 +320,8 @@ impl Builder {
             Some(ns) => (TimeSource::Machine, Some(ns)),
             None => (TimeSource::None, None),
         };
+        // A fault is known to be a huge page only by its end, and then it takes far longer than any other.
+        let is_enough = |kind, timed| timed >= ENOUGH || (kind == Kind::Huge && timed > 0);
         let mut result = Time { source, timed: timed as u64, machine_fault_ns: machine, ..Time::default() };
         let Some(mean) = mean.filter(|_| self.kinds.faults() > 0) else { return (result, None) };
         let costs: BTreeMap<_, _> = self
@@ -327,7 +329,7 @@ impl Builder {
             .by_kind
             .keys()
             .map(|kind| {
-                let times = self.times.get_mut(kind).filter(|times| times.len() >= ENOUGH);
+                let times = self.times.get_mut(kind).filter(|times| is_enough(*kind, times.len()));
                 (*kind, times.map_or(mean, |times| (usual(times) + extra).max(least)))
             })
             .collect();

@@ -18,16 +18,18 @@ pub enum What {
     Minor,
     /// Faults as they end that waited for input.
     Major,
+    /// As `Minor`, but all of them, for a moment now and then.
+    Window,
 }
 
 impl What {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Begin, Self::Minor, Self::Major];
+    pub const ALL: [Self; 4] = [Self::Begin, Self::Minor, Self::Major, Self::Window];
 
     fn number(self) -> u64 {
         match self {
             Self::Begin => 2,
-            Self::Minor => 5,
+            Self::Minor | Self::Window => 5,
             Self::Major => 6,
         }
     }
@@ -56,7 +58,10 @@ pub struct Sampling {
 impl Sampling {
     /// One of so many of these has a record. A fault with input costs so much more than its record that all of them do.
     pub fn of(&self, what: What) -> u64 {
-        if what == What::Major { 1 } else { self.period }
+        match what {
+            What::Begin | What::Minor => self.period,
+            What::Major | What::Window => 1,
+        }
     }
 }
 
@@ -163,7 +168,9 @@ impl Event {
         }
         let pid = match whose {
             Whose::Children => {
-                flags |= flag::ENABLE_ON_EXEC;
+                if what != What::Window {
+                    flags |= flag::ENABLE_ON_EXEC;
+                }
                 0
             }
             Whose::Thread(tid) => tid,
