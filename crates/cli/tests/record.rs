@@ -240,6 +240,25 @@ fn a_program_that_forks_often_is_recorded_whole() {
     }
 }
 
+/// Recording takes many files itself; the program's limit stays what it was.
+#[test]
+fn the_limit_of_open_files_stays_the_programs() {
+    let scratch = Scratch::new("record-files");
+    let file = scratch.0.join("it.rec");
+    let inner = ["sh", "-c", "ulimit -Sn; ls /proc/self/fd"];
+    let limited = |words: &[&std::ffi::OsStr]| {
+        let mut command = Command::new("sh");
+        command.args(["-c", "ulimit -Sn 12; exec \"$@\"", "sh"]).args(words).output().unwrap()
+    };
+    let whole = faultless(["record", "-o", file.to_str().unwrap(), "--"]);
+    let words = [whole.get_program()].into_iter().chain(whole.get_args()).chain(inner.map(AsRef::as_ref));
+    let recorded = limited(&words.collect::<Vec<_>>());
+    let plain = limited(&inner.map(AsRef::as_ref));
+    assert!(text(&plain.stdout).starts_with("12\n"), "{}", text(&plain.stderr));
+    assert_eq!(text(&recorded.stdout), text(&plain.stdout), "{}", text(&recorded.stderr));
+    is_sampled(&json(&scratch));
+}
+
 #[test]
 fn a_program_that_ends_at_once_is_recorded() {
     let scratch = Scratch::new("record-short");

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | [`sys`] | the kernel's events and rings |
 //! | [`wire`] | records as the kernel writes them |
-//! | [`file`] | the file of a recording |
+//! | `file` | the file of a recording |
 //! | [`pairs`] | beginnings and ends of faults, put together |
 //! | [`collect`] | recording |
 //! | [`space`] | processes and their mappings, as they change |

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use faultless_record::collect::{self, Recorder};
 use faultless_record::file::End as Last;
-use faultless_record::sys::{now, open_more_files};
+use faultless_record::sys::now;
 
 use super::{Args, LOOK, create, fail, said};
 use crate::run::complain;
@@ -54,7 +54,6 @@ fn process(pid: u32, args: &Args) -> Result<()> {
     if tids.is_empty() || !runs(pid) {
         bail!("process {pid}: there is none");
     }
-    open_more_files();
     signals::hold();
     let mut head = collect::head();
     let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();

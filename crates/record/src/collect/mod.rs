@@ -119,11 +119,12 @@ impl Recorder {
     fn open(whose: &[Whose], options: Options) -> Result<Self, Refused> {
         let with =
             |kernel| Self::open_with(whose, options, Sampling { period: options.period, kernel, stacks: true });
-        match with(true) {
+        // Each CPU takes four files for each of `whose`.
+        let opened = sys::with_more_files(|| match with(true) {
             Err(error) if matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM)) => with(false),
             result => result,
-        }
-        .map_err(Refused)
+        });
+        opened.map_err(Refused)
     }
 
     fn open_with(whose: &[Whose], options: Options, sampling: Sampling) -> io::Result<Self> {

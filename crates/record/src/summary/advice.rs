@@ -46,8 +46,9 @@ pub fn advice(summary: &Summary, system_calls: bool) -> Advice {
     if new >= MOST {
         let text = format!(
             "Run it under faultless: new memory is {:.0} % of its faults, which take {percent:.0} % of its time. \
-             Measure with `faultless run --compare 10 -- …`.",
-            new * 100.0
+             Measure with `faultless run --compare 10 -- …`.{}",
+            new * 100.0,
+            huge(&summary.recording.huge_pages)
         );
         return told("run", &text);
     }
@@ -59,6 +60,16 @@ pub fn advice(summary: &Summary, system_calls: bool) -> Advice {
         "No kind of fault dominates: try `faultless run --compare 10 -- …`."
     };
     told("unknown", text)
+}
+
+/// What the kernel's own setting may do instead.
+fn huge(setting: &str) -> &'static str {
+    match setting {
+        "madvise" | "never" => {
+            " The kernel's huge pages for all (transparent_hugepage/enabled at always) may do as much, and cost memory."
+        }
+        _ => "",
+    }
 }
 
 #[cfg(test)]

@@ -43,14 +43,20 @@ pub fn user() -> u32 {
     unsafe { libc::geteuid() }
 }
 
-/// Allows this process as many open files as it may allow itself; a program is to be started before.
-pub fn open_more_files() {
+/// Calls `work` while this process may open as many files as it may allow itself; afterwards the limit is as before,
+/// for a program that is started then.
+pub fn with_more_files<T>(work: impl FnOnce() -> T) -> T {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the structure is writable, and then valid.
-    unsafe {
-        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 {
-            limit.rlim_cur = limit.rlim_max;
-            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+    // SAFETY: the structure is writable.
+    let is_known = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 };
+    let set = |limit: libc::rlimit| {
+        if is_known {
+            // SAFETY: a valid structure.
+            unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) };
         }
-    }
+    };
+    set(libc::rlimit { rlim_cur: limit.rlim_max, ..limit });
+    let done = work();
+    set(limit);
+    done
 }
