@@ -8,7 +8,8 @@ mod cost;
 mod names;
 
 use std::fs::File;
-use std::io::{self, BufWriter};
+use std::io::{self, BufWriter, PipeReader, PipeWriter};
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -40,6 +41,8 @@ const RINGS: [usize; 4] = [512 << 10, 128 << 10, 32 << 10, 8 << 10];
 /// How long rings are left alone at most.
 const PAUSE: Duration = Duration::from_millis(200);
 
+/// How long nothing is done at least after the rings were empty.
+const REST: Duration = Duration::from_millis(10);
 /// How long all ends of faults are recorded: once in each pause, and four times as often for a while at first.
 const WINDOW: Duration = Duration::from_millis(4);
 const SOON: Duration = Duration::from_secs(1);
@@ -181,23 +184,27 @@ impl Recorder {
         let since = SystemTime::now();
         let stop = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&stop);
+        // Its end wakes the thread.
+        let (end, wake) = io::pipe()?;
         let work = move || {
             let mut recorder = self;
             let mut dropped = 0;
-            let failed = recorder.run(&mut writer, &told, &mut dropped).err();
+            let failed = recorder.run(&mut writer, &told, &end, &mut dropped).err();
             Finished { recorder, writer, dropped, failed }
         };
         let thread = thread::Builder::new().name("record".into()).spawn(work)?;
-        Ok(Collecting { stop, thread, since })
+        Ok(Collecting { stop, wake, thread, since })
     }
 
     fn run(
         &mut self,
         writer: &mut Writer<BufWriter<File>>,
         stop: &AtomicBool,
+        end: &PipeReader,
         dropped: &mut u64,
     ) -> io::Result<()> {
-        let files: Vec<_> = self.cpus.iter().map(|cpu| cpu.events[0].1.fd()).collect();
+        let mut files: Vec<_> = self.cpus.iter().map(|cpu| cpu.events[0].1.fd()).collect();
+        files.push(end.as_raw_fd());
         // Pairs with the store in `finish`: all that was written to the rings before it is taken.
         let (start, mut last) = (Instant::now(), None::<Instant>);
         while !stop.load(Ordering::Acquire) {
@@ -208,15 +215,18 @@ impl Recorder {
                 last = Some(Instant::now());
             }
             sys::wait(&files, pause);
-            self.take(writer, dropped)?;
+            // Events of a thread that has ended are always ready, and empty.
+            if self.take(writer, dropped)? == 0 && !stop.load(Ordering::Acquire) {
+                thread::sleep(REST);
+            }
         }
         self.take(writer, dropped)?;
         // All is younger than that now.
         writer.round()
     }
 
-    /// Writes what the rings hold.
-    fn take(&mut self, writer: &mut Writer<BufWriter<File>>, dropped: &mut u64) -> io::Result<()> {
+    /// Writes what the rings hold: so many bytes.
+    fn take(&mut self, writer: &mut Writer<BufWriter<File>>, dropped: &mut u64) -> io::Result<usize> {
         let mut taken = 0;
         for cpu in &mut self.cpus {
             let number = cpu.number;
@@ -232,7 +242,10 @@ impl Recorder {
             result?;
             taken += bytes;
         }
-        if taken > 0 { writer.round() } else { Ok(()) }
+        if taken > 0 {
+            writer.round()?;
+        }
+        Ok(taken)
     }
 
     /// Faults that were counted: without and with input.
@@ -295,6 +308,7 @@ struct Finished {
 /// A thread that takes records.
 pub struct Collecting {
     stop: Arc<AtomicBool>,
+    wake: PipeWriter,
     thread: JoinHandle<Finished>,
     since: SystemTime,
 }
@@ -308,6 +322,7 @@ impl Collecting {
     /// Ends it, and writes the end of the recording: `end` with what was counted.
     pub fn finish(self, mut end: End) -> io::Result<End> {
         self.stop.store(true, Ordering::Release);
+        drop(self.wake);
         let Ok(mut finished) = self.thread.join() else {
             return Err(io::Error::other("the recording thread failed"));
         };
