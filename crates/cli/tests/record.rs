@@ -3,6 +3,7 @@
 mod common;
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
@@ -266,6 +267,8 @@ fn a_program_that_ends_at_once_is_recorded() {
     assert_eq!((out.status.code(), text(&out.stderr)), (Some(0), ""));
     let summary = json(&scratch);
     assert!(summary["faults"]["total"].as_u64().unwrap() > 10);
+    let mode = std::fs::metadata(scratch.0.join("it.rec")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o077, 0, "others do not see what ran");
     let out = record(&scratch, &[], &["no-such-program"]);
     assert_eq!(out.status.code(), Some(127), "{}", text(&out.stderr));
 }

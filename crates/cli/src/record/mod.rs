@@ -8,6 +8,7 @@ mod process;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufWriter, ErrorKind, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -102,7 +103,10 @@ fn create(path: &Path) -> Result<Writer<BufWriter<File>>> {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         Err(error) => return Err(error).with_context(shown),
     }
-    let file = File::create(path).with_context(shown)?;
+    // Command line and addresses are nobody else's business.
+    let mut options = File::options();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let file = options.open(path).with_context(shown)?;
     Writer::new(BufWriter::new(file)).with_context(shown)
 }
 
