@@ -4,6 +4,8 @@ mod bench;
 mod doctor;
 mod generate;
 mod output;
+mod record;
+mod report;
 mod run;
 mod settings;
 mod stat;
@@ -28,6 +30,10 @@ enum Command {
     Run(Box<run::Args>),
     /// Shows what is counted in programs, while they run.
     Stat(Box<stat::Args>),
+    /// Records a program's page faults: how many, where, from which code, and what they cost.
+    Record(Box<record::Args>),
+    /// Says what a recording holds.
+    Report(report::Args),
     /// Reads and changes what is set.
     Sysctl(sysctl::Args),
     /// Measures faultless beside the kernel and other tools.
@@ -48,6 +54,8 @@ fn command() -> ExitCode {
     match Args::try_parse() {
         Ok(Args { command: Command::Run(args) }) => run::main(*args),
         Ok(Args { command: Command::Stat(args) }) => stat::main(*args),
+        Ok(Args { command: Command::Record(args) }) => record::main(*args),
+        Ok(Args { command: Command::Report(args) }) => report::main(&args),
         Ok(Args { command: Command::Sysctl(args) }) => sysctl::main(&args),
         Ok(Args { command: Command::Bench(args) }) => bench::main(&args),
         Ok(Args { command: Command::Doctor(args) }) => doctor::main(args),

@@ -16,11 +16,22 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("faultless-python", &["faultless"]),
     ("faultless-preload", &["faultless-base", "faultless-page", "faultless-mm"]),
     ("faultless-measure", &["faultless-base", "faultless-page", "faultless-mm", "faultless"]),
+    ("faultless-record", &["faultless-measure"]),
     (
         "faultless-bench",
         &["faultless-base", "faultless-page", "faultless-mm", "faultless", "faultless-measure", "faultless-sim"],
     ),
-    ("faultless-cli", &["faultless-base", "faultless-page", "faultless-mm", "faultless", "faultless-measure"]),
+    (
+        "faultless-cli",
+        &[
+            "faultless-base",
+            "faultless-page",
+            "faultless-mm",
+            "faultless",
+            "faultless-measure",
+            "faultless-record",
+        ],
+    ),
     ("faultless-testkit", &["faultless-base", "faultless-page", "faultless-mm", "faultless", "faultless-preload"]),
     (
         "faultless-e2e",

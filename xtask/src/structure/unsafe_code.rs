@@ -10,6 +10,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ("crates/capi/src/", "the C API"),
     ("python/src/", "the buffer protocol"),
     ("crates/measure/src/", "calls of the C library"),
+    ("crates/record/src/sys/", "events of the kernel and their rings"),
     ("crates/bench/src/", "loops over raw memory"),
     ("crates/cli/src/", "calls of the C library"),
     ("crates/testkit/", "the calls under test, made directly"),

@@ -40,6 +40,23 @@ const RUN_STATUSES: &[(&str, &str)] = &[
     ("otherwise", "that of the program; killed by a signal it ends by the same signal"),
 ];
 
+/// The same for `record`.
+const RECORD_STATUSES: &[(&str, &str)] = &[
+    ("1", "the process cannot be recorded, or the recording not be written to its end"),
+    ("77", "this user may not record the process"),
+    ("125", "the command itself failed; nothing was run"),
+    ("126", "the program cannot be run"),
+    ("127", "the program was not found"),
+    ("otherwise", "that of the program; killed by a signal it ends by the same signal"),
+];
+
+/// The same for `report`.
+const REPORT_STATUSES: &[(&str, &str)] = &[
+    ("0", "done, also where a note says that the recording is not complete"),
+    ("1", "the file is no recording, or cannot be read, or the report not be written"),
+    ("125", "options are wrong"),
+];
+
 /// The same for `doctor`.
 const DOCTOR_STATUSES: &[(&str, &str)] = &[
     ("0", "good: programs, or the one named, can be covered in full"),

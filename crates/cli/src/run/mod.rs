@@ -27,7 +27,7 @@ pub use stack::with_room;
 
 use faultless_measure::pages::Dir;
 use summary::Summary;
-use sys::Inherited;
+pub use sys::Inherited;
 
 /// Status when nothing was run, as of `env`.
 pub const FAILED: u8 = 125;

@@ -8,7 +8,7 @@ mod list;
 mod regions;
 mod select;
 mod show;
-mod signals;
+pub mod signals;
 mod target;
 mod watch;
 

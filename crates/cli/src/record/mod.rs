@@ -1,0 +1,224 @@
+//! `faultless record`: a program's page faults, into a file for `faultless report`.
+//!
+//! The program runs plain (with `--run` under faultless), and runs no code of this. Where the kernel refuses events,
+//! its own account of the program still gives the number of faults.
+
+mod process;
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{BufWriter, ErrorKind, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use faultless_record::collect::{self, Collecting, Options, Recorder};
+use faultless_record::file::{End as Last, Head, MAGIC, Usage, Writer};
+use faultless_record::sys::now;
+
+use crate::run::{self, End, Inherited, Running, complain};
+use crate::settings::{self, Setting};
+
+/// The file that is written and read when none is named.
+pub const FILE: &str = "faultless.rec";
+
+/// Options of `faultless record`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The file to write.
+    #[arg(short, long, value_name = "FILE", default_value = FILE)]
+    pub output: PathBuf,
+    /// Record this process, with all its threads and what they start, until it ends, or until Ctrl-C.
+    #[arg(short, long, value_name = "PID", conflicts_with = "program")]
+    pub pid: Option<u32>,
+    /// Run the program under faultless.
+    #[arg(long, requires = "program")]
+    pub run: bool,
+    /// With --run: sets a knob, as of `faultless run`.
+    #[arg(short = 's', long = "set", value_name = "NAME=VALUE", value_parser = settings::assignment, requires = "run")]
+    pub set: Vec<Setting>,
+    /// Write a record of one of so many faults. A smaller number costs the program more.
+    #[arg(long, value_name = "N", default_value_t = Options::default().period,
+          value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub period: u64,
+    /// Bytes of the file at most; with K, M or G in powers of 1024. What comes later is counted, not recorded.
+    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = size)]
+    pub limit: u64,
+    /// Say nothing at the end.
+    #[arg(long)]
+    pub quiet: bool,
+    /// The program and its arguments.
+    #[arg(trailing_var_arg = true, value_name = "PROGRAM", required_unless_present = "pid")]
+    pub program: Vec<OsString>,
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(['K', 'M', 'G']);
+    let unit = match &text[digits.len()..] {
+        "" => Some(1u64),
+        "K" => Some(1 << 10),
+        "M" => Some(1 << 20),
+        "G" => Some(1 << 30),
+        _ => None,
+    };
+    let bytes = digits.parse::<u64>().ok().zip(unit).and_then(|(number, unit)| number.checked_mul(unit));
+    bytes.ok_or_else(|| "not a size, such as 64M".into())
+}
+
+impl Args {
+    fn options(&self) -> Options {
+        Options { period: self.period, limit: self.limit }
+    }
+}
+
+/// Records, and ends as the program did if there is one.
+pub fn main(args: Args) -> ExitCode {
+    match args.pid {
+        Some(pid) => process::record(pid, &args),
+        None => match program(args) {
+            Ok(end) => end.copy(),
+            Err(error) => fail(&error, run::status_of(&error)),
+        },
+    }
+}
+
+fn fail(error: &anyhow::Error, status: u8) -> ExitCode {
+    complain(&format!("{error:#}"));
+    ExitCode::from(status)
+}
+
+/// The file of a recording. One that holds something else is left alone.
+fn create(path: &Path) -> Result<Writer<BufWriter<File>>> {
+    let shown = || format!("cannot write {}", path.display());
+    match File::open(path) {
+        Ok(mut old) if old.metadata().is_ok_and(|data| data.is_file() && data.len() > 0) => {
+            let mut first = [0; MAGIC.len()];
+            if old.read_exact(&mut first).is_err() || first != *MAGIC {
+                bail!("{} is there and is no recording: remove it, or name another file with -o", path.display());
+            }
+        }
+        Ok(_) => {}
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(error).with_context(shown),
+    }
+    // Command line and addresses are nobody else's business.
+    let mut options = File::options();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let file = options.open(path).with_context(shown)?;
+    Writer::new(BufWriter::new(file)).with_context(shown)
+}
+
+/// The thread that takes records; or, where there are none, what is written at the end.
+enum Way {
+    Sampled(Collecting),
+    Counted(Writer<BufWriter<File>>),
+}
+
+impl Way {
+    fn new(
+        recorder: Option<Recorder>,
+        mut head: Head,
+        mut writer: Writer<BufWriter<File>>,
+    ) -> std::io::Result<Self> {
+        if let Some(recorder) = &recorder {
+            recorder.describe(&mut head);
+        }
+        writer.head(&head)?;
+        Ok(match recorder {
+            Some(recorder) => Self::Sampled(recorder.collect(writer)?),
+            None => Self::Counted(writer),
+        })
+    }
+
+    fn finish(self, end: Last) -> std::io::Result<Last> {
+        match self {
+            Self::Sampled(collecting) => collecting.finish(end),
+            Self::Counted(mut writer) => {
+                writer.end(&end)?;
+                Ok(end)
+            }
+        }
+    }
+}
+
+/// What is said when all is written.
+fn said(args: &Args, end: &Last) {
+    if args.quiet {
+        return;
+    }
+    let usage = end.usage.unwrap_or_default();
+    let faults = end.minor.max(usage.minor).saturating_add(end.major.max(usage.major));
+    let command = if args.output == Path::new(FILE) {
+        "faultless report".into()
+    } else {
+        format!("faultless report {}", args.output.display())
+    };
+    complain(&format!("{faults} page faults recorded; `{command}` shows them"));
+}
+
+fn program(args: Args) -> Result<End> {
+    let asked = run::Args { program: args.program.clone(), set: args.set.clone(), ..run::Args::default() };
+    let (asked, command) = if args.run {
+        let asked = asked.with_file()?;
+        let command = asked.covered(&run::library()?, None);
+        (asked, command)
+    } else {
+        let command = asked.command();
+        (asked, command)
+    };
+    let writer = create(&args.output)?;
+    let mut head = collect::head();
+    head.command = args.program.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    head.covered = args.run;
+    head.cost = collect::cost(args.options());
+    let inherited = Inherited::read();
+    // Events go from this thread to the program that it starts, and count from its exec on.
+    let recorder = Recorder::children(args.options());
+    if let Err(refused) = &recorder {
+        complain(&format!("faults are counted, but not sampled: {refused}"));
+        head.refused = Some(refused.to_string());
+    }
+    head.start_ns = now();
+    let start = head.start_ns;
+    let running = Running::start(&command, [None; 3], inherited);
+    let running = running.map_err(|error| run::not_started(&asked.program[0], &error))?;
+    // Whatever goes wrong from here on, the program runs to its end.
+    let way = Way::new(recorder.ok(), head, writer);
+    let outcome = running.wait(|| {}).context("lost sight of the program")?;
+    let usage = Usage {
+        user_s: outcome.usage.user.as_secs_f64(),
+        system_s: outcome.usage.system.as_secs_f64(),
+        minor: outcome.usage.minor_faults,
+        major: outcome.usage.major_faults,
+        peak: outcome.usage.max_rss,
+    };
+    let last = Last {
+        wall_ns: now().saturating_sub(start),
+        usage: Some(usage),
+        status: outcome.end.to_string(),
+        ..Last::default()
+    };
+    match way.and_then(|way| way.finish(last)) {
+        Ok(end) => said(&args, &end),
+        Err(error) => complain(&format!("the recording is not complete: {}: {error}", args.output.display())),
+    }
+    Ok(outcome.end)
+}
+
+/// How often a process is looked at.
+const LOOK: Duration = Duration::from_millis(200);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read() {
+        assert_eq!((size("5"), size("64M"), size("2G")), (Ok(5), Ok(64 << 20), Ok(2 << 30)));
+        for text in ["", "M", "1MG", "-1", "99999999999999999999", "99999999999G"] {
+            assert!(size(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,377 @@
+//! Recording: events are opened, a thread takes what the kernel writes, and all of it goes to a file.
+//!
+//! [`Recorder`] holds the events, from before the program begins. [`Collecting`] is the thread; it ends with
+//! [`Collecting::finish`]. Memory is bounded by the rings, the file by [`Options::limit`]. What is dropped is counted:
+//! by the kernel where a ring is full, here where the file is.
+
+mod cost;
+mod names;
+
+use std::fs::File;
+use std::io::{self, BufWriter, PipeReader, PipeWriter};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::file::{Cost, End, Head, Writer};
+use crate::sys::event::{Event, Sampling, What, Whose};
+use crate::sys::ring::Ring;
+use crate::sys::{self, event};
+use crate::wire::{self, Source};
+
+/// How it is recorded.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// One of so many faults has a record.
+    pub period: u64,
+    /// Bytes of the file at most.
+    pub limit: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { period: 61, limit: 1 << 30 }
+    }
+}
+
+/// Bytes of a ring: what any user may have for each CPU (`perf_event_mlock_kb`), and what is tried after that.
+const RINGS: [usize; 4] = [512 << 10, 128 << 10, 32 << 10, 8 << 10];
+/// How long rings are left alone at most.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// How long nothing is done at least after the rings were empty.
+const REST: Duration = Duration::from_millis(10);
+/// How long all ends of faults are recorded: once in each pause, and four times as often for a while at first.
+const WINDOW: Duration = Duration::from_millis(4);
+const SOON: Duration = Duration::from_secs(1);
+
+/// The events of one CPU. The first one has the ring.
+struct Cpu {
+    number: usize,
+    ring: Ring,
+    events: Vec<(What, Event)>,
+}
+
+/// Why faults cannot be sampled.
+#[derive(Debug)]
+pub struct Refused(pub io::Error);
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let setting = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid");
+        let level = setting.ok().and_then(|text| text.trim().parse::<i32>().ok());
+        match (self.0.raw_os_error(), level) {
+            (Some(libc::EACCES | libc::EPERM), Some(level)) if level > 2 => write!(
+                f,
+                "kernel.perf_event_paranoid is {level}: `sysctl kernel.perf_event_paranoid=2` as root, or CAP_PERFMON"
+            ),
+            (Some(libc::EACCES | libc::EPERM), _) => f.write_str(
+                "perf_event_open is not permitted: a filter of system calls (container) forbids it, or the process \
+                 belongs to another user; allow it there, or run as root",
+            ),
+            (Some(libc::ENOSYS), _) => f.write_str(
+                "there is no perf_event_open: the kernel lacks CONFIG_PERF_EVENTS, or a filter of system calls \
+                 (container) hides it",
+            ),
+            (Some(libc::EMFILE), _) => {
+                f.write_str("too many open files: raise the hard limit (ulimit -Hn), or record fewer threads")
+            }
+            _ => write!(f, "perf_event_open: {}", self.0),
+        }
+    }
+}
+
+/// Events that are open.
+pub struct Recorder {
+    cpus: Vec<Cpu>,
+    options: Options,
+    sampling: Sampling,
+}
+
+/// CPUs that are online, from the kernel's list of ranges.
+fn online() -> Vec<usize> {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    let cpus: Vec<_> = text.trim().split(',').filter_map(range).flatten().collect();
+    if cpus.is_empty() { vec![0] } else { cpus }
+}
+
+/// The most CPUs that a kernel can have.
+const MOST_CPUS: usize = 8192;
+
+fn range(text: &str) -> Option<std::ops::Range<usize>> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+    (last < MOST_CPUS).then_some(first..last + 1)
+}
+
+impl Recorder {
+    /// For the program that this thread starts next, and all that it starts.
+    pub fn children(options: Options) -> Result<Self, Refused> {
+        Self::open(&[Whose::Children], options)
+    }
+
+    /// For threads that run already, and what they start.
+    pub fn threads(tids: &[u32], options: Options) -> Result<Self, Refused> {
+        let whose: Vec<_> = tids.iter().map(|tid| Whose::Thread(*tid as i32)).collect();
+        Self::open(&whose, options)
+    }
+
+    /// With faults in system calls if that is allowed.
+    fn open(whose: &[Whose], options: Options) -> Result<Self, Refused> {
+        let with =
+            |kernel| Self::open_with(whose, options, Sampling { period: options.period, kernel, stacks: true });
+        // Each CPU takes four files for each of `whose`.
+        let opened = sys::with_more_files(|| match with(true) {
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM)) => with(false),
+            result => result,
+        });
+        opened.map_err(Refused)
+    }
+
+    fn open_with(whose: &[Whose], options: Options, sampling: Sampling) -> io::Result<Self> {
+        let mut cpus = Vec::new();
+        for number in online() {
+            match Cpu::open(number, whose, sampling) {
+                Ok(cpu) => cpus.push(cpu),
+                // It went offline.
+                Err(error) if error.raw_os_error() == Some(libc::ENODEV) && number > 0 => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Self { cpus, options, sampling })
+    }
+
+    /// Fills in what the events say of a recording.
+    pub fn describe(&self, head: &mut Head) {
+        head.period = self.options.period;
+        head.system_calls = self.sampling.kernel;
+        let source = |(what, event): &(What, Event)| Source {
+            id: event.id,
+            what: *what,
+            period: self.sampling.of(*what),
+            stacks: *what == What::Begin && self.sampling.stacks,
+        };
+        head.sources = self.events().map(source).collect();
+    }
+
+    /// Switches events of threads on, but for windows.
+    pub fn enable(&self) -> io::Result<()> {
+        self.events().filter(|(what, _)| *what != What::Window).try_for_each(|(_, event)| event.enable())
+    }
+
+    fn events(&self) -> impl Iterator<Item = &(What, Event)> {
+        self.cpus.iter().flat_map(|cpu| &cpu.events)
+    }
+
+    /// Has the ends of all faults recorded for a moment: those among them of which the beginning has a record are timed,
+    /// also after others have brought the two events out of step.
+    fn window(&self) -> io::Result<()> {
+        let windows = || self.events().filter(|(what, _)| *what == What::Window);
+        windows().try_for_each(|(_, event)| event.enable())?;
+        thread::sleep(WINDOW);
+        windows().try_for_each(|(_, event)| event.disable())
+    }
+
+    /// Switches them off.
+    pub fn disable(&self) -> io::Result<()> {
+        self.events().try_for_each(|(_, event)| event.disable())
+    }
+
+    /// Begins to write to `file`, in a thread.
+    pub fn collect(self, mut writer: Writer<BufWriter<File>>) -> io::Result<Collecting> {
+        let since = SystemTime::now();
+        let stop = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&stop);
+        // Its end wakes the thread.
+        let (end, wake) = io::pipe()?;
+        let work = move || {
+            let mut recorder = self;
+            let mut dropped = 0;
+            let failed = recorder.run(&mut writer, &told, &end, &mut dropped).err();
+            Finished { recorder, writer, dropped, failed }
+        };
+        let thread = thread::Builder::new().name("record".into()).spawn(work)?;
+        Ok(Collecting { stop, wake, thread, since })
+    }
+
+    fn run(
+        &mut self,
+        writer: &mut Writer<BufWriter<File>>,
+        stop: &AtomicBool,
+        end: &PipeReader,
+        dropped: &mut u64,
+    ) -> io::Result<()> {
+        let mut files: Vec<_> = self.cpus.iter().map(|cpu| cpu.events[0].1.fd()).collect();
+        files.push(end.as_raw_fd());
+        // Pairs with the store in `finish`: all that was written to the rings before it is taken.
+        let (start, mut last) = (Instant::now(), None::<Instant>);
+        while !stop.load(Ordering::Acquire) {
+            let pause = if start.elapsed() < SOON { PAUSE / 4 } else { PAUSE };
+            if last.is_none_or(|last| last.elapsed() >= pause) {
+                // Where the kernel refuses a window, faults are timed as far as they can be without.
+                let _ = self.window();
+                last = Some(Instant::now());
+            }
+            sys::wait(&files, pause);
+            // Events of a thread that has ended are always ready, and empty.
+            if self.take(writer, dropped)? == 0 && !stop.load(Ordering::Acquire) {
+                thread::sleep(REST);
+            }
+        }
+        self.take(writer, dropped)?;
+        // All is younger than that now.
+        writer.round()
+    }
+
+    /// Writes what the rings hold: so many bytes.
+    fn take(&mut self, writer: &mut Writer<BufWriter<File>>, dropped: &mut u64) -> io::Result<usize> {
+        let mut taken = 0;
+        for cpu in &mut self.cpus {
+            let number = cpu.number;
+            let has_room = writer.written() < self.options.limit;
+            let (bytes, result) = cpu.ring.read(|one, two| match one.len() {
+                0 => Ok(()),
+                _ if has_room => writer.records(number, one, two),
+                _ => {
+                    *dropped += wire::count(&[one, two].concat());
+                    Ok(())
+                }
+            });
+            result?;
+            taken += bytes;
+        }
+        if taken > 0 {
+            writer.round()?;
+        }
+        Ok(taken)
+    }
+
+    /// Faults that were counted: without and with input.
+    fn counts(&self) -> io::Result<(u64, u64)> {
+        let (mut minor, mut major) = (0, 0);
+        for (what, event) in self.events() {
+            match what {
+                What::Begin | What::Window => {}
+                What::Minor => minor += event.count()?,
+                What::Major => major += event.count()?,
+            }
+        }
+        Ok((minor, major))
+    }
+}
+
+impl Cpu {
+    fn open(number: usize, whose: &[Whose], sampling: Sampling) -> io::Result<Self> {
+        let mut events: Vec<(What, Event)> = Vec::new();
+        let mut ring = None;
+        for whose in whose {
+            for what in What::ALL {
+                let event = match Event::open(what, *whose, number, sampling, RINGS[0] / 4) {
+                    // The thread has ended.
+                    Err(error) if error.raw_os_error() == Some(libc::ESRCH) => continue,
+                    event => event?,
+                };
+                match events.first() {
+                    Some((_, first)) => event.write_to(first)?,
+                    None => ring = Some(first_ring(&event)?),
+                }
+                events.push((what, event));
+            }
+        }
+        let ring = ring.ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))?;
+        Ok(Self { number, ring, events })
+    }
+}
+
+/// The largest ring that is allowed.
+fn first_ring(event: &event::Event) -> io::Result<Ring> {
+    let mut error = io::Error::from_raw_os_error(libc::ENOMEM);
+    for bytes in RINGS {
+        match Ring::new(event, bytes) {
+            Ok(ring) => return Ok(ring),
+            Err(refused) => error = refused,
+        }
+    }
+    Err(error)
+}
+
+/// What the thread leaves behind.
+struct Finished {
+    recorder: Recorder,
+    writer: Writer<BufWriter<File>>,
+    dropped: u64,
+    failed: Option<io::Error>,
+}
+
+/// A thread that takes records.
+pub struct Collecting {
+    stop: Arc<AtomicBool>,
+    wake: PipeWriter,
+    thread: JoinHandle<Finished>,
+    since: SystemTime,
+}
+
+impl Collecting {
+    /// Whether nothing is recorded any more, because the file cannot be written.
+    pub fn has_failed(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Ends it, and writes the end of the recording: `end` with what was counted.
+    pub fn finish(self, mut end: End) -> io::Result<End> {
+        self.stop.store(true, Ordering::Release);
+        drop(self.wake);
+        let Ok(mut finished) = self.thread.join() else {
+            return Err(io::Error::other("the recording thread failed"));
+        };
+        (end.minor, end.major) = finished.recorder.counts()?;
+        end.dropped = finished.dropped;
+        end.failed = finished.failed.as_ref().map(ToString::to_string);
+        for (pid, text) in names::written_since(self.since) {
+            finished.writer.names(pid, &text)?;
+        }
+        finished.writer.end(&end)?;
+        match finished.failed {
+            Some(error) => Err(error),
+            None => Ok(end),
+        }
+    }
+}
+
+/// What is known of the machine and the time.
+pub fn head() -> Head {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let huge = read("/sys/kernel/mm/transparent_hugepage/enabled");
+    let chosen = huge.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(chosen, _)| chosen);
+    let memory = read("/proc/meminfo");
+    let memory = memory.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let memory = memory.and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    let unix = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    Head {
+        unix_s: unix.map_or(0, |unix| unix.as_secs()),
+        kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+        cpus: online().len(),
+        huge_pages: chosen.unwrap_or("never").to_owned(),
+        memory: memory.unwrap_or(0).saturating_mul(1024),
+        ..Head::default()
+    }
+}
+
+/// What a fault costs here; nothing where it cannot be measured.
+pub fn cost(options: Options) -> Option<Cost> {
+    cost::measure(options).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_cpus_are_read() {
+        let all = |text: &str| text.split(',').filter_map(range).flatten().collect::<Vec<_>>();
+        assert_eq!(all("0-2,5"), [0, 1, 2, 5]);
+        assert!(all("0-99999999999,x,3-1").is_empty());
+    }
+}

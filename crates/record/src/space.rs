@@ -1,0 +1,271 @@
+//! Processes and their mappings, as a recording tells of them.
+//!
+//! The kernel tells of each mapping as it is made, and of one that has grown together with its neighbours as a whole; it
+//! tells of none that goes. So the last that was told of an address counts. A process has the mappings of the one that
+//! it comes from, shared until one of both changes.
+
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
+
+use crate::wire::Mapping;
+
+/// One mapping.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Area {
+    /// Where it begins, as it was told.
+    pub start: u64,
+    /// Its bytes, as they were told.
+    pub bytes: u64,
+    /// Where it begins in its file.
+    pub offset: u64,
+    /// The file's number; 0: no file.
+    pub inode: u64,
+    /// `MAP_…`.
+    pub flags: u32,
+    /// `PROT_…`.
+    pub access: u32,
+    /// As the kernel calls it.
+    pub name: Rc<str>,
+}
+
+/// What of an area is still as it was told: to which end.
+type Areas = BTreeMap<u64, (u64, Rc<Area>)>;
+
+/// One process.
+#[derive(Clone, Debug, Default)]
+pub struct Process {
+    areas: Rc<Areas>,
+    /// Stands for the code that it has mapped: another number after each change of that.
+    pub code: u64,
+    /// Its program's name.
+    pub name: String,
+}
+
+impl Process {
+    /// The area at an address.
+    pub fn area(&self, address: u64) -> Option<&Rc<Area>> {
+        let (_, (end, area)) = self.areas.range(..=address).next_back()?;
+        (address < *end).then_some(area)
+    }
+
+    fn add(&mut self, area: Area) {
+        let (start, end) = (area.start, area.start.saturating_add(area.bytes));
+        if start >= end {
+            return;
+        }
+        let areas = Rc::make_mut(&mut self.areas);
+        // What is left of others before it and behind it.
+        if let Some((_, (old_end, old))) = areas.range_mut(..start).next_back()
+            && *old_end > start
+        {
+            let (rest_end, rest) = (*old_end, Rc::clone(old));
+            *old_end = start;
+            if rest_end > end {
+                areas.insert(end, (rest_end, rest));
+            }
+        }
+        let covered: Vec<_> = areas.range(start..end).map(|(at, _)| *at).collect();
+        for at in covered {
+            if let Some((old_end, old)) = areas.remove(&at)
+                && old_end > end
+            {
+                areas.insert(end, (old_end, old));
+            }
+        }
+        areas.insert(start, (end, Rc::new(area)));
+    }
+
+    /// All of its areas.
+    pub fn areas(&self) -> impl Iterator<Item = &Rc<Area>> {
+        self.areas.values().map(|(_, area)| area)
+    }
+}
+
+/// All processes of a recording.
+#[derive(Default)]
+pub struct Space {
+    processes: HashMap<u32, Process>,
+    names: HashMap<String, Rc<str>>,
+    threads: HashMap<u32, String>,
+    /// How often code was mapped.
+    code: u64,
+    /// Processes that there were.
+    pub started: u64,
+    /// Threads that there were, with the first ones of processes.
+    pub threads_started: u64,
+}
+
+impl Space {
+    /// A process; one of which nothing was told has no areas.
+    pub fn process(&mut self, pid: u32) -> &mut Process {
+        if !self.processes.contains_key(&pid) {
+            self.started += 1;
+            self.threads_started += 1;
+        }
+        self.processes.entry(pid).or_default()
+    }
+
+    /// The name of a thread, or what stands for it.
+    pub fn thread(&self, pid: u32, tid: u32) -> &str {
+        let process = || self.processes.get(&pid).map(|process| process.name.as_str());
+        self.threads.get(&tid).map(String::as_str).or_else(process).unwrap_or("?")
+    }
+
+    /// The same, if something was told of it.
+    pub fn known(&self, pid: u32) -> Option<&Process> {
+        self.processes.get(&pid)
+    }
+
+    /// A mapping was made.
+    pub fn map(&mut self, told: &Mapping) {
+        let name = match self.names.get(&told.name) {
+            Some(name) => Rc::clone(name),
+            None => {
+                let name: Rc<str> = told.name.as_str().into();
+                self.names.insert(told.name.clone(), Rc::clone(&name));
+                name
+            }
+        };
+        let &Mapping { pid, start, bytes, offset, inode, access, flags, .. } = told;
+        if access & libc::PROT_EXEC as u32 != 0 {
+            self.code += 1;
+            self.process(pid).code = self.code;
+        }
+        self.process(pid).add(Area { start, bytes, offset, inode, flags, access, name });
+    }
+
+    /// A thread has another name; with `exec` its process runs another program, and has no mapping any more.
+    pub fn name(&mut self, pid: u32, tid: u32, name: &str, exec: bool) {
+        self.code += u64::from(exec);
+        let code = self.code;
+        let process = self.process(pid);
+        if exec {
+            process.code = code;
+            process.areas = Rc::default();
+        }
+        if exec || pid == tid {
+            process.name = name.to_owned();
+        }
+        self.threads.insert(tid, name.to_owned());
+    }
+
+    /// A thread, or a process, begins.
+    pub fn fork(&mut self, (pid, tid): (u32, u32), (parent, parent_tid): (u32, u32)) {
+        if let Some(name) = self.threads.get(&parent_tid).cloned() {
+            self.threads.insert(tid, name);
+        }
+        if pid == parent {
+            self.process(pid);
+            self.threads_started += 1;
+            return;
+        }
+        let from = self.process(parent).clone();
+        self.started += 1;
+        self.threads_started += 1;
+        self.processes.insert(pid, from);
+    }
+
+    /// A thread ends. Its process may go on without it: the mappings stay.
+    pub fn exit(&mut self, tid: u32) {
+        self.threads.remove(&tid);
+    }
+
+    /// The mappings of a process as the text of `/proc/PID/maps` has them.
+    pub fn maps(&mut self, pid: u32, text: &str) {
+        for line in text.lines() {
+            if let Some(told) = maps_line(pid, line) {
+                self.map(&told);
+            }
+        }
+    }
+}
+
+/// A line of `/proc/PID/maps`: range, rights, offset, device, inode, name.
+fn maps_line(pid: u32, line: &str) -> Option<Mapping> {
+    let mut rest = line;
+    let mut word = || {
+        let text = rest.trim_start_matches(' ');
+        let (word, after) = text.split_once(' ').unwrap_or((text, ""));
+        rest = after;
+        (!word.is_empty()).then_some(word)
+    };
+    let (range, rights, offset, _device, inode) = (word()?, word()?, word()?, word()?, word()?);
+    let (start, end) = range.split_once('-')?;
+    let hex = |text| u64::from_str_radix(text, 16).ok();
+    let (start, end) = (hex(start)?, hex(end)?);
+    let has = |at: usize, letter| rights.as_bytes().get(at) == Some(&letter);
+    let access = u32::from(has(0, b'r')) | u32::from(has(1, b'w')) << 1 | u32::from(has(2, b'x')) << 2;
+    let flags = if has(3, b's') { libc::MAP_SHARED } else { libc::MAP_PRIVATE } as u32;
+    let name = rest.trim_start_matches(' ').trim_end_matches(" (deleted)");
+    Some(Mapping {
+        pid,
+        start,
+        bytes: end.checked_sub(start)?,
+        offset: hex(offset)?,
+        inode: inode.parse().ok()?,
+        access,
+        flags,
+        name: if name.is_empty() { "//anon".into() } else { name.into() },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mapping(start: u64, bytes: u64, name: &str) -> Mapping {
+        Mapping { pid: 1, start, bytes, offset: 0, inode: 0, access: 3, flags: 2, name: name.into() }
+    }
+
+    fn at(space: &mut Space, pid: u32, address: u64) -> String {
+        space.process(pid).area(address).map_or("-", |area| &area.name).to_owned()
+    }
+
+    #[test]
+    fn the_last_that_was_told_of_an_address_counts() {
+        let mut space = Space::default();
+        space.map(&mapping(0x1000, 0x9000, "a"));
+        space.map(&mapping(0x3000, 0x1000, "b"));
+        let all = [0x0fff, 0x1000, 0x3000, 0x4000, 0x9fff, 0xa000];
+        assert_eq!(all.map(|address| at(&mut space, 1, address)), ["-", "a", "b", "a", "a", "-"]);
+        space.map(&mapping(0x2000, 0x3000, "c"));
+        assert_eq!(all.map(|address| at(&mut space, 1, address)), ["-", "a", "c", "c", "a", "-"]);
+        space.map(&mapping(0x1000, 0x9000, "d"));
+        assert_eq!(space.process(1).areas().count(), 1);
+        space.map(&mapping(u64::MAX - 10, u64::MAX, "end"));
+        assert_eq!(at(&mut space, 1, u64::MAX - 1), "end");
+    }
+
+    #[test]
+    fn a_child_has_the_mappings_of_its_parent_until_it_executes() {
+        let mut space = Space::default();
+        space.name(1, 1, "sh", true);
+        space.map(&mapping(0x1000, 0x1000, "a"));
+        space.fork((2, 2), (1, 1));
+        space.map(&mapping(0x1000, 0x1000, "b"));
+        assert_eq!((at(&mut space, 1, 0x1000), at(&mut space, 2, 0x1000)), ("b".into(), "a".into()));
+        assert_eq!(space.thread(2, 2), "sh");
+        space.name(2, 2, "true", true);
+        assert_eq!(at(&mut space, 2, 0x1000), "-");
+        space.fork((1, 3), (1, 1));
+        space.name(1, 3, "worker", false);
+        assert_eq!(space.thread(1, 3), "worker");
+        assert_eq!(space.process(1).name, "sh");
+        assert_eq!((space.started, space.threads_started), (2, 3));
+    }
+
+    #[test]
+    fn the_text_of_maps_is_read() {
+        let mut space = Space::default();
+        let text = "1000-3000 r-xp 00002000 fe:00 77   /a b (deleted)\n\
+                    4000-5000 rw-s 00000000 00:00 0 \n\
+                    zz\n7000-6000 rw-p 0 0 0 x\n";
+        space.maps(5, text);
+        let process = space.process(5);
+        let area = process.area(0x1fff).unwrap();
+        assert_eq!((&*area.name, area.offset, area.inode, area.access, area.flags), ("/a b", 0x2000, 77, 5, 2));
+        let area = process.area(0x4000).unwrap();
+        assert_eq!((&*area.name, area.access, area.flags), ("//anon", 3, 1));
+        assert_eq!(process.areas().count(), 2);
+    }
+}

@@ -1,0 +1,104 @@
+//! One line of advice. It goes by the time in faults, and by what kinds they are of.
+
+use super::{Advice, Kind, Origin, Summary};
+
+/// Below this part of the processors' time, faults are not worth a change.
+const LITTLE: f64 = 0.02;
+/// From this part of all faults on, a kind is what counts.
+const MOST: f64 = 0.5;
+
+/// What to do about these faults. `system_calls`: whether those in system calls have records.
+pub fn advice(summary: &Summary, system_calls: bool) -> Advice {
+    let of = |test: &dyn Fn(Kind) -> bool| -> f64 {
+        summary.kinds.iter().filter(|by| test(by.kind)).map(|by| by.part.share).sum()
+    };
+    let part = summary.time.of_cpu.or(summary.time.of_wall);
+    let told = |action: &str, text: &str| Advice { action: action.into(), text: text.into() };
+    let Some(part) = part else {
+        let text = match summary.faults.source {
+            Origin::None => "Nothing was counted: see the notes.",
+            _ => {
+                "Where the faults are is not known: see the notes. `faultless run --compare` measures what it saves."
+            }
+        };
+        return told("unknown", text);
+    };
+    let percent = part * 100.0;
+    if part < LITTLE {
+        return told("nothing", &format!("Do not bother: faults take {percent:.1} % of this program's time."));
+    }
+    if summary.recording.covered {
+        let text =
+            format!("Under faultless, faults still take {percent:.0} %: `report --diff` shows what is gone.");
+        return told("nothing", &text);
+    }
+    let faults = &summary.faults;
+    if !system_calls && faults.in_calls as f64 >= MOST * faults.total as f64 {
+        let text = "Most faults are in system calls, where this user cannot see them: see the notes. \
+                    `faultless run --compare` measures what it saves.";
+        return told("unknown", text);
+    }
+    let new = of(&Kind::is_new_memory);
+    if of(&|kind| kind == Kind::Input) >= MOST {
+        let text = "Most faults wait for input: more memory, or reading files ahead. faultless does not help.";
+        return told("memory", text);
+    }
+    if new >= MOST {
+        let text = format!(
+            "Run it under faultless: new memory is {:.0} % of its faults, which take {percent:.0} % of its time. \
+             Measure with `faultless run --compare 10 -- …`.{}",
+            new * 100.0,
+            huge(&summary.recording.huge_pages)
+        );
+        return told("run", &text);
+    }
+    let text = if of(&|kind| kind == Kind::Copy) >= MOST {
+        "Most faults are copies after a fork: faultless does not help. Fewer or shorter-lived children do."
+    } else if of(&|kind| kind == Kind::File) >= MOST {
+        "Most faults are pages of files in memory: MAP_POPULATE, or huge pages for files. faultless does not help."
+    } else {
+        "No kind of fault dominates: try `faultless run --compare 10 -- …`."
+    };
+    told("unknown", text)
+}
+
+/// What the kernel's own setting may do instead.
+fn huge(setting: &str) -> &'static str {
+    match setting {
+        "madvise" | "never" => {
+            " The kernel's huge pages for all (transparent_hugepage/enabled at always) may do as much, and cost memory."
+        }
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::summary::{ByKind, Part};
+
+    fn action(of_cpu: Option<f64>, kinds: &[(Kind, f64)], change: impl FnOnce(&mut Summary)) -> String {
+        let by = |(kind, share): &(Kind, f64)| ByKind {
+            kind: *kind,
+            part: Part { share: *share, ..Part::default() },
+            per_fault_ns: None,
+        };
+        let mut summary = Summary { kinds: kinds.iter().map(by).collect(), ..Summary::default() };
+        (summary.time.of_cpu, summary.faults.total) = (of_cpu, 100);
+        change(&mut summary);
+        let is_seen = summary.faults.in_calls == 0;
+        advice(&summary, is_seen).action
+    }
+
+    #[test]
+    fn advice_goes_by_time_and_kind() {
+        let new = [(Kind::FirstTouch, 0.4), (Kind::Huge, 0.3), (Kind::File, 0.3)];
+        assert_eq!(action(Some(0.2), &new, |_| ()), "run");
+        assert_eq!(action(Some(0.01), &new, |_| ()), "nothing");
+        assert_eq!(action(None, &new, |_| ()), "unknown");
+        assert_eq!(action(Some(0.2), &new, |summary| summary.recording.covered = true), "nothing");
+        assert_eq!(action(Some(0.2), &new, |summary| summary.faults.in_calls = 60), "unknown");
+        assert_eq!(action(Some(0.2), &[(Kind::Input, 0.6), (Kind::File, 0.4)], |_| ()), "memory");
+        assert_eq!(action(Some(0.2), &[(Kind::Copy, 0.6), (Kind::File, 0.4)], |_| ()), "unknown");
+    }
+}

@@ -1,0 +1,350 @@
+//! The records of a recording, added up.
+//!
+//! Each record stands for as many faults as its period says. What all of them stand for is scaled to the number that
+//! was counted, so that records that were dropped, and faults after a thread's last record, change no sum. The time of a
+//! kind is the mean of its timed faults; a kind with too few of them has the mean of all.
+
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
+
+use super::place::{self, Class, Kind};
+use super::tables::{Finished, Tables};
+use super::weight::{MOST_ROWS, Scale, Weight, rows};
+use super::{
+    ByKind, ByProcess, ByThread, Faults, Origin, Recording, Sampled, Summary, Time, TimeSource, Timeline, VERSION,
+    advice,
+};
+use crate::file::{End, Head};
+use crate::pairs::{Ended, Pairs, usual};
+use crate::space::Space;
+use crate::symbols::Symbols;
+use crate::sys::event::What;
+use crate::wire::{Record, Sample, Told};
+
+/// Steps of the time line.
+const STEPS: usize = 100;
+/// Timed faults of a kind from which their mean is given, and of all kinds together.
+const ENOUGH: usize = 10;
+/// Single faults that are kept.
+const MOST_KEPT: usize = 100_000;
+/// Times of a kind that are kept.
+const MOST_TIMES: usize = 1 << 20;
+
+/// Adds records up.
+pub struct Builder {
+    head: Head,
+    end: Option<End>,
+    space: Space,
+    symbols: Symbols,
+    pairs: Pairs,
+    kinds: Weight,
+    times: BTreeMap<Kind, Vec<f64>>,
+    tables: Tables,
+    processes: HashMap<u32, (String, Weight)>,
+    threads: HashMap<(u32, u32), (String, Weight)>,
+    /// Faults by time since the beginning, in steps of so many nanoseconds; doubled when there are too many.
+    line: (u64, Vec<u64>),
+    allocators: HashMap<u32, Option<&'static str>>,
+    samples: Vec<(Sampled, usize)>,
+    /// One of so many faults is kept, and how many there were.
+    kept: (u64, u64),
+    lost: u64,
+    minor: u64,
+    major: u64,
+    last: u64,
+}
+
+impl Builder {
+    pub fn new(head: Head) -> Self {
+        Self {
+            head,
+            end: None,
+            space: Space::default(),
+            symbols: Symbols::default(),
+            pairs: Pairs::default(),
+            kinds: Weight::default(),
+            times: BTreeMap::new(),
+            tables: Tables::new(),
+            processes: HashMap::new(),
+            threads: HashMap::new(),
+            line: (1_000_000, Vec::new()),
+            allocators: HashMap::new(),
+            samples: Vec::new(),
+            kept: (1, 0),
+            lost: 0,
+            minor: 0,
+            major: 0,
+            last: 0,
+        }
+    }
+
+    pub fn end(&mut self, end: End) {
+        self.end = Some(end);
+    }
+
+    pub fn maps(&mut self, pid: u32, text: &str) {
+        self.space.maps(pid, text);
+    }
+
+    pub fn threads(&mut self, pid: u32, text: &str) {
+        for line in text.lines() {
+            if let Some((tid, name)) = line.split_once(' ')
+                && let Ok(tid) = tid.parse()
+            {
+                self.space.name(pid, tid, name, false);
+            }
+        }
+    }
+
+    pub fn names(&mut self, pid: u32, text: &str) {
+        self.symbols.add_made(pid, text);
+    }
+
+    pub fn add(&mut self, record: Record) {
+        self.last = self.last.max(record.time);
+        match record.told {
+            Told::Sample(sample) => {
+                match sample.what {
+                    What::Begin | What::Window => {}
+                    What::Minor => self.minor = self.minor.saturating_add(sample.period),
+                    What::Major => self.major = self.major.saturating_add(sample.period),
+                }
+                if let Some((begin, ended)) = self.pairs.add(sample) {
+                    self.fault(begin, ended);
+                }
+            }
+            Told::Mapping(mapping) => {
+                self.allocators.remove(&mapping.pid);
+                self.space.map(&mapping);
+            }
+            Told::Name { pid, tid, name, exec } => {
+                self.allocators.remove(&pid);
+                self.space.name(pid, tid, &name, exec);
+            }
+            Told::Fork { pid, tid, parent, parent_tid } => {
+                self.allocators.remove(&pid);
+                self.space.fork((pid, tid), (parent, parent_tid));
+            }
+            Told::Exit { tid, .. } => {
+                if let Some(begin) = self.pairs.end(tid) {
+                    self.fault(begin, None);
+                }
+                self.space.exit(tid);
+            }
+            Told::Lost(records) => self.lost = self.lost.saturating_add(records),
+            Told::Other => {}
+        }
+    }
+
+    /// A fault of which all is known.
+    fn fault(&mut self, begin: Sample, ended: Option<Ended>) {
+        let (pid, tid, time, faults) = (begin.pid, begin.tid, begin.time, begin.period);
+        self.space.process(pid);
+        let Some(process) = self.space.known(pid) else { return };
+        let area = process.area(begin.address);
+        let class = Class::of(area.map(Rc::as_ref));
+        let kind = place::kind(class, &begin, ended);
+        self.kinds.add(kind, faults);
+        if let Some(ended) = ended {
+            let times = self.times.entry(kind).or_default();
+            if times.len() < MOST_TIMES {
+                times.push(ended.ns as f64);
+            }
+        }
+        let allocators = &mut self.allocators;
+        let allocator = || *allocators.entry(pid).or_insert_with(|| place::allocator(process));
+        self.tables.area((pid, class, kind), area, faults, allocator);
+        let named = |map: &mut (String, Weight), name: &str| {
+            if map.0 != name {
+                name.clone_into(&mut map.0);
+            }
+            map.1.add(kind, faults);
+        };
+        named(self.processes.entry(pid).or_default(), &process.name);
+        named(self.threads.entry((pid, tid)).or_default(), self.space.thread(pid, tid));
+        let address = begin.address;
+        let function = self.tables.calls(begin, kind, process, &mut self.symbols);
+        let took_ns = ended.map(|ended| ended.ns);
+        let time_ns = time.saturating_sub(self.head.start_ns);
+        self.keep(
+            Sampled { time_ns, took_ns, pid, tid, kind, address, period: faults, function: "".into() },
+            function,
+        );
+        self.step(time, faults);
+    }
+
+    /// Keeps a fault, if its turn is now; where there are too many, every other one goes.
+    fn keep(&mut self, sample: Sampled, function: usize) {
+        let (stride, next) = &mut self.kept;
+        *next += 1;
+        if !next.is_multiple_of(*stride) {
+            return;
+        }
+        if self.samples.len() == MOST_KEPT {
+            let mut is_kept = false;
+            self.samples.retain(|_| {
+                is_kept = !is_kept;
+                is_kept
+            });
+            *stride *= 2;
+        }
+        self.samples.push((sample, function));
+    }
+
+    fn step(&mut self, time: u64, faults: u64) {
+        let since = time.saturating_sub(self.head.start_ns);
+        let (step, line) = &mut self.line;
+        while since / *step >= STEPS as u64 {
+            *step = step.saturating_mul(2);
+            *line = line.chunks(2).map(|two| two.iter().fold(0, |sum: u64, n| sum.saturating_add(*n))).collect();
+        }
+        let at = (since / *step) as usize;
+        if line.len() <= at {
+            line.resize(at + 1, 0);
+        }
+        line[at] = line[at].saturating_add(faults);
+    }
+
+    /// The summary; `wrong` is what was wrong with the file.
+    pub fn finish(mut self, wrong: Option<String>) -> Summary {
+        for begin in std::mem::take(&mut self.pairs).rest() {
+            self.fault(begin, None);
+        }
+        let faults = self.counted();
+        let (time, costs) = self.time(&faults);
+        let scale = Scale { faults: faults.exceptions, sampled: self.kinds.faults(), costs };
+        let kinds = self.kinds.by_kind.keys().map(|kind| ByKind {
+            kind: *kind,
+            part: scale.part(&self.kinds.only(*kind)),
+            per_fault_ns: scale.costs.as_ref().and_then(|costs| costs.get(kind).copied()),
+        });
+        let mut kinds: Vec<_> = kinds.collect();
+        kinds.sort_by(|a, b| b.part.faults.cmp(&a.part.faults).then(a.kind.cmp(&b.kind)));
+        let processes = rows(
+            self.processes,
+            MOST_ROWS,
+            |of| &of.1,
+            |pid| *pid,
+            |pid, (name, weight)| ByProcess { pid, name, part: scale.part(&weight) },
+        );
+        let threads = rows(
+            self.threads,
+            MOST_ROWS,
+            |of| &of.1,
+            |ids| *ids,
+            |(pid, tid), (name, weight)| ByThread { pid, tid, name, part: scale.part(&weight) },
+        );
+        let Finished { mappings, functions, stacks, named } = self.tables.finish(&scale, &mut self.symbols);
+        let (step, line) = self.line;
+        let timeline = Timeline {
+            step_s: step as f64 / 1e9,
+            faults: line.into_iter().map(|faults| scale.number(faults)).collect(),
+        };
+        let end = self.end.clone().unwrap_or_default();
+        let wall = if self.end.is_some() { end.wall_ns } else { self.last.saturating_sub(self.head.start_ns) };
+        let recording = Recording {
+            command: self.head.command.clone(),
+            pid: self.head.pid,
+            covered: self.head.covered,
+            status: end.status.clone(),
+            unix_s: self.head.unix_s,
+            wall_s: wall as f64 / 1e9,
+            cpu_s: end.usage.map(|usage| usage.user_s + usage.system_s),
+            peak_bytes: end.usage.map(|usage| usage.peak),
+            processes: self.space.started,
+            threads: self.space.threads_started,
+            period: self.head.period,
+            samples: self.kinds.samples(),
+            lost: self.lost.saturating_add(end.dropped),
+            complete: self.end.is_some() && wrong.is_none(),
+            kernel: self.head.kernel.clone(),
+            cpus: self.head.cpus,
+            huge_pages: self.head.huge_pages.clone(),
+        };
+        let with_name = |(sample, function): (Sampled, usize)| match named.get(function) {
+            Some(function) => Sampled { function: Rc::clone(function), ..sample },
+            None => sample,
+        };
+        let mut summary = Summary {
+            version: VERSION,
+            recording,
+            faults,
+            time,
+            kinds,
+            mappings,
+            processes,
+            threads,
+            functions,
+            stacks,
+            timeline,
+            samples: self.samples.into_iter().map(with_name).collect(),
+            ..Summary::default()
+        };
+        summary.notes = super::notes::notes(&summary, &self.head, &end, wrong);
+        summary.advice = advice::advice(&summary, self.head.system_calls);
+        summary
+    }
+
+    /// How many faults there were.
+    fn counted(&self) -> Faults {
+        let Some(end) = &self.end else {
+            let (minor, major) = (self.minor, self.major);
+            let exceptions = minor.saturating_add(major).max(self.kinds.faults());
+            let source = if exceptions == 0 { Origin::None } else { Origin::Samples };
+            return Faults { total: exceptions, minor, major, exceptions, in_calls: 0, source };
+        };
+        let usage = end.usage.unwrap_or_default();
+        // The account has pages that calls brought in, the events have processes that nothing waited for.
+        let (minor, major) = (end.minor.max(usage.minor), end.major.max(usage.major));
+        let total = minor.saturating_add(major);
+        let exceptions = end.minor.saturating_add(end.major);
+        let source = match (self.head.sources.is_empty(), end.usage) {
+            (false, _) => Origin::Counted,
+            (true, Some(_)) => Origin::Getrusage,
+            (true, None) => Origin::None,
+        };
+        Faults { total, minor, major, exceptions, in_calls: total.saturating_sub(exceptions), source }
+    }
+
+    /// What they cost, and what a fault of each kind does.
+    fn time(&mut self, faults: &Faults) -> (Time, Option<BTreeMap<Kind, f64>>) {
+        let cost = self.head.cost.unwrap_or_default();
+        // A record costs time itself, between the two of a fault.
+        let extra = if cost.between_records_ns > 0.0 { cost.fault_ns - cost.between_records_ns } else { 0.0 };
+        let least = cost.fault_ns.max(100.0) / 10.0;
+        let mut all: Vec<_> = self.times.values().flatten().copied().collect();
+        let timed = all.len();
+        let machine = (cost.fault_ns > 0.0).then_some(cost.fault_ns);
+        let (source, mean) = match machine {
+            _ if timed >= ENOUGH => (TimeSource::Timed, Some((usual(&mut all) + extra).max(least))),
+            Some(ns) => (TimeSource::Machine, Some(ns)),
+            None => (TimeSource::None, None),
+        };
+        // A fault is known to be a huge page only by its end, and then it takes far longer than any other.
+        let is_enough = |kind, timed| timed >= ENOUGH || (kind == Kind::Huge && timed > 0);
+        let mut result = Time { source, timed: timed as u64, machine_fault_ns: machine, ..Time::default() };
+        let Some(mean) = mean.filter(|_| self.kinds.faults() > 0) else { return (result, None) };
+        let costs: BTreeMap<_, _> = self
+            .kinds
+            .by_kind
+            .keys()
+            .map(|kind| {
+                let times = self.times.get_mut(kind).filter(|times| is_enough(*kind, times.len()));
+                (*kind, times.map_or(mean, |times| (usual(times) + extra).max(least)))
+            })
+            .collect();
+        let sum: f64 = self.kinds.by_kind.iter().map(|(kind, (faults, _))| costs[kind] * *faults as f64).sum();
+        let per_fault = sum / self.kinds.faults() as f64;
+        // Faults in system calls cost as much where they are not seen.
+        let number = if self.head.system_calls { faults.exceptions } else { faults.total };
+        let total = per_fault * number as f64 / 1e9;
+        result.per_fault_ns = Some(per_fault);
+        result.total_s = Some(total);
+        let end = self.end.as_ref();
+        let wall = end.map(|end| end.wall_ns as f64 / 1e9).filter(|wall| *wall > 0.0);
+        result.of_wall = wall.map(|wall| total / wall);
+        let cpu = end.and_then(|end| end.usage).map(|usage| usage.user_s + usage.system_s);
+        result.of_cpu = cpu.filter(|cpu| *cpu > 0.0).map(|cpu| total / cpu);
+        (result, Some(costs))
+    }
+}

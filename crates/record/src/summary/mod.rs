@@ -1,0 +1,302 @@
+//! What a recording says, as data: text, JSON and all other forms are made from [`Summary`].
+//!
+//! | file | holds |
+//! |---|---|
+//! | `mod` | the data; names and meanings are those of the JSON, see docs/record.md |
+//! | `read` | a file's chunks, put in the order of time |
+//! | `build` | the records, added up |
+//! | `tables` | mappings, functions and call stacks, added up |
+//! | `weight` | sums, and what they are scaled to |
+//! | `place` | the mapping that an address belongs to, and the kind of a fault |
+//! | `notes`, `advice` | what to know, what to do |
+
+mod advice;
+mod build;
+mod notes;
+mod place;
+mod read;
+mod tables;
+mod weight;
+
+use serde::{Deserialize, Serialize};
+
+pub use place::Kind;
+pub use read::read;
+
+/// The version of the JSON.
+pub const VERSION: u32 = 1;
+
+/// Everything.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Summary {
+    /// 1.
+    pub version: u32,
+    /// What was recorded, and how.
+    pub recording: Recording,
+    /// How many faults there were.
+    pub faults: Faults,
+    /// What they cost.
+    pub time: Time,
+    /// By kind.
+    pub kinds: Vec<ByKind>,
+    /// By mapping, with the most faults first; so are all that follow.
+    pub mappings: Vec<ByMapping>,
+    /// By process.
+    pub processes: Vec<ByProcess>,
+    /// By thread.
+    pub threads: Vec<ByThread>,
+    /// By the function that touched the memory.
+    pub functions: Vec<ByFunction>,
+    /// By call stack.
+    pub stacks: Vec<ByStack>,
+    /// Over time.
+    pub timeline: Timeline,
+    /// What to do.
+    pub advice: Advice,
+    /// What the reader has to know of these figures.
+    pub notes: Vec<String>,
+    /// Single faults, evenly chosen where there are too many. They are no part of the JSON.
+    #[serde(skip)]
+    pub samples: Vec<Sampled>,
+}
+
+/// A fault that was recorded.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sampled {
+    /// Nanoseconds since the beginning.
+    pub time_ns: u64,
+    /// Nanoseconds between its records; none: it was not timed.
+    pub took_ns: Option<u64>,
+    /// The process.
+    pub pid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// Its kind.
+    pub kind: Kind,
+    /// What was touched.
+    pub address: u64,
+    /// So many faults it stands for.
+    pub period: u64,
+    /// The function that touched it.
+    pub function: std::rc::Rc<str>,
+}
+
+/// What was recorded.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Recording {
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// The process, if it ran already.
+    pub pid: Option<u32>,
+    /// Whether it ran under faultless.
+    pub covered: bool,
+    /// How it ended.
+    pub status: String,
+    /// Seconds since 1970 at the beginning.
+    pub unix_s: u64,
+    /// Seconds that it took.
+    pub wall_s: f64,
+    /// Seconds of processors that it used; none: not known.
+    pub cpu_s: Option<f64>,
+    /// Bytes of memory that its largest process had at once; none: not known.
+    pub peak_bytes: Option<u64>,
+    /// Processes that there were.
+    pub processes: u64,
+    /// Threads that there were.
+    pub threads: u64,
+    /// One of so many faults has a record.
+    pub period: u64,
+    /// Records of faults.
+    pub samples: u64,
+    /// Records that were dropped, for want of room in a ring or in the file.
+    pub lost: u64,
+    /// Whether the file has its end.
+    pub complete: bool,
+    /// The kernel.
+    pub kernel: String,
+    /// Processors.
+    pub cpus: usize,
+    /// The kernel's setting for huge pages.
+    pub huge_pages: String,
+}
+
+/// How many faults there were.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Faults {
+    /// All of them.
+    pub total: u64,
+    /// Without input.
+    pub minor: u64,
+    /// With input.
+    pub major: u64,
+    /// Of all: those that stopped a thread at an instruction. Times and shares are of these.
+    pub exceptions: u64,
+    /// Of all: pages that the kernel brought in within a call (populate, mlock, direct I/O, exec), and the few before the
+    /// program's first instruction.
+    pub in_calls: u64,
+    /// Where the total comes from.
+    pub source: Origin,
+}
+
+/// Where a number of faults comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Origin {
+    /// Nothing was counted.
+    #[default]
+    None,
+    /// Counting events, and the kernel's own account of the program (`getrusage`). Exact.
+    Counted,
+    /// The kernel's own account alone. Exact.
+    Getrusage,
+    /// Records: the recording has no end.
+    Samples,
+}
+
+/// What faults cost.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Time {
+    /// Seconds in faults, of all threads together; none: not known.
+    pub total_s: Option<f64>,
+    /// As a part of the wall time. Above 1 where several threads fault at once.
+    pub of_wall: Option<f64>,
+    /// As a part of the processors' time.
+    pub of_cpu: Option<f64>,
+    /// Nanoseconds of one fault, the mean.
+    pub per_fault_ns: Option<f64>,
+    /// How that was found.
+    pub source: TimeSource,
+    /// Faults that were timed.
+    pub timed: u64,
+    /// Nanoseconds of a first touch of 4 KiB by the recorder itself.
+    pub machine_fault_ns: Option<f64>,
+}
+
+/// How the time of a fault was found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TimeSource {
+    /// Not at all.
+    #[default]
+    None,
+    /// Faults of the program were timed.
+    Timed,
+    /// Faults of the recorder were: too few of the program's.
+    Machine,
+}
+
+/// Part of the faults.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Part {
+    /// How many, estimated from the records.
+    pub faults: u64,
+    /// Of all, from 0 to 1.
+    pub share: f64,
+    /// Seconds; none: not known.
+    pub time_s: Option<f64>,
+    /// Records that this comes from.
+    pub samples: u64,
+}
+
+/// Faults of a kind.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ByKind {
+    /// Which.
+    pub kind: Kind,
+    /// How many.
+    #[serde(flatten)]
+    pub part: Part,
+    /// Nanoseconds of one; none: not known.
+    pub per_fault_ns: Option<f64>,
+}
+
+/// Faults in a mapping, or in several alike.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ByMapping {
+    /// The file's path, or what it is.
+    pub name: String,
+    /// What it is.
+    pub class: String,
+    /// The allocator that it probably belongs to.
+    pub allocator: Option<String>,
+    /// How many.
+    #[serde(flatten)]
+    pub part: Part,
+    /// How many such areas had faults, as far as they were told apart.
+    pub areas: u64,
+    /// Bytes of the largest of them.
+    pub largest_bytes: u64,
+}
+
+/// Faults of a process.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ByProcess {
+    /// Its number.
+    pub pid: u32,
+    /// Its program.
+    pub name: String,
+    /// How many.
+    #[serde(flatten)]
+    pub part: Part,
+}
+
+/// Faults of a thread.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ByThread {
+    /// Its process.
+    pub pid: u32,
+    /// Its number.
+    pub tid: u32,
+    /// Its name.
+    pub name: String,
+    /// How many.
+    #[serde(flatten)]
+    pub part: Part,
+}
+
+/// Faults at instructions of a function.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ByFunction {
+    /// Its name.
+    pub name: String,
+    /// Its file.
+    pub file: String,
+    /// How many.
+    #[serde(flatten)]
+    pub part: Part,
+}
+
+/// Faults with the same call stack.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ByStack {
+    /// Functions, the outermost first.
+    pub frames: Vec<String>,
+    /// How many.
+    #[serde(flatten)]
+    pub part: Part,
+}
+
+/// Faults over time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Timeline {
+    /// Seconds of one step.
+    pub step_s: f64,
+    /// Faults in each step from the beginning on.
+    pub faults: Vec<u64>,
+}
+
+/// What to do.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Advice {
+    /// `run`, `huge_pages`, `nothing`, `memory`, `unknown`.
+    pub action: String,
+    /// In words.
+    pub text: String,
+}

@@ -1,0 +1,42 @@
+//! What the reader has to know of the figures.
+
+use super::{Origin, Summary, TimeSource};
+use crate::file::{End, Head};
+
+/// Records from which shares are given without a warning.
+const ENOUGH: u64 = 100;
+
+/// The notes of a summary; `wrong` is what was wrong with the file.
+pub fn notes(summary: &Summary, head: &Head, end: &End, wrong: Option<String>) -> Vec<String> {
+    let mut notes = Vec::new();
+    notes.extend(wrong.clone());
+    if wrong.is_none() && !summary.recording.complete {
+        notes.push("the recording has no end: the number of faults is estimated from its records".into());
+    }
+    if let Some(failed) = &end.failed {
+        notes.push(format!("recording ended early: {failed}"));
+    }
+    if let Some(refused) = &head.refused {
+        notes.push(format!("faults were counted, not sampled: {refused}"));
+    } else if !head.system_calls {
+        notes.push(
+            "faults in system calls (such as read into new memory) were counted, not sampled: that takes \
+             kernel.perf_event_paranoid at 1, or CAP_PERFMON"
+                .into(),
+        );
+    }
+    if summary.recording.lost > 0 {
+        notes.push(format!(
+            "{} records were dropped: numbers are exact all the same, shares are of the others",
+            summary.recording.lost
+        ));
+    }
+    let samples = summary.recording.samples;
+    if head.refused.is_none() && samples < ENOUGH && summary.faults.source != Origin::None {
+        notes.push(format!("{samples} records: shares are rough"));
+    }
+    if summary.time.source == TimeSource::Machine && summary.time.total_s.is_some() {
+        notes.push("too few faults were timed: the time is that of a first touch on this machine".into());
+    }
+    notes
+}

@@ -1,0 +1,238 @@
+//! Faults by mapping, function and call stack.
+//!
+//! Names are made once for each area and each stack of addresses. An area is found again by its place in memory, which
+//! it keeps as long as it is held here, a stack by its addresses and the code of its process.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
+use std::rc::Rc;
+
+use super::place::{self, Class, Label};
+use super::weight::{MOST_ROWS, Scale, Weight, rows};
+use super::{ByFunction, ByMapping, ByStack, Kind};
+use crate::space::{Area, Process};
+use crate::symbols::Symbols;
+use crate::wire::Sample;
+
+/// Call stacks that are told apart.
+const MOST_STACKS: usize = 200_000;
+/// Call stacks that are given, with the most faults; the others are one row.
+const MOST_STACKS_GIVEN: usize = 10_000;
+/// What the others are called.
+const OTHERS: &str = "[other stacks]";
+/// What code is called that lies in no mapping.
+const UNKNOWN: &str = "[unknown]";
+/// Areas of a label that are told apart.
+const MOST_AREAS: usize = 100_000;
+/// What is found again at most.
+const MOST_KNOWN: usize = 100_000;
+
+/// Rows, found by their keys.
+struct Rows<K, V> {
+    places: HashMap<K, usize>,
+    values: Vec<V>,
+}
+
+impl<K: Hash + Eq, V: Default> Rows<K, V> {
+    fn new() -> Self {
+        Self { places: HashMap::new(), values: Vec::new() }
+    }
+
+    fn place(&mut self, key: K) -> usize {
+        let next = self.values.len();
+        let place = *self.places.entry(key).or_insert(next);
+        if place == next {
+            self.values.push(V::default());
+        }
+        place
+    }
+
+    fn into_map(mut self) -> HashMap<K, V> {
+        let values = &mut self.values;
+        self.places.into_iter().map(|(key, place)| (key, std::mem::take(&mut values[place]))).collect()
+    }
+}
+
+/// Areas of a label.
+#[derive(Default)]
+struct Areas {
+    weight: Weight,
+    seen: HashSet<(u32, u64)>,
+    largest: u64,
+}
+
+/// A process, its code, and the addresses of a stack.
+type Addresses = (u32, u64, Vec<u64>);
+
+/// A call stack of addresses, the innermost first, each with the area that it lay in.
+struct Stack {
+    pid: u32,
+    frames: Vec<(u64, Option<Rc<Area>>)>,
+    weight: Weight,
+}
+
+/// The frames of a stack.
+fn walked(addresses: &[u64], process: &Process) -> Vec<(u64, Option<Rc<Area>>)> {
+    let frame = |(depth, address): (usize, &u64)| {
+        // Return addresses lie behind their calls.
+        let address = address.saturating_sub(u64::from(depth > 0));
+        let area = process.area(address);
+        // Code without frame pointers leads the kernel astray: from data on, it is no call stack.
+        let is_code = area.is_some_and(|area| area.access & libc::PROT_EXEC as u32 != 0);
+        (depth == 0 || is_code).then(|| (address, area.cloned()))
+    };
+    addresses.iter().enumerate().map_while(frame).collect()
+}
+
+/// The tables.
+pub struct Tables {
+    mappings: Rows<Label, Areas>,
+    labels: HashMap<usize, (Option<Rc<Area>>, usize)>,
+    functions: Rows<(Rc<str>, Rc<str>), Weight>,
+    stacks: Rows<Vec<Rc<str>>, Weight>,
+    /// Stacks that have no names yet, and where they are among them.
+    unnamed: Vec<Stack>,
+    calls: HashMap<Addresses, usize>,
+    /// The functions of those that have names, in the order in which they came.
+    named: Vec<Rc<str>>,
+}
+
+/// The tables as rows.
+pub struct Finished {
+    pub mappings: Vec<ByMapping>,
+    pub functions: Vec<ByFunction>,
+    pub stacks: Vec<ByStack>,
+    pub named: Vec<Rc<str>>,
+}
+
+impl Tables {
+    pub fn new() -> Self {
+        Self {
+            mappings: Rows::new(),
+            labels: HashMap::new(),
+            functions: Rows::new(),
+            stacks: Rows::new(),
+            unnamed: Vec::new(),
+            calls: HashMap::new(),
+            named: Vec::new(),
+        }
+    }
+
+    /// A fault in an area. `allocator` is asked for where the area is new.
+    pub fn area(
+        &mut self,
+        (pid, class, kind): (u32, Class, Kind),
+        area: Option<&Rc<Area>>,
+        faults: u64,
+        allocator: impl FnOnce() -> Option<&'static str>,
+    ) {
+        let known = area.map_or(0, |area| Rc::as_ptr(area) as usize);
+        let place = match self.labels.get(&known) {
+            Some((_, place)) => *place,
+            None => {
+                if self.labels.len() >= MOST_KNOWN {
+                    self.labels.clear();
+                }
+                let place = self.mappings.place(place::label(class, area.map(Rc::as_ref), allocator()));
+                self.labels.insert(known, (area.cloned(), place));
+                place
+            }
+        };
+        let areas = &mut self.mappings.values[place];
+        areas.weight.add(kind, faults);
+        if let Some(area) = area {
+            areas.largest = areas.largest.max(area.bytes);
+            if areas.seen.len() < MOST_AREAS {
+                areas.seen.insert((pid, area.start));
+            }
+        }
+    }
+
+    /// The call stack of a fault. Gives back a number, by which [`Tables::finish`] names its function.
+    pub fn calls(&mut self, begin: Sample, kind: Kind, process: &Process, symbols: &mut Symbols) -> usize {
+        // A stack that could not be walked has at least the instruction.
+        let addresses = if begin.stack.is_empty() { vec![begin.ip] } else { begin.stack };
+        let key = (begin.pid, process.code, addresses);
+        let place = match self.calls.get(&key) {
+            Some(place) => *place,
+            None => {
+                if self.unnamed.len() >= MOST_KNOWN {
+                    self.name_all(symbols);
+                }
+                let frames = walked(&key.2, process);
+                self.unnamed.push(Stack { pid: begin.pid, frames, weight: Weight::default() });
+                self.calls.insert(key, self.unnamed.len() - 1);
+                self.unnamed.len() - 1
+            }
+        };
+        self.unnamed[place].weight.add(kind, begin.period);
+        self.named.len() + place
+    }
+
+    /// Names stacks. Names that processes made come at the end of a recording, so that this is done as late as it can.
+    fn name_all(&mut self, symbols: &mut Symbols) {
+        self.calls.clear();
+        for Stack { pid, frames, weight } in std::mem::take(&mut self.unnamed) {
+            let mut names: Vec<_> = frames
+                .iter()
+                .map(|(address, area)| symbols.name(pid, *address, area.as_ref().map(Rc::as_ref)))
+                .collect();
+            let first: Rc<str> = names.first().map_or_else(|| Rc::from(UNKNOWN), Rc::clone);
+            let file = frames.first().and_then(|(_, area)| area.as_ref());
+            let file = file.map_or_else(|| Rc::from(UNKNOWN), |area| Rc::clone(&area.name));
+            self.named.push(Rc::clone(&first));
+            let place = self.functions.place((first, file));
+            self.functions.values[place].merge(&weight);
+            names.reverse();
+            if self.stacks.values.len() >= MOST_STACKS && !self.stacks.places.contains_key(&names) {
+                names = vec![OTHERS.into()];
+            }
+            let place = self.stacks.place(names);
+            self.stacks.values[place].merge(&weight);
+        }
+    }
+
+    /// All of them as rows, and the functions by the numbers that [`Tables::calls`] gave.
+    pub fn finish(mut self, scale: &Scale, symbols: &mut Symbols) -> Finished {
+        self.name_all(symbols);
+        let mappings = rows(
+            self.mappings.into_map(),
+            MOST_ROWS,
+            |areas| &areas.weight,
+            |label| label.name.clone(),
+            |label, areas| ByMapping {
+                name: label.name,
+                class: label.class.into(),
+                allocator: label.allocator.map(Into::into),
+                part: scale.part(&areas.weight),
+                areas: areas.seen.len() as u64,
+                largest_bytes: areas.largest,
+            },
+        );
+        let functions = rows(
+            self.functions.into_map(),
+            MOST_ROWS,
+            |weight| weight,
+            Clone::clone,
+            |(name, file), weight| ByFunction {
+                name: name.to_string(),
+                file: file.to_string(),
+                part: scale.part(&weight),
+            },
+        );
+        let mut given = rows(
+            self.stacks.into_map(),
+            usize::MAX,
+            |weight| weight,
+            Clone::clone,
+            |frames, weight| (frames.iter().map(ToString::to_string).collect::<Vec<_>>(), weight),
+        );
+        if given.len() > MOST_STACKS_GIVEN {
+            let mut rest = Weight::default();
+            given.drain(MOST_STACKS_GIVEN..).for_each(|(_, weight)| rest.merge(&weight));
+            given.push((vec![OTHERS.into()], rest));
+        }
+        let stacks = given.into_iter().map(|(frames, weight)| ByStack { frames, part: scale.part(&weight) });
+        Finished { mappings, functions, stacks: stacks.collect(), named: self.named }
+    }
+}

@@ -1,0 +1,96 @@
+//! Sums of what records stand for, and what they are scaled to.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
+
+use super::{Kind, Part};
+
+/// Rows of a table at most.
+pub const MOST_ROWS: usize = 1000;
+
+/// What was added up so far: faults by kind, so that their time can be told in the end.
+#[derive(Clone, Default)]
+pub struct Weight {
+    /// Faults, and the records that stand for them.
+    pub by_kind: BTreeMap<Kind, (u64, u64)>,
+}
+
+impl Weight {
+    pub fn add(&mut self, kind: Kind, faults: u64) {
+        let sums = self.by_kind.entry(kind).or_default();
+        *sums = (sums.0.saturating_add(faults), sums.1 + 1);
+    }
+
+    pub fn faults(&self) -> u64 {
+        self.by_kind.values().fold(0, |sum, (faults, _)| sum.saturating_add(*faults))
+    }
+
+    pub fn samples(&self) -> u64 {
+        self.by_kind.values().map(|(_, samples)| samples).sum()
+    }
+
+    /// Adds another one.
+    pub fn merge(&mut self, other: &Self) {
+        for (kind, (faults, samples)) in &other.by_kind {
+            let sums = self.by_kind.entry(*kind).or_default();
+            *sums = (sums.0.saturating_add(*faults), sums.1 + samples);
+        }
+    }
+
+    /// What of it is of one kind.
+    pub fn only(&self, kind: Kind) -> Self {
+        Self { by_kind: self.by_kind.get(&kind).map(|sums| (kind, *sums)).into_iter().collect() }
+    }
+}
+
+/// From what records stand for to what was counted.
+pub struct Scale {
+    pub faults: u64,
+    pub sampled: u64,
+    pub costs: Option<BTreeMap<Kind, f64>>,
+}
+
+impl Scale {
+    pub fn number(&self, faults: u64) -> u64 {
+        if self.sampled == 0 { 0 } else { (faults as u128 * self.faults as u128 / self.sampled as u128) as u64 }
+    }
+
+    pub fn part(&self, weight: &Weight) -> Part {
+        let faults = weight.faults();
+        let factor = if self.sampled == 0 { 0.0 } else { self.faults as f64 / self.sampled as f64 };
+        let time = |costs: &BTreeMap<Kind, f64>| {
+            let ns: f64 = weight
+                .by_kind
+                .iter()
+                .map(|(kind, (faults, _))| costs.get(kind).unwrap_or(&0.0) * *faults as f64)
+                .sum();
+            ns * factor / 1e9
+        };
+        Part {
+            faults: self.number(faults),
+            share: if self.sampled == 0 { 0.0 } else { faults as f64 / self.sampled as f64 },
+            time_s: self.costs.as_ref().map(time),
+            samples: weight.samples(),
+        }
+    }
+}
+
+/// The rows of a table, with the most faults first, and where these are equal by `order`.
+pub fn rows<K: Hash + Eq, V, O: Ord, R>(
+    map: HashMap<K, V>,
+    most: usize,
+    weight: impl Fn(&V) -> &Weight,
+    order: impl Fn(&K) -> O,
+    row: impl Fn(K, V) -> R,
+) -> Vec<R> {
+    let mut all: Vec<_> = map
+        .into_iter()
+        .map(|(key, value)| {
+            let faults = weight(&value).faults();
+            (faults, key, value)
+        })
+        .collect();
+    all.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| order(&a.1).cmp(&order(&b.1))));
+    all.truncate(most);
+    all.into_iter().map(|(_, key, value)| row(key, value)).collect()
+}

@@ -1,0 +1,151 @@
+//! Recordings that are made here: what is told of them is known, and garbled ones do no harm.
+
+mod parts;
+
+use faultless_record::file::{Chunk, Fault, Reader};
+use faultless_record::summary::{self, Kind, Origin, TimeSource};
+use faultless_record::view::text::{Style, report};
+use faultless_record::view::{collapsed, diff, trace};
+use faultless_record::wire::{Records, count};
+use faultless_testkit::foreign::{cases, changed, changes};
+use parts::{ANONYMOUS, Parts, recording, sources};
+use proptest::prelude::*;
+
+#[test]
+fn records_are_added_up() {
+    let summary = summary::read(&recording()[..]).unwrap();
+    assert_eq!(summary.faults.total, 1010, "the kernel's account has ten more than the events");
+    assert_eq!((summary.faults.exceptions, summary.faults.in_calls, summary.faults.major), (1000, 10, 0));
+    assert_eq!(summary.faults.source, Origin::Counted);
+    assert_eq!((summary.recording.samples, summary.recording.lost), (20, 7));
+    assert_eq!((summary.recording.processes, summary.recording.threads), (2, 3));
+    // 16 of 20 records are of the anonymous mapping; 12 of them of small pages and timed, 4 of huge ones.
+    let kinds: Vec<_> = summary.kinds.iter().map(|by| (by.kind, by.part.faults, by.part.samples)).collect();
+    assert_eq!(
+        kinds,
+        [(Kind::FirstTouch, 600, 12), (Kind::Huge, 200, 4), (Kind::Copy, 100, 2), (Kind::File, 100, 2)]
+    );
+    let mappings: Vec<_> =
+        summary.mappings.iter().map(|by| (by.name.as_str(), by.part.faults, by.areas)).collect();
+    assert_eq!(
+        mappings,
+        [("anonymous, 8 MiB", 800, 1), ("/usr/lib/libc.so.6", 100, 2), ("[heap]", 100, 2)],
+        "by faults, then by name"
+    );
+    assert_eq!(summary.mappings[0].allocator.as_deref(), Some("glibc"));
+    assert_eq!(summary.mappings[0].largest_bytes, 8 << 20);
+    let threads: Vec<_> = summary.threads.iter().map(|by| (by.name.as_str(), by.tid, by.part.faults)).collect();
+    assert_eq!(threads, [("worker", 11, 800), ("program", 10, 100), ("program", 20, 100)]);
+    let functions: Vec<_> = summary.functions.iter().map(|by| (by.name.as_str(), by.part.faults)).collect();
+    assert_eq!(functions, [("made_here", 800), ("[program]", 200)]);
+    assert_eq!(collapsed::collapsed(&summary), "[program];made_here 800\n[program] 200\n");
+}
+
+#[test]
+fn times_are_the_means_of_kinds() {
+    let summary = summary::read(&recording()[..]).unwrap();
+    // A record takes 300 ns of the 1000 between two: the recorder's own faults of 500 ns have 800 between theirs.
+    assert_eq!((summary.time.source, summary.time.timed), (TimeSource::Timed, 16));
+    let first = &summary.kinds[0];
+    assert_eq!(first.per_fault_ns, Some(700.0));
+    let near = |a: Option<f64>, b: f64| assert!((a.unwrap() - b).abs() < 1e-9, "{a:?} {b}");
+    near(first.part.time_s, 600.0 * 700e-9);
+    // The slowest of the four huge pages is left out. Other kinds have too few timed faults: they have the mean of all.
+    assert_eq!(summary.kinds[1].per_fault_ns, Some(89_700.0));
+    assert_eq!(summary.kinds[2].per_fault_ns, Some(700.0));
+    let total = (800.0 * 700.0 + 200.0 * 89_700.0) * 1e-9;
+    near(summary.time.total_s, total);
+    near(summary.time.of_wall, total / 2.0);
+    near(summary.time.of_cpu, total);
+    assert_eq!(summary.timeline.faults.iter().sum::<u64>(), 1000);
+    assert_eq!(summary.samples.len(), 20);
+    assert_eq!(
+        trace::trace(&summary)["traceEvents"].as_array().unwrap().iter().filter(|e| e["ph"] == "X").count(),
+        16
+    );
+}
+
+#[test]
+fn the_json_is_read_back() {
+    let mut summary = summary::read(&recording()[..]).unwrap();
+    let text = serde_json::to_string(&summary).unwrap();
+    summary.samples.clear();
+    let back: summary::Summary = serde_json::from_str(&text).unwrap();
+    assert_eq!(serde_json::to_string(&back).unwrap(), text);
+    assert_eq!((back.faults, back.kinds.len()), (summary.faults, summary.kinds.len()));
+}
+
+#[test]
+fn a_recording_that_was_cut_tells_what_it_has() {
+    let whole = recording();
+    for cut in 0..whole.len() {
+        match summary::read(&whole[..cut]) {
+            Err(fault) => assert!(matches!(fault, Fault::Cut | Fault::Foreign | Fault::Broken), "{cut}: {fault}"),
+            Ok(summary) => {
+                assert!(!summary.recording.complete && !summary.notes.is_empty(), "{cut}");
+                assert!(summary.faults.source == Origin::Samples || summary.faults.total == 0, "{cut}");
+            }
+        }
+    }
+    assert!(summary::read(&whole[..]).unwrap().recording.complete);
+}
+
+#[test]
+fn what_is_no_recording_is_refused() {
+    assert!(matches!(summary::read(&b"#!/bin/sh\nexit 0\n"[..]), Err(Fault::Foreign)));
+    assert!(matches!(summary::read(&b""[..]), Err(Fault::Foreign)));
+    let mut later = recording();
+    later[8] = 9;
+    assert!(matches!(summary::read(&later[..]), Err(Fault::Version(9))));
+    // A length of nearly all memory takes none.
+    let mut long = recording();
+    long[24..32].copy_from_slice(&(u64::MAX / 2).to_le_bytes());
+    assert!(matches!(summary::read(&long[..]), Err(Fault::Broken)));
+}
+
+proptest! {
+    #![proptest_config(cases())]
+
+    /// Whatever was changed in a file, it is read to its end or refused, and all forms can be made of it.
+    #[test]
+    fn garbled_recordings_do_no_harm(changes in changes(), cut in proptest::option::of(any::<usize>())) {
+        let bytes = changed(recording(), changes, cut);
+        if let Ok(summary) = summary::read(&bytes[..]) {
+            let whole = report(&summary, Style { columns: 80, rows: 5 });
+            prop_assert!(!whole.is_empty());
+            collapsed::collapsed(&summary);
+            trace::trace(&summary);
+            diff::diff(&summary, &summary).text(Style { columns: 20, rows: 5 });
+            serde_json::to_string(&summary).unwrap();
+            let shares: f64 = summary.kinds.iter().map(|by| by.part.share).sum();
+            prop_assert!(shares < 1.0 + 1e-6);
+        }
+    }
+
+    /// The same for the records alone, with changes that all fall into them.
+    #[test]
+    fn garbled_records_do_no_harm(changes in changes(), cut in proptest::option::of(any::<usize>())) {
+        let mut parts = Parts::default();
+        parts.program();
+        parts.fault(10, 1000, ANONYMOUS, Some((1000, 4096)));
+        let whole = parts.bytes;
+        let bytes = changed(whole, changes, cut);
+        let records: Vec<_> = Records::new(&bytes, &sources()).collect();
+        let good = records.iter().filter(|record| record.is_ok()).count();
+        prop_assert!(good as u64 <= count(&bytes));
+        prop_assert!(records.iter().rev().skip(1).all(Result::is_ok), "an error is the last one");
+    }
+
+    /// Random bytes are no recording, and no chunk.
+    #[test]
+    fn random_bytes_do_no_harm(mut bytes in prop::collection::vec(any::<u8>(), 0..400), with_head: bool) {
+        if with_head {
+            bytes.splice(0..0, recording()[..16].iter().copied());
+        }
+        let Ok(mut reader) = Reader::new(&bytes[..]) else { return Ok(()) };
+        while let Ok(Some(chunk)) = reader.chunk() {
+            prop_assert!(!matches!(chunk, Chunk::Head(_)) || bytes.len() > 32);
+        }
+        prop_assert!(matches!(reader.chunk(), Ok(None)));
+    }
+}

@@ -1,0 +1,161 @@
+//! Records and a recording, made by hand.
+
+use faultless_record::file::{Cost, End, Head, Usage, Writer};
+use faultless_record::sys::event::What;
+use faultless_record::wire::{COMM_EXEC, Source, kind};
+
+/// An address in the anonymous mapping, in the heap, in the C library, and in the program's code.
+pub const ANONYMOUS: u64 = 0x7f00_0000_0000;
+pub const HEAP: u64 = 0x5600_0000_0000;
+pub const LIBRARY: u64 = 0x7f80_0000_0000;
+pub const CODE: u64 = 0x5500_0000_0000;
+/// A function that the program made itself.
+pub const MADE: u64 = 0x7f40_0000_0000;
+
+/// The events that these records come from.
+pub fn sources() -> Vec<Source> {
+    vec![
+        Source { id: 1, what: What::Begin, period: 50, stacks: true },
+        Source { id: 2, what: What::Minor, period: 50, stacks: false },
+        Source { id: 3, what: What::Major, period: 1, stacks: false },
+    ]
+}
+
+/// Records in a row.
+#[derive(Default)]
+pub struct Parts {
+    pub bytes: Vec<u8>,
+    /// The time of the next one.
+    pub time: u64,
+}
+
+impl Parts {
+    fn record(&mut self, kind: u32, flags: u16, body: &[u8]) {
+        self.bytes.extend(kind.to_le_bytes());
+        self.bytes.extend(flags.to_le_bytes());
+        self.bytes.extend((body.len() as u16 + 8).to_le_bytes());
+        self.bytes.extend(body);
+    }
+
+    /// One that is no sample: with who and when at its end.
+    fn other(&mut self, kind: u32, flags: u16, (pid, tid): (u32, u32), body: Vec<u8>) {
+        self.time += 1;
+        let trailer = [pid.to_le_bytes(), tid.to_le_bytes()].concat();
+        let times = [self.time.to_le_bytes(), 1u64.to_le_bytes()].concat();
+        self.record(kind, flags, &[body, trailer, times].concat());
+    }
+
+    fn padded(name: &str) -> Vec<u8> {
+        let mut bytes = name.as_bytes().to_vec();
+        bytes.resize((name.len() / 8 + 1) * 8, 0);
+        bytes
+    }
+
+    pub fn map(&mut self, start: u64, bytes: u64, access: u32, name: &str) {
+        let numbers = [start, bytes, 0, 0, 0, 0].map(u64::to_le_bytes).concat();
+        let body = [
+            [10u32, 10].map(u32::to_le_bytes).concat(),
+            numbers,
+            [access, 2].map(u32::to_le_bytes).concat(),
+            Self::padded(name),
+        ];
+        self.other(kind::MMAP2, 0, (10, 10), body.concat());
+    }
+
+    pub fn name(&mut self, pid: u32, tid: u32, name: &str, exec: bool) {
+        let body = [[pid, tid].map(u32::to_le_bytes).concat(), Self::padded(name)].concat();
+        self.other(kind::COMM, if exec { COMM_EXEC } else { 0 }, (pid, tid), body);
+    }
+
+    pub fn fork(&mut self, (pid, tid): (u32, u32), (parent, parent_tid): (u32, u32)) {
+        let numbers = [pid, parent, tid, parent_tid].map(u32::to_le_bytes).concat();
+        self.other(kind::FORK, 0, (parent, parent_tid), [numbers, self.time.to_le_bytes().to_vec()].concat());
+    }
+
+    pub fn lost(&mut self, records: u64) {
+        self.other(kind::LOST, 0, (10, 10), [1, records].map(u64::to_le_bytes).concat());
+    }
+
+    /// A program with its mappings.
+    pub fn program(&mut self) {
+        self.name(10, 10, "program", true);
+        self.map(CODE, 0x10000, 5, "/nowhere/program");
+        self.map(LIBRARY, 0x200000, 5, "/usr/lib/libc.so.6");
+        self.map(HEAP, 0x100000, 3, "[heap]");
+        self.map(ANONYMOUS, 8 << 20, 3, "//anon");
+        self.map(MADE, 0x1000, 5, "//anon");
+    }
+
+    fn sample(&mut self, id: u64, ip: u64, tid: u32, address: u64, stack: Option<&[u64]>, page: u64) {
+        let pid = if tid == 20 { 20 } else { 10u32 };
+        let mut body = [id, ip].map(u64::to_le_bytes).concat();
+        body.extend([pid, tid].map(u32::to_le_bytes).concat());
+        body.extend([self.time, address].map(u64::to_le_bytes).concat());
+        if let Some(stack) = stack {
+            body.extend((stack.len() as u64 + 1).to_le_bytes());
+            // The mark of the user's part.
+            body.extend((-512i64).to_le_bytes());
+            body.extend(stack.iter().flat_map(|frame| frame.to_le_bytes()));
+        }
+        body.extend(page.to_le_bytes());
+        self.record(kind::SAMPLE, 0, &body);
+    }
+
+    /// A fault after so many nanoseconds, and its end: how long after that, with what page.
+    pub fn fault(&mut self, tid: u32, after: u64, address: u64, end: Option<(u64, u64)>) {
+        self.time += after;
+        let is_worker = tid == 11;
+        // The walk ends at an address that is no code.
+        let stack = if is_worker { vec![MADE + 8, CODE + 0x100, HEAP] } else { vec![CODE + 0x200] };
+        let is_copy = (HEAP..HEAP + 0x100000).contains(&address);
+        self.sample(1, stack[0], tid, address, Some(&stack), if is_copy { 4096 } else { 0 });
+        if let Some((ns, page)) = end {
+            self.time += ns;
+            self.sample(2, stack[0], tid, address, None, page);
+        }
+    }
+}
+
+/// A whole recording: a program with a thread and a child, 20 faults that have records, 1000 that were counted.
+pub fn recording() -> Vec<u8> {
+    let head = Head {
+        command: vec!["program".into(), "its argument".into()],
+        period: 50,
+        system_calls: true,
+        cost: Some(Cost { fault_ns: 500.0, between_records_ns: 800.0 }),
+        sources: sources(),
+        ..Head::default()
+    };
+    let mut bytes = Vec::new();
+    let mut writer = Writer::new(&mut bytes).unwrap();
+    writer.head(&head).unwrap();
+    let (mut one, mut two) = (Parts::default(), Parts::default());
+    one.program();
+    one.fork((10, 11), (10, 10));
+    one.name(10, 11, "worker", false);
+    one.fork((20, 20), (10, 10));
+    for i in 0..12 {
+        one.fault(11, 10_000, ANONYMOUS + i * 4096, Some((1000, 4096)));
+    }
+    for i in 0..4 {
+        one.fault(11, 10_000, ANONYMOUS + (4 << 20) + i * 4096, Some((90_000 + i / 3 * 1_000_000, 2 << 20)));
+    }
+    // The other CPU's records are younger than the first ones of this one, and older than its last ones.
+    two.time = 50_000;
+    two.fault(10, 0, HEAP, None);
+    two.fault(10, 10, LIBRARY, None);
+    two.fault(20, 20, HEAP + 4096, None);
+    two.fault(20, 20, LIBRARY + 4096, None);
+    two.lost(7);
+    writer.records(0, &one.bytes[..100], &one.bytes[100..]).unwrap();
+    writer.records(1, &two.bytes, &[]).unwrap();
+    // What is older than the round before is added up now, before the names are known.
+    writer.round().unwrap();
+    writer.round().unwrap();
+    let names = format!("{MADE:x} 100 made_here\n");
+    writer.names(10, names.as_bytes()).unwrap();
+    let usage = Usage { user_s: 0.5, system_s: 0.5, minor: 1010, major: 0, peak: 8 << 20 };
+    let end = End { wall_ns: 2_000_000_000, minor: 1000, usage: Some(usage), ..End::default() };
+    writer.end(&end).unwrap();
+    bytes
+}
