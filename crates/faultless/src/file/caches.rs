@@ -110,13 +110,7 @@ pub(super) fn of_backing(custom: Custom, length: u64) -> io::Result<Handle> {
     add(&mut caches(), None, Source::Custom(custom), length, true)
 }
 
-fn add(
-    caches: &mut Vec<Entry>,
-    id: Option<Id>,
-    source: Source,
-    length: u64,
-    grows: bool,
-) -> io::Result<Handle> {
+fn add(caches: &mut Vec<Entry>, id: Option<Id>, source: Source, length: u64, grows: bool) -> io::Result<Handle> {
     let kernel = |error: Errno| io::Error::from_raw_os_error(error.number());
     let length = usize::try_from(length).map_err(|_| kernel(Errno::EFBIG))?;
     let frames = owner::frames().ok_or_else(|| kernel(Errno::ENOMEM))?;

@@ -192,9 +192,14 @@ impl Backing for LocalFile {
     fn is_hole(&self, offset: u64, bytes: usize) -> bool {
         // The position of this descriptor is no other's.
         let Some(file) = &self.reads.direct else { return false };
+        let end = offset + bytes as u64;
+        // Behind the end nothing is a hole: another process may have made the file shorter.
+        if !file.metadata().is_ok_and(|about| about.len() >= end) {
+            return false;
+        }
         // SAFETY: a descriptor of this value's.
         match call(|| unsafe { libc::lseek(file.as_raw_fd(), offset as i64, libc::SEEK_DATA) as isize }) {
-            Ok(data) => data as u64 >= offset + bytes as u64,
+            Ok(data) => data as u64 >= end,
             Err(error) => error == Errno::new(libc::ENXIO),
         }
     }

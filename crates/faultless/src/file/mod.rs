@@ -53,7 +53,8 @@ fn error_of(error: Errno) -> io::Error {
 
 /// Where a part begins that has to be inside `length`.
 fn inside(length: usize, offset: u64, bytes: usize) -> io::Result<usize> {
-    let start = usize::try_from(offset).ok().filter(|start| start.checked_add(bytes).is_some_and(|end| end <= length));
+    let start =
+        usize::try_from(offset).ok().filter(|start| start.checked_add(bytes).is_some_and(|end| end <= length));
     start.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the part is not inside the file"))
 }
 

@@ -17,7 +17,7 @@ pub trait Backing: Send + Sync {
     /// Makes it longer, by zeroes, if it is shorter.
     fn grow(&self, length: u64) -> Result<(), Errno>;
 
-    /// Whether all bytes of a part read as zero because nothing was ever written there.
+    /// Whether all bytes of a part are there, and read as zero because nothing was ever written to them.
     fn is_hole(&self, _offset: u64, _bytes: usize) -> bool {
         false
     }

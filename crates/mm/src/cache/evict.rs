@@ -7,7 +7,7 @@ use faultless_page::stats::Counter;
 
 use crate::cache::Cache;
 use crate::cache::backing::Backing;
-use crate::cache::index::{Change, Entry, flag};
+use crate::cache::index::{Change, flag};
 use crate::frame::buddy::Kind;
 use faultless_base::SLOT;
 
@@ -49,10 +49,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         if !change.leave() {
             return false;
         }
-        // Pages become dirty again when they could not be written: that is seen before or afterwards.
-        let entries = [Entry::Dirty, Entry::Writeback, Entry::Dirty];
-        let is_clean = entries.iter().all(|entry| !self.index.has_any(*entry, slot));
-        if !is_clean || !change.is(flag::FILLED) {
+        if !self.index.is_clean(slot) || !change.is(flag::FILLED) {
             change.stay();
             return false;
         }

@@ -49,7 +49,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
     /// pages show which of them.
     fn fill_frame(&self, change: &Change<'_>, slot: usize, inside: Part) -> bool {
         let at = self.slot_span(slot);
-        let is_hole = self.backing.is_hole((slot * SLOT) as u64, inside.count * PAGE);
+        let is_hole = self.is_hole(slot, inside);
         let Some(kind) = self.move_frame_in(at.start, if is_hole { Need::Zero } else { Need::Any }) else {
             self.counters.add(Counter::FileFallback, 1);
             // A table may be there by now.
@@ -86,8 +86,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
     fn fill_run(&self, change: &Change<'_>, slot: usize, run: Part) -> Result<(), Errno> {
         let is_huge = change.is(flag::HUGE);
         let pages = self.pages(slot, run);
-        let offset = (slot * SLOT + run.first * PAGE) as u64;
-        if self.backing.is_hole(offset, pages.bytes()) {
+        if self.is_hole(slot, run) {
             // Small pages that are not there are zero.
             if is_huge {
                 self.memory.zero(pages);
@@ -101,11 +100,21 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         })
     }
 
+    /// How many bytes of pages are in the file.
+    fn expected(&self, slot: usize, part: Part) -> usize {
+        let offset = slot * SLOT + part.first * PAGE;
+        self.length().saturating_sub(offset).min(part.count * PAGE)
+    }
+
+    fn is_hole(&self, slot: usize, part: Part) -> bool {
+        self.backing.is_hole((slot * SLOT + part.first * PAGE) as u64, self.expected(slot, part))
+    }
+
     /// Reads pages into memory, and zeroes what is behind the end in the last of them.
     fn read(&self, slot: usize, part: Part) -> Result<(), Errno> {
         let pages = self.pages(slot, part);
         let offset = slot * SLOT + part.first * PAGE;
-        let expected = self.length().saturating_sub(offset).min(pages.bytes());
+        let expected = self.expected(slot, part);
         let read = self.backing.read(offset as u64, pages)?;
         self.counters.add(Counter::FileFilled, read.min(expected) as u64);
         if read < expected {

@@ -139,7 +139,8 @@ impl Index {
     /// The same, if no other thread has it.
     pub fn try_change(&self, slot: usize) -> Option<Change<'_>> {
         let before = self.states[slot].fetch_or(flag::CHANGING, Acquire);
-        (before & flag::CHANGING == 0).then_some(Change { index: self, slot })
+        // Not `then_some`: a guard that is made and dropped frees the lock.
+        (before & flag::CHANGING == 0).then(|| Change { index: self, slot })
     }
 
     /// Sets an entry of pages. The caller keeps them where they are.
@@ -157,6 +158,13 @@ impl Index {
     /// Whether any page of a slot has it.
     pub fn has_any(&self, entry: Entry, slot: usize) -> bool {
         self.of(entry, slot).iter().any(|word| word.load(Acquire) != 0)
+    }
+
+    /// Whether the file has all bytes of a slot of which no thread has a pin.
+    pub fn is_clean(&self, slot: usize) -> bool {
+        // Pages become dirty again when they could not be written: that is seen before or afterwards.
+        let entries = [Entry::Dirty, Entry::Writeback, Entry::Dirty];
+        entries.iter().all(|entry| !self.has_any(*entry, slot))
     }
 
     /// How many pages of a slot have it.

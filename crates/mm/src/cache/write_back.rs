@@ -30,9 +30,8 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
 
     /// Whether some page has bytes that the file does not have, as far as that was said.
     pub fn is_dirty(&self) -> bool {
-        (0..self.index.slots()).any(|slot| {
-            self.index.state(slot) & flag::FILLED != 0 && self.index.has_any(Entry::Dirty, slot)
-        })
+        (0..self.index.slots())
+            .any(|slot| self.index.state(slot) & flag::FILLED != 0 && self.index.has_any(Entry::Dirty, slot))
     }
 
     /// Writes the dirty pages of a range of bytes, and has all that was written be durable. After an error its pages

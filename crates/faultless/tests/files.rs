@@ -1,0 +1,523 @@
+//! Files: every byte that is read is the file's, or what was written; errors come where they belong, and never zeroes
+//! or old bytes in their place.
+
+mod chance;
+
+use std::fs;
+use std::io;
+use std::os::fd::FromRawFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use chance::Chance;
+use faultless::file::{Backing, File, Mapping, MappingMut};
+use faultless_page::knobs::Knob;
+use faultless_testkit::limit::limit;
+use proptest::prelude::*;
+
+const PAGE: usize = 4096;
+const SLOT: usize = 2 << 20;
+
+static BUDGET: Mutex<()> = Mutex::new(());
+
+/// No other test changes the budget, which is so many bytes.
+fn budget(bytes: u64) -> MutexGuard<'static, ()> {
+    let alone = BUDGET.lock().unwrap_or_else(PoisonError::into_inner);
+    limit();
+    faultless::region::set(Knob::Budget, bytes);
+    alone
+}
+
+/// Bytes of which no two pages are the same.
+fn bytes(n: usize, seed: u64) -> Vec<u8> {
+    let mut chance = Chance(seed | 1);
+    (0..n).map(|i| if i % 64 == 0 { chance.below(256) as u8 } else { (i * 7 + i / PAGE) as u8 }).collect()
+}
+
+fn read_all(file: &File) -> Vec<u8> {
+    let mut all = vec![0xEE; file.len() as usize];
+    let mut at = 0;
+    while at < all.len() {
+        let n = file.read_at(&mut all[at..], at as u64).unwrap();
+        assert!(n > 0, "nothing at {at} of {}", file.len());
+        at += n;
+    }
+    all
+}
+
+fn mapped(mapping: &Mapping) -> Vec<u8> {
+    let mut all = vec![0xEE; mapping.len()];
+    mapping.read(0, &mut all).unwrap();
+    all
+}
+
+#[test]
+fn files_of_any_length_are_read_to_their_end() {
+    let _alone = budget(64 << 20);
+    let dir = tempfile::tempdir().unwrap();
+    for n in [0, 1, PAGE - 1, PAGE, PAGE + 1, SLOT - 1, SLOT, SLOT + 1, SLOT + 3 * PAGE + 7, 3 * SLOT] {
+        for small in [false, true] {
+            let path = dir.path().join(format!("{n} {small}"));
+            let all = bytes(n, n as u64);
+            fs::write(&path, &all).unwrap();
+            let open = fs::File::open(&path).unwrap();
+            let file = if small { File::with_small_pages(&open) } else { File::new(&open) }.unwrap();
+            assert_eq!(file.len(), n as u64);
+            assert!(read_all(&file) == all, "{n}");
+            let mapping = file.map(0, n).unwrap();
+            assert!(mapped(&mapping) == all, "{n}");
+            // What lies behind the end in the last page is zero.
+            let tail = n.next_multiple_of(PAGE) - n;
+            // SAFETY: the rest of the last page of the mapping.
+            let tail = unsafe { std::slice::from_raw_parts(mapping.as_ptr().add(n), tail) };
+            assert!(tail.iter().all(|byte| *byte == 0), "{n}: old bytes behind the end");
+            let mut more = [1; 10];
+            assert_eq!(file.read_at(&mut more, n as u64).unwrap(), 0);
+            assert_eq!(file.read_at(&mut more, u64::MAX).unwrap(), 0);
+            assert_eq!(file.map(0, n + 1).err().unwrap().kind(), io::ErrorKind::InvalidInput);
+            assert!(file.map(u64::MAX, 2).is_err());
+            assert!(file.write_at(b"x", 0).is_err() && file.map_mut(0, n).is_err(), "it is open for reading");
+        }
+    }
+}
+
+#[test]
+fn handles_and_mappings_of_a_file_see_the_same_bytes() {
+    let _alone = budget(64 << 20);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a");
+    fs::write(&path, bytes(3 * SLOT, 1)).unwrap();
+    let reader = File::open(&path).unwrap();
+    let first = reader.map(0, 3 * SLOT).unwrap();
+    let writer = File::open_writable(&path).unwrap();
+    let second = writer.map_mut(SLOT as u64, SLOT).unwrap();
+    writer.write_at(b"by a call", 5 * PAGE as u64).unwrap();
+    second.write(10, b"by a mapping").unwrap();
+    let mut got = [0; 9];
+    first.read(5 * PAGE, &mut got).unwrap();
+    assert_eq!(&got, b"by a call");
+    let mut got = [0; 12];
+    assert_eq!(reader.read_at(&mut got, SLOT as u64 + 10).unwrap(), 12);
+    assert_eq!(&got, b"by a mapping");
+    assert_ne!(&fs::read(&path).unwrap()[SLOT + 10..][..12], b"by a mapping");
+    writer.sync().unwrap();
+    assert!(fs::read(&path).unwrap() == mapped(&first));
+    // What a mapping writes after a sync is written by the next one, and by the end of the last handle.
+    second.write(10, b"again").unwrap();
+    second.sync().unwrap();
+    assert_eq!(&fs::read(&path).unwrap()[SLOT + 10..][..5], b"again");
+    second.write(10, b"at the end").unwrap();
+    drop((second, writer));
+    drop((reader, first));
+    assert_eq!(&fs::read(&path).unwrap()[SLOT + 10..][..10], b"at the end");
+}
+
+#[test]
+fn a_sparse_file_of_a_tebibyte_is_read_and_mapped_in_parts() {
+    let _alone = budget(64 << 20);
+    let file = tempfile::tempfile().unwrap();
+    file.set_len(1 << 40).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, b"far", 700 << 30).unwrap();
+    let file = File::new(&file).unwrap();
+    let mut got = [9; 6];
+    assert_eq!(file.read_at(&mut got, (700 << 30) - 3).unwrap(), 6);
+    assert_eq!(&got, b"\0\0\0far");
+    let mapping = file.map(900 << 30, 3 * SLOT).unwrap();
+    assert!(mapped(&mapping).iter().all(|byte| *byte == 0));
+    file.write_at(b"end", (1 << 40) - 3).unwrap();
+    file.sync().unwrap();
+    assert!(file.present() <= 16 * SLOT);
+}
+
+/// Operations on a file with a name, in turn, against its bytes as they must be.
+struct World<'a> {
+    path: &'a Path,
+    small: bool,
+    file: File,
+    oracle: Vec<u8>,
+    mappings: Vec<(usize, Mapping)>,
+    writable: Vec<(usize, MappingMut)>,
+    chance: Chance,
+    dirty: bool,
+}
+
+const MOST: usize = 4 * SLOT + 5 * PAGE + 100;
+
+impl World<'_> {
+    fn open(path: &Path, small: bool) -> File {
+        let open = fs::File::options().read(true).write(true).open(path).unwrap();
+        if small { File::with_small_pages(&open) } else { File::new(&open) }.unwrap()
+    }
+
+    /// A part that begins and ends somewhere, often near a border.
+    fn part(&mut self, within: usize) -> (usize, usize) {
+        let unit = [1, PAGE, SLOT][self.chance.below(3)];
+        let near = self.chance.below(within / unit + 1) * unit + self.chance.below(3);
+        let at = near.saturating_sub(1).min(within);
+        let most = [100, 3 * PAGE, SLOT + PAGE, within][self.chance.below(4)];
+        (at, self.chance.below(most.min(within - at) + 1))
+    }
+
+    fn step(&mut self) {
+        let length = self.oracle.len();
+        match self.chance.below(12) {
+            0..=2 => {
+                let (at, n) = self.part(length);
+                let mut got = vec![0xEE; n];
+                let read = self.file.read_at(&mut got, at as u64).unwrap();
+                assert_eq!(read, n);
+                assert!(got == self.oracle[at..at + n], "read of {n} at {at} of {length}");
+            }
+            3..=4 => {
+                let (at, n) = self.part(MOST);
+                let new = bytes(n, self.chance.0);
+                if n > 0 && at + n > length {
+                    self.oracle.resize(at + n, 0);
+                }
+                assert_eq!(self.file.write_at(&new, at as u64).unwrap(), n);
+                self.oracle[at..at + n].copy_from_slice(&new);
+                self.dirty = true;
+            }
+            5 => {
+                let (at, n) = self.part(length);
+                self.mappings.push((at, self.file.map(at as u64, n).unwrap()));
+                self.mappings.drain(..self.mappings.len().saturating_sub(3));
+            }
+            6 => {
+                let (at, n) = self.part(length);
+                self.writable.push((at, self.file.map_mut(at as u64, n).unwrap()));
+                self.writable.drain(..self.writable.len().saturating_sub(2));
+                self.dirty = true;
+            }
+            7 => {
+                let seed = self.chance.0;
+                if let Some((at, mapping)) = self.writable.last() {
+                    let new = bytes(mapping.len() / 2, seed);
+                    mapping.write(1.min(mapping.len() - new.len()), &new).unwrap();
+                    let at = at + 1.min(mapping.len() - new.len());
+                    self.oracle[at..at + new.len()].copy_from_slice(&new);
+                    self.dirty = true;
+                }
+            }
+            8 => {
+                self.file.sync().unwrap();
+                self.dirty = false;
+                assert!(fs::read(self.path).unwrap() == self.oracle, "not what was synced");
+            }
+            9 => _ = self.file.drop_cache(),
+            10 => {
+                let grown = length + self.chance.below(MOST.saturating_sub(length).max(1));
+                self.file.grow(grown as u64).unwrap();
+                self.oracle.resize(grown, 0);
+            }
+            _ => {
+                self.mappings.clear();
+                self.writable.clear();
+                // The last handle writes back. The next one begins with nothing.
+                let closed = std::mem::replace(&mut self.file, File::with_backing(Plain::default()).unwrap());
+                drop(closed);
+                assert!(fs::read(self.path).unwrap() == self.oracle, "not what was closed");
+                self.file = Self::open(self.path, self.small);
+                assert_eq!(self.file.present(), 0);
+            }
+        }
+        for (at, mapping) in &self.mappings {
+            assert!(mapped(mapping) == self.oracle[*at..at + mapping.len()], "mapping of {at}");
+        }
+        for (at, mapping) in &self.writable {
+            assert!(mapped(mapping) == self.oracle[*at..at + mapping.len()], "writable mapping of {at}");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    /// With room for everything, for two huge pages, and for nothing.
+    #[test]
+    fn random_operations_are_those_of_a_plain_file(seed: u64, room in 0..3usize, small: bool, n in 0..MOST) {
+        let _alone = budget([64 << 20, 4 << 20, 0][room]);
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        let oracle = bytes(n, seed);
+        fs::write(&path, &oracle).unwrap();
+        let file = World::open(&path, small);
+        let (mappings, writable, chance) = (Vec::new(), Vec::new(), Chance(seed | 1));
+        let mut world =
+            World { path: &path, small, file, oracle, mappings, writable, chance, dirty: false };
+        for _ in 0..60 {
+            world.step();
+        }
+    }
+}
+
+/// A backing in memory, that fails where it is told to.
+#[derive(Clone, Default)]
+struct Plain(Arc<State>);
+
+#[derive(Default)]
+struct State {
+    bytes: Mutex<Vec<u8>>,
+    /// The pages that cannot be read.
+    unreadable: Mutex<Vec<usize>>,
+    unwritable: AtomicBool,
+    unsyncable: AtomicBool,
+    /// Bytes that were asked for.
+    asked: AtomicUsize,
+}
+
+impl Plain {
+    fn of(bytes: Vec<u8>) -> Self {
+        Self(Arc::new(State { bytes: bytes.into(), ..State::default() }))
+    }
+}
+
+fn eio() -> io::Error {
+    io::Error::from_raw_os_error(5)
+}
+
+impl Backing for Plain {
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.0.bytes.lock().unwrap().len() as u64)
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        let (at, end) = (offset as usize, offset as usize + buffer.len());
+        self.0.asked.fetch_add(buffer.len(), Ordering::Relaxed);
+        buffer.copy_from_slice(&self.0.bytes.lock().unwrap()[at..end]);
+        let bad = |page: &usize| page * PAGE < end && (page + 1) * PAGE > at;
+        if self.0.unreadable.lock().unwrap().iter().any(bad) { Err(eio()) } else { Ok(()) }
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        if self.0.unwritable.load(Ordering::Relaxed) {
+            return Err(eio());
+        }
+        self.0.bytes.lock().unwrap()[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        if self.0.unsyncable.load(Ordering::Relaxed) { Err(eio()) } else { Ok(()) }
+    }
+}
+
+#[test]
+fn a_page_that_cannot_be_read_is_an_error_and_the_others_are_not() {
+    let _alone = budget(64 << 20);
+    let all = bytes(3 * SLOT, 3);
+    let plain = Plain::of(all.clone());
+    *plain.0.unreadable.lock().unwrap() = vec![SLOT / PAGE + 7];
+    let bad = SLOT + 7 * PAGE;
+    let file = File::with_backing(plain.clone()).unwrap();
+    let mut page = vec![0; PAGE];
+    for _ in 0..2 {
+        let error = file.read_at(&mut page, bad as u64 + 5).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(5));
+        assert_eq!(file.map(0, 3 * SLOT).err().unwrap().raw_os_error(), Some(5));
+        assert_eq!(file.write_at(b"x", bad as u64).unwrap_err().raw_os_error(), Some(5));
+    }
+    for at in [0, SLOT, bad - PAGE, bad + PAGE, 2 * SLOT] {
+        assert_eq!(file.read_at(&mut page, at as u64).unwrap(), PAGE);
+        assert!(page == all[at..at + PAGE], "{at}");
+    }
+    // A read ends before what cannot be had, or fails; never zeroes.
+    let mut some = vec![0; 2 * SLOT];
+    let n = file.read_at(&mut some, 0).unwrap();
+    assert!(n > 0 && n <= bad && some[..n] == all[..n]);
+    // It is tried again, and succeeds once it can be read.
+    plain.0.unreadable.lock().unwrap().clear();
+    assert!(read_all(&file) == all && mapped(&file.map(0, 3 * SLOT).unwrap()) == all);
+}
+
+#[test]
+fn what_cannot_be_written_stays_and_each_handle_is_told_once() {
+    let _alone = budget(64 << 20);
+    let plain = Plain::of(bytes(2 * SLOT, 4));
+    let file = File::with_backing(plain.clone()).unwrap();
+    for flag in [&plain.0.unwritable, &plain.0.unsyncable] {
+        file.write_at(b"new", 100).unwrap();
+        let mapping = file.map_mut(SLOT as u64, PAGE).unwrap();
+        mapping.write(0, b"mapped").unwrap();
+        flag.store(true, Ordering::Relaxed);
+        assert_eq!(file.sync().unwrap_err().raw_os_error(), Some(5));
+        assert_eq!(mapping.sync().unwrap_err().raw_os_error(), Some(5));
+        drop(mapping);
+        assert_eq!(file.drop_cache(), 0, "what is not written does not go");
+        flag.store(false, Ordering::Relaxed);
+        let mut got = [0; 3];
+        file.read_at(&mut got, 100).unwrap();
+        assert_eq!(&got, b"new");
+        // The error of the mapping's sync was not told to this handle.
+        assert_eq!(file.sync().unwrap_err().raw_os_error(), Some(5));
+        file.sync().unwrap();
+        assert_eq!(&plain.0.bytes.lock().unwrap()[100..103], b"new");
+        assert_eq!(&plain.0.bytes.lock().unwrap()[SLOT..SLOT + 6], b"mapped");
+        assert!(file.drop_cache() > 0);
+    }
+}
+
+/// Another process makes the file shorter: an error, and not zeroes.
+#[test]
+fn a_file_that_became_shorter_is_an_error() {
+    let _alone = budget(64 << 20);
+    let named = tempfile::NamedTempFile::new().unwrap();
+    let all = bytes(3 * SLOT, 5);
+    fs::write(named.path(), &all).unwrap();
+    let file = File::open(named.path()).unwrap();
+    named.as_file().set_len((SLOT + PAGE) as u64).unwrap();
+    let mut page = vec![0; PAGE];
+    assert_eq!(file.read_at(&mut page, 2 * SLOT as u64).unwrap_err().raw_os_error(), Some(5));
+    assert!(file.map(0, 3 * SLOT).is_err());
+    assert_eq!(file.read_at(&mut page, SLOT as u64).unwrap(), PAGE);
+    assert!(page == all[SLOT..SLOT + PAGE]);
+}
+
+/// A forked child has its own files, and none of its parent's.
+#[test]
+fn a_forked_child_opens_files_anew() {
+    let _alone = budget(64 << 20);
+    let named = tempfile::NamedTempFile::new().unwrap();
+    fs::write(named.path(), b"bytes of a file").unwrap();
+    let file = File::open_writable(named.path()).unwrap();
+    let mapping = file.map(0, 15).unwrap();
+    file.write_at(b"BYTES", 0).unwrap();
+    let in_child = || {
+        let mut got = [0; 5];
+        assert!(file.read_at(&mut got, 0).is_err() && file.write_at(b"x", 0).is_err() && file.sync().is_err());
+        assert!(mapping.read(0, &mut got).is_err());
+        let own = File::open(named.path()).unwrap();
+        assert_eq!(own.read_at(&mut got, 0).unwrap(), 5);
+        assert_eq!(&got, b"bytes", "what the parent has not written is the parent's");
+        drop(own);
+    };
+    // SAFETY: the child uses no lock of another thread of this test, and ends.
+    let status = unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            libc::alarm(60);
+            let passed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(in_child)).is_ok();
+            libc::_exit(!passed as i32);
+        }
+        let mut status = 0;
+        assert_eq!(libc::waitpid(child, &mut status, 0), child);
+        status
+    };
+    assert_eq!(status, 0);
+    drop((mapping, file));
+    assert_eq!(fs::read(named.path()).unwrap(), b"BYTES of a file");
+}
+
+#[test]
+fn what_files_do_is_counted() {
+    use faultless_page::stats::Counter;
+    let _alone = budget(64 << 20);
+    let counted = || {
+        use Counter::*;
+        [FileAlloc, FileFilled, FileWritten, FileEvicted].map(faultless::region::Region::counted)
+    };
+    let named = tempfile::NamedTempFile::new().unwrap();
+    fs::write(named.path(), bytes(2 * SLOT, 1)).unwrap();
+    let file = File::open_writable(named.path()).unwrap();
+    let before = counted();
+    file.write_at(b"new", 10).unwrap();
+    file.sync().unwrap();
+    let is_huge = counted()[0] > before[0];
+    let least = if file.is_direct() && is_huge { SLOT } else { PAGE };
+    assert!(counted()[1] >= before[1] + least as u64);
+    assert_eq!(counted()[2], before[2] + PAGE as u64, "one page is written, and not 2 MiB");
+    assert_eq!(file.drop_cache(), SLOT);
+    assert_eq!(counted()[3], before[3] + SLOT as u64);
+    if !is_huge {
+        assert!(faultless::region::Region::counted(Counter::FileFallback) > 0);
+    }
+    // A file system whose writes go by its page cache, and a file without a name.
+    // SAFETY: a new descriptor.
+    let memory = unsafe { fs::File::from_raw_fd(libc::memfd_create(c"file".as_ptr(), 0)) };
+    memory.set_len(3 * PAGE as u64).unwrap();
+    let in_memory = File::new(&memory).unwrap();
+    let before = faultless::region::Region::counted(Counter::FileBuffered);
+    in_memory.write_at(&bytes(2 * PAGE, 2), 5).unwrap();
+    in_memory.sync().unwrap();
+    assert!(read_all(&in_memory)[5..][..2 * PAGE] == bytes(2 * PAGE, 2));
+    let mut got = vec![0; 2 * PAGE];
+    std::os::unix::fs::FileExt::read_exact_at(&memory, &mut got, 5).unwrap();
+    assert!(got == bytes(2 * PAGE, 2));
+    assert!(faultless::region::Region::counted(Counter::FileBuffered) > before);
+}
+
+/// Only the clean memory of files that no mapping holds goes when the budget is lowered, or more is read than it allows.
+#[test]
+fn memory_stays_within_the_budget() {
+    let _alone = budget(8 << 20);
+    let all = bytes(16 * SLOT, 6);
+    let file = File::with_backing(Plain::of(all.clone())).unwrap();
+    assert!(read_all(&file) == all);
+    assert!(file.present() <= 5 * SLOT, "{} bytes", file.present());
+    let mapping = file.map(0, 6 * SLOT).unwrap();
+    assert!(read_all(&file) == all);
+    assert!(file.present() >= 6 * SLOT && mapped(&mapping) == all[..6 * SLOT]);
+    // Dirty memory is written back where nothing else can go.
+    let plain = Plain::of(all.clone());
+    let dirty = File::with_backing(plain.clone()).unwrap();
+    let new = bytes(16 * SLOT, 7);
+    for (i, part) in new.chunks(SLOT).enumerate() {
+        dirty.write_at(part, (i * SLOT) as u64).unwrap();
+    }
+    assert!(dirty.present() <= 6 * SLOT, "{} bytes", dirty.present());
+    assert!(read_all(&dirty) == new);
+    drop(mapping);
+    // The background thread has idle priority: it comes when it comes.
+    faultless::region::set(Knob::Budget, 0);
+    while file.present() > 0 {
+        std::thread::yield_now();
+    }
+    assert!(read_all(&file) == all);
+}
+
+#[test]
+fn threads_read_write_map_and_evict_at_a_time() {
+    let _alone = budget(4 << 20);
+    let named = tempfile::NamedTempFile::new().unwrap();
+    const PART: usize = 3 * SLOT / 2 + PAGE;
+    named.as_file().set_len(3 * PART as u64).unwrap();
+    let file = File::open_writable(named.path()).unwrap();
+    let file = &file;
+    let work = |part: usize| {
+        let mut chance = Chance(part as u64 + 77);
+        let mut oracle = vec![0; PART];
+        for round in 0..150 {
+            let at = chance.below(PART);
+            let n = chance.below((PART - at).min(5 * PAGE) + 1);
+            let offset = (part * PART + at) as u64;
+            match chance.below(6) {
+                0 => {
+                    let new = bytes(n, round);
+                    assert_eq!(file.write_at(&new, offset).unwrap(), n);
+                    oracle[at..at + n].copy_from_slice(&new);
+                }
+                1 => {
+                    let new = bytes(n, round);
+                    file.map_mut(offset, n).unwrap().write(0, &new).unwrap();
+                    oracle[at..at + n].copy_from_slice(&new);
+                }
+                2 => assert!(mapped(&file.map(offset, n).unwrap()) == oracle[at..at + n]),
+                3 => _ = file.drop_cache(),
+                4 if round % 8 == 0 => file.sync().unwrap(),
+                _ => {
+                    let mut got = vec![0xEE; n];
+                    assert_eq!(file.read_at(&mut got, offset).unwrap(), n);
+                    assert!(got == oracle[at..at + n], "part {part}, round {round}");
+                }
+            }
+        }
+        oracle
+    };
+    let all: Vec<u8> = std::thread::scope(|s| {
+        let threads: Vec<_> = (0..3).map(|part| s.spawn(move || work(part))).collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    file.sync().unwrap();
+    assert!(fs::read(named.path()).unwrap() == all);
+}
