@@ -56,7 +56,7 @@ const NEVER: &[Counter] = &[
 ];
 
 /// What counts only for files that programs map by the library; the tests of `faultless` reach each of them
-/// (`files.rs`).
+/// (`tests/files`).
 const FILES: &[Counter] = &[
     Counter::FileAlloc,
     Counter::FileFallback,

@@ -1,20 +1,23 @@
 //! Files: every byte that is read is the file's, or what was written; errors come where they belong, and never zeroes
 //! or old bytes in their place.
 
+#[path = "../chance/mod.rs"]
 mod chance;
+mod failing;
+mod plain;
+mod random;
 
 use std::fs;
 use std::io;
 use std::os::fd::FromRawFd;
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use chance::Chance;
-use faultless::file::{Backing, File, Mapping, MappingMut};
+use faultless::file::{File, Mapping};
 use faultless_page::knobs::Knob;
 use faultless_testkit::limit::limit;
-use proptest::prelude::*;
+
+use plain::Plain;
 
 const PAGE: usize = 4096;
 const SLOT: usize = 2 << 20;
@@ -128,250 +131,6 @@ fn a_sparse_file_of_a_tebibyte_is_read_and_mapped_in_parts() {
     file.write_at(b"end", (1 << 40) - 3).unwrap();
     file.sync().unwrap();
     assert!(file.present() <= 16 * SLOT);
-}
-
-/// Operations on a file with a name, in turn, against its bytes as they must be.
-struct World<'a> {
-    path: &'a Path,
-    small: bool,
-    file: File,
-    oracle: Vec<u8>,
-    mappings: Vec<(usize, Mapping)>,
-    writable: Vec<(usize, MappingMut)>,
-    chance: Chance,
-    dirty: bool,
-}
-
-const MOST: usize = 4 * SLOT + 5 * PAGE + 100;
-
-impl World<'_> {
-    fn open(path: &Path, small: bool) -> File {
-        let open = fs::File::options().read(true).write(true).open(path).unwrap();
-        if small { File::with_small_pages(&open) } else { File::new(&open) }.unwrap()
-    }
-
-    /// A part that begins and ends somewhere, often near a border.
-    fn part(&mut self, within: usize) -> (usize, usize) {
-        let unit = [1, PAGE, SLOT][self.chance.below(3)];
-        let near = self.chance.below(within / unit + 1) * unit + self.chance.below(3);
-        let at = near.saturating_sub(1).min(within);
-        let most = [100, 3 * PAGE, SLOT + PAGE, within][self.chance.below(4)];
-        (at, self.chance.below(most.min(within - at) + 1))
-    }
-
-    fn step(&mut self) {
-        let length = self.oracle.len();
-        match self.chance.below(12) {
-            0..=2 => {
-                let (at, n) = self.part(length);
-                let mut got = vec![0xEE; n];
-                let read = self.file.read_at(&mut got, at as u64).unwrap();
-                assert_eq!(read, n);
-                assert!(got == self.oracle[at..at + n], "read of {n} at {at} of {length}");
-            }
-            3..=4 => {
-                let (at, n) = self.part(MOST);
-                let new = bytes(n, self.chance.0);
-                if n > 0 && at + n > length {
-                    self.oracle.resize(at + n, 0);
-                }
-                assert_eq!(self.file.write_at(&new, at as u64).unwrap(), n);
-                self.oracle[at..at + n].copy_from_slice(&new);
-                self.dirty = true;
-            }
-            5 => {
-                let (at, n) = self.part(length);
-                self.mappings.push((at, self.file.map(at as u64, n).unwrap()));
-                self.mappings.drain(..self.mappings.len().saturating_sub(3));
-            }
-            6 => {
-                let (at, n) = self.part(length);
-                self.writable.push((at, self.file.map_mut(at as u64, n).unwrap()));
-                self.writable.drain(..self.writable.len().saturating_sub(2));
-                self.dirty = true;
-            }
-            7 => {
-                let seed = self.chance.0;
-                if let Some((at, mapping)) = self.writable.last() {
-                    let new = bytes(mapping.len() / 2, seed);
-                    mapping.write(1.min(mapping.len() - new.len()), &new).unwrap();
-                    let at = at + 1.min(mapping.len() - new.len());
-                    self.oracle[at..at + new.len()].copy_from_slice(&new);
-                    self.dirty = true;
-                }
-            }
-            8 => {
-                self.file.sync().unwrap();
-                self.dirty = false;
-                assert!(fs::read(self.path).unwrap() == self.oracle, "not what was synced");
-            }
-            9 => _ = self.file.drop_cache(),
-            10 => {
-                let grown = length + self.chance.below(MOST.saturating_sub(length).max(1));
-                self.file.grow(grown as u64).unwrap();
-                self.oracle.resize(grown, 0);
-            }
-            _ => {
-                self.mappings.clear();
-                self.writable.clear();
-                // The last handle writes back. The next one begins with nothing.
-                let closed = std::mem::replace(&mut self.file, File::with_backing(Plain::default()).unwrap());
-                drop(closed);
-                assert!(fs::read(self.path).unwrap() == self.oracle, "not what was closed");
-                self.file = Self::open(self.path, self.small);
-                assert_eq!(self.file.present(), 0);
-            }
-        }
-        for (at, mapping) in &self.mappings {
-            assert!(mapped(mapping) == self.oracle[*at..at + mapping.len()], "mapping of {at}");
-        }
-        for (at, mapping) in &self.writable {
-            assert!(mapped(mapping) == self.oracle[*at..at + mapping.len()], "writable mapping of {at}");
-        }
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
-
-    /// With room for everything, for two huge pages, and for nothing.
-    #[test]
-    fn random_operations_are_those_of_a_plain_file(seed: u64, room in 0..3usize, small: bool, n in 0..MOST) {
-        let _alone = budget([64 << 20, 4 << 20, 0][room]);
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("file");
-        let oracle = bytes(n, seed);
-        fs::write(&path, &oracle).unwrap();
-        let file = World::open(&path, small);
-        let (mappings, writable, chance) = (Vec::new(), Vec::new(), Chance(seed | 1));
-        let mut world =
-            World { path: &path, small, file, oracle, mappings, writable, chance, dirty: false };
-        for _ in 0..60 {
-            world.step();
-        }
-    }
-}
-
-/// A backing in memory, that fails where it is told to.
-#[derive(Clone, Default)]
-struct Plain(Arc<State>);
-
-#[derive(Default)]
-struct State {
-    bytes: Mutex<Vec<u8>>,
-    /// The pages that cannot be read.
-    unreadable: Mutex<Vec<usize>>,
-    unwritable: AtomicBool,
-    unsyncable: AtomicBool,
-    /// Bytes that were asked for.
-    asked: AtomicUsize,
-}
-
-impl Plain {
-    fn of(bytes: Vec<u8>) -> Self {
-        Self(Arc::new(State { bytes: bytes.into(), ..State::default() }))
-    }
-}
-
-fn eio() -> io::Error {
-    io::Error::from_raw_os_error(5)
-}
-
-impl Backing for Plain {
-    fn length(&self) -> io::Result<u64> {
-        Ok(self.0.bytes.lock().unwrap().len() as u64)
-    }
-
-    fn read(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        let (at, end) = (offset as usize, offset as usize + buffer.len());
-        self.0.asked.fetch_add(buffer.len(), Ordering::Relaxed);
-        buffer.copy_from_slice(&self.0.bytes.lock().unwrap()[at..end]);
-        let bad = |page: &usize| page * PAGE < end && (page + 1) * PAGE > at;
-        if self.0.unreadable.lock().unwrap().iter().any(bad) { Err(eio()) } else { Ok(()) }
-    }
-
-    fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        if self.0.unwritable.load(Ordering::Relaxed) {
-            return Err(eio());
-        }
-        self.0.bytes.lock().unwrap()[offset as usize..][..bytes.len()].copy_from_slice(bytes);
-        Ok(())
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        if self.0.unsyncable.load(Ordering::Relaxed) { Err(eio()) } else { Ok(()) }
-    }
-}
-
-#[test]
-fn a_page_that_cannot_be_read_is_an_error_and_the_others_are_not() {
-    let _alone = budget(64 << 20);
-    let all = bytes(3 * SLOT, 3);
-    let plain = Plain::of(all.clone());
-    *plain.0.unreadable.lock().unwrap() = vec![SLOT / PAGE + 7];
-    let bad = SLOT + 7 * PAGE;
-    let file = File::with_backing(plain.clone()).unwrap();
-    let mut page = vec![0; PAGE];
-    for _ in 0..2 {
-        let error = file.read_at(&mut page, bad as u64 + 5).unwrap_err();
-        assert_eq!(error.raw_os_error(), Some(5));
-        assert_eq!(file.map(0, 3 * SLOT).err().unwrap().raw_os_error(), Some(5));
-        assert_eq!(file.write_at(b"x", bad as u64).unwrap_err().raw_os_error(), Some(5));
-    }
-    for at in [0, SLOT, bad - PAGE, bad + PAGE, 2 * SLOT] {
-        assert_eq!(file.read_at(&mut page, at as u64).unwrap(), PAGE);
-        assert!(page == all[at..at + PAGE], "{at}");
-    }
-    // A read ends before what cannot be had, or fails; never zeroes.
-    let mut some = vec![0; 2 * SLOT];
-    let n = file.read_at(&mut some, 0).unwrap();
-    assert!(n > 0 && n <= bad && some[..n] == all[..n]);
-    // It is tried again, and succeeds once it can be read.
-    plain.0.unreadable.lock().unwrap().clear();
-    assert!(read_all(&file) == all && mapped(&file.map(0, 3 * SLOT).unwrap()) == all);
-}
-
-#[test]
-fn what_cannot_be_written_stays_and_each_handle_is_told_once() {
-    let _alone = budget(64 << 20);
-    let plain = Plain::of(bytes(2 * SLOT, 4));
-    let file = File::with_backing(plain.clone()).unwrap();
-    for flag in [&plain.0.unwritable, &plain.0.unsyncable] {
-        file.write_at(b"new", 100).unwrap();
-        let mapping = file.map_mut(SLOT as u64, PAGE).unwrap();
-        mapping.write(0, b"mapped").unwrap();
-        flag.store(true, Ordering::Relaxed);
-        assert_eq!(file.sync().unwrap_err().raw_os_error(), Some(5));
-        assert_eq!(mapping.sync().unwrap_err().raw_os_error(), Some(5));
-        drop(mapping);
-        assert_eq!(file.drop_cache(), 0, "what is not written does not go");
-        flag.store(false, Ordering::Relaxed);
-        let mut got = [0; 3];
-        file.read_at(&mut got, 100).unwrap();
-        assert_eq!(&got, b"new");
-        // The error of the mapping's sync was not told to this handle.
-        assert_eq!(file.sync().unwrap_err().raw_os_error(), Some(5));
-        file.sync().unwrap();
-        assert_eq!(&plain.0.bytes.lock().unwrap()[100..103], b"new");
-        assert_eq!(&plain.0.bytes.lock().unwrap()[SLOT..SLOT + 6], b"mapped");
-        assert!(file.drop_cache() > 0);
-    }
-}
-
-/// Another process makes the file shorter: an error, and not zeroes.
-#[test]
-fn a_file_that_became_shorter_is_an_error() {
-    let _alone = budget(64 << 20);
-    let named = tempfile::NamedTempFile::new().unwrap();
-    let all = bytes(3 * SLOT, 5);
-    fs::write(named.path(), &all).unwrap();
-    let file = File::open(named.path()).unwrap();
-    named.as_file().set_len((SLOT + PAGE) as u64).unwrap();
-    let mut page = vec![0; PAGE];
-    assert_eq!(file.read_at(&mut page, 2 * SLOT as u64).unwrap_err().raw_os_error(), Some(5));
-    assert!(file.map(0, 3 * SLOT).is_err());
-    assert_eq!(file.read_at(&mut page, SLOT as u64).unwrap(), PAGE);
-    assert!(page == all[SLOT..SLOT + PAGE]);
 }
 
 /// A forked child has its own files, and none of its parent's.
