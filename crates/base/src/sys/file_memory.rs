@@ -1,14 +1,17 @@
 //! What the cache of a file asks of the address space: one range for the whole file, which huge pages move into.
 
 use super::linux::Linux;
+use super::raw::syscall;
 use super::{Huge, Sys, frames, moves, pagemap, tables};
 use crate::{SLOT, Span};
 
 /// Memory of a file. All spans are whole pages of a range that [`FileMemory::reserve`] gave, or frames of the owner of
 /// all frames, and the caller's alone where their content changes.
 pub trait FileMemory {
-    /// Addresses for a file, at a multiple of 2 MiB: readable, writable, without memory, and in no forked child.
+    /// Addresses for a file, at a multiple of 2 MiB: without access and memory, and in no forked child.
     fn reserve(&self, bytes: usize) -> Option<Span>;
+    /// Lets a part of them be read and written, for the first time; whether it worked.
+    fn open(&self, span: Span) -> bool;
     /// Gives them back, with all memory there.
     fn release(&self, span: Span);
     /// Makes a huge page of zeroes of a place for one; whether it is one.
@@ -50,10 +53,17 @@ impl Default for UserMemory {
 
 impl FileMemory for UserMemory {
     fn reserve(&self, bytes: usize) -> Option<Span> {
-        let span = Span::new(frames::reserve(bytes)?, bytes);
+        let span = Span::new(frames::reserve_closed(bytes)?, bytes);
         // Small pages stay small: a huge page comes by a move alone.
         Linux.huge(span, Huge::Refused);
+        // Where the program has all future memory locked, all of a file would come when it is opened.
+        // SAFETY: the reservation just made.
+        let _ = unsafe { syscall(libc::SYS_munlock, [span.start, span.bytes(), 0, 0, 0, 0]) };
         Some(span)
+    }
+
+    fn open(&self, span: Span) -> bool {
+        span.is_empty() || frames::allow(span.start, span.bytes())
     }
 
     fn release(&self, span: Span) {

@@ -133,6 +133,21 @@ fn a_sparse_file_of_a_tebibyte_is_read_and_mapped_in_parts() {
     assert!(file.present() <= 16 * SLOT);
 }
 
+fn passes_in_child(test: impl FnOnce()) -> bool {
+    // SAFETY: the child uses no lock of another thread of this test, and ends.
+    unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            libc::alarm(60);
+            let passed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(test)).is_ok();
+            libc::_exit(!passed as i32);
+        }
+        let mut status = 0;
+        assert_eq!(libc::waitpid(child, &mut status, 0), child);
+        status == 0
+    }
+}
+
 /// A forked child has its own files, and none of its parent's.
 #[test]
 fn a_forked_child_opens_files_anew() {
@@ -151,21 +166,40 @@ fn a_forked_child_opens_files_anew() {
         assert_eq!(&got, b"bytes", "what the parent has not written is the parent's");
         drop(own);
     };
-    // SAFETY: the child uses no lock of another thread of this test, and ends.
-    let status = unsafe {
-        let child = libc::fork();
-        if child == 0 {
-            libc::alarm(60);
-            let passed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(in_child)).is_ok();
-            libc::_exit(!passed as i32);
-        }
-        let mut status = 0;
-        assert_eq!(libc::waitpid(child, &mut status, 0), child);
-        status
-    };
-    assert_eq!(status, 0);
+    assert!(passes_in_child(in_child));
     drop((mapping, file));
     assert_eq!(fs::read(named.path()).unwrap(), b"BYTES of a file");
+}
+
+/// Addresses that a file may grow into take no memory, also where all is locked.
+#[test]
+fn a_program_that_locks_its_memory_locks_no_more_than_the_file() {
+    let _alone = budget(64 << 20);
+    let resident = || {
+        let text = fs::read_to_string("/proc/self/statm").unwrap();
+        text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * PAGE
+    };
+    for before in [false, true] {
+        let named = tempfile::NamedTempFile::new().unwrap();
+        fs::write(named.path(), bytes(SLOT + 5, 8)).unwrap();
+        let in_child = || {
+            let lock = || {
+                // SAFETY: memory of this process alone.
+                assert_eq!(unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE) }, 0);
+            };
+            if before {
+                lock();
+            }
+            let file = File::open_writable(named.path()).unwrap();
+            if !before {
+                lock();
+            }
+            file.write_at(b"more", 2 * SLOT as u64).unwrap();
+            assert!(read_all(&file)[..SLOT + 5] == bytes(SLOT + 5, 8));
+            assert!(resident() < 1 << 30, "{} bytes", resident());
+        };
+        assert!(passes_in_child(in_child), "locked before: {before}");
+    }
 }
 
 #[test]

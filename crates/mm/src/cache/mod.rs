@@ -86,6 +86,11 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         let index = Index::new(slots)?;
         let holds = Words::new(slots).ok_or(Errno::ENOMEM)?;
         let span = memory.reserve(slots * SLOT).ok_or(Errno::ENOMEM)?;
+        // No more than the file has: a program may lock all of its memory.
+        if !memory.open(Span::new(span.start, length.next_multiple_of(SLOT))) {
+            memory.release(span);
+            return Err(Errno::ENOMEM);
+        }
         Ok(Self {
             memory,
             backing,
@@ -212,7 +217,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         self.parts(offset, bytes).for_each(|(slot, _, part)| self.index.set(Entry::Dirty, slot, part));
     }
 
-    /// Makes the file at least so long. EFBIG: its addresses end before.
+    /// Makes the file at least so long. EFBIG: its addresses end before. If it fails, its length is what it was.
     pub fn grow(&self, length: usize) -> Result<(), Errno> {
         let _growing = self.growing.lock();
         let old = self.length();
@@ -221,6 +226,10 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         }
         if length > self.span.bytes() {
             return Err(Errno::EFBIG);
+        }
+        let opened = |length: usize| self.address(length.next_multiple_of(SLOT));
+        if !self.memory.open(Span { start: opened(old), end: opened(length) }) {
+            return Err(Errno::ENOMEM);
         }
         self.backing.grow(length as u64)?;
         // What mappings left behind the end in the last page is not part of the file.
