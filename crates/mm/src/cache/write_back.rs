@@ -6,7 +6,7 @@
 //! | in writeback | the backing says that all is durable: clean. After any error: dirty again, so no byte is lost |
 
 use faultless_base::sys::file_memory::FileMemory;
-use faultless_base::{Errno, PAGE, SLOT, SLOT_PAGES, Span};
+use faultless_base::{Errno, SLOT_PAGES, Span};
 use faultless_page::stats::Counter;
 
 use crate::cache::Cache;
@@ -20,6 +20,15 @@ pub struct Failures {
     pub count: usize,
     /// The last one.
     pub last: Option<Errno>,
+}
+
+/// Bytes that are written by one call: a file system allocates them together.
+const MOST_AT_ONCE: usize = 32 << 20;
+
+/// Pages that follow each other and are about to be written, and what became of those before.
+struct Batch {
+    run: Span,
+    result: Result<(), Errno>,
 }
 
 impl<M: FileMemory, B: Backing> Cache<M, B> {
@@ -38,17 +47,17 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
     /// are dirty as before.
     pub fn sync(&self, offset: usize, bytes: usize) -> Result<(), Errno> {
         let _syncing = self.syncing.lock();
-        let all = Part { first: 0, count: SLOT_PAGES };
         let slots = || self.parts(offset, bytes).filter(|(slot, ..)| self.index.state(*slot) & flag::FILLED != 0);
-        let mut result = Ok(());
+        let mut batch = Batch { run: Span::new(0, 0), result: Ok(()) };
         for (slot, ..) in slots() {
             if self.index.has_any(Entry::Dirty, slot) {
                 // A page in writeback stays, so it needs no pin.
                 self.index.turn(Entry::Dirty, Entry::Writeback, slot);
-                result = result.and(self.write_slot(slot, all));
+                self.write_slot(slot, &mut batch);
             }
         }
-        let result = result.and_then(|()| self.backing.sync());
+        self.write(&mut batch);
+        let result = batch.result.and_then(|()| self.backing.sync());
         for (slot, ..) in slots() {
             match result {
                 Ok(()) => self.index.clear(Entry::Writeback, slot),
@@ -62,25 +71,38 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         result
     }
 
-    fn write_slot(&self, slot: usize, part: Part) -> Result<(), Errno> {
-        let (mut rest, end) = (part, part.first + part.count);
-        let mut result = Ok(());
+    /// Adds the pages in writeback of a slot to a batch.
+    fn write_slot(&self, slot: usize, batch: &mut Batch) {
+        let mut rest = Part { first: 0, count: SLOT_PAGES };
         loop {
-            let run = self.index.run(Entry::Writeback, slot, rest, true);
-            if run == Part::NONE {
-                return result;
+            let part = self.index.run(Entry::Writeback, slot, rest, true);
+            if part == Part::NONE {
+                return;
             }
-            let offset = slot * SLOT + run.first * PAGE;
-            let bytes = self.length().saturating_sub(offset).min(run.count * PAGE);
-            let from = Span::new(self.address(offset), bytes);
-            let written = self.backing.write(offset as u64, from);
+            let run = self.pages(slot, part);
+            if run.start == batch.run.end && batch.run.bytes() + run.bytes() <= MOST_AT_ONCE {
+                batch.run.end = run.end;
+            } else {
+                self.write(batch);
+                batch.run = run;
+            }
+            let next = part.first + part.count;
+            rest = Part { first: next, count: SLOT_PAGES - next };
+        }
+    }
+
+    /// Writes a batch, as far as it is inside the file. After an error the next ones are written all the same: less is
+    /// lost.
+    fn write(&self, batch: &mut Batch) {
+        let offset = batch.run.start.saturating_sub(self.span.start);
+        let bytes = self.length().saturating_sub(offset).min(batch.run.bytes());
+        if bytes > 0 {
+            let written = self.backing.write(offset as u64, Span::new(batch.run.start, bytes));
             if written.is_ok() {
                 self.counters.add(Counter::FileWritten, bytes as u64);
             }
-            // The others are written all the same: less is lost.
-            result = result.and(written);
-            let next = run.first + run.count;
-            rest = Part { first: next, count: end - next };
+            batch.result = batch.result.and(written);
         }
+        batch.run = Span::new(0, 0);
     }
 }
