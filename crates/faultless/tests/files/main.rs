@@ -171,6 +171,36 @@ fn a_forked_child_opens_files_anew() {
     assert_eq!(fs::read(named.path()).unwrap(), b"BYTES of a file");
 }
 
+/// What a sync has written stays, and what came after it is lost.
+#[test]
+fn a_killed_process_loses_what_it_has_not_synced() {
+    let _alone = budget(64 << 20);
+    let named = tempfile::NamedTempFile::new().unwrap();
+    fs::write(named.path(), bytes(SLOT + 5, 9)).unwrap();
+    // SAFETY: as in `passes_in_child`; the child kills itself.
+    unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            libc::alarm(60);
+            let file = File::open_writable(named.path()).unwrap();
+            let mapping = file.map_mut(0, SLOT).unwrap();
+            mapping.write(0, b"synced").unwrap();
+            file.write_at(b"synced", SLOT as u64 - 3).unwrap();
+            file.sync().unwrap();
+            mapping.write(PAGE, b"lost").unwrap();
+            file.write_at(b"lost", SLOT as u64 - 3).unwrap();
+            libc::kill(libc::getpid(), libc::SIGKILL);
+        }
+        let mut status = 0;
+        assert_eq!(libc::waitpid(child, &mut status, 0), child);
+        assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGKILL);
+    }
+    let mut all = bytes(SLOT + 5, 9);
+    all[..6].copy_from_slice(b"synced");
+    all[SLOT - 3..SLOT + 3].copy_from_slice(b"synced");
+    assert!(fs::read(named.path()).unwrap() == all);
+}
+
 /// Addresses that a file may grow into take no memory, also where all is locked.
 #[test]
 fn a_program_that_locks_its_memory_locks_no_more_than_the_file() {
