@@ -21,8 +21,10 @@ use crate::file::local::{self, LocalFile};
 use crate::process::message;
 use crate::process::owner::{OfProcess, Owner};
 
-/// Addresses for a file that may grow, where there are as many.
+/// Addresses for a file that is opened for writing, where there are as many.
 const GROWS_TO: usize = 64 << 30;
+/// The same behind the end of a file that is opened for reading: a writer may come later.
+const GROWS_BY: usize = 1 << 30;
 
 /// Either kind of backing.
 pub(super) enum Source {
@@ -127,10 +129,10 @@ fn add(caches: &mut Vec<Entry>, id: Option<Id>, source: Source, length: u64, gro
 
 /// How long a file may become: a part of the addresses, where these are limited.
 fn most(length: usize, grows: bool) -> usize {
-    match (grows, crate::process::limits::memory()) {
-        (false, _) => length,
-        (true, None) => length.max(GROWS_TO),
-        (true, Some(limit)) => length.max(GROWS_TO.min(limit / 8)),
+    let most = if grows { length.max(GROWS_TO) } else { length + GROWS_BY };
+    match crate::process::limits::memory() {
+        None => most,
+        Some(limit) => length.max(most.min(limit / 8)),
     }
 }
 

@@ -36,11 +36,14 @@ pub(super) struct LocalFile {
     is_huge: bool,
 }
 
+fn flags(file: &File) -> i32 {
+    // SAFETY: a question about a descriptor.
+    unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) }
+}
+
 /// How a descriptor may be used.
 pub(super) fn is_writable(file: &File) -> bool {
-    // SAFETY: a question about a descriptor.
-    let flags = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) };
-    flags & libc::O_ACCMODE != libc::O_RDONLY
+    flags(file) & libc::O_ACCMODE != libc::O_RDONLY
 }
 
 fn again(file: &File, write: bool, flags: i32) -> io::Result<File> {
@@ -50,7 +53,10 @@ fn again(file: &File, write: bool, flags: i32) -> io::Result<File> {
 
 impl Ways {
     fn new(file: &File, write: bool) -> io::Result<Self> {
-        let buffered = again(file, write, 0).or_else(|_| file.try_clone())?;
+        // The descriptor itself where it cannot be opened again, but not one that writes at the end alone.
+        let is_usable = !write || flags(file) & libc::O_APPEND == 0;
+        let itself = |error| if is_usable { file.try_clone() } else { Err(error) };
+        let buffered = again(file, write, 0).or_else(itself)?;
         Ok(Self { buffered, direct: again(file, write, libc::O_DIRECT).ok() })
     }
 }

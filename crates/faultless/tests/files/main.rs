@@ -116,6 +116,27 @@ fn handles_and_mappings_of_a_file_see_the_same_bytes() {
     assert_eq!(&fs::read(&path).unwrap()[SLOT + 10..][..10], b"at the end");
 }
 
+/// Whatever a descriptor was opened for: calls have offsets of their own, and leave its position.
+#[test]
+fn descriptors_that_append_or_only_write_are_files_as_others() {
+    let _alone = budget(64 << 20);
+    let named = tempfile::NamedTempFile::new().unwrap();
+    fs::write(named.path(), b"0123456789").unwrap();
+    let reader = File::open(named.path()).unwrap();
+    let append = fs::File::options().read(true).append(true).open(named.path()).unwrap();
+    let write = fs::File::options().write(true).open(named.path()).unwrap();
+    for (i, open) in [append, write].iter().enumerate() {
+        let file = File::new(open).unwrap();
+        assert_eq!(file.write_at(&[b'a' + i as u8], 3 + i as u64).unwrap(), 1);
+        file.sync().unwrap();
+        assert_eq!(std::io::Seek::stream_position(&mut &*open).unwrap(), 0);
+    }
+    assert_eq!(fs::read(named.path()).unwrap(), b"012ab56789");
+    let writer = File::open_writable(named.path()).unwrap();
+    writer.grow(512 << 20).unwrap();
+    assert_eq!(reader.len(), 512 << 20, "a file that was opened for reading grows");
+}
+
 #[test]
 fn a_sparse_file_of_a_tebibyte_is_read_and_mapped_in_parts() {
     let _alone = budget(64 << 20);
