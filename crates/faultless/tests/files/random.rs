@@ -51,11 +51,12 @@ impl World<'_> {
             3..=4 => {
                 let (at, n) = self.part(MOST);
                 let new = bytes(n, self.chance.0);
-                if n > 0 && at + n > length {
-                    self.oracle.resize(at + n, 0);
-                }
                 assert_eq!(self.file.write_at(&new, at as u64).unwrap(), n);
-                self.oracle[at..at + n].copy_from_slice(&new);
+                // No bytes make no file longer.
+                if n > 0 {
+                    self.oracle.resize(length.max(at + n), 0);
+                    self.oracle[at..at + n].copy_from_slice(&new);
+                }
             }
             5 => {
                 let (at, n) = self.part(length);
