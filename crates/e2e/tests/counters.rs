@@ -55,6 +55,17 @@ const NEVER: &[Counter] = &[
     Counter::EnginesSlow,
 ];
 
+/// What counts only for files that programs map by the library; the tests of `faultless` reach each of them
+/// (`tests/files`).
+const FILES: &[Counter] = &[
+    Counter::FileAlloc,
+    Counter::FileFallback,
+    Counter::FileFilled,
+    Counter::FileBuffered,
+    Counter::FileWritten,
+    Counter::FileEvicted,
+];
+
 /// Counters that need threads to meet at the right moment, or the kernel to have no area left then. The models and
 /// the tests of the engine cover them.
 const SELDOM: &[Counter] = &[Counter::ScrubRecalls, Counter::KernelRefused, Counter::BackLater];
@@ -80,6 +91,7 @@ fn every_counter_counts() {
             .chain(SELDOM)
             // Only in mapped regions, which programs make themselves; the tests of the engine reach each of them.
             .chain(&OWN)
+            .chain(FILES)
             .copied()
             .chain(engines())
             .chain(dropped());

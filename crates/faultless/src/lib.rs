@@ -29,11 +29,13 @@
 //! | `background` | the owner of all frames, and work that goes on beside the program: its threads, `reserve` |
 //! | `delivery` | how a fault reaches the library: by threads, by signal; the watchdog |
 //! | [`region`] | regions as a program has them, and blocks that share one |
+//! | [`file`](mod@file) | files, mapped by huge pages of the process's own |
 
 mod background;
 mod delivery;
 mod error;
 mod events;
+pub mod file;
 mod page;
 mod process;
 pub mod region;

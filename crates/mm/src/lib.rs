@@ -18,6 +18,7 @@
 //! | [`background`] | steps of the background thread: zeroing, touching ahead, giving back |
 //! | [`region`] | regions: areas, page tables, where bytes come from, changes |
 //! | [`fault`] | a fault of a region, from the address to the pages |
+//! | [`cache`] | files: which of their pages are in memory, how these come, go and are written back |
 #![no_std]
 #![deny(unsafe_code)]
 
@@ -26,6 +27,7 @@ extern crate std;
 
 pub mod background;
 pub mod blocks;
+pub mod cache;
 pub mod fault;
 pub mod frame;
 pub mod mapping;

@@ -266,6 +266,18 @@ counters! {
     SpfVmaAccess, "spf_vma_access", Calls ("pagefault:spf_vma_access");
     /// The same: the entry of the 2 MiB around changed, or somebody kept it.
     SpfPmdChanged, "spf_pmd_changed", Calls ("pagefault:spf_pmd_changed");
+    /// Huge pages that came for files, each with all that its 2 MiB have.
+    FileAlloc, "file_alloc", Calls ("thp_file_alloc");
+    /// Times that small pages came instead, because no huge page could be had.
+    FileFallback, "file_fallback", Calls ("thp_file_fallback");
+    /// Read from files into memory that nobody had zeroed for it.
+    FileFilled, "file_filled", Bytes;
+    /// Reads and writes of files that went by the kernel's page cache, because O_DIRECT was refused.
+    FileBuffered, "file_buffered", Calls;
+    /// Written back to files.
+    FileWritten, "file_written", Bytes ("nr_written");
+    /// Dropped from the caches of files, in whole slots.
+    FileEvicted, "file_evicted", Bytes, detail;
 }
 
 impl Counter {

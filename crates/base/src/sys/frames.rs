@@ -28,16 +28,22 @@ pub fn release(span: Span) {
 
 /// Lets it be accessed; if that cannot be, it is given back.
 fn open(at: usize, bytes: usize) -> bool {
-    let prot = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: the mapping just made.
-    let opened = unsafe { syscall(libc::SYS_mprotect, [at, bytes, prot as usize, 0, 0, 0]) }.is_ok();
+    let opened = allow(at, bytes);
     if !opened {
         release(Span::new(at, bytes));
     }
     opened
 }
 
-fn reserve_closed(bytes: usize) -> Option<usize> {
+/// Lets a part of it be accessed; whether it worked.
+pub(super) fn allow(at: usize, bytes: usize) -> bool {
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: memory of this module.
+    unsafe { syscall(libc::SYS_mprotect, [at, bytes, prot as usize, 0, 0, 0]) }.is_ok()
+}
+
+/// The same without access.
+pub(super) fn reserve_closed(bytes: usize) -> Option<usize> {
     let whole = raw::map_private(bytes.checked_add(SLOT)?, Access::Reserve)?;
     let at = whole.next_multiple_of(SLOT);
     for (start, end) in [(whole, at), (at + bytes, whole + bytes + SLOT)] {

@@ -12,6 +12,7 @@ mod area;
 pub mod cgroup;
 mod cpus;
 pub mod descriptor;
+pub mod file_memory;
 pub mod frames;
 mod helper;
 pub mod isolate;

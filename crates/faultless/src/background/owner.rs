@@ -56,7 +56,7 @@ fn make() -> Option<Owned> {
 }
 
 /// Apart from those of `faultless run`, which may have this page, too.
-fn counters() -> &'static Block {
+pub(crate) fn counters() -> &'static Block {
     &page().block[BLOCKS - 1]
 }
 

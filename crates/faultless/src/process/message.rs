@@ -47,6 +47,12 @@ pub fn closed(span: Span, why: &str) {
     say(format_args!("{why}: the region {start:#x}-{end:#x} is closed, an access to it is an error"));
 }
 
+/// The last handle of a file ends, and no call can tell.
+pub fn file_is_not_written(error: Errno) {
+    let error = error.number();
+    say(format_args!("changes of a file are lost: they could not be written (error {error}) when it was closed"));
+}
+
 /// A backing takes long.
 pub fn reads_for_long(offset: u64, time: Duration) {
     let s = time.as_secs_f32();

@@ -49,12 +49,16 @@ impl<S: Sys> Space<S> {
             return Progress::Idle;
         }
         self.look_around();
-        if self.make_way(Pages::NONE) {
+        // Idle frames first: those of files may be wanted again.
+        if self.make_way(Pages::NONE) || self.reclaim(self.budget.excess(Pages::NONE)) > 0 {
             return Progress::Worked;
         }
         let now = self.now_ms();
         let decay = &self.worker.decay;
-        if decay.looks_for_pressure(now) && self.sys.is_short_of_memory() && self.give_all_back() > 0 {
+        if decay.looks_for_pressure(now)
+            && self.sys.is_short_of_memory()
+            && (self.give_all_back() > 0 || self.reclaim(usize::MAX) > 0)
+        {
             return Progress::Worked;
         }
         if self.budget.above_limit() > 0 {
@@ -85,6 +89,9 @@ impl<S: Sys> Space<S> {
         }
         let age = if above > 0 { KEEP_ABOVE_MS } else { KEEP_MS };
         if self.budget.idle() > 0 && self.drop_from_pool(now, age, Counter::BytesDecayed) {
+            return Progress::Worked;
+        }
+        if above > 0 && self.reclaim(above) > 0 {
             return Progress::Worked;
         }
         let wasted = if self.may_strip() { self.budget.wasted_above_limit() } else { 0 };

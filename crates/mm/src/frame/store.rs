@@ -34,4 +34,15 @@ pub trait Store: Sync {
     fn ready(&self, need: Need) -> usize;
     /// Has this number of frames be ready soon, made by the background thread as far as the budget goes.
     fn ask(&self, frames: usize);
+    /// How many slots more may be kept now.
+    fn room(&self) -> usize;
+    /// Memory that the caller has at its own addresses, and gives back on request ([`Reclaim`]), was as much as `from`
+    /// slots, and is as much as `to`. It counts as kept.
+    fn cached(&self, from: usize, to: usize);
+}
+
+/// What has memory that can go back on request.
+pub trait Reclaim: Sync {
+    /// Gives up to `slots` slots of it back to the kernel; how many. It waits for no other thread.
+    fn reclaim(&self, slots: usize) -> usize;
 }

@@ -9,7 +9,7 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use faultless_base::sync::Futex;
+use faultless_base::sync::{Futex, Late};
 use faultless_base::sys::Sys;
 use faultless_base::{Pages, SLOT, SLOT_PAGES, Span};
 
@@ -18,7 +18,7 @@ use crate::frame::extent::Extent;
 use crate::frame::pool::Pool;
 use crate::frame::purpose::{Need, Purpose};
 use crate::frame::slot::flag;
-use crate::frame::store::{Frame, Store};
+use crate::frame::store::{Frame, Reclaim, Store};
 use crate::space::transfer::HandedOut;
 use crate::space::{Shard, Space};
 use faultless_page::stats::Counter;
@@ -31,12 +31,14 @@ pub(crate) struct Lending {
     frames: AtomicUsize,
     /// 1 while there is news for the background thread, which may sleep here.
     bell: Futex,
+    /// Who has memory that can go back on request, beside idle frames.
+    reclaim: Late<&'static dyn Reclaim>,
 }
 
 impl Lending {
     /// Without a pool.
     pub(crate) fn new() -> Self {
-        Self { pool: None, frames: AtomicUsize::new(0), bell: Futex::new(0) }
+        Self { pool: None, frames: AtomicUsize::new(0), bell: Futex::new(0), reclaim: Late::new() }
     }
 
     fn ring(&self) {
@@ -57,6 +59,19 @@ impl<S: Sys> Space<S> {
     pub fn with_pool(mut self, bytes: usize) -> Option<Self> {
         self.lending.pool = Some(Pool::new(bytes)?);
         Some(self)
+    }
+
+    /// Has the background thread ask `from` for memory, when what is kept exceeds the budget or memory is short. Once.
+    pub fn reclaim_from(&self, from: &'static dyn Reclaim) {
+        self.lending.reclaim.set(from);
+    }
+
+    /// Asks for so many slots; how many went.
+    pub(crate) fn reclaim(&self, slots: usize) -> usize {
+        match self.lending.reclaim.get() {
+            Some(from) if slots > 0 => from.reclaim(slots),
+            _ => 0,
+        }
     }
 
     fn take_idle(&self, kind: Kind) -> Option<Idle<'_>> {
@@ -276,6 +291,20 @@ impl<S: Sys + Sync> Store for Space<S> {
 
     fn ready(&self, need: Need) -> usize {
         self.ready(need)
+    }
+
+    fn room(&self) -> usize {
+        self.budget.room()
+    }
+
+    fn cached(&self, from: usize, to: usize) {
+        match to >= from {
+            true => self.budget.keep(to - from),
+            false => self.budget.unkeep(from - to),
+        }
+        if to > from {
+            self.ring();
+        }
     }
 
     fn ask(&self, frames: usize) {

@@ -1,0 +1,141 @@
+//! What the cache of a file asks of the address space: one range for the whole file, which huge pages move into.
+
+use super::linux::Linux;
+use super::raw::syscall;
+use super::{Huge, Sys, frames, moves, pagemap, tables};
+use crate::{SLOT, Span};
+
+/// Memory of a file. All spans are whole pages of a range that [`FileMemory::reserve`] gave, or frames of the owner of
+/// all frames, and the caller's alone where their content changes.
+pub trait FileMemory {
+    /// Addresses for a file, at a multiple of 2 MiB: without access and memory, and in no forked child.
+    fn reserve(&self, bytes: usize) -> Option<Span>;
+    /// Lets a part of them be read and written, for the first time; whether it worked.
+    fn open(&self, span: Span) -> bool;
+    /// Gives them back, with all memory there.
+    fn release(&self, span: Span);
+    /// Makes a huge page of zeroes of a place for one; whether it is one.
+    fn make_huge(&self, frame: usize) -> bool;
+    /// Moves the huge page `frame` to the empty slot at `to`; whether all of it is there. If not, nothing is.
+    fn move_in(&self, frame: usize, to: usize) -> bool;
+    /// Moves the huge page at `slot` to the empty `frame`; false: it is gone.
+    fn move_out(&self, slot: usize, frame: usize) -> bool;
+    /// Whether all of a frame is there. If not, the rest is dropped.
+    fn drop_unless_whole(&self, frame: usize) -> bool;
+    /// Drops the memory of a span: it reads as zero.
+    fn discard(&self, span: Span) -> bool;
+    /// Whether a slot that was dropped has no page table any more, so that a huge page may come.
+    fn frees_tables(&self) -> bool;
+    /// Fills bytes of one page with zeroes.
+    fn zero(&self, bytes: Span);
+    /// Spends a moment waiting for another thread, the longer the higher `turn`.
+    fn relax(&self, turn: u32);
+}
+
+/// That of this process.
+#[derive(Clone, Copy, Debug)]
+pub struct UserMemory(());
+
+impl UserMemory {
+    /// Looks first what the kernel can do.
+    pub fn new() -> Self {
+        tables::probe();
+        pagemap::open();
+        Self(())
+    }
+}
+
+impl Default for UserMemory {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl FileMemory for UserMemory {
+    fn reserve(&self, bytes: usize) -> Option<Span> {
+        let span = Span::new(frames::reserve_closed(bytes)?, bytes);
+        // Small pages stay small: a huge page comes by a move alone.
+        Linux.huge(span, Huge::Refused);
+        // Where the program has all future memory locked, all of a file would come when it is opened.
+        // SAFETY: the reservation just made.
+        let _ = unsafe { syscall(libc::SYS_munlock, [span.start, span.bytes(), 0, 0, 0, 0]) };
+        Some(span)
+    }
+
+    fn open(&self, span: Span) -> bool {
+        span.is_empty() || frames::allow(span.start, span.bytes())
+    }
+
+    fn release(&self, span: Span) {
+        frames::release(span);
+    }
+
+    fn make_huge(&self, frame: usize) -> bool {
+        frames::fill(frame)
+    }
+
+    fn move_in(&self, frame: usize, to: usize) -> bool {
+        let moved = moves::move_pages(Span::new(frame, SLOT), to).unwrap_or(0);
+        if moved > 0 && moved < SLOT {
+            frames::drop_pages(to);
+            frames::drop_pages(frame);
+        }
+        moved == SLOT
+    }
+
+    fn move_out(&self, slot: usize, frame: usize) -> bool {
+        let moved = moves::take_huge(slot, frame);
+        if !moved {
+            frames::drop_pages(slot);
+        }
+        moved
+    }
+
+    fn drop_unless_whole(&self, frame: usize) -> bool {
+        frames::is_whole(frame) || {
+            frames::drop_pages(frame);
+            false
+        }
+    }
+
+    fn discard(&self, span: Span) -> bool {
+        frames::discard(span)
+    }
+
+    fn frees_tables(&self) -> bool {
+        tables::are_freed()
+    }
+
+    fn zero(&self, bytes: Span) {
+        // SAFETY: memory of this value's, which no thread uses.
+        unsafe { core::ptr::write_bytes(bytes.start as *mut u8, 0, bytes.bytes()) };
+    }
+
+    fn relax(&self, turn: u32) {
+        Linux.relax(turn);
+    }
+}
+
+/// Copies bytes that other threads may read and write meanwhile: each byte is an old or a new one.
+///
+/// # Safety
+/// `from` is readable and `to` writable for so many bytes. They do not overlap.
+pub unsafe fn copy(from: usize, to: usize, bytes: usize) {
+    // An instruction, and no function of Rust's: to these a race is undefined behaviour.
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: by contract; the direction flag is clear, as it always is.
+    unsafe {
+        core::arch::asm!(
+            "rep movsb",
+            inout("rcx") bytes => _,
+            inout("rsi") from => _,
+            inout("rdi") to => _,
+            options(nostack, preserves_flags)
+        );
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    for i in 0..bytes {
+        // SAFETY: by contract.
+        unsafe { ((to + i) as *mut u8).write_volatile(((from + i) as *const u8).read_volatile()) };
+    }
+}

@@ -1,0 +1,227 @@
+//! The caches of this process: one for each file, whoever opens it, so that all see the same bytes.
+//!
+//! The list is locked while a file is opened, and while its last handle ends. So who opens a file again finds either
+//! its cache, or all of its bytes in the file. Reclaim tries the lock, and does without.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use faultless_base::sys::file_memory::UserMemory;
+use faultless_base::{Errno, Span};
+use faultless_mm::cache::Cache;
+use faultless_mm::cache::backing::Backing;
+use faultless_mm::cache::evict::To;
+use faultless_mm::frame::store::{Reclaim, Store};
+
+use crate::background::owner;
+use crate::file::backing::Custom;
+use crate::file::local::{self, LocalFile};
+use crate::process::message;
+use crate::process::owner::{OfProcess, Owner};
+
+/// Addresses for a file that is opened for writing, where there are as many.
+const GROWS_TO: usize = 64 << 30;
+/// The same behind the end of a file that is opened for reading: a writer may come later.
+const GROWS_BY: usize = 1 << 30;
+
+/// Either kind of backing.
+pub(super) enum Source {
+    Local(LocalFile),
+    Custom(Custom),
+}
+
+impl Source {
+    fn engine(&self) -> &dyn Backing {
+        match self {
+            Self::Local(local) => local,
+            Self::Custom(custom) => custom,
+        }
+    }
+}
+
+impl Backing for Source {
+    fn read(&self, offset: u64, to: Span) -> Result<usize, Errno> {
+        self.engine().read(offset, to)
+    }
+    fn write(&self, offset: u64, from: Span) -> Result<(), Errno> {
+        self.engine().write(offset, from)
+    }
+    fn sync(&self) -> Result<(), Errno> {
+        self.engine().sync()
+    }
+    fn grow(&self, length: u64) -> Result<(), Errno> {
+        self.engine().grow(length)
+    }
+    fn is_hole(&self, offset: u64, bytes: usize) -> bool {
+        self.engine().is_hole(offset, bytes)
+    }
+    fn is_huge(&self) -> bool {
+        self.engine().is_huge()
+    }
+}
+
+/// What all handles and mappings of a file share.
+pub(super) struct Shared {
+    pub(super) engine: Cache<UserMemory, Source>,
+    owner: Owner,
+    /// Parts that are mapped for writing: where they begin, and their bytes.
+    written: Mutex<Vec<(usize, usize)>>,
+}
+
+/// Which file it is: device and inode.
+type Id = (u64, u64);
+
+struct Entry {
+    id: Option<Id>,
+    shared: Weak<Shared>,
+}
+
+static CACHES: OfProcess<Mutex<Vec<Entry>>> = OfProcess::new();
+
+fn caches() -> MutexGuard<'static, Vec<Entry>> {
+    CACHES.get(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The cache of an open file.
+pub(super) fn of_file(file: &File, is_huge: bool) -> io::Result<Handle> {
+    let about = file.metadata()?;
+    if !about.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "only regular files have a cache"));
+    }
+    let id = (about.dev(), about.ino());
+    let mut caches = caches();
+    let known = caches.iter().find(|entry| entry.id == Some(id)).and_then(|entry| entry.shared.upgrade());
+    if let Some(shared) = known {
+        let handle = Handle(Some(shared));
+        let allowed = match handle.get().engine.backing() {
+            Source::Local(local) => local.allow_writes(file),
+            Source::Custom(_) => Ok(()),
+        };
+        // Its end takes the lock.
+        drop(caches);
+        return allowed.map(|()| handle);
+    }
+    let local = LocalFile::new(file, is_huge)?;
+    add(&mut caches, Some(id), Source::Local(local), about.len(), local::is_writable(file))
+}
+
+/// The cache of a backing of the program's own.
+pub(super) fn of_backing(custom: Custom, length: u64) -> io::Result<Handle> {
+    add(&mut caches(), None, Source::Custom(custom), length, true)
+}
+
+fn add(caches: &mut Vec<Entry>, id: Option<Id>, source: Source, length: u64, grows: bool) -> io::Result<Handle> {
+    let kernel = |error: Errno| io::Error::from_raw_os_error(error.number());
+    let length = usize::try_from(length).map_err(|_| kernel(Errno::EFBIG))?;
+    let frames = owner::frames().ok_or_else(|| kernel(Errno::ENOMEM))?;
+    frames.reclaim_from(&Caches);
+    owner::start();
+    let most = most(length, grows);
+    let store: &'static dyn Store = frames;
+    let engine = Cache::new(UserMemory::new(), source, length, most, store, owner::counters()).map_err(kernel)?;
+    let shared = Arc::new(Shared { engine, owner: Owner::here(), written: Mutex::default() });
+    caches.retain(|entry| entry.shared.strong_count() > 0);
+    caches.push(Entry { id, shared: Arc::downgrade(&shared) });
+    Ok(Handle(Some(shared)))
+}
+
+/// How long a file may become: a part of the addresses, where these are limited.
+fn most(length: usize, grows: bool) -> usize {
+    let most = if grows { length.max(GROWS_TO) } else { length + GROWS_BY };
+    match crate::process::limits::memory() {
+        None => most,
+        Some(limit) => length.max(most.min(limit / 8)),
+    }
+}
+
+impl Shared {
+    /// Whether it is this process's: a forked child has none of its memory.
+    pub(super) fn here(&self) -> io::Result<&Self> {
+        match self.owner.is_here() {
+            true => Ok(self),
+            false => {
+                Err(io::Error::other("the file was opened by the parent of this process: open it after the fork"))
+            }
+        }
+    }
+
+    fn written(&self) -> MutexGuard<'_, Vec<(usize, usize)>> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A part is mapped for writing.
+    pub(super) fn begin_writes(&self, part: (usize, usize)) {
+        self.written().push(part);
+    }
+
+    /// It is not any more: what it wrote is dirty.
+    pub(super) fn end_writes(&self, part: (usize, usize)) {
+        let mut written = self.written();
+        self.engine.soil(part.0, part.1);
+        if let Some(i) = written.iter().position(|mapped| *mapped == part) {
+            written.swap_remove(i);
+        }
+    }
+
+    /// Writes back. Parts that are mapped for writing may have changed: no call has told.
+    pub(super) fn sync(&self, offset: usize, bytes: usize) -> Result<(), Errno> {
+        for (start, length) in self.written().iter() {
+            let (from, to) = ((*start).max(offset), (start + length).min(offset.saturating_add(bytes)));
+            if from < to {
+                self.engine.soil(from, to - from);
+            }
+        }
+        self.engine.sync(offset, bytes)
+    }
+}
+
+/// A reference to a cache. The last one writes back what is dirty.
+pub(super) struct Handle(Option<Arc<Shared>>);
+
+impl Handle {
+    pub(super) fn get(&self) -> &Shared {
+        self.0.as_ref().expect("it is there until it is dropped")
+    }
+}
+
+impl Clone for Handle {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let Some(shared) = self.0.take() else { return };
+        if !shared.owner.is_here() {
+            // Its addresses may be something else's in a forked child.
+            std::mem::forget(shared);
+            return;
+        }
+        // No other thread finds it in the list meanwhile.
+        let _caches = caches();
+        if Arc::strong_count(&shared) == 1
+            && shared.engine.is_dirty()
+            && let Err(error) = shared.sync(0, shared.engine.length())
+        {
+            message::file_is_not_written(error);
+        }
+        drop(shared);
+    }
+}
+
+/// Memory of files, for the background thread.
+struct Caches;
+
+impl Reclaim for Caches {
+    fn reclaim(&self, slots: usize) -> usize {
+        let Some(caches) = CACHES.known().and_then(|caches| caches.try_lock().ok()) else { return 0 };
+        let mut gone = 0;
+        for shared in caches.iter().filter_map(|entry| entry.shared.upgrade()) {
+            gone += shared.engine.evict(slots - gone, To::Kernel);
+        }
+        gone
+    }
+}

@@ -1,0 +1,216 @@
+//! A file of the system as a backing: read and written past the kernel's page cache (`O_DIRECT`) where that may be.
+//!
+//! Where the file system refuses, and for the end of a file that is not a whole page, it is `pread` and `pwrite`. The
+//! first is counted (`file_buffered`), and [`LocalFile::is_direct`] says so.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use faultless_base::sync::Late;
+use faultless_base::{Errno, PAGE, Span};
+use faultless_mm::cache::backing::Backing;
+use faultless_page::stats::Counter;
+
+use crate::background::owner;
+
+/// File systems that write what the memory has at that moment, whatever a thread changes meanwhile. Others check sums
+/// over what they write, or keep copies, and need bytes that stay.
+const WRITE_ANYTHING: [i64; 2] = [libc::EXT4_SUPER_MAGIC, libc::XFS_SUPER_MAGIC];
+
+/// One way of opening it: descriptors of the library's own, whose positions are no other's.
+struct Ways {
+    buffered: File,
+    direct: Option<File>,
+}
+
+/// A file of the system.
+pub(super) struct LocalFile {
+    reads: Ways,
+    /// Comes with the first handle that may write.
+    writes: Late<Ways>,
+    /// Whether `O_DIRECT` works, as far as it was tried.
+    is_direct: AtomicBool,
+    is_huge: bool,
+}
+
+fn flags(file: &File) -> i32 {
+    // SAFETY: a question about a descriptor.
+    unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) }
+}
+
+/// How a descriptor may be used.
+pub(super) fn is_writable(file: &File) -> bool {
+    flags(file) & libc::O_ACCMODE != libc::O_RDONLY
+}
+
+fn again(file: &File, write: bool, flags: i32) -> io::Result<File> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    File::options().read(true).write(write).custom_flags(flags | libc::O_CLOEXEC).open(path)
+}
+
+impl Ways {
+    fn new(file: &File, write: bool) -> io::Result<Self> {
+        // The descriptor itself where it cannot be opened again, but not one that writes at the end alone.
+        let is_usable = !write || flags(file) & libc::O_APPEND == 0;
+        let itself = |error| if is_usable { file.try_clone() } else { Err(error) };
+        let buffered = again(file, write, 0).or_else(itself)?;
+        Ok(Self { buffered, direct: again(file, write, libc::O_DIRECT).ok() })
+    }
+}
+
+/// Repeats a call that a signal interrupts.
+fn call(mut f: impl FnMut() -> isize) -> Result<usize, Errno> {
+    loop {
+        if let Ok(done) = usize::try_from(f()) {
+            return Ok(done);
+        }
+        let error = io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
+        if error != libc::EINTR {
+            return Err(Errno::new(error));
+        }
+    }
+}
+
+fn pread(fd: RawFd, offset: u64, to: Span) -> Result<usize, Errno> {
+    // SAFETY: the caller's memory, which no thread uses.
+    call(|| unsafe { libc::pread(fd, to.start as *mut _, to.bytes(), offset as i64) })
+}
+
+fn pwrite(fd: RawFd, offset: u64, from: Span) -> Result<usize, Errno> {
+    // SAFETY: the caller's memory, readable; the kernel reads each byte as it is then.
+    call(|| unsafe { libc::pwrite(fd, from.start as *const _, from.bytes(), offset as i64) })
+}
+
+impl LocalFile {
+    pub(super) fn new(file: &File, is_huge: bool) -> io::Result<Self> {
+        let reads = Ways::new(file, false)?;
+        let is_direct = reads.direct.is_some().into();
+        let local = Self { reads, writes: Late::new(), is_direct, is_huge };
+        local.allow_writes(file)?;
+        Ok(local)
+    }
+
+    /// A descriptor that may be written by: from now on the file is.
+    pub(super) fn allow_writes(&self, file: &File) -> io::Result<()> {
+        if !is_writable(file) || self.writes.get().is_some() {
+            return Ok(());
+        }
+        let mut ways = Ways::new(file, true)?;
+        // SAFETY: a structure to write to.
+        let kind = unsafe {
+            let mut about: libc::statfs = std::mem::zeroed();
+            if libc::fstatfs(file.as_raw_fd(), &mut about) == 0 { about.f_type } else { 0 }
+        };
+        if !WRITE_ANYTHING.contains(&kind) {
+            ways.direct = None;
+        }
+        self.writes.set(ways);
+        Ok(())
+    }
+
+    /// Whether it is read past the kernel's page cache.
+    pub(super) fn is_direct(&self) -> bool {
+        self.is_direct.load(Relaxed)
+    }
+
+    fn direct<'a>(&self, ways: &'a Ways) -> Option<&'a File> {
+        ways.direct.as_ref().filter(|_| self.is_direct())
+    }
+
+    /// `O_DIRECT` does not work here after all, where the answer is EINVAL.
+    fn refused(&self, error: Errno) -> Result<(), Errno> {
+        if error != Errno::EINVAL {
+            return Err(error);
+        }
+        self.is_direct.store(false, Relaxed);
+        Ok(())
+    }
+
+    fn write_buffered(&self, ways: &Ways, mut offset: u64, mut from: Span) -> Result<(), Errno> {
+        while !from.is_empty() {
+            let done = pwrite(ways.buffered.as_raw_fd(), offset, from)?;
+            if done == 0 {
+                return Err(Errno::EIO);
+            }
+            offset += done as u64;
+            from.start += done;
+        }
+        Ok(())
+    }
+}
+
+impl Backing for LocalFile {
+    fn read(&self, offset: u64, to: Span) -> Result<usize, Errno> {
+        let mut done = 0;
+        match self.direct(&self.reads).map(|file| pread(file.as_raw_fd(), offset, to)) {
+            Some(Ok(read)) => done = read,
+            Some(Err(error)) => self.refused(error)?,
+            None => {}
+        }
+        if !self.is_direct() {
+            owner::counters().add(Counter::FileBuffered, 1);
+        }
+        // What is left after a short read, if it is not the end: that need not be whole blocks any more.
+        while done < to.bytes() {
+            let rest = Span { start: to.start + done, ..to };
+            match pread(self.reads.buffered.as_raw_fd(), offset + done as u64, rest)? {
+                0 => break,
+                read => done += read,
+            }
+        }
+        Ok(done)
+    }
+
+    fn write(&self, offset: u64, from: Span) -> Result<(), Errno> {
+        let ways = self.writes.get().ok_or(Errno::EBADF)?;
+        let whole = Span::new(from.start, from.bytes() / PAGE * PAGE);
+        let mut done = 0;
+        if let Some(file) = self.direct(ways).filter(|_| !whole.is_empty()) {
+            match pwrite(file.as_raw_fd(), offset, whole) {
+                Ok(written) => done = written,
+                Err(error) => self.refused(error)?,
+            }
+        }
+        if done < whole.bytes() {
+            owner::counters().add(Counter::FileBuffered, 1);
+        }
+        self.write_buffered(ways, offset + done as u64, Span { start: from.start + done, ..from })
+    }
+
+    fn sync(&self) -> Result<(), Errno> {
+        let Some(ways) = self.writes.get() else { return Ok(()) };
+        // SAFETY: a descriptor of this value's.
+        call(|| unsafe { libc::fdatasync(ways.buffered.as_raw_fd()) as isize }).map(drop)
+    }
+
+    fn grow(&self, length: u64) -> Result<(), Errno> {
+        let ways = self.writes.get().ok_or(Errno::EBADF)?;
+        let number = |error: io::Error| Errno::new(error.raw_os_error().unwrap_or(libc::EIO));
+        if ways.buffered.metadata().map_err(number)?.len() < length {
+            ways.buffered.set_len(length).map_err(number)?;
+        }
+        Ok(())
+    }
+
+    fn is_hole(&self, offset: u64, bytes: usize) -> bool {
+        // The position of this descriptor is no other's.
+        let Some(file) = &self.reads.direct else { return false };
+        let end = offset + bytes as u64;
+        // Behind the end nothing is a hole: another process may have made the file shorter.
+        if !file.metadata().is_ok_and(|about| about.len() >= end) {
+            return false;
+        }
+        // SAFETY: a descriptor of this value's.
+        match call(|| unsafe { libc::lseek(file.as_raw_fd(), offset as i64, libc::SEEK_DATA) as isize }) {
+            Ok(data) => data as u64 >= end,
+            Err(error) => error == Errno::new(libc::ENXIO),
+        }
+    }
+
+    fn is_huge(&self) -> bool {
+        self.is_huge
+    }
+}

@@ -1,0 +1,191 @@
+//! Files, mapped by huge pages of the process's own.
+//!
+//! ```
+//! # let directory = tempfile::tempdir()?;
+//! # let path = directory.path().join("data");
+//! # std::fs::write(&path, vec![7; 5000])?;
+//! use faultless::file::File;
+//!
+//! let file = File::open_writable(&path)?;
+//! file.write_at(b"bytes", 4096)?;
+//! let mapping = file.map(0, 5000)?;
+//! let mut bytes = [0; 5];
+//! mapping.read(4096, &mut bytes)?;
+//! assert_eq!(&bytes, b"bytes");
+//! file.sync()?; // now they are durable
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
+//! The page `docs/files.md` says what is lost when a process is killed before a sync, what other processes see, and
+//! what is not there yet.
+
+mod backing;
+mod caches;
+mod local;
+mod mapping;
+
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use faultless_base::Errno;
+use faultless_base::sys::file_memory;
+use faultless_mm::cache::Use;
+use faultless_mm::cache::evict::To;
+
+pub use crate::file::backing::Backing;
+use crate::file::backing::Custom;
+use crate::file::caches::{Handle, Shared, Source};
+pub use crate::file::mapping::{Mapping, MappingMut};
+
+/// A file whose pages are cached in this process. All handles of a file share one cache, and any number of threads may
+/// use a handle.
+pub struct File {
+    handle: Handle,
+    is_writable: bool,
+    /// Errors of writing that this handle has told of.
+    told: AtomicUsize,
+}
+
+fn error_of(error: Errno) -> io::Error {
+    io::Error::from_raw_os_error(error.number())
+}
+
+/// Where a part begins that has to be inside `length`.
+fn inside(length: usize, offset: u64, bytes: usize) -> io::Result<usize> {
+    let start =
+        usize::try_from(offset).ok().filter(|start| start.checked_add(bytes).is_some_and(|end| end <= length));
+    start.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the part is not inside the file"))
+}
+
+impl File {
+    /// Opens a file for reading.
+    pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
+        Self::new(&std::fs::File::open(path)?)
+    }
+
+    /// Opens a file for reading and writing.
+    pub fn open_writable(path: impl AsRef<Path>) -> io::Result<Self> {
+        Self::new(&std::fs::File::options().read(true).write(true).open(path)?)
+    }
+
+    /// The cache of an open file, for what that was opened for. A name is not needed.
+    pub fn new(file: &std::fs::File) -> io::Result<Self> {
+        Ok(Self::of(caches::of_file(file, true)?, local::is_writable(file)))
+    }
+
+    /// The same by pages of 4 KiB: for files of which a few bytes here and there are read. Where the file has a cache
+    /// already it stays as it is.
+    pub fn with_small_pages(file: &std::fs::File) -> io::Result<Self> {
+        Ok(Self::of(caches::of_file(file, false)?, local::is_writable(file)))
+    }
+
+    /// A file whose bytes come from elsewhere.
+    pub fn with_backing(backing: impl Backing + 'static) -> io::Result<Self> {
+        let (custom, length) = Custom::new(Box::new(backing))?;
+        Ok(Self::of(caches::of_backing(custom, length)?, true))
+    }
+
+    fn of(handle: Handle, is_writable: bool) -> Self {
+        let told = AtomicUsize::new(handle.get().engine.failures().count);
+        Self { handle, is_writable, told }
+    }
+
+    fn shared(&self) -> io::Result<&Shared> {
+        self.handle.get().here()
+    }
+
+    fn writable(&self) -> io::Result<&Shared> {
+        if !self.is_writable {
+            return Err(error_of(Errno::EBADF));
+        }
+        self.shared()
+    }
+
+    /// Its length in bytes, as this process knows it.
+    pub fn len(&self) -> u64 {
+        self.handle.get().engine.length() as u64
+    }
+
+    /// Whether it has no byte.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes of it that are in memory.
+    pub fn present(&self) -> usize {
+        self.handle.get().engine.present()
+    }
+
+    /// Whether it is read past the kernel's page cache. Elsewhere its pages are in memory twice, for a time.
+    pub fn is_direct(&self) -> bool {
+        matches!(self.handle.get().engine.backing(), Source::Local(local) if local.is_direct())
+    }
+
+    /// Reads from `offset` on. How many bytes: fewer than asked for at the end of the file, or before bytes that
+    /// cannot be read.
+    pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let engine = &self.shared()?.engine;
+        let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+        let bytes = engine.length().saturating_sub(offset).min(buffer.len());
+        let mut to = buffer.as_mut_ptr() as usize;
+        let copy = |from: faultless_base::Span| {
+            // SAFETY: bytes of the file that stay in memory; together they are no more than the buffer has.
+            unsafe { file_memory::copy(from.start, to, from.bytes()) };
+            to += from.bytes();
+        };
+        engine.with(offset, bytes, Use::Read, copy).map_err(error_of)
+    }
+
+    /// Writes at `offset`. The file grows as far as it takes. How many bytes: fewer than asked for only before bytes
+    /// that cannot be had.
+    pub fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        let shared = self.writable()?;
+        let engine = &shared.engine;
+        let start = usize::try_from(offset).map_err(|_| error_of(Errno::EFBIG))?;
+        let end = start.checked_add(bytes.len()).ok_or_else(|| error_of(Errno::EFBIG))?;
+        if !bytes.is_empty() {
+            engine.grow(end).map_err(error_of)?;
+        }
+        let mut from = bytes.as_ptr() as usize;
+        let copy = |to: faultless_base::Span| {
+            // SAFETY: as in `read_at`. Other threads may read and write there.
+            unsafe { file_memory::copy(from, to.start, to.bytes()) };
+            from += to.bytes();
+        };
+        engine.with(start, bytes.len(), Use::Write, copy).map_err(error_of)
+    }
+
+    /// Makes it at least `length` bytes long, by zeroes; at once, for other processes too.
+    pub fn grow(&self, length: u64) -> io::Result<()> {
+        let length = usize::try_from(length).map_err(|_| error_of(Errno::EFBIG))?;
+        self.writable()?.engine.grow(length).map_err(error_of)
+    }
+
+    /// Brings a part into memory, and keeps it there, for reading. It has to be inside the file.
+    pub fn map(&self, offset: u64, length: usize) -> io::Result<Mapping> {
+        Mapping::new(self.handle.clone(), offset, length)
+    }
+
+    /// The same for reading and writing.
+    pub fn map_mut(&self, offset: u64, length: usize) -> io::Result<MappingMut> {
+        self.writable()?;
+        Ok(MappingMut::new(self.map(offset, length)?))
+    }
+
+    /// Writes all that has changed, and waits until it is durable. An error that another call met since the last time
+    /// is told here, once. What could not be written stays in memory, and the next call tries again.
+    pub fn sync(&self) -> io::Result<()> {
+        let shared = self.writable()?;
+        let synced = shared.sync(0, shared.engine.length());
+        let failures = shared.engine.failures();
+        let told = self.told.swap(failures.count, Ordering::Relaxed);
+        let missed = failures.last.filter(|_| failures.count != told);
+        synced.and_then(|()| missed.map_or(Ok(()), Err)).map_err(error_of)
+    }
+
+    /// Gives its memory back, but for what is mapped or not yet written. How many bytes.
+    pub fn drop_cache(&self) -> usize {
+        self.shared().map_or(0, |shared| shared.engine.evict(usize::MAX, To::Store) * faultless_base::SLOT)
+    }
+}

@@ -1,0 +1,80 @@
+//! Errors come where they belong.
+
+use std::fs;
+use std::sync::atomic::Ordering;
+
+use faultless::file::File;
+
+use crate::plain::Plain;
+use crate::{PAGE, SLOT, budget, bytes, mapped, read_all};
+
+#[test]
+fn a_page_that_cannot_be_read_is_an_error_and_the_others_are_not() {
+    let _alone = budget(64 << 20);
+    let all = bytes(3 * SLOT, 3);
+    let plain = Plain::of(all.clone());
+    *plain.0.unreadable.lock().unwrap() = vec![SLOT / PAGE + 7];
+    let bad = SLOT + 7 * PAGE;
+    let file = File::with_backing(plain.clone()).unwrap();
+    let mut page = vec![0; PAGE];
+    for _ in 0..2 {
+        let error = file.read_at(&mut page, bad as u64 + 5).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(5));
+        assert_eq!(file.map(0, 3 * SLOT).err().unwrap().raw_os_error(), Some(5));
+        assert_eq!(file.write_at(b"x", bad as u64).unwrap_err().raw_os_error(), Some(5));
+    }
+    for at in [0, SLOT, bad - PAGE, bad + PAGE, 2 * SLOT] {
+        assert_eq!(file.read_at(&mut page, at as u64).unwrap(), PAGE);
+        assert!(page == all[at..at + PAGE], "{at}");
+    }
+    // A read ends before what cannot be had, or fails; never zeroes.
+    let mut some = vec![0; 2 * SLOT];
+    let n = file.read_at(&mut some, 0).unwrap();
+    assert!(n > 0 && n <= bad && some[..n] == all[..n]);
+    // It is tried again, and succeeds once it can be read.
+    plain.0.unreadable.lock().unwrap().clear();
+    assert!(read_all(&file) == all && mapped(&file.map(0, 3 * SLOT).unwrap()) == all);
+}
+
+#[test]
+fn what_cannot_be_written_stays_and_each_handle_is_told_once() {
+    let _alone = budget(64 << 20);
+    let plain = Plain::of(bytes(2 * SLOT, 4));
+    let file = File::with_backing(plain.clone()).unwrap();
+    for flag in [&plain.0.unwritable, &plain.0.unsyncable] {
+        file.write_at(b"new", 100).unwrap();
+        let mapping = file.map_mut(SLOT as u64, PAGE).unwrap();
+        mapping.write(0, b"mapped").unwrap();
+        flag.store(true, Ordering::Relaxed);
+        assert_eq!(file.sync().unwrap_err().raw_os_error(), Some(5));
+        assert_eq!(mapping.sync().unwrap_err().raw_os_error(), Some(5));
+        drop(mapping);
+        assert_eq!(file.drop_cache(), 0, "what is not written does not go");
+        flag.store(false, Ordering::Relaxed);
+        let mut got = [0; 3];
+        file.read_at(&mut got, 100).unwrap();
+        assert_eq!(&got, b"new");
+        // The error of the mapping's sync was not told to this handle.
+        assert_eq!(file.sync().unwrap_err().raw_os_error(), Some(5));
+        file.sync().unwrap();
+        assert_eq!(&plain.0.bytes.lock().unwrap()[100..103], b"new");
+        assert_eq!(&plain.0.bytes.lock().unwrap()[SLOT..SLOT + 6], b"mapped");
+        assert!(file.drop_cache() > 0);
+    }
+}
+
+/// Another process makes the file shorter: an error, and not zeroes.
+#[test]
+fn a_file_that_became_shorter_is_an_error() {
+    let _alone = budget(64 << 20);
+    let named = tempfile::NamedTempFile::new().unwrap();
+    let all = bytes(3 * SLOT, 5);
+    fs::write(named.path(), &all).unwrap();
+    let file = File::open(named.path()).unwrap();
+    named.as_file().set_len((SLOT + PAGE) as u64).unwrap();
+    let mut page = vec![0; PAGE];
+    assert_eq!(file.read_at(&mut page, 2 * SLOT as u64).unwrap_err().raw_os_error(), Some(5));
+    assert!(file.map(0, 3 * SLOT).is_err());
+    assert_eq!(file.read_at(&mut page, SLOT as u64).unwrap(), PAGE);
+    assert!(page == all[SLOT..SLOT + PAGE]);
+}

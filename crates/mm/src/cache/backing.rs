@@ -1,0 +1,29 @@
+//! Where the bytes of a file are when they are not in memory, and who decides about huge pages.
+
+use faultless_base::{Errno, Span};
+
+/// A file, or what stands for one. Any thread may call any of these, several at a time.
+pub trait Backing: Send + Sync {
+    /// Reads from `offset`, a multiple of a page, into memory that is the caller's alone; how many bytes. Fewer than
+    /// asked for: the file ends there.
+    fn read(&self, offset: u64, to: Span) -> Result<usize, Errno>;
+
+    /// Writes all of `from` at `offset`, a multiple of a page. Threads may change these bytes meanwhile.
+    fn write(&self, offset: u64, from: Span) -> Result<(), Errno>;
+
+    /// What was written survives a power cut from now on.
+    fn sync(&self) -> Result<(), Errno>;
+
+    /// Makes it longer, by zeroes, if it is shorter.
+    fn grow(&self, length: u64) -> Result<(), Errno>;
+
+    /// Whether all bytes of a part are there, and read as zero because nothing was ever written to them.
+    fn is_hole(&self, _offset: u64, _bytes: usize) -> bool {
+        false
+    }
+
+    /// Whether huge pages are used where there are any.
+    fn is_huge(&self) -> bool {
+        true
+    }
+}

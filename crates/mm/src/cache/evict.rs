@@ -1,0 +1,93 @@
+//! Pages of a file go: those that no mapping holds, no thread uses and the file has, by second chance.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use faultless_base::sys::file_memory::FileMemory;
+use faultless_page::stats::Counter;
+
+use crate::cache::Cache;
+use crate::cache::backing::Backing;
+use crate::cache::index::{Change, flag};
+use crate::frame::buddy::Kind;
+use faultless_base::SLOT;
+
+/// Where the frames go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum To {
+    /// To the owner of all frames, as far as the budget allows: another file, or memory of the program's, gets them.
+    Store,
+    /// To the kernel: memory is short.
+    Kernel,
+}
+
+impl<M: FileMemory, B: Backing> Cache<M, B> {
+    /// Lets up to `most` slots go. Slots that were used since the last round stay for one round more. How many went.
+    pub fn evict(&self, most: usize, to: To) -> usize {
+        let slots = self.index.slots();
+        let mut gone = 0;
+        // Everything once for its first chance, and once more.
+        for _ in 0..2 * slots {
+            if gone == most {
+                break;
+            }
+            let slot = self.hand.fetch_add(1, Relaxed) % slots;
+            gone += self.evict_slot(slot, to) as usize;
+        }
+        gone
+    }
+
+    fn evict_slot(&self, slot: usize, to: To) -> bool {
+        let state = self.index.state(slot);
+        if state & flag::FILLED == 0 || state >= flag::PIN {
+            return false;
+        }
+        let Some(change) = self.index.try_change(slot) else { return false };
+        if change.is(flag::USED) {
+            change.unset(flag::USED);
+            return false;
+        }
+        if !change.leave() {
+            return false;
+        }
+        if !self.index.is_clean(slot) || !change.is(flag::FILLED) {
+            change.stay();
+            return false;
+        }
+        self.let_go(change, slot, to);
+        self.counters.add(Counter::FileEvicted, SLOT as u64);
+        true
+    }
+
+    fn let_go(&self, change: Change<'_>, slot: usize, to: To) {
+        let before = self.returnable(slot);
+        let at = self.slot_span(slot);
+        let is_huge = change.is(flag::HUGE);
+        // Before it is kept by the owner: no memory counts twice.
+        self.count(before, 0);
+        let place = (is_huge && to == To::Store).then(|| self.store.place_to_keep()).flatten();
+        let left = match place {
+            Some(frame) => {
+                let moved = self.memory.move_out(at.start, frame);
+                self.store.give(frame, if moved { Kind::Dirty } else { Kind::Unbacked });
+                0
+            }
+            None => {
+                let _ = self.memory.discard(at);
+                if self.memory.frees_tables() || is_huge { 0 } else { flag::TABLE }
+            }
+        };
+        change.gone(left);
+    }
+
+    /// Lets one slot go where nothing more may be kept. If all are dirty they are written back first: dirty memory
+    /// does not grow beyond the budget.
+    pub(super) fn make_room(&self) {
+        let has_some = || self.account.lock().slots > 0;
+        if self.store.room() > 0 || !has_some() || self.evict(1, To::Store) > 0 {
+            return;
+        }
+        // An error is kept, for the next call that asks for it.
+        let _ = self.sync(0, self.length());
+        self.evict(1, To::Store);
+    }
+}

@@ -1,0 +1,320 @@
+//! The index of a file: which of its pages are in memory, and which of them are to be written.
+//!
+//! A page lies where its offset says, so an entry is three bits: present, dirty, in writeback. The 512 entries of a
+//! huge page are eight words of each, which are set and cleared together. A word beside them says what else is true
+//! of the 2 MiB ([`flag`]), and counts the threads that use them.
+//!
+//! | who | does | protected by |
+//! |---|---|---|
+//! | a lookup | pins, looks for its pages, uses them, unpins | no lock: pinned pages stay |
+//! | a change: pages come | adds pages that are not there | the slot's lock, [`flag::CHANGING`] |
+//! | a change: pages go | [`Change::leave`], which fails while a thread has a pin; clears all entries | the same |
+//!
+//! A thread that pins waits while pages leave, which takes one call to the kernel.
+
+use faultless_base::sync::Words;
+use faultless_base::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use faultless_base::{Errno, SLOT_PAGES};
+
+const BITS: usize = usize::BITS as usize;
+/// Words of the pages of one slot.
+const WORDS: usize = SLOT_PAGES / BITS;
+
+/// What is true of a slot.
+pub mod flag {
+    /// A thread brings or drops pages.
+    pub const CHANGING: usize = 1;
+    /// Its pages go: no thread may pin them.
+    pub const LEAVING: usize = 1 << 1;
+    /// It has the memory of a huge page, whatever pages are present.
+    pub const HUGE: usize = 1 << 2;
+    /// It was used since eviction came by.
+    pub const USED: usize = 1 << 3;
+    /// A page table may be in the way of a huge page.
+    pub const TABLE: usize = 1 << 4;
+    /// Some of its pages are present.
+    pub const FILLED: usize = 1 << 5;
+    /// One thread that uses it.
+    pub const PIN: usize = 1 << 8;
+}
+
+/// Pages of one slot that follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The first of them, in the slot.
+    pub first: usize,
+    /// How many.
+    pub count: usize,
+}
+
+impl Part {
+    /// No page.
+    pub const NONE: Self = Self { first: 0, count: 0 };
+
+    /// The bits of these pages, by words.
+    fn masks(self) -> impl Iterator<Item = (usize, usize)> {
+        let (mut at, end) = (self.first, self.first + self.count);
+        core::iter::from_fn(move || {
+            (at < end).then(|| {
+                let (word, bit) = (at / BITS, at % BITS);
+                let n = (end - at).min(BITS - bit);
+                at += n;
+                (word, (usize::MAX >> (BITS - n)) << bit)
+            })
+        })
+    }
+}
+
+/// Which entry is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// The page is in memory.
+    Present,
+    /// It has bytes that the file does not have.
+    Dirty,
+    /// It was written, but is not yet known to be durable.
+    Writeback,
+}
+
+/// The entries of one file.
+pub struct Index {
+    states: Words,
+    entries: [Words; 3],
+    slots: usize,
+}
+
+impl Index {
+    /// Entries for so many slots, none present. All of their memory is there from now on, untouched.
+    pub fn new(slots: usize) -> Result<Self, Errno> {
+        let words = |n: usize| Words::new(n).ok_or(Errno::ENOMEM);
+        let bits = || words(slots * WORDS);
+        Ok(Self { states: words(slots)?, entries: [bits()?, bits()?, bits()?], slots })
+    }
+
+    /// How many slots it has.
+    pub fn slots(&self) -> usize {
+        self.slots
+    }
+
+    fn of(&self, entry: Entry, slot: usize) -> &[faultless_base::sync::atomic::AtomicUsize] {
+        &self.entries[entry as usize][slot * WORDS..][..WORDS]
+    }
+
+    /// What is true of a slot, at one moment.
+    pub fn state(&self, slot: usize) -> usize {
+        self.states[slot].load(Relaxed)
+    }
+
+    /// Keeps the pages of a slot where they are; without a lock, unless they are just leaving.
+    pub fn pin(&self, slot: usize, mut relax: impl FnMut(u32)) -> Pin<'_> {
+        let word = &self.states[slot];
+        let (mut state, mut turn) = (word.load(Relaxed), 0);
+        loop {
+            if state & flag::LEAVING != 0 {
+                relax(turn);
+                turn += 1;
+                state = word.load(Relaxed);
+                continue;
+            }
+            // Acquire: pairs with the end of a change that cleared entries.
+            match word.compare_exchange_weak(state, (state | flag::USED) + flag::PIN, Acquire, Relaxed) {
+                Ok(_) => return Pin { index: self, slot },
+                Err(now) => state = now,
+            }
+        }
+    }
+
+    /// Waits for the right to bring or drop pages of a slot.
+    pub fn change(&self, slot: usize, mut relax: impl FnMut(u32)) -> Change<'_> {
+        let mut turn = 0;
+        loop {
+            if let Some(change) = self.try_change(slot) {
+                return change;
+            }
+            relax(turn);
+            turn += 1;
+        }
+    }
+
+    /// The same, if no other thread has it.
+    pub fn try_change(&self, slot: usize) -> Option<Change<'_>> {
+        let before = self.states[slot].fetch_or(flag::CHANGING, Acquire);
+        // Not `then_some`: a guard that is made and dropped frees the lock.
+        (before & flag::CHANGING == 0).then(|| Change { index: self, slot })
+    }
+
+    /// Sets an entry of pages. The caller keeps them where they are.
+    pub fn set(&self, entry: Entry, slot: usize, part: Part) {
+        let words = self.of(entry, slot);
+        part.masks().for_each(|(word, mask)| _ = words[word].fetch_or(mask, Release));
+    }
+
+    /// Whether all pages of a part have it. Acquire: pairs with [`Index::set`], so their bytes are there.
+    pub fn has(&self, entry: Entry, slot: usize, part: Part) -> bool {
+        let words = self.of(entry, slot);
+        part.masks().all(|(word, mask)| words[word].load(Acquire) & mask == mask)
+    }
+
+    /// Whether any page of a slot has it.
+    pub fn has_any(&self, entry: Entry, slot: usize) -> bool {
+        self.of(entry, slot).iter().any(|word| word.load(Acquire) != 0)
+    }
+
+    /// Whether the file has all bytes of a slot of which no thread has a pin.
+    pub fn is_clean(&self, slot: usize) -> bool {
+        // Pages become dirty again when they could not be written: that is seen before or afterwards.
+        let entries = [Entry::Dirty, Entry::Writeback, Entry::Dirty];
+        entries.iter().all(|entry| !self.has_any(*entry, slot))
+    }
+
+    /// How many pages of a slot have it.
+    pub fn count(&self, entry: Entry, slot: usize) -> usize {
+        self.of(entry, slot).iter().map(|word| word.load(Relaxed).count_ones() as usize).sum()
+    }
+
+    /// Has all pages with one entry have another one instead.
+    pub fn turn(&self, from: Entry, to: Entry, slot: usize) {
+        for (from, to) in self.of(from, slot).iter().zip(self.of(to, slot)) {
+            // In this order: at no time does a page have neither.
+            let bits = from.load(Acquire);
+            to.fetch_or(bits, Release);
+            from.fetch_and(!bits, AcqRel);
+        }
+    }
+
+    /// Ends an entry for all pages of a slot.
+    pub fn clear(&self, entry: Entry, slot: usize) {
+        self.of(entry, slot).iter().for_each(|word| word.store(0, Release));
+    }
+
+    /// The first run of pages of `part` whose entry is as `set` says; empty if there is none.
+    pub fn run(&self, entry: Entry, slot: usize, part: Part, set: bool) -> Part {
+        let words = self.of(entry, slot);
+        let is = |page: &usize| (words[page / BITS].load(Acquire) >> (page % BITS) & 1 == 1) == set;
+        let end = part.first + part.count;
+        let Some(first) = (part.first..end).find(is) else { return Part::NONE };
+        let count = (first..end).take_while(is).count();
+        Part { first, count }
+    }
+}
+
+/// A thread uses a slot, whose pages stay where they are until this is dropped.
+pub struct Pin<'a> {
+    index: &'a Index,
+    slot: usize,
+}
+
+impl Pin<'_> {
+    /// Stays until [`Pin::unpin`].
+    pub fn keep(self) {
+        core::mem::forget(self);
+    }
+
+    /// Ends one that was kept.
+    pub fn unpin(index: &Index, slot: usize) {
+        drop(Pin { index, slot });
+    }
+}
+
+impl Drop for Pin<'_> {
+    fn drop(&mut self) {
+        // Release: what this thread read and wrote there comes before the pages leave.
+        self.index.states[self.slot].fetch_sub(flag::PIN, Release);
+    }
+}
+
+/// The right to bring or drop pages of a slot.
+pub struct Change<'a> {
+    index: &'a Index,
+    slot: usize,
+}
+
+impl Change<'_> {
+    /// Whether this is true of the slot.
+    pub fn is(&self, flags: usize) -> bool {
+        self.index.state(self.slot) & flags != 0
+    }
+
+    /// Makes it true.
+    pub fn set(&self, flags: usize) {
+        self.index.states[self.slot].fetch_or(flags, Relaxed);
+    }
+
+    /// Makes it untrue.
+    pub fn unset(&self, flags: usize) {
+        self.index.states[self.slot].fetch_and(!flags, Relaxed);
+    }
+
+    /// Pages are there now, with their bytes: all of them at once.
+    pub fn add(&self, part: Part) {
+        self.set(flag::FILLED);
+        self.index.set(Entry::Present, self.slot, part);
+    }
+
+    /// Begins to let all pages go, unless a thread uses them.
+    pub fn leave(&self) -> bool {
+        let word = &self.index.states[self.slot];
+        let mut state = word.load(Relaxed);
+        while state < flag::PIN {
+            // Acquire: pairs with the end of pins.
+            match word.compare_exchange_weak(state, state | flag::LEAVING, Acquire, Relaxed) {
+                Ok(_) => return true,
+                Err(now) => state = now,
+            }
+        }
+        false
+    }
+
+    /// They stay, after all.
+    pub fn stay(&self) {
+        self.index.states[self.slot].fetch_and(!flag::LEAVING, Release);
+    }
+
+    /// They are gone; `left` is true of the slot from now on.
+    pub fn gone(self, left: usize) {
+        self.index.clear(Entry::Present, self.slot);
+        self.unset(flag::TABLE & !left);
+        self.set(left);
+        let ended = flag::LEAVING | flag::HUGE | flag::FILLED | flag::USED;
+        self.index.states[self.slot].fetch_and(!ended, Release);
+    }
+}
+
+impl Drop for Change<'_> {
+    fn drop(&mut self) {
+        self.index.states[self.slot].fetch_and(!flag::CHANGING, Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: Part = Part { first: 0, count: SLOT_PAGES };
+
+    #[test]
+    fn entries_of_a_part_are_those_pages_and_no_others() {
+        for (first, count) in [(0, 1), (63, 2), (0, SLOT_PAGES), (511, 1), (64, 128), (100, 300), (5, 0)] {
+            let index = Index::new(2).unwrap();
+            let part = Part { first, count };
+            index.change(1, |_| ()).add(part);
+            assert!(index.has(Entry::Present, 1, part));
+            assert_eq!((index.count(Entry::Present, 1), index.count(Entry::Present, 0)), (count, 0));
+            let run = index.run(Entry::Present, 1, ALL, true);
+            assert_eq!(run, if count == 0 { Part::NONE } else { part });
+        }
+    }
+
+    #[test]
+    fn pages_in_use_do_not_leave() {
+        let index = Index::new(1).unwrap();
+        index.change(0, |_| ()).add(ALL);
+        let pin = index.pin(0, |_| ());
+        assert!(!index.change(0, |_| ()).leave());
+        drop(pin);
+        let change = index.change(0, |_| ());
+        assert!(change.leave());
+        change.gone(flag::TABLE);
+        assert_eq!((index.state(0), index.count(Entry::Present, 0)), (flag::TABLE, 0));
+    }
+}

@@ -1,0 +1,288 @@
+//! The cache of a file: its pages in memory, at one range of addresses for the whole file.
+//!
+//! A page lies where its offset says. So all mappings of a file in a process are the same memory, and a huge page is
+//! mapped by one entry. Frames move in from the owner of all frames ([`Store`]) and back to it. Where there is none, or
+//! the backing wants none, small pages come.
+//!
+//! | file | holds |
+//! |---|---|
+//! | [`index`] | which pages are present, dirty, in writeback; pins |
+//! | [`backing`] | where bytes come from and go to |
+//! | `fill` | pages come |
+//! | [`evict`] | pages go |
+//! | [`write_back`] | dirty pages are written, errors are kept |
+//!
+//! Locks, in the order in which they are taken: `syncing`; the lock of a slot ([`index::flag::CHANGING`]), of which a
+//! thread has one, and only tries others; `account`. The backing is called with the first two.
+//!
+//! Memory that no mapping holds can go back on request. The owner counts it as kept ([`Store::cached`]), as far as it
+//! is in use: a slot of small pages counts by the page.
+
+pub mod backing;
+pub mod evict;
+mod fill;
+pub mod index;
+pub mod write_back;
+
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use faultless_base::sync::{Lock, Words};
+use faultless_base::sys::file_memory::FileMemory;
+use faultless_base::{Errno, PAGE, SLOT, SLOT_PAGES, Span};
+use faultless_page::stats::Block;
+
+use crate::cache::backing::Backing;
+use crate::cache::index::{Change, Entry, Index, Part, Pin, flag};
+use crate::cache::write_back::Failures;
+use crate::frame::store::Store;
+
+/// What a thread does with bytes of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// It reads them.
+    Read,
+    /// It changes them.
+    Write,
+}
+
+/// The cache of one file.
+pub struct Cache<M: FileMemory, B: Backing> {
+    memory: M,
+    backing: B,
+    span: Span,
+    index: Index,
+    /// Mappings that hold a slot; changed with the slot's lock.
+    holds: Words,
+    store: &'static dyn Store,
+    counters: &'static Block,
+    /// The length of the file. It only grows.
+    length: AtomicUsize,
+    growing: Lock<()>,
+    /// Pages that can go back on request, and how many slots the owner of all frames counts for them.
+    account: Lock<Account>,
+    syncing: Lock<()>,
+    failures: Lock<Failures>,
+    /// Where eviction looks next.
+    hand: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Account {
+    pages: usize,
+    slots: usize,
+}
+
+impl<M: FileMemory, B: Backing> Cache<M, B> {
+    /// A cache of a file of `length` bytes that may grow to `most`. Nothing of it is in memory.
+    pub fn new(
+        memory: M,
+        backing: B,
+        length: usize,
+        most: usize,
+        store: &'static dyn Store,
+        counters: &'static Block,
+    ) -> Result<Self, Errno> {
+        let slots = most.max(length).max(1).div_ceil(SLOT);
+        let index = Index::new(slots)?;
+        let holds = Words::new(slots).ok_or(Errno::ENOMEM)?;
+        let span = memory.reserve(slots * SLOT).ok_or(Errno::ENOMEM)?;
+        // No more than the file has: a program may lock all of its memory.
+        if !memory.open(Span::new(span.start, length.next_multiple_of(SLOT))) {
+            memory.release(span);
+            return Err(Errno::ENOMEM);
+        }
+        Ok(Self {
+            memory,
+            backing,
+            span,
+            index,
+            holds,
+            store,
+            counters,
+            length: AtomicUsize::new(length),
+            growing: Lock::new(()),
+            account: Lock::new(Account::default()),
+            syncing: Lock::new(()),
+            failures: Lock::new(Failures::default()),
+            hand: AtomicUsize::new(0),
+        })
+    }
+
+    /// The length of the file, as far as it is known here.
+    pub fn length(&self) -> usize {
+        self.length.load(Relaxed)
+    }
+
+    /// Its backing.
+    pub fn backing(&self) -> &B {
+        &self.backing
+    }
+
+    /// Where a byte of the file lies.
+    pub fn address(&self, offset: usize) -> usize {
+        self.span.start + offset
+    }
+
+    /// Bytes of the file that are in memory.
+    pub fn present(&self) -> usize {
+        (0..self.index.slots()).map(|slot| self.index.count(Entry::Present, slot) * PAGE).sum()
+    }
+
+    fn slot_span(&self, slot: usize) -> Span {
+        Span::new(self.span.start + slot * SLOT, SLOT)
+    }
+
+    fn pages(&self, slot: usize, part: Part) -> Span {
+        Span::new(self.slot_span(slot).start + part.first * PAGE, part.count * PAGE)
+    }
+
+    /// The slots of a range of bytes, each with its part of the range and the pages around that.
+    fn parts(&self, offset: usize, bytes: usize) -> impl Iterator<Item = (usize, Span, Part)> + use<M, B> {
+        let start = self.span.start;
+        let (mut at, end) = (offset, offset + bytes);
+        core::iter::from_fn(move || {
+            (at < end).then(|| {
+                let (slot, first) = (at / SLOT, at % SLOT);
+                let n = (end - at).min(SLOT - first);
+                let part = Part { first: first / PAGE, count: (first + n).div_ceil(PAGE) - first / PAGE };
+                let bytes = Span::new(start + at, n);
+                at += n;
+                (slot, bytes, part)
+            })
+        })
+    }
+
+    fn pin(&self, slot: usize) -> Pin<'_> {
+        self.index.pin(slot, |turn| self.memory.relax(turn))
+    }
+
+    fn change(&self, slot: usize) -> Change<'_> {
+        self.index.change(slot, |turn| self.memory.relax(turn))
+    }
+
+    /// Calls `f` with the memory of a range of bytes inside the file, up to 2 MiB at a time. It stays there until `f`
+    /// returns. The bytes for which that was done, or why it could not be done for the first.
+    pub fn with(&self, offset: usize, bytes: usize, how: Use, mut f: impl FnMut(Span)) -> Result<usize, Errno> {
+        let mut done = 0;
+        for (slot, bytes, part) in self.parts(offset, bytes) {
+            let _pin = self.pin(slot);
+            if let Err(error) = self.bring(slot, part) {
+                return if done > 0 { Ok(done) } else { Err(error) };
+            }
+            f(bytes);
+            if how == Use::Write {
+                // Afterwards: who writes it back meanwhile takes the entry away before it reads the bytes.
+                self.index.set(Entry::Dirty, slot, part);
+            }
+            done += bytes.bytes();
+        }
+        Ok(done)
+    }
+
+    /// Brings a range of bytes inside the file, and keeps it in memory until [`Cache::release`].
+    pub fn hold(&self, offset: usize, bytes: usize) -> Result<(), Errno> {
+        let mut held = 0;
+        for (slot, span, part) in self.parts(offset, bytes) {
+            let pin = self.pin(slot);
+            if let Err(error) = self.bring(slot, part) {
+                drop(pin);
+                self.release(offset, held);
+                return Err(error);
+            }
+            pin.keep();
+            let change = self.change(slot);
+            if self.holds[slot].fetch_add(1, Relaxed) == 0 {
+                self.count(self.weight(slot), 0);
+            }
+            drop(change);
+            held += span.bytes();
+        }
+        Ok(())
+    }
+
+    /// Ends that.
+    pub fn release(&self, offset: usize, bytes: usize) {
+        for (slot, ..) in self.parts(offset, bytes) {
+            let change = self.change(slot);
+            if self.holds[slot].fetch_sub(1, Relaxed) == 1 {
+                self.count(0, self.weight(slot));
+            }
+            drop(change);
+            Pin::unpin(&self.index, slot);
+        }
+    }
+
+    /// Bytes of the file may have been changed where they lie. The caller holds them.
+    pub fn soil(&self, offset: usize, bytes: usize) {
+        self.parts(offset, bytes).for_each(|(slot, _, part)| self.index.set(Entry::Dirty, slot, part));
+    }
+
+    /// Makes the file at least so long. EFBIG: its addresses end before. If it fails, its length is what it was.
+    pub fn grow(&self, length: usize) -> Result<(), Errno> {
+        let _growing = self.growing.lock();
+        let old = self.length();
+        if length <= old {
+            return Ok(());
+        }
+        if length > self.span.bytes() {
+            return Err(Errno::EFBIG);
+        }
+        let opened = |length: usize| self.address(length.next_multiple_of(SLOT));
+        if !self.memory.open(Span { start: opened(old), end: opened(length) }) {
+            return Err(Errno::ENOMEM);
+        }
+        self.backing.grow(length as u64)?;
+        // What mappings left behind the end in the last page is not part of the file.
+        let tail = old.next_multiple_of(PAGE) - old;
+        if tail > 0 {
+            let (slot, first) = (old / SLOT, old % SLOT / PAGE);
+            let _change = self.change(slot);
+            if self.index.has(Entry::Present, slot, Part { first, count: 1 }) {
+                self.memory.zero(Span::new(self.address(old), tail));
+            }
+        }
+        self.length.store(length, Relaxed);
+        Ok(())
+    }
+
+    /// The pages of a slot that are in the file.
+    fn inside(&self, slot: usize) -> Part {
+        let bytes = self.length().saturating_sub(slot * SLOT).min(SLOT);
+        Part { first: 0, count: bytes.div_ceil(PAGE) }
+    }
+
+    /// The pages of memory that a slot takes.
+    fn weight(&self, slot: usize) -> usize {
+        match self.index.state(slot) & flag::HUGE != 0 {
+            true => SLOT_PAGES,
+            false => self.index.count(Entry::Present, slot),
+        }
+    }
+
+    /// The same, as far as it can go back on request. The caller has the slot's lock.
+    fn returnable(&self, slot: usize) -> usize {
+        if self.holds[slot].load(Relaxed) == 0 { self.weight(slot) } else { 0 }
+    }
+
+    /// Pages that could go back on request were `before`, and are `after`.
+    fn count(&self, before: usize, after: usize) {
+        if before == after {
+            return;
+        }
+        let mut account = self.account.lock();
+        account.pages = account.pages + after - before;
+        let slots = account.pages.div_ceil(SLOT_PAGES);
+        self.store.cached(account.slots, slots);
+        account.slots = slots;
+    }
+}
+
+impl<M: FileMemory, B: Backing> Drop for Cache<M, B> {
+    fn drop(&mut self) {
+        self.evict(self.index.slots(), evict::To::Store);
+        // What is dirty still is lost: the caller has written back what could be written.
+        let pages = self.account.lock().pages;
+        self.count(pages, 0);
+        self.memory.release(self.span);
+    }
+}

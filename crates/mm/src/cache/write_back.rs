@@ -1,0 +1,108 @@
+//! Dirty pages are written, and durable then; or the error is kept.
+//!
+//! | a page is | until |
+//! |---|---|
+//! | dirty | it is about to be written: in writeback. A thread that changes it meanwhile makes it dirty again |
+//! | in writeback | the backing says that all is durable: clean. After any error: dirty again, so no byte is lost |
+
+use faultless_base::sys::file_memory::FileMemory;
+use faultless_base::{Errno, SLOT_PAGES, Span};
+use faultless_page::stats::Counter;
+
+use crate::cache::Cache;
+use crate::cache::backing::Backing;
+use crate::cache::index::{Entry, Part, flag};
+
+/// Errors of writing, in the order in which they came.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Failures {
+    /// How many there were.
+    pub count: usize,
+    /// The last one.
+    pub last: Option<Errno>,
+}
+
+/// Bytes that are written by one call: a file system allocates them together.
+const MOST_AT_ONCE: usize = 32 << 20;
+
+/// Pages that follow each other and are about to be written, and what became of those before.
+struct Batch {
+    run: Span,
+    result: Result<(), Errno>,
+}
+
+impl<M: FileMemory, B: Backing> Cache<M, B> {
+    /// The errors of writing so far. Who has seen fewer has not been told of the last one.
+    pub fn failures(&self) -> Failures {
+        *self.failures.lock()
+    }
+
+    /// Whether some page has bytes that the file does not have, as far as that was said.
+    pub fn is_dirty(&self) -> bool {
+        (0..self.index.slots())
+            .any(|slot| self.index.state(slot) & flag::FILLED != 0 && self.index.has_any(Entry::Dirty, slot))
+    }
+
+    /// Writes the dirty pages of a range of bytes, and has all that was written be durable. After an error its pages
+    /// are dirty as before.
+    pub fn sync(&self, offset: usize, bytes: usize) -> Result<(), Errno> {
+        let _syncing = self.syncing.lock();
+        let slots = || self.parts(offset, bytes).filter(|(slot, ..)| self.index.state(*slot) & flag::FILLED != 0);
+        let mut batch = Batch { run: Span::new(0, 0), result: Ok(()) };
+        for (slot, ..) in slots() {
+            if self.index.has_any(Entry::Dirty, slot) {
+                // A page in writeback stays, so it needs no pin.
+                self.index.turn(Entry::Dirty, Entry::Writeback, slot);
+                self.write_slot(slot, &mut batch);
+            }
+        }
+        self.write(&mut batch);
+        let result = batch.result.and_then(|()| self.backing.sync());
+        for (slot, ..) in slots() {
+            match result {
+                Ok(()) => self.index.clear(Entry::Writeback, slot),
+                Err(_) => self.index.turn(Entry::Writeback, Entry::Dirty, slot),
+            }
+        }
+        if let Err(error) = result {
+            let mut failures = self.failures.lock();
+            *failures = Failures { count: failures.count + 1, last: Some(error) };
+        }
+        result
+    }
+
+    /// Adds the pages in writeback of a slot to a batch.
+    fn write_slot(&self, slot: usize, batch: &mut Batch) {
+        let mut rest = Part { first: 0, count: SLOT_PAGES };
+        loop {
+            let part = self.index.run(Entry::Writeback, slot, rest, true);
+            if part == Part::NONE {
+                return;
+            }
+            let run = self.pages(slot, part);
+            if run.start == batch.run.end && batch.run.bytes() + run.bytes() <= MOST_AT_ONCE {
+                batch.run.end = run.end;
+            } else {
+                self.write(batch);
+                batch.run = run;
+            }
+            let next = part.first + part.count;
+            rest = Part { first: next, count: SLOT_PAGES - next };
+        }
+    }
+
+    /// Writes a batch, as far as it is inside the file. After an error the next ones are written all the same: less is
+    /// lost.
+    fn write(&self, batch: &mut Batch) {
+        let offset = batch.run.start.saturating_sub(self.span.start);
+        let bytes = self.length().saturating_sub(offset).min(batch.run.bytes());
+        if bytes > 0 {
+            let written = self.backing.write(offset as u64, Span::new(batch.run.start, bytes));
+            if written.is_ok() {
+                self.counters.add(Counter::FileWritten, bytes as u64);
+            }
+            batch.result = batch.result.and(written);
+        }
+        batch.run = Span::new(0, 0);
+    }
+}
