@@ -239,7 +239,11 @@ fn scenario() {
                 std::thread::sleep(Duration::from_millis(10));
             }
             assert_eq!(region.unmap(0..MIB), Err(Error::Closed));
-            read(&region, 0);
+            // What is there can be read until another thread has shut it, a moment later.
+            loop {
+                read(&region, 0);
+                std::thread::sleep(Duration::from_millis(1));
+            }
         }
         "child" => {
             *REGION.lock().unwrap() = Some(region(Delivery::Thread, None));

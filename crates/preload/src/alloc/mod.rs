@@ -259,8 +259,8 @@ unsafe fn move_to(block: *mut c_void, old: usize, bytes: usize) -> *mut c_void {
                 let to = new.cast::<u8>().add(start - copied.start);
                 core::ptr::copy_nonoverlapping(start as *const u8, to, part.bytes());
             }
-            // A large block is not in memory twice. Where the kernel refuses, it is until the end.
-            if old > SLOT && part.bytes() == SLOT {
+            // A large block is not in memory twice. Where the kernel refuses, or a filter may, it is until the end.
+            if old > SLOT && part.bytes() == SLOT && engine::enter().is_some_and(|engine| !engine.is_retired()) {
                 // SAFETY: a part of a block that is about to be freed.
                 let _ = unsafe {
                     raw::syscall(libc::SYS_madvise, [start, SLOT, libc::MADV_DONTNEED as usize, 0, 0, 0])
