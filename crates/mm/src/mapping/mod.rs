@@ -82,14 +82,9 @@ impl<S: Sys> Space<S> {
     pub fn unmap(&self, cpu: usize, span: Span, by_kernel: impl FnOnce() -> bool) -> bool {
         let is_done = self.unmap_slots(cpu, span, by_kernel);
         if is_done {
-            self.unmapped(span);
+            self.cut_ends(span);
         }
         is_done
-    }
-
-    /// `span` is unmapped.
-    pub fn unmapped(&self, span: Span) {
-        self.cut_ends(span);
     }
 
     /// Cuts the slots that `span` has in part.

@@ -39,6 +39,11 @@ enum Fate {
     Keep,
 }
 
+/// The units at which blocks start, of a bit for each.
+fn starts(blocks: u32) -> impl Iterator<Item = usize> {
+    (0..UNITS).filter(move |unit| blocks & 1 << unit != 0)
+}
+
 impl<S: Sys> Space<S> {
     /// Takes an extent in transit back that was a block's.
     pub(crate) fn take_block_back(&self, shard: &Shard, e: Extent) {
@@ -98,12 +103,12 @@ impl<S: Sys> Space<S> {
 
     /// Frees the blocks that start at these units of a slot, a bit each.
     pub(crate) fn take_in_blocks(&self, shard: &Shard, slot: Slot, blocks: u32) {
-        (0..UNITS).filter(|unit| blocks & 1 << unit != 0).for_each(|unit| _ = self.free_now(shard, slot, unit));
+        starts(blocks).for_each(|unit| _ = self.free_now(shard, slot, unit));
     }
 
     fn take_in_one(&self, shard: &Shard, note: Note) {
-        let noted = (0..UNITS).filter(|unit| note.blocks & 1 << unit != 0);
-        self.budget.end_deferral(noted.map(|unit| self.block_at(shard, note.slot, unit)).sum());
+        let noted = starts(note.blocks).map(|unit| self.block_at(shard, note.slot, unit));
+        self.budget.end_deferral(noted.sum());
         self.take_in_blocks(shard, note.slot, note.blocks);
         match note.extent {
             Some((e, What::Give(kind))) => self.put_back(shard, e, kind, self.now_ms()),

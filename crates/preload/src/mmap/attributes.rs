@@ -62,14 +62,9 @@ changes! {
 /// As mseal(2), which C libraries have since 2.41.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mseal(addr: *mut c_void, bytes: usize, flags: c_ulong) -> i32 {
-    before_mseal(addr, bytes);
+    note(addr, bytes);
     // SAFETY: the caller's promise.
     status(unsafe { Call::Mseal.pass_on([addr as usize, bytes, flags as usize, 0, 0, 0]) })
-}
-
-/// Before memory is sealed.
-pub fn before_mseal(addr: *mut c_void, bytes: usize) {
-    note(addr, bytes);
 }
 
 /// As mbind(2).
