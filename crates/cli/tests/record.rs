@@ -235,7 +235,9 @@ fn a_program_that_forks_often_is_recorded_whole() {
         (&true.into(), &"signal 15".into())
     );
     if is_sampled(&summary) {
-        assert_eq!(summary["recording"]["processes"], 1001);
+        // A ring that was full, on a busy machine, may have had no room for the beginning of a process.
+        let (processes, lost) = (&summary["recording"]["processes"], &summary["recording"]["lost"]);
+        assert!(*processes == 1001 || processes.as_u64() < Some(1001) && lost.as_u64() > Some(0), "{summary}");
         let kinds = summary["kinds"].as_array().unwrap();
         assert!(kinds.iter().any(|by| by["kind"] == "copy"), "{kinds:?}");
     }

@@ -16,8 +16,9 @@ const LOCAL_BYTES: usize = 16 << 10;
 
 /// The thread's number while it lives; the kernel clears it when it is gone.
 static THREAD: AtomicU32 = AtomicU32::new(0);
-/// The number of the last one. The kernel clears `THREAD` a moment before it stops counting the thread.
-static LAST: AtomicU32 = AtomicU32::new(0);
+/// Numbers of threads that the kernel may still count: it clears `THREAD` before it stops counting the thread, and one
+/// of idle priority may have no processor in between for long.
+static COUNTED: [AtomicU32; 4] = [const { AtomicU32::new(0) }; 4];
 static MEMORY: AtomicUsize = AtomicUsize::new(0);
 /// Whether the thread's table of descriptors is its own.
 static OWN_FILES: AtomicBool = AtomicBool::new(false);
@@ -35,7 +36,11 @@ pub fn prepare() {
 /// Starts the thread with `entry`; false when there is one already, or its memory was never made. One caller at a time.
 pub fn spawn(entry: extern "C" fn() -> !) -> bool {
     let memory = MEMORY.load(Ordering::Acquire);
-    if memory == 0 || THREAD.load(Ordering::Acquire) != 0 || !raw::may_call() {
+    if memory == 0
+        || THREAD.load(Ordering::Acquire) != 0
+        || !raw::may_call()
+        || COUNTED.iter().all(is_counted_still)
+    {
         return false;
     }
     let pointer = memory + STACK_BYTES + LOCAL_BYTES;
@@ -231,10 +236,10 @@ static HURRIED: AtomicBool = AtomicBool::new(false);
 /// Gives the thread an ordinary priority, if this process may: another thread waits for it.
 pub fn hurry() {
     HURRIED.store(true, Ordering::Release);
-    let last = LAST.load(Ordering::Acquire) as usize;
+    let number = THREAD.load(Ordering::Acquire) as usize;
     let other = libc::sched_param { sched_priority: 0 };
-    let args = [last, libc::SCHED_OTHER as usize, &raw const other as usize, 0, 0, 0];
-    if last != 0 && is_alive() {
+    let args = [number, libc::SCHED_OTHER as usize, &raw const other as usize, 0, 0, 0];
+    if number != 0 {
         // SAFETY: reads the parameter alone.
         let _ = unsafe { syscall(libc::SYS_sched_setscheduler, args) };
     }
@@ -247,23 +252,35 @@ pub fn calm() {
     }
 }
 
-/// Whether the kernel still counts the thread, which is no longer alive. In the end it may be another one with its
-/// number.
+/// Whether the kernel still counts the thread, which is no longer alive, or one before it. In the end it may be another
+/// one with its number.
 pub fn is_counted() -> bool {
-    let last = LAST.load(Ordering::Acquire) as usize;
+    COUNTED.iter().any(is_counted_still)
+}
+
+fn is_counted_still(number: &AtomicU32) -> bool {
+    let thread = number.load(Ordering::Acquire);
     // SAFETY: signal 0 is only a question.
-    let counted =
-        last != 0 && unsafe { syscall(libc::SYS_tgkill, [raw::process_number(), last, 0, 0, 0, 0]) }.is_ok();
+    let counted = thread != 0
+        && unsafe { syscall(libc::SYS_tgkill, [raw::process_number(), thread as usize, 0, 0, 0, 0]) }.is_ok();
     if !counted {
-        let _ = LAST.compare_exchange(last as u32, 0, Ordering::AcqRel, Ordering::Relaxed);
+        let _ = number.compare_exchange(thread, 0, Ordering::AcqRel, Ordering::Relaxed);
     }
     counted
+}
+
+/// Whether the kernel takes this process for one of several threads. It does so for a moment after it has stopped to
+/// count a thread: unshare(2) of what a single thread never shares changes nothing, and says it.
+pub fn has_company() -> bool {
+    // SAFETY: changes nothing, see above.
+    let answer = unsafe { syscall(libc::SYS_unshare, [libc::CLONE_VM as usize, 0, 0, 0, 0, 0]) };
+    answer == Err(Errno::EINVAL)
 }
 
 /// In a forked child: the thread stayed with the parent.
 pub fn forget() {
     THREAD.store(0, Ordering::Release);
-    LAST.store(0, Ordering::Release);
+    COUNTED.iter().for_each(|number| number.store(0, Ordering::Release));
     OUTLIVED.store(false, Ordering::Relaxed);
 }
 
@@ -272,7 +289,10 @@ pub fn be_idle(name: &core::ffi::CStr) {
     // SAFETY: this thread's own number, descriptors and name; failures only cost speed.
     unsafe {
         let number = syscall(libc::SYS_gettid, [0; 6]).unwrap_or(0);
-        LAST.store(number as u32, Ordering::Release);
+        // `spawn` has seen to a free place.
+        if let Some(free) = COUNTED.iter().find(|place| place.load(Ordering::Acquire) == 0) {
+            free.store(number as u32, Ordering::Release);
+        }
         // A table of descriptors of its own, empty: what it opens must not take the program's numbers.
         let files =
             syscall(libc::SYS_close_range, [0, u32::MAX as usize, libc::CLOSE_RANGE_UNSHARE as usize, 0, 0, 0]);

@@ -87,8 +87,13 @@ pub fn stop() -> Stopped {
     const STOP_US: u64 = 5_000_000;
     /// The thread's number may be another thread's by now.
     const COUNTED_US: u64 = 1_000_000;
+    /// A program with threads of its own always has company.
+    const COMPANY_US: u64 = 500;
     let stopped = stop_within(STOP_US);
-    wait_while(thread::is_counted, COUNTED_US);
+    if thread::is_counted() {
+        wait_while(thread::is_counted, COUNTED_US);
+        wait_while(thread::has_company, COMPANY_US);
+    }
     stopped
 }
 
