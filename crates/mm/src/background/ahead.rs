@@ -207,7 +207,7 @@ impl<S: Sys> Space<S> {
         let slots = shard.slots;
         let waiting = |i: Slot| [flag::FRESH, flag::ADVISED, flag::CHARGED].iter().all(|&f| slots.has(i, f));
         self.enter(shard, e, |_| {
-            if e.slots().all(waiting) {
+            if e.slots().all(waiting) && !self.is_looked_at() {
                 self.sys.huge(self.whole(shard, g, e), Huge::Refused);
                 for i in e.slots() {
                     slots.clear(i, flag::ADVISED);
@@ -321,7 +321,7 @@ impl<S: Sys> Space<S> {
         let slots = shard.slots;
         let waiting = |i: Slot| slots.has(i, flag::FRESH) && !slots.has(i, flag::ADVISED | flag::CHARGED);
         self.enter(shard, e, |_| {
-            if e.slots().all(waiting) {
+            if e.slots().all(waiting) && !self.is_looked_at() {
                 let last = g.advised == g.n;
                 let at = if last { self.whole(shard, g, e) } else { shard.span(e) };
                 let advised = self.advise_in_use(shard, e, at);

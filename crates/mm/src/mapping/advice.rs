@@ -63,7 +63,7 @@ impl<S: Sys> Space<S> {
     /// begins anew.
     pub fn emptied(&self, span: Span) {
         let span = span.aligned_inside(SLOT);
-        if !self.may_have_committed(span) {
+        if !self.may_have_committed(span) || self.is_looked_at() {
             return;
         }
         let Some(mut table) = self.advices.lock() else { return };
@@ -97,6 +97,19 @@ impl<S: Sys> Space<S> {
         let first = known.span.start / SLOT * SLOT;
         let slots = (first..known.span.end).step_by(SLOT).filter(|slot| pieces(*slot).any(is_there));
         slots.take(known.charged).count()
+    }
+
+    /// `span` with the mappings there of which parts are known; `None`: there are none.
+    pub(crate) fn known_around(&self, span: Span) -> Option<Span> {
+        if !self.may_have_committed(span) {
+            return None;
+        }
+        let table = self.advices.lock()?;
+        let meeting = table.all().map(|known| known.span).filter(|known| !known.clip(span).is_empty());
+        meeting.fold(None, |all, known| {
+            let all = all.unwrap_or(span);
+            Some(Span { start: all.start.min(known.start), end: all.end.max(known.end) })
+        })
     }
 
     /// The program has unmapped or replaced `span`, outside the arena.
@@ -189,6 +202,9 @@ impl<S: Sys> Space<S> {
     fn look_at_all(&self, probes: bool) -> bool {
         let mut changed = false;
         for place in 0..KNOWN {
+            if self.is_looked_at() {
+                return false;
+            }
             let seen = self.advices.lock().and_then(|table| table.at(place));
             let Some(seen) = seen.filter(|known| !known.cut) else { continue };
             let is_known = || {
@@ -212,6 +228,9 @@ impl<S: Sys> Space<S> {
 
     /// Acts on the use that was seen, and on whether huge pages are cold; whether anything changed.
     fn learn(&self, known: &mut Known, use_: Use, cold: bool) -> bool {
+        if self.is_looked_at() {
+            return false;
+        }
         let news = known.use_ != use_;
         known.use_ = use_;
         // All of it, so that it is one area again.

@@ -3,9 +3,12 @@
 //! A mapping that frames moved into is resident at once. To such a program it must be as the kernel made it. From the
 //! first look on, no frames move in any more. When the program registers memory to hear of missing pages, frames that
 //! moved in before and are still all zero move out again.
+//!
+//! Calls of a userfaultfd take one area of the kernel's each, and advice for a part of a mapping makes it several. So
+//! nothing is advised from the first look on, and memory that is registered becomes one area again.
 
-use faultless_base::Span;
-use faultless_base::sys::Sys;
+use faultless_base::sys::{Huge, Sys};
+use faultless_base::{SLOT, Slot, Span};
 
 use crate::frame::slot::flag;
 use crate::space::Space;
@@ -39,6 +42,7 @@ impl<S: Sys> Space<S> {
     /// Nothing is known of the range any more: it is exposed once, before it is watched, and never again.
     pub fn watch(&self, cpu: usize, span: Span, missing: bool) {
         self.note_watch();
+        self.unite(span);
         let program = self.program();
         for i in self.lent_in(span).filter(|&i| self.end_use(i)) {
             let slot = program.slot(i);
@@ -49,6 +53,37 @@ impl<S: Sys> Space<S> {
             self.drop_note(i);
         }
         self.uncommitted(span);
+    }
+
+    /// The same huge-page advice for all of `span`, if the engine gave it to a part of it or of the mappings there. The
+    /// program may register their other parts later: these have the same advice from now on.
+    fn unite(&self, span: Span) {
+        let slots = self.program().slots;
+        let is_advised = |i: Slot| slots.has(i, flag::ADVISED);
+        let known = self.known_around(span);
+        let is_ours = !self.span().clip(span).is_empty();
+        if !is_ours && known.is_none() && !self.lent_in(span).any(is_advised) {
+            return;
+        }
+        let slot = |i: Slot| self.program().slot(i);
+        let is_lent = |at: usize| self.is_noted(Span::new(at, SLOT));
+        let (mut first, mut last) = (Slot::around(span.start), Slot::around(span.end - 1));
+        let mut all = known.unwrap_or(span);
+        if is_lent(slot(first).start) {
+            while is_lent(slot(first).start - SLOT) {
+                first = first - 1;
+            }
+            all.start = all.start.min(slot(first).start);
+        }
+        if is_lent(slot(last).start) {
+            while is_lent(slot(last).end) {
+                last = last + 1;
+            }
+            all.end = all.end.max(slot(last).end);
+        }
+        let _replaced = self.replace(all);
+        self.sys.huge(all, Huge::Refused);
+        self.lent_in(all).for_each(|i| _ = slots.share(i, flag::ADVISED));
     }
 
     /// Takes the frame out of a slot if it is all zero.

@@ -21,6 +21,7 @@ use crate::kernel::smaps::{self, Mapping};
 use crate::mmap::attributes::{give_up, note};
 use crate::runtime::engine::{self, Engine, Entered};
 use crate::runtime::inside::aside;
+use crate::runtime::seen;
 use crate::shutdown::limits;
 
 const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
@@ -319,8 +320,8 @@ fn remapped(engine: &Engine, from: Span, to: Span) {
 fn look_up(span: Span) -> Mapping {
     // A program that has confined itself may not be allowed a thread.
     match engine::is_retired() || dispatch::has_begun() {
-        true => smaps::look_up(span),
-        false => open::apart(|| smaps::look_up(span)).unwrap_or(Mapping::One),
+        true => smaps::look_up(span, seen::watches()),
+        false => open::apart(|| smaps::look_up(span, seen::watches())).unwrap_or(Mapping::One),
     }
 }
 

@@ -53,13 +53,14 @@ impl Drop for File {
 }
 
 /// What `span` is: areas without a file that differ in huge-page advice alone are one mapping. Where the kernel does not
-/// tell, the range passes for one, too.
-pub fn look_up(span: Span) -> Mapping {
+/// tell, the range passes for one, too. `watches`: the program has a userfaultfd.
+pub fn look_up(span: Span, watches: bool) -> Mapping {
     let Some(file) = File::open(SMAPS) else { return Mapping::One };
     // Advice of the engine's ends where a slot does, unless it was moved elsewhere.
     text::look_up(
         |buffer| file.read(buffer),
         span,
         || SHIFTED.load(Ordering::Relaxed) || has_advised_between_slots(),
+        watches,
     )
 }

@@ -46,14 +46,31 @@ fn hex(digits: &[u8]) -> Option<usize> {
     usize::from_str_radix(core::str::from_utf8(digits).ok()?, 16).ok()
 }
 
-/// The addresses of an area and whether a file is behind it, from the first line about it; no other line has that form.
-fn head(line: &[u8]) -> Option<(Span, bool)> {
+/// What an area has, by the lines about it.
+#[derive(Clone, Copy)]
+struct Area {
+    span: Span,
+    has_file: bool,
+    /// A number for all by which the kernel keeps areas apart, as far as it tells: the name that the program gave it,
+    /// its protection key, its flags.
+    kind: u64,
+}
+
+fn mixed(sum: u64, bytes: &[u8]) -> u64 {
+    bytes.iter().fold(sum, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)))
+}
+
+/// The first line about an area; no other line has that form.
+fn head(line: &[u8]) -> Option<Area> {
     let mut words = line.split(|byte| *byte == b' ');
     let addresses = words.next()?;
     let dash = addresses.iter().position(|byte| *byte == b'-')?;
     let span = Span { start: hex(&addresses[..dash])?, end: hex(&addresses[dash + 1..])? };
     // After protection, offset and device comes the number of the file.
-    Some((span, words.nth(3)? != b"0"))
+    let has_file = words.nth(3)? != b"0";
+    const NAME: &[u8] = b"[anon:";
+    let name = line.windows(NAME.len()).position(|bytes| bytes == NAME);
+    Some(Area { span, has_file, kind: name.map_or(0, |at| mixed(1, &line[at..])) })
 }
 
 /// A number for the flags of an area. It leaves out flags that the engine sets: huge-page advice, and write
@@ -62,13 +79,18 @@ fn head(line: &[u8]) -> Option<(Span, bool)> {
 ///
 /// An area that may be written to counts as committed memory. Closed to writes, it counts on only if it has memory. So
 /// the engine's advice may be why one part counts and another one does not.
-fn flags(line: &[u8]) -> Option<u64> {
+fn flags(line: &[u8], sum: u64) -> Option<u64> {
     let words = || line.strip_prefix(b"VmFlags:").map(|words| words.split(|byte| *byte == b' '));
     let writes = words()?.any(|word| word == b"wr");
     let is_ours =
         |word: &[u8]| matches!(word, b"" | b"hg" | b"nh" | b"uw" | b"sd" | b"gu") || word == b"ac" && !writes;
-    let kept = words()?.filter(|word| !is_ours(word));
-    Some(kept.flatten().fold(0, |sum: u64, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte))))
+    Some(words()?.filter(|word| !is_ours(word)).fold(sum, mixed))
+}
+
+/// Whether the program watches an area by a userfaultfd; with `watches` it has one. Then the engine's advice splits
+/// nothing there, and areas are the program's own.
+fn is_watched(line: &[u8], watches: bool) -> bool {
+    line.split(|byte| *byte == b' ').any(|word| matches!(word, b"um" | b"ui") || watches && word == b"uw")
 }
 
 /// Whether an area has no other flags than every private mapping that may be read and written to.
@@ -94,25 +116,35 @@ pub enum Mapping {
     Several,
 }
 
-/// What `span` is by the text that `read` gives. With `shifted`, areas may meet anywhere, and else where slots do.
-pub fn look_up(read: impl FnMut(&mut [u8]) -> usize, span: Span, shifted: impl Fn() -> bool) -> Mapping {
+/// What `span` is by the text that `read` gives. With `shifted`, areas may meet anywhere, and else where slots do. For
+/// `watches` see [`is_watched`].
+pub fn look_up(
+    read: impl FnMut(&mut [u8]) -> usize,
+    span: Span,
+    shifted: impl Fn() -> bool,
+    watches: bool,
+) -> Mapping {
     let mut lines = Lines { read, buffer: [0; BUFFER], at: 0, end: 0 };
     let mut line = [0; LINE];
-    let (mut area, mut file) = (Span { start: 0, end: 0 }, false);
+    let mut area = Area { span: Span { start: 0, end: 0 }, has_file: false, kind: 0 };
     let mut seen = span.start;
     let mut common = None;
     let mut found = Mapping::Plain;
     while let Some(line) = lines.next(&mut line) {
         if let Some(next) = head(line) {
-            (area, file) = next;
-        } else if let Some(flags) = flags(line).filter(|_| area.end > span.start) {
-            if area.start > seen || file || common.is_some_and(|common| common != flags) {
+            area = next;
+        } else if line.starts_with(b"ProtectionKey:") {
+            area.kind = mixed(area.kind, line);
+        } else if let Some(kind) = flags(line, area.kind).filter(|_| area.span.end > span.start) {
+            let is_all = area.span.start <= span.start && area.span.end >= span.end;
+            let is_apart = area.has_file || is_watched(line, watches) && !is_all;
+            if area.span.start > seen || is_apart || common.is_some_and(|common| common != kind) {
                 return Mapping::Several;
             }
             if !is_plain(line) {
                 found = Mapping::One;
             }
-            (common, seen) = (Some(flags), area.end);
+            (common, seen) = (Some(kind), area.span.end);
             if seen >= span.end {
                 return found;
             }
