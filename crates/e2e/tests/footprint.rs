@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use faultless_e2e::{Case, Run, skip};
+use faultless_page::stats::Counter;
 
 const MIB: u64 = 1 << 20;
 /// What the library's own tables and its thread may take.
@@ -65,6 +66,17 @@ fn what_is_left_of_huge_pages_counts() {
             let allowed = plain + share * mib * MIB + TABLES + 2 * MIB;
             assert!(most <= allowed, "{how}, budget {mib}M: {most} bytes, {plain} plain");
         }
+    }
+}
+
+/// Also with a budget smaller than the block: what may not be kept for it the C library keeps.
+#[test]
+fn a_block_that_comes_again_is_the_same_memory() {
+    let Some(case) = Case::compiled("comes_again.c", &[]) else { return };
+    for budget in ["2M", "16M", "64M", "1G"] {
+        let run = case.clone().env("FAULTLESS_BUDGET", budget).same();
+        let fresh = [Counter::BytesFreshHuge, Counter::BytesFreshSmall].map(|kind| run.counters.get(kind));
+        assert!(fresh.iter().sum::<u64>() < 200 * MIB, "budget {budget}: {:?}", run.counters);
     }
 }
 

@@ -186,7 +186,7 @@ counters! {
     BytesDecayed, "bytes_decayed", Bytes;
     /// Memory returned to the kernel under memory pressure.
     BytesPressed, "bytes_pressed", Bytes;
-    /// Memory returned to the kernel because the program had changed its attributes.
+    /// Memory returned to the kernel because the program had changed its attributes, or the kernel did not show that it had not.
     BytesTainted, "bytes_tainted", Bytes;
     /// Memory returned to the kernel because a fork had shared it.
     BytesForked, "bytes_forked", Bytes;

@@ -120,6 +120,10 @@ impl<S: Sys> Space<S> {
         if !Sizes::may_be(pages) {
             return None;
         }
+        if bytes <= LARGEST_OF_HEAP && !self.may_come_again(n) {
+            self.leave_block(shard, bytes);
+            return None;
+        }
         let (shard, e) = self.take(shard, n, align, Purpose::of_block(need))?;
         shard.sizes.set_pages(e.first, pages);
         self.prepare(shard, e, Purpose::of_block(need), State::Block);
@@ -211,6 +215,13 @@ impl<S: Sys> Space<S> {
             self.leave_block(shard, bytes);
         }
         may
+    }
+
+    /// Whether a block of `n` slots that comes and goes gets the same memory each time. Idle memory is the program's only
+    /// as far as it is trusted. Where that is less than the block, it would go back to the kernel, and the block be new
+    /// memory each time; the C library keeps it.
+    fn may_come_again(&self, n: usize) -> bool {
+        self.budget.idle() == 0 || !self.budget.is_small() || self.is_trusted_with(n)
     }
 
     /// Whether `addr` lies in the arena.

@@ -143,8 +143,14 @@ impl Budget {
     /// one keeps. A small budget cannot bear both: once it was used up, it alone says what is kept.
     #[inline]
     pub fn leaves_blocks(&self) -> bool {
+        self.left_some.load(Relaxed) && self.is_small()
+    }
+
+    /// Whether the budget is small.
+    #[inline]
+    pub fn is_small(&self) -> bool {
         // Not in models: all of their budgets are small.
-        !CHECKED && self.left_some.load(Relaxed) && self.limit() <= SMALL
+        !CHECKED && self.limit() <= SMALL
     }
 
     /// Whether a shard, one of `shards`, has more than its share of the budget in units of no block.

@@ -77,7 +77,7 @@ impl<S: Sys> Space<S> {
         }
         if is_lent(slot(last).start) {
             while is_lent(slot(last).end) {
-                last = last + 1;
+                last += 1;
             }
             all.end = all.end.max(slot(last).end);
         }

@@ -1,7 +1,7 @@
 //! The way of memory back from its user: what is worth keeping, and what the peak rule allows to keep.
 
 use faultless_base::sys::{Huge, SIGNATURES, Sys};
-use faultless_base::{Pages, SLOT, Slot, Span, UNIT};
+use faultless_base::{Pages, SLOT, SLOT_PAGES, Slot, Span, UNIT};
 
 use core::sync::atomic::Ordering;
 
@@ -289,9 +289,11 @@ impl<S: Sys> Space<S> {
         untouched
     }
 
-    /// Whether a slot that was handed out as a hole has a huge page now, as far as three looks tell.
+    /// Whether a slot that was handed out as a hole has memory throughout now: a huge page, as far as three looks tell,
+    /// or all of its small pages.
     fn is_backed(&self, shard: &Shard, i: Slot) -> bool {
-        shard.slots.has(i, flag::ADVISED) && self.is_present(shard, i)
+        self.is_present(shard, i)
+            && (shard.slots.has(i, flag::ADVISED) || self.sys.present_pages(shard.slot(i)) == SLOT_PAGES)
     }
 
     /// Whether a slot has memory throughout, as far as three looks tell.
