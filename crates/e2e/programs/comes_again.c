@@ -17,8 +17,8 @@ int main(void)
         for (int part = 1; part <= 4; part *= 4) {
             size_t bytes = sizes[i] / part;
             long before = 0;
-            for (int round = 0; round < 24; round++) {
-                if (round == 8)
+            for (int round = 0; round < 120; round++) {
+                if (round == 80)
                     before = faults();
                 char *block = malloc(sizes[i]);
                 CHECK(block);
@@ -27,7 +27,7 @@ int main(void)
                 __asm__ volatile("" ::"r"(block) : "memory");
                 free(block);
             }
-            long each = (faults() - before) / 16, pages = bytes / 4096;
+            long each = (faults() - before) / 40, pages = bytes / 4096;
             if (each > pages / 2)
                 printf("%zu of %zu bytes: %ld faults each time\n", bytes, sizes[i], each);
         }

@@ -76,7 +76,7 @@ fn a_block_that_comes_again_is_the_same_memory() {
     for budget in ["2M", "16M", "64M", "1G"] {
         let run = case.clone().env("FAULTLESS_BUDGET", budget).same();
         let fresh = [Counter::BytesFreshHuge, Counter::BytesFreshSmall].map(|kind| run.counters.get(kind));
-        assert!(fresh.iter().sum::<u64>() < 200 * MIB, "budget {budget}: {:?}", run.counters);
+        assert!(fresh.iter().sum::<u64>() < 600 * MIB, "budget {budget}: {:?}", run.counters);
     }
 }
 

@@ -120,7 +120,7 @@ impl<S: Sys> Space<S> {
         if !Sizes::may_be(pages) {
             return None;
         }
-        if bytes <= LARGEST_OF_HEAP && !self.may_come_again(n) {
+        if bytes <= LARGEST_OF_HEAP && self.comes_in_vain(n) {
             self.leave_block(shard, bytes);
             return None;
         }
@@ -217,11 +217,13 @@ impl<S: Sys> Space<S> {
         may
     }
 
-    /// Whether a block of `n` slots that comes and goes gets the same memory each time. Idle memory is the program's only
-    /// as far as it is trusted. Where that is less than the block, it would go back to the kernel, and the block be new
-    /// memory each time; the C library keeps it.
-    fn may_come_again(&self, n: usize) -> bool {
-        self.budget.idle() == 0 || !self.budget.is_small() || self.is_trusted_with(n)
+    /// Whether blocks like this one, of `n` slots, come and go, and are new memory each time: a small budget keeps what
+    /// they leave, but may not trust the program with all of it at once. The C library keeps such blocks itself.
+    fn comes_in_vain(&self, n: usize) -> bool {
+        const MANY: usize = 64;
+        let idle = self.budget.idle();
+        let in_vain = idle > 0 && self.budget.is_small() && !self.is_trusted_with(n);
+        in_vain && self.budget.note_in_vain(idle) > MANY
     }
 
     /// Whether `addr` lies in the arena.

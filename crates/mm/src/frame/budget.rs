@@ -13,7 +13,7 @@
 //! (`proven`).
 
 use faultless_base::sync::CHECKED;
-use faultless_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use faultless_base::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use faultless_base::{Pages, SLOT, UNIT};
 
 use crate::frame::count::{PageCount, SlotCount};
@@ -73,6 +73,8 @@ pub struct Budget {
     strict: AtomicBool,
     /// Whether the C library got a block for want of room.
     left_some: AtomicBool,
+    /// Idle slots that had to go for blocks that could have used them.
+    in_vain: AtomicUsize,
     /// Most slots, idle and charged together, that the control group allows.
     cap: SlotCount,
 }
@@ -100,6 +102,7 @@ impl Budget {
             blind: AtomicBool::new(false),
             strict: AtomicBool::new(false),
             left_some: AtomicBool::new(false),
+            in_vain: AtomicUsize::new(0),
             cap,
         }
     }
@@ -137,6 +140,11 @@ impl Budget {
     /// The C library gets a block for want of room.
     pub fn leave_block(&self) {
         self.left_some.store(true, Relaxed);
+    }
+
+    /// This many idle slots have to go for a block that could use them: how many that were by now.
+    pub fn note_in_vain(&self, slots: usize) -> usize {
+        self.in_vain.fetch_add(slots, Relaxed) + slots
     }
 
     /// Whether the C library gets all blocks that it may keep itself. Neither it nor the engine can use what the other
