@@ -1,76 +1,175 @@
-/* A program fills large ranges by one call of its own userfaultfd, which takes one area of the kernel's, and moves ranges
- * that two of them watch. It rests before for so many microseconds as its argument says. */
+/* The program registers memory with a userfaultfd. It hears of what it does itself and of nothing else, and whatever
+ * it hears of it would have heard of alone. */
 #include "check.h"
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
+#include <poll.h>
+#include <pthread.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
 
-#define SOME (24 * MIB)
-/* Neither a whole number of huge pages, nor where one begins. */
-#define ALL (48 * MIB + 12 * 4096)
+#define HUGE (2 * MIB)
 
-static int watcher(void)
+static int fd, stop, missing, writes;
+static char page[4096];
+
+/* Faults of the kernel are seen too, where this is allowed. */
+static void open_one(void)
 {
-    int fd = syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);
-    struct uffdio_api api = {.api = UFFD_API};
-    CHECK(fd >= 0 && ioctl(fd, UFFDIO_API, &api) == 0);
-    return fd;
+    struct uffdio_api api = { .api = UFFD_API, .features = UFFD_FEATURE_PAGEFAULT_FLAG_WP };
+    fd = syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        fd = syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
+    if (fd < 0 || ioctl(fd, UFFDIO_API, &api) != 0) {
+        puts("no userfaultfd here");
+        exit(0);
+    }
 }
 
-static void watch(int fd, char *at, size_t bytes)
+static void watch(char *at, size_t bytes, int mode)
 {
-    struct uffdio_register range = {.range = {(uintptr_t)at, bytes}, .mode = UFFDIO_REGISTER_MODE_MISSING};
+    struct uffdio_register range = { .range = { (uintptr_t)at, bytes }, .mode = mode };
     CHECK(ioctl(fd, UFFDIO_REGISTER, &range) == 0);
 }
 
-static void copy(const char *what, int fd, char *to, char *from, size_t bytes)
+static void give(char *at)
 {
-    struct uffdio_copy copy = {.dst = (uintptr_t)to, .src = (uintptr_t)from, .len = bytes};
-    int status = ioctl(fd, UFFDIO_COPY, &copy);
-    printf("%s: %d %s, %d MiB\n", what, status, status ? strerror(errno) : "", (int)(copy.copy / (long)MIB));
-    CHECK(status || is_filled(to, bytes, 5));
+    struct uffdio_copy copy = { .dst = (uintptr_t)at & ~4095ul, .src = (uintptr_t)page, .len = 4096 };
+    CHECK(ioctl(fd, UFFDIO_COPY, &copy) == 0 || errno == EEXIST);
+}
+
+/* Serves what there is to hear within `ms`. */
+static void serve(int ms)
+{
+    struct pollfd wait = { fd, POLLIN, 0 };
+    struct uffd_msg message;
+    if (poll(&wait, 1, ms) != 1 || read(fd, &message, sizeof message) != sizeof message)
+        return;
+    CHECK(message.event == UFFD_EVENT_PAGEFAULT);
+    uintptr_t at = message.arg.pagefault.address & ~4095ul;
+    if (message.arg.pagefault.flags & UFFD_PAGEFAULT_FLAG_WP) {
+        struct uffdio_writeprotect open = { .range = { at, 4096 } };
+        CHECK(ioctl(fd, UFFDIO_WRITEPROTECT, &open) == 0);
+        writes++;
+    } else {
+        give((char *)at);
+        missing++;
+    }
+}
+
+static void *listen_to(void *none)
+{
+    while (!__atomic_load_n(&stop, __ATOMIC_SEQ_CST))
+        serve(1);
+    return none;
+}
+
+static pthread_t begin(void)
+{
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, listen_to, NULL) == 0);
+    return thread;
+}
+
+static void end(pthread_t thread)
+{
+    __atomic_store_n(&stop, 1, __ATOMIC_SEQ_CST);
+    CHECK(pthread_join(thread, NULL) == 0);
+}
+
+/* Nothing of it is there yet: each first touch is told of. */
+static void untouched(size_t bytes)
+{
+    char *at = map(bytes);
+    open_one();
+    watch(at, bytes, UFFDIO_REGISTER_MODE_MISSING);
+    pthread_t thread = begin();
+    for (size_t i = 0; i < bytes; i += HUGE)
+        CHECK(*(volatile char *)(at + i) == 0x58);
+    end(thread);
+    printf("%d faults in %zu slots\n", missing, bytes / HUGE);
+}
+
+/* The same range twice, by a single thread, which nobody could help if it waited. */
+static void again(void)
+{
+    char *at = map(64 * MIB);
+    open_one();
+    watch(at, 64 * MIB, UFFDIO_REGISTER_MODE_MISSING);
+    watch(at, 64 * MIB, UFFDIO_REGISTER_MODE_MISSING | UFFDIO_REGISTER_MODE_WP);
+    watch(at + 5 * MIB, 3 * MIB, UFFDIO_REGISTER_MODE_MISSING);
+    serve(20);
+    printf("%d faults\n", missing);
+}
+
+/* Watched memory is filled a page here and there, and other memory is used meanwhile: nobody touches what is missing. */
+static void filled(int is_committed)
+{
+    size_t bytes = 256 * MIB;
+    char *at;
+    if (is_committed) {
+        at = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        CHECK(mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == at);
+    } else {
+        at = map(bytes);
+    }
+    open_one();
+    watch(at, bytes, UFFDIO_REGISTER_MODE_MISSING);
+    for (size_t i = 0; i < bytes; i += HUGE) {
+        give(at + i);
+        if (i < 40 * MIB)
+            usleep(300);
+    }
+    for (int i = 0; i < 20; i++) {
+        char *block = malloc((1 + i % 7) * 16 * MIB), *other = map(64 * MIB);
+        CHECK(block != NULL);
+        fill(other, 64 * MIB, i);
+        block[0] = 1;
+        CHECK(munmap(other, 64 * MIB) == 0);
+        free(block);
+    }
+    serve(50);
+    printf("%d faults\n", missing);
+}
+
+/* All of it is there, one way or another, and protected against writing: each first write is told of. */
+static void written(char how)
+{
+    size_t bytes = 32 * MIB;
+    char *at = map(bytes);
+    if (how == 'w')
+        CHECK(madvise(at, bytes, MADV_POPULATE_WRITE) == 0);
+    else if (how == 'r')
+        CHECK(madvise(at, bytes, MADV_POPULATE_READ) == 0);
+    else if (how == 'z')
+        memset(at, 0, bytes);
+    else
+        fill(at, bytes, 1);
+    open_one();
+    watch(at, bytes, UFFDIO_REGISTER_MODE_WP);
+    struct uffdio_writeprotect protect = { { (uintptr_t)at, bytes }, UFFDIO_WRITEPROTECT_MODE_WP };
+    CHECK(ioctl(fd, UFFDIO_WRITEPROTECT, &protect) == 0);
+    pthread_t thread = begin();
+    for (size_t i = 0; i < bytes; i += 64 * 4096)
+        *(volatile char *)(at + i) = 7;
+    end(thread);
+    printf("%d writes of %zu, %d missing\n", writes, bytes / 64 / 4096, missing);
 }
 
 int main(int argc, char **argv)
 {
-    /* From the first userfaultfd on, nothing is advised any more. */
-    char *fresh[5], *at, *from = map(ALL), *block = aligned_alloc(4096, ALL);
-    for (int i = 0; i < 5; i++)
-        fresh[i] = map(ALL);
-    fill(from, ALL, 5);
-    usleep(argc > 1 ? atoi(argv[1]) : 0);
-
-    int one = watcher();
-    at = fresh[0];
-    watch(one, at, ALL);
-    copy("a whole mapping", one, at, from, ALL);
-
-    at = fresh[1];
-    watch(one, at, SOME);
-    watch(one, at + SOME, ALL - SOME);
-    copy("two halves", one, at, from, ALL);
-
-    at = fresh[2];
-    watch(one, at + SOME, ALL - SOME);
-    watch(one, at, SOME);
-    copy("the second half first", one, at, from, ALL);
-
-    CHECK(block);
-    watch(one, block, ALL);
-    copy("a block", one, block, from, ALL);
-
-    int two = watcher();
-    at = fresh[3];
-    watch(one, at, SOME);
-    watch(two, at + SOME, ALL - SOME);
-    copy("half of it", one, at, from, SOME);
-    copy("more than is watched", one, at, from, ALL);
-    char *moved = mremap(at, ALL, 2 * ALL, MREMAP_MAYMOVE);
-    printf("over two: %s\n", moved == MAP_FAILED ? strerror(errno) : "moved");
-
-    at = fresh[4];
-    watch(one, at, SOME);
-    moved = mremap(at, ALL, 2 * ALL, MREMAP_MAYMOVE);
-    printf("over one and none: %s\n", moved == MAP_FAILED ? strerror(errno) : "moved");
+    CHECK(argc > 1);
+    memset(page, 0x58, sizeof page);
+    map_again(8 * MIB, 1);
+    map_again(32 * MIB, 1);
+    if (strcmp(argv[1], "untouched") == 0)
+        untouched(atoi(argv[2]) * MIB);
+    else if (strcmp(argv[1], "again") == 0)
+        again();
+    else if (strcmp(argv[1], "filled") == 0)
+        filled(0);
+    else if (strcmp(argv[1], "committed") == 0)
+        filled(1);
+    else
+        written(argv[2][0]);
 }

@@ -87,7 +87,7 @@ fn a_growth_that_is_refused_disturbs_no_thread() {
 /// One call of a userfaultfd takes one area, and advice for a part of a mapping makes it several.
 #[test]
 fn what_a_program_watches_is_one_area() {
-    let Some(case) = Case::compiled("watched.c", &[]) else { return };
+    let Some(case) = Case::compiled("watched_whole.c", &[]) else { return };
     for budget in ["2M", "64M", "96M", "256M"] {
         for pause_us in ["0", "3000"] {
             case.clone().env("FAULTLESS_BUDGET", budget).args([pause_us]).same_and_served();
