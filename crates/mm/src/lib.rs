@@ -9,7 +9,7 @@
 //!
 //! | room | holds |
 //! |---|---|
-//! | [`frame`] | slots and their states, free lists, sizes of blocks, the budget: data, each with its own lock |
+//! | [`frame`] | slots and their states, free lists, sizes of blocks, the budget: data, and what changes it |
 //! | [`predict`] | what will be needed next: streams of faults, windows, how much of what was brought is used |
 //! | `state` | what is remembered from call to call: small owners of words, clocks and short tables |
 //! | [`space`] | the arena as a whole: frames taken and given back, moved, counted; forks; the end of service |
