@@ -205,11 +205,16 @@ impl Carver {
         None
     }
 
+    #[inline]
     fn has_room(&mut self, slot: Slot) {
         let slot = room_of(slot);
-        if self.rooms.contains(&slot) {
-            return;
+        if !self.rooms.contains(&slot) {
+            self.add_room(slot);
         }
+    }
+
+    #[inline(never)]
+    fn add_room(&mut self, slot: u32) {
         match self.rooms.iter().position(|&r| r == NONE) {
             Some(i) => self.rooms[i] = slot,
             // The slot at the end is forgotten until one of its runs comes back.

@@ -138,11 +138,16 @@ impl Slots {
     }
 
     /// The word of slot `i`. In a sparse table slots that were never spoken of share one, which stays zero.
+    #[inline]
     fn word(&self, i: Slot) -> &'static AtomicU32 {
-        let i = i.number();
-        if self.keys.is_empty() {
-            return &self.words[i];
+        match self.keys.is_empty() {
+            true => &self.words[i.number()],
+            false => self.sparse_word(i.number()),
         }
+    }
+
+    #[inline(never)]
+    fn sparse_word(&self, i: usize) -> &'static AtomicU32 {
         let key = i / LEAF + 1;
         let leaf = self.keys.iter().position(|place| place.load(Ordering::Acquire) as usize == key);
         leaf.map_or(self.tail, |leaf| &self.words[leaf * LEAF + i % LEAF])

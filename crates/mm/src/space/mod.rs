@@ -139,6 +139,7 @@ impl<S: Sys> Space<S> {
     }
 
     /// The shard that a thread on processor `cpu` uses first.
+    #[inline]
     pub(crate) fn shard(&self, cpu: usize) -> &Shard {
         self.arena().of(cpu)
     }
