@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use faultless_base::sys::file_memory::UserMemory;
 use faultless_base::{Errno, Span};
 use faultless_mm::cache::Cache;
-use faultless_mm::cache::backing::Backing;
+use faultless_mm::cache::backing::{Backing, Reads};
 use faultless_mm::cache::evict::To;
 use faultless_mm::frame::store::{Reclaim, Store};
 
@@ -44,6 +44,9 @@ impl Source {
 impl Backing for Source {
     fn read(&self, offset: u64, to: Span) -> Result<usize, Errno> {
         self.engine().read(offset, to)
+    }
+    fn read_many(&self, reads: &mut dyn Reads) {
+        self.engine().read_many(reads);
     }
     fn write(&self, offset: u64, from: Span) -> Result<(), Errno> {
         self.engine().write(offset, from)

@@ -23,8 +23,11 @@ mod backing;
 mod caches;
 mod local;
 mod mapping;
+mod queue;
+mod read_ahead;
 
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -37,6 +40,7 @@ pub use crate::file::backing::Backing;
 use crate::file::backing::Custom;
 use crate::file::caches::{Handle, Shared, Source};
 pub use crate::file::mapping::{Mapping, MappingMut};
+use crate::file::read_ahead::ReadAhead;
 
 /// A file whose pages are cached in this process. All handles of a file share one cache, and any number of threads may
 /// use a handle.
@@ -45,6 +49,7 @@ pub struct File {
     is_writable: bool,
     /// Errors of writing that this handle has told of.
     told: AtomicUsize,
+    ahead: ReadAhead,
 }
 
 fn error_of(error: Errno) -> io::Error {
@@ -88,7 +93,7 @@ impl File {
 
     fn of(handle: Handle, is_writable: bool) -> Self {
         let told = AtomicUsize::new(handle.get().engine.failures().count);
-        Self { handle, is_writable, told }
+        Self { handle, is_writable, told, ahead: ReadAhead::default() }
     }
 
     fn shared(&self) -> io::Result<&Shared> {
@@ -124,17 +129,45 @@ impl File {
 
     /// Reads from `offset` on. How many bytes: fewer than asked for at the end of the file, or before bytes that
     /// cannot be read.
+    ///
+    /// Reads that follow each other bring what comes next, too, in windows that double up to 32 MiB, as far as the knob
+    /// `budget` has room.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let engine = &self.shared()?.engine;
         let offset = usize::try_from(offset).unwrap_or(usize::MAX);
         let bytes = engine.length().saturating_sub(offset).min(buffer.len());
         let mut to = buffer.as_mut_ptr() as usize;
-        let copy = |from: faultless_base::Span| {
-            // SAFETY: bytes of the file that stay in memory; together they are no more than the buffer has.
-            unsafe { file_memory::copy(from.start, to, from.bytes()) };
-            to += from.bytes();
+        let mut done = 0;
+        while done < bytes {
+            let at = offset + done;
+            let n = self.ahead.before_read(engine, at, bytes - done);
+            let copy = |from: faultless_base::Span| {
+                // SAFETY: bytes of the file that stay in memory; together they are no more than the buffer has.
+                unsafe { file_memory::copy(from.start, to, from.bytes()) };
+                to += from.bytes();
+            };
+            match engine.with(at, n, Use::Read, copy) {
+                Ok(read) => done += read,
+                Err(error) if done == 0 => return Err(error_of(error)),
+                Err(_) => break,
+            }
+        }
+        Ok(done)
+    }
+
+    /// Brings parts of the file into memory, in their order, with many requests to the device at a time. Each has to
+    /// be inside the file. How many bytes of them are in memory then: fewer than asked for where the knob `budget` has
+    /// no room for more. Read those, and call it again with the rest. What no mapping holds may go at any time.
+    ///
+    /// An error if some bytes cannot be read. The others are brought all the same.
+    pub fn prefetch(&self, parts: &[Range<u64>]) -> io::Result<usize> {
+        let engine = &self.shared()?.engine;
+        let within = |part: &Range<u64>| {
+            let bytes = usize::try_from(part.end.saturating_sub(part.start)).unwrap_or(usize::MAX);
+            inside(engine.length(), part.start, bytes).map(|start| (start, bytes))
         };
-        engine.with(offset, bytes, Use::Read, copy).map_err(error_of)
+        let parts = parts.iter().map(within).collect::<io::Result<Vec<_>>>()?;
+        engine.prefetch(parts.iter().copied()).map_err(error_of)
     }
 
     /// Writes at `offset`. The file grows as far as it takes. How many bytes: fewer than asked for only before bytes

@@ -3,7 +3,7 @@
 use std::fs;
 use std::sync::atomic::Ordering;
 
-use faultless::file::File;
+use faultless::file::{Backing, File};
 
 use crate::plain::Plain;
 use crate::{PAGE, SLOT, budget, bytes, mapped, read_all};
@@ -77,4 +77,46 @@ fn a_file_that_became_shorter_is_an_error() {
     assert!(file.map(0, 3 * SLOT).is_err());
     assert_eq!(file.read_at(&mut page, SLOT as u64).unwrap(), PAGE);
     assert!(page == all[SLOT..SLOT + PAGE]);
+}
+
+/// A backing that panics while it is told to.
+struct Panics(Plain, std::sync::Arc<std::sync::atomic::AtomicBool>);
+
+impl Backing for Panics {
+    fn length(&self) -> std::io::Result<u64> {
+        self.0.length()
+    }
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> std::io::Result<()> {
+        assert!(!self.1.load(Ordering::Relaxed), "as a test");
+        self.0.read(offset, buffer)
+    }
+    fn write(&self, offset: u64, bytes: &[u8]) -> std::io::Result<()> {
+        assert!(!self.1.load(Ordering::Relaxed), "as a test");
+        self.0.write(offset, bytes)
+    }
+    fn sync(&self) -> std::io::Result<()> {
+        self.0.sync()
+    }
+}
+
+/// A backing that panics has failed, and the cache goes on.
+#[test]
+fn a_backing_that_panics_has_failed() {
+    let _alone = budget(64 << 20);
+    let panics = std::sync::Arc::new(true.into());
+    let all = bytes(3 * SLOT, 6);
+    let file = File::with_backing(Panics(Plain::of(all.clone()), std::sync::Arc::clone(&panics))).unwrap();
+    let mut page = vec![0; PAGE];
+    assert!(file.read_at(&mut page, 0).is_err() && file.prefetch(&[0..SLOT as u64 + 1]).is_err());
+    assert!(file.map(0, 3 * SLOT).is_err());
+    panics.store(false, Ordering::Relaxed);
+    assert!(read_all(&file) == all);
+    file.write_at(b"new", 7).unwrap();
+    panics.store(true, Ordering::Relaxed);
+    assert!(file.sync().is_err());
+    panics.store(false, Ordering::Relaxed);
+    file.sync().unwrap();
+    assert!(file.drop_cache() > 0);
+    assert_eq!(file.read_at(&mut page, 7).unwrap(), PAGE);
+    assert_eq!(&page[..3], b"new");
 }

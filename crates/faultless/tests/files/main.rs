@@ -5,6 +5,7 @@
 mod chance;
 mod failing;
 mod plain;
+mod prefetch;
 mod random;
 
 use std::fs;
@@ -335,7 +336,12 @@ fn threads_read_write_map_and_evict_at_a_time() {
             let at = chance.below(PART);
             let n = chance.below((PART - at).min(5 * PAGE) + 1);
             let offset = (part * PART + at) as u64;
-            match chance.below(6) {
+            match chance.below(7) {
+                6 => {
+                    let n = file.len() / 4;
+                    let at = chance.below(n as usize) as u64;
+                    assert!(file.prefetch(&[at..at + n, 3 * n..4 * n, at..at + 1]).is_ok());
+                }
                 0 => {
                     let new = bytes(n, round);
                     assert_eq!(file.write_at(&new, offset).unwrap(), n);

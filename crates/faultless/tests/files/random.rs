@@ -40,7 +40,7 @@ impl World<'_> {
 
     fn step(&mut self) {
         let length = self.oracle.len();
-        match self.chance.below(12) {
+        match self.chance.below(14) {
             0..=2 => {
                 let (at, n) = self.part(length);
                 let mut got = vec![0xEE; n];
@@ -86,6 +86,25 @@ impl World<'_> {
                 let grown = length + self.chance.below(MOST.saturating_sub(length).max(1));
                 self.file.grow(grown as u64).unwrap();
                 self.oracle.resize(grown, 0);
+            }
+            11 => {
+                let parts: Vec<_> = (0..self.chance.below(6))
+                    .map(|_| self.part(length))
+                    .map(|(at, n)| at as u64..(at + n) as u64)
+                    .collect();
+                let asked: u64 = parts.iter().map(|part| part.end - part.start).sum();
+                assert!(self.file.prefetch(&parts).unwrap() as u64 <= asked);
+            }
+            12 => {
+                // In turn, as a loop over a file does.
+                let (mut at, n) = self.part(length);
+                let mut got = vec![0xEE; 1 + self.chance.below(3 * PAGE)];
+                for _ in 0..n.min(8) {
+                    let read = self.file.read_at(&mut got, at as u64).unwrap();
+                    assert_eq!(read, got.len().min(length - at));
+                    assert!(got[..read] == self.oracle[at..at + read]);
+                    at += read;
+                }
             }
             _ => {
                 self.mappings.clear();

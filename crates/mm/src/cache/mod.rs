@@ -9,11 +9,12 @@
 //! | [`index`] | which pages are present, dirty, in writeback; pins |
 //! | [`backing`] | where bytes come from and go to |
 //! | `fill` | pages come |
+//! | [`prefetch`] | many of them at a time |
 //! | [`evict`] | pages go |
 //! | [`write_back`] | dirty pages are written, errors are kept |
 //!
-//! Locks, in the order in which they are taken: `syncing`; the lock of a slot ([`index::flag::CHANGING`]), of which a
-//! thread has one, and only tries others; `account`. The backing is called with the first two.
+//! Locks, in the order in which they are taken: `syncing`; the lock of a slot ([`index::flag::CHANGING`]): a thread
+//! that has one only tries others; `account`. The backing is called with the first two.
 //!
 //! Memory that no mapping holds can go back on request. The owner counts it as kept ([`Store::cached`]), as far as it
 //! is in use: a slot of small pages counts by the page.
@@ -22,6 +23,7 @@ pub mod backing;
 pub mod evict;
 mod fill;
 pub mod index;
+pub mod prefetch;
 pub mod write_back;
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -181,23 +183,18 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
 
     /// Brings a range of bytes inside the file, and keeps it in memory until [`Cache::release`].
     pub fn hold(&self, offset: usize, bytes: usize) -> Result<(), Errno> {
-        let mut held = 0;
-        for (slot, span, part) in self.parts(offset, bytes) {
-            let pin = self.pin(slot);
-            if let Err(error) = self.bring(slot, part) {
-                drop(pin);
-                self.release(offset, held);
-                return Err(error);
-            }
-            pin.keep();
+        for (slot, ..) in self.parts(offset, bytes) {
+            self.pin(slot).keep();
             let change = self.change(slot);
             if self.holds[slot].fetch_add(1, Relaxed) == 0 {
                 self.count(self.weight(slot), 0);
             }
             drop(change);
-            held += span.bytes();
         }
-        Ok(())
+        self.bring_many(&mut self.parts(offset, bytes), usize::MAX);
+        // What other threads were about to bring, and what could not be read.
+        let brought = self.parts(offset, bytes).try_for_each(|(slot, _, part)| self.bring(slot, part));
+        brought.inspect_err(|_| self.release(offset, bytes))
     }
 
     /// Ends that.
