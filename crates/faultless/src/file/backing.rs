@@ -28,6 +28,16 @@ pub trait Backing: Send + Sync {
         Err(io::ErrorKind::Unsupported.into())
     }
 
+    /// Makes it shorter.
+    fn truncate(&self, _length: u64) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Has bytes read as zero, and keeps no room for them; `false` where it cannot: zeroes are written then.
+    fn punch(&self, _offset: u64, _bytes: usize) -> io::Result<bool> {
+        Ok(false)
+    }
+
     /// Whether the bytes come by huge pages, 2 MiB at a time. If not, they come by pages of 4 KiB.
     fn is_huge(&self) -> bool {
         true
@@ -92,6 +102,16 @@ impl Engine for Custom {
         call(|| self.backing.grow(length))?;
         self.length.store(length, Relaxed);
         Ok(())
+    }
+
+    fn truncate(&self, length: u64) -> Result<(), Errno> {
+        call(|| self.backing.truncate(length))?;
+        self.length.store(length, Relaxed);
+        Ok(())
+    }
+
+    fn punch(&self, offset: u64, bytes: usize) -> Result<bool, Errno> {
+        call(|| self.backing.punch(offset, bytes))
     }
 
     fn is_huge(&self) -> bool {

@@ -6,13 +6,13 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
 use faultless_base::sys::file_memory::UserMemory;
 use faultless_base::{Errno, Span};
-use faultless_mm::cache::Cache;
 use faultless_mm::cache::backing::{Backing, Reads};
 use faultless_mm::cache::evict::To;
+use faultless_mm::cache::{Cache, Use};
 use faultless_mm::frame::store::{Reclaim, Store};
 
 use crate::background::owner;
@@ -57,6 +57,12 @@ impl Backing for Source {
     fn grow(&self, length: u64) -> Result<(), Errno> {
         self.engine().grow(length)
     }
+    fn truncate(&self, length: u64) -> Result<(), Errno> {
+        self.engine().truncate(length)
+    }
+    fn punch(&self, offset: u64, bytes: usize) -> Result<bool, Errno> {
+        self.engine().punch(offset, bytes)
+    }
     fn is_hole(&self, offset: u64, bytes: usize) -> bool {
         self.engine().is_hole(offset, bytes)
     }
@@ -69,8 +75,18 @@ impl Backing for Source {
 pub(super) struct Shared {
     pub(super) engine: Cache<UserMemory, Source>,
     owner: Owner,
-    /// Parts that are mapped for writing: where they begin, and their bytes.
-    written: Mutex<Vec<(usize, usize)>>,
+    /// Held by calls that use bytes of the file; alone by those that take bytes away.
+    users: RwLock<()>,
+    /// What is mapped. Changed with `users`, but where a mapping ends.
+    mapped: Mutex<Vec<Mapped>>,
+}
+
+/// A part of a file that is mapped.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Mapped {
+    pub(super) offset: usize,
+    pub(super) bytes: usize,
+    pub(super) used: Use,
 }
 
 /// Which file it is: device and inode.
@@ -124,7 +140,8 @@ fn add(caches: &mut Vec<Entry>, id: Option<Id>, source: Source, length: u64, gro
     let most = most(length, grows);
     let store: &'static dyn Store = frames;
     let engine = Cache::new(UserMemory::new(), source, length, most, store, owner::counters()).map_err(kernel)?;
-    let shared = Arc::new(Shared { engine, owner: Owner::here(), written: Mutex::default() });
+    let shared =
+        Arc::new(Shared { engine, owner: Owner::here(), users: RwLock::default(), mapped: Mutex::default() });
     caches.retain(|entry| entry.shared.strong_count() > 0);
     caches.push(Entry { id, shared: Arc::downgrade(&shared) });
     Ok(Handle(Some(shared)))
@@ -150,33 +167,68 @@ impl Shared {
         }
     }
 
-    fn written(&self) -> MutexGuard<'_, Vec<(usize, usize)>> {
-        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Until this is dropped no bytes of the file go.
+    pub(super) fn using(&self) -> RwLockReadGuard<'_, ()> {
+        self.users.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A part is mapped for writing.
-    pub(super) fn begin_writes(&self, part: (usize, usize)) {
-        self.written().push(part);
+    fn alone(&self) -> RwLockWriteGuard<'_, ()> {
+        self.users.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// It is not any more: what it wrote is dirty.
-    pub(super) fn end_writes(&self, part: (usize, usize)) {
-        let mut written = self.written();
-        self.engine.soil(part.0, part.1);
-        if let Some(i) = written.iter().position(|mapped| *mapped == part) {
-            written.swap_remove(i);
+    fn mapped(&self) -> MutexGuard<'_, Vec<Mapped>> {
+        self.mapped.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Maps a part, all of which is inside the file. The caller uses the file.
+    pub(super) fn map(&self, part: Mapped) -> Result<(), Errno> {
+        self.engine.hold(part.offset, part.bytes)?;
+        self.mapped().push(part);
+        Ok(())
+    }
+
+    /// Ends that. What was written there is dirty.
+    pub(super) fn unmap(&self, part: Mapped) {
+        if part.used == Use::Write {
+            self.engine.soil(part.offset, part.bytes);
+        }
+        self.engine.release(part.offset, part.bytes);
+        let mut mapped = self.mapped();
+        if let Some(i) = mapped.iter().position(|other| *other == part) {
+            mapped.swap_remove(i);
         }
     }
 
     /// Writes back. Parts that are mapped for writing may have changed: no call has told.
     pub(super) fn sync(&self, offset: usize, bytes: usize) -> Result<(), Errno> {
-        for (start, length) in self.written().iter() {
-            let (from, to) = ((*start).max(offset), (start + length).min(offset.saturating_add(bytes)));
+        let _using = self.using();
+        let end = offset.saturating_add(bytes).min(self.engine.length());
+        for part in self.mapped().iter().filter(|part| part.used == Use::Write) {
+            let (from, to) = (part.offset.max(offset), (part.offset + part.bytes).min(end));
             if from < to {
                 self.engine.soil(from, to - from);
             }
         }
-        self.engine.sync(offset, bytes)
+        self.engine.sync(offset, end.saturating_sub(offset))
+    }
+
+    /// Makes the file longer or shorter. EBUSY: a mapping reaches behind the new end.
+    pub(super) fn set_length(&self, length: usize) -> Result<(), Errno> {
+        let _alone = self.alone();
+        if self.mapped().iter().any(|part| part.offset + part.bytes > length) {
+            return Err(Errno::new(libc::EBUSY));
+        }
+        self.engine.truncate(length)?;
+        self.engine.grow(length)
+    }
+
+    /// Has a part read as zero; `false`: it is not inside the file.
+    pub(super) fn punch(&self, offset: usize, bytes: usize) -> Result<bool, Errno> {
+        let _alone = self.alone();
+        if offset.checked_add(bytes).is_none_or(|end| end > self.engine.length()) {
+            return Ok(false);
+        }
+        self.engine.punch(offset, bytes).map(|()| true)
     }
 }
 

@@ -234,6 +234,25 @@ impl Backing for LocalFile {
         Ok(())
     }
 
+    fn truncate(&self, length: u64) -> Result<(), Errno> {
+        let ways = self.writes.get().ok_or(Errno::EBADF)?;
+        // SAFETY: a descriptor of this value's.
+        call(|| unsafe { libc::ftruncate(ways.buffered.as_raw_fd(), length as i64) as isize }).map(drop)
+    }
+
+    fn punch(&self, offset: u64, bytes: usize) -> Result<bool, Errno> {
+        let ways = self.writes.get().ok_or(Errno::EBADF)?;
+        let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        // A block that the end of the file cuts goes, too.
+        let bytes = bytes.next_multiple_of(PAGE) as i64;
+        // SAFETY: a descriptor of this value's.
+        match call(|| unsafe { libc::fallocate(ways.buffered.as_raw_fd(), how, offset as i64, bytes) as isize }) {
+            Ok(_) => Ok(true),
+            Err(error) if [libc::EOPNOTSUPP, libc::ENOSYS].map(Errno::new).contains(&error) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     fn is_hole(&self, offset: u64, bytes: usize) -> bool {
         // The position of this descriptor is no other's.
         let Some(file) = &self.reads.direct else { return false };

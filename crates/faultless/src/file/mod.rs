@@ -60,7 +60,11 @@ fn error_of(error: Errno) -> io::Error {
 fn inside(length: usize, offset: u64, bytes: usize) -> io::Result<usize> {
     let start =
         usize::try_from(offset).ok().filter(|start| start.checked_add(bytes).is_some_and(|end| end <= length));
-    start.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the part is not inside the file"))
+    start.ok_or_else(not_inside)
+}
+
+fn not_inside() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "the part is not inside the file")
 }
 
 impl File {
@@ -133,7 +137,8 @@ impl File {
     /// Reads that follow each other bring what comes next, too, in windows that double up to 32 MiB, as far as the knob
     /// `budget` has room.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let engine = &self.shared()?.engine;
+        let shared = self.shared()?;
+        let (_using, engine) = (shared.using(), &shared.engine);
         let offset = usize::try_from(offset).unwrap_or(usize::MAX);
         let bytes = engine.length().saturating_sub(offset).min(buffer.len());
         let mut to = buffer.as_mut_ptr() as usize;
@@ -161,7 +166,8 @@ impl File {
     ///
     /// An error if some bytes cannot be read. The others are brought all the same.
     pub fn prefetch(&self, parts: &[Range<u64>]) -> io::Result<usize> {
-        let engine = &self.shared()?.engine;
+        let shared = self.shared()?;
+        let (_using, engine) = (shared.using(), &shared.engine);
         let within = |part: &Range<u64>| {
             let bytes = usize::try_from(part.end.saturating_sub(part.start)).unwrap_or(usize::MAX);
             inside(engine.length(), part.start, bytes).map(|start| (start, bytes))
@@ -174,7 +180,7 @@ impl File {
     /// that cannot be had.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
         let shared = self.writable()?;
-        let engine = &shared.engine;
+        let (_using, engine) = (shared.using(), &shared.engine);
         let start = usize::try_from(offset).map_err(|_| error_of(Errno::EFBIG))?;
         let end = start.checked_add(bytes.len()).ok_or_else(|| error_of(Errno::EFBIG))?;
         if !bytes.is_empty() {
@@ -192,25 +198,55 @@ impl File {
     /// Makes it at least `length` bytes long, by zeroes; at once, for other processes too.
     pub fn grow(&self, length: u64) -> io::Result<()> {
         let length = usize::try_from(length).map_err(|_| error_of(Errno::EFBIG))?;
-        self.writable()?.engine.grow(length).map_err(error_of)
+        let shared = self.writable()?;
+        let _using = shared.using();
+        shared.engine.grow(length).map_err(error_of)
+    }
+
+    /// Makes it `length` bytes long: by zeroes where it becomes longer. At once, for other processes too, and durable
+    /// after a sync. It waits for calls on the file that other threads are in. `EBUSY` while a mapping reaches behind
+    /// the new end.
+    pub fn set_len(&self, length: u64) -> io::Result<()> {
+        let length = usize::try_from(length).map_err(|_| error_of(Errno::EFBIG))?;
+        self.writable()?.set_length(length).map_err(error_of)
+    }
+
+    /// Has a part, which is inside the file, read as zero. Whole pages of 4 KiB of it take no room in the file any
+    /// more, where the file system can do that; at once, and durable after a sync. Mappings of the part have the
+    /// zeroes, too. It waits for calls on the file that other threads are in.
+    pub fn punch_hole(&self, part: Range<u64>) -> io::Result<()> {
+        let shared = self.writable()?;
+        let bytes = usize::try_from(part.end.saturating_sub(part.start)).unwrap_or(usize::MAX);
+        let start = usize::try_from(part.start).unwrap_or(usize::MAX);
+        match shared.punch(start, bytes).map_err(error_of)? {
+            true => Ok(()),
+            false => Err(not_inside()),
+        }
     }
 
     /// Brings a part into memory, and keeps it there, for reading. It has to be inside the file.
     pub fn map(&self, offset: u64, length: usize) -> io::Result<Mapping> {
-        Mapping::new(self.handle.clone(), offset, length)
+        Mapping::new(self.handle.clone(), offset, length, Use::Read)
     }
 
     /// The same for reading and writing.
     pub fn map_mut(&self, offset: u64, length: usize) -> io::Result<MappingMut> {
         self.writable()?;
-        Ok(MappingMut::new(self.map(offset, length)?))
+        Ok(MappingMut::new(Mapping::new(self.handle.clone(), offset, length, Use::Write)?))
     }
 
     /// Writes all that has changed, and waits until it is durable. An error that another call met since the last time
     /// is told here, once. What could not be written stays in memory, and the next call tries again.
     pub fn sync(&self) -> io::Result<()> {
+        self.sync_range(0..u64::MAX)
+    }
+
+    /// The same for a part, or as much of it as is inside the file. What is dirty in the same 2 MiB is written, too.
+    pub fn sync_range(&self, part: Range<u64>) -> io::Result<()> {
         let shared = self.writable()?;
-        let synced = shared.sync(0, shared.engine.length());
+        let start = usize::try_from(part.start).unwrap_or(usize::MAX);
+        let bytes = usize::try_from(part.end.saturating_sub(part.start)).unwrap_or(usize::MAX);
+        let synced = shared.sync(start, bytes);
         let failures = shared.engine.failures();
         let told = self.told.swap(failures.count, Ordering::Relaxed);
         let missed = failures.last.filter(|_| failures.count != told);
@@ -219,6 +255,14 @@ impl File {
 
     /// Gives its memory back, but for what is mapped or not yet written. How many bytes.
     pub fn drop_cache(&self) -> usize {
-        self.shared().map_or(0, |shared| shared.engine.evict(usize::MAX, To::Store) * faultless_base::SLOT)
+        self.drop_range(0..u64::MAX)
+    }
+
+    /// The same for a part: each 2 MiB that lie inside it, also the last ones of the file.
+    pub fn drop_range(&self, part: Range<u64>) -> usize {
+        let start = usize::try_from(part.start).unwrap_or(usize::MAX);
+        let bytes = usize::try_from(part.end.saturating_sub(part.start)).unwrap_or(usize::MAX);
+        let dropped = |shared: &Shared| shared.engine.evict_range(start, bytes, To::Store);
+        self.shared().map_or(0, dropped) * faultless_base::SLOT
     }
 }

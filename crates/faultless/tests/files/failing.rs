@@ -63,6 +63,38 @@ fn what_cannot_be_written_stays_and_each_handle_is_told_once() {
     }
 }
 
+/// A full disk: told once, by the call that wrote or by the next sync. The bytes stay until there is room.
+#[test]
+fn a_full_disk_is_told_of_once_and_nothing_is_lost() {
+    let _alone = budget(0);
+    let all = bytes(8 * SLOT, 4);
+    let plain = Plain::of(vec![0; all.len()]);
+    let file = File::with_backing(plain.clone()).unwrap();
+    let other = file.map(0, 0).unwrap();
+    plain.0.errno.store(28, Ordering::Relaxed);
+    plain.0.unwritable.store(true, Ordering::Relaxed);
+    for (i, part) in all.chunks(SLOT).enumerate() {
+        // Beyond the budget it is tried to write back, in vain.
+        assert_eq!(file.write_at(part, (i * SLOT) as u64).unwrap(), SLOT);
+    }
+    assert_eq!(file.sync().unwrap_err().raw_os_error(), Some(28));
+    assert_eq!(file.sync_range(0..SLOT as u64).unwrap_err().raw_os_error(), Some(28));
+    plain.0.unwritable.store(false, Ordering::Relaxed);
+    file.sync().unwrap();
+    assert!(*plain.0.bytes.lock().unwrap() == all);
+    // One that only a call met that needed room.
+    file.drop_cache();
+    plain.0.unwritable.store(true, Ordering::Relaxed);
+    for (i, part) in all.chunks(SLOT).enumerate() {
+        file.write_at(part, (i * SLOT) as u64).unwrap();
+    }
+    plain.0.unwritable.store(false, Ordering::Relaxed);
+    assert_eq!(file.sync().unwrap_err().raw_os_error(), Some(28), "it was kept");
+    file.sync().unwrap();
+    drop(other);
+    assert!(read_all(&file) == all);
+}
+
 /// Another process makes the file shorter: an error, and not zeroes.
 #[test]
 fn a_file_that_became_shorter_is_an_error() {

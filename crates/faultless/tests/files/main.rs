@@ -1,12 +1,17 @@
 //! Files: every byte that is read is the file's, or what was written; errors come where they belong, and never zeroes
 //! or old bytes in their place.
 
+// A list of one part is one.
+#![allow(clippy::single_range_in_vec_init)]
+
 #[path = "../chance/mod.rs"]
 mod chance;
 mod failing;
 mod plain;
+mod power;
 mod prefetch;
 mod random;
+mod resize;
 
 use std::fs;
 use std::io;
@@ -336,7 +341,11 @@ fn threads_read_write_map_and_evict_at_a_time() {
             let at = chance.below(PART);
             let n = chance.below((PART - at).min(5 * PAGE) + 1);
             let offset = (part * PART + at) as u64;
-            match chance.below(7) {
+            match chance.below(8) {
+                7 => {
+                    file.punch_hole(offset..offset + n as u64).unwrap();
+                    oracle[at..at + n].fill(0);
+                }
                 6 => {
                     let n = file.len() / 4;
                     let at = chance.below(n as usize) as u64;

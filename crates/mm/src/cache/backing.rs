@@ -44,6 +44,14 @@ pub trait Backing: Send + Sync {
     /// Makes it longer, by zeroes, if it is shorter.
     fn grow(&self, length: u64) -> Result<(), Errno>;
 
+    /// Makes it shorter.
+    fn truncate(&self, length: u64) -> Result<(), Errno>;
+
+    /// Has bytes read as zero; whether it could. `false`: it has no way that is better than to write zeroes.
+    fn punch(&self, _offset: u64, _bytes: usize) -> Result<bool, Errno> {
+        Ok(false)
+    }
+
     /// Whether all bytes of a part are there, and read as zero because nothing was ever written to them.
     fn is_hole(&self, _offset: u64, _bytes: usize) -> bool {
         false

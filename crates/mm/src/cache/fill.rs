@@ -119,11 +119,11 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             }
             // Only now is it known that the frame is of no use.
             Err(_) if is_frame => {
-                let _ = self.memory.discard(self.slot_span(slot));
+                self.empty(self.slot_span(slot));
                 change.unset(flag::HUGE);
                 change.set(flag::TABLE);
             }
-            Err(_) if !change.is(flag::HUGE) => _ = self.memory.discard(run.to),
+            Err(_) if !change.is(flag::HUGE) => self.empty(run.to),
             Err(_) => {}
         }
         checked

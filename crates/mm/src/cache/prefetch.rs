@@ -27,8 +27,17 @@ struct Changing<'a> {
     change: Change<'a>,
     _pin: Pin<'a>,
     reads: usize,
+    /// Small pages that are under way.
+    coming: usize,
     /// Its pages that the owner of all frames was told of.
     counted: usize,
+}
+
+impl Changing<'_> {
+    /// Pages of a read that are no huge page's, of which all is there.
+    fn small(&self, run: Run) -> usize {
+        if self.change.is(flag::HUGE) { 0 } else { run.part.count }
+    }
 }
 
 struct Flight {
@@ -76,14 +85,15 @@ impl<'a, M: FileMemory, B: Backing, I: Iterator<Item = (usize, Span, Part)>> Bri
         let change = self.cache.index.try_change(slot)?;
         let pin = self.cache.pin(slot);
         let counted = self.cache.returnable(slot);
-        self.changing[free] = Some(Changing { slot, change, _pin: pin, reads: 0, counted });
+        self.changing[free] = Some(Changing { slot, change, _pin: pin, reads: 0, coming: 0, counted });
         Some(free)
     }
 
     /// Tells the owner of all frames what a slot has now, and unlocks it if it has no reads.
     fn settle(&mut self, at: usize) {
         let Some(changing) = &mut self.changing[at] else { return };
-        let now = self.cache.returnable(changing.slot);
+        let is_held = self.cache.holds[changing.slot].load(Relaxed) > 0;
+        let now = self.cache.returnable(changing.slot) + if is_held { 0 } else { changing.coming };
         self.cache.count(changing.counted, now);
         self.came += now.saturating_sub(changing.counted);
         changing.counted = now;
@@ -96,7 +106,7 @@ impl<'a, M: FileMemory, B: Backing, I: Iterator<Item = (usize, Span, Part)>> Bri
     fn has_room(&self, slot: usize) -> bool {
         let cache = self.cache;
         let is_there = cache.index.state(slot) & flag::FILLED != 0 || self.find(slot).is_some();
-        if is_there || cache.holds[slot].load(Relaxed) > 0 || cache.store.room() > 0 {
+        if is_there || cache.holds[slot].load(Relaxed) > 0 || cache.has_room() {
             return true;
         }
         if self.is_idle() {
@@ -149,7 +159,10 @@ impl<M: FileMemory, B: Backing, I: Iterator<Item = (usize, Span, Part)>> Reads f
             let Some(at) = self.lock(slot) else { continue };
             let changing = self.changing[at].as_mut()?;
             let run = self.cache.begin(&changing.change, slot, part);
-            changing.reads += run.is_some() as usize;
+            if let Some(run) = run {
+                changing.reads += 1;
+                changing.coming += changing.small(run);
+            }
             self.settle(at);
             let Some(run) = run else { continue };
             let (end, next) = (part.first + part.count, run.part.first + run.part.count);
@@ -166,6 +179,7 @@ impl<M: FileMemory, B: Backing, I: Iterator<Item = (usize, Span, Part)>> Reads f
         let Some(at) = self.find(flight.slot) else { return };
         if let Some(changing) = &mut self.changing[at] {
             // What could not be read is tried again alone, by who needs it.
+            changing.coming -= changing.small(flight.run);
             let _ = self.cache.end(&changing.change, flight.slot, flight.run, read);
             changing.reads -= 1;
         }
@@ -207,7 +221,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
 
     /// Bytes of this file that may be in memory without a mapping: what there are, and the room for others.
     pub fn capacity(&self) -> usize {
-        (self.account.lock().slots + self.store.room()).max(1) * SLOT
+        (self.account.lock().slots + self.store.room() + self.store.idle()).max(1) * SLOT
     }
 
     /// Brings ranges of bytes inside the file, in their order, many parts at a time. How many bytes of them are there:
