@@ -30,6 +30,8 @@ pub trait FileMemory {
     fn frees_tables(&self) -> bool;
     /// Fills bytes with zeroes. Other threads may read and write there.
     fn zero(&self, bytes: Span);
+    /// Copies bytes; those of the target are the caller's, in a buffer or of a file. Other threads may read there.
+    fn copy(&self, from: Span, to: usize);
     /// Spends a moment waiting for another thread, the longer the higher `turn`.
     fn relax(&self, turn: u32);
 }
@@ -130,6 +132,11 @@ impl FileMemory for UserMemory {
             // SAFETY: memory of this value's.
             unsafe { (at as *mut u8).write_volatile(0) };
         }
+    }
+
+    fn copy(&self, from: Span, to: usize) {
+        // SAFETY: by contract.
+        unsafe { copy(from.start, to, from.bytes()) };
     }
 
     fn relax(&self, turn: u32) {

@@ -120,7 +120,9 @@ pub(super) fn of_file(file: &File, is_huge: bool) -> io::Result<Handle> {
         };
         // Its end takes the lock.
         drop(caches);
-        return allowed.map(|()| handle);
+        allowed?;
+        handle.get().here()?.notice_length(file)?;
+        return Ok(handle);
     }
     let local = LocalFile::new(file, is_huge)?;
     add(&mut caches, Some(id), Source::Local(local), about.len(), local::is_writable(file))
@@ -212,10 +214,28 @@ impl Shared {
         self.engine.sync(offset, end.saturating_sub(offset))
     }
 
+    /// Another process, or this one by other calls, may have changed the length of the file.
+    fn notice_length(&self, file: &File) -> io::Result<()> {
+        // It is not this library that changes it meanwhile.
+        let _alone = self.alone();
+        let length = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
+        let noticed = match length >= self.engine.length() {
+            true => self.engine.extend(length),
+            // Mappings keep what they have.
+            false if self.is_mapped_behind(length) => Ok(()),
+            false => self.engine.truncate(length),
+        };
+        noticed.map_err(|error| io::Error::from_raw_os_error(error.number()))
+    }
+
+    fn is_mapped_behind(&self, length: usize) -> bool {
+        self.mapped().iter().any(|part| part.offset + part.bytes > length)
+    }
+
     /// Makes the file longer or shorter. EBUSY: a mapping reaches behind the new end.
     pub(super) fn set_length(&self, length: usize) -> Result<(), Errno> {
         let _alone = self.alone();
-        if self.mapped().iter().any(|part| part.offset + part.bytes > length) {
+        if self.is_mapped_behind(length) {
             return Err(Errno::new(libc::EBUSY));
         }
         self.engine.truncate(length)?;
@@ -265,6 +285,22 @@ impl Drop for Handle {
         }
         drop(shared);
     }
+}
+
+/// Writes back what is dirty in all files of this process, or may be; the first error.
+pub(super) fn sync_all() -> io::Result<()> {
+    let Some(caches) = CACHES.known() else { return Ok(()) };
+    // The last handle of a file waits for this, so what is upgraded here is not the last reference.
+    let caches = caches.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut result = Ok(());
+    for shared in caches.iter().filter_map(|entry| entry.shared.upgrade()) {
+        let is_written = shared.mapped().iter().any(|part| part.used == Use::Write);
+        if is_written || shared.engine.is_dirty() {
+            let synced = shared.sync(0, shared.engine.length());
+            result = result.and(synced.map_err(|error| io::Error::from_raw_os_error(error.number())));
+        }
+    }
+    result
 }
 
 /// Memory of files, for the background thread.

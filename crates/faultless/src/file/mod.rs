@@ -67,6 +67,12 @@ fn not_inside() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "the part is not inside the file")
 }
 
+/// Writes back what has changed in all files of this process, and waits until it is durable: for the end of a program
+/// whose files are not dropped. The first error; the others are written all the same.
+pub fn sync_all() -> io::Result<()> {
+    caches::sync_all()
+}
+
 impl File {
     /// Opens a file for reading.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {

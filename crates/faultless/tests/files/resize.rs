@@ -144,3 +144,32 @@ fn reads_beside_a_file_that_changes_its_length_have_whole_pages() {
     file.sync().unwrap();
     assert!(fs::read(named.path()).unwrap() == read_all(file));
 }
+
+/// A file that other calls of this process make longer or shorter is so for who opens it then.
+#[test]
+fn a_length_that_others_change_is_seen_when_the_file_is_opened_again() {
+    use std::io::Write;
+    let _alone = budget(64 << 20);
+    let named = tempfile::NamedTempFile::new().unwrap();
+    let mut all = bytes(SLOT + PAGE + 7, 5);
+    fs::write(named.path(), &all).unwrap();
+    let first = File::open(named.path()).unwrap();
+    assert!(read_all(&first) == all);
+    let more = bytes(2 * SLOT, 6);
+    fs::File::options().append(true).open(named.path()).unwrap().write_all(&more).unwrap();
+    all.extend(&more);
+    let second = File::open_writable(named.path()).unwrap();
+    assert!(read_all(&second) == all && read_all(&first) == all);
+    named.as_file().set_len(PAGE as u64 + 9).unwrap();
+    all.truncate(PAGE + 9);
+    let third = File::open(named.path()).unwrap();
+    assert!(read_all(&third) == all && read_all(&second) == all);
+    second.grow(3 * SLOT as u64).unwrap();
+    all.resize(3 * SLOT, 0);
+    assert!(read_all(&third) == all);
+    // All that is dirty in the process.
+    second.write_at(b"end", 5).unwrap();
+    all[5..8].copy_from_slice(b"end");
+    faultless::file::sync_all().unwrap();
+    assert!(fs::read(named.path()).unwrap() == all);
+}

@@ -13,6 +13,10 @@ use crate::cache::evict::To;
 use crate::cache::index::{Change, Entry, Part, flag};
 use crate::cache::{Cache, Use};
 
+/// A page that a backing reads into.
+#[repr(align(4096))]
+struct Scratch([u8; PAGE]);
+
 impl<M: FileMemory, B: Backing> Cache<M, B> {
     /// Makes the file at least so long. EFBIG: its addresses end before. If it fails, its length is what it was.
     pub fn grow(&self, length: usize) -> Result<(), Errno> {
@@ -30,6 +34,32 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         }
         self.backing.grow(length as u64)?;
         self.zero_tail(old);
+        self.length.store(length, Relaxed);
+        Ok(())
+    }
+
+    /// The file has become longer by other means, and has bytes there. Where they are in a page that is in memory they
+    /// come now. A file that ends behind its addresses keeps its length here.
+    pub fn extend(&self, length: usize) -> Result<(), Errno> {
+        let _resizing = self.resizing.lock();
+        let old = self.length();
+        if length <= old || length > self.span.bytes() {
+            return Ok(());
+        }
+        let opened = |length: usize| self.address(length.next_multiple_of(SLOT));
+        if !self.memory.open(Span { start: opened(old), end: opened(length) }) {
+            return Err(Errno::ENOMEM);
+        }
+        let (slot, first) = (old / SLOT, old % SLOT / PAGE);
+        let _change = self.change(slot);
+        if old % PAGE != 0 && self.index.has(Entry::Present, slot, Part { first, count: 1 }) {
+            let mut scratch = Scratch([0; PAGE]);
+            let from = core::hint::black_box(scratch.0.as_mut_ptr()) as usize;
+            let page = old / PAGE * PAGE;
+            self.backing.read(page as u64, Span::new(from, PAGE))?;
+            core::hint::black_box(&mut scratch);
+            self.memory.copy(Span { start: from + old % PAGE, end: from + PAGE }, self.address(old));
+        }
         self.length.store(length, Relaxed);
         Ok(())
     }
