@@ -128,6 +128,14 @@ pub(super) fn of_file(file: &File, is_huge: bool) -> io::Result<Handle> {
     add(&mut caches, Some(id), Source::Local(local), about.len(), local::is_writable(file))
 }
 
+/// Whether a file has a cache.
+pub(super) fn is_cached(file: &File) -> io::Result<bool> {
+    let about = file.metadata()?;
+    let id = Some((about.dev(), about.ino()));
+    let caches = CACHES.known().map(|caches| caches.lock().unwrap_or_else(PoisonError::into_inner));
+    Ok(caches.is_some_and(|caches| caches.iter().any(|entry| entry.id == id && entry.shared.strong_count() > 0)))
+}
+
 /// The cache of a backing of the program's own.
 pub(super) fn of_backing(custom: Custom, length: u64) -> io::Result<Handle> {
     add(&mut caches(), None, Source::Custom(custom), length, true)

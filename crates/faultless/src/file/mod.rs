@@ -32,7 +32,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use faultless_base::Errno;
-use faultless_base::sys::file_memory;
+use faultless_base::sys::{file_memory, pressure};
 use faultless_mm::cache::Use;
 use faultless_mm::cache::evict::To;
 
@@ -41,6 +41,7 @@ use crate::file::backing::Custom;
 use crate::file::caches::{Handle, Shared, Source};
 pub use crate::file::mapping::{Mapping, MappingMut};
 use crate::file::read_ahead::ReadAhead;
+use crate::process::limits;
 
 /// A file whose pages are cached in this process. All handles of a file share one cache, and any number of threads may
 /// use a handle.
@@ -73,6 +74,13 @@ pub fn sync_all() -> io::Result<()> {
     caches::sync_all()
 }
 
+/// Whether a mapping of so many bytes takes no more than half of the memory that is available now, and of the addresses
+/// that the process may have. A larger one can be made, but may drive out everything else.
+pub fn fits(bytes: usize) -> bool {
+    let addresses = limits::memory().map_or(usize::MAX, |limit| limit / 8);
+    bytes <= (pressure::available() / 2).min(addresses)
+}
+
 impl File {
     /// Opens a file for reading.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
@@ -101,6 +109,11 @@ impl File {
         Ok(Self::of(caches::of_backing(custom, length)?, true))
     }
 
+    /// Whether a file is open here, by any handle or mapping.
+    pub fn is_cached(file: &std::fs::File) -> io::Result<bool> {
+        caches::is_cached(file)
+    }
+
     fn of(handle: Handle, is_writable: bool) -> Self {
         let told = AtomicUsize::new(handle.get().engine.failures().count);
         Self { handle, is_writable, told, ahead: ReadAhead::default() }
@@ -115,6 +128,11 @@ impl File {
             return Err(error_of(Errno::EBADF));
         }
         self.shared()
+    }
+
+    /// Whether it was opened for writing.
+    pub fn is_writable(&self) -> bool {
+        self.is_writable
     }
 
     /// Its length in bytes, as this process knows it.
