@@ -6,7 +6,7 @@ import atexit
 import os
 from typing import Literal, Union
 
-from ._faultless import File, _sync_all
+from ._faultless import File, _after_fork_in_child, _after_fork_in_parent, _before_fork, _sync_all
 
 Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 
@@ -14,6 +14,8 @@ FLAGS = {"r": os.O_RDONLY, "r+": os.O_RDWR, "w+": os.O_RDWR | os.O_CREAT, "x+": 
 
 # At the end of a program, also by an exception, its globals are not dropped.
 atexit.register(_sync_all)
+# A child reads the arrays of its parent. Its writes would be lost, so they are a SIGSEGV.
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
 
 
 def open(path: Path, mode: Literal["r", "r+", "w+", "x+"] = "r", *, huge_pages: bool = True) -> File:

@@ -11,6 +11,7 @@ import mmap
 import operator
 import os
 import pathlib
+import stat
 import weakref
 from typing import Any, ContextManager, Literal, Sequence, SupportsIndex, Union
 
@@ -98,6 +99,8 @@ class memmap(numpy.ndarray[Any, Any]):
         descr = numpy.dtype(dtype)
         with _opened(filename, kind) as file:
             extents = _extents(file, descr, offset, shape)
+            if offset < 0 or min(extents, default=0) < 0:
+                raise ValueError("negative dimensions, or a negative offset")
             end = offset + math.prod(extents) * descr.itemsize
             memory, start = _memory(file, kind, offset, end, empties=kind == "w+" and file is not filename)
             name = getattr(file, "name", None)
@@ -197,7 +200,9 @@ def _memory(file: Any, mode: str, offset: int, end: int, *, empties: bool) -> tu
     cached = _cache(fd, mode, max(end - offset, 0))
     if empties:
         _empty(fd, cached, needed)
-    length = os.fstat(fd).st_size
+    about = os.fstat(fd)
+    # A device has no length.
+    length = about.st_size if stat.S_ISREG(about.st_mode) else max(needed, 1)
     if writes and length < needed:
         os.ftruncate(fd, needed) if cached is None else cached.truncate(needed)
     elif not writes and length == 0:

@@ -1,5 +1,6 @@
 //! Files: their cache, and parts of them that stay in memory, with the buffer protocol.
 
+use std::cell::Cell;
 use std::ffi::c_int;
 use std::fs;
 use std::io;
@@ -7,13 +8,22 @@ use std::mem::ManuallyDrop;
 use std::os::fd::FromRawFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use faultless::file::{File as Cached, Mapping as Part, MappingMut};
-use pyo3::exceptions::{PyBufferError, PyValueError};
+use faultless::file::{File as Cached, Fork, Mapping as Part, MappingMut};
+use pyo3::exceptions::{PyBufferError, PyMemoryError, PyOSError, PyValueError};
 use pyo3::ffi::{self, Py_buffer, PyBuffer_FillInfo};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::errors::Size;
+
+/// An error with its number, by which Python knows what it is.
+fn failed(error: io::Error) -> PyErr {
+    match error.raw_os_error() {
+        Some(libc::ENOMEM) => PyMemoryError::new_err(error.to_string()),
+        Some(number) => PyOSError::new_err((number, error.to_string())),
+        None => PyOSError::new_err(error.to_string()),
+    }
+}
 
 /// A descriptor of the caller's, which stays open.
 fn borrowed(fd: i32) -> ManuallyDrop<fs::File> {
@@ -72,7 +82,7 @@ impl File {
             let file = borrowed(fd);
             if huge_pages { Cached::new(&file) } else { Cached::with_small_pages(&file) }
         };
-        Ok(Self(Mutex::new(Some(Arc::new(py.detach(open)?)))))
+        Ok(Self(Mutex::new(Some(Arc::new(py.detach(open).map_err(failed)?)))))
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {
@@ -116,10 +126,7 @@ impl File {
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let file = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(file) = file else { return Ok(()) };
-        Ok(py.detach(|| match file.is_writable() {
-            true => file.sync(),
-            false => Ok(()),
-        })?)
+        py.detach(|| if file.is_writable() { file.sync() } else { Ok(()) }).map_err(failed)
     }
 
     /// Whether it was closed.
@@ -177,7 +184,7 @@ impl File {
         let file = self.file()?;
         let length = (file.len() as usize).saturating_sub(offset.0).min(length.0);
         let mut bytes = vec![0; length];
-        let read = py.detach(|| read_whole(&file, &mut bytes, offset.0))?;
+        let read = py.detach(|| read_whole(&file, &mut bytes, offset.0)).map_err(failed)?;
         Ok(PyBytes::new(py, &bytes[..read]))
     }
 
@@ -214,7 +221,7 @@ impl File {
         // SAFETY: the buffer is writable, and its view keeps it. As with any `readinto`, the program leaves it alone
         // meanwhile.
         let bytes = unsafe { std::slice::from_raw_parts_mut(at as *mut u8, length) };
-        Ok(py.detach(|| read_whole(&file, bytes, offset.0))?)
+        py.detach(|| read_whole(&file, bytes, offset.0)).map_err(failed)
     }
 
     /// Writes bytes. The file grows as far as it takes.
@@ -258,7 +265,7 @@ impl File {
             }
             io::Result::Ok(done)
         };
-        Ok(py.detach(write)?)
+        py.detach(write).map_err(failed)
     }
 
     /// Brings parts of the file into memory, in their order, with many requests to the device at a time.
@@ -290,7 +297,7 @@ impl File {
     fn prefetch(&self, py: Python<'_>, parts: Vec<(Size, Size)>) -> PyResult<usize> {
         let file = self.file()?;
         let parts: Vec<_> = parts.into_iter().map(|(start, stop)| start.0 as u64..stop.0 as u64).collect();
-        Ok(py.detach(|| file.prefetch(&parts))?)
+        py.detach(|| file.prefetch(&parts)).map_err(failed)
     }
 
     /// Brings a part into memory, and keeps it there.
@@ -330,7 +337,8 @@ impl File {
         let kind = py.detach(|| match writable {
             true => file.map_mut(part.start, length).map(Kind::Write),
             false => file.map(part.start, length).map(Kind::Read),
-        })?;
+        });
+        let kind = kind.map_err(failed)?;
         Ok(Mapping(kind))
     }
 
@@ -357,7 +365,7 @@ impl File {
     fn sync(&self, py: Python<'_>, start: Size, stop: Option<Size>) -> PyResult<()> {
         let file = self.file()?;
         let part = part(&file, start, stop);
-        Ok(py.detach(|| file.sync_range(part))?)
+        py.detach(|| file.sync_range(part)).map_err(failed)
     }
 
     /// Makes the file shorter, or longer by zeroes.
@@ -382,7 +390,7 @@ impl File {
     /// b'\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00'
     fn truncate(&self, py: Python<'_>, length: Size) -> PyResult<()> {
         let file = self.file()?;
-        Ok(py.detach(|| file.set_len(length.0 as u64))?)
+        py.detach(|| file.set_len(length.0 as u64)).map_err(failed)
     }
 
     /// Has a part read as zero, and take no room in the file any more, where the file system can do that.
@@ -409,7 +417,7 @@ impl File {
     /// b'ab\x00\x00ef'
     fn punch_hole(&self, py: Python<'_>, start: Size, stop: Size) -> PyResult<()> {
         let file = self.file()?;
-        Ok(py.detach(|| file.punch_hole(start.0 as u64..stop.0 as u64))?)
+        py.detach(|| file.punch_hole(start.0 as u64..stop.0 as u64)).map_err(failed)
     }
 
     /// Gives memory back, but for what is mapped or not yet written.
@@ -538,7 +546,7 @@ impl Mapping {
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
         match &self.0 {
             Kind::Read(_) => Ok(()),
-            Kind::Write(part) => Ok(py.detach(|| part.sync())?),
+            Kind::Write(part) => py.detach(|| part.sync()).map_err(failed),
         }
     }
 
@@ -563,7 +571,7 @@ impl Mapping {
 #[pyfunction]
 #[pyo3(name = "_sync_all")]
 pub fn sync_all(py: Python<'_>) -> PyResult<()> {
-    Ok(py.detach(faultless::file::sync_all)?)
+    py.detach(faultless::file::sync_all).map_err(failed)
 }
 
 /// Whether so many bytes are no more than half of the memory that there is now.
@@ -577,5 +585,31 @@ pub fn fits(py: Python<'_>, bytes: Size) -> bool {
 #[pyfunction]
 #[pyo3(name = "_is_cached")]
 pub fn is_cached(fd: i32) -> PyResult<bool> {
-    Ok(Cached::is_cached(&borrowed(fd))?)
+    Cached::is_cached(&borrowed(fd)).map_err(failed)
+}
+
+thread_local! {
+    /// The fork that this thread is about to make.
+    static FORK: Cell<Option<Fork>> = const { Cell::new(None) };
+}
+
+/// Called around forks: a child reads what is mapped, as it was.
+#[pyfunction]
+#[pyo3(name = "_before_fork")]
+pub fn before_fork() {
+    FORK.set(Some(faultless::file::before_fork()));
+}
+
+#[pyfunction]
+#[pyo3(name = "_after_fork_in_parent")]
+pub fn after_fork_in_parent() {
+    drop(FORK.take());
+}
+
+#[pyfunction]
+#[pyo3(name = "_after_fork_in_child")]
+pub fn after_fork_in_child() {
+    if let Some(fork) = FORK.take() {
+        fork.in_child();
+    }
 }

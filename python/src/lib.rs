@@ -21,6 +21,9 @@ fn _faultless(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<file::File>()?;
     module.add_class::<file::Mapping>()?;
     module.add_function(wrap_pyfunction!(file::sync_all, module)?)?;
+    module.add_function(wrap_pyfunction!(file::before_fork, module)?)?;
+    module.add_function(wrap_pyfunction!(file::after_fork_in_parent, module)?)?;
+    module.add_function(wrap_pyfunction!(file::after_fork_in_child, module)?)?;
     module.add_function(wrap_pyfunction!(file::fits, module)?)?;
     module.add_function(wrap_pyfunction!(file::is_cached, module)?)?;
     arrays::add(module)?;

@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
 use faultless_base::sys::file_memory::UserMemory;
-use faultless_base::{Errno, Span};
+use faultless_base::{Errno, SLOT, Span};
 use faultless_mm::cache::backing::{Backing, Reads};
 use faultless_mm::cache::evict::To;
 use faultless_mm::cache::{Cache, Use};
@@ -293,6 +293,21 @@ impl Drop for Handle {
         }
         drop(shared);
     }
+}
+
+/// The memory of all that is mapped, in whole slots.
+pub(super) fn mapped() -> Vec<Span> {
+    let Some(caches) = CACHES.known() else { return Vec::new() };
+    let caches = caches.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut spans = Vec::new();
+    for shared in caches.iter().filter_map(|entry| entry.shared.upgrade()) {
+        for part in shared.mapped().iter().filter(|part| part.bytes > 0) {
+            let start = shared.engine.address(part.offset) / SLOT * SLOT;
+            spans
+                .push(Span { start, end: shared.engine.address(part.offset + part.bytes).next_multiple_of(SLOT) });
+        }
+    }
+    spans
 }
 
 /// Writes back what is dirty in all files of this process, or may be; the first error.

@@ -21,6 +21,7 @@
 
 mod backing;
 mod caches;
+mod fork;
 mod local;
 mod mapping;
 mod queue;
@@ -39,6 +40,7 @@ use faultless_mm::cache::evict::To;
 pub use crate::file::backing::Backing;
 use crate::file::backing::Custom;
 use crate::file::caches::{Handle, Shared, Source};
+pub use crate::file::fork::{Fork, before_fork};
 pub use crate::file::mapping::{Mapping, MappingMut};
 use crate::file::read_ahead::ReadAhead;
 use crate::process::limits;

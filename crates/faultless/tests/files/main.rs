@@ -198,6 +198,55 @@ fn a_forked_child_opens_files_anew() {
     assert_eq!(fs::read(named.path()).unwrap(), b"BYTES of a file");
 }
 
+/// A child whose fork was announced reads what is mapped, as it was, and a write there is a SIGSEGV.
+#[test]
+fn a_child_of_an_announced_fork_reads_what_is_mapped() {
+    let _alone = budget(64 << 20);
+    let named = tempfile::NamedTempFile::new().unwrap();
+    let all = bytes(3 * SLOT, 3);
+    fs::write(named.path(), &all).unwrap();
+    let file = File::open_writable(named.path()).unwrap();
+    let mapping = file.map_mut(PAGE as u64, 2 * SLOT).unwrap();
+    mapping.write(5, b"not synced").unwrap();
+    for writes in [false, true] {
+        let fork = faultless::file::before_fork();
+        // SAFETY: as in `passes_in_child`.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: this child's.
+            unsafe { libc::alarm(60) };
+            fork.in_child();
+            // SAFETY: memory of the mapping.
+            let bytes = unsafe { std::slice::from_raw_parts_mut(mapping.as_ptr().cast_mut(), 2 * SLOT) };
+            let same = bytes[..5] == all[PAGE..PAGE + 5]
+                && bytes[5..15] == *b"not synced"
+                && bytes[15..] == all[PAGE + 15..PAGE + 2 * SLOT];
+            if writes {
+                bytes[0] = 1;
+            }
+            // SAFETY: ends this child.
+            unsafe { libc::_exit(!same as i32) };
+        }
+        drop(fork);
+        mapping.write(5, b"NOT SYNCED").unwrap();
+        let mut status = 0;
+        // SAFETY: a place for the status.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        match writes {
+            true => assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGSEGV),
+            false => assert_eq!(status, 0),
+        }
+        mapping.write(5, b"not synced").unwrap();
+    }
+    drop(mapping);
+    file.sync().unwrap();
+    // What was shared goes as everything else.
+    assert!(file.drop_cache() > 0);
+    let mut all = all;
+    all[PAGE + 5..PAGE + 15].copy_from_slice(b"not synced");
+    assert!(read_all(&file) == all && fs::read(named.path()).unwrap() == all);
+}
+
 /// What a sync has written stays, and what came after it is lost.
 #[test]
 fn a_killed_process_loses_what_it_has_not_synced() {
