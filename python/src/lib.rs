@@ -19,11 +19,11 @@ fn _faultless(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<block::Block>()?;
     module.add_class::<region::Region>()?;
     module.add_class::<file::File>()?;
-    module.add_class::<file::Mapping>()?;
+    module.add_class::<file::mapping::Mapping>()?;
     module.add_function(wrap_pyfunction!(file::sync_all, module)?)?;
-    module.add_function(wrap_pyfunction!(file::before_fork, module)?)?;
-    module.add_function(wrap_pyfunction!(file::after_fork_in_parent, module)?)?;
-    module.add_function(wrap_pyfunction!(file::after_fork_in_child, module)?)?;
+    module.add_function(wrap_pyfunction!(file::fork::before_fork, module)?)?;
+    module.add_function(wrap_pyfunction!(file::fork::after_fork_in_parent, module)?)?;
+    module.add_function(wrap_pyfunction!(file::fork::after_fork_in_child, module)?)?;
     module.add_function(wrap_pyfunction!(file::fits, module)?)?;
     module.add_function(wrap_pyfunction!(file::is_cached, module)?)?;
     arrays::add(module)?;

@@ -1,20 +1,36 @@
 //! Files: their cache, and parts of them that stay in memory, with the buffer protocol.
 
-use std::cell::Cell;
-use std::ffi::c_int;
+pub mod fork;
+pub mod mapping;
+mod view;
+
 use std::fs;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::FromRawFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use faultless::file::{File as Cached, Fork, Mapping as Part, MappingMut};
-use pyo3::exceptions::{PyBufferError, PyMemoryError, PyOSError, PyValueError};
-use pyo3::ffi::{self, Py_buffer, PyBuffer_FillInfo};
+use faultless::file::File as Cached;
+use pyo3::exceptions::{PyMemoryError, PyOSError, PyValueError};
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::errors::Size;
+use mapping::{Kind, Mapping};
+use view::View;
+
+/// Fewer bytes than asked for only at the end of the file.
+fn read_whole(file: &Cached, bytes: &mut [u8], offset: usize) -> io::Result<usize> {
+    let mut done = 0;
+    while done < bytes.len() {
+        match file.read_at(&mut bytes[done..], (offset as u64).saturating_add(done as u64))? {
+            0 => break,
+            read => done += read,
+        }
+    }
+    Ok(done)
+}
 
 /// An error with its number, by which Python knows what it is.
 fn failed(error: io::Error) -> PyErr {
@@ -447,126 +463,6 @@ impl File {
     }
 }
 
-/// The bytes of a buffer without gaps, until this is dropped, with the interpreter's lock.
-struct View<'py>(Box<Py_buffer>, Python<'py>);
-
-impl<'py> View<'py> {
-    fn of(object: &Bound<'py, PyAny>, flags: c_int) -> PyResult<Self> {
-        let mut view = Box::new(Py_buffer::new());
-        // SAFETY: an object, and a view to fill in, which stays where it is.
-        match unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), &mut *view, flags) } {
-            0 => Ok(Self(view, object.py())),
-            _ => Err(PyErr::fetch(object.py())),
-        }
-    }
-
-    /// Where it is, and how many bytes. There may be no address where there are none.
-    fn bytes(&self) -> (usize, usize) {
-        let address = if self.0.buf.is_null() { 1 } else { self.0.buf as usize };
-        (address, self.0.len as usize)
-    }
-}
-
-impl Drop for View<'_> {
-    fn drop(&mut self) {
-        let _ = self.1;
-        // SAFETY: filled in by `of`.
-        unsafe { ffi::PyBuffer_Release(&mut *self.0) };
-    }
-}
-
-/// Fewer bytes than asked for only at the end of the file.
-fn read_whole(file: &Cached, bytes: &mut [u8], offset: usize) -> io::Result<usize> {
-    let mut done = 0;
-    while done < bytes.len() {
-        match file.read_at(&mut bytes[done..], (offset as u64).saturating_add(done as u64))? {
-            0 => break,
-            read => done += read,
-        }
-    }
-    Ok(done)
-}
-
-enum Kind {
-    Read(Part),
-    Write(MappingMut),
-}
-
-/// A part of a file that is in memory, and stays there while this or an array of it lives. It supports the buffer
-/// protocol. `File.map` and `memmap` make it.
-///
-/// What is written there is in the file after `flush`, after `File.sync`, or when nothing of the file is open any more.
-///
-/// Examples
-/// --------
-/// >>> import tempfile
-/// >>> plain = tempfile.TemporaryFile()
-/// >>> file = faultless.File(plain.fileno())
-/// >>> file.truncate(8)
-/// >>> mapping = file.map(writable=True)
-/// >>> memoryview(mapping)[:] = b"12345678"
-/// >>> len(mapping)
-/// 8
-#[pyclass(frozen, weakref, module = "faultless")]
-pub struct Mapping(Kind);
-
-impl Mapping {
-    fn part(&self) -> &Part {
-        match &self.0 {
-            Kind::Read(part) => part,
-            Kind::Write(part) => part,
-        }
-    }
-}
-
-#[pymethods]
-impl Mapping {
-    fn __len__(&self) -> usize {
-        self.part().len()
-    }
-
-    fn __repr__(&self) -> String {
-        let rights = if matches!(self.0, Kind::Write(_)) { "rw" } else { "r" };
-        format!("Mapping({} bytes, {rights})", self.part().len())
-    }
-
-    /// Writes it to the file, if it may be written to, and waits until it is durable.
-    ///
-    /// Raises
-    /// ------
-    /// OSError
-    ///     It could not be written. It stays in memory, and the next call tries again.
-    ///
-    /// Examples
-    /// --------
-    /// >>> import tempfile
-    /// >>> plain = tempfile.TemporaryFile()
-    /// >>> file = faultless.File(plain.fileno())
-    /// >>> file.map().flush()
-    fn flush(&self, py: Python<'_>) -> PyResult<()> {
-        match &self.0 {
-            Kind::Read(_) => Ok(()),
-            Kind::Write(part) => py.detach(|| part.sync()).map_err(failed),
-        }
-    }
-
-    /// # Safety
-    /// Called by the interpreter, with a view to fill in.
-    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut Py_buffer, flags: c_int) -> PyResult<()> {
-        if view.is_null() {
-            return Err(PyBufferError::new_err("no view"));
-        }
-        let mapping = slf.get();
-        let only_read = matches!(mapping.0, Kind::Read(_)) as c_int;
-        let (at, length) = (mapping.part().as_ptr(), mapping.part().len() as ffi::Py_ssize_t);
-        // SAFETY: the view is the interpreter's; the memory lives as long as the mapping, which the view keeps alive.
-        match unsafe { PyBuffer_FillInfo(view, slf.as_ptr(), at.cast_mut().cast(), length, only_read, flags) } {
-            0 => Ok(()),
-            _ => Err(PyErr::fetch(slf.py())),
-        }
-    }
-}
-
 /// Writes back what has changed in all files of this process.
 #[pyfunction]
 #[pyo3(name = "_sync_all")]
@@ -586,30 +482,4 @@ pub fn fits(py: Python<'_>, bytes: Size) -> bool {
 #[pyo3(name = "_is_cached")]
 pub fn is_cached(fd: i32) -> PyResult<bool> {
     Cached::is_cached(&borrowed(fd)).map_err(failed)
-}
-
-thread_local! {
-    /// The fork that this thread is about to make.
-    static FORK: Cell<Option<Fork>> = const { Cell::new(None) };
-}
-
-/// Called around forks: a child reads what is mapped, as it was.
-#[pyfunction]
-#[pyo3(name = "_before_fork")]
-pub fn before_fork() {
-    FORK.set(Some(faultless::file::before_fork()));
-}
-
-#[pyfunction]
-#[pyo3(name = "_after_fork_in_parent")]
-pub fn after_fork_in_parent() {
-    drop(FORK.take());
-}
-
-#[pyfunction]
-#[pyo3(name = "_after_fork_in_child")]
-pub fn after_fork_in_child() {
-    if let Some(fork) = FORK.take() {
-        fork.in_child();
-    }
 }
