@@ -251,8 +251,9 @@ def test_files(path):
     for mode, error in (("w", ValueError), ("x+", FileExistsError)):
         with pytest.raises(error):
             faultless.open(path, mode)
-    with pytest.raises(OSError):
-        faultless.open(path.parent)
+    for wrong in (lambda: faultless.open(path.parent), lambda: faultless.File(-1), lambda: faultless.File(99999)):
+        with pytest.raises(OSError):
+            wrong()
 
 
 def test_threads_at_one_file(path):

@@ -42,9 +42,12 @@ fn failed(error: io::Error) -> PyErr {
 }
 
 /// A descriptor of the caller's, which stays open.
-fn borrowed(fd: i32) -> ManuallyDrop<fs::File> {
+fn borrowed(fd: i32) -> io::Result<ManuallyDrop<fs::File>> {
+    if fd < 0 {
+        return Err(io::Error::from_raw_os_error(libc::EBADF));
+    }
     // SAFETY: it is not closed here. Of a number that is no descriptor the kernel says so.
-    ManuallyDrop::new(unsafe { fs::File::from_raw_fd(fd) })
+    Ok(ManuallyDrop::new(unsafe { fs::File::from_raw_fd(fd) }))
 }
 
 /// The bytes from `start` to `stop`, or to the end of the file.
@@ -95,7 +98,7 @@ impl File {
     #[pyo3(signature = (fd, *, huge_pages = true))]
     fn new(py: Python<'_>, fd: i32, huge_pages: bool) -> PyResult<Self> {
         let open = || {
-            let file = borrowed(fd);
+            let file = borrowed(fd)?;
             if huge_pages { Cached::new(&file) } else { Cached::with_small_pages(&file) }
         };
         Ok(Self(Mutex::new(Some(Arc::new(py.detach(open).map_err(failed)?)))))
@@ -481,5 +484,5 @@ pub fn fits(py: Python<'_>, bytes: Size) -> bool {
 #[pyfunction]
 #[pyo3(name = "_is_cached")]
 pub fn is_cached(fd: i32) -> PyResult<bool> {
-    Cached::is_cached(&borrowed(fd)).map_err(failed)
+    borrowed(fd).and_then(|file| Cached::is_cached(&file)).map_err(failed)
 }

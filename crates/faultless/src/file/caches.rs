@@ -107,7 +107,7 @@ fn caches() -> MutexGuard<'static, Vec<Entry>> {
 pub(super) fn of_file(file: &File, is_huge: bool) -> io::Result<Handle> {
     let about = file.metadata()?;
     if !about.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "only regular files have a cache"));
+        return Err(io::Error::new(io::ErrorKind::Unsupported, "only regular files have a cache"));
     }
     let id = (about.dev(), about.ino());
     let mut caches = caches();
