@@ -12,9 +12,15 @@ Whoever may not have the faults of system calls delivered (most users, unless th
 pages: everything works, and windows are the kernel's. The options of `Region` say what else there is.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from ._faultless import (
     Background,
     Block,
+    File,
+    Mapping,
     Region,
     RegionError,
     __version__,
@@ -36,10 +42,16 @@ from ._faultless import (
 # Not at the first array: a fork beside an import in another thread leaves Python's lock of that module held in the child.
 from . import _arrays as _arrays
 from . import _sigbus as _sigbus
+from ._files import open
+
+if TYPE_CHECKING:
+    from ._memmap import memmap
 
 __all__ = [
     "Background",
     "Block",
+    "File",
+    "Mapping",
     "Region",
     "RegionError",
     "__version__",
@@ -48,8 +60,10 @@ __all__ = [
     "empty_like",
     "full",
     "full_like",
+    "memmap",
     "ones",
     "ones_like",
+    "open",
     "release_reserved",
     "reserve",
     "reserved",
@@ -57,3 +71,17 @@ __all__ = [
     "zeros",
     "zeros_like",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """`memmap` needs NumPy, which takes its time: files and regions do without."""
+    if name != "memmap":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from ._memmap import memmap
+
+    globals()[name] = memmap
+    return memmap
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -38,7 +38,8 @@ def test_documented_with_an_example(name, thing):
             assert parameter in (documented.group(1) if documented else ""), f"{name} does not say what {parameter} is"
 
 
-def test_readme():
+def test_readme(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     # Beside the tests in a checkout; examples are plain code.
     text = (pathlib.Path(__file__).parents[1] / "README.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", text, re.S)

@@ -18,7 +18,7 @@ def mypy(*args):
 
 def test_stubs_are_what_the_package_is(tmp_path):
     # Python has these as names from 3.12 on.
-    buffers = [f"faultless._faultless.{name}" for name in ("Block.__buffer__", "Region.__buffer__", "Region.__release_buffer__")]
+    buffers = [f"faultless._faultless.{name}" for name in ("Block.__buffer__", "Mapping.__buffer__", "Region.__buffer__", "Region.__release_buffer__")]
     (tmp_path / "allowed").write_text("\n".join(buffers))
     allowed = ["--allowlist", str(tmp_path / "allowed"), "--ignore-unused-allowlist"]
     mypy("mypy.stubtest", "faultless", "--mypy-config-file", configuration(tmp_path), *allowed)
@@ -48,6 +48,11 @@ c = faultless.zeros((np.int64(4), 5), np.uint8, order="F", delivery="signal", ha
 d = faultless.full_like(c, 3, shape=[2, 3]) + faultless.ones(3) + faultless.empty_like(b, "f4")
 e: str = faultless.__version__
 f = np.frombuffer(faultless.Block(1), np.uint8)
+m: faultless.memmap = faultless.memmap("data", np.float64, mode="r", offset=8, shape=(np.int64(3), 4))
+with faultless.open("data", "r+", huge_pages=False) as file:
+    g: int = file.write(0, b"x") + file.readinto(0, bytearray(3)) + file.prefetch([(0, 1), (5, np.int64(6))])
+    h = memoryview(file.map(0, 5, writable=True))
+faultless.open("data", "w")  # type: ignore[arg-type]
 faultless.zeros(3, delivery="pigeon")  # type: ignore[arg-type]
 faultless.zeros(3, wings=2)  # type: ignore[call-arg]
 """

@@ -1,6 +1,6 @@
-/* faultless: regions of memory whose page faults the library resolves itself.
+/* faultless: regions of memory whose page faults the library resolves itself, and files mapped by huge pages.
  *
- * Units: offsets and lengths are in bytes from the start of the region, whole pages of 4096. The length of a region may be any.
+ * Units: offsets and lengths of regions are in bytes from their start, whole pages of 4096. The length of a region may be any.
  * Errors: functions that return int return 0, or a number of enum faultless_error, or a negated errno of the kernel's, unless it is
  *   said otherwise. faultless_strerror says what it means and what to do. errno is not set.
  * Ownership: what faultless_region_new, faultless_reserve and faultless_populate_in_background give is the caller's, who ends it with
@@ -81,7 +81,10 @@ enum faultless_error {
     FAULTLESS_E_NEWER = 22,     /* options that this version of the library does not know */
     FAULTLESS_E_CHOICE = 23,    /* a window of less than a page, or the first larger than the largest */
     FAULTLESS_E_VALGRIND = 24,  /* FAULTLESS_THREAD, or events, under valgrind */
-    FAULTLESS_E_ENDED = 25      /* the region was freed before background work on it was done */
+    FAULTLESS_E_ENDED = 25,     /* the region was freed before background work on it was done */
+    FAULTLESS_E_PART = 26,      /* the part is not inside the file */
+    FAULTLESS_E_NO_FILE = 27,   /* only regular files have a cache */
+    FAULTLESS_E_PARENTS = 28    /* the file was opened by the parent of this process */
 };
 
 /* Fills all of a buffer with what the backing has at an offset, zeroes behind its end; returns 0, or an errno. At EINTR it is called
@@ -166,6 +169,63 @@ int faultless_background_done(const faultless_background *background);
 void faultless_background_cancel(const faultless_background *background);
 /* The last use of it; it goes on. NULL is nothing. */
 void faultless_background_free(faultless_background *background);
+
+/* Files: their pages are cached in this process, in huge pages. All handles and mappings of a file are the same memory. What is written is
+ * in the file after a sync, or after the end of the last handle and mapping of it. A program that is KILLED BEFORE has lost it; one
+ * that exits calls faultless_files_sync first. Other ways to read the file do not see it before.
+ *
+ * Units: offsets and lengths are in bytes, and may be any. Errors are a negated errno (-EIO, -ENOSPC, -EBADF where the file was not opened for
+ * writing), or a number of enum faultless_error. Buffers and parts are the caller's, and not used after the call. A forked child has none
+ * of its parent's files: an access to a mapping is a SIGSEGV there. Signal handlers must not call these functions. */
+typedef struct faultless_file faultless_file;
+typedef struct faultless_mapping faultless_mapping;
+/* A part of a file, in bytes. */
+typedef struct faultless_part {
+    uint64_t offset;
+    uint64_t length;
+} faultless_part;
+
+/* The cache of an open regular file, for what the descriptor was opened for; it may be closed afterwards. With `small_pages` a miss brings
+ * 4 KiB, and not 2 MiB. The file is the caller's; where it fails, `*file` is NULL. Errors: _NO_FILE. */
+int faultless_file_new(int fd, int small_pages, faultless_file **file);
+/* The last use of a handle. The last one of the file, if there is no mapping, writes back; an error is printed on stderr. NULL is nothing. */
+void faultless_file_free(faultless_file *file);
+/* Its length in bytes, as this process knows it. */
+uint64_t faultless_file_length(const faultless_file *file);
+/* How many bytes of it are in memory. */
+size_t faultless_file_present(const faultless_file *file);
+/* 1 if it is read past the kernel's page cache (O_DIRECT). */
+int faultless_file_is_direct(const faultless_file *file);
+/* Reads up to `length` bytes; `*done`, unless NULL, is how many: fewer at the end of the file, or before bytes that cannot be read. */
+int faultless_file_read(const faultless_file *file, uint64_t offset, void *buffer, size_t length, size_t *done);
+/* Writes up to `length` bytes, and makes the file longer as far as it takes; `*done` as above. */
+int faultless_file_write(const faultless_file *file, uint64_t offset, const void *bytes, size_t length, size_t *done);
+/* Brings `count` parts into memory, in their order, with many requests to the device at a time. `*done`, unless NULL, is how many bytes of
+ * them are there then: fewer than asked for where the knob `budget` has no room for more. Errors: _PART. */
+int faultless_file_prefetch(const faultless_file *file, const faultless_part *parts, size_t count, size_t *done);
+/* Makes it longer, by zeroes, or shorter. Errors: -EBUSY while a mapping reaches behind the new end. */
+int faultless_file_set_length(const faultless_file *file, uint64_t length);
+/* Has a part read as zero, and take no room in the file any more where the file system can do that. Errors: _PART. */
+int faultless_file_punch(const faultless_file *file, uint64_t offset, uint64_t length);
+/* Writes back what has changed in a part, as far as it is inside the file (UINT64_MAX: to the end), and waits until it is durable. An error
+ * that another call met since the last time is told here, once. What could not be written stays in memory. */
+int faultless_file_sync(const faultless_file *file, uint64_t offset, uint64_t length);
+/* Gives back the memory of each 2 MiB that lie inside a part, but for what is mapped or not yet written; how many bytes. */
+size_t faultless_file_drop(const faultless_file *file, uint64_t offset, uint64_t length);
+
+/* Brings a part into memory, and keeps it there: for reading, or with `writable` for both. All of it is there when this returns. The
+ * mapping is the caller's, and may outlive the file's handle; where it fails, `*mapping` is NULL. Errors: _PART. */
+int faultless_file_map(const faultless_file *file, uint64_t offset, size_t length, int writable, faultless_mapping **mapping);
+/* Its first byte; NULL of NULL. The mapping's. What was mapped for reading alone must not be written to: nothing refuses that. */
+void *faultless_mapping_data(const faultless_mapping *mapping);
+/* Its length in bytes. */
+size_t faultless_mapping_length(const faultless_mapping *mapping);
+/* Writes it back, all of it if it is writable, and waits until it is durable. */
+int faultless_mapping_sync(const faultless_mapping *mapping);
+/* Ends it. NULL is nothing. */
+void faultless_mapping_free(faultless_mapping *mapping);
+/* Writes back what has changed in all files of this process. */
+int faultless_files_sync(void);
 
 /* What an error means, and what to do. Never NULL; the text is the library's, and stays for good. Of FAULTLESS_E_NO_USERFAULTFD and
  * FAULTLESS_E_NO_EVENTS it has what the kernel said, if that is this thread's last error. */

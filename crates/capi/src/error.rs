@@ -6,6 +6,7 @@
 
 use std::cell::Cell;
 use std::ffi::{CString, c_char, c_int};
+use std::io;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -24,6 +25,9 @@ const CHOICE: c_int = 23;
 const VALGRIND: c_int = 24;
 const ENDED: c_int = 25;
 const NO_USERFAULTFD: c_int = 3;
+const PART: c_int = 26;
+const NO_FILE: c_int = 27;
+const PARENTS: c_int = 28;
 
 /// Each error that has no number of its own, in the order of `enum faultless_error`.
 const ERRORS: [Error; 16] = [
@@ -66,6 +70,23 @@ pub fn number(error: Error) -> c_int {
     number
 }
 
+/// The number of an error of a file.
+pub fn io_number(error: &io::Error) -> c_int {
+    let number = match (error.raw_os_error(), error.kind()) {
+        (Some(errno), _) => -errno,
+        (None, io::ErrorKind::InvalidInput) => PART,
+        (None, io::ErrorKind::Unsupported) => NO_FILE,
+        (None, _) => PARENTS,
+    };
+    LAST.set((number, error.raw_os_error().unwrap_or(0)));
+    number
+}
+
+/// The same for an answer.
+pub fn io_answer(result: io::Result<()>) -> c_int {
+    result.err().map_or(0, |error| io_number(&error))
+}
+
 /// An error of the call itself, which is this thread's last from now on.
 pub fn mistake(number: c_int) -> c_int {
     LAST.set((number, 0));
@@ -99,6 +120,9 @@ fn text(error: c_int, errno: c_int) -> String {
         }
         VALGRIND => Error::Valgrind.to_string(),
         ENDED => Error::Ended.to_string(),
+        PART => "the part is not inside the file".into(),
+        NO_FILE => "only regular files have a cache".into(),
+        PARENTS => "the file was opened by the parent of this process: open it after the fork".into(),
         _ => ERRORS.get((error as usize).wrapping_sub(1)).map_or("an unknown error".into(), Error::to_string),
     }
 }

@@ -1,6 +1,9 @@
 //! The C API: `include/faultless.h` says what each function does.
 
+#[macro_use]
+mod values;
 mod error;
+mod file;
 mod options;
 
 use std::ffi::{CStr, c_char, c_int};
@@ -12,6 +15,7 @@ use faultless::region::{Advice, Delivery, Error, Region, Rights, set_as, set_spe
 
 use error::{ARGUMENT, answer, mistake, number};
 pub use error::{faultless_errno, faultless_strerror};
+pub use file::*;
 pub use options::Options;
 
 /// Bits of `enum faultless_rights`. What may be written to may be read, as with the processor's own.
@@ -107,22 +111,6 @@ pub unsafe extern "C" fn faultless_region_new(
 pub unsafe extern "C" fn faultless_region_free(region: *mut Region) {
     // SAFETY: by contract.
     unsafe { end(region) };
-}
-
-/// Functions of a region, or of work in the background, that answer with a value; null gives the value named first.
-macro_rules! values {
-    ($of:ty; $($(#[$doc:meta])* $name:ident: $type:ty, $null:expr, $f:expr;)+) => {
-        $($(#[$doc])*
-        ///
-        /// # Safety
-        /// Null, or what was made here and not freed.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(of: *const $of) -> $type {
-            let value: fn(&$of) -> $type = $f;
-            // SAFETY: by contract.
-            unsafe { of.as_ref() }.map_or_else(|| $null, value)
-        })+
-    };
 }
 
 values! {

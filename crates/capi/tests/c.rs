@@ -20,6 +20,13 @@ fn a_c_program_uses_each_function() {
 }
 
 #[test]
+fn a_c_program_uses_files() {
+    let Some((program, dir)) = compiled("tests/files.c") else { return };
+    run(Command::new(&program).arg(dir.path().join("data")));
+    assert_eq!(std::fs::read(dir.path().join("data")).unwrap(), b"at the end\0\0\0\0\0\0");
+}
+
+#[test]
 fn large_thread_local_variables_leave_room_for_handlers() {
     let Some((program, _dir)) = compiled("tests/tls.c") else { return };
     run(&mut Command::new(&program));
@@ -129,7 +136,7 @@ fn header_and_library_have_the_same_functions() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let read = |file: &str| std::fs::read_to_string(here.join(file)).unwrap();
     let header = read("include/faultless.h");
-    let sources = read("src/lib.rs") + &read("src/error.rs");
+    let sources = read("src/lib.rs") + &read("src/error.rs") + &read("src/file.rs");
     let mut declared: Vec<_> = header
         .lines()
         .filter_map(|line| line.split_once('(').filter(|_| line.ends_with(");")))

@@ -62,6 +62,8 @@ const FILES: &[Counter] = &[
     Counter::FileFallback,
     Counter::FileFilled,
     Counter::FileBuffered,
+    Counter::FileQueued,
+    Counter::FileUnqueued,
     Counter::FileWritten,
     Counter::FileEvicted,
 ];

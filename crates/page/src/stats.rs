@@ -274,6 +274,10 @@ counters! {
     FileFilled, "file_filled", Bytes;
     /// Reads and writes of files that went by the kernel's page cache, because O_DIRECT was refused.
     FileBuffered, "file_buffered", Calls;
+    /// Reads of files that were under way together, by io_uring.
+    FileQueued, "file_queued", Calls;
+    /// Times that reads of files went one after the other, because io_uring was refused.
+    FileUnqueued, "file_unqueued", Calls;
     /// Written back to files.
     FileWritten, "file_written", Bytes ("nr_written");
     /// Dropped from the caches of files, in whole slots.

@@ -22,12 +22,16 @@ pub trait FileMemory {
     fn move_out(&self, slot: usize, frame: usize) -> bool;
     /// Whether all of a frame is there. If not, the rest is dropped.
     fn drop_unless_whole(&self, frame: usize) -> bool;
+    /// Drops the memory of a frame.
+    fn drop_frame(&self, frame: usize);
     /// Drops the memory of a span: it reads as zero.
     fn discard(&self, span: Span) -> bool;
     /// Whether a slot that was dropped has no page table any more, so that a huge page may come.
     fn frees_tables(&self) -> bool;
-    /// Fills bytes of one page with zeroes.
+    /// Fills bytes with zeroes. Other threads may read and write there.
     fn zero(&self, bytes: Span);
+    /// Copies bytes; those of the target are the caller's, in a buffer or of a file. Other threads may read there.
+    fn copy(&self, from: Span, to: usize);
     /// Spends a moment waiting for another thread, the longer the higher `turn`.
     fn relax(&self, turn: u32);
 }
@@ -98,6 +102,10 @@ impl FileMemory for UserMemory {
         }
     }
 
+    fn drop_frame(&self, frame: usize) {
+        frames::drop_pages(frame);
+    }
+
     fn discard(&self, span: Span) -> bool {
         frames::discard(span)
     }
@@ -107,8 +115,28 @@ impl FileMemory for UserMemory {
     }
 
     fn zero(&self, bytes: Span) {
-        // SAFETY: memory of this value's, which no thread uses.
-        unsafe { core::ptr::write_bytes(bytes.start as *mut u8, 0, bytes.bytes()) };
+        // An instruction, as for copies.
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: memory of this value's; the direction flag is clear, as it always is.
+        unsafe {
+            core::arch::asm!(
+                "rep stosb",
+                inout("rcx") bytes.bytes() => _,
+                inout("rdi") bytes.start => _,
+                in("al") 0_u8,
+                options(nostack, preserves_flags)
+            );
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        for at in bytes.start..bytes.end {
+            // SAFETY: memory of this value's.
+            unsafe { (at as *mut u8).write_volatile(0) };
+        }
+    }
+
+    fn copy(&self, from: Span, to: usize) {
+        // SAFETY: by contract.
+        unsafe { copy(from.start, to, from.bytes()) };
     }
 
     fn relax(&self, turn: u32) {

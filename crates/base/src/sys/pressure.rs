@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::proc_file::STATM;
 use super::raw::{leading_number, now_ns, read_file};
-use super::{cgroup, open};
+use super::{Headroom, cgroup, open};
 use crate::units::PAGE;
 
 /// Share of time (in 1/1000) that some task waited for memory, above which it is short.
@@ -26,6 +26,19 @@ pub fn is_short() -> bool {
         stalled || cgroup::is_full(FULL_PERCENT) || little_is_left(read_file(c"/proc/meminfo", &mut buffer))
     };
     open::apart(look).unwrap_or(false)
+}
+
+/// Bytes that may come into memory before something has to go: what the machine has available, or what the control
+/// group has left. 0 where that is not known.
+pub fn available() -> usize {
+    let mut buffer = [0u8; 2048];
+    let kib = number_after(read_file(c"/proc/meminfo", &mut buffer), b"MemAvailable:").unwrap_or(0);
+    let machine = usize::try_from(kib.saturating_mul(1024)).unwrap_or(usize::MAX);
+    match cgroup::headroom() {
+        Headroom::Unlimited => machine,
+        Headroom::Left { left, .. } => left.min(machine),
+        Headroom::Unknown => 0,
+    }
 }
 
 /// Bytes that this process has in memory.

@@ -1,6 +1,7 @@
 //! Backings of the program's own, in place of a file of the system.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use faultless_base::sys::file_memory;
@@ -27,6 +28,16 @@ pub trait Backing: Send + Sync {
         Err(io::ErrorKind::Unsupported.into())
     }
 
+    /// Makes it shorter.
+    fn truncate(&self, _length: u64) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Has bytes read as zero, and keeps no room for them; `false` where it cannot: zeroes are written then.
+    fn punch(&self, _offset: u64, _bytes: usize) -> io::Result<bool> {
+        Ok(false)
+    }
+
     /// Whether the bytes come by huge pages, 2 MiB at a time. If not, they come by pages of 4 KiB.
     fn is_huge(&self) -> bool {
         true
@@ -49,6 +60,11 @@ impl Custom {
     }
 }
 
+/// Calls a backing. One that panics has failed: the cache goes on without those bytes. The message is the panic's own.
+fn call<T>(f: impl FnOnce() -> io::Result<T>) -> Result<T, Errno> {
+    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|_| Err(io::ErrorKind::Other.into())).map_err(number)
+}
+
 fn number(error: io::Error) -> Errno {
     Errno::new(error.raw_os_error().unwrap_or(match error.kind() {
         io::ErrorKind::Unsupported => libc::EOPNOTSUPP,
@@ -62,7 +78,7 @@ impl Engine for Custom {
         let bytes = length.saturating_sub(offset).min(to.bytes() as u64) as usize;
         // SAFETY: memory of the caller's alone, readable and writable.
         let buffer = unsafe { std::slice::from_raw_parts_mut(to.start as *mut u8, bytes) };
-        self.backing.read(offset, buffer).map_err(number)?;
+        call(|| self.backing.read(offset, buffer))?;
         Ok(bytes)
     }
 
@@ -73,19 +89,29 @@ impl Engine for Custom {
             // SAFETY: the caller's memory, and as many bytes of this function's.
             unsafe { file_memory::copy(part.start, bounce.as_mut_ptr() as usize, part.bytes()) };
             let offset = offset + (at - from.start) as u64;
-            self.backing.write(offset, &bounce[..part.bytes()]).map_err(number)?;
+            call(|| self.backing.write(offset, &bounce[..part.bytes()]))?;
         }
         Ok(())
     }
 
     fn sync(&self) -> Result<(), Errno> {
-        self.backing.sync().map_err(number)
+        call(|| self.backing.sync())
     }
 
     fn grow(&self, length: u64) -> Result<(), Errno> {
-        self.backing.grow(length).map_err(number)?;
+        call(|| self.backing.grow(length))?;
         self.length.store(length, Relaxed);
         Ok(())
+    }
+
+    fn truncate(&self, length: u64) -> Result<(), Errno> {
+        call(|| self.backing.truncate(length))?;
+        self.length.store(length, Relaxed);
+        Ok(())
+    }
+
+    fn punch(&self, offset: u64, bytes: usize) -> Result<bool, Errno> {
+        call(|| self.backing.punch(offset, bytes))
     }
 
     fn is_huge(&self) -> bool {

@@ -6,13 +6,13 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
 use faultless_base::sys::file_memory::UserMemory;
-use faultless_base::{Errno, Span};
-use faultless_mm::cache::Cache;
-use faultless_mm::cache::backing::Backing;
+use faultless_base::{Errno, SLOT, Span};
+use faultless_mm::cache::backing::{Backing, Reads};
 use faultless_mm::cache::evict::To;
+use faultless_mm::cache::{Cache, Use};
 use faultless_mm::frame::store::{Reclaim, Store};
 
 use crate::background::owner;
@@ -45,6 +45,9 @@ impl Backing for Source {
     fn read(&self, offset: u64, to: Span) -> Result<usize, Errno> {
         self.engine().read(offset, to)
     }
+    fn read_many(&self, reads: &mut dyn Reads) {
+        self.engine().read_many(reads);
+    }
     fn write(&self, offset: u64, from: Span) -> Result<(), Errno> {
         self.engine().write(offset, from)
     }
@@ -53,6 +56,12 @@ impl Backing for Source {
     }
     fn grow(&self, length: u64) -> Result<(), Errno> {
         self.engine().grow(length)
+    }
+    fn truncate(&self, length: u64) -> Result<(), Errno> {
+        self.engine().truncate(length)
+    }
+    fn punch(&self, offset: u64, bytes: usize) -> Result<bool, Errno> {
+        self.engine().punch(offset, bytes)
     }
     fn is_hole(&self, offset: u64, bytes: usize) -> bool {
         self.engine().is_hole(offset, bytes)
@@ -66,8 +75,18 @@ impl Backing for Source {
 pub(super) struct Shared {
     pub(super) engine: Cache<UserMemory, Source>,
     owner: Owner,
-    /// Parts that are mapped for writing: where they begin, and their bytes.
-    written: Mutex<Vec<(usize, usize)>>,
+    /// Held by calls that use bytes of the file; alone by those that take bytes away.
+    users: RwLock<()>,
+    /// What is mapped. Changed with `users`, but where a mapping ends.
+    mapped: Mutex<Vec<Mapped>>,
+}
+
+/// A part of a file that is mapped.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Mapped {
+    pub(super) offset: usize,
+    pub(super) bytes: usize,
+    pub(super) used: Use,
 }
 
 /// Which file it is: device and inode.
@@ -88,7 +107,7 @@ fn caches() -> MutexGuard<'static, Vec<Entry>> {
 pub(super) fn of_file(file: &File, is_huge: bool) -> io::Result<Handle> {
     let about = file.metadata()?;
     if !about.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "only regular files have a cache"));
+        return Err(io::Error::new(io::ErrorKind::Unsupported, "only regular files have a cache"));
     }
     let id = (about.dev(), about.ino());
     let mut caches = caches();
@@ -101,10 +120,20 @@ pub(super) fn of_file(file: &File, is_huge: bool) -> io::Result<Handle> {
         };
         // Its end takes the lock.
         drop(caches);
-        return allowed.map(|()| handle);
+        allowed?;
+        handle.get().here()?.notice_length(file)?;
+        return Ok(handle);
     }
     let local = LocalFile::new(file, is_huge)?;
     add(&mut caches, Some(id), Source::Local(local), about.len(), local::is_writable(file))
+}
+
+/// Whether a file has a cache.
+pub(super) fn is_cached(file: &File) -> io::Result<bool> {
+    let about = file.metadata()?;
+    let id = Some((about.dev(), about.ino()));
+    let caches = CACHES.known().map(|caches| caches.lock().unwrap_or_else(PoisonError::into_inner));
+    Ok(caches.is_some_and(|caches| caches.iter().any(|entry| entry.id == id && entry.shared.strong_count() > 0)))
 }
 
 /// The cache of a backing of the program's own.
@@ -121,7 +150,8 @@ fn add(caches: &mut Vec<Entry>, id: Option<Id>, source: Source, length: u64, gro
     let most = most(length, grows);
     let store: &'static dyn Store = frames;
     let engine = Cache::new(UserMemory::new(), source, length, most, store, owner::counters()).map_err(kernel)?;
-    let shared = Arc::new(Shared { engine, owner: Owner::here(), written: Mutex::default() });
+    let shared =
+        Arc::new(Shared { engine, owner: Owner::here(), users: RwLock::default(), mapped: Mutex::default() });
     caches.retain(|entry| entry.shared.strong_count() > 0);
     caches.push(Entry { id, shared: Arc::downgrade(&shared) });
     Ok(Handle(Some(shared)))
@@ -147,33 +177,86 @@ impl Shared {
         }
     }
 
-    fn written(&self) -> MutexGuard<'_, Vec<(usize, usize)>> {
-        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Until this is dropped no bytes of the file go.
+    pub(super) fn using(&self) -> RwLockReadGuard<'_, ()> {
+        self.users.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A part is mapped for writing.
-    pub(super) fn begin_writes(&self, part: (usize, usize)) {
-        self.written().push(part);
+    fn alone(&self) -> RwLockWriteGuard<'_, ()> {
+        self.users.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// It is not any more: what it wrote is dirty.
-    pub(super) fn end_writes(&self, part: (usize, usize)) {
-        let mut written = self.written();
-        self.engine.soil(part.0, part.1);
-        if let Some(i) = written.iter().position(|mapped| *mapped == part) {
-            written.swap_remove(i);
+    fn mapped(&self) -> MutexGuard<'_, Vec<Mapped>> {
+        self.mapped.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Maps a part, all of which is inside the file. The caller uses the file.
+    pub(super) fn map(&self, part: Mapped) -> Result<(), Errno> {
+        self.engine.hold(part.offset, part.bytes)?;
+        self.mapped().push(part);
+        Ok(())
+    }
+
+    /// Ends that. What was written there is dirty.
+    pub(super) fn unmap(&self, part: Mapped) {
+        if part.used == Use::Write {
+            self.engine.soil(part.offset, part.bytes);
+        }
+        self.engine.release(part.offset, part.bytes);
+        let mut mapped = self.mapped();
+        if let Some(i) = mapped.iter().position(|other| *other == part) {
+            mapped.swap_remove(i);
         }
     }
 
     /// Writes back. Parts that are mapped for writing may have changed: no call has told.
     pub(super) fn sync(&self, offset: usize, bytes: usize) -> Result<(), Errno> {
-        for (start, length) in self.written().iter() {
-            let (from, to) = ((*start).max(offset), (start + length).min(offset.saturating_add(bytes)));
+        let _using = self.using();
+        let end = offset.saturating_add(bytes).min(self.engine.length());
+        for part in self.mapped().iter().filter(|part| part.used == Use::Write) {
+            let (from, to) = (part.offset.max(offset), (part.offset + part.bytes).min(end));
             if from < to {
                 self.engine.soil(from, to - from);
             }
         }
-        self.engine.sync(offset, bytes)
+        self.engine.sync(offset, end.saturating_sub(offset))
+    }
+
+    /// Another process, or this one by other calls, may have changed the length of the file.
+    fn notice_length(&self, file: &File) -> io::Result<()> {
+        // It is not this library that changes it meanwhile.
+        let _alone = self.alone();
+        let length = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
+        let noticed = match length >= self.engine.length() {
+            true => self.engine.extend(length),
+            // Mappings keep what they have.
+            false if self.is_mapped_behind(length) => Ok(()),
+            false => self.engine.truncate(length),
+        };
+        noticed.map_err(|error| io::Error::from_raw_os_error(error.number()))
+    }
+
+    fn is_mapped_behind(&self, length: usize) -> bool {
+        self.mapped().iter().any(|part| part.offset + part.bytes > length)
+    }
+
+    /// Makes the file longer or shorter. EBUSY: a mapping reaches behind the new end.
+    pub(super) fn set_length(&self, length: usize) -> Result<(), Errno> {
+        let _alone = self.alone();
+        if self.is_mapped_behind(length) {
+            return Err(Errno::new(libc::EBUSY));
+        }
+        self.engine.truncate(length)?;
+        self.engine.grow(length)
+    }
+
+    /// Has a part read as zero; `false`: it is not inside the file.
+    pub(super) fn punch(&self, offset: usize, bytes: usize) -> Result<bool, Errno> {
+        let _alone = self.alone();
+        if offset.checked_add(bytes).is_none_or(|end| end > self.engine.length()) {
+            return Ok(false);
+        }
+        self.engine.punch(offset, bytes).map(|()| true)
     }
 }
 
@@ -210,6 +293,37 @@ impl Drop for Handle {
         }
         drop(shared);
     }
+}
+
+/// The memory of all that is mapped, in whole slots.
+pub(super) fn mapped() -> Vec<Span> {
+    let Some(caches) = CACHES.known() else { return Vec::new() };
+    let caches = caches.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut spans = Vec::new();
+    for shared in caches.iter().filter_map(|entry| entry.shared.upgrade()) {
+        for part in shared.mapped().iter().filter(|part| part.bytes > 0) {
+            let start = shared.engine.address(part.offset) / SLOT * SLOT;
+            spans
+                .push(Span { start, end: shared.engine.address(part.offset + part.bytes).next_multiple_of(SLOT) });
+        }
+    }
+    spans
+}
+
+/// Writes back what is dirty in all files of this process, or may be; the first error.
+pub(super) fn sync_all() -> io::Result<()> {
+    let Some(caches) = CACHES.known() else { return Ok(()) };
+    // The last handle of a file waits for this, so what is upgraded here is not the last reference.
+    let caches = caches.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut result = Ok(());
+    for shared in caches.iter().filter_map(|entry| entry.shared.upgrade()) {
+        let is_written = shared.mapped().iter().any(|part| part.used == Use::Write);
+        if is_written || shared.engine.is_dirty() {
+            let synced = shared.sync(0, shared.engine.length());
+            result = result.and(synced.map_err(|error| io::Error::from_raw_os_error(error.number())));
+        }
+    }
+    result
 }
 
 /// Memory of files, for the background thread.

@@ -11,10 +11,11 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use faultless_base::sync::Late;
 use faultless_base::{Errno, PAGE, Span};
-use faultless_mm::cache::backing::Backing;
+use faultless_mm::cache::backing::{Backing, Reads, Request};
 use faultless_page::stats::Counter;
 
 use crate::background::owner;
+use crate::file::queue::Queue;
 
 /// File systems that write what the memory has at that moment, whatever a thread changes meanwhile. Others check sums
 /// over what they write, or keep copies, and need bytes that stay.
@@ -142,6 +143,29 @@ impl LocalFile {
     }
 }
 
+impl LocalFile {
+    /// The rest of a read of which so many bytes are there. It need not be whole blocks any more.
+    fn read_rest(&self, offset: u64, to: Span, mut done: usize) -> Result<usize, Errno> {
+        while done < to.bytes() {
+            let rest = Span { start: to.start + done, ..to };
+            match pread(self.reads.buffered.as_raw_fd(), offset + done as u64, rest)? {
+                0 => break,
+                read => done += read,
+            }
+        }
+        Ok(done)
+    }
+
+    /// A read that a queue has not made, because of `result`: a part of the bytes, or an error.
+    fn redo(&self, request: Request, result: i32) -> Result<usize, Errno> {
+        match usize::try_from(result) {
+            Ok(done) => self.read_rest(request.offset, request.to, done),
+            Err(_) if result == -libc::EIO => Err(Errno::EIO),
+            Err(_) => self.read(request.offset, request.to),
+        }
+    }
+}
+
 impl Backing for LocalFile {
     fn read(&self, offset: u64, to: Span) -> Result<usize, Errno> {
         let mut done = 0;
@@ -153,15 +177,30 @@ impl Backing for LocalFile {
         if !self.is_direct() {
             owner::counters().add(Counter::FileBuffered, 1);
         }
-        // What is left after a short read, if it is not the end: that need not be whole blocks any more.
-        while done < to.bytes() {
-            let rest = Span { start: to.start + done, ..to };
-            match pread(self.reads.buffered.as_raw_fd(), offset + done as u64, rest)? {
-                0 => break,
-                read => done += read,
+        self.read_rest(offset, to, done)
+    }
+
+    fn read_many(&self, reads: &mut dyn Reads) {
+        let Some(first) = reads.next() else { return };
+        let second = reads.next();
+        // A ring for one read would cost more than it gains.
+        let queue = second.and_then(|_| Queue::new());
+        let Some(mut queue) = queue else {
+            owner::counters().add(Counter::FileUnqueued, second.is_some() as u64);
+            let mut begun = [Some(first), second].into_iter().flatten();
+            while let Some(request) = begun.next().or_else(|| reads.next()) {
+                reads.done(request, self.read(request.offset, request.to));
             }
-        }
-        Ok(done)
+            return;
+        };
+        let file = self.direct(&self.reads).unwrap_or(&self.reads.buffered);
+        let is_buffered = std::ptr::eq(file, &self.reads.buffered);
+        let first = [Some(first), second].into_iter().flatten();
+        let made = queue.run(file.as_raw_fd(), first, reads, |request, result| self.redo(request, result));
+        owner::counters().add(Counter::FileUnqueued, queue.is_broken() as u64);
+        let made = made as u64;
+        owner::counters().add(Counter::FileQueued, made);
+        owner::counters().add(Counter::FileBuffered, if is_buffered { made } else { 0 });
     }
 
     fn write(&self, offset: u64, from: Span) -> Result<(), Errno> {
@@ -193,6 +232,30 @@ impl Backing for LocalFile {
             ways.buffered.set_len(length).map_err(number)?;
         }
         Ok(())
+    }
+
+    fn truncate(&self, length: u64) -> Result<(), Errno> {
+        let number = |error: io::Error| Errno::new(error.raw_os_error().unwrap_or(libc::EIO));
+        // Another process, or another call of this one, may have done it.
+        if self.reads.buffered.metadata().map_err(number)?.len() <= length {
+            return Ok(());
+        }
+        let ways = self.writes.get().ok_or(Errno::EBADF)?;
+        // SAFETY: a descriptor of this value's.
+        call(|| unsafe { libc::ftruncate(ways.buffered.as_raw_fd(), length as i64) as isize }).map(drop)
+    }
+
+    fn punch(&self, offset: u64, bytes: usize) -> Result<bool, Errno> {
+        let ways = self.writes.get().ok_or(Errno::EBADF)?;
+        let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        // A block that the end of the file cuts goes, too.
+        let bytes = bytes.next_multiple_of(PAGE) as i64;
+        // SAFETY: a descriptor of this value's.
+        match call(|| unsafe { libc::fallocate(ways.buffered.as_raw_fd(), how, offset as i64, bytes) as isize }) {
+            Ok(_) => Ok(true),
+            Err(error) if [libc::EOPNOTSUPP, libc::ENOSYS].map(Errno::new).contains(&error) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     fn is_hole(&self, offset: u64, bytes: usize) -> bool {

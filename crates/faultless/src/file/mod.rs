@@ -21,22 +21,29 @@
 
 mod backing;
 mod caches;
+mod fork;
 mod local;
 mod mapping;
+mod queue;
+mod read_ahead;
 
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use faultless_base::Errno;
-use faultless_base::sys::file_memory;
+use faultless_base::sys::{file_memory, pressure};
 use faultless_mm::cache::Use;
 use faultless_mm::cache::evict::To;
 
 pub use crate::file::backing::Backing;
 use crate::file::backing::Custom;
 use crate::file::caches::{Handle, Shared, Source};
+pub use crate::file::fork::{Fork, before_fork};
 pub use crate::file::mapping::{Mapping, MappingMut};
+use crate::file::read_ahead::ReadAhead;
+use crate::process::limits;
 
 /// A file whose pages are cached in this process. All handles of a file share one cache, and any number of threads may
 /// use a handle.
@@ -45,6 +52,7 @@ pub struct File {
     is_writable: bool,
     /// Errors of writing that this handle has told of.
     told: AtomicUsize,
+    ahead: ReadAhead,
 }
 
 fn error_of(error: Errno) -> io::Error {
@@ -55,7 +63,24 @@ fn error_of(error: Errno) -> io::Error {
 fn inside(length: usize, offset: u64, bytes: usize) -> io::Result<usize> {
     let start =
         usize::try_from(offset).ok().filter(|start| start.checked_add(bytes).is_some_and(|end| end <= length));
-    start.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the part is not inside the file"))
+    start.ok_or_else(not_inside)
+}
+
+fn not_inside() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "the part is not inside the file")
+}
+
+/// Writes back what has changed in all files of this process, and waits until it is durable: for the end of a program
+/// whose files are not dropped. The first error; the others are written all the same.
+pub fn sync_all() -> io::Result<()> {
+    caches::sync_all()
+}
+
+/// Whether a mapping of so many bytes takes no more than half of the memory that is available now, and of the addresses
+/// that the process may have. A larger one can be made, but may drive out everything else.
+pub fn fits(bytes: usize) -> bool {
+    let addresses = limits::memory().map_or(usize::MAX, |limit| limit / 8);
+    bytes <= (pressure::available() / 2).min(addresses)
 }
 
 impl File {
@@ -86,9 +111,14 @@ impl File {
         Ok(Self::of(caches::of_backing(custom, length)?, true))
     }
 
+    /// Whether a file is open here, by any handle or mapping.
+    pub fn is_cached(file: &std::fs::File) -> io::Result<bool> {
+        caches::is_cached(file)
+    }
+
     fn of(handle: Handle, is_writable: bool) -> Self {
         let told = AtomicUsize::new(handle.get().engine.failures().count);
-        Self { handle, is_writable, told }
+        Self { handle, is_writable, told, ahead: ReadAhead::default() }
     }
 
     fn shared(&self) -> io::Result<&Shared> {
@@ -100,6 +130,11 @@ impl File {
             return Err(error_of(Errno::EBADF));
         }
         self.shared()
+    }
+
+    /// Whether it was opened for writing.
+    pub fn is_writable(&self) -> bool {
+        self.is_writable
     }
 
     /// Its length in bytes, as this process knows it.
@@ -124,24 +159,54 @@ impl File {
 
     /// Reads from `offset` on. How many bytes: fewer than asked for at the end of the file, or before bytes that
     /// cannot be read.
+    ///
+    /// Reads that follow each other bring what comes next, too, in windows that double up to 32 MiB, as far as the knob
+    /// `budget` has room.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let engine = &self.shared()?.engine;
+        let shared = self.shared()?;
+        let (_using, engine) = (shared.using(), &shared.engine);
         let offset = usize::try_from(offset).unwrap_or(usize::MAX);
         let bytes = engine.length().saturating_sub(offset).min(buffer.len());
         let mut to = buffer.as_mut_ptr() as usize;
-        let copy = |from: faultless_base::Span| {
-            // SAFETY: bytes of the file that stay in memory; together they are no more than the buffer has.
-            unsafe { file_memory::copy(from.start, to, from.bytes()) };
-            to += from.bytes();
+        let mut done = 0;
+        while done < bytes {
+            let at = offset + done;
+            let n = self.ahead.before_read(engine, at, bytes - done);
+            let copy = |from: faultless_base::Span| {
+                // SAFETY: bytes of the file that stay in memory; together they are no more than the buffer has.
+                unsafe { file_memory::copy(from.start, to, from.bytes()) };
+                to += from.bytes();
+            };
+            match engine.with(at, n, Use::Read, copy) {
+                Ok(read) => done += read,
+                Err(error) if done == 0 => return Err(error_of(error)),
+                Err(_) => break,
+            }
+        }
+        Ok(done)
+    }
+
+    /// Brings parts of the file into memory, in their order, with many requests to the device at a time. Each has to
+    /// be inside the file. How many bytes of them are in memory then: fewer than asked for where the knob `budget` has
+    /// no room for more. Read those, and call it again with the rest. What no mapping holds may go at any time.
+    ///
+    /// An error if some bytes cannot be read. The others are brought all the same.
+    pub fn prefetch(&self, parts: &[Range<u64>]) -> io::Result<usize> {
+        let shared = self.shared()?;
+        let (_using, engine) = (shared.using(), &shared.engine);
+        let within = |part: &Range<u64>| {
+            let bytes = usize::try_from(part.end.saturating_sub(part.start)).unwrap_or(usize::MAX);
+            inside(engine.length(), part.start, bytes).map(|start| (start, bytes))
         };
-        engine.with(offset, bytes, Use::Read, copy).map_err(error_of)
+        let parts = parts.iter().map(within).collect::<io::Result<Vec<_>>>()?;
+        engine.prefetch(parts.iter().copied()).map_err(error_of)
     }
 
     /// Writes at `offset`. The file grows as far as it takes. How many bytes: fewer than asked for only before bytes
     /// that cannot be had.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
         let shared = self.writable()?;
-        let engine = &shared.engine;
+        let (_using, engine) = (shared.using(), &shared.engine);
         let start = usize::try_from(offset).map_err(|_| error_of(Errno::EFBIG))?;
         let end = start.checked_add(bytes.len()).ok_or_else(|| error_of(Errno::EFBIG))?;
         if !bytes.is_empty() {
@@ -159,25 +224,55 @@ impl File {
     /// Makes it at least `length` bytes long, by zeroes; at once, for other processes too.
     pub fn grow(&self, length: u64) -> io::Result<()> {
         let length = usize::try_from(length).map_err(|_| error_of(Errno::EFBIG))?;
-        self.writable()?.engine.grow(length).map_err(error_of)
+        let shared = self.writable()?;
+        let _using = shared.using();
+        shared.engine.grow(length).map_err(error_of)
+    }
+
+    /// Makes it `length` bytes long: by zeroes where it becomes longer. At once, for other processes too, and durable
+    /// after a sync. It waits for calls on the file that other threads are in. `EBUSY` while a mapping reaches behind
+    /// the new end.
+    pub fn set_len(&self, length: u64) -> io::Result<()> {
+        let length = usize::try_from(length).map_err(|_| error_of(Errno::EFBIG))?;
+        self.writable()?.set_length(length).map_err(error_of)
+    }
+
+    /// Has a part, which is inside the file, read as zero. Whole pages of 4 KiB of it take no room in the file any
+    /// more, where the file system can do that; at once, and durable after a sync. Mappings of the part have the
+    /// zeroes, too. It waits for calls on the file that other threads are in.
+    pub fn punch_hole(&self, part: Range<u64>) -> io::Result<()> {
+        let shared = self.writable()?;
+        let bytes = usize::try_from(part.end.saturating_sub(part.start)).unwrap_or(usize::MAX);
+        let start = usize::try_from(part.start).unwrap_or(usize::MAX);
+        match shared.punch(start, bytes).map_err(error_of)? {
+            true => Ok(()),
+            false => Err(not_inside()),
+        }
     }
 
     /// Brings a part into memory, and keeps it there, for reading. It has to be inside the file.
     pub fn map(&self, offset: u64, length: usize) -> io::Result<Mapping> {
-        Mapping::new(self.handle.clone(), offset, length)
+        Mapping::new(self.handle.clone(), offset, length, Use::Read)
     }
 
     /// The same for reading and writing.
     pub fn map_mut(&self, offset: u64, length: usize) -> io::Result<MappingMut> {
         self.writable()?;
-        Ok(MappingMut::new(self.map(offset, length)?))
+        Ok(MappingMut::new(Mapping::new(self.handle.clone(), offset, length, Use::Write)?))
     }
 
     /// Writes all that has changed, and waits until it is durable. An error that another call met since the last time
     /// is told here, once. What could not be written stays in memory, and the next call tries again.
     pub fn sync(&self) -> io::Result<()> {
+        self.sync_range(0..u64::MAX)
+    }
+
+    /// The same for a part, or as much of it as is inside the file. What is dirty in the same 2 MiB is written, too.
+    pub fn sync_range(&self, part: Range<u64>) -> io::Result<()> {
         let shared = self.writable()?;
-        let synced = shared.sync(0, shared.engine.length());
+        let start = usize::try_from(part.start).unwrap_or(usize::MAX);
+        let bytes = usize::try_from(part.end.saturating_sub(part.start)).unwrap_or(usize::MAX);
+        let synced = shared.sync(start, bytes);
         let failures = shared.engine.failures();
         let told = self.told.swap(failures.count, Ordering::Relaxed);
         let missed = failures.last.filter(|_| failures.count != told);
@@ -186,6 +281,14 @@ impl File {
 
     /// Gives its memory back, but for what is mapped or not yet written. How many bytes.
     pub fn drop_cache(&self) -> usize {
-        self.shared().map_or(0, |shared| shared.engine.evict(usize::MAX, To::Store) * faultless_base::SLOT)
+        self.drop_range(0..u64::MAX)
+    }
+
+    /// The same for a part: each 2 MiB that lie inside it, also the last ones of the file.
+    pub fn drop_range(&self, part: Range<u64>) -> usize {
+        let start = usize::try_from(part.start).unwrap_or(usize::MAX);
+        let bytes = usize::try_from(part.end.saturating_sub(part.start)).unwrap_or(usize::MAX);
+        let dropped = |shared: &Shared| shared.engine.evict_range(start, bytes, To::Store);
+        self.shared().map_or(0, dropped) * faultless_base::SLOT
     }
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::sync::atomic::Ordering;
 
-use faultless::file::File;
+use faultless::file::{Backing, File};
 
 use crate::plain::Plain;
 use crate::{PAGE, SLOT, budget, bytes, mapped, read_all};
@@ -63,6 +63,38 @@ fn what_cannot_be_written_stays_and_each_handle_is_told_once() {
     }
 }
 
+/// A full disk: told once, by the call that wrote or by the next sync. The bytes stay until there is room.
+#[test]
+fn a_full_disk_is_told_of_once_and_nothing_is_lost() {
+    let _alone = budget(0);
+    let all = bytes(8 * SLOT, 4);
+    let plain = Plain::of(vec![0; all.len()]);
+    let file = File::with_backing(plain.clone()).unwrap();
+    let other = file.map(0, 0).unwrap();
+    plain.0.errno.store(28, Ordering::Relaxed);
+    plain.0.unwritable.store(true, Ordering::Relaxed);
+    for (i, part) in all.chunks(SLOT).enumerate() {
+        // Beyond the budget it is tried to write back, in vain.
+        assert_eq!(file.write_at(part, (i * SLOT) as u64).unwrap(), SLOT);
+    }
+    assert_eq!(file.sync().unwrap_err().raw_os_error(), Some(28));
+    assert_eq!(file.sync_range(0..SLOT as u64).unwrap_err().raw_os_error(), Some(28));
+    plain.0.unwritable.store(false, Ordering::Relaxed);
+    file.sync().unwrap();
+    assert!(*plain.0.bytes.lock().unwrap() == all);
+    // One that only a call met that needed room.
+    file.drop_cache();
+    plain.0.unwritable.store(true, Ordering::Relaxed);
+    for (i, part) in all.chunks(SLOT).enumerate() {
+        file.write_at(part, (i * SLOT) as u64).unwrap();
+    }
+    plain.0.unwritable.store(false, Ordering::Relaxed);
+    assert_eq!(file.sync().unwrap_err().raw_os_error(), Some(28), "it was kept");
+    file.sync().unwrap();
+    drop(other);
+    assert!(read_all(&file) == all);
+}
+
 /// Another process makes the file shorter: an error, and not zeroes.
 #[test]
 fn a_file_that_became_shorter_is_an_error() {
@@ -77,4 +109,46 @@ fn a_file_that_became_shorter_is_an_error() {
     assert!(file.map(0, 3 * SLOT).is_err());
     assert_eq!(file.read_at(&mut page, SLOT as u64).unwrap(), PAGE);
     assert!(page == all[SLOT..SLOT + PAGE]);
+}
+
+/// A backing that panics while it is told to.
+struct Panics(Plain, std::sync::Arc<std::sync::atomic::AtomicBool>);
+
+impl Backing for Panics {
+    fn length(&self) -> std::io::Result<u64> {
+        self.0.length()
+    }
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> std::io::Result<()> {
+        assert!(!self.1.load(Ordering::Relaxed), "as a test");
+        self.0.read(offset, buffer)
+    }
+    fn write(&self, offset: u64, bytes: &[u8]) -> std::io::Result<()> {
+        assert!(!self.1.load(Ordering::Relaxed), "as a test");
+        self.0.write(offset, bytes)
+    }
+    fn sync(&self) -> std::io::Result<()> {
+        self.0.sync()
+    }
+}
+
+/// A backing that panics has failed, and the cache goes on.
+#[test]
+fn a_backing_that_panics_has_failed() {
+    let _alone = budget(64 << 20);
+    let panics = std::sync::Arc::new(true.into());
+    let all = bytes(3 * SLOT, 6);
+    let file = File::with_backing(Panics(Plain::of(all.clone()), std::sync::Arc::clone(&panics))).unwrap();
+    let mut page = vec![0; PAGE];
+    assert!(file.read_at(&mut page, 0).is_err() && file.prefetch(&[0..SLOT as u64 + 1]).is_err());
+    assert!(file.map(0, 3 * SLOT).is_err());
+    panics.store(false, Ordering::Relaxed);
+    assert!(read_all(&file) == all);
+    file.write_at(b"new", 7).unwrap();
+    panics.store(true, Ordering::Relaxed);
+    assert!(file.sync().is_err());
+    panics.store(false, Ordering::Relaxed);
+    file.sync().unwrap();
+    assert!(file.drop_cache() > 0);
+    assert_eq!(file.read_at(&mut page, 7).unwrap(), PAGE);
+    assert_eq!(&page[..3], b"new");
 }

@@ -1,11 +1,17 @@
 //! Files: every byte that is read is the file's, or what was written; errors come where they belong, and never zeroes
 //! or old bytes in their place.
 
+// A list of one part is one.
+#![allow(clippy::single_range_in_vec_init)]
+
 #[path = "../chance/mod.rs"]
 mod chance;
 mod failing;
 mod plain;
+mod power;
+mod prefetch;
 mod random;
+mod resize;
 
 use std::fs;
 use std::io;
@@ -192,6 +198,55 @@ fn a_forked_child_opens_files_anew() {
     assert_eq!(fs::read(named.path()).unwrap(), b"BYTES of a file");
 }
 
+/// A child whose fork was announced reads what is mapped, as it was, and a write there is a SIGSEGV.
+#[test]
+fn a_child_of_an_announced_fork_reads_what_is_mapped() {
+    let _alone = budget(64 << 20);
+    let named = tempfile::NamedTempFile::new().unwrap();
+    let all = bytes(3 * SLOT, 3);
+    fs::write(named.path(), &all).unwrap();
+    let file = File::open_writable(named.path()).unwrap();
+    let mapping = file.map_mut(PAGE as u64, 2 * SLOT).unwrap();
+    mapping.write(5, b"not synced").unwrap();
+    for writes in [false, true] {
+        let fork = faultless::file::before_fork();
+        // SAFETY: as in `passes_in_child`.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: this child's.
+            unsafe { libc::alarm(60) };
+            fork.in_child();
+            // SAFETY: memory of the mapping.
+            let bytes = unsafe { std::slice::from_raw_parts_mut(mapping.as_ptr().cast_mut(), 2 * SLOT) };
+            let same = bytes[..5] == all[PAGE..PAGE + 5]
+                && bytes[5..15] == *b"not synced"
+                && bytes[15..] == all[PAGE + 15..PAGE + 2 * SLOT];
+            if writes {
+                bytes[0] = 1;
+            }
+            // SAFETY: ends this child.
+            unsafe { libc::_exit(!same as i32) };
+        }
+        drop(fork);
+        mapping.write(5, b"NOT SYNCED").unwrap();
+        let mut status = 0;
+        // SAFETY: a place for the status.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        match writes {
+            true => assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGSEGV),
+            false => assert_eq!(status, 0),
+        }
+        mapping.write(5, b"not synced").unwrap();
+    }
+    drop(mapping);
+    file.sync().unwrap();
+    // What was shared goes as everything else.
+    assert!(file.drop_cache() > 0);
+    let mut all = all;
+    all[PAGE + 5..PAGE + 15].copy_from_slice(b"not synced");
+    assert!(read_all(&file) == all && fs::read(named.path()).unwrap() == all);
+}
+
 /// What a sync has written stays, and what came after it is lost.
 #[test]
 fn a_killed_process_loses_what_it_has_not_synced() {
@@ -335,7 +390,16 @@ fn threads_read_write_map_and_evict_at_a_time() {
             let at = chance.below(PART);
             let n = chance.below((PART - at).min(5 * PAGE) + 1);
             let offset = (part * PART + at) as u64;
-            match chance.below(6) {
+            match chance.below(8) {
+                7 => {
+                    file.punch_hole(offset..offset + n as u64).unwrap();
+                    oracle[at..at + n].fill(0);
+                }
+                6 => {
+                    let n = file.len() / 4;
+                    let at = chance.below(n as usize) as u64;
+                    assert!(file.prefetch(&[at..at + n, 3 * n..4 * n, at..at + 1]).is_ok());
+                }
                 0 => {
                     let new = bytes(n, round);
                     assert_eq!(file.write_at(&new, offset).unwrap(), n);

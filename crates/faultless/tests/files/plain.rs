@@ -1,7 +1,7 @@
 //! A backing that fails where it is told to.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use faultless::file::Backing;
@@ -19,6 +19,8 @@ pub struct State {
     pub unreadable: Mutex<Vec<usize>>,
     pub unwritable: AtomicBool,
     pub unsyncable: AtomicBool,
+    /// The error of a write that fails; EIO unless it is set.
+    pub errno: AtomicI32,
 }
 
 impl Plain {
@@ -45,9 +47,20 @@ impl Backing for Plain {
 
     fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         if self.0.unwritable.load(Ordering::Relaxed) {
-            return Err(eio());
+            let errno = self.0.errno.load(Ordering::Relaxed);
+            return Err(if errno == 0 { eio() } else { io::Error::from_raw_os_error(errno) });
         }
         self.0.bytes.lock().unwrap()[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn grow(&self, length: u64) -> io::Result<()> {
+        self.0.bytes.lock().unwrap().resize(length as usize, 0);
+        Ok(())
+    }
+
+    fn truncate(&self, length: u64) -> io::Result<()> {
+        self.0.bytes.lock().unwrap().truncate(length as usize);
         Ok(())
     }
 

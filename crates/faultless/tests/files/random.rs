@@ -40,7 +40,7 @@ impl World<'_> {
 
     fn step(&mut self) {
         let length = self.oracle.len();
-        match self.chance.below(12) {
+        match self.chance.below(18) {
             0..=2 => {
                 let (at, n) = self.part(length);
                 let mut got = vec![0xEE; n];
@@ -87,6 +87,56 @@ impl World<'_> {
                 self.file.grow(grown as u64).unwrap();
                 self.oracle.resize(grown, 0);
             }
+            11 => {
+                let parts: Vec<_> = (0..self.chance.below(6))
+                    .map(|_| self.part(length))
+                    .map(|(at, n)| at as u64..(at + n) as u64)
+                    .collect();
+                let asked: u64 = parts.iter().map(|part| part.end - part.start).sum();
+                assert!(self.file.prefetch(&parts).unwrap() as u64 <= asked);
+            }
+            13..=14 => {
+                let most = [MOST, length + 1][self.chance.below(2)];
+                let new = self.chance.below(most);
+                let reaches = |(at, bytes): (usize, usize)| at + bytes > new;
+                let is_mapped = self.mappings.iter().any(|(at, mapping)| reaches((*at, mapping.len())))
+                    || self.writable.iter().any(|(at, mapping)| reaches((*at, mapping.len())));
+                match self.file.set_len(new as u64) {
+                    Ok(()) => self.oracle.resize(new, 0),
+                    Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ResourceBusy),
+                }
+                assert_eq!(self.oracle.len() == new, !is_mapped || length == new, "{length} to {new}");
+                assert_eq!(self.file.len(), self.oracle.len() as u64);
+            }
+            15 => {
+                let (at, n) = self.part(length);
+                self.file.punch_hole(at as u64..(at + n) as u64).unwrap();
+                self.oracle[at..at + n].fill(0);
+            }
+            16 => {
+                let (at, n) = self.part(length);
+                if self.chance.below(2) == 0 {
+                    self.file.drop_range(at as u64..(at + n) as u64);
+                }
+                let (at, n) = self.part(length);
+                self.file.sync_range(at as u64..(at + n) as u64).unwrap();
+                let file = fs::read(self.path).unwrap();
+                assert!(
+                    file.len() == length && file[at..at + n] == self.oracle[at..at + n],
+                    "not what was synced"
+                );
+            }
+            12 => {
+                // In turn, as a loop over a file does.
+                let (mut at, n) = self.part(length);
+                let mut got = vec![0xEE; 1 + self.chance.below(3 * PAGE)];
+                for _ in 0..n.min(8) {
+                    let read = self.file.read_at(&mut got, at as u64).unwrap();
+                    assert_eq!(read, got.len().min(length - at));
+                    assert!(got[..read] == self.oracle[at..at + read]);
+                    at += read;
+                }
+            }
             _ => {
                 self.mappings.clear();
                 self.writable.clear();
@@ -122,7 +172,7 @@ proptest! {
         let (mappings, writable, chance) = (Vec::new(), Vec::new(), Chance(seed | 1));
         let mut world =
             World { path: &path, small, file, oracle, mappings, writable, chance };
-        for _ in 0..60 {
+        for _ in 0..80 {
             world.step();
         }
     }

@@ -2,11 +2,38 @@
 
 use faultless_base::{Errno, Span};
 
+/// A read that a backing makes.
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    /// Where it begins, a multiple of a page.
+    pub offset: u64,
+    /// Memory that is the backing's alone until it is done.
+    pub to: Span,
+    /// Whose request it is.
+    pub(super) tag: usize,
+}
+
+/// Reads of which several may be under way at a time.
+pub trait Reads {
+    /// One more. `None`: there is none, or none before another one is done.
+    fn next(&mut self) -> Option<Request>;
+    /// What became of one, as by [`Backing::read`].
+    fn done(&mut self, request: Request, read: Result<usize, Errno>);
+}
+
 /// A file, or what stands for one. Any thread may call any of these, several at a time.
 pub trait Backing: Send + Sync {
     /// Reads from `offset`, a multiple of a page, into memory that is the caller's alone; how many bytes. Fewer than
     /// asked for: the file ends there.
     fn read(&self, offset: u64, to: Span) -> Result<usize, Errno>;
+
+    /// Makes reads until there are no more of them, and ends all that it has begun. One after the other, unless the
+    /// backing knows better.
+    fn read_many(&self, reads: &mut dyn Reads) {
+        while let Some(request) = reads.next() {
+            reads.done(request, self.read(request.offset, request.to));
+        }
+    }
 
     /// Writes all of `from` at `offset`, a multiple of a page. Threads may change these bytes meanwhile.
     fn write(&self, offset: u64, from: Span) -> Result<(), Errno>;
@@ -16,6 +43,14 @@ pub trait Backing: Send + Sync {
 
     /// Makes it longer, by zeroes, if it is shorter.
     fn grow(&self, length: u64) -> Result<(), Errno>;
+
+    /// Makes it shorter.
+    fn truncate(&self, length: u64) -> Result<(), Errno>;
+
+    /// Has bytes read as zero; whether it could. `false`: it has no way that is better than to write zeroes.
+    fn punch(&self, _offset: u64, _bytes: usize) -> Result<bool, Errno> {
+        Ok(false)
+    }
 
     /// Whether all bytes of a part are there, and read as zero because nothing was ever written to them.
     fn is_hole(&self, _offset: u64, _bytes: usize) -> bool {

@@ -9,6 +9,7 @@ use crate::cache::Cache;
 use crate::cache::backing::Backing;
 use crate::cache::index::{Change, flag};
 use crate::frame::buddy::Kind;
+use crate::frame::purpose::Need;
 use faultless_base::SLOT;
 
 /// Where the frames go.
@@ -46,6 +47,21 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             change.unset(flag::USED);
             return false;
         }
+        self.evict_clean(change, slot, to)
+    }
+
+    /// Lets the slots go that lie inside a range of bytes whole, or up to the end of the file; how many.
+    pub fn evict_range(&self, offset: usize, bytes: usize, to: To) -> usize {
+        let end = offset.saturating_add(bytes);
+        let end = if end >= self.length() { self.index.slots() } else { end / SLOT };
+        let slots = offset.div_ceil(SLOT)..end;
+        slots.filter(|slot| self.index.state(*slot) & flag::FILLED != 0).fold(0, |gone, slot| {
+            let change = self.index.try_change(slot);
+            gone + change.is_some_and(|change| self.evict_clean(change, slot, to)) as usize
+        })
+    }
+
+    fn evict_clean(&self, change: Change<'_>, slot: usize, to: To) -> bool {
         if !change.leave() {
             return false;
         }
@@ -58,7 +74,8 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         true
     }
 
-    fn let_go(&self, change: Change<'_>, slot: usize, to: To) {
+    /// Lets the memory of a slot go that no thread uses.
+    pub(super) fn let_go(&self, change: Change<'_>, slot: usize, to: To) {
         let before = self.returnable(slot);
         let at = self.slot_span(slot);
         let is_huge = change.is(flag::HUGE);
@@ -72,18 +89,35 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
                 0
             }
             None => {
-                let _ = self.memory.discard(at);
+                self.empty(at);
                 if self.memory.frees_tables() || is_huge { 0 } else { flag::TABLE }
             }
         };
         change.gone(left);
     }
 
+    /// Whether one slot more may be kept. An idle frame makes way for it, and comes to be its memory if it can.
+    pub(super) fn has_room(&self) -> bool {
+        if self.store.room() > 0 {
+            return true;
+        }
+        if self.store.idle() == 0 {
+            return false;
+        }
+        if self.backing.is_huge() {
+            return true;
+        }
+        let Some(frame) = self.store.take(Need::Any) else { return false };
+        self.memory.drop_frame(frame.at);
+        self.store.give(frame.at, Kind::Unbacked);
+        true
+    }
+
     /// Lets one slot go where nothing more may be kept. If all are dirty they are written back first: dirty memory
     /// does not grow beyond the budget.
     pub(super) fn make_room(&self) {
         let has_some = || self.account.lock().slots > 0;
-        if self.store.room() > 0 || !has_some() || self.evict(1, To::Store) > 0 {
+        if self.has_room() || !has_some() || self.evict(1, To::Store) > 0 {
             return;
         }
         // An error is kept, for the next call that asks for it.

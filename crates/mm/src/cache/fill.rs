@@ -1,6 +1,9 @@
 //! Pages of a file come: into a frame where a slot is empty, into small pages else.
 //!
-//! The bytes are read where they lie from then on. No other thread looks there, because no entry is present yet.
+//! The bytes are read where they lie from then on. No other thread looks there, because no entry is present yet. A fill
+//! has two ends, [`Cache::begin`] and [`Cache::end`], so that many of them may be under way ([`super::prefetch`]).
+
+use core::sync::atomic::Ordering::Relaxed;
 
 use faultless_base::sys::file_memory::FileMemory;
 use faultless_base::{Errno, PAGE, SLOT, Span};
@@ -13,13 +16,26 @@ use crate::frame::buddy::Kind;
 use crate::frame::purpose::Need;
 use crate::frame::store::Frame;
 
+/// Pages that are read.
+#[derive(Clone, Copy)]
+pub(super) struct Run {
+    pub(super) part: Part,
+    /// Where they are in the file.
+    pub(super) offset: u64,
+    /// Their memory.
+    pub(super) to: Span,
+    /// The bytes of them that were in the file when the fill began.
+    expected: usize,
+}
+
 impl<M: FileMemory, B: Backing> Cache<M, B> {
     /// Has pages of a slot be present that are inside the file. The caller has a pin.
     pub(super) fn bring(&self, slot: usize, part: Part) -> Result<(), Errno> {
         if self.index.has(Entry::Present, slot, part) {
             return Ok(());
         }
-        if self.index.state(slot) & flag::FILLED == 0 {
+        // What a mapping holds is the program's own.
+        if self.index.state(slot) & flag::FILLED == 0 && self.holds[slot].load(Relaxed) == 0 {
             self.make_room();
         }
         let change = self.change(slot);
@@ -30,44 +46,87 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
     }
 
     fn fill(&self, change: &Change<'_>, slot: usize, part: Part) -> Result<(), Errno> {
-        let inside = self.inside(slot);
-        let is_new = !change.is(flag::FILLED | flag::TABLE | flag::HUGE) && self.backing.is_huge();
-        if is_new && self.fill_frame(change, slot, inside) {
-            return Ok(());
+        while let Some(run) = self.begin(change, slot, part) {
+            let is_frame = Self::is_new_frame(change);
+            let read = self.backing.read(run.offset, run.to);
+            match self.end(change, slot, run, read) {
+                // Small pages show which of them cannot be read.
+                Err(_) if is_frame => {}
+                Err(error) => return Err(error),
+                Ok(()) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins to bring pages: they get memory. Those that have to be read, into that memory, before [`Cache::end`]; or
+    /// `None` where all of them are present. A frame brings all pages of its slot that are in the file.
+    pub(super) fn begin(&self, change: &Change<'_>, slot: usize, part: Part) -> Option<Run> {
+        if !change.is(flag::FILLED | flag::TABLE | flag::HUGE) && self.backing.is_huge() {
+            let inside = self.inside(slot);
+            let is_hole = self.is_hole(slot, inside);
+            match self.move_frame_in(self.slot_span(slot).start, if is_hole { Need::Zero } else { Need::Any }) {
+                Some(kind) => {
+                    change.set(flag::HUGE);
+                    if !is_hole || kind == Kind::Dirty {
+                        return Some(self.to_read(slot, inside));
+                    }
+                    self.counters.add(Counter::FileAlloc, 1);
+                    change.add(inside);
+                }
+                None => {
+                    self.counters.add(Counter::FileFallback, 1);
+                    // A table may be there by now.
+                    change.set(flag::TABLE);
+                }
+            }
         }
         loop {
             let run = self.index.run(Entry::Present, slot, part, false);
             if run == Part::NONE {
-                return Ok(());
+                return None;
             }
-            self.fill_run(change, slot, run)?;
+            if !self.is_hole(slot, run) {
+                return Some(self.to_read(slot, run));
+            }
+            // Small pages that are not there are zero. A frame may have old bytes: they were behind the end.
+            if change.is(flag::HUGE) {
+                self.memory.zero(self.pages(slot, run));
+            }
             change.add(run);
         }
     }
 
-    /// A frame with the pages of the slot that are in the file; whether they are there. If they cannot be read, small
-    /// pages show which of them.
-    fn fill_frame(&self, change: &Change<'_>, slot: usize, inside: Part) -> bool {
-        let at = self.slot_span(slot);
-        let is_hole = self.is_hole(slot, inside);
-        let Some(kind) = self.move_frame_in(at.start, if is_hole { Need::Zero } else { Need::Any }) else {
-            self.counters.add(Counter::FileFallback, 1);
-            // A table may be there by now.
-            change.set(flag::TABLE);
-            return false;
-        };
-        change.set(flag::HUGE);
-        let is_zero = is_hole && kind != Kind::Dirty;
-        if !is_zero && self.read(slot, inside).is_err() {
+    /// Whether a slot has the memory of a huge page, and none of its bytes yet.
+    fn is_new_frame(change: &Change<'_>) -> bool {
+        change.is(flag::HUGE) && !change.is(flag::FILLED)
+    }
+
+    /// Ends what [`Cache::begin`] has begun: the pages are present, if they could be read.
+    pub(super) fn end(
+        &self,
+        change: &Change<'_>,
+        slot: usize,
+        run: Run,
+        read: Result<usize, Errno>,
+    ) -> Result<(), Errno> {
+        let is_frame = Self::is_new_frame(change);
+        let checked = read.and_then(|read| self.check(run, read));
+        match checked {
+            Ok(()) => {
+                self.counters.add(Counter::FileAlloc, is_frame as u64);
+                change.add(run.part);
+            }
             // Only now is it known that the frame is of no use.
-            let _ = self.memory.discard(at);
-            change.unset(flag::HUGE);
-            change.set(flag::TABLE);
-            return false;
+            Err(_) if is_frame => {
+                self.empty(self.slot_span(slot));
+                change.unset(flag::HUGE);
+                change.set(flag::TABLE);
+            }
+            Err(_) if !change.is(flag::HUGE) => self.empty(run.to),
+            Err(_) => {}
         }
-        self.counters.add(Counter::FileAlloc, 1);
-        change.add(inside);
-        true
+        checked
     }
 
     /// Moves a frame to an empty slot; what is in it.
@@ -82,47 +141,26 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         moved.then_some(kind)
     }
 
-    /// Pages that are not present get their bytes. Pages of a frame may have old ones: they were behind the end.
-    fn fill_run(&self, change: &Change<'_>, slot: usize, run: Part) -> Result<(), Errno> {
-        let is_huge = change.is(flag::HUGE);
-        let pages = self.pages(slot, run);
-        if self.is_hole(slot, run) {
-            // Small pages that are not there are zero.
-            if is_huge {
-                self.memory.zero(pages);
-            }
-            return Ok(());
-        }
-        self.read(slot, run).inspect_err(|_| {
-            if !is_huge {
-                let _ = self.memory.discard(pages);
-            }
-        })
-    }
-
-    /// How many bytes of pages are in the file.
-    fn expected(&self, slot: usize, part: Part) -> usize {
+    fn to_read(&self, slot: usize, part: Part) -> Run {
         let offset = slot * SLOT + part.first * PAGE;
-        self.length().saturating_sub(offset).min(part.count * PAGE)
+        let expected = self.length().saturating_sub(offset).min(part.count * PAGE);
+        Run { part, offset: offset as u64, to: self.pages(slot, part), expected }
     }
 
     fn is_hole(&self, slot: usize, part: Part) -> bool {
-        self.backing.is_hole((slot * SLOT + part.first * PAGE) as u64, self.expected(slot, part))
+        let run = self.to_read(slot, part);
+        self.backing.is_hole(run.offset, run.expected)
     }
 
-    /// Reads pages into memory, and zeroes what is behind the end in the last of them.
-    fn read(&self, slot: usize, part: Part) -> Result<(), Errno> {
-        let pages = self.pages(slot, part);
-        let offset = slot * SLOT + part.first * PAGE;
-        let expected = self.expected(slot, part);
-        let read = self.backing.read(offset as u64, pages)?;
-        self.counters.add(Counter::FileFilled, read.min(expected) as u64);
-        if read < expected {
+    /// Whether so many bytes are all that pages have in the file. Zeroes what is behind the end in the last of them.
+    fn check(&self, run: Run, read: usize) -> Result<(), Errno> {
+        self.counters.add(Counter::FileFilled, read.min(run.expected) as u64);
+        if read < run.expected {
             // Another process made the file shorter. Zeroes would be a lie.
             return Err(Errno::EIO);
         }
-        if expected < pages.bytes() {
-            self.memory.zero(Span { start: pages.start + expected, ..pages });
+        if run.expected < run.to.bytes() {
+            self.memory.zero(Span { start: run.to.start + run.expected, ..run.to });
         }
         Ok(())
     }

@@ -149,6 +149,12 @@ impl Index {
         part.masks().for_each(|(word, mask)| _ = words[word].fetch_or(mask, Release));
     }
 
+    /// Ends an entry of pages.
+    pub fn unset(&self, entry: Entry, slot: usize, part: Part) {
+        let words = self.of(entry, slot);
+        part.masks().for_each(|(word, mask)| _ = words[word].fetch_and(!mask, Release));
+    }
+
     /// Whether all pages of a part have it. Acquire: pairs with [`Index::set`], so their bytes are there.
     pub fn has(&self, entry: Entry, slot: usize, part: Part) -> bool {
         let words = self.of(entry, slot);
@@ -300,6 +306,9 @@ mod tests {
             index.change(1, |_| ()).add(part);
             assert!(index.has(Entry::Present, 1, part));
             assert_eq!((index.count(Entry::Present, 1), index.count(Entry::Present, 0)), (count, 0));
+            index.set(Entry::Dirty, 1, ALL);
+            index.unset(Entry::Dirty, 1, part);
+            assert_eq!(index.count(Entry::Dirty, 1), SLOT_PAGES - count);
             let run = index.run(Entry::Present, 1, ALL, true);
             assert_eq!(run, if count == 0 { Part::NONE } else { part });
         }

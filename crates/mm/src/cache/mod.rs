@@ -9,11 +9,16 @@
 //! | [`index`] | which pages are present, dirty, in writeback; pins |
 //! | [`backing`] | where bytes come from and go to |
 //! | `fill` | pages come |
+//! | [`prefetch`] | many of them at a time |
 //! | [`evict`] | pages go |
+//! | `resize` | the file becomes longer or shorter, gets holes |
 //! | [`write_back`] | dirty pages are written, errors are kept |
 //!
-//! Locks, in the order in which they are taken: `syncing`; the lock of a slot ([`index::flag::CHANGING`]), of which a
-//! thread has one, and only tries others; `account`. The backing is called with the first two.
+//! Locks, in the order in which they are taken: `syncing`; `resizing`; the lock of a slot ([`index::flag::CHANGING`]): a thread
+//! that has one only tries others; `account`. The backing is called with all but the last.
+//!
+//! Calls that take bytes away ([`Cache::truncate`], [`Cache::punch`]) have the file for themselves but for eviction and
+//! mappings: the caller sees to that.
 //!
 //! Memory that no mapping holds can go back on request. The owner counts it as kept ([`Store::cached`]), as far as it
 //! is in use: a slot of small pages counts by the page.
@@ -22,6 +27,8 @@ pub mod backing;
 pub mod evict;
 mod fill;
 pub mod index;
+pub mod prefetch;
+mod resize;
 pub mod write_back;
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -55,9 +62,9 @@ pub struct Cache<M: FileMemory, B: Backing> {
     holds: Words,
     store: &'static dyn Store,
     counters: &'static Block,
-    /// The length of the file. It only grows.
     length: AtomicUsize,
-    growing: Lock<()>,
+    /// Held while the length changes.
+    resizing: Lock<()>,
     /// Pages that can go back on request, and how many slots the owner of all frames counts for them.
     account: Lock<Account>,
     syncing: Lock<()>,
@@ -100,7 +107,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             store,
             counters,
             length: AtomicUsize::new(length),
-            growing: Lock::new(()),
+            resizing: Lock::new(()),
             account: Lock::new(Account::default()),
             syncing: Lock::new(()),
             failures: Lock::new(Failures::default()),
@@ -152,6 +159,13 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         })
     }
 
+    /// Memory that holds nothing any more: it reads as zero.
+    fn empty(&self, span: Span) {
+        if !self.memory.discard(span) {
+            self.memory.zero(span);
+        }
+    }
+
     fn pin(&self, slot: usize) -> Pin<'_> {
         self.index.pin(slot, |turn| self.memory.relax(turn))
     }
@@ -181,23 +195,18 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
 
     /// Brings a range of bytes inside the file, and keeps it in memory until [`Cache::release`].
     pub fn hold(&self, offset: usize, bytes: usize) -> Result<(), Errno> {
-        let mut held = 0;
-        for (slot, span, part) in self.parts(offset, bytes) {
-            let pin = self.pin(slot);
-            if let Err(error) = self.bring(slot, part) {
-                drop(pin);
-                self.release(offset, held);
-                return Err(error);
-            }
-            pin.keep();
+        for (slot, ..) in self.parts(offset, bytes) {
+            self.pin(slot).keep();
             let change = self.change(slot);
             if self.holds[slot].fetch_add(1, Relaxed) == 0 {
                 self.count(self.weight(slot), 0);
             }
             drop(change);
-            held += span.bytes();
         }
-        Ok(())
+        self.bring_many(&mut self.parts(offset, bytes), usize::MAX);
+        // What other threads were about to bring, and what could not be read.
+        let brought = self.parts(offset, bytes).try_for_each(|(slot, _, part)| self.bring(slot, part));
+        brought.inspect_err(|_| self.release(offset, bytes))
     }
 
     /// Ends that.
@@ -215,34 +224,6 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
     /// Bytes of the file may have been changed where they lie. The caller holds them.
     pub fn soil(&self, offset: usize, bytes: usize) {
         self.parts(offset, bytes).for_each(|(slot, _, part)| self.index.set(Entry::Dirty, slot, part));
-    }
-
-    /// Makes the file at least so long. EFBIG: its addresses end before. If it fails, its length is what it was.
-    pub fn grow(&self, length: usize) -> Result<(), Errno> {
-        let _growing = self.growing.lock();
-        let old = self.length();
-        if length <= old {
-            return Ok(());
-        }
-        if length > self.span.bytes() {
-            return Err(Errno::EFBIG);
-        }
-        let opened = |length: usize| self.address(length.next_multiple_of(SLOT));
-        if !self.memory.open(Span { start: opened(old), end: opened(length) }) {
-            return Err(Errno::ENOMEM);
-        }
-        self.backing.grow(length as u64)?;
-        // What mappings left behind the end in the last page is not part of the file.
-        let tail = old.next_multiple_of(PAGE) - old;
-        if tail > 0 {
-            let (slot, first) = (old / SLOT, old % SLOT / PAGE);
-            let _change = self.change(slot);
-            if self.index.has(Entry::Present, slot, Part { first, count: 1 }) {
-                self.memory.zero(Span::new(self.address(old), tail));
-            }
-        }
-        self.length.store(length, Relaxed);
-        Ok(())
     }
 
     /// The pages of a slot that are in the file.

@@ -36,6 +36,8 @@ pub trait Store: Sync {
     fn ask(&self, frames: usize);
     /// How many slots more may be kept now.
     fn room(&self) -> usize;
+    /// Idle frames that no program has reserved: who takes one and keeps it does not make the process larger.
+    fn idle(&self) -> usize;
     /// Memory that the caller has at its own addresses, and gives back on request ([`Reclaim`]), was as much as `from`
     /// slots, and is as much as `to`. It counts as kept.
     fn cached(&self, from: usize, to: usize);

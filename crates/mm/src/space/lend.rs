@@ -297,6 +297,10 @@ impl<S: Sys + Sync> Store for Space<S> {
         self.budget.room()
     }
 
+    fn idle(&self) -> usize {
+        self.ready(Need::Any).saturating_sub(self.budget.reserved())
+    }
+
     fn cached(&self, from: usize, to: usize) {
         match to >= from {
             true => self.budget.keep(to - from),

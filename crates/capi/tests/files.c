@@ -1,0 +1,108 @@
+/* A program that uses each function about files, on the file that its argument names. */
+#include <errno.h>
+#include <fcntl.h>
+#include <faultless.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define CHECK(x)                                             \
+    do {                                                     \
+        if (!(x)) {                                          \
+            fprintf(stderr, "line %d: %s\n", __LINE__, #x);  \
+            return 1;                                        \
+        }                                                    \
+    } while (0)
+
+enum { PAGE = 4096, MIB = 1 << 20 };
+
+static int errors(const char *name, int fd, faultless_file *file) {
+    faultless_file *other = file;
+    faultless_mapping *mapping = NULL;
+    size_t done = 7;
+    char byte;
+    CHECK(faultless_file_new(-1, 0, &other) == -EBADF && other == NULL && faultless_errno() == EBADF);
+    CHECK(faultless_file_new(fd, 0, NULL) == FAULTLESS_E_ARGUMENT);
+    int pipes[2];
+    CHECK(pipe(pipes) == 0);
+    CHECK(faultless_file_new(pipes[0], 0, &other) == FAULTLESS_E_NO_FILE && other == NULL);
+    CHECK(strstr(faultless_strerror(FAULTLESS_E_NO_FILE), "regular") != NULL);
+    CHECK(faultless_file_read(NULL, 0, &byte, 1, &done) == FAULTLESS_E_ARGUMENT);
+    CHECK(faultless_file_read(file, 0, NULL, 1, NULL) == FAULTLESS_E_ARGUMENT);
+    CHECK(faultless_file_write(file, 0, NULL, 1, NULL) == FAULTLESS_E_ARGUMENT);
+    CHECK(faultless_file_prefetch(file, NULL, 1, NULL) == FAULTLESS_E_ARGUMENT);
+    CHECK(faultless_file_map(file, 0, UINT64_MAX, 0, &mapping) == FAULTLESS_E_PART && mapping == NULL);
+    CHECK(faultless_file_map(NULL, 0, 1, 0, &mapping) == FAULTLESS_E_ARGUMENT);
+    CHECK(faultless_file_map(file, 0, 1, 0, NULL) == FAULTLESS_E_ARGUMENT);
+    CHECK(faultless_file_punch(file, UINT64_MAX, UINT64_MAX) == FAULTLESS_E_PART);
+    CHECK(strstr(faultless_strerror(FAULTLESS_E_PART), "inside") != NULL);
+    CHECK(faultless_file_length(NULL) == 0 && faultless_file_present(NULL) == 0 && faultless_file_is_direct(NULL) == 0);
+    CHECK(faultless_file_drop(NULL, 0, 1) == 0 && faultless_mapping_data(NULL) == NULL && faultless_mapping_length(NULL) == 0);
+    CHECK(faultless_mapping_sync(NULL) == FAULTLESS_E_ARGUMENT && faultless_file_sync(NULL, 0, 1) == FAULTLESS_E_ARGUMENT);
+    CHECK(faultless_file_set_length(NULL, 0) == FAULTLESS_E_ARGUMENT);
+    faultless_file_free(NULL);
+    faultless_mapping_free(NULL);
+    /* Open for reading alone. */
+    int reads = open(name, O_RDONLY);
+    CHECK(faultless_file_new(reads, 1, &other) == 0 && close(reads) == 0);
+    CHECK(faultless_file_write(other, 0, "x", 1, &done) == -EBADF && done == 0);
+    CHECK(faultless_file_sync(other, 0, 1) == -EBADF && faultless_file_map(other, 0, 0, 1, &mapping) == -EBADF);
+    faultless_file_free(other);
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    CHECK(argc == 2);
+    int fd = open(argv[1], O_RDWR | O_CREAT, 0600);
+    faultless_file *file = NULL;
+    CHECK(faultless_file_new(fd, 0, &file) == 0);
+    static char bytes[4 * MIB], got[4 * MIB];
+    for (size_t i = 0; i < sizeof bytes; i++)
+        bytes[i] = (char)(i * 7 + i / PAGE);
+    size_t done = 0;
+    CHECK(faultless_file_write(file, 5, bytes, sizeof bytes, &done) == 0 && done == sizeof bytes);
+    CHECK(faultless_file_length(file) == 5 + sizeof bytes);
+    CHECK(faultless_file_sync(file, 0, UINT64_MAX) == 0);
+    CHECK(pread(fd, got, sizeof got, 5) == sizeof got && memcmp(got, bytes, sizeof got) == 0);
+    CHECK(faultless_file_drop(file, 0, UINT64_MAX) > 0 && faultless_file_present(file) == 0);
+    faultless_part parts[] = {{3 * MIB, 100}, {0, MIB}};
+    CHECK(faultless_file_prefetch(file, parts, 2, &done) == 0 && done == MIB + 100 && faultless_file_present(file) >= done);
+    faultless_part wrong = {4 * MIB, 6};
+    CHECK(faultless_file_prefetch(file, &wrong, 1, NULL) == FAULTLESS_E_PART);
+    CHECK(faultless_file_read(file, 4 * MIB, got, sizeof got, &done) == 0 && done == 5);
+    CHECK(memcmp(got, bytes + 4 * MIB - 5, 5) == 0);
+    CHECK(faultless_file_read(file, 5, got, sizeof got, NULL) == 0 && memcmp(got, bytes, sizeof got) == 0);
+    int direct = faultless_file_is_direct(file);
+    CHECK(direct == 0 || direct == 1);
+
+    faultless_mapping *mapping = NULL, *again = NULL;
+    CHECK(faultless_file_map(file, 0, 16, 1, &mapping) == 0 && faultless_mapping_length(mapping) == 16);
+    CHECK(faultless_file_map(file, 0, 16, 0, &again) == 0 && faultless_mapping_data(again) == faultless_mapping_data(mapping));
+    CHECK(faultless_mapping_sync(again) == 0);
+    faultless_mapping_free(again);
+    char *data = faultless_mapping_data(mapping);
+    CHECK(memcmp(data + 5, bytes, 11) == 0);
+    memcpy(data, "by a mapping", 12);
+    CHECK(faultless_mapping_sync(mapping) == 0);
+    CHECK(pread(fd, got, 12, 0) == 12 && memcmp(got, "by a mapping", 12) == 0);
+    CHECK(faultless_file_set_length(file, 15) == -EBUSY && faultless_file_set_length(file, 16) == 0);
+    CHECK(lseek(fd, 0, SEEK_END) == 16);
+    CHECK(faultless_file_punch(file, 10, 6) == 0 && memcmp(data, "by a mappi\0\0\0\0\0\0", 16) == 0);
+    CHECK(errors(argv[1], fd, file) == 0);
+
+    pid_t child = fork();
+    if (child == 0)
+        _exit(faultless_file_read(file, 0, got, 1, NULL) != FAULTLESS_E_PARENTS);
+    int status = 1;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+
+    memcpy(data, "in all", 6);
+    CHECK(faultless_files_sync() == 0);
+    CHECK(pread(fd, got, 6, 0) == 6 && memcmp(got, "in all", 6) == 0);
+    memcpy(data, "at the end", 10);
+    faultless_file_free(file);
+    CHECK(faultless_mapping_length(mapping) == 16);
+    faultless_mapping_free(mapping);
+    return close(fd);
+}

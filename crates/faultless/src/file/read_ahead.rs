@@ -1,0 +1,67 @@
+//! What a handle reads next, as far as its last reads say.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use faultless_base::sys::file_memory::UserMemory;
+use faultless_base::{PAGE, SLOT};
+use faultless_mm::cache::Cache;
+use faultless_mm::cache::backing::Backing;
+
+use crate::file::caches::Source;
+
+/// The largest window.
+const MOST: usize = 32 << 20;
+
+#[derive(Default)]
+struct State {
+    /// Where the last read ended.
+    next: usize,
+    /// What was brought ahead ends there.
+    end: usize,
+    /// Bytes that are brought ahead at a time; 0 while reads do not follow each other.
+    window: usize,
+}
+
+/// The reads of one handle.
+#[derive(Default)]
+pub(super) struct ReadAhead(Mutex<State>);
+
+impl ReadAhead {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A read of so many bytes, all inside the file, begins. It is made in pieces, for each of which this is called;
+    /// how many bytes of it are one. What is worth it comes before, with many requests at a time.
+    pub(super) fn before_read(&self, engine: &Cache<UserMemory, Source>, at: usize, bytes: usize) -> usize {
+        let unit = if engine.backing().is_huge() { SLOT } else { PAGE };
+        // What comes ahead must not drive out itself.
+        let most = (engine.capacity() / 2).min(MOST).max(unit);
+        let piece = bytes.min(most);
+        let mut state = self.state();
+        let follows = at == state.next && at > 0;
+        state.next = at + piece;
+        if !follows {
+            state.window = 0;
+            state.end = 0;
+        }
+        if follows && at + piece <= state.end {
+            return piece;
+        }
+        // The kernel reads ahead where its page cache is used, and other backings read one part after the other.
+        if follows && matches!(engine.backing(), Source::Local(local) if local.is_direct()) {
+            state.window = (2 * state.window).clamp(2 * unit, most.max(2 * unit));
+        }
+        let from = at.max(state.end);
+        let to = (at + piece).next_multiple_of(unit).saturating_add(state.window).min(engine.length());
+        // The other side of a half of what there is room for is for others.
+        let to = to.min(from.saturating_add(most).max(at + piece));
+        state.end = to;
+        drop(state);
+        if to - from > unit {
+            // An error is the read's that needs those bytes.
+            let _ = engine.prefetch([(from, to - from)].into_iter());
+        }
+        piece
+    }
+}

@@ -1,0 +1,245 @@
+//! Many pages come at a time: their reads are under way together.
+//!
+//! A thread has the locks of all slots that it has reads under way for. So it waits for none: a slot that another
+//! thread changes is left to that. Nor does it wait for room while it has any. Afterwards each page that is still
+//! missing is brought alone.
+
+use core::iter::Peekable;
+use core::sync::atomic::Ordering::Relaxed;
+
+use faultless_base::sys::file_memory::FileMemory;
+use faultless_base::{Errno, PAGE, SLOT, Span};
+
+use crate::cache::Cache;
+use crate::cache::backing::{Backing, Reads, Request};
+use crate::cache::evict::To;
+use crate::cache::fill::Run;
+use crate::cache::index::{Change, Entry, Part, Pin, flag};
+
+/// Reads that are under way at most.
+const DEPTH: usize = 32;
+/// The bytes of all of them, at most, before one more begins.
+const MOST_BYTES: usize = 16 << 20;
+
+/// A slot that has reads under way.
+struct Changing<'a> {
+    slot: usize,
+    change: Change<'a>,
+    _pin: Pin<'a>,
+    reads: usize,
+    /// Small pages that are under way.
+    coming: usize,
+    /// Its pages that the owner of all frames was told of.
+    counted: usize,
+}
+
+impl Changing<'_> {
+    /// Pages of a read that are no huge page's, of which all is there.
+    fn small(&self, run: Run) -> usize {
+        if self.change.is(flag::HUGE) { 0 } else { run.part.count }
+    }
+}
+
+struct Flight {
+    slot: usize,
+    run: Run,
+}
+
+/// Parts of slots that come, and what of them is under way.
+struct Bringing<'a, M: FileMemory, B: Backing, I: Iterator<Item = (usize, Span, Part)>> {
+    cache: &'a Cache<M, B>,
+    parts: Peekable<I>,
+    /// What is left of a part whose first pages are under way.
+    rest: Option<(usize, Part)>,
+    changing: [Option<Changing<'a>>; DEPTH],
+    flights: [Option<Flight>; DEPTH],
+    bytes: usize,
+    /// Bytes of parts that were looked at.
+    taken: usize,
+    /// Pages that came for no mapping, and how many of them may.
+    came: usize,
+    most: usize,
+}
+
+impl<'a, M: FileMemory, B: Backing, I: Iterator<Item = (usize, Span, Part)>> Bringing<'a, M, B, I> {
+    fn is_idle(&self) -> bool {
+        self.flights.iter().all(Option::is_none)
+    }
+
+    fn find(&self, slot: usize) -> Option<usize> {
+        self.changing.iter().position(|changing| changing.as_ref().is_some_and(|changing| changing.slot == slot))
+    }
+
+    /// Whether some page of a part is under way.
+    fn is_coming(&self, slot: usize, part: Part) -> bool {
+        let meets = |run: Part| run.first < part.first + part.count && part.first < run.first + run.count;
+        self.flights.iter().flatten().any(|flight| flight.slot == slot && meets(flight.run.part))
+    }
+
+    /// The lock of a slot; `None` while another thread has it.
+    fn lock(&mut self, slot: usize) -> Option<usize> {
+        if let Some(at) = self.find(slot) {
+            return Some(at);
+        }
+        let free = self.changing.iter().position(Option::is_none)?;
+        let change = self.cache.index.try_change(slot)?;
+        let pin = self.cache.pin(slot);
+        let counted = self.cache.returnable(slot);
+        self.changing[free] = Some(Changing { slot, change, _pin: pin, reads: 0, coming: 0, counted });
+        Some(free)
+    }
+
+    /// Tells the owner of all frames what a slot has now, and unlocks it if it has no reads.
+    fn settle(&mut self, at: usize) {
+        let Some(changing) = &mut self.changing[at] else { return };
+        let is_held = self.cache.holds[changing.slot].load(Relaxed) > 0;
+        let now = self.cache.returnable(changing.slot) + if is_held { 0 } else { changing.coming };
+        self.cache.count(changing.counted, now);
+        self.came += now.saturating_sub(changing.counted);
+        changing.counted = now;
+        if changing.reads == 0 {
+            self.changing[at] = None;
+        }
+    }
+
+    /// Whether the memory of one more slot may come. It does not wait while reads are under way.
+    fn has_room(&self, slot: usize) -> bool {
+        let cache = self.cache;
+        let is_there = cache.index.state(slot) & flag::FILLED != 0 || self.find(slot).is_some();
+        if is_there || cache.holds[slot].load(Relaxed) > 0 || cache.has_room() {
+            return true;
+        }
+        if self.is_idle() {
+            cache.make_room();
+            return true;
+        }
+        cache.evict(1, To::Store) > 0
+    }
+
+    /// The next part, unless there is no more room for it.
+    fn next_part(&mut self) -> Option<(usize, Part)> {
+        if self.came >= self.most {
+            return None;
+        }
+        self.rest.take().or_else(|| {
+            let (slot, bytes, part) = self.parts.next()?;
+            self.taken += bytes.bytes();
+            Some((slot, part))
+        })
+    }
+
+    fn is_over(&mut self) -> bool {
+        self.came >= self.most || self.rest.is_none() && self.parts.peek().is_none()
+    }
+
+    /// The next part of which a page is missing.
+    fn missing(&mut self) -> Option<(usize, Part)> {
+        loop {
+            let (slot, part) = self.next_part()?;
+            let is_there = self.cache.index.has(Entry::Present, slot, part);
+            if !is_there && !self.is_coming(slot, part) {
+                return Some((slot, part));
+            }
+        }
+    }
+}
+
+impl<M: FileMemory, B: Backing, I: Iterator<Item = (usize, Span, Part)>> Reads for Bringing<'_, M, B, I> {
+    fn next(&mut self) -> Option<Request> {
+        if self.bytes >= MOST_BYTES {
+            return None;
+        }
+        let tag = self.flights.iter().position(Option::is_none)?;
+        loop {
+            let (slot, part) = self.missing()?;
+            if !self.has_room(slot) {
+                self.rest = Some((slot, part));
+                return None;
+            }
+            let Some(at) = self.lock(slot) else { continue };
+            let changing = self.changing[at].as_mut()?;
+            let run = self.cache.begin(&changing.change, slot, part);
+            if let Some(run) = run {
+                changing.reads += 1;
+                changing.coming += changing.small(run);
+            }
+            self.settle(at);
+            let Some(run) = run else { continue };
+            let (end, next) = (part.first + part.count, run.part.first + run.part.count);
+            self.rest = (next < end).then(|| (slot, Part { first: next, count: end - next }));
+            self.bytes += run.to.bytes();
+            self.flights[tag] = Some(Flight { slot, run });
+            return Some(Request { offset: run.offset, to: run.to, tag });
+        }
+    }
+
+    fn done(&mut self, request: Request, read: Result<usize, Errno>) {
+        let Some(flight) = self.flights[request.tag].take() else { return };
+        self.bytes -= flight.run.to.bytes();
+        let Some(at) = self.find(flight.slot) else { return };
+        if let Some(changing) = &mut self.changing[at] {
+            // What could not be read is tried again alone, by who needs it.
+            changing.coming -= changing.small(flight.run);
+            let _ = self.cache.end(&changing.change, flight.slot, flight.run, read);
+            changing.reads -= 1;
+        }
+        self.settle(at);
+    }
+}
+
+impl<M: FileMemory, B: Backing, I: Iterator<Item = (usize, Span, Part)>> Drop for Bringing<'_, M, B, I> {
+    fn drop(&mut self) {
+        // A backing that panics has ended its reads, and said nothing of them.
+        for tag in 0..DEPTH {
+            if let Some(Flight { run, .. }) = self.flights[tag] {
+                self.done(Request { offset: run.offset, to: run.to, tag }, Err(Errno::EIO));
+            }
+        }
+    }
+}
+
+impl<M: FileMemory, B: Backing> Cache<M, B> {
+    /// Brings pages that are missing, many at a time, and up to `most` for no mapping. It may leave some: what could
+    /// not be read, and what another thread is about to bring. How many bytes of the parts it has looked at.
+    pub(super) fn bring_many(&self, parts: &mut dyn Iterator<Item = (usize, Span, Part)>, most: usize) -> usize {
+        let mut bringing = Bringing {
+            cache: self,
+            parts: parts.peekable(),
+            rest: None,
+            changing: [const { None }; DEPTH],
+            flights: [const { None }; DEPTH],
+            bytes: 0,
+            taken: 0,
+            came: 0,
+            most,
+        };
+        while !bringing.is_over() {
+            self.backing.read_many(&mut bringing);
+        }
+        bringing.taken
+    }
+
+    /// Bytes of this file that may be in memory without a mapping: what there are, and the room for others.
+    pub fn capacity(&self) -> usize {
+        (self.account.lock().slots + self.store.room() + self.store.idle()).max(1) * SLOT
+    }
+
+    /// Brings ranges of bytes inside the file, in their order, many parts at a time. How many bytes of them are there:
+    /// fewer than asked for where no more fit. An error if some cannot be read; the others are there all the same.
+    pub fn prefetch(&self, ranges: impl Iterator<Item = (usize, usize)> + Clone) -> Result<usize, Errno> {
+        let parts = || ranges.clone().flat_map(|(offset, bytes)| self.parts(offset, bytes));
+        let taken = self.bring_many(&mut parts(), self.capacity() / PAGE);
+        let (mut seen, mut result) = (0, Ok(taken));
+        for (slot, bytes, part) in parts() {
+            if seen == taken {
+                break;
+            }
+            seen += bytes.bytes();
+            if !self.index.has(Entry::Present, slot, part) {
+                let _pin = self.pin(slot);
+                result = self.bring(slot, part).and(result);
+            }
+        }
+        result
+    }
+}

@@ -1,0 +1,170 @@
+//! A file becomes longer, shorter, or gets holes.
+//!
+//! Pages behind the end are never present, so bytes that come there later are zeroes or the file's. A huge page whose
+//! slot the end cuts keeps its memory: only its pages behind the end are gone.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use faultless_base::sys::file_memory::FileMemory;
+use faultless_base::{Errno, PAGE, SLOT, SLOT_PAGES, Span};
+
+use crate::cache::backing::Backing;
+use crate::cache::evict::To;
+use crate::cache::index::{Change, Entry, Part, flag};
+use crate::cache::{Cache, Use};
+
+/// A page that a backing reads into.
+#[repr(align(4096))]
+struct Scratch([u8; PAGE]);
+
+impl<M: FileMemory, B: Backing> Cache<M, B> {
+    /// Makes the file at least so long. EFBIG: its addresses end before. If it fails, its length is what it was.
+    pub fn grow(&self, length: usize) -> Result<(), Errno> {
+        let _resizing = self.resizing.lock();
+        let old = self.length();
+        if length <= old {
+            return Ok(());
+        }
+        if length > self.span.bytes() {
+            return Err(Errno::EFBIG);
+        }
+        let opened = |length: usize| self.address(length.next_multiple_of(SLOT));
+        if !self.memory.open(Span { start: opened(old), end: opened(length) }) {
+            return Err(Errno::ENOMEM);
+        }
+        self.backing.grow(length as u64)?;
+        self.zero_tail(old);
+        self.length.store(length, Relaxed);
+        Ok(())
+    }
+
+    /// The file has become longer by other means, and has bytes there. Where they are in a page that is in memory they
+    /// come now. A file that ends behind its addresses keeps its length here.
+    pub fn extend(&self, length: usize) -> Result<(), Errno> {
+        let _resizing = self.resizing.lock();
+        let old = self.length();
+        if length <= old || length > self.span.bytes() {
+            return Ok(());
+        }
+        let opened = |length: usize| self.address(length.next_multiple_of(SLOT));
+        if !self.memory.open(Span { start: opened(old), end: opened(length) }) {
+            return Err(Errno::ENOMEM);
+        }
+        let (slot, first) = (old / SLOT, old % SLOT / PAGE);
+        let _change = self.change(slot);
+        if old % PAGE != 0 && self.index.has(Entry::Present, slot, Part { first, count: 1 }) {
+            let mut scratch = Scratch([0; PAGE]);
+            let from = core::hint::black_box(scratch.0.as_mut_ptr()) as usize;
+            let page = old / PAGE * PAGE;
+            self.backing.read(page as u64, Span::new(from, PAGE))?;
+            core::hint::black_box(&mut scratch);
+            self.memory.copy(Span { start: from + old % PAGE, end: from + PAGE }, self.address(old));
+        }
+        self.length.store(length, Relaxed);
+        Ok(())
+    }
+
+    /// What lies behind the end in its page is not part of the file.
+    fn zero_tail(&self, length: usize) {
+        let tail = length.next_multiple_of(PAGE) - length;
+        if tail > 0 {
+            let (slot, first) = (length / SLOT, length % SLOT / PAGE);
+            let _change = self.change(slot);
+            if self.index.has(Entry::Present, slot, Part { first, count: 1 }) {
+                self.memory.zero(Span::new(self.address(length), tail));
+            }
+        }
+    }
+
+    /// Makes the file no longer than that. The caller has it for itself, and no mapping reaches behind the new end.
+    pub fn truncate(&self, length: usize) -> Result<(), Errno> {
+        let _resizing = self.resizing.lock();
+        let old = self.length();
+        if length >= old {
+            return Ok(());
+        }
+        self.backing.truncate(length as u64)?;
+        self.length.store(length, Relaxed);
+        let gone = length.next_multiple_of(PAGE);
+        for (slot, _, part) in self.parts(gone, old.next_multiple_of(PAGE) - gone) {
+            if self.index.state(slot) & flag::FILLED != 0 {
+                let change = self.change(slot);
+                self.forget(change, slot, part);
+            }
+        }
+        self.zero_tail(length);
+        Ok(())
+    }
+
+    /// Whether no other pages of a slot are present.
+    fn is_all(&self, slot: usize, part: Part) -> bool {
+        let end = part.first + part.count;
+        let others = [Part { first: 0, count: part.first }, Part { first: end, count: SLOT_PAGES - end }];
+        others.iter().all(|other| self.index.run(Entry::Present, slot, *other, true) == Part::NONE)
+    }
+
+    /// Pages of a slot are not the file's any more. No thread uses them.
+    fn forget(&self, change: Change<'_>, slot: usize, part: Part) {
+        self.index.unset(Entry::Dirty, slot, part);
+        if self.is_all(slot, part) && change.leave() {
+            return self.let_go(change, slot, To::Store);
+        }
+        let before = self.returnable(slot);
+        self.index.unset(Entry::Present, slot, part);
+        if !change.is(flag::HUGE) {
+            self.empty(self.pages(slot, part));
+        }
+        self.count(before, self.returnable(slot));
+    }
+
+    /// Has bytes inside the file read as zero, and its backing keep no room for them, as far as it can. The caller has
+    /// the file for itself. Mappings see the zeroes.
+    pub fn punch(&self, offset: usize, bytes: usize) -> Result<(), Errno> {
+        let end = offset + bytes;
+        let whole = Span { start: offset.next_multiple_of(PAGE).min(end), end: (end / PAGE * PAGE).max(offset) };
+        // The last page of a file is whole.
+        let whole = if end == self.length() { Span { end: end.max(whole.start), ..whole } } else { whole };
+        if whole.start >= whole.end || !self.backing.punch(whole.start as u64, whole.bytes())? {
+            return self.write_zeroes(offset, bytes);
+        }
+        self.write_zeroes(offset, whole.start - offset)?;
+        self.write_zeroes(whole.end, end - whole.end)?;
+        for (slot, span, part) in self.parts(whole.start, whole.bytes()) {
+            if self.index.state(slot) & flag::FILLED == 0 {
+                continue;
+            }
+            let change = self.change(slot);
+            let is_free = self.holds[slot].load(Relaxed) == 0;
+            if is_free && (self.is_all(slot, part) || !change.is(flag::HUGE)) {
+                self.forget(change, slot, part);
+            } else {
+                // The file has zeroes there, too.
+                self.index.unset(Entry::Dirty, slot, part);
+                self.zero_present(slot, part, span);
+            }
+        }
+        Ok(())
+    }
+
+    /// Fills the pages of a part that are present with zeroes, as far as `bytes` go.
+    fn zero_present(&self, slot: usize, part: Part, bytes: Span) {
+        let mut rest = part;
+        loop {
+            let run = self.index.run(Entry::Present, slot, rest, true);
+            if run == Part::NONE {
+                return;
+            }
+            self.memory.zero(self.pages(slot, run).clip(bytes));
+            let next = run.first + run.count;
+            rest = Part { first: next, count: part.first + part.count - next };
+        }
+    }
+
+    fn write_zeroes(&self, offset: usize, bytes: usize) -> Result<(), Errno> {
+        let mut done = 0;
+        while done < bytes {
+            done += self.with(offset + done, bytes - done, Use::Write, |span| self.memory.zero(span))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,91 @@
+//! Parts of files that stay in memory, with the buffer protocol.
+
+use std::ffi::c_int;
+
+use faultless::file::{Mapping as Part, MappingMut};
+use pyo3::exceptions::PyBufferError;
+use pyo3::ffi::{self, Py_buffer, PyBuffer_FillInfo};
+use pyo3::prelude::*;
+
+use super::failed;
+
+/// What it may be used for.
+pub enum Kind {
+    Read(Part),
+    Write(MappingMut),
+}
+
+/// A part of a file that is in memory, and stays there while this or an array of it lives. It supports the buffer
+/// protocol. `File.map` and `memmap` make it.
+///
+/// What is written there is in the file after `flush`, after `File.sync`, or when nothing of the file is open any more.
+///
+/// Examples
+/// --------
+/// >>> import tempfile
+/// >>> plain = tempfile.TemporaryFile()
+/// >>> file = faultless.File(plain.fileno())
+/// >>> file.truncate(8)
+/// >>> mapping = file.map(writable=True)
+/// >>> memoryview(mapping)[:] = b"12345678"
+/// >>> len(mapping)
+/// 8
+#[pyclass(frozen, weakref, module = "faultless")]
+pub struct Mapping(pub Kind);
+
+impl Mapping {
+    fn part(&self) -> &Part {
+        match &self.0 {
+            Kind::Read(part) => part,
+            Kind::Write(part) => part,
+        }
+    }
+}
+
+#[pymethods]
+impl Mapping {
+    fn __len__(&self) -> usize {
+        self.part().len()
+    }
+
+    fn __repr__(&self) -> String {
+        let rights = if matches!(self.0, Kind::Write(_)) { "rw" } else { "r" };
+        format!("Mapping({} bytes, {rights})", self.part().len())
+    }
+
+    /// Writes it to the file, if it may be written to, and waits until it is durable.
+    ///
+    /// Raises
+    /// ------
+    /// OSError
+    ///     It could not be written. It stays in memory, and the next call tries again.
+    ///
+    /// Examples
+    /// --------
+    /// >>> import tempfile
+    /// >>> plain = tempfile.TemporaryFile()
+    /// >>> file = faultless.File(plain.fileno())
+    /// >>> file.map().flush()
+    fn flush(&self, py: Python<'_>) -> PyResult<()> {
+        match &self.0 {
+            Kind::Read(_) => Ok(()),
+            Kind::Write(part) => py.detach(|| part.sync()).map_err(failed),
+        }
+    }
+
+    /// # Safety
+    /// Called by the interpreter, with a view to fill in.
+    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut Py_buffer, flags: c_int) -> PyResult<()> {
+        if view.is_null() {
+            return Err(PyBufferError::new_err("no view"));
+        }
+        let mapping = slf.get();
+        let only_read = matches!(mapping.0, Kind::Read(_)) as c_int;
+        let (at, length) = (mapping.part().as_ptr(), mapping.part().len() as ffi::Py_ssize_t);
+        // SAFETY: the view is the interpreter's; the memory lives as long as the mapping, which the view keeps alive.
+        match unsafe { PyBuffer_FillInfo(view, slf.as_ptr(), at.cast_mut().cast(), length, only_read, flags) } {
+            0 => Ok(()),
+            _ => Err(PyErr::fetch(slf.py())),
+        }
+    }
+}

@@ -1,0 +1,488 @@
+//! Files: their cache, and parts of them that stay in memory, with the buffer protocol.
+
+pub mod fork;
+pub mod mapping;
+mod view;
+
+use std::fs;
+use std::io;
+use std::mem::ManuallyDrop;
+use std::os::fd::FromRawFd;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use faultless::file::File as Cached;
+use pyo3::exceptions::{PyMemoryError, PyOSError, PyValueError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::errors::Size;
+use mapping::{Kind, Mapping};
+use view::View;
+
+/// Fewer bytes than asked for only at the end of the file.
+fn read_whole(file: &Cached, bytes: &mut [u8], offset: usize) -> io::Result<usize> {
+    let mut done = 0;
+    while done < bytes.len() {
+        match file.read_at(&mut bytes[done..], (offset as u64).saturating_add(done as u64))? {
+            0 => break,
+            read => done += read,
+        }
+    }
+    Ok(done)
+}
+
+/// An error with its number, by which Python knows what it is.
+fn failed(error: io::Error) -> PyErr {
+    match error.raw_os_error() {
+        Some(libc::ENOMEM) => PyMemoryError::new_err(error.to_string()),
+        Some(number) => PyOSError::new_err((number, error.to_string())),
+        None => PyOSError::new_err(error.to_string()),
+    }
+}
+
+/// A descriptor of the caller's, which stays open.
+fn borrowed(fd: i32) -> io::Result<ManuallyDrop<fs::File>> {
+    if fd < 0 {
+        return Err(io::Error::from_raw_os_error(libc::EBADF));
+    }
+    // SAFETY: it is not closed here. Of a number that is no descriptor the kernel says so.
+    Ok(ManuallyDrop::new(unsafe { fs::File::from_raw_fd(fd) }))
+}
+
+/// The bytes from `start` to `stop`, or to the end of the file.
+fn part(file: &Cached, start: Size, stop: Option<Size>) -> std::ops::Range<u64> {
+    start.0 as u64..stop.map_or(file.len(), |stop| stop.0 as u64)
+}
+
+/// A file whose pages are cached in this process, in huge pages: what `faultless.open` gives.
+///
+/// All that a process opens of a file share one cache, with each other and with `memmap`. What is written is in the file
+/// after `sync`, after `close` of the last of them, or at the end of the program. **Killed before that, the program has
+/// lost it.** Other ways to read the file do not see it before.
+///
+/// Parameters
+/// ----------
+/// fd : int
+///     A descriptor, used for what it was opened for. It may be closed afterwards.
+/// huge_pages : bool
+///     Whether 2 MiB come at a time. If not, single pages of 4 KiB come: for a file of which few bytes are read.
+///
+/// Raises
+/// ------
+/// OSError
+///     It is no regular file, or cannot be had.
+///
+/// Examples
+/// --------
+/// >>> import tempfile
+/// >>> with tempfile.TemporaryFile() as plain, faultless.File(plain.fileno()) as file:
+/// ...     file.write(0, b"bytes")
+/// ...     file.read(1, 3)
+/// 5
+/// b'yte'
+#[pyclass(frozen, weakref, module = "faultless")]
+pub struct File(Mutex<Option<Arc<Cached>>>);
+
+impl File {
+    /// The file, for one call: another thread that closes it meanwhile does not take it away.
+    fn file(&self) -> PyResult<Arc<Cached>> {
+        let file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        file.clone().ok_or_else(|| PyValueError::new_err("the file is closed"))
+    }
+}
+
+#[pymethods]
+impl File {
+    #[new]
+    #[pyo3(signature = (fd, *, huge_pages = true))]
+    fn new(py: Python<'_>, fd: i32, huge_pages: bool) -> PyResult<Self> {
+        let open = || {
+            let file = borrowed(fd)?;
+            if huge_pages { Cached::new(&file) } else { Cached::with_small_pages(&file) }
+        };
+        Ok(Self(Mutex::new(Some(Arc::new(py.detach(open).map_err(failed)?)))))
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        _type: Option<&Bound<'_, PyAny>>,
+        _value: Option<&Bound<'_, PyAny>>,
+        _traceback: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        self.close(py)
+    }
+
+    fn __len__(&self) -> PyResult<usize> {
+        Ok(self.file()?.len() as usize)
+    }
+
+    fn __repr__(&self) -> String {
+        self.file().map_or_else(|_| "File(closed)".into(), |file| format!("File({} bytes)", file.len()))
+    }
+
+    /// Writes back what has changed, if the file may be written, and forgets the file. Mappings of it stay.
+    ///
+    /// Raises
+    /// ------
+    /// OSError
+    ///     Something could not be written. The file is closed all the same. What could not be written stays in memory
+    ///     while something else of the file is open.
+    ///
+    /// Examples
+    /// --------
+    /// >>> import tempfile
+    /// >>> plain = tempfile.TemporaryFile()
+    /// >>> file = faultless.File(plain.fileno())
+    /// >>> file.close()
+    /// >>> file.closed
+    /// True
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let file = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(file) = file else { return Ok(()) };
+        py.detach(|| if file.is_writable() { file.sync() } else { Ok(()) }).map_err(failed)
+    }
+
+    /// Whether it was closed.
+    ///
+    /// Examples
+    /// --------
+    /// >>> import tempfile
+    /// >>> plain = tempfile.TemporaryFile()
+    /// >>> faultless.File(plain.fileno()).closed
+    /// False
+    #[getter]
+    fn closed(&self) -> bool {
+        self.file().is_err()
+    }
+
+    /// Bytes of the file that are in memory.
+    ///
+    /// Examples
+    /// --------
+    /// >>> import tempfile
+    /// >>> plain = tempfile.TemporaryFile()
+    /// >>> faultless.File(plain.fileno()).present
+    /// 0
+    #[getter]
+    fn present(&self) -> PyResult<usize> {
+        Ok(self.file()?.present())
+    }
+
+    /// Reads bytes.
+    ///
+    /// Parameters
+    /// ----------
+    /// offset : int
+    ///     Where they begin.
+    /// length : int
+    ///     How many; fewer come at the end of the file.
+    ///
+    /// Returns
+    /// -------
+    /// bytes
+    ///
+    /// Raises
+    /// ------
+    /// OSError
+    ///     They cannot be read.
+    ///
+    /// Examples
+    /// --------
+    /// >>> import tempfile
+    /// >>> plain = tempfile.TemporaryFile()
+    /// >>> file = faultless.File(plain.fileno())
+    /// >>> file.read(0, 10)
+    /// b''
+    fn read<'py>(&self, py: Python<'py>, offset: Size, length: Size) -> PyResult<Bound<'py, PyBytes>> {
+        let file = self.file()?;
+        let length = (file.len() as usize).saturating_sub(offset.0).min(length.0);
+        let mut bytes = vec![0; length];
+        let read = py.detach(|| read_whole(&file, &mut bytes, offset.0)).map_err(failed)?;
+        Ok(PyBytes::new(py, &bytes[..read]))
+    }
+
+    /// Reads bytes into a buffer.
+    ///
+    /// Parameters
+    /// ----------
+    /// offset : int
+    ///     Where they begin.
+    /// buffer : buffer
+    ///     Writable and without gaps: a bytearray, an array, a memoryview.
+    ///
+    /// Returns
+    /// -------
+    /// int
+    ///     How many bytes: fewer than the buffer has at the end of the file.
+    ///
+    /// Raises
+    /// ------
+    /// OSError
+    ///     They cannot be read.
+    ///
+    /// Examples
+    /// --------
+    /// >>> import tempfile
+    /// >>> plain = tempfile.TemporaryFile()
+    /// >>> file = faultless.File(plain.fileno())
+    /// >>> file.readinto(0, bytearray(10))
+    /// 0
+    fn readinto(&self, py: Python<'_>, offset: Size, buffer: &Bound<'_, PyAny>) -> PyResult<usize> {
+        let file = self.file()?;
+        let view = View::of(buffer, ffi::PyBUF_WRITABLE)?;
+        let (at, length) = view.bytes();
+        // SAFETY: the buffer is writable, and its view keeps it. As with any `readinto`, the program leaves it alone
+        // meanwhile.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(at as *mut u8, length) };
+        py.detach(|| read_whole(&file, bytes, offset.0)).map_err(failed)
+    }
+
+    /// Writes bytes. The file grows as far as it takes.
+    ///
+    /// Parameters
+    /// ----------
+    /// offset : int
+    ///     Where they begin.
+    /// data : buffer
+    ///     Without gaps: bytes, an array, a memoryview.
+    ///
+    /// Returns
+    /// -------
+    /// int
+    ///     How many bytes: all of them.
+    ///
+    /// Raises
+    /// ------
+    /// OSError
+    ///     The file is not open for writing, is too large, or its pages cannot be read.
+    ///
+    /// Examples
+    /// --------
+    /// >>> import tempfile
+    /// >>> plain = tempfile.TemporaryFile()
+    /// >>> file = faultless.File(plain.fileno())
+    /// >>> file.write(5, b"abc")
+    /// 3
+    /// >>> len(file)
+    /// 8
+    fn write(&self, py: Python<'_>, offset: Size, data: &Bound<'_, PyAny>) -> PyResult<usize> {
+        let file = self.file()?;
+        let view = View::of(data, ffi::PyBUF_SIMPLE)?;
+        let (at, length) = view.bytes();
+        // SAFETY: the view keeps it. As with any write, the program leaves it alone meanwhile.
+        let bytes = unsafe { std::slice::from_raw_parts(at as *const u8, length) };
+        let write = || {
+            let mut done = 0;
+            while done < length {
+                done += file.write_at(&bytes[done..], (offset.0 + done) as u64)?;
+            }
+            io::Result::Ok(done)
+        };
+        py.detach(write).map_err(failed)
+    }
+
+    /// Brings parts of the file into memory, in their order, with many requests to the device at a time.
+    ///
+    /// Parameters
+    /// ----------
+    /// parts : list of (int, int)
+    ///     Where each begins and ends, in bytes, inside the file.
+    ///
+    /// Returns
+    /// -------
+    /// int
+    ///     How many bytes of them are in memory then: fewer than asked for where the knob ``budget`` has no room for
+    ///     more. Read those, and call it again with the rest.
+    ///
+    /// Raises
+    /// ------
+    /// OSError
+    ///     Some bytes cannot be read. The others have come all the same.
+    ///
+    /// Examples
+    /// --------
+    /// >>> import tempfile
+    /// >>> plain = tempfile.TemporaryFile()
+    /// >>> file = faultless.File(plain.fileno())
+    /// >>> file.truncate(1 << 20)
+    /// >>> file.prefetch([(0, 1000), (9000, 9100)])
+    /// 1100
+    fn prefetch(&self, py: Python<'_>, parts: Vec<(Size, Size)>) -> PyResult<usize> {
+        let file = self.file()?;
+        let parts: Vec<_> = parts.into_iter().map(|(start, stop)| start.0 as u64..stop.0 as u64).collect();
+        py.detach(|| file.prefetch(&parts)).map_err(failed)
+    }
+
+    /// Brings a part into memory, and keeps it there.
+    ///
+    /// Parameters
+    /// ----------
+    /// start, stop : int
+    ///     In bytes, inside the file; to its end unless a stop is given.
+    /// writable : bool
+    ///     Whether it may be written to.
+    ///
+    /// Returns
+    /// -------
+    /// Mapping
+    ///     A buffer: `numpy.frombuffer` makes an array of it.
+    ///
+    /// Raises
+    /// ------
+    /// OSError
+    ///     It cannot be read, or the file is not open for writing.
+    ///
+    /// Examples
+    /// --------
+    /// >>> import tempfile
+    /// >>> plain = tempfile.TemporaryFile()
+    /// >>> file = faultless.File(plain.fileno())
+    /// >>> file.truncate(100)
+    /// >>> memoryview(file.map(10, 20, writable=True))[3] = 7
+    /// >>> file.read(13, 1)
+    /// b'\x07'
+    #[pyo3(signature = (start = Size(0), stop = None, *, writable = false),
+           text_signature = "($self, start=0, stop=None, *, writable=False)")]
+    fn map(&self, py: Python<'_>, start: Size, stop: Option<Size>, writable: bool) -> PyResult<Mapping> {
+        let file = self.file()?;
+        let part = part(&file, start, stop);
+        let length = part.end.saturating_sub(part.start) as usize;
+        let kind = py.detach(|| match writable {
+            true => file.map_mut(part.start, length).map(Kind::Write),
+            false => file.map(part.start, length).map(Kind::Read),
+        });
+        let kind = kind.map_err(failed)?;
+        Ok(Mapping(kind))
+    }
+
+    /// Writes back what has changed in a part, and waits until it is durable. An error that another call met since the
+    /// last time is told here, once. What could not be written stays in memory.
+    ///
+    /// Parameters
+    /// ----------
+    /// start, stop : int
+    ///     In bytes; to the end of the file unless a stop is given.
+    ///
+    /// Raises
+    /// ------
+    /// OSError
+    ///     It could not be written, or the file is not open for writing.
+    ///
+    /// Examples
+    /// --------
+    /// >>> import tempfile
+    /// >>> plain = tempfile.TemporaryFile()
+    /// >>> file = faultless.File(plain.fileno())
+    /// >>> file.sync()
+    #[pyo3(signature = (start = Size(0), stop = None), text_signature = "($self, start=0, stop=None)")]
+    fn sync(&self, py: Python<'_>, start: Size, stop: Option<Size>) -> PyResult<()> {
+        let file = self.file()?;
+        let part = part(&file, start, stop);
+        py.detach(|| file.sync_range(part)).map_err(failed)
+    }
+
+    /// Makes the file shorter, or longer by zeroes.
+    ///
+    /// Parameters
+    /// ----------
+    /// length : int
+    ///     In bytes.
+    ///
+    /// Raises
+    /// ------
+    /// OSError
+    ///     A mapping reaches behind the new end (EBUSY), or the file is not open for writing.
+    ///
+    /// Examples
+    /// --------
+    /// >>> import tempfile
+    /// >>> plain = tempfile.TemporaryFile()
+    /// >>> file = faultless.File(plain.fileno())
+    /// >>> file.truncate(10)
+    /// >>> file.read(0, 20)
+    /// b'\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00'
+    fn truncate(&self, py: Python<'_>, length: Size) -> PyResult<()> {
+        let file = self.file()?;
+        py.detach(|| file.set_len(length.0 as u64)).map_err(failed)
+    }
+
+    /// Has a part read as zero, and take no room in the file any more, where the file system can do that.
+    ///
+    /// Parameters
+    /// ----------
+    /// start, stop : int
+    ///     In bytes, inside the file.
+    ///
+    /// Raises
+    /// ------
+    /// OSError
+    ///     The file is not open for writing, or the part is not inside it.
+    ///
+    /// Examples
+    /// --------
+    /// >>> import tempfile
+    /// >>> plain = tempfile.TemporaryFile()
+    /// >>> file = faultless.File(plain.fileno())
+    /// >>> file.write(0, b"abcdef")
+    /// 6
+    /// >>> file.punch_hole(2, 4)
+    /// >>> file.read(0, 6)
+    /// b'ab\x00\x00ef'
+    fn punch_hole(&self, py: Python<'_>, start: Size, stop: Size) -> PyResult<()> {
+        let file = self.file()?;
+        py.detach(|| file.punch_hole(start.0 as u64..stop.0 as u64)).map_err(failed)
+    }
+
+    /// Gives memory back, but for what is mapped or not yet written.
+    ///
+    /// Parameters
+    /// ----------
+    /// start, stop : int
+    ///     In bytes. Only 2 MiB that lie inside this part go, also the last ones of the file.
+    ///
+    /// Returns
+    /// -------
+    /// int
+    ///     How many bytes went.
+    ///
+    /// Examples
+    /// --------
+    /// >>> import tempfile
+    /// >>> plain = tempfile.TemporaryFile()
+    /// >>> file = faultless.File(plain.fileno())
+    /// >>> file.drop()
+    /// 0
+    #[pyo3(signature = (start = Size(0), stop = None), text_signature = "($self, start=0, stop=None)")]
+    fn drop(&self, py: Python<'_>, start: Size, stop: Option<Size>) -> PyResult<usize> {
+        let file = self.file()?;
+        let part = start.0 as u64..stop.map_or(u64::MAX, |stop| stop.0 as u64);
+        Ok(py.detach(|| file.drop_range(part)))
+    }
+}
+
+/// Writes back what has changed in all files of this process.
+#[pyfunction]
+#[pyo3(name = "_sync_all")]
+pub fn sync_all(py: Python<'_>) -> PyResult<()> {
+    py.detach(faultless::file::sync_all).map_err(failed)
+}
+
+/// Whether so many bytes are no more than half of the memory that there is now.
+#[pyfunction]
+#[pyo3(name = "_fits")]
+pub fn fits(py: Python<'_>, bytes: Size) -> bool {
+    py.detach(|| faultless::file::fits(bytes.0))
+}
+
+/// Whether the file of a descriptor is open here.
+#[pyfunction]
+#[pyo3(name = "_is_cached")]
+pub fn is_cached(fd: i32) -> PyResult<bool> {
+    borrowed(fd).and_then(|file| Cached::is_cached(&file)).map_err(failed)
+}
