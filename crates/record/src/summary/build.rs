@@ -49,7 +49,6 @@ pub struct Builder {
     /// One of so many faults is kept, and how many there were.
     kept: (u64, u64),
     lost: u64,
-    minor: u64,
     major: u64,
     last: u64,
 }
@@ -72,7 +71,6 @@ impl Builder {
             samples: Vec::new(),
             kept: (1, 0),
             lost: 0,
-            minor: 0,
             major: 0,
             last: 0,
         }
@@ -105,8 +103,7 @@ impl Builder {
         match record.told {
             Told::Sample(sample) => {
                 match sample.what {
-                    What::Begin | What::Window => {}
-                    What::Minor => self.minor = self.minor.saturating_add(sample.period),
+                    What::Begin | What::Minor => {}
                     What::Major => self.major = self.major.saturating_add(sample.period),
                 }
                 if let Some((begin, ended)) = self.pairs.add(sample) {
@@ -207,10 +204,12 @@ impl Builder {
 
     /// The summary; `wrong` is what was wrong with the file.
     pub fn finish(mut self, wrong: Option<String>) -> Summary {
-        for begin in std::mem::take(&mut self.pairs).rest() {
+        let pairs = std::mem::take(&mut self.pairs);
+        let failed = pairs.failed();
+        for begin in pairs.rest() {
             self.fault(begin, None);
         }
-        let faults = self.counted();
+        let faults = self.counted(failed);
         let (time, costs) = self.time(&faults);
         let scale = Scale { faults: faults.exceptions, sampled: self.kinds.faults(), costs };
         let kinds = self.kinds.by_kind.keys().map(|kind| ByKind {
@@ -285,19 +284,32 @@ impl Builder {
         summary
     }
 
-    /// How many faults there were.
-    fn counted(&self) -> Faults {
+    /// How many faults there were; `failed` of them, as a part, ended by a signal.
+    fn counted(&self, failed: f64) -> Faults {
         let Some(end) = &self.end else {
-            let (minor, major) = (self.minor, self.major);
-            let exceptions = minor.saturating_add(major).max(self.kinds.faults());
+            let exceptions = self.kinds.faults().max(self.major);
             let source = if exceptions == 0 { Origin::None } else { Origin::Samples };
+            let (major, minor) = (self.major, exceptions - self.major);
             return Faults { total: exceptions, minor, major, exceptions, in_calls: 0, source };
         };
         let usage = end.usage.unwrap_or_default();
+        let waited = usage.minor.saturating_add(usage.major);
+        // The events of beginnings have all processes, and faults that brought no page.
+        let failed = (end.begun as f64 * failed).ceil() as u64;
+        let ended = end.minor.saturating_add(end.major);
+        let exceptions = match end.begun.saturating_sub(ended) {
+            // All ends were recorded.
+            0 => ended,
+            // So many have failed as the program's account lacks.
+            _ if end.usage.is_some() && end.begun.saturating_sub(waited) <= failed.saturating_mul(2) => {
+                end.begun.min(waited)
+            }
+            _ => end.begun - failed.min(end.begun),
+        };
         // The account has pages that calls brought in, the events have processes that nothing waited for.
-        let (minor, major) = (end.minor.max(usage.minor), end.major.max(usage.major));
-        let total = minor.saturating_add(major);
-        let exceptions = end.minor.saturating_add(end.major);
+        let total = waited.max(exceptions);
+        let major = end.major.max(usage.major).min(total);
+        let minor = total - major;
         let source = match (self.head.sources.is_empty(), end.usage) {
             (false, _) => Origin::Counted,
             (true, Some(_)) => Origin::Getrusage,
