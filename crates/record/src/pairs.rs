@@ -4,7 +4,7 @@
 //! before it if the address is the same. A fault that a signal ended has no end of its own: where ends are recorded,
 //! that of another address follows.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use crate::sys::event::What;
 use crate::wire::Sample;
@@ -20,13 +20,16 @@ pub struct Ended {
     pub major: bool,
 }
 
+/// Ends that are less than that apart, in nanoseconds, have no pause of recording between them: see `collect::pace`.
+const APART: u64 = 10_000_000;
+
 /// Beginnings that wait for their ends, by thread.
 #[derive(Default)]
 pub struct Pairs {
-    /// With it: whether the end of the fault before it has a record.
-    open: HashMap<u32, (Sample, bool)>,
-    /// Threads whose last record is an end.
-    ended: HashSet<u32>,
+    /// With it: when the fault before it ended, if that has a record.
+    open: HashMap<u32, (Sample, Option<u64>)>,
+    /// Threads whose last record is an end, and when that was.
+    ended: HashMap<u32, u64>,
     /// Faults that the beginnings stand for that lie between two ends, and those of them that have no end.
     seen: u64,
     failed: u64,
@@ -37,13 +40,13 @@ impl Pairs {
     pub fn add(&mut self, sample: Sample) -> Option<(Sample, Option<Ended>)> {
         let tid = sample.tid;
         if sample.what == What::Begin {
-            let is_after_end = self.ended.remove(&tid);
-            return self.open.insert(tid, (sample, is_after_end)).map(|(before, _)| (before, None));
+            let before = self.ended.remove(&tid);
+            return self.open.insert(tid, (sample, before)).map(|(before, _)| (before, None));
         }
-        self.ended.insert(tid);
-        let (begin, is_after_end) = self.open.remove(&tid)?;
+        self.ended.insert(tid, sample.time);
+        let (begin, before) = self.open.remove(&tid)?;
         let is_same = begin.address == sample.address && begin.pid == sample.pid && sample.time >= begin.time;
-        if is_after_end {
+        if before.is_some_and(|before| sample.time.saturating_sub(before) < APART) {
             self.seen = self.seen.saturating_add(begin.period);
             self.failed = self.failed.saturating_add(if is_same { 0 } else { begin.period });
         }
@@ -131,6 +134,10 @@ mod tests {
             pairs.add(sample(What::Begin, 1, time, 0x1000));
             pairs.add(sample(What::Minor, 1, time + 1, end));
         }
+        assert_eq!(pairs.failed(), 0.25);
+        // Between these two, recording may have paused.
+        pairs.add(sample(What::Begin, 1, 42, 0x1000));
+        pairs.add(sample(What::Minor, 1, 42 + APART, 0x2000));
         assert_eq!(pairs.failed(), 0.25);
     }
 

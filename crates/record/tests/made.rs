@@ -45,12 +45,13 @@ fn records_are_added_up() {
 /// faults that brought no page because a signal ended them.
 #[test]
 fn faults_are_counted_by_their_beginnings() {
-    let faults =
-        |begun, minor| summary::read(&recorded(End { begun, minor, ..End::default() })[..]).unwrap().faults;
-    let few = faults(1000, 30);
+    let told = |begun, minor| summary::read(&recorded(End { begun, minor, ..End::default() })[..]).unwrap();
+    let few = told(1000, 30).faults;
     assert_eq!((few.total, few.minor, few.exceptions, few.in_calls), (1010, 1010, 1000, 10));
-    let not_waited_for = faults(5000, 30);
-    assert_eq!((not_waited_for.total, not_waited_for.exceptions), (5000, 5000));
+    let not_waited_for = told(5000, 30);
+    assert_eq!((not_waited_for.faults.total, not_waited_for.faults.exceptions), (5000, 5000));
+    assert_eq!(not_waited_for.time.of_cpu, None, "the time of those processes is not known");
+    assert!(not_waited_for.notes.last().unwrap().contains("did not wait"), "{:?}", not_waited_for.notes);
     let mut parts = Parts::default();
     parts.program();
     for i in 0..40 {

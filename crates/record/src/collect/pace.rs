@@ -15,6 +15,9 @@ const FIRST_CYCLE: Duration = Duration::from_millis(50);
 const SOON: Duration = Duration::from_secs(1);
 /// The shortest window: switching takes some time itself.
 const SHORTEST: Duration = Duration::from_millis(1);
+/// The longest window, as a part of a cycle: what is longer has all ends. So ends that follow each other within a quarter
+/// of a cycle have no pause between them.
+const LONGEST: f64 = 0.75;
 /// So many times the number that should be are too many, also within a cycle.
 const TOO_MANY: f64 = 4.0;
 /// What is counted in less time gives no rate.
@@ -40,8 +43,8 @@ fn rate(faults: u64, time: Duration) -> f64 {
 
 /// What the next cycle does, after one with so many faults.
 pub fn next(faults: u64, time: Duration, cycle: Duration) -> Ends {
-    let rate = rate(faults, time);
-    if rate <= ENDS { Ends::All } else { Ends::Window(cycle.mul_f64(ENDS / rate).max(SHORTEST)) }
+    let part = ENDS / rate(faults, time);
+    if part > LONGEST { Ends::All } else { Ends::Window(cycle.mul_f64(part).max(SHORTEST)) }
 }
 
 /// Whether a cycle in which all ends are recorded has to end early.

@@ -25,6 +25,8 @@ use crate::wire::{Record, Sample, Told};
 const STEPS: usize = 100;
 /// Timed faults of a kind from which their mean is given, and of all kinds together.
 const ENOUGH: usize = 10;
+/// One of so many faults is little.
+const MANY: u64 = 50;
 /// Single faults that are kept.
 const MOST_KEPT: usize = 100_000;
 /// Times of a kind that are kept.
@@ -210,6 +212,7 @@ impl Builder {
             self.fault(begin, None);
         }
         let faults = self.counted(failed);
+        let not_waited_for = self.not_waited_for(&faults);
         let (time, costs) = self.time(&faults);
         let scale = Scale { faults: faults.exceptions, sampled: self.kinds.faults(), costs };
         let kinds = self.kinds.by_kind.keys().map(|kind| ByKind {
@@ -280,6 +283,11 @@ impl Builder {
             ..Summary::default()
         };
         summary.notes = super::notes::notes(&summary, &self.head, &end, wrong);
+        if not_waited_for > 0 && summary.time.of_cpu.is_none() {
+            summary.notes.push(
+                "the program did not wait for all of its processes: its processor time is without theirs".into(),
+            );
+        }
         summary.advice = advice::advice(&summary, self.head.system_calls);
         summary
     }
@@ -316,6 +324,12 @@ impl Builder {
             (true, None) => Origin::None,
         };
         Faults { total, minor, major, exceptions, in_calls: total.saturating_sub(exceptions), source }
+    }
+
+    /// Faults of processes that the program did not wait for.
+    fn not_waited_for(&self, faults: &Faults) -> u64 {
+        let usage = self.end.as_ref().and_then(|end| end.usage);
+        usage.map_or(0, |usage| faults.exceptions.saturating_sub(usage.minor.saturating_add(usage.major)))
     }
 
     /// What they cost, and what a fault of each kind does.
@@ -356,7 +370,9 @@ impl Builder {
         let wall = end.map(|end| end.wall_ns as f64 / 1e9).filter(|wall| *wall > 0.0);
         result.of_wall = wall.map(|wall| total / wall);
         let cpu = end.and_then(|end| end.usage).map(|usage| usage.user_s + usage.system_s);
-        result.of_cpu = cpu.filter(|cpu| *cpu > 0.0).map(|cpu| total / cpu);
+        // The time of processes that the program did not wait for is not in its account; their faults are.
+        let is_whole = self.not_waited_for(faults) * MANY <= faults.total;
+        result.of_cpu = cpu.filter(|cpu| *cpu > 0.0 && is_whole).map(|cpu| total / cpu);
         (result, Some(costs))
     }
 }
