@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
+use super::avoid::Avoid;
 use super::place::{self, Class, Kind};
 use super::tables::{Finished, Tables};
 use super::weight::{MOST_ROWS, Scale, Weight, rows};
@@ -42,6 +43,7 @@ pub struct Builder {
     kinds: Weight,
     times: BTreeMap<Kind, Vec<f64>>,
     tables: Tables,
+    avoid: Avoid,
     processes: HashMap<u32, (String, Weight)>,
     threads: HashMap<(u32, u32), (String, Weight)>,
     /// Faults by time since the beginning, in steps of so many nanoseconds; doubled when there are too many.
@@ -66,6 +68,7 @@ impl Builder {
             kinds: Weight::default(),
             times: BTreeMap::new(),
             tables: Tables::new(),
+            avoid: Avoid::default(),
             processes: HashMap::new(),
             threads: HashMap::new(),
             line: (1_000_000, Vec::new()),
@@ -152,6 +155,7 @@ impl Builder {
         }
         let allocators = &mut self.allocators;
         let allocator = || *allocators.entry(pid).or_insert_with(|| place::allocator(process));
+        self.avoid.add(&begin, kind, class, area.map(Rc::as_ref));
         self.tables.area((pid, class, kind), area, faults, allocator);
         let named = |map: &mut (String, Weight), name: &str| {
             if map.0 != name {
@@ -279,6 +283,7 @@ impl Builder {
             functions,
             stacks,
             timeline,
+            avoidable: self.avoid.finish(&scale, &self.head),
             samples: self.samples.into_iter().map(with_name).collect(),
             ..Summary::default()
         };

@@ -181,7 +181,16 @@ mod tests {
     use crate::sys::event::What;
 
     fn area(name: &str, flags: i32, bytes: u64) -> Area {
-        Area { start: 0, bytes, offset: 0, inode: 0, flags: flags as u32, access: 3, name: name.into() }
+        Area {
+            start: 0,
+            bytes,
+            piece: bytes,
+            offset: 0,
+            inode: 0,
+            flags: flags as u32,
+            access: 3,
+            name: name.into(),
+        }
     }
 
     #[test]
