@@ -26,6 +26,8 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("valgrind", "valgrind"),
     ("musl-gcc", "musl-tools"),
     ("pg_ctlcluster", "postgresql"),
+    ("chromium", "chromium"),
+    ("chromedriver", "chromium-driver"),
 ];
 
 /// Names of a Python that the pinned packages have wheels for, best first.

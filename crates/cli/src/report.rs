@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use faultless_record::summary::{self, Summary};
-use faultless_record::view::{collapsed, diff, text, trace};
+use faultless_record::view::{collapsed, diff, html, text, trace};
 
 use crate::output::Out;
 use crate::record::FILE;
@@ -29,6 +29,9 @@ pub struct Args {
     /// Faults over time in Chrome's trace format, which Perfetto reads.
     #[arg(long, group = "form", conflicts_with = "diff")]
     pub chrome_trace: bool,
+    /// One page for a browser, written to a file; it loads nothing. - for standard output.
+    #[arg(long, value_name = "OUT", group = "form", conflicts_with_all = ["diff", "output"])]
+    pub html: Option<PathBuf>,
     /// Compare two recordings.
     #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with = "file")]
     pub diff: Vec<PathBuf>,
@@ -67,7 +70,8 @@ fn pretty(value: &impl serde::Serialize) -> Result<String> {
 
 fn report(args: &Args) -> Result<()> {
     let style = |out: &Out| text::Style { columns: out.columns(), rows: args.rows };
-    let new = || Out::new(args.output.as_deref(), Out::Stdout);
+    let to = args.html.as_deref().filter(|path| *path != Path::new("-")).or(args.output.as_deref());
+    let new = || Out::new(to, Out::Stdout);
     // All is read before the output is opened: a recording that cannot be read leaves that alone.
     let (text, mut out) = if let [a, b] = &args.diff[..] {
         let diff = diff::diff(&open(a)?, &open(b)?);
@@ -79,6 +83,7 @@ fn report(args: &Args) -> Result<()> {
         let text = match args {
             Args { json: true, .. } => pretty(&summary)?,
             Args { collapsed: true, .. } => collapsed::collapsed(&summary),
+            Args { html: Some(_), .. } => html::html(&summary)?,
             Args { chrome_trace: true, .. } => trace::trace(&summary).to_string() + "\n",
             _ => text::report(&summary, style(&out)),
         };

@@ -129,6 +129,15 @@ fn faults_are_counted_exactly_and_named() {
                 assert!(first(table)["share"].as_f64().unwrap() > 0.95, "{table}");
             }
             assert_eq!(first("stacks")["frames"].as_array().unwrap().last().unwrap(), "fill_pages");
+            // All of it is one piece, touched page by page.
+            let avoidable = summary["avoidable"].as_array().unwrap();
+            let faultless = avoidable.iter().find(|of| of["way"] == "faultless").unwrap();
+            for key in ["least", "most"] {
+                let faults = faultless[key].as_u64().unwrap();
+                assert!(faults > PAGES * 95 / 100 && faults <= own, "{key}: {faults}");
+            }
+            let huge = avoidable.iter().find(|of| of["way"] == "huge_pages");
+            assert!(huge.is_none_or(|huge| huge["most"].as_u64() < Some(own)), "{avoidable:?}");
             let shown = report(&scratch, &[]);
             assert!(text(&shown.stdout).contains("fill_pages (program)"), "{}", text(&shown.stdout));
         }

@@ -77,9 +77,11 @@ pub struct Cost {
 pub struct End {
     /// Nanoseconds from its beginning.
     pub wall_ns: u64,
-    /// Faults without input that the events counted.
+    /// Faults that began, as the events counted them; 0: not counted.
+    pub begun: u64,
+    /// Faults without input that ended while ends were recorded.
     pub minor: u64,
-    /// Faults with input that they counted.
+    /// Faults with input.
     pub major: u64,
     /// What the kernel says that the program used; none: it was not started here.
     pub usage: Option<Usage>,

@@ -1,8 +1,8 @@
 //! The two records of a fault put together: that of its beginning, and that of its end.
 //!
-//! Both events have the same period. So their records belong to the same faults, until a fault ends otherwise (with
-//! input, or by a signal), or its thread moves to another CPU within it. From then on only ends that are recorded in a
-//! window have beginnings: a fault's end is taken for that of the beginning before it only if the address is the same.
+//! One of so many beginnings has a record; of ends all have one, or none, by turns. So an end belongs to the beginning
+//! before it if the address is the same. A fault that a signal ended has no end of its own: where ends are recorded,
+//! that of another address follows.
 
 use std::collections::HashMap;
 
@@ -20,10 +20,19 @@ pub struct Ended {
     pub major: bool,
 }
 
+/// Ends that are less than that apart, in nanoseconds, have no pause of recording between them: see `collect::pace`.
+const APART: u64 = 10_000_000;
+
 /// Beginnings that wait for their ends, by thread.
 #[derive(Default)]
 pub struct Pairs {
-    open: HashMap<u32, Sample>,
+    /// With it: when the fault before it ended, if that has a record.
+    open: HashMap<u32, (Sample, Option<u64>)>,
+    /// Threads whose last record is an end, and when that was.
+    ended: HashMap<u32, u64>,
+    /// Faults that the beginnings stand for that lie between two ends, and those of them that have no end.
+    seen: u64,
+    failed: u64,
 }
 
 impl Pairs {
@@ -31,10 +40,16 @@ impl Pairs {
     pub fn add(&mut self, sample: Sample) -> Option<(Sample, Option<Ended>)> {
         let tid = sample.tid;
         if sample.what == What::Begin {
-            return self.open.insert(tid, sample).map(|before| (before, None));
+            let before = self.ended.remove(&tid);
+            return self.open.insert(tid, (sample, before)).map(|(before, _)| (before, None));
         }
-        let begin = self.open.remove(&tid)?;
+        self.ended.insert(tid, sample.time);
+        let (begin, before) = self.open.remove(&tid)?;
         let is_same = begin.address == sample.address && begin.pid == sample.pid && sample.time >= begin.time;
+        if before.is_some_and(|before| sample.time.saturating_sub(before) < APART) {
+            self.seen = self.seen.saturating_add(begin.period);
+            self.failed = self.failed.saturating_add(if is_same { 0 } else { begin.period });
+        }
         let ended = is_same.then(|| Ended {
             ns: sample.time - begin.time,
             page: sample.page,
@@ -45,12 +60,18 @@ impl Pairs {
 
     /// A thread has ended.
     pub fn end(&mut self, tid: u32) -> Option<Sample> {
-        self.open.remove(&tid)
+        self.ended.remove(&tid);
+        self.open.remove(&tid).map(|(begin, _)| begin)
+    }
+
+    /// Faults that ended by a signal, as a part of all.
+    pub fn failed(&self) -> f64 {
+        if self.seen == 0 { 0.0 } else { self.failed as f64 / self.seen as f64 }
     }
 
     /// Beginnings that have no end.
     pub fn rest(self) -> Vec<Sample> {
-        let mut rest: Vec<_> = self.open.into_values().collect();
+        let mut rest: Vec<_> = self.open.into_values().map(|(begin, _)| begin).collect();
         rest.sort_by_key(|sample| (sample.time, sample.tid));
         rest
     }
@@ -94,12 +115,30 @@ mod tests {
         let (begin, end) = pairs.add(sample(What::Minor, 2, 20, 0xa000)).unwrap();
         assert_eq!((begin.tid, end), (2, None), "that of another fault");
         pairs.add(sample(What::Begin, 2, 25, 0x1000));
-        let end = pairs.add(sample(What::Window, 2, 27, 0x1000)).unwrap().1;
+        let end = pairs.add(sample(What::Minor, 2, 27, 0x1000)).unwrap().1;
         assert_eq!(end, Some(Ended { ns: 2, page: 4096, major: false }));
         assert_eq!(pairs.add(sample(What::Minor, 2, 27, 0x1000)), None, "the same end once more");
         pairs.add(sample(What::Begin, 2, 30, 0x1000));
         assert_eq!(pairs.add(sample(What::Begin, 2, 31, 0x2000)).unwrap().0.time, 30);
         assert_eq!(pairs.rest()[0].time, 31);
+    }
+
+    #[test]
+    fn a_fault_between_two_ends_that_has_none_has_failed() {
+        let mut pairs = Pairs::default();
+        // Ends were not recorded before: this beginning may be of a fault whose end has no record.
+        pairs.add(sample(What::Begin, 1, 1, 0x1000));
+        pairs.add(sample(What::Minor, 1, 2, 0x2000));
+        assert_eq!(pairs.failed(), 0.0);
+        for (time, end) in [(10, 0x1000), (20, 0x1000), (30, 0x1000), (40, 0x5000)] {
+            pairs.add(sample(What::Begin, 1, time, 0x1000));
+            pairs.add(sample(What::Minor, 1, time + 1, end));
+        }
+        assert_eq!(pairs.failed(), 0.25);
+        // Between these two, recording may have paused.
+        pairs.add(sample(What::Begin, 1, 42, 0x1000));
+        pairs.add(sample(What::Minor, 1, 42 + APART, 0x2000));
+        assert_eq!(pairs.failed(), 0.25);
     }
 
     #[test]

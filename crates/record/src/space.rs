@@ -16,6 +16,8 @@ pub struct Area {
     pub start: u64,
     /// Its bytes, as they were told.
     pub bytes: u64,
+    /// The smallest part of it that was mapped at once, as far as that can be told.
+    pub piece: u64,
     /// Where it begins in its file.
     pub offset: u64,
     /// The file's number; 0: no file.
@@ -48,11 +50,29 @@ impl Process {
         (address < *end).then_some(area)
     }
 
-    fn add(&mut self, area: Area) {
+    /// The smallest part that `area` was mapped by, if it is one that has grown: the new part, or one of the old ones.
+    fn piece(&self, area: &Area) -> u64 {
+        let end = area.start.saturating_add(area.bytes);
+        let (mut old_bytes, mut piece) = (0u64, area.bytes);
+        for (start, (old_end, old)) in self.areas.range(area.start..end) {
+            if *old_end <= end && old.name == area.name && old.access == area.access {
+                old_bytes = old_bytes.saturating_add(old_end - start);
+                piece = piece.min(old.piece);
+            }
+        }
+        // The same once more is new memory at the place of old.
+        match area.bytes.saturating_sub(old_bytes) {
+            0 => piece,
+            new => piece.min(new),
+        }
+    }
+
+    fn add(&mut self, mut area: Area) {
         let (start, end) = (area.start, area.start.saturating_add(area.bytes));
         if start >= end {
             return;
         }
+        area.piece = self.piece(&area);
         let areas = Rc::make_mut(&mut self.areas);
         // What is left of others before it and behind it.
         if let Some((_, (old_end, old))) = areas.range_mut(..start).next_back()
@@ -131,7 +151,7 @@ impl Space {
             self.code += 1;
             self.process(pid).code = self.code;
         }
-        self.process(pid).add(Area { start, bytes, offset, inode, flags, access, name });
+        self.process(pid).add(Area { start, bytes, piece: bytes, offset, inode, flags, access, name });
     }
 
     /// A thread has another name; with `exec` its process runs another program, and has no mapping any more.
@@ -234,6 +254,22 @@ mod tests {
         assert_eq!(space.process(1).areas().count(), 1);
         space.map(&mapping(u64::MAX - 10, u64::MAX, "end"));
         assert_eq!(at(&mut space, 1, u64::MAX - 1), "end");
+    }
+
+    #[test]
+    fn a_mapping_that_grows_has_the_smallest_of_its_pieces() {
+        let mut space = Space::default();
+        let piece = |space: &mut Space| space.process(1).area(0x10_0000).unwrap().piece;
+        space.map(&mapping(0x10_0000, 0x8000, "//anon"));
+        assert_eq!(piece(&mut space), 0x8000);
+        space.map(&mapping(0x10_0000, 0x8000, "//anon"));
+        assert_eq!(piece(&mut space), 0x8000, "the same once more");
+        space.map(&mapping(0x0f_0000, 0x1_8000, "//anon"));
+        assert_eq!(piece(&mut space), 0x8000, "a larger one joins it");
+        space.map(&mapping(0x0f_0000, 0x1_9000, "//anon"));
+        assert_eq!(piece(&mut space), 0x1000);
+        space.map(&mapping(0x10_0000, 0x4000, "/file"));
+        assert_eq!(piece(&mut space), 0x4000);
     }
 
     #[test]

@@ -10,6 +10,8 @@
 //!
 //! Bytes that are no record end the row: [`Records`] says so by an error, and never panics.
 
+use std::collections::HashSet;
+
 use crate::sys::event::What;
 
 /// An event of which records tell.
@@ -279,6 +281,19 @@ fn split(bytes: &[u8]) -> Option<(u32, u16, &[u8], &[u8])> {
         return None;
     }
     Some((kind, flags, &bytes[HEAD..size], &bytes[size..]))
+}
+
+/// How many of these records are of faults: those from the events `ids`, and others.
+pub fn faults(mut bytes: &[u8], ids: &HashSet<u64>) -> (u64, u64) {
+    let (mut ours, mut others) = (0, 0);
+    while let Some((kind, _, body, rest)) = split(bytes) {
+        if kind == kind::SAMPLE {
+            let is_ours = Bytes(body).u64().is_ok_and(|id| ids.contains(&id));
+            *if is_ours { &mut ours } else { &mut others } += 1;
+        }
+        bytes = rest;
+    }
+    (ours, others)
 }
 
 /// How many records there are in these bytes.

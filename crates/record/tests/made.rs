@@ -2,13 +2,13 @@
 
 mod parts;
 
-use faultless_record::file::{Chunk, Fault, Reader};
+use faultless_record::file::{Chunk, End, Fault, Head, Reader, Usage, Writer};
 use faultless_record::summary::{self, Kind, Origin, TimeSource};
 use faultless_record::view::text::{Style, report};
 use faultless_record::view::{collapsed, diff, trace};
 use faultless_record::wire::{Records, count};
 use faultless_testkit::foreign::{cases, changed, changes};
-use parts::{ANONYMOUS, Parts, recording, sources};
+use parts::{ANONYMOUS, Parts, recorded, recording, sources};
 use proptest::prelude::*;
 
 #[test]
@@ -39,6 +39,34 @@ fn records_are_added_up() {
     let functions: Vec<_> = summary.functions.iter().map(|by| (by.name.as_str(), by.part.faults)).collect();
     assert_eq!(functions, [("made_here", 800), ("[program]", 200)]);
     assert_eq!(collapsed::collapsed(&summary), "[program];made_here 800\n[program] 200\n");
+}
+
+/// Beginnings are counted exactly. What the program's account lacks of them are processes that it did not wait for, or
+/// faults that brought no page because a signal ended them.
+#[test]
+fn faults_are_counted_by_their_beginnings() {
+    let told = |begun, minor| summary::read(&recorded(End { begun, minor, ..End::default() })[..]).unwrap();
+    let few = told(1000, 30).faults;
+    assert_eq!((few.total, few.minor, few.exceptions, few.in_calls), (1010, 1010, 1000, 10));
+    let not_waited_for = told(5000, 30);
+    assert_eq!((not_waited_for.faults.total, not_waited_for.faults.exceptions), (5000, 5000));
+    assert_eq!(not_waited_for.time.of_cpu, None, "the time of those processes is not known");
+    assert!(not_waited_for.notes.last().unwrap().contains("did not wait"), "{:?}", not_waited_for.notes);
+    let mut parts = Parts::default();
+    parts.program();
+    for i in 0..40 {
+        // The second of two ends is of another fault than the beginning before it.
+        parts.fault(10, 1000, ANONYMOUS + i * 4096, Some((1000, 4096)));
+        parts.failing(10, 1000, ANONYMOUS);
+    }
+    let mut bytes = Vec::new();
+    let mut writer = Writer::new(&mut bytes).unwrap();
+    writer.head(&Head { period: 50, sources: sources(), ..Head::default() }).unwrap();
+    writer.records(0, &parts.bytes, &[]).unwrap();
+    let usage = Usage { minor: 2020, ..Usage::default() };
+    writer.end(&End { begun: 4000, minor: 30, usage: Some(usage), ..End::default() }).unwrap();
+    let failing = summary::read(&bytes[..]).unwrap().faults;
+    assert_eq!((failing.total, failing.exceptions), (2020, 2020), "half of those that began brought no page");
 }
 
 #[test]

@@ -16,7 +16,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("faultless-python", &["faultless"]),
     ("faultless-preload", &["faultless-base", "faultless-page", "faultless-mm"]),
     ("faultless-measure", &["faultless-base", "faultless-page", "faultless-mm", "faultless"]),
-    ("faultless-record", &["faultless-measure"]),
+    ("faultless-record", &["faultless-page", "faultless-measure"]),
     (
         "faultless-bench",
         &["faultless-base", "faultless-page", "faultless-mm", "faultless", "faultless-measure", "faultless-sim"],

@@ -149,7 +149,7 @@ fn said(args: &Args, end: &Last) {
         return;
     }
     let usage = end.usage.unwrap_or_default();
-    let faults = end.minor.max(usage.minor).saturating_add(end.major.max(usage.major));
+    let faults = end.begun.max(usage.minor.saturating_add(usage.major));
     let command = if args.output == Path::new(FILE) {
         "faultless report".into()
     } else {

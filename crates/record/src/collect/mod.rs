@@ -6,7 +6,10 @@
 
 mod cost;
 mod names;
+mod pace;
 
+use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, BufWriter, PipeReader, PipeWriter};
 use std::os::fd::AsRawFd;
@@ -20,6 +23,7 @@ use crate::sys::event::{Event, Sampling, What, Whose};
 use crate::sys::ring::Ring;
 use crate::sys::{self, event};
 use crate::wire::{self, Source};
+use pace::Ends;
 
 /// How it is recorded.
 #[derive(Clone, Copy, Debug)]
@@ -38,20 +42,18 @@ impl Default for Options {
 
 /// Bytes of a ring: what any user may have for each CPU (`perf_event_mlock_kb`), and what is tried after that.
 const RINGS: [usize; 4] = [512 << 10, 128 << 10, 32 << 10, 8 << 10];
-/// How long rings are left alone at most.
-const PAUSE: Duration = Duration::from_millis(200);
-
 /// How long nothing is done at least after the rings were empty.
 const REST: Duration = Duration::from_millis(10);
-/// How long all ends of faults are recorded: once in each pause, and four times as often for a while at first.
-const WINDOW: Duration = Duration::from_millis(4);
-const SOON: Duration = Duration::from_secs(1);
 
 /// The events of one CPU. The first one has the ring.
 struct Cpu {
     number: usize,
     ring: Ring,
     events: Vec<(What, Event)>,
+    /// Those among them of beginnings.
+    begins: HashSet<u64>,
+    /// About how many faults it had in this cycle.
+    faults: u64,
 }
 
 /// Why faults cannot be sampled.
@@ -122,7 +124,7 @@ impl Recorder {
     fn open(whose: &[Whose], options: Options) -> Result<Self, Refused> {
         let with =
             |kernel| Self::open_with(whose, options, Sampling { period: options.period, kernel, stacks: true });
-        // Each CPU takes four files for each of `whose`.
+        // Each CPU takes three files for each of `whose`.
         let opened = sys::with_more_files(|| match with(true) {
             Err(error) if matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM)) => with(false),
             result => result,
@@ -156,22 +158,23 @@ impl Recorder {
         head.sources = self.events().map(source).collect();
     }
 
-    /// Switches events of threads on, but for windows.
+    /// Switches events of threads on.
     pub fn enable(&self) -> io::Result<()> {
-        self.events().filter(|(what, _)| *what != What::Window).try_for_each(|(_, event)| event.enable())
+        self.events().try_for_each(|(_, event)| event.enable())
     }
 
     fn events(&self) -> impl Iterator<Item = &(What, Event)> {
         self.cpus.iter().flat_map(|cpu| &cpu.events)
     }
 
-    /// Has the ends of all faults recorded for a moment: those among them of which the beginning has a record are timed,
-    /// also after others have brought the two events out of step.
-    fn window(&self) -> io::Result<()> {
-        let windows = || self.events().filter(|(what, _)| *what == What::Window);
-        windows().try_for_each(|(_, event)| event.enable())?;
-        thread::sleep(WINDOW);
-        windows().try_for_each(|(_, event)| event.disable())
+    /// Has the ends of faults recorded, or not.
+    fn ends(&self, switch: impl Fn(&Event) -> io::Result<()>) -> io::Result<()> {
+        self.events().filter(|(what, _)| *what == What::Minor).try_for_each(|(_, event)| switch(event))
+    }
+
+    /// Faults of the CPU that had the most of them since this was asked last.
+    fn most_faults(&mut self) -> u64 {
+        self.cpus.iter_mut().map(|cpu| std::mem::take(&mut cpu.faults)).max().unwrap_or(0)
     }
 
     /// Switches them off.
@@ -205,18 +208,34 @@ impl Recorder {
     ) -> io::Result<()> {
         let mut files: Vec<_> = self.cpus.iter().map(|cpu| cpu.events[0].1.fd()).collect();
         files.push(end.as_raw_fd());
+        let start = Instant::now();
+        // A cycle: when it began, its faults so far, and what it does with ends.
+        let (mut since, mut faults, mut ends) = (start, 0u64, Ends::All);
         // Pairs with the store in `finish`: all that was written to the rings before it is taken.
-        let (start, mut last) = (Instant::now(), None::<Instant>);
         while !stop.load(Ordering::Acquire) {
-            let pause = if start.elapsed() < SOON { PAUSE / 4 } else { PAUSE };
-            if last.is_none_or(|last| last.elapsed() >= pause) {
-                // Where the kernel refuses a window, faults are timed as far as they can be without.
-                let _ = self.window();
-                last = Some(Instant::now());
-            }
-            sys::wait(&files, pause);
-            // Events of a thread that has ended are always ready, and empty.
-            if self.take(writer, dropped)? == 0 && !stop.load(Ordering::Acquire) {
+            let cycle = pace::cycle(start.elapsed());
+            sys::wait(&files, cycle.saturating_sub(since.elapsed()));
+            let taken = self.take(writer, dropped)?;
+            let time = since.elapsed();
+            faults = faults.saturating_add(self.most_faults());
+            let is_too_fast = ends == Ends::All && pace::is_too_fast(faults, time);
+            if time >= cycle || is_too_fast {
+                let next = pace::next(faults, time, cycle);
+                // Where the kernel refuses to switch, faults are timed as far as they can be without.
+                match next {
+                    Ends::All if ends == Ends::All => {}
+                    Ends::All => drop(self.ends(Event::enable)),
+                    // The cycle before had them all, and too many.
+                    Ends::Window(_) if is_too_fast => drop(self.ends(Event::disable)),
+                    Ends::Window(length) => {
+                        drop(self.ends(Event::enable));
+                        sys::wait(&[end.as_raw_fd()], length);
+                        drop(self.ends(Event::disable));
+                    }
+                }
+                (since, faults, ends) = (Instant::now(), 0, next);
+            } else if taken == 0 && !stop.load(Ordering::Acquire) {
+                // Events of a thread that has ended are always ready, and empty.
                 thread::sleep(REST);
             }
         }
@@ -227,17 +246,22 @@ impl Recorder {
 
     /// Writes what the rings hold: so many bytes.
     fn take(&mut self, writer: &mut Writer<BufWriter<File>>, dropped: &mut u64) -> io::Result<usize> {
-        let mut taken = 0;
+        let (mut taken, period) = (0, self.options.period);
         for cpu in &mut self.cpus {
-            let number = cpu.number;
+            let Cpu { number, ring, begins, faults, .. } = cpu;
             let has_room = writer.written() < self.options.limit;
-            let (bytes, result) = cpu.ring.read(|one, two| match one.len() {
-                0 => Ok(()),
-                _ if has_room => writer.records(number, one, two),
-                _ => {
-                    *dropped += wire::count(&[one, two].concat());
-                    Ok(())
+            let (bytes, result) = ring.read(|one, two| {
+                if one.is_empty() {
+                    return Ok(());
                 }
+                let both = if two.is_empty() { Cow::Borrowed(one) } else { Cow::Owned([one, two].concat()) };
+                let (of_begins, of_ends) = wire::faults(&both, begins);
+                *faults += of_begins.saturating_mul(period).max(of_ends);
+                if has_room {
+                    return writer.records(*number, one, two);
+                }
+                *dropped += wire::count(&both);
+                Ok(())
             });
             result?;
             taken += bytes;
@@ -248,17 +272,17 @@ impl Recorder {
         Ok(taken)
     }
 
-    /// Faults that were counted: without and with input.
-    fn counts(&self) -> io::Result<(u64, u64)> {
-        let (mut minor, mut major) = (0, 0);
+    /// Fills in what was counted.
+    fn count(&self, end: &mut End) -> io::Result<()> {
         for (what, event) in self.events() {
-            match what {
-                What::Begin | What::Window => {}
-                What::Minor => minor += event.count()?,
-                What::Major => major += event.count()?,
-            }
+            let sum = match what {
+                What::Begin => &mut end.begun,
+                What::Minor => &mut end.minor,
+                What::Major => &mut end.major,
+            };
+            *sum = sum.saturating_add(event.count()?);
         }
-        Ok((minor, major))
+        Ok(())
     }
 }
 
@@ -281,7 +305,8 @@ impl Cpu {
             }
         }
         let ring = ring.ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))?;
-        Ok(Self { number, ring, events })
+        let begins = events.iter().filter(|(what, _)| *what == What::Begin).map(|(_, event)| event.id).collect();
+        Ok(Self { number, ring, events, begins, faults: 0 })
     }
 }
 
@@ -326,7 +351,7 @@ impl Collecting {
         let Ok(mut finished) = self.thread.join() else {
             return Err(io::Error::other("the recording thread failed"));
         };
-        (end.minor, end.major) = finished.recorder.counts()?;
+        finished.recorder.count(&mut end)?;
         end.dropped = finished.dropped;
         end.failed = finished.failed.as_ref().map(ToString::to_string);
         for (pid, text) in names::written_since(self.since) {

@@ -1,11 +1,14 @@
 //! One line of advice. It goes by the time in faults, and by what kinds they are of.
 
-use super::{Advice, Kind, Origin, Summary};
+use super::{Advice, Kind, Origin, Summary, Way};
 
 /// Below this part of the processors' time, faults are not worth a change.
 const LITTLE: f64 = 0.02;
 /// From this part of all faults on, a kind is what counts.
 const MOST: f64 = 0.5;
+
+/// From this percentage of all faults on, memory that faultless serves is worth a try.
+const SERVED: f64 = 25.0;
 
 /// What to do about these faults. `system_calls`: whether those in system calls have records.
 pub fn advice(summary: &Summary, system_calls: bool) -> Advice {
@@ -43,14 +46,23 @@ pub fn advice(summary: &Summary, system_calls: bool) -> Advice {
         let text = "Most faults wait for input: more memory, or reading files ahead. faultless does not help.";
         return told("memory", text);
     }
-    if new >= MOST {
+    let served = summary.avoidable.iter().find(|of| of.way == Way::Faultless);
+    let part =
+        |faults: u64| if faults == 0 { 0.0 } else { faults as f64 * 100.0 / summary.faults.exceptions as f64 };
+    let (least, most) = served.map_or((0.0, 0.0), |of| (part(of.least), part(of.most)));
+    if new >= MOST && most >= SERVED {
+        let range = if least.round() == most.round() { String::new() } else { format!("{least:.0} to ") };
         let text = format!(
-            "Run it under faultless: new memory is {:.0} % of its faults, which take {percent:.0} % of its time. \
-             Measure with `faultless run --compare 10 -- …`.{}",
-            new * 100.0,
+            "Run it under faultless: it serves the memory of {range}{most:.0} % of its faults, which take \
+             {percent:.0} % of its time. Measure with `faultless run --compare 10 -- …`.{}",
             huge(&summary.recording.huge_pages)
         );
         return told("run", &text);
+    }
+    if new >= MOST {
+        let text = "Most faults are of new memory that faultless does not serve: the C library's heap, or small \
+                    mappings. With GLIBC_TUNABLES=glibc.malloc.hugetlb=1 the C library asks for huge pages there.";
+        return told("huge_pages", text);
     }
     let text = if of(&|kind| kind == Kind::Copy) >= MOST {
         "Most faults are copies after a fork: faultless does not help. Fewer or shorter-lived children do."
@@ -75,7 +87,7 @@ fn huge(setting: &str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::summary::{ByKind, Part};
+    use crate::summary::{Avoidable, ByKind, Part};
 
     fn action(of_cpu: Option<f64>, kinds: &[(Kind, f64)], change: impl FnOnce(&mut Summary)) -> String {
         let by = |(kind, share): &(Kind, f64)| ByKind {
@@ -84,7 +96,8 @@ mod tests {
             per_fault_ns: None,
         };
         let mut summary = Summary { kinds: kinds.iter().map(by).collect(), ..Summary::default() };
-        (summary.time.of_cpu, summary.faults.total) = (of_cpu, 100);
+        (summary.time.of_cpu, summary.faults.total, summary.faults.exceptions) = (of_cpu, 100, 100);
+        summary.avoidable = vec![Avoidable { way: Way::Faultless, least: 50, most: 70, how: String::new() }];
         change(&mut summary);
         let is_seen = summary.faults.in_calls == 0;
         advice(&summary, is_seen).action
@@ -94,6 +107,8 @@ mod tests {
     fn advice_goes_by_time_and_kind() {
         let new = [(Kind::FirstTouch, 0.4), (Kind::Huge, 0.3), (Kind::File, 0.3)];
         assert_eq!(action(Some(0.2), &new, |_| ()), "run");
+        assert_eq!(action(Some(0.2), &new, |summary| summary.avoidable[0].most = 10), "huge_pages");
+        assert_eq!(action(Some(0.2), &new, |summary| summary.avoidable.clear()), "huge_pages");
         assert_eq!(action(Some(0.01), &new, |_| ()), "nothing");
         assert_eq!(action(None, &new, |_| ()), "unknown");
         assert_eq!(action(Some(0.2), &new, |summary| summary.recording.covered = true), "nothing");

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
+use super::avoid::Avoid;
 use super::place::{self, Class, Kind};
 use super::tables::{Finished, Tables};
 use super::weight::{MOST_ROWS, Scale, Weight, rows};
@@ -25,6 +26,8 @@ use crate::wire::{Record, Sample, Told};
 const STEPS: usize = 100;
 /// Timed faults of a kind from which their mean is given, and of all kinds together.
 const ENOUGH: usize = 10;
+/// One of so many faults is little.
+const MANY: u64 = 50;
 /// Single faults that are kept.
 const MOST_KEPT: usize = 100_000;
 /// Times of a kind that are kept.
@@ -40,6 +43,7 @@ pub struct Builder {
     kinds: Weight,
     times: BTreeMap<Kind, Vec<f64>>,
     tables: Tables,
+    avoid: Avoid,
     processes: HashMap<u32, (String, Weight)>,
     threads: HashMap<(u32, u32), (String, Weight)>,
     /// Faults by time since the beginning, in steps of so many nanoseconds; doubled when there are too many.
@@ -49,7 +53,6 @@ pub struct Builder {
     /// One of so many faults is kept, and how many there were.
     kept: (u64, u64),
     lost: u64,
-    minor: u64,
     major: u64,
     last: u64,
 }
@@ -65,6 +68,7 @@ impl Builder {
             kinds: Weight::default(),
             times: BTreeMap::new(),
             tables: Tables::new(),
+            avoid: Avoid::default(),
             processes: HashMap::new(),
             threads: HashMap::new(),
             line: (1_000_000, Vec::new()),
@@ -72,7 +76,6 @@ impl Builder {
             samples: Vec::new(),
             kept: (1, 0),
             lost: 0,
-            minor: 0,
             major: 0,
             last: 0,
         }
@@ -105,8 +108,7 @@ impl Builder {
         match record.told {
             Told::Sample(sample) => {
                 match sample.what {
-                    What::Begin | What::Window => {}
-                    What::Minor => self.minor = self.minor.saturating_add(sample.period),
+                    What::Begin | What::Minor => {}
                     What::Major => self.major = self.major.saturating_add(sample.period),
                 }
                 if let Some((begin, ended)) = self.pairs.add(sample) {
@@ -153,6 +155,7 @@ impl Builder {
         }
         let allocators = &mut self.allocators;
         let allocator = || *allocators.entry(pid).or_insert_with(|| place::allocator(process));
+        self.avoid.add(&begin, kind, class, area.map(Rc::as_ref));
         self.tables.area((pid, class, kind), area, faults, allocator);
         let named = |map: &mut (String, Weight), name: &str| {
             if map.0 != name {
@@ -207,10 +210,13 @@ impl Builder {
 
     /// The summary; `wrong` is what was wrong with the file.
     pub fn finish(mut self, wrong: Option<String>) -> Summary {
-        for begin in std::mem::take(&mut self.pairs).rest() {
+        let pairs = std::mem::take(&mut self.pairs);
+        let failed = pairs.failed();
+        for begin in pairs.rest() {
             self.fault(begin, None);
         }
-        let faults = self.counted();
+        let faults = self.counted(failed);
+        let not_waited_for = self.not_waited_for(&faults);
         let (time, costs) = self.time(&faults);
         let scale = Scale { faults: faults.exceptions, sampled: self.kinds.faults(), costs };
         let kinds = self.kinds.by_kind.keys().map(|kind| ByKind {
@@ -277,33 +283,58 @@ impl Builder {
             functions,
             stacks,
             timeline,
+            avoidable: self.avoid.finish(&scale, &self.head),
             samples: self.samples.into_iter().map(with_name).collect(),
             ..Summary::default()
         };
         summary.notes = super::notes::notes(&summary, &self.head, &end, wrong);
+        if not_waited_for > 0 && summary.time.of_cpu.is_none() {
+            summary.notes.push(
+                "the program did not wait for all of its processes: its processor time is without theirs".into(),
+            );
+        }
         summary.advice = advice::advice(&summary, self.head.system_calls);
         summary
     }
 
-    /// How many faults there were.
-    fn counted(&self) -> Faults {
+    /// How many faults there were; `failed` of them, as a part, ended by a signal.
+    fn counted(&self, failed: f64) -> Faults {
         let Some(end) = &self.end else {
-            let (minor, major) = (self.minor, self.major);
-            let exceptions = minor.saturating_add(major).max(self.kinds.faults());
+            let exceptions = self.kinds.faults().max(self.major);
             let source = if exceptions == 0 { Origin::None } else { Origin::Samples };
+            let (major, minor) = (self.major, exceptions - self.major);
             return Faults { total: exceptions, minor, major, exceptions, in_calls: 0, source };
         };
         let usage = end.usage.unwrap_or_default();
+        let waited = usage.minor.saturating_add(usage.major);
+        // The events of beginnings have all processes, and faults that brought no page.
+        let failed = (end.begun as f64 * failed).ceil() as u64;
+        let ended = end.minor.saturating_add(end.major);
+        let exceptions = match end.begun.saturating_sub(ended) {
+            // All ends were recorded.
+            0 => ended,
+            // So many have failed as the program's account lacks.
+            _ if end.usage.is_some() && end.begun.saturating_sub(waited) <= failed.saturating_mul(2) => {
+                end.begun.min(waited)
+            }
+            _ => end.begun - failed.min(end.begun),
+        };
         // The account has pages that calls brought in, the events have processes that nothing waited for.
-        let (minor, major) = (end.minor.max(usage.minor), end.major.max(usage.major));
-        let total = minor.saturating_add(major);
-        let exceptions = end.minor.saturating_add(end.major);
+        let total = waited.max(exceptions);
+        let major = end.major.max(usage.major).min(total);
+        let minor = total - major;
         let source = match (self.head.sources.is_empty(), end.usage) {
             (false, _) => Origin::Counted,
             (true, Some(_)) => Origin::Getrusage,
             (true, None) => Origin::None,
         };
         Faults { total, minor, major, exceptions, in_calls: total.saturating_sub(exceptions), source }
+    }
+
+    /// Faults of processes that the program did not wait for.
+    fn not_waited_for(&self, faults: &Faults) -> u64 {
+        let usage = self.end.as_ref().and_then(|end| end.usage);
+        usage.map_or(0, |usage| faults.exceptions.saturating_sub(usage.minor.saturating_add(usage.major)))
     }
 
     /// What they cost, and what a fault of each kind does.
@@ -344,7 +375,9 @@ impl Builder {
         let wall = end.map(|end| end.wall_ns as f64 / 1e9).filter(|wall| *wall > 0.0);
         result.of_wall = wall.map(|wall| total / wall);
         let cpu = end.and_then(|end| end.usage).map(|usage| usage.user_s + usage.system_s);
-        result.of_cpu = cpu.filter(|cpu| *cpu > 0.0).map(|cpu| total / cpu);
+        // The time of processes that the program did not wait for is not in its account; their faults are.
+        let is_whole = self.not_waited_for(faults) * MANY <= faults.total;
+        result.of_cpu = cpu.filter(|cpu| *cpu > 0.0 && is_whole).map(|cpu| total / cpu);
         (result, Some(costs))
     }
 }

@@ -8,9 +8,11 @@
 //! | `tables` | mappings, functions and call stacks, added up |
 //! | `weight` | sums, and what they are scaled to |
 //! | `place` | the mapping that an address belongs to, and the kind of a fault |
+//! | `avoid` | which faults could be avoided, and by what |
 //! | `notes`, `advice` | what to know, what to do |
 
 mod advice;
+mod avoid;
 mod build;
 mod notes;
 mod place;
@@ -20,6 +22,7 @@ mod weight;
 
 use serde::{Deserialize, Serialize};
 
+pub use avoid::{Avoidable, Way};
 pub use place::Kind;
 pub use read::read;
 
@@ -52,6 +55,8 @@ pub struct Summary {
     pub stacks: Vec<ByStack>,
     /// Over time.
     pub timeline: Timeline,
+    /// What could be avoided, and by what.
+    pub avoidable: Vec<Avoidable>,
     /// What to do.
     pub advice: Advice,
     /// What the reader has to know of these figures.

@@ -155,6 +155,8 @@ pub fn label(class: Class, area: Option<&Area>, allocator: Option<&'static str>)
     let (name, allocator) = match class {
         Class::Anonymous => (sizes(area.bytes), allocator),
         Class::Heap => (area.name.to_string(), allocator),
+        // As the kernel calls it.
+        Class::Shared if area.name.starts_with("/dev/zero") => (format!("shared {}", sizes(area.bytes)), None),
         _ => (area.name.to_string(), None),
     };
     Label { name, class: class.text(), allocator }
@@ -179,7 +181,16 @@ mod tests {
     use crate::sys::event::What;
 
     fn area(name: &str, flags: i32, bytes: u64) -> Area {
-        Area { start: 0, bytes, offset: 0, inode: 0, flags: flags as u32, access: 3, name: name.into() }
+        Area {
+            start: 0,
+            bytes,
+            piece: bytes,
+            offset: 0,
+            inode: 0,
+            flags: flags as u32,
+            access: 3,
+            name: name.into(),
+        }
     }
 
     #[test]
@@ -193,6 +204,8 @@ mod tests {
             (Class::Heap, Class::Stack, Class::File)
         );
         assert_eq!(Class::of(None), Class::Unknown);
+        let shared = area("/dev/zero (deleted)", libc::MAP_SHARED, 8 << 20);
+        assert_eq!(label(Class::Shared, Some(&shared), Some("glibc")).name, "shared anonymous, 8 MiB");
         assert_eq!(sizes(3 << 20), "anonymous, 2 MiB to 4 MiB");
         assert_eq!(sizes(2 << 20), "anonymous, 2 MiB");
         assert_eq!(sizes(0), "anonymous, 1 bytes");

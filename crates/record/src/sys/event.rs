@@ -14,22 +14,21 @@ use std::os::fd::{AsRawFd, FromRawFd};
 pub enum What {
     /// Faults as they begin: with the call stack. Also tells of mappings, processes and threads.
     Begin,
-    /// Faults as they end that needed no input.
+    /// Faults as they end that needed no input: all of them, but not all the time.
+    #[serde(alias = "window")]
     Minor,
     /// Faults as they end that waited for input.
     Major,
-    /// As `Minor`, but all of them, for a moment now and then.
-    Window,
 }
 
 impl What {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Begin, Self::Minor, Self::Major, Self::Window];
+    pub const ALL: [Self; 3] = [Self::Begin, Self::Minor, Self::Major];
 
     fn number(self) -> u64 {
         match self {
             Self::Begin => 2,
-            Self::Minor | Self::Window => 5,
+            Self::Minor => 5,
             Self::Major => 6,
         }
     }
@@ -56,11 +55,11 @@ pub struct Sampling {
 }
 
 impl Sampling {
-    /// One of so many of these has a record. A fault with input costs so much more than its record that all of them do.
+    /// One of so many of these has a record. Ends belong to beginnings only if all of them have one.
     pub fn of(&self, what: What) -> u64 {
         match what {
-            What::Begin | What::Minor => self.period,
-            What::Major | What::Window => 1,
+            What::Begin => self.period,
+            What::Minor | What::Major => 1,
         }
     }
 }
@@ -168,9 +167,7 @@ impl Event {
         }
         let pid = match whose {
             Whose::Children => {
-                if what != What::Window {
-                    flags |= flag::ENABLE_ON_EXEC;
-                }
+                flags |= flag::ENABLE_ON_EXEC;
                 0
             }
             Whose::Thread(tid) => tid,

@@ -93,6 +93,7 @@ pub fn report(summary: &Summary, style: Style) -> String {
             table(&mut out, "By thread", rows, style);
         }
         timeline(&mut out, summary);
+        avoidable(&mut out, summary, style);
     }
     for note in &summary.notes {
         let _ = writeln!(out, "{}", wrap_at(&format!("Note: {}.", plain(note)), "", style.columns));
@@ -169,6 +170,33 @@ fn table<'a>(out: &mut String, title: &str, rows: impl Iterator<Item = (&'a Part
         let rest: f64 = all[style.rows..].iter().map(|(part, _)| part.share).sum();
         let _ = writeln!(out, "{:>8} {} more", percent(rest), number((all.len() - style.rows) as u64));
     }
+}
+
+/// What could be avoided: ranges, and how they were found.
+fn avoidable(out: &mut String, summary: &Summary, style: Style) {
+    if summary.avoidable.iter().all(|of| of.most == 0) {
+        return;
+    }
+    let _ = writeln!(out, "What could be avoided (faults, at least and at most; docs/record.md):");
+    for of in summary.avoidable.iter().filter(|of| of.most > 0) {
+        let front = format!("{:>12} {:>12}  ", number(of.least), number(of.most));
+        let about = format!("{}: {}", of.way.text(), of.how);
+        let width = style.columns.saturating_sub(front.len()).max(30);
+        for (i, line) in wrap_at(&about, "", width).lines().enumerate() {
+            let front = if i == 0 { front.clone() } else { " ".repeat(front.len()) };
+            let _ = writeln!(out, "{front}{line}");
+        }
+    }
+    let rest = summary.kinds.iter().filter(|by| !by.kind.is_new_memory());
+    let rest: Vec<_> = rest.map(|by| by.kind.text()).collect();
+    if !rest.is_empty() {
+        let _ = writeln!(
+            out,
+            "{}",
+            wrap_at(&format!("None of these ways changes: {}.", rest.join("; ")), "", style.columns)
+        );
+    }
+    out.push('\n');
 }
 
 const BARS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];

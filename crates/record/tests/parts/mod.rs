@@ -16,7 +16,7 @@ pub const MADE: u64 = 0x7f40_0000_0000;
 pub fn sources() -> Vec<Source> {
     vec![
         Source { id: 1, what: What::Begin, period: 50, stacks: true },
-        Source { id: 2, what: What::Minor, period: 50, stacks: false },
+        Source { id: 2, what: What::Minor, period: 1, stacks: false },
         Source { id: 3, what: What::Major, period: 1, stacks: false },
     ]
 }
@@ -101,6 +101,13 @@ impl Parts {
         self.record(kind::SAMPLE, 0, &body);
     }
 
+    /// A fault that has no end; the end of another one follows.
+    pub fn failing(&mut self, tid: u32, after: u64, address: u64) {
+        self.fault(tid, after, address, None);
+        self.time += after;
+        self.sample(2, CODE, tid, address + (1 << 20), None, 4096);
+    }
+
     /// A fault after so many nanoseconds, and its end: how long after that, with what page.
     pub fn fault(&mut self, tid: u32, after: u64, address: u64, end: Option<(u64, u64)>) {
         self.time += after;
@@ -118,6 +125,11 @@ impl Parts {
 
 /// A whole recording: a program with a thread and a child, 20 faults that have records, 1000 that were counted.
 pub fn recording() -> Vec<u8> {
+    recorded(End { minor: 1000, ..End::default() })
+}
+
+/// The same with other counts.
+pub fn recorded(end: End) -> Vec<u8> {
     let head = Head {
         command: vec!["program".into(), "its argument".into()],
         period: 50,
@@ -155,7 +167,7 @@ pub fn recording() -> Vec<u8> {
     let names = format!("{MADE:x} 100 made_here\n");
     writer.names(10, names.as_bytes()).unwrap();
     let usage = Usage { user_s: 0.5, system_s: 0.5, minor: 1010, major: 0, peak: 8 << 20 };
-    let end = End { wall_ns: 2_000_000_000, minor: 1000, usage: Some(usage), ..End::default() };
+    let end = End { wall_ns: 2_000_000_000, usage: Some(usage), ..end };
     writer.end(&end).unwrap();
     bytes
 }

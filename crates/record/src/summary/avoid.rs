@@ -1,0 +1,239 @@
+//! Which faults could be avoided, and by what.
+//!
+//! Each way has a range. The most are the faults that the way can change at all. The least are those among them that it
+//! changes as far as records tell: a thread whose records are as many pages apart as faults has touched every page
+//! between them, so that a larger page, or one touch ahead, would have spared the others. Faults in memory that is asked
+//! for in large pieces are served by faultless. What a way costs, and what it gains, only a measurement tells.
+
+use std::collections::HashMap;
+
+use faultless_page::knobs::Knob;
+use serde::{Deserialize, Serialize};
+
+use super::place::{Class, Kind};
+use super::weight::Scale;
+use crate::file::Head;
+use crate::space::Area;
+use crate::wire::Sample;
+
+/// Bytes of a small page.
+const PAGE: u64 = 4096;
+
+/// What could be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Way {
+    /// `faultless run`.
+    Faultless,
+    /// Huge pages of 2 MiB for all.
+    HugePages,
+    /// Pages of 64 KiB for all.
+    Pages64k,
+    /// `MAP_POPULATE`, by the program itself.
+    Populate,
+}
+
+impl Way {
+    /// All of them, in the order in which they are told.
+    pub const ALL: [Self; 4] = [Self::Faultless, Self::HugePages, Self::Pages64k, Self::Populate];
+
+    /// In words.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Faultless => "faultless run",
+            Self::HugePages => "huge pages always",
+            Self::Pages64k => "pages of 64 KiB always",
+            Self::Populate => "MAP_POPULATE",
+        }
+    }
+
+    /// How the range was found.
+    pub fn how(self) -> &'static str {
+        match self {
+            Self::Faultless => {
+                "first touches of anonymous memory that was asked for in pieces of 2 MiB and more; at most with those \
+                 from 256 KiB on, which it serves if they are blocks of malloc"
+            }
+            Self::HugePages => {
+                "transparent_hugepage/enabled; first touches in ranges of 2 MiB that are whole in their mapping, but \
+                 for one in 512; at least those between records that show a touch of every page, unless the program \
+                 forbids huge pages"
+            }
+            Self::Pages64k => {
+                "transparent_hugepage/hugepages-64kB/enabled; the same in ranges of 64 KiB, but for one in 16"
+            }
+            Self::Populate => {
+                "all first touches of anonymous mappings, if the program maps them so; their pages are made all the \
+                 same, within the call"
+            }
+        }
+    }
+
+    /// Bytes of the page that takes the place of small ones.
+    fn page(self) -> Option<u64> {
+        match self {
+            Self::HugePages => Some(2 << 20),
+            Self::Pages64k => Some(64 << 10),
+            Self::Faultless | Self::Populate => None,
+        }
+    }
+}
+
+/// What a way could avoid.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Avoidable {
+    /// The way.
+    pub way: Way,
+    /// Faults at least.
+    pub least: u64,
+    /// Faults at most.
+    pub most: u64,
+    /// How that was found.
+    pub how: String,
+}
+
+/// The last record of a thread.
+struct Last {
+    address: u64,
+    start: u64,
+}
+
+/// Adds up.
+#[derive(Default)]
+pub struct Avoid {
+    sums: HashMap<Way, (u64, u64)>,
+    last: HashMap<(u32, u32), Last>,
+}
+
+/// Threads whose last record is known.
+const MOST_THREADS: usize = 100_000;
+
+/// Whether all of the aligned range around the address lies in the area.
+fn is_whole(area: &Area, address: u64, range: u64) -> bool {
+    let start = address & !(range - 1);
+    let end = start.checked_add(range);
+    start >= area.start && end.is_some_and(|end| end <= area.start.saturating_add(area.bytes))
+}
+
+fn default(knob: Knob) -> u64 {
+    knob.default().unwrap_or(u64::MAX)
+}
+
+impl Avoid {
+    /// A fault.
+    pub fn add(&mut self, begin: &Sample, kind: Kind, class: Class, area: Option<&Area>) {
+        let thread = (begin.pid, begin.tid);
+        let is_new = matches!(kind, Kind::FirstTouch | Kind::Huge);
+        let Some(area) = area.filter(|_| is_new && matches!(class, Class::Anonymous | Class::Heap)) else {
+            self.last.remove(&thread);
+            return;
+        };
+        let (faults, address) = (begin.period, begin.address & !(PAGE - 1));
+        if self.last.len() >= MOST_THREADS {
+            self.last.clear();
+        }
+        let before = self.last.insert(thread, Last { address, start: area.start });
+        let apart = before.filter(|before| before.start == area.start);
+        let apart = apart.map_or(0, |before| before.address.abs_diff(address));
+        let is_dense = apart == faults.saturating_mul(PAGE) && kind == Kind::FirstTouch;
+        let mut add = |way: Way, least: u64, most: u64| {
+            let sums = self.sums.entry(way).or_default();
+            *sums = (sums.0.saturating_add(least), sums.1.saturating_add(most));
+        };
+        if class == Class::Anonymous {
+            let is = |knob| if area.piece >= default(knob) { faults } else { 0 };
+            // A mapping may be of pieces that were asked for one after the other: then the smallest counts.
+            let most = if area.bytes >= default(Knob::MallocThreshold) { faults } else { 0 };
+            add(Way::Faultless, is(Knob::MmapThreshold), most);
+            add(Way::Populate, 0, faults);
+        }
+        for way in Way::ALL {
+            let Some(page) = way.page() else { continue };
+            if kind == Kind::FirstTouch && is_whole(area, address, page) {
+                add(way, if is_dense { faults } else { 0 }, faults);
+            }
+        }
+    }
+
+    /// What was added up, as numbers of faults.
+    pub fn finish(&self, scale: &Scale, head: &Head) -> Vec<Avoidable> {
+        let one = |way: &Way| {
+            let (least, most) = self.sums.get(way).copied().unwrap_or_default();
+            // One fault of each larger page stays.
+            let spared = |faults: u64| faults - way.page().map_or(0, |page| faults.div_ceil(page / PAGE));
+            let number = |faults| spared(scale.number(faults));
+            Avoidable { way: *way, least: number(least), most: number(most), how: way.how().into() }
+        };
+        // What is done already says nothing of what it would do.
+        let is_done = |way: &Way| *way == Way::HugePages && head.huge_pages == "always";
+        if scale.sampled == 0 || head.covered {
+            return Vec::new();
+        }
+        Way::ALL.iter().filter(|way| !is_done(way)).map(one).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::event::What;
+
+    const START: u64 = 0x7f00_0000_0000;
+
+    fn area(bytes: u64, piece: u64) -> Area {
+        Area { start: START, bytes, piece, offset: 0, inode: 0, flags: 2, access: 3, name: "//anon".into() }
+    }
+
+    fn ranges(area: &Area, class: Class, kind: Kind, pages: impl Iterator<Item = u64>) -> Vec<(u64, u64)> {
+        let mut avoid = Avoid::default();
+        let mut faults = 0;
+        for page in pages {
+            let sample = Sample {
+                what: What::Begin,
+                ip: 0,
+                pid: 1,
+                tid: 1,
+                time: 0,
+                address: START + page * PAGE + 5,
+                period: 64,
+                stack: Vec::new(),
+                page: 0,
+            };
+            faults += 64;
+            avoid.add(&sample, kind, class, Some(area));
+        }
+        let scale = Scale { faults, sampled: faults, costs: None };
+        let always = Head { huge_pages: "always".into(), ..Head::default() };
+        assert!(avoid.finish(&scale, &always).iter().all(|of| of.way != Way::HugePages));
+        assert!(avoid.finish(&scale, &Head { covered: true, ..Head::default() }).is_empty());
+        let all = avoid.finish(&scale, &Head::default());
+        all.iter().map(|of| (of.least, of.most)).collect()
+    }
+
+    #[test]
+    fn a_way_avoids_the_faults_that_it_can_change() {
+        let large = area(64 << 20, 64 << 20);
+        let dense = || (0..160).map(|i| i * 64);
+        let first = Kind::FirstTouch;
+        // 10240 faults: one in 512 stays, one in 16, each but for those before the second record.
+        assert_eq!(
+            ranges(&large, Class::Anonymous, first, dense()),
+            [(10240, 10240), (10176 - 20, 10240 - 20), (10176 - 636, 10240 - 640), (0, 10240)]
+        );
+        // Every third page: nothing shows that the pages between were touched.
+        let sparse = ranges(&large, Class::Anonymous, first, (0..80).map(|i| i * 192));
+        assert_eq!((sparse[1].0, sparse[2].0), (0, 0));
+        // Pieces of 1 MiB that lie together; mappings that hold no whole range; the heap; huge pages; copies.
+        let of = |area: &Area, class, kind| ranges(area, class, kind, dense());
+        assert_eq!(of(&area(64 << 20, 1 << 20), Class::Anonymous, first)[0], (0, 10240));
+        assert_eq!(ranges(&area(128 << 10, 128 << 10), Class::Anonymous, first, 0..2)[..2], [(0, 0), (0, 0)]);
+        assert_eq!(of(&large, Class::Heap, first)[0], (0, 0));
+        assert_eq!(of(&large, Class::Anonymous, Kind::Huge)[..2], [(10240, 10240), (0, 0)]);
+        assert_eq!(of(&large, Class::Anonymous, Kind::Copy), [(0, 0); 4]);
+    }
+
+    #[test]
+    fn what_is_told_is_that_of_the_knobs() {
+        assert_eq!((default(Knob::MmapThreshold), default(Knob::MallocThreshold)), (2 << 20, 256 << 10));
+    }
+}
