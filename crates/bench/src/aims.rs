@@ -1,39 +1,44 @@
-//! What is aimed at, and what was reached: the lines below the tables.
+//! What is aimed at, and what was reached: the lines below the tables. [`rule`](super::rule) judges them.
 
+use super::rule::{Aim, Judged, Reached, Verdict, judge};
 use super::table;
 use faultless_measure::paired::Ratio;
 
 /// Lines, in the order in which they were found.
 #[derive(Default)]
-pub struct Aims(Vec<(String, bool)>);
+pub struct Aims(Vec<(String, Judged)>);
 
 impl Aims {
     /// At least `n` times as fast.
     pub fn at_least(&mut self, what: &str, n: f64, ratio: Option<Ratio>) {
         if let Some(ratio) = ratio {
             let line = format!("{what}: {} times as fast, aimed at {n}", table::interval(&ratio));
-            self.0.push((line, ratio.value >= n));
+            self.0.push((line, judge(Aim::AtLeast(n), ratio)));
         }
     }
 
-    /// No resolved loss beyond a ratio of times.
-    pub fn no_loss(&mut self, what: &str, most: f64, ratio: Option<Ratio>) {
+    /// At most `n` times as long.
+    pub fn at_most(&mut self, what: &str, n: f64, ratio: Option<Ratio>) {
         if let Some(ratio) = ratio {
-            let line =
-                format!("{what}: {} times as long, not to be resolved above {most}", table::interval(&ratio));
-            self.0.push((line, ratio.low <= most));
+            let line = format!("{what}: {} times as long, aimed at {n} at most", table::interval(&ratio));
+            self.0.push((line, judge(Aim::AtMost(n), ratio)));
         }
     }
 
-    /// Something else.
-    pub fn add(&mut self, line: String, met: bool) {
-        self.0.push((line, met));
+    /// Something that is counted, or that is no measurement.
+    pub fn counted(&mut self, line: String, value: f64, aim: Aim) {
+        self.0.push((line, judge(aim, Reached::counted(value))));
+    }
+
+    /// Something that did not come about.
+    pub fn failed(&mut self, line: &str) {
+        self.0.push((line.into(), Judged::without_figure(Verdict::Missed)));
     }
 
     /// Says which were reached.
     pub fn print(&self) {
-        for (line, met) in &self.0 {
-            println!("- {line}: {}", if *met { "met" } else { "missed" });
+        for (line, judged) in &self.0 {
+            println!("- {line}: {judged}");
         }
         println!();
     }

@@ -23,11 +23,6 @@ pub fn bytes(value: f64) -> String {
     format!("{} {unit}", three_digits(value / scale))
 }
 
-/// A ratio.
-pub fn ratio(value: f64) -> String {
-    three_digits(value)
-}
-
 /// A ratio with its interval.
 pub fn interval(ratio: &Ratio) -> String {
     if ratio.pairs == 1 {

@@ -17,6 +17,7 @@ mod prefault;
 mod prezero;
 mod process;
 mod programs;
+mod rule;
 mod run;
 mod schedule;
 mod spf;

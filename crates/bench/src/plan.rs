@@ -204,10 +204,8 @@ impl Against {
 pub enum Bound {
     /// At least this many times as fast.
     Speed(f64),
-    /// At most this part of the time.
+    /// At most this part of the time; where the part is one or more, no loss beyond that.
     Share(f64),
-    /// No resolved loss beyond this ratio: the lower end of the interval lies below it, over this many pairs.
-    NoLoss(f64, usize),
     /// At most this many seconds more.
     Extra(f64),
     /// At most the budget more, and 1 MiB of tables for each process.

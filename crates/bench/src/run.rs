@@ -15,8 +15,9 @@ use super::contenders::Contenders;
 use super::machine::Machine;
 use super::parts::{Session, save};
 use super::plan::{Context, Field, Line, Row, Section, Start};
+use super::rule::Verdict;
 use super::schedule::{self, Results};
-use super::verdict::{Board, Judgement, Verdict};
+use super::verdict::{Board, Judgement};
 use super::{change, loops, plan, programs, table};
 
 /// What the measuring may take by default; with what is around it the whole stays below eight minutes.
@@ -99,12 +100,13 @@ pub fn main(args: &Args) -> Result<()> {
         println!("{text}");
     }
     let judgements = judge(&board);
-    let count = |wanted: fn(&Verdict) -> bool| judgements.iter().flatten().filter(|j| wanted(&j.verdict)).count();
+    let count =
+        |wanted: fn(&Verdict) -> bool| judgements.iter().flatten().filter(|j| wanted(&j.judged.verdict)).count();
     println!(
-        "Targets: {} met, {} missed, {} open. {:.0} s elapsed.",
+        "Targets: {} met, {} missed, {} unresolved. {:.0} s elapsed.",
         count(|v| *v == Verdict::Met),
         count(|v| *v == Verdict::Missed),
-        count(|v| matches!(v, Verdict::Open(_))),
+        count(|v| matches!(v, Verdict::Unresolved(_))),
         session.seconds()
     );
     if let Some(path) = &args.json {

@@ -6,7 +6,7 @@ pub use crate::format::{bytes, interval, seconds};
 
 use super::contender::Contender;
 use super::plan::{Against, Line, Metric, Section};
-use super::verdict::{Board, Judgement, Peaks, Verdict};
+use super::verdict::{Board, Judgement, Peaks};
 use faultless_measure::paired::{Ratio, Spread};
 
 /// What stands in a cell that has nothing to say.
@@ -115,12 +115,7 @@ fn cells(board: &Board, index: usize, line: &Line, title: &str) -> Vec<String> {
 
 fn judgement(judgement: &Judgement) -> String {
     let reached = judgement.reached.as_ref().map_or(String::new(), |reached| format!("{reached}, "));
-    let verdict = match &judgement.verdict {
-        Verdict::Met => "met".to_owned(),
-        Verdict::Missed => "**missed**".to_owned(),
-        Verdict::Open(reason) => format!("open: {reason}"),
-    };
-    format!("{}: {reached}{verdict}", judgement.target)
+    format!("{}: {reached}{}", judgement.target, judgement.judged)
 }
 
 /// Page faults, and the peaks of each row that both ran.
@@ -145,7 +140,7 @@ pub fn memory(board: &Board) -> Option<String> {
         };
         let peaks = board.peaks(index);
         let cell = |part: fn(&Peaks) -> u64| peaks.as_ref().map_or(NOTHING.into(), |p| bytes(part(p) as f64));
-        let verdict = peaks.as_ref().map_or(NOTHING, |p| if p.is_met() { "met" } else { "**missed**" });
+        let verdict = peaks.as_ref().map_or(NOTHING.into(), |p| p.judged().to_string());
         table.add_row(vec![
             row.title.clone(),
             faults(plain),
@@ -153,7 +148,7 @@ pub fn memory(board: &Board) -> Option<String> {
             cell(|p| p.plain),
             cell(|p| p.own),
             cell(|p| p.limit),
-            verdict.into(),
+            verdict,
         ]);
     }
     let title = "Page faults, and peaks";
@@ -184,7 +179,7 @@ mod tests {
         assert_eq!(seconds(-3.2e-9), "-3.20 ns");
         assert_eq!(bytes(1.5 * 1024f64.powi(3)), "1.50 GiB");
         assert_eq!(bytes(4096.0), "4.00 KiB");
-        assert_eq!(crate::format::ratio(22.04), "22.0");
+        assert_eq!(crate::format::three_digits(22.04), "22.0");
     }
 
     #[test]

@@ -4,23 +4,12 @@ use super::contender::Contender;
 use super::format;
 use super::peak::Peak;
 use super::plan::{Against, Bound, Metric, Row, Target};
+use super::rule::{Aim, Judged, Reached, Verdict, judge};
 use super::schedule::Results;
-use faultless_measure::paired::{RESOLVING, Ratio, Spread, median};
+use faultless_measure::paired::{Estimate, Ratio, Spread};
 
 /// What the library's tables and its thread may take in each process, beside the budget.
 const TABLES: u64 = 1 << 20;
-
-/// What came out of a target.
-#[derive(Clone, Debug, PartialEq, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Verdict {
-    /// Reached.
-    Met,
-    /// Not reached.
-    Missed,
-    /// Cannot be said, with the reason.
-    Open(String),
-}
 
 /// A target with its outcome.
 #[derive(Clone, Debug, serde::Serialize)]
@@ -30,7 +19,7 @@ pub struct Judgement {
     /// What was reached.
     pub reached: Option<String>,
     /// Whether that is enough.
-    pub verdict: Verdict,
+    pub judged: Judged,
 }
 
 /// Peaks of a row, in bytes.
@@ -45,9 +34,9 @@ pub struct Peaks {
 }
 
 impl Peaks {
-    /// Whether it is no more.
-    pub fn is_met(&self) -> bool {
-        self.own <= self.limit
+    /// Whether it is no more. The limit is for each run, so the largest peak of all rounds decides.
+    pub fn judged(&self) -> Judged {
+        judge(Aim::AtMost(self.limit as f64), Reached::counted(self.own as f64))
     }
 }
 
@@ -119,28 +108,25 @@ impl Board<'_> {
         let (text, name) = (describe(target), target.against.name());
         let Some(ratio) = Ratio::of(&pairs) else {
             let failed = self.results[row].failures.contains_key(&Contender::Faultless);
-            let verdict = if failed { Verdict::Missed } else { Verdict::Open(format!("no figure for {name}")) };
-            return Judgement { target: text, reached: None, verdict };
+            let verdict =
+                if failed { Verdict::Missed } else { Verdict::Unresolved(format!("no figure for {name}")) };
+            return Judgement { target: text, reached: None, judged: Judged::without_figure(verdict) };
         };
-        let more = median(&pairs.iter().map(|(own, other)| own - other).collect::<Vec<_>>()).unwrap_or(0.0);
-        let (reached, met) = match target.bound {
-            Bound::Speed(least) => (format::ratio(1.0 / ratio.value), 1.0 / ratio.value >= least),
-            Bound::Share(most) => (format::ratio(ratio.value), ratio.value <= most),
-            Bound::NoLoss(limit, _) => (format::interval(&ratio), ratio.low < limit),
-            Bound::Extra(most) => (format::seconds(more), more <= most),
+        let more: Vec<f64> = pairs.iter().map(|(own, other)| own - other).collect();
+        let more = Estimate::of(&more).map_or((0.0, Reached::counted(0.0)), |more| (more.value, more.into()));
+        let (reached, judged) = match target.bound {
+            Bound::Speed(least) => {
+                let speed = ratio.inverse();
+                (format::interval(&speed), judge(Aim::AtLeast(least), speed))
+            }
+            Bound::Share(most) => (format::interval(&ratio), judge(Aim::AtMost(most), ratio)),
+            Bound::Extra(most) => (format::seconds(more.0), judge(Aim::AtMost(most), more.1)),
             Bound::Budget => {
                 let processes = self.peak(row, Contender::Faultless).map_or(1, |peak| peak.processes);
-                (format::bytes(more), more <= self.allowed(processes) as f64)
+                (format::bytes(more.0), judge(Aim::AtMost(self.allowed(processes) as f64), more.1))
             }
         };
-        let verdict = match target.bound {
-            Bound::NoLoss(_, wanted) if ratio.pairs < wanted.min(if met { wanted } else { RESOLVING }) => {
-                Verdict::Open(format!("{} of {wanted} pairs", ratio.pairs))
-            }
-            _ if met => Verdict::Met,
-            _ => Verdict::Missed,
-        };
-        Judgement { target: text, reached: Some(reached), verdict }
+        Judgement { target: text, reached: Some(reached), judged }
     }
 }
 
@@ -149,7 +135,6 @@ fn describe(target: &Target) -> String {
     match target.bound {
         Bound::Speed(least) => format!("≥ {least} × {name}"),
         Bound::Share(most) => format!("≤ {most} × {name}"),
-        Bound::NoLoss(limit, _) => format!("not resolved above {limit} × {name}"),
         Bound::Extra(most) => format!("≤ {name} + {}", format::seconds(most)),
         Bound::Budget => format!("≤ {name} + budget"),
     }
@@ -174,7 +159,7 @@ mod tests {
     fn verdict(bound: Bound, against: Against, figures: &[(Contender, &[f64])]) -> Verdict {
         let rows = [Row::new("row", Section::Loops, "")];
         let board = Board { rows: &rows, results: &[results(figures)], budget: 64 };
-        board.judge(0, &Target { bound, against }, Metric::Cost).verdict
+        board.judge(0, &Target { bound, against }, Metric::Cost).judged.verdict
     }
 
     #[test]
@@ -185,14 +170,14 @@ mod tests {
         assert_eq!(verdict(Bound::Speed(2.1), Against::PLAIN, &twice), Verdict::Missed);
         assert_eq!(verdict(Bound::Share(0.5), Against::PLAIN, &twice), Verdict::Met);
         assert_eq!(verdict(Bound::Share(0.4), Against::PLAIN, &twice), Verdict::Missed);
-        let more = [(Plain, &[100.0][..]), (Faultless, &[165.0])];
+        let more = [(Plain, &[100.0; 6][..]), (Faultless, &[165.0; 6])];
         let budget = 64.0 + (1 << 20) as f64;
-        let most = [(Plain, &[100.0][..]), (Faultless, &[100.0 + budget])];
-        let above = [(Plain, &[100.0][..]), (Faultless, &[101.0 + budget])];
+        let most = [(Plain, &[100.0; 6][..]), (Faultless, &[100.0 + budget; 6])];
+        let above = [(Plain, &[100.0; 6][..]), (Faultless, &[101.0 + budget; 6])];
         assert_eq!(verdict(Bound::Budget, Against::PLAIN, &most), Verdict::Met);
         assert_eq!(verdict(Bound::Budget, Against::PLAIN, &above), Verdict::Missed);
         assert_eq!(verdict(Bound::Extra(65.0), Against::PLAIN, &more), Verdict::Met);
-        assert!(matches!(verdict(Bound::Speed(1.0), Against::HUGE, &twice), Verdict::Open(_)));
+        assert!(matches!(verdict(Bound::Speed(1.0), Against::HUGE, &twice), Verdict::Unresolved(_)));
     }
 
     #[test]
@@ -205,18 +190,15 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_counts_when_resolved_and_its_absence_only_with_enough_pairs() {
+    fn a_loss_and_its_absence_count_when_the_interval_shows_them() {
         use Contender::*;
-        let slow = [1.1; 20];
         let noisy: Vec<f64> = (0..20).map(|n| if n % 2 == 0 { 0.9 } else { 1.12 }).collect();
-        let against = |own: &[f64]| {
-            verdict(Bound::NoLoss(1.01, 20), Against::PLAIN, &[(Plain, &[1.0; 20]), (Faultless, own)])
-        };
-        assert_eq!(against(&slow), Verdict::Missed);
-        assert_eq!(against(&noisy), Verdict::Met);
-        assert_eq!(against(&noisy[..8]), Verdict::Open("8 of 20 pairs".into()));
-        assert_eq!(against(&slow[..8]), Verdict::Missed);
-        assert_eq!(against(&slow[..5]), Verdict::Open("5 of 20 pairs".into()));
+        let against =
+            |own: &[f64]| verdict(Bound::Share(1.01), Against::PLAIN, &[(Plain, &[1.0; 20]), (Faultless, own)]);
+        assert_eq!(against(&[1.1; 20]), Verdict::Missed);
+        assert_eq!(against(&[1.0; 20]), Verdict::Met);
+        assert!(matches!(against(&noisy), Verdict::Unresolved(_)));
+        assert!(matches!(against(&[1.1; 1]), Verdict::Unresolved(_)));
     }
 
     #[test]
@@ -226,6 +208,6 @@ mod tests {
         crashed.failures.insert(Contender::Faultless, "killed by signal 11".into());
         let board = Board { rows: &rows, results: &[crashed], budget: 0 };
         let target = Target { bound: Bound::Speed(1.0), against: Against::PLAIN };
-        assert_eq!(board.judge(0, &target, Metric::Cost).verdict, Verdict::Missed);
+        assert_eq!(board.judge(0, &target, Metric::Cost).judged.verdict, Verdict::Missed);
     }
 }

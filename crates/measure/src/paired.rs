@@ -47,6 +47,31 @@ impl Spread {
     }
 }
 
+/// A figure of several rounds, as a difference of two contenders is: the estimate and the interval of [`Ratio`].
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+pub struct Estimate {
+    /// The estimate.
+    pub value: f64,
+    /// Lower end of the 95 % interval.
+    pub low: f64,
+    /// Upper end of it.
+    pub high: f64,
+    /// How many rounds.
+    pub rounds: usize,
+}
+
+impl Estimate {
+    /// Of one figure for each round; `None` when there are none.
+    pub fn of(values: &[f64]) -> Option<Estimate> {
+        let n = values.len();
+        let mut walsh: Vec<f64> =
+            (0..n).flat_map(|i| (i..n).map(move |j| (i, j))).map(|(i, j)| (values[i] + values[j]) / 2.0).collect();
+        walsh.sort_by(f64::total_cmp);
+        let cut = signed_rank_cut(n);
+        Some(Estimate { value: median(&walsh)?, low: walsh[cut], high: walsh[walsh.len() - 1 - cut], rounds: n })
+    }
+}
+
 /// The ratio of two contenders, from rounds in which both ran.
 ///
 /// The estimate is Hodges and Lehmann's: the median of all pairwise means of the logarithms of the ratios. The
@@ -71,13 +96,8 @@ impl Ratio {
     pub fn of(pairs: &[(f64, f64)]) -> Option<Ratio> {
         let logs: Vec<f64> =
             pairs.iter().filter(|(a, b)| *a > 0.0 && *b > 0.0).map(|(a, b)| (a / b).ln()).collect();
-        let n = logs.len();
-        let mut walsh: Vec<f64> =
-            (0..n).flat_map(|i| (i..n).map(move |j| (i, j))).map(|(i, j)| (logs[i] + logs[j]) / 2.0).collect();
-        walsh.sort_by(f64::total_cmp);
-        let cut = signed_rank_cut(n);
-        let value = median(&walsh)?.exp();
-        Some(Ratio { value, low: walsh[cut].exp(), high: walsh[walsh.len() - 1 - cut].exp(), pairs: n })
+        let Estimate { value, low, high, rounds } = Estimate::of(&logs)?;
+        Some(Ratio { value: value.exp(), low: low.exp(), high: high.exp(), pairs: rounds })
     }
 
     /// The same the other way round.
@@ -144,6 +164,17 @@ mod tests {
         assert!((ratio.value - 2.0).abs() < 1e-9 && (ratio.low - 2.0).abs() < 1e-9);
         assert_eq!(ratio.pairs, 20);
         assert!((ratio.inverse().value - 0.5).abs() < 1e-9 && ratio.inverse().high >= ratio.inverse().low);
+    }
+
+    #[test]
+    fn a_difference_has_an_interval_as_a_ratio_has() {
+        let values: Vec<f64> = (1..=20).map(f64::from).collect();
+        let estimate = Estimate::of(&values).unwrap();
+        assert_eq!((estimate.value, estimate.rounds), (10.5, 20));
+        assert!(estimate.low > 6.0 && estimate.high < 15.0, "{estimate:?}");
+        assert_eq!(Estimate::of(&[]), None);
+        let few = Estimate::of(&[3.0, -1.0]).unwrap();
+        assert_eq!((few.low, few.value, few.high), (-1.0, 1.0, 3.0));
     }
 
     #[test]

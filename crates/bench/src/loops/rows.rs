@@ -122,7 +122,7 @@ fn first_touch(context: &Context) -> Vec<Row> {
             .line(Metric::Cost, &[(Bound::Speed(15.0), Against::PLAIN), (Bound::Speed(1.6), Against::HUGE)]),
         row("first-touch-busy", "no CPU idle", others)
             .rounds(6, 24.0)
-            .line(Metric::Cost, &[(Bound::NoLoss(1.01, 6), Against::HUGE)]),
+            .line(Metric::Cost, &[(Bound::Share(1.01), Against::HUGE)]),
         row("first-touch-cold", "a CPU idle, cold", 0).cold().warm(0).rounds(2, 60.0).line(Metric::Cost, &[]),
     ]
 }
@@ -143,7 +143,7 @@ fn costs() -> Vec<Row> {
             .rounds(12, 8.0)
             .looping(move |c| format!("forks --size {size} --count {}", c.count(300)))
     };
-    let empty = &[(Bound::NoLoss(1.01, 6), Against::EMPTY)];
+    let empty = &[(Bound::Share(1.01), Against::EMPTY)];
     vec![
         small("pair-64", 64, "malloc and free of 64 bytes"),
         small("pair-1k", 1024, "malloc and free of 1 KiB"),

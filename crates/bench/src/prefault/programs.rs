@@ -9,6 +9,7 @@ use crate::contender::Contender;
 use crate::contenders::Contenders;
 use crate::machine::Machine;
 use crate::plan::{Against, Context, Field, Metric};
+use crate::rule::Aim;
 use crate::schedule::{self, Results, Run};
 use crate::verdict::Board;
 use crate::{programs, table};
@@ -108,13 +109,13 @@ pub fn programs(context: &Context, machine: &Machine, start: Instant, aims: &mut
         println!("| all | {} | | | | | | | {} |", contender.name(), sum.cells(1));
         let Some(part) = sum.unused() else { continue };
         let line = format!(
-            "pages brought ahead of programs and never used, {}: {:.1} % of {} looked at, aimed at less than {:.0} %",
+            "pages brought ahead of programs and never used, {}: {:.1} % of {} looked at, aimed at {:.0} % at most",
             contender.name(),
             part * 100.0,
             sum.seen / PAGE,
             UNUSED * 100.0
         );
-        aims.add(line, part < UNUSED);
+        aims.counted(line, part, Aim::AtMost(UNUSED));
     }
     println!();
     (0..rows.len()).for_each(|index| judge(&board, index, aims));
@@ -173,18 +174,10 @@ fn judge(board: &Board, index: usize, aims: &mut Aims) {
     let shares: Vec<_> = SHARES.iter().filter(|(id, ..)| *id == row.id).collect();
     let to = |against| Ratio::of(&board.pairs(index, against, Metric::Wall));
     for (_, against, most) in &shares {
-        if let Some(ratio) = to(*against) {
-            let line = format!(
-                "{}: {} times as long as {}, aimed at {most}",
-                row.title,
-                table::interval(&ratio),
-                against.name()
-            );
-            aims.add(line, ratio.value <= *most);
-        }
+        aims.at_most(&format!("{}, beside {}", row.title, against.name()), *most, to(*against));
     }
     if shares.is_empty() {
-        aims.no_loss(&format!("{}, beside the best kernel setting", row.title), 1.0, to(Against::BestKernel));
+        aims.at_most(&format!("{}, beside the best kernel setting", row.title), 1.0, to(Against::BestKernel));
     }
     if let Some(peaks) = board.peaks(index) {
         let line = format!(
@@ -193,6 +186,6 @@ fn judge(board: &Board, index: usize, aims: &mut Aims) {
             table::bytes(peaks.own as f64),
             table::bytes(peaks.limit as f64)
         );
-        aims.add(line, peaks.is_met());
+        aims.counted(line, peaks.own as f64, Aim::AtMost(peaks.limit as f64));
     }
 }

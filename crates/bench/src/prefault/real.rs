@@ -6,6 +6,7 @@ use faultless_sim::pattern::Pattern;
 use super::runs::{Case, Rounds, Runs, Way, speed};
 use crate::aims::Aims;
 use crate::loops::{By, Touched};
+use crate::rule::Aim;
 use crate::table;
 use faultless_measure::paired::{Spread, median};
 
@@ -65,13 +66,14 @@ pub fn large(runs: &mut Runs, aims: &mut Aims) {
         }
     }
     let slower = speed(&rounds, Way::Signal, Way::Huge).map(|ratio| ratio.inverse());
-    aims.no_loss("fresh memory, beside huge pages always", 1.0, slower);
+    aims.at_most("fresh memory, beside huge pages always", 1.0, slower);
     let gb = case.size as f64 / (1u64 << 30) as f64;
     for way in [Way::Signal, Way::Thread] {
-        if let Some(touched) = rounds.get(&way).and_then(|all| all.first()) {
-            let faults = touched.resolved as f64 / gb;
-            let what = format!("{}: {faults:.0} faults for 1 GiB in order, aimed at fewer than 64", way.name());
-            aims.add(what, faults < 64.0);
+        let most = rounds.get(&way).and_then(|all| all.iter().map(|touched| touched.resolved).max());
+        if let Some(most) = most {
+            let faults = most as f64 / gb;
+            let what = format!("{}: {faults:.0} faults for 1 GiB in order, aimed at 64 at most", way.name());
+            aims.counted(what, faults, Aim::AtMost(64.0));
         }
     }
     for passes in PASSES {
@@ -118,7 +120,7 @@ pub fn patterns(runs: &mut Runs, aims: &mut Aims) {
             lines(&rounds, &case);
             if pattern == Pattern::Random && threads == 1 {
                 let slower = speed(&rounds, Way::Signal, Way::Plain).map(|ratio| ratio.inverse());
-                aims.no_loss("a tenth of the pages anywhere, beside the kernel", 1.03, slower);
+                aims.at_most("a tenth of the pages anywhere, beside the kernel", 1.03, slower);
             }
         }
     }

@@ -13,6 +13,7 @@ use super::runs::{Case, Runs, Way};
 use crate::aims::Aims;
 use crate::loops::Taken;
 use crate::plan::Context;
+use crate::rule::Aim;
 use crate::table;
 use faultless_measure::paired::median;
 
@@ -289,16 +290,13 @@ pub fn many(context: &Context, results: &mut Results, aims: &mut Aims) {
                 );
                 if machine == MANY_AIMED && frames == Frames::Prezeroed && pattern == Pattern::Sequential {
                     if threads == 256 {
-                        aims.add(
-                            format!("{name}, 256 processors: {linear:.2} of linear, aimed at 0.8"),
-                            linear >= 0.8,
-                        );
+                        let line = format!("{name}, 256 processors: {linear:.2} of linear, aimed at 0.8");
+                        aims.counted(line, linear, Aim::AtLeast(0.8));
                     }
                     if threads == 512 {
-                        aims.add(
-                            format!("{name}, 512 processors: {rate:.0} pages a second, aimed at 10 million"),
-                            rate > 1e7,
-                        );
+                        let line =
+                            format!("{name}, 512 processors: {rate:.0} pages a second, aimed at 10 million");
+                        aims.counted(line, rate, Aim::AtLeast(1e7));
                     }
                 }
                 results.many.push(Many { machine, name, threads, rate, figures });

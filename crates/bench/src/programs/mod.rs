@@ -49,7 +49,7 @@ fn polars(id: &'static str) -> Row {
     match id {
         "polars" => row("Polars, join and group by", 6, 30.0)
             .warm(3 << 30)
-            .line(Metric::Wall, &[(Bound::Share(0.6), Against::PLAIN), (Bound::NoLoss(1.01, 6), Against::HUGE)]),
+            .line(Metric::Wall, &[(Bound::Share(0.6), Against::PLAIN), (Bound::Share(1.01), Against::HUGE)]),
         _ => row("Polars, join and group by, cold", 2, 60.0)
             .warm(0)
             .line(Metric::Wall, &[(Bound::Share(1.05), Against::BestKernel)]),
@@ -70,7 +70,7 @@ fn numpy() -> Row {
 fn queries(id: &'static str, title: &str, rows: u64, script: &'static str) -> Row {
     program(id, title, 4, 20.0)
         .program(move |c| python(c, id, script, &[c.size(rows).to_string()]))
-        .line(Metric::Wall, &[(Bound::NoLoss(1.01, 6), Against::BestKernel)])
+        .line(Metric::Wall, &[(Bound::Share(1.01), Against::BestKernel)])
 }
 
 fn duckdb() -> Row {
@@ -90,7 +90,7 @@ fn node() -> Row {
             let script = write(c, "json.js", include_str!("scripts/json.js"))?;
             Ok(Launch::new(node, [script.into_os_string(), c.size(240_000).to_string().into()]))
         })
-        .line(Metric::Wall, &[(Bound::NoLoss(1.01, 6), Against::PLAIN)])
+        .line(Metric::Wall, &[(Bound::Share(1.01), Against::PLAIN)])
 }
 
 fn java(full: bool) -> Vec<Row> {
@@ -141,7 +141,7 @@ fn gcc() -> Row {
             launch.args.extend([object.clone().into_os_string(), source.into_os_string()]);
             Ok(Launch { outputs: vec![object], note: Some(note), ..launch })
         })
-        .line(Metric::Wall, &[(Bound::NoLoss(1.01, 6), Against::PLAIN)])
+        .line(Metric::Wall, &[(Bound::Share(1.01), Against::PLAIN)])
         .line(Metric::System, &[(Bound::Share(0.6), Against::PLAIN)])
 }
 
@@ -157,7 +157,7 @@ fn read() -> Row {
             Ok(Launch { input: Some(file), ..Launch::new(&c.own, ["loop", "read"]) })
         })
         .starting(Start::Loop)
-        .line(Metric::Wall, &[(Bound::NoLoss(1.01, 6), Against::PLAIN)])
+        .line(Metric::Wall, &[(Bound::Share(1.01), Against::PLAIN)])
 }
 
 fn large_file(dir: &Path, size: u64) -> std::io::Result<File> {
@@ -183,5 +183,5 @@ fn configure() -> Row {
             launch.dir = Some(c.dir.clone());
             Ok(launch)
         })
-        .line(Metric::Wall, &[(Bound::NoLoss(1.01, 6), Against::PLAIN)])
+        .line(Metric::Wall, &[(Bound::Share(1.01), Against::PLAIN)])
 }
