@@ -13,7 +13,7 @@ use crate::kernel::dispatch::{self, syscall as kernel};
 use crate::mmap::attributes::{self, note};
 use crate::mmap::{map, remap, unmap};
 use crate::pinned;
-use crate::runtime::{engine, seen};
+use crate::runtime::engine;
 use crate::shutdown::{limits, personality, sandbox};
 
 const NUMBERS: usize = 512;
@@ -104,7 +104,7 @@ unsafe extern "C" fn route(nr: c_long, a: usize, b: usize, c: usize, d: usize, e
         libc::SYS_pkey_mprotect => attributes::before_pkey(at, b, d as c_int),
         libc::SYS_process_madvise => pinned::before_process_madvise(b as *const libc::iovec, c),
         libc::SYS_mincore => pinned::before_mincore(at, b),
-        libc::SYS_userfaultfd => seen::watch(),
+        libc::SYS_userfaultfd => pinned::before_userfaultfd(),
         libc::SYS_setsockopt => pinned::before_setsockopt(b as c_int, c as c_int),
         libc::SYS_sendto | libc::SYS_sendmmsg => pinned::before_send(d as c_int),
         libc::SYS_sendmsg => pinned::before_send(c as c_int),

@@ -81,6 +81,12 @@ impl<S: Sys> Space<S> {
             }
             all.end = all.end.max(slot(last).end);
         }
+        if !is_ours {
+            // Where advice is for all of a mapping, it is for its ends, too, which fill no slot.
+            let area = |at: usize| self.sys.area(at).filter(|area| area.contains(at)).unwrap_or(all);
+            let (first, last) = (area(all.start), area(all.end - 1));
+            all = Span { start: all.start.min(first.start), end: all.end.max(last.end) };
+        }
         let _replaced = self.replace(all);
         self.sys.huge(all, Huge::Refused);
         self.lent_in(all).for_each(|i| _ = slots.share(i, flag::ADVISED));

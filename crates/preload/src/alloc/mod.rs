@@ -8,13 +8,15 @@ pub mod perturb;
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use faultless_base::sys::raw;
+use faultless_base::sys::linux::Linux;
+use faultless_base::sys::{Sys, raw};
 use faultless_base::{Errno, PAGE, SLOT, Span};
 use faultless_mm::Need;
 
 use crate::kernel::call::set_errno;
 use crate::kernel::dispatch;
-use crate::runtime::{confined, engine, page, settings};
+use crate::runtime::inside::aside;
+use crate::runtime::{confined, engine, page, seen, settings};
 use crate::shutdown::{limits, sandbox};
 
 /// No request below this can be a large one; checked before anything else.
@@ -248,10 +250,17 @@ unsafe fn adopt(block: *mut c_void, bytes: usize) -> *mut c_void {
 
 /// A new block with the bytes of `block`, one of ours, which is freed; null when there is no memory, and nothing changed.
 unsafe fn move_to(block: *mut c_void, old: usize, bytes: usize) -> *mut c_void {
+    let copied = Span::new(block as usize, old.min(bytes));
+    if seen::watches()
+        && let Some(new) = present_moved_to(copied, bytes)
+    {
+        // SAFETY: the caller's promise.
+        unsafe { give_back(block) };
+        return new;
+    }
     // SAFETY: asks for a new block.
     let new = unsafe { allocate(bytes) };
     if !new.is_null() {
-        let copied = Span::new(block as usize, old.min(bytes));
         for start in (copied.start..copied.end).step_by(SLOT) {
             let part = Span::new(start, SLOT).clip(copied);
             // SAFETY: two different blocks of at least the copied size.
@@ -271,6 +280,19 @@ unsafe fn move_to(block: *mut c_void, old: usize, bytes: usize) -> *mut c_void {
         unsafe { give_back(block) };
     }
     new
+}
+
+/// A new block with the bytes of `copied` that are there, and zeroes elsewhere: the program may watch the missing pages,
+/// and the thread that brings them may be this one.
+fn present_moved_to(copied: Span, bytes: usize) -> Option<*mut c_void> {
+    // SAFETY: asks for a new block.
+    let new = unsafe { next::calloc(1, bytes) };
+    let done = !new.is_null() && aside(|| Linux.copy_from_program(copied, new as usize));
+    if !done && !new.is_null() {
+        // SAFETY: the new block.
+        unsafe { next::free(new) };
+    }
+    done.then_some(new)
 }
 
 // No reallocarray: the C library's calls the `realloc` that is first, which may be the program's own.

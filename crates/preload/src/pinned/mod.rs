@@ -140,7 +140,7 @@ pub fn before_ioctl(request: c_ulong, argument: *mut c_void) -> Option<Unregiste
         return None;
     }
     if request == UFFDIO_REGISTER {
-        seen::watch();
+        before_userfaultfd();
         let unregistered = unregistered();
         if let Some(Register { start, bytes, mode }) = fetch(argument.cast()) {
             watch(start as usize, bytes as usize, mode & REGISTER_MODE_MISSING != 0);
@@ -148,9 +148,18 @@ pub fn before_ioctl(request: c_ulong, argument: *mut c_void) -> Option<Unregiste
         return unregistered;
     }
     if request == USERFAULTFD_IOC_NEW {
-        seen::watch();
+        before_userfaultfd();
     }
     None
+}
+
+/// Before the program has a userfaultfd. What it has of ours by then may be in memory without having been touched; what
+/// it gets from now on is as the kernel makes it.
+pub fn before_userfaultfd() {
+    if !seen::watches() {
+        crate::alloc::stop_serving();
+    }
+    seen::watch();
 }
 
 /// The program registers this range, for missing pages or others.

@@ -101,8 +101,9 @@ pub fn stop() -> Stopped {
 pub fn stop_within(wait_us: u64) -> Stopped {
     STOPPING.fetch_add(1, Ordering::SeqCst);
     let stopped = Stopped(());
-    thread::hurry();
     let is_there = || {
+        // Again and again: it gives itself a low priority when it begins, and when a wait for it has ended.
+        thread::hurry();
         rouse();
         STATE.load(Ordering::SeqCst) != ABSENT || thread::is_alive()
     };
