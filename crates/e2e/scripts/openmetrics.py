@@ -12,7 +12,7 @@ rows = [
         "type": family.type,
         "unit": family.unit,
         "help": family.documentation,
-        "samples": [{"name": s.name, "labels": s.labels, "value": s.value} for s in family.samples],
+        "samples": [{"name": s.name, "labels": s.labels, "value": float(s.value)} for s in family.samples],
     }
     for family in families
 ]
