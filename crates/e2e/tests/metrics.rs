@@ -21,7 +21,7 @@ fn parsed(python: &std::path::Path, text: &[u8]) -> Vec<Value> {
 #[test]
 fn prometheus_reads_the_metrics() {
     let (Some(python), Some(dd)) = (python(), need("dd")) else { return };
-    // A name with all that has to be escaped.
+    // A name with what has to be escaped; the command shows control characters as question marks.
     let dir = faultless_e2e::scratch();
     let program = dir.path().join("d\"d\\\nx");
     std::fs::copy(dd, &program).expect("a copy of our own");
@@ -53,7 +53,7 @@ fn prometheus_reads_the_metrics() {
         assert_eq!(find(&name)["unit"], "seconds");
     }
     let info = find("faultless_process");
-    assert_eq!((&info["type"], &info["samples"][0]["labels"]["command"]), (&"info".into(), &"d\"d\\\nx".into()));
+    assert_eq!((&info["type"], &info["samples"][0]["labels"]["command"]), (&"info".into(), &"d\"d\\?x".into()));
     let knobs = find("faultless_knob")["samples"].as_array().expect("samples");
     assert!(
         knobs.iter().any(|sample| sample["labels"]["knob"] == "budget" && sample["value"].as_f64() > Some(0.0))
