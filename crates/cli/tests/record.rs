@@ -181,6 +181,29 @@ fn a_process_that_runs_is_recorded_exactly() {
     );
 }
 
+/// A process may have written the names of its functions long before it is recorded.
+#[test]
+fn functions_that_were_named_before_have_their_names() {
+    let scratch = Scratch::new("record-named");
+    let program = exact(&scratch, "-DWAITS");
+    let mut child = Command::new(&program).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let names = PathBuf::from(format!("/tmp/perf-{}.map", child.id()));
+    std::fs::write(&names, "1000 7fffffffefff made_before\n").unwrap();
+    let file = scratch.0.join("it.rec");
+    let mut command = faultless(["record", "-o", file.to_str().unwrap(), "-p", &child.id().to_string()]);
+    let mut recorder = command.stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(recorder.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    child.stdin.take().unwrap().write_all(b"x").unwrap();
+    child.wait().unwrap();
+    recorder.wait().unwrap();
+    std::fs::remove_file(names).unwrap();
+    if line.contains("perf_event") {
+        return faultless_testkit::skip("faults cannot be sampled here");
+    }
+    assert_eq!(json(&scratch)["functions"][0]["name"], "made_before");
+}
+
 /// Forbids perf_event_open, as containers do, and executes its arguments.
 const FORBIDS: &str = r#"
 #include <errno.h>
