@@ -181,6 +181,29 @@ fn a_process_that_runs_is_recorded_exactly() {
     );
 }
 
+/// A process may have written the names of its functions long before it is recorded.
+#[test]
+fn functions_that_were_named_before_have_their_names() {
+    let scratch = Scratch::new("record-named");
+    let program = exact(&scratch, "-DWAITS");
+    let mut child = Command::new(&program).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let names = PathBuf::from(format!("/tmp/perf-{}.map", child.id()));
+    std::fs::write(&names, "1000 7fffffffefff made_before\n").unwrap();
+    let file = scratch.0.join("it.rec");
+    let mut command = faultless(["record", "-o", file.to_str().unwrap(), "-p", &child.id().to_string()]);
+    let mut recorder = command.stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(recorder.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    child.stdin.take().unwrap().write_all(b"x").unwrap();
+    child.wait().unwrap();
+    recorder.wait().unwrap();
+    std::fs::remove_file(names).unwrap();
+    if line.contains("perf_event") {
+        return faultless_testkit::skip("faults cannot be sampled here");
+    }
+    assert_eq!(json(&scratch)["functions"][0]["name"], "made_before");
+}
+
 /// Forbids perf_event_open, as containers do, and executes its arguments.
 const FORBIDS: &str = r#"
 #include <errno.h>
@@ -316,6 +339,16 @@ fn a_recording_has_other_forms() {
     let out = faultless(["report", "--diff", file, file, "--json"]).output().unwrap();
     let diff: Value = serde_json::from_slice(&out.stdout).unwrap();
     assert_eq!(diff["faults"]["a"], diff["faults"]["b"]);
+    // The page: as a file, and the same to standard output; no file is written where the recording cannot be read.
+    let page = scratch.0.join("it.html");
+    let out = faultless(["report", file, "--html", page.to_str().unwrap()]).output().unwrap();
+    assert_eq!((out.status.code(), text(&out.stdout)), (Some(0), ""));
+    let whole = std::fs::read(&page).unwrap();
+    assert_eq!(report(&scratch, &["--html", "-"]).stdout, whole);
+    assert!(text(&whole).contains("\"fill_pages\""));
+    let none = scratch.0.join("none.html");
+    let out = faultless(["report", "/dev/null", "--html", none.to_str().unwrap()]).output().unwrap();
+    assert!(out.status.code() == Some(1) && !none.exists());
     let out = faultless(["report", "--diff", file, file]).output().unwrap();
     assert!(text(&out.stdout).contains("Faults by function"), "{}", text(&out.stdout));
 }
@@ -340,7 +373,7 @@ fn files_that_are_no_recordings_are_left_alone() {
 fn a_pipe_that_closes_ends_the_report_as_by_its_signal() {
     let scratch = Scratch::new("record-pipe");
     record(&scratch, &["--period", "1"], &["true"]);
-    for form in [&[][..], &["--json"], &["--collapsed"], &["--chrome-trace"]] {
+    for form in [&[][..], &["--json"], &["--collapsed"], &["--chrome-trace"], &["--html", "-"]] {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let file = scratch.0.join("it.rec");

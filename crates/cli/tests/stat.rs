@@ -87,6 +87,30 @@ fn what_a_process_counted_is_shown() {
 }
 
 #[test]
+fn metrics_are_what_the_json_says() {
+    let program = Covered::start();
+    let pid = program.pid();
+    let all = json(&["stat", "-p", &pid, "--once", "--json", "-e", "*"]);
+    let out = output(&["stat", "--openmetrics", "-p", &pid, "-e", "malloc_*,worker_starts"]);
+    assert_eq!((out.status.code(), text(&out.stderr)), (Some(0), ""));
+    let metrics = text(&out.stdout);
+    let labels = format!("{{pid=\"{pid}\",command=\"dd\"");
+    for counter in ["malloc_served", "malloc_bytes", "worker_starts"] {
+        let line = format!("faultless_{counter}_total{labels}}} {}\n", all["processes"][0]["counters"][counter]);
+        assert!(metrics.contains(&line), "{line}{metrics}");
+    }
+    assert!(!metrics.contains("mmap_served"), "{metrics}");
+    let budget = format!("faultless_knob{labels},knob=\"budget\"}} {}\n", 64 << 20);
+    assert!(metrics.contains(&budget), "{metrics}");
+    assert!(metrics.contains(&format!("faultless_process_info{labels},plain=\"\"}} 1\n")), "{metrics}");
+    assert!(metrics.ends_with("\n# EOF\n"));
+    let everybody = output(&["stat", "--openmetrics"]);
+    assert!(text(&everybody.stdout).contains(&labels), "{}", text(&everybody.stdout));
+    let none = output(&["stat", "--openmetrics", "-p", "2147483000"]);
+    assert_eq!((none.status.code(), text(&none.stdout)), (Some(1), ""));
+}
+
+#[test]
 fn nothing_is_left_of_a_process_that_was_killed() {
     let mut program = Covered::start();
     assert!(has_segment(&program.pid()));

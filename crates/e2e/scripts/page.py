@@ -31,7 +31,9 @@ while (walker.nextNode()) {
   const back = light(numbers(behind(e)));
   const ratio = (Math.max(front, back) + 0.05) / (Math.min(front, back) + 0.05);
   seen++;
-  if (ratio < 4.5) bad.push([walker.currentNode.data.slice(0, 40), ratio, style.color, behind(e)]);
+  let opacity = 1;
+  for (let up = e; up; up = up.parentElement) opacity *= getComputedStyle(up).opacity;
+  if (ratio < 4.5 || opacity < 1) bad.push([walker.currentNode.data.slice(0, 40), ratio, style.color, behind(e)]);
 }
 return [seen, bad];
 """
@@ -177,10 +179,15 @@ def names_are_there_for_screen_readers(browser):
 
 
 def texts_have_contrast(browser):
+    # With callers that the zoom has passed, and functions that the search has found.
+    browser.run("document.querySelector('#flame g.frame[tabindex=\"0\"]').focus()")
+    browser.keys([DOWN, DOWN, ENTER])
+    wait(browser, "return document.querySelectorAll('#flame g.frame.fade').length > 0")
+    browser.type("#search", "fill")
     for is_dark in [False, True]:
         browser.dark(is_dark)
         seen, bad = browser.run(CONTRAST)
-        assert seen > 80 and not bad, (is_dark, seen, bad[:5])
+        assert seen > 60 and not bad, (is_dark, seen, bad[:5])
     back = "return getComputedStyle(document.body).backgroundColor"
     dark = browser.run(back)
     browser.run("scrollTo(0, 0)")
@@ -192,6 +199,8 @@ def texts_have_contrast(browser):
     assert browser.run(back) == dark
     browser.click("#theme")
     browser.dark(False)
+    browser.run("const s = document.getElementById('search'); s.value = ''; s.dispatchEvent(new Event('input'))")
+    browser.click("#reset")
 
 
 def fits_a_phone(browser):

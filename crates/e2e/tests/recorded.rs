@@ -79,10 +79,13 @@ fn polars_touches_new_memory_in_its_own_threads() {
         command.arg(python).arg(script("polars_frames.py")).env("POLARS_MAX_THREADS", "2");
     });
     let Some(summary) = recorded else { return };
-    assert!(of_kind(&summary, &["first_touch", "huge"]) > 0.9, "{}", summary["kinds"]);
+    // On a busy machine, records of mappings may be lost; what was touched there has no kind.
+    let known = 1.0 - of_kind(&summary, &["unknown"]);
+    assert!(known > 0.5, "{}", summary["notes"]);
+    assert!(of_kind(&summary, &["first_touch", "huge"]) > 0.9 * known, "{}", summary["kinds"]);
     let is_large =
         |row: &Value| text(row, "class") == "anonymous" && row["largest_bytes"].as_u64() >= Some(1 << 20);
-    assert!(share(&summary, "mappings", is_large) > 0.8, "{}", summary["mappings"]);
+    assert!(share(&summary, "mappings", is_large) > 0.8 * known, "{}", summary["mappings"]);
     let is_polars = |row: &Value| text(row, "file").contains("polars");
     assert!(share(&summary, "functions", is_polars) > 0.5, "{}", summary["functions"]);
     assert!(

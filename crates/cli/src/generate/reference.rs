@@ -4,9 +4,10 @@ use std::mem::{offset_of, size_of};
 
 use faultless_page::knobs::KNOBS;
 use faultless_page::layout::{Header, MAGIC, Page, VERSION};
-use faultless_page::stats::{Block, COUNTERS};
+use faultless_page::stats::{Block, COUNTERS, Unit};
 
 use super::{RUN_STATUSES, STATUSES};
+use crate::stat::metric;
 use crate::sysctl::{range, unit, when};
 
 const START: &str = "# Reference
@@ -79,6 +80,25 @@ That of `faultless run --json` is described in `crates/cli/src/run/summary.rs`, 
 `crates/cli/src/run/compare/mod.rs`; they have the same counters.
 ";
 
+const METRICS: &str = "
+## Metrics
+
+`faultless stat --openmetrics` writes what all covered processes have counted so far, in the text form of OpenMetrics
+1.0, which Prometheus reads. With `-p PID` it is one process, or all of a `faultless run`; `-e NAMES` chooses counters.
+It ends with `# EOF`. What cannot be read is said on stderr.
+
+| metric | type | labels | value |
+|---|---|---|---|
+| `faultless_NAME_total` | counter | `pid`, `command` | the counter `NAME` of the table above |
+| `faultless_knob` | gauge | `pid`, `command`, `knob` | what a knob is set to: sizes in bytes, switches 0 or 1; knobs with words are left out |
+| `faultless_process_info` | info | `pid`, `command`, `plain` | 1 for each process; `plain`: why it runs plain, empty if it does not |
+
+Counters of times have other names, and seconds:
+
+| counter | metric |
+|---|---|
+";
+
 const PAGE: &str = "
 The page is made at a process's first large request. It is a segment of System V shared memory without a key, that its
 owner alone may attach and that the kernel removes with the last process that has it mapped, however that ends;
@@ -128,6 +148,10 @@ pub fn text() -> String {
         text += &format!("| `{name}` | {unit} | {linux} | {meaning}{detail} |\n");
     }
     text += JSON;
+    text += METRICS;
+    for counter in COUNTERS.iter().filter(|counter| counter.unit == Unit::Ns) {
+        text += &format!("| `{}` | `{}_total` |\n", counter.name, metric(counter));
+    }
     text += "\n## Exit status\n";
     statuses(&mut text, "`faultless run`, and `faultless stat` with a program", RUN_STATUSES);
     statuses(&mut text, "`faultless stat` and `faultless sysctl`", STATUSES);

@@ -127,7 +127,7 @@ impl Way {
         }
         writer.head(&head)?;
         Ok(match recorder {
-            Some(recorder) => Self::Sampled(recorder.collect(writer)?),
+            Some(recorder) => Self::Sampled(recorder.collect(writer, None)?),
             None => Self::Counted(writer),
         })
     }

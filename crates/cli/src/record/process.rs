@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use faultless_record::collect::{self, Recorder};
+use faultless_record::collect::{self, Recorder, Running};
 use faultless_record::file::End as Last;
 use faultless_record::sys::now;
 
@@ -79,7 +79,7 @@ fn process(pid: u32, args: &Args) -> Result<()> {
     writer.threads(pid, names.as_bytes()).with_context(shown)?;
     let maps = std::fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
     writer.maps(pid, &maps).with_context(shown)?;
-    let collecting = recorder.collect(writer).context("no thread")?;
+    let collecting = recorder.collect(writer, Running::of(pid)).context("no thread")?;
     if !args.quiet {
         complain(&format!("recording process {pid} until it ends, or until Ctrl-C"));
     }

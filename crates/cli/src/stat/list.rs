@@ -46,6 +46,23 @@ pub fn main(args: &Args, style: Style, mut out: Out) -> Result<()> {
     Ok(())
 }
 
+/// All that may be looked at, with what they have counted. What else there is, is said.
+pub fn all() -> Result<(Vec<Covered>, Vec<Counters>)> {
+    if !find::is_proc_there() {
+        return Err(Missing::Unseen.into());
+    }
+    let All { found: mut processes, wrong, closed } = find::all();
+    if processes.is_empty() && closed > 0 {
+        return Err(Missing::Closed(closed).into());
+    }
+    wrong.iter().for_each(|wrong| complain(wrong));
+    if closed > 0 {
+        complain(&Missing::Closed(closed).to_string());
+    }
+    let counters = processes.iter_mut().map(|covered| covered.counters().clone()).collect();
+    Ok((processes, counters))
+}
+
 /// Columns that the table needs: four figures, and the longest name that the kernel keeps.
 const TABLE: usize = 48;
 

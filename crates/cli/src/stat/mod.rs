@@ -5,6 +5,7 @@
 
 mod json;
 mod list;
+mod metrics;
 mod regions;
 mod select;
 mod show;
@@ -25,6 +26,7 @@ use crate::run::{self, End, FAILED, complain};
 use crate::settings::{self, Setting};
 use faultless_measure::pages::Dir;
 use faultless_measure::pages::find::Missing;
+pub use metrics::name as metric;
 use select::Selection;
 pub use target::Target;
 use watch::{Style, Watch};
@@ -65,6 +67,9 @@ pub struct Args {
     /// One JSON object a line.
     #[arg(long)]
     pub json: bool,
+    /// All that was counted so far, at once, in the text form of OpenMetrics: for Prometheus.
+    #[arg(long, conflicts_with_all = ["json", "interval", "once", "program"])]
+    pub openmetrics: bool,
     /// Write to a file. Otherwise it is stdout, and with a program stderr.
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
@@ -99,6 +104,7 @@ pub fn main(args: Args) -> ExitCode {
         };
     }
     let done = match args.pid {
+        _ if args.openmetrics => open_metrics(args.pid, &style.selection, out),
         Some(pid) => process(pid, &args, style, out),
         None => list::main(&args, style, out),
     };
@@ -108,6 +114,19 @@ pub fn main(args: Args) -> ExitCode {
 fn fail(error: &anyhow::Error, status: u8) -> ExitCode {
     complain(&format!("{error:#}"));
     ExitCode::from(status)
+}
+
+/// What all processes have counted, or those of one.
+fn open_metrics(pid: Option<u32>, selection: &Selection, mut out: Out) -> Result<()> {
+    let (processes, counters) = match pid {
+        Some(pid) => {
+            let mut target = Target::process(pid)?;
+            let counters = target.read();
+            (target.processes, counters)
+        }
+        None => list::all()?,
+    };
+    Ok(out.write(&metrics::text(selection, &processes, &counters))?)
 }
 
 fn process(pid: u32, args: &Args, style: Style, out: Out) -> Result<()> {

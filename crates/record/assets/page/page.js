@@ -188,13 +188,15 @@ function treemap() {
 // Tables: sorted by their heads, filtered by the search.
 const tables = {};
 const ROWS = 15;
+// In the order in which they are given.
+const AVOIDABLE = [['text', 'Way'], ['least', 'At least', number], ['most', 'At most', number], ['how', 'How this was found']];
 const PART = [['faults', 'Faults', number], ['share', 'Share', percent], ['time_s', 'Time', seconds]];
 
 function draw(table) {
   const term = find('search').value.trim().toLowerCase(), { by, falling, columns } = table;
   const all = table.rows.filter((row) => !term || columns.some(([key, , show]) => !show && String(row[key] ?? '').toLowerCase().includes(term)));
   const value = (row) => row[by] ?? (typeof table.rows[0]?.[by] === 'string' ? '' : -1);
-  all.sort((a, b) => (falling ? d3.descending : d3.ascending)(value(a), value(b)));
+  if (by) all.sort((a, b) => (falling ? d3.descending : d3.ascending)(value(a), value(b)));
   const shown = table.all ? all : all.slice(0, ROWS);
   table.body.replaceChildren(...shown.map((row) => element('tr', row === table.chosen ? { class: 'chosen', tabindex: '-1' } : {},
     ...columns.map(([key, , show]) => element('td', { class: show ? 'number' : 'text' }, show ? show(row[key]) : String(row[key] ?? ''))))));
@@ -208,7 +210,7 @@ function draw(table) {
 
 function makeTable(id, title, rows, columns) {
   if (!rows?.length) return;
-  const table = { rows, columns, by: columns.find((column) => column[2])[0], falling: true, all: false, heads: {}, body: element('tbody') };
+  const table = { rows, columns, by: columns === AVOIDABLE ? null : 'faults', falling: true, all: false, heads: {}, body: element('tbody') };
   const sort = (key, isNumber) => () => {
     table.falling = table.by === key ? !table.falling : isNumber;
     table.by = key;
@@ -255,7 +257,7 @@ function theme() {
 function start() {
   head();
   const own = (name, title) => [[name, title], ...PART];
-  makeTable('avoidable', 'What could be avoided', data.avoidable, [['text', 'Way'], ['least', 'At least', number], ['most', 'At most', number], ['how', 'How this was found']]);
+  makeTable('avoidable', 'What could be avoided', data.avoidable, AVOIDABLE);
   makeTable('kinds', 'Kinds', data.kinds, [...own('text', 'Kind'), ['per_fault_ns', 'Each', (ns) => seconds(ns === null ? null : ns / 1e9)]]);
   makeTable('mappings', 'Mappings as a table', data.mappings, [...own('name', 'Mapping'), ['class', 'Class'], ['allocator', 'Allocator?'], ['areas', 'Areas', number], ['largest_bytes', 'Largest', size]]);
   makeTable('functions', 'Functions', data.functions, [...own('name', 'Function'), ['file', 'File']]);

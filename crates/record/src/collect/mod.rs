@@ -23,6 +23,7 @@ use crate::sys::event::{Event, Sampling, What, Whose};
 use crate::sys::ring::Ring;
 use crate::sys::{self, event};
 use crate::wire::{self, Source};
+pub use names::Running;
 use pace::Ends;
 
 /// How it is recorded.
@@ -182,8 +183,8 @@ impl Recorder {
         self.events().try_for_each(|(_, event)| event.disable())
     }
 
-    /// Begins to write to `file`, in a thread.
-    pub fn collect(self, mut writer: Writer<BufWriter<File>>) -> io::Result<Collecting> {
+    /// Begins to write, in a thread. `running`: the process, if it runs already.
+    pub fn collect(self, mut writer: Writer<BufWriter<File>>, running: Option<Running>) -> io::Result<Collecting> {
         let since = SystemTime::now();
         let stop = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&stop);
@@ -196,7 +197,7 @@ impl Recorder {
             Finished { recorder, writer, dropped, failed }
         };
         let thread = thread::Builder::new().name("record".into()).spawn(work)?;
-        Ok(Collecting { stop, wake, thread, since })
+        Ok(Collecting { stop, wake, thread, since, running })
     }
 
     fn run(
@@ -336,6 +337,7 @@ pub struct Collecting {
     wake: PipeWriter,
     thread: JoinHandle<Finished>,
     since: SystemTime,
+    running: Option<Running>,
 }
 
 impl Collecting {
@@ -354,7 +356,7 @@ impl Collecting {
         finished.recorder.count(&mut end)?;
         end.dropped = finished.dropped;
         end.failed = finished.failed.as_ref().map(ToString::to_string);
-        for (pid, text) in names::written_since(self.since) {
+        for (pid, text) in names::written_since(self.since, self.running) {
             finished.writer.names(pid, &text)?;
         }
         finished.writer.end(&end)?;

@@ -3,15 +3,49 @@
 use std::fs::OpenOptions;
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 /// Where they are.
 const PLACE: &str = "/tmp";
 /// Bytes that are taken at most, of all together.
 const MOST: u64 = 64 << 20;
 
-/// Those that this user's processes have written since then: their process and their text.
-pub fn written_since(time: SystemTime) -> Vec<(u32, Vec<u8>)> {
+/// A process that runs already: its file may be older than the recording.
+#[derive(Clone, Copy, Debug)]
+pub struct Running {
+    pid: u32,
+    user: u32,
+    since: SystemTime,
+}
+
+impl Running {
+    /// What is known of it; nothing if it has ended.
+    pub fn of(pid: u32) -> Option<Self> {
+        let user = std::fs::metadata(format!("/proc/{pid}")).ok()?.uid();
+        let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+        let uptime = std::fs::read_to_string("/proc/uptime").ok()?;
+        let age = age(&String::from_utf8_lossy(&stat), &uptime)?;
+        Some(Self { pid, user, since: SystemTime::now().checked_sub(age)? })
+    }
+
+    /// Whether it can have written a file of that process, owner and time.
+    fn has_written(&self, pid: u32, user: u32, time: SystemTime) -> bool {
+        (self.pid, self.user) == (pid, user) && time >= self.since
+    }
+}
+
+/// How long ago a process began, and a moment more: from `/proc/PID/stat` and `/proc/uptime`.
+fn age(stat: &str, uptime: &str) -> Option<Duration> {
+    // The kernel counts in hundredths for programs, whatever it does itself.
+    const TICKS: f64 = 100.0;
+    let (_, fields) = stat.rsplit_once(") ")?;
+    let start: f64 = fields.split(' ').nth(19)?.parse().ok()?;
+    let uptime: f64 = uptime.split(' ').next()?.parse().ok()?;
+    Duration::try_from_secs_f64((uptime - start / TICKS).max(0.0) + 1.0).ok()
+}
+
+/// Those that this user's processes have written since then, and that of `running`: their process and their text.
+pub fn written_since(time: SystemTime, running: Option<Running>) -> Vec<(u32, Vec<u8>)> {
     let mut rest = MOST;
     let mut found = Vec::new();
     for entry in std::fs::read_dir(PLACE).into_iter().flatten().flatten() {
@@ -22,8 +56,11 @@ pub fn written_since(time: SystemTime) -> Vec<(u32, Vec<u8>)> {
         options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
         let Ok(file) = options.open(entry.path()) else { continue };
         let Ok(data) = file.metadata() else { continue };
-        let is_new = data.modified().is_ok_and(|modified| modified >= time);
-        if !data.is_file() || data.uid() != crate::sys::user() || !is_new || data.len() > rest {
+        let is_wanted = data.modified().is_ok_and(|modified| {
+            let is_ours = data.uid() == crate::sys::user() && modified >= time;
+            is_ours || running.is_some_and(|running| running.has_written(pid, data.uid(), modified))
+        });
+        if !data.is_file() || !is_wanted || data.len() > rest {
             continue;
         }
         let mut text = Vec::new();
@@ -44,6 +81,17 @@ fn process(name: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_that_runs_has_an_age() {
+        let stat = |name: &str| format!("7 ({name}) S 1 {} 12345 0", "0 ".repeat(17).trim());
+        assert_eq!(age(&stat("a) b"), "200.45 1.0\n"), Some(Duration::from_secs_f64(78.0)));
+        assert_eq!(age(&stat("x"), "0.00 0.00"), Some(Duration::from_secs(1)));
+        for (stat, uptime) in [("", "1"), ("7 (x) S", "1"), ("7 (x) S 1", "x"), (&stat("x"), "")] {
+            assert_eq!(age(stat, uptime), None);
+        }
+        assert!(Running::of(std::process::id()).is_some() && Running::of(u32::MAX).is_none());
+    }
 
     #[test]
     fn the_process_is_in_the_name() {
