@@ -173,3 +173,32 @@ fn a_length_that_others_change_is_seen_when_the_file_is_opened_again() {
     faultless::file::sync_all().unwrap();
     assert!(fs::read(named.path()).unwrap() == all);
 }
+
+/// A writable mapping of a sparse file writes what is not zero, and leaves the holes.
+#[test]
+fn holes_that_nothing_was_written_to_stay_holes() {
+    let _alone = budget(64 << 20);
+    for small in [false, true] {
+        let named = tempfile::NamedTempFile::new().unwrap();
+        named.as_file().set_len(6 * SLOT as u64 + 7).unwrap();
+        let open = fs::File::options().read(true).write(true).open(named.path()).unwrap();
+        let file = if small { File::with_small_pages(&open) } else { File::new(&open) }.unwrap();
+        let mut all = vec![0; 6 * SLOT + 7];
+        let mapping = file.map_mut(0, all.len()).unwrap();
+        for (at, new) in [(5, &b"first"[..]), (3 * SLOT - 2, b"over a border"), (6 * SLOT + 3, b"last")] {
+            mapping.write(at, new).unwrap();
+            all[at..at + new.len()].copy_from_slice(new);
+            file.sync().unwrap();
+            assert!(fs::read(named.path()).unwrap() == all);
+        }
+        assert!(fs::metadata(named.path()).unwrap().blocks() * 512 <= 8 * PAGE as u64, "holes are filled");
+        // What was written and is zero again is written.
+        mapping.write(5, &[0; 5]).unwrap();
+        all[5..10].fill(0);
+        drop(mapping);
+        file.sync().unwrap();
+        assert!(fs::read(named.path()).unwrap() == all);
+        file.drop_cache();
+        assert!(read_all(&file) == all);
+    }
+}

@@ -72,6 +72,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
                         return Some(self.to_read(slot, inside));
                     }
                     self.counters.add(Counter::FileAlloc, 1);
+                    self.index.set(Entry::Hole, slot, inside);
                     change.add(inside);
                 }
                 None => {
@@ -93,6 +94,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             if change.is(flag::HUGE) {
                 self.memory.zero(self.pages(slot, run));
             }
+            self.index.set(Entry::Hole, slot, run);
             change.add(run);
         }
     }

@@ -111,6 +111,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         }
         let before = self.returnable(slot);
         self.index.unset(Entry::Present, slot, part);
+        self.index.unset(Entry::Hole, slot, part);
         if !change.is(flag::HUGE) {
             self.empty(self.pages(slot, part));
         }
@@ -146,7 +147,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         Ok(())
     }
 
-    /// Fills the pages of a part that are present with zeroes, as far as `bytes` go.
+    /// Fills the pages of a part that are present with zeroes, as far as `bytes` go. They are holes of the file.
     fn zero_present(&self, slot: usize, part: Part, bytes: Span) {
         let mut rest = part;
         loop {
@@ -155,6 +156,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
                 return;
             }
             self.memory.zero(self.pages(slot, run).clip(bytes));
+            self.index.set(Entry::Hole, slot, run);
             let next = run.first + run.count;
             rest = Part { first: next, count: part.first + part.count - next };
         }

@@ -79,6 +79,8 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             if part == Part::NONE {
                 return;
             }
+            // The file has bytes there from now on, or an error makes the page dirty again.
+            self.index.unset(Entry::Hole, slot, part);
             let run = self.pages(slot, part);
             if run.start == batch.run.end && batch.run.bytes() + run.bytes() <= MOST_AT_ONCE {
                 batch.run.end = run.end;
