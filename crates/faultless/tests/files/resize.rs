@@ -202,3 +202,38 @@ fn holes_that_nothing_was_written_to_stay_holes() {
         assert!(read_all(&file) == all);
     }
 }
+
+/// What others have written is seen by who opens the file then, where no mapping is.
+#[test]
+fn what_others_write_is_seen_when_the_file_is_opened_again() {
+    let _alone = budget(64 << 20);
+    let named = tempfile::NamedTempFile::new().unwrap();
+    let mut all = bytes(4 * SLOT, 5);
+    fs::write(named.path(), &all).unwrap();
+    let first = File::open_writable(named.path()).unwrap();
+    assert!(read_all(&first) == all);
+    let mapping = first.map(0, PAGE).unwrap();
+    first.write_at(b"dirty", 3 * SLOT as u64).unwrap();
+    all[3 * SLOT..][..5].copy_from_slice(b"dirty");
+    let others = fs::File::options().write(true).open(named.path()).unwrap();
+    let changed = || fs::metadata(named.path()).unwrap().modified().unwrap();
+    let before = changed();
+    // The clock of a file system may stand still for some ms.
+    while changed() == before {
+        for at in [5, SLOT, 3 * SLOT + PAGE] {
+            std::os::unix::fs::FileExt::write_all_at(&others, b"by others", at as u64).unwrap();
+        }
+    }
+    all[SLOT..][..9].copy_from_slice(b"by others");
+    let second = File::open(named.path()).unwrap();
+    assert!(read_all(&second) == all, "what is mapped or dirty stays, and the rest is new");
+    drop(mapping);
+    // Its own changes drop nothing.
+    first.sync().unwrap();
+    first.punch_hole(2 * SLOT as u64..2 * SLOT as u64 + 5).unwrap();
+    first.grow(4 * SLOT as u64 + 5).unwrap();
+    first.set_len(4 * SLOT as u64).unwrap();
+    let present = first.present();
+    drop(File::open(named.path()).unwrap());
+    assert_eq!(first.present(), present);
+}
