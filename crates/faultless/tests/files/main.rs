@@ -375,6 +375,28 @@ fn memory_stays_within_the_budget() {
     assert!(read_all(&file) == all);
 }
 
+/// A small file takes no huge page: programs open many of them.
+#[test]
+fn small_files_take_little_memory() {
+    let _alone = budget(64 << 20);
+    let dir = tempfile::tempdir().unwrap();
+    let resident = || {
+        let text = fs::read_to_string("/proc/self/statm").unwrap();
+        text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * PAGE
+    };
+    let before = resident();
+    let open = |i: usize| {
+        let path = dir.path().join(i.to_string());
+        fs::write(&path, bytes(5 * PAGE, i as u64)).unwrap();
+        let mapping = File::open(path).unwrap().map(0, 5 * PAGE).unwrap();
+        assert!(mapped(&mapping) == bytes(5 * PAGE, i as u64));
+        mapping
+    };
+    let mappings: Vec<_> = (0..200).map(open).collect();
+    let grown = resident().saturating_sub(before);
+    assert!(grown < 64 << 20, "{grown} bytes for {} files", mappings.len());
+}
+
 #[test]
 fn threads_read_write_map_and_evict_at_a_time() {
     let _alone = budget(4 << 20);
