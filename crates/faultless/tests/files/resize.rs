@@ -100,6 +100,25 @@ fn a_hole_takes_no_room_and_reads_as_zero() {
     }
 }
 
+/// What is dirty there is not written to the hole, also where room has to be made while it is punched.
+#[test]
+fn nothing_dirty_comes_back_to_a_hole() {
+    let _alone = budget(0);
+    let named = tempfile::NamedTempFile::new().unwrap();
+    let mut all = bytes(4 * SLOT, 4);
+    fs::write(named.path(), &all).unwrap();
+    let file = File::open_writable(named.path()).unwrap();
+    for slot in 1..4 {
+        file.write_at(b"dirty", (slot * SLOT) as u64).unwrap();
+        file.punch_hole(7..(4 * SLOT - 9) as u64).unwrap();
+        all[7..4 * SLOT - 9].fill(0);
+        file.sync().unwrap();
+        assert!(fs::read(named.path()).unwrap() == all, "slot {slot}");
+        file.drop_cache();
+    }
+    assert!(read_all(&file) == all);
+}
+
 /// Each page is as it was, or of zeroes, while threads make the file shorter and longer.
 #[test]
 fn reads_beside_a_file_that_changes_its_length_have_whole_pages() {

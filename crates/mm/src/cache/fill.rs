@@ -85,6 +85,9 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
                 }
             }
         }
+        if !change.is(flag::HUGE) {
+            change.set(flag::TABLE);
+        }
         loop {
             let run = self.index.run(Entry::Present, slot, part, false);
             if run == Part::NONE {

@@ -168,7 +168,8 @@ impl Index {
         self.of(entry, slot).iter().any(|word| word.load(Acquire) != 0)
     }
 
-    /// Whether the file has all bytes of a slot of which no thread has a pin.
+    /// Whether the file has all bytes of a slot of which no thread has a pin. The caller has its lock, without which no
+    /// dirty page comes to be in writeback.
     pub fn is_clean(&self, slot: usize) -> bool {
         // Pages become dirty again when they could not be written: that is seen before or afterwards.
         let entries = [Entry::Dirty, Entry::Writeback, Entry::Dirty];

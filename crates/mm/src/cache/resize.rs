@@ -119,17 +119,21 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
     }
 
     /// Has bytes inside the file read as zero, and its backing keep no room for them, as far as it can. The caller has
-    /// the file for itself. Mappings see the zeroes.
+    /// the file for itself. Mappings see the zeroes. After an error some of the bytes may be zero.
     pub fn punch(&self, offset: usize, bytes: usize) -> Result<(), Errno> {
         let end = offset + bytes;
         let whole = Span { start: offset.next_multiple_of(PAGE).min(end), end: (end / PAGE * PAGE).max(offset) };
         // The last page of a file is whole.
         let whole = if end == self.length() { Span { end: end.max(whole.start), ..whole } } else { whole };
-        if whole.start >= whole.end || !self.backing.punch(whole.start as u64, whole.bytes())? {
+        if whole.start >= whole.end {
             return self.write_zeroes(offset, bytes);
         }
+        // Before: these may write back what is dirty to make room, and nothing may be written to the hole.
         self.write_zeroes(offset, whole.start - offset)?;
         self.write_zeroes(whole.end, end - whole.end)?;
+        if !self.backing.punch(whole.start as u64, whole.bytes())? {
+            return self.write_zeroes(whole.start, whole.bytes());
+        }
         for (slot, span, part) in self.parts(whole.start, whole.bytes()) {
             if self.index.state(slot) & flag::FILLED == 0 {
                 continue;
