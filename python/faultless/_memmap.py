@@ -210,7 +210,14 @@ def _memory(file: Any, mode: str, offset: int, end: int, *, empties: bool) -> tu
     elif length < needed:
         raise ValueError("mmap length is greater than file size")
     if cached is not None and mode != "c":
-        return cached.map(offset, max(end, offset), writable=writes), 0
+        try:
+            return cached.map(offset, max(end, offset), writable=writes), 0
+        except MemoryError:
+            cached.close()
+            del cached
+            if _is_cached(fd):
+                # Others of this process would not see the same bytes.
+                raise
     return _map_by_kernel(fd, mode, offset, end)
 
 
@@ -225,8 +232,8 @@ def _cache(fd: int, mode: str, length: int) -> File | None:
         return None
     try:
         return File(fd)
-    except OSError:
-        # No regular file, or no addresses for one.
+    except (OSError, MemoryError):
+        # No regular file, or no addresses or descriptors for one.
         return None
 
 

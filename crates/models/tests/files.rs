@@ -59,7 +59,9 @@ impl World {
         if !self.index.has_any(Entry::Dirty, 0) {
             return;
         }
+        let change = self.index.change(0, |_| thread::yield_now());
         self.index.turn(Entry::Dirty, Entry::Writeback, 0);
+        drop(change);
         let bytes = self.memory.load(Relaxed);
         assert_ne!(bytes, 0, "gone while it is written");
         thread::yield_now();
@@ -109,7 +111,7 @@ fn no_byte_is_lost_and_none_is_old() {
                     thread::spawn(move || worker(world))
                 })
                 .collect();
-            for _ in 0..3 {
+            for _ in 0..4 {
                 world.write_back(thread_rng().gen_range(0..2) == 0);
                 thread::yield_now();
             }
@@ -120,5 +122,69 @@ fn no_byte_is_lost_and_none_is_old() {
             assert_eq!((world.memory.load(Relaxed), world.index.state(0)), (0, 0));
         },
         20_000,
+    );
+}
+
+/// A thread that has reads under way for several slots has all of their locks, and waits for none.
+#[test]
+fn many_slots_are_filled_at_a_time_and_no_thread_waits_for_ever() {
+    check_runs(
+        || {
+            const SLOTS: usize = 3;
+            let index = Arc::new(Index::new(SLOTS).unwrap());
+            let memory: Arc<[AtomicUsize; SLOTS]> = Arc::new(std::array::from_fn(|_| AtomicUsize::new(0)));
+            let worker = |index: Arc<Index>, memory: Arc<[AtomicUsize; SLOTS]>| {
+                for _ in 0..3 {
+                    let slot = thread_rng().gen_range(0..SLOTS);
+                    match thread_rng().gen_range(0..3) {
+                        0 => {
+                            let mut changes = Vec::new();
+                            for slot in 0..SLOTS {
+                                let Some(change) = index.try_change(slot) else { continue };
+                                let pin = index.pin(slot, |_| thread::yield_now());
+                                if !index.has(Entry::Present, slot, ALL) {
+                                    changes.push((slot, change, pin));
+                                }
+                            }
+                            thread::yield_now();
+                            for (slot, change, _pin) in changes {
+                                memory[slot].store(1, Relaxed);
+                                change.add(ALL);
+                            }
+                        }
+                        1 => {
+                            let _pin = index.pin(slot, |_| thread::yield_now());
+                            if !index.has(Entry::Present, slot, ALL) {
+                                let change = index.change(slot, |_| thread::yield_now());
+                                if !index.has(Entry::Present, slot, ALL) {
+                                    assert_eq!(memory[slot].swap(1, Relaxed), 0, "filled twice");
+                                    change.add(ALL);
+                                }
+                            }
+                            assert_eq!(memory[slot].load(Relaxed), 1, "gone while it is pinned");
+                        }
+                        _ => {
+                            let Some(change) = index.try_change(slot) else { continue };
+                            if change.leave() {
+                                memory[slot].store(0, Relaxed);
+                                change.gone(0);
+                            }
+                        }
+                    }
+                }
+            };
+            let threads: Vec<_> = (0..3)
+                .map(|_| {
+                    let (index, memory) = (index.clone(), memory.clone());
+                    thread::spawn(move || worker(index, memory))
+                })
+                .collect();
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            for slot in 0..SLOTS {
+                assert_eq!(memory[slot].load(Relaxed) == 1, index.has(Entry::Present, slot, ALL));
+                assert!(index.change(slot, |_| thread::yield_now()).leave(), "a pin or a lock is left");
+            }
+        },
+        10_000,
     );
 }

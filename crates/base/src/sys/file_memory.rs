@@ -30,6 +30,8 @@ pub trait FileMemory {
     fn frees_tables(&self) -> bool;
     /// Fills bytes with zeroes. Other threads may read and write there.
     fn zero(&self, bytes: Span);
+    /// Whether all bytes of whole pages are zero. Other threads may write there.
+    fn is_zero(&self, pages: Span) -> bool;
     /// Copies bytes; those of the target are the caller's, in a buffer or of a file. Other threads may read there.
     fn copy(&self, from: Span, to: usize);
     /// Spends a moment waiting for another thread, the longer the higher `turn`.
@@ -132,6 +134,11 @@ impl FileMemory for UserMemory {
             // SAFETY: memory of this value's.
             unsafe { (at as *mut u8).write_volatile(0) };
         }
+    }
+
+    fn is_zero(&self, pages: Span) -> bool {
+        // SAFETY: memory of this value's, aligned; a word is an old or a new one.
+        (pages.start..pages.end).step_by(8).all(|at| unsafe { (at as *const u64).read_volatile() } == 0)
     }
 
     fn copy(&self, from: Span, to: usize) {

@@ -121,7 +121,7 @@ pub(super) fn of_file(file: &File, is_huge: bool) -> io::Result<Handle> {
         // Its end takes the lock.
         drop(caches);
         allowed?;
-        handle.get().here()?.notice_length(file)?;
+        handle.get().here()?.notice_changes(file)?;
         return Ok(handle);
     }
     let local = LocalFile::new(file, is_huge)?;
@@ -222,10 +222,16 @@ impl Shared {
         self.engine.sync(offset, end.saturating_sub(offset))
     }
 
-    /// Another process, or this one by other calls, may have changed the length of the file.
-    fn notice_length(&self, file: &File) -> io::Result<()> {
+    /// Another process, or this one by other calls, may have changed the file: what is in memory of it is dropped then,
+    /// but for what is mapped or dirty.
+    fn notice_changes(&self, file: &File) -> io::Result<()> {
         // It is not this library that changes it meanwhile.
         let _alone = self.alone();
+        if let Source::Local(local) = self.engine.backing()
+            && !local.note_change()
+        {
+            self.engine.evict_range(0, usize::MAX, To::Store);
+        }
         let length = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
         let noticed = match length >= self.engine.length() {
             true => self.engine.extend(length),

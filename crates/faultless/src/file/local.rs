@@ -8,6 +8,8 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
 
 use faultless_base::sync::Late;
 use faultless_base::{Errno, PAGE, Span};
@@ -35,6 +37,8 @@ pub(super) struct LocalFile {
     /// Whether `O_DIRECT` works, as far as it was tried.
     is_direct: AtomicBool,
     is_huge: bool,
+    /// When it was changed last, as far as this library did that or has seen it.
+    changed: Mutex<Option<SystemTime>>,
 }
 
 fn flags(file: &File) -> i32 {
@@ -89,7 +93,8 @@ impl LocalFile {
     pub(super) fn new(file: &File, is_huge: bool) -> io::Result<Self> {
         let reads = Ways::new(file, false)?;
         let is_direct = reads.direct.is_some().into();
-        let local = Self { reads, writes: Late::new(), is_direct, is_huge };
+        let local = Self { reads, writes: Late::new(), is_direct, is_huge, changed: Mutex::default() };
+        local.note_change();
         local.allow_writes(file)?;
         Ok(local)
     }
@@ -110,6 +115,14 @@ impl LocalFile {
         }
         self.writes.set(ways);
         Ok(())
+    }
+
+    /// The file is as this library has left it. Whether it was so before, as far as its time tells: if not, another
+    /// process, or another call of this one, has changed it.
+    pub(super) fn note_change(&self) -> bool {
+        let now = self.reads.buffered.metadata().and_then(|about| about.modified()).ok();
+        let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *changed, now) == now
     }
 
     /// Whether it is read past the kernel's page cache.
@@ -216,7 +229,9 @@ impl Backing for LocalFile {
         if done < whole.bytes() {
             owner::counters().add(Counter::FileBuffered, 1);
         }
-        self.write_buffered(ways, offset + done as u64, Span { start: from.start + done, ..from })
+        let written = self.write_buffered(ways, offset + done as u64, Span { start: from.start + done, ..from });
+        self.note_change();
+        written
     }
 
     fn sync(&self) -> Result<(), Errno> {
@@ -230,6 +245,7 @@ impl Backing for LocalFile {
         let number = |error: io::Error| Errno::new(error.raw_os_error().unwrap_or(libc::EIO));
         if ways.buffered.metadata().map_err(number)?.len() < length {
             ways.buffered.set_len(length).map_err(number)?;
+            self.note_change();
         }
         Ok(())
     }
@@ -242,7 +258,9 @@ impl Backing for LocalFile {
         }
         let ways = self.writes.get().ok_or(Errno::EBADF)?;
         // SAFETY: a descriptor of this value's.
-        call(|| unsafe { libc::ftruncate(ways.buffered.as_raw_fd(), length as i64) as isize }).map(drop)
+        call(|| unsafe { libc::ftruncate(ways.buffered.as_raw_fd(), length as i64) as isize })?;
+        self.note_change();
+        Ok(())
     }
 
     fn punch(&self, offset: u64, bytes: usize) -> Result<bool, Errno> {
@@ -252,7 +270,10 @@ impl Backing for LocalFile {
         let bytes = bytes.next_multiple_of(PAGE) as i64;
         // SAFETY: a descriptor of this value's.
         match call(|| unsafe { libc::fallocate(ways.buffered.as_raw_fd(), how, offset as i64, bytes) as isize }) {
-            Ok(_) => Ok(true),
+            Ok(_) => {
+                self.note_change();
+                Ok(true)
+            }
             Err(error) if [libc::EOPNOTSUPP, libc::ENOSYS].map(Errno::new).contains(&error) => Ok(false),
             Err(error) => Err(error),
         }

@@ -120,3 +120,88 @@ impl Drop for Queue {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::FileExt;
+
+    use faultless_base::{PAGE, Span};
+
+    use super::*;
+
+    /// Reads of all pages of a file, the last one first. From one of them on, the kernel refuses what this thread asks.
+    struct Pages {
+        memory: Vec<u8>,
+        next: usize,
+        refuses_at: usize,
+        done: Vec<Option<usize>>,
+    }
+
+    fn refuse_to_enter() {
+        let statement = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
+        let mut filter = [
+            statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+            statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, libc::SYS_io_uring_enter as u32),
+            statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+            statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+        ];
+        let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+        // SAFETY: a program that is read by the call, for this thread alone.
+        unsafe {
+            assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+            assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program), 0);
+        }
+    }
+
+    impl Reads for Pages {
+        fn next(&mut self) -> Option<Request> {
+            let tag = self.done.len().checked_sub(self.next + 1)?;
+            self.next += 1;
+            if self.next == self.refuses_at {
+                refuse_to_enter();
+            }
+            let to = Span::new(self.memory.as_mut_ptr() as usize + tag * PAGE, PAGE);
+            Some(Request { offset: (tag * PAGE) as u64, to, tag })
+        }
+
+        fn done(&mut self, request: Request, read: Result<usize, Errno>) {
+            assert_eq!(self.done[request.tag].replace(read.unwrap()), None, "done twice");
+        }
+    }
+
+    /// Wherever the kernel begins to refuse, each read is made once: those under way by the ring, the others apart.
+    #[test]
+    fn reads_go_on_when_the_kernel_refuses() {
+        const PAGES: usize = 100;
+        let file = tempfile::tempfile().unwrap();
+        let end = PAGES * PAGE - 5;
+        let all: Vec<u8> = (0..end).map(|i| (i / PAGE * 7 + i) as u8).collect();
+        file.write_all_at(&all, 0).unwrap();
+        for refuses_at in [0, 1, 2, 31, 32, 33, 40, 99, 100] {
+            // A filter stays with its thread.
+            let run = || {
+                let mut reads =
+                    Pages { memory: vec![0xEE; PAGES * PAGE], next: 0, refuses_at, done: vec![None; PAGES] };
+                let Some(mut queue) = Queue::new() else { return println!("no io_uring here") };
+                let redo = |request: Request, _| {
+                    // SAFETY: the memory of this read.
+                    let to =
+                        unsafe { std::slice::from_raw_parts_mut(request.to.start as *mut u8, request.to.bytes()) };
+                    Ok(file.read_at(to, request.offset).unwrap())
+                };
+                let first = reads.next();
+                let made = queue.run(file.as_raw_fd(), first, &mut reads, redo);
+                while let Some(request) = reads.next() {
+                    let read = redo(request, 0);
+                    reads.done(request, read);
+                }
+                assert_eq!(queue.is_broken(), refuses_at > 0, "{refuses_at}");
+                assert!(made == PAGES || refuses_at > 0);
+                assert!(reads.done.iter().all(|read| read.is_some_and(|read| read == PAGE || read == PAGE - 5)));
+                assert!(reads.memory[..end] == all, "{refuses_at}");
+            };
+            std::thread::scope(|s| s.spawn(run).join().unwrap());
+        }
+    }
+}

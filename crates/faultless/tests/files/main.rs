@@ -375,6 +375,52 @@ fn memory_stays_within_the_budget() {
     assert!(read_all(&file) == all);
 }
 
+/// Idle frames that fill the budget serve a file, and do not keep it out.
+#[test]
+fn a_file_takes_the_place_of_idle_frames() {
+    let _alone = budget(32 << 20);
+    for small in [false, true] {
+        let first = File::with_backing(Plain::of(bytes(16 * SLOT, 1))).unwrap();
+        read_all(&first);
+        // They are the owner's now, and idle.
+        first.drop_cache();
+        let all = bytes(12 * SLOT, 2);
+        let named = tempfile::NamedTempFile::new().unwrap();
+        fs::write(named.path(), &all).unwrap();
+        let open = fs::File::open(named.path()).unwrap();
+        let second = if small { File::with_small_pages(&open) } else { File::new(&open) }.unwrap();
+        for page in (0..all.len()).step_by(64 * PAGE) {
+            let mut got = [0; 64];
+            assert_eq!(second.read_at(&mut got, page as u64).unwrap(), 64);
+            assert!(got == all[page..page + 64]);
+        }
+        let least = if small { 12 * SLOT / 64 } else { 10 * SLOT };
+        assert!(second.present() >= least, "{} bytes", second.present());
+    }
+}
+
+/// A small file takes no huge page: programs open many of them.
+#[test]
+fn small_files_take_little_memory() {
+    let _alone = budget(64 << 20);
+    let dir = tempfile::tempdir().unwrap();
+    let resident = || {
+        let text = fs::read_to_string("/proc/self/statm").unwrap();
+        text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * PAGE
+    };
+    let before = resident();
+    let open = |i: usize| {
+        let path = dir.path().join(i.to_string());
+        fs::write(&path, bytes(5 * PAGE, i as u64)).unwrap();
+        let mapping = File::open(path).unwrap().map(0, 5 * PAGE).unwrap();
+        assert!(mapped(&mapping) == bytes(5 * PAGE, i as u64));
+        mapping
+    };
+    let mappings: Vec<_> = (0..200).map(open).collect();
+    let grown = resident().saturating_sub(before);
+    assert!(grown < 64 << 20, "{grown} bytes for {} files", mappings.len());
+}
+
 #[test]
 fn threads_read_write_map_and_evict_at_a_time() {
     let _alone = budget(4 << 20);

@@ -100,6 +100,25 @@ fn a_hole_takes_no_room_and_reads_as_zero() {
     }
 }
 
+/// What is dirty there is not written to the hole, also where room has to be made while it is punched.
+#[test]
+fn nothing_dirty_comes_back_to_a_hole() {
+    let _alone = budget(0);
+    let named = tempfile::NamedTempFile::new().unwrap();
+    let mut all = bytes(4 * SLOT, 4);
+    fs::write(named.path(), &all).unwrap();
+    let file = File::open_writable(named.path()).unwrap();
+    for slot in 1..4 {
+        file.write_at(b"dirty", (slot * SLOT) as u64).unwrap();
+        file.punch_hole(7..(4 * SLOT - 9) as u64).unwrap();
+        all[7..4 * SLOT - 9].fill(0);
+        file.sync().unwrap();
+        assert!(fs::read(named.path()).unwrap() == all, "slot {slot}");
+        file.drop_cache();
+    }
+    assert!(read_all(&file) == all);
+}
+
 /// Each page is as it was, or of zeroes, while threads make the file shorter and longer.
 #[test]
 fn reads_beside_a_file_that_changes_its_length_have_whole_pages() {
@@ -172,4 +191,68 @@ fn a_length_that_others_change_is_seen_when_the_file_is_opened_again() {
     all[5..8].copy_from_slice(b"end");
     faultless::file::sync_all().unwrap();
     assert!(fs::read(named.path()).unwrap() == all);
+}
+
+/// A writable mapping of a sparse file writes what is not zero, and leaves the holes.
+#[test]
+fn holes_that_nothing_was_written_to_stay_holes() {
+    let _alone = budget(64 << 20);
+    for small in [false, true] {
+        let named = tempfile::NamedTempFile::new().unwrap();
+        named.as_file().set_len(6 * SLOT as u64 + 7).unwrap();
+        let open = fs::File::options().read(true).write(true).open(named.path()).unwrap();
+        let file = if small { File::with_small_pages(&open) } else { File::new(&open) }.unwrap();
+        let mut all = vec![0; 6 * SLOT + 7];
+        let mapping = file.map_mut(0, all.len()).unwrap();
+        for (at, new) in [(5, &b"first"[..]), (3 * SLOT - 2, b"over a border"), (6 * SLOT + 3, b"last")] {
+            mapping.write(at, new).unwrap();
+            all[at..at + new.len()].copy_from_slice(new);
+            file.sync().unwrap();
+            assert!(fs::read(named.path()).unwrap() == all);
+        }
+        assert!(fs::metadata(named.path()).unwrap().blocks() * 512 <= 8 * PAGE as u64, "holes are filled");
+        // What was written and is zero again is written.
+        mapping.write(5, &[0; 5]).unwrap();
+        all[5..10].fill(0);
+        drop(mapping);
+        file.sync().unwrap();
+        assert!(fs::read(named.path()).unwrap() == all);
+        file.drop_cache();
+        assert!(read_all(&file) == all);
+    }
+}
+
+/// What others have written is seen by who opens the file then, where no mapping is.
+#[test]
+fn what_others_write_is_seen_when_the_file_is_opened_again() {
+    let _alone = budget(64 << 20);
+    let named = tempfile::NamedTempFile::new().unwrap();
+    let mut all = bytes(4 * SLOT, 5);
+    fs::write(named.path(), &all).unwrap();
+    let first = File::open_writable(named.path()).unwrap();
+    assert!(read_all(&first) == all);
+    let mapping = first.map(0, PAGE).unwrap();
+    first.write_at(b"dirty", 3 * SLOT as u64).unwrap();
+    all[3 * SLOT..][..5].copy_from_slice(b"dirty");
+    let others = fs::File::options().write(true).open(named.path()).unwrap();
+    let changed = || fs::metadata(named.path()).unwrap().modified().unwrap();
+    let before = changed();
+    // The clock of a file system may stand still for some ms.
+    while changed() == before {
+        for at in [5, SLOT, 3 * SLOT + PAGE] {
+            std::os::unix::fs::FileExt::write_all_at(&others, b"by others", at as u64).unwrap();
+        }
+    }
+    all[SLOT..][..9].copy_from_slice(b"by others");
+    let second = File::open(named.path()).unwrap();
+    assert!(read_all(&second) == all, "what is mapped or dirty stays, and the rest is new");
+    drop(mapping);
+    // Its own changes drop nothing.
+    first.sync().unwrap();
+    first.punch_hole(2 * SLOT as u64..2 * SLOT as u64 + 5).unwrap();
+    first.grow(4 * SLOT as u64 + 5).unwrap();
+    first.set_len(4 * SLOT as u64).unwrap();
+    let present = first.present();
+    drop(File::open(named.path()).unwrap());
+    assert_eq!(first.present(), present);
 }

@@ -9,8 +9,8 @@ pub struct Request {
     pub offset: u64,
     /// Memory that is the backing's alone until it is done.
     pub to: Span,
-    /// Whose request it is.
-    pub(super) tag: usize,
+    /// Whose request it is: for who made it.
+    pub tag: usize,
 }
 
 /// Reads of which several may be under way at a time.

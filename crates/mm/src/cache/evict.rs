@@ -104,7 +104,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         if self.store.idle() == 0 {
             return false;
         }
-        if self.backing.is_huge() {
+        if self.is_huge() {
             return true;
         }
         let Some(frame) = self.store.take(Need::Any) else { return false };

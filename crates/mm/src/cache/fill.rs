@@ -16,6 +16,9 @@ use crate::frame::buddy::Kind;
 use crate::frame::purpose::Need;
 use crate::frame::store::Frame;
 
+/// A smaller file has small pages: a program may open many of them.
+const LEAST_HUGE: usize = SLOT / 2;
+
 /// Pages that are read.
 #[derive(Clone, Copy)]
 pub(super) struct Run {
@@ -62,7 +65,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
     /// Begins to bring pages: they get memory. Those that have to be read, into that memory, before [`Cache::end`]; or
     /// `None` where all of them are present. A frame brings all pages of its slot that are in the file.
     pub(super) fn begin(&self, change: &Change<'_>, slot: usize, part: Part) -> Option<Run> {
-        if !change.is(flag::FILLED | flag::TABLE | flag::HUGE) && self.backing.is_huge() {
+        if self.is_huge() && !change.is(flag::FILLED | flag::TABLE | flag::HUGE) {
             let inside = self.inside(slot);
             let is_hole = self.is_hole(slot, inside);
             match self.move_frame_in(self.slot_span(slot).start, if is_hole { Need::Zero } else { Need::Any }) {
@@ -72,6 +75,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
                         return Some(self.to_read(slot, inside));
                     }
                     self.counters.add(Counter::FileAlloc, 1);
+                    self.index.set(Entry::Hole, slot, inside);
                     change.add(inside);
                 }
                 None => {
@@ -80,6 +84,9 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
                     change.set(flag::TABLE);
                 }
             }
+        }
+        if !change.is(flag::HUGE) {
+            change.set(flag::TABLE);
         }
         loop {
             let run = self.index.run(Entry::Present, slot, part, false);
@@ -93,8 +100,14 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             if change.is(flag::HUGE) {
                 self.memory.zero(self.pages(slot, run));
             }
+            self.index.set(Entry::Hole, slot, run);
             change.add(run);
         }
+    }
+
+    /// Whether its pages come by huge pages, where these are to be had.
+    pub(super) fn is_huge(&self) -> bool {
+        self.length() >= LEAST_HUGE && self.backing.is_huge()
     }
 
     /// Whether a slot has the memory of a huge page, and none of its bytes yet.

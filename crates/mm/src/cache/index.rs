@@ -1,7 +1,7 @@
 //! The index of a file: which of its pages are in memory, and which of them are to be written.
 //!
-//! A page lies where its offset says, so an entry is three bits: present, dirty, in writeback. The 512 entries of a
-//! huge page are eight words of each, which are set and cleared together. A word beside them says what else is true
+//! A page lies where its offset says, so an entry is four bits: present, dirty, in writeback, a hole. The 512 entries of
+//! a huge page are eight words of each, which are set and cleared together. A word beside them says what else is true
 //! of the 2 MiB ([`flag`]), and counts the threads that use them.
 //!
 //! | who | does | protected by |
@@ -74,12 +74,14 @@ pub enum Entry {
     Dirty,
     /// It was written, but is not yet known to be durable.
     Writeback,
+    /// It is present, and the file has nothing there: as long as it is zero, nothing has to be written.
+    Hole,
 }
 
 /// The entries of one file.
 pub struct Index {
     states: Words,
-    entries: [Words; 3],
+    entries: [Words; 4],
     slots: usize,
 }
 
@@ -88,7 +90,7 @@ impl Index {
     pub fn new(slots: usize) -> Result<Self, Errno> {
         let words = |n: usize| Words::new(n).ok_or(Errno::ENOMEM);
         let bits = || words(slots * WORDS);
-        Ok(Self { states: words(slots)?, entries: [bits()?, bits()?, bits()?], slots })
+        Ok(Self { states: words(slots)?, entries: [bits()?, bits()?, bits()?, bits()?], slots })
     }
 
     /// How many slots it has.
@@ -166,7 +168,8 @@ impl Index {
         self.of(entry, slot).iter().any(|word| word.load(Acquire) != 0)
     }
 
-    /// Whether the file has all bytes of a slot of which no thread has a pin.
+    /// Whether the file has all bytes of a slot of which no thread has a pin. The caller has its lock, without which no
+    /// dirty page comes to be in writeback.
     pub fn is_clean(&self, slot: usize) -> bool {
         // Pages become dirty again when they could not be written: that is seen before or afterwards.
         let entries = [Entry::Dirty, Entry::Writeback, Entry::Dirty];
@@ -279,6 +282,7 @@ impl Change<'_> {
     /// They are gone; `left` is true of the slot from now on.
     pub fn gone(self, left: usize) {
         self.index.clear(Entry::Present, self.slot);
+        self.index.clear(Entry::Hole, self.slot);
         self.unset(flag::TABLE & !left);
         self.set(left);
         let ended = flag::LEAVING | flag::HUGE | flag::FILLED | flag::USED;

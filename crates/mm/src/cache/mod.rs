@@ -221,9 +221,18 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         }
     }
 
-    /// Bytes of the file may have been changed where they lie. The caller holds them.
+    /// Bytes of the file may have been changed where they lie. The caller holds them. Holes of the file stay holes where
+    /// nothing was written.
     pub fn soil(&self, offset: usize, bytes: usize) {
-        self.parts(offset, bytes).for_each(|(slot, _, part)| self.index.set(Entry::Dirty, slot, part));
+        for (slot, _, part) in self.parts(offset, bytes) {
+            for page in part.first..part.first + part.count {
+                let page = Part { first: page, count: 1 };
+                let is_hole = self.index.has(Entry::Hole, slot, page);
+                if !is_hole || !self.memory.is_zero(self.pages(slot, page)) {
+                    self.index.set(Entry::Dirty, slot, page);
+                }
+            }
+        }
     }
 
     /// The pages of a slot that are in the file.

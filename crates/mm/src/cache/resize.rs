@@ -111,6 +111,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         }
         let before = self.returnable(slot);
         self.index.unset(Entry::Present, slot, part);
+        self.index.unset(Entry::Hole, slot, part);
         if !change.is(flag::HUGE) {
             self.empty(self.pages(slot, part));
         }
@@ -118,17 +119,21 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
     }
 
     /// Has bytes inside the file read as zero, and its backing keep no room for them, as far as it can. The caller has
-    /// the file for itself. Mappings see the zeroes.
+    /// the file for itself. Mappings see the zeroes. After an error some of the bytes may be zero.
     pub fn punch(&self, offset: usize, bytes: usize) -> Result<(), Errno> {
         let end = offset + bytes;
         let whole = Span { start: offset.next_multiple_of(PAGE).min(end), end: (end / PAGE * PAGE).max(offset) };
         // The last page of a file is whole.
         let whole = if end == self.length() { Span { end: end.max(whole.start), ..whole } } else { whole };
-        if whole.start >= whole.end || !self.backing.punch(whole.start as u64, whole.bytes())? {
+        if whole.start >= whole.end {
             return self.write_zeroes(offset, bytes);
         }
+        // Before: these may write back what is dirty to make room, and nothing may be written to the hole.
         self.write_zeroes(offset, whole.start - offset)?;
         self.write_zeroes(whole.end, end - whole.end)?;
+        if !self.backing.punch(whole.start as u64, whole.bytes())? {
+            return self.write_zeroes(whole.start, whole.bytes());
+        }
         for (slot, span, part) in self.parts(whole.start, whole.bytes()) {
             if self.index.state(slot) & flag::FILLED == 0 {
                 continue;
@@ -146,7 +151,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         Ok(())
     }
 
-    /// Fills the pages of a part that are present with zeroes, as far as `bytes` go.
+    /// Fills the pages of a part that are present with zeroes, as far as `bytes` go. They are holes of the file.
     fn zero_present(&self, slot: usize, part: Part, bytes: Span) {
         let mut rest = part;
         loop {
@@ -155,6 +160,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
                 return;
             }
             self.memory.zero(self.pages(slot, run).clip(bytes));
+            self.index.set(Entry::Hole, slot, run);
             let next = run.first + run.count;
             rest = Part { first: next, count: part.first + part.count - next };
         }

@@ -51,8 +51,11 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         let mut batch = Batch { run: Span::new(0, 0), result: Ok(()) };
         for (slot, ..) in slots() {
             if self.index.has_any(Entry::Dirty, slot) {
-                // A page in writeback stays, so it needs no pin.
+                // With its lock: who looks whether it is clean must not miss a page that is turned to and fro. A page in
+                // writeback stays, so it needs no pin.
+                let change = self.change(slot);
                 self.index.turn(Entry::Dirty, Entry::Writeback, slot);
+                drop(change);
                 self.write_slot(slot, &mut batch);
             }
         }
@@ -79,6 +82,8 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             if part == Part::NONE {
                 return;
             }
+            // The file has bytes there from now on, or an error makes the page dirty again.
+            self.index.unset(Entry::Hole, slot, part);
             let run = self.pages(slot, part);
             if run.start == batch.run.end && batch.run.bytes() + run.bytes() <= MOST_AT_ONCE {
                 batch.run.end = run.end;
