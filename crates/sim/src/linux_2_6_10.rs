@@ -13,7 +13,6 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::clock::{Clock, Cpu, Line, Machine, Ps, Use};
 use crate::costs::Costs;
-use crate::seed::MACHINE;
 
 /// Pages of a `pagevec`.
 pub const PAGEVEC: usize = 15;
@@ -79,10 +78,10 @@ fn grown(last: usize, most: usize) -> usize {
     (2 * last).min(most)
 }
 
-/// Runs it.
-pub fn run(setup: &Setup, lock: &Lock) -> Took {
+/// Runs it on a machine of these costs, but for those of the lock.
+pub fn run(setup: &Setup, machine: &Costs, lock: &Lock) -> Took {
     let clock = Clock::default();
-    let costs = Costs { transfer: lock.transfer, waiter: lock.waiter, ..MACHINE };
+    let costs = Costs { transfer: lock.transfer, waiter: lock.waiter, ..machine.clone() };
     let system = AtomicU64::new(0);
     let program = |clock: &Clock| {
         let (mut next, mut window) = (0, 1);
@@ -116,6 +115,7 @@ pub fn run(setup: &Setup, lock: &Lock) -> Took {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::seed::MACHINE;
 
     #[test]
     fn windows_grow_as_those_of_the_patch() {
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn one_thread_waits_for_nothing() {
         let setup = Setup { threads: 1, pages: 64, clear: 1000.0, window: 1 };
-        let took = run(&setup, &LOCK);
+        let took = run(&setup, &MACHINE, &LOCK);
         let one = MACHINE.entry + MACHINE.install + 1000.0 + 4.0 * MACHINE.local;
         assert_eq!((took.system * 1e9).round(), 64.0 * one);
         assert!((took.wall - took.system - took.user).abs() < 1e-12);

@@ -145,7 +145,7 @@ impl Table {
             clear: MACHINE.clear(self.bytes() / row.threads as f64),
             window: if self.order() == 0 { 1 } else { PAGEVEC },
         };
-        let took = linux_2_6_10::run(&setup, lock);
+        let took = linux_2_6_10::run(&setup, &MACHINE, lock);
         let pages = took.pages as f64;
         Predicted {
             user: took.user / pages,

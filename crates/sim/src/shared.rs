@@ -3,7 +3,8 @@
 
 use std::collections::VecDeque;
 
-use crate::clock::Ps;
+/// Picoseconds.
+type Ps = u64;
 
 /// How it is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
