@@ -287,7 +287,7 @@ impl<'a> Machine<'a> {
     /// Those whose turn it is have the lock for readers and writers. They are woken one after the other.
     fn admit(&mut self) {
         let mut woken = 0;
-        while let Some((cpu, wake)) = self.shared.next() {
+        while let Some((cpu, wake)) = self.shared.admit() {
             woken += wake;
             self.after(woken, Event::Runs(cpu));
         }

@@ -52,7 +52,7 @@ impl Shared {
     }
 
     /// The next one in the queue, if it may have the lock now, and how long it takes to wake. It holds it from now on.
-    pub fn next(&mut self) -> Option<(usize, Ps)> {
+    pub fn admit(&mut self) -> Option<(usize, Ps)> {
         let (cpu, mode, wake) = *self.waiting.front()?;
         if !self.is_free(mode) {
             return None;
@@ -85,11 +85,11 @@ mod tests {
         assert_eq!(lock.take(2, Mode::Write, 7), Taken::Later);
         assert_eq!([3, 4].map(|cpu| lock.take(cpu, Mode::Read, 9)), [Taken::Later, Taken::Later]);
         lock.give(Mode::Read);
-        assert_eq!(lock.next(), None);
+        assert_eq!(lock.admit(), None);
         lock.give(Mode::Read);
-        assert_eq!(lock.next(), Some((2, 7)));
-        assert_eq!(lock.next(), None);
+        assert_eq!(lock.admit(), Some((2, 7)));
+        assert_eq!(lock.admit(), None);
         lock.give(Mode::Write);
-        assert_eq!((lock.next(), lock.next(), lock.next()), (Some((3, 9)), Some((4, 9)), None));
+        assert_eq!((lock.admit(), lock.admit(), lock.admit()), (Some((3, 9)), Some((4, 9)), None));
     }
 }
