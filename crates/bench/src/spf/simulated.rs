@@ -1,7 +1,9 @@
 //! The rows of 2019 on many processors, each beside what the simulation of a kernel of then says.
 
 use crate::table;
+use faultless_sim::blocks::{self, DISCARD, TODAY};
 use faultless_sim::changes::{ROWS, Reached, Row, Words, counted};
+use faultless_sim::costs::Costs;
 
 /// Processors, faults of each, work of a fault and what a line takes from one processor to another, in ns: a lock's word
 /// that limits page_fault3 to the rate of its table.
@@ -17,6 +19,37 @@ pub fn tables() {
     let mut rows = table::new_table(&["processors", "classic", "speculative", "gain", "given up"]);
     for row in ROWS {
         rows.add_row(cells(&row));
+    }
+    println!("{rows}\n");
+    println!("**Blocks of a region on many processors** (the engine; 512 KiB, a page a fault; blocks a second)\n");
+    let mut rows = table::new_table(&[
+        "processors",
+        "classic",
+        "speculative",
+        "gain",
+        "given up",
+        "speculative, to linear",
+        "speculative, with the kernel's words",
+    ]);
+    let mut one = None;
+    for threads in [1, 2, 24, 48] {
+        let reached = |speculative, costs: &Costs| {
+            let blocks = (96 / threads).max(4);
+            let setup = blocks::Setup { threads, blocks, pages: 128, speculative, discard: DISCARD };
+            blocks::run(&setup, costs)
+        };
+        let (classic, speculative) = (reached(false, &TODAY), reached(true, &TODAY));
+        let one = *one.get_or_insert(speculative.rate);
+        let beside = reached(true, &Costs { kernel_words: 2, ..TODAY });
+        rows.add_row(vec![
+            threads.to_string(),
+            format!("{:.0}", classic.rate),
+            format!("{:.0}", speculative.rate),
+            format!("{:+.0} %", (speculative.rate / classic.rate - 1.0) * 100.0),
+            speculative.given_up.to_string(),
+            format!("{:.2}", speculative.rate / one / threads as f64),
+            format!("{:.0}", beside.rate),
+        ]);
     }
     println!("{rows}\n");
     println!("**One shared counter** (page_fault3 on 72 processors: faults of a thread a second)\n");
