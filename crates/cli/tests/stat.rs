@@ -86,6 +86,27 @@ fn what_a_process_counted_is_shown() {
     assert!(pids.into_iter().any(|pid| pid == program.pid()), "{list}");
 }
 
+/// A program that touches memory has page faults, also where it has no region and asks the library for nothing.
+#[test]
+fn the_kernels_page_faults_of_a_program_are_shown() {
+    let args = ["stat", "-e", "faults", "--", "dd", "if=/dev/zero", "of=/dev/null", "bs=64K", "count=1"];
+    let out = output(&args);
+    let said = text(&out.stderr);
+    let line = |name: &str| {
+        let words = said.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let found = words.into_iter().find(|words| words.get(1) == Some(&name));
+        found.and_then(|words| words[0].parse::<u64>().ok()).unwrap_or_else(|| panic!("no {name}: {said}"))
+    };
+    assert!(line("faults") > 16, "{said}");
+    assert_eq!(line("faults_regions"), 0, "{said}");
+    // A process that runs, as JSON.
+    let program = Covered::start();
+    let report = json(&["stat", "-p", &program.pid(), "--once", "--json", "-e", "faults"]);
+    assert!(report["page_faults"].as_u64().unwrap() > 16, "{report}");
+    let other = json(&["stat", "-p", &program.pid(), "--once", "--json", "-e", "spf"]);
+    assert_eq!(other.get("page_faults"), None);
+}
+
 #[test]
 fn metrics_are_what_the_json_says() {
     let program = Covered::start();

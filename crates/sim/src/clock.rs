@@ -16,6 +16,7 @@ use generator::{Generator, Gn};
 use serde::Serialize;
 
 use crate::costs::Costs;
+use crate::shared::{Mode, Shared, Taken};
 
 /// Picoseconds.
 pub type Ps = u64;
@@ -52,6 +53,12 @@ pub enum Line {
     Ranges,
     /// The kernel's own, for the address space.
     Kernel,
+    /// The lock of a whole address space in a kernel.
+    Semaphore,
+    /// The lock of its page tables.
+    PageTables,
+    /// Of an area in a kernel.
+    Area(usize),
 }
 
 impl Line {
@@ -71,6 +78,9 @@ impl Line {
             Self::Index => "index lock",
             Self::Ranges => "range lock",
             Self::Kernel => "kernel's",
+            Self::Semaphore => "address space lock",
+            Self::PageTables => "page table lock",
+            Self::Area(_) => "areas",
         }
     }
 }
@@ -82,6 +92,8 @@ pub enum Use {
     Atomic,
     /// A lock is taken and let go, for a few instructions.
     Lock,
+    /// A lock is taken, and let go after this time.
+    Held(Ps),
 }
 
 /// What a processor waits for.
@@ -93,6 +105,10 @@ enum Wait {
     Place(usize),
     /// Nothing: it lets a place go.
     Left,
+    /// The lock for readers and writers; one that slept for it takes this time to wake.
+    Take(Mode, Ps),
+    /// Nothing: it lets that lock go.
+    Give(Mode),
     /// For ever: its program has ended.
     End,
 }
@@ -123,6 +139,11 @@ impl Clock {
         pause(Wait::Time((ns * 1000.0).round() as Ps));
     }
 
+    /// Takes a lock, holds it for `ns` nanoseconds, and lets it go.
+    pub fn hold(&self, line: Line, ns: f64) {
+        pause(Wait::Line(line, Use::Held((ns * 1000.0).round() as Ps)));
+    }
+
     /// Comes to a word.
     pub fn pass(&self, line: Line, how: Use) {
         pause(Wait::Line(line, how));
@@ -136,6 +157,16 @@ impl Clock {
     /// Lets it go.
     pub fn leave(&self) {
         pause(Wait::Left);
+    }
+
+    /// Takes the lock for readers and writers. If that has to wait, waking it takes `wake` ns, in which it has the lock.
+    pub fn take(&self, mode: Mode, wake: f64) {
+        pause(Wait::Take(mode, (wake * 1000.0).round() as Ps));
+    }
+
+    /// Lets it go.
+    pub fn give(&self, mode: Mode) {
+        pause(Wait::Give(mode));
     }
 }
 
@@ -182,13 +213,15 @@ pub struct Machine<'a> {
     lines: HashMap<Line, Queue>,
     inside: usize,
     outside: VecDeque<usize>,
+    shared: Shared,
 }
 
 impl<'a> Machine<'a> {
     /// No processor has run yet.
     pub fn new(clock: &'a Clock, costs: &'a Costs, cpus: Vec<Cpu<'a>>) -> Self {
         let (events, lines, outside) = (BinaryHeap::new(), HashMap::new(), VecDeque::new());
-        let mut machine = Self { clock, costs, cpus, events, count: 0, lines, inside: 0, outside };
+        let mut machine =
+            Self { clock, costs, cpus, events, count: 0, lines, inside: 0, outside, shared: Shared::default() };
         (0..machine.cpus.len()).for_each(|cpu| machine.after(0, Event::Runs(cpu)));
         machine
     }
@@ -232,6 +265,15 @@ impl<'a> Machine<'a> {
                 self.after(0, Event::Runs(cpu));
             }
             Wait::Place(_) => self.outside.push_back(cpu),
+            Wait::Take(mode, wake) => match self.shared.take(cpu, mode, wake) {
+                Taken::Now => self.after(0, Event::Runs(cpu)),
+                Taken::Later => {}
+            },
+            Wait::Give(mode) => {
+                self.shared.give(mode);
+                self.after(0, Event::Runs(cpu));
+                self.admit();
+            }
             Wait::Left => {
                 match self.outside.pop_front() {
                     Some(next) => self.after(0, Event::Runs(next)),
@@ -239,6 +281,15 @@ impl<'a> Machine<'a> {
                 }
                 self.after(0, Event::Runs(cpu));
             }
+        }
+    }
+
+    /// Those whose turn it is have the lock for readers and writers. They are woken one after the other.
+    fn admit(&mut self) {
+        let mut woken = 0;
+        while let Some((cpu, wake)) = self.shared.admit() {
+            woken += wake;
+            self.after(woken, Event::Runs(cpu));
         }
     }
 
@@ -255,12 +306,13 @@ impl<'a> Machine<'a> {
         } else {
             self.costs.transfer
         };
-        if how == Use::Lock {
+        if how != Use::Atomic {
             // A processor that found no place looks at the table of places again and again.
             let outside = if line == Line::Ranges { self.outside.len() } else { 0 };
             ns += self.costs.waiter * (queue.waiting.len() + outside) as f64;
         }
-        let ps = (ns * 1000.0).round() as Ps;
+        let held = if let Use::Held(ps) = how { ps } else { 0 };
+        let ps = (ns * 1000.0).round() as Ps + held;
         queue.used += ps;
         self.after(ps, Event::Served(cpu, line));
     }
@@ -301,6 +353,13 @@ mod tests {
         // Of two, a holder finds no other one waiting. Of three, it finds one, but for the first and the last.
         assert_eq!(many(Use::Lock, 2), many(Use::Atomic, 2));
         assert_eq!(many(Use::Lock, 3), 1 + 4 * (10 + 2) + 10);
+    }
+
+    #[test]
+    fn a_lock_that_is_held_keeps_others_waiting() {
+        let holds = |clock: &Clock| clock.hold(WORD, 100.0);
+        // One that waits behind the first, and then has it from another processor.
+        assert_eq!(run((0..2).map(|_| Box::new(holds) as Program).collect()), 1 + 100 + 10 + 100);
     }
 
     #[test]

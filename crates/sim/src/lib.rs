@@ -10,14 +10,22 @@
 //! | [`clock`] | virtual time, processors, cache lines that they pass on |
 //! | [`mmu`] | the memory management unit that takes time |
 //! | [`pattern`] | in what order pages are touched for the first time |
+//! | [`shared`] | a lock for readers and writers |
+//! | [`blocks`] | threads that map and unmap blocks of a region, by the engine |
+//! | [`changes`] | threads that map and unmap beside faults, on a kernel of 2019 |
+//! | [`linux_2_6_10`] | the fault handler of that time, with its lock |
 //! | [`work`] | the program that touches them, and what it took |
 //! | [`seed`] | the tables of 2004 that this is compared with, and the costs that follow from them |
 
 #![forbid(unsafe_code)]
 
+pub mod blocks;
+pub mod changes;
 pub mod clock;
 pub mod costs;
+pub mod linux_2_6_10;
 pub mod mmu;
 pub mod pattern;
 pub mod seed;
+pub mod shared;
 pub mod work;

@@ -46,6 +46,8 @@ pub struct SimMmu<'a> {
     clear: f64,
     /// What making a huge page of zeroes takes.
     make_huge: f64,
+    /// What dropping a page takes.
+    discard: f64,
     base: usize,
     /// Lines of counters.
     lines: usize,
@@ -60,12 +62,29 @@ impl<'a> SimMmu<'a> {
         let (clear, make_huge) = (costs.clear_near, costs.make_huge);
         let (frames, places) = (Fake::default(), places(lines));
         let fake = FakeMmu::new(|| {}).with_frames(frames.clone());
-        Self { fake, frames, clock, costs, clear, make_huge, base, lines, places, made: Mutex::default() }
+        Self {
+            fake,
+            frames,
+            clock,
+            costs,
+            clear,
+            make_huge,
+            discard: 0.0,
+            base,
+            lines,
+            places,
+            made: Mutex::default(),
+        }
     }
 
     /// What each page takes to be cleared, instead of what it takes on the own node.
     pub fn clearing(self, clear: f64) -> Self {
         Self { clear, ..self }
+    }
+
+    /// What dropping a page takes, instead of nothing.
+    pub fn discarding(self, discard: f64) -> Self {
+        Self { discard, ..self }
     }
 
     /// All frames were cleared before.
@@ -195,6 +214,7 @@ impl Mmu for SimMmu<'_> {
     }
 
     fn discard(&self, span: Span) -> Result<(), Errno> {
+        self.clock.spend(self.discard * (span.bytes() / PAGE) as f64);
         self.fake.discard(span)
     }
 

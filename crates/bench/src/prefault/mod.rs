@@ -7,6 +7,7 @@ mod programs;
 mod real;
 mod runs;
 mod simulated;
+mod then;
 
 use std::path::PathBuf;
 
@@ -44,7 +45,7 @@ enum Part {
     Cold,
     /// Costs of this machine, and the simulation beside it.
     Validate,
-    /// The tables of 2004, simulated; with --full for every number of processors.
+    /// The tables of 2004, each row beside what is simulated.
     Tables,
     /// One lock, prefaulting, speculation, both, and both with prezeroed frames, on up to 512 processors.
     Many,
@@ -66,7 +67,7 @@ pub fn main(args: &Args) -> Result<()> {
         Part::Arrays => real::arrays(&mut runs),
         Part::Cold => real::cold(&mut runs),
         Part::Validate => simulated::validate(&mut runs, &mut results),
-        Part::Tables => simulated::tables(args.parts.full, &mut results),
+        Part::Tables => then::tables(&mut results.tables),
         Part::Many => simulated::many(&runs.context, &mut results, aims),
         Part::Programs => outcomes = programs::programs(&runs.context, &session.machine, session.start, aims),
     });

@@ -10,12 +10,12 @@ use serde::Serialize;
 use super::costs;
 use super::real;
 use super::runs::{Case, Runs, Way};
+use super::then::Compared;
 use crate::aims::Aims;
 use crate::loops::Taken;
 use crate::plan::Context;
 use crate::rule::Aim;
 use crate::table;
-use faultless_measure::paired::median;
 
 /// Order of the largest window of a region with delivery by signal, unless it is said otherwise.
 const DEFAULT_ORDER: u32 = 13;
@@ -56,23 +56,6 @@ struct Rates {
     processor: f64,
 }
 
-/// A row of 2004 beside a simulated one.
-#[derive(Serialize)]
-pub struct Compared {
-    /// Its table.
-    pub title: &'static str,
-    /// Order of the largest window.
-    pub order: u32,
-    /// Threads.
-    pub threads: usize,
-    /// Pages touched in a second in 2004.
-    pub then: f64,
-    /// In the simulation.
-    pub simulated: f64,
-    /// Whether costs were chosen by it.
-    pub is_fitted: bool,
-}
-
 /// One configuration on one number of processors.
 #[derive(Serialize)]
 pub struct Many {
@@ -84,6 +67,8 @@ pub struct Many {
     pub threads: usize,
     /// Pages touched in a second.
     pub rate: f64,
+    /// The same with what one thread does for all, in one address space and in as many as the tables have.
+    pub with_serial: Option<[f64; 2]>,
     /// The rest.
     pub figures: Figures,
 }
@@ -152,7 +137,7 @@ pub fn validate(runs: &mut Runs, results: &mut Results) {
 }
 
 /// Costs side by side, each with its heading.
-fn print_costs(all: &[(&Costs, &str)]) {
+pub fn print_costs(all: &[(&Costs, &str)]) {
     let line = |cells: &mut dyn Iterator<Item = String>| println!("| {} |", cells.collect::<Vec<_>>().join(" | "));
     let headings = all.iter().map(|(_, heading)| (*heading).to_owned());
     line(&mut std::iter::once("what".to_owned()).chain(headings));
@@ -190,59 +175,6 @@ fn heading(more: &str) {
     println!("|---|---|---|---|---|---|---|---|{}", "---|".repeat(more.split('|').count()));
 }
 
-/// The rows of the tables of 2004, each beside what the simulation says.
-pub fn tables(full: bool, results: &mut Results) {
-    println!("**Costs fitted to the machine of 2004**\n");
-    print_costs(&[(&MACHINE, "takes")]);
-    for (i, table) in seed::tables().into_iter().enumerate() {
-        for order in table.orders {
-            println!("**{}**, windows up to {} pages\n", table.title, 1 << order);
-            heading("2004 | simulated to 2004");
-            let is_wanted = |threads: usize| full || threads.ilog2() % 2 == 1 || threads == 1;
-            for row in table.rows.iter().filter(|row| is_wanted(row.threads)) {
-                let predicted = table.predict(row, *order, &MACHINE);
-                let (rate, one) = (predicted.rate(), predicted.figures);
-                let pages = table.bytes() * table.reps as f64 / MACHINE.page;
-                let scale = pages / predicted.spaces as f64 / one.pages as f64;
-                let (user, system) = (one.user * scale, one.system * scale);
-                let is_fitted = seed::is_fitted(i, row);
-                println!(
-                    "| {} | {} | {} | {user:.3}s | {system:.3}s | {:.3}s | {:.3} | {rate:.3} | {:.3} | {:.2}{} |",
-                    table.gb,
-                    table.reps,
-                    row.threads,
-                    pages / rate,
-                    pages / (user + system),
-                    row.rate,
-                    rate / row.rate,
-                    if is_fitted { ", fitted" } else { "" },
-                );
-                results.tables.push(Compared {
-                    title: table.title,
-                    order: *order,
-                    threads: row.threads,
-                    then: row.rate,
-                    simulated: rate,
-                    is_fitted,
-                });
-            }
-            println!();
-        }
-    }
-    for (what, fitted) in [("Rows that costs were fitted to", true), ("Rows that were predicted", false)] {
-        let logs: Vec<f64> = results
-            .tables
-            .iter()
-            .filter(|row| row.is_fitted == fitted)
-            .map(|row| (row.simulated / row.then).ln().abs())
-            .collect();
-        let worst = logs.iter().copied().fold(0.0, f64::max).exp();
-        let middle = median(&logs).unwrap_or(0.0).exp();
-        println!("{what}: {}; off by a factor of {middle:.2} in the middle, {worst:.2} at most.", logs.len());
-    }
-    println!();
-}
-
 /// What is simulated on many processors: a name, the order of the largest window, whether faults are tried without a lock, where
 /// zeroes come from, and the order of pages.
 type Kind = (&'static str, u32, bool, Frames, Pattern);
@@ -259,17 +191,22 @@ const MANY: [Kind; 9] = [
     ("speculative, prezeroed, at random", 0, true, Frames::Prezeroed, Pattern::Random),
 ];
 
-/// One address space on one to 512 processors.
+/// One address space on one to 512 processors. For the machine of 2004 the part that one thread does for all is left
+/// out at first: its columns stand beside. That part is fitted, and limits all that the machine does.
 pub fn many(context: &Context, results: &mut Results, aims: &mut Aims) {
     let measured = results.measured.first().cloned();
-    let machines = [("the machine of 2004", Some(MACHINE)), ("processors like those of this machine", measured)];
+    let machines = [(THEN, Some(MACHINE)), ("processors like those of this machine", measured)];
     for (machine, costs) in machines {
         let Some(costs) = costs else { continue };
         for (name, order, speculative, frames, pattern) in MANY {
             println!("**{machine}: {name}** (one address space)\n");
-            heading("to linear | busiest line");
+            let then = machine == THEN;
+            let more = "to linear | busiest line";
+            let serial = " | with the serial part | the same, spaces of 128";
+            heading(&format!("{more}{}", if then { serial } else { "" }));
             let most = if context.quick { 3 } else { 9 };
             let mut first = None;
+            let mut spaces = Spaces::default();
             for threads in (0..=most).map(|shift| 1 << shift) {
                 let pages = PAGES[(order > 5 || pattern == Pattern::Random) as usize];
                 let huge = order >= HUGE_ORDER && costs.move_huge.is_finite();
@@ -278,8 +215,10 @@ pub fn many(context: &Context, results: &mut Results, aims: &mut Aims) {
                 let (rate, (line, busy)) = (figures.rate(), figures.busiest);
                 let linear = rate / threads as f64 / *first.get_or_insert(rate);
                 let scale = SHARE * threads as f64 / costs.page / figures.pages as f64;
+                let with_serial = then.then(|| spaces.rates(threads, rate));
+                let cells = with_serial.map_or(String::new(), |[one, many]| format!(" {one:.0} | {many:.0} |"));
                 println!(
-                    "| {} | 1 | {threads} | {:.3}s | {:.3}s | {:.3}s | {:.3} | {rate:.3} | {linear:.2} | {}, {:.0} % |",
+                    "| {} | 1 | {threads} | {:.3}s | {:.3}s | {:.3}s | {:.0} | {rate:.0} | {linear:.2} | {}, {:.0} % |{cells}",
                     SHARE * threads as f64 / (1u64 << 30) as f64,
                     figures.user * scale,
                     figures.system * scale,
@@ -288,23 +227,56 @@ pub fn many(context: &Context, results: &mut Results, aims: &mut Aims) {
                     line.name(),
                     busy * 100.0,
                 );
-                if machine == MANY_AIMED && frames == Frames::Prezeroed && pattern == Pattern::Sequential {
-                    if threads == 256 {
-                        let line = format!("{name}, 256 processors: {linear:.2} of linear, aimed at 0.8");
-                        aims.counted(line, linear, Aim::AtLeast(0.8));
-                    }
-                    if threads == 512 {
-                        let line =
-                            format!("{name}, 512 processors: {rate:.0} pages a second, aimed at 10 million");
-                        aims.counted(line, rate, Aim::AtLeast(1e7));
-                    }
+                if let Some([_, reached]) = with_serial.filter(|_| is_aimed(frames, pattern)) {
+                    aim(aims, name, threads, linear, reached);
                 }
-                results.many.push(Many { machine, name, threads, rate, figures });
+                results.many.push(Many { machine, name, threads, rate, with_serial, figures });
             }
             println!();
         }
     }
 }
 
-/// The machine of which something is aimed at.
-const MANY_AIMED: &str = "the machine of 2004";
+/// The machine of the tables, as it is called.
+const THEN: &str = "the machine of 2004";
+
+/// Rates with the serial part, from those without.
+#[derive(Default)]
+struct Spaces {
+    /// Of the most threads of an address space.
+    full: Option<f64>,
+}
+
+impl Spaces {
+    /// Of these threads in one address space, and in spaces of [`seed::GROUP`] threads.
+    fn rates(&mut self, threads: usize, rate: f64) -> [f64; 2] {
+        if threads == 1 {
+            return [rate; 2];
+        }
+        if threads == seed::GROUP {
+            self.full = Some(rate);
+        }
+        let (one, spaces) = (seed::with_serial(rate, 1), seed::spaces(threads));
+        [one, self.full.filter(|_| spaces > 1).map_or(one, |full| seed::with_serial(full, spaces))]
+    }
+}
+
+/// Whether the row's threads are what something is aimed at.
+fn is_aimed(frames: Frames, pattern: Pattern) -> bool {
+    frames == Frames::Prezeroed && pattern == Pattern::Sequential
+}
+
+/// The engine is to scale by itself. The machine as a whole is to reach 10 million pages a second, with all that it
+/// does.
+fn aim(aims: &mut Aims, name: &str, threads: usize, linear: f64, reached: f64) {
+    if threads == 256 {
+        let line = format!("{name}, 256 processors, engine alone: {linear:.2} of linear, aimed at 0.8");
+        aims.counted(line, linear, Aim::AtLeast(0.8));
+    }
+    if threads == 512 {
+        let line = format!(
+            "{name}, 512 processors in four address spaces, with the serial part: {reached:.0} pages a second, aimed at 10 million"
+        );
+        aims.counted(line, reached, Aim::AtLeast(1e7));
+    }
+}

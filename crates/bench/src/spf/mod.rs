@@ -5,6 +5,7 @@ mod compile;
 mod faults;
 mod latency;
 mod runs;
+mod simulated;
 
 use anyhow::Result;
 use clap::ValueEnum;
@@ -39,6 +40,8 @@ enum Part {
     Starts,
     /// A compile job, which has nothing to gain.
     Compile,
+    /// The tables of 2019 on up to 1024 processors, simulated.
+    Simulated,
 }
 
 /// Runs the parts and prints the tables.
@@ -55,6 +58,7 @@ pub fn main(args: &Args) -> Result<()> {
         Part::Latency => latency::faults(&mut runs),
         Part::Starts => latency::starts(&mut runs),
         Part::Compile => compile::table(&mut runs, aims),
+        Part::Simulated => simulated::tables(),
     });
     args.parts.close(&session, &aims, || runs.json(&session.machine))
 }

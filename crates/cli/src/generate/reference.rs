@@ -48,8 +48,11 @@ const COUNTERS_START: &str = "
 
 Counted per process since its first large request, and those of regions also for each region; `faultless stat` shows
 both, but for details. `-e` shows those it names (regions one by one if one of `region_*` is among them), also by the
-names that perf has: `faults` and `spf` for faults of regions and speculative ones, `pagefault:spf_*` for how those
-ended (`spf` brings the reasons with it).
+names that perf has: `faults` for page faults, `spf` for speculative ones of regions, `pagefault:spf_*` for how those
+ended (`spf` brings the reasons with it). `faults` has two lines. The first is what the kernel took for the processes:
+with a program, of all that it ran and waited for; else of covered processes while they are watched. The second,
+`faults_regions`, is what regions resolved. Those that came as signals are not in the first; those that a handler thread
+resolved are in both.
 ";
 
 const JSON: &str = "
@@ -74,6 +77,7 @@ whether it is there no more; `present_bytes`, what is there, but for areas that 
 are kept by region. One that has ended stays until its place is needed |
 | `.other_regions` | if there were more: their `count`, and their `counters` together |
 | `totals` | the counters, summed |
+| `page_faults` | with `-e faults`: page faults that the kernel took |
 | `unreadable` | what is wrong with pages that could not be read |
 
 That of `faultless run --json` is described in `crates/cli/src/run/summary.rs`, that of `--compare` in

@@ -21,6 +21,8 @@ pub struct Report {
     over_s: f64,
     processes: Vec<Process>,
     totals: BTreeMap<&'static str, u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    page_faults: Option<u64>,
     unreadable: Vec<String>,
 }
 
@@ -113,7 +115,13 @@ impl Report {
                 other_regions,
             }
         });
-        Self { version: 1, kind, time_s, over_s, processes: processes.collect(), totals, unreadable }
+        let processes = processes.collect();
+        Self { version: 1, kind, time_s, over_s, processes, totals, page_faults: None, unreadable }
+    }
+
+    /// With the page faults that the kernel took.
+    pub fn with_faults(self, page_faults: Option<u64>) -> Self {
+        Self { page_faults, ..self }
     }
 
     /// As it is printed.

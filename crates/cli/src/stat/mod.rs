@@ -3,6 +3,7 @@
 //! Exit status: that of CMD if there is one, as of `run`. Else it is 0, 1 if the process cannot be watched, 77 if
 //! this user may not look at it, and 125 if the arguments are wrong.
 
+mod faults;
 mod json;
 mod list;
 mod metrics;
@@ -58,7 +59,7 @@ pub struct Args {
           value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
     /// Counters to show, as a list with commas; * and ? stand for other letters, and '*' for all counters. `faults`, `spf` and
-    /// `pagefault:*` are names that perf has.
+    /// `pagefault:*` are names that perf has; `faults` shows the kernel's page faults, and those of regions apart.
     #[arg(short = 'e', long, value_name = "NAMES")]
     pub event: Vec<String>,
     /// Everything that the process has counted so far, at once.
@@ -142,7 +143,7 @@ fn process(pid: u32, args: &Args, style: Style, out: Out) -> Result<()> {
         }
         watch.look()?;
     }
-    watch.finish()
+    watch.finish(None)
 }
 
 /// Runs the program as `run` does; a thread reports while this one stands in for it.
@@ -151,14 +152,19 @@ fn command(args: Args, style: Style, out: Out) -> Result<End> {
     let dir = Dir::create().context("no place for counters")?;
     let running = run::start(&args, dir.path())?;
     let mut watch = Watch::new(Target::dir(dir.path().to_owned()), style, out).all_of_it();
-    let (ended, end) = channel::<()>();
+    let (ended, end) = channel::<u64>();
     let reporter = std::thread::spawn(move || -> Result<()> {
-        while end.recv_timeout(watch.pause()) == Err(RecvTimeoutError::Timeout) {
-            watch.look()?;
-        }
-        watch.finish()
+        let faults = loop {
+            match end.recv_timeout(watch.pause()) {
+                Err(RecvTimeoutError::Timeout) => watch.look()?,
+                end => break end.ok(),
+            }
+        };
+        watch.finish(faults)
     });
     let outcome = running.wait(|| ()).context("lost sight of the program")?;
+    // The thread may have ended with an error.
+    let _ = ended.send(outcome.usage.minor_faults + outcome.usage.major_faults);
     drop(ended);
     let is_lost = dir.has_lost();
     if let Ok(Err(error)) = reporter.join() {

@@ -7,11 +7,16 @@ use glob::Pattern;
 use crate::settings::suggestion;
 
 /// Names of events for counters, besides those of trace events, which the table of counters has itself.
-const EVENTS: [(&str, Counter); 3] = [
-    ("faults", Counter::RegionPgfault),
+const EVENTS: [(&str, Counter); 4] = [
+    (FAULTS, Counter::RegionPgfault),
+    (FAULTS_OF_REGIONS, Counter::RegionPgfault),
     ("spf", Counter::SpeculativePgfault),
     ("pagefault:spf_success", Counter::SpeculativePgfault),
 ];
+/// The event of all page faults of a process. The kernel counts its own, and regions those that they resolve; each
+/// has a line.
+pub const FAULTS: &str = "faults";
+const FAULTS_OF_REGIONS: &str = "faults_regions";
 /// What names of trace events begin with.
 const TRACE: &str = "pagefault:";
 /// The event that comes with the reasons why it did not happen.
@@ -25,6 +30,8 @@ pub struct Selection {
     labels: Vec<&'static str>,
     /// Whether they were asked for by name.
     pub is_named: bool,
+    /// Whether the kernel's page faults are shown before them.
+    pub has_faults: bool,
 }
 
 impl Selection {
@@ -32,7 +39,7 @@ impl Selection {
     /// what it was first asked for as.
     pub fn new(patterns: &[String]) -> Result<Self> {
         let mut labels: Vec<Option<&'static str>> = vec![None; COUNTERS.len()];
-        let mut has_group = false;
+        let (mut has_group, mut has_faults) = (false, false);
         for text in patterns.iter().flat_map(|list| list.split(',')).filter(|text| !text.is_empty()) {
             let Ok(pattern) = Pattern::new(text) else { bail!("{text:?} is no pattern") };
             let named: Vec<_> = names().filter(|(name, _)| pattern.matches(name)).collect();
@@ -42,6 +49,8 @@ impl Selection {
             for (name, counter) in named {
                 // A pattern of its own name names it, whatever else does.
                 let own = COUNTERS[counter].name;
+                has_faults |= name == FAULTS;
+                let name = if name == FAULTS { FAULTS_OF_REGIONS } else { name };
                 labels[counter].get_or_insert(if pattern.matches(own) { own } else { name });
             }
             has_group |= text == GROUP.0;
@@ -61,14 +70,14 @@ impl Selection {
             bail!("no counter is named");
         }
         let (places, labels) = labels.iter().enumerate().filter_map(|(i, label)| Some((i, (*label)?))).unzip();
-        Ok(Self { places, labels, is_named: !patterns.is_empty() })
+        Ok(Self { places, labels, is_named: !patterns.is_empty(), has_faults })
     }
 
     /// These.
     pub fn of(counters: &[Counter]) -> Self {
         let places = counters.iter().map(|counter| *counter as usize).collect();
         let labels = counters.iter().map(|counter| counter.declared().name).collect();
-        Self { places, labels, is_named: true }
+        Self { places, labels, is_named: true, has_faults: false }
     }
 
     /// Whether regions are shown one by one: unless others were asked for.
@@ -127,13 +136,21 @@ mod tests {
             let reasons = reasons.iter().map(|reason| format!("{prefix}spf_{reason}"));
             first.iter().map(|name| name.to_string()).chain(reasons).collect::<Vec<_>>()
         };
-        assert_eq!(labels("faults,spf"), expect(&["faults", "spf"], ""));
-        assert_eq!(labels("faults,spf,pagefault:*"), expect(&["faults", "spf"], "pagefault:"));
+        assert_eq!(labels("faults,spf"), expect(&["faults_regions", "spf"], ""));
+        assert_eq!(labels("faults,spf,pagefault:*"), expect(&["faults_regions", "spf"], "pagefault:"));
         assert_eq!(labels("pagefault:*"), expect(&["pagefault:spf_success"], "pagefault:"));
         assert_eq!(labels("pagefault:spf_vma_changed"), ["pagefault:spf_vma_changed"]);
         assert_eq!(labels("spf_vma_changed,pagefault:*")[1], "spf_vma_changed");
         assert_eq!(labels("*").len(), COUNTERS.len());
         assert!(labels("*").iter().zip(COUNTERS).all(|(label, counter)| *label == counter.name));
+    }
+
+    #[test]
+    fn the_kernels_page_faults_are_shown_where_they_are_asked_for() {
+        let has = |text: &str| Selection::new(&[text.to_owned()]).unwrap().has_faults;
+        assert!(["faults", "faults,spf", "*"].into_iter().all(has));
+        assert!(!["spf", "faults_regions", "region_pgfault", "pagefault:*"].into_iter().any(has));
+        assert!(!Selection::new(&[]).unwrap().has_faults);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use faultless_page::stats::Unit;
 
-use super::select::Selection;
+use super::select::{FAULTS, Selection};
 use faultless_measure::figures::{seconds, size};
 use faultless_measure::pages::Counters;
 
@@ -33,6 +33,17 @@ pub fn lines(selection: &Selection, counters: &Counters, over_s: f64, columns: u
         text.push('\n');
     }
     if text.is_empty() { format!("{:>VALUE$} of all counters\n", 0) } else { text }
+}
+
+/// The line of the kernel's page faults, if they are shown.
+pub fn faults(faults: Option<u64>, over_s: f64, columns: usize) -> String {
+    let Some(value) = faults else { return String::new() };
+    let mut text = format!("{value:>VALUE$} {FAULTS:<NAME$}");
+    if columns >= ROOM && value > 0 {
+        text += &format!(" # {:.1} /s", value as f64 / over_s.max(1e-3));
+    }
+    text.truncate(text.trim_end().len());
+    text + "\n"
 }
 
 /// A number in five columns or little more.
@@ -68,25 +79,31 @@ const HEADING: usize = 20;
 impl Intervals {
     /// For a terminal of `width` columns.
     pub fn new(selection: Selection, width: usize) -> Self {
-        let needed = TIME + selection.labels().map(|label| 1 + column(label)).sum::<usize>();
+        let labels = selection.has_faults.then_some(FAULTS).into_iter().chain(selection.labels());
+        let needed = TIME + labels.map(|label| 1 + column(label)).sum::<usize>();
         Self { selection, width, fits: needed <= width, printed: 0 }
     }
 
     /// What one interval of `over_s` seconds, which ended after `time_s`, counted.
-    pub fn line(&mut self, counters: &Counters, time_s: f64, over_s: f64) -> String {
+    pub fn line(&mut self, counters: &Counters, kernel: Option<u64>, time_s: f64, over_s: f64) -> String {
         if !self.fits {
-            return format!("{time_s:>TIME$.2} s\n") + &lines(&self.selection, counters, over_s, self.width);
+            return format!("{time_s:>TIME$.2} s\n")
+                + &faults(kernel, over_s, self.width)
+                + &lines(&self.selection, counters, over_s, self.width);
         }
         let mut text = String::new();
         if self.printed % HEADING == 0 {
             text += &format!("{:>TIME$}", "time");
-            for label in self.selection.labels() {
+            for label in kernel.map(|_| FAULTS).into_iter().chain(self.selection.labels()) {
                 text += &format!(" {label:>w$}", w = column(label));
             }
             text.push('\n');
         }
         self.printed += 1;
         text += &format!("{time_s:>TIME$.2}");
+        if let Some(value) = kernel {
+            text += &format!(" {:>w$}", short(value, Unit::Calls), w = column(FAULTS));
+        }
         let columns = self.selection.places().zip(self.selection.declared()).zip(self.selection.labels());
         for ((place, declared), label) in columns {
             let value = short(counters.values()[place], declared.unit);
@@ -135,12 +152,22 @@ mod tests {
         let two = || Selection::of(&[Counter::MmapServed, Counter::MmapBytes]);
         let mut wide = Intervals::new(two(), 40);
         assert_eq!(
-            wide.line(&counters(), 1.0, 1.0),
+            wide.line(&counters(), None, 1.0, 1.0),
             "    time mmap_served mmap_bytes\n    1.00           3        96M\n"
         );
-        assert_eq!(wide.line(&counters(), 2.0, 1.0).lines().count(), 1);
-        let narrow = Intervals::new(two(), 30).line(&counters(), 1.0, 1.0);
+        assert_eq!(wide.line(&counters(), None, 2.0, 1.0).lines().count(), 1);
+        let narrow = Intervals::new(two(), 30).line(&counters(), None, 1.0, 1.0);
         assert_eq!(narrow, "    1.00 s\n               3 mmap_served\n       100663296 mmap_bytes\n");
+    }
+
+    #[test]
+    fn the_kernels_page_faults_have_a_line_or_a_column_of_their_own() {
+        assert_eq!(faults(None, 1.0, 80), "");
+        assert_eq!(faults(Some(16384), 2.0, 80), "           16384 faults               # 8192.0 /s\n");
+        assert_eq!(faults(Some(0), 2.0, 80), "               0 faults\n");
+        let mut intervals = Intervals::new(Selection::new(&["faults".into()]).unwrap(), 80);
+        let text = intervals.line(&counters(), Some(5), 1.0, 1.0);
+        assert_eq!(text, "    time  faults faults_regions\n    1.00       5              0\n");
     }
 
     #[test]

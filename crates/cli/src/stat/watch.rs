@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use faultless_page::stats::Counter;
 
+use super::faults::Faults;
 use super::json::Report;
 use super::regions;
 use super::select::Selection;
@@ -45,6 +46,7 @@ pub struct Watch {
     /// What each process had counted when it was first seen, and at the last report.
     base: Vec<(u32, u64, Counters)>,
     reported: Vec<(u32, u64, Counters)>,
+    faults: Faults,
 }
 
 /// What was counted since `before`; all of it by a process that is not in there.
@@ -65,19 +67,34 @@ impl Watch {
         let intervals = Intervals::new(shown, out.columns());
         let reported = base.clone();
         let (start, last) = (Instant::now(), Duration::ZERO);
-        Self { target, style, out, intervals, start, last, reports: 0, base, reported }
+        let mut faults = Faults::default();
+        faults.look(&target.processes);
+        faults.begin();
+        Self { target, style, out, intervals, start, last, reports: 0, base, reported, faults }
     }
 
     /// Counts from the start of each process, not from now.
     pub fn all_of_it(mut self) -> Self {
         self.base.clear();
         self.reported.clear();
+        self.faults = Faults::default();
         self
+    }
+
+    fn read(&mut self) -> Vec<Counters> {
+        let now = self.target.read();
+        self.faults.look(&self.target.processes);
+        now
+    }
+
+    /// The kernel's page faults, if they are shown.
+    fn shown(&self, faults: u64) -> Option<u64> {
+        self.style.selection.has_faults.then_some(faults)
     }
 
     /// Looks, and reports if an interval is over.
     pub fn look(&mut self) -> Result<()> {
-        let now = self.target.read();
+        let now = self.read();
         if self.style.interval.is_some_and(|interval| self.start.elapsed() >= self.last + interval) {
             self.report(&now)?;
         }
@@ -94,11 +111,14 @@ impl Watch {
         let time = self.start.elapsed();
         let seconds = (time.as_secs_f64(), (time - self.last).as_secs_f64());
         let counted = since(now, &self.reported);
+        let faults = self.faults.report();
+        let faults = self.shown(faults);
         let text = if self.style.json {
             let processes = (&*self.target.processes, &*counted);
-            Report::new("interval", seconds, &self.style.selection, processes, Vec::new()).line()
+            let report = Report::new("interval", seconds, &self.style.selection, processes, Vec::new());
+            report.with_faults(faults).line()
         } else {
-            self.intervals.line(&Counters::sum(&counted), seconds.0, seconds.1)
+            self.intervals.line(&Counters::sum(&counted), faults, seconds.0, seconds.1)
                 + &self.regions(counted.iter().map(|counted| counted.regions.active()))
         };
         self.reported = remember(now);
@@ -122,14 +142,15 @@ impl Watch {
 
     /// Reports everything since the start of the oldest process.
     pub fn so_far(mut self) -> Result<()> {
-        let now = self.target.read();
+        let now = self.read();
         let over = self.target.processes.iter().map(Covered::age).fold(0.0, f64::max);
-        self.total(&now, over)
+        let faults = self.faults.total();
+        self.total(&now, over, faults)
     }
 
-    /// Reports the totals.
-    pub fn finish(mut self) -> Result<()> {
-        let now = self.target.read();
+    /// Reports the totals; `faults` are the kernel's page faults of all processes, where that is known.
+    pub fn finish(mut self, faults: Option<u64>) -> Result<()> {
+        let now = self.read();
         if self.style.interval.is_some()
             && since(&now, &self.reported).iter().any(|page| page.values().iter().any(|n| *n > 0))
         {
@@ -137,7 +158,8 @@ impl Watch {
             self.report(&now)?;
         }
         let over = self.start.elapsed().as_secs_f64();
-        self.total(&now, over)
+        let faults = faults.unwrap_or(self.faults.total());
+        self.total(&now, over, faults)
     }
 
     /// The regions of all processes, if there are any.
@@ -168,16 +190,19 @@ impl Watch {
         of.map(one).collect()
     }
 
-    fn total(&mut self, now: &[Counters], over: f64) -> Result<()> {
+    fn total(&mut self, now: &[Counters], over: f64, faults: u64) -> Result<()> {
         let counted = since(now, &self.base);
+        let faults = self.shown(faults);
         let text = if self.style.json {
             let processes = (&*self.target.processes, &*counted);
-            Report::new("total", (over, over), &self.style.selection, processes, Vec::new()).line()
+            let report = Report::new("total", (over, over), &self.style.selection, processes, Vec::new());
+            report.with_faults(faults).line()
         } else {
             let title = format!("faultless: {}, {:.2} s", self.target.title(), over);
             wrap_at(&title, "", self.out.columns())
                 + "\n"
                 + &self.plain(&counted)
+                + &show::faults(faults, over, self.out.columns())
                 + &show::lines(&self.style.selection, &Counters::sum(&counted), over, self.out.columns())
                 + &self.regions(counted.iter().map(|counted| counted.regions.clone()))
         };

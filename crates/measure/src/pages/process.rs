@@ -63,6 +63,8 @@ pub struct Stat {
     pub name: String,
     /// As in [`Process`].
     pub started: u64,
+    /// Page faults that the kernel took for it, with input or without.
+    pub faults: u64,
 }
 
 impl Stat {
@@ -77,9 +79,12 @@ impl Stat {
         let (start, rest) = text.rsplit_once(") ")?;
         let mut fields = rest.split(' ');
         let state = fields.next()?;
-        let started = fields.nth(18)?.parse().ok()?;
+        let mut number = |skipped| fields.nth(skipped)?.parse::<u64>().ok();
+        // Its own, then those of its children.
+        let faults = number(6)?.saturating_add(number(1)?);
+        let started = number(9)?;
         let name = start.split_once('(')?.1.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
-        (!matches!(state, "Z" | "X")).then_some(Self { name, started })
+        (!matches!(state, "Z" | "X")).then_some(Self { name, started, faults })
     }
 }
 
@@ -93,6 +98,7 @@ mod tests {
     fn a_name_may_hold_anything() {
         let stat = Stat::parse(STAT).unwrap();
         assert_eq!((stat.name.as_str(), stat.started, innermost(STATUS)), ("a) b", 345, Some(1)));
+        assert_eq!(stat.faults, 101 + 3);
     }
 
     #[test]
@@ -102,7 +108,7 @@ mod tests {
         assert!(namespace().is_some());
     }
 
-    const STAT: &str = "4711 (a) b) S 1 4711 1 0 -1 4227084 101 0 0 0 0 0 0 0 20 0 2 0 345 0 0\n";
+    const STAT: &str = "4711 (a) b) S 1 4711 1 0 -1 4227084 101 40 3 50 0 0 0 0 20 0 2 0 345 0 0\n";
     const STATUS: &str = "Name:\tx\nNSpid:\t4711\t17\t1\nThreads:\t1\n";
 
     proptest! {

@@ -1,0 +1,101 @@
+//! The rows of 2019 on many processors, each beside what the simulation of a kernel of then says.
+
+use crate::table;
+use faultless_sim::blocks::{self, DISCARD, TODAY};
+use faultless_sim::changes::{ROWS, Reached, Row, Words, counted};
+use faultless_sim::costs::Costs;
+
+/// Processors, faults of each, work of a fault and what a line takes from one processor to another, in ns: a lock's word
+/// that limits page_fault3 to the rate of its table.
+const FILES: (usize, usize, f64, f64) = (72, 400, 1000.0, 110.0);
+/// Faults of a thread in a second there, without and with speculative tries.
+const FILES_THEN: [f64; 2] = [63_216.0, 52_537.0];
+
+/// Both tables.
+pub fn tables() {
+    println!(
+        "**Blocks on many processors** (ebizzy -mTt N, blocks a second; 2019 / simulated; the kernel's ways, without the engine)\n"
+    );
+    let mut rows = table::new_table(&["processors", "classic", "speculative", "gain", "given up"]);
+    for row in ROWS {
+        rows.add_row(cells(&row));
+    }
+    println!("{rows}\n");
+    println!("**Blocks of a region on many processors** (the engine; 512 KiB, a page a fault; blocks a second)\n");
+    let mut rows = table::new_table(&[
+        "processors",
+        "classic",
+        "speculative",
+        "gain",
+        "given up",
+        "speculative, to linear",
+        "speculative, with the kernel's words",
+    ]);
+    let mut one = None;
+    for threads in [1, 2, 24, 48] {
+        let reached = |speculative, costs: &Costs| {
+            let blocks = (96 / threads).max(4);
+            let setup = blocks::Setup { threads, blocks, pages: 128, speculative, discard: DISCARD };
+            blocks::run(&setup, costs)
+        };
+        let (classic, speculative) = (reached(false, &TODAY), reached(true, &TODAY));
+        let one = *one.get_or_insert(speculative.rate);
+        let beside = reached(true, &Costs { kernel_words: 2, ..TODAY });
+        rows.add_row(vec![
+            threads.to_string(),
+            format!("{:.0}", classic.rate),
+            format!("{:.0}", speculative.rate),
+            format!("{:+.0} %", (speculative.rate / classic.rate - 1.0) * 100.0),
+            speculative.given_up.to_string(),
+            format!("{:.2}", speculative.rate / one / threads as f64),
+            format!("{:.0}", beside.rate),
+        ]);
+    }
+    println!("{rows}\n");
+    println!("**One shared counter** (page_fault3 on 72 processors: faults of a thread a second)\n");
+    let mut rows = table::new_table(&["", "2019", "simulated", "change"]);
+    let (threads, faults, work, transfer) = FILES;
+    let rate = |words| counted(threads, faults, work, transfer, words) / threads as f64;
+    let lock = rate(Words::Lock);
+    let change = |rate: f64, to: f64| format!("{:+.1} %", (rate / to - 1.0) * 100.0);
+    rows.add_row(vec![
+        "the lock's word alone".into(),
+        format!("{:.0}", FILES_THEN[0]),
+        format!("{lock:.0} (read off)"),
+        table::NOTHING.into(),
+    ]);
+    rows.add_row(vec![
+        "speculative tries, as measured".into(),
+        format!("{:.0}", FILES_THEN[1]),
+        table::NOTHING.into(),
+        change(FILES_THEN[1], FILES_THEN[0]),
+    ]);
+    for (name, words) in [
+        ("a counter on a line of its own", Words::Counter),
+        ("a counter on the lock's line", Words::SameLine),
+        ("a counter for each processor", Words::Spread),
+    ] {
+        let rate = rate(words);
+        rows.add_row(vec![name.into(), table::NOTHING.into(), format!("{rate:.0}"), change(rate, lock)]);
+    }
+    println!("{rows}\n");
+}
+
+fn cells(row: &Row) -> Vec<String> {
+    let says = row.simulated();
+    let then = |figure: Option<String>| figure.unwrap_or(table::NOTHING.into());
+    let rate = |i: usize, reached: &Reached| {
+        let source = if row.fitted[i] { ", fitted" } else { "" };
+        format!("{} / {:.0}{source}", then(row.rates[i].map(|rate| format!("{rate:.0}"))), reached.rate)
+    };
+    let gain = |classic: f64, speculative: f64| format!("{:+.0} %", (speculative / classic - 1.0) * 100.0);
+    let gained = row.rates[0].zip(row.rates[1]).map(|(classic, speculative)| gain(classic, speculative));
+    let aborts = row.aborts.map(|part| format!("{:.1} %", part * 100.0));
+    vec![
+        format!("{}, {}", row.threads, row.name),
+        rate(0, &says[0]),
+        rate(1, &says[1]),
+        format!("{} / {}", then(gained), gain(says[0].rate, says[1].rate)),
+        format!("{} / {:.1} %", then(aborts), says[1].aborts() * 100.0),
+    ]
+}

@@ -1,0 +1,73 @@
+//! Page faults that the kernel took for the processes that are watched.
+//!
+//! `/proc/PID/stat` has them while a process runs: those of one that has ended are as many as at the last look. The
+//! kernel's figure for a command and all that it waited for is exact, and comes at the end.
+
+use std::collections::BTreeMap;
+
+use faultless_measure::pages::find::Covered;
+use faultless_measure::pages::process::Stat;
+
+/// What was seen so far, by process.
+#[derive(Default)]
+pub struct Faults {
+    /// The latest figures, by number and start.
+    seen: BTreeMap<(u32, u64), u64>,
+    /// What does not count: taken before.
+    base: u64,
+    /// As many as at the last report.
+    reported: u64,
+}
+
+impl Faults {
+    /// Looks at those that run.
+    pub fn look(&mut self, processes: &[Covered]) {
+        for covered in processes.iter().filter(|covered| covered.runs()) {
+            if let Some(stat) = Stat::read(covered.pid) {
+                self.see((covered.pid, stat.started), stat.faults);
+            }
+        }
+    }
+
+    fn see(&mut self, process: (u32, u64), faults: u64) {
+        self.seen.insert(process, faults);
+    }
+
+    fn all(&self) -> u64 {
+        self.seen.values().sum()
+    }
+
+    /// Counts from now on.
+    pub fn begin(&mut self) {
+        (self.base, self.reported) = (self.all(), self.all());
+    }
+
+    /// Since the beginning.
+    pub fn total(&self) -> u64 {
+        self.all() - self.base
+    }
+
+    /// Since the last report, of which this is the next.
+    pub fn report(&mut self) -> u64 {
+        let all = self.all();
+        all - std::mem::replace(&mut self.reported, all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_are_told_by_process_and_report() {
+        let mut faults = Faults::default();
+        faults.see((1, 10), 100);
+        faults.begin();
+        faults.see((1, 10), 130);
+        // One that came up later counts from its start, also when it has the number of another one.
+        faults.see((1, 20), 7);
+        assert_eq!((faults.report(), faults.total()), (37, 37));
+        faults.see((1, 20), 9);
+        assert_eq!((faults.report(), faults.report(), faults.total()), (2, 0, 39));
+    }
+}
