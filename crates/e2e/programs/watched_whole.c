@@ -35,7 +35,9 @@ static void copy(const char *what, int fd, char *to, char *from, size_t bytes)
 int main(int argc, char **argv)
 {
     /* From the first userfaultfd on, nothing is advised any more. */
-    char *fresh[5], *at, *from = map(ALL), *block = aligned_alloc(4096, ALL);
+    char *fresh[5], *at, *from = map(ALL), *block = aligned_alloc(4096, ALL), *grows = aligned_alloc(4096, ALL);
+    CHECK(grows && madvise(grows, ALL, MADV_DONTNEED) == 0);
+    fill(grows, MIB, 6);
     for (int i = 0; i < 5; i++)
         fresh[i] = map(ALL);
     fill(from, ALL, 5);
@@ -60,6 +62,17 @@ int main(int argc, char **argv)
     CHECK(block && madvise(block, ALL, MADV_DONTNEED) == 0);
     watch(one, block, ALL);
     copy("a block", one, block, from, ALL);
+
+    /* Nobody serves faults here: who reads what is missing waits for ever. */
+    alarm(60);
+    watch(one, grows, ALL);
+    grows = realloc(grows, 2 * ALL);
+    CHECK(grows && is_filled(grows, MIB, 6) && is_zero(grows + MIB, ALL - MIB));
+
+    block = aligned_alloc(4096, ALL);
+    CHECK(block);
+    watch(one, block, ALL);
+    copy("a block from later", one, block, from, ALL);
 
     int two = watcher();
     at = fresh[3];
