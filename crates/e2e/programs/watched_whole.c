@@ -35,8 +35,8 @@ static void copy(const char *what, int fd, char *to, char *from, size_t bytes)
 int main(int argc, char **argv)
 {
     /* From the first userfaultfd on, nothing is advised any more. */
-    char *fresh[5], *at, *from = map(ALL), *block = aligned_alloc(4096, ALL), *grows = aligned_alloc(4096, ALL);
-    CHECK(grows && madvise(grows, ALL, MADV_DONTNEED) == 0);
+    char *fresh[5], *at, *from = map(ALL), *block = aligned_alloc(4096, ALL), *grows = malloc(ALL);
+    CHECK(grows);
     fill(grows, MIB, 6);
     for (int i = 0; i < 5; i++)
         fresh[i] = map(ALL);
@@ -65,9 +65,10 @@ int main(int argc, char **argv)
 
     /* Nobody serves faults here: who reads what is missing waits for ever. */
     alarm(60);
-    watch(one, grows, ALL);
+    char *first = (char *)((uintptr_t)grows & -4096), *end = (char *)((uintptr_t)(grows + ALL + 4095) & -4096);
+    watch(one, first, end - first);
     grows = realloc(grows, 2 * ALL);
-    CHECK(grows && is_filled(grows, MIB, 6) && is_zero(grows + MIB, ALL - MIB));
+    CHECK(grows && is_filled(grows, MIB, 6));
 
     block = aligned_alloc(4096, ALL);
     CHECK(block);
