@@ -62,9 +62,6 @@ impl<S: Sys> Space<S> {
         let is_advised = |i: Slot| slots.has(i, flag::ADVISED);
         let known = self.known_around(span);
         let is_ours = !self.span().clip(span).is_empty();
-        if !is_ours && known.is_none() && !self.lent_in(span).any(is_advised) {
-            return;
-        }
         let slot = |i: Slot| self.program().slot(i);
         let is_lent = |at: usize| self.is_noted(Span::new(at, SLOT));
         let (mut first, mut last) = (Slot::around(span.start), Slot::around(span.end - 1));
@@ -80,6 +77,9 @@ impl<S: Sys> Space<S> {
                 last += 1;
             }
             all.end = all.end.max(slot(last).end);
+        }
+        if !is_ours && known.is_none() && !self.lent_in(all).any(is_advised) {
+            return;
         }
         if !is_ours {
             // Where advice is for all of a mapping, it is for its ends, too, which fill no slot.
