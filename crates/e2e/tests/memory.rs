@@ -30,9 +30,17 @@ tests! {
     buffers_registered_with_io_uring: passes("pins.c", &["io_uring"]);
     blocks_that_the_kernel_uses_after_their_end: passes("used_later.c", &["ring", "buffers", "update", "aio"]);
     calls_as_the_kernel_takes_them: passes("narrow.c", &["request", "advice", "thread", "clock", "text"]);
-    faults_that_the_program_handles: passes("pins.c", &["userfaultfd"]);
     /// No thread can be killed alone; one that stands still wherever it is only makes the others slower.
     the_background_thread_is_stopped_again_and_again: passes("stalled.c", &[""]);
+}
+
+/// From its first userfaultfd on a program is served by the C library and the kernel alone.
+#[test]
+fn faults_that_the_program_handles() {
+    if let Some(case) = Case::compiled("pins.c", &["-Wno-alloc-size-larger-than"]) {
+        let run = case.args(["userfaultfd"]).same();
+        assert_eq!(run.counters.served(), 0, "{:?}", run.counters);
+    }
 }
 
 #[test]
