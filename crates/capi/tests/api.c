@@ -1,4 +1,5 @@
 /* A program that uses each function of the API. It ends with 0, or with the line that found something wrong. */
+#include "check.h"
 #include <dirent.h>
 #include <errno.h>
 #include <faultless.h>
@@ -7,16 +8,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-
-#define CHECK(x)                                             \
-    do {                                                     \
-        if (!(x)) {                                          \
-            fprintf(stderr, "line %d: %s\n", __LINE__, #x);  \
-            return 1;                                        \
-        }                                                    \
-    } while (0)
-
-enum { PAGE = 4096, MIB = 1 << 20 };
 
 static int read_sevens(void *context, uint64_t offset, void *buffer, size_t length) {
     /* By a thread of the library: what it writes before a page is there, a checker of races does not order. */

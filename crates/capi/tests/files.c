@@ -1,4 +1,5 @@
 /* A program that uses each function about files, on the file that its argument names. */
+#include "check.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <faultless.h>
@@ -6,16 +7,6 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#define CHECK(x)                                             \
-    do {                                                     \
-        if (!(x)) {                                          \
-            fprintf(stderr, "line %d: %s\n", __LINE__, #x);  \
-            return 1;                                        \
-        }                                                    \
-    } while (0)
-
-enum { PAGE = 4096, MIB = 1 << 20 };
 
 static int errors(const char *name, int fd, faultless_file *file) {
     faultless_file *other = file;
