@@ -59,7 +59,6 @@ impl<S: Sys> Space<S> {
     /// program may register their other parts later: these have the same advice from now on.
     fn unite(&self, span: Span) {
         let slots = self.program().slots;
-        let is_advised = |i: Slot| slots.has(i, flag::ADVISED);
         let known = self.known_around(span);
         let is_ours = !self.span().clip(span).is_empty();
         let slot = |i: Slot| self.program().slot(i);
@@ -78,10 +77,11 @@ impl<S: Sys> Space<S> {
             }
             all.end = all.end.max(slot(last).end);
         }
-        if !is_ours && known.is_none() && !self.lent_in(all).any(is_advised) {
-            return;
-        }
         if !is_ours {
+            let is_advised = |i: Slot| slots.has(i, flag::ADVISED);
+            if known.is_none() && !self.lent_in(all).any(is_advised) {
+                return;
+            }
             // Where advice is for all of a mapping, it is for its ends, too, which fill no slot.
             let area = |at: usize| self.sys.area(at).filter(|area| area.contains(at)).unwrap_or(all);
             let (first, last) = (area(all.start), area(all.end - 1));
