@@ -46,6 +46,7 @@ from ._files import open
 
 if TYPE_CHECKING:
     from ._memmap import memmap
+    from ._snapshots import Snapshot, load, save, snapshot
 
 __all__ = [
     "Background",
@@ -54,12 +55,14 @@ __all__ = [
     "Mapping",
     "Region",
     "RegionError",
+    "Snapshot",
     "__version__",
     "counter",
     "empty",
     "empty_like",
     "full",
     "full_like",
+    "load",
     "memmap",
     "ones",
     "ones_like",
@@ -67,20 +70,24 @@ __all__ = [
     "release_reserved",
     "reserve",
     "reserved",
+    "save",
     "set_speculative",
+    "snapshot",
     "zeros",
     "zeros_like",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """`memmap` needs NumPy, which takes its time: files and regions do without."""
-    if name != "memmap":
+    """`memmap` and snapshots need NumPy, which takes its time: files and regions do without."""
+    if name == "memmap":
+        from . import _memmap as module
+    elif name in ("Snapshot", "load", "save", "snapshot"):
+        from . import _snapshots as module  # type: ignore[no-redef]
+    else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from ._memmap import memmap
-
-    globals()[name] = memmap
-    return memmap
+    globals()[name] = getattr(module, name)
+    return globals()[name]
 
 
 def __dir__() -> list[str]:

@@ -39,37 +39,38 @@ SMALL = 4 << 20
 
 
 def zeros(shape: Shape, dtype: DTypeLike | None = None, order: Order = "C", **options: Unpack[Options]) -> NDArray[Any]:
-    return _new(numpy.zeros, shape, dtype, order, options, zeroed=True)
+    return _new("zeros", numpy.zeros, shape, dtype, order, options)
 
 
 def empty(shape: Shape, dtype: DTypeLike | None = None, order: Order = "C", **options: Unpack[Options]) -> NDArray[Any]:
-    return _new(numpy.empty, shape, dtype, order, options, zeroed=False)
+    return _new("empty", numpy.empty, shape, dtype, order, options)
 
 
 def ones(shape: Shape, dtype: DTypeLike | None = None, order: Order = "C", **options: Unpack[Options]) -> NDArray[Any]:
-    return _filled(empty(shape, dtype, order, **options), 1)
+    return _filled(_new("ones", numpy.empty, shape, dtype, order, options), 1)
 
 
 def full(
     shape: Shape, fill_value: Any, dtype: DTypeLike | None = None, order: Order = "C", **options: Unpack[Options]
 ) -> NDArray[Any]:
-    return _filled(empty(shape, numpy.asarray(fill_value).dtype if dtype is None else dtype, order, **options), fill_value)
+    dtype = numpy.asarray(fill_value).dtype if dtype is None else dtype
+    return _filled(_new("full", numpy.empty, shape, dtype, order, options), fill_value)
 
 
 def zeros_like(prototype: ArrayLike, *args: Any, **named: Any) -> NDArray[Any]:
-    return _like(numpy.zeros_like, prototype, *args, zeroed=True, **named)
+    return _like("zeros_like", numpy.zeros_like, prototype, *args, **named)
 
 
 def empty_like(prototype: ArrayLike, *args: Any, **named: Any) -> NDArray[Any]:
-    return _like(numpy.empty_like, prototype, *args, zeroed=False, **named)
+    return _like("empty_like", numpy.empty_like, prototype, *args, **named)
 
 
 def ones_like(prototype: ArrayLike, *args: Any, **named: Any) -> NDArray[Any]:
-    return _filled(empty_like(prototype, *args, **named), 1)
+    return _filled(_like("ones_like", numpy.empty_like, prototype, *args, **named), 1)
 
 
 def full_like(prototype: ArrayLike, fill_value: Any, *args: Any, **named: Any) -> NDArray[Any]:
-    return _filled(empty_like(prototype, *args, **named), fill_value)
+    return _filled(_like("full_like", numpy.empty_like, prototype, *args, **named), fill_value)
 
 
 def _filled(array: NDArray[Any], value: Any) -> NDArray[Any]:
@@ -116,11 +117,12 @@ def _take_foreign(options: Options) -> dict[str, Any]:
 
 
 def _new(
-    plain: Callable[..., NDArray[Any]], shape: Shape, dtype: DTypeLike | None, order: Order, options: Options, zeroed: bool
+    name: str, plain: Callable[..., NDArray[Any]], shape: Shape, dtype: DTypeLike | None, order: Order, options: Options
 ) -> NDArray[Any]:
+    """An array of the function `name`; `plain` makes it where it is NumPy's own, and says whether it is zero."""
     foreign = _take_foreign(options)
     if options:
-        _check_options(**options)
+        _check_options(f"{name}()", **options)
     if foreign:
         return plain(shape, dtype, order, **foreign)
     # What NumPy makes of type and order: a string has a length, a type of several elements gives more dimensions.
@@ -131,27 +133,27 @@ def _new(
         return plain(shape, dtype, order)
     if not _needs_block(extents, sample.dtype):
         return plain(shape, dtype, order)
-    array = _array(extents, sample.dtype, "C" if sample.flags.c_contiguous else "F", zeroed, options)
+    array = _array(extents, sample.dtype, "C" if sample.flags.c_contiguous else "F", plain is numpy.zeros, options)
     return plain(shape, dtype, order) if array is None else array
 
 
 def _like(
+    name: str,
     plain: Callable[..., NDArray[Any]],
+    /,
     prototype: ArrayLike,
     dtype: DTypeLike | None = None,
     order: LikeOrder = "K",
     subok: bool = True,
     shape: Shape | None = None,
-    *,
-    zeroed: bool,
     **options: Unpack[Options],
 ) -> NDArray[Any]:
     foreign = _take_foreign(options)
     if options:
-        _check_options(**options)
+        _check_options(f"{name}()", **options)
     if foreign:
         return plain(prototype, dtype, order, subok, shape, **foreign)
-    array = _block_like(prototype, dtype, order, shape, options, zeroed)
+    array = _block_like(prototype, dtype, order, shape, options, plain is numpy.zeros_like)
     return plain(prototype, dtype, order, subok, shape) if array is None else array
 
 

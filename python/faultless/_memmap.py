@@ -12,6 +12,7 @@ import operator
 import os
 import pathlib
 import stat
+import sys
 import weakref
 from typing import Any, ContextManager, Literal, Sequence, SupportsIndex, Union
 
@@ -32,11 +33,11 @@ _by_kernel: dict[tuple[int, int], list[weakref.ref[mmap.mmap]]] = {}
 class memmap(numpy.ndarray[Any, Any]):
     """An array of a file, as numpy.memmap. Its memory is the cache of the file in this process, in huge pages.
 
-    All of it is in memory when it is made, so an access takes no page fault that waits for the device. Arrays of the same
-    file are the same memory. What is written is in the file after `flush`, when the last array of the file is gone, or at
+    All of it is in memory when it is made, unless it is lazy, so an access takes no page fault that waits for the device.
+    Arrays of the same file are the same memory. What is written is in the file after `flush`, when the last array of the file is gone, or at
     the end of the program. **Killed before that, the program has lost it**, and other ways to read the file do not see it.
 
-    The kernel maps the file, as for numpy.memmap, with mode ``"c"``, if the part is larger than half of the memory that is
+    The kernel maps the file, as for numpy.memmap, with mode ``"c"`` unless it is lazy, if the part is larger than half of the memory that is
     available, and if it is no regular file. ``array.is_cached`` says so.
 
     Parameters
@@ -54,10 +55,15 @@ class memmap(numpy.ndarray[Any, Any]):
         All of the file unless it is given. The file grows as far as it takes, with ``"r+"`` and ``"w+"``.
     order : {"C", "F"}
         How elements lie.
+    lazy : bool
+        Whether pages come when they are touched, and go again beyond the knob ``budget``: for a file that is larger than
+        memory. A page that cannot be read is a SIGBUS then. `flush` writes what has changed, and nothing else. With ``"c"``,
+        pages that were changed stay in memory. The kernel maps the file where a system call on such memory would fail (an
+        ordinary user without userfaultfd, a container).
 
     Raises
     ------
-    ValueError
+    ValueError, OverflowError
         As of numpy.memmap.
     OSError
         The file cannot be opened, read, or made longer. With ``"w+"``: an array of the file reaches behind its new end.
@@ -90,6 +96,8 @@ class memmap(numpy.ndarray[Any, Any]):
         offset: int = 0,
         shape: SupportsIndex | Sequence[SupportsIndex] | None = None,
         order: Literal["C", "F"] = "C",
+        *,
+        lazy: bool = False,
     ) -> memmap:
         kind = WORDS.get(mode, mode)
         if kind not in MODES:
@@ -99,10 +107,9 @@ class memmap(numpy.ndarray[Any, Any]):
         descr = numpy.dtype(dtype)
         with _opened(filename, kind) as file:
             extents = _extents(file, descr, offset, shape)
-            if offset < 0 or min(extents, default=0) < 0:
-                raise ValueError("negative dimensions, or a negative offset")
             end = offset + math.prod(extents) * descr.itemsize
-            memory, start = _memory(file, kind, offset, end, empties=kind == "w+" and file is not filename)
+            _refuse_negative(kind, offset, extents, end)
+            memory, start = _memory(file, kind, offset, end, empties=kind == "w+" and file is not filename, lazy=lazy)
             name = getattr(file, "name", None)
         array = numpy.ndarray.__new__(cls, extents, descr, buffer=memory, offset=start, order=order)  # type: ignore[arg-type]
         array._mmap = memory
@@ -188,7 +195,23 @@ def _extents(file: Any, dtype: numpy.dtype[Any], offset: int, shape: Any) -> tup
     return tuple(operator.index(n) for n in shape)
 
 
-def _memory(file: Any, mode: str, offset: int, end: int, *, empties: bool) -> tuple[Memory, int]:
+def _refuse_negative(mode: str, offset: int, extents: tuple[int, ...], end: int) -> None:
+    """Raises what numpy.memmap raises for a part that no file has, before the file changes: mmap looks first, then ndarray."""
+    start = offset // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
+    length = (max(end, 1) if mode in ("r+", "w+") else end) - start
+    if length == 0 and start > 0:
+        length, start = mmap.ALLOCATIONGRANULARITY, start - mmap.ALLOCATIONGRANULARITY
+    is_too_big = abs(end) > sys.maxsize
+    if start < 0 or length < 0 and not is_too_big:
+        # It raises in any case, by its own words.
+        mmap.mmap(-1, length, offset=start)
+    if is_too_big:
+        raise ValueError("array is too big: it is larger than the maximum possible size")
+    if min(extents, default=0) < 0:
+        raise ValueError("negative dimensions are not allowed")
+
+
+def _memory(file: Any, mode: str, offset: int, end: int, *, empties: bool, lazy: bool) -> tuple[Memory, int]:
     """Memory with the bytes of a file from `offset` to `end`, and where they begin in it."""
     fd = file.fileno()
     writes = mode in ("r+", "w+")
@@ -197,7 +220,7 @@ def _memory(file: Any, mode: str, offset: int, end: int, *, empties: bool) -> tu
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     # An empty array has a file, too.
     needed = max(end, 1) if writes else end
-    cached = _cache(fd, mode, max(end - offset, 0))
+    cached = _cache(fd, mode, 0 if lazy else max(end - offset, 0), lazy=lazy)
     if empties:
         _empty(fd, cached, needed)
     about = os.fstat(fd)
@@ -205,30 +228,37 @@ def _memory(file: Any, mode: str, offset: int, end: int, *, empties: bool) -> tu
     length = about.st_size if stat.S_ISREG(about.st_mode) else max(needed, 1)
     if writes and length < needed:
         os.ftruncate(fd, needed) if cached is None else cached.truncate(needed)
-    elif not writes and length == 0:
-        raise ValueError("cannot mmap an empty file")
     elif length < needed:
         raise ValueError("mmap length is greater than file size")
-    if cached is not None and mode != "c":
+    elif not writes and length == 0:
+        raise ValueError("cannot mmap an empty file")
+    if cached is not None and (lazy or mode != "c"):
         try:
-            return cached.map(offset, max(end, offset), writable=writes), 0
-        except MemoryError:
-            cached.close()
-            del cached
-            if _is_cached(fd):
-                # Others of this process would not see the same bytes.
+            memory = cached.map(offset, max(end, offset), writable=writes, lazy=lazy, private=mode == "c")
+            if memory.serves_system_calls:
+                return memory, 0
+            del memory
+            problem: OSError | MemoryError = PermissionError(errno.EPERM, "system calls cannot be given memory of a lazy array here")
+        except (MemoryError, OSError) as error:
+            if not lazy and not isinstance(error, MemoryError):
                 raise
+            problem = error
+        cached.close()
+        del cached
+        if mode != "c" and _is_cached(fd):
+            # Others of this process would not see the same bytes.
+            raise problem
     return _map_by_kernel(fd, mode, offset, end)
 
 
-def _cache(fd: int, mode: str, length: int) -> File | None:
+def _cache(fd: int, mode: str, length: int, *, lazy: bool) -> File | None:
     """The cache of a file, if the array is to use it, or others do."""
     kernels = _by_kernel.get(_id(fd), [])
     if _is_cached(fd):
         if mode != "c" and not _fits(length):
             raise MemoryError("the file is open in this process's cache, for which the array is too large: close that first")
         return File(fd)
-    if mode == "c" or any(mapping() is not None for mapping in kernels) or not _fits(length):
+    if mode == "c" and not lazy or any(mapping() is not None for mapping in kernels) or not _fits(length):
         return None
     try:
         return File(fd)

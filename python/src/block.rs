@@ -12,6 +12,7 @@ use pyo3::types::PyDict;
 use crate::errors::{Size, failed};
 use crate::options::{Options, name};
 use crate::sigbus::User;
+use crate::snapshot::Memories;
 
 /// A heap for each set of options that was asked for.
 static HEAPS: Mutex<Vec<(Options, &Heap)>> = Mutex::new(Vec::new());
@@ -131,6 +132,12 @@ impl Block {
         py.detach(|| self.memory.populate()).map_err(failed)
     }
 
+    fn _snapshot(slf: Bound<'_, Self>) -> PyResult<Memories> {
+        let block = slf.get();
+        let snapshot = slf.py().detach(|| block.memory.snapshot()).map_err(failed)?;
+        Ok(Memories { snapshot, keeps: slf.into_any().unbind() })
+    }
+
     /// # Safety
     /// Called by the interpreter, with a view to fill in.
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut Py_buffer, flags: c_int) -> PyResult<()> {
@@ -148,15 +155,15 @@ impl Block {
     }
 }
 
-/// Whether options make sense, for an array that does not need them.
+/// Whether options of a function make sense, for an array that may not need them.
 #[pyfunction]
-#[pyo3(name = "_check_options", signature = (**options),
-       text_signature = "(*, delivery='best', window=None, huge_pages=True, handlers=1, budget=None, events=False)")]
-pub fn check_options(options: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
+#[pyo3(name = "_check_options", signature = (who, /, **options),
+       text_signature = "(who, /, *, delivery='best', window=None, huge_pages=True, handlers=1, budget=None, events=False)")]
+pub fn check_options(who: &str, options: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
     match options.map(|options| options.contains("zeroed")).transpose()? {
         Some(true) => {
             Err(PyTypeError::new_err("an array has no option zeroed: `zeros` is zeroed, and `empty` is not"))
         }
-        _ => Options::read("an array", options)?.check(),
+        _ => Options::read(who, options)?.check(),
     }
 }

@@ -8,6 +8,7 @@ mod file;
 mod options;
 mod region;
 mod sigbus;
+mod snapshot;
 
 use pyo3::prelude::*;
 
@@ -17,6 +18,7 @@ fn _faultless(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("RegionError", module.py().get_type::<errors::RegionError>())?;
     module.add_class::<region::background::Background>()?;
     module.add_class::<block::Block>()?;
+    module.add_class::<snapshot::Memories>()?;
     module.add_class::<region::Region>()?;
     module.add_class::<file::File>()?;
     module.add_class::<file::mapping::Mapping>()?;

@@ -1,7 +1,7 @@
 //! The choices that a region is made with.
 
-use faultless::region::{Builder, Delivery, Region};
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use faultless::region::{Builder, Delivery, Region, is_granted};
+use pyo3::exceptions::{PyMemoryError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
@@ -61,8 +61,8 @@ impl Options {
         Ok(options)
     }
 
-    /// What memory of this length begins with: its options, and whether it needs SIGBUS. The names are those of its
-    /// constructor and of the memory.
+    /// What memory of this length begins with: its options, whether it needs SIGBUS, and that the kernel grants it, as it
+    /// does for an array of NumPy's. The names are those of its constructor and of the memory.
     pub fn begin(
         py: Python<'_>,
         [who, what]: [&str; 2],
@@ -72,6 +72,10 @@ impl Options {
         let options = Self::read(who, named)?;
         if length.0 == 0 {
             return Err(PyValueError::new_err(format!("{what} has at least 1 byte")));
+        }
+        if !is_granted(length.0) {
+            let why = format!("{what} of {} bytes is more than the kernel grants with this much memory", length.0);
+            return Err(PyMemoryError::new_err(why));
         }
         let user = User::new(py, options.delivery)?;
         Ok((options, user))

@@ -10,9 +10,26 @@ import faultless
 SECONDS = 110
 # Tests that may be unable to run where CI=true, and for what reason. Every other test that cannot run fails there.
 EXCEPTIONS = [("test_ordinary_users_have_what_root_has", "this is one")]
+SNAPSHOTS = [
+    "test_a_snapshot_holds_what_was_there",
+    "test_views_and_orders",
+    "test_files_are_numpys[C]",
+    "test_files_are_numpys[F]",
+    "test_a_state_is_saved_while_it_changes",
+    "test_errors_leave_what_was_there",
+    "test_a_file_is_opened_lazily_and_may_change",
+    "test_the_example_goes_on_where_it_was_saved",
+]
 if os.geteuid() != 0:
     # The kernel tells of forks only who may trace others.
     EXCEPTIONS.append(("test_events_are_for_threads", "give the process CAP_SYS_PTRACE for those of fork"))
+    # Faults of the kernel's own are for those who may trace others, too.
+    EXCEPTIONS += [
+        (f"test_an_array_that_is_larger_than_the_budget[{mode}]", "no userfaultfd that serves system calls")
+        for mode in ("r", "r+", "c")
+    ]
+    # So are snapshots.
+    EXCEPTIONS += [(name, "`faultless doctor` says how to allow it") for name in SNAPSHOTS]
 DELIVERIES = ["best", "kernel", "direct", "thread", "signal"]
 
 

@@ -167,11 +167,12 @@ def test_views_keep_the_memory(delivery):
     assert block() is None
 
 
-def test_memory_goes_with_the_last_view_and_comes_as_zeroes(delivery):
-    def resident():
-        with open("/proc/self/statm") as file:
-            return int(file.read().split()[1]) * 4096
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
 
+
+def test_memory_goes_with_the_last_view_and_comes_as_zeroes(delivery):
     faultless.zeros(64 << 20, np.uint8, delivery=delivery)[::4096] = 1
     before = resident()
     for _ in range(20):
@@ -183,8 +184,33 @@ def test_memory_goes_with_the_last_view_and_comes_as_zeroes(delivery):
 
 
 def test_memory_is_not_brought_that_is_not_used():
-    before = faultless.zeros(1 << 40, np.uint8)
-    assert before[1 << 39] == 0 and before.base.delivery in ("thread", "kernel")
+    # Most of the machine's memory, of which the kernel grants no more to an array.
+    array = faultless.zeros(os.sysconf("SC_PHYS_PAGES") * 4096 * 3 // 4, np.uint8)
+    before = resident()
+    assert array[len(array) // 2] == 0 and array.base.delivery in ("thread", "kernel")
+    assert resident() < before + (100 << 20)
+
+
+SPARSE = {
+    "the beginning is small": ({}, lambda array: slice(0, len(array) // 20)),
+    "no budget": ({"budget": 0}, lambda array: slice(0, None, 2 << 20)),
+    "a small window": ({"window": (4096, 1 << 20)}, lambda array: slice(0, None, 2 << 20)),
+}
+
+
+@pytest.mark.parametrize("options, part", SPARSE.values(), ids=SPARSE)
+def test_the_kernel_brings_no_huge_pages_that_are_not_wanted(options, part):
+    before, arrays = resident(), []
+    for _ in range(2):
+        for _ in range(20):
+            array = faultless.zeros(8 << 20, np.uint8, delivery="kernel", **options)
+            array[part(array)] = 1
+            arrays.append(array)
+        # Of 8 MiB each, a huge page at least would be 80 MiB.
+        assert resident() < before + (30 << 20)
+        # Another array begins where the middle of one was.
+        del arrays[:], array
+        arrays.append(faultless.zeros(4 << 20, np.uint8, delivery="kernel", **options))
 
 
 def test_arrays_are_copied_where_they_go(delivery):
@@ -246,3 +272,11 @@ def test_arguments_that_are_numpys_alone_go_to_numpy():
     assert all(type(array) is np.ndarray and array.base is None for array in arrays)
     with pytest.raises(ValueError):
         faultless.zeros(3, like=like, delivery="never")
+
+
+def test_errors_name_the_function():
+    for name in ("zeros", "empty", "ones", "full", "zeros_like", "empty_like", "ones_like", "full_like"):
+        given = [np.zeros(3) if name.endswith("like") else 5] + ["full" in name] * ("full" in name)
+        for made in given, [np.zeros(LARGE) if name.endswith("like") else LARGE] + given[1:]:
+            with pytest.raises(TypeError, match=rf"^{name}\(\) got an unexpected keyword argument 'x'$"):
+                getattr(faultless, name)(*made, x=1)

@@ -2,6 +2,7 @@
 
 import faulthandler
 import importlib.util
+import itertools
 import mmap
 import multiprocessing
 import os
@@ -30,6 +31,35 @@ def run(program, *args):
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "data"
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered")
+def test_parts_that_no_file_has_are_numpys_errors(path):
+    def error(make, mode, *args):
+        path.write_bytes(bytes(10_000))
+        with pytest.raises((ValueError, OverflowError)) as caught:
+            make(path, dtype, mode, *args)
+        return caught.type
+
+    shapes = [None, (-2, 3), (-2, -3), (0, -1), (-1000, 4), (2, -100_000), (1 << 62, 4), (-(1 << 62), 4), 3]
+    for dtype, mode, offset, shape in itertools.product(("u1", "f8"), ("r", "c", "r+", "w+"), (0, 8, -8, -5000, 4096, 20_000), shapes):
+        bad = offset < 0 or shape is None and offset > 10_000 or shape not in (None, 3)
+        if bad and not (mode == "w+" and shape is None):
+            what = mode, offset, shape, dtype
+            assert error(faultless.memmap, mode, offset, shape) is error(numpy.memmap, mode, offset, shape), what
+
+
+@pytest.mark.parametrize("offset,shape", [(0, None), (0, 10), (0, (3, 4)), (0, 0), (1, 10), (4096, 0), (4096, 10)])
+def test_errors_of_an_empty_file_are_numpys(path, offset, shape):
+    path.touch()
+
+    def error(make, mode):
+        with pytest.raises(ValueError) as caught:
+            make(path, "u1", mode, offset, shape)
+        return str(caught.value)
+
+    for mode in ("r", "c"):
+        assert error(faultless.memmap, mode) == error(numpy.memmap, mode)
 
 
 def test_numpys_own_tests(tmp_path):
@@ -282,3 +312,48 @@ def test_a_mapping_of_the_kernels_has_the_rest_of_its_interface(path):
     array = faultless.memmap(path, mode="w+", shape=10)
     assert not isinstance(array._mmap, mmap.mmap) and len(array._mmap) == 10
     assert "10 bytes" in repr(array._mmap) and "10 bytes" in repr(faultless.open(path))
+
+
+@pytest.mark.parametrize("mode", ["r", "r+", "c"])
+def test_an_array_that_is_larger_than_the_budget(path, mode):
+    """Its pages come when they are touched, and go again; changes are in the file after a flush."""
+    program = """
+        import os
+        import sys
+        os.environ["FAULTLESS_BUDGET"] = "16M"
+        import numpy
+        import faultless
+
+        path, mode = sys.argv[1:]
+        expected = numpy.random.default_rng(3).integers(0, 1 << 60, 8 << 20)
+        expected.tofile(path)
+        array = faultless.memmap(path, "int64", mode, lazy=True)
+        if not array.is_cached:
+            sys.exit("no userfaultfd that serves system calls")
+        assert array._mmap.is_lazy and len(array) == len(expected)
+        places = numpy.random.default_rng(4).integers(0, len(expected), 200)
+        assert (array[places] == expected[places]).all()
+        assert array.sum() == expected.sum() and (array[::-4096] == expected[::-4096]).all()
+        if mode == "r+":
+            array[places] += 1
+            expected[numpy.unique(places)] += 1
+            array.flush()
+            assert (numpy.fromfile(path, "int64") == expected).all()
+        if mode == "c":
+            array[places] += 1
+            array.flush()
+            assert (numpy.fromfile(path, "int64") == expected).all()
+            assert (faultless.memmap(path, "int64", "r", lazy=True)[places] == expected[places]).all()
+            expected[numpy.unique(places)] += 1
+            assert array.sum() == expected.sum()
+        # A system call on memory that was not touched.
+        faultless.open(path).drop()
+        with open(path + ".copy", "wb") as copy:
+            array.tofile(copy)
+        assert (numpy.fromfile(path + ".copy", "int64") == expected).all()
+        del array
+    """
+    done = run(program, path, mode)
+    if "no userfaultfd" in done.stderr:
+        pytest.skip(done.stderr)
+    assert done.returncode == 0, done.stderr

@@ -129,3 +129,38 @@ def test_children_have_their_parents_arrays_and_their_own(delivery):
 
     assert child(use) == 0
     assert array[8192] == 0
+
+
+# Forks of several threads, with a hook of another module in between: each child reads the file's array.
+TOGETHER = """
+import os, signal, sys, tempfile, threading, time
+os.register_at_fork(before=lambda: time.sleep(0.002))
+import faultless
+
+file = tempfile.NamedTemporaryFile()
+file.truncate(8 << 20)
+array = faultless.memmap(file.name, "u1", "r+")
+array[:] = 7
+failed = []
+
+def forks():
+    for _ in range(20):
+        process = os.fork()
+        if process == 0:
+            signal.alarm(10)
+            os._exit(0 if array[0] == 7 and array[-1] == 7 else 3)
+        status = os.waitpid(process, 0)[1]
+        if status:
+            failed.append(status)
+
+threads = [threading.Thread(target=forks) for _ in range(3)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+sys.exit(f"children failed: {failed}" if failed else 0)
+"""
+
+
+def test_threads_fork_together():
+    subprocess.run([sys.executable, "-W", "ignore", "-c", TOGETHER], check=True, timeout=100)

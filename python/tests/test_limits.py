@@ -1,9 +1,13 @@
 """Limits of the process: an array comes where NumPy's would, or the error is NumPy's."""
 
+import os
 import subprocess
 import sys
 
+import numpy
 import pytest
+
+import faultless
 
 # What is done in a process of its own, with a limit beyond what it has.
 WITH_LIMIT = """
@@ -80,3 +84,44 @@ def test_regions_under_a_limit_are_errors_or_work(name):
     for extra in (0, 3, 9, 60):
         made = run(REGIONS, name, extra)
         assert made.returncode == 0, f"{extra}: {made.stderr}"
+
+
+def test_more_than_the_machine_has_is_refused_as_by_numpy(delivery):
+    """It is not granted: to fill it would end the process. So nothing here is filled, and nothing may be if it were granted."""
+    if delivery == "direct":
+        delivery = "best"
+    count = os.sysconf("SC_PHYS_PAGES") * 4096
+    while count < 1 << 45:
+        try:
+            numpy.empty(count)
+        except MemoryError:
+            break
+        count *= 2
+    else:
+        pytest.skip("the kernel grants any size (vm.overcommit_memory)")
+    small = numpy.zeros(3)
+    for make in (
+        lambda **options: faultless.zeros(count, **options),
+        lambda **options: faultless.empty(count, **options),
+        lambda **options: faultless.zeros_like(small, shape=count, **options),
+        lambda **options: faultless.empty_like(small, shape=(2, count // 2), **options),
+        lambda **options: faultless.Block(8 * count, **options),
+        lambda **options: faultless.Region(8 * count, **options),
+    ):
+        with pytest.raises(MemoryError):
+            make(delivery=delivery)
+    with pytest.raises(MemoryError) as theirs:
+        numpy.zeros(count)
+    with pytest.raises(MemoryError) as ours:
+        faultless.zeros(count)
+    assert (type(ours.value), str(ours.value)) == (type(theirs.value), str(theirs.value))
+    # What fits is there as before.
+    assert faultless.zeros(8 << 20, "u1", delivery=delivery).base.delivery
+
+
+def test_a_read_that_is_larger_than_memory(tmp_path):
+    path = tmp_path / "holes"
+    with open(path, "wb") as plain:
+        plain.truncate(1 << 40)
+    with faultless.open(path) as file, pytest.raises(MemoryError):
+        file.read(0, 1 << 40)

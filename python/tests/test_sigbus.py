@@ -66,12 +66,41 @@ del a
 r = None
 gc.collect()
 assert not taken(faulthandler.enable)
-try:
-    faultless.Region(1, delivery="signal")
-except faultless.RegionError as error:
-    print(error)
 """
-    assert "SIGBUS" in run(code)
+    run(code)
+
+
+@pytest.mark.parametrize("make", MAKE.values(), ids=MAKE)
+def test_it_may_be_taken_between_regions(make):
+    """As the error says: after the last of them is gone. The next one comes before what is there then."""
+    code = f"""
+for i in range(5):
+    {make}
+    a[:] = 1
+    assert taken(signal.signal, signal.SIGBUS, handler) and taken(faulthandler.enable)
+    assert a.sum() == 8 << 20
+    del a
+    r = None
+    gc.collect()
+    signal.signal(signal.SIGBUS, handler)
+    signal.raise_signal(signal.SIGBUS)
+    {make}
+    a[:] = 1
+    signal.raise_signal(signal.SIGBUS)
+    del a
+    r = None
+    gc.collect()
+    signal.signal(signal.SIGBUS, signal.SIG_DFL)
+faulthandler.enable()
+{make}
+a[:] = 1
+print(a.sum(), flush=True)
+signal.raise_signal(signal.SIGBUS)
+"""
+    done = subprocess.run([sys.executable, "-c", PROLOGUE + code], capture_output=True, text=True, timeout=100)
+    assert done.returncode == -signal.SIGBUS, done.stderr
+    assert done.stdout == "handled\n" * 10 + f"{8 << 20}\n"
+    assert done.stderr.count("Fatal Python error: Bus error") == 1
 
 
 def test_what_was_there_before_stays():

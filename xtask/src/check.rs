@@ -6,19 +6,22 @@ use anyhow::{Result, ensure};
 
 use crate::shell::{self, cargo, command, target};
 use crate::watched::{Failed, run};
-use crate::{pages, setup, structure};
+use crate::{deny, package, pages, setup, site, structure};
 
 /// Everything, to the end even if something fails; what failed, and what was said of it, is said last.
 pub fn test() -> Result<()> {
     setup::run()?;
     let tests = || run(&mut cargo("test --workspace --no-fail-fast"));
-    let steps: [(&str, &dyn Fn() -> Result<()>); 6] = [
+    let steps: [(&str, &dyn Fn() -> Result<()>); 9] = [
         ("lint", &lint),
         ("release build", &release),
         ("tests", &tests),
         ("python", &python),
+        ("packages", &package::check),
         ("models", &models),
         ("docs", &docs),
+        ("site", &site::run),
+        ("dependencies", &deny::run),
     ];
     let ends = steps.map(|(name, step)| (name, step()));
     for (name, end) in &ends {

@@ -3,11 +3,16 @@
 mod capi;
 mod check;
 mod demo;
+mod deny;
 mod generate;
+mod nodes;
+mod package;
 mod pages;
+mod pictures;
 mod sanitize;
 mod setup;
 mod shell;
+mod site;
 mod structure;
 mod watched;
 
@@ -31,16 +36,29 @@ const TASKS: &[Task] = &[
     task("test", "everything that has to pass: setup, lint, build, tests, models, docs", |_| check::test()),
     task("lint", "formatting, clippy, structure", |_| check::lint()),
     task("structure", "layers, unsafe code, file sizes", |_| structure::run()),
+    task("deny", "licences and sources of dependencies, by cargo-deny", |_| deny::run()),
     task("models", "model checks of what runs at the same time", |_| check::models()),
     task("sanitize", "unsafe code and the C API under sanitizers and valgrind: some minutes", |_| sanitize::run()),
     task("python", "install the Python package where its tests are run, and run them", |_| {
         setup::run().and_then(|()| check::python())
     }),
     task("docs", "build the API documentation", |_| check::docs()),
+    task("pictures", "the pictures of the documentation, from a run and a browser", |_| pictures::make()),
+    task("site", "the documentation as a site, in target/site/html, with its links checked", |_| site::run()),
     task("generate", "docs/reference.md, manual pages and completions, from the tables in the code", |_| {
         generate::generate()
     }),
     task("capi", "install the C library, header and pkg-config file below a prefix", capi::install),
+    task(
+        "package",
+        "wheel, deb or tarball, in target/package; check: all, installed in clean places",
+        package::run,
+    ),
+    task(
+        "nodes",
+        "where memory lies on a machine with several nodes: in QEMU, with Debian's kernel or a file's",
+        nodes::run,
+    ),
     task("bench", "faultless bench run, with the arguments given", check::bench),
 ];
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
+use crate::shell::root;
 use crate::structure::Source;
 
 /// Columns of a line, outside tables and code.
@@ -27,10 +28,8 @@ fn links<'a>(
     paths: &'a BTreeSet<&'a str>,
     find: impl Fn(&str) -> Option<&'a Source> + 'a,
 ) -> impl Iterator<Item = String> + 'a {
-    let targets = Parser::new_ext(&page.text, Options::ENABLE_TABLES).filter_map(|event| match event {
-        Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => Some(dest_url.into_string()),
-        _ => None,
-    });
+    // API documentation is there in the site alone, which is checked when it is made.
+    let targets = targets(&page.text).filter(|target| !target.starts_with("../api/"));
     targets.filter(|target| !target.contains("://") && !target.starts_with("mailto:")).filter_map(move |target| {
         let (file, heading) =
             target.split_once('#').map_or((target.as_str(), None), |(file, id)| (file, Some(id)));
@@ -38,7 +37,8 @@ fn links<'a>(
         let is_folder =
             || paths.iter().any(|other| other.starts_with(&format!("{}/", path.trim_end_matches('/'))));
         let is_there = match (heading, find(&path)) {
-            (None, _) => paths.contains(path.as_str()) || is_folder(),
+            // Pictures are no text, and so not among the sources.
+            (None, _) => paths.contains(path.as_str()) || is_folder() || root().join(&path).is_file(),
             (Some(id), Some(other)) => headings(&other.text).contains(id),
             (Some(_), None) => false,
         };
@@ -46,8 +46,16 @@ fn links<'a>(
     })
 }
 
+/// Where the links and pictures of a page lead.
+pub fn targets(text: &str) -> impl Iterator<Item = String> + '_ {
+    Parser::new_ext(text, Options::ENABLE_TABLES).filter_map(|event| match event {
+        Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => Some(dest_url.into_string()),
+        _ => None,
+    })
+}
+
 /// The path of `file` as a page names it.
-fn beside(page: &str, file: &str) -> String {
+pub fn beside(page: &str, file: &str) -> String {
     let mut parts: Vec<_> = page.split('/').collect();
     parts.pop();
     for part in file.split('/') {

@@ -28,6 +28,10 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("pg_ctlcluster", "postgresql"),
     ("chromium", "chromium"),
     ("chromedriver", "chromium-driver"),
+    ("strip", "binutils"),
+    ("dpkg-shlibdeps", "dpkg-dev"),
+    ("mmdebstrap", "mmdebstrap"),
+    ("tmux", "tmux"),
 ];
 
 /// Names of a Python that the pinned packages have wheels for, best first.
@@ -88,7 +92,8 @@ fn components() {
     }
 }
 
-fn is_root() -> bool {
+/// Whether this user may do everything.
+pub fn is_root() -> bool {
     output(command("id").arg("-u")).is_ok_and(|id| id.trim() == "0")
 }
 

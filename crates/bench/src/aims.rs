@@ -2,7 +2,7 @@
 
 use super::rule::{Aim, Judged, Reached, Verdict, judge};
 use super::table;
-use faultless_measure::paired::Ratio;
+use faultless_measure::paired::{Estimate, Ratio};
 
 /// Lines, in the order in which they were found.
 #[derive(Default)]
@@ -22,6 +22,13 @@ impl Aims {
         if let Some(ratio) = ratio {
             let line = format!("{what}: {} times as long, aimed at {n} at most", table::interval(&ratio));
             self.0.push((line, judge(Aim::AtMost(n), ratio)));
+        }
+    }
+
+    /// A figure of all rounds, in words of the caller's.
+    pub fn figure(&mut self, line: String, values: &[f64], aim: Aim) {
+        if let Some(estimate) = Estimate::of(values) {
+            self.0.push((line, judge(aim, estimate)));
         }
     }
 

@@ -123,6 +123,8 @@ impl Contenders {
             words.push(format!("/proc/{}/fd/{}", std::process::id(), input.as_raw_fd()).into());
         }
         let mut command = Command::new(&words[0]);
+        // Each run is as the first one.
+        command.env("FAULTLESS_PROFILE", "0");
         command.args(&words[1..]).env_remove("LD_PRELOAD").env("LC_ALL", "C");
         if let Some(dir) = &launch.dir {
             command.current_dir(dir);

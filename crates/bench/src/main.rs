@@ -3,10 +3,12 @@
 mod aims;
 mod before;
 mod change;
+mod cold;
 mod contender;
 mod contenders;
 mod format;
 mod huge;
+mod hugecache;
 mod loops;
 mod machine;
 mod measure;
@@ -17,6 +19,7 @@ mod prefault;
 mod prezero;
 mod process;
 mod programs;
+mod rmap;
 mod rule;
 mod run;
 mod schedule;
@@ -43,10 +46,16 @@ struct Args {
 enum Bench {
     /// Loops and real programs: plain, with huge pages always, under faultless and under other allocators.
     Run(run::Args),
+    /// Files in memory and beyond it: the kernel's page cache, tmpfs, and the cache of the library.
+    Hugecache(hugecache::Args),
+    /// Programs on a machine whose free memory was idle, with and without the warm reserve.
+    Cold(cold::Args),
     /// What windows are worth: first touches of memory by the kernel and by regions, and on simulated processors.
     Prefault(prefault::Args),
     /// What zeroing ahead is worth: first touches of pages with and without it, and what it costs others.
     Prezero(prezero::Args),
+    /// Snapshots of memory: beside fork, and beside lists of owners for each page; and a save beside a writer.
+    Rmap(rmap::Args),
     /// Faults beside changes of the address space: the kernel's, and a region's with speculation off and on.
     Spf(spf::Args),
     /// One of the loops by itself; it prints its cost and a checksum.
@@ -60,8 +69,11 @@ enum Bench {
 fn main() -> ExitCode {
     match Args::parse().bench {
         Bench::Run(args) => exit_code(run::main(&args)),
+        Bench::Hugecache(args) => exit_code(hugecache::main(&args)),
+        Bench::Cold(args) => exit_code(cold::main(&args)),
         Bench::Prefault(args) => exit_code(prefault::main(&args)),
         Bench::Prezero(args) => exit_code(prezero::main(&args)),
+        Bench::Rmap(args) => exit_code(rmap::main(&args)),
         Bench::Spf(args) => exit_code(spf::main(&args)),
         Bench::Loop(which) => loops::main(which),
         Bench::Generate { dir } => exit_code(generate(&dir)),

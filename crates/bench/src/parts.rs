@@ -55,6 +55,16 @@ impl<P: ValueEnum + PartialEq + Debug + Send + Sync + 'static> Options<P> {
     }
 }
 
+/// All figures of a bench: the machine, and what was run there.
+pub fn figures<R: serde::Serialize>(machine: &Machine, runs: &[R]) -> Result<String> {
+    #[derive(serde::Serialize)]
+    struct File<'a, R> {
+        machine: &'a Machine,
+        runs: &'a [R],
+    }
+    Ok(serde_json::to_string_pretty(&File { machine, runs })? + "\n")
+}
+
 /// One run of a bench.
 pub struct Session {
     /// When it began.

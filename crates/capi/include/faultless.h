@@ -24,6 +24,8 @@ extern "C" {
 typedef struct faultless_region faultless_region;
 /* Work that goes on in the background. */
 typedef struct faultless_background faultless_background;
+/* What a region held at one moment. */
+typedef struct faultless_snapshot faultless_snapshot;
 
 /* How a missing page is noticed. */
 enum faultless_delivery {
@@ -37,7 +39,7 @@ enum faultless_delivery {
      * EFAULT: faultless_populate it before. Not under valgrind, which runs one thread at a time. */
     FAULTLESS_THREAD = 2,
     /* By SIGBUS, in the thread that faults: faster. System calls on untouched memory fail with EFAULT: faultless_populate it before.
-     * The handler for SIGBUS is the library's from the first such region on; one that the program installs later ends it at the
+     * The handler for SIGBUS is the library's while there are such regions; one that the program installs meanwhile ends it at the
      * next fault (faultless_region_check_thread tells), one from before is called for what is no region's. */
     FAULTLESS_SIGNAL = 3,
     /* By the kernel, as for any memory, in huge pages where it has them. Not with `read`. */
@@ -84,7 +86,9 @@ enum faultless_error {
     FAULTLESS_E_ENDED = 25,     /* the region was freed before background work on it was done */
     FAULTLESS_E_PART = 26,      /* the part is not inside the file */
     FAULTLESS_E_NO_FILE = 27,   /* only regular files have a cache */
-    FAULTLESS_E_PARENTS = 28    /* the file was opened by the parent of this process */
+    FAULTLESS_E_PARENTS = 28,   /* the file was opened by the parent of this process */
+    FAULTLESS_E_NO_SNAPSHOTS = 29, /* not all writes to the region can be noticed: see faultless_snapshot_take */
+    FAULTLESS_E_TOO_MANY_SNAPSHOTS = 30 /* 1024 of a region at a time */
 };
 
 /* Fills all of a buffer with what the backing has at an offset, zeroes behind its end; returns 0, or an errno. At EINTR it is called
@@ -102,7 +106,7 @@ typedef struct faultless_options {
     size_t window_most;    /* and at most, while faults follow each other; 0: 64 MiB by thread, 32 MiB by signal */
     size_t areas;          /* parts with different attributes at a time; 0: 4096 */
     size_t budget;         /* bytes beyond what was used: made ready beforehand, and brought by a fault; 0: 64 MiB, any window */
-    uint32_t small_pages;  /* whether large windows, too, are made of small pages */
+    uint32_t small_pages;  /* whether large windows, too, are made of small pages; by the kernel also with less than 2 MiB above */
     uint32_t unmapped;     /* whether nothing is mapped at first */
     faultless_read read;   /* where bytes come from that were not written; NULL: they are zero */
     void *context;         /* what `read` is given; the caller's, for as long as the region lives */
@@ -151,6 +155,24 @@ int faultless_populate(const faultless_region *region, size_t offset, size_t len
  * here and below. */
 int faultless_populate_in_background(const faultless_region *region, size_t offset, size_t length,
                                      faultless_background **background);
+
+/* Takes a snapshot: what a part of a region holds now, while the region goes on changing. The part begins at a multiple of 2 MiB, and
+ * ends at one or at the region's end. The snapshot is the caller's, who drops it with faultless_snapshot_free; when the region has
+ * ended it is good for nothing else. While it lives, the program must not unmap, drop or move memory of the region by calls of its own.
+ * Errors: _NO_SNAPSHOTS where not all writes can be noticed: it takes FAULTLESS_THREAD, faults of the kernel's own
+ * (faultless_region_serves_system_calls), neither `read` nor events, and no memory of the process that is pinned for devices;
+ * _TOO_MANY_SNAPSHOTS, _OUTSIDE, _RIGHTS. */
+int faultless_snapshot_take(const faultless_region *region, size_t offset, size_t length, faultless_snapshot **snapshot);
+size_t faultless_snapshot_length(const faultless_snapshot *snapshot);
+/* How many bytes of copies it has: of what was written to since. */
+size_t faultless_snapshot_held(const faultless_snapshot *snapshot);
+/* Reads `length` bytes from `offset` on. Errors: _OUTSIDE, _ENDED. */
+int faultless_snapshot_read(const faultless_snapshot *snapshot, size_t offset, void *buffer, size_t length);
+/* Writes it to a file in the background, `rate` bytes a second at most (0: as fast as it goes). The file gets its name when all of it
+ * is there and durable. It goes on when the snapshot is freed. The background is the caller's. */
+int faultless_snapshot_save(const faultless_snapshot *snapshot, const char *path, uint64_t rate, faultless_background **background);
+/* Drops it. NULL is nothing. */
+void faultless_snapshot_free(faultless_snapshot *snapshot);
 
 /* Makes `bytes` of memory ready in the background for faults of regions to take, in huge pages. The background is the caller's. */
 int faultless_reserve(size_t bytes, faultless_background **background);
@@ -216,6 +238,22 @@ size_t faultless_file_drop(const faultless_file *file, uint64_t offset, uint64_t
 /* Brings a part into memory, and keeps it there: for reading, or with `writable` for both. All of it is there when this returns. The
  * mapping is the caller's, and may outlive the file's handle; where it fails, `*mapping` is NULL. Errors: _PART. */
 int faultless_file_map(const faultless_file *file, uint64_t offset, size_t length, int writable, faultless_mapping **mapping);
+/* What a lazy mapping is for. */
+enum faultless_access {
+    FAULTLESS_READ_FILE = 0,   /* to read */
+    FAULTLESS_WRITE_FILE = 1,  /* to read and write: a sync writes the pages that have changed */
+    FAULTLESS_CHANGE_COPY = 2  /* to read, and to change in this mapping alone: nothing of it goes to the file */
+};
+
+/* Maps a part of a file that may be larger than memory. Its pages come when they are touched, and go beyond the knob `budget`. A page
+ * that cannot be read is a SIGBUS. `access` is one of enum faultless_access. The mapping is the caller's, as above. Errors: _PART,
+ * _NO_USERFAULTFD, _NO_FEATURE (Linux 6.8), _NO_THREAD, _VALGRIND. */
+int faultless_file_map_lazy(const faultless_file *file, uint64_t offset, size_t length, int access, faultless_mapping **mapping);
+/* How faults of lazy mappings of this file are delivered: FAULTLESS_THREAD, unless this says FAULTLESS_SIGNAL before the first of them.
+ * FAULTLESS_BEST leaves it as it is. Copies that are changed alone have threads in any case. Errors: _CHOICE where it is decided. */
+int faultless_file_deliver(const faultless_file *file, int delivery);
+/* 1 if a system call may be given memory of it that was not touched yet; 0 if it fails with EFAULT then. */
+int faultless_mapping_serves_system_calls(const faultless_mapping *mapping);
 /* Its first byte; NULL of NULL. The mapping's. What was mapped for reading alone must not be written to: nothing refuses that. */
 void *faultless_mapping_data(const faultless_mapping *mapping);
 /* Its length in bytes. */

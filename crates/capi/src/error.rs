@@ -28,6 +28,8 @@ const NO_USERFAULTFD: c_int = 3;
 const PART: c_int = 26;
 const NO_FILE: c_int = 27;
 const PARENTS: c_int = 28;
+const NO_SNAPSHOTS: c_int = 29;
+const TOO_MANY_SNAPSHOTS: c_int = 30;
 
 /// Each error that has no number of its own, in the order of `enum faultless_error`.
 const ERRORS: [Error; 16] = [
@@ -64,6 +66,8 @@ pub fn number(error: Error) -> c_int {
         Error::Choice(_) => (CHOICE, 0),
         Error::Valgrind => (VALGRIND, 0),
         Error::Ended => (ENDED, 0),
+        Error::NoSnapshots(_) => (NO_SNAPSHOTS, 0),
+        Error::TooManySnapshots => (TOO_MANY_SNAPSHOTS, 0),
         error => (ERRORS.iter().position(|e| *e == error).map_or(OTHER, |at| at as c_int + 1), 0),
     };
     LAST.set((number, errno));
@@ -72,6 +76,10 @@ pub fn number(error: Error) -> c_int {
 
 /// The number of an error of a file.
 pub fn io_number(error: &io::Error) -> c_int {
+    // What lazy mappings need as regions do.
+    if let Some(error) = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
+        return self::number(*error);
+    }
     let number = match (error.raw_os_error(), error.kind()) {
         (Some(errno), _) => -errno,
         (None, io::ErrorKind::InvalidInput) => PART,
@@ -98,14 +106,21 @@ pub fn answer(result: Result<(), Error>) -> c_int {
     result.err().map_or(0, number)
 }
 
-/// What a number means, if the kernel said `errno` about it.
+/// What a number means, if the kernel said `errno` about it; 0: this thread has not met such an error last.
 fn text(error: c_int, errno: c_int) -> String {
     match error {
         0 => "no error".into(),
         -4095..0 => Error::Kernel(-error).to_string(),
+        NO_USERFAULTFD if errno == 0 => {
+            "no userfaultfd can be had: allow it (`faultless doctor` says how), or use direct delivery".into()
+        }
         NO_USERFAULTFD => Error::NoUserfaultfd(errno).to_string(),
         ARGUMENT => "an argument is a null pointer, or a number that stands for nothing".into(),
         LOST => Error::Lost.to_string(),
+        NO_EVENTS if errno == 0 => {
+            "no events can be had: use thread delivery, and give the process CAP_SYS_PTRACE for those of fork"
+                .into()
+        }
         NO_EVENTS => Error::NoEvents(errno).to_string(),
         SIZE => "the size of the options is not set: begin them with FAULTLESS_OPTIONS".into(),
         NEWER => {
@@ -120,6 +135,8 @@ fn text(error: c_int, errno: c_int) -> String {
         }
         VALGRIND => Error::Valgrind.to_string(),
         ENDED => Error::Ended.to_string(),
+        NO_SNAPSHOTS => "no snapshot can be taken of the region: it needs FAULTLESS_THREAD, faults of the kernel's own, neither `read` nor events, and no pinned memory".into(),
+        TOO_MANY_SNAPSHOTS => Error::TooManySnapshots.to_string(),
         PART => "the part is not inside the file".into(),
         NO_FILE => "only regular files have a cache".into(),
         PARENTS => "the file was opened by the parent of this process: open it after the fork".into(),
@@ -150,7 +167,7 @@ fn place(error: c_int, errno: c_int) -> usize {
 #[unsafe(no_mangle)]
 pub extern "C" fn faultless_strerror(error: c_int) -> *const c_char {
     let (last, said) = LAST.get();
-    let errno = if last == error && said != 0 { said } else { libc::EPERM };
+    let errno = if last == error { said } else { 0 };
     let place = &TEXTS[place(error, errno)];
     let known = place.load(Ordering::Acquire);
     if !known.is_null() {

@@ -8,10 +8,10 @@ use std::ops::Range;
 use std::os::fd::FromRawFd;
 use std::ptr::null_mut;
 
-use faultless::file::{File, Mapping, MappingMut, sync_all};
+use faultless::file::{Delivery, File, Mapping, MappingMut, sync_all};
 
-use crate::end;
 use crate::error::{ARGUMENT, io_answer, io_number, mistake};
+use crate::{end, make_of};
 
 /// `faultless_part`.
 #[repr(C)]
@@ -69,6 +69,18 @@ unsafe fn tell(done: io::Result<usize>, to: *mut usize) -> c_int {
     io_answer(done.map(drop))
 }
 
+/// The end of a call that was given a null pointer: nothing was done.
+///
+/// # Safety
+/// `to` is null or writable.
+unsafe fn nothing(to: *mut usize) -> c_int {
+    // SAFETY: by contract.
+    if let Some(to) = unsafe { to.as_mut() } {
+        *to = 0;
+    }
+    mistake(ARGUMENT)
+}
+
 /// The cache of an open file.
 ///
 /// # Safety
@@ -124,7 +136,8 @@ pub unsafe extern "C" fn faultless_file_read(
 ) -> c_int {
     // SAFETY: by contract.
     let Some(file) = (unsafe { file.as_ref() }).filter(|_| !buffer.is_null() || length == 0) else {
-        return mistake(ARGUMENT);
+        // SAFETY: by contract.
+        return unsafe { nothing(done) };
     };
     let buffer = match length {
         0 => &mut [],
@@ -133,6 +146,18 @@ pub unsafe extern "C" fn faultless_file_read(
     };
     // SAFETY: by contract.
     unsafe { tell(file.read_at(buffer, offset), done) }
+}
+
+/// What the caller gives; none of it may be at null. `None`: some of it is.
+///
+/// # Safety
+/// `at` is null, or readable for so many.
+unsafe fn slice<'a, T>(at: *const T, count: usize) -> Option<&'a [T]> {
+    match count {
+        0 => Some(&[]),
+        // SAFETY: the caller's promise.
+        _ => (!at.is_null()).then(|| unsafe { std::slice::from_raw_parts(at, count) }),
+    }
 }
 
 /// Writes bytes.
@@ -148,16 +173,12 @@ pub unsafe extern "C" fn faultless_file_write(
     done: *mut usize,
 ) -> c_int {
     // SAFETY: by contract.
-    let Some(file) = (unsafe { file.as_ref() }).filter(|_| !bytes.is_null() || length == 0) else {
-        return mistake(ARGUMENT);
-    };
-    let bytes = match length {
-        0 => &[],
-        // SAFETY: by contract.
-        _ => unsafe { std::slice::from_raw_parts(bytes.cast(), length) },
-    };
-    // SAFETY: by contract.
-    unsafe { tell(file.write_at(bytes, offset), done) }
+    unsafe {
+        let (Some(file), Some(bytes)) = (file.as_ref(), slice(bytes.cast(), length)) else {
+            return nothing(done);
+        };
+        tell(file.write_at(bytes, offset), done)
+    }
 }
 
 /// Brings parts into memory.
@@ -172,17 +193,11 @@ pub unsafe extern "C" fn faultless_file_prefetch(
     done: *mut usize,
 ) -> c_int {
     // SAFETY: by contract.
-    let Some(file) = (unsafe { file.as_ref() }).filter(|_| !parts.is_null() || count == 0) else {
-        return mistake(ARGUMENT);
-    };
-    let parts = match count {
-        0 => &[],
-        // SAFETY: by contract.
-        _ => unsafe { std::slice::from_raw_parts(parts, count) },
-    };
-    let parts: Vec<_> = parts.iter().map(|part| range(part.offset, part.length)).collect();
-    // SAFETY: by contract.
-    unsafe { tell(file.prefetch(&parts), done) }
+    unsafe {
+        let (Some(file), Some(parts)) = (file.as_ref(), slice(parts, count)) else { return nothing(done) };
+        let parts: Vec<_> = parts.iter().map(|part| range(part.offset, part.length)).collect();
+        tell(file.prefetch(&parts), done)
+    }
 }
 
 /// Functions of a file that answer with an error.
@@ -232,25 +247,73 @@ pub unsafe extern "C" fn faultless_file_map(
     writable: c_int,
     mapping: *mut *mut Mapped,
 ) -> c_int {
-    if mapping.is_null() {
-        return mistake(ARGUMENT);
-    }
-    // SAFETY: by contract.
-    unsafe {
-        mapping.write(null_mut());
-        let Some(file) = file.as_ref() else { return mistake(ARGUMENT) };
+    let map = |file: &File| {
         let made = match writable {
             0 => file.map(offset, length).map(Mapped::Read),
             _ => file.map_mut(offset, length).map(Mapped::Write),
         };
-        hand_out(made, mapping)
-    }
+        // SAFETY: by contract.
+        unsafe { hand_out(made, mapping) }
+    };
+    // SAFETY: by contract.
+    unsafe { make_of(file, mapping, map) }
+}
+
+/// `enum faultless_access`.
+const READ: c_int = 0;
+const WRITE: c_int = 1;
+const PRIVATE: c_int = 2;
+
+/// Maps a part whose pages come when they are touched.
+///
+/// # Safety
+/// As [`faultless_file_map`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn faultless_file_map_lazy(
+    file: *const File,
+    offset: u64,
+    length: usize,
+    access: c_int,
+    mapping: *mut *mut Mapped,
+) -> c_int {
+    let map = |file: &File| {
+        let made = match access {
+            READ => file.map_lazy(offset, length).map(Mapped::Read),
+            WRITE => file.map_lazy_mut(offset, length).map(Mapped::Write),
+            PRIVATE => file.map_private(offset, length).map(Mapped::Write),
+            _ => return mistake(ARGUMENT),
+        };
+        // SAFETY: by contract.
+        unsafe { hand_out(made, mapping) }
+    };
+    // SAFETY: by contract.
+    unsafe { make_of(file, mapping, map) }
+}
+
+/// Says how faults of lazy mappings are delivered.
+///
+/// # Safety
+/// Null, or a file that was made here and not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn faultless_file_deliver(file: *const File, delivery: c_int) -> c_int {
+    // SAFETY: by contract.
+    let Some(file) = (unsafe { file.as_ref() }) else { return mistake(ARGUMENT) };
+    // Numbers of `enum faultless_delivery`; a file knows no others.
+    let delivery = match delivery {
+        0 => Delivery::Best,
+        2 => Delivery::Thread,
+        3 => Delivery::Signal,
+        _ => return mistake(ARGUMENT),
+    };
+    io_answer(file.deliver(delivery))
 }
 
 values! {
     Mapped;
     /// Its first byte.
     faultless_mapping_data: *mut c_void, null_mut(), |mapped| mapped.part().as_ptr().cast_mut().cast();
+    /// Whether a system call may be given memory of it that was not touched yet.
+    faultless_mapping_serves_system_calls: c_int, 0, |mapped| mapped.part().serves_system_calls() as c_int;
     /// Its length.
     faultless_mapping_length: usize, 0, |mapped| mapped.part().len();
     /// Writes it back.

@@ -5,6 +5,7 @@ mod values;
 mod error;
 mod file;
 mod options;
+mod snapshot;
 
 use std::ffi::{CStr, c_char, c_int};
 use std::ops::Range;
@@ -17,6 +18,7 @@ use error::{ARGUMENT, answer, mistake, number};
 pub use error::{faultless_errno, faultless_strerror};
 pub use file::*;
 pub use options::Options;
+pub use snapshot::*;
 
 /// Bits of `enum faultless_rights`. What may be written to may be read, as with the processor's own.
 fn rights(bits: c_int) -> Option<Rights> {
@@ -73,6 +75,19 @@ unsafe fn hand_out<T>(made: Result<T, Error>, to: *mut *mut T) -> c_int {
     // SAFETY: by contract.
     unsafe { to.write(made) };
     answer
+}
+
+/// Gives the caller what is made of something that it has: null, and the number of the error, where there is none.
+///
+/// # Safety
+/// `from` is null or readable, `to` null or writable.
+unsafe fn make_of<F, T>(from: *const F, to: *mut *mut T, make: impl FnOnce(&F) -> c_int) -> c_int {
+    // SAFETY: by contract.
+    unsafe {
+        let Some(to) = to.as_mut() else { return mistake(ARGUMENT) };
+        *to = null_mut();
+        from.as_ref().map_or_else(|| mistake(ARGUMENT), make)
+    }
 }
 
 /// Makes a region.
@@ -249,7 +264,7 @@ values! {
     /// How many bytes are ready.
     faultless_background_ready: usize, 0, Background::ready;
     /// Whether it has ended.
-    faultless_background_done: c_int, 1, |background| background.is_done() as c_int;
+    faultless_background_done: c_int, 0, |background| background.is_done() as c_int;
 }
 
 /// Ends it.

@@ -167,6 +167,9 @@ static int texts(void) {
     CHECK(strstr(faultless_strerror(error), strerror(EMFILE)));
     CHECK(faultless_region_new(0, NULL, &region) == FAULTLESS_E_LENGTH && faultless_errno() == 0);
     CHECK(!strstr(faultless_strerror(error), strerror(EMFILE)));
+    /* The kernel has said nothing. */
+    const char *refused[] = {faultless_strerror(FAULTLESS_E_NO_USERFAULTFD), faultless_strerror(FAULTLESS_E_NO_EVENTS)};
+    for (int i = 0; i < 2; i++) CHECK(!strstr(refused[i], "os error") && !strstr(refused[i], strerror(EPERM)) && strstr(refused[i], ": "));
     return 0;
 }
 
@@ -232,6 +235,7 @@ int main(void) {
     CHECK(faultless_reserve(4 * MIB, NULL) == FAULTLESS_E_ARGUMENT);
     CHECK(faultless_reserve(4 * MIB, &background) == 0 && background != NULL);
     CHECK(faultless_background_wait(background) == 0 && faultless_background_done(background));
+    CHECK(faultless_background_done(NULL) == 0);
     size_t ready = faultless_background_ready(background);
     CHECK(ready <= 4 * MIB && faultless_reserved() == ready);
     faultless_background_cancel(background);

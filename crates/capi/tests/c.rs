@@ -27,6 +27,12 @@ fn a_c_program_uses_files() {
 }
 
 #[test]
+fn a_c_program_takes_and_saves_snapshots() {
+    let Some((program, dir)) = compiled("tests/snapshots.c") else { return };
+    run(Command::new(&program).arg(dir.path().join("state")));
+}
+
+#[test]
 fn large_thread_local_variables_leave_room_for_handlers() {
     let Some((program, _dir)) = compiled("tests/tls.c") else { return };
     run(&mut Command::new(&program));
@@ -136,7 +142,7 @@ fn header_and_library_have_the_same_functions() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let read = |file: &str| std::fs::read_to_string(here.join(file)).unwrap();
     let header = read("include/faultless.h");
-    let sources = read("src/lib.rs") + &read("src/error.rs") + &read("src/file.rs");
+    let sources = read("src/lib.rs") + &read("src/error.rs") + &read("src/file.rs") + &read("src/snapshot.rs");
     let mut declared: Vec<_> = header
         .lines()
         .filter_map(|line| line.split_once('(').filter(|_| line.ends_with(");")))

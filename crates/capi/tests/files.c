@@ -43,6 +43,43 @@ static int errors(const char *name, int fd, faultless_file *file) {
     return 0;
 }
 
+/* Lazy mappings of a file of `length` bytes: 0, or 1 where this machine has none. */
+static int lazy(const char *name, size_t length) {
+    faultless_file *file = NULL;
+    faultless_mapping *mapping = NULL, *copy = NULL;
+    int fd = open(name, O_RDWR);
+    char was, got;
+    CHECK(pread(fd, &was, 1, 5000) == 1);
+    CHECK(faultless_file_new(fd, 0, &file) == 0);
+    CHECK(faultless_file_deliver(NULL, FAULTLESS_THREAD) == FAULTLESS_E_ARGUMENT);
+    CHECK(faultless_file_deliver(file, FAULTLESS_DIRECT) == FAULTLESS_E_ARGUMENT);
+    CHECK(faultless_file_map_lazy(NULL, 0, length, FAULTLESS_READ_FILE, &mapping) == FAULTLESS_E_ARGUMENT && mapping == NULL);
+    CHECK(faultless_file_map_lazy(file, 0, length, 3, &mapping) == FAULTLESS_E_ARGUMENT);
+    CHECK(faultless_file_map_lazy(file, 0, length, FAULTLESS_READ_FILE, NULL) == FAULTLESS_E_ARGUMENT);
+    CHECK(faultless_file_map_lazy(file, 0, length + 1, FAULTLESS_READ_FILE, &mapping) == FAULTLESS_E_PART);
+    int error = faultless_file_map_lazy(file, 0, length, FAULTLESS_WRITE_FILE, &mapping);
+    if (error == FAULTLESS_E_NO_USERFAULTFD || error == FAULTLESS_E_NO_FEATURE) {
+        faultless_file_free(file);
+        return close(fd) + 1;
+    }
+    CHECK(error == 0 && faultless_file_present(file) == 0 && faultless_mapping_length(mapping) == length);
+    CHECK(faultless_file_deliver(file, FAULTLESS_BEST) == 0 && faultless_file_deliver(file, FAULTLESS_SIGNAL) == FAULTLESS_E_CHOICE);
+    int serves = faultless_mapping_serves_system_calls(mapping);
+    CHECK((serves == 0 || serves == 1) && faultless_mapping_serves_system_calls(NULL) == 0);
+    CHECK(faultless_file_map_lazy(file, 0, length, FAULTLESS_CHANGE_COPY, &copy) == 0);
+    char *bytes = faultless_mapping_data(mapping), *copied = faultless_mapping_data(copy);
+    CHECK(copied != bytes && copied[5000] == was && bytes[5000] == was);
+    copied[5000] = (char)(was + 1);
+    CHECK(faultless_mapping_sync(copy) == 0 && bytes[5000] == was);
+    bytes[5000] = (char)(was + 2);
+    CHECK(faultless_mapping_sync(mapping) == 0 && copied[5000] == (char)(was + 1));
+    faultless_mapping_free(copy);
+    CHECK(pread(fd, &got, 1, 5000) == 1 && got == (char)(was + 2));
+    faultless_mapping_free(mapping);
+    faultless_file_free(file);
+    return close(fd);
+}
+
 int main(int argc, char **argv) {
     CHECK(argc == 2);
     int fd = open(argv[1], O_RDWR | O_CREAT, 0600);
@@ -56,9 +93,20 @@ int main(int argc, char **argv) {
     CHECK(faultless_file_length(file) == 5 + sizeof bytes);
     CHECK(faultless_file_sync(file, 0, UINT64_MAX) == 0);
     CHECK(pread(fd, got, sizeof got, 5) == sizeof got && memcmp(got, bytes, sizeof got) == 0);
+    faultless_file_free(file);
+    CHECK(lazy(argv[1], 5 + sizeof bytes) >= 0);
+    CHECK(faultless_file_new(fd, 0, &file) == 0 && faultless_file_length(file) == 5 + sizeof bytes);
+    CHECK(faultless_file_read(file, 0, got, sizeof got, NULL) == 0);
+    bytes[4995] = got[5000];
     CHECK(faultless_file_drop(file, 0, UINT64_MAX) > 0 && faultless_file_present(file) == 0);
     faultless_part parts[] = {{3 * MIB, 100}, {0, MIB}};
     CHECK(faultless_file_prefetch(file, parts, 2, &done) == 0 && done == MIB + 100 && faultless_file_present(file) >= done);
+    done = 777;
+    CHECK(faultless_file_read(NULL, 0, got, 1, &done) == FAULTLESS_E_ARGUMENT && done == 0);
+    done = 777;
+    CHECK(faultless_file_write(NULL, 0, got, 1, &done) == FAULTLESS_E_ARGUMENT && done == 0);
+    done = 777;
+    CHECK(faultless_file_prefetch(NULL, parts, 2, &done) == FAULTLESS_E_ARGUMENT && done == 0);
     faultless_part wrong = {4 * MIB, 6};
     CHECK(faultless_file_prefetch(file, &wrong, 1, NULL) == FAULTLESS_E_PART);
     CHECK(faultless_file_read(file, 4 * MIB, got, sizeof got, &done) == 0 && done == 5);
@@ -84,7 +132,7 @@ int main(int argc, char **argv) {
 
     pid_t child = fork();
     if (child == 0)
-        _exit(faultless_file_read(file, 0, got, 1, NULL) != FAULTLESS_E_PARENTS);
+        _exit(faultless_file_read(file, 0, got, 1, NULL) != FAULTLESS_E_PARENTS || faultless_file_present(file) != 0);
     int status = 1;
     CHECK(waitpid(child, &status, 0) == child && status == 0);
 

@@ -4,12 +4,16 @@ mod bench;
 mod doctor;
 mod generate;
 mod output;
+mod own;
+mod profile;
 mod record;
 mod report;
 mod run;
 mod settings;
 mod stat;
 mod sysctl;
+mod top;
+mod warm;
 
 use std::process::ExitCode;
 
@@ -30,6 +34,8 @@ enum Command {
     Run(Box<run::Args>),
     /// Shows what is counted in programs, while they run.
     Stat(Box<stat::Args>),
+    /// Shows processes that take page faults, and what is done for them, on the whole screen.
+    Top(top::Args),
     /// Records a program's page faults: how many, where, from which code, and what they cost.
     Record(Box<record::Args>),
     /// Says what a recording holds.
@@ -39,6 +45,12 @@ enum Command {
     /// Measures faultless beside the kernel and other tools.
     #[command(disable_help_flag = true)]
     Bench(bench::Args),
+    /// Holds memory ready, where a virtual machine gives idle memory back to its host.
+    #[command(subcommand)]
+    Warm(warm::Command),
+    /// Shows and changes what is known of programs from earlier runs.
+    #[command(subcommand)]
+    Profile(profile::Command),
     /// Says what this machine allows and what its memory costs.
     Doctor(doctor::Args),
     /// Writes manual pages, completions for shells and the reference.
@@ -54,10 +66,13 @@ fn command() -> ExitCode {
     match Args::try_parse() {
         Ok(Args { command: Command::Run(args) }) => run::main(*args),
         Ok(Args { command: Command::Stat(args) }) => stat::main(*args),
+        Ok(Args { command: Command::Top(args) }) => top::main(args),
         Ok(Args { command: Command::Record(args) }) => record::main(*args),
         Ok(Args { command: Command::Report(args) }) => report::main(&args),
         Ok(Args { command: Command::Sysctl(args) }) => sysctl::main(&args),
         Ok(Args { command: Command::Bench(args) }) => bench::main(&args),
+        Ok(Args { command: Command::Warm(command) }) => warm::main(&command),
+        Ok(Args { command: Command::Profile(command) }) => profile::main(&command),
         Ok(Args { command: Command::Doctor(args) }) => doctor::main(args),
         Ok(Args { command: Command::Generate(args) }) => generate::main(&args, &Args::command()),
         Err(error) => refuse(&error),

@@ -228,7 +228,7 @@ mod tests {
             ("\nbugdet = 1\n", "/a/settings:2: there is no knob \"bugdet\"; did you mean budget?"),
             ("zzz = 1", "/a/settings:1: there is no knob \"zzz\""),
             ("mmap_threshold = 1M", "/a/settings:1: mmap_threshold: \"1M\" is less than 2M"),
-            ("prefault_by = lax", "/a/settings:1: prefault_by: \"lax\" is not one of area thread"),
+            ("prefault_by = lax", "/a/settings:1: prefault_by: \"lax\" is not one of area thread one"),
         ];
         for (text, error) in table {
             assert_eq!(read(text).unwrap_err().to_string(), error);

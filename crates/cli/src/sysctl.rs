@@ -101,7 +101,7 @@ pub fn main(args: &Args) -> ExitCode {
 }
 
 /// Whether a knob can be turned while a program runs.
-fn may_change(knob: Knob) -> Result<(), String> {
+pub fn may_change(knob: Knob) -> Result<(), String> {
     let declared = knob.declared();
     match declared.when {
         When::Live => Ok(()),
@@ -113,7 +113,7 @@ fn may_change(knob: Knob) -> Result<(), String> {
 }
 
 /// Whether a running program's page says what a knob is set to.
-fn is_on_page(knob: Knob) -> bool {
+pub fn is_on_page(knob: Knob) -> bool {
     knob.declared().kind != Kind::Text && knob.declared().when != When::Run
 }
 
@@ -213,7 +213,7 @@ fn running(pid: u32, requests: &[Request]) -> Result<String> {
 }
 
 /// Why no knob counts in a process, if it has a page.
-fn deaf_because(covered: &mut Covered) -> Option<String> {
+pub fn deaf_because(covered: &mut Covered) -> Option<String> {
     if covered.listens() == Some(false) {
         return Some(
             "the program that counted there was replaced, and the present one made no large request so far".into(),

@@ -2,11 +2,12 @@
 
 mod common;
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use common::{Scratch, faultless, run, text};
+use faultless_testkit::Killed;
 use faultless_testkit::limit::limit;
 
 const CODE: &str = r#"
@@ -148,6 +149,29 @@ fn sysctl_changes_nothing_where_no_knob_counts() {
             assert_eq!(said.contains(&format!("runs plain: {ENDED}")), why == Some(ENDED), "{how} {pid}: {said}");
         }
         waiting.end();
+    }
+}
+
+/// Also where no directory for pages is named.
+#[test]
+fn a_library_of_another_name_is_known_by_what_is_in_it() {
+    let scratch = Scratch::new("name");
+    let other = scratch.0.join("other.so");
+    std::fs::copy(common::library(), &other).unwrap();
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let foreign =
+        maps.lines().find(|line| line.ends_with("libgcc_s.so.1")).unwrap().split_whitespace().last().unwrap();
+    for (file, said) in
+        [(other.to_str().unwrap(), "made no large request"), (foreign, "was not started under faultless")]
+    {
+        let mut command = Command::new("cat");
+        command.env("LD_PRELOAD", file).env_remove("FAULTLESS_STATS").stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = Killed(command.spawn().unwrap());
+        // Its answer comes after it was linked.
+        child.0.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+        child.0.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        let out = faultless(["stat", "-p", &child.0.id().to_string(), "--once"]).output().unwrap();
+        assert!(text(&out.stderr).contains(said), "{}", text(&out.stderr));
     }
 }
 

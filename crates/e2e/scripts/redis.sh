@@ -1,18 +1,7 @@
 #!/bin/sh
 # A server with a few hundred MiB, saved in the background while it changes, and loaded again.
 set -eu
-server() {
-    redis-server --port 0 --unixsocket "$PWD/redis.sock" --save '' --appendonly no --dir "$PWD" --daemonize no "$@" > server.log &
-    pid=$!
-    i=0
-    until redis-cli -s redis.sock ping 2>/dev/null | grep -q PONG; do
-        i=$((i + 1))
-        [ $i -lt 600 ] || { cat server.log >&2; exit 1; }
-        sleep 0.1
-    done
-}
-ask() { redis-cli -s redis.sock "$@"; }
-trap 'kill $pid 2>/dev/null || true' EXIT
+. "${0%/*}/redis_server.sh"
 server
 ask eval 'for i = 1, 60000 do redis.call("set", "k" .. i, string.rep(tostring(i), 100)) end return redis.call("dbsize")' 0
 ask eval 'for i = 1, 30 do redis.call("set", "big" .. i, string.rep("b", 1000000 + i)) end return redis.call("dbsize")' 0

@@ -25,4 +25,4 @@ mod tools;
 pub use case::{Case, Run};
 pub use counters::Counters;
 pub use library::{command, library};
-pub use tools::{compile, find, need, python, scratch, script, skip};
+pub use tools::{compile, find, naming_python, need, python, scratch, script, skip};

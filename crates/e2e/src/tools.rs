@@ -49,6 +49,25 @@ pub fn python() -> Option<PathBuf> {
     Some(python)
 }
 
+/// A Python that can name its functions for tools: CPython 3.12 and later, of the machine or of its user.
+pub fn naming_python() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut dirs: Vec<_> = std::env::split_paths(&path).collect();
+    let versions = std::env::var_os("HOME").map(|home| Path::new(&home).join(".pyenv/versions"));
+    let versions = versions.and_then(|versions| std::fs::read_dir(versions).ok()).into_iter().flatten().flatten();
+    dirs.extend(versions.map(|entry| entry.path().join("bin")));
+    let can_name = |python: &PathBuf| {
+        let mut command = Command::new(python);
+        command.args(["-c", "import sys; sys.activate_stack_trampoline('perf')"]);
+        command.output().is_ok_and(|out| out.status.success())
+    };
+    let found = dirs.iter().map(|dir| dir.join("python3")).filter(|python| python.is_file()).find(can_name);
+    if found.is_none() {
+        missing("Python 3.12 or later, with names for perf", true);
+    }
+    found
+}
+
 /// A script of this crate.
 pub fn script(name: &str) -> PathBuf {
     root().join("crates/e2e/scripts").join(name)

@@ -60,12 +60,31 @@ const NEVER: &[Counter] = &[
 const FILES: &[Counter] = &[
     Counter::FileAlloc,
     Counter::FileFallback,
+    Counter::FileWriteAlloc,
+    Counter::FileWriteFailed,
+    Counter::FileMapped,
+    Counter::FileSplit,
+    Counter::FileFault,
     Counter::FileFilled,
     Counter::FileBuffered,
     Counter::FileQueued,
     Counter::FileUnqueued,
     Counter::FileWritten,
     Counter::FileEvicted,
+];
+
+/// What counts for files that a program reads by mmap. reading.rs reaches most of these; tests of the engine and pressure
+/// on the machine are there for the others.
+const READ: &[Counter] = &[
+    Counter::MappedFiles,
+    Counter::BytesReadAhead,
+    Counter::BytesReadAheadUsed,
+    Counter::BytesReadAheadUnused,
+    Counter::ReadAheadAdvised,
+    Counter::ReadAheadRandom,
+    Counter::ReadAheadWasted,
+    Counter::ReadAheadPressed,
+    Counter::ReadAheadRefused,
 ];
 
 /// Counters that need threads to meet at the right moment, or the kernel to have no area left then. The models and
@@ -91,8 +110,9 @@ fn every_counter_counts() {
             .chain(TURNED)
             .chain(NEVER)
             .chain(SELDOM)
+            .chain(READ)
             // Only in mapped regions, which programs make themselves; the tests of the engine reach each of them.
-            .chain(&OWN)
+            .chain(OWN)
             .chain(FILES)
             .copied()
             .chain(engines())

@@ -1,6 +1,9 @@
 //! Small C programs about mappings of their own: addresses, attributes and pages that another process or the kernel
 //! holds, while frames move in and out.
 
+use std::os::unix::net::UnixDatagram;
+
+use faultless_base::sys::warm::Message;
 use faultless_e2e::{Case, Run, compile, scratch, tests};
 use faultless_page::stats::Counter;
 
@@ -35,6 +38,7 @@ tests! {
     first_writes_while_memory_is_registered: recycles("firsts.c", &["-"]);
     a_read_is_under_way_when_its_buffer_goes: recycles("held.c", &["ring", "ring dropped"]);
     a_program_watches_its_mappings: recycles("watches.c", &[""]);
+    pinned_pages_that_are_watched: recycles("pinned_watched.c", &[""]);
     memory_that_is_watched_already: recycles("watched.c", &["again"]);
     every_write_to_protected_memory_is_told_of:
         recycles("watched.c", &["written w", "written r", "written z", "written f"]);
@@ -91,6 +95,17 @@ fn what_a_program_watches_is_one_area() {
     for budget in ["2M", "64M", "96M", "256M"] {
         for pause_us in ["0", "3000"] {
             case.clone().env("FAULTLESS_BUDGET", budget).args([pause_us]).same_and_served();
+        }
+    }
+}
+
+/// Also memory that a forked process shares; and moves take pages from memory that nobody registered.
+#[test]
+fn memory_that_was_not_touched_is_a_fault_for_whoever_watches() {
+    let Some(case) = Case::compiled("exposed.c", &["-pthread"]) else { return };
+    for how in ["child", "parent", "moved"] {
+        for budget in ["2M", "64M", "256M"] {
+            case.clone().env("FAULTLESS_BUDGET", budget).args([how]).same();
         }
     }
 }
@@ -173,6 +188,28 @@ fn the_lowest_number_is_the_programs() {
         let Some(case) = Case::compiled("numbers.c", &["-pthread"]) else { return };
         let run = case.args([who]).same_and_served();
         assert_eq!(String::from_utf8_lossy(&run.stdout), "0 wrong, 0 lost, 0 refused\n", "{who}");
+    }
+}
+
+/// The same where the program's memory is announced to a warm reserve: whether it reads, or never does, or is gone.
+#[test]
+fn what_is_announced_takes_no_number_from_the_program() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("socket");
+    let mut socket = Some(UnixDatagram::bind(&path).expect("a socket"));
+    socket.iter().for_each(|socket| socket.set_nonblocking(true).expect("a socket"));
+    let name = path.to_str().expect("a readable path");
+    for reads in [true, false, false] {
+        let Some(case) = Case::compiled("numbers.c", &["-pthread"]) else { return };
+        let run = case.args(["this"]).env("FAULTLESS_WARM", name).same_and_served();
+        assert_eq!(String::from_utf8_lossy(&run.stdout), "0 wrong, 0 lost, 0 refused\n");
+        if reads {
+            let mut bytes = [0; 64];
+            let n = socket.as_ref().expect("a socket").recv(&mut bytes).expect("a message");
+            assert!(matches!(Message::decode(&bytes[..n]), Some(Message::Grow(8388608..))));
+        } else {
+            socket = None;
+        }
     }
 }
 

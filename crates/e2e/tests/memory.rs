@@ -49,3 +49,52 @@ fn what_is_unmapped_is_out_of_reach() {
     let run = case.args(["stale"]).under(&[("FAULTLESS_BUDGET", "64M")]);
     assert_eq!(run.status.signal(), Some(11), "{}", run.status);
 }
+
+/// Blocks with a file in their midst, guards, pages that are watched and missing, and within limits.
+#[test]
+fn blocks_that_are_more_than_bytes_are_resized() {
+    let Some(case) = Case::compiled("resized.c", &[]) else { return };
+    for how in ["file", "guarded", "missing", "limited"] {
+        case.clone().args([how]).same();
+    }
+}
+
+/// Blocks of which the program changed all whole pages: the C library would copy them.
+#[test]
+fn blocks_that_are_changed_all_over_are_copied_as_the_c_library_copies() {
+    let Some(case) = Case::compiled("carried.c", &[]) else { return };
+    for [from, to] in [["16", "32"], ["3", "8"], ["64", "100"]] {
+        for how in ["closed", "wiped", "hidden", "laid", "locked"] {
+            case.clone().args([how, from, to, "aligned"]).same();
+        }
+        for how in ["closed", "laid", "locked"] {
+            case.clone().args([how, from, to, "malloc"]).same();
+        }
+    }
+}
+
+/// The place for it may be another thread's as soon as nothing is mapped there.
+#[test]
+fn a_block_that_cannot_move_leaves_the_memory_of_others_alone() {
+    let Some(case) = Case::compiled("carried.c", &[]) else { return };
+    for how in ["aligned", "malloc"] {
+        case.clone().args(["raced", "6", "12", how]).same();
+    }
+}
+
+/// Blocks that the program has closed, locked, guarded or hidden in part keep that, and each of their bytes.
+#[test]
+fn blocks_with_attributes_are_resized_as_the_c_library_does() {
+    let Some(case) = Case::compiled("attributed.c", &[]) else { return };
+    for how in ["written", "run", "closed", "brought", "hidden", "kept", "guarded", "shared"] {
+        for [from, to] in [["8192", "16384"], ["3000", "8000"], ["1024", "4096"], ["200", "512"], ["8192", "1024"]]
+        {
+            // The C library would read what is closed, and so would this.
+            if how == "brought" && from == "8192" && to == "1024" || how == "closed" && to != "1024" {
+                continue;
+            }
+            case.clone().args([how, from, to]).same();
+            case.clone().args([how, from, to, "filter"]).same();
+        }
+    }
+}

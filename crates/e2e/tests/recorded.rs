@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-use faultless_e2e::{command, find, need, python, scratch, script, skip};
+use faultless_e2e::{command, find, naming_python, need, python, scratch, script, skip};
 use serde_json::Value;
 
 /// What `faultless report --json` says of a recording; nothing where faults cannot be sampled.
@@ -24,8 +24,17 @@ fn report(dir: &Path) -> Option<Value> {
 
 /// Records a program in a directory, as that user if one is given.
 fn record(dir: &Path, user: Option<(u32, u32)>, program: impl FnOnce(&mut Command)) -> Option<Value> {
-    let mut command = command(["record", "--period", "13", "-o"]);
-    command.arg(dir.join("it.rec")).arg("--").current_dir(dir).env("LC_ALL", "C.UTF-8");
+    record_with(&["--period", "13"], dir, user, program)
+}
+
+fn record_with(
+    options: &[&str],
+    dir: &Path,
+    user: Option<(u32, u32)>,
+    program: impl FnOnce(&mut Command),
+) -> Option<Value> {
+    let mut command = command(["record"]);
+    command.args(options).arg("-o").arg(dir.join("it.rec")).arg("--").current_dir(dir).env("LC_ALL", "C.UTF-8");
     if let Some((uid, gid)) = user {
         command.uid(uid).gid(gid);
     }
@@ -93,6 +102,53 @@ fn polars_touches_new_memory_in_its_own_threads() {
         "{}",
         summary["threads"]
     );
+}
+
+/// Python's own functions are in the call stacks, also where the interpreter has no frame pointers.
+#[test]
+fn pythons_functions_are_named_in_call_stacks() {
+    let Some(python) = naming_python() else { return };
+    let dir = scratch();
+    let source = "import mmap
+def touch(pages):
+    memory = mmap.mmap(-1, pages * 4096)
+    for page in range(pages):
+        memory[page * 4096] = 1
+def touches_most():
+    touch(60000)
+def touches_less():
+    touch(20000)
+touches_most()
+touches_less()
+";
+    std::fs::write(dir.path().join("two.py"), source).expect("a file of our own");
+    let recorded = record_with(&["--python"], dir.path(), None, |command| {
+        command.arg(python).arg("two.py");
+    });
+    let Some(summary) = recorded else { return };
+    // Where each of them is called by the file itself, and has the inner one called, in that order.
+    let of = |function: &str| {
+        share(&summary, "stacks", |row| {
+            let frames = row["frames"].as_array().expect("frames").iter().filter_map(Value::as_str);
+            let of_file = frames.filter_map(|frame| frame.rsplit_once(':'));
+            let ours: Vec<_> =
+                of_file.filter(|(_, file)| file.ends_with("/two.py")).map(|(name, _)| name).collect();
+            ours == ["py::<module>", function, "py::touch"]
+        })
+    };
+    let (most, less) = (of("py::touches_most"), of("py::touches_less"));
+    assert!(most + less > 0.9, "{most} and {less}: {}", summary["stacks"]);
+    // On a busy machine some records are dropped.
+    assert!((most / (most + less) - 0.75).abs() < 0.08, "{most} and {less}");
+    let notes = summary["notes"].as_array().expect("a list");
+    assert!(!notes.iter().any(|note| note.as_str().is_some_and(|note| note.contains("Python"))), "{notes:?}");
+    // A program that names nothing is told so.
+    let Some(summary) = record_with(&["--python"], dir.path(), None, |command| {
+        command.arg("true");
+    }) else {
+        return;
+    };
+    assert!(summary["notes"].to_string().contains("no Python has named its functions"), "{}", summary["notes"]);
 }
 
 /// Node writes the names of functions that it compiles: they are in the report.

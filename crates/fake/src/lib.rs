@@ -30,6 +30,8 @@ pub struct Page {
     pub altered: bool,
     /// Cannot move: it has another reference.
     pub pinned: bool,
+    /// The node that its memory is of; see [`Fake::run_on`].
+    pub node: usize,
     /// Given back, address and all: whatever is there is not the engine's.
     pub released: bool,
 }
@@ -75,6 +77,10 @@ struct State {
     isolated: Vec<Span>,
     /// The program watches memory.
     looks_ended: bool,
+    /// How many nodes there are, 0 for one; where the thread that calls runs, and whether it has a policy of its own.
+    nodes: usize,
+    here: usize,
+    has_policy: bool,
 }
 
 /// The address space; a clone is another handle of the same one. Pages that were never spoken of are closed and
@@ -93,6 +99,29 @@ impl Sys for Fake {
         let start = (state.next.max(1 << 40)).next_multiple_of(align.max(SLOT));
         state.next = start + bytes;
         Some(Span::new(start, bytes))
+    }
+
+    fn has_nodes(&self) -> bool {
+        self.state.lock().unwrap().nodes > 1
+    }
+
+    fn node_of_cpu(&self, cpu: usize) -> usize {
+        cpu % self.state.lock().unwrap().nodes
+    }
+
+    fn home(&self) -> Option<usize> {
+        let state = self.state.lock().unwrap();
+        (!state.has_policy).then_some(state.here)
+    }
+
+    fn has_policy(&self, _addr: usize) -> bool {
+        self.state.lock().unwrap().has_policy
+    }
+
+    fn node_of(&self, slot: Span) -> Option<usize> {
+        let pages = [slot.start, slot.start + SLOT / 2, slot.end - PAGE].map(|at| self.page(at));
+        let is_one = pages.iter().all(|page| page.present && page.node == pages[0].node);
+        is_one.then_some(pages[0].node)
     }
 
     fn reserve_apart(&self, bytes: usize) -> Option<Span> {
@@ -218,6 +247,7 @@ impl Sys for Fake {
             self.each(Span::new(to + done, PAGE), |_, page| {
                 page.present = true;
                 page.byte = old.byte;
+                page.node = old.node;
             });
             done += PAGE;
         }

@@ -102,6 +102,18 @@ impl Fake {
         self.state.lock().unwrap().now_ns += ms * 1_000_000;
     }
 
+    /// The machine has several nodes; said before there is an engine.
+    pub fn set_nodes(&self, nodes: usize) {
+        self.state.lock().unwrap().nodes = nodes;
+    }
+
+    /// What happens from now on happens in a thread on this node, from which its memory comes. With `has_policy` the
+    /// program has said so, and not only the place where the thread runs.
+    pub fn run_on(&self, node: usize, has_policy: bool) {
+        let mut state = self.state.lock().unwrap();
+        (state.here, state.has_policy) = (node, has_policy);
+    }
+
     /// Other processes keep `load` processors busy.
     pub fn set_load(&self, load: u64) {
         self.state.lock().unwrap().load = load;
@@ -125,7 +137,8 @@ impl Fake {
             all
         };
         let unit = if whole { slot } else { Span::new(addr & !(PAGE - 1), PAGE) };
-        self.each(unit, |_, p| p.present = true);
+        let here = self.state.lock().unwrap().here;
+        self.each(unit, |_, p| (p.present, p.node) = (true, here));
     }
 
     pub(crate) fn each(&self, span: Span, mut f: impl FnMut(usize, &mut Page)) {

@@ -72,6 +72,8 @@ impl Ranges {
 struct State {
     /// By their number; pages that are not here are missing, or may not be accessed.
     pages: BTreeMap<usize, Page>,
+    /// Writes to these raise faults.
+    protected: BTreeSet<usize>,
     /// Of these the kernel itself brings the missing pages.
     given: BTreeSet<usize>,
     /// Slots in which an access or a page has left a table behind.
@@ -107,6 +109,11 @@ pub struct FakeMmu {
     sends_messages: bool,
     /// Where huge pages lie while they are not the region's.
     frames: Fake,
+}
+
+/// What is read of a page, which one byte stands for.
+fn all_of(buffer: &mut [u8], byte: u8) {
+    buffer.fill(byte);
 }
 
 /// The byte that the backing has at an offset.
@@ -225,6 +232,9 @@ impl FakeMmu {
         };
         if state.given.contains(&page) {
             state.pages.entry(page).or_insert(fresh);
+        }
+        if byte.is_some() && state.pages.contains_key(&page) && state.protected.contains(&page) {
+            return Found::Missing;
         }
         let Some(held) = state.pages.get_mut(&page) else { return Found::Missing };
         if matches!(held, Page::Poison) {

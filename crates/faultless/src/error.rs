@@ -43,6 +43,10 @@ pub enum Error {
     TooManyAreas,
     /// A part of the range was unmapped or moved away by a call of the program's own; known to a region with events.
     Lost,
+    /// No snapshot can be taken of the region: why.
+    NoSnapshots(&'static str),
+    /// There are too many snapshots of the region at a time.
+    TooManySnapshots,
     /// Events need thread delivery, and what the kernel asks for: the error number.
     NoEvents(i32),
     /// This process was forked from the process that made the region.
@@ -62,6 +66,9 @@ impl From<Refused> for Error {
             Refused::Mapped => Self::Mapped,
             Refused::NotMapped => Self::NotMapped,
             Refused::Full => Self::TooManyAreas,
+            Refused::Rights => Self::Rights,
+            Refused::NoMemory => Self::NoAddressSpace,
+            Refused::TooManySnapshots => Self::TooManySnapshots,
             Refused::Kernel(error) => Self::Kernel(error.number()),
         }
     }
@@ -93,13 +100,14 @@ impl fmt::Display for Error {
             Self::Valgrind => {
                 "valgrind lets one thread run at a time, so a handler thread would wait for ever: use another delivery mode"
             }
-            Self::Choice(what) => what,
+            Self::Choice(what) | Self::NoSnapshots(what) => what,
+            Self::TooManySnapshots => "too many snapshots of a region at a time: drop some",
             Self::TooManyRegions => "too many regions with signal delivery: drop some, or use thread delivery",
             Self::SigbusBlocked => {
                 "this thread blocks SIGBUS and would be killed at a fault: unblock it, or use thread delivery"
             }
             Self::SigbusTaken => {
-                "another handler for SIGBUS was installed: install it before the first region with signal delivery"
+                "another handler for SIGBUS was installed: install it while there is no region with signal delivery"
             }
             Self::Outside => "the range is empty, outside the region, or not whole pages: use multiples of 4096",
             Self::Mapped => "something is mapped in the range already: unmap it first",

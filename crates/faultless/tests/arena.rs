@@ -82,7 +82,8 @@ fn threads_that_make_the_first_arena_together_reserve_it_once() {
         };
         let reserved = status("VmSize");
         let _ = Arena::new(MIB).unwrap();
-        assert_eq!(status("VmSize"), reserved);
+        // A stack of a thread that has ended may go late.
+        assert!(status("VmSize") <= reserved);
         // SAFETY: a question.
         let memory = faultless_base::PAGE * unsafe { libc::sysconf(libc::_SC_PHYS_PAGES) } as usize;
         // Threads have stacks and heaps of their own, too.

@@ -1,4 +1,4 @@
-//! The program's own handler of SIGBUS, which was there before the first region: it runs as if there were none.
+//! The program's own handler of SIGBUS, which was there before a first region: it runs as if there were none.
 
 mod apart;
 mod built;
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
 
 use apart::{apart, passes_apart};
 use built::built;
-use faultless::region::{Delivery, Region};
+use faultless::region::{Delivery, Error, Region};
 
 const PAGE: usize = 4096;
 const MIB: usize = 1 << 20;
@@ -55,6 +55,16 @@ fn fault(file: &File) -> u8 {
     unsafe {
         let at = libc::mmap(null_mut(), PAGE, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0);
         at.cast::<u8>().read_volatile()
+    }
+}
+
+/// What SIGBUS does.
+fn installed() -> usize {
+    // SAFETY: zero bytes are a value; a question.
+    unsafe {
+        let mut now: libc::sigaction = zeroed();
+        libc::sigaction(libc::SIGBUS, std::ptr::null(), &mut now);
+        now.sa_sigaction
     }
 }
 
@@ -109,6 +119,62 @@ fn it_runs_once_if_it_is_to_run_once() {
     assert_eq!(status.signal(), Some(libc::SIGBUS), "{status}");
 }
 
+#[test]
+fn it_may_come_after_the_last_region_and_before_the_next() {
+    passes_apart(|| {
+        let (own, before) = (own as extern "C" fn(i32) as *const () as usize, installed());
+        let Some(first) = region() else { return };
+        assert_ne!(installed(), before);
+        drop(first);
+        assert_eq!(installed(), before);
+        install(0);
+        let file = tempfile::tempfile().unwrap();
+        for runs in 1..10 {
+            let regions = [region().unwrap(), region().unwrap()];
+            for region in &regions {
+                // SAFETY: mapped for writing.
+                unsafe { region.as_ptr().write_volatile(1) };
+            }
+            fault(&file);
+            assert_eq!(RUNS.load(Ordering::SeqCst), 2 * runs - 1);
+            let [one, other] = regions;
+            drop(one);
+            assert_ne!(installed(), own);
+            drop(other);
+            assert_eq!(installed(), own);
+            fault(&file);
+            assert_eq!(RUNS.load(Ordering::SeqCst), 2 * runs);
+        }
+    });
+}
+
+/// It may pass signals on to the library's, which must not pass them back.
+#[test]
+fn one_that_takes_the_place_of_the_library_s_stays() {
+    passes_apart(|| {
+        let before = installed();
+        let Some(first) = region() else { return };
+        let library_s = installed();
+        install(0);
+        drop(first);
+        let own = own as extern "C" fn(i32) as *const () as usize;
+        assert_eq!(installed(), own);
+        let again = || Region::builder(8 * MIB).delivery(Delivery::Signal).build();
+        assert_eq!(again().err(), Some(Error::SigbusTaken));
+        // So it is in a child, which has no region yet.
+        passes_apart(|| assert_eq!(again().err(), Some(Error::SigbusTaken)));
+        // SAFETY: zero bytes are a value; the library's handler comes back, as the last one's owner would have it.
+        unsafe {
+            let mut action: libc::sigaction = zeroed();
+            action.sa_sigaction = library_s;
+            action.sa_flags = libc::SA_SIGINFO;
+            libc::sigaction(libc::SIGBUS, &action, null_mut());
+        }
+        drop(again().unwrap());
+        assert_eq!(installed(), before);
+    });
+}
+
 /// A child has the table of regions for its own.
 #[test]
 fn a_child_has_as_many_regions_as_its_parent() {
@@ -132,5 +198,23 @@ fn a_child_has_as_many_regions_as_its_parent() {
         });
         // SAFETY: mapped for writing.
         parent.iter().for_each(|region| unsafe { region.as_ptr().write_volatile(1) });
+    });
+}
+
+/// It takes the place of ours while a region is there, and is gone when the next one comes.
+#[test]
+fn it_may_be_gone_again() {
+    passes_apart(|| {
+        let Some(first) = region() else { return };
+        install(0);
+        drop(first);
+        assert!(Region::builder(8 * MIB).delivery(Delivery::Signal).build().is_err());
+        // SAFETY: what it is without any handler.
+        unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
+        let next = Region::builder(8 * MIB).delivery(Delivery::Signal).build().unwrap();
+        // SAFETY: mapped for writing.
+        unsafe { next.as_ptr().add(MIB).write_volatile(1) };
+        drop(next);
+        assert_eq!(installed(), libc::SIG_DFL);
     });
 }

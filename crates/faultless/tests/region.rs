@@ -315,6 +315,9 @@ fn choices_without_bounds_are_met() {
     assert_eq!(region.unmap(backward.clone()), Err(Error::Outside));
     assert_eq!(region.populate_in_background(backward).err(), Some(Error::Outside));
     assert_eq!(region.populate(PAGE..usize::MAX), Err(Error::Outside));
+    let small = Region::builder(5000).build().unwrap();
+    assert_eq!(small.populate(0..2 * PAGE), Ok(()));
+    assert_eq!(small.populate(2 * PAGE..3 * PAGE), Err(Error::Outside));
     let reservation = faultless::reserve(usize::MAX).unwrap();
     reservation.cancel();
     assert!(reservation.bytes() > usize::MAX / 2);

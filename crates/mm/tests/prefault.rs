@@ -137,6 +137,21 @@ fn the_knob_says_whose_faults_follow_each_other() {
     }
 }
 
+/// With one stream for each thread, as in the patches of 2004, sequences in turns break each other, and one that goes
+/// down is none.
+#[test]
+fn a_thread_may_have_one_stream_alone() {
+    for (by, follows) in [(1, true), (2, false)] {
+        let region = region();
+        region.set(Knob::PrefaultBy, by);
+        assert!(write(&region, 0..64) < 12, "one sequence is followed in any case");
+        let in_turns = write(&region, (0..64).flat_map(|page| [128 + page, 256 + page]));
+        assert_eq!(in_turns < 64, follows, "{in_turns} faults");
+        let down = write(&region, (400..464).rev());
+        assert_eq!(down < 32, follows, "{down} faults");
+    }
+}
+
 /// More areas in turns than a thread has streams are on a line: each fault follows the one before, to no avail. The
 /// kernel gets them.
 #[test]

@@ -31,6 +31,13 @@ fn programs(most: usize) -> impl Strategy<Value = (Vec<(Knob, u64)>, usize, Vec<
     (settings(), 1usize..3, prop::collection::vec(op, 1..most))
 }
 
+/// The program maps so many slots.
+fn mapped(o: &Oracle, slots: usize) -> Span {
+    let span = o.fake.map(slots * SLOT);
+    o.space.mapped(0, span);
+    span
+}
+
 fn apply(o: &mut Oracle, (op, a, b, c): Op) {
     let (a, b, c) = (a as usize, b as usize, c as usize);
     match op {
@@ -128,8 +135,7 @@ fn a_carved_slot_with_changed_attributes_hands_out_no_more() {
 #[test]
 fn what_is_dropped_and_used_again_comes_back() {
     let o = Oracle::new(&[(Knob::Budget, 8 * SLOT as u64)], 1);
-    let span = o.fake.map(4 * SLOT);
-    o.space.mapped(0, span);
+    let span = mapped(&o, 4);
     let present = |o: &Oracle| (span.start..span.end).step_by(SLOT).filter(|&at| o.fake.page(at).present).count();
     // How many slots are there after a drop, all of zeroes.
     let drop = |o: &Oracle| {
@@ -158,15 +164,13 @@ fn what_is_dropped_and_used_again_comes_back() {
 #[test]
 fn frames_that_cannot_move_are_left_to_the_kernel() {
     let o = Oracle::new(&[(Knob::Budget, 32 * SLOT as u64)], 1);
-    let span = o.fake.map(8 * SLOT);
-    o.space.mapped(0, span);
+    let span = mapped(&o, 8);
     o.fake.write(span, 1);
     o.fake.pin(span.start + 3 * SLOT + 5 * PAGE, true);
     assert!(o.space.unmap(0, span, || false));
     assert_eq!(o.space.budget().idle(), 7);
     // And what is kept comes back as zeroes.
-    let span = o.fake.map(8 * SLOT);
-    o.space.mapped(0, span);
+    let span = mapped(&o, 8);
     assert!((span.start..span.end).step_by(PAGE).all(|page| o.fake.read(page) == Some(0)));
     assert_eq!((o.space.budget().idle(), o.fake.page(span.start + 6 * SLOT).present), (0, true));
 }
@@ -174,8 +178,7 @@ fn frames_that_cannot_move_are_left_to_the_kernel() {
 #[test]
 fn what_somebody_else_mapped_there_meanwhile_is_not_recycled() {
     let o = Oracle::new(&[(Knob::Budget, 32 * SLOT as u64)], 1);
-    let span = o.fake.map(4 * SLOT);
-    o.space.mapped(0, span);
+    let span = mapped(&o, 4);
     o.fake.write(span, 1);
     // Protected by a call that was not seen: rights differ, so the kernel moves nothing.
     o.fake.close(Span::new(span.start + SLOT, SLOT));
@@ -190,8 +193,7 @@ fn what_somebody_else_mapped_there_meanwhile_is_not_recycled() {
 #[test]
 fn what_the_kernel_does_not_unmap_is_noted_as_before() {
     let o = Oracle::new(&[(Knob::Budget, 32 * SLOT as u64)], 1);
-    let span = o.fake.map(4 * SLOT);
-    o.space.mapped(0, span);
+    let span = mapped(&o, 4);
     let charged = o.space.budget().charged();
     assert!(charged > 0);
     for _ in 0..2 {
@@ -213,13 +215,11 @@ fn frames_move_through_slots_that_were_reset() {
     let block = o.space.allocate(0, 16 * SLOT, SLOT, Need::Any).expect("an empty arena").addr;
     o.space.taint(Span::new(block, 16 * SLOT));
     assert!(o.space.free(block));
-    let span = o.fake.map(4 * SLOT);
-    o.space.mapped(0, span);
+    let span = mapped(&o, 4);
     o.fake.write(span, 1);
     assert!(o.space.unmap(0, span, || false));
     assert_eq!(o.space.budget().idle(), 4);
-    let span = o.fake.map(4 * SLOT);
-    o.space.mapped(0, span);
+    let span = mapped(&o, 4);
     assert_eq!(o.space.budget().idle(), 0);
     assert!((span.start..span.end).step_by(PAGE).all(|page| o.fake.read(page) == Some(0)));
 }
@@ -250,8 +250,7 @@ fn ranges_of_any_size_are_no_work() {
     o.space.moved(Span { start: SLOT, ..all }, Span::new(1 << 46, 1 << 45));
     o.space.forget(all);
     assert_eq!(o.space.budget().charged(), 0);
-    let span = o.fake.map(4 * SLOT);
-    o.space.mapped(0, span);
+    mapped(&o, 4);
     assert!(o.space.budget().charged() > 0, "a mapping that is not noted");
     o.fake.fail(Failing::Isolate);
     assert!(o.space.unmap(0, Span { start: SLOT, ..all }, || true));

@@ -1,7 +1,7 @@
 //! A model under shuttle's schedulers.
 
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
-use shuttle::{Config, Runner};
+use shuttle::{Config, Runner, thread};
 
 use crate::stopping::Stopping;
 
@@ -20,6 +20,16 @@ pub fn check_runs(model: impl Fn() + Copy + Send + Sync + 'static, runs: usize) 
 pub fn check_stopping(model: fn(), runs: usize, threads: usize) {
     let runs = std::env::var("MODEL_RUNS").ok().and_then(|n| n.parse().ok()).unwrap_or(runs);
     run(Stopping::new(runs, threads), model);
+}
+
+/// So many threads of a model do the same with what they share, and end.
+pub fn run_threads<T: Clone + Send + 'static>(threads: usize, shared: T, work: fn(T)) {
+    let start = |_| {
+        let shared = shared.clone();
+        thread::spawn(move || work(shared))
+    };
+    let threads: Vec<_> = (0..threads).map(start).collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
 fn run(scheduler: impl Scheduler + 'static, model: impl Fn() + Send + Sync + 'static) {

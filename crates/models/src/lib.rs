@@ -14,6 +14,6 @@ pub mod stopping;
 #[cfg(feature = "shuttle")]
 pub use access::accessed;
 #[cfg(feature = "shuttle")]
-pub use check::{check_runs, check_stopping};
+pub use check::{check_runs, check_stopping, run_threads};
 #[cfg(feature = "shuttle")]
 pub use stepped::{LeftBehind, Stepped};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use faultless_base::SLOT_PAGES;
 use faultless_base::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use faultless_mm::cache::index::{Entry, Index, Part};
-use faultless_models::check_runs;
+use faultless_models::{check_runs, run_threads};
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread;
 
@@ -133,7 +133,7 @@ fn many_slots_are_filled_at_a_time_and_no_thread_waits_for_ever() {
             const SLOTS: usize = 3;
             let index = Arc::new(Index::new(SLOTS).unwrap());
             let memory: Arc<[AtomicUsize; SLOTS]> = Arc::new(std::array::from_fn(|_| AtomicUsize::new(0)));
-            let worker = |index: Arc<Index>, memory: Arc<[AtomicUsize; SLOTS]>| {
+            run_threads(3, (index.clone(), memory.clone()), |(index, memory)| {
                 for _ in 0..3 {
                     let slot = thread_rng().gen_range(0..SLOTS);
                     match thread_rng().gen_range(0..3) {
@@ -172,19 +172,172 @@ fn many_slots_are_filled_at_a_time_and_no_thread_waits_for_ever() {
                         }
                     }
                 }
-            };
-            let threads: Vec<_> = (0..3)
-                .map(|_| {
-                    let (index, memory) = (index.clone(), memory.clone());
-                    thread::spawn(move || worker(index, memory))
-                })
-                .collect();
-            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            });
             for slot in 0..SLOTS {
                 assert_eq!(memory[slot].load(Relaxed) == 1, index.has(Entry::Present, slot, ALL));
                 assert!(index.change(slot, |_| thread::yield_now()).leave(), "a pin or a lock is left");
             }
         },
         10_000,
+    );
+}
+
+/// The page of a lazy mapping, as the kernel has it: one word, because an access meets one state of it.
+struct Page(AtomicUsize);
+
+const PRESENT: usize = 1;
+const WRITTEN: usize = 2;
+const VALUE: usize = 4;
+
+impl Page {
+    fn change<T>(&self, mut f: impl FnMut(usize) -> (usize, T)) -> T {
+        loop {
+            let old = self.0.load(Relaxed);
+            let (new, result) = f(old);
+            if self.0.compare_exchange(old, new, Relaxed, Relaxed).is_ok() {
+                return result;
+            }
+        }
+    }
+
+    /// An access by the program that adds to it; `None`: a fault.
+    fn add(&self) -> Option<usize> {
+        self.change(|old| match old & PRESENT {
+            0 => (old, None),
+            _ => ((old + VALUE) | WRITTEN, Some(old / VALUE + 1)),
+        })
+    }
+
+    /// Whether it was written to, and from now on that is noted anew.
+    fn take_change(&self) -> bool {
+        self.change(|old| (old & !WRITTEN, old & (PRESENT | WRITTEN) == PRESENT | WRITTEN))
+    }
+}
+
+/// Pages of a lazy mapping go while the program writes to them: as `take_out` in `mm/src/cache/watch.rs`.
+#[test]
+fn no_write_to_a_page_that_goes_is_lost() {
+    struct Lazy {
+        index: Index,
+        page: Page,
+        file: AtomicUsize,
+        syncing: shuttle::sync::Mutex<()>,
+    }
+
+    const PART: Part = Part { first: 3, count: 1 };
+
+    impl Lazy {
+        fn find_changes(&self) -> bool {
+            let is_changed = self.page.take_change();
+            if is_changed {
+                self.index.set(Entry::Dirty, 0, PART);
+            }
+            is_changed
+        }
+
+        fn write(&self) -> usize {
+            loop {
+                if let Some(value) = self.page.add() {
+                    return value;
+                }
+                let _pin = self.index.pin(0, |_| thread::yield_now());
+                let change = self.index.change(0, |_| thread::yield_now());
+                if !self.index.has(Entry::Present, 0, PART) {
+                    let bytes = self.file.load(Relaxed);
+                    thread::yield_now();
+                    assert_eq!(self.page.0.swap((bytes * VALUE) | PRESENT, Relaxed), 0, "it is there already");
+                    change.add(PART);
+                }
+            }
+        }
+
+        fn evict(&self) {
+            let Some(change) = self.index.try_change(0) else { return };
+            if self.find_changes() || !change.leave() {
+                return;
+            }
+            if !self.index.is_clean(0) || !self.index.has(Entry::Present, 0, PART) {
+                return change.stay();
+            }
+            let copy = self.page.0.load(Relaxed) / VALUE;
+            thread::yield_now();
+            if self.find_changes() {
+                return change.stay();
+            }
+            // Here the program may write.
+            thread::yield_now();
+            let moved = self.page.0.swap(0, Relaxed) / VALUE;
+            if moved != copy {
+                thread::yield_now();
+                assert_eq!(self.page.0.swap((moved * VALUE) | PRESENT | WRITTEN, Relaxed), 0);
+                self.index.set(Entry::Dirty, 0, PART);
+                return change.stay();
+            }
+            assert_eq!(moved, self.file.load(Relaxed), "what goes is not what the file has");
+            change.gone(0);
+        }
+
+        fn sync(&self, fails: bool) {
+            let _syncing = self.syncing.lock().unwrap();
+            let change = self.index.change(0, |_| thread::yield_now());
+            self.find_changes();
+            self.index.turn(Entry::Dirty, Entry::Writeback, 0);
+            drop(change);
+            if !self.index.has_any(Entry::Writeback, 0) {
+                return;
+            }
+            let word = self.page.0.load(Relaxed);
+            assert_ne!(word & PRESENT, 0, "gone while it is written");
+            thread::yield_now();
+            match fails {
+                true => self.index.turn(Entry::Writeback, Entry::Dirty, 0),
+                false => {
+                    self.file.store(word / VALUE, Relaxed);
+                    self.index.clear(Entry::Writeback, 0);
+                }
+            }
+        }
+    }
+
+    check_runs(
+        || {
+            let lazy = Arc::new(Lazy {
+                index: Index::new(1).unwrap(),
+                page: Page(AtomicUsize::new(0)),
+                file: AtomicUsize::new(0),
+                syncing: shuttle::sync::Mutex::new(()),
+            });
+            // One thread writes back and lets pages go; the others write, and now and then do the same.
+            let threads: Vec<_> = (0..3)
+                .map(|i| {
+                    let lazy = lazy.clone();
+                    thread::spawn(move || {
+                        let mut written = 0;
+                        for _ in 0..6 {
+                            match thread_rng().gen_range(0..if i == 0 { 4 } else { 12 }) {
+                                0 => lazy.sync(thread_rng().gen_range(0..3) == 0),
+                                1 => lazy.evict(),
+                                2..4 => {
+                                    lazy.sync(false);
+                                    lazy.evict();
+                                }
+                                _ => {
+                                    lazy.write();
+                                    written += 1;
+                                }
+                            }
+                            thread::yield_now();
+                        }
+                        written
+                    })
+                })
+                .collect();
+            let written: usize = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
+            lazy.sync(false);
+            assert_eq!(lazy.file.load(Relaxed), written, "lost");
+            lazy.evict();
+            assert_eq!((lazy.page.0.load(Relaxed), lazy.index.state(0)), (0, 0));
+        },
+        20_000,
     );
 }

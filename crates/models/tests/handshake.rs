@@ -129,12 +129,17 @@ fn a_slot_is_not_touched_while_it_is_replaced() {
     });
 }
 
+/// Tries what happens with two preemptions at most: all interleavings would take minutes.
+fn check_bounded(world: impl Fn() + Send + Sync + 'static) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(2);
+    model.check(world);
+}
+
 /// Two threads that come to one slot are both waited for.
 #[test]
 fn every_thread_that_is_there_is_waited_for() {
-    let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(2);
-    model.check(|| {
+    check_bounded(|| {
         let world = World::new(State::Mapped);
         let others = [1, 0].map(|i| {
             let world = world.clone();
@@ -155,12 +160,10 @@ fn every_thread_that_is_there_is_waited_for() {
     });
 }
 
-/// Two threads take different slots back at the same time. All interleavings would take minutes.
+/// Two threads take different slots back at the same time.
 #[test]
 fn two_threads_wait_for_one() {
-    let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(2);
-    model.check(|| {
+    check_bounded(|| {
         let world = World::new(State::Mapped);
         let take = |i: usize| {
             let world = world.clone();

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use faultless_base::{SLOT, Span};
 use faultless_mm::frame::buddy::Kind;
 use faultless_mm::frame::pool::{CHUNK, Pool};
-use faultless_models::check_runs;
+use faultless_models::{check_runs, run_threads};
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread;
 
@@ -50,7 +50,7 @@ fn who_has_a_place_has_it_alone_and_it_stays() {
             // The first one is full and stays.
             let first: Vec<_> = (0..CHUNK).map(|_| pool.hole(reserve).unwrap()).collect();
             let all = Arc::new(Mutex::new(BTreeSet::from_iter(first)));
-            let worker = |pool: Arc<Pool>, all: Arc<Mutex<BTreeSet<usize>>>| {
+            run_threads(3, (pool.clone(), all), |(pool, all)| {
                 for _ in 0..3 {
                     let places: Vec<_> =
                         (0..1 + thread_rng().gen_range(0..2)).filter_map(|_| pool.hole(reserve)).collect();
@@ -76,14 +76,7 @@ fn who_has_a_place_has_it_alone_and_it_stays() {
                         }
                     }
                 }
-            };
-            let threads: Vec<_> = (0..3)
-                .map(|_| {
-                    let (pool, all) = (pool.clone(), all.clone());
-                    thread::spawn(move || worker(pool, all))
-                })
-                .collect();
-            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            });
             let left = || [Kind::Dirty, Kind::Zeroed].into_iter().find_map(|kind| pool.take(kind));
             while let Some(frame) = left() {
                 give(&pool, frame, Kind::Unbacked);

@@ -131,6 +131,9 @@ knobs! {
     /// Touches memory in the background before the program gets there, and advises huge pages for mappings that stay
     /// with the kernel.
     Ahead, "ahead", "FAULTLESS_AHEAD", Kind::Switch, "1", Live;
+    /// Bytes of a large file that are asked for ahead of a program that reads it by mmap; they come into the kernel's page
+    /// cache. 0: none.
+    FileAhead, "file_ahead", "FAULTLESS_FILE_AHEAD", Kind::Bytes(0, MOST), "0", Live;
     /// Zeroes huge pages in the background for a program that asks for much, and moves them to where it is about to need
     /// them.
     Mapped, "mapped", "FAULTLESS_MAPPED", Kind::Switch, "0", Live;
@@ -139,8 +142,12 @@ knobs! {
     /// Largest window that a fault of a mapped region brings, as an order of pages; no more than the region was made for, which
     /// goes by what a fault costs: 14 (64 MiB) with threads, 13 by signals.
     PrefaultMaxOrder, "prefault_max_order", "FAULTLESS_PREFAULT_MAX_ORDER", Kind::Number(0, 14), "14", Live;
-    /// Whose faults follow each other: those of a thread in one area, or those of a thread wherever they are.
-    PrefaultBy, "prefault_by", "FAULTLESS_PREFAULT_BY", Kind::Choice(&["area", "thread"]), "area", Live;
+    /// Whose faults follow each other: those of a thread in one area, or those of a thread wherever they are. With `one`
+    /// a thread has one sequence alone, upwards, as in the prefaulting patches of 2004; otherwise 16, of any step.
+    PrefaultBy, "prefault_by", "FAULTLESS_PREFAULT_BY", Kind::Choice(&["area", "thread", "one"]), "area", Live;
+    /// Huge pages for files: always; where the file was opened for them and has 1 MiB or more; never. It counts for pages that come
+    /// from then on.
+    ThpPagecache, "thp_pagecache", "FAULTLESS_THP_PAGECACHE", Kind::Choice(&["always", "advise", "never"]), "advise", Live;
     /// Verifies that memory handed out as zero is zero, and fills the other with a pattern.
     Check, "check", "FAULTLESS_CHECK", Kind::Switch, "0", Start;
     /// Does nothing at all.
@@ -150,6 +157,8 @@ knobs! {
     /// Names of programs to leave alone, separated by commas: of the file that is started, a script or a link too, of the file that
     /// runs, such as its interpreter, of the first argument that is no option, or the name that `exec -a` gives.
     Skip, "skip", "FAULTLESS_SKIP", Kind::Text, "", Start;
+    /// Runs programs without the library that made no large request when they ran last, and notes what programs do.
+    Profile, "profile", "FAULTLESS_PROFILE", Kind::Switch, "1", Run;
     /// Says nothing at the end of a program.
     Quiet, "quiet", "FAULTLESS_QUIET", Kind::Switch, "0", Run;
 }

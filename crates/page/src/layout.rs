@@ -28,11 +28,11 @@ use crate::stats::{self, BLOCKS, Block, COUNTERS, Counter};
 /// First bytes of a page.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"fltless1");
 /// Version of the layout of [`Page`].
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 7;
 
 /// Why a program runs plain, as its library found at the first large request, or later: the number on the page is the
 /// place here.
-pub const PLAIN: [&str; 9] = [
+pub const PLAIN: [&str; 10] = [
     "",
     "its address space is limited (ulimit -v, RLIMIT_AS)",
     "its data is limited (ulimit -d, RLIMIT_DATA)",
@@ -42,6 +42,7 @@ pub const PLAIN: [&str; 9] = [
     "its control group cannot be read, and may have a limit",
     "it limits or locks its memory, filters its calls, or changes its namespace",
     "what it may read, it may execute (READ_IMPLIES_EXEC)",
+    "the kernel refused the memory for its engine",
 ];
 /// The places in [`PLAIN`].
 pub mod plain {
@@ -61,6 +62,8 @@ pub mod plain {
     pub const ENDED: u32 = 7;
     /// Readable memory is executable.
     pub const EXECUTABLE: u32 = 8;
+    /// No memory for the engine.
+    pub const REFUSED: u32 = 9;
 }
 
 /// A number made from the names of all counters and knobs in their order (FNV-1a). Command and library belong together

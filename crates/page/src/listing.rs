@@ -21,32 +21,10 @@ use crate::stats::Counter;
 
 /// Regions that are told apart; the others share one more place.
 pub const PLACES: usize = 64;
-/// Counters that are kept by region. They follow each other in the table of counters.
-pub const OWN: [Counter; 16] = [
-    Counter::RegionPgfault,
-    Counter::RegionPages,
-    Counter::RegionWindowHits,
-    Counter::RegionWindowMisses,
-    Counter::RegionPrefaulted,
-    Counter::RegionUnused,
-    Counter::RegionFaultNs,
-    Counter::RegionGivenUp,
-    Counter::RegionFilled,
-    Counter::RegionUnzeroed,
-    Counter::SpeculativePgfault,
-    Counter::SpfVmaChanged,
-    Counter::SpfVmaNoanon,
-    Counter::SpfVmaNotsup,
-    Counter::SpfVmaAccess,
-    Counter::SpfPmdChanged,
-];
-
-const _: () = {
-    let mut i = 0;
-    while i < OWN.len() {
-        assert!(OWN[i] as usize == OWN[0] as usize + i, "they follow each other");
-        i += 1;
-    }
+/// Counters that are kept by region: these two, and all that stand between them in the table of counters.
+pub const OWN: &[Counter] = {
+    let (to_last, _) = Counter::ALL.split_at(Counter::SnapshotPassed as usize + 1);
+    to_last.split_at(Counter::RegionPgfault as usize).1
 };
 
 /// How faults are delivered, by the number of it.

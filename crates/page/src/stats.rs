@@ -212,6 +212,24 @@ counters! {
     MoveMisses, "move_misses", Calls;
     /// Processes that may not move pages: userfaultfd is refused, or the kernel too old.
     MovesRefused, "moves_refused", Calls, detail;
+    /// Mappings of large files that the background thread looks after.
+    MappedFiles, "mapped_files", Calls;
+    /// Asked of the kernel ahead of the program in such mappings; read from the file, unless it was in memory.
+    BytesReadAhead, "bytes_read_ahead", Bytes;
+    /// Of that, where the program came by.
+    BytesReadAheadUsed, "bytes_read_ahead_used", Bytes;
+    /// Of that, where it did not, when the mapping ended or was left alone.
+    BytesReadAheadUnused, "bytes_read_ahead_unused", Bytes;
+    /// Such mappings left alone: the program gave advice of its own.
+    ReadAheadAdvised, "read_ahead_advised", Calls, detail;
+    /// The same: the program reads at random.
+    ReadAheadRandom, "read_ahead_random", Calls, detail;
+    /// The same: too much of what was asked for was left behind.
+    ReadAheadWasted, "read_ahead_wasted", Calls, detail;
+    /// The same: memory is short.
+    ReadAheadPressed, "read_ahead_pressed", Calls, detail;
+    /// The same: no file system of a local disk, or the kernel does not say what is mapped.
+    ReadAheadRefused, "read_ahead_refused", Calls, detail;
     /// Forks seen.
     Forks, "forks", Calls ("processes (/proc/stat)");
     /// Times the background thread was started.
@@ -266,10 +284,28 @@ counters! {
     SpfVmaAccess, "spf_vma_access", Calls ("pagefault:spf_vma_access");
     /// The same: the entry of the 2 MiB around changed, or somebody kept it.
     SpfPmdChanged, "spf_pmd_changed", Calls ("pagefault:spf_pmd_changed");
+    /// Snapshots of mapped regions that were taken.
+    SnapshotTaken, "snapshot_taken", Calls;
+    /// Writes to mapped regions that waited because a snapshot had protected their page.
+    SnapshotFault, "snapshot_fault", Calls;
+    /// Copied for snapshots of mapped regions, before it was written to or went.
+    SnapshotCopied, "snapshot_copied", Bytes;
+    /// Of that, handed on to an older snapshot when a newer one was dropped.
+    SnapshotPassed, "snapshot_passed", Bytes;
     /// Huge pages that came for files, each with all that its 2 MiB have.
     FileAlloc, "file_alloc", Calls ("thp_file_alloc");
     /// Times that small pages came instead, because no huge page could be had.
     FileFallback, "file_fallback", Calls ("thp_file_fallback");
+    /// The same of those that came for a write.
+    FileWriteAlloc, "file_write_alloc", Calls ("thp_write_alloc");
+    /// Times that small pages came for a write instead.
+    FileWriteFailed, "file_write_failed", Calls ("thp_write_failed");
+    /// Huge pages that moved to where a file was touched.
+    FileMapped, "file_mapped", Calls ("thp_file_mapped");
+    /// Huge pages of files that became small, because a part of them went.
+    FileSplit, "file_split", Calls ("thp_split_page");
+    /// Accesses to lazy mappings of files for which a page had to come.
+    FileFault, "file_fault", Calls;
     /// Read from files into memory that nobody had zeroed for it.
     FileFilled, "file_filled", Bytes;
     /// Reads and writes of files that went by the kernel's page cache, because O_DIRECT was refused.

@@ -100,7 +100,8 @@ unsafe extern "C" fn route(nr: c_long, a: usize, b: usize, c: usize, d: usize, e
             note(at, b);
             return answer(limits::with_relief(|| make(args)));
         }
-        libc::SYS_mbind | libc::SYS_mlock | libc::SYS_mlock2 | libc::SYS_munlock | libc::SYS_mseal => note(at, b),
+        libc::SYS_mbind => return answer(attributes::place(args, make)),
+        libc::SYS_mlock | libc::SYS_mlock2 | libc::SYS_munlock | libc::SYS_mseal => note(at, b),
         libc::SYS_pkey_mprotect => attributes::before_pkey(at, b, d as c_int),
         libc::SYS_process_madvise => pinned::before_process_madvise(b as *const libc::iovec, c),
         libc::SYS_mincore => pinned::before_mincore(at, b),

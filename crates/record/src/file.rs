@@ -45,6 +45,8 @@ pub struct Head {
     pub period: u64,
     /// Whether faults in system calls are seen.
     pub system_calls: bool,
+    /// Whether Python's functions are looked for.
+    pub python: bool,
     /// Why faults are not sampled; then there are counts alone.
     pub refused: Option<String>,
     /// The kernel.

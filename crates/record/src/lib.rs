@@ -12,11 +12,13 @@
 //! | [`collect`] | recording |
 //! | [`space`] | processes and their mappings, as they change |
 //! | [`symbols`] | names of functions |
+//! | [`interpreted`] | calls of an interpreter's functions, in the memory of a stack |
 //! | [`summary`] | what a recording says, as data |
 //! | [`view`] | the data for people and other programs |
 
 pub mod collect;
 pub mod file;
+pub mod interpreted;
 pub mod pairs;
 pub mod space;
 pub mod summary;

@@ -101,7 +101,18 @@ mod tests {
     use super::*;
 
     fn sample(what: What, tid: u32, time: u64, address: u64) -> Sample {
-        Sample { what, ip: 1, pid: 7, tid, time, address, period: 1, stack: Vec::new(), page: 4096 }
+        Sample {
+            what,
+            ip: 1,
+            pid: 7,
+            tid,
+            time,
+            address,
+            period: 1,
+            stack: Vec::new(),
+            memory: Vec::new(),
+            page: 4096,
+        }
     }
 
     #[test]

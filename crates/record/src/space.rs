@@ -30,6 +30,18 @@ pub struct Area {
     pub name: Rc<str>,
 }
 
+impl Area {
+    /// Whether it can be executed.
+    pub fn is_code(&self) -> bool {
+        self.access & libc::PROT_EXEC as u32 != 0
+    }
+
+    /// Whether the process has made what it holds: it is of no file, and not the kernel's.
+    pub fn is_made(&self) -> bool {
+        self.inode == 0 && !self.name.starts_with('[')
+    }
+}
+
 /// What of an area is still as it was told: to which end.
 type Areas = BTreeMap<u64, (u64, Rc<Area>)>;
 

@@ -13,6 +13,9 @@ use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
 
 use crate::space::Area;
 
+/// What names of Python's functions begin with.
+pub const PYTHON: &str = "py::";
+
 /// A function: from its first address to behind its last one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Function {
@@ -117,6 +120,20 @@ impl Symbols {
         self.made.insert(pid, Table::new(text.lines().filter_map(function).collect()));
     }
 
+    /// The function of Python's that goes on at an address of a process. Where it begins, nothing goes on.
+    pub fn python(&self, pid: u32, address: u64) -> Option<&Rc<str>> {
+        let table = self.made.get(&pid)?;
+        let name = table.find(address).filter(|name| name.starts_with(PYTHON))?;
+        let before = table.find(address.checked_sub(1)?)?;
+        Rc::ptr_eq(name, before).then_some(name)
+    }
+
+    /// Whether a process has named functions of Python's.
+    pub fn has_python(&self) -> bool {
+        let mut functions = self.made.values().flat_map(|table| &table.0);
+        functions.any(|function| function.name.starts_with(PYTHON))
+    }
+
     /// The function at an address of a process, which lies in `area`.
     pub fn name(&mut self, pid: u32, address: u64, area: Option<&Area>) -> Rc<str> {
         if let Some(name) = self.made.get(&pid).and_then(|table| table.find(address)) {
@@ -168,6 +185,16 @@ mod tests {
         symbols.add_made(7, "7f0010 10 py::work:/a b.py\nnonsense\n7f0020 zz x\n");
         assert_eq!(&*symbols.name(7, 0x7f0018, None), "py::work:/a b.py");
         assert_eq!(&*symbols.name(7, 0x7f0020, None), "[unknown]");
+    }
+
+    #[test]
+    fn a_function_of_pythons_goes_on_behind_its_beginning() {
+        let mut symbols = Symbols::default();
+        symbols.add_made(7, "1000 10 py::outer:a.py\n1010 10 py::inner:a.py\n1020 10 other\n");
+        let names = [0xfff, 0x1000, 0x1006, 0x1010, 0x1016, 0x1020, 0x1026, 0x1030]
+            .map(|at| symbols.python(7, at).map_or("-", |name| name));
+        assert_eq!(names, ["-", "-", "py::outer:a.py", "-", "py::inner:a.py", "-", "-", "-"]);
+        assert!(symbols.python(8, 0x1006).is_none() && symbols.has_python());
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //!
 //! | record | fields after the head |
 //! |---|---|
-//! | sample | event, ip, pid and tid, time, address, for [`What::Begin`] the call stack, size of the page there |
+//! | sample | event, ip, pid and tid, time, address, for [`What::Begin`] the call stack and, if asked for, the stack's memory, size of the page there |
 //! | all others | their own, then pid and tid, time, event |
 //!
 //! Bytes that are no record end the row: [`Records`] says so by an error, and never panics.
@@ -25,6 +25,9 @@ pub struct Source {
     pub period: u64,
     /// Whether there are call stacks.
     pub stacks: bool,
+    /// Whether there is the stack's memory.
+    #[serde(default)]
+    pub memory: bool,
 }
 
 /// A fault.
@@ -46,6 +49,8 @@ pub struct Sample {
     pub period: u64,
     /// Addresses of the calls that led here, the innermost first; without marks of the kernel's.
     pub stack: Vec<u64>,
+    /// The stack's memory from its top on, in numbers; empty: not recorded.
+    pub memory: Vec<u64>,
     /// Bytes of the page that is mapped at the address; 0: none.
     pub page: u64,
 }
@@ -171,6 +176,19 @@ impl Bytes<'_> {
         self.take().map(u64::from_le_bytes)
     }
 
+    /// The memory of a stack: the size of its field, the field, and how much of it is filled.
+    fn memory(&mut self) -> Result<Vec<u64>, Broken> {
+        let size = self.u64()? as usize;
+        if size == 0 {
+            return Ok(Vec::new());
+        }
+        let (field, rest) = self.0.split_at_checked(size).ok_or(Broken)?;
+        self.0 = rest;
+        let filled = field.get(..self.u64()? as usize).ok_or(Broken)?;
+        let (numbers, _) = filled.as_chunks();
+        Ok(numbers.iter().map(|number| u64::from_le_bytes(*number)).collect())
+    }
+
     /// Text up to a zero, or to the end.
     fn text(&self) -> String {
         let end = self.0.iter().position(|byte| *byte == 0).unwrap_or(self.0.len()).min(MOST_NAME);
@@ -209,9 +227,13 @@ impl<'a> Records<'a> {
                 }
             }
         }
+        let memory = if source.memory { body.memory()? } else { Vec::new() };
         let page = body.u64()?;
         let (what, period) = (source.what, source.period);
-        Ok(Record { time, told: Told::Sample(Sample { what, ip, pid, tid, time, address, period, stack, page }) })
+        Ok(Record {
+            time,
+            told: Told::Sample(Sample { what, ip, pid, tid, time, address, period, stack, memory, page }),
+        })
     }
 
     fn other(kind: u32, flags: u16, body: &[u8]) -> Result<Record, Broken> {

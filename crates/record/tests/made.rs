@@ -38,7 +38,8 @@ fn records_are_added_up() {
     assert_eq!(threads, [("worker", 11, 800), ("program", 10, 100), ("program", 20, 100)]);
     let functions: Vec<_> = summary.functions.iter().map(|by| (by.name.as_str(), by.part.faults)).collect();
     assert_eq!(functions, [("made_here", 800), ("[program]", 200)]);
-    assert_eq!(collapsed::collapsed(&summary), "[program];made_here 800\n[program] 200\n");
+    let lines = "[program];made_here 800\n[program] 100\npy::work:a.py;[program] 100\n";
+    assert_eq!(collapsed::collapsed(&summary), lines);
 }
 
 /// Beginnings are counted exactly. What the program's account lacks of them are processes that it did not wait for, or

@@ -120,15 +120,13 @@ impl Table {
             frames: Frames::Cleared,
             huge: false,
         };
-        let figures = run(&setup, costs);
-        let pages = figures.pages as f64;
-        Predicted {
-            user: figures.user / pages,
-            system: figures.system / pages,
-            parallel: figures.wall / pages,
+        let took = run(&setup, costs);
+        let each = 1.0 / took.pages as f64;
+        Predicted::of(
+            [took.user, took.system, took.wall].map(|seconds| seconds * each),
             spaces,
-            serial: serial(row.threads, costs),
-        }
+            serial(row.threads, costs),
+        )
     }
 
     /// What the handler of 2.6.10 says of a row, with one page a fault or with as many as the patch brings.
@@ -146,14 +144,12 @@ impl Table {
             window: if self.order() == 0 { 1 } else { PAGEVEC },
         };
         let took = linux_2_6_10::run(&setup, &MACHINE, lock);
-        let pages = took.pages as f64;
-        Predicted {
-            user: took.user / pages,
-            system: took.system / pages,
-            parallel: took.wall / pages,
+        let each = 1.0 / took.pages as f64;
+        Predicted::of(
+            [took.user, took.system, took.wall].map(|seconds| seconds * each),
             spaces,
-            serial: serial(row.threads, &MACHINE),
-        }
+            serial(row.threads, &MACHINE),
+        )
     }
 
     /// What a constant ceiling says of a row, without any simulation: as many times one thread's rate as there are
@@ -204,6 +200,10 @@ pub struct Predicted {
 }
 
 impl Predicted {
+    fn of([user, system, parallel]: [f64; 3], spaces: usize, serial: f64) -> Self {
+        Self { user, system, parallel, spaces, serial }
+    }
+
     /// Pages touched in a second of all address spaces together, the serial part included.
     pub fn rate(&self) -> f64 {
         self.spaces as f64 / (self.parallel + self.serial)

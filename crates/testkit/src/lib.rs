@@ -15,6 +15,8 @@
 //! | [`limit`] | how long a test may take |
 //! | [`foreign`] | bytes that others wrote, for parsers |
 //! | [`copy`] | programs to be run from elsewhere |
+//! | [`refuse`] | system calls that the kernel refuses |
+//! | [`sends_first`] | children that send a datagram before their program begins |
 //! | [`Killed`] | children that end with their test |
 //! | [`skip`] | tests that cannot run here |
 
@@ -24,6 +26,7 @@ pub mod blocks;
 pub mod call;
 pub mod copy;
 pub mod direct;
+mod first;
 pub mod foreign;
 pub mod holes;
 mod killed;
@@ -31,11 +34,14 @@ pub mod limit;
 pub mod mappings;
 pub mod mistakes;
 pub mod probe;
+mod refuse;
 pub mod remaps;
 pub mod rng;
 mod skipped;
 pub mod world;
 
 pub use copy::copy_program;
+pub use first::sends_first;
 pub use killed::Killed;
+pub use refuse::refuse;
 pub use skipped::{skip, skip_optional};

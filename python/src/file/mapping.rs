@@ -15,8 +15,8 @@ pub enum Kind {
     Write(MappingMut),
 }
 
-/// A part of a file that is in memory, and stays there while this or an array of it lives. It supports the buffer
-/// protocol. `File.map` and `memmap` make it.
+/// A part of a file that is in memory, and stays there while this or an array of it lives; of a lazy one pages come when
+/// they are touched. It supports the buffer protocol. `File.map` and `memmap` make it.
 ///
 /// What is written there is in the file after `flush`, after `File.sync`, or when nothing of the file is open any more.
 ///
@@ -51,6 +51,35 @@ impl Mapping {
     fn __repr__(&self) -> String {
         let rights = if matches!(self.0, Kind::Write(_)) { "rw" } else { "r" };
         format!("Mapping({} bytes, {rights})", self.part().len())
+    }
+
+    /// Whether its pages come when they are touched.
+    ///
+    /// Examples
+    /// --------
+    /// >>> import tempfile
+    /// >>> file = tempfile.TemporaryFile()
+    /// >>> _ = file.truncate(4096)
+    /// >>> faultless.File(file.fileno()).map().is_lazy
+    /// False
+    #[getter]
+    fn is_lazy(&self) -> bool {
+        self.part().is_lazy()
+    }
+
+    /// Whether a system call may be given any memory of it. Where not, one that is given a page that is missing fails:
+    /// `array.tofile` of an ordinary user's lazy mapping, say.
+    ///
+    /// Examples
+    /// --------
+    /// >>> import tempfile
+    /// >>> file = tempfile.TemporaryFile()
+    /// >>> _ = file.truncate(4096)
+    /// >>> faultless.File(file.fileno()).map().serves_system_calls
+    /// True
+    #[getter]
+    fn serves_system_calls(&self) -> bool {
+        self.part().serves_system_calls()
     }
 
     /// Writes it to the file, if it may be written to, and waits until it is durable.

@@ -1,5 +1,6 @@
 //! Files: their cache, and parts of them that stay in memory, with the buffer protocol.
 
+mod bytes;
 pub mod fork;
 pub mod mapping;
 mod view;
@@ -14,7 +15,7 @@ use faultless::file::File as Cached;
 use pyo3::exceptions::{PyMemoryError, PyOSError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyTuple};
 
 use crate::errors::Size;
 use mapping::{Kind, Mapping};
@@ -108,13 +109,8 @@ impl File {
         slf
     }
 
-    fn __exit__(
-        &self,
-        py: Python<'_>,
-        _type: Option<&Bound<'_, PyAny>>,
-        _value: Option<&Bound<'_, PyAny>>,
-        _traceback: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<()> {
+    #[pyo3(signature = (*_error))]
+    fn __exit__(&self, py: Python<'_>, _error: &Bound<'_, PyTuple>) -> PyResult<()> {
         self.close(py)
     }
 
@@ -191,6 +187,8 @@ impl File {
     /// ------
     /// OSError
     ///     They cannot be read.
+    /// MemoryError
+    ///     There is no memory for so many.
     ///
     /// Examples
     /// --------
@@ -202,9 +200,7 @@ impl File {
     fn read<'py>(&self, py: Python<'py>, offset: Size, length: Size) -> PyResult<Bound<'py, PyBytes>> {
         let file = self.file()?;
         let length = (file.len() as usize).saturating_sub(offset.0).min(length.0);
-        let mut bytes = vec![0; length];
-        let read = py.detach(|| read_whole(&file, &mut bytes, offset.0)).map_err(failed)?;
-        Ok(PyBytes::new(py, &bytes[..read]))
+        bytes::of(py, length, |bytes| read_whole(&file, bytes, offset.0).map_err(failed))
     }
 
     /// Reads bytes into a buffer.
@@ -327,6 +323,11 @@ impl File {
     ///     In bytes, inside the file; to its end unless a stop is given.
     /// writable : bool
     ///     Whether it may be written to.
+    /// lazy : bool
+    ///     Whether its pages come when they are touched, and go again: it may be larger than memory. A page that cannot be read
+    ///     is a SIGBUS then.
+    /// private : bool
+    ///     Whether it may be changed in this mapping alone. It is lazy in any case; the file may be open for reading.
     ///
     /// Returns
     /// -------
@@ -336,7 +337,7 @@ impl File {
     /// Raises
     /// ------
     /// OSError
-    ///     It cannot be read, or the file is not open for writing.
+    ///     It cannot be read, the file is not open for writing, or a lazy mapping cannot be had here.
     ///
     /// Examples
     /// --------
@@ -347,15 +348,26 @@ impl File {
     /// >>> memoryview(file.map(10, 20, writable=True))[3] = 7
     /// >>> file.read(13, 1)
     /// b'\x07'
-    #[pyo3(signature = (start = Size(0), stop = None, *, writable = false),
-           text_signature = "($self, start=0, stop=None, *, writable=False)")]
-    fn map(&self, py: Python<'_>, start: Size, stop: Option<Size>, writable: bool) -> PyResult<Mapping> {
+    #[pyo3(signature = (start = Size(0), stop = None, *, writable = false, lazy = false, private = false),
+           text_signature = "($self, start=0, stop=None, *, writable=False, lazy=False, private=False)")]
+    fn map(
+        &self,
+        py: Python<'_>,
+        start: Size,
+        stop: Option<Size>,
+        writable: bool,
+        lazy: bool,
+        private: bool,
+    ) -> PyResult<Mapping> {
         let file = self.file()?;
         let part = part(&file, start, stop);
         let length = part.end.saturating_sub(part.start) as usize;
-        let kind = py.detach(|| match writable {
-            true => file.map_mut(part.start, length).map(Kind::Write),
-            false => file.map(part.start, length).map(Kind::Read),
+        let kind = py.detach(|| match (writable, lazy) {
+            _ if private => file.map_private(part.start, length).map(Kind::Write),
+            (true, true) => file.map_lazy_mut(part.start, length).map(Kind::Write),
+            (true, false) => file.map_mut(part.start, length).map(Kind::Write),
+            (false, true) => file.map_lazy(part.start, length).map(Kind::Read),
+            (false, false) => file.map(part.start, length).map(Kind::Read),
         });
         let kind = kind.map_err(failed)?;
         Ok(Mapping(kind))

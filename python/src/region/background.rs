@@ -3,11 +3,11 @@
 use pyo3::prelude::*;
 
 use crate::errors::{Size, failed};
-use crate::region::Region;
 
-/// Memory that is being made ready in the background, or is: what `reserve` and `Region.populate_in_background` give.
+/// Work in the background: memory that is being made ready (`reserve`, `Region.populate_in_background`), or a snapshot
+/// that is being saved (`save`).
 ///
-/// It keeps its region alive. When it is dropped itself, the work goes on.
+/// It keeps what it works on alive. When it is dropped itself, the work goes on.
 ///
 /// Examples
 /// --------
@@ -17,13 +17,13 @@ use crate::region::Region;
 #[pyclass(frozen, weakref, module = "faultless")]
 pub struct Background {
     work: faultless::Background,
-    /// The region that is populated.
-    _region: Option<Py<Region>>,
+    /// What it works on.
+    _keeps: Option<Py<PyAny>>,
 }
 
 impl Background {
-    pub fn new(work: faultless::Background, region: Option<Py<Region>>) -> Self {
-        Self { work, _region: region }
+    pub fn new(work: faultless::Background, keeps: Option<Py<PyAny>>) -> Self {
+        Self { work, _keeps: keeps }
     }
 }
 

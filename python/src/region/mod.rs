@@ -10,7 +10,7 @@ use faultless::region::{Advice, Region as Memory, Rights};
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::ffi::{self, Py_buffer, PyBuffer_FillInfo};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyTuple};
 
 use crate::errors::{Size, failed, word};
 use crate::options::{Options, name};
@@ -72,6 +72,7 @@ struct State {
 ///     Threads of ``"thread"``, or descriptors of ``"signal"``: 1 to 16. More count as 16.
 /// budget : int, optional
 ///     Bytes beyond what was asked for: made ready beforehand, and brought by a fault. 64 MiB beforehand unless it is given.
+///     With ``"kernel"`` a budget or a largest window below 2 MiB means small pages.
 /// zeroed : bool
 ///     Whether memory is zero at first. If not, it may have old bytes of this process.
 /// events : bool
@@ -82,7 +83,7 @@ struct State {
 /// ValueError
 ///     An option makes no sense, or the length is 0 or less.
 /// MemoryError
-///     So much is not to be had.
+///     So much is not to be had, or is more than the kernel grants to an array (``vm.overcommit_memory``).
 /// RegionError
 ///     The kernel does not allow what the options ask for; the message says what to do.
 ///
@@ -135,13 +136,8 @@ impl Region {
         slf
     }
 
-    fn __exit__(
-        &self,
-        py: Python<'_>,
-        _type: Option<&Bound<'_, PyAny>>,
-        _value: Option<&Bound<'_, PyAny>>,
-        _traceback: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<()> {
+    #[pyo3(signature = (*_error))]
+    fn __exit__(&self, py: Python<'_>, _error: &Bound<'_, PyTuple>) -> PyResult<()> {
         self.close(py)
     }
 
@@ -299,7 +295,7 @@ impl Region {
     fn populate_in_background(slf: Bound<'_, Self>, start: Size, stop: Option<Size>) -> PyResult<Background> {
         let memory = slf.get().memory()?;
         let work = memory.populate_in_background(Self::part(&memory, start, stop)).map_err(failed)?;
-        Ok(Background::new(work, Some(slf.unbind())))
+        Ok(Background::new(work, Some(slf.unbind().into_any())))
     }
 
     /// Takes advice about a part.

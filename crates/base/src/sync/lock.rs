@@ -2,11 +2,9 @@
 //!
 //! Word: 0 free, 1 held, 2 held and a thread may wait. It can be taken before `main` and in any thread.
 
-use core::cell::UnsafeCell;
-use core::ops::{Deref, DerefMut};
-
 use super::Futex;
 use super::atomic::Ordering;
+use super::guarded::{Guarded, Holds, Word};
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
@@ -15,21 +13,25 @@ const WAITED: u32 = 2;
 const SPINS: u32 = if cfg!(feature = "model") { 1 } else { 200 };
 
 /// A value that one thread at a time may use.
-pub struct Lock<T> {
-    word: Futex,
-    value: UnsafeCell<T>,
-}
+pub type Lock<T> = Guarded<Futex, T>;
 
-// SAFETY: the lock hands out the value to one thread at a time.
-unsafe impl<T: Send> Sync for Lock<T> {}
-// SAFETY: it owns the value.
-unsafe impl<T: Send> Send for Lock<T> {}
+/// The right to use a lock's value; dropping it frees the lock.
+pub type Guard<'a, T> = Holds<'a, Futex, T>;
+
+impl Word for Futex {
+    #[inline]
+    fn free(&self) {
+        if self.swap(FREE, Ordering::Release) == WAITED {
+            self.wake_one();
+        }
+    }
+}
 
 impl<T> Lock<T> {
     const_unless_loom! {
         /// A free lock around `value`.
         pub fn new(value: T) -> Self {
-            Self { word: Futex::new(FREE), value: UnsafeCell::new(value) }
+            Self::with(Futex::new(FREE), value)
         }
     }
 
@@ -38,7 +40,8 @@ impl<T> Lock<T> {
         if self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_err() {
             self.wait();
         }
-        Guard { lock: self }
+        // SAFETY: this thread has just taken it.
+        unsafe { self.guard() }
     }
 
     /// Takes the lock if it is free.
@@ -47,7 +50,8 @@ impl<T> Lock<T> {
             .compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed)
             .is_ok()
             // Not `then_some`: a guard that is made and dropped frees the lock.
-            .then(|| Guard { lock: self })
+            // SAFETY: this thread has just taken it.
+            .then(|| unsafe { self.guard() })
     }
 
     #[cold]
@@ -72,38 +76,6 @@ impl<T> Lock<T> {
         while self.word.swap(WAITED, Ordering::Acquire) != FREE {
             self.word.wait(WAITED);
         }
-    }
-
-    fn unlock(&self) {
-        if self.word.swap(FREE, Ordering::Release) == WAITED {
-            self.word.wake_one();
-        }
-    }
-}
-
-/// The right to use a lock's value; dropping it frees the lock.
-pub struct Guard<'a, T> {
-    lock: &'a Lock<T>,
-}
-
-impl<T> Deref for Guard<'_, T> {
-    type Target = T;
-    fn deref(&self) -> &T {
-        // SAFETY: a guard exists only while its thread holds the lock.
-        unsafe { &*self.lock.value.get() }
-    }
-}
-
-impl<T> DerefMut for Guard<'_, T> {
-    fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as in `deref`, and the guard is borrowed mutably.
-        unsafe { &mut *self.lock.value.get() }
-    }
-}
-
-impl<T> Drop for Guard<'_, T> {
-    fn drop(&mut self) {
-        self.lock.unlock();
     }
 }
 

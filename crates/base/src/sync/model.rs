@@ -17,7 +17,7 @@ use checker::{Condvar, Mutex};
 /// A word that threads sleep on. As in the kernel, a waker sees the look at the word and the falling asleep as one
 /// step: both hold the queue.
 pub struct Futex {
-    word: AtomicU32,
+    pub(super) word: AtomicU32,
     queue: Mutex<()>,
     woken: Condvar,
 }
@@ -51,27 +51,13 @@ impl Futex {
     }
 }
 
-impl Deref for Futex {
-    type Target = AtomicU32;
-    fn deref(&self) -> &AtomicU32 {
-        &self.word
-    }
-}
-
 /// A table of words, zero at first.
-pub struct Words(Table<AtomicUsize>);
+pub struct Words(pub(super) Table<AtomicUsize>);
 
 impl Words {
     /// `n` of them.
     pub fn new(n: usize) -> Option<Self> {
         Some(Self(Table::new(n, || AtomicUsize::new(0))?))
-    }
-}
-
-impl Deref for Words {
-    type Target = [AtomicUsize];
-    fn deref(&self) -> &[AtomicUsize] {
-        &self.0
     }
 }
 

@@ -1,7 +1,6 @@
 //! Atomic types of the processor, futexes of the kernel.
 
 use core::ops::Deref;
-
 pub use core::sync::atomic;
 use core::sync::atomic::{AtomicU32, AtomicUsize};
 
@@ -10,7 +9,7 @@ use crate::table;
 
 /// A word that threads sleep on.
 pub struct Futex {
-    word: AtomicU32,
+    pub(super) word: AtomicU32,
 }
 
 impl Futex {
@@ -35,27 +34,13 @@ impl Futex {
     }
 }
 
-impl Deref for Futex {
-    type Target = AtomicU32;
-    fn deref(&self) -> &AtomicU32 {
-        &self.word
-    }
-}
-
 /// A table of words, zero at first, which costs memory only where it is used.
-pub struct Words(Table<AtomicUsize>);
+pub struct Words(pub(super) Table<AtomicUsize>);
 
 impl Words {
     /// `n` of them. `None` when the kernel refuses the address space.
     pub fn new(n: usize) -> Option<Self> {
         Some(Self(Table(table::lasting(n)?)))
-    }
-}
-
-impl Deref for Words {
-    type Target = [AtomicUsize];
-    fn deref(&self) -> &[AtomicUsize] {
-        &self.0
     }
 }
 

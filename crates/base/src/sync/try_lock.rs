@@ -2,39 +2,40 @@
 //!
 //! So its holder need not find out whether to wake another thread, and frees it by a plain store.
 
-use core::cell::UnsafeCell;
-use core::ops::{Deref, DerefMut};
-
 use super::atomic::{AtomicBool, Ordering};
+use super::guarded::{Guarded, Holds, Word};
 
 /// A checker looks at every turn, and one shows as much as many.
 const SPINS: u32 = if cfg!(feature = "model") { 1 } else { 200 };
 
 /// A value that one thread at a time may use.
-pub struct TryLock<T> {
-    held: AtomicBool,
-    value: UnsafeCell<T>,
-}
+pub type TryLock<T> = Guarded<AtomicBool, T>;
 
-// SAFETY: the lock hands out the value to one thread at a time.
-unsafe impl<T: Send> Sync for TryLock<T> {}
-// SAFETY: it owns the value.
-unsafe impl<T: Send> Send for TryLock<T> {}
+/// The right to use a lock's value; dropping it frees the lock.
+pub type TryGuard<'a, T> = Holds<'a, AtomicBool, T>;
+
+impl Word for AtomicBool {
+    #[inline]
+    fn free(&self) {
+        self.store(false, Ordering::Release);
+    }
+}
 
 impl<T> TryLock<T> {
     const_unless_loom! {
         /// A free lock around `value`.
         pub fn new(value: T) -> Self {
-            Self { held: AtomicBool::new(false), value: UnsafeCell::new(value) }
+            Self::with(AtomicBool::new(false), value)
         }
     }
 
     /// Takes the lock if it is free.
     #[inline]
     pub fn try_lock(&self) -> Option<TryGuard<'_, T>> {
-        let taken = self.held.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        let taken = self.word.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok();
         // Not `then_some`: a guard that is made and dropped frees the lock.
-        taken.then(|| TryGuard { lock: self })
+        // SAFETY: this thread has just taken it.
+        taken.then(|| unsafe { self.guard() })
     }
 
     /// Takes the lock if it is free now, or in the moment that a short critical section takes.
@@ -46,7 +47,7 @@ impl<T> TryLock<T> {
     #[cold]
     fn spin(&self) -> Option<TryGuard<'_, T>> {
         (0..SPINS).find_map(|_| {
-            if !self.held.load(Ordering::Relaxed)
+            if !self.word.load(Ordering::Relaxed)
                 && let Some(guard) = self.try_lock()
             {
                 return Some(guard);
@@ -58,36 +59,7 @@ impl<T> TryLock<T> {
 
     /// Frees the lock after a fork, in the child: the holder is not there.
     pub fn force_unlock(&self) {
-        self.held.store(false, Ordering::Release);
-    }
-}
-
-/// The right to use a lock's value; dropping it frees the lock.
-pub struct TryGuard<'a, T> {
-    lock: &'a TryLock<T>,
-}
-
-impl<T> Deref for TryGuard<'_, T> {
-    type Target = T;
-    #[inline]
-    fn deref(&self) -> &T {
-        // SAFETY: a guard exists only while its thread holds the lock.
-        unsafe { &*self.lock.value.get() }
-    }
-}
-
-impl<T> DerefMut for TryGuard<'_, T> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as in `deref`, and the guard is borrowed mutably.
-        unsafe { &mut *self.lock.value.get() }
-    }
-}
-
-impl<T> Drop for TryGuard<'_, T> {
-    #[inline]
-    fn drop(&mut self) {
-        self.lock.held.store(false, Ordering::Release);
+        self.word.free();
     }
 }
 

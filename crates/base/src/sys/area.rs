@@ -31,7 +31,7 @@ struct Query {
     rest: [u64; 8],
 }
 
-const MAPS: &CStr = c"/proc/thread-self/maps";
+pub(super) const MAPS: &CStr = c"/proc/thread-self/maps";
 const PROCMAP_QUERY: usize = 3 << 30 | size_of::<Query>() << 16 | (b'f' as usize) << 8 | 17;
 
 /// A new background thread: what the last one had open ended with it.
@@ -86,13 +86,55 @@ fn ask_once(addr: usize) -> Result<Span, Errno> {
 }
 
 fn query(number: usize, addr: usize) -> Result<Span, Errno> {
-    let mut query = Query { size: size_of::<Query>() as u64, addr: addr as u64, ..Query::default() };
-    // SAFETY: writes the structure.
-    match unsafe { syscall(libc::SYS_ioctl, [number, PROCMAP_QUERY, &raw mut query as usize, 0, 0, 0]) } {
-        Ok(_) => Ok(Span { start: query.start as usize, end: query.end as usize }),
-        Err(Errno::ENOENT) => Ok(Span { start: addr, end: addr }),
+    query_kind(number, addr).map(|(area, _)| area)
+}
+
+/// In the first word of `rest`: it may be written to; it is shared. The fourth word is the file's inode.
+const WRITABLE: u64 = 2;
+const SHARED: u64 = 8;
+
+/// The part of a file that is mapped in an area.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileArea {
+    /// The addresses.
+    pub span: Span,
+    /// The file: major and minor number of its device, and its inode.
+    pub file: (u32, u32, u64),
+    /// The address at which the file's first byte would lie.
+    pub origin: usize,
+}
+
+/// The area of an address, where a file is mapped that the program does not write to by this area. By the background
+/// thread; `None` where the kernel does not say.
+pub fn of_file(addr: usize) -> Option<FileArea> {
+    if IS_SILENT.load(Ordering::Relaxed) || !thread::is_this() || !thread::has_own_files() {
+        return None;
+    }
+    let (span, rest) = ask(BACKGROUND.get(|| raw::open(MAPS))?, addr).ok()?;
+    let [flags, _, offset, inode, device, ..] = rest;
+    let is_written = flags & (SHARED | WRITABLE) == SHARED | WRITABLE;
+    (inode != 0 && !is_written).then_some(FileArea {
+        span,
+        file: (device as u32, (device >> 32) as u32, inode),
+        origin: span.start.wrapping_sub(offset as usize),
+    })
+}
+
+/// The area of an address, and whether it is private memory without a file. By an open [`MAPS`].
+pub(super) fn query_kind(number: usize, addr: usize) -> Result<(Span, bool), Errno> {
+    match ask(number, addr) {
+        Ok((span, rest)) => Ok((span, rest[0] & SHARED == 0 && rest[3] == 0)),
+        Err(Errno::ENOENT) => Ok((Span { start: addr, end: addr }, true)),
         Err(error) => Err(error),
     }
+}
+
+/// The area of an address, and what [`Query::rest`] says of it.
+fn ask(number: usize, addr: usize) -> Result<(Span, [u64; 8]), Errno> {
+    let mut query = Query { size: size_of::<Query>() as u64, addr: addr as u64, ..Query::default() };
+    // SAFETY: writes the structure.
+    unsafe { syscall(libc::SYS_ioctl, [number, PROCMAP_QUERY, &raw mut query as usize, 0, 0, 0]) }?;
+    Ok((Span { start: query.start as usize, end: query.end as usize }, query.rest))
 }
 
 #[cfg(test)]

@@ -38,6 +38,15 @@ impl Set {
         self.0.get(cpu / 64).is_some_and(|word| word >> (cpu % 64) & 1 == 1)
     }
 
+    /// `cpu` alone.
+    pub fn only(cpu: usize) -> Self {
+        let mut set = Self::new();
+        if let Some(word) = set.0.get_mut(cpu / 64) {
+            *word = 1 << (cpu % 64);
+        }
+        set
+    }
+
     fn take(&mut self, cpu: usize) {
         if let Some(word) = self.0.get_mut(cpu / 64) {
             *word &= !(1 << (cpu % 64));

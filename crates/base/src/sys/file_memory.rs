@@ -2,8 +2,11 @@
 
 use super::linux::Linux;
 use super::raw::syscall;
+use super::uffd::Stopped;
+use super::watch::{self, Watch, Writes};
 use super::{Huge, Sys, frames, moves, pagemap, tables};
-use crate::{SLOT, Span};
+use crate::sync::Late;
+use crate::{Errno, SLOT, Span};
 
 /// Memory of a file. All spans are whole pages of a range that [`FileMemory::reserve`] gave, or frames of the owner of
 /// all frames, and the caller's alone where their content changes.
@@ -34,20 +37,63 @@ pub trait FileMemory {
     fn is_zero(&self, pages: Span) -> bool;
     /// Copies bytes; those of the target are the caller's, in a buffer or of a file. Other threads may read there.
     fn copy(&self, from: Span, to: usize);
+    /// Has missing pages of open slots raise faults from now on, and writes noted; whether it worked.
+    fn watch(&self, span: Span) -> bool;
+    /// The same of memory to which watched pages may move: nothing there is noted.
+    fn watch_aside(&self, span: Span) -> bool;
+    /// Makes pages of an unwatched span that are missing present, as a read would; whether it worked.
+    fn populate(&self, span: Span) -> bool;
+    /// Fills missing pages of a watched span with the bytes at `from`, each at one moment.
+    fn install(&self, from: usize, to: Span, writes: Writes) -> Result<(), Stopped>;
+    /// The same with zeroes, which take no memory. Whether they were written to is not known.
+    fn install_zeroes(&self, to: Span) -> Result<(), Stopped>;
+    /// As [`FileMemory::move_in`], to a watched slot.
+    fn move_in_watched(&self, frame: usize, to: usize) -> bool;
+    /// Moves watched pages away, or back. They are missing where they were, each from one moment on.
+    fn move_pages(&self, from: Span, to: usize) -> Result<(), Stopped>;
+    /// Tells `f` of watched pages that may have been written to since the last call. False: it is not known of which.
+    fn take_changes(&self, span: Span, f: &mut dyn FnMut(Span)) -> bool;
+    /// Whether a page is there; true where that is not known.
+    fn is_there(&self, page: usize) -> bool;
+    /// Makes a missing watched page an error for each access, until it is dropped.
+    fn poison(&self, page: usize) -> Result<(), Errno>;
+    /// Whether all bytes of two spans are the same.
+    fn is_same(&self, a: Span, b: usize) -> bool;
     /// Spends a moment waiting for another thread, the longer the higher `turn`.
     fn relax(&self, turn: u32);
 }
 
 /// That of this process.
-#[derive(Clone, Copy, Debug)]
-pub struct UserMemory(());
+pub struct UserMemory {
+    watch: Late<Watch>,
+}
 
 impl UserMemory {
     /// Looks first what the kernel can do.
     pub fn new() -> Self {
         tables::probe();
         pagemap::open();
-        Self(())
+        Self { watch: Late::new() }
+    }
+
+    /// Has what it takes to watch slots from now on; false: it has that already.
+    pub fn watch_with(&self, watch: Watch) -> bool {
+        self.watch.set(watch)
+    }
+
+    /// What it watches with.
+    pub fn watched_with(&self) -> Option<&Watch> {
+        self.watch.get()
+    }
+
+    /// Has each access to a span be a SIGSEGV.
+    pub fn close(&self, span: Span) {
+        // SAFETY: memory of a file, whose users are told.
+        let _ =
+            unsafe { syscall(libc::SYS_mprotect, [span.start, span.bytes(), libc::PROT_NONE as usize, 0, 0, 0]) };
+        if let Some(watch) = self.watch.get() {
+            watch.wake(span);
+        }
     }
 }
 
@@ -146,10 +192,62 @@ impl FileMemory for UserMemory {
         unsafe { copy(from.start, to, from.bytes()) };
     }
 
+    fn watch(&self, span: Span) -> bool {
+        self.watch.get().is_some_and(|watch| watch.begin(span))
+    }
+
+    fn watch_aside(&self, span: Span) -> bool {
+        self.watch.get().is_some_and(|watch| watch.begin_moves(span))
+    }
+
+    fn populate(&self, span: Span) -> bool {
+        let args = [span.start, span.bytes(), libc::MADV_POPULATE_READ as usize, 0, 0, 0];
+        // SAFETY: memory of this value's; zeroes come where nothing is.
+        unsafe { syscall(libc::SYS_madvise, args) }.is_ok()
+    }
+
+    fn install(&self, from: usize, to: Span, writes: Writes) -> Result<(), Stopped> {
+        self.watch.get().map_or(Err(UNWATCHED), |watch| watch.install(from, to, writes))
+    }
+
+    fn install_zeroes(&self, to: Span) -> Result<(), Stopped> {
+        self.watch.get().map_or(Err(UNWATCHED), |watch| watch.install_zeroes(to))
+    }
+
+    fn move_in_watched(&self, frame: usize, to: usize) -> bool {
+        self.watch.get().is_some_and(|watch| watch.move_huge(frame, to))
+    }
+
+    fn move_pages(&self, from: Span, to: usize) -> Result<(), Stopped> {
+        self.watch.get().map_or(Err(UNWATCHED), |watch| watch.move_pages(from, to))
+    }
+
+    fn take_changes(&self, span: Span, f: &mut dyn FnMut(Span)) -> bool {
+        self.watch.get().is_some_and(|watch| watch.take_changes(span, f))
+    }
+
+    fn is_there(&self, page: usize) -> bool {
+        watch::is_there(page)
+    }
+
+    fn poison(&self, page: usize) -> Result<(), Errno> {
+        self.watch.get().map_or(Err(Errno::EINVAL), |watch| watch.poison(page))
+    }
+
+    fn is_same(&self, a: Span, b: usize) -> bool {
+        let word = |at: usize| {
+            // SAFETY: memory of the caller's alone, in whole pages.
+            unsafe { (at as *const u64).read_volatile() }
+        };
+        (0..a.bytes()).step_by(8).all(|at| word(a.start + at) == word(b + at))
+    }
+
     fn relax(&self, turn: u32) {
         Linux.relax(turn);
     }
 }
+
+const UNWATCHED: Stopped = Stopped { done: 0, error: Errno::EINVAL };
 
 /// Copies bytes that other threads may read and write meanwhile: each byte is an old or a new one.
 ///

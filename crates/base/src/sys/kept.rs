@@ -4,6 +4,7 @@
 //! its place. So each use first asks whether the descriptor is still ours, and opens another one if not. A child of
 //! vfork, and a thread with a table of its own, would leave one behind in each table: they have none kept.
 
+use core::ffi::CStr;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
 
@@ -53,6 +54,8 @@ pub struct Kept {
     number: AtomicUsize,
     /// The number of its file, by which it is told from others.
     file: AtomicU64,
+    /// How the file is open (`F_GETFL`).
+    flags: AtomicUsize,
     /// Held by the thread that opens it.
     opening: AtomicBool,
     /// How often that has failed, apart from times when there was no number to spare.
@@ -76,6 +79,7 @@ impl Kept {
         Self {
             number: AtomicUsize::new(0),
             file: AtomicU64::new(0),
+            flags: AtomicUsize::new(0),
             opening: AtomicBool::new(false),
             tries: AtomicUsize::new(0),
             is_own,
@@ -91,8 +95,10 @@ impl Kept {
 
     /// Closes a descriptor that is of no use here.
     pub fn close(&self) {
-        // Where another thread may put a file in its place it stays open.
-        open::unseen(|| self.open_one().map(close));
+        // Where another thread may put a file in its place it stays open. The program may have opened the same file: one
+        // of /proc is told from that by flags that no program opens it with.
+        let is_same = |number: &usize| flags_of(*number) == Some(self.flags.load(Ordering::Relaxed));
+        open::unseen(|| self.open_one().filter(is_same).map(close));
         self.forget();
     }
 
@@ -113,6 +119,7 @@ impl Kept {
         }
         let opened = open().and_then(|number| {
             self.file.store(file_of(number).ok_or(Errno::EBADF)?, Ordering::Relaxed);
+            self.flags.store(flags_of(number).ok_or(Errno::EBADF)?, Ordering::Relaxed);
             Ok(number)
         });
         let counts = opened != Err(Errno::EMFILE) && (opened.is_err() || shared.is_none());
@@ -140,6 +147,21 @@ pub fn file_of(fd: usize) -> Option<u64> {
         syscall(libc::SYS_fstat, [fd, stat.as_mut_ptr() as usize, 0, 0, 0, 0]).ok()?;
         let stat = stat.assume_init();
         Some(stat.st_ino ^ stat.st_dev.rotate_left(48))
+    }
+}
+
+fn flags_of(fd: usize) -> Option<usize> {
+    // SAFETY: answers a number.
+    unsafe { syscall(libc::SYS_fcntl, [fd, libc::F_GETFL as usize, 0, 0, 0, 0]) }.ok()
+}
+
+/// Opens a file of /proc for reading, with flags that change nothing about it, and that no program gives it.
+pub(super) fn open_marked(path: &CStr) -> Result<usize, Errno> {
+    const MARK: i32 = libc::O_APPEND | libc::O_SYNC | libc::O_NONBLOCK | libc::O_NOFOLLOW;
+    let flags = libc::O_RDONLY | libc::O_CLOEXEC | MARK;
+    // SAFETY: a path that ends with zero.
+    unsafe {
+        syscall(libc::SYS_openat, [libc::AT_FDCWD as usize, path.as_ptr() as usize, flags as usize, 0, 0, 0])
     }
 }
 

@@ -3,10 +3,12 @@
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use super::looks::{self, signatures, somewhere};
+use super::nodes;
 use super::raw::{self, Access, syscall};
-use super::{Headroom, Huge, Job, Sys};
+use super::{FileArea, Headroom, Huge, Job, Sys};
 use super::{
-    area, cgroup, frames, isolate, job, kept, migrate, moves, open, pressure, proc_file, stack, thread, unwritten,
+    area, cgroup, frames, isolate, job, kept, mapped_file, migrate, moves, open, pagemap, policy, pressure,
+    proc_file, stack, thread, unwritten, warm,
 };
 use crate::units::{PAGE, SLOT, Span};
 use crate::zero::driver::Poll;
@@ -135,6 +137,26 @@ impl Sys for Linux {
         Some(Span::new(frames::reserve_huge(bytes)?, bytes))
     }
 
+    fn has_nodes(&self) -> bool {
+        nodes::are_several()
+    }
+
+    fn node_of_cpu(&self, cpu: usize) -> usize {
+        nodes::of_cpu(cpu)
+    }
+
+    fn home(&self) -> Option<usize> {
+        nodes::home()
+    }
+
+    fn has_policy(&self, addr: usize) -> bool {
+        !policy::any_page_will_do(addr)
+    }
+
+    fn node_of(&self, slot: Span) -> Option<usize> {
+        nodes::of_slot(slot)
+    }
+
     fn unclaimed(&self, rest: Span) -> usize {
         migrate::last_area(rest)
     }
@@ -153,6 +175,10 @@ impl Sys for Linux {
             mprotect(span, open);
         }
         done
+    }
+
+    fn map_again(&self, span: Span) -> bool {
+        map_at(span, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_FIXED_NOREPLACE)
     }
 
     fn release(&self, span: Span) -> bool {
@@ -367,6 +393,34 @@ impl Sys for Linux {
         raw::load()
     }
 
+    fn announce(&self, bytes: usize) {
+        warm::announce(bytes);
+    }
+
+    fn major_faults(&self) -> usize {
+        mapped_file::major_faults()
+    }
+
+    fn file_area(&self, addr: usize) -> Option<FileArea> {
+        area::of_file(addr)
+    }
+
+    fn present_runs(&self, span: Span, runs: &mut [Span]) -> Option<(usize, usize)> {
+        pagemap::present_runs(span, runs)
+    }
+
+    fn read_ahead_bytes(&self, device: (u32, u32)) -> usize {
+        mapped_file::piece(device)
+    }
+
+    fn read_ahead(&self, span: Span) {
+        mapped_file::ask(span);
+    }
+
+    fn read_ahead_room(&self) -> usize {
+        mapped_file::room()
+    }
+
     fn avoid_cpu(&self, cpu: Option<usize>) {
         // Where a thread of the program's does the work, it stays where the program wants it.
         if thread::is_this() {
@@ -387,14 +441,28 @@ impl Sys for Linux {
     }
 }
 
+/// Memory for a test, open, with what is said of huge pages.
+#[cfg(test)]
+pub(super) fn memory_with(slots: usize, huge: Huge) -> Span {
+    let span = reserve(slots * SLOT, SLOT).unwrap();
+    assert!(Linux.open_first(span));
+    Linux.huge(span, huge);
+    span
+}
+
+/// The same, with huge pages.
+#[cfg(test)]
+pub(super) fn memory(slots: usize) -> Span {
+    memory_with(slots, Huge::Advised)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn advice_that_ends_between_slots_is_remembered() {
-        let memory = reserve(2 * SLOT, SLOT).unwrap();
-        assert!(Linux.open_first(memory));
+        let memory = memory_with(2, Huge::Refused);
         Linux.huge(Span::new(memory.start, SLOT + PAGE), Huge::Advised);
         assert!(has_advised_between_slots());
     }

@@ -10,7 +10,7 @@
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::raw::{self, syscall};
-use super::{SIGNATURES, open, pagemap, thread};
+use super::{SIGNATURES, area, open, pagemap, thread};
 use crate::units::{PAGE, SLOT, SLOT_PAGES, Span};
 
 /// Looks under way, and whether they have ended.
@@ -102,13 +102,21 @@ const WINDOW: usize = 64;
 
 /// Reads memory of this process to memory of the caller's: how many bytes.
 fn read(local: Span, remote: &[libc::iovec]) -> usize {
+    read_or_tell(local, remote).unwrap_or(0)
+}
+
+/// The same of one piece, or why the kernel did not.
+pub(super) fn copy_by_kernel(from: Span, to: usize) -> raw::Answer {
+    read_or_tell(Span::new(to, from.bytes()), &[piece(from.start, from.bytes())])
+}
+
+fn read_or_tell(local: Span, remote: &[libc::iovec]) -> raw::Answer {
     let local = libc::iovec { iov_base: local.start as *mut libc::c_void, iov_len: local.bytes() };
     // SAFETY: the caller's memory is written to alone, and the program's is read by the kernel's hand.
-    let read = unsafe {
+    unsafe {
         let args = [raw::thread_number(), &raw const local as usize, 1, remote.as_ptr() as usize, remote.len(), 0];
         syscall(libc::SYS_process_vm_readv, args)
-    };
-    read.unwrap_or(0)
+    }
 }
 
 fn piece(at: usize, bytes: usize) -> libc::iovec {
@@ -206,30 +214,102 @@ pub(super) fn overwritten(slot: Span) -> usize {
 
 /// As [`super::Sys::copy_from_program`].
 pub(super) fn copy(from: Span, to: usize) -> bool {
-    open::apart(|| pagemap::Opened::new().is_some_and(|pagemap| copy_by(&pagemap, from, to))) == Some(true)
+    let by_files = || {
+        let (pagemap, maps) = (pagemap::Opened::new(), raw::File::try_open(area::MAPS).ok());
+        let mut part = Span { end: from.start, ..from };
+        while part.end < from.end {
+            part = Span { start: part.end, ..from };
+            let there = to + (part.start - from.start);
+            let kind = maps.as_ref().and_then(|maps| area::query_kind(maps.number(), part.start).ok());
+            let is_anonymous = kind.is_none_or(|(area, is_anonymous)| {
+                part = area.clip(part);
+                is_anonymous
+            });
+            let copied = match &pagemap {
+                _ if part.is_empty() => false,
+                // A page of a file has its bytes whether it is mapped or not.
+                _ if !is_anonymous => read_all(part, there),
+                Some(pagemap) => copy_by(pagemap, part, there, true),
+                None => copy_mapped(part, there),
+            };
+            if !copied {
+                return false;
+            }
+        }
+        true
+    };
+    open::apart(by_files).unwrap_or_else(|| copy_mapped(from, to))
 }
 
-/// The same by a file that is open.
-pub(super) fn copy_by(pagemap: &pagemap::Opened, from: Span, to: usize) -> bool {
+/// The same by a file that is open, of private memory without a file. Swapped pages come back, or are not copied.
+pub(super) fn copy_by(pagemap: &pagemap::Opened, from: Span, to: usize, swapped: bool) -> bool {
     let copied = pagemap.all(from, pagemap::PRESENT | pagemap::SWAPPED, |run, is_present| {
-        let place = Span::new(to + (run.start - from.start), run.bytes());
-        is_present && read(place, &[piece(run.start, run.bytes())]) == run.bytes()
+        (is_present || swapped) && read_all(run, to + (run.start - from.start))
     });
     copied == Some(true)
+}
+
+/// The same without any file: by mincore, which does not tell what is swapped from what is missing.
+fn copy_mapped(from: Span, to: usize) -> bool {
+    let mut pages = Pages::unknown(from);
+    !may_swap()
+        && (from.start..from.end).step_by(SLOT).all(|start| {
+            pages.start = start;
+            let part = Span::new(start, SLOT).clip(from);
+            pages.ask(part);
+            let mut there = (part.start..part.end).step_by(PAGE).filter(|&page| pages.has(page));
+            there.all(|page| read_all(Span::new(page, PAGE).clip(from), to + (page - from.start)))
+        })
+}
+
+/// Whether the system has memory to swap to, or does not say.
+fn may_swap() -> bool {
+    let mut info = core::mem::MaybeUninit::<libc::sysinfo>::uninit();
+    // SAFETY: the structure is writable, and filled where the call succeeds.
+    unsafe {
+        syscall(libc::SYS_sysinfo, [info.as_mut_ptr() as usize, 0, 0, 0, 0, 0]).is_err()
+            || info.assume_init().totalswap > 0
+    }
+}
+
+/// Copies memory of the program's, but for its guards (`MADV_GUARD_INSTALL`): `guard` hears where they belong. What else the
+/// kernel does not copy is read as any memory, so that a fault is the program's.
+pub fn copy_past_guards(from: Span, to: usize, guard: impl Fn(Span)) {
+    if copy_by_kernel(from, to) == Ok(from.bytes()) {
+        return;
+    }
+    let is_guard = |at| pagemap::Opened::new()?.is_all(Span::new(at, PAGE), pagemap::GUARD);
+    for start in (from.start..from.end).step_by(PAGE) {
+        let (page, place) = (Span::new(start, PAGE).clip(from), to + (start - from.start));
+        if copy_by_kernel(page, place) == Ok(page.bytes()) {
+            continue;
+        }
+        match open::apart(|| is_guard(start)).flatten() {
+            Some(true) => guard(Span::new(place, page.bytes())),
+            // SAFETY: as for a copy by hand of all of it: the program's own memory, and a place for it.
+            _ => unsafe { core::ptr::copy_nonoverlapping(start as *const u8, place as *mut u8, page.bytes()) },
+        }
+    }
+}
+
+/// Reads all of it; a call of the kernel takes 2 GiB at most.
+fn read_all(from: Span, to: usize) -> bool {
+    let mut done = 0;
+    while done < from.bytes() {
+        let n = (from.bytes() - done).min(1 << 30);
+        match copy_by_kernel(Span::new(from.start + done, n), to + done) {
+            Ok(0) | Err(_) => return false,
+            Ok(copied) => done += copied,
+        }
+    }
+    true
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::linux::{self, Linux};
-    use crate::sys::{Huge, Sys};
-
-    fn memory(slots: usize, huge: Huge) -> Span {
-        let span = linux::reserve(slots * SLOT, SLOT).unwrap();
-        assert!(Linux.open_first(span));
-        Linux.huge(span, huge);
-        span
-    }
+    use crate::sys::Huge;
+    use crate::sys::linux::memory_with as memory;
 
     fn write(at: usize, byte: u8) {
         // SAFETY: memory of the test's own.

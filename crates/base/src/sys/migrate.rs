@@ -5,6 +5,7 @@
 //! areas that have moved go back.
 
 use super::linux::{map_at, mprotect};
+use super::looks::copy_by_kernel;
 use super::raw::{self, syscall};
 use crate::Errno;
 use crate::units::{PAGE, SLOT, Span};
@@ -34,7 +35,7 @@ fn copy_back(there: Span, to: usize) {
     let mut done = 0;
     let mut opened = false;
     while done < there.bytes() {
-        match copy(Span { start: there.start + done, end: there.end }, to + done) {
+        match copy_by_kernel(Span { start: there.start + done, end: there.end }, to + done).unwrap_or(0) {
             0 if opened => panic!("a block that was moved in part cannot be put together again"),
             0 => {
                 let open = libc::PROT_READ | libc::PROT_WRITE;
@@ -44,16 +45,6 @@ fn copy_back(there: Span, to: usize) {
             }
             n => done += n,
         }
-    }
-}
-
-fn copy(from: Span, to: usize) -> usize {
-    let local = libc::iovec { iov_base: to as *mut libc::c_void, iov_len: from.bytes() };
-    let remote = libc::iovec { iov_base: from.start as *mut libc::c_void, iov_len: from.bytes() };
-    // SAFETY: both are the engine's own, and by the kernel's hand.
-    unsafe {
-        let args = [raw::thread_number(), &raw const local as usize, 1, &raw const remote as usize, 1, 0];
-        syscall(libc::SYS_process_vm_readv, args).unwrap_or(0)
     }
 }
 
@@ -106,18 +97,12 @@ pub fn last_area(rest: Span) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::linux::{self, Linux};
+    use crate::sys::linux::{self, Linux, memory};
     use crate::sys::{Huge, Sys};
-
-    fn open(slots: usize) -> Span {
-        let span = linux::reserve(slots * SLOT, SLOT).unwrap();
-        assert!(Linux.open_first(span));
-        span
-    }
 
     /// Blocks of several areas, each slot with its number in it.
     fn block() -> Span {
-        let span = open(6);
+        let span = memory(6);
         for i in 0..6 {
             let slot = Span::new(span.start + i * SLOT, SLOT);
             Linux.huge(slot, if i % 2 == 0 { Huge::Advised } else { Huge::Refused });
@@ -145,14 +130,14 @@ mod tests {
 
     #[test]
     fn several_areas_move() {
-        let (from, to) = (block(), open(6));
+        let (from, to) = (block(), memory(6));
         assert!(migrate(from, to.start));
         assert_eq!((numbers(to), numbers(from)), (std::vec![1, 2, 3, 4, 5, 6], std::vec![0; 6]));
     }
 
     #[test]
     fn what_is_sealed_in_part_stays_as_a_whole() {
-        let (from, to) = (block(), open(6));
+        let (from, to) = (block(), memory(6));
         // SAFETY: memory of the test's own.
         if unsafe { syscall(libc::SYS_mseal, [from.start + 3 * SLOT, SLOT, 0, 0, 0, 0]) }.is_err() {
             return faultless_testkit::skip("nothing can be sealed");

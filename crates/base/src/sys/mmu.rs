@@ -123,6 +123,22 @@ pub trait Mmu {
     fn make_huge(&self, frame: usize) -> bool;
     /// Drops the rest of such a page if not all of it is there any more; whether it is whole.
     fn drop_unless_whole(&self, frame: usize) -> bool;
+    /// Has writes to the pages of a span that are there raise faults; or lets them through again, and wakes the threads
+    /// that wait.
+    fn protect_writes(&self, _span: Span, _protected: bool) -> Result<(), Errno> {
+        Err(Errno::ENOSYS)
+    }
+    /// The first run of pages of a span that are there, in memory or swapped out; an empty one if there is none. `None`
+    /// where the kernel does not say.
+    fn first_there(&self, _span: Span) -> Option<Span> {
+        None
+    }
+    /// Copies pages that are there, of the region or of memory of [`Mmu::reserve`], to such memory.
+    fn copy_pages(&self, _from: Span, _to: usize) {}
+    /// Copies bytes of such pages to a buffer.
+    fn read_bytes(&self, _from: usize, _buffer: &mut [u8]) {}
+    /// Drops pages of such memory: they are zero when they are used again.
+    fn drop_reserved(&self, _span: Span) {}
     /// Spends a moment waiting for another thread, the longer the higher `turn`.
     fn relax(&self, turn: u32);
     /// The fault path comes to a shared word. Only a simulation wants to know.

@@ -21,9 +21,11 @@ mod kept;
 pub mod linux;
 mod looks;
 pub mod lost;
+pub mod mapped_file;
 mod migrate;
 pub mod mmu;
 pub mod moves;
+mod nodes;
 pub mod open;
 pub mod page_file;
 pub mod pagemap;
@@ -36,6 +38,11 @@ pub mod thread;
 pub mod uffd;
 mod unwritten;
 pub mod user_mmu;
+pub mod warm;
+
+pub use area::FileArea;
+pub use looks::copy_past_guards;
+pub mod watch;
 
 /// Whether the kernel should back a range with huge pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,6 +119,10 @@ pub trait Sys {
     /// Replaces whatever is mapped there by a fresh mapping, readable and writable. False: at the limit of areas nothing is sure
     /// of what is there, and it must not be handed out.
     fn reset(&self, span: Span) -> bool;
+    /// The same where nothing is mapped. False: something is, and stays.
+    fn map_again(&self, span: Span) -> bool {
+        self.reset(span)
+    }
     /// Ends the reservation of a part, with all that is mapped there; whether it worked.
     fn release(&self, span: Span) -> bool;
     /// Gives back what these operations use beside the reservation.
@@ -208,6 +219,52 @@ pub trait Sys {
     fn thread_ns(&self) -> u64;
     /// The load average of the last minute, rounded down.
     fn load(&self) -> u64;
+    /// Whether this process may have memory of several nodes (NUMA).
+    fn has_nodes(&self) -> bool {
+        false
+    }
+    /// The node of a processor.
+    fn node_of_cpu(&self, _cpu: usize) -> usize {
+        0
+    }
+    /// The node that new memory of the calling thread comes from; `None` where it has a policy of its own.
+    fn home(&self) -> Option<usize> {
+        Some(0)
+    }
+    /// Whether the program gave a policy to the memory at `addr`, or to this thread's.
+    fn has_policy(&self, _addr: usize) -> bool {
+        false
+    }
+    /// The node on which all of a slot lies, as far as three looks tell.
+    fn node_of(&self, _slot: Span) -> Option<usize> {
+        Some(0)
+    }
+    /// Tells the warm reserve, if there is one, that the program has taken so many bytes of new memory, or is about to.
+    fn announce(&self, _bytes: usize) {}
+    /// Page faults of this process that waited for a device.
+    fn major_faults(&self) -> usize {
+        0
+    }
+    /// The area of an address where a file is mapped that is not written to by it; see [`area`](Self::area).
+    fn file_area(&self, _addr: usize) -> Option<FileArea> {
+        None
+    }
+    /// The first runs of pages of a range of the program's that are in its page tables, into `runs`; how many, and up
+    /// to where this looked. `None`: that cannot be told.
+    fn present_runs(&self, _span: Span, _runs: &mut [Span]) -> Option<(usize, usize)> {
+        None
+    }
+    /// Bytes that one call of [`read_ahead`](Self::read_ahead) may ask for of a file on this device, 0 if it is not to
+    /// be used there.
+    fn read_ahead_bytes(&self, _device: (u32, u32)) -> usize {
+        0
+    }
+    /// Has the kernel begin to read what is mapped there. Changes no byte, and no page table.
+    fn read_ahead(&self, _span: Span) {}
+    /// The most bytes of files that may be asked for ahead of the program now; 0 where memory is short.
+    fn read_ahead_room(&self) -> usize {
+        0
+    }
     /// Keeps this thread off a processor, on the most idle of the others, or lets it run on all that the process may
     /// use. Best effort.
     fn avoid_cpu(&self, cpu: Option<usize>);

@@ -189,16 +189,9 @@ fn move_with(uffd: &Uffd, from: Span, to: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::linux::{self, Linux};
+    use crate::sys::linux::{self, Linux, memory};
     use crate::sys::{Huge, Sys};
     use crate::units::PAGE;
-
-    fn memory(slots: usize) -> Span {
-        let span = linux::reserve(slots * SLOT, SLOT).unwrap();
-        assert!(Linux.open_first(span));
-        Linux.huge(span, Huge::Advised);
-        span
-    }
 
     fn byte(at: usize) -> *mut u8 {
         at as *mut u8

@@ -14,7 +14,7 @@
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
-use super::kept::aside;
+use super::kept::{aside, open_marked};
 use super::raw::{self, NoSignals, now_ns, syscall};
 use super::stack::once;
 use super::{helper, thread};
@@ -60,12 +60,14 @@ fn is_alone() -> bool {
         return false;
     }
     let alone = match threads() {
-        Some(1) => true,
+        // The one thread of a child of vfork has its parent's memory, and perhaps its table, with all threads there.
+        Some(1) => is_home(),
         // The background thread is counted while it is alive, and a moment longer.
         Some(2) => thread::is_alive() && is_home(),
         _ => false,
     };
-    if !alone {
+    // What is so in a child of vfork says nothing about its parent.
+    if !alone && is_home() {
         CROWDED_UNTIL.store(now + CROWDED_NS, Ordering::Relaxed);
     }
     alone
@@ -114,13 +116,17 @@ pub fn here<R>(f: impl FnOnce() -> R) -> Option<R> {
 
 /// Calls `f` if no other thread of the program has this table, with signals held back; whether it did.
 fn alone(f: &mut dyn FnMut()) -> bool {
-    if INSIDE.load(Ordering::Relaxed) {
-        // No other thread is there that could read this.
+    if is_alone_now() {
         f();
         return true;
     }
     // Before the look: a handler may open files and start threads.
     let _no_signals = NoSignals::new();
+    // A child of vfork has one thread and a table of its own, and its parent's memory: it notes nothing there.
+    if !is_home() && threads() == Some(1) {
+        f();
+        return true;
+    }
     let alone = is_alone();
     if alone {
         INSIDE.store(true, Ordering::Relaxed);
@@ -130,9 +136,15 @@ fn alone(f: &mut dyn FnMut()) -> bool {
     alone
 }
 
-/// Opens a file for reading, and puts it aside.
+/// Whether this is [`apart`] or [`unseen`], in a process without another thread of the program.
+pub(super) fn is_alone_now() -> bool {
+    // No other thread of this process is there that could read this; a child of vfork may be.
+    INSIDE.load(Ordering::Relaxed) && is_home()
+}
+
+/// Opens a file of /proc for reading, and puts it aside.
 pub fn file_aside(path: &core::ffi::CStr) -> Result<usize, Errno> {
-    unseen(|| aside(raw::open(path)?)).unwrap_or(Err(Errno::EMFILE))
+    unseen(|| aside(open_marked(path)?)).unwrap_or(Err(Errno::EMFILE))
 }
 
 #[cfg(all(test, not(feature = "model")))]

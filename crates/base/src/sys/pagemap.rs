@@ -3,8 +3,12 @@
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
+use super::descriptor::Descriptor;
+use super::kept::Kept;
+use super::proc_file::read_at;
 use super::raw::{self, syscall};
-use crate::{PAGE, Span};
+use super::thread;
+use crate::{Errno, PAGE, Span};
 
 /// Pages are there.
 pub const PRESENT: u64 = 1 << 3;
@@ -14,6 +18,8 @@ pub const SWAPPED: u64 = 1 << 4;
 pub const ZERO: u64 = 1 << 5;
 /// They are parts of a huge page.
 pub const HUGE: u64 = 1 << 6;
+/// They are guards (`MADV_GUARD_INSTALL`); Linux 6.15 tells.
+pub const GUARD: u64 = 1 << 8;
 
 /// `_IOWR('f', 16, struct pm_scan_arg)`.
 const SCAN: usize = 3 << 30 | size_of::<Scan>() << 16 | (b'f' as usize) << 8 | 16;
@@ -56,7 +62,11 @@ fn file() -> Option<&'static AtomicU32> {
 }
 
 fn open_file() -> Option<usize> {
-    raw::open(c"/proc/thread-self/pagemap").ok()
+    open_file_again().ok()
+}
+
+fn open_file_again() -> Result<usize, Errno> {
+    raw::open(c"/proc/thread-self/pagemap")
 }
 
 /// Opens what is needed, so that [`count`] may be called in a signal handler. Again in a forked child.
@@ -82,6 +92,58 @@ pub fn open() {
 /// The number of the open file.
 pub fn number() -> Option<i32> {
     file()?.load(Ordering::Acquire).checked_sub(2).map(|fd| fd as i32)
+}
+
+/// Pages that are not protected by a userfaultfd that has the kernel lift that at a write (`UFFD_FEATURE_WP_ASYNC`).
+const WRITTEN: u64 = 1 << 1;
+/// Pages that a scan tells of are protected in the same moment. It refuses where they could not be.
+const PROTECT: u64 = 1;
+const ONLY_ASYNC: u64 = 1 << 1;
+
+/// A descriptor of this process's own, which a program may close: it is looked at before it is used.
+#[derive(Debug)]
+pub struct Changes(Descriptor);
+
+impl Changes {
+    /// `None`: it cannot be opened.
+    pub fn open() -> Option<Self> {
+        raw::open(c"/proc/thread-self/pagemap").ok().map(|fd| Self(Descriptor::new(fd)))
+    }
+
+    /// Its number.
+    pub fn number(&self) -> i32 {
+        self.0.number() as i32
+    }
+
+    /// Tells `f` of the pages of `span` that are there and were written to since the last call, and has the kernel note
+    /// the next writes to them. `span` is registered for that. False: the kernel does not say, and any page may have been
+    /// written to.
+    pub fn take(&self, span: Span, mut f: impl FnMut(Span)) -> bool {
+        let (mut runs, mut at) = ([Run::default(); RUNS], span.start);
+        while at < span.end {
+            let mut scan = Scan {
+                size: size_of::<Scan>() as u64,
+                flags: PROTECT | ONLY_ASYNC,
+                start: at as u64,
+                end: span.end as u64,
+                walk_end: 0,
+                runs: runs.as_mut_ptr() as u64,
+                runs_len: runs.len() as u64,
+                max_pages: 0,
+                inverted: 0,
+                all_of: WRITTEN,
+                any_of: PRESENT | SWAPPED,
+                told: WRITTEN,
+            };
+            let ask = [self.0.number(), SCAN, &raw mut scan as usize, 0, 0, 0];
+            // SAFETY: as in `scan`; the pages are protected so that a write to them goes on as before.
+            let told = if self.0.is_open() { unsafe { syscall(libc::SYS_ioctl, ask) }.ok() } else { None };
+            let Some(told) = told.filter(|_| scan.walk_end as usize > at) else { return false };
+            runs[..told].iter().for_each(|run| f(Span { start: run.start as usize, end: run.end as usize }));
+            at = scan.walk_end as usize;
+        }
+        true
+    }
 }
 
 /// Asks for runs of pages of `span` that are one of `any_of` and none of `none_of`; how many it told of, and up to
@@ -118,6 +180,29 @@ pub fn first(span: Span, any_of: u64, none_of: u64) -> Option<Span> {
     } else {
         Span::new(span.end, 0)
     })
+}
+
+/// Of the background thread, which has a table of descriptors of its own.
+static BACKGROUND: Kept = Kept::of_background();
+
+/// A new background thread: what the last one had open ended with it.
+pub fn new_thread() {
+    BACKGROUND.forget();
+}
+
+/// By the background thread: the first runs of pages of `span` that are there, into `runs`; how many, and up to where
+/// it looked. `None` where the kernel does not say.
+pub fn present_runs(span: Span, runs: &mut [Span]) -> Option<(usize, usize)> {
+    if !thread::is_this() || !thread::has_own_files() {
+        return None;
+    }
+    let mut found = [Run::default(); RUNS];
+    let room = runs.len().min(RUNS);
+    let (told, to) = scan(BACKGROUND.get(open_file_again)?, span, PRESENT, 0, &mut found[..room])?;
+    for (to, run) in runs.iter_mut().zip(&found[..told]) {
+        *to = Span { start: run.start as usize, end: run.end as usize };
+    }
+    Some((told, to))
 }
 
 /// How many such pages there are. `None` where the kernel does not say.
@@ -158,9 +243,24 @@ impl Opened {
 
     /// Whether all of `slot` is one huge page.
     pub fn is_huge(&self, slot: Span) -> Option<bool> {
+        self.is_all(slot, HUGE)
+    }
+
+    /// Whether all pages of `span` are that. `None` where the kernel does not say.
+    pub fn is_all(&self, span: Span, what: u64) -> Option<bool> {
         let mut run = [Run::default()];
-        let (told, _) = scan(self.0, slot, HUGE, 0, &mut run)?;
-        Some(told == 1 && run[0].start as usize == slot.start && run[0].end as usize == slot.end)
+        let (told, _) = scan(self.0, span, what, 0, &mut run)?;
+        Some(told == 1 && run[0].start as usize == span.start && run[0].end as usize == span.end)
+    }
+
+    /// Whether the page at `at` is there, and other page tables than this process's have it, too: those of a forked process.
+    /// No such page is pinned: a fork copies a pinned page, and to pin a shared one takes a copy of it.
+    pub fn is_shared(&self, at: usize) -> bool {
+        const IS_THERE: u64 = 1 << 63;
+        const IS_EXCLUSIVE: u64 = 1 << 56;
+        let mut entry = [0; 8];
+        let n = read_at(self.0, &mut entry, at / PAGE * size_of::<u64>());
+        n == entry.len() && u64::from_ne_bytes(entry) & (IS_THERE | IS_EXCLUSIVE) == IS_THERE
     }
 }
 

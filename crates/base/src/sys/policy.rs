@@ -26,10 +26,25 @@ fn nodes() -> usize {
     // SAFETY: room for that many bits.
     let answer = unsafe { syscall(libc::SYS_get_mempolicy, args) };
     let count = allowed.iter().map(|word| word.count_ones() as usize).sum::<usize>();
-    // A kernel that does not know of nodes has one.
-    let count = if answer.is_ok() { count.max(1) } else { 1 };
+    let count = match answer {
+        Ok(_) => count.max(1),
+        // A kernel that does not know of nodes has one. A container may forbid the question.
+        Err(_) => 1 + has_second() as usize,
+    };
     NODES.store(count, Ordering::Relaxed);
     count
+}
+
+/// Whether the kernel shows a second node.
+fn has_second() -> bool {
+    let path = c"/sys/devices/system/node/node1";
+    // SAFETY: reads the path alone.
+    unsafe { syscall(libc::SYS_faccessat, [libc::AT_FDCWD as usize, path.as_ptr() as usize, 0, 0, 0, 0]) }.is_ok()
+}
+
+/// Whether this process may have memory of several nodes, as far as [`probe`] found out.
+pub(super) fn has_nodes() -> bool {
+    NODES.load(Ordering::Relaxed) > 1
 }
 
 /// Finds that out, so that [`any_page_will_do`] takes little stack afterwards.
@@ -39,12 +54,21 @@ pub fn probe() {
 
 /// Whether a page made by another thread is as good at `addr` as one that is brought there.
 pub fn any_page_will_do(addr: usize) -> bool {
-    NODES.load(Ordering::Relaxed) <= 1 || is_default(addr)
+    !has_nodes() || is_default(addr)
+}
+
+/// Whether the calling thread has no policy of its own.
+pub(super) fn is_default_here() -> bool {
+    is(0, 0)
 }
 
 fn is_default(addr: usize) -> bool {
+    is(addr, OF_ADDRESS)
+}
+
+fn is(addr: usize, of: usize) -> bool {
     let mut policy = DEFAULT;
-    let args = [&raw mut policy as usize, 0, 0, addr, OF_ADDRESS, 0];
+    let args = [&raw mut policy as usize, 0, 0, addr, of, 0];
     // SAFETY: room for the answer.
     unsafe { syscall(libc::SYS_get_mempolicy, args) }.is_ok() && policy == DEFAULT
 }

@@ -28,6 +28,13 @@ pub fn is_short() -> bool {
     open::apart(look).unwrap_or(false)
 }
 
+/// Whether tasks waited for memory since the previous call of this function.
+pub fn has_stalled() -> bool {
+    static STALL_US: AtomicU64 = AtomicU64::new(u64::MAX);
+    static LOOK_NS: AtomicU64 = AtomicU64::new(0);
+    stalls_since(read_file(c"/proc/pressure/memory", &mut [0; 2048]), &STALL_US, &LOOK_NS)
+}
+
 /// Bytes that may come into memory before something has to go: what the machine has available, or what the control
 /// group has left. 0 where that is not known.
 pub fn available() -> usize {

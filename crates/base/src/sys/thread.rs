@@ -14,11 +14,13 @@ const STACK_BYTES: usize = 128 << 10;
 /// Room on both sides of the thread pointer; zero bytes are what fresh thread-local variables of ours hold.
 const LOCAL_BYTES: usize = 16 << 10;
 
-/// The thread's number while it lives; the kernel clears it when it is gone.
-static THREAD: AtomicU32 = AtomicU32::new(0);
-/// Numbers of threads that the kernel may still count: it clears `THREAD` before it stops counting the thread, and one
-/// of idle priority may have no processor in between for long.
-static COUNTED: [AtomicU32; 4] = [const { AtomicU32::new(0) }; 4];
+/// The thread's number while it lives; the kernel clears it when it is gone. Some of those before it may not be gone
+/// yet: they use no memory any more.
+static THREADS: [AtomicU32; PLACES] = [const { AtomicU32::new(0) }; PLACES];
+/// Numbers of threads that the kernel may still count: it clears their places in `THREADS` before it stops counting
+/// them, and one of idle priority may have no processor in between for long.
+static COUNTED: [AtomicU32; PLACES] = [const { AtomicU32::new(0) }; PLACES];
+const PLACES: usize = 8;
 static MEMORY: AtomicUsize = AtomicUsize::new(0);
 /// Whether the thread's table of descriptors is its own.
 static OWN_FILES: AtomicBool = AtomicBool::new(false);
@@ -33,16 +35,15 @@ pub fn prepare() {
     }
 }
 
-/// Starts the thread with `entry`; false when there is one already, or its memory was never made. One caller at a time.
+/// Starts the thread with `entry`; false when the kernel refuses one, or its memory was never made. One caller at a
+/// time, and the thread before it has come to its [`end`](end_if).
 pub fn spawn(entry: extern "C" fn() -> !) -> bool {
     let memory = MEMORY.load(Ordering::Acquire);
-    if memory == 0
-        || THREAD.load(Ordering::Acquire) != 0
-        || !raw::may_call()
-        || COUNTED.iter().all(is_counted_still)
-    {
+    let free = THREADS.iter().find(|number| number.load(Ordering::Acquire) == 0);
+    let Some(number) = free.filter(|_| memory != 0 && raw::may_call() && !COUNTED.iter().all(is_counted_still))
+    else {
         return false;
-    }
+    };
     let pointer = memory + STACK_BYTES + LOCAL_BYTES;
     // SAFETY: inside the memory above; the first and the third word of the thread's control block are its own address.
     unsafe {
@@ -50,8 +51,8 @@ pub fn spawn(entry: extern "C" fn() -> !) -> bool {
         (pointer as *mut usize).add(2).write(pointer);
     }
     let _no_signals = raw::NoSignals::all();
-    // SAFETY: a stack and a thread pointer that no other thread uses while THREAD is not 0.
-    unsafe { clone(memory + STACK_BYTES, &THREAD, Some(pointer), enter, entry as *mut u8) }
+    // SAFETY: a stack and a thread pointer that no other thread uses: one before it uses none any more.
+    unsafe { clone(memory + STACK_BYTES, number, Some(pointer), enter, entry as *mut u8) }
 }
 
 /// # Safety
@@ -149,6 +150,30 @@ pub fn exit(status: usize) -> ! {
     }
 }
 
+/// Ends the thread unless `word` is no longer `from`; called by itself. Otherwise the word becomes `to`, and from then
+/// on it uses no memory: another one may have it.
+pub fn end_if((word, from, to): (&AtomicU32, u32, u32)) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: behind the change there is nothing but a call that ends this thread alone.
+    unsafe {
+        core::arch::asm!(
+            "lock cmpxchg dword ptr [{word}], {to:e}",
+            "jne 3f",
+            "2:",
+            "mov eax, {exit}",
+            "xor edi, edi",
+            "syscall",
+            "jmp 2b",
+            "3:",
+            word = in(reg) word.as_ptr(), to = in(reg) to, exit = const libc::SYS_exit,
+            inout("eax") from => _, out("rdi") _, out("rcx") _, out("r11") _,
+            options(nostack),
+        );
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (word, from, to);
+}
+
 /// Whether the calling thread is this one.
 pub fn is_this() -> bool {
     let memory = MEMORY.load(Ordering::Relaxed);
@@ -194,9 +219,9 @@ impl First {
     }
 }
 
-/// Whether the thread still uses memory.
+/// Whether there is the thread, or one before it.
 pub fn is_alive() -> bool {
-    THREAD.load(Ordering::Acquire) != 0
+    THREADS.iter().any(|number| number.load(Ordering::Acquire) != 0)
 }
 
 /// By a thread of the program: notes if the first one has ended, which has no memory any more then. Looks once in a
@@ -236,10 +261,11 @@ static HURRIED: AtomicBool = AtomicBool::new(false);
 /// Gives the thread an ordinary priority, if this process may: another thread waits for it.
 pub fn hurry() {
     HURRIED.store(true, Ordering::Release);
-    let number = THREAD.load(Ordering::Acquire) as usize;
     let other = libc::sched_param { sched_priority: 0 };
-    let args = [number, libc::SCHED_OTHER as usize, &raw const other as usize, 0, 0, 0];
-    if number != 0 {
+    for number in
+        THREADS.iter().map(|number| number.load(Ordering::Acquire) as usize).filter(|number| *number != 0)
+    {
+        let args = [number, libc::SCHED_OTHER as usize, &raw const other as usize, 0, 0, 0];
         // SAFETY: reads the parameter alone.
         let _ = unsafe { syscall(libc::SYS_sched_setscheduler, args) };
     }
@@ -279,8 +305,7 @@ pub fn has_company() -> bool {
 
 /// In a forked child: the thread stayed with the parent.
 pub fn forget() {
-    THREAD.store(0, Ordering::Release);
-    COUNTED.iter().for_each(|number| number.store(0, Ordering::Release));
+    THREADS.iter().chain(&COUNTED).for_each(|number| number.store(0, Ordering::Release));
     OUTLIVED.store(false, Ordering::Relaxed);
 }
 
@@ -299,6 +324,7 @@ pub fn be_idle(name: &core::ffi::CStr) {
         OWN_FILES.store(files.is_ok(), Ordering::Release);
         super::moves::new_thread();
         super::area::new_thread();
+        super::pagemap::new_thread();
         set_idle();
         let _ = syscall(libc::SYS_prctl, [libc::PR_SET_NAME as usize, name.as_ptr() as usize, 0, 0, 0, 0]);
     }
@@ -320,17 +346,39 @@ pub fn has_own_files() -> bool {
 /// Keeps this thread off processor `cpu`, on those that are most idle of the others that the process may use, or lets
 /// it run on all of them.
 pub fn avoid_cpu(cpu: Option<usize>) {
-    let mut allowed = Set::new();
-    let bytes = size_of::<Set>();
-    let at = allowed.words().as_mut_ptr() as usize;
-    // SAFETY: the set is writable; the process's number names its first thread.
-    let known = unsafe { syscall(libc::SYS_sched_getaffinity, [raw::process_number(), bytes, at, 0, 0, 0]) };
-    let mut chosen = cpu.map_or(allowed, |cpu| cpus::most_idle(&allowed, cpu));
-    if known.is_ok() && chosen.count() > 0 {
-        let at = chosen.words().as_ptr() as usize;
-        // SAFETY: only this thread's own placement.
-        let _ = unsafe { syscall(libc::SYS_sched_setaffinity, [0, bytes, at, 0, 0, 0]) };
+    // The process's number names its first thread.
+    let Some(allowed) = cpus_of(raw::process_number()) else { return };
+    let chosen = cpu.map_or(allowed, |cpu| cpus::most_idle(&allowed, cpu));
+    if chosen.count() > 0 {
+        run_on(chosen);
     }
+}
+
+/// The processors that a thread may use; 0: this one.
+fn cpus_of(thread: usize) -> Option<Set> {
+    let mut set = Set::new();
+    let at = set.words().as_mut_ptr() as usize;
+    // SAFETY: the set is writable.
+    unsafe { syscall(libc::SYS_sched_getaffinity, [thread, size_of::<Set>(), at, 0, 0, 0]) }.ok()?;
+    Some(set)
+}
+
+/// Has this thread use these processors alone; whether it does.
+fn run_on(mut set: Set) -> bool {
+    let at = set.words().as_mut_ptr() as usize;
+    // SAFETY: only this thread's own placement.
+    unsafe { syscall(libc::SYS_sched_setaffinity, [0, size_of::<Set>(), at, 0, 0, 0]) }.is_ok()
+}
+
+/// Calls `f` on each processor that this thread may use, one after the other.
+pub fn on_each_cpu(mut f: impl FnMut()) {
+    let Some(allowed) = cpus_of(0) else { return };
+    for cpu in allowed.iter() {
+        if run_on(Set::only(cpu)) {
+            f();
+        }
+    }
+    run_on(allowed);
 }
 
 #[cfg(all(test, not(feature = "model")))]

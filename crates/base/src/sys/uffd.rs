@@ -116,6 +116,9 @@ const UFFDIO_WAKE: usize = call(2, 2) & !ONLY_READS;
 /// On the device: a new descriptor.
 const USERFAULTFD_IOC_NEW: usize = (API as usize) << 8;
 const UFFD_USER_MODE_ONLY: usize = 1;
+/// Modes of copying: no thread is woken; the pages are protected against writing.
+const COPY_LATER: u64 = 1;
+const COPY_PROTECTED: u64 = 1 << 1;
 
 /// A descriptor, closed at the end.
 #[derive(Debug)]
@@ -234,7 +237,19 @@ impl Uffd {
     /// # Safety
     /// As many bytes at `from` are readable and no thread changes them; the span is registered here.
     pub unsafe fn copy(&self, from: usize, to: Span, wake: Wake) -> Result<(), Stopped> {
-        let mut words = [to.start as u64, from as u64, to.bytes() as u64, (wake == Wake::Later) as u64, 0];
+        self.copy_as(from, to, (wake == Wake::Later) as u64)
+    }
+
+    /// The same, protected against writing as by [`Uffd::write_protect`] from the first moment on. No thread is woken.
+    ///
+    /// # Safety
+    /// As of [`Uffd::copy`]; the span is registered here for [`REGISTER_WP`], too.
+    pub unsafe fn copy_protected(&self, from: usize, to: Span) -> Result<(), Stopped> {
+        self.copy_as(from, to, COPY_LATER | COPY_PROTECTED)
+    }
+
+    fn copy_as(&self, from: usize, to: Span, mode: u64) -> Result<(), Stopped> {
+        let mut words = [to.start as u64, from as u64, to.bytes() as u64, mode, 0];
         let answer = self.ioctl(UFFDIO_COPY, &mut words);
         outcome(answer, words[4])
     }

@@ -11,7 +11,7 @@ use super::linux::{Linux, madvise};
 use super::looks::copy_by;
 use super::pagemap::Opened;
 use super::raw::syscall;
-use super::{Sys, open};
+use super::{Sys, open, thread};
 use crate::units::{PAGE, Span};
 
 /// A pipe that holds a page.
@@ -67,24 +67,47 @@ pub(super) fn drop_zero(slot: Span, room: Span) -> Option<bool> {
 
 fn drop_by(pagemap: &Opened, slot: Span, room: Span) -> Option<bool> {
     if pagemap.is_huge(slot)? {
-        return drop_unit(pagemap, slot, room);
-    }
-    let mut all = true;
-    for at in (slot.start..slot.end).step_by(PAGE) {
-        let page = Span::new(at, PAGE);
-        if Linux.present(at) {
-            all &= drop_unit(pagemap, page, Span::new(room.start, PAGE))?;
-            Linux.discard(Span::new(room.start, PAGE));
+        let gone = drop_unit(pagemap, slot, room);
+        // The kernel divides a page that a forked process shares when it is read for another address.
+        if gone.is_some() || pagemap.is_huge(slot)? {
+            return gone.map(|unit| unit == Unit::Gone);
         }
+        Linux.discard(room);
     }
-    Some(all)
+    let room = Span::new(room.start, PAGE);
+    let small_pages = || {
+        let mut worst = Unit::Gone;
+        for at in (slot.start..slot.end).step_by(PAGE).filter(|at| Linux.present(*at)) {
+            worst = worst.max(drop_unit(pagemap, Span::new(at, PAGE), room)?);
+            Linux.discard(room);
+        }
+        Some(worst)
+    };
+    let worst = small_pages()?;
+    if worst != Unit::Held {
+        return Some(worst == Unit::Gone);
+    }
+    // Each processor has pages in its hands that came there last. It lets them go before it looks for pages to write out.
+    thread::on_each_cpu(|| _ = madvise(room, libc::MADV_PAGEOUT));
+    Some(small_pages()? == Unit::Gone)
+}
+
+/// What became of a page, the best first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Unit {
+    /// It is there no more.
+    Gone,
+    /// It is not zero.
+    Used,
+    /// It is zero, and the kernel keeps it.
+    Held,
 }
 
 /// The same for a huge page or a small one.
-fn drop_unit(pagemap: &Opened, unit: Span, room: Span) -> Option<bool> {
-    let is_zero = || copy_by(pagemap, unit, room.start) && Linux.first_nonzero(room).is_none();
+fn drop_unit(pagemap: &Opened, unit: Span, room: Span) -> Option<Unit> {
+    let is_zero = || copy_by(pagemap, unit, room.start, false) && Linux.first_nonzero(room).is_none();
     if !is_zero() {
-        return Some(false);
+        return Some(Unit::Used);
     }
     let is_there = || match unit.bytes() {
         PAGE => Linux.present(unit.start),
@@ -99,11 +122,18 @@ fn drop_unit(pagemap: &Opened, unit: Span, room: Span) -> Option<bool> {
     if !is_zero() {
         // Before the pipe lets go of it.
         keep(unit);
-        return Some(false);
+        return Some(Unit::Used);
     }
     drop(held);
     madvise(unit, libc::MADV_PAGEOUT);
-    Some(!Linux.present(unit.start) && !Linux.present(unit.end - PAGE))
+    let is_gone = || !Linux.present(unit.start) && !Linux.present(unit.end - PAGE);
+    let is_one = || unit.bytes() == PAGE || pagemap.is_huge(unit) == Some(true);
+    // The kernel keeps what a forked process shares, and what is pinned: a device may write there later. What is shared
+    // goes by hand where no other thread is, which could write there meanwhile.
+    if !is_gone() && open::is_alone_now() && is_one() && pagemap.is_shared(unit.start) && is_zero() {
+        Linux.discard(unit);
+    }
+    Some(if is_gone() { Unit::Gone } else { Unit::Held })
 }
 
 #[cfg(test)]
@@ -113,15 +143,8 @@ mod tests {
 
     use super::*;
     use crate::sys::Huge;
-    use crate::sys::linux;
+    use crate::sys::linux::memory;
     use crate::units::SLOT;
-
-    fn memory(slots: usize) -> Span {
-        let span = linux::reserve(slots * SLOT, SLOT).unwrap();
-        assert!(Linux.open_first(span));
-        Linux.huge(span, Huge::Advised);
-        span
-    }
 
     fn byte(at: usize) -> &'static AtomicU8 {
         // SAFETY: memory of the test's own, which stays.

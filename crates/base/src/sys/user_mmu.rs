@@ -17,6 +17,8 @@ use crate::{Errno, PAGE, SLOT, Span};
 
 /// Pages that are looked at to see how much of a window was used.
 pub const SAMPLES: usize = 8;
+/// How often the kernel may ask to try again before it counts as an error.
+const MOST_TURNS: u32 = 1000;
 /// Descriptors of a region at most.
 pub const STRIPES: usize = 16;
 
@@ -59,6 +61,8 @@ pub struct UserMmu<B: Backing> {
     relocating: Lock<()>,
     /// No thread serves it any more.
     is_shut: AtomicBool,
+    /// Writes to protected pages are delivered, too.
+    watches_writes: AtomicBool,
     backing: B,
 }
 
@@ -82,6 +86,7 @@ impl<B: Backing> UserMmu<B> {
             lost: None,
             relocating: Lock::new(()),
             is_shut: AtomicBool::new(false),
+            watches_writes: AtomicBool::new(false),
             backing,
         };
         mmu.zeroes = zeroes::map().ok_or(Errno::ENOMEM)?;
@@ -101,9 +106,10 @@ impl<B: Backing> UserMmu<B> {
     }
 
     fn register(&self, span: Span) -> Result<(), Errno> {
+        let writes = if self.watches_writes.load(Ordering::Acquire) { REGISTER_WP } else { 0 };
         for (uffd, part) in self.parts(span) {
             // SAFETY: a part of the reservation.
-            unsafe { uffd.register(part, REGISTER_MISSING) }?;
+            unsafe { uffd.register(part, REGISTER_MISSING | writes) }?;
         }
         Ok(())
     }
@@ -407,6 +413,44 @@ impl<B: Backing> Mmu for UserMmu<B> {
             frames::drop_pages(frame);
             false
         }
+    }
+
+    fn protect_writes(&self, span: Span, protected: bool) -> Result<(), Errno> {
+        if protected {
+            self.watches_writes.store(true, Ordering::Release);
+            self.register(span)?;
+        }
+        let mut turn = 0;
+        for (uffd, part) in self.parts(span) {
+            // SAFETY: registered for that; a write waits until it is let through.
+            while let Err(error) = unsafe { uffd.write_protect(part, protected) } {
+                if error != Errno::EAGAIN || turn == MOST_TURNS {
+                    return Err(error);
+                }
+                self.relax(turn);
+                turn += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn first_there(&self, span: Span) -> Option<Span> {
+        pagemap::first(span, pagemap::PRESENT | pagemap::SWAPPED, 0)
+    }
+
+    fn copy_pages(&self, from: Span, to: usize) {
+        // SAFETY: pages that are there and may be read, and reserved memory that is the caller's alone.
+        unsafe { core::ptr::copy_nonoverlapping(from.start as *const u8, to as *mut u8, from.bytes()) }
+    }
+
+    fn read_bytes(&self, from: usize, buffer: &mut [u8]) {
+        // SAFETY: as above. Another thread may write to a page of the region meanwhile; the caller does not use its
+        // bytes then.
+        unsafe { core::ptr::copy_nonoverlapping(from as *const u8, buffer.as_mut_ptr(), buffer.len()) }
+    }
+
+    fn drop_reserved(&self, span: Span) {
+        frames::discard(span);
     }
 
     fn relax(&self, turn: u32) {

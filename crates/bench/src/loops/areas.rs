@@ -25,6 +25,8 @@ pub enum By {
     Area,
     /// Those of a thread.
     Thread,
+    /// Those of a thread, which has one stream alone.
+    One,
 }
 
 /// Runs it once.

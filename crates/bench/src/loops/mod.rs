@@ -3,11 +3,13 @@
 
 mod areas;
 mod blocks;
+mod cached;
 mod faults;
 mod first;
 mod memory;
 mod misses;
 mod neighbour;
+mod rmap;
 mod rows;
 mod spf;
 mod storms;
@@ -22,9 +24,11 @@ use std::time::{Duration, Instant};
 use clap::Subcommand;
 
 pub use areas::By;
+pub use cached::{Met, RECORD, Route, Set, Timed, Way as CacheWay, Work, make_file};
 pub use faults::Taken;
 pub use first::{Memory, Touched};
 pub use neighbour::Steps;
+pub use rmap::{Kept, Pages, Way as RmapWay};
 pub use rows::rows;
 pub use spf::{EDGES, ENDS, Latency, Reached, Way as SpfWay};
 
@@ -158,6 +162,12 @@ pub enum Loop {
     },
     /// Threads that fault, beside one that changes the address space.
     Spf(spf::Spf),
+    /// Keeps a moment of memory, or saves it beside a writer.
+    Rmap(rmap::Rmap),
+    /// Files in memory, used as IOzone uses them.
+    Inside(cached::Inside),
+    /// A file larger than the memory allowed.
+    Beyond(cached::Beyond),
 }
 
 /// How long and by how many a loop is run.
@@ -192,6 +202,9 @@ pub fn main(which: Loop) -> ExitCode {
         Loop::Faults(what) => return print(faults::run(what)),
         Loop::FirstTouch(what) => return print(first::run(what)),
         Loop::Spf(what) => return print(spf::run(what)),
+        Loop::Rmap(what) => return print(rmap::run(&what)),
+        Loop::Inside(what) => return print(cached::run_inside(&what)),
+        Loop::Beyond(what) => return print(cached::run_beyond(&what)),
         Loop::Releases { size, rest, seconds } => neighbour::releases(size, rest, seconds),
         Loop::Neighbour { seconds } => return print(neighbour::compute(seconds)),
         Loop::Touch { size, pace } => touch::rounds(size, pace),

@@ -128,18 +128,15 @@ fn first_touch(context: &Context) -> Vec<Row> {
 }
 
 fn costs() -> Vec<Row> {
+    let calls = |id, title: &str, group, field| Row::new(id, Section::Costs, title).group(group).field(field);
     let small = |id, size: u64, title: &str| {
-        Row::new(id, Section::Costs, title)
-            .group("pairs")
-            .field(Field::Malloc)
+        calls(id, title, "pairs", Field::Malloc)
             .rounds(10, 6.0)
             .looping(move |c| format!("pairs --size {size} --count {}", c.count(5_000_000)))
             .line(Metric::Cost, &[(Bound::Extra(3e-9), Against::PLAIN)])
     };
     let fork = |id, size: u64, title: &str| {
-        Row::new(id, Section::Costs, title)
-            .group("forks")
-            .field(Field::Empty)
+        calls(id, title, "forks", Field::Empty)
             .rounds(12, 8.0)
             .looping(move |c| format!("forks --size {size} --count {}", c.count(300)))
     };

@@ -134,12 +134,14 @@ const ARRAYS: [usize; 3] = [4, 12, 20];
 pub fn arrays(runs: &mut Runs) {
     heading(
         "Arrays in turns",
-        "a page of each, then the next of each, warm; streams of a thread in one area, or of a thread wherever it faults",
+        "a page of each, then the next of each, warm; streams of a thread in one area, of a thread wherever it faults, \
+         or one for each thread, as in the patches of 2004",
     );
     for arrays in ARRAYS {
         println!("| *{arrays} arrays* | | | | | | | | | | |");
         let case = Case { arrays, ..case(runs, "arrays") };
-        let ways = [By::Area, By::Thread].into_iter().flat_map(|by| [Way::SignalBy(by), Way::ThreadBy(by)]);
+        let ways =
+            [By::Area, By::Thread, By::One].into_iter().flat_map(|by| [Way::SignalBy(by), Way::ThreadBy(by)]);
         let ways: Vec<_> = [Way::Plain].into_iter().chain(ways).collect();
         let rounds = runs.in_turns(&case, &ways, 3);
         lines(&rounds, &case);

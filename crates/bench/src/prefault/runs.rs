@@ -83,8 +83,10 @@ impl Way {
             Way::Thread => "faultless, handler thread".into(),
             Way::SignalBy(By::Area) => "faultless, by thread and area".into(),
             Way::SignalBy(By::Thread) => "faultless, by thread".into(),
+            Way::SignalBy(By::One) => "faultless, one stream for each thread".into(),
             Way::ThreadBy(By::Area) => "faultless, handler thread, by thread and area".into(),
             Way::ThreadBy(By::Thread) => "faultless, handler thread, by thread".into(),
+            Way::ThreadBy(By::One) => "faultless, handler thread, one stream for each thread".into(),
             Way::SignalReserved => "faultless, after reserve".into(),
             Way::ThreadReserved => "faultless, handler thread, after reserve".into(),
         }

@@ -30,9 +30,7 @@ pub enum Way {
 }
 
 impl Way {
-    /// Those that every table has.
-    pub const KERNEL: [Way; 3] = [Way::Plain, Way::Huge, Way::Faultless];
-    /// And the way that prezeroing is to be compared with.
+    /// Those that every table has: the last is the way that prezeroing is to be compared with.
     pub const ALL: [Way; 4] = [Way::Plain, Way::Huge, Way::Faultless, Way::Hot];
 
     /// As it stands in the tables.

@@ -89,18 +89,17 @@ fn rounds(runs: &Runs, usual: usize) -> usize {
     if runs.context.full { usual * 3 } else { usual }
 }
 
-/// A case by one thread and by two, with the usual number of rounds of each. The aims, beside plain and beside huge
-/// pages always, are for one thread.
-fn by_threads(runs: &mut Runs, aims: &mut Aims, name: &str, usual: [usize; 2], case: &Case, aimed: [f64; 2]) {
+/// A case by one thread and by two, with the usual number of rounds of each. The aims are for one thread: beside
+/// plain, beside huge pages always, and beside recycling alone, which shows what zeroing ahead adds.
+fn by_threads(runs: &mut Runs, aims: &mut Aims, name: &str, usual: [usize; 2], case: &Case, aimed: [f64; 3]) {
     for (threads, usual) in [1, 2].into_iter().zip(usual) {
         let case = Case { threads, ..*case };
         let n = rounds(runs, usual);
-        let rounds = run(runs, name, &case, &Way::KERNEL, n);
+        let rounds = run(runs, name, &case, &Way::ALL, n);
         lines_of(&rounds, runs.context.size(SIZE), &case);
         if threads == 1 {
-            for ((way, of), least) in
-                [(Way::Plain, "plain"), (Way::Huge, "huge pages always")].into_iter().zip(aimed)
-            {
+            let others = [(Way::Plain, "plain"), (Way::Huge, "huge pages always"), (Way::Hot, "scrub=0")];
+            for ((way, of), least) in others.into_iter().zip(aimed) {
                 aims.at_least(&format!("{name}, beside {of}"), least, speed(&rounds, Way::Faultless, way));
             }
         }
@@ -113,21 +112,20 @@ pub fn burst(runs: &mut Runs, aims: &mut Aims) {
     heading("Burst", "one mapping, after memory of its size was given back 300 ms before");
     let case = Case { threads: 1, reps: 1, lines: 1, bursts: 4, rest: 300 };
     // The interval of what is aimed at is to be narrower than its range.
-    by_threads(runs, aims, "burst", [12, 6], &case, [60.0, 12.0]);
+    by_threads(runs, aims, "burst", [12, 6], &case, [60.0, 12.0, 2.1]);
 }
 
 /// Ten mappings without a rest.
 pub fn sustained(runs: &mut Runs, aims: &mut Aims) {
     heading("Sustained", "ten mappings in rapid succession");
     let case = Case { threads: 1, reps: 10, lines: 1, bursts: 1, rest: 300 };
-    by_threads(runs, aims, "sustained", [10, 6], &case, [22.0, 4.0]);
+    by_threads(runs, aims, "sustained", [10, 6], &case, [22.0, 4.0, 1.0]);
 }
 
 /// The more lines of a page are touched, the less prezeroing is worth.
 pub fn lines(runs: &mut Runs, aims: &mut Aims) {
     heading("Lines", "as the burst; lines of 64 bytes touched in each page, of 64");
-    let some: &[usize] = if runs.context.full { &[1, 2, 4, 8, 16, 32, 64] } else { &[1, 2, 4, 16, 64] };
-    for touched in some.iter().copied() {
+    for touched in [1, 2, 4, 8, 16, 32, 64] {
         let case = Case { threads: 1, reps: 1, lines: touched, bursts: 3, rest: 200 };
         // The last is compared closely.
         let usual = if touched == 64 { 8 } else { 3 };

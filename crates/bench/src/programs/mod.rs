@@ -39,7 +39,7 @@ fn program(id: &'static str, title: &str, rounds: usize, seconds: f64) -> Row {
 }
 
 /// Join and group by; most of its faults are first touches.
-fn polars(id: &'static str) -> Row {
+pub fn polars(id: &'static str) -> Row {
     let row = |title, rounds, seconds| {
         program(id, title, rounds, seconds).program(|c| {
             let script = include_str!("scripts/join.py");
@@ -121,7 +121,8 @@ fn java(full: bool) -> Vec<Row> {
     rows
 }
 
-fn gcc() -> Row {
+/// A compiler, which maps much of its memory in small pieces.
+pub fn gcc() -> Row {
     program("gcc", "gcc -O0 of sqlite3.c", 6, 40.0)
         .program(|c| {
             let gcc = on_path("gcc", "Debian's gcc")?;

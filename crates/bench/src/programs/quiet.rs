@@ -37,24 +37,24 @@ fn rustc() -> Row {
     })
 }
 
+/// A program that reads one file and writes another.
+fn to_file(program: PathBuf, flags: &[&str], input: PathBuf, output: PathBuf) -> Launch {
+    let mut launch = Launch::new(program, flags);
+    launch.args.extend([input.into_os_string(), "-o".into(), output.clone().into_os_string()]);
+    Launch { outputs: vec![output], ..launch }
+}
+
 fn zstd() -> Row {
     row("zstd", "zstd -3, 64 MiB of text", 16.0).program(|c| {
-        let zstd = on_path("zstd", "Debian's zstd")?;
         let input = write(c, "lines.txt", &generate::lines(c.size(64 << 20)))?;
-        let output = c.dir.join("lines.zst");
-        let mut launch = Launch::new(zstd, ["-3", "-q", "-f"]);
-        launch.args.extend([input.into_os_string(), "-o".into(), output.clone().into_os_string()]);
-        Ok(Launch { outputs: vec![output], ..launch })
+        Ok(to_file(on_path("zstd", "Debian's zstd")?, &["-3", "-q", "-f"], input, c.dir.join("lines.zst")))
     })
 }
 
 fn sort() -> Row {
     row("sort", "sort, 16 MiB of lines", 16.0).program(|c| {
-        let sort = on_path("sort", "Debian's coreutils")?;
         let input = write(c, "unsorted.txt", &generate::lines(c.size(16 << 20)))?;
-        let output = c.dir.join("sorted.txt");
-        let args = [input.into_os_string(), "-o".into(), output.clone().into_os_string()];
-        Ok(Launch { outputs: vec![output], ..Launch::new(sort, args) })
+        Ok(to_file(on_path("sort", "Debian's coreutils")?, &[], input, c.dir.join("sorted.txt")))
     })
 }
 

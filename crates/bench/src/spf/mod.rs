@@ -15,15 +15,11 @@ use super::plan;
 use runs::Runs;
 
 /// Options of `faultless bench spf`.
-#[derive(clap::Args)]
-pub struct Args {
-    #[command(flatten)]
-    parts: parts::Options<Part>,
-}
+pub type Args = parts::Options<Part>;
 
 /// What can be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Part {
+pub enum Part {
     /// Faults alone; with --full by both ways of delivery.
     Alone,
     /// Faults while another thread maps and unmaps.
@@ -47,9 +43,9 @@ enum Part {
 /// Runs the parts and prints the tables.
 pub fn main(args: &Args) -> Result<()> {
     let session = Session::begin()?;
-    let mut runs = Runs::new(args.parts.context(&session, plan::PYTHON)?);
+    let mut runs = Runs::new(args.context(&session, plan::PYTHON)?);
     session.introduce(&[]);
-    let aims = args.parts.run(&session, |part, aims| match part {
+    let aims = args.run(&session, |part, aims| match part {
         Part::Alone => faults::alone(&mut runs, aims),
         Part::Beside => faults::beside(&mut runs, aims),
         Part::Blocks => faults::blocks(&mut runs),
@@ -60,5 +56,5 @@ pub fn main(args: &Args) -> Result<()> {
         Part::Compile => compile::table(&mut runs, aims),
         Part::Simulated => simulated::tables(),
     });
-    args.parts.close(&session, &aims, || runs.json(&session.machine))
+    args.close(&session, &aims, || runs.json(&session.machine))
 }

@@ -107,8 +107,29 @@ fn examine(args: &Args) -> Report {
         topics.push(("Program", program::check(&args.program)));
     }
     let costs = (!args.no_measure).then(|| measure::measure(checks::spare(root, &tried)));
+    topics.iter_mut().find(|(name, _)| *name == "Machine").into_iter().for_each(|(_, findings)| {
+        findings.extend(costs.as_ref().and_then(reserve));
+    });
     let program = args.program.iter().map(|word| word.display().to_string()).collect();
     Report::new(topics, costs, program)
+}
+
+/// Whether a warm reserve would help: what the first touch of idle memory costs beside that of memory just freed.
+fn reserve(costs: &Measured) -> Option<Finding> {
+    let factor = costs.first_touch_ns? / costs.second_touch_ns.filter(|ns| *ns > 0.0)?;
+    let found = format!("the first touch of memory took {factor:.1} times as long as that of memory just freed");
+    let id = "warm_reserve";
+    Some(match costs.warm {
+        Some(false) => Finding::new(
+            id,
+            Level::Note,
+            found,
+            "Idle memory was with the host. A warm reserve gives memory that is not idle back to the kernel, just \
+             before a covered program needs it.",
+        )
+        .change("faultless warm start"),
+        _ => Finding::new(id, Level::Good, found, "A warm reserve would not have helped now."),
+    })
 }
 
 /// Whether `faultless run` has what it loads into programs.

@@ -9,7 +9,7 @@ use clap_mangen::roff::{Roff, bold, italic, roman};
 use faultless_page::knobs::KNOBS;
 use faultless_page::stats::COUNTERS;
 
-use super::{DOCTOR_STATUSES, RECORD_STATUSES, REPORT_STATUSES, RUN_STATUSES, STATUSES};
+use super::{DOCTOR_STATUSES, RECORD_STATUSES, REPORT_STATUSES, RUN_STATUSES, STATUSES, TOP_STATUSES};
 use crate::sysctl::{range, when};
 
 /// Writes them into `dir`.
@@ -43,6 +43,7 @@ fn page(command: &Command, title: &str, dir: &Path) -> Result<()> {
         }
         "faultless-record" => statuses(&mut more, RECORD_STATUSES),
         "faultless-report" => statuses(&mut more, REPORT_STATUSES),
+        "faultless-top" => statuses(&mut more, TOP_STATUSES),
         "faultless-doctor" => statuses(&mut more, DOCTOR_STATUSES),
         _ => {}
     }

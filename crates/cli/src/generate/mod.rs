@@ -67,6 +67,14 @@ const DOCTOR_STATUSES: &[(&str, &str)] = &[
     ("127", "the program that was named was not found"),
 ];
 
+/// The same for `top`.
+const TOP_STATUSES: &[(&str, &str)] = &[
+    ("0", "the user ended it"),
+    ("1", "there is no terminal to draw on, or processes cannot be seen"),
+    ("125", "options are wrong"),
+    ("otherwise", "a signal ended it: it ends by the same signal"),
+];
+
 /// Writes everything.
 pub fn main(args: &Args, command: &Command) -> ExitCode {
     match write(&args.dir, command) {

@@ -6,7 +6,7 @@ use faultless_page::knobs::KNOBS;
 use faultless_page::layout::{Header, MAGIC, Page, VERSION};
 use faultless_page::stats::{Block, COUNTERS, Unit};
 
-use super::{RUN_STATUSES, STATUSES};
+use super::{RUN_STATUSES, STATUSES, TOP_STATUSES};
 use crate::stat::metric;
 use crate::sysctl::{range, unit, when};
 
@@ -36,7 +36,8 @@ by the command, and brought into range by the library.
 const VARIABLES: &str = "
 Besides, `FAULTLESS_LIBRARY` names the preload library for `faultless run`. `FAULTLESS_STATS` is the directory in which
 `run` has the library leave its pages. `FAULTLESS_FILTERS` is set by `run`: how many system call filters were in force
-then; a program with more runs plain, for they might kill it.
+then; a program with more runs plain, for they might kill it. `FAULTLESS_WARM` is the socket of the warm reserve
+(warm.md); with an empty value `run` tells of none.
 
 `LD_PRELOAD` is split at spaces and colons. Where the library's path has any, `run` names a link to it instead, in a
 directory `faultless-library-USER-NUMBER` below `$TMPDIR`, `/tmp` or `/dev/shm`. The link stays, for programs that go
@@ -90,6 +91,13 @@ const METRICS: &str = "
 `faultless stat --openmetrics` writes what all covered processes have counted so far, in the text form of OpenMetrics
 1.0, which Prometheus reads. With `-p PID` it is one process, or all of a `faultless run`; `-e NAMES` chooses counters.
 It ends with `# EOF`. What cannot be read is said on stderr.
+
+With `--listen 127.0.0.1:PORT` (or another loopback address; port 0 takes any, which it names on stderr) it answers GET
+and HEAD of `/metrics` by HTTP until Ctrl-C or SIGTERM. Every user of the machine can ask a port. With `--listen
+SOCKET`, a path that has a slash, it is a Unix socket that its user alone may open; the socket goes at the end. A
+request that names another host than this machine gets 403 on a port. Up to eight requests are answered at the same
+time, each within five seconds. An example for Grafana is `packaging/examples/grafana.json`: import it, and choose the
+source.
 
 | metric | type | labels | value |
 |---|---|---|---|
@@ -159,6 +167,7 @@ pub fn text() -> String {
     text += "\n## Exit status\n";
     statuses(&mut text, "`faultless run`, and `faultless stat` with a program", RUN_STATUSES);
     statuses(&mut text, "`faultless stat` and `faultless sysctl`", STATUSES);
+    statuses(&mut text, "`faultless top`", TOP_STATUSES);
     text += "\nWhoever stops reading the output of `stat` or `sysctl` ends it by SIGPIPE.\n";
     text += &page();
     text

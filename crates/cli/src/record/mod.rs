@@ -43,6 +43,10 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = Options::default().period,
           value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub period: u64,
+    /// Name the functions of Python 3.12 and later in call stacks: records hold a part of the stack's memory, and the
+    /// program runs with PYTHONPERFSUPPORT=1.
+    #[arg(long)]
+    pub python: bool,
     /// Bytes of the file at most; with K, M or G in powers of 1024. What comes later is counted, not recorded.
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = size)]
     pub limit: u64,
@@ -69,7 +73,7 @@ fn size(text: &str) -> Result<u64, String> {
 
 impl Args {
     fn options(&self) -> Options {
-        Options { period: self.period, limit: self.limit }
+        Options { period: self.period, limit: self.limit, python: self.python }
     }
 }
 
@@ -160,14 +164,17 @@ fn said(args: &Args, end: &Last) {
 
 fn program(args: Args) -> Result<End> {
     let asked = run::Args { program: args.program.clone(), set: args.set.clone(), ..run::Args::default() };
-    let (asked, command) = if args.run {
-        let asked = asked.with_file()?;
+    let (asked, mut command) = if args.run {
+        let asked = asked.with_file()?.with_reserve();
         let command = asked.covered(&run::library()?, None);
         (asked, command)
     } else {
         let command = asked.command();
         (asked, command)
     };
+    if args.python {
+        command.env("PYTHONPERFSUPPORT", "1");
+    }
     let writer = create(&args.output)?;
     let mut head = collect::head();
     head.command = args.program.iter().map(|word| word.to_string_lossy().into_owned()).collect();

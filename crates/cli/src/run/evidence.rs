@@ -65,8 +65,10 @@ fn is_loaded(maps: &str) -> Option<bool> {
         || maps.lines().filter_map(|line| line.split_once('/')).filter_map(|(_, path)| path.rsplit('/').next());
     let library = std::env::var_os("FAULTLESS_LIBRARY").and_then(|path| std::fs::canonicalize(path).ok());
     let library = library.as_deref().and_then(Path::file_name).map_or(LIBRARY.into(), OsString::from);
+    // It may have been replaced since, as by an upgrade.
+    let is_it = |file: &str| library == file.strip_suffix(" (deleted)").unwrap_or(file);
     // The C library is loaded behind it.
-    match files().any(|file| library == file) {
+    match files().any(is_it) {
         true => Some(true),
         false => files().any(|file| file.starts_with("libc.so") || file.starts_with("libc-2.")).then_some(false),
     }
@@ -140,6 +142,17 @@ mod tests {
     use super::*;
     use faultless_testkit::foreign::{cases, garbled};
     use proptest::prelude::*;
+
+    #[test]
+    fn a_library_that_was_replaced_is_loaded_all_the_same() {
+        let maps =
+            |file: &str| format!("7f00-7f01 r-xp 0 08:01 5   {file}\n7f02-7f03 r-xp 0 08:01 6   /lib/libc.so.6\n");
+        let library = format!("/usr/lib/{LIBRARY}");
+        assert_eq!(is_loaded(&maps(&library)), Some(true));
+        assert_eq!(is_loaded(&maps(&format!("{library} (deleted)"))), Some(true));
+        assert_eq!(is_loaded(&maps("/usr/lib/other.so (deleted)")), Some(false));
+        assert_eq!(is_loaded("7f00-7f01 r-xp 0 08:01 5   /lib64/ld-linux-x86-64.so.2\n"), None);
+    }
 
     #[test]
     fn what_the_kernel_has_of_an_ended_program_is_read() {

@@ -3,16 +3,15 @@
 //! Where the path has any, a link in a directory of the user's own stands for it. It stays: programs that go on when the command has
 //! ended start others, which the loader would otherwise complain about.
 
-use std::fs::{DirBuilder, Permissions};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::ErrorKind;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
 use super::options::LIBRARY;
-use super::sys;
+use crate::own;
 
 /// Whether the loader reads all of it as one name.
 fn is_one_name(path: &Path) -> bool {
@@ -41,19 +40,11 @@ pub fn loadable(library: PathBuf) -> Result<PathBuf> {
 
 /// A link to it in this user's directory in `place`. Others may follow it, and none but this user change it.
 fn link_in(place: &Path, library: &Path) -> Result<PathBuf> {
-    let (user, _) = sys::effective_ids();
+    let user = own::user();
     let mut name = DefaultHasher::new();
     library.hash(&mut name);
     let dir = place.join(format!("faultless-library-{user}-{:016x}", name.finish()));
-    match DirBuilder::new().mode(0o755).create(&dir) {
-        // Whatever the mask says.
-        Ok(()) => std::fs::set_permissions(&dir, Permissions::from_mode(0o755))?,
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(error).with_context(|| dir.display().to_string()),
-    }
-    let about = dir.symlink_metadata()?;
-    let is_own = about.is_dir() && about.uid() == user && about.mode() & 0o022 == 0;
-    ensure!(is_own, "{} is not a directory of this user's alone", dir.display());
+    own::make_directory(&dir, 0o755)?;
     let link = dir.join(LIBRARY);
     match symlink(library, &link) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => {
@@ -68,6 +59,9 @@ fn link_in(place: &Path, library: &Path) -> Result<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]

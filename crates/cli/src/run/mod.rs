@@ -25,6 +25,8 @@ pub use child::{End, Running};
 pub use options::{Args, library};
 pub use stack::with_room;
 
+use crate::profile::{Known, Seen};
+use crate::warm;
 use faultless_measure::pages::Dir;
 use summary::Summary;
 pub use sys::Inherited;
@@ -34,9 +36,9 @@ pub const FAILED: u8 = 125;
 
 /// Runs the program, and ends this process as the program ended; returns only when that was not possible.
 pub fn main(args: Args) -> ExitCode {
-    let done = args.with_file().and_then(|args| match args.compare {
+    let done = args.with_file().map(Args::with_reserve).and_then(|args| match args.compare {
         Some(pairs) => compare::main(&args, pairs),
-        None => run(&args),
+        None => run(args),
     });
     match done {
         Ok(end) => end.copy(),
@@ -115,17 +117,25 @@ fn replace(args: &Args, library: &Path, inherited: Inherited) -> anyhow::Error {
     NotStarted::new(args, &launch::replace(&args.covered(library, None), inherited)).into()
 }
 
-fn run(args: &Args) -> Result<End> {
+fn run(mut args: Args) -> Result<End> {
     let library = options::library()?;
     let inherited = Inherited::read();
     let quiet = args.is_on(Knob::Quiet);
     if quiet && args.json.is_none() {
         // Nothing to do at the end, so no process needs to wait for it.
-        return Err(replace(args, &library, inherited));
+        return Err(replace(&args, &library, inherited));
     }
     let json = json_file(args.json.as_deref())?;
     let dir = Dir::create();
-    let command = args.covered(&library, dir.as_ref().ok().map(Dir::path));
+    let known = args.known();
+    args.is_known_plain = known.as_ref().is_some_and(Known::is_plain);
+    let command = match args.is_known_plain {
+        true => args.command(),
+        false => args.covered(&library, dir.as_ref().ok().map(Dir::path)),
+    };
+    if let (true, Some(socket)) = (args.is_known_plain, &args.reserve) {
+        known.as_ref().and_then(Known::peak).into_iter().for_each(|peak| warm::expect(socket, peak));
+    }
     let running = match Running::start(&command, [None; 3], inherited) {
         Ok(running) => running,
         Err(error) if launch::is_no_process(&error) => {
@@ -133,14 +143,18 @@ fn run(args: &Args) -> Result<End> {
                 "no process is left for the program (ulimit -u, pids.max): it takes this one, and nothing is said at its end",
             );
             drop(dir);
-            return Err(replace(args, &library, inherited));
+            return Err(replace(&args, &library, inherited));
         }
-        Err(error) => return Err(NotStarted::new(args, &error).into()),
+        Err(error) => return Err(NotStarted::new(&args, &error).into()),
     };
     let pid = running.pid();
     let outcome = running.wait(|| dir.iter().for_each(Dir::fold)).context("lost sight of the program")?;
-    let end = outcome.end;
-    let summary = Summary::new(args, pid, outcome, dir);
+    let (end, peak) = (outcome.end, outcome.usage.max_rss);
+    let summary = Summary::new(&args, pid, outcome, dir);
+    if let Some(known) = known {
+        let is_large = (!args.is_known_plain).then(|| summary.has_large_requests());
+        known.note(Seen { is_large, peak, is_success: end == End::Status(0) });
+    }
     if !quiet {
         let _ = std::io::stderr().write_all(summary.to_string().as_bytes());
     }

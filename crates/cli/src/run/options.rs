@@ -11,7 +11,9 @@ use faultless_base::sys::raw::status_number;
 use faultless_page::knobs::{Knob, skip};
 
 use super::{link, program, sys};
+use crate::profile::Known;
 use crate::settings::{self, Origin, Setting};
+use crate::warm;
 
 /// The preload library's file.
 pub const LIBRARY: &str = "libfaultless_preload.so";
@@ -50,6 +52,12 @@ pub struct Args {
     /// Run the programs that the program starts plain.
     #[arg(long)]
     pub no_children: bool,
+    /// Neither use what is known of the program from earlier runs, nor note what it does.
+    #[arg(long)]
+    pub no_profile: bool,
+    /// Start a warm reserve, if there is none and this machine gives idle memory back to its host.
+    #[arg(long)]
+    pub warm: bool,
     /// Print nothing at the end. Without --json, the program then takes this process's place.
     #[arg(long)]
     pub quiet: bool,
@@ -80,6 +88,12 @@ pub struct Args {
     /// What the user's file says.
     #[arg(skip)]
     pub file: Vec<Setting>,
+    /// The program goes without the library, because it made no large request when it ran last.
+    #[arg(skip)]
+    pub is_known_plain: bool,
+    /// The socket of the warm reserve, if there is one.
+    #[arg(skip)]
+    pub reserve: Option<PathBuf>,
 }
 
 /// Reads the value of a flag that sets `knob`.
@@ -97,19 +111,28 @@ pub fn library() -> Result<PathBuf> {
         }
         None => {
             let own = std::env::current_exe().context("cannot tell where this program is")?;
-            let dir = own.parent().unwrap_or(Path::new("/"));
-            let places = [dir.join(LIBRARY), dir.join("../lib/faultless").join(LIBRARY)];
-            let found = places.into_iter().find(|path| path.is_file());
-            found.with_context(|| {
-                format!(
-                    "{LIBRARY} is neither in {} nor in ../lib/faultless beside it: build it with `cargo build \
-                     --release --workspace`, or name it in FAULTLESS_LIBRARY",
-                    dir.display()
-                )
-            })?
+            found_beside(&own)?
         }
     };
     link::loadable(path)
+}
+
+/// The library of the command `own`: beside it, as cargo builds both, or in lib/faultless below the same prefix, as
+/// packages have them.
+fn found_beside(own: &Path) -> Result<PathBuf> {
+    let dir = own.parent().unwrap_or(Path::new("/"));
+    let prefix = dir.parent().unwrap_or(dir);
+    let places = [dir.join(LIBRARY), prefix.join("lib/faultless").join(LIBRARY)];
+    let [beside, below] = &places;
+    let found = places.iter().find(|path| path.is_file()).cloned();
+    found.with_context(|| {
+        format!(
+            "there is neither {} nor {}: install a package, build it with `cargo build --release --workspace`, or name it \
+             in FAULTLESS_LIBRARY",
+            beside.display(),
+            below.display()
+        )
+    })
 }
 
 /// The options of AddressSanitizer, with one more that lets it start behind a preloaded library.
@@ -142,6 +165,12 @@ impl Args {
         Ok(Self { file: settings::file()?, ..self })
     }
 
+    /// The same with the warm reserve, which is told that a program is about to start.
+    pub fn with_reserve(self) -> Self {
+        let reserve = warm::for_program(if self.warm { warm::Use::Start } else { warm::Use::IfThere });
+        Self { reserve, ..self }
+    }
+
     /// The program with its arguments, as it is.
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.program[0]);
@@ -161,11 +190,29 @@ impl Args {
         }
         // How many system call filters are in force here; 0 where the kernel does not tell.
         command.env("FAULTLESS_FILTERS", status_number("Seccomp_filters").unwrap_or(0).to_string());
+        if let Some(socket) = &self.reserve {
+            command.env(warm::VARIABLE, socket);
+        }
         // Without a place of its own it counts where the command counts that this one was started by.
         if let Some(dir) = stats {
             command.env("FAULTLESS_STATS", dir);
         }
         command
+    }
+
+    /// What is known of the program from earlier runs; `None` where settings decide whether it is covered, or say that
+    /// nothing is to be known.
+    pub fn known(&self) -> Option<Known> {
+        let decide = self.has_skips() || [Knob::NoChildren, Knob::Check].iter().any(|knob| self.is_on(*knob));
+        if !self.is_on(Knob::Profile) || decide || self.ruled_out().is_some() {
+            return None;
+        }
+        let file = program::find(&self.program[0], std::env::var_os("PATH").as_deref())?;
+        Known::new(
+            &file,
+            &self.program,
+            &[Knob::MallocThreshold, Knob::MmapThreshold].map(|knob| self.value(knob)),
+        )
     }
 
     /// What the command line sets, the last of the same knob counting.
@@ -178,6 +225,7 @@ impl Args {
             switch(self.check, Knob::Check, "1"),
             switch(self.no_children, Knob::NoChildren, "1"),
             switch(self.quiet, Knob::Quiet, "1"),
+            switch(self.no_profile, Knob::Profile, "0"),
         ];
         self.set.iter().chain(named.into_iter().flatten()).cloned().chain(switches.into_iter().flatten()).collect()
     }
@@ -204,6 +252,9 @@ impl Args {
 
     /// What the settings themselves say against covering the program.
     pub fn ruled_out(&self) -> Option<String> {
+        if self.is_known_plain {
+            return Some("it made no large request when it ran last (`faultless profile`)".into());
+        }
         if self.is_on(Knob::Disable) {
             return Some("it is switched off (FAULTLESS_DISABLE, or disable in the user's file)".into());
         }
@@ -265,6 +316,24 @@ mod tests {
         assert_eq!(preload(Some("/b.so /c.so")), "/a/f.so:/b.so /c.so");
         assert_eq!(preload(Some("/a/f.so:/b.so")), "/a/f.so:/b.so");
         assert_eq!(preload(Some("/a/f.so2")), "/a/f.so:/a/f.so2");
+    }
+
+    #[test]
+    fn the_library_is_found_by_the_place_of_the_command_alone() {
+        let prefix = tempfile::tempdir().unwrap();
+        let make = |path: &str| {
+            let path = prefix.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, "").unwrap();
+            path
+        };
+        let own = make("bin/faultless");
+        let error = found_beside(&own).unwrap_err().to_string();
+        assert!(error.contains("lib/faultless/libfaultless_preload.so") && !error.contains(".."), "{error}");
+        let below = make("lib/faultless/libfaultless_preload.so");
+        assert_eq!(found_beside(&own).unwrap(), below);
+        let beside = make("bin/libfaultless_preload.so");
+        assert_eq!(found_beside(&own).unwrap(), beside);
     }
 
     #[test]

@@ -36,6 +36,17 @@ pub enum Kind {
     Unknown,
 }
 
+impl Kind {
+    /// Whether this is why nothing was served. `loaded`: the library was seen in the program.
+    pub fn explains(&self, loaded: bool) -> bool {
+        match self {
+            Self::Dynamic | Self::Unknown => false,
+            Self::Go | Self::Sanitizer => true,
+            Self::Static | Self::OtherMachine | Self::OtherLoader(_) | Self::Privileged => !loaded,
+        }
+    }
+}
+
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -94,8 +105,14 @@ pub fn inspect(name: &OsStr, search: Option<&OsStr>) -> Option<Program> {
             None => interpreter.into(),
         };
     }
-    program.kind = kind(&program.path);
+    program.kind = if is_loader(&program.path) { Kind::Unknown } else { kind(&program.path) };
     Some(program)
+}
+
+/// Whether a file is the C library's loader, which runs another program.
+fn is_loader(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().as_bytes();
+    name.starts_with(b"ld-linux") || name == b"ld.so"
 }
 
 /// The beginning of a file, as much as the kernel looks at.
@@ -164,11 +181,9 @@ fn elf_kind<'data>(data: impl ReadRef<'data>) -> object::Result<Kind> {
     }
     let sanitizers = ["__asan_init", "__tsan_init", "__msan_init", "__hwasan_init"];
     let is_sanitizer = |name: &str| sanitizers.contains(&name);
-    Ok(if elf.dynamic_symbols().any(|symbol| symbol.name().is_ok_and(is_sanitizer)) {
-        Kind::Sanitizer
-    } else {
-        Kind::Dynamic
-    })
+    // A program that only asks whether there is one has none.
+    let mut symbols = elf.dynamic_symbols().filter(|symbol| !(symbol.is_weak() && symbol.is_undefined()));
+    Ok(if symbols.any(|symbol| symbol.name().is_ok_and(is_sanitizer)) { Kind::Sanitizer } else { Kind::Dynamic })
 }
 
 /// Whether a program runs with other rights than those of its caller, as the kernel sees it.
@@ -179,6 +194,10 @@ fn is_privileged(path: &Path) -> bool {
     let set_user = mode & libc::S_ISUID != 0 && meta.uid() != user;
     let set_group =
         mode & (libc::S_ISGID | libc::S_IXGRP) == (libc::S_ISGID | libc::S_IXGRP) && meta.gid() != group;
+    // Without new privileges the kernel ignores them.
+    if sys::has_no_new_privileges() {
+        return false;
+    }
     set_user || set_group || user != 0 && sys::has_attribute(path, c"security.capability")
 }
 

@@ -9,7 +9,7 @@ use faultless_page::layout::Page;
 use super::evidence::{End, Evidence, Look};
 use super::launch;
 use super::options::Args;
-use super::program::{self, Kind, Program};
+use super::program::{self, Program};
 use super::sys;
 use faultless_measure::pages::{Counters, Dir};
 
@@ -76,7 +76,9 @@ impl Known<'_> {
             .or_else(|| self.not_seen(run.as_ref()))
             .unwrap_or_else(|| {
                 Reason::Plain(
-                    "it made no large request (malloc from 256K, mmap from 2M, unless set otherwise)".into(),
+                    "it made no large request that can be served (private memory: malloc from 256K, mmap from 2M, \
+                     unless set otherwise)"
+                        .into(),
                 )
             })
     }
@@ -94,11 +96,12 @@ impl Known<'_> {
             let last = self.evidence.ended.as_ref().map(|end| end.name.as_str())?;
             return self.args.skips(last).then(|| Reason::Plain(format!("{last} is to be skipped")));
         };
-        Some(Reason::Plain(match page.plain() {
-            Some(why) => why.into(),
-            None if page.left().is_empty() => "its library could not start the engine".into(),
-            None => "all its requests were left to the kernel".into(),
-        }))
+        match page.plain() {
+            Some(why) => Some(Reason::Plain(why.into())),
+            // It says nothing: a look may.
+            None if page.left().is_empty() => None,
+            None => Some(Reason::Plain("all its requests were left to the kernel".into())),
+        }
     }
 
     /// What was seen while it ran and at its end.
@@ -108,6 +111,7 @@ impl Known<'_> {
         if let Some(Look { file, loaded, with_preload, other_root, namespaces, has_segment, in_valgrind }) =
             running
         {
+            let of_kind = file.as_deref().and_then(|path| Self::of_kind(path, false));
             let file = file.as_deref().unwrap_or(Path::new("a program")).display();
             // Programs have such segments of their own, too.
             if *has_segment && lost.is_some() {
@@ -129,7 +133,10 @@ impl Known<'_> {
                             "the library could not be loaded into {file}, which has other files (a mount namespace)"
                         )
                     }
-                    () => format!("the library could not be loaded into {file}"),
+                    () => match of_kind {
+                        Some(program) => program.to_string(),
+                        None => format!("the library could not be loaded into {file}"),
+                    },
                 }));
             }
             if *loaded == Some(true) && (*other_root || namespaces.contains(&"mount")) && lost.is_none() {
@@ -157,12 +164,18 @@ impl Known<'_> {
         }))
     }
 
+    /// A file, if what it is explains that nothing was served. `loaded`: the library was seen in it.
+    fn of_kind(path: &Path, loaded: bool) -> Option<Program> {
+        let program = Program { path: path.into(), is_script: false, kind: program::kind(path) };
+        program.kind.explains(loaded).then_some(program)
+    }
+
     /// What its file says.
     fn kind(&self, run: Option<&Program>) -> Option<Reason> {
-        let last = self.evidence.running.as_ref().and_then(|look| look.file.as_deref());
-        let became = last.map(|path| Program { path: path.into(), is_script: false, kind: program::kind(path) });
-        let of_kind = |program: &Program| !matches!(program.kind, Kind::Dynamic | Kind::Unknown);
-        let found = became.filter(of_kind).or_else(|| run.filter(|program| of_kind(program)).cloned())?;
+        let look = self.evidence.running.as_ref();
+        let loaded = look.is_some_and(|look| look.loaded == Some(true));
+        let became = look.and_then(|look| Self::of_kind(look.file.as_deref()?, loaded));
+        let found = became.or_else(|| run.filter(|program| program.kind.explains(loaded)).cloned())?;
         Some(Reason::Plain(found.to_string()))
     }
 
@@ -215,6 +228,9 @@ mod tests {
         }
     }
 
+    /// The low byte of this machine's number in a header.
+    const MACHINE: u8 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
+
     fn end(name: &str) -> End {
         let filters = status_number("Seccomp_filters").unwrap_or(0) as u64;
         End { name: name.into(), user: Some(sys::ids().0), filters, file_size: None }
@@ -244,6 +260,28 @@ mod tests {
         assert!(matches!(of(Look { other_root: true, ..look() }, end("true")), Reason::Unknown(_)));
         let filtered = End { filters: u64::MAX, ..end("true") };
         assert!(matches!(of(look(), filtered), Reason::Plain(why) if why.contains("seccomp")));
+    }
+
+    /// What was seen counts for more than what the file is.
+    #[test]
+    fn the_kind_of_a_file_is_no_reason_where_the_library_was_seen() {
+        let of = |look: Look| reason(&Evidence { running: Some(look), ended: Some(end("static")) }, None);
+        let path = std::env::temp_dir().join(format!("faultless-reason-{}", std::process::id())).join("static");
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        // Without an interpreter.
+        let mut header = [0u8; 64];
+        header[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+        (header[16], header[18], header[20], header[52], header[54], header[58]) = (2, MACHINE, 1, 64, 56, 64);
+        std::fs::write(&path, header).unwrap();
+        let file = Some(path.clone());
+        let plain = |look: Look| match of(look) {
+            Reason::Plain(why) => why,
+            other => panic!("{other:?}"),
+        };
+        assert!(plain(Look { file: file.clone(), ..look() }).starts_with("it made no large request"));
+        let unloaded = Look { file, loaded: Some(false), ..look() };
+        assert!(plain(unloaded).contains("statically linked"));
+        std::fs::remove_dir_all(path.parent().unwrap()).unwrap();
     }
 
     /// What was not seen is not said to have made no large request.
@@ -276,9 +314,9 @@ mod tests {
             reason(&evidence, Some(&page(3))),
             Reason::Plain("all its requests were left to the kernel".into())
         );
-        assert_eq!(
-            reason(&evidence, Some(&page(0))),
-            Reason::Plain("its library could not start the engine".into())
-        );
+        // One that says nothing does not.
+        let in_valgrind = Look { in_valgrind: true, loaded: None, ..look() };
+        let evidence = Evidence { running: Some(in_valgrind), ended: Some(end("true")) };
+        assert!(matches!(reason(&evidence, Some(&page(0))), Reason::Plain(why) if why.contains("valgrind")));
     }
 }

@@ -148,6 +148,11 @@ impl Summary {
         }
     }
 
+    /// Whether a process of the tree made a large request, served or not, as far as that is known.
+    pub fn has_large_requests(&self) -> bool {
+        !self.processes.is_empty() || self.folded_processes > 0 || self.lost || !self.unreadable.is_empty()
+    }
+
     fn sources(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let get = |counter| self.sum.get(counter);
         let sources = [

@@ -61,6 +61,17 @@ impl Inherited {
     }
 }
 
+/// Calls `f`, in which a file that becomes longer than the limit is an error, and no signal.
+pub fn with_long_files<R>(f: impl FnOnce() -> R) -> R {
+    // SAFETY: this command's own action for a signal that its own writes alone bring.
+    unsafe {
+        let before = libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+        let result = f();
+        libc::signal(libc::SIGXFSZ, before);
+        result
+    }
+}
+
 /// Blocks every signal, for [`next_signal`] to take them one by one, and has ended children wait to be reaped.
 pub fn take_signals() {
     // SAFETY: a full set is valid, and so is the default action.
@@ -232,10 +243,10 @@ pub fn ids() -> (u32, u32) {
     unsafe { (libc::getuid(), libc::getgid()) }
 }
 
-/// The user and group whose rights this process has.
-pub fn effective_ids() -> (u32, u32) {
-    // SAFETY: no arguments.
-    unsafe { (libc::geteuid(), libc::getegid()) }
+/// Whether programs that this process starts get no rights that it does not have (`PR_SET_NO_NEW_PRIVS`).
+pub fn has_no_new_privileges() -> bool {
+    // SAFETY: a query.
+    unsafe { libc::prctl(libc::PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1 }
 }
 
 /// How much of something this process may use: `RLIMIT_AS`, `RLIMIT_DATA` …; `None`: as much as it wants.

@@ -125,6 +125,19 @@ mod tests {
         assert_eq!(names.len(), COUNTERS.len());
     }
 
+    /// The dashboard that is an example asks for metrics that there are.
+    #[test]
+    fn the_dashboard_names_metrics() {
+        let text = include_str!("../../../../packaging/examples/grafana.json");
+        assert!(serde_json::from_str::<serde_json::Value>(text).unwrap()["panels"].is_array());
+        let mut known: Vec<_> = COUNTERS.iter().map(|counter| name(counter) + "_total").collect();
+        known.push("faultless_process_info".into());
+        let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let words = text.split(|c| !is_part(c)).filter(|word| word.starts_with(PREFIX));
+        let unknown: Vec<_> = words.filter(|word| known.iter().all(|name| name != word)).collect();
+        assert!(unknown.is_empty() && text.matches("_total").count() > 10, "{unknown:?}");
+    }
+
     #[test]
     fn nothing_is_a_whole_answer_too() {
         let text = text(&Selection::of(&[Counter::MmapServed]), &[], &[]);

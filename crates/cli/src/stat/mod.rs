@@ -6,6 +6,7 @@
 mod faults;
 mod json;
 mod list;
+mod listen;
 mod metrics;
 mod regions;
 mod select;
@@ -28,7 +29,9 @@ use crate::settings::{self, Setting};
 use faultless_measure::pages::Dir;
 use faultless_measure::pages::find::Missing;
 pub use metrics::name as metric;
+pub use regions::text as regions;
 use select::Selection;
+pub use show::short;
 pub use target::Target;
 use watch::{Style, Watch};
 
@@ -71,6 +74,12 @@ pub struct Args {
     /// All that was counted so far, at once, in the text form of OpenMetrics: for Prometheus.
     #[arg(long, conflicts_with_all = ["json", "interval", "once", "program"])]
     pub openmetrics: bool,
+    /// With --openmetrics: answer requests by HTTP, for /metrics, until Ctrl-C. A path with a slash is that of a socket,
+    /// which only this user may open; else it is a loopback address, which every user of the machine may ask.
+    #[arg(long, value_name = "SOCKET|127.0.0.1:PORT", requires = "openmetrics",
+          conflicts_with_all = ["pid", "output", "json", "interval", "once", "program"],
+          value_parser = listen::address)]
+    pub listen: Option<listen::Address>,
     /// Write to a file. Otherwise it is stdout, and with a program stderr.
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
@@ -82,7 +91,8 @@ pub struct Args {
     pub program: Vec<OsString>,
 }
 
-fn interval(text: &str) -> Result<Duration, String> {
+/// Reads an interval in seconds.
+pub fn interval(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().filter(|s| (0.01..=1e6).contains(s));
     seconds.map(Duration::from_secs_f64).ok_or_else(|| "not a number of seconds from 0.01 to 1000000".into())
 }
@@ -103,6 +113,10 @@ pub fn main(args: Args) -> ExitCode {
             Ok(end) => end.copy(),
             Err(error) => fail(&error, run::status_of(&error)),
         };
+    }
+    if let Some(address) = &args.listen {
+        let done = listen::serve(address, &style.selection);
+        return done.map_or_else(|error| fail(&error, status_of(&error)), |()| ExitCode::SUCCESS);
     }
     let done = match args.pid {
         _ if args.openmetrics => open_metrics(args.pid, &style.selection, out),
@@ -148,7 +162,8 @@ fn process(pid: u32, args: &Args, style: Style, out: Out) -> Result<()> {
 
 /// Runs the program as `run` does; a thread reports while this one stands in for it.
 fn command(args: Args, style: Style, out: Out) -> Result<End> {
-    let args = run::Args { set: args.set, program: args.program, ..Default::default() }.with_file()?;
+    let args =
+        run::Args { set: args.set, program: args.program, ..Default::default() }.with_file()?.with_reserve();
     let dir = Dir::create().context("no place for counters")?;
     let running = run::start(&args, dir.path())?;
     let mut watch = Watch::new(Target::dir(dir.path().to_owned()), style, out).all_of_it();

@@ -80,7 +80,9 @@ pub fn faultless<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command 
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"FAULTLESS_")) {
         command.env_remove(name);
     }
-    command.env_remove("LD_PRELOAD").env("XDG_CONFIG_HOME", "/dev/null");
+    command.env_remove("LD_PRELOAD").env("XDG_CONFIG_HOME", "/dev/null").env("XDG_CACHE_HOME", "/dev/null");
+    // Nor with what the caller's daemon holds.
+    command.env("FAULTLESS_WARM", "");
     command.env("FAULTLESS_LIBRARY", library).args(args);
     command
 }

@@ -4,7 +4,29 @@ use faultless_base::sys::mmu::{Mmu, Rights, Source};
 use faultless_base::sys::uffd::Stopped;
 use faultless_base::{Errno, PAGE, SLOT, Span};
 
-use super::{FakeMmu, Page, backing_byte, pages};
+use super::{FakeMmu, Page, State, all_of, backing_byte, pages};
+
+impl State {
+    /// A page goes.
+    fn lose(&mut self, page: usize) {
+        self.pages.remove(&page);
+        self.protected.remove(&page);
+    }
+
+    /// What is in a page of the region that may be read, or of reserved memory.
+    fn read(&self, page: usize, what: &str) -> Option<u8> {
+        if let Some(bytes) = self.reserved.get(&(page * PAGE / SLOT)) {
+            return Some(bytes.as_ref().map_or(0, |bytes| bytes[page % (SLOT / PAGE)]));
+        }
+        assert!(self.rights.get(page) > Some(Rights::None), "{what} without right");
+        self.pages.get(&page).map(|page| page.byte())
+    }
+
+    fn write_reserved(&mut self, page: usize, byte: u8) {
+        let bytes = self.reserved.get_mut(&(page * PAGE / SLOT)).expect("memory that was not reserved");
+        bytes.get_or_insert_with(|| vec![0; SLOT / PAGE])[page % (SLOT / PAGE)] = byte;
+    }
+}
 
 impl Mmu for FakeMmu {
     fn install(&self, from: Source, to: Span) -> Result<(), Stopped> {
@@ -37,6 +59,8 @@ impl Mmu for FakeMmu {
     fn leave_to_kernel(&self, span: Span) -> Result<(), Errno> {
         let mut state = self.begin()?;
         state.given.extend(pages(span));
+        // What is not registered any more is not protected either.
+        pages(span).for_each(|page| _ = state.protected.remove(&page));
         Ok(())
     }
 
@@ -94,9 +118,7 @@ impl Mmu for FakeMmu {
         let is_used = |i: usize| self.frames.page(frame + i * PAGE).present;
         assert!(!(0..bytes.len()).any(is_used), "a frame that is in use");
         bytes.into_iter().enumerate().for_each(|(i, b)| self.frames.write(Span::new(frame + i * PAGE, PAGE), b));
-        pages.for_each(|page| {
-            state.pages.remove(&page);
-        });
+        pages.for_each(|page| state.lose(page));
         true
     }
 
@@ -126,9 +148,7 @@ impl Mmu for FakeMmu {
 
     fn discard(&self, span: Span) -> Result<(), Errno> {
         let mut state = self.begin()?;
-        pages(span).for_each(|page| {
-            state.pages.remove(&page);
-        });
+        pages(span).for_each(|page| state.lose(page));
         if !state.keeps_tables {
             let whole = span.aligned_inside(SLOT);
             state.tables.retain(|slot| !whole.contains(slot * SLOT));
@@ -144,6 +164,7 @@ impl Mmu for FakeMmu {
             let rights = state.rights.get(page);
             assert!(rights.is_none_or(|rights| rights == Rights::None), "moved while it may be accessed");
             assert!(!state.pages.contains_key(&target), "moved over a page");
+            state.protected.remove(&page);
             if let Some(byte) = state.pages.remove(&page) {
                 state.pages.insert(target, byte);
                 state.tables.insert(target * PAGE / SLOT);
@@ -216,6 +237,52 @@ impl Mmu for FakeMmu {
             self.frames.empty(frame);
         }
         is_whole
+    }
+
+    fn protect_writes(&self, span: Span, protected: bool) -> Result<(), Errno> {
+        // The kernel goes through a span piece by piece; what is missing when it comes there stays as it is.
+        let there: Vec<usize> = self.begin()?.pages.range(pages(span)).map(|(page, _)| *page).collect();
+        for page in there {
+            let mut state = self.when(|_| false);
+            match protected {
+                true if state.pages.contains_key(&page) => _ = state.protected.insert(page),
+                _ => _ = state.protected.remove(&page),
+            }
+        }
+        Ok(())
+    }
+
+    fn first_there(&self, span: Span) -> Option<Span> {
+        let state = self.begin().ok()?;
+        let mut all = pages(span);
+        let is_there = |page: &usize| {
+            let reserved = state.reserved.contains_key(&(page * PAGE / SLOT));
+            reserved || matches!(state.pages.get(page), Some(Page::Zero | Page::Own(_)))
+        };
+        let first = all.find(is_there).unwrap_or(pages(span).end);
+        let end = (first..pages(span).end).find(|page| !is_there(page)).unwrap_or(pages(span).end);
+        Some(Span { start: first * PAGE, end: end * PAGE })
+    }
+
+    fn copy_pages(&self, from: Span, to: usize) {
+        let mut state = self.begin().expect("a copy that fails");
+        for (i, page) in pages(from).enumerate() {
+            let byte = state.read(page, "copied").expect("a page that is not there is copied");
+            state.write_reserved(to / PAGE + i, byte);
+        }
+    }
+
+    fn read_bytes(&self, from: usize, buffer: &mut [u8]) {
+        let state = self.begin().expect("a read that fails");
+        for (i, part) in buffer.chunks_mut(PAGE).enumerate() {
+            // It may have gone by a call of the program's own.
+            all_of(part, state.read(from / PAGE + i, "read").unwrap_or(0));
+        }
+    }
+
+    fn drop_reserved(&self, span: Span) {
+        let mut state = self.quietly();
+        pages(span).for_each(|page| state.write_reserved(page, 0));
     }
 
     fn relax(&self, _turn: u32) {

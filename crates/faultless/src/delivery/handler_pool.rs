@@ -13,26 +13,24 @@
 //! region. The list that it polls is made by the threads that add and remove regions, and exchanged for the old one.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
 use faultless_base::Errno;
-use faultless_base::sys::raw;
 use faultless_base::sys::uffd::message::{self as messages, Message, is_waiting};
 use faultless_base::sys::uffd::{BATCH, Event, Waited};
 
+use crate::delivery::served::CHANGE;
 use crate::delivery::thread::{Beat, batch};
-use crate::delivery::watchdog::Message as Look;
+use crate::delivery::watchdog::{Message as Look, Progress, now};
 use crate::error::Error;
 use crate::process::descriptors::End;
 use crate::process::masked::Masked;
-use crate::process::message;
 use crate::process::owner::OfProcess;
 use crate::process::thread::Thread;
-use crate::shared::{Shared, since};
+use crate::shared::Shared;
 
 /// Shared handlers of a process, at most; no more than processors.
 const MOST: usize = 4;
@@ -56,8 +54,6 @@ struct Member {
     /// For the watchdog: none a moment before.
     watched: Mutex<Option<Arc<Shared>>>,
     number: i32,
-    /// Since when a message was seen to wait, in ns; 0: none does.
-    waiting_since: AtomicU64,
 }
 
 /// What a handler polls: the bell, then a descriptor of each member.
@@ -161,7 +157,7 @@ impl Post {
     }
 
     fn watch(&self, received: &Receiver<Look>) {
-        let mut reported = 0;
+        let mut progress = Progress::default();
         let mut next = Instant::now() + BETWEEN;
         loop {
             let told = received.recv_timeout(next.saturating_duration_since(Instant::now()));
@@ -170,44 +166,23 @@ impl Post {
             }
             if told.is_err() {
                 next = Instant::now() + BETWEEN;
-                self.look_at_beat(&mut reported);
             }
+            let mut waits = false;
             let members = lock(&self.members).clone();
             for member in members {
                 let watched = lock(&member.watched);
                 match (&told, &*watched) {
                     (_, None) => {}
-                    (Err(_), Some(shared)) => self.look_at_idle(&member, shared),
+                    (Err(_), Some(shared)) => waits |= !shared.is_closed() && is_waiting(member.number),
                     (Ok(_), Some(shared)) if shared.is_closed() => shared.memory.shut(),
                     (Ok(_), Some(shared)) => while shared.memory.look_back() {},
                 }
             }
-        }
-    }
-
-    /// Each stall is reported once.
-    fn look_at_beat(&self, reported: &mut u64) {
-        let start = self.beat.since.load(Ordering::Relaxed);
-        let Some(time) = since(&self.beat.since).filter(|time| *time >= PATIENCE) else { return };
-        if std::mem::replace(reported, start) != start {
-            let addr = self.beat.addr.load(Ordering::Relaxed);
-            message::stalled(addr, time, "a change of the region in progress, or for the kernel");
-        }
-    }
-
-    /// A handler that serves nothing while messages wait does not run.
-    fn look_at_idle(&self, member: &Member, shared: &Shared) {
-        let is_idle = self.beat.since.load(Ordering::Relaxed) == 0 && !shared.is_closed();
-        if !is_idle || !is_waiting(member.number) {
-            return member.waiting_since.store(0, Ordering::Relaxed);
-        }
-        match since(&member.waiting_since) {
-            None => member.waiting_since.store(raw::now_ns(), Ordering::Relaxed),
-            Some(time) if time >= PATIENCE => {
-                message::stalled(0, time, "a processor, or for whoever stopped it");
-                member.waiting_since.store(0, Ordering::Relaxed);
+            if told.is_err()
+                && let Some(stall) = progress.look(&self.beat, waits, now(), PATIENCE)
+            {
+                stall.report(CHANGE);
             }
-            Some(_) => {}
         }
     }
 }
@@ -262,7 +237,6 @@ impl Place {
             served: Mutex::new(Some(shared.clone())),
             watched: Mutex::new(Some(shared.clone())),
             number: uffd.number(),
-            waiting_since: AtomicU64::new(0),
         });
         let handler = choose()?;
         {

@@ -1,6 +1,7 @@
 //! How faults of a region are delivered, and the ladder of permissions.
 
 pub mod handler_pool;
+pub mod served;
 pub mod signal;
 pub mod thread;
 pub mod watchdog;
@@ -79,6 +80,19 @@ pub fn open(delivery: Delivery, count: usize) -> Result<(Delivery, Opened), Erro
         (_, Delivery::Best) => Ok((Delivery::Kernel, none)),
         (opened, _) => Ok((delivery, opened?)),
     }
+}
+
+/// Opens a descriptor for the memory of a file, by thread or by signal: one that has `features`, too.
+pub fn open_for_file(delivery: Delivery, features: u64) -> Result<(Uffd, Way), Error> {
+    let own = match delivery {
+        Delivery::Best | Delivery::Thread if under_valgrind() => return Err(Error::Valgrind),
+        Delivery::Best | Delivery::Thread => feature::THREAD_ID,
+        Delivery::Signal => feature::SIGBUS,
+        Delivery::Direct | Delivery::Kernel => return Err(Error::DirectBacking),
+    };
+    let (uffd, way) = Uffd::open_best().map_err(|error| Error::NoUserfaultfd(error.number()))?;
+    uffd.enable(own | features).map_err(|_| Error::NoFeature)?;
+    Ok((uffd, way))
 }
 
 fn open_all(features: u64, count: usize) -> Result<Opened, Error> {

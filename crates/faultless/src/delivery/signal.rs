@@ -1,14 +1,18 @@
 //! Delivery by SIGBUS: the thread that faults resolves the fault itself, in the signal handler.
 //!
-//! The process has one handler, installed with its first region of this kind. Other signals go to the handler that
-//! was there before. A region is found in a table of fixed size without a lock. It stays until no reader of the table
-//! can have seen it, and then until no handler resolves a fault of it. Handlers of other regions, which may wait for
-//! their backing for long, do not keep it.
+//! The process has one handler. It is there while there are regions of this kind, or files: the first one installs it, over what
+//! is there by then, and the last one that goes puts that back. Other signals go to the handler that was there before.
+//! If another part of the program has taken its place meanwhile, that handler may pass signals on to this one. Then
+//! this one is not installed again, or both would pass on to each other for ever.
+//!
+//! A region is found in a table of fixed size without a lock. It stays until no reader of the table can have seen it,
+//! and then until no handler resolves a fault of it. Handlers of other regions, which may wait for their backing for
+//! long, do not keep it.
 
 use std::mem::zeroed;
 use std::ptr::null_mut;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use faultless_base::PAGE;
 use faultless_base::sync::{Epoch, Pinned, Table};
@@ -16,20 +20,31 @@ use faultless_base::sys::mmu::Rights;
 use faultless_base::sys::raw;
 use faultless_mm::fault::{Fault, Outcome};
 
+use crate::delivery::served::Served;
 use crate::error::Error;
 use crate::page;
-use crate::process::masked::{self, change_mask};
+use crate::process::masked::{self, Masked, change_mask};
 use crate::process::owner::OfProcess;
-use crate::shared::Shared;
 
 /// Regions of this kind at a time.
 const MOST: usize = 4096;
 
+/// One that is served.
+struct Entry(Arc<dyn Served>);
+
+impl Entry {
+    fn address(&self) -> *const () {
+        Arc::as_ptr(&self.0).cast()
+    }
+}
+
 struct Regions {
-    all: Table<AtomicPtr<Shared>>,
+    all: Table<AtomicPtr<Entry>>,
     /// Places up to which there may be one: a fault looks at no others.
     used: AtomicUsize,
     epoch: Epoch,
+    /// How many there are. Held while the handler comes or goes, with signals held back.
+    count: Mutex<usize>,
 }
 
 /// That of this process: the threads that read its parent's stayed there, and so did the regions.
@@ -40,77 +55,152 @@ static BEFORE: AtomicPtr<Before> = AtomicPtr::new(null_mut());
 /// What SIGBUS did, and what it did before that.
 struct Before {
     action: libc::sigaction,
+    /// It was to run once, and has.
+    has_run: AtomicBool,
     /// It stays where it can be found: a look for memory that is lost counts it as used.
-    last: *mut Before,
+    _last: *mut Before,
 }
 
-/// The handler was installed, in this process or in one before it.
-static IS_INSTALLED: AtomicBool = AtomicBool::new(false);
+/// Where the handler is, in this process or in one before it.
+static STATE: AtomicU8 = AtomicU8::new(AWAY);
+/// Not installed.
+const AWAY: u8 = 0;
+/// On its way. A thread sees this only in a child that was forked meanwhile: the handler may be there or not.
+const CHANGES: u8 = 1;
+/// Installed. Another one may have taken its place.
+const THERE: u8 = 2;
 
 impl Regions {
     fn new() -> Option<Self> {
         let all = Table::new(MOST, || AtomicPtr::new(null_mut()))?;
-        Some(Self { all, used: AtomicUsize::new(0), epoch: Epoch::new(page::places())? })
+        let epoch = Epoch::new(page::places())?;
+        Some(Self { all, used: AtomicUsize::new(0), epoch, count: Mutex::new(0) })
+    }
+
+    fn count(&self) -> MutexGuard<'_, usize> {
+        self.count.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Has faults of a region resolved by the signal handler.
-pub fn serve(shared: &Arc<Shared>) -> Result<(), Error> {
+pub fn serve(served: Arc<dyn Served>) -> Result<(), Error> {
     let regions = REGIONS.try_get(Regions::new).ok_or(Error::NoAddressSpace)?;
-    install_handler();
+    let _masked = Masked::new();
+    let mut count = regions.count();
+    if *count == 0 {
+        install_handler();
+    }
     check_handler()?;
-    let region = Arc::as_ptr(shared).cast_mut();
-    let take = |place: &AtomicPtr<Shared>| {
-        place.compare_exchange(null_mut(), region, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    let entry = Box::into_raw(Box::new(Entry(served)));
+    let take = |place: &AtomicPtr<Entry>| {
+        place.compare_exchange(null_mut(), entry, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     };
-    let taken = regions.all.iter().position(take).ok_or(Error::TooManyRegions)?;
+    let Some(taken) = regions.all.iter().position(take) else {
+        // SAFETY: made above, and no other thread has seen it.
+        drop(unsafe { Box::from_raw(entry) });
+        return Err(Error::TooManyRegions);
+    };
     // Before anything of it can fault.
     regions.used.fetch_max(taken + 1, Ordering::AcqRel);
+    *count += 1;
     Ok(())
 }
 
 /// Ends that; when it returns no handler uses the region.
-pub fn forget(shared: &Arc<Shared>) {
-    let own = |place: &&AtomicPtr<Shared>| std::ptr::eq(place.load(Ordering::Relaxed), Arc::as_ptr(shared));
+pub fn forget(served: &impl Served) {
     let Some(regions) = REGIONS.known() else { return };
+    let own = |place: &&AtomicPtr<Entry>| {
+        let _pinned = pin(&regions.epoch);
+        // SAFETY: an entry in the table outlives each thread that has pinned the epoch before it was taken out.
+        let entry = unsafe { place.load(Ordering::Acquire).as_ref() };
+        entry.is_some_and(|entry| std::ptr::eq(entry.address(), std::ptr::from_ref(served).cast()))
+    };
     let Some(place) = regions.all.iter().find(own) else { return };
-    place.store(null_mut(), Ordering::Release);
-    for epoch in [&regions.epoch, &shared.handlers] {
+    let entry = place.swap(null_mut(), Ordering::AcqRel);
+    for epoch in [&regions.epoch, served.handlers()] {
         let retired = epoch.retire();
         while epoch.oldest() <= retired {
             raw::sleep_ns(50_000);
         }
     }
+    // SAFETY: made by `serve`, and no thread has it any more.
+    drop(unsafe { Box::from_raw(entry) });
+    let _masked = Masked::new();
+    let mut count = regions.count();
+    *count -= 1;
+    if *count == 0 {
+        remove_handler();
+    }
 }
 
-/// Installs the handler, once: one that the program installs later stays. Any step may be the last one before a fork,
-/// and several threads may come at a time. So the previous action is known before the handler is there, and each step
-/// may be done again.
-fn install_handler() {
-    if IS_INSTALLED.load(Ordering::Acquire) {
-        return;
+/// The number of threads that have an epoch at a time is limited.
+fn pin(epoch: &Epoch) -> Pinned<'_> {
+    loop {
+        if let Some(pinned) = epoch.enter(raw::cpu()) {
+            return pinned;
+        }
+        raw::sleep_ns(50_000);
     }
-    let before = installed();
-    if !is_ours(&before) {
-        remember(before);
+}
+
+/// Installs the handler for a first region, unless another one took its place before. Any step may be the last one
+/// before a fork. So the previous action is known before the handler is there, and each step may be done again.
+fn install_handler() {
+    let now = installed();
+    let is_free = match STATE.load(Ordering::Acquire) {
+        AWAY => true,
+        CHANGES => before().is_some_and(|before| before.is(&now)),
+        // Another handler took its place, and is gone. Nothing is left that could pass signals on.
+        _ => matches!(now.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN),
+    };
+    if !is_ours(&now) && is_free {
+        remember(now);
+        STATE.store(CHANGES, Ordering::Release);
         // SAFETY: zero bytes are a value of the structure; a handler of the right kind, which calls nothing that a
         // signal handler may not.
-        let before = unsafe {
-            let (mut action, mut last): (libc::sigaction, libc::sigaction) = (zeroed(), zeroed());
+        let last = unsafe {
+            let mut action: libc::sigaction = zeroed();
             action.sa_sigaction = handle as extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) as usize;
             // Whether calls that a signal interrupts go on is for the program's handler to say.
-            action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | before.sa_flags & libc::SA_RESTART;
+            action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | now.sa_flags & libc::SA_RESTART;
             // Another handler that faulted in the middle of this would wait for locks of its own thread.
             action.sa_mask = masked::others();
-            libc::sigaction(libc::SIGBUS, &action, &mut last);
-            last
+            exchange(&action)
         };
         // The program may have installed another one meanwhile.
-        if !is_ours(&before) {
-            remember(before);
+        if !is_ours(&last) {
+            remember(last);
         }
     }
-    IS_INSTALLED.store(true, Ordering::Release);
+    STATE.store(THERE, Ordering::Release);
+}
+
+/// Puts back what was there before, unless another one took the handler's place. That one may pass signals on to it.
+fn remove_handler() {
+    let Some(before) = before().filter(|_| is_ours(&installed())) else { return };
+    STATE.store(CHANGES, Ordering::Release);
+    let mut action = before.action;
+    if before.has_run.load(Ordering::Relaxed) {
+        action.sa_sigaction = libc::SIG_DFL;
+    }
+    let last = exchange(&action);
+    if is_ours(&last) {
+        STATE.store(AWAY, Ordering::Release);
+    } else {
+        // It was installed meanwhile.
+        exchange(&last);
+        STATE.store(THERE, Ordering::Release);
+    }
+}
+
+/// Sets what SIGBUS does; what it did.
+fn exchange(action: &libc::sigaction) -> libc::sigaction {
+    // SAFETY: zero bytes are a value; the action is one that was there before, or this module's.
+    unsafe {
+        let mut last: libc::sigaction = zeroed();
+        libc::sigaction(libc::SIGBUS, action, &mut last);
+        last
+    }
 }
 
 /// What SIGBUS does now.
@@ -127,18 +217,44 @@ fn is_ours(action: &libc::sigaction) -> bool {
     action.sa_sigaction == handle as extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) as usize
 }
 
-/// Signals that are no region's go there. What was known before is not freed: a handler may have it.
-fn remember(before: libc::sigaction) {
-    let new = Box::into_raw(Box::new(Before { action: before, last: BEFORE.load(Ordering::Acquire) }));
-    loop {
-        // SAFETY: no other thread has it yet.
-        let last = unsafe { (*new).last };
-        match BEFORE.compare_exchange(last, new, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => return,
-            // SAFETY: the same.
-            Err(now) => unsafe { (*new).last = now },
-        }
+/// What SIGBUS did before, if that is known.
+fn before() -> Option<&'static Before> {
+    // SAFETY: null, or never freed.
+    unsafe { BEFORE.load(Ordering::Acquire).as_ref() }
+}
+
+/// The first 64 signals of a set, which are all that there are.
+fn mask(action: &libc::sigaction) -> u64 {
+    // SAFETY: the C library's sets have room for more.
+    unsafe { (&raw const action.sa_mask).cast::<u64>().read() }
+}
+
+impl Before {
+    /// Whether it is this action, which has not run if it is to run once.
+    fn is(&self, action: &libc::sigaction) -> bool {
+        self.action.sa_sigaction == action.sa_sigaction
+            && self.action.sa_flags == action.sa_flags
+            && mask(&self.action) == mask(action)
+            && !self.has_run.load(Ordering::Relaxed)
     }
+
+    /// The handler, until it has run if it was to run once.
+    fn handler(&self) -> libc::sighandler_t {
+        let runs_once = self.action.sa_flags & libc::SA_RESETHAND != 0;
+        let has_run = runs_once && self.has_run.swap(true, Ordering::Relaxed);
+        if has_run { libc::SIG_DFL } else { self.action.sa_sigaction }
+    }
+}
+
+/// Signals that are no region's go there. What was known before is not freed: a handler may have it. So the same
+/// action is not remembered twice: regions come and go without end.
+fn remember(action: libc::sigaction) {
+    if before().is_some_and(|before| before.is(&action)) {
+        return;
+    }
+    let new = Box::new(Before { action, has_run: AtomicBool::new(false), _last: BEFORE.load(Ordering::Acquire) });
+    // With the count held, no other thread of this process stores here.
+    BEFORE.store(Box::into_raw(new), Ordering::Release);
 }
 
 /// Whether SIGBUS still comes here.
@@ -182,31 +298,31 @@ fn access(context: *mut libc::c_void) -> Rights {
 fn resolve(addr: usize, wants: Rights) -> bool {
     // The stack tells threads apart.
     let (hint, cpu) = ((&raw const addr as usize) >> 12, raw::cpu());
-    let Some((shared, _pinned)) = find(addr, cpu) else { return false };
-    if shared.memory.backing().is_read_here() {
+    let Some((served, _pinned)) = find(addr, cpu) else { return false };
+    if served.is_read_here() {
         // It would wait for itself, or read for ever.
         return false;
     }
-    match shared.resolve(Fault { addr, wants, hint, cpu }) {
+    match served.resolve(Fault { addr, wants, hint, cpu }) {
         Outcome::Installed(_) => true,
         // Mostly a SIGSEGV at the next try.
-        Outcome::Forbidden => !shared.memory.is_sigbus_of_others(addr & !(PAGE - 1), wants),
+        Outcome::Forbidden => !served.is_sigbus_of_others(addr & !(PAGE - 1), wants),
         Outcome::Failed(_) | Outcome::Lost(_) => false,
     }
 }
 
-/// The region around `addr`, which stays until it is let go.
-fn find(addr: usize, cpu: usize) -> Option<(&'static Shared, Pinned<'static>)> {
+/// What is around `addr`, which stays until it is let go.
+fn find(addr: usize, cpu: usize) -> Option<(&'static dyn Served, Pinned<'static>)> {
     let all = REGIONS.known()?;
     loop {
         if let Some(_pinned) = all.epoch.enter(cpu) {
             let used = &all.all[..all.used.load(Ordering::Acquire)];
             // SAFETY: a region in the table outlives each thread that has pinned the epoch before it was taken out.
-            let regions = used.iter().filter_map(|place| unsafe { place.load(Ordering::Acquire).as_ref() });
-            let around = |shared: &&Shared| shared.memory.span().contains(addr) && shared.owner.is_here();
-            let shared: &'static Shared = regions.into_iter().find(around)?;
-            if let Some(pinned) = shared.handlers.enter(cpu) {
-                return Some((shared, pinned));
+            let entries = used.iter().filter_map(|place| unsafe { place.load(Ordering::Acquire).as_ref() });
+            let mut served = entries.map(|entry: &'static Entry| &*entry.0);
+            let served = served.find(|served| served.span().contains(addr) && served.owner().is_here())?;
+            if let Some(pinned) = served.handlers().enter(cpu) {
+                return Some((served, pinned));
             }
         }
         // The number of handlers at a time is limited.
@@ -223,24 +339,17 @@ fn interrupted_mask(context: *mut libc::c_void) -> u64 {
 /// Blocks what the kernel would block while the handler that was there before runs. At its return the kernel restores
 /// what was before.
 fn mask_as_for(before: &libc::sigaction, signal: i32, context: *mut libc::c_void) {
-    // SAFETY: the first 64 signals of a set, which are all that there are.
-    let own = unsafe { (&raw const before.sa_mask).cast::<u64>().read() };
+    let own = mask(before);
     let itself = if before.sa_flags & libc::SA_NODEFER == 0 { 1 << (signal - 1) } else { 0 };
     change_mask(libc::SIG_SETMASK, interrupted_mask(context) | own | itself, null_mut());
 }
 
-/// The handler that was there before, until it has run if it was to run once.
-fn handler_before(before: &libc::sigaction) -> libc::sighandler_t {
-    static HAS_RUN: AtomicBool = AtomicBool::new(false);
-    let runs_once = before.sa_flags & libc::SA_RESETHAND != 0;
-    if runs_once && HAS_RUN.swap(true, Ordering::Relaxed) { libc::SIG_DFL } else { before.sa_sigaction }
-}
-
 /// Does what would have been done without regions.
 fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: null, or never freed; never null once this handler is installed.
-    let Some(Before { action: before, .. }) = (unsafe { BEFORE.load(Ordering::Acquire).as_ref() }) else { return };
-    match handler_before(before) {
+    // Known once this handler is installed.
+    let Some(known) = before() else { return };
+    let before = &known.action;
+    match known.handler() {
         // SAFETY: what the kernel hands over with a signal.
         libc::SIG_IGN if unsafe { (*info).si_code } <= 0 => {}
         libc::SIG_DFL | libc::SIG_IGN => {

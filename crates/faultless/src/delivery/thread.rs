@@ -1,13 +1,16 @@
 //! Delivery by threads: each reads one descriptor, which has an equal part of the region.
+//!
+//! Of a file several threads share the descriptor. One of them waits for a message, and takes one. Then it is the next
+//! one's turn to wait, while the first serves the message.
 
 use std::ffi::CStr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use faultless_base::sys::descriptor::Descriptor;
-use faultless_base::sys::mmu::{Mmu, Rights};
+use faultless_base::sys::mmu::Rights;
 use faultless_base::sys::raw;
 use faultless_base::sys::uffd::message::{self, Message};
 use faultless_base::sys::uffd::{BATCH, Event, Uffd, Waited};
@@ -15,13 +18,13 @@ use faultless_base::sys::user_mmu::STRIPES;
 use faultless_base::{Errno, PAGE, Span};
 use faultless_mm::fault::{Fault, Outcome};
 
+use crate::delivery::served::Served;
 use crate::delivery::watchdog::Message as Look;
 use crate::error::Error;
 use crate::events::Events;
-use crate::events::remote_fill::{self, Buffer, Files, Request};
+use crate::events::remote_fill::{Buffer, Files, Request};
 use crate::process::descriptors::End;
 use crate::process::thread::Thread;
-use crate::shared::Shared;
 
 /// A message says that the access was a write.
 const WRITE: u64 = 1;
@@ -48,13 +51,15 @@ const NAMES: [&CStr; STRIPES] = [
     c"faultless-15",
 ];
 
-/// What others see of a handler.
+/// What others see of a handler. Only it changes that.
 #[derive(Default)]
 pub struct Beat {
     /// Since when it serves a fault, in ns; 0: it waits for one.
     pub since: AtomicU64,
     /// Where that is.
     pub addr: AtomicUsize,
+    /// How many messages it has served so far.
+    pub served: AtomicU64,
 }
 
 /// The handler threads of a region; they end with it.
@@ -68,33 +73,43 @@ pub struct Handlers {
 }
 
 impl Handlers {
-    /// Starts one thread for each descriptor. `watchdog` is told when there is something to look at.
+    /// Starts as many threads for each descriptor as share it; if some cannot be had, fewer. `watchdog` is told when there is something to look at.
     pub fn start(
-        shared: &Arc<Shared>,
+        served: &Arc<dyn Served>,
         events: Option<&Events>,
         watchdog: &SyncSender<Look>,
     ) -> Result<Self, Error> {
         let inboxes: Vec<_> = match events {
             Some(events) => events.inboxes.iter().map(|inbox| inbox.number() as i32).collect(),
-            None => shared.uffds().map(Uffd::number).collect(),
+            None => (0..).map_while(|part| served.uffd(part)).map(Uffd::number).collect(),
         };
+        let sharing = if events.is_some() { 1 } else { served.handlers_of_part() };
+        let inboxes: Vec<_> = inboxes.into_iter().flat_map(|inbox| std::iter::repeat_n(inbox, sharing)).collect();
+        let turns: Arc<Vec<_>> = Arc::new(inboxes.chunks(sharing).map(|_| Mutex::new(())).collect());
         let beats = Arc::new(inboxes.iter().map(|_| Beat::default()).collect::<Vec<_>>());
         let end = Arc::new(End::new()?);
         let mut handlers = Self { threads: Vec::new(), end, beats, inboxes };
         for (i, inbox) in handlers.inboxes.iter().copied().enumerate() {
-            let (shared, end, beats) = (shared.clone(), handlers.end.clone(), handlers.beats.clone());
+            let (served, end, beats) = (served.clone(), handlers.end.clone(), handlers.beats.clone());
+            let (part, turns) = (i / sharing, turns.clone());
             let watchdog = watchdog.clone();
             let files = events.and_then(|events| events.files.clone());
             let pipe = events.map(|events| events.inboxes[i].clone());
             let work = move || {
-                let inbox = Inbox { number: inbox, pipe: pipe.as_deref(), end: &end, files: files.as_deref() };
-                let serving = || serve(&shared, i, inbox, &beats[i], &watchdog);
+                let turn = (sharing > 1).then(|| &turns[part]);
+                let inbox =
+                    Inbox { number: inbox, pipe: pipe.as_deref(), end: &end, files: files.as_deref(), turn };
+                let serving = || serve(&*served, part, inbox, &beats[i], &watchdog);
                 let serving = AssertUnwindSafe(serving);
                 if catch_unwind(serving).is_err() {
-                    shared.close("a handler thread has died");
+                    served.close("a handler thread has died");
                 }
             };
-            handlers.threads.push(Thread::start(NAMES[i.min(NAMES.len() - 1)], work)?);
+            match Thread::start(NAMES[i.min(NAMES.len() - 1)], work) {
+                Ok(thread) => handlers.threads.push(thread),
+                Err(_) if i % sharing > 0 => {}
+                Err(error) => return Err(error),
+            }
         }
         Ok(handlers)
     }
@@ -119,12 +134,18 @@ struct Inbox<'a> {
     pipe: Option<&'a Descriptor>,
     end: &'a End,
     files: Option<&'a Files>,
+    /// Held while waiting, where several threads share it.
+    turn: Option<&'a Mutex<()>>,
 }
 
 impl Inbox<'_> {
     /// Waits for messages and reads them. An error where one of the descriptors is another file's: the program has
     /// closed it.
     fn receive(&self, uffd: &Uffd, messages: &mut [Message]) -> Result<Waited, Errno> {
+        let _turn = self.turn.map(|turn| turn.lock().unwrap_or_else(PoisonError::into_inner));
+        // The others are for the others.
+        let most = if self.turn.is_some() { 1 } else { messages.len() };
+        let messages = &mut messages[..most];
         let waited = message::wait(self.number, Some(self.end.number()), LOOK_MS)?;
         if self.end.is_told() {
             return Ok(Waited::Other);
@@ -136,9 +157,9 @@ impl Inbox<'_> {
     }
 }
 
-/// Serves descriptor `i` until the end of service.
-fn serve(shared: &Shared, i: usize, inbox: Inbox<'_>, beat: &Beat, watchdog: &SyncSender<Look>) {
-    let Some(uffd) = shared.uffds().nth(i) else { return };
+/// Serves the descriptor of a part until the end of service.
+fn serve(served: &dyn Served, part: usize, inbox: Inbox<'_>, beat: &Beat, watchdog: &SyncSender<Look>) {
+    let Some(uffd) = served.uffd(part) else { return };
     let mut messages: [Message; BATCH] = [[0; 4]; BATCH];
     let mut buffer = Buffer::default();
     loop {
@@ -148,17 +169,20 @@ fn serve(shared: &Shared, i: usize, inbox: Inbox<'_>, beat: &Beat, watchdog: &Sy
             Ok(Waited::Messages(n)) => {
                 if let Some(files) = inbox.files {
                     let requests = messages[..n].iter().filter_map(Request::from);
-                    requests.for_each(|request| remote_fill::serve(shared, files, &mut buffer, request));
+                    requests.for_each(|request| {
+                        served.fill_elsewhere(files, &mut buffer, request);
+                        beat.served.fetch_add(1, Ordering::Relaxed);
+                    });
                 }
                 let mut events = messages.map(Event::from);
-                batch(shared, uffd, beat, &mut events[..n]);
-                if shared.memory.has_left_windows() {
+                batch(served, uffd, beat, &mut events[..n]);
+                if served.has_left_windows() {
                     // Where it was told already, it has not looked yet.
                     let _ = watchdog.try_send(Look::Look);
                 }
             }
             Err(_) => {
-                shared.close("the descriptor of a region cannot be read");
+                served.close("the descriptor of a region cannot be read");
                 // It may have others, by which waiting threads are woken.
                 let _ = watchdog.try_send(Look::Closed);
                 return;
@@ -168,7 +192,7 @@ fn serve(shared: &Shared, i: usize, inbox: Inbox<'_>, beat: &Beat, watchdog: &Sy
 }
 
 /// Serves messages that came together: each page once, in order of addresses, so that windows are seen as such.
-pub fn batch(shared: &Shared, uffd: &Uffd, beat: &Beat, events: &mut [Event]) {
+pub fn batch(served: &dyn Served, uffd: &Uffd, beat: &Beat, events: &mut [Event]) {
     let page_of = |event: &Event| match event {
         Event::Fault { address, .. } => address & !(PAGE - 1),
         _ => usize::MAX,
@@ -182,15 +206,16 @@ pub fn batch(shared: &Shared, uffd: &Uffd, beat: &Beat, events: &mut [Event]) {
         if !done.contains(address) || wants == Rights::Write {
             beat.addr.store(address, Ordering::Relaxed);
             beat.since.store(raw::now_ns(), Ordering::Relaxed);
-            let outcome = shared.resolve(Fault { addr: address, wants, hint: thread as usize, cpu: raw::cpu() });
+            let outcome = served.resolve(Fault { addr: address, wants, hint: thread as usize, cpu: raw::cpu() });
             beat.since.store(0, Ordering::Relaxed);
             done = match outcome {
                 Outcome::Installed(window) => window,
                 Outcome::Forbidden | Outcome::Failed(_) | Outcome::Lost(_) => page,
             };
-            shared.memory.wake(done.clip(shared.memory.span()));
+            served.wake(done.clip(served.span()));
         } else {
             let _ = uffd.wake(page);
         }
+        beat.served.fetch_add(1, Ordering::Relaxed);
     }
 }

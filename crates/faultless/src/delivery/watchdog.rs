@@ -10,13 +10,13 @@ use faultless_base::sys::uffd::Uffd;
 use faultless_base::sys::uffd::message::is_waiting;
 use faultless_base::sys::{pagemap, raw};
 
-use crate::delivery::thread::Handlers;
+use crate::delivery::served::Served;
+use crate::delivery::thread::{Beat, Handlers};
 use crate::error::Error;
 use crate::events::Events;
 use crate::process::descriptors::own_files;
 use crate::process::message;
 use crate::process::thread::Thread;
-use crate::shared::{Shared, since};
 
 /// What the watchdog is told.
 pub enum Message {
@@ -43,21 +43,24 @@ pub struct Watched {
 
 impl Watched {
     /// Starts the watchdog alone, where each thread resolves its own faults.
-    pub fn start(shared: &Arc<Shared>, patience: Duration) -> Result<Self, Error> {
+    pub fn start(served: Arc<dyn Served>, patience: Duration) -> Result<Self, Error> {
         let (messages, received) = sync_channel(1);
-        Self::watch(shared, patience, None, None, messages, received)
+        Self::watch(served, patience, None, None, messages, received)
     }
 
-    /// Starts it and handler threads.
-    pub fn start_with_handlers(shared: &Arc<Shared>, patience: Duration) -> Result<Self, Error> {
-        let events = shared.has_events().then(|| Events::start(shared)).transpose()?;
+    /// Starts it and handler threads, which have messages from `events` where there are any.
+    pub fn start_with_handlers(
+        served: Arc<dyn Served>,
+        events: Option<Events>,
+        patience: Duration,
+    ) -> Result<Self, Error> {
         let (messages, received) = sync_channel(1);
-        let handlers = Handlers::start(shared, events.as_ref(), &messages)?;
-        Self::watch(shared, patience, Some(handlers), events, messages, received)
+        let handlers = Handlers::start(&served, events.as_ref(), &messages)?;
+        Self::watch(served, patience, Some(handlers), events, messages, received)
     }
 
     fn watch(
-        shared: &Arc<Shared>,
+        served: Arc<dyn Served>,
         patience: Duration,
         handlers: Option<Handlers>,
         events: Option<Events>,
@@ -65,9 +68,9 @@ impl Watched {
         received: Receiver<Message>,
     ) -> Result<Self, Error> {
         let inboxes = handlers.as_ref().map_or(&[][..], |handlers| &handlers.inboxes);
-        let files = descriptors_of_its_own(shared, inboxes);
+        let files = descriptors_of_its_own(&*served, inboxes);
         let handlers = Arc::new(Mutex::new(handlers));
-        let (watching, shared) = (handlers.clone(), shared.clone());
+        let watching = handlers.clone();
         let (begun, has_begun) = sync_channel::<()>(1);
         let work = move || {
             if let Some(files) = files {
@@ -80,13 +83,13 @@ impl Watched {
             let mut next = Instant::now() + between;
             loop {
                 match received.recv_timeout(next.saturating_duration_since(Instant::now())) {
-                    Ok(Message::Closed) => shared.memory.shut(),
-                    Ok(Message::Look) => while shared.memory.look_back() {},
+                    Ok(Message::Closed) => served.shut(),
+                    Ok(Message::Look) => while served.look_back() {},
                     Ok(Message::End) | Err(RecvTimeoutError::Disconnected) => break,
                     Err(RecvTimeoutError::Timeout) => {
                         match &*watching.lock().unwrap_or_else(PoisonError::into_inner) {
-                            Some(handlers) => reports.look(&shared, handlers, patience),
-                            None => reports.look_at_reads(&shared, patience),
+                            Some(handlers) => reports.look(&*served, handlers, patience),
+                            None => reports.look_at_reads(&*served, patience),
                         }
                         next = Instant::now() + between;
                     }
@@ -110,48 +113,98 @@ impl Drop for Watched {
 
 /// Descriptors that the watchdog keeps open, in a table of its own, of a region with a backing. The program may close
 /// all descriptors that it does not know. Even then missing pages must not become zero before the region is closed.
-fn descriptors_of_its_own(shared: &Shared, inboxes: &[i32]) -> Option<Vec<i32>> {
-    let uffds = shared.uffds().map(Uffd::number);
-    let all = uffds.chain(inboxes.iter().copied()).chain(pagemap::number());
-    shared.memory.backing().is_some().then(|| all.collect())
+fn descriptors_of_its_own(served: &dyn Served, inboxes: &[i32]) -> Option<Vec<i32>> {
+    let uffds = (0..).map_while(|part| served.uffd(part)).map(Uffd::number);
+    let all = uffds.chain(inboxes.iter().copied()).chain(pagemap::number()).chain(served.more_descriptors());
+    served.is_backed().then(|| all.collect())
 }
 
-/// What was reported already, by its beginning: each stall is reported once.
+/// Looks for which a handler has to make no progress until that is reported: all those within the patience, and one
+/// before. So one late look is no stall, for instance after the process was stopped.
+const LOOKS: u32 = 5;
+
+/// What the looks at a handler have seen. What waits at one look need not be what waits at the next one. So only the
+/// number served tells whether it goes on.
+#[derive(Default)]
+pub struct Progress {
+    served: u64,
+    /// Looks, one after the other, that saw this number, and something to do; and when the first of them was.
+    looks: u32,
+    since: Duration,
+    is_reported: bool,
+}
+
+/// A handler has something to do, and does not go on.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Stall {
+    time: Duration,
+    /// The fault that it serves, if it serves one.
+    addr: Option<usize>,
+}
+
+impl Progress {
+    /// Looks at the moment `now`; whether a message waits for the handler, the caller says. A stall is told once.
+    pub fn look(&mut self, beat: &Beat, is_waiting: bool, now: Duration, patience: Duration) -> Option<Stall> {
+        let serves = beat.since.load(Ordering::Relaxed) != 0;
+        let served = beat.served.load(Ordering::Relaxed);
+        let has_work = is_waiting || serves;
+        if !has_work || self.looks == 0 || served != self.served {
+            *self = Self { served, looks: has_work as u32, since: now, is_reported: false };
+            return None;
+        }
+        self.looks = self.looks.saturating_add(1);
+        let time = now.saturating_sub(self.since);
+        if self.looks < LOOKS || time < patience || std::mem::replace(&mut self.is_reported, true) {
+            return None;
+        }
+        Some(Stall { time, addr: serves.then(|| beat.addr.load(Ordering::Relaxed)) })
+    }
+}
+
+impl Stall {
+    /// Says so on stderr; what a handler waits for that serves a fault, the caller knows.
+    pub fn report(&self, waits_for: &str) {
+        // A handler that serves nothing while messages wait does not run.
+        let waits_for = if self.addr.is_some() { waits_for } else { "a processor, or for whoever stopped it" };
+        message::stalled(self.addr, self.time, waits_for);
+    }
+}
+
+/// The moment of a look.
+pub fn now() -> Duration {
+    Duration::from_nanos(raw::now_ns())
+}
+
+/// What the looks have seen so far.
 #[derive(Default)]
 struct Reports {
+    /// Of each handler.
+    progress: Vec<Progress>,
+    /// Reads that were reported already, by their beginning.
     reported: Vec<u64>,
-    waiting_since: Vec<Option<Instant>>,
 }
 
 impl Reports {
-    fn look(&mut self, shared: &Shared, handlers: &Handlers, patience: Duration) {
-        if handlers.has_lost_one() && !shared.is_closed() {
-            shared.close("a handler thread has ended");
+    fn look(&mut self, served: &dyn Served, handlers: &Handlers, patience: Duration) {
+        if handlers.has_lost_one() && !served.is_closed() {
+            served.close("a handler thread has ended");
         }
-        if shared.is_closed() {
+        if served.is_closed() {
             return;
         }
-        self.reported.resize(handlers.beats.len(), 0);
-        self.waiting_since.resize(handlers.beats.len(), None);
-        for (i, (beat, inbox)) in handlers.beats.iter().zip(&handlers.inboxes).enumerate() {
-            let addr = beat.addr.load(Ordering::Relaxed);
-            match since(&beat.since) {
-                Some(time) if time >= patience => {
-                    let start = beat.since.load(Ordering::Relaxed);
-                    if std::mem::replace(&mut self.reported[i], start) != start {
-                        message::stalled(addr, time, waits_for(shared));
-                    }
-                }
-                Some(_) => {}
-                None => self.look_at_idle(i, *inbox, patience),
+        self.progress.resize_with(handlers.beats.len(), Progress::default);
+        let looked_at = handlers.beats.iter().zip(&handlers.inboxes).zip(&mut self.progress);
+        for ((beat, inbox), progress) in looked_at {
+            if let Some(stall) = progress.look(beat, is_waiting(*inbox), now(), patience) {
+                stall.report(served.waits_for());
             }
         }
     }
 
     /// Where threads resolve their faults themselves, they can only wait for the backing for long.
-    fn look_at_reads(&mut self, shared: &Shared, patience: Duration) {
+    fn look_at_reads(&mut self, served: &dyn Served, patience: Duration) {
         let now = raw::now_ns();
-        let reads: Vec<_> = shared.memory.backing().reads().collect();
+        let reads = served.reads();
         self.reported.retain(|start| reads.iter().any(|(since, _)| since == start));
         for (since, offset) in reads {
             let time = Duration::from_nanos(now.saturating_sub(since));
@@ -161,24 +214,78 @@ impl Reports {
             }
         }
     }
+}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    /// A handler that serves nothing while messages wait does not run.
-    fn look_at_idle(&mut self, i: usize, inbox: i32, patience: Duration) {
-        if !is_waiting(inbox) {
-            self.waiting_since[i] = None;
-            return;
+    const PATIENCE: Duration = Duration::from_secs(5);
+
+    /// A handler and its watchdog, with a clock of their own.
+    #[derive(Default)]
+    struct Watch {
+        beat: Beat,
+        progress: Progress,
+        now: Duration,
+    }
+
+    impl Watch {
+        /// A look a quarter of the patience later.
+        fn look(&mut self, is_waiting: bool) -> Option<Stall> {
+            self.now += PATIENCE / 4;
+            self.progress.look(&self.beat, is_waiting, self.now, PATIENCE)
         }
-        let start = *self.waiting_since[i].get_or_insert_with(Instant::now);
-        if start.elapsed() >= patience {
-            message::stalled(0, start.elapsed(), "a processor, or for whoever stopped it");
-            self.waiting_since[i] = None;
+
+        fn serve(&self, faults: u64) {
+            self.beat.served.fetch_add(faults, Ordering::Relaxed);
         }
     }
-}
 
-fn waits_for(shared: &Shared) -> &'static str {
-    match shared.memory.backing().reads().next() {
-        Some(_) => "the backing of the region, which is being read",
-        None => "a change of the region in progress, or for the kernel",
+    #[test]
+    fn messages_that_wait_at_each_look_are_no_stall_while_some_are_served() {
+        let mut watch = Watch::default();
+        for _ in 0..100 {
+            watch.serve(1);
+            assert_eq!(watch.look(true), None);
+        }
+        // Nor is a fault that is served at each look: it is another one each time.
+        watch.beat.since.store(1, Ordering::Relaxed);
+        for _ in 0..100 {
+            watch.serve(1);
+            assert_eq!(watch.look(true), None);
+        }
+    }
+
+    #[test]
+    fn a_stall_is_told_once_with_its_address_if_there_is_one() {
+        let mut watch = Watch::default();
+        watch.serve(7);
+        for addr in [None, Some(0x5000)] {
+            watch.beat.addr.store(addr.unwrap_or(0x1000), Ordering::Relaxed);
+            watch.beat.since.store(addr.map_or(0, |_| 1), Ordering::Relaxed);
+            for _ in 1..LOOKS {
+                assert_eq!(watch.look(true), None);
+            }
+            assert_eq!(watch.look(true), Some(Stall { time: PATIENCE, addr }));
+            assert!((0..100).all(|_| watch.look(true).is_none()));
+            // The next one is another stall.
+            watch.serve(1);
+        }
+    }
+
+    #[test]
+    fn a_handler_without_work_stands_still() {
+        let mut watch = Watch::default();
+        assert!((0..100).all(|_| watch.look(false).is_none()));
+        // What waits now and then was served in between, or has only come.
+        assert!((0..100).all(|i| watch.look(i % 4 != 0).is_none()));
+    }
+
+    #[test]
+    fn one_late_look_is_no_stall() {
+        let mut watch = Watch::default();
+        assert_eq!(watch.look(true), None);
+        watch.now += 100 * PATIENCE;
+        assert_eq!(watch.look(true), None);
     }
 }

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
@@ -37,6 +37,8 @@ pub(super) struct LocalFile {
     /// Whether `O_DIRECT` works, as far as it was tried.
     is_direct: AtomicBool,
     is_huge: bool,
+    /// Pages that were no hole when that was asked last: the first in the upper half, the end in the lower.
+    data: AtomicU64,
     /// When it was changed last, as far as this library did that or has seen it.
     changed: Mutex<Option<SystemTime>>,
 }
@@ -93,7 +95,8 @@ impl LocalFile {
     pub(super) fn new(file: &File, is_huge: bool) -> io::Result<Self> {
         let reads = Ways::new(file, false)?;
         let is_direct = reads.direct.is_some().into();
-        let local = Self { reads, writes: Late::new(), is_direct, is_huge, changed: Mutex::default() };
+        let (data, changed) = (AtomicU64::new(0), Mutex::default());
+        let local = Self { reads, writes: Late::new(), is_direct, is_huge, data, changed };
         local.note_change();
         local.allow_writes(file)?;
         Ok(local)
@@ -179,6 +182,35 @@ impl LocalFile {
     }
 }
 
+/// The system's answer to where the next data, or the next hole, begins.
+fn seek(file: &File, offset: u64, what: libc::c_int) -> Result<u64, Errno> {
+    // SAFETY: a descriptor of the caller's.
+    call(|| unsafe { libc::lseek(file.as_raw_fd(), offset as i64, what) as isize }).map(|at| at as u64)
+}
+
+impl LocalFile {
+    /// Whether a part was no hole when that was asked. If it is one by now, its zeroes are read as any bytes.
+    fn is_known_data(&self, offset: u64, end: u64) -> bool {
+        let known = self.data.load(Relaxed);
+        let (first, last) = (known >> 32, known & u64::from(u32::MAX));
+        first * PAGE as u64 <= offset && end <= last * PAGE as u64
+    }
+
+    /// From this byte on there is data: up to where is kept, so that it is not asked again for each page.
+    fn learn_data(&self, file: &File, data: u64) {
+        let Ok(hole) = seek(file, data, libc::SEEK_HOLE) else { return };
+        let (mut first, mut end) = (data.div_ceil(PAGE as u64), hole / PAGE as u64);
+        let known = self.data.load(Relaxed);
+        let (known_first, known_end) = (known >> 32, known & u64::from(u32::MAX));
+        if first <= known_end && known_first <= end {
+            (first, end) = (first.min(known_first), end.max(known_end));
+        }
+        if first < end && end <= u64::from(u32::MAX) {
+            self.data.store(first << 32 | end, Relaxed);
+        }
+    }
+}
+
 impl Backing for LocalFile {
     fn read(&self, offset: u64, to: Span) -> Result<usize, Errno> {
         let mut done = 0;
@@ -257,6 +289,7 @@ impl Backing for LocalFile {
             return Ok(());
         }
         let ways = self.writes.get().ok_or(Errno::EBADF)?;
+        self.data.store(0, Relaxed);
         // SAFETY: a descriptor of this value's.
         call(|| unsafe { libc::ftruncate(ways.buffered.as_raw_fd(), length as i64) as isize })?;
         self.note_change();
@@ -268,6 +301,7 @@ impl Backing for LocalFile {
         let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         // A block that the end of the file cuts goes, too.
         let bytes = bytes.next_multiple_of(PAGE) as i64;
+        self.data.store(0, Relaxed);
         // SAFETY: a descriptor of this value's.
         match call(|| unsafe { libc::fallocate(ways.buffered.as_raw_fd(), how, offset as i64, bytes) as isize }) {
             Ok(_) => {
@@ -283,13 +317,19 @@ impl Backing for LocalFile {
         // The position of this descriptor is no other's.
         let Some(file) = &self.reads.direct else { return false };
         let end = offset + bytes as u64;
+        if self.is_known_data(offset, end) {
+            return false;
+        }
         // Behind the end nothing is a hole: another process may have made the file shorter.
         if !file.metadata().is_ok_and(|about| about.len() >= end) {
             return false;
         }
-        // SAFETY: a descriptor of this value's.
-        match call(|| unsafe { libc::lseek(file.as_raw_fd(), offset as i64, libc::SEEK_DATA) as isize }) {
-            Ok(data) => data as u64 >= end,
+        match seek(file, offset, libc::SEEK_DATA) {
+            Ok(data) if data < end => {
+                self.learn_data(file, data);
+                false
+            }
+            Ok(_) => true,
             Err(error) => error == Errno::new(libc::ENXIO),
         }
     }

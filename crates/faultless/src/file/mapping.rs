@@ -2,29 +2,41 @@
 
 use std::io;
 
+use faultless_base::Span;
 use faultless_base::sys::file_memory;
 use faultless_mm::cache::Use;
 
-use crate::file::caches::{Handle, Mapped};
+use crate::file::caches::{Comes, Handle, Mapped};
 use crate::file::{error_of, inside};
 
-/// A part of a file in memory. All of it is there: an access to it takes no page fault but the first that maps each
-/// 2 MiB, and cannot fail. All mappings of a file are the same memory.
+/// A part of a file in memory. All mappings of a file are the same memory. A forked child does not have it: there an
+/// access is a SIGSEGV.
 ///
-/// It stays in memory until this is dropped. A forked child does not have it: there an access is a SIGSEGV.
+/// - By [`super::File::map`] all of it is there until this is dropped. An access to it takes no page fault but the first
+///   that maps each 2 MiB, and cannot fail.
+/// - By [`super::File::map_lazy`] pages come when they are touched, and may go at any time. A page that cannot be read is
+///   a SIGBUS, or an error of [`Mapping::read`].
 pub struct Mapping {
     handle: Handle,
     part: Mapped,
+    /// Of a private mapping the part that it copies, which ends after it.
+    _under: Option<Box<Mapping>>,
 }
 
 impl Mapping {
-    pub(super) fn new(handle: Handle, offset: u64, bytes: usize, used: Use) -> io::Result<Self> {
+    pub(super) fn new(handle: Handle, offset: u64, bytes: usize, used: Use, comes: Comes) -> io::Result<Self> {
         let shared = handle.get().here()?;
         let using = shared.using();
-        let part = Mapped { offset: inside(shared.engine.length(), offset, bytes)?, bytes, used };
-        shared.map(part).map_err(error_of)?;
+        let part = Mapped { offset: inside(shared.engine.length(), offset, bytes)?, bytes, used, comes };
+        shared.map(part)?;
         drop(using);
-        Ok(Self { handle, part })
+        Ok(Self { handle, part, _under: None })
+    }
+
+    /// The same; it copies `under`.
+    pub(super) fn over(mut self, under: Mapping) -> Self {
+        self._under = Some(Box::new(under));
+        self
     }
 
     /// Where it is.
@@ -44,11 +56,40 @@ impl Mapping {
 
     /// Copies bytes from `at` on out of it. An error where they are not all inside.
     pub fn read(&self, at: usize, buffer: &mut [u8]) -> io::Result<()> {
-        self.handle.get().here()?;
-        let at = inside(self.part.bytes, at as u64, buffer.len())?;
-        // SAFETY: inside this mapping, which is in memory; as many bytes of the caller's.
-        unsafe { file_memory::copy(self.as_ptr() as usize + at, buffer.as_mut_ptr() as usize, buffer.len()) };
+        let (mut to, at) = (buffer.as_mut_ptr() as usize, inside(self.part.bytes, at as u64, buffer.len())?);
+        let copy = |from: Span| {
+            // SAFETY: bytes of this mapping, in memory for now; together they are no more than the caller's.
+            unsafe { file_memory::copy(from.start, to, from.bytes()) };
+            to += from.bytes();
+        };
+        self.each(at, buffer.len(), Use::Read, copy)
+    }
+
+    /// Calls `f` with memory of the mapping, which is there meanwhile.
+    fn each(&self, at: usize, bytes: usize, used: Use, mut f: impl FnMut(Span)) -> io::Result<()> {
+        let shared = self.handle.get().here()?;
+        let offset = self.part.offset + at;
+        if self.part.comes == Comes::Now {
+            f(Span::new(shared.engine.address(offset), bytes));
+            return Ok(());
+        }
+        let _using = shared.using();
+        let mut done = 0;
+        while done < bytes {
+            done += shared.engine.with(offset + done, bytes - done, used, &mut f).map_err(error_of)?;
+        }
         Ok(())
+    }
+
+    /// Whether pages come when they are touched.
+    pub fn is_lazy(&self) -> bool {
+        self.part.comes == Comes::Lazily
+    }
+
+    /// Whether a system call may be given any memory of it. Not so where pages come when they are touched and the kernel
+    /// does not deliver its own faults: there it fails with `EFAULT` on a page that is missing.
+    pub fn serves_system_calls(&self) -> bool {
+        !self.is_lazy() || self.handle.get().serves_system_calls()
     }
 
     /// Its bytes.
@@ -86,11 +127,13 @@ impl MappingMut {
 
     /// Copies bytes into it, from `at` on. An error where they do not all go inside.
     pub fn write(&self, at: usize, bytes: &[u8]) -> io::Result<()> {
-        self.0.handle.get().here()?;
-        let at = inside(self.0.part.bytes, at as u64, bytes.len())?;
-        // SAFETY: inside this mapping, which is in memory; as many bytes of the caller's. Others may read and write.
-        unsafe { file_memory::copy(bytes.as_ptr() as usize, self.0.as_ptr() as usize + at, bytes.len()) };
-        Ok(())
+        let (mut from, at) = (bytes.as_ptr() as usize, inside(self.0.part.bytes, at as u64, bytes.len())?);
+        let copy = |to: Span| {
+            // SAFETY: as in `read`. Others may read and write.
+            unsafe { file_memory::copy(from, to.start, to.bytes()) };
+            from += to.bytes();
+        };
+        self.0.each(at, bytes.len(), Use::Write, copy)
     }
 
     /// Its bytes.
@@ -102,7 +145,8 @@ impl MappingMut {
         unsafe { std::slice::from_raw_parts_mut(self.as_mut_ptr(), self.0.part.bytes) }
     }
 
-    /// Writes it to the file, and waits until it is durable. All of it: which pages have changed is not known.
+    /// Writes it to the file, and waits until it is durable. All of it, because it is not known which pages have changed;
+    /// of a lazy mapping what has changed.
     pub fn sync(&self) -> io::Result<()> {
         self.0.handle.get().here()?.sync(self.0.part.offset, self.0.part.bytes).map_err(error_of)
     }

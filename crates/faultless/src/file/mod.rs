@@ -24,6 +24,8 @@ mod caches;
 mod fork;
 mod local;
 mod mapping;
+mod paged;
+mod private;
 mod queue;
 mod read_ahead;
 
@@ -37,9 +39,10 @@ use faultless_base::sys::{file_memory, pressure};
 use faultless_mm::cache::Use;
 use faultless_mm::cache::evict::To;
 
+pub use crate::delivery::Delivery;
 pub use crate::file::backing::Backing;
 use crate::file::backing::Custom;
-use crate::file::caches::{Handle, Shared, Source};
+use crate::file::caches::{Comes, Handle, Shared, Source};
 pub use crate::file::fork::{Fork, before_fork};
 pub use crate::file::mapping::{Mapping, MappingMut};
 use crate::file::read_ahead::ReadAhead;
@@ -149,7 +152,7 @@ impl File {
 
     /// Bytes of it that are in memory.
     pub fn present(&self) -> usize {
-        self.handle.get().engine.present()
+        self.handle.get().here().map_or(0, |shared| shared.engine.present())
     }
 
     /// Whether it is read past the kernel's page cache. Elsewhere its pages are in memory twice, for a time.
@@ -252,13 +255,76 @@ impl File {
 
     /// Brings a part into memory, and keeps it there, for reading. It has to be inside the file.
     pub fn map(&self, offset: u64, length: usize) -> io::Result<Mapping> {
-        Mapping::new(self.handle.clone(), offset, length, Use::Read)
+        Mapping::new(self.handle.clone(), offset, length, Use::Read, Comes::Now)
     }
 
     /// The same for reading and writing.
     pub fn map_mut(&self, offset: u64, length: usize) -> io::Result<MappingMut> {
         self.writable()?;
-        Ok(MappingMut::new(Mapping::new(self.handle.clone(), offset, length, Use::Write)?))
+        Ok(MappingMut::new(Mapping::new(self.handle.clone(), offset, length, Use::Write, Comes::Now)?))
+    }
+
+    /// Maps a part, which is inside the file and may be larger than memory, for reading. Its pages come when they are
+    /// touched, and count as kept under the knob `budget`: those that were not used for longest go.
+    ///
+    /// A page that cannot be read is a SIGBUS, with a message. The error is that no userfaultfd can be had that notes writes
+    /// (Linux 6.8), or no thread.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("data");
+    /// # std::fs::write(&path, vec![7; 50_000])?;
+    /// let file = faultless::file::File::open_writable(&path)?;
+    /// let mut mapping = match file.map_lazy_mut(0, 50_000) {
+    ///     Ok(mapping) => mapping,
+    ///     Err(_) => file.map_mut(0, 50_000)?, // in a container that has no userfaultfd
+    /// };
+    /// // SAFETY: no other part of this program uses the file.
+    /// let bytes = unsafe { mapping.as_mut_slice() };
+    /// bytes[40_000] += 1; // a page comes
+    /// file.sync()?; // that page alone is written
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn map_lazy(&self, offset: u64, length: usize) -> io::Result<Mapping> {
+        Mapping::new(self.handle.clone(), offset, length, Use::Read, Comes::Lazily)
+    }
+
+    /// The same for reading and writing. A sync writes the pages that have changed, and no others.
+    pub fn map_lazy_mut(&self, offset: u64, length: usize) -> io::Result<MappingMut> {
+        self.writable()?;
+        Ok(MappingMut::new(Mapping::new(self.handle.clone(), offset, length, Use::Write, Comes::Lazily)?))
+    }
+
+    /// Maps a part, which is inside the file and may be larger than memory, for reading and for changes that stay in this
+    /// mapping: no other one sees them, and no sync writes them. The file need not be open for writing.
+    ///
+    /// Its pages come when they are touched, by thread, as copies of what the file's cache has then. Which page that is later
+    /// changed by others is seen here is not defined. Pages with changes stay in memory, beside the knob `budget`; others go
+    /// beyond it. Errors are those of [`File::map_lazy`].
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("data");
+    /// # std::fs::write(&path, vec![7; 50_000])?;
+    /// let file = faultless::file::File::open(&path)?;
+    /// if let Ok(mapping) = file.map_private(0, 50_000) {
+    ///     mapping.write(40_000, b"mine")?;
+    ///     let mut byte = [0];
+    ///     file.read_at(&mut byte, 40_000)?;
+    ///     assert_eq!(byte, [7]);
+    /// }
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn map_private(&self, offset: u64, length: usize) -> io::Result<MappingMut> {
+        self.shared()?;
+        private::map(&self.handle, offset, length)
+    }
+
+    /// How faults of lazy mappings of this file are delivered: by thread, unless this says by signal before the first
+    /// of them. By signal each thread that faults brings its page itself. Then no thread may block SIGBUS while it uses
+    /// a mapping, and a system call that is given a page that is missing fails with `EFAULT`.
+    pub fn deliver(&self, delivery: Delivery) -> io::Result<()> {
+        self.shared()?.serve(delivery)
     }
 
     /// Writes all that has changed, and waits until it is durable. An error that another call met since the last time
@@ -288,7 +354,10 @@ impl File {
     pub fn drop_range(&self, part: Range<u64>) -> usize {
         let start = usize::try_from(part.start).unwrap_or(usize::MAX);
         let bytes = usize::try_from(part.end.saturating_sub(part.start)).unwrap_or(usize::MAX);
-        let dropped = |shared: &Shared| shared.engine.evict_range(start, bytes, To::Store);
+        let dropped = |shared: &Shared| {
+            let _using = shared.using();
+            shared.engine.evict_range(start, bytes, To::Store)
+        };
         self.shared().map_or(0, dropped) * faultless_base::SLOT
     }
 }

@@ -127,6 +127,7 @@ mod tests {
     use std::os::unix::fs::FileExt;
 
     use faultless_base::{PAGE, Span};
+    use faultless_testkit::refuse;
 
     use super::*;
 
@@ -138,28 +139,12 @@ mod tests {
         done: Vec<Option<usize>>,
     }
 
-    fn refuse_to_enter() {
-        let statement = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
-        let mut filter = [
-            statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
-            statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, libc::SYS_io_uring_enter as u32),
-            statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
-            statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
-        ];
-        let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-        // SAFETY: a program that is read by the call, for this thread alone.
-        unsafe {
-            assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-            assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program), 0);
-        }
-    }
-
     impl Reads for Pages {
         fn next(&mut self) -> Option<Request> {
             let tag = self.done.len().checked_sub(self.next + 1)?;
             self.next += 1;
             if self.next == self.refuses_at {
-                refuse_to_enter();
+                refuse(libc::SYS_io_uring_enter);
             }
             let to = Span::new(self.memory.as_mut_ptr() as usize + tag * PAGE, PAGE);
             Some(Request { offset: (tag * PAGE) as u64, to, tag })

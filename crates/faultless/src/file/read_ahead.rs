@@ -5,7 +5,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use faultless_base::sys::file_memory::UserMemory;
 use faultless_base::{PAGE, SLOT};
 use faultless_mm::cache::Cache;
-use faultless_mm::cache::backing::Backing;
 
 use crate::file::caches::Source;
 
@@ -34,7 +33,7 @@ impl ReadAhead {
     /// A read of so many bytes, all inside the file, begins. It is made in pieces, for each of which this is called;
     /// how many bytes of it are one. What is worth it comes before, with many requests at a time.
     pub(super) fn before_read(&self, engine: &Cache<UserMemory, Source>, at: usize, bytes: usize) -> usize {
-        let unit = if engine.backing().is_huge() { SLOT } else { PAGE };
+        let unit = if engine.is_huge() { SLOT } else { PAGE };
         // What comes ahead must not drive out itself.
         let most = (engine.capacity() / 2).min(MOST).max(unit);
         let piece = bytes.min(most);

@@ -1,5 +1,6 @@
 //! The memory of the machine, and limits of the process that reservations of addresses would use up.
 
+use faultless_base::raw::{syscall, unmap};
 use faultless_base::{PAGE, SLOT};
 
 /// The memory of this machine, in whole huge pages.
@@ -19,4 +20,21 @@ pub fn memory() -> Option<usize> {
         (limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
     });
     limits.min().map(|limit| usize::try_from(limit).unwrap_or(usize::MAX))
+}
+
+/// Whether the kernel grants so much private memory to whoever allocates it (`vm.overcommit_memory`). Regions and
+/// blocks reserve addresses, which the kernel grants beyond that: filling them may then end the process. A limit of
+/// the process (`ulimit -v`, `-d`) is not looked at: what a region takes of it is taken already.
+pub fn is_granted(bytes: usize) -> bool {
+    let can_map = |counted: i32| {
+        let (prot, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | counted);
+        // SAFETY: a new mapping at a place of the kernel's choice replaces nothing, and only this function knows it.
+        let at = unsafe { syscall(libc::SYS_mmap, [0, bytes, prot as usize, flags as usize, usize::MAX, 0]) };
+        // SAFETY: the same.
+        at.map(|at| unsafe { unmap(at, bytes) }).is_ok()
+    };
+    // What cannot be mapped either way lacks addresses, and not memory. With strict accounting the kernel counts both,
+    // and a block when it is mapped.
+    can_map(0) || !can_map(libc::MAP_NORESERVE)
 }

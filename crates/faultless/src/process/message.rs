@@ -53,6 +53,12 @@ pub fn file_is_not_written(error: Errno) {
     say(format_args!("changes of a file are lost: they could not be written (error {error}) when it was closed"));
 }
 
+/// The lazy mappings of a file are closed.
+pub fn file_is_closed(span: Span, why: &str) {
+    let (start, end) = (span.start, span.end);
+    say(format_args!("{why}: the file at {start:#x}-{end:#x} is closed, an access to it is an error"));
+}
+
 /// A backing takes long.
 pub fn reads_for_long(offset: u64, time: Duration) {
     let s = time.as_secs_f32();
@@ -61,8 +67,13 @@ pub fn reads_for_long(offset: u64, time: Duration) {
     ));
 }
 
-/// A fault has waited for long.
-pub fn stalled(addr: usize, time: Duration, waits_for: &str) {
+/// A fault has waited for long; where, if that is known.
+pub fn stalled(addr: Option<usize>, time: Duration, waits_for: &str) {
     let s = time.as_secs_f32();
-    say(format_args!("a fault at {addr:#x} has not been served for {s:.1} s: the handler waits for {waits_for}"));
+    match addr {
+        Some(addr) => say(format_args!(
+            "a fault at {addr:#x} has not been served for {s:.1} s: the handler waits for {waits_for}"
+        )),
+        None => say(format_args!("a fault has not been served for {s:.1} s: the handler waits for {waits_for}")),
+    }
 }

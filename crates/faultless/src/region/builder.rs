@@ -1,7 +1,7 @@
 //! The choices that a region is made with.
 
 use std::mem::ManuallyDrop;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use faultless_base::sync::Epoch;
@@ -20,6 +20,7 @@ use crate::delivery::signal;
 use crate::delivery::watchdog::Watched;
 use crate::delivery::{self, Delivery};
 use crate::error::Error;
+use crate::events::Events;
 use crate::page::{self, page};
 use crate::process::limits;
 use crate::process::masked::Masked;
@@ -29,6 +30,8 @@ use crate::shared::Shared;
 use crate::shared::source::Source;
 use faultless_base::sys::mmu::Rights;
 
+/// A window of 2 MiB.
+const SLOT_ORDER: u32 = (SLOT / PAGE).ilog2();
 /// Areas that a region has at a time, unless it is said otherwise.
 const AREAS: usize = 4096;
 /// Bytes of huge pages that are made ready ahead of a stream, unless it is said otherwise.
@@ -115,6 +118,7 @@ impl Builder {
     /// faults goes on, and likewise the memory that one fault brings. A thread of idle priority, which all regions
     /// share, makes up to 64 MiB ready unless it is said otherwise, and gives it back soon after. Without a budget
     /// only the windows limit the memory that one fault brings. [`Delivery::Direct`] has what is mapped, and no more.
+    /// With [`Delivery::Kernel`] a fault brings a page or a huge page; a huge one only if budget and windows allow 2 MiB.
     ///
     /// Buffers for a backing are not counted: up to 32 MiB, each with the bytes of its last use.
     pub fn budget(self, bytes: usize) -> Self {
@@ -253,7 +257,9 @@ impl Builder {
         } else if has_backing {
             mmu.keep_from_children().map_err(|error| Error::Kernel(error.number()))?;
         }
-        mmu.prefer_huge(span, self.huge);
+        // The kernel brings a huge page for a fault, whatever a window is: so that must not be beyond it.
+        let huge = self.huge && (delivery != Delivery::Kernel || orders.most >= SLOT_ORDER);
+        mmu.prefer_huge(span, huge);
         let plan = Plan { areas: self.areas.max(3), orders };
         let handlers = Epoch::new(page::places()).ok_or(Error::NoAddressSpace)?;
         let counted = page::counted(span, delivery as u64);
@@ -275,36 +281,35 @@ impl Builder {
             !has_backing && !self.events && stripes == 1 && self.patience == handler_pool::PATIENCE;
         let serving = match delivery {
             Delivery::Thread if shares_handler => Some(Serving::Shared(Place::find(&shared)?)),
-            Delivery::Thread => Some(Serving::Own(Watched::start_with_handlers(&shared, self.patience)?)),
+            Delivery::Thread => {
+                let events = self.events.then(|| Events::start(&shared)).transpose()?;
+                Some(Serving::Own(Watched::start_with_handlers(shared.clone(), events, self.patience)?))
+            }
             Delivery::Signal => {
                 // Nothing else can take long where a thread resolves its own faults.
-                let watched = has_backing.then(|| Watched::start(&shared, self.patience)).transpose()?;
-                signal::serve(&shared)?;
+                let watched = has_backing.then(|| Watched::start(shared.clone(), self.patience)).transpose()?;
+                signal::serve(shared.clone())?;
                 watched.map(Serving::Own)
             }
             Delivery::Direct | Delivery::Kernel | Delivery::Best => None,
         };
         if let Err(error) = shared.memory.deliver() {
             if delivery == Delivery::Signal {
-                signal::forget(&shared);
+                signal::forget(&*shared);
             }
             return Err(Error::Kernel(error.number()));
         }
-        let attributes = Attributes {
-            rights: Rights::None,
-            backed: has_backing,
-            huge: self.huge,
-            random: false,
-            kernel: false,
-        };
+        let attributes =
+            Attributes { rights: Rights::None, backed: has_backing, huge, random: false, kernel: false };
         let serves_system_calls = match delivery {
             Delivery::Signal => false,
             _ => opened.way.is_none_or(Way::sees_kernel_faults),
         };
         let shared = ManuallyDrop::new(shared);
+        let serving = Mutex::new(serving);
         let region = Region { serving, shared, delivery, serves_system_calls, attributes, length: self.length };
         if self.mapped {
-            region.map(0..bytes, Rights::Write)?;
+            region.map_slots(0..bytes, Rights::Write)?;
         }
         Ok(region)
     }

@@ -8,6 +8,7 @@
 //! of its own: the regions of its parent cannot be changed there, and a thread of the parent may have held the lock.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use faultless_base::units::round_up;
@@ -17,7 +18,7 @@ use crate::delivery::Delivery;
 use crate::error::Error;
 use crate::process::limits;
 use crate::process::owner::{OfProcess, Owner};
-use crate::region::{Builder, Region};
+use crate::region::{Builder, Region, Snapshot};
 use faultless_base::sys::mmu::Rights;
 
 /// Addresses of a region, unless one block needs more. They take no memory.
@@ -160,7 +161,11 @@ impl Heap {
             };
             let mapped = region.map(offset..offset + length.next_multiple_of(PAGE), Rights::Write);
             match mapped {
-                Ok(()) => return Ok(Block { regions, region, offset, length }),
+                Ok(()) => {
+                    let block = Block { regions, region, offset, length };
+                    block.region.prefer_huge(block.head(), false);
+                    return Ok(block);
+                }
                 Err(Error::TooManyAreas | Error::Closed) => {
                     regions.give(&region, offset, bytes);
                     passed.push(region);
@@ -209,6 +214,12 @@ impl Regions {
 }
 
 impl Block {
+    /// The first 2 MiB, in slots. They are of small pages in every delivery mode: a block of which only the beginning
+    /// is used takes no more than that.
+    fn head(&self) -> Range<usize> {
+        self.offset..self.offset + SLOT
+    }
+
     /// Its first byte.
     pub fn as_ptr(&self) -> *mut u8 {
         self.region.as_ptr().wrapping_add(self.offset)
@@ -239,6 +250,13 @@ impl Block {
         self.region.check_thread()
     }
 
+    /// Takes a snapshot of it, as [`Region::snapshot`] does of a region. It holds what the block had, also when the
+    /// block is gone.
+    pub fn snapshot(&self) -> Result<Snapshot, Error> {
+        let end = self.offset + self.length.next_multiple_of(SLOT);
+        self.region.snapshot_of_slots(self.offset..end, self.length)
+    }
+
     /// Brings all pages of it at once, so that system calls find them in every delivery mode.
     pub fn populate(&self) -> Result<(), Error> {
         self.region.populate(self.offset..self.offset + self.length.next_multiple_of(PAGE))
@@ -251,6 +269,8 @@ impl Drop for Block {
         if !self.regions.owner.is_here() {
             return;
         }
+        // The next block may have another beginning.
+        self.region.prefer_huge(self.head(), true);
         // A range that cannot be unmapped is not handed out again.
         if self.region.unmap(self.offset..self.offset + self.length.next_multiple_of(PAGE)).is_ok() {
             self.regions.give(&self.region, self.offset, self.length.next_multiple_of(SLOT));

@@ -2,10 +2,12 @@
 
 mod builder;
 mod heap;
+mod save;
+mod snapshot;
 
 use std::mem::ManuallyDrop;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use faultless_base::sys::mmu::Mmu;
@@ -19,6 +21,8 @@ pub use faultless_base::sys::mmu::Rights;
 pub use faultless_base::sys::user_mmu::Backing;
 pub use faultless_mm::region::change::Advice;
 pub use heap::{Block, Heap};
+pub use save::Save;
+pub use snapshot::Snapshot;
 
 use crate::background::{Background, Priority};
 pub use crate::delivery::Delivery;
@@ -26,6 +30,7 @@ use crate::delivery::watchdog::Watched;
 use crate::delivery::{handler_pool, signal};
 pub use crate::error::Error;
 use crate::page;
+pub use crate::process::limits::is_granted;
 use crate::process::masked::{Masked, blocks_sigbus};
 use crate::shared::Shared;
 pub use crate::shared::file::FileBacking;
@@ -49,7 +54,7 @@ pub use crate::shared::file::FileBacking;
 /// A forked child has the bytes of an anonymous region that were there, and zeroes for the others, but cannot change
 /// the region. Of a region with a backing it has nothing, unless the region has events ([`Builder::events`]).
 pub struct Region {
-    serving: Option<Serving>,
+    serving: Mutex<Option<Serving>>,
     shared: ManuallyDrop<Arc<Shared>>,
     delivery: Delivery,
     serves_system_calls: bool,
@@ -147,8 +152,17 @@ impl Region {
         Ok(unsafe { std::slice::from_raw_parts_mut(self.as_ptr(), self.length) })
     }
 
-    /// The span of a range, with signals held back and in the right process.
+    /// The span of a range of pages, with signals held back and in the right process.
     fn enter(&self, range: Range<usize>) -> Result<(Span, Masked), Error> {
+        let pages = self.length.next_multiple_of(PAGE);
+        if range.start.max(range.end) > pages {
+            return Err(Error::Outside);
+        }
+        self.enter_slots(range)
+    }
+
+    /// The same up to the end of the last slot.
+    fn enter_slots(&self, range: Range<usize>) -> Result<(Span, Masked), Error> {
         self.shared.check()?;
         let all = self.shared.memory.span();
         let at = |offset: usize| all.start.checked_add(offset).filter(|at| *at <= all.end).ok_or(Error::Outside);
@@ -160,13 +174,28 @@ impl Region {
     /// Maps a part where nothing is mapped, as the region was built: zeroes, or what the backing has at the same
     /// offset.
     pub fn map(&self, range: Range<usize>, rights: Rights) -> Result<(), Error> {
-        let (span, _masked) = self.enter(range.clone())?;
+        self.enter(range.clone())?;
+        self.map_slots(range, rights)
+    }
+
+    /// The same up to the end of the last slot.
+    pub(crate) fn map_slots(&self, range: Range<usize>, rights: Rights) -> Result<(), Error> {
+        let (span, _masked) = self.enter_slots(range.clone())?;
         let mapped = self.shared.memory.map(span, Attributes { rights, ..self.attributes }, range.start);
         mapped.map_err(|refused| self.shared.refused(refused))?;
         if self.delivery == Delivery::Direct && rights == Rights::Write {
             self.shared.memory.populate(span).map_err(|refused| self.shared.refused(refused))?;
         }
         Ok(())
+    }
+
+    /// Has the kernel make a part of small pages alone, or of huge ones too: where it serves the faults, and may make
+    /// huge pages at all.
+    pub(crate) fn prefer_huge(&self, range: Range<usize>, huge: bool) {
+        if self.delivery == Delivery::Kernel && self.attributes.huge {
+            let start = self.shared.memory.span().start;
+            self.shared.memory.prefer_huge(Span { start: start + range.start, end: start + range.end }, huge);
+        }
     }
 
     /// Unmaps all mapped memory in a part; its content is gone.
@@ -262,12 +291,13 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
+        let serving = self.serving.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if self.delivery == Delivery::Signal {
-            signal::forget(&self.shared);
+            signal::forget(&**self.shared);
         }
         if !self.shared.owner.is_here() {
             // The threads are the parent's, and so are the descriptors: calls on them would change the parent.
-            std::mem::forget(self.serving.take());
+            std::mem::forget(serving);
             let span = self.shared.memory.span();
             // A region with a backing is not in the child: something else may be in its place. With events that may
             // be so of any part, and only the parent's reader knows.
@@ -279,7 +309,7 @@ impl Drop for Region {
         }
         self.shared.end();
         // The threads that serve end before the memory does.
-        drop(self.serving.take());
+        drop(serving);
         let others = Arc::downgrade(&self.shared);
         // SAFETY: it is not used any more.
         unsafe { ManuallyDrop::drop(&mut self.shared) };

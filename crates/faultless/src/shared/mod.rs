@@ -4,8 +4,7 @@ pub mod event_sync;
 pub mod file;
 pub mod source;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use faultless_base::sync::Epoch;
 use faultless_base::sys::mmu::Mmu;
@@ -30,12 +29,6 @@ const PATIENCE: u32 = 200;
 
 /// The engine of a region in this process.
 pub type Memory = Engine<UserMmu<Source>>;
-
-/// How long ago the moment was that a word names; `None` for 0.
-pub fn since(moment: &AtomicU64) -> Option<Duration> {
-    let start = moment.load(Ordering::Relaxed);
-    (start != 0).then(|| Duration::from_nanos(raw::now_ns().saturating_sub(start)))
-}
 
 /// A region as all sides see it.
 pub struct Shared {

@@ -1,12 +1,11 @@
 //! Errors come where they belong.
 
-use std::fs;
 use std::sync::atomic::Ordering;
 
 use faultless::file::{Backing, File};
 
 use crate::plain::Plain;
-use crate::{PAGE, SLOT, budget, bytes, mapped, read_all};
+use crate::{PAGE, SLOT, budget, bytes, filled, mapped, read_all};
 
 #[test]
 fn a_page_that_cannot_be_read_is_an_error_and_the_others_are_not() {
@@ -99,9 +98,7 @@ fn a_full_disk_is_told_of_once_and_nothing_is_lost() {
 #[test]
 fn a_file_that_became_shorter_is_an_error() {
     let _alone = budget(64 << 20);
-    let named = tempfile::NamedTempFile::new().unwrap();
-    let all = bytes(3 * SLOT, 5);
-    fs::write(named.path(), &all).unwrap();
+    let (all, named) = filled(3 * SLOT, 5);
     let file = File::open(named.path()).unwrap();
     named.as_file().set_len((SLOT + PAGE) as u64).unwrap();
     let mut page = vec![0; PAGE];

@@ -4,12 +4,16 @@
 // A list of one part is one.
 #![allow(clippy::single_range_in_vec_init)]
 
+mod announced;
 #[path = "../chance/mod.rs"]
 mod chance;
+mod counted;
 mod failing;
+mod lazy;
 mod plain;
 mod power;
 mod prefetch;
+mod private;
 mod random;
 mod resize;
 
@@ -24,6 +28,7 @@ use faultless_page::knobs::Knob;
 use faultless_testkit::limit::limit;
 
 use plain::Plain;
+use tempfile::NamedTempFile;
 
 const PAGE: usize = 4096;
 const SLOT: usize = 2 << 20;
@@ -42,6 +47,31 @@ fn budget(bytes: u64) -> MutexGuard<'static, ()> {
 fn bytes(n: usize, seed: u64) -> Vec<u8> {
     let mut chance = Chance(seed | 1);
     (0..n).map(|i| if i % 64 == 0 { chance.below(256) as u8 } else { (i * 7 + i / PAGE) as u8 }).collect()
+}
+
+fn named(bytes: &[u8]) -> NamedTempFile {
+    let named = NamedTempFile::new().unwrap();
+    fs::write(named.path(), bytes).unwrap();
+    named
+}
+
+/// A file of so many bytes, of which none is written.
+fn hole(length: u64) -> NamedTempFile {
+    let named = NamedTempFile::new().unwrap();
+    named.as_file().set_len(length).unwrap();
+    named
+}
+
+/// An open file, by small pages or as it is.
+fn opened(open: &fs::File, small: bool) -> File {
+    if small { File::with_small_pages(open) } else { File::new(open) }.unwrap()
+}
+
+/// A file of so many bytes, and which they are.
+fn filled(n: usize, seed: u64) -> (Vec<u8>, NamedTempFile) {
+    let all = bytes(n, seed);
+    let named = named(&all);
+    (all, named)
 }
 
 fn read_all(file: &File) -> Vec<u8> {
@@ -71,7 +101,7 @@ fn files_of_any_length_are_read_to_their_end() {
             let all = bytes(n, n as u64);
             fs::write(&path, &all).unwrap();
             let open = fs::File::open(&path).unwrap();
-            let file = if small { File::with_small_pages(&open) } else { File::new(&open) }.unwrap();
+            let file = opened(&open, small);
             assert_eq!(file.len(), n as u64);
             assert!(read_all(&file) == all, "{n}");
             let mapping = file.map(0, n).unwrap();
@@ -126,8 +156,7 @@ fn handles_and_mappings_of_a_file_see_the_same_bytes() {
 #[test]
 fn descriptors_that_append_or_only_write_are_files_as_others() {
     let _alone = budget(64 << 20);
-    let named = tempfile::NamedTempFile::new().unwrap();
-    fs::write(named.path(), b"0123456789").unwrap();
+    let named = named(b"0123456789");
     let reader = File::open(named.path()).unwrap();
     let append = fs::File::options().read(true).append(true).open(named.path()).unwrap();
     let write = fs::File::options().write(true).open(named.path()).unwrap();
@@ -179,8 +208,7 @@ fn passes_in_child(test: impl FnOnce()) -> bool {
 #[test]
 fn a_forked_child_opens_files_anew() {
     let _alone = budget(64 << 20);
-    let named = tempfile::NamedTempFile::new().unwrap();
-    fs::write(named.path(), b"bytes of a file").unwrap();
+    let named = named(b"bytes of a file");
     let file = File::open_writable(named.path()).unwrap();
     let mapping = file.map(0, 15).unwrap();
     file.write_at(b"BYTES", 0).unwrap();
@@ -202,9 +230,7 @@ fn a_forked_child_opens_files_anew() {
 #[test]
 fn a_child_of_an_announced_fork_reads_what_is_mapped() {
     let _alone = budget(64 << 20);
-    let named = tempfile::NamedTempFile::new().unwrap();
-    let all = bytes(3 * SLOT, 3);
-    fs::write(named.path(), &all).unwrap();
+    let (all, named) = filled(3 * SLOT, 3);
     let file = File::open_writable(named.path()).unwrap();
     let mapping = file.map_mut(PAGE as u64, 2 * SLOT).unwrap();
     mapping.write(5, b"not synced").unwrap();
@@ -251,8 +277,7 @@ fn a_child_of_an_announced_fork_reads_what_is_mapped() {
 #[test]
 fn a_killed_process_loses_what_it_has_not_synced() {
     let _alone = budget(64 << 20);
-    let named = tempfile::NamedTempFile::new().unwrap();
-    fs::write(named.path(), bytes(SLOT + 5, 9)).unwrap();
+    let named = named(&bytes(SLOT + 5, 9));
     // SAFETY: as in `passes_in_child`; the child kills itself.
     unsafe {
         let child = libc::fork();
@@ -286,8 +311,7 @@ fn a_program_that_locks_its_memory_locks_no_more_than_the_file() {
         text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * PAGE
     };
     for before in [false, true] {
-        let named = tempfile::NamedTempFile::new().unwrap();
-        fs::write(named.path(), bytes(SLOT + 5, 8)).unwrap();
+        let named = named(&bytes(SLOT + 5, 8));
         let in_child = || {
             let lock = || {
                 // SAFETY: memory of this process alone.
@@ -316,8 +340,7 @@ fn what_files_do_is_counted() {
         use Counter::*;
         [FileAlloc, FileFilled, FileWritten, FileEvicted].map(faultless::region::Region::counted)
     };
-    let named = tempfile::NamedTempFile::new().unwrap();
-    fs::write(named.path(), bytes(2 * SLOT, 1)).unwrap();
+    let named = named(&bytes(2 * SLOT, 1));
     let file = File::open_writable(named.path()).unwrap();
     let before = counted();
     file.write_at(b"new", 10).unwrap();
@@ -384,11 +407,9 @@ fn a_file_takes_the_place_of_idle_frames() {
         read_all(&first);
         // They are the owner's now, and idle.
         first.drop_cache();
-        let all = bytes(12 * SLOT, 2);
-        let named = tempfile::NamedTempFile::new().unwrap();
-        fs::write(named.path(), &all).unwrap();
+        let (all, named) = filled(12 * SLOT, 2);
         let open = fs::File::open(named.path()).unwrap();
-        let second = if small { File::with_small_pages(&open) } else { File::new(&open) }.unwrap();
+        let second = opened(&open, small);
         for page in (0..all.len()).step_by(64 * PAGE) {
             let mut got = [0; 64];
             assert_eq!(second.read_at(&mut got, page as u64).unwrap(), 64);
@@ -424,7 +445,7 @@ fn small_files_take_little_memory() {
 #[test]
 fn threads_read_write_map_and_evict_at_a_time() {
     let _alone = budget(4 << 20);
-    let named = tempfile::NamedTempFile::new().unwrap();
+    let named = NamedTempFile::new().unwrap();
     const PART: usize = 3 * SLOT / 2 + PAGE;
     named.as_file().set_len(3 * PART as u64).unwrap();
     let file = File::open_writable(named.path()).unwrap();

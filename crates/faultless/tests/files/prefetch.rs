@@ -5,10 +5,11 @@ use std::ops::Range;
 
 use faultless::file::File;
 use faultless_page::stats::Counter;
+use faultless_testkit::refuse;
 
 use crate::chance::Chance;
 use crate::plain::Plain;
-use crate::{PAGE, SLOT, budget, bytes, mapped, passes_in_child, read_all};
+use crate::{PAGE, SLOT, budget, bytes, filled, mapped, named, opened, passes_in_child, read_all};
 
 fn counted(counter: Counter) -> u64 {
     faultless::region::Region::counted(counter)
@@ -34,10 +35,9 @@ fn a_list_of_parts_is_in_memory_with_its_bytes() {
     let n = 20 * SLOT + 3 * PAGE + 5;
     let all = bytes(n, 5);
     for small in [false, true] {
-        let named = tempfile::NamedTempFile::new().unwrap();
-        fs::write(named.path(), &all).unwrap();
+        let named = named(&all);
         let open = fs::File::open(named.path()).unwrap();
-        let file = if small { File::with_small_pages(&open) } else { File::new(&open) }.unwrap();
+        let file = opened(&open, small);
         let list = parts(n, 300, &mut chance);
         let queued = counted(Counter::FileQueued) + counted(Counter::FileUnqueued);
         assert_eq!(file.prefetch(&list).unwrap(), sum(&list));
@@ -66,10 +66,9 @@ fn a_list_that_does_not_fit_comes_in_parts() {
     let _alone = budget(16 << 20);
     let all = bytes(40 * SLOT, 6);
     for small in [false, true] {
-        let named = tempfile::NamedTempFile::new().unwrap();
-        fs::write(named.path(), &all).unwrap();
+        let named = named(&all);
         let open = fs::File::open(named.path()).unwrap();
-        let file = if small { File::with_small_pages(&open) } else { File::new(&open) }.unwrap();
+        let file = opened(&open, small);
         let (mut at, mut rounds) = (0, 0);
         while at < all.len() {
             let n = file.prefetch(&[at as u64..all.len() as u64]).unwrap();
@@ -109,9 +108,7 @@ fn what_cannot_be_read_is_an_error_and_the_rest_comes() {
 #[test]
 fn a_large_mapping_comes_by_many_reads_at_a_time() {
     let _alone = budget(64 << 20);
-    let named = tempfile::NamedTempFile::new().unwrap();
-    let all = bytes(12 * SLOT + 9, 8);
-    fs::write(named.path(), &all).unwrap();
+    let (all, named) = filled(12 * SLOT + 9, 8);
     let file = File::open(named.path()).unwrap();
     let before = counted(Counter::FileQueued) + counted(Counter::FileUnqueued);
     let mapping = file.map(5, all.len() - 5).unwrap();
@@ -123,9 +120,7 @@ fn a_large_mapping_comes_by_many_reads_at_a_time() {
 #[test]
 fn reads_that_follow_each_other_bring_what_comes_next() {
     let _alone = budget(256 << 20);
-    let named = tempfile::NamedTempFile::new().unwrap();
-    let all = bytes(24 * SLOT, 9);
-    fs::write(named.path(), &all).unwrap();
+    let (all, named) = filled(24 * SLOT, 9);
     let file = File::open(named.path()).unwrap();
     let mut got = vec![0; PAGE];
     let mut seen = 0;
@@ -146,29 +141,10 @@ fn reads_that_follow_each_other_bring_what_comes_next() {
     assert!(file.present() <= 5 * SLOT);
 }
 
-/// Has the kernel refuse a system call of this process from now on.
-fn refuse(call: i64) {
-    let statement = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
-    let mut filter = [
-        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
-        statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, call as u32),
-        statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
-        statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
-    ];
-    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: a program that is read by the call.
-    unsafe {
-        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program), 0);
-    }
-}
-
 #[test]
 fn without_io_uring_all_comes_one_after_the_other() {
     let _alone = budget(64 << 20);
-    let named = tempfile::NamedTempFile::new().unwrap();
-    let all = bytes(6 * SLOT + 5, 10);
-    fs::write(named.path(), &all).unwrap();
+    let (all, named) = filled(6 * SLOT + 5, 10);
     for call in [libc::SYS_io_uring_setup, libc::SYS_io_uring_enter] {
         let in_child = || {
             refuse(call);

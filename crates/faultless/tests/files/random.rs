@@ -3,16 +3,22 @@
 use std::fs;
 use std::path::Path;
 
-use faultless::file::{File, Mapping, MappingMut};
+use faultless::file::{Delivery, File, Mapping, MappingMut};
 use proptest::prelude::*;
 
 use crate::chance::Chance;
+use crate::lazy::can_be_lazy;
 use crate::plain::Plain;
-use crate::{PAGE, SLOT, budget, bytes, mapped};
+use crate::{PAGE, SLOT, budget, bytes, mapped, opened};
+
+/// A call that maps a part of a file.
+type Way<M> = fn(&File, u64, usize) -> std::io::Result<M>;
 
 /// Operations on a file with a name, in turn, against its bytes as they must be.
 struct World<'a> {
     path: &'a Path,
+    /// Of faults, where there are lazy mappings.
+    delivery: Option<Delivery>,
     small: bool,
     file: File,
     oracle: Vec<u8>,
@@ -26,7 +32,19 @@ const MOST: usize = 4 * SLOT + 5 * PAGE + 100;
 impl World<'_> {
     fn open(path: &Path, small: bool) -> File {
         let open = fs::File::options().read(true).write(true).open(path).unwrap();
-        if small { File::with_small_pages(&open) } else { File::new(&open) }.unwrap()
+        opened(&open, small)
+    }
+
+    /// Whether the next mapping is one whose pages come when they are touched.
+    fn is_lazy(&mut self) -> bool {
+        self.delivery.is_some() && self.chance.below(3) > 0
+    }
+
+    fn open_again(&mut self) {
+        self.file = Self::open(self.path, self.small);
+        if let Some(delivery) = self.delivery {
+            self.file.deliver(delivery).unwrap();
+        }
     }
 
     /// A part that begins and ends somewhere, often near a border.
@@ -38,8 +56,40 @@ impl World<'_> {
         (at, self.chance.below(most.min(within - at) + 1))
     }
 
+    /// A mapping of some part, made by the first way or, lazily, by the second.
+    fn map<M>(&mut self, ways: [Way<M>; 2]) -> (usize, M) {
+        let (at, n) = self.part(self.oracle.len());
+        let way = ways[usize::from(self.is_lazy())];
+        (at, way(&self.file, at as u64, n).unwrap())
+    }
+
+    /// All bytes of mappings that are in memory, and some of those that come when they are touched.
+    fn look(&mut self, by_call: bool) {
+        let mut seed = Chance(self.chance.0);
+        let oracle = &self.oracle;
+        let mut check = |at: usize, mapping: &Mapping, kind: &str| {
+            if !mapping.is_lazy() {
+                return assert!(mapped(mapping) == oracle[at..at + mapping.len()], "{kind} of {at}");
+            }
+            for most in [PAGE, 3 * PAGE, 12 * PAGE] {
+                let first = seed.below(mapping.len() + 1);
+                let n = seed.below(most.min(mapping.len() - first) + 1);
+                let mut got = vec![0xEE; n];
+                match by_call {
+                    true => mapping.read(first, &mut got).unwrap(),
+                    // SAFETY: no other thread uses the file.
+                    false => got.copy_from_slice(unsafe { &(mapping.as_slice())[first..first + n] }),
+                }
+                assert!(got == oracle[at + first..at + first + n], "lazy {kind} of {at}: {n} at {first}");
+            }
+        };
+        self.mappings.iter().for_each(|(at, mapping)| check(*at, mapping, "mapping"));
+        self.writable.iter().for_each(|(at, mapping)| check(*at, mapping, "writable mapping"));
+    }
+
     fn step(&mut self) {
         let length = self.oracle.len();
+        let by_call = self.chance.below(2) == 0;
         match self.chance.below(18) {
             0..=2 => {
                 let (at, n) = self.part(length);
@@ -59,22 +109,28 @@ impl World<'_> {
                 }
             }
             5 => {
-                let (at, n) = self.part(length);
-                self.mappings.push((at, self.file.map(at as u64, n).unwrap()));
+                let mapping = self.map([File::map, File::map_lazy]);
+                self.mappings.push(mapping);
                 self.mappings.drain(..self.mappings.len().saturating_sub(3));
             }
             6 => {
-                let (at, n) = self.part(length);
-                self.writable.push((at, self.file.map_mut(at as u64, n).unwrap()));
+                let mapping = self.map([File::map_mut, File::map_lazy_mut]);
+                self.writable.push(mapping);
                 self.writable.drain(..self.writable.len().saturating_sub(2));
             }
             7 => {
-                let seed = self.chance.0;
-                if let Some((at, mapping)) = self.writable.last() {
-                    let new = bytes(mapping.len() / 2, seed);
-                    mapping.write(1.min(mapping.len() - new.len()), &new).unwrap();
-                    let at = at + 1.min(mapping.len() - new.len());
-                    self.oracle[at..at + new.len()].copy_from_slice(&new);
+                let (seed, by_call) = (self.chance.0, self.chance.below(2) == 0);
+                let part = self.writable.last().map(|(_, mapping)| mapping.len());
+                let part = part.map(|length| self.part(length));
+                if let (Some((at, mapping)), Some((first, n))) = (self.writable.last_mut(), part) {
+                    let new = bytes(n, seed);
+                    match by_call {
+                        true => mapping.write(first, &new).unwrap(),
+                        // SAFETY: no other thread uses the file.
+                        false => unsafe { (mapping.as_mut_slice())[first..first + n].copy_from_slice(&new) },
+                    }
+                    let at = *at + first;
+                    self.oracle[at..at + n].copy_from_slice(&new);
                 }
             }
             8 => {
@@ -144,16 +200,11 @@ impl World<'_> {
                 let closed = std::mem::replace(&mut self.file, File::with_backing(Plain::default()).unwrap());
                 drop(closed);
                 assert!(fs::read(self.path).unwrap() == self.oracle, "not what was closed");
-                self.file = Self::open(self.path, self.small);
+                self.open_again();
                 assert_eq!(self.file.present(), 0);
             }
         }
-        for (at, mapping) in &self.mappings {
-            assert!(mapped(mapping) == self.oracle[*at..at + mapping.len()], "mapping of {at}");
-        }
-        for (at, mapping) in &self.writable {
-            assert!(mapped(mapping) == self.oracle[*at..at + mapping.len()], "writable mapping of {at}");
-        }
+        self.look(by_call);
     }
 }
 
@@ -162,7 +213,11 @@ proptest! {
 
     /// With room for everything, for two huge pages, and for nothing.
     #[test]
-    fn random_operations_are_those_of_a_plain_file(seed: u64, room in 0..3usize, small: bool, n in 0..MOST) {
+    fn random_operations_are_those_of_a_plain_file(
+        seed: u64, room in 0..3usize, small: bool, n in 0..MOST, delivery in 0..3usize,
+    ) {
+        let delivery = [None, Some(Delivery::Thread), Some(Delivery::Signal)][delivery];
+        let delivery = delivery.filter(|_| can_be_lazy());
         let _alone = budget([64 << 20, 4 << 20, 0][room]);
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
@@ -171,7 +226,8 @@ proptest! {
         let file = World::open(&path, small);
         let (mappings, writable, chance) = (Vec::new(), Vec::new(), Chance(seed | 1));
         let mut world =
-            World { path: &path, small, file, oracle, mappings, writable, chance };
+            World { path: &path, delivery, small, file, oracle, mappings, writable, chance };
+        world.open_again();
         for _ in 0..80 {
             world.step();
         }

@@ -7,8 +7,9 @@ use std::os::unix::fs::MetadataExt;
 use faultless::file::File;
 
 use crate::chance::Chance;
+use crate::lazy::opened_writable;
 use crate::plain::Plain;
-use crate::{PAGE, SLOT, budget, bytes, mapped, read_all};
+use crate::{PAGE, SLOT, budget, bytes, hole, mapped, named, read_all};
 
 /// What was behind the end does not come back when the file grows again: not from memory, nor from the file.
 #[test]
@@ -20,8 +21,7 @@ fn bytes_behind_the_end_are_gone() {
             for cut in [0, 1, PAGE - 1, PAGE, SLOT - 1, SLOT, SLOT + PAGE + 3, 3 * SLOT] {
                 let mut all = bytes(3 * SLOT + 77, 3);
                 fs::write(named.path(), &all).unwrap();
-                let open = fs::File::options().read(true).write(true).open(named.path()).unwrap();
-                let file = if small { File::with_small_pages(&open) } else { File::new(&open) }.unwrap();
+                let file = opened_writable(&named, small);
                 if in_memory {
                     assert!(read_all(&file) == all);
                     file.write_at(&[7; 100], (cut.max(50) - 50) as u64).unwrap();
@@ -104,9 +104,8 @@ fn a_hole_takes_no_room_and_reads_as_zero() {
 #[test]
 fn nothing_dirty_comes_back_to_a_hole() {
     let _alone = budget(0);
-    let named = tempfile::NamedTempFile::new().unwrap();
     let mut all = bytes(4 * SLOT, 4);
-    fs::write(named.path(), &all).unwrap();
+    let named = named(&all);
     let file = File::open_writable(named.path()).unwrap();
     for slot in 1..4 {
         file.write_at(b"dirty", (slot * SLOT) as u64).unwrap();
@@ -169,9 +168,8 @@ fn reads_beside_a_file_that_changes_its_length_have_whole_pages() {
 fn a_length_that_others_change_is_seen_when_the_file_is_opened_again() {
     use std::io::Write;
     let _alone = budget(64 << 20);
-    let named = tempfile::NamedTempFile::new().unwrap();
     let mut all = bytes(SLOT + PAGE + 7, 5);
-    fs::write(named.path(), &all).unwrap();
+    let named = named(&all);
     let first = File::open(named.path()).unwrap();
     assert!(read_all(&first) == all);
     let more = bytes(2 * SLOT, 6);
@@ -198,10 +196,8 @@ fn a_length_that_others_change_is_seen_when_the_file_is_opened_again() {
 fn holes_that_nothing_was_written_to_stay_holes() {
     let _alone = budget(64 << 20);
     for small in [false, true] {
-        let named = tempfile::NamedTempFile::new().unwrap();
-        named.as_file().set_len(6 * SLOT as u64 + 7).unwrap();
-        let open = fs::File::options().read(true).write(true).open(named.path()).unwrap();
-        let file = if small { File::with_small_pages(&open) } else { File::new(&open) }.unwrap();
+        let named = hole(6 * SLOT as u64 + 7);
+        let file = opened_writable(&named, small);
         let mut all = vec![0; 6 * SLOT + 7];
         let mapping = file.map_mut(0, all.len()).unwrap();
         for (at, new) in [(5, &b"first"[..]), (3 * SLOT - 2, b"over a border"), (6 * SLOT + 3, b"last")] {
@@ -226,9 +222,8 @@ fn holes_that_nothing_was_written_to_stay_holes() {
 #[test]
 fn what_others_write_is_seen_when_the_file_is_opened_again() {
     let _alone = budget(64 << 20);
-    let named = tempfile::NamedTempFile::new().unwrap();
     let mut all = bytes(4 * SLOT, 5);
-    fs::write(named.path(), &all).unwrap();
+    let named = named(&all);
     let first = File::open_writable(named.path()).unwrap();
     assert!(read_all(&first) == all);
     let mapping = first.map(0, PAGE).unwrap();

@@ -90,6 +90,17 @@ impl Warmth {
     }
 }
 
+/// Nanoseconds of the fault of a small page: what takes some ten milliseconds tells about it. `None` where there is no
+/// memory.
+pub fn small_fault_ns() -> Option<f64> {
+    let mut probe = touch::small(4 * SLOT).ok()?;
+    let mut samples = Samples::default();
+    (0..3).try_for_each(|_| probe(&mut samples)).ok()?;
+    let mut all = samples.0.remove("small_fault")?;
+    all.sort_by(f64::total_cmp);
+    all.get(all.len() / 10).copied()
+}
+
 /// Measures, with at most `memory` bytes in use at once.
 pub fn measure(memory: u64) -> Measured {
     // A thread of its own, so that the others keep their placement. It does not panic by itself; if the system

@@ -220,11 +220,32 @@ pub fn process(pid: u32) -> Result<Covered, Missing> {
     }
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
     let ipc = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/ipc")).ok();
-    Err(match maps.contains("libfaultless_preload.so") {
+    Err(match has_library(pid, &maps) {
         true if ipc(&pid.to_string()) != ipc("self") => Missing::Elsewhere,
         true => Missing::Idle,
         false => Missing::NotCovered,
     })
+}
+
+/// Whether a process has the library: by its name, or as the first file that it was told to load, if that is ours.
+fn has_library(pid: u32, maps: &str) -> bool {
+    /// The name of a variable that only the library reads.
+    const MARK: &[u8] = b"FAULTLESS_STATS";
+    let has_pages = || variable(pid, "FAULTLESS_STATS").ok().flatten().is_some();
+    let is_ours = |file: &Path| {
+        has_pages() || std::fs::read(file).is_ok_and(|bytes| bytes.windows(MARK.len()).any(|part| part == MARK))
+    };
+    let preloaded = || {
+        let files = variable(pid, "LD_PRELOAD").ok()??.into_string().ok()?;
+        let file = PathBuf::from(files.split([' ', ':']).find(|file| !file.is_empty())?);
+        // Where the path is a link, the kernel tells of what it leads to; and it says which file is not there any more.
+        let file = std::fs::canonicalize(&file).unwrap_or(file);
+        let path =
+            |line: &str| line.get(line.find('/')?..).map(|path| path.trim_end_matches(" (deleted)").to_owned());
+        let is_mapped = maps.lines().filter_map(path).any(|path| file == Path::new(&path));
+        Some(is_mapped && is_ours(&file))
+    };
+    maps.contains("libfaultless_preload.so") || preloaded() == Some(true)
 }
 
 /// The page of the program that took the place of the program of `known`, in the same process. A file in a directory
@@ -262,7 +283,8 @@ pub fn is_proc_there() -> bool {
     Path::new("/proc/self/stat").exists()
 }
 
-fn processes() -> impl Iterator<Item = u32> {
+/// The numbers of all processes that can be seen.
+pub fn processes() -> impl Iterator<Item = u32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }

@@ -17,8 +17,8 @@ use crate::space::account::SAMPLED_PAGES;
 use crate::space::progress::{Progress, sooner};
 use crate::space::{Shard, Space};
 use crate::state::ahead::SMALL_DEMAND;
+use crate::state::announced::expected;
 use crate::state::growths::{FOLLOWED, Growth};
-use faultless_page::knobs::Knob;
 
 /// Slots touched ahead at first, and at most (128 MiB).
 const WINDOW_START: usize = 4;
@@ -52,8 +52,8 @@ impl<S: Sys> Space<S> {
     pub(crate) fn note_growth(&self, shard: &Shard, e: Extent, whole: Span) {
         let slots = shard.slots;
         let fresh = |i: Slot| slots.has(i, flag::FRESH);
-        if !self.knobs.is_on(Knob::Ahead) || e.n < 2 || !fresh(e.last()) || shard.untouched.is_long() {
-            if e.n <= SMALL_DEMAND && self.knobs.is_on(Knob::Ahead) {
+        if !self.goes_ahead() || e.n < 2 || !fresh(e.last()) || shard.untouched.is_long() {
+            if e.n <= SMALL_DEMAND && self.goes_ahead() {
                 self.want_worker();
             }
             return;
@@ -84,7 +84,7 @@ impl<S: Sys> Space<S> {
 
     /// Follows the growing extents and fills the stock.
     pub(crate) fn ahead_step(&self, effort: Effort) -> Progress {
-        if !self.knobs.is_on(Knob::Ahead) {
+        if !self.goes_ahead() {
             return Progress::Idle;
         }
         let mut result = Progress::Idle;
@@ -114,6 +114,7 @@ impl<S: Sys> Space<S> {
         g.reached = self.reached(shard, g);
         if g.reached > old {
             g.quiet = 0;
+            self.announce(expected(g.n, g.reached) - expected(g.n, old));
             let came_to_window = g.moved.is_some_and(|window| old <= window.marker);
             if came_to_window || g.reached >= old + g.window / 4 {
                 g.window = (g.window * 2).min(WINDOW_MAX);

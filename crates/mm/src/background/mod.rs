@@ -7,6 +7,7 @@
 
 pub mod ahead;
 pub mod decay;
+pub mod files;
 pub mod scrub;
 pub mod stock;
 
@@ -29,6 +30,8 @@ impl<S: Sys> Space<S> {
             let moves = if self.moves() { self.ahead_step(Effort::Moves) } else { Progress::Idle };
             return sooner(sooner(later, moves), self.decay_step());
         }
+        // It may wait for a device, which says nothing about the processors.
+        let files = self.files_step();
         self.keep_away();
         self.worker.rest.begin_step();
         let (wall, cpu) = (self.sys.now_ns(), self.sys.thread_ns());
@@ -43,7 +46,7 @@ impl<S: Sys> Space<S> {
             }
             self.program().count(Counter::WorkerRests, (rest_ms > 0) as usize);
         }
-        progress
+        sooner(files, progress)
     }
 
     /// Runs on another processor than the program: left to itself the kernel often wakes the thread where the program

@@ -47,6 +47,9 @@ impl<S: Sys> Space<S> {
     /// Whether huge pages are cold; if that is not known, touches up to three and keeps them in stock. In any thread.
     pub(crate) fn finds_cold(&self) -> bool {
         for _ in 0..PROBES {
+            if !self.goes_ahead() {
+                break;
+            }
             if let Some(cold) = self.huge_cost.is_cold(self.now_ms()) {
                 return cold;
             }

@@ -6,6 +6,7 @@
 use faultless_base::sys::Sys;
 use faultless_base::{SLOT, Span};
 
+use crate::frame::extent::Extent;
 use crate::frame::slot::{State, flag};
 use crate::mapping::Change;
 use crate::space::{REPLACED_WAIT_NS, Space};
@@ -19,6 +20,28 @@ impl<S: Sys> Space<S> {
             }
         });
         self.wait_while_busy(Span { start: span.start & !(SLOT - 1), end: span.end });
+    }
+
+    /// The block at `addr` was asked for at the begin of a page.
+    pub fn note_page_aligned(&self, addr: usize) {
+        let (shard, slot) = self.locate(addr);
+        shard.slots.mark(slot, flag::ALIGNED);
+    }
+
+    /// Whether it was, or another one of its slot.
+    pub fn is_page_aligned(&self, addr: usize) -> bool {
+        let (shard, slot) = self.locate(addr);
+        shard.slots.has(slot, flag::ALIGNED)
+    }
+
+    /// Whether the program has changed attributes of the block at `addr`.
+    pub fn has_attributes(&self, addr: usize) -> bool {
+        let (shard, slot) = self.locate(addr);
+        let n = match shard.slots.state(slot) {
+            State::Runs => 1,
+            _ => shard.sizes.pages(slot).slots_around().max(1),
+        };
+        Extent { first: slot, n }.slots().any(|i| shard.slots.has(i, flag::TAINTED))
     }
 
     /// The program is about to map something of its own over `span`, or to unmap it. The free slots of `span` are
@@ -55,11 +78,11 @@ impl<S: Sys> Space<S> {
 
     /// The kernel may refer to any memory in such ways from now on.
     pub fn reference_all(&self) {
-        self.moves.note_reference();
+        self.moves.referenced.set();
     }
 
     pub(crate) fn is_referenced(&self) -> bool {
-        self.moves.are_referenced()
+        self.moves.referenced.is_set()
     }
 
     /// The content of blocks in `span` goes, or the program asks for huge pages there itself.

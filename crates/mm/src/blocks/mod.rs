@@ -23,7 +23,7 @@ use crate::space::{Shard, Space};
 use faultless_page::stats::Counter;
 
 /// The largest blocks that the C library may keep in its heap (`DEFAULT_MMAP_THRESHOLD_MAX` of glibc).
-const LARGEST_OF_HEAP: usize = 32 << 20;
+pub const LARGEST_OF_HEAP: usize = 32 << 20;
 
 /// Memory for a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

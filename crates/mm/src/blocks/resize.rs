@@ -1,7 +1,7 @@
 //! What realloc asks for: a block resized where it stands, or moved by its page tables.
 
 use faultless_base::sys::Sys;
-use faultless_base::{Pages, SLOT, Slot, UNIT};
+use faultless_base::{Pages, SLOT, Slot, Span, UNIT};
 
 use crate::frame::arena::Arena;
 use crate::frame::buddy::Kind;
@@ -18,6 +18,10 @@ impl<S: Sys> Space<S> {
     /// `None`: nothing changed; allocate, copy and free. Waits for no other thread.
     pub fn resize(&self, cpu: usize, addr: usize, bytes: usize) -> Option<usize> {
         let (shard, slot) = self.locate(addr);
+        // What the program has done to a block holds for what is added to it as well, as it does in the C library.
+        if bytes > self.usable(addr) && self.has_attributes(addr) {
+            return None;
+        }
         if shard.slots.state(slot) == State::Runs {
             let units = bytes.div_ceil(UNIT);
             let unit = addr % SLOT / UNIT;
@@ -56,7 +60,7 @@ impl<S: Sys> Space<S> {
         let whole = Extent { n, ..old };
         let more = whole.behind(old.n);
         // Idle memory only as far as the program may get it.
-        let trusted = self.is_trusted_with(more.n);
+        let trusted = self.is_trusted_with(more.n) && self.may_use(shard);
         let is_hole = |i: Slot| shard.slots.state(i) == State::Unbacked;
         let fits = |arena: &mut Arena| (trusted || more.slots().all(is_hole)) && arena.take_at(more);
         if more.end() <= shard.slots.tail() && shard.lock_soon().is_some_and(|mut arena| fits(&mut arena)) {
@@ -65,8 +69,7 @@ impl<S: Sys> Space<S> {
             self.note_growth(shard, more, shard.span(more));
             return Some((shard, whole));
         }
-        let is_plain = |i: Slot| !shard.slots.has(i, flag::TAINTED | flag::FORKED);
-        if !old.slots().all(is_plain) {
+        if old.slots().any(|i| shard.slots.has(i, flag::FORKED)) {
             return None;
         }
         let to = self.shard(cpu);
@@ -74,6 +77,26 @@ impl<S: Sys> Space<S> {
         let more = e.behind(old.n);
         self.note_growth(to, more, to.span(more));
         Some((to, e))
+    }
+
+    /// The pages of a block have moved away, and nothing is mapped at `span`. Maps it again, so that the block can be freed;
+    /// false: somebody else has mapped something there, or the kernel refuses.
+    pub fn map_again(&self, span: Span) -> bool {
+        self.taint(span);
+        self.sys.map_again(span)
+    }
+
+    /// The block at `addr` is gone, and its place is not the arena's any more.
+    pub fn lose_block(&self, addr: usize) {
+        let (shard, slot) = self.locate(addr);
+        if shard.slots.state(slot) == State::Block {
+            let pages = shard.sizes.pages(slot);
+            let block = Extent { first: slot, n: pages.slots_around() };
+            self.budget.regain(self.lost(shard, block, pages));
+            shard.sizes.set_pages(slot, Pages::NONE);
+            block.slots().for_each(|i| shard.slots.set(i, State::InTransit));
+            self.lose_slots(shard, block);
+        }
     }
 
     /// Moves the pages of a block by page tables into the first of `n` fresh slots, and takes the old place back.
@@ -95,12 +118,12 @@ impl<S: Sys> Space<S> {
         // The old place is mapped and empty now, and open, unless the program has closed it.
         self.examine(shard, old);
         old.groups(
-            |i| shard.slots.has(i, flag::ALTERED),
+            |i| shard.slots.has(i, flag::ALTERED | flag::TAINTED),
             |g, is_altered| {
                 if is_altered && !self.reset(shard, g) {
                     return self.abandon(shard, g);
                 }
-                g.slots().for_each(|i| _ = shard.slots.clear(i, flag::ALTERED));
+                g.slots().for_each(|i| _ = shard.slots.clear(i, flag::ALTERED | flag::TAINTED));
                 self.put_back(shard, g, Kind::Unbacked, 0);
             },
         );
@@ -113,7 +136,7 @@ impl<S: Sys> Space<S> {
         if to.slots.clear(j, flag::CHARGED) {
             self.budget.discharge(1);
         }
-        for known in [flag::ADVISED, flag::FRESH, flag::CHARGED, flag::AHEAD] {
+        for known in [flag::ADVISED, flag::FRESH, flag::CHARGED, flag::AHEAD, flag::TAINTED, flag::ALIGNED] {
             if shard.slots.has(i, known) {
                 to.slots.mark(j, known);
             } else {

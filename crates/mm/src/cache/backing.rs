@@ -57,6 +57,11 @@ pub trait Backing: Send + Sync {
         false
     }
 
+    /// Whether changes go there. If not, pages that were changed stay in memory, as the program's own.
+    fn is_written_back(&self) -> bool {
+        true
+    }
+
     /// Whether huge pages are used where there are any.
     fn is_huge(&self) -> bool {
         true

@@ -7,10 +7,10 @@ use faultless_page::stats::Counter;
 
 use crate::cache::Cache;
 use crate::cache::backing::Backing;
-use crate::cache::index::{Change, flag};
+use crate::cache::index::{Change, Part, flag};
 use crate::frame::buddy::Kind;
 use crate::frame::purpose::Need;
-use faultless_base::SLOT;
+use faultless_base::{SLOT, SLOT_PAGES};
 
 /// Where the frames go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,8 @@ pub enum To {
 impl<M: FileMemory, B: Backing> Cache<M, B> {
     /// Lets up to `most` slots go. Slots that were used since the last round stay for one round more. How many went.
     pub fn evict(&self, most: usize, to: To) -> usize {
-        let slots = self.index.slots();
+        // Behind the end nothing is present.
+        let slots = self.length().div_ceil(SLOT);
         let mut gone = 0;
         // Everything once for its first chance, and once more.
         for _ in 0..2 * slots {
@@ -62,16 +63,34 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
     }
 
     fn evict_clean(&self, change: Change<'_>, slot: usize, to: To) -> bool {
-        if !change.leave() {
+        let is_tracked = self.is_tracked(slot);
+        let is_changed = is_tracked && self.find_changes(slot, Part { first: 0, count: SLOT_PAGES });
+        if !self.backing.is_written_back() && (is_changed || !self.index.is_clean(slot)) {
+            self.keep_for_good(slot);
             return false;
         }
-        if !self.index.is_clean(slot) || !change.is(flag::FILLED) {
+        if is_changed || !change.leave() {
+            return false;
+        }
+        let is_clean = self.index.is_clean(slot) && change.is(flag::FILLED);
+        if !is_clean || is_tracked && !self.take_out(&change, slot) {
             change.stay();
             return false;
         }
-        self.let_go(change, slot, to);
+        match is_tracked {
+            true => change.gone(if self.memory.frees_tables() { 0 } else { flag::TABLE }),
+            false => self.let_go(change, slot, to),
+        }
         self.counters.add(Counter::FileEvicted, SLOT as u64);
         true
+    }
+
+    /// A slot with changes that go nowhere is the program's own from now on. The caller has its lock.
+    fn keep_for_good(&self, slot: usize) {
+        self.pin(slot).keep();
+        if self.holds[slot].fetch_add(1, Relaxed) == 0 {
+            self.count(self.weight(slot), 0);
+        }
     }
 
     /// Lets the memory of a slot go that no thread uses.

@@ -7,6 +7,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use faultless_base::sys::file_memory::FileMemory;
 use faultless_base::{Errno, PAGE, SLOT, Span};
+use faultless_page::knobs::Knob;
 use faultless_page::stats::Counter;
 
 use crate::cache::Cache;
@@ -19,16 +20,32 @@ use crate::frame::store::Frame;
 /// A smaller file has small pages: a program may open many of them.
 const LEAST_HUGE: usize = SLOT / 2;
 
+/// The first words of [`Knob::ThpPagecache`].
+const ALWAYS: u64 = 0;
+const ADVISE: u64 = 1;
+
+/// What memory that is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Their own.
+    Own,
+    /// A frame that is not there yet.
+    Frame,
+    /// A place beside the file.
+    Place,
+}
+
 /// Pages that are read.
 #[derive(Clone, Copy)]
 pub(super) struct Run {
     pub(super) part: Part,
     /// Where they are in the file.
     pub(super) offset: u64,
-    /// Their memory.
+    /// The memory that they are read into.
     pub(super) to: Span,
+    pub(super) stage: Stage,
     /// The bytes of them that were in the file when the fill began.
-    expected: usize,
+    pub(super) expected: usize,
 }
 
 impl<M: FileMemory, B: Backing> Cache<M, B> {
@@ -38,7 +55,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             return Ok(());
         }
         // What a mapping holds is the program's own.
-        if self.index.state(slot) & flag::FILLED == 0 && self.holds[slot].load(Relaxed) == 0 {
+        if self.holds[slot].load(Relaxed) == 0 && self.takes_room(slot, part) {
             self.make_room();
         }
         let change = self.change(slot);
@@ -48,9 +65,26 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         filled
     }
 
+    /// Whether pages of a slot that are to come take more room than was counted.
+    pub(super) fn takes_room(&self, slot: usize, part: Part) -> bool {
+        let state = self.index.state(slot);
+        state & flag::FILLED == 0 || state & flag::HUGE == 0 && self.is_account_full(part.count)
+    }
+
     fn fill(&self, change: &Change<'_>, slot: usize, part: Part) -> Result<(), Errno> {
-        while let Some(run) = self.begin(change, slot, part) {
-            let is_frame = Self::is_new_frame(change);
+        let mut turn = 0;
+        loop {
+            let run = match self.begin(change, slot, part) {
+                Ok(Some(run)) => run,
+                Ok(None) => return Ok(()),
+                Err(Errno::EAGAIN) => {
+                    self.memory.relax(turn);
+                    turn += 1;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            let is_frame = run.stage == Stage::Frame || Self::is_new_frame(change);
             let read = self.backing.read(run.offset, run.to);
             match self.end(change, slot, run, read) {
                 // Small pages show which of them cannot be read.
@@ -59,12 +93,18 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
                 Ok(()) => {}
             }
         }
-        Ok(())
     }
 
     /// Begins to bring pages: they get memory. Those that have to be read, into that memory, before [`Cache::end`]; or
-    /// `None` where all of them are present. A frame brings all pages of its slot that are in the file.
-    pub(super) fn begin(&self, change: &Change<'_>, slot: usize, part: Part) -> Option<Run> {
+    /// `None` where all of them are present. A frame brings all pages of its slot that are in the file. EAGAIN passes.
+    pub(super) fn begin(&self, change: &Change<'_>, slot: usize, part: Part) -> Result<Option<Run>, Errno> {
+        match change.is(flag::WATCHED) {
+            true => self.begin_staged(change, slot, part),
+            false => Ok(self.begin_here(change, slot, part)),
+        }
+    }
+
+    fn begin_here(&self, change: &Change<'_>, slot: usize, part: Part) -> Option<Run> {
         if self.is_huge() && !change.is(flag::FILLED | flag::TABLE | flag::HUGE) {
             let inside = self.inside(slot);
             let is_hole = self.is_hole(slot, inside);
@@ -106,8 +146,12 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
     }
 
     /// Whether its pages come by huge pages, where these are to be had.
-    pub(super) fn is_huge(&self) -> bool {
-        self.length() >= LEAST_HUGE && self.backing.is_huge()
+    pub fn is_huge(&self) -> bool {
+        match self.knobs.get(Knob::ThpPagecache) {
+            ALWAYS => self.length() > 0,
+            ADVISE => self.length() >= LEAST_HUGE && self.backing.is_huge(),
+            _ => false,
+        }
     }
 
     /// Whether a slot has the memory of a huge page, and none of its bytes yet.
@@ -125,6 +169,9 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
     ) -> Result<(), Errno> {
         let is_frame = Self::is_new_frame(change);
         let checked = read.and_then(|read| self.check(run, read));
+        if run.stage != Stage::Own {
+            return self.end_staged(change, slot, run, checked);
+        }
         match checked {
             Ok(()) => {
                 self.counters.add(Counter::FileAlloc, is_frame as u64);
@@ -154,13 +201,13 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         moved.then_some(kind)
     }
 
-    fn to_read(&self, slot: usize, part: Part) -> Run {
+    pub(super) fn to_read(&self, slot: usize, part: Part) -> Run {
         let offset = slot * SLOT + part.first * PAGE;
         let expected = self.length().saturating_sub(offset).min(part.count * PAGE);
-        Run { part, offset: offset as u64, to: self.pages(slot, part), expected }
+        Run { part, offset: offset as u64, to: self.pages(slot, part), stage: Stage::Own, expected }
     }
 
-    fn is_hole(&self, slot: usize, part: Part) -> bool {
+    pub(super) fn is_hole(&self, slot: usize, part: Part) -> bool {
         let run = self.to_read(slot, part);
         self.backing.is_hole(run.offset, run.expected)
     }

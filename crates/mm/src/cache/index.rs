@@ -34,6 +34,10 @@ pub mod flag {
     pub const TABLE: usize = 1 << 4;
     /// Some of its pages are present.
     pub const FILLED: usize = 1 << 5;
+    /// Pages that are not present raise faults ([`crate::cache::watch`]).
+    pub const WATCHED: usize = 1 << 6;
+    /// The kernel notes which of its pages are written to.
+    pub const TRACKED: usize = 1 << 7;
     /// One thread that uses it.
     pub const PIN: usize = 1 << 8;
 }

@@ -12,6 +12,8 @@
 //! | [`prefetch`] | many of them at a time |
 //! | [`evict`] | pages go |
 //! | `resize` | the file becomes longer or shorter, gets holes |
+//! | [`watch`] | pages come when they are touched, and changed ones are found |
+//! | `staged`, `staging` | how they come while the program may touch them |
 //! | [`write_back`] | dirty pages are written, errors are kept |
 //!
 //! Locks, in the order in which they are taken: `syncing`; `resizing`; the lock of a slot ([`index::flag::CHANGING`]): a thread
@@ -29,17 +31,22 @@ mod fill;
 pub mod index;
 pub mod prefetch;
 mod resize;
+mod staged;
+mod staging;
+pub mod watch;
 pub mod write_back;
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use faultless_base::sync::{Lock, Words};
+use faultless_base::sync::{Late, Lock, Words};
 use faultless_base::sys::file_memory::FileMemory;
 use faultless_base::{Errno, PAGE, SLOT, SLOT_PAGES, Span};
-use faultless_page::stats::Block;
+use faultless_page::knobs::Values;
+use faultless_page::stats::{Block, Counter};
 
 use crate::cache::backing::Backing;
 use crate::cache::index::{Change, Entry, Index, Part, Pin, flag};
+use crate::cache::staging::Staging;
 use crate::cache::write_back::Failures;
 use crate::frame::store::Store;
 
@@ -62,6 +69,7 @@ pub struct Cache<M: FileMemory, B: Backing> {
     holds: Words,
     store: &'static dyn Store,
     counters: &'static Block,
+    knobs: &'static Values,
     length: AtomicUsize,
     /// Held while the length changes.
     resizing: Lock<()>,
@@ -71,6 +79,8 @@ pub struct Cache<M: FileMemory, B: Backing> {
     failures: Lock<Failures>,
     /// Where eviction looks next.
     hand: AtomicUsize,
+    /// Comes with the first mapping whose pages come when they are touched.
+    staging: Late<Staging>,
 }
 
 #[derive(Default)]
@@ -88,6 +98,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         most: usize,
         store: &'static dyn Store,
         counters: &'static Block,
+        knobs: &'static Values,
     ) -> Result<Self, Errno> {
         let slots = most.max(length).max(1).div_ceil(SLOT);
         let index = Index::new(slots)?;
@@ -106,12 +117,14 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             holds,
             store,
             counters,
+            knobs,
             length: AtomicUsize::new(length),
             resizing: Lock::new(()),
             account: Lock::new(Account::default()),
             syncing: Lock::new(()),
             failures: Lock::new(Failures::default()),
             hand: AtomicUsize::new(0),
+            staging: Late::new(),
         })
     }
 
@@ -180,7 +193,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         let mut done = 0;
         for (slot, bytes, part) in self.parts(offset, bytes) {
             let _pin = self.pin(slot);
-            if let Err(error) = self.bring(slot, part) {
+            if let Err(error) = self.bring_for(slot, part, how) {
                 return if done > 0 { Ok(done) } else { Err(error) };
             }
             f(bytes);
@@ -191,6 +204,17 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             done += bytes.bytes();
         }
         Ok(done)
+    }
+
+    /// As [`Cache::bring`]; what came for a write is counted.
+    fn bring_for(&self, slot: usize, part: Part, how: Use) -> Result<(), Errno> {
+        let is_empty = self.index.state(slot) & flag::FILLED == 0;
+        self.bring(slot, part)?;
+        if how == Use::Write && is_empty && self.is_huge() {
+            let is_huge = self.index.state(slot) & flag::HUGE != 0;
+            self.counters.add(if is_huge { Counter::FileWriteAlloc } else { Counter::FileWriteFailed }, 1);
+        }
+        Ok(())
     }
 
     /// Brings a range of bytes inside the file, and keeps it in memory until [`Cache::release`].
@@ -226,13 +250,19 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
     pub fn soil(&self, offset: usize, bytes: usize) {
         for (slot, _, part) in self.parts(offset, bytes) {
             for page in part.first..part.first + part.count {
-                let page = Part { first: page, count: 1 };
-                let is_hole = self.index.has(Entry::Hole, slot, page);
-                if !is_hole || !self.memory.is_zero(self.pages(slot, page)) {
-                    self.index.set(Entry::Dirty, slot, page);
-                }
+                self.soil_page(slot, Part { first: page, count: 1 });
             }
         }
+    }
+
+    /// The same of one page; whether it is dirty for that.
+    fn soil_page(&self, slot: usize, page: Part) -> bool {
+        let is_hole = self.index.has(Entry::Hole, slot, page);
+        let is_changed = !is_hole || !self.memory.is_zero(self.pages(slot, page));
+        if is_changed {
+            self.index.set(Entry::Dirty, slot, page);
+        }
+        is_changed
     }
 
     /// The pages of a slot that are in the file.
@@ -252,6 +282,12 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
     /// The same, as far as it can go back on request. The caller has the slot's lock.
     fn returnable(&self, slot: usize) -> usize {
         if self.holds[slot].load(Relaxed) == 0 { self.weight(slot) } else { 0 }
+    }
+
+    /// Whether so many pages more count as one more slot.
+    fn is_account_full(&self, pages: usize) -> bool {
+        let account = self.account.lock();
+        account.pages + pages > account.slots * SLOT_PAGES
     }
 
     /// Pages that could go back on request were `before`, and are `after`.
@@ -274,5 +310,8 @@ impl<M: FileMemory, B: Backing> Drop for Cache<M, B> {
         let pages = self.account.lock().pages;
         self.count(pages, 0);
         self.memory.release(self.span);
+        if let Some(staging) = self.staging.get() {
+            self.memory.release(staging.span());
+        }
     }
 }

@@ -103,9 +103,9 @@ impl<'a, M: FileMemory, B: Backing, I: Iterator<Item = (usize, Span, Part)>> Bri
     }
 
     /// Whether the memory of one more slot may come. It does not wait while reads are under way.
-    fn has_room(&self, slot: usize) -> bool {
+    fn has_room(&self, slot: usize, part: Part) -> bool {
         let cache = self.cache;
-        let is_there = cache.index.state(slot) & flag::FILLED != 0 || self.find(slot).is_some();
+        let is_there = !cache.takes_room(slot, part) || self.find(slot).is_some();
         if is_there || cache.holds[slot].load(Relaxed) > 0 || cache.has_room() {
             return true;
         }
@@ -152,19 +152,31 @@ impl<M: FileMemory, B: Backing, I: Iterator<Item = (usize, Span, Part)>> Reads f
         let tag = self.flights.iter().position(Option::is_none)?;
         loop {
             let (slot, part) = self.missing()?;
-            if !self.has_room(slot) {
+            if !self.has_room(slot, part) {
                 self.rest = Some((slot, part));
                 return None;
             }
             let Some(at) = self.lock(slot) else { continue };
             let changing = self.changing[at].as_mut()?;
-            let run = self.cache.begin(&changing.change, slot, part);
-            if let Some(run) = run {
+            let begun = self.cache.begin(&changing.change, slot, part);
+            if let Ok(Some(run)) = begun {
                 changing.reads += 1;
                 changing.coming += changing.small(run);
             }
             self.settle(at);
-            let Some(run) = run else { continue };
+            let run = match begun {
+                Ok(Some(run)) => run,
+                // All places are taken: by others, where this has none.
+                Err(Errno::EAGAIN) => {
+                    self.rest = Some((slot, part));
+                    if self.is_idle() {
+                        self.cache.memory.relax(1);
+                    }
+                    return None;
+                }
+                // What could not be had is tried again alone.
+                Ok(None) | Err(_) => continue,
+            };
             let (end, next) = (part.first + part.count, run.part.first + run.part.count);
             self.rest = (next < end).then(|| (slot, Part { first: next, count: end - next }));
             self.bytes += run.to.bytes();

@@ -87,7 +87,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         self.length.store(length, Relaxed);
         let gone = length.next_multiple_of(PAGE);
         for (slot, _, part) in self.parts(gone, old.next_multiple_of(PAGE) - gone) {
-            if self.index.state(slot) & flag::FILLED != 0 {
+            if self.index.state(slot) & (flag::FILLED | flag::WATCHED) != 0 {
                 let change = self.change(slot);
                 self.forget(change, slot, part);
             }
@@ -112,6 +112,10 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         let before = self.returnable(slot);
         self.index.unset(Entry::Present, slot, part);
         self.index.unset(Entry::Hole, slot, part);
+        if change.is(flag::WATCHED) {
+            // What is not present has no memory, and what could not be had may be there now.
+            self.is_small_now(&change);
+        }
         if !change.is(flag::HUGE) {
             self.empty(self.pages(slot, part));
         }
@@ -135,7 +139,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             return self.write_zeroes(whole.start, whole.bytes());
         }
         for (slot, span, part) in self.parts(whole.start, whole.bytes()) {
-            if self.index.state(slot) & flag::FILLED == 0 {
+            if self.index.state(slot) & (flag::FILLED | flag::WATCHED) == 0 {
                 continue;
             }
             let change = self.change(slot);

@@ -37,19 +37,27 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         *self.failures.lock()
     }
 
-    /// Whether some page has bytes that the file does not have, as far as that was said.
+    /// Whether some page has bytes that the file does not have and should, as far as that was said.
     pub fn is_dirty(&self) -> bool {
-        (0..self.index.slots())
-            .any(|slot| self.index.state(slot) & flag::FILLED != 0 && self.index.has_any(Entry::Dirty, slot))
+        self.backing.is_written_back()
+            && (0..self.index.slots())
+                .any(|slot| self.index.state(slot) & flag::FILLED != 0 && self.index.has_any(Entry::Dirty, slot))
     }
 
     /// Writes the dirty pages of a range of bytes, and has all that was written be durable. After an error its pages
     /// are dirty as before.
     pub fn sync(&self, offset: usize, bytes: usize) -> Result<(), Errno> {
+        if !self.backing.is_written_back() {
+            return Ok(());
+        }
         let _syncing = self.syncing.lock();
         let slots = || self.parts(offset, bytes).filter(|(slot, ..)| self.index.state(*slot) & flag::FILLED != 0);
         let mut batch = Batch { run: Span::new(0, 0), result: Ok(()) };
         for (slot, ..) in slots() {
+            if self.is_tracked(slot) {
+                let _change = self.change(slot);
+                self.find_changes(slot, Part { first: 0, count: SLOT_PAGES });
+            }
             if self.index.has_any(Entry::Dirty, slot) {
                 // With its lock: who looks whether it is clean must not miss a page that is turned to and fro. A page in
                 // writeback stays, so it needs no pin.

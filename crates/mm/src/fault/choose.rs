@@ -62,7 +62,7 @@ impl<M: Mmu> Region<M> {
         {
             return window;
         }
-        let by = if self.knobs.get(Knob::PrefaultBy) == 0 { By::ThreadAndArea } else { By::Thread };
+        let by = By::of(self.knobs.get(Knob::PrefaultBy));
         let most = self.knobs.get(Knob::PrefaultMaxOrder) as u32;
         self.mmu.meets(Word::Streams(hint));
         let before = self.streams.spent(id);

@@ -23,6 +23,11 @@ impl<M: Mmu> Region<M> {
         let Some((view, _)) = same.filter(|(view, _)| !view.attributes.backed && !view.attributes.kernel) else {
             return;
         };
+        if self.chain().is_some() {
+            // The kernel would not tell which pages come.
+            self.streams.forgive(id);
+            return;
+        }
         let kernel = || {
             self.entries.put(span, Kind::Pages, |turn| self.mmu.relax(turn));
             self.leave_to_kernel(span)

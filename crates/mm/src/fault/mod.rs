@@ -15,6 +15,7 @@
 
 mod choose;
 mod kernel;
+mod protected;
 
 use faultless_base::pagefault::{self, Spf};
 use faultless_base::sync::Access;
@@ -120,6 +121,9 @@ impl<M: Mmu> Region<M> {
     }
 
     fn fault_with(&self, fault: Fault, short: Short) -> Outcome {
+        if let Some(outcome) = self.let_write_through(fault) {
+            return outcome;
+        }
         let mut context = FaultContext::new(fault.cpu);
         context.stats.add(Counter::RegionPgfault, (short == Short::Missing) as usize);
         let outcome = self.resolve(fault, short, &mut context);

@@ -87,8 +87,13 @@ pub mod flag {
     pub const ALTERED: u32 = 1 << 17;
     /// A block begins here, and what it has more than was asked for counts.
     pub const LOSES: u32 = 1 << 18;
+    /// A block begins here that was asked for at the begin of a page.
+    pub const ALIGNED: u32 = 1 << 19;
+    /// It was handed out with memory, on a machine with several nodes; see [`crate::space`].
+    pub const BROUGHT: u32 = 1 << 20;
     /// What is known of a slot only while it is in use.
-    pub const IN_USE: u32 = FRESH | TAINTED | FORKED | EMPTY | SIGNED | AHEAD | ALTERED | LOSES;
+    pub const IN_USE: u32 =
+        FRESH | TAINTED | FORKED | EMPTY | SIGNED | AHEAD | ALTERED | LOSES | ALIGNED | BROUGHT;
 }
 
 /// Slots that one leaf of a sparse table covers (64 GiB of addresses), and leaves.

@@ -17,8 +17,8 @@ use crate::space::Space;
 use crate::space::account::SAMPLED_PAGES;
 use crate::space::progress::Progress;
 use crate::state::advices::KNOWN;
+use crate::state::announced::expected;
 use crate::state::known::{Known, Use};
-use faultless_page::knobs::Knob;
 use faultless_page::stats::Counter;
 
 /// Slots from which a mapping is worth it.
@@ -37,11 +37,12 @@ impl<S: Sys> Space<S> {
     /// The program has mapped readable, writable private anonymous memory at an address of its own.
     pub fn committed(&self, span: Span) {
         let inner = span.aligned_inside(SLOT);
-        if inner.bytes() / SLOT < LEAST_SLOTS || !self.knobs.is_on(Knob::Ahead) || self.is_looked_at() {
+        if inner.bytes() / SLOT < LEAST_SLOTS || !self.goes_ahead() || self.is_looked_at() {
             return;
         }
         // The background thread may not have had a processor for a while: what it would see gives room now.
         self.look_at_all(true);
+        self.announce(expected(inner.bytes() / SLOT, 0));
         let cold = inner.bytes() >= LARGE * SLOT && self.finds_cold();
         let Some(mut table) = self.advices.lock() else { return };
         let Some(place) = table.place(|_| true) else { return };
@@ -110,6 +111,11 @@ impl<S: Sys> Space<S> {
             let all = all.unwrap_or(span);
             Some(Span { start: all.start.min(known.start), end: all.end.max(known.end) })
         })
+    }
+
+    /// One of the mappings of which something is known.
+    pub(crate) fn any_known(&self) -> Option<Span> {
+        self.advices.lock()?.all().map(|known| known.span).next()
     }
 
     /// The program has unmapped or replaced `span`, outside the arena.

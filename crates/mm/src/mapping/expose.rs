@@ -10,18 +10,19 @@
 use faultless_base::sys::{Huge, Sys};
 use faultless_base::{SLOT, Slot, Span};
 
-use crate::frame::slot::flag;
+use crate::frame::slot::{State, flag};
 use crate::space::Space;
 
 impl<S: Sys> Space<S> {
     /// The program is about to watch memory: nothing is brought any more, and its memory is looked at no more.
     pub fn note_watch(&self) {
         self.note_look();
+        self.moves.watched.set();
         self.sys.end_looks();
     }
 
     fn note_look(&self) {
-        self.moves.note_look();
+        self.moves.looked_at.set();
     }
 
     /// The program asks which pages of `span` are resident. Resident pages stay: to take a frame out could lose
@@ -32,8 +33,13 @@ impl<S: Sys> Space<S> {
         }
     }
 
+    /// Whether the program has a userfaultfd. Nothing is served any more, so nothing is kept.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.moves.watched.is_set()
+    }
+
     pub(crate) fn is_looked_at(&self) -> bool {
-        self.moves.are_looked_at()
+        self.moves.looked_at.is_set()
     }
 
     /// The program watches `span` from now on; `missing`: its pages that are not there. Then memory that was brought
@@ -46,13 +52,42 @@ impl<S: Sys> Space<S> {
         let program = self.program();
         for i in self.lent_in(span).filter(|&i| self.end_use(i)) {
             let slot = program.slot(i);
-            // Advised ones may hold nothing.
-            if missing && program.slots.has(i, flag::CHARGED | flag::AHEAD) && self.sys.present_pages(slot) > 0 {
+            // Whether it is used is not known after a fork, nor whether it holds anything where it was only advised.
+            if missing && self.sys.present_pages(slot) > 0 {
                 self.take_unused(cpu, slot);
             }
             self.drop_note(i);
         }
         self.uncommitted(span);
+    }
+
+    /// The program is about to have a userfaultfd. What it moves pages from by it is registered by nobody: so no advice of
+    /// ours divides what the program has from now on.
+    pub fn expose(&self) {
+        self.note_watch();
+        let program = self.program();
+        for (shard, e) in self.all_slots() {
+            if !self.is_program(shard) {
+                self.sys.huge(shard.span(e), Huge::Refused);
+                continue;
+            }
+            e.groups(
+                |i| program.slots.state(i) == State::Mapped,
+                |g, is_lent| {
+                    if is_lent {
+                        self.unite(program.span(g));
+                    }
+                },
+            );
+        }
+        let mut last = None;
+        while let Some(known) = self.any_known().filter(|known| last != Some(*known)) {
+            self.unite(known);
+            self.uncommitted(known);
+            last = Some(known);
+        }
+        // Nothing of it will be handed out any more.
+        self.press();
     }
 
     /// The same huge-page advice for all of `span`, if the engine gave it to a part of it or of the mappings there. The
@@ -90,6 +125,11 @@ impl<S: Sys> Space<S> {
         let _replaced = self.replace(all);
         self.sys.huge(all, Huge::Refused);
         self.lent_in(all).for_each(|i| _ = slots.share(i, flag::ADVISED));
+    }
+
+    /// Whether the engine may have asked for small pages in `span`, which is plain memory of the program then.
+    pub fn may_have_refused(&self, span: Span) -> bool {
+        self.is_noted(span) || self.known_around(span).is_some()
     }
 
     /// Takes the frame out of a slot if it is all zero.

@@ -62,6 +62,9 @@ impl<S: Sys> Space<S> {
     /// Moves free frames, zeroed, to the first slots of `e`, which are the program's and empty.
     pub(crate) fn bring(&self, cpu: usize, e: Extent) -> HandedOut {
         let to = self.program().span(e).start;
+        if self.has_nodes && self.sys.has_policy(to) {
+            return HandedOut::default();
+        }
         let idle = e.n.min(self.budget.idle());
         if idle > 0 {
             self.make_room(idle);
@@ -71,6 +74,9 @@ impl<S: Sys> Space<S> {
         self.budget.charge(held);
         let moved = self.move_frames(cpu, to, held);
         let all = e.front(moved.slots());
+        if self.has_nodes {
+            all.slots().for_each(|i| _ = self.program().slots.share(i, flag::BROUGHT));
+        }
         let not_yet = |i: &Slot| self.program().slots.share(*i, flag::CHARGED) & flag::CHARGED == 0;
         self.budget.charge(all.slots().filter(not_yet).count());
         self.budget.discharge(held);

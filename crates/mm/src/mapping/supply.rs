@@ -19,7 +19,7 @@ const SHARE: usize = 4;
 impl<S: Sys> Space<S> {
     /// Whether frames move to where the program is.
     pub(crate) fn moves(&self) -> bool {
-        self.knobs.is_on(Knob::Mapped) && self.can_move()
+        self.knobs.is_on(Knob::Mapped) && self.can_move() && self.may_move_ahead()
     }
 
     /// The program uses `n` slots that it never had before.

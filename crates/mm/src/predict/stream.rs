@@ -131,6 +131,11 @@ impl Set {
         })
     }
 
+    /// The first stream of `who`, or a place for it.
+    pub(crate) fn first_of(&self, who: usize) -> &Stream {
+        self.streams.iter().find(|stream| get(&stream.who) == who).unwrap_or_else(|| self.place())
+    }
+
     /// A place for a new stream: a free one, or the one whose last use is longest ago.
     pub(crate) fn place(&self) -> &Stream {
         let age = |stream: &&Stream| if get(&stream.who) == 0 { 0 } else { get(&stream.used) };

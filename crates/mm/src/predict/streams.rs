@@ -33,6 +33,15 @@ pub enum By {
     ThreadAndArea,
     /// Those of a thread.
     Thread,
+    /// Those of a thread, which has one stream alone, and goes up: as in the prefaulting patches of 2004.
+    One,
+}
+
+impl By {
+    /// As the knob `prefault_by` says it.
+    pub fn of(knob: u64) -> Self {
+        [Self::ThreadAndArea, Self::Thread, Self::One][(knob as usize).min(2)]
+    }
 }
 
 /// The streams of one region.
@@ -118,15 +127,19 @@ impl Streams {
         // The first fault of a thread can follow nothing.
         let is_known = own.streams.iter().any(|stream| get(&stream.who) == who);
         let mut left = None;
-        let (stream, step, order) = match own.expecting(who, page) {
+        let expecting = own.expecting(who, page).filter(|(_, step)| by != By::One || *step == UP);
+        let (stream, step, order) = match expecting {
             Some((stream, step)) => {
                 self.count_used(own, stream.ahead());
                 (stream, step, grown(get(&stream.order) as u32))
             }
             None => {
-                let place = own.place();
+                let place = if by == By::One { own.first_of(who) } else { own.place() };
                 left = place.end();
-                let goes_on = own.line(who, page).map(|step| (step, first)).or_else(|| self.take_over(page, area));
+                let goes_on = match by {
+                    By::One => None,
+                    _ => own.line(who, page).map(|step| (step, first)).or_else(|| self.take_over(page, area)),
+                };
                 set(&place.who, who);
                 goes_on.map_or((place, 0, first), |(step, order)| (place, step, grown(order)))
             }

@@ -66,6 +66,7 @@ impl<M: Mmu> Region<M> {
         self.check(span)?;
         let _range = self.ranges.lock(span, Access::Exclusive);
         let kernel = || {
+            self.preserve(span);
             // First, because pages without rights cannot be moved.
             let aside = self.set_aside(span);
             let closed = self.mmu.protect(span, Rights::None);
@@ -88,7 +89,12 @@ impl<M: Mmu> Region<M> {
         if !self.areas.covers(span) {
             return Err(Refused::NotMapped);
         }
-        let kernel = || self.mmu.protect(span, rights);
+        let kernel = || {
+            if rights == Rights::None {
+                self.preserve(span);
+            }
+            self.mmu.protect(span, rights)
+        };
         self.change(span, kernel, |view| Some(Attributes { rights, ..view.attributes }))
     }
 
@@ -114,6 +120,7 @@ impl<M: Mmu> Region<M> {
         let rights = view.attributes.rights;
         self.areas.keep_room()?;
         let kernel = || {
+            self.preserve(from);
             self.mmu.protect(from, Rights::None)?;
             let brought = self.left_to_kernel(from);
             if view.attributes.kernel {
@@ -126,7 +133,10 @@ impl<M: Mmu> Region<M> {
                 let _ = moved.or_else(|_| self.mmu.relocate(target, from.start));
             }
             match moved {
-                Ok(()) => self.count_more(brought),
+                Ok(()) => {
+                    self.count_more(brought);
+                    self.note_brought(target);
+                }
                 Err(_) if view.attributes.kernel => _ = self.mmu.leave_to_kernel(from),
                 Err(_) => {}
             }
@@ -148,6 +158,7 @@ impl<M: Mmu> Region<M> {
         let again = matches!(advice, Advice::Normal | Advice::DontNeed);
         let kernel = || {
             if advice == Advice::DontNeed {
+                self.preserve(span);
                 self.keep_frames(span);
                 self.drop_pages(span)?;
             }

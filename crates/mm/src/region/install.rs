@@ -148,6 +148,9 @@ impl<M: Mmu> Region<M> {
         // A table cannot be taken out of the way: by now it may belong to a mapping that is not the region's.
         if whole && entry.kind() == Kind::Empty && matches!(met, Met::Nothing | Met::All) {
             let given = self.move_huge_page(piece, installed);
+            if *installed > 0 {
+                self.note_brought(piece);
+            }
             if given != Given::None {
                 entry.set(Kind::Huge);
                 if given == Given::Old {
@@ -182,10 +185,12 @@ impl<M: Mmu> Region<M> {
             let rest = Span::new(at, most).clip(piece);
             let Err(Stopped { done, error }) = self.mmu.install(from, rest) else {
                 *installed += rest.bytes() / PAGE;
+                self.note_brought(rest);
                 at = rest.end;
                 continue;
             };
             *installed += done / PAGE;
+            self.note_brought(Span::new(at, done));
             at += done;
             match error {
                 // Another thread was here first: its page stays.

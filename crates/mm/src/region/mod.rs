@@ -17,6 +17,7 @@ pub(crate) mod fault_stats;
 pub mod frames;
 pub(crate) mod install;
 pub(crate) mod retained;
+pub mod snapshot;
 
 use core::ops::Deref;
 
@@ -33,6 +34,8 @@ use crate::region::area::{Areas, Attributes, Full, View};
 use crate::region::entry::Entries;
 use crate::region::fault_stats::FaultStats;
 use crate::region::frames::{FaultContext, Frames, Version};
+use crate::region::snapshot::chain::Chain;
+use faultless_base::sync::Late;
 use faultless_base::sync::per_cpu::{self, PerCpu};
 use faultless_page::knobs::{Knob, Values};
 use faultless_page::listing::{Counted, own};
@@ -58,6 +61,12 @@ pub enum Refused {
     NotMapped,
     /// There are too many areas.
     Full,
+    /// A part of it may not be read, or comes from a backing.
+    Rights,
+    /// There is no memory for it.
+    NoMemory,
+    /// There are too many snapshots.
+    TooManySnapshots,
     /// The kernel refused, for this reason.
     Kernel(Errno),
 }
@@ -82,6 +91,8 @@ pub struct Region<M: Mmu> {
     /// What streams left behind, if faults are no place to look.
     pub(crate) pending: Pending,
     pub(crate) frames: Frames,
+    /// Once there was one.
+    pub(crate) snapshots: Late<Chain>,
     /// Huge pages that are asked for ahead of a stream, at most.
     pub(crate) ahead: usize,
     /// Pages that are there, but for those of areas that the kernel serves.
@@ -109,6 +120,7 @@ impl<M: Mmu> Region<M> {
             streams,
             pending: Pending::new(),
             frames,
+            snapshots: Late::new(),
             ahead: 0,
             resident,
             counted,
@@ -250,6 +262,7 @@ impl<M: Mmu> Deref for Region<M> {
 impl<M: Mmu> Drop for Region<M> {
     fn drop(&mut self) {
         self.keep_frames(self.span);
+        self.release_snapshots();
         self.frames.release(&self.mmu);
     }
 }

@@ -13,7 +13,7 @@ use crate::predict::huge_cost::{LARGE, PROBES};
 use crate::space::transfer::HandedOut;
 use crate::space::{Shard, Space};
 use crate::state::ahead::SMALL_DEMAND;
-use faultless_page::knobs::Knob;
+use crate::state::announced::expected;
 use faultless_page::stats::Counter;
 
 /// How long a request waits for memory that the scrubber has just now.
@@ -31,7 +31,8 @@ impl<S: Sys> Space<S> {
     ) -> Option<(&'a Shard, Extent)> {
         let need = purpose.need();
         self.ahead.note_request(n);
-        let sparse = need == Need::Zero && shard.sparse.is_granted() || !self.is_trusted_with(n);
+        let sparse =
+            need == Need::Zero && shard.sparse.is_granted() || !self.is_trusted_with(n) || !self.may_use(shard);
         let resident = |s: &'a Shard| Some((s, s.lock_soon()?.take_resident(n, align, need)?));
         if !sparse {
             if let Some(found) = resident(shard) {
@@ -39,7 +40,7 @@ impl<S: Sys> Space<S> {
             }
             self.wait_for_scrubber(n);
             if self.budget.idle() >= n
-                && let Some(found) = self.all_shards().find_map(resident)
+                && let Some(found) = self.shards_near(shard).find_map(resident)
             {
                 return Some(found);
             }
@@ -97,6 +98,7 @@ impl<S: Sys> Space<S> {
                 _ => self.hand_out_hole(shard, g, shard.span(g)),
             },
         );
+        self.mark_brought(shard, e);
         e.slots().for_each(|i| slots.set(i, state));
         self.count_zeroes(shard, shard.span(e), purpose, out);
     }
@@ -199,10 +201,13 @@ impl<S: Sys> Space<S> {
         if e.n <= SMALL_DEMAND {
             self.note_demand(e.n);
         }
+        if !shard.untouched.is_long() {
+            self.announce(expected(e.n, 0));
+        }
         let mut small = shard.skips_advice();
         let mut probed = 0;
         if !small {
-            if e.n >= LARGE && self.knobs.is_on(Knob::Ahead) && !shard.untouched.is_long() {
+            if e.n >= LARGE && self.goes_ahead() && !shard.untouched.is_long() {
                 probed = self.probe(shard, e);
             }
             small = self.huge_cost.is_too_cold(|| self.now_ms());
@@ -220,6 +225,15 @@ impl<S: Sys> Space<S> {
         self.promise(Pages::of_slots(rest.n));
         shard.count(Counter::BytesFreshHuge, advised * SLOT);
         shard.count(Counter::BytesFreshSmall, rest.n * SLOT);
+    }
+
+    /// The program takes `n` slots of new memory: the warm reserve gives as much back to the kernel.
+    pub(crate) fn announce(&self, n: usize) {
+        if n > 0
+            && let Some(all) = self.ahead.announced.take(n)
+        {
+            self.sys.announce(all.saturating_mul(SLOT));
+        }
     }
 
     /// The program is about to get `n` slots. Where there is no room for them, the account may be out of date.

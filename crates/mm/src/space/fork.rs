@@ -36,6 +36,7 @@ impl<S: Sys> Space<S> {
         self.leave_slots();
         self.advices.force_unlock();
         self.ahead.begin_again();
+        self.files.forget();
         self.all_shards().for_each(Shard::force_unlock);
         self.scrubber.forget();
         self.all_shards().for_each(|shard| self.begin_again(shard));

@@ -133,6 +133,7 @@ impl<S: Sys> Space<S> {
             self.budget.discharge(held);
             return self.let_go(shard, e);
         }
+        self.mark_distant(shard, e);
         let stamp = self.now_ms();
         let mut all_kept = 0;
         e.groups(
@@ -332,7 +333,7 @@ impl<S: Sys> Space<S> {
     fn fate(&self, slots: Slots, i: Slot) -> Fate {
         if slots.has(i, flag::TAINTED | flag::FORKED) {
             Fate::Reset
-        } else if slots.has(i, flag::EMPTY) || self.is_referenced() {
+        } else if slots.has(i, flag::EMPTY) || self.is_referenced() || self.is_watched() {
             if slots.has(i, flag::ALTERED) { Fate::Reset } else { Fate::Discard }
         } else if slots.has(i, flag::ALTERED) {
             Fate::Refresh
@@ -367,6 +368,11 @@ impl<S: Sys> Space<S> {
     /// Takes an extent in transit whose mapping cannot be replaced out of use for good, without its memory if that goes.
     pub(crate) fn abandon(&self, shard: &Shard, e: Extent) {
         let _ = self.sys.discard(shard.span(e));
+        self.lose_slots(shard, e);
+    }
+
+    /// The same where nothing of ours is mapped any more.
+    pub(crate) fn lose_slots(&self, shard: &Shard, e: Extent) {
         for i in e.slots() {
             shard.slots.mark(i, flag::TAINTED | flag::FRESH);
             shard.slots.set(i, State::Mapped);

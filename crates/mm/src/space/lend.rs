@@ -75,9 +75,11 @@ impl<S: Sys> Space<S> {
     }
 
     fn take_idle(&self, kind: Kind) -> Option<Idle<'_>> {
-        self.take_from_pool(kind).map(Idle::Pool).or_else(|| {
+        self.take_near_from_pool(kind).map(Idle::Pool).or_else(|| {
             let take = |shard: &Shard| shard.lock_soon()?.take_some(1, kind);
-            self.all_shards().find_map(|shard| Some(Idle::Arena(shard, take(shard)?)))
+            self.all_shards()
+                .filter(|shard| self.may_use(shard))
+                .find_map(|shard| Some(Idle::Arena(shard, take(shard)?)))
         })
     }
 
@@ -93,6 +95,16 @@ impl<S: Sys> Space<S> {
 
     pub(crate) fn take_from_pool(&self, kind: Kind) -> Option<usize> {
         self.lending.pool.as_ref()?.take(kind)
+    }
+
+    /// The same for the calling thread: one that lies where its memory is to lie.
+    pub(crate) fn take_near_from_pool(&self, kind: Kind) -> Option<usize> {
+        let at = self.take_from_pool(kind)?;
+        let is_near = self.is_home(Span::new(at, SLOT));
+        if !is_near {
+            self.give_to_pool(at, kind);
+        }
+        is_near.then_some(at)
     }
 
     /// The frame of the pool that has been idle for longest, if that is `age_ms` or more.
@@ -273,16 +285,20 @@ impl<S: Sys + Sync> Store for Space<S> {
     }
 
     fn give(&self, at: usize, kind: Kind) {
+        let (keeper, frame) = (self.span().contains(at).then(|| self.locate(at)), Span::new(at, SLOT));
+        if let Some((shard, first)) = keeper
+            && kind != Kind::Unbacked
+            && !self.is_near(shard, frame)
+        {
+            return self.put_back_empty(shard, Extent::one(first), self.now_ms());
+        }
         if kind != Kind::Unbacked {
             self.budget.keep(1);
             self.program().count(Counter::BytesKept, SLOT);
         }
-        match self.span().contains(at) {
-            false => self.give_to_pool(at, kind),
-            true => {
-                let (shard, first) = self.locate(at);
-                self.put_back(shard, Extent::one(first), kind, self.now_ms());
-            }
+        match keeper {
+            None => self.give_to_pool(at, kind),
+            Some((shard, first)) => self.put_back(shard, Extent::one(first), kind, self.now_ms()),
         }
         if kind != Kind::Unbacked {
             self.ring();

@@ -9,6 +9,7 @@ pub mod alloc;
 pub mod fork;
 pub mod free;
 pub mod lend;
+mod nodes;
 pub mod progress;
 pub(crate) mod shards;
 pub mod shutdown;
@@ -29,6 +30,7 @@ pub(crate) use crate::space::shards::Shard;
 use crate::space::shards::{Program, Shards};
 use crate::state::advices::Advices;
 use crate::state::ahead::Ahead;
+use crate::state::files::Files;
 use crate::state::looks::Looks;
 use crate::state::moves::Moves;
 use crate::state::scrubber::Scrubber;
@@ -51,6 +53,8 @@ pub struct Space<S> {
     pub(crate) knobs: &'static Values,
     /// Whether each hand-out is verified; as it was at the start, for a block must not be half verified.
     pub(crate) check: bool,
+    /// Whether memory may lie on several nodes; see [`nodes`].
+    pub(crate) has_nodes: bool,
     /// The account of the peak rule.
     pub(crate) budget: Budget,
     /// When the account was last brought up to date; see [`account`].
@@ -73,6 +77,8 @@ pub struct Space<S> {
     pub(crate) scrubber: Scrubber,
     /// Mappings that were advised; see [`crate::mapping::advice`].
     pub(crate) advices: Advices,
+    /// Mappings of files that are read ahead of the program.
+    pub(crate) files: Files,
     /// The notes for the background thread, and its habits; see [`crate::background`].
     pub(crate) worker: Worker,
 }
@@ -94,8 +100,10 @@ impl<S: Sys> Space<S> {
     /// One without an arena: nothing may be allocated before [`Space::add_arena`].
     pub fn without_arena(sys: S, counters: &'static Block, knobs: &'static Values) -> Option<Self> {
         let program = Program::new(counters)?;
+        let has_nodes = sys.has_nodes();
         Some(Self {
             sys,
+            has_nodes,
             knobs,
             check: knobs.is_on(Knob::Check),
             budget: Budget::new(knobs),
@@ -109,6 +117,7 @@ impl<S: Sys> Space<S> {
             moves: Moves::default(),
             scrubber: Scrubber::default(),
             advices: Advices::new(),
+            files: Files::default(),
             worker: Worker::default(),
         })
     }
@@ -141,7 +150,7 @@ impl<S: Sys> Space<S> {
     /// The shard that a thread on processor `cpu` uses first.
     #[inline]
     pub(crate) fn shard(&self, cpu: usize) -> &Shard {
-        self.arena().of(cpu)
+        if self.has_nodes { self.shard_on_node(cpu) } else { self.arena().of(cpu) }
     }
 
     /// How many shards there are.
@@ -286,8 +295,18 @@ impl<S: Sys> Space<S> {
     /// The program is about to map something else over `span`, or to move or unmap it. When this returns, no thread
     /// of ours is there, unless one had no processor for 100 ms. None comes until the result is dropped.
     pub fn replace(&self, span: Span) -> Replaced<'_> {
+        self.replace_within(span, REPLACED_WAIT_NS)
+    }
+
+    /// The same for a signal handler that interrupted the engine: the thread that is there may be its own, for which it
+    /// would wait in vain.
+    pub fn replace_inside(&self, span: Span) -> Replaced<'_> {
+        self.replace_within(span, BUSY_WAIT_NS)
+    }
+
+    fn replace_within(&self, span: Span, at_most_ns: u64) -> Replaced<'_> {
         let replaced = self.busy.replace(span);
-        self.wait_until_left(span, REPLACED_WAIT_NS);
+        self.wait_until_left(span, at_most_ns);
         replaced
     }
 }

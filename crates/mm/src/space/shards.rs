@@ -16,6 +16,7 @@ use crate::frame::runs::{Carved, Run};
 use crate::frame::sizes::Sizes;
 use crate::frame::slot::Slots;
 use crate::predict::run_length::RunLength;
+use crate::space::nodes::Node;
 use crate::state::bounds::Bounds;
 use faultless_page::stats::{Block, Counter};
 
@@ -42,6 +43,8 @@ pub(crate) struct Shard {
     /// Which one it is, and where its slot 0 begins.
     pub(crate) number: usize,
     pub(crate) base: usize,
+    /// The node of its frames; see [`crate::space::nodes`].
+    pub(crate) node: Node,
     /// What it counts; statistics alone.
     pub(crate) counters: &'static Block,
     /// Extents in a row that came back untouched: the program seems to map memory here without using it.
@@ -74,6 +77,7 @@ impl Shard {
             given: AtomicUsize::new(0),
             number,
             base,
+            node: Node::default(),
             counters,
             untouched: RunLength::new(UNTOUCHED_STREAK),
             sparse: RunLength::new(SPARSE_STREAK),

@@ -64,7 +64,7 @@ pub(crate) struct Sent {
 impl<S: Sys> Space<S> {
     /// Whether this process can move frames at all.
     pub(crate) fn can_move(&self) -> bool {
-        !self.moves.are_refused()
+        !self.moves.refused.is_set()
     }
 
     /// Whether idle frames may move into the program's memory now, if there are any.
@@ -76,6 +76,9 @@ impl<S: Sys> Space<S> {
     /// `n` if there are no more frames, or a page is there already.
     pub(crate) fn move_frames(&self, cpu: usize, to: usize, n: usize) -> HandedOut {
         let mut moved = HandedOut::default();
+        if !self.may_use(self.shard(cpu)) {
+            return moved;
+        }
         for kind in [Kind::Zeroed, Kind::Dirty] {
             while moved.slots() < n
                 && let Some((shard, e)) = self.take_frame(self.shard(cpu), n - moved.slots(), kind)
@@ -122,7 +125,7 @@ impl<S: Sys> Space<S> {
 
     /// A frame of the pool in transit that may move into the program's memory.
     fn take_idle_from_pool(&self, kind: Kind) -> Option<usize> {
-        self.has_frames_to_move().then(|| self.take_from_pool(kind)).flatten()
+        self.has_frames_to_move().then(|| self.take_near_from_pool(kind)).flatten()
     }
 
     /// Moves such a frame, which is of this kind; how many bytes have moved. The rest goes.
@@ -149,11 +152,14 @@ impl<S: Sys> Space<S> {
             return None;
         }
         let take = |shard: &Shard| shard.lock_soon()?.take_some(n, kind);
-        self.shards_from(own).find_map(|shard| Some((shard, take(shard)?)))
+        self.shards_near(own).find_map(|shard| Some((shard, take(shard)?)))
     }
 
     /// Brings idle frames with old bytes to the holes of `e`, in transit: as many as the program may get at once.
     pub(crate) fn gather(&self, shard: &Shard, e: Extent) {
+        if !self.may_use(shard) {
+            return;
+        }
         let is_hole = |i: &Slot| shard.slots.was(*i) == State::Unbacked;
         let mut most = self.budget.trust();
         let end = e.end();
@@ -205,7 +211,7 @@ impl<S: Sys> Space<S> {
     pub(crate) fn move_bytes(&self, shard: &Shard, from: Span, to: usize) -> usize {
         let bytes = self.sys.move_pages(from, to);
         if bytes.is_none() {
-            self.moves.refuse();
+            self.moves.refused.set();
             shard.count(Counter::MovesRefused, 1);
         }
         bytes.unwrap_or(0)
@@ -238,8 +244,10 @@ impl<S: Sys> Space<S> {
     /// Moves frames from `from`, whole slots of memory that the program has given up, into free slots: how many slots
     /// from the first on. `None`: there is no room for them.
     pub(crate) fn take_frames(&self, cpu: usize, from: Span) -> Option<usize> {
-        let shard = self.shard(cpu);
-        let e = shard.lock_soon()?.take_holes(from.bytes() / SLOT, 1, &self.sys)?;
+        let (keeper, n) = self.keeper(cpu, from);
+        let Some(shard) = keeper else { return Some(0) };
+        let from = Span::new(from.start, n * SLOT);
+        let e = shard.lock_soon()?.take_holes(n, 1, &self.sys)?;
         let moved = Split::at(e, self.move_bytes(shard, from, shard.span(e).start));
         let whole = moved.whole.n;
         self.budget.keep(whole);

@@ -4,6 +4,7 @@ use faultless_base::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use faultless_base::sync::{TryGuard, TryLock};
 
 use crate::predict::prefault_budget::PrefaultBudget;
+use crate::state::announced::Announced;
 use crate::state::growths::Growths;
 use crate::state::supply::Supply;
 
@@ -20,6 +21,7 @@ pub(crate) struct Ahead {
     demand: AtomicUsize,
     pub(crate) prefault_budget: PrefaultBudget,
     pub(crate) supply: Supply,
+    pub(crate) announced: Announced,
 }
 
 impl Ahead {
@@ -30,6 +32,7 @@ impl Ahead {
             demand: AtomicUsize::new(0),
             prefault_budget: PrefaultBudget::new(),
             supply: Supply::default(),
+            announced: Announced::default(),
         }
     }
 
@@ -60,6 +63,7 @@ impl Ahead {
     pub(crate) fn begin_again(&self) {
         self.growths.force_unlock();
         self.confirming.force_unlock();
+        self.announced.begin_again();
         if let Some(mut growths) = self.growths.try_lock() {
             *growths = Growths::new();
         }

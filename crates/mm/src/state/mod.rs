@@ -7,8 +7,10 @@
 
 pub(crate) mod advices;
 pub(crate) mod ahead;
+pub(crate) mod announced;
 pub(crate) mod bounds;
 pub(crate) mod decay;
+pub(crate) mod files;
 pub(crate) mod growths;
 pub(crate) mod known;
 pub(crate) mod looks;

@@ -1,40 +1,30 @@
-//! Why frames do not move, and why frames that come back are not kept. Each word is set once, and stays so.
+//! Why frames do not move, and why frames that come back are not kept.
 
 use faultless_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// What is learnt once, and stays so.
+#[derive(Debug, Default)]
+pub(crate) struct Note(AtomicBool);
+
+impl Note {
+    pub(crate) fn set(&self) {
+        self.0.store(true, Relaxed);
+    }
+
+    pub(crate) fn is_set(&self) -> bool {
+        self.0.load(Relaxed)
+    }
+}
 
 /// What stands against moves.
 #[derive(Debug, Default)]
 pub(crate) struct Moves {
-    /// Whether this process cannot move pages.
-    refused: AtomicBool,
-    /// Whether the program looks which pages are resident.
-    looked_at: AtomicBool,
-    /// Whether the kernel may use frames of the program's without a mapping, in ways that a move does not see.
-    referenced: AtomicBool,
-}
-
-impl Moves {
-    pub(crate) fn refuse(&self) {
-        self.refused.store(true, Relaxed);
-    }
-
-    pub(crate) fn are_refused(&self) -> bool {
-        self.refused.load(Relaxed)
-    }
-
-    pub(crate) fn note_look(&self) {
-        self.looked_at.store(true, Relaxed);
-    }
-
-    pub(crate) fn are_looked_at(&self) -> bool {
-        self.looked_at.load(Relaxed)
-    }
-
-    pub(crate) fn note_reference(&self) {
-        self.referenced.store(true, Relaxed);
-    }
-
-    pub(crate) fn are_referenced(&self) -> bool {
-        self.referenced.load(Relaxed)
-    }
+    /// This process cannot move pages.
+    pub refused: Note,
+    /// The program looks which pages are resident.
+    pub looked_at: Note,
+    /// The program has a userfaultfd.
+    pub watched: Note,
+    /// The kernel may use frames of the program's without a mapping, in ways that a move does not see.
+    pub referenced: Note,
 }

@@ -60,8 +60,9 @@ impl Notes {
 
     /// The thread begins to look: notes from now on are new ones.
     pub(crate) fn take(&self) {
-        self.wanted.store(false, Relaxed);
-        self.urgent.store(false, Relaxed);
+        // Exchanged, so that what the notes were about is seen.
+        self.wanted.swap(false, Ordering::Acquire);
+        self.urgent.swap(false, Ordering::Acquire);
         fence(Ordering::SeqCst);
     }
 }

@@ -28,19 +28,23 @@ fn check(model: impl Fn() + Copy + Send + Sync + 'static) {
     check_runs(model, 3000);
 }
 
-/// Runs of `programs` threads, each with `calls` of these calls, and the background thread.
-fn check_calls(budgets: &'static [usize], programs: usize, calls: usize, call: fn(&World)) {
+/// Runs in a world of this budget's, where all is as it has to be in the end.
+fn check_world(budgets: &'static [usize], run: impl Fn(&Arc<World>) + Copy + Send + Sync + 'static) {
     check(move || {
         let world = Arc::new(World::new(budgets));
-        end(&world, start(&world, programs, calls, call));
+        run(&world);
+        world.end();
+        world.check_account();
     });
 }
 
-/// The threads come to their ends, and then all is as it has to be.
-fn end(world: &World, threads: Vec<JoinHandle<()>>) {
+/// The same with `programs` threads, each with `calls` of these calls, and the background thread.
+fn check_calls(budgets: &'static [usize], programs: usize, calls: usize, call: fn(&World)) {
+    check_world(budgets, move |world| join(start(world, programs, calls, call)));
+}
+
+fn join(threads: Vec<JoinHandle<()>>) {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
-    world.end();
-    world.check_account();
 }
 
 /// Threads of the program that make such calls, and the background thread.
@@ -89,16 +93,12 @@ fn a_range_is_mapped_again_while_its_last_use_ends() {
 /// A thread that unmaps what another one maps or unmaps at that moment ends notes of its own alone.
 #[test]
 fn a_range_is_unmapped_while_it_is_mapped() {
-    check(|| {
-        let world = Arc::new(World::new(&[PLENTY]));
-        program::recycle(&world);
-        let threads = start(&world, 3, 4, program::unmap_under_way);
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    check_world(&[PLENTY], |world| {
+        program::recycle(world);
+        join(start(world, 3, 4, program::unmap_under_way));
         while let Some(span) = world.unseen.take() {
             world.unmap(0, span);
         }
-        world.end();
-        world.check_account();
     });
 }
 
@@ -120,13 +120,9 @@ fn the_background_thread_zeroes_what_comes_back() {
 /// such, the rest is not. Engines fail meanwhile.
 #[test]
 fn what_is_being_zeroed_is_called_back() {
-    check(|| {
-        let world = Arc::new(World::new(&[PLENTY]));
-        let threads = start(&world, 2, 3, program::recycle_under_failures);
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    check_world(&[PLENTY], |world| {
+        join(start(world, 2, 3, program::recycle_under_failures));
         world.sys.step().heal();
-        world.end();
-        world.check_account();
     });
     assert_counted(Counter::ScrubRecalls);
     assert_counted(Counter::EnginesDropped);
@@ -135,20 +131,16 @@ fn what_is_being_zeroed_is_called_back() {
 /// The same where a device zeroes by itself, while the background thread looks on: it writes until the job has ended.
 #[test]
 fn a_device_zeroes_while_the_program_goes_on() {
-    check(|| {
-        let world = Arc::new(World::new(&[PLENTY]));
+    check_world(&[PLENTY], |world| {
         world.sys.begin_device();
         let device = {
             let sys = world.sys.clone();
             thread::spawn(move || sys.work_as_device())
         };
-        let threads = start(&world, 2, 3, program::recycle_under_failures);
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        join(start(world, 2, 3, program::recycle_under_failures));
         world.sys.end_device();
         device.join().unwrap();
         world.sys.step().heal();
-        world.end();
-        world.check_account();
     });
     assert_counted(Counter::BytesScrubbed);
 }
@@ -157,17 +149,14 @@ fn a_device_zeroes_while_the_program_goes_on() {
 /// twice.
 #[test]
 fn nobody_waits_for_a_background_thread_that_stands_still() {
-    check(|| {
-        let world = Arc::new(World::new(&[PLENTY]));
-        program::recycle(&world);
+    check_world(&[PLENTY], |world| {
+        program::recycle(world);
         world.sys.stall(true);
-        let mut threads = start(&world, 2, 3, program::recycle);
+        let mut threads = start(world, 2, 3, program::recycle);
         let background = threads.pop().expect("the last one");
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        join(threads);
         world.sys.stall(false);
         background.join().unwrap();
-        world.end();
-        world.check_account();
     });
 }
 
@@ -188,7 +177,7 @@ fn a_child_goes_on_without_the_other_threads() {
             world.sys.step();
         }
         world.sys.leave_behind();
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        join(threads);
         world.sys.go_on();
         world.space.fork_prepare();
         world.space.fork_child();

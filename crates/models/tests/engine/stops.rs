@@ -10,7 +10,7 @@ use faultless_page::stats::Counter;
 use shuttle::rand::{Rng, thread_rng};
 
 use crate::world::World;
-use crate::{BUDGETS, CALLS, assert_counted, start};
+use crate::{BUDGETS, CALLS, assert_counted, join, start};
 
 const PROGRAMS: usize = 2;
 const RUNS: usize = 2000;
@@ -22,7 +22,7 @@ fn no_thread_waits_for_one_that_has_stopped() {
             let world = Arc::new(World::with_room(&BUDGETS));
             let mut threads = start(&world, PROGRAMS, CALLS, World::call);
             let stops = threads.swap_remove(order(stopping_thread()));
-            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            join(threads);
             // The program's only thread by now.
             (0..CALLS).for_each(|_| world.call());
             resume();

@@ -6,6 +6,7 @@
 
 mod fork;
 mod part;
+mod snapshot;
 
 use std::sync::Arc;
 

@@ -190,7 +190,7 @@ mod tests {
         assert_eq!((scrub.parse(b"2"), scrub.nearest(b"2")), (Err(Bad::NotSwitch), Some(1)));
         assert_eq!((by.parse(b"thread"), by.nearest(b"lax")), (Ok(1), None));
         assert_eq!(by.show(1).to_string(), "thread");
-        assert_eq!(by.parse(b"lax").unwrap_err().to_string(), "not one of area thread");
+        assert_eq!(by.parse(b"lax").unwrap_err().to_string(), "not one of area thread one");
         let shown = [(0, "0"), (1000, "1000"), (3 << 10, "3K"), (256 << 20, "256M"), (2 << 40, "2048G")];
         assert!(shown.iter().all(|(bytes, text)| Size(*bytes).to_string() == *text));
     }

@@ -2,20 +2,21 @@
 
 pub mod early;
 pub mod info;
+mod moves;
 pub mod next;
 pub mod perturb;
+
+pub use moves::{MADV_GUARD_INSTALL, note_beside};
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use faultless_base::sys::linux::Linux;
-use faultless_base::sys::{Sys, raw};
-use faultless_base::{Errno, PAGE, SLOT, Span};
+use faultless_base::sys::raw;
+use faultless_base::{Errno, PAGE, SLOT};
 use faultless_mm::Need;
 
 use crate::kernel::call::set_errno;
 use crate::kernel::dispatch;
-use crate::runtime::inside::aside;
 use crate::runtime::{confined, engine, page, seen, settings};
 use crate::shutdown::{limits, sandbox};
 
@@ -59,6 +60,9 @@ fn large(bytes: usize, align: usize, need: Need) -> *mut c_void {
     let Some(got) = engine.space.allocate(raw::cpu(), bytes, align, need) else {
         return core::ptr::null_mut();
     };
+    if align >= PAGE {
+        engine.space.note_page_aligned(got.addr);
+    }
     if !has_served() && !SERVED.swap(true, Ordering::Relaxed) {
         // The C library's allocator makes itself ready with its first block, by calls that a filter may forbid later.
         // SAFETY: a block of its own.
@@ -195,7 +199,7 @@ unsafe fn reallocate(block: *mut c_void, bytes: usize) -> *mut c_void {
     }
     if !is_ours(block) {
         // SAFETY: the caller's promise.
-        return unsafe { adopt(block, bytes) };
+        return unsafe { moves::adopt(block, bytes) };
     }
     if bytes == 0 {
         release(block as usize);
@@ -204,7 +208,14 @@ unsafe fn reallocate(block: *mut c_void, bytes: usize) -> *mut c_void {
     let at = block as usize;
     let old = usable(at);
     // The C library, too, makes no block of its own smaller by moving it.
-    if bytes <= old && (sandbox::must_keep(|| old) || confined::is_apart() || engine::is_retired()) {
+    if bytes <= old && (sandbox::must_keep(|| old) || confined::is_apart()) {
+        return block;
+    }
+    if bytes <= old && (engine::is_retired() || is_special(at)) {
+        // What is behind goes back as if it were freed, by whole slots. One slot alone would be a place for small blocks.
+        if let Some(engine) = moves::enter_for_calls() {
+            let _ = engine.space.resize(raw::cpu(), at, bytes.max(SLOT + PAGE));
+        }
         return block;
     }
     if !is_small(bytes)
@@ -215,84 +226,17 @@ unsafe fn reallocate(block: *mut c_void, bytes: usize) -> *mut c_void {
         return moved as *mut c_void;
     }
     // SAFETY: the caller's promise.
-    unsafe { move_to(block, old, bytes) }
+    unsafe { moves::move_to(block, old, bytes) }
+}
+
+/// Whether the program has done more to a block of ours than to read and write it, or may watch it.
+fn is_special(at: usize) -> bool {
+    seen::watches() || engine::running().is_some_and(|engine| engine.space.has_attributes(at))
 }
 
 /// The bytes of a block of ours, also while a thread is in the engine.
 fn usable(at: usize) -> usize {
     engine::running().map_or(0, |engine| engine.space.usable(at))
-}
-
-/// The largest block of the C library's that is copied when it grows beyond the threshold; larger ones it moves by
-/// page tables itself.
-const LARGEST_COPY: usize = 1 << 20;
-
-/// Resizes a block of the C library's, which may become one of ours.
-unsafe fn adopt(block: *mut c_void, bytes: usize) -> *mut c_void {
-    // SAFETY: the caller's promise; two different blocks of at least the copied size.
-    unsafe {
-        if !is_small(bytes)
-            && let Some(old) = next::size(block).filter(|old| *old <= LARGEST_COPY)
-        {
-            let new = large(bytes, MALLOC_ALIGN, Need::Any);
-            if !new.is_null() {
-                core::ptr::copy_nonoverlapping(block.cast::<u8>(), new.cast::<u8>(), old.min(bytes));
-                next::free(block);
-                return new;
-            }
-        }
-        match bytes {
-            0 => next::realloc(block, 0),
-            _ => once_more(|| next::realloc(block, bytes)),
-        }
-    }
-}
-
-/// A new block with the bytes of `block`, one of ours, which is freed; null when there is no memory, and nothing changed.
-unsafe fn move_to(block: *mut c_void, old: usize, bytes: usize) -> *mut c_void {
-    let copied = Span::new(block as usize, old.min(bytes));
-    if seen::watches()
-        && let Some(new) = present_moved_to(copied, bytes)
-    {
-        // SAFETY: the caller's promise.
-        unsafe { give_back(block) };
-        return new;
-    }
-    // SAFETY: asks for a new block.
-    let new = unsafe { allocate(bytes) };
-    if !new.is_null() {
-        for start in (copied.start..copied.end).step_by(SLOT) {
-            let part = Span::new(start, SLOT).clip(copied);
-            // SAFETY: two different blocks of at least the copied size.
-            unsafe {
-                let to = new.cast::<u8>().add(start - copied.start);
-                core::ptr::copy_nonoverlapping(start as *const u8, to, part.bytes());
-            }
-            // A large block is not in memory twice. Where the kernel refuses, or a filter may, it is until the end.
-            if old > SLOT && part.bytes() == SLOT && engine::enter().is_some_and(|engine| !engine.is_retired()) {
-                // SAFETY: a part of a block that is about to be freed.
-                let _ = unsafe {
-                    raw::syscall(libc::SYS_madvise, [start, SLOT, libc::MADV_DONTNEED as usize, 0, 0, 0])
-                };
-            }
-        }
-        // SAFETY: the caller's promise.
-        unsafe { give_back(block) };
-    }
-    new
-}
-
-/// A new block with the bytes of `copied` that are there, and zeroes elsewhere: the program may watch the missing pages,
-/// and the thread that brings them may be this one.
-fn present_moved_to(copied: Span, bytes: usize) -> Option<*mut c_void> {
-    // SAFETY: asks for a new block.
-    let new = unsafe { next::calloc(1, bytes) };
-    let done = !new.is_null() && aside(|| Linux.copy_from_program(copied, new as usize));
-    if !done && !new.is_null() {
-        // SAFETY: the new block.
-        unsafe { next::free(new) };
-    }
-    done.then_some(new)
 }
 
 // No reallocarray: the C library's calls the `realloc` that is first, which may be the program's own.

@@ -184,3 +184,13 @@ pub unsafe fn size(block: *mut c_void) -> Option<usize> {
     // SAFETY: the caller's promise.
     (early::holds(block) || tells()).then(|| unsafe { usable(block) })
 }
+
+/// Whether a block is a mapping of its own, which goes to the kernel as a whole when it is freed. Of the C library alone:
+/// there a bit before the block says so (`IS_MMAPPED` of glibc's malloc.c).
+pub unsafe fn is_mapping(block: *mut c_void) -> bool {
+    const IS_MMAPPED: usize = 2;
+    !early::holds(block)
+        && !is_foreign(Function::Memalign)
+        // SAFETY: the word before a block is its size, with such bits.
+        && unsafe { block.cast::<usize>().sub(1).read() } & IS_MMAPPED != 0
+}

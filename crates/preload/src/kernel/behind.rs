@@ -49,7 +49,7 @@ functions! {
     Send c"send", Sendto c"sendto", Sendmsg c"sendmsg", Sendmmsg c"sendmmsg",
     Setuid c"setuid", Setgid c"setgid", Seteuid c"seteuid", Setegid c"setegid", Setreuid c"setreuid",
     Setregid c"setregid", Setresuid c"setresuid", Setresgid c"setresgid", Setgroups c"setgroups",
-    Initgroups c"initgroups",
+    Initgroups c"initgroups", Vfork c"vfork",
     // The C library's own, whatever stands before it.
     RegisterAtfork c"__register_atfork", ClockGettime c"clock_gettime", SchedGetcpu c"sched_getcpu",
     SecureGetenv c"secure_getenv",

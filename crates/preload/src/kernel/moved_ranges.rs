@@ -19,11 +19,37 @@ fn shift(from: usize, old: usize, new: usize, to: usize, flags: i32) -> Answer {
     unsafe { syscall(libc::SYS_mremap, [from, old, new, flags as usize, to, 0]) }
 }
 
+/// The same to a place that has to stay mapped. `EEXIST`: the kernel has unmapped some of it (before Linux 6.17), and another
+/// thread has that by now.
+fn shift_onto(from: usize, old: usize, new: usize, to: usize, flags: i32) -> Answer {
+    shift(from, old, new, to, flags)
+        .map_err(|error| if is_kept(Span::new(to, new)) { error } else { Errno::EEXIST })
+}
+
 fn unmap(span: Span) {
     if !span.is_empty() {
         // SAFETY: a reservation of this module's own.
         let _ = unsafe { syscall(libc::SYS_munmap, [span.start, span.bytes(), 0, 0, 0, 0]) };
     }
+}
+
+/// Behind a move to `span` that was refused, if the kernel may have unmapped what was there: maps it again. False: another
+/// thread has some of it by now.
+pub fn is_kept(span: Span) -> bool {
+    is_taken_again(span) || is_all_mapped(span)
+}
+
+/// Maps `span`, where nothing is mapped, without access.
+fn is_taken_again(span: Span) -> bool {
+    let map = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
+    let args = [span.start, span.bytes(), libc::PROT_NONE as usize, map as usize, usize::MAX, 0];
+    // SAFETY: replaces nothing.
+    span.is_empty() || unsafe { syscall(libc::SYS_mmap, args) } == Ok(span.start)
+}
+
+fn is_all_mapped(span: Span) -> bool {
+    // SAFETY: does nothing to anonymous memory, and fails where there is none.
+    unsafe { syscall(libc::SYS_msync, [span.start, span.bytes(), libc::MS_ASYNC as usize, 0, 0, 0]) }.is_ok()
 }
 
 /// A place of `bytes` bytes, as far from a multiple of the slot size as `like` is.
@@ -39,16 +65,14 @@ fn reserve(bytes: usize, like: usize) -> Answer {
     Ok(at)
 }
 
-/// As mremap(2), after the kernel has refused it with `EFAULT`, which stands if the range is more than one mapping to
-/// the program too, which `look_up` tells. With `MREMAP_FIXED` the target is `to`, which is page-aligned and apart
-/// from `from`.
-///
+/// Moves a range by page tables, of which the engine's advice makes several areas, to a mapping of the caller's, which stays
+/// mapped if this fails; it becomes `bytes` bytes. With `EEXIST` another thread has some of that place.
+pub fn move_onto(from: Span, bytes: usize, to: usize) -> Answer {
+    undisturbed(|| remap_now(from, bytes, libc::MREMAP_MAYMOVE, Target::Kept(to), false))
+}
+
 /// The kernel's own call is not interrupted by a handler, which may leave by a jump. Nor is this.
-pub fn remap(from: Span, bytes: usize, flags: i32, to: usize, look_up: impl FnOnce(Span) -> Mapping) -> Answer {
-    let now = || match look_up(from) {
-        Mapping::Several => Err(Errno::EFAULT),
-        found => remap_now(from, bytes, flags, to, found == Mapping::Plain),
-    };
+fn undisturbed(now: impl FnOnce() -> Answer) -> Answer {
     match dispatch::has_begun() {
         // It would be the program's handler that answers.
         true => now(),
@@ -56,15 +80,40 @@ pub fn remap(from: Span, bytes: usize, flags: i32, to: usize, look_up: impl FnOn
     }
 }
 
-fn remap_now(from: Span, bytes: usize, flags: i32, to: usize, is_plain: bool) -> Answer {
+/// Where a range moves to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Target {
+    /// Anywhere.
+    Any,
+    /// The program's choice: what is there is gone in any case.
+    Fixed(usize),
+    /// What is there stays mapped if the range does not move.
+    Kept(usize),
+}
+
+/// As mremap(2), after the kernel has refused it with `EFAULT`, which stands if the range is more than one mapping to
+/// the program too, which `look_up` tells. With `MREMAP_FIXED` the target is `to`, which is page-aligned and apart
+/// from `from`.
+pub fn remap(from: Span, bytes: usize, flags: i32, to: usize, look_up: impl FnOnce(Span) -> Mapping) -> Answer {
+    let now = || match look_up(from) {
+        Mapping::Several => Err(Errno::EFAULT),
+        found => {
+            let fixed = flags & libc::MREMAP_FIXED != 0;
+            let target = if fixed { Target::Fixed(to) } else { Target::Any };
+            remap_now(from, bytes, flags, target, found == Mapping::Plain)
+        }
+    };
+    undisturbed(now).map_err(|error| if error == Errno::EEXIST { Errno::ENOMEM } else { error })
+}
+
+fn remap_now(from: Span, bytes: usize, flags: i32, target: Target, is_plain: bool) -> Answer {
     if flags & libc::MREMAP_MAYMOVE == 0 {
         // It grows where it stands if its last page does.
         let args = [from.end - PAGE, PAGE, PAGE + bytes.saturating_sub(from.bytes()), 0, 0, 0];
         // SAFETY: the program asked for its own memory to grow.
         return unsafe { syscall(libc::SYS_mremap, args) }.map(|_| from.start);
     }
-    let fixed = flags & libc::MREMAP_FIXED != 0;
-    let at = if fixed {
+    let at = if let Target::Fixed(to) | Target::Kept(to) = target {
         let map = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
         let args = [to, bytes, libc::PROT_NONE as usize, map as usize, usize::MAX, 0];
         // SAFETY: the program replaces what is there.
@@ -72,6 +121,7 @@ fn remap_now(from: Span, bytes: usize, flags: i32, to: usize, is_plain: bool) ->
     } else {
         reserve(bytes, from.start)?
     };
+    let is_kept_for_caller = matches!(target, Target::Kept(_));
     let flags = flags & libc::MREMAP_DONTUNMAP;
     let kept = Span::new(from.start, from.bytes().min(bytes));
     // First what may be refused for want of memory: nothing has moved then, and other threads may use all of it.
@@ -79,7 +129,9 @@ fn remap_now(from: Span, bytes: usize, flags: i32, to: usize, is_plain: bool) ->
         true => match move_and_grow(kept, bytes, at) {
             Ok(piece) => Span { start: kept.end - piece, end: kept.end },
             Err(error) => {
-                unmap(Span::new(at, bytes));
+                if error != Errno::EEXIST && !is_kept_for_caller {
+                    unmap(Span::new(at, bytes));
+                }
                 return Err(error);
             }
         },
@@ -87,7 +139,7 @@ fn remap_now(from: Span, bytes: usize, flags: i32, to: usize, is_plain: bool) ->
     };
     let first = Span { start: kept.start, end: last.start };
     let there = |addr: usize| at + (addr - from.start);
-    if let Err(Stopped { done: moved, error }) = move_all(first, at, flags) {
+    if let Err(Stopped { done: moved, error }) = move_all(first, at, flags, shift_onto) {
         let rest = Span { start: first.start + moved, end: first.end };
         if error == Errno::ENOMEM
             && (moved > 0 || !last.is_empty())
@@ -103,12 +155,20 @@ fn remap_now(from: Span, bytes: usize, flags: i32, to: usize, is_plain: bool) ->
                 // It becomes smaller, which takes nothing.
                 let _ = shift(there(last.start), at + bytes - there(last.start), last.bytes(), last.start, 0);
             }
-            let back = move_all(Span::new(at, moved), from.start, 0);
-            let stays =
-                back.map_or_else(|back| Span { start: at + back.done, end: at + moved }, |()| Span::new(at, 0));
-            unmap(Span { start: at, end: stays.start });
-            unmap(Span { start: at + moved, end: there(last.start) });
-            return Err(error);
+            let back = move_all(Span::new(at, moved), from.start, 0, shift);
+            let end = back.map_or_else(|back| back.done, |()| moved);
+            // Nothing is mapped any more where pieces were that are back, but for what other threads have there by now.
+            let (front, rest) = (Span::new(at, end), Span { start: at + moved, end: there(last.start) });
+            if error == Errno::EEXIST {
+                return Err(error);
+            }
+            if !is_kept_for_caller {
+                unmap(rest);
+                return Err(error);
+            }
+            let behind = Span { start: rest.end, end: at + bytes };
+            let is_whole = [front, behind].map(is_taken_again) == [true; 2];
+            return Err(if is_whole { error } else { Errno::EEXIST });
         }
     }
     unmap(Span { start: kept.end, end: from.end });
@@ -159,7 +219,7 @@ fn move_and_grow(from: Span, bytes: usize, to: usize) -> Result<usize, Errno> {
     let mut piece = ((from.end - 1) % SLOT / PAGE * PAGE + PAGE).min(from.bytes());
     loop {
         let before = from.bytes() - piece;
-        match shift(from.end - piece, piece, bytes - before, to + before, 0) {
+        match shift_onto(from.end - piece, piece, bytes - before, to + before, 0) {
             Ok(_) => return Ok(piece),
             Err(Errno::EFAULT) if piece > PAGE => piece = (piece / 2).next_multiple_of(PAGE),
             Err(error) => return Err(error),
@@ -169,7 +229,12 @@ fn move_and_grow(from: Span, bytes: usize, to: usize) -> Result<usize, Errno> {
 
 /// Moves all of `from`. The error says how many bytes have moved. Goes from slot to slot, where the engine's advice ends:
 /// several areas in one call could stop half way (since Linux 6.17). Advice that has moved may end anywhere.
-fn move_all(from: Span, to: usize, flags: i32) -> Result<(), Stopped> {
+fn move_all(
+    from: Span,
+    to: usize,
+    flags: i32,
+    shift: fn(usize, usize, usize, usize, i32) -> Answer,
+) -> Result<(), Stopped> {
     let mut done = 0;
     let mut most = SLOT;
     while done < from.bytes() {

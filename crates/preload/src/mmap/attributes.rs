@@ -7,13 +7,15 @@ use faultless_base::sys::raw::{self, Answer};
 use faultless_base::{Errno, SLOT, Span};
 use faultless_mm::mapping::Change;
 
+use crate::alloc::{self, MADV_GUARD_INSTALL};
 use crate::kernel::call::{pages, size, sound, status};
 use crate::kernel::dispatch::syscall;
 use crate::kernel::libraries_behind::Call;
-use crate::mmap::before_populate;
+use crate::mmap::{before_populate, files};
 use crate::runtime::confined;
 use crate::runtime::engine::{self, Engine};
 use crate::runtime::inside::aside;
+use crate::runtime::seen;
 use crate::shutdown::limits;
 
 /// Attributes of a range change: tells the engine, if blocks are concerned.
@@ -25,6 +27,14 @@ pub fn note(addr: *const c_void, bytes: usize) {
     {
         aside(|| engine.space.taint(span));
     }
+}
+
+/// The same of an attribute that the C library's blocks keep when they grow.
+fn note_lasting(addr: *const c_void, bytes: usize) {
+    if !engine::touches(pages(addr as usize, bytes)) {
+        alloc::note_beside();
+    }
+    note(addr, bytes);
 }
 
 /// Before something else comes to lie over all of a range, or nothing.
@@ -39,11 +49,11 @@ pub fn give_up(addr: *const c_void, bytes: usize) {
 }
 
 macro_rules! changes {
-    ($($name:ident, $call:ident($addr:ident, $bytes:ident $(, $arg:ident: $type:ty)*);)+) => { $(
+    ($($name:ident, $note:ident, $call:ident($addr:ident, $bytes:ident $(, $arg:ident: $type:ty)*);)+) => { $(
         #[doc = concat!("As ", stringify!($name), "(2).")]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($addr: *mut c_void, $bytes: usize $(, $arg: $type)*) -> i32 {
-            note($addr, $bytes);
+            $note($addr, $bytes);
             let mut args = [0; 6];
             args.iter_mut().zip([$addr as usize, $bytes $(, $arg as usize)*]).for_each(|(to, from)| *to = from);
             // SAFETY: the caller's promise.
@@ -53,10 +63,10 @@ macro_rules! changes {
 }
 
 changes! {
-    mprotect, Mprotect(addr, bytes, prot: i32);
-    mlock, Mlock(addr, bytes);
-    mlock2, Mlock2(addr, bytes, flags: u32);
-    munlock, Munlock(addr, bytes);
+    mprotect, note, Mprotect(addr, bytes, prot: i32);
+    mlock, note_lasting, Mlock(addr, bytes);
+    mlock2, note_lasting, Mlock2(addr, bytes, flags: u32);
+    munlock, note, Munlock(addr, bytes);
 }
 
 /// As mseal(2), which C libraries have since 2.41.
@@ -65,6 +75,35 @@ pub unsafe extern "C" fn mseal(addr: *mut c_void, bytes: usize, flags: c_ulong) 
     note(addr, bytes);
     // SAFETY: the caller's promise.
     status(unsafe { Call::Mseal.pass_on([addr as usize, bytes, flags as usize, 0, 0, 0]) })
+}
+
+/// Of `mbind`: fail if a page lies elsewhere; move what does.
+const STRICT: usize = 1 << 0;
+const MOVE: usize = 1 << 1;
+
+/// Makes the call `mbind`. Memory that was there before the program came to it goes where the program wants it: it
+/// would come from there on the kernel's own way.
+pub fn place(args: [usize; 6], make: impl Fn([usize; 6]) -> Answer) -> Answer {
+    note(args[0] as *const c_void, args[1]);
+    let answer = make(args);
+    let flags = args[5];
+    let is_misplaced = answer == Err(Errno::new(libc::EIO)) && flags & STRICT != 0;
+    if answer.is_err() && !is_misplaced || flags & MOVE != 0 {
+        return answer;
+    }
+    let mut moved = false;
+    let span = pages(args[0], args[1]);
+    if let Some(engine) = engine::settled() {
+        let there = |part: Span| {
+            moved = true;
+            // SAFETY: the policy that the program has just asked for, for a part of the same memory.
+            let _ = unsafe {
+                raw::syscall(libc::SYS_mbind, [part.start, part.bytes(), args[2], args[3], args[4], MOVE])
+            };
+        };
+        aside(|| engine.space.each_brought(span, there));
+    }
+    if is_misplaced && moved { make(args) } else { answer }
 }
 
 /// As mbind(2).
@@ -77,10 +116,9 @@ pub unsafe extern "C" fn mbind(
     max: c_ulong,
     flags: u32,
 ) -> c_long {
-    note(addr, bytes as usize);
     let args = [addr as usize, bytes as usize, mode as usize, mask as usize, max as usize, flags as usize];
     // SAFETY: the caller's promise.
-    size(unsafe { Call::Mbind.pass_on(args) }) as c_long
+    size(place(args, |args| unsafe { Call::Mbind.pass_on(args) })) as c_long
 }
 
 /// As pkey_mprotect(2).
@@ -140,9 +178,16 @@ unsafe fn advised(addr: usize, bytes: usize, advice: i32) -> Answer {
 /// Tells the engine of an advice.
 fn heed(addr: *mut c_void, bytes: usize, advice: i32) {
     let span = pages(addr as usize, bytes);
+    if matches!(advice, libc::MADV_DONTFORK | libc::MADV_WIPEONFORK) || advice == MADV_GUARD_INSTALL as i32 {
+        return note_lasting(addr, bytes);
+    }
+    if advice == libc::MADV_NOHUGEPAGE {
+        seen::refuse_huge();
+    }
     if engine::running().is_none() {
         return;
     }
+    files::advised(span, advice);
     match effect(advice) {
         Effect::Nothing => {}
         Effect::Populate => before_populate(bytes),
@@ -184,11 +229,37 @@ pub fn advise(addr: usize, bytes: usize, advice: i32) -> Answer {
         && !engine::touches(span)
         && let Some(engine) = engine::enter_call()
     {
+        files::advised(span, advice);
         return drop_content(&engine, span);
     }
     heed(addr as *mut c_void, bytes, advice);
     // SAFETY: the program's own call.
-    unsafe { advised(addr, bytes, advice) }
+    let answer = unsafe { advised(addr, bytes, advice) };
+    match advice {
+        libc::MADV_COLLAPSE if answer == Err(Errno::EINVAL) => collapse(addr, bytes),
+        _ => answer,
+    }
+}
+
+/// `MADV_COLLAPSE` of what the kernel has refused: perhaps only because the engine has asked for small pages there. That is
+/// taken back; with a userfaultfd, for this call: what the program watches is to stay one area.
+fn collapse(addr: usize, bytes: usize) -> Answer {
+    let span = pages(addr, bytes);
+    let is_ours = engine::running()
+        .is_some_and(|engine| engine::touches(span) || aside(|| engine.space.may_have_refused(span)));
+    if !is_ours || seen::refuses_huge() {
+        return Err(Errno::EINVAL);
+    }
+    heed(addr as *mut c_void, bytes, libc::MADV_HUGEPAGE);
+    // SAFETY: advice about huge pages changes no byte; and the program's own call.
+    unsafe {
+        let _ = advised(addr, bytes, libc::MADV_HUGEPAGE);
+        let answer = advised(addr, bytes, libc::MADV_COLLAPSE);
+        if seen::watches() {
+            let _ = advised(addr, bytes, libc::MADV_NOHUGEPAGE);
+        }
+        answer
+    }
 }
 
 /// `MADV_DONTNEED`: frames that the program is expected to use again soon are taken out first and come back as zeroes.

@@ -2,11 +2,11 @@
 //! before it ends.
 
 pub mod attributes;
+pub mod files;
 
 use core::ffi::c_void;
 
 use faultless_base::sys::moves::Unregistered;
-use faultless_base::sys::open;
 use faultless_base::sys::raw::{self, Answer, NoSignals};
 use faultless_base::{Errno, PAGE, SLOT, Span};
 use faultless_mm::frame::busy::Replaced;
@@ -14,14 +14,14 @@ use faultless_page::knobs::Knob;
 use faultless_page::stats::Counter;
 
 use crate::kernel::call::{answer, pages, sound, status};
-use crate::kernel::dispatch::{self, syscall};
+use crate::kernel::dispatch::syscall;
 use crate::kernel::libraries_behind::Call;
 use crate::kernel::moved_ranges;
-use crate::kernel::smaps::{self, Mapping};
+use crate::kernel::smaps;
 use crate::mmap::attributes::{give_up, note};
+use crate::runtime::areas;
 use crate::runtime::engine::{self, Engine, Entered};
-use crate::runtime::inside::aside;
-use crate::runtime::seen;
+use crate::runtime::inside::{aside, has_interrupted};
 use crate::shutdown::limits;
 
 const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
@@ -57,7 +57,7 @@ maps! {
 pub fn map(args: [usize; 6], make: impl Fn([usize; 6]) -> Answer) -> Answer {
     let [addr, bytes, prot, flags, ..] = args;
     let (prot, flags) = (prot as i32, flags as i32);
-    if flags & (libc::MAP_POPULATE | libc::MAP_LOCKED) != 0 {
+    if flags & (libc::MAP_POPULATE | libc::MAP_LOCKED) != 0 || is_memory_beside(prot, flags) {
         before_populate(bytes);
     }
     let replaced = (flags & libc::MAP_FIXED != 0).then(|| replace(addr, bytes));
@@ -73,7 +73,10 @@ pub fn map(args: [usize; 6], make: impl Fn([usize; 6]) -> Answer) -> Answer {
             // Plain memory: a mapping known around it goes on.
             None if bytes < SLOT => forget(span),
             _ if bytes < SLOT => gone(span),
-            _ if flags & libc::MAP_ANONYMOUS == 0 => leave(span, None),
+            _ if flags & libc::MAP_ANONYMOUS == 0 => {
+                leave(span, None);
+                files::mapped(span, prot, flags);
+            }
             None if flags & FIXED == 0 => serve(span),
             None => committed(span),
             reason => leave(span, reason.filter(|_| flags & FIXED == 0)),
@@ -120,9 +123,11 @@ pub fn replace(addr: usize, bytes: usize) -> Option<Replacing> {
 fn leave_alone(span: Span, is_ours: bool) -> Option<Replacing> {
     let engine = engine::running().filter(|engine| !engine.is_retired())?;
     (is_ours || is_known(span)).then(|| {
+        let is_inside = has_interrupted();
         aside(|| {
             let no_signals = NoSignals::new();
-            Replacing { _replaced: engine.space.replace(span), no_signals }
+            let _replaced = if is_inside { engine.space.replace_inside(span) } else { engine.space.replace(span) };
+            Replacing { _replaced, no_signals }
         })
     })
 }
@@ -137,6 +142,13 @@ fn reason_against(prot: i32, flags: i32) -> Option<Counter> {
     } else {
         None
     }
+}
+
+/// Whether the kernel alone gives memory there, for the program to write to: idle memory makes room for it.
+fn is_memory_beside(prot: i32, flags: i32) -> bool {
+    prot & libc::PROT_WRITE != 0
+        && flags & (libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) == libc::MAP_ANONYMOUS
+        && (flags & FIXED != 0 || reason_against(prot, flags).is_some())
 }
 
 /// Frames move into a fresh mapping.
@@ -171,6 +183,7 @@ fn leave(span: Span, reason: Option<Counter>) {
 /// Notes of a range, of any size, are void.
 pub fn gone(span: Span) {
     forget(span);
+    files::gone(span);
     if let Some(engine) = engine::running()
         && engine.space.may_have_committed(span)
         && let Some(engine) = engine::enter_call()
@@ -224,6 +237,7 @@ pub fn unmap(args: [usize; 6]) -> Answer {
             answer.is_ok()
         });
         if is_done {
+            files::gone(span);
             engine.space.uncommitted(span);
         }
         if is_done || answer.is_err() {
@@ -311,18 +325,10 @@ fn remapped(engine: &Engine, from: Span, to: Span) {
         engine.space.uncommitted(end);
         return engine.space.forget(end);
     }
+    files::gone(from);
     engine.space.uncommitted(to);
     engine.space.carried(from, to);
     engine.space.moved(from, to);
-}
-
-/// What `span` is to the program, as far as the kernel tells.
-fn look_up(span: Span) -> Mapping {
-    // A program that has confined itself may not be allowed a thread.
-    match engine::is_retired() || dispatch::has_begun() {
-        true => smaps::look_up(span, seen::watches()),
-        false => open::apart(|| smaps::look_up(span, seen::watches())).unwrap_or(Mapping::One),
-    }
 }
 
 /// After the kernel said `EFAULT`: perhaps only because the engine's advice has split the mapping.
@@ -334,7 +340,7 @@ fn in_pieces(from: Span, new_bytes: usize, flags: i32, to: usize) -> Answer {
         Some(bytes) if known && !from.is_empty() && from.start % PAGE == 0 && !overlap => {
             limits::with_relief(|| {
                 let _unregistered = unregistered();
-                aside(|| moved_ranges::remap(from, bytes, flags, to, look_up))
+                aside(|| moved_ranges::remap(from, bytes, flags, to, areas::look_up))
             })
         }
         _ => Err(Errno::EFAULT),

@@ -156,10 +156,17 @@ pub fn before_ioctl(request: c_ulong, argument: *mut c_void) -> Option<Unregiste
 /// Before the program has a userfaultfd. What it has of ours by then may be in memory without having been touched; what
 /// it gets from now on is as the kernel makes it.
 pub fn before_userfaultfd() {
-    if !seen::watches() {
+    let is_first = !seen::watches();
+    if is_first {
         crate::alloc::stop_serving();
     }
     seen::watch();
+    if is_first
+        && engine::running().is_some()
+        && let Some(engine) = engine::enter_call()
+    {
+        engine.space.expose();
+    }
 }
 
 /// The program registers this range, for missing pages or others.
@@ -260,6 +267,7 @@ pub unsafe extern "C" fn process_madvise(
 
 /// Before process_madvise(2), which may be about this process.
 pub fn before_process_madvise(pieces: *const libc::iovec, n: usize) {
+    seen::refuse_huge();
     each_piece(pieces, n, note);
 }
 

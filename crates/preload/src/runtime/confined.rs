@@ -5,23 +5,14 @@
 //! back to 0 when the child ends or becomes another program (set_tid_address). Meanwhile the parent's thread waits,
 //! as after vfork, or does without the engine.
 
-use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::kernel::dispatch::syscall;
 use crate::runtime::inside::has_variables;
 use crate::runtime::settings;
+use crate::runtime::variable::thread_variable;
 
-global_asm!(
-    ".pushsection .tbss, \"awT\", @nobits",
-    ".balign 4",
-    ".hidden faultless_confined",
-    ".type faultless_confined, @object",
-    ".size faultless_confined, 4",
-    "faultless_confined:",
-    ".zero 4",
-    ".popsection",
-);
+thread_variable!(variable, AtomicU32, "faultless_confined", 4);
 
 /// It may make any call.
 pub const FREE: u32 = 0;
@@ -42,22 +33,8 @@ fn own() -> Option<&'static AtomicU32> {
 
 #[inline]
 fn word() -> &'static AtomicU32 {
-    let at: *const AtomicU32;
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: computes the address of this thread's variable.
-    unsafe {
-        asm!("mov {at}, qword ptr [rip + faultless_confined@GOTTPOFF]", "add {at}, qword ptr fs:[0]",
-            at = out(reg) at, options(pure, readonly, nostack));
-    }
-    #[cfg(target_arch = "aarch64")]
-    // SAFETY: computes the address of this thread's variable.
-    unsafe {
-        asm!("adrp {at}, :gottprel:faultless_confined", "ldr {at}, [{at}, :gottprel_lo12:faultless_confined]",
-            "mrs {tp}, tpidr_el0", "add {at}, {at}, {tp}",
-            at = out(reg) at, tp = out(reg) _, options(pure, readonly, nostack));
-    }
     // SAFETY: the variable lives as long as the thread, which is the only one that gets its address.
-    unsafe { &*at }
+    unsafe { &*variable() }
 }
 
 /// How this thread is confined.

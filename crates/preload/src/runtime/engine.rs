@@ -110,6 +110,13 @@ pub fn is_home() -> bool {
     home == 0 || home == pid()
 }
 
+/// Whether this process shares its parent's memory, and the engine in it. A forked child makes the engine its own at the
+/// first call of it; one that has retired may be in any process.
+pub fn is_shared() -> bool {
+    let serves = || running().is_some_and(Engine::is_settled) && !RETIRED.load(Ordering::Relaxed);
+    serves() && !is_home()
+}
+
 /// Whether this thread is the first one of this process, or of the parent that waits for it after vfork.
 pub fn is_first_thread() -> bool {
     inside::is_first_thread(HOME.load(Ordering::Relaxed))
@@ -283,6 +290,14 @@ const _: () = assert!(8 * size_of::<Engine>() < stack::BYTES);
 fn build() -> Option<Span> {
     let settings = settings::read()?;
     let page = page::open(&settings.knobs);
+    let made = build_on(settings, page);
+    if made.is_none() {
+        page.header.plain.store(plain::REFUSED, Ordering::Relaxed);
+    }
+    made
+}
+
+fn build_on(settings: settings::Settings, page: &'static Page) -> Option<Span> {
     let same_process = raw::word_wiped_on_fork()?;
     thread::prepare();
     // SAFETY: no pointers.

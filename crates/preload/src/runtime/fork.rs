@@ -59,6 +59,7 @@ unsafe extern "C" fn parent() {
 
 unsafe extern "C" fn child() {
     engine::note_home();
+    inside::leave_vfork();
     let _ = engine::settled();
 }
 

@@ -13,24 +13,15 @@
 //!
 //! Most operations make no system call, and pay nothing.
 
-use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicBool, AtomicIsize, Ordering, compiler_fence};
 
 use faultless_base::sys::raw::{self, NoSignals};
 
 use crate::kernel::thread_pointer::{Pointer, Variables, variables};
+use crate::runtime::variable::thread_variable;
 use crate::runtime::{confined, engine};
 
-global_asm!(
-    ".pushsection .tbss, \"awT\", @nobits",
-    ".balign 8",
-    ".hidden faultless_inside",
-    ".type faultless_inside, @object",
-    ".size faultless_inside, 16",
-    "faultless_inside:",
-    ".zero 16",
-    ".popsection",
-);
+thread_variable!(variable, Thread, "faultless_inside", 16);
 
 /// The thread's variable.
 #[repr(C)]
@@ -54,6 +45,8 @@ const HELD: u32 = 5;
 const REFUSED: u32 = 3;
 /// It began after the end of calls, or brings that about.
 const FREE: u32 = 4;
+/// It is that of a child of vfork, which does without its parent's engine.
+pub const CHILD: u32 = 6;
 
 /// Threads that are [`COUNTED`], on a line of its own.
 #[repr(align(128))]
@@ -89,30 +82,35 @@ fn thread() -> Option<*mut Thread> {
     has_variables().then(variable)
 }
 
-#[inline]
-fn variable() -> *mut Thread {
-    let at: *mut Thread;
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: computes the address of this thread's variable.
-    unsafe {
-        asm!("mov {at}, qword ptr [rip + faultless_inside@GOTTPOFF]", "add {at}, qword ptr fs:[0]",
-            at = out(reg) at, options(pure, readonly, nostack));
-    }
-    #[cfg(target_arch = "aarch64")]
-    // SAFETY: computes the address of this thread's variable.
-    unsafe {
-        asm!("adrp {at}, :gottprel:faultless_inside", "ldr {at}, [{at}, :gottprel_lo12:faultless_inside]",
-            "mrs {tp}, tpidr_el0", "add {at}, {at}, {tp}",
-            at = out(reg) at, tp = out(reg) _, options(pure, readonly, nostack));
-    }
-    at
-}
-
 /// A thread without the variable never enters, and its calls are its own, as those of a handler that interrupted the
 /// engine.
 fn state() -> u32 {
     // SAFETY: the variable is this thread's own; a signal handler leaves it as it found it, or refused.
     thread().map_or(FREE, |thread| unsafe { (&raw const (*thread).state).read_volatile() })
+}
+
+/// Where a child of vfork is marked as a [`CHILD`]; `None`: nowhere, because this thread does without the engine already.
+pub fn state_word() -> Option<*mut u32> {
+    // SAFETY: an address within the variable.
+    thread().filter(|_| state() == OUTSIDE).map(|thread| unsafe { &raw mut (*thread).state })
+}
+
+/// As [`state`], where a mark of a child that has ended counts no more. A signal handler may come in its parent before the
+/// mark is taken back, and may leave by a jump: then it never is.
+fn state_here() -> u32 {
+    match state() {
+        CHILD if is_parent_again() => {
+            set_state(OUTSIDE);
+            OUTSIDE
+        }
+        state => state,
+    }
+}
+
+#[cold]
+fn is_parent_again() -> bool {
+    // A filter may forbid the question.
+    !are_calls_over() && confined::now() == confined::FREE && engine::is_home()
 }
 
 fn set_state(state: u32) {
@@ -144,6 +142,16 @@ fn count_in() -> Option<u64> {
         return None;
     }
     Some(mask)
+}
+
+/// The same unless this process shares its parent's memory: it may be killed, and would be counted for ever.
+fn count_in_at_home() -> Option<u64> {
+    let mask = count_in()?;
+    let is_home = !engine::is_shared();
+    if !is_home {
+        count_out(mask);
+    }
+    is_home.then_some(mask)
 }
 
 fn count_out(mask: u64) {
@@ -187,7 +195,7 @@ fn keep_mask(mask: u64) {
 
 #[cold]
 fn first_call() -> bool {
-    let mask = count_in();
+    let mask = count_in_at_home();
     if let Some(mask) = mask {
         keep_mask(mask);
     }
@@ -219,7 +227,7 @@ impl Inside {
         let next = if OVER.load(Ordering::SeqCst) { FREE } else { EARLY };
         // SAFETY: as above.
         unsafe {
-            if state.read_volatile() != OUTSIDE {
+            if state.read_volatile() != OUTSIDE && state_here() != OUTSIDE {
                 return None;
             }
             state.write_volatile(next);
@@ -229,17 +237,21 @@ impl Inside {
 
     /// Enters as for a system call; `None` also when these are over. No signal is taken before this thread is inside.
     pub fn enter_call() -> Option<Self> {
-        if state() != OUTSIDE {
+        if state_here() != OUTSIDE {
             return None;
         }
-        keep_mask(count_in()?);
+        keep_mask(count_in_at_home()?);
         set_state(COUNTED);
         Some(Self(()))
     }
 
     /// The same where the caller holds all signals back until this is dropped.
     pub fn enter_held(_held: &NoSignals) -> Option<Self> {
-        if state() != OUTSIDE || !count() {
+        if state_here() != OUTSIDE || !count() {
+            return None;
+        }
+        if engine::is_shared() {
+            THREADS.0.fetch_sub(1, Ordering::SeqCst);
             return None;
         }
         set_state(HELD);
@@ -265,6 +277,11 @@ impl Drop for Inside {
         compiler_fence(Ordering::SeqCst);
         engine::finish_if_due();
     }
+}
+
+/// Whether this is a signal handler that interrupted the engine, or what it called.
+pub fn has_interrupted() -> bool {
+    state() == EARLY
 }
 
 /// Calls `f`, which does something for the program beside the engine, perhaps in a handler that interrupted the engine:
@@ -298,7 +315,7 @@ pub struct Ending {
 impl Ending {
     /// It may make any call meanwhile, and is counted.
     pub fn new() -> Self {
-        let before = state();
+        let before = state_here();
         set_state(FREE);
         Self { before, counted: count(), ender: false }
     }
@@ -371,9 +388,17 @@ pub fn are_calls_over() -> bool {
     OVER.load(Ordering::SeqCst)
 }
 
+/// A child of vfork has forked: this one has memory of its own.
+pub fn leave_vfork() {
+    if state() == CHILD {
+        set_state(OUTSIDE);
+    }
+}
+
 /// In a forked child: the others are not here.
 pub fn forget() {
     THREADS.0.store(matches!(state(), COUNTED | HELD) as isize, Ordering::SeqCst);
+    leave_vfork();
     if ENDER.load(Ordering::SeqCst) {
         ENDED.store(true, Ordering::SeqCst);
     }

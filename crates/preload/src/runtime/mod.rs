@@ -5,6 +5,7 @@
 //! engine ([`inside`]) does not enter it again: its request goes to the C library or to the kernel. The same holds
 //! for a child that shares this memory and has confined itself ([`confined`]).
 
+pub mod areas;
 pub mod confined;
 pub mod engine;
 mod exit;
@@ -14,4 +15,6 @@ pub mod inside;
 pub mod page;
 pub mod seen;
 pub mod settings;
+mod variable;
+mod vfork;
 pub mod worker;

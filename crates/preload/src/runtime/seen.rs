@@ -38,3 +38,16 @@ pub fn references() -> bool {
 pub fn watches() -> bool {
     WATCHES.load(Ordering::SeqCst)
 }
+
+/// Whether the program has refused huge pages itself.
+static REFUSES_HUGE: AtomicBool = AtomicBool::new(false);
+
+/// It refuses huge pages somewhere, or may do so.
+pub fn refuse_huge() {
+    REFUSES_HUGE.store(true, Ordering::Relaxed);
+}
+
+/// Whether it does.
+pub fn refuses_huge() -> bool {
+    REFUSES_HUGE.load(Ordering::Relaxed)
+}

@@ -1,5 +1,6 @@
 //! What the environment says: the knobs (`faultless_page::knobs`), `FAULTLESS_STATS`, a directory for the page, and
-//! `FAULTLESS_FILTERS`, what `faultless run` knew of system call filters. It is read once, before `main`.
+//! `FAULTLESS_FILTERS`, what `faultless run` knew of system call filters, and `FAULTLESS_WARM`, the socket of the warm
+//! reserve. It is read once, before `main`.
 
 use core::cell::UnsafeCell;
 use core::ffi::CStr;
@@ -9,6 +10,7 @@ use faultless_base::sys::cgroup::{self, Limit};
 use faultless_base::sys::page_file;
 use faultless_base::sys::proc_file::STATUS;
 use faultless_base::sys::raw::{leading_number, read_file, status_in, syscall};
+use faultless_base::sys::warm;
 use faultless_base::{PAGE, SLOT};
 use faultless_page::knobs::{Kind, Knob, Values, skip};
 use faultless_page::layout::plain;
@@ -68,6 +70,9 @@ pub fn read_environment(words: &[*const libc::c_char]) {
     put(&mut all.name, name);
     // One that is too long could not be used, and a part of it is another one.
     put(&mut all.stats_dir, var(c"FAULTLESS_STATS").filter(|dir| dir.len() < page_file::PATH).unwrap_or(b""));
+    if !all.is_off {
+        warm::name(var(c"FAULTLESS_WARM").unwrap_or(b""));
+    }
     READ.store(true, Ordering::Release);
 }
 
@@ -166,9 +171,16 @@ pub fn name() -> &'static [u8] {
     environment().map_or(b"", |all| until_zero(&all.name))
 }
 
-/// Where sanitizers keep their shadow memory on x86-64, also when they are linked statically and show no symbol: that of
-/// addresses, and that of threads or of memory.
-const SHADOWS: [usize; 2] = [0x7fff_8000, 0x100_0000_0000];
+/// Where sanitizers keep their shadow memory on x86-64, also when they are linked statically and show no symbol, and how
+/// long the area is at least that begins there: the address sanitizer's low shadow, and that of threads or of memory. A
+/// program may have memory of its own there, of another length.
+const SHADOWS: [(usize, usize); 2] = [(0x7fff_8000, 0xfff_f000), (0x100_0000_0000, 0x100_0000_0000)];
+
+/// Whether a shadow begins at this address. Few places are looked at: to ask about all of it takes long.
+fn is_shadow((start, bytes): (usize, usize)) -> bool {
+    const PLACES: usize = 16;
+    (0..=PLACES).all(|i| is_mapped((start + i * ((bytes - PAGE) / PLACES)) & !(PAGE - 1)))
+}
 
 fn is_mapped(page: usize) -> bool {
     let mut present = 0u8;
@@ -181,7 +193,7 @@ fn is_mapped(page: usize) -> bool {
 /// when it finds nothing, and the program's allocator may be what called us.
 fn is_sanitized() -> bool {
     let known = weak!("__asan_init") | weak!("__tsan_init") | weak!("__msan_init") | weak!("__hwasan_init");
-    known != 0 || SHADOWS.into_iter().any(is_mapped)
+    known != 0 || SHADOWS.into_iter().any(is_shadow)
 }
 
 /// Whether the kernel makes readable memory executable for this thread.
@@ -246,6 +258,11 @@ fn memory(group: Limit) -> usize {
 /// The smallest block of malloc that is served.
 pub fn malloc_threshold() -> usize {
     environment().map_or(0, |all| all.knobs.get(Knob::MallocThreshold)) as usize
+}
+
+/// How far files are read ahead, as it was set for the program.
+pub fn file_ahead() -> usize {
+    environment().map_or(0, |all| all.knobs.get(Knob::FileAhead)) as usize
 }
 
 /// The budget is at most one byte in this many of the control group's limit, and nothing in a small group.

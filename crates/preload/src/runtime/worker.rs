@@ -1,15 +1,11 @@
 //! The background thread: started when there is work, ended when there is none.
 //!
-//! It runs at idle priority, with every signal blocked, and calls the engine's steps. States: absent, awake,
-//! asleep. `wake` makes it from absent; only the thread itself makes it absent again, when there is nothing to do or
-//! when `stop` asks for it.
-//!
-//! Work is noted in the engine (`want_worker`), before the state is looked at. The thread takes the notes when it
-//! begins a step, and looks for new ones after it has said that it sleeps, or is absent. So either the waker sees the
-//! state, or the thread sees the note.
+//! It runs at idle priority, with every signal blocked, and calls the engine's steps. `wake` starts it; only the thread
+//! itself ends it, when there is nothing to do or when `stop` asks for it.
 
-use core::sync::atomic::{AtomicU32, Ordering, fence};
+use core::sync::atomic::{AtomicU32, Ordering};
 
+use faultless_base::sync::{Found, Presence};
 use faultless_base::sys::raw::{self, futex_wait, futex_wake};
 use faultless_base::sys::thread;
 use faultless_base::zero::dsa;
@@ -18,11 +14,7 @@ use faultless_page::stats::Counter;
 
 use crate::runtime::engine::{self, Engine};
 
-const ABSENT: u32 = 0;
-const AWAKE: u32 = 1;
-const ASLEEP: u32 = 2;
-
-static STATE: AtomicU32 = AtomicU32::new(ABSENT);
+static PRESENCE: Presence = Presence::new();
 /// How many want it stopped; see [`stop`].
 static STOPPING: AtomicU32 = AtomicU32::new(0);
 
@@ -37,17 +29,16 @@ pub fn wake(engine: &'static Engine) {
     if !engine::is_first_thread() && raw::may_call() {
         thread::note_outlived();
     }
-    match STATE.load(Ordering::SeqCst) {
-        ABSENT => start(engine),
-        ASLEEP if engine.space.is_worker_wanted_now() => rouse(),
-        // It looks again before it sleeps or ends.
+    match PRESENCE.find() {
+        Found::Absent => start(engine),
+        Found::Asleep if engine.space.is_worker_wanted_now() => rouse(),
         _ => {}
     }
 }
 
 fn rouse() {
-    if STATE.compare_exchange(ASLEEP, AWAKE, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-        futex_wake(&STATE, 1);
+    if PRESENCE.rouse() {
+        futex_wake(PRESENCE.word(), 1);
     }
 }
 
@@ -57,13 +48,13 @@ fn start(engine: &'static Engine) {
     if !raw::may_call() || is_stopping() || engine.is_retired() || !engine::is_home() {
         return;
     }
-    if STATE.compare_exchange(ABSENT, AWAKE, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
+    if PRESENCE.claim() {
         // Asked again, because `stop` may have found the thread absent just before.
         if !is_stopping() && thread::spawn(work) {
             engine.count(Counter::WorkerStarts);
         } else {
             // No thread can be made now: memory is zeroed at its hand-out, and nothing is touched ahead.
-            STATE.store(ABSENT, Ordering::Release);
+            PRESENCE.note_absent();
         }
     }
 }
@@ -105,7 +96,7 @@ pub fn stop_within(wait_us: u64) -> Stopped {
         // Again and again: it gives itself a low priority when it begins, and when a wait for it has ended.
         thread::hurry();
         rouse();
-        STATE.load(Ordering::SeqCst) != ABSENT || thread::is_alive()
+        !PRESENCE.is_absent() || thread::is_alive()
     };
     wait_while(is_there, wait_us);
     stopped
@@ -123,7 +114,7 @@ fn wait_while(what: impl Fn() -> bool, wait_us: u64) {
 /// In a forked child: the thread stayed with the parent.
 pub fn forget() {
     STOPPING.store(0, Ordering::Release);
-    STATE.store(ABSENT, Ordering::Release);
+    PRESENCE.note_absent();
     thread::forget();
     dsa::forget();
 }
@@ -133,19 +124,19 @@ extern "C" fn work() -> ! {
     // A first thread of the program that has ended already was not its last one.
     let _ = thread::left_alone();
     if let Some(engine) = engine::running() {
-        dsa::open();
         engine.space.new_worker();
         loop {
+            dsa::open();
             run(engine);
-            STATE.store(ABSENT, Ordering::SeqCst);
-            fence(Ordering::SeqCst);
-            // New work since then is still this thread's, unless another one is being started for it.
-            let more = !is_stopping() && !engine.is_retired() && engine.space.is_worker_wanted();
-            if !more || STATE.compare_exchange(ABSENT, AWAKE, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-                break;
+            dsa::close();
+            let is_wanted = || !is_stopping() && !engine.is_retired() && engine.space.is_worker_wanted();
+            if PRESENCE.is_ending(is_wanted) {
+                if let Some(code) = thread::left_alone() {
+                    thread::exit_as(code);
+                }
+                thread::end_if(PRESENCE.end());
             }
         }
-        dsa::close();
     }
     thread::exit_as(thread::left_alone().unwrap_or(0))
 }
@@ -163,13 +154,8 @@ fn run(engine: &'static Engine) {
 }
 
 fn sleep(engine: &'static Engine, us: u64) {
-    if STATE.compare_exchange(AWAKE, ASLEEP, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
-        fence(Ordering::SeqCst);
-        if !engine.space.is_worker_wanted_now() && !is_stopping() {
-            futex_wait(&STATE, ASLEEP, Some(us * 1000));
-        }
-        STATE.store(AWAKE, Ordering::Release);
-    }
+    let is_wanted = || engine.space.is_worker_wanted_now() || is_stopping();
+    PRESENCE.sleep(is_wanted, |word, asleep| futex_wait(word, asleep, Some(us * 1000)));
     if us >= LONG_US
         && let Some(code) = thread::left_alone()
     {

@@ -33,11 +33,13 @@ pub struct Options {
     pub period: u64,
     /// Bytes of the file at most.
     pub limit: u64,
+    /// Whether records hold what an interpreter's functions are found in: a part of the stack's memory.
+    pub python: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { period: 61, limit: 1 << 30 }
+        Self { period: 61, limit: 1 << 30, python: false }
     }
 }
 
@@ -123,8 +125,9 @@ impl Recorder {
 
     /// With faults in system calls if that is allowed.
     fn open(whose: &[Whose], options: Options) -> Result<Self, Refused> {
+        let Options { period, python, .. } = options;
         let with =
-            |kernel| Self::open_with(whose, options, Sampling { period: options.period, kernel, stacks: true });
+            |kernel| Self::open_with(whose, options, Sampling { period, kernel, stacks: true, memory: python });
         // Each CPU takes three files for each of `whose`.
         let opened = sys::with_more_files(|| match with(true) {
             Err(error) if matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM)) => with(false),
@@ -150,11 +153,13 @@ impl Recorder {
     pub fn describe(&self, head: &mut Head) {
         head.period = self.options.period;
         head.system_calls = self.sampling.kernel;
+        head.python = self.options.python;
         let source = |(what, event): &(What, Event)| Source {
             id: event.id,
             what: *what,
             period: self.sampling.of(*what),
             stacks: *what == What::Begin && self.sampling.stacks,
+            memory: self.sampling.memory_of(*what) > 0,
         };
         head.sources = self.events().map(source).collect();
     }

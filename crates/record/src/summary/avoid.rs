@@ -197,6 +197,7 @@ mod tests {
                 address: START + page * PAGE + 5,
                 period: 64,
                 stack: Vec::new(),
+                memory: Vec::new(),
                 page: 0,
             };
             faults += 64;

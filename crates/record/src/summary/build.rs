@@ -33,6 +33,10 @@ const MOST_KEPT: usize = 100_000;
 /// Times of a kind that are kept.
 const MOST_TIMES: usize = 1 << 20;
 
+/// What is said where Python's functions were looked for, and have no names.
+const NO_PYTHON: &str = "no Python has named its functions: that takes CPython 3.12 or later, which does not ignore its \
+                         environment (-E, -I)";
+
 /// Adds records up.
 pub struct Builder {
     head: Head,
@@ -240,6 +244,7 @@ impl Builder {
             |ids| *ids,
             |(pid, tid), (name, weight)| ByThread { pid, tid, name, part: scale.part(&weight) },
         );
+        let has_python = self.symbols.has_python();
         let Finished { mappings, functions, stacks, named } = self.tables.finish(&scale, &mut self.symbols);
         let (step, line) = self.line;
         let timeline = Timeline {
@@ -288,6 +293,9 @@ impl Builder {
             ..Summary::default()
         };
         summary.notes = super::notes::notes(&summary, &self.head, &end, wrong);
+        if self.head.python && !has_python {
+            summary.notes.push(NO_PYTHON.into());
+        }
         if not_waited_for > 0 && summary.time.of_cpu.is_none() {
             summary.notes.push(
                 "the program did not wait for all of its processes: its processor time is without theirs".into(),

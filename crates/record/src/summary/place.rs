@@ -223,6 +223,7 @@ mod tests {
             address: 0,
             period: 1,
             stack: Vec::new(),
+            memory: Vec::new(),
             page,
         };
         let end = |page, major| Some(Ended { ns: 1, page, major });

@@ -10,8 +10,9 @@ use std::rc::Rc;
 use super::place::{self, Class, Label};
 use super::weight::{MOST_ROWS, Scale, Weight, rows};
 use super::{ByFunction, ByMapping, ByStack, Kind};
+use crate::interpreted::{Made, joined};
 use crate::space::{Area, Process};
-use crate::symbols::Symbols;
+use crate::symbols::{PYTHON, Symbols};
 use crate::wire::Sample;
 
 /// Call stacks that are told apart.
@@ -61,13 +62,14 @@ struct Areas {
     largest: u64,
 }
 
-/// A process, its code, and the addresses of a stack.
-type Addresses = (u32, u64, Vec<u64>);
+/// A process, its code, the addresses of a stack, and the calls that were found in the stack's memory.
+type Addresses = (u32, u64, Vec<u64>, Vec<u64>);
 
 /// A call stack of addresses, the innermost first, each with the area that it lay in.
 struct Stack {
     pid: u32,
     frames: Vec<(u64, Option<Rc<Area>>)>,
+    found: Vec<u64>,
     weight: Weight,
 }
 
@@ -78,7 +80,7 @@ fn walked(addresses: &[u64], process: &Process) -> Vec<(u64, Option<Rc<Area>>)> 
         let address = address.saturating_sub(u64::from(depth > 0));
         let area = process.area(address);
         // Code without frame pointers leads the kernel astray: from data on, it is no call stack.
-        let is_code = area.is_some_and(|area| area.access & libc::PROT_EXEC as u32 != 0);
+        let is_code = area.is_some_and(|area| area.is_code());
         (depth == 0 || is_code).then(|| (address, area.cloned()))
     };
     addresses.iter().enumerate().map_while(frame).collect()
@@ -93,6 +95,7 @@ pub struct Tables {
     /// Stacks that have no names yet, and where they are among them.
     unnamed: Vec<Stack>,
     calls: HashMap<Addresses, usize>,
+    made: Made,
     /// The functions of those that have names, in the order in which they came.
     named: Vec<Rc<str>>,
 }
@@ -114,6 +117,7 @@ impl Tables {
             stacks: Rows::new(),
             unnamed: Vec::new(),
             calls: HashMap::new(),
+            made: Made::default(),
             named: Vec::new(),
         }
     }
@@ -152,7 +156,8 @@ impl Tables {
     pub fn calls(&mut self, begin: Sample, kind: Kind, process: &Process, symbols: &mut Symbols) -> usize {
         // A stack that could not be walked has at least the instruction.
         let addresses = if begin.stack.is_empty() { vec![begin.ip] } else { begin.stack };
-        let key = (begin.pid, process.code, addresses);
+        let found = self.made.calls(begin.pid, process, &begin.memory);
+        let key = (begin.pid, process.code, addresses, found);
         let place = match self.calls.get(&key) {
             Some(place) => *place,
             None => {
@@ -160,7 +165,8 @@ impl Tables {
                     self.name_all(symbols);
                 }
                 let frames = walked(&key.2, process);
-                self.unnamed.push(Stack { pid: begin.pid, frames, weight: Weight::default() });
+                let found = key.3.clone();
+                self.unnamed.push(Stack { pid: begin.pid, frames, found, weight: Weight::default() });
                 self.calls.insert(key, self.unnamed.len() - 1);
                 self.unnamed.len() - 1
             }
@@ -172,11 +178,13 @@ impl Tables {
     /// Names stacks. Names that processes made come at the end of a recording, so that this is done as late as it can.
     fn name_all(&mut self, symbols: &mut Symbols) {
         self.calls.clear();
-        for Stack { pid, frames, weight } in std::mem::take(&mut self.unnamed) {
-            let mut names: Vec<_> = frames
+        for Stack { pid, frames, found, weight } in std::mem::take(&mut self.unnamed) {
+            let names = frames
                 .iter()
                 .map(|(address, area)| symbols.name(pid, *address, area.as_ref().map(Rc::as_ref)))
                 .collect();
+            let found = found.iter().filter_map(|address| symbols.python(pid, *address).cloned()).collect();
+            let mut names = joined(names, found, |name: &Rc<str>| name.starts_with(PYTHON));
             let first: Rc<str> = names.first().map_or_else(|| Rc::from(UNKNOWN), Rc::clone);
             let file = frames.first().and_then(|(_, area)| area.as_ref());
             let file = file.map_or_else(|| Rc::from(UNKNOWN), |area| Rc::clone(&area.name));

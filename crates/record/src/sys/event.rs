@@ -52,6 +52,8 @@ pub struct Sampling {
     pub kernel: bool,
     /// Whether records of beginnings have call stacks.
     pub stacks: bool,
+    /// Whether they have the stack's memory too.
+    pub memory: bool,
 }
 
 impl Sampling {
@@ -61,6 +63,11 @@ impl Sampling {
             What::Begin => self.period,
             What::Minor | What::Major => 1,
         }
+    }
+
+    /// Bytes of the stack's memory in a record of these.
+    pub fn memory_of(&self, what: What) -> u32 {
+        if what == What::Begin && self.memory { STACK_BYTES } else { 0 }
     }
 }
 
@@ -121,6 +128,7 @@ mod sample {
     pub const TIME: u64 = 1 << 2;
     pub const ADDR: u64 = 1 << 3;
     pub const CALLCHAIN: u64 = 1 << 5;
+    pub const STACK_USER: u64 = 1 << 13;
     pub const IDENTIFIER: u64 = 1 << 16;
     pub const DATA_PAGE_SIZE: u64 = 1 << 22;
 }
@@ -135,6 +143,8 @@ mod request {
 
 /// Frames of a call stack at most.
 const MOST_FRAMES: u16 = 64;
+/// Bytes of a stack's memory in a record: some twenty calls of an interpreter. More would fill the ring too fast.
+const STACK_BYTES: u32 = 8 << 10;
 
 /// One that is open.
 #[derive(Debug)]
@@ -164,6 +174,9 @@ impl Event {
             if sampling.stacks {
                 sample_type |= sample::CALLCHAIN;
             }
+            if sampling.memory {
+                sample_type |= sample::STACK_USER;
+            }
         }
         let pid = match whose {
             Whose::Children => {
@@ -179,6 +192,7 @@ impl Event {
             period: sampling.of(what),
             sample_type,
             flags,
+            sample_stack_user: sampling.memory_of(what),
             wakeup: wake as u32,
             clockid: libc::CLOCK_MONOTONIC,
             sample_max_stack: if what == What::Begin && sampling.stacks { MOST_FRAMES } else { 0 },

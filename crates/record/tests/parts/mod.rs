@@ -11,13 +11,15 @@ pub const LIBRARY: u64 = 0x7f80_0000_0000;
 pub const CODE: u64 = 0x5500_0000_0000;
 /// A function that the program made itself.
 pub const MADE: u64 = 0x7f40_0000_0000;
+/// A piece of code that enters a function of Python's.
+pub const INTERPRETED: u64 = MADE + 0x200;
 
 /// The events that these records come from.
 pub fn sources() -> Vec<Source> {
     vec![
-        Source { id: 1, what: What::Begin, period: 50, stacks: true },
-        Source { id: 2, what: What::Minor, period: 1, stacks: false },
-        Source { id: 3, what: What::Major, period: 1, stacks: false },
+        Source { id: 1, what: What::Begin, period: 50, stacks: true, memory: true },
+        Source { id: 2, what: What::Minor, period: 1, stacks: false, memory: false },
+        Source { id: 3, what: What::Major, period: 1, stacks: false, memory: false },
     ]
 }
 
@@ -96,6 +98,9 @@ impl Parts {
             // The mark of the user's part.
             body.extend((-512i64).to_le_bytes());
             body.extend(stack.iter().flat_map(|frame| frame.to_le_bytes()));
+            // Memory of the stack, of which the last number is not filled. The first thread calls a function of Python's.
+            let call = if tid == 10 { INTERPRETED + 6 } else { HEAP };
+            body.extend([40, HEAP, call, 0, CODE + 0x10, 0, 32].map(u64::to_le_bytes).concat());
         }
         body.extend(page.to_le_bytes());
         self.record(kind::SAMPLE, 0, &body);
@@ -164,7 +169,7 @@ pub fn recorded(end: End) -> Vec<u8> {
     // What is older than the round before is added up now, before the names are known.
     writer.round().unwrap();
     writer.round().unwrap();
-    let names = format!("{MADE:x} 100 made_here\n");
+    let names = format!("{MADE:x} 100 made_here\n{INTERPRETED:x} 10 py::work:a.py\n");
     writer.names(10, names.as_bytes()).unwrap();
     let usage = Usage { user_s: 0.5, system_s: 0.5, minor: 1010, major: 0, peak: 8 << 20 };
     let end = End { wall_ns: 2_000_000_000, usage: Some(usage), ..end };

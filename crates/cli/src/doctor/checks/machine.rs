@@ -4,9 +4,7 @@ use faultless_base::zero::Features;
 
 use super::super::finding::{Finding, Level};
 use super::super::root::Root;
-
-/// Bit of a virtio balloon's features: free pages are reported to the host, which may take them.
-const REPORTING: usize = 5;
+use crate::warm::need::Balloon;
 
 /// All about it.
 pub fn check(root: Root, features: Features, cpus: &[usize]) -> Vec<Finding> {
@@ -46,24 +44,19 @@ fn nodes(root: Root) -> Finding {
             "numa",
             Level::Note,
             format!("{n} NUMA nodes"),
-            "Memory touched in the background may lie on another node than the program: bind the program to one.",
+            "Memory is kept by node, and nothing is touched ahead: bind the program to one node, and it is.",
         )
         .change("numactl --cpunodebind=0 --membind=0 faultless run -- PROGRAM"),
     }
 }
 
 fn instructions(root: Root, features: Features) -> Finding {
-    let all = [
-        ("erms", Features::ERMS),
-        ("fsrm", Features::FSRM),
-        ("avx2", Features::AVX2),
-        ("avx512f", Features::AVX512F),
-        ("clzero", Features::CLZERO),
-    ];
-    let (has, lacks): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, bit)| features.has(*bit));
-    let names = |list: Vec<(&str, u8)>| match list.is_empty() {
+    // The others are of use to devices alone.
+    let all = Features::NAMES.into_iter().filter(|(bit, _)| bit & (Features::MOVDIR64B | Features::ENQCMD) == 0);
+    let (has, lacks): (Vec<_>, Vec<_>) = all.partition(|(bit, _)| features.has(*bit));
+    let names = |list: Vec<(u8, &str)>| match list.is_empty() {
         true => "none".to_owned(),
-        false => list.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", "),
+        false => list.iter().map(|(_, name)| *name).collect::<Vec<_>>().join(", "),
     };
     let (level, means) = match features.has(Features::ERMS) {
         true => (Level::Good, "`rep stosb` zeroes memory as fast as the caches take it."),
@@ -98,30 +91,22 @@ fn host(root: Root) -> Finding {
 }
 
 fn reporting(root: Root) -> Finding {
-    let (id, folder) = ("free_page_reporting", "sys/bus/virtio/devices");
-    let balloon = root.names(folder).into_iter().find(|device| {
-        // Device 5 is the balloon.
-        root.text(&format!("{folder}/{device}/modalias"))
-            .is_some_and(|alias| alias.starts_with("virtio:d00000005v"))
-    });
-    let Some(balloon) = balloon else {
-        return Finding::new(
+    let id = "free_page_reporting";
+    match Balloon::below(root.0) {
+        Balloon::None => Finding::new(
             id,
             Level::Good,
             "no virtio balloon",
             "No idle memory is seen to go back to a host; hypervisors of other makes have ways of their own.",
-        );
-    };
-    let features = root.text(&format!("{folder}/{balloon}/features")).unwrap_or_default();
-    match features.as_bytes().get(REPORTING) {
-        Some(b'1') => Finding::new(
+        ),
+        Balloon::Reporting(balloon) => Finding::new(
             id,
             Level::Note,
             format!("idle memory goes back to the host (free page reporting, {balloon})"),
             "The first touch of memory that was idle costs several times more. Memory that faultless keeps is not \
              idle.",
         ),
-        _ => Finding::new(
+        Balloon::Silent(balloon) => Finding::new(
             id,
             Level::Good,
             format!("a virtio balloon without free page reporting ({balloon})"),

@@ -226,10 +226,14 @@ pub fn main(args: &Args, pairs: u32) -> Result<End> {
     let memory = before.zip(after).map(|(before, after)| Memory { before, after });
     let comparison =
         Comparison { interrupted: is_early, ..Comparison::new(args, pairs, &done, memory, &runner.dir) };
-    if !args.is_on(Knob::Quiet) {
-        let _ = std::io::stdout().write_all(comparison.text().as_bytes());
-    }
-    let written = exports.write(&comparison, &done.outcomes);
+    let text = if args.is_on(Knob::Quiet) { String::new() } else { comparison.text() };
+    let mut out = std::io::stdout();
+    let said = match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        // Its reader wants no more.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        said => said.context("cannot write the comparison"),
+    };
+    let written = exports.write(&comparison, &done.outcomes).and(said);
     if let Some(error) = failed {
         return Err(error);
     }

@@ -79,16 +79,8 @@ fn difference(one: &File, other: &File) -> io::Result<Option<Place>> {
 
 /// As many bytes as fit, or as there are.
 fn fill(from: &mut &File, bytes: &mut [u8]) -> io::Result<usize> {
-    let mut n = 0;
-    while n < bytes.len() {
-        match from.read(&mut bytes[n..]) {
-            Ok(0) => break,
-            Ok(got) => n += got,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(n)
+    let most = bytes.len() as u64;
+    io::copy(&mut from.take(most), &mut &mut *bytes).map(|n| n as usize)
 }
 
 /// What of a run is compared.

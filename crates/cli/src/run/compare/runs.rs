@@ -35,7 +35,8 @@ impl Input {
                 complain("waiting for all of standard input, to give it to each run (</dev/null: nothing)");
             }
             let mut file = unnamed().context("no place for standard input (TMPDIR, /tmp, /dev/shm)")?;
-            io::copy(&mut &own, &mut file).context("cannot keep standard input")?;
+            sys::with_long_files(|| io::copy(&mut &own, &mut file))
+                .context("cannot keep standard input (ulimit -f?)")?;
             return Ok(Self { file, start: 0 });
         }
         Ok(Self { file: File::open("/dev/null").context("/dev/null")?, start: 0 })
@@ -89,7 +90,7 @@ impl<'a> Runner<'a> {
             library: crate::run::options::library()?,
             inherited: Inherited::read(),
             input: Input::new()?,
-            null: File::options().write(true).open("/dev/null").context("/dev/null")?,
+            null: File::options().read(true).write(true).open("/dev/null").context("/dev/null")?,
             dir: Dir::create(),
         })
     }

@@ -81,10 +81,15 @@ fn head(line: &[u8]) -> Option<Area> {
 /// the engine's advice may be why one part counts and another one does not.
 fn flags(line: &[u8], sum: u64) -> Option<u64> {
     let words = || line.strip_prefix(b"VmFlags:").map(|words| words.split(|byte| *byte == b' '));
-    let writes = words()?.any(|word| word == b"wr");
-    let is_ours =
-        |word: &[u8]| matches!(word, b"" | b"hg" | b"nh" | b"uw" | b"sd" | b"gu") || word == b"ac" && !writes;
+    let is_ours = |word: &[u8]| {
+        matches!(word, b"" | b"hg" | b"nh" | b"uw" | b"sd" | b"gu") || word == b"ac" && !writes(line)
+    };
     Some(words()?.filter(|word| !is_ours(word)).fold(sum, mixed))
+}
+
+/// Whether an area may be written to.
+fn writes(line: &[u8]) -> bool {
+    line.split(|byte| *byte == b' ').any(|word| word == b"wr")
 }
 
 /// Whether the program watches an area by a userfaultfd; with `watches` it has one. Then the engine's advice splits
@@ -112,6 +117,8 @@ pub enum Mapping {
     Plain,
     /// One mapping.
     One,
+    /// One mapping, which may not be written to.
+    Closed,
     /// Several, or not all of it is mapped.
     Several,
 }
@@ -141,7 +148,9 @@ pub fn look_up(
             if area.span.start > seen || is_apart || common.is_some_and(|common| common != kind) {
                 return Mapping::Several;
             }
-            if !is_plain(line) {
+            if !writes(line) {
+                found = Mapping::Closed;
+            } else if !is_plain(line) && found == Mapping::Plain {
                 found = Mapping::One;
             }
             (common, seen) = (Some(kind), area.span.end);

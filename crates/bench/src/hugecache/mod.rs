@@ -1,0 +1,66 @@
+//! `faultless bench hugecache`: files in memory, in the tests of IOzone by which the patches for huge pages in the page
+//! cache of 2013 were measured, and files larger than memory. The kernel's page cache on the same file system, tmpfs
+//! and the library are in the same run.
+
+mod beyond;
+mod group;
+mod inside;
+mod runs;
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+use clap::ValueEnum;
+
+use super::parts::{self, Session};
+use super::plan;
+use runs::Runs;
+
+/// Options of `faultless bench hugecache`.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    parts: parts::Options<Part>,
+    /// Where the files are made, on the file system that is to be measured. The default is the folder for temporary files.
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+/// What can be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// First touches of files in memory, and what is already mapped, by one thread.
+    First,
+    /// The seven tests of IOzone, mapped; with --full by all thread counts of 2013.
+    Mapped,
+    /// The same by calls.
+    Calls,
+    /// A file four times as large as the memory allowed: records in random order.
+    Random,
+    /// The same, in lists that are known beforehand.
+    List,
+    /// The same file in its order.
+    Sequential,
+    /// Records in random order, each changed.
+    Writes,
+}
+
+/// Runs the parts and prints the tables.
+pub fn main(args: &Args) -> Result<()> {
+    let session = Session::begin()?;
+    let dir = args.dir.clone().unwrap_or_else(std::env::temp_dir);
+    let files = tempfile::tempdir_in(&dir).with_context(|| format!("files in {}", dir.display()))?;
+    let mut runs = Runs::new(args.parts.context(&session, plan::PYTHON)?, files.path())?;
+    session.introduce(&[]);
+    println!("{}\n", runs.about_files());
+    let aims = args.parts.run(&session, |part, aims| match part {
+        Part::First => inside::first(&mut runs, aims),
+        Part::Mapped => inside::mapped(&mut runs, aims),
+        Part::Calls => inside::calls(&mut runs, aims),
+        Part::Random => beyond::random(&mut runs, aims),
+        Part::List => beyond::list(&mut runs, aims),
+        Part::Sequential => beyond::sequential(&mut runs, aims),
+        Part::Writes => beyond::writes(&mut runs),
+    });
+    args.parts.close(&session, &aims, || runs.json(&session.machine))
+}

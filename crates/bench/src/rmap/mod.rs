@@ -1,0 +1,154 @@
+//! `faultless bench rmap`: what it costs to keep a moment of memory. Owners of pages that are computed are measured
+//! beside lists of them, which kernels once kept for each page, and beside fork.
+
+mod runs;
+
+use anyhow::Result;
+use clap::ValueEnum;
+
+use super::aims::Aims;
+use super::loops::{Kept, Pages, RmapWay as Way};
+use super::parts::{self, Session};
+use super::plan;
+use super::rule::Aim;
+use super::table;
+use super::turns::{Rounds, ratio};
+use faultless_measure::paired::{Spread, median};
+use runs::{Case, Runs};
+
+/// Options of `faultless bench rmap`.
+pub type Args = parts::Options<Part>;
+
+/// What can be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Part {
+    /// A moment of memory that is there is kept; with --full of 4 GiB, too.
+    Snapshots,
+    /// Memory is saved to a file while a thread writes to it.
+    Save,
+}
+
+const ROUNDS: usize = 7;
+const SAVES: usize = 5;
+
+/// Runs the parts and prints the tables.
+pub fn main(args: &Args) -> Result<()> {
+    let session = Session::begin()?;
+    let mut runs = Runs::new(args.context(&session, plan::PYTHON)?, session.dir.path());
+    session.introduce(&[]);
+    let aims = args.run(&session, |part, aims| match part {
+        Part::Snapshots => snapshots(&mut runs, aims),
+        Part::Save => save(&mut runs, aims),
+    });
+    args.close(&session, &aims, || runs.json(&session.machine))
+}
+
+fn median_of(all: &[Kept], figure: impl Fn(&Kept) -> f64) -> f64 {
+    median(&all.iter().map(figure).collect::<Vec<_>>()).unwrap_or(0.0)
+}
+
+fn snapshots(runs: &mut Runs, aims: &mut Aims) {
+    for size in runs.sizes() {
+        let cases =
+            [Pages::Huge, Pages::Small].map(|pages| [Way::Lazy, Way::Eager, Way::Fork].map(|way| (way, pages)));
+        let rounds = runs.rounds("snapshots", &cases.concat(), ROUNDS, size, false);
+        println!("**A moment of {}** that are there is kept, and let go\n", table::bytes(size as f64));
+        let header = ["", "taken", "each 2 MiB", "let go", "owners added", "removed", "locks taken"];
+        let mut rows = table::new_table(&header);
+        for (case, all) in &rounds {
+            let Some(taken) = Spread::of(&all.iter().map(|kept| kept.taken).collect::<Vec<_>>()) else { continue };
+            let chains = all[0].chains;
+            rows.add_row([
+                runs::name(*case),
+                format!(
+                    "{} ({}..{})",
+                    table::seconds(taken.median),
+                    table::seconds(taken.min),
+                    table::seconds(taken.max)
+                ),
+                table::seconds(taken.median / (size as f64 / f64::from(2 << 20))),
+                table::seconds(median_of(all, |kept| kept.dropped)),
+                chains.added.iter().sum::<u64>().to_string(),
+                chains.removed.iter().sum::<u64>().to_string(),
+                chains.locked.to_string(),
+            ]);
+        }
+        println!("{rows}\n");
+        let of = table::bytes(size as f64);
+        let taken = |case: Case| -> Vec<f64> {
+            rounds.get(&case).map_or(Vec::new(), |all| all.iter().map(|kept| kept.taken).collect())
+        };
+        let slots = size as f64 / f64::from(2 << 20);
+        let each: Vec<f64> = taken((Way::Lazy, Pages::Huge)).iter().map(|taken| taken / slots).collect();
+        if let Some(each_median) = median(&each) {
+            let line = format!(
+                "a snapshot of {of} in huge pages: {} for each 2 MiB, aimed at 200 ns at most",
+                table::seconds(each_median)
+            );
+            aims.figure(line, &each, Aim::AtMost(200e-9));
+        }
+        let beside = |way: Case, other: Case| ratio(&rounds, &way, &other, |kept: &Kept| kept.taken);
+        let huge = (Way::Lazy, Pages::Huge);
+        let what = format!("a snapshot of {of} in huge pages, beside fork of as much in 4 KiB pages");
+        aims.at_least(&what, 100.0, beside((Way::Fork, Pages::Small), huge));
+        let what = format!("the same, beside lists of owners of {of}");
+        aims.at_least(&what, 1000.0, beside((Way::Eager, Pages::Huge), huge));
+        let small = (Way::Lazy, Pages::Small);
+        let what = format!("a snapshot of {of} in 4 KiB pages, beside fork of the same");
+        aims.at_most(&what, 1.0, beside(small, (Way::Fork, Pages::Small)));
+    }
+}
+
+fn save(runs: &mut Runs, aims: &mut Aims) {
+    let size = runs.context.size(2 << 30);
+    let ways =
+        [(Way::Lazy, Pages::Huge), (Way::Lazy, Pages::Small), (Way::Fork, Pages::Huge), (Way::Fork, Pages::Small)];
+    let cases = [&ways[..], &[(Way::Alone, Pages::Huge)]].concat();
+    let rounds: Rounds<Case, Kept> = runs.rounds("save", &cases, SAVES, size, true);
+    println!(
+        "**{} are saved** (to a file, with fsync) while a thread writes to pages of it in a random order, without a pause\n",
+        table::bytes(size as f64)
+    );
+    let header = [
+        "",
+        "taken",
+        "save",
+        "a write: median",
+        "1 in 100",
+        "1 in 1000",
+        "longest",
+        "writes a second",
+        "waited",
+        "copied",
+    ];
+    let mut rows = table::new_table(&header);
+    for (case, all) in &rounds {
+        let mut cells = vec![runs::name(*case)];
+        cells.extend([
+            table::seconds(median_of(all, |kept| kept.taken)),
+            table::seconds(median_of(all, |kept| kept.saved)),
+        ]);
+        cells.extend((0..4).map(|i| table::seconds(median_of(all, |kept| kept.writes[i]))));
+        let rate = median_of(all, |kept| kept.count as f64 / if kept.saved > 0.0 { kept.saved } else { 1.0 });
+        cells.push(format!("{rate:.0}"));
+        cells.push(format!("{:.0}", median_of(all, |kept| kept.faults as f64)));
+        cells.push(table::bytes(median_of(all, |kept| kept.copied as f64)));
+        rows.add_row(cells);
+    }
+    println!("{rows}\n");
+    for pages in [Pages::Huge, Pages::Small] {
+        let case = (Way::Lazy, pages);
+        let Some(all) = rounds.get(&case) else { continue };
+        let stalls: Vec<f64> = all.iter().map(|kept| kept.writes[2]).collect();
+        let line = format!(
+            "{}: one write in 1000 takes {} or more beside the save, aimed at 1 ms at most",
+            runs::name(case),
+            table::seconds(median(&stalls).unwrap_or(0.0))
+        );
+        aims.figure(line, &stalls, Aim::AtMost(1e-3));
+        let longest = ratio(&rounds, &case, &(Way::Fork, pages), |kept: &Kept| kept.writes[3]);
+        aims.at_most(&format!("{}: the longest write, beside fork", runs::name(case)), 1.0, longest);
+        let saved = ratio(&rounds, &case, &(Way::Fork, pages), |kept: &Kept| kept.saved);
+        aims.at_most(&format!("{}: the save, beside fork", runs::name(case)), 1.0, saved);
+    }
+}

@@ -1,0 +1,102 @@
+//! Runs the programs, and remembers.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use clap::ValueEnum;
+
+use crate::loops::{Kept, Pages, RmapWay as Way};
+use crate::machine::Machine;
+use crate::measure::measure;
+use crate::parts;
+use crate::plan::Context;
+use crate::turns::{Rounds, Turns};
+
+/// From then on every part makes one round only, so that the whole stays below eight minutes.
+const TIME: Duration = Duration::from_secs(360);
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// A way, and what the memory consists of.
+pub type Case = (Way, Pages);
+
+/// As it stands in the tables.
+pub fn name((way, pages): Case) -> String {
+    let pages = match pages {
+        _ if way == Way::Alone => return way.name().into(),
+        Pages::Huge => "huge pages",
+        Pages::Small => "4 KiB pages",
+    };
+    format!("{}, {pages}", way.name())
+}
+
+/// One run, for the file of figures.
+#[derive(serde::Serialize)]
+struct Record {
+    table: String,
+    way: Way,
+    pages: Pages,
+    bytes: u64,
+    kept: Kept,
+}
+
+/// Runs programs.
+pub struct Runs {
+    start: Instant,
+    /// What they are made for.
+    pub context: Context,
+    file: PathBuf,
+    records: Vec<Record>,
+}
+
+impl Runs {
+    /// None yet; files go to this folder.
+    pub fn new(context: Context, dir: &Path) -> Self {
+        Self { start: Instant::now(), context, file: dir.join("saved"), records: Vec::new() }
+    }
+
+    /// How much memory is kept.
+    pub fn sizes(&self) -> Vec<u64> {
+        let all: &[u64] = if self.context.full { &[256 << 20, 1 << 30, 4 << 30] } else { &[256 << 20, 1 << 30] };
+        all.iter().map(|size| self.context.size(*size)).collect()
+    }
+
+    /// Runs the cases in turns.
+    pub fn rounds(
+        &mut self,
+        table: &str,
+        cases: &[Case],
+        usual: usize,
+        bytes: u64,
+        saves: bool,
+    ) -> Rounds<Case, Kept> {
+        let rounds = match &self.context {
+            Context { quick: true, .. } => 1,
+            Context { full: true, .. } => usual * 2,
+            _ => usual,
+        };
+        let turns = Turns { rounds, deadline: (!self.context.full).then_some(self.start + TIME) };
+        turns.run(cases, name, |case| self.once(table, case, bytes, saves))
+    }
+
+    fn once(&mut self, table: &str, (way, pages): Case, bytes: u64, saves: bool) -> Result<Kept, String> {
+        fn word(value: impl ValueEnum) -> String {
+            value.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned())
+        }
+        let mut command = Command::new(&self.context.own);
+        command.args(["loop", "rmap", "--way", &word(way), "--pages", &word(pages), "--size", &bytes.to_string()]);
+        if saves {
+            command.arg("--save").arg(&self.file);
+        }
+        let used = measure(command.env_remove("LD_PRELOAD").env("LC_ALL", "C"), LIMIT)?;
+        let kept: Kept = serde_json::from_str(used.output.trim()).map_err(|error| error.to_string())?;
+        self.records.push(Record { table: table.to_owned(), way, pages, bytes, kept: kept.clone() });
+        Ok(kept)
+    }
+
+    /// All figures.
+    pub fn json(&self, machine: &Machine) -> Result<String> {
+        parts::figures(machine, &self.records)
+    }
+}

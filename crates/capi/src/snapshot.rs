@@ -1,0 +1,91 @@
+//! Snapshots of regions.
+
+use std::ffi::{CStr, OsStr, c_char, c_int};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use faultless::Background;
+use faultless::region::{Region, Save, Snapshot};
+
+use crate::error::{ARGUMENT, answer, mistake};
+use crate::{end, hand_out, make_of, range};
+
+/// Takes a snapshot of a part of a region.
+///
+/// # Safety
+/// `region` is null, or one that was made here and not freed; `snapshot` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn faultless_snapshot_take(
+    region: *const Region,
+    offset: usize,
+    length: usize,
+    snapshot: *mut *mut Snapshot,
+) -> c_int {
+    // SAFETY: by contract.
+    unsafe { make_of(region, snapshot, |region| hand_out(region.snapshot_of(range(offset, length)), snapshot)) }
+}
+
+values! {
+    Snapshot;
+    /// How many bytes it has.
+    faultless_snapshot_length: usize, 0, |snapshot| snapshot.len();
+    /// How many bytes of copies it has.
+    faultless_snapshot_held: usize, 0, |snapshot| snapshot.held();
+}
+
+/// Reads bytes of it.
+///
+/// # Safety
+/// `snapshot` is null, or one that was given here and not freed; `buffer` is writable for `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn faultless_snapshot_read(
+    snapshot: *const Snapshot,
+    offset: usize,
+    buffer: *mut u8,
+    length: usize,
+) -> c_int {
+    // SAFETY: by contract.
+    let Some(snapshot) = (unsafe { snapshot.as_ref() }) else { return mistake(ARGUMENT) };
+    if buffer.is_null() || length > isize::MAX as usize {
+        return mistake(ARGUMENT);
+    }
+    // SAFETY: by contract.
+    answer(snapshot.read_at(offset, unsafe { std::slice::from_raw_parts_mut(buffer, length) }))
+}
+
+/// Writes it to a file in the background.
+///
+/// # Safety
+/// `snapshot` is null, or one that was given here and not freed; `path` is null, or text that ends with a zero byte;
+/// `background` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn faultless_snapshot_save(
+    snapshot: *const Snapshot,
+    path: *const c_char,
+    rate: u64,
+    background: *mut *mut Background,
+) -> c_int {
+    let save = |snapshot: &Snapshot| {
+        if path.is_null() {
+            return mistake(ARGUMENT);
+        }
+        let save = if rate > 0 { Save::new().rate(rate) } else { Save::new() };
+        // SAFETY: by contract.
+        unsafe {
+            let path = Path::new(OsStr::from_bytes(CStr::from_ptr(path).to_bytes()));
+            hand_out(save.start(snapshot, path), background)
+        }
+    };
+    // SAFETY: by contract.
+    unsafe { make_of(snapshot, background, save) }
+}
+
+/// Drops it.
+///
+/// # Safety
+/// Null, or what was given here, not freed, and not used any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn faultless_snapshot_free(snapshot: *mut Snapshot) {
+    // SAFETY: by contract.
+    unsafe { end(snapshot) };
+}

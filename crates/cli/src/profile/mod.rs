@@ -1,0 +1,134 @@
+//! `faultless profile`: what is known of programs from earlier runs.
+//!
+//! `entry` says what is noted and when the library is left out, `store` where it lies. A wrong profile costs speed only:
+//! whether a program is covered changes none of its results.
+
+mod entry;
+mod store;
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::Subcommand;
+use faultless_measure::figures::size;
+
+pub use entry::{Entry, Key, Seen};
+use store::Store;
+
+/// What `faultless profile` does.
+#[derive(Subcommand)]
+pub enum Command {
+    /// Lists what is known of programs.
+    Show,
+    /// Forgets it: of the programs that are named by a path or a file name, or of all.
+    Forget {
+        /// Programs.
+        #[arg(value_name = "PROGRAM")]
+        programs: Vec<PathBuf>,
+    },
+    /// Writes all profiles to a file, or to standard output.
+    Export {
+        /// The file.
+        #[arg(value_name = "FILE")]
+        file: Option<PathBuf>,
+    },
+    /// Takes profiles from such a file.
+    Import {
+        /// The file.
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+}
+
+fn say(text: &str) -> Result<()> {
+    std::io::stdout().write_all(text.as_bytes()).context("standard output")
+}
+
+/// Shows, forgets, or carries profiles.
+pub fn main(command: &Command) -> ExitCode {
+    let done = Store::of_user().context("neither XDG_CACHE_HOME nor HOME says where profiles are");
+    match done.and_then(|store| run(&store, command)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "faultless: {error:#}");
+            ExitCode::from(125)
+        }
+    }
+}
+
+fn run(store: &Store, command: &Command) -> Result<()> {
+    match command {
+        Command::Show => show(store),
+        Command::Forget { programs } => {
+            let is_named = |path: &Path| {
+                programs.iter().any(|named| path == named || path.file_name() == Some(named.as_os_str()))
+            };
+            let n =
+                store.forget(|entry| programs.is_empty() || entry.is_some_and(|entry| is_named(&entry.key.path)));
+            say(&format!("forgot {n} profiles\n"))
+        }
+        Command::Export { file } => {
+            let text = serde_json::to_string_pretty(&store.all())? + "\n";
+            match file {
+                None => say(&text),
+                Some(file) => std::fs::write(file, text).with_context(|| file.display().to_string()),
+            }
+        }
+        Command::Import { file } => {
+            let all = store::read(file).map_err(anyhow::Error::msg).with_context(|| file.display().to_string())?;
+            all.iter().try_for_each(|entry| store.put(entry))?;
+            say(&format!("took {} profiles\n", all.len()))
+        }
+    }
+}
+
+fn show(store: &Store) -> Result<()> {
+    let all = store.all();
+    let mut text = format!("{} profiles in {}\n", all.len(), store.path().display());
+    for entry in all {
+        let next = if entry.is_plain() { "plain" } else { "covered" };
+        let requests = if entry.is_large { "large requests" } else { "no large request" };
+        let peak = size(entry.peak);
+        let path: String =
+            entry.key.path.to_string_lossy().chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+        text += &format!("  {path}  {requests}, peak {peak}, {} covered runs; next: {next}\n", entry.covered);
+    }
+    say(&text)
+}
+
+/// What is known of a program that is about to run, and where what is seen of it goes.
+pub struct Known {
+    store: Store,
+    key: Key,
+    entry: Option<Entry>,
+}
+
+impl Known {
+    /// Of the program in `file`. Settings that decide what is a large request make it another one.
+    pub fn new(file: &Path, words: &[OsString], settings: &[OsString]) -> Option<Self> {
+        let here = std::env::current_dir().ok()?;
+        let (store, key) = (Store::of_user()?, Key::new(file, words, settings, &here)?);
+        let entry = store.get(&key);
+        Some(Self { store, key, entry })
+    }
+
+    /// Whether it goes without the library this time.
+    pub fn is_plain(&self) -> bool {
+        self.entry.as_ref().is_some_and(Entry::is_plain)
+    }
+
+    /// The most memory that one of its processes had last time.
+    pub fn peak(&self) -> Option<u64> {
+        self.entry.as_ref().map(|entry| entry.peak)
+    }
+
+    /// Notes what was seen. Where that cannot be written nothing is lost but speed.
+    pub fn note(self, seen: Seen) {
+        if let Some(entry) = Entry::after(self.entry, self.key, seen) {
+            let _ = self.store.put(&entry);
+        }
+    }
+}

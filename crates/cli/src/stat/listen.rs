@@ -1,0 +1,353 @@
+//! Answering by HTTP what all covered processes have counted, for Prometheus: GET /metrics, and nothing else.
+//!
+//! A thread takes connections. Each has a thread of its own, a few at a time, one request, and some seconds: who sends
+//! nothing or reads nothing keeps no other one waiting. On a loopback port the request has to name this machine as its
+//! host, so that a page in a browser cannot have it read by another name.
+
+use std::fmt;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::select::Selection;
+use super::{metrics, signals};
+use crate::run::complain;
+use faultless_measure::pages::find::{self, All, Missing};
+
+/// Where requests come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// A socket with a path.
+    Socket(PathBuf),
+    /// A port of this machine.
+    Port(SocketAddr),
+}
+
+/// Reads one.
+pub fn address(text: &str) -> Result<Address, String> {
+    if text.contains('/') {
+        return Ok(Address::Socket(text.into()));
+    }
+    let port: SocketAddr =
+        text.parse().map_err(|_| "neither a path with a slash nor ADDRESS:PORT, as 127.0.0.1:9464".to_owned())?;
+    if !port.ip().is_loopback() {
+        return Err(format!("{} is no loopback address: what programs do is not for other machines", port.ip()));
+    }
+    Ok(Address::Port(port))
+}
+
+/// Requests at the same time.
+const MOST: usize = 8;
+/// How long a request and its answer may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The longest request.
+const REQUEST: usize = 8 << 10;
+const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// Headers that a request may have.
+const HEADERS: usize = 64;
+
+/// A connection.
+trait Stream: Read + Write + Send {
+    /// How long a read or a write may take from now on.
+    fn set_timeout(&self, time: Duration) -> io::Result<()>;
+    /// Says that nothing follows.
+    fn end_answer(&self) -> io::Result<()>;
+}
+
+impl Stream for TcpStream {
+    fn set_timeout(&self, time: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(time)).and_then(|()| self.set_write_timeout(Some(time)))
+    }
+
+    fn end_answer(&self) -> io::Result<()> {
+        self.shutdown(Shutdown::Write)
+    }
+}
+
+impl Stream for UnixStream {
+    fn set_timeout(&self, time: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(time)).and_then(|()| self.set_write_timeout(Some(time)))
+    }
+
+    fn end_answer(&self) -> io::Result<()> {
+        self.shutdown(Shutdown::Write)
+    }
+}
+
+enum Listener {
+    Socket(UnixListener, Bound),
+    Port(TcpListener),
+}
+
+/// The file of a socket, which goes when nobody listens any more.
+struct Bound {
+    path: PathBuf,
+    inode: u64,
+}
+
+impl Bound {
+    fn remove(&self) {
+        // Another command may have put its own there.
+        if self.path.symlink_metadata().is_ok_and(|file| file.ino() == self.inode) {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+impl Listener {
+    fn new(address: &Address) -> Result<Self> {
+        match address {
+            Address::Port(port) => Ok(Self::Port(TcpListener::bind(port).with_context(|| port.to_string())?)),
+            Address::Socket(path) => Self::socket(path).with_context(|| path.display().to_string()),
+        }
+    }
+
+    fn socket(path: &Path) -> Result<Self> {
+        match path.symlink_metadata() {
+            Ok(file) if !file.file_type().is_socket() => bail!("something else is there"),
+            Ok(_) => match UnixStream::connect(path) {
+                Err(error) if error.kind() == ErrorKind::ConnectionRefused => std::fs::remove_file(path)?,
+                _ => bail!("another command listens there"),
+            },
+            Err(_) => {}
+        }
+        // For this user alone from the beginning.
+        // SAFETY: no pointers; no other thread makes files now.
+        let mask = unsafe { libc::umask(0o177) };
+        let bound = UnixListener::bind(path);
+        // SAFETY: as above.
+        unsafe { libc::umask(mask) };
+        let listener = bound?;
+        let file = path.symlink_metadata()?;
+        debug_assert_eq!(file.permissions().mode() & 0o777, 0o600);
+        Ok(Self::Socket(listener, Bound { path: path.to_owned(), inode: file.ino() }))
+    }
+
+    fn accept(&self) -> io::Result<Box<dyn Stream>> {
+        match self {
+            Self::Socket(listener, _) => Ok(Box::new(listener.accept()?.0)),
+            Self::Port(listener) => Ok(Box::new(listener.accept()?.0)),
+        }
+    }
+}
+
+impl fmt::Display for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Socket(_, bound) => write!(f, "the socket {}, path /metrics", bound.path.display()),
+            Self::Port(listener) => match listener.local_addr() {
+                Ok(address) => write!(f, "http://{address}/metrics"),
+                Err(_) => f.write_str("/metrics"),
+            },
+        }
+    }
+}
+
+/// Answers until a signal ends it.
+pub fn serve(address: &Address, selection: &Selection) -> Result<()> {
+    if !find::is_proc_there() {
+        return Err(Missing::Unseen.into());
+    }
+    signals::hold();
+    let listener = Arc::new(Listener::new(address)?);
+    complain(&format!("metrics are at {listener}"));
+    let (taken, of_port) = (Arc::clone(&listener), matches!(address, Address::Port(_)));
+    let source = Arc::new(Source { selection: selection.clone(), said: Mutex::default(), of_port });
+    thread::Builder::new().name("listen".into()).spawn(move || take(&taken, &source))?;
+    while !signals::wait(Duration::from_secs(3600)) {}
+    // The other threads end with the process.
+    if let Listener::Socket(_, bound) = &*listener {
+        bound.remove();
+    }
+    Ok(())
+}
+
+/// Takes connections, a few at a time.
+fn take(listener: &Listener, source: &Arc<Source>) {
+    let under_way = Arc::new(AtomicUsize::new(0));
+    loop {
+        let Ok(mut stream) = listener.accept() else {
+            // For want of descriptors: others end meanwhile.
+            thread::sleep(Duration::from_millis(100));
+            continue;
+        };
+        if under_way.load(Ordering::Relaxed) >= MOST {
+            continue;
+        }
+        under_way.fetch_add(1, Ordering::Relaxed);
+        let (source, of_all) = (Arc::clone(source), Arc::clone(&under_way));
+        let answering = thread::Builder::new().name("answer".into()).spawn(move || {
+            let _ = answer(&mut *stream, &source);
+            of_all.fetch_sub(1, Ordering::Relaxed);
+        });
+        if answering.is_err() {
+            under_way.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// What is answered.
+struct Source {
+    selection: Selection,
+    /// What was said last of processes that cannot be read: once is enough.
+    said: Mutex<String>,
+    of_port: bool,
+}
+
+impl Source {
+    fn text(&self) -> String {
+        let All { found: mut processes, mut wrong, closed } = find::all();
+        if closed > 0 {
+            wrong.push(Missing::Closed(closed).to_string());
+        }
+        let news = wrong.join("\n");
+        if let Ok(mut said) = self.said.lock()
+            && *said != news
+        {
+            wrong.iter().for_each(|wrong| complain(wrong));
+            *said = news;
+        }
+        let counters: Vec<_> = processes.iter_mut().map(|covered| covered.counters().clone()).collect();
+        metrics::text(&self.selection, &processes, &counters)
+    }
+}
+
+/// What a request is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    Metrics,
+    HeadOfMetrics,
+    Nothing(&'static str),
+}
+
+/// Reads a request; `None`: it is not complete.
+fn asked(bytes: &[u8], of_port: bool) -> Option<Asked> {
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS];
+    let mut request = httparse::Request::new(&mut headers);
+    match request.parse(bytes) {
+        Ok(httparse::Status::Complete(_)) => {}
+        Ok(httparse::Status::Partial) => return None,
+        Err(_) => return Some(Asked::Nothing("400 Bad Request")),
+    }
+    let host = request.headers.iter().find(|header| header.name.eq_ignore_ascii_case("host"));
+    if of_port && !host.is_none_or(|host| is_own(host.value)) {
+        return Some(Asked::Nothing("403 Forbidden"));
+    }
+    let path = request.path.unwrap_or_default().split('?').next();
+    Some(match (request.method, path) {
+        (_, path) if path != Some("/metrics") => Asked::Nothing("404 Not Found"),
+        (Some("GET"), _) => Asked::Metrics,
+        (Some("HEAD"), _) => Asked::HeadOfMetrics,
+        _ => Asked::Nothing("405 Method Not Allowed"),
+    })
+}
+
+/// Whether a host, with or without its port, is this machine.
+fn is_own(host: &[u8]) -> bool {
+    let host = String::from_utf8_lossy(host);
+    let is_loopback =
+        |name: &str| name.trim_matches(['[', ']']).parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback());
+    let name = host.rsplit_once(':').filter(|(_, port)| port.bytes().all(|b| b.is_ascii_digit()));
+    [Some(&*host), name.map(|(name, _)| name)]
+        .into_iter()
+        .flatten()
+        .any(|name| name == "localhost" || is_loopback(name))
+}
+
+fn answer(stream: &mut dyn Stream, source: &Source) -> io::Result<()> {
+    let end = Instant::now() + PATIENCE;
+    let hurry = |stream: &dyn Stream| {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { stream.set_timeout(left) }
+    };
+    let mut bytes = Vec::new();
+    let asked = loop {
+        if let Some(asked) = asked(&bytes, source.of_port) {
+            break asked;
+        }
+        if bytes.len() >= REQUEST {
+            break Asked::Nothing("431 Request Header Fields Too Large");
+        }
+        hurry(stream)?;
+        let mut part = [0; 1024];
+        match stream.read(&mut part)? {
+            0 => return Ok(()),
+            n => bytes.extend(&part[..n]),
+        }
+    };
+    let (status, kind, text) = match asked {
+        Asked::Metrics | Asked::HeadOfMetrics => ("200 OK", TYPE, source.text()),
+        Asked::Nothing(status) => (status, "text/plain", format!("{status}: GET /metrics is all there is\n")),
+    };
+    let allow = if status.starts_with("405") { "Allow: GET, HEAD\r\n" } else { "" };
+    let length = text.len();
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n{allow}Connection: close\r\n\r\n"
+    );
+    let body = if asked == Asked::HeadOfMetrics { "" } else { &text };
+    let all = head + body;
+    let mut rest = all.as_bytes();
+    while !rest.is_empty() {
+        hurry(stream)?;
+        match stream.write(rest)? {
+            0 => break,
+            n => rest = &rest[n..],
+        }
+    }
+    stream.flush()?;
+    // What is left unread would have the kernel drop the answer.
+    stream.end_answer()?;
+    let mut rest = [0; 1024];
+    for _ in 0..2 * REQUEST / rest.len() {
+        hurry(stream)?;
+        if stream.read(&mut rest)? == 0 {
+            break;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_this_machine_is_listened_to() {
+        assert_eq!(address("./x"), Ok(Address::Socket("./x".into())));
+        assert_eq!(address("127.0.0.1:9464"), Ok(Address::Port("127.0.0.1:9464".parse().unwrap())));
+        assert!(address("[::1]:0").is_ok());
+        assert!(address("0.0.0.0:9464").unwrap_err().contains("no loopback"));
+        assert!(["", "9464", "localhost", "x:y"].iter().all(|text| address(text).is_err()));
+    }
+
+    #[test]
+    fn a_request_is_for_metrics_or_for_nothing() {
+        let get = |line: &str| asked(format!("{line}\r\nHost: 127.0.0.1:9464\r\n\r\n").as_bytes(), true);
+        assert_eq!(get("GET /metrics HTTP/1.1"), Some(Asked::Metrics));
+        assert_eq!(get("GET /metrics?a=b HTTP/1.0"), Some(Asked::Metrics));
+        assert_eq!(get("HEAD /metrics HTTP/1.1"), Some(Asked::HeadOfMetrics));
+        let nothing = |line: &str| match get(line) {
+            Some(Asked::Nothing(status)) => status[..3].parse().unwrap(),
+            _ => 0,
+        };
+        let lines = ["GET / HTTP/1.1", "GET /metrics/x HTTP/1.1", "POST /metrics HTTP/1.1", "\0\u{1}"];
+        assert_eq!(lines.map(nothing), [404, 404, 405, 400]);
+        assert_eq!(asked(b"GET /metr", true), None);
+        let host = |name: &str, of_port| {
+            asked(format!("GET /metrics HTTP/1.1\r\nHost: {name}\r\n\r\n").as_bytes(), of_port)
+        };
+        assert_eq!(host("evil.example:9464", true), Some(Asked::Nothing("403 Forbidden")));
+        assert_eq!(host("evil.example", false), Some(Asked::Metrics));
+        for name in ["localhost", "localhost:1", "[::1]:9464", "::1", "127.0.0.2"] {
+            assert_eq!(host(name, true), Some(Asked::Metrics), "{name}");
+        }
+    }
+}

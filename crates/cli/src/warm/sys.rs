@@ -1,0 +1,284 @@
+//! System calls of the daemon and of those who talk to it.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::mem::{offset_of, size_of, zeroed};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+use std::time::Duration;
+
+use faultless_base::sys::warm::{BYTES, LONGEST, Message};
+
+fn checked(answer: i32) -> io::Result<i32> {
+    if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(answer) }
+}
+
+fn owned(answer: i32) -> io::Result<OwnedFd> {
+    // SAFETY: a descriptor that was opened just now, and has no other owner.
+    checked(answer).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// The address of a socket, as the kernel takes it.
+#[derive(Clone, Copy)]
+pub struct Address {
+    name: libc::sockaddr_un,
+    length: libc::socklen_t,
+}
+
+impl Address {
+    /// Of this path; `None`: it is too long for a socket.
+    pub fn of(path: &Path) -> Option<Self> {
+        let bytes = path.as_os_str().as_bytes();
+        if bytes.is_empty() || bytes.len() > LONGEST || bytes.contains(&0) {
+            return None;
+        }
+        // SAFETY: zero bytes are a value of the structure.
+        let mut name: libc::sockaddr_un = unsafe { zeroed() };
+        name.sun_family = libc::AF_UNIX as libc::sa_family_t;
+        name.sun_path.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from as libc::c_char);
+        let length = offset_of!(libc::sockaddr_un, sun_path) + bytes.len() + 1;
+        Some(Self { name, length: length as libc::socklen_t })
+    }
+
+    fn pointer(&self) -> *const libc::sockaddr {
+        (&raw const self.name).cast()
+    }
+}
+
+fn datagram() -> io::Result<OwnedFd> {
+    let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: no pointers.
+    owned(unsafe { libc::socket(libc::AF_UNIX, kind, 0) })
+}
+
+/// Who sent something, by the kernel's account.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sender {
+    /// Its process, as numbered here; 0 where it is not seen here.
+    pub pid: i32,
+    /// Its user.
+    pub user: u32,
+}
+
+/// Something that came.
+pub struct Packet {
+    /// What it says; `None`: it is no message.
+    pub message: Option<Message>,
+    /// `None`: the kernel did not say.
+    pub sender: Option<Sender>,
+    /// Where an answer goes.
+    pub from: Address,
+}
+
+/// The daemon's socket.
+pub struct Listener(OwnedFd);
+
+impl Listener {
+    /// Binds one for this user alone.
+    pub fn bind(path: &Path) -> io::Result<Self> {
+        let address = Address::of(path).ok_or(io::ErrorKind::InvalidInput)?;
+        let socket = datagram()?;
+        let on: libc::c_int = 1;
+        // SAFETY: the option's value and the address are readable. No other thread makes files now.
+        unsafe {
+            let size = size_of::<libc::c_int>() as libc::socklen_t;
+            let value = (&raw const on).cast();
+            checked(libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PASSCRED, value, size))?;
+            let mask = libc::umask(0o177);
+            let bound = checked(libc::bind(socket.as_raw_fd(), address.pointer(), address.length));
+            libc::umask(mask);
+            bound?;
+        }
+        Ok(Self(socket))
+    }
+
+    /// To wait for.
+    pub fn descriptor(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+
+    /// The next thing that came, if there is one.
+    pub fn receive(&self) -> Option<Packet> {
+        // One byte more than a message, so that a longer one shows.
+        let mut bytes = [0u8; BYTES + 1];
+        let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+        let mut control = [0u64; 32];
+        // SAFETY: zero bytes are a value of each structure; the header names buffers that live until the call is over,
+        // and control messages are read within the length that the kernel gave.
+        unsafe {
+            let mut from = Address { name: zeroed(), length: 0 };
+            let mut header: libc::msghdr = zeroed();
+            header.msg_name = (&raw mut from.name).cast();
+            header.msg_namelen = size_of::<libc::sockaddr_un>() as libc::socklen_t;
+            header.msg_iov = &raw mut part;
+            header.msg_iovlen = 1;
+            header.msg_control = control.as_mut_ptr().cast();
+            header.msg_controllen = size_of_val(&control);
+            let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+            let n = checked(libc::recvmsg(self.0.as_raw_fd(), &mut header, flags) as i32).ok()?;
+            from.length = header.msg_namelen;
+            let mut sender = None;
+            let mut at = libc::CMSG_FIRSTHDR(&header);
+            while !at.is_null() {
+                let data = libc::CMSG_DATA(at);
+                match ((*at).cmsg_level, (*at).cmsg_type) {
+                    (libc::SOL_SOCKET, libc::SCM_CREDENTIALS) => {
+                        let ucred: libc::ucred = data.cast::<libc::ucred>().read_unaligned();
+                        sender = Some(Sender { pid: ucred.pid, user: ucred.uid });
+                    }
+                    // Descriptors that nobody asked for.
+                    (libc::SOL_SOCKET, libc::SCM_RIGHTS) => {
+                        let all = ((*at).cmsg_len - (data as usize - at as usize)) / size_of::<RawFd>();
+                        (0..all).for_each(|i| _ = libc::close(data.cast::<RawFd>().add(i).read_unaligned()));
+                    }
+                    _ => {}
+                }
+                at = libc::CMSG_NXTHDR(&header, at);
+            }
+            let message = bytes.get(..n as usize).and_then(Message::decode);
+            Some(Packet { message, sender, from })
+        }
+    }
+
+    /// Answers, if that can be done without waiting.
+    pub fn answer(&self, to: &Address, text: &[u8]) {
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        // SAFETY: the text and the address are readable.
+        unsafe {
+            libc::sendto(self.0.as_raw_fd(), text.as_ptr().cast(), text.len(), flags, to.pointer(), to.length)
+        };
+    }
+}
+
+/// Someone who talks to the daemon.
+pub struct Speaker(OwnedFd);
+
+impl Speaker {
+    /// Error where no daemon listens at the path. Only what the daemon sends arrives.
+    pub fn connect(path: &Path) -> io::Result<Self> {
+        let address = Address::of(path).ok_or(io::ErrorKind::InvalidInput)?;
+        let socket = datagram()?;
+        // An address that the kernel chooses, for the answer.
+        let own = libc::AF_UNIX as libc::sa_family_t;
+        // SAFETY: both addresses are readable.
+        unsafe {
+            let length = size_of_val(&own) as libc::socklen_t;
+            checked(libc::bind(socket.as_raw_fd(), (&raw const own).cast(), length))?;
+            checked(libc::connect(socket.as_raw_fd(), address.pointer(), address.length))?;
+        }
+        Ok(Self(socket))
+    }
+
+    /// Sends a message, without waiting.
+    pub fn send(&self, message: Message) -> io::Result<()> {
+        let bytes = message.encode();
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        // SAFETY: the message is readable.
+        let sent = unsafe { libc::send(self.0.as_raw_fd(), bytes.as_ptr().cast(), BYTES, flags) };
+        checked(sent as i32).map(|_| ())
+    }
+
+    /// The answer, if it comes within this time.
+    pub fn answer(&self, patience: Duration) -> Option<Vec<u8>> {
+        let mut wait = [waiting(self.0.as_raw_fd(), libc::POLLIN)];
+        poll(&mut wait, Some(patience));
+        let mut bytes = vec![0; 8 << 10];
+        // SAFETY: the buffer is writable.
+        let n =
+            unsafe { libc::recv(self.0.as_raw_fd(), bytes.as_mut_ptr().cast(), bytes.len(), libc::MSG_DONTWAIT) };
+        bytes.truncate(usize::try_from(n).ok()?);
+        Some(bytes)
+    }
+}
+
+/// A descriptor, and what to wait for there.
+pub fn waiting(fd: RawFd, events: libc::c_short) -> libc::pollfd {
+    libc::pollfd { fd, events, revents: 0 }
+}
+
+/// Waits until one of them is ready, at most for this time.
+pub fn poll(all: &mut [libc::pollfd], time: Option<Duration>) {
+    // Rounded up: to wake just before a moment would be to wake twice.
+    let ms = time.map_or(-1, |time| i32::try_from(time.as_micros().div_ceil(1000)).unwrap_or(i32::MAX));
+    // SAFETY: a list of that length. A signal ends the wait, which the caller takes for a look.
+    if unsafe { libc::poll(all.as_mut_ptr(), all.len() as libc::nfds_t, ms) } < 0 {
+        all.iter_mut().for_each(|one| one.revents = 0);
+    }
+}
+
+/// A descriptor that is readable once this process has ended.
+pub fn process(pid: i32) -> io::Result<OwnedFd> {
+    // SAFETY: no pointers.
+    owned(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) } as i32)
+}
+
+/// A descriptor that tells when tasks of this machine wait for memory a tenth of the time; `None` where there is none.
+pub fn pressure() -> Option<File> {
+    // Without special rights the window is a multiple of two seconds.
+    let mut file = OpenOptions::new().read(true).write(true).open("/proc/pressure/memory").ok()?;
+    file.write_all(b"some 200000 2000000\0").ok()?;
+    Some(file)
+}
+
+/// Has the kernel run this thread only where a processor would be idle.
+pub fn be_idle() {
+    // SAFETY: zero bytes are a value of the structure, which is readable.
+    unsafe {
+        let parameters: libc::sched_param = zeroed();
+        libc::sched_setscheduler(0, libc::SCHED_IDLE, &parameters);
+    }
+}
+
+/// Has the kernel end this process before others when memory runs out.
+pub fn be_first_to_go() {
+    let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
+}
+
+/// A file that at most one process has: it stays locked while the result lives. `None`: another one has it.
+pub fn lock(path: &Path) -> io::Result<Option<File>> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC);
+    let file = options.open(path)?;
+    file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
+    // SAFETY: a descriptor.
+    match checked(unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) }) {
+        Ok(_) => Ok(Some(file)),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Processor time of this process so far, in the program and in the kernel.
+pub fn time_used() -> (Duration, Duration) {
+    // SAFETY: zero bytes are a value of the structure, which is writable.
+    let usage = unsafe {
+        let mut usage: libc::rusage = zeroed();
+        libc::getrusage(libc::RUSAGE_SELF, &mut usage);
+        usage
+    };
+    let time = |time: libc::timeval| Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000);
+    (time(usage.ru_utime), time(usage.ru_stime))
+}
+
+/// Leaves the session, so that no key of a terminal reaches this process. Between fork and exec.
+pub fn leave_session() -> io::Result<()> {
+    // SAFETY: no arguments.
+    checked(unsafe { libc::setsid() }).map(|_| ())
+}
+
+/// Waits until a process has ended; whether it has.
+pub fn has_ended(pid: i32, patience: Duration) -> bool {
+    let Ok(process) = process(pid) else { return true };
+    let mut wait = [waiting(process.as_raw_fd(), libc::POLLIN)];
+    poll(&mut wait, Some(patience));
+    wait[0].revents != 0
+}
+
+/// Starts `command` as a process that the terminal's keys do not reach.
+pub fn start_apart(command: &mut std::process::Command) -> io::Result<std::process::Child> {
+    use std::os::unix::process::CommandExt;
+    // SAFETY: one system call, which is allowed after a fork.
+    unsafe { command.pre_exec(leave_session) }.spawn()
+}

@@ -1,0 +1,161 @@
+//! What is known of programs from earlier runs: when the library is left out, and what becomes of files that are no
+//! profiles.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use common::{Scratch, faultless, text};
+
+fn with(cache: &Scratch, args: &[&str]) -> Command {
+    let mut command = faultless(args);
+    command.env("XDG_CACHE_HOME", &cache.0).env("SIZE", "4096");
+    command
+}
+
+fn say(cache: &Scratch, args: &[&str]) -> String {
+    let out = with(cache, args).output().unwrap();
+    assert!(out.status.success(), "{args:?}: {out:?}");
+    text(&out.stdout).to_owned()
+}
+
+/// What a program says that reads `SIZE` bytes at a time: whether it has the library.
+const WORDS: [&str; 5] = [
+    "run",
+    "--",
+    "sh",
+    "-c",
+    "echo \"${LD_PRELOAD:+covered}\"; dd if=/dev/zero of=/dev/null bs=$SIZE count=1 status=none",
+];
+
+fn is_covered(cache: &Scratch, size: &str) -> bool {
+    let out = with(cache, &WORDS).env("SIZE", size).output().unwrap();
+    assert!(out.status.success(), "{out:?}");
+    let said = said(&out);
+    let is_covered = text(&out.stdout) == "covered\n";
+    assert_eq!(!is_covered, said.contains("no large request when it ran last"), "{said}");
+    is_covered
+}
+
+fn said(out: &Output) -> String {
+    text(&out.stderr).split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn files(cache: &Scratch) -> Vec<std::path::PathBuf> {
+    let entries = fs::read_dir(cache.0.join("faultless/profiles")).into_iter().flatten();
+    entries.map(|entry| entry.unwrap().path()).collect()
+}
+
+#[test]
+fn a_program_without_large_requests_goes_without_the_library() {
+    let cache = Scratch::new("small");
+    assert_eq!([(); 3].map(|()| is_covered(&cache, "4096")), [true, false, false]);
+    assert_eq!(files(&cache).len(), 1);
+    // Other words, other settings, and a place to say so: covered.
+    let covered = |args: &[&str]| say(&cache, args) == "covered\n";
+    let words = "echo ${LD_PRELOAD:+covered}";
+    assert!(covered(&["run", "--", "sh", "-c", words]));
+    assert!(!covered(&["run", "--", "sh", "-c", words]));
+    assert!(covered(&["run", "--malloc-threshold", "64K", "--", "sh", "-c", words]));
+    assert!(covered(&["run", "--no-profile", "--", "sh", "-c", words]));
+    assert!(covered(&["run", "-s", "profile=0", "--", "sh", "-c", words]));
+    // It could not be corrected there.
+    assert!(covered(&["run", "--quiet", "--", "sh", "-c", words]));
+}
+
+#[test]
+fn what_takes_more_than_before_is_covered_again() {
+    let cache = Scratch::new("more");
+    assert_eq!(
+        ["4096", "4096", "64M", "64M", "64M", "4096"].map(|size| is_covered(&cache, size)),
+        [true, false, false, true, true, true]
+    );
+    assert!(!is_covered(&cache, "4096"));
+}
+
+#[test]
+fn a_run_that_failed_says_nothing() {
+    let cache = Scratch::new("failed");
+    for _ in 0..2 {
+        let out =
+            with(&cache, &["run", "--", "sh", "-c", "echo ${LD_PRELOAD:+covered}; exit 3"]).output().unwrap();
+        assert_eq!((text(&out.stdout), out.status.code()), ("covered\n", Some(3)));
+    }
+    assert!(files(&cache).is_empty());
+}
+
+#[test]
+fn nothing_is_noted_where_it_is_not_wanted() {
+    let cache = Scratch::new("off");
+    let run = |args: &[&str]| say(&cache, &[&["run"], args, &["--", "true"]].concat());
+    for args in [&["--no-profile"][..], &["--quiet"], &["--skip", "x"], &["--no-children"], &["--budget", "0"]] {
+        run(args);
+        assert!(files(&cache).is_empty(), "{args:?}");
+    }
+    let out = with(&cache, &["run", "--", "true"]).env("FAULTLESS_PROFILE", "0").status().unwrap();
+    assert!(out.success() && files(&cache).is_empty());
+    run(&[]);
+    assert_eq!(files(&cache).len(), 1);
+}
+
+#[test]
+fn profiles_are_shown_forgotten_and_carried() {
+    let cache = Scratch::new("carried");
+    assert!(say(&cache, &["profile", "show"]).starts_with("0 profiles"));
+    say(&cache, &["run", "--", "true"]);
+    is_covered(&cache, "4096");
+    let shown = say(&cache, &["profile", "show"]);
+    assert!(shown.starts_with("2 profiles") && shown.matches("next: plain").count() == 2, "{shown}");
+    assert!(!shown.contains("LD_PRELOAD"), "words may hold secrets");
+    let file = cache.0.join("carried.json");
+    let file = file.to_str().unwrap();
+    say(&cache, &["profile", "export", file]);
+    assert_eq!(say(&cache, &["profile", "export"]), fs::read_to_string(file).unwrap());
+    assert_eq!(say(&cache, &["profile", "forget", "true"]), "forgot 1 profiles\n");
+    assert_eq!(say(&cache, &["profile", "forget"]), "forgot 1 profiles\n");
+    assert!(is_covered(&cache, "4096"));
+    say(&cache, &["profile", "forget"]);
+    assert_eq!(say(&cache, &["profile", "import", file]), "took 2 profiles\n");
+    assert!(!is_covered(&cache, "4096"));
+    fs::write(file, "[{\"version\":2}]").unwrap();
+    assert_eq!(with(&cache, &["profile", "import", file]).output().unwrap().status.code(), Some(125));
+}
+
+#[test]
+fn random_bytes_and_links_disturb_nothing() {
+    let cache = Scratch::new("random");
+    assert!(is_covered(&cache, "4096"));
+    let [file] = &files(&cache)[..] else { panic!("one profile") };
+    let random = |path: &Path| {
+        let read = Command::new("head").args(["-c", "3000", "/dev/urandom"]).output().unwrap();
+        fs::write(path, read.stdout).unwrap();
+    };
+    random(file);
+    (0..20).for_each(|i| random(&file.with_file_name(format!("{i:016x}"))));
+    assert!(is_covered(&cache, "4096"));
+    assert!(!is_covered(&cache, "4096"));
+    // A link to a good one.
+    let aside = cache.0.join("aside");
+    fs::rename(file, &aside).unwrap();
+    std::os::unix::fs::symlink(&aside, file).unwrap();
+    assert!(is_covered(&cache, "4096"));
+    assert!(file.symlink_metadata().unwrap().is_file(), "the link is replaced");
+    // A directory that is a link, too.
+    let dir = cache.0.join("faultless/profiles");
+    fs::rename(&dir, cache.0.join("elsewhere")).unwrap();
+    std::os::unix::fs::symlink(cache.0.join("elsewhere"), &dir).unwrap();
+    assert!(is_covered(&cache, "4096") && is_covered(&cache, "4096"));
+}
+
+#[test]
+fn many_at_once_leave_whole_profiles() {
+    let cache = Scratch::new("many");
+    let start =
+        |i: usize| with(&cache, &["run", "--", "sh", "-c", &format!("exit $(({i} - {i}))")]).spawn().unwrap();
+    let mut all: Vec<_> = (0..24).map(|i| start(i % 4)).collect();
+    assert!(all.iter_mut().all(|child| child.wait().unwrap().success()));
+    assert!(say(&cache, &["profile", "show"]).starts_with("4 profiles"));
+    assert_eq!(files(&cache).len(), 4, "nothing half done is left");
+}

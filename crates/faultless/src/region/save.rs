@@ -1,0 +1,157 @@
+//! Writing a snapshot to a file, while the region goes on changing.
+
+use std::fs::{self, File};
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use faultless_base::SLOT;
+
+use crate::background::{Background, Priority};
+use crate::error::Error;
+use crate::region::Snapshot;
+use crate::region::snapshot::Room;
+
+/// Bytes that are written at a time.
+const STEP: usize = SLOT;
+
+/// How a snapshot is saved.
+///
+/// ```no_run
+/// # use faultless::region::{Delivery, Region};
+/// use faultless::region::Save;
+///
+/// # let region = Region::builder(64 << 20).delivery(Delivery::Thread).build()?;
+/// let saving = Save::new().rate(100 << 20).start(&region.snapshot()?, "state.bin".as_ref())?;
+/// // The region may change meanwhile.
+/// println!("{} of {} bytes", saving.ready(), saving.bytes());
+/// saving.wait()?;
+/// # Ok::<(), faultless::region::Error>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Save {
+    header: Vec<u8>,
+    rate: Option<u64>,
+    part: Option<Range<usize>>,
+}
+
+/// A file that is being written, under another name until all of it is there.
+struct Target {
+    file: File,
+    /// Bytes that came first.
+    header: usize,
+    partial: PathBuf,
+    path: PathBuf,
+    /// Steps that have not ended.
+    left: AtomicUsize,
+    /// Memory to read to, while no step uses it.
+    rooms: Mutex<Vec<Room>>,
+}
+
+impl Save {
+    /// All of it, as fast as it goes.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Bytes that come first in the file.
+    pub fn header(self, header: impl Into<Vec<u8>>) -> Self {
+        Self { header: header.into(), ..self }
+    }
+
+    /// How many bytes a second are written, at most.
+    pub fn rate(self, bytes: u64) -> Self {
+        Self { rate: Some(bytes.max(1)), ..self }
+    }
+
+    /// A part of the snapshot, instead of all of it.
+    pub fn part(self, bytes: Range<usize>) -> Self {
+        Self { part: Some(bytes), ..self }
+    }
+
+    /// Writes a snapshot to a file in the background. The answer has its progress, and its end to wait for; when it is
+    /// dropped that goes on. The file gets its name when all of it is there and durable: until then a file of that
+    /// name stays what it is. After an error, or when it is cancelled, nothing is left of it. Parts of 2 MiB that are
+    /// zero become holes.
+    pub fn start(&self, snapshot: &Snapshot, path: &Path) -> Result<Background, Error> {
+        let part = self.part.clone().unwrap_or(0..snapshot.len());
+        if part.is_empty() || part.end > snapshot.len() {
+            return Err(Error::Outside);
+        }
+        let target = Target::new(path, &self.header, part.len())?;
+        let steps = part.len().div_ceil(STEP);
+        target.left.store(steps, Ordering::Relaxed);
+        let (snapshot, rate) = (snapshot.clone(), self.rate);
+        let begun = Instant::now();
+        Background::start(Priority::Ordinary, steps, STEP, move |step| {
+            let at = step * STEP;
+            if let Some(rate) = rate {
+                let due = Duration::from_secs_f64(at as f64 / rate as f64);
+                thread::sleep((begun + due).saturating_duration_since(Instant::now()));
+            }
+            let bytes = part.start + at..part.end.min(part.start + at + STEP);
+            target.write(&snapshot, bytes, at)?;
+            if target.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+                target.end()?;
+            }
+            Ok(true)
+        })
+    }
+}
+
+fn kernel(error: io::Error) -> Error {
+    Error::Kernel(error.raw_os_error().unwrap_or(libc::EIO))
+}
+
+impl Target {
+    fn new(path: &Path, header: &[u8], length: usize) -> Result<Self, Error> {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let mut name = path.file_name().ok_or(Error::Kernel(libc::EISDIR))?.to_owned();
+        name.push(format!(".partial-{}-{}", process::id(), NUMBER.fetch_add(1, Ordering::Relaxed)));
+        let partial = path.with_file_name(name);
+        let file = File::options().write(true).create_new(true).open(&partial).map_err(kernel)?;
+        let (left, rooms) = (AtomicUsize::new(0), Mutex::default());
+        let target = Self { file, header: header.len(), partial, path: path.to_owned(), left, rooms };
+        target.file.set_len((header.len() + length) as u64).map_err(kernel)?;
+        target.file.write_all_at(header, 0).map_err(kernel)?;
+        Ok(target)
+    }
+
+    /// Writes a part of a snapshot at a place behind the header.
+    fn write(&self, snapshot: &Snapshot, part: Range<usize>, at: usize) -> Result<(), Error> {
+        let rooms = || self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = rooms().pop();
+        let mut room = kept.map_or_else(|| Room::new(STEP), Ok)?;
+        let bytes = &mut room.bytes()[..part.len()];
+        snapshot.read(part.start, bytes)?;
+        // SAFETY: any bytes are words.
+        let (before, words, behind) = unsafe { bytes.align_to::<u64>() };
+        let is_zero = before.iter().chain(behind).all(|byte| *byte == 0) && words.iter().all(|word| *word == 0);
+        if !is_zero {
+            self.file.write_all_at(bytes, (self.header + at) as u64).map_err(kernel)?;
+        }
+        rooms().push(room);
+        Ok(())
+    }
+
+    /// All of it was written.
+    fn end(&self) -> Result<(), Error> {
+        self.file.sync_all().map_err(kernel)?;
+        fs::rename(&self.partial, &self.path).map_err(kernel)?;
+        let parent = self.path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        File::open(parent).and_then(|directory| directory.sync_all()).map_err(kernel)
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        // Gone if it has got its name.
+        let _ = fs::remove_file(&self.partial);
+    }
+}

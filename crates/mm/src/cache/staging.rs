@@ -1,0 +1,56 @@
+//! Memory beside a file: pages of watched slots are made ready here, or wait here while they go.
+//!
+//! Who takes a place has it alone, and gives it back; its lock is one bit.
+
+use core::sync::atomic::{AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+
+use faultless_base::sys::file_memory::FileMemory;
+use faultless_base::{PAGE, SLOT, Span};
+
+/// Pages of one place.
+pub(super) const PLACE_PAGES: usize = 16;
+const PLACE: usize = PLACE_PAGES * PAGE;
+/// Places: twice as many as one call has reads under way.
+const PLACES: usize = 64;
+
+pub(super) struct Staging {
+    span: Span,
+    /// A bit for each place.
+    taken: AtomicUsize,
+}
+
+impl Staging {
+    /// `None`: there are no addresses for it, or pages cannot move there.
+    pub(super) fn new<M: FileMemory>(memory: &M) -> Option<Self> {
+        let bytes = (PLACES * PLACE).next_multiple_of(SLOT);
+        let span = memory.reserve(bytes)?;
+        if memory.open(span) && memory.watch_aside(span) {
+            return Some(Self { span, taken: AtomicUsize::new(0) });
+        }
+        memory.release(span);
+        None
+    }
+
+    pub(super) fn span(&self) -> Span {
+        self.span
+    }
+
+    /// The address of a place; `None` while all are taken.
+    pub(super) fn take(&self) -> Option<usize> {
+        loop {
+            let taken = self.taken.load(Relaxed);
+            let free = (!taken).trailing_zeros();
+            if free == usize::BITS {
+                return None;
+            }
+            // Acquire: pairs with its return.
+            if self.taken.fetch_or(1 << free, Acquire) >> free & 1 == 0 {
+                return Some(self.span.start + free as usize * PLACE);
+            }
+        }
+    }
+
+    pub(super) fn give(&self, at: usize) {
+        self.taken.fetch_and(!(1 << ((at - self.span.start) / PLACE)), Release);
+    }
+}

@@ -1,0 +1,278 @@
+//! The snapshots of one region, by age, and which pages each of them has copies of.
+//!
+//! A snapshot has a number, a span of whole slots, and reserved memory of the same length: the copy of a page lies at
+//! the same place there. A bit for each page says whether the snapshot has its own bytes there; where nothing was
+//! copied these are zero. What a snapshot does not have itself, the next newer one has that has any of that page, or
+//! else the region itself has it still, unchanged. So a page of a region has no list of owners: they are computed.
+//!
+//! | word | |
+//! |---|---|
+//! | `START`, `END`, `AT` | the span, and where its copies are |
+//! | `STATE` | `LIVING`, or `LEAVING`: it is being dropped, and others may still need what it has |
+//! | `NEWER`, `OLDER` | its neighbours; of a free number, `NEWER` is the next free one |
+//! | `HELD` | how many pages it has |
+//!
+//! All of that changes with the lock `ends`, which is held for some steps. Bits of a slot change with the lock of the
+//! slot's entry. A snapshot comes while all areas of its span are changing. So a thread that has an entry, and has
+//! seen that its area does not change, knows all snapshots of that slot.
+
+use faultless_base::sync::atomic::{AtomicUsize, Ordering};
+use faultless_base::sync::{Late, Lock, Words};
+use faultless_base::{SLOT, Span};
+
+use super::pages::{PageSet, WORDS};
+
+/// Snapshots of a region at a time.
+pub const MOST: usize = 1024;
+/// Snapshots whose bits lie together.
+const TOGETHER: usize = 16;
+
+const START: usize = 0;
+const END: usize = 1;
+const AT: usize = 2;
+const STATE: usize = 3;
+const NEWER: usize = 4;
+const OLDER: usize = 5;
+const HELD: usize = 6;
+const FIELDS: usize = 8;
+
+const LIVING: usize = 1;
+const LEAVING: usize = 2;
+/// No snapshot's number.
+const NONE: usize = 0;
+
+struct Ends {
+    newest: usize,
+    oldest: usize,
+    /// The first number that was never used.
+    fresh: usize,
+    free: usize,
+}
+
+/// The snapshots of a region.
+pub struct Chain {
+    base: usize,
+    slots: usize,
+    fields: Words,
+    bits: [Late<Words>; MOST / TOGETHER],
+    ends: Lock<Ends>,
+    /// How many there are: mostly none.
+    count: AtomicUsize,
+}
+
+/// What a write to a slot has to leave alone.
+pub struct Need {
+    /// The snapshot that gets the copies.
+    pub id: usize,
+    /// Where its copies of this slot go.
+    pub at: usize,
+    /// Pages of which no copy is needed any more.
+    pub settled: PageSet,
+}
+
+impl Chain {
+    /// None yet, of a region. `None` when there is no memory for them.
+    pub fn new(region: Span) -> Option<Self> {
+        Some(Self {
+            base: region.start,
+            slots: region.bytes().div_ceil(SLOT),
+            fields: Words::new((MOST + 1) * FIELDS)?,
+            bits: core::array::from_fn(|_| Late::new()),
+            ends: Lock::new(Ends { newest: NONE, oldest: NONE, fresh: 1, free: NONE }),
+            count: AtomicUsize::new(0),
+        })
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Acquire) == 0
+    }
+
+    fn get(&self, id: usize, field: usize) -> usize {
+        self.fields[id * FIELDS + field].load(Ordering::Relaxed)
+    }
+
+    fn set(&self, id: usize, field: usize, value: usize) {
+        self.fields[id * FIELDS + field].store(value, Ordering::Relaxed);
+    }
+
+    /// Its span.
+    pub fn span(&self, id: usize) -> Span {
+        Span { start: self.get(id, START), end: self.get(id, END) }
+    }
+
+    /// Where its copies of a slot are.
+    pub fn copies(&self, id: usize, slot: usize) -> usize {
+        self.get(id, AT) + (slot - self.get(id, START))
+    }
+
+    /// How many pages it has.
+    pub fn held(&self, id: usize) -> usize {
+        self.get(id, HELD)
+    }
+
+    fn words(&self, id: usize, slot: usize) -> &[AtomicUsize] {
+        let words: &[AtomicUsize] = self.bits[(id - 1) / TOGETHER].get().map_or(&[], |words| words);
+        let first = ((id - 1) % TOGETHER * self.slots + (slot - self.base) / SLOT) * WORDS;
+        &words[first..first + WORDS]
+    }
+
+    /// The pages of a slot that it has.
+    pub fn own(&self, id: usize, slot: usize) -> PageSet {
+        let words = self.words(id, slot);
+        // Pairs with `take`: the copies are there.
+        PageSet(core::array::from_fn(|i| words[i].load(Ordering::Acquire)))
+    }
+
+    /// It has these now, too. The caller has the entry of the slot.
+    pub fn take(&self, id: usize, slot: usize, pages: PageSet) {
+        let new = pages - self.own(id, slot);
+        let words = self.words(id, slot);
+        words.iter().zip(new.0).for_each(|(word, bits)| _ = word.fetch_or(bits, Ordering::Release));
+        self.fields[id * FIELDS + HELD].fetch_add(new.count(), Ordering::Relaxed);
+    }
+
+    /// It has nothing of a slot any more. The caller has the entry of the slot.
+    pub fn leave(&self, id: usize, slot: usize) {
+        let had = self.own(id, slot).count();
+        self.words(id, slot).iter().for_each(|word| word.store(0, Ordering::Release));
+        self.fields[id * FIELDS + HELD].fetch_sub(had, Ordering::Relaxed);
+    }
+
+    /// A number for a new snapshot; `None` if there are too many, or no memory for its bits.
+    pub fn number(&self) -> Option<usize> {
+        let id = {
+            let mut ends = self.ends.lock();
+            match ends.free {
+                NONE if ends.fresh > MOST => return None,
+                NONE => {
+                    ends.fresh += 1;
+                    ends.fresh - 1
+                }
+                free => {
+                    ends.free = self.get(free, NEWER);
+                    free
+                }
+            }
+        };
+        let bits = &self.bits[(id - 1) / TOGETHER];
+        if bits.get().is_none() {
+            // Not with the lock. Another thread may be faster.
+            match Words::new(TOGETHER * self.slots * WORDS) {
+                Some(words) => _ = bits.set(words),
+                None => {
+                    self.free(id);
+                    return None;
+                }
+            }
+            while bits.get().is_none() {
+                faultless_base::sync::pause();
+            }
+        }
+        Some(id)
+    }
+
+    /// A number is not used any more.
+    pub fn free(&self, id: usize) {
+        let mut ends = self.ends.lock();
+        self.set(id, NEWER, ends.free);
+        ends.free = id;
+    }
+
+    /// It is the newest from now on. All areas of its span are changing.
+    pub fn push(&self, id: usize, span: Span, at: usize) {
+        let mut ends = self.ends.lock();
+        let fields = [(START, span.start), (END, span.end), (AT, at), (STATE, LIVING), (HELD, 0)];
+        fields.into_iter().for_each(|(field, value)| self.set(id, field, value));
+        self.set(id, NEWER, NONE);
+        self.set(id, OLDER, ends.newest);
+        match ends.newest {
+            NONE => ends.oldest = id,
+            newest => self.set(newest, NEWER, id),
+        }
+        ends.newest = id;
+        self.count.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// It gets nothing any more, and only has what others need.
+    pub fn begin_to_drop(&self, id: usize) {
+        let _ends = self.ends.lock();
+        self.set(id, STATE, LEAVING);
+    }
+
+    /// It is gone. It has nothing any more.
+    pub fn remove(&self, id: usize) {
+        {
+            let mut ends = self.ends.lock();
+            debug_assert_eq!((self.get(id, STATE), self.held(id)), (LEAVING, 0));
+            let (newer, older) = (self.get(id, NEWER), self.get(id, OLDER));
+            match newer {
+                NONE => ends.newest = older,
+                newer => self.set(newer, OLDER, older),
+            }
+            match older {
+                NONE => ends.oldest = newer,
+                older => self.set(older, NEWER, newer),
+            }
+            self.count.fetch_sub(1, Ordering::AcqRel);
+        }
+        self.free(id);
+    }
+
+    /// All from one on, in a direction, that have this slot. With the lock.
+    fn from(&self, id: usize, field: usize, slot: usize) -> impl Iterator<Item = usize> {
+        let some = |id: usize| (id != NONE).then_some(id);
+        let all = core::iter::successors(some(id), move |id| some(self.get(*id, field)));
+        all.filter(move |id| self.span(*id).contains(slot))
+    }
+
+    /// What a write to a slot needs, if any snapshot needs anything of it. The caller has the entry of the slot.
+    pub fn need(&self, slot: usize) -> Option<Need> {
+        if self.is_empty() {
+            return None;
+        }
+        let ends = self.ends.lock();
+        let mut settled = PageSet::default();
+        for id in self.from(ends.newest, OLDER, slot) {
+            settled = settled | self.own(id, slot);
+            if self.get(id, STATE) == LIVING {
+                return Some(Need { id, at: self.copies(id, slot), settled });
+            }
+        }
+        None
+    }
+
+    /// The first snapshot from `id` on, of those that came later, that has some of these pages of a slot: where its
+    /// copies are, and which it has.
+    pub fn owner(&self, id: usize, slot: usize, wanted: PageSet) -> Option<(usize, PageSet)> {
+        let _ends = self.ends.lock();
+        self.from(id, NEWER, slot).find_map(|id| {
+            let has = self.own(id, slot) & wanted;
+            (!has.is_empty()).then(|| (self.copies(id, slot), has))
+        })
+    }
+
+    /// Who needs pages of a slot that `id` has: the next older one that is not being dropped, and which pages. The
+    /// caller has the entry of the slot.
+    pub fn heir(&self, id: usize, slot: usize) -> Option<(usize, PageSet)> {
+        let _ends = self.ends.lock();
+        let mut others = PageSet::default();
+        for older in self.from(self.get(id, OLDER), OLDER, slot) {
+            others = others | self.own(older, slot);
+            if self.get(older, STATE) == LIVING {
+                return Some((older, self.own(id, slot) - others));
+            }
+        }
+        None
+    }
+
+    /// All that there are, and their spans.
+    pub fn each(&self, mut f: impl FnMut(usize, Span)) {
+        let ends = self.ends.lock();
+        let mut id = ends.oldest;
+        while id != NONE {
+            f(id, Span::new(self.get(id, AT), self.span(id).bytes()));
+            id = self.get(id, NEWER);
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Copies for snapshots: before a write, and before memory goes.
+//!
+//! A fault costs as much as copying a hundred pages. So the first write to a slot copies a few, and each further one
+//! as many as were copied there before; a write right behind a slot that was copied whole copies the next one whole.
+
+use faultless_base::sys::mmu::{Mmu, Rights};
+use faultless_base::{Errno, PAGE, SLOT, SLOT_PAGES, Span};
+
+use super::chain::{Chain, Need};
+use super::pages::PageSet;
+use crate::region::Region;
+use crate::region::area::View;
+use faultless_page::stats::Counter;
+
+/// Pages that the first write to a slot copies.
+const FIRST: usize = 16;
+/// Slots in which writes are let through at a time where no snapshot needs them.
+const LET_THROUGH: usize = 16;
+
+/// Whether a snapshot needs pages of a slot.
+pub(crate) enum Needed {
+    /// It does.
+    Yes,
+    /// None does.
+    No,
+}
+
+impl<M: Mmu> Region<M> {
+    /// Lets a write to a page through, after a copy of the page if a snapshot needs one; the part of which writes go
+    /// through now. `None`: the page is not there. The caller has the entry of the page.
+    pub(crate) fn let_through(
+        &self,
+        chain: &Chain,
+        page: usize,
+        view: &View,
+    ) -> Option<Result<(Span, Needed), Errno>> {
+        self.mmu.first_there(Span::new(page, PAGE)).filter(|there| !there.is_empty())?;
+        let slot = page & !(SLOT - 1);
+        let (part, needed) = match chain.need(slot) {
+            None => (Span::new(slot, SLOT).clip(view.span), Needed::No),
+            Some(need) => (self.copy_around(chain, &need, page, view), Needed::Yes),
+        };
+        // Memory of another kind may lie beside the page.
+        let own = |_| self.mmu.protect_writes(Span::new(page, PAGE), false);
+        Some(self.mmu.protect_writes(part, false).or_else(own).map(|()| (part, needed)))
+    }
+
+    /// Lets writes through in the next slots, too, as long as no snapshot needs them.
+    pub(crate) fn let_more_through(&self, chain: &Chain, page: usize, behind: Span) {
+        for slot in (behind.start..behind.end).step_by(SLOT).take(LET_THROUGH) {
+            let Some(area) = self.areas.find_locked(page) else { return };
+            let Some((view, sequence)) = area.read() else { return };
+            let Some(_entry) = self.entries.try_lock(slot, self.entries.read(slot), || {}) else { return };
+            let part = Span::new(slot, SLOT).clip(view.span);
+            let is_free = area.sequence() == sequence && !part.is_empty() && chain.need(slot).is_none();
+            if !is_free || self.mmu.protect_writes(part, false).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Copies a page and others around it that a snapshot needs; the span of all of them.
+    fn copy_around(&self, chain: &Chain, need: &Need, page: usize, view: &View) -> Span {
+        let slot = page & !(SLOT - 1);
+        let at = (page - slot) / PAGE;
+        if need.settled.has(at) {
+            return Span::new(page, PAGE);
+        }
+        let copied = need.settled.count();
+        let follows = page == slot
+            && slot >= self.span.start + SLOT
+            && chain.need(slot - SLOT).is_some_and(|before| before.settled.count() == SLOT_PAGES);
+        let pages = match follows {
+            true => SLOT_PAGES,
+            false => copied.next_power_of_two().clamp(FIRST, SLOT_PAGES),
+        };
+        let around = Span::new(slot + at / pages * pages * PAGE, pages * PAGE).clip(view.span);
+        self.copy_for(chain, need, around);
+        around
+    }
+
+    /// Copies what a snapshot needs of a part of a slot. The caller has the entry, or all of the slot.
+    fn copy_for(&self, chain: &Chain, need: &Need, part: Span) {
+        let slot = part.start & !(SLOT - 1);
+        let wanted = PageSet::of_span(part) - need.settled;
+        for run in wanted.runs() {
+            let run = Span::new(slot + run.start * PAGE, run.len() * PAGE);
+            self.each_there(run, |there| {
+                self.mmu.copy_pages(there, need.at + (there.start - slot));
+                chain.take(need.id, slot, PageSet::of_span(there));
+                self.count(Counter::SnapshotCopied, there.bytes(), slot / SLOT);
+            });
+        }
+    }
+
+    /// Copies what snapshots need of a span that is about to go, or to be closed. No thread installs anything there.
+    pub(crate) fn preserve(&self, span: Span) {
+        self.each_need(span, |chain, need, part| {
+            let mut at = part.start;
+            // Where a part is closed, this was done when it was closed.
+            while let Some(view) = self.areas.first(Span { start: at, ..part }) {
+                if view.attributes.rights != Rights::None {
+                    self.copy_for(chain, need, view.span.clip(part));
+                }
+                at = view.span.end;
+            }
+        });
+    }
+
+    /// Pages have come to a span where there were none: snapshots have zeroes there. No thread installs anything
+    /// there, or the caller has the entry.
+    pub(crate) fn note_brought(&self, span: Span) {
+        self.each_need(span, |chain, need, part| {
+            let new = PageSet::of_span(part) - need.settled;
+            chain.take(need.id, part.start & !(SLOT - 1), new);
+        });
+    }
+
+    fn each_need(&self, span: Span, mut f: impl FnMut(&Chain, &Need, Span)) {
+        let Some(chain) = self.chain() else { return };
+        for slot in (span.start & !(SLOT - 1)..span.end).step_by(SLOT) {
+            if let Some(need) = chain.need(slot) {
+                f(chain, &need, Span::new(slot, SLOT).clip(span));
+            }
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! Snapshots over a simulated memory: random operations in any order, against copies of all bytes.
+
+mod access;
+mod owner;
+
+use faultless_base::sys::mmu::Rights;
+use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span};
+use faultless_fake::Fake;
+use faultless_fake::mmu::{FakeMmu, Found};
+use faultless_mm::predict::window::Orders;
+use faultless_mm::region::area::Attributes;
+use faultless_mm::region::change::{Advice, Refused};
+use faultless_mm::region::snapshot::chain::MOST;
+use faultless_mm::region::{Plan, Region};
+use faultless_page::knobs::Values;
+use faultless_page::listing::{Counted, Line};
+use faultless_page::stats::Counter;
+use proptest::prelude::*;
+
+const BASE: usize = 1 << 40;
+const SLOTS: usize = 4;
+const PAGES: usize = SLOTS * SLOT_PAGES;
+const ANONYMOUS: Attributes =
+    Attributes { rights: Rights::Write, backed: false, huge: true, random: false, kernel: false };
+
+fn region_of(mmu: FakeMmu, orders: Orders) -> Region<FakeMmu> {
+    let counted = Counted::new(Box::leak(Box::default()), Box::leak(Box::new([const { Line::new() }; 4])));
+    let knobs = Box::leak(Box::<Values>::default());
+    Region::new(mmu, Span::new(BASE, SLOTS * SLOT), Plan { areas: 200, orders }, counted, knobs).unwrap()
+}
+
+fn region() -> Region<FakeMmu> {
+    let region = region_of(FakeMmu::new(|| {}), Orders { first: 0, most: 0 });
+    region.map(region.span(), ANONYMOUS, 0).unwrap();
+    region
+}
+
+fn span(first: usize, pages: usize) -> Span {
+    Span::new(BASE + first * PAGE, pages * PAGE)
+}
+
+fn slots(first: usize, slots: usize) -> Span {
+    span(first * SLOT_PAGES, slots * SLOT_PAGES)
+}
+
+fn access(region: &Region<FakeMmu>, page: usize, write: Option<u8>) -> Option<u8> {
+    access::access(region, span(page, 1).start, write).ok().map(|(byte, _)| byte)
+}
+
+fn read(region: &Region<FakeMmu>, id: usize, first: usize, pages: usize) -> Vec<u8> {
+    let mut bytes = vec![0xEE; pages * PAGE];
+    region.read_snapshot(id, span(first, 1).start, &mut bytes);
+    bytes
+        .chunks(PAGE)
+        .inspect(|page| assert!(page.iter().all(|byte| *byte == page[0])))
+        .map(|page| page[0])
+        .collect()
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Map(usize, usize),
+    Unmap(usize, usize),
+    Protect(usize, usize, Rights),
+    Remap(usize, usize, usize),
+    Advise(usize, usize, Advice),
+    Populate(usize, usize),
+    Read(usize),
+    Write(usize, u8),
+    WriteAll(usize, usize, u8),
+    Take(usize, usize),
+    Drop(usize),
+    Look(usize, usize, usize),
+}
+
+fn ops() -> impl Strategy<Value = Op> {
+    let part = (0..PAGES, prop_oneof![1..20usize, 400..1200usize]);
+    let rights = prop_oneof![Just(Rights::None), Just(Rights::Read), Just(Rights::Write)];
+    let advice = prop_oneof![Just(Advice::DontNeed), Just(Advice::Random), Just(Advice::Normal)];
+    prop_oneof![
+        2 => part.clone().prop_map(|(a, n)| Op::Map(a, n)),
+        1 => part.clone().prop_map(|(a, n)| Op::Unmap(a, n)),
+        1 => (part.clone(), rights).prop_map(|((a, n), r)| Op::Protect(a, n, r)),
+        1 => (part.clone(), 0..PAGES).prop_map(|((a, n), to)| Op::Remap(a, n, to)),
+        1 => (part.clone(), advice).prop_map(|((a, n), x)| Op::Advise(a, n, x)),
+        1 => part.clone().prop_map(|(a, n)| Op::Populate(a, n)),
+        4 => (0..PAGES).prop_map(Op::Read),
+        10 => (0..PAGES, 1..=255u8).prop_map(|(a, b)| Op::Write(a, b)),
+        2 => (part.clone(), 1..=255u8).prop_map(|((a, n), b)| Op::WriteAll(a, n, b)),
+        4 => (0..SLOTS, 1..=SLOTS).prop_map(|(a, n)| Op::Take(a, n)),
+        3 => (0..100usize).prop_map(Op::Drop),
+        8 => ((0..100usize), part).prop_map(|(i, (a, n))| Op::Look(i, a, n)),
+    ]
+}
+
+/// A page as a program has it: what it may be used for, and its byte.
+type Page = Option<(Rights, u8)>;
+
+/// A snapshot, and what it must hold: page by page from its first.
+struct Taken {
+    id: usize,
+    first: usize,
+    bytes: Vec<u8>,
+}
+
+struct World {
+    region: Region<FakeMmu>,
+    pages: Vec<Page>,
+    taken: Vec<Taken>,
+}
+
+impl World {
+    fn part(&mut self, at: usize, n: usize) -> Option<&mut [Page]> {
+        self.pages.get_mut(at..at + n)
+    }
+
+    fn step(&mut self, op: Op) {
+        match op {
+            Op::Map(at, n) => {
+                if self.region.map(span(at, n), ANONYMOUS, 0).is_ok() {
+                    self.part(at, n).unwrap().fill(Some((Rights::Write, 0)));
+                }
+            }
+            Op::Unmap(at, n) => {
+                if self.region.unmap(span(at, n)).is_ok() {
+                    self.part(at, n).unwrap().fill(None);
+                }
+            }
+            Op::Protect(at, n, rights) => {
+                if self.region.protect(span(at, n), rights).is_ok() {
+                    self.part(at, n).unwrap().iter_mut().flatten().for_each(|page| page.0 = rights);
+                }
+            }
+            Op::Remap(at, n, to) => {
+                if self.region.remap(span(at, n), span(to, n).start).is_ok() {
+                    let old: Vec<_> = self.part(at, n).unwrap().iter_mut().map(Option::take).collect();
+                    self.part(to, n).unwrap().copy_from_slice(&old);
+                }
+            }
+            Op::Advise(at, n, advice) => {
+                if self.region.advise(span(at, n), advice).is_ok() && advice == Advice::DontNeed {
+                    self.part(at, n).unwrap().iter_mut().flatten().for_each(|page| page.1 = 0);
+                }
+            }
+            Op::Populate(at, n) => {
+                let usable = |part: &mut [Page]| part.iter().all(|p| p.is_some_and(|(r, _)| r > Rights::None));
+                if self.part(at, n).is_some_and(usable) {
+                    self.region.populate(span(at, n)).unwrap();
+                }
+            }
+            Op::Read(at) => {
+                let expected = self.pages[at].filter(|page| page.0 >= Rights::Read).map(|page| page.1);
+                assert_eq!(access(&self.region, at, None), expected, "page {at}");
+            }
+            Op::Write(at, byte) => self.write(at, byte),
+            Op::WriteAll(at, n, byte) => (at..(at + n).min(PAGES)).for_each(|at| self.write(at, byte)),
+            Op::Take(first, n) => {
+                let n = n.min(SLOTS - first);
+                let (first, pages) = (first * SLOT_PAGES, n * SLOT_PAGES);
+                let part = &self.pages[first..first + pages];
+                let suits = part.iter().flatten().all(|page| page.0 > Rights::None);
+                match self.region.snapshot(span(first, pages)) {
+                    Ok(id) => {
+                        assert!(suits);
+                        let bytes = part.iter().map(|page| page.map_or(0, |page| page.1)).collect();
+                        self.taken.push(Taken { id, first, bytes });
+                    }
+                    Err(refused) => assert_eq!((suits, refused), (false, Refused::Rights)),
+                }
+            }
+            Op::Drop(i) => {
+                if !self.taken.is_empty() {
+                    let taken = self.taken.swap_remove(i % self.taken.len());
+                    self.region.drop_snapshot(taken.id);
+                }
+            }
+            Op::Look(i, at, n) => {
+                if !self.taken.is_empty() {
+                    self.look(i % self.taken.len(), at, n);
+                }
+            }
+        }
+    }
+
+    fn write(&mut self, at: usize, byte: u8) {
+        let page = self.pages[at].as_mut().filter(|page| page.0 == Rights::Write);
+        assert_eq!(access(&self.region, at, Some(byte)), page.as_ref().map(|page| page.1), "page {at}");
+        if let Some(page) = page {
+            page.1 = byte;
+        }
+    }
+
+    fn look(&self, i: usize, at: usize, n: usize) {
+        let Taken { id, first, bytes } = &self.taken[i];
+        let at = at % bytes.len();
+        let n = n.min(bytes.len() - at);
+        assert_eq!(read(&self.region, *id, first + at, n), bytes[at..at + n], "snapshot {id}, from page {at}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    /// Each snapshot holds what all bytes were when it was taken, whatever is done since, and whichever others go.
+    #[test]
+    fn snapshots_hold_what_was_there(ops in prop::collection::vec(ops(), 1..120), most in 0..12u32, old in any::<bool>()) {
+        let frames = Fake::default();
+        let region = region_of(FakeMmu::new(|| {}).with_frames(frames.clone()), Orders { first: 0, most });
+        // So little patience that areas would be left to the kernel in many cases.
+        let region = region.with_patience(5).with_frames(owner::owner(&frames, 8, Box::leak(Box::default())), 0);
+        let region = if old { region.with_old_bytes() } else { region };
+        let mut world = World { region, pages: vec![None; PAGES], taken: Vec::new() };
+        if !old {
+            world.step(Op::Map(0, PAGES));
+        }
+        for op in ops {
+            // Where pages may come with old bytes, only what was written is known.
+            if !old || !matches!(op, Op::Read(_) | Op::Write(..) | Op::WriteAll(..) | Op::Look(..)) {
+                world.step(op);
+            }
+            world.region.areas().check();
+        }
+        for i in 0..world.taken.len() {
+            world.look(i, 0, PAGES);
+        }
+        while !world.taken.is_empty() {
+            world.step(Op::Drop(0));
+            if !old {
+                (0..world.taken.len()).for_each(|i| world.look(i, 0, PAGES));
+            }
+        }
+        for at in (0..PAGES).step_by(7) {
+            if !old {
+                world.step(Op::Read(at));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_write_copies_once_and_more_the_more_is_written() {
+    let region = region();
+    (0..PAGES).for_each(|page| assert_eq!(access(&region, page, Some(1)), Some(0)));
+    let id = region.snapshot(region.span()).unwrap();
+    assert_eq!(region.snapshot_held(id), 0);
+    let mut faults = 0;
+    let mut write = |page: usize, byte: u8| {
+        while region.write(span(page, 1).start, byte) == Found::Missing {
+            faults += 1;
+            access(&region, page, Some(byte)).unwrap();
+        }
+        faults
+    };
+    assert_eq!(write(5, 2), 1);
+    assert_eq!((region.snapshot_held(id), write(6, 2), write(15, 2)), (16 * PAGE, 1, 1));
+    assert_eq!(write(400, 2), 2);
+    assert_eq!(region.snapshot_held(id), 32 * PAGE);
+    // All of the slot takes few faults, the slots behind it one each.
+    (0..SLOT_PAGES).for_each(|page| _ = write(page, 3));
+    assert!((3..=8).contains(&write(0, 3)), "{} faults", write(0, 3));
+    let before = write(0, 3);
+    (SLOT_PAGES..PAGES).for_each(|page| _ = write(page, 3));
+    assert_eq!(write(0, 3), before + SLOTS - 1);
+    assert_eq!(region.snapshot_held(id), region.span().bytes());
+    assert_eq!(read(&region, id, 0, PAGES), vec![1; PAGES]);
+    assert_eq!(region.counted(Counter::SnapshotTaken), 1);
+    assert_eq!(region.counted(Counter::SnapshotFault), write(0, 3) as u64);
+    assert_eq!(region.counted(Counter::SnapshotCopied), region.span().bytes() as u64);
+}
+
+#[test]
+fn a_copy_goes_to_the_newest_and_is_handed_on() {
+    let region = region();
+    assert_eq!(access(&region, 0, Some(1)), Some(0));
+    let first = region.snapshot(slots(0, 2)).unwrap();
+    let second = region.snapshot(slots(0, 1)).unwrap();
+    assert_eq!(access(&region, 0, Some(2)), Some(1));
+    assert_eq!((region.snapshot_held(first), region.snapshot_held(second)), (0, PAGE));
+    assert_eq!((read(&region, first, 0, 2), read(&region, second, 0, 2)), (vec![1, 0], vec![1, 0]));
+    // Missing pages that come are zero in the newest alone.
+    assert_eq!(access(&region, 1, Some(7)), Some(0));
+    assert_eq!(read(&region, first, 0, 2), [1, 0]);
+    region.drop_snapshot(second);
+    assert_eq!(
+        (region.snapshot_held(first), region.counted(Counter::SnapshotPassed)),
+        (2 * PAGE, 2 * PAGE as u64)
+    );
+    assert_eq!(read(&region, first, 0, 2), [1, 0]);
+    // What only the first had goes with it, and writes go through.
+    let third = region.snapshot(slots(0, 2)).unwrap();
+    region.drop_snapshot(first);
+    assert_eq!((region.snapshot_held(third), read(&region, third, 0, 2)), (0, vec![2, 7]));
+    region.drop_snapshot(third);
+    assert_eq!(access(&region, 0, Some(3)), Some(2));
+    assert_eq!(access(&region, SLOT_PAGES, Some(3)), Some(0));
+}
+
+#[test]
+fn what_cannot_be_a_snapshot_is_refused() {
+    let region = region();
+    for part in [span(0, 0), span(0, 1), span(1, SLOT_PAGES), Span::new(BASE - SLOT, SLOT), slots(3, 2)] {
+        assert_eq!(region.snapshot(part), Err(Refused::Outside), "{part:x?}");
+    }
+    region.protect(span(5, 1), Rights::None).unwrap();
+    assert_eq!(region.snapshot(slots(0, 1)), Err(Refused::Rights));
+    let mut all: Vec<_> = (0..MOST).map(|_| region.snapshot(slots(1, 1)).unwrap()).collect();
+    assert_eq!(region.snapshot(slots(1, 1)), Err(Refused::TooManySnapshots));
+    assert_eq!(access(&region, SLOT_PAGES, Some(1)), Some(0));
+    region.drop_snapshot(all.pop().unwrap());
+    all.push(region.snapshot(slots(1, 1)).unwrap());
+    assert_eq!(read(&region, all[MOST - 1], SLOT_PAGES, 1), [1]);
+    for (i, id) in all.iter().enumerate().step_by(2) {
+        assert_eq!(read(&region, all[i + 1], SLOT_PAGES, 1), [(i + 1 == MOST - 1) as u8]);
+        region.drop_snapshot(*id);
+    }
+}

@@ -1,0 +1,159 @@
+"""Snapshots of arrays, and files of them."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import faultless
+
+
+@pytest.fixture
+def blocks():
+    """Whether arrays have snapshots here without a copy."""
+    try:
+        array = faultless.zeros((1024, 1024), delivery="thread")
+        faultless.snapshot(array)
+    except faultless.RegionError as error:
+        pytest.skip(str(error))
+    return {"delivery": "thread"}
+
+
+def numbers(shape, dtype=float, **options):
+    array = faultless.zeros(shape, dtype, **options)
+    array[...] = np.arange(array.size).reshape(shape)
+    return array
+
+
+def test_a_snapshot_holds_what_was_there(blocks):
+    array = numbers((1000, 1500), **blocks)
+    before = array.copy()
+    first = faultless.snapshot(array)
+    assert first.held == 0 and first.shape == (1000, 1500) and first.nbytes == array.nbytes
+    array[500] = -1
+    second = faultless.snapshot(array)
+    array *= 2
+    assert (first.array() == before).all()
+    before[500] = -1
+    assert (second.array() == before).all() and second.held > 0
+    del first
+    assert (second.array() == before).all()
+    del array
+    assert (second.array() == before).all()
+    assert (numbers((1000, 1500), **blocks)[3] == np.arange(4500, 6000)).all()
+
+
+def test_views_and_orders(blocks):
+    array = np.asfortranarray(np.arange(1_200_000.0).reshape(1200, 1000))
+    ours = faultless.empty_like(array, **blocks)
+    ours[...] = array
+    snapshot = faultless.snapshot(ours)
+    part = faultless.snapshot(ours[:, 100:300])
+    ours[...] = 0
+    assert (snapshot.array() == array).all() and snapshot.array().flags.f_contiguous
+    assert (part.array() == array[:, 100:300]).all()
+    for wrong in (ours[::2], np.array([None])):
+        with pytest.raises(ValueError):
+            faultless.snapshot(wrong)
+    small = faultless.ones(3)
+    copy = faultless.snapshot(small)
+    small[:] = 5
+    assert copy.array().tolist() == [1, 1, 1] and copy.held == 24
+
+
+@pytest.mark.parametrize("delivery", ["kernel", "direct", "signal"])
+def test_what_cannot_be_exact_is_refused(delivery):
+    with pytest.raises(faultless.RegionError, match="snapshot"):
+        faultless.snapshot(faultless.zeros((1024, 1024), delivery=delivery))
+
+
+TYPES = [np.int8, ">f8", "U5", [("a", "i4"), ("b", "f8", (2,))]]
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_files_are_numpys(tmp_path, blocks, order):
+    path = tmp_path / "state.npy"
+    for dtype in TYPES:
+        for shape in [(), 3, (2, 3), (1200, 1024)]:
+            array = faultless.zeros(shape, dtype, order, **blocks)
+            if array.dtype.names is None:
+                array[...] = np.arange(array.size).reshape(shape, order=order) % 100
+            faultless.save(path, array)
+            theirs, ours = np.load(path), faultless.load(path)
+            for read in (theirs, ours):
+                assert read.dtype == array.dtype and read.shape == array.shape and (read == array).all()
+                assert read.flags.c_contiguous == array.flags.c_contiguous
+            os.remove(path)
+            np.save(path, array)
+            assert (faultless.load(path, lazy=False) == array).all()
+    assert os.listdir(tmp_path) == ["state.npy"]
+
+
+def test_a_state_is_saved_while_it_changes(tmp_path, blocks):
+    state = faultless.zeros((4, 1 << 20), np.int64, **blocks)
+    ends = threading.Event()
+    rounds = []
+
+    def compute():
+        while not ends.is_set():
+            # A state is of one round alone.
+            state[...] += 1
+            rounds.append(1)
+
+    for i in range(5):
+        state[...] = i
+        saving = faultless.save(tmp_path / "state.npy", faultless.snapshot(state), rate=400 << 20, wait=False)
+        assert saving.bytes >= state.nbytes
+        thread = threading.Thread(target=compute)
+        thread.start()
+        assert saving.wait() == saving.bytes and saving.done
+        ends.set()
+        thread.join()
+        ends.clear()
+        assert (faultless.load(tmp_path / "state.npy", lazy=False) == i).all()
+    assert rounds
+
+
+def test_errors_leave_what_was_there(tmp_path, blocks):
+    array = numbers((1024, 1024), **blocks)
+    with pytest.raises(OSError):
+        faultless.save(tmp_path / "no" / "state.npy", array)
+    path = tmp_path / "state.npy"
+    path.write_bytes(b"something else")
+    with pytest.raises(ValueError):
+        faultless.load(path)
+    saving = faultless.save(path, array, rate=1 << 20, wait=False)
+    saving.cancel()
+    del saving
+    assert path.read_bytes() == b"something else"
+
+
+def test_a_file_is_opened_lazily_and_may_change(tmp_path, blocks):
+    path = tmp_path / "state.npy"
+    faultless.save(path, numbers((1024, 1024), **blocks))
+    array = faultless.load(path, "r+")
+    array[5, 6] = -1
+    array.flush()
+    assert np.load(path)[5, 6] == -1
+    copy = faultless.load(path, "c")
+    copy[...] = 0
+    assert np.load(path)[5, 6] == -1
+
+
+def test_the_example_goes_on_where_it_was_saved(tmp_path, blocks):
+    example = pathlib.Path(__file__).parents[1] / "examples" / "checkpoint.py"
+    path = tmp_path / "state.npy"
+    begun = 0
+    for _ in range(2):
+        command = [sys.executable, example, path, "--mib", "64", "--seconds", "2", "--every", "0.2"]
+        said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        assert f"begins at round {begun}\n" in said
+        state = np.load(path)
+        begun = int(state[0, 0, 0])
+        # The state of one round: each plane was added to as often as its turn came.
+        turns = [len(range(plane % 16, begun, 16)) for plane in range(1, len(state))]
+        assert begun > 0 and (state[1:] == np.reshape(turns, (-1, 1, 1))).all(), said
