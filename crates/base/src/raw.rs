@@ -245,12 +245,12 @@ impl NoSignals {
     /// Holds signals back from now on, if this thread may make calls.
     #[allow(clippy::new_without_default)]
     pub fn new() -> Self {
-        Self { before: may_call().then(|| set_signal_mask(HELD_BACK)) }
+        Self { before: may_call().then(|| hold_signals_back(HELD_BACK)) }
     }
 
     /// Holds all signals back, as a thread of ours does that is made meanwhile.
     pub fn all() -> Self {
-        Self { before: may_call().then(|| set_signal_mask(u64::MAX)) }
+        Self { before: may_call().then(|| hold_signals_back(u64::MAX)) }
     }
 }
 
@@ -262,10 +262,20 @@ impl Drop for NoSignals {
     }
 }
 
-/// Holds these signals back, a bit each, and no others: those that were before.
-pub fn set_signal_mask(new: u64) -> u64 {
+/// Holds these signals back, a bit each, besides those that are already: one of the program's may be waiting, which
+/// must not come now. Those that were before.
+pub fn hold_signals_back(more: u64) -> u64 {
+    change_signal_mask(libc::SIG_BLOCK, more)
+}
+
+/// Holds these signals back and no others.
+pub fn set_signal_mask(mask: u64) {
+    change_signal_mask(libc::SIG_SETMASK, mask);
+}
+
+fn change_signal_mask(how: i32, mask: u64) -> u64 {
     let mut old = 0u64;
-    let args = [libc::SIG_SETMASK as usize, &raw const new as usize, &raw mut old as usize, 8, 0, 0];
+    let args = [how as usize, &raw const mask as usize, &raw mut old as usize, 8, 0, 0];
     // SAFETY: two words for the masks.
     let _ = unsafe { direct(libc::SYS_rt_sigprocmask, args) };
     old

@@ -41,6 +41,7 @@ tests! {
     a_filter_for_threads_that_are_at_memory: passes("interrupts.c", &["blocks", "maps"]);
     a_handler_that_interrupted_the_allocator_leaves_its_signals_alone:
         passes("masks.c", &["fixed", "limit", "unmap"]);
+    signals_that_the_program_waits_for_wait_for_it: passes("waits.c", &[""]);
     threads_confine_the_program_at_the_same_time: passes("filters_meet.c", &["both", "limit", "lock", "unshare"]);
     calls_behind_a_filter_make_no_others:
         passes("after_filter.c", &["limit", "read", "pipe", "advice", "watch", "smaller", "fork"]);

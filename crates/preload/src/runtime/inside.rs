@@ -136,7 +136,7 @@ fn count_in() -> Option<u64> {
         return None;
     }
     // First, so that no handler of this thread waits for it.
-    let mask = raw::set_signal_mask(raw::HELD_BACK);
+    let mask = raw::hold_signals_back(raw::HELD_BACK);
     if !count() {
         raw::set_signal_mask(mask);
         return None;
