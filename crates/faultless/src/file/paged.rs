@@ -60,7 +60,7 @@ impl Paged {
         let how = if fault.wants == Rights::Write { Use::Write } else { Use::Read };
         let mut tries = 0;
         loop {
-            match self.cache.fault(fault.addr, how) {
+            match self.cache.fault(fault.addr, how, fault.hint) {
                 Err(Errno::ENOMEM | Errno::EINTR) if tries < PATIENCE => {
                     tries += 1;
                     raw::sleep_ns(1_000_000);

@@ -14,7 +14,7 @@ use crate::chance::Chance;
 use crate::plain::Plain;
 use crate::{PAGE, SLOT, budget, bytes, filled, hole, named, opened, read_all};
 
-const BOTH: [Delivery; 2] = [Delivery::Thread, Delivery::Signal];
+pub const BOTH: [Delivery; 2] = [Delivery::Thread, Delivery::Signal];
 
 /// Whether this machine allows it.
 pub fn can_be_lazy() -> bool {

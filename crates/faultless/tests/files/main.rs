@@ -5,6 +5,7 @@
 #![allow(clippy::single_range_in_vec_init)]
 
 mod announced;
+mod borders;
 #[path = "../chance/mod.rs"]
 mod chance;
 mod counted;

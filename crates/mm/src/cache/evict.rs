@@ -22,7 +22,8 @@ pub enum To {
 }
 
 impl<M: FileMemory, B: Backing> Cache<M, B> {
-    /// Lets up to `most` slots go. Slots that were used since the last round stay for one round more. How many went.
+    /// Lets up to `most` slots go. Slots that were used since the last round stay for one round more, and those that an
+    /// access needs together for a moment. How many went.
     pub fn evict(&self, most: usize, to: To) -> usize {
         // Behind the end nothing is present.
         let slots = self.length().div_ceil(SLOT);
@@ -41,6 +42,9 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
     fn evict_slot(&self, slot: usize, to: To) -> bool {
         let state = self.index.state(slot);
         if state & flag::FILLED == 0 || state >= flag::PIN {
+            return false;
+        }
+        if self.staging.get().is_some_and(|staging| staging.recent().is_needed(slot, || self.store.now_ms())) {
             return false;
         }
         let Some(change) = self.index.try_change(slot) else { return false };

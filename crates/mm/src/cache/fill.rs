@@ -58,6 +58,11 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         if self.holds[slot].load(Relaxed) == 0 && self.takes_room(slot, part) {
             self.make_room();
         }
+        self.bring_beside(slot, part)
+    }
+
+    /// The same, and nothing goes for it.
+    pub(super) fn bring_beside(&self, slot: usize, part: Part) -> Result<(), Errno> {
         let change = self.change(slot);
         let before = self.returnable(slot);
         let filled = self.fill(&change, slot, part);

@@ -10,6 +10,7 @@
 //! | [`backing`] | where bytes come from and go to |
 //! | `fill` | pages come |
 //! | [`prefetch`] | many of them at a time |
+//! | `recent` | which pages one access may need together |
 //! | [`evict`] | pages go |
 //! | `resize` | the file becomes longer or shorter, gets holes |
 //! | [`watch`] | pages come when they are touched, and changed ones are found |
@@ -30,6 +31,7 @@ pub mod evict;
 mod fill;
 pub mod index;
 pub mod prefetch;
+mod recent;
 mod resize;
 mod staged;
 mod staging;

@@ -7,6 +7,8 @@ use core::sync::atomic::{AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Orde
 use faultless_base::sys::file_memory::FileMemory;
 use faultless_base::{PAGE, SLOT, Span};
 
+use crate::cache::recent::Recent;
+
 /// Pages of one place.
 pub(super) const PLACE_PAGES: usize = 16;
 const PLACE: usize = PLACE_PAGES * PAGE;
@@ -17,15 +19,17 @@ pub(super) struct Staging {
     span: Span,
     /// A bit for each place.
     taken: AtomicUsize,
+    recent: Recent,
 }
 
 impl Staging {
-    /// `None`: there are no addresses for it, or pages cannot move there.
-    pub(super) fn new<M: FileMemory>(memory: &M) -> Option<Self> {
+    /// For a file of so many slots. `None`: there are no addresses for it, or pages cannot move there.
+    pub(super) fn new<M: FileMemory>(memory: &M, slots: usize) -> Option<Self> {
+        let recent = Recent::new(slots)?;
         let bytes = (PLACES * PLACE).next_multiple_of(SLOT);
         let span = memory.reserve(bytes)?;
         if memory.open(span) && memory.watch_aside(span) {
-            return Some(Self { span, taken: AtomicUsize::new(0) });
+            return Some(Self { span, taken: AtomicUsize::new(0), recent });
         }
         memory.release(span);
         None
@@ -33,6 +37,11 @@ impl Staging {
 
     pub(super) fn span(&self) -> Span {
         self.span
+    }
+
+    /// Pages that came for a fault.
+    pub(super) fn recent(&self) -> &Recent {
+        &self.recent
     }
 
     /// The address of a place; `None` while all are taken.

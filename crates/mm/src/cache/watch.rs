@@ -42,7 +42,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
     /// changed by that.
     pub fn watch(&self, offset: usize, bytes: usize, how: Use) -> Result<(), Errno> {
         if self.staging.get().is_none() {
-            let staging = Staging::new(&self.memory).ok_or(Errno::ENOMEM)?;
+            let staging = Staging::new(&self.memory, self.index.slots()).ok_or(Errno::ENOMEM)?;
             let span = staging.span();
             if !self.staging.set(staging) {
                 self.memory.release(span);
@@ -107,9 +107,9 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         }
     }
 
-    /// Brings the page of an access to a watched slot. Threads that wait for it are not woken; where they may wait. EFAULT:
-    /// it is behind the end.
-    pub fn fault(&self, addr: usize, how: Use) -> Result<(), Errno> {
+    /// Brings the page of an access to a watched slot; `hint` tells threads apart. Threads that wait for it are not
+    /// woken; where they may wait. EFAULT: it is behind the end.
+    pub fn fault(&self, addr: usize, how: Use, hint: usize) -> Result<(), Errno> {
         let offset = (addr - self.span.start) / PAGE * PAGE;
         if offset >= self.length() {
             return Err(Errno::EFAULT);
@@ -120,6 +120,13 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             self.forget_dropped(slot, part);
         }
         self.counters.add(Counter::FileFault, 1);
+        if let Some(staging) = self.staging.get()
+            && staging.recent().is_again(offset / PAGE, hint)
+        {
+            // Before it comes: it is not to go at once.
+            staging.recent().note_needed(slot, self.store.now_ms());
+            return self.bring_beside(slot, part);
+        }
         self.bring_for(slot, part, how)
     }
 

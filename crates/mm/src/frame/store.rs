@@ -41,6 +41,8 @@ pub trait Store: Sync {
     /// Memory that the caller has at its own addresses, and gives back on request ([`Reclaim`]), was as much as `from`
     /// slots, and is as much as `to`. It counts as kept.
     fn cached(&self, from: usize, to: usize);
+    /// The time, in ms, from some moment on.
+    fn now_ms(&self) -> u32;
 }
 
 /// What has memory that can go back on request.

@@ -327,6 +327,10 @@ impl<S: Sys + Sync> Store for Space<S> {
         }
     }
 
+    fn now_ms(&self) -> u32 {
+        self.now_ms()
+    }
+
     fn ask(&self, frames: usize) {
         if self.lending.frames.load(Relaxed) < frames && self.frames_ready() < frames {
             self.lending.frames.fetch_max(frames, Relaxed);
