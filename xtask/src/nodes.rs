@@ -2,8 +2,8 @@
 //! lies, plain and under the library. `cargo xtask nodes`; not part of `cargo xtask test`.
 //!
 //! The guest's only file system is made anew for each run: busybox, the program, the library, and what they are linked
-//! with. QEMU and busybox are Debian's packages (qemu-system-x86, busybox-static). So is the kernel, which is downloaded
-//! and unpacked below the target directory, not installed. Another one is named by its file.
+//! with. QEMU and busybox are Debian's packages (qemu-system-x86, busybox-static). So is the kernel, which is
+//! downloaded and unpacked below the target directory, not installed. Another one is named by its file.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -35,7 +35,7 @@ LD_PRELOAD=/lib/libfaultless_preload.so /bin/nodes recycles && run=0
 /bin/busybox poweroff -f
 ";
 
-/// Builds, boots, and checks: with the kernel of that file, or else with Debian's.
+/// Builds, boots, and checks: with the kernel of this file, or else with Debian's.
 pub fn run(args: &[String]) -> Result<()> {
     for (program, package) in [("qemu-system-x86_64", "qemu-system-x86"), ("busybox", "busybox-static")] {
         ensure!(is_installed(program), "{program} is missing: install the package {package}");

@@ -125,7 +125,8 @@ values! {
 /// Reads bytes.
 ///
 /// # Safety
-/// `file` is null, or one that was made here and not freed; `buffer` is writable for so many bytes, `done` null or writable.
+/// `file` is null, or one that was made here and not freed; `buffer` is writable for that many bytes, `done` null or
+/// writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn faultless_file_read(
     file: *const File,
@@ -151,7 +152,7 @@ pub unsafe extern "C" fn faultless_file_read(
 /// What the caller gives; none of it may be at null. `None`: some of it is.
 ///
 /// # Safety
-/// `at` is null, or readable for so many.
+/// `at` is null, or readable for that many.
 unsafe fn slice<'a, T>(at: *const T, count: usize) -> Option<&'a [T]> {
     match count {
         0 => Some(&[]),
@@ -184,7 +185,7 @@ pub unsafe extern "C" fn faultless_file_write(
 /// Brings parts into memory.
 ///
 /// # Safety
-/// `file` is null, or one that was made here and not freed; `parts` is readable for so many, `done` null or writable.
+/// `file` is null, or one that was made here and not freed; `parts` is readable for that many, `done` null or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn faultless_file_prefetch(
     file: *const File,

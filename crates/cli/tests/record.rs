@@ -11,7 +11,7 @@ use std::process::{Command, Output, Stdio};
 use common::{Scratch, faultless, text};
 use serde_json::Value;
 
-/// Without the C library, so that all of its faults are in sight: it touches so many pages, and says at its end what
+/// Without the C library, so that all of its faults are in sight: it touches that many pages, and says at its end what
 /// the kernel has counted. All that runs after that has run before.
 const EXACT: &str = r#"
 static long call(long n, long a, long b, long c, long d, long e, long f)

@@ -99,7 +99,7 @@ fn what_a_program_watches_is_one_area() {
     }
 }
 
-/// Also memory that a forked process shares; and moves take pages from memory that nobody registered.
+/// Also memory that a forked process shares; and moves take pages from memory that is not registered.
 #[test]
 fn memory_that_was_not_touched_is_a_fault_for_whoever_watches() {
     let Some(case) = Case::compiled("exposed.c", &["-pthread"]) else { return };

@@ -1,5 +1,5 @@
-//! The page of `faultless report --html` in Chromium, without a window: opened, clicked, searched, zoomed, read by keys
-//! and by the tree that screen readers get, in both themes, and on a phone.
+//! The page of `faultless report --html` in Chromium, without a window. It is opened, clicked, searched, zoomed, read
+//! by keys and by the tree that screen readers get, in both themes, and on a phone.
 
 use std::process::Command;
 

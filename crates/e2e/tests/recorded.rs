@@ -249,7 +249,7 @@ fn redis_copies_on_write_while_it_saves() {
     let Some(summary) = report(dir.path()) else { return };
     assert!(of_kind(&summary, &["copy"]) > 0.9, "{}", summary["kinds"]);
     assert_eq!(text(&summary["processes"][0], "name"), "redis-server");
-    // The mapping with the most copies is the one that is largest among those that the kernel calls changed.
+    // The mapping with the most copies is the largest among those that the kernel calls changed.
     let smaps = std::fs::read_to_string(dir.path().join("smaps")).expect("written by the script");
     let (changed, bytes) = most_changed(&smaps);
     assert!(changed > 50 << 20, "{changed}");

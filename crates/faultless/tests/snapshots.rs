@@ -1,4 +1,4 @@
-//! Snapshots on the kernel's memory: what they hold, whoever writes, and by whatever call.
+//! Snapshots on the kernel's memory: what they hold while any thread writes, by any call.
 
 mod chance;
 

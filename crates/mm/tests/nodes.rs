@@ -1,4 +1,4 @@
-//! A machine with several nodes: whatever a program asks for and gives back, and wherever, its memory lies on the node
+//! A machine with several nodes. Whatever a program asks for and gives back, and wherever, its memory lies on the node
 //! of the thread that asked for it and touched it first.
 
 use faultless_base::{PAGE, SLOT, Span};

@@ -31,7 +31,7 @@ fn programs(most: usize) -> impl Strategy<Value = (Vec<(Knob, u64)>, usize, Vec<
     (settings(), 1usize..3, prop::collection::vec(op, 1..most))
 }
 
-/// The program maps so many slots.
+/// The program maps that many slots.
 fn mapped(o: &Oracle, slots: usize) -> Span {
     let span = o.fake.map(slots * SLOT);
     o.space.mapped(0, span);

@@ -22,7 +22,7 @@ pub fn check_stopping(model: fn(), runs: usize, threads: usize) {
     run(Stopping::new(runs, threads), model);
 }
 
-/// So many threads of a model do the same with what they share, and end.
+/// This many threads of a model do the same with what they share, and end.
 pub fn run_threads<T: Clone + Send + 'static>(threads: usize, shared: T, work: fn(T)) {
     let start = |_| {
         let shared = shared.clone();

@@ -1,7 +1,7 @@
 //! The file of a recording. docs/record.md has its layout for others.
 //!
-//! A head of 16 bytes (magic, version), then chunks: kind, CPU, length, and so many bytes. It is written from front to
-//! back and never changed, so that one that was cut off can be read up to there.
+//! A head of 16 bytes (magic, version), then chunks: kind, CPU, length, and that many bytes. It is written from front
+//! to back and never changed, so that one that was cut off can be read up to there.
 
 use std::io::{self, Read, Write};
 
@@ -41,7 +41,7 @@ pub struct Head {
     pub unix_s: u64,
     /// Nanoseconds of the records' clock at the beginning.
     pub start_ns: u64,
-    /// One of so many faults has a record.
+    /// One fault in this many has a record.
     pub period: u64,
     /// Whether faults in system calls are seen.
     pub system_calls: bool,

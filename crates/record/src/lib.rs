@@ -1,6 +1,6 @@
 //! What page faults cost a program: recorded while it runs, and told afterwards.
 //!
-//! [`collect`] has the kernel write a record of every so many-th fault into a file; [`summary`] makes data of the file,
+//! [`collect`] has the kernel write a record of every n-th fault into a file; [`summary`] makes data of the file,
 //! and [`view`] text, JSON and other forms of the data. The program itself is not changed, and runs no code of this.
 //!
 //! | room | holds |

@@ -1,6 +1,6 @@
 //! The two records of a fault put together: that of its beginning, and that of its end.
 //!
-//! One of so many beginnings has a record; of ends all have one, or none, by turns. So an end belongs to the beginning
+//! One beginning in this many has a record; of ends all have one, or none, by turns. So an end belongs to the beginning
 //! before it if the address is the same. A fault that a signal ended has no end of its own: where ends are recorded,
 //! that of another address follows.
 
@@ -86,7 +86,7 @@ pub fn middle(figures: &mut [f64]) -> f64 {
 /// Figures from which their largest hundredth tells disturbances from what is usual.
 const MANY: usize = 100;
 
-/// The mean of some figures without the largest hundredth: a thread may have lost its CPU within a fault, and the time
+/// The mean of some figures without the largest hundredth. A thread may have lost its CPU within a fault, and the time
 /// until it goes on is no cost of the fault. Of few figures it is the mean of the middle half.
 pub fn usual(figures: &mut [f64]) -> f64 {
     figures.sort_by(f64::total_cmp);

@@ -1,8 +1,8 @@
 //! Processes and their mappings, as a recording tells of them.
 //!
-//! The kernel tells of each mapping as it is made, and of one that has grown together with its neighbours as a whole; it
-//! tells of none that goes. So the last that was told of an address counts. A process has the mappings of the one that
-//! it comes from, shared until one of both changes.
+//! The kernel tells of each mapping as it is made, and of one that has grown together with its neighbours as a whole;
+//! it tells of none that goes. So the last that was told of an address counts. A process has the mappings of the
+//! process that it comes from, shared until one of both changes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
@@ -49,7 +49,7 @@ type Areas = BTreeMap<u64, (u64, Rc<Area>)>;
 #[derive(Clone, Debug, Default)]
 pub struct Process {
     areas: Rc<Areas>,
-    /// Stands for the code that it has mapped: another number after each change of that.
+    /// Stands for the code that it has mapped: another number after each of their changes.
     pub code: u64,
     /// Its program's name.
     pub name: String,

@@ -5,7 +5,8 @@
 //!
 //! | record | fields after the head |
 //! |---|---|
-//! | sample | event, ip, pid and tid, time, address, for [`What::Begin`] the call stack and, if asked for, the stack's memory, size of the page there |
+//! | sample | event, ip, pid and tid, time, address, for [`What::Begin`] the call stack and, if asked for, the stack's
+//! memory, size of the page there |
 //! | all others | their own, then pid and tid, time, event |
 //!
 //! Bytes that are no record end the row: [`Records`] says so by an error, and never panics.
@@ -21,7 +22,7 @@ pub struct Source {
     pub id: u64,
     /// What it counts.
     pub what: What,
-    /// One of so many of its faults has a record.
+    /// One in this many of its faults has a record.
     pub period: u64,
     /// Whether there are call stacks.
     pub stacks: bool,
@@ -45,7 +46,7 @@ pub struct Sample {
     pub time: u64,
     /// The address that was touched.
     pub address: u64,
-    /// So many faults it stands for.
+    /// How many faults it stands for.
     pub period: u64,
     /// Addresses of the calls that led here, the innermost first; without marks of the kernel's.
     pub stack: Vec<u64>,
@@ -112,7 +113,7 @@ pub enum Told {
         /// It.
         tid: u32,
     },
-    /// So many records were dropped.
+    /// How many records were dropped.
     Lost(u64),
     /// Something else.
     Other,

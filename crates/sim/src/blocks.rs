@@ -1,5 +1,6 @@
-//! Threads that map blocks of a region, touch them and unmap them: the engine's own calls and its own fault function,
-//! over the memory management unit that takes time. [`changes`](super::changes) has the same program over a kernel.
+//! Threads that map blocks of a region, touch them and unmap them. They make the engine's own calls and its own fault
+//! function, over the memory management unit that takes time. [`changes`](super::changes) has the same program over a
+//! kernel.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

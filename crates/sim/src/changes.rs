@@ -10,8 +10,8 @@
 //! What the tables print besides rates, and what follows from it:
 //!
 //! - On 48 processors 11.85 million faults are counted. A run of ebizzy takes ten seconds, and a block is 512 KiB: that
-//!   makes 9255 blocks a second. The rate printed for 24 processors is 9383. So from 24 processors on more do not help,
-//!   and mapping and unmapping one block hold the lock for about a 9383rd of a second.
+//!   makes 9255 blocks a second. The rate printed for 24 processors is 9383. So from 24 processors on more do not help.
+//!   Mapping and unmapping one block hold the lock for about a 9383rd of a second.
 //! - On 1024 processors of Power, pages have 64 KiB, and a block has 8.
 //!
 //! What the model lacks:
@@ -101,7 +101,7 @@ pub const ROWS: [Row; 3] = [
 impl Row {
     /// What the simulation says: classic and speculative.
     pub fn simulated(&self) -> [Reached; 2] {
-        // So many that the beginning, where all threads map at once, counts little.
+        // Enough for the beginning, where all threads map at once, to count little.
         let blocks = (24 * 24 / self.threads).max(8);
         [Faults::Classic, Faults::Speculative].map(|faults| run(&self.kernel, self.threads, blocks, faults))
     }

@@ -26,8 +26,8 @@ use crate::linux_2_6_10::{self, LOCK, Lock, PAGEVEC};
 use crate::pattern::Pattern;
 use crate::work::{Frames, Setup, run};
 
-/// The machine of the tables: costs with which the simulation comes closest to the rows of [`Source::Fitted`]. The time of
-/// a fault without clearing is from the prezeroing patch's table: 500 000 faults a second for a page of which one
+/// The machine of the tables: costs with which the simulation comes closest to the rows of [`Source::Fitted`]. The time
+/// of a fault without clearing is from the prezeroing patch's table: 500 000 faults a second for a page of which one
 /// line is used. The part of it that prefaulting saves at one thread is the way into the kernel.
 ///
 /// `cargo test -p faultless-sim` checks that none of the fitted costs fits better when it is much larger or smaller.
@@ -152,8 +152,8 @@ impl Table {
         )
     }
 
-    /// What a constant ceiling says of a row, without any simulation: as many times one thread's rate as there are
-    /// threads, up to what the serial part leaves to each address space.
+    /// What a constant ceiling says of a row, without any simulation. That is as many times one thread's rate as there
+    /// are threads, up to what the serial part leaves to each address space.
     pub fn ceiling(&self, row: &Row) -> f64 {
         let one = 1e9 / (MACHINE.entry + MACHINE.install + MACHINE.clear(self.bytes()) + MACHINE.touch);
         if row.threads == 1 {
@@ -242,8 +242,8 @@ pub fn tables() -> Vec<Table> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
-    /// Costs were chosen by it: the standard kernel's rows up to 128 threads, for the lock; rows of few threads of the
-    /// third table, for memory on other nodes and the serial part.
+    /// Costs were chosen by it: the standard kernel's rows up to 128 threads, for the lock. Others were rows of few
+    /// threads of the third table, for memory on other nodes and the serial part.
     Fitted,
     /// A rule was read off it: rows of more than 128 threads are taken as multiples of the row of 128.
     ReadOff,

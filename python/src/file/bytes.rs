@@ -7,15 +7,15 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-/// An object of so many bytes, of which `read` has as many as it says. Other threads of Python's run meanwhile.
+/// An object of this many bytes, of which `read` has as many as it says. Other threads of Python's run meanwhile.
 pub fn of(
     py: Python<'_>,
     length: usize,
     read: impl FnOnce(&mut [u8]) -> PyResult<usize> + Send,
 ) -> PyResult<Bound<'_, PyBytes>> {
     let size = isize::try_from(length).map_err(|_| PyMemoryError::new_err(()))?;
-    // SAFETY: Python makes the object, or says that there is no memory. No other code has it before this function ends, so
-    // its bytes may change until then.
+    // SAFETY: Python makes the object, or says that there is no memory. No other code has it before this function ends,
+    // so its bytes may change until then.
     let (object, all) = unsafe {
         let object = ffi::PyBytes_FromStringAndSize(std::ptr::null(), size);
         let object = Bound::from_owned_ptr_or_err(py, object)?.cast_into::<PyBytes>()?;

@@ -58,9 +58,9 @@ fn part(file: &Cached, start: Size, stop: Option<Size>) -> std::ops::Range<u64> 
 
 /// A file whose pages are cached in this process, in huge pages: what `faultless.open` gives.
 ///
-/// All that a process opens of a file share one cache, with each other and with `memmap`. What is written is in the file
-/// after `sync`, after `close` of the last of them, or at the end of the program. **Killed before that, the program has
-/// lost it.** Other ways to read the file do not see it before.
+/// All that a process opens of a file share one cache, with each other and with `memmap`. What is written is in the
+/// file after `sync`, after `close` of the last of them, or at the end of the program. **Killed before that, the
+/// program has lost it.** Other ways to read the file do not see it before.
 ///
 /// Parameters
 /// ----------
@@ -188,7 +188,7 @@ impl File {
     /// OSError
     ///     They cannot be read.
     /// MemoryError
-    ///     There is no memory for so many.
+    ///     There is no memory for that many.
     ///
     /// Examples
     /// --------
@@ -324,10 +324,9 @@ impl File {
     /// writable : bool
     ///     Whether it may be written to.
     /// lazy : bool
-    ///     Whether its pages come when they are touched, and go again: it may be larger than memory. A page that cannot be read
-    ///     is a SIGBUS then.
-    /// private : bool
-    ///     Whether it may be changed in this mapping alone. It is lazy in any case; the file may be open for reading.
+    /// Whether its pages come when they are touched, and go again: it may be larger than memory. A page that cannot be
+    /// read is a SIGBUS then. private : bool Whether it may be changed in this mapping alone. It is lazy in any case;
+    /// the file may be open for reading.
     ///
     /// Returns
     /// -------
@@ -485,7 +484,7 @@ pub fn sync_all(py: Python<'_>) -> PyResult<()> {
     py.detach(faultless::file::sync_all).map_err(failed)
 }
 
-/// Whether so many bytes are no more than half of the memory that there is now.
+/// Whether that many bytes are no more than half of the memory that there is now.
 #[pyfunction]
 #[pyo3(name = "_fits")]
 pub fn fits(py: Python<'_>, bytes: Size) -> bool {

@@ -1,5 +1,6 @@
-//! What a container does, without one: the entry point of `packaging/Containerfile`, in a root directory that has the
-//! package, behind a filter that forbids what the usual filters of containers forbid of the calls that are of use here.
+//! What a container does, without one. The entry point of `packaging/Containerfile` runs in a root directory that has
+//! the package. It runs behind a filter that forbids what the usual filters of containers forbid of the calls that are
+//! of use here.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -8,8 +9,8 @@ use super::tried::{PROGRAM, Root};
 use crate::setup;
 use crate::shell::{command, output, root};
 
-/// Sets the filter, and becomes the program that is named. The calls: perf_event_open, userfaultfd, io_uring_setup. They
-/// get EPERM, as from the profile that Podman and Docker have.
+/// Sets the filter, and becomes the program that is named. The calls: perf_event_open, userfaultfd, io_uring_setup.
+/// They get EPERM, as from the profile that Podman and Docker have.
 const FILTER: &str = "
 import ctypes, os, struct, sys
 CALLS = [298, 323, 425]

@@ -1,7 +1,7 @@
 //! Packages, for people who do not build faultless: `cargo xtask package wheel|deb|tarball|check`.
 //!
 //! All three hold the same files below a prefix ([`stage`]). The command finds its library by its own place in there
-//! (`crates/cli/src/run/options.rs`), so that none of them knows the directory of what is built. [`tried`] installs
+//! (`crates/cli/src/run/options.rs`). So none of them knows the directory of what is built. [`tried`] installs
 //! each into a place that has nothing else, and runs a program there.
 
 mod container;

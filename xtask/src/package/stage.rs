@@ -16,7 +16,7 @@ pub const LIBRARY: &str = "lib/faultless/libfaultless_preload.so";
 /// Documents, below the prefix.
 pub const DOCS: &str = "share/doc/faultless";
 
-/// Builds what is packed and puts it below `NAME` in the place of packages; the path of that.
+/// Builds what is packed and puts it below `NAME` in the place of packages; its path.
 pub fn prefix(name: &str) -> Result<PathBuf> {
     run(&mut cargo("build --release -p faultless-cli -p faultless-preload"))?;
     let prefix = empty(name)?;

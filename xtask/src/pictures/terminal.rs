@@ -13,7 +13,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// What the shell of the terminal writes when its script has ended.
 const DONE: &str = "done";
 
-/// What is on the screen `name` of so many columns and lines once `script` has ended, or `ready` holds for its text.
+/// What is on the screen `name` of this many columns and lines once `script` has ended, or `ready` holds for its text.
 pub fn screen(
     (dir, name): (&Path, &str),
     (columns, lines): (usize, usize),

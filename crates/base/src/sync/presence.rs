@@ -2,7 +2,7 @@
 //!
 //! Work is noted before the state is looked at. The thread takes the notes when it begins, and looks for new ones after
 //! it has said that it sleeps, or that it is about to end. So either who notes work sees that, or the thread sees the
-//! note. Between its last look and its end it may have no processor for long: until its very end it can be told to
+//! note. Between its last look and its end it may have no processor for long. Until its very end it can be told to
 //! go on, because no other thread can take its place before.
 
 use super::atomic::{AtomicU32, Ordering, fence};

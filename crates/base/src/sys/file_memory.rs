@@ -252,7 +252,7 @@ const UNWATCHED: Stopped = Stopped { done: 0, error: Errno::EINVAL };
 /// Copies bytes that other threads may read and write meanwhile: each byte is an old or a new one.
 ///
 /// # Safety
-/// `from` is readable and `to` writable for so many bytes. They do not overlap.
+/// `from` is readable and `to` writable for that many bytes. They do not overlap.
 pub unsafe fn copy(from: usize, to: usize, bytes: usize) {
     // An instruction, and no function of Rust's: to these a race is undefined behaviour.
     #[cfg(target_arch = "x86_64")]

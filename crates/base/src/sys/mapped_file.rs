@@ -24,7 +24,7 @@ const LOCAL: [&[u8]; 12] = [
     b"exfat",
 ];
 /// The kernel cuts a request off behind the larger of the device's read-ahead and its largest transfer. It is at least
-/// this where nobody has set less.
+/// this unless it was set to less.
 const LEAST_PIECE: usize = 128 << 10;
 const MOST_PIECE: usize = 2 << 20;
 /// Reading ahead stops below this much memory that is available, and takes at most this share of it.

@@ -116,8 +116,8 @@ pub trait Sys {
     fn unclaimed(&self, rest: Span) -> usize;
     /// Allows reading and writing of a part of the reservation for the first time; whether it worked.
     fn open_first(&self, span: Span) -> bool;
-    /// Replaces whatever is mapped there by a fresh mapping, readable and writable. False: at the limit of areas nothing is sure
-    /// of what is there, and it must not be handed out.
+    /// Replaces whatever is mapped there by a fresh mapping, readable and writable. False: at the limit of areas
+    /// nothing is sure of what is there, and it must not be handed out.
     fn reset(&self, span: Span) -> bool;
     /// The same where nothing is mapped. False: something is, and stays.
     fn map_again(&self, span: Span) -> bool {
@@ -239,7 +239,8 @@ pub trait Sys {
     fn node_of(&self, _slot: Span) -> Option<usize> {
         Some(0)
     }
-    /// Tells the warm reserve, if there is one, that the program has taken so many bytes of new memory, or is about to.
+    /// Tells the warm reserve, if there is one, that the program has taken that many bytes of new memory, or is about
+    /// to.
     fn announce(&self, _bytes: usize) {}
     /// Page faults of this process that waited for a device.
     fn major_faults(&self) -> usize {

@@ -17,7 +17,7 @@ const LOCAL_BYTES: usize = 16 << 10;
 /// The thread's number while it lives; the kernel clears it when it is gone. Some of those before it may not be gone
 /// yet: they use no memory any more.
 static THREADS: [AtomicU32; PLACES] = [const { AtomicU32::new(0) }; PLACES];
-/// Numbers of threads that the kernel may still count: it clears their places in `THREADS` before it stops counting
+/// Numbers of threads that the kernel may still count. It clears their places in `THREADS` before it stops counting
 /// them, and one of idle priority may have no processor in between for long.
 static COUNTED: [AtomicU32; PLACES] = [const { AtomicU32::new(0) }; PLACES];
 const PLACES: usize = 8;
@@ -62,12 +62,12 @@ unsafe extern "C" fn enter(entry: *mut u8) {
     unsafe { core::mem::transmute::<*mut u8, extern "C" fn() -> !>(entry)() }
 }
 
-/// Makes a thread of this process that calls `f` with `argument`, and ends. Whether there is one: then `number` holds its
-/// number until it is gone. Without a `pointer` it has the caller's thread-local variables.
+/// Makes a thread of this process that calls `f` with `argument`, and ends. Whether there is one: then `number` holds
+/// its number until it is gone. Without a `pointer` it has the caller's thread-local variables.
 ///
 /// # Safety
-/// `stack` must be the upper end of unused memory, `pointer` a thread control block that no other thread uses, `number` live
-/// until the thread has ended, and `f` may be called with `argument` by another thread.
+/// `stack` must be the upper end of unused memory, `pointer` a thread control block that no other thread uses. `number`
+/// must be live until the thread has ended, and `f` may be called with `argument` by another thread.
 #[cfg(target_arch = "x86_64")]
 pub(super) unsafe fn clone(
     stack: usize,

@@ -22,7 +22,7 @@ pub const LONGEST: usize = 107;
 /// What a message says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// So many bytes have been taken by the sender, or are about to be, since it began.
+    /// How many bytes the sender has taken, or is about to take, since it began.
     Grow(u64),
     /// The sender wants to know how the reserve stands.
     Status,
@@ -81,7 +81,7 @@ pub fn name(path: &[u8]) {
     LENGTH.store(offset_of!(libc::sockaddr_un, sun_path) + path.len() + 1, Ordering::Release);
 }
 
-/// Tells the daemon, if there is one, that this process has taken so many bytes since it began, or is about to.
+/// Tells the daemon, if there is one, that this process has taken that many bytes since it began, or is about to.
 pub fn announce(bytes: usize) {
     if LENGTH.load(Ordering::Acquire) != 0 {
         open::apart(|| send(Message::Grow(bytes as u64)));
@@ -137,7 +137,7 @@ mod tests {
         let mut bytes = [0; 64];
         let n = socket.recv(&mut bytes).unwrap();
         assert_eq!(Message::decode(&bytes[..n]), Some(Message::Grow(5 << 20)));
-        // Nobody reads: the queue fills, and the sender goes on.
+        // Nothing reads: the queue fills, and the sender goes on.
         (0..5000).for_each(|_| announce(1));
         assert_ne!(LENGTH.load(Ordering::Relaxed), 0, "a full queue is no end");
         drop(socket);

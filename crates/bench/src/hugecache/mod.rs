@@ -1,6 +1,6 @@
-//! `faultless bench hugecache`: files in memory, in the tests of IOzone by which the patches for huge pages in the page
-//! cache of 2013 were measured, and files larger than memory. The kernel's page cache on the same file system, tmpfs
-//! and the library are in the same run.
+//! `faultless bench hugecache`: files in memory, and files larger than memory. The tests of IOzone are those by which
+//! the patches for huge pages in the page cache of 2013 were measured. The kernel's page cache on the same file system,
+//! tmpfs and the library are in the same run.
 
 mod beyond;
 mod group;
@@ -21,7 +21,8 @@ use runs::Runs;
 pub struct Args {
     #[command(flatten)]
     parts: parts::Options<Part>,
-    /// Where the files are made, on the file system that is to be measured. The default is the folder for temporary files.
+    /// Where the files are made, on the file system that is to be measured. The default is the folder for temporary
+    /// files.
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }

@@ -7,7 +7,7 @@ use super::find::{on_path, python, write};
 use super::generate;
 use crate::plan::{Against, Bound, Field, Launch, Metric, Row, Section};
 
-/// Pairs, so many that an interval is narrow.
+/// Enough pairs for a narrow interval.
 const PAIRS: usize = 20;
 
 /// All of them.

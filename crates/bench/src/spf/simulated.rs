@@ -5,8 +5,8 @@ use faultless_sim::blocks::{self, DISCARD, TODAY};
 use faultless_sim::changes::{ROWS, Reached, Row, Words, counted};
 use faultless_sim::costs::Costs;
 
-/// Processors, faults of each, work of a fault and what a line takes from one processor to another, in ns: a lock's word
-/// that limits page_fault3 to the rate of its table.
+/// Processors, faults of each, work of a fault and what a line takes from one processor to another, in ns. It is a
+/// lock's word that limits page_fault3 to the rate of its table.
 const FILES: (usize, usize, f64, f64) = (72, 400, 1000.0, 110.0);
 /// Faults of a thread in a second there, without and with speculative tries.
 const FILES_THEN: [f64; 2] = [63_216.0, 52_537.0];

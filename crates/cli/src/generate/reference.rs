@@ -112,18 +112,18 @@ Counters of times have other names, and seconds:
 ";
 
 const PAGE: &str = "
-The page is made at a process's first large request. It is a segment of System V shared memory without a key, that its
-owner alone may attach and that the kernel removes with the last process that has it mapped, however that ends;
-`/proc/sysvipc/shm` lists it with the process that made it. (A process that is killed within the few microseconds
-between making the segment and marking it for removal leaves it behind.) Under `faultless run` and `faultless stat --
-PROGRAM` it is the file DIR/PID instead, so that it can be read when the process has ended. A process in a PID namespace
-of its own has the file DIR/PID.NAMESPACE.
+The page is made at a process's first large request. It is a segment of System V shared memory without a key. Its owner
+alone may attach it. The kernel removes it with the last process that has it mapped, however that ends;
+`/proc/sysvipc/shm` lists it with the process that made it. A process that is killed in the few microseconds between
+making the segment and marking it for removal leaves it behind. Under `faultless run` and `faultless stat -- PROGRAM` it
+is the file DIR/PID instead, so that it can be read when the process has ended. A process in a PID namespace of its own
+has the file DIR/PID.NAMESPACE.
 
 The directory is `faultless-PID-START-NAMESPACE-N`, below `$XDG_RUNTIME_DIR`, `/dev/shm` or the directory for temporary
 files: the command's number, when it was started (field 22 of `/proc/PID/stat`), and its PID namespace. The command
 removes it at its end. Of processes that have ended it keeps the pages of a thousand, and adds the others up. Where the
-command was killed, the next one in the same PID namespace does, once no process of that tree is left. A page is found
-by its owner alone; other users may pass through the directory to the file `lost`, of which they change the time when
+command was killed, the next one in the same PID namespace does, once no process of this tree is left. A page is found
+by its owner alone. Other users may pass through the directory to the file `lost`, of which they change the time when
 they have to count elsewhere. Where neither a file nor a segment can be had, a process counts for itself alone.
 
 Neither takes a descriptor. A process in another IPC namespace (a container) has to be watched from in there.
@@ -168,7 +168,7 @@ pub fn text() -> String {
     statuses(&mut text, "`faultless run`, and `faultless stat` with a program", RUN_STATUSES);
     statuses(&mut text, "`faultless stat` and `faultless sysctl`", STATUSES);
     statuses(&mut text, "`faultless top`", TOP_STATUSES);
-    text += "\nWhoever stops reading the output of `stat` or `sysctl` ends it by SIGPIPE.\n";
+    text += "\n`stat` and `sysctl` end by SIGPIPE when their output is not read any more.\n";
     text += &page();
     text
 }

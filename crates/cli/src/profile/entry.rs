@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 /// Of the fields below. Profiles of another version are left alone.
 pub const VERSION: u32 = 1;
-/// After so many runs without the library, one is covered again.
+/// After that many runs without the library, one is covered again.
 const RECHECK: u32 = 16;
 /// A run without the library that takes this much more memory than before says that the program has changed.
 const MORE: u64 = 1 << 20;

@@ -1,5 +1,5 @@
-//! Where profiles lie: a file for each program, in a directory of this user's alone. Whatever is wrong with one, it counts
-//! as none.
+//! Where profiles lie: a file for each program, in a directory of this user's alone. Whatever is wrong with one, it
+//! counts as none.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -40,8 +40,8 @@ impl Store {
         own::is_directory(&self.0)
     }
 
-    /// Whether it is not there, and would lie in a directory of this user's: not in that of another user, whose HOME this
-    /// process has, nor where there is no home.
+    /// Whether it is not there, and would lie in a directory of this user's. It does not lie in that of another user,
+    /// whose HOME this process has, nor where there is no home.
     fn may_be_made(&self) -> bool {
         let about = |path: &&Path| path.symlink_metadata().is_ok();
         let above = self.0.ancestors().take(4).find(about);

@@ -39,7 +39,7 @@ pub struct Args {
     /// With --run: sets a knob, as of `faultless run`.
     #[arg(short = 's', long = "set", value_name = "NAME=VALUE", value_parser = settings::assignment, requires = "run")]
     pub set: Vec<Setting>,
-    /// Write a record of one of so many faults. A smaller number costs the program more.
+    /// Write a record of one fault in this many. A smaller number costs the program more.
     #[arg(long, value_name = "N", default_value_t = Options::default().period,
           value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub period: u64,
@@ -107,7 +107,7 @@ fn create(path: &Path) -> Result<Writer<BufWriter<File>>> {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         Err(error) => return Err(error).with_context(shown),
     }
-    // Command line and addresses are nobody else's business.
+    // Command line and addresses are the user's own business.
     let mut options = File::options();
     options.write(true).create(true).truncate(true).mode(0o600);
     let file = options.open(path).with_context(shown)?;

@@ -65,7 +65,7 @@ pub struct Outcome {
     pub end: End,
     /// From just before its start to its end.
     pub wall: Duration,
-    /// For how long of that it was stopped, by a key or a signal.
+    /// For how long it was stopped in that time, by a key or a signal.
     pub stopped: Duration,
     /// What it used up.
     pub usage: Usage,

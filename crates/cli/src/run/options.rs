@@ -45,8 +45,8 @@ pub struct Args {
     /// Smallest mapping that is served, from 2M.
     #[arg(long, value_name = "SIZE", value_parser = value_of(Knob::MmapThreshold))]
     pub mmap_threshold: Option<Setting>,
-    /// Programs of the tree to leave alone: names, separated by commas. That of the file that is started counts, that of
-    /// the one that runs (of a script, its interpreter's), and that of the first argument that is no option.
+    /// Programs of the tree to leave alone: names, separated by commas. That of the file that is started counts, that
+    /// of the file that runs (of a script, its interpreter's), and that of the first argument that is no option.
     #[arg(long, value_name = "NAMES", value_parser = value_of(Knob::Skip))]
     pub skip: Option<Setting>,
     /// Run the programs that the program starts plain.
@@ -67,7 +67,8 @@ pub struct Args {
     /// Name every process of the tree at the end, and not only the programs that were served most.
     #[arg(long)]
     pub tree: bool,
-    /// Run the program plain and under faultless, this many times each, and compare: output, status, times, faults, memory.
+    /// Run the program plain and under faultless, this many times each, and compare: output, status, times, faults,
+    /// memory.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub compare: Option<u32>,
     /// With --compare: this many pairs of runs before those that count.

@@ -87,7 +87,7 @@ enum Listener {
     Port(TcpListener),
 }
 
-/// The file of a socket, which goes when nobody listens any more.
+/// The file of a socket, which goes with the last listener.
 struct Bound {
     path: PathBuf,
     inode: u64,

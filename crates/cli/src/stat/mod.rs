@@ -57,12 +57,13 @@ pub struct Args {
     /// A line for what was counted in each of these intervals.
     #[arg(short, long, value_name = "SECONDS", value_parser = interval)]
     pub interval: Option<Duration>,
-    /// End after so many intervals.
+    /// End after that many intervals.
     #[arg(short = 'n', long, value_name = "N", requires = "interval", conflicts_with = "program",
           value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
-    /// Counters to show, as a list with commas; * and ? stand for other letters, and '*' for all counters. `faults`, `spf` and
-    /// `pagefault:*` are names that perf has; `faults` shows the kernel's page faults, and those of regions apart.
+    /// Counters to show, as a list with commas; * and ? stand for other letters, and '*' for all counters. `faults`,
+    /// `spf` and `pagefault:*` are names that perf has; `faults` shows the kernel's page faults, and those of regions
+    /// apart.
     #[arg(short = 'e', long, value_name = "NAMES")]
     pub event: Vec<String>,
     /// Everything that the process has counted so far, at once.
@@ -74,8 +75,8 @@ pub struct Args {
     /// All that was counted so far, at once, in the text form of OpenMetrics: for Prometheus.
     #[arg(long, conflicts_with_all = ["json", "interval", "once", "program"])]
     pub openmetrics: bool,
-    /// With --openmetrics: answer requests by HTTP, for /metrics, until Ctrl-C. A path with a slash is that of a socket,
-    /// which only this user may open; else it is a loopback address, which every user of the machine may ask.
+    /// With --openmetrics: answer requests by HTTP, for /metrics, until Ctrl-C. A path with a slash is that of a
+    /// socket, which only this user may open; else it is a loopback address, which every user of the machine may ask.
     #[arg(long, value_name = "SOCKET|127.0.0.1:PORT", requires = "openmetrics",
           conflicts_with_all = ["pid", "output", "json", "interval", "once", "program"],
           value_parser = listen::address)]

@@ -2,7 +2,7 @@
 //!
 //! A view is the list, one process, or the help. Over each there may be a line that the user writes: the filter of the
 //! list, or a knob's value. A process is held by number and start, so that a later one of the same number does not take
-//! its place; when it ends, its last figures stay until the user goes back.
+//! its place. When it ends, its last figures stay until the user goes back.
 
 use faultless_page::knobs::{Knob, When};
 use ratatui::Frame;

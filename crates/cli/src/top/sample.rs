@@ -48,7 +48,7 @@ pub struct Service {
     pub more: Counters,
     /// How long that was, in seconds.
     pub seconds: f64,
-    /// Whether the program that runs is the one that counts: not after an exec. `None`: it is not known.
+    /// Whether the program that runs is the program that counts: not after an exec. `None`: it is not known.
     pub listens: Option<bool>,
 }
 

@@ -35,7 +35,7 @@ pub struct Books {
     size: usize,
     keep: Duration,
     clients: BTreeMap<i32, Client>,
-    /// Since when nobody said anything.
+    /// Since when there was no message.
     last: Instant,
     /// From when on memory may be taken again.
     takes_from: Instant,

@@ -1,6 +1,6 @@
 //! The daemon: it waits for messages, for the end of processes, for pressure, and for moments that its account names.
 //!
-//! While nobody asks it wakes once in five seconds, and only while it holds memory, to see that enough is left to
+//! Without requests it wakes once in five seconds, and only while it holds memory, to see that enough is left to
 //! others.
 
 use std::collections::BTreeMap;
@@ -64,7 +64,7 @@ struct Daemon {
 pub fn serve(socket: &Path, wanted: Wanted) -> Result<bool> {
     let lock = socket.with_extension("lock");
     let Some(_lock) = sys::lock(&lock).with_context(|| lock.display().to_string())? else { return Ok(false) };
-    // The lock is ours, so whoever left a socket is gone.
+    // The lock is ours, so the process that left a socket is gone.
     if super::place::is_own(socket) {
         std::fs::remove_file(socket)?;
     }

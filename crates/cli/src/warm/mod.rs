@@ -1,4 +1,5 @@
-//! `faultless warm`: a daemon that holds huge pages, and gives them back to the kernel just before a program needs them.
+//! `faultless warm`: a daemon that holds huge pages, and gives them back to the kernel just before a program needs
+//! them.
 //!
 //! Where a virtual machine gives idle memory back to its host, the first touch of it costs many times more. What the
 //! daemon gives back a moment before is not idle: the kernel's lists are last in, first out, so the program's own
@@ -218,7 +219,7 @@ pub enum Use {
 }
 
 /// The socket that a program under `faultless run` is told; `None`: there is no daemon. A filter of system calls might
-/// kill whoever makes a socket, so behind one there is none.
+/// kill a program that makes a socket, so behind one there is none.
 pub fn for_program(how: Use) -> Option<PathBuf> {
     let is_off = std::env::var_os(VARIABLE).is_some_and(|path| path.is_empty());
     if is_off || status_number("Seccomp_filters").unwrap_or(0) > 0 {

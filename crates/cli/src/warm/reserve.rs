@@ -4,8 +4,8 @@
 //! another thread, at idle priority, touches one slot after the other up to the target. No lock: the one with the
 //! lower priority may have no processor for long.
 //!
-//! Whoever gives back lowers the target first. Then the other thread fills no slot that is given back, and takes back
-//! itself what it filled too much.
+//! A thread that gives back lowers the target first. Then the other thread fills no slot that is given back, and takes
+//! back itself what it filled too much.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread::{self, Thread};
@@ -23,9 +23,9 @@ const COLD_NS: f64 = 1e6;
 pub struct Reserve {
     area: Area,
     slots: usize,
-    /// So many of the first slots are resident.
+    /// How many of the first slots are resident.
     held: AtomicUsize,
-    /// So many are to be.
+    /// How many are to be.
     target: AtomicUsize,
     /// Slots that were touched, and those of them that came from the host.
     taken: AtomicUsize,
@@ -55,8 +55,8 @@ impl Reserve {
         (self.taken.load(SeqCst), self.cold.load(SeqCst))
     }
 
-    /// So many slots are to be resident from now on. What is more goes back to the kernel at once; how many slots that
-    /// are. By the daemon's thread.
+    /// This many slots are to be resident from now on. What is more goes back to the kernel at once; how many slots
+    /// that are. By the daemon's thread.
     pub fn aim(&self, slots: usize) -> usize {
         let slots = slots.min(self.slots);
         self.target.store(slots, SeqCst);

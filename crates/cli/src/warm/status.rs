@@ -38,7 +38,7 @@ pub struct Status {
     pub clients_bytes: u64,
     /// What all were given since the daemon began.
     pub given_bytes: u64,
-    /// What it took from the kernel, and of that what came from the host.
+    /// What it took from the kernel, and how much of it came from the host.
     pub taken_bytes: u64,
     /// See above.
     pub cold_bytes: u64,

@@ -128,7 +128,7 @@ impl Listener {
                         let ucred: libc::ucred = data.cast::<libc::ucred>().read_unaligned();
                         sender = Some(Sender { pid: ucred.pid, user: ucred.uid });
                     }
-                    // Descriptors that nobody asked for.
+                    // Descriptors that were not asked for.
                     (libc::SOL_SOCKET, libc::SCM_RIGHTS) => {
                         let all = ((*at).cmsg_len - (data as usize - at as usize)) / size_of::<RawFd>();
                         (0..all).for_each(|i| _ = libc::close(data.cast::<RawFd>().add(i).read_unaligned()));

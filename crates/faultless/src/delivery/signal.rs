@@ -1,9 +1,9 @@
 //! Delivery by SIGBUS: the thread that faults resolves the fault itself, in the signal handler.
 //!
-//! The process has one handler. It is there while there are regions of this kind, or files: the first one installs it, over what
-//! is there by then, and the last one that goes puts that back. Other signals go to the handler that was there before.
-//! If another part of the program has taken its place meanwhile, that handler may pass signals on to this one. Then
-//! this one is not installed again, or both would pass on to each other for ever.
+//! The process has one handler. It is there while there are regions of this kind, or files. The first one installs it,
+//! over what is there by then, and the last one that goes puts that back. Other signals go to the handler that was
+//! there before. If another part of the program has taken its place meanwhile, that handler may pass signals on to this
+//! one. Then this one is not installed again, or both would pass on to each other for ever.
 //!
 //! A region is found in a table of fixed size without a lock. It stays until no reader of the table can have seen it,
 //! and then until no handler resolves a fault of it. Handlers of other regions, which may wait for their backing for

@@ -1,4 +1,4 @@
-//! The caches of this process: one for each file, whoever opens it, so that all see the same bytes.
+//! The caches of this process: one for each file, however often it is opened, so that all see the same bytes.
 //!
 //! The list is locked while a file is opened, and while its last handle ends. So who opens a file again finds either
 //! its cache, or all of its bytes in the file. Reclaim tries the lock, and does without.
@@ -123,8 +123,8 @@ impl Mapped {
     }
 }
 
-/// While this lives no bytes of a file go. Where pages come when they are touched, signals are held back: a handler of the
-/// program's that touched one would wait for its own thread.
+/// While this lives no bytes of a file go. Where pages come when they are touched, signals are held back: a handler of
+/// the program's that touched one would wait for its own thread.
 pub(super) struct Using<G> {
     _guard: G,
     _masked: Option<Masked>,

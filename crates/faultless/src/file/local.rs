@@ -160,7 +160,7 @@ impl LocalFile {
 }
 
 impl LocalFile {
-    /// The rest of a read of which so many bytes are there. It need not be whole blocks any more.
+    /// The rest of a read of which that many bytes are there. It need not be whole blocks any more.
     fn read_rest(&self, offset: u64, to: Span, mut done: usize) -> Result<usize, Errno> {
         while done < to.bytes() {
             let rest = Span { start: to.start + done, ..to };

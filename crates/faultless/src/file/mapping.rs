@@ -12,10 +12,10 @@ use crate::file::{error_of, inside};
 /// A part of a file in memory. All mappings of a file are the same memory. A forked child does not have it: there an
 /// access is a SIGSEGV.
 ///
-/// - By [`super::File::map`] all of it is there until this is dropped. An access to it takes no page fault but the first
-///   that maps each 2 MiB, and cannot fail.
-/// - By [`super::File::map_lazy`] pages come when they are touched, and may go at any time. A page that cannot be read is
-///   a SIGBUS, or an error of [`Mapping::read`].
+/// - By [`super::File::map`] all of it is there until this is dropped. An access to it takes no page fault but the
+///   first that maps each 2 MiB. It cannot fail.
+/// - By [`super::File::map_lazy`] pages come when they are touched, and may go at any time. A page that cannot be read
+///   is a SIGBUS, or an error of [`Mapping::read`].
 pub struct Mapping {
     handle: Handle,
     part: Mapped,
@@ -86,8 +86,8 @@ impl Mapping {
         self.part.comes == Comes::Lazily
     }
 
-    /// Whether a system call may be given any memory of it. Not so where pages come when they are touched and the kernel
-    /// does not deliver its own faults: there it fails with `EFAULT` on a page that is missing.
+    /// Whether a system call may be given any memory of it. Not so where pages come when they are touched and the
+    /// kernel does not deliver its own faults: there it fails with `EFAULT` on a page that is missing.
     pub fn serves_system_calls(&self) -> bool {
         !self.is_lazy() || self.handle.get().serves_system_calls()
     }
@@ -145,8 +145,8 @@ impl MappingMut {
         unsafe { std::slice::from_raw_parts_mut(self.as_mut_ptr(), self.0.part.bytes) }
     }
 
-    /// Writes it to the file, and waits until it is durable. All of it, because it is not known which pages have changed;
-    /// of a lazy mapping what has changed.
+    /// Writes it to the file, and waits until it is durable. All of it, because it is not known which pages have
+    /// changed; of a lazy mapping what has changed.
     pub fn sync(&self) -> io::Result<()> {
         self.0.handle.get().here()?.sync(self.0.part.offset, self.0.part.bytes).map_err(error_of)
     }

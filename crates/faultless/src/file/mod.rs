@@ -79,8 +79,8 @@ pub fn sync_all() -> io::Result<()> {
     caches::sync_all()
 }
 
-/// Whether a mapping of so many bytes takes no more than half of the memory that is available now, and of the addresses
-/// that the process may have. A larger one can be made, but may drive out everything else.
+/// Whether a mapping of this many bytes takes no more than half of the memory that is available now, and of the
+/// addresses that the process may have. A larger one can be made, but may drive out everything else.
 pub fn fits(bytes: usize) -> bool {
     let addresses = limits::memory().map_or(usize::MAX, |limit| limit / 8);
     bytes <= (pressure::available() / 2).min(addresses)
@@ -267,8 +267,8 @@ impl File {
     /// Maps a part, which is inside the file and may be larger than memory, for reading. Its pages come when they are
     /// touched, and count as kept under the knob `budget`: those that were not used for longest go.
     ///
-    /// A page that cannot be read is a SIGBUS, with a message. The error is that no userfaultfd can be had that notes writes
-    /// (Linux 6.8), or no thread.
+    /// A page that cannot be read is a SIGBUS, with a message. The error is that no userfaultfd can be had that notes
+    /// writes (Linux 6.8), or no thread.
     ///
     /// ```
     /// # let directory = tempfile::tempdir()?;
@@ -295,12 +295,12 @@ impl File {
         Ok(MappingMut::new(Mapping::new(self.handle.clone(), offset, length, Use::Write, Comes::Lazily)?))
     }
 
-    /// Maps a part, which is inside the file and may be larger than memory, for reading and for changes that stay in this
-    /// mapping: no other one sees them, and no sync writes them. The file need not be open for writing.
+    /// Maps a part, which is inside the file and may be larger than memory, for reading and for changes that stay in
+    /// this mapping. No other one sees them, and no sync writes them. The file need not be open for writing.
     ///
-    /// Its pages come when they are touched, by thread, as copies of what the file's cache has then. Which page that is later
-    /// changed by others is seen here is not defined. Pages with changes stay in memory, beside the knob `budget`; others go
-    /// beyond it. Errors are those of [`File::map_lazy`].
+    /// Its pages come when they are touched, by thread, as copies of what the file's cache has then. Which page that is
+    /// later changed by others is seen here is not defined. Pages with changes stay in memory, beside the knob
+    /// `budget`; others go beyond it. Errors are those of [`File::map_lazy`].
     ///
     /// ```
     /// # let directory = tempfile::tempdir()?;

@@ -30,7 +30,7 @@ impl ReadAhead {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A read of so many bytes, all inside the file, begins. It is made in pieces, for each of which this is called;
+    /// A read of this many bytes, all inside the file, begins. It is made in pieces, for each of which this is called;
     /// how many bytes of it are one. What is worth it comes before, with many requests at a time.
     pub(super) fn before_read(&self, engine: &Cache<UserMemory, Source>, at: usize, bytes: usize) -> usize {
         let unit = if engine.is_huge() { SLOT } else { PAGE };

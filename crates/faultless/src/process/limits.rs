@@ -22,8 +22,8 @@ pub fn memory() -> Option<usize> {
     limits.min().map(|limit| usize::try_from(limit).unwrap_or(usize::MAX))
 }
 
-/// Whether the kernel grants so much private memory to whoever allocates it (`vm.overcommit_memory`). Regions and
-/// blocks reserve addresses, which the kernel grants beyond that: filling them may then end the process. A limit of
+/// Whether the kernel grants so much private memory to a program that allocates it (`vm.overcommit_memory`). Regions
+/// and blocks reserve addresses, which the kernel grants beyond that: filling them may then end the process. A limit of
 /// the process (`ulimit -v`, `-d`) is not looked at: what a region takes of it is taken already.
 pub fn is_granted(bytes: usize) -> bool {
     let can_map = |counted: i32| {

@@ -85,7 +85,7 @@ fn create(start: *mut Start) -> Option<libc::pthread_t> {
     let mut id = 0;
     // SAFETY: attributes that are made and ended here; zero bytes are a value of a set of signals. The C library leaves
     // out of the mask the signals that it needs itself, for `setuid` and the like. A thread begins with the mask of the
-    // one that starts it, which has its own back afterwards.
+    // thread that starts it, which has its own back afterwards.
     unsafe {
         if libc::pthread_attr_init(attributes.as_mut_ptr()) != 0 {
             return None;

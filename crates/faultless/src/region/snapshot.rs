@@ -50,7 +50,7 @@ impl Region {
     ///
     /// The region needs [`Delivery::Thread`] of which the kernel delivers its own faults
     /// ([`Region::serves_system_calls`]), neither a backing nor events, and no memory that a device writes to by itself
-    /// (buffers registered with io_uring): [`Error::NoSnapshots`] says what is missing. Nothing has changed then.
+    /// (buffers registered with io_uring). An [`Error::NoSnapshots`] says what is missing. Nothing has changed then.
     ///
     /// While a snapshot lives, the program must not unmap, drop or move memory of the region by calls of its own.
     pub fn snapshot(&self) -> Result<Snapshot, Error> {
@@ -72,7 +72,7 @@ impl Region {
         Ok(Snapshot(Arc::new(Taken { shared: Arc::downgrade(&self.shared), id, start: span.start, length })))
     }
 
-    /// Whether each write is noticed, whoever makes it.
+    /// Whether each write is noticed, of any thread.
     fn check_snapshots(&self, span: Span) -> Result<(), Error> {
         let no = |why| Err(Error::NoSnapshots(why));
         let here = 0_u8;

@@ -36,7 +36,7 @@ const SLOT: usize = 2 << 20;
 
 static BUDGET: Mutex<()> = Mutex::new(());
 
-/// No other test changes the budget, which is so many bytes.
+/// No other test changes the budget, which is that many bytes.
 fn budget(bytes: u64) -> MutexGuard<'static, ()> {
     let alone = BUDGET.lock().unwrap_or_else(PoisonError::into_inner);
     limit();
@@ -56,7 +56,7 @@ fn named(bytes: &[u8]) -> NamedTempFile {
     named
 }
 
-/// A file of so many bytes, of which none is written.
+/// A file of this many bytes, of which none is written.
 fn hole(length: u64) -> NamedTempFile {
     let named = NamedTempFile::new().unwrap();
     named.as_file().set_len(length).unwrap();
@@ -68,7 +68,7 @@ fn opened(open: &fs::File, small: bool) -> File {
     if small { File::with_small_pages(open) } else { File::new(open) }.unwrap()
 }
 
-/// A file of so many bytes, and which they are.
+/// A file of this many bytes, and which they are.
 fn filled(n: usize, seed: u64) -> (Vec<u8>, NamedTempFile) {
     let all = bytes(n, seed);
     let named = named(&all);
@@ -370,7 +370,8 @@ fn what_files_do_is_counted() {
     assert!(faultless::region::Region::counted(Counter::FileBuffered) > before);
 }
 
-/// Only the clean memory of files that no mapping holds goes when the budget is lowered, or more is read than it allows.
+/// Only the clean memory of files that no mapping holds goes when the budget is lowered, or more is read than it
+/// allows.
 #[test]
 fn memory_stays_within_the_budget() {
     let _alone = budget(8 << 20);

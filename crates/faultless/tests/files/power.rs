@@ -1,6 +1,6 @@
 //! Power cuts: what was synced is there, and of what came later each page is old or new.
 //!
-//! A backing keeps what is durable, and what was done since the last sync in its order. A cut leaves of that the first
+//! A backing keeps what is durable, and what was done since the last sync in its order. A cut leaves the first of these
 //! changes of length and holes, up to some of them, and any of the writes between them.
 
 use std::collections::BTreeMap;

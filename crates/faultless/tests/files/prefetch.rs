@@ -15,7 +15,7 @@ fn counted(counter: Counter) -> u64 {
     faultless::region::Region::counted(counter)
 }
 
-/// So many parts, in no order; some meet.
+/// Many parts, in no order; some meet.
 fn parts(within: usize, n: usize, chance: &mut Chance) -> Vec<Range<u64>> {
     let part = |_| {
         let at = chance.below(within);

@@ -146,8 +146,8 @@ impl<S: Sys> Space<S> {
         if shard.slots.has(e.first, flag::LOSES) { Pages::of_slots(e.n) - pages } else { Pages::NONE }
     }
 
-    /// The block in `e` has another length now, `pages` pages. What is left of its last slot counts, or has no memory, or
-    /// is charged.
+    /// The block in `e` has another length now, `pages` pages. What is left of its last slot counts, or has no memory,
+    /// or is charged.
     pub(crate) fn lose_end(&self, shard: &Shard, e: Extent, pages: Pages) {
         let waste = Pages::of_slots(e.n) - pages;
         shard.slots.withdraw(e.first, flag::LOSES);
@@ -158,8 +158,8 @@ impl<S: Sys> Space<S> {
         self.strip_slot(shard, e.last(), Span { start: block.start + pages.bytes(), end: block.end });
     }
 
-    /// Gives memory inside slot `i`, which no block uses, back to the kernel. How much the slot still has is not known then.
-    /// Whether it is gone.
+    /// Gives memory inside slot `i`, which no block uses, back to the kernel. How much the slot still has is not known
+    /// then. Whether it is gone.
     fn strip_slot(&self, shard: &Shard, i: Slot, span: Span) -> bool {
         let before = shard.slots.share(i, flag::FRESH);
         let done = span.is_empty() || self.sys.discard(span);
@@ -217,7 +217,7 @@ impl<S: Sys> Space<S> {
         may
     }
 
-    /// Whether blocks like this one, of `n` slots, come and go, and are new memory each time: a small budget keeps what
+    /// Whether blocks like this one, of `n` slots, come and go, and are new memory each time. A small budget keeps what
     /// they leave, but may not trust the program with all of it at once. The C library keeps such blocks itself.
     fn comes_in_vain(&self, n: usize) -> bool {
         const MANY: usize = 64;

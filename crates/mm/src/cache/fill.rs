@@ -217,7 +217,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         self.backing.is_hole(run.offset, run.expected)
     }
 
-    /// Whether so many bytes are all that pages have in the file. Zeroes what is behind the end in the last of them.
+    /// Whether that many bytes are all that pages have in the file. Zeroes what is behind the end in the last of them.
     fn check(&self, run: Run, read: usize) -> Result<(), Errno> {
         self.counters.add(Counter::FileFilled, read.min(run.expected) as u64);
         if read < run.expected {

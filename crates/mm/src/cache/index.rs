@@ -1,8 +1,8 @@
 //! The index of a file: which of its pages are in memory, and which of them are to be written.
 //!
-//! A page lies where its offset says, so an entry is four bits: present, dirty, in writeback, a hole. The 512 entries of
-//! a huge page are eight words of each, which are set and cleared together. A word beside them says what else is true
-//! of the 2 MiB ([`flag`]), and counts the threads that use them.
+//! A page lies where its offset says, so an entry is four bits: present, dirty, in writeback, a hole. The 512 entries
+//! of a huge page are eight words of each, which are set and cleared together. A word beside them says what else is
+//! true of the 2 MiB ([`flag`]), and counts the threads that use them.
 //!
 //! | who | does | protected by |
 //! |---|---|---|
@@ -90,7 +90,7 @@ pub struct Index {
 }
 
 impl Index {
-    /// Entries for so many slots, none present. All of their memory is there from now on, untouched.
+    /// Entries for that many slots, none present. All of their memory is there from now on, untouched.
     pub fn new(slots: usize) -> Result<Self, Errno> {
         let words = |n: usize| Words::new(n).ok_or(Errno::ENOMEM);
         let bits = || words(slots * WORDS);

@@ -17,8 +17,8 @@
 //! | `staged`, `staging` | how they come while the program may touch them |
 //! | [`write_back`] | dirty pages are written, errors are kept |
 //!
-//! Locks, in the order in which they are taken: `syncing`; `resizing`; the lock of a slot ([`index::flag::CHANGING`]): a thread
-//! that has one only tries others; `account`. The backing is called with all but the last.
+//! Locks, in the order in which they are taken: `syncing`; `resizing`; the lock of a slot ([`index::flag::CHANGING`]):
+//! a thread that has one only tries others; `account`. The backing is called with all but the last.
 //!
 //! Calls that take bytes away ([`Cache::truncate`], [`Cache::punch`]) have the file for themselves but for eviction and
 //! mappings: the caller sees to that.
@@ -247,8 +247,8 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         }
     }
 
-    /// Bytes of the file may have been changed where they lie. The caller holds them. Holes of the file stay holes where
-    /// nothing was written.
+    /// Bytes of the file may have been changed where they lie. The caller holds them. Holes of the file stay holes
+    /// where nothing was written.
     pub fn soil(&self, offset: usize, bytes: usize) {
         for (slot, _, part) in self.parts(offset, bytes) {
             for page in part.first..part.first + part.count {
@@ -286,7 +286,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         if self.holds[slot].load(Relaxed) == 0 { self.weight(slot) } else { 0 }
     }
 
-    /// Whether so many pages more count as one more slot.
+    /// Whether that many pages more count as one more slot.
     fn is_account_full(&self, pages: usize) -> bool {
         let account = self.account.lock();
         account.pages + pages > account.slots * SLOT_PAGES

@@ -1,11 +1,11 @@
-//! The pages that a thread has asked for last, and what stays for a moment because of that.
+//! The pages that a thread has asked for last, and what stays for a moment because of them.
 //!
 //! One instruction may touch several pages before it is done with any: two for a word across a border, four for a copy
 //! from such a place to another. Where there is no room these would displace each other, and the thread would try for
 //! ever. So a page that a thread asks for again shortly afterwards displaces nothing, and its slot stays for
 //! [`STAYS_MS`], long enough for the thread to go on. That is beyond the budget until then.
 //!
-//! What other threads ask for is noted elsewhere, mostly. So many threads that take turns find their own pages again.
+//! What other threads ask for is noted elsewhere, mostly. Many threads that take turns so find their own pages again.
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -26,7 +26,7 @@ pub(super) struct Recent {
 }
 
 impl Recent {
-    /// For a file of so many slots.
+    /// For a file of this many slots.
     pub(super) fn new(slots: usize) -> Option<Self> {
         Some(Self { rows: Words::new(ROWS * WORDS)?, needed: Words::new(slots)? })
     }

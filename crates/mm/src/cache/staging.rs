@@ -23,7 +23,7 @@ pub(super) struct Staging {
 }
 
 impl Staging {
-    /// For a file of so many slots. `None`: there are no addresses for it, or pages cannot move there.
+    /// For a file of this many slots. `None`: there are no addresses for it, or pages cannot move there.
     pub(super) fn new<M: FileMemory>(memory: &M, slots: usize) -> Option<Self> {
         let recent = Recent::new(slots)?;
         let bytes = (PLACES * PLACE).next_multiple_of(SLOT);

@@ -61,7 +61,7 @@ impl<S: Sys> Space<S> {
         self.uncommitted(span);
     }
 
-    /// The program is about to have a userfaultfd. What it moves pages from by it is registered by nobody: so no advice of
+    /// The program is about to have a userfaultfd. What it moves pages from by it is not registered: so no advice of
     /// ours divides what the program has from now on.
     pub fn expose(&self) {
         self.note_watch();

@@ -4,8 +4,8 @@
 //! ends, look after look, is a sequence: the program will be behind that end next. What is asked for there grows with
 //! the walk, so that a walk which ends early leaves no more behind than it has used.
 //!
-//! Pages that are far from all walks begin others. Where these are too many and none grows, the program reads at random,
-//! and is left alone.
+//! Pages that are far from all walks begin others. Where these are too many and none grows, the program reads at
+//! random, and is left alone.
 
 use faultless_base::{PAGE, Span};
 
@@ -15,10 +15,10 @@ const WALKS: usize = 6;
 const RUNS: usize = 24;
 /// A run that is no farther than this from a walk belongs to it.
 const NEAR: usize = 256 << 10;
-/// A walk is a sequence from this length on, and after so many looks that saw it grow.
+/// A walk is a sequence from this length on, and after that many looks that saw it grow.
 const LEAST: usize = 512 << 10;
 const GROWN: u8 = 2;
-/// At least one page in so many of a sequence is used.
+/// At least one page in this many of a sequence is used.
 const SPARSE: usize = 4;
 /// Looks without growth after which a walk may make room for another.
 const QUIET: u8 = 16;
@@ -194,7 +194,7 @@ impl Walks {
         self.used += old.asked.clip(old.span).bytes();
     }
 
-    /// Walks that have met are one: the one that asks goes on.
+    /// Walks that have met are one: the walk that asks goes on.
     fn join(&mut self) {
         for i in 0..WALKS {
             for j in 0..WALKS {
@@ -246,8 +246,8 @@ impl Walks {
         has_grown
     }
 
-    /// What is to be asked for next: `most` bytes ahead of all sequences together, `piece` at a time. It counts as asked
-    /// for then.
+    /// What is to be asked for next: `most` bytes ahead of all sequences together, `piece` at a time. It counts as
+    /// asked for then.
     pub fn next(&mut self, most: usize, piece: usize) -> Option<Span> {
         let whole = self.whole;
         let sequences =

@@ -73,7 +73,7 @@ mod tests {
 
     const MIB: usize = 1 << 20;
 
-    /// How many of so many MiB were read with requests, where a MiB takes so long without and with them.
+    /// How many of this many MiB were read with requests, where a MiB takes so long without and with them.
     fn asked(mib: usize, plain: u64, with: u64) -> usize {
         let mut worth = Worth::new();
         (0..mib)

@@ -66,7 +66,7 @@ impl<S: Sys> Space<S> {
         self.lending.reclaim.set(from);
     }
 
-    /// Asks for so many slots; how many went.
+    /// Asks for that many slots; how many went.
     pub(crate) fn reclaim(&self, slots: usize) -> usize {
         match self.lending.reclaim.get() {
             Some(from) if slots > 0 => from.reclaim(slots),

@@ -3,7 +3,7 @@
 //! - A request takes frames of the node on which the calling thread runs. Where that thread has a policy of its own, it
 //!   takes none: the kernel alone places its memory.
 //! - Memory that comes back is kept by a shard of its own node, or goes to the kernel.
-//! - Nothing is touched, or moved, ahead of the program: the thread that touches memory first decides where it lies,
+//! - Nothing is touched, or moved, ahead of the program. The thread that touches memory first decides where it lies,
 //!   and that is to be the program's.
 //!
 //! On a machine with one node none of this asks anything.
@@ -77,7 +77,7 @@ impl<S: Sys> Space<S> {
     }
 
     /// The program has given a policy to `span`. Calls `move_there` for the parts that had memory before the program
-    /// came to them: on the kernel's own way there would be none yet, and it would come from where the policy says.
+    /// came to them. On the kernel's own way there would be none yet, and it would come from where the policy says.
     pub fn each_brought(&self, span: Span, mut move_there: impl FnMut(Span)) {
         if !self.has_nodes {
             return;

@@ -1,10 +1,10 @@
-//! How much new memory the program takes, and how much of that the warm reserve was told.
+//! How much new memory the program takes, and how much of it the warm reserve was told.
 
 use faultless_base::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// Slots from which on it is worth a message (8 MiB).
 const LEAST: usize = 4;
-/// A message covers at least so many slots more than were taken (32 MiB), or this share of them: so messages are few.
+/// A message covers at least that many slots more than were taken (32 MiB), or this share of them: so messages are few.
 const MORE: usize = 16;
 const SHARE: usize = 4;
 /// Slots of an extent that are announced before the program is seen to use it (512 MiB).
@@ -15,7 +15,7 @@ const UNSEEN: usize = 256;
 pub(crate) struct Announced {
     /// The program got them without memory, or is about to touch them.
     taken: AtomicUsize,
-    /// The reserve was told so many.
+    /// How many the reserve was told.
     told: AtomicUsize,
 }
 

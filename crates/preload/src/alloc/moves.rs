@@ -1,7 +1,8 @@
 //! What realloc does where the engine cannot make a block larger where it stands, nor move it.
 //!
-//! The C library moves a large block of its own by one call of the kernel, which takes its pages with all that the program
-//! has done to them, and reads nothing. It copies where the kernel refuses: the block is several areas. So does this.
+//! The C library moves a large block of its own by one call of the kernel. That takes its pages with all that the
+//! program has done to them, and reads nothing. It copies where the kernel refuses: the block is several areas. So does
+//! this.
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +26,7 @@ use crate::runtime::{areas, engine};
 /// page tables itself.
 const LARGEST_COPY: usize = 1 << 20;
 
-/// A page that nobody may touch, without an area of its own (Linux 6.13).
+/// A page that no thread may touch, without an area of its own (Linux 6.13).
 pub const MADV_GUARD_INSTALL: usize = 102;
 
 /// Whether the program has given memory beside the arena an attribute that a copy would lose.
@@ -64,14 +65,15 @@ pub fn enter_for_calls() -> Option<engine::Entered> {
     engine::enter().filter(|_| !are_calls_over())
 }
 
-/// A new block with the bytes of `block`, one of ours, which is freed; null when there is no memory, and nothing changed.
+/// A new block with the bytes of `block`, one of ours, which is freed; null when there is no memory, and nothing
+/// changed.
 pub unsafe fn move_to(block: *mut c_void, old: usize, bytes: usize) -> *mut c_void {
     let copied = Span::new(block as usize, old.min(bytes));
     let is_special = is_special(copied.start);
     // Where the engine does not serve any more, larger blocks are not in memory twice.
     let is_over = bytes > LARGEST_OF_HEAP && (engine::is_retired() || are_calls_over());
-    // The C library's blocks have a page of their own before the first one of the program's, if that was to begin a page.
-    // What the program did to its own divides such a block.
+    // The C library's blocks have a page of their own before the first one of the program's, if that was to begin a
+    // page. What the program did to its own divides such a block.
     let is_aligned = || engine::running().is_some_and(|engine| engine.space.is_page_aligned(copied.start));
     // SAFETY: the caller's promise.
     unsafe {
@@ -99,9 +101,9 @@ pub unsafe fn move_to(block: *mut c_void, old: usize, bytes: usize) -> *mut c_vo
     }
 }
 
-/// Gives the pages of `block` to a new block of the C library's, as it gives those of its own to a larger one. Where the
-/// new one is not a mapping of its own, it gets a copy. `None`: the C library would copy, too, or the kernel refuses; nothing
-/// changed.
+/// Gives the pages of `block` to a new block of the C library's, as it gives those of its own to a larger one. Where
+/// the new one is not a mapping of its own, it gets a copy. `None`: the C library would copy, too, or the kernel
+/// refuses; nothing changed.
 unsafe fn carried(block: Span, bytes: usize) -> Option<*mut c_void> {
     let length = round_up(bytes, PAGE)?;
     let is_one = is_one_area(block);
@@ -126,7 +128,8 @@ unsafe fn carried(block: Span, bytes: usize) -> Option<*mut c_void> {
             give_back(block.start as *mut c_void);
             return Some(new);
         }
-        // What grows has the same attributes. The new block has so many whole pages: it begins with one, and ends with one.
+        // What grows has the same attributes. The new block has that many whole pages: it begins with one, and ends
+        // with one.
         let place = Span::new(new as usize, length);
         let is_lost = match is_one {
             true => {
@@ -171,9 +174,9 @@ fn is_one_area(block: Span) -> bool {
     }
 }
 
-/// Copies a block that the program may have closed or guarded in part. What is closed is the program's own fault, also in
-/// the C library, which copies such a block too. Guards alone do not divide a block: they are guards in the new one, or
-/// zeroes where that is not ours.
+/// Copies a block that the program may have closed or guarded in part. What is closed is the program's own fault, also
+/// in the C library, which copies such a block too. Guards alone do not divide a block: they are guards in the new one,
+/// or zeroes where that is not ours.
 unsafe fn copy_special(from: Span, to: usize) {
     let Some(engine) = enter_for_calls() else {
         // SAFETY: the caller's promise.
@@ -207,8 +210,8 @@ unsafe fn copy_and_drop(from: Span, to: usize, is_large: bool) {
     }
 }
 
-/// A new block with the bytes of `copied` that are there, and zeroes elsewhere: the program may watch the missing pages,
-/// and the thread that brings them may be this one.
+/// A new block with the bytes of `copied` that are there, and zeroes elsewhere. The program may watch the missing
+/// pages, and the thread that brings them may be this one.
 fn present_moved_to(copied: Span, bytes: usize) -> Option<*mut c_void> {
     // SAFETY: asks for a new block.
     let new = unsafe { next::calloc(1, bytes) };

@@ -3,8 +3,8 @@
 //! Huge-page advice for a part of a mapping splits it in the kernel's books, and mremap then refuses the whole with
 //! `EFAULT`. Here such a mapping moves piece by piece to a place reserved for it.
 //!
-//! Pieces are areas, and at the limit of areas none of them moves any more, neither on nor back. Then the rest of plain memory
-//! is copied to that place, which takes no further area.
+//! Pieces are areas, and at the limit of areas none of them moves any more, neither on nor back. Then the rest of plain
+//! memory is copied to that place, which takes no further area.
 
 use faultless_base::sys::raw::{Answer, without_signals};
 use faultless_base::{Errno, PAGE, SLOT, Span};
@@ -19,8 +19,8 @@ fn shift(from: usize, old: usize, new: usize, to: usize, flags: i32) -> Answer {
     unsafe { syscall(libc::SYS_mremap, [from, old, new, flags as usize, to, 0]) }
 }
 
-/// The same to a place that has to stay mapped. `EEXIST`: the kernel has unmapped some of it (before Linux 6.17), and another
-/// thread has that by now.
+/// The same to a place that has to stay mapped. `EEXIST`: the kernel has unmapped some of it (before Linux 6.17), and
+/// another thread has that by now.
 fn shift_onto(from: usize, old: usize, new: usize, to: usize, flags: i32) -> Answer {
     shift(from, old, new, to, flags)
         .map_err(|error| if is_kept(Span::new(to, new)) { error } else { Errno::EEXIST })
@@ -33,8 +33,8 @@ fn unmap(span: Span) {
     }
 }
 
-/// Behind a move to `span` that was refused, if the kernel may have unmapped what was there: maps it again. False: another
-/// thread has some of it by now.
+/// Behind a move to `span` that was refused, if the kernel may have unmapped what was there: maps it again. False:
+/// another thread has some of it by now.
 pub fn is_kept(span: Span) -> bool {
     is_taken_again(span) || is_all_mapped(span)
 }
@@ -65,8 +65,8 @@ fn reserve(bytes: usize, like: usize) -> Answer {
     Ok(at)
 }
 
-/// Moves a range by page tables, of which the engine's advice makes several areas, to a mapping of the caller's, which stays
-/// mapped if this fails; it becomes `bytes` bytes. With `EEXIST` another thread has some of that place.
+/// Moves a range by page tables, of which the engine's advice makes several areas, to a mapping of the caller's, which
+/// stays mapped if this fails; it becomes `bytes` bytes. With `EEXIST` another thread has some of the place.
 pub fn move_onto(from: Span, bytes: usize, to: usize) -> Answer {
     undisturbed(|| remap_now(from, bytes, libc::MREMAP_MAYMOVE, Target::Kept(to), false))
 }
@@ -175,8 +175,8 @@ fn remap_now(from: Span, bytes: usize, flags: i32, target: Target, is_plain: boo
     Ok(at)
 }
 
-/// Opens `to`, which is one area and empty, and copies `from` to its beginning; whether that worked. Another thread that writes
-/// to memory that is being moved has no promise.
+/// Opens `to`, which is one area and empty, and copies `from` to its beginning; whether that worked. Another thread
+/// that writes to memory that is being moved has no promise.
 fn copy(from: Span, to: Span) -> bool {
     let open = (libc::PROT_READ | libc::PROT_WRITE) as usize;
     // SAFETY: a part of a reservation of this module's own, up to its end.
@@ -214,7 +214,8 @@ struct Stopped {
     error: Errno,
 }
 
-/// Moves the last piece of `from`, with which it grows to `bytes`, to where that lies from `to` on: how long the piece was.
+/// Moves the last piece of `from`, with which it grows to `bytes`, to where that lies from `to` on: how long the piece
+/// was.
 fn move_and_grow(from: Span, bytes: usize, to: usize) -> Result<usize, Errno> {
     let mut piece = ((from.end - 1) % SLOT / PAGE * PAGE + PAGE).min(from.bytes());
     loop {
@@ -227,8 +228,8 @@ fn move_and_grow(from: Span, bytes: usize, to: usize) -> Result<usize, Errno> {
     }
 }
 
-/// Moves all of `from`. The error says how many bytes have moved. Goes from slot to slot, where the engine's advice ends:
-/// several areas in one call could stop half way (since Linux 6.17). Advice that has moved may end anywhere.
+/// Moves all of `from`. The error says how many bytes have moved. Goes from slot to slot, where the engine's advice
+/// ends: several areas in one call could stop half way (since Linux 6.17). Advice that has moved may end anywhere.
 fn move_all(
     from: Span,
     to: usize,

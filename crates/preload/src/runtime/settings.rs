@@ -1,6 +1,6 @@
-//! What the environment says: the knobs (`faultless_page::knobs`), `FAULTLESS_STATS`, a directory for the page, and
-//! `FAULTLESS_FILTERS`, what `faultless run` knew of system call filters, and `FAULTLESS_WARM`, the socket of the warm
-//! reserve. It is read once, before `main`.
+//! What the environment says: the knobs (`faultless_page::knobs`), `FAULTLESS_STATS`, a directory for the page.
+//! `FAULTLESS_FILTERS` says what `faultless run` knew of system call filters, `FAULTLESS_WARM` where the socket is of
+//! the warm reserve. It is read once, before `main`.
 
 use core::cell::UnsafeCell;
 use core::ffi::CStr;
@@ -171,9 +171,9 @@ pub fn name() -> &'static [u8] {
     environment().map_or(b"", |all| until_zero(&all.name))
 }
 
-/// Where sanitizers keep their shadow memory on x86-64, also when they are linked statically and show no symbol, and how
-/// long the area is at least that begins there: the address sanitizer's low shadow, and that of threads or of memory. A
-/// program may have memory of its own there, of another length.
+/// Where sanitizers keep their shadow memory on x86-64, also when they are linked statically and show no symbol, and
+/// how long the area is at least that begins there. The first two are the address sanitizer's low shadow, and those of
+/// threads or of memory. A program may have memory of its own there, of another length.
 const SHADOWS: [(usize, usize); 2] = [(0x7fff_8000, 0xfff_f000), (0x100_0000_0000, 0x100_0000_0000)];
 
 /// Whether a shadow begins at this address. Few places are looked at: to ask about all of it takes long.

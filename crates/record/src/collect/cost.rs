@@ -1,7 +1,7 @@
 //! What a fault costs here, and what the two records of one add to it.
 //!
 //! The time between the records of a fault's beginning and its end is longer than the fault by the cost of the first
-//! record, and shorter by the way into the kernel and back. Both are found on faults of this process, by turns: their
+//! record. It is shorter by the way into the kernel and back. Both are found on faults of this process, by turns: their
 //! time without events, and between their records.
 
 use std::io;

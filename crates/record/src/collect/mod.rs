@@ -29,7 +29,7 @@ use pace::Ends;
 /// How it is recorded.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// One of so many faults has a record.
+    /// One fault in this many has a record.
     pub period: u64,
     /// Bytes of the file at most.
     pub limit: u64,
@@ -250,7 +250,7 @@ impl Recorder {
         writer.round()
     }
 
-    /// Writes what the rings hold: so many bytes.
+    /// Writes what the rings hold: that many bytes.
     fn take(&mut self, writer: &mut Writer<BufWriter<File>>, dropped: &mut u64) -> io::Result<usize> {
         let (mut taken, period) = (0, self.options.period);
         for cpu in &mut self.cpus {

@@ -28,7 +28,7 @@ impl Running {
         Some(Self { pid, user, since: SystemTime::now().checked_sub(age)? })
     }
 
-    /// Whether it can have written a file of that process, owner and time.
+    /// Whether it can have written a file of this process, owner and time.
     fn has_written(&self, pid: u32, user: u32, time: SystemTime) -> bool {
         (self.pid, self.user) == (pid, user) && time >= self.since
     }

@@ -1,13 +1,13 @@
 //! When the ends of faults are recorded.
 //!
-//! An end tells how long a fault took, and whether it brought a huge page. A record costs about a third of a small fault,
-//! so the recorder takes a bounded number of them. While faults are rare, all ends have one. While they are many, ends
-//! are recorded in a window at the beginning of each cycle. Huge pages cannot be many in a second, because each takes the
-//! kernel long: so a program that gets them has all of their ends recorded.
+//! An end tells how long a fault took, and whether it brought a huge page. A record costs about a third of a small
+//! fault, so the recorder takes a bounded number of them. While faults are rare, all ends have one. While they are
+//! many, ends are recorded in a window at the beginning of each cycle. Huge pages cannot be many in a second, because
+//! each takes the kernel long: so a program that gets them has all of their ends recorded.
 
 use std::time::Duration;
 
-/// Ends that are recorded in a second, on the CPU with the most faults: about so many.
+/// Ends that are recorded in a second, on the CPU with the most faults: about this many.
 const ENDS: f64 = 10_000.0;
 /// A cycle. In the first second it is shorter, so that short programs have timed faults too.
 const CYCLE: Duration = Duration::from_millis(200);
@@ -15,10 +15,10 @@ const FIRST_CYCLE: Duration = Duration::from_millis(50);
 const SOON: Duration = Duration::from_secs(1);
 /// The shortest window: switching takes some time itself.
 const SHORTEST: Duration = Duration::from_millis(1);
-/// The longest window, as a part of a cycle: what is longer has all ends. So ends that follow each other within a quarter
-/// of a cycle have no pause between them.
+/// The longest window, as a part of a cycle: what is longer has all ends. So ends that follow each other within a
+/// quarter of a cycle have no pause between them.
 const LONGEST: f64 = 0.75;
-/// So many times the number that should be are too many, also within a cycle.
+/// This many times the right number are too many, also within a cycle.
 const TOO_MANY: f64 = 4.0;
 /// What is counted in less time gives no rate.
 const LEAST: Duration = Duration::from_millis(1);
@@ -41,7 +41,7 @@ fn rate(faults: u64, time: Duration) -> f64 {
     faults as f64 / time.max(LEAST).as_secs_f64()
 }
 
-/// What the next cycle does, after one with so many faults.
+/// What the next cycle does, after one with that many faults.
 pub fn next(faults: u64, time: Duration, cycle: Duration) -> Ends {
     let part = ENDS / rate(faults, time);
     if part > LONGEST { Ends::All } else { Ends::Window(cycle.mul_f64(part).max(SHORTEST)) }

@@ -1,9 +1,9 @@
 //! Which faults could be avoided, and by what.
 //!
 //! Each way has a range. The most are the faults that the way can change at all. The least are those among them that it
-//! changes as far as records tell: a thread whose records are as many pages apart as faults has touched every page
-//! between them, so that a larger page, or one touch ahead, would have spared the others. Faults in memory that is asked
-//! for in large pieces are served by faultless. What a way costs, and what it gains, only a measurement tells.
+//! changes as far as records tell. A thread whose records are as many pages apart as faults has touched every page
+//! between them. So a larger page, or one touch ahead, would have spared the others. Faults in memory that is
+//! asked for in large pieces are served by faultless. What a way costs, and what it gains, only a measurement tells.
 
 use std::collections::HashMap;
 

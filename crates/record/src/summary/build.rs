@@ -1,8 +1,8 @@
 //! The records of a recording, added up.
 //!
 //! Each record stands for as many faults as its period says. What all of them stand for is scaled to the number that
-//! was counted, so that records that were dropped, and faults after a thread's last record, change no sum. The time of a
-//! kind is the mean of its timed faults; a kind with too few of them has the mean of all.
+//! was counted, so that records that were dropped, and faults after a thread's last record, change no sum. The time of
+//! a kind is the mean of its timed faults; a kind with too few of them has the mean of all.
 
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
@@ -26,7 +26,7 @@ use crate::wire::{Record, Sample, Told};
 const STEPS: usize = 100;
 /// Timed faults of a kind from which their mean is given, and of all kinds together.
 const ENOUGH: usize = 10;
-/// One of so many faults is little.
+/// One fault in this many is little.
 const MANY: u64 = 50;
 /// Single faults that are kept.
 const MOST_KEPT: usize = 100_000;
@@ -50,11 +50,11 @@ pub struct Builder {
     avoid: Avoid,
     processes: HashMap<u32, (String, Weight)>,
     threads: HashMap<(u32, u32), (String, Weight)>,
-    /// Faults by time since the beginning, in steps of so many nanoseconds; doubled when there are too many.
+    /// Faults by time since the beginning, in steps of this many nanoseconds; doubled when there are too many.
     line: (u64, Vec<u64>),
     allocators: HashMap<u32, Option<&'static str>>,
     samples: Vec<(Sampled, usize)>,
-    /// One of so many faults is kept, and how many there were.
+    /// One fault in this many is kept, and how many there were.
     kept: (u64, u64),
     lost: u64,
     major: u64,
@@ -321,7 +321,7 @@ impl Builder {
         let exceptions = match end.begun.saturating_sub(ended) {
             // All ends were recorded.
             0 => ended,
-            // So many have failed as the program's account lacks.
+            // As many have failed as the program's account lacks.
             _ if end.usage.is_some() && end.begun.saturating_sub(waited) <= failed.saturating_mul(2) => {
                 end.begun.min(waited)
             }

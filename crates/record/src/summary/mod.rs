@@ -81,7 +81,7 @@ pub struct Sampled {
     pub kind: Kind,
     /// What was touched.
     pub address: u64,
-    /// So many faults it stands for.
+    /// How many faults it stands for.
     pub period: u64,
     /// The function that touched it.
     pub function: std::rc::Rc<str>,
@@ -111,7 +111,7 @@ pub struct Recording {
     pub processes: u64,
     /// Threads that there were.
     pub threads: u64,
-    /// One of so many faults has a record.
+    /// One fault in this many has a record.
     pub period: u64,
     /// Records of faults.
     pub samples: u64,
@@ -139,8 +139,8 @@ pub struct Faults {
     pub major: u64,
     /// Of all: those that stopped a thread at an instruction. Times and shares are of these.
     pub exceptions: u64,
-    /// Of all: pages that the kernel brought in within a call (populate, mlock, direct I/O, exec), and the few before the
-    /// program's first instruction.
+    /// Of all: pages that the kernel brought in within a call (populate, mlock, direct I/O, exec), and the few before
+    /// the program's first instruction.
     pub in_calls: u64,
     /// Where the total comes from.
     pub source: Origin,

@@ -1,6 +1,6 @@
 //! A recording's chunks, put in the order of time.
 //!
-//! Each CPU's records are in order. A round holds what all CPUs had at about one time, so that all of a round is older
+//! Each CPU's records are in order. A round holds what all CPUs had at about one time. So all of a round is older
 //! than what the round after the next one holds: memory for two rounds is enough.
 
 use std::io::Read;

@@ -1,7 +1,7 @@
 //! Faults by mapping, function and call stack.
 //!
 //! Names are made once for each area and each stack of addresses. An area is found again by its place in memory, which
-//! it keeps as long as it is held here, a stack by its addresses and the code of its process.
+//! it keeps as long as it is held here. A stack is found by its addresses and the code of its process.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;

@@ -1,6 +1,6 @@
 //! Events of page faults (`perf_event_open`).
 //!
-//! An [`Event`] counts exactly, and besides writes a record of every so many-th fault to a ring. One is opened for each
+//! An [`Event`] counts exactly, and besides writes a record of every n-th fault to a ring. One is opened for each
 //! CPU and [`What`]. With `inherit` it counts the children of its thread as well; their records go to its ring, and
 //! their counts into its count.
 
@@ -46,7 +46,7 @@ pub enum Whose {
 /// How faults are sampled.
 #[derive(Clone, Copy, Debug)]
 pub struct Sampling {
-    /// One of so many faults has a record.
+    /// One fault in this many has a record.
     pub period: u64,
     /// Whether faults in system calls count too (copies to and from untouched memory).
     pub kernel: bool,
@@ -57,7 +57,7 @@ pub struct Sampling {
 }
 
 impl Sampling {
-    /// One of so many of these has a record. Ends belong to beginnings only if all of them have one.
+    /// One in this many of these has a record. Ends belong to beginnings only if all of them have one.
     pub fn of(&self, what: What) -> u64 {
         match what {
             What::Begin => self.period,

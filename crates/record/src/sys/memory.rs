@@ -13,7 +13,7 @@ pub struct Memory {
 pub const PAGE: usize = 4096;
 
 impl Memory {
-    /// So many small pages.
+    /// This many small pages.
     pub fn new(pages: usize) -> io::Result<Self> {
         let bytes = pages * PAGE;
         let access = libc::PROT_READ | libc::PROT_WRITE;

@@ -24,7 +24,7 @@ pub struct Ring {
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// Maps the ring of `event`, with room for so many bytes: a power of two of pages.
+    /// Maps the ring of `event`, with room for that many bytes: a power of two of pages.
     pub fn new(event: &Event, bytes: usize) -> io::Result<Self> {
         // SAFETY: no memory is involved.
         let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;

@@ -98,7 +98,8 @@ impl Parts {
             // The mark of the user's part.
             body.extend((-512i64).to_le_bytes());
             body.extend(stack.iter().flat_map(|frame| frame.to_le_bytes()));
-            // Memory of the stack, of which the last number is not filled. The first thread calls a function of Python's.
+            // Memory of the stack, of which the last number is not filled. The first thread calls a function of
+            // Python's.
             let call = if tid == 10 { INTERPRETED + 6 } else { HEAP };
             body.extend([40, HEAP, call, 0, CODE + 0x10, 0, 32].map(u64::to_le_bytes).concat());
         }
@@ -113,7 +114,7 @@ impl Parts {
         self.sample(2, CODE, tid, address + (1 << 20), None, 4096);
     }
 
-    /// A fault after so many nanoseconds, and its end: how long after that, with what page.
+    /// A fault after that many nanoseconds, and its end: how long after that, with what page.
     pub fn fault(&mut self, tid: u32, after: u64, address: u64, end: Option<(u64, u64)>) {
         self.time += after;
         let is_worker = tid == 11;

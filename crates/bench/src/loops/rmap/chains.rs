@@ -1,4 +1,4 @@
-//! Owners of pages as kernels kept them in 2002: each page has a list of who maps it, under a lock of its own, kept up
+//! Owners of pages as kernels kept them in 2002. Each page has a list of who maps it, under a lock of its own, kept up
 //! at each map and unmap. Here to be measured beside owners that are computed.
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -37,7 +37,7 @@ pub struct Chains {
 }
 
 impl Chains {
-    /// For so many pages, which one owner maps.
+    /// For that many pages, which one owner maps.
     pub fn new(pages: usize) -> Self {
         let pages = (0..pages).map(|_| Page { lock: AtomicU32::new(0), first: NONE }).collect();
         let mut chains = Self { pages, links: Vec::new(), free: NONE, counts: Counts::default() };

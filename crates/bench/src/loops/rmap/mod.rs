@@ -75,7 +75,7 @@ pub struct Rmap {
 /// What came of it.
 #[derive(Clone, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct Kept {
-    /// Seconds of the call that keeps the moment, and of the one that lets it go.
+    /// Seconds of the call that keeps the moment, and of the call that lets it go.
     pub taken: f64,
     /// See there.
     pub dropped: f64,

@@ -2,8 +2,8 @@
 //!
 //! A snapshot has a number, a span of whole slots, and reserved memory of the same length: the copy of a page lies at
 //! the same place there. A bit for each page says whether the snapshot has its own bytes there; where nothing was
-//! copied these are zero. What a snapshot does not have itself, the next newer one has that has any of that page, or
-//! else the region itself has it still, unchanged. So a page of a region has no list of owners: they are computed.
+//! copied these are zero. What a snapshot does not have itself, the next newer one has that has anything of the page,
+//! or else the region itself has it still, unchanged. So a page of a region has no list of owners: they are computed.
 //!
 //! | word | |
 //! |---|---|
@@ -12,9 +12,9 @@
 //! | `NEWER`, `OLDER` | its neighbours; of a free number, `NEWER` is the next free one |
 //! | `HELD` | how many pages it has |
 //!
-//! All of that changes with the lock `ends`, which is held for some steps. Bits of a slot change with the lock of the
+//! All of this changes with the lock `ends`, which is held for some steps. Bits of a slot change with the lock of the
 //! slot's entry. A snapshot comes while all areas of its span are changing. So a thread that has an entry, and has
-//! seen that its area does not change, knows all snapshots of that slot.
+//! seen that its area does not change, knows all snapshots of this slot.
 
 use faultless_base::sync::atomic::{AtomicUsize, Ordering};
 use faultless_base::sync::{Late, Lock, Words};

@@ -1,7 +1,7 @@
 //! Copies for snapshots: before a write, and before memory goes.
 //!
 //! A fault costs as much as copying a hundred pages. So the first write to a slot copies a few, and each further one
-//! as many as were copied there before; a write right behind a slot that was copied whole copies the next one whole.
+//! as many as were copied there before. A write right behind a slot that was copied whole copies the next one whole.
 
 use faultless_base::sys::mmu::{Mmu, Rights};
 use faultless_base::{Errno, PAGE, SLOT, SLOT_PAGES, Span};

@@ -5,7 +5,7 @@
 //! that meets a protected page copies it first (`copy.rs`). Who has the bytes of a page is computed (`chain`).
 //!
 //! What protects it: a snapshot comes under an exclusive range, as any change. Reading shares the range of one slot,
-//! and takes the entry of that slot to see that what it read was not written to meanwhile. Dropping has the range of
+//! and takes the entry of this slot to see that what it read was not written to meanwhile. Dropping has the range of
 //! one slot after the other alone. A write takes the entry alone, and so waits for no other thread that waits.
 
 pub mod chain;
