@@ -7,7 +7,7 @@
 //!
 //! What other threads ask for is noted elsewhere, mostly. Many threads that take turns so find their own pages again.
 
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::Ordering::Relaxed;
 
 use faultless_base::sync::Words;
 
@@ -35,7 +35,8 @@ impl Recent {
     pub(super) fn is_again(&self, page: usize, hint: usize) -> bool {
         // Numbers of threads, and addresses of their stacks, differ in few bits: Fibonacci hashing.
         let row = (hint as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - ROW_BITS);
-        let (next, pages) = self.row(row as usize);
+        let words = &self.rows[row as usize * WORDS..][..WORDS];
+        let (next, pages) = (&words[0], &words[1..]);
         // A word of zero is no page.
         let named = page + 1;
         if pages.iter().any(|page| page.load(Relaxed) == named) {
@@ -44,11 +45,6 @@ impl Recent {
         let at = next.fetch_add(1, Relaxed) % pages.len();
         pages[at].store(named, Relaxed);
         false
-    }
-
-    fn row(&self, row: usize) -> (&AtomicUsize, &[AtomicUsize]) {
-        let words = &self.rows[row * WORDS..][..WORDS];
-        (&words[0], &words[1..])
     }
 
     /// A slot is to stay for a moment.
