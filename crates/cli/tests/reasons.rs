@@ -228,8 +228,8 @@ fn a_quiet_command_inside_counts_for_the_one_outside() {
 /// Words and environment have a limit together. A program that reaches it has no room for more variables.
 #[test]
 fn a_program_without_room_for_variables_runs_plain() {
-    // As many bytes as fit plain, in words of 100 KiB and a last one. With this command before them fewer fit: its own
-    // words and the longer name of the file take room.
+    // As many bytes as fit plain, in words of 100 KiB and a last one. With this command before them fewer fit,
+    // by what its own words and the longer name of the file take.
     let script = r"
 import os, resource, subprocess, sys
 resource.setrlimit(resource.RLIMIT_STACK, (4 << 20, 4 << 20))

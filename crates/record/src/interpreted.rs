@@ -2,8 +2,8 @@
 //!
 //! An interpreter that has no frame pointers cannot be walked through. But one that names its functions for tools
 //! enters each of them by a piece of code of its own. So the return address into that code lies on the stack, in the
-//! order of the calls. What an older call has left there may look the same. Three things tell them apart: memory above
-//! the top of the stack is not read. The piece of code itself has been called by a function. And it has a name.
+//! order of the calls. What an older call has left there may look the same. Three things tell them apart. Memory above
+//! the top of the stack is not read. A function has called the piece of code itself. The piece of code has a name.
 
 use crate::space::Process;
 

@@ -5,8 +5,7 @@
 //!
 //! | record | fields after the head |
 //! |---|---|
-//! | sample | event, ip, pid and tid, time, address, for [`What::Begin`] the call stack and, if asked for, the stack's
-//! memory, size of the page there |
+//! | sample | event, ip, pid and tid, time, address, for [`What::Begin`] the call stack and, if asked for, the stack's memory, size of the page there |
 //! | all others | their own, then pid and tid, time, event |
 //!
 //! Bytes that are no record end the row: [`Records`] says so by an error, and never panics.

@@ -1,4 +1,4 @@
-//! Threads that map blocks of a region, touch them and unmap them. They make the engine's own calls and its own fault
+//! Threads that map blocks of a region, touch them and unmap them. They run the engine's own calls and its own fault
 //! function, over the memory management unit that takes time. [`changes`](super::changes) has the same program over a
 //! kernel.
 

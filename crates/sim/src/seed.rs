@@ -242,8 +242,8 @@ pub fn tables() -> Vec<Table> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
-    /// Costs were chosen by it: the standard kernel's rows up to 128 threads, for the lock. Others were rows of few
-    /// threads of the third table, for memory on other nodes and the serial part.
+    /// Costs were chosen by it: the standard kernel's rows up to 128 threads, for the lock. Rows of few threads
+    /// of the third table gave the costs of memory on other nodes and of the serial part.
     Fitted,
     /// A rule was read off it: rows of more than 128 threads are taken as multiples of the row of 128.
     ReadOff,

@@ -324,9 +324,10 @@ impl File {
     /// writable : bool
     ///     Whether it may be written to.
     /// lazy : bool
-    /// Whether its pages come when they are touched, and go again: it may be larger than memory. A page that cannot be
-    /// read is a SIGBUS then. private : bool Whether it may be changed in this mapping alone. It is lazy in any case;
-    /// the file may be open for reading.
+    ///     Whether its pages come when they are touched, and go again: it may be larger than memory. A page that cannot
+    ///     be read is a SIGBUS then.
+    /// private : bool
+    ///     Whether it may be changed in this mapping alone. It is lazy in any case; the file may be open for reading.
     ///
     /// Returns
     /// -------

@@ -72,7 +72,7 @@ impl Region {
         Ok(Snapshot(Arc::new(Taken { shared: Arc::downgrade(&self.shared), id, start: span.start, length })))
     }
 
-    /// Whether each write is noticed, of any thread.
+    /// Whether each write is noticed, by threads and by system calls.
     fn check_snapshots(&self, span: Span) -> Result<(), Error> {
         let no = |why| Err(Error::NoSnapshots(why));
         let here = 0_u8;

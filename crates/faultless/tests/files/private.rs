@@ -92,7 +92,7 @@ fn a_private_mapping_larger_than_the_budget_keeps_its_changes() {
     assert!(fs::read(named.path()).unwrap() == all);
 }
 
-/// A fault of a private mapping waits for no call on its file. It waits not for one that copies to that mapping, and
+/// A fault of a private mapping waits for no call on its file. It does not wait for one that copies to that mapping, and
 /// not for one that waits for such a copy.
 #[test]
 fn calls_may_be_given_private_memory_while_the_length_changes() {

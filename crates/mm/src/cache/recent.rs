@@ -5,7 +5,7 @@
 //! ever. So a page that a thread asks for again shortly afterwards displaces nothing, and its slot stays for
 //! [`STAYS_MS`], long enough for the thread to go on. That is beyond the budget until then.
 //!
-//! What other threads ask for is noted elsewhere, mostly. Many threads that take turns so find their own pages again.
+//! What other threads ask for is noted elsewhere, mostly. So even many threads that take turns find their own pages again.
 
 use core::sync::atomic::Ordering::Relaxed;
 

@@ -172,8 +172,8 @@ pub fn name() -> &'static [u8] {
 }
 
 /// Where sanitizers keep their shadow memory on x86-64, also when they are linked statically and show no symbol, and
-/// how long the area is at least that begins there. The first two are the address sanitizer's low shadow, and those of
-/// threads or of memory. A program may have memory of its own there, of another length.
+/// how long the area is at least that begins there. The first is the address sanitizer's low shadow, the second that of
+/// the thread or memory sanitizer. A program may have memory of its own there, of another length.
 const SHADOWS: [(usize, usize); 2] = [(0x7fff_8000, 0xfff_f000), (0x100_0000_0000, 0x100_0000_0000)];
 
 /// Whether a shadow begins at this address. Few places are looked at: to ask about all of it takes long.
