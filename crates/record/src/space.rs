@@ -49,7 +49,7 @@ type Areas = BTreeMap<u64, (u64, Rc<Area>)>;
 #[derive(Clone, Debug, Default)]
 pub struct Process {
     areas: Rc<Areas>,
-    /// Stands for the code that it has mapped: another number after each of their changes.
+    /// Stands for the code that it has mapped: another number after each change of it.
     pub code: u64,
     /// Its program's name.
     pub name: String,

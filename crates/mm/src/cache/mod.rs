@@ -195,7 +195,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         let mut done = 0;
         for (slot, bytes, part) in self.parts(offset, bytes) {
             let _pin = self.pin(slot);
-            if let Err(error) = self.bring_for(slot, part, how) {
+            if let Err(error) = self.bring_for(slot, how, || self.bring(slot, part)) {
                 return if done > 0 { Ok(done) } else { Err(error) };
             }
             f(bytes);
@@ -208,10 +208,10 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         Ok(done)
     }
 
-    /// As [`Cache::bring`]; what came for a write is counted.
-    fn bring_for(&self, slot: usize, part: Part, how: Use) -> Result<(), Errno> {
+    /// Calls `bring` for pages of a slot; what comes for a write is counted.
+    fn bring_for(&self, slot: usize, how: Use, bring: impl FnOnce() -> Result<(), Errno>) -> Result<(), Errno> {
         let is_empty = self.index.state(slot) & flag::FILLED == 0;
-        self.bring(slot, part)?;
+        bring()?;
         if how == Use::Write && is_empty && self.is_huge() {
             let is_huge = self.index.state(slot) & flag::HUGE != 0;
             self.counters.add(if is_huge { Counter::FileWriteAlloc } else { Counter::FileWriteFailed }, 1);

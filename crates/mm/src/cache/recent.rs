@@ -5,15 +5,15 @@
 //! ever. So a page that a thread asks for again shortly afterwards displaces nothing, and its slot stays for
 //! [`STAYS_MS`], long enough for the thread to go on. That is beyond the budget until then.
 //!
-//! What other threads ask for is noted elsewhere, mostly. So even many threads that take turns find their own pages again.
+//! What other threads ask for is noted elsewhere, mostly. So even many threads that take turns find their own pages
+//! again.
 
 use core::sync::atomic::Ordering::Relaxed;
 
 use faultless_base::sync::Words;
 
 /// Where threads note their pages, more than processors; by chance two have the same.
-const ROWS: usize = 1 << ROW_BITS;
-const ROW_BITS: u32 = 6;
+const ROWS: usize = 64;
 /// Words of a row: the next one, and the pages. More than an instruction touches.
 const WORDS: usize = 8;
 /// A thread that waits may get a processor late.
@@ -33,9 +33,8 @@ impl Recent {
 
     /// Whether a thread has asked for a page shortly before; it is noted if not. `hint` tells threads apart.
     pub(super) fn is_again(&self, page: usize, hint: usize) -> bool {
-        // Numbers of threads, and addresses of their stacks, differ in few bits: Fibonacci hashing.
-        let row = (hint as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - ROW_BITS);
-        let words = &self.rows[row as usize * WORDS..][..WORDS];
+        // Threads one after the other have different ones.
+        let words = &self.rows[hint % ROWS * WORDS..][..WORDS];
         let (next, pages) = (&words[0], &words[1..]);
         // A word of zero is no page.
         let named = page + 1;

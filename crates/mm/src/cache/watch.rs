@@ -120,14 +120,14 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             self.forget_dropped(slot, part);
         }
         self.counters.add(Counter::FileFault, 1);
-        if let Some(staging) = self.staging.get()
-            && staging.recent().is_again(offset / PAGE, hint)
-        {
-            // Before it comes: it is not to go at once.
-            staging.recent().note_needed(slot, self.store.now_ms());
-            return self.bring_beside(slot, part);
-        }
-        self.bring_for(slot, part, how)
+        self.bring_for(slot, how, || match self.staging.get().map(Staging::recent) {
+            Some(recent) if recent.is_again(offset / PAGE, hint) => {
+                // Before it comes: it is not to go at once.
+                recent.note_needed(slot, self.store.now_ms());
+                self.bring_beside(slot, part)
+            }
+            _ => self.bring(slot, part),
+        })
     }
 
     /// The program may have dropped a page by a call of its own, with what was written there.
@@ -186,8 +186,8 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         is_any
     }
 
-    /// Lets all pages of a tracked slot go that is clean, as far as they stay so. Whether all went. No thread has a pin,
-    /// but the program may write where it is mapped.
+    /// Lets all pages of a tracked slot go that is clean, as far as they stay so. Whether all went. No thread has a
+    /// pin, but the program may write where it is mapped.
     ///
     /// A page is copied; then it must not have been noted as written, so the copy is what the file has; then it moves
     /// away. If it differs from the copy by then, it was written to in between, and moves back.
