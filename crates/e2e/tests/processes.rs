@@ -54,6 +54,9 @@ tests! {
         passes("same_files.c", &["statm", "maps", "status", "cgroup"].map(|file| format!("/proc/thread-self/{file}")));
     huge_pages_that_the_program_asks_for_at_once:
         passes_with("64M", "collapse.c", &["block", "mapping", "refused"]);
+    /// Its first large request comes before its children, or behind one.
+    children_that_are_process_1_as_their_parent_is:
+        passes("first_process.c", &["started ends", "new ends", "started killed", "new killed"]);
     numbers_of_calls_with_more_than_32_bits: passes("wide_numbers.c", &[""]);
 }
 
@@ -62,6 +65,13 @@ fn a_program_that_allows_itself_few_system_calls() {
     for way in ["prctl", "syscall"] {
         passes("filtered.c", &["", "fork", "bare"].map(|children| format!("{way} {children}")));
     }
+}
+
+#[test]
+fn memory_that_becomes_smaller_where_it_moves_to() {
+    let Some(case) = Case::compiled("shrinks.c", &[]) else { return };
+    let run = case.env("FAULTLESS_BUDGET", "16M").same();
+    assert!(run.counters.get(Counter::BytesAdvised) > 0, "no advice has split a mapping");
 }
 
 #[test]

@@ -6,10 +6,10 @@
 
 use core::ffi::CStr;
 use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use super::open;
 use super::raw::{self, syscall};
+use super::{home, open};
 use crate::Errno;
 
 /// Where descriptors lie in the program's table: below this number, and above those that select(2) takes where the
@@ -23,14 +23,6 @@ const LEAST_LIMIT: usize = 64;
 /// one descriptor stays open in each. Where that cannot be told, all tries count.
 const MOST_TRIES: usize = 16;
 
-/// The process that this memory belongs to; 0: not known yet.
-static HOME: AtomicI32 = AtomicI32::new(0);
-
-/// This memory belongs to this process.
-pub fn note_home() {
-    HOME.store(raw::process_number() as i32, Ordering::Relaxed);
-}
-
 /// Whether what this thread opens is there for the threads of the process, as far as that can be told.
 fn is_in_shared_table() -> Option<bool> {
     const KCMP_FILES: usize = 2;
@@ -40,7 +32,7 @@ fn is_in_shared_table() -> Option<bool> {
     // SAFETY: no arguments; compares two threads.
     unsafe {
         let (pid, thread) = (raw::process_number() as i32, raw::thread_number() as i32);
-        if ![0, pid].contains(&HOME.load(Ordering::Relaxed)) {
+        if !home::is(pid) {
             return Some(false);
         }
         let same = || syscall(libc::SYS_kcmp, [pid as usize, thread as usize, KCMP_FILES, 0, 0, 0]);

@@ -3,13 +3,13 @@
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use super::looks::{self, signatures, somewhere};
-use super::nodes;
 use super::raw::{self, Access, syscall};
 use super::{FileArea, Headroom, Huge, Job, Sys};
 use super::{
-    area, cgroup, frames, isolate, job, kept, mapped_file, migrate, moves, open, pagemap, policy, pressure,
-    proc_file, stack, thread, unwritten, warm,
+    area, cgroup, frames, isolate, job, mapped_file, migrate, moves, open, pagemap, policy, pressure, proc_file,
+    stack, thread, unwritten, warm,
 };
+use super::{home, nodes};
 use crate::units::{PAGE, SLOT, Span};
 use crate::zero::driver::Poll;
 use crate::zero::{self, Engine};
@@ -128,12 +128,12 @@ impl Sys for Linux {
         let kept = reserve(bytes, align)?;
         // A reservation has nothing to show in a core dump; its used parts are opened to dumps again.
         madvise(kept, libc::MADV_DONTDUMP);
-        kept::note_home();
+        home::note(raw::process_number() as i32);
         Some(kept)
     }
 
     fn reserve_apart(&self, bytes: usize) -> Option<Span> {
-        kept::note_home();
+        home::note(raw::process_number() as i32);
         Some(Span::new(frames::reserve_huge(bytes)?, bytes))
     }
 
@@ -275,7 +275,7 @@ impl Sys for Linux {
     }
 
     fn forked(&self) {
-        kept::note_home();
+        home::note(raw::process_number() as i32);
         stack::forget();
         thread::forget();
         moves::forget();

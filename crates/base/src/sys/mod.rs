@@ -15,6 +15,7 @@ pub mod descriptor;
 pub mod file_memory;
 pub mod frames;
 mod helper;
+pub mod home;
 pub mod isolate;
 mod job;
 mod kept;

@@ -12,33 +12,32 @@
 //! process has one thread, and lie aside (`kept.rs`).
 
 use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::kept::{aside, open_marked};
 use super::raw::{self, NoSignals, now_ns, syscall};
 use super::stack::once;
-use super::{helper, thread};
+use super::{helper, home, thread};
 use crate::Errno;
 
 /// Whether the table is a program's that does not know of us. A program that links this crate expects its descriptors.
 static GUEST: AtomicBool = AtomicBool::new(false);
-/// The process that the memory belongs to. A child of vfork has its parent's memory, and a table of its own.
-static HOME: AtomicI32 = AtomicI32::new(0);
 /// Until when the process is taken to have other threads.
 static CROWDED_UNTIL: AtomicU64 = AtomicU64::new(0);
 /// The one thread of the process is in [`unseen`] or [`apart`].
 static INSIDE: AtomicBool = AtomicBool::new(false);
 const CROWDED_NS: u64 = 1_000_000;
 
-/// This process is a guest's, and this memory is its own. Again in a forked child.
-pub fn be_guest(pid: i32) {
+/// This process, with this number, is a guest's, and this memory is its own. Again in a forked child.
+pub fn be_guest(number: i32) {
     GUEST.store(true, Ordering::Relaxed);
-    HOME.store(pid, Ordering::Relaxed);
+    home::note(number);
     CROWDED_UNTIL.store(0, Ordering::Relaxed);
 }
 
+/// Whether this is no child of vfork, which has its parent's memory, and a table of its own.
 fn is_home() -> bool {
-    HOME.load(Ordering::Relaxed) as usize == raw::process_number()
+    home::is(raw::process_number() as i32)
 }
 
 /// Threads of this process: the entries of its task directory. To count them takes no descriptor.

@@ -91,11 +91,13 @@ enum Target {
     Kept(usize),
 }
 
-/// As mremap(2), after the kernel has refused it with `EFAULT`, which stands if the range is more than one mapping to
-/// the program too, which `look_up` tells. With `MREMAP_FIXED` the target is `to`, which is page-aligned and apart
+/// As mremap(2), after the kernel has refused it with `EFAULT`, which stands if what stays of the range is more
+/// than one mapping to the program too, which `look_up` tells. With `MREMAP_FIXED` the target is `to`, which is page-aligned and apart
 /// from `from`.
 pub fn remap(from: Span, bytes: usize, flags: i32, to: usize, look_up: impl FnOnce(Span) -> Mapping) -> Answer {
-    let now = || match look_up(from) {
+    // What a smaller mapping loses may be anything: the kernel unmaps it.
+    let stays = Span::new(from.start, from.bytes().min(bytes));
+    let now = || match look_up(stays) {
         Mapping::Several => Err(Errno::EFAULT),
         found => {
             let fixed = flags & libc::MREMAP_FIXED != 0;

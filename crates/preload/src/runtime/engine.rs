@@ -3,12 +3,12 @@
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use core::ops::Deref;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use faultless_base::sync::Starter;
 use faultless_base::sys::linux::Linux;
 use faultless_base::sys::raw::{self, NoSignals, syscall};
-use faultless_base::sys::{isolate, open, stack, thread};
+use faultless_base::sys::{home, isolate, open, stack, thread};
 use faultless_base::{Errno, Span};
 use faultless_mm::Space;
 use faultless_page::knobs::Sharer;
@@ -32,8 +32,6 @@ static ARENA_BYTES: AtomicUsize = AtomicUsize::new(0);
 static MANAGED_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 static RETIRED: AtomicBool = AtomicBool::new(false);
-/// The process that this memory belongs to. A child of vfork has its parent's memory and a number of its own.
-static HOME: AtomicI32 = AtomicI32::new(0);
 
 /// Values of [`Engine::same_process`] besides 0.
 const SETTLED: u32 = 1;
@@ -98,7 +96,6 @@ impl Engine {
 /// system call for it may be forbidden.
 pub fn note_home() {
     if !RETIRED.load(Ordering::Relaxed) {
-        HOME.store(pid(), Ordering::Relaxed);
         open::be_guest(pid());
     }
 }
@@ -106,8 +103,7 @@ pub fn note_home() {
 /// Whether this process is not a child of vfork, which shares its parent's memory. Before this library's constructor
 /// has run, no process is such a child.
 pub fn is_home() -> bool {
-    let home = HOME.load(Ordering::Relaxed);
-    home == 0 || home == pid()
+    home::is(pid())
 }
 
 /// Whether this process shares its parent's memory, and the engine in it. A forked child makes the engine its own at the
@@ -119,7 +115,7 @@ pub fn is_shared() -> bool {
 
 /// Whether this thread is the first one of this process, or of the parent that waits for it after vfork.
 pub fn is_first_thread() -> bool {
-    inside::is_first_thread(HOME.load(Ordering::Relaxed))
+    inside::is_first_thread(home::number())
 }
 
 /// Before the engine has started, a child of vfork and one of a bare fork look alike: asks the kernel. Whether the memory is
@@ -127,12 +123,13 @@ pub fn is_first_thread() -> bool {
 fn comes_home() -> bool {
     const KCMP_VM: usize = 1;
     if !is_home() {
-        let home = HOME.load(Ordering::Relaxed) as usize;
-        if settings::is_confined() {
+        let (this, home) = (pid() as usize, home::number() as usize);
+        // Numbers from before mean nothing to process 1 of a new namespace.
+        if settings::is_confined() || this == 1 {
             return false;
         }
         // SAFETY: compares two processes.
-        match unsafe { syscall(libc::SYS_kcmp, [pid() as usize, home, KCMP_VM, 0, 0, 0]) } {
+        match unsafe { syscall(libc::SYS_kcmp, [this, home, KCMP_VM, 0, 0, 0]) } {
             Ok(0) => return false,
             // A parent that waits for its child of vfork exists.
             Ok(_) | Err(Errno::ESRCH) => note_home(),
@@ -179,7 +176,7 @@ fn tell_if_untold() {
 #[cold]
 fn tell_ended() {
     let Some(_inside) = Inside::enter() else { return };
-    let may_tell = is_home() && !confined::is_apart() && raw::may_call() && !settings::is_confined();
+    let may_tell = !confined::is_apart() && raw::may_call() && is_home() && !settings::is_confined();
     if may_tell && UNTOLD.swap(false, Ordering::Relaxed) {
         stack::with_room(|| open::apart(settings::tell_ended));
     }
@@ -401,6 +398,8 @@ pub fn finish_if_due() {
 
 #[cold]
 fn finish() {
+    // Behind a filter the question might end the program.
+    let is_home = || inside::are_calls_over() || is_home();
     if !confined::is_apart() && is_home() && DUE.swap(false, Ordering::SeqCst) {
         retire_with(Calls::GoOn);
     }
