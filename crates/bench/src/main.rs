@@ -6,6 +6,7 @@ mod change;
 mod cold;
 mod contender;
 mod contenders;
+mod files;
 mod format;
 mod huge;
 mod hugecache;
@@ -23,6 +24,7 @@ mod rmap;
 mod rule;
 mod run;
 mod schedule;
+mod setting;
 mod spf;
 mod table;
 mod turns;
@@ -48,6 +50,8 @@ enum Bench {
     Run(run::Args),
     /// Files in memory and beyond it: the kernel's page cache, tmpfs, and the cache of the library.
     Hugecache(hugecache::Args),
+    /// Programs that read files by mmap, in memory and not: as they are, with advice, and with files read ahead.
+    Files(files::Args),
     /// Programs on a machine whose free memory was idle, with and without the warm reserve.
     Cold(cold::Args),
     /// What windows are worth: first touches of memory by the kernel and by regions, and on simulated processors.
@@ -70,6 +74,7 @@ fn main() -> ExitCode {
     match Args::parse().bench {
         Bench::Run(args) => exit_code(run::main(&args)),
         Bench::Hugecache(args) => exit_code(hugecache::main(&args)),
+        Bench::Files(args) => exit_code(files::main(&args)),
         Bench::Cold(args) => exit_code(cold::main(&args)),
         Bench::Prefault(args) => exit_code(prefault::main(&args)),
         Bench::Prezero(args) => exit_code(prezero::main(&args)),

@@ -14,6 +14,7 @@ mod rows;
 mod spf;
 mod storms;
 mod touch;
+mod walk;
 
 use std::io;
 use std::process::ExitCode;
@@ -31,6 +32,7 @@ pub use neighbour::Steps;
 pub use rmap::{Kept, Pages, Way as RmapWay};
 pub use rows::rows;
 pub use spf::{EDGES, ENDS, Latency, Reached, Way as SpfWay};
+pub use walk::Order;
 
 /// The loops.
 #[derive(Subcommand)]
@@ -164,6 +166,8 @@ pub enum Loop {
     Spf(spf::Spf),
     /// Keeps a moment of memory, or saves it beside a writer.
     Rmap(rmap::Rmap),
+    /// Reads a file by mmap.
+    Walk(walk::Walk),
     /// Files in memory, used as IOzone uses them.
     Inside(cached::Inside),
     /// A file larger than the memory allowed.
@@ -205,6 +209,7 @@ pub fn main(which: Loop) -> ExitCode {
         Loop::Rmap(what) => return print(rmap::run(&what)),
         Loop::Inside(what) => return print(cached::run_inside(&what)),
         Loop::Beyond(what) => return print(cached::run_beyond(&what)),
+        Loop::Walk(what) => return print(walk::run(&what)),
         Loop::Releases { size, rest, seconds } => neighbour::releases(size, rest, seconds),
         Loop::Neighbour { seconds } => return print(neighbour::compute(seconds)),
         Loop::Touch { size, pace } => touch::rounds(size, pace),
