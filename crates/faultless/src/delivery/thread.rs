@@ -191,7 +191,8 @@ fn serve(served: &dyn Served, part: usize, inbox: Inbox<'_>, beat: &Beat, watchd
     }
 }
 
-/// Serves messages that came together: each page once, in order of addresses, so that windows are seen as such.
+/// Serves messages that came together in order of addresses, so that windows are seen as such. A read of what has come
+/// since needs nothing more.
 pub fn batch(served: &dyn Served, uffd: &Uffd, beat: &Beat, events: &mut [Event]) {
     let page_of = |event: &Event| match event {
         Event::Fault { address, .. } => address & !(PAGE - 1),
