@@ -43,6 +43,18 @@ fn predictions_of_prefaulting_alone_are_too_slow_where_many_wait() {
     }
 }
 
+/// The rate of many address spaces is taken as a multiple of one's: the error is that of the row of 128, and what 2004
+/// lost or gained beyond 128. Their processor time in 2004 is one address space's, so it is not compared.
+#[test]
+fn rows_read_off_are_within_their_error() {
+    for (table, low, high) in [(0, 0.94, 0.98), (1, 0.56, 0.66), (2, 0.97, 1.17), (3, 0.56, 0.59), (4, 0.79, 0.85)]
+    {
+        let rows = ratios(table, Source::ReadOff, engine);
+        assert_eq!(rows.len(), 2);
+        within("the engine", &rows, low, high);
+    }
+}
+
 /// What a constant ceiling cannot say: with the lock, more threads touch fewer pages.
 #[test]
 fn prefaulting_alone_falls_beyond_32_threads_as_in_2004() {

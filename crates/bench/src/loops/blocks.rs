@@ -59,6 +59,31 @@ pub fn many(size: usize, held: usize, pace: Pace) -> io::Result<Outcome> {
     })
 }
 
+/// What `ebizzy` does, with the sizes of its authors, written anew: threads share chunks of keys. A round copies one of
+/// them to a new block, looks for a key there by halves, and frees the copy.
+pub fn searches(size: usize, chunks: usize, mapped: bool, pace: Pace) -> io::Result<Outcome> {
+    if mapped {
+        memory::map_blocks_from(PAGE);
+    }
+    let keys = size / size_of::<u64>();
+    let all: Vec<u64> = (0..keys as u64).collect();
+    let mut chunks: Vec<Block> = (0..chunks.max(1)).map(|_| Block::new(size)).collect::<io::Result<_>>()?;
+    let chunks: Vec<&[u64]> = chunks.iter_mut().map(|chunk| chunk.copy_from(&all)).collect();
+    let random: Vec<Mutex<u64>> = (1..=pace.threads as u64).map(Mutex::new).collect();
+    repeat(pace, 1, |index| {
+        let mut random = random[index].lock().expect("panics abort");
+        *random = xorshift(*random);
+        let from = chunks[(*random % chunks.len() as u64) as usize];
+        let key = (*random >> 32) % keys as u64;
+        let mut copy = Block::new(size)?;
+        // Each key is at its place, so each round has the same sum.
+        copy.copy_from(from)
+            .binary_search(&key)
+            .map(|at| at as u64 - key)
+            .map_err(|_| io::Error::other("a key is missing"))
+    })
+}
+
 fn xorshift(mut x: u64) -> u64 {
     x ^= x << 13;
     x ^= x >> 7;

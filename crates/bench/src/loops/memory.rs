@@ -1,13 +1,15 @@
 //! Memory as a C program gets it: through the C library's mmap and malloc, which a preload library can replace.
 
+use std::fs::File;
 use std::hint::black_box;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::slice;
 
 /// The step of a touch.
 pub const PAGE: usize = 4096;
 
-/// A private anonymous mapping.
+/// A private anonymous mapping, or one of a file.
 pub struct Mapping {
     base: *mut u8,
     len: usize,
@@ -16,10 +18,18 @@ pub struct Mapping {
 impl Mapping {
     /// Maps `len` bytes.
     pub fn new(len: usize) -> io::Result<Mapping> {
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        Self::map(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1)
+    }
+
+    /// Maps the first `len` bytes of a file, which has as many.
+    pub fn of_file(file: &File, len: usize, shared: bool) -> io::Result<Mapping> {
+        Self::map(len, if shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE }, file.as_raw_fd())
+    }
+
+    fn map(len: usize, flags: i32, file: i32) -> io::Result<Mapping> {
         // SAFETY: a new mapping wherever there is room.
         let base =
-            unsafe { libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+            unsafe { libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, file, 0) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
@@ -141,6 +151,17 @@ impl Block {
     pub fn touch(&mut self, step: usize) -> u64 {
         // SAFETY: the block is ours, and zeroed ones are initialised.
         unsafe { touch(self.base, self.len, step) }
+    }
+
+    /// Copies words of its size to it.
+    pub fn copy_from(&mut self, words: &[u64]) -> &[u64] {
+        assert_eq!(size_of_val(words), self.len);
+        // SAFETY: the block is ours, as long as the words, and apart from them; after the copy it is initialised; malloc
+        // aligns to 16 bytes.
+        unsafe {
+            self.base.cast::<u64>().copy_from_nonoverlapping(words.as_ptr(), words.len());
+            slice::from_raw_parts(self.base.cast(), words.len())
+        }
     }
 
     /// Writes all of it.

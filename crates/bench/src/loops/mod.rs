@@ -53,6 +53,20 @@ pub enum Loop {
         #[command(flatten)]
         pace: Pace,
     },
+    /// Maps a file, touches one byte a page if asked to, unmaps.
+    OfFile {
+        /// Bytes of the file.
+        #[arg(long)]
+        size: usize,
+        /// Touch it.
+        #[arg(long)]
+        touched: bool,
+        /// Changes go to the file.
+        #[arg(long)]
+        shared: bool,
+        #[command(flatten)]
+        pace: Pace,
+    },
     /// A zeroed block, one byte a page touched.
     Zeroed {
         /// Bytes of the block.
@@ -80,6 +94,20 @@ pub enum Loop {
         /// Blocks that each thread holds.
         #[arg(long)]
         held: usize,
+        #[command(flatten)]
+        pace: Pace,
+    },
+    /// Copies chunks to new blocks, and looks for a key in each.
+    Searches {
+        /// Bytes of a chunk.
+        #[arg(long)]
+        size: usize,
+        /// Chunks.
+        #[arg(long)]
+        chunks: usize,
+        /// The C library maps each block on its own.
+        #[arg(long)]
+        mapped: bool,
         #[command(flatten)]
         pace: Pace,
     },
@@ -214,6 +242,8 @@ pub fn main(which: Loop) -> ExitCode {
         Loop::Neighbour { seconds } => return print(neighbour::compute(seconds)),
         Loop::Touch { size, pace } => touch::rounds(size, pace),
         Loop::Untouched { size, pace } => touch::untouched(size, pace),
+        Loop::OfFile { size, touched, shared, pace } => touch::of_file(size, touched, shared, pace),
+        Loop::Searches { size, chunks, mapped, pace } => blocks::searches(size, chunks, mapped, pace),
         Loop::Zeroed { size, pace } => blocks::zeroed(size, pace),
         Loop::Temporaries { size, resident, pace } if resident => blocks::left(size, pace),
         Loop::Temporaries { size, pace, .. } => blocks::temporaries(size, pace),
@@ -350,10 +380,16 @@ mod tests {
     fn each_loop_gives_the_same_checksum_twice() {
         let pace = Pace { seconds: 0.001, threads: 2, pause: 0, most: 9 };
         let size = 1 << 20;
-        let all: [fn(usize, Pace) -> io::Result<Outcome>; 5] =
-            [touch::rounds, touch::untouched, blocks::zeroed, blocks::temporaries, |size, pace| {
-                blocks::many(size, 3, pace)
-            }];
+        let all: [fn(usize, Pace) -> io::Result<Outcome>; 8] = [
+            touch::rounds,
+            touch::untouched,
+            blocks::zeroed,
+            blocks::temporaries,
+            |size, pace| blocks::many(size, 3, pace),
+            |size, pace| blocks::searches(size, 3, false, pace),
+            |size, pace| touch::of_file(size, true, false, pace),
+            |size, pace| touch::of_file(size, false, true, pace),
+        ];
         for (index, run) in all.iter().enumerate() {
             let (first, second) = (run(size, pace).unwrap(), run(size, pace).unwrap());
             assert_eq!(first.checksum, second.checksum, "loop {index}");

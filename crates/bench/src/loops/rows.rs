@@ -12,7 +12,9 @@ pub fn rows(context: &Context) -> Vec<Row> {
     let mut rows = Vec::new();
     rows.extend(touched());
     rows.extend(untouched());
+    rows.extend(of_files());
     rows.extend(blocks());
+    rows.extend(searches());
     rows.extend(first_touch(context));
     rows.extend(costs());
     rows.extend(sparse(context));
@@ -70,6 +72,42 @@ fn untouched() -> Vec<Row> {
     vec![
         row("untouched-1", 1, "1 thread").line(Metric::Cost, &[]),
         row("untouched-2", 2, "2 threads").line(Metric::Cost, &[]),
+    ]
+}
+
+/// Of the tests of will-it-scale: page_fault1 is the first of [`touched`], mmap1 of [`untouched`]. These map files,
+/// which are left to the kernel.
+fn of_files() -> Vec<Row> {
+    let row = |id, title: &str, what: &'static str| {
+        Row::new(id, Section::Quiet, format!("{title}, 128 MiB of a file"))
+            .field(Field::Kernel)
+            .rounds(6, 8.0)
+            .looping(move |c| format!("of-file {what} --size {} --seconds {}", c.size(128 * MIB), c.seconds(0.3)))
+            .line(Metric::Cost, &[(Bound::Share(1.01), Against::PLAIN)])
+    };
+    vec![
+        row("page-fault2", "map, touch, unmap (page_fault2), private", "--touched"),
+        row("page-fault3", "map, touch, unmap (page_fault3), shared", "--touched --shared"),
+        row("mmap2", "map, unmap untouched (mmap2), shared", "--shared"),
+    ]
+}
+
+/// ebizzy with the numbers of its authors: ten chunks of 512 KiB, two threads a CPU.
+fn searches() -> Vec<Row> {
+    let row = |id, title: &str, how: &'static str| {
+        Row::new(id, Section::Loops, format!("copy 512 KiB to a new block and search it, {title}"))
+            .field(Field::Malloc)
+            .rounds(6, 16.0)
+            .warm(GIB)
+            .looping(move |c| {
+                let (threads, seconds) = (2 * c.cpus, c.seconds(0.4));
+                format!("searches {how} --size 524288 --chunks 10 --threads {threads} --seconds {seconds}")
+            })
+            .line(Metric::Cost, &[(Bound::Share(1.01), Against::BestRetaining)])
+    };
+    vec![
+        row("ebizzy", "2 threads a CPU (as `ebizzy`)", ""),
+        row("ebizzy-m", "each block mapped on its own (as `ebizzy -m`)", "--mapped"),
     ]
 }
 

@@ -1,5 +1,6 @@
 //! Loops over mappings.
 
+use std::fs::File;
 use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,6 +16,23 @@ pub fn rounds(size: usize, pace: Pace) -> io::Result<Outcome> {
 /// Map and unmap. A round is short: it is measured by the hundred.
 pub fn untouched(size: usize, pace: Pace) -> io::Result<Outcome> {
     repeat(pace, 100, |_| Mapping::new(size).map(|_| size as u64))
+}
+
+/// The same of a file of its own for each thread, which has no name any more: mapped, touched if `touched`, unmapped.
+/// Changes go to the file if `shared`.
+pub fn of_file(size: usize, touched: bool, shared: bool, pace: Pace) -> io::Result<Outcome> {
+    let file = |_| {
+        let file = tempfile::tempfile()?;
+        file.set_len(size as u64).map(|()| file)
+    };
+    let files: Vec<File> = (0..pace.threads).map(file).collect::<io::Result<_>>()?;
+    let batch = if touched { 1 } else { 100 };
+    repeat(pace, batch, |index| {
+        let mut mapping = Mapping::of_file(&files[index], size, shared)?;
+        // A shared file keeps what was written.
+        let sum = if touched { mapping.touch(PAGE) } else { 0 };
+        Ok(if shared { 0 } else { sum })
+    })
 }
 
 /// The first touch of one mapping, once.

@@ -23,8 +23,9 @@ const FUNCTIONS: u64 = 60;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Way {
     Kernel,
-    Classic,
-    Speculative,
+    Run,
+    /// Without memory brought ahead: what the background thread's part is.
+    Behind,
     Mapped,
 }
 
@@ -34,7 +35,7 @@ const MAPPED: &str = "mapped";
 impl Way {
     /// Those that this build has.
     fn all() -> Vec<Self> {
-        let mut all = vec![Self::Kernel, Self::Classic, Self::Speculative];
+        let mut all = vec![Self::Kernel, Self::Run, Self::Behind];
         all.extend(Knob::ALL.iter().any(|knob| knob.declared().name == MAPPED).then_some(Self::Mapped));
         all
     }
@@ -42,8 +43,8 @@ impl Way {
     fn name(self) -> &'static str {
         match self {
             Self::Kernel => "kernel",
-            Self::Classic => "faultless run, speculative_page_fault=0",
-            Self::Speculative => "faultless run, speculative_page_fault=1",
+            Self::Run => "faultless run",
+            Self::Behind => "faultless run, ahead=0",
             Self::Mapped => "faultless run, mapped=1",
         }
     }
@@ -100,14 +101,17 @@ fn job(runs: &mut Runs, dir: &Path, way: Way, jobs: usize) -> Result<Sample, Str
     quiet(Command::new("make").arg("clean"))?;
     let mut command = match way {
         Way::Kernel => Command::new("make"),
-        Way::Classic | Way::Speculative | Way::Mapped => {
+        Way::Run | Way::Behind | Way::Mapped => {
             let mut command = Command::new(&runs.context.exe);
-            let mapped = (way == Way::Mapped).then(|| format!("--set={MAPPED}=1"));
-            command.args(["run", "--quiet"]).args(mapped).args(["--", "make"]);
+            let set = match way {
+                Way::Mapped => Some(format!("--set={MAPPED}=1")),
+                Way::Behind => Some("--set=ahead=0".into()),
+                _ => None,
+            };
+            command.args(["run", "--quiet"]).args(set).args(["--", "make"]);
             command
         }
     };
-    command.env("FAULTLESS_SPECULATIVE_PAGE_FAULT", if way == Way::Classic { "0" } else { "1" });
     runs.sample("compile", way.name(), command.current_dir(dir).args(["-s", "-j", &jobs.to_string()]))
 }
 

@@ -267,6 +267,22 @@ mod tests {
         );
     }
 
+    /// As in 2004: a thread has one prediction, in all areas, and it goes up.
+    #[test]
+    fn one_stream_goes_up_alone() {
+        let streams = streams(0, 4);
+        let fault = |page: usize, id: usize| {
+            let seen = Seen { page: AREA.start + page * PAGE, area: AREA, id, hint: 1 };
+            streams.predict(seen, By::One, 14).window.pages()
+        };
+        assert_eq!([0, 1, 3, 7, 15, 31].map(|page| fault(page, 1)), [1, 2, 4, 8, 16, 16]);
+        assert_eq!(fault(47, 2), 16, "another area does not count");
+        assert_eq!(fault(2000, 1), 1, "a second sequence begins anew");
+        assert_eq!(fault(63, 2), 1, "and has ended the first");
+        assert_eq!([1000, 999, 998, 997].map(|page| fault(page, 1)), [1; 4], "backward is no sequence");
+        assert_eq!([3000, 3003, 3006, 3009].map(|page| fault(page, 1)), [1; 4], "nor are pages apart");
+    }
+
     #[test]
     fn windows_grow_backward() {
         let streams = streams(0, HUGE_ORDER);
