@@ -67,6 +67,13 @@ fn a_mapping_stays_one_area() {
     assert!(run.counters.get(Counter::BytesFreshHuge) > 0, "nothing was advised: {:?}", run.counters);
 }
 
+#[test]
+fn a_mapping_of_which_a_part_was_replaced_is_one() {
+    let Some(case) = Case::compiled("cuts.c", &[]) else { return };
+    let run = case.same();
+    assert!(run.counters.get(Counter::BytesAdvised) > 0, "nothing was advised: {:?}", run.counters);
+}
+
 /// Advice for a part of a mapping makes it several areas, of which the kernel counts those without memory no more once
 /// they are closed to writes.
 #[test]

@@ -57,6 +57,7 @@ tests! {
     /// Its first large request comes before its children, or behind one.
     children_that_are_process_1_as_their_parent_is:
         passes("first_process.c", &["started ends", "new ends", "started killed", "new killed"]);
+    threads_that_end_before_others: passes_with("64M", "ends.c", &["children", "cloned"]);
     numbers_of_calls_with_more_than_32_bits: passes("wide_numbers.c", &[""]);
 }
 

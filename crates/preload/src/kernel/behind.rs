@@ -45,11 +45,11 @@ functions! {
     PosixMadvise c"posix_madvise", ProcessMadvise c"process_madvise", Mincore c"mincore", Ioctl c"ioctl",
     Setsockopt c"setsockopt", Shmat c"shmat", Vmsplice c"vmsplice", Personality c"personality",
     Syscall c"syscall", Brk c"brk", Sbrk c"sbrk", Dlopen c"dlopen",
-    PthreadCreate c"pthread_create", ThrdCreate c"thrd_create",
+    PthreadCreate c"pthread_create", ThrdCreate c"thrd_create", PthreadExit c"pthread_exit", ThrdExit c"thrd_exit",
     Send c"send", Sendto c"sendto", Sendmsg c"sendmsg", Sendmmsg c"sendmmsg",
     Setuid c"setuid", Setgid c"setgid", Seteuid c"seteuid", Setegid c"setegid", Setreuid c"setreuid",
     Setregid c"setregid", Setresuid c"setresuid", Setresgid c"setresgid", Setgroups c"setgroups",
-    Initgroups c"initgroups", Vfork c"vfork",
+    Initgroups c"initgroups", Vfork c"vfork", Clone c"clone",
     // The C library's own, whatever stands before it.
     RegisterAtfork c"__register_atfork", ClockGettime c"clock_gettime", SchedGetcpu c"sched_getcpu",
     SecureGetenv c"secure_getenv",

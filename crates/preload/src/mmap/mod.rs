@@ -123,6 +123,10 @@ pub fn replace(addr: usize, bytes: usize) -> Option<Replacing> {
 fn leave_alone(span: Span, is_ours: bool) -> Option<Replacing> {
     let engine = engine::running().filter(|engine| !engine.is_retired())?;
     (is_ours || is_known(span)).then(|| {
+        // What is cut here may have advice of ours, and what comes in its place has none.
+        if span.start % SLOT != 0 || span.end % SLOT != 0 {
+            smaps::note_shift();
+        }
         let is_inside = has_interrupted();
         aside(|| {
             let no_signals = NoSignals::new();

@@ -6,6 +6,7 @@
 //! for a child that shares this memory and has confined itself ([`confined`]).
 
 pub mod areas;
+mod clone;
 pub mod confined;
 pub mod engine;
 mod exit;

@@ -13,10 +13,10 @@ use crate::kernel::dispatch::syscall;
 
 pub use text::Mapping;
 
-/// Advice of the engine's has moved to where it ends between slots.
+/// Advice of the engine's ends between slots: it has moved there, or the program has replaced the rest.
 static SHIFTED: AtomicBool = AtomicBool::new(false);
 
-/// Notes such a move.
+/// Notes such an end.
 pub fn note_shift() {
     SHIFTED.store(true, Ordering::Relaxed);
 }
@@ -56,7 +56,6 @@ impl Drop for File {
 /// tell, the range passes for one, too. `watches`: the program has a userfaultfd.
 pub fn look_up(span: Span, watches: bool) -> Mapping {
     let Some(file) = File::open(SMAPS) else { return Mapping::One };
-    // Advice of the engine's ends where a slot does, unless it was moved elsewhere.
     text::look_up(
         |buffer| file.read(buffer),
         span,

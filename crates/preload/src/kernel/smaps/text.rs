@@ -157,7 +157,7 @@ pub fn look_up(
             if seen >= span.end {
                 return found;
             }
-            // Advice of the engine's ends where a slot does, unless it was moved elsewhere.
+            // Advice of the engine's ends where a slot does, unless it was moved or cut elsewhere.
             if seen % SLOT != 0 && !shifted() {
                 return Mapping::Several;
             }
