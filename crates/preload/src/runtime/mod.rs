@@ -6,7 +6,6 @@
 //! for a child that shares this memory and has confined itself ([`confined`]).
 
 pub mod areas;
-mod clone;
 pub mod confined;
 pub mod engine;
 mod exit;
