@@ -75,7 +75,7 @@ pub fn number(error: Error) -> c_int {
 }
 
 /// The number of an error of a file.
-pub fn io_number(error: &io::Error) -> c_int {
+pub fn io_number(error: io::Error) -> c_int {
     // What lazy mappings need as regions do.
     if let Some(error) = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
         return self::number(*error);
@@ -92,7 +92,7 @@ pub fn io_number(error: &io::Error) -> c_int {
 
 /// The same for an answer.
 pub fn io_answer(result: io::Result<()>) -> c_int {
-    result.err().map_or(0, |error| io_number(&error))
+    result.err().map_or(0, io_number)
 }
 
 /// An error of the call itself, which is this thread's last from now on.

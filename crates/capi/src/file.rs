@@ -11,7 +11,7 @@ use std::ptr::null_mut;
 use faultless::file::{Delivery, File, Mapping, MappingMut, sync_all};
 
 use crate::error::{ARGUMENT, io_answer, io_number, mistake};
-use crate::{end, make_of};
+use crate::{end, hand_out, make_of};
 
 /// `faultless_part`.
 #[repr(C)]
@@ -42,21 +42,7 @@ fn range(offset: u64, length: u64) -> Range<u64> {
     offset..offset.saturating_add(length)
 }
 
-/// Gives what was made to the caller, or null and the number of the error.
-///
-/// # Safety
-/// `to` is writable.
-unsafe fn hand_out<T>(made: io::Result<T>, to: *mut *mut T) -> c_int {
-    let (made, answer) = match made {
-        Ok(made) => (Box::into_raw(Box::new(made)), 0),
-        Err(error) => (null_mut(), io_number(&error)),
-    };
-    // SAFETY: by contract.
-    unsafe { to.write(made) };
-    answer
-}
-
-/// The same for a number; 0 with an error.
+/// Gives a number to the caller; 0 with an error.
 ///
 /// # Safety
 /// `to` is null or writable.
@@ -99,7 +85,7 @@ pub unsafe extern "C" fn faultless_file_new(fd: c_int, small_pages: c_int, file:
         if small_pages == 0 { File::new(&of) } else { File::with_small_pages(&of) }
     };
     // SAFETY: by contract.
-    unsafe { hand_out(made(), file) }
+    unsafe { hand_out(made().map_err(io_number), file) }
 }
 
 /// Ends a handle.
@@ -248,13 +234,9 @@ pub unsafe extern "C" fn faultless_file_map(
     writable: c_int,
     mapping: *mut *mut Mapped,
 ) -> c_int {
-    let map = |file: &File| {
-        let made = match writable {
-            0 => file.map(offset, length).map(Mapped::Read),
-            _ => file.map_mut(offset, length).map(Mapped::Write),
-        };
-        // SAFETY: by contract.
-        unsafe { hand_out(made, mapping) }
+    let map = |file: &File| match writable {
+        0 => file.map(offset, length).map(Mapped::Read).map_err(io_number),
+        _ => file.map_mut(offset, length).map(Mapped::Write).map_err(io_number),
     };
     // SAFETY: by contract.
     unsafe { make_of(file, mapping, map) }
@@ -282,10 +264,9 @@ pub unsafe extern "C" fn faultless_file_map_lazy(
             READ => file.map_lazy(offset, length).map(Mapped::Read),
             WRITE => file.map_lazy_mut(offset, length).map(Mapped::Write),
             PRIVATE => file.map_private(offset, length).map(Mapped::Write),
-            _ => return mistake(ARGUMENT),
+            _ => return Err(mistake(ARGUMENT)),
         };
-        // SAFETY: by contract.
-        unsafe { hand_out(made, mapping) }
+        made.map_err(io_number)
     };
     // SAFETY: by contract.
     unsafe { make_of(file, mapping, map) }

@@ -67,10 +67,10 @@ unsafe fn with(region: *const Region, f: impl FnOnce(&Region) -> Result<(), Erro
 ///
 /// # Safety
 /// `to` is writable.
-unsafe fn hand_out<T>(made: Result<T, Error>, to: *mut *mut T) -> c_int {
+unsafe fn hand_out<T>(made: Result<T, c_int>, to: *mut *mut T) -> c_int {
     let (made, answer) = match made {
         Ok(made) => (Box::into_raw(Box::new(made)), 0),
-        Err(error) => (null_mut(), number(error)),
+        Err(number) => (null_mut(), number),
     };
     // SAFETY: by contract.
     unsafe { to.write(made) };
@@ -81,12 +81,12 @@ unsafe fn hand_out<T>(made: Result<T, Error>, to: *mut *mut T) -> c_int {
 ///
 /// # Safety
 /// `from` is null or readable, `to` null or writable.
-unsafe fn make_of<F, T>(from: *const F, to: *mut *mut T, make: impl FnOnce(&F) -> c_int) -> c_int {
+unsafe fn make_of<F, T>(from: *const F, to: *mut *mut T, make: impl FnOnce(&F) -> Result<T, c_int>) -> c_int {
     // SAFETY: by contract.
     unsafe {
         let Some(to) = to.as_mut() else { return mistake(ARGUMENT) };
         *to = null_mut();
-        from.as_ref().map_or_else(|| mistake(ARGUMENT), make)
+        hand_out(from.as_ref().map_or_else(|| Err(mistake(ARGUMENT)), make), to)
     }
 }
 
@@ -115,7 +115,7 @@ pub unsafe extern "C" fn faultless_region_new(
         };
     }
     // SAFETY: by contract.
-    unsafe { hand_out(builder.build(), region) }
+    unsafe { hand_out(builder.build().map_err(number), region) }
 }
 
 /// Ends a region.
@@ -229,7 +229,7 @@ pub unsafe extern "C" fn faultless_reserve(bytes: usize, background: *mut *mut B
         return mistake(ARGUMENT);
     }
     // SAFETY: by contract.
-    unsafe { hand_out(faultless::reserve(bytes), background) }
+    unsafe { hand_out(faultless::reserve(bytes).map_err(number), background) }
 }
 
 /// Brings all pages of a part in the background.

@@ -7,8 +7,8 @@ use std::path::Path;
 use faultless::Background;
 use faultless::region::{Region, Save, Snapshot};
 
-use crate::error::{ARGUMENT, answer, mistake};
-use crate::{end, hand_out, make_of, range};
+use crate::error::{ARGUMENT, answer, mistake, number};
+use crate::{end, make_of, range};
 
 /// Takes a snapshot of a part of a region.
 ///
@@ -22,7 +22,7 @@ pub unsafe extern "C" fn faultless_snapshot_take(
     snapshot: *mut *mut Snapshot,
 ) -> c_int {
     // SAFETY: by contract.
-    unsafe { make_of(region, snapshot, |region| hand_out(region.snapshot_of(range(offset, length)), snapshot)) }
+    unsafe { make_of(region, snapshot, |region| region.snapshot_of(range(offset, length)).map_err(number)) }
 }
 
 values! {
@@ -67,14 +67,12 @@ pub unsafe extern "C" fn faultless_snapshot_save(
 ) -> c_int {
     let save = |snapshot: &Snapshot| {
         if path.is_null() {
-            return mistake(ARGUMENT);
+            return Err(mistake(ARGUMENT));
         }
         let save = if rate > 0 { Save::new().rate(rate) } else { Save::new() };
         // SAFETY: by contract.
-        unsafe {
-            let path = Path::new(OsStr::from_bytes(CStr::from_ptr(path).to_bytes()));
-            hand_out(save.start(snapshot, path), background)
-        }
+        let path = Path::new(OsStr::from_bytes(unsafe { CStr::from_ptr(path) }.to_bytes()));
+        save.start(snapshot, path).map_err(number)
     };
     // SAFETY: by contract.
     unsafe { make_of(snapshot, background, save) }

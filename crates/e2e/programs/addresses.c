@@ -169,10 +169,10 @@ static void large(void)
 int main(int argc, char **argv)
 {
     CHECK(argc > 1);
-    const char *what = argv[1];
-    strcmp(what, "hints") == 0 ? hints() : strcmp(what, "empties") == 0 ? empties() :
-    strcmp(what, "answers") == 0 ? answers() :
-    strcmp(what, "segments") == 0 ? segments() : strcmp(what, "race") == 0 ? race() : large();
+    run_way(argv[1], (struct way[]){
+        {"hints", hints}, {"empties", empties}, {"answers", answers}, {"segments", segments}, {"race", race},
+        {"large", large}, {0},
+    });
     map_again(BYTES, 5);
     puts("done");
 }

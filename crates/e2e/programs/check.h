@@ -21,6 +21,21 @@
         }                                                                            \
     } while (0)
 
+/* What a program does at a word of its arguments. */
+struct way {
+    const char *word;
+    void (*run)(void);
+};
+
+/* Runs the way that is named; a way without a word ends the list. */
+static inline void run_way(const char *word, const struct way *ways)
+{
+    while (ways->word && strcmp(word, ways->word) != 0)
+        ways++;
+    CHECK(ways->word);
+    ways->run();
+}
+
 /* Writes a word to each 512 bytes that only `seed` gives. */
 static inline void fill(void *block, size_t bytes, uint64_t seed)
 {

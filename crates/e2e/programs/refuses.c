@@ -38,26 +38,35 @@ static void grows(void)
     free(block);
 }
 
+/* A mapping that is not used, behind one that was. */
+static void *unused(void)
+{
+    char *used = map(BYTES);
+    memset(used, 1, BYTES);
+    usleep(3000);
+    CHECK(munmap(used, BYTES) == 0);
+    usleep(3000);
+    return map(BYTES);
+}
+
+static void offered(void)
+{
+    for (int round = 0; round < ROUNDS; round++)
+        CHECK(madvise(unused(), BYTES, MADV_FREE) == 0);
+}
+
+static void refused(void)
+{
+    for (int round = 0; round < ROUNDS; round++)
+        CHECK(munmap(unused(), (size_t)1 << 47) < 0 && errno == EINVAL);
+}
+
 int main(int count, char **words)
 {
     CHECK(count == 2);
-    if (strcmp(words[1], "blocks") == 0)
-        blocks();
-    else if (strcmp(words[1], "grows") == 0)
-        grows();
-    else
-        for (int round = 0; round < ROUNDS; round++) {
-            char *used = map(BYTES);
-            memset(used, 1, BYTES);
-            usleep(3000);
-            CHECK(munmap(used, BYTES) == 0);
-            usleep(3000);
-            char *unused = map(BYTES);
-            if (strcmp(words[1], "offered") == 0)
-                CHECK(madvise(unused, BYTES, MADV_FREE) == 0);
-            else
-                CHECK(munmap(unused, (size_t)1 << 47) < 0 && errno == EINVAL);
-        }
+    run_way(words[1], (struct way[]){
+        {"blocks", blocks}, {"grows", grows}, {"offered", offered}, {"refused", refused}, {0},
+    });
     struct rusage usage;
     CHECK(getrusage(RUSAGE_SELF, &usage) == 0);
     fprintf(stderr, "%ld\n", usage.ru_maxrss);

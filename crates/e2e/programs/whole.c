@@ -155,12 +155,7 @@ static void grown(void)
 int main(int count, char **words)
 {
     CHECK(count == 2);
-    if (strcmp(words[1], "of") == 0)
-        of();
-    else if (strcmp(words[1], "refused") == 0)
-        refused();
-    else
-        grown();
+    run_way(words[1], (struct way[]){{"of", of}, {"refused", refused}, {"grown", grown}, {0}});
     puts("as in a plain run");
     return 0;
 }

@@ -6,7 +6,11 @@ use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
+use chance::Chance;
 use faultless::file::File;
+
+#[path = "../tests/chance/mod.rs"]
+mod chance;
 
 const BYTES: usize = 512 << 20;
 const RECORD: usize = 4096;
@@ -49,12 +53,9 @@ fn read(at: *const u8, order: &[u32]) {
 /// The numbers of all records, in an order that repeats.
 fn random_order() -> Vec<u32> {
     let mut order: Vec<u32> = (0..(BYTES / RECORD) as u32).collect();
-    let mut state = 88_172_645_463_325_252u64;
+    let mut chance = Chance(88_172_645_463_325_252);
     for i in (1..order.len()).rev() {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        order.swap(i, (state % (i as u64 + 1)) as usize);
+        order.swap(i, chance.below(i + 1));
     }
     order
 }

@@ -6,8 +6,12 @@ use std::collections::BTreeMap;
 use std::ptr::null_mut;
 use std::time::Instant;
 
+use chance::Chance;
 use faultless::region::{Delivery, Error, Region};
 use faultless_page::stats::Counter;
+
+#[path = "../tests/chance/mod.rs"]
+mod chance;
 
 const PAGE: usize = 4096;
 const HUGE: usize = 2 << 20;
@@ -40,14 +44,8 @@ fn order(name: &str, pages: usize) -> Vec<usize> {
         "backward" => (0..pages).rev().collect(),
         "strided" => (0..pages).step_by(8).collect(),
         "random" => {
-            let mut chance = 0x9E37_79B9_7F4A_7C15u64;
-            let next = |_| {
-                chance ^= chance << 13;
-                chance ^= chance >> 7;
-                chance ^= chance << 17;
-                (chance % pages as u64) as usize
-            };
-            (0..pages / 10).map(next).collect()
+            let mut chance = Chance(0x9E37_79B9_7F4A_7C15);
+            (0..pages / 10).map(|_| chance.below(pages)).collect()
         }
         _ => (0..pages).collect(),
     }

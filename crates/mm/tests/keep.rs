@@ -1,10 +1,12 @@
 //! Huge pages that a region drops with the bytes that are in them, over a simulated memory.
 
 mod access;
+mod made;
 mod owner;
 
+use access::span;
 use faultless_base::sys::mmu::{Mmu, Rights};
-use faultless_base::{Errno, PAGE, SLOT, Span};
+use faultless_base::{Errno, PAGE, SLOT};
 use faultless_fake::Fake;
 use faultless_fake::mmu::{FakeMmu, WORKS};
 use faultless_mm::fault::Outcome;
@@ -15,12 +17,10 @@ use faultless_mm::region::change::{Advice, Refused};
 use faultless_mm::region::{Plan, Region};
 use faultless_mm::{Need, Space};
 use faultless_page::knobs::{Knob, Values};
-use faultless_page::listing::{Counted, Line};
 use faultless_page::stats::Counter;
 use faultless_testkit::limit::limit;
 use proptest::prelude::*;
 
-const BASE: usize = 1 << 40;
 const SLOTS: usize = 4;
 const EACH: usize = SLOT / PAGE;
 const PAGES: usize = SLOTS * EACH;
@@ -31,26 +31,20 @@ type Memory = Region<FakeMmu>;
 
 /// A region whose windows are huge pages from the first fault on, and where they come from.
 fn region(patience: usize) -> (Memory, &'static Space<Fake>) {
-    let counted = Counted::new(Box::leak(Box::default()), Box::leak(Box::new([const { Line::new() }; 4])));
     let knobs = Box::leak(Box::<Values>::default());
     let plan = Plan { areas: 100, orders: Orders { first: 9, most: 10 } };
-    let span = Span::new(BASE, SLOTS * SLOT);
     let frames = Fake::default();
     let mmu = FakeMmu::new(|| {}).with_frames(frames.clone());
-    let region = Region::new(mmu, span, plan, counted, knobs).unwrap();
+    let region = made::region(mmu, SLOTS, plan, knobs);
     knobs.set(Knob::Budget, 8 * SLOT as u64);
     let store = owner::owner(&frames, 16, knobs);
-    region.map(span, ATTRIBUTES, 0).unwrap();
+    region.map(region.span(), ATTRIBUTES, 0).unwrap();
     (region.with_patience(patience).with_frames(store, 0).with_old_bytes(), store)
-}
-
-fn span(first: usize, pages: usize) -> Span {
-    Span::new(BASE + first * PAGE, pages * PAGE)
 }
 
 /// The program accesses a page; `None`: it may not.
 fn access(region: &Memory, page: usize, write: Option<u8>) -> Option<u8> {
-    match access::access(region, span(page, 1).start, write) {
+    match access::access(region, page, write) {
         Ok((byte, _)) => Some(byte),
         Err(Outcome::Forbidden) => None,
         Err(other) => panic!("{other:?}"),

@@ -1,20 +1,21 @@
 //! Windows of regions over a simulated memory: which pages a fault brings, of which kind, and when a region gives up.
 
 mod access;
+mod made;
 
+use access::span;
 use faultless_base::sys::mmu::Rights;
-use faultless_base::{Errno, PAGE, SLOT, Span};
+use faultless_base::{Errno, PAGE, SLOT};
 use faultless_fake::mmu::{FakeMmu, Found};
 use faultless_mm::fault::{Fault, Outcome};
 use faultless_mm::predict::window::Orders;
 use faultless_mm::region::area::Attributes;
 use faultless_mm::region::change::Advice;
 use faultless_mm::region::{Plan, Region};
-use faultless_page::knobs::{Knob, Values};
-use faultless_page::listing::{Counted, Line};
+use faultless_page::knobs::Knob;
 use faultless_page::stats::Counter;
+use made::BASE;
 
-const BASE: usize = 1 << 40;
 const SLOTS: usize = 16;
 const PAGES: usize = SLOTS * SLOT / PAGE;
 const ANONYMOUS: Attributes =
@@ -31,23 +32,16 @@ fn region_of(slots: usize) -> Memory {
 }
 
 fn region_on(mmu: FakeMmu, slots: usize) -> Memory {
-    let counted = Counted::new(Box::leak(Box::default()), Box::leak(Box::new([const { Line::new() }; 4])));
-    let knobs = Box::leak(Box::<Values>::default());
     let plan = Plan { areas: 50, orders: Orders { first: 0, most: 14 } };
-    let span = Span::new(BASE, slots * SLOT);
-    let region = Region::new(mmu, span, plan, counted, knobs).unwrap();
-    region.map(span, ANONYMOUS, 0).unwrap();
+    let region = made::region(mmu, slots, plan, Box::leak(Box::default()));
+    region.map(region.span(), ANONYMOUS, 0).unwrap();
     region
-}
-
-fn span(first: usize, pages: usize) -> Span {
-    Span::new(BASE + first * PAGE, pages * PAGE)
 }
 
 /// The program accesses a page; how many faults that took.
 fn access(region: &Memory, page: usize, write: Option<u8>) -> usize {
     let addr = span(page, 1).start;
-    let (byte, brought) = access::access(region, addr, write).unwrap();
+    let (byte, brought) = access::access(region, page, write).unwrap();
     assert!(brought.iter().all(|there| there.contains(addr)), "page {page} is not in {brought:?}");
     assert!(write.is_some() || byte == 0 || byte == 1, "page {page} holds {byte}");
     brought.len()

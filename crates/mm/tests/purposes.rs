@@ -1,6 +1,7 @@
 //! Who gets zeroes: only callers that need them.
 
 mod calls;
+mod made;
 mod owner;
 
 use faultless_base::sys::mmu::Rights;
@@ -13,19 +14,16 @@ use faultless_mm::region::area::Attributes;
 use faultless_mm::region::{Plan, Region};
 use faultless_mm::{Need, Progress, Space};
 use faultless_page::knobs::{Knob, Values};
-use faultless_page::listing::{Counted, Line};
 use faultless_page::stats::{Block, Counter};
 
-const BASE: usize = 1 << 40;
 const SLOTS: usize = 4;
 
 fn region() -> Region<FakeMmu> {
-    let counted = Counted::new(Box::leak(Box::default()), Box::leak(Box::new([const { Line::new() }; 4])));
     let knobs = Box::leak(Box::<Values>::default());
     let plan = Plan { areas: 10, orders: Orders { first: 0, most: 11 } };
     let frames = Fake::default();
     let mmu = FakeMmu::new(|| {}).with_frames(frames.clone());
-    let region = Region::new(mmu, Span::new(BASE, SLOTS * SLOT), plan, counted, knobs).unwrap();
+    let region = made::region(mmu, SLOTS, plan, knobs);
     region.with_frames(owner::owner(&frames, 8, knobs), 0)
 }
 
@@ -33,7 +31,7 @@ fn region() -> Region<FakeMmu> {
 fn walk(region: &Region<FakeMmu>, backed: bool) {
     let attributes = Attributes { rights: Rights::Write, backed, huge: true, random: false, kernel: false };
     region.map(region.span(), attributes, 0).unwrap();
-    let mut at = BASE;
+    let mut at = region.span().start;
     while at < region.span().end {
         match region.fault(Fault { addr: at, wants: Rights::Read, hint: 1, cpu: 1 }) {
             Outcome::Installed(window) => at = window.end,

@@ -1,8 +1,12 @@
 //! Regions over a simulated memory: random operations against a naive oracle, and each way a fault can end.
 
 mod access;
+mod changes;
+mod made;
 mod owner;
 
+use access::span;
+use changes::{Change, Oracle};
 use faultless_base::sys::mmu::{Mmu, Rights};
 use faultless_base::{Errno, PAGE, SLOT, Span};
 use faultless_fake::Fake;
@@ -12,12 +16,11 @@ use faultless_mm::predict::window::Orders;
 use faultless_mm::region::area::Attributes;
 use faultless_mm::region::change::{Advice, Refused};
 use faultless_mm::region::{Plan, Region};
-use faultless_page::knobs::{Knob, Values};
-use faultless_page::listing::{Counted, Line};
+use faultless_page::knobs::Knob;
 use faultless_page::stats::Counter;
+use made::BASE;
 use proptest::prelude::*;
 
-const BASE: usize = 1 << 40;
 const SLOTS: usize = 4;
 const PAGES: usize = SLOTS * SLOT / PAGE;
 
@@ -26,46 +29,19 @@ const ANONYMOUS: Attributes =
 const BACKED: Attributes = Attributes { backed: true, ..ANONYMOUS };
 
 fn region_of(mmu: FakeMmu, areas: usize, orders: Orders) -> Region<FakeMmu> {
-    let counted = Counted::new(Box::leak(Box::default()), Box::leak(Box::new([const { Line::new() }; 4])));
-    let knobs = Box::leak(Box::<Values>::default());
-    Region::new(mmu, Span::new(BASE, SLOTS * SLOT), Plan { areas, orders }, counted, knobs).unwrap()
+    made::region(mmu, SLOTS, Plan { areas, orders }, Box::leak(Box::default()))
 }
 
 fn region() -> Region<FakeMmu> {
     region_of(FakeMmu::new(|| {}), 100, Orders { first: 0, most: 11 })
 }
 
-fn span(first: usize, pages: usize) -> Span {
-    Span::new(BASE + first * PAGE, pages * PAGE)
-}
-
 /// The program accesses a page.
 fn access(region: &Region<FakeMmu>, page: usize, write: Option<u8>) -> Result<u8, Outcome> {
-    access::access(region, span(page, 1).start, write).map(|(byte, _)| byte)
+    access::access(region, page, write).map(|(byte, _)| byte)
 }
 
-/// What a page is, as a program without regions would have it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Expected {
-    rights: Rights,
-    byte: u8,
-    /// What it is when it is dropped.
-    fresh: u8,
-}
-
-#[derive(Clone, Debug)]
-enum Op {
-    Map(usize, usize, Option<usize>),
-    Unmap(usize, usize),
-    Protect(usize, usize, Rights),
-    Remap(usize, usize, usize),
-    Advise(usize, usize, Advice),
-    Populate(usize, usize),
-    Read(usize),
-    Write(usize, u8),
-}
-
-fn ops() -> impl Strategy<Value = Op> {
+fn ops() -> impl Strategy<Value = Change> {
     let part = (0..PAGES, prop_oneof![1..20usize, 400..1200usize]);
     let rights = prop_oneof![Just(Rights::None), Just(Rights::Read), Just(Rights::Write)];
     let advice = prop_oneof![
@@ -76,93 +52,15 @@ fn ops() -> impl Strategy<Value = Op> {
         Just(Advice::NoHuge)
     ];
     prop_oneof![
-        4 => (part.clone(), prop::option::of(0..100usize)).prop_map(|((a, n), o)| Op::Map(a, n, o)),
-        2 => part.clone().prop_map(|(a, n)| Op::Unmap(a, n)),
-        2 => (part.clone(), rights).prop_map(|((a, n), r)| Op::Protect(a, n, r)),
-        2 => (part.clone(), 0..PAGES).prop_map(|((a, n), to)| Op::Remap(a, n, to)),
-        2 => (part.clone(), advice).prop_map(|((a, n), x)| Op::Advise(a, n, x)),
-        1 => part.prop_map(|(a, n)| Op::Populate(a, n)),
-        6 => (0..PAGES).prop_map(Op::Read),
-        6 => (0..PAGES, 1..=255u8).prop_map(|(a, b)| Op::Write(a, b)),
+        4 => (part.clone(), prop::option::of(0..100usize)).prop_map(|((a, n), o)| Change::Map(a, n, o)),
+        2 => part.clone().prop_map(|(a, n)| Change::Unmap(a, n)),
+        2 => (part.clone(), rights).prop_map(|((a, n), r)| Change::Protect(a, n, r)),
+        2 => (part.clone(), 0..PAGES).prop_map(|((a, n), to)| Change::Remap(a, n, to)),
+        2 => (part.clone(), advice).prop_map(|((a, n), x)| Change::Advise(a, n, x)),
+        1 => part.prop_map(|(a, n)| Change::Populate(a, n)),
+        6 => (0..PAGES).prop_map(Change::Read),
+        6 => (0..PAGES, 1..=255u8).prop_map(|(a, b)| Change::Write(a, b)),
     ]
-}
-
-struct Oracle(Vec<Option<Expected>>);
-
-impl Oracle {
-    fn part(&mut self, at: usize, n: usize) -> Option<&mut [Option<Expected>]> {
-        self.0.get_mut(at..at + n)
-    }
-
-    fn is_mapped(&mut self, at: usize, n: usize) -> bool {
-        self.part(at, n).is_some_and(|part| part.iter().all(Option::is_some))
-    }
-
-    fn is_free(&mut self, at: usize, n: usize) -> bool {
-        self.part(at, n).is_some_and(|part| part.iter().all(Option::is_none))
-    }
-}
-
-fn step(region: &Region<FakeMmu>, oracle: &mut Oracle, op: Op) {
-    let fresh = |backed: Option<usize>, i: usize| backed.map_or(0, |offset| backing_byte((offset + i) * PAGE));
-    match op {
-        Op::Map(at, n, backed) => {
-            let attributes = if backed.is_some() { BACKED } else { ANONYMOUS };
-            let done = region.map(span(at, n), attributes, backed.unwrap_or(0) * PAGE);
-            assert_eq!(done.is_ok(), oracle.is_free(at, n), "{done:?}");
-            if done.is_ok() {
-                for (i, page) in oracle.part(at, n).unwrap().iter_mut().enumerate() {
-                    let fresh = fresh(backed, i);
-                    *page = Some(Expected { rights: Rights::Write, byte: fresh, fresh });
-                }
-            }
-        }
-        Op::Unmap(at, n) => {
-            assert_eq!(region.unmap(span(at, n)).is_ok(), oracle.part(at, n).is_some());
-            oracle.part(at, n).into_iter().flatten().for_each(|page| *page = None);
-        }
-        Op::Protect(at, n, rights) => {
-            let done = region.protect(span(at, n), rights).is_ok();
-            assert_eq!(done, oracle.is_mapped(at, n));
-            if done {
-                oracle.part(at, n).unwrap().iter_mut().flatten().for_each(|page| page.rights = rights);
-            }
-        }
-        Op::Remap(at, n, to) => {
-            if region.remap(span(at, n), span(to, n).start).is_ok() {
-                assert!(oracle.is_mapped(at, n) && oracle.is_free(to, n));
-                let old: Vec<_> = oracle.part(at, n).unwrap().iter_mut().map(Option::take).collect();
-                oracle.part(to, n).unwrap().copy_from_slice(&old);
-            }
-        }
-        Op::Advise(at, n, advice) => {
-            let done = region.advise(span(at, n), advice).is_ok();
-            assert_eq!(done, oracle.is_mapped(at, n));
-            if done && advice == Advice::DontNeed {
-                oracle.part(at, n).unwrap().iter_mut().flatten().for_each(|page| page.byte = page.fresh);
-            }
-        }
-        Op::Populate(at, n) => {
-            let part = oracle.part(at, n).map(|part| part.to_vec());
-            let usable = part.is_some_and(|p| p.iter().all(|p| p.is_some_and(|p| p.rights > Rights::None)));
-            if usable {
-                region.populate(span(at, n)).unwrap();
-                assert!((at..at + n).all(|page| matches!(region.read(span(page, 1).start), Found::Byte(_))));
-            }
-        }
-        Op::Read(at) => {
-            let expected = oracle.0[at].filter(|page| page.rights >= Rights::Read).map(|page| page.byte);
-            assert_eq!(access(region, at, None).ok(), expected, "page {at}");
-        }
-        Op::Write(at, byte) => {
-            let page = oracle.0[at].as_mut().filter(|page| page.rights == Rights::Write);
-            let found = access(region, at, Some(byte)).ok();
-            assert_eq!(found, page.as_ref().map(|page| page.byte), "page {at}");
-            if let Some(page) = page {
-                page.byte = byte;
-            }
-        }
-    }
 }
 
 proptest! {
@@ -175,17 +73,17 @@ proptest! {
     ) {
         // So little patience that areas are left to the kernel in many cases.
         let region = region_of(FakeMmu::new(|| {}), 200, Orders { first: 0, most }).with_patience(5);
-        let mut oracle = Oracle(vec![None; PAGES]);
+        let mut oracle = Oracle::new(PAGES, ANONYMOUS);
         if !speculative {
             region.set(Knob::SpeculativePageFault, 0);
         }
         for op in ops {
-            step(&region, &mut oracle, op);
+            oracle.step(&region, op);
             region.areas().check();
             assert_eq!(region.present_pages(), region.present(region.span()), "pages");
         }
         for at in (0..PAGES).step_by(7) {
-            step(&region, &mut oracle, Op::Read(at));
+            oracle.step(&region, Change::Read(at));
         }
     }
 }

@@ -62,8 +62,7 @@ impl World {
     /// Uses `n` slots, gives them back, and lets the scrubber work until it is done.
     fn recycle(&self, n: usize) {
         self.unmap(self.map(n), n);
-        self.fake.advance_ms(LATER_MS);
-        self.work();
+        self.rest();
     }
 
     /// Uses a block of `n` slots that needs no zeroes, and frees it.
@@ -71,6 +70,12 @@ impl World {
         let got = self.space.allocate(0, n * SLOT, PAGE, Need::Any).unwrap();
         self.fake.write(Span::new(got.addr, n * SLOT), 7);
         assert!(self.space.free(got.addr));
+    }
+
+    /// Lets so much time pass that the scrubber may work, and lets it work until it is done.
+    fn rest(&self) {
+        self.fake.advance_ms(LATER_MS);
+        self.work();
     }
 
     fn work(&self) {
@@ -91,8 +96,7 @@ fn it_wakes_for_blocks_of_the_order_that_was_set_and_zeroes_down_to_another() {
     assert_eq!((w.count(Counter::ScrubWakeups), w.scrubbed()), (1, 16));
     let (five, other) = (w.map(5), w.map(11));
     w.unmap(other, 11);
-    w.fake.advance_ms(LATER_MS);
-    w.work();
+    w.rest();
     assert_eq!(w.scrubbed(), 16, "8 slots wake nobody");
     w.knobs.set(Knob::ScrubStart, 12);
     w.work();
@@ -135,8 +139,7 @@ fn memory_wanted_within_a_moment_is_zeroed_hot() {
     let at = w.map_kept(4);
     assert_eq!((w.count(Counter::ZeroHot), w.count(Counter::ZeroHits)), (1, 0));
     w.unmap(at, 4);
-    w.fake.advance_ms(LATER_MS);
-    w.work();
+    w.rest();
     w.map_kept(4);
     assert_eq!((w.count(Counter::ZeroHot), w.count(Counter::ZeroHits)), (1, 1));
 }
@@ -162,8 +165,7 @@ fn a_block_is_zeroed_to_its_end() {
     let w = World::new();
     w.unmap(w.map(4), 4);
     w.use_block(32);
-    w.fake.advance_ms(LATER_MS);
-    w.work();
+    w.rest();
     assert_eq!(w.scrubbed(), 4);
 }
 
@@ -172,8 +174,7 @@ fn blocks_that_need_no_zeroes_cause_none() {
     let w = World::new();
     for _ in 0..20 {
         w.use_block(8);
-        w.fake.advance_ms(LATER_MS);
-        w.work();
+        w.rest();
     }
     for counter in [Counter::BytesScrubbed, Counter::ZeroedInstead, Counter::BytesHotZeroed] {
         assert_eq!(w.count(counter), 0, "{counter:?}");
@@ -221,8 +222,7 @@ fn an_engine_that_fails_or_hangs_only_makes_it_slower() {
         assert_eq!(w.count(Counter::ZeroHot), 1);
         w.fake.heal();
         w.unmap(at, 8);
-        w.fake.advance_ms(LATER_MS);
-        w.work();
+        w.rest();
         assert_eq!(w.scrubbed(), 8);
     }
 }

@@ -1,8 +1,12 @@
 //! Snapshots over a simulated memory: random operations in any order, against copies of all bytes.
 
 mod access;
+mod changes;
+mod made;
 mod owner;
 
+use access::span;
+use changes::{Change, Oracle};
 use faultless_base::sys::mmu::Rights;
 use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span};
 use faultless_fake::Fake;
@@ -12,21 +16,17 @@ use faultless_mm::region::area::Attributes;
 use faultless_mm::region::change::{Advice, Refused};
 use faultless_mm::region::snapshot::chain::MOST;
 use faultless_mm::region::{Plan, Region};
-use faultless_page::knobs::Values;
-use faultless_page::listing::{Counted, Line};
 use faultless_page::stats::Counter;
+use made::BASE;
 use proptest::prelude::*;
 
-const BASE: usize = 1 << 40;
 const SLOTS: usize = 4;
 const PAGES: usize = SLOTS * SLOT_PAGES;
 const ANONYMOUS: Attributes =
     Attributes { rights: Rights::Write, backed: false, huge: true, random: false, kernel: false };
 
 fn region_of(mmu: FakeMmu, orders: Orders) -> Region<FakeMmu> {
-    let counted = Counted::new(Box::leak(Box::default()), Box::leak(Box::new([const { Line::new() }; 4])));
-    let knobs = Box::leak(Box::<Values>::default());
-    Region::new(mmu, Span::new(BASE, SLOTS * SLOT), Plan { areas: 200, orders }, counted, knobs).unwrap()
+    made::region(mmu, SLOTS, Plan { areas: 200, orders }, Box::leak(Box::default()))
 }
 
 fn region() -> Region<FakeMmu> {
@@ -35,16 +35,12 @@ fn region() -> Region<FakeMmu> {
     region
 }
 
-fn span(first: usize, pages: usize) -> Span {
-    Span::new(BASE + first * PAGE, pages * PAGE)
-}
-
 fn slots(first: usize, slots: usize) -> Span {
     span(first * SLOT_PAGES, slots * SLOT_PAGES)
 }
 
 fn access(region: &Region<FakeMmu>, page: usize, write: Option<u8>) -> Option<u8> {
-    access::access(region, span(page, 1).start, write).ok().map(|(byte, _)| byte)
+    access::access(region, page, write).ok().map(|(byte, _)| byte)
 }
 
 fn read(region: &Region<FakeMmu>, id: usize, first: usize, pages: usize) -> Vec<u8> {
@@ -59,14 +55,7 @@ fn read(region: &Region<FakeMmu>, id: usize, first: usize, pages: usize) -> Vec<
 
 #[derive(Clone, Debug)]
 enum Op {
-    Map(usize, usize),
-    Unmap(usize, usize),
-    Protect(usize, usize, Rights),
-    Remap(usize, usize, usize),
-    Advise(usize, usize, Advice),
-    Populate(usize, usize),
-    Read(usize),
-    Write(usize, u8),
+    One(Change),
     WriteAll(usize, usize, u8),
     Take(usize, usize),
     Drop(usize),
@@ -78,23 +67,20 @@ fn ops() -> impl Strategy<Value = Op> {
     let rights = prop_oneof![Just(Rights::None), Just(Rights::Read), Just(Rights::Write)];
     let advice = prop_oneof![Just(Advice::DontNeed), Just(Advice::Random), Just(Advice::Normal)];
     prop_oneof![
-        2 => part.clone().prop_map(|(a, n)| Op::Map(a, n)),
-        1 => part.clone().prop_map(|(a, n)| Op::Unmap(a, n)),
-        1 => (part.clone(), rights).prop_map(|((a, n), r)| Op::Protect(a, n, r)),
-        1 => (part.clone(), 0..PAGES).prop_map(|((a, n), to)| Op::Remap(a, n, to)),
-        1 => (part.clone(), advice).prop_map(|((a, n), x)| Op::Advise(a, n, x)),
-        1 => part.clone().prop_map(|(a, n)| Op::Populate(a, n)),
-        4 => (0..PAGES).prop_map(Op::Read),
-        10 => (0..PAGES, 1..=255u8).prop_map(|(a, b)| Op::Write(a, b)),
+        2 => part.clone().prop_map(|(a, n)| Op::One(Change::Map(a, n, None))),
+        1 => part.clone().prop_map(|(a, n)| Op::One(Change::Unmap(a, n))),
+        1 => (part.clone(), rights).prop_map(|((a, n), r)| Op::One(Change::Protect(a, n, r))),
+        1 => (part.clone(), 0..PAGES).prop_map(|((a, n), to)| Op::One(Change::Remap(a, n, to))),
+        1 => (part.clone(), advice).prop_map(|((a, n), x)| Op::One(Change::Advise(a, n, x))),
+        1 => part.clone().prop_map(|(a, n)| Op::One(Change::Populate(a, n))),
+        4 => (0..PAGES).prop_map(|a| Op::One(Change::Read(a))),
+        10 => (0..PAGES, 1..=255u8).prop_map(|(a, b)| Op::One(Change::Write(a, b))),
         2 => (part.clone(), 1..=255u8).prop_map(|((a, n), b)| Op::WriteAll(a, n, b)),
         4 => (0..SLOTS, 1..=SLOTS).prop_map(|(a, n)| Op::Take(a, n)),
         3 => (0..100usize).prop_map(Op::Drop),
         8 => ((0..100usize), part).prop_map(|(i, (a, n))| Op::Look(i, a, n)),
     ]
 }
-
-/// A page as a program has it: what it may be used for, and its byte.
-type Page = Option<(Rights, u8)>;
 
 /// A snapshot, and what it must hold: page by page from its first.
 struct Taken {
@@ -105,64 +91,26 @@ struct Taken {
 
 struct World {
     region: Region<FakeMmu>,
-    pages: Vec<Page>,
+    oracle: Oracle,
     taken: Vec<Taken>,
 }
 
 impl World {
-    fn part(&mut self, at: usize, n: usize) -> Option<&mut [Page]> {
-        self.pages.get_mut(at..at + n)
-    }
-
     fn step(&mut self, op: Op) {
         match op {
-            Op::Map(at, n) => {
-                if self.region.map(span(at, n), ANONYMOUS, 0).is_ok() {
-                    self.part(at, n).unwrap().fill(Some((Rights::Write, 0)));
-                }
+            Op::One(change) => self.oracle.step(&self.region, change),
+            Op::WriteAll(at, n, byte) => {
+                (at..(at + n).min(PAGES)).for_each(|at| self.oracle.step(&self.region, Change::Write(at, byte)));
             }
-            Op::Unmap(at, n) => {
-                if self.region.unmap(span(at, n)).is_ok() {
-                    self.part(at, n).unwrap().fill(None);
-                }
-            }
-            Op::Protect(at, n, rights) => {
-                if self.region.protect(span(at, n), rights).is_ok() {
-                    self.part(at, n).unwrap().iter_mut().flatten().for_each(|page| page.0 = rights);
-                }
-            }
-            Op::Remap(at, n, to) => {
-                if self.region.remap(span(at, n), span(to, n).start).is_ok() {
-                    let old: Vec<_> = self.part(at, n).unwrap().iter_mut().map(Option::take).collect();
-                    self.part(to, n).unwrap().copy_from_slice(&old);
-                }
-            }
-            Op::Advise(at, n, advice) => {
-                if self.region.advise(span(at, n), advice).is_ok() && advice == Advice::DontNeed {
-                    self.part(at, n).unwrap().iter_mut().flatten().for_each(|page| page.1 = 0);
-                }
-            }
-            Op::Populate(at, n) => {
-                let usable = |part: &mut [Page]| part.iter().all(|p| p.is_some_and(|(r, _)| r > Rights::None));
-                if self.part(at, n).is_some_and(usable) {
-                    self.region.populate(span(at, n)).unwrap();
-                }
-            }
-            Op::Read(at) => {
-                let expected = self.pages[at].filter(|page| page.0 >= Rights::Read).map(|page| page.1);
-                assert_eq!(access(&self.region, at, None), expected, "page {at}");
-            }
-            Op::Write(at, byte) => self.write(at, byte),
-            Op::WriteAll(at, n, byte) => (at..(at + n).min(PAGES)).for_each(|at| self.write(at, byte)),
             Op::Take(first, n) => {
                 let n = n.min(SLOTS - first);
                 let (first, pages) = (first * SLOT_PAGES, n * SLOT_PAGES);
-                let part = &self.pages[first..first + pages];
-                let suits = part.iter().flatten().all(|page| page.0 > Rights::None);
+                let part = &self.oracle.pages[first..first + pages];
+                let suits = part.iter().flatten().all(|page| page.rights > Rights::None);
                 match self.region.snapshot(span(first, pages)) {
                     Ok(id) => {
                         assert!(suits);
-                        let bytes = part.iter().map(|page| page.map_or(0, |page| page.1)).collect();
+                        let bytes = part.iter().map(|page| page.map_or(0, |page| page.byte)).collect();
                         self.taken.push(Taken { id, first, bytes });
                     }
                     Err(refused) => assert_eq!((suits, refused), (false, Refused::Rights)),
@@ -179,14 +127,6 @@ impl World {
                     self.look(i % self.taken.len(), at, n);
                 }
             }
-        }
-    }
-
-    fn write(&mut self, at: usize, byte: u8) {
-        let page = self.pages[at].as_mut().filter(|page| page.0 == Rights::Write);
-        assert_eq!(access(&self.region, at, Some(byte)), page.as_ref().map(|page| page.1), "page {at}");
-        if let Some(page) = page {
-            page.1 = byte;
         }
     }
 
@@ -209,13 +149,14 @@ proptest! {
         // So little patience that areas would be left to the kernel in many cases.
         let region = region.with_patience(5).with_frames(owner::owner(&frames, 8, Box::leak(Box::default())), 0);
         let region = if old { region.with_old_bytes() } else { region };
-        let mut world = World { region, pages: vec![None; PAGES], taken: Vec::new() };
+        let mut world = World { region, oracle: Oracle::new(PAGES, ANONYMOUS), taken: Vec::new() };
         if !old {
-            world.step(Op::Map(0, PAGES));
+            world.step(Op::One(Change::Map(0, PAGES, None)));
         }
         for op in ops {
             // Where pages may come with old bytes, only what was written is known.
-            if !old || !matches!(op, Op::Read(_) | Op::Write(..) | Op::WriteAll(..) | Op::Look(..)) {
+            let looks = matches!(op, Op::One(Change::Read(_) | Change::Write(..)) | Op::WriteAll(..) | Op::Look(..));
+            if !old || !looks {
                 world.step(op);
             }
             world.region.areas().check();
@@ -231,7 +172,7 @@ proptest! {
         }
         for at in (0..PAGES).step_by(7) {
             if !old {
-                world.step(Op::Read(at));
+                world.step(Op::One(Change::Read(at)));
             }
         }
     }

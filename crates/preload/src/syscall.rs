@@ -5,10 +5,9 @@
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_long, c_uint, c_ulong, c_void};
 
-use faultless_base::Errno;
 use faultless_base::sys::raw::Answer;
 
-use crate::kernel::call::set_errno;
+use crate::kernel::call::{fail, set_errno};
 use crate::kernel::dispatch::{self, syscall as kernel};
 use crate::mmap::attributes::{self, note};
 use crate::mmap::{map, remap, unmap};
@@ -126,12 +125,6 @@ unsafe extern "C" fn route(nr: c_long, a: usize, b: usize, c: usize, d: usize, e
         _ => {}
     }
     answer(make(args))
-}
-
-/// Called by our `syscall` when the kernel reports an error.
-unsafe extern "C" fn fail(error: c_int) -> isize {
-    set_errno(Errno::new(error));
-    -1
 }
 
 /// As syscall(2). Of the number the kernel looks at the lower 32 bits. Calls that are not routed pass on with registers and stack as they were, since some return twice;

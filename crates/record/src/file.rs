@@ -31,12 +31,9 @@ mod kind {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Head {
-    /// The program and its arguments; none: a process that ran already.
-    pub command: Vec<String>,
-    /// The process that ran already.
-    pub pid: Option<u32>,
-    /// Whether it runs under faultless.
-    pub covered: bool,
+    /// What is recorded.
+    #[serde(flatten)]
+    pub program: Program,
     /// Seconds since 1970.
     pub unix_s: u64,
     /// Nanoseconds of the records' clock at the beginning.
@@ -49,18 +46,39 @@ pub struct Head {
     pub python: bool,
     /// Why faults are not sampled; then there are counts alone.
     pub refused: Option<String>,
-    /// The kernel.
-    pub kernel: String,
-    /// Processors that are online.
-    pub cpus: usize,
-    /// What the kernel does with huge pages: always, madvise, never.
-    pub huge_pages: String,
+    /// Where.
+    #[serde(flatten)]
+    pub machine: Machine,
     /// Bytes of memory of the machine.
     pub memory: u64,
     /// What a fault costs on this machine.
     pub cost: Option<Cost>,
     /// What the records come from.
     pub sources: Vec<Source>,
+}
+
+/// What is recorded.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Program {
+    /// The program and its arguments; those of the process, if it ran already.
+    pub command: Vec<String>,
+    /// The process, if it ran already.
+    pub pid: Option<u32>,
+    /// Whether it runs under faultless.
+    pub covered: bool,
+}
+
+/// The machine that it runs on.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Machine {
+    /// The kernel.
+    pub kernel: String,
+    /// Processors that are online.
+    pub cpus: usize,
+    /// What the kernel does with huge pages: always, madvise, never.
+    pub huge_pages: String,
 }
 
 /// What a fault costs, measured before the program began.

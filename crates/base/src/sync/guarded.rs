@@ -62,3 +62,19 @@ impl<W: Word, T> Drop for Holds<'_, W, T> {
         self.lock.word.free();
     }
 }
+
+#[cfg(all(test, not(feature = "model")))]
+pub(super) mod tests {
+    use faultless_testkit::limit::limit;
+    use std::thread;
+
+    /// Adds 80 000 times, by four threads.
+    pub fn add_by_threads(add: impl Fn() + Sync) {
+        limit();
+        thread::scope(|s| {
+            for _ in 0..4 {
+                s.spawn(|| (0..20_000).for_each(|_| add()));
+            }
+        });
+    }
+}

@@ -82,22 +82,12 @@ impl<T> Lock<T> {
 #[cfg(all(test, not(feature = "model")))]
 mod tests {
     use super::*;
-    use faultless_testkit::limit::limit;
-    use std::thread;
+    use crate::sync::guarded::tests::add_by_threads;
 
     #[test]
     fn adds_of_many_threads_are_not_lost() {
-        limit();
         static SUM: Lock<u64> = Lock::new(0);
-        thread::scope(|s| {
-            for _ in 0..4 {
-                s.spawn(|| {
-                    for _ in 0..20_000 {
-                        *SUM.lock() += 1;
-                    }
-                });
-            }
-        });
+        add_by_threads(|| *SUM.lock() += 1);
         assert_eq!(*SUM.lock(), 80_000);
     }
 

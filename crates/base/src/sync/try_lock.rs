@@ -66,26 +66,12 @@ impl<T> TryLock<T> {
 #[cfg(all(test, not(feature = "model")))]
 mod tests {
     use super::*;
-    use faultless_testkit::limit::limit;
-    use std::thread;
+    use crate::sync::guarded::tests::add_by_threads;
 
     #[test]
     fn adds_of_many_threads_are_not_lost() {
-        limit();
         static SUM: TryLock<u64> = TryLock::new(0);
-        thread::scope(|s| {
-            for _ in 0..4 {
-                s.spawn(|| {
-                    let mut added = 0;
-                    while added < 20_000 {
-                        if let Some(mut sum) = SUM.lock_soon() {
-                            *sum += 1;
-                            added += 1;
-                        }
-                    }
-                });
-            }
-        });
+        add_by_threads(|| while SUM.lock_soon().map(|mut sum| *sum += 1).is_none() {});
         assert_eq!(*SUM.try_lock().unwrap(), 80_000);
     }
 

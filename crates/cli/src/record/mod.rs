@@ -177,8 +177,8 @@ fn program(args: Args) -> Result<End> {
     }
     let writer = create(&args.output)?;
     let mut head = collect::head();
-    head.command = args.program.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    head.covered = args.run;
+    head.program.command = args.program.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    head.program.covered = args.run;
     head.cost = collect::cost(args.options());
     let inherited = Inherited::read();
     // Events go from this thread to the program that it starts, and count from its exec on.

@@ -58,8 +58,8 @@ fn process(pid: u32, args: &Args) -> Result<()> {
     let mut head = collect::head();
     let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let words = words.split(|byte| *byte == 0).filter(|word| !word.is_empty());
-    head.command = words.map(|word| String::from_utf8_lossy(word).into_owned()).collect();
-    head.pid = Some(pid);
+    head.program.command = words.map(|word| String::from_utf8_lossy(word).into_owned()).collect();
+    head.program.pid = Some(pid);
     head.cost = collect::cost(args.options());
     let recorder = Recorder::threads(&tids, args.options());
     let recorder = recorder.map_err(|refused| NotAllowed(format!("process {pid}: {refused}")))?;

@@ -99,6 +99,14 @@ enum Policy {
     Classic,
 }
 
+/// A fault as one try is to resolve it.
+#[derive(Clone, Copy)]
+struct Try {
+    fault: Fault,
+    policy: Policy,
+    short: Short,
+}
+
 /// The area of a fault, as it was at one moment.
 struct Found<'a> {
     area: AreaRef<'a>,
@@ -144,7 +152,7 @@ impl<M: Mmu> Region<M> {
     fn resolve<'a>(&'a self, fault: Fault, short: Short, context: &mut FaultContext<'a>) -> Outcome {
         let mut end = None;
         if self.knobs.is_on(Knob::SpeculativePageFault) {
-            match self.attempt(fault, Policy::Speculative, short, context) {
+            match self.attempt(Try { fault, policy: Policy::Speculative, short }, context) {
                 Ok(outcome) => {
                     if matches!(outcome, Outcome::Installed(_)) {
                         trace(Spf::Success, fault, context);
@@ -179,7 +187,7 @@ impl<M: Mmu> Region<M> {
         let range = self.ranges.lock(part, Access::Shared);
         let mut turn = 0;
         let end = loop {
-            match self.attempt(fault, Policy::Classic, short, context) {
+            match self.attempt(Try { fault, policy: Policy::Classic, short }, context) {
                 Err(Spf::VmaChanged) => self.mmu.relax(turn),
                 end => break end,
             }
@@ -190,32 +198,22 @@ impl<M: Mmu> Region<M> {
         end
     }
 
-    fn attempt<'a>(
-        &'a self,
-        fault: Fault,
-        policy: Policy,
-        short: Short,
-        context: &mut FaultContext<'a>,
-    ) -> Result<Outcome, Spf> {
+    fn attempt<'a>(&'a self, it: Try, context: &mut FaultContext<'a>) -> Result<Outcome, Spf> {
+        let Try { fault, policy, .. } = it;
         let users = if policy == Policy::Speculative { fault.cpu } else { 0 };
         self.mmu.meets(match policy {
             Policy::Speculative => Word::Reader(fault.cpu),
             Policy::Classic => Word::Index,
         });
         self.mmu.meets(Word::Users(users));
-        let end = self.handle(fault, policy, short, context);
+        let end = self.handle(it, context);
         // The area was let go.
         self.mmu.meets(Word::Users(users));
         end
     }
 
-    fn handle<'a>(
-        &'a self,
-        fault: Fault,
-        policy: Policy,
-        short: Short,
-        context: &mut FaultContext<'a>,
-    ) -> Result<Outcome, Spf> {
+    fn handle<'a>(&'a self, it: Try, context: &mut FaultContext<'a>) -> Result<Outcome, Spf> {
+        let Try { fault, policy, short } = it;
         let found = match self.look(fault, policy) {
             Ok(found) => found,
             Err(end) => return end,

@@ -1,14 +1,22 @@
 //! Accesses to a region over a simulated memory, as a processor makes them.
 
-use faultless_base::Span;
 use faultless_base::sys::mmu::Rights;
+use faultless_base::{PAGE, Span};
 use faultless_fake::mmu::{FakeMmu, Found};
 use faultless_mm::fault::{Fault, Outcome};
 use faultless_mm::region::Region;
 
-/// Reads or writes the byte at `addr`, faulting as often as it takes: what was there, and what each fault said it
+use crate::made::BASE;
+
+/// Some of its pages.
+pub fn span(first: usize, pages: usize) -> Span {
+    Span::new(BASE + first * PAGE, pages * PAGE)
+}
+
+/// Reads or writes the first byte of a page, faulting as often as it takes: what was there, and what each fault said it
 /// brought; or how the last fault ended.
-pub fn access(region: &Region<FakeMmu>, addr: usize, write: Option<u8>) -> Result<(u8, Vec<Span>), Outcome> {
+pub fn access(region: &Region<FakeMmu>, page: usize, write: Option<u8>) -> Result<(u8, Vec<Span>), Outcome> {
+    let addr = span(page, 1).start;
     let wants = if write.is_some() { Rights::Write } else { Rights::Read };
     let mut brought = Vec::new();
     for _ in 0..3 {

@@ -1,6 +1,6 @@
 //! Calls as a program makes them: their ranges, what they point to, and how the C library tells their answers.
 
-use core::ffi::c_void;
+use core::ffi::{c_int, c_void};
 use core::mem::MaybeUninit;
 
 use faultless_base::sys::raw::Answer;
@@ -25,6 +25,12 @@ pub fn set_errno(error: Errno) {
     }
     // SAFETY: the C library's per-thread variable.
     unsafe { *libc::__errno_location() = error.number() }
+}
+
+/// Called by functions in assembly when the kernel reports an error: what they return then.
+pub unsafe extern "C" fn fail(error: c_int) -> isize {
+    set_errno(Errno::new(error));
+    -1
 }
 
 /// The C library's return value for a kernel's answer.

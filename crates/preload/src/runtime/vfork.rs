@@ -2,13 +2,10 @@
 //! the engine held for ever. So it does without the engine, but for notes. The state of the parent's thread says so;
 //! that thread waits, and finds its state again behind the call, however the child has ended.
 
-use core::ffi::c_int;
 use core::ptr::null_mut;
 
-use faultless_base::Errno;
-
 use crate::kernel::behind::{Function, is_foreign, next};
-use crate::kernel::call::set_errno;
+use crate::kernel::call::fail;
 use crate::kernel::dispatch;
 use crate::runtime::{engine, inside};
 
@@ -27,12 +24,6 @@ unsafe extern "C" fn begin() -> Begin {
         Some(state) => Begin { to: 0, state },
         None => Begin { to: next(Function::Vfork), state: null_mut() },
     }
-}
-
-/// Called by our `vfork` when the kernel reports an error.
-unsafe extern "C" fn fail(error: c_int) -> isize {
-    set_errno(Errno::new(error));
-    -1
 }
 
 /// As vfork(2). The child returns to where the parent will: the return address is in a register meanwhile.

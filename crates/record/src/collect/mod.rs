@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::file::{Cost, End, Head, Writer};
+use crate::file::{Cost, End, Head, Machine, Writer};
 use crate::sys::event::{Event, Sampling, What, Whose};
 use crate::sys::ring::Ring;
 use crate::sys::{self, event};
@@ -383,9 +383,11 @@ pub fn head() -> Head {
     let unix = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     Head {
         unix_s: unix.map_or(0, |unix| unix.as_secs()),
-        kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
-        cpus: online().len(),
-        huge_pages: chosen.unwrap_or("never").to_owned(),
+        machine: Machine {
+            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+            cpus: online().len(),
+            huge_pages: chosen.unwrap_or("never").to_owned(),
+        },
         memory: memory.unwrap_or(0).saturating_mul(1024),
         ..Head::default()
     }

@@ -30,7 +30,7 @@ pub fn advice(summary: &Summary, system_calls: bool) -> Advice {
     if part < LITTLE {
         return told("nothing", &format!("Do not bother: faults take {percent:.1} % of this program's time."));
     }
-    if summary.recording.covered {
+    if summary.recording.program.covered {
         let text =
             format!("Under faultless, faults still take {percent:.0} %: `report --diff` shows what is gone.");
         return told("nothing", &text);
@@ -55,7 +55,7 @@ pub fn advice(summary: &Summary, system_calls: bool) -> Advice {
         let text = format!(
             "Run it under faultless: it serves the memory of {range}{most:.0} % of its faults, which take \
              {percent:.0} % of its time. Measure with `faultless run --compare 10 -- …`.{}",
-            huge(&summary.recording.huge_pages)
+            huge(&summary.recording.machine.huge_pages)
         );
         return told("run", &text);
     }
@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(action(Some(0.2), &new, |summary| summary.avoidable.clear()), "huge_pages");
         assert_eq!(action(Some(0.01), &new, |_| ()), "nothing");
         assert_eq!(action(None, &new, |_| ()), "unknown");
-        assert_eq!(action(Some(0.2), &new, |summary| summary.recording.covered = true), "nothing");
+        assert_eq!(action(Some(0.2), &new, |summary| summary.recording.program.covered = true), "nothing");
         assert_eq!(action(Some(0.2), &new, |summary| summary.faults.in_calls = 60), "unknown");
         assert_eq!(action(Some(0.2), &[(Kind::Input, 0.6), (Kind::File, 0.4)], |_| ()), "memory");
         assert_eq!(action(Some(0.2), &[(Kind::Copy, 0.6), (Kind::File, 0.4)], |_| ()), "unknown");

@@ -165,8 +165,8 @@ impl Avoid {
             Avoidable { way: *way, least: number(least), most: number(most), how: way.how().into() }
         };
         // What is done already says nothing of what it would do.
-        let is_done = |way: &Way| *way == Way::HugePages && head.huge_pages == "always";
-        if scale.sampled == 0 || head.covered {
+        let is_done = |way: &Way| *way == Way::HugePages && head.machine.huge_pages == "always";
+        if scale.sampled == 0 || head.program.covered {
             return Vec::new();
         }
         Way::ALL.iter().filter(|way| !is_done(way)).map(one).collect()
@@ -176,6 +176,7 @@ impl Avoid {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::file::{Machine, Program};
     use crate::sys::event::What;
 
     const START: u64 = 0x7f00_0000_0000;
@@ -204,9 +205,11 @@ mod tests {
             avoid.add(&sample, kind, class, Some(area));
         }
         let scale = Scale { faults, sampled: faults, costs: None };
-        let always = Head { huge_pages: "always".into(), ..Head::default() };
+        let always =
+            Head { machine: Machine { huge_pages: "always".into(), ..Machine::default() }, ..Head::default() };
         assert!(avoid.finish(&scale, &always).iter().all(|of| of.way != Way::HugePages));
-        assert!(avoid.finish(&scale, &Head { covered: true, ..Head::default() }).is_empty());
+        let covered = Head { program: Program { covered: true, ..Program::default() }, ..Head::default() };
+        assert!(avoid.finish(&scale, &covered).is_empty());
         let all = avoid.finish(&scale, &Head::default());
         all.iter().map(|of| (of.least, of.most)).collect()
     }

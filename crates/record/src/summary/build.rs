@@ -254,9 +254,7 @@ impl Builder {
         let end = self.end.clone().unwrap_or_default();
         let wall = if self.end.is_some() { end.wall_ns } else { self.last.saturating_sub(self.head.start_ns) };
         let recording = Recording {
-            command: self.head.command.clone(),
-            pid: self.head.pid,
-            covered: self.head.covered,
+            program: self.head.program.clone(),
             status: end.status.clone(),
             unix_s: self.head.unix_s,
             wall_s: wall as f64 / 1e9,
@@ -268,9 +266,7 @@ impl Builder {
             samples: self.kinds.samples(),
             lost: self.lost.saturating_add(end.dropped),
             complete: self.end.is_some() && wrong.is_none(),
-            kernel: self.head.kernel.clone(),
-            cpus: self.head.cpus,
-            huge_pages: self.head.huge_pages.clone(),
+            machine: self.head.machine.clone(),
         };
         let with_name = |(sample, function): (Sampled, usize)| match named.get(function) {
             Some(function) => Sampled { function: Rc::clone(function), ..sample },

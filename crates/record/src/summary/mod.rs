@@ -22,6 +22,8 @@ mod weight;
 
 use serde::{Deserialize, Serialize};
 
+use crate::file::{Machine, Program};
+
 pub use avoid::{Avoidable, Way};
 pub use place::Kind;
 pub use read::read;
@@ -91,12 +93,9 @@ pub struct Sampled {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Recording {
-    /// The program and its arguments.
-    pub command: Vec<String>,
-    /// The process, if it ran already.
-    pub pid: Option<u32>,
-    /// Whether it ran under faultless.
-    pub covered: bool,
+    /// The program.
+    #[serde(flatten)]
+    pub program: Program,
     /// How it ended.
     pub status: String,
     /// Seconds since 1970 at the beginning.
@@ -119,12 +118,9 @@ pub struct Recording {
     pub lost: u64,
     /// Whether the file has its end.
     pub complete: bool,
-    /// The kernel.
-    pub kernel: String,
-    /// Processors.
-    pub cpus: usize,
-    /// The kernel's setting for huge pages.
-    pub huge_pages: String,
+    /// Where.
+    #[serde(flatten)]
+    pub machine: Machine,
 }
 
 /// How many faults there were.

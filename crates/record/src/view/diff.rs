@@ -76,8 +76,8 @@ fn rows(a: Vec<(String, Part)>, b: Vec<(String, Part)>) -> Vec<Row> {
 }
 
 fn command(summary: &Summary) -> String {
-    let how = if summary.recording.covered { " (under faultless)" } else { "" };
-    format!("{}{how}", summary.recording.command.join(" "))
+    let how = if summary.recording.program.covered { " (under faultless)" } else { "" };
+    format!("{}{how}", summary.recording.program.command.join(" "))
 }
 
 /// Compares `a` with `b`.

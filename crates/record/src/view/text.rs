@@ -104,11 +104,11 @@ pub fn report(summary: &Summary, style: Style) -> String {
 
 fn head(out: &mut String, summary: &Summary, style: Style) {
     let recording = &summary.recording;
-    let what = match recording.pid {
-        Some(pid) => format!("process {pid} ({})", recording.command.join(" ")),
-        None => recording.command.join(" "),
+    let what = match recording.program.pid {
+        Some(pid) => format!("process {pid} ({})", recording.program.command.join(" ")),
+        None => recording.program.command.join(" "),
     };
-    let how = if recording.covered { ", under faultless" } else { "" };
+    let how = if recording.program.covered { ", under faultless" } else { "" };
     let _ = writeln!(out, "{}{how}", fit(&what, style.columns.saturating_sub(how.len())));
     let mut line = format!("{} of wall time", seconds(recording.wall_s));
     if let Some(cpu) = recording.cpu_s {

@@ -1,6 +1,6 @@
 //! Records and a recording, made by hand.
 
-use faultless_record::file::{Cost, End, Head, Usage, Writer};
+use faultless_record::file::{Cost, End, Head, Program, Usage, Writer};
 use faultless_record::sys::event::What;
 use faultless_record::wire::{COMM_EXEC, Source, kind};
 
@@ -137,7 +137,7 @@ pub fn recording() -> Vec<u8> {
 /// The same with other counts.
 pub fn recorded(end: End) -> Vec<u8> {
     let head = Head {
-        command: vec!["program".into(), "its argument".into()],
+        program: Program { command: vec!["program".into(), "its argument".into()], ..Program::default() },
         period: 50,
         system_calls: true,
         cost: Some(Cost { fault_ns: 500.0, between_records_ns: 800.0 }),
