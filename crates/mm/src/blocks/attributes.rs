@@ -53,14 +53,21 @@ impl<S: Sys> Space<S> {
             let is_passing = || known().slots().any(|i| shard.slots.state(i) == State::InTransit);
             let (mut turn, end) = (0, self.sys.now_ns() + REPLACED_WAIT_NS);
             loop {
-                while let Some(free) = shard.lock_soon().and_then(|mut arena| arena.take_free(known())) {
+                // Another thread may have the lock for a moment. What is free in its lists then is not given up yet.
+                let mut is_seen = false;
+                while let Some(mut arena) = shard.lock_soon() {
+                    let Some(free) = arena.take_free(known()) else {
+                        is_seen = true;
+                        break;
+                    };
+                    drop(arena);
                     let idle = free.slots().filter(|&i| shard.slots.was(i) != State::Unbacked).count();
                     self.budget.unkeep(idle);
                     self.abandon(shard, free);
                 }
                 // The background thread has some for a moment.
                 self.scrubber.recall();
-                if !is_passing() || self.sys.now_ns() >= end {
+                if is_seen && !is_passing() || self.sys.now_ns() >= end {
                     break;
                 }
                 self.sys.relax(turn);

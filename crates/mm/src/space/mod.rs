@@ -42,7 +42,7 @@ use faultless_page::stats::Block;
 const BUSY_WAIT_NS: u64 = 500_000;
 /// The same for a call that replaces memory: our thread must not reach the new memory. It may need a processor first;
 /// `Sys::relax` gives it an ordinary priority.
-pub(crate) const REPLACED_WAIT_NS: u64 = 100_000_000;
+pub(crate) const REPLACED_WAIT_NS: u64 = 1_000_000_000;
 
 /// The engine of one process: the kernel, the settings, and the owners of all that it remembers.
 ///
@@ -293,7 +293,7 @@ impl<S: Sys> Space<S> {
     }
 
     /// The program is about to map something else over `span`, or to move or unmap it. When this returns, no thread
-    /// of ours is there, unless one had no processor for 100 ms. None comes until the result is dropped.
+    /// of ours is there, unless one had no processor for a second. None comes until the result is dropped.
     pub fn replace(&self, span: Span) -> Replaced<'_> {
         self.replace_within(span, REPLACED_WAIT_NS)
     }
