@@ -8,6 +8,9 @@ use anyhow::{Context, Result};
 use super::{VERSION, date, empty, place, stage};
 use crate::shell::{command, output, run};
 
+/// Where systemd has the units of packages, below `/usr`.
+pub const SYSTEMD: &str = "lib/systemd";
+
 /// Makes it, with dpkg's own tools.
 pub fn make() -> Result<PathBuf> {
     let staged = stage::prefix("prefix")?;
@@ -36,6 +39,9 @@ fn suit_debian(usr: &Path) -> Result<()> {
     let docs = usr.join(stage::DOCS);
     fs::rename(docs.join("LICENSE-MIT"), docs.join("copyright"))?;
     fs::rename(docs.join("CHANGELOG.md"), docs.join("changelog"))?;
+    // Found by systemd in `user` and `system` there; none is enabled.
+    fs::create_dir_all(usr.join("lib"))?;
+    fs::rename(docs.join(stage::UNITS), usr.join(SYSTEMD))?;
     let pages = fs::read_dir(usr.join("share/man/man1"))?;
     let pages = pages.map(|page| Ok(page?.path())).collect::<Result<Vec<_>>>()?;
     run(command("gzip").args(["-9n"]).args(pages).arg(docs.join("changelog")))

@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::{VERSION, container, copy, empty, place};
+use super::{VERSION, container, copy, deb, empty, place};
 use crate::setup;
 use crate::shell::{command, output, run};
 
@@ -90,6 +90,7 @@ impl Clean {
         let root = self.root("root-deb")?;
         copy(deb, &root.path.join("tmp/faultless.deb"))?;
         run(root.command("dpkg").args(["--install", "/tmp/faultless.deb"]))?;
+        root.has_units()?;
         root.uses("/usr/bin/faultless", "/usr/lib/faultless/")?;
         for file in ["share/man/man1/faultless-run.1.gz", "share/bash-completion/completions/faultless"] {
             ensure!(root.path.join("usr").join(file).is_file(), "the package brings no {file}");
@@ -97,7 +98,9 @@ impl Clean {
         container::check(&root)?;
         run(root.command("dpkg").args(["--verify", "faultless"]))?;
         run(root.command("dpkg").args(["--purge", "faultless"]))?;
-        ensure!(!root.path.join("usr/lib/faultless").exists(), "the package leaves files behind");
+        for place in ["lib/faultless", "lib/systemd/user/faultless-warm.service"] {
+            ensure!(!root.path.join("usr").join(place).exists(), "the package leaves {place} behind");
+        }
         Ok(())
     }
 
@@ -148,6 +151,18 @@ impl Root {
         command.args(["--mount", "--pid", "--ipc", "--net", "--fork", "--kill-child", "sh"]);
         command.arg(&self.inside).arg(&self.path).arg(program);
         command
+    }
+
+    /// Whether systemd finds the units, and none of them begins by itself.
+    fn has_units(&self) -> Result<()> {
+        for (whose, unit) in [("user", "faultless-warm.service"), ("system", "faultless-warm@.service")] {
+            let file = self.path.join("usr").join(deb::SYSTEMD).join(whose).join(unit);
+            let text = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+            ensure!(text.contains("\nExecStart=faultless warm start "), "{unit} starts something else:\n{text}");
+        }
+        let enabled = output(self.command("find").args(["/etc", "-name", "faultless*"]))?;
+        ensure!(enabled.is_empty(), "the package enables units: {enabled}");
+        Ok(())
     }
 
     /// Uses the command at this path; it takes its library from below `library`.
