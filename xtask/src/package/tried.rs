@@ -1,9 +1,10 @@
 //! Packages, installed where nothing else is, and used there: a virtual environment for the wheel, a root directory of a
-//! fresh Debian for the others.
+//! fresh Debian for the others. What each installation and each run takes is printed, and nothing depends on it.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -38,12 +39,20 @@ pub fn wheel(wheel: &Path) -> Result<()> {
     run(command(python).args(["-m", "venv", "--clear"]).arg(&venv))?;
     let bin = venv.join("bin");
     let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index", "--no-deps"];
-    run(command(bin.join("python3")).args(pip).arg(wheel))?;
+    timed("pip install of the wheel", || run(command(bin.join("python3")).args(pip).arg(wheel)))?;
     run(command(bin.join("python3")).args(["-c", MODULE]))?;
     let shell = |program: &Path| own(command(program));
     uses(&bin.join("faultless"), bin.join("python3").as_os_str(), &venv, shell)?;
     ensure!(venv.join("share/man/man1/faultless-run.1").is_file(), "the wheel brings no manual pages");
     Ok(())
+}
+
+/// What `step` returns. The time that it took is printed, for docs/packages.md.
+fn timed<T>(what: &str, step: impl FnOnce() -> Result<T>) -> Result<T> {
+    let start = Instant::now();
+    let done = step()?;
+    eprintln!("took {:.2} s: {what}", start.elapsed().as_secs_f64());
+    Ok(done)
 }
 
 /// `command` without settings of the caller's.
@@ -89,7 +98,9 @@ impl Clean {
     pub fn deb(&self, deb: &Path) -> Result<()> {
         let root = self.root("root-deb")?;
         copy(deb, &root.path.join("tmp/faultless.deb"))?;
-        run(root.command("dpkg").args(["--install", "/tmp/faultless.deb"]))?;
+        timed("dpkg --install of the .deb", || {
+            run(root.command("dpkg").args(["--install", "/tmp/faultless.deb"]))
+        })?;
         root.has_units()?;
         root.uses("/usr/bin/faultless", "/usr/lib/faultless/")?;
         for file in ["share/man/man1/faultless-run.1.gz", "share/bash-completion/completions/faultless"] {
@@ -107,12 +118,14 @@ impl Clean {
     /// Uses what the tarball holds where it is unpacked, and where its script puts it.
     pub fn tarball(&self, tarball: &Path) -> Result<()> {
         let root = self.root("root-tarball")?;
-        run(command("tar").arg("-C").arg(root.path.join("opt")).arg("-xf").arg(tarball))?;
+        timed("tar -xf of the tarball", || {
+            run(command("tar").arg("-C").arg(root.path.join("opt")).arg("-xf").arg(tarball))
+        })?;
         let unpacked = format!("{}opt/faultless-{VERSION}-linux-x86_64", '/');
         root.uses(&format!("{unpacked}/bin/faultless"), &format!("{unpacked}/lib/faultless/"))?;
         let script = format!("{unpacked}/install.sh");
         for prefix in ["/usr/local", "/srv/prefix"] {
-            run(root.command(&script).arg(prefix))?;
+            timed("install.sh of the tarball", || run(root.command(&script).arg(prefix)))?;
             let said = root.uses(&format!("{prefix}/bin/faultless"), &format!("{prefix}/lib/faultless/"));
             said.with_context(|| format!("installed below {prefix}"))?;
             run(root.command(&script).args(["--remove", prefix]))?;
@@ -177,7 +190,7 @@ fn uses(faultless: &Path, python: &OsStr, place: &Path, shell: impl Fn(&Path) ->
     let mut covered = shell(faultless);
     // To the output, behind the program's: there may be no /dev/stdout.
     covered.args(["run", "--json", "/proc/self/fd/1", "--"]).arg(python).args(["-c", PROGRAM]);
-    let said = output(&mut covered)?;
+    let said = timed("`faultless run` of a program there", || output(&mut covered))?;
     let json = said.strip_prefix("right\n").with_context(|| format!("the program printed {said:?}"))?;
     let json: Value = serde_json::from_str(json).with_context(|| said.clone())?;
     ensure!(json["covered"] == true, "the program ran plain: {json}");
