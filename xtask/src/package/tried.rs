@@ -40,6 +40,13 @@ pub fn wheel(wheel: &Path) -> Result<()> {
     let bin = venv.join("bin");
     let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index", "--no-deps"];
     timed("pip install of the wheel", || run(command(bin.join("python3")).args(pip).arg(wheel)))?;
+    let versions = "import platform; print('manylinux_' + platform.libc_ver()[1].replace('.', '_'))";
+    let tag = output(command(bin.join("python3")).args(["-c", versions]))?;
+    ensure!(
+        wheel.to_string_lossy().contains(&format!("-{}_", tag.trim())),
+        "tried with {tag}: {}",
+        wheel.display()
+    );
     run(command(bin.join("python3")).args(["-c", MODULE]))?;
     let shell = |program: &Path| own(command(program));
     uses(&bin.join("faultless"), bin.join("python3").as_os_str(), &venv, shell)?;
@@ -101,6 +108,7 @@ impl Clean {
         timed("dpkg --install of the .deb", || {
             run(root.command("dpkg").args(["--install", "/tmp/faultless.deb"]))
         })?;
+        root.has_the_c_library_of(deb)?;
         root.has_units()?;
         root.uses("/usr/bin/faultless", "/usr/lib/faultless/")?;
         for file in ["share/man/man1/faultless-run.1.gz", "share/bash-completion/completions/faultless"] {
@@ -164,6 +172,15 @@ impl Root {
         command.args(["--mount", "--pid", "--ipc", "--net", "--fork", "--kill-child", "sh"]);
         command.arg(&self.inside).arg(&self.path).arg(program);
         command
+    }
+
+    /// Whether the package `file` asks for the C library that is here: no older one was tried.
+    fn has_the_c_library_of(&self, file: &Path) -> Result<()> {
+        let here = output(self.command("dpkg-query").args(["--show", "--showformat=${Version}", "libc6"]))?;
+        let needs = output(command("dpkg-deb").arg("--field").arg(file).arg("Depends"))?;
+        let here = here.split('-').next().unwrap_or_default();
+        ensure!(needs.contains(&format!("{}{here})", deb::C_LIBRARY)), "tried with {here}, and needs {needs}");
+        Ok(())
     }
 
     /// Whether systemd finds the units, and none of them begins by itself.
