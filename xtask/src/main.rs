@@ -49,6 +49,7 @@ const TASKS: &[Task] = &[
         generate::generate()
     }),
     task("capi", "install the C library, header and pkg-config file below a prefix", capi::install),
+    task("install", "command, library and benches, built here and installed below a prefix", package::install),
     task(
         "package",
         "wheel, deb or tarball, in target/package; check: all, installed in clean places",

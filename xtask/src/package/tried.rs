@@ -9,7 +9,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::{VERSION, container, copy, deb, empty, place};
+use super::{VERSION, container, copy, deb, empty, install as local, place};
 use crate::setup;
 use crate::shell::{command, output, run};
 
@@ -51,6 +51,22 @@ pub fn wheel(wheel: &Path) -> Result<()> {
     let shell = |program: &Path| own(command(program));
     uses(&bin.join("faultless"), bin.join("python3").as_os_str(), &venv, shell)?;
     ensure!(venv.join("share/man/man1/faultless-run.1").is_file(), "the wheel brings no manual pages");
+    Ok(())
+}
+
+/// Installs what is built here below a prefix, uses the command and a bench there, and removes it.
+pub fn install() -> Result<()> {
+    let prefix = empty("installed")?;
+    let staged = local::below(&prefix)?;
+    let faultless = prefix.join("bin/faultless");
+    let shell = |program: &Path| own(command(program));
+    uses(&faultless, setup::python_path().as_os_str(), &prefix.join("lib/faultless"), shell)?;
+    // One row: the program and the library have to be found.
+    let row = ["bench", "run", "--quick", "--only", "pair-64", "--contenders", "plain,faultless"];
+    let said = output(shell(&faultless).args(row))?;
+    ensure!(said.contains("| malloc and free of 64 bytes |"), "the bench says {said}");
+    run(command(staged.join("install.sh")).arg("--remove").arg(&prefix))?;
+    ensure!(!faultless.exists() && !prefix.join("lib/faultless").exists(), "the script leaves files behind");
     Ok(())
 }
 
