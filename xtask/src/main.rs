@@ -43,7 +43,11 @@ const TASKS: &[Task] = &[
         setup::run().and_then(|()| check::python())
     }),
     task("docs", "build the API documentation", |_| check::docs()),
-    task("pictures", "the pictures of the documentation, from a run and a browser", |_| pictures::make()),
+    task(
+        "pictures",
+        "the pictures of the documentation, from a run and a browser; all, or those that are named",
+        pictures::make,
+    ),
     task("site", "the documentation as a site, in target/site/html, with its links checked", |_| site::run()),
     task("generate", "docs/reference.md, manual pages and completions, from the tables in the code", |_| {
         generate::generate()
