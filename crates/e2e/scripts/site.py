@@ -161,7 +161,7 @@ def finds_what_is_broken(browser, site, page):
 def main():
     site = pathlib.Path(sys.argv[1]).resolve()
     with tempfile.TemporaryDirectory() as profile:
-        browser = Browser(profile)
+        browser = Browser(profile, logs=("browser", "performance"))
         try:
             for page in PAGES:
                 for check in CHECKS:
