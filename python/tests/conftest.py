@@ -11,6 +11,7 @@ SECONDS = 110
 # Tests that may be unable to run where CI=true, and for what reason. Every other test that cannot run fails there.
 EXCEPTIONS = [("test_ordinary_users_have_what_root_has", "this is one")]
 SNAPSHOTS = [
+    "test_the_page_of_snapshots",
     "test_a_snapshot_holds_what_was_there",
     "test_views_and_orders",
     "test_files_are_numpys[C]",

@@ -38,15 +38,30 @@ def test_documented_with_an_example(name, thing):
             assert parameter in (documented.group(1) if documented else ""), f"{name} does not say what {parameter} is"
 
 
-def test_readme(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def run_blocks(page, space):
     # Beside the tests in a checkout; examples are plain code.
-    text = (pathlib.Path(__file__).parents[1] / "README.md").read_text()
+    text = (pathlib.Path(__file__).parents[1] / page).read_text()
     blocks = re.findall(r"```python\n(.*?)```", text, re.S)
-    assert blocks
-    space = {}
+    assert blocks, f"{page} has no block"
     for block in blocks:
         exec(block, space)
+    return space
+
+
+def test_readme(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run_blocks("README.md", {})
+
+
+def test_the_page_of_snapshots(tmp_path, monkeypatch):
+    try:
+        faultless.snapshot(faultless.zeros((1024, 1024)))
+    except faultless.RegionError as error:
+        pytest.skip(str(error))
+    monkeypatch.chdir(tmp_path)
+    space = run_blocks("../docs/snapshots.md", {"faultless": faultless})
+    # Saved as it was at the snapshot.
+    assert (space["b"] == 0).all() and (space["a"] == 1).all()
 
 
 def test_version_and_names():

@@ -43,12 +43,17 @@ const TASKS: &[Task] = &[
         setup::run().and_then(|()| check::python())
     }),
     task("docs", "build the API documentation", |_| check::docs()),
-    task("pictures", "the pictures of the documentation, from a run and a browser", |_| pictures::make()),
+    task(
+        "pictures",
+        "the pictures of the documentation, from a run and a browser; all, or those that are named",
+        pictures::make,
+    ),
     task("site", "the documentation as a site, in target/site/html, with its links checked", |_| site::run()),
     task("generate", "docs/reference.md, manual pages and completions, from the tables in the code", |_| {
         generate::generate()
     }),
     task("capi", "install the C library, header and pkg-config file below a prefix", capi::install),
+    task("install", "command, library and benches, built here and installed below a prefix", package::install),
     task(
         "package",
         "wheel, deb or tarball, in target/package; check: all, installed in clean places",

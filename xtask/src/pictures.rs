@@ -7,7 +7,7 @@ mod terminal;
 use std::path::Path;
 use std::process::Stdio;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use crate::shell::{cargo, command, root, run, target};
 
@@ -24,6 +24,8 @@ blocks = [bytearray(8 << 20) for _ in range(12)]
 ";
 /// Python itself: what a search finds first may be a script that looks for one.
 const PYTHON: &str = "/usr/bin/python3";
+/// The picture of a report's page.
+const REPORT: &str = "report";
 /// Columns and rows of a picture: wide enough for the flame graph, small enough for a page.
 const SIZE: &str = "--window-size=1000,1500";
 
@@ -51,7 +53,7 @@ struct Tool {
     title: &'static str,
 }
 
-const TOOLS: [Tool; 4] = [
+const TOOLS: [Tool; 8] = [
     Tool {
         name: "run",
         script: "faultless run -- python3 analysis.py",
@@ -80,17 +82,56 @@ const TOOLS: [Tool; 4] = [
         ready: "",
         title: "faultless doctor: its verdict, and what it found",
     },
+    Tool {
+        name: "compare",
+        script: "faultless run --compare 6 -- python3 analysis.py",
+        lines: TERMINAL.1,
+        ready: "",
+        title: "faultless run --compare: a Python program, six times plain and six times under faultless",
+    },
+    Tool {
+        name: "sysctl",
+        script: "faultless sysctl --list | head -29",
+        lines: TERMINAL.1,
+        ready: "",
+        title: "faultless sysctl --list: the first knobs, with unit, range, default and variable",
+    },
+    Tool {
+        name: "profile",
+        script: "export XDG_CACHE_HOME=$PWD/seen; rm -rf seen; for program in 'python3 analysis.py' 'ls'; do \
+                 faultless run -- $program >/dev/null 2>&1; done; faultless profile show",
+        lines: TERMINAL.1,
+        ready: "",
+        title: "faultless profile show: a program that runs covered, and one that runs without the library",
+    },
+    Tool {
+        name: "warm",
+        script: "export FAULTLESS_WARM=$PWD/warm; faultless warm start --force --size 256M >/dev/null 2>&1; sleep 3; \
+                 faultless run --quiet -- python3 analysis.py; sleep 2; faultless warm status; \
+                 faultless warm stop >/dev/null",
+        lines: TERMINAL.1,
+        ready: "",
+        title: "faultless warm status: what the daemon holds, what it gave, what that cost",
+    },
 ];
 
-/// Makes them in docs/pictures.
-pub fn make() -> Result<()> {
+/// Makes them in docs/pictures: those that are named, or all.
+pub fn make(names: &[String]) -> Result<()> {
+    let is_wanted = |name: &str| names.is_empty() || names.iter().any(|wanted| wanted == name);
+    let known = |name: &String| name == REPORT || TOOLS.iter().any(|tool| tool.name == name);
+    if let Some(other) = names.iter().find(|name| !known(name)) {
+        bail!("there is no picture {other:?}");
+    }
     run(&mut cargo("build --release -p faultless-cli -p faultless-preload"))?;
     let (dir, pictures) = (target().join("pictures"), root().join("docs/pictures"));
     std::fs::create_dir_all(&dir)?;
     std::fs::create_dir_all(&pictures)?;
     std::fs::write(dir.join("lasting.py"), LASTING)?;
-    page(&dir, &pictures)?;
-    TOOLS.iter().try_for_each(|tool| picture(tool, &dir, &pictures))
+    std::fs::write(dir.join("analysis.py"), PROGRAM)?;
+    if is_wanted(REPORT) {
+        page(&dir, &pictures)?;
+    }
+    TOOLS.iter().filter(|tool| is_wanted(tool.name)).try_for_each(|tool| picture(tool, &dir, &pictures))
 }
 
 fn picture(tool: &Tool, dir: &Path, pictures: &Path) -> Result<()> {
@@ -99,7 +140,7 @@ fn picture(tool: &Tool, dir: &Path, pictures: &Path) -> Result<()> {
     let is_ready = |text: &str| !tool.ready.is_empty() && text.contains(tool.ready);
     let screen = terminal::screen((dir, tool.name), (TERMINAL.0, tool.lines), &(path + tool.script), is_ready)?;
     // Where it was made is of no interest.
-    let screen = screen.replace(&root().display().to_string(), "…");
+    let screen = screen.replace(&target().display().to_string(), "…").replace(&root().display().to_string(), "…");
     let svg = drawing::svg(&screen, TERMINAL.0, tool.title);
     std::fs::write(pictures.join(tool.name).with_extension("svg"), svg)?;
     Ok(())
@@ -109,14 +150,13 @@ fn picture(tool: &Tool, dir: &Path, pictures: &Path) -> Result<()> {
 fn page(dir: &Path, pictures: &Path) -> Result<()> {
     let (recording, page) = (dir.join("it.rec"), dir.join("report.html"));
     let faultless = target().join("release/faultless");
-    std::fs::write(dir.join("analysis.py"), PROGRAM)?;
     let mut record = command(&faultless);
     record.current_dir(dir).args(["record", "-o"]).arg(&recording);
     run(record.args(["--", PYTHON, "analysis.py"]))?;
     run(command(&faultless).arg("report").arg(&recording).arg("--html").arg(&page))?;
     let browser =
         ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--virtual-time-budget=4000"];
-    let picture = format!("--screenshot={}", pictures.join("report.png").display());
+    let picture = format!("--screenshot={}", pictures.join(REPORT).with_extension("png").display());
     let mut chromium = command("chromium");
     // It tells of each service of a desktop that is not there.
     chromium.args(browser).args([SIZE, &picture]).arg(format!("file://{}", page.display())).stderr(Stdio::null());

@@ -1,7 +1,7 @@
 //! The documentation as a site: the Markdown files of the repository, by mdBook, and the API documentation beside them.
 //!
 //! Files keep their places, so that their links hold: what is built is a copy below `target/site` with one more file,
-//! the order of the pages. Each link of the site is looked up in what was built.
+//! the order of the pages. Each link of the site is looked up in what was built, and some pages are opened in a browser.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -9,19 +9,23 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 
 use crate::pages::beside;
-use crate::shell::{cargo, command, output, root, target};
+use crate::shell::{cargo, command, is_installed, output, root, target};
 use crate::structure::{self, Source};
 use crate::watched;
 
 /// What makes it. Built from source, without its server and what watches files.
 const TOOL: &str = "mdbook";
 const VERSION: &str = "0.5.4";
+/// What looks at it, and what that needs.
+const LOOKS: &str = "crates/e2e/scripts/site.py";
+const BROWSER: [&str; 3] = ["chromium", "chromedriver", "python3"];
 /// Where the API documentation is put.
 const API: &str = "api";
 /// Crates with an interface for others.
 const CRATES: &str = "-p faultless -p faultless-capi";
 const SUMMARY: &str = "docs/SUMMARY.md";
 const BOOK: &str = "docs/book.toml";
+const STYLE: &str = "docs/site.css";
 
 /// Builds it in `target/site/html`, and checks its links.
 pub fn run() -> Result<()> {
@@ -36,8 +40,21 @@ pub fn run() -> Result<()> {
     let wrong = violations(&html)?;
     wrong.iter().for_each(|wrong| eprintln!("site: {wrong}"));
     ensure!(wrong.is_empty(), "{} links of the site lead nowhere", wrong.len());
+    look(&html)?;
     eprintln!("site: {}", html.join("index.html").display());
     Ok(())
+}
+
+/// Opens some of its pages in a browser, where they have to work: the console, the network, the side bar, a phone's
+/// width, both themes.
+fn look(html: &Path) -> Result<()> {
+    if let Some(missing) = BROWSER.iter().find(|program| !is_installed(program)) {
+        let is_ci = std::env::var_os("CI").is_some_and(|ci| ci == "true");
+        ensure!(!is_ci, "{missing} is not installed, so the site cannot be looked at");
+        eprintln!("site: not looked at in a browser: {missing} is not installed");
+        return Ok(());
+    }
+    watched::run(command("python3").arg("-B").arg(root().join(LOOKS)).arg(html))
 }
 
 fn install() -> Result<PathBuf> {
@@ -73,6 +90,7 @@ fn stage(sources: &[Source], site: &Path) -> Result<()> {
     }
     let read = |path: &str| std::fs::read_to_string(root().join(path)).with_context(|| path.to_owned());
     put("src/SUMMARY.md", summary(&read(SUMMARY)?).as_bytes())?;
+    put("site.css", read(STYLE)?.as_bytes())?;
     put("book.toml", read(BOOK)?.as_bytes())
 }
 

@@ -8,7 +8,7 @@ use std::process::Command;
 use faultless_page::knobs::Knob;
 
 /// The name by which the library finds itself in `LD_PRELOAD`.
-const LIBRARY: &str = "libfaultless_preload.so";
+pub const LIBRARY: &str = "libfaultless_preload.so";
 
 /// A path by which the loader takes the library at `path`: a link in `dir`, which has the library's own name and no
 /// blanks. The error says what is wrong with it.

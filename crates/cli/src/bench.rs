@@ -20,7 +20,7 @@ pub fn main(args: &Args) -> ExitCode {
     let error = match path {
         Ok(path) => {
             let error = Command::new(&path).args(&args.args).exec();
-            format!("cannot run {}: {error} (packages lack it; build it: cargo build --release)", path.display())
+            format!("cannot run {}: {error} (packages lack it: cargo xtask install PREFIX)", path.display())
         }
         Err(error) => format!("cannot find this program: {error}"),
     };

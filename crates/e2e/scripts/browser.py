@@ -11,7 +11,7 @@ ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 class Browser:
     """Chromium without a window. It loads nothing but files."""
 
-    def __init__(self, profile, width=1200, height=900):
+    def __init__(self, profile, width=1200, height=900, logs=("browser",)):
         self.driver = subprocess.Popen(["chromedriver", "--port=0"], stdout=subprocess.PIPE, text=True)
         port = next(line.rsplit(" ", 1)[1].rstrip(".\n") for line in self.driver.stdout if "successfully on port" in line)
         self.base = f"http://127.0.0.1:{port}"
@@ -19,7 +19,7 @@ class Browser:
         args = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"]
         args += [f"--user-data-dir={profile}", f"--window-size={width},{height}", "--force-color-profile=srgb"]
         args += ["--force-prefers-reduced-motion", "--host-resolver-rules=MAP * ~NOTFOUND"]
-        wanted = {"browserName": "chrome", "goog:chromeOptions": {"args": args}, "goog:loggingPrefs": {"browser": "ALL"}}
+        wanted = {"browserName": "chrome", "goog:chromeOptions": {"args": args}, "goog:loggingPrefs": dict.fromkeys(logs, "ALL")}
         try:
             session = self.ask("POST", "/session", {"capabilities": {"alwaysMatch": wanted}})
         except BaseException:
@@ -73,6 +73,11 @@ class Browser:
 
     def log(self):
         return self.ask("POST", "/se/log", {"type": "browser"})
+
+    def requests(self):
+        """The addresses that were asked for since the last call, also those that were not had. It takes the log `performance`."""
+        events = [json.loads(entry["message"])["message"] for entry in self.ask("POST", "/se/log", {"type": "performance"})]
+        return [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
 
     def picture(self, path):
         """All of the page, to its end."""

@@ -5,8 +5,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use super::{VERSION, date, empty, place, stage};
+use super::{VERSION, date, empty, floor, place, stage};
 use crate::shell::{command, output, run};
+
+/// Where systemd has the units of packages, below `/usr`.
+pub const SYSTEMD: &str = "lib/systemd";
+
+/// How a package says that it needs the C library from some version on.
+pub const C_LIBRARY: &str = "libc6 (>= ";
 
 /// Makes it, with dpkg's own tools.
 pub fn make() -> Result<PathBuf> {
@@ -36,21 +42,33 @@ fn suit_debian(usr: &Path) -> Result<()> {
     let docs = usr.join(stage::DOCS);
     fs::rename(docs.join("LICENSE-MIT"), docs.join("copyright"))?;
     fs::rename(docs.join("CHANGELOG.md"), docs.join("changelog"))?;
+    // Found by systemd in `user` and `system` there; none is enabled.
+    fs::create_dir_all(usr.join("lib"))?;
+    fs::rename(docs.join(stage::UNITS), usr.join(SYSTEMD))?;
     let pages = fs::read_dir(usr.join("share/man/man1"))?;
     let pages = pages.map(|page| Ok(page?.path())).collect::<Result<Vec<_>>>()?;
     run(command("gzip").args(["-9n"]).args(pages).arg(docs.join("changelog")))
 }
 
-/// The packages that it needs, from the symbols that its programs need.
+/// The packages that it needs, from the symbols that its programs need; of the C library, what is claimed.
 fn depends(usr: &Path) -> Result<String> {
     let source = empty("shlibdeps")?;
     fs::create_dir(source.join("debian"))?;
     fs::write(source.join("debian/control"), "Source: faultless\n\nPackage: faultless\nArchitecture: amd64\n")?;
     let mut tool = command("dpkg-shlibdeps");
-    tool.arg("-O").arg(usr.join(stage::COMMAND)).arg(usr.join(stage::LIBRARY)).current_dir(source);
+    let files = [usr.join(stage::COMMAND), usr.join(stage::LIBRARY)];
+    tool.arg("-O").args(&files).current_dir(source);
     let said = output(&mut tool).context("dpkg-shlibdeps, of the package dpkg-dev")?;
     let line = said.lines().find_map(|line| line.strip_prefix("shlibs:Depends="));
-    line.map(str::to_owned).context("dpkg-shlibdeps names no package")
+    let line = line.context("dpkg-shlibdeps names no package")?;
+    with_claim(line, floor::claimed(&files.each_ref().map(PathBuf::as_path))?).context("it does not name libc6")
+}
+
+/// `depends` with another version of the C library.
+fn with_claim(depends: &str, claimed: floor::Version) -> Option<String> {
+    let (before, rest) = depends.split_once(C_LIBRARY)?;
+    let (_, after) = rest.split_once(')')?;
+    Some(format!("{before}{C_LIBRARY}{claimed}){after}"))
 }
 
 /// Of all files, in KiB.
@@ -79,6 +97,14 @@ fn control(depends: &str, kib: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_claim_takes_the_place_of_what_symbols_need() {
+        let with = |text| with_claim(text, floor::Version(2, 36));
+        assert_eq!(with("libc6 (>= 2.35)").unwrap(), "libc6 (>= 2.36)");
+        assert_eq!(with("a, libc6 (>= 2.4), b (>= 1)").unwrap(), "a, libc6 (>= 2.36), b (>= 1)");
+        assert_eq!(with("libgcc-s1 (>= 4.2)"), None);
+    }
 
     #[test]
     fn the_control_file_has_its_fields_and_a_description() {

@@ -1,11 +1,15 @@
-//! The oldest C library that programs run with: of the versions of its symbols that they need, the newest.
+//! The oldest C library that packages ask for: this machine's. The newest symbol that programs need may be older, but no
+//! older library was tried: the clean places in which packages are tried have this machine's, too.
 
+use std::fmt;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use object::Endianness;
 use object::elf::FileHeader64;
 use object::read::elf::{FileHeader, SectionHeader};
+
+use crate::shell::{command, output};
 
 /// A version of the GNU C library, such as 2.34.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,10 +22,31 @@ impl Version {
         let minor = rest.split('.').next()?;
         Some(Self(major.parse().ok()?, minor.parse().ok()?))
     }
+
+    /// Of what getconf says.
+    fn told(text: &str) -> Option<Self> {
+        let (major, minor) = text.trim().strip_prefix("glibc ")?.split_once('.')?;
+        Some(Self(major.parse().ok()?, minor.parse().ok()?))
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.0, self.1)
+    }
+}
+
+/// What packages of `files` ask for.
+pub fn claimed(files: &[&Path]) -> Result<Version> {
+    let own = output(command("getconf").arg("GNU_LIBC_VERSION"))?;
+    let own = Version::told(&own).with_context(|| format!("which C library is {own:?}?"))?;
+    let needed = of(files)?;
+    ensure!(needed <= own, "built for the C library {needed}, and this machine has {own}");
+    Ok(own)
 }
 
 /// What all of `files` run with.
-pub fn of(files: &[&Path]) -> Result<Version> {
+fn of(files: &[&Path]) -> Result<Version> {
     let mut newest = Version(2, 2);
     for file in files {
         let bytes = std::fs::read(file).with_context(|| file.display().to_string())?;
@@ -60,6 +85,14 @@ mod tests {
         assert_eq!(Version::of_symbols("GLIBC_2.2.5"), Some(Version(2, 2)));
         assert_eq!(["GCC_3.0", "GLIBC_PRIVATE", "GLIBC_x.1"].map(Version::of_symbols), [None; 3]);
         assert!(Version(2, 34) > Version(2, 4));
+    }
+
+    #[test]
+    fn this_machines_is_claimed() {
+        assert_eq!(Version::told("glibc 2.36\n"), Some(Version(2, 36)));
+        assert_eq!(["", "glibc", "musl 1.2", "glibc 2.x"].map(Version::told), [None; 4]);
+        let own = std::env::current_exe().unwrap();
+        assert!(claimed(&[&own]).unwrap() >= of(&[&own]).unwrap());
     }
 
     /// This program itself needs something of the C library.

@@ -7,10 +7,13 @@
 mod container;
 mod deb;
 mod floor;
+mod install;
 mod stage;
 mod tarball;
 mod tried;
 mod wheel;
+
+pub use install::install;
 
 use std::path::{Path, PathBuf};
 
@@ -43,10 +46,12 @@ pub fn run(args: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Makes all of them, installs each, and runs a program there. Who is not root makes them, and uses the wheel.
+/// Makes all of them, installs each, and runs a program there. Who is not root makes them, and uses the wheel and what
+/// `cargo xtask install` installs.
 pub fn check() -> Result<()> {
     setup::run()?;
     tried::wheel(&wheel::make()?)?;
+    tried::install()?;
     let is_ci = std::env::var_os("CI").is_some_and(|ci| ci == "true");
     if !setup::is_root() && !is_ci {
         let made = [deb::make()?, tarball::make()?];

@@ -15,6 +15,8 @@ pub const COMMAND: &str = "bin/faultless";
 pub const LIBRARY: &str = "lib/faultless/libfaultless_preload.so";
 /// Documents, below the prefix.
 pub const DOCS: &str = "share/doc/faultless";
+/// Units of systemd, below the documents.
+pub const UNITS: &str = "examples/systemd";
 
 /// Builds what is packed and puts it below `NAME` in the place of packages; its path.
 pub fn prefix(name: &str) -> Result<PathBuf> {

@@ -1,14 +1,15 @@
 //! Packages, installed where nothing else is, and used there: a virtual environment for the wheel, a root directory of a
-//! fresh Debian for the others.
+//! fresh Debian for the others. What each installation and each run takes is printed, and nothing depends on it.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::{VERSION, container, copy, empty, place};
+use super::{VERSION, container, copy, deb, empty, install as local, place};
 use crate::setup;
 use crate::shell::{command, output, run};
 
@@ -38,12 +39,43 @@ pub fn wheel(wheel: &Path) -> Result<()> {
     run(command(python).args(["-m", "venv", "--clear"]).arg(&venv))?;
     let bin = venv.join("bin");
     let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index", "--no-deps"];
-    run(command(bin.join("python3")).args(pip).arg(wheel))?;
+    timed("pip install of the wheel", || run(command(bin.join("python3")).args(pip).arg(wheel)))?;
+    let versions = "import platform; print('manylinux_' + platform.libc_ver()[1].replace('.', '_'))";
+    let tag = output(command(bin.join("python3")).args(["-c", versions]))?;
+    ensure!(
+        wheel.to_string_lossy().contains(&format!("-{}_", tag.trim())),
+        "tried with {tag}: {}",
+        wheel.display()
+    );
     run(command(bin.join("python3")).args(["-c", MODULE]))?;
     let shell = |program: &Path| own(command(program));
     uses(&bin.join("faultless"), bin.join("python3").as_os_str(), &venv, shell)?;
     ensure!(venv.join("share/man/man1/faultless-run.1").is_file(), "the wheel brings no manual pages");
     Ok(())
+}
+
+/// Installs what is built here below a prefix, uses the command and a bench there, and removes it.
+pub fn install() -> Result<()> {
+    let prefix = empty("installed")?;
+    let staged = local::below(&prefix)?;
+    let faultless = prefix.join("bin/faultless");
+    let shell = |program: &Path| own(command(program));
+    uses(&faultless, setup::python_path().as_os_str(), &prefix.join("lib/faultless"), shell)?;
+    // One row: the program and the library have to be found.
+    let row = ["bench", "run", "--quick", "--only", "pair-64", "--contenders", "plain,faultless"];
+    let said = output(shell(&faultless).args(row))?;
+    ensure!(said.contains("| malloc and free of 64 bytes |"), "the bench says {said}");
+    run(command(staged.join("install.sh")).arg("--remove").arg(&prefix))?;
+    ensure!(!faultless.exists() && !prefix.join("lib/faultless").exists(), "the script leaves files behind");
+    Ok(())
+}
+
+/// What `step` returns. The time that it took is printed, for docs/packages.md.
+fn timed<T>(what: &str, step: impl FnOnce() -> Result<T>) -> Result<T> {
+    let start = Instant::now();
+    let done = step()?;
+    eprintln!("took {:.2} s: {what}", start.elapsed().as_secs_f64());
+    Ok(done)
 }
 
 /// `command` without settings of the caller's.
@@ -89,7 +121,11 @@ impl Clean {
     pub fn deb(&self, deb: &Path) -> Result<()> {
         let root = self.root("root-deb")?;
         copy(deb, &root.path.join("tmp/faultless.deb"))?;
-        run(root.command("dpkg").args(["--install", "/tmp/faultless.deb"]))?;
+        timed("dpkg --install of the .deb", || {
+            run(root.command("dpkg").args(["--install", "/tmp/faultless.deb"]))
+        })?;
+        root.has_the_c_library_of(deb)?;
+        root.has_units()?;
         root.uses("/usr/bin/faultless", "/usr/lib/faultless/")?;
         for file in ["share/man/man1/faultless-run.1.gz", "share/bash-completion/completions/faultless"] {
             ensure!(root.path.join("usr").join(file).is_file(), "the package brings no {file}");
@@ -97,19 +133,23 @@ impl Clean {
         container::check(&root)?;
         run(root.command("dpkg").args(["--verify", "faultless"]))?;
         run(root.command("dpkg").args(["--purge", "faultless"]))?;
-        ensure!(!root.path.join("usr/lib/faultless").exists(), "the package leaves files behind");
+        for place in ["lib/faultless", "lib/systemd/user/faultless-warm.service"] {
+            ensure!(!root.path.join("usr").join(place).exists(), "the package leaves {place} behind");
+        }
         Ok(())
     }
 
     /// Uses what the tarball holds where it is unpacked, and where its script puts it.
     pub fn tarball(&self, tarball: &Path) -> Result<()> {
         let root = self.root("root-tarball")?;
-        run(command("tar").arg("-C").arg(root.path.join("opt")).arg("-xf").arg(tarball))?;
+        timed("tar -xf of the tarball", || {
+            run(command("tar").arg("-C").arg(root.path.join("opt")).arg("-xf").arg(tarball))
+        })?;
         let unpacked = format!("{}opt/faultless-{VERSION}-linux-x86_64", '/');
         root.uses(&format!("{unpacked}/bin/faultless"), &format!("{unpacked}/lib/faultless/"))?;
         let script = format!("{unpacked}/install.sh");
         for prefix in ["/usr/local", "/srv/prefix"] {
-            run(root.command(&script).arg(prefix))?;
+            timed("install.sh of the tarball", || run(root.command(&script).arg(prefix)))?;
             let said = root.uses(&format!("{prefix}/bin/faultless"), &format!("{prefix}/lib/faultless/"));
             said.with_context(|| format!("installed below {prefix}"))?;
             run(root.command(&script).args(["--remove", prefix]))?;
@@ -150,6 +190,27 @@ impl Root {
         command
     }
 
+    /// Whether the package `file` asks for the C library that is here: no older one was tried.
+    fn has_the_c_library_of(&self, file: &Path) -> Result<()> {
+        let here = output(self.command("dpkg-query").args(["--show", "--showformat=${Version}", "libc6"]))?;
+        let needs = output(command("dpkg-deb").arg("--field").arg(file).arg("Depends"))?;
+        let here = here.split('-').next().unwrap_or_default();
+        ensure!(needs.contains(&format!("{}{here})", deb::C_LIBRARY)), "tried with {here}, and needs {needs}");
+        Ok(())
+    }
+
+    /// Whether systemd finds the units, and none of them begins by itself.
+    fn has_units(&self) -> Result<()> {
+        for (whose, unit) in [("user", "faultless-warm.service"), ("system", "faultless-warm@.service")] {
+            let file = self.path.join("usr").join(deb::SYSTEMD).join(whose).join(unit);
+            let text = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+            ensure!(text.contains("\nExecStart=faultless warm start "), "{unit} starts something else:\n{text}");
+        }
+        let enabled = output(self.command("find").args(["/etc", "-name", "faultless*"]))?;
+        ensure!(enabled.is_empty(), "the package enables units: {enabled}");
+        Ok(())
+    }
+
     /// Uses the command at this path; it takes its library from below `library`.
     fn uses(&self, faultless: &str, library: &str) -> Result<()> {
         uses(Path::new(faultless), "python3".as_ref(), Path::new(library), |program| self.command(program))
@@ -162,7 +223,7 @@ fn uses(faultless: &Path, python: &OsStr, place: &Path, shell: impl Fn(&Path) ->
     let mut covered = shell(faultless);
     // To the output, behind the program's: there may be no /dev/stdout.
     covered.args(["run", "--json", "/proc/self/fd/1", "--"]).arg(python).args(["-c", PROGRAM]);
-    let said = output(&mut covered)?;
+    let said = timed("`faultless run` of a program there", || output(&mut covered))?;
     let json = said.strip_prefix("right\n").with_context(|| format!("the program printed {said:?}"))?;
     let json: Value = serde_json::from_str(json).with_context(|| said.clone())?;
     ensure!(json["covered"] == true, "the program ran plain: {json}");

@@ -40,13 +40,13 @@ pub fn make() -> Result<PathBuf> {
     Ok(made)
 }
 
-/// The platform: of the C library, the version that the newest symbol needs.
+/// The platform: the oldest C library that is claimed.
 fn tag(tree: &Path) -> Result<String> {
     let data = tree.join(data());
     let module = tree.join("faultless/_faultless.abi3.so");
     let command = data.join("scripts/faultless");
     let library = data.join("data").join(stage::LIBRARY);
-    let Version(major, minor) = floor::of(&[&module, &command, &library])?;
+    let Version(major, minor) = floor::claimed(&[&module, &command, &library])?;
     Ok(format!("manylinux_{major}_{minor}_x86_64"))
 }
 

@@ -30,7 +30,7 @@ enum Part {
     Burst,
     /// Ten mappings in rapid succession.
     Sustained,
-    /// More and more lines of each page; with --full more numbers of them.
+    /// More and more lines of each page.
     Lines,
     /// A real program.
     Program,

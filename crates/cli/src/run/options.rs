@@ -128,8 +128,8 @@ fn found_beside(own: &Path) -> Result<PathBuf> {
     let found = places.iter().find(|path| path.is_file()).cloned();
     found.with_context(|| {
         format!(
-            "there is neither {} nor {}: install a package, build it with `cargo build --release --workspace`, or name it \
-             in FAULTLESS_LIBRARY",
+            "there is neither {} nor {}: install a package, use `cargo xtask install PREFIX`, build it with \
+             `cargo build --release --workspace`, or name it in FAULTLESS_LIBRARY",
             beside.display(),
             below.display()
         )
