@@ -4,6 +4,7 @@ mod builder;
 mod heap;
 mod save;
 mod snapshot;
+mod target;
 
 use std::mem::ManuallyDrop;
 use std::ops::Range;

@@ -1,11 +1,7 @@
 //! Writing a snapshot to a file, while the region goes on changing.
 
-use std::fs::{self, File};
-use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
-use std::process;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -17,6 +13,7 @@ use crate::background::{Background, Priority};
 use crate::error::Error;
 use crate::region::Snapshot;
 use crate::region::snapshot::Room;
+use crate::region::target::Target;
 
 /// Bytes that are written at a time.
 const STEP: usize = SLOT;
@@ -41,13 +38,11 @@ pub struct Save {
     part: Option<Range<usize>>,
 }
 
-/// A file that is being written, under another name until all of it is there.
-struct Target {
-    file: File,
+/// What all steps write to.
+struct Saving {
+    target: Target,
     /// Bytes that came first.
     header: usize,
-    partial: PathBuf,
-    path: PathBuf,
     /// Steps that have not ended.
     left: AtomicUsize,
     /// Memory to read to, while no step uses it.
@@ -84,9 +79,8 @@ impl Save {
         if part.is_empty() || part.end > snapshot.len() {
             return Err(Error::Outside);
         }
-        let target = Target::new(path, &self.header, part.len())?;
+        let saving = Saving::new(Target::new(path)?, &self.header, part.len())?;
         let steps = part.len().div_ceil(STEP);
-        target.left.store(steps, Ordering::Relaxed);
         let (snapshot, rate) = (snapshot.clone(), self.rate);
         let begun = Instant::now();
         Background::start(Priority::Ordinary, steps, STEP, move |step| {
@@ -96,34 +90,20 @@ impl Save {
                 thread::sleep((begun + due).saturating_duration_since(Instant::now()));
             }
             let bytes = part.start + at..part.end.min(part.start + at + STEP);
-            target.write(&snapshot, bytes, at)?;
-            if target.left.fetch_sub(1, Ordering::AcqRel) == 1 {
-                target.end()?;
-            }
-            Ok(true)
+            saving.write(&snapshot, bytes, at).map(|()| true)
         })
     }
 }
 
-fn kernel(error: io::Error) -> Error {
-    Error::Kernel(error.raw_os_error().unwrap_or(libc::EIO))
-}
-
-impl Target {
-    fn new(path: &Path, header: &[u8], length: usize) -> Result<Self, Error> {
-        static NUMBER: AtomicUsize = AtomicUsize::new(0);
-        let mut name = path.file_name().ok_or(Error::Kernel(libc::EISDIR))?.to_owned();
-        name.push(format!(".partial-{}-{}", process::id(), NUMBER.fetch_add(1, Ordering::Relaxed)));
-        let partial = path.with_file_name(name);
-        let file = File::options().write(true).create_new(true).open(&partial).map_err(kernel)?;
-        let (left, rooms) = (AtomicUsize::new(0), Mutex::default());
-        let target = Self { file, header: header.len(), partial, path: path.to_owned(), left, rooms };
-        target.file.set_len((header.len() + length) as u64).map_err(kernel)?;
-        target.file.write_all_at(header, 0).map_err(kernel)?;
-        Ok(target)
+impl Saving {
+    fn new(target: Target, header: &[u8], length: usize) -> Result<Self, Error> {
+        target.set_length(header.len() + length)?;
+        target.write(header, 0)?;
+        let (left, rooms) = (AtomicUsize::new(length.div_ceil(STEP)), Mutex::default());
+        Ok(Self { target, header: header.len(), left, rooms })
     }
 
-    /// Writes a part of a snapshot at a place behind the header.
+    /// Writes a part of a snapshot at a place behind the header. After the last one the file gets its name.
     fn write(&self, snapshot: &Snapshot, part: Range<usize>, at: usize) -> Result<(), Error> {
         let rooms = || self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = rooms().pop();
@@ -134,24 +114,9 @@ impl Target {
         let (before, words, behind) = unsafe { bytes.align_to::<u64>() };
         let is_zero = before.iter().chain(behind).all(|byte| *byte == 0) && words.iter().all(|word| *word == 0);
         if !is_zero {
-            self.file.write_all_at(bytes, (self.header + at) as u64).map_err(kernel)?;
+            self.target.write(bytes, self.header + at)?;
         }
         rooms().push(room);
-        Ok(())
-    }
-
-    /// All of it was written.
-    fn end(&self) -> Result<(), Error> {
-        self.file.sync_all().map_err(kernel)?;
-        fs::rename(&self.partial, &self.path).map_err(kernel)?;
-        let parent = self.path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        File::open(parent).and_then(|directory| directory.sync_all()).map_err(kernel)
-    }
-}
-
-impl Drop for Target {
-    fn drop(&mut self) {
-        // Gone if it has got its name.
-        let _ = fs::remove_file(&self.partial);
+        if self.left.fetch_sub(1, Ordering::AcqRel) == 1 { self.target.end() } else { Ok(()) }
     }
 }
