@@ -4,7 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use faultless::region::{Delivery, Region, Save, Snapshot};
+use faultless::Background;
+use faultless::region::{Delivery, Error, Region, Save, Snapshot};
 use faultless_testkit::limit::limit;
 
 const SLOT: usize = 2 << 20;
@@ -20,6 +21,15 @@ fn taken(slots: usize) -> Option<(Region, Snapshot)> {
     region.as_mut_slice().unwrap().fill(5);
     let snapshot = region.snapshot().unwrap();
     Some((region, snapshot))
+}
+
+/// A save that does not end by itself: one step, and then none for hours.
+fn slow(snapshot: &Snapshot, path: &Path) -> Background {
+    let saving = Save::new().rate(100).start(snapshot, path).unwrap();
+    while saving.ready() == 0 {
+        std::thread::yield_now();
+    }
+    saving
 }
 
 /// Names in a directory.
@@ -65,4 +75,63 @@ fn changes_its_directory() {
     std::env::set_current_dir("/").unwrap();
     fs::rename(&begin, begin.with_file_name("moved")).unwrap();
     assert_eq!(saving.wait(), Ok(4 * SLOT));
+}
+
+/// What a process left that was killed, a later one of the same number does not meet. In a container all have the same.
+#[test]
+fn a_process_of_the_number_of_one_that_was_killed_saves() {
+    limit();
+    let directory = tempfile::tempdir().unwrap();
+    // The first process of a namespace cannot kill itself.
+    let second = ["sh", "-c", "\"$@\"; exit $?", "sh"];
+    let namespace = [&["unshare", "--user", "--map-root-user", "--pid", "--fork"][..], &second].concat();
+    let can = Command::new(namespace[0]).args(&namespace[1..]).arg("true").status();
+    let namespace = match can {
+        Ok(status) if status.success() => &namespace[..],
+        // Without a namespace of its own the number is another, and the rest the same.
+        _ => &[],
+    };
+    let out = alone("is_killed_as_it_saves", namespace, directory.path());
+    if names(directory.path()).is_empty() {
+        return faultless_testkit::skip("no region of which snapshots can be had");
+    }
+    assert!(!out.status.success(), "it was not killed: {out:?}");
+    let out = alone("saves", namespace, directory.path());
+    assert!(out.status.success(), "{out:?}");
+    assert!(is_saved(&directory.path().join("state"), 2));
+    let left = names(directory.path());
+    assert_eq!(left.len(), 2, "{left:?}");
+    assert!(left.iter().any(|name| name.starts_with("state.partial-")), "{left:?}");
+}
+
+#[test]
+#[ignore = "a part of another test, which runs it in a process of its own"]
+fn is_killed_as_it_saves() {
+    let Some((_region, snapshot)) = taken(2) else { return };
+    let _saving = slow(&snapshot, "state".as_ref());
+    // SAFETY: the process ends.
+    unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+}
+
+#[test]
+#[ignore = "a part of another test, which runs it in a process of its own"]
+fn saves() {
+    let Some((_region, snapshot)) = taken(2) else { return };
+    assert_eq!(Save::new().start(&snapshot, "state".as_ref()).unwrap().wait(), Ok(2 * SLOT));
+}
+
+/// Each name that a file may have, a saved one may have.
+#[test]
+fn names_may_be_as_long_as_names_can_be() {
+    let Some((_region, snapshot)) = taken(1) else { return };
+    let directory = tempfile::tempdir().unwrap();
+    for name in ["n".repeat(255), "ü".repeat(127), "a".into()] {
+        let path = directory.path().join(name);
+        let (one, other) = (Save::new().start(&snapshot, &path), Save::new().start(&snapshot, &path));
+        assert_eq!([one, other].map(|saving| saving.unwrap().wait()), [Ok(SLOT); 2]);
+        assert!(is_saved(&path, 1));
+    }
+    assert_eq!(names(directory.path()).len(), 3);
+    let too_long = Save::new().start(&snapshot, &directory.path().join("n".repeat(256)));
+    assert_eq!(too_long.err(), Some(Error::Kernel(libc::ENAMETOOLONG)));
 }

@@ -3,15 +3,14 @@
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
-use std::mem::ManuallyDrop;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::os::fd::FromRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::process;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use faultless_base::sys::descriptor::Descriptor;
+use faultless_base::sys::raw;
 
 use crate::error::Error;
 use crate::process::owner::Owner;
@@ -19,6 +18,11 @@ use crate::process::owner::Owner;
 /// How a new file and a directory are opened.
 const NEW: i32 = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_CLOEXEC | libc::O_NOCTTY;
 const DIRECTORY: i32 = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
+
+/// The longest name.
+const NAME_MAX: usize = 255;
+/// How many names are tried.
+const TRIES: usize = 100;
 
 /// A file that is being written. It lies where the path led to when it was made: the program may change its working
 /// directory, and others may rename a directory on the way.
@@ -39,12 +43,8 @@ impl Target {
     fn make(path: &Path) -> io::Result<Self> {
         let (directory, name) = split(path.as_os_str().as_bytes())?;
         let directory = open(libc::AT_FDCWD, &directory, DIRECTORY)?;
-        static NUMBER: AtomicUsize = AtomicUsize::new(0);
-        let mut partial = name.as_bytes().to_vec();
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        partial.extend(format!(".partial-{}-{number}", process::id()).bytes());
-        let partial = CString::new(partial)?;
-        let file = open(number_of(&directory)?, &partial, NEW)?;
+        is_there(number_of(&directory)?, &name)?;
+        let (file, partial) = make_new(number_of(&directory)?, name.as_bytes())?;
         Ok(Self { directory, file, partial, name, owner: Owner::here() })
     }
 
@@ -105,6 +105,51 @@ fn split(path: &[u8]) -> io::Result<(CString, CString)> {
     Ok((CString::new(directory)?, CString::new(name)?))
 }
 
+/// Whether a file of a name is in a directory, or why there can be none.
+fn is_there(directory: i32, name: &CString) -> io::Result<bool> {
+    let mut stat = MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: the name ends with a zero byte, and there is room for the answer.
+    let looked =
+        tried(|| unsafe { libc::fstatat(directory, name.as_ptr(), stat.as_mut_ptr(), libc::AT_SYMLINK_NOFOLLOW) });
+    match looked {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        looked => looked.map(|_| true),
+    }
+}
+
+/// Makes a file beside that of a name, under another name that no file has.
+fn make_new(directory: i32, name: &[u8]) -> io::Result<(Descriptor, CString)> {
+    let mut tries = 0;
+    loop {
+        let partial = CString::new(partial_name(name, random()))?;
+        match open(directory, &partial, NEW) {
+            Ok(file) => return Ok((file, partial)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && tries < TRIES => tries += 1,
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// As much of a name as there is room for, and what tells the file from all others of that name. A number of the
+/// process would not: in a container the next one has the same.
+fn partial_name(name: &[u8], random: u64) -> Vec<u8> {
+    let end = format!(".partial-{random:016x}");
+    let mut kept = name.len().min(NAME_MAX - end.len());
+    // Some file systems take whole characters alone.
+    while kept < name.len() && name[kept] & 0xC0 == 0x80 && kept > 0 {
+        kept -= 1;
+    }
+    [&name[..kept], end.as_bytes()].concat()
+}
+
+/// A number that is unlikely to come again. Where the kernel gives none, the time is.
+fn random() -> u64 {
+    let mut number = raw::now_ns();
+    // SAFETY: room for as many bytes.
+    unsafe { libc::getrandom((&raw mut number).cast(), size_of_val(&number), libc::GRND_NONBLOCK) };
+    number
+}
+
 /// Opens a file; the directory is one that a relative path begins at.
 fn open(directory: i32, path: &CString, flags: i32) -> io::Result<Descriptor> {
     // SAFETY: the path ends with a zero byte.
@@ -121,7 +166,7 @@ fn number_of(descriptor: &Descriptor) -> io::Result<i32> {
 }
 
 /// What a call answers when no signal interrupts it.
-fn tried(call: impl Fn() -> i32) -> io::Result<i32> {
+fn tried(mut call: impl FnMut() -> i32) -> io::Result<i32> {
     loop {
         match call() {
             -1 => {
@@ -138,4 +183,39 @@ fn tried(call: impl Fn() -> i32) -> io::Result<i32> {
 fn kernel(error: io::Error) -> Error {
     // A zero byte in a path is the only one that the kernel has not said.
     Error::Kernel(error.raw_os_error().unwrap_or(libc::EINVAL))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_partial_name_is_never_too_long() {
+        assert_eq!(partial_name(b"state.bin", 0x1F), b"state.bin.partial-000000000000001f");
+        for (byte, bytes) in [("a", 230), ("é", 230), ("語", 228), ("😀", 228)] {
+            let name = byte.repeat(NAME_MAX / byte.len());
+            let partial = String::from_utf8(partial_name(name.as_bytes(), u64::MAX)).unwrap();
+            assert_eq!(partial.find(".partial-"), Some(bytes), "{partial}");
+        }
+        assert_eq!(partial_name(&[0x80; NAME_MAX], 1).len(), 25);
+    }
+
+    #[test]
+    fn a_path_has_a_directory_and_a_name() {
+        let split =
+            |path: &str| split(path.as_bytes()).map(|(a, b)| [a, b].map(|part| part.into_string().unwrap()));
+        assert_eq!(split("state").unwrap(), [".", "state"]);
+        assert_eq!(split("/state").unwrap(), ["/", "state"]);
+        assert_eq!(split("a//state").unwrap(), ["a//", "state"]);
+        for (path, error) in [
+            ("", libc::ENOENT),
+            ("/", libc::EISDIR),
+            ("a/", libc::EISDIR),
+            ("a/.", libc::EISDIR),
+            ("..", libc::EISDIR),
+        ] {
+            assert_eq!(split(path).unwrap_err().raw_os_error(), Some(error), "{path}");
+        }
+        assert_eq!(kernel(super::split(b"a\0b").unwrap_err()), Error::Kernel(libc::EINVAL));
+    }
 }
