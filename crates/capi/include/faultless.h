@@ -88,7 +88,8 @@ enum faultless_error {
     FAULTLESS_E_NO_FILE = 27,   /* only regular files have a cache */
     FAULTLESS_E_PARENTS = 28,   /* the file was opened by the parent of this process */
     FAULTLESS_E_NO_SNAPSHOTS = 29, /* not all writes to the region can be noticed: see faultless_snapshot_take */
-    FAULTLESS_E_TOO_MANY_SNAPSHOTS = 30 /* 1024 of a region at a time */
+    FAULTLESS_E_TOO_MANY_SNAPSHOTS = 30, /* 1024 of a region at a time */
+    FAULTLESS_E_TARGET = 31     /* a device node, a FIFO or a socket has the name of the file to save to */
 };
 
 /* Fills all of a buffer with what the backing has at an offset, zeroes behind its end; returns 0, or an errno. At EINTR it is called
@@ -169,7 +170,8 @@ size_t faultless_snapshot_held(const faultless_snapshot *snapshot);
 /* Reads `length` bytes from `offset` on. Errors: _OUTSIDE, _ENDED. */
 int faultless_snapshot_read(const faultless_snapshot *snapshot, size_t offset, void *buffer, size_t length);
 /* Writes it to a file in the background, `rate` bytes a second at most (0: as fast as it goes). The file gets its name when all of it
- * is there and durable. It goes on when the snapshot is freed. The background is the caller's. */
+ * is there and durable. It goes on when the snapshot is freed. The background is the caller's. Errors at once: those of opening the file
+ * (-ENOENT, -EACCES, -EISDIR …), _TARGET, _FORKED, _ENDED; other ones by faultless_background_wait. */
 int faultless_snapshot_save(const faultless_snapshot *snapshot, const char *path, uint64_t rate, faultless_background **background);
 /* Drops it. NULL is nothing. */
 void faultless_snapshot_free(faultless_snapshot *snapshot);

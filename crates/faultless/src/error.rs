@@ -47,6 +47,8 @@ pub enum Error {
     NoSnapshots(&'static str),
     /// There are too many snapshots of the region at a time.
     TooManySnapshots,
+    /// A device node, a FIFO or a socket has the name of the file to save to.
+    NoFile,
     /// Events need thread delivery, and what the kernel asks for: the error number.
     NoEvents(i32),
     /// This process was forked from the process that made the region.
@@ -102,6 +104,7 @@ impl fmt::Display for Error {
             }
             Self::Choice(what) | Self::NoSnapshots(what) => what,
             Self::TooManySnapshots => "too many snapshots of a region at a time: drop some",
+            Self::NoFile => "a device, a FIFO or a socket has this name, and a save would replace it: give another name",
             Self::TooManyRegions => "too many regions with signal delivery: drop some, or use thread delivery",
             Self::SigbusBlocked => {
                 "this thread blocks SIGBUS and would be killed at a fault: unblock it, or use thread delivery"

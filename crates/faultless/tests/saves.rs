@@ -1,8 +1,12 @@
 //! Snapshots that are saved: where their file lies, what it is called, and what ends it early.
 
-use std::fs;
+use std::ffi::CString;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 
 use faultless::Background;
 use faultless::region::{Delivery, Error, Region, Save, Snapshot};
@@ -27,7 +31,7 @@ fn taken(slots: usize) -> Option<(Region, Snapshot)> {
 fn slow(snapshot: &Snapshot, path: &Path) -> Background {
     let saving = Save::new().rate(100).start(snapshot, path).unwrap();
     while saving.ready() == 0 {
-        std::thread::yield_now();
+        thread::yield_now();
     }
     saving
 }
@@ -134,4 +138,85 @@ fn names_may_be_as_long_as_names_can_be() {
     assert_eq!(names(directory.path()).len(), 3);
     let too_long = Save::new().start(&snapshot, &directory.path().join("n".repeat(256)));
     assert_eq!(too_long.err(), Some(Error::Kernel(libc::ENAMETOOLONG)));
+}
+
+/// What cannot become a file is refused before anything is written, and left as it was.
+#[test]
+fn what_is_no_file_is_refused_at_once() {
+    let Some((region, snapshot)) = taken(1) else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    fs::create_dir(at("directory")).unwrap();
+    let _socket = UnixListener::bind(at("socket")).unwrap();
+    let fifo = CString::new(at("fifo").into_os_string().into_encoded_bytes()).unwrap();
+    // SAFETY: a path that ends with a zero byte.
+    assert_eq!(unsafe { libc::mkfifo(fifo.as_ptr(), 0o600) }, 0);
+    let save = |path: &Path| Save::new().start(&snapshot, path).err();
+    assert_eq!(save(&at("directory")), Some(Error::Kernel(libc::EISDIR)));
+    assert_eq!(save(&at("directory/")), Some(Error::Kernel(libc::EISDIR)));
+    assert_eq!(save(&at("directory/..")), Some(Error::Kernel(libc::EISDIR)));
+    assert_eq!(save(&at("nowhere/state")), Some(Error::Kernel(libc::ENOENT)));
+    assert_eq!(save(&at("fifo/state")), Some(Error::Kernel(libc::ENOTDIR)));
+    for name in ["socket", "fifo"] {
+        assert_eq!(save(&at(name)), Some(Error::NoFile), "{name}");
+    }
+    assert_eq!(save("/dev/null".as_ref()), Some(Error::NoFile));
+    assert_eq!(names(directory.path()).len(), 3);
+    // A link is replaced, and what it led to stays.
+    fs::write(at("file"), "old").unwrap();
+    std::os::unix::fs::symlink(at("file"), at("link")).unwrap();
+    assert_eq!(Save::new().start(&snapshot, &at("link")).unwrap().wait(), Ok(SLOT));
+    assert_eq!(fs::read(at("file")).unwrap(), b"old");
+    assert!(fs::symlink_metadata(at("link")).unwrap().is_file() && is_saved(&at("link"), 1));
+    // Nor is anything begun that cannot be done.
+    let (ended, path) = (at("ended"), at("forked"));
+    // SAFETY: the child makes system calls and small allocations, and ends.
+    unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            libc::alarm(60);
+            libc::_exit((save(&path) != Some(Error::Forked)) as i32);
+        }
+        let mut status = -1;
+        assert_eq!((libc::waitpid(child, &mut status, 0), status), (child, 0));
+    }
+    drop(region);
+    assert_eq!(save(&ended), Some(Error::Ended));
+    assert_eq!(names(directory.path()).len(), 5);
+}
+
+/// A directory that may be written to suffices.
+#[test]
+fn a_directory_need_not_be_readable() {
+    limit();
+    let directory = tempfile::tempdir().unwrap();
+    let shut = directory.path().join("shut");
+    fs::create_dir(&shut).unwrap();
+    let out = alone("saves_where_it_may_not_read", &[], directory.path());
+    fs::set_permissions(&shut, Permissions::from_mode(0o700)).unwrap();
+    assert!(out.status.success(), "{out:?}");
+    match &names(&shut)[..] {
+        [] => faultless_testkit::skip("no region of which snapshots can be had"),
+        left => assert!(left == ["state"] && is_saved(&shut.join("state"), 1), "{left:?}"),
+    }
+}
+
+#[test]
+#[ignore = "a part of another test, which runs it in a process of its own"]
+fn saves_where_it_may_not_read() {
+    let Some((_region, snapshot)) = taken(1) else { return };
+    let directory = Path::new("shut");
+    fs::set_permissions(directory, Permissions::from_mode(0o333)).unwrap();
+    let saved = thread::spawn(move || {
+        // SAFETY: a system call of this thread alone, from which the one that writes is started. It takes away what
+        // lets root read everything; another user has none of it.
+        unsafe {
+            let header = [0x2008_0522_u32, 0];
+            let none = [0_u32; 6];
+            libc::syscall(libc::SYS_capset, header.as_ptr(), none.as_ptr());
+        }
+        assert!(fs::read_dir(directory).is_err(), "it may be read");
+        Save::new().start(&snapshot, &directory.join("state")).unwrap().wait()
+    });
+    assert_eq!(saved.join().unwrap(), Ok(SLOT));
 }

@@ -74,11 +74,15 @@ impl Save {
     /// dropped that goes on. The file gets its name when all of it is there and durable: until then a file of that
     /// name stays what it is. After an error, or when it is cancelled, nothing is left of it. Parts of 2 MiB that are
     /// zero become holes.
+    ///
+    /// A symbolic link is replaced by the file. A directory, a device node, a FIFO or a socket is refused
+    /// ([`Error::NoFile`]).
     pub fn start(&self, snapshot: &Snapshot, path: &Path) -> Result<Background, Error> {
         let part = self.part.clone().unwrap_or(0..snapshot.len());
         if part.is_empty() || part.end > snapshot.len() {
             return Err(Error::Outside);
         }
+        snapshot.check()?;
         let saving = Saving::new(Target::new(path)?, &self.header, part.len())?;
         let steps = part.len().div_ceil(STEP);
         let (snapshot, rate) = (snapshot.clone(), self.rate);

@@ -121,6 +121,11 @@ impl Snapshot {
         self.0.length == 0
     }
 
+    /// Whether it can be read here and now.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        self.shared().map(drop)
+    }
+
     fn shared(&self) -> Result<Arc<Shared>, Error> {
         let shared = self.0.shared.upgrade().filter(|shared| !shared.ends()).ok_or(Error::Ended)?;
         shared.check()?;

@@ -37,13 +37,17 @@ pub(crate) struct Target {
 impl Target {
     /// Makes the file.
     pub fn new(path: &Path) -> Result<Self, Error> {
-        Self::make(path).map_err(kernel)
+        let (directory, name) = split(path.as_os_str().as_bytes()).map_err(kernel)?;
+        let directory = open_directory(&directory).map_err(kernel)?;
+        match number_of(&directory).and_then(|number| kind(number, &name)).map_err(kernel)? {
+            // A symbolic link is replaced, as by a file that is renamed.
+            0 | libc::S_IFREG | libc::S_IFLNK => Self::make(directory, name).map_err(kernel),
+            libc::S_IFDIR => Err(Error::Kernel(libc::EISDIR)),
+            _ => Err(Error::NoFile),
+        }
     }
 
-    fn make(path: &Path) -> io::Result<Self> {
-        let (directory, name) = split(path.as_os_str().as_bytes())?;
-        let directory = open(libc::AT_FDCWD, &directory, DIRECTORY)?;
-        is_there(number_of(&directory)?, &name)?;
+    fn make(directory: Descriptor, name: CString) -> io::Result<Self> {
         let (file, partial) = make_new(number_of(&directory)?, name.as_bytes())?;
         Ok(Self { directory, file, partial, name, owner: Owner::here() })
     }
@@ -69,7 +73,15 @@ impl Target {
         // SAFETY: both names end with a zero byte.
         tried(|| unsafe { libc::renameat(directory, self.partial.as_ptr(), directory, self.name.as_ptr()) })?;
         // SAFETY: no memory is given.
-        tried(|| unsafe { libc::fsync(directory) }).map(drop)
+        match tried(|| unsafe { libc::fsync(directory) }) {
+            // It could not be opened for reading, or its file system does not do that: all of that is made durable.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EBADF | libc::EINVAL)) => {
+                let file = number_of(&self.file)?;
+                // SAFETY: as above.
+                tried(|| unsafe { libc::syncfs(file) }).map(drop)
+            }
+            synced => synced.map(drop),
+        }
     }
 
     fn file(&self) -> io::Result<ManuallyDrop<File>> {
@@ -105,15 +117,24 @@ fn split(path: &[u8]) -> io::Result<(CString, CString)> {
     Ok((CString::new(directory)?, CString::new(name)?))
 }
 
-/// Whether a file of a name is in a directory, or why there can be none.
-fn is_there(directory: i32, name: &CString) -> io::Result<bool> {
-    let mut stat = MaybeUninit::<libc::stat>::uninit();
+/// Opens a directory to have files in it. One may be written to and not read: that suffices but for `fsync`.
+fn open_directory(path: &CString) -> io::Result<Descriptor> {
+    open(libc::AT_FDCWD, path, DIRECTORY).or_else(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied => open(libc::AT_FDCWD, path, DIRECTORY | libc::O_PATH),
+        _ => Err(error),
+    })
+}
+
+/// What a name in a directory stands for, as `S_IFMT` has it; 0: for nothing.
+fn kind(directory: i32, name: &CString) -> io::Result<u32> {
+    let mut stat = MaybeUninit::<libc::stat>::zeroed();
     // SAFETY: the name ends with a zero byte, and there is room for the answer.
     let looked =
         tried(|| unsafe { libc::fstatat(directory, name.as_ptr(), stat.as_mut_ptr(), libc::AT_SYMLINK_NOFOLLOW) });
     match looked {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        looked => looked.map(|_| true),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        // SAFETY: numbers, for which zeroes are values.
+        _ => Ok(unsafe { stat.assume_init() }.st_mode & libc::S_IFMT),
     }
 }
 
