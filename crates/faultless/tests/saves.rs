@@ -220,3 +220,23 @@ fn saves_where_it_may_not_read() {
     });
     assert_eq!(saved.join().unwrap(), Ok(SLOT));
 }
+
+/// What waits for its turn is ended at once: otherwise this would take hours.
+#[test]
+fn what_waits_for_the_rate_can_be_ended() {
+    let Some((region, snapshot)) = taken(3) else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state");
+    let saving = slow(&snapshot, &path);
+    saving.cancel();
+    assert!(saving.is_done() && saving.ready() == SLOT);
+    let saving = slow(&snapshot, &path);
+    thread::scope(|scope| {
+        let waits = [(); 2].map(|()| scope.spawn(|| saving.wait()));
+        thread::yield_now();
+        drop(region);
+        for wait in waits {
+            assert_eq!(wait.join().unwrap(), Err(Error::Ended));
+        }
+    });
+}

@@ -5,25 +5,40 @@ pub mod reserve;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use faultless_base::sys::thread;
+use faultless_base::sys::{raw, thread};
 
 use crate::error::Error;
+use crate::process::bell::Bell;
 use crate::process::masked::Masked;
 use crate::process::owner::Owner;
 use crate::process::thread::Thread;
 
-/// A step: whether there is any use in more of them, or why it could not be done.
-type Step = Box<dyn Fn(usize) -> Result<bool, Error> + Send + Sync>;
+/// What is done step by step, by several threads at a time.
+pub(crate) trait Work: Send + Sync {
+    /// When a step may begin, by the clock of [`raw::now_ns`]; or why none may any more.
+    fn due(&self, _step: usize) -> Result<u64, Error> {
+        Ok(0)
+    }
+
+    /// A step: whether there is any use in more of them, or why it could not be done.
+    fn step(&self, step: usize) -> Result<bool, Error>;
+}
+
+impl<F: Fn(usize) -> Result<bool, Error> + Send + Sync> Work for F {
+    fn step(&self, step: usize) -> Result<bool, Error> {
+        self(step)
+    }
+}
 
 struct Job {
     steps: usize,
     done: AtomicUsize,
     state: Mutex<State>,
-    /// A step has ended, and no other is under way.
-    rests: Condvar,
-    step: Step,
+    /// Rings when the last step has ended, and when a step that is not due will not be made.
+    bell: Arc<Bell>,
+    work: Box<dyn Work>,
 }
 
 #[derive(Default)]
@@ -43,19 +58,42 @@ impl Job {
     fn work(&self) {
         while let Some(n) = self.begin() {
             // A thread that is lost would be waited for in vain.
-            let step = catch_unwind(AssertUnwindSafe(|| (self.step)(n)));
+            let step = catch_unwind(AssertUnwindSafe(|| self.work.step(n)));
             self.end(step.unwrap_or(Err(Error::Kernel(libc::EIO))));
         }
     }
 
+    /// The next step, when it is due.
     fn begin(&self) -> Option<usize> {
-        let mut state = self.state();
-        if state.ended || state.begun == self.steps {
-            return None;
+        loop {
+            let rung = self.bell.rung();
+            let next = {
+                let state = self.state();
+                if state.is_over(self.steps) {
+                    return None;
+                }
+                state.begun
+            };
+            let rest = match self.work.due(next) {
+                Ok(due) => due.saturating_sub(raw::now_ns()),
+                Err(error) => {
+                    let mut state = self.state();
+                    state.fail(error);
+                    self.settle(state);
+                    return None;
+                }
+            };
+            if rest > 0 {
+                self.bell.wait(rung, Some(rest));
+                continue;
+            }
+            let mut state = self.state();
+            if !state.is_over(self.steps) && state.begun == next {
+                state.running += 1;
+                state.begun += 1;
+                return Some(next);
+            }
         }
-        state.running += 1;
-        state.begun += 1;
-        Some(state.begun - 1)
     }
 
     fn end(&self, step: Result<bool, Error>) {
@@ -63,20 +101,43 @@ impl Job {
         match step {
             Ok(true) => drop(self.done.fetch_add(1, Ordering::Release)),
             Ok(false) => state.ended = true,
-            Err(error) => {
-                state.error.get_or_insert(error);
-                state.ended = true;
-            }
+            Err(error) => state.fail(error),
         }
         state.running -= 1;
-        if state.running == 0 {
-            self.rests.notify_all();
+        self.settle(state);
+    }
+
+    /// Tells whoever waits for the end, if this is it.
+    fn settle(&self, state: MutexGuard<'_, State>) {
+        if state.running == 0 && state.is_over(self.steps) {
+            drop(state);
+            self.bell.ring();
         }
     }
 
+    /// Waits until no step is under way. None may begin any more.
     fn rest(&self) -> MutexGuard<'_, State> {
-        let rest = self.rests.wait_while(self.state(), |state| state.running > 0);
-        rest.unwrap_or_else(PoisonError::into_inner)
+        loop {
+            let rung = self.bell.rung();
+            let state = self.state();
+            if state.running == 0 {
+                return state;
+            }
+            drop(state);
+            self.bell.wait(rung, None);
+        }
+    }
+}
+
+impl State {
+    /// Whether no step begins any more.
+    fn is_over(&self, steps: usize) -> bool {
+        self.ended || self.begun == steps
+    }
+
+    fn fail(&mut self, error: Error) {
+        self.error.get_or_insert(error);
+        self.ended = true;
     }
 }
 
@@ -97,20 +158,16 @@ pub struct Background {
 }
 
 impl Background {
-    /// Starts `steps` steps of `step_bytes` each.
+    /// Starts `steps` steps of `step_bytes` each. The bell is to ring when that has to end early.
     pub(crate) fn start(
         priority: Priority,
         steps: usize,
         step_bytes: usize,
-        step: impl Fn(usize) -> Result<bool, Error> + Send + Sync + 'static,
+        bell: Arc<Bell>,
+        work: impl Work + 'static,
     ) -> Result<Self, Error> {
-        let job = Arc::new(Job {
-            steps,
-            done: AtomicUsize::new(0),
-            state: Mutex::default(),
-            rests: Condvar::new(),
-            step: Box::new(step),
-        });
+        let (done, state, work) = (AtomicUsize::new(0), Mutex::default(), Box::new(work));
+        let job = Arc::new(Job { steps, done, state, bell, work });
         let work = |job: Arc<Job>| move || job.work();
         if priority == Priority::Ordinary || !owner::start_with(work(job.clone())) {
             let shared = job.clone();
@@ -139,7 +196,7 @@ impl Background {
     pub fn is_done(&self) -> bool {
         self.is_forked() || {
             let state = self.job.state();
-            state.running == 0 && (state.ended || state.begun == self.job.steps)
+            state.running == 0 && state.is_over(self.job.steps)
         }
     }
 
@@ -155,10 +212,11 @@ impl Background {
         self.job.rest().error.map_or_else(|| Ok(self.ready()), Err)
     }
 
-    /// Ends it: what is ready stays so.
+    /// Ends it, and waits for the steps under way: what is ready stays so.
     pub fn cancel(&self) {
         if !self.is_forked() {
             self.job.state().ended = true;
+            self.job.bell.ring();
             drop(self.job.rest());
         }
     }

@@ -244,8 +244,9 @@ impl Region {
             return Err(Error::Outside);
         }
         let first = span.start & !(SLOT - 1);
-        let shared = Arc::downgrade(&self.shared);
-        Background::start(Priority::Ordinary, (span.end - first).div_ceil(SLOT), SLOT, move |n| {
+        let (shared, bell) = (Arc::downgrade(&self.shared), self.shared.bell.clone());
+        let steps = (span.end - first).div_ceil(SLOT);
+        Background::start(Priority::Ordinary, steps, SLOT, bell, move |n: usize| {
             // Where several help, one or the other always has the region: its end must say that it has begun.
             let shared = shared.upgrade().filter(|shared| !shared.ends()).ok_or(Error::Ended)?;
             let part = Span::new(first + n * SLOT, SLOT).clip(span);

@@ -4,12 +4,11 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use faultless_base::SLOT;
+use faultless_base::sys::raw;
 
-use crate::background::{Background, Priority};
+use crate::background::{Background, Priority, Work};
 use crate::error::Error;
 use crate::region::Snapshot;
 use crate::region::snapshot::Room;
@@ -40,9 +39,15 @@ pub struct Save {
 
 /// What all steps write to.
 struct Saving {
+    snapshot: Snapshot,
+    part: Range<usize>,
     target: Target,
     /// Bytes that came first.
     header: usize,
+    /// When, in nanoseconds.
+    begun: u64,
+    /// Bytes a second.
+    rate: Option<u64>,
     /// Steps that have not ended.
     left: AtomicUsize,
     /// Memory to read to, while no step uses it.
@@ -82,38 +87,33 @@ impl Save {
         if part.is_empty() || part.end > snapshot.len() {
             return Err(Error::Outside);
         }
-        snapshot.check()?;
-        let saving = Saving::new(Target::new(path)?, &self.header, part.len())?;
+        let bell = snapshot.bell()?;
+        let target = Target::new(path)?;
+        target.set_length(self.header.len() + part.len())?;
+        target.write(&self.header, 0)?;
         let steps = part.len().div_ceil(STEP);
-        let (snapshot, rate) = (snapshot.clone(), self.rate);
-        let begun = Instant::now();
-        Background::start(Priority::Ordinary, steps, STEP, move |step| {
-            let at = step * STEP;
-            if let Some(rate) = rate {
-                let due = Duration::from_secs_f64(at as f64 / rate as f64);
-                thread::sleep((begun + due).saturating_duration_since(Instant::now()));
-            }
-            let bytes = part.start + at..part.end.min(part.start + at + STEP);
-            saving.write(&snapshot, bytes, at).map(|()| true)
-        })
+        let saving = Saving {
+            snapshot: snapshot.clone(),
+            part,
+            target,
+            header: self.header.len(),
+            begun: raw::now_ns(),
+            rate: self.rate,
+            left: AtomicUsize::new(steps),
+            rooms: Mutex::default(),
+        };
+        Background::start(Priority::Ordinary, steps, STEP, bell, saving)
     }
 }
 
 impl Saving {
-    fn new(target: Target, header: &[u8], length: usize) -> Result<Self, Error> {
-        target.set_length(header.len() + length)?;
-        target.write(header, 0)?;
-        let (left, rooms) = (AtomicUsize::new(length.div_ceil(STEP)), Mutex::default());
-        Ok(Self { target, header: header.len(), left, rooms })
-    }
-
-    /// Writes a part of a snapshot at a place behind the header. After the last one the file gets its name.
-    fn write(&self, snapshot: &Snapshot, part: Range<usize>, at: usize) -> Result<(), Error> {
+    /// Writes a part of the snapshot at a place behind the header. After the last one the file gets its name.
+    fn write(&self, part: Range<usize>, at: usize) -> Result<(), Error> {
         let rooms = || self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = rooms().pop();
         let mut room = kept.map_or_else(|| Room::new(STEP), Ok)?;
         let bytes = &mut room.bytes()[..part.len()];
-        snapshot.read(part.start, bytes)?;
+        self.snapshot.read(part.start, bytes)?;
         // SAFETY: any bytes are words.
         let (before, words, behind) = unsafe { bytes.align_to::<u64>() };
         let is_zero = before.iter().chain(behind).all(|byte| *byte == 0) && words.iter().all(|word| *word == 0);
@@ -122,5 +122,19 @@ impl Saving {
         }
         rooms().push(room);
         if self.left.fetch_sub(1, Ordering::AcqRel) == 1 { self.target.end() } else { Ok(()) }
+    }
+}
+
+impl Work for Saving {
+    fn due(&self, step: usize) -> Result<u64, Error> {
+        self.snapshot.check()?;
+        let takes = |rate| (step * STEP) as f64 / rate as f64 * 1e9;
+        Ok(self.rate.map_or(0, |rate| self.begun.saturating_add(takes(rate) as u64)))
+    }
+
+    fn step(&self, step: usize) -> Result<bool, Error> {
+        let at = step * STEP;
+        let part = self.part.start + at..self.part.end.min(self.part.start + at + STEP);
+        self.write(part, at).map(|()| true)
     }
 }

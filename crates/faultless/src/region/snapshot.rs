@@ -10,6 +10,7 @@ use crate::delivery::Delivery;
 use crate::delivery::handler_pool;
 use crate::delivery::watchdog::Watched;
 use crate::error::Error;
+use crate::process::bell::Bell;
 use crate::process::masked::Masked;
 use crate::region::{Region, Serving};
 use crate::shared::Shared;
@@ -124,6 +125,11 @@ impl Snapshot {
     /// Whether it can be read here and now.
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.shared().map(drop)
+    }
+
+    /// What rings when it cannot be read any more.
+    pub(crate) fn bell(&self) -> Result<Arc<Bell>, Error> {
+        Ok(self.shared()?.bell.clone())
     }
 
     fn shared(&self) -> Result<Arc<Shared>, Error> {
