@@ -183,7 +183,8 @@ size_t faultless_reserved(void);
 /* Gives them back to the system, and what unzeroed regions have dropped and nobody took; how many bytes that were. */
 size_t faultless_release_reserved(void);
 
-/* Helps until all is ready, or no more is to be had. */
+/* Helps until all is ready, or no more is to be had. Signals are held back while this thread makes a step of 2 MiB, and not between
+ * steps. */
 int faultless_background_wait(const faultless_background *background);
 /* How many bytes were made ready so far. */
 size_t faultless_background_ready(const faultless_background *background);

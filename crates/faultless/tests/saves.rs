@@ -6,6 +6,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::thread;
 
 use faultless::Background;
@@ -238,5 +240,41 @@ fn what_waits_for_the_rate_can_be_ended() {
         for wait in waits {
             assert_eq!(wait.join().unwrap(), Err(Error::Ended));
         }
+    });
+}
+
+/// A thread that waits hears of signals.
+#[test]
+fn who_waits_for_a_save_hears_of_signals() {
+    static HEARD: AtomicBool = AtomicBool::new(false);
+    extern "C" fn hear(_: i32) {
+        HEARD.store(true, Ordering::SeqCst);
+    }
+    let Some((_region, snapshot)) = taken(3) else { return };
+    // SAFETY: the handler sets a flag.
+    unsafe { libc::signal(libc::SIGUSR1, hear as *const () as libc::sighandler_t) };
+    let directory = tempfile::tempdir().unwrap();
+    let saving = slow(&snapshot, &directory.path().join("state"));
+    thread::scope(|scope| {
+        let (tell, told) = channel();
+        let saving = &saving;
+        scope.spawn(move || {
+            // SAFETY: no memory is given.
+            let me = unsafe { (libc::pthread_self(), libc::gettid()) };
+            tell.send(me).unwrap();
+            saving.wait()
+        });
+        let (thread, number) = told.recv().unwrap();
+        let state = || fs::read_to_string(format!("/proc/self/task/{number}/stat")).unwrap();
+        while !state().contains(") S ") {
+            thread::yield_now();
+        }
+        // SAFETY: it has not ended: nothing ends what it waits for but this test.
+        unsafe { libc::pthread_kill(thread, libc::SIGUSR1) };
+        while !HEARD.load(Ordering::SeqCst) {
+            thread::yield_now();
+        }
+        assert!(!saving.is_done());
+        saving.cancel();
     });
 }

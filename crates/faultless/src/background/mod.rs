@@ -3,6 +3,7 @@
 pub mod owner;
 pub mod reserve;
 
+use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -49,22 +50,46 @@ struct State {
     error: Option<Error>,
 }
 
+/// The state of a job, with signals held back: a handler that asked for it would wait for its own thread.
+struct Locked<'a> {
+    // Goes first.
+    state: MutexGuard<'a, State>,
+    _masked: Masked,
+}
+
+impl Deref for Locked<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.state
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        &mut self.state
+    }
+}
+
 impl Job {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> Locked<'_> {
+        let masked = Masked::new();
+        Locked { state: self.state.lock().unwrap_or_else(PoisonError::into_inner), _masked: masked }
     }
 
-    /// Does steps until all are begun, or a caller ends it.
+    /// Does steps until all are begun, or a caller ends it. Signals are held back in steps, and not between them: a
+    /// program that waits for hours is to hear of them.
     fn work(&self) {
-        while let Some(n) = self.begin() {
+        while let Some((n, _masked)) = self.begin() {
             // A thread that is lost would be waited for in vain.
             let step = catch_unwind(AssertUnwindSafe(|| self.work.step(n)));
             self.end(step.unwrap_or(Err(Error::Kernel(libc::EIO))));
         }
     }
 
-    /// The next step, when it is due.
-    fn begin(&self) -> Option<usize> {
+    /// The next step, when it is due, with signals held back: a handler that ended the work would wait for the step of
+    /// its own thread.
+    fn begin(&self) -> Option<(usize, Masked)> {
         loop {
             let rung = self.bell.rung();
             let next = {
@@ -87,11 +112,12 @@ impl Job {
                 self.bell.wait(rung, Some(rest));
                 continue;
             }
+            let masked = Masked::new();
             let mut state = self.state();
             if !state.is_over(self.steps) && state.begun == next {
                 state.running += 1;
                 state.begun += 1;
-                return Some(next);
+                return Some((next, masked));
             }
         }
     }
@@ -108,7 +134,7 @@ impl Job {
     }
 
     /// Tells whoever waits for the end, if this is it.
-    fn settle(&self, state: MutexGuard<'_, State>) {
+    fn settle(&self, state: Locked<'_>) {
         if state.running == 0 && state.is_over(self.steps) {
             drop(state);
             self.bell.ring();
@@ -116,7 +142,7 @@ impl Job {
     }
 
     /// Waits until no step is under way. None may begin any more.
-    fn rest(&self) -> MutexGuard<'_, State> {
+    fn rest(&self) -> Locked<'_> {
         loop {
             let rung = self.bell.rung();
             let state = self.state();
@@ -200,15 +226,13 @@ impl Background {
         }
     }
 
-    /// Helps until all is ready, or no more can be made; how many bytes are ready then.
+    /// Helps until all is ready, or no more can be made; how many bytes are ready then. Signals are held back while a
+    /// step of 2 MiB is made, and not while there is none to make.
     pub fn wait(&self) -> Result<usize, Error> {
         if self.is_forked() {
             return Err(Error::Forked);
         }
-        {
-            let _masked = Masked::new();
-            self.job.work();
-        }
+        self.job.work();
         self.job.rest().error.map_or_else(|| Ok(self.ready()), Err)
     }
 
