@@ -89,7 +89,8 @@ enum faultless_error {
     FAULTLESS_E_PARENTS = 28,   /* the file was opened by the parent of this process */
     FAULTLESS_E_NO_SNAPSHOTS = 29, /* not all writes to the region can be noticed: see faultless_snapshot_take */
     FAULTLESS_E_TOO_MANY_SNAPSHOTS = 30, /* 1024 of a region at a time */
-    FAULTLESS_E_TARGET = 31     /* a device node, a FIFO or a socket has the name of the file to save to */
+    FAULTLESS_E_TARGET = 31,    /* a device node, a FIFO or a socket has the name of the file to save to */
+    FAULTLESS_E_CANCELLED = 32  /* the background work was cancelled before it was done */
 };
 
 /* Fills all of a buffer with what the backing has at an offset, zeroes behind its end; returns 0, or an errno. At EINTR it is called
@@ -184,13 +185,13 @@ size_t faultless_reserved(void);
 size_t faultless_release_reserved(void);
 
 /* Helps until all is ready, or no more is to be had. Signals are held back while this thread makes a step of 2 MiB, and not between
- * steps. */
+ * steps. Errors: that of the step that failed first; _CANCELLED, in every thread that waits; _ENDED, _FORKED. */
 int faultless_background_wait(const faultless_background *background);
 /* How many bytes were made ready so far. */
 size_t faultless_background_ready(const faultless_background *background);
 /* 1 if no more will be, else 0. */
 int faultless_background_done(const faultless_background *background);
-/* Ends it; what is ready stays so. */
+/* Ends it, and waits for the steps under way; what is ready stays so. It has no effect on work of which the last step has begun. */
 void faultless_background_cancel(const faultless_background *background);
 /* The last use of it; it goes on. NULL is nothing. */
 void faultless_background_free(faultless_background *background);

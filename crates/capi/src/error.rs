@@ -31,6 +31,7 @@ const PARENTS: c_int = 28;
 const NO_SNAPSHOTS: c_int = 29;
 const TOO_MANY_SNAPSHOTS: c_int = 30;
 const TARGET: c_int = 31;
+const CANCELLED: c_int = 32;
 
 /// Each error that has no number of its own, in the order of `enum faultless_error`.
 const ERRORS: [Error; 16] = [
@@ -70,6 +71,7 @@ pub fn number(error: Error) -> c_int {
         Error::NoSnapshots(_) => (NO_SNAPSHOTS, 0),
         Error::TooManySnapshots => (TOO_MANY_SNAPSHOTS, 0),
         Error::NoFile => (TARGET, 0),
+        Error::Cancelled => (CANCELLED, 0),
         error => (ERRORS.iter().position(|e| *e == error).map_or(OTHER, |at| at as c_int + 1), 0),
     };
     LAST.set((number, errno));
@@ -140,6 +142,7 @@ fn text(error: c_int, errno: c_int) -> String {
         NO_SNAPSHOTS => "no snapshot can be taken of the region: it needs FAULTLESS_THREAD, faults of the kernel's own, neither `read` nor events, and no pinned memory".into(),
         TOO_MANY_SNAPSHOTS => Error::TooManySnapshots.to_string(),
         TARGET => Error::NoFile.to_string(),
+        CANCELLED => Error::Cancelled.to_string(),
         PART => "the part is not inside the file".into(),
         NO_FILE => "only regular files have a cache".into(),
         PARENTS => "the file was opened by the parent of this process: open it after the fork".into(),

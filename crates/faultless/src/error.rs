@@ -57,6 +57,8 @@ pub enum Error {
     Closed,
     /// The region ended before the work on it was done.
     Ended,
+    /// The work was cancelled before it was done.
+    Cancelled,
     /// The kernel refused, with this error number.
     Kernel(i32),
 }
@@ -132,6 +134,7 @@ impl fmt::Display for Error {
             Self::Forked => "the region belongs to the parent of this process: make one after the fork",
             Self::Closed => "the region was closed because its faults could not be served: see the message on stderr",
             Self::Ended => "the region ended before the work on it was done: keep it until then",
+            Self::Cancelled => "the work was cancelled before it was done: start it again",
             Self::Kernel(error) => return write!(f, "the kernel refused: {}", os(error)),
         })
     }
@@ -148,6 +151,7 @@ impl From<Error> for io::Error {
             }
             Error::NoUserfaultfd(_) | Error::NoEvents(_) => io::ErrorKind::PermissionDenied,
             Error::NoFeature => io::ErrorKind::Unsupported,
+            Error::Cancelled => io::ErrorKind::Other,
             Error::Kernel(error) => io::Error::from_raw_os_error(error).kind(),
             _ => io::ErrorKind::InvalidInput,
         };

@@ -278,3 +278,32 @@ fn who_waits_for_a_save_hears_of_signals() {
         saving.cancel();
     });
 }
+
+/// Nobody takes a save that was cancelled for one that was done.
+#[test]
+fn a_cancelled_save_is_an_error_for_all_who_wait() {
+    let Some((region, snapshot)) = taken(3) else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state");
+    let saving = slow(&snapshot, &path);
+    thread::scope(|scope| {
+        let waits = [(); 3].map(|()| scope.spawn(|| saving.wait()));
+        thread::yield_now();
+        saving.cancel();
+        for wait in waits {
+            assert_eq!(wait.join().unwrap(), Err(Error::Cancelled));
+        }
+    });
+    assert_eq!(saving.wait(), Err(Error::Cancelled));
+    assert!(!path.exists());
+    // Too late for that.
+    let saving = Save::new().start(&snapshot, &path).unwrap();
+    assert_eq!(saving.wait(), Ok(3 * SLOT));
+    saving.cancel();
+    assert_eq!(saving.wait(), Ok(3 * SLOT));
+    // Nor what else was cancelled.
+    let populating = region.populate_in_background(0..3 * SLOT).unwrap();
+    populating.cancel();
+    let is_all = populating.ready() == populating.bytes();
+    assert_eq!(populating.wait(), if is_all { Ok(3 * SLOT) } else { Err(Error::Cancelled) });
+}

@@ -228,6 +228,8 @@ impl Background {
 
     /// Helps until all is ready, or no more can be made; how many bytes are ready then. Signals are held back while a
     /// step of 2 MiB is made, and not while there is none to make.
+    ///
+    /// The error is that of the step that failed first, or [`Error::Cancelled`].
     pub fn wait(&self) -> Result<usize, Error> {
         if self.is_forked() {
             return Err(Error::Forked);
@@ -236,10 +238,15 @@ impl Background {
         self.job.rest().error.map_or_else(|| Ok(self.ready()), Err)
     }
 
-    /// Ends it, and waits for the steps under way: what is ready stays so.
+    /// Ends it, and waits for the steps under way: what is ready stays so. [`Background::wait`] is
+    /// [`Error::Cancelled`] then, in any thread, unless all steps had begun or it had ended otherwise.
     pub fn cancel(&self) {
         if !self.is_forked() {
-            self.job.state().ended = true;
+            let mut state = self.job.state();
+            if !state.is_over(self.job.steps) {
+                state.fail(Error::Cancelled);
+            }
+            drop(state);
             self.job.bell.ring();
             drop(self.job.rest());
         }
