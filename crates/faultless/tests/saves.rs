@@ -307,3 +307,22 @@ fn a_cancelled_save_is_an_error_for_all_who_wait() {
     let is_all = populating.ready() == populating.bytes();
     assert_eq!(populating.wait(), if is_all { Ok(3 * SLOT) } else { Err(Error::Cancelled) });
 }
+
+/// What a save has written so far is gone when its end is told, though there is still a handle.
+#[test]
+fn what_ends_early_leaves_nothing() {
+    let Some((region, snapshot)) = taken(3) else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state");
+    let cancelled = slow(&snapshot, &path);
+    assert_eq!(names(directory.path()).len(), 1);
+    cancelled.cancel();
+    assert!(cancelled.is_done() && names(directory.path()).is_empty());
+    let ended = slow(&snapshot, &path);
+    drop(region);
+    while !ended.is_done() {
+        thread::yield_now();
+    }
+    assert!(names(directory.path()).is_empty());
+    assert_eq!(ended.wait(), Err(Error::Ended));
+}

@@ -39,22 +39,32 @@ struct Job {
     state: Mutex<State>,
     /// Rings when the last step has ended, and when a step that is not due will not be made.
     bell: Arc<Bell>,
-    work: Box<dyn Work>,
 }
 
-#[derive(Default)]
 struct State {
     begun: usize,
     running: usize,
     ended: bool,
     error: Option<Error>,
+    /// As long as steps may begin: what it holds, a file for instance, goes with the last step, whoever still has a
+    /// handle.
+    work: Option<Arc<dyn Work>>,
+    /// Whether it has gone.
+    is_gone: bool,
 }
 
 /// The state of a job, with signals held back: a handler that asked for it would wait for its own thread.
 struct Locked<'a> {
     // Goes first.
     state: MutexGuard<'a, State>,
-    _masked: Masked,
+    masked: Masked,
+}
+
+impl Locked<'_> {
+    /// Lets the lock go, and holds signals back.
+    fn into_mask(self) -> Masked {
+        self.masked
+    }
 }
 
 impl Deref for Locked<'_> {
@@ -74,50 +84,48 @@ impl DerefMut for Locked<'_> {
 impl Job {
     fn state(&self) -> Locked<'_> {
         let masked = Masked::new();
-        Locked { state: self.state.lock().unwrap_or_else(PoisonError::into_inner), _masked: masked }
+        Locked { state: self.state.lock().unwrap_or_else(PoisonError::into_inner), masked }
     }
 
     /// Does steps until all are begun, or a caller ends it. Signals are held back in steps, and not between them: a
     /// program that waits for hours is to hear of them.
     fn work(&self) {
-        while let Some((n, _masked)) = self.begin() {
+        while let Some((n, work, _masked)) = self.begin() {
             // A thread that is lost would be waited for in vain.
-            let step = catch_unwind(AssertUnwindSafe(|| self.work.step(n)));
+            let step = catch_unwind(AssertUnwindSafe(|| work.step(n)));
+            drop(work);
             self.end(step.unwrap_or(Err(Error::Kernel(libc::EIO))));
         }
     }
 
     /// The next step, when it is due, with signals held back: a handler that ended the work would wait for the step of
     /// its own thread.
-    fn begin(&self) -> Option<(usize, Masked)> {
+    fn begin(&self) -> Option<(usize, Arc<dyn Work>, Masked)> {
         loop {
             let rung = self.bell.rung();
-            let next = {
-                let state = self.state();
-                if state.is_over(self.steps) {
-                    return None;
-                }
-                state.begun
-            };
-            let rest = match self.work.due(next) {
-                Ok(due) => due.saturating_sub(raw::now_ns()),
-                Err(error) => {
-                    let mut state = self.state();
-                    state.fail(error);
+            let mut state = self.state();
+            let work = match &state.work {
+                Some(work) if !state.is_over(self.steps) => work.clone(),
+                _ => {
                     self.settle(state);
                     return None;
                 }
             };
-            if rest > 0 {
-                self.bell.wait(rung, Some(rest));
-                continue;
-            }
-            let masked = Masked::new();
-            let mut state = self.state();
-            if !state.is_over(self.steps) && state.begun == next {
-                state.running += 1;
-                state.begun += 1;
-                return Some((next, masked));
+            let n = state.begun;
+            match work.due(n).map(|due| due.saturating_sub(raw::now_ns())) {
+                Ok(0) => {
+                    state.running += 1;
+                    state.begun += 1;
+                    return Some((n, work, state.into_mask()));
+                }
+                Ok(rest) => {
+                    // Not after the lock: who has it may take the work for the last one.
+                    drop(work);
+                    drop(state);
+                    self.bell.wait(rung, Some(rest));
+                }
+                // The next turn settles that.
+                Err(error) => state.fail(error),
             }
         }
     }
@@ -133,20 +141,25 @@ impl Job {
         self.settle(state);
     }
 
-    /// Tells whoever waits for the end, if this is it.
-    fn settle(&self, state: Locked<'_>) {
-        if state.running == 0 && state.is_over(self.steps) {
-            drop(state);
+    /// Lets the work go if that was all of it, and tells whoever waits for the end then.
+    fn settle(&self, mut state: Locked<'_>) {
+        if state.running > 0 || !state.is_over(self.steps) {
+            return;
+        }
+        if let Some(work) = state.work.take() {
+            let _masked = state.into_mask();
+            drop(work);
+            self.state().is_gone = true;
             self.bell.ring();
         }
     }
 
-    /// Waits until no step is under way. None may begin any more.
+    /// Waits until the work has gone. No step may begin any more.
     fn rest(&self) -> Locked<'_> {
         loop {
             let rung = self.bell.rung();
             let state = self.state();
-            if state.running == 0 {
+            if state.is_gone {
                 return state;
             }
             drop(state);
@@ -192,8 +205,11 @@ impl Background {
         bell: Arc<Bell>,
         work: impl Work + 'static,
     ) -> Result<Self, Error> {
-        let (done, state, work) = (AtomicUsize::new(0), Mutex::default(), Box::new(work));
-        let job = Arc::new(Job { steps, done, state, bell, work });
+        let work: Option<Arc<dyn Work>> = Some(Arc::new(work));
+        let state = State { begun: 0, running: 0, ended: false, error: None, work, is_gone: false };
+        let job = Arc::new(Job { steps, done: AtomicUsize::new(0), state: Mutex::new(state), bell });
+        // There may be no step at all.
+        job.settle(job.state());
         let work = |job: Arc<Job>| move || job.work();
         if priority == Priority::Ordinary || !owner::start_with(work(job.clone())) {
             let shared = job.clone();
@@ -220,10 +236,7 @@ impl Background {
 
     /// Whether no more will be.
     pub fn is_done(&self) -> bool {
-        self.is_forked() || {
-            let state = self.job.state();
-            state.running == 0 && state.is_over(self.job.steps)
-        }
+        self.is_forked() || self.job.state().is_gone
     }
 
     /// Helps until all is ready, or no more can be made; how many bytes are ready then. Signals are held back while a
@@ -246,8 +259,7 @@ impl Background {
             if !state.is_over(self.job.steps) {
                 state.fail(Error::Cancelled);
             }
-            drop(state);
-            self.job.bell.ring();
+            self.job.settle(state);
             drop(self.job.rest());
         }
     }
