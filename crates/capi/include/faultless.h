@@ -150,7 +150,8 @@ int faultless_protect(const faultless_region *region, size_t offset, size_t leng
 int faultless_remap(const faultless_region *region, size_t offset, size_t length, size_t to);
 /* Takes advice, one of enum faultless_advice, about a part, all of which is mapped. Errors: _OUTSIDE, _NOT_MAPPED. */
 int faultless_advise(const faultless_region *region, size_t offset, size_t length, int advice);
-/* Brings all pages of a part, so that system calls find them in every delivery mode. Errors: _OUTSIDE, _NOT_MAPPED, what `read` gave. */
+/* Brings all pages of a part, so that system calls find them in every delivery mode. Errors: _OUTSIDE, _NOT_MAPPED, _RIGHTS where it has
+ * none, what `read` gave. */
 int faultless_populate(const faultless_region *region, size_t offset, size_t length);
 
 /* The same in the background; the end of the region ends it. The background is the caller's. Where it fails, `*background` is NULL,
@@ -163,7 +164,7 @@ int faultless_populate_in_background(const faultless_region *region, size_t offs
  * ended it is good for nothing else. While it lives, the program must not unmap, drop or move memory of the region by calls of its own.
  * Errors: _NO_SNAPSHOTS where not all writes can be noticed: it takes FAULTLESS_THREAD, faults of the kernel's own
  * (faultless_region_serves_system_calls), neither `read` nor events, and no memory of the process that is pinned for devices;
- * _TOO_MANY_SNAPSHOTS, _OUTSIDE, _RIGHTS. */
+ * _TOO_MANY_SNAPSHOTS, _OUTSIDE, _RIGHTS; -ENOSYS where /proc is not mounted, because it says which pages are there. */
 int faultless_snapshot_take(const faultless_region *region, size_t offset, size_t length, faultless_snapshot **snapshot);
 size_t faultless_snapshot_length(const faultless_snapshot *snapshot);
 /* How many bytes of copies it has: of what was written to since. */

@@ -230,7 +230,8 @@ impl Region {
         self.shared.memory.advise(span, advice).map_err(|refused| self.shared.refused(refused))
     }
 
-    /// Brings all pages of a part at once, so that system calls find them in every delivery mode.
+    /// Brings all pages of a part at once, so that system calls find them in every delivery mode. A part without any
+    /// rights is [`Error::Rights`].
     pub fn populate(&self, range: Range<usize>) -> Result<(), Error> {
         let (span, _masked) = self.enter(range)?;
         self.shared.memory.populate(span).map(drop).map_err(|refused| self.shared.refused(refused))

@@ -53,6 +53,8 @@ impl Region {
     /// ([`Region::serves_system_calls`]), neither a backing nor events, and no memory that a device writes to by itself
     /// (buffers registered with io_uring). An [`Error::NoSnapshots`] says what is missing. Nothing has changed then.
     ///
+    /// Where `/proc` is not mounted the error is `ENOSYS`: it says which pages are there.
+    ///
     /// While a snapshot lives, the program must not unmap, drop or move memory of the region by calls of its own.
     pub fn snapshot(&self) -> Result<Snapshot, Error> {
         self.snapshot_of(0..self.length)
