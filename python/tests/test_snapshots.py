@@ -134,6 +134,22 @@ def test_errors_leave_what_was_there(tmp_path, blocks):
     assert path.read_bytes() == b"something else"
 
 
+@pytest.mark.parametrize("side", [10, 1024])
+def test_whatever_a_killed_process_left_is_in_nobodys_way(tmp_path, side, blocks):
+    array = numbers((side, side), **blocks)
+    path = tmp_path / "state.npy"
+    left = [tmp_path / f"state.npy.partial-{os.getpid()}{number}" for number in ("", "-0", "-1", "-2")]
+    for file in left:
+        file.write_bytes(b"left")
+    faultless.save(path, array)
+    assert (np.load(path) == array).all()
+    assert sorted(tmp_path.iterdir()) == sorted([path, *left])
+    with pytest.raises(OSError):
+        faultless.save("/dev/null", array)
+    with pytest.raises(FileNotFoundError if side == 10 else OSError):
+        faultless.save(tmp_path / "no" / "state.npy", array)
+
+
 def test_a_file_is_opened_lazily_and_may_change(tmp_path, blocks):
     path = tmp_path / "state.npy"
     faultless.save(path, numbers((1024, 1024), **blocks))

@@ -326,3 +326,15 @@ fn what_ends_early_leaves_nothing() {
     assert!(names(directory.path()).is_empty());
     assert_eq!(ended.wait(), Err(Error::Ended));
 }
+
+/// Bytes that are in memory anyway are written as a snapshot is.
+#[test]
+fn bytes_are_saved_as_snapshots_are() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state");
+    fs::write(&path, "something longer").unwrap();
+    Save::new().header(*b"head").write(b"bytes", &path).unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"headbytes");
+    assert_eq!(Save::new().write(b"", "/dev/null".as_ref()), Err(Error::NoFile));
+    assert_eq!(names(directory.path()), ["state"]);
+}

@@ -104,6 +104,14 @@ impl Save {
         };
         Background::start(Priority::Ordinary, steps, STEP, bell, saving)
     }
+
+    /// Writes bytes of the program's to a file in the same way, all of them before this returns, as fast as it goes.
+    pub fn write(&self, bytes: &[u8], path: &Path) -> Result<(), Error> {
+        let target = Target::new(path)?;
+        target.write(&self.header, 0)?;
+        target.write(bytes, self.header.len())?;
+        target.end()
+    }
 }
 
 impl Saving {
