@@ -23,6 +23,7 @@ __all__ = [
     "_fits",
     "_is_cached",
     "_needs_sigbus",
+    "_save_bytes",
     "_sync_all",
     "counter",
     "empty",
@@ -90,6 +91,7 @@ class _Memories:
         self, path: str, header: bytes, offset: SupportsIndex, length: SupportsIndex, rate: SupportsIndex | None
     ) -> Background: ...
 
+def _save_bytes(path: str, header: bytes, data: bytes) -> None: ...
 @final
 class Region:
     def __new__(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy
 from numpy.typing import NDArray
 
-from ._faultless import Background, Block, _Memories
+from ._faultless import Background, Block, _Memories, _save_bytes
 
 if TYPE_CHECKING:
     from ._memmap import memmap
@@ -224,28 +224,13 @@ def save(
     taken = what if isinstance(what, Snapshot) else snapshot(what)
     header = _header(taken._shape, taken._dtype, taken._fortran)
     if isinstance(taken._memory, numpy.ndarray):
-        _save_small(os.fspath(path), header, taken._memory.tobytes("F" if taken._fortran else "C"))
+        _save_bytes(os.fspath(path), header, taken._memory.tobytes("F" if taken._fortran else "C"))
         return None
     saving = taken._memory.save(os.fspath(path), header, taken._offset, taken.nbytes, rate)
     if not wait:
         return saving
     saving.wait()
     return None
-
-
-def _save_small(path: str, header: bytes, data: bytes) -> None:
-    partial = f"{path}.partial-{os.getpid()}"
-    try:
-        with open(partial, "xb") as file:
-            file.write(header)
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    except BaseException:
-        if os.path.exists(partial):
-            os.remove(partial)
-        raise
 
 
 def load(path: str | os.PathLike[str], mode: Literal["r", "r+", "c"] = "r", *, lazy: bool = True) -> memmap:

@@ -19,6 +19,7 @@ fn _faultless(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<region::background::Background>()?;
     module.add_class::<block::Block>()?;
     module.add_class::<snapshot::Memories>()?;
+    module.add_function(wrap_pyfunction!(snapshot::save_bytes, module)?)?;
     module.add_class::<region::Region>()?;
     module.add_class::<file::File>()?;
     module.add_class::<file::mapping::Mapping>()?;

@@ -2,12 +2,24 @@
 
 use std::path::PathBuf;
 
-use faultless::region::{Save, Snapshot};
+use faultless::region::{Error, Save, Snapshot};
+use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::types::PyByteArray;
 
 use crate::errors::failed;
 use crate::region::background::Background;
+
+/// Writes what an array has that needs no snapshot, as `Memories.save` does.
+#[pyfunction]
+#[pyo3(name = "_save_bytes")]
+pub fn save_bytes(py: Python<'_>, path: PathBuf, header: Vec<u8>, data: &[u8]) -> PyResult<()> {
+    py.detach(|| Save::new().header(header).write(data, &path)).map_err(|error| match error {
+        // No region has to do with it: Python's own, as `open` has it.
+        Error::Kernel(errno) => PyOSError::new_err((errno, error.to_string())),
+        _ => failed(error),
+    })
+}
 
 /// A snapshot, and what it keeps alive.
 #[pyclass(frozen, weakref, module = "faultless", name = "_Memories")]

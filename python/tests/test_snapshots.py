@@ -126,10 +126,28 @@ def test_errors_leave_what_was_there(tmp_path, blocks):
     path.write_bytes(b"something else")
     with pytest.raises(ValueError):
         faultless.load(path)
-    saving = faultless.save(path, array, rate=1 << 20, wait=False)
+    saving = faultless.save(path, array, rate=100, wait=False)  # Its second step is not due for hours.
     saving.cancel()
-    del saving
+    with pytest.raises(faultless.RegionError, match="cancelled"):
+        saving.wait()
+    assert saving.done
     assert path.read_bytes() == b"something else"
+
+
+@pytest.mark.parametrize("side", [10, 1024])
+def test_whatever_a_killed_process_left_is_in_nobodys_way(tmp_path, side, blocks):
+    array = numbers((side, side), **blocks)
+    path = tmp_path / "state.npy"
+    left = [tmp_path / f"state.npy.partial-{os.getpid()}{number}" for number in ("", "-0", "-1", "-2")]
+    for file in left:
+        file.write_bytes(b"left")
+    faultless.save(path, array)
+    assert (np.load(path) == array).all()
+    assert sorted(tmp_path.iterdir()) == sorted([path, *left])
+    with pytest.raises(OSError):
+        faultless.save("/dev/null", array)
+    with pytest.raises(FileNotFoundError if side == 10 else OSError):
+        faultless.save(tmp_path / "no" / "state.npy", array)
 
 
 def test_a_file_is_opened_lazily_and_may_change(tmp_path, blocks):

@@ -88,7 +88,9 @@ enum faultless_error {
     FAULTLESS_E_NO_FILE = 27,   /* only regular files have a cache */
     FAULTLESS_E_PARENTS = 28,   /* the file was opened by the parent of this process */
     FAULTLESS_E_NO_SNAPSHOTS = 29, /* not all writes to the region can be noticed: see faultless_snapshot_take */
-    FAULTLESS_E_TOO_MANY_SNAPSHOTS = 30 /* 1024 of a region at a time */
+    FAULTLESS_E_TOO_MANY_SNAPSHOTS = 30, /* 1024 of a region at a time */
+    FAULTLESS_E_TARGET = 31,    /* a device node, a FIFO or a socket has the name of the file to save to */
+    FAULTLESS_E_CANCELLED = 32  /* the background work was cancelled before it was done */
 };
 
 /* Fills all of a buffer with what the backing has at an offset, zeroes behind its end; returns 0, or an errno. At EINTR it is called
@@ -148,7 +150,8 @@ int faultless_protect(const faultless_region *region, size_t offset, size_t leng
 int faultless_remap(const faultless_region *region, size_t offset, size_t length, size_t to);
 /* Takes advice, one of enum faultless_advice, about a part, all of which is mapped. Errors: _OUTSIDE, _NOT_MAPPED. */
 int faultless_advise(const faultless_region *region, size_t offset, size_t length, int advice);
-/* Brings all pages of a part, so that system calls find them in every delivery mode. Errors: _OUTSIDE, _NOT_MAPPED, what `read` gave. */
+/* Brings all pages of a part, so that system calls find them in every delivery mode. Errors: _OUTSIDE, _NOT_MAPPED, _RIGHTS where it has
+ * none, what `read` gave. */
 int faultless_populate(const faultless_region *region, size_t offset, size_t length);
 
 /* The same in the background; the end of the region ends it. The background is the caller's. Where it fails, `*background` is NULL,
@@ -161,7 +164,7 @@ int faultless_populate_in_background(const faultless_region *region, size_t offs
  * ended it is good for nothing else. While it lives, the program must not unmap, drop or move memory of the region by calls of its own.
  * Errors: _NO_SNAPSHOTS where not all writes can be noticed: it takes FAULTLESS_THREAD, faults of the kernel's own
  * (faultless_region_serves_system_calls), neither `read` nor events, and no memory of the process that is pinned for devices;
- * _TOO_MANY_SNAPSHOTS, _OUTSIDE, _RIGHTS. */
+ * _TOO_MANY_SNAPSHOTS, _OUTSIDE, _RIGHTS; -ENOSYS where /proc is not mounted, because it says which pages are there. */
 int faultless_snapshot_take(const faultless_region *region, size_t offset, size_t length, faultless_snapshot **snapshot);
 size_t faultless_snapshot_length(const faultless_snapshot *snapshot);
 /* How many bytes of copies it has: of what was written to since. */
@@ -169,7 +172,8 @@ size_t faultless_snapshot_held(const faultless_snapshot *snapshot);
 /* Reads `length` bytes from `offset` on. Errors: _OUTSIDE, _ENDED. */
 int faultless_snapshot_read(const faultless_snapshot *snapshot, size_t offset, void *buffer, size_t length);
 /* Writes it to a file in the background, `rate` bytes a second at most (0: as fast as it goes). The file gets its name when all of it
- * is there and durable. It goes on when the snapshot is freed. The background is the caller's. */
+ * is there and durable. It goes on when the snapshot is freed. The background is the caller's. Errors at once: those of opening the file
+ * (-ENOENT, -EACCES, -EISDIR …), _TARGET, _FORKED, _ENDED; other ones by faultless_background_wait. */
 int faultless_snapshot_save(const faultless_snapshot *snapshot, const char *path, uint64_t rate, faultless_background **background);
 /* Drops it. NULL is nothing. */
 void faultless_snapshot_free(faultless_snapshot *snapshot);
@@ -181,13 +185,14 @@ size_t faultless_reserved(void);
 /* Gives them back to the system, and what unzeroed regions have dropped and nobody took; how many bytes that were. */
 size_t faultless_release_reserved(void);
 
-/* Helps until all is ready, or no more is to be had. */
+/* Helps until all is ready, or no more is to be had. Signals are held back while this thread makes a step of 2 MiB, and not between
+ * steps. Errors: that of the step that failed first; _CANCELLED, in every thread that waits; _ENDED, _FORKED. */
 int faultless_background_wait(const faultless_background *background);
 /* How many bytes were made ready so far. */
 size_t faultless_background_ready(const faultless_background *background);
 /* 1 if no more will be, else 0. */
 int faultless_background_done(const faultless_background *background);
-/* Ends it; what is ready stays so. */
+/* Ends it, and waits for the steps under way; what is ready stays so. It has no effect on work of which the last step has begun. */
 void faultless_background_cancel(const faultless_background *background);
 /* The last use of it; it goes on. NULL is nothing. */
 void faultless_background_free(faultless_background *background);

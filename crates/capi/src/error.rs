@@ -30,6 +30,8 @@ const NO_FILE: c_int = 27;
 const PARENTS: c_int = 28;
 const NO_SNAPSHOTS: c_int = 29;
 const TOO_MANY_SNAPSHOTS: c_int = 30;
+const TARGET: c_int = 31;
+const CANCELLED: c_int = 32;
 
 /// Each error that has no number of its own, in the order of `enum faultless_error`.
 const ERRORS: [Error; 16] = [
@@ -68,6 +70,8 @@ pub fn number(error: Error) -> c_int {
         Error::Ended => (ENDED, 0),
         Error::NoSnapshots(_) => (NO_SNAPSHOTS, 0),
         Error::TooManySnapshots => (TOO_MANY_SNAPSHOTS, 0),
+        Error::NoFile => (TARGET, 0),
+        Error::Cancelled => (CANCELLED, 0),
         error => (ERRORS.iter().position(|e| *e == error).map_or(OTHER, |at| at as c_int + 1), 0),
     };
     LAST.set((number, errno));
@@ -137,6 +141,8 @@ fn text(error: c_int, errno: c_int) -> String {
         ENDED => Error::Ended.to_string(),
         NO_SNAPSHOTS => "no snapshot can be taken of the region: it needs FAULTLESS_THREAD, faults of the kernel's own, neither `read` nor events, and no pinned memory".into(),
         TOO_MANY_SNAPSHOTS => Error::TooManySnapshots.to_string(),
+        TARGET => Error::NoFile.to_string(),
+        CANCELLED => Error::Cancelled.to_string(),
         PART => "the part is not inside the file".into(),
         NO_FILE => "only regular files have a cache".into(),
         PARENTS => "the file was opened by the parent of this process: open it after the fork".into(),

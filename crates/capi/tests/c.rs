@@ -116,6 +116,8 @@ fn compile(source: &Path, dir: &Path) -> Option<PathBuf> {
         .arg("-L")
         .arg(libraries)
         .arg("-lfaultless_c")
+        // Comes before LD_LIBRARY_PATH, where cargo may have an older library.
+        .arg("-Wl,--disable-new-dtags")
         .arg(format!("-Wl,-rpath,{}", libraries.display()))
         .status();
     match compiled {

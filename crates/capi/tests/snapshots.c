@@ -36,6 +36,14 @@ int main(int argc, char **argv) {
     CHECK(faultless_snapshot_read(snapshot, 4 * MIB, got, 1) == FAULTLESS_E_OUTSIDE);
     faultless_background *saving = NULL;
     CHECK(faultless_snapshot_save(snapshot, "/nowhere/at/all", 0, &saving) == -ENOENT && saving == NULL);
+    CHECK(faultless_snapshot_save(snapshot, "/dev/null", 0, &saving) == FAULTLESS_E_TARGET && saving == NULL);
+    CHECK(faultless_snapshot_save(snapshot, "/", 0, &saving) == -EISDIR && saving == NULL);
+    /* Cancelled while its second step is not due for hours. */
+    CHECK(faultless_snapshot_save(snapshot, argv[1], 100, &saving) == 0);
+    faultless_background_cancel(saving);
+    CHECK(faultless_background_wait(saving) == FAULTLESS_E_CANCELLED && faultless_background_done(saving));
+    CHECK(strstr(faultless_strerror(FAULTLESS_E_CANCELLED), "cancelled") != NULL && access(argv[1], F_OK) != 0);
+    faultless_background_free(saving);
     CHECK(faultless_snapshot_save(snapshot, argv[1], 1 << 30, &saving) == 0);
     faultless_snapshot_free(snapshot);
     CHECK(faultless_background_wait(saving) == 0 && faultless_background_done(saving));

@@ -47,6 +47,8 @@ pub enum Error {
     NoSnapshots(&'static str),
     /// There are too many snapshots of the region at a time.
     TooManySnapshots,
+    /// A device node, a FIFO or a socket has the name of the file to save to.
+    NoFile,
     /// Events need thread delivery, and what the kernel asks for: the error number.
     NoEvents(i32),
     /// This process was forked from the process that made the region.
@@ -55,6 +57,8 @@ pub enum Error {
     Closed,
     /// The region ended before the work on it was done.
     Ended,
+    /// The work was cancelled before it was done.
+    Cancelled,
     /// The kernel refused, with this error number.
     Kernel(i32),
 }
@@ -102,6 +106,7 @@ impl fmt::Display for Error {
             }
             Self::Choice(what) | Self::NoSnapshots(what) => what,
             Self::TooManySnapshots => "too many snapshots of a region at a time: drop some",
+            Self::NoFile => "a device, a FIFO or a socket has this name, and a save would replace it: give another name",
             Self::TooManyRegions => "too many regions with signal delivery: drop some, or use thread delivery",
             Self::SigbusBlocked => {
                 "this thread blocks SIGBUS and would be killed at a fault: unblock it, or use thread delivery"
@@ -129,6 +134,7 @@ impl fmt::Display for Error {
             Self::Forked => "the region belongs to the parent of this process: make one after the fork",
             Self::Closed => "the region was closed because its faults could not be served: see the message on stderr",
             Self::Ended => "the region ended before the work on it was done: keep it until then",
+            Self::Cancelled => "the work was cancelled before it was done: start it again",
             Self::Kernel(error) => return write!(f, "the kernel refused: {}", os(error)),
         })
     }
@@ -145,6 +151,7 @@ impl From<Error> for io::Error {
             }
             Error::NoUserfaultfd(_) | Error::NoEvents(_) => io::ErrorKind::PermissionDenied,
             Error::NoFeature => io::ErrorKind::Unsupported,
+            Error::Cancelled => io::ErrorKind::Other,
             Error::Kernel(error) => io::Error::from_raw_os_error(error).kind(),
             _ => io::ErrorKind::InvalidInput,
         };

@@ -106,6 +106,9 @@ fn parts_are_mapped_moved_and_protected() {
             region.unmap(0..8 * MIB).unwrap();
             region.map(0..8 * MIB, Rights::Write).unwrap();
             assert!((0..8 * MIB).step_by(PAGE).all(|at| read(&region, at) == 0));
+            region.protect(MIB..2 * MIB, Rights::None).unwrap();
+            assert_eq!(region.populate(0..8 * MIB), Err(Error::Rights), "there is no use for its pages");
+            assert_eq!(region.populate_in_background(0..8 * MIB).unwrap().wait(), Err(Error::Rights));
         },
     );
 }

@@ -79,7 +79,7 @@ impl Background {
     /// Raises
     /// ------
     /// RegionError
-    ///     The region was closed meanwhile, or this is a forked child.
+    ///     The work was cancelled, the region was closed meanwhile, or this is a forked child.
     /// MemoryError
     ///     There is no memory.
     ///
@@ -91,7 +91,8 @@ impl Background {
         py.detach(|| self.work.wait()).map_err(failed)
     }
 
-    /// Ends it, and waits for the step under way. What is ready stays so.
+    /// Ends it, and waits for the step under way. What is ready stays so. `wait` is a `RegionError` then, unless the
+    /// last step had begun.
     ///
     /// Examples
     /// --------

@@ -258,7 +258,7 @@ impl Region {
     /// MemoryError
     ///     There is no memory.
     /// RegionError
-    ///     The part is not inside the region or not whole pages.
+    ///     The part is not inside the region, not whole pages, or without any rights.
     ///
     /// Examples
     /// --------

@@ -3,59 +3,131 @@
 pub mod owner;
 pub mod reserve;
 
+use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use faultless_base::sys::thread;
+use faultless_base::sys::{raw, thread};
 
 use crate::error::Error;
+use crate::process::bell::Bell;
 use crate::process::masked::Masked;
 use crate::process::owner::Owner;
 use crate::process::thread::Thread;
 
-/// A step: whether there is any use in more of them, or why it could not be done.
-type Step = Box<dyn Fn(usize) -> Result<bool, Error> + Send + Sync>;
+/// What is done step by step, by several threads at a time.
+pub(crate) trait Work: Send + Sync {
+    /// When a step may begin, by the clock of [`raw::now_ns`]; or why none may any more.
+    fn due(&self, _step: usize) -> Result<u64, Error> {
+        Ok(0)
+    }
+
+    /// A step: whether there is any use in more of them, or why it could not be done.
+    fn step(&self, step: usize) -> Result<bool, Error>;
+}
+
+impl<F: Fn(usize) -> Result<bool, Error> + Send + Sync> Work for F {
+    fn step(&self, step: usize) -> Result<bool, Error> {
+        self(step)
+    }
+}
 
 struct Job {
     steps: usize,
     done: AtomicUsize,
     state: Mutex<State>,
-    /// A step has ended, and no other is under way.
-    rests: Condvar,
-    step: Step,
+    /// Rings when the last step has ended, and when a step that is not due will not be made.
+    bell: Arc<Bell>,
 }
 
-#[derive(Default)]
 struct State {
     begun: usize,
     running: usize,
     ended: bool,
     error: Option<Error>,
+    /// As long as steps may begin: what it holds, a file for instance, goes with the last step, whoever still has a
+    /// handle.
+    work: Option<Arc<dyn Work>>,
+    /// Whether it has gone.
+    is_gone: bool,
+}
+
+/// The state of a job, with signals held back: a handler that asked for it would wait for its own thread.
+struct Locked<'a> {
+    // Goes first.
+    state: MutexGuard<'a, State>,
+    masked: Masked,
+}
+
+impl Locked<'_> {
+    /// Lets the lock go, and holds signals back.
+    fn into_mask(self) -> Masked {
+        self.masked
+    }
+}
+
+impl Deref for Locked<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.state
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        &mut self.state
+    }
 }
 
 impl Job {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> Locked<'_> {
+        let masked = Masked::new();
+        Locked { state: self.state.lock().unwrap_or_else(PoisonError::into_inner), masked }
     }
 
-    /// Does steps until all are begun, or a caller ends it.
+    /// Does steps until all are begun, or a caller ends it. Signals are held back in steps, and not between them: a
+    /// program that waits for hours is to hear of them.
     fn work(&self) {
-        while let Some(n) = self.begin() {
+        while let Some((n, work, _masked)) = self.begin() {
             // A thread that is lost would be waited for in vain.
-            let step = catch_unwind(AssertUnwindSafe(|| (self.step)(n)));
+            let step = catch_unwind(AssertUnwindSafe(|| work.step(n)));
+            drop(work);
             self.end(step.unwrap_or(Err(Error::Kernel(libc::EIO))));
         }
     }
 
-    fn begin(&self) -> Option<usize> {
-        let mut state = self.state();
-        if state.ended || state.begun == self.steps {
-            return None;
+    /// The next step, when it is due, with signals held back: a handler that ended the work would wait for the step of
+    /// its own thread.
+    fn begin(&self) -> Option<(usize, Arc<dyn Work>, Masked)> {
+        loop {
+            let rung = self.bell.rung();
+            let mut state = self.state();
+            let work = match &state.work {
+                Some(work) if !state.is_over(self.steps) => work.clone(),
+                _ => {
+                    self.settle(state);
+                    return None;
+                }
+            };
+            let n = state.begun;
+            match work.due(n).map(|due| due.saturating_sub(raw::now_ns())) {
+                Ok(0) => {
+                    state.running += 1;
+                    state.begun += 1;
+                    return Some((n, work, state.into_mask()));
+                }
+                Ok(rest) => {
+                    // Not after the lock: who has it may take the work for the last one.
+                    drop(work);
+                    drop(state);
+                    self.bell.wait(rung, Some(rest));
+                }
+                // The next turn settles that.
+                Err(error) => state.fail(error),
+            }
         }
-        state.running += 1;
-        state.begun += 1;
-        Some(state.begun - 1)
     }
 
     fn end(&self, step: Result<bool, Error>) {
@@ -63,20 +135,48 @@ impl Job {
         match step {
             Ok(true) => drop(self.done.fetch_add(1, Ordering::Release)),
             Ok(false) => state.ended = true,
-            Err(error) => {
-                state.error.get_or_insert(error);
-                state.ended = true;
-            }
+            Err(error) => state.fail(error),
         }
         state.running -= 1;
-        if state.running == 0 {
-            self.rests.notify_all();
+        self.settle(state);
+    }
+
+    /// Lets the work go if that was all of it, and tells whoever waits for the end then.
+    fn settle(&self, mut state: Locked<'_>) {
+        if state.running > 0 || !state.is_over(self.steps) {
+            return;
+        }
+        if let Some(work) = state.work.take() {
+            let _masked = state.into_mask();
+            drop(work);
+            self.state().is_gone = true;
+            self.bell.ring();
         }
     }
 
-    fn rest(&self) -> MutexGuard<'_, State> {
-        let rest = self.rests.wait_while(self.state(), |state| state.running > 0);
-        rest.unwrap_or_else(PoisonError::into_inner)
+    /// Waits until the work has gone. No step may begin any more.
+    fn rest(&self) -> Locked<'_> {
+        loop {
+            let rung = self.bell.rung();
+            let state = self.state();
+            if state.is_gone {
+                return state;
+            }
+            drop(state);
+            self.bell.wait(rung, None);
+        }
+    }
+}
+
+impl State {
+    /// Whether no step begins any more.
+    fn is_over(&self, steps: usize) -> bool {
+        self.ended || self.begun == steps
+    }
+
+    fn fail(&mut self, error: Error) {
+        self.error.get_or_insert(error);
+        self.ended = true;
     }
 }
 
@@ -97,20 +197,19 @@ pub struct Background {
 }
 
 impl Background {
-    /// Starts `steps` steps of `step_bytes` each.
+    /// Starts `steps` steps of `step_bytes` each. The bell is to ring when that has to end early.
     pub(crate) fn start(
         priority: Priority,
         steps: usize,
         step_bytes: usize,
-        step: impl Fn(usize) -> Result<bool, Error> + Send + Sync + 'static,
+        bell: Arc<Bell>,
+        work: impl Work + 'static,
     ) -> Result<Self, Error> {
-        let job = Arc::new(Job {
-            steps,
-            done: AtomicUsize::new(0),
-            state: Mutex::default(),
-            rests: Condvar::new(),
-            step: Box::new(step),
-        });
+        let work: Option<Arc<dyn Work>> = Some(Arc::new(work));
+        let state = State { begun: 0, running: 0, ended: false, error: None, work, is_gone: false };
+        let job = Arc::new(Job { steps, done: AtomicUsize::new(0), state: Mutex::new(state), bell });
+        // There may be no step at all.
+        job.settle(job.state());
         let work = |job: Arc<Job>| move || job.work();
         if priority == Priority::Ordinary || !owner::start_with(work(job.clone())) {
             let shared = job.clone();
@@ -137,28 +236,30 @@ impl Background {
 
     /// Whether no more will be.
     pub fn is_done(&self) -> bool {
-        self.is_forked() || {
-            let state = self.job.state();
-            state.running == 0 && (state.ended || state.begun == self.job.steps)
-        }
+        self.is_forked() || self.job.state().is_gone
     }
 
-    /// Helps until all is ready, or no more can be made; how many bytes are ready then.
+    /// Helps until all is ready, or no more can be made; how many bytes are ready then. Signals are held back while a
+    /// step of 2 MiB is made, and not while there is none to make.
+    ///
+    /// The error is that of the step that failed first, or [`Error::Cancelled`].
     pub fn wait(&self) -> Result<usize, Error> {
         if self.is_forked() {
             return Err(Error::Forked);
         }
-        {
-            let _masked = Masked::new();
-            self.job.work();
-        }
+        self.job.work();
         self.job.rest().error.map_or_else(|| Ok(self.ready()), Err)
     }
 
-    /// Ends it: what is ready stays so.
+    /// Ends it, and waits for the steps under way: what is ready stays so. [`Background::wait`] is
+    /// [`Error::Cancelled`] then, in any thread, unless all steps had begun or it had ended otherwise.
     pub fn cancel(&self) {
         if !self.is_forked() {
-            self.job.state().ended = true;
+            let mut state = self.job.state();
+            if !state.is_over(self.job.steps) {
+                state.fail(Error::Cancelled);
+            }
+            self.job.settle(state);
             drop(self.job.rest());
         }
     }

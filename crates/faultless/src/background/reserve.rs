@@ -1,6 +1,8 @@
 //! Memory that is made ready in the background: huge pages of zeroes, which faults of regions move to where they are
 //! needed.
 
+use std::sync::Arc;
+
 use faultless_base::SLOT;
 
 use crate::background::{Background, Priority, owner};
@@ -21,7 +23,9 @@ use crate::error::Error;
 /// ```
 pub fn reserve(bytes: usize) -> Result<Background, Error> {
     let frames = owner::frames().ok_or(Error::NoAddressSpace)?;
-    Background::start(Priority::Idle, bytes.div_ceil(SLOT), SLOT, |_| Ok(frames.reserve_frame()))
+    Background::start(Priority::Idle, bytes.div_ceil(SLOT), SLOT, Arc::default(), |_: usize| {
+        Ok(frames.reserve_frame())
+    })
 }
 
 /// How many bytes are ready for regions to take.

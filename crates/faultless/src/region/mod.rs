@@ -4,6 +4,7 @@ mod builder;
 mod heap;
 mod save;
 mod snapshot;
+mod target;
 
 use std::mem::ManuallyDrop;
 use std::ops::Range;
@@ -229,7 +230,8 @@ impl Region {
         self.shared.memory.advise(span, advice).map_err(|refused| self.shared.refused(refused))
     }
 
-    /// Brings all pages of a part at once, so that system calls find them in every delivery mode.
+    /// Brings all pages of a part at once, so that system calls find them in every delivery mode. A part without any
+    /// rights is [`Error::Rights`].
     pub fn populate(&self, range: Range<usize>) -> Result<(), Error> {
         let (span, _masked) = self.enter(range)?;
         self.shared.memory.populate(span).map(drop).map_err(|refused| self.shared.refused(refused))
@@ -243,8 +245,9 @@ impl Region {
             return Err(Error::Outside);
         }
         let first = span.start & !(SLOT - 1);
-        let shared = Arc::downgrade(&self.shared);
-        Background::start(Priority::Ordinary, (span.end - first).div_ceil(SLOT), SLOT, move |n| {
+        let (shared, bell) = (Arc::downgrade(&self.shared), self.shared.bell.clone());
+        let steps = (span.end - first).div_ceil(SLOT);
+        Background::start(Priority::Ordinary, steps, SLOT, bell, move |n: usize| {
             // Where several help, one or the other always has the region: its end must say that it has begun.
             let shared = shared.upgrade().filter(|shared| !shared.ends()).ok_or(Error::Ended)?;
             let part = Span::new(first + n * SLOT, SLOT).clip(span);

@@ -1,22 +1,18 @@
 //! Writing a snapshot to a file, while the region goes on changing.
 
-use std::fs::{self, File};
-use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
-use std::process;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use faultless_base::SLOT;
+use faultless_base::sys::raw;
 
-use crate::background::{Background, Priority};
+use crate::background::{Background, Priority, Work};
 use crate::error::Error;
 use crate::region::Snapshot;
 use crate::region::snapshot::Room;
+use crate::region::target::Target;
 
 /// Bytes that are written at a time.
 const STEP: usize = SLOT;
@@ -41,13 +37,17 @@ pub struct Save {
     part: Option<Range<usize>>,
 }
 
-/// A file that is being written, under another name until all of it is there.
-struct Target {
-    file: File,
+/// What all steps write to.
+struct Saving {
+    snapshot: Snapshot,
+    part: Range<usize>,
+    target: Target,
     /// Bytes that came first.
     header: usize,
-    partial: PathBuf,
-    path: PathBuf,
+    /// When, in nanoseconds.
+    begun: u64,
+    /// Bytes a second.
+    rate: Option<u64>,
     /// Steps that have not ended.
     left: AtomicUsize,
     /// Memory to read to, while no step uses it.
@@ -79,79 +79,70 @@ impl Save {
     /// dropped that goes on. The file gets its name when all of it is there and durable: until then a file of that
     /// name stays what it is. After an error, or when it is cancelled, nothing is left of it. Parts of 2 MiB that are
     /// zero become holes.
+    ///
+    /// A symbolic link is replaced by the file. A directory, a device node, a FIFO or a socket is refused
+    /// ([`Error::NoFile`]).
     pub fn start(&self, snapshot: &Snapshot, path: &Path) -> Result<Background, Error> {
         let part = self.part.clone().unwrap_or(0..snapshot.len());
         if part.is_empty() || part.end > snapshot.len() {
             return Err(Error::Outside);
         }
-        let target = Target::new(path, &self.header, part.len())?;
+        let bell = snapshot.bell()?;
+        let target = Target::new(path)?;
+        target.set_length(self.header.len() + part.len())?;
+        target.write(&self.header, 0)?;
         let steps = part.len().div_ceil(STEP);
-        target.left.store(steps, Ordering::Relaxed);
-        let (snapshot, rate) = (snapshot.clone(), self.rate);
-        let begun = Instant::now();
-        Background::start(Priority::Ordinary, steps, STEP, move |step| {
-            let at = step * STEP;
-            if let Some(rate) = rate {
-                let due = Duration::from_secs_f64(at as f64 / rate as f64);
-                thread::sleep((begun + due).saturating_duration_since(Instant::now()));
-            }
-            let bytes = part.start + at..part.end.min(part.start + at + STEP);
-            target.write(&snapshot, bytes, at)?;
-            if target.left.fetch_sub(1, Ordering::AcqRel) == 1 {
-                target.end()?;
-            }
-            Ok(true)
-        })
+        let saving = Saving {
+            snapshot: snapshot.clone(),
+            part,
+            target,
+            header: self.header.len(),
+            begun: raw::now_ns(),
+            rate: self.rate,
+            left: AtomicUsize::new(steps),
+            rooms: Mutex::default(),
+        };
+        Background::start(Priority::Ordinary, steps, STEP, bell, saving)
+    }
+
+    /// Writes bytes of the program's to a file in the same way, all of them before this returns, as fast as it goes.
+    pub fn write(&self, bytes: &[u8], path: &Path) -> Result<(), Error> {
+        let target = Target::new(path)?;
+        target.write(&self.header, 0)?;
+        target.write(bytes, self.header.len())?;
+        target.end()
     }
 }
 
-fn kernel(error: io::Error) -> Error {
-    Error::Kernel(error.raw_os_error().unwrap_or(libc::EIO))
-}
-
-impl Target {
-    fn new(path: &Path, header: &[u8], length: usize) -> Result<Self, Error> {
-        static NUMBER: AtomicUsize = AtomicUsize::new(0);
-        let mut name = path.file_name().ok_or(Error::Kernel(libc::EISDIR))?.to_owned();
-        name.push(format!(".partial-{}-{}", process::id(), NUMBER.fetch_add(1, Ordering::Relaxed)));
-        let partial = path.with_file_name(name);
-        let file = File::options().write(true).create_new(true).open(&partial).map_err(kernel)?;
-        let (left, rooms) = (AtomicUsize::new(0), Mutex::default());
-        let target = Self { file, header: header.len(), partial, path: path.to_owned(), left, rooms };
-        target.file.set_len((header.len() + length) as u64).map_err(kernel)?;
-        target.file.write_all_at(header, 0).map_err(kernel)?;
-        Ok(target)
-    }
-
-    /// Writes a part of a snapshot at a place behind the header.
-    fn write(&self, snapshot: &Snapshot, part: Range<usize>, at: usize) -> Result<(), Error> {
+impl Saving {
+    /// Writes a part of the snapshot at a place behind the header. After the last one the file gets its name.
+    fn write(&self, part: Range<usize>, at: usize) -> Result<(), Error> {
         let rooms = || self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = rooms().pop();
         let mut room = kept.map_or_else(|| Room::new(STEP), Ok)?;
         let bytes = &mut room.bytes()[..part.len()];
-        snapshot.read(part.start, bytes)?;
+        self.snapshot.read(part.start, bytes)?;
         // SAFETY: any bytes are words.
         let (before, words, behind) = unsafe { bytes.align_to::<u64>() };
         let is_zero = before.iter().chain(behind).all(|byte| *byte == 0) && words.iter().all(|word| *word == 0);
         if !is_zero {
-            self.file.write_all_at(bytes, (self.header + at) as u64).map_err(kernel)?;
+            self.target.write(bytes, self.header + at)?;
         }
         rooms().push(room);
-        Ok(())
-    }
-
-    /// All of it was written.
-    fn end(&self) -> Result<(), Error> {
-        self.file.sync_all().map_err(kernel)?;
-        fs::rename(&self.partial, &self.path).map_err(kernel)?;
-        let parent = self.path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        File::open(parent).and_then(|directory| directory.sync_all()).map_err(kernel)
+        if self.left.fetch_sub(1, Ordering::AcqRel) == 1 { self.target.end() } else { Ok(()) }
     }
 }
 
-impl Drop for Target {
-    fn drop(&mut self) {
-        // Gone if it has got its name.
-        let _ = fs::remove_file(&self.partial);
+impl Work for Saving {
+    fn due(&self, step: usize) -> Result<u64, Error> {
+        self.snapshot.check()?;
+        let takes = |rate| (step * STEP) as f64 / rate as f64 * 1e9;
+        Ok(self.rate.map_or(0, |rate| self.begun.saturating_add(takes(rate) as u64)))
+    }
+
+    fn step(&self, step: usize) -> Result<bool, Error> {
+        let at = step * STEP;
+        let part = self.part.start + at..self.part.end.min(self.part.start + at + STEP);
+        self.write(part, at).map(|()| true)
     }
 }

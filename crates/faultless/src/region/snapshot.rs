@@ -10,6 +10,7 @@ use crate::delivery::Delivery;
 use crate::delivery::handler_pool;
 use crate::delivery::watchdog::Watched;
 use crate::error::Error;
+use crate::process::bell::Bell;
 use crate::process::masked::Masked;
 use crate::region::{Region, Serving};
 use crate::shared::Shared;
@@ -51,6 +52,8 @@ impl Region {
     /// The region needs [`Delivery::Thread`] of which the kernel delivers its own faults
     /// ([`Region::serves_system_calls`]), neither a backing nor events, and no memory that a device writes to by itself
     /// (buffers registered with io_uring). An [`Error::NoSnapshots`] says what is missing. Nothing has changed then.
+    ///
+    /// Where `/proc` is not mounted the error is `ENOSYS`: it says which pages are there.
     ///
     /// While a snapshot lives, the program must not unmap, drop or move memory of the region by calls of its own.
     pub fn snapshot(&self) -> Result<Snapshot, Error> {
@@ -119,6 +122,16 @@ impl Snapshot {
     /// Always false: a snapshot has at least one byte. (Clippy asks for it beside `len`.)
     pub fn is_empty(&self) -> bool {
         self.0.length == 0
+    }
+
+    /// Whether it can be read here and now.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        self.shared().map(drop)
+    }
+
+    /// What rings when it cannot be read any more.
+    pub(crate) fn bell(&self) -> Result<Arc<Bell>, Error> {
+        Ok(self.shared()?.bell.clone())
     }
 
     fn shared(&self) -> Result<Arc<Shared>, Error> {

@@ -4,6 +4,7 @@ pub mod event_sync;
 pub mod file;
 pub mod source;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use faultless_base::sync::Epoch;
@@ -19,6 +20,7 @@ use faultless_page::listing::Counted;
 use faultless_page::stats::Counter;
 
 use crate::error::Error;
+use crate::process::bell::Bell;
 use crate::process::message;
 use crate::process::owner::Owner;
 use crate::shared::event_sync::Behind;
@@ -44,17 +46,21 @@ pub struct Shared {
     pub behind: Behind,
     /// Signal handlers that resolve its faults.
     pub handlers: Epoch,
+    /// Rings at its end, for whoever waits to go on with work on it.
+    pub bell: Arc<Bell>,
 }
 
 impl Shared {
     pub fn new(memory: Memory, counted: Counted<'static>, handlers: Epoch) -> Self {
         let (closed, ends) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { memory, counted, owner: Owner::here(), closed, ends, behind: Behind::default(), handlers }
+        let (behind, bell) = (Behind::default(), Arc::default());
+        Self { memory, counted, owner: Owner::here(), closed, ends, behind, handlers, bell }
     }
 
     /// Its end begins.
     pub fn end(&self) {
         self.ends.store(true, Ordering::Release);
+        self.bell.ring();
     }
 
     /// Whether it has begun.
@@ -149,6 +155,7 @@ impl Shared {
         if !self.closed.swap(true, Ordering::AcqRel) {
             message::closed(self.memory.span(), why);
             self.memory.shut();
+            self.bell.ring();
         }
     }
 

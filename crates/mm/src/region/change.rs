@@ -244,7 +244,7 @@ impl<M: Mmu> Region<M> {
     ) -> Result<usize, Refused> {
         let raises = self.mmu.raises_faults() && !view.attributes.kernel;
         match view.attributes.rights {
-            Rights::None => return Err(Refused::NotMapped),
+            Rights::None => return Err(Refused::Rights),
             Rights::Write if !raises => self.mmu.touch(piece),
             _ => {}
         }

@@ -1,0 +1,242 @@
+//! The file that a snapshot is saved to, under another name until all of it is there.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::os::fd::FromRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use faultless_base::sys::descriptor::Descriptor;
+use faultless_base::sys::raw;
+
+use crate::error::Error;
+use crate::process::owner::Owner;
+
+/// How a new file and a directory are opened.
+const NEW: i32 = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_CLOEXEC | libc::O_NOCTTY;
+const DIRECTORY: i32 = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
+
+/// The longest name.
+const NAME_MAX: usize = 255;
+/// How many names are tried.
+const TRIES: usize = 100;
+
+/// A file that is being written. It lies where the path led to when it was made: the program may change its working
+/// directory, and others may rename a directory on the way.
+pub(crate) struct Target {
+    directory: Descriptor,
+    file: Descriptor,
+    partial: CString,
+    name: CString,
+    owner: Owner,
+}
+
+impl Target {
+    /// Makes the file.
+    pub fn new(path: &Path) -> Result<Self, Error> {
+        let (directory, name) = split(path.as_os_str().as_bytes()).map_err(kernel)?;
+        let directory = open_directory(&directory).map_err(kernel)?;
+        match number_of(&directory).and_then(|number| kind(number, &name)).map_err(kernel)? {
+            // A symbolic link is replaced, as by a file that is renamed.
+            0 | libc::S_IFREG | libc::S_IFLNK => Self::make(directory, name).map_err(kernel),
+            libc::S_IFDIR => Err(Error::Kernel(libc::EISDIR)),
+            _ => Err(Error::NoFile),
+        }
+    }
+
+    fn make(directory: Descriptor, name: CString) -> io::Result<Self> {
+        let (file, partial) = make_new(number_of(&directory)?, name.as_bytes())?;
+        Ok(Self { directory, file, partial, name, owner: Owner::here() })
+    }
+
+    /// Its length, as far as it is not written.
+    pub fn set_length(&self, bytes: usize) -> Result<(), Error> {
+        self.file().and_then(|file| file.set_len(bytes as u64)).map_err(kernel)
+    }
+
+    /// Writes a part.
+    pub fn write(&self, bytes: &[u8], at: usize) -> Result<(), Error> {
+        self.file().and_then(|file| file.write_all_at(bytes, at as u64)).map_err(kernel)
+    }
+
+    /// All of it was written: it gets its name when it is durable.
+    pub fn end(&self) -> Result<(), Error> {
+        self.name_it().map_err(kernel)
+    }
+
+    fn name_it(&self) -> io::Result<()> {
+        self.file()?.sync_all()?;
+        let directory = number_of(&self.directory)?;
+        // SAFETY: both names end with a zero byte.
+        tried(|| unsafe { libc::renameat(directory, self.partial.as_ptr(), directory, self.name.as_ptr()) })?;
+        // SAFETY: no memory is given.
+        match tried(|| unsafe { libc::fsync(directory) }) {
+            // It could not be opened for reading, or its file system does not do that: all of that is made durable.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EBADF | libc::EINVAL)) => {
+                let file = number_of(&self.file)?;
+                // SAFETY: as above.
+                tried(|| unsafe { libc::syncfs(file) }).map(drop)
+            }
+            synced => synced.map(drop),
+        }
+    }
+
+    fn file(&self) -> io::Result<ManuallyDrop<File>> {
+        // SAFETY: open now; the descriptor closes it.
+        number_of(&self.file).map(|number| ManuallyDrop::new(unsafe { File::from_raw_fd(number) }))
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        // In a child it is the parent's. It is gone if it has got its name.
+        if let Ok(directory) = number_of(&self.directory)
+            && self.owner.is_here()
+        {
+            // SAFETY: the name ends with a zero byte.
+            unsafe { libc::unlinkat(directory, self.partial.as_ptr(), 0) };
+        }
+    }
+}
+
+/// The directory of a path, and the name there.
+fn split(path: &[u8]) -> io::Result<(CString, CString)> {
+    if path.is_empty() {
+        return Err(io::Error::from_raw_os_error(libc::ENOENT));
+    }
+    let (directory, name) = match path.iter().rposition(|byte| *byte == b'/') {
+        Some(slash) => path.split_at(slash + 1),
+        None => (&b"."[..], path),
+    };
+    if name.is_empty() || name == b"." || name == b".." {
+        return Err(io::Error::from_raw_os_error(libc::EISDIR));
+    }
+    Ok((CString::new(directory)?, CString::new(name)?))
+}
+
+/// Opens a directory to have files in it. One may be written to and not read: that suffices but for `fsync`.
+fn open_directory(path: &CString) -> io::Result<Descriptor> {
+    open(libc::AT_FDCWD, path, DIRECTORY).or_else(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied => open(libc::AT_FDCWD, path, DIRECTORY | libc::O_PATH),
+        _ => Err(error),
+    })
+}
+
+/// What a name in a directory stands for, as `S_IFMT` has it; 0: for nothing.
+fn kind(directory: i32, name: &CString) -> io::Result<u32> {
+    let mut stat = MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: the name ends with a zero byte, and there is room for the answer.
+    let looked =
+        tried(|| unsafe { libc::fstatat(directory, name.as_ptr(), stat.as_mut_ptr(), libc::AT_SYMLINK_NOFOLLOW) });
+    match looked {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        // SAFETY: numbers, for which zeroes are values.
+        _ => Ok(unsafe { stat.assume_init() }.st_mode & libc::S_IFMT),
+    }
+}
+
+/// Makes a file beside that of a name, under another name that no file has.
+fn make_new(directory: i32, name: &[u8]) -> io::Result<(Descriptor, CString)> {
+    let mut tries = 0;
+    loop {
+        let partial = CString::new(partial_name(name, random()))?;
+        match open(directory, &partial, NEW) {
+            Ok(file) => return Ok((file, partial)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && tries < TRIES => tries += 1,
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// As much of a name as there is room for, and what tells the file from all others of that name. A number of the
+/// process would not: in a container the next one has the same.
+fn partial_name(name: &[u8], random: u64) -> Vec<u8> {
+    let end = format!(".partial-{random:016x}");
+    let mut kept = name.len().min(NAME_MAX - end.len());
+    // Some file systems take whole characters alone.
+    while kept < name.len() && name[kept] & 0xC0 == 0x80 && kept > 0 {
+        kept -= 1;
+    }
+    [&name[..kept], end.as_bytes()].concat()
+}
+
+/// A number that is unlikely to come again. Where the kernel gives none, the time is.
+fn random() -> u64 {
+    let mut number = raw::now_ns();
+    // SAFETY: room for as many bytes.
+    unsafe { libc::getrandom((&raw mut number).cast(), size_of_val(&number), libc::GRND_NONBLOCK) };
+    number
+}
+
+/// Opens a file; the directory is one that a relative path begins at.
+fn open(directory: i32, path: &CString, flags: i32) -> io::Result<Descriptor> {
+    // SAFETY: the path ends with a zero byte.
+    let opened = tried(|| unsafe { libc::openat(directory, path.as_ptr(), flags, 0o666) })?;
+    Ok(Descriptor::new(opened as usize))
+}
+
+/// A number to use at once. If the program has closed it, what it opened since under the same number is left alone.
+fn number_of(descriptor: &Descriptor) -> io::Result<i32> {
+    match descriptor.is_open() {
+        true => Ok(descriptor.number() as i32),
+        false => Err(io::Error::from_raw_os_error(libc::EBADF)),
+    }
+}
+
+/// What a call answers when no signal interrupts it.
+fn tried(mut call: impl FnMut() -> i32) -> io::Result<i32> {
+    loop {
+        match call() {
+            -1 => {
+                let error = io::Error::last_os_error();
+                if error.kind() != io::ErrorKind::Interrupted {
+                    return Err(error);
+                }
+            }
+            answer => return Ok(answer),
+        }
+    }
+}
+
+fn kernel(error: io::Error) -> Error {
+    // A zero byte in a path is the only one that the kernel has not said.
+    Error::Kernel(error.raw_os_error().unwrap_or(libc::EINVAL))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_partial_name_is_never_too_long() {
+        assert_eq!(partial_name(b"state.bin", 0x1F), b"state.bin.partial-000000000000001f");
+        for (byte, bytes) in [("a", 230), ("é", 230), ("語", 228), ("😀", 228)] {
+            let name = byte.repeat(NAME_MAX / byte.len());
+            let partial = String::from_utf8(partial_name(name.as_bytes(), u64::MAX)).unwrap();
+            assert_eq!(partial.find(".partial-"), Some(bytes), "{partial}");
+        }
+        assert_eq!(partial_name(&[0x80; NAME_MAX], 1).len(), 25);
+    }
+
+    #[test]
+    fn a_path_has_a_directory_and_a_name() {
+        let split =
+            |path: &str| split(path.as_bytes()).map(|(a, b)| [a, b].map(|part| part.into_string().unwrap()));
+        assert_eq!(split("state").unwrap(), [".", "state"]);
+        assert_eq!(split("/state").unwrap(), ["/", "state"]);
+        assert_eq!(split("a//state").unwrap(), ["a//", "state"]);
+        for (path, error) in [
+            ("", libc::ENOENT),
+            ("/", libc::EISDIR),
+            ("a/", libc::EISDIR),
+            ("a/.", libc::EISDIR),
+            ("..", libc::EISDIR),
+        ] {
+            assert_eq!(split(path).unwrap_err().raw_os_error(), Some(error), "{path}");
+        }
+        assert_eq!(kernel(super::split(b"a\0b").unwrap_err()), Error::Kernel(libc::EINVAL));
+    }
+}
