@@ -190,6 +190,7 @@ const tables = {};
 const ROWS = 15;
 // In the order in which they are given.
 const AVOIDABLE = [['text', 'Way'], ['least', 'At least', number], ['most', 'At most', number], ['how', 'How this was found']];
+const SERVED = [['text', 'What'], ['bytes', 'Bytes', size]];
 const PART = [['faults', 'Faults', number], ['share', 'Share', percent], ['time_s', 'Time', seconds]];
 
 function draw(table) {
@@ -210,7 +211,7 @@ function draw(table) {
 
 function makeTable(id, title, rows, columns) {
   if (!rows?.length) return;
-  const table = { rows, columns, by: columns === AVOIDABLE ? null : 'faults', falling: true, all: false, heads: {}, body: element('tbody') };
+  const table = { rows, columns, by: [AVOIDABLE, SERVED].includes(columns) ? null : 'faults', falling: true, all: false, heads: {}, body: element('tbody') };
   const sort = (key, isNumber) => () => {
     table.falling = table.by === key ? !table.falling : isNumber;
     table.by = key;
@@ -258,6 +259,10 @@ function start() {
   head();
   const own = (name, title) => [[name, title], ...PART];
   makeTable('avoidable', 'What could be avoided', data.avoidable, AVOIDABLE);
+  makeTable('served', 'What faultless did', data.served?.rows, SERVED);
+  if (tables.served && data.served.avoided_most) {
+    find('served').append(element('p', {}, `Faults that this avoided: at most ${number(data.served.avoided_most)}: ${data.served.how}.`));
+  }
   makeTable('kinds', 'Kinds', data.kinds, [...own('text', 'Kind'), ['per_fault_ns', 'Each', (ns) => seconds(ns === null ? null : ns / 1e9)]]);
   makeTable('mappings', 'Mappings as a table', data.mappings, [...own('name', 'Mapping'), ['class', 'Class'], ['allocator', 'Allocator?'], ['areas', 'Areas', number], ['largest_bytes', 'Largest', size]]);
   makeTable('functions', 'Functions', data.functions, [...own('name', 'Function'), ['file', 'File']]);

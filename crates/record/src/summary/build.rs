@@ -9,13 +9,14 @@ use std::rc::Rc;
 
 use super::avoid::Avoid;
 use super::place::{self, Class, Kind};
+use super::served::Served;
 use super::tables::{Finished, Tables};
 use super::weight::{MOST_ROWS, Scale, Weight, rows};
 use super::{
     ByKind, ByProcess, ByThread, Faults, Origin, Recording, Sampled, Summary, Time, TimeSource, Timeline, VERSION,
     advice,
 };
-use crate::file::{End, Head};
+use crate::file::{COUNTED_VERSION, Counted, End, Head};
 use crate::pairs::{Ended, Pairs, usual};
 use crate::space::Space;
 use crate::symbols::Symbols;
@@ -41,6 +42,7 @@ const NO_PYTHON: &str = "no Python has named its functions: that takes CPython 3
 pub struct Builder {
     head: Head,
     end: Option<End>,
+    counted: Option<Counted>,
     space: Space,
     symbols: Symbols,
     pairs: Pairs,
@@ -66,6 +68,7 @@ impl Builder {
         Self {
             head,
             end: None,
+            counted: None,
             space: Space::default(),
             symbols: Symbols::default(),
             pairs: Pairs::default(),
@@ -87,6 +90,10 @@ impl Builder {
 
     pub fn end(&mut self, end: End) {
         self.end = Some(end);
+    }
+
+    pub fn served(&mut self, counted: Counted) {
+        self.counted = Some(counted);
     }
 
     pub fn maps(&mut self, pid: u32, text: &str) {
@@ -276,6 +283,7 @@ impl Builder {
             Some(function) => Sampled { function: Rc::clone(function), ..sample },
             None => sample,
         };
+        let known = self.counted.as_ref().filter(|counted| counted.version == COUNTED_VERSION);
         let mut summary = Summary {
             version: VERSION,
             recording,
@@ -289,10 +297,12 @@ impl Builder {
             stacks,
             timeline,
             avoidable: self.avoid.finish(&scale, &self.head),
+            served: known.map(Served::new),
             samples: self.samples.into_iter().map(with_name).collect(),
             ..Summary::default()
         };
         summary.notes = super::notes::notes(&summary, &self.head, &end, wrong);
+        summary.notes.extend(self.counted.iter().flat_map(super::notes::of_counters));
         if self.head.python && !has_python {
             summary.notes.push(NO_PYTHON.into());
         }

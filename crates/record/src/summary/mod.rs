@@ -9,6 +9,7 @@
 //! | `weight` | sums, and what they are scaled to |
 //! | `place` | the mapping that an address belongs to, and the kind of a fault |
 //! | `avoid` | which faults could be avoided, and by what |
+//! | `served` | what faultless did in a covered run |
 //! | `notes`, `advice` | what to know, what to do |
 
 mod advice;
@@ -17,6 +18,7 @@ mod build;
 mod notes;
 mod place;
 mod read;
+mod served;
 mod tables;
 mod weight;
 
@@ -25,6 +27,7 @@ use serde::{Deserialize, Serialize};
 pub use avoid::{Avoidable, Way};
 pub use place::Kind;
 pub use read::read;
+pub use served::Served;
 
 /// The version of the JSON.
 pub const VERSION: u32 = 1;
@@ -57,6 +60,8 @@ pub struct Summary {
     pub timeline: Timeline,
     /// What could be avoided, and by what.
     pub avoidable: Vec<Avoidable>,
+    /// What faultless did; none: it was not there, or has left no counters.
+    pub served: Option<Served>,
     /// What to do.
     pub advice: Advice,
     /// What the reader has to know of these figures.

@@ -1,7 +1,7 @@
 //! What the reader has to know of the figures.
 
 use super::{Origin, Summary, TimeSource};
-use crate::file::{End, Head};
+use crate::file::{COUNTED_VERSION, Counted, End, Head};
 
 /// Records from which shares are given without a warning.
 const ENOUGH: u64 = 100;
@@ -38,5 +38,25 @@ pub fn notes(summary: &Summary, head: &Head, end: &End, wrong: Option<String>) -
     if summary.time.source == TimeSource::Machine && summary.time.total_s.is_some() {
         notes.push("too few faults were timed: the time is that of a first touch on this machine".into());
     }
+    notes
+}
+
+/// What the reader has to know of what faultless counted.
+pub fn of_counters(counted: &Counted) -> Vec<String> {
+    let mut notes = Vec::new();
+    if counted.version != COUNTED_VERSION {
+        notes.push(format!(
+            "what faultless counted has version {}, this command reads {COUNTED_VERSION}: it is left out",
+            counted.version
+        ));
+    }
+    if counted.lost {
+        notes.push(
+            "a process was covered that could not leave its counters (of another user, or where nothing could be \
+             written): it is missing in what faultless did"
+                .into(),
+        );
+    }
+    notes.extend(counted.unreadable.iter().map(|wrong| format!("counters of a process are missing: {wrong}")));
     notes
 }

@@ -56,6 +56,7 @@ pub fn read(from: impl Read) -> Result<Summary, Fault> {
             Ok(Some(Chunk::Maps(pid, text))) => builder.maps(pid, &text),
             Ok(Some(Chunk::Names(pid, text))) => builder.names(pid, &text),
             Ok(Some(Chunk::Threads(pid, text))) => builder.threads(pid, &text),
+            Ok(Some(Chunk::Counted(counted))) => builder.served(*counted),
             Ok(Some(Chunk::End(end))) => builder.end(*end),
             Ok(Some(Chunk::Head(_) | Chunk::Other)) => {}
             Err(fault) => {

@@ -95,6 +95,7 @@ pub fn report(summary: &Summary, style: Style) -> String {
         timeline(&mut out, summary);
         avoidable(&mut out, summary, style);
     }
+    served(&mut out, summary, style);
     for note in &summary.notes {
         let _ = writeln!(out, "{}", wrap_at(&format!("Note: {}.", plain(note)), "", style.columns));
     }
@@ -195,6 +196,26 @@ fn avoidable(out: &mut String, summary: &Summary, style: Style) {
             "{}",
             wrap_at(&format!("None of these ways changes: {}.", rest.join("; ")), "", style.columns)
         );
+    }
+    out.push('\n');
+}
+
+/// What faultless did, as it counted it.
+fn served(out: &mut String, summary: &Summary, style: Style) {
+    let Some(served) = &summary.served else { return };
+    let line = format!(
+        "What faultless did in {} of {} processes, in {} requests (bytes, as it counted them; docs/record.md):",
+        number(served.served_processes),
+        number(served.processes),
+        number(served.requests)
+    );
+    let _ = writeln!(out, "{}", wrap_at(&line, "", style.columns));
+    for row in served.rows() {
+        let _ = writeln!(out, "{:>12}  {}", size(row.bytes), row.text);
+    }
+    if served.avoided_most > 0 {
+        let line = format!("Faults that this avoided: at most {}: {}.", number(served.avoided_most), served.how);
+        let _ = writeln!(out, "{}", wrap_at(&line, "", style.columns));
     }
     out.push('\n');
 }
