@@ -14,8 +14,8 @@ use crate::wire::Source;
 pub const MAGIC: &[u8; 8] = b"faultrec";
 /// The version of the layout.
 pub const VERSION: u32 = 1;
-/// Bytes of a chunk at most: what claims to be longer is no chunk.
-const MOST: u64 = 1 << 30;
+/// Bytes of a chunk at most: what claims to be longer is no chunk. The largest that is written has the names of 64 MiB.
+const MOST: u64 = 128 << 20;
 
 /// Kinds of chunks.
 mod kind {

@@ -5,6 +5,7 @@
 //! a kind is the mean of its timed faults; a kind with too few of them has the mean of all.
 
 use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
 use std::rc::Rc;
 
 use super::avoid::Avoid;
@@ -13,8 +14,8 @@ use super::served::Served;
 use super::tables::{Finished, Tables};
 use super::weight::{MOST_ROWS, Scale, Weight, rows};
 use super::{
-    ByKind, ByProcess, ByThread, Faults, Origin, Recording, Sampled, Summary, Time, TimeSource, Timeline, VERSION,
-    advice,
+    ByKind, ByProcess, ByThread, Faults, LeftOut, Origin, Recording, Sampled, Summary, Time, TimeSource, Timeline,
+    VERSION, advice,
 };
 use crate::file::{COUNTED_VERSION, Counted, End, Head};
 use crate::pairs::{Ended, Pairs, usual};
@@ -31,12 +32,31 @@ const ENOUGH: usize = 10;
 const MANY: u64 = 50;
 /// Single faults that are kept.
 const MOST_KEPT: usize = 100_000;
+/// Processes, and threads, that are told apart.
+const MOST_TOLD: usize = 100_000;
 /// Times of a kind that are kept.
 const MOST_TIMES: usize = 1 << 20;
 
 /// What is said where Python's functions were looked for, and have no names.
 const NO_PYTHON: &str = "no Python has named its functions: that takes CPython 3.12 or later, which does not ignore its \
                          environment (-E, -I)";
+
+/// Adds faults to a row. Rows beyond those that are told apart are one, of number 0.
+fn add<K: Default + Eq + Hash>(
+    rows: &mut HashMap<K, (String, Weight)>,
+    key: K,
+    name: &str,
+    others: &str,
+    (kind, faults): (Kind, u64),
+) {
+    let is_told = rows.len() < MOST_TOLD || rows.contains_key(&key);
+    let (key, name) = if is_told { (key, name) } else { (K::default(), others) };
+    let row = rows.entry(key).or_default();
+    if row.0 != name {
+        name.clone_into(&mut row.0);
+    }
+    row.1.add(kind, faults);
+}
 
 /// Adds records up.
 pub struct Builder {
@@ -153,7 +173,7 @@ impl Builder {
     fn fault(&mut self, begin: Sample, ended: Option<Ended>) {
         let (pid, tid, time, faults) = (begin.pid, begin.tid, begin.time, begin.period);
         self.space.process(pid);
-        let Some(process) = self.space.known(pid) else { return };
+        let process = self.space.known(pid);
         let area = process.area(begin.address);
         let class = Class::of(area.map(Rc::as_ref));
         let kind = place::kind(class, &begin, ended);
@@ -168,14 +188,8 @@ impl Builder {
         let allocator = || *allocators.entry(pid).or_insert_with(|| place::allocator(process));
         self.avoid.add(&begin, kind, class, area.map(Rc::as_ref));
         self.tables.area((pid, class, kind), area, faults, allocator);
-        let named = |map: &mut (String, Weight), name: &str| {
-            if map.0 != name {
-                name.clone_into(&mut map.0);
-            }
-            map.1.add(kind, faults);
-        };
-        named(self.processes.entry(pid).or_default(), &process.name);
-        named(self.threads.entry((pid, tid)).or_default(), self.space.thread(pid, tid));
+        add(&mut self.processes, pid, &process.name, "[other processes]", (kind, faults));
+        add(&mut self.threads, (pid, tid), self.space.thread(pid, tid), "[other threads]", (kind, faults));
         let address = begin.address;
         let function = self.tables.calls(begin, kind, process, &mut self.symbols);
         let took_ns = ended.map(|ended| ended.ns);
@@ -237,14 +251,14 @@ impl Builder {
         });
         let mut kinds: Vec<_> = kinds.collect();
         kinds.sort_by(|a, b| b.part.faults.cmp(&a.part.faults).then(a.kind.cmp(&b.kind)));
-        let processes = rows(
+        let (processes, processes_left_out) = rows(
             self.processes,
             MOST_ROWS,
             |of| &of.1,
             |pid| *pid,
             |pid, (name, weight)| ByProcess { pid, name, part: scale.part(&weight) },
         );
-        let threads = rows(
+        let (threads, threads_left_out) = rows(
             self.threads,
             MOST_ROWS,
             |of| &of.1,
@@ -252,7 +266,8 @@ impl Builder {
             |(pid, tid), (name, weight)| ByThread { pid, tid, name, part: scale.part(&weight) },
         );
         let has_python = self.symbols.has_python();
-        let Finished { mappings, functions, stacks, named } = self.tables.finish(&scale, &mut self.symbols);
+        let Finished { mappings, functions, stacks, named, left_out } =
+            self.tables.finish(&scale, &mut self.symbols);
         let (step, line) = self.line;
         let timeline = Timeline {
             step_s: step as f64 / 1e9,
@@ -295,10 +310,17 @@ impl Builder {
             threads,
             functions,
             stacks,
+            left_out: LeftOut {
+                mappings: left_out.0,
+                processes: processes_left_out,
+                threads: threads_left_out,
+                functions: left_out.1,
+            },
             timeline,
             avoidable: self.avoid.finish(&scale, &self.head),
             served: known.map(Served::new),
             samples: self.samples.into_iter().map(with_name).collect(),
+            samples_one_of: self.kept.0,
             ..Summary::default()
         };
         summary.notes = super::notes::notes(&summary, &self.head, &end, wrong);

@@ -56,6 +56,8 @@ pub struct Summary {
     pub functions: Vec<ByFunction>,
     /// By call stack.
     pub stacks: Vec<ByStack>,
+    /// Rows that these tables have no room for.
+    pub left_out: LeftOut,
     /// Over time.
     pub timeline: Timeline,
     /// What could be avoided, and by what.
@@ -69,6 +71,23 @@ pub struct Summary {
     /// Single faults, evenly chosen where there are too many. They are no part of the JSON.
     #[serde(skip)]
     pub samples: Vec<Sampled>,
+    /// One of this many is among them.
+    #[serde(skip)]
+    pub samples_one_of: u64,
+}
+
+/// Rows that tables have no room for: those with the fewest faults.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LeftOut {
+    /// Of mappings.
+    pub mappings: u64,
+    /// Of processes.
+    pub processes: u64,
+    /// Of threads.
+    pub threads: u64,
+    /// Of functions.
+    pub functions: u64,
 }
 
 /// A fault that was recorded.

@@ -31,6 +31,17 @@ pub fn notes(summary: &Summary, head: &Head, end: &End, wrong: Option<String>) -
             summary.recording.lost
         ));
     }
+    let left_out = &summary.left_out;
+    let tables = [
+        ("mappings", summary.mappings.len(), left_out.mappings),
+        ("processes", summary.processes.len(), left_out.processes),
+        ("threads", summary.threads.len(), left_out.threads),
+        ("functions", summary.functions.len(), left_out.functions),
+    ];
+    for (table, rows, left_out) in tables.iter().filter(|(.., left_out)| *left_out > 0) {
+        let all = *rows as u64 + left_out;
+        notes.push(format!("{all} {table} had records: their table has the {rows} with the most faults"));
+    }
     let samples = summary.recording.samples;
     if head.refused.is_none() && samples < ENOUGH && summary.faults.source != Origin::None {
         notes.push(format!("{samples} records: shares are rough"));

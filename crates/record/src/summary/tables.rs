@@ -106,6 +106,8 @@ pub struct Finished {
     pub functions: Vec<ByFunction>,
     pub stacks: Vec<ByStack>,
     pub named: Vec<Rc<str>>,
+    /// Rows that there were beyond the most: of mappings, of functions.
+    pub left_out: (u64, u64),
 }
 
 impl Tables {
@@ -203,7 +205,7 @@ impl Tables {
     /// All of them as rows, and the functions by the numbers that [`Tables::calls`] gave.
     pub fn finish(mut self, scale: &Scale, symbols: &mut Symbols) -> Finished {
         self.name_all(symbols);
-        let mappings = rows(
+        let (mappings, mappings_left_out) = rows(
             self.mappings.into_map(),
             MOST_ROWS,
             |areas| &areas.weight,
@@ -217,7 +219,7 @@ impl Tables {
                 largest_bytes: areas.largest,
             },
         );
-        let functions = rows(
+        let (functions, functions_left_out) = rows(
             self.functions.into_map(),
             MOST_ROWS,
             |weight| weight,
@@ -228,7 +230,7 @@ impl Tables {
                 part: scale.part(&weight),
             },
         );
-        let mut given = rows(
+        let (mut given, _) = rows(
             self.stacks.into_map(),
             usize::MAX,
             |weight| weight,
@@ -241,6 +243,7 @@ impl Tables {
             given.push((vec![OTHERS.into()], rest));
         }
         let stacks = given.into_iter().map(|(frames, weight)| ByStack { frames, part: scale.part(&weight) });
-        Finished { mappings, functions, stacks: stacks.collect(), named: self.named }
+        let left_out = (mappings_left_out, functions_left_out);
+        Finished { mappings, functions, stacks: stacks.collect(), named: self.named, left_out }
     }
 }

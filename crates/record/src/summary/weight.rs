@@ -75,14 +75,15 @@ impl Scale {
     }
 }
 
-/// The rows of a table, with the most faults first, and where these are equal by `order`.
+/// The rows of a table, with the most faults first, and where these are equal by `order`. There are `most` at most; the
+/// number is that of those that were left out.
 pub fn rows<K: Hash + Eq, V, O: Ord, R>(
     map: HashMap<K, V>,
     most: usize,
     weight: impl Fn(&V) -> &Weight,
     order: impl Fn(&K) -> O,
     row: impl Fn(K, V) -> R,
-) -> Vec<R> {
+) -> (Vec<R>, u64) {
     let mut all: Vec<_> = map
         .into_iter()
         .map(|(key, value)| {
@@ -91,6 +92,7 @@ pub fn rows<K: Hash + Eq, V, O: Ord, R>(
         })
         .collect();
     all.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| order(&a.1).cmp(&order(&b.1))));
+    let left_out = all.len().saturating_sub(most) as u64;
     all.truncate(most);
-    all.into_iter().map(|(_, key, value)| row(key, value)).collect()
+    (all.into_iter().map(|(_, key, value)| row(key, value)).collect(), left_out)
 }

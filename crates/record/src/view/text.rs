@@ -63,7 +63,7 @@ pub fn report(summary: &Summary, style: Style) -> String {
             let each = by.per_fault_ns.map_or(String::new(), |ns| format!(", {} each", short(ns)));
             (&by.part, format!("{}{each}", by.kind.text()))
         });
-        table(&mut out, "By kind", rows, style);
+        table(&mut out, "By kind", rows, 0, style);
         let rows = summary.mappings.iter().map(|by| {
             let mut about = Vec::new();
             if by.class == "anonymous" || by.class == "heap" {
@@ -75,22 +75,22 @@ pub fn report(summary: &Summary, style: Style) -> String {
             let about = if about.is_empty() { String::new() } else { format!(" ({})", about.join(", ")) };
             (&by.part, format!("{}{about}", by.name))
         });
-        table(&mut out, "By mapping", rows, style);
+        table(&mut out, "By mapping", rows, summary.left_out.mappings, style);
         let rows = summary.functions.iter().map(|by| {
             let file = by.file.rsplit('/').next().unwrap_or_default();
             let is_in_name = by.name.starts_with('[');
             (&by.part, if is_in_name { by.name.clone() } else { format!("{} ({file})", by.name) })
         });
-        table(&mut out, "By function", rows, style);
+        table(&mut out, "By function", rows, summary.left_out.functions, style);
         let rows = summary.stacks.iter().map(|by| (&by.part, by.frames.join(" > ")));
-        table(&mut out, "By call stack", rows, style);
+        table(&mut out, "By call stack", rows, 0, style);
         if summary.processes.len() > 1 {
             let rows = summary.processes.iter().map(|by| (&by.part, format!("{} ({})", by.name, by.pid)));
-            table(&mut out, "By process", rows, style);
+            table(&mut out, "By process", rows, summary.left_out.processes, style);
         }
         if summary.threads.len() > 1 {
             let rows = summary.threads.iter().map(|by| (&by.part, format!("{} ({})", by.name, by.tid)));
-            table(&mut out, "By thread", rows, style);
+            table(&mut out, "By thread", rows, summary.left_out.threads, style);
         }
         timeline(&mut out, summary);
         avoidable(&mut out, summary, style);
@@ -158,18 +158,26 @@ fn head(out: &mut String, summary: &Summary, style: Style) {
     }
 }
 
-fn table<'a>(out: &mut String, title: &str, rows: impl Iterator<Item = (&'a Part, String)>, style: Style) {
+fn table<'a>(
+    out: &mut String,
+    title: &str,
+    rows: impl Iterator<Item = (&'a Part, String)>,
+    left_out: u64,
+    style: Style,
+) {
     let _ = writeln!(out, "\n{title}:");
     let all: Vec<_> = rows.collect();
+    let mut rest = 1.0;
     for (part, name) in all.iter().take(style.rows) {
         let time = part.time_s.map_or(String::new(), seconds);
         let front = format!("{:>8} {:>11} {:>8}  ", percent(part.share), number(part.faults), time);
         let width = style.columns.saturating_sub(front.chars().count()).max(20);
         let _ = writeln!(out, "{front}{}", fit(name, width));
+        rest -= part.share;
     }
-    if all.len() > style.rows {
-        let rest: f64 = all[style.rows..].iter().map(|(part, _)| part.share).sum();
-        let _ = writeln!(out, "{:>8} {} more", percent(rest), number((all.len() - style.rows) as u64));
+    let more = all.len().saturating_sub(style.rows) as u64 + left_out;
+    if more > 0 {
+        let _ = writeln!(out, "{:>8} {} more", percent(rest.max(0.0)), number(more));
     }
 }
 
