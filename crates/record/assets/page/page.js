@@ -5,6 +5,8 @@ const data = JSON.parse(document.getElementById('data').textContent);
 const find = (id) => document.getElementById(id);
 const number = (n) => String(Math.round(n)).replace(/\B(?=(\d{3})+$)/g, '\u202f');
 const percent = (share) => `${(share * 100).toFixed(1)} %`;
+// As `part_of_time` of the report.
+const partOfTime = (part) => (part === null ? '?' : part >= 0.95 && part <= 1 ? 'about all' : percent(part));
 const calm = matchMedia('(prefers-reduced-motion: reduce)').matches;
 
 function seconds(s) {
@@ -49,8 +51,8 @@ function head() {
   find('about').textContent = about.join(' · ');
   find('advice').textContent = data.advice.text;
   const figures = [['Page faults', number(faults.total)], ['Time in them', seconds(time.total_s)],
-    ['Part of wall time', time.of_wall === null ? '?' : percent(time.of_wall)],
-    ['Part of processor time', time.of_cpu === null ? '?' : percent(time.of_cpu)],
+    ['Part of wall time', partOfTime(time.of_wall)],
+    ['Part of processor time', partOfTime(time.of_cpu)],
     ['A fault', time.per_fault_ns === null ? '?' : seconds(time.per_fault_ns / 1e9)],
     ['Waited for input', number(faults.major)], ['Wall time', seconds(recording.wall_s)],
     ['Processor time', seconds(recording.cpu_s)],

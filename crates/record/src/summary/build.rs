@@ -404,7 +404,10 @@ impl Builder {
                 (*kind, times.map_or(mean, |times| (usual(times) + extra).max(least)))
             })
             .collect();
-        let sum: f64 = self.kinds.by_kind.iter().map(|(kind, (faults, _))| costs[kind] * *faults as f64).sum();
+        let cost = |(kind, (faults, _)): (&Kind, &(u64, u64))| costs[kind] * *faults as f64;
+        let sum: f64 = self.kinds.by_kind.iter().map(cost).sum();
+        // A thread that waits for input uses no processor.
+        let running: f64 = self.kinds.by_kind.iter().filter(|(kind, _)| **kind != Kind::Input).map(cost).sum();
         let per_fault = sum / self.kinds.faults() as f64;
         // Faults in system calls cost as much where they are not seen.
         let number = if self.head.system_calls { faults.exceptions } else { faults.total };
@@ -413,11 +416,16 @@ impl Builder {
         result.total_s = Some(total);
         let end = self.end.as_ref();
         let wall = end.map(|end| end.wall_ns as f64 / 1e9).filter(|wall| *wall > 0.0);
-        result.of_wall = wall.map(|wall| total / wall);
+        // Both are estimates, so that their quotient may be more than there can be.
+        let threads = self.space.threads_started.max(1) as f64;
+        result.of_wall = wall.map(|wall| (total / wall).min(threads));
         let cpu = end.and_then(|end| end.usage).map(|usage| usage.user_s + usage.system_s);
         // The time of processes that the program did not wait for is not in its account; their faults are.
         let is_whole = self.not_waited_for(faults) * MANY <= faults.total;
-        result.of_cpu = cpu.filter(|cpu| *cpu > 0.0 && is_whole).map(|cpu| total / cpu);
+        result.of_cpu = cpu.filter(|cpu| *cpu > 0.0 && is_whole).map(|cpu| {
+            let used = if sum > 0.0 { total * (running / sum) } else { 0.0 };
+            (used / cpu).min(1.0)
+        });
         (result, Some(costs))
     }
 }

@@ -191,9 +191,9 @@ pub enum Origin {
 pub struct Time {
     /// Seconds in faults, of all threads together; none: not known.
     pub total_s: Option<f64>,
-    /// As a part of the wall time. Above 1 where several threads fault at once.
+    /// As a part of the wall time. Above 1 where several threads fault at once, but never above their number.
     pub of_wall: Option<f64>,
-    /// As a part of the processors' time.
+    /// As a part of the processors' time, without waiting for input; at most 1.
     pub of_cpu: Option<f64>,
     /// Nanoseconds of one fault, the mean.
     pub per_fault_ns: Option<f64>,
@@ -203,6 +203,15 @@ pub struct Time {
     pub timed: u64,
     /// Nanoseconds of a first touch of 4 KiB by the recorder itself.
     pub machine_fault_ns: Option<f64>,
+}
+
+/// From this part of a time on, faults take about all of it. The time of faults and that of the program are measured
+/// apart, so the hundredths of their quotient mean nothing there.
+const ABOUT_ALL: f64 = 0.95;
+
+/// A part of a time, in words.
+pub fn part_of_time(part: f64, digits: usize) -> String {
+    if (ABOUT_ALL..=1.0).contains(&part) { "about all".into() } else { format!("{:.digits$} %", part * 100.0) }
 }
 
 /// How the time of a fault was found.

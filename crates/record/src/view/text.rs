@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use faultless_measure::figures::{seconds, size, wrap_at};
 
-use crate::summary::{Origin, Part, Summary, TimeSource};
+use crate::summary::{Origin, Part, Summary, TimeSource, part_of_time};
 
 /// How it is written.
 #[derive(Clone, Copy, Debug)]
@@ -144,10 +144,10 @@ fn head(out: &mut String, summary: &Summary, style: Style) {
     if let (Some(total), Some(each)) = (time.total_s, time.per_fault_ns) {
         let mut line = format!("{} in page faults", seconds(total));
         if let Some(part) = time.of_wall {
-            let _ = write!(line, ": {} of the wall time", percent(part));
+            let _ = write!(line, ": {} of the wall time", part_of_time(part, 1));
         }
         if let Some(part) = time.of_cpu {
-            let _ = write!(line, ", {} of the processor time", percent(part));
+            let _ = write!(line, ", {} of the processor time", part_of_time(part, 1));
         }
         let how = match time.source {
             TimeSource::Timed => format!("{} of its faults were timed", number(time.timed)),
