@@ -12,6 +12,7 @@
 //! | [`collect`] | recording |
 //! | [`space`] | processes and their mappings, as they change |
 //! | [`symbols`] | names of functions |
+//! | `map` | maps with fast hashes |
 //! | [`interpreted`] | calls of an interpreter's functions, in the memory of a stack |
 //! | [`summary`] | what a recording says, as data |
 //! | [`view`] | the data for people and other programs |
@@ -19,6 +20,7 @@
 pub mod collect;
 pub mod file;
 pub mod interpreted;
+mod map;
 pub mod pairs;
 pub mod space;
 pub mod summary;

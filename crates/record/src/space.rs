@@ -4,9 +4,10 @@
 //! it tells of none that goes. So the last that was told of an address counts. A process has the mappings of the
 //! process that it comes from, shared until one of both changes. Of many processes, those that ended first are forgotten.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
+use crate::map::HashMap;
 use crate::wire::Mapping;
 
 /// One mapping.

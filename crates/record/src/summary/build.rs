@@ -4,7 +4,7 @@
 //! was counted, so that records that were dropped, and faults after a thread's last record, change no sum. The time of
 //! a kind is the mean of its timed faults; a kind with too few of them has the mean of all.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::hash::Hash;
 use std::rc::Rc;
 
@@ -18,6 +18,7 @@ use super::{
     VERSION, advice,
 };
 use crate::file::{COUNTED_VERSION, Counted, End, Head};
+use crate::map::HashMap;
 use crate::pairs::{Ended, Pairs, usual};
 use crate::space::Space;
 use crate::symbols::Symbols;
@@ -96,10 +97,10 @@ impl Builder {
             times: BTreeMap::new(),
             tables: Tables::new(),
             avoid: Avoid::default(),
-            processes: HashMap::new(),
-            threads: HashMap::new(),
+            processes: HashMap::default(),
+            threads: HashMap::default(),
             line: (1_000_000, Vec::new()),
-            allocators: HashMap::new(),
+            allocators: HashMap::default(),
             samples: Vec::new(),
             kept: (1, 0),
             lost: 0,
@@ -244,10 +245,10 @@ impl Builder {
         let not_waited_for = self.not_waited_for(&faults);
         let (time, costs) = self.time(&faults);
         let scale = Scale { faults: faults.exceptions, sampled: self.kinds.faults(), costs };
-        let kinds = self.kinds.by_kind.keys().map(|kind| ByKind {
-            kind: *kind,
-            part: scale.part(&self.kinds.only(*kind)),
-            per_fault_ns: scale.costs.as_ref().and_then(|costs| costs.get(kind).copied()),
+        let kinds = self.kinds.by_kind().map(|(kind, _)| ByKind {
+            kind,
+            part: scale.part(&self.kinds.only(kind)),
+            per_fault_ns: scale.costs.as_ref().and_then(|costs| costs.get(&kind).copied()),
         });
         let mut kinds: Vec<_> = kinds.collect();
         kinds.sort_by(|a, b| b.part.faults.cmp(&a.part.faults).then(a.kind.cmp(&b.kind)));
@@ -397,17 +398,16 @@ impl Builder {
         let Some(mean) = mean.filter(|_| self.kinds.faults() > 0) else { return (result, None) };
         let costs: BTreeMap<_, _> = self
             .kinds
-            .by_kind
-            .keys()
-            .map(|kind| {
-                let times = self.times.get_mut(kind).filter(|times| is_enough(*kind, times.len()));
-                (*kind, times.map_or(mean, |times| (usual(times) + extra).max(least)))
+            .by_kind()
+            .map(|(kind, _)| {
+                let times = self.times.get_mut(&kind).filter(|times| is_enough(kind, times.len()));
+                (kind, times.map_or(mean, |times| (usual(times) + extra).max(least)))
             })
             .collect();
-        let cost = |(kind, (faults, _)): (&Kind, &(u64, u64))| costs[kind] * *faults as f64;
-        let sum: f64 = self.kinds.by_kind.iter().map(cost).sum();
+        let cost = |(kind, faults): (Kind, u64)| costs[&kind] * faults as f64;
+        let sum: f64 = self.kinds.by_kind().map(cost).sum();
         // A thread that waits for input uses no processor.
-        let running: f64 = self.kinds.by_kind.iter().filter(|(kind, _)| **kind != Kind::Input).map(cost).sum();
+        let running: f64 = self.kinds.by_kind().filter(|(kind, _)| *kind != Kind::Input).map(cost).sum();
         let per_fault = sum / self.kinds.faults() as f64;
         // Faults in system calls cost as much where they are not seen.
         let number = if self.head.system_calls { faults.exceptions } else { faults.total };
