@@ -8,11 +8,11 @@
 //! | [`sys`] | the kernel's events and rings |
 //! | [`wire`] | records as the kernel writes them |
 //! | `file` | the file of a recording |
+//! | `map` | maps with fast hashes |
 //! | [`pairs`] | beginnings and ends of faults, put together |
 //! | [`collect`] | recording |
 //! | [`space`] | processes and their mappings, as they change |
 //! | [`symbols`] | names of functions |
-//! | `map` | maps with fast hashes |
 //! | [`interpreted`] | calls of an interpreter's functions, in the memory of a stack |
 //! | [`summary`] | what a recording says, as data |
 //! | [`view`] | the data for people and other programs |
