@@ -5,14 +5,15 @@ mod drawing;
 mod terminal;
 
 use std::path::Path;
-use std::process::Stdio;
 
 use anyhow::{Result, bail};
 
 use crate::shell::{cargo, command, root, run, target};
 
-/// A program with faults of several kinds: new memory, copies after a fork, files.
-const PROGRAM: &str = "\
+/// A program with faults of several kinds, a thread, a child, and frame pointers for the flame graph.
+const PROGRAM: &str = "crates/e2e/programs/phases.c";
+/// A program that `run` shows: it has new memory, copies after a fork, and files.
+const ANALYSIS: &str = "\
 import os
 kept = [bytes(3000) for _ in range(40_000)]
 table = {number: str(number) for number in range(300_000)}
@@ -26,8 +27,6 @@ blocks = [bytearray(8 << 20) for _ in range(12)]
 const PYTHON: &str = "/usr/bin/python3";
 /// The picture of a report's page.
 const REPORT: &str = "report";
-/// Columns and rows of a picture: wide enough for the flame graph, small enough for a page.
-const SIZE: &str = "--window-size=1000,1500";
 
 /// A program that goes on for a while, with memory that comes and goes.
 const LASTING: &str = "\
@@ -127,7 +126,7 @@ pub fn make(names: &[String]) -> Result<()> {
     std::fs::create_dir_all(&dir)?;
     std::fs::create_dir_all(&pictures)?;
     std::fs::write(dir.join("lasting.py"), LASTING)?;
-    std::fs::write(dir.join("analysis.py"), PROGRAM)?;
+    std::fs::write(dir.join("analysis.py"), ANALYSIS)?;
     if is_wanted(REPORT) {
         page(&dir, &pictures)?;
     }
@@ -146,19 +145,16 @@ fn picture(tool: &Tool, dir: &Path, pictures: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The page of a report, in a browser.
+/// The page of a report, in a browser: in both themes, with the flame graph zoomed, and on a phone.
 fn page(dir: &Path, pictures: &Path) -> Result<()> {
     let (recording, page) = (dir.join("it.rec"), dir.join("report.html"));
     let faultless = target().join("release/faultless");
+    let flags = ["-O1", "-g", "-pthread", "-fno-omit-frame-pointer", "-o"];
+    run(command("cc").args(flags).arg(dir.join("phases")).arg(root().join(PROGRAM)))?;
     let mut record = command(&faultless);
     record.current_dir(dir).args(["record", "-o"]).arg(&recording);
-    run(record.args(["--", PYTHON, "analysis.py"]))?;
+    run(record.args(["--", "./phases"]))?;
     run(command(&faultless).arg("report").arg(&recording).arg("--html").arg(&page))?;
-    let browser =
-        ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--virtual-time-budget=4000"];
-    let picture = format!("--screenshot={}", pictures.join(REPORT).with_extension("png").display());
-    let mut chromium = command("chromium");
-    // It tells of each service of a desktop that is not there.
-    chromium.args(browser).args([SIZE, &picture]).arg(format!("file://{}", page.display())).stderr(Stdio::null());
-    run(&mut chromium)
+    let script = root().join("crates/e2e/scripts/page_pictures.py");
+    run(command(PYTHON).arg("-B").arg(script).arg(&page).arg(pictures))
 }

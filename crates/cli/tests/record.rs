@@ -6,8 +6,9 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
+use common::recording::{compiled, is_sampled, json, record, report};
 use common::{Scratch, faultless, text};
 use serde_json::Value;
 
@@ -61,47 +62,10 @@ void _start(void)
 
 const PAGES: u64 = 20_000;
 
-/// Compiles `source`.
-fn compiled(scratch: &Scratch, source: &str, flags: &[&str]) -> PathBuf {
-    let (file, program) = (scratch.0.join("program.c"), scratch.0.join("program"));
-    std::fs::write(&file, source).unwrap();
-    let mut cc = Command::new("cc");
-    cc.args(["-O1", "-fno-omit-frame-pointer"]).args(flags).arg(&file).arg("-o").arg(&program);
-    assert!(cc.status().expect("cc").success());
-    program
-}
-
 fn exact(scratch: &Scratch, more: &str) -> PathBuf {
     let pages = format!("-DPAGES={PAGES}");
     let flags = ["-static", "-nostdlib", "-ffreestanding", "-fno-stack-protector", &pages, more];
     compiled(scratch, EXACT, &flags)
-}
-
-/// Records a program into the scratch directory.
-fn record(scratch: &Scratch, options: &[&str], program: &[&str]) -> Output {
-    let file = scratch.0.join("it.rec");
-    let mut command = faultless(["record", "-o", file.to_str().unwrap()]);
-    command.args(options).arg("--").args(program).output().unwrap()
-}
-
-fn report(scratch: &Scratch, options: &[&str]) -> Output {
-    let file = scratch.0.join("it.rec");
-    faultless(["report", file.to_str().unwrap()]).args(options).output().unwrap()
-}
-
-fn json(scratch: &Scratch) -> Value {
-    let out = report(scratch, &["--json"]);
-    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
-    serde_json::from_slice(&out.stdout).unwrap()
-}
-
-/// Whether this machine lets faults be sampled; the tests ask for more where it does.
-fn is_sampled(summary: &Value) -> bool {
-    let is = summary["recording"]["period"] != 0;
-    if !is {
-        faultless_testkit::skip("faults cannot be sampled here");
-    }
-    is
 }
 
 #[test]
@@ -310,21 +274,6 @@ fn a_program_that_ends_at_once_is_recorded() {
 }
 
 #[test]
-fn a_program_is_recorded_under_faultless() {
-    // Few faults are left, and each of them counts.
-    let scratch = Scratch::new("record-run");
-    let out =
-        record(&scratch, &["--run", "--period", "1"], &["dd", "if=/dev/zero", "of=/dev/null", "bs=8M", "count=4"]);
-    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
-    let summary = json(&scratch);
-    assert_eq!(summary["recording"]["covered"], true);
-    if is_sampled(&summary) {
-        let mappings = summary["mappings"].as_array().unwrap();
-        assert!(mappings.iter().any(|by| by["allocator"] == "faultless"), "{mappings:?}");
-    }
-}
-
-#[test]
 fn a_recording_has_other_forms() {
     let scratch = Scratch::new("record-forms");
     let program = exact(&scratch, "-DPLAIN");
@@ -384,22 +333,5 @@ fn a_pipe_that_closes_ends_the_report_as_by_its_signal() {
         let mut command = faultless(["report", file.to_str().unwrap()]);
         let status = command.args(form).stdout(writer).status().unwrap();
         assert_eq!(status.signal(), Some(libc::SIGPIPE), "{form:?}");
-    }
-}
-
-#[test]
-fn a_file_stays_below_its_limit_and_the_number_exact() {
-    let scratch = Scratch::new("record-limit");
-    let program = exact(&scratch, "-DPLAIN");
-    let out = record(&scratch, &["--period", "1", "--limit", "64K"], &[program.to_str().unwrap()]);
-    let own: u64 = text(&out.stdout).trim().parse().unwrap();
-    let summary = json(&scratch);
-    assert_eq!((&summary["faults"]["total"], &summary["recording"]["complete"]), (&own.into(), &true.into()));
-    if is_sampled(&summary) {
-        // What a ring holds may still be written when the limit is reached.
-        let bytes = std::fs::metadata(scratch.0.join("it.rec")).unwrap().len();
-        assert!(bytes < 2 << 20, "{bytes}");
-        assert!(summary["recording"]["lost"].as_u64().unwrap() > 0);
-        assert!(summary["notes"][0].as_str().unwrap().contains("were dropped"));
     }
 }

@@ -1,8 +1,13 @@
-"""The page of `faultless report --html` in a browser: page.py PAGE [DIRECTORY FOR PICTURES]"""
+"""The page of `faultless report --html` in a browser:
+
+page.py PAGE [DIRECTORY FOR A PICTURE]   opens, clicks and reads it
+page.py PAGE --time                      opens it three times, and says how long that took
+"""
 
 import pathlib
 import sys
 import tempfile
+import time
 
 from browser import Browser
 
@@ -214,8 +219,26 @@ def fits_a_phone(browser):
     assert browser.run(small) == 0
 
 
+def says_its_time(page):
+    for _ in range(3):
+        with tempfile.TemporaryDirectory() as profile:
+            browser = Browser(profile)
+            try:
+                start = time.monotonic()
+                browser.open(page.as_uri())
+                opened = time.monotonic() - start
+                assert browser.run("return document.documentElement.dataset.ready") == "yes"
+                loaded = browser.run("return performance.getEntriesByType('navigation')[0].loadEventEnd") / 1000
+                frames = browser.run("return document.querySelectorAll('#flame g.frame').length")
+            finally:
+                browser.close()
+        print(f"loaded and drawn in {loaded:.2f} s, seen from outside {opened:.2f} s; {frames} bars in the flame graph")
+
+
 def main():
     page = pathlib.Path(sys.argv[1]).resolve()
+    if sys.argv[2:] == ["--time"]:
+        return says_its_time(page)
     pictures = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else None
     with tempfile.TemporaryDirectory() as profile:
         browser = Browser(profile)

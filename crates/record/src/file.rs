@@ -3,6 +3,7 @@
 //! A head of 16 bytes (magic, version), then chunks: kind, CPU, length, and that many bytes. It is written from front
 //! to back and never changed, so that one that was cut off can be read up to there.
 
+use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 
 use serde::{Deserialize, Serialize};
@@ -13,8 +14,8 @@ use crate::wire::Source;
 pub const MAGIC: &[u8; 8] = b"faultrec";
 /// The version of the layout.
 pub const VERSION: u32 = 1;
-/// Bytes of a chunk at most: what claims to be longer is no chunk.
-const MOST: u64 = 1 << 30;
+/// Bytes of a chunk at most: what claims to be longer is no chunk. The largest that is written has the names of 64 MiB.
+const MOST: u64 = 128 << 20;
 
 /// Kinds of chunks.
 mod kind {
@@ -25,6 +26,7 @@ mod kind {
     pub const NAMES: u32 = 5;
     pub const END: u32 = 6;
     pub const THREADS: u32 = 7;
+    pub const COUNTED: u32 = 8;
 }
 
 /// What is known when a recording begins.
@@ -129,6 +131,27 @@ pub struct Usage {
     pub peak: u64,
 }
 
+/// The version of [`Counted`].
+pub const COUNTED_VERSION: u32 = 1;
+
+/// What faultless counted in the processes of a program that ran under it, added up.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Counted {
+    /// [`COUNTED_VERSION`]: names keep their meaning within it.
+    pub version: u32,
+    /// Processes that left counters.
+    pub processes: u64,
+    /// Those of them for which something was done.
+    pub served: u64,
+    /// Whether a process counted that could not leave its counters.
+    pub lost: bool,
+    /// What is wrong with counters that could not be read.
+    pub unreadable: Vec<String>,
+    /// The counters by their names, without those that are zero.
+    pub counters: BTreeMap<String, u64>,
+}
+
 /// A part of a recording.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Chunk {
@@ -144,6 +167,8 @@ pub enum Chunk {
     Names(u32, String),
     /// Threads of a process that ran already: a line for each, its number and its name.
     Threads(u32, String),
+    /// What faultless counted.
+    Counted(Box<Counted>),
     /// The last one.
     End(Box<End>),
     /// One of a later version.
@@ -240,6 +265,11 @@ impl<W: Write> Writer<W> {
         self.chunk(kind::THREADS, pid, &[text])
     }
 
+    /// Writes what faultless counted.
+    pub fn counted(&mut self, counted: &Counted) -> io::Result<()> {
+        self.json(kind::COUNTED, counted)
+    }
+
     /// Writes the end.
     pub fn end(&mut self, end: &End) -> io::Result<()> {
         self.json(kind::END, end)?;
@@ -316,6 +346,7 @@ impl<R: Read> Reader<R> {
             kind::MAPS => Chunk::Maps(number, text(body)),
             kind::NAMES => Chunk::Names(number, text(body)),
             kind::THREADS => Chunk::Threads(number, text(body)),
+            kind::COUNTED => Chunk::Counted(serde_json::from_slice(&body).map_err(|_| Fault::Broken)?),
             kind::END => Chunk::End(serde_json::from_slice(&body).map_err(|_| Fault::Broken)?),
             _ => Chunk::Other,
         }))

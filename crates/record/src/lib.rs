@@ -8,6 +8,7 @@
 //! | [`sys`] | the kernel's events and rings |
 //! | [`wire`] | records as the kernel writes them |
 //! | `file` | the file of a recording |
+//! | `map` | maps with fast hashes |
 //! | [`pairs`] | beginnings and ends of faults, put together |
 //! | [`collect`] | recording |
 //! | [`space`] | processes and their mappings, as they change |
@@ -19,6 +20,7 @@
 pub mod collect;
 pub mod file;
 pub mod interpreted;
+mod map;
 pub mod pairs;
 pub mod space;
 pub mod summary;

@@ -4,8 +4,7 @@
 //! before it if the address is the same. A fault that a signal ended has no end of its own: where ends are recorded,
 //! that of another address follows.
 
-use std::collections::HashMap;
-
+use crate::map::HashMap;
 use crate::sys::event::What;
 use crate::wire::Sample;
 

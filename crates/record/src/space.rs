@@ -2,11 +2,12 @@
 //!
 //! The kernel tells of each mapping as it is made, and of one that has grown together with its neighbours as a whole;
 //! it tells of none that goes. So the last that was told of an address counts. A process has the mappings of the
-//! process that it comes from, shared until one of both changes.
+//! process that it comes from, shared until one of both changes. Of many processes, those that ended first are forgotten.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
+use crate::map::HashMap;
 use crate::wire::Mapping;
 
 /// One mapping.
@@ -42,6 +43,10 @@ impl Area {
     }
 }
 
+/// Processes that are known at once, and names of mappings that are kept once for all that have them.
+const MOST_PROCESSES: usize = 100_000;
+const MOST_NAMES: usize = 100_000;
+
 /// What of an area is still as it was told: to which end.
 type Areas = BTreeMap<u64, (u64, Rc<Area>)>;
 
@@ -53,6 +58,8 @@ pub struct Process {
     pub code: u64,
     /// Its program's name.
     pub name: String,
+    /// Whether its first thread has ended.
+    has_ended: bool,
 }
 
 impl Process {
@@ -119,6 +126,10 @@ pub struct Space {
     processes: HashMap<u32, Process>,
     names: HashMap<String, Rc<str>>,
     threads: HashMap<u32, String>,
+    /// Processes whose first thread has ended, the first ones first.
+    ended: VecDeque<u32>,
+    /// Stands for a process for which there is no room.
+    spare: Process,
     /// How often code was mapped.
     code: u64,
     /// Processes that there were.
@@ -133,8 +144,24 @@ impl Space {
         if !self.processes.contains_key(&pid) {
             self.started += 1;
             self.threads_started += 1;
+            if !self.make_room() {
+                self.spare = Process::default();
+                return &mut self.spare;
+            }
         }
         self.processes.entry(pid).or_default()
+    }
+
+    /// Whether there is room for one more process, after one that has ended was forgotten if need be.
+    fn make_room(&mut self) -> bool {
+        while self.processes.len() >= MOST_PROCESSES {
+            let Some(pid) = self.ended.pop_front() else { return false };
+            // Its number may be that of a new process.
+            if self.processes.get(&pid).is_some_and(|process| process.has_ended) {
+                self.processes.remove(&pid);
+            }
+        }
+        true
     }
 
     /// The name of a thread, or what stands for it.
@@ -143,9 +170,9 @@ impl Space {
         self.threads.get(&tid).map(String::as_str).or_else(process).unwrap_or("?")
     }
 
-    /// The same, if something was told of it.
-    pub fn known(&self, pid: u32) -> Option<&Process> {
-        self.processes.get(&pid)
+    /// The same, just after it was asked for by [`Space::process`].
+    pub fn known(&self, pid: u32) -> &Process {
+        self.processes.get(&pid).unwrap_or(&self.spare)
     }
 
     /// A mapping was made.
@@ -153,6 +180,9 @@ impl Space {
         let name = match self.names.get(&told.name) {
             Some(name) => Rc::clone(name),
             None => {
+                if self.names.len() >= MOST_NAMES {
+                    self.names.clear();
+                }
                 let name: Rc<str> = told.name.as_str().into();
                 self.names.insert(told.name.clone(), Rc::clone(&name));
                 name
@@ -191,15 +221,23 @@ impl Space {
             self.threads_started += 1;
             return;
         }
-        let from = self.process(parent).clone();
+        let from = Process { has_ended: false, ..self.process(parent).clone() };
         self.started += 1;
         self.threads_started += 1;
-        self.processes.insert(pid, from);
+        if self.make_room() {
+            self.processes.insert(pid, from);
+        }
     }
 
     /// A thread ends. Its process may go on without it: the mappings stay.
     pub fn exit(&mut self, tid: u32) {
         self.threads.remove(&tid);
+        if let Some(process) = self.processes.get_mut(&tid)
+            && !process.has_ended
+        {
+            process.has_ended = true;
+            self.ended.push_back(tid);
+        }
     }
 
     /// The mappings of a process as the text of `/proc/PID/maps` has them.
@@ -300,6 +338,28 @@ mod tests {
         assert_eq!(space.thread(1, 3), "worker");
         assert_eq!(space.process(1).name, "sh");
         assert_eq!((space.started, space.threads_started), (2, 3));
+    }
+
+    #[test]
+    fn of_many_processes_those_that_ended_first_are_forgotten() {
+        let mut space = Space::default();
+        space.name(1, 1, "sh", true);
+        space.map(&mapping(0x1000, 0x1000, "a"));
+        let most = MOST_PROCESSES as u32;
+        for pid in 2..=most {
+            space.fork((pid, pid), (1, 1));
+        }
+        // Nobody has ended: there is no room for one more, and the others stay.
+        space.fork((most + 1, most + 1), (1, 1));
+        assert_eq!((at(&mut space, most + 1, 0x1000), at(&mut space, most, 0x1000)), ("-".into(), "a".into()));
+        assert_eq!(space.processes.len(), MOST_PROCESSES);
+        // The number of one that has ended is taken again: that one stays.
+        (2..=4).for_each(|pid| space.exit(pid));
+        space.fork((2, 2), (1, 1));
+        space.fork((most + 2, most + 2), (1, 1));
+        let known = [2, 3, 4, most + 2].map(|pid| space.processes.contains_key(&pid));
+        assert_eq!((known, space.processes.len()), ([true, false, true, true], MOST_PROCESSES));
+        assert_eq!(at(&mut space, most + 2, 0x1000), "a");
     }
 
     #[test]

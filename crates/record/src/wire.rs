@@ -220,6 +220,7 @@ impl<'a> Records<'a> {
             if frames > (body.0.len() / 8) as u64 {
                 return Err(Broken);
             }
+            stack.reserve_exact(frames as usize);
             for _ in 0..frames {
                 let frame = body.u64()?;
                 if frame < MARKS {

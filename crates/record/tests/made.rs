@@ -2,13 +2,13 @@
 
 mod parts;
 
-use faultless_record::file::{Chunk, End, Fault, Head, Reader, Usage, Writer};
+use faultless_record::file::{Chunk, Counted, End, Fault, Head, Reader, Usage, Writer};
 use faultless_record::summary::{self, Kind, Origin, TimeSource};
 use faultless_record::view::text::{Style, report};
 use faultless_record::view::{collapsed, diff, trace};
 use faultless_record::wire::{Records, count};
 use faultless_testkit::foreign::{cases, changed, changes};
-use parts::{ANONYMOUS, Parts, recorded, recording, sources};
+use parts::{ANONYMOUS, LIBRARY, Parts, counted, recorded, recording, sources};
 use proptest::prelude::*;
 
 #[test]
@@ -92,6 +92,63 @@ fn times_are_the_means_of_kinds() {
         trace::trace(&summary)["traceEvents"].as_array().unwrap().iter().filter(|e| e["ph"] == "X").count(),
         16
     );
+}
+
+/// The time of faults and the program's own are two estimates: their quotient is never more than there can be.
+#[test]
+fn faults_never_take_more_than_all_of_the_time() {
+    let style = Style { columns: 200, rows: 5 };
+    let used = |user_s| {
+        let usage = Usage { user_s, minor: 1010, ..Usage::default() };
+        summary::read(&recorded(End { minor: 1000, usage: Some(usage), ..End::default() })[..]).unwrap()
+    };
+    // The faults take 18.5 ms.
+    for (cpu, part, words) in [(0.01, 1.0, "about all"), (0.019, 0.9737, "about all"), (0.02, 0.925, "92.5 %")] {
+        let summary = used(cpu);
+        assert!((summary.time.of_cpu.unwrap() - part).abs() < 1e-4, "{cpu}: {:?}", summary.time);
+        let text = report(&summary, style);
+        assert!(text.contains(&format!("{words} of the processor time")), "{text}");
+    }
+    let text = report(&used(0.001), style);
+    assert!(text.contains("take about all of its time"), "{text}");
+    // One that waits for input uses no processor meanwhile, and one thread waits no longer than the program runs.
+    let mut parts = Parts::default();
+    parts.program();
+    (0..20).for_each(|i| parts.waiting(10, LIBRARY + i * 4096, 1_000_000));
+    let mut bytes = Vec::new();
+    let mut writer = Writer::new(&mut bytes).unwrap();
+    writer.head(&Head { period: 50, system_calls: true, sources: sources(), ..Head::default() }).unwrap();
+    writer.records(0, &parts.bytes, &[]).unwrap();
+    let usage = Usage { user_s: 0.1, major: 1000, ..Usage::default() };
+    writer.end(&End { wall_ns: 500_000_000, major: 1000, usage: Some(usage), ..End::default() }).unwrap();
+    let waiting = summary::read(&bytes[..]).unwrap();
+    assert!((waiting.time.total_s.unwrap() - 1.0).abs() < 1e-9, "{:?}", waiting.time);
+    assert_eq!((waiting.time.of_cpu, waiting.time.of_wall), (Some(0.0), Some(1.0)));
+    assert_eq!(waiting.advice.action, "memory");
+}
+
+#[test]
+fn what_faultless_did_is_told_if_it_is_known() {
+    let served = summary::read(&recording()[..]).unwrap().served.unwrap();
+    assert_eq!((served.processes, served.served_processes, served.requests), (2, 1, 3));
+    assert_eq!((served.handed_out_bytes, served.with_memory_bytes), (8 << 20, 6 << 20));
+    assert_eq!(served.avoided_most, 1536);
+    let of = |counted: Option<&Counted>| {
+        let mut bytes = Vec::new();
+        let mut writer = Writer::new(&mut bytes).unwrap();
+        writer.head(&Head::default()).unwrap();
+        counted.map_or(Ok(()), |counted| writer.counted(counted)).unwrap();
+        writer.end(&End::default()).unwrap();
+        summary::read(&bytes[..]).unwrap()
+    };
+    // Recordings of earlier versions have none, those of later ones may mean something else.
+    let old = of(None);
+    assert!(old.served.is_none() && !report(&old, Style { columns: 80, rows: 5 }).contains("What faultless did"));
+    let later = of(Some(&Counted { version: 2, ..counted() }));
+    assert!(later.served.is_none() && later.notes.join("; ").contains("has version 2"), "{:?}", later.notes);
+    let lost = of(Some(&Counted { lost: true, unreadable: vec!["7: ends".into()], ..counted() }));
+    let notes = lost.notes.join("; ");
+    assert!(notes.contains("could not leave its counters") && notes.contains("missing: 7: ends"), "{notes}");
 }
 
 #[test]

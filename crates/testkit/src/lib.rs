@@ -15,6 +15,7 @@
 //! | [`limit`] | how long a test may take |
 //! | [`foreign`] | bytes that others wrote, for parsers |
 //! | [`copy`] | programs to be run from elsewhere |
+//! | [`peak`] | the most memory that a program had |
 //! | [`refuse`] | system calls that the kernel refuses |
 //! | [`sends_first`] | children that send a datagram before their program begins |
 //! | [`Killed`] | children that end with their test |
@@ -33,6 +34,7 @@ mod killed;
 pub mod limit;
 pub mod mappings;
 pub mod mistakes;
+mod peak;
 pub mod probe;
 mod refuse;
 pub mod remaps;
@@ -43,5 +45,6 @@ pub mod world;
 pub use copy::copy_program;
 pub use first::sends_first;
 pub use killed::Killed;
+pub use peak::peak;
 pub use refuse::refuse;
 pub use skipped::{skip, skip_optional};

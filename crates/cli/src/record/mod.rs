@@ -14,8 +14,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use faultless_measure::pages::Dir;
 use faultless_record::collect::{self, Collecting, Options, Recorder};
-use faultless_record::file::{End as Last, Head, MAGIC, Usage, Writer};
+use faultless_record::file::{Counted, End as Last, Head, MAGIC, Usage, Writer};
 use faultless_record::sys::now;
 
 use crate::run::{self, End, Inherited, Running, complain};
@@ -136,10 +137,11 @@ impl Way {
         })
     }
 
-    fn finish(self, end: Last) -> std::io::Result<Last> {
+    fn finish(self, end: Last, counted: Option<&Counted>) -> std::io::Result<Last> {
         match self {
-            Self::Sampled(collecting) => collecting.finish(end),
+            Self::Sampled(collecting) => collecting.finish(end, counted),
             Self::Counted(mut writer) => {
+                counted.map_or(Ok(()), |counted| writer.counted(counted))?;
                 writer.end(&end)?;
                 Ok(end)
             }
@@ -164,9 +166,12 @@ fn said(args: &Args, end: &Last) {
 
 fn program(args: Args) -> Result<End> {
     let asked = run::Args { program: args.program.clone(), set: args.set.clone(), ..run::Args::default() };
+    // Where the processes leave what faultless counted.
+    let dir = args.run.then(Dir::create);
     let (asked, mut command) = if args.run {
         let asked = asked.with_file()?.with_reserve();
-        let command = asked.covered(&run::library()?, None);
+        let place = dir.as_ref().and_then(|dir| dir.as_ref().ok()).map(Dir::path);
+        let command = asked.covered(&run::library()?, place);
         (asked, command)
     } else {
         let command = asked.command();
@@ -193,7 +198,9 @@ fn program(args: Args) -> Result<End> {
     let running = running.map_err(|error| run::not_started(&asked.program[0], &error))?;
     // Whatever goes wrong from here on, the program runs to its end.
     let way = Way::new(recorder.ok(), head, writer);
-    let outcome = running.wait(|| {}).context("lost sight of the program")?;
+    let fold = || dir.iter().flatten().for_each(Dir::fold);
+    let outcome = running.wait(fold).context("lost sight of the program")?;
+    let counted = dir.as_ref().map(collect::counted);
     let usage = Usage {
         user_s: outcome.usage.user.as_secs_f64(),
         system_s: outcome.usage.system.as_secs_f64(),
@@ -207,7 +214,7 @@ fn program(args: Args) -> Result<End> {
         status: outcome.end.to_string(),
         ..Last::default()
     };
-    match way.and_then(|way| way.finish(last)) {
+    match way.and_then(|way| way.finish(last, counted.as_ref())) {
         Ok(end) => said(&args, &end),
         Err(error) => complain(&format!("the recording is not complete: {}: {error}", args.output.display())),
     }

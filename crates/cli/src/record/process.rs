@@ -86,7 +86,7 @@ fn process(pid: u32, args: &Args) -> Result<()> {
     while runs(pid) && !collecting.has_failed() && !signals::wait(LOOK) {}
     let status = if runs(pid) { "recording stopped" } else { "the process's end" };
     let last = Last { wall_ns: now().saturating_sub(start), status: status.into(), ..Last::default() };
-    let end = collecting.finish(last).with_context(shown)?;
+    let end = collecting.finish(last, None).with_context(shown)?;
     said(args, &end);
     Ok(())
 }

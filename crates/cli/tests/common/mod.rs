@@ -1,6 +1,8 @@
 //! What the tests of the command share.
 #![allow(dead_code, reason = "no test uses all of it")]
 
+pub mod recording;
+
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;

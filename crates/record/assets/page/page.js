@@ -5,6 +5,8 @@ const data = JSON.parse(document.getElementById('data').textContent);
 const find = (id) => document.getElementById(id);
 const number = (n) => String(Math.round(n)).replace(/\B(?=(\d{3})+$)/g, '\u202f');
 const percent = (share) => `${(share * 100).toFixed(1)} %`;
+// As `part_of_time` of the report.
+const partOfTime = (part) => (part === null ? '?' : part >= 0.95 && part <= 1 ? 'about all' : percent(part));
 const calm = matchMedia('(prefers-reduced-motion: reduce)').matches;
 
 function seconds(s) {
@@ -49,8 +51,8 @@ function head() {
   find('about').textContent = about.join(' · ');
   find('advice').textContent = data.advice.text;
   const figures = [['Page faults', number(faults.total)], ['Time in them', seconds(time.total_s)],
-    ['Part of wall time', time.of_wall === null ? '?' : percent(time.of_wall)],
-    ['Part of processor time', time.of_cpu === null ? '?' : percent(time.of_cpu)],
+    ['Part of wall time', partOfTime(time.of_wall)],
+    ['Part of processor time', partOfTime(time.of_cpu)],
     ['A fault', time.per_fault_ns === null ? '?' : seconds(time.per_fault_ns / 1e9)],
     ['Waited for input', number(faults.major)], ['Wall time', seconds(recording.wall_s)],
     ['Processor time', seconds(recording.cpu_s)],
@@ -190,6 +192,7 @@ const tables = {};
 const ROWS = 15;
 // In the order in which they are given.
 const AVOIDABLE = [['text', 'Way'], ['least', 'At least', number], ['most', 'At most', number], ['how', 'How this was found']];
+const SERVED = [['text', 'What'], ['bytes', 'Bytes', size]];
 const PART = [['faults', 'Faults', number], ['share', 'Share', percent], ['time_s', 'Time', seconds]];
 
 function draw(table) {
@@ -210,7 +213,7 @@ function draw(table) {
 
 function makeTable(id, title, rows, columns) {
   if (!rows?.length) return;
-  const table = { rows, columns, by: columns === AVOIDABLE ? null : 'faults', falling: true, all: false, heads: {}, body: element('tbody') };
+  const table = { rows, columns, by: [AVOIDABLE, SERVED].includes(columns) ? null : 'faults', falling: true, all: false, heads: {}, body: element('tbody') };
   const sort = (key, isNumber) => () => {
     table.falling = table.by === key ? !table.falling : isNumber;
     table.by = key;
@@ -258,6 +261,10 @@ function start() {
   head();
   const own = (name, title) => [[name, title], ...PART];
   makeTable('avoidable', 'What could be avoided', data.avoidable, AVOIDABLE);
+  makeTable('served', 'What faultless did', data.served?.rows, SERVED);
+  if (tables.served && data.served.avoided_most) {
+    find('served').append(element('p', {}, `Faults that this avoided: at most ${number(data.served.avoided_most)}: ${data.served.how}.`));
+  }
   makeTable('kinds', 'Kinds', data.kinds, [...own('text', 'Kind'), ['per_fault_ns', 'Each', (ns) => seconds(ns === null ? null : ns / 1e9)]]);
   makeTable('mappings', 'Mappings as a table', data.mappings, [...own('name', 'Mapping'), ['class', 'Class'], ['allocator', 'Allocator?'], ['areas', 'Areas', number], ['largest_bytes', 'Largest', size]]);
   makeTable('functions', 'Functions', data.functions, [...own('name', 'Function'), ['file', 'File']]);

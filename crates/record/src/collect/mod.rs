@@ -5,6 +5,7 @@
 //! by the kernel where a ring is full, here where the file is.
 
 mod cost;
+mod counted;
 mod names;
 mod pace;
 
@@ -18,11 +19,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::file::{Cost, End, Head, Machine, Writer};
+use crate::file::{Cost, Counted, End, Head, Machine, Writer};
 use crate::sys::event::{Event, Sampling, What, Whose};
 use crate::sys::ring::Ring;
 use crate::sys::{self, event};
 use crate::wire::{self, Source};
+pub use counted::counted;
 pub use names::Running;
 use pace::Ends;
 
@@ -351,8 +353,8 @@ impl Collecting {
         self.thread.is_finished()
     }
 
-    /// Ends it, and writes the end of the recording: `end` with what was counted.
-    pub fn finish(self, mut end: End) -> io::Result<End> {
+    /// Ends it, and writes the end of the recording: `end` with what events counted, and what faultless did.
+    pub fn finish(self, mut end: End, counted: Option<&Counted>) -> io::Result<End> {
         self.stop.store(true, Ordering::Release);
         drop(self.wake);
         let Ok(mut finished) = self.thread.join() else {
@@ -364,6 +366,7 @@ impl Collecting {
         for (pid, text) in names::written_since(self.since, self.running) {
             finished.writer.names(pid, &text)?;
         }
+        counted.map_or(Ok(()), |counted| finished.writer.counted(counted))?;
         finished.writer.end(&end)?;
         match finished.failed {
             Some(error) => Err(error),

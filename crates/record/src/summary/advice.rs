@@ -1,6 +1,6 @@
 //! One line of advice. It goes by the time in faults, and by what kinds they are of.
 
-use super::{Advice, Kind, Origin, Summary, Way};
+use super::{Advice, Kind, Origin, Summary, Way, part_of_time};
 
 /// Below this part of the processors' time, faults are not worth a change.
 const LITTLE: f64 = 0.02;
@@ -15,7 +15,11 @@ pub fn advice(summary: &Summary, system_calls: bool) -> Advice {
     let of = |test: &dyn Fn(Kind) -> bool| -> f64 {
         summary.kinds.iter().filter(|by| test(by.kind)).map(|by| by.part.share).sum()
     };
-    let part = summary.time.of_cpu.or(summary.time.of_wall);
+    // Of several threads that fault at once, the time is that of one.
+    let (of_cpu, of_wall) = (summary.time.of_cpu, summary.time.of_wall.map(|part| part.min(1.0)));
+    let waiting = summary.kinds.iter().filter(|by| by.kind == Kind::Input).filter_map(|by| by.part.time_s);
+    let waits = summary.time.total_s.is_some_and(|total| total > 0.0 && waiting.sum::<f64>() >= MOST * total);
+    let part = if waits { of_wall } else { of_cpu.or(of_wall) };
     let told = |action: &str, text: &str| Advice { action: action.into(), text: text.into() };
     let Some(part) = part else {
         let text = match summary.faults.source {
@@ -26,13 +30,14 @@ pub fn advice(summary: &Summary, system_calls: bool) -> Advice {
         };
         return told("unknown", text);
     };
-    let percent = part * 100.0;
     if part < LITTLE {
-        return told("nothing", &format!("Do not bother: faults take {percent:.1} % of this program's time."));
+        let text = format!("Do not bother: faults take {} of this program's time.", part_of_time(part, 1));
+        return told("nothing", &text);
     }
+    let taken = part_of_time(part, 0);
     if summary.recording.program.covered {
         let text =
-            format!("Under faultless, faults still take {percent:.0} %: `report --diff` shows what is gone.");
+            format!("Under faultless, faults still take {taken} of its time: `report --diff` shows what is gone.");
         return told("nothing", &text);
     }
     let faults = &summary.faults;
@@ -54,7 +59,7 @@ pub fn advice(summary: &Summary, system_calls: bool) -> Advice {
         let range = if least.round() == most.round() { String::new() } else { format!("{least:.0} to ") };
         let text = format!(
             "Run it under faultless: it serves the memory of {range}{most:.0} % of its faults, which take \
-             {percent:.0} % of its time. Measure with `faultless run --compare 10 -- …`.{}",
+             {taken} of its time. Measure with `faultless run --compare 10 -- …`.{}",
             huge(&summary.recording.machine.huge_pages)
         );
         return told("run", &text);
@@ -114,6 +119,11 @@ mod tests {
         assert_eq!(action(Some(0.2), &new, |summary| summary.recording.program.covered = true), "nothing");
         assert_eq!(action(Some(0.2), &new, |summary| summary.faults.in_calls = 60), "unknown");
         assert_eq!(action(Some(0.2), &[(Kind::Input, 0.6), (Kind::File, 0.4)], |_| ()), "memory");
+        let waits = |summary: &mut Summary| {
+            (summary.time.total_s, summary.time.of_wall) = (Some(1.0), Some(0.8));
+            summary.kinds[0].part.time_s = Some(0.9);
+        };
+        assert_eq!(action(Some(0.0), &[(Kind::Input, 0.6), (Kind::File, 0.4)], waits), "memory");
         assert_eq!(action(Some(0.2), &[(Kind::Copy, 0.6), (Kind::File, 0.4)], |_| ()), "unknown");
     }
 }

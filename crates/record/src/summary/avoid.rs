@@ -5,14 +5,13 @@
 //! between them. So a larger page, or one touch ahead, would have spared the others. Faults in memory that is
 //! asked for in large pieces are served by faultless. What a way costs, and what it gains, only a measurement tells.
 
-use std::collections::HashMap;
-
 use faultless_page::knobs::Knob;
 use serde::{Deserialize, Serialize};
 
 use super::place::{Class, Kind};
 use super::weight::Scale;
 use crate::file::Head;
+use crate::map::HashMap;
 use crate::space::Area;
 use crate::wire::Sample;
 

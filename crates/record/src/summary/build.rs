@@ -4,18 +4,21 @@
 //! was counted, so that records that were dropped, and faults after a thread's last record, change no sum. The time of
 //! a kind is the mean of its timed faults; a kind with too few of them has the mean of all.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
+use std::hash::Hash;
 use std::rc::Rc;
 
 use super::avoid::Avoid;
 use super::place::{self, Class, Kind};
+use super::served::Served;
 use super::tables::{Finished, Tables};
 use super::weight::{MOST_ROWS, Scale, Weight, rows};
 use super::{
-    ByKind, ByProcess, ByThread, Faults, Origin, Recording, Sampled, Summary, Time, TimeSource, Timeline, VERSION,
-    advice,
+    ByKind, ByProcess, ByThread, Faults, LeftOut, Origin, Recording, Sampled, Summary, Time, TimeSource, Timeline,
+    VERSION, advice,
 };
-use crate::file::{End, Head};
+use crate::file::{COUNTED_VERSION, Counted, End, Head};
+use crate::map::HashMap;
 use crate::pairs::{Ended, Pairs, usual};
 use crate::space::Space;
 use crate::symbols::Symbols;
@@ -30,6 +33,8 @@ const ENOUGH: usize = 10;
 const MANY: u64 = 50;
 /// Single faults that are kept.
 const MOST_KEPT: usize = 100_000;
+/// Processes, and threads, that are told apart.
+const MOST_TOLD: usize = 100_000;
 /// Times of a kind that are kept.
 const MOST_TIMES: usize = 1 << 20;
 
@@ -37,10 +42,28 @@ const MOST_TIMES: usize = 1 << 20;
 const NO_PYTHON: &str = "no Python has named its functions: that takes CPython 3.12 or later, which does not ignore its \
                          environment (-E, -I)";
 
+/// Adds faults to a row. Rows beyond those that are told apart are one, of number 0.
+fn add<K: Default + Eq + Hash>(
+    rows: &mut HashMap<K, (String, Weight)>,
+    key: K,
+    name: &str,
+    others: &str,
+    (kind, faults): (Kind, u64),
+) {
+    let is_told = rows.len() < MOST_TOLD || rows.contains_key(&key);
+    let (key, name) = if is_told { (key, name) } else { (K::default(), others) };
+    let row = rows.entry(key).or_default();
+    if row.0 != name {
+        name.clone_into(&mut row.0);
+    }
+    row.1.add(kind, faults);
+}
+
 /// Adds records up.
 pub struct Builder {
     head: Head,
     end: Option<End>,
+    counted: Option<Counted>,
     space: Space,
     symbols: Symbols,
     pairs: Pairs,
@@ -66,6 +89,7 @@ impl Builder {
         Self {
             head,
             end: None,
+            counted: None,
             space: Space::default(),
             symbols: Symbols::default(),
             pairs: Pairs::default(),
@@ -73,10 +97,10 @@ impl Builder {
             times: BTreeMap::new(),
             tables: Tables::new(),
             avoid: Avoid::default(),
-            processes: HashMap::new(),
-            threads: HashMap::new(),
+            processes: HashMap::default(),
+            threads: HashMap::default(),
             line: (1_000_000, Vec::new()),
-            allocators: HashMap::new(),
+            allocators: HashMap::default(),
             samples: Vec::new(),
             kept: (1, 0),
             lost: 0,
@@ -87,6 +111,10 @@ impl Builder {
 
     pub fn end(&mut self, end: End) {
         self.end = Some(end);
+    }
+
+    pub fn served(&mut self, counted: Counted) {
+        self.counted = Some(counted);
     }
 
     pub fn maps(&mut self, pid: u32, text: &str) {
@@ -146,7 +174,7 @@ impl Builder {
     fn fault(&mut self, begin: Sample, ended: Option<Ended>) {
         let (pid, tid, time, faults) = (begin.pid, begin.tid, begin.time, begin.period);
         self.space.process(pid);
-        let Some(process) = self.space.known(pid) else { return };
+        let process = self.space.known(pid);
         let area = process.area(begin.address);
         let class = Class::of(area.map(Rc::as_ref));
         let kind = place::kind(class, &begin, ended);
@@ -161,14 +189,8 @@ impl Builder {
         let allocator = || *allocators.entry(pid).or_insert_with(|| place::allocator(process));
         self.avoid.add(&begin, kind, class, area.map(Rc::as_ref));
         self.tables.area((pid, class, kind), area, faults, allocator);
-        let named = |map: &mut (String, Weight), name: &str| {
-            if map.0 != name {
-                name.clone_into(&mut map.0);
-            }
-            map.1.add(kind, faults);
-        };
-        named(self.processes.entry(pid).or_default(), &process.name);
-        named(self.threads.entry((pid, tid)).or_default(), self.space.thread(pid, tid));
+        add(&mut self.processes, pid, &process.name, "[other processes]", (kind, faults));
+        add(&mut self.threads, (pid, tid), self.space.thread(pid, tid), "[other threads]", (kind, faults));
         let address = begin.address;
         let function = self.tables.calls(begin, kind, process, &mut self.symbols);
         let took_ns = ended.map(|ended| ended.ns);
@@ -223,21 +245,21 @@ impl Builder {
         let not_waited_for = self.not_waited_for(&faults);
         let (time, costs) = self.time(&faults);
         let scale = Scale { faults: faults.exceptions, sampled: self.kinds.faults(), costs };
-        let kinds = self.kinds.by_kind.keys().map(|kind| ByKind {
-            kind: *kind,
-            part: scale.part(&self.kinds.only(*kind)),
-            per_fault_ns: scale.costs.as_ref().and_then(|costs| costs.get(kind).copied()),
+        let kinds = self.kinds.by_kind().map(|(kind, _)| ByKind {
+            kind,
+            part: scale.part(&self.kinds.only(kind)),
+            per_fault_ns: scale.costs.as_ref().and_then(|costs| costs.get(&kind).copied()),
         });
         let mut kinds: Vec<_> = kinds.collect();
         kinds.sort_by(|a, b| b.part.faults.cmp(&a.part.faults).then(a.kind.cmp(&b.kind)));
-        let processes = rows(
+        let (processes, processes_left_out) = rows(
             self.processes,
             MOST_ROWS,
             |of| &of.1,
             |pid| *pid,
             |pid, (name, weight)| ByProcess { pid, name, part: scale.part(&weight) },
         );
-        let threads = rows(
+        let (threads, threads_left_out) = rows(
             self.threads,
             MOST_ROWS,
             |of| &of.1,
@@ -245,7 +267,8 @@ impl Builder {
             |(pid, tid), (name, weight)| ByThread { pid, tid, name, part: scale.part(&weight) },
         );
         let has_python = self.symbols.has_python();
-        let Finished { mappings, functions, stacks, named } = self.tables.finish(&scale, &mut self.symbols);
+        let Finished { mappings, functions, stacks, named, left_out } =
+            self.tables.finish(&scale, &mut self.symbols);
         let (step, line) = self.line;
         let timeline = Timeline {
             step_s: step as f64 / 1e9,
@@ -272,6 +295,7 @@ impl Builder {
             Some(function) => Sampled { function: Rc::clone(function), ..sample },
             None => sample,
         };
+        let known = self.counted.as_ref().filter(|counted| counted.version == COUNTED_VERSION);
         let mut summary = Summary {
             version: VERSION,
             recording,
@@ -283,12 +307,21 @@ impl Builder {
             threads,
             functions,
             stacks,
+            left_out: LeftOut {
+                mappings: left_out.0,
+                processes: processes_left_out,
+                threads: threads_left_out,
+                functions: left_out.1,
+            },
             timeline,
             avoidable: self.avoid.finish(&scale, &self.head),
+            served: known.map(Served::new),
             samples: self.samples.into_iter().map(with_name).collect(),
+            samples_one_of: self.kept.0,
             ..Summary::default()
         };
         summary.notes = super::notes::notes(&summary, &self.head, &end, wrong);
+        summary.notes.extend(self.counted.iter().flat_map(super::notes::of_counters));
         if self.head.python && !has_python {
             summary.notes.push(NO_PYTHON.into());
         }
@@ -361,14 +394,16 @@ impl Builder {
         let Some(mean) = mean.filter(|_| self.kinds.faults() > 0) else { return (result, None) };
         let costs: BTreeMap<_, _> = self
             .kinds
-            .by_kind
-            .keys()
-            .map(|kind| {
-                let times = self.times.get_mut(kind).filter(|times| is_enough(*kind, times.len()));
-                (*kind, times.map_or(mean, |times| (usual(times) + extra).max(least)))
+            .by_kind()
+            .map(|(kind, _)| {
+                let times = self.times.get_mut(&kind).filter(|times| is_enough(kind, times.len()));
+                (kind, times.map_or(mean, |times| (usual(times) + extra).max(least)))
             })
             .collect();
-        let sum: f64 = self.kinds.by_kind.iter().map(|(kind, (faults, _))| costs[kind] * *faults as f64).sum();
+        let cost = |(kind, faults): (Kind, u64)| costs[&kind] * faults as f64;
+        let sum: f64 = self.kinds.by_kind().map(cost).sum();
+        // A thread that waits for input uses no processor.
+        let running: f64 = self.kinds.by_kind().filter(|(kind, _)| *kind != Kind::Input).map(cost).sum();
         let per_fault = sum / self.kinds.faults() as f64;
         // Faults in system calls cost as much where they are not seen.
         let number = if self.head.system_calls { faults.exceptions } else { faults.total };
@@ -377,11 +412,16 @@ impl Builder {
         result.total_s = Some(total);
         let end = self.end.as_ref();
         let wall = end.map(|end| end.wall_ns as f64 / 1e9).filter(|wall| *wall > 0.0);
-        result.of_wall = wall.map(|wall| total / wall);
+        // Both are estimates, so that their quotient may be more than there can be.
+        let threads = self.space.threads_started.max(1) as f64;
+        result.of_wall = wall.map(|wall| (total / wall).min(threads));
         let cpu = end.and_then(|end| end.usage).map(|usage| usage.user_s + usage.system_s);
         // The time of processes that the program did not wait for is not in its account; their faults are.
         let is_whole = self.not_waited_for(faults) * MANY <= faults.total;
-        result.of_cpu = cpu.filter(|cpu| *cpu > 0.0 && is_whole).map(|cpu| total / cpu);
+        result.of_cpu = cpu.filter(|cpu| *cpu > 0.0 && is_whole).map(|cpu| {
+            let used = if sum > 0.0 { total * (running / sum) } else { 0.0 };
+            (used / cpu).min(1.0)
+        });
         (result, Some(costs))
     }
 }

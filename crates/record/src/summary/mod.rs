@@ -9,6 +9,7 @@
 //! | `weight` | sums, and what they are scaled to |
 //! | `place` | the mapping that an address belongs to, and the kind of a fault |
 //! | `avoid` | which faults could be avoided, and by what |
+//! | `served` | what faultless did in a covered run |
 //! | `notes`, `advice` | what to know, what to do |
 
 mod advice;
@@ -17,6 +18,7 @@ mod build;
 mod notes;
 mod place;
 mod read;
+mod served;
 mod tables;
 mod weight;
 
@@ -27,6 +29,7 @@ use crate::file::{Machine, Program};
 pub use avoid::{Avoidable, Way};
 pub use place::Kind;
 pub use read::read;
+pub use served::Served;
 
 /// The version of the JSON.
 pub const VERSION: u32 = 1;
@@ -55,10 +58,14 @@ pub struct Summary {
     pub functions: Vec<ByFunction>,
     /// By call stack.
     pub stacks: Vec<ByStack>,
+    /// Rows that these tables have no room for.
+    pub left_out: LeftOut,
     /// Over time.
     pub timeline: Timeline,
     /// What could be avoided, and by what.
     pub avoidable: Vec<Avoidable>,
+    /// What faultless did; none: it was not there, or has left no counters.
+    pub served: Option<Served>,
     /// What to do.
     pub advice: Advice,
     /// What the reader has to know of these figures.
@@ -66,6 +73,23 @@ pub struct Summary {
     /// Single faults, evenly chosen where there are too many. They are no part of the JSON.
     #[serde(skip)]
     pub samples: Vec<Sampled>,
+    /// One of this many is among them.
+    #[serde(skip)]
+    pub samples_one_of: u64,
+}
+
+/// Rows that tables have no room for: those with the fewest faults.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LeftOut {
+    /// Of mappings.
+    pub mappings: u64,
+    /// Of processes.
+    pub processes: u64,
+    /// Of threads.
+    pub threads: u64,
+    /// Of functions.
+    pub functions: u64,
 }
 
 /// A fault that was recorded.
@@ -163,9 +187,9 @@ pub enum Origin {
 pub struct Time {
     /// Seconds in faults, of all threads together; none: not known.
     pub total_s: Option<f64>,
-    /// As a part of the wall time. Above 1 where several threads fault at once.
+    /// As a part of the wall time. Above 1 where several threads fault at once, but never above their number.
     pub of_wall: Option<f64>,
-    /// As a part of the processors' time.
+    /// As a part of the processors' time, without waiting for input; at most 1.
     pub of_cpu: Option<f64>,
     /// Nanoseconds of one fault, the mean.
     pub per_fault_ns: Option<f64>,
@@ -175,6 +199,15 @@ pub struct Time {
     pub timed: u64,
     /// Nanoseconds of a first touch of 4 KiB by the recorder itself.
     pub machine_fault_ns: Option<f64>,
+}
+
+/// From this part of a time on, faults take about all of it. The time of faults and that of the program are measured
+/// apart, so the hundredths of their quotient mean nothing there.
+const ABOUT_ALL: f64 = 0.95;
+
+/// A part of a time, in words.
+pub fn part_of_time(part: f64, digits: usize) -> String {
+    if (ABOUT_ALL..=1.0).contains(&part) { "about all".into() } else { format!("{:.digits$} %", part * 100.0) }
 }
 
 /// How the time of a fault was found.

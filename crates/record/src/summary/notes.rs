@@ -1,7 +1,7 @@
 //! What the reader has to know of the figures.
 
 use super::{Origin, Summary, TimeSource};
-use crate::file::{End, Head};
+use crate::file::{COUNTED_VERSION, Counted, End, Head};
 
 /// Records from which shares are given without a warning.
 const ENOUGH: u64 = 100;
@@ -31,6 +31,17 @@ pub fn notes(summary: &Summary, head: &Head, end: &End, wrong: Option<String>) -
             summary.recording.lost
         ));
     }
+    let left_out = &summary.left_out;
+    let tables = [
+        ("mappings", summary.mappings.len(), left_out.mappings),
+        ("processes", summary.processes.len(), left_out.processes),
+        ("threads", summary.threads.len(), left_out.threads),
+        ("functions", summary.functions.len(), left_out.functions),
+    ];
+    for (table, rows, left_out) in tables.iter().filter(|(.., left_out)| *left_out > 0) {
+        let all = *rows as u64 + left_out;
+        notes.push(format!("{all} {table} had records: their table has the {rows} with the most faults"));
+    }
     let samples = summary.recording.samples;
     if head.refused.is_none() && samples < ENOUGH && summary.faults.source != Origin::None {
         notes.push(format!("{samples} records: shares are rough"));
@@ -38,5 +49,25 @@ pub fn notes(summary: &Summary, head: &Head, end: &End, wrong: Option<String>) -
     if summary.time.source == TimeSource::Machine && summary.time.total_s.is_some() {
         notes.push("too few faults were timed: the time is that of a first touch on this machine".into());
     }
+    notes
+}
+
+/// What the reader has to know of what faultless counted.
+pub fn of_counters(counted: &Counted) -> Vec<String> {
+    let mut notes = Vec::new();
+    if counted.version != COUNTED_VERSION {
+        notes.push(format!(
+            "what faultless counted has version {}, this command reads {COUNTED_VERSION}: it is left out",
+            counted.version
+        ));
+    }
+    if counted.lost {
+        notes.push(
+            "a process was covered that could not leave its counters (of another user, or where nothing could be \
+             written): it is missing in what faultless did"
+                .into(),
+        );
+    }
+    notes.extend(counted.unreadable.iter().map(|wrong| format!("counters of a process are missing: {wrong}")));
     notes
 }

@@ -28,6 +28,10 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// All of them, in their order.
+    pub const ALL: [Self; 7] =
+        [Self::FirstTouch, Self::Huge, Self::Copy, Self::File, Self::Shared, Self::Input, Self::Unknown];
+
     /// In words.
     pub fn text(self) -> &'static str {
         match self {

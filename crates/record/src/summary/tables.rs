@@ -3,7 +3,7 @@
 //! Names are made once for each area and each stack of addresses. An area is found again by its place in memory, which
 //! it keeps as long as it is held here. A stack is found by its addresses and the code of its process.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::hash::Hash;
 use std::rc::Rc;
 
@@ -11,6 +11,7 @@ use super::place::{self, Class, Label};
 use super::weight::{MOST_ROWS, Scale, Weight, rows};
 use super::{ByFunction, ByMapping, ByStack, Kind};
 use crate::interpreted::{Made, joined};
+use crate::map::{HashMap, Mark, Numbers};
 use crate::space::{Area, Process};
 use crate::symbols::{PYTHON, Symbols};
 use crate::wire::Sample;
@@ -36,7 +37,7 @@ struct Rows<K, V> {
 
 impl<K: Hash + Eq, V: Default> Rows<K, V> {
     fn new() -> Self {
-        Self { places: HashMap::new(), values: Vec::new() }
+        Self { places: HashMap::default(), values: Vec::new() }
     }
 
     fn place(&mut self, key: K) -> usize {
@@ -61,9 +62,6 @@ struct Areas {
     seen: HashSet<(u32, u64)>,
     largest: u64,
 }
-
-/// A process, its code, the addresses of a stack, and the calls that were found in the stack's memory.
-type Addresses = (u32, u64, Vec<u64>, Vec<u64>);
 
 /// A call stack of addresses, the innermost first, each with the area that it lay in.
 struct Stack {
@@ -94,7 +92,9 @@ pub struct Tables {
     stacks: Rows<Vec<Rc<str>>, Weight>,
     /// Stacks that have no names yet, and where they are among them.
     unnamed: Vec<Stack>,
-    calls: HashMap<Addresses, usize>,
+    /// Where a stack is among them: by its process, its code, its addresses, and the calls found in its memory.
+    calls: HashMap<Mark, usize>,
+    marks: Numbers,
     made: Made,
     /// The functions of those that have names, in the order in which they came.
     named: Vec<Rc<str>>,
@@ -106,17 +106,20 @@ pub struct Finished {
     pub functions: Vec<ByFunction>,
     pub stacks: Vec<ByStack>,
     pub named: Vec<Rc<str>>,
+    /// Rows that there were beyond the most: of mappings, of functions.
+    pub left_out: (u64, u64),
 }
 
 impl Tables {
     pub fn new() -> Self {
         Self {
             mappings: Rows::new(),
-            labels: HashMap::new(),
+            labels: HashMap::default(),
             functions: Rows::new(),
             stacks: Rows::new(),
             unnamed: Vec::new(),
-            calls: HashMap::new(),
+            calls: HashMap::default(),
+            marks: Numbers::default(),
             made: Made::default(),
             named: Vec::new(),
         }
@@ -157,17 +160,17 @@ impl Tables {
         // A stack that could not be walked has at least the instruction.
         let addresses = if begin.stack.is_empty() { vec![begin.ip] } else { begin.stack };
         let found = self.made.calls(begin.pid, process, &begin.memory);
-        let key = (begin.pid, process.code, addresses, found);
-        let place = match self.calls.get(&key) {
+        let about = [begin.pid.into(), process.code, addresses.len() as u64];
+        let mark = self.marks.mark(about.into_iter().chain(addresses.iter().chain(&found).copied()));
+        let place = match self.calls.get(&mark) {
             Some(place) => *place,
             None => {
                 if self.unnamed.len() >= MOST_KNOWN {
                     self.name_all(symbols);
                 }
-                let frames = walked(&key.2, process);
-                let found = key.3.clone();
+                let frames = walked(&addresses, process);
                 self.unnamed.push(Stack { pid: begin.pid, frames, found, weight: Weight::default() });
-                self.calls.insert(key, self.unnamed.len() - 1);
+                self.calls.insert(mark, self.unnamed.len() - 1);
                 self.unnamed.len() - 1
             }
         };
@@ -203,7 +206,7 @@ impl Tables {
     /// All of them as rows, and the functions by the numbers that [`Tables::calls`] gave.
     pub fn finish(mut self, scale: &Scale, symbols: &mut Symbols) -> Finished {
         self.name_all(symbols);
-        let mappings = rows(
+        let (mappings, mappings_left_out) = rows(
             self.mappings.into_map(),
             MOST_ROWS,
             |areas| &areas.weight,
@@ -217,7 +220,7 @@ impl Tables {
                 largest_bytes: areas.largest,
             },
         );
-        let functions = rows(
+        let (functions, functions_left_out) = rows(
             self.functions.into_map(),
             MOST_ROWS,
             |weight| weight,
@@ -228,7 +231,7 @@ impl Tables {
                 part: scale.part(&weight),
             },
         );
-        let mut given = rows(
+        let (mut given, _) = rows(
             self.stacks.into_map(),
             usize::MAX,
             |weight| weight,
@@ -241,6 +244,7 @@ impl Tables {
             given.push((vec![OTHERS.into()], rest));
         }
         let stacks = given.into_iter().map(|(frames, weight)| ByStack { frames, part: scale.part(&weight) });
-        Finished { mappings, functions, stacks: stacks.collect(), named: self.named }
+        let left_out = (mappings_left_out, functions_left_out);
+        Finished { mappings, functions, stacks: stacks.collect(), named: self.named, left_out }
     }
 }

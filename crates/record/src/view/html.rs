@@ -32,6 +32,10 @@ pub fn html(summary: &Summary) -> serde_json::Result<String> {
     for (row, of) in summary.avoidable.iter().enumerate() {
         data["avoidable"][row]["text"] = of.way.text().into();
     }
+    if let Some(served) = &summary.served {
+        data["served"]["rows"] =
+            served.rows().iter().map(|row| json!({ "text": row.text, "bytes": row.bytes })).collect();
+    }
     // In a script, no text may look like its end.
     let data = serde_json::to_string(&data)?.replace('<', "\\u003c");
     // The data comes last: it may hold anything.

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use faultless_measure::figures::{seconds, size, wrap_at};
 
-use crate::summary::{Origin, Part, Summary, TimeSource};
+use crate::summary::{Origin, Part, Summary, TimeSource, part_of_time};
 
 /// How it is written.
 #[derive(Clone, Copy, Debug)]
@@ -63,7 +63,7 @@ pub fn report(summary: &Summary, style: Style) -> String {
             let each = by.per_fault_ns.map_or(String::new(), |ns| format!(", {} each", short(ns)));
             (&by.part, format!("{}{each}", by.kind.text()))
         });
-        table(&mut out, "By kind", rows, style);
+        table(&mut out, "By kind", rows, 0, style);
         let rows = summary.mappings.iter().map(|by| {
             let mut about = Vec::new();
             if by.class == "anonymous" || by.class == "heap" {
@@ -75,26 +75,27 @@ pub fn report(summary: &Summary, style: Style) -> String {
             let about = if about.is_empty() { String::new() } else { format!(" ({})", about.join(", ")) };
             (&by.part, format!("{}{about}", by.name))
         });
-        table(&mut out, "By mapping", rows, style);
+        table(&mut out, "By mapping", rows, summary.left_out.mappings, style);
         let rows = summary.functions.iter().map(|by| {
             let file = by.file.rsplit('/').next().unwrap_or_default();
             let is_in_name = by.name.starts_with('[');
             (&by.part, if is_in_name { by.name.clone() } else { format!("{} ({file})", by.name) })
         });
-        table(&mut out, "By function", rows, style);
+        table(&mut out, "By function", rows, summary.left_out.functions, style);
         let rows = summary.stacks.iter().map(|by| (&by.part, by.frames.join(" > ")));
-        table(&mut out, "By call stack", rows, style);
+        table(&mut out, "By call stack", rows, 0, style);
         if summary.processes.len() > 1 {
             let rows = summary.processes.iter().map(|by| (&by.part, format!("{} ({})", by.name, by.pid)));
-            table(&mut out, "By process", rows, style);
+            table(&mut out, "By process", rows, summary.left_out.processes, style);
         }
         if summary.threads.len() > 1 {
             let rows = summary.threads.iter().map(|by| (&by.part, format!("{} ({})", by.name, by.tid)));
-            table(&mut out, "By thread", rows, style);
+            table(&mut out, "By thread", rows, summary.left_out.threads, style);
         }
         timeline(&mut out, summary);
         avoidable(&mut out, summary, style);
     }
+    served(&mut out, summary, style);
     for note in &summary.notes {
         let _ = writeln!(out, "{}", wrap_at(&format!("Note: {}.", plain(note)), "", style.columns));
     }
@@ -143,10 +144,10 @@ fn head(out: &mut String, summary: &Summary, style: Style) {
     if let (Some(total), Some(each)) = (time.total_s, time.per_fault_ns) {
         let mut line = format!("{} in page faults", seconds(total));
         if let Some(part) = time.of_wall {
-            let _ = write!(line, ": {} of the wall time", percent(part));
+            let _ = write!(line, ": {} of the wall time", part_of_time(part, 1));
         }
         if let Some(part) = time.of_cpu {
-            let _ = write!(line, ", {} of the processor time", percent(part));
+            let _ = write!(line, ", {} of the processor time", part_of_time(part, 1));
         }
         let how = match time.source {
             TimeSource::Timed => format!("{} of its faults were timed", number(time.timed)),
@@ -157,18 +158,26 @@ fn head(out: &mut String, summary: &Summary, style: Style) {
     }
 }
 
-fn table<'a>(out: &mut String, title: &str, rows: impl Iterator<Item = (&'a Part, String)>, style: Style) {
+fn table<'a>(
+    out: &mut String,
+    title: &str,
+    rows: impl Iterator<Item = (&'a Part, String)>,
+    left_out: u64,
+    style: Style,
+) {
     let _ = writeln!(out, "\n{title}:");
     let all: Vec<_> = rows.collect();
+    let mut rest = 1.0;
     for (part, name) in all.iter().take(style.rows) {
         let time = part.time_s.map_or(String::new(), seconds);
         let front = format!("{:>8} {:>11} {:>8}  ", percent(part.share), number(part.faults), time);
         let width = style.columns.saturating_sub(front.chars().count()).max(20);
         let _ = writeln!(out, "{front}{}", fit(name, width));
+        rest -= part.share;
     }
-    if all.len() > style.rows {
-        let rest: f64 = all[style.rows..].iter().map(|(part, _)| part.share).sum();
-        let _ = writeln!(out, "{:>8} {} more", percent(rest), number((all.len() - style.rows) as u64));
+    let more = all.len().saturating_sub(style.rows) as u64 + left_out;
+    if more > 0 {
+        let _ = writeln!(out, "{:>8} {} more", percent(rest.max(0.0)), number(more));
     }
 }
 
@@ -195,6 +204,26 @@ fn avoidable(out: &mut String, summary: &Summary, style: Style) {
             "{}",
             wrap_at(&format!("None of these ways changes: {}.", rest.join("; ")), "", style.columns)
         );
+    }
+    out.push('\n');
+}
+
+/// What faultless did, as it counted it.
+fn served(out: &mut String, summary: &Summary, style: Style) {
+    let Some(served) = &summary.served else { return };
+    let line = format!(
+        "What faultless did in {} of {} processes, in {} requests (bytes, as it counted them; docs/record.md):",
+        number(served.served_processes),
+        number(served.processes),
+        number(served.requests)
+    );
+    let _ = writeln!(out, "{}", wrap_at(&line, "", style.columns));
+    for row in served.rows() {
+        let _ = writeln!(out, "{:>12}  {}", size(row.bytes), row.text);
+    }
+    if served.avoided_most > 0 {
+        let line = format!("Faults that this avoided: at most {}: {}.", number(served.avoided_most), served.how);
+        let _ = writeln!(out, "{}", wrap_at(&line, "", style.columns));
     }
     out.push('\n');
 }

@@ -42,7 +42,9 @@ pub fn trace(summary: &Summary) -> Value {
             }),
         });
     }
-    json!({ "displayTimeUnit": "ns", "traceEvents": events })
+    // Where there are too many faults, some of those that have records are left out, evenly.
+    let kept = json!({ "one_of": summary.samples_one_of, "records": summary.recording.samples });
+    json!({ "displayTimeUnit": "ns", "traceEvents": events, "otherData": { "faults": kept } })
 }
 
 #[cfg(test)]

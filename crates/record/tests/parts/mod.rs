@@ -1,6 +1,9 @@
 //! Records and a recording, made by hand.
+#![allow(dead_code, reason = "no test uses all of it")]
 
-use faultless_record::file::{Cost, End, Head, Program, Usage, Writer};
+pub mod large;
+
+use faultless_record::file::{COUNTED_VERSION, Cost, Counted, End, Head, Program, Usage, Writer};
 use faultless_record::sys::event::What;
 use faultless_record::wire::{COMM_EXEC, Source, kind};
 
@@ -13,6 +16,9 @@ pub const CODE: u64 = 0x5500_0000_0000;
 pub const MADE: u64 = 0x7f40_0000_0000;
 /// A piece of code that enters a function of Python's.
 pub const INTERPRETED: u64 = MADE + 0x200;
+
+/// Processes of larger numbers are children with one thread.
+pub const CHILDREN: u32 = 1000;
 
 /// The events that these records come from.
 pub fn sources() -> Vec<Source> {
@@ -29,6 +35,8 @@ pub struct Parts {
     pub bytes: Vec<u8>,
     /// The time of the next one.
     pub time: u64,
+    /// Whether there is no memory of stacks.
+    pub is_without_memory: bool,
 }
 
 impl Parts {
@@ -74,6 +82,11 @@ impl Parts {
         self.other(kind::FORK, 0, (parent, parent_tid), [numbers, self.time.to_le_bytes().to_vec()].concat());
     }
 
+    pub fn exit(&mut self, pid: u32) {
+        let numbers = [pid, 10, pid, 10].map(u32::to_le_bytes).concat();
+        self.other(kind::EXIT, 0, (pid, pid), [numbers, self.time.to_le_bytes().to_vec()].concat());
+    }
+
     pub fn lost(&mut self, records: u64) {
         self.other(kind::LOST, 0, (10, 10), [1, records].map(u64::to_le_bytes).concat());
     }
@@ -89,7 +102,8 @@ impl Parts {
     }
 
     fn sample(&mut self, id: u64, ip: u64, tid: u32, address: u64, stack: Option<&[u64]>, page: u64) {
-        let pid = if tid == 20 { 20 } else { 10u32 };
+        // Of the program's own threads all but one belong to its first process.
+        let pid = if tid == 20 || tid >= CHILDREN { tid } else { 10u32 };
         let mut body = [id, ip].map(u64::to_le_bytes).concat();
         body.extend([pid, tid].map(u32::to_le_bytes).concat());
         body.extend([self.time, address].map(u64::to_le_bytes).concat());
@@ -100,8 +114,10 @@ impl Parts {
             body.extend(stack.iter().flat_map(|frame| frame.to_le_bytes()));
             // Memory of the stack, of which the last number is not filled. The first thread calls a function of
             // Python's.
-            let call = if tid == 10 { INTERPRETED + 6 } else { HEAP };
-            body.extend([40, HEAP, call, 0, CODE + 0x10, 0, 32].map(u64::to_le_bytes).concat());
+            if !self.is_without_memory {
+                let call = if tid == 10 { INTERPRETED + 6 } else { HEAP };
+                body.extend([40, HEAP, call, 0, CODE + 0x10, 0, 32].map(u64::to_le_bytes).concat());
+            }
         }
         body.extend(page.to_le_bytes());
         self.record(kind::SAMPLE, 0, &body);
@@ -112,6 +128,23 @@ impl Parts {
         self.fault(tid, after, address, None);
         self.time += after;
         self.sample(2, CODE, tid, address + (1 << 20), None, 4096);
+    }
+
+    /// A first touch with that call stack, and its end if it is to have one.
+    pub fn touch(&mut self, tid: u32, address: u64, stack: &[u64], has_end: bool) {
+        self.time += 500;
+        self.sample(1, stack[0], tid, address, Some(stack), 0);
+        if has_end {
+            self.time += 700;
+            self.sample(2, stack[0], tid, address, None, 4096);
+        }
+    }
+
+    /// A fault that waits for input: how long.
+    pub fn waiting(&mut self, tid: u32, address: u64, ns: u64) {
+        self.fault(tid, 1000, address, None);
+        self.time += ns;
+        self.sample(3, CODE, tid, address, None, 4096);
     }
 
     /// A fault after that many nanoseconds, and its end: how long after that, with what page.
@@ -173,7 +206,15 @@ pub fn recorded(end: End) -> Vec<u8> {
     let names = format!("{MADE:x} 100 made_here\n{INTERPRETED:x} 10 py::work:a.py\n");
     writer.names(10, names.as_bytes()).unwrap();
     let usage = Usage { user_s: 0.5, system_s: 0.5, minor: 1010, major: 0, peak: 8 << 20 };
-    let end = End { wall_ns: 2_000_000_000, usage: Some(usage), ..end };
+    let end = End { wall_ns: 2_000_000_000, usage: end.usage.or(Some(usage)), ..end };
+    writer.counted(&counted()).unwrap();
     writer.end(&end).unwrap();
     bytes
+}
+
+/// What faultless counted in it.
+pub fn counted() -> Counted {
+    let counters = [("mmap_served", 3), ("mmap_bytes", 8 << 20), ("bytes_zeroed", 6 << 20)];
+    let counters = counters.map(|(name, value)| (name.to_owned(), value)).into();
+    Counted { version: COUNTED_VERSION, processes: 2, served: 1, counters, ..Counted::default() }
 }
