@@ -196,6 +196,23 @@ fn a_snapshot_is_of_one_moment() {
 }
 
 /// Writes by the kernel on behalf of the program.
+/// The kernel joins like areas. A part that moves must not take the notice of writes from its neighbours.
+#[test]
+fn writes_beside_a_part_that_moved_are_noticed() {
+    limit();
+    let Some(region) = region(8 * SLOT) else { return };
+    // SAFETY: all of the region, of which the content stays.
+    assert_eq!(unsafe { libc::madvise(region.as_ptr().cast(), 8 * SLOT, libc::MADV_SEQUENTIAL) }, 0);
+    region.unmap(4 * SLOT..6 * SLOT).unwrap();
+    let snapshot = region.snapshot().unwrap();
+    region.remap(0..PAGE, 5 * SLOT).unwrap();
+    region.map(4 * SLOT..5 * SLOT, Rights::Write).unwrap();
+    region.map(5 * SLOT + PAGE..6 * SLOT, Rights::Write).unwrap();
+    let bytes = part(&region, 0, 8 * SLOT);
+    (4 * SLOT..8 * SLOT).step_by(PAGE).for_each(|at| bytes[at] = 3);
+    assert!(all(&snapshot).iter().all(|byte| *byte == 0));
+}
+
 #[test]
 fn system_calls_write_beside_a_snapshot() {
     limit();
