@@ -125,3 +125,63 @@ fn a_lack_of_threads_is_an_error() {
         assert_eq!(count("/proc/self/fd"), open);
     });
 }
+
+/// Sets what the process may have for the time being; what it might have before.
+fn lower(resource: libc::__rlimit_resource_t, value: u64) -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: a limit of this process, which is a test's own.
+    unsafe {
+        assert_eq!(libc::getrlimit(resource, &mut limit), 0);
+        let before = std::mem::replace(&mut limit.rlim_cur, value);
+        assert_eq!(libc::setrlimit(resource, &limit), 0);
+        before
+    }
+}
+
+/// A move that is refused changes nothing: where it was to go stays the region's.
+#[test]
+fn a_move_without_addresses_leaves_no_hole() {
+    const BYTES: usize = 64 * MIB;
+    for delivery in [Delivery::Thread, Delivery::Signal, Delivery::Kernel, Delivery::Direct] {
+        passes_apart(|| {
+            let region = match Region::builder(BYTES).delivery(delivery).build() {
+                Ok(region) => region,
+                Err(Error::NoUserfaultfd(error)) => return faultless_testkit::skip(format_args!("error {error}")),
+                Err(error) => panic!("{delivery:?}: {error}"),
+            };
+            let at = |at: usize| region.as_ptr().wrapping_add(at);
+            // SAFETY: mapped for writing.
+            unsafe { at(5 * MIB).write_volatile(7) };
+            region.unmap(BYTES / 2..BYTES).unwrap();
+            let before = lower(libc::RLIMIT_AS, MIB as u64);
+            let refused = region.remap(0..16 * MIB, BYTES / 2);
+            lower(libc::RLIMIT_AS, before);
+            assert_eq!(refused, Err(Error::Kernel(libc::ENOMEM)), "{delivery:?}");
+            for _ in 0..BYTES / MIB {
+                // SAFETY: a new mapping.
+                let other = unsafe {
+                    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+                    libc::mmap(std::ptr::null_mut(), 2 * MIB, libc::PROT_READ, flags, -1, 0).cast::<u8>()
+                };
+                assert!(!(at(0).cast_const()..at(BYTES)).contains(&other.cast_const()), "{delivery:?}");
+            }
+            region.remap(0..16 * MIB, BYTES / 2).unwrap();
+            // SAFETY: moved there.
+            assert_eq!(unsafe { at(BYTES / 2 + 5 * MIB).read_volatile() }, 7);
+        });
+    }
+}
+
+/// Where there are addresses for a part of what moves, it moves in parts.
+#[test]
+fn a_move_takes_few_addresses() {
+    passes_apart(|| {
+        let region = Region::builder(64 * MIB).delivery(Delivery::Kernel).build().unwrap();
+        use_it(&region);
+        region.unmap(32 * MIB..64 * MIB).unwrap();
+        set(libc::RLIMIT_AS, addresses() + 5 * MIB);
+        region.remap(0..32 * MIB, 32 * MIB).unwrap();
+        // SAFETY: moved there.
+        assert!((32 * MIB..64 * MIB).step_by(PAGE).all(|at| unsafe { *region.as_ptr().add(at) } == 1));
+    });
+}

@@ -1,5 +1,6 @@
 //! The memory management unit of a region in this process: userfaultfd and ordinary system calls.
 
+mod gone;
 mod relocate;
 mod zeroes;
 
@@ -57,6 +58,8 @@ pub struct UserMmu<B: Backing> {
     zeroes: usize,
     /// Parts that the program has taken, where that is known.
     lost: Option<Lost>,
+    /// Parts that could not be reserved again after a move. It is shut then.
+    gone: gone::Gone,
     /// Held while pages move.
     relocating: Lock<()>,
     /// No thread serves it any more.
@@ -84,6 +87,7 @@ impl<B: Backing> UserMmu<B> {
             is_kept_from_children: false,
             zeroes: 0,
             lost: None,
+            gone: gone::Gone::default(),
             relocating: Lock::new(()),
             is_shut: AtomicBool::new(false),
             watches_writes: AtomicBool::new(false),
@@ -171,12 +175,19 @@ impl<B: Backing> UserMmu<B> {
         parts.filter(|(_, part)| !part.is_empty())
     }
 
+    /// The runs of a span that others have not taken, as far as that is known.
+    fn kept(&self, span: Span) -> impl Iterator<Item = Span> {
+        let all = self.lost.is_none().then_some(span);
+        let runs = all.into_iter().chain(self.lost.iter().flat_map(move |lost| lost.kept(span)));
+        runs.flat_map(|run| self.gone.kept(run))
+    }
+
     /// Closes all of it for good, whatever is mapped: an access is a SIGSEGV. For when faults cannot be served any
     /// more.
     pub fn shut(&self) {
         // First: a thread that opens a part meanwhile sees the flag then, or its part is closed here.
         self.is_shut.store(true, Ordering::SeqCst);
-        for run in kept(self.span, &self.lost) {
+        for run in self.kept(self.span) {
             let _ = self.protect(run, Rights::None);
         }
         self.wake(self.span);
@@ -191,7 +202,7 @@ impl<B: Backing> UserMmu<B> {
     pub fn let_go(&self) {
         self.shut();
         for (uffd, part) in self.parts(self.span) {
-            for run in kept(part, &self.lost) {
+            for run in self.kept(part) {
                 let _ = uffd.unregister_pieces(run);
             }
         }
@@ -219,7 +230,7 @@ impl<B: Backing> Drop for UserMmu<B> {
                 self.shut();
                 ManuallyDrop::drop(&mut self.uffds);
             }
-            for run in kept(self.span, &self.lost) {
+            for run in self.kept(self.span) {
                 raw::unmap(run.start, run.bytes());
             }
             if self.lost.is_none() {
@@ -230,12 +241,6 @@ impl<B: Backing> Drop for UserMmu<B> {
             }
         }
     }
-}
-
-/// The runs of a span that the program has not taken, as far as that is known.
-fn kept(span: Span, lost: &Option<Lost>) -> impl Iterator<Item = Span> {
-    let all = lost.is_none().then_some(span);
-    all.into_iter().chain(lost.iter().flat_map(move |lost| lost.kept(span)))
 }
 
 impl<B: Backing> Mmu for UserMmu<B> {

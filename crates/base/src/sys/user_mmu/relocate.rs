@@ -2,7 +2,7 @@
 
 use super::{Backing, UserMmu};
 use crate::sys::linux::{Linux, reserve_at};
-use crate::sys::migrate::{Stopped, move_all};
+use crate::sys::migrate::{Stopped, move_all, move_by_way};
 use crate::sys::raw::syscall;
 use crate::sys::{Huge, Sys};
 use crate::{Errno, Span};
@@ -17,20 +17,24 @@ impl<B: Backing> UserMmu<B> {
     pub(super) fn relocate_pages(&self, from: Span, to: usize) -> Result<(), Errno> {
         let target = Span::new(to, from.bytes());
         let _alone = self.relocating.lock();
-        let moved = self.unregister(from).map_err(|error| Stopped { done: 0, error });
-        let moved = moved.and_then(|()| move_all(from, to)).and_then(|()| {
+        if self.is_shut() {
+            return Err(Errno::EIO);
+        }
+        let moved = self.unregister(from).map_err(|error| Stopped::new(0, error));
+        let moved = moved.and_then(|()| move_all(from, to, move_by_way)).and_then(|()| {
             let delivered = self.register(target).and_then(|()| self.register(from));
-            delivered.map_err(|error| Stopped { done: from.bytes(), error })
+            delivered.map_err(|error| Stopped::new(from.bytes(), error))
         });
-        moved.map_err(|Stopped { done, error }| {
+        moved.map_err(|Stopped { done, error, holes }| {
             if done == from.bytes() {
                 let _ = self.unregister(target);
             }
-            let back = move_all(Span::new(to, done), from.start).is_ok();
-            self.reserve_again(Span { start: to + done, ..target });
+            let back = move_all(Span::new(to, done), from.start, move_by_way);
+            let more = back.as_ref().err().map_or([Span::new(0, 0); 2], |stopped| stopped.holes);
+            let lost = holes.into_iter().chain(more).filter(|hole| !self.reserve_again(*hole)).count();
             // Pages that cannot be moved back are lost, and pages that are not delivered would be zero: neither must
             // be read.
-            if !back || self.register(from).and(self.register(target)).is_err() {
+            if back.is_err() || lost > 0 || self.register(from).and(self.register(target)).is_err() {
                 self.shut();
             }
             error
@@ -41,17 +45,20 @@ impl<B: Backing> UserMmu<B> {
         self.parts(span).try_for_each(|(uffd, part)| uffd.unregister(part))
     }
 
-    /// A move that fails may have unmapped where it was to go.
-    fn reserve_again(&self, span: Span) {
-        if span.is_empty() || !reserve_at(span, libc::MAP_FIXED_NOREPLACE) {
-            return;
+    /// Reserves a hole that a move has left; whether it is the region's again. If not, somebody else may have mapped
+    /// something there, and so it is never unmapped here.
+    fn reserve_again(&self, hole: Span) -> bool {
+        if hole.is_empty() {
+            return true;
+        }
+        if !reserve_at(hole, libc::MAP_FIXED_NOREPLACE) {
+            self.gone.add(hole);
+            return false;
         }
         if self.uffds().next().is_some() {
-            Linux.huge(span, Huge::Refused);
+            Linux.huge(hole, Huge::Refused);
         }
-        if self.is_kept_from_children {
-            let _ = keep_from_children(span);
-        }
+        !self.is_kept_from_children || keep_from_children(hole).is_ok()
     }
 }
 
