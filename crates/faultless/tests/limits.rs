@@ -2,10 +2,11 @@
 
 mod apart;
 
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 
 use apart::passes_apart;
-use faultless::region::{Delivery, Error, Heap, Region};
+use faultless::region::{Advice, Backing, Builder, Delivery, Error, Heap, Region};
 
 const PAGE: usize = 4096;
 const MIB: usize = 1 << 20;
@@ -183,5 +184,100 @@ fn a_move_takes_few_addresses() {
         region.remap(0..32 * MIB, 32 * MIB).unwrap();
         // SAFETY: moved there.
         assert!((32 * MIB..64 * MIB).step_by(PAGE).all(|at| unsafe { *region.as_ptr().add(at) } == 1));
+    });
+}
+
+struct Nines;
+
+impl Backing for Nines {
+    fn read(&self, _: u64, buffer: &mut [u8]) -> Result<(), i32> {
+        buffer.fill(9);
+        Ok(())
+    }
+}
+
+type Choice = fn(Builder) -> Builder;
+
+/// With thread delivery; `None` where such a region cannot be made.
+fn by_thread(choose: Choice) -> Option<Region> {
+    match choose(Region::builder(4 * MIB).delivery(Delivery::Thread)).build() {
+        Ok(region) => Some(region),
+        Err(error @ (Error::NoUserfaultfd(_) | Error::NoEvents(_))) => {
+            faultless_testkit::skip(format_args!("{error}"));
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// The kernel refuses to poll more descriptors than a process may have, also those that are open.
+#[test]
+fn handlers_go_on_where_no_descriptor_may_be_had() {
+    let choices: [(Choice, u8); 4] = [
+        (|builder| builder, 0),
+        (|builder| builder.backing(Nines), 9),
+        (|builder| builder.backing(Nines).handlers(3), 9),
+        (|builder| builder.backing(Nines).events(true), 9),
+    ];
+    for most in [0, 1, 2] {
+        for (i, (choose, fresh)) in choices.into_iter().enumerate() {
+            passes_apart(|| {
+                let Some(region) = by_thread(choose) else { return };
+                let snapshot = (i == 0).then(|| region.snapshot().ok()).flatten();
+                lower(libc::RLIMIT_NOFILE, most);
+                for at in (0..4 * MIB).step_by(PAGE) {
+                    // SAFETY: mapped for writing.
+                    let was = unsafe {
+                        let at = region.as_ptr().add(at);
+                        let was = at.read_volatile();
+                        at.write_volatile(1);
+                        was
+                    };
+                    assert_eq!(was, fresh, "choice {i}, {most} descriptors");
+                }
+                if let Some(snapshot) = snapshot {
+                    let mut bytes = vec![1; 4 * MIB];
+                    snapshot.read_at(0, &mut bytes).unwrap();
+                    assert!(bytes.iter().all(|byte| *byte == 0));
+                }
+                region.populate(0..4 * MIB).unwrap();
+            });
+        }
+    }
+}
+
+/// What the kernel says of the handlers of this process, to be read again.
+fn handlers() -> Vec<File> {
+    let tasks = fs::read_dir("/proc/self/task").unwrap();
+    let handlers = tasks.filter_map(|task| File::open(task.unwrap().path().join("stat")).ok());
+    handlers.filter(|stat| state(stat).0.contains("(faultless-0)")).collect()
+}
+
+/// The beginning of that, and whether the thread sleeps.
+fn state(stat: &File) -> (String, bool) {
+    let mut bytes = [0; 64];
+    let n = stat.read_at(&mut bytes, 0).unwrap();
+    let text = String::from_utf8_lossy(&bytes[..n]).into_owned();
+    let sleeps = text.contains(") S");
+    (text, sleeps)
+}
+
+/// A handler that may not poll all its regions sleeps until there is something to do.
+#[test]
+fn a_handler_does_not_spin_where_it_may_not_poll() {
+    const IN_A_ROW: usize = 1000;
+    passes_apart(|| {
+        let regions: Vec<_> = (0..20).map_while(|_| by_thread(|builder| builder)).collect();
+        let handlers = handlers();
+        assert!(regions.is_empty() || !handlers.is_empty());
+        lower(libc::RLIMIT_NOFILE, 3);
+        // Each of them looks once, and then it may not.
+        regions.iter().for_each(use_it);
+        let mut asleep = 0;
+        while asleep < IN_A_ROW {
+            asleep = if handlers.iter().all(|stat| state(stat).1) { asleep + 1 } else { 0 };
+        }
+        regions.iter().for_each(|region| region.advise(0..4 * MIB, Advice::DontNeed).unwrap());
+        regions.iter().for_each(use_it);
     });
 }

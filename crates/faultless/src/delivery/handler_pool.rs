@@ -19,6 +19,7 @@ use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
 use faultless_base::Errno;
+use faultless_base::sys::poll::poll;
 use faultless_base::sys::uffd::message::{self as messages, Message, is_waiting};
 use faultless_base::sys::uffd::{BATCH, Event, Waited};
 
@@ -35,7 +36,7 @@ use crate::shared::Shared;
 /// Shared handlers of a process, at most; no more than processors.
 const MOST: usize = 4;
 /// How often a handler looks up without being asked.
-const LOOK_MS: i32 = 1000;
+const LOOK_MS: u32 = 1000;
 /// After what time a fault that is not served is reported, and how often the watchdog looks.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 const BETWEEN: Duration = Duration::from_millis(1250);
@@ -72,8 +73,7 @@ impl List {
 
     /// Waits until one of them can be read, at most for a time; whether that is so.
     fn wait(&mut self) -> bool {
-        // SAFETY: so many structures to poll.
-        unsafe { libc::poll(self.polls.as_mut_ptr(), self.polls.len() as libc::nfds_t, LOOK_MS) > 0 }
+        poll(&mut self.polls, LOOK_MS).is_ok_and(|ready| ready > 0)
     }
 }
 
