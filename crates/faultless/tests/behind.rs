@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::ptr::null_mut;
 
 use faultless::region::{Advice, Builder, Delivery, Error, FileBacking, Region, Rights};
@@ -184,5 +185,39 @@ fn a_part_that_moves_leaves_its_neighbours_what_they_were() {
         };
         each(|builder| builder, |region| check(region, 0));
         each(|builder| builder.backing(FileBacking::new(file())), |region| check(region, 9));
+    }
+}
+
+/// The program has taken a part by calls of its own: populating says so, in the background as well, and goes on beside.
+#[test]
+fn populating_what_the_program_has_taken_is_an_error() {
+    type Take = fn(*mut libc::c_void) -> bool;
+    // SAFETY: a part of a test's region without a reference to it.
+    const TAKEN: [Take; 4] = unsafe {
+        [
+            |at| libc::munmap(at, MIB) == 0,
+            |at| libc::mprotect(at, MIB, libc::PROT_NONE) == 0,
+            |at| libc::mprotect(at, MIB, libc::PROT_READ) == 0,
+            |at| {
+                let file = tempfile::tempfile().unwrap();
+                file.set_len(PAGE as u64).unwrap();
+                let flags = libc::MAP_SHARED | libc::MAP_FIXED;
+                libc::mmap(at, MIB, libc::PROT_READ | libc::PROT_WRITE, flags, file.as_raw_fd(), 0) == at
+            },
+        ]
+    };
+    limit();
+    for delivery in [Delivery::Direct, Delivery::Kernel] {
+        for (i, take) in TAKEN.into_iter().enumerate() {
+            let region = Region::builder(8 * MIB).delivery(delivery).build().unwrap();
+            region.advise(0..8 * MIB, Advice::DontNeed).unwrap();
+            assert!(take(region.as_ptr().wrapping_add(3 * MIB).cast()), "{i}");
+            let refused = region.populate(0..8 * MIB);
+            assert!(matches!(refused, Err(Error::Kernel(_))), "{delivery:?}, {i}: {refused:?}");
+            let refused = region.populate_in_background(0..8 * MIB).and_then(|work| work.wait());
+            assert!(matches!(refused, Err(Error::Kernel(_))), "{delivery:?}, {i}: {refused:?}");
+            region.populate(4 * MIB..8 * MIB).unwrap();
+            assert!((4 * MIB..8 * MIB).step_by(PAGE).all(|at| is_there(&region, at)));
+        }
     }
 }

@@ -113,8 +113,9 @@ pub trait Mmu {
     fn raises_faults(&self) -> bool;
     /// Says whether the kernel is to bring huge pages, where missing pages raise no faults.
     fn prefer_huge(&self, _span: Span, _huge: bool) {}
-    /// Makes missing pages of a span that may be written present, as an access would.
-    fn touch(&self, span: Span);
+    /// Makes missing pages of a span that may be written present, as an access would. An error where the program itself
+    /// has unmapped, closed or mapped over a part.
+    fn touch(&self, span: Span) -> Result<(), Errno>;
     /// Memory for buffers and frames, which no forked child has; at a multiple of 2 MiB.
     fn reserve(&self, bytes: usize) -> Option<usize>;
     /// Gives that back.

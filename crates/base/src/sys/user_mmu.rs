@@ -392,8 +392,20 @@ impl<B: Backing> Mmu for UserMmu<B> {
         }
     }
 
-    fn touch(&self, span: Span) {
-        (span.start..span.end).step_by(PAGE).for_each(|page| Linux.touch(page));
+    fn touch(&self, span: Span) -> Result<(), Errno> {
+        let populate = |bytes: usize| {
+            let args = [span.start, bytes, libc::MADV_POPULATE_WRITE as usize, 0, 0, 0];
+            // SAFETY: it brings pages, as accesses do, and fails where one would.
+            unsafe { syscall(libc::SYS_madvise, args) }.map(drop)
+        };
+        match populate(span.bytes()) {
+            // The kernel does not know that advice.
+            Err(_) if populate(0).is_err() => {
+                (span.start..span.end).step_by(PAGE).for_each(|page| Linux.touch(page))
+            }
+            answer => return answer,
+        }
+        Ok(())
     }
 
     fn reserve(&self, bytes: usize) -> Option<usize> {

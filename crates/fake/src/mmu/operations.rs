@@ -198,11 +198,12 @@ impl Mmu for FakeMmu {
         true
     }
 
-    fn touch(&self, span: Span) {
+    fn touch(&self, span: Span) -> Result<(), Errno> {
         let mut state = self.quietly();
         pages(span).for_each(|page| {
             state.pages.entry(page).or_insert(Page::Own(0));
         });
+        Ok(())
     }
 
     fn reserve(&self, bytes: usize) -> Option<usize> {
