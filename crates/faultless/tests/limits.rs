@@ -4,9 +4,11 @@ mod apart;
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
+use std::process::Command;
 
 use apart::passes_apart;
 use faultless::region::{Advice, Backing, Builder, Delivery, Error, Heap, Region};
+use faultless_testkit::limit::limit;
 
 const PAGE: usize = 4096;
 const MIB: usize = 1 << 20;
@@ -280,4 +282,33 @@ fn a_handler_does_not_spin_where_it_may_not_poll() {
         regions.iter().for_each(|region| region.advise(0..4 * MIB, Advice::DontNeed).unwrap());
         regions.iter().for_each(use_it);
     });
+}
+
+/// Says to this test program, run again, that it is to do it.
+const LOWERED: &str = "FAULTLESS_TEST_LOWERED";
+
+/// The threads of a region have what they need when it is there, whether they have begun or not. In a process of its
+/// own: a forked one has memory of the C library that other threads have left.
+#[test]
+fn a_limit_that_is_lowered_at_once_ends_no_thread() {
+    const TIMES: usize = 10;
+    if let Ok(resource) = std::env::var(LOWERED) {
+        return with_lowered_limit(resource.parse().unwrap());
+    }
+    limit();
+    for resource in [libc::RLIMIT_AS, libc::RLIMIT_DATA] {
+        for _ in 0..TIMES {
+            let again = std::env::current_exe().unwrap();
+            let args = ["--exact", "a_limit_that_is_lowered_at_once_ends_no_thread", "--nocapture"];
+            let ended = Command::new(again).args(args).env(LOWERED, resource.to_string()).output().unwrap();
+            assert!(ended.status.success(), "{}, {}", ended.status, String::from_utf8_lossy(&ended.stderr));
+        }
+    }
+}
+
+fn with_lowered_limit(resource: libc::__rlimit_resource_t) {
+    let Some(region) = by_thread(|builder| builder.windows(PAGE, PAGE)) else { return };
+    let before = lower(resource, MIB as u64);
+    use_it(&region);
+    lower(resource, before);
 }
