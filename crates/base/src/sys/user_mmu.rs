@@ -8,6 +8,7 @@ use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use super::linux::{self, Linux};
+use super::looks::copy_by_kernel;
 use super::lost::Lost;
 use super::mmu::{Mmu, Rights, Source};
 use super::raw::{self, syscall};
@@ -180,6 +181,24 @@ impl<B: Backing> UserMmu<B> {
         let all = self.lost.is_none().then_some(span);
         let runs = all.into_iter().chain(self.lost.iter().flat_map(move |lost| lost.kept(span)));
         runs.flat_map(|run| self.gone.kept(run))
+    }
+
+    /// Copies bytes that are there. Those of the region the kernel reads, because the program may close them at any time.
+    fn copy(&self, from: Span, to: usize) -> bool {
+        let mut done = 0;
+        while self.span.contains(from.start) && done < from.bytes() {
+            match copy_by_kernel(Span { start: from.start + done, ..from }, to + done) {
+                Ok(0) | Err(Errno::EFAULT) => return false,
+                Ok(copied) => done += copied,
+                // A filter of system calls forbids that.
+                Err(_) => break,
+            }
+        }
+        let left = from.bytes() - done;
+        // SAFETY: pages that are there and may be read, and memory that is the caller's alone. Another thread may write
+        // to a page of the region meanwhile; the caller does not use its bytes then.
+        unsafe { core::ptr::copy_nonoverlapping((from.start + done) as *const u8, (to + done) as *mut u8, left) };
+        true
     }
 
     /// Closes all of it for good, whatever is mapped: an access is a SIGSEGV. For when faults cannot be served any
@@ -455,15 +474,12 @@ impl<B: Backing> Mmu for UserMmu<B> {
         pagemap::first(span, pagemap::PRESENT | pagemap::SWAPPED, 0)
     }
 
-    fn copy_pages(&self, from: Span, to: usize) {
-        // SAFETY: pages that are there and may be read, and reserved memory that is the caller's alone.
-        unsafe { core::ptr::copy_nonoverlapping(from.start as *const u8, to as *mut u8, from.bytes()) }
+    fn copy_pages(&self, from: Span, to: usize) -> bool {
+        self.copy(from, to)
     }
 
-    fn read_bytes(&self, from: usize, buffer: &mut [u8]) {
-        // SAFETY: as above. Another thread may write to a page of the region meanwhile; the caller does not use its
-        // bytes then.
-        unsafe { core::ptr::copy_nonoverlapping(from as *const u8, buffer.as_mut_ptr(), buffer.len()) }
+    fn read_bytes(&self, from: usize, buffer: &mut [u8]) -> bool {
+        self.copy(Span::new(from, buffer.len()), buffer.as_mut_ptr() as usize)
     }
 
     fn drop_reserved(&self, span: Span) {
