@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::ptr::null_mut;
 
 use faultless::region::{Advice, Builder, Delivery, Error, FileBacking, Region, Rights};
@@ -139,4 +140,84 @@ fn windows_stay_within_the_budget() {
             }
         },
     );
+}
+
+/// The flags of the mapping at an address, as the kernel shows them.
+fn flags(at: *const u8) -> String {
+    let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let mut inside = false;
+    for line in smaps.lines() {
+        if let Some((start, end)) = line.split_once(' ').and_then(|(range, _)| range.split_once('-'))
+            && let (Ok(start), Ok(end)) = (usize::from_str_radix(start, 16), usize::from_str_radix(end, 16))
+        {
+            inside = (start..end).contains(&(at as usize));
+        } else if let Some(flags) = line.strip_prefix("VmFlags:")
+            && inside
+        {
+            return flags.to_owned();
+        }
+    }
+    panic!("nothing is mapped at {at:?}");
+}
+
+/// The kernel joins like areas. What it joins must not be forgotten, and what the program has said stays.
+#[test]
+fn a_part_that_moves_leaves_its_neighbours_what_they_were() {
+    const ADVICE: [(i32, &str); 4] = [
+        (libc::MADV_SEQUENTIAL, " sr"),
+        (libc::MADV_RANDOM, " rr"),
+        (libc::MADV_DONTDUMP, " dd"),
+        (libc::MADV_NORMAL, ""),
+    ];
+    for (advice, flag) in ADVICE {
+        let check = |region: Region, fresh: u8| {
+            assert_eq!(madvise(&region, 0, 8 * MIB, advice), None);
+            region.unmap(4 * MIB..6 * MIB).unwrap();
+            region.remap(0..PAGE, 5 * MIB).unwrap();
+            region.map(4 * MIB..5 * MIB, Rights::Write).unwrap();
+            region.map(5 * MIB + PAGE..6 * MIB, Rights::Write).unwrap();
+            for page in [4 * MIB, 5 * MIB - PAGE, 5 * MIB, 5 * MIB + PAGE, 6 * MIB - PAGE] {
+                let at = region.as_ptr().wrapping_add(page);
+                assert_eq!(read(at), fresh, "{region:?} at {page:#x}");
+                assert!(flags(at).contains(flag), "advice {advice}: {}", flags(at));
+            }
+            region.populate(4 * MIB..6 * MIB).unwrap();
+        };
+        each(|builder| builder, |region| check(region, 0));
+        each(|builder| builder.backing(FileBacking::new(file())), |region| check(region, 9));
+    }
+}
+
+/// The program has taken a part by calls of its own: populating says so, in the background as well, and goes on beside.
+#[test]
+fn populating_what_the_program_has_taken_is_an_error() {
+    type Take = fn(*mut libc::c_void) -> bool;
+    // SAFETY: a part of a test's region without a reference to it.
+    const TAKEN: [Take; 4] = unsafe {
+        [
+            |at| libc::munmap(at, MIB) == 0,
+            |at| libc::mprotect(at, MIB, libc::PROT_NONE) == 0,
+            |at| libc::mprotect(at, MIB, libc::PROT_READ) == 0,
+            |at| {
+                let file = tempfile::tempfile().unwrap();
+                file.set_len(PAGE as u64).unwrap();
+                let flags = libc::MAP_SHARED | libc::MAP_FIXED;
+                libc::mmap(at, MIB, libc::PROT_READ | libc::PROT_WRITE, flags, file.as_raw_fd(), 0) == at
+            },
+        ]
+    };
+    limit();
+    for delivery in [Delivery::Direct, Delivery::Kernel] {
+        for (i, take) in TAKEN.into_iter().enumerate() {
+            let region = Region::builder(8 * MIB).delivery(delivery).build().unwrap();
+            region.advise(0..8 * MIB, Advice::DontNeed).unwrap();
+            assert!(take(region.as_ptr().wrapping_add(3 * MIB).cast()), "{i}");
+            let refused = region.populate(0..8 * MIB);
+            assert!(matches!(refused, Err(Error::Kernel(_))), "{delivery:?}, {i}: {refused:?}");
+            let refused = region.populate_in_background(0..8 * MIB).and_then(|work| work.wait());
+            assert!(matches!(refused, Err(Error::Kernel(_))), "{delivery:?}, {i}: {refused:?}");
+            region.populate(4 * MIB..8 * MIB).unwrap();
+            assert!((4 * MIB..8 * MIB).step_by(PAGE).all(|at| is_there(&region, at)));
+        }
+    }
 }

@@ -196,6 +196,50 @@ fn a_snapshot_is_of_one_moment() {
 }
 
 /// Writes by the kernel on behalf of the program.
+/// The kernel joins like areas. A part that moves must not take the notice of writes from its neighbours.
+#[test]
+fn writes_beside_a_part_that_moved_are_noticed() {
+    limit();
+    let Some(region) = region(8 * SLOT) else { return };
+    // SAFETY: all of the region, of which the content stays.
+    assert_eq!(unsafe { libc::madvise(region.as_ptr().cast(), 8 * SLOT, libc::MADV_SEQUENTIAL) }, 0);
+    region.unmap(4 * SLOT..6 * SLOT).unwrap();
+    let snapshot = region.snapshot().unwrap();
+    region.remap(0..PAGE, 5 * SLOT).unwrap();
+    region.map(4 * SLOT..5 * SLOT, Rights::Write).unwrap();
+    region.map(5 * SLOT + PAGE..6 * SLOT, Rights::Write).unwrap();
+    let bytes = part(&region, 0, 8 * SLOT);
+    (4 * SLOT..8 * SLOT).step_by(PAGE).for_each(|at| bytes[at] = 3);
+    assert!(all(&snapshot).iter().all(|byte| *byte == 0));
+}
+
+/// The program must not do that; what the library cannot read then is an error, and nothing else.
+#[test]
+fn what_the_program_closes_itself_is_an_error() {
+    limit();
+    let Some(region) = region(2 * SLOT) else { return };
+    let bytes = part(&region, 0, 2 * SLOT);
+    bytes.fill(7);
+    let snapshot = region.snapshot().unwrap();
+    let closed = |prot: i32| {
+        // SAFETY: a part of the region that is not accessed meanwhile.
+        let done = unsafe { libc::mprotect(region.as_ptr().add(8 * PAGE).cast(), PAGE, prot) };
+        assert_eq!(done, 0);
+    };
+    closed(libc::PROT_NONE);
+    let mut read = [0; 4];
+    assert_eq!(snapshot.read_at(8 * PAGE, &mut read), Err(Error::Rights));
+    assert_eq!(snapshot.read_at(0, &mut vec![0; SLOT]), Err(Error::Rights));
+    snapshot.read_at(9 * PAGE, &mut read).unwrap();
+    assert_eq!(read, [7; 4]);
+    // Its neighbours are copied with a page that is written to.
+    bytes[7 * PAGE] = 8;
+    snapshot.read_at(7 * PAGE, &mut read).unwrap();
+    assert_eq!((read, snapshot.read_at(8 * PAGE, &mut read)), ([7; 4], Err(Error::Rights)));
+    closed(libc::PROT_READ | libc::PROT_WRITE);
+    assert!(all(&snapshot).iter().all(|byte| *byte == 7));
+}
+
 #[test]
 fn system_calls_write_beside_a_snapshot() {
     limit();

@@ -294,6 +294,23 @@ fn a_page_that_does_not_come_is_an_error_in_the_end() {
     assert_eq!((region.read(fault.addr), region.counted(Counter::RegionPgfault)), (Found::Poisoned, 1));
 }
 
+/// Buffers are made when they are first needed, and may not be had then. That page alone is an error in the end.
+#[test]
+fn a_page_that_needs_a_buffer_is_an_error_where_none_can_be_had() {
+    let region = region_of(FakeMmu::new(|| {}), 10, Orders { first: 0, most: 0 });
+    region.map(span(0, 8), BACKED, 0).unwrap();
+    let fault = Fault { addr: span(1, 1).start, wants: Rights::Read, hint: 0, cpu: 0 };
+    region.fail(&[Errno::ENOMEM]);
+    assert_eq!((region.fault(fault), region.read(fault.addr)), (Outcome::Failed(Errno::ENOMEM), Found::Missing));
+    region.fail(&[Errno::ENOMEM]);
+    assert_eq!(region.last_fault(fault), Outcome::Lost(Errno::ENOMEM));
+    assert_eq!(region.read(fault.addr), Found::Poisoned);
+    // Others come when there is memory again, and so does this one once it is dropped.
+    assert_eq!(access(&region, 2, None), Ok(backing_byte(2 * PAGE)));
+    region.advise(span(1, 1), Advice::DontNeed).unwrap();
+    assert_eq!(access(&region, 1, None), Ok(backing_byte(PAGE)));
+}
+
 /// What the first try has read, the second installs.
 #[test]
 fn filled_frames_are_kept_for_the_second_try() {

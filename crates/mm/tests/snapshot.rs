@@ -45,7 +45,7 @@ fn access(region: &Region<FakeMmu>, page: usize, write: Option<u8>) -> Option<u8
 
 fn read(region: &Region<FakeMmu>, id: usize, first: usize, pages: usize) -> Vec<u8> {
     let mut bytes = vec![0xEE; pages * PAGE];
-    region.read_snapshot(id, span(first, 1).start, &mut bytes);
+    region.read_snapshot(id, span(first, 1).start, &mut bytes).unwrap();
     bytes
         .chunks(PAGE)
         .inspect(|page| assert!(page.iter().all(|byte| *byte == page[0])))

@@ -234,8 +234,8 @@ impl Mmu for SimMmu<'_> {
         true
     }
 
-    fn touch(&self, span: Span) {
-        self.fake.touch(span);
+    fn touch(&self, span: Span) -> Result<(), Errno> {
+        self.fake.touch(span)
     }
 
     fn reserve(&self, bytes: usize) -> Option<usize> {

@@ -3,10 +3,14 @@
 //! One call of the kernel moves one area, or nothing. Since Linux 6.17 a call may move several, and stops half way at
 //! one that is sealed, or at the limit of areas. So here each call is for one area. When a later one is refused, the
 //! areas that have moved go back.
+//!
+//! A call with `MREMAP_FIXED` unmaps its target first, and may be refused after that. Where a limit forbids a mapping
+//! there, too, a hole is left, in which the kernel puts what others map.
 
-use super::linux::{map_at, mprotect};
+use super::isolate::is_mapped;
+use super::linux::{map_at, mprotect, reserve};
 use super::looks::copy_by_kernel;
-use super::raw::{self, syscall};
+use super::raw::{self, Access, syscall};
 use crate::Errno;
 use crate::units::{PAGE, SLOT, Span};
 
@@ -14,19 +18,40 @@ use crate::units::{PAGE, SLOT, Span};
 pub struct Stopped {
     pub done: usize,
     pub error: Errno,
+    /// Where nothing may be mapped now; most are empty.
+    pub holes: [Span; 2],
+}
+
+impl Stopped {
+    /// One that leaves no holes.
+    pub fn new(done: usize, error: Errno) -> Self {
+        Self { done, error, holes: [NONE; 2] }
+    }
 }
 
 /// As [`super::Sys::migrate`].
 pub fn migrate(from: Span, to: usize) -> bool {
-    let Err(Stopped { done, .. }) = move_all(from, to) else { return true };
-    // A move that fails may have unmapped its target.
-    let rest = Span { start: to + done, end: to + from.bytes() };
-    map_at(rest, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_FIXED_NOREPLACE);
-    if let Err(stopped) = move_all(Span::new(to, done), from.start) {
+    // The kernel asks for these limits when the target is unmapped already.
+    if !may_map() {
+        return false;
+    }
+    let Err(Stopped { done, holes, .. }) = move_all(from, to, move_onto) else { return true };
+    for hole in holes.into_iter().filter(|hole| !hole.is_empty()) {
+        let is_ours = map_at(hole, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_FIXED_NOREPLACE);
+        assert!(is_ours || is_mapped(hole), "a place for blocks is lost, and may be another's by now");
+    }
+    if let Err(stopped) = move_all(Span::new(to, done), from.start, move_onto) {
         // At the limit of areas nothing moves any more, but both places are there still.
         copy_back(Span { start: to + stopped.done, end: to + done }, from.start + stopped.done);
     }
     false
+}
+
+/// Whether a limit of addresses lets this process map anything.
+fn may_map() -> bool {
+    let page = raw::map_private(PAGE, Access::Reserve);
+    // SAFETY: the page just mapped.
+    page.inspect(|at| unsafe { raw::unmap(*at, PAGE) }).is_some()
 }
 
 /// Copies the moved part back. The kernel makes the copy, so that rights that the program has changed are an error;
@@ -48,23 +73,66 @@ fn copy_back(there: Span, to: usize) {
     }
 }
 
-/// Moves pages from where they leave an empty mapping behind.
-pub fn move_all(from: Span, to: usize) -> Result<(), Stopped> {
-    let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP) as usize;
+/// How a part of one area moves, and leaves an empty mapping behind; or the error, and where holes may be.
+pub type Step = fn(Span, usize) -> Result<(), (Errno, [Span; 2])>;
+
+/// Moves all pages of a span, by one step for each area.
+pub fn move_all(from: Span, to: usize, step: Step) -> Result<(), Stopped> {
     let (mut done, mut bytes) = (0, from.bytes());
     while done < from.bytes() {
         let at = from.start + done;
-        // A call takes no more than one of the kernel's areas, and where they end is not known here.
+        // A step takes no more than one of the kernel's areas, and where they end is not known here.
         while bytes > PAGE && !is_in_one_area(at, bytes) {
             bytes = (bytes / PAGE).div_ceil(2) * PAGE;
         }
-        // SAFETY: both are the engine's own, and no thread accesses them meanwhile.
-        let moved = unsafe { syscall(libc::SYS_mremap, [at, bytes, bytes, flags, to + done, 0]) };
-        moved.map_err(|error| Stopped { done, error })?;
-        done += bytes;
+        match step(Span::new(at, bytes), to + done) {
+            Ok(()) => done += bytes,
+            // Not less than the kernel moves by tables.
+            Err((Errno::ENOMEM, holes)) if bytes > SLOT && holes == [NONE; 2] => {
+                bytes = (bytes / SLOT).div_ceil(2) * SLOT;
+                continue;
+            }
+            Err((error, holes)) => return Err(Stopped { done, error, holes }),
+        }
         bytes = from.bytes() - done;
     }
     Ok(())
+}
+
+const NONE: Span = Span { start: 0, end: 0 };
+const ONTO: i32 = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+
+/// Moves pages to memory of the caller's, in one call. The target may be a hole afterwards.
+pub fn move_onto(from: Span, to: usize) -> Result<(), (Errno, [Span; 2])> {
+    let moved = remap(from, ONTO | libc::MREMAP_DONTUNMAP, to);
+    moved.map(drop).map_err(|error| (error, [hole(error, Span::new(to, from.bytes())), NONE]))
+}
+
+/// The same by way of a place where nothing is. The kernel asks for its limits when pages go there, and then nothing
+/// is unmapped yet. The second call takes no more of anything.
+pub fn move_by_way(from: Span, to: usize) -> Result<(), (Errno, [Span; 2])> {
+    // Huge pages stay whole between places alike. Another thread may map something there: then it is another place.
+    let way = reserve(from.bytes() + SLOT, SLOT).map_or(0, |room| {
+        // SAFETY: the reservation just made.
+        unsafe { raw::unmap(room.start, room.bytes()) };
+        room.start + from.start % SLOT
+    });
+    let way =
+        remap(from, libc::MREMAP_MAYMOVE | libc::MREMAP_DONTUNMAP, way).map_err(|error| (error, [NONE; 2]))?;
+    let way = Span::new(way, from.bytes());
+    let Err(error) = remap(way, ONTO, to) else { return Ok(()) };
+    let back = remap(way, ONTO, from.start);
+    Err((error, [hole(error, Span::new(to, from.bytes())), back.map_or_else(|error| hole(error, from), |_| NONE)]))
+}
+
+/// What a refused call may have unmapped. A seal is seen before.
+fn hole(error: Errno, target: Span) -> Span {
+    if error == Errno::EPERM { NONE } else { target }
+}
+
+fn remap(from: Span, flags: i32, to: usize) -> raw::Answer {
+    // SAFETY: both are the engine's own, and no thread accesses them meanwhile; or the kernel chooses a free place.
+    unsafe { syscall(libc::SYS_mremap, [from.start, from.bytes(), from.bytes(), flags as usize, to, 0]) }
 }
 
 /// Whether one of the kernel's areas contains all of a part of a reservation. A move as a trial would not do: before

@@ -113,8 +113,9 @@ pub trait Mmu {
     fn raises_faults(&self) -> bool;
     /// Says whether the kernel is to bring huge pages, where missing pages raise no faults.
     fn prefer_huge(&self, _span: Span, _huge: bool) {}
-    /// Makes missing pages of a span that may be written present, as an access would.
-    fn touch(&self, span: Span);
+    /// Makes missing pages of a span that may be written present, as an access would. An error where the program itself
+    /// has unmapped, closed or mapped over a part.
+    fn touch(&self, span: Span) -> Result<(), Errno>;
     /// Memory for buffers and frames, which no forked child has; at a multiple of 2 MiB.
     fn reserve(&self, bytes: usize) -> Option<usize>;
     /// Gives that back.
@@ -133,10 +134,15 @@ pub trait Mmu {
     fn first_there(&self, _span: Span) -> Option<Span> {
         None
     }
-    /// Copies pages that are there, of the region or of memory of [`Mmu::reserve`], to such memory.
-    fn copy_pages(&self, _from: Span, _to: usize) {}
-    /// Copies bytes of such pages to a buffer.
-    fn read_bytes(&self, _from: usize, _buffer: &mut [u8]) {}
+    /// Copies pages that are there, of the region or of memory of [`Mmu::reserve`], to such memory. False: the program
+    /// itself has closed a part of the region, and not all is copied.
+    fn copy_pages(&self, _from: Span, _to: usize) -> bool {
+        false
+    }
+    /// Copies bytes of such pages to a buffer; whether all of them may be read.
+    fn read_bytes(&self, _from: usize, _buffer: &mut [u8]) -> bool {
+        false
+    }
     /// Drops pages of such memory: they are zero when they are used again.
     fn drop_reserved(&self, _span: Span) {}
     /// Spends a moment waiting for another thread, the longer the higher `turn`.

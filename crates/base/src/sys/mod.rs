@@ -31,6 +31,7 @@ pub mod open;
 pub mod page_file;
 pub mod pagemap;
 mod policy;
+pub mod poll;
 pub mod pressure;
 pub mod proc_file;
 pub mod stack;

@@ -1,5 +1,6 @@
 //! The memory management unit of a region in this process: userfaultfd and ordinary system calls.
 
+mod gone;
 mod relocate;
 mod zeroes;
 
@@ -7,6 +8,7 @@ use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use super::linux::{self, Linux};
+use super::looks::copy_by_kernel;
 use super::lost::Lost;
 use super::mmu::{Mmu, Rights, Source};
 use super::raw::{self, syscall};
@@ -57,6 +59,8 @@ pub struct UserMmu<B: Backing> {
     zeroes: usize,
     /// Parts that the program has taken, where that is known.
     lost: Option<Lost>,
+    /// Parts that could not be reserved again after a move. It is shut then.
+    gone: gone::Gone,
     /// Held while pages move.
     relocating: Lock<()>,
     /// No thread serves it any more.
@@ -84,6 +88,7 @@ impl<B: Backing> UserMmu<B> {
             is_kept_from_children: false,
             zeroes: 0,
             lost: None,
+            gone: gone::Gone::default(),
             relocating: Lock::new(()),
             is_shut: AtomicBool::new(false),
             watches_writes: AtomicBool::new(false),
@@ -171,12 +176,37 @@ impl<B: Backing> UserMmu<B> {
         parts.filter(|(_, part)| !part.is_empty())
     }
 
+    /// The runs of a span that others have not taken, as far as that is known.
+    fn kept(&self, span: Span) -> impl Iterator<Item = Span> {
+        let all = self.lost.is_none().then_some(span);
+        let runs = all.into_iter().chain(self.lost.iter().flat_map(move |lost| lost.kept(span)));
+        runs.flat_map(|run| self.gone.kept(run))
+    }
+
+    /// Copies bytes that are there. Those of the region the kernel reads, because the program may close them at any time.
+    fn copy(&self, from: Span, to: usize) -> bool {
+        let mut done = 0;
+        while self.span.contains(from.start) && done < from.bytes() {
+            match copy_by_kernel(Span { start: from.start + done, ..from }, to + done) {
+                Ok(0) | Err(Errno::EFAULT) => return false,
+                Ok(copied) => done += copied,
+                // A filter of system calls forbids that.
+                Err(_) => break,
+            }
+        }
+        let left = from.bytes() - done;
+        // SAFETY: pages that are there and may be read, and memory that is the caller's alone. Another thread may write
+        // to a page of the region meanwhile; the caller does not use its bytes then.
+        unsafe { core::ptr::copy_nonoverlapping((from.start + done) as *const u8, (to + done) as *mut u8, left) };
+        true
+    }
+
     /// Closes all of it for good, whatever is mapped: an access is a SIGSEGV. For when faults cannot be served any
     /// more.
     pub fn shut(&self) {
         // First: a thread that opens a part meanwhile sees the flag then, or its part is closed here.
         self.is_shut.store(true, Ordering::SeqCst);
-        for run in kept(self.span, &self.lost) {
+        for run in self.kept(self.span) {
             let _ = self.protect(run, Rights::None);
         }
         self.wake(self.span);
@@ -191,7 +221,7 @@ impl<B: Backing> UserMmu<B> {
     pub fn let_go(&self) {
         self.shut();
         for (uffd, part) in self.parts(self.span) {
-            for run in kept(part, &self.lost) {
+            for run in self.kept(part) {
                 let _ = uffd.unregister_pieces(run);
             }
         }
@@ -219,7 +249,7 @@ impl<B: Backing> Drop for UserMmu<B> {
                 self.shut();
                 ManuallyDrop::drop(&mut self.uffds);
             }
-            for run in kept(self.span, &self.lost) {
+            for run in self.kept(self.span) {
                 raw::unmap(run.start, run.bytes());
             }
             if self.lost.is_none() {
@@ -230,12 +260,6 @@ impl<B: Backing> Drop for UserMmu<B> {
             }
         }
     }
-}
-
-/// The runs of a span that the program has not taken, as far as that is known.
-fn kept(span: Span, lost: &Option<Lost>) -> impl Iterator<Item = Span> {
-    let all = lost.is_none().then_some(span);
-    all.into_iter().chain(lost.iter().flat_map(move |lost| lost.kept(span)))
 }
 
 impl<B: Backing> Mmu for UserMmu<B> {
@@ -387,8 +411,20 @@ impl<B: Backing> Mmu for UserMmu<B> {
         }
     }
 
-    fn touch(&self, span: Span) {
-        (span.start..span.end).step_by(PAGE).for_each(|page| Linux.touch(page));
+    fn touch(&self, span: Span) -> Result<(), Errno> {
+        let populate = |bytes: usize| {
+            let args = [span.start, bytes, libc::MADV_POPULATE_WRITE as usize, 0, 0, 0];
+            // SAFETY: it brings pages, as accesses do, and fails where one would.
+            unsafe { syscall(libc::SYS_madvise, args) }.map(drop)
+        };
+        match populate(span.bytes()) {
+            // The kernel does not know that advice.
+            Err(_) if populate(0).is_err() => {
+                (span.start..span.end).step_by(PAGE).for_each(|page| Linux.touch(page))
+            }
+            answer => return answer,
+        }
+        Ok(())
     }
 
     fn reserve(&self, bytes: usize) -> Option<usize> {
@@ -438,15 +474,12 @@ impl<B: Backing> Mmu for UserMmu<B> {
         pagemap::first(span, pagemap::PRESENT | pagemap::SWAPPED, 0)
     }
 
-    fn copy_pages(&self, from: Span, to: usize) {
-        // SAFETY: pages that are there and may be read, and reserved memory that is the caller's alone.
-        unsafe { core::ptr::copy_nonoverlapping(from.start as *const u8, to as *mut u8, from.bytes()) }
+    fn copy_pages(&self, from: Span, to: usize) -> bool {
+        self.copy(from, to)
     }
 
-    fn read_bytes(&self, from: usize, buffer: &mut [u8]) {
-        // SAFETY: as above. Another thread may write to a page of the region meanwhile; the caller does not use its
-        // bytes then.
-        unsafe { core::ptr::copy_nonoverlapping(from as *const u8, buffer.as_mut_ptr(), buffer.len()) }
+    fn read_bytes(&self, from: usize, buffer: &mut [u8]) -> bool {
+        self.copy(Span::new(from, buffer.len()), buffer.as_mut_ptr() as usize)
     }
 
     fn drop_reserved(&self, span: Span) {

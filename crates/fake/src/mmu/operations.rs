@@ -198,11 +198,12 @@ impl Mmu for FakeMmu {
         true
     }
 
-    fn touch(&self, span: Span) {
+    fn touch(&self, span: Span) -> Result<(), Errno> {
         let mut state = self.quietly();
         pages(span).for_each(|page| {
             state.pages.entry(page).or_insert(Page::Own(0));
         });
+        Ok(())
     }
 
     fn reserve(&self, bytes: usize) -> Option<usize> {
@@ -264,20 +265,22 @@ impl Mmu for FakeMmu {
         Some(Span { start: first * PAGE, end: end * PAGE })
     }
 
-    fn copy_pages(&self, from: Span, to: usize) {
+    fn copy_pages(&self, from: Span, to: usize) -> bool {
         let mut state = self.begin().expect("a copy that fails");
         for (i, page) in pages(from).enumerate() {
             let byte = state.read(page, "copied").expect("a page that is not there is copied");
             state.write_reserved(to / PAGE + i, byte);
         }
+        true
     }
 
-    fn read_bytes(&self, from: usize, buffer: &mut [u8]) {
+    fn read_bytes(&self, from: usize, buffer: &mut [u8]) -> bool {
         let state = self.begin().expect("a read that fails");
         for (i, part) in buffer.chunks_mut(PAGE).enumerate() {
             // It may have gone by a call of the program's own.
             all_of(part, state.read(from / PAGE + i, "read").unwrap_or(0));
         }
+        true
     }
 
     fn drop_reserved(&self, span: Span) {

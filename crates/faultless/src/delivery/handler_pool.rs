@@ -13,18 +13,18 @@
 //! region. The list that it polls is made by the threads that add and remove regions, and exchanged for the old one.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
 use faultless_base::Errno;
+use faultless_base::sys::poll::poll;
 use faultless_base::sys::uffd::message::{self as messages, Message, is_waiting};
 use faultless_base::sys::uffd::{BATCH, Event, Waited};
 
 use crate::delivery::served::CHANGE;
 use crate::delivery::thread::{Beat, batch};
-use crate::delivery::watchdog::{Message as Look, Progress, now};
+use crate::delivery::watchdog::{Message as Look, Messages, Progress, now};
 use crate::error::Error;
 use crate::process::descriptors::End;
 use crate::process::masked::Masked;
@@ -35,7 +35,7 @@ use crate::shared::Shared;
 /// Shared handlers of a process, at most; no more than processors.
 const MOST: usize = 4;
 /// How often a handler looks up without being asked.
-const LOOK_MS: i32 = 1000;
+const LOOK_MS: u32 = 1000;
 /// After what time a fault that is not served is reported, and how often the watchdog looks.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 const BETWEEN: Duration = Duration::from_millis(1250);
@@ -72,8 +72,7 @@ impl List {
 
     /// Waits until one of them can be read, at most for a time; whether that is so.
     fn wait(&mut self) -> bool {
-        // SAFETY: so many structures to poll.
-        unsafe { libc::poll(self.polls.as_mut_ptr(), self.polls.len() as libc::nfds_t, LOOK_MS) > 0 }
+        poll(&mut self.polls, LOOK_MS).is_ok_and(|ready| ready > 0)
     }
 }
 
@@ -99,7 +98,7 @@ impl Post {
         self.bell.ring();
     }
 
-    fn serve(&self, watchdog: &SyncSender<Look>) {
+    fn serve(&self, watchdog: &Messages) {
         let mut list = List::default();
         while !self.bell.is_told() {
             {
@@ -124,22 +123,21 @@ impl Post {
     }
 
     /// Serves what messages a region has; whether there may be more.
-    fn serve_one(&self, member: &Member, watchdog: &SyncSender<Look>) -> bool {
+    fn serve_one(&self, member: &Member, watchdog: &Messages) -> bool {
         let served = lock(&member.served);
         let Some(shared) = &*served else { return true };
         let served = catch_unwind(AssertUnwindSafe(|| self.read(shared)));
         match served {
             Ok(true) => {
                 if shared.memory.has_left_windows() {
-                    // Where it was told already, it has not looked yet.
-                    let _ = watchdog.try_send(Look::Look);
+                    watchdog.tell(Look::Look);
                 }
                 return true;
             }
             Ok(false) => shared.close("the descriptor of a region cannot be read"),
             Err(_) => shared.close("a handler thread has died"),
         }
-        let _ = watchdog.try_send(Look::Closed);
+        watchdog.tell(Look::Closed);
         false
     }
 
@@ -156,29 +154,36 @@ impl Post {
         true
     }
 
-    fn watch(&self, received: &Receiver<Look>) {
+    /// One of its regions, by its place in the list.
+    fn member(&self, i: usize) -> Option<Arc<Member>> {
+        lock(&self.members).get(i).cloned()
+    }
+
+    /// It allocates nothing: the program may have lowered its limits.
+    fn watch(&self, received: &Messages) {
         let mut progress = Progress::default();
         let mut next = Instant::now() + BETWEEN;
         loop {
-            let told = received.recv_timeout(next.saturating_duration_since(Instant::now()));
-            if matches!(told, Ok(Look::End) | Err(RecvTimeoutError::Disconnected)) {
+            let told = received.next(next);
+            if matches!(told, Some(Look::End)) {
                 return;
             }
-            if told.is_err() {
+            if told.is_none() {
                 next = Instant::now() + BETWEEN;
             }
             let mut waits = false;
-            let members = lock(&self.members).clone();
-            for member in members {
+            // Backwards, because those behind one that leaves move up.
+            let all = lock(&self.members).len();
+            for member in (0..all).rev().filter_map(|i| self.member(i)) {
                 let watched = lock(&member.watched);
                 match (&told, &*watched) {
                     (_, None) => {}
-                    (Err(_), Some(shared)) => waits |= !shared.is_closed() && is_waiting(member.number),
-                    (Ok(_), Some(shared)) if shared.is_closed() => shared.memory.shut(),
-                    (Ok(_), Some(shared)) => while shared.memory.look_back() {},
+                    (None, Some(shared)) => waits |= !shared.is_closed() && is_waiting(member.number),
+                    (Some(_), Some(shared)) if shared.is_closed() => shared.memory.shut(),
+                    (Some(_), Some(shared)) => while shared.memory.look_back() {},
                 }
             }
-            if told.is_err()
+            if told.is_none()
                 && let Some(stall) = progress.look(&self.beat, waits, now(), PATIENCE)
             {
                 stall.report(CHANGE);
@@ -189,7 +194,7 @@ impl Post {
 
 struct Handler {
     post: Arc<Post>,
-    watchdog: SyncSender<Look>,
+    watchdog: Arc<Messages>,
     threads: Vec<Thread>,
 }
 
@@ -202,7 +207,8 @@ impl Handler {
             beat: Beat::default(),
         });
         post.publish(&[]);
-        let (watchdog, received) = sync_channel(1);
+        let watchdog = Arc::new(Messages::default());
+        let received = watchdog.clone();
         let mut handler = Self { post: post.clone(), watchdog: watchdog.clone(), threads: Vec::new() };
         let (serving, watching) = (post.clone(), post);
         handler.threads.push(Thread::start(c"faultless-0", move || serving.serve(&watchdog))?);
@@ -217,7 +223,7 @@ impl Handler {
 
 impl Drop for Handler {
     fn drop(&mut self) {
-        let _ = self.watchdog.send(Look::End);
+        self.watchdog.tell(Look::End);
         self.post.bell.tell();
         self.threads.drain(..).for_each(Thread::join);
     }

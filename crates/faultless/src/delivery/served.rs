@@ -31,8 +31,8 @@ pub trait Served: Send + Sync {
     fn is_sigbus_of_others(&self, page: usize, wants: Rights) -> bool;
     /// Whether this thread is bringing a page of it.
     fn is_read_here(&self) -> bool;
-    /// What is being read: since when, in ns, and where.
-    fn reads(&self) -> Vec<(u64, u64)>;
+    /// Calls `f` for all that is being read: since when, in ns, and where.
+    fn each_read(&self, f: &mut dyn FnMut(u64, u64));
     /// Whether a read may wait for what is the program's.
     fn is_backed(&self) -> bool;
     /// Descriptors without which a missing page would be zero, beside those of [`Served::uffd`].
@@ -86,8 +86,8 @@ impl Served for Shared {
     fn is_read_here(&self) -> bool {
         self.memory.backing().is_read_here()
     }
-    fn reads(&self) -> Vec<(u64, u64)> {
-        self.memory.backing().reads().collect()
+    fn each_read(&self, f: &mut dyn FnMut(u64, u64)) {
+        self.memory.backing().reads().for_each(|(since, offset)| f(since, offset));
     }
     fn is_backed(&self) -> bool {
         self.memory.backing().is_some()

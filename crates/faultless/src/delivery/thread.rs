@@ -6,7 +6,6 @@
 use std::ffi::CStr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use faultless_base::sys::descriptor::Descriptor;
@@ -19,7 +18,7 @@ use faultless_base::{Errno, PAGE, Span};
 use faultless_mm::fault::{Fault, Outcome};
 
 use crate::delivery::served::Served;
-use crate::delivery::watchdog::Message as Look;
+use crate::delivery::watchdog::{Message as Look, Messages};
 use crate::error::Error;
 use crate::events::Events;
 use crate::events::remote_fill::{Buffer, Files, Request};
@@ -77,7 +76,7 @@ impl Handlers {
     pub fn start(
         served: &Arc<dyn Served>,
         events: Option<&Events>,
-        watchdog: &SyncSender<Look>,
+        watchdog: &Arc<Messages>,
     ) -> Result<Self, Error> {
         let inboxes: Vec<_> = match events {
             Some(events) => events.inboxes.iter().map(|inbox| inbox.number() as i32).collect(),
@@ -158,7 +157,7 @@ impl Inbox<'_> {
 }
 
 /// Serves the descriptor of a part until the end of service.
-fn serve(served: &dyn Served, part: usize, inbox: Inbox<'_>, beat: &Beat, watchdog: &SyncSender<Look>) {
+fn serve(served: &dyn Served, part: usize, inbox: Inbox<'_>, beat: &Beat, watchdog: &Messages) {
     let Some(uffd) = served.uffd(part) else { return };
     let mut messages: [Message; BATCH] = [[0; 4]; BATCH];
     let mut buffer = Buffer::default();
@@ -177,14 +176,13 @@ fn serve(served: &dyn Served, part: usize, inbox: Inbox<'_>, beat: &Beat, watchd
                 let mut events = messages.map(Event::from);
                 batch(served, uffd, beat, &mut events[..n]);
                 if served.has_left_windows() {
-                    // Where it was told already, it has not looked yet.
-                    let _ = watchdog.try_send(Look::Look);
+                    watchdog.tell(Look::Look);
                 }
             }
             Err(_) => {
                 served.close("the descriptor of a region cannot be read");
                 // It may have others, by which waiting threads are woken.
-                let _ = watchdog.try_send(Look::Closed);
+                watchdog.tell(Look::Closed);
                 return;
             }
         }

@@ -2,7 +2,7 @@
 //! much was used of what streams have left behind: if it faults there, handlers serve it.
 
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,7 @@ use crate::delivery::thread::{Beat, Handlers};
 use crate::error::Error;
 use crate::events::Events;
 use crate::process::descriptors::own_files;
+use crate::process::mailbox::Mailbox;
 use crate::process::message;
 use crate::process::thread::Thread;
 
@@ -28,6 +29,45 @@ pub enum Message {
     End,
 }
 
+/// What it was told and has not taken yet. A message that comes again before that is the same.
+#[derive(Default)]
+struct Told {
+    look: bool,
+    closed: bool,
+    end: bool,
+}
+
+/// Where it is told.
+#[derive(Default)]
+pub struct Messages(Mailbox<Told>);
+
+impl Messages {
+    /// Tells it.
+    pub fn tell(&self, message: Message) {
+        self.0.put(|told| match message {
+            Message::Look => told.look = true,
+            Message::Closed => told.closed = true,
+            Message::End => told.end = true,
+        });
+    }
+
+    /// Waits for what it is told, the most urgent first, up to a moment.
+    pub fn next(&self, until: Instant) -> Option<Message> {
+        self.0.wait(Some(until), |told| match told {
+            Told { end: true, .. } => Some(Message::End),
+            Told { closed, .. } if *closed => {
+                *closed = false;
+                Some(Message::Closed)
+            }
+            Told { look, .. } if *look => {
+                *look = false;
+                Some(Message::Look)
+            }
+            _ => None,
+        })
+    }
+}
+
 /// Time between two looks, at least and at most.
 const LEAST: Duration = Duration::from_millis(1);
 const MOST: Duration = Duration::from_secs(3600);
@@ -35,7 +75,7 @@ const MOST: Duration = Duration::from_secs(3600);
 /// Handler threads, if there are any, and the thread that watches what is under way; all end with it.
 pub struct Watched {
     handlers: Arc<Mutex<Option<Handlers>>>,
-    messages: SyncSender<Message>,
+    messages: Arc<Messages>,
     watchdog: Option<Thread>,
     // Ends last, so that no thread waits for a reader that is not there.
     _events: Option<Events>,
@@ -44,8 +84,7 @@ pub struct Watched {
 impl Watched {
     /// Starts the watchdog alone, where each thread resolves its own faults.
     pub fn start(served: Arc<dyn Served>, patience: Duration) -> Result<Self, Error> {
-        let (messages, received) = sync_channel(1);
-        Self::watch(served, patience, None, None, messages, received)
+        Self::watch(served, patience, None, None, Arc::default())
     }
 
     /// Starts it and handler threads, which have messages from `events` where there are any.
@@ -54,9 +93,9 @@ impl Watched {
         events: Option<Events>,
         patience: Duration,
     ) -> Result<Self, Error> {
-        let (messages, received) = sync_channel(1);
+        let messages = Arc::default();
         let handlers = Handlers::start(&served, events.as_ref(), &messages)?;
-        Self::watch(served, patience, Some(handlers), events, messages, received)
+        Self::watch(served, patience, Some(handlers), events, messages)
     }
 
     fn watch(
@@ -64,13 +103,14 @@ impl Watched {
         patience: Duration,
         handlers: Option<Handlers>,
         events: Option<Events>,
-        messages: SyncSender<Message>,
-        received: Receiver<Message>,
+        messages: Arc<Messages>,
     ) -> Result<Self, Error> {
         let inboxes = handlers.as_ref().map_or(&[][..], |handlers| &handlers.inboxes);
         let files = descriptors_of_its_own(&*served, inboxes);
+        // It allocates nothing once the region is there.
+        let mut reports = Reports::new(handlers.as_ref().map_or(0, |handlers| handlers.beats.len()));
         let handlers = Arc::new(Mutex::new(handlers));
-        let watching = handlers.clone();
+        let (watching, received) = (handlers.clone(), messages.clone());
         let (begun, has_begun) = sync_channel::<()>(1);
         let work = move || {
             if let Some(files) = files {
@@ -78,15 +118,14 @@ impl Watched {
                 let _ = own_files(&files);
             }
             drop(begun);
-            let mut reports = Reports::default();
             let between = (patience / 4).clamp(LEAST, MOST);
             let mut next = Instant::now() + between;
             loop {
-                match received.recv_timeout(next.saturating_duration_since(Instant::now())) {
-                    Ok(Message::Closed) => served.shut(),
-                    Ok(Message::Look) => while served.look_back() {},
-                    Ok(Message::End) | Err(RecvTimeoutError::Disconnected) => break,
-                    Err(RecvTimeoutError::Timeout) => {
+                match received.next(next) {
+                    Some(Message::Closed) => served.shut(),
+                    Some(Message::Look) => while served.look_back() {},
+                    Some(Message::End) => break,
+                    None => {
                         match &*watching.lock().unwrap_or_else(PoisonError::into_inner) {
                             Some(handlers) => reports.look(&*served, handlers, patience),
                             None => reports.look_at_reads(&*served, patience),
@@ -105,7 +144,7 @@ impl Watched {
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        let _ = self.messages.send(Message::End);
+        self.messages.tell(Message::End);
         self.watchdog.take().into_iter().for_each(Thread::join);
         self.handlers.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
@@ -175,8 +214,10 @@ pub fn now() -> Duration {
     Duration::from_nanos(raw::now_ns())
 }
 
+/// Reads that take long that are remembered.
+const READS: usize = 32;
+
 /// What the looks have seen so far.
-#[derive(Default)]
 struct Reports {
     /// Of each handler.
     progress: Vec<Progress>,
@@ -185,6 +226,11 @@ struct Reports {
 }
 
 impl Reports {
+    fn new(handlers: usize) -> Self {
+        let progress = std::iter::repeat_with(Progress::default).take(handlers).collect();
+        Self { progress, reported: Vec::with_capacity(READS) }
+    }
+
     fn look(&mut self, served: &dyn Served, handlers: &Handlers, patience: Duration) {
         if handlers.has_lost_one() && !served.is_closed() {
             served.close("a handler thread has ended");
@@ -192,7 +238,6 @@ impl Reports {
         if served.is_closed() {
             return;
         }
-        self.progress.resize_with(handlers.beats.len(), Progress::default);
         let looked_at = handlers.beats.iter().zip(&handlers.inboxes).zip(&mut self.progress);
         for ((beat, inbox), progress) in looked_at {
             if let Some(stall) = progress.look(beat, is_waiting(*inbox), now(), patience) {
@@ -204,17 +249,21 @@ impl Reports {
     /// Where threads resolve their faults themselves, they can only wait for the backing for long.
     fn look_at_reads(&mut self, served: &dyn Served, patience: Duration) {
         let now = raw::now_ns();
-        let reads = served.reads();
-        self.reported.retain(|start| reads.iter().any(|(since, _)| since == start));
-        for (since, offset) in reads {
+        self.reported.retain(|start| {
+            let mut goes_on = false;
+            served.each_read(&mut |since, _| goes_on |= since == *start);
+            goes_on
+        });
+        served.each_read(&mut |since, offset| {
             let time = Duration::from_nanos(now.saturating_sub(since));
-            if time >= patience && !self.reported.contains(&since) {
+            if time >= patience && self.reported.len() < READS && !self.reported.contains(&since) {
                 message::reads_for_long(offset, time);
                 self.reported.push(since);
             }
-        }
+        });
     }
 }
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -45,12 +45,13 @@ impl Events {
         let (inboxes, outboxes): (Vec<_>, Vec<_>) =
             pipes.into_iter().map(|(read, write)| (Arc::new(read), write)).unzip();
         let end = End::new()?;
-        let (files, jobs) = Files::new();
+        let files = Arc::new(Files::default());
         let (started, start) = sync_channel(1);
         let numbers: Vec<_> = outboxes.iter().map(|outbox| outbox.number() as i32).collect();
         let (shared, end_number) = (shared.clone(), end.number());
         let is_backed = shared.memory.backing().is_some();
-        let jobs = move || jobs.iter().for_each(|job| job());
+        let given = files.clone();
+        let jobs = move || given.work();
         let work = move || {
             let reader = Reader::new(shared, numbers, end_number).and_then(|reader| {
                 // It has the descriptors of the thread that starts it.
@@ -77,7 +78,7 @@ impl Events {
         };
         let reader = Thread::start(c"faultless-events", work)?;
         let jobs: Option<Thread> = start.recv().unwrap_or(Err(Error::NoThread))?;
-        let files = is_backed.then(|| Arc::new(files));
+        let files = is_backed.then_some(files);
         let threads = std::iter::once(reader).chain(jobs).collect();
         Ok(Self { inboxes, files, _outboxes: outboxes, end, threads })
     }
@@ -86,7 +87,7 @@ impl Events {
 impl Drop for Events {
     fn drop(&mut self) {
         self.end.tell();
-        self.files.take();
+        self.files.iter().for_each(|files| files.end());
         self.threads.drain(..).for_each(Thread::join);
     }
 }

@@ -4,7 +4,6 @@
 //! The kernel opens a descriptor for a child in the table of the thread that reads the message. That table is not the
 //! program's, or the next child would have it too, and the first one would wait for ever should its parent be killed.
 
-use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::sync::{Mutex, PoisonError};
 
 use faultless_base::sys::raw::{self, Access};
@@ -12,6 +11,7 @@ use faultless_base::sys::uffd::message::Message;
 use faultless_base::sys::uffd::{Uffd, Wake};
 use faultless_base::{Errno, PAGE, Span};
 
+use crate::process::mailbox::Mailbox;
 use crate::process::message;
 use crate::shared::Shared;
 
@@ -20,8 +20,6 @@ pub const WINDOW: usize = 16 * PAGE;
 /// Kinds of messages that the kernel does not have.
 const BRING: u8 = 0x80;
 const CLOSE: u8 = 0x81;
-
-type Job = Box<dyn FnOnce() + Send>;
 
 /// A request of the reader to a handler.
 #[derive(Clone, Copy)]
@@ -57,27 +55,52 @@ impl Request {
     }
 }
 
-/// The thread with descriptors of its own, as the handlers see it.
-pub struct Files(Mutex<Sender<Job>>);
+/// What the thread does with a descriptor of its own.
+#[derive(Clone, Copy)]
+enum Job {
+    Close(i32),
+    /// From a buffer; without one the first page is an error.
+    Bring(i32, Span, Option<usize>),
+}
+
+/// The thread with descriptors of its own, as the handlers see it. It is given one job at a time.
+#[derive(Default)]
+pub struct Files {
+    turn: Mutex<()>,
+    desk: Mailbox<Desk>,
+}
+
+/// What lies before the thread.
+#[derive(Default)]
+struct Desk {
+    job: Option<Job>,
+    is_done: bool,
+    is_over: bool,
+}
 
 impl Files {
-    /// The end that gives it work, and the end that it takes work from.
-    pub fn new() -> (Self, Receiver<Job>) {
-        let (sender, jobs) = channel();
-        (Self(Mutex::new(sender)), jobs)
+    /// Has it do something, and waits for that.
+    fn run(&self, job: Job) {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        self.desk.put(|desk| (desk.job, desk.is_done) = (Some(job), false));
+        self.desk.wait(None, |desk| (desk.is_done || desk.is_over).then_some(()));
     }
 
-    /// Has it do something, and waits for that.
-    fn run(&self, job: impl FnOnce() + Send + 'static) {
-        let (done, wait) = sync_channel::<()>(1);
-        let job = move || {
-            job();
-            drop(done);
-        };
-        let sender = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if sender.send(Box::new(job)).is_ok() {
-            let _ = wait.recv();
+    /// Does what it is given until the end: the thread.
+    pub fn work(&self) {
+        let next = |desk: &mut Desk| (desk.job.is_some() || desk.is_over).then(|| desk.job.take());
+        while let Some(job) = self.desk.wait(None, next).flatten() {
+            match job {
+                Job::Close(uffd) => close(uffd),
+                Job::Bring(uffd, to, buffer) => bring(&kept(uffd), to, buffer),
+            }
+            self.desk.put(|desk| desk.is_done = true);
         }
+    }
+
+    /// There will be no more.
+    pub fn end(&self) {
+        self.desk.put(|desk| desk.is_over = true);
     }
 }
 
@@ -98,7 +121,7 @@ impl Drop for Buffer {
 pub fn serve(shared: &Shared, files: &Files, buffer: &mut Buffer, request: Request) {
     match request {
         // Requests for it came before this one.
-        Request::Close { uffd } => files.run(move || close(uffd)),
+        Request::Close { uffd } => files.run(Job::Close(uffd)),
         Request::Bring { uffd, to, offset } => {
             buffer.0 = buffer.0.or_else(|| raw::map_private(WINDOW, Access::Write));
             let mut to = to;
@@ -113,7 +136,7 @@ pub fn serve(shared: &Shared, files: &Files, buffer: &mut Buffer, request: Reque
             if let Err(error) = read {
                 message::page_cannot_be_had(to.start, error);
             }
-            files.run(move || bring(&kept(uffd), to, read.ok()));
+            files.run(Job::Bring(uffd, to, read.ok()));
         }
     }
 }

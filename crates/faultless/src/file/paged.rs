@@ -116,9 +116,7 @@ impl Served for Paged {
     fn is_read_here(&self) -> bool {
         false
     }
-    fn reads(&self) -> Vec<(u64, u64)> {
-        Vec::new()
-    }
+    fn each_read(&self, _f: &mut dyn FnMut(u64, u64)) {}
     fn is_backed(&self) -> bool {
         true
     }

@@ -4,6 +4,8 @@
 use std::fmt::{self, Write};
 use std::time::Duration;
 
+use faultless_base::raw::syscall;
+use faultless_base::sys::poll::poll;
 use faultless_base::{Errno, Span};
 
 /// A line of limited length.
@@ -25,13 +27,47 @@ impl Write for Line {
 fn say(text: fmt::Arguments<'_>) {
     let mut line = Line { bytes: [0; 240], length: 0 };
     let _ = line.write_fmt(format_args!("faultless: {text}\n"));
-    let mut stderr = libc::pollfd { fd: libc::STDERR_FILENO, events: libc::POLLOUT, revents: 0 };
-    // SAFETY: one structure to poll; the part of the line that was written.
-    unsafe {
-        libc::poll(&mut stderr, 1, 0);
-        if stderr.revents == libc::POLLOUT {
-            libc::write(stderr.fd, line.bytes.as_ptr().cast(), line.length);
+    let mut stderr = [libc::pollfd { fd: libc::STDERR_FILENO, events: libc::POLLOUT, revents: 0 }];
+    if poll(&mut stderr, 0).is_ok() && stderr[0].revents == libc::POLLOUT {
+        let _held_back = Broken::hold_back();
+        // SAFETY: the part of the line that was written.
+        unsafe { libc::write(libc::STDERR_FILENO, line.bytes.as_ptr().cast(), line.length) };
+    }
+}
+
+/// SIGPIPE of this thread, held back. The reader of stderr may be gone, and not every poll says so.
+struct Broken {
+    before: u64,
+    /// It came from elsewhere, and stays.
+    is_pending: bool,
+}
+
+impl Broken {
+    const MASK: u64 = 1 << (libc::SIGPIPE - 1);
+
+    fn call(number: i64, args: [usize; 4]) -> Result<usize, Errno> {
+        // SAFETY: masks of signals, as the kernel has them; only this thread's change.
+        unsafe { syscall(number, [args[0], args[1], args[2], args[3], 0, 0]) }
+    }
+
+    fn hold_back() -> Self {
+        let (mask, mut before, mut pending) = (Self::MASK, 0u64, 0u64);
+        let how = libc::SIG_BLOCK as usize;
+        let _ = Self::call(libc::SYS_rt_sigprocmask, [how, &raw const mask as usize, &raw mut before as usize, 8]);
+        let _ = Self::call(libc::SYS_rt_sigpending, [&raw mut pending as usize, 8, 0, 0]);
+        Self { before, is_pending: pending & mask != 0 }
+    }
+}
+
+impl Drop for Broken {
+    fn drop(&mut self) {
+        let (mask, no_time) = (Self::MASK, libc::timespec { tv_sec: 0, tv_nsec: 0 });
+        if !self.is_pending {
+            let args = [&raw const mask as usize, 0, &raw const no_time as usize, 8];
+            while Self::call(libc::SYS_rt_sigtimedwait, args) == Err(Errno::EINTR) {}
         }
+        let how = libc::SIG_SETMASK as usize;
+        let _ = Self::call(libc::SYS_rt_sigprocmask, [how, &raw const self.before as usize, 0, 8]);
     }
 }
 

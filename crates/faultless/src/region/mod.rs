@@ -303,8 +303,9 @@ impl Drop for Region {
             std::mem::forget(serving);
             let span = self.shared.memory.span();
             // A region with a backing is not in the child: something else may be in its place. With events that may
-            // be so of any part, and only the parent's reader knows.
-            if !self.attributes.backed && self.shared.memory.lost().is_none() {
+            // be so of any part, and only the parent's reader knows; of one that is closed, where a move was refused.
+            let is_whole = self.shared.memory.lost().is_none() && !self.shared.memory.is_shut();
+            if !self.attributes.backed && is_whole {
                 // SAFETY: the child's own copy of the region, which it will not use again.
                 unsafe { faultless_base::sys::raw::unmap(span.start, span.bytes()) };
             }

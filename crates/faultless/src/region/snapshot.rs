@@ -140,7 +140,8 @@ impl Snapshot {
         Ok(shared)
     }
 
-    /// Reads bytes from `offset` on, into all of `buffer`.
+    /// Reads bytes from `offset` on, into all of `buffer`. [`Error::Rights`] where the program has closed memory of the
+    /// region by a call of its own.
     pub fn read_at(&self, offset: usize, buffer: &mut [u8]) -> Result<(), Error> {
         if offset.checked_add(buffer.len()).is_none_or(|end| end > self.len()) {
             return Err(Error::Outside);
@@ -168,9 +169,10 @@ impl Snapshot {
     pub(crate) fn read(&self, offset: usize, buffer: &mut [u8]) -> Result<(), Error> {
         let shared = self.shared()?;
         let _masked = Masked::new();
-        shared.memory.read_snapshot(self.0.id, self.0.start + offset, buffer);
+        let read = shared.memory.read_snapshot(self.0.id, self.0.start + offset, buffer);
         // If service has ended meanwhile, what was read may be anything.
-        shared.check()
+        shared.check()?;
+        read.map_err(|refused| shared.refused(refused))
     }
 
     /// How many bytes of copies it has: what was written to since, as far as no newer snapshot has it.

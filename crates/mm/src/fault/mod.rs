@@ -169,7 +169,10 @@ impl<M: Mmu> Region<M> {
             // Before the range lock: a fault with a buffer may wait for a change, which waits for the holder of the
             // range.
             if end == Some(Spf::VmaNoanon) && self.frames.take(context, Wait::Yes, &self.mmu).is_err() {
-                return Outcome::Failed(Errno::ENOMEM);
+                if short == Short::Missing {
+                    return Outcome::Failed(Errno::ENOMEM);
+                }
+                context.goes_without_buffer = true;
             }
             match self.classic(fault, short, context) {
                 Ok(outcome) => return outcome,
@@ -222,6 +225,7 @@ impl<M: Mmu> Region<M> {
         let seen = self.entries.read(page);
         let version = Version { area: found.area.id(), sequence: found.sequence };
         match self.choose(page, fault.wants, fault.hint, &found.view, version, context) {
+            Err(NotReady) if context.goes_without_buffer => self.lose(page, &found, Errno::ENOMEM),
             Err(NotReady) => Err(Spf::VmaNoanon),
             // The backing's answer, for any error number: it is not asked again.
             Ok(Err(error)) => self.lose(page, &found, error),

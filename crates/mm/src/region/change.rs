@@ -245,7 +245,7 @@ impl<M: Mmu> Region<M> {
         let raises = self.mmu.raises_faults() && !view.attributes.kernel;
         match view.attributes.rights {
             Rights::None => return Err(Refused::Rights),
-            Rights::Write if !raises => self.mmu.touch(piece),
+            Rights::Write if !raises => self.mmu.touch(piece).map_err(Refused::Kernel)?,
             _ => {}
         }
         if !raises {

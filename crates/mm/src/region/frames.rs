@@ -82,6 +82,8 @@ pub struct Frames {
 /// What a fault carries from its first try to its second.
 pub struct FaultContext<'a> {
     buffer: Option<Buffer<'a>>,
+    /// No buffer can be had, and the fault is made for the last time: what needs one is lost.
+    pub goes_without_buffer: bool,
     /// It was seen that faults of its area follow nothing.
     pub without_pattern: bool,
     /// A window that a stream has left behind.
@@ -236,6 +238,7 @@ impl FaultContext<'_> {
     pub fn new(cpu: usize) -> Self {
         Self {
             buffer: None,
+            goes_without_buffer: false,
             without_pattern: false,
             ended_window: None,
             window: None,

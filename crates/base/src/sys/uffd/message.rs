@@ -2,6 +2,7 @@
 
 use core::mem::size_of_val;
 
+use super::super::poll::poll;
 use super::super::raw::syscall;
 use crate::{Errno, Span};
 
@@ -82,15 +83,8 @@ pub fn read_now(from: i32, messages: &mut [Message]) -> Result<Waited, Errno> {
 /// The same without reading them: there is one at least, or the descriptor has failed.
 pub fn wait(from: i32, other: Option<i32>, timeout_ms: u32) -> Result<Waited, Errno> {
     // A negative number is passed over.
-    let poll = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-    let mut polls = [poll(from), poll(other.unwrap_or(-1))];
-    let timeout = libc::timespec {
-        tv_sec: (timeout_ms / 1000) as libc::time_t,
-        tv_nsec: (timeout_ms % 1000 * 1_000_000) as libc::c_long,
-    };
-    let args = [polls.as_mut_ptr() as usize, 2, &raw const timeout as usize, 0, 0, 0];
-    // SAFETY: two structures to poll, a timeout, no signal mask.
-    if unsafe { syscall(libc::SYS_ppoll, args)? } == 0 {
+    let mut polls = [readable(from), readable(other.unwrap_or(-1))];
+    if poll(&mut polls, timeout_ms)? == 0 {
         return Ok(Waited::Nothing);
     }
     if polls[1].revents != 0 {
@@ -116,11 +110,12 @@ pub fn send(to: i32, message: &Message) -> bool {
 
 /// Whether a message waits to be read.
 pub fn is_waiting(from: i32) -> bool {
-    let mut poll = libc::pollfd { fd: from, events: libc::POLLIN, revents: 0 };
-    let timeout = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    let args = [&raw mut poll as usize, 1, &raw const timeout as usize, 0, 0, 0];
-    // SAFETY: one structure to poll, a timeout, no signal mask.
-    unsafe { syscall(libc::SYS_ppoll, args) }.is_ok() && poll.revents & libc::POLLIN != 0
+    let mut polls = [readable(from)];
+    poll(&mut polls, 0).is_ok() && polls[0].revents & libc::POLLIN != 0
+}
+
+fn readable(fd: i32) -> libc::pollfd {
+    libc::pollfd { fd, events: libc::POLLIN, revents: 0 }
 }
 
 #[cfg(test)]

@@ -1,82 +1,65 @@
 //! Moving pages within a region by page tables, and back where that cannot be finished.
 
 use super::{Backing, UserMmu};
-use crate::sys::isolate::is_mapped;
-use crate::sys::linux::{Linux, madvise as advise, reserve_at};
-use crate::sys::migrate::{Stopped, move_all};
+use crate::sys::linux::{Linux, reserve_at};
+use crate::sys::migrate::{Stopped, move_all, move_by_way};
 use crate::sys::raw::syscall;
 use crate::sys::{Huge, Sys};
 use crate::{Errno, Span};
 
 impl<B: Backing> UserMmu<B> {
     /// As [`Mmu::relocate`](crate::sys::mmu::Mmu::relocate).
+    ///
+    /// The kernel joins a moved area with a like one beside its new place, and then forgets for the whole area where
+    /// faults are delivered. It joins none that is registered with one that is not. So what moves is not registered
+    /// meanwhile, whatever else the program has said of it and of its neighbours. Nothing is missed in it, because it
+    /// has no rights.
     pub(super) fn relocate_pages(&self, from: Span, to: usize) -> Result<(), Errno> {
         let target = Span::new(to, from.bytes());
         let _alone = self.relocating.lock();
-        set_apart(from)?;
-        let moved = self.relocate_apart(from, target);
-        for span in [from, target] {
-            advise(span, libc::MADV_NORMAL);
+        if self.is_shut() {
+            return Err(Errno::EIO);
         }
-        moved
-    }
-
-    fn relocate_apart(&self, from: Span, target: Span) -> Result<(), Errno> {
-        let to = target.start;
-        // The kernel forgets at the move where faults are delivered.
-        let moved = move_all(from, to).and_then(|()| {
-            self.let_go_of_moved(from, to);
-            self.register(target).map_err(|error| Stopped { done: from.bytes(), error })
+        let moved = self.unregister(from).map_err(|error| Stopped::new(0, error));
+        let moved = moved.and_then(|()| move_all(from, to, move_by_way)).and_then(|()| {
+            let delivered = self.register(target).and_then(|()| self.register(from));
+            delivered.map_err(|error| Stopped::new(from.bytes(), error))
         });
-        moved.map_err(|Stopped { done, error }| {
+        moved.map_err(|Stopped { done, error, holes }| {
             if done == from.bytes() {
-                self.parts(target).for_each(|(uffd, part)| _ = uffd.unregister(part));
+                let _ = self.unregister(target);
             }
-            let back = move_all(Span::new(to, done), from.start).is_ok();
-            self.reserve_again(Span { start: to + done, ..target });
+            let back = move_all(Span::new(to, done), from.start, move_by_way);
+            let more = back.as_ref().err().map_or([Span::new(0, 0); 2], |stopped| stopped.holes);
+            let lost = holes.into_iter().chain(more).filter(|hole| !self.reserve_again(*hole)).count();
             // Pages that cannot be moved back are lost, and pages that are not delivered would be zero: neither must
             // be read.
-            if !back || self.register(Span::new(from.start, done)).and(self.register(target)).is_err() {
+            if back.is_err() || lost > 0 || self.register(from).and(self.register(target)).is_err() {
                 self.shut();
             }
             error
         })
     }
 
-    /// With events the kernel does not forget. The moved pages stay with the descriptor of the part that they came
-    /// from, so the descriptor of their new part is refused.
-    fn let_go_of_moved(&self, from: Span, to: usize) {
-        if self.lost().is_some() {
-            for (uffd, part) in self.parts(from) {
-                let _ = uffd.unregister(Span::new(to + (part.start - from.start), part.bytes()));
-            }
-        }
+    fn unregister(&self, span: Span) -> Result<(), Errno> {
+        self.parts(span).try_for_each(|(uffd, part)| uffd.unregister(part))
     }
 
-    /// A move that fails may have unmapped where it was to go.
-    fn reserve_again(&self, span: Span) {
-        if span.is_empty() || !reserve_at(span, libc::MAP_FIXED_NOREPLACE) {
-            return;
+    /// Reserves a hole that a move has left; whether it is the region's again. If not, somebody else may have mapped
+    /// something there, and so it is never unmapped here.
+    fn reserve_again(&self, hole: Span) -> bool {
+        if hole.is_empty() {
+            return true;
+        }
+        if !reserve_at(hole, libc::MAP_FIXED_NOREPLACE) {
+            self.gone.add(hole);
+            return false;
         }
         if self.uffds().next().is_some() {
-            Linux.huge(span, Huge::Refused);
+            Linux.huge(hole, Huge::Refused);
         }
-        if self.is_kept_from_children {
-            let _ = keep_from_children(span);
-        }
+        !self.is_kept_from_children || keep_from_children(hole).is_ok()
     }
-}
-
-/// The kernel joins a moved area with a like one beside its new place, and then forgets for the whole area where
-/// faults are delivered. So the moved area is made unlike all others meanwhile, by an advice that means nothing for
-/// this memory.
-fn set_apart(span: Span) -> Result<(), Errno> {
-    // In spite of a gap all else is advised; the move will stop there.
-    if advise(span, libc::MADV_SEQUENTIAL) || !is_mapped(span) {
-        return Ok(());
-    }
-    advise(span, libc::MADV_NORMAL);
-    Err(Errno::ENOMEM)
 }
 
 /// Leaves a span out of forked children.
@@ -90,6 +73,7 @@ pub(super) fn keep_from_children(span: Span) -> Result<(), Errno> {
 mod tests {
 
     use super::*;
+    use crate::sys::linux::madvise;
     use crate::sys::mmu::{Mmu, Rights, Source};
     use crate::sys::raw;
     use crate::sys::uffd::{Uffd, feature};
@@ -204,6 +188,22 @@ mod tests {
         assert!(mmu.relocate(from, to.start).is_err(), "one that is undone");
         for span in beside(from).into_iter().chain(beside(to)) {
             assert!(is_delivered(&mmu, span), "{span:x?}");
+        }
+    }
+
+    /// The program's own advice may make areas alike, and an area without pages has no place of its own.
+    #[test]
+    fn what_lies_beside_is_delivered_whatever_the_program_advises() {
+        for advice in [libc::MADV_SEQUENTIAL, libc::MADV_RANDOM, libc::MADV_DONTDUMP, libc::MADV_NORMAL] {
+            let Some((mmu, _)) = region() else { return faultless_testkit::skip("no userfaultfd") };
+            assert!(madvise(mmu.span(), advice));
+            let from = Span::new(mmu.span().start + 2 * SLOT, PAGES * PAGE);
+            let to = Span::new(mmu.span().start + TO, from.bytes());
+            mmu.relocate(from, to.start).unwrap();
+            for span in [to.start - from.bytes(), to.end].map(|at| Span::new(at, from.bytes())) {
+                assert!(is_delivered(&mmu, span), "advice {advice}: {span:x?}");
+            }
+            assert!(is_delivered(&mmu, from) && is_delivered(&mmu, to), "advice {advice}");
         }
     }
 

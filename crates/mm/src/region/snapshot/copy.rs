@@ -86,9 +86,18 @@ impl<M: Mmu> Region<M> {
         for run in wanted.runs() {
             let run = Span::new(slot + run.start * PAGE, run.len() * PAGE);
             self.each_there(run, |there| {
-                self.mmu.copy_pages(there, need.at + (there.start - slot));
-                chain.take(need.id, slot, PageSet::of_span(there));
-                self.count(Counter::SnapshotCopied, there.bytes(), slot / SLOT);
+                let copy = |part: Span| {
+                    let copied = self.mmu.copy_pages(part, need.at + (part.start - slot));
+                    if copied {
+                        chain.take(need.id, slot, PageSet::of_span(part));
+                        self.count(Counter::SnapshotCopied, part.bytes(), slot / SLOT);
+                    }
+                    copied
+                };
+                // What the program itself has closed the snapshot does not get: to read it is an error.
+                if !copy(there) {
+                    (there.start..there.end).step_by(PAGE).for_each(|page| _ = copy(Span::new(page, PAGE)));
+                }
             });
         }
     }

@@ -90,7 +90,7 @@ impl<M: Mmu> Region<M> {
                 for run in needed.runs() {
                     let run = Span::new(from + run.start * PAGE, run.len() * PAGE);
                     self.each_there(run, |there| {
-                        self.mmu.copy_pages(there, to + (there.start - from));
+                        let _ = self.mmu.copy_pages(there, to + (there.start - from));
                         self.count(Counter::SnapshotPassed, there.bytes(), 0);
                     });
                 }
@@ -108,33 +108,42 @@ impl<M: Mmu> Region<M> {
         self.snapshots.get().map_or(0, |chain| chain.held(id) * PAGE)
     }
 
-    /// Reads what a snapshot has at an address of the region, inside its span. The buffer is no memory of the region.
-    pub fn read_snapshot(&self, id: usize, at: usize, buffer: &mut [u8]) {
-        let Some(chain) = self.snapshots.get() else { return };
+    /// Reads what a snapshot has at an address of the region, inside its span. The buffer is no memory of the region. An
+    /// error where the program itself has closed a part of the region that the snapshot needs.
+    pub fn read_snapshot(&self, id: usize, at: usize, buffer: &mut [u8]) -> Result<(), Refused> {
+        let Some(chain) = self.snapshots.get() else { return Ok(()) };
         let (mut at, mut rest) = (at, buffer);
         while !rest.is_empty() {
             let slot = at & !(SLOT - 1);
             let (part, behind) = rest.split_at_mut(rest.len().min(slot + SLOT - at));
             let bytes = part.len();
-            self.read_slot(chain, id, slot, at - slot, part);
+            if !self.read_slot(chain, id, slot, at - slot, part) {
+                return Err(Refused::Rights);
+            }
             (at, rest) = (at + bytes, behind);
         }
+        Ok(())
     }
 
-    /// The same inside one slot, from a place in it on.
-    fn read_slot(&self, chain: &Chain, id: usize, slot: usize, from: usize, buffer: &mut [u8]) {
+    /// The same inside one slot, from a place in it on; whether all could be read.
+    fn read_slot(&self, chain: &Chain, id: usize, slot: usize, from: usize, buffer: &mut [u8]) -> bool {
         let _range = self.ranges.lock(Span::new(slot, SLOT), Access::Shared);
         let all = PageSet::of(from / PAGE..(from + buffer.len()).div_ceil(PAGE));
         let live = self.read_copies(chain, id, slot, all, from, buffer);
+        let mut closed = PageSet::default();
         for run in live.runs() {
-            self.read_live(Span::new(slot + run.start * PAGE, run.len() * PAGE), slot, from, buffer);
+            let pages = Span::new(slot + run.start * PAGE, run.len() * PAGE);
+            if !self.read_live(pages, slot, from, buffer) {
+                closed = closed | PageSet::of_span(pages);
+            }
         }
         if live.is_empty() {
-            return;
+            return true;
         }
         // A write that was let through meanwhile has left a copy before; it did both with this lock.
         drop(self.entries.lock(slot, |turn| self.mmu.relax(turn)));
-        self.read_copies(chain, id, slot, live, from, buffer);
+        let live = self.read_copies(chain, id, slot, live, from, buffer);
+        (closed & live).is_empty()
     }
 
     /// Reads what snapshots have of some pages; which pages they do not have.
@@ -158,10 +167,14 @@ impl<M: Mmu> Region<M> {
         wanted
     }
 
-    /// Reads pages as the region has them; missing ones are zero.
-    fn read_live(&self, pages: Span, slot: usize, from: usize, buffer: &mut [u8]) {
+    /// Reads pages as the region has them; missing ones are zero. Whether all may be read.
+    fn read_live(&self, pages: Span, slot: usize, from: usize, buffer: &mut [u8]) -> bool {
         clip(pages.start - slot..pages.end - slot, from, buffer, |_, part| part.fill(0));
-        self.each_there(pages, |there| self.read_run(slot, there.start - slot..there.end - slot, from, buffer));
+        let mut is_open = true;
+        self.each_there(pages, |there| {
+            is_open &= self.read_run(slot, there.start - slot..there.end - slot, from, buffer);
+        });
+        is_open
     }
 
     /// Calls `f` for each run of pages that are there.
@@ -176,9 +189,11 @@ impl<M: Mmu> Region<M> {
         }
     }
 
-    /// Reads a part of a slot's worth of memory at `base`.
-    fn read_run(&self, base: usize, run: core::ops::Range<usize>, from: usize, buffer: &mut [u8]) {
-        clip(run, from, buffer, |at, part| self.mmu.read_bytes(base + at, part));
+    /// Reads a part of a slot's worth of memory at `base`; whether it may be read.
+    fn read_run(&self, base: usize, run: core::ops::Range<usize>, from: usize, buffer: &mut [u8]) -> bool {
+        let mut is_open = true;
+        clip(run, from, buffer, |at, part| is_open = self.mmu.read_bytes(base + at, part));
+        is_open
     }
 
     /// Gives the memory of all snapshots back. No thread uses any of it.
