@@ -26,6 +26,7 @@ use ratatui::crossterm::event::{Event, KeyEventKind};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::limits;
 use crate::run::{End, complain};
 use crate::stat;
 use app::{App, Flow};
@@ -82,6 +83,7 @@ fn show(args: Args) -> Result<()> {
     if !is_proc_there() {
         return Err(Missing::Unseen.into());
     }
+    limits::more_files();
     let mut sampler = Sampler::new();
     let mut app = App::new(args.sort, args.filter.unwrap_or_default(), text::Look::of_environment());
     app.take(sampler.look());

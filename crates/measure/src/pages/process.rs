@@ -1,5 +1,6 @@
 //! Processes, told apart by their number and when they were started.
 
+use std::io;
 use std::path::Path;
 
 /// A process: its number alone may be taken again.
@@ -70,8 +71,18 @@ pub struct Stat {
 impl Stat {
     /// Of a process that has not ended.
     pub fn read(pid: u32) -> Option<Self> {
-        let text = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
-        Self::parse(&String::from_utf8_lossy(&text))
+        Self::find(pid).ok()?
+    }
+
+    /// The same; an error: that cannot be told, for want of descriptors.
+    pub fn find(pid: u32) -> io::Result<Option<Self>> {
+        match std::fs::read(format!("/proc/{pid}/stat")) {
+            Ok(text) => Ok(Self::parse(&String::from_utf8_lossy(&text))),
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM)) => {
+                Err(error)
+            }
+            Err(_) => Ok(None),
+        }
     }
 
     fn parse(text: &str) -> Option<Self> {
