@@ -41,14 +41,26 @@ impl Covered {
     fn in_file(pid: u32, path: PathBuf) -> Result<Self, PageError> {
         // Before the file is open: its descriptor may be the last one.
         let stat = Stat::find(pid).map_err(PageError::Read)?;
-        let found = Self::new(pid, stat, Source::file(&path)?)?;
+        let has_ended = pid != 0 && stat.is_none();
+        let mut found = Self::new(pid, stat, Source::file(&path)?)?;
+        if has_ended {
+            found.source = None;
+        }
         // One of another PID namespace has its number as it knows it.
         let pid = if pid == 0 { found.last.pid } else { pid };
         Ok(Self { pid, path: Some(path), ..found })
     }
 
-    /// Whether the page is that of an earlier process of this number, as far as can be told.
+    fn begins_later(&self) -> bool {
+        self.last.start_ns > boot_ns()
+    }
+
+    /// Whether the page is that of an earlier process of this number, as far as can be told. One that begins later than now
+    /// is of none.
     fn is_stale(&self) -> bool {
+        if self.begins_later() {
+            return true;
+        }
         let process = self.started.map(|started| Process { pid: self.pid, started });
         process.is_some_and(|process| process.is_younger_than(self.last.start_ns)) && self.listens() == Some(false)
     }
@@ -83,8 +95,10 @@ impl Covered {
     /// What it has counted by now. Where the page cannot be read any more, what it had when it could.
     pub fn counters(&mut self) -> &Counters {
         // First: what it counts until its end is on the page that is read then. Of one that cannot be seen, no end is known.
-        let has_ended = self.started.is_some() && Stat::find(self.pid).is_ok() && !self.runs();
-        if let Some(Ok(now)) = self.source.as_ref().map(Source::read) {
+        let Some(source) = &self.source else { return &self.last };
+        let is_other = |stat: Option<Stat>| stat.map(|stat| stat.started) != self.started;
+        let has_ended = self.started.is_some() && Stat::find(self.pid).is_ok_and(is_other);
+        if let Ok(now) = source.read() {
             self.last = now;
         }
         if has_ended {
@@ -192,9 +206,10 @@ fn named(pid: u32) -> io::Result<Option<PathBuf>> {
 fn in_segment(pid: u32) -> Option<Result<Covered, PageError>> {
     let listed = segment::all().into_iter().filter(|listed| listed.pid == pid);
     let found = listed
-        .map(|listed| Source::segment(&listed).and_then(|source| Covered::new(pid, Stat::read(pid), source)));
+        .map(|listed| Source::segment_of(&listed).and_then(|source| Covered::new(pid, Stat::read(pid), source)));
     // A segment of another process is no page of this process.
     let pages = found.filter(|page| !matches!(page, Err(PageError::Foreign | PageError::Unfinished)));
+    let pages = pages.filter(|page| !page.as_ref().is_ok_and(Covered::begins_later));
     pages.max_by_key(|page| page.as_ref().map_or(0, |covered| covered.last.start_ns))
 }
 
@@ -216,7 +231,7 @@ pub fn process(pid: u32) -> Result<Covered, Missing> {
         _ => Missing::NotCovered,
     };
     if let Some(path) = named(pid).map_err(not_readable)? {
-        match Source::file(&path).and_then(|source| Covered::new(pid, Stat::read(pid), source)) {
+        match Source::file_of(&path, pid).and_then(|source| Covered::new(pid, Stat::read(pid), source)) {
             Err(PageError::Read(_) | PageError::Unfinished) => {}
             Ok(found) => {
                 let found = Covered { path: Some(path), ..found };
@@ -390,8 +405,8 @@ pub fn all() -> All {
             }
         };
         let (source, path) = match place {
-            Place::Segment(listed) => (Source::segment(&listed), None),
-            Place::File(path) => (Source::file(&path), Some(path)),
+            Place::Segment(listed) => (Source::segment_of(&listed), None),
+            Place::File(path) => (Source::file_of(&path, pid), Some(path)),
         };
         let found = source.and_then(|source| Covered::new(pid, Some(stat), source));
         let found = found.map(|covered| Covered { path, ..covered });
