@@ -113,7 +113,7 @@ impl Stat {
         // Its own, then those of its children.
         let faults = number(6)?.saturating_add(number(1)?);
         let started = number(9)?;
-        let name = start.split_once('(')?.1.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+        let name = super::shown(start.split_once('(')?.1);
         (!matches!(state, "Z" | "X")).then_some(Self { name, started, faults })
     }
 }
