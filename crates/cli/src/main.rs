@@ -3,6 +3,7 @@
 mod bench;
 mod doctor;
 mod generate;
+mod limits;
 mod output;
 mod own;
 mod profile;

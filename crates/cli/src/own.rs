@@ -1,8 +1,9 @@
 //! What is this user's alone.
 
-use std::fs::{DirBuilder, Permissions};
-use std::io::ErrorKind;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
+use std::io::{Error, ErrorKind};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
@@ -29,4 +30,19 @@ pub fn make_directory(path: &Path, mode: u32) -> Result<()> {
     }
     ensure!(is_directory(path), "{} is not a directory of this user's alone", path.display());
     Ok(())
+}
+
+/// A file that one process has at a time, as long as the result lives; another one waits.
+pub fn lock(path: &Path) -> std::io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false).mode(0o600);
+    let file = options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC).open(path)?;
+    // SAFETY: a descriptor.
+    while unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX) } != 0 {
+        let error = Error::last_os_error();
+        if error.kind() != ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+    Ok(file)
 }

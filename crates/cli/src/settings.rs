@@ -9,13 +9,15 @@
 //! ```
 
 use std::ffi::{OsStr, OsString};
-use std::fs::Metadata;
+use std::fs::{File, Metadata, Permissions};
 use std::io::{Error, ErrorKind, Write};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
 use faultless_page::knobs::{Kind, Knob};
+
+use crate::own;
 
 /// A knob and what it is to be set to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,9 +104,10 @@ pub fn file() -> Result<Vec<Setting>> {
         // The kernel's own, which people put in place of a file that is to say nothing.
         Ok((place, _)) if place == Path::new("/dev/null") => Ok(Vec::new()),
         found => {
-            let text =
-                found.and_then(|(_, metadata)| regular(&metadata)).and_then(|()| std::fs::read_to_string(&path));
-            parse(&text.with_context(|| path.display().to_string())?, &path)
+            match found.and_then(|(_, about)| regular(&about)).and_then(|()| std::fs::read_to_string(&path)) {
+                Err(error) if is_none(&error) => Ok(Vec::new()),
+                text => parse(&text.with_context(|| path.display().to_string())?, &path),
+            }
         }
     }
 }
@@ -142,21 +145,47 @@ fn change(text: &str, settings: &[Setting]) -> String {
     kept.map(str::to_owned).chain(new).map(|line| line + "\n").collect()
 }
 
+/// The file that is meant by a path. A link stays one, also one that leads nowhere yet: people keep such files elsewhere.
+fn target(path: &Path) -> PathBuf {
+    let mut place = path.to_owned();
+    // The kernel follows as many.
+    for _ in 0..40 {
+        let Ok(to) = place.read_link() else { break };
+        place = place.parent().unwrap_or(Path::new("/")).join(to);
+    }
+    place.canonicalize().unwrap_or(place)
+}
+
+/// Gives a new file the owner and the rights of the one that it takes the place of.
+fn keep(new: &File, old: &Metadata) -> std::io::Result<()> {
+    let made = new.metadata()?;
+    if (made.uid(), made.gid()) != (old.uid(), old.gid()) {
+        fchown(new, Some(old.uid()), Some(old.gid()))?;
+    }
+    new.set_permissions(Permissions::from_mode(old.mode() & 0o7777))
+}
+
 /// Puts these settings into the user's file, which is replaced as a whole or not at all.
 pub fn save(settings: &[Setting]) -> Result<PathBuf> {
     let path = path().context("neither XDG_CONFIG_HOME nor HOME says where settings are")?;
     let write = || -> Result<()> {
+        let dir = path.parent().context("no directory")?;
+        std::fs::create_dir_all(dir)?;
+        // Of two commands at once, the second finds what the first has set.
+        let _lock = own::lock(&dir.join(".settings.lock"))?;
         file()?;
-        std::fs::create_dir_all(path.parent().context("no directory")?)?;
-        // A link stays one: people keep such files elsewhere.
-        let place = path.canonicalize().unwrap_or_else(|_| path.clone());
-        let text = match place.metadata() {
+        let place = target(&path);
+        let about = place.metadata();
+        let text = match &about {
             // It would be replaced, and others need it: /dev/null.
             Ok(metadata) if !metadata.is_file() => return Err(anyhow!("{} is no file", place.display())),
             Ok(_) => std::fs::read_to_string(&place)?,
             Err(_) => String::new(),
         };
         let mut new = tempfile::NamedTempFile::new_in(place.parent().context("no directory")?)?;
+        if let Ok(about) = about {
+            keep(new.as_file(), &about)?;
+        }
         new.write_all(change(&text, settings).as_bytes())?;
         new.persist(&place)?;
         Ok(())

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use faultless_page::knobs::{Kind, Knob, Size, When};
 
+use crate::limits;
 use crate::output::Out;
 use crate::run::{FAILED, complain};
 use crate::settings::{self, Setting};
@@ -182,6 +183,7 @@ fn line(covered: &mut Covered, knob: Knob, with_pid: bool) -> String {
 }
 
 fn running(pid: u32, requests: &[Request]) -> Result<String> {
+    limits::more_files();
     let mut target = Target::process(pid)?;
     let with_pid = target.is_tree();
     target.processes.retain(Covered::runs);

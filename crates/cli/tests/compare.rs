@@ -178,6 +178,30 @@ fn an_interrupt_shows_what_was_measured_so_far() {
     );
 }
 
+#[test]
+fn an_interrupt_before_anything_was_measured_keeps_old_files() {
+    let scratch = Scratch::new("keep");
+    let (log, file) = (scratch.0.join("log"), scratch.0.join("out.json"));
+    std::fs::write(&file, "old").unwrap();
+    let script = format!("echo run >>{}; exec sleep 60", log.display());
+    let name = file.to_str().unwrap();
+    for option in ["--json", "--export-csv", "--export-markdown"] {
+        let _ = std::fs::remove_file(&log);
+        let args = ["--compare", "9", option, name, "--", "sh", "-c", &script];
+        let child = run(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        while std::fs::read_to_string(&log).unwrap_or_default().is_empty() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        child.wait_with_output().unwrap();
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "old", "{option}");
+    }
+    // A shorter one leaves nothing of what was there.
+    std::fs::write(&file, "x".repeat(1 << 20)).unwrap();
+    assert!(output(["--compare", "1", "--json", name, "--", "true"]).status.success());
+    assert_eq!(json(&file)["pairs"], 1);
+}
+
 /// A program that signals its own group, or its parent, is not interrupted by that: it ends as it does.
 #[test]
 fn signals_of_the_programs_own_do_not_interrupt() {

@@ -95,6 +95,16 @@ fn a_port_answers_what_is_counted_now() {
     assert_eq!(exporter.end("-INT"), Some(0));
 }
 
+/// More than are answered at the same time.
+#[test]
+fn connections_that_send_nothing_shut_out_nobody() {
+    let exporter = Exporter::start("127.0.0.1:0");
+    let idle: Vec<_> = (0..40).map(|_| TcpStream::connect(exporter.port()).unwrap()).collect();
+    let answer = ask(TcpStream::connect(exporter.port()).unwrap(), "GET /metrics HTTP/1.1\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    drop(idle);
+}
+
 #[test]
 fn a_socket_is_its_users_alone_and_goes_at_the_end() {
     let scratch = Scratch::new("listen");

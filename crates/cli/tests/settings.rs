@@ -138,7 +138,43 @@ fn settings_where_the_user_may_not_look_are_none() {
     };
     assert_eq!(sysctl(0o700), (Some(0), "scrub = 1 # default".into()));
     assert_eq!(sysctl(0o755), (Some(0), "scrub = 0 # file".into()));
-    // But a file that is there to be read has to be readable.
     std::fs::set_permissions(home.0.join("faultless/settings"), std::fs::Permissions::from_mode(0o000)).unwrap();
-    assert_eq!(sysctl(0o755), (Some(1), String::new()));
+    assert_eq!(sysctl(0o755), (Some(0), "scrub = 1 # default".into()));
+}
+
+/// A link to a file that is not there yet, rights and an owner of the user's choice: all of that stays.
+#[test]
+fn a_changed_file_is_whose_it_was() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+    let (config, dir) = config("owner");
+    let (kept, settings) = (config.0.join("kept"), dir.join("settings"));
+    symlink("../kept", &settings).unwrap();
+    let set = |setting: &str| {
+        let out = faultless(["sysctl", setting]).env("XDG_CONFIG_HOME", &config.0).output().unwrap();
+        assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+    };
+    set("scrub=0");
+    assert!(settings.is_symlink());
+    assert_eq!(std::fs::read_to_string(&kept).unwrap(), "scrub = 0\n");
+    std::fs::set_permissions(&kept, std::fs::Permissions::from_mode(0o640)).unwrap();
+    let owner = if is_root() { 65534 } else { kept.metadata().unwrap().uid() };
+    std::os::unix::fs::chown(&kept, Some(owner), None).unwrap();
+    set("scrub=1");
+    let about = kept.metadata().unwrap();
+    assert_eq!((about.mode() & 0o7777, about.uid()), (0o640, owner));
+}
+
+#[test]
+fn of_commands_at_once_none_loses_what_another_set() {
+    let (config, dir) = config("at-once");
+    let settings = ["scrub=0", "budget=1G", "ahead=0", "check=1", "profile=0", "quiet=1", "prefault_by=thread"];
+    for _ in 0..5 {
+        let _ = std::fs::remove_file(dir.join("settings"));
+        let set =
+            |setting: &&str| faultless(["sysctl", *setting]).env("XDG_CONFIG_HOME", &config.0).spawn().unwrap();
+        let all: Vec<_> = settings.iter().map(set).collect();
+        all.into_iter().for_each(|mut child| assert!(child.wait().unwrap().success()));
+        let text = std::fs::read_to_string(dir.join("settings")).unwrap();
+        assert_eq!(text.lines().count(), settings.len(), "{text}");
+    }
 }

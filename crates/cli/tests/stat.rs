@@ -9,7 +9,6 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use common::{Scratch, faultless, is_root, library, run, text};
-use faultless_page::layout::{MAGIC, Page, TABLES, VERSION};
 use faultless_testkit::Killed;
 use faultless_testkit::copy_program;
 use faultless_testkit::limit::limit;
@@ -344,112 +343,6 @@ fn another_users_process_is_not_shown() {
     assert_eq!((out.status.code(), text(&out.stdout)), (Some(77), ""), "{}", text(&out.stderr));
     drop(tree.stdout.take());
     tree.wait().unwrap();
-}
-
-/// The page of process `pid`, with nothing counted but one request.
-fn page(pid: u32) -> Vec<u8> {
-    let (counters, blocks) = (faultless_page::stats::COUNT, faultless_page::stats::BLOCKS);
-    let mut bytes = vec![0; size_of::<Page>()];
-    let mut put = |at: usize, n: &[u8]| bytes[at..at + n.len()].copy_from_slice(n);
-    put(0, &MAGIC.to_ne_bytes());
-    let numbers = [
-        VERSION,
-        pid,
-        size_of::<Page>() as u32,
-        counters as u32,
-        blocks as u32,
-        faultless_page::knobs::COUNT as u32,
-    ];
-    numbers.iter().enumerate().for_each(|(i, n)| put(8 + 4 * i, &n.to_ne_bytes()));
-    put(32, &TABLES.to_ne_bytes());
-    // Made when the process was there already.
-    put(40, &(1u64 << 62).to_ne_bytes());
-    put(std::mem::offset_of!(Page, block), &1u64.to_ne_bytes());
-    bytes
-}
-
-/// A number that was taken again: the page that is there is an earlier process's.
-#[test]
-fn a_page_of_an_earlier_process_is_not_shown_for_its_number() {
-    let scratch = Scratch::new("earlier");
-    limit();
-    let mut process = Command::new("sleep").arg("60").env("FAULTLESS_STATS", &scratch.0).spawn().unwrap();
-    let pid = process.id();
-    let mut earlier = page(pid);
-    earlier[40..48].copy_from_slice(&1u64.to_ne_bytes());
-    std::fs::write(scratch.0.join(pid.to_string()), earlier).unwrap();
-    let of_process = output(&["stat", "-p", &pid.to_string(), "--once"]);
-    let (list, changed) = (output(&["stat"]), output(&["sysctl", "-p", &pid.to_string(), "scrub=0"]));
-    process.kill().unwrap();
-    process.wait().unwrap();
-    assert_eq!(
-        (of_process.status.code(), changed.status.code()),
-        (Some(1), Some(1)),
-        "{}",
-        text(&of_process.stdout)
-    );
-    assert!(!text(&list.stdout).contains(&format!("{pid} ")), "{}", text(&list.stdout));
-}
-
-#[test]
-fn a_page_that_is_none_is_told() {
-    let scratch = Scratch::new("pages");
-    let mut sleep = Command::new("sleep").arg("60").env("FAULTLESS_STATS", &scratch.0).spawn().unwrap();
-    let good = page(sleep.id());
-    let changed = |at: usize| {
-        let mut bytes = good.clone();
-        bytes[at] ^= 0x40;
-        bytes
-    };
-    let table = [
-        (good.clone(), None),
-        (good[..100].to_vec(), Some("ends after 100 of")),
-        (changed(0), Some("is not a counters page")),
-        (changed(8), Some("layout version")),
-        (changed(32), Some("do not belong together")),
-        (vec![0; good.len()], Some("was not started under faultless")),
-    ];
-    let pid = sleep.id().to_string();
-    // A process that has just been started has no environment at first.
-    while std::fs::read(format!("/proc/{pid}/environ")).unwrap().is_empty() {
-        std::thread::yield_now();
-    }
-    for (bytes, reason) in table {
-        std::fs::write(scratch.0.join(&pid), &bytes).unwrap();
-        // No program has it mapped, so that no knob on it counts.
-        let deaf = Some(reason.unwrap_or("was replaced"));
-        let of_stat = (&["stat", "-p", &pid, "--once"][..], reason);
-        for (args, reason) in [of_stat, (&["sysctl", "-p", &pid, "scrub=1"], deaf)] {
-            let out = output(args);
-            let said = text(&out.stderr);
-            assert_eq!(out.status.code(), Some(reason.is_some() as i32), "{said}");
-            assert!(reason.is_none_or(|reason| said.contains(reason) && said.lines().count() == 1), "{said}");
-        }
-        let now = std::fs::read(scratch.0.join(&pid)).unwrap();
-        assert!(now == bytes, "{reason:?}: it was written to");
-    }
-    sleep.kill().unwrap();
-    sleep.wait().unwrap();
-}
-
-#[test]
-fn thousands_of_processes_are_added_up() {
-    let runtime = Scratch::new("thousands");
-    let own = |file: &str| std::fs::read_to_string(format!("/proc/self/{file}")).unwrap();
-    let (stat, namespace) = (own("stat"), std::fs::read_link("/proc/self/ns/pid").unwrap());
-    let started = stat.rsplit(") ").next().unwrap().split(' ').nth(19).unwrap();
-    let namespace: String = namespace.to_str().unwrap().chars().filter(char::is_ascii_digit).collect();
-    let dir = runtime.0.join(format!("faultless-{}-{started}-{namespace}-7", std::process::id()));
-    std::fs::create_dir(&dir).unwrap();
-    for pid in 1..=3000 {
-        std::fs::write(dir.join(pid.to_string()), page(pid)).unwrap();
-    }
-    let own = std::process::id().to_string();
-    let mut stat = faultless(["stat", "-p", &own, "--once", "--json", "-e", "mmap_served"]);
-    let out = stat.env("XDG_RUNTIME_DIR", &runtime.0).output().unwrap();
-    let report: Value = serde_json::from_slice(&out.stdout).unwrap();
-    assert_eq!(report["totals"]["mmap_served"], 3000);
-    assert_eq!(report["processes"].as_array().unwrap().len(), 3000);
 }
 
 #[test]

@@ -170,13 +170,64 @@ fn the_terminal_is_as_it_was_when_it_ends() {
     }
     let script = "echo before; before=$(stty -g); sh -c 'echo $$ > \"$0/pid\"; exec $1' \"$dir\" \"$top\"; \
                   echo status $?; [ \"$before\" = \"$(stty -g)\" ] && echo same || echo not the same";
-    let dir = Scratch::new("top-signal");
-    let terminal = Terminal::new("top-term", (80, 24), &format!("dir='{}'; {script}", dir.0.display()));
+    for (signal, status) in [("TERM", 143), ("QUIT", 131)] {
+        let dir = Scratch::new(&format!("top-signal-{signal}"));
+        let script = format!("ulimit -c 0; dir='{}'; {script}", dir.0.display());
+        let terminal = Terminal::new(&format!("top-{signal}"), (80, 24), &script);
+        terminal.wait("the list comes", |screen| screen.contains("FAULTS/s"));
+        let pid = std::fs::read_to_string(dir.0.join("pid")).unwrap();
+        assert!(Command::new("kill").args([&format!("-{signal}"), pid.trim()]).status().unwrap().success());
+        let screen = terminal.wait("the signal ends it", |screen| screen.contains("same\n"));
+        let end = format!("status {status}\nsame\n");
+        assert!(screen.starts_with("before\n") && screen.contains(&end), "{screen}");
+    }
+}
+
+/// While it is stopped the terminal is the shell's, and afterwards all is drawn again.
+#[test]
+fn it_is_stopped_and_goes_on() {
+    if !has_tmux() {
+        return;
+    }
+    // With jobs, as an interactive shell has them.
+    let script = "set -m; echo before; before=$(stty -g); $top -i 1000; echo stopped $?; \
+                  [ \"$before\" = \"$(stty -g)\" ] && echo same || echo not the same; read line; fg; echo status $?";
+    let terminal = Terminal::new("top-stop", (80, 24), script);
     terminal.wait("the list comes", |screen| screen.contains("FAULTS/s"));
-    let pid = std::fs::read_to_string(dir.0.join("pid")).unwrap();
-    assert!(Command::new("kill").args(["-TERM", pid.trim()]).status().unwrap().success());
-    let screen = terminal.wait("the signal ends it", |screen| screen.contains("same\n"));
-    assert!(screen.starts_with("before\n") && screen.contains("status 143\nsame\n"), "{screen}");
+    terminal.keys(["C-z"]);
+    let screen = terminal.wait("it stops", |screen| screen.contains("same\n"));
+    assert!(screen.starts_with("before\n") && screen.contains("stopped 148\nsame\n"), "{screen}");
+    terminal.keys(["Enter"]);
+    terminal.wait("it goes on", |screen| screen.contains("FAULTS/s") && !screen.contains("stopped"));
+    terminal.keys(["q"]);
+    terminal.wait("it ends", |screen| screen.contains("status 0\n"));
+}
+
+/// Also where it writes to a terminal that has gone, it ends in order.
+#[test]
+fn a_hangup_does_not_abort_it() {
+    if !has_tmux() {
+        return;
+    }
+    for turn in 0..4 {
+        let dir = Scratch::new("top-hangup-status");
+        let file = dir.0.join("status");
+        // The shell outlives the terminal.
+        let script = format!("trap '' HUP; ulimit -c 0; $top; echo $? > '{}'; exit", file.display());
+        let terminal = Terminal::new(&format!("top-gone-{turn}"), (80, 24), &script);
+        terminal.wait("the list comes", |screen| screen.contains("FAULTS/s"));
+        drop(terminal);
+        let start = Instant::now();
+        let status = loop {
+            match std::fs::read_to_string(&file) {
+                Ok(status) if status.ends_with('\n') => break status,
+                _ => assert!(start.elapsed() < PATIENCE, "it goes on"),
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        };
+        // By the signal, or because there is no terminal any more: whatever comes first.
+        assert!(["129", "1"].contains(&status.trim()), "{status}");
+    }
 }
 
 /// It ends when its terminal goes, and does not spin.

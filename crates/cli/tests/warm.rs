@@ -120,6 +120,25 @@ fn it_starts_once_says_what_it_holds_and_stops() {
     assert!(!warm.socket().exists() && warm.status().is_none());
 }
 
+/// One that does not answer is not none.
+#[test]
+fn a_daemon_that_does_not_answer_is_told() {
+    let warm = Warm::new("deaf");
+    warm.start(&["--size", "32M"]);
+    let pid = warm.number("pid").to_string();
+    let signal = |name: &str| assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
+    signal("-STOP");
+    let said = ["stop", "status"].map(|word| warm.say(&[word]));
+    signal("-CONT");
+    for out in said {
+        assert_eq!(out.status.code(), Some(1), "{out:?}");
+        let words = text(&out.stderr);
+        assert!(words.contains("does not answer") && words.contains("kill -CONT"), "{out:?}");
+        assert_eq!(text(&out.stdout), "");
+    }
+    assert!(text(&warm.say(&["stop"]).stdout).starts_with("ended: process"));
+}
+
 #[test]
 fn what_cannot_be_is_refused_in_words() {
     let warm = Warm::new("refused");

@@ -45,7 +45,7 @@ pub struct Finding {
 
 /// A text without what would disturb a terminal: what others named may hold anything.
 fn shown(text: String) -> String {
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+    faultless_measure::pages::shown(&text)
 }
 
 /// A word of a command: in quotes, if the shell would not read it as it stands.

@@ -3,11 +3,12 @@
 //! Nothing is run for that. What a program loads later, by dlopen, is not seen.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use object::read::elf::ElfFile64;
 use object::{LittleEndian, Object, ObjectSection, ObjectSymbol, ReadCache, ReadRef, elf};
+
+use crate::run::program;
 
 /// Libraries that are followed at most.
 const MOST: usize = 500;
@@ -77,7 +78,7 @@ struct Content {
 }
 
 fn read(path: &Path) -> Option<Content> {
-    content(&ReadCache::new(File::open(path).ok()?))
+    content(&ReadCache::new(program::open(path)?))
 }
 
 /// The same of what is in a file.

@@ -92,8 +92,7 @@ fn show(store: &Store) -> Result<()> {
         let next = if entry.is_plain() { "plain" } else { "covered" };
         let requests = if entry.is_large { "large requests" } else { "no large request" };
         let peak = size(entry.peak);
-        let path: String =
-            entry.key.path.to_string_lossy().chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+        let path: String = faultless_measure::pages::shown(&entry.key.path.to_string_lossy());
         text += &format!("  {path}  {requests}, peak {peak}, {} covered runs; next: {next}\n", entry.covered);
     }
     say(&text)

@@ -11,8 +11,10 @@ use crate::own;
 
 /// The longest file of a profile.
 const LONGEST: u64 = 8 << 10;
-/// Profiles that are kept. The oldest goes for a new one.
+/// Profiles that are kept. The oldest go for new ones.
 const MOST: usize = 4096;
+/// As many at once: to look for them takes long.
+const AT_ONCE: usize = MOST / 8;
 
 /// The directory.
 pub struct Store(PathBuf);
@@ -101,10 +103,14 @@ impl Store {
     }
 
     fn make_room(&self) {
-        let mut files = self.files();
+        let files = self.files();
         if files.len() >= MOST {
-            files.sort_by_key(|path| path.symlink_metadata().and_then(|about| about.modified()).ok());
-            files.iter().take(files.len() + 1 - MOST).for_each(|path| _ = std::fs::remove_file(path));
+            // Read once each, and for many new profiles.
+            let changed = |path: &PathBuf| path.symlink_metadata().and_then(|about| about.modified()).ok();
+            let mut files: Vec<_> = files.into_iter().map(|path| (changed(&path), path)).collect();
+            files.sort();
+            let most = files.len() - MOST + AT_ONCE;
+            files.iter().take(most).for_each(|(_, path)| _ = std::fs::remove_file(path));
         }
     }
 
@@ -185,6 +191,23 @@ mod tests {
         let mode = |path: &Path| path.symlink_metadata().unwrap().mode() & 0o777;
         assert_eq!((mode(store.path()), mode(&store.files()[0])), (0o700, 0o600));
         assert_eq!(store.forget(|entry| entry.is_some_and(|entry| entry.key.rest == 2)), 1);
+        assert_eq!(store.all().len(), 2);
+    }
+
+    #[test]
+    fn the_oldest_make_room_for_many() {
+        let (_dir, store) = store();
+        store.put(&entry(1)).unwrap();
+        let old = |i: usize| store.path().join(format!("old-{i}"));
+        for i in 1..MOST {
+            let file = File::create(old(i)).unwrap();
+            file.set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_secs(i as u64)).unwrap();
+        }
+        store.put(&entry(1)).unwrap();
+        assert_eq!(store.files().len(), MOST, "a program that is known needs no room");
+        store.put(&entry(2)).unwrap();
+        assert_eq!(store.files().len(), MOST - AT_ONCE + 1);
+        assert!(!old(AT_ONCE).exists() && old(AT_ONCE + 1).exists());
         assert_eq!(store.all().len(), 2);
     }
 

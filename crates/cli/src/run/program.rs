@@ -4,10 +4,10 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
@@ -115,10 +115,17 @@ fn is_loader(path: &Path) -> bool {
     name.starts_with(b"ld-linux") || name == b"ld.so"
 }
 
+/// A file that can be read to its end: to open a pipe would wait for who writes to it, and a device may do anything.
+pub fn open(path: &Path) -> Option<File> {
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
+    file.metadata().is_ok_and(|about| about.is_file()).then_some(file)
+}
+
 /// The beginning of a file, as much as the kernel looks at.
 fn head(path: &Path) -> Option<Vec<u8>> {
     let mut head = Vec::new();
-    File::open(path).ok()?.take(256).read_to_end(&mut head).ok()?;
+    open(path)?.take(256).read_to_end(&mut head).ok()?;
     Some(head)
 }
 
@@ -141,7 +148,7 @@ fn interpreter(head: &[u8]) -> Option<(OsString, Option<OsString>)> {
 
 /// What kind of program a file is.
 pub fn kind(path: &Path) -> Kind {
-    let Ok(file) = File::open(path) else { return Kind::Unknown };
+    let Some(file) = open(path) else { return Kind::Unknown };
     if is_privileged(path) {
         return Kind::Privileged;
     }
@@ -223,6 +230,19 @@ mod tests {
         h[20] = 1;
         (h[52], h[54], h[58]) = (64, 56, 64);
         h
+    }
+
+    /// Nobody writes to the pipe.
+    #[test]
+    fn a_pipe_is_of_no_kind_also_as_an_interpreter() {
+        let pipe = scratch("pipe", b"");
+        std::fs::remove_file(&pipe).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let script = scratch("of-pipe", format!("#!{}\n", pipe.display()).as_bytes());
+        let found = [&pipe, &script].map(|path| inspect(path.as_os_str(), None).unwrap());
+        assert!(found.iter().all(|found| found.kind == Kind::Unknown && found.path == pipe), "{found:?}");
+        assert_eq!(found.map(|found| found.is_script), [false, true]);
+        [pipe, script].iter().for_each(|path| std::fs::remove_file(path).unwrap());
     }
 
     fn kind_of(name: &str, content: &[u8]) -> Kind {

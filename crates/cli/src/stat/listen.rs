@@ -10,7 +10,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -60,6 +60,10 @@ trait Stream: Read + Write + Send {
     fn set_timeout(&self, time: Duration) -> io::Result<()>;
     /// Says that nothing follows.
     fn end_answer(&self) -> io::Result<()>;
+    /// The same connection, to be closed while it is waited for.
+    fn twin(&self) -> io::Result<Box<dyn Stream>>;
+    /// Ends it, also for who waits for it.
+    fn close(&self);
 }
 
 impl Stream for TcpStream {
@@ -70,6 +74,14 @@ impl Stream for TcpStream {
     fn end_answer(&self) -> io::Result<()> {
         self.shutdown(Shutdown::Write)
     }
+
+    fn twin(&self) -> io::Result<Box<dyn Stream>> {
+        Ok(Box::new(self.try_clone()?))
+    }
+
+    fn close(&self) {
+        let _ = self.shutdown(Shutdown::Both);
+    }
 }
 
 impl Stream for UnixStream {
@@ -79,6 +91,14 @@ impl Stream for UnixStream {
 
     fn end_answer(&self) -> io::Result<()> {
         self.shutdown(Shutdown::Write)
+    }
+
+    fn twin(&self) -> io::Result<Box<dyn Stream>> {
+        Ok(Box::new(self.try_clone()?))
+    }
+
+    fn close(&self) {
+        let _ = self.shutdown(Shutdown::Both);
     }
 }
 
@@ -170,26 +190,53 @@ pub fn serve(address: &Address, selection: &Selection) -> Result<()> {
     Ok(())
 }
 
+/// A connection that has a thread.
+struct UnderWay {
+    stream: Box<dyn Stream>,
+    state: Arc<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Whether anything came.
+    has_sent: AtomicBool,
+    is_over: AtomicBool,
+}
+
+/// Whether there is room for one more. The oldest that has sent nothing makes room: who only connects shuts out nobody.
+fn make_room(under_way: &mut Vec<UnderWay>) -> bool {
+    under_way.retain(|one| !one.state.is_over.load(Ordering::Relaxed));
+    if under_way.len() < MOST {
+        return true;
+    }
+    let idle = under_way.iter().position(|one| !one.state.has_sent.load(Ordering::Relaxed));
+    idle.inspect(|at| under_way.remove(*at).stream.close()).is_some()
+}
+
 /// Takes connections, a few at a time.
 fn take(listener: &Listener, source: &Arc<Source>) {
-    let under_way = Arc::new(AtomicUsize::new(0));
+    let mut under_way = Vec::new();
     loop {
-        let Ok(mut stream) = listener.accept() else {
+        let accepted = listener.accept().and_then(|stream| Ok((stream.twin()?, stream)));
+        let Ok((twin, mut stream)) = accepted else {
             // For want of descriptors: others end meanwhile.
             thread::sleep(Duration::from_millis(100));
             continue;
         };
-        if under_way.load(Ordering::Relaxed) >= MOST {
+        if !make_room(&mut under_way) {
             continue;
         }
-        under_way.fetch_add(1, Ordering::Relaxed);
-        let (source, of_all) = (Arc::clone(source), Arc::clone(&under_way));
+        let (source, state) = (Arc::clone(source), Arc::<State>::default());
+        under_way.push(UnderWay { stream: twin, state: Arc::clone(&state) });
+        let of_thread = Arc::clone(&state);
         let answering = thread::Builder::new().name("answer".into()).spawn(move || {
-            let _ = answer(&mut *stream, &source);
-            of_all.fetch_sub(1, Ordering::Relaxed);
+            let _ = answer(&mut *stream, &source, &of_thread.has_sent);
+            // Its twin may stay for long.
+            stream.close();
+            of_thread.is_over.store(true, Ordering::Relaxed);
         });
         if answering.is_err() {
-            under_way.fetch_sub(1, Ordering::Relaxed);
+            state.is_over.store(true, Ordering::Relaxed);
         }
     }
 }
@@ -237,17 +284,35 @@ fn asked(bytes: &[u8], of_port: bool) -> Option<Asked> {
         Ok(httparse::Status::Partial) => return None,
         Err(_) => return Some(Asked::Nothing("400 Bad Request")),
     }
-    let host = request.headers.iter().find(|header| header.name.eq_ignore_ascii_case("host"));
-    if of_port && !host.is_none_or(|host| is_own(host.value)) {
+    let hosts: Vec<_> = request.headers.iter().filter(|header| header.name.eq_ignore_ascii_case("host")).collect();
+    // Which of two counts, others might see otherwise.
+    if hosts.len() > 1 {
+        return Some(Asked::Nothing("400 Bad Request"));
+    }
+    let (named, path) = parts(request.path.unwrap_or_default());
+    let named = named.into_iter().map(str::as_bytes).chain(hosts.iter().map(|host| host.value));
+    if of_port && !named.into_iter().all(is_own) {
         return Some(Asked::Nothing("403 Forbidden"));
     }
-    let path = request.path.unwrap_or_default().split('?').next();
+    let path = path.split('?').next();
     Some(match (request.method, path) {
         (_, path) if path != Some("/metrics") => Asked::Nothing("404 Not Found"),
         (Some("GET"), _) => Asked::Metrics,
         (Some("HEAD"), _) => Asked::HeadOfMetrics,
         _ => Asked::Nothing("405 Method Not Allowed"),
     })
+}
+
+/// The host in what is asked for, if it is in the absolute form, as proxies send it; and the rest.
+fn parts(target: &str) -> (Option<&str>, &str) {
+    const SCHEME: &str = "http://";
+    match target.split_at_checked(SCHEME.len()) {
+        Some((scheme, rest)) if scheme.eq_ignore_ascii_case(SCHEME) => {
+            let (host, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+            (Some(host), path)
+        }
+        _ => (None, target),
+    }
 }
 
 /// Whether a host, with or without its port, is this machine.
@@ -259,10 +324,10 @@ fn is_own(host: &[u8]) -> bool {
     [Some(&*host), name.map(|(name, _)| name)]
         .into_iter()
         .flatten()
-        .any(|name| name == "localhost" || is_loopback(name))
+        .any(|name| name.eq_ignore_ascii_case("localhost") || is_loopback(name))
 }
 
-fn answer(stream: &mut dyn Stream, source: &Source) -> io::Result<()> {
+fn answer(stream: &mut dyn Stream, source: &Source, has_sent: &AtomicBool) -> io::Result<()> {
     let end = Instant::now() + PATIENCE;
     let hurry = |stream: &dyn Stream| {
         let left = end.saturating_duration_since(Instant::now());
@@ -280,7 +345,10 @@ fn answer(stream: &mut dyn Stream, source: &Source) -> io::Result<()> {
         let mut part = [0; 1024];
         match stream.read(&mut part)? {
             0 => return Ok(()),
-            n => bytes.extend(&part[..n]),
+            n => {
+                has_sent.store(true, Ordering::Relaxed);
+                bytes.extend(&part[..n]);
+            }
         }
     };
     let (status, kind, text) = match asked {
@@ -346,8 +414,24 @@ mod tests {
         };
         assert_eq!(host("evil.example:9464", true), Some(Asked::Nothing("403 Forbidden")));
         assert_eq!(host("evil.example", false), Some(Asked::Metrics));
-        for name in ["localhost", "localhost:1", "[::1]:9464", "::1", "127.0.0.2"] {
+        for name in ["localhost", "LocalHost:1", "[::1]:9464", "::1", "127.0.0.2"] {
             assert_eq!(host(name, true), Some(Asked::Metrics), "{name}");
         }
+        let two = host("localhost\r\nHost: localhost", false);
+        assert_eq!(two, Some(Asked::Nothing("400 Bad Request")));
+    }
+
+    #[test]
+    fn a_request_may_name_its_host_itself() {
+        let get = |target: &str, host: &str| {
+            asked(format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes(), true)
+        };
+        for target in ["http://localhost:9464/metrics", "HTTP://127.0.0.1/metrics?a=b"] {
+            assert_eq!(get(target, "localhost"), Some(Asked::Metrics), "{target}");
+        }
+        let refused = Some(Asked::Nothing("403 Forbidden"));
+        assert_eq!(get("http://evil.example/metrics", "localhost"), refused);
+        assert_eq!(get("http://localhost/metrics", "evil.example"), refused);
+        assert_eq!(get("http://localhost", "localhost"), Some(Asked::Nothing("404 Not Found")));
     }
 }

@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
+use crate::limits;
 use crate::output::Out;
 use crate::run::{self, End, FAILED, complain};
 use crate::settings::{self, Setting};
@@ -115,6 +116,7 @@ pub fn main(args: Args) -> ExitCode {
             Err(error) => fail(&error, run::status_of(&error)),
         };
     }
+    limits::more_files();
     if let Some(address) = &args.listen {
         let done = listen::serve(address, &style.selection);
         return done.map_or_else(|error| fail(&error, status_of(&error)), |()| ExitCode::SUCCESS);
@@ -167,6 +169,7 @@ fn command(args: Args, style: Style, out: Out) -> Result<End> {
         run::Args { set: args.set, program: args.program, ..Default::default() }.with_file()?.with_reserve();
     let dir = Dir::create().context("no place for counters")?;
     let running = run::start(&args, dir.path())?;
+    limits::more_files();
     let mut watch = Watch::new(Target::dir(dir.path().to_owned()), style, out).all_of_it();
     let (ended, end) = channel::<u64>();
     let reporter = std::thread::spawn(move || -> Result<()> {

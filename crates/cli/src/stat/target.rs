@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
-use faultless_measure::pages::find::{self, Covered};
+use crate::run::complain;
+use faultless_measure::pages::find::{self, All, Covered, Missing};
 use faultless_measure::pages::{Counters, is_alive};
 
 /// Processes that are watched together.
@@ -15,6 +16,8 @@ pub struct Target {
     dir: Option<PathBuf>,
     /// The command that they belong to; `None`: they are on their own.
     command: Option<u32>,
+    /// What was said last of pages that cannot be read: once is enough.
+    said: Vec<String>,
 }
 
 impl Target {
@@ -22,25 +25,34 @@ impl Target {
     pub fn process(pid: u32) -> Result<Self> {
         let of_process = || format!("process {pid}");
         if let Some(dir) = find::tree(pid).with_context(of_process)?.filter(|_| is_alive(pid)) {
-            let mut target = Self { processes: Vec::new(), dir: Some(dir), command: Some(pid) };
+            let mut target = Self { processes: Vec::new(), dir: Some(dir), command: Some(pid), said: Vec::new() };
             target.look();
             return Ok(target);
         }
         let covered = find::process(pid).with_context(of_process)?;
-        Ok(Self { processes: vec![covered], dir: None, command: None })
+        Ok(Self { processes: vec![covered], dir: None, command: None, said: Vec::new() })
     }
 
     /// All processes that leave their pages in `dir`.
     pub fn dir(dir: PathBuf) -> Self {
-        Self { processes: Vec::new(), dir: Some(dir), command: Some(std::process::id()) }
+        Self { processes: Vec::new(), dir: Some(dir), command: Some(std::process::id()), said: Vec::new() }
     }
 
     /// Looks for processes that came up.
     fn look(&mut self) {
         if let Some(dir) = &self.dir {
-            let new = find::in_tree(dir, &self.processes);
-            self.processes.extend(new);
+            let All { found, mut wrong, closed } = find::in_tree(dir, &self.processes);
+            self.processes.extend(found);
             self.processes.sort_by_key(|covered| covered.pid);
+            if closed > 0 {
+                wrong.push(Missing::Closed(closed).to_string());
+            }
+            // Their numbers change from look to look.
+            let is_more = wrong.len() > self.said.len();
+            if is_more {
+                wrong.iter().filter(|wrong| !self.said.contains(wrong)).for_each(|wrong| complain(wrong));
+                self.said = wrong;
+            }
         }
     }
 

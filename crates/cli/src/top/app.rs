@@ -24,6 +24,8 @@ pub enum Flow {
     On,
     /// The user ends it.
     End,
+    /// The user stops it for a while.
+    Stop,
 }
 
 /// What fills the screen.

@@ -48,7 +48,11 @@ impl App {
     /// Does what a key says.
     pub fn key(&mut self, key: KeyEvent) -> Flow {
         if key.modifiers.contains(KeyModifiers::CONTROL) {
-            return if key.code == KeyCode::Char('c') { Flow::End } else { Flow::On };
+            return match key.code {
+                KeyCode::Char('c') => Flow::End,
+                KeyCode::Char('z') => Flow::Stop,
+                _ => Flow::On,
+            };
         }
         match std::mem::replace(&mut self.input, Input::None) {
             Input::None => {}

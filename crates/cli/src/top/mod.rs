@@ -3,10 +3,11 @@
 //!
 //! [`sample`] looks at the machine and tells what happened from one look to the next. [`app`] holds what is shown, and
 //! what keys do to it. [`list`] and [`detail`] draw that; [`columns`] has the columns of the list. Nothing but this
-//! module touches the terminal: the others are tested without one, and all of it in tmux (`tests/top.rs`).
+//! module and [`signals`] touches the terminal: the others are tested without one, and all of it in tmux (`tests/top.rs`).
 //!
 //! Exit status: 0 when the user ends it, 1 where there is no terminal to draw on or no process can be seen, 125 if
-//! options are wrong. A signal that asks it to end ends it by that signal, with the terminal as it was.
+//! options are wrong. A signal that asks it to end ends it by that signal, with the terminal as it was. So it is while
+//! it is stopped (Ctrl-Z).
 
 mod app;
 mod columns;
@@ -14,19 +15,21 @@ mod detail;
 mod keys;
 mod list;
 mod sample;
+mod signals;
 mod text;
 
 use std::io::{self, IsTerminal};
+use std::mem::ManuallyDrop;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use ratatui::crossterm::event::{Event, KeyEventKind};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 
-use crate::run::{End, complain};
+use crate::limits;
+use crate::run::complain;
 use crate::stat;
 use app::{App, Flow};
 use columns::Column;
@@ -47,8 +50,6 @@ pub struct Args {
     sort: Column,
 }
 
-/// How long a signal waits for what is being drawn.
-const PATIENCE: Duration = Duration::from_secs(1);
 /// How soon the second look comes.
 const SOON: Duration = Duration::from_millis(200);
 
@@ -82,29 +83,33 @@ fn show(args: Args) -> Result<()> {
     if !is_proc_there() {
         return Err(Missing::Unseen.into());
     }
+    limits::more_files();
     let mut sampler = Sampler::new();
     let mut app = App::new(args.sort, args.filter.unwrap_or_default(), text::Look::of_environment());
     app.take(sampler.look());
     // Rates come with the second look: soon, whatever the interval is.
     let mut next = Instant::now() + args.interval.min(SOON);
     let drawing = Arc::new(Mutex::new(()));
-    end_by_signals(Arc::clone(&drawing))?;
-    let mut terminal = ratatui::try_init().context("cannot draw on the terminal")?;
+    let is_new = Arc::new(AtomicBool::new(false));
+    signals::follow(Arc::clone(&drawing), Arc::clone(&is_new))?;
+    // Its end would write to a terminal that may have gone, and abort when that fails: `restore` does what it is for.
+    let mut terminal = ManuallyDrop::new(ratatui::try_init().context("cannot draw on the terminal")?);
     let ended = loop {
         let drawn = {
             let _drawing = drawing.lock();
-            terminal.draw(|frame| app.draw(frame))
+            let cleared = if is_new.swap(false, Ordering::Relaxed) { terminal.clear() } else { Ok(()) };
+            cleared.and_then(|()| terminal.draw(|frame| app.draw(frame)).map(|_| ()))
         };
         let wait = next.saturating_duration_since(Instant::now());
-        let event = drawn.and_then(|_| keys::next(wait));
+        let event = drawn.and_then(|()| keys::next(wait));
         match event {
             // The terminal is gone.
             Err(error) => break Err(error),
-            Ok(Some(Event::Key(key))) if key.kind != KeyEventKind::Release => {
-                if app.key(key) == Flow::End {
-                    break Ok(());
-                }
-            }
+            Ok(Some(Event::Key(key))) if key.kind != KeyEventKind::Release => match app.key(key) {
+                Flow::End => break Ok(()),
+                Flow::Stop => signals::stop_all(),
+                Flow::On => {}
+            },
             // After a change of its size it is drawn anew.
             Ok(_) => {}
         }
@@ -113,34 +118,10 @@ fn show(args: Args) -> Result<()> {
             next = Instant::now() + args.interval;
         }
     };
-    // A signal may not restore it, too.
-    let _drawing = drawing.lock();
-    let restored = ratatui::try_restore();
+    // A signal may not touch it any more.
+    std::mem::forget(drawing.lock());
+    let restored = signals::restore();
     ended.and(restored).context("the terminal")
-}
-
-/// A signal that asks to end restores the terminal and ends this process by that signal, whatever the others do: also where they
-/// wait for a terminal that has gone.
-fn end_by_signals(drawing: Arc<Mutex<()>>) -> Result<()> {
-    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
-    let end = move || {
-        if let Some(signal) = signals.forever().next() {
-            // A terminal that takes nothing cannot be restored either.
-            let takes_it = |_| {
-                let is_free = drawing.try_lock().map(std::mem::forget).is_ok();
-                if !is_free {
-                    std::thread::sleep(PATIENCE / 10);
-                }
-                is_free
-            };
-            if (0..10).any(takes_it) {
-                let _ = ratatui::try_restore();
-            }
-            End::Signal(signal).copy();
-        }
-    };
-    std::thread::Builder::new().name("signals".into()).spawn(end)?;
-    Ok(())
 }
 
 /// Rows, and screens as text, for tests.

@@ -130,7 +130,7 @@ fn begin(socket: &Path, start: &Start) -> Result<ExitCode> {
         "--size is more than half of this machine's memory, which is {}",
         self::size(total)
     );
-    if let Some(status) = status(socket) {
+    if let Some(status) = status(socket)? {
         say(&format!("a reserve of {} is there already: process {}", self::size(status.size_bytes), status.pid));
         return Ok(ExitCode::SUCCESS);
     }
@@ -167,7 +167,7 @@ fn launch(socket: &Path, size: u64, keep: Duration) -> Result<Status> {
     let mut child = sys::start_apart(&mut command).context("cannot start the daemon")?;
     let end = Instant::now() + PATIENCE;
     while Instant::now() < end {
-        if let Some(status) = status(socket) {
+        if let Ok(Some(status)) = status(socket) {
             return Ok(status);
         }
         if let Some(status) = child.try_wait()? {
@@ -179,9 +179,13 @@ fn launch(socket: &Path, size: u64, keep: Duration) -> Result<Status> {
 }
 
 fn stop(socket: &Path) -> Result<ExitCode> {
-    let Some(status) = status(socket) else {
-        say("no daemon runs");
-        return Ok(ExitCode::SUCCESS);
+    let status = match status(socket) {
+        Ok(Some(status)) => status,
+        Ok(None) => {
+            say("no daemon runs");
+            return Ok(ExitCode::SUCCESS);
+        }
+        Err(error) => return Ok(told(&error)),
     };
     Speaker::connect(socket)?.send(Message::Stop)?;
     ensure!(sys::has_ended(status.pid as i32, PATIENCE), "process {} does not end", status.pid);
@@ -190,22 +194,45 @@ fn stop(socket: &Path) -> Result<ExitCode> {
 }
 
 fn show(socket: &Path, json: bool) -> Result<ExitCode> {
-    let Some(status) = status(socket) else {
-        say(if json { "null" } else { "no daemon runs" });
-        return Ok(ExitCode::FAILURE);
+    let status = match status(socket) {
+        Ok(Some(status)) => status,
+        Ok(None) => {
+            say(if json { "null" } else { "no daemon runs" });
+            return Ok(ExitCode::FAILURE);
+        }
+        Err(error) => return Ok(told(&error)),
     };
     say(if json { status.encode() } else { status.to_string() }.trim_end());
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the daemon there says, if there is one.
-fn status(socket: &Path) -> Option<Status> {
+/// What the daemon there says, if there is one. An error: there is one, and it does not answer.
+fn status(socket: &Path) -> Result<Option<Status>> {
     if !place::is_own(socket) {
-        return None;
+        return Ok(None);
     }
-    let speaker = Speaker::connect(socket).ok()?;
-    speaker.send(Message::Status).ok()?;
-    Status::decode(&speaker.answer(PATIENCE)?)
+    let sent = Speaker::connect(socket).and_then(|speaker| speaker.send(Message::Status).map(|()| speaker));
+    let answer = match sent {
+        Ok(speaker) => speaker.answer(PATIENCE),
+        // It has more messages than it reads.
+        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => None,
+        // Who listened there has ended.
+        Err(_) => return Ok(None),
+    };
+    let status = answer.and_then(|answer| Status::decode(&answer)).with_context(|| {
+        format!(
+            "a daemon listens at {}, and does not answer. `pgrep -f 'faultless warm start'` tells its number: \
+             `kill -CONT` has it go on if it was stopped, `kill` ends it",
+            socket.display()
+        )
+    })?;
+    Ok(Some(status))
+}
+
+/// An error that is this command's answer.
+fn told(error: &anyhow::Error) -> ExitCode {
+    complain(&format!("{error:#}"));
+    ExitCode::FAILURE
 }
 
 /// What `faultless run` does about a reserve.

@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -61,7 +61,14 @@ pub fn all() -> Vec<(Process, PathBuf)> {
 pub fn of(maker: u32) -> Option<PathBuf> {
     let maker = Process::read(maker)?;
     let theirs = places(|name| variable(maker.pid, name).ok()?).collect();
-    all().into_iter().chain(made_in(theirs)).find(|(process, _)| *process == maker).map(|(_, dir)| dir)
+    let user = process::user(maker.pid);
+    let is_its = |(process, dir): &(Process, PathBuf)| *process == maker && may_be_of(dir, user);
+    all().into_iter().chain(made_in(theirs)).find(is_its).map(|(_, dir)| dir)
+}
+
+/// Whether a page in this directory may be that of a process with the rights of `user`.
+pub fn may_be_of(dir: &Path, user: Option<u32>) -> bool {
+    dir.metadata().is_ok_and(|about| about.is_dir() && process::may_be_of(about.uid(), user))
 }
 
 fn made_in(mut places: Vec<PathBuf>) -> Vec<(Process, PathBuf)> {

@@ -3,6 +3,7 @@
 //! A process is covered when it has a page: a segment of shared memory that it made itself, or the file DIR/PID in
 //! the directory that its environment names.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,30 +23,44 @@ pub struct Covered {
     name: String,
     /// When it was started; tells it from a later one of the same number.
     started: Option<u64>,
-    source: Source,
+    /// `None` once it has ended and was read a last time: a command of many short processes would run out of descriptors.
+    source: Option<Source>,
     /// The file, if it is one.
     path: Option<PathBuf>,
     last: Counters,
 }
 
 impl Covered {
-    fn new(pid: u32, source: Source) -> Result<Self, PageError> {
+    fn new(pid: u32, stat: Option<Stat>, source: Source) -> Result<Self, PageError> {
         let last = source.read()?;
-        let stat = Stat::read(pid);
         let named = if last.name.is_empty() { "?".into() } else { last.name.clone() };
         let (name, started) = stat.map_or_else(|| (named, None), |stat| (stat.name, Some(stat.started)));
-        Ok(Self { pid, name, started, source, path: None, last })
+        Ok(Self { pid, name, started, source: Some(source), path: None, last })
     }
 
     fn in_file(pid: u32, path: PathBuf) -> Result<Self, PageError> {
-        let found = Self::new(pid, Source::file(&path)?)?;
+        // Before the file is open: its descriptor may be the last one.
+        let stat = Stat::find(pid).map_err(PageError::Read)?;
+        let has_ended = pid != 0 && stat.is_none();
+        let mut found = Self::new(pid, stat, Source::file(&path)?)?;
+        if has_ended {
+            found.source = None;
+        }
         // One of another PID namespace has its number as it knows it.
         let pid = if pid == 0 { found.last.pid } else { pid };
         Ok(Self { pid, path: Some(path), ..found })
     }
 
-    /// Whether the page is that of an earlier process of this number, as far as can be told.
+    fn begins_later(&self) -> bool {
+        self.last.start_ns > boot_ns()
+    }
+
+    /// Whether the page is that of an earlier process of this number, as far as can be told. One that begins later than now
+    /// is of none.
     fn is_stale(&self) -> bool {
+        if self.begins_later() {
+            return true;
+        }
         let process = self.started.map(|started| Process { pid: self.pid, started });
         process.is_some_and(|process| process.is_younger_than(self.last.start_ns)) && self.listens() == Some(false)
     }
@@ -55,7 +70,7 @@ impl Covered {
     pub fn listens(&self) -> Option<bool> {
         let maps = std::fs::read(format!("/proc/{}/maps", self.pid)).ok().filter(|maps| !maps.is_empty())?;
         let maps = String::from_utf8_lossy(&maps);
-        match (&self.source, &self.path) {
+        match (self.source.as_ref()?, &self.path) {
             (Source::Segment(held), _) => Some(has_segment(&maps, held.id)),
             (Source::File(_), Some(path)) => has_file(&maps, path),
             (Source::File(_), None) => None,
@@ -79,15 +94,22 @@ impl Covered {
 
     /// What it has counted by now. Where the page cannot be read any more, what it had when it could.
     pub fn counters(&mut self) -> &Counters {
-        if let Ok(now) = self.source.read() {
+        // First: what it counts until its end is on the page that is read then. Of one that cannot be seen, no end is known.
+        let Some(source) = &self.source else { return &self.last };
+        let is_other = |stat: Option<Stat>| stat.map(|stat| stat.started) != self.started;
+        let has_ended = self.started.is_some() && Stat::find(self.pid).is_ok_and(is_other);
+        if let Ok(now) = source.read() {
             self.last = now;
+        }
+        if has_ended {
+            self.source = None;
         }
         &self.last
     }
 
     /// Turns a knob.
     pub fn set(&self, knob: Knob, value: u64) -> io::Result<()> {
-        self.source.set(knob, value)
+        self.source.as_ref().ok_or(io::ErrorKind::NotFound)?.set(knob, value)
     }
 
     /// For how long it has been counting, in seconds.
@@ -183,9 +205,11 @@ fn named(pid: u32) -> io::Result<Option<PathBuf>> {
 /// The segment of a process, if it has one: the newest, as a program before it may have left one to its children.
 fn in_segment(pid: u32) -> Option<Result<Covered, PageError>> {
     let listed = segment::all().into_iter().filter(|listed| listed.pid == pid);
-    let found = listed.map(|listed| Source::segment(&listed).and_then(|source| Covered::new(pid, source)));
+    let found = listed
+        .map(|listed| Source::segment_of(&listed).and_then(|source| Covered::new(pid, Stat::read(pid), source)));
     // A segment of another process is no page of this process.
     let pages = found.filter(|page| !matches!(page, Err(PageError::Foreign | PageError::Unfinished)));
+    let pages = pages.filter(|page| !page.as_ref().is_ok_and(Covered::begins_later));
     pages.max_by_key(|page| page.as_ref().map_or(0, |covered| covered.last.start_ns))
 }
 
@@ -207,7 +231,7 @@ pub fn process(pid: u32) -> Result<Covered, Missing> {
         _ => Missing::NotCovered,
     };
     if let Some(path) = named(pid).map_err(not_readable)? {
-        match Source::file(&path).and_then(|source| Covered::new(pid, source)) {
+        match Source::file_of(&path, pid).and_then(|source| Covered::new(pid, Stat::read(pid), source)) {
             Err(PageError::Read(_) | PageError::Unfinished) => {}
             Ok(found) => {
                 let found = Covered { path: Some(path), ..found };
@@ -251,7 +275,7 @@ fn has_library(pid: u32, maps: &str) -> bool {
 /// The page of the program that took the place of the program of `known`, in the same process. A file in a directory
 /// of `run`'s is the same for both.
 pub fn successor(known: &Covered) -> Option<Covered> {
-    let Source::Segment(held) = &known.source else { return None };
+    let Some(Source::Segment(held)) = &known.source else { return None };
     let is_new = |listed: &segment::Listed| listed.pid == known.pid && listed.id != held.id;
     segment::all()
         .iter()
@@ -271,11 +295,19 @@ pub fn tree(pid: u32) -> Result<Option<PathBuf>, Missing> {
 }
 
 /// The pages in such a directory beyond those that are `known`.
-pub fn in_tree(dir: &Path, known: &[Covered]) -> Vec<Covered> {
-    let pages = dir::pages(dir).unwrap_or_default();
-    let new =
-        pages.into_iter().filter(|(_, path)| known.iter().all(|covered| covered.path.as_ref() != Some(path)));
-    new.filter_map(|(pid, path)| Covered::in_file(pid, path).ok()).collect()
+pub fn in_tree(dir: &Path, known: &[Covered]) -> All {
+    let mut all = All::default();
+    let mut unread = Unread::default();
+    let known: HashSet<&Path> = known.iter().filter_map(|covered| covered.path.as_deref()).collect();
+    let pages = dir::pages(dir).unwrap_or_else(|error| {
+        unread.note(error);
+        Vec::new()
+    });
+    for (pid, path) in pages.into_iter().filter(|(_, path)| !known.contains(path.as_path())) {
+        let found = Covered::in_file(pid, path);
+        all.take(pid, found, &mut unread);
+    }
+    all.finish(unread)
 }
 
 /// Whether processes can be seen at all.
@@ -300,42 +332,98 @@ pub struct All {
     pub closed: usize,
 }
 
+/// Pages and processes that could not be read though they are there.
+#[derive(Default)]
+struct Unread {
+    number: usize,
+    why: Option<io::Error>,
+}
+
+impl Unread {
+    /// Unless it has gone, or is nothing that the library made: a link, a socket.
+    fn note(&mut self, error: io::Error) {
+        let gone = [libc::ENOENT, libc::ESRCH, libc::ELOOP, libc::ENXIO];
+        if error.raw_os_error().is_none_or(|number| !gone.contains(&number)) {
+            self.number += 1;
+            self.why = Some(error);
+        }
+    }
+}
+
+impl All {
+    fn take(&mut self, pid: u32, found: Result<Covered, PageError>, unread: &mut Unread) {
+        match found {
+            Ok(covered) => self.found.push(covered),
+            Err(PageError::Read(error)) if error.kind() == io::ErrorKind::PermissionDenied => self.closed += 1,
+            Err(PageError::Read(error)) => unread.note(error),
+            // Something else, or not finished.
+            Err(PageError::Foreign | PageError::Unfinished) => {}
+            Err(error) => self.wrong.push(format!("process {pid}: its page {error}")),
+        }
+    }
+
+    fn finish(mut self, unread: Unread) -> Self {
+        self.wrong.sort();
+        self.wrong.dedup();
+        if let Some(why) = unread.why {
+            self.wrong
+                .push(format!("not all could be read, and counts are missing ({} times: {why})", unread.number));
+        }
+        self
+    }
+}
+
 /// All covered processes.
 pub fn all() -> All {
     let mut all = All::default();
-    let segments = segment::all().into_iter().map(|listed| (listed.pid, None, Source::segment(&listed)));
+    let mut unread = Unread::default();
     let mut files = Vec::new();
     for (maker, dir) in dir::all() {
         match dir::pages(&dir) {
             Ok(pages) => files.extend(pages),
-            Err(error) => all.closed += (error.kind() == io::ErrorKind::PermissionDenied && maker.runs()) as usize,
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => all.closed += maker.runs() as usize,
+            Err(error) => unread.note(error),
         }
     }
-    // In directories that only the processes know that leave their pages there.
-    let others = processes().filter_map(|pid| Some((pid, named(pid).ok()??)));
-    let files = files.into_iter().chain(others).map(|(pid, path)| (pid, Some(path.clone()), Source::file(&path)));
-    for (pid, path, source) in segments.chain(files).filter(|(pid, ..)| Stat::read(*pid).is_some()) {
-        match source.and_then(|source| Covered::new(pid, source)) {
-            Ok(covered) => {
-                let covered = Covered { path, ..covered };
-                // Of an earlier process with this number.
-                if !covered.is_stale() {
-                    all.found.push(covered);
-                }
+    // In directories that only the processes know that leave their pages there. All of them before a page is open.
+    for pid in processes() {
+        match named(pid) {
+            Ok(path) => files.extend(path.map(|path| (pid, path))),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+            Err(error) => unread.note(error),
+        }
+    }
+    let segments = segment::all().into_iter().map(|listed| (listed.pid, Place::Segment(listed)));
+    let files = files.into_iter().map(|(pid, path)| (pid, Place::File(path)));
+    for (pid, place) in segments.chain(files) {
+        let stat = match Stat::find(pid) {
+            Ok(Some(stat)) => stat,
+            Ok(None) => continue,
+            Err(error) => {
+                unread.note(error);
+                continue;
             }
-            Err(PageError::Read(error)) => {
-                all.closed += (error.kind() == io::ErrorKind::PermissionDenied) as usize;
-            }
-            // Something else, or not finished.
-            Err(PageError::Foreign | PageError::Unfinished) => {}
-            Err(error) => all.wrong.push(format!("process {pid}: its page {error}")),
+        };
+        let (source, path) = match place {
+            Place::Segment(listed) => (Source::segment_of(&listed), None),
+            Place::File(path) => (Source::file_of(&path, pid), Some(path)),
+        };
+        let found = source.and_then(|source| Covered::new(pid, Some(stat), source));
+        let found = found.map(|covered| Covered { path, ..covered });
+        // Of an earlier process with this number.
+        if !found.as_ref().is_ok_and(Covered::is_stale) {
+            all.take(pid, found, &mut unread);
         }
     }
     all.found.sort_by_key(|covered| (covered.pid, std::cmp::Reverse(covered.last.start_ns)));
     all.found.dedup_by_key(|covered| covered.pid);
-    all.wrong.sort();
-    all.wrong.dedup();
-    all
+    all.finish(unread)
+}
+
+/// Where a page may be.
+enum Place {
+    Segment(segment::Listed),
+    File(PathBuf),
 }
 
 #[cfg(test)]

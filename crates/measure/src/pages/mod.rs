@@ -18,6 +18,7 @@ use faultless_page::knobs::{self, Knob};
 use faultless_page::layout::{Header, MAGIC, PLAIN, Page, TABLES, VERSION};
 use faultless_page::listing::OWN;
 use faultless_page::stats::{BLOCKS, Block, COUNT, COUNTERS, Counter, Declared};
+use unicode_width::UnicodeWidthChar;
 
 pub use dir::Dir;
 pub use folded::{Folded, Sum};
@@ -198,7 +199,13 @@ impl Counters {
 /// A program's name as a page has it, up to a zero; what would disturb a terminal is left out.
 fn name(bytes: &[u8]) -> String {
     let name: Vec<u8> = bytes.iter().copied().take(16).take_while(|b| *b != 0).collect();
-    String::from_utf8_lossy(&name).chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+    shown(&String::from_utf8_lossy(&name))
+}
+
+/// A name as it may be shown: each letter has a place of its own, so that none disturbs the terminal or what stands beside
+/// it. Control characters have none, nor those that turn the direction of a line or join the letter before them.
+pub fn shown(name: &str) -> String {
+    name.chars().map(|c| if c.width().is_none_or(|width| width == 0) { '?' } else { c }).collect()
 }
 
 /// Where a knob's value stands on a page.
@@ -270,6 +277,12 @@ mod tests {
             put(first + block * stride + 8 * i, &(i as u64 + 1).to_ne_bytes());
         }
         bytes
+    }
+
+    #[test]
+    fn letters_that_disturb_a_line_are_not_shown() {
+        assert_eq!(shown("a\u{202e}b\u{2066}\u{200b}c\u{301}\u{7}\u{200d}\u{feff}"), "a?b??c????");
+        assert_eq!(shown("caf\u{e9} \u{65e5}\u{672c}"), "caf\u{e9} \u{65e5}\u{672c}");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Processes, told apart by their number and when they were started.
 
+use std::io;
 use std::path::Path;
 
 /// A process: its number alone may be taken again.
@@ -57,6 +58,25 @@ fn innermost(status: &str) -> Option<u32> {
     numbers.split_whitespace().last()?.parse().ok()
 }
 
+/// The user whose rights a process has now.
+pub fn user(pid: u32) -> Option<u32> {
+    let status = std::fs::read(format!("/proc/{pid}/status")).ok()?;
+    effective(&String::from_utf8_lossy(&status))
+}
+
+/// The second of the users in the text of `/proc/PID/status`.
+fn effective(status: &str) -> Option<u32> {
+    status.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// Whether what this user left may be the page of a process with the rights of `user`: its own, or one of root, who may
+/// have given up rights since, or of the reader, who may deceive himself. Any other could say what he likes.
+pub fn may_be_of(left_by: u32, user: Option<u32>) -> bool {
+    // SAFETY: no arguments.
+    let reader = unsafe { libc::geteuid() };
+    left_by == 0 || left_by == reader || Some(left_by) == user
+}
+
 /// The fields of /proc/PID/stat that matter here.
 pub struct Stat {
     /// The name of what it runs.
@@ -70,8 +90,18 @@ pub struct Stat {
 impl Stat {
     /// Of a process that has not ended.
     pub fn read(pid: u32) -> Option<Self> {
-        let text = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
-        Self::parse(&String::from_utf8_lossy(&text))
+        Self::find(pid).ok()?
+    }
+
+    /// The same; an error: that cannot be told, for want of descriptors.
+    pub fn find(pid: u32) -> io::Result<Option<Self>> {
+        match std::fs::read(format!("/proc/{pid}/stat")) {
+            Ok(text) => Ok(Self::parse(&String::from_utf8_lossy(&text))),
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM)) => {
+                Err(error)
+            }
+            Err(_) => Ok(None),
+        }
     }
 
     fn parse(text: &str) -> Option<Self> {
@@ -83,7 +113,7 @@ impl Stat {
         // Its own, then those of its children.
         let faults = number(6)?.saturating_add(number(1)?);
         let started = number(9)?;
-        let name = start.split_once('(')?.1.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+        let name = super::shown(start.split_once('(')?.1);
         (!matches!(state, "Z" | "X")).then_some(Self { name, started, faults })
     }
 }
@@ -99,6 +129,16 @@ mod tests {
         let stat = Stat::parse(STAT).unwrap();
         assert_eq!((stat.name.as_str(), stat.started, innermost(STATUS)), ("a) b", 345, Some(1)));
         assert_eq!(stat.faults, 101 + 3);
+    }
+
+    #[test]
+    fn only_the_user_of_a_process_or_root_leaves_its_page() {
+        assert_eq!(effective("Name:\tx\nUid:\t1000\t1001\t1002\t1001\nGid:\t5\n"), Some(1001));
+        assert_eq!([effective(""), effective("Uid:\t1"), effective("Uid:\t1\tx")], [None; 3]);
+        let own = user(std::process::id()).unwrap();
+        let other = own.wrapping_add(4242);
+        assert!(may_be_of(0, Some(other)) && may_be_of(own, None) && may_be_of(other, Some(other)));
+        assert!(!may_be_of(other, Some(own)) && !may_be_of(other, None));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use faultless_page::knobs::Knob;
@@ -10,7 +10,7 @@ use faultless_page::layout::Whole;
 use faultless_page::listing::MOST;
 
 use super::segment::{Listed, Segment};
-use super::{Counters, PageError, knob_at};
+use super::{Counters, PageError, dir, knob_at, process};
 
 /// Where a page is read, also after its process has ended.
 #[derive(Debug)]
@@ -39,6 +39,31 @@ impl Source {
     /// A segment that holds a page.
     pub fn segment(listed: &Listed) -> Result<Self, PageError> {
         Segment::attach(listed).map(Self::Segment).map_err(PageError::Read)
+    }
+
+    /// The same in a directory, if both may be of the process `pid`.
+    pub fn file_of(path: &Path, pid: u32) -> Result<Self, PageError> {
+        let user = process::user(pid);
+        if !path.parent().is_some_and(|dir| dir::may_be_of(dir, user)) {
+            return Err(PageError::Foreign);
+        }
+        let source = Self::file(path)?;
+        match &source {
+            Self::File(file) => match file.metadata() {
+                Ok(about) if process::may_be_of(about.uid(), user) => Ok(source),
+                Ok(_) => Err(PageError::Foreign),
+                Err(error) => Err(PageError::Read(error)),
+            },
+            Self::Segment(_) => Ok(source),
+        }
+    }
+
+    /// The same, if it may be of the process that made it: its number may be another's by now.
+    pub fn segment_of(listed: &Listed) -> Result<Self, PageError> {
+        match process::may_be_of(listed.user, process::user(listed.pid)) {
+            true => Self::segment(listed),
+            false => Err(PageError::Foreign),
+        }
     }
 
     /// What is on the page now.

@@ -133,7 +133,9 @@ impl Exports {
             (&args.export_markdown, Format::Markdown),
         ];
         let open = |(path, format): (&Path, Format)| {
-            let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+            // What an earlier comparison wrote stays until there is something new.
+            let file = File::options().write(true).create(true).truncate(false).open(path);
+            let file = file.with_context(|| format!("cannot write {}", path.display()))?;
             Ok((path.to_owned(), file, format))
         };
         let all = wanted.into_iter().filter_map(|(path, format)| Some((path.as_deref()?, format)));
@@ -143,12 +145,19 @@ impl Exports {
     /// Writes all that can be written; the first error.
     fn write(self, comparison: &Comparison, outcomes: &[(Outcome, Outcome)]) -> Result<()> {
         let write = |(path, mut file, format): (PathBuf, File, Format)| {
+            let about = file.metadata()?;
+            // Nothing was measured.
+            if outcomes.is_empty() && about.is_file() && about.len() > 0 {
+                return Ok(());
+            }
             let text = match format {
                 Format::Json => serde_json::to_string_pretty(comparison)? + "\n",
                 Format::Csv => report::csv(outcomes),
                 Format::Markdown => comparison.markdown(),
             };
-            file.write_all(text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))
+            let emptied = if about.is_file() { file.set_len(0) } else { Ok(()) };
+            let written = emptied.and_then(|()| file.write_all(text.as_bytes()));
+            written.with_context(|| format!("cannot write {}", path.display()))
         };
         let done: Vec<Result<()>> = self.0.into_iter().map(write).collect();
         done.into_iter().collect()
