@@ -7,7 +7,7 @@ use faultless_record::collect::{self, Recorder, Running};
 use faultless_record::file::End as Last;
 use faultless_record::sys::now;
 
-use super::{Args, LOOK, create, fail, said};
+use super::{Args, LOOK, Target, fail, said};
 use crate::run::complain;
 use crate::stat::{NOT_ALLOWED, UNREACHED, signals};
 
@@ -64,7 +64,7 @@ fn process(pid: u32, args: &Args) -> Result<()> {
     let recorder = Recorder::threads(&tids, args.options());
     let recorder = recorder.map_err(|refused| NotAllowed(format!("process {pid}: {refused}")))?;
     let shown = || format!("cannot write {}", args.output.display());
-    let mut writer = create(&args.output)?;
+    let mut writer = Target::open(&args.output)?.begin().with_context(shown)?;
     head.start_ns = now();
     let start = head.start_ns;
     recorder.describe(&mut head);
