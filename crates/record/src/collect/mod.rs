@@ -47,6 +47,8 @@ impl Default for Options {
 
 /// Bytes of a ring: what any user may have for each CPU (`perf_event_mlock_kb`), and what is tried after that.
 const RINGS: [usize; 4] = [512 << 10, 128 << 10, 32 << 10, 8 << 10];
+/// Pipes, of two descriptors each, for which there is room beside the events: to start a program, and to write.
+const FREE_PIPES: usize = 4;
 /// How long nothing is done at least after the rings were empty.
 const REST: Duration = Duration::from_millis(10);
 
@@ -131,9 +133,13 @@ impl Recorder {
         let with =
             |kernel| Self::open_with(whose, options, Sampling { period, kernel, stacks: true, memory: python });
         // Each CPU takes three files for each of `whose`.
-        let opened = sys::with_more_files(|| match with(true) {
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM)) => with(false),
-            result => result,
+        let opened = sys::with_more_files(|| {
+            // The lowest descriptors stay free for what is opened afterwards, under the limit as it was.
+            let _free: Vec<_> = (0..FREE_PIPES).map_while(|_| io::pipe().ok()).collect();
+            match with(true) {
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM)) => with(false),
+                result => result,
+            }
         });
         opened.map_err(Refused)
     }
