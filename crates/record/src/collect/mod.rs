@@ -63,6 +63,23 @@ struct Cpu {
     faults: u64,
 }
 
+/// The kernel gives no memory for a ring.
+#[derive(Debug)]
+struct NoRing(io::Error);
+
+impl std::fmt::Display for NoRing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self(error) = self;
+        write!(
+            f,
+            "no memory for records ({error}): other recordings hold what kernel.perf_event_mlock_kb and the limit of \
+             locked memory (ulimit -l) allow; end them, raise one of both, or run as root"
+        )
+    }
+}
+
+impl std::error::Error for NoRing {}
+
 /// Why faults cannot be sampled.
 #[derive(Debug)]
 pub struct Refused(pub io::Error);
@@ -87,6 +104,7 @@ impl std::fmt::Display for Refused {
             (Some(libc::EMFILE), _) => {
                 f.write_str("too many open files: raise the hard limit (ulimit -Hn), or record fewer threads")
             }
+            (None, _) => write!(f, "{}", self.0),
             _ => write!(f, "perf_event_open: {}", self.0),
         }
     }
@@ -333,7 +351,7 @@ fn first_ring(event: &event::Event) -> io::Result<Ring> {
             Err(refused) => error = refused,
         }
     }
-    Err(error)
+    Err(io::Error::other(NoRing(error)))
 }
 
 /// What the thread leaves behind.
