@@ -117,11 +117,18 @@ pub struct Recorder {
     sampling: Sampling,
 }
 
-/// CPUs that are online, from the kernel's list of ranges.
+/// CPUs that are online: from the kernel's list of ranges, or where there is no /sys from its description of each.
+/// None: they are not known.
 fn online() -> Vec<usize> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
     let cpus: Vec<_> = text.trim().split(',').filter_map(range).flatten().collect();
-    if cpus.is_empty() { vec![0] } else { cpus }
+    if cpus.is_empty() { described(&std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default()) } else { cpus }
+}
+
+/// CPUs in the text of `/proc/cpuinfo`.
+fn described(text: &str) -> Vec<usize> {
+    let number = |line: &str| line.strip_prefix("processor")?.trim_start().strip_prefix(':')?.trim().parse().ok();
+    text.lines().filter_map(number).filter(|cpu| *cpu < MOST_CPUS).collect()
 }
 
 /// The most CPUs that a kernel can have.
@@ -164,7 +171,12 @@ impl Recorder {
 
     fn open_with(whose: &[Whose], options: Options, sampling: Sampling) -> io::Result<Self> {
         let mut cpus = Vec::new();
-        for number in online() {
+        let online = online();
+        if online.is_empty() {
+            // The faults of some would be missing, unseen.
+            return Err(io::Error::other("which processors there are is not known: /sys and /proc do not say it"));
+        }
+        for number in online {
             match Cpu::open(number, whose, sampling) {
                 Ok(cpu) => cpus.push(cpu),
                 // It went offline.
@@ -432,5 +444,19 @@ mod tests {
         let all = |text: &str| text.split(',').filter_map(range).flatten().collect::<Vec<_>>();
         assert_eq!(all("0-2,5"), [0, 1, 2, 5]);
         assert!(all("0-99999999999,x,3-1").is_empty());
+        let text =
+            "processor\t: 0\nmodel name\t: processor : 7\n\nprocessor\t: 3\nprocessor: x\nprocessor : 99999\n";
+        assert_eq!(described(text), [0, 3]);
+        assert!(described("").is_empty());
+        let by_proc = described(&std::fs::read_to_string("/proc/cpuinfo").unwrap());
+        assert_eq!(by_proc, online());
+    }
+
+    #[test]
+    fn memory_that_is_refused_is_not_a_filter() {
+        let refused = |error| Refused(error).to_string();
+        let memory = refused(io::Error::other(NoRing(io::Error::from_raw_os_error(libc::EPERM))));
+        assert!(memory.contains("perf_event_mlock_kb") && !memory.contains("filter"), "{memory}");
+        assert!(!refused(io::Error::from_raw_os_error(libc::EPERM)).contains("mlock"));
     }
 }
