@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::file::{Cost, Counted, End, Head, Writer};
+use crate::file::{CHUNK_HEAD, Cost, Counted, End, Head, Writer};
 use crate::sys::event::{Event, Sampling, What, Whose};
 use crate::sys::ring::Ring;
 use crate::sys::{self, event};
@@ -290,10 +290,11 @@ impl Recorder {
 
     /// Writes what the rings hold: that many bytes.
     fn take(&mut self, writer: &mut Writer<BufWriter<File>>, dropped: &mut u64) -> io::Result<usize> {
-        let (mut taken, period) = (0, self.options.period);
+        let (mut taken, period, before) = (0, self.options.period, writer.written());
         for cpu in &mut self.cpus {
             let Cpu { number, ring, begins, faults, .. } = cpu;
-            let has_room = writer.written() < self.options.limit;
+            // With the round that follows.
+            let room = self.options.limit.saturating_sub(writer.written().saturating_add(2 * CHUNK_HEAD));
             let (bytes, result) = ring.read(|one, two| {
                 if one.is_empty() {
                     return Ok(());
@@ -301,7 +302,7 @@ impl Recorder {
                 let both = if two.is_empty() { Cow::Borrowed(one) } else { Cow::Owned([one, two].concat()) };
                 let (of_begins, of_ends) = wire::faults(&both, begins);
                 *faults += of_begins.saturating_mul(period).max(of_ends);
-                if has_room {
+                if both.len() as u64 <= room {
                     return writer.records(*number, one, two);
                 }
                 *dropped += wire::count(&both);
@@ -310,7 +311,7 @@ impl Recorder {
             result?;
             taken += bytes;
         }
-        if taken > 0 {
+        if writer.written() > before {
             writer.round()?;
         }
         Ok(taken)
@@ -398,9 +399,16 @@ impl Collecting {
         };
         finished.recorder.count(&mut end)?;
         end.dropped = finished.dropped;
+        let limit = finished.recorder.options.limit;
         end.failed = finished.failed.as_ref().map(ToString::to_string);
         for (pid, text) in names::written_since(self.since, self.running) {
-            finished.writer.names(pid, &text)?;
+            // Without room for its names, functions of a process have their addresses.
+            let bytes = CHUNK_HEAD + text.len() as u64;
+            if finished.writer.written().saturating_add(bytes) <= limit {
+                finished.writer.names(pid, &text)?;
+            } else {
+                end.names_left_out += 1;
+            }
         }
         counted.map_or(Ok(()), |counted| finished.writer.counted(counted))?;
         finished.writer.end(&end)?;
